@@ -11,6 +11,7 @@ import (
 	"github.com/lowbit-go/gq/internal/memlimit"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/arch"
 	"github.com/lowbit-go/gq/model/eval"
 	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/quantizer/alloc"
@@ -232,7 +233,7 @@ func (j *quantizeJob) allocJob() alloc.Job {
 		job.Widths, job.Single = []int{2, 3, 4, 5}, true
 	}
 	if j.calibration != nil {
-		job.Calibration = longestAccount()
+		job.Calibration = longestAccount(j.config)
 	}
 	if j.tuning != nil {
 		job.Tuning = longestTuning()
@@ -251,12 +252,17 @@ func (h *chooser) probe() (*alloc.Sensitivities, error) {
 	return job.Probe(h.ctx)
 }
 
-// longestAccount is the longest description of calibration that a file may have.
-func longestAccount() *conversion.Calibration {
+// longestAccount is the longest description of calibration that the file of a model may have.
+func longestAccount(config []byte) *conversion.Calibration {
 	seed := uint64(math.MaxUint64)
+	var fallbacks []int
+	if model, err := arch.ParseForward(config); err == nil { // else calibration does not run it
+		fallbacks = slices.Repeat([]int{math.MaxInt32}, len(model.Layers)+1)
+	}
 	return &conversion.Calibration{
-		Algorithm: "gptq-ft", Parameters: map[string]any{"room": strings.Repeat("x", 512)}, Source: "imatrix", SHA256: strings.Repeat("0", 64),
+		Algorithm: "gptq-ft", Parameters: map[string]any{"room": strings.Repeat("x", 256)}, Source: "imatrix", SHA256: strings.Repeat("0", 64),
 		Tokens: math.MaxInt32, Sequences: math.MaxInt32, Seed: &seed, Fallbacks: math.MaxInt32,
+		LayerFallbacks: fallbacks, SequencesSHA256: strings.Repeat("0", 64), Version: math.MaxInt32,
 	}
 }
 

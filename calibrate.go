@@ -33,7 +33,7 @@ func (j *quantizeJob) newCalibration() (*calibration, error) {
 	for _, m := range j.plan.Matrices() {
 		k.awq = k.awq || m.Scheme.Algorithm == gqf.AlgorithmAWQ
 		k.imatrix = k.imatrix || m.Scheme.Algorithm == gqf.AlgorithmImatrix
-		k.solved = k.solved || calib.Calibrated(m.Scheme.Algorithm)
+		k.solved = k.solved || m.Scheme.Algorithm.ByLayers()
 	}
 	r := j.o.Recipe
 	if !k.imatrix && !k.solved && !k.awq {
@@ -106,7 +106,7 @@ func (k *calibration) run(p *conversion.Plan) (codes *conversion.CalibratedCodes
 		return nil, nil, err
 	}
 	add, end := k.begin(stageCalibrate, "weights", calib.Work(p))
-	o := calib.Options{Refine: k.refine(), Work: k.work, Threads: k.o.Threads, Progress: add}
+	o := calib.Options{Refine: k.refine(), Work: k.work, Threads: k.o.Threads, Progress: add, Older: k.older}
 	if !k.ran { // else this job made the layers
 		o.Resumed = func(layers, of int) { k.resumed(k.work, fmt.Sprintf("%d of %d layers", layers, of)) }
 	}
@@ -116,6 +116,7 @@ func (k *calibration) run(p *conversion.Plan) (codes *conversion.CalibratedCodes
 	if err != nil {
 		return nil, nil, err
 	}
+	k.olderLayers = result.Older
 	return result.Codes(), result.Close, nil
 }
 

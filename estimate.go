@@ -175,7 +175,7 @@ func (j *quantizeJob) codesCost() (cost float64) {
 // codeCost is the cost of a weight's code while the file is written.
 func codeCost(s rounding.Scheme) float64 {
 	switch a := s.Algorithm; {
-	case a == gqf.AlgorithmRTN, calib.Calibrated(a): // whose codes were chosen before
+	case a == gqf.AlgorithmRTN, a.ByLayers(): // whose codes were chosen before
 		return perPacked
 	case a == gqf.AlgorithmHQQ:
 		return perHQQ

@@ -124,12 +124,14 @@ type quantizeJob struct {
 	opts   conversion.Options
 	plan   *conversion.Plan
 
-	original    *conversion.Plan // of the checkpoint before folding
-	calibration *calibration     // nil: no algorithm needs it
-	tuning      *tuning          // nil: none
-	folding     *folding         // nil: the checkpoint stays as it is
-	chosen      *Allocation      // nil: no budget
-	probeBytes  int64            // memory for the gradients that choose bits
+	original    *conversion.Plan        // of the checkpoint before folding
+	calibration *calibration            // nil: no algorithm needs it
+	tuning      *tuning                 // nil: none
+	folding     *folding                // nil: the checkpoint stays as it is
+	chosen      *Allocation             // nil: no budget
+	older       *conversion.Older       // nil: nothing is copied from an older file
+	olderLayers *conversion.OlderLayers // that calibration copied; nil: it did not run
+	probeBytes  int64                   // memory for the gradients that choose bits
 	written     atomic.Pointer[func(int64)]
 	unmet       error // the gate's error, for a file that is kept
 

@@ -43,22 +43,26 @@ func (j *quantizeJob) findReuse() error {
 	return nil
 }
 
-// reuse finds the tensors that are copied from the older file. The caller closes it when the new file is
-// written.
-func (j *quantizeJob) reuse() (*conversion.Reuse, func(), error) {
+// openOlder opens the older file for calibration and for the tensors that are copied. closeOlder must be
+// called when the new file is written.
+func (j *quantizeJob) openOlder() (closeOlder func(), err error) {
 	if j.o.Reuse == "" {
-		return nil, func() {}, nil
+		return func() {}, nil
 	}
 	f, err := gqf.Open(j.o.Reuse, gqf.Options{})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	r, err := j.plan.Reuse(j.ctx, f, j.reuseName, func(bytes int64) (add func(n int64), end func()) {
+	j.older = &conversion.Older{File: f, Name: j.reuseName, Begin: func(bytes int64) (add func(n int64), end func()) {
 		return j.begin(stageReuse, "bytes", bytes)
-	})
-	if err != nil {
-		f.Close()
-		return nil, nil, err
+	}}
+	return func() { f.Close() }, nil
+}
+
+// reuse finds the tensors that are copied from the older file.
+func (j *quantizeJob) reuse() (*conversion.Reuse, error) {
+	if j.older == nil {
+		return nil, nil
 	}
-	return r, func() { f.Close() }, nil
+	return j.plan.Reuse(j.ctx, j.older.File, j.older.Name, j.olderLayers, j.older.Begin)
 }

@@ -16,17 +16,20 @@ func (j *quantizeJob) quantize() (*QuantizeReport, error) {
 	if j.folding != nil {
 		r.FoldChoice = j.folding.choice
 	}
+	closeOlder, err := j.openOlder()
+	if err != nil {
+		return nil, err
+	}
+	defer closeOlder()
 	var write conversion.WriteOptions
 	done, err := j.chooseCodes(&write, r)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	var closeOld func()
-	if write.Reuse, closeOld, err = j.reuse(); err != nil {
+	if write.Reuse, err = j.reuse(); err != nil {
 		return nil, err
 	}
-	defer closeOld()
 	add, end := j.begin(stageQuantize, "bytes", j.plan.WorkBytes())
 	j.written.Store(&add)
 	defer end()

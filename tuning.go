@@ -218,7 +218,7 @@ func (k *tuning) better(codes, tuned *conversion.CalibratedCodes, t *tune.Text, 
 
 // longestTuning is the longest account of tuning that a file may have.
 func longestTuning() *conversion.Tuning {
-	c := longestAccount()
+	c := longestAccount(nil)
 	return &conversion.Tuning{
 		Mode: string(quantizer.TuneFloats), Parameters: map[string]any{"rate": .004, "layer-rate": .002, "codes-rate": .01, "step-tokens": 512},
 		Source: c.Source, SHA256: c.SHA256, Tokens: c.Tokens, Sequences: c.Sequences, HeldOut: c.Tokens, Seed: c.Seed,

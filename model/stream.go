@@ -3,6 +3,8 @@ package model
 import (
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/lowbit-go/gq/internal/buffer"
 )
@@ -57,6 +59,21 @@ func (m *Model) Stages(layer int) [][]Group {
 // Head returns the name of the lm_head's linear layer, which is the embedding's tensor in a tied
 // model.
 func (m *Model) Head() string { return m.head.name }
+
+// LayerOf returns the number of the decoder layer that a tensor of the checkpoint belongs to, the number
+// of decoder layers for a tensor of the lm_head alone, and -1 for any other tensor.
+func (m *Model) LayerOf(tensor string) int {
+	if rest, ok := strings.CutPrefix(tensor, m.body+"layers."); ok {
+		number, _, _ := strings.Cut(rest, ".")
+		if layer, err := strconv.Atoi(number); err == nil && layer >= 0 && layer < len(m.layers) {
+			return layer
+		}
+	}
+	if tensor == m.headName && tensor != m.body+"embed_tokens.weight" {
+		return len(m.layers)
+	}
+	return -1
+}
 
 // Input is the input of a linear layer for one sequence.
 type Input struct {

@@ -90,6 +90,10 @@ var algorithmNames = []string{"none", "rtn", "search", "hqq", "mse", "gptq", "gp
 // Calibrated tells whether the algorithm needs calibration data.
 func (a Algorithm) Calibrated() bool { return a >= AlgorithmGPTQ && a <= AlgorithmAWQ }
 
+// ByLayers reports whether the algorithm chooses codes layer by layer, so that codes depend on the codes
+// of earlier layers.
+func (a Algorithm) ByLayers() bool { return a == AlgorithmGPTQ || a == AlgorithmGPTQFT }
+
 // String gives the algorithm's name as reports spell it.
 func (a Algorithm) String() string { return informativeName(algorithmNames, uint8(a)) }
 

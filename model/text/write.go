@@ -218,6 +218,17 @@ func HashIDs(sequences [][]int32) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
+// Hash is the SHA-256, in hex, of all sequences: the length of each as a little-endian uint32, then its
+// token ids as little-endian int32.
+func (t *Text) Hash() string {
+	h := sha256.New()
+	for _, s := range t.Sequences {
+		_ = binary.Write(h, binary.LittleEndian, uint32(len(s)))
+		_ = binary.Write(h, binary.LittleEndian, s)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
 // draw draws a token with the probabilities of the logits.
 func draw(r *splitmix.Source, logits []float32, weights []float64) (int32, error) {
 	top := logits[0]

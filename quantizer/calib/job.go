@@ -2,6 +2,7 @@ package calib
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -23,6 +24,10 @@ type Options struct {
 	// Work stores the codes of finished layers, from which a job for the same result resumes. It
 	// must stay open until the Result is closed. Default: memory.
 	Work *workdir.Dir
+	// Older is an older file, from which layers that are the same are copied, see
+	// [conversion.Plan.OlderLayers]. It must stay open until the Result's codes are written. Default:
+	// none.
+	Older *conversion.Older
 	// Resumed is called with the number of finished layers in Work, if there are any, and the
 	// number of all. Default: none.
 	Resumed func(layers, of int)
@@ -42,13 +47,10 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Calibrated reports whether an algorithm chooses codes with calibration data.
-func Calibrated(a gqf.Algorithm) bool { return a == gqf.AlgorithmGPTQ || a == gqf.AlgorithmGPTQFT }
-
 // Work is the number of a plan's weights that Run chooses codes for.
 func Work(p *conversion.Plan) (n int64) {
 	for _, m := range p.Matrices() {
-		if Calibrated(m.Scheme.Algorithm) {
+		if m.Scheme.Algorithm.ByLayers() {
 			n += int64(m.Rows) * int64(m.Cols)
 		}
 	}
@@ -58,16 +60,21 @@ func Work(p *conversion.Plan) (n int64) {
 // Result holds the codes that a job chose.
 type Result struct {
 	Warnings []string
-	store    *store
-	info     conversion.Calibration
-	plan     *conversion.Plan
+	// Older are the layers that were copied from Options.Older; nil without.
+	Older *conversion.OlderLayers
+	store *store
+	info  conversion.Calibration
+	plan  *conversion.Plan
+
+	fallbacks []int // see conversion.Calibration.LayerFallbacks
+	copied    int   // of them, in layers of the older file
 }
 
 // Codes is the input for conversion.Plan.WriteWith. It is valid until Close.
 func (r *Result) Codes() *conversion.CalibratedCodes {
 	c := &conversion.CalibratedCodes{Calibration: &r.info, Warnings: r.Warnings}
 	c.Rows = func(m conversion.Matrix) conversion.RowReader {
-		if rows := r.store.results[m.Name()]; rows != nil && Calibrated(m.Scheme.Algorithm) {
+		if rows := r.store.results[m.Name()]; rows != nil && m.Scheme.Algorithm.ByLayers() {
 			return rows
 		}
 		return nil
@@ -110,40 +117,80 @@ const DefaultTokens = 8192
 // must be able to run the plan's checkpoint.
 func Run(ctx context.Context, p *conversion.Plan, text *text.Text, o Options) (*Result, error) {
 	o = o.withDefaults()
-	j := &job{Options: o, ctx: ctx, plan: p, text: text, matrices: map[string]conversion.Matrix{}, progress: o.Progress}
-	if j.progress == nil {
-		j.progress = func(int64) {}
+	j := &job{Options: o, ctx: ctx, plan: p, text: text, matrices: map[string]conversion.Matrix{}}
+	counted := int64(0)
+	j.progress = func(n int64) {
+		if counted += n; o.Progress != nil {
+			o.Progress(n)
+		}
 	}
 	follow := false
 	for _, m := range p.Matrices() {
-		if Calibrated(m.Scheme.Algorithm) {
+		if m.Scheme.Algorithm.ByLayers() {
 			j.matrices[m.Name()] = m
 			follow = follow || m.Scheme.Algorithm == gqf.AlgorithmGPTQFT
 		}
 	}
-	r := &Result{plan: p, info: j.info()}
 	key, err := j.key()
 	if err != nil {
 		return nil, err
 	}
+	r := &Result{plan: p}
 	if r.store, err = openStore(o.Work, key); err != nil {
 		return nil, err
 	}
 	j.store = r.store
-	if err := j.open(follow); err != nil {
-		return nil, err
+	err = j.attempt(follow, r)
+	if errors.Is(err, errOlder) { // once more, without the file
+		r.Older.Drop("another version of gq calibrated it: its codes are others now")
+		r.store.forget()
+		j.progress(-counted)
+		err = j.attempt(follow, r)
 	}
-	defer j.close()
-	if err := j.run(r); err != nil {
+	if err != nil {
 		r.store.close()
 		return nil, err
 	}
 	return r, nil
 }
 
+// attempt chooses all codes, but for layers that were finished before.
+func (j *job) attempt(follow bool, r *Result) error {
+	r.info, r.Warnings, r.fallbacks, r.copied = j.info(), nil, nil, 0
+	if err := j.open(follow); err != nil {
+		return err
+	}
+	defer j.close()
+	if j.Options.Older != nil && r.Older == nil {
+		var err error
+		if r.Older, err = j.plan.OlderLayers(j.ctx, *j.Options.Older, &r.info, j.layers()); err != nil {
+			return err
+		}
+	}
+	j.store.older = r.Older
+	return j.run(r)
+}
+
+// layers describes the layers of the model, and the lm_head.
+func (j *job) layers() conversion.ModelLayers {
+	m := conversion.ModelLayers{Of: j.quant.LayerOf}
+	for layer := range j.quant.Config().Layers {
+		var names []string
+		for _, stage := range j.quant.Stages(layer) {
+			for _, g := range stage {
+				names = append(names, g.Linears...)
+			}
+		}
+		m.Linears = append(m.Linears, names)
+	}
+	m.Linears = append(m.Linears, []string{j.quant.Head()})
+	return m
+}
+
 // info is the description of the job that the file records.
 func (j *job) info() conversion.Calibration {
-	c := conversion.Calibration{Source: j.text.Source, SHA256: j.text.SHA256, Tokens: j.text.Tokens(), Sequences: len(j.text.Sequences), Seed: j.text.Seed, Parameters: map[string]any{}}
+	c := conversion.Calibration{Source: j.text.Source, SHA256: j.text.SHA256, Tokens: j.text.Tokens(), Sequences: len(j.text.Sequences), Seed: j.text.Seed, Parameters: map[string]any{},
+		SequencesSHA256: j.text.Hash(), Version: version}
 	follows := false
 	var names []string
 	for _, m := range j.matrices {
@@ -171,8 +218,8 @@ func (j *job) info() conversion.Calibration {
 	return c
 }
 
-// keyVersion changes whenever the results change.
-const keyVersion = 10
+// version changes whenever the codes change. Files record it.
+const version = 10
 
 // key hashes everything that the codes depend on.
 func (j *job) key() (string, error) {
@@ -185,7 +232,7 @@ func (j *job) key() (string, error) {
 	for _, m := range j.plan.Matrices() {
 		list = append(list, matrix{m.Name(), m.Scheme, m.SmallestScale})
 	}
-	return workdir.Key("codes", keyVersion, j.info(), text.HashIDs(j.text.Sequences), j.plan.SourceStamps(), list)
+	return workdir.Key("codes", j.info(), j.plan.SourceStamps(), list)
 }
 
 // open opens the models and their streams.
@@ -258,8 +305,12 @@ func (j *job) close() {
 	j.e.close()
 }
 
+// note adds the remarks on the next layer, or the lm_head.
 func (r *Result) note(n layerNotes) {
-	r.info.Fallbacks += len(n.Unreached) + len(n.Kept)
+	fallbacks := len(n.Unreached) + len(n.Kept) + n.Copied
+	r.info.Fallbacks += fallbacks
+	r.fallbacks = append(r.fallbacks, fallbacks)
+	r.copied += n.Copied
 	if len(n.Unreached) > 0 {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%q%s: no calibration token reached it: quantized by search", n.Unreached[0], more(n.Unreached)))
 	}
@@ -268,11 +319,18 @@ func (r *Result) note(n layerNotes) {
 	}
 }
 
-// finish warns of matrices that are not part of the model that was run.
+// finish warns of matrices of copied layers that the search quantized, and of matrices that are not part
+// of the model that was run.
 func (r *Result) finish(j *job) {
+	if r.info.Fallbacks > 0 {
+		r.info.LayerFallbacks = r.fallbacks
+	}
+	if r.copied > 0 {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("%s: %d matrices of the layers that were copied were quantized by search: no calibration token reached them, or the search had the smaller error", j.Options.Older.Name, r.copied))
+	}
 	var missed []string
 	for _, m := range r.plan.Matrices() {
-		if Calibrated(m.Scheme.Algorithm) && r.store.results[m.Name()] == nil {
+		if m.Scheme.Algorithm.ByLayers() && r.store.results[m.Name()] == nil {
 			missed = append(missed, m.Name())
 		}
 	}

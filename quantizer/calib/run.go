@@ -1,6 +1,7 @@
 package calib
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/lowbit-go/gq/formats/gqf"
@@ -14,7 +15,8 @@ import (
 // run goes through the layers. lm_head counts as one.
 func (j *job) run(r *Result) error {
 	layers := len(j.quant.Config().Layers)
-	if err := j.resumed(layers + 1); err != nil {
+	checked, err := j.resumed(layers + 1)
+	if err != nil {
 		return err
 	}
 	for layer := range layers {
@@ -23,7 +25,7 @@ func (j *job) run(r *Result) error {
 			return err
 		}
 		if l != nil {
-			if err := j.resume(layer, l); err != nil {
+			if err := j.resume(layer, l, layer == checked); err != nil {
 				return err
 			}
 		} else {
@@ -48,7 +50,7 @@ func (j *job) run(r *Result) error {
 			return err
 		}
 	} else {
-		j.notes = l.index.Notes
+		j.notes = l.notes
 		j.count(l)
 	}
 	r.note(j.notes)
@@ -56,22 +58,26 @@ func (j *job) run(r *Result) error {
 	return nil
 }
 
-// resumed opens the finished layers and reports them.
-func (j *job) resumed(layers int) error {
-	found := 0
+// resumed opens the finished layers and reports layers of an interrupted job. checked is the layer of the
+// older file that is checked: the last one before the lm_head, whose codes depend on all others. -1: none.
+func (j *job) resumed(layers int) (checked int, err error) {
+	found, checked := 0, -1
 	for layer := range layers {
 		l, err := j.store.get(layer)
-		if err != nil {
-			return err
-		}
-		if l != nil {
+		switch {
+		case err != nil:
+			return 0, err
+		case l == nil:
+		case !l.older:
 			found++
+		case len(l.matrices) > 0 && layer+1 < layers:
+			checked = layer
 		}
 	}
 	if found > 0 && j.Resumed != nil {
 		j.Resumed(found, layers)
 	}
-	return nil
+	return checked, nil
 }
 
 func (j *job) keep(layer int) error {
@@ -107,23 +113,31 @@ func (j *job) layer(layer int) error {
 	return nil
 }
 
-// resume moves the streams past a finished layer.
-func (j *job) resume(layer int, l *layerFile) error {
-	j.notes = l.index.Notes
+// resume moves the streams past a finished layer. check compares the layer with the codes that the job
+// would choose.
+func (j *job) resume(layer int, l *finished, check bool) error {
+	j.notes = l.notes
 	var undo []func()
-	for i := range l.index.Matrices {
-		m := &l.index.Matrices[i]
-		c, err := l.codes(m).Load()
+	codes := map[string]*rounding.Codes{}
+	for i := range l.matrices {
+		m := &l.matrices[i]
+		c, err := rounding.LoadCodes(m.Shape, m.rows.ReadRow)
 		if err != nil {
 			return err
 		}
-		u, err := j.replace(m.Name, c)
+		u, err := j.replace(m.name, c)
 		if err != nil {
 			return err
 		}
-		undo = append(undo, u)
+		codes[m.name], undo = c, append(undo, u)
 	}
 	for _, part := range []model.Part{model.Attention, model.FeedForward} {
+		if check {
+			var err error
+			if check, err = j.check(layer, part, codes); err != nil {
+				return err
+			}
+		}
 		if err := j.advance(layer, part); err != nil {
 			return err
 		}
@@ -135,8 +149,39 @@ func (j *job) resume(layer int, l *layerFile) error {
 	return nil
 }
 
-func (j *job) count(l *layerFile) {
-	for _, m := range l.index.Matrices {
+// errOlder says that codes of an older file are not those that the job would choose.
+var errOlder = errors.New("calib: another version made the older file")
+
+// check chooses codes of a few matrices of half a layer again, from inputs that depend on all layers
+// before, and compares them with the older file's: a version that computes something otherwise without
+// another number is found out. again reports whether the half has no calibrated matrices, so that the
+// other half is to be checked.
+func (j *job) check(layer int, part model.Part, older map[string]*rounding.Codes) (again bool, err error) {
+	quiet := *j
+	quiet.progress, quiet.names, quiet.done, quiet.notes = func(int64) {}, nil, nil, layerNotes{}
+	quiet.last, quiet.moved = false, false
+	for _, stage := range j.quant.Stages(layer) {
+		if stage[0].Part != part || len(quiet.done) > 0 {
+			continue
+		}
+		undo, err := quiet.stage(layer, quiet.batch(stage))
+		for _, u := range slices.Backward(undo) {
+			u()
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	for i, name := range quiet.names {
+		if !quiet.done[i].Equal(older[name]) {
+			return false, errOlder
+		}
+	}
+	return len(quiet.done) == 0, nil
+}
+
+func (j *job) count(l *finished) {
+	for _, m := range l.matrices {
 		j.progress(int64(m.Rows) * int64(m.Cols))
 	}
 }

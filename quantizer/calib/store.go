@@ -13,12 +13,27 @@ import (
 )
 
 // store holds the codes of finished layers: in a working directory, from which an interrupted job
-// resumes, or in memory.
+// resumes, in memory, or in an older file.
 type store struct {
 	work    *workdir.Dir // nil: in memory
 	key     string
-	layers  map[int]*layerFile
+	older   *conversion.OlderLayers // nil: none
+	layers  map[int]*finished
 	results map[string]conversion.RowReader
+}
+
+// finished is a finished layer.
+type finished struct {
+	matrices []finishedMatrix
+	notes    layerNotes
+	older    bool      // it is of the older file
+	entry    io.Closer // nil: none
+}
+
+type finishedMatrix struct {
+	name string
+	rounding.Shape
+	rows conversion.RowReader
 }
 
 // layerPrefix is the prefix of the entries of layers.
@@ -29,7 +44,7 @@ func layerName(layer int) string { return fmt.Sprint(layerPrefix, layer) }
 // openStore opens the store for the job with a key. It removes the layers of other jobs from the
 // directory.
 func openStore(work *workdir.Dir, key string) (*store, error) {
-	s := &store{work: work, key: key, layers: map[int]*layerFile{}, results: map[string]conversion.RowReader{}}
+	s := &store{work: work, key: key, layers: map[int]*finished{}, results: map[string]conversion.RowReader{}}
 	if work == nil {
 		return s, nil
 	}
@@ -39,7 +54,9 @@ func openStore(work *workdir.Dir, key string) (*store, error) {
 // close closes the open entries.
 func (s *store) close() {
 	for _, l := range s.layers {
-		l.entry.Close()
+		if l.entry != nil {
+			l.entry.Close()
+		}
 	}
 	s.layers = nil
 }
@@ -62,6 +79,9 @@ type layerNotes struct {
 	Unreached []string `json:"unreached,omitempty"` // matrices that no calibration token reached
 	Kept      []string `json:"kept,omitempty"`      // matrices for which the search was no worse
 	Dead      int      `json:"dead,omitempty"`      // columns that were always zero
+	// Copied counts the matrices of Unreached and Kept of a layer of an older file, which does not name
+	// them.
+	Copied int `json:"copied,omitempty"`
 }
 
 // matrixIndex is a matrix of a layer, whose codes lie at Offset.
@@ -114,25 +134,67 @@ func (s *store) put(layer int, names []string, list []*rounding.Codes, notes lay
 }
 
 // get opens a finished layer. It returns nil if there is none, or a damaged one.
-func (s *store) get(layer int) (*layerFile, error) {
-	if s.work == nil || s.layers[layer] != nil {
-		return s.layers[layer], nil
+func (s *store) get(layer int) (*finished, error) {
+	if l := s.layers[layer]; l != nil {
+		return l, nil
+	}
+	l, err := s.entry(layer)
+	if l == nil && err == nil && layer < s.older.Len() {
+		l = olderLayer(s.older.Take(layer))
+	}
+	if l == nil || err != nil {
+		return nil, err
+	}
+	s.layers[layer] = l
+	for i := range l.matrices {
+		s.results[l.matrices[i].name] = l.matrices[i].rows
+	}
+	return l, nil
+}
+
+// olderLayer is a layer of an older file.
+func olderLayer(o conversion.OlderLayer) *finished {
+	l := &finished{older: true, notes: layerNotes{Copied: o.Fallbacks}}
+	for _, m := range o.Matrices {
+		l.matrices = append(l.matrices, finishedMatrix{m.Name(), m.Scheme.Shape(m.Rows, m.Cols), m.Codes})
+	}
+	return l
+}
+
+// entry opens a layer in the working directory.
+func (s *store) entry(layer int) (*finished, error) {
+	if s.work == nil {
+		return nil, nil
 	}
 	e := s.work.Get(layerName(layer), s.key)
 	if e == nil {
 		return nil, nil
 	}
-	l := &layerFile{entry: e}
-	if err := l.read(); err != nil { // although the entry is of this job and whole
+	file := &layerFile{entry: e}
+	if err := file.read(); err != nil { // although the entry is of this job and whole
 		e.Close()
 		return nil, fmt.Errorf("%s: %s: %w", s.work.Path(), layerName(layer), err)
 	}
-	s.layers[layer] = l
-	for i := range l.index.Matrices {
-		m := &l.index.Matrices[i]
-		s.results[m.Name] = l.codes(m)
+	l := &finished{notes: file.index.Notes, entry: e}
+	for i := range file.index.Matrices {
+		m := &file.index.Matrices[i]
+		l.matrices = append(l.matrices, finishedMatrix{m.Name, m.Shape, file.codes(m)})
 	}
 	return l, nil
+}
+
+// forget forgets the layers of the older file.
+func (s *store) forget() {
+	for layer, l := range s.layers {
+		if l.older {
+			delete(s.layers, layer)
+		}
+		for _, m := range l.matrices {
+			if l.older {
+				delete(s.results, m.name)
+			}
+		}
+	}
 }
 
 // read reads the index.

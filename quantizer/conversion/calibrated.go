@@ -184,6 +184,15 @@ type Calibration struct {
 	Seed      *uint64 `json:"seed,omitempty"`
 	// Fallbacks counts the matrices that calibration did not reach, or did not improve.
 	Fallbacks int `json:"fallbacks,omitempty"`
+
+	// The following fields are of gptq and gptq-ft: Plan.OlderLayers compares them.
+
+	// LayerFallbacks counts the Fallbacks of each decoder layer, and then of the lm_head. nil: none.
+	LayerFallbacks []int `json:"layer_fallbacks,omitempty"`
+	// SequencesSHA256 is text.Text.Hash of the sequences.
+	SequencesSHA256 string `json:"sequences_sha256,omitempty"`
+	// Version is the version of the algorithm. It changes whenever the codes change.
+	Version int `json:"version,omitempty"`
 }
 
 // chosenRow puts row n of the unit, as chosen has it, into row i of the block.

@@ -171,8 +171,11 @@ func (in *fileInput) assets(pl *planner) (list []gqf.PackedAsset, err error) {
 			continue
 		}
 		get := in.gqf.PackedAsset
-		if a.Kind == gqf.AssetRecipe {
+		switch a.Kind {
+		case gqf.AssetRecipe:
 			get = func(name string) (gqf.PackedAsset, error) { return in.repackedRecipe(pl, name) }
+		case gqf.AssetProvenance:
+			get = in.repackedProvenance
 		}
 		packed, err := get(a.Name)
 		if err != nil {

@@ -1,6 +1,8 @@
 package conversion
 
 import (
+	"encoding/json"
+
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
@@ -32,6 +34,24 @@ func (in *fileInput) repackedRecipe(pl *planner, name string) (gqf.PackedAsset, 
 		return gqf.PackedAsset{}, err
 	}
 	return gqf.PackAsset(gqf.AssetSpec{Kind: gqf.AssetRecipe, Name: name, Data: data})
+}
+
+// repackedProvenance is the provenance of the file without the version of its calibration: calibration
+// for other layouts may choose other codes, since it knows the smallest scale that they hold.
+func (in *fileInput) repackedProvenance(name string) (gqf.PackedAsset, error) {
+	data, err := in.gqf.Asset(name)
+	if err != nil {
+		return gqf.PackedAsset{}, err
+	}
+	var prov Provenance
+	if json.Unmarshal(data, &prov) != nil || prov.Calibration == nil || prov.Calibration.Version == 0 {
+		return in.gqf.PackedAsset(name)
+	}
+	prov.Calibration.Version = 0
+	if data, err = json.MarshalIndent(prov, "", "  "); err != nil {
+		return gqf.PackedAsset{}, err
+	}
+	return gqf.PackAsset(gqf.AssetSpec{Kind: gqf.AssetProvenance, Name: name, Data: data})
 }
 
 // stated is what a recipe states of a scheme.

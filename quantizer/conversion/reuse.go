@@ -36,6 +36,8 @@ type ReuseReport struct {
 	Made    int    `json:"made"`    // quantized tensors that were made
 	// Reasons says why tensors were made, the most frequent reason first.
 	Reasons []ReuseReason `json:"reasons"`
+	// Layers says which calibrated layers were copied; nil: the job does not calibrate layer by layer.
+	Layers *ReusedLayers `json:"layers,omitempty"`
 }
 
 // ReuseReason is a reason why tensors were not copied.
@@ -78,6 +80,9 @@ func (r *ReuseReport) String() string {
 	for i, reason := range r.Reasons {
 		s += []string{": ", "; "}[min(i, 1)] + reason.Reason + fmt.Sprintf(" (%q%s)", reason.First, andMore(reason.Tensors-1))
 	}
+	if r.Layers != nil {
+		s += "; " + r.Layers.String()
+	}
 	return s
 }
 
@@ -110,9 +115,11 @@ func (p *Plan) reasons(of []string) (list []ReuseReason) {
 // oldFile is an older .gqf file and what it says of its origin.
 type oldFile struct {
 	*gqf.File
-	sources    []Source
-	scaleBlock [2]int
-	was        map[string]*quantized // items of the plan with the file's recipe, by name
+	sources     []Source
+	calibration *Calibration // nil: none
+	config      []byte       // config.json; nil: none
+	scaleBlock  [2]int
+	was         map[string]*quantized // items of the plan with the file's recipe, by name
 }
 
 // openOld reads what the file says of its origin. nothing says why no tensor of it can be copied; "":
@@ -138,8 +145,8 @@ func (p *Plan) openOld(f *gqf.File) (old *oldFile, nothing string, err error) {
 	if err := json.Unmarshal(list[gqf.ProvenanceName], &prov); err != nil {
 		return nil, "", fmt.Errorf("%s: %w", gqf.ProvenanceName, err)
 	}
-	old.sources = prov.Sources
-	if data := list[configName]; data != nil {
+	old.sources, old.calibration, old.config = prov.Sources, prov.Calibration, list[configName]
+	if data := old.config; data != nil {
 		c, err := arch.ParseConfig(data)
 		if err != nil {
 			return nil, "", fmt.Errorf("%s: %w", configName, err)
@@ -174,6 +181,12 @@ func (p *Plan) replan(old *oldFile, data []byte) (nothing string, err error) {
 	return "", nil
 }
 
+// sameChoice reports whether codes of two items of one checkpoint are chosen in the same way.
+func (it *quantized) sameChoice(o *quantized) bool {
+	return it.src.Name == o.src.Name && it.scheme == o.scheme && it.slices == o.slices && it.rows == o.rows && it.cols == o.cols &&
+		it.transposed == o.transposed && it.zeros == o.zeros && it.smallest == o.smallest
+}
+
 // sameCodes reports whether two items of one checkpoint get the same codes in the same layouts.
 func (it *quantized) sameCodes(o *quantized) bool {
 	biasOf := func(b *safetensors.Tensor) string {
@@ -182,8 +195,7 @@ func (it *quantized) sameCodes(o *quantized) bool {
 		}
 		return b.Name
 	}
-	return it.src.Name == o.src.Name && it.scheme == o.scheme && it.slices == o.slices && it.rows == o.rows && it.cols == o.cols &&
-		it.transposed == o.transposed && it.zeros == o.zeros && it.smallest == o.smallest && biasOf(it.bias) == biasOf(o.bias) &&
+	return it.sameChoice(o) && biasOf(it.bias) == biasOf(o.bias) &&
 		slices.EqualFunc(it.variants, o.variants, func(a, b variant) bool { return a.head == b.head })
 }
 

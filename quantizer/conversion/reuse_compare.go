@@ -23,7 +23,8 @@ const sampleStep = 128
 // A tensor is copied if all of this is the same:
 //
 //   - its scheme, its algorithm and its layouts, from the plan of the checkpoint with the file's recipe
-//     and from the file's headers. Algorithms with calibration are always run;
+//     and from the file's headers. Codes of gptq and gptq-ft are taken by layers, see OlderLayers; other
+//     algorithms with calibration are always run;
 //   - its name, shape, dtype and size in the checkpoint, and the size and the SHA-256 of the header of
 //     the checkpoint's file with it;
 //   - the CRC32C of its bytes in the checkpoint, of its bias and of its block scales.
@@ -34,11 +35,13 @@ const sampleStep = 128
 //
 // begin is called when the bytes of the checkpoint that are read are known; add is told how many were
 // read since the last call, and end is called after the last of them.
-func (p *Plan) Reuse(ctx context.Context, f *gqf.File, name string, begin func(bytes int64) (add func(n int64), end func())) (*Reuse, error) {
+//
+// layers are the calibrated layers that calibration took from the same file; nil: none.
+func (p *Plan) Reuse(ctx context.Context, f *gqf.File, name string, layers *OlderLayers, begin func(bytes int64) (add func(n int64), end func())) (*Reuse, error) {
 	if _, ok := p.out.(*gqfOutput); !ok {
 		return nil, quantizer.Requestf("tensors are copied into a .gqf file, not into %s", p.out.noun())
 	}
-	r := &Reuse{file: f, items: make([]*oldTensor, len(p.items)), result: ReuseReport{File: name, Reasons: []ReuseReason{}}}
+	r := &Reuse{file: f, items: make([]*oldTensor, len(p.items)), result: ReuseReport{File: name, Layers: layers.report(), Reasons: []ReuseReason{}}}
 	old, nothing, err := p.openOld(f)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -46,6 +49,9 @@ func (p *Plan) Reuse(ctx context.Context, f *gqf.File, name string, begin func(b
 	reasons := make([]string, len(p.items))
 	if nothing == "" {
 		for it := range p.quantized() {
+			if layers.has(it) {
+				continue
+			}
 			t, reason := p.candidate(old, it)
 			if reasons[it.index] = reason; reason == "" {
 				r.items[it.index] = t
@@ -56,12 +62,14 @@ func (p *Plan) Reuse(ctx context.Context, f *gqf.File, name string, begin func(b
 		}
 	}
 	for it := range p.quantized() {
-		if nothing != "" {
-			r.items[it.index], reasons[it.index] = nil, nothing
-		}
-		if r.items[it.index] == nil {
-			r.result.Made++
-			continue
+		if !layers.has(it) {
+			if nothing != "" {
+				r.items[it.index], reasons[it.index] = nil, nothing
+			}
+			if r.items[it.index] == nil {
+				r.result.Made++
+				continue
+			}
 		}
 		r.result.Tensors++
 		r.result.Bytes += it.line.Bytes
@@ -78,13 +86,18 @@ type comparison struct {
 	other atomic.Pointer[string] // the tensor of a sample with other bytes
 }
 
-// compare drops candidates with other weights from r. nothing says why no tensor can be copied; "": they
-// can.
-func (p *Plan) compare(ctx context.Context, r *Reuse, old *oldFile, reasons []string, begin func(int64) (func(int64), func())) (nothing string, err error) {
+func (p *Plan) newComparison(r *Reuse) *comparison {
 	quiet := *p // the comparison has a progress of its own
 	quiet.opts.Progress = nil
 	c := &comparison{old: r, sums: map[string][]uint32{}}
 	c.job = &job{plan: &quiet, calibrated: &CalibratedCodes{}, target: &comparedTarget{of: c}}
+	return c
+}
+
+// compare drops candidates with other weights from r. nothing says why no tensor can be copied; "": they
+// can.
+func (p *Plan) compare(ctx context.Context, r *Reuse, old *oldFile, reasons []string, begin func(int64) (func(int64), func())) (nothing string, err error) {
+	c := p.newComparison(r)
 	if err := c.sumAll(ctx, begin); err != nil {
 		return "", err
 	}
@@ -121,18 +134,23 @@ func (c *comparison) run(ctx context.Context, units *unitList, done func(u unit,
 
 // sumAll sums the bytes of the candidates, and of what is in their payloads beside their weights.
 func (c *comparison) sumAll(ctx context.Context, begin func(int64) (func(int64), func())) error {
+	var list []*safetensors.Tensor
+	for it := range c.candidates() {
+		list = append(list, it.src)
+		for _, o := range it.others() {
+			list = append(list, o.src)
+		}
+	}
+	return c.sumTensors(ctx, list, begin)
+}
+
+// sumTensors sums the bytes of tensors of the checkpoint.
+func (c *comparison) sumTensors(ctx context.Context, list []*safetensors.Tensor, begin func(int64) (func(int64), func())) error {
 	units, size := &unitList{}, int64(0)
-	add := func(it item) {
-		src := it.common().src
+	for _, src := range list {
 		size += src.Size
 		c.sums[src.Name] = make([]uint32, (src.Size+unitBytes-1)/unitBytes)
-		units.cut(unit{item: it, sum: true}, src.Size, unitBytes)
-	}
-	for it := range c.candidates() {
-		add(it)
-		for _, o := range it.others() {
-			add(&unquantized{entry: entry{src: o.src, line: it.line, index: it.index}})
-		}
+		units.cut(unit{item: &unquantized{entry: entry{src: src}}, sum: true}, src.Size, unitBytes)
 	}
 	progress, end := begin(size)
 	defer end()

@@ -34,7 +34,7 @@ func reused(t *testing.T, p *Plan, old *gqf.File) (*ReuseReport, []byte) {
 	ctx := context.Background()
 	var total int64
 	var done atomic.Int64
-	r, err := p.Reuse(ctx, old, "old.gqf", func(n int64) (func(int64), func()) {
+	r, err := p.Reuse(ctx, old, "old.gqf", nil, func(n int64) (func(int64), func()) {
 		total = n
 		return func(n int64) { done.Add(n) }, func() {}
 	})
@@ -171,7 +171,7 @@ func TestReuseDamaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	begin := func(int64) (func(int64), func()) { return func(int64) {}, func() {} }
-	r, err := p.Reuse(t.Context(), old, "old.gqf", begin)
+	r, err := p.Reuse(t.Context(), old, "old.gqf", nil, begin)
 	if err == nil { // no sample was in the damaged block
 		var j *job
 		if j, err = p.newJob(t.Context(), nil); err != nil {

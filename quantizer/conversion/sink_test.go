@@ -47,7 +47,7 @@ func TestWriteTo(t *testing.T) {
 			}
 			var o WriteOptions
 			if threads == 3 { // copied from the same file
-				if o.Reuse, err = p.Reuse(t.Context(), old, "old.gqf", func(int64) (func(int64), func()) { return func(int64) {}, func() {} }); err != nil {
+				if o.Reuse, err = p.Reuse(t.Context(), old, "old.gqf", nil, func(int64) (func(int64), func()) { return func(int64) {}, func() {} }); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -2,10 +2,12 @@ package rounding
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
 	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
@@ -144,6 +146,14 @@ func (c *Codes) ReadRow(i int, dst Row) error {
 	return nil
 }
 
+// Equal reports whether two matrices have the same codes, the same bits of scales and the same zero
+// points.
+func (c *Codes) Equal(o *Codes) bool {
+	bits := func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) }
+	return o != nil && c.Shape == o.Shape && slices.Equal(c.Values, o.Values) && slices.EqualFunc(c.Scales, o.Scales, bits) &&
+		slices.Equal(c.Zeros, o.Zeros) && bytes.Equal(c.Blocks, o.Blocks)
+}
+
 // DequantizeRow sets dst to the weights of row i.
 func (c *Codes) DequantizeRow(dst []float32, i int) { c.Dequantize(dst, c.Row(i)) }
 
@@ -207,11 +217,11 @@ func (s *StoredCodes) ReadRow(i int, dst Row) error {
 	return nil
 }
 
-// Load reads the whole matrix.
-func (s *StoredCodes) Load() (*Codes, error) {
-	c := NewCodes(s.Shape)
+// LoadCodes reads a whole matrix with a function that copies row i to dst.
+func LoadCodes(s Shape, readRow func(i int, dst Row) error) (*Codes, error) {
+	c := NewCodes(s)
 	for i := range s.Rows {
-		if err := s.ReadRow(i, c.Row(i)); err != nil {
+		if err := readRow(i, c.Row(i)); err != nil {
 			return nil, err
 		}
 	}

@@ -57,7 +57,7 @@ func TestCodes(t *testing.T) {
 			t.Errorf("%v: %d bytes were written, want %d", s, file.Len()-5, c.Bytes())
 		}
 		stored := &StoredCodes{Shape: c.Shape, At: 5, File: bytes.NewReader(file.Bytes())}
-		if again, err := stored.Load(); err != nil || !cmp.Equal(again, c) {
+		if again, err := LoadCodes(stored.Shape, stored.ReadRow); err != nil || !cmp.Equal(again, c) {
 			t.Errorf("%v: %v, %s", s, err, cmp.Diff(c, again))
 		}
 		one := NewCodes(s.Shape(1, cols))
@@ -65,7 +65,7 @@ func TestCodes(t *testing.T) {
 			t.Errorf("%v: row 3: %v, %s", s, err, cmp.Diff(c.Row(3), one.Row(0)))
 		}
 		stored.File = bytes.NewReader(file.Bytes()[:file.Len()-1])
-		if _, err := stored.Load(); err == nil {
+		if _, err := LoadCodes(stored.Shape, stored.ReadRow); err == nil {
 			t.Errorf("%v: a file that ends early was read", s)
 		}
 	}
