@@ -252,7 +252,8 @@ func (f *factor) solve(b []float32, n int) {
 	k, u := f.k, f.u
 	part := f.e.floats.Take(n * min(panel, k)) // the negative columns of a panel of the solution
 	step := f.e.floats.Take(n * min(block, k))
-	defer f.e.floats.Put(part, step)
+	above := f.e.floats.Take(k * min(panel, k))
+	defer f.e.floats.Put(part, step, above)
 	var inverse []float32
 	// solveBlock computes columns i0 to i1-1 of the solution, and sets those of negative, in rows of w
 	// values, to their negatives.
@@ -297,17 +298,16 @@ func (f *factor) solve(b []float32, n int) {
 			f.e.add(b[j0:], k, n, i0-j0, i1-i0, operand{Data: negative, Stride: w}, operand{Data: u[j0*k+i0:], Stride: k, Transposed: true})
 			i1 = i0
 		}
-		f.e.add(b, k, n, j0, w, operand{Data: part, Stride: w}, f.above(&f.e.solver.above, j0, j1))
+		f.e.add(b, k, n, j0, w, operand{Data: part, Stride: w}, f.above(above, j0, j1))
 		j1 = j0
 	}
 }
 
 // above returns the transpose of columns j0 to j1-1 of u, a panel, in the rows above them. Blocks of
 // the panel go from the last to the first, the order in which errors and solutions are found and
-// sums take them in. The next call with the same memory overwrites it.
-func (f *factor) above(memory *[]float32, j0, j1 int) operand {
+// sums take them in. The operand is in dst, of at least j0 * (j1-j0) elements.
+func (f *factor) above(dst []float32, j0, j1 int) operand {
 	w := j1 - j0
-	dst := buffer.Grow(memory, j0*w)
 	f.e.rows(j0, 64, func(_, from, to int) {
 		for r := from; r < to; r++ {
 			for i1, at := j1, r*w; i1 > j0; {

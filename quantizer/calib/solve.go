@@ -27,9 +27,9 @@ type solver struct {
 }
 
 type solverBuffers struct {
-	d, part, out, shift, above []float32
-	grids                      []vec.ColumnGrids
-	rows                       []blockRows // of each goroutine
+	d, out, shift []float32
+	grids         []vec.ColumnGrids
+	rows          []blockRows // of each goroutine
 }
 
 func newSolver(e *engine, f *factor, s rounding.Scheme, target []float32, n int) *solver {
@@ -145,10 +145,12 @@ func (s *solver) gptq() {
 	s.errs = make([]float64, n)
 	grids := s.columnGrids()
 	blocks := buffer.Grow(&s.buf.rows, s.e.pool.Threads())
+	part := s.e.floats.Take(n * min(panel, k)) // errors of a panel's codes, its last block first
+	above := s.e.floats.Take(k * min(panel, k))
+	defer s.e.floats.Put(part, above)
 	for j1 := k; j1 > 0; {
 		j0 := (j1 - 1) / panel * panel
 		w := j1 - j0
-		part := buffer.Grow(&s.buf.part, n*w) // errors of the panel's codes, its last block first
 		for i1 := j1; i1 > j0; {
 			i0 := (i1 - 1) / block * block
 			s.e.rows(n, abreast, func(worker, from, to int) {
@@ -160,7 +162,7 @@ func (s *solver) gptq() {
 			s.e.add(shift[j0:], k, n, i0-j0, i1-i0, operand{Data: part[j1-i1:], Stride: w}, operand{Data: s.f.u[j0*k+i0:], Stride: k, Transposed: true})
 			i1 = i0
 		}
-		s.e.add(shift, k, n, j0, w, operand{Data: part, Stride: w}, s.f.above(&s.buf.above, j0, j1))
+		s.e.add(shift, k, n, j0, w, operand{Data: part, Stride: w}, s.f.above(above, j0, j1))
 		j1 = j0
 	}
 }
