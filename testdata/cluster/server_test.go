@@ -63,6 +63,7 @@ type store struct {
 
 	mu       sync.Mutex
 	requests []string
+	tags     *tags // nil: ETags are the server's
 	// fault answers the request in place of the server, and says so; n counts requests from 1. nil: no faults.
 	fault func(n int, w http.ResponseWriter, r *http.Request) bool
 }
@@ -91,8 +92,17 @@ func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	n, fault := len(s.requests), s.fault
 	s.mu.Unlock()
 	if fault == nil || !fault(n, w, r) {
-		s.proxy.ServeHTTP(w, r)
+		s.forward(w, r)
 	}
+}
+
+// forward lets the server answer.
+func (s *store) forward(w http.ResponseWriter, r *http.Request) {
+	if s.tags != nil {
+		s.tags.forward(s.proxy, w, r)
+		return
+	}
+	s.proxy.ServeHTTP(w, r)
 }
 
 // count is how many requests came so far.
