@@ -151,18 +151,17 @@ func (a *Archive) Size() int64 { return a.size }
 func (a *Archive) Frames() int { return a.frames() }
 
 // Decompress writes the content to w. Frames are decoded in parallel and written in any order, each
-// after its checksums are checked. Of several damaged frames the error names the first that was
-// found.
+// after its checksums are checked. Of several damaged frames the error names the first one.
 func (a *Archive) Decompress(ctx context.Context, w io.WriterAt, o Options) error {
 	d := &decompressor{Archive: a, w: w}
 	var wg sync.WaitGroup
 	for range min(o.threads(), a.frames(), a.threads()) {
 		wg.Go(func() {
-			if err := d.work(ctx, o); err != nil {
+			if i, err := d.work(ctx, o); err != nil {
 				d.mu.Lock()
 				defer d.mu.Unlock()
-				if d.err == nil {
-					d.err = err
+				if d.err == nil || i < d.errAt {
+					d.err, d.errAt = err, i
 				}
 			}
 		})
@@ -184,7 +183,8 @@ type decompressor struct {
 	mu      sync.Mutex
 	next    int
 	at, off int64 // of the next frame, in the archive and in the content
-	err     error // the first
+	err     error // of the first frame with an error: frames are taken in order, and those taken are finished
+	errAt   int   // the frame
 }
 
 // take gives the next frame and its places. ok is false if there is none, or after an error.
@@ -200,27 +200,28 @@ func (d *decompressor) take() (i int, at, off int64, ok bool) {
 	return i, at, off, true
 }
 
-func (d *decompressor) work(ctx context.Context, o Options) error {
+// work decodes frames until there are no more. i is the frame with the error.
+func (d *decompressor) work(ctx context.Context, o Options) (i int, err error) {
 	decoder, err := zstdframe.NewDecoder(d.largest.content, MaxFrameBytes)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer decoder.Close()
 	z, content := make([]byte, d.largest.compressed), make([]byte, d.largest.content)
 	for {
 		i, at, off, ok := d.take()
 		if !ok {
-			return nil
+			return 0, nil
 		}
 		if err := ctx.Err(); err != nil {
-			return err
+			return i, err
 		}
 		e := d.entry(i)
 		if err := d.decode(decoder, content[:e.content], z[:e.compressed], at, i); err != nil {
-			return err
+			return i, err
 		}
 		if _, err := d.w.WriteAt(content[:e.content], off); err != nil {
-			return err
+			return i, err
 		}
 		o.done(int(e.content))
 	}
