@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/lowbit-go/gq/internal/testshared"
 )
 
 // derivative is the central difference of the loss in a random direction of a tensor; dir is the
@@ -147,8 +149,11 @@ func checkGradients(t *testing.T, m *Model, routing [][]int32) {
 // derivatives of the layer alone, for sequences of several blocks of queries.
 func TestLayerGradients(t *testing.T) {
 	const n = 64
-	for _, c := range torchCases(t) {
+	for i, c := range torchCases(t) {
 		t.Run(filepath.Base(c.dir), func(t *testing.T) {
+			if i%8 != 0 {
+				testshared.SlowEmulated(t, "TestGradientBits has the bits")
+			}
 			m := openCase(t, c.dir, Options{Threads: 2})
 			ids := someTokens(n, m.VocabSize())
 			sequences := [][]int32{ids[:40], ids[40:41], ids[41:]}

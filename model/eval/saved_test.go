@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/logits"
+	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/text"
 )
@@ -14,6 +15,7 @@ import (
 // as docs/ACCURACY.md states. The float model beside its own saved predictions shows the error that
 // the format adds to a small divergence.
 func TestSavedLogits(t *testing.T) {
+	testshared.SlowEmulated(t, "logits are coded by the same code natively, TestReference compares models there")
 	float := openFixture(t)
 	candidates := []*model.Model{quantizedFixture(t), float}
 	own, err := text.Write(t.Context(), float, text.WriteOptions{Start: 1, Ends: []int32{2}, Tokens: 600, Window: 100, Seed: 3})

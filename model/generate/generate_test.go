@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/model/tokenizer"
 )
 
@@ -38,7 +39,11 @@ func mustRun(t *testing.T, g *Generator, o Options) *Result {
 // tokens decode to it.
 func TestRun(t *testing.T) {
 	var first *Result
-	for _, threads := range []int{1, 2, 5} {
+	numbers := []int{1, 2, 5}
+	if testing.Short() {
+		numbers = numbers[1:2] // under emulation
+	}
+	for _, threads := range numbers {
 		g := open(t, books, threads)
 		for range 2 { // a Generator keeps no state between runs
 			streamed := ""
@@ -77,6 +82,7 @@ func TestRun(t *testing.T) {
 
 // TestStop: the text ends before a stop string, however tokens divide it.
 func TestStop(t *testing.T) {
+	testshared.SlowEmulated(t, "stop strings are found by the same code natively")
 	g := open(t, books, 1)
 	whole := mustRun(t, g, Options{Prompt: "The old man said", MaxTokens: 40}).Text
 	for at := 1; at+4 <= len(whole); at += 7 {
@@ -106,6 +112,7 @@ func TestEndOfText(t *testing.T) {
 }
 
 func TestContext(t *testing.T) {
+	testshared.SlowEmulated(t, "limits are the same natively")
 	g := open(t, books, 1)
 	r := mustRun(t, g, Options{Prompt: "The old man said", MaxTokens: 1000})
 	if n := len(r.PromptIDs) + len(r.IDs); r.Stopped != ContextFull || n != 257 || r.Context != 256 {

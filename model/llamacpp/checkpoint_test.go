@@ -15,6 +15,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/testmodels"
+	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/model/arch"
 )
 
@@ -94,6 +95,7 @@ func (c *CheckpointTensor) weights(t *testing.T, f *gguf.File) []float32 {
 // TestReadCheckpoint turns Describe's model of each architecture round: the same tensors with the
 // same weights, and a config.json with the same meaning.
 func TestReadCheckpoint(t *testing.T) {
+	testshared.SlowEmulated(t, "configurations are read by the same code natively")
 	type keys map[string]any
 	for _, c := range []struct {
 		name   string

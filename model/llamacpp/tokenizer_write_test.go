@@ -58,6 +58,7 @@ func openReal(t *testing.T, name string) (r realTokenizer, dir string) {
 
 // TestRealTokenizers checks the metadata of nine tokenizers, and reads them back.
 func TestRealTokenizers(t *testing.T) {
+	testshared.SlowEmulated(t, "vocabularies are read by the same code natively")
 	for _, c := range []struct {
 		name, model, pre string
 		bos, eos         any

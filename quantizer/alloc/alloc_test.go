@@ -395,6 +395,7 @@ func TestMappings(t *testing.T) {
 // TestTypesThatFit: where rows are no whole number of K blocks, the options of the stated mapping
 // are the types that a plan has instead, once each, with the bytes and the bits of these types.
 func TestTypesThatFit(t *testing.T) {
+	testshared.SlowEmulated(t, "plans are the same natively")
 	types := []gguf.TensorType{gguf.Q4_0, gguf.Q4_1, gguf.Q5_1, gguf.Q8_0} // of 2 and 3, 4, 5, 6 bits
 	for _, c := range []struct {
 		name         string

@@ -217,6 +217,9 @@ func TestDamping(t *testing.T) {
 		t.Fatalf("lambda is %g, the first one %g: the matrix does not need another", f.lambda, first)
 	}
 	for a := range k {
+		if testing.Short() && a%7 != 0 {
+			continue // under emulation: every seventh row
+		}
 		for b := range k {
 			want := float64(h.moment(f.order[a], f.order[b]))
 			if a == b {

@@ -10,6 +10,7 @@ import (
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/internal/splitmix"
 	"github.com/lowbit-go/gq/internal/testrows"
+	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -72,6 +73,7 @@ func TestRounderFloatZeros(t *testing.T) {
 // original HQQ depend on the magnitude of weights, and at 8 bits its BF16 scales matter: these
 // widths are not compared.
 func TestFloatZerosSQNR(t *testing.T) {
+	testshared.SlowEmulated(t, "TestFloatZerosBits has the bits")
 	const k = 1024
 	rows, fewer, near := 512, 128, 0.1 // search takes fewer of the rows
 	if testing.Short() {

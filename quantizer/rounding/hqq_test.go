@@ -8,6 +8,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/internal/testrows"
+	"github.com/lowbit-go/gq/internal/testshared"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -15,6 +16,7 @@ import (
 // on 256 x 1024 normally distributed float32 weights (columns: symmetric,
 // symmetric-no-clip, asymmetric, HQQ).
 func TestTorchAOSQNR(t *testing.T) {
+	testshared.SlowEmulated(t, "it compares figures, which are the same natively")
 	const rows, cols = 256, 1024
 	w := testrows.Gaussian(99, rows*cols)
 	tests := []struct {

@@ -17,6 +17,7 @@ import (
 	"github.com/lowbit-go/gq/internal/remote/hub"
 	"github.com/lowbit-go/gq/internal/remote/transfer"
 	"github.com/lowbit-go/gq/internal/testremote"
+	"github.com/lowbit-go/gq/internal/testshared"
 )
 
 const token = "hf_TOKEN-that-nobody-must-see"
@@ -110,6 +111,7 @@ func checkRequests(t *testing.T, s *testremote.Server) {
 // TestFaults: each fault at each request gives the same files, or one error without a secret, after
 // which the same call succeeds.
 func TestFaults(t *testing.T) {
+	testshared.SlowEmulated(t, "faults are met by the same code natively")
 	s, files := start(t)
 	if _, err := fetch(t, s, t.TempDir()); err != nil {
 		t.Fatal(err)

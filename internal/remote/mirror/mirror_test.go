@@ -17,6 +17,7 @@ import (
 	"github.com/lowbit-go/gq/internal/remote/transfer"
 	"github.com/lowbit-go/gq/internal/remote/web"
 	"github.com/lowbit-go/gq/internal/testremote"
+	"github.com/lowbit-go/gq/internal/testshared"
 )
 
 // fetch mirrors two files of a web server, of which one more does not exist.
@@ -92,6 +93,7 @@ func newCache(t *testing.T) string {
 // TestFaults: each fault at each request gives the same files, or an error without the signature, after
 // which the same call succeeds. A flipped bit stays, because a web server states no hash.
 func TestFaults(t *testing.T) {
+	testshared.SlowEmulated(t, "faults are met by the same code natively")
 	s, url, files := start(t)
 	newCache(t)
 	s.SetFaults(nil)
