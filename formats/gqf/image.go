@@ -61,12 +61,18 @@ func (im *Image) SetSourceCRC(i int, crc uint32) {
 // each payload exactly once. It costs one pass over p and about 100 ns for each block touched. It
 // panics if p lies outside the data region.
 func (im *Image) AddData(off int64, p []byte) {
-	pos := off - int64(im.h.dataOff)
-	if pos < 0 || pos > int64(im.h.dataLen)-int64(len(p)) {
-		panic(fmt.Sprintf("gqf: data at %d..%d, the data region is %d..%d", off, off+int64(len(p)), im.h.dataOff, im.h.fileSize))
-	}
-	im.added.Add(int64(len(p)))
+	pos := im.add(off, len(p))
 	SumBlocks(pos, int64(im.h.dataLen), p, func(s BlockSum) { im.addRegister(s.Block, s.Register) })
+}
+
+// add counts n bytes of data at the offset off of the file and returns their place in the data region.
+func (im *Image) add(off int64, n int) (pos int64) {
+	pos = off - int64(im.h.dataOff)
+	if pos < 0 || pos > int64(im.h.dataLen)-int64(n) {
+		panic(fmt.Sprintf("gqf: data at %d..%d, the data region is %d..%d", off, off+int64(n), im.h.dataOff, im.h.fileSize))
+	}
+	im.added.Add(int64(n))
+	return pos
 }
 
 // addRegister adds r to the register of a block. Addition in GF(2) is xor.

@@ -293,6 +293,15 @@ func (c *Checkpoint) Bytes(t Tensor) ([]byte, error) {
 	return b[t.Offset : t.Offset+t.Size : t.Offset+t.Size], nil
 }
 
+// ReadAt fills p with the bytes of the tensor from byte off on. For bytes that are read once it takes
+// less time than Bytes. It runs under Guard.
+func (c *Checkpoint) ReadAt(t Tensor, p []byte, off int64) error {
+	if _, err := c.Bytes(t); err != nil {
+		return err
+	}
+	return c.maps[t.File].ReadAt(p, t.Offset+off)
+}
+
 func (c *Checkpoint) unsupported(t Tensor, msg string) error {
 	return &UnsupportedError{File: c.maps[t.File].Name(), Offset: t.at, Tensor: t.Name, Msg: msg}
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"unsafe"
@@ -37,6 +38,41 @@ func open1(t *testing.T, path string) *File {
 		}
 	})
 	return f
+}
+
+// TestReadAt reads a file that is mapped, until another one is at its path or it is truncated.
+func TestReadAt(t *testing.T) {
+	path, content := write(t, 100_000)
+	f := open1(t, path)
+	got := make([]byte, 50_000)
+	for _, off := range []int64{0, 1, 50_000} {
+		if err := f.ReadAt(got, off); err != nil || !bytes.Equal(got, content[off:off+50_000]) {
+			t.Errorf("at %d: %v", off, err)
+		}
+	}
+	for _, off := range []int64{-1, 50_001, 1 << 62} {
+		if err := f.ReadAt(got, off); err == nil {
+			t.Errorf("at %d: bytes that are not there were read", off)
+		}
+	}
+	late := open1(t, path)
+	if runtime.GOOS != "windows" { // which truncates and replaces no mapped file
+		if err := os.Truncate(path, 99_999); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.ReadAt(got, 50_000); err == nil || !strings.Contains(err.Error(), "truncated") {
+			t.Errorf("truncated: %v", err)
+		}
+		if err := late.ReadAt(got, 0); err == nil || !strings.Contains(err.Error(), "replaced or changed") {
+			t.Errorf("changed before the first call: %v", err)
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := f.ReadAt(got, 0); !errors.Is(err, fs.ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
 }
 
 func TestOpen(t *testing.T) {

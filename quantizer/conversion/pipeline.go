@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/atomicfile"
 	"github.com/lowbit-go/gq/internal/cpu"
@@ -191,6 +192,7 @@ type job struct {
 	plan       *Plan
 	calibrated *CalibratedCodes
 	reuse      *Reuse // nil: no tensor is copied from an older file
+	copier     *gqf.Copier
 	target     target
 	size       int64                        // of all files
 	seconds    time.Duration                // of wall time
@@ -213,8 +215,14 @@ type job struct {
 
 // fill writes the whole file to j.out: the payloads, then what describes them.
 func (j *job) fill(ctx context.Context) error {
+	j.copier = j.reuse.copier()
 	if err := j.run(ctx); err != nil {
 		return err
+	}
+	if j.copier != nil {
+		if err := j.copier.Check(); err != nil {
+			return err
+		}
 	}
 	if j.tally != nil {
 		j.found = j.tally.items

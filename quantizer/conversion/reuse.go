@@ -9,6 +9,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/model/arch"
 	"github.com/lowbit-go/gq/quantizer"
 )
@@ -295,20 +296,38 @@ func (w *worker) takeOver(it *quantized, u unit, old *oldTensor) error {
 			return err
 		}
 		for _, s := range spans {
-			data, err := w.reuse.data(old, i, u.slice, s)
-			if err == nil {
-				err = w.reuse.file.Guard(func() error { return w.write(0, data, p.offset(u, s)) })
-			}
-			if err != nil {
-				return err
+			payload, _ := old.tensor.Payload(i, u.slice, s.kind)
+			for done := int64(0); done < s.n; done += int64(len(w.piece)) {
+				to := p.offset(u, s) + done
+				if err := w.copier.Read(buffer.Grow(&w.piece, int(min(s.n-done, pieceBytes))), payload, s.off+done, p.image, to); err != nil {
+					return err
+				}
+				if err := w.put(0, w.piece, to); err != nil {
+					return err
+				}
 			}
 		}
 	}
 	return nil
 }
 
-// data is the bytes of a span in the older file.
+// data is the bytes of a span in the older file, which may be damaged.
 func (r *Reuse) data(old *oldTensor, variant, slice int, s span) ([]byte, error) {
 	payload, _ := old.tensor.Payload(variant, slice, s.kind)
-	return r.file.DataRange(payload, s.off, s.n)
+	return r.file.UncheckedRange(payload, s.off, s.n)
+}
+
+// check fails if the bytes of a span are damaged.
+func (r *Reuse) check(old *oldTensor, variant, slice int, s span) error {
+	payload, _ := old.tensor.Payload(variant, slice, s.kind)
+	_, err := r.file.DataRange(payload, s.off, s.n)
+	return err
+}
+
+// copier reads what is copied; nil: nothing is.
+func (r *Reuse) copier() *gqf.Copier {
+	if r == nil || r.result.Tensors == 0 {
+		return nil
+	}
+	return r.file.NewCopier()
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
-	"github.com/lowbit-go/gq/internal/crc32c"
 	"github.com/lowbit-go/gq/quantizer"
 )
 
@@ -212,10 +211,8 @@ type comparedTarget struct {
 
 // copy sums bytes of a tensor.
 func (t *comparedTarget) copy(w *worker, it *unquantized, u unit, r *unitResult) error {
-	view, err := w.plan.ck.Bytes(*it.src)
-	if err == nil {
-		r.crc = crc32c.Checksum(view[u.first:][:u.count])
-	}
+	var err error
+	r.crc, err = w.sumBytes(it.src, u.first, u.count)
 	return err
 }
 
@@ -253,6 +250,9 @@ func (p *comparedPacking) write(w *worker, u unit) error {
 			return err
 		}
 		if !same {
+			if err := p.of.old.check(p.of.old.of(it), p.variant, u.slice, s); err != nil {
+				return err
+			}
 			name := it.name()
 			p.of.other.CompareAndSwap(nil, &name)
 		}

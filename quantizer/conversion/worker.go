@@ -95,12 +95,25 @@ func (w *worker) unit(u unit, r *unitResult) error {
 }
 
 func (w *worker) sum(it *quantized, u unit, r *unitResult) error {
-	view, err := w.plan.ck.Bytes(*it.src)
-	if err != nil {
-		return err
+	var err error
+	r.crc, err = w.sumBytes(it.src, u.first, u.count)
+	return err
+}
+
+// pieceBytes is how many bytes are read at a time where they are read once: a piece stays in a core's
+// L2 cache.
+const pieceBytes = 256 << 10
+
+// sumBytes returns the CRC32C of n bytes of a tensor of the checkpoint, from byte off on.
+func (w *worker) sumBytes(src *safetensors.Tensor, off, n int64) (crc uint32, err error) {
+	for end := off + n; off < end; {
+		b := buffer.Grow(&w.piece, int(min(end-off, pieceBytes)))
+		if err := w.plan.ck.ReadAt(*src, b, off); err != nil {
+			return 0, err
+		}
+		crc, off = crc32c.Update(crc, b), off+int64(len(b))
 	}
-	r.crc = crc32c.Checksum(view[u.first : u.first+u.count])
-	return nil
+	return crc, nil
 }
 
 // blocks quantizes rows of one slice, packs them as the output stores them and
@@ -287,6 +300,11 @@ const writebackFrom = 1 << 14
 // write writes data to one of the job's files.
 func (w *worker) write(file int, b []byte, off int64) error {
 	w.target.written(off, b)
+	return w.put(file, b, off)
+}
+
+// put is write for bytes that are counted already.
+func (w *worker) put(file int, b []byte, off int64) error {
 	if _, err := w.job.out[file].WriteAt(b, off); err != nil {
 		return err
 	}
