@@ -22,14 +22,14 @@ type PullOptions struct {
 	Progress Progress
 }
 
-// PullReport says what is in the cache.
+// PullReport describes a model in the cache.
 type PullReport struct {
 	// Name is the model with its commit, without credentials: every job takes it.
 	Name  string       `json:"name"`
 	Path  string       `json:"path"` // of the file or directory in the cache
 	Files []PulledFile `json:"files"`
 	Bytes int64        `json:"bytes"` // of all files
-	// FetchedBytes counts what was not in the cache.
+	// FetchedBytes counts the bytes that were not in the cache.
 	FetchedBytes int64   `json:"fetched_bytes"`
 	Seconds      float64 `json:"seconds"`
 }
@@ -115,7 +115,7 @@ type (
 	CachedSource = mirror.Copy
 )
 
-// CacheReport says what is in the caches.
+// CacheReport lists the models in the caches.
 type CacheReport struct {
 	Dir     string         `json:"dir"` // of the Hugging Face cache
 	Models  []CachedModel  `json:"models"`

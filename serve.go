@@ -70,7 +70,7 @@ type ServeModel struct {
 	ID string
 }
 
-// ServeReport says what is served.
+// ServeReport lists the models that are served.
 type ServeReport struct {
 	URL    string        `json:"url"`
 	Models []ServedModel `json:"models"`

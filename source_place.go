@@ -31,7 +31,7 @@ type cachedStore interface {
 	Hold(ctx context.Context, waiting func()) (unlock func(), err error)
 }
 
-// A place is what a remote name leads to.
+// A place is the file or directory that a remote name leads to.
 type place struct {
 	cachedStore
 	name string // for reports

@@ -49,7 +49,7 @@ func (p *pagePool) init(c *arch.ForwardConfig, sequences, context int) {
 	for _, g := range p.groups {
 		each := pagesOf(context)
 		if g.window > 0 {
-			// Twice what a sequence sees, for the ends of prefixes that others may share.
+			// Twice the pages of a sequence, for the ends of prefixes that other sequences may share.
 			each = min(each, 2*(pagesOf(g.window+prefillChunk+sequences)+1))
 		}
 		g.most = sequences*each + 1

@@ -4,7 +4,7 @@ import (
 	"fmt"
 )
 
-// TensorError says which row of which tensor of a checkpoint could not be quantized.
+// TensorError names the row and the tensor of a checkpoint that could not be quantized.
 type TensorError struct {
 	File   string // of the checkpoint
 	Tensor string

@@ -74,7 +74,7 @@ func (c *Copier) extent(block int64) (from, to int64) {
 }
 
 // Check checks the checksums of all blocks that were read. It fails with a *FormatError if data are
-// damaged. A block of which only a part was read is read again as a whole.
+// damaged. A block that was read in part is read again as a whole.
 func (c *Copier) Check() error {
 	f := c.f
 	return f.Guard(func() error {

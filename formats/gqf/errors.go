@@ -11,7 +11,7 @@ type FormatError struct {
 	File    string // path as given to Open; empty for OpenBytes
 	Section string // "header", the name of a front section, "front gap", "data", or empty
 	Offset  int64  // byte offset of the error in the file
-	Msg     string // what is wrong
+	Msg     string // describes the defect
 	Err     error  // cause, or nil
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 )
 
-// Record is what a part file says beside its data.
+// Record is a part file's description of its data.
 type Record struct {
 	Header
 	// Maker names the version of the program that made the part.

@@ -97,7 +97,7 @@ func (f *File) read(ctx context.Context, dst []byte, off int64) (n int, err erro
 	return n, nil
 }
 
-// check fails unless an answer's status, range and version are those of the request. It returns the
+// check fails unless an answer's status, range and version match the request. It returns the
 // length of the body.
 func (f *File) check(a *answer, off, last int64) (want int, err error) {
 	now := versionOf(a.Header)

@@ -129,7 +129,7 @@ func secrets(name, at *url.URL, token string) []string {
 	return list
 }
 
-// message is what a server says of an error: the header X-Error-Message, or else the body if it is short text.
+// message is a server's description of an error: the header X-Error-Message, or else the body if it is short text.
 func message(h http.Header, body []byte, secrets []string) string {
 	s := h.Get("X-Error-Message")
 	if s == "" && len(body) < 2000 && utf8.Valid(body) && !strings.HasPrefix(strings.TrimSpace(string(body)), "<") {

@@ -16,7 +16,7 @@ import (
 	"github.com/lowbit-go/gq/internal/jsonscan"
 )
 
-// checkAsset checks that a file is what its name says, by docs/FORMAT.md, chapter 6.
+// checkAsset checks that a file has the kind of content that its name promises, by docs/FORMAT.md, chapter 6.
 func checkAsset(name string, data []byte) error {
 	what, err := "", error(nil)
 	switch {

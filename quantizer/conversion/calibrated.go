@@ -35,7 +35,7 @@ type Matrix struct {
 // Embedded reports whether rows of the matrix are looked up.
 func (m Matrix) Embedded() bool { return m.Role == gqf.RoleEmbedding }
 
-// Name is what package model calls the matrix: the tensor's name, with the expert in brackets for a slice.
+// Name is package model's name of the matrix: the tensor's name, with the expert in brackets for a slice.
 func (m Matrix) Name() string {
 	if m.Slices > 1 {
 		return fmt.Sprintf("%s[%d]", m.Tensor, m.Slice)
@@ -43,7 +43,7 @@ func (m Matrix) Name() string {
 	return m.Tensor
 }
 
-// Matrices lists what the plan quantizes, in the file's order; a repack quantizes nothing.
+// Matrices lists the matrices that the plan quantizes, in the file's order; a repack quantizes nothing.
 func (p *Plan) Matrices() []Matrix {
 	var list []Matrix
 	if p.ck == nil {
@@ -102,7 +102,7 @@ type RowReader interface {
 	ReadRow(row int, dst rounding.Row) error
 }
 
-// CalibratedCodes are what calibration gives to the writing of a plan.
+// CalibratedCodes is the result of calibration, for the writing of a plan.
 type CalibratedCodes struct {
 	// Rows gives the codes of a matrix; nil: they are chosen while the file is written. It may be nil itself. It is called
 	// from several goroutines.
@@ -170,14 +170,14 @@ func (c *CalibratedCodes) check(p *Plan) error {
 	return nil
 }
 
-// Calibration says what codes were chosen by and with what data.
+// Calibration records the algorithm that chose the codes, and its data.
 type Calibration struct {
 	Algorithm string `json:"algorithm"`
 	// Parameters of the algorithm.
 	Parameters map[string]any `json:"parameters,omitempty"`
-	// Source is "self" for text that the model wrote, else what kind of file it was: "text", "tokens" or "imatrix".
+	// Source is "self" for text that the model wrote, else the kind of the file: "text", "tokens" or "imatrix".
 	Source string `json:"source"`
-	// SHA256 is that of the file, or of the token ids as little-endian int32 if the model wrote the text.
+	// SHA256 is the hash of the file, or of the token ids as little-endian int32 if the model wrote the text.
 	SHA256    string  `json:"source_sha256"`
 	Tokens    int     `json:"tokens"`
 	Sequences int     `json:"sequences"`

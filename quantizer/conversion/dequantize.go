@@ -20,7 +20,7 @@ type DequantizeOptions struct {
 	Progress func(n int64)
 }
 
-// DequantizeReport is what a job did.
+// DequantizeReport describes a finished job.
 type DequantizeReport struct {
 	Output      string `json:"output"`
 	Dequantized int    `json:"dequantized"` // names of tensors

@@ -144,7 +144,7 @@ func importFile(t *testing.T, path string, opts ImportOptions) *gqf.File {
 	return g
 }
 
-// TestImport: the weights of an imported file have the bits that ggml gives those of the GGUF file,
+// TestImport: an imported weight has the bits that ggml dequantizes the GGUF file's weight to,
 // with scales of every kind, in rows that are permuted, and without the 1 in norms.
 func TestImport(t *testing.T) {
 	exact := []gguf.TensorType{gguf.Q1_0, gguf.Q4_0, gguf.Q2_0, gguf.Q8_0, gguf.Q5_0, gguf.BF16, gguf.F16, gguf.F32}

@@ -18,25 +18,25 @@ import (
 // input is where the tensors of a plan come from: a checkpoint, whose weights become codes, or a .gqf file, whose codes are
 // taken over.
 type input interface {
-	// listFiles adds what an output must not overwrite.
+	// listFiles adds the files that an output must not overwrite.
 	listFiles(set *files.Set)
 	// size is the number of bytes that the report says were read.
 	size() int64
 	// guard runs fn, which reads views of the input.
 	guard(fn func() error) error
-	// unchanged fails if the input is not what it was when the plan was made.
+	// unchanged fails if the input has changed since the plan was made.
 	unchanged() error
 
-	// assets are all assets of the output but the provenance of a checkpoint, which says what is known only when the file is
+	// assets are all assets of the output but the provenance of a checkpoint, which is complete only when the file is
 	// written.
 	assets(pl *planner) ([]gqf.PackedAsset, error)
-	// addOrigin adds the names of all tensors and what the file says of its origin.
+	// addOrigin adds the names of all tensors and the file's record of its origin.
 	addOrigin(b *gqf.Builder, c *CalibratedCodes, hashes []string) error
 	// names lists the names of an item in the output, the canonical one first.
 	names(e *entry) []string
 	// bias is 1 + the index of the item that the input links as an item's bias; 0: none.
 	bias(e *entry) int
-	// algorithm is what the file says chose an item's codes.
+	// algorithm is the algorithm that chose an item's codes, as the file records it.
 	algorithm(it item, c *CalibratedCodes) gqf.Algorithm
 
 	// strided tells whether an item's rows are strided in the input: they are gathered, and its bytes are summed apart.

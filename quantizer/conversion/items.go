@@ -26,7 +26,7 @@ type item interface {
 	addUnits(list *unitList, p *Plan)
 }
 
-// entry is what every item has.
+// entry holds the fields of every item.
 type entry struct {
 	src       *safetensors.Tensor
 	line      *PlanTensor // with the item's canonical name
@@ -166,7 +166,7 @@ func holdsZeroScales(variants []variant) bool {
 	return !slices.ContainsFunc(variants, func(v variant) bool { return !v.header().ScaleDtype.HoldsZero() })
 }
 
-// draft is a tensor while the planner decides what becomes of it.
+// draft is a tensor that the planner has not decided on yet.
 type draft struct {
 	entry
 	rule       *quantizer.Rule // that decided; nil: none
@@ -201,7 +201,7 @@ func (d *draft) requests() []quantizer.LayoutRequest {
 	return d.rule.Layouts
 }
 
-// item is what was decided.
+// item is the planner's decision.
 func (d *draft) item() item {
 	if !d.quantize {
 		rows, cols := d.src.Matrix()
@@ -263,7 +263,7 @@ type companion struct {
 	header packing.Header
 }
 
-// companions are what a layout stores apart from the codes: scales, zero points.
+// companions are the scales and zero points that a layout stores apart from the codes.
 func companions(h packing.Header) []companion {
 	var list []companion
 	for _, kind := range []gqf.Kind{gqf.KindScales, gqf.KindZeros} {

@@ -5,13 +5,13 @@ import "github.com/lowbit-go/gq/quantizer"
 // Options of a job. The zero value is 4-bit, group 32, full-range, BF16 scales,
 // embeddings at 8 bits, the default tile, every CPU.
 type Options struct {
-	// Recipe says what becomes of each tensor; see Recipe for its defaults.
+	// Recipe decides the scheme of each tensor; see Recipe for its defaults.
 	Recipe quantizer.Recipe
 	// Rules come before the recipe's own (the command line's --rule).
 	Rules []quantizer.Rule
 	// Threads is how many workers run. Default: GOMAXPROCS. The output does not depend on it.
 	Threads int
-	// Origin is set where the checkpoint was folded from another one, which is then what a file says it was made of.
+	// Origin is set if the checkpoint was folded from another one. The file then names Origin as its source.
 	// Default: none.
 	Origin *Origin
 	// GGUF makes the output a .gguf file. The recipe's target must be gguf. Default (nil): a .gqf file.

@@ -16,7 +16,7 @@ type output interface {
 	paths(path string) ([]string, error)
 	// home is the directory that must exist for an output at path.
 	home(path string) string
-	// begin learns what the model is made of, before any draft is stored.
+	// begin reads the model's facts, before any draft is stored.
 	begin(pl *planner, sources []llamacpp.Source) error
 	// store decides how a draft of a checkpoint's tensor is stored. It may leave a tensor unquantized.
 	store(pl *planner, d *draft) error
@@ -55,7 +55,7 @@ type modelSource interface {
 	reader(it *unquantized) (func(dst []float32, slice int, row, n int64), error)
 }
 
-// target is what a job writes: a file, shards, or the files of a directory.
+// target is the output of a job: a file, shards, or the files of a directory.
 type target interface {
 	// sizes are the sizes of the files.
 	sizes() []int64
@@ -65,11 +65,11 @@ type target interface {
 	output(path string) (name string, shards int)
 	// written is called for all data when they are known.
 	written(off int64, b []byte)
-	// sinks appends what takes a worker's rows of an item to the output.
+	// sinks appends the writers that take a worker's rows of an item to the output.
 	sinks(list []sink, it *quantized) ([]sink, error)
 	// copy writes a unit of an unquantized item.
 	copy(w *worker, it *unquantized, u unit, r *unitResult) error
-	// finish writes what describes the data, after all of the data.
+	// finish writes headers and directories, after all of the data.
 	finish(j *job) error
 }
 

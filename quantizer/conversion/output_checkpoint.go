@@ -44,7 +44,7 @@ type checkpointOutput struct {
 	specs   []safetensors.TensorSpec
 	tensors [][]stored // by the items' index, one for each name that the item has in the checkpoint
 	layout  *safetensors.Layout
-	beside  []sideFile // without what is known only when the file is written
+	beside  []sideFile // without the provenance, which is complete only when the files are written
 }
 
 // stored is an item under one of its names: its parts are the specs first, first + 1, ...
@@ -234,7 +234,7 @@ func (o *checkpointOutput) noneQuantized() bool {
 	return true
 }
 
-// warnOfUse names what the usual programs do not expect.
+// warnOfUse names properties that the usual programs do not expect.
 func (o *checkpointOutput) warnOfUse(pl *planner) {
 	var first *quantized
 	n := 0

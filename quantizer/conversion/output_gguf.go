@@ -32,7 +32,7 @@ type ggufOutput struct {
 	config []byte
 	model  *llamacpp.Model
 	vocab  *llamacpp.Vocabulary
-	card   []gguf.Pair // general.name and what a model card says
+	card   []gguf.Pair // general.name and the facts of a model card
 	// types are the types of the model's tensors.
 	types []gguf.TensorType
 	// regions are the places of an item's rows, by the item's index and slice. An item without a

@@ -11,7 +11,7 @@ import (
 // gqfOutput makes a .gqf file: each item's payloads, with the directory, names and assets.
 type gqfOutput struct {
 	*Plan
-	// assets are all but the provenance of a checkpoint, which says what is known only when the file is written.
+	// assets are all but the provenance of a checkpoint, which is complete only when the file is written.
 	assets []gqf.PackedAsset
 }
 
@@ -182,5 +182,5 @@ func (t *gqfTarget) setSourceCRCs(j *job) {
 	}
 }
 
-// check does nothing: the file's own checksums were made of what was packed.
+// check does nothing: the file's own checksums are computed from the packed bytes.
 func (o *gqfOutput) check(*job, *temporaries, string) error { return nil }

@@ -56,7 +56,7 @@ func (p *layoutPacking) begin(rows int64) {
 	}
 }
 
-// pack packs the worker's block of n rows, the first of which is row first of the unit. It
+// pack packs the worker's block of n rows, which begins at row first of the unit. It
 // fails with *SumError for the row of the block that it names.
 func (p *layoutPacking) pack(w *worker, first, n int) (row int, err error) {
 	size, g := p.pk.PanelBytes(), w.groups
@@ -181,7 +181,7 @@ func (p *layoutPacking) spans(it *quantized, u unit) ([]span, error) {
 	return list, nil
 }
 
-// packed is the bytes of a span, from what was packed.
+// packed returns the packed bytes of a span.
 func (p *layoutPacking) packed(s span) []byte {
 	switch {
 	case s.part > 0:

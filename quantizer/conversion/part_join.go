@@ -63,7 +63,7 @@ func (m *merge) join() (*Report, error) {
 	return r, nil
 }
 
-// begin reads what part 0 knows of the whole file, and makes room for it.
+// begin reads from part 0 the plan of the whole file, and makes room for the file.
 func (m *merge) begin() error {
 	var first *part.Record
 	err := m.openPart(0, func(f *part.File) (err error) {
@@ -209,7 +209,7 @@ func (m *merge) add(f *part.File) error {
 	return nil
 }
 
-// addRecord adds what a part found out, in the order in which a single job does.
+// addRecord adds a part's findings, in the order in which a single job adds them.
 func (m *merge) addRecord(r *part.Record) error {
 	sums := make([]gqf.BlockSum, len(r.Sums))
 	for i, b := range part.Blocks(r.Extents, r.DataStart) {

@@ -28,7 +28,7 @@ type MergeOptions struct {
 	Begin func(total int64)
 }
 
-// MergeReport says what MergeParts did.
+// MergeReport describes a merge.
 type MergeReport struct {
 	*Report
 	Parts int `json:"parts"`

@@ -15,7 +15,7 @@ import (
 	"github.com/lowbit-go/gq/internal/files"
 )
 
-// withoutParts is the merge of a file of which there are no parts: it is complete, and a merge is repeated,
+// withoutParts is the merge of a file without parts: it is complete, and a merge is repeated,
 // or its parts were not made.
 func (m *merge) withoutParts() (*MergeReport, error) {
 	none := fmt.Sprintf("%s: there are no parts of it: %s and so on are expected; gq quantize --part makes them", m.path, part.Path(m.path, 0, 8))
@@ -85,7 +85,7 @@ func (m *merge) mergedBefore() (bool, error) {
 	if size != m.any.FileSize || !hasPlan(m.path, file, &m.any, m.maker) {
 		return false, m.verdict()
 	}
-	// The file does not say of which weights it was made.
+	// The file does not record which weights it was made from.
 	same, err := m.sameData(file)
 	if err != nil {
 		return false, err

@@ -50,7 +50,7 @@ type PieceUpload interface {
 	// Put sends a piece, which replaces a piece with the same number. The error wraps ErrUploadGone if the
 	// upload was aborted or is complete.
 	Put(ctx context.Context, number int, data []byte) (part.Piece, error)
-	// Pieces lists the pieces that are there. The error wraps ErrUploadGone as that of Put does.
+	// Pieces lists the pieces that are there. Its error wraps ErrUploadGone, as the error of Put does.
 	Pieces(ctx context.Context) (map[int]StoredPiece, error)
 	// Complete makes the object appear, of pieces with these ETags and sizes.
 	Complete(ctx context.Context, list []StoredPiece) error
@@ -124,13 +124,13 @@ func (s *objectPieces) WriteAt(p []byte, off int64) (n int, err error) {
 	return n, nil
 }
 
-// division says which pieces a part sends, and what data of its share are in other pieces.
+// division lists the pieces that a part sends, and the data of its share that belong to other pieces.
 type division struct {
 	own  map[int64]bool
 	rest []part.Extent
 }
 
-// divide finds the pieces all of whose data are in the extents.
+// divide finds the pieces whose data are all in the extents.
 func (s *objectPieces) divide(extents []part.Extent) division {
 	d := division{own: map[int64]bool{}}
 	have := map[int64]int64{}
@@ -204,7 +204,8 @@ func newPartUpload(ctx context.Context, store PartStore, im *gqf.Image, h *part.
 	return u, err
 }
 
-// describe adds to a record what was sent and what is in the part itself. Nothing is being sent any more.
+// describe adds to a record the pieces that were sent and the data that the part itself holds. No sending may
+// be under way.
 func (u *partUpload) describe(r *part.Record) error {
 	if u.upload != nil {
 		r.Upload = u.upload.ID()

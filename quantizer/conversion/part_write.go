@@ -33,7 +33,7 @@ type PartOptions struct {
 	Begin func(total int64)
 }
 
-// PartReport says what WritePart did.
+// PartReport describes a part that WritePart made or found.
 type PartReport struct {
 	Part
 	Plan   string `json:"plan"`             // the abbreviated digest of the plan, which all parts of a file share
@@ -384,7 +384,7 @@ func (w *partJob) make(ctx context.Context) (r *part.Record, err error) {
 	return r, cmp.Or(ctx.Err(), w.plan.in.unchanged())
 }
 
-// record collects what the part file says of the data.
+// record collects the part file's description of its data.
 func (w *partJob) record(hashes []string) (*part.Record, error) {
 	r := &part.Record{Maker: w.o.Maker, Extents: w.extents}
 	for _, b := range part.Blocks(w.extents, w.header.DataStart) {

@@ -213,7 +213,7 @@ type job struct {
 	err        error
 }
 
-// fill writes the whole file to j.out: the payloads, then what describes them.
+// fill writes the whole file to j.out: the payloads, then their descriptions.
 func (j *job) fill(ctx context.Context) error {
 	j.copier = j.reuse.copier()
 	if err := j.run(ctx); err != nil {
@@ -246,7 +246,7 @@ func (j *job) run(ctx context.Context) error {
 	return j.work(ctx)
 }
 
-// work starts the workers, which do the units, and waits. The error returned is that of the first failed
+// work starts the workers, which do the units, and waits. It returns the error of the first failed
 // unit in the file's order among those that were tried.
 func (j *job) work(ctx context.Context) error {
 	j.failed = j.share.end

@@ -18,7 +18,7 @@ import (
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
-// Action is what a job does with one tensor of the checkpoint.
+// Action is a job's treatment of one tensor of the checkpoint.
 type Action string
 
 const (

@@ -17,7 +17,7 @@ import (
 	"github.com/lowbit-go/gq/internal/hubpath"
 )
 
-// Provenance is what the file's gq/provenance.json says of its origin. It holds
+// Provenance is the content of a file's gq/provenance.json: its origin. It holds
 // no time, path, host or thread count: the same job gives the same bytes.
 type Provenance struct {
 	Sources []Source `json:"sources"`
@@ -75,7 +75,7 @@ type Fold struct {
 // Origin is the checkpoint that a plan's was folded from.
 type Origin struct {
 	Checkpoint *safetensors.Checkpoint
-	// Record is the asset gq/fold.json, Fold what the provenance says of it.
+	// Record is the asset gq/fold.json, Fold its summary in the provenance.
 	Record []byte
 	Fold   Fold
 	// Untied tells that the head was the table in it, and is not any more: the head then gets the table's scheme, unless a

@@ -82,7 +82,7 @@ func (pl *planner) fromFile(in *fileInput, t gqf.Tensor) (item, error) {
 		return nil, t.Usable()
 	}
 	h := v.Header
-	// In one piece, without what the allocator adds to each.
+	// In one piece, because the allocator rounds each piece up.
 	parts := &struct {
 		src  safetensors.Tensor
 		line PlanTensor

@@ -163,7 +163,7 @@ func (in *fileInput) piece(e *entry, first, count int64, _ *[]byte) ([]byte, err
 	return view[first:][:count], nil
 }
 
-// assets takes over all assets; the recipe's layout is what the new file has.
+// assets takes over all assets; the recipe states the layout of the new file.
 func (in *fileInput) assets(pl *planner) (list []gqf.PackedAsset, err error) {
 	for _, a := range in.gqf.Assets() {
 		if !a.Kind.Known() {

@@ -54,7 +54,7 @@ func (in *fileInput) repackedProvenance(name string) (gqf.PackedAsset, error) {
 	return gqf.PackAsset(gqf.AssetSpec{Kind: gqf.AssetProvenance, Name: name, Data: data})
 }
 
-// stated is what a recipe states of a scheme.
+// stated is the part of a scheme that a recipe states.
 type stated struct {
 	bits, group int
 	mapping     gqf.Mapping

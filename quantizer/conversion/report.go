@@ -12,7 +12,7 @@ import (
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
-// Report is what a job did. Times apart, it is the same for any CPU and thread count.
+// Report describes a finished job. Apart from times it is the same for any CPU and thread count.
 type Report struct {
 	Output       string   `json:"output"`           // the file, the first of several shards, or the directory
 	Shards       int      `json:"shards,omitempty"` // of a .gguf file or a checkpoint that is divided
@@ -109,7 +109,7 @@ func (j *job) report(path string, total time.Duration) *Report {
 	return r
 }
 
-// outline is the report without times and without what the units found out.
+// outline is the report without times and without the units' findings.
 func (j *job) outline() *Report {
 	p := j.plan
 	r := &Report{
@@ -164,7 +164,7 @@ func (j *job) outline() *Report {
 	return r
 }
 
-// addFound completes an outline with what was found out about each tensor of the report; nil: nothing.
+// addFound completes an outline with the findings for each tensor of the report; nil: there are none.
 func (r *Report) addFound(found []itemResult) {
 	var sum float64
 	n := 0

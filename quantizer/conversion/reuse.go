@@ -29,7 +29,7 @@ type oldTensor struct {
 	scaleCRC uint32 // of its block scales
 }
 
-// ReuseReport says what was copied from an older file.
+// ReuseReport counts the tensors that were copied from an older file.
 type ReuseReport struct {
 	File    string `json:"file"`
 	Tensors int    `json:"tensors"` // that were copied
@@ -75,7 +75,7 @@ func (r *Reuse) report() *ReuseReport {
 	return &r.result
 }
 
-// String describes what was copied in a line.
+// String describes the copied tensors in a line.
 func (r *ReuseReport) String() string {
 	s := fmt.Sprintf("%d tensors copied from %s, %d made", r.Tensors, r.File, r.Made)
 	for i, reason := range r.Reasons {
@@ -113,7 +113,7 @@ func (p *Plan) reasons(of []string) (list []ReuseReason) {
 	return list
 }
 
-// oldFile is an older .gqf file and what it says of its origin.
+// oldFile is an older .gqf file and its provenance.
 type oldFile struct {
 	*gqf.File
 	sources     []Source
@@ -123,7 +123,7 @@ type oldFile struct {
 	was         map[string]*quantized // items of the plan with the file's recipe, by name
 }
 
-// openOld reads what the file says of its origin. nothing says why no tensor of it can be copied; "":
+// openOld reads the file's provenance. nothing is the reason why no tensor of it can be copied; "":
 // they can.
 func (p *Plan) openOld(f *gqf.File) (old *oldFile, nothing string, err error) {
 	f.CheckSums()
@@ -240,7 +240,7 @@ func sameHeaders(it *quantized, t gqf.Tensor) bool {
 	return n == len(t.Payloads())
 }
 
-// sameSource compares what the older file says of a tensor of the checkpoint with the checkpoint: the
+// sameSource compares the older file's record of a source tensor with the checkpoint: the
 // size, and the size and the header of its file. The checkpoint's bytes are not read.
 func (p *Plan) sameSource(old *oldFile, src *safetensors.Tensor) (gqf.Name, string) {
 	name, ok := old.FindName(src.Name)
@@ -324,7 +324,7 @@ func (r *Reuse) check(old *oldTensor, variant, slice int, s span) error {
 	return err
 }
 
-// copier reads what is copied; nil: nothing is.
+// copier reads the copied bytes; nil: no tensor is copied.
 func (r *Reuse) copier() *gqf.Copier {
 	if r == nil || r.result.Tensors == 0 {
 		return nil

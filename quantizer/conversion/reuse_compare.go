@@ -131,7 +131,7 @@ func (c *comparison) run(ctx context.Context, units *unitList, done func(u unit,
 	return c.work(ctx)
 }
 
-// sumAll sums the bytes of the candidates, and of what is in their payloads beside their weights.
+// sumAll sums the bytes of the candidates, and the rest of their payloads.
 func (c *comparison) sumAll(ctx context.Context, begin func(int64) (func(int64), func())) error {
 	var list []*safetensors.Tensor
 	for it := range c.candidates() {
@@ -203,7 +203,7 @@ func (c *comparison) sample(ctx context.Context) error {
 	return c.run(ctx, units, nil)
 }
 
-// comparedTarget compares what is packed with the older file, instead of writing it.
+// comparedTarget compares packed bytes with the older file, instead of writing them.
 type comparedTarget struct {
 	gqfTarget
 	of *comparison

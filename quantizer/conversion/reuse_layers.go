@@ -58,7 +58,7 @@ type ReusedLayers struct {
 	First  string `json:"first_tensor,omitempty"`
 }
 
-// String describes what was copied.
+// String describes the copied layers.
 func (r *ReusedLayers) String() string {
 	s := fmt.Sprintf("%d of %d calibrated layers copied", r.Layers, r.Of)
 	if r.Reason != "" {
@@ -189,7 +189,7 @@ func (it *quantized) addLinears(list map[string]Matrix) {
 	}
 }
 
-// sameCalibration compares what all layers depend on, but for the checkpoint's bytes.
+// sameCalibration compares everything that all layers depend on, except for the checkpoint's bytes.
 func (p *Plan) sameCalibration(old *oldFile, c *Calibration, layers int) string {
 	was := old.calibration
 	if was == nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
-// shape fills in what follows from schemes and ties: payload shapes, how the output stores them,
+// shape fills in the consequences of schemes and ties: payload shapes, how the output stores them,
 // block scales.
 func (pl *planner) shape() error {
 	for _, d := range pl.drafts {
@@ -247,7 +247,7 @@ func (pl *planner) layoutNames(variants []variant) []string {
 	return pl.layouts[key]
 }
 
-// choice is a layout that a tensor is to have, and what its codes and scales are there.
+// choice is a layout that a tensor is to have, with the types of its codes and scales there.
 type choice struct {
 	request quantizer.LayoutRequest
 	scheme  rounding.Scheme
@@ -327,7 +327,7 @@ func (it *draft) holdBias() {
 	}
 }
 
-// biasName is what the bias of a tensor of weights is called.
+// biasName is the name of the bias that belongs to a tensor of weights.
 func biasName(weights string) string {
 	if module, ok := strings.CutSuffix(weights, ".weight"); ok {
 		return module + ".bias"

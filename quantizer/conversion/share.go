@@ -29,7 +29,7 @@ func (t Part) Check() error {
 	return nil
 }
 
-// share is what a part does: the units from number first to end - 1.
+// share is the work of a part: the units from number first to end - 1.
 type share struct{ first, end int }
 
 // share cuts the list between units so that the parts of a job read about as many bytes each: a part

@@ -16,7 +16,7 @@ type Sink interface {
 	io.WriterAt
 	// Commit makes the file appear.
 	Commit() error
-	// Abort leaves what was there before. It does nothing after Commit.
+	// Abort leaves the former output in place. It does nothing after Commit.
 	Abort()
 }
 

@@ -27,7 +27,7 @@ func (p *Plan) Streams() (most int64, ok bool) {
 	return most, true
 }
 
-// readAhead begins to fetch what the units read of remote files of the checkpoint; nil if all are
+// readAhead begins to fetch the bytes of remote files that the units will read; nil if all are
 // local.
 func (j *job) readAhead(ctx context.Context) *safetensors.ReadAhead {
 	in, ok := j.plan.in.(checkpointInput)
@@ -43,7 +43,7 @@ func (j *job) readAhead(ctx context.Context) *safetensors.ReadAhead {
 	})
 }
 
-// ranges appends what a unit of a .gqf file reads of the checkpoint.
+// ranges appends the ranges of the checkpoint that a unit of a .gqf file reads.
 func (p checkpointInput) ranges(list []safetensors.Range, u unit) []safetensors.Range {
 	it, ok := u.item.(*quantized)
 	src := u.item.common().src
@@ -91,7 +91,7 @@ func (p checkpointInput) sumScales(it *quantized, u unit, r *unitResult) error {
 // that differ differ there.
 const tiePiece = 1 << 20
 
-// sameContent compares two tensors byte for byte; it is what a dry run reads of the weights.
+// sameContent compares two tensors byte for byte. A dry run reads no other weights.
 func sameContent(ck *safetensors.Checkpoint, a, b safetensors.Tensor) (bool, error) {
 	if a.Dtype != b.Dtype || !slices.Equal(a.Shape, b.Shape) || a.Dtype.Bits() == 8 { // FP8: the scales may differ
 		return false, nil

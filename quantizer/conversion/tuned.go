@@ -6,7 +6,7 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// Tuned is what tuning after calibration gives to the writing of a plan: codes that replace the
+// Tuned is the result of tuning after calibration, for the writing of a plan: codes that replace the
 // codes of calibration, and vectors that replace the checkpoint's. Layouts, headers and sizes stay.
 type Tuned struct {
 	// Rows gives the tuned codes of a matrix; nil: tuning left them alone. It is called from several
@@ -19,7 +19,7 @@ type Tuned struct {
 	Tuning *Tuning
 }
 
-// Tuning says how a file's numbers were tuned and with what data.
+// Tuning records how a file's numbers were tuned, and with which data.
 type Tuning struct {
 	// Mode is the kind of tuning, as the recipe names it.
 	Mode string `json:"mode"`

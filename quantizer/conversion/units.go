@@ -91,7 +91,7 @@ func (p *Plan) units() *unitList {
 	return list
 }
 
-// unitResult is what a unit found out.
+// unitResult holds the findings of a unit.
 type unitResult struct {
 	crc           uint32  // CRC32C of the source
 	bytes         int64   // of an item: that crc covers
@@ -101,7 +101,7 @@ type unitResult struct {
 	recovered     Recovered
 }
 
-// itemResult is what the units of an item found out together.
+// itemResult holds the findings of all units of an item.
 type itemResult = unitResult
 
 // tally joins the results of units into results of items. It adds them in the units' order, so that no

@@ -72,7 +72,7 @@ func quantizeBlocks(t *testing.T, s Scheme, x []float32) (blocks []byte, weights
 }
 
 // TestBlockCodes: no other code is nearer to a weight, with the scales and minima that the blocks
-// hold; and the sums are those of the weights as gguf decodes them.
+// hold; the sums equal the sums of the weights that gguf decodes.
 func TestBlockCodes(t *testing.T) {
 	rows := blockRowsOf(rand.New(rand.NewPCG(1, 2)))
 	for _, kind := range blockTypes {

@@ -17,7 +17,7 @@ const (
 //
 // then q once more, and the scale is cast to the weight dtype. The codes are
 // symmetric; o.Mapping is not used. TorchAO leaves the codes as they were before that
-// cast, and so does o.Compat. If o.ScaleDtype is not that of the weights, TorchAO
+// cast, and so does o.Compat. If o.ScaleDtype is not the weights' dtype, TorchAO
 // casts once more and then takes the affine rule's codes; so does this.
 //
 // The last bit of a scale depends on the order of the sums, which is the order of PyTorch's

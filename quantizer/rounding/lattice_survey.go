@@ -88,9 +88,10 @@ type TrainedScheme struct {
 }
 
 // Result returns the scheme of the rows that were added. Parts of a group are on lattices too, and two
-// groups with few codes may be on a lattice with more, so it looks at the sizes of which more than
-// half, and nearly as many as of any other, are on lattices. It returns the fewest bits that all
-// these need, then the largest group, without zero points if possible. ok is false if there is none.
+// groups with few codes may be on a lattice with more, so Result looks at group sizes where more
+// than half of the groups, and nearly as many as at any other size, are on lattices. It returns the fewest
+// bits that all these groups need, then the largest size, without zero points if possible. ok is false if no
+// size qualifies.
 func (s *LatticeSurvey) Result() (t TrainedScheme, ok bool) {
 	best := 0.5
 	for i := range s.sizes {
@@ -124,8 +125,8 @@ func (z *latticeSize) least(kind int) (bits int, exact int64) {
 	return 9, 0
 }
 
-// Plausible reports whether more than half of the smallest groups of a row, but those of zeros, are on
-// lattices. Rows on a lattice with larger groups are plausible too.
+// Plausible reports whether more than half of the smallest groups of a row are on lattices. Groups of
+// zeros do not count. Rows on a lattice with larger groups are plausible too.
 func (s *LatticeSurvey) Plausible(x []float32) bool {
 	finest := LatticeSurvey{finder: s.finder, k: s.k, sizes: []latticeSize{{group: s.sizes[len(s.sizes)-1].group}}}
 	finest.Add(x)

@@ -26,7 +26,7 @@ func TestSchemeValidate(t *testing.T) {
 	tests := []struct {
 		s       Scheme
 		library []string // what the error of Validate says; nil: it is valid
-		command []string // and that of ValidateCommand
+		command []string // what the error of ValidateCommand says
 	}{
 		{Scheme{4, 32, full, bf16, false, rtn, 0, false, false}, nil, nil},
 		{Scheme{8, 0, asym, packing.ScaleF32, true, rtn, 0, false, false}, nil, nil},

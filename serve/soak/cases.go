@@ -50,7 +50,7 @@ func makeCases(ctx context.Context, model string) ([]testCase, error) {
 	return cases, nil
 }
 
-// request is what a testCase asks for.
+// request is the request of a testCase.
 type request struct {
 	fields   map[string]any // of the body
 	messages []chat.Message // of a chat; none: a completion

@@ -8,8 +8,8 @@
 //   - every complete answer has the text that [generate.Generator.Run] gives alone for the same
 //     prompt, options and seed, and an answer that was cut off has the beginning of that text;
 //   - every request ends with an answer, or with status 429 and Retry-After, or its client left;
-//   - afterwards nothing runs or waits, and private memory and goroutines are those of a server that
-//     has had such a load for a few seconds only.
+//   - afterwards nothing runs or waits; there are as many goroutines, and there is as much private memory,
+//     as after a few seconds of such a load.
 package main
 
 import (

@@ -97,7 +97,7 @@ func mounts(volumes []corev1.Volume, name string) bool {
 }
 
 // TestManifestCommands runs the commands of the manifests with the volume's paths replaced: the merge's wait
-// begins before the last part is there, and the merged file is that of one job.
+// begins before the last part is there, and the merged file equals the file of a single job.
 func TestManifestCommands(t *testing.T) {
 	parts, merge := jobs(t)
 	dir := t.TempDir()

@@ -133,7 +133,7 @@ func writeAt(t *testing.T, w *s3.Writer, p []byte, off int64) {
 	}
 }
 
-// TestReader lists objects and reads ranges, each of whose requests fails in each way.
+// TestReader lists objects and reads ranges. Each of its requests fails in each way.
 func TestReader(t *testing.T) {
 	s := newStore(t)
 	files := map[string][]byte{"dir/a.safetensors": content(200_000), "dir/sub/config.json": []byte("{}"), "dir/": nil, "directory": []byte("x"), "other": []byte("y")}

@@ -16,7 +16,7 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
-// TestProducts reads the records as products.h does. The products must be near those of the
+// TestProducts reads the records as products.h does. The products must be near the products of the
 // activations with the record's codes, scales, zero points and biases: the judges pack these.
 func TestProducts(t *testing.T) {
 	dir := t.TempDir()

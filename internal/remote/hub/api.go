@@ -173,7 +173,7 @@ func (s *Store) request(u *url.URL, file string) *remote.Request {
 	return r
 }
 
-// explain says what a refusal means and what to do.
+// explain turns a refusal into an error that says what to do.
 func (s *Store) explain(e *remote.Refusal, file string) error {
 	page := strings.TrimRight(remote.Redact(s.set.Endpoint.String()), "/") + "/" + s.name.Repo
 	_, from := s.set.Token()

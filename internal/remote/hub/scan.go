@@ -29,7 +29,7 @@ type CachedRevision struct {
 	Commit string   `json:"commit"`
 	Refs   []string `json:"refs"` // branches and tags that were at the commit when they were last asked for
 	Files  int      `json:"files"`
-	Bytes  int64    `json:"bytes"` // of its files, some of which other commits may share
+	Bytes  int64    `json:"bytes"` // size of its files; other commits may share some of them
 	Path   string   `json:"path"`
 
 	blobs []string

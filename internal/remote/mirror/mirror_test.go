@@ -20,7 +20,7 @@ import (
 	"github.com/lowbit-go/gq/internal/testshared"
 )
 
-// fetch mirrors two files of a web server, of which one more does not exist.
+// fetch mirrors two files of a web server, and asks for a third, which does not exist.
 func fetch(t *testing.T, url string) (*mirror.Mirror, error) {
 	t.Helper()
 	return fetchQuery(t, url, "")
