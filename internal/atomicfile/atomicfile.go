@@ -34,7 +34,7 @@ func Create(path string) (*File, error) {
 		return nil, &fs.PathError{Op: "create", Path: path, Err: err}
 	}
 	dir, base := filepath.Split(target)
-	removeStale(dir, func(of string) bool { return of == base })
+	RemoveStale(dir, func(of string) bool { return of == base })
 	for range 100 {
 		f := &File{path: path, target: target, temp: filepath.Join(dir, tempName(base))}
 		f.file, err = os.OpenFile(f.temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)

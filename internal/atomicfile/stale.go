@@ -10,13 +10,11 @@ import (
 	"github.com/lowbit-go/gq/internal/filelock"
 )
 
-// RemoveStale removes all temporaries in a directory that no process is writing: the names of the
-// files of an output may depend on the job, so that Create does not find what a killed job left.
-func RemoveStale(dir string) { removeStale(dir, func(string) bool { return true }) }
-
-// removeStale removes the temporaries in dir that no process is writing and whose targets are to be
-// cleaned. A later call removes a temporary that cannot be removed now.
-func removeStale(dir string, clean func(base string) bool) {
+// RemoveStale removes the temporaries in a directory that no process is writing and that clean reports
+// true for, given the base name of the target. Create does so for its own target; the names of the files
+// of an output may depend on the job, so that Create does not find the temporaries of a killed job. A
+// later call removes a temporary that cannot be removed now.
+func RemoveStale(dir string, clean func(base string) bool) {
 	entries, err := os.ReadDir(orDot(dir))
 	if err != nil {
 		return

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -134,6 +135,10 @@ func MergeParts(ctx context.Context, path string, o MergeOptions) (*MergeReport,
 	}
 	if o.KeepParts {
 		return r, nil
+	}
+	if o.Store == nil { // a killed worker's, whose part another worker made
+		dir, base := filepath.Split(path)
+		atomicfile.RemoveStale(dir, func(target string) bool { return len(part.Sort(base, []string{target})) > 0 })
 	}
 	for i := of - 1; i >= 0; i-- {
 		if err := m.remove(Part{i, of}); err != nil && !errors.Is(err, fs.ErrNotExist) {

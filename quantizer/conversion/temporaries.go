@@ -27,7 +27,7 @@ func createTemporaries(t target, path string) (list *temporaries, err error) {
 		return list, err
 	}
 	if list.dir == filepath.Clean(path) { // the output is a directory
-		atomicfile.RemoveStale(list.dir)
+		atomicfile.RemoveStale(list.dir, func(string) bool { return true })
 	}
 	sizes := t.sizes()
 	for i, path := range paths {
