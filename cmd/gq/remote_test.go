@@ -116,7 +116,12 @@ func TestPullKilled(t *testing.T) {
 			}
 		})
 		if err := killed.Run(); err == nil {
-			t.Fatalf("request %d: the command was not killed", n)
+			// Ranges that start together each ask the hub for the address, ranges that start later do not:
+			// the number of requests depends on how the command's threads run.
+			if got := len(s.Requests()); got < n && n > requests/2 {
+				continue
+			}
+			t.Fatalf("request %d of %d: the command was not killed", n, requests)
 		}
 		s.SetHook(nil)
 		s.SetFaults(nil)
