@@ -158,7 +158,7 @@ func (j *quantizeJob) openSource(src string) (err error) {
 	if err := j.open(j.opened); err != nil || !j.from.streams() || j.dry {
 		return err
 	}
-	// A rule may say what the options do not tell, or the model's shapes.
+	// A recipe's rules or the model's shapes may rule out streaming, although the options allow it.
 	most, ok := j.plan.Streams()
 	why := ""
 	switch {

@@ -235,7 +235,7 @@ func everyCPU() (list []Options) {
 	return list
 }
 
-// collect frees what is garbage. The first collection leaves what pools hold and what has cleanups.
+// collect frees all garbage. Memory in pools, and memory with cleanups, outlives the first collection.
 func collect() {
 	for range 3 {
 		runtime.GC()

@@ -137,7 +137,7 @@ var repeatedGroups = []int64{128, 64, 32}
 
 // CheckpointLayout lays out a weight of shape [N, K] in a format, and returns the scheme that the
 // format stores. Its groups may be smaller than the groups of s: the scale is then repeated. The error
-// lists what the format holds.
+// lists the bits and groups that the format can store.
 func CheckpointLayout(f hfquant.Format, name string, shape []int64, s rounding.Scheme) (*hfquant.Layout, hfquant.Scheme, error) {
 	stored := hfquant.Scheme{Bits: s.Bits, Group: int64(s.Group), Scales: storedScales(f, s.ScaleDtype)}
 	switch s.Mapping {

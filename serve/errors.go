@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// An apiError is an answer in OpenAI's shape that says what is wrong. Its message never holds a
+// An apiError is an error in OpenAI's shape. Its message never holds a
 // path of the machine.
 type apiError struct {
 	status     int

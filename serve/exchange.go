@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// An exchange is a request and its answer, with what the log says of them.
+// An exchange is a request and its answer, with the facts for the log.
 type exchange struct {
 	http.ResponseWriter
-	send       time.Duration // in which the client must take what is written
+	send       time.Duration // the time limit for the client to take one write
 	status     int           // 0: nothing was written
 	events     bool          // the answer is a stream of events
 	routine    bool          // a program asks again and again: not worth a line in the log

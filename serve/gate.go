@@ -8,7 +8,7 @@ import (
 // A gate admits requests to a model's engine: as many sequences as run and wait there. A request
 // takes a place for each sequence that it runs at a time, all at once or none, so that a request
 // with several prompts is refused at its start or not at all. The engine's own limit is the same and
-// counts single sequences: what the gate admits it never refuses.
+// counts single sequences, so the engine never refuses a request that the gate has admitted.
 type gate struct {
 	parallel int // sequences that run at a time
 	queue    int // sequences that wait

@@ -122,7 +122,8 @@ func (b *receivedBody) Close() error {
 	return err
 }
 
-// sentBody is the body of a request: the transport reads more of it when the receiver has taken what was read.
+// sentBody is the body of a request. The transport reads the next bytes after the receiver has taken the
+// bytes before them.
 type sentBody struct {
 	io.ReadCloser
 	w    *watch

@@ -255,8 +255,8 @@ func (f *factor) solve(b []float32, n int) {
 	above := f.e.floats.Take(k * min(panel, k))
 	defer f.e.floats.Put(part, step, above)
 	var inverse []float32
-	// solveBlock computes columns i0 to i1-1 of the solution, and sets those of negative, in rows of w
-	// values, to their negatives.
+	// solveBlock computes columns i0 to i1-1 of the solution. It sets the same columns of negative, whose
+	// rows have w values, to the negated solution.
 	solveBlock := func(negative []float32, w, i0, i1 int, transposed bool) {
 		m := i1 - i0
 		inverse = f.negativeInverse(inverse, i0, i1)

@@ -48,7 +48,8 @@ func (e *PlansError) Error() string {
 		e.Output, strings.Join(have, "; "), strings.Join(keep, "; "))
 }
 
-// difference names what the plan's name does not tell: the place of the data and the version of gq.
+// difference describes two properties of a plan that its name does not show: the place of the data and the
+// version of gq.
 func (e *PlansError) difference(p *PlanParts) string {
 	s := ""
 	if slices.ContainsFunc(e.Plans, func(o PlanParts) bool { return o.Shared != p.Shared }) {

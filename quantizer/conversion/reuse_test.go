@@ -28,7 +28,7 @@ func reuseTensors() []testTensor {
 	}
 }
 
-// reused writes p in memory with what is copied from old.
+// reused writes p to memory, with tensors copied from old.
 func reused(t *testing.T, p *Plan, old *gqf.File) (*ReuseReport, []byte) {
 	t.Helper()
 	ctx := context.Background()

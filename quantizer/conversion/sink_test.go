@@ -10,7 +10,7 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
-// memorySink keeps what is written, and how often each byte was.
+// memorySink keeps the written bytes, and counts how often each byte was written.
 type memorySink struct {
 	mu        sync.Mutex
 	data      []byte

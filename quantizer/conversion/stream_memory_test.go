@@ -37,7 +37,7 @@ const (
 	maxPrivate = 256 << 20
 )
 
-// streamMemory is what the child reports.
+// streamMemory is the report of the child process.
 type streamMemory struct {
 	Tensors, Units int
 	Output         int64

@@ -25,8 +25,8 @@ func TestSchemeValidate(t *testing.T) {
 	)
 	tests := []struct {
 		s       Scheme
-		library []string // what the error of Validate says; nil: it is valid
-		command []string // what the error of ValidateCommand says
+		library []string // parts of Validate's error; nil: the scheme is valid
+		command []string // parts of ValidateCommand's error; nil likewise
 	}{
 		{Scheme{4, 32, full, bf16, false, rtn, 0, false, false}, nil, nil},
 		{Scheme{8, 0, asym, packing.ScaleF32, true, rtn, 0, false, false}, nil, nil},

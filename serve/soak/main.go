@@ -56,7 +56,7 @@ func main() {
 // caches fill, and its heap reaches the size that the load needs.
 const warmUp = 15 * time.Second
 
-// memoryGrowth is how much private memory may grow, as a part of what it was after warmUp.
+// memoryGrowth is the allowed growth of private memory, as a fraction of the memory after warmUp.
 const memoryGrowth = 0.05
 
 func run(ctx context.Context, o options) error {

@@ -37,8 +37,8 @@ func jobs(t *testing.T) (parts, merge batchv1.Job) {
 	return parts, merge
 }
 
-// TestManifests checks what the types of the API do not: that the numbers and paths of the manifests agree,
-// and that volumes that are mounted are there.
+// TestManifests checks facts that the API's types cannot express: the numbers and paths of the manifests
+// agree, and each mounted volume is defined.
 func TestManifests(t *testing.T) {
 	parts, merge := jobs(t)
 	s := parts.Spec

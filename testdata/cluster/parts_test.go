@@ -29,8 +29,8 @@ func largeCheckpoint(t *testing.T) string {
 	return path
 }
 
-// TestParts: workers send the pieces of one upload, and the merge sends only what they share. Every kind of
-// request fails once. The object is the file of one job.
+// TestParts: workers send the pieces of one upload, and the merge sends only the pieces that several workers
+// have data for. Every kind of request fails once. The object equals the file of a single job.
 func TestParts(t *testing.T) {
 	s := newStore(t)
 	for _, c := range []struct {

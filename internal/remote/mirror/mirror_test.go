@@ -248,7 +248,8 @@ func TestQuery(t *testing.T) {
 	}
 }
 
-// TestForget: what is left of a file that is gone is removed, also if a killed job left no note.
+// TestForget: a file that has left the server is removed from the cache, also if a killed job wrote no note
+// for it.
 func TestForget(t *testing.T) {
 	_, url, files := start(t)
 	newCache(t)

@@ -12,8 +12,9 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 )
 
-// keyChain asks sources of credentials one after the other. Unlike the library's chain it says why there
-// are none. It is the source of a [credentials.Credentials], which remembers what it returns.
+// keyChain asks sources of credentials one after the other. If all fail, its error
+// gives the reason of each source, which the library's chain does not. A [credentials.Credentials] calls it
+// and keeps the credentials.
 type keyChain struct {
 	sources []source
 
@@ -79,7 +80,8 @@ func (c *keyChain) RetrieveWithCredContext(cc *credentials.CredContext) (credent
 	return credentials.Value{SignerType: credentials.SignatureAnonymous}, nil
 }
 
-// reason is why a source has no credentials. Other errors than the following may quote what was read.
+// reason explains why a source has no credentials. It shows known errors only, because others may quote a
+// secret.
 func reason(err error) string {
 	var timeout interface{ Timeout() bool }
 	switch {

@@ -16,7 +16,7 @@
 // 10,000 parts of 5 MiB to 5 GiB each. Package pieces assembles them: a part is sent as soon as all of its
 // bytes are written, the part with the front of the file last.
 //
-// The object appears when its last part is there: until then the bucket holds what it held before. A
+// The object appears when its upload is completed. Until then the bucket keeps the former object. A
 // failure aborts the upload. The end of the process by any means leaves an unfinished upload behind,
 // which is invisible but is paid for; the next Create for the same object aborts it. Hence two
 // processes must not write one object at the same time, unless they share one Upload.

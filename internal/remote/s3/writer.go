@@ -101,7 +101,7 @@ func (b *Bucket) abortUnfinished(ctx context.Context) error {
 // WriteAt writes p at the byte offset off, like io.WriterAt. No byte may be written twice.
 func (w *Writer) WriteAt(p []byte, off int64) (n int, err error) { return w.parts.WriteAt(p, off) }
 
-// Commit sends what is left, the front of the file last, and makes the object appear.
+// Commit sends the remaining parts, the part with the front of the file last, and completes the upload.
 func (w *Writer) Commit() error {
 	w.mu.Lock()
 	done := w.done
@@ -140,7 +140,7 @@ func (w *Writer) complete() error {
 // abortTime bounds the request that removes an upload after the job's context has ended.
 const abortTime = 20 * time.Second
 
-// Abort removes the upload: the bucket holds what it held before. It does nothing after Commit or Abort, so
+// Abort removes the upload. The bucket keeps the former object. Abort does nothing after Commit or Abort, so
 // it can be deferred. If it fails, the next Create removes the upload.
 func (w *Writer) Abort() {
 	w.mu.Lock()

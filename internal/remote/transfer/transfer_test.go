@@ -16,7 +16,7 @@ import (
 	"github.com/lowbit-go/gq/internal/remote"
 )
 
-// memory is a store with one object. It counts what is read, and fails when fail says so.
+// memory is a store with one object. It counts the bytes that are read. Calls fail if fail returns an error.
 type memory struct {
 	data []byte
 	read atomic.Int64
