@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -29,19 +30,20 @@ func (o *ServeOptions) openModel(ctx context.Context, m ServeModel, file string)
 	if st, err := os.Stat(m.Path); err == nil {
 		s.Created = st.ModTime().Unix()
 	}
-	s.Generator, err = generate.Open(file, generate.OpenOptions{Threads: o.Threads, Activations: o.Activations, Verify: o.Verify, Name: m.name})
+	generator, err := generate.Open(file, generate.OpenOptions{Threads: o.Threads, Activations: o.Activations, Verify: o.Verify, Name: m.name})
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			s.Generator.Close()
+			err = errors.Join(err, generator.Close())
 		}
 	}()
-	if s.Template, err = chat.Open(s.Generator.Asset); err != nil {
+	s.Generator = generator
+	if s.Template, err = chat.Open(generator.Asset); err != nil {
 		return nil, fmt.Errorf("%s: %w", m.name, err)
 	}
-	if s.Engine, err = s.Generator.NewEngine(generate.EngineOptions{Context: o.Context, Parallel: o.Parallel, Queue: o.Queue, WholePages: true}); err != nil {
+	if s.Engine, err = generator.NewEngine(generate.EngineOptions{Context: o.Context, Parallel: o.Parallel, Queue: o.Queue, WholePages: true}); err != nil {
 		return nil, fmt.Errorf("%s: %w", m.name, err)
 	}
 	stats := s.Engine.Stats()

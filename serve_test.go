@@ -2,6 +2,8 @@ package gq
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -33,6 +35,31 @@ func TestServeAddress(t *testing.T) {
 		err := Serve(t.Context(), ServeOptions{Models: []ServeModel{{Path: books}}, APIKey: []byte(key)})
 		if e, ok := errors.AsType[*OptionError](err); !ok || e.Option != "api-key-file" {
 			t.Errorf("key %q: %v", key, err)
+		}
+	}
+}
+
+// TestServeOpen: a model that cannot be served is an error that names it.
+func TestServeOpen(t *testing.T) {
+	template := t.TempDir()
+	if err := os.CopyFS(template, os.DirFS(books)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(template, "chat_template.jinja"), []byte("{% if %}"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		model             string
+		context, parallel int
+		want              string
+	}{
+		{books, 1 << 30, 0, "context"},
+		{books, 0, 1 << 30, "parallel"},
+		{template, 0, 0, "chat template in chat_template.jinja"},
+	} {
+		o := ServeOptions{Models: []ServeModel{{Path: c.model}}, Context: c.context, Parallel: c.parallel}
+		if err := Serve(t.Context(), o); err == nil || !strings.HasPrefix(err.Error(), c.model) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s, context %d, parallel %d: %v", c.model, c.context, c.parallel, err)
 		}
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"os"
 	"unicode/utf8"
+
+	"github.com/lowbit-go/gq/internal/jsonscan"
 )
 
 // readBody reads a JSON body within the limits of size and time. When it returns, net/http notices
@@ -36,8 +38,9 @@ func (s *Server) readBody(x *exchange, r *http.Request) ([]byte, error) {
 	case err == errBodies:
 		x.Header().Set("Connection", "close")
 		return nil, err
-	case err != nil:
-		return nil, errGone
+	case err != nil: // the client may be gone, or have closed its half of the connection only
+		x.Header().Set("Connection", "close")
+		return nil, invalid("", "the body could not be read: %v", err)
 	}
 	if err := x.receive(0); err != nil {
 		return nil, err
@@ -45,7 +48,18 @@ func (s *Server) readBody(x *exchange, r *http.Request) ([]byte, error) {
 	if !utf8.Valid(body) {
 		return nil, invalid("", "the body is not UTF-8")
 	}
-	return body, nil
+	return body, checkJSON(body)
+}
+
+// checkJSON refuses a body that is not one JSON value.
+func checkJSON(body []byte) error {
+	s := jsonscan.New(body, func(pos int, msg string) error {
+		return invalid("", "the body is not JSON: %s at byte %d", msg, pos)
+	})
+	if err := s.Skip("the body"); err != nil {
+		return err
+	}
+	return s.End("the body")
 }
 
 // A bodyReader adds the bytes that it reads to the sum of the bodies of all requests.

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"encoding/json"
+	"errors"
 	"math/rand/v2"
 
 	"github.com/lowbit-go/gq/model/generate"
@@ -95,8 +96,9 @@ func (c *common) options() (generate.Options, error) {
 		s.Seed = *c.seed
 	}
 	if c.topK != nil {
-		if s.TopK = *c.topK; s.TopK < 0 {
-			return o, invalid("top_k", "top_k %d is not 0 or more; 0 restricts nothing", s.TopK)
+		s.TopK = *c.topK
+		if err := checkSampling("top_k", s); err != nil {
+			return o, err
 		}
 	}
 	for _, f := range []struct {
@@ -115,11 +117,20 @@ func (c *common) options() (generate.Options, error) {
 			continue
 		}
 		*f.into = *f.value
-		if err := s.CheckGiven(); err != nil {
-			return o, invalid(f.name, "%s: %v", f.name, err)
+		if err := checkSampling(f.name, s); err != nil {
+			return o, err
 		}
 	}
 	return o, nil
+}
+
+// checkSampling refuses the field that was set last, if it is out of range.
+func checkSampling(name string, s *generate.Sampling) error {
+	e, ok := errors.AsType[*generate.RangeError](s.CheckGiven())
+	if !ok {
+		return nil
+	}
+	return invalid(name, "%s %v %s", name, e.Value, e.Problem)
 }
 
 // choices returns the number of answers per prompt.

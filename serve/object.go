@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lowbit-go/gq/internal/jsonscan"
 	"github.com/lowbit-go/gq/internal/suggest"
 )
 
@@ -28,12 +29,12 @@ type decoder interface {
 	decode(at string, raw json.RawMessage) error
 }
 
-// read reads a JSON object. at is its place in the body, "" for the whole. Null is the same as a
-// field that is not there.
+// read reads a JSON object. raw is valid JSON, and at is its place in the body, "" for the whole. Null is
+// the same as a field that is not there.
 func (o object) read(at string, raw json.RawMessage) error {
-	var values map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &values); err != nil || values == nil {
-		return expected(at, "an object", raw)
+	values, err := members(at, raw)
+	if err != nil {
+		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		value := values[name]
@@ -56,6 +57,26 @@ func (o object) read(at string, raw json.RawMessage) error {
 		}
 	}
 	return nil
+}
+
+// members returns the values of a JSON object by their names. A name that is there twice is refused: servers
+// disagree about which value counts.
+func members(at string, raw json.RawMessage) (map[string]json.RawMessage, error) {
+	start := jsonscan.SkipSpace(raw, 0)
+	if raw[start] != '{' {
+		return nil, expected(at, "an object", raw)
+	}
+	values := map[string]json.RawMessage{}
+	for key, value := range jsonscan.Elements(raw, start, jsonscan.End(raw, start), nil) {
+		b, _ := jsonscan.AppendString(nil, raw, key)
+		name := string(b)
+		if _, twice := values[name]; twice {
+			path := join(at, name)
+			return nil, invalid(path, "the field %s is there twice: leave one of them out", clip(path))
+		}
+		values[name] = raw[value:jsonscan.End(raw, value)]
+	}
+	return values, nil
 }
 
 // neutral refuses a field unless its value asks for nothing.

@@ -1,7 +1,6 @@
 package generate
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -41,24 +40,33 @@ var DefaultSampling = Sampling{Temperature: 0.8, TopK: 40, TopP: 0.95, MinP: 0.0
 // repeatLast is the number of tokens that RepeatPenalty applies to, as in llama.cpp.
 const repeatLast = 64
 
-// Check returns an error for a field that is out of range.
+// A RangeError is a field of Sampling that is out of range.
+type RangeError struct {
+	Field   string // as a flag of gq run: "top-p"
+	Value   any
+	Problem string // "is not from 0 to 1"
+}
+
+func (e *RangeError) Error() string { return fmt.Sprintf("%s %v %s", e.Field, e.Value, e.Problem) }
+
+// Check returns a *[RangeError] for a field that is out of range.
 func (s Sampling) Check() error {
 	share := func(v float64) bool { return v >= 0 && v <= 1 }
 	switch {
 	case !(s.Temperature >= 0 && s.Temperature <= math.MaxFloat64):
-		return fmt.Errorf("temperature %v is not 0 or more", s.Temperature)
+		return &RangeError{"temperature", s.Temperature, "is not 0 or more"}
 	case s.TopK < 0:
-		return fmt.Errorf("top-k %d is not 0 or more", s.TopK)
+		return &RangeError{"top-k", s.TopK, "is not 0 or more; 0 restricts nothing"}
 	case !share(s.TopP):
-		return fmt.Errorf("top-p %v is not from 0 to 1", s.TopP)
+		return &RangeError{"top-p", s.TopP, "is not from 0 to 1"}
 	case !share(s.MinP):
-		return fmt.Errorf("min-p %v is not from 0 to 1", s.MinP)
+		return &RangeError{"min-p", s.MinP, "is not from 0 to 1"}
 	case s.RepeatPenalty != 0 && !(s.RepeatPenalty >= minPenalty && s.RepeatPenalty <= maxPenalty):
-		return fmt.Errorf("repeat-penalty %v is not from %v to %v", s.RepeatPenalty, minPenalty, maxPenalty)
+		return &RangeError{"repeat-penalty", s.RepeatPenalty, fmt.Sprintf("is not from %v to %v", minPenalty, maxPenalty)}
 	case !(math.Abs(s.PresencePenalty) <= maxSubtracted):
-		return fmt.Errorf("presence-penalty %v is not from -%v to %v", s.PresencePenalty, maxSubtracted, maxSubtracted)
+		return &RangeError{"presence-penalty", s.PresencePenalty, fmt.Sprintf("is not from -%v to %v", maxSubtracted, maxSubtracted)}
 	case !(math.Abs(s.FrequencyPenalty) <= maxSubtracted):
-		return fmt.Errorf("frequency-penalty %v is not from -%v to %v", s.FrequencyPenalty, maxSubtracted, maxSubtracted)
+		return &RangeError{"frequency-penalty", s.FrequencyPenalty, fmt.Sprintf("is not from -%v to %v", maxSubtracted, maxSubtracted)}
 	}
 	return nil
 }
@@ -68,9 +76,9 @@ func (s Sampling) Check() error {
 func (s Sampling) CheckGiven() error {
 	switch {
 	case s.TopP == 0:
-		return errors.New("top-p 0 is not above 0; 1 restricts nothing")
+		return &RangeError{"top-p", s.TopP, "is not above 0; 1 restricts nothing"}
 	case s.RepeatPenalty == 0:
-		return errors.New("repeat-penalty 0 is not above 0; 1 restricts nothing")
+		return &RangeError{"repeat-penalty", s.RepeatPenalty, "is not above 0; 1 restricts nothing"}
 	}
 	return s.Check()
 }
