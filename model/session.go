@@ -21,7 +21,6 @@ type Session struct {
 	max       int
 	n         int
 	kept      int // rows of x that are the hidden states of the last Append
-	workspace *kernels.Workspace
 	rotations []*rotation
 	caches    []cache // by layer
 	hook      func(name string, x []float32, m, k int)
@@ -31,11 +30,17 @@ type Session struct {
 	units     []unit                                        // of the current pass, costly ones first
 	work      int                                           // keys that all rows meet
 
+	attention attention
+	mixture   mixture
+	*scratch
+}
+
+// scratch is memory whose content only matters while a pass runs, except x.
+type scratch struct {
+	workspace *kernels.Workspace
 	// Activations of a chunk, [tokens][...].
 	x, normed, q, k, v, heads, back []float32
 	qkv, both, gate, up             []float32
-	attention                       attention
-	mixture                         mixture
 }
 
 // NewSession makes an empty session for at most maxTokens tokens. In models with longrope, sessions
@@ -43,7 +48,7 @@ type Session struct {
 // the session decides, so that results do not depend on the number of tokens per call.
 func (m *Model) NewSession(maxTokens int) *Session {
 	c := &m.config
-	s := &Session{m: m, max: max(0, maxTokens), workspace: kernels.NewWorkspace(m.pool), caches: make([]cache, len(m.layers))}
+	s := &Session{m: m, max: max(0, maxTokens), caches: make([]cache, len(m.layers)), scratch: &scratch{workspace: kernels.NewWorkspace(m.pool)}}
 	for i := range c.Ropes {
 		s.rotations = append(s.rotations, newRotation(&c.Ropes[i], maxTokens))
 	}

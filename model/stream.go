@@ -133,6 +133,11 @@ func (m *Model) NewStream(sequences [][]int32) (*Stream, error) {
 	})
 }
 
+// ShareMemory makes a Stream compute in the memory of o, a Stream of the same sequences in a model of the
+// same architecture and with as many threads. From then on, only one of them may run at a time, and o's
+// model must stay open.
+func (t *Stream) ShareMemory(o *Stream) { t.s.scratch = o.s.scratch }
+
 // Len is the number of sequences, Tokens the number of tokens in all of them.
 func (t *Stream) Len() int    { return len(t.starts) - 1 }
 func (t *Stream) Tokens() int { return t.starts[t.Len()] }

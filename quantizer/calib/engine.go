@@ -12,7 +12,8 @@ type engine struct {
 	work *kernels.Workspace
 	sums *kernels.Transposed
 
-	floats buffer.Floats // large slices between their uses
+	floats buffer.Pool[float32] // large slices between their uses
+	codes  buffer.Pool[int8]
 	solver solverBuffers // of all matrices, one after the other
 }
 

@@ -17,9 +17,11 @@ func (s *solver) adjust() {
 		members[g] = append(members[g], a)
 	}
 	d := s.errors()
+	grad := s.e.floats.Take(min(refineRows, s.n) * s.k)
+	defer s.e.floats.Put(d, grad)
 	for r0 := 0; r0 < s.n; r0 += refineRows {
 		m := min(refineRows, s.n-r0)
-		grad := s.gradients(d, r0, m)
+		s.gradients(grad, d, r0, m)
 		s.e.rows(m, 4, func(_, from, to int) {
 			units := [2][]float32{make([]float32, s.k), make([]float32, s.k)}
 			for r := r0 + from; r < r0+to; r++ {

@@ -105,6 +105,8 @@ type job struct {
 	moved  bool      // the float model's stream is past it
 	inputs []float32 // of the last linear layer, in the quantized model, if there is room; else empty
 
+	longest int // tokens of the longest sequence
+
 	notes layerNotes // of the current layer
 	names []string
 	done  []*rounding.Codes
@@ -118,6 +120,9 @@ const DefaultTokens = 8192
 func Run(ctx context.Context, p *conversion.Plan, text *text.Text, o Options) (*Result, error) {
 	o = o.withDefaults()
 	j := &job{Options: o, ctx: ctx, plan: p, text: text, matrices: map[string]conversion.Matrix{}}
+	for _, s := range text.Sequences {
+		j.longest = max(j.longest, len(s))
+	}
 	counted := int64(0)
 	j.progress = func(n int64) {
 		if counted += n; o.Progress != nil {
@@ -266,7 +271,9 @@ func (j *job) open(follow bool) (err error) {
 	if j.float, err = model.OpenCheckpoint(dir, o); err != nil {
 		return err
 	}
-	j.floats, err = j.float.NewStream(j.text.Sequences)
+	if j.floats, err = j.float.NewStream(j.text.Sequences); err == nil {
+		j.floats.ShareMemory(j.quants)
+	}
 	return err
 }
 

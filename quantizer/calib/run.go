@@ -415,14 +415,18 @@ func (j *job) collect(seq, layer int, part model.Part, first map[string]*group) 
 			if g := first[in.Name]; g != nil {
 				left--
 				if g.follow {
-					floats[in.Name] = &seen{append(j.e.floats.Take(len(in.X))[:0], in.X...), slices.Clone(in.Tokens)}
+					rows := in.Rows
+					if in.Tokens == nil { // every sequence takes the same slice
+						rows = j.longest
+					}
+					floats[in.Name] = &seen{append(j.e.floats.Take(rows * in.K)[:0], in.X...), slices.Clone(in.Tokens)}
 				}
 			}
 		}
 		residual = j.floats.Hidden(seq)
 		var err error
 		if j.moved {
-			residual = append(j.e.floats.Take(len(residual))[:0], residual...)
+			residual = append(j.e.floats.Take(j.longest * j.quant.Config().HiddenSize)[:0], residual...)
 			defer j.e.floats.Put(residual)
 			err = j.floats.AdvanceVisit(seq, layer, part, see)
 		} else {

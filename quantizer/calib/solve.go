@@ -27,9 +27,8 @@ type solver struct {
 }
 
 type solverBuffers struct {
-	d, out, shift []float32
-	grids         []vec.ColumnGrids
-	rows          []blockRows // of each goroutine
+	grids []vec.ColumnGrids
+	rows  []blockRows // of each goroutine
 }
 
 func newSolver(e *engine, f *factor, s rounding.Scheme, target []float32, n int) *solver {
@@ -45,9 +44,15 @@ func newSolver(e *engine, f *factor, s rounding.Scheme, target []float32, n int)
 func (s *solver) clone() *solver {
 	c := *s
 	c.grids = s.grids.clone()
-	c.codes = slices.Clone(s.codes)
+	c.codes = append(s.e.codes.Take(len(s.codes))[:0], s.codes...)
 	c.errs = slices.Clone(s.errs)
 	return &c
+}
+
+// drop frees the codes: s is not to be used any more.
+func (s *solver) drop() {
+	s.e.codes.Put(s.codes)
+	s.codes = nil
 }
 
 // takeBetter replaces the rows whose error is smaller in o, another result for the same matrix, and
@@ -71,7 +76,9 @@ func (s *solver) takeBetter(o *solver) (taken int) {
 // quantizer.RowQuantizer.Weigh).
 func (s *solver) search(flat bool) error {
 	n, k := s.n, s.k
-	s.codes = make([]int8, n*k)
+	if s.codes == nil {
+		s.codes = s.e.codes.Take(n * k)
+	}
 	weights := s.f.searchWeights()
 	quantizers := make([]*rowQuantizer, s.e.pool.Threads())
 	errs := make([]error, n)
@@ -140,14 +147,14 @@ func (f *factor) searchWeights() []float32 {
 // factor on U's diagonal, so the errors follow on the way.
 func (s *solver) gptq() {
 	n, k := s.n, s.k
-	shift := buffer.Grow(&s.buf.shift, n*k) // changes of the columns' targets
+	shift := s.e.floats.Take(n * k) // changes of the columns' targets
 	s.e.rows(n, 64, func(_, from, to int) { clear(shift[from*k : to*k]) })
 	s.errs = make([]float64, n)
 	grids := s.columnGrids()
 	blocks := buffer.Grow(&s.buf.rows, s.e.pool.Threads())
 	part := s.e.floats.Take(n * min(panel, k)) // errors of a panel's codes, its last block first
 	above := s.e.floats.Take(k * min(panel, k))
-	defer s.e.floats.Put(part, above)
+	defer s.e.floats.Put(shift, part, above)
 	for j1 := k; j1 > 0; {
 		j0 := (j1 - 1) / panel * panel
 		w := j1 - j0
@@ -242,9 +249,9 @@ func (s *solver) gptqBlock(b *blockRows, grids []vec.ColumnGrids, part []float32
 	}
 }
 
-// errors returns target minus dequantized weights.
+// errors returns target minus dequantized weights, in a slice of the engine's that the caller puts back.
 func (s *solver) errors() []float32 {
-	d := buffer.Grow(&s.buf.d, s.n*s.k)
+	d := s.e.floats.Take(s.n * s.k)
 	s.e.rows(s.n, 16, func(_, from, to int) {
 		row := make([]grid, s.groups)
 		for r := from; r < to; r++ {
@@ -263,7 +270,9 @@ func (s *solver) errors() []float32 {
 // measure returns the rows' errors. If there are limits, an error that exceeds its row's limit is
 // only measured as far as needed to know that.
 func (s *solver) measure(limits []float64) []float64 {
-	return s.f.weightedErrors(s.errors(), s.n, limits)
+	d := s.errors()
+	defer s.e.floats.Put(d)
+	return s.f.weightedErrors(d, s.n, limits)
 }
 
 // refineRows is how many rows are refined at a time.
@@ -284,9 +293,11 @@ func (s *solver) refine() {
 func (s *solver) sweep() {
 	k, h := s.k, s.f.h
 	d := s.errors()
+	grad := s.e.floats.Take(min(refineRows, s.n) * k)
+	defer s.e.floats.Put(d, grad)
 	for r0 := 0; r0 < s.n; r0 += refineRows {
 		m := min(refineRows, s.n-r0)
-		grad := s.gradients(d, r0, m)
+		s.gradients(grad, d, r0, m)
 		s.e.rows(m, 4, func(_, from, to int) {
 			for r := r0 + from; r < r0+to; r++ {
 				gr, held := grad[(r-r0)*k:][:k], s.held.row(r)
@@ -311,12 +322,10 @@ func (s *solver) sweep() {
 	}
 }
 
-// gradients returns d H for m rows of errors d from row r0. The next call overwrites it.
-func (s *solver) gradients(d []float32, r0, m int) []float32 {
+// gradients sets grad to d H for m rows of errors d from row r0.
+func (s *solver) gradients(grad, d []float32, r0, m int) {
 	k := s.k
-	grad := buffer.Grow(&s.buf.out, m*k)
 	s.e.product(grad, m, k, k, operand{Data: d[r0*k:], Stride: k}, operand{Data: s.f.h, Stride: k})
-	return grad
 }
 
 // refit sets each row's knobs to the least-squares solution for its codes.
@@ -326,16 +335,17 @@ func (s *solver) refit() {
 	each := (s.groups + span - 1) / span // knobs of a kind
 	n := each * kinds
 	rows := max(1, min(refineRows, (16<<20)/(n*n)))
-	th := make([]float32, rows*k) // targets times H
-	normal := make([]float32, rows*n*n)
-	rhs := make([]float32, rows*n)
-	steps := make([]float32, kinds*rows*k) // of each weight with its knobs
-	members := make([][]int, each)         // places of each knob
+	take := s.e.floats.Take
+	th, out := take(rows*k), take(rows*k) // targets times H, products
+	normal, rhs := take(rows*n*n), take(rows*n)
+	steps := take(kinds * rows * k) // of each weight with its knobs
+	defer s.e.floats.Put(th, out, normal, rhs, steps)
+	members := make([][]int, each) // places of each knob
 	for a, g := range s.place {
 		members[g/span] = append(members[g/span], a)
 	}
 	h := s.f.h
-	var x, y, out []float32
+	var x, y []float32
 	for r0 := 0; r0 < s.n; r0 += rows {
 		m := min(rows, s.n-r0)
 		s.e.product(th, m, k, k, operand{Data: s.target[r0*k:], Stride: k}, operand{Data: h, Stride: k})
@@ -359,15 +369,14 @@ func (s *solver) refit() {
 			for i, a := range own {
 				copy(y[i*k:], h[a*k:][:k])
 			}
-			o := buffer.Grow(&out, m*k)
-			s.e.product(o, m, k, len(own), operand{Data: x, Stride: len(own)}, operand{Data: y, Stride: k})
+			s.e.product(out, m, k, len(own), operand{Data: x, Stride: len(own)}, operand{Data: y, Stride: k})
 			s.e.rows(m, 16, func(_, from, to int) {
 				sums := make([]float64, n)
 				for r := from; r < to; r++ {
 					clear(sums)
 					for kind := range kinds {
 						steps := steps[(kind*rows+r)*k:]
-						for a, v := range o[r*k:][:k] {
+						for a, v := range out[r*k:][:k] {
 							sums[kind*each+s.place[a]/span] += float64(v * steps[a])
 						}
 					}

@@ -61,6 +61,7 @@ func (j *job) solve(g *group) ([]*rounding.Codes, error) {
 		if err != nil {
 			return nil, matrixError(m, err)
 		}
+		s.drop()
 		j.e.floats.Put(target)
 		list = append(list, c)
 		j.progress(int64(m.Rows) * int64(m.Cols))
@@ -87,12 +88,15 @@ func (j *job) choose(s *solver) (improved bool, err error) {
 	}
 	sloped.gptq()
 	best.takeBetter(sloped)
+	sloped.drop()
 	s.errs = s.measure(best.errs)
 	taken := s.takeBetter(best)
+	best.drop()
 	if j.Refine {
 		next := s.clone()
 		next.refine()
 		taken += s.takeBetter(next)
+		next.drop()
 	}
 	return taken > 0, nil
 }
