@@ -6,7 +6,7 @@ import { readFileSync } from "node:fs"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { after, before, test } from "node:test"
-import { models, start } from "./server.mjs"
+import { models, patience, start } from "./server.mjs"
 
 const docs = process.env.GQ_DOCS ?? fileURLToPath(new URL("../../../docs", import.meta.url))
 const text = readFileSync(join(docs, "SERVE.md"), "utf8")
@@ -18,7 +18,7 @@ after(() => server.stop())
 
 // run runs a program with the example as its input, and returns what it writes.
 function run(program, args, example) {
-	const { status, stdout, stderr } = spawnSync(program, args, { input: example.replaceAll(address, server.url), encoding: "utf8", timeout: 60000 })
+	const { status, stdout, stderr } = spawnSync(program, args, { input: example.replaceAll(address, server.url), encoding: "utf8", timeout: patience })
 	assert.equal(status, 0, stderr)
 	return stdout
 }

@@ -6,7 +6,7 @@ import { join } from "node:path"
 import { after, afterEach, before, test } from "node:test"
 import axe from "axe-core"
 import { chromium } from "playwright-core"
-import { models, start } from "./server.mjs"
+import { models, patience, start } from "./server.mjs"
 
 const desktop = { width: 1280, height: 860 }, phone = { width: 375, height: 720 }
 let browser, server, slow, contexts = [], pages = []
@@ -18,6 +18,7 @@ before(async () => {
 	])
 	browser = await chromium.launch({
 		executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
+		timeout: patience,
 		args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
 	})
 })
@@ -31,7 +32,7 @@ async function open({ of = server, expected = [], init, routes = {}, ready = tru
 	const context = await browser.newContext({ viewport: desktop, colorScheme: "light", ...options })
 	contexts.push(context)
 	const page = await context.newPage()
-	page.setDefaultTimeout(15000)
+	page.setDefaultTimeout(patience)
 	pages.push(page)
 	page.posted = []
 	page.bad = []

@@ -5,6 +5,8 @@ import { createInterface } from "node:readline"
 
 const program = process.env.GQ
 export const models = (process.env.GQ_MODELS ?? "").split(":").filter(Boolean)
+// patience is how many milliseconds something may take that otherwise happens soon, however busy the machine is.
+export const patience = 120_000
 if (!program || models.length !== 2) throw new Error("set GQ to the program and GQ_MODELS to two models, FILE:FILE")
 
 // start runs gq serve with the arguments on a free port.
@@ -29,11 +31,11 @@ export async function start(...args) {
 		},
 		// free waits until no sequence runs.
 		async free() {
-			for (let i = 0; i < 200; i++) {
+			for (const end = Date.now() + patience; Date.now() < end;) {
 				if (await this.metric("gq_sequences_running") === 0 && await this.metric("gq_sequences_waiting") === 0) return
 				await new Promise((resolve) => setTimeout(resolve, 25))
 			}
-			throw new Error("sequences are still in use after 5 s")
+			throw new Error(`sequences are still in use after ${patience} ms`)
 		},
 	}
 }
