@@ -110,12 +110,18 @@ func TestPullKilled(t *testing.T) {
 		home := t.TempDir()
 		killed, _ := pull(home)
 		s.SetFaults(nil)
+		started := make(chan struct{})
 		s.SetHook(func(i int, _ testremote.Request) {
 			if i == n {
+				<-started
 				killed.Process.Kill()
 			}
 		})
-		if err := killed.Run(); err == nil {
+		if err := killed.Start(); err != nil {
+			t.Fatal(err)
+		}
+		close(started)
+		if err := killed.Wait(); err == nil {
 			// Ranges that start together each ask the hub for the address, ranges that start later do not:
 			// the number of requests depends on how the command's threads run.
 			if got := len(s.Requests()); got < n && n > requests/2 {
