@@ -262,6 +262,13 @@ func TestReadAhead(t *testing.T) {
 		return append(list, Range{0, size - unit + int64(step/100)*1000, 100}) // of many steps
 	}
 	a := c.ReadAhead(t.Context(), steps, ranges)
+	// A step that waits ends the request to which later steps would add: the steps begin when the memory is full.
+	const ahead = ReadAheadBytes/unit - 2
+	a.mu.Lock()
+	for a.admitted < ahead {
+		a.change.Wait()
+	}
+	a.mu.Unlock()
 	var wg sync.WaitGroup
 	var next, most atomic.Int64
 	for range 4 {
