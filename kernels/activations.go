@@ -7,6 +7,7 @@ import (
 	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/kernels/internal/act"
 	"github.com/lowbit-go/gq/kernels/internal/gemv"
+	"github.com/lowbit-go/gq/kernels/internal/tile"
 )
 
 // rowTile is a tile of rows of activations that one tile.Step takes together.
@@ -22,7 +23,7 @@ type rowTile struct {
 // padding, unless its comment says otherwise.
 type activations struct {
 	tiles   []rowTile
-	codes   []byte    // tile kernels: [tile][chunk][MR][8]; gemv: [row] in the kernel's Order
+	codes   []byte    // tile kernels: [tile][chunk][MR][8], see tile.Step.Quads; gemv: [row] in the kernel's Order
 	sums    []int32   // tile kernels: [tile][groups][MR]; gemv: [row][groups]
 	negZero []float32 // minus the zero point
 	negInt  []int32   // minus the zero point, as an integer
@@ -95,7 +96,7 @@ func (a *activations) setTile(l *Linear, w *worker, t *rowTile, x []float32) {
 			a.negZero[t.at+i], a.negInt[t.at+i], a.rec[t.at+i], a.bad[t.at+i] = 0, 0, 0, false
 		}
 		if mr > 1 {
-			interleave(codes[8*i:], 8*mr, q)
+			interleaveRow(codes, step, i, q)
 		}
 		if l.sumsUsed {
 			scatter(sums, w.sums, i, mr, false)
@@ -120,6 +121,19 @@ func scatter[T int32 | float32](dst, numbers []T, i, mr int, twice bool) {
 	for _, x := range numbers {
 		dst[i] = x
 		i += mr
+	}
+}
+
+// interleaveRow writes q as row i of a tile of step's rows.
+func interleaveRow(codes []byte, step *tile.Step, i int, q []int8) {
+	if !step.Quads {
+		interleave(codes[8*i:], 8*step.MR, q)
+		return
+	}
+	src, dst := bytesOf(q), codes[4*i:]
+	for at, stride := 0, 4*step.MR; len(src) >= 4; at += stride {
+		binary.LittleEndian.PutUint32(dst[at:], binary.LittleEndian.Uint32(src))
+		src = src[4:]
 	}
 }
 

@@ -63,10 +63,11 @@ func (w *Workspace) replace(l *Linear, from *vectors.Activations, m int) {
 	sums := make([]int32, l.groups)
 	if c.gemv == nil {
 		for _, t := range a.tiles {
-			mr := l.set.Steps[t.step].MR
+			step := &l.set.Steps[t.step]
+			mr := step.MR
 			for i := range t.valid {
 				q := from.Row(t.row + i)[:l.stored]
-				interleave(a.codes[t.at*l.stored+8*i:][:mr*l.stored-8*i], 8*mr, q)
+				interleaveRow(a.codes[t.at*l.stored:][:mr*l.stored], step, i, q)
 				act.GroupSums(sums, q, l.group)
 				for g, s := range sums {
 					a.sums[t.at*l.groups+g*mr+i] = s

@@ -44,6 +44,16 @@ func unpack7AVX2(dst, src *byte, units int, lanes *Lanes)
 //go:noescape
 func unpack8AVX2(dst, src *byte, units int, lanes *Lanes)
 
+// dots16TallAVX2 is Step.Dots for 16 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func dots16TallAVX2(a *Args)
+
+// dots8TallAVX2 is Step.Dots for 8 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func dots8TallAVX2(a *Args)
+
 // dots4SmallAVX2 is Step.Dots for 4 rows of activations and panels of 8 rows.
 //
 //go:noescape
@@ -89,6 +99,16 @@ func dots2WideAVX2(a *Args)
 //go:noescape
 func dots1WideAVX2(a *Args)
 
+// group16TallAVX2 is Step.Group for 16 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func group16TallAVX2(a *Args)
+
+// group8TallAVX2 is Step.Group for 8 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func group8TallAVX2(a *Args)
+
 // group4SmallAVX2 is Step.Group for 4 rows of activations and panels of 8 rows.
 //
 //go:noescape
@@ -133,6 +153,16 @@ func group2WideAVX2(a *Args)
 //
 //go:noescape
 func group1WideAVX2(a *Args)
+
+// shifted16TallAVX2 is Step.Shifted for 16 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func shifted16TallAVX2(a *Args)
+
+// shifted8TallAVX2 is Step.Shifted for 8 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func shifted8TallAVX2(a *Args)
 
 // shifted4SmallAVX2 is Step.Shifted for 4 rows of activations and panels of 8 rows.
 //

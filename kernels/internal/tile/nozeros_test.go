@@ -29,7 +29,7 @@ func TestNoZeros(t *testing.T) {
 			for i, f := range fills {
 				// Twice, as the extremes of activations are of one sign or the other.
 				for range 2 {
-					p := newProduct(t, rng, s, bits, step.MR, f)
+					p := newProduct(t, rng, s, bits, step, f)
 					clear(p.zeros)
 					p.args.NoZeros = true
 					checkStep(t, rng, s, step, p, fmt.Sprintf("%d rows, case %d", step.MR, i))

@@ -51,6 +51,8 @@ var (
 	// products; with 6 bits, four; with 7 bits, two; with 8 bits, one. Steps for 8 bits multiply
 	// signed words instead.
 	smallAVX2 = []Step{
+		{MR: 16, Quads: true, Dots: dots16TallAVX2, Group: group16TallAVX2, Shifted: shifted16TallAVX2},
+		{MR: 8, Quads: true, Dots: dots8TallAVX2, Group: group8TallAVX2, Shifted: shifted8TallAVX2},
 		{MR: 4, Dots: dots4SmallAVX2, Group: group4SmallAVX2, Shifted: shifted4SmallAVX2},
 		{MR: 2, Dots: dots2NarrowAVX2, Group: group2NarrowAVX2, Shifted: shifted2NarrowAVX2},
 		{MR: 1, Dots: dots1NarrowAVX2, Group: group1NarrowAVX2, Shifted: shifted1NarrowAVX2},

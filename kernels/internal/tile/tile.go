@@ -5,7 +5,7 @@
 // A panel of NR rows (a multiple of 8) is cut into chunks of 8 columns:
 //
 //	codes [chunk][row 0..NR-1][8 columns] bytes
-//	acts  [chunk][row 0..MR-1][8 columns] int8, 0 past the last column
+//	acts  [chunk][row 0..MR-1][8 columns] int8, 0 past the last column; Step.Quads has another order
 //
 // Columns are counted in steps of 16 (two chunks). A group is a whole number of steps; the
 // activations of the last group are padded with 0 past K (the codes there may have any value).
@@ -45,7 +45,7 @@ type Args struct {
 	Acts      *int8
 	Sums      *int32 // [Groups][MR]: the sum of the activations of a group
 	Zeros     *int32 // [NR] at Zeros + g*ZeroStep bytes: zero point + Offset, the excess of each code
-	ZeroStep  int    // bytes: 0 or 4*NR
+	ZeroStep  int    // bytes: 4*NR, or 0 if all zero points are the same number
 	Steps     *int32 // [Groups]: steps of 16 columns in each group, at least 1 and at most as many as in the first
 	Groups    int
 	// NoZeros: all Zeros are 0, so kernels may skip them. Zeros and Sums are valid even so.
@@ -181,6 +181,8 @@ type Step struct {
 	//	    f = f + float32(float32(Scales[g][r]*Rec[m]) * float32(a))
 	//	out = f + Bias[r]
 	TorchAO func(a *Args)
+	// Quads: Acts are cut into chunks of 4 columns instead of 8: [chunk][row 0..MR-1][4 columns].
+	Quads bool
 	// Twice: ActScales and ActSums hold each number twice, as SMMLA's squares of two rows need it.
 	Twice bool
 }

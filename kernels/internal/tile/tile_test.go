@@ -178,7 +178,8 @@ type fill struct {
 	nasty   bool // scales and the rest: infinities, NaN, subnormals; sums and zero points of any size
 }
 
-func newProduct(t *testing.T, rng *rand.Rand, s Set, bits, mr int, f fill) *product {
+func newProduct(t *testing.T, rng *rand.Rand, s Set, bits int, step Step, f fill) *product {
+	mr := step.MR
 	p := &product{mr: mr, nr: s.NR, groups: len(f.steps), steps: f.steps}
 	chunks := 0
 	for _, n := range f.steps {
@@ -219,6 +220,9 @@ func newProduct(t *testing.T, rng *rand.Rand, s Set, bits, mr int, f fill) *prod
 		if f.nasty && rng.IntN(3) == 0 {
 			p.zeros[i] = int32(rng.Uint32())
 		}
+		if !f.zeros {
+			p.zeros[i] = p.zeros[0]
+		}
 	}
 	number := func(n int) []float32 {
 		x := make([]float32, n)
@@ -243,16 +247,33 @@ func newProduct(t *testing.T, rng *rand.Rand, s Set, bits, mr int, f fill) *prod
 	p.intSums, p.negInt = integers(p.groups*s.NR), integers(mr)
 	p.acts, p.codes, p.sums, p.zeros, p.steps = asmtest.AtPageEnd(t, p.acts), asmtest.AtPageEnd(t, p.codes), asmtest.AtPageEnd(t, p.sums), asmtest.AtPageEnd(t, p.zeros), asmtest.AtPageEnd(t, p.steps)
 	a := &p.args
+	acts := p.acts
+	if step.Quads {
+		acts = asmtest.AtPageEnd(t, quads(acts, mr))
+	}
 	codes := p.codes
 	if s.Unzip != nil {
 		codes = asmtest.AtPageEnd(t, slices.Clone(codes))
 		s.Unzip(&codes[0], len(codes)/32)
 	}
-	a.Codes, a.Acts, a.Sums, a.Zeros, a.Steps, a.Groups = &codes[0], &p.acts[0], &p.sums[0], &p.zeros[0], &p.steps[0], p.groups
+	a.Codes, a.Acts, a.Sums, a.Zeros, a.Steps, a.Groups = &codes[0], &acts[0], &p.sums[0], &p.zeros[0], &p.steps[0], p.groups
 	a.Scales, a.RowSums, a.Bias, a.NegZero, a.Rec = &p.scales[0], &p.rowSums[0], &p.bias[0], &p.negZero[0], &p.rec[0]
 	a.T, a.IntSums, a.NegInt, a.Factor = &make([]int32, mr*p.groups*s.NR)[0], &p.intSums[0], &p.negInt[0], int32(rng.IntN(17))
 	a.Points = &p.points[0]
 	return p
+}
+
+// quads puts activations of chunks of 8 columns into the order of Step.Quads.
+func quads(acts []int8, mr int) []int8 {
+	var list []int8
+	for chunk := 0; chunk < len(acts); chunk += 8 * mr {
+		for _, half := range []int{0, 4} {
+			for m := range mr {
+				list = append(list, acts[chunk+8*m+half:][:4]...)
+			}
+		}
+	}
+	return list
 }
 
 // nasty is any float32, and often one at a limit.
@@ -383,7 +404,7 @@ func TestSteps(t *testing.T) {
 			for i := range rounds * len(someFills) {
 				f := someFills[i%len(someFills)]
 				f.steps = slices.Clone(f.steps)
-				p := newProduct(t, rng, s, bits, step.MR, f)
+				p := newProduct(t, rng, s, bits, step, f)
 				checkStep(t, rng, s, step, p, fmt.Sprintf("%d rows, case %d", step.MR, i))
 			}
 		}
@@ -463,7 +484,7 @@ func TestLongestGroup(t *testing.T) {
 		}
 		rng := rand.New(rand.NewPCG(4, 4))
 		for _, step := range s.Steps {
-			p := newProduct(t, rng, s, bits, step.MR, fill{steps: []int32{65536 / 16}, extreme: true})
+			p := newProduct(t, rng, s, bits, step, fill{steps: []int32{65536 / 16}, extreme: true})
 			checkStep(t, rng, s, step, p, fmt.Sprintf("%d rows", step.MR))
 		}
 	})
@@ -549,7 +570,7 @@ func TestKernelsDoNotAllocate(t *testing.T) {
 	eachSet(t, func(t *testing.T, s Set, bits int) {
 		rng := rand.New(rand.NewPCG(6, 6))
 		for _, step := range s.Steps {
-			p := newProduct(t, rng, s, bits, step.MR, fill{steps: []int32{2, 2}})
+			p := newProduct(t, rng, s, bits, step, fill{steps: []int32{2, 2}})
 			out := make([]int32, 2*step.MR*s.NR)
 			lanes := someLanes(s.NR)[0]
 			src, dst := make([]byte, 2*16*bits), make([]byte, 4*8*s.NR)

@@ -30,6 +30,8 @@ func main() {
 			}
 			continue
 		}
+		productTall2(r, 2)
+		productTall2(r, 1)
 		productSmall2(r)
 		for _, kind := range []kind{narrow, single} {
 			for _, mr := range []int{4, 2, 1} {
