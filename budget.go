@@ -126,6 +126,28 @@ func (j *quantizeJob) feasible() error {
 	if err := j.wholeModel("to choose bits"); err != nil {
 		return err
 	}
+	err := j.withAllocJob(func(job alloc.Job) (err error) {
+		m := job.Model
+		if j.probeBytes, err = alloc.Bytes(m, cpu.Threads(j.o.Threads), text.WindowOf(m.Config())); err != nil {
+			return fmt.Errorf("choosing bits: %w", err)
+		}
+		j.outline, err = job.Outline()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	switch b := j.o.Budget; {
+	case b.BitsPerWeight > 0:
+		return j.outline.Least.CheckBitsPerWeight(b.BitsPerWeight)
+	case b.FileBytes > 0:
+		return j.outline.Least.CheckFileBytes(b.FileBytes)
+	}
+	return nil
+}
+
+// withAllocJob calls f with the allocation job, whose model is open but runs no text.
+func (j *quantizeJob) withAllocJob(f func(alloc.Job) error) error {
 	m, err := model.OpenCheckpoint(j.ck.Dir(), model.Options{Threads: 1})
 	if err != nil {
 		return fmt.Errorf("choosing bits: %w", err)
@@ -133,19 +155,7 @@ func (j *quantizeJob) feasible() error {
 	defer m.Close()
 	job := j.allocJob()
 	job.Model = m
-	if j.probeBytes, err = alloc.Bytes(m, cpu.Threads(j.o.Threads), text.WindowOf(m.Config())); err != nil {
-		return fmt.Errorf("choosing bits: %w", err)
-	}
-	smallest, err := job.Smallest()
-	switch b := j.o.Budget; {
-	case err != nil:
-		return err
-	case b.BitsPerWeight > 0:
-		return smallest.CheckBitsPerWeight(b.BitsPerWeight)
-	case b.FileBytes > 0:
-		return smallest.CheckFileBytes(b.FileBytes)
-	}
-	return nil
+	return f(job)
 }
 
 // choose chooses bits, groups and mappings.
@@ -281,8 +291,25 @@ func (h *chooser) compare(ctx context.Context, a *alloc.Allocation) (m alloc.Mea
 			}
 		}
 	}
-	// A resumed job takes the measurements that it made before: each needs a calibration.
-	key, err := workdir.Key(comparedName, 1, h.ck.Stamps(), h.unseen.Sequences(), h.o.Recipe)
+	return h.measureOn(ctx, a, h.unseen)
+}
+
+// measure measures an allocation on the text that bits are chosen with.
+func (h *chooser) measure(ctx context.Context, a *alloc.Allocation) (m alloc.Measured, err error) {
+	return h.measureOn(ctx, a, h.reference)
+}
+
+// measuredName is the entry of the working directory with the measured allocations.
+const measuredName = "measured"
+
+// measureOn finds the measurement of an allocation that an earlier job made, or measures it: each
+// measurement may need a calibration.
+func (h *chooser) measureOn(ctx context.Context, a *alloc.Allocation, reference *eval.Reference) (m alloc.Measured, err error) {
+	inputs, err := h.choiceInputs()
+	if err != nil {
+		return m, err
+	}
+	key, err := workdir.Key(measuredName, 1, inputs, reference.Sequences())
 	if err != nil {
 		return m, err
 	}
@@ -292,30 +319,22 @@ func (h *chooser) compare(ctx context.Context, a *alloc.Allocation) (m alloc.Mea
 	}
 	known := map[string]alloc.Measured{}
 	if h.work != nil {
-		h.work.GetJSON(comparedName, key, &known)
+		h.work.GetJSON(measuredName, key, &known)
 	}
 	if m, ok := known[name]; ok {
 		h.activationKL = &m.ActivationKL
 		return m, nil
 	}
-	if m, err = h.measureOn(ctx, a, h.unseen); err != nil || h.work == nil {
+	if m, err = h.execute(ctx, a, reference); err != nil || h.work == nil {
 		return m, err
 	}
 	known[name] = m
-	return m, h.work.PutJSON(comparedName, key, known)
+	return m, h.work.PutJSON(measuredName, key, known)
 }
 
-// comparedName is the entry of the working directory with the measured allocations.
-const comparedName = "compared"
-
-// measure measures an allocation on the text that bits are chosen with.
-func (h *chooser) measure(ctx context.Context, a *alloc.Allocation) (m alloc.Measured, err error) {
-	return h.measureOn(ctx, a, h.reference)
-}
-
-// measureOn writes an allocation's file beside the output, runs it as a device would, and removes it.
+// execute writes an allocation's file beside the output, runs it as a device would, and removes it.
 // The first file is run with float32 activations too.
-func (h *chooser) measureOn(ctx context.Context, a *alloc.Allocation, reference *eval.Reference) (m alloc.Measured, err error) {
+func (h *chooser) execute(ctx context.Context, a *alloc.Allocation, reference *eval.Reference) (m alloc.Measured, err error) {
 	opts := h.opts
 	opts.Rules = append(slices.Clone(a.Rules), opts.Rules...)
 	plan, err := conversion.NewPlan(h.ck, h.config, opts) // a.Plan is for the final file

@@ -176,15 +176,9 @@ func (j *quantizeJob) plannedStages(dry bool) (list []*planned) {
 			list = append(list, &planned{stageHeldText, textCost(j.plan, j.calibration.heldOutTokens()), 1})
 		}
 	}
-	measured := 0 // files that are measured to choose bits
-	if b := j.o.Budget; b != nil {
+	measured := j.measuredFiles(evaluations)
+	if j.o.Budget != nil {
 		list = append(list, &planned{stageProbe, j.probeCost(), 1})
-		switch {
-		case b.MaxKL > 0:
-			measured = evaluations
-		case r.Mapping == gqf.MappingNone && !r.ForGGUF() && r.CheckpointFormat() == "":
-			measured = compared
-		}
 	}
 	if measured == compared && j.calibration != nil && r.Calibrate != "" {
 		held()

@@ -15,6 +15,7 @@ import (
 	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/model/tokenizer"
 	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/quantizer/alloc"
 	"github.com/lowbit-go/gq/quantizer/conversion"
 	"github.com/lowbit-go/gq/quantizer/workdir"
 )
@@ -81,9 +82,13 @@ func Quantize(ctx context.Context, src, dst string, o QuantizeOptions) (*Quantiz
 	return inJob(ctx, src, dst, o, false, (*quantizeJob).quantize)
 }
 
-// Plan describes the job of Quantize with the same arguments. It writes only o.SaveRecipe and, if
-// bits or the fold are chosen, o.CalibrateOut. It removes the temporary files that it makes beside
-// dst: the checkpoint of a GGUF file, folded checkpoints, and files that measure choices.
+// Plan describes the job of Quantize with the same arguments. It chooses bits for o.Budget only if
+// o.SaveRecipe or o.CalibrateOut is set, which takes as long as in Quantize. Otherwise the report has the
+// choice that an interrupted Quantize left in its working directory, or says what the choice would do.
+//
+// Plan writes only o.SaveRecipe and, if bits or the fold are chosen, o.CalibrateOut. It removes the
+// temporary files that it makes beside dst: the checkpoint of a GGUF file, folded checkpoints, and files
+// that measure choices.
 func Plan(ctx context.Context, src, dst string, o QuantizeOptions) (*PlanReport, error) {
 	if o.Measure != nil {
 		return nil, optionf("", "a plan writes nothing that could be measured")
@@ -92,6 +97,10 @@ func Plan(ctx context.Context, src, dst string, o QuantizeOptions) (*PlanReport,
 		r := newPlanReport(j.plan)
 		if r.Allocation = j.chosen; j.chosen != nil {
 			r.OutputBytes = j.chosen.OutputBytes // with room for a description of calibration
+		}
+		if j.o.Budget != nil && j.chosen == nil {
+			r.Choice = j.plannedChoice()
+			r.OutputBytes = 0
 		}
 		r.Warnings = append(r.Warnings, j.warnings...)
 		if j.folding != nil {
@@ -132,6 +141,7 @@ type quantizeJob struct {
 	older       *conversion.Older       // nil: nothing is copied from an older file
 	olderLayers *conversion.OlderLayers // that calibration copied; nil: it did not run
 	probeBytes  int64                   // memory for the gradients that choose bits
+	outline     *alloc.Outline          // nil: no budget
 	written     atomic.Pointer[func(int64)]
 	unmet       error // the gate's error, for a file that is kept
 
@@ -346,8 +356,11 @@ func (j *quantizeJob) prepare() error {
 	rules := j.opts.Rules
 	if j.o.Budget != nil {
 		var err error
-		if j.chosen, err = j.choose(); err != nil {
+		if j.chosen, err = j.choice(); err != nil {
 			return err
+		}
+		if j.chosen == nil { // nothing that a plan writes needs the choice
+			return nil
 		}
 		j.plan, rules = j.chosen.Plan, append(j.chosen.Rules, rules...)
 	}

@@ -9,8 +9,8 @@ import (
 type PlanReport struct {
 	Tensors  []*conversion.PlanTensor `json:"tensors"`
 	Warnings []string                 `json:"warnings"`
-	// OutputBytes is the exact size of the file, SourceBytes the size of the tensors of the
-	// checkpoint.
+	// OutputBytes is the exact size of the file, or 0 if Choice is set. SourceBytes is the size of the
+	// tensors of the checkpoint.
 	OutputBytes int64 `json:"output_bytes"`
 	SourceBytes int64 `json:"source_bytes"`
 	// Estimate is the expected time and memory; nil for Repack.
@@ -19,8 +19,11 @@ type PlanReport struct {
 	Fold *conversion.Fold `json:"fold,omitempty"`
 	// FoldChoice says how fold auto was resolved; nil if the recipe states a fold.
 	FoldChoice *FoldChoice `json:"fold_choice,omitempty"`
-	// Allocation holds the choices for a Budget; nil without one.
+	// Allocation holds the choices for a Budget; nil without one, or if they are not made.
 	Allocation *Allocation `json:"allocation,omitempty"`
+	// Choice describes the choices for a Budget that are not made, see Plan. Their tensors are in Tensors
+	// as the recipe has them without the Budget.
+	Choice *PlannedChoice `json:"choice,omitempty"`
 }
 
 func newPlanReport(p *conversion.Plan) *PlanReport {

@@ -40,13 +40,16 @@ func (j *quantizeJob) openWork() (err error) {
 	return err
 }
 
+// calibSuffix ends the name of the working directory of calibration and the choice of bits.
+const calibSuffix = ".calib"
+
 // workPaths are where the working directories are, if the job has them.
 func (j *quantizeJob) workPaths() (calib, fold string) {
 	base := j.dst
 	if j.dry {
 		base += ".plan"
 	}
-	return base + ".calib", base + ".fold"
+	return base + calibSuffix, base + ".fold"
 }
 
 // cleanUp ends the job, whose error is err. It removes the working directories if no work is left:
@@ -135,7 +138,11 @@ func (j *quantizeJob) selfText(p *conversion.Plan, tok *tokenizer.Tokenizer, s s
 	}
 	var t *text.Text
 	if j.work != nil && j.work.GetJSON(stored.name, key, &t) && t != nil && len(t.Sequences) > 0 {
-		j.resumed(j.work, "the text that the model wrote")
+		what := "the text that the model wrote"
+		if s.name == heldOutText {
+			what = "the held-out text that the model wrote"
+		}
+		j.resumed(j.work, what)
 	} else if t, err = j.writeText(p, key, stored, text.WriteOptions{Start: start, Ends: ends, Tokens: s.tokens, Seed: s.seed}); err != nil {
 		return nil, err
 	}

@@ -165,7 +165,7 @@ func TestResume(t *testing.T) {
 	if !bytes.Equal(read(t, dst), want) {
 		t.Error("the file is another one")
 	}
-	if lines := strings.Join(l.lines, "\n"); !strings.Contains(lines, " layers in ") || !strings.Contains(lines, " probes in ") {
+	if lines := strings.Join(l.lines, "\n"); !strings.Contains(lines, " layers in ") || !strings.Contains(lines, "the choice of bits in ") {
 		t.Errorf("the last call says %q", l.lines)
 	}
 	if slices.ContainsFunc(l.stages, func(s gq.Stage) bool { return s.Name == "writing text" || s.Name == "folding" }) {

@@ -31,7 +31,7 @@ func flags() []cli.Flag {
 		&cli.StringFlag{Name: "recipe", Category: basics, Usage: "YAML `FILE` with settings and rules; flags given beside it win"},
 		&cli.StringFlag{Name: "save-recipe", Category: basics, Usage: "`FILE` to write the whole recipe to; --recipe reads it"},
 		&cli.StringFlag{Name: "part", Category: basics, Usage: "`I/N`: make only part I, from 0, of N, as one of several workers; /N or auto take it from a Kubernetes or Slurm array. gq merge joins the parts"},
-		&cli.BoolFlag{Name: "dry-run", Category: basics, Usage: "print the plan, the exact size, and an estimate of time and memory; write nothing"},
+		&cli.BoolFlag{Name: "dry-run", Category: basics, Usage: "print the plan, the exact size, and an estimate of time and memory; write nothing. Bits for a target are not chosen, unless --save-recipe is given or an interrupted job has chosen them"},
 		inCategory(cmdline.JSON("the plan or the summary"), basics),
 		inCategory(cmdline.Quiet(), basics),
 

@@ -136,15 +136,6 @@ func (j Job) Probe(ctx context.Context) (*Sensitivities, error) {
 	return p, j.Checkpoint.Guard(func() error { return j.measure(ctx, p) })
 }
 
-// Smallest is the allocation of the fewest bytes. It needs no probe and predicts no KL.
-func (j Job) Smallest() (*Allocation, error) {
-	p, err := j.layOut()
-	if err != nil {
-		return nil, err
-	}
-	return p.allocation(make([]int, len(p.Decisions))) // options are in order of bytes
-}
-
 // CheckBitsPerWeight returns a *TargetError if a, the smallest allocation, exceeds bpw bits per
 // weight.
 func (a *Allocation) CheckBitsPerWeight(bpw float64) error {
@@ -340,13 +331,7 @@ func (p *Sensitivities) allocation(chosen []int) (*Allocation, error) {
 	a := &Allocation{}
 	for i, d := range p.Decisions {
 		o := d.Options[chosen[i]]
-		row := Row{Tensor: d.Name, Bits: o.Bits, Group: o.Group, Bytes: o.Bytes, KL: o.KL}
-		if o.Type != 0 {
-			row.Type = o.Type.String()
-		} else {
-			row.Mapping = o.scheme.Mapping.String()
-		}
-		a.Rows = append(a.Rows, row)
+		a.Rows = append(a.Rows, d.row(o))
 		a.Rules = append(a.Rules, d.rules(o)...)
 		a.PayloadBytes += o.Bytes
 		a.PredictedKL += o.KL

@@ -170,7 +170,7 @@ func TestMaxKL(t *testing.T) {
 				}
 				t.Fatalf("%gx, target %g: %v %+v", off, target, err, list)
 			}
-			if kl := measured(a); kl > target || len(list) > evaluations || kl < .8*target && a.PayloadBytes > p.fixed+1000 && target < .5 {
+			if kl := measured(a); kl > target || len(list) > MostEvaluations || kl < .8*target && a.PayloadBytes > p.fixed+1000 && target < .5 {
 				t.Errorf("%gx, target %g: KL %g after %+v", off, target, kl, list)
 			}
 			// Predictions are of the model as executed.

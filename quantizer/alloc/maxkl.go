@@ -26,11 +26,11 @@ type Measured struct {
 	ActivationKL float64
 }
 
-// MaxKL measures at most so many models (evaluations), and stops when a model reaches closeEnough
+// MaxKL measures at most so many models (MostEvaluations), and stops when a model reaches closeEnough
 // of the target.
 const (
-	evaluations = 6
-	closeEnough = .95
+	MostEvaluations = 6
+	closeEnough     = .95
 )
 
 // MaxKL searches for the smallest allocation whose measured divergence is at most the target.
@@ -43,7 +43,7 @@ func (p *Sensitivities) MaxKL(ctx context.Context, target float64, measure func(
 	var list []Evaluation
 	for i := 0; ; i++ {
 		bytes := s.next()
-		if best == nil && i == evaluations-1 {
+		if best == nil && i == MostEvaluations-1 {
 			bytes = most
 		}
 		a, err := p.Budget(bytes)
@@ -66,7 +66,7 @@ func (p *Sensitivities) MaxKL(ctx context.Context, target float64, measure func(
 		switch {
 		case !met && e.bytes >= s.largest():
 			return nil, list, &TargetError{fmt.Sprintf("a KL divergence of %g: with %d bits everywhere it is %.3g", target, p.job.MaxBits, e.KL)}
-		case best != nil && (met && e.KL >= closeEnough*target || s.high-s.low <= 1 || i >= evaluations-1 || e.bytes <= least):
+		case best != nil && (met && e.KL >= closeEnough*target || s.high-s.low <= 1 || i >= MostEvaluations-1 || e.bytes <= least):
 			return best, list, nil
 		}
 	}

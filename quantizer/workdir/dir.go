@@ -77,6 +77,10 @@ func Open(path string) (*Dir, error) {
 	return nil, fmt.Errorf("%s: it could not be locked: other processes keep removing it", path)
 }
 
+// Peek gives the entries of the working directory at path, which may be another job's, and does not
+// lock it. Only Get, GetJSON and Path may be called.
+func Peek(path string) *Dir { return &Dir{path: path} }
+
 // check checks that a directory holds only files of gq, and lists the temporary files.
 func check(path string) (temps []string, err error) {
 	entries, err := os.ReadDir(path)

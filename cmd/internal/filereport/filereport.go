@@ -29,6 +29,10 @@ func Plan(c *cli.Context, p *gq.PlanReport) error {
 	}
 	err := cmdline.Table(w, []string{"TENSOR", "ROLE", "SHAPE", "DTYPE", "BECOMES", "LAYOUT", "BYTES>", "BPW>", "WHY"}, func(line func(...any)) {
 		for _, t := range p.Tensors {
+			if p.Choice != nil && slices.Contains(p.Choice.Tensors, t.Name) {
+				line(cmdline.Text(t.Name), t.Role, cmdline.Shape(t.Shape), t.Dtype, fmt.Sprintf("%d to %d bits", p.Choice.MinBits, p.Choice.MaxBits), "", "", "", "to be chosen")
+				continue
+			}
 			line(cmdline.Text(t.Name), t.Role, cmdline.Shape(t.Shape), t.Dtype, becomes(t), strings.Join(t.Layouts, ", "), t.Bytes, fmt.Sprintf("%.3f", t.BitsPerWeight), why(t))
 		}
 	})
@@ -42,7 +46,11 @@ func Plan(c *cli.Context, p *gq.PlanReport) error {
 	if p.FoldChoice != nil {
 		fmt.Fprintf(w, "fold auto: %s\n", p.FoldChoice)
 	}
-	_, err = fmt.Fprintf(w, "\n%d tensors, %s in, the file will have %d bytes (%s)\n", len(p.Tensors), cmdline.Bytes(p.SourceBytes), p.OutputBytes, cmdline.Bytes(p.OutputBytes))
+	if p.Choice == nil {
+		_, err = fmt.Fprintf(w, "\n%d tensors, %s in, the file will have %d bytes (%s)\n", len(p.Tensors), cmdline.Bytes(p.SourceBytes), p.OutputBytes, cmdline.Bytes(p.OutputBytes))
+	} else {
+		_, err = fmt.Fprintf(w, "\n%d tensors, %s in\n%s", len(p.Tensors), cmdline.Bytes(p.SourceBytes), plannedChoice(p.Choice))
+	}
 	if e := p.Estimate; err == nil && e != nil {
 		_, err = fmt.Fprintf(w, "estimate: %s\n  (%s)\n", e, e.How)
 	}
