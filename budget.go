@@ -174,6 +174,8 @@ func (j *quantizeJob) choose() (*Allocation, error) {
 	switch b := j.o.Budget; {
 	case b.MaxKL > 0:
 		out.Allocation, out.Evaluations, err = p.MaxKL(j.ctx, b.MaxKL, h.measure)
+	case j.calibration == nil: // the predictions are for the codes of the file
+		out.Allocation, err = b.meet(p)
 	default:
 		out.Allocation, out.Evaluations, err = p.Best(j.ctx, b.meet, h.compare)
 	}
@@ -276,12 +278,12 @@ func longestAccount(config []byte) *conversion.Calibration {
 	}
 }
 
-// compare measures an allocation on text that calibration does not see, if there is calibration: on
-// its own text it fits schemes with more parameters better than on others.
+// compare measures an allocation on text that calibration does not see, if calibration has a text: on
+// this text it fits schemes with more parameters better than on others.
 func (h *chooser) compare(ctx context.Context, a *alloc.Allocation) (m alloc.Measured, err error) {
 	if h.unseen == nil {
 		h.unseen = h.reference
-		if h.calibration != nil && h.o.Recipe.Calibrate != "" {
+		if h.o.Recipe.Calibrate != "" {
 			windows, _, err := h.calibration.heldOutWindows()
 			if err != nil {
 				return m, err

@@ -51,7 +51,7 @@ func (j *quantizeJob) measuredFiles(search int) int {
 		return 0
 	case b.MaxKL > 0:
 		return search
-	case r.Mapping == gqf.MappingNone && !r.ForGGUF() && r.CheckpointFormat() == "":
+	case j.calibration != nil && r.Mapping == gqf.MappingNone && !r.ForGGUF() && r.CheckpointFormat() == "":
 		return compared
 	}
 	return 0

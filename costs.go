@@ -180,7 +180,7 @@ func (j *quantizeJob) plannedStages(dry bool) (list []*planned) {
 	if j.o.Budget != nil {
 		list = append(list, &planned{stageProbe, j.probeCost(), 1})
 	}
-	if measured == compared && j.calibration != nil && r.Calibrate != "" {
+	if measured == compared && r.Calibrate != "" {
 		held()
 	}
 	if j.calibration != nil && (!dry || measured > 0) {

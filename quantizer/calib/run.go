@@ -15,9 +15,12 @@ import (
 // run goes through the layers. lm_head counts as one.
 func (j *job) run(r *Result) error {
 	layers := len(j.quant.Config().Layers)
-	checked, err := j.resumed(layers + 1)
+	found, checked, err := j.resumed(layers + 1)
 	if err != nil {
 		return err
+	}
+	if found == layers+1 {
+		return j.complete(r)
 	}
 	for layer := range layers {
 		l, err := j.store.get(layer)
@@ -58,15 +61,30 @@ func (j *job) run(r *Result) error {
 	return nil
 }
 
-// resumed opens the finished layers and reports layers of an interrupted job. checked is the layer of the
-// older file that is checked: the last one before the lm_head, whose codes depend on all others. -1: none.
-func (j *job) resumed(layers int) (checked int, err error) {
-	found, checked := 0, -1
+// complete takes the layers of a job that had finished all of them, and runs no text.
+func (j *job) complete(r *Result) error {
+	for layer := range len(j.quant.Config().Layers) + 1 {
+		l, err := j.store.get(layer)
+		if err != nil {
+			return err
+		}
+		j.count(l)
+		r.note(l.notes)
+	}
+	r.finish(j)
+	return nil
+}
+
+// resumed opens the finished layers and reports layers of an interrupted job, of which there are found.
+// checked is the layer of the older file that is checked: the last one before the lm_head, whose codes
+// depend on all others. -1: none.
+func (j *job) resumed(layers int) (found, checked int, err error) {
+	checked = -1
 	for layer := range layers {
 		l, err := j.store.get(layer)
 		switch {
 		case err != nil:
-			return 0, err
+			return 0, 0, err
 		case l == nil:
 		case !l.older:
 			found++
@@ -77,7 +95,7 @@ func (j *job) resumed(layers int) (checked int, err error) {
 	if found > 0 && j.Resumed != nil {
 		j.Resumed(found, layers)
 	}
-	return checked, nil
+	return found, checked, nil
 }
 
 func (j *job) keep(layer int) error {

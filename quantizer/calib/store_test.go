@@ -211,6 +211,22 @@ func TestDamagedWork(t *testing.T) {
 	}
 }
 
+// TestFinishedWork runs a job whose layers are all there: it takes them without running the text again,
+// which would fail because the job is cancelled.
+func TestFinishedWork(t *testing.T) {
+	work := openWork(t, filepath.Join(t.TempDir(), "work"))
+	tinyFile(t, work)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	found := 0
+	o := calib.Options{Work: work, Threads: 1, Resumed: func(layers, _ int) { found = layers }}
+	r, err := calib.Run(ctx, testplan.New(t, tiny, jobRecipe), tinyText(), o)
+	if err != nil || found != 3 {
+		t.Fatalf("%d layers were found, %v", found, err)
+	}
+	r.Close()
+}
+
 // TestWorkLocked starts a second job in the directory of a running one.
 func TestWorkLocked(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "work")
