@@ -20,7 +20,7 @@ import (
 )
 
 // patience ends tests that would hang. No test depends on its length otherwise.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 // listening is a server on a port.
 type listening struct {
