@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -67,9 +68,19 @@ func TestTemplateTime(t *testing.T) {
 // TestHeld: log probabilities that are held back have a limit. A stream sends them at once.
 func TestHeld(t *testing.T) {
 	s := newServer(t, Options{Limits: Limits{Held: 100}})
-	w := do(t, s, "/v1/completions", `{"prompt":"The old man","max_tokens":100,"logprobs":5,"stream":true,"ignore_eos":true}`)
+	// On a busy machine nobody may take the events of an answer before all are computed, and they pile up to
+	// the same limit: such a request is sent again.
+	ask := func(path, body string) (w *httptest.ResponseRecorder) {
+		t.Helper()
+		until(t, "the events of an answer are taken too late in all attempts", func() bool {
+			w = do(t, s, path, body)
+			return !strings.Contains(w.Body.String(), errSlow.message)
+		})
+		return w
+	}
+	w := ask("/v1/completions", `{"prompt":"The old man","max_tokens":20,"logprobs":5,"stream":true,"ignore_eos":true}`)
 	events(t, w.Body.String())
-	w = do(t, s, "/v1/completions", `{"prompt":[1`+strings.Repeat(",5", 30)+`],"max_tokens":1,"logprobs":5,"stream":true,"echo":true}`)
+	w = ask("/v1/completions", `{"prompt":[1`+strings.Repeat(",5", 30)+`],"max_tokens":1,"logprobs":5,"stream":true,"echo":true}`)
 	if strings.Contains(w.Body.String(), "[DONE]") || !strings.Contains(w.Body.String(), "more than 100 log probabilities") {
 		t.Errorf("an echoed prompt: %s", w.Body)
 	}
@@ -80,10 +91,10 @@ func TestHeld(t *testing.T) {
 		{"/v1/completions", `"prompt":"The old","max_tokens":16,"logprobs":5`, true},
 		{"/v1/completions", `"prompt":"The old","max_tokens":17,"logprobs":5`, false},
 		{"/v1/completions", `"prompt":["The old","The"],"max_tokens":16,"logprobs":5`, false},
-		{"/v1/completions", `"prompt":"The old","max_tokens":150`, true},
+		{"/v1/completions", `"prompt":"The old","max_tokens":110`, true},
 		{"/v1/chat/completions", `"messages":[{"role":"user","content":"Hi"}],"max_tokens":20,"logprobs":true,"top_logprobs":5`, false},
 	} {
-		w := do(t, s, c.path, `{"ignore_eos":true,`+c.fields+`}`)
+		w := ask(c.path, `{"ignore_eos":true,`+c.fields+`}`)
 		switch {
 		case c.ok && w.Code != http.StatusOK:
 			t.Errorf("%s: %d %s", c.fields, w.Code, w.Body)

@@ -65,7 +65,7 @@ func TestStreamMemory(t *testing.T) {
 			server := httptest.NewServer(serveGiant(m))
 			defer server.Close()
 			cmd := exec.Command(os.Args[0], "-test.run=^TestStreamMemory$", "-test.v")
-			cmd.Env = append(os.Environ(), memoryURL+"="+server.URL, memoryJob+"="+c.job)
+			cmd.Env = append(os.Environ(), "GOMEMLIMIT=", "GOGC=", memoryURL+"="+server.URL, memoryJob+"="+c.job)
 			out, err := cmd.CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
