@@ -50,7 +50,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 }
 
 // closeTime is how long connections may stay after the last answer.
-const closeTime = time.Second
+const closeTime = 5 * time.Second
 
 // connections closes connections beyond the limit.
 type connections struct {
