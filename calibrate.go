@@ -9,6 +9,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/atomicfile"
+	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/memlimit"
 	"github.com/lowbit-go/gq/model"
@@ -93,7 +94,7 @@ func (j *quantizeJob) seed() uint64 { return cmp.Or(j.o.Recipe.Seed, 1) }
 
 // run chooses the codes of a plan. done must be called when they are written.
 func (k *calibration) run(p *conversion.Plan) (codes *conversion.CalibratedCodes, done func(), err error) {
-	defer memlimit.Lift()()
+	defer memlimit.Raise(k.memory(p, cpu.Threads(k.o.Threads)))()
 	if err := k.to.checkOutput(p, k.checked()); err != nil {
 		return nil, nil, err
 	}

@@ -7,8 +7,12 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/cpu"
+	"github.com/lowbit-go/gq/model"
 	"github.com/lowbit-go/gq/model/eval"
+	"github.com/lowbit-go/gq/model/text"
+	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/calib"
+	"github.com/lowbit-go/gq/quantizer/conversion"
 	"github.com/lowbit-go/gq/quantizer/rounding"
 	"github.com/lowbit-go/gq/quantizer/tune"
 )
@@ -38,7 +42,7 @@ func (j *quantizeJob) estimate() *Estimate {
 	}
 	e := &Estimate{Threads: cpu.Threads(j.o.Threads)}
 	e.Seconds = cost * unitSeconds / float64(e.Threads)
-	e.MemoryBytes = j.memory(e.Threads)
+	e.MemoryBytes = j.memory(j.plan, e.Threads)
 	e.How = "time: CPU time per weight and token, measured with Llama-3.2-1B on an AMD EPYC with AVX-512, by the threads (small models take longer by weight); memory: buffers of the threads"
 	if j.tuning != nil {
 		e.DiskBytes = j.tuning.size.Disk
@@ -58,13 +62,11 @@ const (
 	tensorBytes = 1100
 )
 
-// memory is the private memory of the job at its peak. The formulas of calibration count a layer's
-// float32 weights, the hidden states, and the Hessian with its factor. They are within a quarter of
-// the memory measured for Llama-3.2-1B with gptq-ft (docs/QUALITY.md).
-func (j *quantizeJob) memory(threads int) int64 {
-	n := baseBytes + int64(threads)*threadBytes + int64(len(j.plan.Tensors))*tensorBytes
+// memory is the private memory of the job at its peak, if it writes the file of plan p.
+func (j *quantizeJob) memory(p *conversion.Plan, threads int) int64 {
+	n := baseBytes + int64(threads)*threadBytes + int64(len(p.Tensors))*tensorBytes
 	if j.ck.Remote() {
-		most, _ := j.plan.Streams()
+		most, _ := p.Streams()
 		n += most
 	}
 	if j.calibration == nil && j.folding == nil && j.o.Budget == nil && j.tuning == nil {
@@ -73,6 +75,44 @@ func (j *quantizeJob) memory(threads int) int64 {
 	if j.tuning != nil { // its stage is the largest
 		n += j.tuning.size.Memory
 	}
+	solved, rest := int64(0), int64(0)
+	if j.calibration != nil && j.calibration.solved {
+		solved = j.calibration.bytes(p)
+	}
+	if solved == 0 || j.folding != nil || j.o.Budget != nil {
+		rest = j.layerBytes(p)
+	}
+	n += max(solved, rest)
+	if j.o.Budget != nil { // two models, whose weights are packed if they are small, gradients and predictions
+		n += 2*min(p.SourceBytes, packedBytes) + j.probeBytes + eval.ReferenceBytes
+	}
+	return n
+}
+
+// garbageShare is the part of calibration's memory that is added to it for garbage: with less, the
+// garbage collector would run all the time.
+const garbageShare = 16
+
+// bytes is the memory of gptq and gptq-ft at its peak: while the text is written, while codes are chosen,
+// or while the result is measured. 0: the model cannot be opened, so that the job will fail.
+func (k *calibration) bytes(p *conversion.Plan) int64 {
+	m, err := model.OpenCheckpoint(p.SourceDir(), model.Options{Threads: k.o.Threads})
+	if err != nil {
+		return 0
+	}
+	defer m.Close()
+	window := text.WindowOf(m.Config())
+	n := max(calib.Memory(p, m, k.tokens(), window, calib.Options{Refine: k.refine(), Threads: k.o.Threads}),
+		eval.KLBytes(m, k.heldOutTokens(), window))
+	if k.o.Recipe.Calibrate == quantizer.Self {
+		n = max(n, text.WriteBytes(m, text.WriteOptions{Tokens: k.tokens(), Window: window}))
+	}
+	return n + n/garbageShare
+}
+
+// layerBytes is the memory of folds, of imatrix and awq, and of the choice of bits, for the largest layer:
+// its float32 weights, the hidden states before and behind it, and what an algorithm adds.
+func (j *quantizeJob) layerBytes(p *conversion.Plan) int64 {
 	tokens := int64(calib.DefaultTokens)
 	if j.calibration != nil {
 		tokens = int64(j.calibration.tokens())
@@ -80,7 +120,7 @@ func (j *quantizeJob) memory(threads int) int64 {
 	var wide, hidden, largest, streams int64
 	layers := map[int]int64{}
 	streams = 1
-	for _, m := range j.plan.Matrices() {
+	for _, m := range p.Matrices() {
 		layer := layerOf(m.Tensor)
 		if layer < 0 {
 			continue
@@ -100,28 +140,12 @@ func (j *quantizeJob) memory(threads int) int64 {
 	for _, size := range layers {
 		layer = max(layer, size)
 	}
-	n += 4*layer + 4*tokens*hidden*streams // the float model's layer and the hidden states between two layers
+	n := 4*layer + 4*tokens*hidden*streams // the float model's layer and the hidden states between two layers
 	switch {
-	case j.calibration != nil && j.calibration.solved:
-		n += solvedBytes(layer, tokens, wide, largest, j.calibration.refine())
 	case j.folding != nil:
 		n += 12*largest + 4*tokens*wide
 	case j.calibration != nil:
 		n += calib.ChoiceBytes(hidden + wide)
-	}
-	if j.o.Budget != nil { // two models, whose weights are packed if they are small, gradients and predictions
-		n += 2*min(j.plan.SourceBytes, packedBytes) + j.probeBytes + eval.ReferenceBytes
-	}
-	return n
-}
-
-// solvedBytes is the memory of gptq and gptq-ft for a layer: its weights, the inputs of its widest
-// matrix, the Hessian, in whose memory the factor is, the copy of it that refine needs, and four
-// matrices as large as the largest one: targets, shifts and errors.
-func solvedBytes(layer, tokens, wide, largest int64, refine bool) int64 {
-	n := 4*layer + min(4*tokens*wide, calib.InputBytes) + 4*wide*wide + 16*largest
-	if refine {
-		n += 4 * wide * wide
 	}
 	return n
 }

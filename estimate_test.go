@@ -8,29 +8,24 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
-// TestEstimateMeasured compares the formulas with the measurements of docs/QUALITY.md for a layer
+// TestEstimateMeasured compares the time with the measurement of docs/QUALITY.md for a layer
 // of Llama-3.2-1B, 8192 tokens.
 func TestEstimateMeasured(t *testing.T) {
 	const tokens = 8192
 	shapes := [][2]float64{{2048, 2048}, {512, 2048}, {512, 2048}, {2048, 2048}, {8192, 2048}, {8192, 2048}, {2048, 8192}}
 	for _, tt := range []struct {
-		algorithm      string
-		streams        int64
-		seconds, bytes float64
+		algorithm string
+		streams   int64
+		seconds   float64
 	}{
-		{"gptq-ft", 2, 74, 1.47e9},
+		{"gptq-ft", 2, 74},
 	} {
-		cost, layer := 0.0, int64(0)
+		cost := 0.0
 		for _, s := range shapes {
 			cost += solveCost(s[0], s[1], tokens, float64(tt.streams))
-			layer += int64(s[0] * s[1])
 		}
 		if got := cost * unitSeconds; math.Abs(got/tt.seconds-1) > .25 {
 			t.Errorf("%s: %.0f s of CPU time a layer, %.0f were measured", tt.algorithm, got, tt.seconds)
-		}
-		memory := float64(solvedBytes(layer, tokens, 8192, 2048*8192, false) + 4*layer + 4*tokens*2048*tt.streams)
-		if math.Abs(memory/tt.bytes-1) > .25 {
-			t.Errorf("%s: %.2e bytes, %.2e were measured", tt.algorithm, memory, tt.bytes)
 		}
 	}
 }

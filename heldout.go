@@ -7,6 +7,7 @@ import (
 
 	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/memlimit"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/model"
@@ -42,7 +43,7 @@ const (
 
 // heldOut measures the file at path. If the model cannot be run, it adds a warning to the report.
 func (k *calibration) heldOut(path string, r *QuantizeReport) error {
-	defer memlimit.Lift()()
+	defer memlimit.Raise(k.memory(k.plan, cpu.Threads(k.o.Threads)))()
 	h, err := k.measureHeldOut(path)
 	if k.ctx.Err() != nil {
 		return k.ctx.Err()

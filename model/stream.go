@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/kernels"
 )
 
 // Part is one of the two halves of a decoder layer. Each half reads the hidden states and adds to
@@ -137,6 +138,32 @@ func (m *Model) NewStream(sequences [][]int32) (*Stream, error) {
 // same architecture and with as many threads. From then on, only one of them may run at a time, and o's
 // model must stay open.
 func (t *Stream) ShareMemory(o *Stream) { t.s.scratch = o.s.scratch }
+
+// StreamBytes is the memory of a Stream of this many tokens, in sequences of up to longest tokens: the
+// hidden states, keys and values, and the memory that ShareMemory shares.
+func (m *Model) StreamBytes(tokens, longest int) (hidden, keys, shared int64) {
+	c := &m.config
+	nq, nkv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	finished := max(longest, min(finishRows, tokens))
+	gates := 0
+	for i := range m.layers {
+		_, width := m.feedForward(m.layers[i].Experts, longest)
+		gates = max(gates, longest*width)
+	}
+	n := (longest+finished)*c.HiddenSize + 2*longest*(nq+nkv) + 2*gates
+	if c.FusedQKV {
+		n += longest * (nq + 2*nkv)
+	}
+	if c.FusedGateUp {
+		n += 2 * gates
+	}
+	shapes := []kernels.Shape{{M: finished, Rows: c.HiddenSize, Cols: nq}, {M: longest, Rows: c.VocabSize, Cols: c.HiddenSize}}
+	if gates > 0 {
+		shapes = append(shapes, kernels.Shape{M: finished, Rows: c.HiddenSize, Cols: gates / longest})
+	}
+	pages := (longest + pageTokens - 1) / pageTokens
+	return 4 * int64(tokens*c.HiddenSize), 4 * int64(2*pages*pageTokens*nkv), 4*int64(n) + kernels.ForwardBytes(m.pool.Threads(), shapes)
+}
 
 // Len is the number of sequences, Tokens the number of tokens in all of them.
 func (t *Stream) Len() int    { return len(t.starts) - 1 }

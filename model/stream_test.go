@@ -1,10 +1,13 @@
 package model
 
 import (
+	"math"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"testing"
 
+	"github.com/lowbit-go/gq/internal/testmodels"
 	"github.com/lowbit-go/gq/internal/testshared"
 )
 
@@ -118,4 +121,52 @@ func testStream(t *testing.T, dir string) {
 			t.Errorf("sequence %d: the stream's logits are others", q)
 		}
 	}
+}
+
+// TestStreamBytes compares StreamBytes with the memory that a Stream keeps.
+func TestStreamBytes(t *testing.T) {
+	m, err := OpenCheckpoint(testmodels.Books(t, 2), Options{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	live := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	inputs := make([]float32, 1100*m.config.Intermediate)
+	run := func(o *Stream) (s *Stream, bytes int64) {
+		t.Helper()
+		before := live()
+		s, err := m.NewStream([][]int32{make([]int32, 500), make([]int32, 200), make([]int32, 400)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o != nil {
+			s.ShareMemory(o)
+		}
+		for _, part := range []Part{Attention, FeedForward} {
+			for i := range s.Len() {
+				if err := s.Advance(i, 0, part); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := s.Finish(0, FeedForward, inputs); err != nil {
+			t.Fatal(err)
+		}
+		return s, live() - before
+	}
+	hidden, keys, shared := m.StreamBytes(1100, 500)
+	first, bytes := run(nil)
+	if want := hidden + keys + shared; math.Abs(float64(bytes)/float64(want)-1) > .1 {
+		t.Errorf("a Stream of 1100 tokens has %d bytes, %d are stated", bytes, want)
+	}
+	if _, bytes := run(first); bytes < hidden+keys || bytes > 2*(hidden+keys) { // with tables for positions
+		t.Errorf("a Stream in the memory of another one has %d bytes, %d are stated", bytes, hidden+keys)
+	}
+	runtime.KeepAlive(first)
+	runtime.KeepAlive(inputs)
 }

@@ -34,6 +34,17 @@ func TestOutside(t *testing.T) {
 	lift()
 	want(150 << 20)
 	first() // again
+	small, large := Raise(300<<20), Raise(1<<30)
+	want(1<<30 + 250<<20)
+	lift = Lift()
+	want(math.MaxInt64)
+	lift()
+	large()
+	want(250 << 20)
+	large() // again
+	want(250 << 20)
+	small()
+	want(150 << 20)
 	second()
 	want(200 << 20)
 	all := Outside(1 << 30)

@@ -49,6 +49,19 @@ func NewReference(ctx context.Context, float *model.Model, windows []text.Window
 	return r, r.store(ctx, ReferenceBytes)
 }
 
+// KLBytes is the memory that KL takes for a text of this many tokens in windows of up to longest tokens,
+// with the Reference.
+func KLBytes(float *model.Model, tokens, longest int) int64 {
+	vocab := int64(float.VocabSize())
+	hidden, keys, shared := float.StreamBytes(tokens, longest)
+	n := 3*hidden + 2*(keys+shared) + 24*vocab*int64(runtime.GOMAXPROCS(0))
+	buffers := int64(2)
+	if stored := 12 * vocab * int64(tokens); stored <= ReferenceBytes {
+		n, buffers = n+stored, 1
+	}
+	return n + 4*buffers*vocab*min(max(logitsBytes/4/vocab, 1), int64(longest))
+}
+
 // Sequences returns the tokens of the windows.
 func (r *Reference) Sequences() [][]int32 { return r.sequences }
 

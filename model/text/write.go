@@ -35,6 +35,15 @@ type WriteOptions struct {
 	Keep func(*Draft) error
 }
 
+// slots is the number of sequences that are written at a time.
+func (o *WriteOptions) slots() int { return min(writers, max(1, o.Tokens/o.Window)) }
+
+// WriteBytes is the memory that Write takes for a model.
+func WriteBytes(m *model.Model, o WriteOptions) int64 {
+	slots, vocab := o.slots(), int64(m.VocabSize())
+	return m.NewBatch(slots, o.Window).Bytes() + 4*int64(slots)*vocab + 8*vocab
+}
+
 // keepInterval bounds the time that a killed job loses.
 const keepInterval = 10 * time.Second
 
@@ -104,7 +113,7 @@ func newWriter(m *model.Model, o WriteOptions) *writer {
 	for _, id := range o.Ends {
 		w.ends[id] = true
 	}
-	slots := min(writers, max(1, o.Tokens/o.Window))
+	slots := o.slots()
 	w.batch = m.NewBatch(slots, o.Window)
 	w.logits, w.weights = make([]float32, slots*w.vocab), make([]float64, w.vocab)
 	if o.Draft != nil && len(o.Draft.Open) == slots {

@@ -118,24 +118,14 @@ const DefaultTokens = 8192
 // Run chooses the codes of all matrices of a plan whose algorithm is gptq or gptq-ft. Package model
 // must be able to run the plan's checkpoint.
 func Run(ctx context.Context, p *conversion.Plan, text *text.Text, o Options) (*Result, error) {
-	o = o.withDefaults()
-	j := &job{Options: o, ctx: ctx, plan: p, text: text, matrices: map[string]conversion.Matrix{}}
-	for _, s := range text.Sequences {
-		j.longest = max(j.longest, len(s))
-	}
+	j := newJob(ctx, p, text, o)
 	counted := int64(0)
 	j.progress = func(n int64) {
 		if counted += n; o.Progress != nil {
 			o.Progress(n)
 		}
 	}
-	follow := false
-	for _, m := range p.Matrices() {
-		if m.Scheme.Algorithm.ByLayers() {
-			j.matrices[m.Name()] = m
-			follow = follow || m.Scheme.Algorithm == gqf.AlgorithmGPTQFT
-		}
-	}
+	follow := j.find()
 	key, err := j.key()
 	if err != nil {
 		return nil, err
@@ -157,6 +147,26 @@ func Run(ctx context.Context, p *conversion.Plan, text *text.Text, o Options) (*
 		return nil, err
 	}
 	return r, nil
+}
+
+func newJob(ctx context.Context, p *conversion.Plan, text *text.Text, o Options) *job {
+	j := &job{Options: o.withDefaults(), ctx: ctx, plan: p, text: text, matrices: map[string]conversion.Matrix{}, progress: func(int64) {}}
+	for _, s := range text.Sequences {
+		j.longest = max(j.longest, len(s))
+	}
+	return j
+}
+
+// find finds the matrices that are calibrated. follow reports whether one of them follows the float
+// model.
+func (j *job) find() (follow bool) {
+	for _, m := range j.plan.Matrices() {
+		if m.Scheme.Algorithm.ByLayers() {
+			j.matrices[m.Name()] = m
+			follow = follow || m.Scheme.Algorithm == gqf.AlgorithmGPTQFT
+		}
+	}
+	return follow
 }
 
 // attempt chooses all codes, but for layers that were finished before.

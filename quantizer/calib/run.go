@@ -352,8 +352,8 @@ func (j *job) stage(layer int, stage []model.Group) (undo []func(), err error) {
 		return nil, nil
 	}
 	j.moved = j.last && j.floats != nil
-	if k := int64(groups[0].cols()); j.last && stage[0].Expert < 0 && 4*k*int64(j.quants.Tokens()) <= InputBytes {
-		j.inputs = buffer.Grow(&j.inputs, int(k)*j.quants.Tokens())
+	if n := inputsOf(groups[0], j.quants.Tokens()); j.last && n > 0 {
+		j.inputs = buffer.Grow(&j.inputs, n)
 	}
 	for seq := range j.quants.Len() {
 		if err := j.ctx.Err(); err != nil {
@@ -385,9 +385,17 @@ func (j *job) stage(layer int, stage []model.Group) (undo []func(), err error) {
 	return undo, nil
 }
 
-// InputBytes bounds the memory for inputs of the last linear layer of half a layer. Where they take
+// inputBytes bounds the memory for inputs of the last linear layer of half a layer. Where they take
 // more, the quantized model's half runs a second time.
-const InputBytes = 512 << 20
+const inputBytes = 512 << 20
+
+// inputsOf is the number of values that are kept of the inputs of a group, the last one of half a layer.
+func inputsOf(g *group, tokens int) int {
+	if n := g.cols() * tokens; g.Expert < 0 && n <= inputBytes/4 {
+		return n
+	}
+	return 0
+}
 
 // seen are the inputs that linear layers of the float model had.
 type seen struct {

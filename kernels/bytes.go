@@ -1,0 +1,33 @@
+package kernels
+
+import "github.com/lowbit-go/gq/kernels/internal/floatmm"
+
+// ForwardBytes is the memory that Forward of [Rows] operators of these shapes takes in a Workspace of
+// this many threads.
+func ForwardBytes(threads int, shapes []Shape) int64 {
+	set := defaultFloats()
+	tile := set.Tiles[0]
+	input, own := 0, 0
+	for _, s := range shapes {
+		most := max(floatPassBytes/4/s.Cols/tile*tile, tile)
+		input = max(input, set.XLen(min(s.M, most), s.Cols))
+		own = max(own, (set.NR+readRows)*s.Cols)
+	}
+	return 4 * (int64(input) + int64(threads)*int64(own))
+}
+
+// AddBytes is the memory that a Transposed takes for Add and AddGram of large matrices, in a Workspace
+// of this many threads.
+func AddBytes(threads int) int64 {
+	set := defaultFloats()
+	return 4 * int64(set.XLen(addRows, addDepth)+threads*set.NR*addDepth)
+}
+
+// defaultFloats are the kernels that an operator without Options.CPU runs.
+func defaultFloats() *floatmm.Set {
+	features, err := Options{}.features()
+	if err != nil {
+		panic(err) // it only refuses a CPU that was asked for
+	}
+	return floatmm.Sets.For(features).Code
+}
