@@ -91,7 +91,7 @@ func (j *quantizeJob) memory(p *conversion.Plan, threads int) int64 {
 
 // garbageShare is the part of calibration's memory that is added to it for garbage: with less, the
 // garbage collector would run all the time.
-const garbageShare = 16
+const garbageShare = 10
 
 // bytes is the memory of gptq and gptq-ft at its peak: while the text is written, while codes are chosen,
 // or while the result is measured. 0: the model cannot be opened, so that the job will fail.

@@ -1,6 +1,9 @@
 package buffer
 
-import "unsafe"
+import (
+	"runtime"
+	"unsafe"
+)
 
 // Pool keeps slices that their owners need no more, so that large ones are not allocated and paged in
 // anew. All of its slices, in use or not, take about as much memory as the slices in use ever took at
@@ -10,7 +13,14 @@ type Pool[T any] struct {
 	used int // elements of slices in use
 	idle int // elements of free slices
 	most int // greatest value of used
+
+	dropped int // bytes of slices that were dropped since the last collection
 }
+
+// collectBytes is the size of dropped slices above which Take collects garbage before it allocates: the
+// collector alone begins when the new slice is there already. A heap of few large slices is collected in
+// about a millisecond.
+const collectBytes = 16 << 20
 
 // Take returns n elements, whose content is undefined: of the smallest free slice that has so many,
 // unless more than an eighth of them would lie idle. Otherwise it allocates a slice, and drops free
@@ -26,12 +36,17 @@ func (p *Pool[T]) Take(n int) []T {
 		return b[:n]
 	}
 	p.use(n)
+	var element T
 	for excess := p.used + p.idle - p.most; excess > 0 && p.idle > 0; excess = p.used + p.idle - p.most {
-		if i := p.smallest(excess); i >= 0 {
-			p.remove(i)
-		} else {
-			p.remove(p.largest())
+		i := p.smallest(excess)
+		if i < 0 {
+			i = p.largest()
 		}
+		p.dropped += cap(p.remove(i)) * int(unsafe.Sizeof(element))
+	}
+	if p.dropped > collectBytes {
+		p.dropped = 0
+		runtime.GC()
 	}
 	return make([]T, n)
 }
