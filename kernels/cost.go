@@ -39,7 +39,7 @@ var allCosts = map[string]costs{
 	cpu.Generic: {step: 266, row4: 325, row: 326, row7: 325, row8: 328, unpack: [8]float64{363, 406, 399, 363, 434, 466, 533, 401}, record: 1216},
 	cpu.AVX2: {
 		step: 5.9, row4: 7, row: 9.8, row7: 12, row8: 18, unpack: [8]float64{13, 13, 17, 13, 16, 21, 25, 18}, record: 1089,
-		gemv: [8]float64{13, 13, 22, 17, 19, 28, 33, 24},
+		gemv: [8]float64{13, 13, 19, 17, 19, 28, 33, 24},
 		layouts: map[packing.Layout]float64{
 			packing.LayoutQSI4CXP: 12, packing.LayoutQSI8CXP: 22, packing.LayoutQSU2CXP: 13, packing.LayoutQSI4C32PF16: 17, packing.LayoutQAI4C32P: 23,
 		},

@@ -4724,117 +4724,496 @@ TEXT ·lowbit3AVX2(SB), NOSPLIT, $0-8
 	MOVQ    (AX), CX
 	MOVQ    8(AX), DX
 	MOVQ    24(AX), BX
-	VMOVDQU u32_7070707x8<>+0(SB), Y1
-	VMOVDQU u32_7070707x4_3030303x4<>+0(SB), Y2
-	VMOVDQU u32_3x4_6x4<>+0(SB), Y3
-	VMOVDQU u32_0x4_4040404x4<>+0(SB), Y4
-	VMOVDQU u32_0x4_6x4<>+0(SB), Y5
+	VMOVDQU u32_7070707x8<>+0(SB), Y0
+	CMPQ    56(AX), $0x01
+	JNE     notblocks1
 
+blocks1panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y1, Y1, Y1
+	MOVQ  48(AX), R9
+
+blocks1group:
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	VMOVDQU        (SI), Y2
+	VBROADCASTI128 32(SI), Y3
+	VPBROADCASTQ   (DI), Y4
+	VPBROADCASTQ   16(DI), Y5
+	VPBLENDD       $0xf0, Y5, Y4, Y6
+	VPSRLW         $0x03, Y2, Y7
+	VPAND          Y0, Y7, Y8
+	VPMADDUBSW     Y4, Y8, Y8
+	VPAND          Y0, Y2, Y4
+	VPMADDUBSW     Y5, Y4, Y4
+	VPADDW         Y4, Y8, Y8
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y3, Y7
+	VPAND          Y0, Y7, Y4
+	VPMADDUBSW     Y6, Y4, Y4
+	VPSRLW         $0x06, Y2, Y2
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y3, Y3
+	VPAND          u32_3030303x8<>+0(SB), Y2, Y2
+	VPAND          u32_4040404x8<>+0(SB), Y3, Y3
+	VPOR           Y3, Y2, Y2
+	VPMADDUBSW     Y6, Y2, Y2
+	VMOVDQU        48(SI), Y3
+	VBROADCASTI128 80(SI), Y5
+	VPBROADCASTQ   8(DI), Y6
+	VPBROADCASTQ   24(DI), Y7
+	VPBLENDD       $0xf0, Y7, Y6, Y9
+	VPSRLW         $0x03, Y3, Y10
+	VPAND          Y0, Y10, Y10
+	VPMADDUBSW     Y6, Y10, Y10
+	VPADDW         Y10, Y8, Y8
+	VPAND          Y0, Y3, Y6
+	VPMADDUBSW     Y7, Y6, Y6
+	VPADDW         Y6, Y8, Y8
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y5, Y10
+	VPAND          Y0, Y10, Y6
+	VPMADDUBSW     Y9, Y6, Y6
+	VPADDW         Y6, Y4, Y4
+	VPSRLW         $0x06, Y3, Y3
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y5, Y5
+	VPAND          u32_3030303x8<>+0(SB), Y3, Y3
+	VPAND          u32_4040404x8<>+0(SB), Y5, Y5
+	VPOR           Y5, Y3, Y3
+	VPMADDUBSW     Y9, Y3, Y3
+	VPADDW         Y3, Y2, Y2
+	ADDQ           $0x00000020, DI
+	ADDQ           $0x00000060, SI
+	VPERM2I128     $0x20, Y2, Y4, Y3
+	VPERM2I128     $0x31, Y2, Y4, Y2
+	VPADDW         Y2, Y3, Y3
+	VPMADDWD       u32_10001x8<>+0(SB), Y3, Y3
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VSHUFPS        $0xdd, Y3, Y8, Y2
+	VSHUFPS        $0x88, Y3, Y8, Y3
+	VPADDD         Y2, Y3, Y3
+	VPERMQ         $0xd8, Y3, Y3
+	VBROADCASTI128 (SI), Y2
+	VPSHUFB        u8_80x2_0_1_80x2_2_3_80x2_4_5_80x2_6_7_80x2_8_9_80x2_a_b_80x2_c_d_80x2_e_f<>+0(SB), Y2, Y2
+	VPBROADCASTD   (R8), Y4
+	VPADDD         Y4, Y3, Y3
+	VCVTDQ2PS      Y3, Y3
+	VFMADD231PS    Y3, Y2, Y1
+	ADDQ           $0x00000010, SI
+	ADDQ           $0x04, R8
+	DECQ           R9
+	JNE            blocks1group
+	VBROADCASTSS   72(AX), Y2
+	VBROADCASTSS   80(AX), Y3
+	VFMADD231PS    (SI), Y2, Y1
+	VMULPS         Y3, Y1, Y1
+	VADDPS         32(SI), Y1, Y1
+	VCMPPS         $0x03, Y1, Y1, Y2
+	VBROADCASTSS   u32_7fc00000<>+0(SB), Y3
+	VBLENDVPS      Y2, Y3, Y1, Y1
+	VMOVUPS        Y1, (CX)
+	ADDQ           16(AX), DX
+	ADDQ           $0x00000020, CX
+	DECQ           BX
+	JNE            blocks1panel
+	VZEROUPPER
+	RET
+
+notblocks1:
+	CMPQ 56(AX), $0x04
+	JNE  notblocks4
+	CMPQ 64(AX), $0x04
+	JNE  notblocks4
+
+blocks4panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y1, Y1, Y1
+	MOVQ  48(AX), R9
+
+blocks4group:
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	PREFETCHT0     4224(SI)
+	PREFETCHT0     4288(SI)
+	PREFETCHT0     4352(SI)
+	PREFETCHT0     4416(SI)
+	PREFETCHT0     4480(SI)
+	VMOVDQU        (SI), Y2
+	VBROADCASTI128 32(SI), Y3
+	VPBROADCASTQ   (DI), Y4
+	VPBROADCASTQ   16(DI), Y5
+	VPBLENDD       $0xf0, Y5, Y4, Y6
+	VPSRLW         $0x03, Y2, Y7
+	VPAND          Y0, Y7, Y8
+	VPMADDUBSW     Y4, Y8, Y8
+	VPAND          Y0, Y2, Y4
+	VPMADDUBSW     Y5, Y4, Y4
+	VPADDW         Y4, Y8, Y8
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y3, Y7
+	VPAND          Y0, Y7, Y4
+	VPMADDUBSW     Y6, Y4, Y4
+	VPSRLW         $0x06, Y2, Y2
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y3, Y3
+	VPAND          u32_3030303x8<>+0(SB), Y2, Y2
+	VPAND          u32_4040404x8<>+0(SB), Y3, Y3
+	VPOR           Y3, Y2, Y2
+	VPMADDUBSW     Y6, Y2, Y2
+	VMOVDQU        48(SI), Y3
+	VBROADCASTI128 80(SI), Y5
+	VPBROADCASTQ   8(DI), Y6
+	VPBROADCASTQ   24(DI), Y7
+	VPBLENDD       $0xf0, Y7, Y6, Y9
+	VPSRLW         $0x03, Y3, Y10
+	VPAND          Y0, Y10, Y10
+	VPMADDUBSW     Y6, Y10, Y10
+	VPADDW         Y10, Y8, Y8
+	VPAND          Y0, Y3, Y6
+	VPMADDUBSW     Y7, Y6, Y6
+	VPADDW         Y6, Y8, Y8
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y5, Y10
+	VPAND          Y0, Y10, Y6
+	VPMADDUBSW     Y9, Y6, Y6
+	VPADDW         Y6, Y4, Y4
+	VPSRLW         $0x06, Y3, Y3
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y5, Y5
+	VPAND          u32_3030303x8<>+0(SB), Y3, Y3
+	VPAND          u32_4040404x8<>+0(SB), Y5, Y5
+	VPOR           Y5, Y3, Y3
+	VPMADDUBSW     Y9, Y3, Y3
+	VPADDW         Y3, Y2, Y2
+	VMOVDQU        96(SI), Y3
+	VBROADCASTI128 128(SI), Y5
+	VPBROADCASTQ   32(DI), Y6
+	VPBROADCASTQ   48(DI), Y7
+	VPBLENDD       $0xf0, Y7, Y6, Y9
+	VPSRLW         $0x03, Y3, Y10
+	VPAND          Y0, Y10, Y10
+	VPMADDUBSW     Y6, Y10, Y10
+	VPADDW         Y10, Y8, Y8
+	VPAND          Y0, Y3, Y6
+	VPMADDUBSW     Y7, Y6, Y6
+	VPADDW         Y6, Y8, Y8
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y5, Y10
+	VPAND          Y0, Y10, Y6
+	VPMADDUBSW     Y9, Y6, Y6
+	VPADDW         Y6, Y4, Y4
+	VPSRLW         $0x06, Y3, Y3
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y5, Y5
+	VPAND          u32_3030303x8<>+0(SB), Y3, Y3
+	VPAND          u32_4040404x8<>+0(SB), Y5, Y5
+	VPOR           Y5, Y3, Y3
+	VPMADDUBSW     Y9, Y3, Y3
+	VPADDW         Y3, Y2, Y2
+	VMOVDQU        144(SI), Y3
+	VBROADCASTI128 176(SI), Y5
+	VPBROADCASTQ   40(DI), Y6
+	VPBROADCASTQ   56(DI), Y7
+	VPBLENDD       $0xf0, Y7, Y6, Y9
+	VPSRLW         $0x03, Y3, Y10
+	VPAND          Y0, Y10, Y10
+	VPMADDUBSW     Y6, Y10, Y10
+	VPADDW         Y10, Y8, Y8
+	VPAND          Y0, Y3, Y6
+	VPMADDUBSW     Y7, Y6, Y6
+	VPADDW         Y6, Y8, Y8
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y5, Y10
+	VPAND          Y0, Y10, Y6
+	VPMADDUBSW     Y9, Y6, Y6
+	VPADDW         Y6, Y4, Y4
+	VPSRLW         $0x06, Y3, Y3
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y5, Y5
+	VPAND          u32_3030303x8<>+0(SB), Y3, Y3
+	VPAND          u32_4040404x8<>+0(SB), Y5, Y5
+	VPOR           Y5, Y3, Y3
+	VPMADDUBSW     Y9, Y3, Y3
+	VPADDW         Y3, Y2, Y2
+	VMOVDQU        192(SI), Y3
+	VBROADCASTI128 224(SI), Y5
+	VPBROADCASTQ   64(DI), Y6
+	VPBROADCASTQ   80(DI), Y7
+	VPBLENDD       $0xf0, Y7, Y6, Y9
+	VPSRLW         $0x03, Y3, Y10
+	VPAND          Y0, Y10, Y10
+	VPMADDUBSW     Y6, Y10, Y10
+	VPADDW         Y10, Y8, Y8
+	VPAND          Y0, Y3, Y6
+	VPMADDUBSW     Y7, Y6, Y6
+	VPADDW         Y6, Y8, Y8
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y5, Y10
+	VPAND          Y0, Y10, Y6
+	VPMADDUBSW     Y9, Y6, Y6
+	VPADDW         Y6, Y4, Y4
+	VPSRLW         $0x06, Y3, Y3
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y5, Y5
+	VPAND          u32_3030303x8<>+0(SB), Y3, Y3
+	VPAND          u32_4040404x8<>+0(SB), Y5, Y5
+	VPOR           Y5, Y3, Y3
+	VPMADDUBSW     Y9, Y3, Y3
+	VPADDW         Y3, Y2, Y2
+	VMOVDQU        240(SI), Y3
+	VBROADCASTI128 272(SI), Y5
+	VPBROADCASTQ   72(DI), Y6
+	VPBROADCASTQ   88(DI), Y7
+	VPBLENDD       $0xf0, Y7, Y6, Y9
+	VPSRLW         $0x03, Y3, Y10
+	VPAND          Y0, Y10, Y10
+	VPMADDUBSW     Y6, Y10, Y10
+	VPADDW         Y10, Y8, Y8
+	VPAND          Y0, Y3, Y6
+	VPMADDUBSW     Y7, Y6, Y6
+	VPADDW         Y6, Y8, Y8
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y5, Y10
+	VPAND          Y0, Y10, Y6
+	VPMADDUBSW     Y9, Y6, Y6
+	VPADDW         Y6, Y4, Y4
+	VPSRLW         $0x06, Y3, Y3
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y5, Y5
+	VPAND          u32_3030303x8<>+0(SB), Y3, Y3
+	VPAND          u32_4040404x8<>+0(SB), Y5, Y5
+	VPOR           Y5, Y3, Y3
+	VPMADDUBSW     Y9, Y3, Y3
+	VPADDW         Y3, Y2, Y2
+	VMOVDQU        288(SI), Y3
+	VBROADCASTI128 320(SI), Y5
+	VPBROADCASTQ   96(DI), Y6
+	VPBROADCASTQ   112(DI), Y7
+	VPBLENDD       $0xf0, Y7, Y6, Y9
+	VPSRLW         $0x03, Y3, Y10
+	VPAND          Y0, Y10, Y10
+	VPMADDUBSW     Y6, Y10, Y10
+	VPADDW         Y10, Y8, Y8
+	VPAND          Y0, Y3, Y6
+	VPMADDUBSW     Y7, Y6, Y6
+	VPADDW         Y6, Y8, Y8
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y5, Y10
+	VPAND          Y0, Y10, Y6
+	VPMADDUBSW     Y9, Y6, Y6
+	VPADDW         Y6, Y4, Y4
+	VPSRLW         $0x06, Y3, Y3
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y5, Y5
+	VPAND          u32_3030303x8<>+0(SB), Y3, Y3
+	VPAND          u32_4040404x8<>+0(SB), Y5, Y5
+	VPOR           Y5, Y3, Y3
+	VPMADDUBSW     Y9, Y3, Y3
+	VPADDW         Y3, Y2, Y2
+	VMOVDQU        336(SI), Y3
+	VBROADCASTI128 368(SI), Y5
+	VPBROADCASTQ   104(DI), Y6
+	VPBROADCASTQ   120(DI), Y7
+	VPBLENDD       $0xf0, Y7, Y6, Y9
+	VPSRLW         $0x03, Y3, Y10
+	VPAND          Y0, Y10, Y10
+	VPMADDUBSW     Y6, Y10, Y10
+	VPADDW         Y10, Y8, Y8
+	VPAND          Y0, Y3, Y6
+	VPMADDUBSW     Y7, Y6, Y6
+	VPADDW         Y6, Y8, Y8
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y5, Y10
+	VPAND          Y0, Y10, Y6
+	VPMADDUBSW     Y9, Y6, Y6
+	VPADDW         Y6, Y4, Y4
+	VPSRLW         $0x06, Y3, Y3
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y5, Y5
+	VPAND          u32_3030303x8<>+0(SB), Y3, Y3
+	VPAND          u32_4040404x8<>+0(SB), Y5, Y5
+	VPOR           Y5, Y3, Y3
+	VPMADDUBSW     Y9, Y3, Y3
+	VPADDW         Y3, Y2, Y2
+	ADDQ           $0x00000080, DI
+	ADDQ           $0x00000180, SI
+	VPERM2I128     $0x20, Y2, Y4, Y3
+	VPERM2I128     $0x31, Y2, Y4, Y2
+	VPADDW         Y2, Y3, Y3
+	VPMADDWD       u32_10001x8<>+0(SB), Y3, Y3
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VSHUFPS        $0xdd, Y3, Y8, Y2
+	VSHUFPS        $0x88, Y3, Y8, Y3
+	VPADDD         Y2, Y3, Y3
+	VPERMQ         $0xd8, Y3, Y3
+	VBROADCASTI128 (SI), Y2
+	VPSHUFB        u8_80x2_0_1_80x2_2_3_80x2_4_5_80x2_6_7_80x2_8_9_80x2_a_b_80x2_c_d_80x2_e_f<>+0(SB), Y2, Y2
+	VPBROADCASTD   (R8), Y4
+	VPADDD         Y4, Y3, Y3
+	VCVTDQ2PS      Y3, Y3
+	VFMADD231PS    Y3, Y2, Y1
+	ADDQ           $0x00000010, SI
+	ADDQ           $0x04, R8
+	DECQ           R9
+	JNE            blocks4group
+	VBROADCASTSS   72(AX), Y2
+	VBROADCASTSS   80(AX), Y3
+	VFMADD231PS    (SI), Y2, Y1
+	VMULPS         Y3, Y1, Y1
+	VADDPS         32(SI), Y1, Y1
+	VCMPPS         $0x03, Y1, Y1, Y2
+	VBROADCASTSS   u32_7fc00000<>+0(SB), Y3
+	VBLENDVPS      Y2, Y3, Y1, Y1
+	VMOVUPS        Y1, (CX)
+	ADDQ           16(AX), DX
+	ADDQ           $0x00000020, CX
+	DECQ           BX
+	JNE            blocks4panel
+	VZEROUPPER
+	RET
+
+notblocks4:
 panel:
 	MOVQ  DX, SI
 	MOVQ  32(AX), DI
 	MOVQ  40(AX), R8
-	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	MOVQ  $0x00000004, R11
 	MOVQ  48(AX), R9
 
 group:
 	MOVQ    56(AX), R10
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
-	VPXOR   Y6, Y6, Y6
-	VPXOR   Y7, Y7, Y7
+	VPXOR   Y2, Y2, Y2
+
+run:
+	MOVQ           R11, R12
+	CMPQ           R10, R11
+	CMOVQLT        R10, R12
+	SUBQ           R12, R10
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	VMOVDQU        (SI), Y3
+	VBROADCASTI128 32(SI), Y4
+	VPBROADCASTQ   (DI), Y5
+	VPBROADCASTQ   16(DI), Y6
+	VPBLENDD       $0xf0, Y6, Y5, Y7
+	VPSRLW         $0x03, Y3, Y8
+	VPAND          Y0, Y8, Y9
+	VPMADDUBSW     Y5, Y9, Y9
+	VPAND          Y0, Y3, Y5
+	VPMADDUBSW     Y6, Y5, Y5
+	VPADDW         Y5, Y9, Y9
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y4, Y8
+	VPAND          Y0, Y8, Y5
+	VPMADDUBSW     Y7, Y5, Y5
+	VPSRLW         $0x06, Y3, Y3
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y4, Y4
+	VPAND          u32_3030303x8<>+0(SB), Y3, Y3
+	VPAND          u32_4040404x8<>+0(SB), Y4, Y4
+	VPOR           Y4, Y3, Y3
+	VPMADDUBSW     Y7, Y3, Y3
+	VMOVDQU        48(SI), Y4
+	VBROADCASTI128 80(SI), Y6
+	VPBROADCASTQ   8(DI), Y7
+	VPBROADCASTQ   24(DI), Y8
+	VPBLENDD       $0xf0, Y8, Y7, Y10
+	VPSRLW         $0x03, Y4, Y11
+	VPAND          Y0, Y11, Y11
+	VPMADDUBSW     Y7, Y11, Y11
+	VPADDW         Y11, Y9, Y9
+	VPAND          Y0, Y4, Y7
+	VPMADDUBSW     Y8, Y7, Y7
+	VPADDW         Y7, Y9, Y9
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y6, Y11
+	VPAND          Y0, Y11, Y7
+	VPMADDUBSW     Y10, Y7, Y7
+	VPADDW         Y7, Y5, Y5
+	VPSRLW         $0x06, Y4, Y4
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y6, Y6
+	VPAND          u32_3030303x8<>+0(SB), Y4, Y4
+	VPAND          u32_4040404x8<>+0(SB), Y6, Y6
+	VPOR           Y6, Y4, Y4
+	VPMADDUBSW     Y10, Y4, Y4
+	VPADDW         Y4, Y3, Y3
+	ADDQ           $0x00000020, DI
+	ADDQ           $0x00000060, SI
+	DECQ           R12
+	JE             runEnd
 
 block:
 	PREFETCHT0     4096(SI)
 	PREFETCHT0     4160(SI)
-	VMOVDQU        (SI), Y8
-	VPSRLW         $0x03, Y8, Y9
-	VPAND          Y1, Y9, Y9
-	VPBROADCASTQ   (DI), Y10
-	VPMADDUBSW     Y10, Y9, Y9
-	VBROADCASTI128 32(SI), Y11
-	VINSERTI128    $0x01, (SI), Y11, Y11
-	VPSRLVD        Y3, Y11, Y11
-	VPAND          Y2, Y11, Y11
-	VBROADCASTI128 32(SI), Y12
-	VPSRLW         $0x05, Y12, Y13
-	VPAND          Y4, Y13, Y13
-	VPOR           Y13, Y11, Y11
-	VPMADDUBSW     Y10, Y11, Y10
-	VPAND          Y1, Y8, Y8
-	VPBROADCASTQ   16(DI), Y11
-	VPMADDUBSW     Y11, Y8, Y8
-	VPADDW         Y8, Y9, Y9
-	VBROADCASTI128 32(SI), Y8
-	VINSERTI128    $0x01, 16(SI), Y8, Y8
-	VPSRLVD        Y5, Y8, Y8
-	VPAND          Y2, Y8, Y8
-	VPSRLW         $0x04, Y12, Y12
-	VPAND          Y4, Y12, Y12
-	VPOR           Y12, Y8, Y8
-	VPMADDUBSW     Y11, Y8, Y8
-	VPADDW         Y8, Y10, Y10
-	VMOVDQU        48(SI), Y8
-	VPSRLW         $0x03, Y8, Y11
-	VPAND          Y1, Y11, Y11
-	VPBROADCASTQ   8(DI), Y12
-	VPMADDUBSW     Y12, Y11, Y11
+	VMOVDQU        (SI), Y4
+	VBROADCASTI128 32(SI), Y6
+	VPBROADCASTQ   (DI), Y7
+	VPBROADCASTQ   16(DI), Y8
+	VPBLENDD       $0xf0, Y8, Y7, Y10
+	VPSRLW         $0x03, Y4, Y11
+	VPAND          Y0, Y11, Y11
+	VPMADDUBSW     Y7, Y11, Y11
 	VPADDW         Y11, Y9, Y9
-	VBROADCASTI128 80(SI), Y11
-	VINSERTI128    $0x01, 48(SI), Y11, Y11
-	VPSRLVD        Y3, Y11, Y11
-	VPAND          Y2, Y11, Y11
-	VBROADCASTI128 80(SI), Y13
-	VPSRLW         $0x05, Y13, Y14
-	VPAND          Y4, Y14, Y14
-	VPOR           Y14, Y11, Y11
-	VPMADDUBSW     Y12, Y11, Y11
-	VPADDW         Y11, Y10, Y10
-	VPAND          Y1, Y8, Y8
-	VPBROADCASTQ   24(DI), Y11
-	VPMADDUBSW     Y11, Y8, Y8
-	VPADDW         Y8, Y9, Y9
-	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
-	VPADDD         Y9, Y6, Y6
-	VBROADCASTI128 80(SI), Y8
-	VINSERTI128    $0x01, 64(SI), Y8, Y8
-	VPSRLVD        Y5, Y8, Y8
-	VPAND          Y2, Y8, Y8
-	VPSRLW         $0x04, Y13, Y9
-	VPAND          Y4, Y9, Y9
-	VPOR           Y9, Y8, Y8
-	VPMADDUBSW     Y11, Y8, Y8
-	VPADDW         Y8, Y10, Y10
-	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
-	VPADDD         Y10, Y7, Y7
-	ADDQ           $0x20, DI
+	VPAND          Y0, Y4, Y7
+	VPMADDUBSW     Y8, Y7, Y7
+	VPADDW         Y7, Y9, Y9
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y6, Y11
+	VPAND          Y0, Y11, Y7
+	VPMADDUBSW     Y10, Y7, Y7
+	VPADDW         Y7, Y5, Y5
+	VPSRLW         $0x06, Y4, Y4
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y6, Y6
+	VPAND          u32_3030303x8<>+0(SB), Y4, Y4
+	VPAND          u32_4040404x8<>+0(SB), Y6, Y6
+	VPOR           Y6, Y4, Y4
+	VPMADDUBSW     Y10, Y4, Y4
+	VPADDW         Y4, Y3, Y3
+	VMOVDQU        48(SI), Y4
+	VBROADCASTI128 80(SI), Y6
+	VPBROADCASTQ   8(DI), Y7
+	VPBROADCASTQ   24(DI), Y8
+	VPBLENDD       $0xf0, Y8, Y7, Y10
+	VPSRLW         $0x03, Y4, Y11
+	VPAND          Y0, Y11, Y11
+	VPMADDUBSW     Y7, Y11, Y11
+	VPADDW         Y11, Y9, Y9
+	VPAND          Y0, Y4, Y7
+	VPMADDUBSW     Y8, Y7, Y7
+	VPADDW         Y7, Y9, Y9
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y6, Y11
+	VPAND          Y0, Y11, Y7
+	VPMADDUBSW     Y10, Y7, Y7
+	VPADDW         Y7, Y5, Y5
+	VPSRLW         $0x06, Y4, Y4
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y6, Y6
+	VPAND          u32_3030303x8<>+0(SB), Y4, Y4
+	VPAND          u32_4040404x8<>+0(SB), Y6, Y6
+	VPOR           Y6, Y4, Y4
+	VPMADDUBSW     Y10, Y4, Y4
+	VPADDW         Y4, Y3, Y3
+	ADDQ           $0x00000020, DI
 	ADDQ           $0x00000060, SI
-	DECQ           R10
+	DECQ           R12
 	JNE            block
-	VSHUFPS        $0xdd, Y7, Y6, Y8
-	VSHUFPS        $0x88, Y7, Y6, Y6
-	VPADDD         Y8, Y6, Y6
-	VPERMQ         $0xd8, Y6, Y6
+
+runEnd:
+	VPERM2I128     $0x20, Y3, Y5, Y4
+	VPERM2I128     $0x31, Y3, Y5, Y3
+	VPADDW         Y3, Y4, Y4
+	VPMADDWD       u32_10001x8<>+0(SB), Y4, Y4
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VSHUFPS        $0xdd, Y4, Y9, Y3
+	VSHUFPS        $0x88, Y4, Y9, Y4
+	VPADDD         Y3, Y4, Y4
+	VPERMQ         $0xd8, Y4, Y4
+	VPADDD         Y4, Y2, Y2
+	TESTQ          R10, R10
+	JNE            run
 	PREFETCHT0     4096(SI)
-	VBROADCASTI128 (SI), Y7
-	VPSHUFB        u8_80x2_0_1_80x2_2_3_80x2_4_5_80x2_6_7_80x2_8_9_80x2_a_b_80x2_c_d_80x2_e_f<>+0(SB), Y7, Y7
-	VPBROADCASTD   (R8), Y8
-	VPADDD         Y8, Y6, Y6
-	VCVTDQ2PS      Y6, Y6
-	VFMADD231PS    Y6, Y7, Y0
+	VBROADCASTI128 (SI), Y3
+	VPSHUFB        u8_80x2_0_1_80x2_2_3_80x2_4_5_80x2_6_7_80x2_8_9_80x2_a_b_80x2_c_d_80x2_e_f<>+0(SB), Y3, Y3
+	VPBROADCASTD   (R8), Y4
+	VPADDD         Y4, Y2, Y2
+	VCVTDQ2PS      Y2, Y2
+	VFMADD231PS    Y2, Y3, Y1
 	ADDQ           $0x00000010, SI
 	ADDQ           $0x04, R8
 	DECQ           R9
 	JNE            group
-	VBROADCASTSS   72(AX), Y6
-	VBROADCASTSS   80(AX), Y7
-	VFMADD231PS    (SI), Y6, Y0
-	VMULPS         Y7, Y0, Y0
-	VADDPS         32(SI), Y0, Y0
-	VCMPPS         $0x03, Y0, Y0, Y6
-	VBROADCASTSS   u32_7fc00000<>+0(SB), Y7
-	VBLENDVPS      Y6, Y7, Y0, Y0
-	VMOVUPS        Y0, (CX)
+	VBROADCASTSS   72(AX), Y2
+	VBROADCASTSS   80(AX), Y3
+	VFMADD231PS    (SI), Y2, Y1
+	VMULPS         Y3, Y1, Y1
+	VADDPS         32(SI), Y1, Y1
+	VCMPPS         $0x03, Y1, Y1, Y2
+	VBROADCASTSS   u32_7fc00000<>+0(SB), Y3
+	VBLENDVPS      Y2, Y3, Y1, Y1
+	VMOVUPS        Y1, (CX)
 	ADDQ           16(AX), DX
 	ADDQ           $0x00000020, CX
 	DECQ           BX
@@ -4848,29 +5227,17 @@ DATA u32_7070707x8<>+16(SB)/8, $0x0707070707070707
 DATA u32_7070707x8<>+24(SB)/8, $0x0707070707070707
 GLOBL u32_7070707x8<>(SB), RODATA|NOPTR, $32
 
-DATA u32_7070707x4_3030303x4<>+0(SB)/8, $0x0707070707070707
-DATA u32_7070707x4_3030303x4<>+8(SB)/8, $0x0707070707070707
-DATA u32_7070707x4_3030303x4<>+16(SB)/8, $0x0303030303030303
-DATA u32_7070707x4_3030303x4<>+24(SB)/8, $0x0303030303030303
-GLOBL u32_7070707x4_3030303x4<>(SB), RODATA|NOPTR, $32
+DATA u32_3x4_0x4<>+0(SB)/8, $0x0000000300000003
+DATA u32_3x4_0x4<>+8(SB)/8, $0x0000000300000003
+DATA u32_3x4_0x4<>+16(SB)/8, $0x0000000000000000
+DATA u32_3x4_0x4<>+24(SB)/8, $0x0000000000000000
+GLOBL u32_3x4_0x4<>(SB), RODATA|NOPTR, $32
 
-DATA u32_3x4_6x4<>+0(SB)/8, $0x0000000300000003
-DATA u32_3x4_6x4<>+8(SB)/8, $0x0000000300000003
-DATA u32_3x4_6x4<>+16(SB)/8, $0x0000000600000006
-DATA u32_3x4_6x4<>+24(SB)/8, $0x0000000600000006
-GLOBL u32_3x4_6x4<>(SB), RODATA|NOPTR, $32
-
-DATA u32_0x4_4040404x4<>+0(SB)/8, $0x0000000000000000
-DATA u32_0x4_4040404x4<>+8(SB)/8, $0x0000000000000000
-DATA u32_0x4_4040404x4<>+16(SB)/8, $0x0404040404040404
-DATA u32_0x4_4040404x4<>+24(SB)/8, $0x0404040404040404
-GLOBL u32_0x4_4040404x4<>(SB), RODATA|NOPTR, $32
-
-DATA u32_0x4_6x4<>+0(SB)/8, $0x0000000000000000
-DATA u32_0x4_6x4<>+8(SB)/8, $0x0000000000000000
-DATA u32_0x4_6x4<>+16(SB)/8, $0x0000000600000006
-DATA u32_0x4_6x4<>+24(SB)/8, $0x0000000600000006
-GLOBL u32_0x4_6x4<>(SB), RODATA|NOPTR, $32
+DATA u32_5x4_4x4<>+0(SB)/8, $0x0000000500000005
+DATA u32_5x4_4x4<>+8(SB)/8, $0x0000000500000005
+DATA u32_5x4_4x4<>+16(SB)/8, $0x0000000400000004
+DATA u32_5x4_4x4<>+24(SB)/8, $0x0000000400000004
+GLOBL u32_5x4_4x4<>(SB), RODATA|NOPTR, $32
 
 // func lowbit3ZerosAVX2(a *byte)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
@@ -4879,120 +5246,505 @@ TEXT ·lowbit3ZerosAVX2(SB), NOSPLIT, $0-8
 	MOVQ    (AX), CX
 	MOVQ    8(AX), DX
 	MOVQ    24(AX), BX
-	VMOVDQU u32_7070707x8<>+0(SB), Y1
-	VMOVDQU u32_7070707x4_3030303x4<>+0(SB), Y2
-	VMOVDQU u32_3x4_6x4<>+0(SB), Y3
-	VMOVDQU u32_0x4_4040404x4<>+0(SB), Y4
-	VMOVDQU u32_0x4_6x4<>+0(SB), Y5
+	VMOVDQU u32_7070707x8<>+0(SB), Y0
+	CMPQ    56(AX), $0x01
+	JNE     notblocks1
 
+blocks1panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y1, Y1, Y1
+	MOVQ  48(AX), R9
+
+blocks1group:
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	VMOVDQU        (SI), Y2
+	VBROADCASTI128 32(SI), Y3
+	VPBROADCASTQ   (DI), Y4
+	VPBROADCASTQ   16(DI), Y5
+	VPBLENDD       $0xf0, Y5, Y4, Y6
+	VPSRLW         $0x03, Y2, Y7
+	VPAND          Y0, Y7, Y8
+	VPMADDUBSW     Y4, Y8, Y8
+	VPAND          Y0, Y2, Y4
+	VPMADDUBSW     Y5, Y4, Y4
+	VPADDW         Y4, Y8, Y8
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y3, Y7
+	VPAND          Y0, Y7, Y4
+	VPMADDUBSW     Y6, Y4, Y4
+	VPSRLW         $0x06, Y2, Y2
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y3, Y3
+	VPAND          u32_3030303x8<>+0(SB), Y2, Y2
+	VPAND          u32_4040404x8<>+0(SB), Y3, Y3
+	VPOR           Y3, Y2, Y2
+	VPMADDUBSW     Y6, Y2, Y2
+	VMOVDQU        48(SI), Y3
+	VBROADCASTI128 80(SI), Y5
+	VPBROADCASTQ   8(DI), Y6
+	VPBROADCASTQ   24(DI), Y7
+	VPBLENDD       $0xf0, Y7, Y6, Y9
+	VPSRLW         $0x03, Y3, Y10
+	VPAND          Y0, Y10, Y10
+	VPMADDUBSW     Y6, Y10, Y10
+	VPADDW         Y10, Y8, Y8
+	VPAND          Y0, Y3, Y6
+	VPMADDUBSW     Y7, Y6, Y6
+	VPADDW         Y6, Y8, Y8
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y5, Y10
+	VPAND          Y0, Y10, Y6
+	VPMADDUBSW     Y9, Y6, Y6
+	VPADDW         Y6, Y4, Y4
+	VPSRLW         $0x06, Y3, Y3
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y5, Y5
+	VPAND          u32_3030303x8<>+0(SB), Y3, Y3
+	VPAND          u32_4040404x8<>+0(SB), Y5, Y5
+	VPOR           Y5, Y3, Y3
+	VPMADDUBSW     Y9, Y3, Y3
+	VPADDW         Y3, Y2, Y2
+	ADDQ           $0x00000020, DI
+	ADDQ           $0x00000060, SI
+	VPERM2I128     $0x20, Y2, Y4, Y3
+	VPERM2I128     $0x31, Y2, Y4, Y2
+	VPADDW         Y2, Y3, Y3
+	VPMADDWD       u32_10001x8<>+0(SB), Y3, Y3
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VSHUFPS        $0xdd, Y3, Y8, Y2
+	VSHUFPS        $0x88, Y3, Y8, Y3
+	VPADDD         Y2, Y3, Y3
+	VPERMQ         $0xd8, Y3, Y3
+	VBROADCASTI128 (SI), Y2
+	VPSHUFB        u8_80x2_0_1_80x2_2_3_80x2_4_5_80x2_6_7_80x2_8_9_80x2_a_b_80x2_c_d_80x2_e_f<>+0(SB), Y2, Y2
+	VPMOVSXBD      16(SI), Y4
+	VPADDD         u32_4x8<>+0(SB), Y4, Y4
+	VPBROADCASTD   (R8), Y5
+	VPMULLD        Y5, Y4, Y4
+	VPADDD         Y4, Y3, Y3
+	VCVTDQ2PS      Y3, Y3
+	VFMADD231PS    Y3, Y2, Y1
+	ADDQ           $0x00000018, SI
+	ADDQ           $0x04, R8
+	DECQ           R9
+	JNE            blocks1group
+	VBROADCASTSS   72(AX), Y2
+	VBROADCASTSS   80(AX), Y3
+	VFMADD231PS    (SI), Y2, Y1
+	VMULPS         Y3, Y1, Y1
+	VADDPS         32(SI), Y1, Y1
+	VCMPPS         $0x03, Y1, Y1, Y2
+	VBROADCASTSS   u32_7fc00000<>+0(SB), Y3
+	VBLENDVPS      Y2, Y3, Y1, Y1
+	VMOVUPS        Y1, (CX)
+	ADDQ           16(AX), DX
+	ADDQ           $0x00000020, CX
+	DECQ           BX
+	JNE            blocks1panel
+	VZEROUPPER
+	RET
+
+notblocks1:
+	CMPQ 56(AX), $0x04
+	JNE  notblocks4
+	CMPQ 64(AX), $0x04
+	JNE  notblocks4
+
+blocks4panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y1, Y1, Y1
+	MOVQ  48(AX), R9
+
+blocks4group:
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	PREFETCHT0     4224(SI)
+	PREFETCHT0     4288(SI)
+	PREFETCHT0     4352(SI)
+	PREFETCHT0     4416(SI)
+	PREFETCHT0     4480(SI)
+	VMOVDQU        (SI), Y2
+	VBROADCASTI128 32(SI), Y3
+	VPBROADCASTQ   (DI), Y4
+	VPBROADCASTQ   16(DI), Y5
+	VPBLENDD       $0xf0, Y5, Y4, Y6
+	VPSRLW         $0x03, Y2, Y7
+	VPAND          Y0, Y7, Y8
+	VPMADDUBSW     Y4, Y8, Y8
+	VPAND          Y0, Y2, Y4
+	VPMADDUBSW     Y5, Y4, Y4
+	VPADDW         Y4, Y8, Y8
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y3, Y7
+	VPAND          Y0, Y7, Y4
+	VPMADDUBSW     Y6, Y4, Y4
+	VPSRLW         $0x06, Y2, Y2
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y3, Y3
+	VPAND          u32_3030303x8<>+0(SB), Y2, Y2
+	VPAND          u32_4040404x8<>+0(SB), Y3, Y3
+	VPOR           Y3, Y2, Y2
+	VPMADDUBSW     Y6, Y2, Y2
+	VMOVDQU        48(SI), Y3
+	VBROADCASTI128 80(SI), Y5
+	VPBROADCASTQ   8(DI), Y6
+	VPBROADCASTQ   24(DI), Y7
+	VPBLENDD       $0xf0, Y7, Y6, Y9
+	VPSRLW         $0x03, Y3, Y10
+	VPAND          Y0, Y10, Y10
+	VPMADDUBSW     Y6, Y10, Y10
+	VPADDW         Y10, Y8, Y8
+	VPAND          Y0, Y3, Y6
+	VPMADDUBSW     Y7, Y6, Y6
+	VPADDW         Y6, Y8, Y8
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y5, Y10
+	VPAND          Y0, Y10, Y6
+	VPMADDUBSW     Y9, Y6, Y6
+	VPADDW         Y6, Y4, Y4
+	VPSRLW         $0x06, Y3, Y3
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y5, Y5
+	VPAND          u32_3030303x8<>+0(SB), Y3, Y3
+	VPAND          u32_4040404x8<>+0(SB), Y5, Y5
+	VPOR           Y5, Y3, Y3
+	VPMADDUBSW     Y9, Y3, Y3
+	VPADDW         Y3, Y2, Y2
+	VMOVDQU        96(SI), Y3
+	VBROADCASTI128 128(SI), Y5
+	VPBROADCASTQ   32(DI), Y6
+	VPBROADCASTQ   48(DI), Y7
+	VPBLENDD       $0xf0, Y7, Y6, Y9
+	VPSRLW         $0x03, Y3, Y10
+	VPAND          Y0, Y10, Y10
+	VPMADDUBSW     Y6, Y10, Y10
+	VPADDW         Y10, Y8, Y8
+	VPAND          Y0, Y3, Y6
+	VPMADDUBSW     Y7, Y6, Y6
+	VPADDW         Y6, Y8, Y8
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y5, Y10
+	VPAND          Y0, Y10, Y6
+	VPMADDUBSW     Y9, Y6, Y6
+	VPADDW         Y6, Y4, Y4
+	VPSRLW         $0x06, Y3, Y3
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y5, Y5
+	VPAND          u32_3030303x8<>+0(SB), Y3, Y3
+	VPAND          u32_4040404x8<>+0(SB), Y5, Y5
+	VPOR           Y5, Y3, Y3
+	VPMADDUBSW     Y9, Y3, Y3
+	VPADDW         Y3, Y2, Y2
+	VMOVDQU        144(SI), Y3
+	VBROADCASTI128 176(SI), Y5
+	VPBROADCASTQ   40(DI), Y6
+	VPBROADCASTQ   56(DI), Y7
+	VPBLENDD       $0xf0, Y7, Y6, Y9
+	VPSRLW         $0x03, Y3, Y10
+	VPAND          Y0, Y10, Y10
+	VPMADDUBSW     Y6, Y10, Y10
+	VPADDW         Y10, Y8, Y8
+	VPAND          Y0, Y3, Y6
+	VPMADDUBSW     Y7, Y6, Y6
+	VPADDW         Y6, Y8, Y8
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y5, Y10
+	VPAND          Y0, Y10, Y6
+	VPMADDUBSW     Y9, Y6, Y6
+	VPADDW         Y6, Y4, Y4
+	VPSRLW         $0x06, Y3, Y3
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y5, Y5
+	VPAND          u32_3030303x8<>+0(SB), Y3, Y3
+	VPAND          u32_4040404x8<>+0(SB), Y5, Y5
+	VPOR           Y5, Y3, Y3
+	VPMADDUBSW     Y9, Y3, Y3
+	VPADDW         Y3, Y2, Y2
+	VMOVDQU        192(SI), Y3
+	VBROADCASTI128 224(SI), Y5
+	VPBROADCASTQ   64(DI), Y6
+	VPBROADCASTQ   80(DI), Y7
+	VPBLENDD       $0xf0, Y7, Y6, Y9
+	VPSRLW         $0x03, Y3, Y10
+	VPAND          Y0, Y10, Y10
+	VPMADDUBSW     Y6, Y10, Y10
+	VPADDW         Y10, Y8, Y8
+	VPAND          Y0, Y3, Y6
+	VPMADDUBSW     Y7, Y6, Y6
+	VPADDW         Y6, Y8, Y8
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y5, Y10
+	VPAND          Y0, Y10, Y6
+	VPMADDUBSW     Y9, Y6, Y6
+	VPADDW         Y6, Y4, Y4
+	VPSRLW         $0x06, Y3, Y3
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y5, Y5
+	VPAND          u32_3030303x8<>+0(SB), Y3, Y3
+	VPAND          u32_4040404x8<>+0(SB), Y5, Y5
+	VPOR           Y5, Y3, Y3
+	VPMADDUBSW     Y9, Y3, Y3
+	VPADDW         Y3, Y2, Y2
+	VMOVDQU        240(SI), Y3
+	VBROADCASTI128 272(SI), Y5
+	VPBROADCASTQ   72(DI), Y6
+	VPBROADCASTQ   88(DI), Y7
+	VPBLENDD       $0xf0, Y7, Y6, Y9
+	VPSRLW         $0x03, Y3, Y10
+	VPAND          Y0, Y10, Y10
+	VPMADDUBSW     Y6, Y10, Y10
+	VPADDW         Y10, Y8, Y8
+	VPAND          Y0, Y3, Y6
+	VPMADDUBSW     Y7, Y6, Y6
+	VPADDW         Y6, Y8, Y8
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y5, Y10
+	VPAND          Y0, Y10, Y6
+	VPMADDUBSW     Y9, Y6, Y6
+	VPADDW         Y6, Y4, Y4
+	VPSRLW         $0x06, Y3, Y3
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y5, Y5
+	VPAND          u32_3030303x8<>+0(SB), Y3, Y3
+	VPAND          u32_4040404x8<>+0(SB), Y5, Y5
+	VPOR           Y5, Y3, Y3
+	VPMADDUBSW     Y9, Y3, Y3
+	VPADDW         Y3, Y2, Y2
+	VMOVDQU        288(SI), Y3
+	VBROADCASTI128 320(SI), Y5
+	VPBROADCASTQ   96(DI), Y6
+	VPBROADCASTQ   112(DI), Y7
+	VPBLENDD       $0xf0, Y7, Y6, Y9
+	VPSRLW         $0x03, Y3, Y10
+	VPAND          Y0, Y10, Y10
+	VPMADDUBSW     Y6, Y10, Y10
+	VPADDW         Y10, Y8, Y8
+	VPAND          Y0, Y3, Y6
+	VPMADDUBSW     Y7, Y6, Y6
+	VPADDW         Y6, Y8, Y8
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y5, Y10
+	VPAND          Y0, Y10, Y6
+	VPMADDUBSW     Y9, Y6, Y6
+	VPADDW         Y6, Y4, Y4
+	VPSRLW         $0x06, Y3, Y3
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y5, Y5
+	VPAND          u32_3030303x8<>+0(SB), Y3, Y3
+	VPAND          u32_4040404x8<>+0(SB), Y5, Y5
+	VPOR           Y5, Y3, Y3
+	VPMADDUBSW     Y9, Y3, Y3
+	VPADDW         Y3, Y2, Y2
+	VMOVDQU        336(SI), Y3
+	VBROADCASTI128 368(SI), Y5
+	VPBROADCASTQ   104(DI), Y6
+	VPBROADCASTQ   120(DI), Y7
+	VPBLENDD       $0xf0, Y7, Y6, Y9
+	VPSRLW         $0x03, Y3, Y10
+	VPAND          Y0, Y10, Y10
+	VPMADDUBSW     Y6, Y10, Y10
+	VPADDW         Y10, Y8, Y8
+	VPAND          Y0, Y3, Y6
+	VPMADDUBSW     Y7, Y6, Y6
+	VPADDW         Y6, Y8, Y8
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y5, Y10
+	VPAND          Y0, Y10, Y6
+	VPMADDUBSW     Y9, Y6, Y6
+	VPADDW         Y6, Y4, Y4
+	VPSRLW         $0x06, Y3, Y3
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y5, Y5
+	VPAND          u32_3030303x8<>+0(SB), Y3, Y3
+	VPAND          u32_4040404x8<>+0(SB), Y5, Y5
+	VPOR           Y5, Y3, Y3
+	VPMADDUBSW     Y9, Y3, Y3
+	VPADDW         Y3, Y2, Y2
+	ADDQ           $0x00000080, DI
+	ADDQ           $0x00000180, SI
+	VPERM2I128     $0x20, Y2, Y4, Y3
+	VPERM2I128     $0x31, Y2, Y4, Y2
+	VPADDW         Y2, Y3, Y3
+	VPMADDWD       u32_10001x8<>+0(SB), Y3, Y3
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VSHUFPS        $0xdd, Y3, Y8, Y2
+	VSHUFPS        $0x88, Y3, Y8, Y3
+	VPADDD         Y2, Y3, Y3
+	VPERMQ         $0xd8, Y3, Y3
+	VBROADCASTI128 (SI), Y2
+	VPSHUFB        u8_80x2_0_1_80x2_2_3_80x2_4_5_80x2_6_7_80x2_8_9_80x2_a_b_80x2_c_d_80x2_e_f<>+0(SB), Y2, Y2
+	VPMOVSXBD      16(SI), Y4
+	VPADDD         u32_4x8<>+0(SB), Y4, Y4
+	VPBROADCASTD   (R8), Y5
+	VPMULLD        Y5, Y4, Y4
+	VPADDD         Y4, Y3, Y3
+	VCVTDQ2PS      Y3, Y3
+	VFMADD231PS    Y3, Y2, Y1
+	ADDQ           $0x00000018, SI
+	ADDQ           $0x04, R8
+	DECQ           R9
+	JNE            blocks4group
+	VBROADCASTSS   72(AX), Y2
+	VBROADCASTSS   80(AX), Y3
+	VFMADD231PS    (SI), Y2, Y1
+	VMULPS         Y3, Y1, Y1
+	VADDPS         32(SI), Y1, Y1
+	VCMPPS         $0x03, Y1, Y1, Y2
+	VBROADCASTSS   u32_7fc00000<>+0(SB), Y3
+	VBLENDVPS      Y2, Y3, Y1, Y1
+	VMOVUPS        Y1, (CX)
+	ADDQ           16(AX), DX
+	ADDQ           $0x00000020, CX
+	DECQ           BX
+	JNE            blocks4panel
+	VZEROUPPER
+	RET
+
+notblocks4:
 panel:
 	MOVQ  DX, SI
 	MOVQ  32(AX), DI
 	MOVQ  40(AX), R8
-	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	MOVQ  $0x00000004, R11
 	MOVQ  48(AX), R9
 
 group:
 	MOVQ    56(AX), R10
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
-	VPXOR   Y6, Y6, Y6
-	VPXOR   Y7, Y7, Y7
+	VPXOR   Y2, Y2, Y2
+
+run:
+	MOVQ           R11, R12
+	CMPQ           R10, R11
+	CMOVQLT        R10, R12
+	SUBQ           R12, R10
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	VMOVDQU        (SI), Y3
+	VBROADCASTI128 32(SI), Y4
+	VPBROADCASTQ   (DI), Y5
+	VPBROADCASTQ   16(DI), Y6
+	VPBLENDD       $0xf0, Y6, Y5, Y7
+	VPSRLW         $0x03, Y3, Y8
+	VPAND          Y0, Y8, Y9
+	VPMADDUBSW     Y5, Y9, Y9
+	VPAND          Y0, Y3, Y5
+	VPMADDUBSW     Y6, Y5, Y5
+	VPADDW         Y5, Y9, Y9
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y4, Y8
+	VPAND          Y0, Y8, Y5
+	VPMADDUBSW     Y7, Y5, Y5
+	VPSRLW         $0x06, Y3, Y3
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y4, Y4
+	VPAND          u32_3030303x8<>+0(SB), Y3, Y3
+	VPAND          u32_4040404x8<>+0(SB), Y4, Y4
+	VPOR           Y4, Y3, Y3
+	VPMADDUBSW     Y7, Y3, Y3
+	VMOVDQU        48(SI), Y4
+	VBROADCASTI128 80(SI), Y6
+	VPBROADCASTQ   8(DI), Y7
+	VPBROADCASTQ   24(DI), Y8
+	VPBLENDD       $0xf0, Y8, Y7, Y10
+	VPSRLW         $0x03, Y4, Y11
+	VPAND          Y0, Y11, Y11
+	VPMADDUBSW     Y7, Y11, Y11
+	VPADDW         Y11, Y9, Y9
+	VPAND          Y0, Y4, Y7
+	VPMADDUBSW     Y8, Y7, Y7
+	VPADDW         Y7, Y9, Y9
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y6, Y11
+	VPAND          Y0, Y11, Y7
+	VPMADDUBSW     Y10, Y7, Y7
+	VPADDW         Y7, Y5, Y5
+	VPSRLW         $0x06, Y4, Y4
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y6, Y6
+	VPAND          u32_3030303x8<>+0(SB), Y4, Y4
+	VPAND          u32_4040404x8<>+0(SB), Y6, Y6
+	VPOR           Y6, Y4, Y4
+	VPMADDUBSW     Y10, Y4, Y4
+	VPADDW         Y4, Y3, Y3
+	ADDQ           $0x00000020, DI
+	ADDQ           $0x00000060, SI
+	DECQ           R12
+	JE             runEnd
 
 block:
 	PREFETCHT0     4096(SI)
 	PREFETCHT0     4160(SI)
-	VMOVDQU        (SI), Y8
-	VPSRLW         $0x03, Y8, Y9
-	VPAND          Y1, Y9, Y9
-	VPBROADCASTQ   (DI), Y10
-	VPMADDUBSW     Y10, Y9, Y9
-	VBROADCASTI128 32(SI), Y11
-	VINSERTI128    $0x01, (SI), Y11, Y11
-	VPSRLVD        Y3, Y11, Y11
-	VPAND          Y2, Y11, Y11
-	VBROADCASTI128 32(SI), Y12
-	VPSRLW         $0x05, Y12, Y13
-	VPAND          Y4, Y13, Y13
-	VPOR           Y13, Y11, Y11
-	VPMADDUBSW     Y10, Y11, Y10
-	VPAND          Y1, Y8, Y8
-	VPBROADCASTQ   16(DI), Y11
-	VPMADDUBSW     Y11, Y8, Y8
-	VPADDW         Y8, Y9, Y9
-	VBROADCASTI128 32(SI), Y8
-	VINSERTI128    $0x01, 16(SI), Y8, Y8
-	VPSRLVD        Y5, Y8, Y8
-	VPAND          Y2, Y8, Y8
-	VPSRLW         $0x04, Y12, Y12
-	VPAND          Y4, Y12, Y12
-	VPOR           Y12, Y8, Y8
-	VPMADDUBSW     Y11, Y8, Y8
-	VPADDW         Y8, Y10, Y10
-	VMOVDQU        48(SI), Y8
-	VPSRLW         $0x03, Y8, Y11
-	VPAND          Y1, Y11, Y11
-	VPBROADCASTQ   8(DI), Y12
-	VPMADDUBSW     Y12, Y11, Y11
+	VMOVDQU        (SI), Y4
+	VBROADCASTI128 32(SI), Y6
+	VPBROADCASTQ   (DI), Y7
+	VPBROADCASTQ   16(DI), Y8
+	VPBLENDD       $0xf0, Y8, Y7, Y10
+	VPSRLW         $0x03, Y4, Y11
+	VPAND          Y0, Y11, Y11
+	VPMADDUBSW     Y7, Y11, Y11
 	VPADDW         Y11, Y9, Y9
-	VBROADCASTI128 80(SI), Y11
-	VINSERTI128    $0x01, 48(SI), Y11, Y11
-	VPSRLVD        Y3, Y11, Y11
-	VPAND          Y2, Y11, Y11
-	VBROADCASTI128 80(SI), Y13
-	VPSRLW         $0x05, Y13, Y14
-	VPAND          Y4, Y14, Y14
-	VPOR           Y14, Y11, Y11
-	VPMADDUBSW     Y12, Y11, Y11
-	VPADDW         Y11, Y10, Y10
-	VPAND          Y1, Y8, Y8
-	VPBROADCASTQ   24(DI), Y11
-	VPMADDUBSW     Y11, Y8, Y8
-	VPADDW         Y8, Y9, Y9
-	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
-	VPADDD         Y9, Y6, Y6
-	VBROADCASTI128 80(SI), Y8
-	VINSERTI128    $0x01, 64(SI), Y8, Y8
-	VPSRLVD        Y5, Y8, Y8
-	VPAND          Y2, Y8, Y8
-	VPSRLW         $0x04, Y13, Y9
-	VPAND          Y4, Y9, Y9
-	VPOR           Y9, Y8, Y8
-	VPMADDUBSW     Y11, Y8, Y8
-	VPADDW         Y8, Y10, Y10
-	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
-	VPADDD         Y10, Y7, Y7
-	ADDQ           $0x20, DI
+	VPAND          Y0, Y4, Y7
+	VPMADDUBSW     Y8, Y7, Y7
+	VPADDW         Y7, Y9, Y9
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y6, Y11
+	VPAND          Y0, Y11, Y7
+	VPMADDUBSW     Y10, Y7, Y7
+	VPADDW         Y7, Y5, Y5
+	VPSRLW         $0x06, Y4, Y4
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y6, Y6
+	VPAND          u32_3030303x8<>+0(SB), Y4, Y4
+	VPAND          u32_4040404x8<>+0(SB), Y6, Y6
+	VPOR           Y6, Y4, Y4
+	VPMADDUBSW     Y10, Y4, Y4
+	VPADDW         Y4, Y3, Y3
+	VMOVDQU        48(SI), Y4
+	VBROADCASTI128 80(SI), Y6
+	VPBROADCASTQ   8(DI), Y7
+	VPBROADCASTQ   24(DI), Y8
+	VPBLENDD       $0xf0, Y8, Y7, Y10
+	VPSRLW         $0x03, Y4, Y11
+	VPAND          Y0, Y11, Y11
+	VPMADDUBSW     Y7, Y11, Y11
+	VPADDW         Y11, Y9, Y9
+	VPAND          Y0, Y4, Y7
+	VPMADDUBSW     Y8, Y7, Y7
+	VPADDW         Y7, Y9, Y9
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y6, Y11
+	VPAND          Y0, Y11, Y7
+	VPMADDUBSW     Y10, Y7, Y7
+	VPADDW         Y7, Y5, Y5
+	VPSRLW         $0x06, Y4, Y4
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y6, Y6
+	VPAND          u32_3030303x8<>+0(SB), Y4, Y4
+	VPAND          u32_4040404x8<>+0(SB), Y6, Y6
+	VPOR           Y6, Y4, Y4
+	VPMADDUBSW     Y10, Y4, Y4
+	VPADDW         Y4, Y3, Y3
+	ADDQ           $0x00000020, DI
 	ADDQ           $0x00000060, SI
-	DECQ           R10
+	DECQ           R12
 	JNE            block
-	VSHUFPS        $0xdd, Y7, Y6, Y8
-	VSHUFPS        $0x88, Y7, Y6, Y6
-	VPADDD         Y8, Y6, Y6
-	VPERMQ         $0xd8, Y6, Y6
+
+runEnd:
+	VPERM2I128     $0x20, Y3, Y5, Y4
+	VPERM2I128     $0x31, Y3, Y5, Y3
+	VPADDW         Y3, Y4, Y4
+	VPMADDWD       u32_10001x8<>+0(SB), Y4, Y4
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VSHUFPS        $0xdd, Y4, Y9, Y3
+	VSHUFPS        $0x88, Y4, Y9, Y4
+	VPADDD         Y3, Y4, Y4
+	VPERMQ         $0xd8, Y4, Y4
+	VPADDD         Y4, Y2, Y2
+	TESTQ          R10, R10
+	JNE            run
 	PREFETCHT0     4096(SI)
-	VBROADCASTI128 (SI), Y7
-	VPSHUFB        u8_80x2_0_1_80x2_2_3_80x2_4_5_80x2_6_7_80x2_8_9_80x2_a_b_80x2_c_d_80x2_e_f<>+0(SB), Y7, Y7
-	VPMOVSXBD      16(SI), Y8
-	VPADDD         u32_4x8<>+0(SB), Y8, Y8
-	VPBROADCASTD   (R8), Y9
-	VPMULLD        Y9, Y8, Y8
-	VPADDD         Y8, Y6, Y6
-	VCVTDQ2PS      Y6, Y6
-	VFMADD231PS    Y6, Y7, Y0
+	VBROADCASTI128 (SI), Y3
+	VPSHUFB        u8_80x2_0_1_80x2_2_3_80x2_4_5_80x2_6_7_80x2_8_9_80x2_a_b_80x2_c_d_80x2_e_f<>+0(SB), Y3, Y3
+	VPMOVSXBD      16(SI), Y4
+	VPADDD         u32_4x8<>+0(SB), Y4, Y4
+	VPBROADCASTD   (R8), Y5
+	VPMULLD        Y5, Y4, Y4
+	VPADDD         Y4, Y2, Y2
+	VCVTDQ2PS      Y2, Y2
+	VFMADD231PS    Y2, Y3, Y1
 	ADDQ           $0x00000018, SI
 	ADDQ           $0x04, R8
 	DECQ           R9
 	JNE            group
-	VBROADCASTSS   72(AX), Y6
-	VBROADCASTSS   80(AX), Y7
-	VFMADD231PS    (SI), Y6, Y0
-	VMULPS         Y7, Y0, Y0
-	VADDPS         32(SI), Y0, Y0
-	VCMPPS         $0x03, Y0, Y0, Y6
-	VBROADCASTSS   u32_7fc00000<>+0(SB), Y7
-	VBLENDVPS      Y6, Y7, Y0, Y0
-	VMOVUPS        Y0, (CX)
+	VBROADCASTSS   72(AX), Y2
+	VBROADCASTSS   80(AX), Y3
+	VFMADD231PS    (SI), Y2, Y1
+	VMULPS         Y3, Y1, Y1
+	VADDPS         32(SI), Y1, Y1
+	VCMPPS         $0x03, Y1, Y1, Y2
+	VBROADCASTSS   u32_7fc00000<>+0(SB), Y3
+	VBLENDVPS      Y2, Y3, Y1, Y1
+	VMOVUPS        Y1, (CX)
 	ADDQ           16(AX), DX
 	ADDQ           $0x00000020, CX
 	DECQ           BX
@@ -5013,122 +5765,511 @@ TEXT ·lowbit3FractionsAVX2(SB), NOSPLIT, $0-8
 	MOVQ    (AX), CX
 	MOVQ    8(AX), DX
 	MOVQ    24(AX), BX
-	VMOVDQU u32_7070707x8<>+0(SB), Y1
-	VMOVDQU u32_7070707x4_3030303x4<>+0(SB), Y2
-	VMOVDQU u32_3x4_6x4<>+0(SB), Y3
-	VMOVDQU u32_0x4_4040404x4<>+0(SB), Y4
-	VMOVDQU u32_0x4_6x4<>+0(SB), Y5
+	VMOVDQU u32_7070707x8<>+0(SB), Y0
+	CMPQ    56(AX), $0x01
+	JNE     notblocks1
 
+blocks1panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y1, Y1, Y1
+	MOVQ  48(AX), R9
+
+blocks1group:
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	VMOVDQU        (SI), Y2
+	VBROADCASTI128 32(SI), Y3
+	VPBROADCASTQ   (DI), Y4
+	VPBROADCASTQ   16(DI), Y5
+	VPBLENDD       $0xf0, Y5, Y4, Y6
+	VPSRLW         $0x03, Y2, Y7
+	VPAND          Y0, Y7, Y8
+	VPMADDUBSW     Y4, Y8, Y8
+	VPAND          Y0, Y2, Y4
+	VPMADDUBSW     Y5, Y4, Y4
+	VPADDW         Y4, Y8, Y8
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y3, Y7
+	VPAND          Y0, Y7, Y4
+	VPMADDUBSW     Y6, Y4, Y4
+	VPSRLW         $0x06, Y2, Y2
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y3, Y3
+	VPAND          u32_3030303x8<>+0(SB), Y2, Y2
+	VPAND          u32_4040404x8<>+0(SB), Y3, Y3
+	VPOR           Y3, Y2, Y2
+	VPMADDUBSW     Y6, Y2, Y2
+	VMOVDQU        48(SI), Y3
+	VBROADCASTI128 80(SI), Y5
+	VPBROADCASTQ   8(DI), Y6
+	VPBROADCASTQ   24(DI), Y7
+	VPBLENDD       $0xf0, Y7, Y6, Y9
+	VPSRLW         $0x03, Y3, Y10
+	VPAND          Y0, Y10, Y10
+	VPMADDUBSW     Y6, Y10, Y10
+	VPADDW         Y10, Y8, Y8
+	VPAND          Y0, Y3, Y6
+	VPMADDUBSW     Y7, Y6, Y6
+	VPADDW         Y6, Y8, Y8
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y5, Y10
+	VPAND          Y0, Y10, Y6
+	VPMADDUBSW     Y9, Y6, Y6
+	VPADDW         Y6, Y4, Y4
+	VPSRLW         $0x06, Y3, Y3
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y5, Y5
+	VPAND          u32_3030303x8<>+0(SB), Y3, Y3
+	VPAND          u32_4040404x8<>+0(SB), Y5, Y5
+	VPOR           Y5, Y3, Y3
+	VPMADDUBSW     Y9, Y3, Y3
+	VPADDW         Y3, Y2, Y2
+	ADDQ           $0x00000020, DI
+	ADDQ           $0x00000060, SI
+	VPERM2I128     $0x20, Y2, Y4, Y3
+	VPERM2I128     $0x31, Y2, Y4, Y2
+	VPADDW         Y2, Y3, Y3
+	VPMADDWD       u32_10001x8<>+0(SB), Y3, Y3
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VSHUFPS        $0xdd, Y3, Y8, Y2
+	VSHUFPS        $0x88, Y3, Y8, Y3
+	VPADDD         Y2, Y3, Y3
+	VPERMQ         $0xd8, Y3, Y3
+	VBROADCASTI128 (SI), Y2
+	VPSHUFB        u8_80x2_0_1_80x2_2_3_80x2_4_5_80x2_6_7_80x2_8_9_80x2_a_b_80x2_c_d_80x2_e_f<>+0(SB), Y2, Y2
+	VPSLLD         $0x05, Y3, Y3
+	VPMOVSXBD      16(SI), Y4
+	VPADDD         u32_80x8<>+0(SB), Y4, Y4
+	VPBROADCASTD   (R8), Y5
+	VPMULLD        Y5, Y4, Y4
+	VPADDD         Y4, Y3, Y3
+	VCVTDQ2PS      Y3, Y3
+	VMULPS         u32_3d000000x8<>+0(SB), Y3, Y3
+	VFMADD231PS    Y3, Y2, Y1
+	ADDQ           $0x00000018, SI
+	ADDQ           $0x04, R8
+	DECQ           R9
+	JNE            blocks1group
+	VBROADCASTSS   72(AX), Y2
+	VBROADCASTSS   80(AX), Y3
+	VFMADD231PS    (SI), Y2, Y1
+	VMULPS         Y3, Y1, Y1
+	VADDPS         32(SI), Y1, Y1
+	VCMPPS         $0x03, Y1, Y1, Y2
+	VBROADCASTSS   u32_7fc00000<>+0(SB), Y3
+	VBLENDVPS      Y2, Y3, Y1, Y1
+	VMOVUPS        Y1, (CX)
+	ADDQ           16(AX), DX
+	ADDQ           $0x00000020, CX
+	DECQ           BX
+	JNE            blocks1panel
+	VZEROUPPER
+	RET
+
+notblocks1:
+	CMPQ 56(AX), $0x04
+	JNE  notblocks4
+	CMPQ 64(AX), $0x04
+	JNE  notblocks4
+
+blocks4panel:
+	MOVQ  DX, SI
+	MOVQ  32(AX), DI
+	MOVQ  40(AX), R8
+	VPXOR Y1, Y1, Y1
+	MOVQ  48(AX), R9
+
+blocks4group:
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	PREFETCHT0     4224(SI)
+	PREFETCHT0     4288(SI)
+	PREFETCHT0     4352(SI)
+	PREFETCHT0     4416(SI)
+	PREFETCHT0     4480(SI)
+	VMOVDQU        (SI), Y2
+	VBROADCASTI128 32(SI), Y3
+	VPBROADCASTQ   (DI), Y4
+	VPBROADCASTQ   16(DI), Y5
+	VPBLENDD       $0xf0, Y5, Y4, Y6
+	VPSRLW         $0x03, Y2, Y7
+	VPAND          Y0, Y7, Y8
+	VPMADDUBSW     Y4, Y8, Y8
+	VPAND          Y0, Y2, Y4
+	VPMADDUBSW     Y5, Y4, Y4
+	VPADDW         Y4, Y8, Y8
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y3, Y7
+	VPAND          Y0, Y7, Y4
+	VPMADDUBSW     Y6, Y4, Y4
+	VPSRLW         $0x06, Y2, Y2
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y3, Y3
+	VPAND          u32_3030303x8<>+0(SB), Y2, Y2
+	VPAND          u32_4040404x8<>+0(SB), Y3, Y3
+	VPOR           Y3, Y2, Y2
+	VPMADDUBSW     Y6, Y2, Y2
+	VMOVDQU        48(SI), Y3
+	VBROADCASTI128 80(SI), Y5
+	VPBROADCASTQ   8(DI), Y6
+	VPBROADCASTQ   24(DI), Y7
+	VPBLENDD       $0xf0, Y7, Y6, Y9
+	VPSRLW         $0x03, Y3, Y10
+	VPAND          Y0, Y10, Y10
+	VPMADDUBSW     Y6, Y10, Y10
+	VPADDW         Y10, Y8, Y8
+	VPAND          Y0, Y3, Y6
+	VPMADDUBSW     Y7, Y6, Y6
+	VPADDW         Y6, Y8, Y8
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y5, Y10
+	VPAND          Y0, Y10, Y6
+	VPMADDUBSW     Y9, Y6, Y6
+	VPADDW         Y6, Y4, Y4
+	VPSRLW         $0x06, Y3, Y3
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y5, Y5
+	VPAND          u32_3030303x8<>+0(SB), Y3, Y3
+	VPAND          u32_4040404x8<>+0(SB), Y5, Y5
+	VPOR           Y5, Y3, Y3
+	VPMADDUBSW     Y9, Y3, Y3
+	VPADDW         Y3, Y2, Y2
+	VMOVDQU        96(SI), Y3
+	VBROADCASTI128 128(SI), Y5
+	VPBROADCASTQ   32(DI), Y6
+	VPBROADCASTQ   48(DI), Y7
+	VPBLENDD       $0xf0, Y7, Y6, Y9
+	VPSRLW         $0x03, Y3, Y10
+	VPAND          Y0, Y10, Y10
+	VPMADDUBSW     Y6, Y10, Y10
+	VPADDW         Y10, Y8, Y8
+	VPAND          Y0, Y3, Y6
+	VPMADDUBSW     Y7, Y6, Y6
+	VPADDW         Y6, Y8, Y8
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y5, Y10
+	VPAND          Y0, Y10, Y6
+	VPMADDUBSW     Y9, Y6, Y6
+	VPADDW         Y6, Y4, Y4
+	VPSRLW         $0x06, Y3, Y3
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y5, Y5
+	VPAND          u32_3030303x8<>+0(SB), Y3, Y3
+	VPAND          u32_4040404x8<>+0(SB), Y5, Y5
+	VPOR           Y5, Y3, Y3
+	VPMADDUBSW     Y9, Y3, Y3
+	VPADDW         Y3, Y2, Y2
+	VMOVDQU        144(SI), Y3
+	VBROADCASTI128 176(SI), Y5
+	VPBROADCASTQ   40(DI), Y6
+	VPBROADCASTQ   56(DI), Y7
+	VPBLENDD       $0xf0, Y7, Y6, Y9
+	VPSRLW         $0x03, Y3, Y10
+	VPAND          Y0, Y10, Y10
+	VPMADDUBSW     Y6, Y10, Y10
+	VPADDW         Y10, Y8, Y8
+	VPAND          Y0, Y3, Y6
+	VPMADDUBSW     Y7, Y6, Y6
+	VPADDW         Y6, Y8, Y8
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y5, Y10
+	VPAND          Y0, Y10, Y6
+	VPMADDUBSW     Y9, Y6, Y6
+	VPADDW         Y6, Y4, Y4
+	VPSRLW         $0x06, Y3, Y3
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y5, Y5
+	VPAND          u32_3030303x8<>+0(SB), Y3, Y3
+	VPAND          u32_4040404x8<>+0(SB), Y5, Y5
+	VPOR           Y5, Y3, Y3
+	VPMADDUBSW     Y9, Y3, Y3
+	VPADDW         Y3, Y2, Y2
+	VMOVDQU        192(SI), Y3
+	VBROADCASTI128 224(SI), Y5
+	VPBROADCASTQ   64(DI), Y6
+	VPBROADCASTQ   80(DI), Y7
+	VPBLENDD       $0xf0, Y7, Y6, Y9
+	VPSRLW         $0x03, Y3, Y10
+	VPAND          Y0, Y10, Y10
+	VPMADDUBSW     Y6, Y10, Y10
+	VPADDW         Y10, Y8, Y8
+	VPAND          Y0, Y3, Y6
+	VPMADDUBSW     Y7, Y6, Y6
+	VPADDW         Y6, Y8, Y8
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y5, Y10
+	VPAND          Y0, Y10, Y6
+	VPMADDUBSW     Y9, Y6, Y6
+	VPADDW         Y6, Y4, Y4
+	VPSRLW         $0x06, Y3, Y3
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y5, Y5
+	VPAND          u32_3030303x8<>+0(SB), Y3, Y3
+	VPAND          u32_4040404x8<>+0(SB), Y5, Y5
+	VPOR           Y5, Y3, Y3
+	VPMADDUBSW     Y9, Y3, Y3
+	VPADDW         Y3, Y2, Y2
+	VMOVDQU        240(SI), Y3
+	VBROADCASTI128 272(SI), Y5
+	VPBROADCASTQ   72(DI), Y6
+	VPBROADCASTQ   88(DI), Y7
+	VPBLENDD       $0xf0, Y7, Y6, Y9
+	VPSRLW         $0x03, Y3, Y10
+	VPAND          Y0, Y10, Y10
+	VPMADDUBSW     Y6, Y10, Y10
+	VPADDW         Y10, Y8, Y8
+	VPAND          Y0, Y3, Y6
+	VPMADDUBSW     Y7, Y6, Y6
+	VPADDW         Y6, Y8, Y8
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y5, Y10
+	VPAND          Y0, Y10, Y6
+	VPMADDUBSW     Y9, Y6, Y6
+	VPADDW         Y6, Y4, Y4
+	VPSRLW         $0x06, Y3, Y3
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y5, Y5
+	VPAND          u32_3030303x8<>+0(SB), Y3, Y3
+	VPAND          u32_4040404x8<>+0(SB), Y5, Y5
+	VPOR           Y5, Y3, Y3
+	VPMADDUBSW     Y9, Y3, Y3
+	VPADDW         Y3, Y2, Y2
+	VMOVDQU        288(SI), Y3
+	VBROADCASTI128 320(SI), Y5
+	VPBROADCASTQ   96(DI), Y6
+	VPBROADCASTQ   112(DI), Y7
+	VPBLENDD       $0xf0, Y7, Y6, Y9
+	VPSRLW         $0x03, Y3, Y10
+	VPAND          Y0, Y10, Y10
+	VPMADDUBSW     Y6, Y10, Y10
+	VPADDW         Y10, Y8, Y8
+	VPAND          Y0, Y3, Y6
+	VPMADDUBSW     Y7, Y6, Y6
+	VPADDW         Y6, Y8, Y8
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y5, Y10
+	VPAND          Y0, Y10, Y6
+	VPMADDUBSW     Y9, Y6, Y6
+	VPADDW         Y6, Y4, Y4
+	VPSRLW         $0x06, Y3, Y3
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y5, Y5
+	VPAND          u32_3030303x8<>+0(SB), Y3, Y3
+	VPAND          u32_4040404x8<>+0(SB), Y5, Y5
+	VPOR           Y5, Y3, Y3
+	VPMADDUBSW     Y9, Y3, Y3
+	VPADDW         Y3, Y2, Y2
+	VMOVDQU        336(SI), Y3
+	VBROADCASTI128 368(SI), Y5
+	VPBROADCASTQ   104(DI), Y6
+	VPBROADCASTQ   120(DI), Y7
+	VPBLENDD       $0xf0, Y7, Y6, Y9
+	VPSRLW         $0x03, Y3, Y10
+	VPAND          Y0, Y10, Y10
+	VPMADDUBSW     Y6, Y10, Y10
+	VPADDW         Y10, Y8, Y8
+	VPAND          Y0, Y3, Y6
+	VPMADDUBSW     Y7, Y6, Y6
+	VPADDW         Y6, Y8, Y8
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y5, Y10
+	VPAND          Y0, Y10, Y6
+	VPMADDUBSW     Y9, Y6, Y6
+	VPADDW         Y6, Y4, Y4
+	VPSRLW         $0x06, Y3, Y3
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y5, Y5
+	VPAND          u32_3030303x8<>+0(SB), Y3, Y3
+	VPAND          u32_4040404x8<>+0(SB), Y5, Y5
+	VPOR           Y5, Y3, Y3
+	VPMADDUBSW     Y9, Y3, Y3
+	VPADDW         Y3, Y2, Y2
+	ADDQ           $0x00000080, DI
+	ADDQ           $0x00000180, SI
+	VPERM2I128     $0x20, Y2, Y4, Y3
+	VPERM2I128     $0x31, Y2, Y4, Y2
+	VPADDW         Y2, Y3, Y3
+	VPMADDWD       u32_10001x8<>+0(SB), Y3, Y3
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VSHUFPS        $0xdd, Y3, Y8, Y2
+	VSHUFPS        $0x88, Y3, Y8, Y3
+	VPADDD         Y2, Y3, Y3
+	VPERMQ         $0xd8, Y3, Y3
+	VBROADCASTI128 (SI), Y2
+	VPSHUFB        u8_80x2_0_1_80x2_2_3_80x2_4_5_80x2_6_7_80x2_8_9_80x2_a_b_80x2_c_d_80x2_e_f<>+0(SB), Y2, Y2
+	VPSLLD         $0x05, Y3, Y3
+	VPMOVSXBD      16(SI), Y4
+	VPADDD         u32_80x8<>+0(SB), Y4, Y4
+	VPBROADCASTD   (R8), Y5
+	VPMULLD        Y5, Y4, Y4
+	VPADDD         Y4, Y3, Y3
+	VCVTDQ2PS      Y3, Y3
+	VMULPS         u32_3d000000x8<>+0(SB), Y3, Y3
+	VFMADD231PS    Y3, Y2, Y1
+	ADDQ           $0x00000018, SI
+	ADDQ           $0x04, R8
+	DECQ           R9
+	JNE            blocks4group
+	VBROADCASTSS   72(AX), Y2
+	VBROADCASTSS   80(AX), Y3
+	VFMADD231PS    (SI), Y2, Y1
+	VMULPS         Y3, Y1, Y1
+	VADDPS         32(SI), Y1, Y1
+	VCMPPS         $0x03, Y1, Y1, Y2
+	VBROADCASTSS   u32_7fc00000<>+0(SB), Y3
+	VBLENDVPS      Y2, Y3, Y1, Y1
+	VMOVUPS        Y1, (CX)
+	ADDQ           16(AX), DX
+	ADDQ           $0x00000020, CX
+	DECQ           BX
+	JNE            blocks4panel
+	VZEROUPPER
+	RET
+
+notblocks4:
 panel:
 	MOVQ  DX, SI
 	MOVQ  32(AX), DI
 	MOVQ  40(AX), R8
-	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	MOVQ  $0x00000004, R11
 	MOVQ  48(AX), R9
 
 group:
 	MOVQ    56(AX), R10
 	CMPQ    R9, $0x01
 	CMOVQEQ 64(AX), R10
-	VPXOR   Y6, Y6, Y6
-	VPXOR   Y7, Y7, Y7
+	VPXOR   Y2, Y2, Y2
+
+run:
+	MOVQ           R11, R12
+	CMPQ           R10, R11
+	CMOVQLT        R10, R12
+	SUBQ           R12, R10
+	PREFETCHT0     4096(SI)
+	PREFETCHT0     4160(SI)
+	VMOVDQU        (SI), Y3
+	VBROADCASTI128 32(SI), Y4
+	VPBROADCASTQ   (DI), Y5
+	VPBROADCASTQ   16(DI), Y6
+	VPBLENDD       $0xf0, Y6, Y5, Y7
+	VPSRLW         $0x03, Y3, Y8
+	VPAND          Y0, Y8, Y9
+	VPMADDUBSW     Y5, Y9, Y9
+	VPAND          Y0, Y3, Y5
+	VPMADDUBSW     Y6, Y5, Y5
+	VPADDW         Y5, Y9, Y9
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y4, Y8
+	VPAND          Y0, Y8, Y5
+	VPMADDUBSW     Y7, Y5, Y5
+	VPSRLW         $0x06, Y3, Y3
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y4, Y4
+	VPAND          u32_3030303x8<>+0(SB), Y3, Y3
+	VPAND          u32_4040404x8<>+0(SB), Y4, Y4
+	VPOR           Y4, Y3, Y3
+	VPMADDUBSW     Y7, Y3, Y3
+	VMOVDQU        48(SI), Y4
+	VBROADCASTI128 80(SI), Y6
+	VPBROADCASTQ   8(DI), Y7
+	VPBROADCASTQ   24(DI), Y8
+	VPBLENDD       $0xf0, Y8, Y7, Y10
+	VPSRLW         $0x03, Y4, Y11
+	VPAND          Y0, Y11, Y11
+	VPMADDUBSW     Y7, Y11, Y11
+	VPADDW         Y11, Y9, Y9
+	VPAND          Y0, Y4, Y7
+	VPMADDUBSW     Y8, Y7, Y7
+	VPADDW         Y7, Y9, Y9
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y6, Y11
+	VPAND          Y0, Y11, Y7
+	VPMADDUBSW     Y10, Y7, Y7
+	VPADDW         Y7, Y5, Y5
+	VPSRLW         $0x06, Y4, Y4
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y6, Y6
+	VPAND          u32_3030303x8<>+0(SB), Y4, Y4
+	VPAND          u32_4040404x8<>+0(SB), Y6, Y6
+	VPOR           Y6, Y4, Y4
+	VPMADDUBSW     Y10, Y4, Y4
+	VPADDW         Y4, Y3, Y3
+	ADDQ           $0x00000020, DI
+	ADDQ           $0x00000060, SI
+	DECQ           R12
+	JE             runEnd
 
 block:
 	PREFETCHT0     4096(SI)
 	PREFETCHT0     4160(SI)
-	VMOVDQU        (SI), Y8
-	VPSRLW         $0x03, Y8, Y9
-	VPAND          Y1, Y9, Y9
-	VPBROADCASTQ   (DI), Y10
-	VPMADDUBSW     Y10, Y9, Y9
-	VBROADCASTI128 32(SI), Y11
-	VINSERTI128    $0x01, (SI), Y11, Y11
-	VPSRLVD        Y3, Y11, Y11
-	VPAND          Y2, Y11, Y11
-	VBROADCASTI128 32(SI), Y12
-	VPSRLW         $0x05, Y12, Y13
-	VPAND          Y4, Y13, Y13
-	VPOR           Y13, Y11, Y11
-	VPMADDUBSW     Y10, Y11, Y10
-	VPAND          Y1, Y8, Y8
-	VPBROADCASTQ   16(DI), Y11
-	VPMADDUBSW     Y11, Y8, Y8
-	VPADDW         Y8, Y9, Y9
-	VBROADCASTI128 32(SI), Y8
-	VINSERTI128    $0x01, 16(SI), Y8, Y8
-	VPSRLVD        Y5, Y8, Y8
-	VPAND          Y2, Y8, Y8
-	VPSRLW         $0x04, Y12, Y12
-	VPAND          Y4, Y12, Y12
-	VPOR           Y12, Y8, Y8
-	VPMADDUBSW     Y11, Y8, Y8
-	VPADDW         Y8, Y10, Y10
-	VMOVDQU        48(SI), Y8
-	VPSRLW         $0x03, Y8, Y11
-	VPAND          Y1, Y11, Y11
-	VPBROADCASTQ   8(DI), Y12
-	VPMADDUBSW     Y12, Y11, Y11
+	VMOVDQU        (SI), Y4
+	VBROADCASTI128 32(SI), Y6
+	VPBROADCASTQ   (DI), Y7
+	VPBROADCASTQ   16(DI), Y8
+	VPBLENDD       $0xf0, Y8, Y7, Y10
+	VPSRLW         $0x03, Y4, Y11
+	VPAND          Y0, Y11, Y11
+	VPMADDUBSW     Y7, Y11, Y11
 	VPADDW         Y11, Y9, Y9
-	VBROADCASTI128 80(SI), Y11
-	VINSERTI128    $0x01, 48(SI), Y11, Y11
-	VPSRLVD        Y3, Y11, Y11
-	VPAND          Y2, Y11, Y11
-	VBROADCASTI128 80(SI), Y13
-	VPSRLW         $0x05, Y13, Y14
-	VPAND          Y4, Y14, Y14
-	VPOR           Y14, Y11, Y11
-	VPMADDUBSW     Y12, Y11, Y11
-	VPADDW         Y11, Y10, Y10
-	VPAND          Y1, Y8, Y8
-	VPBROADCASTQ   24(DI), Y11
-	VPMADDUBSW     Y11, Y8, Y8
-	VPADDW         Y8, Y9, Y9
-	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
-	VPADDD         Y9, Y6, Y6
-	VBROADCASTI128 80(SI), Y8
-	VINSERTI128    $0x01, 64(SI), Y8, Y8
-	VPSRLVD        Y5, Y8, Y8
-	VPAND          Y2, Y8, Y8
-	VPSRLW         $0x04, Y13, Y9
-	VPAND          Y4, Y9, Y9
-	VPOR           Y9, Y8, Y8
-	VPMADDUBSW     Y11, Y8, Y8
-	VPADDW         Y8, Y10, Y10
-	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
-	VPADDD         Y10, Y7, Y7
-	ADDQ           $0x20, DI
+	VPAND          Y0, Y4, Y7
+	VPMADDUBSW     Y8, Y7, Y7
+	VPADDW         Y7, Y9, Y9
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y6, Y11
+	VPAND          Y0, Y11, Y7
+	VPMADDUBSW     Y10, Y7, Y7
+	VPADDW         Y7, Y5, Y5
+	VPSRLW         $0x06, Y4, Y4
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y6, Y6
+	VPAND          u32_3030303x8<>+0(SB), Y4, Y4
+	VPAND          u32_4040404x8<>+0(SB), Y6, Y6
+	VPOR           Y6, Y4, Y4
+	VPMADDUBSW     Y10, Y4, Y4
+	VPADDW         Y4, Y3, Y3
+	VMOVDQU        48(SI), Y4
+	VBROADCASTI128 80(SI), Y6
+	VPBROADCASTQ   8(DI), Y7
+	VPBROADCASTQ   24(DI), Y8
+	VPBLENDD       $0xf0, Y8, Y7, Y10
+	VPSRLW         $0x03, Y4, Y11
+	VPAND          Y0, Y11, Y11
+	VPMADDUBSW     Y7, Y11, Y11
+	VPADDW         Y11, Y9, Y9
+	VPAND          Y0, Y4, Y7
+	VPMADDUBSW     Y8, Y7, Y7
+	VPADDW         Y7, Y9, Y9
+	VPSRLVD        u32_3x4_0x4<>+0(SB), Y6, Y11
+	VPAND          Y0, Y11, Y7
+	VPMADDUBSW     Y10, Y7, Y7
+	VPADDW         Y7, Y5, Y5
+	VPSRLW         $0x06, Y4, Y4
+	VPSRLVD        u32_5x4_4x4<>+0(SB), Y6, Y6
+	VPAND          u32_3030303x8<>+0(SB), Y4, Y4
+	VPAND          u32_4040404x8<>+0(SB), Y6, Y6
+	VPOR           Y6, Y4, Y4
+	VPMADDUBSW     Y10, Y4, Y4
+	VPADDW         Y4, Y3, Y3
+	ADDQ           $0x00000020, DI
 	ADDQ           $0x00000060, SI
-	DECQ           R10
+	DECQ           R12
 	JNE            block
-	VSHUFPS        $0xdd, Y7, Y6, Y8
-	VSHUFPS        $0x88, Y7, Y6, Y6
-	VPADDD         Y8, Y6, Y6
-	VPERMQ         $0xd8, Y6, Y6
+
+runEnd:
+	VPERM2I128     $0x20, Y3, Y5, Y4
+	VPERM2I128     $0x31, Y3, Y5, Y3
+	VPADDW         Y3, Y4, Y4
+	VPMADDWD       u32_10001x8<>+0(SB), Y4, Y4
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VSHUFPS        $0xdd, Y4, Y9, Y3
+	VSHUFPS        $0x88, Y4, Y9, Y4
+	VPADDD         Y3, Y4, Y4
+	VPERMQ         $0xd8, Y4, Y4
+	VPADDD         Y4, Y2, Y2
+	TESTQ          R10, R10
+	JNE            run
 	PREFETCHT0     4096(SI)
-	VBROADCASTI128 (SI), Y7
-	VPSHUFB        u8_80x2_0_1_80x2_2_3_80x2_4_5_80x2_6_7_80x2_8_9_80x2_a_b_80x2_c_d_80x2_e_f<>+0(SB), Y7, Y7
-	VPSLLD         $0x05, Y6, Y6
-	VPMOVSXBD      16(SI), Y8
-	VPADDD         u32_80x8<>+0(SB), Y8, Y8
-	VPBROADCASTD   (R8), Y9
-	VPMULLD        Y9, Y8, Y8
-	VPADDD         Y8, Y6, Y6
-	VCVTDQ2PS      Y6, Y6
-	VMULPS         u32_3d000000x8<>+0(SB), Y6, Y6
-	VFMADD231PS    Y6, Y7, Y0
+	VBROADCASTI128 (SI), Y3
+	VPSHUFB        u8_80x2_0_1_80x2_2_3_80x2_4_5_80x2_6_7_80x2_8_9_80x2_a_b_80x2_c_d_80x2_e_f<>+0(SB), Y3, Y3
+	VPSLLD         $0x05, Y2, Y2
+	VPMOVSXBD      16(SI), Y4
+	VPADDD         u32_80x8<>+0(SB), Y4, Y4
+	VPBROADCASTD   (R8), Y5
+	VPMULLD        Y5, Y4, Y4
+	VPADDD         Y4, Y2, Y2
+	VCVTDQ2PS      Y2, Y2
+	VMULPS         u32_3d000000x8<>+0(SB), Y2, Y2
+	VFMADD231PS    Y2, Y3, Y1
 	ADDQ           $0x00000018, SI
 	ADDQ           $0x04, R8
 	DECQ           R9
 	JNE            group
-	VBROADCASTSS   72(AX), Y6
-	VBROADCASTSS   80(AX), Y7
-	VFMADD231PS    (SI), Y6, Y0
-	VMULPS         Y7, Y0, Y0
-	VADDPS         32(SI), Y0, Y0
-	VCMPPS         $0x03, Y0, Y0, Y6
-	VBROADCASTSS   u32_7fc00000<>+0(SB), Y7
-	VBLENDVPS      Y6, Y7, Y0, Y0
-	VMOVUPS        Y0, (CX)
+	VBROADCASTSS   72(AX), Y2
+	VBROADCASTSS   80(AX), Y3
+	VFMADD231PS    (SI), Y2, Y1
+	VMULPS         Y3, Y1, Y1
+	VADDPS         32(SI), Y1, Y1
+	VCMPPS         $0x03, Y1, Y1, Y2
+	VBROADCASTSS   u32_7fc00000<>+0(SB), Y3
+	VBLENDVPS      Y2, Y3, Y1, Y1
+	VMOVUPS        Y1, (CX)
 	ADDQ           16(AX), DX
 	ADDQ           $0x00000020, CX
 	DECQ           BX
@@ -5346,6 +6487,30 @@ sum:
 	JNE            panel
 	VZEROUPPER
 	RET
+
+DATA u32_7070707x4_3030303x4<>+0(SB)/8, $0x0707070707070707
+DATA u32_7070707x4_3030303x4<>+8(SB)/8, $0x0707070707070707
+DATA u32_7070707x4_3030303x4<>+16(SB)/8, $0x0303030303030303
+DATA u32_7070707x4_3030303x4<>+24(SB)/8, $0x0303030303030303
+GLOBL u32_7070707x4_3030303x4<>(SB), RODATA|NOPTR, $32
+
+DATA u32_3x4_6x4<>+0(SB)/8, $0x0000000300000003
+DATA u32_3x4_6x4<>+8(SB)/8, $0x0000000300000003
+DATA u32_3x4_6x4<>+16(SB)/8, $0x0000000600000006
+DATA u32_3x4_6x4<>+24(SB)/8, $0x0000000600000006
+GLOBL u32_3x4_6x4<>(SB), RODATA|NOPTR, $32
+
+DATA u32_0x4_4040404x4<>+0(SB)/8, $0x0000000000000000
+DATA u32_0x4_4040404x4<>+8(SB)/8, $0x0000000000000000
+DATA u32_0x4_4040404x4<>+16(SB)/8, $0x0404040404040404
+DATA u32_0x4_4040404x4<>+24(SB)/8, $0x0404040404040404
+GLOBL u32_0x4_4040404x4<>(SB), RODATA|NOPTR, $32
+
+DATA u32_0x4_6x4<>+0(SB)/8, $0x0000000000000000
+DATA u32_0x4_6x4<>+8(SB)/8, $0x0000000000000000
+DATA u32_0x4_6x4<>+16(SB)/8, $0x0000000600000006
+DATA u32_0x4_6x4<>+24(SB)/8, $0x0000000600000006
+GLOBL u32_0x4_6x4<>(SB), RODATA|NOPTR, $32
 
 // func lowbit3ZerosSplitAVX2(a *byte)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+

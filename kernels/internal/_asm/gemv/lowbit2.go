@@ -9,7 +9,7 @@ import (
 
 // lowbit2 multiplies panel by panel with AVX2.
 func lowbit2(bits int, v variant, split bool) {
-	if bits <= 2 && !split {
+	if bits <= 3 && !split {
 		lowbitSmall2(bits, v)
 		return
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// small is a kernel of codes of 1 or 2 bits with AVX2. All of the 4 bits, or pairs of bits, of a
+// small is a kernel of codes of 1, 2 or, see small3, 3 bits with AVX2. At 1 and 2 bits, all of the 4 bits, or pairs of bits, of a
 // nibble are codes. They are masked, but not shifted to the low end of the byte: their products are
 // too large by a power of 2, which differs by field of the nibble, and words have room for that.
 // Each field therefore has its own sums, which are shifted when they are added up. A field holds
@@ -21,6 +21,7 @@ type small struct {
 	masks [2][2]operand.Op // of the fields, by columns and rows
 	down  [2][2]int        // the fields' distance from the low end
 	words [2][2]reg.VecVirtual
+	three small3 // 3 bits, instead of the fields before
 }
 
 // lowbitSmall2 multiplies panel by panel, in groups of multiples of 32 columns. Groups of 32 and of
@@ -101,6 +102,11 @@ func (s *small) eachLong(add func(dots reg.VecVirtual)) {
 
 // constants emits the masks of the fields.
 func (s *small) constants() {
+	if s.bits == 3 {
+		s.three.low = emit.AVX2.Load(emit.AVX2.All(7))
+		s.three.halves = make([]reg.VecVirtual, 2)
+		return
+	}
 	if s.bits == 1 {
 		s.down = [2][2]int{{3, 1}, {2, 0}}
 		s.apart = emit.AVX2.Load(emit.Const[uint32](4, 4, 4, 4, 0, 0, 0, 0))
@@ -121,12 +127,19 @@ func (s *small) constants() {
 // runBlocks is the number of blocks whose sums fit words. Each block adds the products of 4 columns
 // to a word of a field, and the sum of all fields of two words must fit 16 bits as well.
 func (s *small) runBlocks() int {
+	if s.bits == 3 {
+		return runBlocks3
+	}
 	highest := (1<<s.bits - 1) << s.down[0][0] * 128
 	return min(1<<15/(4*highest), 1<<15/(16*(1<<s.bits-1)*128))
 }
 
 // block adds block i after the current place to the words, or begins them with it.
 func (s *small) block(i int, first bool) {
+	if s.bits == 3 {
+		s.block3(i, first)
+		return
+	}
 	for unit := range 2 {
 		var nibbles [2]reg.VecVirtual // by rows: the fields are in the low nibbles
 		at, codes := s.at(i*s.blockBytes()+unit*s.unitBytes()), YMM()
@@ -169,6 +182,9 @@ func (s *small) advance(blocks int) {
 
 // dots adds up the words of each row of the panel.
 func (s *small) dots() reg.VecVirtual {
+	if s.bits == 3 {
+		return s.dots3()
+	}
 	var sums [2]reg.VecVirtual
 	for i := range sums {
 		for half, w := range s.words {
