@@ -100,6 +100,7 @@ func (o *ArchiveOptions) run(ctx context.Context, src, dst, noun string, whole b
 	if err != nil {
 		return nil, err
 	}
+	defer from.release()
 	if err := checkOutput(from.Path, to.Name, noun); err != nil {
 		return nil, err
 	}

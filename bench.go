@@ -121,6 +121,7 @@ func BenchQuantize(ctx context.Context, src string, o BenchQuantizeOptions) (*Be
 	if err != nil {
 		return nil, err
 	}
+	defer from.release()
 	src = from.Path
 	if err := floatReference(src); err != nil {
 		return nil, err

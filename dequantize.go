@@ -33,6 +33,7 @@ func Dequantize(ctx context.Context, file, dir string, o DequantizeOptions) (*co
 	if err != nil {
 		return nil, err
 	}
+	defer from.release()
 	file = from.Path
 	var s files.Set
 	s.Input("the source", file)

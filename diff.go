@@ -74,10 +74,12 @@ func Diff(ctx context.Context, a, b string, o DiffOptions) (*DiffReport, error) 
 	if err != nil {
 		return nil, err
 	}
+	defer fromA.release()
 	fromB, err := resolveSource(ctx, b, true, s)
 	if err != nil {
 		return nil, err
 	}
+	defer fromB.release()
 	if err := checkOrder(fromA.Path, fromB.Path); err != nil {
 		return nil, err
 	}

@@ -77,6 +77,7 @@ func inExport[T any](ctx context.Context, src string, o ExportOptions, do func(p
 	if err != nil {
 		return result, err
 	}
+	defer from.release()
 	src = from.Path
 	f, err := gqf.Open(src, gqf.Options{})
 	if err != nil {

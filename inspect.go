@@ -86,6 +86,7 @@ func Inspect(ctx context.Context, path string, o InspectOptions) (*Inspection, e
 	if err != nil {
 		return nil, err
 	}
+	defer from.release()
 	path = from.Path
 	in, err := from.openAny(ctx)
 	if err != nil {
@@ -218,6 +219,7 @@ func InspectTensors(ctx context.Context, path, match string, slice int, o Inspec
 	if err != nil {
 		return nil, err
 	}
+	defer from.release()
 	path = from.Name
 	m, err := from.openAny(ctx)
 	if err != nil {

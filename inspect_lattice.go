@@ -53,6 +53,7 @@ func InspectLattices(ctx context.Context, path string, o LatticeOptions) (*Latti
 	if err != nil {
 		return nil, err
 	}
+	defer from.release()
 	in, err := openAny(from.Path)
 	if err != nil {
 		return nil, err

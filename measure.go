@@ -110,10 +110,11 @@ func Measure(ctx context.Context, src, file string, o MeasureOptions) (*accuracy
 			return nil, err
 		}
 	}
-	names, err := resolveAll(ctx, stages{to: o.Progress}, &src, &file, &o.Baseline)
+	names, release, err := resolveAll(ctx, stages{to: o.Progress}, &src, &file, &o.Baseline)
 	if err != nil {
 		return nil, err
 	}
+	defer release()
 	var set files.Set
 	if src != "" || o.Reference == "" {
 		if err := checkOrder(src, file); err != nil {
@@ -363,6 +364,7 @@ func ParityDigest(ctx context.Context, file string, threads int) (*accuracy.Dige
 	if err != nil {
 		return nil, err
 	}
+	defer from.release()
 	f, err := gqf.Open(from.Path, gqf.Options{})
 	if err != nil {
 		return nil, err

@@ -141,13 +141,13 @@ func ListCache() (*CacheReport, error) {
 // PruneReport says what PruneCache removed.
 type PruneReport struct {
 	RemovedBytes int64 `json:"removed_bytes"`
-	// InUse are models that running jobs download: nothing of them was removed.
+	// InUse are models that running jobs use: nothing of them was removed.
 	InUse []string `json:"in_use"`
 }
 
 // PruneCache removes from the Hugging Face cache what no branch or tag needs: commits that none of them was
 // at when it was last asked for, and downloads that were ended. With names it removes all that the
-// caches have of these. Models that a running job downloads stay, and the report has their names; with
+// caches have of these. Models that a running job uses stay, and the report has their names; with
 // names they are an error.
 func PruneCache(names ...string) (*PruneReport, error) {
 	c, err := ListCache()

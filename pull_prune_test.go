@@ -13,8 +13,12 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq"
+	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/remote/transfer"
 	"github.com/lowbit-go/gq/internal/testremote"
+	"github.com/lowbit-go/gq/model/generate"
+	"github.com/lowbit-go/gq/model/text"
+	"github.com/lowbit-go/gq/quantizer"
 )
 
 // pruneName is set in a process of its own that prunes the cache: TestPruneDuringPull starts it.
@@ -88,5 +92,61 @@ func TestPruneDuringPull(t *testing.T) {
 				t.Errorf("%s is still there: %v", r.Path, err)
 			}
 		})
+	}
+}
+
+// TestPruneDuringJob: pruning leaves the files of a job until it ends, because jobs open files again.
+func TestPruneDuringJob(t *testing.T) {
+	s, model := hubWith(t)
+	out := t.TempDir()
+	words := filepath.Join("testdata", "text", "lighthouse.txt")
+	for _, c := range []struct {
+		job string
+		run func(name string, prune func()) error
+	}{
+		{"run", func(name string, prune func()) error {
+			o := gq.RunOptions{Options: generate.Options{Prompt: "The", MaxTokens: 2, Text: func(string) error { prune(); return nil }}}
+			_, err := gq.Run(t.Context(), name, o)
+			return err
+		}},
+		{"serve", func(name string, prune func()) error {
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			return gq.Serve(ctx, gq.ServeOptions{Models: []gq.ServeModel{{Path: name}}, Ready: func(gq.ServeReport) error { prune(); stop(); return nil }})
+		}},
+		{"calibration", func(name string, prune func()) error {
+			o := gq.QuantizeOptions{Recipe: quantizer.Recipe{Bits: 4, Group: 32, Algorithm: gqf.AlgorithmGPTQ, Calibrate: words, CalibrateTokens: 300}, Progress: &listener{done: func(string, int64) { prune() }}}
+			_, err := gq.Quantize(t.Context(), name, filepath.Join(out, "a.gqf"), o)
+			return err
+		}},
+		{"sweep", func(name string, prune func()) error {
+			o := gq.SweepOptions{Recipes: []gq.SweepRecipe{{Name: "a", Recipe: quantizer.Recipe{Bits: 4, Group: 32}}}, Progress: &listener{done: func(string, int64) { prune() }}}
+			o.Measure = gq.MeasureOptions{Texts: []gq.TextFile{{Path: words}}, Windows: text.Options{MaxTokens: 200}}
+			_, err := gq.Sweep(t.Context(), name, o)
+			return err
+		}},
+		{"accuracy", func(name string, prune func()) error {
+			_, err := gq.Measure(t.Context(), name, filepath.Join(out, "a.gqf"), gq.MeasureOptions{Progress: &listener{done: func(string, int64) { prune() }}})
+			return err
+		}},
+	} {
+		for name, pruned := range map[string]string{"hf://org/books": "org/books", s.AddPlain(t, "books", model): ""} {
+			if pruned == "" {
+				pruned = name
+			}
+			times := 0
+			err := c.run(name, func() {
+				times++
+				if _, err := gq.PruneCache(pruned); !errors.Is(err, transfer.ErrInUse) {
+					t.Errorf("%s: pruning %s: %v", c.job, pruned, err)
+				}
+			})
+			if err != nil || times == 0 {
+				t.Errorf("%s of %s: pruned %d times, %v", c.job, name, times, err)
+			}
+			if r, err := gq.PruneCache(pruned); err != nil || r.RemovedBytes == 0 {
+				t.Errorf("after %s of %s: %+v, %v", c.job, name, r, err)
+			}
+		}
 	}
 }

@@ -118,6 +118,7 @@ type quantizeJob struct {
 	src  string // on this machine
 	name string // as reports and errors have it
 	from *source
+	held []*source // released at the end
 	to   *destination
 	dst  string // to.Path
 	dry  bool   // nothing is written
@@ -177,6 +178,7 @@ func inJob[T any](ctx context.Context, src, dst string, o QuantizeOptions, dry b
 		return result, err
 	}
 	j := &quantizeJob{ctx: ctx, o: o, to: to, dst: to.Path, dry: dry, start: time.Now(), stages: stages{to: o.Progress}}
+	defer j.release()
 	defer func() { j.close() }()
 	if err := j.resolve(src); err != nil {
 		return result, err

@@ -35,7 +35,7 @@ func (j *quantizeJob) findReuse() error {
 	if j.o.Reuse == "" {
 		return nil
 	}
-	from, err := resolveFile(j.ctx, j.o.Reuse, true, j.stages)
+	from, err := j.hold(resolveFile(j.ctx, j.o.Reuse, true, j.stages))
 	if err != nil {
 		return err
 	}

@@ -47,6 +47,7 @@ func SaveReference(ctx context.Context, src, file string, o ReferenceOptions) (*
 	if err != nil {
 		return nil, err
 	}
+	defer from.release()
 	src = from.Path
 	if err := floatReference(src); err != nil {
 		return nil, err

@@ -62,6 +62,7 @@ func inRepack[T any](ctx context.Context, src, dst string, o RepackOptions, do f
 	if err != nil {
 		return result, err
 	}
+	defer from.release()
 	src = from.Path
 	foreign, err := openForeign(src)
 	if err != nil {

@@ -46,6 +46,7 @@ func (o *RunOptions) open(ctx context.Context, path string, use func(g *generate
 	if err != nil {
 		return err
 	}
+	defer from.release()
 	return withGQF(ctx, from.Path, o.Threads, stages{}, func(file string, _ *accuracy.Imported) error {
 		defer memlimit.Lift()()
 		g, err := generate.Open(file, generate.OpenOptions{Threads: o.Threads, Activations: o.Activations, Verify: o.Verify, Name: from.Name})

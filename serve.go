@@ -64,7 +64,7 @@ type ServeOptions struct {
 type ServeModel struct {
 	// Path is a .gqf file, a .gguf file, a checkpoint directory, or a remote name (see [Pull]).
 	Path string
-	name string // as errors have it
+	from *source // nil: not resolved yet
 	// ID is the model's name for clients. Default (""): the name of the file or directory, without
 	// its ending.
 	ID string
@@ -87,6 +87,11 @@ type ServedModel struct {
 // files and quantized checkpoints take temporary .gqf files, which it removes at the end.
 func Serve(ctx context.Context, o ServeOptions) error {
 	o.Models = slices.Clone(o.Models) // check names them
+	defer func() {
+		for _, m := range o.Models {
+			m.from.release()
+		}
+	}()
 	if err := o.check(ctx); err != nil {
 		return err
 	}
@@ -156,20 +161,19 @@ func (o *ServeOptions) check(ctx context.Context) error {
 	paths := map[string]string{}
 	for i := range o.Models {
 		m := &o.Models[i]
-		from, err := resolveSource(ctx, m.Path, true, stages{to: o.Progress})
-		if err != nil {
+		if m.from, err = resolveSource(ctx, m.Path, true, stages{to: o.Progress}); err != nil {
 			return err
 		}
-		m.Path, m.name = from.Path, from.Name
+		m.Path = m.from.Path
 		if m.ID == "" {
 			m.ID = modelName(m.Path)
 		}
 		if other, ok := paths[m.ID]; ok {
-			return optionf("alias", "%s and %s would both be called %q: name them", other, m.name, m.ID)
+			return optionf("alias", "%s and %s would both be called %q: name them", other, m.from.Name, m.ID)
 		}
-		paths[m.ID] = m.name
+		paths[m.ID] = m.from.Name
 		if st, err := os.Stat(m.Path); o.Verify && (IsGGUF(m.Path) || err == nil && st.IsDir()) {
-			return optionf("verify", "%s has no checksums, a .gqf file has", m.name)
+			return optionf("verify", "%s has no checksums, a .gqf file has", m.from.Name)
 		}
 	}
 	return nil

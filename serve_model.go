@@ -30,7 +30,7 @@ func (o *ServeOptions) openModel(ctx context.Context, m ServeModel, file string)
 	if st, err := os.Stat(m.Path); err == nil {
 		s.Created = st.ModTime().Unix()
 	}
-	generator, err := generate.Open(file, generate.OpenOptions{Threads: o.Threads, Activations: o.Activations, Verify: o.Verify, Name: m.name})
+	generator, err := generate.Open(file, generate.OpenOptions{Threads: o.Threads, Activations: o.Activations, Verify: o.Verify, Name: m.from.Name})
 	if err != nil {
 		return nil, err
 	}
@@ -41,10 +41,10 @@ func (o *ServeOptions) openModel(ctx context.Context, m ServeModel, file string)
 	}()
 	s.Generator = generator
 	if s.Template, err = chat.Open(generator.Asset); err != nil {
-		return nil, fmt.Errorf("%s: %w", m.name, err)
+		return nil, fmt.Errorf("%s: %w", m.from.Name, err)
 	}
 	if s.Engine, err = generator.NewEngine(generate.EngineOptions{Context: o.Context, Parallel: o.Parallel, Queue: o.Queue, WholePages: true}); err != nil {
-		return nil, fmt.Errorf("%s: %w", m.name, err)
+		return nil, fmt.Errorf("%s: %w", m.from.Name, err)
 	}
 	stats := s.Engine.Stats()
 	s.Info = serve.ModelInfo{

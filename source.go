@@ -24,14 +24,25 @@ type source struct {
 	// nil if everything is in Path. The file's name in Path would be the last element of the object's.
 	Store   remote.Store
 	Weights []remote.Object
+
+	unlock func() // nil: nothing is held
+}
+
+// release lets PruneCache remove the files of the source. A job calls it when it needs no file of the source
+// any more. It may be called twice, and of a nil source.
+func (s *source) release() {
+	if s != nil && s.unlock != nil {
+		s.unlock()
+		s.unlock = nil
+	}
 }
 
 // isRemote reports whether the job names a remote place.
 func (s *source) isRemote() bool { return s.Name != s.Path }
 
 // resolveSource finds the source of a job. A path stays as it is. The files of a remote name are
-// copied into a cache: all of them if whole is true, else those that a job does not stream. s shows
-// the progress of a download.
+// copied into a cache: all of them if whole is true, else those that a job does not stream. They stay there
+// until the caller releases the source. s shows the progress of a download.
 func resolveSource(ctx context.Context, name string, whole bool, s stages) (*source, error) {
 	if !remote.IsRemote(name) {
 		if err := hintHub(name); err != nil {
@@ -56,19 +67,27 @@ func resolveFile(ctx context.Context, name string, whole bool, s stages) (*sourc
 }
 
 // resolveAll resolves several names, "" to itself: it replaces each name by the path, and returns the
-// names for reports. Everything is on this machine afterwards.
-func resolveAll(ctx context.Context, s stages, names ...*string) (reported []string, err error) {
+// names for reports. Everything is on this machine until the caller calls release.
+func resolveAll(ctx context.Context, s stages, names ...*string) (reported []string, release func(), err error) {
+	var sources []*source
+	release = func() {
+		for _, from := range sources {
+			from.release()
+		}
+	}
 	for _, name := range names {
 		from := &source{}
 		if *name != "" {
 			if from, err = resolveSource(ctx, *name, true, s); err != nil {
-				return nil, err
+				release()
+				return nil, nil, err
 			}
 		}
+		sources = append(sources, from)
 		reported = append(reported, from.Name)
 		*name = from.Path
 	}
-	return reported, nil
+	return reported, release, nil
 }
 
 // repositoryName is the form of the name of a repository of the Hugging Face Hub, with its owner.

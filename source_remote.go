@@ -28,19 +28,23 @@ func resolveRemote(ctx context.Context, name string, whole bool, s stages) (*sou
 }
 
 // resolve fetches the files of the source: all of them if whole is true, else those that a job does not
-// stream.
-func (p *place) resolve(ctx context.Context, whole bool, s stages) (*source, error) {
+// stream. The caller releases the source.
+func (p *place) resolve(ctx context.Context, whole bool, s stages) (src *source, err error) {
 	unlock, err := p.hold(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	defer unlock()
+	defer func() {
+		if err != nil {
+			unlock()
+		}
+	}()
 	m, err := p.model(ctx, s)
 	if err != nil {
 		return nil, err
 	}
 	missing := slices.DeleteFunc(slices.Clone(m.weights), p.Cached)
-	src := &source{Name: p.name, Path: m.path}
+	src = &source{Name: p.name, Path: m.path, unlock: unlock}
 	if whole || !m.checkpoint && !p.alone || len(missing) == 0 {
 		return src, p.download(ctx, m.weights, s)
 	}

@@ -114,6 +114,12 @@ func (j *quantizeJob) rereads() string {
 	return ""
 }
 
+// hold keeps the files of a source until the job ends.
+func (j *quantizeJob) hold(from *source, err error) (*source, error) {
+	j.held = append(j.held, from)
+	return from, err
+}
+
 // find resolves the source, and opens it if it is a model of another program. Weights of a remote
 // source are streamed, unless the job reads them more than once.
 func (j *quantizeJob) find(src string) (err error) {
@@ -121,7 +127,7 @@ func (j *quantizeJob) find(src string) (err error) {
 	if why != "" && remote.IsRemote(src) {
 		j.logCache(src, why)
 	}
-	if j.from, err = resolveSource(j.ctx, src, why != "", j.stages); err != nil {
+	if j.from, err = j.hold(resolveSource(j.ctx, src, why != "", j.stages)); err != nil {
 		return err
 	}
 	if !j.from.streams() {
@@ -136,7 +142,7 @@ func (j *quantizeJob) find(src string) (err error) {
 	}
 	j.close()
 	j.logCache(src, "it imports a quantized checkpoint")
-	if j.from, err = resolveSource(j.ctx, src, true, j.stages); err != nil {
+	if j.from, err = j.hold(resolveSource(j.ctx, src, true, j.stages)); err != nil {
 		return err
 	}
 	j.foreign, err = openForeign(j.from.Path)
@@ -171,13 +177,20 @@ func (j *quantizeJob) openSource(src string) (err error) {
 	}
 	j.close()
 	j.logCache(src, why)
-	if j.from, err = resolveSource(j.ctx, src, true, j.stages); err != nil {
+	if j.from, err = j.hold(resolveSource(j.ctx, src, true, j.stages)); err != nil {
 		return err
 	}
 	if j.opened, err = j.from.openCheckpoint(j.ctx); err != nil {
 		return err
 	}
 	return j.open(j.opened)
+}
+
+// release releases all sources of the job.
+func (j *quantizeJob) release() {
+	for _, from := range j.held {
+		from.release()
+	}
 }
 
 // close closes the source.

@@ -107,6 +107,7 @@ func cross[T any](list []SweepRecipe, values []T, set func(r *quantizer.Recipe, 
 // gate; SweepVerdict turns them into an error.
 func Sweep(ctx context.Context, src string, o SweepOptions) (*accuracy.SweepReport, error) {
 	s := &sweep{ctx: ctx, src: src, name: src, o: o, stages: stages{to: o.Progress}}
+	defer func() { s.from.release() }()
 	if err := s.check(); err != nil {
 		return nil, err
 	}
@@ -133,6 +134,7 @@ type sweep struct {
 	ctx  context.Context
 	src  string // on this machine
 	name string // as reports have it
+	from *source
 	o    SweepOptions
 	stages
 	job     *accuracy.Job // for all files
@@ -194,11 +196,10 @@ func (s *sweep) check() (err error) {
 			return err
 		}
 	}
-	from, err := resolveSource(s.ctx, s.src, true, s.stages)
-	if err != nil {
+	if s.from, err = resolveSource(s.ctx, s.src, true, s.stages); err != nil {
 		return err
 	}
-	s.src, s.name = from.Path, from.Name
+	s.src, s.name = s.from.Path, s.from.Name
 	if err := floatReference(s.src); err != nil {
 		return err
 	}

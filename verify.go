@@ -28,6 +28,7 @@ func Verify(ctx context.Context, file string, o VerifyOptions) (*gqf.VerifyRepor
 	if err != nil {
 		return nil, err
 	}
+	defer from.release()
 	r, err := verify(ctx, from.Path, o)
 	if damage, ok := errors.AsType[*gqf.FormatError](err); ok {
 		r, err = damage.Report(), nil

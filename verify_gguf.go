@@ -40,6 +40,7 @@ func VerifyGGUF(ctx context.Context, file string, o VerifyOptions) (*GGUFReport,
 	if err != nil {
 		return nil, err
 	}
+	defer from.release()
 	f, err := gguf.Open(from.Path)
 	if err != nil {
 		return nil, err

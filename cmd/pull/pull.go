@@ -85,7 +85,7 @@ func runPrune(c *cli.Context) error {
 		return cmdline.PrintJSON(c.App.Writer, r)
 	}
 	for _, name := range r.InUse {
-		if _, err := fmt.Fprintf(c.App.Writer, "%s: a running job downloads it: nothing of it was removed\n", cmdline.Text(name)); err != nil {
+		if _, err := fmt.Fprintf(c.App.Writer, "%s: a running job uses it: nothing of it was removed\n", cmdline.Text(name)); err != nil {
 			return err
 		}
 	}

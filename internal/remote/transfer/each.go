@@ -98,7 +98,7 @@ func Hold(ctx context.Context, path string, waiting func()) (unlock func(), err 
 }
 
 // ErrInUse means that a running job has the files.
-var ErrInUse = errors.New("a running job downloads it: run the command again when that job has ended")
+var ErrInUse = errors.New("a running job uses it: run the command again when that job has ended")
 
 // TryLock takes the lock of the file at path, which it makes with its directory. If a process has a lock of
 // the file, the error is [ErrInUse].
