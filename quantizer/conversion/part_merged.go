@@ -3,6 +3,7 @@ package conversion
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/part"
 	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/quantizer"
 )
 
 // withoutParts is the merge of a file without parts: it is complete, and a merge is repeated,
@@ -34,10 +36,58 @@ func (m *merge) withoutParts() (*MergeReport, error) {
 		return nil, err
 	}
 	defer closer()
-	if _, err := gqf.ReadFront(m.path, file, size); err != nil {
+	im, err := gqf.ReadFront(m.path, file, size)
+	if err != nil {
 		return nil, fmt.Errorf("%s. It is no complete .gqf file either: %w", none, err)
 	}
-	return &MergeReport{Report: &Report{Output: m.path, OutputBytes: size, Warnings: []string{}}, Merged: true}, nil
+	job := readJob(im)
+	if why := job.indivisible(); why != "" {
+		return nil, fmt.Errorf("%s. The .gqf file that is there is of another job, since %s: remove it, or choose another output", none, why)
+	}
+	return &MergeReport{Report: &Report{Output: m.path, OutputBytes: size, Warnings: []string{}}, Merged: true, Recorded: job}, nil
+}
+
+// RecordedJob is what a .gqf file says about the job that made it. It does not say whether there were parts.
+type RecordedJob struct {
+	Provenance *Provenance       `json:"provenance"` // nil: the file has none
+	Recipe     *quantizer.Recipe `json:"recipe"`     // nil: the file has none
+}
+
+// readJob reads what the front of a file says. A part's assets are stored as they are, so that others
+// count as missing.
+func readJob(im *gqf.Image) *RecordedJob {
+	o := &RecordedJob{}
+	_ = im.EditAsset(gqf.ProvenanceName, func(b []byte) error {
+		p := &Provenance{}
+		if json.Unmarshal(b, p) == nil {
+			o.Provenance = p
+		}
+		return nil
+	})
+	_ = im.EditAsset(gqf.RecipeName, func(b []byte) error {
+		if r, err := quantizer.ParseRecipe(gqf.RecipeName, b); err == nil {
+			o.Recipe = &r
+		}
+		return nil
+	})
+	return o
+}
+
+// indivisible says why no parts can have made the file; "": they can.
+func (o *RecordedJob) indivisible() string {
+	p := o.Provenance
+	switch {
+	case p == nil:
+	case p.Calibration != nil:
+		return "its codes were calibrated, and parts are for search, rtn and hqq"
+	case p.Tuning != nil:
+		return "it was tuned, and parts are not"
+	case p.Fold != nil:
+		return "its checkpoint was folded, which parts cannot be"
+	case p.Quantized != nil:
+		return "its codes are of a quantized checkpoint, and parts are made of unquantized ones"
+	}
+	return ""
 }
 
 // begun names the shared file or the upload that a worker has begun; "": there is none.

@@ -279,7 +279,7 @@ func TestPartAgain(t *testing.T) {
 			if got, _ := os.ReadFile(path); !bytes.Equal(got, want) {
 				t.Error("the file differs from one job's")
 			}
-			if r, err := MergeParts(t.Context(), path, MergeOptions{}); err != nil || !r.Merged || r.Parts != 0 || r.OutputBytes != int64(len(want)) {
+			if r, err := MergeParts(t.Context(), path, MergeOptions{}); err != nil || !r.Merged || r.Parts != 0 || r.OutputBytes != int64(len(want)) || r.Recorded.Recipe == nil || r.Recorded.Provenance == nil {
 				t.Errorf("a merge that is repeated: %+v, %v", r, err)
 			}
 			if err := os.Truncate(path, int64(len(want)-1)); err != nil {
