@@ -102,10 +102,14 @@ func (t *Template) Render(ctx context.Context, messages []Message, addGeneration
 		}
 		list[i] = value.FromMap(fields)
 	}
-	variables := map[string]value.Value{
+	return t.render(ctx, size, map[string]value.Value{
 		"messages": value.FromSlice(list), "add_generation_prompt": value.FromBool(addGenerationPrompt),
 		"tools": value.None(), "documents": value.None(),
-	}
+	})
+}
+
+// render renders the template with the variables, whose texts have size bytes, and the special tokens.
+func (t *Template) render(ctx context.Context, size int, variables map[string]value.Value) (string, error) {
 	for name, text := range t.tokens {
 		variables[name] = value.FromString(text)
 	}

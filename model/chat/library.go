@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/mitsuhiko/minijinja/minijinja-go/v2"
 	"github.com/mitsuhiko/minijinja/minijinja-go/v2/filters"
@@ -153,24 +155,38 @@ func joinFilter(s filters.State, v value.Value, args []value.Value, named map[st
 	return filters.FilterJoin(s, v, args, named)
 }
 
-// indentFilter counts the indentation of all lines before it writes them.
+// indentFilter is Jinja's indent(width, first, blank). minijinja's drops a line break at the end.
 func indentFilter(s filters.State, v value.Value, args []value.Value, named map[string]value.Value) (value.Value, error) {
-	width := int64(4)
-	for _, a := range append(slices.Clone(args[:min(1, len(args))]), named["width"]) {
-		if n, ok := a.AsInt(); ok {
-			width = n
+	option := func(i int, name string) value.Value {
+		if i < len(args) {
+			return args[i]
 		}
+		return named[name]
 	}
+	width := int64(4)
+	if n, ok := option(0, "width").AsInt(); ok {
+		width = n
+	}
+	first, _ := option(1, "first").AsBool()
+	blank, _ := option(2, "blank").AsBool()
 	if width < 0 || width > maxFactor {
 		return v, meterOf(s).fail(fmt.Errorf("an indentation of %d is not between 0 and %d", width, maxFactor))
 	}
-	if err := meterOf(s).take(int(width) * (1 + strings.Count(v.String(), "\n"))); err != nil {
+	list := lines(v.String() + "\n") // a break at the end stays one
+	if err := meterOf(s).take(int(width) * len(list)); err != nil {
 		return v, err
 	}
-	return filters.FilterIndent(s, v, args, named)
+	indent := strings.Repeat(" ", int(width))
+	for i, line := range list {
+		if i == 0 && first || i > 0 && (line != "" || blank) {
+			list[i] = indent + line
+		}
+	}
+	return value.FromString(strings.Join(list, "\n")), nil
 }
 
-// toJSON is transformers' tojson: Python's json.dumps without escapes beyond ASCII and for HTML.
+// toJSON is transformers' tojson: Python's json.dumps without escapes for HTML, and beyond ASCII only with
+// ensure_ascii.
 // Members of objects are sorted by name, since minijinja keeps no order.
 func toJSON(_ filters.State, v value.Value, _ []value.Value, named map[string]value.Value) (value.Value, error) {
 	indent := -1
@@ -184,7 +200,25 @@ func toJSON(_ filters.State, v value.Value, _ []value.Value, named map[string]va
 	if err := writeJSON(&b, v, indent, 0); err != nil {
 		return v, err
 	}
+	if ascii, ok := named["ensure_ascii"].AsBool(); ok && ascii {
+		return value.FromString(escapeNonASCII(b.String())), nil
+	}
 	return value.FromString(b.String()), nil
+}
+
+// escapeNonASCII escapes all characters of a JSON text beyond ASCII, which are in strings, as UTF-16.
+func escapeNonASCII(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if r < utf8.RuneSelf {
+			b.WriteRune(r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&b, `\u%04x`, unit)
+		}
+	}
+	return b.String()
 }
 
 func writeJSON(b *bytes.Buffer, v value.Value, indent, depth int) error {

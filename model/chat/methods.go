@@ -156,12 +156,17 @@ func splitlines(st filters.State, v value.Value, _ []value.Value, _ map[string]v
 	if err != nil {
 		return v, err
 	}
+	return texts(st, lines(s))
+}
+
+// lines are the lines of a text, without their ends.
+func lines(s string) []string {
 	s = strings.ReplaceAll(strings.ReplaceAll(s, "\r\n", "\n"), "\r", "\n")
 	parts := strings.Split(s, "\n")
 	if parts[len(parts)-1] == "" {
 		parts = parts[:len(parts)-1]
 	}
-	return texts(st, parts)
+	return parts
 }
 
 func texts(s filters.State, parts []string) (value.Value, error) {

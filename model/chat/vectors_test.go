@@ -8,8 +8,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/mitsuhiko/minijinja/minijinja-go/v2/value"
 )
 
 // vector has the texts that jinja2 makes with a template; testdata/vectors.py writes them.
@@ -17,6 +21,7 @@ type vector struct {
 	Name    string
 	SHA256  string
 	Results []struct{ Text, Hash, Refused, Error *string }
+	tools   bool
 }
 
 func readVectors(t *testing.T, file string) []vector {
@@ -28,6 +33,39 @@ func readVectors(t *testing.T, file string) []vector {
 	var list []vector
 	if err := json.Unmarshal(raw, &list); err != nil {
 		t.Fatal(err)
+	}
+	for i := range list {
+		list[i].tools = strings.HasPrefix(file, "tools_")
+	}
+	return list
+}
+
+// A renderer renders one conversation.
+type renderer func(addGenerationPrompt bool) (string, error)
+
+// conversations are the conversations of the vector: those without tools through Render.
+func (v *vector) conversations(t *testing.T, tmpl *Template) (list []renderer) {
+	t.Helper()
+	if !v.tools {
+		for _, c := range readConversations(t) {
+			list = append(list, func(add bool) (string, error) { return tmpl.Render(t.Context(), c, add) })
+		}
+		return list
+	}
+	raw, err := os.ReadFile("testdata/tools.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct{ Tools, Conversations []any }
+	if err := json.Unmarshal(raw, &file); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range file.Conversations {
+		list = append(list, func(add bool) (string, error) {
+			return tmpl.render(t.Context(), len(raw), map[string]value.Value{
+				"messages": value.FromAny(c), "add_generation_prompt": value.FromBool(add), "tools": value.FromAny(file.Tools), "documents": value.None(),
+			})
+		})
 	}
 	return list
 }
@@ -43,12 +81,12 @@ func (v *vector) check(t *testing.T, source string) {
 		t.Fatal(err)
 	}
 	tmpl.now = func() time.Time { return time.Date(2026, 7, 4, 15, 6, 7, 0, time.UTC) }
-	conversations := readConversations(t)
-	if len(v.Results) != 2*len(conversations) {
-		t.Fatalf("%d results for %d conversations", len(v.Results), len(conversations))
+	render := v.conversations(t, tmpl)
+	if len(v.Results) != 2*len(render) {
+		t.Fatalf("%d results for %d conversations", len(v.Results), len(render))
 	}
 	for i, want := range v.Results {
-		got, err := tmpl.Render(t.Context(), conversations[i/2], i%2 == 0)
+		got, err := render[i/2](i%2 == 0)
 		hash := sha256.Sum256([]byte(got))
 		var refused *RefusedError
 		switch {
@@ -68,7 +106,7 @@ func (v *vector) check(t *testing.T, source string) {
 }
 
 func TestVectors(t *testing.T) {
-	for _, v := range readVectors(t, "vectors.json") {
+	for _, v := range slices.Concat(readVectors(t, "vectors.json"), readVectors(t, "tools_vectors.json")) {
 		t.Run(v.Name, func(t *testing.T) {
 			v.check(t, string(readTemplate(t, v.Name)))
 		})
@@ -78,7 +116,11 @@ func TestVectors(t *testing.T) {
 // fetched are the published templates in the tokenizers that CI fetches (.ci/tokenizers).
 var fetched = []string{"deepseek_v3", "gemma3", "llama3", "qwen3"}
 
-// TestPublished renders published templates. In GQ_TOKENIZERS are the ones that CI
+// TestPublished renders published templates, with tools too: gq gives no template tools, but the language is
+// the same. tools_published.json lacks templates that jinja2 itself does not render with tools (functionary
+// 3.2, firefunction 2 and R1), and three whose branches for tools need Python: Apriel 1.5 and 1.6
+// print a dict as Python writes it, and functionary 3.1 adds text to text that is marked as safe HTML. In
+// GQ_TOKENIZERS are the ones that CI
 // fetches, each in a tokenizer_config.json; GQ_CHAT_TEMPLATES, if set, is a directory with more of them as
 // files, for example models/templates of llama.cpp.
 func TestPublished(t *testing.T) {
@@ -89,7 +131,7 @@ func TestPublished(t *testing.T) {
 		}
 		t.Skip("GQ_TOKENIZERS names no directory with tokenizers, see .ci/tokenizers")
 	}
-	for _, v := range readVectors(t, "published.json") {
+	for _, v := range slices.Concat(readVectors(t, "published.json"), readVectors(t, "tools_published.json")) {
 		t.Run(v.Name, func(t *testing.T) {
 			if filepath.Ext(v.Name) == ".jinja" {
 				source, err := os.ReadFile(filepath.Join(more, v.Name))

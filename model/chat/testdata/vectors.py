@@ -3,9 +3,11 @@
 
 usage: vectors.py templates/*.jinja >vectors.json             (Debian: apt-get install python3-jinja2)
        vectors.py --hash TEMPLATE ... >published.json
+       vectors.py --tools templates/tools.jinja >tools_vectors.json
+       vectors.py --tools --hash TEMPLATE ... >tools_published.json
 
-
-TEMPLATE is a .jinja file or a tokenizer_config.json. The conversations are in conversations.json.
+TEMPLATE is a .jinja file or a tokenizer_config.json. The conversations are in conversations.json;
+with --tools, conversations and tools are in tools.json.
 A vector has the SHA-256 of the template's text and, for each conversation with and without the
 prompt for an answer, the rendered text, or the words with which the template refuses it. With
 --hash it has a hash of the text: published templates are not copied.
@@ -58,10 +60,17 @@ env.globals["raise_exception"] = raise_exception
 env.globals["strftime_now"] = strftime_now
 
 here = pathlib.Path(__file__).parent
-conversations = json.loads((here / "conversations.json").read_text())
+args = sys.argv[1:]
+tools = None
+if args[0] == "--tools":
+    args.pop(0)
+    file = json.loads((here / "tools.json").read_text())
+    tools, conversations = file["tools"], file["conversations"]
+else:
+    conversations = json.loads((here / "conversations.json").read_text())
 vectors = []
-hashed = sys.argv[1] == "--hash"
-for name in sys.argv[2 if hashed else 1:]:
+hashed = args[0] == "--hash"
+for name in args[1 if hashed else 0:]:
     text = pathlib.Path(name).read_text()
     if name.endswith(".json"):
         text = json.loads(text)["chat_template"]
@@ -72,7 +81,7 @@ for name in sys.argv[2 if hashed else 1:]:
     for c in conversations:
         for prompt in (True, False):
             try:
-                text_out = template.render(messages=c, tools=None, documents=None, add_generation_prompt=prompt,
+                text_out = template.render(messages=c, tools=tools, documents=None, add_generation_prompt=prompt,
                                            bos_token="<BOS>", eos_token="<EOS>", unk_token="<UNK>")
                 results.append({"hash": hashlib.sha256(text_out.encode()).hexdigest()[:16]} if hashed else {"text": text_out})
             except Refused as e:
