@@ -76,20 +76,26 @@ A line that ends with \ goes on in the next one. Ctrl-C stops an answer, Ctrl-D 
 
 // script reads the user's messages line by line. The first failure ends it.
 func (t *talker) script() error {
-	lines := newLines(t.c.App.Reader)
+	return t.converse(newLines(t.c.App.Reader).next, func(message string) error {
+		return t.answer(t.c.Context, newWriter(t.c), message)
+	}, func(err error) error { return err })
+}
+
+// converse reads messages whose lines next returns, until they end. It runs commands and gives other messages
+// to answer. A failure goes to failed, whose error ends the conversation.
+func (t *talker) converse(next func(more bool) (string, error), answer func(message string) error, failed func(err error) error) error {
 	for {
-		message, err := readMessage(lines.next)
+		message, err := readMessage(next)
 		if err == io.EOF {
 			return nil
 		}
+		if err == nil && !t.command(message) {
+			err = answer(message)
+		}
 		if err != nil {
-			return err
+			err = failed(err)
 		}
-		if t.command(message) {
-			continue
-		}
-		w := newWriter(t.c)
-		if err := t.answer(t.c.Context, w, message); err != nil {
+		if err != nil {
 			return err
 		}
 	}

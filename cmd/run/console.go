@@ -49,41 +49,34 @@ func (t *talker) interactive() error {
 	k.lines.SetBracketedPasteMode(true)
 	defer k.lines.SetBracketedPasteMode(false)
 	go k.read()
-	for {
-		message, err := readMessage(k.next)
-		if _, long := errors.AsType[*lineError](err); long {
-			fmt.Fprintln(t.errWriter(), err)
-			continue
-		}
-		if err == io.EOF {
-			fmt.Fprint(newlines(k.screen, k.screen), "\n")
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if t.command(message) {
-			continue
-		}
-		w := newWriter(t.c)
-		w.w = newlines(w.w, os.Stdout)
-		err = t.stoppable(w, message)
-		switch {
-		case t.c.Context.Err() != nil || errors.Is(err, errNobody):
-			return err
-		case err != nil && !errors.Is(err, context.Canceled):
-			hint := ""
-			if _, full := errors.AsType[*generate.ContextError](err); full {
-				hint = "; /clear forgets the conversation"
-			}
-			// A template's refusal has words from the model's file.
-			fmt.Fprintf(t.errWriter(), "%s%s\n", cmdline.Printable(err.Error()), hint)
-		}
+	err = t.converse(k.next, t.stoppable, t.report)
+	if err == nil {
+		fmt.Fprint(newlines(k.screen, k.screen), "\n")
 	}
+	return err
+}
+
+// report prints an error, unless it ends the conversation.
+func (t *talker) report(err error) error {
+	if t.c.Context.Err() != nil || errors.Is(err, errNobody) {
+		return err
+	}
+	if errors.Is(err, context.Canceled) { // Ctrl-C stopped the answer
+		return nil
+	}
+	hint := ""
+	if _, full := errors.AsType[*generate.ContextError](err); full {
+		hint = "; /clear forgets the conversation"
+	}
+	// A template's refusal has words from the model's file.
+	fmt.Fprintf(t.errWriter(), "%s%s\n", cmdline.Printable(err.Error()), hint)
+	return nil
 }
 
 // stoppable answers until the answer ends or Ctrl-C is pressed. Other keys wait for the next line.
-func (t *talker) stoppable(w *writer, message string) error {
+func (t *talker) stoppable(message string) error {
+	w := newWriter(t.c)
+	w.w = newlines(w.w, os.Stdout)
 	ctx, cancel := context.WithCancel(t.c.Context)
 	defer cancel()
 	done := make(chan error, 1)
@@ -155,13 +148,6 @@ func (k *console) Write(p []byte) (int, error) { return k.screen.Write(p) }
 // longestLine is the length in characters from which x/term ignores further ones.
 const longestLine = 4096
 
-// lineError is a line that is too long. The editor may have dropped its end.
-type lineError struct{ n int }
-
-func (e *lineError) Error() string {
-	return fmt.Sprintf("a line of %d characters or more is not taken: break it with \\, or give it on standard input", e.n)
-}
-
 // next reads a line. Pasted lines are one message, and if one of them is too long, none is taken.
 func (k *console) next(more bool) (string, error) {
 	if width, height, err := term.GetSize(int(k.screen.Fd())); err == nil && width > 0 && height > 0 {
@@ -172,11 +158,11 @@ func (k *console) next(more bool) (string, error) {
 		k.lines.SetPrompt("… ")
 	}
 	var message strings.Builder
-	var long *lineError
+	var long error // a line is too long: the editor may have dropped its end
 	for {
 		line, err := k.lines.ReadLine()
 		if n := utf8.RuneCountInString(line); n >= longestLine {
-			long = &lineError{n}
+			long = fmt.Errorf("a line of %d characters or more is not taken: break it with \\, or give it on standard input", n)
 		}
 		message.WriteString(line)
 		if err != term.ErrPasteIndicator {
