@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
 
 	"github.com/lowbit-go/gq/internal/remote"
 	"github.com/lowbit-go/gq/internal/remote/s3"
@@ -33,6 +34,9 @@ func newDestination(name string, f Format, split int64) (*destination, error) {
 	if !remote.IsRemote(name) {
 		return &destination{Name: name, Path: name}, nil
 	}
+	if scheme, _, _ := strings.Cut(name, "://"); !strings.EqualFold(scheme, "s3") && !strings.EqualFold(scheme, "gs") {
+		return nil, optionf("output", "%s:// is not supported for outputs: outputs go to paths, s3:// and gs://", scheme)
+	}
 	l, err := remote.Parse(name)
 	if err != nil {
 		return nil, &OptionError{"output", err}
@@ -40,10 +44,8 @@ func newDestination(name string, f Format, split int64) (*destination, error) {
 	d := &destination{Name: l.String()}
 	base := path.Base(l.Path)
 	switch {
-	case l.Scheme != "s3" && l.Scheme != "gs":
-		return nil, optionf("output", "%s: outputs go to paths, s3:// and gs://", d.Name)
 	case l.Path == "" || l.Path[len(l.Path)-1] == '/':
-		return nil, optionf("output", "%s: name the object, not the prefix that it is to have: %s/model.gqf", d.Name, path.Clean(d.Name))
+		return nil, optionf("output", "%s: name the object, not the prefix that it is to have: %s/model.gqf", d.Name, strings.TrimRight(d.Name, "/"))
 	case f.IsDirectory() || split > 0:
 		return nil, optionf("output", "%s: a store takes one file, and the job writes several: write them to a directory, and copy that", d.Name)
 	case !filepath.IsLocal(base):

@@ -108,10 +108,10 @@ func write(t testing.TB, name, content string) string {
 func TestRefused(t *testing.T) {
 	s := newStore(t)
 	for _, c := range []struct{ output, want string }{
-		{"s3://bucket", "name the object"},
-		{"s3://bucket/dir/", "name the object"},
+		{"s3://bucket", "name the object, not the prefix that it is to have: s3://bucket/model.gqf"},
+		{"s3://bucket/dir/", "name the object, not the prefix that it is to have: s3://bucket/dir/model.gqf"},
 		{"s3://nowhere/model.gqf", "there is no bucket \"nowhere\""},
-		{"az://bucket/model.gqf", "az:// is not supported"},
+		{"az://bucket/model.gqf", "az:// is not supported for outputs: outputs go to paths, s3:// and gs://"},
 		{"https://host/model.gqf", "outputs go to paths, s3:// and gs://"},
 		{"s3://user:" + secretKey + "@bucket/model.gqf", "credentials come from the environment"},
 	} {
