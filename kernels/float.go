@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/kernels/internal/floatmm"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -92,6 +93,21 @@ func NewRows(rows, cols int, read func(dst []float32, row int), bias []float32, 
 	r.mul = func(s *floatmm.Scratch, dst, x []float32, m, first, last int) {
 		r.set.MulRows(s, dst, x, m, &r.source, first, last)
 	}
+	return r, nil
+}
+
+// NewRowsBF16 is NewRows for rows of little-endian BF16, without bias. They may be mapped, see
+// NewLinear. Products take them as they are.
+func NewRowsBF16(rows, cols int, data []byte, o Options) (*Rows, error) {
+	read := func(dst []float32, row int) { vec.WidenBF16(dst, data[2*row*cols:][:2*cols]) }
+	r, err := NewRows(rows, cols, read, nil, o)
+	if err != nil {
+		return nil, err
+	}
+	if len(data) != 2*rows*cols {
+		return nil, fmt.Errorf("kernels: %d bytes of BF16 for %d x %d weights", len(data), rows, cols)
+	}
+	r.source.BF16, r.bf16 = data, true
 	return r, nil
 }
 

@@ -92,9 +92,17 @@ func TestFloat(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
+					operators := []Operator{f, r}
+					if d == packing.BF16 {
+						mapped, err := NewRowsBF16(rows, cols, data, Options{CPU: feature})
+						if err != nil {
+							t.Fatal(err)
+						}
+						operators = append(operators, mapped)
+					}
 					w := workspaces[i%2]
-					for j, op := range []Operator{f, r} {
-						want := chain(weights, [][]float32{nil, bias}[j], x, m, rows, cols)
+					for j, op := range operators {
+						want := chain(weights, [][]float32{nil, bias, nil}[j], x, m, rows, cols)
 						got := make([]float32, m*rows)
 						what := fmt.Sprintf("%s, %d x %d, m %d, %s", d, rows, cols, m, op.Kernel(m))
 						if err := op.Forward(w, got, x, m); err != nil {

@@ -77,6 +77,9 @@ func (f floats) linear(data []byte, d packing.Dtype, rows, cols int) (kernels.Op
 	if f.packed && (d == packing.F32 || d == packing.F16 || d == packing.BF16) {
 		return kernels.NewFloat(packing.PlainHeader(d, uint64(rows), uint64(cols)), data, f.options)
 	}
+	if d == packing.BF16 {
+		return kernels.NewRowsBF16(rows, cols, data, f.options)
+	}
 	stride := cols * d.Bits() / 8
 	read := func(dst []float32, row int) { safetensors.Widen(dst, data[row*stride:][:stride], d) }
 	return kernels.NewRows(rows, cols, read, nil, f.options)

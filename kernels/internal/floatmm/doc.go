@@ -34,7 +34,10 @@
 //
 // MulRows builds a panel in scratch, multiplies all m rows with it and continues with the next
 // panel: a goroutine's scratch holds at most (Set.NR + 8) * cols float32. src.Panels(set) is the
-// number of panels.
+// number of panels. Rows of BF16 in memory need no Read: with src.BF16, MulRows transposes a few
+// columns at a time and prefetches the next ones. For 16 rows of x and 8192 x 2048 such weights from
+// memory that makes 174 GFLOP/s with AVX-512 and 77 with AVX2 (CPU time of a thread on a busy EPYC,
+// Zen 5); with a Read that widens the row, 80 and 61.
 //
 // Fill, PackX, Mul and MulRows may run in several goroutines on distinct ranges, each with its own
 // Scratch; they do not allocate once Scratch has grown. PackX must be done before Mul or MulRows

@@ -68,7 +68,7 @@ type Scratch struct {
 	rows   []float32 // [blockRows][cols]
 	panel  []uint32
 	matrix []float32 // a panel of a row-major matrix
-	tile   []float32 // [largest tile][NR], for panels with padding rows; of a matrix: [m][NR]
+	tile   []float32 // [largest tile][NR], for panels with padding rows; of a matrix or of BF16: [m][NR]
 	bias   []float32 // [NR]
 }
 
@@ -133,6 +133,7 @@ type Source struct {
 	// Read fills dst, of Cols elements, with a row. The goroutines that call MulRows call it once
 	// per row and product. It does not retain dst.
 	Read func(dst []float32, row int)
+	BF16 []byte    // the rows as little-endian BF16, which MulRows then reads instead; may be mapped
 	Bias []float32 // Rows elements, or nil
 }
 

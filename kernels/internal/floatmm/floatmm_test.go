@@ -96,6 +96,8 @@ func (p *problem) checkAll(t *testing.T, s *Set, sc *Scratch) {
 			t.Errorf("room for %d of %d weights, capacity %d", len(dst), p.cols, cap(dst))
 		}
 	}}
+	stored := *src
+	stored.BF16 = data
 	panels := w.Panels()
 	if src.Panels(s) != panels {
 		t.Fatalf("%d and %d panels", src.Panels(s), panels)
@@ -108,13 +110,18 @@ func (p *problem) checkAll(t *testing.T, s *Set, sc *Scratch) {
 		s.PackX(x, p.x, p.m, p.cols, cut%(p.m+1), p.m)
 		w.Fill(sc, data, 0, cut)
 		w.Fill(sc, data, cut, panels)
-		for _, mul := range []struct {
+		type product struct {
 			name string
 			run  func(dst []float32, first, last int)
-		}{
+		}
+		products := []product{
 			{"Mul", func(dst []float32, first, last int) { w.Mul(sc, dst, x, p.m, first, last) }},
 			{"MulRows", func(dst []float32, first, last int) { s.MulRows(sc, dst, x, p.m, src, first, last) }},
-		} {
+		}
+		if p.dtype == packing.BF16 {
+			products = append(products, product{"MulRows of BF16", func(dst []float32, first, last int) { s.MulRows(sc, dst, x, p.m, &stored, first, last) }})
+		}
+		for _, mul := range products {
 			for i := range dst {
 				dst[i] = untouched
 			}

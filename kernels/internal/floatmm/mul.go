@@ -39,7 +39,11 @@ func (s *Set) MulRows(sc *Scratch, dst, x []float32, m int, src *Source, first, 
 		panic(fmt.Sprintf("floatmm: %d x %d weights with %d biases", src.Rows, src.Cols, len(src.Bias)))
 	}
 	checkMul(dst, x, m, src.Rows, src.Cols, first, last, src.Panels(s))
-	if m == 0 {
+	switch {
+	case m == 0:
+		return
+	case src.BF16 != nil:
+		s.mulBF16(sc, dst, x, m, src, first, last)
 		return
 	}
 	cols, k := src.Cols, filled(src.Cols)

@@ -37,9 +37,9 @@ func (w *Weights) Fill(sc *Scratch, data []byte, first, last int) {
 			block := data[min(row, w.rows)*rowBytes:][:n*rowBytes]
 			switch w.dtype {
 			case packing.F32:
-				w.set.fillBytes(panel, at, block, n, w.cols, 1)
+				w.set.fillBytes(panel, at, block, n, rowBytes, w.cols, 1)
 			case packing.BF16:
-				w.set.fillBytes(panel, at, block, n, w.cols, 2)
+				w.set.fillBytes(panel, at, block, n, rowBytes, w.cols, 2)
 			case packing.F16:
 				buffer.Grow(&sc.rows, blockRows*w.cols)
 				vec.WidenF16(sc.rows[:n*w.cols], block)
@@ -49,17 +49,18 @@ func (w *Weights) Fill(sc *Scratch, data []byte, first, last int) {
 	}
 }
 
-// fillBytes writes n rows of little-endian values into a panel from column at on, per values to a
-// word. n is at most blockRows. It pads the panel to blockRows columns and to whole steps of k.
-func (s *Set) fillBytes(panel []uint32, at int, rows []byte, n, cols, per int) {
-	words, stride := cols/per, cols/per*4+cols%per*2
+// fillBytes writes n rows of little-endian values, which begin stride bytes apart, into a panel from
+// column at on, per values to a word. n is at most blockRows. It pads the panel to blockRows columns
+// and to whole steps of k.
+func (s *Set) fillBytes(panel []uint32, at int, rows []byte, n, stride, cols, per int) {
+	words := cols / per
 	done := 0
 	if s.transpose != nil && n == blockRows && words >= blockRows {
 		done = words &^ (blockRows - 1)
 		s.transpose(&panel[at], &rows[0], stride, done)
 	}
 	for i := range n {
-		row := rows[i*stride : (i+1)*stride]
+		row := rows[i*stride:]
 		for k := done; k < words; k++ {
 			panel[k*s.NR+at+i] = binary.LittleEndian.Uint32(row[4*k:])
 		}
@@ -91,7 +92,11 @@ func (s *Set) fillFloats(panel []uint32, at int, rows []float32, n, stride, cols
 
 // fillUp pads a panel past n rows and past the given number of words.
 func (s *Set) fillUp(panel []uint32, at, n, words int, none uint32) {
-	for k := range len(panel) / s.NR {
+	first := 0
+	if n == blockRows {
+		first = words
+	}
+	for k := first; k < len(panel)/s.NR; k++ {
 		from := 0
 		if k < words {
 			from = n
