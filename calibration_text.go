@@ -18,7 +18,11 @@ import (
 // text returns the text for calibration or for the choice of bits: the recipe's, or text that the
 // model of a plan's checkpoint writes.
 func (j *quantizeJob) text(p *conversion.Plan, tokens int) (*text.Text, error) {
-	tok, t, err := j.textOf(p, j.o.Recipe.Calibrate, j.calibrationText(tokens))
+	self := j.calibrationText(tokens)
+	if p != j.original {
+		self.with = nil // the original model writes it
+	}
+	tok, t, err := j.textOf(p, j.o.Recipe.Calibrate, self)
 	if err != nil {
 		return nil, fmt.Errorf("calibration: %w", err)
 	}

@@ -29,11 +29,11 @@ import (
 //	time gq quantize D --bits 4 --threads 1 -o model.gqf --algorithm rtn|search|hqq
 //	time gq quantize D --bits 4 --threads 1 -o model.gqf --mapping asymmetric [--target torchao]
 //
-// perWritten, perFolded and perCompare were measured with a Llama of 19M weights and are off by up to a
-// factor of 2.
+// perWritten is the CPU time of passes of 16 tokens with the shapes of Llama-3.2-1B. perFolded and
+// perCompare were measured with a Llama of 19M weights and are off by up to a factor of 2.
 const (
 	perPass       = 1.0  // of a weight and a token: a forward pass of whole sequences
-	perWritten    = 4.0  // of a weight and a token: 16 sequences, one token at a time
+	perWritten    = 0.8  // of a weight and a token: 16 sequences or more, one token at a time
 	perPacked     = 80   // of a weight: to round it, or to read its codes, to pack and to write them (2.1 ns)
 	perSearch     = 175  // of a weight: to search a scale first (4.5 ns)
 	perZeroSearch = 325  // of a weight: to search a scale and a zero point first (8.4 ns)
@@ -154,12 +154,17 @@ func (k *tuning) cost() float64 {
 // skips finished stages.
 func (j *quantizeJob) plannedStages(dry bool) (list []*planned) {
 	r := j.o.Recipe
+	together := false // the model writes the text to measure on with the text for calibration
 	self := r.Calibrate == quantizer.Self && !(dry && j.o.Budget == nil && !r.Auto)
 	if self && j.calibration != nil || (j.o.Budget != nil || r.Auto) && (self || r.Calibrate == "") {
 		tokens := j.choiceTokens()
 		switch {
 		case j.calibration != nil && r.Calibrate != "":
 			tokens = j.calibration.tokens()
+			if s := j.calibrationText(tokens); s.with != nil {
+				tokens += s.with.tokens
+				together = true
+			}
 		case j.o.Budget == nil:
 			tokens = foldTokens
 		}
@@ -172,7 +177,7 @@ func (j *quantizeJob) plannedStages(dry bool) (list []*planned) {
 		list = append(list, &planned{stageFold, j.foldCost(), 1})
 	}
 	held := func() { // text to measure on
-		if self {
+		if self && !together {
 			list = append(list, &planned{stageHeldText, textCost(j.plan, j.calibration.heldOutTokens()), 1})
 		}
 	}

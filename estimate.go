@@ -105,7 +105,12 @@ func (k *calibration) bytes(p *conversion.Plan) int64 {
 	n := max(calib.Memory(p, m, k.tokens(), window, calib.Options{Refine: k.refine(), Threads: k.o.Threads}),
 		eval.KLBytes(m, k.heldOutTokens(), window))
 	if k.o.Recipe.Calibrate == quantizer.Self {
-		n = max(n, text.WriteBytes(m, text.WriteOptions{Tokens: k.tokens(), Window: window}))
+		var texts []text.WriteOptions
+		own := k.calibrationText(k.tokens())
+		for s := &own; s != nil; s = s.with {
+			texts = append(texts, text.WriteOptions{Tokens: s.tokens, Window: window})
+		}
+		n = max(n, text.WriteBytes(m, texts))
 	}
 	return n + n/garbageShare
 }

@@ -38,7 +38,7 @@ const (
 	heldOutMost            = 4096
 	stageHeldText          = "writing held-out text"
 	stageHeldOut           = "measuring"
-	heldOutText, heldDraft = "held-out-text", "held-out-draft" // entries of the working directory
+	heldOutName, heldDraft = "held-out-text", "held-out-draft" // entries of the working directory
 )
 
 // heldOut measures the file at path. If the model cannot be run, it adds a warning to the report.
@@ -130,13 +130,18 @@ func (k *calibration) heldOutWindows() ([]text.Window, string, error) {
 			return rest, t.Source, nil
 		}
 	}
-	t, err := k.selfText(k.original, tok, selfText{
-		tokens: most, seed: ^k.seed(), stage: stageHeldText, name: heldOutText, draft: heldDraft, option: "calibrate",
-	})
+	t, err := k.selfText(k.original, tok, k.heldOutText())
 	if err != nil {
 		return nil, "", err
 	}
 	return text.WindowsOf(t.Sequences), t.Source, nil
+}
+
+// heldOutText describes the held-out text if the model writes it.
+func (k *calibration) heldOutText() selfText {
+	return selfText{
+		tokens: k.heldOutTokens(), seed: ^k.seed(), stage: stageHeldText, name: heldOutName, draft: heldDraft, option: "calibrate",
+	}
 }
 
 // notRunnable says why gq cannot run the model of the checkpoint; "" if it can.

@@ -113,45 +113,84 @@ type selfText struct {
 	stage       string
 	name, draft string // entries of the working directory
 	option      string // that names a file of text instead
+	// with is another text that the job will need. The model writes it in the same passes.
+	with *selfText
 }
 
 // calibrationText describes the text for calibration or for the choice of bits.
 func (j *quantizeJob) calibrationText(tokens int) selfText {
-	return selfText{tokens: tokens, seed: j.seed(), stage: stageText, name: textName, draft: draftName, option: "calibrate"}
+	s := selfText{tokens: tokens, seed: j.seed(), stage: stageText, name: textName, draft: draftName, option: "calibrate"}
+	if k := j.calibration; j.textCalibrated() && tokens == k.tokens() {
+		held := k.heldOutText()
+		s.with = &held
+	}
+	return s
 }
 
 // selfText returns the text that the model of a plan's checkpoint writes. Writing is slow, so the
-// text is written once per job and stored for the next job.
+// text is kept, and an interrupted job goes on with what it wrote.
 func (j *quantizeJob) selfText(p *conversion.Plan, tok *tokenizer.Tokenizer, s selfText) (*text.Text, error) {
+	var missing []unwritten
+	for one := &s; one != nil; one = one.with {
+		u, t, err := j.writtenText(p, tok, *one)
+		switch {
+		case err != nil:
+			return nil, err
+		case t == nil:
+			missing = append(missing, u)
+		case len(missing) == 0:
+			return t, nil
+		}
+	}
+	texts, err := j.writeTexts(p, missing)
+	if err != nil {
+		return nil, err
+	}
+	return texts[0], nil
+}
+
+// unwritten is a text to write, with its key in the working directory.
+type unwritten struct {
+	selfText
+	key string
+	o   text.WriteOptions
+}
+
+// writtenText returns a text that this job or an interrupted one wrote. If there is none, t is nil and u
+// says how to write it.
+func (j *quantizeJob) writtenText(p *conversion.Plan, tok *tokenizer.Tokenizer, s selfText) (u unwritten, t *text.Text, err error) {
 	start, ends := text.Start(tok)
 	// 2: the version of the algorithm that writes text.
 	key, err := workdir.Key("text", 2, s.tokens, s.seed, start, ends, p.SourceStamps())
 	if err != nil {
-		return nil, err
+		return u, nil, err
 	}
 	if t := j.texts[key]; t != nil {
-		return t, nil
+		return u, t, nil
 	}
-	stored := s
+	u = unwritten{s, key, text.WriteOptions{Start: start, Ends: ends, Tokens: s.tokens, Seed: s.seed}}
 	if j.o.shared != nil { // jobs of other recipes have texts of other lengths
-		stored.name, stored.draft = s.name+"-"+key[:16], s.draft+"-"+key[:16]
+		u.name, u.draft = s.name+"-"+key[:16], s.draft+"-"+key[:16]
 	}
-	var t *text.Text
-	if j.work != nil && j.work.GetJSON(stored.name, key, &t) && t != nil && len(t.Sequences) > 0 {
+	if j.work != nil && j.work.GetJSON(u.name, key, &t) && t != nil && len(t.Sequences) > 0 {
 		what := "the text that the model wrote"
-		if s.name == heldOutText {
+		if s.name == heldOutName {
 			what = "the held-out text that the model wrote"
 		}
 		j.resumed(j.work, what)
-	} else if t, err = j.writeText(p, key, stored, text.WriteOptions{Start: start, Ends: ends, Tokens: s.tokens, Seed: s.seed}); err != nil {
-		return nil, err
+		j.remember(key, t, s)
+		return u, t, nil
 	}
+	return u, nil, nil
+}
+
+// remember keeps a text for the job.
+func (j *quantizeJob) remember(key string, t *text.Text, s selfText) {
 	if j.texts == nil {
 		j.texts = map[string]*text.Text{}
 	}
 	j.texts[key] = t
 	j.warnDegenerate(t, s)
-	return t, nil
 }
 
 // warnDegenerate warns, once for each option, of a text in which the model repeats itself.
@@ -166,7 +205,7 @@ func (j *quantizeJob) warnDegenerate(t *text.Text, s selfText) {
 	j.degenerate[s.option] = true
 	do := fmt.Sprintf("use --%s FILE with real text", s.option)
 	switch name := j.o.Recipe.Calibrate; {
-	case s.name == heldOutText && name != quantizer.Self: // the rest of the file was too short
+	case s.name == heldOutName && name != quantizer.Self: // the rest of the file was too short
 		do = fmt.Sprintf("use a text longer than %s, so that its end is held out instead", name)
 	case s.name == textName && j.o.CalibrateOut == "":
 		do += ", and --calibrate-out FILE to see what the model wrote"
@@ -175,31 +214,48 @@ func (j *quantizeJob) warnDegenerate(t *text.Text, s selfText) {
 		"and at least %g is expected; %s", share, text.LeastDistinct, do))
 }
 
-// writeText lets the model write a text, or finish the text of an interrupted job.
-func (j *quantizeJob) writeText(p *conversion.Plan, key string, s selfText, o text.WriteOptions) (*text.Text, error) {
+// writeTexts lets the model write texts, or finish the texts of an interrupted job. The stage is the
+// first text's.
+func (j *quantizeJob) writeTexts(p *conversion.Plan, list []unwritten) ([]*text.Text, error) {
 	m, err := model.OpenCheckpoint(p.SourceDir(), model.Options{Threads: j.o.Threads})
 	if err != nil {
 		return nil, err
 	}
 	defer m.Close()
-	o.Window = text.WindowOf(m.Config())
-	if j.work != nil {
-		if j.work.GetJSON(s.draft, key, &o.Draft) && o.Draft != nil {
-			j.resumed(j.work, fmt.Sprintf("%d of %d tokens of text", o.Draft.Size(), o.Tokens))
+	total := 0
+	var options []text.WriteOptions
+	for _, u := range list {
+		total += u.tokens
+		u.o.Window = text.WindowOf(m.Config())
+		if j.work != nil {
+			if j.work.GetJSON(u.draft, u.key, &u.o.Draft) && u.o.Draft != nil {
+				j.resumed(j.work, fmt.Sprintf("%d of %d tokens of text", u.o.Draft.Size(), u.tokens))
+			}
+			u.o.Keep = func(d *text.Draft) error { return j.work.PutJSON(u.draft, u.key, d) }
 		}
-		o.Keep = func(d *text.Draft) error { return j.work.PutJSON(s.draft, key, d) }
+		options = append(options, u.o)
 	}
-	add, end := j.begin(s.stage, "tokens", int64(o.Tokens))
+	add, end := j.begin(list[0].stage, "tokens", int64(total))
 	defer end()
-	o.Progress = func(n int) { add(int64(n)) }
-	t, err := text.Write(j.ctx, m, o)
-	if err != nil || j.work == nil {
-		return t, err
+	for i := range options {
+		options[i].Progress = func(n int) { add(int64(n)) }
 	}
-	if err := j.work.PutJSON(s.name, key, t); err != nil {
+	texts, err := text.WriteAll(j.ctx, m, options)
+	if err != nil {
 		return nil, err
 	}
-	return t, j.work.Delete(s.draft)
+	for i, u := range list {
+		if j.work != nil {
+			if err := j.work.PutJSON(u.name, u.key, texts[i]); err != nil {
+				return nil, err
+			}
+			if err := j.work.Delete(u.draft); err != nil {
+				return nil, err
+			}
+		}
+		j.remember(u.key, texts[i], u.selfText)
+	}
+	return texts, nil
 }
 
 // Entries of a finished and of an unfinished text.

@@ -88,11 +88,11 @@ func wholeJob(t *testing.T, model string) []byte {
 	// Two allocations are calibrated to compare them, and the better one's layers are found.
 	stages := slices.CompactFunc(slices.Clone(l.stages), func(a, b gq.Stage) bool { return a.Name == b.Name })
 	for i, s := range stages {
-		if s.Number != i+1 || s.Count != 7 || s.Cost <= 0 || (s.Later > 0) != (i < 6) {
+		if s.Number != i+1 || s.Count != 6 || s.Cost <= 0 || (s.Later > 0) != (i < 5) {
 			t.Errorf("stage %d is %+v", i+1, s)
 		}
 	}
-	if len(stages) != 7 || len(l.stages) != 9 {
+	if len(stages) != 6 || len(l.stages) != 8 {
 		t.Errorf("%d stages, %d different ones", len(l.stages), len(stages))
 	}
 	checkGone(t, dst)
@@ -136,7 +136,6 @@ func TestResume(t *testing.T) {
 		{"writing text", 70, []string{"resumed: "}},
 		{"folding", 1, []string{"resumed: "}},
 		{"probing tensors", 12, []string{"resumed: found the text"}},
-		{"writing held-out text", 64, []string{"resumed: found the text", "resumed: found the folded checkpoint", "resumed: "}},
 		{"calibrating", 150_000, []string{"resumed: found the text", "resumed: found the folded checkpoint"}},
 		{"quantizing", 1, []string{"resumed: found the text", "resumed: found the folded checkpoint", "resumed: "}},
 	} {

@@ -203,6 +203,9 @@ func newModel(c *arch.ForwardConfig, s source, o Options) (*Model, error) {
 // Config returns the model's configuration.
 func (m *Model) Config() arch.ForwardConfig { return m.config }
 
+// Pool returns the goroutines that the Model's passes run on, for the caller's work between passes.
+func (m *Model) Pool() *kernels.Pool { return m.pool }
+
 // VocabSize returns the number of logits per token.
 func (m *Model) VocabSize() int { return m.config.VocabSize }
 

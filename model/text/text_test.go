@@ -81,7 +81,8 @@ func TestWrite(t *testing.T) {
 	t.Logf("%q", tok.Decode(a.Sequences[0], true))
 }
 
-// TestWriteResumes interrupts the writing at random places: the text is the same.
+// TestWriteResumes writes two texts at once and interrupts the writing at random places: each is the
+// text that is written alone.
 func TestWriteResumes(t *testing.T) {
 	testshared.SlowEmulated(t, "CI compares what gq run writes on arm64 with amd64")
 	m, err := model.OpenCheckpoint(fixture, model.Options{Threads: 2})
@@ -90,52 +91,70 @@ func TestWriteResumes(t *testing.T) {
 	}
 	defer m.Close()
 	// Frequent end tokens, so that sequences of all lengths are open at once.
-	o := text.WriteOptions{Start: 1, Ends: []int32{2, 403, 261}, Tokens: 1100, Window: 64, Seed: 3}
-	want, err := text.Write(t.Context(), m, o)
-	if err != nil {
-		t.Fatal(err)
+	options := []text.WriteOptions{
+		{Start: 1, Ends: []int32{2, 403, 261}, Tokens: 130, Window: 32, Seed: 4},
+		{Start: 1, Ends: []int32{2, 403, 261}, Tokens: 1100, Window: 64, Seed: 3},
+	}
+	var want []*text.Text
+	done := make([]int, len(options))
+	kept := make([][]byte, len(options))
+	for _, o := range options {
+		one, err := text.Write(t.Context(), m, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, one)
 	}
 	r := rand.New(rand.NewPCG(1, 1))
-	interrupted := 0
+	interrupted, finished := 0, 0
 	for {
 		ctx, cancel := context.WithCancel(t.Context())
 		steps := 1 + r.IntN(20)
-		done := 0
-		o.Progress = func(n int) {
-			done += n
-			if steps--; steps <= 0 {
-				cancel()
+		for i := range options {
+			done[i], kept[i] = 0, nil
+			options[i].Progress = func(n int) {
+				done[i] += n
+				if steps--; steps <= 0 {
+					cancel()
+				}
+			}
+			options[i].Keep = func(d *text.Draft) (err error) {
+				kept[i], err = json.Marshal(d)
+				return err
 			}
 		}
-		var kept []byte
-		o.Keep = func(d *text.Draft) (err error) {
-			kept, err = json.Marshal(d)
-			return err
-		}
-		got, err := text.Write(ctx, m, o)
+		got, err := text.WriteAll(ctx, m, options)
 		cancel()
 		if err == nil {
 			if !reflect.DeepEqual(got, want) {
-				t.Error("the text is another one")
+				t.Error("the texts are other ones")
 			}
-			if done < o.Tokens-17 || done > o.Tokens+64 {
-				t.Errorf("a progress of %d tokens, not %d", done, o.Tokens)
+			for i, o := range options {
+				if done[i] < o.Tokens-17 || done[i] > o.Tokens+64 {
+					t.Errorf("a progress of %d tokens, not %d", done[i], o.Tokens)
+				}
 			}
 			break
 		}
 		if !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
-		if interrupted++; kept == nil {
-			continue // interrupted while resuming
+		interrupted++
+		for i := range options {
+			if kept[i] == nil { // interrupted while resuming
+				continue
+			}
+			options[i].Draft = nil
+			if err := json.Unmarshal(kept[i], &options[i].Draft); err != nil {
+				t.Fatal(err)
+			}
 		}
-		o.Draft = nil
-		if err := json.Unmarshal(kept, &o.Draft); err != nil {
-			t.Fatal(err)
+		if d := options[0].Draft; d != nil && d.Size() >= options[0].Tokens {
+			finished++
 		}
 	}
-	if interrupted < 3 {
-		t.Errorf("interrupted %d times", interrupted)
+	if interrupted < 3 || finished < 2 {
+		t.Errorf("interrupted %d times, %d times with a finished text", interrupted, finished)
 	}
 }
 

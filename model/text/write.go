@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/lowbit-go/gq/internal/detmath"
@@ -38,10 +39,13 @@ type WriteOptions struct {
 // slots is the number of sequences that are written at a time.
 func (o *WriteOptions) slots() int { return min(writers, max(1, o.Tokens/o.Window)) }
 
-// WriteBytes is the memory that Write takes for a model.
-func WriteBytes(m *model.Model, o WriteOptions) int64 {
-	slots, vocab := o.slots(), int64(m.VocabSize())
-	return m.NewBatch(slots, o.Window).Bytes() + 4*int64(slots)*vocab + 8*vocab
+// WriteBytes is the memory that WriteAll takes for a model.
+func WriteBytes(m *model.Model, options []WriteOptions) int64 {
+	slots, window, vocab := 0, 0, int64(m.VocabSize())
+	for _, o := range options {
+		slots, window = slots+o.slots(), max(window, o.Window)
+	}
+	return m.NewBatch(slots, window).Bytes() + 4*int64(slots)*vocab + 8*vocab*int64(m.Pool().Threads())
 }
 
 // keepInterval bounds the time that a killed job loses.
@@ -75,70 +79,120 @@ func (d *Draft) Size() int {
 // A seed gives the same text on any machine: each sequence has its own random numbers, and logits
 // are the same everywhere.
 func Write(ctx context.Context, m *model.Model, o WriteOptions) (*Text, error) {
-	w := newWriter(m, o)
-	if err := w.resume(ctx); err != nil {
+	texts, err := WriteAll(ctx, m, []WriteOptions{o})
+	if err != nil {
 		return nil, err
+	}
+	return texts[0], nil
+}
+
+// WriteAll lets a model write several texts, which are the texts of Write, in the same passes: the
+// time of a pass of few sequences depends little on their number.
+func WriteAll(ctx context.Context, m *model.Model, options []WriteOptions) ([]*Text, error) {
+	p := newPasses(m, options)
+	for _, w := range p.writers {
+		if err := w.resume(ctx); err != nil {
+			return nil, err
+		}
 	}
 	kept := time.Now()
 	for {
 		if ctx.Err() != nil || time.Since(kept) > keepInterval {
-			if err := w.keep(ctx); err != nil {
-				return nil, err
+			for _, w := range p.writers {
+				if err := w.keep(); err != nil {
+					return nil, err
+				}
 			}
 			kept = time.Now()
 		}
-		if err := w.step(); err != nil {
+		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if w.Size() >= o.Tokens {
-			return w.text()
+		open := slices.DeleteFunc(slices.Clone(p.writers), func(w *writer) bool { return w.done })
+		if len(open) == 0 {
+			break
+		}
+		if err := p.step(open); err != nil {
+			return nil, err
 		}
 	}
+	var texts []*Text
+	for _, w := range p.writers {
+		t, err := w.text()
+		if err != nil {
+			return nil, err
+		}
+		texts = append(texts, t)
+	}
+	return texts, nil
 }
 
-// writer is the state of a Write.
+// passes are what the writers of a WriteAll share.
+type passes struct {
+	m       *model.Model
+	batch   *model.Batch
+	writers []*writer
+	chunks  []model.Chunk
+	logits  []float32
+	weights [][]float64 // of each thread: a weight for each token
+}
+
+// writer is the state of a text.
 type writer struct {
 	WriteOptions
 	Draft
-	batch   *model.Batch
-	ends    map[int32]bool
-	vocab   int
-	chunks  []model.Chunk
-	logits  []float32
-	weights []float64
+	batch *model.Batch
+	first int // the text's first sequence in the batch
+	ends  map[int32]bool
+	done  bool
 }
 
-func newWriter(m *model.Model, o WriteOptions) *writer {
-	w := &writer{WriteOptions: o, ends: map[int32]bool{o.Start: true}, vocab: m.VocabSize()}
-	for _, id := range o.Ends {
-		w.ends[id] = true
+func newPasses(m *model.Model, options []WriteOptions) *passes {
+	p := &passes{m: m}
+	slots, window := 0, 0
+	for _, o := range options {
+		w := &writer{WriteOptions: o, first: slots, ends: map[int32]bool{o.Start: true}}
+		for _, id := range o.Ends {
+			w.ends[id] = true
+		}
+		w.Open = make([]Sequence, o.slots())
+		p.writers = append(p.writers, w)
+		slots, window = slots+len(w.Open), max(window, o.Window)
 	}
-	slots := o.slots()
-	w.batch = m.NewBatch(slots, o.Window)
-	w.logits, w.weights = make([]float32, slots*w.vocab), make([]float64, w.vocab)
-	if o.Draft != nil && len(o.Draft.Open) == slots {
-		w.Draft = *o.Draft
-		return w
+	p.batch = m.NewBatch(slots, window)
+	p.logits = make([]float32, slots*m.VocabSize())
+	for range m.Pool().Threads() {
+		p.weights = append(p.weights, make([]float64, m.VocabSize()))
 	}
-	w.Open = make([]Sequence, slots)
-	for slot := range slots {
-		w.begin(slot)
+	for _, w := range p.writers {
+		w.batch = p.batch
+		if d := w.WriteOptions.Draft; d != nil && len(d.Open) == len(w.Open) {
+			w.Draft = *d
+			w.done = w.Size() >= w.Tokens
+			continue
+		}
+		for slot := range w.Open {
+			w.begin(slot)
+		}
 	}
-	return w
+	return p
 }
 
 // begin starts a new sequence.
 func (w *writer) begin(slot int) {
-	w.batch.End(slot)
+	w.batch.End(w.first + slot)
 	w.Open[slot] = Sequence{[]int32{w.Start}, newRandom(w.Seed, w.Begun)}
 	w.Begun++
 }
 
 // resume feeds the model the tokens of the open sequences, except the last token of each, which
-// step feeds.
+// step feeds. A finished text needs none.
 func (w *writer) resume(ctx context.Context) error {
 	if n := w.Size() - len(w.Open); n > 0 && w.Progress != nil {
 		w.Progress(n)
+	}
+	if w.done {
+		return nil
 	}
 	for slot := range w.Open {
 		tokens := w.Open[slot].Tokens
@@ -147,7 +201,7 @@ func (w *writer) resume(ctx context.Context) error {
 				return err
 			}
 			n := min(len(tokens), w.batch.MaxRows())
-			if err := w.batch.Forward([]model.Chunk{{Sequence: slot, Tokens: tokens[:n]}}, nil); err != nil {
+			if err := w.batch.Forward([]model.Chunk{{Sequence: w.first + slot, Tokens: tokens[:n]}}, nil); err != nil {
 				return err
 			}
 			tokens = tokens[n:]
@@ -156,51 +210,71 @@ func (w *writer) resume(ctx context.Context) error {
 	return nil
 }
 
-// keep passes the draft to Keep. It fails if ctx is done.
-func (w *writer) keep(ctx context.Context) error {
-	if w.Keep != nil {
-		if err := w.Keep(&w.Draft); err != nil {
-			return err
-		}
+// keep passes the draft to Keep.
+func (w *writer) keep() error {
+	if w.Keep == nil {
+		return nil
 	}
-	return ctx.Err()
+	return w.Keep(&w.Draft)
 }
 
-// step writes one token of every sequence.
-func (w *writer) step() error {
-	w.chunks = w.chunks[:0]
-	for slot := range w.Open {
-		tokens := w.Open[slot].Tokens
-		w.chunks = append(w.chunks, model.Chunk{Sequence: slot, Tokens: tokens[len(tokens)-1:], Logits: 1})
+// step writes one token of every sequence of these writers.
+func (p *passes) step(open []*writer) error {
+	type place struct {
+		w    *writer
+		slot int
+		next int32
+		err  error
 	}
-	if err := w.batch.Forward(w.chunks, w.logits); err != nil {
+	p.chunks = p.chunks[:0]
+	var places []place
+	for _, w := range open {
+		for slot := range w.Open {
+			tokens := w.Open[slot].Tokens
+			p.chunks = append(p.chunks, model.Chunk{Sequence: w.first + slot, Tokens: tokens[len(tokens)-1:], Logits: 1})
+			places = append(places, place{w: w, slot: slot})
+		}
+	}
+	vocab := p.m.VocabSize()
+	if err := p.batch.Forward(p.chunks, p.logits[:len(places)*vocab]); err != nil {
 		return err
 	}
-	if w.Progress != nil {
-		w.Progress(len(w.Open))
+	p.m.Pool().Run(len(places), func(worker, i int) {
+		at := &places[i]
+		at.next, at.err = draw(&at.w.Open[at.slot].Random, p.logits[i*vocab:][:vocab], p.weights[worker])
+	})
+	for _, at := range places {
+		if at.err != nil {
+			return at.err
+		}
+		at.w.accept(at.slot, at.next)
 	}
-	for slot := range w.Open {
-		s := &w.Open[slot]
-		id, err := draw(&s.Random, w.logits[slot*w.vocab:][:w.vocab], w.weights)
-		if err != nil {
-			return err
+	for _, w := range open {
+		if w.Progress != nil {
+			w.Progress(len(w.Open))
 		}
-		ended := w.ends[id]
-		if !ended {
-			s.Tokens = append(s.Tokens, id)
-		}
-		if !ended && len(s.Tokens) < w.Window {
-			continue
-		}
-		if len(s.Tokens) > 1 {
-			w.Finished = append(w.Finished, s.Tokens)
-			w.Total += len(s.Tokens)
-		} else {
-			w.Total++ // so that a model that writes nothing ends too
-		}
-		w.begin(slot)
+		w.done = w.Size() >= w.Tokens
 	}
 	return nil
+}
+
+// accept takes the next token of a sequence.
+func (w *writer) accept(slot int, id int32) {
+	s := &w.Open[slot]
+	ended := w.ends[id]
+	if !ended {
+		s.Tokens = append(s.Tokens, id)
+	}
+	if !ended && len(s.Tokens) < w.Window {
+		return
+	}
+	if len(s.Tokens) > 1 {
+		w.Finished = append(w.Finished, s.Tokens)
+		w.Total += len(s.Tokens)
+	} else {
+		w.Total++ // so that a model that writes nothing ends too
+	}
+	w.begin(slot)
 }
 
 // text returns the written text, including unfinished sequences.
