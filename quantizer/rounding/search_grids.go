@@ -176,6 +176,23 @@ func zeroCandidates(bits int) (from, to float32) {
 	return -1, 1
 }
 
+// zeroOutside is the distance, in steps, by which the largest scale of zeroStarts is too large. At many bits, and in
+// short groups at 4 bits, a larger scale may fit the grid better by chance. In groups of 32 with F32 scales, 0.35
+// everywhere has 0.02 dB less at 4 bits, 0.1 dB at 6 bits and 0.3 dB at 8 bits.
+func zeroOutside(bits, group int) float32 {
+	switch {
+	case bits == 8:
+		return 4
+	case bits >= 6:
+		return 2
+	case bits == 5:
+		return 1.5
+	case bits == 4 && group <= 32:
+		return 1
+	}
+	return 0.35
+}
+
 // zeroStarts sets the inverses of scales, relative to the one with which a group's range ends half a step
 // outside the codes.
 func (f *gridSearch) zeroStarts(bits, group int) {
@@ -185,7 +202,7 @@ func (f *gridSearch) zeroStarts(bits, group int) {
 	}
 	f.starts = make([]vec.GridStart, len(list))
 	steps := float32(int(1)<<bits - 1)
-	spread(list, 1-0.35/steps, 1+float32((1-shrink[sizeClass(group)][bits])*0.9))
+	spread(list, 1-zeroOutside(bits, group)/steps, 1+float32((1-shrink[sizeClass(group)][bits])*0.9))
 	for i, v := range list {
 		f.starts[i].Factor = v
 	}
