@@ -44,7 +44,7 @@ var (
 	write   = flag.Bool("w", false, "put the tables into the document")
 	verbose = flag.Bool("v", false, "print the recipes to standard error, with the seconds that each took")
 	only    = flag.String("models", "stories260K,books1.3M,books3.7M", "models")
-	tables  = flag.String("tables", "bits,ratios,executed,groups,outliers,mixed,onebit,tuned,gguf", "tables")
+	tables  = flag.String("tables", "bits,ratios,spread,executed,groups,outliers,mixed,onebit,tuned,gguf", "tables")
 	named   = flag.String("rows", "", "the rows of tables of ratios whose names match this regular `expression`")
 	widths  = flag.String("bits", "8,6,5,4,3,2,1", "bits of a code in table bits; of these, table outliers takes 4 and 8, and the others take 4, 3 and 2")
 )
@@ -91,7 +91,7 @@ func run() error {
 		name string
 		make func() (string, error)
 	}{{"bits", b.bits}, {"ratios", b.ratios}, {"executed", b.executed}, {"groups", b.groups}, {"outliers", b.outliers}, {"mixed", b.mixed},
-		{"onebit", b.oneBit}, {"tuned", b.tuned}, {"gguf", b.gguf}, {"ggufspeed", b.ggufSpeed}} {
+		{"spread", b.spread}, {"onebit", b.oneBit}, {"tuned", b.tuned}, {"gguf", b.gguf}, {"ggufspeed", b.ggufSpeed}} {
 		if !listed(*tables, t.name) {
 			continue
 		}
