@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -150,48 +149,6 @@ func TestTargetsAreMet(t *testing.T) {
 	}
 	if now, err := j.Reference.KL(t.Context(), j.Model); err != nil || now != 0 {
 		t.Errorf("the model is not what it was: KL %g, %v", now, err)
-	}
-}
-
-func TestMaxKL(t *testing.T) {
-	long(t)
-	p := probe(t, openJob(t, bundled, 2))
-	// The measured divergence differs from the predicted one by this factor.
-	for _, off := range []float64{.3, 1, 1.3, 4} {
-		for _, target := range []float64{.5, .05, .01} {
-			measured := func(a *Allocation) float64 { return off*(a.PredictedKL-a.ActivationKL) + 1e-3 }
-			a, list, err := p.MaxKL(t.Context(), target, func(_ context.Context, a *Allocation) (Measured, error) {
-				return Measured{KL: measured(a), ActivationKL: 1e-3}, nil
-			})
-			if err != nil {
-				var e *TargetError
-				if off == 4 && target == .01 && errors.As(err, &e) { // out of reach with 8 bits
-					continue
-				}
-				t.Fatalf("%gx, target %g: %v %+v", off, target, err, list)
-			}
-			if kl := measured(a); kl > target || len(list) > MostEvaluations || kl < .8*target && a.PayloadBytes > p.fixed+1000 && target < .5 {
-				t.Errorf("%gx, target %g: KL %g after %+v", off, target, kl, list)
-			}
-			// Predictions are of the model as executed.
-			sum := a.ActivationKL
-			for _, row := range a.Rows {
-				sum += row.KL
-			}
-			if a.ActivationKL != 1e-3 || math.Abs(a.PredictedKL-sum) > 1e-12 {
-				t.Errorf("%gx, target %g: predicted KL %g, activations %g, sum %g", off, target, a.PredictedKL, a.ActivationKL, sum)
-			}
-			for _, e := range list {
-				if off == 1 && math.Abs(e.PredictedKL-e.KL) > 1e-12 {
-					t.Errorf("target %g: predicted KL %g, measured %g", target, e.PredictedKL, e.KL)
-				}
-			}
-		}
-	}
-	_, _, err := p.MaxKL(t.Context(), 1e-9, func(context.Context, *Allocation) (Measured, error) { return Measured{KL: 1}, nil })
-	var e *TargetError
-	if !errors.As(err, &e) {
-		t.Errorf("an impossible target: %v", err)
 	}
 }
 

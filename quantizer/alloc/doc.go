@@ -71,7 +71,7 @@
 // 0.95 on stories260K and books1.3M, and 1.11 and 1.01 without zero points; both scatter by a factor
 // of 1.3.) Without calibration the predictions decide. On 1280 tokens, measured ratios of the choice with
 // fractional zero points to the choice without were .85 to 1.02 times, where 12,000 other tokens had .85 to
-// .94 and the predictions .93 to .98 (search; 18 choices for the three models at 4 to 5.6 bits, texts of three
+// .94 and the predictions .93 to .98 (search; 21 choices for the three models at 4 to 5.6 bits, texts of three
 // seeds). A comparison on so few tokens that goes wrong costs 8 % of the divergence.
 //
 // Calibration gains more with some schemes than with others, which no prediction knows. So with calibration

@@ -26,11 +26,13 @@ type Measured struct {
 	ActivationKL float64
 }
 
-// MaxKL measures at most so many models (MostEvaluations), and stops when a model reaches closeEnough
-// of the target.
+// MaxKL measures at most so many models (MostEvaluations). It stops when a model reaches closeEnough of
+// the target, or when a model whose bytes are fewer by at most one part in nearEnough does not meet it:
+// the divergence does not fall evenly from allocation to allocation, and each may need a calibration.
 const (
 	MostEvaluations = 6
 	closeEnough     = .95
+	nearEnough      = 200
 )
 
 // MaxKL searches for the smallest allocation whose measured divergence is at most the target.
@@ -66,7 +68,7 @@ func (p *Sensitivities) MaxKL(ctx context.Context, target float64, measure func(
 		switch {
 		case !met && e.bytes >= s.largest():
 			return nil, list, &TargetError{fmt.Sprintf("a KL divergence of %g: with %d bits everywhere it is %.3g", target, p.job.MaxBits, e.KL)}
-		case best != nil && (met && e.KL >= closeEnough*target || s.high-s.low <= 1 || i >= MostEvaluations-1 || e.bytes <= least):
+		case best != nil && (met && e.KL >= closeEnough*target || s.high-s.low <= max(1, s.high/nearEnough) || i >= MostEvaluations-1 || e.bytes <= least):
 			return best, list, nil
 		}
 	}
