@@ -103,12 +103,16 @@ const (
 	manyTokens  = 2560
 )
 
-// choiceTokens is the number of tokens that bits are chosen with.
+// choiceTokens is the number of tokens that bits are chosen with: at most as many as calibration reads.
 func (j *quantizeJob) choiceTokens() int {
+	n := probeTokens
 	if j.o.Recipe.Quality.ManyProbes() {
-		return manyTokens
+		n = manyTokens
 	}
-	return probeTokens
+	if j.calibration != nil && j.o.Recipe.Calibrate != "" {
+		n = min(n, j.calibration.tokens())
+	}
+	return n
 }
 
 // chooser chooses bits for the budget of a job.

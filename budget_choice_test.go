@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq"
+	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/testmodels"
 	"github.com/lowbit-go/gq/quantizer"
 )
@@ -61,10 +62,21 @@ func TestPlannedChoice(t *testing.T) {
 		}
 	}
 	open(plan(5.2))
+	// Calibrated layers, and a file that is measured, take disk space.
+	o := options(5.2)
+	o.Recipe.Algorithm = gqf.AlgorithmGPTQ
+	r, err := gq.Plan(t.Context(), model, dst, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const layers = 2 * (3*128*384 + 2*128*128 + 2*64*128) // weights
+	if most := layers*9/8 + r.Choice.MostOutputBytes; r.Estimate.DiskBytes < layers+r.Choice.LeastOutputBytes || r.Estimate.DiskBytes > most {
+		t.Errorf("%d bytes of disk space", r.Estimate.DiskBytes)
+	}
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	o := options(5.2)
+	o = options(5.2)
 	o.Progress = &listener{done: func(stage string, _ int64) {
 		if stage == "quantizing" {
 			cancel()
@@ -81,7 +93,7 @@ func TestPlannedChoice(t *testing.T) {
 
 	var l listener
 	o.Progress = &l
-	r, err := gq.Quantize(t.Context(), model, dst, o)
+	job, err := gq.Quantize(t.Context(), model, dst, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +105,7 @@ func TestPlannedChoice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, a := range []*gq.Allocation{found.Allocation, r.Allocation} {
+	for _, a := range []*gq.Allocation{found.Allocation, job.Allocation} {
 		if w := whole.Allocation; !reflect.DeepEqual(a.Rows, w.Rows) || a.Summary() != w.Summary() || a.Source != w.Source || !reflect.DeepEqual(a.KL, w.KL) || len(a.Evaluations) != len(w.Evaluations) {
 			t.Errorf("a resumed choice: %s\nan undisturbed one: %s", a.Summary(), w.Summary())
 		}

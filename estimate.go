@@ -22,8 +22,8 @@ type Estimate struct {
 	// MemoryBytes is the private memory, Seconds the wall time on Threads threads.
 	MemoryBytes int64   `json:"memory_bytes"`
 	Seconds     float64 `json:"seconds"`
-	// DiskBytes is the size of the state of tuning in the working directory, from which an interrupted
-	// job resumes; 0 without tuning.
+	// DiskBytes is the size of calibrated layers and of the state of tuning in the working directory, from
+	// which an interrupted job resumes, and of a file that is measured to choose bits. 0 without these.
 	DiskBytes int64 `json:"disk_bytes,omitempty"`
 	Threads   int   `json:"threads"`
 	// How explains the basis of the estimate.
@@ -44,14 +44,41 @@ func (j *quantizeJob) estimate() *Estimate {
 	e.Seconds = cost * unitSeconds / float64(e.Threads)
 	e.MemoryBytes = j.memory(j.plan, e.Threads)
 	e.How = "time: CPU time per weight and token, measured with Llama-3.2-1B on an AMD EPYC with AVX-512, by the threads (small models take longer by weight); memory: buffers of the threads"
+	e.DiskBytes = j.codesBytes() + j.candidateBytes()
 	if j.tuning != nil {
-		e.DiskBytes = j.tuning.size.Disk
+		e.DiskBytes += j.tuning.size.Disk
 		e.How += fmt.Sprintf(", with %.1f MB for tuning: %d bytes for each trained number, a byte for each weight, and what a layer needs for %d tokens", float64(j.tuning.size.Memory)/1e6, tune.StateBytes, tune.StepTokens)
 	}
 	if j.calibration != nil {
 		e.How += ", and matrices and hidden states of the largest layer"
 	}
 	return e
+}
+
+// codesBytes is the size of the codes of gptq and gptq-ft in the working directory: a byte each, and about
+// a sixteenth for scales and zero points (1.056 bytes a weight in groups of 48 to 128).
+func (j *quantizeJob) codesBytes() (n int64) {
+	for _, m := range j.plan.Matrices() {
+		if m.Scheme.Algorithm.ByLayers() {
+			n += int64(m.Rows) * int64(m.Cols) * 17 / 16
+		}
+	}
+	return n
+}
+
+// candidateBytes is about the size of a file that is measured to choose bits: it lies beside the output.
+func (j *quantizeJob) candidateBytes() int64 {
+	b := j.o.Budget
+	switch {
+	case j.measuredFiles(evaluations) == 0:
+		return 0
+	case b.FileBytes > 0:
+		return b.FileBytes
+	case b.BitsPerWeight > 0:
+		least := j.outline.Least
+		return min(least.OutputBytes+int64((b.BitsPerWeight-least.BitsPerWeight)*weights(j.plan)/8), j.outline.Most.OutputBytes)
+	}
+	return j.outline.Most.OutputBytes
 }
 
 // Memory of every job, measured as RssAnon: 5 MB with one thread, 7 MB with two. The directory of
