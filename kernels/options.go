@@ -13,8 +13,8 @@ import (
 // Options are the options of an operator.
 type Options struct {
 	// CPU is the best instruction set that the operator may use: generic, neon, dotprod, i8mm,
-	// avx2, avx512vnni. It fails if this CPU lacks the instruction set. Default: the environment
-	// variable GQ_CPU, or else the best instruction set of this CPU.
+	// avx2, avxvnni, avx512vnni. It fails if this CPU lacks the instruction set. Default: the
+	// environment variable GQ_CPU, or else the best instruction set of this CPU.
 	CPU string
 	// Log is called when the operator runs a kernel for the first time, from the goroutine that
 	// called Forward. Default: a line to standard error if the environment variable GQ_LOG lists

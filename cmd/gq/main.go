@@ -66,8 +66,8 @@ gate was not met, 130 ended by Ctrl-C.
 Wherever a command takes a checkpoint or a file, it takes a path or a remote name: hf://org/model,
 https://HOST/DIRECTORY, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX. gq pull and docs/REMOTE.md say more.
 
-GQ_CPU=generic (or neon, dotprod, i8mm, avx2, avx512vnni) restricts which vector code runs; results
-are the same bits. GQ_LOG=kernels says on standard error which kernel runs for which shape.`,
+GQ_CPU=generic (or neon, dotprod, i8mm, avx2, avxvnni, avx512vnni) restricts which vector code runs;
+results are the same bits. GQ_LOG=kernels says on standard error which kernel runs for which shape.`,
 		Before: func(*cli.Context) error {
 			// GQ_CPU restricts which vector code runs; the results are the same bits.
 			if _, err := cpu.UpTo(""); err != nil {

@@ -26,7 +26,7 @@ gq kernels --cpu i8mm --m 1,128
 			"quantized. The choice is by the number of rows, m. docs/KERNELS.md has more.",
 		Flags: append(payloads.Flags("all", "32"),
 			&cli.StringFlag{Name: "m", DefaultText: "1,4,16,128", Usage: "`LIST` of numbers of rows of activations to choose for"},
-			&cli.StringFlag{Name: "cpu", DefaultText: "GQ_CPU, or the best of this CPU", Usage: "choose as a CPU would whose best instruction set is `NAME`: generic, neon, dotprod, i8mm, avx2, avx512vnni"},
+			&cli.StringFlag{Name: "cpu", DefaultText: "GQ_CPU, or the best of this CPU", Usage: "choose as a CPU would whose best instruction set is `NAME`: generic, neon, dotprod, i8mm, avx2, avxvnni, avx512vnni"},
 			cmdline.JSON("both tables"),
 		),
 		Action: run,

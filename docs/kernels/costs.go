@@ -42,7 +42,7 @@ func printCosts(by string) error {
 	if err != nil {
 		return err
 	}
-	for _, feature := range []string{"generic", "avx2", "avx512vnni", "neon", "dotprod", "i8mm"} {
+	for _, feature := range []string{"generic", "avx2", "avxvnni", "avx512vnni", "neon", "dotprod", "i8mm"} {
 		if c := table[feature]; c != nil {
 			fmt.Print(source(feature, c))
 		}
@@ -160,7 +160,7 @@ func source(feature string, c map[string]float64) string {
 		}
 	}
 	var b strings.Builder
-	name := map[string]string{"generic": "Generic", "avx2": "AVX2", "avx512vnni": "AVX512", "neon": "NEON", "dotprod": "DotProd", "i8mm": "I8MM"}[feature]
+	name := map[string]string{"generic": "Generic", "avx2": "AVX2", "avxvnni": "AVXVNNI", "avx512vnni": "AVX512", "neon": "NEON", "dotprod": "DotProd", "i8mm": "I8MM"}[feature]
 	fmt.Fprintf(&b, "\tcpu.%s: {\n\t\tstep: %s, row4: %s, row: %s, row7: %s, row8: %s, unpack: [8]float64{%s}, record: %s,\n", name,
 		short(step), short(row(4, step)), short((row(5, step)+row(6, step))/2), short(row(7, step)), short(row(8, step)), strings.Join(unpack, ", "), short(record))
 	if any {

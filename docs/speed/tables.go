@@ -177,7 +177,7 @@ func inference() table {
 // kernelsTable is of amd64: a product of one row against reading its weights, and of 128 rows against one.
 func kernelsTable() table {
 	t := table{name: "kernels", columns: []column{{"share", "share of the read rate, m = 1", "%.2f"}, {"gain", "GMAC/s at m = 128 / m = 1", "%.2f"}}}
-	for _, cpu := range []string{"avx512vnni", "avx2"} {
+	for _, cpu := range []string{"avx512vnni", "avxvnni", "avx2"} {
 		for _, bits := range []int{1, 2, 3, 4, 8} {
 			t.rows = append(t.rows, row{
 				name:    fmt.Sprintf("%s, %d bits", cpu, bits),

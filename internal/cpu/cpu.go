@@ -21,18 +21,19 @@ import (
 )
 
 // The instruction sets, from the least to the best of an architecture. An instruction set includes
-// those before it.
+// those before it, except that a CPU may have AVX512 without AVXVNNI.
 const (
 	Generic = "generic" // portable Go, which every machine runs
 	NEON    = "neon"
 	DotProd = "dotprod"
 	I8MM    = "i8mm"
 	AVX2    = "avx2"       // with FMA and F16C
+	AVXVNNI = "avxvnni"    // with AVX2: VPDPBUSD of 256 bits, encoded with VEX
 	AVX512  = "avx512vnni" // with F, BW, DQ, VL and VNNI
 )
 
 // Names are all instruction sets, on any machine.
-var Names = []string{Generic, NEON, DotProd, I8MM, AVX2, AVX512}
+var Names = []string{Generic, NEON, DotProd, I8MM, AVX2, AVXVNNI, AVX512}
 
 // Supported lists the instruction sets that this CPU and this build support, from the least to the
 // best. With the build tag purego it is only Generic. The caller owns the slice.

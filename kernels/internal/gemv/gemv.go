@@ -63,7 +63,7 @@ type Args struct {
 // Any NaN is written as 0x7fc00000.
 type Kernel struct {
 	Name    string // "gemv_lowbit4_8x16x2_dotprod"
-	Feature string // neon, dotprod, avx2, avx512vnni
+	Feature string // neon, dotprod, avx2, avxvnni, avx512vnni
 	Layout  packing.Layout
 	Bits    uint8
 	Tile    packing.Tile

@@ -9,5 +9,5 @@ import (
 )
 
 func TestGenerated(t *testing.T) {
-	asmtest.GeneratedBy(t, "gemv", []string{"gemv.go"}, []string{"avx2_amd64.s", "avx2_amd64.go", "avx512_amd64.s", "avx512_amd64.go"})
+	asmtest.GeneratedBy(t, "gemv", []string{"gemv.go"}, []string{"avx2_amd64.s", "avx2_amd64.go", "avxvnni_amd64.s", "avxvnni_amd64.go", "avx512_amd64.s", "avx512_amd64.go"})
 }

@@ -13,7 +13,7 @@ import (
 // zero points (1 to 7 bits), and on the half-step grid (1 and 2 bits). Each has Run and RunSplit.
 type lowbitSet struct{ none, zeros, fractions, half [2]func(*Args) }
 
-// By bits-1.
+// By bits-1. AVX-VNNI has none for up to 3 bits, which AVX2 multiplies as fast.
 var (
 	lowbitAVX2 = [8]lowbitSet{
 		{
@@ -56,6 +56,32 @@ var (
 		{
 			none:  [2]func(*Args){lowbit8AVX2, lowbit8SplitAVX2},
 			zeros: [2]func(*Args){lowbit8ZerosAVX2, lowbit8ZerosSplitAVX2},
+		},
+	}
+	lowbitAVXVNNI = [8]lowbitSet{
+		3: {
+			none:      [2]func(*Args){lowbit4AVXVNNI, lowbit4SplitAVXVNNI},
+			zeros:     [2]func(*Args){lowbit4ZerosAVXVNNI, lowbit4ZerosSplitAVXVNNI},
+			fractions: [2]func(*Args){lowbit4FractionsAVXVNNI, lowbit4FractionsSplitAVXVNNI},
+		},
+		{
+			none:      [2]func(*Args){lowbit5AVXVNNI, lowbit5SplitAVXVNNI},
+			zeros:     [2]func(*Args){lowbit5ZerosAVXVNNI, lowbit5ZerosSplitAVXVNNI},
+			fractions: [2]func(*Args){lowbit5FractionsAVXVNNI, lowbit5FractionsSplitAVXVNNI},
+		},
+		{
+			none:      [2]func(*Args){lowbit6AVXVNNI, lowbit6SplitAVXVNNI},
+			zeros:     [2]func(*Args){lowbit6ZerosAVXVNNI, lowbit6ZerosSplitAVXVNNI},
+			fractions: [2]func(*Args){lowbit6FractionsAVXVNNI, lowbit6FractionsSplitAVXVNNI},
+		},
+		{
+			none:      [2]func(*Args){lowbit7AVXVNNI, lowbit7SplitAVXVNNI},
+			zeros:     [2]func(*Args){lowbit7ZerosAVXVNNI, lowbit7ZerosSplitAVXVNNI},
+			fractions: [2]func(*Args){lowbit7FractionsAVXVNNI, lowbit7FractionsSplitAVXVNNI},
+		},
+		{
+			none:  [2]func(*Args){lowbit8AVXVNNI, lowbit8SplitAVXVNNI},
+			zeros: [2]func(*Args){lowbit8ZerosAVXVNNI, lowbit8ZerosSplitAVXVNNI},
 		},
 	}
 	lowbitAVX512 = [8]lowbitSet{
@@ -104,15 +130,19 @@ var (
 )
 
 func init() {
-	const avx2, avx512 = cpu.AVX2, cpu.AVX512
+	const avx2, avxvnni, avx512 = cpu.AVX2, cpu.AVXVNNI, cpu.AVX512
 	register(lowbit(avx2, &lowbitAVX2)...)
+	register(lowbit(avxvnni, &lowbitAVXVNNI)...)
 	register(lowbit(avx512, &lowbitAVX512)...)
 	register(
 		channel(avx2, packing.LayoutQSI4CXP, 4, packing.DefaultTile, -8, qsi4cxpAVX2),
+		channel(avxvnni, packing.LayoutQSI4CXP, 4, packing.DefaultTile, -8, qsi4cxpAVXVNNI),
 		channel(avx512, packing.LayoutQSI4CXP, 4, packing.DefaultTile, -8, qsi4cxpAVX512),
 		channel(avx2, packing.LayoutQSI8CXP, 8, tile4x4x1, 0, qsi8cxp4x4AVX2),
+		channel(avxvnni, packing.LayoutQSI8CXP, 8, tile4x4x1, -128, qsi8cxp4x4AVXVNNI),
 		channel(avx512, packing.LayoutQSI8CXP, 8, tile4x4x1, -128, qsi8cxp4x4AVX512),
 		channel(avx2, packing.LayoutQSI8CXP, 8, tile4x8x1, 0, qsi8cxp4x8AVX2),
+		channel(avxvnni, packing.LayoutQSI8CXP, 8, tile4x8x1, -128, qsi8cxp4x8AVXVNNI),
 		channel(avx512, packing.LayoutQSI8CXP, 8, tile4x8x1, -128, qsi8cxp4x8AVX512),
 	)
 }

@@ -6,6 +6,7 @@ import "github.com/lowbit-go/gq/internal/cpu"
 
 func init() {
 	Sets.Register(cpu.AVX2, setAVX2)
+	Sets.Register(cpu.AVXVNNI, setAVXVNNI)
 	Sets.Register(cpu.AVX512, setAVX512)
 }
 
@@ -24,6 +25,13 @@ func setAVX2(bits int) Set {
 	case 8:
 		s.Steps, s.Offset = wideAVX2, 0
 	}
+	return s
+}
+
+// setAVXVNNI has unsigned codes. Everything but the products is of AVX2.
+func setAVXVNNI(bits int) Set {
+	s := setAVX2(bits)
+	s.Feature, s.Offset, s.Steps = cpu.AVXVNNI, 1<<(bits-1), stepsAVXVNNI
 	return s
 }
 
@@ -70,6 +78,12 @@ var (
 	wideAVX2 = []Step{
 		{MR: 2, Dots: dots2WideAVX2, Group: group2WideAVX2},
 		{MR: 1, Dots: dots1WideAVX2, Group: group1WideAVX2},
+	}
+	stepsAVXVNNI = []Step{
+		{MR: 6, Dots: dots6AVXVNNI, Group: group6AVXVNNI, Shifted: shifted6AVXVNNI},
+		{MR: 4, Dots: dots4AVXVNNI, Group: group4AVXVNNI, Shifted: shifted4AVXVNNI},
+		{MR: 2, Dots: dots2AVXVNNI, Group: group2AVXVNNI, Shifted: shifted2AVXVNNI},
+		{MR: 1, Dots: dots1AVXVNNI, Group: group1AVXVNNI, Shifted: shifted1AVXVNNI},
 	}
 	stepsAVX512 = []Step{
 		{MR: 8, Dots: dots8AVX512, Group: group8AVX512, Shifted: shifted8AVX512},

@@ -79,7 +79,7 @@ type Args struct {
 
 // Set holds the kernels of one instruction set for codes of one width.
 type Set struct {
-	Feature string // generic, neon, dotprod, i8mm, avx2, avx512vnni
+	Feature string // generic, neon, dotprod, i8mm, avx2, avxvnni, avx512vnni
 	Offset  int    // codes are q + Offset: 0, or 2^(bits-1)
 	NR      int    // rows of a panel
 

@@ -10,15 +10,19 @@ import (
 type ISA int
 
 const (
-	AVX2   ISA = iota // with FMA
-	AVX512            // F, BW, DQ, VL and VNNI
+	AVX2    ISA = iota // with FMA
+	AVXVNNI            // AVX2 with VPDPBUSD, whose encoding is VEX
+	AVX512             // F, BW, DQ, VL and VNNI
 )
 
+// ISAs are the instruction sets by the names in the commands' flags.
+var ISAs = map[string]ISA{"avx2": AVX2, "avxvnni": AVXVNNI, "avx512": AVX512}
+
 // Suffix ends the names of functions.
-func (isa ISA) Suffix() string { return [...]string{"AVX2", "AVX512"}[isa] }
+func (isa ISA) Suffix() string { return [...]string{"AVX2", "AVXVNNI", "AVX512"}[isa] }
 
 // Lanes is the number of lanes of 128 bits in a vector.
-func (isa ISA) Lanes() int { return [...]int{2, 4}[isa] }
+func (isa ISA) Lanes() int { return [...]int{2, 2, 4}[isa] }
 
 // Bytes is the size of a vector.
 func (isa ISA) Bytes() int { return 16 * isa.Lanes() }

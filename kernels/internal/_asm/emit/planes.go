@@ -39,7 +39,7 @@ type Planes struct {
 // others do: so many constants more stay in memory.
 func NewPlanes(isa ISA, bits int, flip uint8, inPlace bool, reserved int) *Planes {
 	p := &Planes{isa: isa, bits: bits, flip: flip, consts: map[operand.Mem]operand.Op{}, registers: 32}
-	if isa == AVX2 {
+	if isa != AVX512 {
 		p.registers = 5
 		if bits == 7 {
 			p.registers = 1 // the other registers hold the planes for lane 7

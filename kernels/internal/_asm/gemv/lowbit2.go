@@ -7,19 +7,15 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// lowbit2 multiplies panel by panel with AVX2.
-func lowbit2(bits int, v variant, split bool) {
-	if bits <= 3 && !split {
+// lowbit2 multiplies panel by panel with AVX2 or AVX-VNNI.
+func lowbit2(isa emit.ISA, bits int, v variant, split bool) {
+	if isa == emit.AVX2 && bits <= 3 && !split {
 		lowbitSmall2(bits, v)
 		return
 	}
-	l := newLowbit(emit.AVX2, bits, v, split)
+	l := newLowbit(isa, bits, v, split)
 	f := YMM()
-	dots := l.narrow2
-	if bits == 8 {
-		dots = l.wide2
-	}
-	product := dots()
+	product := l.dots2()
 	l.eachPanel(func() {
 		VPXOR(f, f, f)
 		l.clear(l.following)
@@ -30,6 +26,17 @@ func lowbit2(bits int, v variant, split bool) {
 		})
 		l.finish2(f)
 	})
+}
+
+// dots2 emits the setup of the dot products of a group, and returns a function that emits them.
+func (l *lowbit) dots2() func() reg.VecVirtual {
+	switch {
+	case l.isa == emit.AVXVNNI:
+		return l.bytes2()
+	case l.bits == 8:
+		return l.wide2()
+	}
+	return l.narrow2()
 }
 
 // addGroup2 adds a group to the outputs f and goes on to the next group.

@@ -10,8 +10,8 @@ import (
 // lowbit512 multiplies panel by panel, so that a thread reads one run of memory. On a Zen 4, whose
 // prefetchers follow one run at 31 GB/s, two panels at a time were read at 18 GB/s in rows of 2048
 // columns. Two groups at a time fill a vector of sums.
-func lowbit512(bits int, v variant, split bool) {
-	l := newLowbit(emit.AVX512, bits, v, split)
+func lowbit512(isa emit.ISA, bits int, v variant, split bool) {
+	l := newLowbit(isa, bits, v, split)
 	l.planes = emit.NewPlanes(emit.AVX512, bits, l.flip(), bits <= 2, 0)
 	c := l.constants512()
 	f := YMM()

@@ -31,8 +31,8 @@ func qsi4cxp(isa emit.ISA) *lowbit {
 	return &lowbit{kernel: begin(name, name+" is the product of qsi4cxp panels 8x16x2.", rows), isa: isa, bits: 4}
 }
 
-func qsi4cxp512() {
-	l := qsi4cxp(emit.AVX512)
+func qsi4cxp512(isa emit.ISA) {
+	l := qsi4cxp(isa)
 	l.planes = emit.NewPlanes(l.isa, l.bits, l.flip(), false, 0)
 	natural := ZMM()
 	VMOVDQU64(emit.Natural(), natural)
@@ -49,9 +49,9 @@ func qsi4cxp512() {
 	})
 }
 
-func qsi4cxp2() {
-	l := qsi4cxp(emit.AVX2)
-	product := l.narrow2()
+func qsi4cxp2(isa emit.ISA) {
+	l := qsi4cxp(isa)
+	product := l.dots2()
 	l.eachPanel(func() {
 		l.oneGroup(func() {
 			t := product()

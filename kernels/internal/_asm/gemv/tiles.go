@@ -10,13 +10,13 @@ import (
 )
 
 // tiled is a kernel of 4-bit codes in any tile, or of qsu2cxp, one panel of 4 or 8 rows at a time,
-// with vectors of 32 bytes in both instruction sets. Numbers of the rows are in vectors of 16 or 32
+// with vectors of 32 bytes in all instruction sets. Numbers of the rows are in vectors of 16 or 32
 // bytes.
 type tiled struct {
 	*kernel
 	isa         emit.ISA
 	nr, columns int // columns of a row that are adjacent: 4 or 8
-	chains      int // AVX-512: vectors for the same sums
+	chains      int // VPDPBUSD: vectors for the same sums
 	product     func() reg.VecVirtual
 	actScales   reg.GPVirtual
 	actSums     reg.GPVirtual
@@ -62,14 +62,14 @@ func (t *tiled) vector() reg.VecVirtual {
 // words collects products of codes and activations in one vector of sums.
 type words struct {
 	t    *tiled
-	sums []reg.VecVirtual // AVX-512: they take turns, because VPDPBUSD waits for the one before
+	sums []reg.VecVirtual // VPDPBUSD: they take turns, because each one waits for the one before
 	next int
 	word reg.VecVirtual // AVX2: products of pairs that are not in the sums yet
 }
 
 func (t *tiled) newWords() *words {
 	n := 1
-	if t.isa == emit.AVX512 {
+	if t.isa != emit.AVX2 {
 		n = t.chains
 	}
 	w := &words{t: t, sums: emit.AVX2.Vectors(n)}
@@ -81,8 +81,8 @@ func (t *tiled) newWords() *words {
 
 // multiply adds a vector of products: 4 adjacent products of unsigned codes to a dword.
 func (w *words) multiply(acts, codes reg.VecVirtual) {
-	if w.t.isa == emit.AVX512 {
-		VPDPBUSD(acts, codes, w.sums[w.next%len(w.sums)])
+	if w.t.isa != emit.AVX2 {
+		w.t.isa.Dot(acts, codes, w.sums[w.next%len(w.sums)])
 		w.next++
 		return
 	}

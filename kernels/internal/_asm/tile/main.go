@@ -1,7 +1,8 @@
-// The command tile writes the AVX2 and AVX-512 kernels of package tile: go generate here.
+// The command tile writes the AVX2, AVX-VNNI and AVX-512 kernels of package tile: go generate here.
 package main
 
 //go:generate go run . -isa avx2 -out ../../tile/avx2_amd64.s -go ../../tile/avx2_amd64.go -pkg tile
+//go:generate go run . -isa avxvnni -out ../../tile/avxvnni_amd64.s -go ../../tile/avxvnni_amd64.go -pkg tile
 //go:generate go run . -isa avx512 -out ../../tile/avx512_amd64.s -go ../../tile/avx512_amd64.go -pkg tile
 
 import (
@@ -12,13 +13,19 @@ import (
 )
 
 func main() {
-	name := flag.String("isa", "", "instruction set: avx2 or avx512")
+	name := flag.String("isa", "", "instruction set: avx2, avxvnni or avx512")
 	stubs := flag.String("go", "", "Go `file` for the declarations")
 	flag.Parse()
 	ConstraintExpr("!purego")
-	isa := emit.AVX2
-	if *name == "avx512" {
-		isa = emit.AVX512
+	isa := emit.ISAs[*name]
+	if isa == emit.AVXVNNI { // everything but products is of AVX2
+		for _, r := range []result{dots, group, shifted} {
+			for _, mr := range []int{6, 4, 2, 1} {
+				productVNNI(r, mr)
+			}
+		}
+		emit.Finish(isa, *stubs, "tile")
+		return
 	}
 	for bits := 1; bits <= 8; bits++ {
 		unpack(isa, bits)
@@ -51,5 +58,5 @@ func main() {
 	if isa == emit.AVX2 {
 		zip()
 	}
-	emit.Finish(*stubs, "tile")
+	emit.Finish(isa, *stubs, "tile")
 }
