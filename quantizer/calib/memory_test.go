@@ -14,18 +14,23 @@ import (
 
 // TestMemory compares the sizes that Memory adds with the buffers of a job.
 func TestMemory(t *testing.T) {
+	books, mixture := testmodels.Books(t, 2), t.TempDir()
+	testmodels.Mixture(t).Write(t, mixture)
 	for _, tt := range []struct {
 		name   string
+		dir    string
 		recipe quantizer.Recipe
 		refine bool
 	}{
-		{"gptq", quantizer.Recipe{Bits: 4, Algorithm: gqf.AlgorithmGPTQ}, false},
-		{"gptq-ft", quantizer.Recipe{Bits: 4, Algorithm: gqf.AlgorithmGPTQFT}, false},
-		{"refine", quantizer.Recipe{Bits: 4, Group: 64, Mapping: gqf.MappingAsymmetric, Algorithm: gqf.AlgorithmGPTQFT}, true},
+		{"gptq", books, quantizer.Recipe{Bits: 4, Algorithm: gqf.AlgorithmGPTQ}, false},
+		{"gptq-ft", books, quantizer.Recipe{Bits: 4, Algorithm: gqf.AlgorithmGPTQFT}, false},
+		{"refine", books, quantizer.Recipe{Bits: 4, Group: 64, Mapping: gqf.MappingAsymmetric, Algorithm: gqf.AlgorithmGPTQFT}, true},
+		{"gptq of experts", mixture, quantizer.Recipe{Bits: 4, Algorithm: gqf.AlgorithmGPTQ}, false},
+		{"gptq-ft of experts", mixture, quantizer.Recipe{Bits: 4, Algorithm: gqf.AlgorithmGPTQFT}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			text := testplan.Text(512, 128, 50, 128)
-			p := testplan.New(t, testmodels.Books(t, 2), tt.recipe)
+			p := testplan.New(t, tt.dir, tt.recipe)
 			o := Options{Refine: tt.refine, Threads: 2}
 			j := newJob(t.Context(), p, text, o)
 			store, err := openStore(nil, "")
