@@ -279,7 +279,8 @@ func (w *writer) accept(slot int, id int32) {
 
 // text returns the written text, including unfinished sequences.
 func (w *writer) text() (*Text, error) {
-	t := &Text{Source: "self", Seed: &w.Seed, Sequences: w.Finished}
+	seed := w.Seed // a pointer into w would keep the batch
+	t := &Text{Source: "self", Seed: &seed, Sequences: w.Finished}
 	for _, s := range w.Open {
 		if len(s.Tokens) > 1 {
 			t.Sequences = append(t.Sequences, s.Tokens)
