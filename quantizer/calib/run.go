@@ -72,9 +72,9 @@ func (j *job) complete(r *Result) error {
 	return nil
 }
 
-// resumed opens the finished layers and reports layers of an interrupted job, of which there are found.
-// checked is the layer of the older file that is checked: the last one before the lm_head, whose codes
-// depend on all others. -1: none.
+// resumed opens the finished layers and reports how many an interrupted job has left: found. checked is
+// the layer of the older file that is checked: the last one before the lm_head, whose codes depend on all
+// others. -1: none.
 func (j *job) resumed(layers int) (found, checked int, err error) {
 	checked = -1
 	for layer := range layers {
