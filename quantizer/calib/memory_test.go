@@ -29,6 +29,9 @@ func TestMemory(t *testing.T) {
 		{"gptq-ft of experts", mixture, quantizer.Recipe{Bits: 4, Algorithm: gqf.AlgorithmGPTQFT}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if testing.Short() && tt.dir == mixture {
+				t.Skip("takes a minute under emulation; sizes are the same on every CPU")
+			}
 			text := testplan.Text(512, 128, 50, 128)
 			p := testplan.New(t, tt.dir, tt.recipe)
 			o := Options{Refine: tt.refine, Threads: 2}
