@@ -118,6 +118,7 @@ func (j *quantizeJob) choiceTokens() int {
 // chooser chooses bits for the budget of a job.
 type chooser struct {
 	*quantizeJob
+	inputs        string // see choiceInputs
 	float, probed *model.Model
 	reference     *eval.Reference
 	source        string          // of the text
@@ -162,9 +163,9 @@ func (j *quantizeJob) withAllocJob(f func(alloc.Job) error) error {
 	return f(job)
 }
 
-// choose chooses bits, groups and mappings.
-func (j *quantizeJob) choose() (*Allocation, error) {
-	h := &chooser{quantizeJob: j}
+// choose chooses bits, groups and mappings. inputs are the job's choiceInputs.
+func (j *quantizeJob) choose(inputs string) (*Allocation, error) {
+	h := &chooser{quantizeJob: j, inputs: inputs}
 	defer h.close()
 	defer memlimit.Lift()()
 	if err := h.open(); err != nil {
@@ -311,11 +312,7 @@ const measuredName = "measured"
 // measureOn finds the measurement of an allocation that an earlier job made, or measures it: each
 // measurement may need a calibration.
 func (h *chooser) measureOn(ctx context.Context, a *alloc.Allocation, reference *eval.Reference) (m alloc.Measured, err error) {
-	inputs, err := h.choiceInputs()
-	if err != nil {
-		return m, err
-	}
-	key, err := workdir.Key(measuredName, 1, inputs, reference.Sequences())
+	key, err := workdir.Key(measuredName, 1, h.inputs, reference.Sequences())
 	if err != nil {
 		return m, err
 	}

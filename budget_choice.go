@@ -97,7 +97,7 @@ func (j *quantizeJob) choice() (*Allocation, error) {
 		return nil, nil
 	}
 	before := len(j.warnings)
-	a, err := j.choose()
+	a, err := j.choose(inputs)
 	if err != nil || j.work == nil {
 		return a, err
 	}

@@ -83,8 +83,8 @@ func Quantize(ctx context.Context, src, dst string, o QuantizeOptions) (*Quantiz
 }
 
 // Plan describes the job of Quantize with the same arguments. It chooses bits for o.Budget only if
-// o.SaveRecipe or o.CalibrateOut is set, which takes as long as in Quantize. Otherwise the report has the
-// choice that an interrupted Quantize left in its working directory, or says what the choice would do.
+// o.SaveRecipe or o.CalibrateOut is set, which takes as long as in Quantize. Otherwise the report describes
+// the work of the choice. If an interrupted Quantize has made the choice already, the report has it.
 //
 // Plan writes only o.SaveRecipe and, if bits or the fold are chosen, o.CalibrateOut. It removes the
 // temporary files that it makes beside dst: the checkpoint of a GGUF file, folded checkpoints, and files

@@ -37,6 +37,7 @@ func (p *place) resolve(ctx context.Context, whole bool, s stages) (src *source,
 	defer func() {
 		if err != nil {
 			unlock()
+			src = nil
 		}
 	}()
 	m, err := p.model(ctx, s)

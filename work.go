@@ -128,7 +128,7 @@ func (j *quantizeJob) calibrationText(tokens int) selfText {
 }
 
 // selfText returns the text that the model of a plan's checkpoint writes. Writing is slow, so the
-// text is kept, and an interrupted job goes on with what it wrote.
+// text is kept for the job's other uses of it. The next job finishes a text that an interrupted one began.
 func (j *quantizeJob) selfText(p *conversion.Plan, tok *tokenizer.Tokenizer, s selfText) (*text.Text, error) {
 	var missing []unwritten
 	for one := &s; one != nil; one = one.with {

@@ -6,11 +6,9 @@ import "github.com/lowbit-go/gq/kernels/internal/floatmm"
 // this many threads.
 func ForwardBytes(threads int, shapes []Shape) int64 {
 	set := defaultFloats()
-	tile := set.Tiles[0]
 	input, own := 0, 0
 	for _, s := range shapes {
-		most := max(floatPassBytes/4/s.Cols/tile*tile, tile)
-		input = max(input, set.XLen(min(s.M, most), s.Cols))
+		input = max(input, set.XLen(min(s.M, floatPassRows(set, s.Cols)), s.Cols))
 		own = max(own, (set.NR+readRows)*s.Cols)
 	}
 	return 4 * (int64(input) + int64(threads)*int64(own))
@@ -23,11 +21,12 @@ func AddBytes(threads int) int64 {
 	return 4 * int64(set.XLen(addRows, addDepth)+threads*set.NR*addDepth)
 }
 
-// defaultFloats are the kernels that an operator without Options.CPU runs.
+// defaultFloats are the kernels that an operator without Options.CPU runs. It panics where no operator can
+// be made: if GQ_CPU names an instruction set that this CPU lacks.
 func defaultFloats() *floatmm.Set {
 	features, err := Options{}.features()
 	if err != nil {
-		panic(err) // it only refuses a CPU that was asked for
+		panic(err)
 	}
 	return floatmm.Sets.For(features).Code
 }

@@ -158,6 +158,12 @@ func (f *floatOperator) ForwardClamped(w *Workspace, dst, x []float32, m int, lo
 // floatPassBytes bounds the packed activations that a Workspace holds.
 const floatPassBytes = 32 << 20
 
+// floatPassRows is the number of rows of activations that are packed at a time: whole tiles, at least one.
+func floatPassRows(set *floatmm.Set, cols int) int {
+	tile := set.Tiles[0]
+	return max(floatPassBytes/4/cols/tile*tile, tile)
+}
+
 func (f *floatOperator) forward(w *Workspace, dst, x []float32, m int, lo, hi float32) error {
 	rows, cols := f.Rows(), f.Cols()
 	if err := checkForward(rows, cols, dst, x, m, lo, hi); err != nil || m == 0 {
@@ -166,8 +172,7 @@ func (f *floatOperator) forward(w *Workspace, dst, x []float32, m int, lo, hi fl
 	if tile := f.tile(m); f.log != nil && f.logged[tile].CompareAndSwap(false, true) {
 		f.log(Choice{f.Kernel(m), f.header, m})
 	}
-	most := f.set.Tiles[0]
-	most = max(floatPassBytes/4/cols/most*most, most)
+	most := floatPassRows(f.set, cols)
 	w.job.limit(lo, hi)
 	for m > 0 {
 		n := min(m, most)

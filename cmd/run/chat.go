@@ -82,12 +82,16 @@ func (t *talker) script() error {
 }
 
 // converse reads messages whose lines next returns, until they end. It runs commands and gives other messages
-// to answer. A failure goes to failed, whose error ends the conversation.
+// to answer. If a message is refused or its answer fails, the error goes to failed, whose error ends the
+// conversation; so does an error of next.
 func (t *talker) converse(next func(more bool) (string, error), answer func(message string) error, failed func(err error) error) error {
 	for {
 		message, err := readMessage(next)
 		if err == io.EOF {
 			return nil
+		}
+		if _, refused := errors.AsType[*refusedMessage](err); err != nil && !refused {
+			return err
 		}
 		if err == nil && !t.command(message) {
 			err = answer(message)
@@ -186,6 +190,13 @@ func (t *talker) errWriter() io.Writer {
 	return t.c.App.ErrWriter
 }
 
+// refusedMessage is the error of a message that is not taken. The next message may be.
+type refusedMessage struct{ why string }
+
+func (e *refusedMessage) Error() string { return e.why }
+
+func refusedf(format string, args ...any) error { return &refusedMessage{fmt.Sprintf(format, args...)} }
+
 // readMessage joins lines that end with a backslash.
 func readMessage(next func(more bool) (string, error)) (string, error) {
 	var message strings.Builder
@@ -197,7 +208,7 @@ func readMessage(next func(more bool) (string, error)) (string, error) {
 		before, goesOn := strings.CutSuffix(line, `\`)
 		message.WriteString(before)
 		if message.Len() > maxPrompt {
-			return "", fmt.Errorf("a message has more than %d bytes", maxPrompt)
+			return "", refusedf("a message has more than %d bytes", maxPrompt)
 		}
 		if !goesOn {
 			break
@@ -205,7 +216,7 @@ func readMessage(next func(more bool) (string, error)) (string, error) {
 		message.WriteByte('\n')
 	}
 	if !utf8.ValidString(message.String()) {
-		return "", fmt.Errorf("the message is not UTF-8")
+		return "", refusedf("the message is not UTF-8")
 	}
 	return message.String(), nil
 }

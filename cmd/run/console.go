@@ -162,7 +162,7 @@ func (k *console) next(more bool) (string, error) {
 	for {
 		line, err := k.lines.ReadLine()
 		if n := utf8.RuneCountInString(line); n >= longestLine {
-			long = fmt.Errorf("a line of %d characters or more is not taken: break it with \\, or give it on standard input", n)
+			long = refusedf("a line of %d characters or more is not taken: break it with \\, or give it on standard input", n)
 		}
 		message.WriteString(line)
 		if err != term.ErrPasteIndicator {

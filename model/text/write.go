@@ -127,7 +127,7 @@ func WriteAll(ctx context.Context, m *model.Model, options []WriteOptions) ([]*T
 	return texts, nil
 }
 
-// passes are what the writers of a WriteAll share.
+// passes holds the batch and the buffers in which all texts of a WriteAll are written.
 type passes struct {
 	m       *model.Model
 	batch   *model.Batch

@@ -371,12 +371,15 @@ func (f *factor) permute(w []float32, n int) []float32 {
 	return out
 }
 
+// wideBlock is the number of columns that weightedErrors multiplies at a time, of k.
+func wideBlock(k int) int { return min(max(k/16, block), 512) }
+
 // weightedErrors returns d (H + lambda) d^T for each of n rows, as the square of U d^T. It needs u
 // after feedback. With limits, the sum of a row ends where it exceeds the row's limit, and d is
 // overwritten.
 func (f *factor) weightedErrors(d []float32, n int, limits []float64) []float64 {
 	k := f.k
-	wide := min(max(k/16, block), 512)
+	wide := wideBlock(k)
 	errs, rows := make([]float64, n), make([]int, n)
 	for r := range rows {
 		rows[r] = r

@@ -1,12 +1,14 @@
 package calib
 
 import (
+	"context"
 	"unsafe"
 
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
@@ -14,7 +16,8 @@ import (
 // plan's checkpoint; the text has this many tokens, in sequences of up to longest tokens. Finished layers
 // are not counted: o.Work stores them.
 func Memory(p *conversion.Plan, m *model.Model, tokens, longest int, o Options) int64 {
-	j := &job{Options: o.withDefaults(), plan: p, quant: m, matrices: map[string]conversion.Matrix{}, longest: min(longest, tokens)}
+	j := newJob(context.Background(), p, &text.Text{}, o)
+	j.quant, j.longest = m, min(longest, tokens)
 	s := &sizes{job: j, tokens: tokens}
 	streams := int64(1)
 	if j.find() {
@@ -115,7 +118,7 @@ func (s *sizes) rowBuffers(g *group) int64 {
 // solvers of its matrices.
 func (s *sizes) solving(g *group) int64 {
 	k := int64(g.cols())
-	short, wide := min(k, panel), min(k, max(k/16, block), 512)
+	short, wide := min(k, panel), min(k, int64(wideBlock(g.cols())))
 	shifted := s.hessianBytes(g)/4 - k*k // S, and the weights of a group that has any
 	if s.ofOutputs(g) {
 		shifted /= 2
@@ -147,7 +150,6 @@ func (s *sizes) solving(g *group) int64 {
 
 // refitting is the number of values that refit takes.
 func (s *sizes) refitting(m conversion.Matrix) int64 {
-	n := int64(m.Scheme.Groups(m.Cols))
-	rows := max(1, min(refineRows, (16<<20)/(n*n)))
-	return rows * (4*int64(m.Cols) + n*n + n)
+	n := m.Scheme.Groups(m.Cols)
+	return int64(refitRows(n)) * int64(4*m.Cols+n*n+n)
 }

@@ -328,13 +328,17 @@ func (s *solver) gradients(grad, d []float32, r0, m int) {
 	s.e.product(grad, m, k, k, operand{Data: d[r0*k:], Stride: k}, operand{Data: s.f.h, Stride: k})
 }
 
+// refitRows is the number of rows with n knobs that are refitted at a time: their normal equations take at
+// most 64 MiB, or one row's.
+func refitRows(n int) int { return max(1, min(refineRows, (16<<20)/(n*n))) }
+
 // refit sets each row's knobs to the least-squares solution for its codes.
 func (s *solver) refit() {
 	k := s.k
 	span, kinds := s.span()
 	each := (s.groups + span - 1) / span // knobs of a kind
 	n := each * kinds
-	rows := max(1, min(refineRows, (16<<20)/(n*n)))
+	rows := refitRows(n)
 	take := s.e.floats.Take
 	th, out := take(rows*k), take(rows*k) // targets times H, products
 	normal, rhs := take(rows*n*n), take(rows*n)

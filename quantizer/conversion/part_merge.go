@@ -36,8 +36,7 @@ type MergeReport struct {
 	// Merged reports whether the file was complete already, so that at most leftover parts were removed.
 	// Report has the output only then, and Parts is 0 if no part was left.
 	Merged bool `json:"merged_before"`
-	// Recorded is what the file says about its job, if no part was left that could be compared with it; else
-	// nil.
+	// Recorded is the job that the file records. It is nil if there was a part to compare the file with.
 	Recorded *RecordedJob `json:"recorded,omitempty"`
 }
 

@@ -53,8 +53,8 @@ type RecordedJob struct {
 	Recipe     *quantizer.Recipe `json:"recipe"`     // nil: the file has none
 }
 
-// readJob reads what the front of a file says. A part's assets are stored as they are, so that others
-// count as missing.
+// readJob reads the provenance and the recipe in the front of a file. Files of parts store both without
+// compression; if one of them is compressed or not there, it is nil in the result.
 func readJob(im *gqf.Image) *RecordedJob {
 	o := &RecordedJob{}
 	_ = im.EditAsset(gqf.ProvenanceName, func(b []byte) error {

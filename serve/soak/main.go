@@ -99,7 +99,8 @@ func run(ctx context.Context, o options) error {
 	}
 }
 
-// measure loads the server, prints what the load showed, and returns the state after it.
+// measure sends requests to the server for a while, prints the counts of answers and the memory, and returns
+// the server's state afterwards.
 func measure(ctx context.Context, o options, s *server, cases []testCase, before state, seed uint64) (after state, err error) {
 	counts, err := load(ctx, s.url, o.clients, o.time, cases, seed)
 	if err != nil {
