@@ -11,7 +11,9 @@ import (
 )
 
 var (
-	repoPart   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$`)
+	// repoPart matches an organization or a model. The hub allows no "-" and no "." at either end; with
+	// them, r-/o and r/-o would share a directory in the cache.
+	repoPart   = regexp.MustCompile(`^[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?$`)
 	commitForm = regexp.MustCompile(`^[0-9a-f]{40}$`)
 	// snapshotForm matches a snapshot, or a file or directory in it, with slashes.
 	snapshotForm = regexp.MustCompile(`^(?:.*/)?(models--[^/]+)/snapshots/([0-9a-f]{40})(?:/.*)?$`)
@@ -31,7 +33,7 @@ func Check(repo string) error {
 	}
 	for _, part := range parts {
 		if len(parts) > 2 || !repoPart.MatchString(part) || strings.Contains(part, "--") || strings.Contains(part, "..") || strings.HasSuffix(part, ".git") {
-			return errors.New("expected hf://org/model[@revision][/file], org and model of letters, digits, \".\", \"_\" and \"-\"")
+			return errors.New("expected hf://org/model[@revision][/file], org and model of letters, digits, \"_\" and, between them, \".\" and \"-\"")
 		}
 	}
 	return nil

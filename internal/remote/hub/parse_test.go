@@ -18,6 +18,7 @@ func TestParseName(t *testing.T) {
 	}{
 		{"org/model", Name{"org/model", "main", ""}, ""},
 		{"gpt2", Name{"gpt2", "main", ""}, ""},
+		{"_org/_model_", Name{"_org/_model_", "main", ""}, ""},
 		{"org/model@main", Name{"org/model", "main", ""}, "org/model"},
 		{"org/model/", Name{"org/model", "main", ""}, "org/model"},
 		{"org/model/a/b.gguf", Name{"org/model", "main", "a/b.gguf"}, ""},
@@ -40,7 +41,7 @@ func TestParseName(t *testing.T) {
 	}
 	for _, s := range []string{
 		"", "/", "a//b", "org/model@", "org/model@..", "org/model@a%2F..%2F..%2Fb", "org/model/../x", "org/mo--del", "org/model.git",
-		"datasets/org/model", "-a/b", "org/mo del", "org/model/c:x", `org/model/a\b`, "org/model/... /x", "org/model@a\x00", "../../x", "org/model@%zz",
+		"datasets/org/model", "-a/b", "r-/o", "r/-o", ".a/b", "org/model.", "org/mo del", "org/model/c:x", `org/model/a\b`, "org/model/... /x", "org/model@a\x00", "../../x", "org/model@%zz",
 	} {
 		if n, err := ParseName(s); err == nil {
 			t.Errorf("%q is %+v", s, n)
