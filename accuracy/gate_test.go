@@ -425,6 +425,7 @@ func FuzzParseGate(f *testing.F) {
 	f.Add([]byte("{version: 1, tensors: [{match: '[a-', sqnr_db: {min: 1}}]}"))
 	f.Add([]byte("version: 1\nmodel: &a {mean_kl: {max: 1e400}}\n"))
 	f.Add([]byte("version: 1\nmodel:\n  <<: *a\n"))
+	f.Add([]byte("version: 1\ntensors:\n !x "))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		g, err := ParseGate("g.yaml", b)
 		if err != nil {

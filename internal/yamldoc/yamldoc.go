@@ -35,7 +35,7 @@ func (e *Error) Error() string {
 }
 
 // Parse returns the one document of raw, or nil if raw holds at most comments. Anchors and aliases
-// are refused: with them, a short text can stand for a huge one. Errors are of type *Error.
+// are refused: with them, a short text can stand for a huge one. Tags are refused, too. Errors are of type *Error.
 func Parse(raw []byte) (ast.Node, error) {
 	if len(raw) > files.MaxYAML {
 		return nil, &Error{0, fmt.Sprintf("%d bytes, more than the limit of %d", len(raw), files.MaxYAML)}
@@ -80,6 +80,8 @@ func check(tokens token.Tokens) error {
 		switch t.Type {
 		case token.AnchorType, token.AliasType, token.MergeKeyType:
 			return &Error{t.Position.Line, fmt.Sprintf("%s: anchors, aliases and merge keys are not supported: write the value out", strings.TrimSpace(t.Value))}
+		case token.TagType: // the decoder panics at a tag without a value
+			return &Error{t.Position.Line, fmt.Sprintf("%s: tags are not supported: write the plain value", strings.TrimSpace(t.Value))}
 		}
 		if d.add(t) > maxDepth {
 			return &Error{t.Position.Line, fmt.Sprintf("lists and mappings are nested deeper than %d levels", maxDepth)}
@@ -124,13 +126,14 @@ func (d *depth) block(column int) {
 }
 
 // syntaxError returns the line and the plain message of goccy/go-yaml's error, without its excerpt
-// of the text.
+// of the text. Lines in the message are joined: a key that it cites may have several.
 func syntaxError(err error) error {
+	lines := strings.NewReplacer("\r", " ", "\n", " ")
 	var y yaml.Error
 	if !errors.As(err, &y) {
-		return &Error{Msg: err.Error()}
+		return &Error{Msg: lines.Replace(err.Error())}
 	}
-	e := &Error{Msg: y.GetMessage()}
+	e := &Error{Msg: lines.Replace(y.GetMessage())}
 	if t := y.GetToken(); t != nil && t.Position != nil {
 		e.Line = t.Position.Line
 	}

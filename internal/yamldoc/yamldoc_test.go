@@ -69,6 +69,9 @@ func TestParse(t *testing.T) {
 		{"a: &x 1\n", "line 1: &: anchors, aliases and merge keys are not supported"},
 		{"a: 1\nb: *x\n", "line 2: *: anchors"},
 		{"<<: {a: 1}\n", "line 1: <<: anchors"},
+		{"a:\n  !x  ", "line 2: !x: tags are not supported"},
+		{"a: !!str 1\n", "line 1: !!str: tags are not supported"},
+		{"a: '!x'\nb: \"!!str\"\nc: x!y\n", ""},
 		{"a: [1\n", "line 1: "},
 		{strings.Repeat("#", 4<<20) + "\n", "more than the limit of 4194304"},
 	} {
@@ -87,7 +90,7 @@ func TestDecode(t *testing.T) {
 	if err := Decode([]byte("a: 3\nb: {c: x}\n"), &v); err != nil || v.A != 3 || v.B["c"] != "x" {
 		t.Errorf("%v, %v", v, err)
 	}
-	for text, want := range map[string]string{"a: 3\nz: 1\n": "line 2: unknown field \"z\"", "a: x\n": "line 1: "} {
+	for text, want := range map[string]string{"a: 3\nz: 1\n": "line 2: unknown field \"z\"", "\"z\\n\\nz\": 1\n": "line 1: unknown field \"z  z\"", "a: x\n": "line 1: "} {
 		if err := Decode([]byte(text), &v); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
