@@ -5,6 +5,9 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"math"
+	"slices"
+
 	"github.com/lowbit-go/gq/internal/asmtest"
 )
 
@@ -143,6 +146,100 @@ func TestFitRangesBest(t *testing.T) {
 		FitRanges(&s, 1, 3.75, 1./16, 15, x, w)
 		if c := 8; s.Score[c] != square || s.Score[c]/s.Product[c] != 0.5 || s.Sum[c] != 120 {
 			t.Errorf("the scale 1/%g has the score %g, the sum %g and becomes %g, want %g, 120 and 0.5", s.Inv[c], s.Score[c], s.Sum[c], s.Score[c]/s.Product[c], square)
+		}
+	})
+}
+
+func TestGroupRange(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	asmtest.Each(t, accelerated, func(t *testing.T, _ level) {
+		shapes(func(k, group int) {
+			x := make([]float32, k)
+			for range 6 {
+				fill(rng, x)
+				n := Groups(k, group)
+				lo, hi := make([]float32, n+1), make([]float32, n+1)
+				if !GroupRange(lo[:n], hi[:n], x, group) {
+					t.Fatalf("k %d group %d: finite values reported as not finite", k, group)
+				}
+				for g := range n {
+					run := x[g*group : min(k, (g+1)*group)]
+					low, high := slices.Min(run), slices.Max(run)
+					if low >= 0 {
+						low = 0
+					}
+					if high <= 0 {
+						high = 0
+					}
+					if !same(lo[g], low) || !same(hi[g], high) {
+						t.Fatalf("k %d group %d: range %d is [%g, %g], want [%g, %g]", k, group, g, lo[g], hi[g], low, high)
+					}
+				}
+				if lo[n] != 0 || hi[n] != 0 {
+					t.Fatalf("k %d group %d: written past the ranges", k, group)
+				}
+			}
+		})
+	})
+}
+
+func TestLeastMagnitudes(t *testing.T) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ level) {
+		r := rand.New(rand.NewPCG(3, 4))
+		for _, group := range []int{16, 32, 48, 300, 7} {
+			for _, k := range []int{1, 15, 16, 31, 32, 100, 256, 299} {
+				if group%Lanes != 0 && k > group {
+					continue
+				}
+				x := make([]float32, k)
+				for i := range x {
+					if x[i] = float32(r.NormFloat64()); r.IntN(3) == 0 {
+						x[i] = float32(math.Copysign(0, float64(x[i])))
+					}
+				}
+				n := Groups(k, group)
+				least := make([]uint32, LeastLanes*n)
+				LeastMagnitudes(least, x, group)
+				for i, v := range least {
+					want := uint32(math.MaxUint32)
+					for j := i / LeastLanes * group; j < min(k, (i/LeastLanes+1)*group); j++ {
+						if size := math.Float32bits(x[j]) &^ (1 << 31); size != 0 && (j-i/LeastLanes*group)%LeastLanes == i%LeastLanes {
+							want = min(want, 2*size-1)
+						}
+					}
+					if v != want {
+						t.Fatalf("%d values in groups of %d: least magnitude %d is %08x, want %08x", k, group, i, v, want)
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestGroupRangeNotFinite puts each kind of NaN and infinity at each position of rows of several
+// shapes.
+func TestGroupRangeNotFinite(t *testing.T) {
+	asmtest.Each(t, accelerated, func(t *testing.T, _ level) {
+		for _, bits := range []uint32{0x7f800000, 0xff800000, 0x7f800001, 0xff800001, 0x7fc00000, 0xffffffff, 0x7fffffff} {
+			for _, shape := range [][2]int{{172, 32}, {172, 172}, {96, 48}, {64, 64}, {7, 32}, {24, 12}} {
+				k, group := shape[0], shape[1]
+				x := make([]float32, k)
+				for i := range x {
+					x[i] = float32(i%9-4) * 0x1p125
+				}
+				n := Groups(k, group)
+				lo, hi := make([]float32, n), make([]float32, n)
+				if !GroupRange(lo, hi, x, group) {
+					t.Fatal("finite values reported as not finite")
+				}
+				for i, was := range x {
+					x[i] = math.Float32frombits(bits)
+					if GroupRange(lo, hi, x, group) {
+						t.Fatalf("k %d group %d: %08x at %d was not found", k, group, bits, i)
+					}
+					x[i] = was
+				}
+			}
 		}
 	})
 }

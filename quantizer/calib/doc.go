@@ -48,8 +48,9 @@
 // # Where to start reading
 //
 // job.go has the job, run.go goes through the layers, target.go computes the targets. hessian.go
-// collects H, factor.go factorizes it, solve.go chooses codes on the grids of grids.go. store.go has the
-// layers that are finished: in the directory from which an interrupted job resumes, or in an older file.
+// collects H, factor.go factorizes it, solve.go chooses codes on the grids of grids.go, refit.go improves
+// scales and zero points for chosen codes. store.go has the layers that are finished: in the directory from
+// which an interrupted job resumes, or in an older file.
 //
 // Results have the same bits on every CPU and for any number of threads.
 //

@@ -1,15 +1,12 @@
 package rounding
 
 import (
-	"encoding/binary"
 	"math"
-	"slices"
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/asmtest"
 	"github.com/lowbit-go/gq/internal/floats"
-	"github.com/lowbit-go/gq/internal/splitmix"
 	"github.com/lowbit-go/gq/internal/testrows"
 	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/packing"
@@ -72,129 +69,6 @@ func TestSearchSQNR(t *testing.T) {
 				}
 				t.Logf("%s %s: %.2f dB, with large weights counting more %.2f; the prototype %.2f", d.name, s, got, searchSQNR(t, s, d.x, k, false), want[i])
 			}
-		}
-	}
-}
-
-// TestAlgorithmSQNR compares the other algorithms and mappings with prototypes: a grid of 12 x 12
-// ranges with integer zero points, and HQQ with zero points rounded at the end.
-func TestAlgorithmSQNR(t *testing.T) {
-	const rows, k = 64, 1024
-	x := testrows.Gaussian(2028, rows*k)
-	for _, tt := range []struct {
-		m    gqf.Mapping
-		a    gqf.Algorithm
-		want map[int]float64 // dB by bits, groups of 32
-	}{
-		{gqf.MappingAsymmetric, gqf.AlgorithmSearch, map[int]float64{2: 9.59, 3: 15.89, 4: 22.16}},
-		{gqf.MappingAsymmetric, gqf.AlgorithmHQQ, map[int]float64{2: 7.79, 3: 15.21, 4: 21.84, 8: 46.37}},
-		{gqf.MappingSymmetric, gqf.AlgorithmSearch, map[int]float64{2: 8.64, 3: 14.96, 4: 21.33}},
-		{gqf.MappingFullRange, gqf.AlgorithmHQQ, map[int]float64{2: 8.60, 3: 14.82, 4: 21.05, 8: 45.31}},
-	} {
-		for bits, want := range tt.want {
-			s := Scheme{Bits: bits, Group: 32, Mapping: tt.m, ScaleDtype: packing.ScaleBF16, Algorithm: tt.a}
-			if got := searchSQNR(t, s, x, k, true); got < want-0.1 {
-				t.Errorf("%s: %.2f dB, want %.2f", s, got, want)
-			}
-		}
-	}
-}
-
-// loss is the objective of an algorithm: a sum over one group's weights, their errors and the
-// weights of the errors.
-var loss = map[gqf.Algorithm]func(x, e, w float64) float64{
-	gqf.AlgorithmSearch: func(_, e, w float64) float64 { return w * e * e },
-	gqf.AlgorithmHQQ:    func(_, e, _ float64) float64 { return math.Abs(e) },
-}
-
-// weigh returns the weights of the errors of a row in a search without calibration.
-func weigh(x []float32) []float64 {
-	sum := 0.0
-	for _, v := range x {
-		sum += float64(v) * float64(v)
-	}
-	w := make([]float64, len(x))
-	for i, v := range x {
-		w[i] = math.Sqrt(sum/float64(len(x)) + float64(v)*float64(v))
-	}
-	return w
-}
-
-// losses are the losses of a row's groups.
-func (r *quantizedRow) losses(s Scheme, x []float32, a gqf.Algorithm) []float64 {
-	w, sums := weigh(x), make([]float64, len(r.scales))
-	for i, v := range x {
-		g := i / s.size(len(x))
-		sums[g] += loss[a](float64(v), r.errorOf(x, i, g), w[i])
-	}
-	return sums
-}
-
-// errorOf is weight i of x, in group g, minus the dequantized weight.
-func (r *quantizedRow) errorOf(x []float32, i, g int) float64 {
-	return float64(x[i]) - float64(float32((float32(r.codes[i])-r.zero(g))*r.scales[g]))
-}
-
-// TestAlgorithms checks what users may rely on, for every scheme: by the algorithm's own loss, no
-// group is worse than by rounding to nearest, by more than 2^-18 of its loss if all weights become 0; codes are the nearest for the stored scale and zero
-// point; scales are numbers of their dtype that the layouts can store.
-func TestAlgorithms(t *testing.T) {
-	groups, lengths := []int{0, 16, 32, 48, 128}, []int{16, 17, 172, 400}
-	if testing.Short() {
-		groups, lengths = []int{0, 48}, []int{172}
-	}
-	for _, a := range []gqf.Algorithm{gqf.AlgorithmSearch, gqf.AlgorithmHQQ} {
-		eachScheme(t, groups, func(t *testing.T, s Scheme) {
-			rtn := s
-			if s.Algorithm = a; s.Validate() != nil {
-				t.Skip("not with this mapping")
-			}
-			for i, k := range lengths {
-				x := oddRow(uint64(i), k)
-				if s.ScaleDtype == packing.ScaleF16 {
-					for i := range x {
-						x[i] *= 1024
-					}
-				}
-				got, was := mustQuantizeRow(t, s, x), mustQuantizeRow(t, rtn, x)
-				checkRow(t, s, got, x)
-				zeroed := &quantizedRow{codes: make([]int8, k), scales: make([]float32, len(got.scales))}
-				before, signal := was.losses(s, x, a), zeroed.losses(s, x, a)
-				for g, after := range got.losses(s, x, a) {
-					if after > before[g]*(1+1e-4)+1e-40+0x1p-18*signal[g] {
-						t.Errorf("k %d group %d: the loss %g of %v is more than the %g of %v", k, g, after, got.scales[g], before[g], was.scales[g])
-					}
-				}
-			}
-		})
-	}
-}
-
-// checkRow checks the result of any algorithm for a row.
-func checkRow(t *testing.T, s Scheme, r *quantizedRow, x []float32) {
-	t.Helper()
-	qmin, qmax := codeRange(s.Bits)
-	for g, scale := range r.scales {
-		first, end := g*s.size(len(x)), min((g+1)*s.size(len(x)), len(x))
-		group := x[first:end]
-		want := &quantizedRow{codes: make([]int8, len(x)), half: r.half, unit: r.unit}
-		zero := r.zero(g)
-		if r.half {
-			zero = 0
-		}
-		want.roundGroup(first, group, scale, zero, float32(qmin), float32(qmax))
-		sameCodes(t, "code", r.codes[first:end], want.codes[first:end])
-		if !s.ScaleDtype.IsScale(scale) || s.ScaleDtype.Round(scale) != scale {
-			t.Errorf("scale %d is %g, no scale of %s", g, scale, s.ScaleDtype)
-		}
-		if s.Positive() && scale < 0 {
-			t.Errorf("scale %d is %g", g, scale)
-		}
-		if r.zeros != nil && (r.zero(g) < float32(qmin) || r.zero(g) >= float32(qmax+1)) {
-			t.Errorf("zero point %d is %d", g, r.zeros[g])
-		}
-		if !r.half && !slices.ContainsFunc(group, func(v float32) bool { return v != 0 }) && (scale != 1 || r.zero(g) != 0) {
-			t.Errorf("group %d of zeros has scale %g and zero point %g", g, scale, r.zero(g))
 		}
 	}
 }
@@ -287,8 +161,6 @@ func exhaustive(s Scheme, x []float32) float64 {
 	return least
 }
 
-var allAlgorithms = []gqf.Algorithm{gqf.AlgorithmSearch, gqf.AlgorithmRTN, gqf.AlgorithmHQQ, gqf.AlgorithmGPTQ, gqf.AlgorithmGPTQFT, gqf.AlgorithmImatrix, gqf.AlgorithmAWQ}
-
 // TestSearchImplementations checks that the assembly and the portable code of package vec give the
 // same bytes, for every algorithm.
 func TestSearchImplementations(t *testing.T) {
@@ -313,67 +185,6 @@ func TestSearchImplementations(t *testing.T) {
 					}
 				}
 			}
-		}
-	}
-}
-
-// TestWeigh checks that a column's weight reduces the column's error.
-func TestWeigh(t *testing.T) {
-	const k = 64
-	s := Scheme{Bits: 3, Group: 32, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleF32, Algorithm: gqf.AlgorithmSearch}
-	for _, kind := range []Scheme{{Mapping: gqf.MappingFullRange}, {Mapping: gqf.MappingAsymmetric}, {Mapping: gqf.MappingAsymmetric, Fractions: true}} {
-		m := kind.Mapping
-		s.Mapping, s.Fractions = m, kind.Fractions
-		x := testrows.Gaussian(11, k)
-		x[3], x[40] = 30, -30
-		d := make([]float32, k)
-		for i := range d {
-			d[i] = 1
-		}
-		d[3], d[40] = 0, 0
-		rq, err := NewRowQuantizer(s, k)
-		if err != nil {
-			t.Fatal(err)
-		}
-		noise := func(d []float32, flat bool) (sum float64) {
-			rq.Weigh(d, flat)
-			r := &quantizedRow{codes: make([]int8, k), scales: make([]float32, 2), unit: s.ZeroUnit()}
-			if m == gqf.MappingAsymmetric {
-				r.zeros = make([]int8, 2)
-			}
-			if err := rq.Quantize(r.codes, r.scales, r.zeros, x, nil); err != nil {
-				t.Fatal(err)
-			}
-			for i, v := range x {
-				e := float64(v) - float64((float32(r.codes[i])-r.zero(i/32))*r.scales[i/32])
-				if i != 3 && i != 40 {
-					sum += e * e
-				}
-			}
-			return sum
-		}
-		all := noise(nil, true)
-		if without := noise(d, true); without > all/2 {
-			t.Errorf("%s: the others' noise is %g without the large weights, %g with them", s, without, all)
-		}
-		if without := noise(d, false); without > all/2 {
-			t.Errorf("%s: the others' noise is %g without the large weights, if not flat, %g with them", s, without, all)
-		}
-		// All weights are zero: the scales are the range's.
-		clear(d)
-		got := noise(d, true)
-		r := s
-		r.Algorithm = gqf.AlgorithmRTN
-		was := mustQuantizeRow(t, r, x)
-		sum := 0.0
-		for i, v := range x {
-			e := float64(v) - float64((float32(was.codes[i])-was.zero(i/32))*was.scales[i/32])
-			if i != 3 && i != 40 {
-				sum += e * e
-			}
-		}
-		if got != sum {
-			t.Errorf("%s: noise %g where nothing counts, %g by rounding to nearest", s, got, sum)
 		}
 	}
 }
@@ -435,99 +246,6 @@ func TestShrunk(t *testing.T) {
 			if got := shrunk(e, beta); math.Abs(got-want) > 1e-12 {
 				t.Errorf("%g with beta %g: %g, want %g", e, beta, got, want)
 			}
-		}
-	}
-}
-
-func FuzzAlgorithms(f *testing.F) {
-	f.Add(uint64(1), uint8(4), uint8(2), uint8(0), uint16(172), []byte{0, 0, 128, 63})
-	f.Add(uint64(2), uint8(1), uint8(0), uint8(4), uint16(300), []byte{1, 0, 0, 0, 255, 255, 127, 127})
-	f.Fuzz(func(t *testing.T, seed uint64, bits, group, kind uint8, k uint16, special []byte) {
-		s := Scheme{
-			Bits: 1 + int(bits%8), Group: 16 * int(group%12), Mapping: 1 + gqf.Mapping(kind%5), ScaleDtype: allScaleDtypes[kind/5%3],
-			PositiveScales: kind&128 != 0, Algorithm: allAlgorithms[kind/16%4],
-		}
-		if s.ValidateCommand() != nil {
-			return
-		}
-		x := testrows.Gaussian(seed, 1+int(k%700))
-		r := splitmix.Source(seed)
-		for ; len(special) >= 4; special = special[4:] {
-			x[r.Next()%uint64(len(x))] = math.Float32frombits(binary.LittleEndian.Uint32(special))
-		}
-		got, err := quantizeRow(s, x)
-		if err != nil {
-			return
-		}
-		checkRow(t, s, got, x)
-	})
-}
-
-// BenchmarkAlgorithms measures rows of 2048 weights.
-func BenchmarkAlgorithms(b *testing.B) {
-	const k = 2048
-	x := testrows.Gaussian(7, k)
-	for _, s := range []Scheme{
-		{Bits: 4, Group: 32, Mapping: gqf.MappingFullRange},
-		{Bits: 4, Group: 128, Mapping: gqf.MappingFullRange},
-		{Bits: 4, Group: 0, Mapping: gqf.MappingFullRange},
-		{Bits: 4, Group: 32, Mapping: gqf.MappingAsymmetric},
-		{Bits: 4, Group: 32, Mapping: gqf.MappingAsymmetric, Fractions: true},
-		{Bits: 2, Group: 32, Mapping: gqf.MappingHalfStep},
-		{Bits: 8, Group: 32, Mapping: gqf.MappingFullRange},
-	} {
-		for _, a := range []gqf.Algorithm{gqf.AlgorithmRTN, gqf.AlgorithmSearch, gqf.AlgorithmHQQ} {
-			s.ScaleDtype, s.Algorithm = packing.ScaleBF16, a
-			if s.Validate() != nil {
-				continue
-			}
-			name := s.String()
-			if s.Fractions {
-				name += " fractions"
-			}
-			b.Run(name, func(b *testing.B) {
-				rq, err := NewRowQuantizer(s, k)
-				if err != nil {
-					b.Fatal(err)
-				}
-				codes, scales, zeros := make([]int8, k), make([]float32, s.Groups(k)), make([]int8, s.Groups(k))
-				for b.Loop() {
-					if err := rq.Quantize(codes, scales, zeros, x, nil); err != nil {
-						b.Fatal(err)
-					}
-				}
-				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/k, "ns/weight")
-			})
-		}
-	}
-}
-
-// TestWeighAlgorithm checks how much the size of a weight counts beside the importance of its
-// column: 1 + x^2/m to the power 1/2 with search (and so with gptq), 1/4 with imatrix and awq, 3/8
-// at 2 bits.
-func TestWeighAlgorithm(t *testing.T) {
-	x, d := []float32{0, 3, 0, 0}, []float32{1, 2, 1, 1} // 1 + x^2/m is 5
-	for _, tt := range []struct {
-		algorithm gqf.Algorithm
-		bits      int
-		power     float64
-	}{
-		{gqf.AlgorithmSearch, 2, 1. / 2}, {gqf.AlgorithmGPTQ, 4, 1. / 2},
-		{gqf.AlgorithmImatrix, 4, 1. / 4}, {gqf.AlgorithmAWQ, 3, 1. / 4}, {gqf.AlgorithmImatrix, 2, 3. / 8}, {gqf.AlgorithmAWQ, 1, 3. / 8},
-	} {
-		s := Scheme{Bits: tt.bits, Group: 16, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleBF16, Algorithm: tt.algorithm}
-		r, err := NewRowQuantizer(s, len(x))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Weigh(d, false)
-		w := r.rowWeights(x)
-		if want := 2 * math.Pow(5, tt.power); math.Abs(float64(w[1])-want) > 1e-5 || w[0] != 1 {
-			t.Errorf("%s: weights %v, want %g for the large one and 1", s, w, want)
-		}
-		r.Weigh(nil, false)
-		if w := r.rowWeights(x); math.Abs(float64(w[1])-math.Sqrt(5)) > 1e-5 {
-			t.Errorf("%s: without importance %v, want the square root of 5", s, w)
 		}
 	}
 }
