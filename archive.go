@@ -69,7 +69,7 @@ func outputBase(src string) (string, error) {
 	}
 	_, base := l.Split()
 	if base == "" || !filepath.IsLocal(base) || strings.ContainsAny(base, `/\:`) {
-		return "", optionf("output", "%s: no name for the output follows from this name: name the file to write", l)
+		return "", optionf("output", "is needed: no name for the output follows from %s", l)
 	}
 	return base, nil
 }
@@ -173,7 +173,7 @@ func Extract(ctx context.Context, src, dst string, o ArchiveOptions) (*ArchiveRe
 		}
 		name, ok := strings.CutSuffix(base, ArchiveEnding)
 		if !ok || filepath.Base(base) == ArchiveEnding {
-			return nil, optionf("output", "the archive's name %s does not end in %s: name the file to write", filepath.Base(base), ArchiveEnding)
+			return nil, optionf("output", "is needed: the archive's name %s does not end in %s", filepath.Base(base), ArchiveEnding)
 		}
 		dst = name
 	}

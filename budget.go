@@ -48,7 +48,7 @@ func (b *Budget) check() error {
 			set++
 		}
 		if v < 0 || math.IsNaN(v) || math.IsInf(v, 0) {
-			return optionf("", "a target of %g: a number above 0", v)
+			return optionf("", "a target of %g: use a number above 0", v)
 		}
 	}
 	if set != 1 {

@@ -52,11 +52,11 @@ func (j *quantizeJob) newCalibration() (*calibration, error) {
 	case !k.solved && k.refine():
 		return nil, optionf("refine", "goes with algorithm gptq or gptq-ft")
 	case r.Calibrate == "" && len(r.Imatrix) == 0:
-		return nil, optionf("", "this algorithm needs calibration data: calibrate self, or calibrate with a file of text")
+		return nil, optionf("calibrate", "is needed by this algorithm: state self, or a file of text")
 	case r.Calibrate == "" && !j.choosesOnText() && j.o.CalibrateOut != "":
 		return nil, optionf("calibrate-out", "goes with a text: calibrate self, or calibrate with a file of text")
 	case j.dry && !j.choosesOnText() && j.o.CalibrateOut != "":
-		return nil, optionf("calibrate-out", "a plan needs no text, unless it chooses bits or the fold")
+		return nil, optionf("calibrate-out", "has no text to write: a plan needs none, unless it chooses bits or the fold")
 	case r.CalibrateTokens != 0 && r.CalibrateTokens < 16:
 		return nil, optionf("calibrate-tokens", "%d: at least 16", r.CalibrateTokens)
 	}
@@ -67,20 +67,22 @@ func (j *quantizeJob) newCalibration() (*calibration, error) {
 // choice of a fold need a text too, and rotations a seed.
 func (j *quantizeJob) uncalibrated() error {
 	r := j.o.Recipe
+	const calibrated, imatrix = "gptq, gptq-ft, imatrix or awq", "imatrix"
 	for _, option := range []struct {
-		name string
-		set  bool
+		name       string
+		set        bool
+		algorithms string
 	}{
-		{"calibrate", r.Calibrate != "" && !j.choosesOnText()},
-		{"calibrate-tokens", r.CalibrateTokens != 0 && j.o.Budget == nil},
-		{"seed", r.Seed != 0 && !j.choosesOnText() && !r.Rotate && !r.Tunes()},
-		{"refine", r.Refine != nil},
-		{"imatrix", len(r.Imatrix) > 0},
-		{"imatrix-out", j.o.ImatrixOut != ""},
-		{"calibrate-out", j.o.CalibrateOut != "" && !j.choosesOnText()},
+		{"calibrate", r.Calibrate != "" && !j.choosesOnText(), calibrated},
+		{"calibrate-tokens", r.CalibrateTokens != 0 && j.o.Budget == nil, calibrated},
+		{"seed", r.Seed != 0 && !j.choosesOnText() && !r.Rotate && !r.Tunes(), calibrated},
+		{"refine", r.Refine != nil, "gptq or gptq-ft"},
+		{"imatrix", len(r.Imatrix) > 0, imatrix},
+		{"imatrix-out", j.o.ImatrixOut != "", imatrix},
+		{"calibrate-out", j.o.CalibrateOut != "" && !j.choosesOnText(), calibrated},
 	} {
 		if option.set {
-			return optionf(option.name, "goes with algorithm gptq, gptq-ft, imatrix or awq")
+			return optionf(option.name, "goes with algorithm %s", option.algorithms)
 		}
 	}
 	return nil

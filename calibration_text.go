@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/lowbit-go/gq/internal/atomicfile"
@@ -41,11 +42,24 @@ func (j *quantizeJob) textOf(p *conversion.Plan, name string, self selfText) (*t
 	}
 	var t *text.Text
 	if name != "" && name != quantizer.Self {
-		t, err = j.fileText(p, tok, name, self.tokens)
+		if t, err = j.fileText(p, tok, name, self.tokens); err == nil {
+			j.checkLength(name, t.Tokens(), self.tokens)
+		}
 	} else {
 		t, err = j.selfText(p, tok, self)
 	}
 	return tok, t, err
+}
+
+// checkLength warns of a text that has less than an eighth of the tokens that were asked for.
+func (j *quantizeJob) checkLength(name string, tokens, want int) {
+	if tokens >= want/8 {
+		return
+	}
+	warning := fmt.Sprintf("%s has %d tokens, %d were asked for: a file that is calibrated on so few may be worse than an uncalibrated one", name, tokens, want)
+	if !slices.Contains(j.warnings, warning) {
+		j.warnings = append(j.warnings, warning)
+	}
 }
 
 // fileText reads a text for training or calibration, in sequences for the model of a plan's checkpoint.

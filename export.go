@@ -103,13 +103,13 @@ func (o *ExportOptions) conversion() (q conversion.ExportOptions, err error) {
 	case o.Split < 0:
 		return q, optionf("split", "%d: at least 1", o.Split)
 	case checkpoint && o.Pre != "":
-		return q, optionf("pre", "it is for .gguf files, not for %s", o.Format.noun())
+		return q, optionf("pre", "is for .gguf files, not for %s", o.Format.noun())
 	case checkpoint:
 		q.Checkpoint = &conversion.CheckpointOptions{Format: format, Split: o.Split, Dequantize: o.Dequantize}
 	case o.format() != FormatGGUF:
 		return q, optionf("format", "%s: an export writes .gguf files and checkpoints: write a .gqf file with gq repack", o.Format)
 	case o.Dequantize:
-		return q, optionf("dequantize", "it is for checkpoints: quantize again with --target gguf for a .gguf file")
+		return q, optionf("dequantize", "is for checkpoints: quantize again with --target gguf for a .gguf file")
 	}
 	q.GGUF = conversion.GGUFOptions{Pre: o.Pre, Split: o.Split}
 	return q, nil

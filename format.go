@@ -104,14 +104,16 @@ func (o *QuantizeOptions) formatTarget(dst string) (*quantizer.Target, error) {
 	switch pre := o.Recipe.Pre != "" || o.Pre != ""; {
 	case o.Split < 0:
 		return nil, optionf("split", "%d: at least 1", o.Split)
-	case o.Format == FormatGQF && (pre || o.Split != 0):
-		return nil, optionf("", "split and pre have no meaning for a .gqf file, and %s is one", dst)
+	case o.Format == FormatGQF && o.Split != 0:
+		return nil, optionf("split", "is for .gguf files and checkpoints, and %s is a .gqf file", dst)
+	case o.Format == FormatGQF && pre:
+		return nil, optionf("pre", "is for .gguf files, and %s is a .gqf file", dst)
 	case o.Format == FormatGQF:
 		return nil, nil
 	case o.Format == FormatGGUF:
 		return &quantizer.TargetGGUF, nil
 	case checkpoint && pre:
-		return nil, optionf("pre", "it is for .gguf files, and %s is %s", dst, o.Format.noun())
+		return nil, optionf("pre", "is for .gguf files, and %s is %s", dst, o.Format.noun())
 	}
 	target, _ := quantizer.CheckpointTarget(format)
 	return &target, nil

@@ -155,6 +155,9 @@ func Measure(ctx context.Context, src, file string, o MeasureOptions) (*accuracy
 	s := stages{to: o.Progress, plan: accuracyStages(j, 1)}
 	var r *accuracy.Report
 	err = withGQF(ctx, file, o.Threads, s, func(temp string, im *accuracy.Imported) error {
+		if st, err := os.Stat(temp); err == nil && st.IsDir() {
+			return fmt.Errorf("%s is not quantized: name a .gqf file, a .gguf file or a quantized checkpoint", file)
+		}
 		j.File, j.Imported = temp, im
 		return withGQF(ctx, o.Baseline, o.Threads, s, func(temp string, im *accuracy.Imported) (err error) {
 			if j.Baseline = temp; im != nil {

@@ -72,7 +72,7 @@ func (j *quantizeJob) checkPart() error {
 	case j.to.bucket != nil && p.Shared:
 		return optionf("shared", "%s: an object store is shared without it", j.to.Name)
 	case j.o.Format != FormatGQF:
-		return optionf("part", "parts are for .gqf files, not for %s: merge a .gqf file, and write the other one with gq export", j.o.Format.noun())
+		return optionf("part", "makes .gqf files, not %s: merge a .gqf file, and write the other one with gq export", j.o.Format.noun())
 	case j.o.Budget != nil:
 		return optionf("part", "beside a target of bytes or divergence: choose bits once with --dry-run --save-recipe FILE, and make the parts with --recipe FILE")
 	case j.o.Reuse != "":

@@ -172,6 +172,9 @@ func checkOrder(src, file string) error {
 	if _, err := safetensors.Files(file); err != nil {
 		return nil
 	}
+	if other, err := files.KindOf(file); err == nil && other != files.Safetensors {
+		return nil // a file of another kind
+	}
 	name := ".gqf"
 	if k == files.GGUF {
 		name = ".gguf"

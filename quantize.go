@@ -164,7 +164,7 @@ type quantizeJob struct {
 // inJob prepares a job, calls end and cleans up.
 func inJob[T any](ctx context.Context, src, dst string, o QuantizeOptions, dry bool, end func(*quantizeJob) (T, error)) (result T, err error) {
 	if dst == "" {
-		return result, optionf("output", "the path is empty: name a file, or a directory for a checkpoint")
+		return result, optionf("output", "is empty: name a file, or a directory for a checkpoint")
 	}
 	o.Recipe = o.Recipe.WithQuality()
 	if err := o.resolveFormat(dst); err != nil {

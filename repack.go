@@ -127,7 +127,7 @@ func (o *RepackOptions) check(from *source, dst string, foreign *conversion.Fore
 		ck.Close()
 		return optionf("", "%s is a checkpoint whose weights are not quantized: quantize it with gq quantize", from.Name)
 	case o.Layouts == nil && o.Targets == nil && foreign == nil:
-		return optionf("", "into which layout? state a layout or a target")
+		return optionf("layout", "is needed, or a target: it says how the codes are to lie in memory")
 	case o.Dequantize && foreign == nil:
 		return optionf("dequantize", "goes with a .gguf file or a quantized checkpoint: every tensor of a .gqf file can be repacked")
 	case o.Threads < 0:

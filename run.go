@@ -40,7 +40,7 @@ func Run(ctx context.Context, path string, o RunOptions) (r *generate.Result, er
 // open opens the model at path, calls use, and closes the model.
 func (o *RunOptions) open(ctx context.Context, path string, use func(g *generate.Generator) error) error {
 	if o.Verify && IsGGUF(path) {
-		return optionf("verify", "a .gguf file has no checksums, a .gqf file has")
+		return optionf("verify", "needs a .gqf file: a .gguf file has no checksums")
 	}
 	from, err := resolveSource(ctx, path, true, stages{to: o.Progress})
 	if err != nil {

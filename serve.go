@@ -169,11 +169,11 @@ func (o *ServeOptions) check(ctx context.Context) error {
 			m.ID = modelName(m.Path)
 		}
 		if other, ok := paths[m.ID]; ok {
-			return optionf("alias", "%s and %s would both be called %q: name them", other, m.from.Name, m.ID)
+			return optionf("alias", "is needed: %s and %s would both be called %q", other, m.from.Name, m.ID)
 		}
 		paths[m.ID] = m.from.Name
 		if st, err := os.Stat(m.Path); o.Verify && (IsGGUF(m.Path) || err == nil && st.IsDir()) {
-			return optionf("verify", "%s has no checksums, a .gqf file has", m.from.Name)
+			return optionf("verify", "needs .gqf files: %s has no checksums", m.from.Name)
 		}
 	}
 	return nil

@@ -229,12 +229,12 @@ func (s *sweep) check() (err error) {
 func (s *sweep) checkRecipes() error {
 	list := s.o.Recipes
 	if len(list) == 0 {
-		return optionf("recipes", "there are none: name recipe files, or state bits or algorithm")
+		return optionf("recipes", "names no recipe: name recipe files, or state bits or algorithm")
 	}
 	for i := range list {
 		r := &list[i]
 		if !isSweepName.MatchString(r.Name) {
-			return optionf("recipes", "the name %q cannot be a file's: use letters, digits, \".\", \"_\", \"+\" and \"-\"", r.Name)
+			return optionf("recipes", "%q cannot be the name of a file: use letters, digits, \".\", \"_\", \"+\" and \"-\"", r.Name)
 		}
 		r.Recipe = r.Recipe.WithQuality()
 		text, err := r.Recipe.YAML("", nil)
@@ -245,9 +245,9 @@ func (s *sweep) checkRecipes() error {
 		for k := range i {
 			switch {
 			case strings.EqualFold(list[k].Name, r.Name):
-				return optionf("recipes", "two recipes are called %s: rename one, because their files would have the same name", r.Name)
+				return optionf("recipes", "names two recipes %s: rename one, because their files would have the same name", r.Name)
 			case s.recipes[k] == s.recipes[i]:
-				return optionf("recipes", "%s and %s say the same: leave one of them out", list[k].Name, r.Name)
+				return optionf("recipes", "%s and %s are the same recipe: leave one of them out", list[k].Name, r.Name)
 			}
 		}
 	}

@@ -75,6 +75,9 @@ func ParseRule(s string) (Rule, error) {
 }
 
 func (r *Rule) setBits(s string) (err error) {
+	if _, err := strconv.Atoi(s); err != nil {
+		return fmt.Errorf("%q is neither a number of bits, 1 to 8, nor skip", s)
+	}
 	r.Bits, err = ParseBits(s)
 	return err
 }

@@ -113,7 +113,7 @@ func options(c *cli.Context) (gq.MeasureOptions, error) {
 	case s == "text" && len(o.Texts) == 0:
 		return o, cmdline.Usagef("--calibration text goes with --text or --tokens")
 	case s != "text" && c.IsSet("calibration"):
-		return o, cmdline.Usagef("--calibration %s: text or random", s)
+		return o, cmdline.Usagef("--calibration %s: use text or random", s)
 	}
 	return o, parity(c, &o)
 }
@@ -135,7 +135,7 @@ func parity(c *cli.Context, o *gq.MeasureOptions) error {
 			}
 			o.Remote = &accuracy.RemoteOptions{Arch: s, Binary: c.String("parity-binary"), CPUs: strings.Split(c.String("parity-cpus"), ",")}
 		default:
-			return cmdline.Usagef("--parity %s: native, arm64, amd64 or none", s)
+			return cmdline.Usagef("--parity %s: use native, arm64, amd64 or none", s)
 		}
 	}
 	if c.IsSet("parity-binary") && o.Remote == nil {

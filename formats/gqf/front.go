@@ -156,7 +156,7 @@ func (f *front) foreign(b []byte) error {
 	e := &ForeignError{File: f.name, What: k.String()}
 	switch k {
 	case files.Unknown:
-		e.What = fmt.Sprintf("a file that begins with % x", b[:min(len(b), len(magic))])
+		e.What = fmt.Sprintf("a file that begins with %q", b[:min(len(b), len(magic))])
 	case files.LFSPointer, files.HTML, files.Compressed, files.Empty:
 		e.Advice = k.Advice(f.name)
 	default:

@@ -17,6 +17,15 @@ func Path(path string, index, of int) string {
 // SharedPath is the path of the file that all parts of the file at path write to until it is merged.
 func SharedPath(path string) string { return path + ".partial" }
 
+// Output is the path of the file that the part at path belongs to, if path is the path of a part.
+func Output(path string) (output string, ok bool) {
+	i := strings.LastIndex(path, ".part-")
+	if i < 0 || !name.MatchString(path[i:]) {
+		return "", false
+	}
+	return path[:i], true
+}
+
 // name is what Path adds.
 var name = regexp.MustCompile(`^\.part-(0|[1-9]\d{0,5})-of-([1-9]\d{0,5})$`)
 

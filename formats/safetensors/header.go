@@ -89,11 +89,14 @@ func (l *loader) file(b []byte, path string, index int) (SourceFile, error) {
 		return SourceFile{}, fail("this is %v, not a safetensors file: %s", k, k.Advice(path))
 	}
 	if len(b) < 8 {
-		return SourceFile{}, fail("the file has %d bytes, fewer than the 8 of the header's length", len(b))
+		return SourceFile{}, fail("the file has %d bytes, fewer than the 8 of the header's length; is this a safetensors file?", len(b))
 	}
 	n := binary.LittleEndian.Uint64(b)
 	if n > uint64(l.opts.MaxHeaderBytes) {
-		return SourceFile{}, fail("the header's length of %d bytes exceeds the limit of %d (Options.MaxHeaderBytes); is this a safetensors file?", n, l.opts.MaxHeaderBytes)
+		if len(b) > headerStart && b[headerStart] != '{' {
+			return SourceFile{}, fail("this is a file that begins with %q, not a safetensors file", b[:headerStart])
+		}
+		return SourceFile{}, fail("the header's length of %d bytes exceeds the limit of %d (Options.MaxHeaderBytes)", n, l.opts.MaxHeaderBytes)
 	}
 	if n > uint64(len(b)-8) {
 		return SourceFile{}, fail("the header's length is %d bytes, but only %d follow; is the file truncated?", n, len(b)-8)

@@ -175,6 +175,7 @@ func TestHeaderLength(t *testing.T) {
 		{"seven bytes", make([]byte, 7), Options{}, 0, "has 7 bytes"},
 		{"cut in the header", image(one(good), 4)[:20], Options{}, 0, "only 12 follow"},
 		{"2^63", huge, Options{}, 0, "exceeds the limit of 100000000"},
+		{"text", []byte("It was a dark night"), Options{}, 0, `begins with "It was a", not a safetensors file`},
 		{"limit", image(one(good), 4), Options{MaxHeaderBytes: 53}, 0, "54 bytes exceeds the limit of 53"},
 		{"tensors", image(`{"a":`+good+`,"b":`+good+`}`, 4), Options{MaxTensors: 1}, 62, "more than 1 tensors"},
 	} {

@@ -129,7 +129,7 @@ func resolve(path string) (target string, mode fs.FileMode, exists bool, err err
 	case err != nil:
 		return "", 0, false, cause(err)
 	case st.IsDir():
-		return "", 0, false, errors.New("is a directory")
+		return "", 0, false, errors.New("is a directory: name a file in it")
 	case !st.Mode().IsRegular():
 		return "", 0, false, errors.New("is not a regular file, so it cannot be replaced")
 	}

@@ -211,7 +211,7 @@ func chooseArchitecture(facts *Config, outer object) (*keys, architecture, error
 		facts.TextType = m.text
 	}
 	if !ok {
-		return nil, arch, &UnsupportedError{fmt.Sprintf("model_type %q has no forward pass here: it has not been held to vectors of an independent implementation. Known are %s",
+		return nil, arch, &UnsupportedError{fmt.Sprintf("model_type %q is not supported: gq runs %s",
 			name, strings.Join(Architectures(), ", "))}
 	}
 	if len(facts.Architectures) > 0 && !slices.Contains(facts.Architectures, class) {

@@ -46,7 +46,7 @@ func TestParseForwardErrors(t *testing.T) {
 	}{
 		{"llama3", changes{"mystery": 1}, "mystery is a key that this forward pass does not know"},
 		{"llama3", changes{"qk_layernorm": true, "zeta": 1}, "qk_layernorm is a key that this forward pass does not know (and zeta)"},
-		{"llama3", changes{"model_type": "bloom"}, `model_type "bloom" has no forward pass here`},
+		{"llama3", changes{"model_type": "bloom"}, `model_type "bloom" is not supported`},
 		{"llama3", changes{"model_type": nil}, "names no model_type"},
 		{"llama3", changes{"architectures": []string{"LlamaForSequenceClassification"}}, "LlamaForCausalLM only"},
 		{"llama3", changes{"hidden_act": "relu2"}, "hidden_act is relu2: this forward pass knows only silu"},

@@ -62,6 +62,9 @@ func Open(path string, o OpenOptions) (*Generator, error) {
 		g.read = func(name string) ([]byte, error) { return files.Read(filepath.Join(path, name), files.MaxModelFile) }
 	} else {
 		if g.file, err = gqf.Open(path, gqf.Options{}); err != nil {
+			if e, ok := errors.AsType[*gqf.ForeignError](err); ok && e.What == files.Safetensors.String() {
+				e.Advice = "name the directory of the checkpoint, which has config.json and the tokenizer too"
+			}
 			return nil, err
 		}
 		if o.Verify {
@@ -125,10 +128,11 @@ func (g *Generator) openModel(path string) (err error) {
 		g.model, err = model.OpenCheckpoint(path, o)
 		return err
 	}
-	if g.model, err = model.OpenGQF(g.file, o); err != nil {
+	g.model, err = model.OpenGQF(g.file, o)
+	if _, named := errors.AsType[*gqf.FormatError](err); err != nil && !named {
 		return fmt.Errorf("%s: %w", g.path, err)
 	}
-	return nil
+	return err
 }
 
 // configEOS reads eos_token_id, a number or a list of numbers, from config.json or from its part

@@ -147,7 +147,7 @@ func TestDescribeErrors(t *testing.T) {
 		{name: "smollm3", keys: keys{"no_rope_layers": []int{1, 1, 0, 1, 1}}, want: "no rope in every 4th layer, but layer 2 of no_rope_layers differs"},
 		{name: "smollm3", keys: keys{"mlp_bias": true}, want: "biases of the feed-forward network (mlp_bias)"},
 		{name: "llama3", keys: keys{"num_hidden_layers": 600}, want: "600 layers, more than its limit of 512"},
-		{name: "llama3", keys: keys{"model_type": "gpt_neox"}, want: `model_type "gpt_neox" has no forward pass here`},
+		{name: "llama3", keys: keys{"model_type": "gpt_neox"}, want: `model_type "gpt_neox" is not supported`},
 		{name: "llama3", keys: keys{"num_hidden_layers": 1}, want: `tensor "model.layers.1.`},
 		{name: "llama3", keys: keys{"num_hidden_layers": 3}, want: `tensor "model.layers.2.input_layernorm.weight" is missing`},
 		{name: "llama3", shapes: map[string][]int64{"layers.1.mlp.up_proj.weight": {32, 48}}, want: `tensor "model.layers.1.mlp.up_proj.weight": shape [32 48], but config.json makes it [48 32]`},

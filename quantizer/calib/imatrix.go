@@ -102,7 +102,7 @@ func ReadImatrix(data []byte, p *conversion.Plan) (*Imatrix, error) {
 		}
 		return im, nil
 	}
-	malformed := errors.New("imatrix: neither an imatrix of gq nor one of llama.cpp, GGUF or dat")
+	malformed := errors.New("this is no importance matrix: expected a file of --imatrix-out, or a GGUF file or imatrix.dat of llama.cpp")
 	r := bytes.NewReader(data)
 	number := func(most int32) (int, error) {
 		var n int32

@@ -21,6 +21,9 @@ import (
 // or its parts were not made.
 func (m *merge) withoutParts() (*MergeReport, error) {
 	none := fmt.Sprintf("%s: there are no parts of it: %s and so on are expected; gq quantize --part makes them", m.path, part.Path(m.path, 0, 8))
+	if output, ok := part.Output(m.path); ok {
+		return nil, fmt.Errorf("%s is the name of a part: name the file that its parts make, %s", m.path, output)
+	}
 	begun, err := m.begun()
 	if err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -223,12 +224,37 @@ func flagError(text string, known []cli.Flag) error {
 		for _, between := range []string{" for flag -", " for -"} {
 			if i := strings.LastIndex(text, between); i >= 0 {
 				if name, why, ok := strings.Cut(text[i+len(between):], ": "); ok {
-					return Usagef("%s for flag %s: %s", text[:i], dashed(name), why)
+					return Usagef("%s for flag %s: %s", text[:i], dashed(name), expected(known, name, why))
 				}
 			}
 		}
 	}
 	return Usagef("%s", text)
+}
+
+// expected says which values the flag takes, if why says only that the value was not understood.
+func expected(known []cli.Flag, name, why string) string {
+	if why != "parse error" {
+		return why
+	}
+	for _, f := range known {
+		if !slices.Contains(f.Names(), name) {
+			continue
+		}
+		switch f.(type) {
+		case *cli.IntFlag, *cli.Int64Flag:
+			return "expected an integer"
+		case *cli.UintFlag, *cli.Uint64Flag:
+			return "expected an integer of 0 or more"
+		case *cli.Float64Flag:
+			return "expected a number"
+		case *cli.DurationFlag:
+			return "expected a time with its unit, such as 30s or 10m"
+		case *cli.BoolFlag:
+			return "expected true or false"
+		}
+	}
+	return why
 }
 
 // dashed returns the usual spelling of the flag called name.
