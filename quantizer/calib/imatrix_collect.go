@@ -35,10 +35,7 @@ func (im *Imatrix) Collect(ctx context.Context, p *conversion.Plan, text *text.T
 				if err := ctx.Err(); err != nil {
 					return err
 				}
-				if err := stream.Visit(seq, layer, part, func(in *model.Input) bool { c.add(in); return true }); err != nil {
-					return err
-				}
-				if err := stream.Advance(seq, layer, part); err != nil {
+				if err := stream.AdvanceVisit(seq, layer, part, c.add); err != nil {
 					return err
 				}
 				c.sampler.start += len(text.Sequences[seq])

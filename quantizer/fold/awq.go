@@ -147,18 +147,15 @@ func (j *awq) half(layer int, part model.Part, places []model.Scaling) (list []F
 		if err := j.ctx.Err(); err != nil {
 			return nil, err
 		}
+		var visit func(in *model.Input)
 		if len(seen) > 0 {
-			err := j.stream.Visit(seq, layer, part, func(in *model.Input) bool {
+			visit = func(in *model.Input) {
 				if s := seen[in.Name]; s != nil {
 					j.collect(s, in, seq)
 				}
-				return true
-			})
-			if err != nil {
-				return nil, err
 			}
 		}
-		if err := j.stream.Advance(seq, layer, part); err != nil {
+		if err := j.stream.AdvanceVisit(seq, layer, part, visit); err != nil {
 			return nil, err
 		}
 	}

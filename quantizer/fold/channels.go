@@ -111,9 +111,9 @@ func (o *observer) half(layer int, part model.Part, places []model.Scaling) erro
 		if err := o.ctx.Err(); err != nil {
 			return err
 		}
-		err := o.stream.Visit(seq, layer, part, func(in *model.Input) bool {
+		err := o.stream.AdvanceVisit(seq, layer, part, func(in *model.Input) {
 			if _, ok := kind[in.Name]; !ok {
-				return true
+				return
 			}
 			if squares[in.Name] == nil {
 				squares[in.Name] = make([]float64, in.K)
@@ -121,11 +121,7 @@ func (o *observer) half(layer int, part model.Part, places []model.Scaling) erro
 			for r := range in.Rows {
 				addSquares(squares[in.Name], in.X[r*in.K:][:in.K])
 			}
-			return true
 		})
-		if err == nil {
-			err = o.stream.Advance(seq, layer, part)
-		}
 		if err != nil {
 			return err
 		}
