@@ -15,7 +15,9 @@
 //	predict    kl(scheme) = kl(probe) e(scheme) / e(probe), where e is the weighted error of some rows
 //	hull       of each tensor's options keep the lower convex hull of KL over bytes
 //	choose     start with the cheapest option of each tensor and step along the hulls in order of KL
-//	           saved per byte, as long as the bytes last; spend the rest on any step that still fits
+//	           saved per byte, as long as the bytes last; spend the rest on any step that still fits. Do
+//	           this again with each option of the eight widest decisions fixed, because a large step,
+//	           such as an embedding's, may not fit into the bytes left; keep the least KL
 //
 // The divergences of single tensors add up well at 4 bits, fairly at 3 and badly at 2, where their
 // order is still right. A kind at 2 bits has up to 1.43 times the divergence of its tensors alone, at 3

@@ -32,32 +32,83 @@ func lowerHull(options []Option) []int {
 // slope is the KL saved per byte between options.
 func slope(from, to Option) float64 { return (from.KL - to.KL) / float64(to.Bytes-from.Bytes) }
 
+// A step goes from one option on a decision's hull to the next one.
+type step struct {
+	decision, to int // to is an index into the hull
+	slope        float64
+}
+
+// steps returns the steps of all decisions, those that save the most KL per byte first. The slopes of
+// a hull decrease, so a decision's steps are in order.
+func steps(list []*Decision) []step {
+	var all []step
+	for i, d := range list {
+		for k := 1; k < len(d.hull); k++ {
+			all = append(all, step{i, k, slope(d.Options[d.hull[k-1]], d.Options[d.hull[k]])})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b step) int { return cmp.Compare(b.slope, a.slope) })
+	return all
+}
+
+// fixedDecisions is how many decisions choose tries with each of their options.
+const fixedDecisions = 8
+
 // choose returns the index of each decision's option for at most so many bytes. ok is false if the
 // cheapest options need more.
+//
+// Steps are taken in the order of the KL that they save per byte. At most the first step that does not
+// fit is lost, which matters if it is large, as an embedding's is. So each option of the decisions with
+// the most bytes between their options is fixed in turn, and the choice with the least predicted KL wins.
 func choose(list []*Decision, bytes int64) (chosen []int, ok bool) {
+	all := steps(list)
+	if chosen, ok = greedy(list, all, bytes, -1, 0); !ok {
+		return chosen, false
+	}
+	least := predicted(list, chosen)
+	for _, i := range widest(list, fixedDecisions) {
+		for option := range list[i].Options {
+			c, ok := greedy(list, all, bytes, i, option)
+			if !ok {
+				continue
+			}
+			if kl := predicted(list, c); kl < least {
+				chosen, least = c, kl
+			}
+		}
+	}
+	return chosen, true
+}
+
+// widest returns up to n decisions, those with the most bytes between their hull's ends first.
+func widest(list []*Decision, n int) []int {
+	order := make([]int, len(list))
+	for i := range order {
+		order[i] = i
+	}
+	width := func(d *Decision) int64 { return d.Options[d.hull[len(d.hull)-1]].Bytes - d.Options[d.hull[0]].Bytes }
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(width(list[b]), width(list[a])) })
+	return order[:min(n, len(order))]
+}
+
+// greedy takes the steps that fit, in order. The decision fixed has the option at; -1: no decision is
+// fixed. ok is false if the cheapest options of the others need more bytes.
+func greedy(list []*Decision, all []step, bytes int64, fixed, at int) (chosen []int, ok bool) {
 	chosen = make([]int, len(list))
 	for i, d := range list {
-		chosen[i] = d.hull[0]
-		bytes -= d.Options[d.hull[0]].Bytes
+		if chosen[i] = d.hull[0]; i == fixed {
+			chosen[i] = at
+		}
+		bytes -= d.Options[chosen[i]].Bytes
 	}
 	if bytes < 0 {
 		return chosen, false
 	}
-	// The slopes of a hull decrease, so all steps can be sorted by slope at once; no heap is
-	// needed.
-	type step struct {
-		decision, to int // index into the hull
-		slope        float64
-	}
-	var steps []step
-	for i, d := range list {
-		for k := 1; k < len(d.hull); k++ {
-			steps = append(steps, step{i, k, slope(d.Options[d.hull[k-1]], d.Options[d.hull[k]])})
-		}
-	}
-	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(b.slope, a.slope) })
 	full := make([]bool, len(list))
-	for _, s := range steps {
+	if fixed >= 0 {
+		full[fixed] = true
+	}
+	for _, s := range all {
 		d := list[s.decision]
 		need := d.Options[d.hull[s.to]].Bytes - d.Options[chosen[s.decision]].Bytes
 		if full[s.decision] || need > bytes {
@@ -88,4 +139,12 @@ func fill(list []*Decision, chosen []int, bytes int64) {
 		bytes -= list[best].Options[to].Bytes - list[best].Options[chosen[best]].Bytes
 		chosen[best] = to
 	}
+}
+
+// predicted is the sum of the divergences of the chosen options.
+func predicted(list []*Decision, chosen []int) (kl float64) {
+	for i, d := range list {
+		kl += d.Options[chosen[i]].KL
+	}
+	return kl
 }

@@ -114,8 +114,8 @@ func TestChooseAgainstBruteForce(t *testing.T) {
 		}
 	}
 	// Few decisions are the worst case: one step that does not fit wastes a large share.
-	if t.Logf("%d of %d optimal, %.3f of the optimum's KL", exact, n, sum/optimum); sum > 1.05*optimum || exact < n/2 {
-		t.Error("further from the optimum than it was")
+	if t.Logf("%d of %d optimal, %.3f of the optimum's KL", exact, n, sum/optimum); exact < n {
+		t.Error("a choice among so few decisions is not optimal")
 	}
 }
 

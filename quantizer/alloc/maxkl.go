@@ -99,16 +99,9 @@ func (s *search) next() int64 {
 	n := int(s.high - s.low - 1) // the fewest bytes whose predicted KL is small enough
 	i := sort.Search(n, func(i int) bool {
 		chosen, ok := choose(s.p.Decisions, s.low+1+int64(i))
-		return ok && float64(s.p.predicted(chosen)*s.ratio) <= s.target*.98
+		return ok && float64(predicted(s.p.Decisions, chosen)*s.ratio) <= s.target*.98
 	})
 	return s.low + 1 + int64(min(i, n-1))
-}
-
-func (p *Sensitivities) predicted(chosen []int) (kl float64) {
-	for i, d := range p.Decisions {
-		kl += d.Options[chosen[i]].KL
-	}
-	return kl
 }
 
 func (s *search) learn(e Evaluation, budget int64, met bool) {
