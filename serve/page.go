@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"sync"
 )
 
 //go:embed page/index.html
@@ -15,13 +16,14 @@ var pageHTML []byte
 
 // pagePolicy lets the page run its own script and style, by their hashes, and talk to this server:
 // nothing else, even if an answer of a model should get into the page as HTML.
-var pagePolicy = policy(pageHTML)
+// It is not made before the page is asked for, because every start of the program would wait for it.
+var pagePolicy = sync.OnceValue(func() string { return policy(pageHTML) })
 
 // pageTag changes with the page.
-var pageTag = func() string {
+var pageTag = sync.OnceValue(func() string {
 	sum := sha256.Sum256(pageHTML)
 	return `"` + hex.EncodeToString(sum[:8]) + `"`
-}()
+})
 
 var inline = regexp.MustCompile(`(?s)<(script|style)\b[^>]*>(.*?)</(?:script|style)>`)
 
@@ -44,10 +46,10 @@ func policy(html []byte) string {
 // page answers GET /.
 func (s *Server) page(x *exchange, r *http.Request) error {
 	h := x.Header()
-	h.Set("Content-Security-Policy", pagePolicy)
+	h.Set("Content-Security-Policy", pagePolicy())
 	h.Set("Cache-Control", "no-cache") // ask whether it has changed
-	h.Set("ETag", pageTag)
-	if r.Header.Get("If-None-Match") == pageTag {
+	h.Set("ETag", pageTag())
+	if r.Header.Get("If-None-Match") == pageTag() {
 		x.WriteHeader(http.StatusNotModified)
 		return nil
 	}
