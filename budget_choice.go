@@ -77,8 +77,8 @@ func (j *quantizeJob) choice() (*Allocation, error) {
 	if err != nil {
 		return nil, err
 	}
-	// 1: the version of the choice. The size of the smallest file stands for files beside the weights.
-	key, err := workdir.Key(bitsName, 1, inputs, j.o.Budget, j.outline.Least.OutputBytes)
+	// 2: the version of the choice. The size of the smallest file stands for files beside the weights.
+	key, err := workdir.Key(bitsName, 2, inputs, j.o.Budget, j.outline.Least.OutputBytes)
 	if err != nil {
 		return nil, err
 	}
