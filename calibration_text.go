@@ -56,7 +56,7 @@ func (j *quantizeJob) checkLength(name string, tokens, want int) {
 	if tokens >= want/8 {
 		return
 	}
-	warning := fmt.Sprintf("%s has %d tokens, %d were asked for: a file that is calibrated on so few may be worse than an uncalibrated one", name, tokens, want)
+	warning := fmt.Sprintf("%s has %d tokens, %d were asked for: on so few the result may be worse than without a text", name, tokens, want)
 	if !slices.Contains(j.warnings, warning) {
 		j.warnings = append(j.warnings, warning)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/internal/testquant"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
 	"github.com/lowbit-go/gq/quantizer/conversion"
@@ -50,21 +51,11 @@ func (tt testTensor) bytes() []byte {
 func writeCheckpoint(t testing.TB, config string, tensors ...testTensor) string {
 	t.Helper()
 	dir := t.TempDir()
-	var specs []safetensors.TensorSpec
+	var list []testquant.Tensor
 	for _, tt := range tensors {
-		specs = append(specs, safetensors.TensorSpec{Name: tt.name, Dtype: tt.dtype, Shape: tt.shape})
+		list = append(list, testquant.Tensor{Spec: safetensors.TensorSpec{Name: tt.name, Dtype: tt.dtype, Shape: tt.shape}, Data: tt.bytes()})
 	}
-	w, err := safetensors.Create(dir, specs, safetensors.WriteOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Abort()
-	for i, tt := range tensors {
-		if err := w.WriteAt(i, tt.bytes(), 0); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Commit(); err != nil {
+	if err := testquant.Create(dir, list, nil); err != nil {
 		t.Fatal(err)
 	}
 	if config != "" {

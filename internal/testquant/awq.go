@@ -13,23 +13,23 @@ import (
 
 // storeAWQ lays a weight out as AutoAWQ's version gemm does, which package hfquant only reads: nibble
 // i of a word belongs to row order[i] of 8. A weight without zero points has them in the middle.
-func storeAWQ(name string, w *Weight) []tensor {
+func storeAWQ(name string, w *Weight) []Tensor {
 	order := [8]int64{0, 2, 4, 6, 1, 3, 5, 7}
 	n, k := w.Shape[0], w.Shape[1]
 	groups := w.Scheme.Groups(k)
 	module := strings.TrimSuffix(name, "weight")
-	make := func(last string, d packing.Dtype, rows, cols int64) tensor {
-		return tensor{safetensors.TensorSpec{Name: module + last, Dtype: d, Shape: []int64{rows, cols}}, make([]byte, rows*cols*int64(d.Bits()/8))}
+	make := func(last string, d packing.Dtype, rows, cols int64) Tensor {
+		return Tensor{safetensors.TensorSpec{Name: module + last, Dtype: d, Shape: []int64{rows, cols}}, make([]byte, rows*cols*int64(d.Bits()/8))}
 	}
 	codes, zeros, scales := make("qweight", packing.I32, k, n/8), make("qzeros", packing.I32, groups, n/8), make("scales", packing.F16, groups, n)
-	pack := func(t tensor, rows int64, at func(row *hfquant.Row, i int64) int8) {
+	pack := func(t Tensor, rows int64, at func(row *hfquant.Row, i int64) int8) {
 		for i := range rows {
 			for word := range n / 8 {
 				v := uint32(0)
 				for nibble, r := range order {
 					v |= uint32(at(&w.Rows[8*word+r], i)+8) << (4 * nibble)
 				}
-				binary.LittleEndian.PutUint32(t.data[4*(i*(n/8)+word):], v)
+				binary.LittleEndian.PutUint32(t.Data[4*(i*(n/8)+word):], v)
 			}
 		}
 	}
@@ -42,10 +42,10 @@ func storeAWQ(name string, w *Weight) []tensor {
 	})
 	for g := range groups {
 		for row := range n {
-			binary.LittleEndian.PutUint16(scales.data[2*(g*n+row):], floats.F16FromF32(w.Rows[row].Scales[g]))
+			binary.LittleEndian.PutUint16(scales.Data[2*(g*n+row):], floats.F16FromF32(w.Rows[row].Scales[g]))
 		}
 	}
-	return []tensor{codes, zeros, scales}
+	return []Tensor{codes, zeros, scales}
 }
 
 // configAWQ adds the entry of AutoAWQ to config.json.

@@ -45,10 +45,10 @@ func WriteAll(src, dir string, f hfquant.Format, s hfquant.Scheme) (map[string]*
 	})
 }
 
-// tensor is a tensor to write.
-type tensor struct {
-	spec safetensors.TensorSpec
-	data []byte
+// Tensor is a tensor to write.
+type Tensor struct {
+	Spec safetensors.TensorSpec
+	Data []byte
 }
 
 func write(src, dir string, f hfquant.Format, choose func(name string, shape []int64) *hfquant.Scheme) (map[string]*Weight, error) {
@@ -58,7 +58,7 @@ func write(src, dir string, f hfquant.Format, choose func(name string, shape []i
 	}
 	defer ck.Close()
 	weights := map[string]*Weight{}
-	var list []tensor
+	var list []Tensor
 	var model []hfquant.ModelWeight
 	for _, t := range ck.Tensors() {
 		s := choose(t.Name, t.Shape)
@@ -68,7 +68,7 @@ func write(src, dir string, f hfquant.Format, choose func(name string, shape []i
 			if err != nil {
 				return nil, err
 			}
-			list = append(list, tensor{safetensors.TensorSpec{Name: t.Name, Dtype: t.Dtype, Shape: t.Shape}, bytes.Clone(data)})
+			list = append(list, Tensor{safetensors.TensorSpec{Name: t.Name, Dtype: t.Dtype, Shape: t.Shape}, bytes.Clone(data)})
 			continue
 		}
 		w := random(f, t.Name, t.Shape, *s)
@@ -97,7 +97,7 @@ func write(src, dir string, f hfquant.Format, choose func(name string, shape []i
 	if err := os.WriteFile(filepath.Join(dir, "config.json"), config, 0o666); err != nil {
 		return nil, err
 	}
-	return weights, create(dir, list, metadata)
+	return weights, Create(dir, list, metadata)
 }
 
 // copyFiles copies the small files beside a checkpoint.
@@ -124,10 +124,11 @@ func copyFiles(src, dir string) error {
 	return nil
 }
 
-func create(dir string, list []tensor, metadata map[string]string) error {
+// Create writes tensors into the checkpoint in dir.
+func Create(dir string, list []Tensor, metadata map[string]string) error {
 	specs := make([]safetensors.TensorSpec, len(list))
 	for i, t := range list {
-		specs[i] = t.spec
+		specs[i] = t.Spec
 	}
 	w, err := safetensors.Create(dir, specs, safetensors.WriteOptions{Metadata: metadata})
 	if err != nil {
@@ -135,7 +136,7 @@ func create(dir string, list []tensor, metadata map[string]string) error {
 	}
 	defer w.Abort()
 	for i, t := range list {
-		if err := w.WriteAt(i, t.data, 0); err != nil {
+		if err := w.WriteAt(i, t.Data, 0); err != nil {
 			return err
 		}
 	}
@@ -143,7 +144,7 @@ func create(dir string, list []tensor, metadata map[string]string) error {
 }
 
 // store lays a weight out in a format.
-func store(f hfquant.Format, name string, w *Weight) ([]tensor, error) {
+func store(f hfquant.Format, name string, w *Weight) ([]Tensor, error) {
 	if f == hfquant.AWQ {
 		return storeAWQ(name, w), nil
 	}
@@ -151,19 +152,19 @@ func store(f hfquant.Format, name string, w *Weight) ([]tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	parts := make([]tensor, len(l.Parts))
+	parts := make([]Tensor, len(l.Parts))
 	for i, p := range l.Parts {
 		size := int64(p.Dtype.Bits() / 8)
 		for _, d := range p.Shape {
 			size *= d
 		}
-		parts[i] = tensor{safetensors.TensorSpec{Name: p.Name, Dtype: p.Dtype, Shape: p.Shape}, make([]byte, size)}
+		parts[i] = Tensor{safetensors.TensorSpec{Name: p.Name, Dtype: p.Dtype, Shape: p.Shape}, make([]byte, size)}
 		if c := l.Constant(i); c != nil {
-			parts[i].data = c
+			parts[i].Data = c
 		}
 	}
 	return parts, l.Put(w.Rows, 0, func(part int, off int64, b []byte) error {
-		copy(parts[part].data[off:], b)
+		copy(parts[part].Data[off:], b)
 		return nil
 	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/internal/testquant"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -78,21 +79,11 @@ func (tt testTensor) bytes() []byte {
 func writeCheckpoint(t testing.TB, config string, tensors ...testTensor) string {
 	t.Helper()
 	dir := t.TempDir()
-	specs := make([]safetensors.TensorSpec, len(tensors))
-	for i, tt := range tensors {
-		specs[i] = safetensors.TensorSpec{Name: tt.name, Dtype: tt.dtype, Shape: tt.shape}
+	var list []testquant.Tensor
+	for _, tt := range tensors {
+		list = append(list, testquant.Tensor{Spec: safetensors.TensorSpec{Name: tt.name, Dtype: tt.dtype, Shape: tt.shape}, Data: tt.bytes()})
 	}
-	w, err := safetensors.Create(dir, specs, safetensors.WriteOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Abort()
-	for i, tt := range tensors {
-		if err := w.WriteAt(i, tt.bytes(), 0); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Commit(); err != nil {
+	if err := testquant.Create(dir, list, nil); err != nil {
 		t.Fatal(err)
 	}
 	if config != "" {

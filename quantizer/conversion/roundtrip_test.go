@@ -20,7 +20,7 @@ import (
 	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
-// reconstruct is what the quantizer itself says a row of weights becomes.
+// reconstruct returns a row of weights as the quantizer rounds it.
 func reconstruct(t testing.TB, s rounding.Scheme, x []float32) []float32 {
 	t.Helper()
 	q, err := rounding.NewRowQuantizer(s, len(x))
@@ -82,7 +82,7 @@ func checkRows(t *testing.T, f *gqf.File, name string, want func(slice, row int)
 	}
 }
 
-// TestRoundTrip: what the file holds is what the quantizer chose, for every scheme and tile.
+// TestRoundTrip compares the weights in a file with the quantizer's, for every scheme and tile.
 func TestRoundTrip(t *testing.T) {
 	tensors := []testTensor{
 		{name: "layers.0.q_proj.weight", dtype: packing.F32, shape: []int64{37, 172}},
