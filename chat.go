@@ -6,15 +6,15 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/lowbit-go/gq/model/chat"
+	"github.com/lowbit-go/gq/internal/lm/chat"
 	"github.com/lowbit-go/gq/model/generate"
 )
 
 // ChatMaxTokens is the default for MaxTokens of a Chat.
 const ChatMaxTokens = 1024
 
-// A Conversation is a conversation with a model. It keeps the keys and values of its tokens, so that
-// each answer computes the new messages only.
+// A Conversation is a conversation with a model. It keeps the keys and values of its tokens, so
+// that each answer computes the new messages only.
 type Conversation struct {
 	// Messages are the messages so far. The caller may change them between two answers.
 	Messages []chat.Message
@@ -26,8 +26,8 @@ type Conversation struct {
 }
 
 // Chat opens the model at path, as Run does, and calls talk with an empty conversation. Prompt,
-// PromptIDs and NoBOS of the options are not used: the model's chat template decides. Context is the
-// most tokens of the conversation; default as for generate.EngineOptions. MaxTokens is the most
+// PromptIDs and NoBOS of the options are not used: the model's chat template decides. Context is
+// the most tokens of the conversation; default as for generate.EngineOptions. MaxTokens is the most
 // tokens of an answer; default ChatMaxTokens.
 func Chat(ctx context.Context, path string, o RunOptions, talk func(c *Conversation) error) error {
 	return o.open(ctx, path, func(g *generate.Generator) (err error) {
@@ -59,7 +59,7 @@ func (c *Conversation) Context() int { return c.engine.Context() }
 //
 // If ctx is cancelled, Ask returns the error and the Result so far, and the conversation has the
 // answer as far as it came. With other errors the conversation stays as it was; a conversation that
-// has become too long is a *generate.ContextError, one that the template does not allow is a
+// has become too long is a *generate.ContextError, a conversation that the template refuses is a
 // *chat.RefusedError.
 func (c *Conversation) Ask(ctx context.Context, message string, text func(piece string) error) (*generate.Result, error) {
 	messages := append(slices.Clone(c.Messages), chat.Message{Role: "user", Content: message})

@@ -3,11 +3,12 @@ package gq
 import (
 	"context"
 
-	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/internal/job/conversion"
+	"github.com/lowbit-go/gq/internal/job/tocheckpoint"
+	"github.com/lowbit-go/gq/internal/measure"
 	"github.com/lowbit-go/gq/packing"
-	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 // DequantizeOptions are the options of Dequantize. The zero value is ready to use.
@@ -21,19 +22,16 @@ type DequantizeOptions struct {
 	Progress Progress
 }
 
-// Dequantize writes the weights of a .gqf file, a GGUF file or a quantized checkpoint as an unquantized
-// safetensors checkpoint in the directory dir, with their original names. The directory is made if it
-// does not exist, and must not hold a checkpoint.
-func Dequantize(ctx context.Context, file, dir string, o DequantizeOptions) (*conversion.DequantizeReport, error) {
-	if o.Threads < 0 {
-		return nil, optionf("threads", "%d: at least 1", o.Threads)
-	}
+// Dequantize writes the weights of a .gqf file, a GGUF file or a quantized checkpoint as an
+// unquantized safetensors checkpoint in the directory dir, with their original names. The directory
+// is made if it does not exist, and must be empty.
+func Dequantize(ctx context.Context, file, dir string, o DequantizeOptions) (*tocheckpoint.DequantizeReport, error) {
 	stages := stages{to: o.Progress}
 	from, err := resolveSource(ctx, file, true, stages)
 	if err != nil {
 		return nil, err
 	}
-	defer from.release()
+	defer from.Release()
 	file = from.Path
 	var s files.Set
 	s.Input("the source", file)
@@ -41,14 +39,17 @@ func Dequantize(ctx context.Context, file, dir string, o DequantizeOptions) (*co
 	if err := collisions(&s); err != nil {
 		return nil, err
 	}
-	var r *conversion.DequantizeReport
-	err = withGQF(ctx, file, o.Threads, stages, func(file string, _ *accuracy.Imported) error {
+	var r *tocheckpoint.DequantizeReport
+	err = withGQF(ctx, file, o.Threads, stages, func(file string, im *measure.Imported) error {
 		f, err := gqf.Open(file, gqf.Options{})
 		if err != nil {
 			return err
 		}
 		defer f.Close()
 		q := conversion.DequantizeOptions{Threads: o.Threads, Dtype: o.Dtype}
+		if im != nil {
+			q.Widened = func(name string) bool { return im.Tensors[name].Quantized }
+		}
 		add, end := stages.begin("dequantizing", "bytes", conversion.DequantizedBytes(f))
 		defer end()
 		q.Progress = add

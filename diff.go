@@ -2,6 +2,7 @@ package gq
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/internal/measure"
 	"github.com/lowbit-go/gq/internal/pattern"
 )
 
@@ -57,7 +59,8 @@ type DiffTensor struct {
 
 // DiffSide is a tensor as one side stores it.
 type DiffSide struct {
-	Scheme string  `json:"scheme"` // "4-bit g32 full-range bf16 search, lowbit 8x16x2", a type of ggml, or a dtype
+	// Scheme is "4-bit g32 full-range bf16 search, lowbit 8x16x2", a type of ggml, or a dtype.
+	Scheme string  `json:"scheme"`
 	Shape  []int64 `json:"shape"`
 	Bytes  int64   `json:"bytes"`
 }
@@ -66,24 +69,21 @@ type DiffSide struct {
 // checkpoint that b was made from. Files are .gqf or GGUF files, or checkpoints whose weights are
 // quantized.
 func Diff(ctx context.Context, a, b string, o DiffOptions) (*DiffReport, error) {
-	if o.Threads < 0 {
-		return nil, optionf("threads", "%d: at least 1", o.Threads)
-	}
 	s := stages{to: o.Progress}
 	fromA, err := resolveSource(ctx, a, true, s)
 	if err != nil {
 		return nil, err
 	}
-	defer fromA.release()
+	defer fromA.Release()
 	fromB, err := resolveSource(ctx, b, true, s)
 	if err != nil {
 		return nil, err
 	}
-	defer fromB.release()
+	defer fromB.Release()
 	if err := checkOrder(fromA.Path, fromB.Path); err != nil {
 		return nil, err
 	}
-	d := &differ{ctx: ctx, o: o, pathA: fromA.Path, r: &DiffReport{A: fromA.Name, B: fromB.Name, Tensors: []DiffTensor{}}, match: func(...string) bool { return true }}
+	d := &differ{ctx: ctx, o: o, pathA: fromA.Path, words: map[string]string{}, r: &DiffReport{A: fromA.Name, B: fromB.Name, Tensors: []DiffTensor{}}, match: func(...string) bool { return true }}
 	if o.Tensors != "" {
 		p, err := pattern.Parse(o.Tensors)
 		if err != nil {
@@ -91,26 +91,24 @@ func Diff(ctx context.Context, a, b string, o DiffOptions) (*DiffReport, error) 
 		}
 		d.match = p.MatchAny
 	}
-	err = withGQF(ctx, fromB.Path, o.Threads, s, func(temp string, im *accuracy.Imported) error {
-		f, err := gqf.Open(temp, gqf.Options{})
-		if err != nil {
-			return err
-		}
-		defer f.Close()
+	err = withGQF(ctx, fromB.Path, o.Threads, s, func(temp string, im *measure.Imported) error {
 		d.fileB, d.importedB = temp, im
-		return withGQF(ctx, fromA.Path, o.Threads, s, func(temp string, im *accuracy.Imported) error {
+		return withGQF(ctx, fromA.Path, o.Threads, s, func(temp string, im *measure.Imported) error {
 			switch kind, err := kindOf(temp); {
 			case err != nil:
 				return err
 			case kind != files.GQF:
-				return d.checkpoint(f)
+				return d.checkpoint()
 			}
 			d.importedA = im
-			return d.files(temp, f)
+			return d.files(temp)
 		})
 	})
+	if e, ok := errors.AsType[*measure.NoTensorError](err); ok {
+		d.names, err = e.Names, nil
+	}
 	if err == nil && d.r.Compared == 0 && o.Tensors != "" {
-		err = optionf("tensors", "%q matches no tensor of %s or %s", o.Tensors, fromA.Name, fromB.Name)
+		err = optionf("tensors", "%q matches no tensor of %s or %s%s", o.Tensors, fromA.Name, fromB.Name, pattern.NoMatch(o.Tensors, d.names))
 	}
 	if err != nil {
 		return nil, err
@@ -124,10 +122,12 @@ type differ struct {
 	ctx   context.Context
 	o     DiffOptions
 	match func(names ...string) bool
+	names []string // of all tensors, if none is compared
 	r     *DiffReport
-	// importedA and importedB describe the sides that are no .gqf files. fileB is the .gqf file of B, and
-	// pathA the place of A on this machine.
-	importedA, importedB *accuracy.Imported
+	words map[string]string // schemes of sides: of many tensors few are different
+	// importedA and importedB describe the sides that are no .gqf files. fileB is the .gqf file of B,
+	// and pathA the place of A on this machine.
+	importedA, importedB *measure.Imported
 	pathA, fileB         string
 }
 
@@ -140,7 +140,7 @@ func (d *differ) add(t DiffTensor, sameBytes bool) {
 	case (d.importedA == nil) != (d.importedB == nil):
 		if !slices.Equal(a.Shape, b.Shape) {
 			t.Differs = append(t.Differs, "shape")
-		} else if t.SQNR == nil || *t.SQNR != accuracy.Exact {
+		} else if t.SQNR == nil || !t.SQNR.Exact() {
 			t.Differs = append(t.Differs, "weights")
 		}
 	default:
@@ -165,7 +165,7 @@ func (d *differ) add(t DiffTensor, sameBytes bool) {
 }
 
 // sideOf describes a tensor of a .gqf file, or of the file or checkpoint that it was made from.
-func sideOf(row *gqf.TensorRow, im *accuracy.Imported) *DiffSide {
+func (d *differ) sideOf(row *gqf.TensorRow, im *measure.Imported) *DiffSide {
 	if im != nil {
 		t := im.Tensors[row.Name]
 		return &DiffSide{Scheme: t.Type, Shape: row.Shape, Bytes: t.Bytes}
@@ -181,50 +181,62 @@ func sideOf(row *gqf.TensorRow, im *accuracy.Imported) *DiffSide {
 			s += fmt.Sprintf(" and %s %s", v.Layout, v.Tile)
 		}
 	}
-	return &DiffSide{Scheme: s, Shape: row.Shape, Bytes: row.Bytes}
+	if _, ok := d.words[s]; !ok {
+		d.words[s] = s
+	}
+	return &DiffSide{Scheme: d.words[s], Shape: row.Shape, Bytes: row.Bytes}
 }
 
 // files compares two .gqf files.
-func (d *differ) files(fileA string, b *gqf.File) error {
+func (d *differ) files(fileA string) error {
+	b, err := gqf.Open(d.fileB, gqf.Options{})
+	if err != nil {
+		return err
+	}
+	defer b.Close()
 	a, err := gqf.Open(fileA, gqf.Options{})
 	if err != nil {
 		return err
 	}
 	defer a.Close()
-	rowsA, err := gqf.Inspect(a)
-	if err != nil {
-		return err
-	}
-	rowsB, err := gqf.Inspect(b)
-	if err != nil {
-		return err
+	side := func(f *gqf.File, i int, im *measure.Imported) *DiffSide {
+		row := f.Tensor(i).Row()
+		return d.sideOf(&row, im)
 	}
 	pairs, onlyA, onlyB := d.pair(a, b)
-	list := make([]accuracy.Pair, len(pairs))
+	if len(pairs)+len(onlyA)+len(onlyB) == 0 {
+		for _, f := range []*gqf.File{a, b} {
+			for n := range f.AllNames() {
+				d.names = append(d.names, n.Name)
+			}
+		}
+	}
+	list := make([]measure.Pair, len(pairs))
 	total := int64(0)
 	for i, p := range pairs {
-		list[i] = accuracy.Pair{A: a.Tensor(p.a), B: b.Tensor(p.b)}
-		total += list[i].A.Elements()
+		list[i] = measure.Pair{A: p.a, B: p.b}
+		total += a.Tensor(p.a).Elements()
 	}
 	add, end := stages{to: d.o.Progress}.begin("comparing tensors", "weights", total)
-	distances, err := accuracy.Between(d.ctx, a, b, list, accuracy.BetweenOptions{Threads: d.o.Threads, Progress: add})
+	distances, err := measure.Between(d.ctx, a, b, list, measure.BetweenOptions{Threads: d.o.Threads, Progress: add})
 	end()
 	if err != nil {
 		return err
 	}
+	d.r.Tensors = make([]DiffTensor, 0, len(pairs)+len(onlyA)+len(onlyB))
 	for i, p := range pairs {
 		distance := &distances[i]
-		t := DiffTensor{Name: p.name, A: sideOf(&rowsA.Tensors[p.a], d.importedA), B: sideOf(&rowsB.Tensors[p.b], d.importedB), Note: distance.Incomparable}
+		t := DiffTensor{Name: p.name, A: side(a, p.a, d.importedA), B: side(b, p.b, d.importedB), Note: distance.Incomparable}
 		if t.Note == "" {
 			t.SQNR = &distance.SQNR
 		}
 		d.add(t, distance.Equal)
 	}
 	for _, p := range onlyA {
-		d.add(DiffTensor{Name: p.name, A: sideOf(&rowsA.Tensors[p.a], d.importedA)}, false)
+		d.add(DiffTensor{Name: p.name, A: side(a, p.a, d.importedA)}, false)
 	}
 	for _, p := range onlyB {
-		d.add(DiffTensor{Name: p.name, B: sideOf(&rowsB.Tensors[p.b], d.importedB)}, false)
+		d.add(DiffTensor{Name: p.name, B: side(b, p.b, d.importedB)}, false)
 	}
 	return nil
 }
@@ -264,56 +276,70 @@ func (d *differ) pair(a, b *gqf.File) (both, onlyA, onlyB []namedPair) {
 	return both, onlyA, onlyB
 }
 
-// checkpoint compares a .gqf file with the checkpoint that it was made from.
-func (d *differ) checkpoint(f *gqf.File) error {
-	ck, err := safetensors.Open(d.pathA, safetensors.Options{})
-	if err != nil {
-		return err
-	}
-	defer ck.Close()
-	rows, err := gqf.Inspect(f)
-	if err != nil {
-		return err
-	}
-	job := &accuracy.Job{Source: d.pathA, SourceName: d.r.A, File: d.fileB, Name: d.r.B, NoOutputs: true, Threads: d.o.Threads, Stage: stages{to: d.o.Progress}.begin, Imported: d.importedB}
+// checkpoint compares a .gqf file with the checkpoint that it was made from. The job opens both
+// sides itself. To hold the names of each side once, checkpoint opens the sides after the job.
+func (d *differ) checkpoint() error {
+	job := &measure.Job{Settings: accuracy.Settings{NoOutputs: true, Threads: d.o.Threads}, Source: d.pathA, SourceName: d.r.A, File: d.fileB, Name: d.r.B, Stage: stages{to: d.o.Progress}.begin, Imported: d.importedB}
 	job.Match = func(name string) bool { return d.match(name) }
 	measured, err := job.Run(d.ctx)
 	if err != nil {
 		return err
 	}
 	d.r.Fold = measured.Fold
-	byName := map[string][]accuracy.TensorStats{} // the slices of the first variant
-	for _, s := range measured.Tensors {
-		if s.Variant == 0 {
-			byName[s.Name] = append(byName[s.Name], s)
+	f, err := gqf.Open(d.fileB, gqf.Options{})
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	// From here on the figures need neither the job's copy of the names nor the histograms.
+	next := 0
+	for i := range f.Len() {
+		name := f.Tensor(i).Name
+		for ; next < len(measured.Tensors) && measured.Tensors[next].Name == name; next++ {
+			measured.Tensors[next].Name, measured.Tensors[next].Errors = name, accuracy.ErrorHistogram{}
 		}
 	}
-	known := map[string]bool{}
-	for n := range f.AllNames() {
-		known[n.Name] = true
+	ck, err := safetensors.Open(d.pathA, safetensors.Options{})
+	if err != nil {
+		return err
 	}
-	for i := range rows.Tensors {
-		row := &rows.Tensors[i]
-		stats := byName[row.Name]
-		if stats == nil {
+	defer ck.Close()
+	sourceBytes := make([]int64, f.Len())
+	for n := range f.AllNames() {
+		sourceBytes[n.Tensor] += n.SourceBytes
+	}
+	rest := measured.Tensors // in the order of the file
+	for i := range f.Len() {
+		row := f.Tensor(i).Row()
+		n := 0
+		for n < len(rest) && rest[n].Name == row.Name {
+			n++
+		}
+		stats := rest[:n]
+		rest = rest[n:]
+		first := slices.IndexFunc(stats, func(s accuracy.TensorStats) bool { return s.Variant == 0 })
+		if first < 0 {
 			continue
 		}
-		t := DiffTensor{Name: row.Name, B: sideOf(row, d.importedB), A: &DiffSide{Scheme: row.Dtype, Shape: row.Shape, Bytes: row.SourceBytes}, Note: stats[0].Difference}
-		for _, name := range append([]string{row.Name}, row.SharedWith...) {
+		s := &stats[first]
+		t := DiffTensor{Name: row.Name, B: d.sideOf(&row, d.importedB), A: &DiffSide{Scheme: row.Dtype, Shape: row.Shape, Bytes: sourceBytes[i]}, Note: s.Difference}
+		for _, name := range f.Tensor(i).Names() {
 			if src, ok := ck.Lookup(name); ok {
 				t.A = &DiffSide{Scheme: src.DtypeName, Shape: src.Shape, Bytes: src.Size}
 				break
 			}
 		}
-		sqnr := stats[0].SQNR
-		if !stats[0].Unquantized {
-			sqnr = accuracy.SumUp(stats).SQNR
+		sqnr := s.SQNR
+		if !s.Unquantized {
+			var all accuracy.Totals
+			all.SumUp(stats)
+			sqnr = all.SQNR
 		}
 		t.SQNR = &sqnr
-		d.add(t, stats[0].Unquantized && stats[0].Equal)
+		d.add(t, s.Unquantized && s.Equal)
 	}
 	for _, src := range ck.Tensors() {
-		if !known[src.Name] && d.match(src.Name) {
+		if _, ok := f.FindName(src.Name); !ok && d.match(src.Name) {
 			d.add(DiffTensor{Name: src.Name, A: &DiffSide{Scheme: src.DtypeName, Shape: src.Shape, Bytes: src.Size}}, false)
 		}
 	}

@@ -9,8 +9,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
-	"github.com/lowbit-go/gq/quantizer"
-	"github.com/lowbit-go/gq/quantizer/rounding"
+	"github.com/lowbit-go/gq/internal/job/rounding"
 )
 
 // TestGGUFDocument holds the table of types in docs/GGUF.md to the code.
@@ -42,7 +41,7 @@ func TestGGUFDocument(t *testing.T) {
 
 // written says which scheme gq writes as a type.
 func written(kind gguf.TensorType) string {
-	s, ok := quantizer.GGUFScheme(kind, rounding.Scheme{Mapping: gqf.MappingFullRange})
+	s, ok := rounding.GGUFScheme(kind, rounding.Scheme{Mapping: gqf.MappingFullRange})
 	switch {
 	case !ok:
 		return ""

@@ -1,6 +1,7 @@
 package gq
 
 import (
+	"cmp"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,13 +11,14 @@ import (
 	"testing"
 	"unicode"
 
-	"github.com/lowbit-go/gq/internal/testshared"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 	"github.com/lowbit-go/gq/quantizer"
 )
 
 // TestGoProgram runs the program of docs/GO.md.
 func TestGoProgram(t *testing.T) {
 	testshared.SlowEmulated(t, "it is compiled and run natively")
+	t.Parallel()
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("there is no go command to compile it with")
 	}
@@ -67,7 +69,7 @@ func TestLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
-	for _, document := range append(documents, "README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md") {
+	for _, document := range append(documents, "README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "tools/quality/TABLES.md") {
 		text, err := os.ReadFile(document)
 		if err != nil {
 			t.Fatal(err)
@@ -111,25 +113,68 @@ func anchors(document string) []string {
 	return list
 }
 
-// TestArchitecture holds the walks of docs/ARCHITECTURE.md to the code: every function that they name
-// is in the file that they name.
-func TestArchitecture(t *testing.T) {
-	doc, err := os.ReadFile("docs/ARCHITECTURE.md")
+// floors are the rows of docs/ARCHITECTURE.md's table, from the ground up, by the folders of their
+// packages.
+var floors = [][]string{
+	{"internal"},
+	{"packing"},
+	{"formats", "internal/inspect"},
+	{"kernels", "internal/kernels"},
+	{"embedding"},
+	{"model", "internal/lm"},
+	{"quantizer", "internal/job"},
+	{"accuracy", "internal/measure", "internal/serve"},
+	{"internal/report"},
+	{"."},
+	{"cmd"},
+}
+
+// floorOf returns the floor of a package. The longest folder that holds the package decides.
+func floorOf(dir string) (floor int) {
+	best := ""
+	for i, folders := range floors {
+		for _, folder := range folders {
+			if (dir == folder || strings.HasPrefix(dir, folder+"/")) && len(folder) > len(best) {
+				floor, best = i, folder
+			}
+		}
+	}
+	return floor
+}
+
+// TestFloors demands that a package imports only packages of its own floor and of floors below.
+func TestFloors(t *testing.T) {
+	testshared.SlowEmulated(t, "the imports are the same natively")
+	t.Parallel()
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("there is no go command to list packages with")
+	}
+	out, err := exec.Command("go", "list", "-f", "{{.ImportPath}} {{join .Imports \" \"}}", "./...").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	steps := regexp.MustCompile("`(\\w+)` in ([\\w/]+\\.go)").FindAllStringSubmatch(string(doc), -1)
-	if len(steps) < 30 {
-		t.Errorf("the walks have %d steps", len(steps))
+	const module = "github.com/lowbit-go/gq"
+	relative := func(path string) string {
+		return strings.TrimPrefix(strings.TrimPrefix(path, module), "/")
 	}
-	for _, s := range steps {
-		code, err := os.ReadFile(filepath.FromSlash(s[2]))
-		if err != nil {
-			t.Error(err)
+	packages := 0
+	for line := range strings.Lines(string(out)) {
+		list := strings.Fields(line)
+		dir := relative(list[0])
+		if strings.HasPrefix(dir, "internal/test/") || strings.HasPrefix(dir, "docs/") {
 			continue
 		}
-		if !regexp.MustCompile(`(?m)^func (\([^)]*\) )?` + s[1] + `[\[(]`).Match(code) {
-			t.Errorf("%s has no function %s", s[2], s[1])
+		packages++
+		for _, path := range list[1:] {
+			if !strings.HasPrefix(path, module) {
+				continue
+			}
+			if to := relative(path); floorOf(cmp.Or(to, ".")) > floorOf(cmp.Or(dir, ".")) {
+				t.Errorf("%s imports %s, which is on a higher floor", cmp.Or(dir, "package gq"), to)
+			}
 		}
+	}
+	if packages < 50 {
+		t.Errorf("found %d packages", packages)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/lowbit-go/gq/accuracy"
+	"github.com/lowbit-go/gq/quantizer"
 )
 
 // OptionError says that the value of an option cannot be used, alone or with other options.
@@ -25,6 +26,14 @@ func (e *OptionError) Error() string {
 // Unwrap returns e.Err.
 func (e *OptionError) Unwrap() error { return e.Err }
 
+// checkSettings refuses settings of a recipe that do not go with the job, see Recipe.Check.
+func checkSettings(r quantizer.Recipe, has map[string]bool) error {
+	if name, err := r.Check(has); err != nil {
+		return &OptionError{name, err}
+	}
+	return nil
+}
+
 // optionf returns an *OptionError with a formatted message.
 func optionf(option, format string, args ...any) error {
 	return &OptionError{option, fmt.Errorf(format, args...)}
@@ -40,8 +49,8 @@ type GateNotMetError struct {
 	// although it does not meet the gate.
 	Output string
 	Kept   bool
-	// Unmet lists the recipes of a sweep, of Of recipes, whose files do not meet the gate. Gate and
-	// Failures are of the first one. nil: not of a sweep.
+	// Unmet lists the recipes of a sweep with files that do not meet the gate, and Of counts all
+	// recipes. Gate and Failures are of the first file. nil: not of a sweep.
 	Unmet []string
 	Of    int
 }
@@ -71,7 +80,7 @@ func (e *GateNotMetError) Error() string {
 // finished work.
 type ResumeError struct {
 	Err error
-	// Hints say where the finished work is and which calls resume from it, one line each.
+	// Hints say, each in a line, where the finished work is and which calls resume from it.
 	Hints []string
 }
 

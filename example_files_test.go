@@ -91,14 +91,18 @@ func ExampleRepack() {
 	// Output: 43 tensors, 944896 bytes
 }
 
-// ExampleRepack_checkpoint takes over the codes of a checkpoint that another library would quantize:
-// here gq itself writes one in GPTQ's format.
+// ExampleRepack_checkpoint takes over the codes of a checkpoint that another library would
+// quantize: here gq itself writes one in GPTQ's format.
 func ExampleRepack_checkpoint() {
 	dir, remove := temporary()
 	defer remove()
 	gptq, file := filepath.Join(dir, "gptq"), filepath.Join(dir, "model.gqf")
 	ctx := context.Background()
-	if _, err := gq.Quantize(ctx, checkpoint, gptq, gq.QuantizeOptions{Format: gq.FormatGPTQ}); err != nil {
+	targets, err := quantizer.ParseTargets("gptq")
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := gq.Quantize(ctx, checkpoint, gptq, gq.QuantizeOptions{Recipe: quantizer.Recipe{Targets: targets}}); err != nil {
 		log.Fatal(err)
 	}
 	in, err := gq.Inspect(context.Background(), gptq, gq.InspectOptions{})
@@ -164,7 +168,7 @@ func ExampleExport() {
 		log.Fatal(err)
 	}
 	fmt.Println(r.Quantized, "tensors quantized,", r.OutputBytes, "bytes")
-	// Output: 43 tensors quantized, 835680 bytes
+	// Output: 43 tensors quantized, 838560 bytes
 }
 
 // An embedding that MLX quantizes and vLLM does not is written as float32 for vLLM.
@@ -172,8 +176,12 @@ func ExampleExport_checkpoint() {
 	dir, remove := temporary()
 	defer remove()
 	file := quantized(dir)
-	for _, format := range []gq.Format{gq.FormatMLX, gq.FormatIntQuantized} {
-		r, err := gq.Export(context.Background(), file, filepath.Join(dir, string(format)), gq.ExportOptions{Format: format, Dequantize: true})
+	targets, err := quantizer.ParseTargets("mlx,int-quantized")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, target := range targets {
+		r, err := gq.Export(context.Background(), file, filepath.Join(dir, target.Name), gq.ExportOptions{Target: target, Dequantize: true})
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -191,7 +199,7 @@ func ExampleDequantize() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(r.Dequantized, "tensors dequantized,", r.Kept, "as they were,", r.Bytes, "bytes")
+	fmt.Println(r.Dequantized, "tensors dequantized,", r.Unquantized, "as they were,", r.Bytes, "bytes")
 	// Output: 43 tensors dequantized, 13 as they were, 5246208 bytes
 }
 

@@ -15,9 +15,9 @@ import (
 
 	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/accuracy"
-	"github.com/lowbit-go/gq/formats/safetensors/synth"
+	"github.com/lowbit-go/gq/internal/job/synth"
+	"github.com/lowbit-go/gq/internal/kernels/bench"
 	"github.com/lowbit-go/gq/kernels"
-	"github.com/lowbit-go/gq/kernels/bench"
 	"github.com/lowbit-go/gq/model/generate"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
@@ -48,7 +48,7 @@ func ExampleQuantize() {
 	dir, remove := temporary()
 	defer remove()
 	r, err := gq.Quantize(context.Background(), checkpoint, filepath.Join(dir, "model.gqf"), gq.QuantizeOptions{
-		Recipe: quantizer.Recipe{Bits: 4, Group: 32},
+		Recipe: quantizer.Recipe{Bits: 4, Group: new(32)},
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -107,7 +107,7 @@ func ExampleQuantize_budget() {
 	defer remove()
 	r, err := gq.Quantize(context.Background(), checkpoint, filepath.Join(dir, "model.gqf"), gq.QuantizeOptions{
 		Recipe: quantizer.Recipe{Calibrate: "testdata/text/lighthouse.txt"},
-		Rules:  []quantizer.Rule{{Match: "re:.*layers.[1-5].*", Bits: 4, Group: 64}},
+		Rules:  []quantizer.Rule{{Match: "re:.*layers.[1-5].*", Bits: 4, Group: new(64)}},
 		Budget: &gq.Budget{FileBytes: 800_000},
 	})
 	if err != nil {
@@ -120,7 +120,7 @@ func ExampleQuantize_budget() {
 
 func ExamplePlan() {
 	p, err := gq.Plan(context.Background(), checkpoint, "model.gqf", gq.QuantizeOptions{
-		Recipe: quantizer.Recipe{Bits: 3, Group: 64, Rules: []quantizer.Rule{{Match: "re:.*down_proj", Bits: 6}}},
+		Recipe: quantizer.Recipe{Bits: 3, Group: new(64), Rules: []quantizer.Rule{{Match: "re:.*down_proj", Bits: 6}}},
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -133,7 +133,7 @@ func ExamplePlan() {
 	// 867072 bytes
 	// lm_head.weight share 0 []
 	// model.embed_tokens.weight quantize 8 [lowbit 8x16x2]
-	// model.layers.0.input_layernorm.weight keep 0 []
+	// model.layers.0.input_layernorm.weight unquantized 0 []
 	// model.layers.0.mlp.down_proj.weight quantize 6 [lowbit 8x16x2]
 }
 
@@ -161,7 +161,11 @@ func ExampleQuantize_checkpoint() {
 	dir, remove := temporary()
 	defer remove()
 	out := filepath.Join(dir, "model-gptq")
-	r, err := gq.Quantize(context.Background(), checkpoint, out, gq.QuantizeOptions{Format: gq.FormatGPTQ})
+	targets, err := quantizer.ParseTargets("gptq")
+	if err != nil {
+		log.Fatal(err)
+	}
+	r, err := gq.Quantize(context.Background(), checkpoint, out, gq.QuantizeOptions{Recipe: quantizer.Recipe{Targets: targets}})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -289,15 +293,4 @@ func ExampleBenchKernels() {
 	// f32_1x8_generic true
 	// bf16_1x8_generic true
 	// gemm_lowbit4_generic true
-}
-
-func ExampleBenchQuantize() {
-	dir, remove := temporary()
-	defer remove()
-	r, err := gq.BenchQuantize(context.Background(), checkpoint, gq.BenchQuantizeOptions{Dir: dir, Rounds: 3})
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Printf("%d rounds of %d bytes\n", len(r.Quantize), r.OutputBytes)
-	// Output: 2 rounds of 944896 bytes
 }

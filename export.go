@@ -6,14 +6,18 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/files"
-	"github.com/lowbit-go/gq/quantizer/conversion"
+	"github.com/lowbit-go/gq/internal/job/conversion"
+	"github.com/lowbit-go/gq/internal/job/tocheckpoint"
+	"github.com/lowbit-go/gq/internal/job/togguf"
+	"github.com/lowbit-go/gq/internal/job/write"
+	"github.com/lowbit-go/gq/quantizer"
 )
 
 // ExportOptions are the options of Export and PlanExport. The zero value is ready to use.
 type ExportOptions struct {
-	// Format is the format of the output. Default (FormatByName): FormatGGUF.
-	Format Format
-	// Pre and Split are as in QuantizeOptions.
+	// Target decides the format of the output. Default (the zero value): quantizer.TargetGGUF.
+	Target quantizer.Target
+	// Pre is as in a quantizer.Recipe, Split as in QuantizeOptions.
 	Pre   string
 	Split int64
 	// Dequantize writes weights that the format of a checkpoint cannot hold as float32. Default: they
@@ -29,7 +33,7 @@ type ExportOptions struct {
 // built on it, or as the directory dst with a checkpoint in a format of another library. Every code
 // and scale stays as it is; a tensor that the format does not hold exactly is an error. dst, or its
 // shards, appear when they are complete.
-func Export(ctx context.Context, src, dst string, o ExportOptions) (*conversion.Report, error) {
+func Export(ctx context.Context, src, dst string, o ExportOptions) (*write.Report, error) {
 	var s files.Set
 	s.Input("the .gqf file", src)
 	s.Output("output", o.format().noun(), dst)
@@ -37,38 +41,39 @@ func Export(ctx context.Context, src, dst string, o ExportOptions) (*conversion.
 		return nil, err
 	}
 	instead := ""
-	if o.format() == FormatGGUF {
+	if o.format() == formatGGUF {
 		instead = "write a .gqf file with gq repack"
 	}
 	if err := checkEnding(dst, o.format(), instead); err != nil {
 		return nil, err
 	}
-	return inExport(ctx, src, o, func(p *conversion.Plan, progress *func(int64)) (*conversion.Report, error) {
+	return inExport(ctx, src, o, func(p *write.Job) (*write.Report, error) {
 		to, err := newDestination(dst, o.format(), o.Split)
 		if err != nil {
 			return nil, err
 		}
-		if err := to.open(ctx, false); err != nil {
+		if err := to.Open(ctx, false); err != nil {
 			return nil, err
 		}
-		defer to.close()
+		defer to.Close()
 		s := stages{to: o.Progress}
 		add, end := s.begin("exporting", "bytes", p.SourceBytes)
 		defer end()
-		*progress = add
-		return to.write(ctx, p, conversion.WriteOptions{}, s, end)
+		return to.Write(ctx, p, write.Options{Progress: add}, s.told(), end)
 	})
 }
 
-func (o *ExportOptions) format() Format { return cmp.Or(o.Format, FormatGGUF) }
+func (o *ExportOptions) format() format {
+	return formatOf([]quantizer.Target{cmp.Or(o.Target, quantizer.TargetGGUF)}, "")
+}
 
 // PlanExport describes the job of Export with the same arguments and writes nothing.
 func PlanExport(ctx context.Context, src string, o ExportOptions) (*PlanReport, error) {
-	return inExport(ctx, src, o, func(p *conversion.Plan, _ *func(int64)) (*PlanReport, error) { return newPlanReport(p), nil })
+	return inExport(ctx, src, o, func(p *write.Job) (*PlanReport, error) { return newPlanReport(p), nil })
 }
 
-// inExport calls do with the plan of a job and the place for its progress callback.
-func inExport[T any](ctx context.Context, src string, o ExportOptions, do func(p *conversion.Plan, progress *func(int64)) (T, error)) (result T, err error) {
+// inExport calls do with the plan of a job.
+func inExport[T any](ctx context.Context, src string, o ExportOptions, do func(p *write.Job) (T, error)) (result T, err error) {
 	q, err := o.conversion()
 	if err != nil {
 		return result, err
@@ -77,40 +82,34 @@ func inExport[T any](ctx context.Context, src string, o ExportOptions, do func(p
 	if err != nil {
 		return result, err
 	}
-	defer from.release()
+	defer from.Release()
 	src = from.Path
 	f, err := gqf.Open(src, gqf.Options{})
 	if err != nil {
 		return result, err
 	}
 	defer f.Close()
-	var progress func(int64)
-	q.Progress = func(n int64) { progress(n) }
 	plan, err := conversion.NewExport(f, src, q)
 	if err != nil {
 		return result, err
 	}
-	return do(plan, &progress)
+	return do(plan)
 }
 
 // conversion checks the options.
 func (o *ExportOptions) conversion() (q conversion.ExportOptions, err error) {
 	q.Threads = o.Threads
-	format, checkpoint := o.format().checkpoint()
+	format := o.format()
 	switch {
-	case o.Threads < 0:
-		return q, optionf("threads", "%d: at least 1", o.Threads)
 	case o.Split < 0:
 		return q, optionf("split", "%d: at least 1", o.Split)
-	case checkpoint && o.Pre != "":
-		return q, optionf("pre", "is for .gguf files, not for %s", o.Format.noun())
-	case checkpoint:
-		q.Checkpoint = &conversion.CheckpointOptions{Format: format, Split: o.Split, Dequantize: o.Dequantize}
-	case o.format() != FormatGGUF:
-		return q, optionf("format", "%s: an export writes .gguf files and checkpoints: write a .gqf file with gq repack", o.Format)
+	case format.isDirectory():
+		q.Checkpoint = &tocheckpoint.Options{Format: format.checkpoint(), Split: o.Split, Dequantize: o.Dequantize}
+	case format == formatGQF:
+		return q, optionf("target", "%s reads .gqf files, which gq repack writes: an export writes .gguf files and checkpoints", o.Target.Name)
 	case o.Dequantize:
 		return q, optionf("dequantize", "is for checkpoints: quantize again with --target gguf for a .gguf file")
 	}
-	q.GGUF = conversion.GGUFOptions{Pre: o.Pre, Split: o.Split}
-	return q, nil
+	q.GGUF = togguf.Options{Pre: o.Pre, Split: o.Split}
+	return q, checkSettings(quantizer.Recipe{Pre: o.Pre}, map[string]bool{quantizer.With.GGUF: format == formatGGUF})
 }

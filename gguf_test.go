@@ -8,17 +8,20 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lowbit-go/gq/accuracy"
+	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/atomicfile"
-	"github.com/lowbit-go/gq/internal/testmodels"
-	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/internal/lm/forward"
+	"github.com/lowbit-go/gq/internal/measure"
+	"github.com/lowbit-go/gq/internal/test/testmodels"
+	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
 )
 
 // TestImportedLogits writes every architecture as an unquantized .gguf file: the model that is read
 // back gives the logits of the checkpoint.
 func TestImportedLogits(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	for _, v := range testmodels.ForLlamaCpp(t) {
 		t.Run(v.Name, func(t *testing.T) {
@@ -26,13 +29,13 @@ func TestImportedLogits(t *testing.T) {
 			v.Write(t, dir)
 			out := filepath.Join(dir, "model.gguf")
 			_, err := Quantize(ctx, dir, out, QuantizeOptions{
-				Rules: []quantizer.Rule{{Match: "*", Skip: true}}, Pre: v.Tokenizer.Pre(),
+				Rules: []quantizer.Rule{{Match: "*", Skip: true}}, Recipe: quantizer.Recipe{Pre: v.Tokenizer.Pre()},
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := logitsOf(t, func() (*model.Model, error) { return model.OpenCheckpoint(dir, model.Options{Threads: 1}) })
-			err = withGQF(ctx, out, 1, stages{}, func(file string, f *accuracy.Imported) error {
+			want := logitsOf(t, func() (*forward.Model, error) { return forward.OpenCheckpoint(dir, forward.Options{Threads: 1}) })
+			err = withGQF(ctx, out, 1, stages{}, func(file string, f *measure.Imported) error {
 				if f == nil || filepath.Dir(file) != dir {
 					t.Errorf("%s: not a temporary file beside %s", file, out)
 				}
@@ -41,7 +44,7 @@ func TestImportedLogits(t *testing.T) {
 					return err
 				}
 				defer g.Close()
-				got := logitsOf(t, func() (*model.Model, error) { return model.OpenGQF(g, model.Options{Threads: 1}) })
+				got := logitsOf(t, func() (*forward.Model, error) { return forward.OpenGQF(g, forward.Options{Threads: 1}) })
 				largest, difference := 0.0, 0.0
 				for i := range want {
 					largest = max(largest, math.Abs(float64(want[i])))
@@ -70,7 +73,7 @@ func TestImportedLogits(t *testing.T) {
 }
 
 // logits are the logits of a model after a few tokens, fewer than any sliding window has.
-func logitsOf(t *testing.T, open func() (*model.Model, error)) []float32 {
+func logitsOf(t *testing.T, open func() (*forward.Model, error)) []float32 {
 	t.Helper()
 	m, err := open()
 	if err != nil {
@@ -96,6 +99,76 @@ func TestTemporaryPathOfTemporary(t *testing.T) {
 	for _, path := range []string{f.Temp(), filepath.Join(dir, "model.gguf")} {
 		if got, want := temporaryPath(path, 1), filepath.Join(dir, "model.gguf.gqf"); got != want {
 			t.Errorf("%s: %s, want %s", path, got, want)
+		}
+	}
+}
+
+// TestRepackTied repacks what llama-quantize makes of a tied model with Q4_0 and with Q3_K: the
+// embedding, which is the lm_head, has type Q6_K. Dequantized weights must have the same bits, and
+// the model must run.
+func TestRepackTied(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for _, bits := range []int{4, 3} {
+		dir := t.TempDir()
+		path := func(name string) string { return filepath.Join(dir, name) }
+		v := testmodels.Find(t, "llama-bias-tied")
+		v.Write(t, path("src"))
+		if _, err := Quantize(ctx, path("src"), path("x.gguf"), QuantizeOptions{Recipe: quantizer.Recipe{Bits: bits, EmbeddingBits: 6, Pre: v.Tokenizer.Pre()}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Repack(ctx, path("x.gguf"), path("x.gqf"), RepackOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := Verify(ctx, path("x.gqf"), VerifyOptions{}); err != nil || !r.OK() {
+			t.Fatalf("%d bits: %+v, %v", bits, r, err)
+		}
+		f, err := gguf.Open(path("x.gguf"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		stored := f.Tensor("token_embd.weight")
+		want := make([]float32, stored.Elements())
+		if err := stored.Type.Decode(want, f.Data(stored)); err != nil || stored.Type != gguf.Q6_K {
+			t.Fatal(stored.Type, err)
+		}
+		g, err := gqf.Open(path("x.gqf"), gqf.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer g.Close()
+		table, ok := g.Lookup("lm_head.weight")
+		rows, err := table.Rows(0, 0)
+		if !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		got := make([]float32, len(want))
+		for i := range table.Shape[0] {
+			rows.Dequantize(got[i*table.Shape[1]:][:table.Shape[1]], int(i))
+		}
+		for i := range want {
+			if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+				t.Fatalf("%d bits: weight %d of the embedding is %v, want %v", bits, i, got[i], want[i])
+			}
+		}
+		if _, err := Dequantize(ctx, path("x.gguf"), path("f32"), DequantizeOptions{Dtype: packing.F32}); err != nil {
+			t.Fatal(err)
+		}
+		float := logitsOf(t, func() (*forward.Model, error) {
+			return forward.OpenCheckpoint(path("f32"), forward.Options{Threads: 1})
+		})
+		for activations, limit := range map[forward.Activations]float64{forward.Float32: 1e-5, forward.Int8: 0.05} {
+			logits := logitsOf(t, func() (*forward.Model, error) {
+				return forward.OpenGQF(g, forward.Options{Threads: 1, Activations: activations})
+			})
+			largest, difference := 0.0, 0.0
+			for i, v := range float {
+				largest, difference = max(largest, math.Abs(float64(v))), max(difference, math.Abs(float64(v-logits[i])))
+			}
+			if !(difference <= limit*largest) {
+				t.Errorf("%d bits, %s activations: logits differ by %v of %v", bits, activations, difference, largest)
+			}
 		}
 	}
 }

@@ -14,42 +14,53 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/hubpath"
+	"github.com/lowbit-go/gq/internal/inspect"
+	"github.com/lowbit-go/gq/internal/job/assets"
+	"github.com/lowbit-go/gq/internal/job/fromquantized"
+	"github.com/lowbit-go/gq/internal/job/location"
+	"github.com/lowbit-go/gq/internal/lm/arch"
+	"github.com/lowbit-go/gq/internal/lm/llamacpp"
+	"github.com/lowbit-go/gq/internal/lm/tokenizer"
 	"github.com/lowbit-go/gq/internal/pattern"
-	"github.com/lowbit-go/gq/model/arch"
 	"github.com/lowbit-go/gq/packing"
-	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 // Inspection describes a file or a checkpoint. Exactly one of File, GGUF and Checkpoint is set.
 type Inspection struct {
-	// Name is the file or checkpoint as the caller names it; a remote name without credentials, with the
-	// commit.
+	// Name is the file or checkpoint as the caller names it; a remote name without credentials, with
+	// the commit.
 	Name       string
 	Summary    Summary
 	File       *gqf.Inspection
-	GGUF       *gguf.Inspection
-	Checkpoint *safetensors.Inspection
-	// Quantized describes the quantized weights of a checkpoint; nil if there are none. Unreadable says
-	// why gq cannot read quantized weights; "" if it can.
-	Quantized  *conversion.QuantizedInspection
+	GGUF       *inspect.GGUF
+	Checkpoint *inspect.Checkpoint
+	// Quantized describes the quantized weights of a checkpoint; nil if there are none. Unreadable
+	// says why gq cannot read quantized weights; "" if it can.
+	Quantized  *fromquantized.Inspection
 	Unreadable string
 }
 
 // Summary is a short description of a model.
 type Summary struct {
-	Model        string  `json:"model"`        // its name in config.json or a .gguf file, else of the file or directory
-	Architecture string  `json:"architecture"` // the class that config.json names, else its model type; llama.cpp's name in a .gguf file; "" if there is none
-	Parameters   int64   `json:"parameters"`   // a tensor that several names share counts once
+	// its name in config.json or a .gguf file, else of the file or directory
+	Model string `json:"model"`
+	// Architecture is the class that config.json names, else its model type; of a .gguf file,
+	// llama.cpp's name; "" if there is none.
+	Architecture string  `json:"architecture"`
+	Parameters   int64   `json:"parameters"` // a tensor that several names share counts once
 	Tensors      int     `json:"tensors"`
 	Bits         float64 `json:"bits_per_weight"` // over all tensors
 	// QuantizedBits counts only the quantized tensors; 0 if there are none.
 	QuantizedBits float64 `json:"quantized_bits_per_weight"`
-	Bytes         int64   `json:"bytes"`        // of the file, or of all files of the checkpoint
-	SourceBytes   int64   `json:"source_bytes"` // of the tensors in the checkpoint; 0 if it is not known
+	Bytes         int64   `json:"bytes"` // of the file, or of all files of the checkpoint
+	// of the tensors in the checkpoint; 0 if it is not known
+	SourceBytes int64 `json:"source_bytes"`
+	// Warning says why the tokenizer does not fit the model; "" if it does, or is not in the file.
+	Warning string `json:"warning,omitempty"`
 }
 
-// modelName is the name of a file or directory without the endings of model files, and the name of the
-// model for the directory of a snapshot of the Hugging Face cache.
+// modelName is the name of a file or directory without the endings of model files, and the name of
+// the model for the directory of a snapshot of the Hugging Face cache.
 func modelName(path string) string {
 	if repo, commit, ok := hubpath.Of(path); ok && filepath.Base(path) == commit {
 		return repo[strings.IndexByte(repo, '/')+1:]
@@ -60,8 +71,8 @@ func modelName(path string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(filepath.Base(path), ".gqf"), ".gguf"), ".safetensors")
 }
 
-// describe fills in the fields that come from config.json.
-func (s *Summary) describe(path string, config []byte) {
+// describe fills in the fields that come from config.json. open opens the tokenizer.
+func (s *Summary) describe(path string, config []byte, open func() (*tokenizer.Tokenizer, error)) {
 	var named struct {
 		Name string `json:"_name_or_path"`
 	}
@@ -69,6 +80,27 @@ func (s *Summary) describe(path string, config []byte) {
 	s.Model = cmp.Or(named.Name, modelName(path))
 	if c, err := arch.ParseConfig(config); err == nil {
 		s.Architecture = cmp.Or(strings.Join(c.Architectures, ", "), c.ModelType)
+	}
+	if err := misfit(config, open); err != nil {
+		s.Warning = err.Error()
+	}
+}
+
+// misfit returns an error if a token has no row in the embedding. It returns nil if gq cannot read
+// config or the tokenizer. open opens the tokenizer.
+func misfit(config []byte, open func() (*tokenizer.Tokenizer, error)) error {
+	if c, err := arch.ParseForward(config); err == nil {
+		if t, err := open(); err == nil {
+			return t.Fits(c.VocabSize)
+		}
+	}
+	return nil
+}
+
+// warnMisfit adds the error of misfit to the warnings of a plan.
+func warnMisfit(warnings *[]string, config []byte, open func() (*tokenizer.Tokenizer, error)) {
+	if err := misfit(config, open); err != nil {
+		*warnings = append(*warnings, fmt.Sprintf("gq cannot run this file: %v", err))
 	}
 }
 
@@ -86,9 +118,9 @@ func Inspect(ctx context.Context, path string, o InspectOptions) (*Inspection, e
 	if err != nil {
 		return nil, err
 	}
-	defer from.release()
+	defer from.Release()
 	path = from.Path
-	in, err := from.openAny(ctx)
+	in, err := openSource(ctx, from)
 	if err != nil {
 		return nil, err
 	}
@@ -117,17 +149,22 @@ func (r *Inspection) addFile(path string, f *gqf.File) (err error) {
 		Parameters: t.Elements, Tensors: t.Tensors, Bits: t.BitsPerWeight, QuantizedBits: t.QuantBitsWeight,
 		Bytes: r.File.FileBytes, SourceBytes: t.SourceBytes,
 	}
-	r.Summary.describe(path, r.File.Config)
+	r.Summary.describe(path, r.File.Config, func() (*tokenizer.Tokenizer, error) { return tokenizer.Read(f.Asset) })
 	return nil
 }
 
 func (r *Inspection) addGGUF(path string, f *gguf.File) (err error) {
-	if r.GGUF, err = gguf.Inspect(f); err != nil {
+	if r.GGUF, err = inspect.OfGGUF(f); err != nil {
 		return err
 	}
 	t := &r.GGUF.Totals
 	r.Summary = Summary{Parameters: t.Elements, Tensors: t.Tensors, Bits: t.BitsPerWeight, QuantizedBits: t.QuantBitsWeight, Bytes: t.FileBytes}
-	r.Summary.describe(path, nil)
+	r.Summary.describe(path, nil, nil)
+	if _, err := llamacpp.ReadConfig(f); err == nil { // a model that gq can run
+		if err := llamacpp.CheckTokens(f); err != nil {
+			r.Summary.Warning = err.Error()
+		}
+	}
 	name, _ := f.Text("general.name")
 	r.Summary.Model = cmp.Or(name, r.Summary.Model)
 	r.Summary.Architecture, _ = f.Text(gguf.KeyArchitecture)
@@ -135,15 +172,15 @@ func (r *Inspection) addGGUF(path string, f *gguf.File) (err error) {
 }
 
 func (r *Inspection) addCheckpoint(path string, ck *safetensors.Checkpoint) {
-	r.Checkpoint = safetensors.Inspect(ck)
+	r.Checkpoint = inspect.OfCheckpoint(ck)
 	t := &r.Checkpoint.Totals
 	r.Summary = Summary{Parameters: t.Elements, Tensors: t.Tensors, Bits: packing.BitsPerWeight(t.Bytes, t.Elements), Bytes: t.FileBytes, SourceBytes: t.Bytes}
-	config, err := conversion.ReadConfig(ck)
+	config, err := assets.ReadConfig(ck)
 	if err != nil {
 		config = nil // the user asked for tensors
 	}
-	r.Summary.describe(path, config)
-	if r.Quantized, err = conversion.InspectQuantized(ck, config); err != nil {
+	r.Summary.describe(path, config, func() (*tokenizer.Tokenizer, error) { return tokenizer.Open(ck.Dir()) })
+	if r.Quantized, err = fromquantized.Inspect(ck, config); err != nil {
 		r.Unreadable = err.Error()
 	}
 	if q := r.Quantized; q != nil {
@@ -160,12 +197,12 @@ type container struct {
 	checkpoint *safetensors.Checkpoint
 }
 
-// openAny opens the source. Of a checkpoint that is elsewhere it reads the headers.
-func (s *source) openAny(ctx context.Context) (m container, err error) {
-	if !s.streams() {
+// openSource opens a source. Of a checkpoint that is elsewhere it reads the headers.
+func openSource(ctx context.Context, s *location.Source) (m container, err error) {
+	if !s.Streams() {
 		return openAny(s.Path)
 	}
-	m.checkpoint, err = s.openCheckpoint(ctx)
+	m.checkpoint, err = s.OpenCheckpoint(ctx)
 	return m, err
 }
 
@@ -199,11 +236,11 @@ func (m container) Close() error {
 // in GGUF for a .gguf file, in Sources for a checkpoint. If a single tensor of a .gqf or .gguf file
 // matches, One or OneGGUF describes it in full.
 type TensorInspection struct {
-	One     *gqf.TensorInspection   `json:"-"`
-	OneGGUF *GGUFTensor             `json:"-"`
-	Tensors []gqf.TensorRow         `json:"tensors,omitempty"`
-	GGUF    []gguf.TensorRow        `json:"gguf,omitempty"`
-	Sources []safetensors.TensorRow `json:"sources,omitempty"`
+	One     *gqf.TensorInspection      `json:"-"`
+	OneGGUF *GGUFTensor                `json:"-"`
+	Tensors []gqf.TensorRow            `json:"tensors,omitempty"`
+	GGUF    []inspect.GGUFTensor       `json:"gguf,omitempty"`
+	Sources []inspect.CheckpointTensor `json:"sources,omitempty"`
 }
 
 // InspectTensors describes the tensors of a .gqf file, a .gguf file or a checkpoint that have a
@@ -219,9 +256,9 @@ func InspectTensors(ctx context.Context, path, match string, slice int, o Inspec
 	if err != nil {
 		return nil, err
 	}
-	defer from.release()
+	defer from.Release()
 	path = from.Name
-	m, err := from.openAny(ctx)
+	m, err := openSource(ctx, from)
 	if err != nil {
 		return nil, err
 	}
@@ -233,7 +270,7 @@ func InspectTensors(ctx context.Context, path, match string, slice int, o Inspec
 	}
 	switch n := len(r.Tensors) + len(r.GGUF) + len(r.Sources); {
 	case n == 0:
-		return nil, fmt.Errorf("%s: no tensor matches %q%s", path, match, p.NoMatch(names))
+		return nil, fmt.Errorf("%s: no tensor matches %q%s", path, match, pattern.NoMatch(match, names))
 	case slice != 0 && (n > 1 || m.gqf == nil):
 		return nil, optionf("slice", "%d: shows an expert of a single tensor of a .gqf file; %d tensors of %s match %q", slice, n, path, match)
 	case n == 1 && m.gqf != nil:
@@ -260,7 +297,7 @@ func (r *TensorInspection) match(m container, p pattern.Pattern) (names []string
 			}
 		}
 	case m.gguf != nil:
-		all, err := gguf.Inspect(m.gguf)
+		all, err := inspect.OfGGUF(m.gguf)
 		if err != nil {
 			return nil, err
 		}
@@ -271,7 +308,7 @@ func (r *TensorInspection) match(m container, p pattern.Pattern) (names []string
 			}
 		}
 	default:
-		for _, row := range safetensors.Inspect(m.checkpoint).Tensors {
+		for _, row := range inspect.OfCheckpoint(m.checkpoint).Tensors {
 			names = append(names, row.Name)
 			if p.Match(row.Name) {
 				r.Sources = append(r.Sources, row)

@@ -5,26 +5,28 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/inspect"
 )
 
 // GGUFTensor is the content of a tensor of a .gguf file, for people and, as JSON, for programs:
 // keys never change.
 type GGUFTensor struct {
-	Tensor       gguf.TensorRow `json:"tensor"`
-	BlockWeights int            `json:"block_weights"`
-	BlockBytes   int            `json:"block_bytes"`
+	Tensor       inspect.GGUFTensor `json:"tensor"`
+	BlockWeights int                `json:"block_weights"`
+	BlockBytes   int                `json:"block_bytes"`
 	// Scales, Mins and Codes are null for unquantized types and for types whose blocks gq only
 	// decodes. Codes are as gguf.Fields has them.
 	Scales *gqf.ScaleStatistics `json:"scales"` // one per block
 	Mins   *gqf.ScaleStatistics `json:"mins"`   // one per block; null for types without minima
 	Codes  []gqf.CodeCount      `json:"codes"`  // ascending, without codes that do not occur
-	Values []gqf.Value          `json:"values"` // the first 16 weights of row 0; null if gq does not decode the type
+	// the first 16 weights of row 0; null if gq does not decode the type
+	Values []gqf.Value `json:"values"`
 }
 
 const shownWeights = 16
 
 // inspectGGUF describes the tensor of a row.
-func inspectGGUF(f *gguf.File, row gguf.TensorRow) (*GGUFTensor, error) {
+func inspectGGUF(f *gguf.File, row inspect.GGUFTensor) (*GGUFTensor, error) {
 	t := f.Tensor(row.Name)
 	r := &GGUFTensor{Tensor: row, BlockWeights: t.Type.BlockWeights(), BlockBytes: t.Type.BlockBytes()}
 	err := f.Guard(func() error {

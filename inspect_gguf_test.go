@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gguf"
+	"github.com/lowbit-go/gq/internal/inspect"
 )
 
 // TestLongRows: a row of a hostile file may be as long as a sparse file, and takes no memory.
@@ -49,7 +50,7 @@ func TestLongRows(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		return inspectGGUF(f, gguf.TensorRow{Name: "a"})
+		return inspectGGUF(f, inspect.GGUFTensor{Name: "a"})
 	}
 	if n := allocated(func() {
 		if r, err := inspect(); err != nil || len(r.Codes) != 1 || r.Codes[0].Count != 2*weights {

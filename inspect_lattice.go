@@ -6,15 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
-	"sync/atomic"
 
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/cpu"
+	"github.com/lowbit-go/gq/internal/job/assets"
+	"github.com/lowbit-go/gq/internal/job/fromquantized"
+	"github.com/lowbit-go/gq/internal/job/lattice"
+	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/internal/pattern"
-	"github.com/lowbit-go/gq/model/arch"
 	"github.com/lowbit-go/gq/packing"
-	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 // LatticeOptions are the options of InspectLattices. The zero value is ready to use.
@@ -42,18 +42,18 @@ type TensorLattice struct {
 	Shape []int64 `json:"shape"`
 	// Lattice has the fewest bits and the largest group that hold the weights exactly; nil if there is
 	// none.
-	Lattice *conversion.Lattice `json:"lattice"`
+	Lattice *lattice.Lattice `json:"lattice"`
 }
 
 // InspectLattices reads all matrices of a checkpoint and finds those whose weights are codes times
-// scales already: of models that were trained with quantized weights, or dequantized. Quantize keeps
-// such codes if its scheme has these bits, this group and this mapping.
+// scales already: of models that were trained with quantized weights, or dequantized. Quantize
+// keeps such codes if its scheme has these bits, this group and this mapping.
 func InspectLattices(ctx context.Context, path string, o LatticeOptions) (*LatticeReport, error) {
 	from, err := resolveSource(ctx, path, true, stages{to: o.Progress})
 	if err != nil {
 		return nil, err
 	}
-	defer from.release()
+	defer from.Release()
 	in, err := openAny(from.Path)
 	if err != nil {
 		return nil, err
@@ -63,11 +63,11 @@ func InspectLattices(ctx context.Context, path string, o LatticeOptions) (*Latti
 	if ck == nil {
 		return nil, optionf("lattice", "is for safetensors checkpoints, and %s is none: it says itself how its weights are quantized", path)
 	}
-	data, err := conversion.ReadConfig(ck)
+	data, err := assets.ReadConfig(ck)
 	if err != nil {
 		data = nil // the weights need no config.json
 	}
-	if q, err := conversion.InspectQuantized(ck, data); err == nil && q != nil {
+	if q, err := fromquantized.Inspect(ck, data); err == nil && q != nil {
 		return nil, optionf("lattice", "is for unquantized weights, and %s is quantized already (%s): gq repack takes its codes over", path, q)
 	}
 	r := &LatticeReport{Tensors: []TensorLattice{}}
@@ -83,24 +83,20 @@ func InspectLattices(ctx context.Context, path string, o LatticeOptions) (*Latti
 	add, end := stages{to: o.Progress}.begin("looking for lattices", "bytes", bytes)
 	defer end()
 	errs := make([]error, len(list))
-	var next atomic.Int64
-	var wg sync.WaitGroup
 	config := latticeConfig(data)
-	for range cpu.Threads(o.Threads) {
-		wg.Go(func() {
-			for i := int(next.Add(1) - 1); i < len(list) && ctx.Err() == nil; i = int(next.Add(1) - 1) {
-				t := list[i]
-				transposed := arch.Classify(config, t.Name, t.Shape).Transposed
-				w, err := ck.Weights(t, safetensors.WeightsOptions{Transposed: transposed})
-				if err == nil {
-					r.Tensors[i].Lattice, err = conversion.FindLattice(w, 0)
-				}
-				errs[i] = err
-				add(t.Size)
+	_ = cpu.Parallel(ctx, cpu.Threads(o.Threads), len(list), func() func(i int) error {
+		return func(i int) error {
+			t := list[i]
+			transposed := arch.Classify(config, t.Name, t.Shape).Transposed
+			w, err := ck.Weights(t, safetensors.WeightsOptions{Transposed: transposed})
+			if err == nil {
+				r.Tensors[i].Lattice, err = lattice.FindLattice(w, 0)
 			}
-		})
-	}
-	wg.Wait()
+			errs[i] = err
+			add(t.Size)
+			return nil
+		}
+	})
 	if err := cmp.Or(ctx.Err(), errors.Join(errs...)); err != nil {
 		return nil, err
 	}
@@ -128,7 +124,7 @@ func latticeTensors(ck *safetensors.Checkpoint, path, match string) (list []safe
 		}
 	}
 	if match != "" && len(list) == 0 {
-		return nil, fmt.Errorf("%s: no floating-point matrix matches %q%s", path, match, p.NoMatch(names))
+		return nil, fmt.Errorf("%s: no floating-point matrix matches %q%s", path, match, pattern.NoMatch(match, names))
 	}
 	return list, nil
 }

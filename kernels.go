@@ -23,8 +23,9 @@ type KernelsOptions struct {
 
 // KernelsReport is the result of Kernels.
 type KernelsReport struct {
-	Features []string       `json:"features"` // instruction sets of this CPU, from the least to the best
-	CPU      string         `json:"cpu"`      // the best instruction set that may be chosen
+	// instruction sets of this CPU, from the least to the best
+	Features []string       `json:"features"`
+	CPU      string         `json:"cpu"` // the best instruction set that may be chosen
 	Kernels  []Kernel       `json:"kernels"`
 	Choices  []KernelChoice `json:"choices"`
 }
@@ -119,8 +120,8 @@ func largeShape(group uint64) (rows, cols uint64) {
 	return 4096, cols
 }
 
-// selects reports whether a query selects a kernel: the kernel reads some of the query's headers, or
-// floating-point kernels are selected.
+// selects reports whether a query selects a kernel: the kernel reads some of the query's headers,
+// or floating-point kernels are selected.
 func selects(q *kernels.Query, k kernels.Info, headers []packing.Header) bool {
 	if k.Kind == "float" {
 		return q.Floats()

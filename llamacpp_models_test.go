@@ -15,10 +15,10 @@ import (
 	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/safetensors"
-	"github.com/lowbit-go/gq/internal/testmodels"
-	"github.com/lowbit-go/gq/internal/testshared"
-	"github.com/lowbit-go/gq/model"
-	"github.com/lowbit-go/gq/model/tokenizer"
+	"github.com/lowbit-go/gq/internal/lm/forward"
+	"github.com/lowbit-go/gq/internal/lm/tokenizer"
+	"github.com/lowbit-go/gq/internal/test/testmodels"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
 )
@@ -26,8 +26,8 @@ import (
 // llamaText has what pre-tokenizers divide in different ways.
 const llamaText = "Licensed under the Apache License, Version 2.0 – 12345 «été»\n\n\tWe'll  see:   it's \"as is\" ...\r\n"
 
-// llamaVariants are the models that llama.cpp can compute. Where llama.cpp ignores a sliding window,
-// only the tokens before the window's end are the same.
+// llamaVariants are the models that llama.cpp can compute. Where llama.cpp ignores a sliding
+// window, only the tokens before the window's end are the same.
 func llamaVariants(t *testing.T) []testmodels.Variant {
 	var all []testmodels.Variant
 	for _, v := range testmodels.ForLlamaCpp(t) {
@@ -133,7 +133,7 @@ func (c *llamaCase) file(t *testing.T, settings string) string {
 func (c *llamaCase) float32(t *testing.T) llamaAnswer {
 	t.Helper()
 	a := c.llama.ask(t, llamaRequest{Model: c.file(t, unquantized), Texts: c.texts, Sequences: [][]int32{c.ids}})
-	m, err := model.OpenCheckpoint(c.dir, model.Options{})
+	m, err := forward.OpenCheckpoint(c.dir, forward.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,8 +146,8 @@ func (c *llamaCase) float32(t *testing.T) llamaAnswer {
 	return a
 }
 
-// quantized compares llama.cpp's probabilities for a quantized export with ours for the same file in
-// float32. llama.cpp's activations have 8 bits.
+// quantized compares llama.cpp's probabilities for a quantized export with ours for the same file
+// in float32. llama.cpp's activations have 8 bits.
 func (c *llamaCase) quantized(t *testing.T, name, settings string) {
 	t.Helper()
 	file := c.file(t, settings)
@@ -162,14 +162,15 @@ func (c *llamaCase) quantized(t *testing.T, name, settings string) {
 
 // These bound what 8-bit activations cost, in nats per token. Dense random models have at most .005
 // and trained ones .0006. In random models with experts, nearly equal routers' logits make .013 of
-// it: another expert is chosen, or the same ones with other weights. A wrong order of rows or a wrong
-// type gives 0.1 and more.
+// it: another expert is chosen, or the same ones with other weights. A wrong order of rows or a
+// wrong type gives 0.1 and more.
 const (
 	denseKL   = 0.01
 	expertsKL = 0.04
 )
 
-// greedy compares the tokens that llama.cpp chooses with ours, until two of them are nearly as likely.
+// greedy compares the tokens that llama.cpp chooses with ours, until two of them are nearly as
+// likely.
 func (c *llamaCase) greedy(t *testing.T, prompt []int32, n int) {
 	t.Helper()
 	file := c.file(t, "bits: 4")
@@ -199,14 +200,14 @@ func (c *llamaCase) greedy(t *testing.T, prompt []int32, n int) {
 	}
 }
 
-func openGGUF(t *testing.T, file string) *model.Model {
+func openGGUF(t *testing.T, file string) *forward.Model {
 	t.Helper()
 	f, err := gguf.Open(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	m, err := model.OpenGGUF(f, model.Options{})
+	m, err := forward.OpenGGUF(f, forward.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,9 +300,9 @@ func checkTokens(t *testing.T, dir, text string, got []int32) {
 	}
 }
 
-// llamaTokenDifferences are numbers of texts that llama.cpp divides in another way, by tokenizer: Thai
-// marks after letters (gptoss); a decomposed é, as llama.cpp normalizes nothing, and an </s> that it
-// takes for a control token whatever its type (qwen3).
+// llamaTokenDifferences are numbers of texts that llama.cpp divides in another way, by tokenizer:
+// Thai marks after letters (gptoss); a decomposed é, as llama.cpp normalizes nothing, and an </s>
+// that it takes for a control token whatever its type (qwen3).
 var llamaTokenDifferences = map[string]int{"gptoss": 1, "qwen3": 2}
 
 // TestLlamaCppTokens compares llama.cpp's ids, in exports of nine tokenizers, with the ids of an
@@ -371,7 +372,8 @@ func toGGUF(t *testing.T, dir, file, pre, settings string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := gq.QuantizeOptions{Recipe: recipe, Pre: pre}
+	recipe.Pre = pre
+	o := gq.QuantizeOptions{Recipe: recipe}
 	if _, err := gq.Quantize(context.Background(), dir, file, o); err != nil {
 		t.Fatal(err)
 	}

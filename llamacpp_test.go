@@ -11,8 +11,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/lowbit-go/gq/internal/lm/forward"
 	"github.com/lowbit-go/gq/internal/splitmix"
-	"github.com/lowbit-go/gq/model"
 )
 
 // llamaCpp is llama.cpp in a node process.
@@ -102,7 +102,7 @@ func (l *llamaCpp) ask(t *testing.T, r llamaRequest) llamaAnswer {
 }
 
 // ourProbabilities runs a model on a sequence.
-func ourProbabilities(t *testing.T, m *model.Model, ids []int32) [][]float64 {
+func ourProbabilities(t *testing.T, m *forward.Model, ids []int32) [][]float64 {
 	t.Helper()
 	logits := make([]float32, len(ids)*m.VocabSize())
 	if err := m.NewSession(len(ids)).Forward(ids, logits, true); err != nil {

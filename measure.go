@@ -13,20 +13,23 @@ import (
 	"strings"
 
 	"github.com/lowbit-go/gq/accuracy"
-	"github.com/lowbit-go/gq/accuracy/report"
-	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/atomicfile"
 	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/internal/lm/choice"
+	"github.com/lowbit-go/gq/internal/lm/forward"
+	"github.com/lowbit-go/gq/internal/lm/text"
+	"github.com/lowbit-go/gq/internal/measure"
 	"github.com/lowbit-go/gq/internal/memlimit"
 	"github.com/lowbit-go/gq/internal/pattern"
 	"github.com/lowbit-go/gq/internal/remote"
-	"github.com/lowbit-go/gq/model"
-	"github.com/lowbit-go/gq/model/choice"
-	"github.com/lowbit-go/gq/model/text"
+	"github.com/lowbit-go/gq/internal/report"
+	"github.com/lowbit-go/gq/internal/suggest"
 )
 
 // MeasureOptions are the options of Measure. The zero value compares tensors only.
 type MeasureOptions struct {
+	// Settings are as in a job of package accuracy. Quantize always sets Parity.
+	accuracy.Settings
 	// Texts are files to run the models on, each with figures of its own. Default: no model is run,
 	// unless Gate is the default gate, for which the float model writes a text.
 	Texts []TextFile
@@ -37,35 +40,16 @@ type MeasureOptions struct {
 	MaxQuestions int
 	// Reference is a file of SaveReference: the float model's predictions of a text, so that the float
 	// model does not run. Texts may name that text, to check that it is the same. Or Reference is a
-	// directory, which keeps the predictions by the content of checkpoint and text: the float model runs
-	// only on texts whose predictions are not there yet. Default (""): none.
+	// directory, which keeps the predictions by the content of checkpoint and text: the float model
+	// runs only on texts whose predictions are not there yet. Default (""): none.
 	Reference string
-	// TensorsOnly checks the default gate without running the models. Default: false.
-	TensorsOnly bool
-	// MinTokens is the least number of scored tokens for a gate that limits figures of the model.
-	// Default (0): the gate's own, or else accuracy.DefaultMinTokens.
-	MinTokens int
 	// Windows says how to cut the texts; see text.Options for its defaults.
 	Windows text.Options
-	// Activations is the type of the quantized model's activations. Default (model.Int8): as on the
-	// device.
-	Activations model.Activations
-	// ActivationShare runs the quantized model with float32 activations too, and reports what share of
-	// the divergence int8 activations cause. It takes a text and Activations Int8. Default: false.
-	ActivationShare bool
 	// Baseline is another .gqf or GGUF file to run on the same texts. Default (""): none.
 	Baseline string
-	// Tensors is a pattern for the names of the tensors to compare. Default (""): all.
+	// Tensors is a pattern for the names of the tensors to compare. It is refused with Gate.
+	// Default (""): all.
 	Tensors string
-	// NoOutputs skips the outputs of layers. Default: false.
-	NoOutputs bool
-	// RandomInputs executes layers on random activations even if there is a text. Default: false.
-	RandomInputs bool
-	// Parity compares the kernels of this machine with the portable reference. Default: false;
-	// Quantize always does.
-	Parity bool
-	// Remote compares the kernels of another build of gq. Default (nil): none.
-	Remote *accuracy.RemoteOptions
 	// Gate is a file of conditions, or accuracy.DefaultGateName. Default (""): none.
 	Gate string
 	// Against is an earlier report, as JSON, that a gate may compare with. Default (""): none.
@@ -73,10 +57,6 @@ type MeasureOptions struct {
 	// Reports are files for the report, whose names end in .html, .md, .xml (JUnit), .json or .txt.
 	// Default: none.
 	Reports []string
-	// Version is the program's version, for the report. Default (""): none.
-	Version string
-	// Threads is the number of goroutines. Default (0): GOMAXPROCS. No figure depends on it.
-	Threads int
 	// Progress is told how far the job is. Default (nil): none. Quantize uses its own.
 	Progress Progress
 }
@@ -101,8 +81,8 @@ type ChoiceFile struct {
 
 // Measure compares file with the checkpoint src that it was made from, and writes o.Reports. With
 // o.Reference, src may be "": then no tensors are compared, no questions are answered, and neither
-// the default gate nor a gate that limits figures of tensors can be checked. file is a .gqf file, or
-// a GGUF file whoever made it: its tokenizer and its list of tensors are compared with the
+// the default gate nor a gate that limits figures of tensors can be checked. file is a .gqf file,
+// or a GGUF file whoever made it: its tokenizer and its list of tensors are compared with the
 // checkpoint's too. The report has the result of the gate; Verdict turns it into an error.
 func Measure(ctx context.Context, src, file string, o MeasureOptions) (*accuracy.Report, error) {
 	if remote.IsRemote(src) || remote.IsRemote(file) || remote.IsRemote(o.Baseline) {
@@ -154,12 +134,12 @@ func Measure(ctx context.Context, src, file string, o MeasureOptions) (*accuracy
 	j.Source, j.SourceName, j.Name, j.BaselineName, j.Parity = src, names[0], names[1], names[2], o.Parity
 	s := stages{to: o.Progress, plan: accuracyStages(j, 1)}
 	var r *accuracy.Report
-	err = withGQF(ctx, file, o.Threads, s, func(temp string, im *accuracy.Imported) error {
+	err = withGQF(ctx, file, o.Threads, s, func(temp string, im *measure.Imported) error {
 		if st, err := os.Stat(temp); err == nil && st.IsDir() {
 			return fmt.Errorf("%s is not quantized: name a .gqf file, a .gguf file or a quantized checkpoint", file)
 		}
 		j.File, j.Imported = temp, im
-		return withGQF(ctx, o.Baseline, o.Threads, s, func(temp string, im *accuracy.Imported) (err error) {
+		return withGQF(ctx, o.Baseline, o.Threads, s, func(temp string, im *measure.Imported) (err error) {
 			if j.Baseline = temp; im != nil {
 				j.BaselineBytes = im.Bytes
 			}
@@ -197,14 +177,9 @@ func different(r *accuracy.Report) error {
 }
 
 // job reads the files that the options name. The caller sets what to measure.
-func (o *MeasureOptions) job(ctx context.Context) (*accuracy.Job, error) {
-	j := &accuracy.Job{
-		Threads: o.Threads, Version: o.Version, Activations: o.Activations, ActivationShare: o.ActivationShare,
-		NoOutputs: o.NoOutputs, RandomInputs: o.RandomInputs, Remote: o.Remote, TensorsOnly: o.TensorsOnly, MinTokens: o.MinTokens,
-	}
+func (o *MeasureOptions) job(ctx context.Context) (*measure.Job, error) {
+	j := &measure.Job{Settings: o.Settings}
 	switch {
-	case o.Threads < 0:
-		return nil, optionf("threads", "%d: at least 1", o.Threads)
 	case o.MinTokens < 0:
 		return nil, optionf("min-tokens", "%d: at least 1", o.MinTokens)
 	case o.MinTokens > 0 && o.Gate == "":
@@ -215,10 +190,12 @@ func (o *MeasureOptions) job(ctx context.Context) (*accuracy.Job, error) {
 		return nil, optionf("tensors-only", "beside questions: no model would answer them")
 	case o.MaxQuestions < 0:
 		return nil, optionf("max-questions", "%d: at least 1", o.MaxQuestions)
-	case o.ActivationShare && o.Activations != model.Int8:
+	case o.ActivationShare && o.Activations != forward.Int8:
 		return nil, optionf("activation-share", "goes with int8 activations, not with %s", o.Activations)
 	case o.ActivationShare && len(o.Texts) == 0 && o.Reference == "" && (o.Gate != accuracy.DefaultGateName || o.TensorsOnly):
 		return nil, optionf("activation-share", "goes with a text")
+	case o.Tensors != "" && o.Gate != "":
+		return nil, optionf("tensors", "%q beside a gate: a gate covers the whole file, leave out one of the two", o.Tensors)
 	case o.TensorsOnly && o.Gate == "":
 		return nil, optionf("tensors-only", "goes with a gate")
 	}
@@ -229,19 +206,19 @@ func (o *MeasureOptions) job(ctx context.Context) (*accuracy.Job, error) {
 		}
 		j.Match = p.Match
 	}
-	if err := checkReports(o.Reports, report.Extensions()); err != nil {
+	if err := checkReports(o.Reports, report.Extensions(), ""); err != nil {
+		return nil, err
+	}
+	if err := o.readGate(j); err != nil {
 		return nil, err
 	}
 	if err := o.readTexts(ctx, j); err != nil {
 		return nil, err
 	}
-	if err := o.readChoices(ctx, j); err != nil {
-		return nil, err
-	}
-	return j, o.readGate(j)
+	return j, o.readChoices(ctx, j)
 }
 
-func (o *MeasureOptions) readTexts(ctx context.Context, j *accuracy.Job) error {
+func (o *MeasureOptions) readTexts(ctx context.Context, j *measure.Job) error {
 	if len(o.Texts) == 0 {
 		return nil
 	}
@@ -253,12 +230,12 @@ func (o *MeasureOptions) readTexts(ctx context.Context, j *accuracy.Job) error {
 		if err != nil {
 			return err
 		}
-		j.Texts = append(j.Texts, &accuracy.TextSource{Name: cmp.Or(t.Name, t.Path), Data: data, Tokens: t.Tokens, Options: o.Windows})
+		j.Texts = append(j.Texts, &measure.TextSource{Name: cmp.Or(t.Name, t.Path), Data: data, Tokens: t.Tokens, Options: o.Windows})
 	}
 	return nil
 }
 
-func (o *MeasureOptions) readChoices(ctx context.Context, j *accuracy.Job) error {
+func (o *MeasureOptions) readChoices(ctx context.Context, j *measure.Job) error {
 	for _, c := range o.Choices {
 		data, err := files.ReadContext(ctx, c.Path, files.MaxText)
 		if err != nil {
@@ -268,19 +245,24 @@ func (o *MeasureOptions) readChoices(ctx context.Context, j *accuracy.Job) error
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.Path, err)
 		}
-		j.Choices = append(j.Choices, &accuracy.ChoiceSource{Name: cmp.Or(c.Name, c.Path), Data: data, Questions: questions, Form: form})
+		j.Choices = append(j.Choices, &measure.ChoiceSource{Name: cmp.Or(c.Name, c.Path), Data: data, Questions: questions, Form: form})
 	}
 	return nil
 }
 
 // readGate reads the gate and the earlier report.
-func (o *MeasureOptions) readGate(j *accuracy.Job) (err error) {
+func (o *MeasureOptions) readGate(j *measure.Job) (err error) {
 	switch o.Gate {
 	case "":
 	case accuracy.DefaultGateName:
 		j.DefaultGate = true
 	default:
-		if j.Gate, err = accuracy.ReadGate(o.Gate); err != nil {
+		j.Gate, err = accuracy.ReadGate(o.Gate)
+		if errors.Is(err, fs.ErrNotExist) {
+			beside, _ := filepath.Glob(filepath.Join(filepath.Dir(o.Gate), "*.y*ml"))
+			err = fmt.Errorf("%w%s", err, suggest.DidYouMean(o.Gate, append(beside, accuracy.DefaultGateName)))
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -288,17 +270,22 @@ func (o *MeasureOptions) readGate(j *accuracy.Job) (err error) {
 		if o.Gate == "" {
 			return optionf("against", "goes with a gate that says by how much a figure may be worse")
 		}
-		if j.Earlier, err = accuracy.ReadReport(o.Against); err != nil {
+		j.Earlier, err = accuracy.ReadReport(o.Against)
+		if errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%w: make the first report with gq accuracy SRC FILE --report %s", err, o.Against)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	if g := j.Gate; g != nil {
+		o.Windows.Window, o.Windows.Convention = cmp.Or(o.Windows.Window, g.Window), cmp.Or(o.Windows.Convention, g.Convention)
 		switch {
 		case j.Earlier == nil && g.NeedsEarlier():
 			return optionf("", "%s compares with an earlier report: name one", g.Name)
 		case o.TensorsOnly && g.NeedsModel():
 			return optionf("tensors-only", "%s limits figures of the model", g.Name)
-		case len(j.Texts) == 0 && o.Reference == "" && g.NeedsModel():
+		case len(o.Texts) == 0 && o.Reference == "" && g.NeedsModel():
 			return optionf("", "%s limits figures of the model, which takes a text: name one", g.Name)
 		case o.NoOutputs && g.NeedsOutputs():
 			return optionf("", "%s limits outputs, which are left out", g.Name)
@@ -307,14 +294,16 @@ func (o *MeasureOptions) readGate(j *accuracy.Job) (err error) {
 	return nil
 }
 
-// checkReports finds out before any work whether reports can be written.
-func checkReports(names, extensions []string) error {
+// checkReports finds out before any work whether reports can be written. The job makes the
+// directory made.
+func checkReports(names, extensions []string, made string) error {
 	for _, name := range names {
 		if !slices.Contains(extensions, filepath.Ext(name)) {
 			return optionf("report", "%s: the name has to end in %s", name, strings.Join(extensions, ", "))
 		}
 		fi, err := os.Stat(filepath.Dir(name))
 		switch {
+		case made != "" && filepath.Dir(name) == filepath.Clean(made):
 		case errors.Is(err, fs.ErrNotExist):
 			return fmt.Errorf("%s: the directory %s does not exist", name, filepath.Dir(name))
 		case err == nil && !fi.IsDir():
@@ -325,12 +314,14 @@ func checkReports(names, extensions []string) error {
 }
 
 // run makes the report and writes it to the files of o.Reports.
-func (o *MeasureOptions) run(ctx context.Context, j *accuracy.Job, s stages) (*accuracy.Report, error) {
-	defer memlimit.Lift()()
+func (o *MeasureOptions) run(ctx context.Context, j *measure.Job, s stages) (*accuracy.Report, error) {
+	if j.NeedsModel() {
+		defer memlimit.Lift()()
+	}
 	j.Stage = s.begin
 	r, err := j.Run(ctx)
-	if _, ok := errors.AsType[*accuracy.NoTensorError](err); ok {
-		return nil, optionf("tensors", "%q: %w", o.Tensors, err)
+	if e, ok := errors.AsType[*measure.NoTensorError](err); ok {
+		return nil, optionf("tensors", "%q: %w%s", o.Tensors, err, pattern.NoMatch(o.Tensors, e.Names))
 	}
 	if err != nil {
 		return nil, err
@@ -358,20 +349,4 @@ func writeReport(ctx context.Context, name string, write func(w io.Writer) error
 		return err
 	}
 	return f.Commit()
-}
-
-// ParityDigest hashes the outputs of this build's kernels for a .gqf file. MeasureOptions.Remote runs
-// another build to make its digest, and compares the two.
-func ParityDigest(ctx context.Context, file string, threads int) (*accuracy.Digests, error) {
-	from, err := resolveSource(ctx, file, true, stages{})
-	if err != nil {
-		return nil, err
-	}
-	defer from.release()
-	f, err := gqf.Open(from.Path, gqf.Options{})
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return accuracy.ParityDigest(ctx, f, accuracy.ParityOptions{Threads: threads})
 }

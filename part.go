@@ -3,45 +3,31 @@ package gq
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
-	"github.com/lowbit-go/gq/quantizer/conversion"
+	"github.com/lowbit-go/gq/internal/job/divide"
+	"github.com/lowbit-go/gq/internal/job/write"
 )
 
-// PartOptions say which part of a file QuantizePart makes.
-type PartOptions struct {
-	conversion.Part
-	// Shared writes the data of all parts to one file beside dst, on a file system that all workers see,
-	// so that Merge need not copy them. Default: the part file has its data.
-	Shared bool
-}
-
-// QuantizePart makes one part of the .gqf file dst that Quantize makes of the checkpoint src, as a part
-// file beside dst, or as pieces of an upload if dst is an object of a store. Every worker calls it with the same arguments but for the index of the part; Merge
-// joins the parts. A part that is there and undamaged is not made again. Jobs that calibrate, fold, tune,
-// choose bits or measure cannot be divided.
-func QuantizePart(ctx context.Context, src, dst string, p PartOptions, o QuantizeOptions) (*conversion.PartReport, error) {
-	o.part = &p
-	return inJob(ctx, src, dst, o, false, func(j *quantizeJob) (*conversion.PartReport, error) {
+// QuantizePart makes one part of the .gqf file dst that Quantize makes of the checkpoint src, as a
+// part file or object beside dst. Every worker calls it with the same arguments but for the index
+// of the part; Merge joins the parts. A part that is there and undamaged is not made again. Jobs
+// that calibrate, fold, tune, choose bits or measure cannot be divided.
+func QuantizePart(ctx context.Context, src, dst string, p PartOptions, o QuantizeOptions) (*divide.PartReport, error) {
+	return inJob(ctx, src, dst, task{o: o, part: &p}, func(r *run, j *job) (*divide.PartReport, error) {
+		var add func(int64)
 		end := func() {}
 		defer func() { end() }()
-		var store conversion.PartStore
-		if j.to.bucket != nil {
-			s, err := newPartStore(dst)
-			if err != nil {
-				return nil, err
-			}
-			store = s
+		store, err := j.to.Parts()
+		if err != nil {
+			return nil, err
 		}
-		return j.plan.WritePart(j.ctx, j.to.Name, conversion.PartOptions{
-			Part: p.Part, Shared: p.Shared, Store: store, Maker: maker(),
-			Begin: func(total int64) {
-				end() // of a part that is made once more
-				var add func(int64)
-				add, end = j.begin(stageQuantize, "bytes", total)
-				j.written.Store(&add)
-			},
+		return divide.WritePart(r.ctx, j.source.plan.Job, j.to.Name, divide.PartOptions{
+			Part: p.Part, Dry: p.Dry, Store: store, Maker: maker(),
+			Begin:    func(total int64) { add, end = r.begin(stageQuantize, "bytes", total) },
+			Progress: func(n int64) { add(n) },
 		})
 	})
 }
@@ -60,8 +46,8 @@ func maker() string {
 }
 
 // checkPart finds options that a part cannot have before the checkpoint is read.
-func (j *quantizeJob) checkPart() error {
-	p := j.o.part
+func (t *task) checkPart() error {
+	p := t.part
 	if p == nil {
 		return nil
 	}
@@ -69,50 +55,47 @@ func (j *quantizeJob) checkPart() error {
 		return &OptionError{"part", err}
 	}
 	switch {
-	case j.to.bucket != nil && p.Shared:
-		return optionf("shared", "%s: an object store is shared without it", j.to.Name)
-	case j.o.Format != FormatGQF:
-		return optionf("part", "makes .gqf files, not %s: merge a .gqf file, and write the other one with gq export", j.o.Format.noun())
-	case j.o.Budget != nil:
+	case t.o.format != formatGQF:
+		return optionf("part", "makes .gqf files, not %s: merge a .gqf file, and write the other one with gq export", t.o.format.noun())
+	case t.o.Budget != nil:
 		return optionf("part", "beside a target of bytes or divergence: choose bits once with --dry-run --save-recipe FILE, and make the parts with --recipe FILE")
-	case j.o.Reuse != "":
-		return optionf("part", "beside --reuse: the older file is compared as a whole; leave one of them out")
-	case j.o.Measure != nil:
+	case t.o.Measure != nil:
 		return optionf("part", "beside --gate: measure the merged file with gq accuracy --gate")
 	}
 	return nil
 }
 
 // checkPartSource refuses a source that parts cannot be made of.
-func (j *quantizeJob) checkPartSource() error {
-	if j.o.part == nil || j.foreign == nil {
+func (t *task) checkPartSource(in *input) error {
+	if t.part == nil || in.foreign == nil {
 		return nil
 	}
-	return optionf("part", "%s is %s: every worker would have to convert all of it; parts are made of unquantized safetensors", j.name, j.foreign.Noun())
+	return optionf("part", "%s is %s: every worker would have to convert all of it; parts are made of unquantized safetensors", in.Name, in.foreign.Noun())
 }
 
 // checkDivisible refuses a part of a job whose steps need all of the model.
-func (j *quantizeJob) checkDivisible() error {
+func (j *job) checkDivisible() error {
 	what := ""
 	switch {
-	case j.o.part == nil:
+	case j.part == nil:
 		return nil
-	case j.calibration != nil:
+	case j.calibration.needed():
 		what = "the algorithm, which calibrates with data"
 	case j.tuning != nil:
 		what = "--tune"
-	case j.folding != nil:
+	case j.foldsFor() != "":
 		what = "--fold"
 	default:
 		return nil
 	}
-	return optionf("part", "beside %s: these steps need the whole model on one machine; parts are for search, rtn and hqq", what)
+	return optionf("part", "beside %s: these steps need the whole model on one machine; parts are for search and rtn", what)
 }
 
-// ParsePart reads the name of a part: I/N, from 0/N on; /N, with the index of a Kubernetes Indexed Job or
-// a Slurm array from the environment; or auto, with both from a Slurm array. getenv looks up a variable.
-func ParsePart(s string, getenv func(name string) string) (conversion.Part, error) {
-	var p conversion.Part
+// ParsePart reads the name of a part: I/N, from 0/N on; /N, with the index of a Kubernetes Indexed
+// Job or a Slurm array from the environment; or auto, with both from a Slurm array. getenv looks up
+// a variable.
+func ParsePart(s string, getenv func(name string) string) (write.Part, error) {
+	var p write.Part
 	var err error
 	index, of, divided := strings.Cut(s, "/")
 	switch {
@@ -153,8 +136,8 @@ const (
 	envSlurmLast       = "SLURM_ARRAY_TASK_MAX"
 )
 
-// environmentIndex is the index that a job array states. It is not counted from the array's first index,
-// so that an array of single tasks can be submitted again.
+// environmentIndex is the index that a job array states. It is not counted from the array's first
+// index, so that an array of single tasks can be submitted again.
 func environmentIndex(getenv func(string) string) (int, error) {
 	for _, name := range []string{envKubernetesIndex, envSlurmIndex} {
 		if s := getenv(name); s != "" {
@@ -165,7 +148,7 @@ func environmentIndex(getenv func(string) string) (int, error) {
 }
 
 // slurmPart is the part of a task of a whole Slurm array, from 0 or from 1 on without gaps.
-func slurmPart(getenv func(string) string) (p conversion.Part, err error) {
+func slurmPart(getenv func(string) string) (p write.Part, err error) {
 	if getenv(envSlurmIndex) == "" {
 		if getenv(envKubernetesIndex) != "" {
 			return p, fmt.Errorf("auto: Kubernetes states the index of a part, not how many there are: use /N with the job's completions")
@@ -182,38 +165,45 @@ func slurmPart(getenv func(string) string) (p conversion.Part, err error) {
 	if first > 1 || last-first+1 != count || count < 2 {
 		return p, fmt.Errorf("auto: the array has %d tasks from %d to %d, and a whole one goes from 0 or 1 on without gaps: use /N in an array of some parts, from 0 on", count, first, last)
 	}
-	return conversion.Part{Index: index - first, Of: count}, nil
+	return write.Part{Index: index - first, Of: count}, nil
 }
 
-// MergeOptions are the options of Merge. The zero value is ready to use.
+// MergeOptions are the options of Merge.
 type MergeOptions struct {
+	// Plan is the plan of the job, as the report of each of its parts has it. It must be set: parts
+	// or a file of another plan are refused.
+	Plan string
 	// KeepParts leaves the part files. Default: they are removed when the file is complete.
 	KeepParts bool
 	// Progress is told how far the job is. Default (nil): none.
 	Progress Progress
 }
 
-// Merge joins the parts of the file dst that QuantizePart made. dst appears when it is complete, with the
-// bytes that Quantize gives it. A *conversion.PartsError lists missing and damaged parts.
-func Merge(ctx context.Context, dst string, o MergeOptions) (*conversion.MergeReport, error) {
+// planForm matches the plan of a job.
+var planForm = regexp.MustCompile(`^[0-9a-f]{24}$`)
+
+// Merge joins the parts of the file dst that QuantizePart made. dst appears when it is complete,
+// with the bytes that Quantize gives it. A *divide.PartsError lists missing and damaged parts.
+func Merge(ctx context.Context, dst string, o MergeOptions) (*divide.MergeReport, error) {
 	if dst == "" {
 		return nil, optionf("", "the path is empty: name the file whose parts are to be merged")
 	}
-	to, err := newDestination(dst, FormatGQF, 0)
+	if !planForm.MatchString(o.Plan) {
+		return nil, optionf("plan", "%q: expected the 24 hexadecimal digits that gq quantize --part prints", o.Plan)
+	}
+	to, err := newDestination(dst, formatGQF, 0)
 	if err != nil {
 		return nil, err
 	}
-	var store conversion.PartStore
-	if to.bucket != nil {
-		if store, err = newPartStore(dst); err != nil {
-			return nil, err
-		}
+	store, err := to.Parts()
+	if err != nil {
+		return nil, err
 	}
 	var add func(int64)
 	end := func() {}
 	defer func() { end() }()
-	return conversion.MergeParts(ctx, to.Name, conversion.MergeOptions{
-		KeepParts: o.KeepParts, Store: store,
+	return divide.MergeParts(ctx, to.Name, divide.MergeOptions{
+		Plan: o.Plan, Maker: maker(), KeepParts: o.KeepParts, Store: store,
 		Begin:    func(total int64) { add, end = stages{to: o.Progress}.begin("merging", "bytes", total) },
 		Progress: func(n int64) { add(n) },
 	})

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq"
-	"github.com/lowbit-go/gq/quantizer/conversion"
+	"github.com/lowbit-go/gq/internal/job/write"
 )
 
 // TestPartsFromHub: parts of a model on a hub give the file of one job.
@@ -18,14 +18,20 @@ func TestPartsFromHub(t *testing.T) {
 	if _, err := gq.Quantize(t.Context(), "hf://org/books", whole, gq.QuantizeOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	plan := ""
 	for i := range 3 {
 		hubWith(t) // another machine, with a cache of its own
-		p := gq.PartOptions{Part: conversion.Part{Index: i, Of: 3}}
-		if _, err := gq.QuantizePart(t.Context(), "hf://org/books", merged, p, gq.QuantizeOptions{}); err != nil {
+		p := gq.PartOptions{Part: write.Part{Index: i, Of: 3}}
+		r, err := gq.QuantizePart(t.Context(), "hf://org/books", merged, p, gq.QuantizeOptions{})
+		if err != nil {
 			t.Fatal(err)
 		}
+		plan = r.Plan
 	}
-	if _, err := gq.Merge(t.Context(), merged, gq.MergeOptions{}); err != nil {
+	if _, err := gq.Merge(t.Context(), merged, gq.MergeOptions{}); err == nil || !strings.Contains(err.Error(), "expected the 24 hexadecimal digits") {
+		t.Errorf("without a plan: %v", err)
+	}
+	if _, err := gq.Merge(t.Context(), merged, gq.MergeOptions{Plan: plan}); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(read(t, merged), read(t, whole)) {

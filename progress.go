@@ -31,11 +31,11 @@ type Stage struct {
 // planned is a stage that a job is expected to have.
 type planned struct {
 	name string
-	cost float64 // of one run, see costs.go
+	cost float64 // of one run, see quantize_cost.go
 	runs int     // how often it probably runs
 }
 
-// stages reports the stages of a job to a Progress, which may be nil.
+// stages reports the stages of a job to a Progress.
 type stages struct {
 	to   Progress
 	plan []*planned // in their order; nil: a single stage

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lowbit-go/gq/internal/job/location"
 	"github.com/lowbit-go/gq/internal/remote"
 	"github.com/lowbit-go/gq/internal/remote/hub"
 	"github.com/lowbit-go/gq/internal/remote/mirror"
@@ -16,7 +17,8 @@ import (
 
 // PullOptions are the options of Pull. The zero value is ready to use.
 type PullOptions struct {
-	// Revision is the branch, tag or commit of a repository whose name states none. Default (""): main.
+	// Revision is the branch, tag or commit of a repository, unless its name states it. Default (""):
+	// main.
 	Revision string
 	// Progress is told how far the job is. Default (nil): none.
 	Progress Progress
@@ -42,84 +44,38 @@ type PulledFile struct {
 	Cached bool   `json:"cached"`           // it was in the cache before
 }
 
-// Pull copies a model into a cache: the files with weights that jobs read, config.json, tokenizer, chat
-// template and model card. Names are hf://org/model[@revision][/file], or org/model alone, https://...,
-// s3://bucket/prefix and gs://bucket/prefix. All jobs take these names, but the short one; they use what
-// is in the cache. A repository of the Hugging Face Hub goes into its own cache (HF_HOME). A download that
-// was ended goes on where it was.
+// Pull copies a model into a cache: the files with weights that jobs read, config.json, tokenizer,
+// chat template and model card. Names are hf://org/model[@revision][/file], or org/model alone,
+// https://..., s3://bucket/prefix and gs://bucket/prefix. All jobs take these names except the
+// short form, and use the files in the cache. A repository of the Hugging Face Hub goes into its
+// own cache (HF_HOME). A download that was ended goes on where it was.
 func Pull(ctx context.Context, name string, o PullOptions) (*PullReport, error) {
 	start := time.Now()
-	name, err := pullName(name, o.Revision)
+	name, err := location.WithRevision(name, o.Revision)
+	if err != nil {
+		return nil, optionOf(err)
+	}
+	f, err := location.Fetch(ctx, name, stages{to: o.Progress}.told())
 	if err != nil {
 		return nil, err
 	}
-	s := stages{to: o.Progress}
-	p, err := openPlace(ctx, name, false, s)
-	if err != nil {
-		return nil, err
-	}
-	unlock, err := p.hold(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	r := &PullReport{Name: p.name, Files: []PulledFile{}}
-	m, err := p.model(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	if err := p.download(ctx, m.weights, s); err != nil {
-		return nil, err
-	}
-	r.Path = m.path
-	for _, f := range slices.Concat(m.weights, m.small) {
-		r.Files = append(r.Files, PulledFile{Name: f.Name, Bytes: f.Size, SHA256: f.SHA256, Cached: !p.fetched[f.Name]})
-		if r.Bytes += f.Size; p.fetched[f.Name] {
-			r.FetchedBytes += f.Size
+	r := &PullReport{Name: f.Name, Path: f.Path, Files: []PulledFile{}}
+	for _, o := range f.Files {
+		r.Files = append(r.Files, PulledFile{Name: o.Name, Bytes: o.Size, SHA256: o.SHA256, Cached: !f.Fetched[o.Name]})
+		if r.Bytes += o.Size; f.Fetched[o.Name] {
+			r.FetchedBytes += o.Size
 		}
 	}
 	r.Seconds = time.Since(start).Seconds()
 	return r, nil
 }
 
-// pullName is the remote name that a name of Pull stands for.
-func pullName(name, revision string) (string, error) {
-	if !remote.IsRemote(name) {
-		if !repositoryName.MatchString(name) {
-			return "", optionf("", "%s is not the name of a model: expected org/model, hf://org/model, https://..., s3://... or gs://...", name)
-		}
-		name = "hf://" + name
-	}
-	if revision == "" {
-		return name, nil
-	}
-	l, err := remote.Parse(name)
-	if err != nil {
-		return "", err
-	}
-	if l.Scheme != "hf" || strings.Contains(l.Path, "@") {
-		return "", optionf("revision", "%s: goes with a repository of the Hugging Face Hub whose name states no revision", revision)
-	}
-	n, err := hub.ParseName(l.Path)
-	if err != nil {
-		return "", fmt.Errorf("%s: %w", l, err)
-	}
-	n.Revision = revision
-	return "hf://" + n.String(), nil
-}
-
-// CachedModel is a repository in the cache of the Hugging Face Hub, CachedSource a copy of another
-// remote place.
-type (
-	CachedModel  = hub.CachedModel
-	CachedSource = mirror.Copy
-)
-
-// CacheReport lists the models in the caches.
+// CacheReport lists the models in the caches: repositories in the cache of the Hugging Face Hub,
+// and copies of other remote places.
 type CacheReport struct {
-	Dir     string         `json:"dir"` // of the Hugging Face cache
-	Models  []CachedModel  `json:"models"`
-	Sources []CachedSource `json:"sources"`
+	Dir     string            `json:"dir"` // of the Hugging Face cache
+	Models  []hub.CachedModel `json:"models"`
+	Sources []mirror.Copy     `json:"sources"`
 }
 
 // ListCache lists the models in the caches.
@@ -128,7 +84,7 @@ func ListCache() (*CacheReport, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &CacheReport{Dir: set.Cache, Models: []CachedModel{}, Sources: []CachedSource{}}
+	r := &CacheReport{Dir: set.Cache, Models: []hub.CachedModel{}, Sources: []mirror.Copy{}}
 	models, err := hub.Scan(set.Cache)
 	if err != nil {
 		return nil, err
@@ -145,10 +101,10 @@ type PruneReport struct {
 	InUse []string `json:"in_use"`
 }
 
-// PruneCache removes from the Hugging Face cache what no branch or tag needs: commits that none of them was
-// at when it was last asked for, and downloads that were ended. With names it removes all that the
-// caches have of these. Models that a running job uses stay, and the report has their names; with
-// names they are an error.
+// PruneCache removes from the Hugging Face cache what no branch or tag needs: commits that none of
+// them was at when it was last asked for, and downloads that were ended. With names it removes all
+// that the caches have of these. Models that a running job uses stay, and the report has their
+// names; with names they are an error.
 func PruneCache(names ...string) (*PruneReport, error) {
 	c, err := ListCache()
 	if err != nil {

@@ -14,10 +14,10 @@ import (
 
 	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/lm/text"
 	"github.com/lowbit-go/gq/internal/remote/transfer"
-	"github.com/lowbit-go/gq/internal/testremote"
+	"github.com/lowbit-go/gq/internal/test/testremote"
 	"github.com/lowbit-go/gq/model/generate"
-	"github.com/lowbit-go/gq/model/text"
 	"github.com/lowbit-go/gq/quantizer"
 )
 
@@ -36,7 +36,8 @@ func TestPruneProcess(t *testing.T) {
 	}
 }
 
-// TestPruneDuringPull: pruning, in this process and in another one, leaves what a running pull has fetched.
+// TestPruneDuringPull: pruning, in this process and in another one, leaves what a running pull has
+// fetched.
 func TestPruneDuringPull(t *testing.T) {
 	s, model := hubWith(t)
 	url := s.AddPlain(t, "books", model)
@@ -95,7 +96,8 @@ func TestPruneDuringPull(t *testing.T) {
 	}
 }
 
-// TestPruneDuringJob: pruning leaves the files of a job until it ends, because jobs open files again.
+// TestPruneDuringJob: pruning leaves the files of a job until it ends, because jobs open files
+// again.
 func TestPruneDuringJob(t *testing.T) {
 	s, model := hubWith(t)
 	out := t.TempDir()
@@ -115,13 +117,13 @@ func TestPruneDuringJob(t *testing.T) {
 			return gq.Serve(ctx, gq.ServeOptions{Models: []gq.ServeModel{{Path: name}}, Ready: func(gq.ServeReport) error { prune(); stop(); return nil }})
 		}},
 		{"calibration", func(name string, prune func()) error {
-			o := gq.QuantizeOptions{Recipe: quantizer.Recipe{Bits: 4, Group: 32, Algorithm: gqf.AlgorithmGPTQ, Calibrate: words, CalibrateTokens: 300}, Progress: &listener{done: func(string, int64) { prune() }}}
+			o := gq.QuantizeOptions{Recipe: quantizer.Recipe{Bits: 4, Group: new(32), Algorithm: gqf.AlgorithmGPTQ, Calibrate: words, CalibrateTokens: 300}, Progress: &listener{done: func(string, int64) { prune() }}}
 			_, err := gq.Quantize(t.Context(), name, filepath.Join(out, "a.gqf"), o)
 			return err
 		}},
 		{"sweep", func(name string, prune func()) error {
-			o := gq.SweepOptions{Recipes: []gq.SweepRecipe{{Name: "a", Recipe: quantizer.Recipe{Bits: 4, Group: 32}}}, Progress: &listener{done: func(string, int64) { prune() }}}
-			o.Measure = gq.MeasureOptions{Texts: []gq.TextFile{{Path: words}}, Windows: text.Options{MaxTokens: 200}}
+			o := gq.SweepOptions{Recipes: []gq.SweepRecipe{{Name: "a", Recipe: quantizer.Recipe{Bits: 4, Group: new(32)}}}}
+			o.Measure = gq.MeasureOptions{Texts: []gq.TextFile{{Path: words}}, Windows: text.Options{MaxTokens: 200}, Progress: &listener{done: func(string, int64) { prune() }}}
 			_, err := gq.Sweep(t.Context(), name, o)
 			return err
 		}},

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq"
-	"github.com/lowbit-go/gq/internal/testremote"
+	"github.com/lowbit-go/gq/internal/test/testremote"
 )
 
 // hubWith starts a hub with the bundled model as org/books, and a new cache.
@@ -26,8 +26,8 @@ func hubWith(t *testing.T) (s *testremote.Server, model string) {
 	return s, model
 }
 
-// TestPull: a pulled model is as the original, and a job by name, on the cache and offline gives the
-// same bytes.
+// TestPull: a pulled model is as the original, and a job by name, on the cache and offline gives
+// the same bytes.
 func TestPull(t *testing.T) {
 	s, model := hubWith(t)
 	ctx := context.Background()

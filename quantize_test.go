@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gqf"
-	"github.com/lowbit-go/gq/internal/testmodels"
+	"github.com/lowbit-go/gq/internal/test/testmodels"
 	"github.com/lowbit-go/gq/quantizer"
 )
 
@@ -22,6 +22,7 @@ func (r *recorder) Stage(s Stage) (func(int64), func()) {
 func (r *recorder) Log(string) {}
 
 func TestHeldOut(t *testing.T) {
+	t.Parallel()
 	model := testmodels.Books(t, 2)
 	for _, test := range []struct {
 		name, calibrate, source string
@@ -91,7 +92,8 @@ func TestNotRunnable(t *testing.T) {
 	}
 }
 
-// TestNotRunnableImport: the reason names the source, not the temporary checkpoint that was made of it.
+// TestNotRunnableImport: the reason names the source, not the temporary checkpoint that was made of
+// it.
 func TestNotRunnableImport(t *testing.T) {
 	dir := t.TempDir()
 	model, quantized := filepath.Join(dir, "m"), filepath.Join(dir, "gptq")
@@ -101,7 +103,7 @@ func TestNotRunnableImport(t *testing.T) {
 	if err := os.Remove(filepath.Join(model, "tokenizer.json")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Quantize(t.Context(), model, quantized, QuantizeOptions{Format: FormatGPTQ}); err != nil {
+	if _, err := Quantize(t.Context(), model, quantized, QuantizeOptions{Recipe: quantizer.Recipe{Targets: targets(t, "gptq")}}); err != nil {
 		t.Fatal(err)
 	}
 	r, err := Quantize(t.Context(), quantized, filepath.Join(dir, "m.gqf"), QuantizeOptions{Requantize: true})
@@ -114,6 +116,7 @@ func TestNotRunnableImport(t *testing.T) {
 }
 
 func TestInfeasible(t *testing.T) {
+	t.Parallel()
 	for _, b := range []Budget{{FileBytes: 10_000}, {BitsPerWeight: 1.1}} {
 		p := &recorder{}
 		_, err := Quantize(t.Context(), books, filepath.Join(t.TempDir(), "m.gqf"), QuantizeOptions{

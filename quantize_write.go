@@ -1,105 +1,30 @@
 package gq
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"time"
+	"slices"
 
-	"github.com/lowbit-go/gq/accuracy"
-	"github.com/lowbit-go/gq/quantizer/conversion"
+	"github.com/lowbit-go/gq/internal/atomicfile"
+	"github.com/lowbit-go/gq/internal/job/fromcheckpoint"
+	"github.com/lowbit-go/gq/internal/job/plan"
+	"github.com/lowbit-go/gq/internal/job/provenance"
+	"github.com/lowbit-go/gq/internal/measure"
+	"github.com/lowbit-go/gq/quantizer"
 )
-
-// quantize chooses codes and writes the file.
-func (j *quantizeJob) quantize() (*QuantizeReport, error) {
-	r := &QuantizeReport{Allocation: j.chosen, NotRunnable: j.notRunnable()}
-	if j.folding != nil {
-		r.FoldChoice = j.folding.choice
-	}
-	closeOlder, err := j.openOlder()
-	if err != nil {
-		return nil, err
-	}
-	defer closeOlder()
-	var write conversion.WriteOptions
-	done, err := j.chooseCodes(&write, r)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	if write.Reuse, err = j.reuse(); err != nil {
-		return nil, err
-	}
-	add, end := j.begin(stageQuantize, "bytes", j.plan.WorkBytes())
-	j.written.Store(&add)
-	defer end()
-	if j.checked() { // a shard or a checkpoint is written a second time for it
-		write.Check = func(temp string, written *conversion.Report) error {
-			end()
-			r.Report = written
-			return j.measure(temp, r)
-		}
-	}
-	final, err := j.to.write(j.ctx, j.plan, write, j.stages, end)
-	if final != nil {
-		if r.Report != nil {
-			final.Warnings = r.Warnings // of the plan and of measuring
-		}
-		r.Report, r.Written = final, true
-	}
-	if r.Report != nil {
-		r.Warnings = append(r.Warnings, j.warnings...)
-		r.WriteSeconds, r.Seconds = r.Seconds, time.Since(j.start).Seconds()
-		if r.BytesPerSecond = 0; j.onlyWrites() {
-			r.BytesPerSecond = float64(r.SourceBytes) / r.Seconds
-		}
-	}
-	if unmet, ok := errors.AsType[*GateNotMetError](cmp.Or(err, j.unmet)); ok {
-		return r, unmet
-	}
-	if err != nil {
-		return nil, err
-	}
-	return r, nil
-}
-
-// chooseCodes calibrates and tunes, as the recipe asks. done must be called when the codes are
-// written.
-func (j *quantizeJob) chooseCodes(write *conversion.WriteOptions, r *QuantizeReport) (done func(), err error) {
-	done = func() {}
-	if j.calibration != nil {
-		if write.Codes, done, err = j.calibration.run(j.plan); err != nil {
-			return nil, err
-		}
-	}
-	if j.tuning != nil {
-		if write.Codes, r.Tuning, err = j.tuning.run(write.Codes); err != nil {
-			done()
-			return nil, err
-		}
-	}
-	if c := write.Codes; c != nil {
-		err = j.checkSize(c)
-	}
-	if err != nil {
-		done()
-		return nil, err
-	}
-	return done, nil
-}
 
 // checkSize refuses a file that exceeds its target once its description of calibration and tuning
 // is added.
-func (j *quantizeJob) checkSize(c *conversion.CalibratedCodes) error {
+func (j *job) checkSize(p *fromcheckpoint.Plan, c *plan.Codes) error {
 	b := j.o.Budget
-	if b == nil || b.FileBytes == 0 {
+	if c == nil || b == nil || b.FileBytes == 0 {
 		return nil
 	}
-	var t *conversion.Tuning
+	var t *provenance.Tuning
 	if c.Tuned != nil {
 		t = c.Tuned.Tuning
 	}
-	size, err := j.plan.SizeWith(c.Calibration, t)
+	size, err := p.SizeWith(c.Calibration, t)
 	if err == nil && size > b.FileBytes {
 		err = fmt.Errorf("the file would have %d bytes with what it says of calibration, more than the %d of its target", size, b.FileBytes)
 	}
@@ -107,44 +32,82 @@ func (j *quantizeJob) checkSize(c *conversion.CalibratedCodes) error {
 }
 
 // onlyWrites reports whether the job only writes a file, so that a rate makes sense.
-func (j *quantizeJob) onlyWrites() bool {
-	return j.calibration == nil && j.tuning == nil && j.folding == nil && j.chosen == nil && j.measured == nil
-}
-
-// checked reports whether the complete file is read before it appears.
-func (j *quantizeJob) checked() bool { return j.measured != nil || j.textCalibrated() }
-
-// textCalibrated reports whether codes were chosen on a text: the loss is then measured on another one.
-// A sweep measures its files itself.
-func (j *quantizeJob) textCalibrated() bool {
-	return j.calibration != nil && j.o.Recipe.Calibrate != "" && j.o.shared == nil
+func (j *job) onlyWrites() bool {
+	return !j.calibration.needed() && j.tuning == nil && j.foldsFor() == "" && j.o.Budget == nil && j.measured == nil
 }
 
 // measure measures the complete file at temp before it appears. An error keeps it from appearing.
-func (j *quantizeJob) measure(temp string, r *QuantizeReport) (err error) {
+// unmet is the error of a gate that the file does not meet, if the file is kept nevertheless.
+func (r *run) measure(j *job, s *subject, temp string, to *QuantizeReport) (unmet, err error) {
 	if j.textCalibrated() {
-		if err := j.calibration.heldOut(temp, r); err != nil {
-			return err
+		if err := r.heldOut(j, s, temp, to); err != nil {
+			return nil, err
 		}
 	}
 	if j.measured == nil {
-		return nil
+		return nil, nil
 	}
-	err = withGQF(j.ctx, temp, j.o.Threads, stages{}, func(file string, im *accuracy.Imported) error {
-		j.measured.File, j.measured.Imported = file, im
-		r.Accuracy, err = j.o.Measure.run(j.ctx, j.measured, j.stages)
+	err = withGQF(r.ctx, temp, j.o.Threads, stages{}, func(file string, im *measure.Imported) (err error) {
+		m := *j.measured
+		m.Source, m.SourceName, m.File, m.Imported = j.path, j.name, file, im
+		if s.ck != j.source.ck {
+			m.Folded = s.ck.Dir()
+		}
+		to.Accuracy, err = j.o.Measure.run(r.ctx, &m, r.stages)
 		return err
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	err = Verdict(r.Accuracy)
-	if unmet, ok := errors.AsType[*GateNotMetError](err); ok {
-		unmet.Output, unmet.Kept = j.to.Name, j.o.Keep
+	err = Verdict(to.Accuracy)
+	if gate, ok := errors.AsType[*GateNotMetError](err); ok {
+		gate.Output, gate.Kept = j.to.Name, j.o.Keep
 		if j.o.Keep {
-			j.unmet = unmet
-			return nil
+			return gate, nil
 		}
 	}
-	return err
+	return nil, err
+}
+
+// saveRecipe writes everything that decides the bytes of the file, if o.SaveRecipe is set.
+func (j *job) saveRecipe(v *values) error {
+	if j.o.SaveRecipe == "" {
+		return nil
+	}
+	r := v.source.opts.Recipe
+	if k := j.calibration; !k.needed() {
+		// Only the choice of bits needed a text, and the rules record it.
+		r.Calibrate, r.CalibrateTokens, r.Refine, r.Imatrix = "", 0, nil, nil
+	} else {
+		if k.solved {
+			r.Refine = new(k.refine)
+		}
+		if r.Calibrate != "" {
+			r.CalibrateTokens = k.tokens
+		}
+	}
+	selfTuned := false
+	if k := j.tuning; k != nil {
+		r.Tune, r.TuneTokens, selfTuned = k.kind, k.tokens, k.self
+		if selfTuned {
+			r.TuneText = quantizer.Self
+		}
+	}
+	r.Seed = 0
+	if r.Rotate || r.Calibrate == quantizer.Self || selfTuned {
+		r.Seed = j.seed()
+	}
+	comment := j.o.Budget.comment(v.bits)
+	if v.fold != nil {
+		comment += "\nfold auto: " + v.fold.String()
+	}
+	rules := v.source.opts.Rules
+	if v.bits != nil {
+		rules = slices.Concat(v.bits.Rules, rules)
+	}
+	text, err := r.YAML(comment, rules)
+	if err != nil {
+		return err
+	}
+	return atomicfile.WriteFile(j.o.SaveRecipe, text)
 }

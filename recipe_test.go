@@ -2,13 +2,15 @@ package gq
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gqf"
-	"github.com/lowbit-go/gq/internal/testmodels"
-	"github.com/lowbit-go/gq/internal/testshared"
+	"github.com/lowbit-go/gq/internal/test/testmodels"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
 )
@@ -32,6 +34,7 @@ func rule(t *testing.T, s string) quantizer.Rule {
 // saves itself.
 func TestSavedRecipe(t *testing.T) {
 	testshared.SlowEmulated(t, "runs natively")
+	t.Parallel()
 	model := testmodels.Books(t, 1)
 	dir := t.TempDir()
 	fixed := rule(t, "*.o_proj.weight=4,64,search") // beside calibration and the choice of bits
@@ -43,16 +46,16 @@ func TestSavedRecipe(t *testing.T) {
 	}
 	jobs := map[string]QuantizeOptions{
 		"defaults":          {},
-		"3 bits":            {Recipe: quantizer.Recipe{Bits: 3, Group: 64, EmbeddingBits: 6}},
+		"3 bits":            {Recipe: quantizer.Recipe{Bits: 3, Group: new(64), EmbeddingBits: 6}},
 		"1 bit":             {Recipe: quantizer.Recipe{Bits: 1}, Rules: []quantizer.Rule{rule(t, "re:.*q_proj=2,half-step")}},
 		"1-bit rule":        {Rules: []quantizer.Rule{rule(t, "re:.*q_proj=1")}},
 		"rule's mapping":    {Rules: []quantizer.Rule{rule(t, "re:.*q_proj=4,symmetric")}},
 		"symmetric":         {Recipe: quantizer.Recipe{Mapping: gqf.MappingSymmetric}},
-		"asymmetric hqq":    {Recipe: quantizer.Recipe{Mapping: gqf.MappingAsymmetric, Algorithm: gqf.AlgorithmHQQ}},
-		"layouts":           {Recipe: quantizer.Recipe{Layouts: []quantizer.LayoutRequest{{Family: quantizer.FamilyLowbit}, {Family: quantizer.FamilyKleidiAI}}, Tile: packing.Tile{NR: 4, KR: 8, SR: 2}}},
+		"asymmetric rtn":    {Recipe: quantizer.Recipe{Mapping: gqf.MappingAsymmetric, Algorithm: gqf.AlgorithmRTN}},
+		"layouts":           {Recipe: quantizer.Recipe{Layouts: []quantizer.LayoutRequest{{Tile: packing.Tile{NR: 4, KR: 8, SR: 2}}, {Family: quantizer.FamilyKleidiAI}}}},
 		"hashes":            {Recipe: quantizer.Recipe{HashFiles: true}},
 		"rotate":            {Recipe: quantizer.Recipe{Fold: quantizer.Fold{Rotate: true}, Seed: 7}},
-		"fold auto":         {Recipe: quantizer.Recipe{Fold: quantizer.Fold{Auto: true}, Bits: 3, Group: 128}},
+		"fold auto":         {Recipe: quantizer.Recipe{Fold: quantizer.Fold{Auto: true}, Bits: 3, Group: new(128)}},
 		"gptq, fold auto":   {Recipe: short(quantizer.Recipe{Algorithm: gqf.AlgorithmGPTQ, Calibrate: story, Fold: quantizer.Fold{Auto: true}})},
 		"equalize":          {Recipe: quantizer.Recipe{Fold: quantizer.Fold{Equalize: true}}},
 		"imatrix":           {Recipe: short(quantizer.Recipe{Algorithm: gqf.AlgorithmImatrix, Calibrate: story}), ImatrixOut: moments},
@@ -78,16 +81,19 @@ func TestSavedRecipe(t *testing.T) {
 		jobs["for "+target.Name] = QuantizeOptions{Recipe: quantizer.Recipe{Targets: []quantizer.Target{target}}}
 		jobs["bits for "+target.Name] = QuantizeOptions{Recipe: quantizer.Recipe{Targets: []quantizer.Target{target}, Calibrate: story}, Budget: &Budget{BitsPerWeight: 5.5}}
 	}
-	for name, o := range jobs {
-		t.Run(name, func(t *testing.T) {
-			if o.Budget != nil || o.Recipe.CalibrateTokens > 0 {
-				if o.Rules = append(o.Rules, fixed); o.Recipe.ForGGUF() {
-					o.Rules[len(o.Rules)-1].Group = 0
+	t.Run("jobs", func(t *testing.T) {
+		for name, o := range jobs {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				if o.Budget != nil || o.Recipe.CalibrateTokens > 0 {
+					if o.Rules = append(o.Rules, fixed); o.Recipe.ForGGUF() {
+						o.Rules[len(o.Rules)-1].Group = nil
+					}
 				}
-			}
-			repeat(t, model, o)
-		})
-	}
+				repeat(t, model, o)
+			})
+		}
+	})
 	// Second moments that a file holds.
 	t.Run("moments of a file", func(t *testing.T) {
 		repeat(t, model, QuantizeOptions{Recipe: quantizer.Recipe{Algorithm: gqf.AlgorithmImatrix, Imatrix: []string{moments}}})
@@ -101,7 +107,7 @@ func TestSavedPre(t *testing.T) {
 	dir := t.TempDir()
 	v.Write(t, dir)
 	recipe := filepath.Join(dir, "recipe.yaml")
-	first := mustQuantize(t, dir, "first.gguf", QuantizeOptions{Pre: "llama-bpe", SaveRecipe: recipe})
+	first := mustQuantize(t, dir, "first.gguf", QuantizeOptions{Recipe: quantizer.Recipe{Pre: "llama-bpe"}, SaveRecipe: recipe})
 	text, err := os.ReadFile(recipe)
 	if err != nil {
 		t.Fatal(err)
@@ -114,10 +120,7 @@ func TestSavedPre(t *testing.T) {
 		t.Errorf("the recipe gives another file:\n%s", text)
 	}
 	saved.Pre = "qwen2"
-	if !bytes.Equal(mustQuantize(t, dir, "third.gguf", QuantizeOptions{Recipe: saved, Pre: "llama-bpe"}), first) {
-		t.Error("the option does not override the recipe")
-	}
-	if bytes.Equal(mustQuantize(t, dir, "fourth.gguf", QuantizeOptions{Recipe: saved}), first) {
+	if bytes.Equal(mustQuantize(t, dir, "third.gguf", QuantizeOptions{Recipe: saved}), first) {
 		t.Error("another name in the recipe gives the same file")
 	}
 }
@@ -194,4 +197,17 @@ func quantizeSaving(t *testing.T, model string, o QuantizeOptions) ([]byte, quan
 		t.Fatal(err)
 	}
 	return b, saved
+}
+
+// TestSaveRecipeTooLarge: a recipe that gq would not read is an error before the job.
+func TestSaveRecipeTooLarge(t *testing.T) {
+	dir := t.TempDir()
+	o := QuantizeOptions{SaveRecipe: filepath.Join(dir, "r.yaml")}
+	for i := range 40_000 {
+		o.Rules = append(o.Rules, quantizer.Rule{Match: fmt.Sprintf("%0100d", i), Bits: 4})
+	}
+	_, err := Quantize(t.Context(), "testdata/books1.3M-bf16", filepath.Join(dir, "a.gqf"), o)
+	if e, ok := errors.AsType[*OptionError](err); !ok || e.Option != "save-recipe" {
+		t.Errorf("error %v, want one of save-recipe", err)
+	}
 }

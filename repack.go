@@ -3,25 +3,28 @@ package gq
 import (
 	"context"
 	"os"
+	"path/filepath"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/files"
-	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/internal/job/assets"
+	"github.com/lowbit-go/gq/internal/job/conversion"
+	"github.com/lowbit-go/gq/internal/job/location"
+	"github.com/lowbit-go/gq/internal/job/write"
+	"github.com/lowbit-go/gq/internal/lm/tokenizer"
 	"github.com/lowbit-go/gq/quantizer"
-	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
-// RepackOptions are the options of Repack and PlanRepack. Layouts or Targets must be set if the source
-// is a .gqf file. The default for other sources is layout lowbit.
+// RepackOptions are the options of Repack and PlanRepack. Layouts or Targets must be set if the
+// source is a .gqf file. The default for other sources is layout lowbit.
 type RepackOptions struct {
-	// Layouts are the layouts, Tile the tile of layouts that state none. Targets are consumers,
-	// which choose the layouts instead. As in a quantizer.Recipe. Default: none.
+	// Layouts are the layouts. Targets are consumers, which choose the layouts instead. As in a
+	// quantizer.Recipe. Default: none.
 	Layouts []quantizer.LayoutRequest
-	Tile    packing.Tile
 	Targets []quantizer.Target
-	// Dequantize stores tensors of another source than a .gqf file as unquantized float32 if a .gqf file
-	// cannot hold their codes. Default: such tensors are refused.
+	// Dequantize stores tensors of another source than a .gqf file as unquantized float32 if a .gqf
+	// file cannot hold their codes. Default: such tensors are refused.
 	Dequantize bool
 	// Threads is how many workers run. Default (0): GOMAXPROCS. The file does not depend on it.
 	Threads int
@@ -29,40 +32,42 @@ type RepackOptions struct {
 	Progress Progress
 }
 
-// Repack stores the codes of src in other layouts, in the new file dst. src is a .gqf file, a GGUF file
-// whose quantized tensors have types that a .gqf file holds exactly (Q1_0, Q2_0, Q4_0, Q5_0 and Q8_0),
-// or a checkpoint that compressed-tensors, GPTQ, AWQ, MLX or torchao quantized. dst appears when it is
-// complete.
-func Repack(ctx context.Context, src, dst string, o RepackOptions) (*conversion.Report, error) {
-	return inRepack(ctx, src, dst, o, func(p *conversion.Plan, begin func() (end func())) (*conversion.Report, error) {
-		to, err := newDestination(dst, FormatGQF, 0)
+// Repack stores the codes of src in other layouts, in the new file dst. src is a .gqf file, a GGUF
+// file whose quantized tensors have types that a .gqf file holds exactly (Q1_0, Q2_0, Q3_K, Q4_0,
+// Q5_0, Q6_K and Q8_0), or a checkpoint that compressed-tensors, GPTQ, AWQ, MLX or torchao
+// quantized. dst appears when it is complete.
+func Repack(ctx context.Context, src, dst string, o RepackOptions) (*write.Report, error) {
+	return inRepack(ctx, src, dst, o, func(p *write.Job, begin func() (add func(int64), end func())) (*write.Report, error) {
+		to, err := newDestination(dst, formatGQF, 0)
 		if err != nil {
 			return nil, err
 		}
-		if err := to.open(ctx, false); err != nil {
+		if err := to.Open(ctx, false); err != nil {
 			return nil, err
 		}
-		defer to.close()
-		end := begin()
+		defer to.Close()
+		add, end := begin()
 		defer end()
-		return to.write(ctx, p, conversion.WriteOptions{}, stages{to: o.Progress}, end)
+		return to.Write(ctx, p, write.Options{Progress: add}, stages{to: o.Progress}.told(), end)
 	})
 }
 
 // PlanRepack describes the job of Repack with the same arguments and writes nothing.
 func PlanRepack(ctx context.Context, src string, o RepackOptions) (*PlanReport, error) {
-	return inRepack(ctx, src, "", o, func(p *conversion.Plan, _ func() func()) (*PlanReport, error) { return newPlanReport(p), nil })
+	return inRepack(ctx, src, "", o, func(p *write.Job, _ func() (func(int64), func())) (*PlanReport, error) {
+		return newPlanReport(p), nil
+	})
 }
 
-// inRepack calls do with the plan of a job and the function that begins its stage. dst is "" if nothing
-// is written.
-func inRepack[T any](ctx context.Context, src, dst string, o RepackOptions, do func(p *conversion.Plan, begin func() (end func())) (T, error)) (result T, err error) {
+// inRepack calls do with the plan of a job and the function that begins its stage. dst is "" if
+// nothing is written.
+func inRepack[T any](ctx context.Context, src, dst string, o RepackOptions, do func(p *write.Job, begin func() (add func(int64), end func())) (T, error)) (result T, err error) {
 	s := stages{to: o.Progress}
 	from, err := resolveSource(ctx, src, true, s)
 	if err != nil {
 		return result, err
 	}
-	defer from.release()
+	defer from.Release()
 	src = from.Path
 	foreign, err := openForeign(src)
 	if err != nil {
@@ -74,45 +79,45 @@ func inRepack[T any](ctx context.Context, src, dst string, o RepackOptions, do f
 	if err := o.check(from, dst, foreign); err != nil {
 		return result, err
 	}
-	options := conversion.RepackOptions{Layouts: o.Layouts, Tile: o.Tile, Targets: o.Targets, Threads: o.Threads}
+	options := conversion.RepackOptions{Layouts: o.Layouts, Targets: o.Targets, Threads: o.Threads}
 	if foreign != nil {
-		j, err := newImport(foreign, conversion.ImportOptions{RepackOptions: options, Dequantize: o.Dequantize})
+		p, err := conversion.NewImport(foreign, conversion.ImportOptions{RepackOptions: options, Dequantize: o.Dequantize})
 		if err != nil {
 			return result, err
 		}
-		return do(j.Plan, func() func() { return j.begin(s) })
+		if !foreign.IsGGUF() { // NewImport refuses a GGUF file with more tokens than rows
+			warnMisfit(&p.Warnings, p.Config, func() (*tokenizer.Tokenizer, error) { return tokenizer.Open(filepath.Dir(foreign.Paths()[0])) })
+		}
+		return do(p.Job, func() (func(int64), func()) { return s.begin(stageImport, "bytes", p.SourceBytes) })
 	}
 	f, err := gqf.Open(src, gqf.Options{})
 	if err != nil {
 		return result, err
 	}
 	defer f.Close()
-	var add func(n int64)
-	options.Progress = func(n int64) { add(n) }
 	plan, err := conversion.NewRepack(f, src, options)
 	if err != nil {
 		return result, err
 	}
-	return do(plan, func() (end func()) {
-		add, end = s.begin("repacking", "bytes", plan.SourceBytes)
-		return end
-	})
+	config, _ := f.Asset(assets.ConfigName) // misfit returns nil without a config.json
+	warnMisfit(&plan.Warnings, config, func() (*tokenizer.Tokenizer, error) { return tokenizer.Read(f.Asset) })
+	return do(plan, func() (func(int64), func()) { return s.begin("repacking", "bytes", plan.SourceBytes) })
 }
 
 // check finds invalid options. foreign is nil if src is a .gqf file.
-func (o *RepackOptions) check(from *source, dst string, foreign *conversion.Foreign) error {
+func (o *RepackOptions) check(from *location.Source, dst string, foreign *conversion.Foreign) error {
 	src := from.Path
 	var s files.Set
 	list := []string{src}
 	if foreign != nil {
 		list = append(list, foreignFiles(src, foreign)...)
 	}
-	s.Input("the file", append(list, from.remoteNames(list)...)...)
+	s.Input("the file", append(list, from.RemoteNames(list)...)...)
 	s.Output("output", "the new .gqf file", dst)
 	if err := collisions(&s); err != nil {
 		return err
 	}
-	if err := checkEnding(dst, FormatGQF, "write a .gguf file with gq export"); err != nil {
+	if err := checkEnding(dst, formatGQF, "write a .gguf file with gq export"); err != nil {
 		return err
 	}
 	st, err := os.Stat(src)
@@ -130,8 +135,6 @@ func (o *RepackOptions) check(from *source, dst string, foreign *conversion.Fore
 		return optionf("layout", "is needed, or a target: it says how the codes are to lie in memory")
 	case o.Dequantize && foreign == nil:
 		return optionf("dequantize", "goes with a .gguf file or a quantized checkpoint: every tensor of a .gqf file can be repacked")
-	case o.Threads < 0:
-		return optionf("threads", "%d: at least 1", o.Threads)
 	}
 	return nil
 }

@@ -12,20 +12,21 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/lowbit-go/gq/accuracy"
+	"github.com/lowbit-go/gq/internal/job/location"
+	"github.com/lowbit-go/gq/internal/lm/forward"
+	"github.com/lowbit-go/gq/internal/measure"
 	"github.com/lowbit-go/gq/internal/memlimit"
-	"github.com/lowbit-go/gq/model"
-	"github.com/lowbit-go/gq/serve"
+	"github.com/lowbit-go/gq/internal/serve"
 )
 
 // ServeOptions are the options of Serve.
 type ServeOptions struct {
-	// Models are the models to serve. There must be one.
+	// Models are the models to serve, at least one.
 	Models []ServeModel
 	// Host is the IP address to listen on, or "localhost". Default: 127.0.0.1. Any address that is
 	// not of the loopback interface needs APIKey.
 	Host string
-	// Port is the port to listen on. Default (0): a free one.
+	// Port is the port to listen on. Default (0): a free port.
 	Port int
 	// APIKey is what clients must send. Default (nil): none, and only requests to a name of the
 	// loopback interface are answered.
@@ -38,10 +39,11 @@ type ServeOptions struct {
 	// Queue is the number of sequences of a model that wait. Default (0): 4 times Parallel; below 0:
 	// none.
 	Queue int
-	// Activations is the type of the inputs of quantized layers. Default (model.Int8): as on the
+	// Activations is the type of the inputs of quantized layers. Default (forward.Int8): as on the
 	// device. A checkpoint runs in float32.
-	Activations model.Activations
-	// Threads is how many workers a model has. Default (0): every CPU. Answers do not depend on it.
+	Activations forward.Activations
+	// Threads is how many workers a model has. Default (0): GOMAXPROCS. Answers do not depend on
+	// it.
 	Threads int
 	// Verify checks the checksums of all weights of .gqf files first. Default: no weight is read in
 	// advance.
@@ -64,7 +66,7 @@ type ServeOptions struct {
 type ServeModel struct {
 	// Path is a .gqf file, a .gguf file, a checkpoint directory, or a remote name (see [Pull]).
 	Path string
-	from *source // nil: not resolved yet
+	from *location.Source // nil: not resolved yet
 	// ID is the model's name for clients. Default (""): the name of the file or directory, without
 	// its ending.
 	ID string
@@ -84,12 +86,12 @@ type ServedModel struct {
 
 // Serve answers HTTP requests in OpenAI's way with models, until ctx is cancelled. Then it refuses
 // new requests, finishes running answers for at most Limits.Drain, and returns nil. As in Run, GGUF
-// files and quantized checkpoints take temporary .gqf files, which it removes at the end.
+// files and quantized checkpoints take temporary .gqf files, removed at the end.
 func Serve(ctx context.Context, o ServeOptions) error {
 	o.Models = slices.Clone(o.Models) // check names them
 	defer func() {
 		for _, m := range o.Models {
-			m.from.release()
+			m.from.Release()
 		}
 	}()
 	if err := o.check(ctx); err != nil {
@@ -102,6 +104,14 @@ func Serve(ctx context.Context, o ServeOptions) error {
 	defer l.Close()
 	defer memlimit.Lift()()
 	return o.open(ctx, o.Models, nil, func(models []*serve.Model) error {
+		r, need := ServeReport{URL: "http://" + l.Addr().String()}, int64(0)
+		for _, m := range models {
+			r.Models = append(r.Models, ServedModel{m.ID, m.Info})
+			need += m.Info.Memory
+		}
+		if have := memlimit.Available(); have > 0 && need > have {
+			return optionf("context", "and --parallel make room for %.1f GB of keys and values, and %.1f GB are there (GOMEMLIMIT, or the machine's memory): lower one of them", float64(need)/1e9, float64(have)/1e9)
+		}
 		debug.FreeOSMemory() // memory that reading the tokenizers took
 		s, err := serve.New(serve.Options{
 			Models: models, APIKey: o.APIKey, Limits: o.Limits, PricePerHour: o.PricePerHour, Version: Version().Version,
@@ -111,10 +121,6 @@ func Serve(ctx context.Context, o ServeOptions) error {
 			return err
 		}
 		if o.Ready != nil {
-			r := ServeReport{URL: "http://" + l.Addr().String()}
-			for _, m := range models {
-				r.Models = append(r.Models, ServedModel{m.ID, m.Info})
-			}
 			if err := o.Ready(r); err != nil {
 				return err
 			}
@@ -179,13 +185,13 @@ func (o *ServeOptions) check(ctx context.Context) error {
 	return nil
 }
 
-// open opens the models one by one and calls use with all of them.
+// open opens the models in turn and calls use with all of them.
 func (o *ServeOptions) open(ctx context.Context, rest []ServeModel, models []*serve.Model, use func([]*serve.Model) error) error {
 	if len(rest) == 0 {
 		return use(models)
 	}
 	m := rest[0]
-	return withGQF(ctx, m.Path, o.Threads, stages{}, func(file string, _ *accuracy.Imported) (err error) {
+	return withGQF(ctx, m.Path, o.Threads, stages{}, func(file string, _ *measure.Imported) (err error) {
 		s, err := o.openModel(ctx, m, file)
 		if err != nil {
 			return err

@@ -11,13 +11,13 @@ import (
 	"path/filepath"
 
 	"github.com/lowbit-go/gq/formats/gqf"
-	"github.com/lowbit-go/gq/model"
-	"github.com/lowbit-go/gq/model/chat"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/lm/chat"
+	"github.com/lowbit-go/gq/internal/serve"
 	"github.com/lowbit-go/gq/model/generate"
-	"github.com/lowbit-go/gq/serve"
 )
 
-// openModel opens the model in file, which is m.Path or a temporary .gqf file of it.
+// openModel opens the model in file: m.Path, or a temporary .gqf file of the model.
 func (o *ServeOptions) openModel(ctx context.Context, m ServeModel, file string) (s *serve.Model, err error) {
 	about, err := Inspect(ctx, m.Path, InspectOptions{})
 	if err != nil {
@@ -47,19 +47,13 @@ func (o *ServeOptions) openModel(ctx context.Context, m ServeModel, file string)
 		return nil, fmt.Errorf("%s: %w", m.from.Name, err)
 	}
 	stats := s.Engine.Stats()
+	activations, _ := generator.Model().Executed()
 	s.Info = serve.ModelInfo{
 		Architecture: about.Summary.Architecture, Scheme: scheme(about), Bits: about.Summary.Bits,
-		Parameters: about.Summary.Parameters, Bytes: about.Summary.Bytes, Activations: o.activations(file).String(),
-		Context: s.Engine.Context(), Parallel: stats.Parallel, Queue: stats.Queue, Memory: s.Engine.Bytes(), Template: s.Template.Source,
+		Parameters: about.Summary.Parameters, Bytes: about.Summary.Bytes, Activations: activations.String(),
+		Context: s.Engine.Context(), Warning: generator.ContextWarning(s.Engine.Context()), Parallel: stats.Parallel, Queue: stats.Queue, Memory: s.Engine.Bytes(), Template: s.Template.Source,
 	}
 	return s, nil
-}
-
-func (o *ServeOptions) activations(file string) model.Activations {
-	if st, err := os.Stat(file); err == nil && st.IsDir() {
-		return model.Float32
-	}
-	return o.Activations
 }
 
 // scheme describes how most of the weights are stored.
@@ -69,7 +63,7 @@ func scheme(in *Inspection) string {
 	case in.File != nil:
 		for i := range in.File.Tensors {
 			t := &in.File.Tensors[i]
-			weights[tensorScheme(t)] += elements(t.Shape)
+			weights[tensorScheme(t)] += safetensors.Tensor{Shape: t.Shape}.Numel()
 		}
 	case in.GGUF != nil:
 		for _, t := range in.GGUF.Types {
@@ -99,14 +93,6 @@ func tensorScheme(t *gqf.TensorRow) string {
 		return fmt.Sprintf("%d bits, per channel", t.Bits)
 	}
 	return fmt.Sprintf("%d bits, group %d", t.Bits, t.Group)
-}
-
-func elements(shape []int64) int64 {
-	n := int64(1)
-	for _, d := range shape {
-		n *= d
-	}
-	return n
 }
 
 // fingerprint identifies the program's version and the model's file: for a .gqf file by its front,

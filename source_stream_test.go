@@ -13,12 +13,14 @@ import (
 	"time"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/job/assets"
+	"github.com/lowbit-go/gq/internal/job/conversion"
+	"github.com/lowbit-go/gq/internal/job/location"
 	"github.com/lowbit-go/gq/internal/remote"
 	"github.com/lowbit-go/gq/internal/remote/hub"
 	"github.com/lowbit-go/gq/internal/remote/transfer"
-	"github.com/lowbit-go/gq/internal/testremote"
+	"github.com/lowbit-go/gq/internal/test/testremote"
 	"github.com/lowbit-go/gq/quantizer"
-	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 // hubOfBooks starts a hub with the bundled model as org/books, and a new cache at home.
@@ -70,8 +72,8 @@ type notes struct{ lines []string }
 func (n *notes) Stage(Stage) (func(int64), func()) { return func(int64) {}, func() {} }
 func (n *notes) Log(line string)                   { n.lines = append(n.lines, line) }
 
-// TestStreamedSource: jobs that read the weights once leave no copy of them. The others say that they
-// use the cache. All give the bytes of a local job.
+// TestStreamedSource: jobs that read the weights once leave no copy of them. The others say that
+// they use the cache. All give the bytes of a local job.
 func TestStreamedSource(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -79,9 +81,9 @@ func TestStreamedSource(t *testing.T) {
 		note string // why the cache is used; "": it is not
 	}{
 		{name: "default"},
-		{name: "rules", o: QuantizeOptions{Recipe: quantizer.Recipe{Bits: 3, Algorithm: gqf.AlgorithmHQQ}}},
+		{name: "rules", o: QuantizeOptions{Recipe: quantizer.Recipe{Bits: 3, Algorithm: gqf.AlgorithmRTN}}},
 		{name: "hashes", o: QuantizeOptions{Recipe: quantizer.Recipe{HashFiles: true}}, note: "it hashes the files"},
-		{name: "gguf", o: QuantizeOptions{Format: FormatGGUF}, note: "it compares the new file with them"},
+		{name: "gguf", o: QuantizeOptions{Recipe: quantizer.Recipe{Targets: []quantizer.Target{quantizer.TargetGGUF}}}, note: "it compares the new file with them"},
 		{name: "calibration", o: QuantizeOptions{Recipe: quantizer.Recipe{Algorithm: gqf.AlgorithmGPTQ, Calibrate: story, CalibrateTokens: 64}}, note: "it calibrates"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -89,7 +91,7 @@ func TestStreamedSource(t *testing.T) {
 			snapshot := pulled(t)
 			_, home := hubOfBooks(t) // with an empty cache
 			dir, ext := t.TempDir(), ".gqf"
-			if c.o.Format == FormatGGUF {
+			if c.o.Recipe.ForGGUF() {
 				ext = ".gguf"
 			}
 			want, got := filepath.Join(dir, "local"+ext), filepath.Join(dir, "remote"+ext)
@@ -161,9 +163,8 @@ func impatient() *remote.Client {
 	return c
 }
 
-// TestStreamedFaults has each fault at each request of a streamed job. Either the file has the bytes of
-// a local job, or the job fails and leaves nothing. A bit that changed on the way is not noticed: TLS
-// and TCP have sums for that.
+// TestStreamedFaults has each fault at each request of a streamed job. Either the file has the
+// bytes of a local job, or the job fails and leaves nothing.
 func TestStreamedFaults(t *testing.T) {
 	s, _ := hubOfBooks(t)
 	want := filepath.Join(t.TempDir(), "local.gqf")
@@ -191,7 +192,7 @@ func TestStreamedFaults(t *testing.T) {
 			t.Fatal(err)
 		}
 		weights := func(o remote.Object) bool { return strings.HasSuffix(o.Name, ".safetensors") }
-		src := &source{Name: h.String(), Path: h.Dir(), Store: h}
+		src := &location.Source{Name: h.String(), Path: h.Dir(), Store: h}
 		for _, o := range list {
 			if weights(o) {
 				src.Weights = append(src.Weights, o)
@@ -208,9 +209,6 @@ func TestStreamedFaults(t *testing.T) {
 	}
 	requests := len(s.Requests())
 	for _, fault := range testremote.Faults() {
-		if fault == testremote.Flipped {
-			continue
-		}
 		for n := 1; n <= requests; n++ {
 			file, err := job(map[int]testremote.Fault{n: fault})
 			passing := fault <= testremote.WrongRange
@@ -227,22 +225,33 @@ func TestStreamedFaults(t *testing.T) {
 			}
 		}
 	}
+	everywhere := map[int]testremote.Fault{}
+	for n := range requests * 2 {
+		everywhere[n+1] = testremote.Flipped
+	}
+	if _, err := job(everywhere); err == nil {
+		t.Error("bits of all answers are changed, and nothing is noticed")
+	}
+	// The number of requests depends on the order in which workers need bytes.
+	if _, err := job(map[int]testremote.Fault{requests: testremote.Flipped}); err == nil && len(s.Requests()) >= requests {
+		t.Error("bits of the last answer are changed, and nothing is noticed")
+	}
 	if requests < 3 {
 		t.Errorf("%d requests only", requests)
 	}
 }
 
 // quantizeFrom makes a file of the source. Nothing is left if it fails.
-func quantizeFrom(t *testing.T, s *source) ([]byte, error) {
+func quantizeFrom(t *testing.T, s *location.Source) ([]byte, error) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "x.gqf")
 	write := func() error {
-		ck, err := s.openCheckpoint(t.Context())
+		ck, err := s.OpenCheckpoint(t.Context())
 		if err != nil {
 			return err
 		}
 		defer ck.Close()
-		config, err := conversion.ReadConfig(ck)
+		config, err := assets.ReadConfig(ck)
 		if err != nil {
 			return err
 		}

@@ -12,15 +12,17 @@ import (
 	"time"
 
 	"github.com/lowbit-go/gq/accuracy"
-	"github.com/lowbit-go/gq/accuracy/report"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/internal/job/location"
+	"github.com/lowbit-go/gq/internal/job/workdir"
+	"github.com/lowbit-go/gq/internal/measure"
 	"github.com/lowbit-go/gq/internal/remote"
+	"github.com/lowbit-go/gq/internal/report"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/quantizer"
-	"github.com/lowbit-go/gq/quantizer/workdir"
 )
 
 // SweepOptions are the options of Sweep. Recipes and Measure.Texts must be set.
@@ -28,23 +30,17 @@ type SweepOptions struct {
 	// Recipes are the recipes of the .gqf files to make. No two may have the same name or the same
 	// content.
 	Recipes []SweepRecipe
-	// Output is a directory for the files, NAME.gqf by the recipes' names. Sweep makes the directory if
-	// its parent exists. A later sweep takes files and figures from there. Default (""): files are
+	// Output is a directory for the files, NAME.gqf by the recipes' names. Sweep makes the directory
+	// if its parent exists. A later sweep takes files and figures from there. Default (""): files are
 	// dropped when they are measured.
 	Output string
-	// Measure says how the files are measured, and the gate for each of them. Tensors are compared only
-	// if the gate or Choices need that. Reference may be a directory; by default the working directory
-	// keeps the float model's predictions until the sweep is done. Baseline, Tensors, TensorsOnly,
-	// NoOutputs, RandomInputs, Parity, Remote, Against, Reports, Threads and Progress must not be set.
+	// Measure says how the files are measured, and the gate for each of them. Its Reports are reports
+	// of the sweep, in .html, .csv, .json, .md or .txt. Its Threads and Progress are also for
+	// quantizing. Tensors are compared only if the gate or Choices need that. Reference may be a
+	// directory; by default the working directory keeps the float model's predictions until the sweep
+	// is done. Baseline, Tensors, TensorsOnly, NoOutputs, RandomInputs, Parity and Against must not be
+	// set.
 	Measure MeasureOptions
-	// Reports are files for the report, whose names end in .html, .csv, .json, .md or .txt. Default:
-	// none.
-	Reports []string
-	// Threads is the number of goroutines. Default (0): GOMAXPROCS. Neither files nor figures depend on
-	// it.
-	Threads int
-	// Progress is told how far the job is. Default (nil): none.
-	Progress Progress
 }
 
 // SweepRecipe is a recipe of a sweep.
@@ -52,18 +48,18 @@ type SweepRecipe struct {
 	// Name is the recipe's name in the report and of its file: letters, digits, ".", "_", "+" and "-".
 	Name   string
 	Recipe quantizer.Recipe
-	// File is the file that Recipe was read from, which no output may replace. Default (""): none.
+	// File is the file that Recipe was read from. No output may replace it. Default (""): none.
 	File string
 }
 
-// CrossRecipes combines widths, groups and algorithms: a recipe like base for each combination, called
-// "4bit-g64-search". Empty lists leave the base's value, and its part of the names, out. Algorithms
-// that need calibration use base.Calibrate, or else quantizer.Self.
+// CrossRecipes combines widths, groups and algorithms: a recipe like base for each combination,
+// called "4bit-g64-search". Empty lists leave the base's value, and its part of the names, out.
+// Algorithms that need calibration use base.Calibrate, or else quantizer.Self.
 func CrossRecipes(base quantizer.Recipe, bits, groups []int, algorithms []gqf.Algorithm) (list []SweepRecipe) {
 	list = []SweepRecipe{{Recipe: base}}
 	list = cross(list, bits, func(r *quantizer.Recipe, b int) string { r.Bits = b; return fmt.Sprintf("%dbit", b) })
 	list = cross(list, groups, func(r *quantizer.Recipe, g int) string {
-		if r.Group = g; g == quantizer.PerChannel {
+		if r.Group = &g; g == quantizer.PerChannel {
 			return "channel"
 		}
 		return fmt.Sprintf("g%d", g)
@@ -100,14 +96,15 @@ func cross[T any](list []SweepRecipe, values []T, set func(r *quantizer.Recipe, 
 	return crossed
 }
 
-// Sweep makes a .gqf file of the checkpoint src with each recipe, and measures all files on the same
-// texts. What recipes have in common is made once: the float model's predictions, the texts that the
-// model writes, importance matrices, and the codes of successive recipes that differ only in layouts.
-// If the job leaves finished work, the error is a *ResumeError. The report has the results of the
-// gate; SweepVerdict turns them into an error.
+// Sweep makes a .gqf file of the checkpoint src with each recipe, and measures all files on the
+// same texts. What recipes have in common is made once: the float model's predictions, the texts
+// that the model writes, importance matrices, and the codes of successive recipes that differ only
+// in layouts. If the job leaves finished work, the error is a *ResumeError. The report has the
+// results of the gate; SweepVerdict turns them into an error.
 func Sweep(ctx context.Context, src string, o SweepOptions) (*accuracy.SweepReport, error) {
-	s := &sweep{ctx: ctx, src: src, name: src, o: o, stages: stages{to: o.Progress}}
-	defer func() { s.from.release() }()
+	s := &sweep{ctx: ctx, src: src, name: src, o: o, stages: stages{to: o.Measure.Progress}}
+	s.reports, s.o.Measure.Reports = o.Measure.Reports, nil // of all files, not of each
+	defer func() { s.from.Release() }()
 	if err := s.check(); err != nil {
 		return nil, err
 	}
@@ -134,13 +131,14 @@ type sweep struct {
 	ctx  context.Context
 	src  string // on this machine
 	name string // as reports have it
-	from *source
+	from *location.Source
 	o    SweepOptions
 	stages
-	job     *accuracy.Job // for all files
-	tensors bool          // the job compares tensors
-	keys    []string      // of the files, by recipe
-	recipes []string      // as YAML
+	reports []string     // files for the report
+	job     *measure.Job // for all files
+	tensors bool         // the job compares tensors
+	keys    []string     // of the files, by recipe
+	recipes []string     // as YAML
 
 	work       *workdir.Dir
 	references func() // closes the float model's predictions; nil: they are not open yet
@@ -151,7 +149,7 @@ func (s *sweep) run() (*accuracy.SweepReport, error) {
 	start := time.Now()
 	r := &accuracy.SweepReport{
 		Schema: accuracy.SweepSchema, Source: s.name, Activations: s.o.Measure.Activations.String(),
-		Run: &accuracy.Run{Version: s.o.Measure.Version, CPU: kernels.Features(), Threads: cpu.Threads(s.o.Threads), Seconds: map[string]float64{}},
+		Run: &accuracy.Run{Version: s.o.Measure.Version, CPU: kernels.Features(), Threads: cpu.Threads(s.o.Measure.Threads), Seconds: map[string]float64{}},
 	}
 	defer func() {
 		if s.references != nil {
@@ -168,7 +166,7 @@ func (s *sweep) run() (*accuracy.SweepReport, error) {
 	}
 	r.MarkPareto()
 	r.Run.Seconds["sweep"] = time.Since(start).Seconds()
-	for _, name := range s.o.Reports {
+	for _, name := range s.reports {
 		if err := writeReport(s.ctx, name, func(w io.Writer) error { return report.WriteSweep(w, filepath.Ext(name), r) }); err != nil {
 			return nil, err
 		}
@@ -176,7 +174,7 @@ func (s *sweep) run() (*accuracy.SweepReport, error) {
 	return r, nil
 }
 
-// isSweepName matches names of recipes, which become names of files.
+// isSweepName matches names of recipes: they become names of files.
 var isSweepName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+-]*$`)
 
 // check finds mistakes in the options before any work.
@@ -188,7 +186,7 @@ func (s *sweep) check() (err error) {
 	if err := s.checkMeasure(); err != nil {
 		return err
 	}
-	if err := checkReports(o.Reports, report.SweepExtensions()); err != nil {
+	if err := checkReports(s.reports, report.SweepExtensions(), o.Output); err != nil {
 		return err
 	}
 	if remote.IsRemote(s.src) { // mistakes are found before a download
@@ -265,7 +263,7 @@ func (s *sweep) checkMeasure() error {
 		set  bool
 	}{
 		{"baseline", m.Baseline != ""}, {"tensors", m.Tensors != ""}, {"tensors-only", m.TensorsOnly}, {"no-outputs", m.NoOutputs},
-		{"calibration", m.RandomInputs}, {"parity", m.Parity || m.Remote != nil}, {"against", m.Against != ""}, {"report", len(m.Reports) > 0},
+		{"calibration", m.RandomInputs}, {"parity", m.Parity}, {"against", m.Against != ""},
 	} {
 		if option.set {
 			return optionf(option.name, "does not go with a sweep: measure single files with gq accuracy")
@@ -274,13 +272,7 @@ func (s *sweep) checkMeasure() error {
 	if m.Reference != "" && !isDirectory(m.Reference) {
 		return optionf("reference", "%s is not a directory: a sweep keeps the float model's predictions in one", m.Reference)
 	}
-	m.Threads = s.o.Threads
 	return nil
-}
-
-func isDirectory(path string) bool {
-	fi, err := os.Stat(path)
-	return err == nil && fi.IsDir()
 }
 
 // output is the path of a recipe's file. Without s.o.Output, the working directory must be open.
@@ -327,7 +319,7 @@ func (s *sweep) checkPaths() error {
 	}
 	o.Measure.addPaths(&set)
 	set.OutputTree("output", "the working directory", s.workPath())
-	set.Output("report", "a report", o.Reports...)
+	set.Output("report", "a report", s.reports...)
 	if err := collisions(&set); err != nil {
 		return err
 	}
@@ -345,14 +337,6 @@ func (s *sweep) checkPaths() error {
 	return nil
 }
 
-// named returns the name of a file of text; "" for text that the model writes.
-func named(text string) string {
-	if text == quantizer.Self {
-		return ""
-	}
-	return text
-}
-
 // openWork makes the output directory, and opens and locks the working directory.
 func (s *sweep) openWork() (err error) {
 	if s.o.Output != "" {
@@ -364,8 +348,8 @@ func (s *sweep) openWork() (err error) {
 	return err
 }
 
-// cleanUp ends the job, whose error is err. After a finished job the working directory stays beside the
-// files, with their hashes and figures. It is removed if the files are not kept.
+// cleanUp ends the job with the error err. After a finished job the working directory stays with
+// the files, with their hashes and figures. It is removed if the files are not kept.
 func (s *sweep) cleanUp(err error) error {
 	switch {
 	case err == nil && s.o.Output == "":
@@ -396,51 +380,42 @@ func (s *sweep) plan() error {
 		return err
 	}
 	for i := range s.o.Recipes {
-		r := &s.o.Recipes[i]
-		inputs, err := recipeInputs(s.ctx, &r.Recipe)
-		var stamps []string
-		if err == nil {
-			stamps, err = checkQuantize(s.ctx, ck, s.src, QuantizeOptions{Recipe: r.Recipe, Threads: s.o.Threads})
-		}
+		key, err := s.key(i, ck, assets)
 		if err != nil {
-			return fmt.Errorf("recipe %s: %w", r.Name, err)
-		}
-		key, err := workdir.Key("sweep", s.recipes[i], inputs, stamps, assets)
-		if err != nil {
-			return err
+			return fmt.Errorf("recipe %s: %w", s.o.Recipes[i].Name, err)
 		}
 		s.keys = append(s.keys, key)
 	}
 	return nil
 }
 
-// recipeInputs hashes the files that a recipe names.
-func recipeInputs(ctx context.Context, r *quantizer.Recipe) (hashes []string, err error) {
-	for _, name := range append([]string{named(r.Calibrate), named(r.TuneText)}, r.Imatrix...) {
+// key plans the file of recipe i, and hashes everything that the file depends on.
+func (s *sweep) key(i int, ck *safetensors.Checkpoint, assets []any) (string, error) {
+	recipe := s.o.Recipes[i].Recipe
+	var inputs []string // hashes of the files that the recipe names
+	for _, name := range append([]string{named(recipe.Calibrate), named(recipe.TuneText)}, recipe.Imatrix...) {
 		hash := ""
 		if name != "" {
-			if _, hash, err = workdir.SHA256(ctx, name); err != nil {
-				return nil, err
+			var err error
+			if _, hash, err = workdir.SHA256(s.ctx, name); err != nil {
+				return "", err
 			}
 		}
-		hashes = append(hashes, hash)
+		inputs = append(inputs, hash)
 	}
-	return hashes, nil
-}
-
-// checkQuantize finds out whether Quantize can do a job of the checkpoint, which is open. stamps
-// identify the checkpoint.
-func checkQuantize(ctx context.Context, ck *safetensors.Checkpoint, src string, o QuantizeOptions) (stamps []string, err error) {
-	const dst = "sweep.gqf"
-	if err := o.resolveFormat(dst); err != nil {
-		return nil, err
+	t := task{o: QuantizeOptions{Recipe: recipe, Threads: s.o.Measure.Threads}}
+	err := t.complete("sweep.gqf")
+	if err == nil {
+		err = t.check(s.ctx)
 	}
-	j := &quantizeJob{ctx: ctx, o: o, src: src, dst: dst}
-	if _, err := quantizer.NewRuleSet(o.Recipe, nil); err != nil {
-		return nil, &OptionError{Err: err}
+	if err != nil {
+		return "", err
 	}
-	if err := j.open(ck); err != nil {
-		return nil, err
+	r := newRun(s.ctx, nil)
+	defer r.close()
+	j, err := r.planJob(&t, &input{Source: &location.Source{Name: s.src, Path: s.src}, ck: ck})
+	if err != nil {
+		return "", err
 	}
-	return j.plan.SourceStamps(), nil
+	return workdir.Key("sweep", s.recipes[i], inputs, j.source.plan.SourceStamps(), assets)
 }

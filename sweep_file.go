@@ -8,10 +8,10 @@ import (
 
 	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/internal/files"
-	"github.com/lowbit-go/gq/quantizer/workdir"
+	"github.com/lowbit-go/gq/internal/job/workdir"
 )
 
-// Entries of the working directory, which name the recipe behind the prefix.
+// Entries of the working directory have these prefixes before the name of the recipe.
 const (
 	madePrefix     = "made-"
 	measuredPrefix = "measured-"
@@ -40,26 +40,17 @@ func (s *sweep) file(i int, to *accuracy.SweepReport) (*accuracy.SweepFile, erro
 	if err != nil {
 		return nil, err
 	}
-	made, measured, err := s.find(i, path)
+	made, found, err := s.made(i, path)
 	if err != nil {
 		return nil, err
 	}
-	r := &accuracy.SweepFile{Name: s.o.Recipes[i].Name, Recipe: s.recipes[i], Found: made != nil && measured != nil}
+	measured, known, err := s.measured(i, path, made)
+	if err != nil {
+		return nil, err
+	}
+	r := &accuracy.SweepFile{Name: s.o.Recipes[i].Name, Recipe: s.recipes[i], Found: found && known}
 	if r.Found {
 		s.logf("found %s, made and measured by an earlier sweep", path)
-	}
-	if made == nil {
-		if made, err = s.make(i, path); err != nil {
-			return nil, err
-		}
-		if measured, err = s.figures(i, made); err != nil { // of the same file
-			return nil, err
-		}
-	}
-	if measured == nil {
-		if measured, err = s.measure(i, path, made); err != nil {
-			return nil, err
-		}
 	}
 	if s.o.Output == "" {
 		if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
@@ -82,46 +73,38 @@ func (s *sweep) file(i int, to *accuracy.SweepReport) (*accuracy.SweepFile, erro
 	return r, nil
 }
 
-// find returns the records about the file of recipe i at path. made is nil if the file is missing or
-// damaged, measured is nil if there are no figures. Without an output directory, figures alone are
-// enough: the file need not exist any more.
-func (s *sweep) find(i int, path string) (made *madeFile, measured *measuredFile, err error) {
-	if !s.work.GetJSON(madePrefix+s.o.Recipes[i].Name, s.keys[i], &made) || made == nil {
-		return nil, nil, nil
+// made quantizes the file of recipe i, or finds it as an earlier sweep made it. Without an output
+// directory the figures of the file are enough.
+func (s *sweep) made(i int, path string) (made *madeFile, found bool, err error) {
+	recipe, entry := &s.o.Recipes[i], madePrefix+s.o.Recipes[i].Name
+	if s.work.GetJSON(entry, s.keys[i], &made) && made != nil {
+		_, measured, err := s.figures(i, made)
+		if err != nil || measured != nil && s.o.Output == "" {
+			return made, true, err
+		}
+		size, hash, err := workdir.SHA256(s.ctx, path)
+		if s.ctx.Err() != nil {
+			return nil, false, s.ctx.Err()
+		}
+		if err == nil && size == made.Bytes && hash == made.SHA256 {
+			return made, true, nil
+		}
 	}
-	if measured, err = s.figures(i, made); err != nil {
-		return nil, nil, err
+	// a model that cannot be run is an error before the work
+	if err := s.openReferences(); err != nil {
+		return nil, false, err
 	}
-	if measured != nil && s.o.Output == "" {
-		return made, measured, nil
-	}
-	size, hash, err := workdir.SHA256(s.ctx, path)
-	if s.ctx.Err() != nil {
-		return nil, nil, s.ctx.Err()
-	}
-	if err != nil || size != made.Bytes || hash != made.SHA256 {
-		return nil, nil, nil
-	}
-	return made, measured, nil
-}
-
-// make makes the file of recipe i.
-func (s *sweep) make(i int, path string) (*madeFile, error) {
-	if err := s.openReferences(); err != nil { // a model that cannot be run is an error before the work
-		return nil, err
-	}
-	recipe := &s.o.Recipes[i]
-	r, err := Quantize(s.ctx, s.src, path, QuantizeOptions{
-		Recipe: recipe.Recipe, RecipeFile: recipe.File, Format: FormatGQF, Threads: s.o.Threads, Progress: s.o.Progress, shared: s.work,
-	})
+	r, err := quantize(s.ctx, s.src, path, task{shared: s.work, o: QuantizeOptions{
+		Recipe: recipe.Recipe, RecipeFile: recipe.File, Threads: s.o.Measure.Threads, Progress: s.o.Measure.Progress,
+	}})
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	made := &madeFile{BitsPerWeight: r.BitsPerWeight, AllBitsPerWeight: r.AllBitsPerWeight, SourceBytes: r.SourceBytes, Seconds: r.Seconds, Warnings: r.Warnings}
+	made = &madeFile{BitsPerWeight: r.BitsPerWeight, AllBitsPerWeight: r.AllBitsPerWeight, SourceBytes: r.SourceBytes, Seconds: r.Seconds, Warnings: r.Warnings}
 	if made.Bytes, made.SHA256, err = workdir.SHA256(s.ctx, path); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return made, s.work.PutJSON(madePrefix+recipe.Name, s.keys[i], made)
+	return made, false, s.work.PutJSON(entry, s.keys[i], made)
 }
 
 // openReferences runs the float model on the texts, unless its predictions are kept already.
@@ -136,54 +119,42 @@ func (s *sweep) openReferences() error {
 			return err
 		}
 	}
-	store := references{dir: dir, src: s.src, version: s.o.Measure.Version, threads: s.o.Threads}
+	store := references{dir: dir, src: s.src, version: s.o.Measure.Version, threads: s.o.Measure.Threads}
 	done, err := store.open(s.ctx, s.job.Texts, s.stages)
 	s.references = done
 	return err
 }
 
-// measure measures the file of recipe i.
-func (s *sweep) measure(i int, path string, made *madeFile) (*measuredFile, error) {
+// measured measures the file of recipe i, or finds its figures as an earlier sweep measured them.
+func (s *sweep) measured(i int, path string, made *madeFile) (measured *measuredFile, found bool, err error) {
+	key, measured, err := s.figures(i, made)
+	if err != nil || measured != nil {
+		return measured, true, err
+	}
 	if err := s.openReferences(); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	start := time.Now()
 	j := *s.job
 	j.File, j.Name = path, filepath.Base(path)
 	r, err := s.o.Measure.run(s.ctx, &j, s.stages)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if r.NoModel != "" {
 		r.Notes = append(r.Notes, "the model was not run: "+r.NoModel)
 	}
 	if err := different(r); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	r.Tensors, r.Parity = nil, nil // the gate has seen them
-	measured := &measuredFile{r, time.Since(start).Seconds()}
-	key, err := s.figuresKey(made)
-	if err != nil {
-		return nil, err
-	}
-	return measured, s.work.PutJSON(measuredPrefix+s.o.Recipes[i].Name, key, measured)
+	measured = &measuredFile{r, time.Since(start).Seconds()}
+	return measured, false, s.work.PutJSON(measuredPrefix+s.o.Recipes[i].Name, key, measured)
 }
 
-// figures returns the figures of the file of recipe i that an earlier job measured in the same way;
-// nil if there are none.
-func (s *sweep) figures(i int, made *madeFile) (measured *measuredFile, err error) {
-	key, err := s.figuresKey(made)
-	if err != nil {
-		return nil, err
-	}
-	if !s.work.GetJSON(measuredPrefix+s.o.Recipes[i].Name, key, &measured) || measured == nil || measured.Report == nil {
-		return nil, nil
-	}
-	return measured, nil
-}
-
-// figuresKey hashes everything that the figures of a file depend on.
-func (s *sweep) figuresKey(made *madeFile) (string, error) {
+// figures returns the stored figures of the file of recipe i, nil if there are none, and their key:
+// it hashes everything that the figures depend on.
+func (s *sweep) figures(i int, made *madeFile) (key string, measured *measuredFile, err error) {
 	m := &s.o.Measure
 	parts := []any{"figures", accuracy.ReportSchema, made.SHA256, m.MinTokens, m.MaxQuestions, m.Activations, m.ActivationShare}
 	for _, t := range s.job.Texts {
@@ -196,9 +167,15 @@ func (s *sweep) figuresKey(made *madeFile) (string, error) {
 	if s.job.Gate != nil {
 		raw, err := files.Read(m.Gate, files.MaxYAML)
 		if err != nil {
-			return "", err
+			return "", nil, err
 		}
 		parts = append(parts, sha256.Sum256(raw))
 	}
-	return workdir.Key(parts...)
+	if key, err = workdir.Key(parts...); err != nil {
+		return "", nil, err
+	}
+	if !s.work.GetJSON(measuredPrefix+s.o.Recipes[i].Name, key, &measured) || measured == nil || measured.Report == nil {
+		return key, nil, nil
+	}
+	return key, measured, nil
 }

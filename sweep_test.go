@@ -12,8 +12,8 @@ import (
 	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/formats/gqf"
-	"github.com/lowbit-go/gq/internal/testmodels"
-	"github.com/lowbit-go/gq/model/text"
+	"github.com/lowbit-go/gq/internal/lm/text"
+	"github.com/lowbit-go/gq/internal/test/testmodels"
 	"github.com/lowbit-go/gq/quantizer"
 )
 
@@ -21,14 +21,15 @@ import (
 func sweepOptions(dir string, l *listener) gq.SweepOptions {
 	return gq.SweepOptions{
 		Recipes: gq.CrossRecipes(quantizer.Recipe{CalibrateTokens: 200}, []int{3, 4}, nil, []gqf.Algorithm{gqf.AlgorithmGPTQ}),
-		Output:  dir, Progress: l,
-		Measure: gq.MeasureOptions{Texts: []gq.TextFile{{Path: "testdata/text/lighthouse.txt"}}, Windows: text.Options{MaxTokens: 200}},
+		Output:  dir,
+		Measure: gq.MeasureOptions{Texts: []gq.TextFile{{Path: "testdata/text/lighthouse.txt"}}, Windows: text.Options{MaxTokens: 200}, Progress: l},
 	}
 }
 
 // TestSweepResumes interrupts a sweep in each stage of its second file. The next one goes on from
 // there, and gives the files and figures of a sweep that is not interrupted.
 func TestSweepResumes(t *testing.T) {
+	t.Parallel()
 	model := testmodels.Books(t, 2)
 	whole := filepath.Join(t.TempDir(), "whole")
 	want, err := gq.Sweep(t.Context(), model, sweepOptions(whole, &listener{}))
@@ -110,8 +111,8 @@ func TestCrossRecipes(t *testing.T) {
 	}
 }
 
-// TestSweepMissing removes a file of a finished sweep without -o's record, and one whose record is of
-// other content: both are made again.
+// TestSweepMissing removes a file of a finished sweep without -o's record, and one whose record is
+// of other content: both are made again.
 func TestSweepMissing(t *testing.T) {
 	model := testmodels.Books(t, 2)
 	dir := filepath.Join(t.TempDir(), "sweep")

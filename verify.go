@@ -21,14 +21,11 @@ type VerifyOptions struct {
 // Verify checks the structure, checksums and panels of a .gqf file. Damage is in the report, not in
 // the error, even if the file cannot be read because of it.
 func Verify(ctx context.Context, file string, o VerifyOptions) (*gqf.VerifyReport, error) {
-	if o.Threads < 0 {
-		return nil, optionf("threads", "%d: at least 1", o.Threads)
-	}
 	from, err := resolveSource(ctx, file, true, stages{to: o.Progress})
 	if err != nil {
 		return nil, err
 	}
-	defer from.release()
+	defer from.Release()
 	r, err := verify(ctx, from.Path, o)
 	if damage, ok := errors.AsType[*gqf.FormatError](err); ok {
 		r, err = damage.Report(), nil

@@ -4,17 +4,15 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"sync"
-	"sync/atomic"
 
 	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/floats"
-	"github.com/lowbit-go/gq/model/llamacpp"
+	"github.com/lowbit-go/gq/internal/lm/llamacpp"
 )
 
-// GGUFReport says what VerifyGGUF found. A GGUF file has no checksums: other weights than those that
-// were written are not found as long as they are numbers.
+// GGUFReport says what VerifyGGUF found. A GGUF file has no checksums: other weights than those
+// that were written are not found as long as they are numbers.
 type GGUFReport struct {
 	File    string `json:"file"`
 	Bytes   int64  `json:"bytes"` // of all shards
@@ -33,14 +31,11 @@ type GGUFReport struct {
 // VerifyGGUF checks what can be checked in a GGUF file: its structure, that its shards belong
 // together, and unless o.Fast is set that all weights are numbers.
 func VerifyGGUF(ctx context.Context, file string, o VerifyOptions) (*GGUFReport, error) {
-	if o.Threads < 0 {
-		return nil, optionf("threads", "%d: at least 1", o.Threads)
-	}
 	from, err := resolveSource(ctx, file, true, stages{to: o.Progress})
 	if err != nil {
 		return nil, err
 	}
-	defer from.release()
+	defer from.Release()
 	f, err := gguf.Open(from.Path)
 	if err != nil {
 		return nil, err
@@ -80,22 +75,18 @@ func VerifyGGUF(ctx context.Context, file string, o VerifyOptions) (*GGUFReport,
 func firstNotFinite(ctx context.Context, f *gguf.File, threads int, add func(int64)) ([]int64, error) {
 	rows := make([]int64, len(f.Tensors))
 	errs := make([]error, len(f.Tensors))
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range min(threads, len(f.Tensors)) {
-		wg.Go(func() {
-			x := make([]float32, pieceWeights)
-			for i := next.Add(1) - 1; i < int64(len(rows)) && ctx.Err() == nil; i = next.Add(1) - 1 {
-				t := f.Tensors[i]
-				errs[i] = f.Guard(func() (err error) {
-					rows[i], err = notFinite(ctx, f, t, x)
-					return err
-				})
-				add(t.Size)
-			}
-		})
-	}
-	wg.Wait()
+	_ = cpu.Parallel(ctx, threads, len(rows), func() func(i int) error {
+		x := make([]float32, pieceWeights)
+		return func(i int) error {
+			t := f.Tensors[i]
+			errs[i] = f.Guard(func() (err error) {
+				rows[i], err = notFinite(ctx, f, t, x)
+				return err
+			})
+			add(t.Size)
+			return nil
+		}
+	})
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

@@ -2,43 +2,33 @@ package accuracy
 
 import (
 	"cmp"
-	"context"
-	"errors"
+
 	"fmt"
 
-	"github.com/lowbit-go/gq/internal/cpu"
-	"github.com/lowbit-go/gq/model"
-	"github.com/lowbit-go/gq/model/choice"
-	"github.com/lowbit-go/gq/model/eval"
-	"github.com/lowbit-go/gq/model/text"
+	"github.com/lowbit-go/gq/internal/lm/choice"
+	"github.com/lowbit-go/gq/internal/lm/eval"
 )
-
-// ChoiceSource is a file of multiple-choice questions, see choice.Read.
-type ChoiceSource struct {
-	Name      string // in the report; gates call the file by the last element of Name
-	Data      []byte
-	Questions []choice.Question
-	Form      choice.Form
-}
 
 // ChoiceReport has the figures of a file of multiple-choice questions.
 type ChoiceReport struct {
-	// Name is the name that the file was given, or else its path.
+	// Name is the name given to the file, or else its path.
 	Name   string      `json:"name"`
 	SHA256 string      `json:"sha256"`
 	Form   choice.Form `json:"form"` // prompt, hellaswag, arc or mmlu
-	// Cut counts questions whose prompt lost its beginning, because prompt and ending together are
-	// longer than the model's context.
-	Cut   int                    `json:"cut"`
-	Model *eval.ChoiceComparison `json:"model,omitempty"`
+	// Cut counts questions with a prompt that lost its beginning, because prompt and ending together
+	// are longer than the model's context.
+	Cut int `json:"cut"`
+	// Different counts questions without repetitions.
+	Different int                    `json:"different,omitempty"`
+	Model     *eval.ChoiceComparison `json:"model,omitempty"`
 	// Baseline is another .gqf on the same questions.
 	Baseline *eval.ChoiceComparison `json:"baseline,omitempty"`
 }
 
-// Label is the name by which a gate calls the file: the last element of Name.
+// Label is the file's name in gates: the last element of Name.
 func (c *ChoiceReport) Label() string { return labelOf(c.Name) }
 
-// Warning warns readers of the figures; "" if there is nothing to say.
+// Warning warns readers of the figures, or is "".
 func (c *ChoiceReport) Warning() string {
 	if c.Cut == 0 {
 		return ""
@@ -46,71 +36,6 @@ func (c *ChoiceReport) Warning() string {
 	return fmt.Sprintf("%d questions are longer than the model's context: the beginning of their prompts is left out", c.Cut)
 }
 
-// encode encodes the questions of all files.
-func (s *scored) encode(ctx context.Context, sources []*ChoiceSource, r *Report) error {
-	if len(sources) == 0 {
-		return nil
-	}
-	e, err := choice.NewEncoder(s.tokenizer, text.LMEvalWindowOf(s.float.Config()))
-	if err != nil {
-		return err
-	}
-	for _, source := range sources {
-		items, err := e.EncodeAll(ctx, source.Questions)
-		if err != nil {
-			return fmt.Errorf("%s: %w", source.Name, err)
-		}
-		c := ChoiceReport{Name: source.Name, SHA256: hash(source.Data), Form: source.Form}
-		for _, item := range items {
-			if item.Cut() {
-				c.Cut++
-			}
-		}
-		s.questions, r.Choices = append(s.questions, items), append(r.Choices, c)
-	}
-	return nil
-}
-
-// answer lets the models answer all questions.
-func (j *Job) answer(ctx context.Context, s *scored, r *Report) error {
-	if len(s.questions) == 0 {
-		return nil
-	}
-	total := 0
-	for _, items := range s.questions {
-		total += len(items)
-	}
-	add, end := j.stage(r, "choices", "answering", "questions", int64(total))
-	defer end()
-	for i, items := range s.questions {
-		c := &r.Choices[i]
-		list, err := eval.CompareChoices(ctx, s.float, s.candidates(), items, eval.ChoiceOptions{
-			Sessions: min(cpu.Threads(j.Threads), maxSessions), Progress: func() { add(1) },
-		})
-		if nf, ok := errors.AsType[*eval.NonFiniteError](err); ok {
-			err = fmt.Errorf("%s: the question in line %d: %w", c.Name, j.Choices[i].Questions[nf.Window].Line, err)
-		}
-		if err != nil {
-			return j.named(err, r)
-		}
-		c.Model = &list[0]
-		if s.baseline != nil {
-			c.Baseline = &list[1]
-		}
-	}
-	return nil
-}
-
-// candidates lists the models to compare with the float model.
-func (s *scored) candidates() []*model.Model {
-	list := []*model.Model{s.quantized}
-	if s.baseline != nil {
-		list = append(list, s.baseline)
-	}
-	return list
-}
-
-// choiceMetric is a figure of the answers to a file of questions.
 type choiceMetric struct {
 	metric
 	get    func(c *eval.ChoiceComparison) float64
@@ -127,17 +52,12 @@ var choiceMetrics = []choiceMetric{
 	{metric{"mean_kl", "nats", false}, func(c *eval.ChoiceComparison) float64 { return c.KL.Mean }, func(c *eval.ChoiceComparison) eval.StdErr { return c.KL.StdErr }},
 }
 
-// choiceMetricOf finds a metric of the section "choices".
-func choiceMetricOf(name string) (metric, error) {
-	return metricNamed(choiceMetrics, name, func(m *choiceMetric) metric { return m.metric })
-}
-
-// DefaultMinQuestions is MinQuestions of a gate that states none.
-const DefaultMinQuestions = 100
+// defaultMinQuestions is the default of Gate.MinQuestions.
+const defaultMinQuestions = 100
 
 // enoughQuestions is the condition that figures of answers come from enough questions.
 func (g *Gate) enoughQuestions() Condition {
-	return Condition{Of: "questions", Metric: "answered questions", Kind: AtLeast, Limit: Figure(cmp.Or(g.MinQuestions, DefaultMinQuestions))}
+	return Condition{Of: "questions", Metric: "different questions", Kind: AtLeast, Limit: Figure(cmp.Or(g.MinQuestions, defaultMinQuestions))}
 }
 
 // choices adds the conditions on answers.
@@ -172,12 +92,11 @@ func (c *ChoiceReport) questions() int {
 	if c.Model == nil {
 		return 0
 	}
-	return c.Model.Questions
+	return cmp.Or(c.Different, c.Model.Questions) // earlier reports lack Different
 }
 
-// figure is a figure of the answers, with the figure of the same questions in the earlier report if
-// the limit compares with it. Before the models have answered, it fails if the earlier report has
-// other questions.
+// figure is a figure of the answers, with the earlier report's figure if the limit compares. Before
+// the models have answered, an earlier report with other questions is an error.
 func (c *ChoiceReport) figure(m choiceMetric, l Limit, r, earlier *Report) (figure, error) {
 	before, err := c.earlier(r, earlier, l)
 	if err != nil {
@@ -193,7 +112,7 @@ func (c *ChoiceReport) figure(m choiceMetric, l Limit, r, earlier *Report) (figu
 	return f, nil
 }
 
-// earlier finds the answers to the questions in the earlier report, if the limit compares with them.
+// earlier finds the answers in the earlier report, if the limit compares.
 func (c *ChoiceReport) earlier(r, earlier *Report, l Limit) (*eval.ChoiceComparison, error) {
 	if earlier == nil || l.Worse == nil {
 		return nil, nil

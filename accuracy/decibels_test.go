@@ -12,7 +12,7 @@ func TestDecibels(t *testing.T) {
 	}{
 		{100, 1, "20.00 dB", "20"}, {1, 0, "exact", "null"}, {0, 0, "exact", "null"}, {0, 1, "-300.00 dB", "-300"}, {1, 2, "-3.01 dB", "-3.010299956639812"},
 	} {
-		d := ratioOf(tt.signal, tt.noise)
+		d := Ratio(tt.signal, tt.noise)
 		b, err := json.Marshal(d)
 		if err != nil || string(b) != tt.json || d.String() != tt.text {
 			t.Errorf("%v/%v: %s, %s, %v", tt.signal, tt.noise, d, b, err)
@@ -20,11 +20,6 @@ func TestDecibels(t *testing.T) {
 		var back struct{ D Decibels }
 		if err := json.Unmarshal([]byte(`{"D": `+tt.json+`}`), &back); err != nil || back.D != d && tt.json != "null" {
 			t.Errorf("%s reads as %v: %v", tt.json, back.D, err)
-		}
-	}
-	for _, tt := range []struct{ dot, a, b, want float64 }{{0, 0, 0, 1}, {0, 1, 0, 0}, {-4, 4, 4, -1}, {1, 1, 4, 0.5}} {
-		if got := cosineOf(tt.dot, tt.a, tt.b); got != tt.want {
-			t.Errorf("cosine of %v is %v", tt, got)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package accuracy
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -9,36 +10,39 @@ import (
 	"strings"
 
 	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/internal/lm/forward"
+	"github.com/lowbit-go/gq/internal/lm/text"
 	"github.com/lowbit-go/gq/internal/pattern"
 	"github.com/lowbit-go/gq/internal/yamldoc"
 )
 
 // Gate is a set of conditions that a Report must meet. As YAML:
 //
-//	version: 1
-//	model:
-//	  mean_kl: {max: 0.05, worse: 0.002}     # worse: increase allowed over the earlier report
-//	  same_top1: {min: 0.9}
-//	texts:                                 # by name: instead of the limit in model, on these texts
-//	  code.txt:
-//	    mean_kl: {max: 0.08}
-//	choices:                               # by name: answers to multiple-choice questions
-//	  hellaswag.jsonl:
-//	    acc_norm_drop: {max: 0.02}
-//	tensors:
-//	  - match: "*.mlp.*"                     # a name, a module, a glob or re:... Default: all
-//	    bits: 4                              # only tensors of this width. Default: any
-//	    group: 32                            # only tensors of this group size, or channel. Default: any
-//	    sqnr_db: {min: 16}
-//	parity: true                             # every kernel gives the bits of the reference
-//	unquantized: true                        # unquantized tensors equal the checkpoint's
+//		version: 1
+//		window: 512                            # how to measure: window, convention, activations
+//		model:
+//		  mean_kl: {max: 0.05, worse: 0.002}     # worse: increase allowed over the earlier report
+//		  same_top1: {min: 0.9}
+//		texts:                                 # by name: instead of the limit in model, on these texts
+//		  code.txt:
+//		    mean_kl: {max: 0.08}
+//		choices:                               # by name: answers to multiple-choice questions
+//		  hellaswag.jsonl:
+//		    acc_norm_drop: {max: 0.02}
+//		tensors:
+//	  - match: "*.mlp.*" # a name, a module, a glob or re:... Default: all
+//		    bits: 4                            # only tensors of this width. Default: any
+//		    group: 32                          # only this group size, or channel. Default: any
+//		    sqnr_db: {min: 16}
+//		parity: true                           # every kernel gives the bits of the reference
+//		unquantized: true                      # unquantized tensors equal the checkpoint's
 //
 // Limits of the model hold on every text. A limit on a figure that the report lacks is not met. A
-// rule that matches no tensor is an error, unless it asks for bits or a group: one gate may serve
-// files of several widths. A name of a text that matches no text is an error too.
+// rule that matches no tensor is an error, except for rules with bits or a group, because the same
+// gate may serve files of several widths. A name of a text that matches no text is an error too.
 //
-// Two conditions always apply: the checkpoint must be the one that the file was made from, and the
-// model's figures must come from at least MinTokens scored tokens.
+// Two conditions always apply: the file must have been made from the checkpoint, and the model's
+// figures must come from at least MinTokens scored tokens.
 type Gate struct {
 	Name        string // of the file, or "default"
 	Version     int
@@ -48,22 +52,26 @@ type Gate struct {
 	Tensors     []TensorRule
 	Parity      bool
 	Unquantized bool
-	// MinTokens is the least number of scored tokens, if any figure of the model is limited.
-	// Default (0): DefaultMinTokens. As YAML: min_tokens.
+	// Window, Convention and Activations say how figures of the model are measured. Default (0, ""):
+	// as the measurement's options say. Check fails for other figures.
+	Window      int
+	Convention  text.Convention
+	Activations string
+	// MinTokens is the least number of scored tokens, if any figure of the model is limited. Default
+	// (0): 1,000. As YAML: min_tokens.
 	MinTokens int
-	// MinQuestions is the least number of questions of a file whose answers are limited. Default (0):
-	// DefaultMinQuestions. As YAML: min_questions.
+	// MinQuestions is the least number of questions of a file with limits on its answers. Default (0):
+	// 100. As YAML: min_questions.
 	MinQuestions int
 }
 
-// DefaultMinTokens is MinTokens of a gate that states none.
-const DefaultMinTokens = 1000
+// defaultMinTokens is the default of Gate.MinTokens.
+const defaultMinTokens = 1000
 
-func (g *Gate) minTokens() int { return cmp.Or(g.MinTokens, DefaultMinTokens) }
+func (g *Gate) minTokens() int { return cmp.Or(g.MinTokens, defaultMinTokens) }
 
-// Limit bounds a figure. At least one field is set: Min only where more is better, Max only where
-// less is better. A figure with a standard error must be above Min, or below Max, by two standard
-// errors.
+// Limit bounds a figure with at least a single field: Min only where more is better, Max only where
+// less is better. A figure with a standard error must meet Min or Max by two standard errors.
 type Limit struct {
 	Min, Max *float64
 	// Worse is how much worse than in the earlier report the figure may be, in its unit, 0 or more.
@@ -73,12 +81,11 @@ type Limit struct {
 type TensorRule struct {
 	Match  string // name, glob or re: and a regular expression, as in quantizer.Rule; "" is all
 	Bits   int    // 0 is any
-	Group  int    // 0 is any, PerChannel one scale a row
+	Group  *int   // 0 is one scale a row, nil any
 	Limits map[string]Limit
-}
 
-// PerChannel is the Group of a TensorRule for tensors with one scale a row, spelled "channel".
-const PerChannel = -1
+	fitted bool // only calibrated or tuned tensors, executed on activations of a text
+}
 
 // GateError reports a mistake in a gate file.
 type GateError struct {
@@ -92,7 +99,6 @@ func (e *GateError) Error() string {
 	return fmt.Sprintf("%s: %s: %s", e.File, e.Key, e.Msg)
 }
 
-// ReadGate reads a gate file.
 func ReadGate(file string) (*Gate, error) {
 	b, err := files.Read(file, files.MaxYAML)
 	if err != nil {
@@ -101,10 +107,13 @@ func ReadGate(file string) (*Gate, error) {
 	return ParseGate(file, b)
 }
 
-// ParseGate parses YAML. name stands for the file in errors, which are of type *GateError.
+// ParseGate parses YAML. name stands for the file in errors of type *GateError.
 func ParseGate(name string, b []byte) (*Gate, error) {
 	var raw struct {
 		Version int                                  `yaml:"version"`
+		Window  *int                                 `yaml:"window"`
+		Cut     text.Convention                      `yaml:"convention"`
+		Runs    string                               `yaml:"activations"`
 		Model   map[string]map[string]any            `yaml:"model"`
 		Texts   map[string]map[string]map[string]any `yaml:"texts"`
 		Choices map[string]map[string]map[string]any `yaml:"choices"`
@@ -112,15 +121,24 @@ func ParseGate(name string, b []byte) (*Gate, error) {
 		Tensors []map[string]any                     `yaml:"tensors"`
 		Parity  bool                                 `yaml:"parity"`
 		Equal   bool                                 `yaml:"unquantized"`
-		Kept    bool                                 `yaml:"kept"` // the former name of unquantized
 		Tokens  *int                                 `yaml:"min_tokens"`
 	}
 	if err := yamldoc.Decode(b, &raw); err != nil {
 		return nil, &GateError{name, "", err.Error()}
 	}
-	g := &Gate{Name: name, Version: raw.Version, Parity: raw.Parity, Unquantized: raw.Equal || raw.Kept}
+	g := &Gate{Name: name, Version: raw.Version, Parity: raw.Parity, Unquantized: raw.Equal}
 	if raw.Version != 1 {
 		return nil, &GateError{name, "version", fmt.Sprintf("is %d, want 1", raw.Version)}
+	}
+	g.Convention, g.Activations = raw.Cut, raw.Runs
+	if raw.Window != nil {
+		g.Window = cmp.Or(*raw.Window, -1)
+	}
+	if err := (text.Options{Convention: g.Convention, Window: g.Window}).Check(); err != nil {
+		return nil, &GateError{name, "window, convention", err.Error()}
+	}
+	if _, ok := forward.ParseActivations(g.Activations); !ok && g.Activations != "" {
+		return nil, &GateError{name, "activations", fmt.Sprintf("is %q, want int8 or float32", g.Activations)}
 	}
 	if raw.Tokens != nil {
 		if g.MinTokens = *raw.Tokens; g.MinTokens < 1 {
@@ -133,13 +151,14 @@ func ParseGate(name string, b []byte) (*Gate, error) {
 		}
 	}
 	var bad *GateError
-	if g.Model, bad = parseLimits("model", raw.Model, modelMetricOf); bad != nil {
+	textMetrics := slices.DeleteFunc(slices.Clone(modelMetrics), func(m modelMetric) bool { return !m.needsText })
+	if g.Model, bad = parseLimits("model", raw.Model, metricsOf(modelMetrics)); bad != nil {
 		return nil, bad.in(name)
 	}
-	if g.Texts, bad = parseLabelRules("texts", raw.Texts, textMetricOf); bad != nil {
+	if g.Texts, bad = parseLabelRules("texts", raw.Texts, metricsOf(textMetrics)); bad != nil {
 		return nil, bad.in(name)
 	}
-	if g.Choices, bad = parseLabelRules("choices", raw.Choices, choiceMetricOf); bad != nil {
+	if g.Choices, bad = parseLabelRules("choices", raw.Choices, metricsOf(choiceMetrics)); bad != nil {
 		return nil, bad.in(name)
 	}
 	for i, fields := range raw.Tensors {
@@ -156,21 +175,16 @@ func ParseGate(name string, b []byte) (*Gate, error) {
 	return g, nil
 }
 
-// in returns the error as one of a file.
+// in returns the error as an error of a file.
 func (e *GateError) in(file string) *GateError {
 	e.File = file
 	return e
 }
 
-// parseLimits parses limits by the names of figures.
-func parseLimits(section string, raw map[string]map[string]any, metricOf func(name string) (metric, error)) (map[string]Limit, *GateError) {
+func parseLimits(section string, raw map[string]map[string]any, metrics []metric) (map[string]Limit, *GateError) {
 	limits := map[string]Limit{}
 	for _, key := range sortedKeys(raw) {
-		m, err := metricOf(key)
-		if err != nil {
-			return nil, &GateError{Key: section + "." + key, Msg: err.Error()}
-		}
-		l, err := parseLimit(m, raw[key])
+		l, err := parseLimit(key, raw[key], metrics)
 		if err != nil {
 			return nil, &GateError{Key: section + "." + key, Msg: err.Error()}
 		}
@@ -181,66 +195,11 @@ func parseLimits(section string, raw map[string]map[string]any, metricOf func(na
 
 func sortedKeys[T any](m map[string]T) []string { return slices.Sorted(maps.Keys(m)) }
 
-// modelMetricOf finds a metric of the section "model".
-func modelMetricOf(name string) (metric, error) {
-	return metricNamed(modelMetrics, name, func(m *modelMetric) metric { return m.metric })
-}
-
-// textMetricOf finds a metric of the section "texts".
-func textMetricOf(name string) (metric, error) {
-	list := slices.DeleteFunc(slices.Clone(modelMetrics), func(m modelMetric) bool { return !m.needsText })
-	return metricNamed(list, name, func(m *modelMetric) metric { return m.metric })
-}
-
-func metricNamed[T any](list []T, name string, of func(*T) metric) (metric, error) {
-	for i := range list {
-		if m := of(&list[i]); m.name == name {
-			return m, nil
-		}
-	}
-	return metric{}, fmt.Errorf("no such figure; there are %s", names(list, func(m T) string { return of(&m).name }))
-}
-
 func parseTensorRule(fields map[string]any) (TensorRule, *GateError) {
 	r := TensorRule{Limits: map[string]Limit{}}
-	for _, key := range slices.Sorted(maps.Keys(fields)) {
-		v := fields[key]
-		switch key {
-		case "match":
-			s, ok := v.(string)
-			if _, err := pattern.Parse(s); !ok || err != nil {
-				return r, &GateError{Key: key, Msg: "is not a pattern: a name, a glob (*.q_proj) or re: and a regular expression"}
-			}
-			r.Match = s
-		case "bits":
-			n, ok := number(v)
-			if !ok || n != math.Trunc(n) || n < 1 || n > 8 {
-				return r, &GateError{Key: key, Msg: "is not a width of 1 to 8"}
-			}
-			r.Bits = int(n)
-		case "group":
-			n, ok := number(v)
-			switch {
-			case v == "channel":
-				n = PerChannel
-			case !ok || n != math.Trunc(n) || n < 1 || n > math.MaxInt32:
-				return r, &GateError{Key: key, Msg: "is neither a group size nor channel"}
-			}
-			r.Group = int(n)
-		default:
-			of, err := metricNamed(tensorMetrics, key, func(m *tensorMetric) metric { return m.metric })
-			if err != nil {
-				return r, &GateError{Key: key, Msg: err.Error()}
-			}
-			m, ok := v.(map[string]any)
-			if !ok {
-				return r, &GateError{Key: key, Msg: "is not a limit such as {min: 16}"}
-			}
-			l, err := parseLimit(of, m)
-			if err != nil {
-				return r, &GateError{Key: key, Msg: err.Error()}
-			}
-			r.Limits[key] = l
+	for _, key := range sortedKeys(fields) {
+		if err := r.set(key, fields[key]); err != nil {
+			return r, &GateError{Key: key, Msg: err.Error()}
 		}
 	}
 	if len(r.Limits) == 0 {
@@ -249,10 +208,45 @@ func parseTensorRule(fields map[string]any) (TensorRule, *GateError) {
 	return r, nil
 }
 
-func parseLimit(of metric, fields map[string]any) (l Limit, err error) {
-	for _, key := range slices.Sorted(maps.Keys(fields)) {
-		v := fields[key]
-		x, ok := number(v)
+func (r *TensorRule) set(key string, v any) (err error) {
+	n, ok := number(v)
+	ok = ok && n == math.Trunc(n)
+	switch key {
+	case "match":
+		r.Match, ok = v.(string)
+		if _, err := pattern.Parse(r.Match); !ok || err != nil {
+			return errors.New("is not a pattern: a name, a glob (*.q_proj) or re: and a regular expression")
+		}
+	case "bits":
+		if !ok || n < 1 || n > 8 {
+			return errors.New("is not a width of 1 to 8")
+		}
+		r.Bits = int(n)
+	case "group":
+		switch {
+		case v == "channel":
+			n = 0
+		case !ok || n < 1 || n > math.MaxInt32:
+			return errors.New("is neither a group size nor channel")
+		}
+		r.Group = new(int(n))
+	default:
+		r.Limits[key], err = parseLimit(key, v, metricsOf(tensorMetrics))
+	}
+	return err
+}
+
+func parseLimit(name string, limit any, metrics []metric) (l Limit, err error) {
+	of, err := metricNamed(metrics, name)
+	if err != nil {
+		return l, err
+	}
+	fields, ok := limit.(map[string]any)
+	if !ok {
+		return l, errors.New("is not a limit such as {min: 16}")
+	}
+	for _, key := range sortedKeys(fields) {
+		x, ok := number(fields[key])
 		if !ok || math.IsNaN(x) || math.IsInf(x, 0) {
 			return l, fmt.Errorf("%s is not a number", key)
 		}
@@ -295,14 +289,6 @@ func number(v any) (float64, bool) {
 	return 0, false
 }
 
-func names[T any](list []T, name func(T) string) string {
-	var s []string
-	for _, x := range list {
-		s = append(s, name(x))
-	}
-	return strings.Join(s, ", ")
-}
-
 // NeedsModel reports whether the gate needs the models to be run on a text.
 func (g *Gate) NeedsModel() bool {
 	return len(g.Texts) > 0 || slices.ContainsFunc(modelMetrics, func(m modelMetric) bool {
@@ -328,10 +314,5 @@ func (g *Gate) NeedsEarlier() bool {
 }
 
 func worse(limits map[string]Limit) bool {
-	for _, l := range limits {
-		if l.Worse != nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(slices.Collect(maps.Values(limits)), func(l Limit) bool { return l.Worse != nil })
 }

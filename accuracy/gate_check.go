@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/lm/eval"
 	"github.com/lowbit-go/gq/internal/pattern"
-	"github.com/lowbit-go/gq/model/eval"
 )
 
 // GateResult says whether a Report meets a Gate.
@@ -23,39 +23,38 @@ type GateResult struct {
 	Conditions []Condition `json:"conditions"`
 	// Failures are the figures that miss their limit, in the order of Conditions, the worst first.
 	Failures []Failure `json:"failures"`
-	// Blame lists the tensors with the largest errors, if a figure of the whole model misses its
-	// limit.
+	// Blame lists the tensors with the largest errors, if a figure of the whole model fails.
 	Blame []Blame `json:"blame,omitempty"`
-	// Try is what may make a file that meets the gate, if figures of accuracy do not meet it; the
-	// best first.
+	// Try lists changes that may make a file meet the gate's figures of accuracy, the best first.
 	Try []Try `json:"try,omitempty"`
 }
 
-// Condition is one limit of the gate, on a figure of the model or on all tensors that a rule
-// matches.
+// Condition is a limit of the gate, on a figure of the model or on all tensors that a rule matches.
 type Condition struct {
-	// Of says whose figure it is: "model", "answers", "text", "source", "kernels", "unquantized
+	// Of names the owner of the figure: "model", "answers", "text", "source", "kernels", "unquantized
 	// tensors", or which tensors.
 	Of string `json:"of"`
-	// Text is the name of the text that the figure is from, if several were scored, or of the file of
-	// questions.
+	// Text is the name of the figure's text, if several were scored, or of the file of questions.
 	Text   string `json:"text,omitempty"`
 	Metric string `json:"metric"`
 	Unit   string `json:"unit,omitempty"`
 	Kind   Kind   `json:"kind"`
 	Limit  Figure `json:"limit"`
 	// Checked is the number of figures; Failed counts those that miss the limit. Missing says why
-	// there is no figure, which fails the condition too.
+	// there is no figure. A condition without a figure fails, too.
 	Checked int    `json:"checked"`
 	Failed  int    `json:"failed"`
 	Missing string `json:"missing,omitempty"`
-	// Worst is the figure nearest to the limit, or farthest beyond it, and Tensor the tensor that
-	// has it. StdErr is its standard error. Two standard errors are added before the comparison.
+	// Worst is the figure nearest to the limit, or farthest beyond, and Tensor its tensor. StdErr is
+	// the standard error of Worst. Two standard errors are added before the comparison.
 	Worst  Figure  `json:"worst"`
 	StdErr float64 `json:"std_err,omitempty"`
 	Tensor string  `json:"tensor,omitempty"`
 	// Note says how the condition was checked, if that needs saying.
 	Note string `json:"note,omitempty"`
+	// LeftOut names the calibrated or tuned tensors that a limit on errors of weights leaves out.
+	// Limits on outputs and predictions judge these tensors.
+	LeftOut []string `json:"left_out,omitempty"`
 }
 
 // Kind says how a condition compares a figure with its limit.
@@ -74,18 +73,16 @@ const (
 // Passed reports whether the condition is met.
 func (c *Condition) Passed() bool { return c.Failed == 0 && c.Missing == "" }
 
-// OfModel reports whether the condition limits a figure that running the models gave: divergences or
-// answers.
+// OfModel reports whether the condition limits divergences or answers, for which models are run.
 func (c *Condition) OfModel() bool { return c.Of == "model" || c.Of == "answers" }
 
-// OfAccuracy reports whether the condition limits what quantization lost: a figure of the model or of
-// tensors.
+// OfAccuracy reports whether the condition limits a figure of the model or of tensors.
 func (c *Condition) OfAccuracy() bool { return c.OfModel() || strings.HasPrefix(c.Of, "tensors") }
 
 // String describes the condition in a line: "model: mean_kl at most 0.05 nats".
 func (c *Condition) String() string { return c.Whose() + ": " + c.demand() }
 
-// Whose says whose figure the condition limits: "model", or "model on code.txt".
+// Whose names the owner of the figure: "model", or "model on code.txt".
 func (c *Condition) Whose() string {
 	if c.Text == "" {
 		return c.Of
@@ -94,7 +91,7 @@ func (c *Condition) Whose() string {
 }
 
 func (c *Condition) demand() string {
-	limit := fmt.Sprintf("%.6g%s", float64(c.Limit), spaced(c.Unit))
+	limit := strings.TrimSpace(fmt.Sprintf("%.6g %s", float64(c.Limit), c.Unit))
 	switch c.Kind {
 	case AtLeast:
 		return c.Metric + " at least " + limit
@@ -106,26 +103,18 @@ func (c *Condition) demand() string {
 	return c.Metric
 }
 
-func spaced(unit string) string {
-	if unit == "" {
-		return ""
-	}
-	return " " + unit
-}
-
 // Failure is a figure that misses its limit.
 type Failure struct {
 	// Condition is an index into GateResult.Conditions.
 	Condition int    `json:"condition"`
 	Tensor    string `json:"tensor,omitempty"` // "" for the model as a whole
-	// Text is the name of the text that the figure is from, if several were scored, or of the file of
-	// questions.
+	// Text is the name of the figure's text, if several were scored, or of the file of questions.
 	Text   string `json:"text,omitempty"`
 	Metric string `json:"metric"`
 	Unit   string `json:"unit,omitempty"`
 	Kind   Kind   `json:"kind"`
 	Value  Figure `json:"value"`
-	// StdErr is the standard error of Value, if it has one.
+	// StdErr is the standard error of Value, or 0.
 	StdErr float64 `json:"std_err,omitempty"`
 	Limit  Figure  `json:"limit"`
 	// By is how far the value is beyond the limit, two standard errors included.
@@ -145,7 +134,7 @@ func (f Failure) String() string {
 	if f.Text != "" {
 		name = f.Text + ": " + name
 	}
-	unit, with := spaced(f.Unit), ""
+	unit, with := strings.TrimRight(" "+f.Unit, " "), ""
 	if f.StdErr > 0 {
 		with = fmt.Sprintf(" (with 2 standard errors of %.2g)", f.StdErr)
 	}
@@ -160,22 +149,18 @@ func (f Failure) String() string {
 	return fmt.Sprintf("%s %.6g%s%s is %.4g above the limit %.6g", name, f.Value, unit, with, f.By, f.Limit)
 }
 
-// Figure is a number of a report. It may be +Inf, for decibels without noise, which JSON spells
-// null.
+// Figure is a number of a report: +Inf, in JSON null, for decibels without noise.
 type Figure float64
 
-// MarshalJSON writes a number, or null for +Inf.
 func (f Figure) MarshalJSON() ([]byte, error) { return Decibels(f).MarshalJSON() }
 
-// UnmarshalJSON reads the output of MarshalJSON.
 func (f *Figure) UnmarshalJSON(b []byte) error { return (*Decibels)(f).UnmarshalJSON(b) }
 
 // Blame names a tensor with a large error.
 type Blame struct {
 	Tensor string `json:"tensor"`
 	Bits   int    `json:"bits"`
-	// SQNR is the tensor's, of its outputs if they were measured (Of is "outputs"), else of its
-	// weights ("weights").
+	// SQNR is the SQNR of the outputs where they were measured (Of is "outputs"), else of the weights.
 	SQNR Decibels `json:"sqnr_db"`
 	Of   string   `json:"of"`
 }
@@ -183,9 +168,8 @@ type Blame struct {
 // blamed is how many tensors Blame names.
 const blamed = 5
 
-// Check compares a report with the gate and stores the result in r.Gate. earlier is the report that
-// "worse" refers to. It is an error if the gate needs an earlier report and there is none, or if it
-// compares with figures of other texts.
+// Check compares a report with the gate and stores the result in r.Gate. earlier is the report for
+// "worse". If the gate needs that report, none or figures of other texts are an error.
 func (g *Gate) Check(r, earlier *Report) (*GateResult, error) {
 	if earlier == nil && g.NeedsEarlier() {
 		return nil, &GateError{g.Name, "", "compares with an earlier report, and none was given"}
@@ -201,7 +185,7 @@ func (g *Gate) Check(r, earlier *Report) (*GateResult, error) {
 		}
 	}
 	res := &GateResult{Gate: g.Name, ModelRun: r.Model != nil || len(r.Choices) > 0, Conditions: []Condition{}, Failures: []Failure{}}
-	// Every gate's own conditions come first: if one of them fails, it explains the others.
+	// Every gate's own conditions come first: the failure of such a condition explains the others.
 	res.source(r)
 	if g.NeedsModel() {
 		res.tokens(r, g.minTokens())
@@ -237,17 +221,16 @@ func (g *Gate) Check(r, earlier *Report) (*GateResult, error) {
 	return res, nil
 }
 
-// figure is a value that a condition checks.
 type figure struct {
 	tensor  string
 	value   float64
 	stdErr  eval.StdErr
-	missing string // why there is no value; "" if there is one
+	missing string // why there is no value, or ""
 	before  float64
 	had     bool // before is valid
 }
 
-// limit adds the conditions that a limit puts on figures. of says whose figures they are.
+// limit adds the conditions that a limit puts on figures. of names the owner of the figures.
 func (res *GateResult) limit(of Condition, m metric, l Limit, figures []figure) {
 	for _, c := range []struct {
 		kind  Kind
@@ -260,7 +243,7 @@ func (res *GateResult) limit(of Condition, m metric, l Limit, figures []figure) 
 	}
 }
 
-// condition adds a condition and the figures that fail it.
+// condition adds a condition and the figures that fail.
 func (res *GateResult) condition(c Condition, more bool, figures []figure) {
 	var failures []Failure
 	worst := math.Inf(-1)
@@ -308,12 +291,10 @@ func (res *GateResult) condition(c Condition, more bool, figures []figure) {
 	}
 	slices.SortStableFunc(failures, func(a, b Failure) int { return cmp.Compare(b.By, a.By) })
 	c.Failed = len(failures)
-	res.Checked += c.Checked
-	res.Conditions = append(res.Conditions, c)
+	res.add(c)
 	res.Failures = append(res.Failures, failures...)
 }
 
-// rule adds the conditions of a rule for tensors.
 func (res *GateResult) rule(g *Gate, rule TensorRule, r, earlier *Report) error {
 	old := map[string]*TensorStats{}
 	if earlier != nil && worse(rule.Limits) {
@@ -328,10 +309,10 @@ func (res *GateResult) rule(g *Gate, rule TensorRule, r, earlier *Report) error 
 		}
 	}
 	if len(matched) == 0 {
-		if rule.Bits != 0 || rule.Group != 0 {
+		if rule.Bits != 0 || rule.Group != nil {
 			return nil
 		}
-		return &GateError{g.Name, "tensors", fmt.Sprintf("no quantized tensor matches %q%s", cmp.Or(rule.Match, "*"), r.nearest(rule.Match))}
+		return &GateError{g.Name, "tensors", fmt.Sprintf("no quantized tensor matches %q", cmp.Or(rule.Match, "*"))}
 	}
 	for _, m := range tensorMetrics {
 		l, ok := rule.Limits[m.name]
@@ -339,7 +320,12 @@ func (res *GateResult) rule(g *Gate, rule TensorRule, r, earlier *Report) error 
 			continue
 		}
 		var figures []figure
+		c := Condition{Of: rule.String()}
 		for _, s := range matched {
+			if m.ofErrors && s.fitted() {
+				c.LeftOut = append(c.LeftOut, s.Label())
+				continue
+			}
 			f := figure{tensor: s.Label()}
 			if f.value, ok = m.get(s); !ok {
 				f.missing = "was not measured: " + s.NoOutput
@@ -352,16 +338,20 @@ func (res *GateResult) rule(g *Gate, rule TensorRule, r, earlier *Report) error 
 			}
 			figures = append(figures, f)
 		}
-		if len(figures) == 0 {
+		if n := len(c.LeftOut); n > 0 {
+			c.Note = fmt.Sprintf("%d calibrated or tuned tensors are left out: outputs and predictions judge them", n)
+			if len(figures) == 0 && (g.Name != DefaultGateName || r.Model == nil) {
+				figures = []figure{{missing: fmt.Sprintf("is no measure of %d calibrated or tuned tensors: limit outputs and predictions, on a text", n)}}
+			}
+		} else if len(figures) == 0 {
 			return &GateError{g.Name, "tensors." + m.name, fmt.Sprintf("is of no tensor that matches %q: their rows are looked up, not multiplied", cmp.Or(rule.Match, "*"))}
 		}
-		res.limit(Condition{Of: rule.String()}, m.metric, l, figures)
+		res.limit(c, m.metric, l, figures)
 	}
 	return nil
 }
 
-// lookedUp reports whether the tensor has no outputs because its rows are looked up, not
-// multiplied.
+// lookedUp reports whether the tensor has no outputs because its rows are only looked up.
 func (s *TensorStats) lookedUp() bool {
 	return s.Role == gqf.RolePosition.String() || s.Role == gqf.RoleEmbedding.String() && len(s.SharedWith) == 0
 }
@@ -372,6 +362,9 @@ func key(s *TensorStats) string { return fmt.Sprintf("%s/%d/%d", s.Name, s.Slice
 // String says which tensors a rule is for: "tensors *.mlp.* of 4 bits, group 32".
 func (r TensorRule) String() string {
 	s := "tensors"
+	if r.fitted {
+		s += " that were calibrated or tuned"
+	}
 	if r.Match != "" {
 		s += " " + r.Match
 	}
@@ -380,10 +373,11 @@ func (r TensorRule) String() string {
 		of = append(of, fmt.Sprintf("%d bits", r.Bits))
 	}
 	switch {
-	case r.Group == PerChannel:
+	case r.Group == nil:
+	case *r.Group == 0:
 		of = append(of, "one scale a channel")
-	case r.Group != 0:
-		of = append(of, fmt.Sprintf("group %d", r.Group))
+	default:
+		of = append(of, fmt.Sprintf("group %d", *r.Group))
 	}
 	if of != nil {
 		s += " of " + strings.Join(of, ", ")
@@ -391,61 +385,46 @@ func (r TensorRule) String() string {
 	return s
 }
 
-// matches reports whether the rule is for a tensor: whether one of its names matches.
+// matches reports whether the rule is for a tensor, by any of its names.
 func (r TensorRule) matches(s *TensorStats) bool {
-	if r.Bits != 0 && r.Bits != s.Bits || r.Group > 0 && r.Group != s.Group || r.Group == PerChannel && s.Group != 0 {
+	if r.fitted && !(s.fitted() && s.Output != nil && s.Output.Source == "calibration") || r.Bits != 0 && r.Bits != s.Bits || r.Group != nil && *r.Group != s.Group {
 		return false
 	}
-	return r.Match == "" || MatchName(r.Match, append([]string{s.Label()}, s.names()...)...)
+	return r.Match == "" || pattern.MatchAny(r.Match, append([]string{s.Label()}, s.names()...)...)
 }
 
 func (s *TensorStats) names() []string { return append([]string{s.Name}, s.SharedWith...) }
 
-// nearest ends an error about a pattern that matches no quantized tensor.
-func (r *Report) nearest(match string) string {
-	p, err := pattern.Parse(match)
-	if err != nil {
-		return ""
-	}
-	var names []string
-	for i := range r.Tensors {
-		if s := &r.Tensors[i]; !s.Unquantized {
-			names = append(names, s.names()...)
-		}
-	}
-	return p.NoMatch(names)
-}
-
-// MatchName reports whether a pattern of package pattern matches one of a tensor's names. An
-// invalid pattern matches nothing.
-func MatchName(match string, names ...string) bool {
-	p, err := pattern.Parse(match)
-	return err == nil && p.MatchAny(names...)
-}
-
 // parity adds the condition that kernels give the bits of the portable reference.
 func (res *GateResult) parity(r *Report) {
-	// It counts once for any number of kernels, so the result is the same on every machine.
+	// A single figure for any number of kernels, so that the result is the same on every machine.
 	c := Condition{Of: "kernels", Metric: "parity", Kind: Same, Checked: 1}
 	if r.Parity == nil {
-		c.Missing, c.Checked, c.Failed = "was not checked", 0, 1
-		res.Failures = append(res.Failures, Failure{Condition: len(res.Conditions), Metric: "parity", Kind: Same, Missing: c.Missing})
+		c.Missing, c.Checked = "was not checked", 0
+		res.differs(&c, "parity", "", c.Missing)
 	}
 	for _, p := range r.Parity {
 		if !p.Equal {
-			c.Failed = 1
-			res.Failures = append(res.Failures, Failure{
-				Condition: len(res.Conditions), Tensor: label(p.Tensor, p.Slice, max(1, p.Slice+1)), Metric: "parity", Kind: Same,
-				Missing: fmt.Sprintf("kernel %s gives other bits than the reference: %s", p.Kernel, p.FirstDifference),
-			})
+			why := fmt.Sprintf("kernel %s gives other bits than the reference: %s", p.Kernel, p.FirstDifference)
+			res.differs(&c, "parity", label(p.Tensor, p.Slice, max(1, p.Slice+1)), why)
 		}
 	}
+	c.Failed = min(c.Failed, 1)
+	res.add(c)
+}
+
+// differs adds a failure of c, a condition of exact equality that is not added yet.
+func (res *GateResult) differs(c *Condition, metric, tensor, why string) {
+	c.Failed++
+	res.Failures = append(res.Failures, Failure{Condition: len(res.Conditions), Tensor: tensor, Metric: metric, Kind: Same, Missing: why})
+}
+
+func (res *GateResult) add(c Condition) {
 	res.Checked += c.Checked
 	res.Conditions = append(res.Conditions, c)
 }
 
-// unquantized adds the condition that unquantized tensors equal the checkpoint's, except norms that
-// were tuned.
+// unquantized adds the condition that unquantized tensors but tuned norms equal the checkpoint's.
 func (res *GateResult) unquantized(r *Report) {
 	c := Condition{Of: "unquantized tensors", Metric: "equal", Kind: Same}
 	for i := range r.Tensors {
@@ -455,18 +434,13 @@ func (res *GateResult) unquantized(r *Report) {
 		}
 		c.Checked++
 		if !s.Equal && !s.Tuned {
-			c.Failed++
-			res.Failures = append(res.Failures, Failure{
-				Condition: len(res.Conditions), Tensor: s.Label(), Metric: "equal", Kind: Same, Missing: "is not that of the checkpoint: " + s.Difference,
-			})
+			res.differs(&c, "equal", s.Label(), "is not that of the checkpoint: "+s.Difference)
 		}
 	}
-	res.Checked += c.Checked
-	res.Conditions = append(res.Conditions, c)
+	res.add(c)
 }
 
-// blame lists the tensors with the largest errors in their outputs, or in their weights if outputs
-// were not measured.
+// blame lists the tensors with the largest errors in their outputs, or else in their weights.
 func blame(tensors []TensorStats) []Blame {
 	var all []Blame
 	for i := range tensors {

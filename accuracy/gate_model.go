@@ -3,6 +3,8 @@ package accuracy
 import (
 	"cmp"
 	"fmt"
+	"strconv"
+	"strings"
 )
 
 // model adds the conditions on figures of the model. Limits of g.Model hold on every text, except
@@ -35,7 +37,7 @@ func (res *GateResult) model(g *Gate, r, earlier *Report) error {
 	return nil
 }
 
-// unmeasured adds the conditions of g.Texts on a figure, if no text was scored: they are not met.
+// unmeasured adds the conditions of g.Texts on a figure as not met, if no text was scored.
 func (res *GateResult) unmeasured(g *Gate, m modelMetric, r *Report) {
 	for _, rule := range g.Texts {
 		if l, ok := rule.Limits[m.name]; ok {
@@ -81,8 +83,8 @@ func (res *GateResult) figure(g *Gate, m modelMetric, l Limit, r, earlier *Repor
 	res.limit(of, m.metric, l, []figure{f})
 }
 
-// earlier finds the text in the earlier report, if the limit compares with it. It fails if the two
-// reports did not score the same text in the same way.
+// earlier finds the text in the earlier report, if the limit compares with that report. Reports
+// that scored other texts, or in another way, are an error.
 func (t *TextReport) earlier(r, earlier *Report, l Limit) (*TextReport, error) {
 	if earlier == nil || l.Worse == nil {
 		return nil, nil
@@ -122,8 +124,47 @@ func (res *GateResult) tokens(r *Report, least int) {
 		if len(r.Texts) > 0 {
 			c.Text = t.Text.Label()
 		}
-		res.condition(c, true, []figure{{value: float64(t.Text.Tokens)}})
+		res.condition(c, true, []figure{{value: float64(t.Text.Tokens), missing: t.NoContent()}})
 	}
+}
+
+// Comparable fails if the gate asks for another measurement than r's, or if the earlier report has
+// other texts or questions. r needs no figures yet.
+func (g *Gate) Comparable(r, earlier *Report) error {
+	if err := g.pinned(r); err != nil || earlier == nil {
+		return err
+	}
+	res := &GateResult{} // without figures yet
+	if err := res.model(g, r, earlier); err != nil {
+		return err
+	}
+	return res.choices(g, r, earlier)
+}
+
+// CheckLabels finds rules of texts, and of files of questions, that match none of these names.
+func (g *Gate) CheckLabels(texts, choices []string) error {
+	if err := matchLabels("texts", g.Texts, texts); err != nil {
+		return err.in(g.Name)
+	}
+	if err := matchLabels("choices", g.Choices, choices); err != nil {
+		return err.in(g.Name)
+	}
+	return nil
+}
+
+// pinned fails if figures of the model are not measured as the gate says.
+func (g *Gate) pinned(r *Report) error {
+	pins := [][3]string{{"activations", g.Activations, r.Activations}}
+	for _, t := range r.Scored() {
+		window := strings.TrimPrefix(strconv.Itoa(g.Window), "0")
+		pins = append(pins, [3]string{"convention", string(g.Convention), string(t.Text.Convention)}, [3]string{"window", window, strconv.Itoa(t.Text.Window)})
+	}
+	for _, p := range pins {
+		if key, want, is := p[0], p[1], p[2]; want != "" && want != is {
+			return &GateError{g.Name, key, fmt.Sprintf("is %s, but the measurement has %s: leave out --%s or --reference, or use %[1]s there too", want, is, key)}
+		}
+	}
+	return nil
 }
 
 // labels lists the labels of the texts that were scored.

@@ -2,9 +2,9 @@ package accuracy
 
 import "fmt"
 
-// source adds the condition that the checkpoint is the one that the file was made from: its tensors
-// have the checksums that the file records. Tensors without a recorded checksum are compared by
-// name and shape, and byte by byte if they are unquantized.
+// source adds the condition that the file was made from the checkpoint: the tensors have the
+// checksums that the file records. Tensors without a recorded checksum are compared by name and
+// shape, and unquantized tensors by their numbers. The tokenizer has to give the same ids.
 func (res *GateResult) source(r *Report) {
 	c := Condition{Of: "source", Metric: "the checkpoint is the one that the file was made of", Kind: Same, Note: r.Unrecorded()}
 	for i := range r.Tensors {
@@ -12,28 +12,25 @@ func (res *GateResult) source(r *Report) {
 		if s.Variant > 0 || s.Slice > 0 {
 			continue
 		}
-		f := Failure{Condition: len(res.Conditions), Tensor: s.Name, Metric: "source", Kind: Same}
+		c.Checked++
 		switch {
 		case s.SourceChanged:
-			f.Missing = "has other bytes in the checkpoint than those that the file was made of"
+			res.differs(&c, "source", s.Name, "has other bytes in the checkpoint than those that the file was made of")
 		case !s.SourceRecorded && s.Unquantized && !s.Equal && !s.Tuned:
-			f.Missing = "differs from the checkpoint: " + s.Difference
+			res.differs(&c, "source", s.Name, "differs from the checkpoint: "+s.Difference)
 		}
+	}
+	if r.TokenizerDiffers != "" {
 		c.Checked++
-		if f.Missing != "" {
-			c.Failed++
-			res.Failures = append(res.Failures, f)
-		}
+		res.differs(&c, "tokenizer", "", r.TokenizerDiffers)
 	}
-	if len(r.Tensors) == 0 && r.recorded > 0 { // no checkpoint: Job.checkSaved compared
-		c.Checked, c.Note = r.recorded, "compared with the checksums in the reference logits"
+	if len(r.Tensors) == 0 && r.Recorded > 0 { // no checkpoint: its checksums were compared
+		c.Checked, c.Note = r.Recorded, "compared with the checksums in the reference logits"
 	}
-	res.Checked += c.Checked
-	res.Conditions = append(res.Conditions, c)
+	res.add(c)
 }
 
-// Unrecorded says how tensors without a recorded checksum are compared with the source; "" if there
-// are none.
+// Unrecorded says how tensors without recorded checksums are compared, or is "" if there are none.
 func (r *Report) Unrecorded() string {
 	all, without := 0, 0
 	for i := range r.Tensors {

@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/lowbit-go/gq/model/eval"
-	"github.com/lowbit-go/gq/model/text"
+	"github.com/lowbit-go/gq/internal/lm/eval"
+	"github.com/lowbit-go/gq/internal/lm/text"
 )
 
 func ptr(v float64) *float64 { return &v }
@@ -47,11 +47,11 @@ func TestParseGate(t *testing.T) {
 		Model: map[string]Limit{"mean_kl": {Max: ptr(0.05), Worse: ptr(0.002)}, "same_top1": {Min: ptr(0.9)}, "file_bytes": {Max: ptr(1e6)}},
 		Tensors: []TensorRule{
 			{Limits: map[string]Limit{"sqnr_db": {Min: ptr(10)}}},
-			{Match: "*.mlp.*", Bits: 4, Group: 32, Limits: map[string]Limit{"sqnr_db": {Min: ptr(16), Worse: ptr(0)}, "output_cosine": {Min: ptr(0.99)}}},
-			{Match: "*", Group: PerChannel, Limits: map[string]Limit{"saturated": {Max: ptr(0.5)}}},
+			{Match: "*.mlp.*", Bits: 4, Group: new(32), Limits: map[string]Limit{"sqnr_db": {Min: ptr(16), Worse: ptr(0)}, "output_cosine": {Min: ptr(0.99)}}},
+			{Match: "*", Group: new(0), Limits: map[string]Limit{"saturated": {Max: ptr(0.5)}}},
 		},
 	}
-	if d := cmp.Diff(want, g); d != "" {
+	if d := cmp.Diff(want, g, cmp.AllowUnexported(TensorRule{})); d != "" {
 		t.Error(d)
 	}
 	if !g.NeedsModel() || !g.NeedsOutputs() || !g.NeedsEarlier() {
@@ -125,7 +125,7 @@ func TestReadGate(t *testing.T) {
 func gateReport() *Report {
 	tensor := func(name string, bits, group int, sqnr Decibels, output *OutputStats) TensorStats {
 		return TensorStats{
-			Name: name, Role: "projection", Slices: 1, Layout: "lowbit", Bits: bits, Group: group, Rows: 64, Cols: 128, Bytes: 5120, BPW: 5, SQNR: sqnr, Cosine: 0.99,
+			Name: name, Role: "projection", Slices: 1, TensorScheme: &TensorScheme{Layout: "lowbit", Bits: bits, Group: group, Rows: 64, Cols: 128}, Bytes: 5120, BPW: 5, SQNR: sqnr, Cosine: 0.99,
 			Signal: 100, Noise: 1, Output: output, NoOutput: map[bool]string{true: "no kernel"}[output == nil],
 		}
 	}
@@ -146,14 +146,14 @@ func gateReport() *Report {
 		},
 		Tensors: []TensorStats{
 			table, tensor("model.layers.0.mlp.up_proj.weight", 4, 32, 20, out(17)), tensor("model.layers.0.self_attn.q_proj.weight", 4, 0, 12, out(30)), expert, shared,
-			{Name: "model.norm.weight", Role: "norm", Slices: 1, Layout: "plain", Unquantized: true, Equal: true, SQNR: Exact},
+			{Name: "model.norm.weight", Role: "norm", Slices: 1, TensorScheme: &TensorScheme{Layout: "plain"}, Unquantized: true, Equal: true, SQNR: Ratio(1, 0)},
 		},
 		Parity: []Parity{{Tensor: "x", Kernel: "k1", Equal: true}},
 	}
 	for i := range r.Tensors {
 		r.Tensors[i].SourceRecorded = true
 	}
-	r.Totals = SumUp(r.Tensors)
+	r.Totals.SumUp(r.Tensors)
 	return r
 }
 
@@ -212,7 +212,7 @@ func TestGateCheck(t *testing.T) {
 			[]string{"model.layers.0.mlp.up_proj.weight: output_sqnr_db: was not measured: not asked for"}},
 		{"exact", "tensors: [{sqnr_db: {min: 1000}}]", func(r *Report) {
 			for i := range r.Tensors {
-				r.Tensors[i].SQNR = Exact
+				r.Tensors[i].SQNR = Ratio(1, 0)
 			}
 		}, nil, nil},
 		{"parity", "parity: true", nil, nil, nil},
@@ -220,7 +220,6 @@ func TestGateCheck(t *testing.T) {
 		{"parity not given", "parity: true", func(r *Report) { r.Parity[0].Equal, r.Parity[0].FirstDifference = false, "m 1: output 5" }, nil,
 			[]string{"x: parity: kernel k1 gives other bits than the reference: m 1: output 5"}},
 		{"unquantized", "unquantized: true", nil, nil, nil},
-		{"unquantized by its former name", "kept: true", nil, nil, nil},
 		{"norm tuned", "unquantized: true", func(r *Report) {
 			r.Tensors[5].Equal, r.Tensors[5].Tuned, r.Tensors[5].Difference = false, true, "from element 3 on"
 		}, nil, nil},
@@ -236,8 +235,8 @@ func TestGateCheck(t *testing.T) {
 		{"a worse tensor", "tensors: [{sqnr_db: {worse: 0.5}}]", nil, func(r *Report) { r.Tensors[1].SQNR = 21 }, []string{
 			"model.layers.0.mlp.up_proj.weight: sqnr_db 20 dB is 1 worse than the 21 of the earlier report, 0.5 is allowed",
 		}},
-		{"exact before and now", "tensors: [{sqnr_db: {worse: 0.5}}]", func(r *Report) { r.Tensors[1].SQNR = Exact }, func(r *Report) { r.Tensors[1].SQNR = Exact }, nil},
-		{"exact before", "tensors: [{sqnr_db: {worse: 0.5}}]", nil, func(r *Report) { r.Tensors[1].SQNR = Exact }, []string{
+		{"exact before and now", "tensors: [{sqnr_db: {worse: 0.5}}]", func(r *Report) { r.Tensors[1].SQNR = Ratio(1, 0) }, func(r *Report) { r.Tensors[1].SQNR = Ratio(1, 0) }, nil},
+		{"exact before", "tensors: [{sqnr_db: {worse: 0.5}}]", nil, func(r *Report) { r.Tensors[1].SQNR = Ratio(1, 0) }, []string{
 			"model.layers.0.mlp.up_proj.weight: sqnr_db 20 dB is +Inf worse than the +Inf of the earlier report, 0.5 is allowed",
 		}},
 		{"a new tensor", "tensors: [{match: '*up_proj*', sqnr_db: {worse: 0.5}}]", nil, func(r *Report) { r.Tensors = r.Tensors[2:] }, []string{
@@ -357,7 +356,7 @@ func TestUnrecorded(t *testing.T) {
 		r.Tensors[i].SourceRecorded = false
 	}
 	const want = "the file records no checksums of its source: compared by names, shapes and unquantized tensors"
-	g, err := ParseGate("g.yaml", []byte("version: 1\nkept: true"))
+	g, err := ParseGate("g.yaml", []byte("version: 1\nunquantized: true"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -373,12 +372,12 @@ func TestDefaultGate(t *testing.T) {
 	want := &Gate{
 		Name: "default", Version: 1, Parity: true, Model: map[string]Limit{"mean_kl": {Max: ptr(0.15)}},
 		Tensors: []TensorRule{
-			{Bits: 8, Group: 32, Limits: map[string]Limit{"sqnr_db": {Min: ptr(40.06)}}},
-			{Bits: 4, Group: PerChannel, Limits: map[string]Limit{"sqnr_db": {Min: ptr(12.76)}}},
-			{Bits: 4, Group: 32, Limits: map[string]Limit{"sqnr_db": {Min: ptr(15.43)}}},
+			{Bits: 8, Group: new(32), Limits: map[string]Limit{"sqnr_db": {Min: ptr(40.06)}}},
+			{Bits: 4, Group: new(0), Limits: map[string]Limit{"sqnr_db": {Min: ptr(12.76)}}},
+			{Bits: 4, Group: new(32), Limits: map[string]Limit{"sqnr_db": {Min: ptr(15.43)}}},
 		},
 	}
-	if d := cmp.Diff(want, g); d != "" {
+	if d := cmp.Diff(want, g, cmp.AllowUnexported(TensorRule{})); d != "" {
 		t.Error(d)
 	}
 	res, err := g.Check(r, nil)

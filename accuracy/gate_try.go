@@ -1,7 +1,6 @@
 package accuracy
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,7 +19,7 @@ type Try struct {
 const tried = 3
 
 // tries lists changes to try if figures of accuracy do not meet the gate, the best first. Nothing
-// helps if the checkpoint is another one, kernels differ, or a figure is missing.
+// helps if the checkpoint is wrong, kernels differ, or a figure is missing.
 func (res *GateResult) tries(r *Report) (list []Try) {
 	var failed []string // tensors
 	lost := false
@@ -55,41 +54,42 @@ func (res *GateResult) tries(r *Report) (list []Try) {
 // sizeMetrics are the figures that more bits make worse.
 var sizeMetrics = []string{"bits_per_weight", "file_bytes"}
 
-// tryAlgorithm names the preset above the one of the linear layers. Presets need to run the model.
+// presets are the values of --quality in ascending order, each with a reason.
+var presets = []Try{
+	{"--quality fast", ""},
+	{"--quality good", "codes calibrated on text that the model writes"},
+	{"--quality best", "refined codes, from four times the text"},
+	{"--quality max", "scales and codes tuned after calibration"},
+}
+
+// tryAlgorithm names the next better preset for the linear layers. Presets need to run the model.
 func tryAlgorithm(r *Report) (Try, bool) {
-	const fast, calibrated, best = 0, 1, 2
-	level, any, rtn := best, false, false
+	all, any, rtn := true, false, false // gptq-ft; linear layers; round-to-nearest
 	for i := range r.Tensors {
 		s := &r.Tensors[i]
 		if s.Unquantized || s.Role == gqf.RoleEmbedding.String() || s.Role == gqf.RolePosition.String() {
 			continue
 		}
 		any = true
-		switch s.Algorithm {
-		case gqf.AlgorithmGPTQFT.String():
-		case gqf.AlgorithmGPTQ.String(), gqf.AlgorithmImatrix.String(), gqf.AlgorithmAWQ.String():
-			level = min(level, calibrated)
-		default:
-			level = fast
-			rtn = rtn || s.Algorithm == gqf.AlgorithmRTN.String()
-		}
+		all = all && s.Algorithm == gqf.AlgorithmGPTQFT.String()
+		rtn = rtn || s.Algorithm == gqf.AlgorithmRTN.String()
+	}
+	used := max(slices.IndexFunc(presets, func(t Try) bool { return t.Flags == "--quality "+r.Quality }), 0)
+	if all {
+		used = max(used, 1)
 	}
 	switch {
-	case !any || level == best && r.refined:
+	case !any || used == len(presets)-1:
 		return Try{}, false
-	case r.NoModel != "" && rtn:
+	case r.NoModel == "":
+		return presets[used+1], true
+	case rtn:
 		return Try{"--algorithm search", "scales and codes of least error"}, true
-	case r.NoModel != "":
-		return Try{}, false
-	case level == fast:
-		return Try{"--quality good", "codes calibrated on text that the model writes"}, true
-	case level == calibrated:
-		return Try{"--quality good", "gptq-ft, which follows the floating-point model"}, true
 	}
-	return Try{"--quality best", "refined codes, from four times the text"}, true
+	return Try{}, false
 }
 
-// moreBits gives the next width to the first of these tensors that can have it; "" if none can.
+// moreBits gives the next width to the first of these tensors with a wider scheme, or returns "".
 func moreBits(r *Report, labels []string) string {
 	var rules []string
 	for _, label := range labels {
@@ -99,7 +99,8 @@ func moreBits(r *Report, labels []string) string {
 		}
 		s := &r.Tensors[i]
 		rule := shellQuoted(pattern.Module(s.Name) + "=" + wider(s))
-		if rule = "--rule " + rule; !slices.Contains(rules, rule) { // the experts of a tensor share its rule
+		// The experts of a tensor share its rule.
+		if rule = "--rule " + rule; !slices.Contains(rules, rule) {
 			rules = append(rules, rule)
 		}
 		if len(rules) == tried {
@@ -109,20 +110,18 @@ func moreBits(r *Report, labels []string) string {
 	return strings.Join(rules, " ")
 }
 
-// wider is the scheme with the next width, as a rule spells it. Other runtimes' layouts have few
-// widths.
+// wider is the scheme with the next width, as in a rule. Other runtimes' layouts have few widths.
 func wider(s *TensorStats) string {
 	anyWidth := s.Layout == "lowbit" || s.Layout == "codes" || s.Layout == "torchao-linear"
 	switch {
 	case !anyWidth || s.Bits >= 8:
 		return "skip"
-	case s.Bits == 2 && s.Mapping == gqf.MappingHalfStep.String(): // wider codes have no half-step grid
+	case s.Bits == 2 && s.Mapping == gqf.MappingHalfStep.String(): // wider codes lack this grid
 		return "3,full-range"
 	}
 	return fmt.Sprint(s.Bits + 1)
 }
 
-// shellQuoted quotes a word that a shell would split or expand.
 func shellQuoted(s string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-/=,:+", r)
@@ -131,30 +130,4 @@ func shellQuoted(s string) string {
 		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 	}
 	return s
-}
-
-// tunedNorms reports whether the file says that gains of its norms were tuned.
-func tunedNorms(f *gqf.File) bool {
-	raw, err := f.Asset(gqf.ProvenanceName)
-	if err != nil {
-		return false
-	}
-	var p struct {
-		Tuning struct {
-			Norms int `json:"norms"`
-		} `json:"tuning"`
-	}
-	return json.Unmarshal(raw, &p) == nil && p.Tuning.Norms > 0
-}
-
-// refined reports whether the recipe in the file asks for refined codes.
-func refined(f *gqf.File) bool {
-	raw, err := f.Asset(gqf.RecipeName)
-	if err != nil {
-		return false
-	}
-	var recipe struct {
-		Refine bool `json:"refine"`
-	}
-	return json.Unmarshal(raw, &recipe) == nil && recipe.Refine
 }

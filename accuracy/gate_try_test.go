@@ -27,9 +27,11 @@ func TestGateTry(t *testing.T) {
 	}{
 		{"met", "{version: 1, model: {mean_kl: {max: 1}}}", algorithm("search"), nil},
 		{"without data", kl, algorithm("search"), []Try{good, worst}},
-		{"gptq", kl, algorithm("gptq"), []Try{{"--quality good", "gptq-ft, which follows the floating-point model"}, worst}},
+		{"gptq", kl, algorithm("gptq"), []Try{good, worst}},
 		{"gptq-ft", kl, algorithm("gptq-ft"), []Try{{"--quality best", "refined codes, from four times the text"}, worst}},
-		{"refined", kl, func(r *Report) { algorithm("gptq-ft")(r); r.refined = true }, []Try{worst}},
+		{"good, with a rule for another algorithm", kl, func(r *Report) { algorithm("rtn")(r); r.Quality = "good" }, []Try{{"--quality best", "refined codes, from four times the text"}, worst}},
+		{"best", kl, func(r *Report) { algorithm("gptq-ft")(r); r.Quality = "best" }, []Try{{"--quality max", "scales and codes tuned after calibration"}, worst}},
+		{"max", kl, func(r *Report) { algorithm("gptq-ft")(r); r.Quality = "max" }, []Try{worst}},
 		{"a model that cannot run", sqnr, func(r *Report) { algorithm("rtn")(r); r.NoModel = "no tokenizer" },
 			[]Try{{"--algorithm search", "scales and codes of least error"}, rules("--rule model.layers.0.mlp.up_proj=5")}},
 		{"a tensor's figure", sqnr, algorithm("search"), []Try{good, rules("--rule model.layers.0.mlp.up_proj=5")}},

@@ -1,29 +1,54 @@
 package accuracy
 
-import "github.com/lowbit-go/gq/model/eval"
+import (
+	"fmt"
+	"strings"
 
-// A metric is a figure that a gate can limit.
+	"github.com/lowbit-go/gq/internal/lm/eval"
+	"github.com/lowbit-go/gq/internal/suggest"
+)
+
 type metric struct {
 	name string
 	unit string
-	// more reports whether more is better.
 	more bool
 }
 
-// modelMetric is a figure of the whole model, or of the model on a text. get returns false if the
-// report does not have it.
+func (m metric) itself() metric { return m }
+
+// metricsOf returns the metrics without the functions that find their figures.
+func metricsOf[T interface{ itself() metric }](list []T) (metrics []metric) {
+	for _, m := range list {
+		metrics = append(metrics, m.itself())
+	}
+	return metrics
+}
+
+func metricNamed(list []metric, name string) (metric, error) {
+	var names []string
+	for _, m := range list {
+		if m.name == name {
+			return m, nil
+		}
+		names = append(names, m.name)
+	}
+	return metric{}, fmt.Errorf("no such figure; there are %s%s", strings.Join(names, ", "), suggest.DidYouMean(name, names))
+}
+
+// modelMetric is a figure of the model, on a text or not. get returns false if the report lacks it.
 type modelMetric struct {
 	metric
 	needsText bool
 	get       func(r *Report, t *TextReport) (float64, bool)
-	// stdErr returns the figure's standard error. It is nil for figures without one.
+	// stdErr returns the figure's standard error; nil for figures without a standard error.
 	stdErr func(c *eval.Comparison) eval.StdErr
 }
 
-// tensorMetric is a figure of one tensor.
+// tensorMetric is a figure of a tensor.
 type tensorMetric struct {
 	metric
 	needsOutput bool
+	ofErrors    bool // of weights, see TensorStats.fitted
 	get         func(s *TensorStats) (float64, bool)
 }
 
@@ -80,15 +105,15 @@ var modelMetrics = []modelMetric{
 
 // tensorMetrics are the metrics of a gate's section "tensors".
 var tensorMetrics = []tensorMetric{
-	{metric{"sqnr_db", "dB", true}, false, ofTensor(func(s *TensorStats) float64 { return float64(s.SQNR) })},
-	{metric{"mse", "", false}, false, ofTensor(func(s *TensorStats) float64 { return s.MSE })},
-	{metric{"max_error", "", false}, false, ofTensor(func(s *TensorStats) float64 { return s.MaxError })},
-	{metric{"cosine", "", true}, false, ofTensor(func(s *TensorStats) float64 { return s.Cosine })},
-	{metric{"saturated", "", false}, false, ofTensor(func(s *TensorStats) float64 { return s.Saturated })},
-	{metric{"lost_groups", "", false}, false, ofTensor(func(s *TensorStats) float64 { return float64(s.LostGroups) })},
-	{metric{"bits_per_weight", "", false}, false, ofTensor(func(s *TensorStats) float64 { return s.BPW })},
-	{metric{"output_sqnr_db", "dB", true}, true, ofOutput(func(o *OutputStats) float64 { return float64(o.SQNR) })},
-	{metric{"output_cosine", "", true}, true, ofOutput(func(o *OutputStats) float64 { return o.Cosine })},
-	{metric{"weight_sqnr_db", "dB", true}, true, ofOutput(func(o *OutputStats) float64 { return float64(o.WeightSQNR) })},
-	{metric{"activation_sqnr_db", "dB", true}, true, ofOutput(func(o *OutputStats) float64 { return float64(o.ActivationSQNR) })},
+	{metric{"sqnr_db", "dB", true}, false, true, ofTensor(func(s *TensorStats) float64 { return float64(s.SQNR) })},
+	{metric{"mse", "", false}, false, true, ofTensor(func(s *TensorStats) float64 { return s.MSE })},
+	{metric{"max_error", "", false}, false, true, ofTensor(func(s *TensorStats) float64 { return s.MaxError })},
+	{metric{"cosine", "", true}, false, true, ofTensor(func(s *TensorStats) float64 { return s.Cosine })},
+	{metric{"saturated", "", false}, false, false, ofTensor(func(s *TensorStats) float64 { return s.Saturated })},
+	{metric{"lost_groups", "", false}, false, false, ofTensor(func(s *TensorStats) float64 { return float64(s.LostGroups) })},
+	{metric{"bits_per_weight", "", false}, false, false, ofTensor(func(s *TensorStats) float64 { return s.BPW })},
+	{metric{"output_sqnr_db", "dB", true}, true, false, ofOutput(func(o *OutputStats) float64 { return float64(o.SQNR) })},
+	{metric{"output_cosine", "", true}, true, false, ofOutput(func(o *OutputStats) float64 { return o.Cosine })},
+	{metric{"weight_sqnr_db", "dB", true}, true, false, ofOutput(func(o *OutputStats) float64 { return float64(o.WeightSQNR) })},
+	{metric{"activation_sqnr_db", "dB", true}, true, false, ofOutput(func(o *OutputStats) float64 { return float64(o.ActivationSQNR) })},
 }

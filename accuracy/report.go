@@ -4,34 +4,39 @@ import (
 	"fmt"
 
 	"github.com/lowbit-go/gq/formats/gqf"
-	"github.com/lowbit-go/gq/model/eval"
-	"github.com/lowbit-go/gq/model/text"
+	"github.com/lowbit-go/gq/internal/lm/eval"
+	"github.com/lowbit-go/gq/internal/lm/text"
 	"github.com/lowbit-go/gq/packing"
 )
 
-// ReportSchema names the JSON format of a Report. It changes when a key changes its meaning or is
-// removed, not when a key is added.
+// ReportSchema names the JSON format of a Report. A new name says that a key changed its meaning or
+// was removed; keys may be added without a new name.
 const ReportSchema = "gq-accuracy-report/2"
 
-// Report is the result of `gq accuracy`. Everything but Run and Parity is the same on every
-// machine.
+// Report is the result of `gq accuracy`, the same on every machine except for Run and Parity.
 type Report struct {
 	Schema    string `json:"schema"`
 	File      string `json:"file"`
 	Source    string `json:"source"` // the checkpoint
 	FileBytes int64  `json:"file_bytes"`
-	// Fold says how the source was folded before it was quantized, if it was. Tensors are then
-	// compared with the folded weights, and predictions with the source's.
+	// Fold says how the source was folded before quantization, if at all. Tensors are then compared
+	// with the folded weights, and predictions with the source's.
 	Fold        string `json:"fold,omitempty"`
-	Activations string `json:"activations"` // int8 or float32, of the quantized model
-	// Notes say how the tokenizer and the tensors of a .gguf file or a quantized checkpoint differ from
-	// the checkpoint's, and which unquantized tensors hold NaN or infinities.
+	Activations string `json:"activations"` // int8 or float32, as asked for, of the quantized model
+	// Executed says what ran, if anything: "float32 activations", "int8 activations in 12 of 40
+	// matrices".
+	Executed string `json:"executed,omitempty"`
+	// Notes say how the tokenizer and the tensors of a .gguf file or a quantized checkpoint differ
+	// from the checkpoint's, and which unquantized tensors hold NaN or infinities.
 	Notes []string `json:"notes,omitempty"`
+	// TokenizerDiffers says how the file's tokenizer gives texts other ids than the checkpoint's. The
+	// Notes say so too, and no gate is met then.
+	TokenizerDiffers string `json:"tokenizer_differs,omitempty"`
 	// Totals are sums over all quantized tensors.
 	Totals Totals `json:"totals"`
 	// TextReport is of the first text.
 	TextReport
-	// Texts are the further texts, in the order in which they were given.
+	// Texts are the further texts, in the given order.
 	Texts []TextReport `json:"texts,omitempty"`
 	// Choices has the answers to files of multiple-choice questions.
 	Choices []ChoiceReport `json:"choices,omitempty"`
@@ -42,8 +47,10 @@ type Report struct {
 	Gate    *GateResult   `json:"gate,omitempty"`
 	Run     *Run          `json:"run,omitempty"`
 
-	refined  bool // the codes of the file: see Try
-	recorded int  // tensors whose checksums in the file and in the reference logits are equal
+	// Quality is the preset that made the file, for GateResult.Try; "" for none.
+	Quality string `json:"-"`
+	// Recorded counts tensors with equal checksums in the file and in the reference logits.
+	Recorded int `json:"-"`
 }
 
 // TextReport has the figures of a text. All fields are nil without a text.
@@ -52,11 +59,36 @@ type TextReport struct {
 	Model *eval.Comparison `json:"model,omitempty"`
 	// Baseline is another .gqf on the same text.
 	Baseline *Baseline `json:"baseline,omitempty"`
-	// ActivationError is what int8 activations cost, if it was asked for.
+	// ActivationError is what int8 activations cost, if measured.
 	ActivationError *ActivationError `json:"activation_error,omitempty"`
 }
 
-// Scored lists the figures of all texts, the first one included. It is empty without a text.
+// ActivationError divides the divergence of the executed model: weights, and int8 activations.
+type ActivationError struct {
+	// WeightsKL is the mean KL divergence with float32 activations: the cost of the weights alone.
+	WeightsKL       float64     `json:"weights_kl"`
+	WeightsKLStdErr eval.StdErr `json:"weights_kl_std_err"`
+	// Share is 1 - WeightsKL / mean KL as executed, from 0 to 1, and 0 if the activations cost nothing
+	// or, by chance, make the model better.
+	Share float64 `json:"share"`
+}
+
+// NoContent says why figures of the text say nothing, or is "".
+func (t *TextReport) NoContent() string {
+	switch info := t.Text; {
+	case t.Model == nil || info.Vocabulary == 0: // not measured yet
+		return ""
+	case info.Distinct < text.LeastDistinct:
+		return fmt.Sprintf("the text repeats itself, or windows are too short: %.3f of the 4-grams of tokens that the model reads are distinct, "+
+			"and at least %g is expected; use real text, and windows of the default length", info.Distinct, text.LeastDistinct)
+	case t.Model.Float.Perplexity > float64(info.Vocabulary):
+		return fmt.Sprintf("the float model does not understand the text: its perplexity %.0f is above the %d tokens of the vocabulary; "+
+			"use text of the kind that the model is made for", t.Model.Float.Perplexity, info.Vocabulary)
+	}
+	return ""
+}
+
+// Scored lists the figures of all texts, the first included; none without a text.
 func (r *Report) Scored() (list []*TextReport) {
 	if r.Text == nil {
 		return nil
@@ -70,7 +102,7 @@ func (r *Report) Scored() (list []*TextReport) {
 
 // TextInfo describes a text that was scored.
 type TextInfo struct {
-	// Name is the name that the text was given, or else its path.
+	// Name is the name given to the text, or else its path.
 	Name string `json:"name"`
 	// Source is "text", "tokens", or "self" for a text that the float model wrote, with Seed.
 	Source     string          `json:"source"`
@@ -81,26 +113,22 @@ type TextInfo struct {
 	Stride     int             `json:"stride,omitempty"`
 	Windows    int             `json:"windows"`
 	Tokens     int             `json:"tokens"` // scored
-	// Bytes and Words are the size of the scored text, in UTF-8 and in runs of white space plus one
-	// a document; of the original pages with convention lm-eval. 0 without a tokenizer.
+	// Bytes and Words are the size of the scored text, in UTF-8 and in runs of white space plus 1 per
+	// document; of the original pages with convention lm-eval. 0 without a tokenizer.
 	Bytes int `json:"bytes,omitempty"`
 	Words int `json:"words,omitempty"`
-	// Context is the number of tokens that the model is made for (max_position_embeddings); 0 if
-	// config.json does not say.
+	// Context is max_position_embeddings, the model's longest text in tokens; 0 if not in config.json.
 	Context int `json:"context,omitempty"`
 	// Reference is the file of the float model's predictions, if the float model did not run.
 	Reference string `json:"reference,omitempty"`
-	// Warning says that end-of-document markers were read as text.
+	// Distinct is the share of distinct 4-grams of tokens. Vocabulary is the model's number of tokens.
+	Distinct   float64 `json:"distinct_4_grams,omitempty"`
+	Vocabulary int     `json:"vocabulary,omitempty"`
+	// Warning says that end-of-document markers were read as text, or that figures say little.
 	Warning string `json:"warning,omitempty"`
 }
 
-func (t *TextInfo) setSize(windows []text.Size) {
-	for _, z := range windows {
-		t.Bytes, t.Words = t.Bytes+z.Bytes, t.Words+z.Words
-	}
-}
-
-// Label is the name by which a gate calls the text: the last element of Name.
+// Label is the text's name in gates: the last element of Name.
 func (t *TextInfo) Label() string { return labelOf(t.Name) }
 
 // Cut says how the text was cut: "windows of 512 tokens, 4,095 tokens scored".
@@ -139,22 +167,20 @@ type Run struct {
 // Totals are sums over the quantized tensors.
 type Totals struct {
 	Tensors     int   `json:"tensors"` // experts count one by one
-	Unquantized int   `json:"kept"`
+	Unquantized int   `json:"unquantized"`
 	Weights     int64 `json:"weights"`
-	// Bytes counts the payloads of all layouts, headers included. BPW is Bytes as bits per
-	// quantized weight.
+	// Bytes counts payloads of all layouts with headers. BPW is Bytes as bits per quantized weight.
 	Bytes int64   `json:"bytes"`
 	BPW   float64 `json:"bits_per_weight"`
-	// SQNR is the signal-to-noise ratio of all weights as one vector.
+	// SQNR is the signal-to-noise ratio of all weights as a single vector.
 	SQNR Decibels `json:"sqnr_db"`
-	// Bits is the width of most weights of linear layers, embedding and lm_head apart; 0 if there
-	// are none.
+	// Bits is the width of most weights of linear layers, without embedding and lm_head; 0 for none.
 	Bits int `json:"bits"`
 }
 
-// SumUp adds up the Totals of tensors.
-func SumUp(tensors []TensorStats) Totals {
-	t := Totals{}
+// SumUp sets the sums of tensors.
+func (t *Totals) SumUp(tensors []TensorStats) {
+	*t = Totals{}
 	var signal, noise float64
 	var widths [9]int64
 	for i := range tensors {
@@ -178,12 +204,11 @@ func SumUp(tensors []TensorStats) Totals {
 	}
 	if t.Weights > 0 {
 		t.BPW = packing.BitsPerWeight(t.Bytes, t.Weights)
-		t.SQNR = ratioOf(signal, noise)
+		t.SQNR = Ratio(signal, noise)
 	}
 	for b, n := range widths {
 		if n > 0 && n >= widths[t.Bits] {
 			t.Bits = b
 		}
 	}
-	return t
 }

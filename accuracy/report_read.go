@@ -8,11 +8,10 @@ import (
 	"strings"
 
 	"github.com/lowbit-go/gq/internal/files"
-	"github.com/lowbit-go/gq/model/eval"
+	"github.com/lowbit-go/gq/internal/lm/eval"
 )
 
-// ReadReport reads a report that was written as JSON. It refuses a report with a missing figure,
-// which encoding/json would read as 0.
+// ReadReport reads a report from JSON. A missing figure, 0 for encoding/json, is an error.
 func ReadReport(path string) (*Report, error) {
 	b, err := files.Read(path, files.MaxReport)
 	if err != nil {
@@ -63,11 +62,11 @@ func missingField(v any, t reflect.Type) string {
 	fields, _ := v.(map[string]any)
 	for i := range t.NumField() {
 		f := t.Field(i)
-		if !f.IsExported() {
+		if !f.IsExported() || f.Tag.Get("json") == "-" {
 			continue
 		}
 		if f.Anonymous {
-			if key := missingField(v, f.Type); key != "" {
+			if key := missingKey(v, f.Type); key != "" {
 				return key
 			}
 			continue

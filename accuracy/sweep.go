@@ -1,10 +1,10 @@
 package accuracy
 
-// SweepSchema names the JSON format of a SweepReport. It changes when a key changes its meaning or is
-// removed, not when a key is added.
+// SweepSchema names the JSON format of a SweepReport. A new name says that a key changed its
+// meaning or was removed; keys may be added without a new name.
 const SweepSchema = "gq-sweep-report/1"
 
-// SweepReport compares files that were made of one checkpoint by several recipes.
+// SweepReport compares files made from a checkpoint by several recipes.
 type SweepReport struct {
 	Schema string `json:"schema"`
 	Source string `json:"source"` // the checkpoint
@@ -21,15 +21,15 @@ type SweepFile struct {
 	Name string `json:"name"` // of the recipe
 	// Recipe is the whole recipe as YAML, with its defaults.
 	Recipe string `json:"recipe"`
-	// File is the path of the file; "" if it was measured and dropped.
+	// File is the path of the file; "" if the file was dropped after the measurement.
 	File      string `json:"file,omitempty"`
 	FileBytes int64  `json:"file_bytes"`
 	SHA256    string `json:"sha256"`
 	// BitsPerWeight is the size of payloads per quantized weight, AllBitsPerWeight per weight stored.
 	BitsPerWeight    float64 `json:"bits_per_weight"`
 	AllBitsPerWeight float64 `json:"all_bits_per_weight"`
-	// QuantizeSeconds is the time in which the file was made, MeasureSeconds the time in which it was
-	// measured. Work that several recipes share counts for the first one.
+	// QuantizeSeconds is the time to make the file, MeasureSeconds the time to measure. Work that
+	// several recipes share counts for the first recipe.
 	QuantizeSeconds float64 `json:"quantize_seconds"`
 	MeasureSeconds  float64 `json:"measure_seconds"`
 	// Found reports whether both the file and its figures are of an earlier sweep.
@@ -51,7 +51,6 @@ func (f *SweepFile) KL() (kl float64, ok bool) {
 	return f.Texts[0].Model.KL.Mean, true
 }
 
-// MarkPareto sets Pareto of all files.
 func (r *SweepReport) MarkPareto() {
 	for _, f := range r.Files {
 		kl, ok := f.KL()

@@ -3,7 +3,7 @@ package accuracy
 import (
 	"testing"
 
-	"github.com/lowbit-go/gq/model/eval"
+	"github.com/lowbit-go/gq/internal/lm/eval"
 )
 
 func TestMarkPareto(t *testing.T) {

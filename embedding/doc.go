@@ -1,9 +1,8 @@
-// Package embedding looks up rows of a quantized embedding in the packed bytes that the lm_head
-// also multiplies with.
+// Package embedding looks up rows of a quantized embedding in packed bytes.
 //
 // If a model's lm_head is tied to its embedding, a .gqf file holds one tensor under both names.
-// Kernels multiply with its panels; a [Table] reads single rows of the same panels, without
-// unpacking the rows that are interleaved with them:
+// Kernels multiply with its panels. A [Table] reads single rows of the same panels without
+// unpacking their neighbours:
 //
 //	f, err := gqf.Open("model.gqf", gqf.Options{})
 //	table, err := embedding.Open(f, "lm_head.weight") // or "model.embed_tokens.weight"

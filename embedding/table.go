@@ -1,18 +1,20 @@
 package embedding
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/packing/layouts"
 	"github.com/lowbit-go/gq/packing/torchao"
 )
 
-// Table looks up rows of an embedding. It is immutable, holds no copy of the rows, and many
-// goroutines may use it at once.
+// Table looks up rows of an embedding. A Table is immutable and holds no copy of the rows. Many
+// goroutines may use a Table at once.
 type Table struct {
 	h          packing.Header
 	reader     rowReader
@@ -20,17 +22,16 @@ type Table struct {
 	rows, cols int
 }
 
-// rowReader is the part of a packing.Packer that lookups need.
 type rowReader interface {
 	DequantizeRow(dst []float32, data []byte, row int)
 }
 
-// Parts are the bytes of an embedding. They must not change while the Table is used.
+// Parts are the bytes of an embedding. The bytes must not change while the Table is used.
 type Parts struct {
 	// Data is the data after the packed header. Required.
 	Data []byte
-	// Scales and Zeros are the data of the companions of LayoutCodes and LayoutTorchAOEmbedding.
-	// All other layouts have none, which is the default.
+	// Scales and Zeros are the data of the companions of LayoutCodes and LayoutTorchAOEmbedding. All
+	// other layouts have no companions.
 	Scales, Zeros []byte
 }
 
@@ -58,12 +59,11 @@ func (e *IDError) Error() string {
 	return fmt.Sprintf("id %d at position %d: the embedding has rows 0 to %d", e.ID, e.Position, e.Rows-1)
 }
 
-// Open makes a Table of the tensor with the given name, which may be any of its names. It uses the
-// first variant that can serve lookups and fails with [*UnsupportedError] if there is none: for
-// experts, for tensors other than matrices, and for unquantized embeddings of dtypes other than
-// F32, F16 and BF16. It fails with [*gqf.FormatError] if the file is damaged.
+// Open makes a Table of the tensor with the given name, or alias. Open uses the first variant that
+// can serve lookups. Experts, tensors other than matrices, and unquantized embeddings of dtypes
+// other than F32, F16 and BF16 are an [*UnsupportedError]; a damaged file is a [*gqf.FormatError].
 //
-// The Table reads the file in place: use it within [gqf.File.Guard], and not after Close.
+// The Table reads the file in place: use the Table within [gqf.File.Guard], and not after Close.
 func Open(f *gqf.File, name string) (*Table, error) {
 	t, ok := f.Lookup(name)
 	if !ok {
@@ -98,7 +98,6 @@ func Open(f *gqf.File, name string) (*Table, error) {
 	}
 }
 
-// partsOf returns the data of a variant's payloads.
 func partsOf(f *gqf.File, t gqf.Tensor, variant int) (Parts, error) {
 	var parts Parts
 	for _, part := range []struct {
@@ -117,8 +116,8 @@ func partsOf(f *gqf.File, t gqf.Tensor, variant int) (Parts, error) {
 	return parts, nil
 }
 
-// New makes a Table of a payload: h describes p.Data and the companions that it needs. New fails as
-// h.Validate does, with [*packing.HeaderError] if the size of a part differs from h, and with
+// New makes a Table of a payload: h describes p.Data and the companions. New fails as h.Validate
+// does, with [*packing.HeaderError] if the size of a part differs from h, and with
 // [*UnsupportedError] for plain payloads of dtypes other than F32, F16 and BF16 and for payloads
 // that this machine cannot address.
 func New(h packing.Header, p Parts) (*Table, error) {
@@ -174,17 +173,16 @@ func made[R rowReader](r R, err error) (rowReader, error) {
 	return r, nil
 }
 
-// Header describes the payload that serves the lookups.
 func (t *Table) Header() packing.Header { return t.h }
 
-// Rows is the number of rows: ids are below it.
+// Rows is the number of rows. Valid ids are below Rows.
 func (t *Table) Rows() int { return t.rows }
 
 // Cols is the number of columns: the length of a row.
 func (t *Table) Cols() int { return t.cols }
 
-// Lookup writes row id to dst, Cols() long. If there is no such row, it fails with [*IDError] and
-// leaves dst unchanged.
+// Lookup writes row id to dst, Cols() long. An id that is not a row is an [*IDError], and dst stays
+// unchanged.
 func (t *Table) Lookup(dst []float32, id int) error {
 	if id < 0 || id >= t.rows {
 		return &IDError{0, int64(id), t.rows}
@@ -196,8 +194,8 @@ func (t *Table) Lookup(dst []float32, id int) error {
 	return nil
 }
 
-// LookupBatch writes the rows of all ids, one after the other, to dst, len(ids) x Cols(). At the
-// first id that is not a row of the embedding, it fails with [*IDError] and leaves dst unchanged.
+// LookupBatch writes the rows of all ids in order to dst, len(ids) x Cols(). An id that is not a
+// row is an [*IDError], and dst stays unchanged.
 func LookupBatch[ID ~int | ~int32 | ~int64](t *Table, dst []float32, ids []ID) error {
 	for i, id := range ids {
 		if id < 0 || uint64(id) >= uint64(t.rows) {
@@ -212,4 +210,32 @@ func LookupBatch[ID ~int | ~int32 | ~int64](t *Table, dst []float32, ids []ID) e
 		dst = dst[t.cols:]
 	}
 	return nil
+}
+
+type unquantized struct {
+	dtype packing.Dtype
+	cols  int
+}
+
+func newUnquantized(h packing.Header) (rowReader, error) {
+	switch h.Dtype {
+	case packing.F32, packing.F16, packing.BF16:
+		return &unquantized{h.Dtype, int(h.Cols)}, nil
+	}
+	return nil, &UnsupportedError{Msg: fmt.Sprintf("an unquantized embedding of dtype %s, want F32, F16 or BF16", h.Dtype)}
+}
+
+func (u *unquantized) DequantizeRow(dst []float32, data []byte, row int) {
+	size := u.cols * u.dtype.Bits() / 8
+	src := data[row*size:][:size]
+	switch u.dtype {
+	case packing.BF16:
+		vec.WidenBF16(dst, src)
+	case packing.F16:
+		vec.WidenF16(dst, src)
+	case packing.F32:
+		for i := range dst {
+			dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
+		}
+	}
 }

@@ -16,9 +16,10 @@ import (
 // the sizes, is correct.
 func otherCompanions(t testing.TB, good []byte) []func(b []byte) {
 	var list []func(b []byte)
+	c64, _ := packing.ParseDtype("C64")
 	sameSize := map[packing.Dtype][]packing.Dtype{
 		packing.F32: {packing.I32, packing.U32}, packing.BF16: {packing.F16, packing.I16}, packing.F16: {packing.BF16, packing.U16},
-		packing.I8: {packing.U8, packing.Bool, packing.F8E4M3}, packing.I64: {packing.F64, packing.C64},
+		packing.I8: {packing.U8, packing.Bool, packing.F8E4M3}, packing.I64: {packing.F64, c64},
 	}
 	records := func(b []byte) []byte { return section(b, secPayloads) }
 	for i := range len(records(good)) / 96 {

@@ -139,8 +139,8 @@ func everything(t testing.TB) []byte {
 	var parts []gqf.PayloadSpec
 	for e := range 3 {
 		parts = append(parts, gqf.PayloadSpec{Slice: e, Header: layout(low, 20, 48, 16, 3)},
-			gqf.PayloadSpec{Slice: e, Variant: 1, CPU: gqf.CPUAVX2, Header: layout(packing.LayoutCodes, 20, 48, 16, 3)},
-			gqf.PayloadSpec{Slice: e, Variant: 1, CPU: gqf.CPUAVX2, Kind: gqf.KindScales, Header: plain(packing.BF16, 20, 3)})
+			gqf.PayloadSpec{Slice: e, Variant: 1, CPU: gqf.NewCPUFeatures([]string{"avx2"}), Header: layout(packing.LayoutCodes, 20, 48, 16, 3)},
+			gqf.PayloadSpec{Slice: e, Variant: 1, CPU: gqf.NewCPUFeatures([]string{"avx2"}), Kind: gqf.KindScales, Header: plain(packing.BF16, 20, 3)})
 	}
 	x.tensor(up, parts...)
 	half := layout(low, 9, 40, 0, 2)

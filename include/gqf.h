@@ -173,7 +173,7 @@ enum {
 
 enum {
 	GQF_MAPPING_NONE = 0, GQF_MAPPING_FULL_RANGE = 1, GQF_MAPPING_SYMMETRIC = 2, GQF_MAPPING_SYMMETRIC_NO_CLIP = 3,
-	GQF_MAPPING_ASYMMETRIC = 4, GQF_MAPPING_HALF_STEP = 5, GQF_MAPPING_OTHER = 255
+	GQF_MAPPING_ASYMMETRIC = 4, GQF_MAPPING_HALF_STEP = 5, GQF_MAPPING_K_QUANT = 6, GQF_MAPPING_OTHER = 255
 };
 
 enum {
@@ -253,7 +253,8 @@ static inline const char *gqf_role_name(uint32_t role)
 
 static inline const char *gqf_mapping_name(uint32_t mapping)
 {
-	static const char *const names[] = {"none", "full-range", "symmetric", "symmetric-no-clip", "asymmetric", "half-step"};
+	static const char *const names[] = {"none", "full-range", "symmetric", "symmetric-no-clip", "asymmetric", "half-step",
+		"k-quant"};
 	return mapping < sizeof names / sizeof names[0] ? names[mapping] : "other";
 }
 
@@ -1783,25 +1784,30 @@ static inline float gqfi_float(uint32_t bits)
 	return f;
 }
 
-/* A scale as a float32. *ok reports whether it is finite and at least the smallest scale of its dtype (8.3). */
-static inline float gqfi_scale(const uint8_t *p, uint32_t dtype, bool *ok)
+/* A scale of a payload as a float32. *ok reports whether it is finite, and 0 or at least the smallest of its dtype (8.3). */
+static inline float gqfi_scale(const uint8_t *p, const gqf_packed *h, bool *ok)
 {
-	uint32_t bits = dtype == GQF_SCALE_F32 ? gqfi_u32(p) : gqfi_u16(p), low, exponent, shift = 0;
-	if (dtype == GQF_SCALE_F16) {
+	uint32_t bits = h->scale == GQF_SCALE_F32 ? gqfi_u32(p) : gqfi_u16(p), low, exponent, shift = 0;
+	if (h->scale == GQF_SCALE_F16) {
 		exponent = bits >> 10 & 31;
 		low = bits & 1023;
-		*ok = exponent != 31 && (exponent | low) != 0;
-		if (exponent == 0 && low != 0) { /* subnormal: normal as float32 */
+		*ok = exponent != 31;
+		if ((exponent | low) == 0)
+			return gqfi_float(bits << 16);
+		if (exponent == 0) { /* subnormal: normal as float32 */
 			for (exponent = 1; (low & 1024) == 0; low <<= 1)
 				shift++;
 			low &= 1023;
 		}
-		return gqfi_float((bits >> 15) << 31 | (exponent + 112 - shift) << 23 | low << 13);
+		exponent = exponent == 31 ? 255 : exponent + 112 - shift;
+		return gqfi_float((bits >> 15) << 31 | exponent << 23 | low << 13);
 	}
-	if (dtype == GQF_SCALE_BF16)
+	if (h->scale == GQF_SCALE_BF16)
 		bits <<= 16;
 	exponent = bits >> 23 & 255;
 	*ok = exponent != 0 && exponent != 255;
+	if (h->scale == GQF_SCALE_F32 && bits << 1 == 0) /* layouts 2 and 3 may hold 0 */
+		*ok = h->layout == GQF_LAYOUT_LOWBIT || h->layout == GQF_LAYOUT_CODES;
 	return gqfi_float(bits);
 }
 
@@ -1818,7 +1824,7 @@ static inline uint32_t gqfi_lowbit_sum(const gqfi_panel *v, uint64_t r)
 	bool ok;
 	for (g = 0; g < v->groups; g++) {
 		uint64_t from = g * v->group, to = v->group > h->cols - from ? h->cols : from + v->group;
-		float scale = gqfi_scale(v->data + gqfi_panel_number(v, r, g, false), h->scale, &ok);
+		float scale = gqfi_scale(v->data + gqfi_panel_number(v, r, g, false), h, &ok);
 		int zero = gqfi_int8_zeros(h) ? (int8_t)v->data[gqfi_panel_number(v, r, g, true)] : 0;
 		for (b = from / 32; b <= (to - 1) / 32; b++)
 			for (s = 0; s < 16 / half; s++) {
@@ -1880,7 +1886,7 @@ static inline uint64_t gqfi_check_row(const gqfi_panel *v, uint64_t r)
 	for (g = 0; g < v->groups; g++) {
 		uint64_t at = gqfi_panel_number(v, r, g, false);
 		bool ok;
-		float scale = gqfi_scale(v->data + at, h->scale, &ok);
+		float scale = gqfi_scale(v->data + at, h, &ok);
 		if (h->layout == GQF_LAYOUT_QSI4CXP || h->layout == GQF_LAYOUT_QAI4C32P) /* stored divided by 16 */
 			ok = ok && (gqfi_u32(v->data + at) >> 23 & 255) < 251;
 		if (!ok || (scale < 0 && (h->flags & GQF_PACKED_POSITIVE_SCALES) != 0))
@@ -1958,7 +1964,7 @@ static inline gqf_error gqf_payload_check(const gqf_file *f, const gqf_payload *
 		gqf_payload_at(f, p->index - 1, &w); /* the weights precede their scales */
 		for (i = 0; i < h->data_size; i += size) {
 			bool ok;
-			float scale = gqfi_scale(data + i, w.header.scale, &ok);
+			float scale = gqfi_scale(data + i, &w.header, &ok);
 			if (!ok || (scale < 0 && (w.header.flags & GQF_PACKED_POSITIVE_SCALES) != 0))
 				return gqfi_error(GQF_PANEL, base + i);
 		}

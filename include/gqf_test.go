@@ -26,9 +26,10 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/crc32c"
+	"github.com/lowbit-go/gq/internal/job/assets"
+	"github.com/lowbit-go/gq/internal/job/conversion"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
-	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 // A toolchain compiles C and runs the result.
@@ -131,11 +132,11 @@ type sample struct {
 func quantized(t testing.TB) []sample {
 	t.Helper()
 	dir := t.TempDir()
-	f32 := quantizer.Recipe{Bits: 2, Group: quantizer.PerChannel, ScaleDtype: packing.ScaleF32, Tile: packing.Tile{NR: 4, KR: 8, SR: 2}, EmbeddingBits: 5, EmbeddingGroup: 64}
-	asymmetric := quantizer.Recipe{Bits: 3, Group: 48, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF16, Tile: packing.Tile{NR: 8, KR: 8, SR: 2}}
-	positive := quantizer.Recipe{Mapping: gqf.MappingSymmetric, PositiveScales: true, Rules: []quantizer.Rule{
+	f32 := quantizer.Recipe{Bits: 2, Group: new(quantizer.PerChannel), ScaleDtype: packing.ScaleF32, Layouts: []quantizer.LayoutRequest{{Tile: packing.Tile{NR: 4, KR: 8, SR: 2}}}, EmbeddingBits: 5, EmbeddingGroup: new(64)}
+	asymmetric := quantizer.Recipe{Bits: 3, Group: new(48), Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF16, Layouts: []quantizer.LayoutRequest{{Tile: packing.Tile{NR: 8, KR: 8, SR: 2}}}}
+	positive := quantizer.Recipe{Mapping: gqf.MappingSymmetric, PositiveScales: new(true), Rules: []quantizer.Rule{
 		{Match: "model.embed_tokens.weight", Skip: true}, // with it, lm_head is shared and unquantized
-		{Match: "re:.*down_proj.*", Bits: 7, Group: 16},
+		{Match: "re:.*down_proj.*", Bits: 7, Group: new(16)},
 	}}
 	books := "../testdata/books1.3M-bf16"
 	jobs := []struct {
@@ -155,7 +156,7 @@ func quantized(t testing.TB) []sample {
 		if err != nil {
 			t.Fatal(err)
 		}
-		config, err := conversion.ReadConfig(ck)
+		config, err := assets.ReadConfig(ck)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -322,7 +323,7 @@ func dump(f *gqf.File) string {
 				b.WriteString(" damaged\n")
 			}
 		}
-		for _, cpu := range []gqf.CPUFeatures{0, gqf.CPUDotProd, gqf.CPUDotProd | gqf.CPUI8MM, gqf.CPUAVX2} {
+		for _, cpu := range []gqf.CPUFeatures{0, gqf.CPUDotProd, gqf.CPUDotProd | gqf.CPUI8MM, gqf.NewCPUFeatures([]string{"avx2"})} {
 			stored := -1
 			if list := t.VariantsFor(cpu); len(list) > 0 {
 				p, _ := t.Payload(list[0], 0, gqf.KindWeights)
@@ -344,7 +345,7 @@ func dump(f *gqf.File) string {
 		if raw, err := f.Asset(a.Name); err == nil {
 			sum = fmt.Sprintf("crc %08x", crc(raw))
 		}
-		fmt.Fprintf(&b, "asset %d %d stored %d raw %d found 1 %s %s\n", uint8(a.Kind), uint8(a.Codec), a.StoredBytes, a.RawBytes, sum, a.Name)
+		fmt.Fprintf(&b, "asset %d %d stored %d raw %d found 1 %s %s\n", uint8(a.Kind), map[string]int{"stored": 0, "zstd": 1}[a.Codec], a.StoredBytes, a.RawBytes, sum, a.Name)
 	}
 	return b.String()
 }

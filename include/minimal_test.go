@@ -13,9 +13,10 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/job/assets"
+	"github.com/lowbit-go/gq/internal/job/conversion"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
-	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 // TestMinimalReader compiles the reader on the first page of docs/FORMAT.md as it stands, and
@@ -58,7 +59,7 @@ func TestMinimalReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ck.Close()
-	config, err := conversion.ReadConfig(ck)
+	config, err := assets.ReadConfig(ck)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,7 @@ func TestMinimalReader(t *testing.T) {
 				continue
 			}
 			recipe := quantizer.Recipe{
-				Bits: bits, Group: []int{48, 32, 16, quantizer.PerChannel}[(bits+i)%4], Mapping: mapping, Tile: packing.LowbitTiles[(bits+2*i)%4],
+				Bits: bits, Group: new([]int{48, 32, 16, quantizer.PerChannel}[(bits+i)%4]), Mapping: mapping, Layouts: []quantizer.LayoutRequest{{Tile: packing.LowbitTiles[(bits+2*i)%4]}},
 				ScaleDtype: []packing.ScaleDtype{packing.ScaleBF16, packing.ScaleF16, packing.ScaleF32}[(bits+i)%3],
 			}
 			plan, err := conversion.NewPlan(ck, config, conversion.Options{Recipe: recipe})

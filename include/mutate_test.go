@@ -7,7 +7,7 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 
-	"github.com/lowbit-go/gq/internal/testshared"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -234,6 +234,12 @@ func consistent(good []byte) []func(b []byte) {
 		func(b []byte) { // a variant of a newer layout, with a companion whose header is damaged
 			record(b, secPayloads, 2)[32+6], record(b, secPayloads, 3)[32+7] = 99, byte(packing.FlagBias)
 		},
+	}
+	for code := range byte(12) {
+		// Mappings and algorithms, some of them reserved, some unlisted.
+		list = append(list, func(b []byte) {
+			record(b, secTensors, 1)[28], record(b, secTensors, 1)[29] = code, code
+		})
 	}
 	for i := range last(secNames) + 1 {
 		list = append(list, func(b []byte) { // an absorbed name becomes another name of its tensor

@@ -12,9 +12,10 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/job/assets"
+	"github.com/lowbit-go/gq/internal/job/conversion"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
-	"github.com/lowbit-go/gq/quantizer/conversion"
 )
 
 // panelFiles are files of every layout, most with rows past the last one, columns past the last one
@@ -27,28 +28,28 @@ func panelFiles(t testing.TB) map[string][]byte {
 		recipe quantizer.Recipe
 		format string
 	}{
-		"lowbit 3 asymmetric":   {[]int64{2, 37, 80}, quantizer.Recipe{Bits: 3, Group: 48, Mapping: gqf.MappingAsymmetric}, "lowbit:4x8x2"},
-		"lowbit 5":              {[]int64{2, 41, 40}, quantizer.Recipe{Bits: 5, Group: 16, ScaleDtype: packing.ScaleF32}, "lowbit:8x8x2"},
-		"lowbit 2 half-step":    {[]int64{2, 41, 40}, quantizer.Recipe{Bits: 2, Group: 16, Mapping: gqf.MappingHalfStep, ScaleDtype: packing.ScaleF16}, "lowbit"},
-		"lowbit 1":              {[]int64{2, 41, 72}, quantizer.Recipe{Bits: 1, Group: quantizer.PerChannel, Mapping: gqf.MappingFullRange}, "lowbit:4x16x2"},
-		"lowbit 6":              {[]int64{2, 43, 64}, quantizer.Recipe{Bits: 6, Group: 32, Mapping: gqf.MappingAsymmetric}, "lowbit,codes"},
-		"lowbit 7":              {[]int64{2, 43, 64}, quantizer.Recipe{Bits: 7, Group: 32}, "lowbit,codes"},
-		"lowbit 8":              {[]int64{2, 43, 64}, quantizer.Recipe{Bits: 8, Group: 32, PositiveScales: true, Mapping: gqf.MappingSymmetric}, "lowbit"},
-		"qsi4c32p":              {[]int64{2, 41, 64}, quantizer.Recipe{Bits: 4, Group: 32}, "kleidiai:8x16x2,kleidiai:4x8x2,torchao"},
-		"torchao even":          {[]int64{2, 42, 64}, quantizer.Recipe{Bits: 4, Group: 32}, "torchao,torchao:8x8x2"},
-		"qsi4cxp":               {[]int64{2, 41, 40}, quantizer.Recipe{Bits: 4, Group: quantizer.PerChannel, ScaleDtype: packing.ScaleF32}, "kleidiai:8x16x2,kleidiai:4x8x2"},
-		"qsi4c32p-f16":          {[]int64{2, 41, 64}, quantizer.Recipe{Bits: 4, Group: 32, ScaleDtype: packing.ScaleF16}, "kleidiai:4x16x2,kleidiai:8x8x2"},
-		"qsi8cxp":               {[]int64{2, 41, 40}, quantizer.Recipe{Bits: 8, Group: quantizer.PerChannel, ScaleDtype: packing.ScaleF32}, "kleidiai:4x8x1,kleidiai:4x4x1"},
-		"qai4c32p":              {[]int64{2, 41, 64}, quantizer.Recipe{Bits: 4, Group: 32, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF32}, "kleidiai:4x16x2,kleidiai:4x8x2"},
-		"qsu2cxp":               {[]int64{2, 41, 64}, quantizer.Recipe{Bits: 2, Group: quantizer.PerChannel, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleF32}, "kleidiai"},
-		"torchao 3 asymmetric":  {[]int64{2, 41, 96}, quantizer.Recipe{Bits: 3, Group: 48, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF32}, "torchao"},
-		"torchao 8 per channel": {[]int64{2, 41, 96}, quantizer.Recipe{Bits: 8, Group: quantizer.PerChannel, ScaleDtype: packing.ScaleF32}, "torchao"},
+		"lowbit 3 asymmetric":   {[]int64{2, 37, 80}, quantizer.Recipe{Bits: 3, Group: new(48), Mapping: gqf.MappingAsymmetric}, "lowbit:4x8x2"},
+		"lowbit 5":              {[]int64{2, 41, 40}, quantizer.Recipe{Bits: 5, Group: new(16), ScaleDtype: packing.ScaleF32}, "lowbit:8x8x2"},
+		"lowbit 2 half-step":    {[]int64{2, 41, 40}, quantizer.Recipe{Bits: 2, Group: new(16), Mapping: gqf.MappingHalfStep, ScaleDtype: packing.ScaleF16}, "lowbit"},
+		"lowbit 1":              {[]int64{2, 41, 72}, quantizer.Recipe{Bits: 1, Group: new(quantizer.PerChannel), Mapping: gqf.MappingFullRange}, "lowbit:4x16x2"},
+		"lowbit 6":              {[]int64{2, 43, 64}, quantizer.Recipe{Bits: 6, Group: new(32), Mapping: gqf.MappingAsymmetric}, "lowbit,codes"},
+		"lowbit 7":              {[]int64{2, 43, 64}, quantizer.Recipe{Bits: 7, Group: new(32)}, "lowbit,codes"},
+		"lowbit 8":              {[]int64{2, 43, 64}, quantizer.Recipe{Bits: 8, Group: new(32), PositiveScales: new(true), Mapping: gqf.MappingSymmetric}, "lowbit"},
+		"qsi4c32p":              {[]int64{2, 41, 64}, quantizer.Recipe{Bits: 4, Group: new(32)}, "kleidiai:8x16x2,kleidiai:4x8x2,torchao"},
+		"torchao even":          {[]int64{2, 42, 64}, quantizer.Recipe{Bits: 4, Group: new(32)}, "torchao,torchao:8x8x2"},
+		"qsi4cxp":               {[]int64{2, 41, 40}, quantizer.Recipe{Bits: 4, Group: new(quantizer.PerChannel), ScaleDtype: packing.ScaleF32}, "kleidiai:8x16x2,kleidiai:4x8x2"},
+		"qsi4c32p-f16":          {[]int64{2, 41, 64}, quantizer.Recipe{Bits: 4, Group: new(32), ScaleDtype: packing.ScaleF16}, "kleidiai:4x16x2,kleidiai:8x8x2"},
+		"qsi8cxp":               {[]int64{2, 41, 40}, quantizer.Recipe{Bits: 8, Group: new(quantizer.PerChannel), ScaleDtype: packing.ScaleF32}, "kleidiai:4x8x1,kleidiai:4x4x1"},
+		"qai4c32p":              {[]int64{2, 41, 64}, quantizer.Recipe{Bits: 4, Group: new(32), Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF32}, "kleidiai:4x16x2,kleidiai:4x8x2"},
+		"qsu2cxp":               {[]int64{2, 41, 64}, quantizer.Recipe{Bits: 2, Group: new(quantizer.PerChannel), Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleF32}, "kleidiai"},
+		"torchao 3 asymmetric":  {[]int64{2, 41, 96}, quantizer.Recipe{Bits: 3, Group: new(48), Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF32}, "torchao"},
+		"torchao 8 per channel": {[]int64{2, 41, 96}, quantizer.Recipe{Bits: 8, Group: new(quantizer.PerChannel), ScaleDtype: packing.ScaleF32}, "torchao"},
 	} {
 		ck, err := safetensors.Open(fused(t, "qwen3_5_moe", "model.layers.0.mlp.experts.gate_up_proj", recipe.shape...), safetensors.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		config, err := conversion.ReadConfig(ck)
+		config, err := assets.ReadConfig(ck)
 		if err != nil {
 			t.Fatal(err)
 		}

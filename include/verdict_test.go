@@ -96,8 +96,9 @@ func class(t testing.TB, err error) int {
 type verdict struct {
 	open, verify int    // classes; verify is 0 if open is not
 	dump         uint32 // CRC32C of the dump
-	zstd         bool   // a compressed asset is damaged after its frame's header, which gqf.h cannot find
-	message      string
+	// A compressed asset is damaged after its frame's header, which gqf.h cannot find.
+	zstd    bool
+	message string
 }
 
 func goVerdict(t testing.TB, b []byte) verdict {
@@ -178,8 +179,8 @@ func differ(t *testing.T, other reader, good []byte, several bool, n int, file f
 	return opened, verified
 }
 
-// TestMutations compares both readers on thousands of damaged files. The sanitized program reads most
-// of them; the others hold the compilers' code to the same verdicts.
+// TestMutations compares both readers on thousands of damaged files. The sanitized program reads
+// most of them; the others hold the compilers' code to the same verdicts.
 func TestMutations(t *testing.T) {
 	good := everything(t)
 	changes := structural(good)

@@ -5,35 +5,34 @@ import (
 	"unsafe"
 
 	"github.com/lowbit-go/gq/internal/buffer"
-	"github.com/lowbit-go/gq/kernels/internal/act"
-	"github.com/lowbit-go/gq/kernels/internal/gemv"
-	"github.com/lowbit-go/gq/kernels/internal/tile"
+	"github.com/lowbit-go/gq/internal/kernels/act"
+	"github.com/lowbit-go/gq/internal/kernels/gemv"
+	"github.com/lowbit-go/gq/internal/kernels/tile"
 )
 
-// rowTile is a tile of rows of activations that one tile.Step takes together.
+// rowTile is a tile of rows of activations: the rows of a tile.Step.
 type rowTile struct {
 	row   int  // first row, within the block of rows at work
 	at    int  // first row, counting the padding of the tiles before
 	step  int  // index in tile.Set.Steps
 	valid int  // number of rows; the step's other rows are padding, all 0
-	bad   bool // one of the rows is bad
+	bad   bool // a row is bad
 }
 
-// activations are quantized rows in the kernels' order. A slice has one element per row, including
-// padding, unless its comment says otherwise.
+// activations are quantized rows in the kernels' order. Slices have an element per row, including
+// padding, unless a comment says otherwise.
 type activations struct {
 	tiles   []rowTile
-	codes   []byte    // tile kernels: [tile][chunk][MR][8], see tile.Step.Quads; gemv: [row] in the kernel's Order
+	codes   []byte    // tile: [tile][chunk][MR][8], see tile.Step.Quads; gemv: [row] in Kernel.Order
 	sums    []int32   // tile kernels: [tile][groups][MR]; gemv: [row][groups]
 	negZero []float32 // minus the zero point
 	negInt  []int32   // minus the zero point, as an integer
 	rec     []float32 // the scale
-	scales  []float32 // blocksF16 and blocksF32: tile kernels: [tile][groups][MR], see numbers; gemv: [row][groups]
+	scales  []float32 // blocksF16, blocksF32: tile: [tile][groups][MR]; gemv: [row][groups]
 	asums   []float32 // likewise, blocksF32
 	bad     []bool    // the row's outputs are NaN
 }
 
-// grow makes room for rows of f, stride bytes each.
 func (a *activations) grow(f *panelLayout, rows, stride int) {
 	a.codes = aligned(a.codes, rows*stride)
 	buffer.Grow(&a.sums, rows*f.groups)
@@ -47,12 +46,12 @@ func (a *activations) grow(f *panelLayout, rows, stride int) {
 	}
 }
 
-// numbers is the part of x, which is a.scales or a.asums, that belongs to a tile of tile kernels.
-// There is room for each number twice, as tile.Step.Twice demands.
+// numbers is the tile's part of x (a.scales or a.asums) for tile kernels. Each number has room
+// twice, as tile.Step.Twice demands.
 func (t *rowTile) numbers(x []float32, groups int) []float32 { return x[2*t.at*groups:] }
 
-// set quantizes x as row i. It writes the codes to q, which has f.stored elements, and the scales
-// and sums of blocks, if the layout has blocks, to scales and asums.
+// set quantizes x as row i: codes to q, of f.stored elements; scales and sums of blocks, if the
+// layout has blocks, to scales and asums.
 func (a *activations) set(f *panelLayout, i int, q []int8, scales, asums, x []float32) {
 	a.negZero[i], a.negInt[i], a.rec[i] = 0, 0, 0
 	ok := false
@@ -108,8 +107,8 @@ func (a *activations) setTile(l *Linear, w *worker, t *rowTile, x []float32) {
 	}
 }
 
-// scatter writes the numbers of row i of mr rows, one a group, to dst, [groups][mr]; twice each if
-// twice is set.
+// scatter writes the numbers of row i of mr rows, a number per group, to dst, [groups][mr]; twice
+// each if twice is set.
 func scatter[T int32 | float32](dst, numbers []T, i, mr int, twice bool) {
 	if twice {
 		for _, x := range numbers {
@@ -124,13 +123,12 @@ func scatter[T int32 | float32](dst, numbers []T, i, mr int, twice bool) {
 	}
 }
 
-// interleaveRow writes q as row i of a tile of step's rows.
 func interleaveRow(codes []byte, step *tile.Step, i int, q []int8) {
 	if !step.Quads {
 		interleave(codes[8*i:], 8*step.MR, q)
 		return
 	}
-	src, dst := bytesOf(q), codes[4*i:]
+	src, dst := buffer.Bytes(q), codes[4*i:]
 	for at, stride := 0, 4*step.MR; len(src) >= 4; at += stride {
 		binary.LittleEndian.PutUint32(dst[at:], binary.LittleEndian.Uint32(src))
 		src = src[4:]
@@ -139,14 +137,13 @@ func interleaveRow(codes []byte, step *tile.Step, i int, q []int8) {
 
 // interleave writes each chunk of 8 columns of q to dst, stride bytes apart.
 func interleave(dst []byte, stride int, q []int8) {
-	src := bytesOf(q)
+	src := buffer.Bytes(q)
 	for at := 0; len(src) >= 8; at += stride {
 		binary.LittleEndian.PutUint64(dst[at:], binary.LittleEndian.Uint64(src))
 		src = src[8:]
 	}
 }
 
-// setRow quantizes x as row i for a gemv kernel.
 func (a *activations) setRow(f *panelLayout, w *worker, k *gemv.Kernel, i int, x []float32) {
 	q := w.q
 	if k.Order == gemv.Row && !permuted(f, k) {
@@ -160,11 +157,10 @@ func (a *activations) setRow(f *panelLayout, w *worker, k *gemv.Kernel, i int, x
 	a.arrange(f, k, i, q)
 }
 
-// permuted reports whether a kernel reads the activations of f's groups in another order.
 func permuted(f *panelLayout, k *gemv.Kernel) bool { return k.Halves && f.group > 32 }
 
-// arrange puts the codes q of row i, whose zero point is set, into the kernel's order, and sums them
-// as it wants. Codes in order of column may be in their place already.
+// arrange puts the codes q of row i, with their zero point set, into the order of kernel k and
+// computes the sums that k reads. Codes in order of column may already be in place.
 func (a *activations) arrange(f *panelLayout, k *gemv.Kernel, i int, q []int8) {
 	n := copies(k.Order)
 	codes := a.codes[n*i*f.stored:][:n*f.stored]
@@ -175,7 +171,7 @@ func (a *activations) arrange(f *panelLayout, k *gemv.Kernel, i int, q []int8) {
 		interleave(codes, 16, q)
 		interleave(codes[8:], 16, q)
 	default:
-		copy(codes, bytesOf(q))
+		copy(codes, buffer.Bytes(q))
 	}
 	if k.SumFactor == 0 {
 		return
@@ -190,10 +186,10 @@ func (a *activations) arrange(f *panelLayout, k *gemv.Kernel, i int, q []int8) {
 	}
 }
 
-// permute writes the halves of each group of q to dst in turn, 16 columns each, every 8 columns so
-// many times in succession.
+// permute writes the halves of each group of q to dst in turn, 16 columns each. Every 8 columns are
+// written copies times in succession.
 func permute(dst []byte, q []int8, group, copies int) {
-	src := bytesOf(q)
+	src := buffer.Bytes(q)
 	for ; len(src) >= group; src = src[group:] {
 		for i := 0; i < group/2; i += 16 {
 			for _, from := range [4]int{i, i + 8, group/2 + i, group/2 + i + 8} {
@@ -205,12 +201,6 @@ func permute(dst []byte, q []int8, group, copies int) {
 	}
 }
 
-// int8s views bytes as codes.
 func int8s(b []byte) []int8 {
 	return unsafe.Slice((*int8)(unsafe.Pointer(unsafe.SliceData(b))), len(b))
-}
-
-// bytesOf views codes as bytes.
-func bytesOf(q []int8) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(q))), len(q))
 }

@@ -4,11 +4,10 @@ import (
 	"fmt"
 
 	"github.com/lowbit-go/gq/internal/buffer"
-	"github.com/lowbit-go/gq/kernels/internal/floatmm"
+	"github.com/lowbit-go/gq/internal/kernels/floatmm"
 )
 
-// Operand is a matrix of float32 in row-major order whose rows begin Stride values apart, or the
-// transpose of such a matrix.
+// Operand is a row-major float32 matrix, or its transpose. Rows begin Stride values apart.
 type Operand = floatmm.Operand
 
 // Sizes of the blocks of Add. The packed rows of x, 2 MB, are read once for each panel of y.
@@ -18,9 +17,9 @@ const (
 	addChunk = 96   // rows that a thread packs at a time: whole tiles of every Set
 )
 
-// Add computes dst += x y. dst has m rows of n values, which begin stride values apart; x is m x k,
-// y is k x n. Each element is a chain of fused multiply-adds that begins at its value in dst, in
-// order of k. NaN is written as 0x7fc00000.
+// Add computes dst += x y. dst has m rows of n values, stride values apart; x is m x k, y is k x n.
+// Each element is a chain of fused multiply-adds that begins at its value in dst, in order of k.
+// NaN is written as 0x7fc00000.
 func (t *Transposed) Add(w *Workspace, dst []float32, stride, m, n, k int, x, y Operand) error {
 	if m < 1 || n < 1 || k < 1 {
 		return nil
@@ -42,7 +41,7 @@ func (t *Transposed) Add(w *Workspace, dst []float32, stride, m, n, k int, x, y 
 const GramBand = 128
 
 // AddGram adds x^T x, for x of k rows and n columns, to the diagonal of dst and the elements above
-// it, with the sums of Add. dst has n rows of n values, which begin stride values apart.
+// the diagonal, with the sums of Add. dst has n rows of n values, stride values apart.
 func (t *Transposed) AddGram(w *Workspace, dst []float32, stride, n, k int, x Operand) error {
 	if n < 1 || k < 1 {
 		return nil
@@ -62,7 +61,7 @@ func (t *Transposed) AddGram(w *Workspace, dst []float32, stride, n, k int, x Op
 	return nil
 }
 
-// add is Add for one block. If upper is set, chunks of rows that are below the diagonal are left out.
+// add is Add for a block. If upper is set, add leaves out chunks of rows below the diagonal.
 func (t *Transposed) add(w *Workspace, dst []float32, stride, m, n, k int, x, y Operand, last, upper bool) {
 	size := t.set.XLen(1, k)
 	packed := buffer.Grow(&t.packed, m*size)

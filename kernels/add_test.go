@@ -9,9 +9,9 @@ import (
 	"github.com/lowbit-go/gq/internal/floats"
 )
 
-// TestAdd holds sums of products to chains of fused multiply-adds, for operands in both orders, with
-// rows farther apart than they are long, shapes that end within panels, chunks and blocks, and any
-// number of threads. Values between rows of dst stay.
+// TestAdd holds sums of products to chains of fused multiply-adds, for operands in both orders,
+// with rows farther apart than they are long, shapes that end within panels, chunks and blocks, and
+// any number of threads. Values between rows of dst stay.
 func TestAdd(t *testing.T) {
 	pool := NewPool(3)
 	defer pool.Close()
@@ -63,7 +63,8 @@ func TestAdd(t *testing.T) {
 	}
 }
 
-// TestAddGram holds the upper triangle to Add's sums. Only a band below the diagonal may change too.
+// TestAddGram holds the upper triangle to Add's sums. Only a band below the diagonal may change
+// too.
 func TestAddGram(t *testing.T) {
 	pool := NewPool(3)
 	defer pool.Close()

@@ -136,7 +136,7 @@ func costHeaders() (list []packing.Header) {
 
 // BenchmarkCosts measures the costs of cost.go: picoseconds a weight, with everything in the
 // first-level caches. Its names are BenchmarkCosts/CPU/layout/bits/group/ and gemv, unpack or the
-// rows of a step. The command docs/kernels makes cost.go's table of them.
+// rows of a step. The command tools/kernels makes cost.go's table of them.
 func BenchmarkCosts(b *testing.B) {
 	list := costHeaders()
 	const k, rows = 1024, 16

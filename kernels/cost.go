@@ -1,24 +1,27 @@
 package kernels
 
 import (
+	"fmt"
+	"sync/atomic"
+
 	"github.com/lowbit-go/gq/internal/cpu"
-	"github.com/lowbit-go/gq/kernels/internal/gemv"
+	"github.com/lowbit-go/gq/internal/kernels/floatmm"
+	"github.com/lowbit-go/gq/internal/kernels/gemv"
+	"github.com/lowbit-go/gq/internal/kernels/tile"
 	"github.com/lowbit-go/gq/packing"
 )
 
 // The costs by which kernels are chosen. An operator compares kernels of one machine only, so each
 // architecture has its own unit:
-//   - amd64 and generic: picoseconds per weight on one core of an EPYC (Zen 4), with everything in
-//     the first-level cache: go run ./docs/kernels -costs time. AVX-VNNI, which a Zen 4 lacks, was
-//     measured on a Zen 5; its costs are 1.3 times the measured ones, the ratio of AVX2's costs on
-//     the two.
+//   - amd64 and generic: picoseconds per weight on a core of an EPYC (Zen 4), with everything in
+//     the first-level cache: go run -C tools ./kernels -costs time. Zen 4 lacks AVX-VNNI: its costs
+//     were measured on a Zen 5 and multiplied by 1.3, the ratio of AVX2's costs on the two CPUs.
 //   - arm64: executed instructions per thousand weights in the same benchmark, counted under qemu:
-//     go run ./docs/kernels -costs instructions
+//     go run -C tools ./kernels -costs instructions
 //
 // The choice is good even where these costs are not exact: a gemv kernel costs two to five times
-// less than unpacking and multiplying one row, and loses as slowly with every further row.
+// less than unpacking and multiplying a row, and loses as slowly with every further row.
 
-// costs are the costs of an instruction set.
 type costs struct {
 	// A step of m rows of activations costs step + m*row per weight; row4 is for codes of up to 4
 	// bits, row7 and row8 are for 7 and 8 bits.
@@ -26,9 +29,8 @@ type costs struct {
 	// Unpacking costs unpack per weight, by bits-1, and record per group of a packed panel.
 	unpack [8]float64
 	record float64
-	// gemv are the costs of the gemv kernels of lowbit, by bits-1, and torchao the costs of the gemv
-	// kernels of torchao-linear; layouts are the costs of the gemv kernels of layouts that have one
-	// width.
+	// gemv are the costs of lowbit's gemv kernels, by bits-1, torchao the costs of torchao-linear's,
+	// and layouts the costs of the gemv kernels of layouts with a single width.
 	gemv    [8]float64
 	torchao [8]float64
 	layouts map[packing.Layout]float64
@@ -74,7 +76,6 @@ var allCosts = map[string]costs{
 	cpu.I8MM: {step: 115, row4: 62, row: 62, row7: 62, row8: 62, unpack: unpackNEON, record: 22000},
 }
 
-// gemvCost is the cost of a gemv kernel per weight.
 func gemvCost(k *gemv.Kernel) float64 {
 	c := allCosts[k.Feature]
 	switch k.Layout {
@@ -86,13 +87,11 @@ func gemvCost(k *gemv.Kernel) float64 {
 	return c.layouts[k.Layout]
 }
 
-// unpackCost is the cost of unpacking f's panels, per weight.
 func unpackCost(feature string, f *panelLayout) float64 {
 	c := allCosts[feature]
 	return c.unpack[f.bits-1] + c.record*float64(f.groups)/float64(f.nr*f.stored)
 }
 
-// stepCost is the cost of a step of mr rows per weight, for codes of the given bits.
 func stepCost(feature string, bits, mr int) float64 {
 	c := allCosts[feature]
 	row := c.row
@@ -105,4 +104,138 @@ func stepCost(feature string, bits, mr int) float64 {
 		row = c.row8
 	}
 	return c.step + float64(mr)*row
+}
+
+// ForwardBytes is the memory that Forward of [Rows] operators of these shapes takes in a Workspace.
+func ForwardBytes(threads int, shapes []Shape) int64 {
+	set := defaultFloats()
+	input, own := 0, 0
+	for _, s := range shapes {
+		input = max(input, set.XLen(min(s.M, floatPassRows(set, s.Cols)), s.Cols))
+		own = max(own, (set.NR+readRows)*s.Cols)
+	}
+	return 4 * (int64(input) + int64(threads)*int64(own))
+}
+
+// AddBytes is the memory that a Transposed takes for Add and AddGram of large matrices, in a
+// Workspace of this many threads.
+func AddBytes(threads int) int64 {
+	set := defaultFloats()
+	return 4 * int64(set.XLen(addRows, addDepth)+threads*set.NR*addDepth)
+}
+
+// defaultFloats are the kernels of an operator without Options.CPU. It panics if GQ_CPU names an
+// instruction set that this CPU lacks, because no operator can be made then.
+func defaultFloats() *floatmm.Set {
+	features, err := Options{}.features()
+	if err != nil {
+		panic(err)
+	}
+	return floatmm.Sets.For(features).Code
+}
+
+type candidate struct {
+	name   string
+	gemv   *gemv.Kernel // nil: the operator's tile kernels
+	cost   float64      // gemv: cost of a row
+	logged atomic.Bool
+}
+
+type selection struct {
+	gemm   *candidate
+	gemv   *candidate // nil if there is none
+	set    tile.Set   // tile set of gemm
+	tiling tiling
+}
+
+// newSelection selects the kernels for f. features goes from the least to the best.
+func newSelection(f *panelLayout, features []string) selection {
+	bits := f.bits
+	if f.half {
+		bits++
+	}
+	sets := tile.Sets.For(features)
+	s := selection{set: sets.Code.Set(bits), gemm: &candidate{name: gemmName(f.header.Layout, f.bits, sets.Feature)}}
+	s.tiling = newTiling(f, s.set)
+	if k := gemvFor(f, features); k != nil {
+		s.gemv = &candidate{name: k.Name, gemv: k, cost: gemvCost(k)}
+	}
+	return s
+}
+
+func gemmName(l packing.Layout, bits int, feature string) string {
+	if l == packing.LayoutLowbit || l == packing.LayoutTorchAOLinear {
+		return fmt.Sprintf("gemm_%s%d_%s", l, bits, feature)
+	}
+	return fmt.Sprintf("gemm_%s_%s", l, feature) // the layout's name implies the width
+}
+
+func gemvFor(f *panelLayout, features []string) *gemv.Kernel {
+	h := f.header
+	k := gemv.For(gemv.Reads{Layout: h.Layout, Scales: h.ScaleDtype, Bits: h.Bits, Tile: h.Tile, Zeros: h.ZeroKind, Grid: h.Grid}, features)
+	if k == nil || k.For(f.groups, f.group) == nil {
+		return nil
+	}
+	return k
+}
+
+// choose picks the cheaper way for m rows, at least 1: gemv row by row, or the tile kernels.
+func (s *selection) choose(m int) *candidate {
+	m = max(m, 1)
+	if s.gemv != nil && float64(m)*s.gemv.cost <= s.tiling.cost(m) {
+		return s.gemv
+	}
+	return s.gemm
+}
+
+// tiling cuts m rows into the steps of a tile.Set at the least cost.
+type tiling struct {
+	steps  []tile.Step
+	unpack float64   // cost of unpacking, per weight
+	costs  []float64 // cost of each step, per weight
+	rest   []float64 // cost of the best cover of n rows, n below the largest step
+	first  []int     // first step of the best cover of n rows
+}
+
+func newTiling(f *panelLayout, set tile.Set) tiling {
+	x := tiling{steps: set.Steps, unpack: unpackCost(set.Feature, f)}
+	for _, s := range set.Steps {
+		x.costs = append(x.costs, stepCost(set.Feature, f.bits, s.MR))
+	}
+	x.solve()
+	return x
+}
+
+// solve finds the best cover for every remainder: steps with at least as many rows, at the least
+// total cost. Surplus rows of a step are padding.
+func (x *tiling) solve() {
+	largest := x.steps[0].MR
+	x.rest, x.first = make([]float64, largest), make([]int, largest)
+	for n := 1; n < largest; n++ {
+		for i, s := range x.steps {
+			if c := x.costs[i] + x.rest[max(n-s.MR, 0)]; i == 0 || c < x.rest[n] {
+				x.rest[n], x.first[n] = c, i
+			}
+		}
+	}
+}
+
+// cost is the cost of unpacking a weight and multiplying m rows.
+func (x *tiling) cost(m int) float64 {
+	largest := x.steps[0].MR
+	return x.unpack + float64(m/largest)*x.costs[0] + x.rest[m%largest]
+}
+
+func (x *tiling) tiles(tiles []rowTile, m int) []rowTile {
+	row, at := 0, 0
+	for row < m {
+		step := 0
+		if m-row < x.steps[0].MR {
+			step = x.first[m-row]
+		}
+		mr := x.steps[step].MR
+		tiles = append(tiles, rowTile{row: row, at: at, step: step, valid: min(mr, m-row)})
+		row, at = row+mr, at+mr
+	}
+	return tiles
 }

@@ -1,13 +1,10 @@
 package kernels
 
 import (
-	"math"
-
 	"github.com/lowbit-go/gq/internal/floats"
-	"github.com/lowbit-go/gq/kernels/internal/tile"
+	"github.com/lowbit-go/gq/internal/kernels/tile"
 )
 
-// product is the function of a step that computes outputs.
 func (f *panelLayout) product(step *tile.Step) func(*tile.Args) {
 	switch f.epilogue {
 	case epilogueRow:
@@ -25,8 +22,7 @@ func (f *panelLayout) product(step *tile.Step) func(*tile.Args) {
 	return step.Group
 }
 
-// shiftDots turns dot products without zero points, [mr][groups][NR], into the integers t of
-// tile.Step.Shifted.
+// shiftDots turns dot products without zero points, [mr][groups][NR], into tile.Step.Shifted's t.
 func (l *Linear) shiftDots(dots, zeros, sums []int32, mr int) {
 	n := l.groups * l.set.NR
 	for i := range mr {
@@ -37,9 +33,9 @@ func (l *Linear) shiftDots(dots, zeros, sums []int32, mr int) {
 	}
 }
 
-// epilogueUnit is the arithmetic of tile.Step.Group for scales that cannot be multiplied by the unit
-// of t, a power of 2: the term of a group is fma(float32(t)*unit, scale, f). The first product is
-// exact.
+// epilogueUnit is the arithmetic of tile.Step.Group for scales that cannot be multiplied by the
+// unit of t, a power of 2: the term of a group is fma(float32(t)*unit, scale, f). The first product
+// is exact.
 func epilogueUnit(out []float32, t []int32, unit float32, scales, rowSums, bias []float32, negZero, rec float32) {
 	nr := len(out)
 	for r := range out {
@@ -49,7 +45,7 @@ func epilogueUnit(out []float32, t []int32, unit float32, scales, rowSums, bias 
 		}
 		f = floats.FMA32(rowSums[r], negZero, f)
 		if out[r] = float32(f*rec) + bias[r]; out[r] != out[r] {
-			out[r] = nan
+			out[r] = floats.NaN
 		}
 	}
 }
@@ -62,16 +58,13 @@ func (w *Workspace) finishRows(row, at, n, from, to int) {
 		out := j.dst[(row+i)*j.l.rows:][from:to]
 		if w.acts.bad[at+i] {
 			for r := range out {
-				out[r] = nan
+				out[r] = floats.NaN
 			}
 		} else if j.clamped {
 			clamp(out, j.min, j.max)
 		}
 	}
 }
-
-// nan is the only NaN in outputs.
-var nan = math.Float32frombits(0x7fc00000)
 
 // clamp clamps as KleidiAI does: the maximum with lo, then the minimum with hi, where -0 is below
 // +0 and NaN stays. Go's max and min do the same, but may change the bits of a NaN.

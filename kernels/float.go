@@ -7,28 +7,25 @@ import (
 	"sync/atomic"
 
 	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/internal/kernels/floatmm"
 	"github.com/lowbit-go/gq/internal/vec"
-	"github.com/lowbit-go/gq/kernels/internal/floatmm"
 	"github.com/lowbit-go/gq/packing"
 )
 
-// Float is the Operator of F32, F16 or BF16 weights, packed into its own memory: the baseline for
-// quantized operators. A sum is one chain of fused multiply-adds in order of column, see package
-// floatmm.
-type Float struct {
+// floatWeights are F32, F16 or BF16 weights, packed into memory of their own.
+type floatWeights struct {
 	floatOperator
 	weights *floatmm.Weights
 }
 
 // Rows is the Operator of weights that are read row by row in every Forward, such as rows of a
-// mapped checkpoint or dequantized rows. It holds a panel of rows for each goroutine, and gives the
-// same bits as Float for the same weights.
+// mapped checkpoint or dequantized rows. A Rows holds a panel of rows for each goroutine, and gives
+// the same bits as NewFloat for the same weights.
 type Rows struct {
 	floatOperator
 	source floatmm.Source
 }
 
-// floatOperator is the common part of Float and Rows.
 type floatOperator struct {
 	header packing.Header
 	set    *floatmm.Set
@@ -39,10 +36,11 @@ type floatOperator struct {
 	mul    func(s *floatmm.Scratch, dst, x []float32, m, first, last int)
 }
 
-// NewFloat makes the operator of a LayoutPlain payload of F32, F16 or BF16, without bias. It copies
-// the weights: F16 as float32, BF16 as BF16. data may be mapped, see NewLinear. It fails with
-// *UnsupportedError for other payloads.
-func NewFloat(h packing.Header, data []byte, o Options) (*Float, error) {
+// NewFloat makes the operator of a LayoutPlain payload of F32, F16 or BF16, without bias: the
+// baseline for quantized operators. A sum is a single chain of fused multiply-adds in order of
+// column, see package floatmm. Other payloads are an *UnsupportedError. NewFloat copies the
+// weights: F16 as float32, BF16 as BF16. data may be mapped, see NewLinear.
+func NewFloat(h packing.Header, data []byte, o Options) (Operator, error) {
 	if err := h.Validate(); err != nil {
 		return nil, err
 	}
@@ -59,7 +57,7 @@ func NewFloat(h packing.Header, data []byte, o Options) (*Float, error) {
 	case size == 0 || h.Rows > math.MaxInt32 || h.Cols > math.MaxInt32:
 		return nil, &UnsupportedError{h, "no product has this shape"}
 	}
-	f := &Float{}
+	f := &floatWeights{}
 	if err := f.init(h, o); err != nil {
 		return nil, err
 	}
@@ -76,8 +74,8 @@ func NewFloat(h packing.Header, data []byte, o Options) (*Float, error) {
 }
 
 // NewRows makes the operator of rows x cols weights. read fills dst with the weights of a row. The
-// operator calls read from several goroutines, once for each row in every pass; a Forward of up to
-// some thousand rows of activations is one pass. bias has rows elements or is nil.
+// operator calls read from several goroutines, once for each row in every pass; a pass covers up to
+// some thousand rows of activations. bias has rows elements or is nil.
 func NewRows(rows, cols int, read func(dst []float32, row int), bias []float32, o Options) (*Rows, error) {
 	switch {
 	case rows < 1 || cols < 1 || rows > math.MaxInt32 || cols > math.MaxInt32:
@@ -96,8 +94,8 @@ func NewRows(rows, cols int, read func(dst []float32, row int), bias []float32, 
 	return r, nil
 }
 
-// NewRowsBF16 is NewRows for rows of little-endian BF16, without bias. They may be mapped, see
-// NewLinear. Products take them as they are.
+// NewRowsBF16 is NewRows for rows of little-endian BF16, without bias. data may be mapped, see
+// NewLinear. Products read BF16 without conversion.
 func NewRowsBF16(rows, cols int, data []byte, o Options) (*Rows, error) {
 	read := func(dst []float32, row int) { vec.WidenBF16(dst, data[2*row*cols:][:2*cols]) }
 	r, err := NewRows(rows, cols, read, nil, o)
@@ -111,13 +109,10 @@ func NewRowsBF16(rows, cols int, data []byte, o Options) (*Rows, error) {
 	return r, nil
 }
 
-// ReadRow implements RowReader.
-func (f *Float) ReadRow(dst []float32, row int) { f.weights.Row(dst, row) }
+func (f *floatWeights) ReadRow(dst []float32, row int) { f.weights.Row(dst, row) }
 
-// ReadRow implements RowReader.
 func (r *Rows) ReadRow(dst []float32, row int) { r.source.Read(dst[:r.Cols()], row) }
 
-// init chooses the kernels.
 func (f *floatOperator) init(h packing.Header, o Options) error {
 	features, err := o.features()
 	if err != nil {
@@ -128,29 +123,23 @@ func (f *floatOperator) init(h packing.Header, o Options) error {
 	return nil
 }
 
-// Rows is the number of outputs.
 func (f *floatOperator) Rows() int { return int(f.header.Rows) }
 
-// Cols is the number of inputs.
 func (f *floatOperator) Cols() int { return int(f.header.Cols) }
 
 // Header describes the payload; the header of NewRows is plain F32.
 func (f *floatOperator) Header() packing.Header { return f.header }
 
-// tile is the index of the largest tile that m rows fill.
 func (f *floatOperator) tile(m int) int {
 	return max(0, slices.IndexFunc(f.set.Tiles, func(mr int) bool { return mr <= m }))
 }
 
-// Kernel names the kernel that Forward runs for m rows, or for most of them.
 func (f *floatOperator) Kernel(m int) string { return f.set.Name(f.bf16, f.set.Tiles[f.tile(m)]) }
 
-// Forward implements Operator.
 func (f *floatOperator) Forward(w *Workspace, dst, x []float32, m int) error {
 	return f.forward(w, dst, x, m, float32(math.Inf(-1)), float32(math.Inf(1)))
 }
 
-// ForwardClamped implements Operator.
 func (f *floatOperator) ForwardClamped(w *Workspace, dst, x []float32, m int, lo, hi float32) error {
 	return f.forward(w, dst, x, m, lo, hi)
 }
@@ -158,7 +147,7 @@ func (f *floatOperator) ForwardClamped(w *Workspace, dst, x []float32, m int, lo
 // floatPassBytes bounds the packed activations that a Workspace holds.
 const floatPassBytes = 32 << 20
 
-// floatPassRows is the number of rows of activations that are packed at a time: whole tiles, at least one.
+// floatPassRows is the number of rows of activations that are packed at a time: whole tiles.
 func floatPassRows(set *floatmm.Set, cols int) int {
 	tile := set.Tiles[0]
 	return max(floatPassBytes/4/cols/tile*tile, tile)
@@ -183,25 +172,22 @@ func (f *floatOperator) forward(w *Workspace, dst, x []float32, m int, lo, hi fl
 	return nil
 }
 
-// multiplyFloat is Forward for a block of m rows.
 func (w *Workspace) multiplyFloat(f *floatOperator, dst, x []float32, m int) {
 	j := &w.job
 	j.f, j.dst, j.x, j.m = f, dst, x, m
 	buffer.Grow(&w.floats, f.set.XLen(m, f.Cols()))
-	// A part has whole tiles, and more than one row if there are many columns to copy.
+	// A part has whole tiles, and several rows if there are many columns to copy.
 	j.batch = max(1, (1<<14)/f.Cols()/f.set.Tiles[0]) * f.set.Tiles[0]
 	w.run((m+j.batch-1)/j.batch, stagePackFloat)
 	j.batch = max(1, f.panels/(len(w.workers)*gemvParts)/f.set.Group) * f.set.Group
 	w.run((f.panels+j.batch-1)/j.batch, stageFloat)
 }
 
-// packFloat packs rows [from, to) of the activations.
 func (w *Workspace) packFloat(from, to int) {
 	j := &w.job
 	j.f.set.PackX(w.floats, j.x, j.m, j.f.Cols(), from, to)
 }
 
-// multiplyFloatPanels multiplies all rows with panels [from, to).
 func (w *Workspace) multiplyFloatPanels(own *worker, from, to int) {
 	j := &w.job
 	f, rows := j.f, j.f.Rows()

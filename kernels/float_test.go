@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/internal/floats"
-	"github.com/lowbit-go/gq/kernels/internal/reference"
+	"github.com/lowbit-go/gq/internal/kernels/reference"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -53,7 +53,7 @@ func chain(weights, bias, x []float32, m, rows, cols int) []float32 {
 			f += 0
 		}
 		if f != f {
-			f = nan
+			f = floats.NaN
 		}
 		dst[i] = f
 	}
@@ -129,8 +129,8 @@ func TestFloatUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.Rows() != 40 || f.Cols() != 33 || f.Header() != h {
-		t.Errorf("%d x %d, %+v", f.Rows(), f.Cols(), f.Header())
+	if f.Rows() != 40 || f.Cols() != 33 || f.(*floatWeights).Header() != h {
+		t.Errorf("%d x %d, %+v", f.Rows(), f.Cols(), f.(*floatWeights).Header())
 	}
 	pool := NewPool(2)
 	defer pool.Close()

@@ -81,7 +81,7 @@ func BenchmarkForwardNames(*testing.B) {
 }
 
 // BenchmarkForward is BenchmarkForward/CPU/payload/m: whole calls of Forward on one goroutine, 2048
-// x 2048. The command docs/kernels counts its instructions.
+// x 2048. The command tools/kernels counts its instructions.
 func BenchmarkForward(b *testing.B) {
 	const n = 2048
 	for _, feature := range Features() {

@@ -1,12 +1,13 @@
 package kernels
 
 import (
+	"fmt"
 	"math"
 	"unsafe"
 
 	"github.com/lowbit-go/gq/internal/buffer"
-	"github.com/lowbit-go/gq/kernels/internal/gemv"
-	"github.com/lowbit-go/gq/kernels/internal/tile"
+	"github.com/lowbit-go/gq/internal/kernels/gemv"
+	"github.com/lowbit-go/gq/internal/kernels/tile"
 )
 
 // stage is the work of a part of a job.
@@ -20,7 +21,7 @@ const (
 	stageFloat                  // float operators: multiply all rows with some panels
 )
 
-// job is the work on one block of rows of one Forward.
+// job is the work on a block of rows of a Forward.
 type job struct {
 	stage    stage
 	l        *Linear
@@ -33,12 +34,46 @@ type job struct {
 	batch    int // panels of a part
 }
 
-// limit sets the range of the outputs.
 func (j *job) limit(lo, hi float32) {
 	j.min, j.max, j.clamped = lo, hi, !math.IsInf(float64(lo), -1) || !math.IsInf(float64(hi), 1)
 }
 
-// runPart runs one part of the job.
+func (l *Linear) Forward(w *Workspace, dst, x []float32, m int) error {
+	return l.forward(w, dst, x, m, float32(math.Inf(-1)), float32(math.Inf(1)))
+}
+
+func (l *Linear) ForwardClamped(w *Workspace, dst, x []float32, m int, lo, hi float32) error {
+	return l.forward(w, dst, x, m, lo, hi)
+}
+
+func (l *Linear) forward(w *Workspace, dst, x []float32, m int, lo, hi float32) error {
+	if err := checkForward(l.rows, l.cols, dst, x, m, lo, hi); err != nil || m == 0 {
+		return err
+	}
+	c := l.choose(m)
+	if l.log != nil && c.logged.CompareAndSwap(false, true) {
+		l.log(Choice{c.name, l.header, m})
+	}
+	w.job.limit(lo, hi)
+	for m > 0 {
+		n := min(m, l.maxRows)
+		w.multiply(l, c, dst[:n*l.rows], x[:n*l.cols], n)
+		dst, x, m = dst[n*l.rows:], x[n*l.cols:], m-n
+	}
+	w.job.l, w.job.dst, w.job.x = nil, nil, nil
+	return nil
+}
+
+func checkForward(rows, cols int, dst, x []float32, m int, lo, hi float32) error {
+	switch {
+	case m < 0 || m > math.MaxInt/max(rows, cols) || len(dst) != m*rows || len(x) != m*cols:
+		return fmt.Errorf("kernels: %d outputs and %d inputs, want %d rows of %d and %d", len(dst), len(x), m, rows, cols)
+	case lo != lo || hi != hi:
+		return fmt.Errorf("kernels: clamping to %v .. %v, want two numbers", lo, hi)
+	}
+	return nil
+}
+
 func (w *Workspace) runPart(id, part int) {
 	j, own := &w.job, &w.workers[id]
 	switch j.stage {
@@ -56,14 +91,23 @@ func (w *Workspace) runPart(id, part int) {
 	}
 }
 
-// multiply is Forward for a block of m rows, with the kernel c.
+func (w *Workspace) run(parts int, stage stage) {
+	w.job.stage = stage
+	if w.pool == nil || parts == 1 {
+		for i := range parts {
+			w.runPart(0, i)
+		}
+		return
+	}
+	w.pool.Run(parts, w.part)
+}
+
 func (w *Workspace) multiply(l *Linear, c *candidate, dst, x []float32, m int) {
 	w.begin(l, c, dst, x, m)
 	w.quantize()
 	w.product()
 }
 
-// begin sets up the job and makes room for its activations.
 func (w *Workspace) begin(l *Linear, c *candidate, dst, x []float32, m int) {
 	j, a := &w.job, &w.acts
 	j.l, j.c, j.dst, j.x, j.m = l, c, dst, x, m
@@ -76,7 +120,6 @@ func (w *Workspace) begin(l *Linear, c *candidate, dst, x []float32, m int) {
 	a.grow(l.panelLayout, last.at+l.set.Steps[last.step].MR, l.stored)
 }
 
-// copies is the number of copies of a row of activations in order o.
 func copies(o gemv.Order) int {
 	if o == gemv.Twice {
 		return 2
@@ -84,8 +127,7 @@ func copies(o gemv.Order) int {
 	return 1
 }
 
-// quantize quantizes the rows. gemv kernels multiply only few rows: they are not worth waking other
-// goroutines.
+// quantize quantizes the rows. The few rows of gemv kernels are not worth waking other goroutines.
 func (w *Workspace) quantize() {
 	j := &w.job
 	for i := range w.workers {
@@ -106,13 +148,12 @@ func (w *Workspace) quantize() {
 	}
 }
 
-// product multiplies the quantized rows.
 func (w *Workspace) product() {
 	j, f := &w.job, w.job.l.panelLayout
 	threads := len(w.workers)
 	if j.c.gemv != nil {
-		// Long runs suit the memory, but each goroutine gets several, because some goroutines are
-		// slower. With more than one row, a run stays in the cache until the last row.
+		// Long runs suit the memory, but each goroutine gets several runs, because some goroutines are
+		// slower. With several rows, a run stays in the cache until the last row.
 		j.batch = max(1, f.panels/(threads*gemvParts))
 		if j.m > 1 {
 			j.batch = max(1, min(j.batch, packedBatch/f.panelBytes))
@@ -123,8 +164,8 @@ func (w *Workspace) product() {
 		w.run((f.panels+j.batch-1)/j.batch, stageGemv)
 		return
 	}
-	// A batch of panels stays in the second-level cache while all tiles of rows use it. A tile is
-	// then loaded from the third level or from memory once per batch.
+	// A batch of panels stays in the second-level cache while all tiles of rows use the batch. A tile
+	// is then loaded from the third level or from memory once per batch.
 	panels := j.l.reader.canonical()
 	j.batch = max(1, min(unpackedBatch/(j.l.set.NR*f.stored), panels/(threads*gemmParts)))
 	held := j.batch
@@ -143,12 +184,11 @@ const (
 	packedBatch   = 1 << 17 // bytes
 	unpackedBatch = 1 << 18 // bytes
 
-	// Few rows take panels one by one: while the first tile is multiplied with a panel, the kernel
-	// prefetches the next one, which is read too fast for the memory otherwise.
+	// Few rows take panels singly: while the kernel multiplies the first tile with a panel, the kernel
+	// prefetches the next panel. Memory is too slow to read two panels at a time.
 	fewRows = 16
 )
 
-// multiplyPanels multiplies all rows with panels [from, to).
 func (w *Workspace) multiplyPanels(own *worker, from, to int) {
 	j, a := &w.job, &w.acts
 	l := j.l
@@ -178,8 +218,7 @@ func (w *Workspace) multiplyPanels(own *worker, from, to int) {
 	}
 }
 
-// finishTile multiplies a tile of rows with a panel whose first row is row first of the matrix, and
-// limits the outputs.
+// finishTile is multiplyTile, and limits the outputs.
 func (w *Workspace) finishTile(own *worker, t *rowTile, p *panel, first int) {
 	j := &w.job
 	l := j.l
@@ -189,7 +228,8 @@ func (w *Workspace) finishTile(own *worker, t *rowTile, p *panel, first int) {
 	}
 }
 
-// multiplyTile multiplies a tile of rows with a panel whose first row is row first of the matrix.
+// multiplyTile multiplies a tile of rows with a panel. first is the panel's first row in the
+// matrix.
 func (l *Linear) multiplyTile(own *worker, a *activations, t *rowTile, p *panel, dst []float32, first int) {
 	step, f, nr := &l.set.Steps[t.step], l.panelLayout, l.set.NR
 	k := &own.tile
@@ -235,16 +275,14 @@ func (l *Linear) setArgs(k *tile.Args, own *worker, a *activations, t *rowTile, 
 	}
 }
 
-// first is the address of x[0], or nil.
 func first[T any](x []T) *T { return unsafe.SliceData(x) }
 
-// multiplyUnit is tile.Step.Group or Shifted, to own.out, for scales that cannot be multiplied by the
-// unit of t.
+// multiplyUnit is tile.Step.Group or Shifted, to own.out, for scales that t's unit cannot multiply.
 func (l *Linear) multiplyUnit(own *worker, a *activations, t *rowTile, p *panel) {
 	step, k, groups, nr := &l.set.Steps[t.step], &own.tile, l.groups, l.set.NR
 	out, stride := k.Out, k.OutStride
 	k.Out, k.OutStride = unsafe.Pointer(&own.dots[0]), 4*groups*nr
-	if l.shift > 0 { // without zero points, which shiftDots subtracts
+	if l.shift > 0 { // without zero points: shiftDots subtracts them
 		k.Zeros, k.ZeroStep, k.NoZeros = &l.noZeros[0], 0, true
 	}
 	step.Dots(k)

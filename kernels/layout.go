@@ -3,14 +3,14 @@ package kernels
 import (
 	"fmt"
 
-	"github.com/lowbit-go/gq/kernels/internal/tile"
+	"github.com/lowbit-go/gq/internal/kernels/tile"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/packing/layouts"
 )
 
-// maxGroup is the longest group, in columns: the sum over it of products of an int8 and a difference
-// of two int8 is below 2^31. With fractional zero points such a difference is code << shift - zero
-// point, which is in the range of 8-bit codes.
+// maxGroup is the longest group, in columns. A group's sum of products of an int8 and a difference
+// of two int8 is below 2^31. With fractional zero points the difference is code << shift - zero
+// point, in the range of 8-bit codes.
 const maxGroup = 1 << 16
 
 // quantization is how a layout quantizes rows of activations to int8.
@@ -27,14 +27,14 @@ type epilogue uint8
 
 const (
 	epilogueGroup   epilogue = iota // tile.Step.Group
-	epilogueRow                     // int32 arithmetic, then one scale a row
+	epilogueRow                     // int32 arithmetic, then a scale per row
 	epilogueF16                     // tile.Set.EpilogueFMA
 	epilogueQAI4                    // tile.Set.EpilogueQAI4
 	epilogueTorchAO                 // tile.Set.EpilogueTorchAO
 )
 
-// panelLayout describes how the panels of a payload lie in memory and how products with them are
-// computed: all that the driver of the tile kernels depends on.
+// panelLayout describes how the panels of a payload lie in memory and how products are computed:
+// everything that the driver of the tile kernels depends on.
 type panelLayout struct {
 	header     packing.Header // header of the panels: lowbit for torchao-kleidiai
 	bits       int
@@ -54,17 +54,19 @@ type panelLayout struct {
 
 	// Codes: the lanes of all units of 128 codes, in contiguous runs.
 	runs      []run
-	place     func(lane int) (row, col int) // place of a lane's first code, relative to the run's first column
+	place     func(lane int) (row, col int) // of a lane's first code, from the run's first column on
 	width     int                           // columns of a row in a lane: 8, or 4 of each of 4 rows
 	flip, sub uint8                         // a stored field u is the code int8((u ^ flip) - sub)
 
 	// Offsets in a panel.
 	scaleAt    []int              // [groups] of nr scales
 	scaleDtype packing.ScaleDtype //
-	zeroAt     int                // zero points, relative to the scales of their group: nr int8, float32 or int32
-	sumAt      int                // nr row sums (epilogueGroup: float32, epilogueRow: int32), or nr int32 relative to the scales (epilogueTorchAO)
-	biasAt     int                // nr float32; -1 if not stored
-	codeFactor int32              // epilogueRow: factor of the codes in row sums and scales
+	zeroAt     int                // relative to the scales of their group: nr int8, float32 or int32
+	// nr row sums (epilogueGroup: float32, epilogueRow: int32), or nr int32 relative to the scales
+	// (epilogueTorchAO)
+	sumAt      int
+	biasAt     int   // nr float32; -1 if not stored
+	codeFactor int32 // epilogueRow: factor of the codes in row sums and scales
 }
 
 // run is a sequence of contiguous blocks of codes.
@@ -92,8 +94,7 @@ func (e *UnsupportedError) Error() string {
 	return fmt.Sprintf("no kernel reads %s, %d bits, group %d, %d x %d: %s", name, h.Bits, h.Group, h.Rows, h.Cols, e.Msg)
 }
 
-// newPanelLayout fails with *UnsupportedError for a payload without kernels, and otherwise as
-// layouts.New does.
+// newPanelLayout fails with *UnsupportedError without a kernel, and otherwise as layouts.New does.
 func newPanelLayout(h packing.Header) (*panelLayout, error) {
 	if err := h.Validate(); err != nil {
 		return nil, err
@@ -127,12 +128,12 @@ func newPanelLayout(h packing.Header) (*panelLayout, error) {
 	return f, nil
 }
 
-// layoutSupport is how the tile kernels read a layout, and the payloads of the layout that they
-// read.
+// layoutSupport is how the tile kernels read a layout, and which payloads the kernels read.
 type layoutSupport struct {
-	lay    func(f *panelLayout, p packing.Packer) error // sets the fields that depend on the layout
-	as     packing.Layout                               // the layout whose kernels multiply it; 0: its own
-	widths []int                                        // bits of a code
+	lay func(f *panelLayout, p packing.Packer) error // sets the fields that depend on the layout
+	// layout of the kernels that multiply it; 0: its own
+	as     packing.Layout
+	widths []int // bits of a code
 	zeros  []packing.ZeroKind
 	scales []packing.ScaleDtype
 }
@@ -148,8 +149,7 @@ var (
 	scalesF16   = []packing.ScaleDtype{packing.ScaleF16}
 )
 
-// supported lists the layouts that the tile kernels of every instruction set multiply with. Other
-// layouts have no kernels.
+// supported lists the layouts that the tile kernels multiply with. Others have no kernels.
 var supported = map[packing.Layout]layoutSupport{
 	packing.LayoutLowbit:          {lay: (*panelLayout).lowbit, widths: allWidths, zeros: lowbitZero, scales: allScales},
 	packing.LayoutTorchAOKleidiAI: {lay: (*panelLayout).torchAOKleidiAI, as: packing.LayoutLowbit},
@@ -161,8 +161,8 @@ var supported = map[packing.Layout]layoutSupport{
 	packing.LayoutTorchAOLinear:   {lay: (*panelLayout).torchAOLinear, widths: allWidths, zeros: integerZero, scales: scalesF32},
 }
 
-// halves places lanes whose two halves h are distance columns apart: lanes run over h, then pairs
-// or fours of rows, then along the columns. lowbit and KleidiAI's 4-bit layouts are arranged so.
+// halves places lanes of two halves h, distance columns apart: lanes run over h, then pairs or
+// fours of rows, then along the columns. lowbit and KleidiAI's 4-bit layouts are arranged so.
 func (f *panelLayout) halves(distance int) {
 	f.width = int(f.header.Tile.KR) / 2
 	nr, width := f.nr, f.width
@@ -186,7 +186,7 @@ func (f *panelLayout) lowbit(p packing.Packer) error {
 	}
 	for g := range f.groups {
 		f.scaleAt = append(f.scaleAt, l.RecordOffset(g))
-		// The blocks up to the one in which g ends are contiguous, without a record in between.
+		// The blocks up to the end of g are contiguous, without a record in between.
 		from, to := 0, (min((g+1)*f.group, f.cols)+31)/32
 		if n := len(f.runs); n > 0 {
 			last := f.runs[n-1]
@@ -242,8 +242,8 @@ func (f *panelLayout) qsi8cxp(packing.Packer) error {
 	return nil
 }
 
-// qsu2cxp holds 16 columns of 4 rows in each 16 bytes, columns 4i to 4i+3 in bits 2i. It is
-// unpacked by TorchAO's planes of 2 bits, which begin with the highest bits.
+// qsu2cxp holds 16 columns of 4 rows in each 16 bytes, columns 4i to 4i+3 in bits 2i. TorchAO's
+// planes of 2 bits, beginning with the highest bits, unpack qsu2cxp.
 func (f *panelLayout) qsu2cxp(packing.Packer) error {
 	f.width, f.sub = 4, 2
 	f.place = func(lane int) (row, col int) { return 0, lane/4*16 + (3-lane%4)*4 }
@@ -251,8 +251,7 @@ func (f *panelLayout) qsu2cxp(packing.Packer) error {
 	return nil
 }
 
-// qsi4c32pF16 has nr scales and the codes for each group. The halves of the codes are half a group
-// apart.
+// qsi4c32pF16 has nr scales and the codes for each group, the codes' halves half a group apart.
 func (f *panelLayout) qsi4c32pF16(packing.Packer) error {
 	f.quantize, f.epilogue = blocksF16, epilogueF16
 	f.halves(f.group / 2)
@@ -265,8 +264,7 @@ func (f *panelLayout) qsi4c32pF16(packing.Packer) error {
 	return nil
 }
 
-// qai4c32p has the codes, nr float32 zero points and nr scales for each group; nr biases follow the
-// last group.
+// qai4c32p has codes, nr float32 zero points and nr scales for each group, then nr biases.
 func (f *panelLayout) qai4c32p(packing.Packer) error {
 	f.quantize, f.epilogue = blocksF32, epilogueQAI4
 	f.halves(16)
@@ -307,7 +305,6 @@ func (f *panelLayout) torchAOLinear(packing.Packer) error {
 	return nil
 }
 
-// steps is the number of steps of 16 columns in each group.
 func (f *panelLayout) steps() []int32 {
 	steps := make([]int32, f.groups)
 	for g := range steps {
@@ -316,8 +313,8 @@ func (f *panelLayout) steps() []int32 {
 	return steps
 }
 
-// unpacking is a call of tile.Set.Unpack. It joins runs that are equally spaced in the packed panel
-// and contiguous in the unpacked one.
+// unpacking is a call of tile.Set.Unpack. Runs are joined if equally spaced in the packed panel and
+// contiguous in the unpacked panel.
 type unpacking struct {
 	at, to int // offsets in the packed panel and in the codes of the unpacked panel
 	units  int
@@ -331,8 +328,7 @@ func (f *panelLayout) unpackings(nr, offset int) []unpacking {
 	for i := 0; i < len(f.runs); {
 		first := f.runs[i]
 		c := unpacking{at: first.at, to: first.col * nr, units: first.units, lanes: lanes}
-		// moved is how far the units of a run move dst; a further run may only be joined if the
-		// next unit is an even one.
+		// moved is how far a run's units move dst. A further run must begin with an even unit to join.
 		moved := int(lanes.Step[0]+lanes.Step[1])*(first.units/2) + int(lanes.Step[0])*(first.units%2)
 		even := first.units%2 == 0 || lanes.Step[0] == lanes.Step[1]
 		size := first.units * 16 * f.bits
@@ -349,7 +345,7 @@ func (f *panelLayout) unpackings(nr, offset int) []unpacking {
 	return calls
 }
 
-// lanes states where tile.Set.Unpack puts the lanes of a run in a panel of nr rows, for codes q +
+// lanes states where tile.Set.Unpack puts a run's lanes in a panel of nr rows, for codes q +
 // offset.
 func (f *panelLayout) lanes(nr, offset int) tile.Lanes {
 	at := func(lane int) int64 {

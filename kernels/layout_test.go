@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/lowbit-go/gq/internal/asmtest"
-	"github.com/lowbit-go/gq/kernels/internal/tile"
+	"github.com/lowbit-go/gq/internal/kernels/tile"
+	"github.com/lowbit-go/gq/internal/test/asmtest"
 	"github.com/lowbit-go/gq/packing/layouts"
 
 	"github.com/lowbit-go/gq/packing"

@@ -11,8 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lowbit-go/gq/kernels/internal/reference"
-	"github.com/lowbit-go/gq/kernels/internal/tile"
+	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/internal/kernels/reference"
+	"github.com/lowbit-go/gq/internal/kernels/tile"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -215,7 +216,7 @@ func TestClamp(t *testing.T) {
 			}
 		}
 	}
-	zeros := []float32{0, float32(math.Copysign(0, -1)), nan, 1, -1}
+	zeros := []float32{0, float32(math.Copysign(0, -1)), floats.NaN, 1, -1}
 	clamp(zeros, 0, 0)
 	for i, v := range zeros {
 		if want := []uint32{0, 0, 0x7fc00000, 0, 0}[i]; math.Float32bits(v) != want {

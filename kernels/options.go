@@ -10,10 +10,9 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// Options are the options of an operator.
 type Options struct {
-	// CPU is the best instruction set that the operator may use: generic, neon, dotprod, i8mm,
-	// avx2, avxvnni, avx512vnni. It fails if this CPU lacks the instruction set. Default: the
+	// CPU is the best instruction set that the operator may use: generic, neon, dotprod, i8mm, avx2,
+	// avxvnni, avx512vnni. An instruction set that this CPU lacks is an error. Default: the
 	// environment variable GQ_CPU, or else the best instruction set of this CPU.
 	CPU string
 	// Log is called when the operator runs a kernel for the first time, from the goroutine that
@@ -29,7 +28,6 @@ type Choice struct {
 	M      int            // rows of activations
 }
 
-// String is the line that GQ_LOG=kernels prints.
 func (c Choice) String() string {
 	h := c.Header
 	if h.Layout == packing.LayoutPlain {
@@ -42,8 +40,7 @@ func (c Choice) String() string {
 	return fmt.Sprintf("%s: %s %s, %d bits, group %s, %d x %d, m %d", c.Kernel, h.Layout, h.Tile, h.Bits, group, h.Rows, h.Cols, c.M)
 }
 
-// Features lists the instruction sets that this CPU and this build have, from the least to the
-// best.
+// Features lists the instruction sets that this CPU and build have, from the least to the best.
 func Features() []string { return cpu.Supported() }
 
 // features lists the instruction sets that the operator may use, from the least to the best. The
@@ -57,7 +54,6 @@ func (o Options) features() ([]string, error) {
 	return list, nil
 }
 
-// log is o.Log with its default.
 func (o Options) log() func(Choice) {
 	if o.Log == nil && slices.Contains(strings.Split(os.Getenv("GQ_LOG"), ","), "kernels") {
 		return func(c Choice) { fmt.Fprintln(os.Stderr, "kernels:", c) }

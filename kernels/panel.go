@@ -6,14 +6,14 @@ import (
 	"unsafe"
 
 	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/internal/kernels/tile"
 	"github.com/lowbit-go/gq/internal/vec"
-	"github.com/lowbit-go/gq/kernels/internal/tile"
 	"github.com/lowbit-go/gq/packing"
 )
 
-// panel is an unpacked panel of NR rows, as package tile reads it: one, two or four packed panels
-// side by side. Rows beyond the payload's packed panels have undefined values; their outputs are
-// dropped.
+// panel is an unpacked panel of NR rows in package tile's order: one, two or four packed panels
+// side by side. Rows beyond the payload's packed panels have undefined values, and their outputs
+// are dropped.
 type panel struct {
 	codes  []byte    // [chunk][NR][8]
 	scales []float32 // [groups][NR]
@@ -22,13 +22,11 @@ type panel struct {
 	sums   []int32   // [groups][NR], epilogueRow and epilogueTorchAO: sums of the codes
 	float  []float32 // [NR], epilogueGroup: sums of the weights
 	bias   []float32 // [NR]
-	// exact is false if a scale times the reader's unit is rounded; the scales are then as they are
-	// stored.
+	// exact is false if a scale times the reader's unit is rounded. The scales are then unscaled.
 	exact bool
 	half  []byte // gathered 2-byte scales
 }
 
-// reader unpacks panels of one operator.
 type reader struct {
 	*panelLayout
 	outs   int // NR
@@ -36,7 +34,7 @@ type reader struct {
 	zip    func(dst *byte, n int) // tile.Set.Zip or Unzip, or nil
 	zero   int32                  // excess of a stored code over its value, without zero points
 	// unit is the unit of the integers that the kernels compute: 1/2 on the half-step grid, 2^-shift
-	// with fractional zero points, else 1. Scales are multiplied by it.
+	// with fractional zero points, else 1. Scales are multiplied by unit.
 	unit   float32
 	calls  []unpacking
 	chunks int
@@ -46,8 +44,8 @@ type reader struct {
 	plainScales bool
 }
 
-// newReader prepares unpacking for the kernels of set. On the half-step grid, set is for codes of
-// one bit more: they multiply with 2q+1.
+// newReader prepares unpacking for the kernels of set. On the half-step grid kernels multiply with
+// 2q+1, so set is for codes of a bit more.
 func newReader(f *panelLayout, set tile.Set) reader {
 	stored := tile.Sets.For([]string{set.Feature}).Code.Set(f.bits)
 	r := reader{
@@ -73,7 +71,6 @@ func newReader(f *panelLayout, set tile.Set) reader {
 // canonical is the number of panels of NR rows.
 func (r *reader) canonical() int { return (r.rows + r.outs - 1) / r.outs }
 
-// grow makes room for a panel.
 func (p *panel) grow(r *reader) {
 	nr, all := r.outs, r.outs*r.groups
 	p.codes = aligned(p.codes, r.chunks*8*nr)
@@ -92,7 +89,6 @@ func (p *panel) grow(r *reader) {
 	}
 }
 
-// read unpacks panel i of a payload's data.
 func (r *reader) read(p *panel, data []byte, i int) {
 	perPanel := r.outs / r.nr
 	first := i * perPanel
@@ -137,7 +133,6 @@ func (r *reader) readCodes(p *panel, src []byte, row int) {
 	}
 }
 
-// double doubles every byte.
 func double(codes []byte) {
 	const low = 0x0101010101010101
 	for ; len(codes) >= 8; codes = codes[8:] {
@@ -146,7 +141,7 @@ func double(codes []byte) {
 	}
 }
 
-// readRecords reads everything but the codes of a packed panel. It only gathers scales of 2 bytes.
+// readRecords reads everything but a packed panel's codes. Scales of 2 bytes are only gathered.
 func (r *reader) readRecords(p *panel, src []byte, row int) {
 	nr := r.nr
 	switch {
@@ -173,8 +168,7 @@ func (r *reader) readRecords(p *panel, src []byte, row int) {
 	}
 }
 
-// gatherScales copies the scales of records that contain nothing else. Like readCodes, it does not
-// check bounds.
+// gatherScales copies the scales of records without zero points, without checking bounds.
 func (r *reader) gatherScales(p *panel, src []byte, row int) {
 	_, _ = p.half[2*r.groups*r.outs-1], src[r.panelBytes-1]
 	to, from, step := unsafe.Pointer(&p.half[2*row]), unsafe.Pointer(&src[0]), 2*r.outs
@@ -189,8 +183,8 @@ func (r *reader) gatherScales(p *panel, src []byte, row int) {
 	}
 }
 
-// gatherFloats reads the 4 float32 that each record of a panel of 4 rows has at offset. Like
-// readCodes, it does not check bounds.
+// gatherFloats reads the 4 float32 at offset in each record of a panel of 4 rows. Like readCodes,
+// gatherFloats does not check bounds.
 func (r *reader) gatherFloats(dst []float32, src []byte, row, offset int) {
 	_, _ = dst[r.groups*r.outs-1], src[r.panelBytes-1]
 	to, from, step := unsafe.Pointer(&dst[row]), unsafe.Pointer(&src[0]), 4*r.outs
@@ -201,7 +195,6 @@ func (r *reader) gatherFloats(dst []float32, src []byte, row, offset int) {
 	}
 }
 
-// readScales reads the scales and zero points of lowbit, and scales alone.
 func (r *reader) readScales(p *panel, src []byte, row int) {
 	nr, zeros := r.nr, r.header.ZeroKind.IsInt8()
 	for g, at := range r.scaleAt {
@@ -220,7 +213,6 @@ func (r *reader) readScales(p *panel, src []byte, row int) {
 	}
 }
 
-// readTorchAO reads the scales, sums of codes and zero points of 8 rows.
 func (r *reader) readTorchAO(p *panel, src []byte, row int) {
 	le := binary.LittleEndian
 	for g, at := range r.scaleAt {
@@ -235,12 +227,11 @@ func (r *reader) readTorchAO(p *panel, src []byte, row int) {
 		for i := range zeros {
 			z := int32(int8(le.Uint32(stored[4*i:]))) // an int32 that fits 8 bits
 			zeros[i] = r.zero + z
-			sums[i] -= int32(r.group) * z // the sum of q - z, which is multiplied by the activations' zero point
+			sums[i] -= int32(r.group) * z // sum of q - z, to be multiplied by the activations' zero point
 		}
 	}
 }
 
-// widenScales widens the gathered scales of all groups at once.
 func (r *reader) widenScales(p *panel) {
 	n := r.groups * r.outs
 	if r.scaleDtype == packing.ScaleBF16 {
@@ -250,8 +241,7 @@ func (r *reader) widenScales(p *panel) {
 	}
 }
 
-// scaleScales multiplies the scales by the unit of the kernels' integers, unless a scale loses a
-// bit.
+// scaleScales multiplies the scales by the kernels' unit, unless a scale loses a bit.
 func (r *reader) scaleScales(p *panel) {
 	scales, unit, inverse := p.scales[:r.groups*r.outs], r.unit, 1/r.unit
 	for _, s := range scales {

@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/lowbit-go/gq/kernels/internal/reference"
+	"github.com/lowbit-go/gq/internal/kernels/reference"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/packing/layouts"
 )
@@ -42,7 +42,7 @@ func newPayload(t testing.TB, rng *rand.Rand, h packing.Header, c contents) *pay
 	p := &payload{h, append([]byte(nil), packer.Prefix()...)}
 	prefix, size := len(p.data), packer.PanelBytes()
 	p.data = append(p.data, make([]byte, packer.Panels()*size)...)
-	if c == noise && h.Layout != packing.LayoutTorchAOLinear { // whose sums must be the sums of the codes
+	if c == noise && h.Layout != packing.LayoutTorchAOLinear { // its sums must match the codes
 		for i := range p.data[prefix:] {
 			p.data[prefix+i] = byte(rng.Uint32())
 		}

@@ -6,18 +6,22 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
+	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/cpu"
+	"github.com/lowbit-go/gq/internal/kernels/floatmm"
+	"github.com/lowbit-go/gq/internal/kernels/gemv"
+	"github.com/lowbit-go/gq/internal/kernels/tile"
 )
 
-// Pool runs work on a fixed number of goroutines, including the caller's. Its maker closes it. It
-// may serve many Workspaces and runs one piece of work at a time: concurrent calls of Run wait for
-// each other.
+// Pool runs work on a fixed number of goroutines, including the caller's. Its maker closes the
+// Pool. A Pool may serve many Workspaces; concurrent calls of Run wait for each other.
 //
-// A goroutine looks for work for a short time before it sleeps: a pass of one token calls Run a
-// hundred times, and Go's scheduler takes some 50 microseconds to wake a goroutine on another CPU,
-// in which two CPUs read 2 MB of weights. Run does not wait for goroutines that have taken no part,
-// so that a goroutine that gets no CPU delays nobody.
+// A goroutine looks for work for a short time before sleeping: a pass of a token calls Run a
+// hundred times, and Go's scheduler takes some 50 microseconds to wake a goroutine on another CPU.
+// In that time two CPUs read 2 MB of weights. Run does not wait for goroutines that have taken no
+// part, so a goroutine without a CPU delays nobody.
 type Pool struct {
 	mu      sync.Mutex
 	helpers []*helper // the goroutines except the caller's
@@ -25,7 +29,6 @@ type Pool struct {
 	working atomic.Int64   // helpers that Run has called and that have not finished
 	waiting sync.WaitGroup // likewise
 
-	// The current work.
 	f     func(worker, part int)
 	parts int64
 	next  atomic.Int64
@@ -34,18 +37,15 @@ type Pool struct {
 	cause  any // value of the first panic, if failed
 }
 
-// lookTime is how long a goroutine looks for work before it sleeps. The time between two products of
-// a pass of one token is shorter.
+// lookTime is how long a goroutine looks for work before sleeping: more than between two products.
 const lookTime = 40 * time.Microsecond
 
-// helper is a goroutine of a Pool.
 type helper struct {
-	state atomic.Int32  // one of the states below
+	state atomic.Int32  // see below
 	wake  chan struct{} // ends the helper's sleep; closed by Close
 	_     [64]byte      // keeps goroutines out of each other's cache lines
 }
 
-// The states of a helper.
 const (
 	awake   = iota // looks for work
 	asleep         // waits for wake
@@ -53,12 +53,11 @@ const (
 	working        // takes parts
 )
 
-// NewPool starts threads-1 goroutines; threads below 1 means runtime.GOMAXPROCS(0). Close ends
-// them.
+// NewPool starts threads-1 goroutines, until Close; threads below 1 means runtime.GOMAXPROCS(0).
 func NewPool(threads int) *Pool {
 	threads = cpu.Threads(threads)
 	p := &Pool{helpers: make([]*helper, threads-1)}
-	if threads <= runtime.GOMAXPROCS(0) { // else a goroutine that looks for work keeps others from working
+	if threads <= runtime.GOMAXPROCS(0) { // else looking for work keeps others from working
 		p.look = lookTime
 	}
 	for i := range p.helpers {
@@ -82,12 +81,12 @@ func (p *Pool) Close() {
 }
 
 // Run calls f(worker, part) once for each part in 0 .. parts-1 and returns when all calls have
-// returned. Goroutines take parts in order, each taking the next one when it becomes free; worker,
-// below Threads(), identifies the goroutine. f must not call Run of the same Pool.
+// returned. A free goroutine takes the next part in order; worker, below Threads(), identifies the
+// goroutine. f must not call Run of the same Pool.
 //
 // If a call panics, Run skips the parts that have not begun and panics with the same value. This
-// includes faults in memory that cannot be read, such as a map of a file that became shorter, in
-// any goroutine; see debug.SetPanicOnFault.
+// includes faults of any goroutine in memory that cannot be read, such as a map of a file that
+// became shorter; see debug.SetPanicOnFault.
 func (p *Pool) Run(parts int, f func(worker, part int)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,7 +104,7 @@ func (p *Pool) Run(parts int, f func(worker, part int)) {
 	p.work(0)
 	debug.SetPanicOnFault(before)
 	for _, h := range helpers {
-		if h.state.CompareAndSwap(called, awake) { // it has taken no part, and none is left
+		if h.state.CompareAndSwap(called, awake) { // took no part, and none is left
 			p.finish()
 		}
 	}
@@ -126,7 +125,7 @@ func (p *Pool) finish() {
 	p.working.Add(-1)
 }
 
-// until waits until done reports true, for p.look at most. It returns the last report.
+// until waits until done reports true, for p.look at most, and returns the last report.
 func (p *Pool) until(done func() bool) bool {
 	if done() {
 		return true
@@ -139,7 +138,6 @@ func (p *Pool) until(done func() bool) bool {
 	return false
 }
 
-// loop runs in each goroutine of the Pool.
 func (p *Pool) loop(worker int, h *helper) {
 	debug.SetPanicOnFault(true)
 	isCalled := func() bool { return h.state.Load() == called }
@@ -157,7 +155,6 @@ func (p *Pool) loop(worker int, h *helper) {
 	}
 }
 
-// work runs parts until none are left.
 func (p *Pool) work(worker int) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -174,4 +171,71 @@ func (p *Pool) work(worker int) {
 		}
 		p.f(worker, int(part))
 	}
+}
+
+// Workspace is the memory in which operators work: quantized activations and unpacked panels. The
+// memory grows to the needs of the largest operator; after that, calls do not allocate. A Workspace
+// serves one Forward at a time, of any operator.
+type Workspace struct {
+	pool    *Pool
+	workers []worker
+	job     job
+	part    func(worker, part int) // job.run, bound once
+	acts    activations
+	floats  []float32 // packed activations of float operators
+}
+
+// NewWorkspace makes a Workspace that runs operators on p; nil means the caller's goroutine only.
+// Several Workspaces may share a Pool.
+func NewWorkspace(p *Pool) *Workspace {
+	w := &Workspace{pool: p, workers: make([]worker, 1)}
+	if p != nil {
+		w.workers = make([]worker, p.Threads())
+	}
+	w.part = w.runPart
+	return w
+}
+
+func (w *Workspace) Pool() *Pool { return w.pool }
+
+// worker is the memory of a goroutine.
+type worker struct {
+	// not on a stack: kernels are called through pointers, so arguments escape
+	tile   tile.Args
+	gemv   gemv.Args
+	panels []panel
+	dots   []int32   // [rows of activations][groups][NR]
+	out    []float32 // [rows of activations][NR]
+	q      []int8    // a row of activations
+	sums   []int32   // sums of its groups
+	scales []float32 // scales of its groups, blocksF16 and blocksF32
+	asums  []float32 // sums of its groups, blocksF32
+	float  floatmm.Scratch
+	_      [64]byte // keeps goroutines out of each other's cache lines
+}
+
+// grow makes room for a batch of panels of l, and for the products with tiles of rows.
+func (w *worker) grow(l *Linear, batch int) {
+	for len(w.panels) < batch {
+		w.panels = append(w.panels, panel{})
+	}
+	for i := range w.panels[:batch] {
+		w.panels[i].grow(&l.reader)
+	}
+	outs := l.set.Steps[0].MR * l.set.NR
+	buffer.Grow(&w.out, outs)
+	if l.epilogue != epilogueGroup || l.reader.unit != 1 {
+		buffer.Grow(&w.dots, outs*l.groups)
+	}
+}
+
+// aligned returns n bytes that begin at a cache line: x itself if x is long enough.
+func aligned(x []byte, n int) []byte {
+	if n <= cap(x) {
+		return x[:n]
+	}
+	const line = 64
+	x = make([]byte, n+line-1)
+	skip := int(-uintptr(unsafe.Pointer(unsafe.SliceData(x))) % line)
+	return x[skip:][:n]
 }

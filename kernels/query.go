@@ -7,19 +7,18 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// Query asks for kinds of packed weights. A nil list asks for every value that goes with the other
-// fields.
+// Query asks for kinds of packed weights. A nil list asks for every value that fits the others.
 type Query struct {
 	Layouts []LayoutTile
 	Bits    []int    // of a code
-	Groups  []uint64 // group sizes; 0 is one scale a row
+	Groups  []uint64 // group sizes; 0 is a scale per row
 	// Zeros asks for weights with zero points. Default: without, where a layout has such weights.
 	Zeros bool
 	// Fractions asks only for weights with fractional zero points. Default: Zeros decides.
 	Fractions bool
 }
 
-// LayoutTile is a layout, and a tile if one is asked for. Default (zero tile): the tile for i8mm.
+// LayoutTile is a layout and the requested tile. Default (zero tile): the tile for i8mm.
 type LayoutTile struct {
 	Layout packing.Layout
 	Tile   packing.Tile
@@ -36,9 +35,9 @@ func (q *Query) AnyTile(l packing.Layout) bool {
 }
 
 // Headers returns a header for each combination of layout, width and group that kernels read, for
-// weights of shape(group). usual has the values to combine where q has none. A value of q that goes
-// with no other is an error, which says why, and so is a layout that no kernel reads. LayoutPlain,
-// which has no bits and groups, is left out.
+// weights of shape(group). usual has the values to combine where q has none. A value of q that fits
+// no combination is an error that says why, and so is a layout that no kernel reads. LayoutPlain
+// has no bits and groups and is left out.
 func (q *Query) Headers(usual Query, shape func(group uint64) (rows, cols uint64)) ([]packing.Header, error) {
 	var headers []packing.Header
 	layouts, bits, groups := uses[LayoutTile]{}, uses[int]{}, uses[uint64]{}
@@ -49,7 +48,7 @@ func (q *Query) Headers(usual Query, shape func(group uint64) (rows, cols uint64
 		for _, b := range or(q.Bits, usual.Bits) {
 			list := or(q.Groups, usual.Groups)
 			if q.Groups == nil && !slices.ContainsFunc(list, func(g uint64) bool { _, err := q.header(l, b, g, shape); return err == nil }) {
-				list = []uint64{0} // a layout with one scale a row
+				list = []uint64{0} // a layout with a scale per row
 			}
 			for _, g := range list {
 				h, err := q.header(l, b, g, shape)
@@ -86,7 +85,7 @@ func (q *Query) header(l LayoutTile, bits int, group uint64, shape func(group ui
 	h := packing.Header{Layout: l.Layout, Bits: uint8(bits), Tile: l.Tile, Group: group}
 	h.Rows, h.Cols = shape(group)
 	if tiles := l.Layout.Tiles(); l.Tile == (packing.Tile{}) && len(tiles) > 0 {
-		h.Tile = tiles[len(tiles)-1] // the one for i8mm, and lowbit's default
+		h.Tile = tiles[len(tiles)-1] // the tile for i8mm, and lowbit's default
 	}
 	zeros := []packing.ZeroKind{packing.ZeroNone, packing.ZeroF32} // qai4c32p has no other
 	switch {
@@ -122,7 +121,6 @@ func weight(err error) int {
 	return 2
 }
 
-// field is the field that a *packing.HeaderError reports.
 func field(err error) string {
 	if bad, ok := errors.AsType[*packing.HeaderError](err); ok {
 		return bad.Field
@@ -130,7 +128,7 @@ func field(err error) string {
 	return ""
 }
 
-// uses records the error of each value of a list, in order: nil once a combination with it fits.
+// uses records the error of each value of a list, in order: nil once a combination has fit.
 type uses[T comparable] struct {
 	values []T
 	errs   []error
@@ -146,8 +144,8 @@ func (u *uses[T]) note(x T, err error) {
 	}
 }
 
-// unused returns the error of the first value that fits no combination. With any, one fitting value
-// suffices.
+// unused returns the error of the first value that fits no combination. With any, a single fitting
+// value suffices.
 func (u *uses[T]) unused(any bool) error {
 	if any && slices.Contains(u.errs, nil) {
 		return nil

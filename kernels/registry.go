@@ -2,26 +2,28 @@ package kernels
 
 import (
 	"cmp"
+	"fmt"
+	"math"
 	"slices"
 
 	"github.com/lowbit-go/gq/internal/cpu"
-	"github.com/lowbit-go/gq/kernels/internal/floatmm"
-	"github.com/lowbit-go/gq/kernels/internal/gemv"
-	"github.com/lowbit-go/gq/kernels/internal/tile"
+	"github.com/lowbit-go/gq/internal/kernels/floatmm"
+	"github.com/lowbit-go/gq/internal/kernels/gemv"
+	"github.com/lowbit-go/gq/internal/kernels/reference"
+	"github.com/lowbit-go/gq/internal/kernels/tile"
 	"github.com/lowbit-go/gq/packing"
 )
 
-// Info describes a kernel: the payloads that it reads and the CPU that it needs.
+// Info describes a kernel, the payloads that a kernel reads and the CPU that a kernel needs.
 type Info struct {
 	Name      string
-	Feature   string // the instruction set, as Options.CPU names it
+	Feature   string // instruction set, as in Options.CPU
 	Available bool   // whether this CPU and this build have the instruction set
 	// Kind is gemv for kernels that read the packed bytes for each row of activations, gemm for
 	// kernels that unpack panels and multiply them with many rows, float for the kernels of
 	// NewFloat and NewRows.
 	Kind string
-	// Layouts, Tiles and Zeros list the payloads that the kernel reads. A payload needs one of
-	// each.
+	// Layouts, Tiles and Zeros list the payloads that the kernel reads. A payload needs one of each.
 	Layouts []packing.Layout
 	Tiles   []packing.Tile
 	Bits    int // bits of a weight
@@ -29,14 +31,14 @@ type Info struct {
 	Grids   []packing.Grid
 	Scales  []packing.ScaleDtype
 	Rows    []int // rows of activations in a step, largest first
-	// Cost is the cost of a row and a weight in the largest step, without unpacking, by which
-	// kernels for one payload are compared. Each architecture has its own unit, see cost.go. It is
-	// 0 for floating-point kernels, among which there is no choice.
+	// Cost is the cost of a row and a weight in the largest step, without unpacking. Operators compare
+	// the costs of kernels for the same payload; each architecture has its own unit, see cost.go.
+	// Floating-point kernels have cost 0: there is no choice among them.
 	Cost float64
 }
 
-// Table lists every kernel that this build registers, whether or not this CPU runs it: by layout
-// and width, gemv kernels first, and from the least instruction set to the best.
+// Table lists every kernel that this build registers, including kernels that this CPU cannot run:
+// by layout and width, gemv kernels first, and from the least instruction set to the best.
 func Table() []Info {
 	table := append(gemvInfos(), floatInfos()...)
 	for _, layout := range packing.Layouts {
@@ -58,7 +60,6 @@ func Table() []Info {
 
 var kinds = []string{"gemv", "gemm", "float"}
 
-// gemvInfos describes the kernels of package gemv.
 func gemvInfos() (list []Info) {
 	for _, k := range gemv.Kernels() {
 		layouts := []packing.Layout{k.Layout}
@@ -73,7 +74,6 @@ func gemvInfos() (list []Info) {
 	return list
 }
 
-// floatInfos describes the kernels of NewFloat and NewRows.
 func floatInfos() (list []Info) {
 	for _, i := range floatmm.Sets.All() {
 		set := i.Code
@@ -88,7 +88,6 @@ func floatInfos() (list []Info) {
 	return list
 }
 
-// gemmInfos describes the tile kernels for a layout.
 func gemmInfos(layout packing.Layout, f layoutSupport) (list []Info) {
 	for _, bits := range f.widths {
 		layouts, grids := []packing.Layout{layout}, []packing.Grid{packing.GridInteger}
@@ -113,8 +112,7 @@ func gemmInfos(layout packing.Layout, f layoutSupport) (list []Info) {
 	return list
 }
 
-// readAsLowbit lists the layouts whose panels are lowbit panels: lowbit, and torchao-kleidiai after
-// TorchAO's header.
+// readAsLowbit lists the layouts of lowbit panels; torchao-kleidiai has TorchAO's header in front.
 func readAsLowbit(bits int, scales packing.ScaleDtype, zeros packing.ZeroKind, grid packing.Grid, t packing.Tile) []packing.Layout {
 	list := []packing.Layout{packing.LayoutLowbit}
 	if bits == 4 && scales == packing.ScaleBF16 && zeros == packing.ZeroNone && grid == packing.GridInteger && slices.Contains(packing.LayoutTorchAOKleidiAI.Tiles(), t) {
@@ -124,7 +122,8 @@ func readAsLowbit(bits int, scales packing.ScaleDtype, zeros packing.ZeroKind, g
 }
 
 // KernelFor is the name of the kernel that an operator for payloads of h would run for m rows. It
-// fails as NewLinear does. It allocates for each group of a row, so h must fit its data.
+// fails as NewLinear does. h must fit its data, because KernelFor allocates for each group of a
+// row.
 func KernelFor(h packing.Header, m int, o Options) (string, error) {
 	f, err := newPanelLayout(h)
 	if err != nil {
@@ -136,4 +135,40 @@ func KernelFor(h packing.Header, m int, o Options) (string, error) {
 	}
 	s := newSelection(f, features)
 	return s.choose(m).name, nil
+}
+
+type plainReference struct{ op *reference.Operator }
+
+// NewReference makes the operator that defines the bits of every kernel, in plain Go: slow and
+// single-threaded. It shares only the layout's packer and the quantization of activations with the
+// kernels. A payload without a kernel is an *UnsupportedError.
+func NewReference(h packing.Header, data []byte) (Operator, error) {
+	if _, err := newPanelLayout(h); err != nil {
+		return nil, err
+	}
+	op, err := reference.New(h, data)
+	if err != nil {
+		return nil, fmt.Errorf("kernels: %w", err)
+	}
+	return &plainReference{op}, nil
+}
+
+func (r *plainReference) Rows() int { return r.op.Rows() }
+
+func (r *plainReference) Cols() int { return r.op.Cols() }
+
+func (r *plainReference) Kernel(int) string { return "reference" }
+
+// Forward implements Operator. Forward allocates and does not use the Workspace.
+func (r *plainReference) Forward(w *Workspace, dst, x []float32, m int) error {
+	return r.ForwardClamped(w, dst, x, m, float32(math.Inf(-1)), float32(math.Inf(1)))
+}
+
+func (r *plainReference) ForwardClamped(_ *Workspace, dst, x []float32, m int, lo, hi float32) error {
+	if err := checkForward(r.Rows(), r.Cols(), dst, x, m, lo, hi); err != nil || m == 0 {
+		return err
+	}
+	r.op.Multiply(dst, x, m)
+	reference.Clamp(dst, lo, hi)
+	return nil
 }

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lowbit-go/gq/internal/asmtest"
 	"github.com/lowbit-go/gq/internal/cpu"
-	"github.com/lowbit-go/gq/kernels/internal/tile"
+	"github.com/lowbit-go/gq/internal/kernels/tile"
+	"github.com/lowbit-go/gq/internal/test/asmtest"
 	"github.com/lowbit-go/gq/packing"
 )
 

@@ -5,25 +5,23 @@ import (
 	"math"
 
 	"github.com/lowbit-go/gq/internal/buffer"
-	"github.com/lowbit-go/gq/kernels/internal/floatmm"
+	"github.com/lowbit-go/gq/internal/kernels/floatmm"
 )
 
-// RowReader is a matrix of weights whose rows can be read as float32. All operators of this package
-// are RowReaders.
+// RowReader reads the rows of a matrix of weights as float32. All operators here are RowReaders.
 type RowReader interface {
 	// Rows is the number of outputs, Cols the number of inputs.
 	Rows() int
 	Cols() int
-	// ReadRow writes the weights of a row to dst, of Cols() elements. Many goroutines may call it
-	// at once.
+	// ReadRow writes a row's weights to dst, Cols() long. Many goroutines may call ReadRow at once.
 	ReadRow(dst []float32, row int)
 }
 
 // Transposed computes the two products that a linear layer y = x W^T needs in a backward pass: x W
 // for the gradient of its input, and Y^T X for the gradient of its weights. Sums are single chains
-// of fused multiply-adds, as in Float, so that the bits depend neither on the CPU nor on threads.
+// of fused multiply-adds, as in NewFloat, so the bits depend neither on the CPU nor on threads.
 //
-// A Transposed holds parts of matrices, see [Transposed.Bytes]. It serves one product at a time.
+// A Transposed holds parts of matrices, see [Transposed.Bytes], and serves one product at a time.
 // Products run on the pool of the Workspace.
 type Transposed struct {
 	set     *floatmm.Set
@@ -42,10 +40,9 @@ func NewTransposed(o Options) (*Transposed, error) {
 }
 
 // transposedBytes bounds the rows of weights, and the packed rows of the other matrix, that a
-// product holds, if one kernel's part is smaller.
+// product holds, unless a single part of a kernel is larger.
 const transposedBytes = 4 << 20
 
-// readRows is the number of rows of weights that a thread reads at a time.
 const readRows = 8
 
 // blockOf returns the number of rows of cols values that are held at a time: a multiple of 4.
@@ -56,8 +53,8 @@ func blockOf(rows, cols int) int {
 // A Shape is the size of a product: M rows with a matrix of Rows x Cols weights.
 type Shape struct{ M, Rows, Cols int }
 
-// Bytes is the memory that both products of these shapes take, and Forward of operators with float32
-// activations, in a Workspace of this many threads.
+// Bytes is the memory that both products of these shapes take, and Forward of operators with
+// float32 activations, in a Workspace of this many threads.
 func (t *Transposed) Bytes(threads int, shapes []Shape) int64 {
 	pad := func(n int) int { return (n + 3) &^ 3 }
 	var weights, packed, input, panel, matrix, rows, tile int
@@ -74,7 +71,7 @@ func (t *Transposed) Bytes(threads int, shapes []Shape) int64 {
 
 // Multiply computes dst = x W for m rows: dst is [m][Cols()], x is [m][Rows()]. Each element is a
 // chain of fused multiply-adds in order of the rows of W. If add is set, the chains begin at the
-// values in dst, else at 0. It reads each row of W once.
+// values in dst, else at 0. Multiply reads each row of W once.
 func (t *Transposed) Multiply(w *Workspace, dst, x []float32, m int, weights RowReader, add bool) error {
 	rows, cols := weights.Rows(), weights.Cols()
 	if m < 0 || m > math.MaxInt/max(rows, cols) || len(dst) != m*cols || len(x) != m*rows {
@@ -98,7 +95,6 @@ func (t *Transposed) Multiply(w *Workspace, dst, x []float32, m int, weights Row
 	return nil
 }
 
-// read reads n rows of weights into panels.
 func (t *Transposed) read(w *Workspace, block []float32, weights RowReader, from, n int) {
 	cols := weights.Cols()
 	for len(t.rows) < len(w.workers) {
@@ -116,7 +112,6 @@ func (t *Transposed) read(w *Workspace, block []float32, weights RowReader, from
 	})
 }
 
-// panels is the number of panels of n columns.
 func (t *Transposed) panels(n int) int { return (n + t.set.NR - 1) / t.set.NR }
 
 // least is the number of panels of k rows that are worth waking a thread.
@@ -125,7 +120,7 @@ func (t *Transposed) least(k int) int { return 1 << 14 / (t.set.NR * k) }
 // Outer computes rows from to from+n-1 of dst = Y^T X, for y of m rows of rows values and x of m
 // rows of cols values: the gradient of a linear layer's weights, from the gradients of its outputs
 // and its inputs. dst is [n][cols]. Each element is a chain of fused multiply-adds in order of the
-// m rows. It is efficient for n of 64 and more.
+// m rows. Outer is efficient for n >= 64.
 func (t *Transposed) Outer(w *Workspace, dst, y, x []float32, m, rows, cols, from, n int) error {
 	switch {
 	case m < 0 || rows < 1 || cols < 1 || m > math.MaxInt/max(rows, cols) || len(y) != m*rows || len(x) != m*cols:

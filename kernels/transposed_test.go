@@ -40,7 +40,7 @@ func TestTransposed(t *testing.T) {
 					t.Fatal(err)
 				}
 				x, start := someRows(rng, m, rows), someRows(rng, m, cols)
-				for j, reader := range []RowReader{f, r} {
+				for j, reader := range []RowReader{f.(RowReader), r} {
 					for _, add := range []bool{false, true} {
 						got, want := append([]float32(nil), start...), make([]float32, m*cols)
 						for at := range want {

@@ -207,8 +207,7 @@ func TestEmbeddingAgrees(t *testing.T) {
 				if err := table.Lookup(row, r); err != nil {
 					t.Fatal(err)
 				}
-				// The zero point of the activations is -128; the row's sum makes good for it,
-				// rounded.
+				// The zero point of the activations is -128; the row's sum makes good for it, rounded.
 				if got, want := float64(dst[r]/127), float64(row[k]); got < want-1e-3 || got > want+1e-3 {
 					t.Fatalf("%v: weight of row %d, column %d is %v by the operator, %v by the table", p, r, k, got, want)
 				}

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/lowbit-go/gq/kernels/internal/act"
-	"github.com/lowbit-go/gq/kernels/internal/vectors"
+	"github.com/lowbit-go/gq/internal/kernels/act"
+	"github.com/lowbit-go/gq/internal/test/vectors"
 )
 
 // TestKleidiAIVectors holds every kernel to all runs of KleidiAI's kernels, to the bit: from

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"log"
 
+	"github.com/lowbit-go/gq/internal/lm/tokenizer"
 	"github.com/lowbit-go/gq/model"
-	"github.com/lowbit-go/gq/model/tokenizer"
 )
 
 // A session gives the logits of the token after a text.

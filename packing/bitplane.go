@@ -7,17 +7,15 @@ import (
 
 // Bit planes store 8 lanes of b-bit codes in b planes of bytes: position i of the planes holds the
 // codes at position i of the lanes. The arithmetic is the same at every position, so a uint64 does
-// 8 positions at once, one byte each. docs/FORMAT.md gives the planes of a unit of 128 codes.
+// 8 positions at once, a byte each. docs/FORMAT.md gives the planes of a unit of 128 codes.
 // TorchAO's units of 64 and 32 codes only place lanes and planes elsewhere, see planeGeometry.
 //
 // A stored code is unsigned and below 2^b. TorchAO stores q + 2^(b-1), and the two's complement
 // byte at 8 bits.
 
-// ones has the value 1 in each byte.
 const ones = 0x0101010101010101
 
-// storedCodes turns 8 signed codes into TorchAO's stored codes. It drops the bits above the low b
-// bits of a code.
+// storedCodes turns 8 signed codes into TorchAO's stored codes and drops the bits above the low b.
 func storedCodes(bits int, q uint64) uint64 {
 	if bits == 8 {
 		return q
@@ -26,19 +24,16 @@ func storedCodes(bits int, q uint64) uint64 {
 	return q&mask ^ half
 }
 
-// signedCodes is the inverse of storedCodes.
 func signedCodes(bits int, u uint64) uint64 {
 	if bits == 8 {
 		return u
 	}
-	// u - half in each byte: the 0x80 keeps a byte from borrowing from its neighbour and is flipped
-	// back afterwards.
+	// u - half in each byte: the 0x80 keeps bytes from borrowing and is flipped back afterwards.
 	half := uint64(ones) << (bits - 1)
 	return (u | 0x80*ones) - half ^ 0x80*ones
 }
 
-// packColumn packs the stored codes at 8 positions of 8 lanes into 8 positions
-// of b planes, p[0:b].
+// packColumn packs the stored codes at 8 positions of 8 lanes into 8 positions of b planes, p[0:b].
 func packColumn(bits int, p *[8]uint64, x *[8]uint64) {
 	switch bits {
 	case 1:
@@ -78,9 +73,9 @@ func packColumn(bits int, p *[8]uint64, x *[8]uint64) {
 	}
 }
 
-// unpackPair inverts packColumn for lanes 2m and 2m+1 only, at the first 8 or 4 positions. Plane p
-// starts at src[stride*p] and has one byte a position. unpackPair reads only the planes that hold
-// bits of the two lanes.
+// unpackPair inverts packColumn for lanes 2m and 2m+1 only, at the first 8 or 4 positions, and
+// reads only planes with bits of the two lanes. Plane p starts at src[stride*p] and has a byte per
+// position.
 func unpackPair(bits, m int, src []byte, stride, positions int) (x0, x1 uint64) {
 	plane := func(p int) uint64 {
 		if positions == 4 {
@@ -127,9 +122,9 @@ func unpackPair(bits, m int, src []byte, stride, positions int) (x0, x1 uint64) 
 	return plane(2 * m), plane(2*m + 1)
 }
 
-// StoredColumn reads the stored codes at positions 8*half to 8*half+7 of the 8
-// lanes of a unit of 128 codes, 16*bits bytes long: position i in byte i of each
-// word. It is half of UnpackUnit, for kernels that place the lanes themselves.
+// StoredColumn reads the stored codes at positions 8*half to 8*half+7 of the 8 lanes of a unit of
+// 128 codes, 16*bits bytes long: position i in byte i of each word. Kernels that place the lanes
+// themselves use StoredColumn, half of UnpackUnit.
 func StoredColumn(bits int, x *[8]uint64, unit []byte, half int) {
 	unit = unit[8*half : 16*bits]
 	for m := range 4 {
@@ -198,11 +193,10 @@ func checkUnit(bits, unit int, packed, codes int) {
 	}
 }
 
-// PackUnit packs a unit of 128, 64 or 32 signed codes, each in
-// -2^(bits-1) .. 2^(bits-1)-1, into unit*bits/8 bytes of TorchAO's bit planes.
-// The stored code is q + 2^(bits-1), and q itself (two's complement) at 8
-// bits. Higher bits of a code are dropped; TorchAO lets them leak into
-// neighbours. It panics if a length is wrong.
+// PackUnit packs a unit of 128, 64 or 32 signed codes, each in -2^(bits-1) .. 2^(bits-1)-1, into
+// unit*bits/8 bytes of TorchAO's bit planes. The stored code is q + 2^(bits-1), and q itself (two's
+// complement) at 8 bits. Higher bits of a code are dropped; TorchAO lets such bits leak into
+// neighbours. PackUnit panics if a length is wrong.
 func PackUnit(bits, unit int, dst []byte, src []int8) {
 	checkUnit(bits, unit, len(dst), len(src))
 	g := geometry(bits, unit)

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/lowbit-go/gq/internal/testshared"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 )
 
 var units = []int{128, 64, 32}

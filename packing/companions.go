@@ -2,20 +2,21 @@ package packing
 
 import "fmt"
 
-// Companions are the payloads beside a payload of LayoutCodes or LayoutTorchAOEmbedding, whose
-// panels hold codes alone: the scales, in the header's scale dtype, and the int8 zero points, if the
-// header has any. Both are row-major, Groups() values a row.
+// Companions are the scales, in the header's scale dtype, and the int8 zero points, if any, of a
+// LayoutCodes or LayoutTorchAOEmbedding payload. Both are payloads of their own, row-major,
+// Groups() values a row.
 type Companions struct {
 	rows, groups  int
 	dtype         ScaleDtype
 	positive      bool
+	zero          bool // a scale may be 0
 	scales, zeros []byte
 }
 
-// NewCompanions reads the companions of a payload with header h in place; they must not change. It
-// fails if one has the wrong size. Check checks the values.
+// NewCompanions reads the companions of a payload with header h in place; the bytes must not
+// change. A companion of the wrong size is an error. Check checks the values.
 func NewCompanions(h Header, scales, zeros []byte) (Companions, error) {
-	c := Companions{int(h.Rows), int(h.Groups()), h.ScaleDtype, h.Flags&FlagPositiveScales != 0, scales, zeros}
+	c := Companions{int(h.Rows), int(h.Groups()), h.ScaleDtype, h.Flags&FlagPositiveScales != 0, h.HoldsZeroScales(), scales, zeros}
 	n := c.rows * c.groups
 	wantScales, wantZeros := n*c.dtype.Bytes(), 0
 	if h.ZeroKind.IsInt8() {
@@ -51,7 +52,6 @@ func (c *Companions) Row(scales []float32, zeros []int8, row int) {
 	}
 }
 
-// need panics if there are no companions.
 func (c *Companions) need() {
 	if c.scales == nil {
 		panic("packing: scales and zero points of this layout need WithCompanions")
@@ -59,14 +59,14 @@ func (c *Companions) need() {
 }
 
 // Check reports the first invalid scale, as *PanelError with its offset in the companion: a scale
-// whose magnitude its dtype cannot hold, or a scale that is not positive despite FlagPositiveScales.
-// Every byte is a valid zero point.
+// beyond its dtype's range, or negative despite FlagPositiveScales. Every byte is a
+// valid zero point.
 func (c *Companions) Check() error {
 	c.need()
 	for i := range c.rows * c.groups {
 		row, g, at := i/c.groups, i%c.groups, int64(i)*int64(c.dtype.Bytes())
 		switch s := c.Scale(row, g); {
-		case !c.dtype.IsScale(s):
+		case !c.dtype.IsScale(s) && !(s == 0 && c.zero):
 			return &PanelError{row, at, fmt.Sprintf("the scale of row %d group %d is %v, want a magnitude of %v to %v (%s)", row, g, s, c.dtype.Smallest(), c.dtype.Max(), c.dtype)}
 		case s < 0 && c.positive:
 			return &PanelError{row, at, fmt.Sprintf("the scale of row %d group %d is %v in a payload of positive scales", row, g, s)}

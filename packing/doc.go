@@ -11,10 +11,10 @@
 // # Layouts
 //
 // [LayoutPlain] holds elements as the checkpoint has them. Every other layout holds codes; a
-// [Packer] packs and reads them panel by panel and row by row:
+// [Packer] packs and reads codes panel by panel and row by row:
 //
 //   - [LayoutLowbit], gq's own, by [Lowbit]
-//   - [LayoutCodes], one byte a code, for tools, by [Codes]; scales and zero points are in
+//   - [LayoutCodes], a byte per code, for tools, by [Codes]; scales and zero points are in
 //     companion payloads
 //   - [LayoutQSI4CXP], [LayoutQSI4C32PF16], [LayoutQSI8CXP], [LayoutQAI4C32P] and [LayoutQSU2CXP],
 //     KleidiAI's, by package packing/kleidiai
@@ -27,17 +27,18 @@
 // # Lowbit
 //
 // [LayoutLowbit] holds a matrix of rows (outputs) x columns (inputs, K) as codes q of b bits. Each
-// group of consecutive columns of a row has one scale and, in asymmetric schemes, one zero point z:
+// group of consecutive columns of a row has a scale and, in asymmetric schemes, a zero point z:
 // weight = (q - z) * scale. The layout is the frame of KleidiAI's qsi4c32p filled with TorchAO's
 // bit planes; where qsi4c32p is defined, the two are the same bytes. NR rows make a panel; rows
-// past the last row repeat it:
+// past the last row repeat the last row:
 //
 //	panel = block 0 [records] block 1 [records] ... NR float32 sums, NR float32 biases
 //	block = 32 columns of NR rows, NR/4 units of 128 codes, 4*b*NR bytes
 //	record, behind the block in which a group ends = NR scales [NR int8 zero points]
 //
 // K is padded to a multiple of 32 with code 0; the last group may be short. The sum of a row adds
-// its weights in float32 in a fixed order; a kernel multiplies it by the activations' zero point.
+// its weights in float32 in a fixed order; a kernel multiplies the sum by the activations' zero
+// point.
 //
 // To write a payload, fill a Header, call [NewLowbit], then fill a [Panel] and call
 // [Lowbit.PackPanel] for each panel. To read, call [Lowbit.UnpackPanel] for panels, and
@@ -48,9 +49,9 @@
 //	l, err := packing.NewLowbit(header)
 //	p := l.NewPanel()
 //	for i := range l.Panels() {
-//	p.Rows = l.PanelRows(i)
-//	... // p.Codes, p.Scales, p.Zeros, p.Bias
-//	l.PackPanel(data[i*l.PanelBytes():][:l.PanelBytes()], p)
+//		p.Rows = l.PanelRows(i)
+//		... // p.Codes, p.Scales, p.Zeros, p.Bias
+//		l.PackPanel(data[i*l.PanelBytes():][:l.PanelBytes()], p)
 //	}
 //
 // # Bit planes

@@ -13,24 +13,25 @@ const torchAOHeaderSize = 64
 
 // foreign states the limits and sizes of a layout of KleidiAI or TorchAO.
 type foreign struct {
-	layout   Layout
-	name     string
-	bits     uint8 // the only width, or 0 for 1 to 8
-	scale    ScaleDtype
-	zeros    []ZeroKind
-	tiles    []Tile // nil: not tiled
-	flags    Flags  // flags that may be set
-	perRow   bool   // one scale per row and no groups
-	group    uint64 // a group must be a multiple of this, and divide Cols
-	cols     uint64 // Cols must be a multiple of this
-	prefix   uint64 // bytes before the first panel
-	sums     bool   // stores the sum of each group's codes as int32, which must not overflow
+	layout Layout
+	name   string
+	bits   uint8 // the only width, or 0 for 1 to 8
+	scale  ScaleDtype
+	zeros  []ZeroKind
+	tiles  []Tile // nil: not tiled
+	flags  Flags  // flags that may be set
+	perRow bool   // a scale per row and no groups
+	group  uint64 // a group must be a multiple of this, and divide Cols
+	cols   uint64 // Cols must be a multiple of this
+	prefix uint64 // bytes before the first panel
+	// stores each group's sum of codes as an int32 that must not overflow
+	sums     bool
 	rowBytes func(h Header) (constant, perGroup uint64)
 	padded   bool // columns are padded to a multiple of 32
 }
 
-// foreigns lists the layouts as docs/FORMAT.md specifies them. Sizes are bytes of one row of a
-// panel beside its codes: KleidiAI's tile stride divided by nr, and TorchAO's bytes per row.
+// foreigns lists the layouts as docs/FORMAT.md specifies them. Sizes are bytes of a row of a panel
+// in addition to its codes: KleidiAI's tile stride divided by nr, and TorchAO's bytes per row.
 var foreigns = []foreign{
 	{
 		layout: LayoutQSI4CXP, name: "qsi4cxp", bits: 4, scale: ScaleF32, zeros: []ZeroKind{ZeroNone}, tiles: LowbitTiles,
@@ -93,7 +94,6 @@ func (l Layout) foreign() *foreign {
 	return nil
 }
 
-// rowSize is the number of bytes of a panel that one row takes.
 func (f *foreign) rowSize(h Header) checked {
 	constant, perGroup := f.rowBytes(h)
 	codes := newChecked(h.Cols / 8).mul(uint64(h.Bits))
@@ -103,8 +103,7 @@ func (f *foreign) rowSize(h Header) checked {
 	return newChecked(h.Groups()).mul(perGroup).addChecked(codes).add(constant)
 }
 
-// validateForeign is Validate for the layouts of KleidiAI and TorchAO. Its messages state what the
-// layout accepts.
+// validateForeign is Validate for foreign layouts. Its messages state what the layout accepts.
 func (h Header) validateForeign(f *foreign) error {
 	fail := func(field string, off int, format string, args ...any) error {
 		return &HeaderError{field, off, fmt.Sprintf(f.name+" holds "+format, args...)}
@@ -143,7 +142,6 @@ func (h Header) validateForeign(f *foreign) error {
 	return nil
 }
 
-// orList writes "a", "a or b", "a, b or c".
 func orList[T fmt.Stringer](list []T) string {
 	names := make([]string, len(list))
 	for i, x := range list {

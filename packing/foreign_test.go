@@ -66,8 +66,7 @@ func TestForeignValidate(t *testing.T) {
 		if h.SmallestScale() != small {
 			t.Errorf("%s: smallest scale %v, want %v", h.Layout, h.SmallestScale(), small)
 		}
-		// One group that is the whole row is allowed unless the layout has no
-		// groups.
+		// One group that is the whole row is allowed unless the layout has no groups.
 		whole := h
 		whole.Group = h.Cols
 		if err := whole.Validate(); (err == nil) == slices.Contains([]Layout{LayoutQSI4CXP, LayoutQSI8CXP, LayoutQSU2CXP}, h.Layout) {
@@ -114,7 +113,7 @@ func TestForeignValidate(t *testing.T) {
 		var field, msg string
 		if got, ok := errors.AsType[*HeaderError](err); ok && c.field != "tile" {
 			field, msg = got.Field, got.Msg
-		} else if got, ok := errors.AsType[*UnsupportedError](err); ok && c.field == "tile" { // a newer version may have this tile
+		} else if got, ok := errors.AsType[*UnsupportedError](err); ok && c.field == "tile" {
 			field, msg = got.Field, got.Msg
 		}
 		if field != c.field || msg != c.msg {

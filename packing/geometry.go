@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Geometry states where the panels of a payload are and how large. Packers embed it: its methods
-// are the methods of Packer that follow from the header alone.
+// Geometry states where the panels of a payload are and how large. Packers embed Geometry: its
+// methods are the methods of Packer that follow from the header alone.
 type Geometry struct {
 	h          Header
 	rows, k    int // of the matrix
@@ -20,9 +20,8 @@ type Geometry struct {
 	panelBytes int
 }
 
-// NewGeometry computes the geometry of a payload with header h. It fails like h.Validate, and with
-// *UnsupportedError for a layout other than layouts and for a payload that this machine cannot
-// address.
+// NewGeometry fails like h.Validate. A layout other than layouts, or a payload that this machine
+// cannot address, is an *UnsupportedError.
 func NewGeometry(h Header, layouts ...Layout) (Geometry, error) {
 	if err := h.Validate(); err != nil {
 		return Geometry{}, err
@@ -34,7 +33,7 @@ func NewGeometry(h Header, layouts ...Layout) (Geometry, error) {
 	if err != nil {
 		return Geometry{}, err
 	}
-	// A panel as int8 codes fits an int too: it is at most 8 times as long as the packed bytes.
+	// A panel as int8 codes fits an int, too: at most 8 times the size of the packed bytes.
 	if size > math.MaxInt/8 {
 		return Geometry{}, &UnsupportedError{"rows", offRows, fmt.Sprintf("%d bytes are more than this machine can address", size)}
 	}
@@ -60,28 +59,21 @@ func (l Layout) padded() bool {
 	return l == LayoutLowbit || f != nil && f.padded
 }
 
-// Header returns the header that the Geometry was made for.
 func (g *Geometry) Header() Header { return g.h }
 
 // Prefix returns nil: most layouts have no header of their own.
 func (g *Geometry) Prefix() []byte { return nil }
 
-// Panels is the number of panels: rows / nr, rounded up.
 func (g *Geometry) Panels() int { return g.panels }
 
-// PanelBytes is the size of a panel.
 func (g *Geometry) PanelBytes() int { return g.panelBytes }
 
-// PanelRows is the number of rows of the matrix in a panel: nr, or fewer in the last panel.
 func (g *Geometry) PanelRows(panel int) int { return min(g.nr, g.rows-panel*g.nr) }
 
-// PackedCols is the number of columns, rounded up as the layout pads them.
 func (g *Geometry) PackedCols() int { return g.packedCols }
 
-// Groups is the number of groups in a row.
 func (g *Geometry) Groups() int { return g.groups }
 
-// NewPanel returns a panel of zeros with slices of the right lengths.
 func (g *Geometry) NewPanel() *Panel {
 	p := &Panel{Rows: g.nr, Codes: make([]int8, g.nr*g.packedCols), Scales: make([]float32, g.nr*g.groups)}
 	switch g.h.ZeroKind {
@@ -96,8 +88,7 @@ func (g *Geometry) NewPanel() *Panel {
 	return p
 }
 
-// CheckArgs panics unless packed has the size of a panel and the slices of p have the lengths that
-// Panel documents.
+// CheckArgs panics unless packed has the size of a panel and p's slices Panel's documented lengths.
 func (g *Geometry) CheckArgs(packed []byte, p *Panel) {
 	zeros, floatZeros := 0, 0
 	switch g.h.ZeroKind {

@@ -12,9 +12,9 @@ import (
 // HeaderSize is the size in bytes of the packed header before each payload.
 const HeaderSize = 64
 
-// HeaderVersion is the only version of the packed header that this package reads and writes.
-// Version 1 is the first one.
-const HeaderVersion = 1
+// headerVersion is the only version of the packed header that this package reads and writes.
+// Version 1 is the first version.
+const headerVersion = 1
 
 // maxDataSize bounds a payload's bytes: sums of a few sizes and offsets cannot overflow an int64.
 const maxDataSize = 1 << 62
@@ -41,8 +41,8 @@ const (
 
 var headerMagic = [4]byte{'G', 'Q', 'P', 'K'}
 
-// Header describes the bytes of one payload completely: the header and the data behind it suffice
-// to compute every weight.
+// Header describes the bytes of a payload completely: the header and the data behind it suffice to
+// compute every weight.
 //
 // LayoutPlain uses Dtype, Rows and Cols; all other fields are zero. The other layouts use all
 // fields but Dtype; Validate states the values that each layout accepts.
@@ -71,8 +71,7 @@ func (e *HeaderError) Error() string {
 	return fmt.Sprintf("packed header: %s (byte %d): %s", e.Field, e.Offset, e.Msg)
 }
 
-// UnsupportedError reports a well-formed packed header that needs a newer
-// version of this program.
+// UnsupportedError reports a well-formed packed header that needs a newer version of this program.
 type UnsupportedError struct {
 	Field  string
 	Offset int
@@ -107,8 +106,7 @@ func (h Header) IsQSI4C32P() bool {
 	return h.Group == 0 || h.Group%32 == 0 && h.Cols%h.Group == 0
 }
 
-// Validate reports the first field that is out of range or contradicts another, as *HeaderError or
-// *UnsupportedError.
+// Validate reports the first wrong field, as *HeaderError or *UnsupportedError.
 func (h Header) Validate() error {
 	if err := h.validateFields(); err != nil {
 		return err
@@ -136,8 +134,8 @@ func (h Header) validateFields() error {
 	return h.validateOwn()
 }
 
-// validateCodes finds numbers that this version does not know in the fields of a quantized payload:
-// a newer version may know them.
+// validateCodes finds numbers in the fields of a quantized payload that this version does not know.
+// A newer version may know the numbers.
 func (h Header) validateCodes() error {
 	newer := func(field string, off int, code uint8) error {
 		return &UnsupportedError{field, off, fmt.Sprintf("%s %d is not known to this version", field, code)}
@@ -175,7 +173,6 @@ func (h Header) validatePlain() error {
 	return nil
 }
 
-// validateOwn is Validate for LayoutLowbit and LayoutCodes, which hold every scheme.
 func (h Header) validateOwn() error {
 	fail := func(field string, off int, format string, args ...any) error {
 		return &HeaderError{field, off, fmt.Sprintf(format, args...)}
@@ -229,14 +226,14 @@ func (h Header) ZeroShift() int {
 	return 0
 }
 
-// ZeroUnit is the unit of the payload's int8 zero points: 2^-ZeroShift. The zero point of a group is
-// the stored number times this unit, an exact float32.
+// ZeroUnit is the unit of the payload's int8 zero points: 2^-ZeroShift. The zero point of a group
+// is the stored number times this unit, an exact float32.
 func (h Header) ZeroUnit() float32 { return 1 / float32(int(1)<<h.ZeroShift()) }
 
 // DataSize is the number of bytes behind the header: Rows*Cols*Bits/8 for LayoutPlain, TorchAO's
 // own header and the panels for the others. The companions of LayoutTorchAOEmbedding are payloads
-// of their own and not counted. It fails with *HeaderError if the size is not a whole number of
-// bytes or exceeds 2^62.
+// of their own and not counted. A size that is not a whole number of bytes or exceeds 2^62 is a
+// *HeaderError.
 func (h Header) DataSize() (int64, error) {
 	if h.Layout == LayoutPlain {
 		n := newChecked(h.Rows).mul(h.Cols)
@@ -286,7 +283,6 @@ func (h Header) lowbitRowSize() checked {
 	return h.blocks32().mul(4 * uint64(h.Bits)).addChecked(groups).add(8)
 }
 
-// blocks32 is Cols / 32, rounded up.
 func (h Header) blocks32() checked {
 	blocks := newChecked(h.Cols / 32)
 	if h.Cols%32 != 0 {
@@ -310,25 +306,24 @@ func BitsPerWeight(payloadBytes, weights int64) float64 {
 	return float64(payloadBytes) * 8 / float64(weights)
 }
 
-// LayoutOf is the layout that the packed header b, of HeaderSize bytes, states. This version may
-// not know the layout.
+// LayoutOf is the layout in the packed header b, of HeaderSize bytes, maybe unknown to this
+// version.
 func LayoutOf(b []byte) Layout { return Layout(b[offLayout]) }
 
-// DataSizeOf is the number of data bytes that the packed header b, of HeaderSize bytes, states. It
-// also reads headers of newer versions and of unknown layouts.
+// DataSizeOf is the number of data bytes that the packed header b, of HeaderSize bytes, states. b
+// may be of a newer version or of an unknown layout.
 func DataSizeOf(b []byte) uint64 { return binary.LittleEndian.Uint64(b[offDataSize:]) }
 
-// Append appends the HeaderSize bytes of h to dst. It panics if h is not valid, which is an error
-// of the caller.
+// Append appends the HeaderSize bytes of h to dst. It panics if h is not valid.
 func (h Header) Append(dst []byte) []byte {
 	if err := h.Validate(); err != nil {
 		panic(err)
 	}
-	size, _ := h.DataSize() // Validate checked it
+	size, _ := h.DataSize() // checked by Validate
 	var b [HeaderSize]byte
 	le := binary.LittleEndian
 	copy(b[offMagic:], headerMagic[:])
-	le.PutUint16(b[offVersion:], HeaderVersion)
+	le.PutUint16(b[offVersion:], headerVersion)
 	b[offLayout] = uint8(h.Layout)
 	b[offFlags] = uint8(h.Flags)
 	b[offBits] = h.Bits
@@ -345,8 +340,8 @@ func (h Header) Append(dst []byte) []byte {
 	return append(dst, b[:]...)
 }
 
-// ParseHeader reads the packed header at the start of b and validates it. It fails with
-// *HeaderError (malformed) or *UnsupportedError (newer). Append reproduces every header that
+// ParseHeader reads the packed header at the start of b and validates it. The error is a
+// *HeaderError (malformed) or an *UnsupportedError (newer). Append reproduces every header that
 // ParseHeader accepts, byte for byte.
 func ParseHeader(b []byte) (Header, error) {
 	if len(b) < HeaderSize {
@@ -361,8 +356,8 @@ func ParseHeader(b []byte) (Header, error) {
 	}
 	if v := le.Uint16(b[offVersion:]); v == 0 {
 		return Header{}, &HeaderError{"version", offVersion, "version 0 does not exist"}
-	} else if v != HeaderVersion {
-		return Header{}, &UnsupportedError{"version", offVersion, fmt.Sprintf("version %d, this program reads %d", v, HeaderVersion)}
+	} else if v != headerVersion {
+		return Header{}, &UnsupportedError{"version", offVersion, fmt.Sprintf("version %d, this program reads %d", v, headerVersion)}
 	}
 	for i, c := range b[offReserved:offCRC] {
 		if c != 0 {
@@ -385,7 +380,7 @@ func ParseHeader(b []byte) (Header, error) {
 	if err := h.Validate(); err != nil {
 		return Header{}, err
 	}
-	size, _ := h.DataSize() // Validate checked it
+	size, _ := h.DataSize() // checked by Validate
 	if got := le.Uint64(b[offDataSize:]); got != uint64(size) {
 		return Header{}, &HeaderError{"data size", offDataSize, fmt.Sprintf("%d bytes stored, the fields need %d", got, size)}
 	}

@@ -12,7 +12,7 @@ import (
 
 func TestDtype(t *testing.T) {
 	sizes := map[Dtype]int{F64: 64, F32: 32, F16: 16, BF16: 16, I64: 64, I32: 32, I16: 16, I8: 8, U64: 64, U32: 32, U16: 16, U8: 8, Bool: 8,
-		F8E4M3: 8, F8E5M2: 8, F8E8M0: 8, F8E4M3FNUZ: 8, F8E5M2FNUZ: 8, F4: 4, F6E2M3: 6, F6E3M2: 6, C64: 64}
+		F8E4M3: 8, F8E5M2: 8, f8E8M0: 8, f8E4M3FNUZ: 8, f8E5M2FNUZ: 8, f4: 4, f6E2M3: 6, f6E3M2: 6, c64: 64}
 	for d := range dtypeLimit {
 		back, ok := ParseDtype(d.String())
 		if d == DtypeNone {
@@ -25,7 +25,7 @@ func TestDtype(t *testing.T) {
 			t.Errorf("%d: %s parsed as %v, %v; %d bits, want %d", d, d, back, ok, d.Bits(), sizes[d])
 		}
 	}
-	for s, want := range map[string]Dtype{"BF16": BF16, "BOOL": Bool, "F8_E4M3": F8E4M3, "F6_E2M3": F6E2M3, "bf16": DtypeNone, "": DtypeNone, "unknown(23)": DtypeNone} {
+	for s, want := range map[string]Dtype{"BF16": BF16, "BOOL": Bool, "F8_E4M3": F8E4M3, "F6_E2M3": f6E2M3, "bf16": DtypeNone, "": DtypeNone, "unknown(23)": DtypeNone} {
 		if got, ok := ParseDtype(s); got != want || ok != (want != DtypeNone) {
 			t.Errorf("%q parsed as %v, %v", s, got, ok)
 		}
@@ -33,7 +33,7 @@ func TestDtype(t *testing.T) {
 	if s := Dtype(200).String(); s != "unknown(200)" || Dtype(200).Bits() != 0 || Dtype(200).IsFloat() {
 		t.Errorf("200 is %s of %d bits", s, Dtype(200).Bits())
 	}
-	if !F8E5M2.IsFloat() || !BF16.IsFloat() || F8E8M0.IsFloat() || I8.IsFloat() || DtypeNone.IsFloat() {
+	if !F8E5M2.IsFloat() || !BF16.IsFloat() || f8E8M0.IsFloat() || I8.IsFloat() || DtypeNone.IsFloat() {
 		t.Error("IsFloat is wrong")
 	}
 }
@@ -129,7 +129,7 @@ func TestHeaderSizes(t *testing.T) {
 		bpw    float64
 	}{
 		{PlainHeader(BF16, 3, 5), 30, 0, 16},
-		{PlainHeader(F6E2M3, 2, 6), 9, 0, 6},
+		{PlainHeader(f6E2M3, 2, 6), 9, 0, 6},
 		{PlainHeader(F32, 0, 5), 0, 0, 0},
 		{PlainHeader(U8, 1<<31, 1<<31), 1 << 62, 0, 8},
 		{lowbitHeader, 2 * 8 * (4*128/8 + 4*3 + 8), 4, 2 * 8 * 84 * 8 / 900.0},
@@ -148,7 +148,7 @@ func TestHeaderSizes(t *testing.T) {
 func TestHeaderValidate(t *testing.T) {
 	type edit func(h *Header)
 	qsi := Header{Layout: LayoutLowbit, Flags: FlagQSI4C32P, Bits: 4, ScaleDtype: ScaleBF16, Tile: DefaultTile, Rows: 3, Cols: 96, Group: 32}
-	plain := PlainHeader(F4, 3, 2)
+	plain := PlainHeader(f4, 3, 2)
 	for _, c := range []struct {
 		name        string
 		base        Header

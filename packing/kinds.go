@@ -11,13 +11,14 @@ import (
 // Layout is the arrangement of a payload's bytes. Files store the numbers.
 type Layout uint8
 
-// The layouts. Numbers 16..31 are KleidiAI's, 32..47 TorchAO's; their bytes equal the output of the
-// library's own packer. KleidiAI's qsi4c32p with BF16 scales has no number: it is lowbit with
-// FlagQSI4C32P.
+// The layouts. Numbers 16..31 are KleidiAI's, 32..47 TorchAO's; the bytes equal the output of the
+// library's own packer. KleidiAI's qsi4c32p with BF16 scales has no number: lowbit with
+// FlagQSI4C32P is the same.
 const (
 	LayoutPlain  Layout = 1 // row-major elements of Dtype, as in the checkpoint
 	LayoutLowbit Layout = 2 // 1 to 8 bits in interleaved panels, see Lowbit
-	LayoutCodes  Layout = 3 // one signed byte a code, row-major; scales and zero points are companions, see Codes
+	// a signed byte per code, row-major; scales and zero points are companions, see Codes
+	LayoutCodes Layout = 3
 
 	LayoutQSI4CXP     Layout = 17 // 4 bits, an F32 scale per row
 	LayoutQSI4C32PF16 Layout = 18 // 4 bits, an F16 scale per group (Q4_0)
@@ -37,8 +38,7 @@ var Layouts = []Layout{
 	LayoutTorchAOLinear, LayoutTorchAOEmbedding, LayoutTorchAOKleidiAI,
 }
 
-// String gives the layout's name, such as "lowbit" or "qsi4cxp", and "unknown(9)" for other
-// numbers.
+// String gives the layout's name, such as "lowbit" or "qsi4cxp", else "unknown(9)".
 func (l Layout) String() string {
 	switch l {
 	case LayoutPlain:
@@ -54,7 +54,6 @@ func (l Layout) String() string {
 	return fmt.Sprintf("%s(%d)", unknownName, uint8(l))
 }
 
-// ParseLayout is the inverse of String.
 func ParseLayout(s string) (Layout, bool) {
 	for _, l := range Layouts {
 		if l.String() == s {
@@ -64,15 +63,13 @@ func ParseLayout(s string) (Layout, bool) {
 	return 0, false
 }
 
-// IsKleidiAI reports whether l is one of KleidiAI's layouts. Lowbit payloads with FlagQSI4C32P are
-// also KleidiAI's.
+// IsKleidiAI reports whether l is KleidiAI's alone. Lowbit with FlagQSI4C32P is KleidiAI's too.
 func (l Layout) IsKleidiAI() bool { return l >= LayoutQSI4CXP && l <= LayoutQSU2CXP }
 
-// IsTorchAO reports whether l is one of TorchAO's layouts.
+// IsTorchAO reports whether l is a layout of TorchAO.
 func (l Layout) IsTorchAO() bool { return l >= LayoutTorchAOLinear && l <= LayoutTorchAOKleidiAI }
 
-// Tiles are the tiles that a payload of this layout may have; nil for layouts without tiles, whose
-// Tile is zero.
+// Tiles are the tiles that a payload of this layout may have; nil for layouts without tiles.
 func (l Layout) Tiles() []Tile {
 	if l == LayoutLowbit {
 		return LowbitTiles
@@ -86,12 +83,12 @@ func (l Layout) Tiles() []Tile {
 // ZeroKind is the type of a payload's zero points. Files store the numbers.
 type ZeroKind uint8
 
-// The kinds of zero points.
 const (
-	ZeroNone     ZeroKind = 0 // symmetric: z = 0, nothing stored
-	ZeroInt8     ZeroKind = 1 // one int8 per group
-	ZeroF32      ZeroKind = 2 // one float32 per group, added to q * scale (qai4c32p only)
-	ZeroFraction ZeroKind = 3 // one int8 per group, in units of 2^(bits-8) (lowbit, codes; up to 7 bits)
+	ZeroNone ZeroKind = 0 // symmetric: z = 0, nothing stored
+	ZeroInt8 ZeroKind = 1 // an int8 per group
+	ZeroF32  ZeroKind = 2 // a float32 per group, added to q * scale (qai4c32p only)
+	// an int8 per group, in units of 2^(bits-8) (lowbit, codes; up to 7 bits)
+	ZeroFraction ZeroKind = 3
 )
 
 // IsInt8 reports whether an int8 is stored for each group; Header.ZeroUnit is its unit.
@@ -112,8 +109,8 @@ func (z ZeroKind) String() string {
 	return fmt.Sprintf("%s(%d)", unknownName, uint8(z))
 }
 
-// FloatZero converts a zero point, integer or fractional, to a floating-point one (kind ZeroF32): q *
-// scale + FloatZero(z, scale) stands for (q - z) * scale.
+// FloatZero converts an integer or fractional zero point to a floating-point zero point (ZeroF32):
+// q * scale + FloatZero(z, scale) stands for (q - z) * scale.
 func FloatZero(z, scale float32) float32 { return float32((0 - z) * scale) }
 
 // IntegerZero inverts FloatZero: z is the integer in -128..127 nearest to -zero/scale, or 0 if the
@@ -128,11 +125,9 @@ func IntegerZero(zero, scale float32) (z int8, exact bool) {
 	return z, math.Float32bits(FloatZero(float32(z), scale)) == math.Float32bits(zero)
 }
 
-// Grid maps the codes q of a group with scale s and zero point z to weights. Files store the
-// numbers.
+// Grid maps a group's codes q with scale s and zero point z to weights. Files store the numbers.
 type Grid uint8
 
-// The grids.
 const (
 	GridInteger  Grid = 0 // w = (q - z) * s
 	GridHalfStep Grid = 1 // w = (q + 1/2) * s; 1 and 2 bits only, no zero points
@@ -152,14 +147,13 @@ func (g Grid) String() string {
 // Flags are facts about a payload that a reader may rely on. Files store the bits.
 type Flags uint8
 
-// The flags.
 const (
-	// FlagBias: the bias fields hold the layer's bias. Without this flag they are 0.
+	// FlagBias: the bias fields hold the layer's bias. Without this flag, all biases are 0.
 	FlagBias Flags = 1
 	// FlagQSI4C32P: the bytes are exactly KleidiAI's qsi4c32p with BF16 scales, so KleidiAI's
 	// kernels can read them. The flag is set exactly when Header.IsQSI4C32P is true.
 	FlagQSI4C32P Flags = 2
-	// FlagPositiveScales: every scale is positive.
+	// FlagPositiveScales: no scale is below 0.
 	FlagPositiveScales Flags = 4
 
 	flagsKnown = FlagBias | FlagQSI4C32P | FlagPositiveScales
@@ -184,7 +178,7 @@ func (f Flags) String() string {
 }
 
 // Tile is the shape of a panel: NR rows are interleaved, and each row in turn contributes L = KR/SR
-// values of one half of a block of 32 values.
+// values of half a block of 32 values.
 type Tile struct{ NR, KR, SR uint8 }
 
 // DefaultTile suits KleidiAI's fastest kernels, both dot product and i8mm.

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/internal/floats"
-	"github.com/lowbit-go/gq/internal/testshared"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 )
 
 // qsi4c32pCase is an entry of the shared vectors' manifest, see shared/vectors/kleidiai/README.md.

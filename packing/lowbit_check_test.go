@@ -18,7 +18,7 @@ func TestCheckPanel(t *testing.T) {
 		return func(l *Lowbit, panel []byte) { binary.LittleEndian.PutUint32(panel[at(l):], v) }
 	}
 	scale := func(g, r int) func(l *Lowbit) int {
-		return func(l *Lowbit) int { return l.recordStart(g) + 2*r }
+		return func(l *Lowbit) int { return l.RecordOffset(g) + 2*r }
 	}
 	tail := func(i int) func(l *Lowbit) int { return func(l *Lowbit) int { return l.tailStart + 4*i } }
 	for _, c := range []struct {
@@ -36,14 +36,14 @@ func TestCheckPanel(t *testing.T) {
 		{"sum", 0, put32(tail(2), 0x47000000), tail(2), "the sum of row 2 is 32768, its codes make "},
 		{"bias without flag", 0, put32(tail(9), 0x80000000), tail(9), "the bias of row 1 is -0 in a payload without one"},
 		{"bias NaN", FlagBias, put32(tail(9), 0x7fc00001), tail(9), "the bias of row 1 is NaN"},
-		{"padding", 0, func(l *Lowbit, p []byte) { p[l.blockStart(5)+95] ^= 0x10 },
-			func(l *Lowbit) int { return l.blockStart(5) }, "row 3 has code 1 past its 172 columns, at column 191"},
-		{"repeated scale", 0, func(l *Lowbit, p []byte) { p[l.recordStart(1)+2*6] ^= 1 },
-			func(l *Lowbit) int { return l.recordStart(1) + 2*6 }, "row 6 has another scale in group 1 than the matrix's last row, which it repeats"},
-		{"repeated code", 0, func(l *Lowbit, p []byte) { p[l.blockStart(3)+127] ^= 1 },
-			func(l *Lowbit) int { return l.blockStart(3) }, "row 7 has another code at column 111 than the matrix's last row, which it repeats"},
-		{"repeated zero point", 0, func(l *Lowbit, p []byte) { p[l.recordStart(0)+16+5] ^= 1 },
-			func(l *Lowbit) int { return l.recordStart(0) + 16 + 5 }, "row 5 has another zero point than the matrix's last row, which it repeats"},
+		{"padding", 0, func(l *Lowbit, p []byte) { p[l.BlockOffset(5)+95] ^= 0x10 },
+			func(l *Lowbit) int { return l.BlockOffset(5) }, "row 3 has code 1 past its 172 columns, at column 191"},
+		{"repeated scale", 0, func(l *Lowbit, p []byte) { p[l.RecordOffset(1)+2*6] ^= 1 },
+			func(l *Lowbit) int { return l.RecordOffset(1) + 2*6 }, "row 6 has another scale in group 1 than the matrix's last row, which it repeats"},
+		{"repeated code", 0, func(l *Lowbit, p []byte) { p[l.BlockOffset(3)+127] ^= 1 },
+			func(l *Lowbit) int { return l.BlockOffset(3) }, "row 7 has another code at column 111 than the matrix's last row, which it repeats"},
+		{"repeated zero point", 0, func(l *Lowbit, p []byte) { p[l.RecordOffset(0)+16+5] ^= 1 },
+			func(l *Lowbit) int { return l.RecordOffset(0) + 16 + 5 }, "row 5 has another zero point than the matrix's last row, which it repeats"},
 		{"repeated sum", 0, put32(tail(4), 0), tail(4), "row 4 has another sum than the matrix's last row, which it repeats"},
 		{"repeated bias", FlagBias, put32(tail(8+5), 0), tail(8 + 5), "row 5 has another bias than the matrix's last row, which it repeats"},
 	} {

@@ -3,18 +3,19 @@ package packing
 import (
 	"encoding/binary"
 	"math"
+
+	"github.com/lowbit-go/gq/internal/buffer"
 )
 
-// PackPanel packs p into dst, which has PanelBytes() bytes. It does not check scales, zero points
-// and codes, and stores the low bits of a code that does not fit.
+// PackPanel stores the low bits of a code that does not fit.
 func (l *Lowbit) PackPanel(dst []byte, p *Panel) {
 	l.CheckArgs(dst, p)
-	codes := codeBytes(p.Codes)
+	codes := buffer.Bytes(p.Codes)
 	if (l.bits == 4 || l.bits == 8 && l.width == 8) && l.k%32 == 0 && l.group%32 == 0 {
 		l.packWhole(dst, p, codes)
 		return
 	}
-	// One pass over the codes computes the sums, row by row; a second one packs the bit planes,
+	// The first pass over the codes computes the sums, row by row; the second packs the bit planes,
 	// block by block. A panel of a usual K stays in the first-level cache between the two passes.
 	for r := range p.Rows {
 		var zeros []int8
@@ -27,12 +28,11 @@ func (l *Lowbit) PackPanel(dst []byte, p *Panel) {
 		l.putTail(dst, p, r, l.tail(dst, p.Rows-1))
 	}
 	for g := range l.groups {
-		l.putRecord(dst[l.recordStart(g):], p, g)
+		l.putRecord(dst[l.RecordOffset(g):], p, g)
 	}
 	l.packPlanes(dst, codes, p.Rows)
 }
 
-// packRow is the state of one row in packWhole.
 type packRow struct {
 	codes  []byte    // of all columns
 	scales []float32 // of all groups
@@ -42,10 +42,10 @@ type packRow struct {
 	sum    float32   // so far
 }
 
-// packWhole is PackPanel for the most common layouts, in one pass: groups of whole blocks, and 4
-// bits, or 8 bits with 8 columns of a row in a lane. At group 32 it takes 0.19 (4 bits) and 0.22 (8
-// bits) ns per weight; the two passes take 0.50 and 0.56 (AMD EPYC of Zen 5, one core, 8x16x2, K
-// 2048).
+// packWhole is PackPanel for the most common layouts, in a single pass: groups of whole blocks, and
+// 4 bits, or 8 bits with 8 columns of a row in a lane. At group 32 packWhole takes 0.19 (4 bits)
+// and 0.22 (8 bits) ns per weight; the two passes take 0.50 and 0.56 (AMD EPYC of Zen 5, one core,
+// 8x16x2, K 2048).
 func (l *Lowbit) packWhole(panel []byte, p *Panel, codes []byte) {
 	var all [maxRows]packRow
 	rows := all[:l.nr]
@@ -134,7 +134,7 @@ func packNibbles4(block []byte, rows []packRow, k int) {
 	}
 }
 
-// packBytes packs a block of 8-bit codes, which are stored unchanged.
+// packBytes packs a block of 8-bit codes. The codes are stored unchanged.
 func packBytes(block []byte, rows []packRow, k int) {
 	seg0, seg1 := block[:16*len(rows)], block[16*len(rows):]
 	for r := range rows {
@@ -157,7 +157,6 @@ func (r *packRow) add(s0, s1 int32) {
 	r.sum = sum + float32((float32(s1)-r.zero16)*r.scale)
 }
 
-// putTail writes row r's sum and bias.
 func (l *Lowbit) putTail(panel []byte, p *Panel, r int, sum float32) {
 	bias := float32(0)
 	if p.Bias != nil {
@@ -168,7 +167,6 @@ func (l *Lowbit) putTail(panel []byte, p *Panel, r int, sum float32) {
 	binary.LittleEndian.PutUint32(tail[4*(l.nr+r):], math.Float32bits(bias))
 }
 
-// putRecord writes the scales and zero points of group g.
 func (l *Lowbit) putRecord(record []byte, p *Panel, g int) {
 	size := l.h.ScaleDtype.Bytes()
 	for r := range l.nr {
@@ -197,7 +195,7 @@ func (l *Lowbit) sum(codes []byte, scales []float32, zeros []int8) float32 {
 			zero = float32(float32(zeros[g]) * l.unit)
 		}
 		zero4 := float32(4 * zero)
-		// A group starts at a multiple of 16; the last one may end anywhere.
+		// A group starts at a multiple of 16; the last group may end anywhere.
 		for k, end := g*l.group, l.groupEnd(g); k < end; {
 			n := min(32-k%32, end-k) // columns of the group in this block
 			var x0, x1, y0, y1 uint64
@@ -205,7 +203,7 @@ func (l *Lowbit) sum(codes []byte, scales []float32, zeros []int8) float32 {
 			case 32:
 				x := codes[k:][:32]
 				x0, x1, y0, y1 = word(x, 0), word(x, 8), word(x, 16), word(x, 24)
-			case 16: // one half of the block; the other half adds nothing
+			case 16: // half of the block; the other half adds nothing
 				x := codes[k:][:16]
 				x0, x1 = word(x, 0), word(x, 8)
 			default:
@@ -249,8 +247,7 @@ func (l *Lowbit) addRagged(sum, scale, zero float32, codes []byte) float32 {
 
 func word(b []byte, at int) uint64 { return binary.LittleEndian.Uint64(b[at:]) }
 
-// sum16 adds the 16 signed bytes of x and y: it adds 128 to each, sums pairs, then sums the pairs
-// by a multiplication.
+// sum16 adds the 16 signed bytes of x and y: 128 to each, then pairs, then a multiplication.
 func sum16(x, y uint64) int32 {
 	return int32((bytePairs(x)+bytePairs(y))*0x0001000100010001>>48) - 16*128
 }
@@ -262,14 +259,14 @@ func sum8x2(x, y uint64) (low, high int32) {
 	return int32(pairs&0xffff) - 8*128, int32(pairs>>32&0xffff) - 8*128
 }
 
-// sumNibbles adds 16 signed nibbles: it adds 8 to each and sums pairs.
+// sumNibbles adds 16 signed nibbles: add 8 to each and sum pairs.
 func sumNibbles(x uint64) int32 {
 	const low = 15 * ones
 	x ^= 0x88 * ones
 	return int32((x&low+x>>4&low)*ones>>56) - 16*8
 }
 
-// sumNibbles2 adds the 8 low signed nibbles of x, and the 8 high ones.
+// sumNibbles2 adds the 8 low signed nibbles of x, and the 8 high nibbles.
 func sumNibbles2(x uint64) (low, high int32) {
 	const nibble = 15 * ones
 	x ^= 0x88 * ones
@@ -284,11 +281,9 @@ func bytePairs(x uint64) uint64 {
 	return x&even + x>>8&even
 }
 
-// packPlanes packs the codes of any panel.
 func (l *Lowbit) packPlanes(panel, codes []byte, rows int) {
-	// The codes at positions 8e.. of lane j of unit u begin at start[u][e][j] in the first block.
-	// They are 8 columns of a row, or 4 columns of a row and, from next[u][e][j] on, 4 columns of
-	// the next row.
+	// The codes at positions 8e.. of lane j of unit u begin at start[u][e][j] in the first block: 8
+	// columns of a row, or 4 columns of a row and, from next[u][e][j] on, 4 columns of the next row.
 	var start, next [2][2][8]int
 	for i := range 4 * l.nr {
 		lane, e := i/2, i%2
@@ -299,7 +294,7 @@ func (l *Lowbit) packPlanes(panel, codes []byte, rows int) {
 	}
 	unitBytes := 16 * l.bits
 	for b := range l.packedCols / 32 {
-		block, codes := panel[l.blockStart(b):][:l.blockBytes], codes[32*b:]
+		block, codes := panel[l.BlockOffset(b):][:l.blockBytes], codes[32*b:]
 		for u := range l.nr / 4 {
 			for e := range 2 {
 				var x, planes [8]uint64

@@ -4,18 +4,17 @@ import (
 	"encoding/binary"
 	"math"
 	"sync"
+
+	"github.com/lowbit-go/gq/internal/buffer"
 )
 
-// UnpackPanel unpacks all nr rows of a panel into p, whose slices have the lengths that Panel
-// documents. It sets p.Rows to nr, because a panel does not record which of its rows are padding;
-// PanelRows computes it.
 func (l *Lowbit) UnpackPanel(p *Panel, src []byte) {
 	p.Rows = l.nr
 	l.CheckArgs(src, p)
-	codes := codeBytes(p.Codes)
+	codes := buffer.Bytes(p.Codes)
 	le := binary.LittleEndian
 	for b := range l.packedCols / 32 {
-		block := src[l.blockStart(b):][:l.blockBytes]
+		block := src[l.BlockOffset(b):][:l.blockBytes]
 		for i := range 16 / l.width * l.pairs {
 			s, pair := i/l.pairs, i%l.pairs
 			for e := range 2 {
@@ -47,8 +46,7 @@ func (l *Lowbit) UnpackPanel(p *Panel, src []byte) {
 	}
 }
 
-// pair reads the stored codes at positions 8e..8e+7 of pair i of lanes (halves
-// h = 0 and 1) of a block.
+// pair reads the stored codes at positions 8e..8e+7 of pair i of lanes (h = 0, 1) of a block.
 func (l *Lowbit) pair(block []byte, i, e int) (x0, x1 uint64) {
 	le := binary.LittleEndian
 	switch l.bits {
@@ -62,7 +60,6 @@ func (l *Lowbit) pair(block []byte, i, e int) (x0, x1 uint64) {
 	return unpackPair(l.bits, i%4, block[i/4*16*l.bits+8*e:], 16, 8)
 }
 
-// signedLowbit is signedCodes for codes as this layout stores them.
 func signedLowbit(bits int, u uint64) uint64 {
 	if bits == 4 { // in two's complement, unlike TorchAO's
 		u ^= 8 * ones
@@ -70,19 +67,17 @@ func signedLowbit(bits int, u uint64) uint64 {
 	return signedCodes(bits, u)
 }
 
-// scales reads row r's scales, one a group.
 func (l *Lowbit) scales(dst []float32, panel []byte, r int) {
 	at := r * l.h.ScaleDtype.Bytes()
 	for g := range dst {
-		dst[g] = l.h.ScaleDtype.get(panel[l.recordStart(g)+at:])
+		dst[g] = l.h.ScaleDtype.get(panel[l.RecordOffset(g)+at:])
 	}
 }
 
-// zeroPoints reads row r's zero points, one a group.
 func (l *Lowbit) zeroPoints(dst []int8, panel []byte, r int) {
 	at := l.nr*l.h.ScaleDtype.Bytes() + r
 	for g := range dst {
-		dst[g] = int8(panel[l.recordStart(g)+at])
+		dst[g] = int8(panel[l.RecordOffset(g)+at])
 	}
 }
 
@@ -92,7 +87,7 @@ func (l *Lowbit) tail(panel []byte, i int) float32 {
 }
 
 // rowWords reads the stored codes of row r in a block into the bytes of x: x[w] holds columns 8w to
-// 8w+7. It reads only bytes that hold codes of the row.
+// 8w+7. Only bytes of the row are read.
 func (l *Lowbit) rowWords(x *[4]uint64, block []byte, r int) {
 	le := binary.LittleEndian
 	switch {
@@ -125,7 +120,6 @@ func (l *Lowbit) rowWords(x *[4]uint64, block []byte, r int) {
 	}
 }
 
-// rowBlock reads the 32 codes of row r in a block.
 func (l *Lowbit) rowBlock(dst *[32]byte, block []byte, r int) {
 	var x [4]uint64
 	l.rowWords(&x, block, r)
@@ -137,26 +131,23 @@ func (l *Lowbit) rowBlock(dst *[32]byte, block []byte, r int) {
 	}
 }
 
-// rowCodes unpacks the first len(dst) codes of row r of a panel.
 func (l *Lowbit) rowCodes(dst, panel []byte, r int) {
 	b := 0
 	for ; len(dst) >= 32; b++ {
-		l.rowBlock((*[32]byte)(dst), panel[l.blockStart(b):][:l.blockBytes], r)
+		l.rowBlock((*[32]byte)(dst), panel[l.BlockOffset(b):][:l.blockBytes], r)
 		dst = dst[32:]
 	}
 	if len(dst) > 0 {
 		var block [32]byte
-		l.rowBlock(&block, panel[l.blockStart(b):][:l.blockBytes], r)
+		l.rowBlock(&block, panel[l.BlockOffset(b):][:l.blockBytes], r)
 		copy(dst, block[:])
 	}
 }
 
-// Row reads one row of data without unpacking its panel: K codes, G scales and, if the layout has
-// zero points, G zero points; otherwise zeros is unused. Any of the three may be nil.
 func (l *Lowbit) Row(codes []int8, scales []float32, zeros []int8, data []byte, row int) {
 	panel, r := l.PanelOf(data, row)
 	if codes != nil {
-		l.rowCodes(codeBytes(codes[:l.k]), panel, r)
+		l.rowCodes(buffer.Bytes(codes[:l.k]), panel, r)
 	}
 	if scales != nil {
 		l.scales(scales[:l.groups], panel, r)
@@ -166,9 +157,8 @@ func (l *Lowbit) Row(codes []int8, scales []float32, zeros []int8, data []byte, 
 	}
 }
 
-// DequantizeRow reads one row of data as K weights: float32((q - z) * scale), rounded once; z is
-// -1/2 on the half-step grid. It reads only bytes that hold codes, scales or zero points of the
-// row.
+// DequantizeRow reads a row of data as K weights: float32((q - z) * scale), rounded once; z is -1/2
+// on the half-step grid. Only bytes of the row are read.
 func (l *Lowbit) DequantizeRow(dst []float32, data []byte, row int) {
 	panel, r := l.PanelOf(data, row)
 	dst = dst[:l.k]
@@ -180,8 +170,7 @@ func (l *Lowbit) DequantizeRow(dst []float32, data []byte, row int) {
 			groupEnd = l.groupEnd(group)
 			scale, zero = l.record(panel, group, r)
 		}
-		// This is blockStart without its division: group is the number of groups that end before
-		// this block.
+		// BlockOffset without its division: group counts the groups that end before this block.
 		l.rowWords(&x, panel[k/32*l.blockBytes+group*l.recordBytes:][:l.blockBytes], r)
 		if k+32 <= groupEnd {
 			run := (*[32]float32)(dst[k:])
@@ -227,9 +216,8 @@ var valueTables = sync.OnceValue(func() *[9][256]float32 {
 	return &tables
 })
 
-// record reads the scale and the zero point of row r in group g.
 func (l *Lowbit) record(panel []byte, g, r int) (scale, zero float32) {
-	at := l.recordStart(g)
+	at := l.RecordOffset(g)
 	size := l.h.ScaleDtype.Bytes()
 	scale, zero = l.h.ScaleDtype.get(panel[at+r*size:]), l.offset
 	if l.zeros {
@@ -238,18 +226,15 @@ func (l *Lowbit) record(panel []byte, g, r int) (scale, zero float32) {
 	return scale, zero
 }
 
-// Bias reads the bias of one row: 0 without FlagBias.
 func (l *Lowbit) Bias(data []byte, row int) float32 {
 	panel, r := l.PanelOf(data, row)
 	return l.tail(panel, l.nr+r)
 }
 
-// Sum reads the stored sum of one row, see "Lowbit" in the package's
-// documentation.
+// Sum reads the stored sum of a row, see "Lowbit" in the package's documentation.
 func (l *Lowbit) Sum(data []byte, row int) float32 {
 	panel, r := l.PanelOf(data, row)
 	return l.PanelSum(panel, r)
 }
 
-// PanelSum reads the stored sum of a row of a panel.
 func (l *Lowbit) PanelSum(panel []byte, row int) float32 { return l.tail(panel, row) }

@@ -157,8 +157,7 @@ func appendScale(b []byte, d ScaleDtype, s float32) []byte {
 	return binary.LittleEndian.AppendUint32(b, math.Float32bits(s))
 }
 
-// sum is the design's sum of a row: group by group, block by block, segment by
-// segment.
+// sum is the design's sum of a row: group by group, block by block, segment by segment.
 func (m *matrix) sum(row, L, group int) float32 {
 	k, sum := int(m.h.Cols), float32(0)
 	groups := (k + group - 1) / group

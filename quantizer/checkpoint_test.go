@@ -5,36 +5,30 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gqf"
-	"github.com/lowbit-go/gq/formats/hfquant"
+	"github.com/lowbit-go/gq/internal/job/hfquant"
+	"github.com/lowbit-go/gq/internal/job/rounding"
 	"github.com/lowbit-go/gq/packing"
-	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
-// TestCheckpointTargets: every format that gq writes has a target, whose defaults the format holds and
-// programs have kernels for, at 4 bits.
+// TestCheckpointTargets: every format that gq writes has a target, whose defaults the format holds
+// and programs have kernels for, at 4 bits.
 func TestCheckpointTargets(t *testing.T) {
 	for _, f := range hfquant.Formats() {
-		target, ok := CheckpointTarget(f)
-		if f == hfquant.AWQ {
-			if ok {
-				t.Errorf("%s is read only, and has a target", f)
-			}
-			continue
-		}
+		target := CheckpointTarget(f)
 		r := Recipe{Targets: []Target{target}}
-		if !ok || r.CheckpointFormat() != f || r.Validate() != nil {
+		if r.CheckpointFormat() != f || r.Validate() != nil {
 			t.Errorf("%s: target %q, format %q, %v", f, target.Name, r.CheckpointFormat(), r.Validate())
 		}
 		s := r.Scheme(gqf.RoleProjection, nil)
 		layout, stored, err := CheckpointLayout(f, "model.layers.0.mlp.up_proj.weight", []int64{64, 128}, s)
-		if err != nil || layout == nil || stored.Bits != 4 || stored.Group != 32 || !Served(f, 4, 32) {
+		if err != nil || layout == nil || stored.Bits != 4 || stored.Group != 32 || !f.Served(4, 32) {
 			t.Errorf("%s: %s, %v", f, stored, err)
 		}
 	}
 }
 
-// TestCheckpointSchemes: groups follow from bits where programs have no others, and a canonical recipe
-// gives the same schemes again.
+// TestCheckpointSchemes: groups follow from bits where programs have no others, and a canonical
+// recipe gives the same schemes again.
 func TestCheckpointSchemes(t *testing.T) {
 	for _, c := range []struct {
 		target string
@@ -45,11 +39,11 @@ func TestCheckpointSchemes(t *testing.T) {
 	}{
 		{"int-quantized", Recipe{}, nil, 4, 32},
 		{"int-quantized", Recipe{Bits: 8}, nil, 8, 0},
-		{"int-quantized", Recipe{Bits: 8, Group: 64}, nil, 8, 64},
+		{"int-quantized", Recipe{Bits: 8, Group: new(64)}, nil, 8, 64},
 		{"int-quantized", Recipe{}, &Rule{Bits: 8}, 8, 0},
-		{"int-quantized", Recipe{}, &Rule{Bits: 8, Group: 128}, 8, 128},
+		{"int-quantized", Recipe{}, &Rule{Bits: 8, Group: new(128)}, 8, 128},
 		{"pack-quantized", Recipe{Bits: 8}, nil, 8, 32},
-		{"torchao-safetensors", Recipe{Bits: 1, Group: PerChannel}, nil, 1, 0},
+		{"torchao-safetensors", Recipe{Bits: 1, Group: new(PerChannel)}, nil, 1, 0},
 	} {
 		r := c.recipe
 		var err error
@@ -125,40 +119,5 @@ func TestRepeatedScales(t *testing.T) {
 	}
 	if _, _, err := CheckpointLayout(hfquant.MLX, "a.weight", []int64{64, 80}, rounding.Scheme{Bits: 4, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleBF16}); err == nil {
 		t.Error("rows of 80 have no groups of 32")
-	}
-}
-
-// TestGPTQScales: BF16 numbers from the smallest scale on are F16 numbers, and the next smaller one is
-// not.
-func TestGPTQScales(t *testing.T) {
-	least := SmallestCheckpointScale(hfquant.GPTQ, packing.ScaleBF16)
-	for i := range 128 {
-		v := least + least*float32(i)/128
-		if packing.ScaleBF16.Round(v) != v || packing.ScaleF16.Round(v) != v {
-			t.Errorf("%g is no BF16 or no F16 number", v)
-		}
-	}
-	if v := least * 255 / 256; packing.ScaleBF16.Round(v) != v || packing.ScaleF16.Round(v) == v {
-		t.Errorf("%g is an F16 number", v)
-	}
-}
-
-func TestMergedName(t *testing.T) {
-	for _, c := range []struct {
-		f          hfquant.Format
-		name, want string
-	}{
-		{hfquant.GPTQ, "model.layers.0.self_attn.k_proj.weight", "model.layers.0.self_attn.qkv_proj.weight"},
-		{hfquant.IntQuantized, "model.layers.0.mlp.up_proj.weight", "model.layers.0.mlp.gate_up_proj.weight"},
-		{hfquant.IntQuantized, "model.layers.0.mlp.up_proj.bias", "model.layers.0.mlp.up_proj.bias"},
-		{hfquant.IntQuantized, "model.layers.0.mlp.experts.0.up_proj.weight", "model.layers.0.mlp.experts.0.up_proj.weight"},
-		{hfquant.TorchAO, "model.layers.0.mlp.up_proj.weight", "model.layers.0.mlp.gate_up_proj.weight"},
-		{hfquant.MLX, "model.layers.0.mlp.up_proj.weight", "model.layers.0.mlp.up_proj.weight"},
-		{"", "q_proj.weight", "q_proj.weight"},
-		{hfquant.GPTQ, "q_proj.weight", "qkv_proj.weight"},
-	} {
-		if got := MergedName(c.f, c.name); got != c.want {
-			t.Errorf("%s: %s is %s, want %s", c.f, c.name, got, c.want)
-		}
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"math"
 	"testing"
 
+	"github.com/lowbit-go/gq/internal/job/rounding"
 	"github.com/lowbit-go/gq/packing"
-	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
 func TestTensorError(t *testing.T) {

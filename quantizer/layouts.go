@@ -6,9 +6,9 @@ import (
 	"strings"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/job/rounding"
 	"github.com/lowbit-go/gq/internal/suggest"
 	"github.com/lowbit-go/gq/packing"
-	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
 // Family is the consumer whose layouts a tensor is packed in. The scheme selects one of the
@@ -18,8 +18,9 @@ type Family uint8
 const (
 	FamilyLowbit   Family = iota // gq's own layout, which holds every scheme
 	FamilyKleidiAI               // qsi4c32p, qsi4cxp, qsi8cxp, qai4c32p, qsu2cxp
-	FamilyTorchAO                // packed weights of types 1 (universal), 2 (embedding) and 3 (KleidiAI)
-	FamilyCodes                  // row-major int8 codes, with separate scales and zero points
+	// packed weights of types 1 (universal), 2 (embedding) and 3 (KleidiAI)
+	FamilyTorchAO
+	FamilyCodes // row-major int8 codes, with separate scales and zero points
 )
 
 var familyNames = []string{"lowbit", "kleidiai", "torchao", "codes"}
@@ -49,9 +50,6 @@ func ParseLayouts(s string) ([]LayoutRequest, error) {
 	var list []LayoutRequest
 	for _, word := range strings.Split(s, ",") {
 		name, tile, tiled := strings.Cut(word, ":")
-		if name == "plain" { // the former name
-			name = FamilyCodes.String()
-		}
 		i := slices.Index(familyNames, name)
 		if i < 0 {
 			return nil, suggest.Unknown("layout", name, familyNames)
@@ -69,14 +67,6 @@ func ParseLayouts(s string) ([]LayoutRequest, error) {
 		list = append(list, f)
 	}
 	return list, nil
-}
-
-func layoutsString(list []LayoutRequest) string {
-	var words []string
-	for _, f := range list {
-		words = append(words, f.String())
-	}
-	return strings.Join(words, ",")
 }
 
 // Header is the packed header, without bias, of rows x cols weights of scheme s in this layout.

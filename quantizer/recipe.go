@@ -5,13 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/lowbit-go/gq/formats/gqf"
-	"github.com/lowbit-go/gq/internal/suggest"
+	"github.com/lowbit-go/gq/internal/job/rounding"
 	"github.com/lowbit-go/gq/packing"
-	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
 // Recipe says how to quantize the tensors of a checkpoint: defaults, and rules for tensors that
@@ -19,8 +16,8 @@ import (
 type Recipe struct {
 	// Bits of a code, 1 to 8. Default (0): 4.
 	Bits int
-	// Group is a multiple of 16, or PerChannel. Default (0): 32.
-	Group int
+	// Group is a multiple of 16, or PerChannel. Default (nil): 32.
+	Group *int
 	// Mapping. Default (MappingNone): full-range, but half-step for 1 bit (in rules too) if the
 	// layouts have the half-step grid. Half-step is for tensors of 1 and 2 bits; tensors with more
 	// bits, such as the embedding, then get full-range.
@@ -30,19 +27,17 @@ type Recipe struct {
 	// Algorithm chooses scales, zero points and codes. Default (AlgorithmNone): search, but rtn
 	// with the mappings symmetric and symmetric-no-clip, which are TorchAO's formulas.
 	Algorithm gqf.Algorithm
-	// PositiveScales forbids negative scales. Default: false.
-	PositiveScales bool
-	// Tile of layouts that state none. Default (zero): the default of each layout.
-	Tile packing.Tile
+	// PositiveScales forbids negative scales. Default (nil): false.
+	PositiveScales *bool
 	// Layouts are the layouts that every tensor is packed in. Default: lowbit.
 	Layouts []LayoutRequest
-	// Targets are consumers, which choose layouts, tiles, scales and the embedding's scheme.
-	// Layouts must then be empty. Default: none.
+	// Targets are consumers, which choose the format of the output, layouts, tiles, scales and the
+	// embedding's scheme. Layouts must then be empty. Default: none.
 	Targets []Target
 	// EmbeddingBits is Bits for embeddings. Default (0): 8.
 	EmbeddingBits int
-	// EmbeddingGroup is Group for embeddings. Default (0): Group.
-	EmbeddingGroup int
+	// EmbeddingGroup is Group for embeddings. Default (nil): Group.
+	EmbeddingGroup *int
 	// Fold says how the checkpoint is folded before it is quantized. NewPlan ignores it. Default
 	// (zero): not at all.
 	Fold
@@ -76,6 +71,9 @@ type Recipe struct {
 	// HashFiles adds the SHA-256 of every source file to the provenance, which takes one more pass
 	// over the files. Default: only headers and tensors have checksums.
 	HashFiles bool
+	// AllowUnquantized allows files without a quantized tensor, and unquantized tensors with values
+	// that are NaN or infinite. NewPlan ignores it. Default: false.
+	AllowUnquantized bool
 	// Rules in order of precedence. Default: none.
 	Rules []Rule
 }
@@ -87,31 +85,28 @@ func (r Recipe) ScaleStated(rule *Rule) bool {
 
 // Scheme is the scheme of a tensor with the given role and rule; rule may be nil.
 func (r Recipe) Scheme(role gqf.Role, rule *Rule) rounding.Scheme {
-	mapped, grouped, scaled := r.Mapping != gqf.MappingNone, r.Group != 0, r.ScaleDtype != packing.ScaleNone
+	mapped, grouped, scaled := r.Mapping != gqf.MappingNone, r.Group != nil, r.ScaleDtype != packing.ScaleNone
 	if role == gqf.RoleEmbedding {
-		grouped = r.EmbeddingGroup != 0
+		grouped = r.EmbeddingGroup != nil
 	}
 	r = r.WithDefaults()
-	s := rounding.Scheme{Bits: r.Bits, Group: r.Group, Mapping: r.Mapping, ScaleDtype: r.ScaleDtype, PositiveScales: r.PositiveScales, Algorithm: r.Algorithm}
+	s := rounding.Scheme{Bits: r.Bits, Mapping: r.Mapping, ScaleDtype: r.ScaleDtype, Algorithm: r.Algorithm}
+	group, positive := r.Group, r.PositiveScales
 	if role == gqf.RoleEmbedding {
-		s.Bits, s.Group = r.EmbeddingBits, r.EmbeddingGroup
+		s.Bits, group = r.EmbeddingBits, r.EmbeddingGroup
 	}
 	if rule != nil {
 		s.Bits = cmp.Or(rule.Bits, s.Bits)
-		s.Group = cmp.Or(rule.Group, s.Group)
+		group = cmp.Or(rule.Group, group)
 		if !mapped {
 			s.Mapping = cmp.Or(r.oneBit(rule), s.Mapping)
 		}
 		s.Mapping = cmp.Or(rule.Mapping, s.Mapping)
 		s.ScaleDtype = cmp.Or(rule.ScaleDtype, s.ScaleDtype)
 		s.Algorithm = cmp.Or(rule.Algorithm, s.Algorithm)
-		if rule.PositiveScales != nil {
-			s.PositiveScales = *rule.PositiveScales
-		}
+		positive = cmp.Or(rule.PositiveScales, positive)
 	}
-	if s.Group == PerChannel {
-		s.Group = 0
-	}
+	s.Group, s.PositiveScales = *group, positive != nil && *positive
 	if s.Mapping == gqf.MappingHalfStep && s.Bits > 2 && (rule == nil || rule.Mapping == gqf.MappingNone) {
 		s.Mapping = gqf.MappingFullRange
 	}
@@ -119,13 +114,13 @@ func (r Recipe) Scheme(role gqf.Role, rule *Rule) rounding.Scheme {
 		// What the recipe states about group and mapping is meant for the recipe's bits.
 		same := s.Bits == r.Bits
 		s = ggufScheme(s, stated{
-			group:   rule != nil && rule.Group != 0 || grouped && (same || role == gqf.RoleEmbedding && (rule == nil || rule.Bits == 0)),
+			group:   rule != nil && rule.Group != nil || grouped && (same || role == gqf.RoleEmbedding && (rule == nil || rule.Bits == 0)),
 			mapping: rule != nil && rule.Mapping != gqf.MappingNone || mapped && same && role != gqf.RoleEmbedding,
 			scales:  rule != nil && rule.ScaleDtype != packing.ScaleNone || scaled,
 		})
 	}
 	if f := r.CheckpointFormat(); f != "" {
-		s = checkpointScheme(f, s, grouped || rule != nil && rule.Group != 0)
+		s = checkpointScheme(f, s, grouped || rule != nil && rule.Group != nil)
 	}
 	s.Algorithm = cmp.Or(s.Algorithm, defaultAlgorithm(s.Mapping))
 	// Calibration covers the layers between embedding and lm_head; lm_head is included if a rule
@@ -141,19 +136,16 @@ func (r Recipe) Scheme(role gqf.Role, rule *Rule) rounding.Scheme {
 // none: half-step, whose two codes have equal magnitude instead of a negative value and zero. It is
 // MappingNone for other rules.
 func (r Recipe) oneBit(rule *Rule) gqf.Mapping {
-	if rule.Bits != 1 || !r.halfStep(rule.Layouts, rule.Algorithm) {
+	if rule.Bits != 1 || !r.halfStep(rule.Layouts) {
 		return gqf.MappingNone
 	}
 	return gqf.MappingHalfStep
 }
 
-// halfStep reports whether the recipe's layouts and algorithm, and the rule's, support the
-// half-step grid.
-func (r Recipe) halfStep(layouts []LayoutRequest, a gqf.Algorithm) bool {
+// halfStep reports whether the recipe's layouts, and the rule's, support the half-step grid.
+func (r Recipe) halfStep(layouts []LayoutRequest) bool {
 	other := func(f LayoutRequest) bool { return f.Family != FamilyLowbit && f.Family != FamilyCodes }
-	a = cmp.Or(a, r.Algorithm)
-	return (len(r.Targets) == 0 || r.ForGGUF()) && !slices.ContainsFunc(r.Layouts, other) && !slices.ContainsFunc(layouts, other) &&
-		a != gqf.AlgorithmHQQ
+	return (len(r.Targets) == 0 || r.ForGGUF()) && !slices.ContainsFunc(r.Layouts, other) && !slices.ContainsFunc(layouts, other)
 }
 
 // defaultAlgorithm is the algorithm of tensors for which none was stated.
@@ -172,21 +164,23 @@ func (r Recipe) Validate() error {
 	if err := r.validScheme(gqf.RoleProjection, nil); err != nil {
 		return err
 	}
-	if err := r.checkCheckpoint(); err != nil {
-		return err
+	for _, t := range r.Targets {
+		if len(r.Targets) > 1 && t.alone() {
+			return fmt.Errorf("target %s chooses schemes that other targets do not load: make two files", t.Name)
+		}
 	}
-	if f := r.CheckpointFormat(); f == "" || QuantizesEmbedding(f) {
+	switch f := r.CheckpointFormat(); {
+	case f != "" && !f.QuantizesEmbedding():
+		if r.EmbeddingBits != 0 || r.EmbeddingGroup != nil {
+			return fmt.Errorf("programs that load %s know no quantized embeddings: state neither bits nor group of the embedding", f)
+		}
+	default:
 		if err := r.validScheme(gqf.RoleEmbedding, nil); err != nil {
 			return fmt.Errorf("embedding: %w", err)
 		}
 	}
-	switch {
-	case r.ForGGUF() && len(r.Targets) > 1:
-		return errors.New("target gguf chooses schemes that other targets have no kernels for: make two files")
-	case len(r.Targets) > 0 && (len(r.Layouts) > 0 || r.Tile != packing.Tile{}):
-		return errors.New("a target chooses layout and tile: state either the target, or layout and tile")
-	case len(r.Layouts) == 0 && r.Tile != packing.Tile{} && !slices.Contains(packing.LowbitTiles, r.Tile):
-		return fmt.Errorf("tile %s is none of the lowbit layout's: use one of %s", r.Tile, strings.Join(namesOf(packing.LowbitTiles), ", "))
+	if len(r.Targets) > 0 && len(r.Layouts) > 0 {
+		return errors.New("a target chooses the layout: state one of target and layout")
 	}
 	return nil
 }
@@ -199,7 +193,7 @@ func (r Recipe) validScheme(role gqf.Role, rule *Rule) error {
 // ValidateScheme reports why tensors cannot have a scheme of the recipe.
 func (r Recipe) ValidateScheme(s rounding.Scheme) error {
 	if r.ForGGUF() {
-		if _, err := GGUFType(s); err != nil {
+		if _, err := rounding.GGUFType(s); err != nil {
 			return err
 		}
 	}
@@ -214,15 +208,15 @@ func (r Recipe) ValidateScheme(s rounding.Scheme) error {
 // WithDefaults returns the recipe with every default of its fields filled in.
 func (r Recipe) WithDefaults() Recipe {
 	r.Bits = cmp.Or(r.Bits, 4)
-	r.Group = cmp.Or(r.Group, 32)
-	if r.Mapping == gqf.MappingNone && r.Bits == 1 && r.halfStep(nil, gqf.AlgorithmNone) {
+	r.Group = cmp.Or(r.Group, new(32))
+	if r.Mapping == gqf.MappingNone && r.Bits == 1 && r.halfStep(nil) {
 		r.Mapping = gqf.MappingHalfStep
 	}
 	r.Mapping = cmp.Or(r.Mapping, gqf.MappingFullRange)
 	r.ScaleDtype = cmp.Or(r.ScaleDtype, packing.ScaleBF16)
 	r.EmbeddingBits = cmp.Or(r.EmbeddingBits, 8)
-	if r.EmbeddingGroup == 0 && embeddingPerChannel(r.Targets) {
-		r.EmbeddingGroup = PerChannel
+	if r.EmbeddingGroup == nil && embeddingPerChannel(r.Targets) {
+		r.EmbeddingGroup = new(PerChannel)
 	}
 	r.EmbeddingGroup = cmp.Or(r.EmbeddingGroup, r.Group)
 	r.Layouts = slices.Clone(r.Layouts)
@@ -230,110 +224,31 @@ func (r Recipe) WithDefaults() Recipe {
 		r.Layouts = []LayoutRequest{{Family: FamilyLowbit}}
 	}
 	for i := range r.Layouts {
-		f := &r.Layouts[i]
-		if f.Tile = cmp.Or(f.Tile, r.Tile); f.Family == FamilyLowbit {
+		if f := &r.Layouts[i]; f.Family == FamilyLowbit {
 			f.Tile = cmp.Or(f.Tile, packing.DefaultTile)
 		}
 	}
 	return r
 }
 
-func groupJSON(g int) any {
-	switch g {
-	case 0:
-		return nil
-	case PerChannel:
-		return "channel"
-	}
-	return g
-}
+// Tunes reports whether the recipe asks for tuning.
+func (r Recipe) Tunes() bool { return cmp.Or(r.Tune, TuneOff) != TuneOff }
 
-// ParseBits reads a number of bits: 1 to 8.
-func ParseBits(s string) (int, error) {
-	n, err := strconv.Atoi(s)
-	if err != nil || n < 1 || n > 8 {
-		return 0, fmt.Errorf("%q bits: use 1 to 8", s)
-	}
-	return n, nil
-}
+// ManyProbes reports whether bits are chosen with more probes.
+func (q Quality) ManyProbes() bool { return q == QualityBest || q == QualityMax }
 
-// ParseGroup reads a group size: a positive multiple of 16, or "channel" for PerChannel.
-func ParseGroup(s string) (int, error) {
-	if s == "channel" {
-		return PerChannel, nil
+// WithQuality returns the recipe with the settings of its preset in the fields that are not set.
+func (r Recipe) WithQuality() Recipe {
+	switch r.Quality {
+	case QualityFast:
+		r.Algorithm = cmp.Or(r.Algorithm, gqf.AlgorithmSearch)
+	case QualityBest, QualityMax:
+		r.CalibrateTokens = cmp.Or(r.CalibrateTokens, 32768)
+		r.Refine = cmp.Or(r.Refine, new(true))
+		fallthrough
+	case QualityGood:
+		r.Algorithm = cmp.Or(r.Algorithm, gqf.AlgorithmGPTQFT)
+		r.Calibrate = cmp.Or(r.Calibrate, Self)
 	}
-	n, err := strconv.Atoi(s)
-	if err != nil || n <= 0 || n%16 != 0 {
-		return 0, fmt.Errorf("group %q: use a multiple of 16, or channel", s)
-	}
-	return n, nil
-}
-
-// groupName is the inverse of ParseGroup.
-func groupName(g int) string {
-	if g == PerChannel {
-		return "channel"
-	}
-	return strconv.Itoa(g)
-}
-
-// mappings, algorithms and scaleDtypes are the values that users may state.
-var (
-	mappings       = []gqf.Mapping{gqf.MappingFullRange, gqf.MappingSymmetric, gqf.MappingSymmetricNoClip, gqf.MappingAsymmetric, gqf.MappingHalfStep, gqf.MappingKQuant}
-	algorithms     = []gqf.Algorithm{gqf.AlgorithmSearch, gqf.AlgorithmRTN, gqf.AlgorithmHQQ, gqf.AlgorithmGPTQ, gqf.AlgorithmGPTQFT, gqf.AlgorithmImatrix, gqf.AlgorithmAWQ}
-	scaleDtypes    = []packing.ScaleDtype{packing.ScaleBF16, packing.ScaleF16, packing.ScaleF32}
-	mappingNames   = namesOf(mappings)
-	dtypeNames     = namesOf(scaleDtypes)
-	algorithmNames = namesOf(algorithms)
-)
-
-func namesOf[T fmt.Stringer](all []T) []string {
-	var names []string
-	for _, v := range all {
-		names = append(names, v.String())
-	}
-	return names
-}
-
-// parseMapping parses the mappings that users may state.
-func parseMapping(s string) (gqf.Mapping, bool) {
-	m, ok := gqf.ParseMapping(s)
-	return m, ok && m != gqf.MappingNone
-}
-
-// ParseMapping reads the name of a mapping: full-range, symmetric, symmetric-no-clip, asymmetric,
-// half-step or k-quant.
-func ParseMapping(s string) (gqf.Mapping, error) {
-	m, ok := parseMapping(s)
-	if !ok {
-		return m, suggest.Unknown("mapping", s, mappingNames)
-	}
-	return m, nil
-}
-
-// parseAlgorithm parses the algorithms that users may state.
-func parseAlgorithm(s string) (gqf.Algorithm, bool) {
-	a, ok := gqf.ParseAlgorithm(s)
-	return a, ok && slices.Contains(algorithms, a)
-}
-
-// ParseAlgorithm reads the name of an algorithm: search, rtn, hqq, gptq, gptq-ft, imatrix or awq.
-func ParseAlgorithm(s string) (gqf.Algorithm, error) {
-	a, ok := parseAlgorithm(s)
-	if s == gqf.AlgorithmMSE.String() {
-		return a, fmt.Errorf("algorithm %s is not supported any more: use search, which is as accurate and 50 times as fast", s)
-	}
-	if !ok {
-		return a, suggest.Unknown("algorithm", s, algorithmNames)
-	}
-	return a, nil
-}
-
-// ParseScaleDtype reads the name of a dtype of scales: bf16, f16 or f32.
-func ParseScaleDtype(s string) (packing.ScaleDtype, error) {
-	d, ok := packing.ParseScaleDtype(s)
-	if !ok {
-		return d, suggest.Unknown("scale dtype", s, dtypeNames)
-	}
-	return d, nil
+	return r
 }

@@ -2,6 +2,7 @@ package quantizer
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -17,7 +18,7 @@ group: 64
 mapping: asymmetric
 scale-dtype: f16
 positive-scales: true
-tile: 4x8x2
+layout: lowbit:4x8x2
 embedding-bits: 6
 embedding-group: channel
 rules:
@@ -41,22 +42,22 @@ func TestParseRecipe(t *testing.T) {
 		{"empty", "", Recipe{}},
 		{"only comments", "# nothing\n", Recipe{}},
 		{"one key", "bits: 8", Recipe{Bits: 8}},
-		{"folds", "rotate: true\nequalize: false\nalgorithm: awq\n", Recipe{Fold: Fold{Rotate: true}, Algorithm: gqf.AlgorithmAWQ}},
-		{"fold", "fold: both\n", Recipe{Fold: Fold{Rotate: true, Equalize: true}}},
+		{"folds", "fold: rotate\nalgorithm: awq\n", Recipe{Fold: Fold{Rotate: true}, Algorithm: gqf.AlgorithmAWQ}},
+		{"fold", "fold: equalize,rotate\n", Recipe{Fold: Fold{Rotate: true, Equalize: true}}},
 		{"fold auto", "fold: auto\n", Recipe{Fold: Fold{Auto: true}}},
 		{"pre-tokenizer", "pre: llama-bpe\n", Recipe{Pre: "llama-bpe"}},
 		{"no rules", "rules: []", Recipe{Rules: []Rule{}}},
 		{"skip: false", "rules:\n- match: a\n  skip: false\n  bits: 2\n", Recipe{Rules: []Rule{{Match: "a", Bits: 2, Origin: "r.yaml:2"}}}},
-		{"algorithms", "algorithm: hqq\nrules:\n- {match: a, algorithm: rtn}\n", Recipe{
-			Algorithm: gqf.AlgorithmHQQ, Rules: []Rule{{Match: "a", Algorithm: gqf.AlgorithmRTN, Origin: "r.yaml:3"}},
+		{"algorithms", "algorithm: search\nrules:\n- {match: a, algorithm: rtn}\n", Recipe{
+			Algorithm: gqf.AlgorithmSearch, Rules: []Rule{{Match: "a", Algorithm: gqf.AlgorithmRTN, Origin: "r.yaml:3"}},
 		}},
 		{"everything", fullRecipe, Recipe{
-			Bits: 3, Group: 64, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF16, PositiveScales: true,
-			Tile: packing.Tile{NR: 4, KR: 8, SR: 2}, EmbeddingBits: 6, EmbeddingGroup: PerChannel,
+			Bits: 3, Group: new(64), Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF16, PositiveScales: new(true),
+			Layouts: []LayoutRequest{{Tile: packing.Tile{NR: 4, KR: 8, SR: 2}}}, EmbeddingBits: 6, EmbeddingGroup: new(PerChannel),
 			Rules: []Rule{
-				{Match: `re:.*\.down_proj`, Bits: 6, Group: 48, Mapping: gqf.MappingSymmetric, ScaleDtype: packing.ScaleF32, PositiveScales: &no, Origin: "r.yaml:11"},
+				{Match: `re:.*\.down_proj`, Bits: 6, Group: new(48), Mapping: gqf.MappingSymmetric, ScaleDtype: packing.ScaleF32, PositiveScales: &no, Origin: "r.yaml:11"},
 				{Match: "lm_head", Skip: true, Origin: "r.yaml:17"},
-				{Match: `re:layers\.[0-3]\..*`, Group: PerChannel, Origin: "r.yaml:18"},
+				{Match: `re:layers\.[0-3]\..*`, Group: new(PerChannel), Origin: "r.yaml:18"},
 			},
 		}},
 	} {
@@ -82,27 +83,27 @@ func TestParseRecipeErrors(t *testing.T) {
 		"bits:\n":                              "r.yaml:1: bits: it has no value",
 		"bits: 9\n":                            `r.yaml:1: bits: "9" bits: use 1 to 8`,
 		"pre: 1\n":                             "r.yaml:1: pre: a name was expected; put it in quotes",
-		"rotate: 1\n":                          "r.yaml:1: rotate: use true or false",
-		"fold: all\n":                          `r.yaml:1: fold: "all": use none, rotate, equalize, both or auto`,
-		"fold: both\nrotate: true\n":           "r.yaml:2: rotate: beside rotate or equalize: state fold alone",
-		"equalize: true\nfold: none\n":         "r.yaml:2: fold: beside rotate or equalize: state fold alone",
+		"rotate: true\n":                       `r.yaml:1: unknown key "rotate"`,
+		"fold: all\n":                          `r.yaml:1: fold: unknown fold "all": use one of none, rotate, equalize, rotate,equalize, auto`,
 		"bits: 4.5\n":                          `r.yaml:1: bits: "4.5" bits: use 1 to 8`,
 		"bits: [4]\n":                          "r.yaml:1: bits: a number or a word was expected, not a sequence",
 		"\n\ngroup: 20\n":                      `r.yaml:3: group: group "20": use a multiple of 16, or channel`,
 		"group: 0\n":                           `r.yaml:1: group: group "0": use a multiple of 16, or channel`,
-		"algorithm: best\n":                    `r.yaml:1: algorithm: unknown algorithm "best": use one of search, rtn, hqq, gptq, gptq-ft, imatrix, awq`,
-		"algorithm: mse\n":                     `r.yaml:1: algorithm: algorithm mse is not supported any more: use search, which is as accurate and 50 times as fast`,
-		"algorithm: none\n":                    `r.yaml:1: algorithm: unknown algorithm "none": use one of search, rtn, hqq, gptq, gptq-ft, imatrix, awq`,
+		"algorithm: best\n":                    `r.yaml:1: algorithm: unknown algorithm "best": use one of search, rtn, gptq, gptq-ft, imatrix, awq`,
+		"algorithm: hqq\n":                     `r.yaml:1: algorithm: unknown algorithm "hqq": use one of search, rtn, gptq, gptq-ft, imatrix, awq; did you mean "awq"?`,
+		"hash: md5\n":                          `r.yaml:1: hash: unknown hash "md5": use one of headers, sha256`,
+		"seed: 0\n":                            `r.yaml:1: seed: "0": use an integer above 0`,
+		"algorithm: none\n":                    `r.yaml:1: algorithm: unknown algorithm "none": use one of search, rtn, gptq, gptq-ft, imatrix, awq`,
 		"mapping: sym\n":                       `r.yaml:1: mapping: unknown mapping "sym": use one of full-range, symmetric, symmetric-no-clip, asymmetric, half-step, k-quant; did you mean "symmetric", "symmetric-no-clip" or "asymmetric"?`,
 		"mapping: none\n":                      `r.yaml:1: mapping: unknown mapping "none": use one of full-range, symmetric, symmetric-no-clip, asymmetric, half-step, k-quant`,
 		"scale-dtype: f64\n":                   `r.yaml:1: scale-dtype: unknown scale dtype "f64": use one of bf16, f16, f32; did you mean "f16" or "f32"?`,
 		"positive-scales: yes\n":               "r.yaml:1: positive-scales: use true or false",
-		"tile: 8x8\n":                          `r.yaml:1: tile: unknown tile "8x8": use one of 4x8x2, 4x16x2, 8x8x2, 8x16x2, 4x4x1, 4x8x1`,
+		"layout: lowbit:8x8\n":                 `r.yaml:1: layout: unknown tile "8x8": use one of 4x8x2, 4x16x2, 8x8x2, 8x16x2, 4x4x1, 4x8x1`,
 		"rules: 4\n":                           "r.yaml:1: rules: a list of rules was expected",
 		"rules:\n  - lm_head\n":                "r.yaml:2: rule 1: a mapping of keys to values was expected",
 		"rules:\n- bits: 4\n":                  "r.yaml:2: rule 1: no name to match",
 		"rules:\n- match: 7\n":                 "r.yaml:2: rule 1: match: a name was expected; put it in quotes",
-		"rules:\n- match: a\n":                 "r.yaml:2: rule 1 (a): it states nothing: give bits, group, mapping, scale-dtype, algorithm, positive-scales or layout, or skip",
+		"rules:\n- match: a\n":                 "r.yaml:2: rule 1 (a): it states nothing: give skip, or one of bits, group, mapping, scale-dtype, algorithm, positive-scales, layout",
 		"rules:\n- match: re:a(b\n  bits: 2\n": "r.yaml:2: rule 1 (re:a(b): not a regular expression: error parsing regexp: missing closing ): `a(b`",
 		"rules:\n- match: a\n  bits: 2\n- match: b\n  bits: 99\n": `r.yaml:5: rule 2 (b): bits: "99" bits: use 1 to 8`,
 		"rules:\n- match: a\n  bit: 2\n":                          `r.yaml:3: rule 1 (a): unknown key "bit"`,
@@ -112,7 +113,7 @@ func TestParseRecipeErrors(t *testing.T) {
 		"rules: " + strings.Repeat("[", 100_000):                  "r.yaml:1: lists and mappings are nested deeper than 32 levels",
 	} {
 		_, err := ParseRecipe("r.yaml", []byte(in))
-		var re *RecipeError
+		var re *recipeError
 		if !errors.As(err, &re) || err.Error() != want {
 			t.Errorf("%q:\n got %v\nwant %s", in, err, want)
 		}
@@ -132,24 +133,23 @@ func TestRecipeScheme(t *testing.T) {
 		{"default", zero, gqf.RoleProjection, nil, "4-bit group 32 full-range bf16 search"},
 		{"default head", zero, gqf.RoleHead, nil, "4-bit group 32 full-range bf16 search"},
 		{"default table", zero, gqf.RoleEmbedding, nil, "8-bit group 32 full-range bf16 search"},
-		{"the table takes the group", Recipe{Group: 64}, gqf.RoleEmbedding, nil, "8-bit group 64 full-range bf16 search"},
-		{"the table's own group", Recipe{Group: 64, EmbeddingGroup: PerChannel, EmbeddingBits: 6}, gqf.RoleEmbedding, nil, "6-bit per channel full-range bf16 search"},
-		{"which is not the others'", Recipe{Group: 64, EmbeddingGroup: PerChannel, EmbeddingBits: 6}, gqf.RoleExpert, nil, "4-bit group 64 full-range bf16 search"},
-		{"a rule says bits", Recipe{Group: 64}, gqf.RoleProjection, &Rule{Match: "a", Bits: 3}, "3-bit group 64 full-range bf16 search"},
-		{"a rule for the table", zero, gqf.RoleEmbedding, &Rule{Match: "a", Group: 128}, "8-bit group 128 full-range bf16 search"},
+		{"the table takes the group", Recipe{Group: new(64)}, gqf.RoleEmbedding, nil, "8-bit group 64 full-range bf16 search"},
+		{"the table's own group", Recipe{Group: new(64), EmbeddingGroup: new(PerChannel), EmbeddingBits: 6}, gqf.RoleEmbedding, nil, "6-bit per channel full-range bf16 search"},
+		{"which is not the others'", Recipe{Group: new(64), EmbeddingGroup: new(PerChannel), EmbeddingBits: 6}, gqf.RoleExpert, nil, "4-bit group 64 full-range bf16 search"},
+		{"a rule says bits", Recipe{Group: new(64)}, gqf.RoleProjection, &Rule{Match: "a", Bits: 3}, "3-bit group 64 full-range bf16 search"},
+		{"a rule for the table", zero, gqf.RoleEmbedding, &Rule{Match: "a", Group: new(128)}, "8-bit group 128 full-range bf16 search"},
 		{"a rule says all", zero, gqf.RoleProjection,
-			&Rule{Match: "a", Bits: 2, Group: PerChannel, Mapping: gqf.MappingSymmetric, ScaleDtype: packing.ScaleF32, PositiveScales: &yes},
+			&Rule{Match: "a", Bits: 2, Group: new(PerChannel), Mapping: gqf.MappingSymmetric, ScaleDtype: packing.ScaleF32, PositiveScales: &yes},
 			"2-bit per channel symmetric f32 positive-scales"},
 		{"TorchAO's formula", Recipe{Mapping: gqf.MappingSymmetric}, gqf.RoleProjection, nil, "4-bit group 32 symmetric bf16"},
 		{"searched all the same", Recipe{Mapping: gqf.MappingSymmetric, Algorithm: gqf.AlgorithmSearch}, gqf.RoleProjection, nil, "4-bit group 32 symmetric bf16 search"},
-		{"a rule's algorithm", Recipe{Algorithm: gqf.AlgorithmRTN}, gqf.RoleProjection, &Rule{Match: "a", Algorithm: gqf.AlgorithmHQQ}, "4-bit group 32 full-range bf16 hqq"},
-		{"the recipe's algorithm", Recipe{Algorithm: gqf.AlgorithmHQQ}, gqf.RoleProjection, &Rule{Match: "a", Mapping: gqf.MappingAsymmetric}, "4-bit group 32 asymmetric bf16 hqq"},
+		{"a rule's algorithm", Recipe{Algorithm: gqf.AlgorithmRTN}, gqf.RoleProjection, &Rule{Match: "a", Algorithm: gqf.AlgorithmSearch}, "4-bit group 32 full-range bf16 search"},
+		{"the recipe's algorithm", Recipe{Algorithm: gqf.AlgorithmRTN}, gqf.RoleProjection, &Rule{Match: "a", Mapping: gqf.MappingAsymmetric}, "4-bit group 32 asymmetric bf16"},
 		{"half steps beside a table", Recipe{Bits: 2, Mapping: gqf.MappingHalfStep}, gqf.RoleEmbedding, nil, "8-bit group 32 full-range bf16 search"},
 		{"1 bit", Recipe{Bits: 1}, gqf.RoleProjection, nil, "1-bit group 32 half-step bf16 search"},
 		{"1 bit beside a table", Recipe{Bits: 1}, gqf.RoleEmbedding, nil, "8-bit group 32 full-range bf16 search"},
 		{"1 bit, a mapping stated", Recipe{Bits: 1, Mapping: gqf.MappingFullRange}, gqf.RoleProjection, nil, "1-bit group 32 full-range bf16 search"},
 		{"1 bit in a layout without half steps", Recipe{Bits: 1, Layouts: []LayoutRequest{{Family: FamilyTorchAO}}}, gqf.RoleProjection, nil, "1-bit group 32 full-range bf16 search"},
-		{"1 bit, an algorithm without half steps", Recipe{Bits: 1, Algorithm: gqf.AlgorithmHQQ}, gqf.RoleProjection, nil, "1-bit group 32 full-range bf16 hqq"},
 		{"a rule says 1 bit", zero, gqf.RoleProjection, &Rule{Match: "a", Bits: 1}, "1-bit group 32 half-step bf16 search"},
 		{"a rule says 1 bit, the recipe a mapping", Recipe{Mapping: gqf.MappingAsymmetric}, gqf.RoleProjection, &Rule{Match: "a", Bits: 1}, "1-bit group 32 asymmetric bf16 search"},
 		{"half steps", zero, gqf.RoleProjection, &Rule{Match: "a", Bits: 2, Mapping: gqf.MappingHalfStep}, "2-bit group 32 half-step bf16 search"},
@@ -227,8 +227,8 @@ func TestRecipeJSONDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said, err := Recipe{Bits: 4, Group: 32, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleBF16,
-		Tile: packing.DefaultTile, EmbeddingBits: 8, EmbeddingGroup: 32, Rules: []Rule{}}.JSON(nil)
+	said, err := Recipe{Bits: 4, Group: new(32), Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleBF16,
+		EmbeddingBits: 8, EmbeddingGroup: new(32), Rules: []Rule{}}.JSON(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,4 +281,15 @@ func find(rules []Rule, match string) *Rule {
 		}
 	}
 	return nil
+}
+
+// TestRecipeTooLarge: a recipe that ParseRecipe would refuse for its size is not written.
+func TestRecipeTooLarge(t *testing.T) {
+	r := Recipe{}
+	for i := range 40_000 {
+		r.Rules = append(r.Rules, Rule{Match: fmt.Sprintf("%0100d", i), Bits: 4})
+	}
+	if text, err := r.YAML("", nil); err == nil || !strings.Contains(err.Error(), "a recipe of 40000 rules has") {
+		t.Errorf("%d bytes, %v", len(text), err)
+	}
 }

@@ -13,9 +13,6 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// PerChannel is the group size of a Recipe or Rule for one scale per row, spelled "channel".
-const PerChannel = -1
-
 // Rule overrides the defaults for the tensors that it matches. A rule also quantizes tensors that
 // are unquantized by default, if they can be quantized.
 type Rule struct {
@@ -27,8 +24,8 @@ type Rule struct {
 	Skip bool
 	// Bits of a code, 1 to 8. Default (0): the recipe's for the tensor's role.
 	Bits int
-	// Group is a multiple of 16, or PerChannel. Default (0): the recipe's for the tensor's role.
-	Group int
+	// Group is a multiple of 16, or PerChannel. Default (nil): the recipe's for the tensor's role.
+	Group *int
 	// Mapping. Default (MappingNone): the recipe's.
 	Mapping gqf.Mapping
 	// ScaleDtype. Default (ScaleNone): the recipe's.
@@ -78,52 +75,59 @@ func (r *Rule) setBits(s string) (err error) {
 	if _, err := strconv.Atoi(s); err != nil {
 		return fmt.Errorf("%q is neither a number of bits, 1 to 8, nor skip", s)
 	}
-	r.Bits, err = ParseBits(s)
+	r.Bits, err = parseBits(s)
 	return err
+}
+
+// recipe returns what the rule states, as a recipe.
+func (r *Rule) recipe() *Recipe {
+	return &Recipe{Bits: r.Bits, Group: r.Group, Mapping: r.Mapping, ScaleDtype: r.ScaleDtype, Algorithm: r.Algorithm, PositiveScales: r.PositiveScales, Layouts: r.Layouts}
+}
+
+// state is the inverse of recipe.
+func (r *Rule) state(s *Recipe) {
+	r.Bits, r.Group, r.Mapping, r.ScaleDtype, r.Algorithm, r.PositiveScales, r.Layouts = s.Bits, s.Group, s.Mapping, s.ScaleDtype, s.Algorithm, s.PositiveScales, s.Layouts
 }
 
 // setWord sets the field of a word after the bits.
 func (r *Rule) setWord(w string) error {
-	mapping, isMapping := parseMapping(w)
-	dtype, isDtype := packing.ParseScaleDtype(w)
-	algorithm, isAlgorithm := parseAlgorithm(w)
-	twice := false
-	switch {
-	case isMapping:
-		twice = r.Mapping != gqf.MappingNone
-		r.Mapping = mapping
-	case isDtype:
-		twice = r.ScaleDtype != packing.ScaleNone
-		r.ScaleDtype = dtype
-	case isAlgorithm:
-		twice = r.Algorithm != gqf.AlgorithmNone
-		r.Algorithm = algorithm
-	case w == "positive-scales":
-		twice = r.PositiveScales != nil
-		yes := true
-		r.PositiveScales = &yes
-	case w == "channel" || w != "" && strings.Trim(w, "+-0123456789") == "":
-		twice = r.Group != 0
-		var err error
-		if r.Group, err = ParseGroup(w); err != nil {
-			return err
+	name, _, _ := strings.Cut(w, ":")
+	var neither, known []string
+	for _, s := range settings[1:] { // the first are the bits
+		if s.in&inRule == 0 {
+			continue
 		}
-	case isLayout(w):
-		f, err := ParseLayouts(w)
-		if err != nil {
-			return err
+		stated, value := r.recipe(), w
+		switch {
+		// several: the tensor is stored in each
+		case s.Name == "layout" && slices.Contains(s.Values, name) && r.Layouts != nil:
+			return r.set(s, strings.Join(namesOf(r.Layouts...), ",")+","+w)
+		case s.Name == "layout" && slices.Contains(s.Values, name):
+		case s.Name == "group" && w != "" && strings.Trim(w, "+-0123456789") == "":
+		case s.Value == "" && w == s.Name:
+			value = "true"
+		case !slices.Contains(s.Values, w):
+			if known = append(known, s.Values...); s.Name == "group" {
+				neither = append(neither, "a group (a multiple of 16, or channel)")
+			} else {
+				neither = append(neither, strings.TrimSuffix(s.Name+" ("+strings.Join(s.Values, ", ")+")", " ()"))
+			}
+			continue
 		}
-		twice = slices.Contains(r.Layouts, f[0])
-		r.Layouts = append(r.Layouts, f...) // several: the tensor is stored in each
-	default:
-		return fmt.Errorf("%q is neither a group (a multiple of 16, or channel), nor a mapping (%s), nor a scale dtype (%s), nor an algorithm (%s), nor positive-scales, nor a layout (%s)%s", w,
-			strings.Join(mappingNames, ", "), strings.Join(dtypeNames, ", "), strings.Join(algorithmNames, ", "), strings.Join(familyNames, ", "),
-			suggest.DidYouMean(w, slices.Concat(mappingNames, dtypeNames, algorithmNames, familyNames)))
+		if s.stated(stated) {
+			return fmt.Errorf("%q repeats what an earlier word states", w)
+		}
+		return r.set(s, value)
 	}
-	if twice {
-		return fmt.Errorf("%q repeats what an earlier word states", w)
-	}
-	return nil
+	return fmt.Errorf("%q is neither %s%s", w, strings.Join(neither, ", nor "), suggest.DidYouMean(w, known))
+}
+
+// set sets a setting of the rule.
+func (r *Rule) set(s Setting, value string) error {
+	stated := r.recipe()
+	err := s.Set(stated, value)
+	r.state(stated)
+	return err
 }
 
 // check reports a rule that is invalid on its own.
@@ -131,12 +135,18 @@ func (r Rule) check() error {
 	if _, err := pattern.Parse(r.Match); err != nil {
 		return err
 	}
-	says := r.Bits != 0 || r.Group != 0 || r.Mapping != gqf.MappingNone || r.ScaleDtype != packing.ScaleNone || r.Algorithm != gqf.AlgorithmNone || r.PositiveScales != nil || r.Layouts != nil
+	stated, all := r.recipe(), []string{}
+	says := false
+	for _, s := range settings {
+		if s.in&inRule != 0 {
+			says, all = says || s.stated(stated), append(all, s.Name)
+		}
+	}
 	switch {
 	case r.Skip && says:
 		return errors.New("skip leaves the tensor unquantized: state nothing else")
 	case !r.Skip && !says:
-		return errors.New("it states nothing: give bits, group, mapping, scale-dtype, algorithm, positive-scales or layout, or skip")
+		return fmt.Errorf("it states nothing: give skip, or one of %s", strings.Join(all, ", "))
 	}
 	return nil
 }
@@ -151,26 +161,22 @@ func (r Rule) Exact() bool {
 // 'lm_head=6,64'", "rule 're:.*down_proj=skip' (recipe.yaml:12)".
 func (r Rule) String() string {
 	var words []string
-	add := func(ok bool, w string) {
-		if ok {
-			words = append(words, w)
+	if r.Skip {
+		words = []string{"skip"}
+	}
+	stated := r.recipe()
+	for _, s := range settings {
+		switch v := s.field.value(stated); {
+		case s.in&inRule == 0 || !s.stated(stated):
+		case s.Name == "group" && r.Bits == 0:
+			words = append(words, "group "+groupName(*r.Group))
+		case s.Value == "" && *r.PositiveScales:
+			words = append(words, s.Name)
+		case s.Value == "":
+			words = append(words, "no "+s.Name)
+		default:
+			words = append(words, fmt.Sprint(v))
 		}
-	}
-	add(r.Skip, "skip")
-	add(r.Bits != 0, strconv.Itoa(r.Bits))
-	add(r.Group != 0, groupName(r.Group))
-	add(r.Mapping != gqf.MappingNone, r.Mapping.String())
-	add(r.ScaleDtype != packing.ScaleNone, r.ScaleDtype.String())
-	add(r.Algorithm != gqf.AlgorithmNone, r.Algorithm.String())
-	if p := r.PositiveScales; p != nil {
-		add(*p, "positive-scales")
-		add(!*p, "no positive-scales")
-	}
-	for _, f := range r.Layouts {
-		add(true, f.String())
-	}
-	if r.Bits == 0 && r.Group != 0 {
-		words[0] = "group " + words[0]
 	}
 	s := fmt.Sprintf("'%s=%s'", r.Match, strings.Join(words, ","))
 	switch r.Origin {
@@ -186,13 +192,13 @@ func (r Rule) String() string {
 type RuleSet struct {
 	rules []*ruleUse
 	exact map[string][]int // by Match; indices ascend
+	used  map[*Rule]bool
 }
 
 type ruleUse struct {
 	rule   Rule
 	match  pattern.Pattern
-	used   bool
-	lostTo map[*ruleUse]bool // matching rules that preceded this one
+	lostTo map[*Rule]bool // matching rules that preceded this one
 }
 
 // NewRuleSet takes the rules of a recipe and the rules that precede them, from the command line. It
@@ -201,7 +207,7 @@ func NewRuleSet(recipe Recipe, first []Rule) (*RuleSet, error) {
 	if err := recipe.Validate(); err != nil {
 		return nil, err
 	}
-	rs := &RuleSet{exact: map[string][]int{}}
+	rs := &RuleSet{exact: map[string][]int{}, used: map[*Rule]bool{}}
 	for i, r := range slices.Concat(first, recipe.Rules) {
 		err := r.check()
 		if err == nil {
@@ -217,7 +223,7 @@ func NewRuleSet(recipe Recipe, first []Rule) (*RuleSet, error) {
 			return nil, fmt.Errorf("%s: %w", r, err)
 		}
 		match, _ := pattern.Parse(r.Match) // checked above
-		rs.rules = append(rs.rules, &ruleUse{rule: r, match: match, lostTo: map[*ruleUse]bool{}})
+		rs.rules = append(rs.rules, &ruleUse{rule: r, match: match})
 		if match.Exact() {
 			rs.exact[r.Match] = append(rs.exact[r.Match], i)
 		}
@@ -242,21 +248,19 @@ func (rs *RuleSet) Match(tensor string) (*Rule, bool) {
 	if len(found) == 0 {
 		return nil, false
 	}
-	winner := rs.rules[found[0]]
+	winner := &rs.rules[found[0]].rule
 	for _, i := range found[1:] {
-		rs.rules[i].lostTo[winner] = true
+		u := rs.rules[i]
+		if u.lostTo == nil {
+			u.lostTo = map[*Rule]bool{}
+		}
+		u.lostTo[winner] = true
 	}
-	return &winner.rule, true
+	return winner, true
 }
 
 // Use records that a rule of Match was applied.
-func (rs *RuleSet) Use(rule *Rule) {
-	for _, u := range rs.rules {
-		if &u.rule == rule {
-			u.used = true
-		}
-	}
-}
+func (rs *RuleSet) Use(rule *Rule) { rs.used[rule] = true }
 
 // Unused lists, in order, the rules that were never applied. It omits rules that match but always
 // came after an applied rule, because a command line may override every rule of a recipe.
@@ -265,17 +269,11 @@ func (rs *RuleSet) Unused() []Rule {
 	for _, u := range rs.rules {
 		stoodBack := false
 		for winner := range u.lostTo {
-			stoodBack = stoodBack || winner.used
+			stoodBack = stoodBack || rs.used[winner]
 		}
-		if !u.used && !stoodBack {
+		if !rs.used[&u.rule] && !stoodBack {
 			unused = append(unused, u.rule)
 		}
 	}
 	return unused
-}
-
-// isLayout reports whether a word of a rule names a layout, with or without a tile.
-func isLayout(w string) bool {
-	name, _, _ := strings.Cut(w, ":")
-	return slices.Contains(familyNames, name)
 }

@@ -18,12 +18,12 @@ func TestParseRule(t *testing.T) {
 	}{
 		{"lm_head=skip", Rule{Match: "lm_head", Skip: true}},
 		{"lm_head.weight=8", Rule{Match: "lm_head.weight", Bits: 8}},
-		{"a=4,64", Rule{Match: "a", Bits: 4, Group: 64}},
-		{"a=4,channel", Rule{Match: "a", Bits: 4, Group: PerChannel}},
-		{"a=4,asymmetric,f32,48", Rule{Match: "a", Bits: 4, Group: 48, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF32}},
+		{"a=4,64", Rule{Match: "a", Bits: 4, Group: new(64)}},
+		{"a=4,channel", Rule{Match: "a", Bits: 4, Group: new(PerChannel)}},
+		{"a=4,asymmetric,f32,48", Rule{Match: "a", Bits: 4, Group: new(48), Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF32}},
 		{"a=2,positive-scales,symmetric-no-clip,f16", Rule{Match: "a", Bits: 2, Mapping: gqf.MappingSymmetricNoClip, ScaleDtype: packing.ScaleF16, PositiveScales: &yes}},
 		{`re:model\.layers\.([0-3])\..*=6,full-range`, Rule{Match: `re:model\.layers\.([0-3])\..*`, Bits: 6, Mapping: gqf.MappingFullRange}},
-		{"a=1,half-step,hqq", Rule{Match: "a", Bits: 1, Mapping: gqf.MappingHalfStep, Algorithm: gqf.AlgorithmHQQ}},
+		{"a=1,half-step,rtn", Rule{Match: "a", Bits: 1, Mapping: gqf.MappingHalfStep, Algorithm: gqf.AlgorithmRTN}},
 		{"re:a{1,2}=b=3", Rule{Match: "re:a{1,2}=b", Bits: 3}},
 	} {
 		test.want.Origin = "--rule"
@@ -58,10 +58,11 @@ func TestParseRuleErrors(t *testing.T) {
 		"a=4,99999999999999999999":            `use a multiple of 16`,
 		"a=4,":                                `"" is neither a group`,
 		"a=4,none":                            `"none" is neither a group`,
-		"a=4,bf32":                            `"bf32" is neither a group (a multiple of 16, or channel), nor a mapping (full-range, symmetric, symmetric-no-clip, asymmetric, half-step, k-quant), nor a scale dtype (bf16, f16, f32), nor an algorithm (search, rtn, hqq`,
+		"a=4,bf32":                            `"bf32" is neither a group (a multiple of 16, or channel), nor mapping (full-range, symmetric, symmetric-no-clip, asymmetric, half-step, k-quant), nor scale-dtype (bf16, f16, f32), nor algorithm (search, rtn, gptq`,
 		"a=4,32,64":                           `"64" repeats`,
 		"a=4,f16,f16":                         `"f16" repeats`,
-		"a=4,rtn,hqq":                         `"hqq" repeats`,
+		"a=4,rtn,search":                      `"search" repeats`,
+		"a=4,hqq":                             `"hqq" is neither a group`,
 		"a=4,symmetric,asymmetric":            `"asymmetric" repeats`,
 		"a=4,positive-scales,positive-scales": `repeats`,
 		"a=skip,4":                            "nothing may follow it",
@@ -159,14 +160,13 @@ func TestNewRuleSetErrors(t *testing.T) {
 		want   string
 	}{
 		{Recipe{Bits: 9}, "9 bits"},
-		{Recipe{Group: 17}, "group 17"},
-		{Recipe{Group: -2}, "group -2"},
+		{Recipe{Group: new(17)}, "group 17"},
+		{Recipe{Group: new(-2)}, "group -2"},
 		{Recipe{Bits: 1, Mapping: gqf.MappingSymmetric}, "symmetric"},
 		{Recipe{EmbeddingBits: 9}, "embedding: 9 bits"},
-		{Recipe{Tile: packing.Tile{NR: 3, KR: 16, SR: 2}}, "tile 3x16x2 is none of the lowbit layout's"},
 		{Recipe{Rules: []Rule{{Match: "a"}}}, "rule 'a=': it states nothing"},
 		{Recipe{Rules: []Rule{{Match: "a", Bits: 1, Mapping: gqf.MappingSymmetric, Origin: "r.yaml:3"}}}, "rule 'a=1,symmetric' (r.yaml:3): mapping symmetric does not work at 1 bit"},
-		{Recipe{Rules: []Rule{{Match: "a", Group: 24}}}, "rule 'a=group 24': group 24"},
+		{Recipe{Rules: []Rule{{Match: "a", Group: new(24)}}}, "rule 'a=group 24': group 24"},
 		{Recipe{Mapping: gqf.MappingSymmetric, Rules: []Rule{{Match: "a", Bits: 1}}}, "rule 'a=1': mapping symmetric does not work at 1 bit"},
 	} {
 		if _, err := NewRuleSet(test.recipe, nil); err == nil || !strings.Contains(err.Error(), test.want) {

@@ -6,15 +6,16 @@ import (
 	"strings"
 
 	"github.com/lowbit-go/gq/formats/gqf"
-	"github.com/lowbit-go/gq/formats/hfquant"
+	"github.com/lowbit-go/gq/internal/job/hfquant"
+	"github.com/lowbit-go/gq/internal/job/rounding"
 	"github.com/lowbit-go/gq/internal/suggest"
 	"github.com/lowbit-go/gq/packing"
-	"github.com/lowbit-go/gq/quantizer/rounding"
 )
 
-// Target is a consumer of packed weights on a kind of CPU. Its layouts are the ones that its own
-// packers make there, so that it can use a file's bytes unchanged. docs/FORMAT.md says how each
-// consumer loads them.
+// Target is a consumer of weights: of .gqf files on a kind of CPU, of .gguf files, or of
+// checkpoints in a format of another library. The layouts for a kind of CPU are those that the
+// consumer's own packers make there, so that it can use a file's bytes unchanged. docs/FORMAT.md
+// says how each consumer loads them.
 type Target struct {
 	Name string
 	// positive: the consumer refuses scales that are not positive normal numbers.
@@ -27,8 +28,8 @@ type Target struct {
 	group      int  // the only group size; 0: any multiple of 32
 	even       bool // channels of 4 bits have an even number of columns
 	torchao    bool // TorchAO's own layouts, for every width
-	// Format is the format of checkpoints whose schemes the target chooses, "" for other targets. The
-	// layout of a .gqf file is lowbit.
+	// Format is the format of checkpoints that the target loads, "" for other targets. A .gqf file
+	// with the target's schemes has the layout lowbit.
 	Format hfquant.Format
 	// CPU is the CPU features that the name implies, which the file records with the variant.
 	CPU gqf.CPUFeatures
@@ -65,6 +66,9 @@ func ParseTargets(s string) ([]Target, error) {
 				list, found = append(list, t), true
 			}
 		}
+		if err := hfquant.NotWritten(name); err != nil {
+			return nil, err
+		}
 		if !found {
 			return nil, suggest.Unknown("target", name, names)
 		}
@@ -72,21 +76,21 @@ func ParseTargets(s string) ([]Target, error) {
 	return list, nil
 }
 
-// AdaptToTargets adapts a scheme for rows of k weights to the targets, in the dtype of scales
-// (unless stated, which says that the user chose it) and their sign. To targets, one group per row
-// is a channel. Targets that need different scales cannot share codes.
-func AdaptToTargets(s rounding.Scheme, k int64, targets []Target, stated bool) (rounding.Scheme, error) {
-	if (Recipe{Targets: targets}).ForGGUF() {
+// AdaptToTargets adapts the scheme of a tensor with rows of k weights to the targets, in the dtype
+// of scales, unless the recipe or the rule states it, and in their sign. rule may be nil. To
+// targets, one group per row is a channel. Targets that need different scales cannot share codes.
+func (r Recipe) AdaptToTargets(s rounding.Scheme, k int64, rule *Rule) (rounding.Scheme, error) {
+	if r.ForGGUF() {
 		return s, nil // Recipe.Scheme chose it
 	}
-	if len(targets) > 0 && int64(s.Group) >= k {
+	if len(r.Targets) > 0 && int64(s.Group) >= k {
 		s.Group = 0
 	}
 	var by string
-	for _, t := range targets {
+	for _, t := range r.Targets {
 		s.PositiveScales = s.PositiveScales || t.positive
 		want := t.ScaleDtype(s)
-		if want == packing.ScaleNone || stated {
+		if want == packing.ScaleNone || r.ScaleStated(rule) {
 			continue
 		}
 		if by != "" && want != s.ScaleDtype {
@@ -117,7 +121,7 @@ func (t Target) Layout(s rounding.Scheme, k int64) (LayoutRequest, error) {
 		return LayoutRequest{}, fmt.Errorf("%s has no kernel for %s", t.Name, what)
 	}
 	switch want := t.ScaleDtype(s); {
-	case t.Name == TargetGGUF.Name || t.Format != "":
+	case t.alone():
 		return LayoutRequest{Family: FamilyLowbit}, nil
 	case want != packing.ScaleNone && want != s.ScaleDtype:
 		return cannot(fmt.Sprintf("%s scales here, only %s", s.ScaleDtype, want))
@@ -156,6 +160,9 @@ func (t Target) Layout(s rounding.Scheme, k int64) (LayoutRequest, error) {
 func embeddingPerChannel(list []Target) bool {
 	return slices.ContainsFunc(list, func(t Target) bool { return t.channel8 != packing.Tile{} })
 }
+
+// alone reports whether the target chooses schemes that other targets do not load.
+func (t Target) alone() bool { return t.Format != "" || t.Name == TargetGGUF.Name }
 
 // TargetNames lists targets as ParseTargets reads them.
 func TargetNames(list []Target) string {

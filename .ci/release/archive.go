@@ -3,18 +3,17 @@ package main
 import (
 	"archive/tar"
 	"archive/zip"
+	"bytes"
 	"compress/gzip"
 	"errors"
-	"io"
 	"io/fs"
-	"os"
 	"time"
 )
 
 // file is one entry of an archive.
 type file struct {
-	name string // in the archive, below its directory
-	path string // on this machine
+	name string // slash-separated
+	data []byte
 	mode fs.FileMode
 }
 
@@ -22,56 +21,63 @@ type file struct {
 // the earliest that the zip format can state.
 var epoch = time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// writeTarGz writes files into a new archive at path, all below the directory dir.
-func writeTarGz(path, dir string, files []file) error {
-	return create(path, func(w io.Writer) error {
-		zw := gzip.NewWriter(w)
-		tw := tar.NewWriter(zw)
-		for _, f := range files {
-			data, err := os.ReadFile(f.path)
-			if err != nil {
-				return err
-			}
-			h := &tar.Header{Name: dir + "/" + f.name, Mode: int64(f.mode), Size: int64(len(data)), ModTime: epoch, Format: tar.FormatUSTAR}
-			if err := tw.WriteHeader(h); err != nil {
-				return err
-			}
-			if _, err := tw.Write(data); err != nil {
-				return err
-			}
-		}
-		return errors.Join(tw.Close(), zw.Close())
-	})
-}
-
-// writeZip is writeTarGz for Windows.
-func writeZip(path, dir string, files []file) error {
-	return create(path, func(w io.Writer) error {
-		zw := zip.NewWriter(w)
-		for _, f := range files {
-			data, err := os.ReadFile(f.path)
-			if err != nil {
-				return err
-			}
-			h := &zip.FileHeader{Name: dir + "/" + f.name, Method: zip.Deflate, Modified: epoch}
-			h.SetMode(f.mode)
-			entry, err := zw.CreateHeader(h)
-			if err != nil {
-				return err
-			}
-			if _, err := entry.Write(data); err != nil {
-				return err
-			}
-		}
-		return zw.Close()
-	})
-}
-
-// create makes a file whose content write gives.
-func create(path string, write func(io.Writer) error) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
+// below returns the files with their names below a directory.
+func below(dir string, files []file) []file {
+	moved := make([]file, len(files))
+	for i, f := range files {
+		f.name = dir + "/" + f.name
+		moved[i] = f
 	}
-	return errors.Join(write(f), f.Close())
+	return moved
+}
+
+// tarOf returns an archive of files and directories.
+func tarOf(files []file) ([]byte, error) {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, f := range files {
+		h := &tar.Header{Name: f.name, Mode: int64(f.mode.Perm()), Size: int64(len(f.data)), ModTime: epoch, Format: tar.FormatUSTAR}
+		if f.mode.IsDir() {
+			h.Typeflag = tar.TypeDir
+		}
+		if f.mode&fs.ModeSticky != 0 {
+			h.Mode |= 0o1000
+		}
+		if err := w.WriteHeader(h); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(f.data); err != nil {
+			return nil, err
+		}
+	}
+	err := w.Close()
+	return b.Bytes(), err
+}
+
+// gzipped compresses data.
+func gzipped(data []byte) ([]byte, error) {
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, err := w.Write(data)
+	err = errors.Join(err, w.Close())
+	return b.Bytes(), err
+}
+
+// zipOf returns an archive of files.
+func zipOf(files []file) ([]byte, error) {
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	for _, f := range files {
+		h := &zip.FileHeader{Name: f.name, Method: zip.Deflate, Modified: epoch}
+		h.SetMode(f.mode)
+		entry, err := w.CreateHeader(h)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := entry.Write(f.data); err != nil {
+			return nil, err
+		}
+	}
+	err := w.Close()
+	return b.Bytes(), err
 }

@@ -1,10 +1,14 @@
-// Command release builds what a release of gq consists of, without publishing it: for each of six
-// platforms an archive with a static binary, the licence, the changelog, shell completions and man
-// pages; a software bill of materials for each binary; and SHA256SUMS over all files.
+// Command release builds what a release of gq consists of, without publishing it:
 //
-//	go run -C .ci/release . -version 0.1.0 -o DIR
+//   - for each of six platforms an archive with a static binary, the licence, the changelog, shell
+//     completions and man pages, a wheel for pip, and a software bill of materials;
+//   - a Homebrew formula that installs the archives;
+//   - a container image for Linux on two CPUs, as an archive in the layout of OCI;
+//   - SHA256SUMS over all files.
 //
 // The same commit and Go version give the same bytes on every machine.
+//
+//	go run -C .ci/release . -version 0.1.0 -o DIR
 package main
 
 import (
@@ -12,16 +16,23 @@ import (
 	"flag"
 	"fmt"
 	"log"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"sort"
+	"slices"
 	"strings"
 )
 
 // root is the module of gq, seen from this directory.
 const root = "../.."
+
+// What formula, wheels and image say about gq.
+const (
+	summary = "Quantize language models offline and pack their weights for CPUs"
+	licence = "Apache-2.0"
+)
 
 // platforms are the systems that a release has binaries for, as GOOS/GOARCH.
 var platforms = []string{"linux/amd64", "linux/arm64", "darwin/amd64", "darwin/arm64", "windows/amd64", "windows/arm64"}
@@ -29,27 +40,52 @@ var platforms = []string{"linux/amd64", "linux/arm64", "darwin/amd64", "darwin/a
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("release: ")
-	version := flag.String("version", "", "`VERSION` of the release, without a leading v")
-	out := flag.String("o", "", "new or empty `DIR` for the files")
+	var r release
+	flag.StringVar(&r.version, "version", "", "`VERSION` of the release, without a leading v")
+	flag.StringVar(&r.out, "o", "", "new or empty `DIR` for the files")
+	flag.StringVar(&r.url, "url", "", "`URL` of the directory that the archives will be published in, for the formula; the default is the release's page at the module's address")
 	flag.Parse()
-	if *version == "" || *out == "" || flag.NArg() > 0 {
+	if r.version == "" || r.out == "" || flag.NArg() > 0 {
 		flag.Usage()
 		os.Exit(2)
 	}
-	if err := release(*version, *out); err != nil {
+	if err := r.make(); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func release(version, out string) error {
-	if err := os.MkdirAll(out, 0o755); err != nil {
+// release is a release in the making.
+type release struct {
+	version, out, url string
+	home              string            // the page of the project
+	sums              map[string]string // SHA-256 of each file in out
+}
+
+// program is the binary for one platform.
+type program struct {
+	goos, goarch string
+	path         string // on this machine
+	file         file   // gq or gq.exe
+}
+
+func (r *release) make() error {
+	if err := os.MkdirAll(r.out, 0o755); err != nil {
 		return err
 	}
-	if list, err := os.ReadDir(out); err != nil {
+	if list, err := os.ReadDir(r.out); err != nil {
 		return err
 	} else if len(list) > 0 {
-		return fmt.Errorf("%s is not empty: choose another directory with -o", out)
+		return fmt.Errorf("%s is not empty: choose another directory with -o", r.out)
 	}
+	module, err := command("go", "list", "-m").Output()
+	if err != nil {
+		return fmt.Errorf("go list -m: %w", err)
+	}
+	r.home = "https://" + strings.TrimSpace(string(module))
+	if r.url == "" {
+		r.url = r.home + "/releases/download/v" + r.version
+	}
+	r.sums = map[string]string{}
 	work, err := os.MkdirTemp("", "gq-release-")
 	if err != nil {
 		return err
@@ -59,67 +95,110 @@ func release(version, out string) error {
 	if err != nil {
 		return err
 	}
-	var names []string
+	reader, err := readPython()
+	if err != nil {
+		return err
+	}
+	var linux []program
 	for _, platform := range platforms {
-		made, err := releasePlatform(version, platform, work, out, shared)
+		goos, goarch, _ := strings.Cut(platform, "/")
+		p, err := build(filepath.Join(work, goos+"-"+goarch), goos, goarch)
 		if err != nil {
 			return fmt.Errorf("%s: %w", platform, err)
 		}
-		names = append(names, made...)
+		if err := r.addPlatform(p, shared, reader); err != nil {
+			return fmt.Errorf("%s: %w", platform, err)
+		}
+		if goos == "linux" {
+			linux = append(linux, p)
+		}
 	}
-	return writeSums(out, names)
+	if err := r.addFormula(); err != nil {
+		return err
+	}
+	if err := r.addImage(linux); err != nil {
+		return err
+	}
+	return r.writeSums()
 }
 
-// releasePlatform writes the archive and the bill of materials of one platform into out, and
-// returns their names.
-func releasePlatform(version, platform, work, out string, shared []file) ([]string, error) {
-	goos, goarch, _ := strings.Cut(platform, "/")
-	binary := filepath.Join(work, goos+"-"+goarch, "gq")
-	if goos == "windows" {
-		binary += ".exe"
-	}
-	if err := build(binary, goos, goarch); err != nil {
-		return nil, err
-	}
-	name := fmt.Sprintf("gq-%s-%s-%s", version, goos, goarch)
-	files := append([]file{{name: filepath.Base(binary), path: binary, mode: 0o755}}, shared...)
-	archive := name + ".tar.gz"
-	write := writeTarGz
-	if goos == "windows" {
-		archive, write = name+".zip", writeZip
-	}
-	if err := write(filepath.Join(out, archive), name, files); err != nil {
-		return nil, err
-	}
-	sbom := name + ".cdx.json"
-	if err := writeSBOM(filepath.Join(out, sbom), binary, version); err != nil {
-		return nil, err
-	}
-	log.Printf("%s, %s", archive, sbom)
-	return []string{archive, sbom}, nil
+// add writes a file of the release.
+func (r *release) add(name string, data []byte) error {
+	r.sums[name] = fmt.Sprintf("%x", sha256.Sum256(data))
+	log.Print(name)
+	return os.WriteFile(filepath.Join(r.out, name), data, 0o644)
 }
 
-// build compiles a static, stripped binary without paths of this machine.
-func build(path, goos, goarch string) error {
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "./cmd/gq")
+// archive names the archive of a platform without its suffix.
+func (r *release) archive(goos, goarch string) string {
+	return fmt.Sprintf("gq-%s-%s-%s", r.version, goos, goarch)
+}
+
+// addPlatform adds the archive, the bill of materials and the wheel of one platform.
+func (r *release) addPlatform(p program, shared []file, reader python) error {
+	name := r.archive(p.goos, p.goarch)
+	files := below(name, append([]file{p.file}, shared...))
+	var data []byte
+	var err error
+	suffix := ".tar.gz"
+	if p.goos == "windows" {
+		suffix = ".zip"
+		data, err = zipOf(files)
+	} else if data, err = tarOf(files); err == nil {
+		data, err = gzipped(data)
+	}
+	if err != nil {
+		return err
+	}
+	if err := r.add(name+suffix, data); err != nil {
+		return err
+	}
+	if data, err = sbom(p.path, r.version); err != nil {
+		return err
+	}
+	if err := r.add(name+".cdx.json", data); err != nil {
+		return err
+	}
+	return r.addWheel(p, reader)
+}
+
+// command is a command in the module of gq.
+func command(name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(name, args...)
 	cmd.Dir = root
+	return cmd
+}
+
+// build compiles a static, stripped binary without paths of this machine into a new directory.
+func build(dir, goos, goarch string) (program, error) {
+	p := program{goos: goos, goarch: goarch, file: file{name: "gq", mode: 0o755}}
+	if goos == "windows" {
+		p.file.name += ".exe"
+	}
+	p.path = filepath.Join(dir, p.file.name)
+	cmd := command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", p.path, "./cmd/gq")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+goos, "GOARCH="+goarch, "GOFLAGS=")
 	if b, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build: %w\n%s", err, b)
+		return p, fmt.Errorf("go build: %w\n%s", err, b)
 	}
-	return nil
+	var err error
+	p.file.data, err = os.ReadFile(p.path)
+	return p, err
 }
 
 // sharedFiles makes the files that every archive holds: documents of the repository, and
 // completions and man pages as a binary for this machine prints them.
 func sharedFiles(work string) ([]file, error) {
-	list := []file{
-		{name: "LICENSE", path: filepath.Join(root, "LICENSE"), mode: 0o644},
-		{name: "README.md", path: filepath.Join(root, "README.md"), mode: 0o644},
-		{name: "CHANGELOG.md", path: filepath.Join(root, "CHANGELOG.md"), mode: 0o644},
+	var list []file
+	for _, name := range []string{"LICENSE", "README.md", "CHANGELOG.md"} {
+		data, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, file{name: name, data: data, mode: 0o644})
 	}
-	host := filepath.Join(work, "host")
-	if err := build(host, runtime.GOOS, runtime.GOARCH); err != nil {
+	host, err := build(filepath.Join(work, "host"), runtime.GOOS, runtime.GOARCH)
+	if err != nil {
 		return nil, err
 	}
 	for _, p := range []struct {
@@ -132,29 +211,20 @@ func sharedFiles(work string) ([]file, error) {
 		{"completions/gq.ps1", []string{"completion", "powershell"}},
 		{"man/man1/gq.1", []string{"man"}},
 	} {
-		b, err := exec.Command(host, p.args...).Output()
+		b, err := exec.Command(host.path, p.args...).Output()
 		if err != nil {
 			return nil, fmt.Errorf("gq %s: %w", strings.Join(p.args, " "), err)
 		}
-		path := filepath.Join(work, filepath.Base(p.name))
-		if err := os.WriteFile(path, b, 0o644); err != nil {
-			return nil, err
-		}
-		list = append(list, file{name: p.name, path: path, mode: 0o644})
+		list = append(list, file{name: p.name, data: b, mode: 0o644})
 	}
 	return list, nil
 }
 
 // writeSums writes SHA256SUMS in the form that sha256sum -c reads.
-func writeSums(dir string, names []string) error {
-	sort.Strings(names)
+func (r *release) writeSums() error {
 	var b strings.Builder
-	for _, name := range names {
-		data, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(&b, "%x  %s\n", sha256.Sum256(data), name)
+	for _, name := range slices.Sorted(maps.Keys(r.sums)) {
+		fmt.Fprintf(&b, "%s  %s\n", r.sums[name], name)
 	}
-	return os.WriteFile(filepath.Join(dir, "SHA256SUMS"), []byte(b.String()), 0o644)
+	return os.WriteFile(filepath.Join(r.out, "SHA256SUMS"), []byte(b.String()), 0o644)
 }

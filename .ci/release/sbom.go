@@ -1,34 +1,34 @@
 package main
 
 import (
+	"bytes"
 	"debug/buildinfo"
 	"fmt"
-	"io"
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// writeSBOM writes a CycloneDX bill of materials: the modules that the Go linker recorded in the
+// sbom returns a CycloneDX bill of materials: the modules that the Go linker recorded in the
 // binary, with their versions and go.sum hashes.
-func writeSBOM(path, binary, version string) error {
+func sbom(binary, version string) ([]byte, error) {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	main := component(cdx.ComponentTypeApplication, info.Main.Path, "v"+version, "")
 	components := []cdx.Component{component(cdx.ComponentTypePlatform, "std", info.GoVersion, "")}
 	for _, m := range info.Deps {
 		if m.Replace != nil {
-			return fmt.Errorf("module %s is replaced by %s: a release has no replacements", m.Path, m.Replace.Path)
+			return nil, fmt.Errorf("module %s is replaced by %s: a release has no replacements", m.Path, m.Replace.Path)
 		}
 		components = append(components, component(cdx.ComponentTypeLibrary, m.Path, m.Version, m.Sum))
 	}
 	bom := cdx.NewBOM()
 	bom.Metadata = &cdx.Metadata{Component: &main}
 	bom.Components = &components
-	return create(path, func(w io.Writer) error {
-		return cdx.NewBOMEncoder(w, cdx.BOMFileFormatJSON).SetPretty(true).Encode(bom)
-	})
+	var b bytes.Buffer
+	err = cdx.NewBOMEncoder(&b, cdx.BOMFileFormatJSON).SetPretty(true).Encode(bom)
+	return b.Bytes(), err
 }
 
 func component(kind cdx.ComponentType, module, version, sum string) cdx.Component {

@@ -2,18 +2,14 @@
 package accuracy
 
 import (
-	"errors"
-	"runtime"
+	"fmt"
 	"slices"
-	"strings"
-
-	"github.com/urfave/cli/v2"
 
 	"github.com/lowbit-go/gq"
-	"github.com/lowbit-go/gq/accuracy"
-	"github.com/lowbit-go/gq/accuracy/report"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 	"github.com/lowbit-go/gq/cmd/internal/measure"
+	"github.com/lowbit-go/gq/internal/report"
+	"github.com/urfave/cli/v2"
 )
 
 // Command gives `gq accuracy`.
@@ -43,19 +39,16 @@ gq accuracy Llama-3.2-1B model.gqf --choices hellaswag.jsonl --max-questions 100
 `,
 		Flags: append(measure.TextFlags("Text and gate"),
 			&cli.StringFlag{Name: "baseline", Usage: "another .gqf or .gguf `FILE`, run on the same text"},
-			&cli.StringFlag{Name: "reference", Usage: "`FILE` of --save-reference, with the text and the checkpoint's predictions; SRC may be left out, and tensors are not compared then; or a directory that keeps such files by content, for more measurements on the same text"},
+			&cli.StringFlag{Name: "reference", Usage: "`FILE` of --save-reference: SRC may be left out, and tensors are not compared then; or a directory that keeps such files"},
 			&cli.StringFlag{Name: "save-reference", Usage: "run the checkpoint SRC alone on a text, and write its predictions to `FILE`"},
-			&cli.StringFlag{Name: "tensors", DefaultText: "all", Usage: "`PATTERN` of the tensors to compare: a name, a module, a glob (*.q_proj) or re:REGEXP"},
-			&cli.BoolFlag{Name: "activation-share", Usage: "run the file with float32 activations too (slower), and report the share of the KL divergence that int8 activations cause"},
+			&cli.StringFlag{Name: "tensors", DefaultText: "all", Usage: "`PATTERN` of the tensors to compare, without a gate: a name, a module, a glob (*.q_proj) or re:REGEXP"},
+			&cli.BoolFlag{Name: "activation-share", Usage: "report the share of the KL divergence that int8 activations cause (slower)"},
 			&cli.BoolFlag{Name: "no-outputs", Usage: "leave out the layers as executed"},
 			&cli.BoolFlag{Name: "verbose", Usage: "list all tensors and conditions, and figures by position in the window"},
-			cmdline.JSON("the report"),
+			cmdline.JSON(),
 			cmdline.Quiet(),
 			&cli.StringFlag{Name: "calibration", Category: cmdline.Advanced, DefaultText: "text, if there is one", Usage: "`INPUTS` that layers are executed on: text or random"},
-			&cli.StringFlag{Name: "parity", Category: cmdline.Advanced, Value: "native", Usage: "`KERNELS` to hold to the portable reference: native, arm64 or amd64 (another build of gq; several, separated by commas), or none"},
-			&cli.StringFlag{Name: "parity-binary", Category: cmdline.Advanced, Usage: "`FILE`: the other build"},
-			&cli.StringFlag{Name: "parity-cpus", Category: cmdline.Advanced, Value: "max", Usage: "`LIST` of qemu's CPU models to run the other build on"},
-			&cli.BoolFlag{Name: "parity-digest", Hidden: true},
+			&cli.BoolFlag{Name: "no-parity", Usage: "leave out the comparison of this machine's kernels with the portable reference"},
 			cmdline.Threads(),
 		),
 		Action: run,
@@ -63,9 +56,6 @@ gq accuracy Llama-3.2-1B model.gqf --choices hellaswag.jsonl --max-questions 100
 }
 
 func run(c *cli.Context) error {
-	if c.Bool("parity-digest") {
-		return digest(c)
-	}
 	if c.IsSet("save-reference") {
 		return save(c)
 	}
@@ -115,55 +105,40 @@ func options(c *cli.Context) (gq.MeasureOptions, error) {
 	case s != "text" && c.IsSet("calibration"):
 		return o, cmdline.Usagef("--calibration %s: use text or random", s)
 	}
-	return o, parity(c, &o)
+	o.Parity = !c.Bool("no-parity")
+	return o, nil
 }
 
-// parity reads the parity flags.
-func parity(c *cli.Context, o *gq.MeasureOptions) error {
-	list := strings.Split(c.String("parity"), ",")
-	for _, s := range list {
-		switch s {
-		case "none":
-			if len(list) > 1 {
-				return cmdline.Usagef("--parity none goes with nothing else")
-			}
-		case "native":
-			o.Parity = true
-		case "arm64", "amd64":
-			if o.Remote != nil {
-				return cmdline.Usagef("--parity %s: one other build at a time", c.String("parity"))
-			}
-			o.Remote = &accuracy.RemoteOptions{Arch: s, Binary: c.String("parity-binary"), CPUs: strings.Split(c.String("parity-cpus"), ",")}
-		default:
-			return cmdline.Usagef("--parity %s: use native, arm64, amd64 or none", s)
-		}
-	}
-	if c.IsSet("parity-binary") && o.Remote == nil {
-		// The binary determines the architecture; if it is not given, expect the one that this
-		// machine is not.
-		arch := "arm64"
-		if runtime.GOARCH == arch {
-			arch = "amd64"
-		}
-		o.Remote = &accuracy.RemoteOptions{Arch: arch, Binary: c.String("parity-binary"), CPUs: strings.Split(c.String("parity-cpus"), ",")}
-	}
-	if o.Remote != nil && slices.Contains(o.Remote.CPUs, "") {
-		return cmdline.Usagef("--parity-cpus %q names no CPU", c.String("parity-cpus"))
-	}
-	if c.IsSet("parity-cpus") && o.Remote == nil {
-		return cmdline.Usagef("--parity-cpus goes with --parity arm64 or amd64")
-	}
-	return nil
-}
+// saveFlags are the flags that go with --save-reference.
+var saveFlags = []string{"save-reference", "text", "tokens", "convention", "window", "stride", "max-tokens", "threads", "json", "quiet"}
 
-// digest prints the hashes of this build's kernel outputs for a file, for another build to compare.
-func digest(c *cli.Context) error {
-	if c.NArg() != 1 {
-		return errors.New("--parity-digest wants one .gqf file")
+// save runs the checkpoint on a text and saves its predictions.
+func save(c *cli.Context) error {
+	for _, f := range c.Command.Flags {
+		name := f.Names()[0]
+		if !slices.Contains(saveFlags, name) && c.IsSet(name) {
+			return cmdline.Usagef("--%s does not go with --save-reference, which runs the checkpoint alone", name)
+		}
 	}
-	d, err := gq.ParityDigest(c.Context, c.Args().First(), c.Int("threads"))
-	if err != nil {
+	switch o, err := measure.Options(c); {
+	case err != nil:
+		return err
+	case c.NArg() != 1:
+		return cmdline.Usagef("--save-reference wants a checkpoint and nothing else, got %d arguments", c.NArg())
+	case len(o.Texts) != 1:
+		return cmdline.Usagef("--save-reference wants one --text or --tokens, got %d", len(o.Texts))
+	default:
+		r, err := gq.SaveReference(c.Context, c.Args().First(), c.String("save-reference"), gq.ReferenceOptions{
+			Text: o.Texts[0], Windows: o.Windows, Version: o.Version, Threads: o.Threads, Progress: o.Progress,
+		})
+		if err != nil {
+			return err
+		}
+		if c.Bool("json") {
+			return cmdline.PrintJSON(c.App.Writer, r)
+		}
+		_, err = fmt.Fprintf(c.App.Writer, "wrote    %s\ntext     %s, %d tokens scored\nsize     %s, %.2f bytes per logit\n",
+			cmdline.Text(r.File), cmdline.Text(r.Text.Name), r.Scored, cmdline.Bytes(r.Bytes), float64(r.Bytes)/float64(r.Scored)/float64(r.Vocab))
 		return err
 	}
-	return cmdline.PrintJSON(c.App.Writer, d)
 }

@@ -1,5 +1,5 @@
 // Package completion is the command `gq completion`: scripts with which shells complete gq's
-// commands, flags and files.
+// commands, flags, values of flags, and files.
 package completion
 
 import (
@@ -30,11 +30,15 @@ gq completion powershell | Out-String | Invoke-Expression
 }
 
 func run(c *cli.Context) error {
-	shells := cmdline.Shells()
-	if c.NArg() != 1 {
+	shells, args := cmdline.Shells(), c.Args().Slice()
+	if last := len(args) - 1; last > 0 && args[0] == "reply" { // to a script
+		cmdline.Reply(c.App.Writer, c.App, args[1:last], strings.TrimPrefix(args[last], "="))
+		return nil
+	}
+	if len(args) != 1 {
 		return cmdline.Usagef("which shell? one of %s", strings.Join(shells, ", "))
 	}
-	err := cmdline.Completion(c.App.Writer, c.App, c.Args().First())
+	err := cmdline.Completion(c.App.Writer, args[0])
 	if err == cmdline.ErrShell {
 		return &cmdline.UsageError{Err: suggest.Unknown("shell", c.Args().First(), shells)}
 	}

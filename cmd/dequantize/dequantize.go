@@ -21,24 +21,21 @@ func Command() *cli.Command {
 gq dequantize model.gqf -o restored
 gq dequantize model.gqf -o restored --dtype f32
 `,
-		ArgsUsage: "FILE|DIR -o DIR",
+		ArgsUsage: "FILE|DIR",
 		Description: "DIR gets the weights, config.json and the tokenizer's files. Tensors that were not quantized\n" +
 			"have the bytes that they had.",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`DIR` to write to; it is made if need be and must not hold a checkpoint"},
+			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`DIR` to write to; a new directory or an empty one"},
 			&cli.StringFlag{Name: "dtype", Value: "bf16", Usage: "`DTYPE` of what was quantized: bf16, or f32, which is exact"},
 			cmdline.Threads(),
-			cmdline.JSON("the summary"),
+			cmdline.JSON(),
 			cmdline.Quiet(),
 		},
-		Action: run,
+		Action: cmdline.Exactly(run),
 	}
 }
 
 func run(c *cli.Context) error {
-	if c.NArg() != 1 {
-		return cmdline.Usagef("gq dequantize wants one file or directory, got %d", c.NArg())
-	}
 	dir := c.String("output")
 	if dir == "" {
 		return cmdline.Usagef("where to? name a directory with -o DIR")
@@ -60,6 +57,6 @@ func run(c *cli.Context) error {
 		return cmdline.PrintJSON(c.App.Writer, report)
 	}
 	_, err = fmt.Fprintf(c.App.Writer, "wrote    %s\ntensors  %d dequantized to %s, %d as they were\nsize     %s of weights, %d files beside them\n",
-		report.Output, report.Dequantized, opts.Dtype, report.Kept, cmdline.Bytes(report.Bytes), report.Files)
+		report.Output, report.Dequantized, opts.Dtype, report.Unquantized, cmdline.Bytes(report.Bytes), report.Files)
 	return err
 }

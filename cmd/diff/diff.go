@@ -33,17 +33,14 @@ gq diff fast.gqf good.gqf --tensors '*.down_proj' --all --json
 			&cli.BoolFlag{Name: "all", Usage: "list equal tensors, too"},
 			&cli.StringFlag{Name: "tensors", DefaultText: "all", Usage: "`PATTERN` of the tensors to compare: a name, a module, a glob (*.q_proj) or re:REGEXP"},
 			cmdline.Threads(),
-			cmdline.JSON("the report"),
+			cmdline.JSON(),
 			cmdline.Quiet(),
 		},
-		Action: run,
+		Action: cmdline.Exactly(run),
 	}
 }
 
 func run(c *cli.Context) error {
-	if c.NArg() != 2 {
-		return cmdline.Usagef("gq diff wants two files, or a checkpoint and a file, got %d arguments", c.NArg())
-	}
 	r, err := gq.Diff(c.Context, c.Args().Get(0), c.Args().Get(1), gq.DiffOptions{
 		Tensors: c.String("tensors"), All: c.Bool("all"), Threads: c.Int("threads"), Progress: cmdline.Reporter(c),
 	})

@@ -8,6 +8,7 @@ import (
 	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 	"github.com/lowbit-go/gq/cmd/internal/filereport"
+	"github.com/lowbit-go/gq/quantizer"
 )
 
 // Command gives `gq export`.
@@ -19,39 +20,43 @@ func Command() *cli.Command {
 gq export model.gqf -o model.gguf
 gq export model.gqf --split 2GB -o model.gguf
 # a file of gq quantize --target gptq, as a directory for vLLM or Transformers
-gq export model.gqf --format gptq -o model-gptq
+gq export model.gqf --target gptq -o model-gptq
 `,
 		ArgsUsage: "FILE",
 		Description: "A tensor that the format does not hold exactly is an error that says what to quantize with.\n" +
-			"gq quantize SRC --format NAME writes the same at once, and .gguf files with K types and minima.",
+			"gq quantize SRC --target NAME writes the same at once, and .gguf files with K types and minima.",
 		Flags: append([]cli.Flag{
-			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` to write, which is replaced only when the new one is complete; s3://BUCKET/KEY for a .gguf file; or a new directory, for a checkpoint"},
-			&cli.StringFlag{Name: "format", Value: "gguf", Usage: "`NAME`: gguf for llama.cpp, or a checkpoint for other libraries: int-quantized and pack-quantized (compressed-tensors), gptq, torchao, mlx"},
-			&cli.BoolFlag{Name: "dequantize", Usage: "write weights that the format of the checkpoint cannot hold as float32, such as an embedding, instead of refusing the file"},
-		}, append(cmdline.FormatFlags(""),
+			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` to write, or s3://BUCKET/KEY; or a new directory, for a checkpoint"},
+			&cli.StringFlag{Name: "target", Value: quantizer.TargetGGUF.Name, Usage: "`NAME`: gguf for llama.cpp; or int-quantized, pack-quantized (compressed-tensors), gptq, mlx or torchao-safetensors, for a checkpoint"},
+			&cli.BoolFlag{Name: "dequantize", Usage: "write weights that a checkpoint cannot hold in float32"},
+		}, append(cmdline.Settings("", "pre"),
+			cmdline.Split(""),
 			cmdline.Threads(),
 			&cli.BoolFlag{Name: "dry-run", Usage: "print the plan and the exact size, write nothing"},
-			cmdline.JSON("the plan or the summary"),
+			cmdline.JSON(),
 			cmdline.Quiet(),
 		)...),
-		Action: run,
+		Action: cmdline.Exactly(run),
 	}
 }
 
 func run(c *cli.Context) error {
-	if c.NArg() != 1 {
-		return cmdline.Usagef("gq export wants one .gqf file, got %d", c.NArg())
-	}
 	if !c.Bool("dry-run") && c.String("output") == "" {
 		return cmdline.Usagef("where to? name a file with -o OUT.gguf, or a directory")
 	}
-	opts := gq.ExportOptions{Pre: c.String("pre"), Dequantize: c.Bool("dequantize"), Threads: c.Int("threads"), Progress: cmdline.Reporter(c)}
-	var err error
-	if opts.Split, err = cmdline.Split(c); err != nil {
+	var r quantizer.Recipe
+	if err := cmdline.Override(c, &r); err != nil {
 		return err
 	}
-	if opts.Format, err = gq.ParseFormat(c.String("format")); err != nil {
-		return cmdline.Usagef("--format: %w", err)
+	opts := gq.ExportOptions{Pre: r.Pre, Dequantize: c.Bool("dequantize"), Threads: c.Int("threads"), Progress: cmdline.Reporter(c)}
+	if len(r.Targets) > 1 {
+		return cmdline.Usagef("--target %s: one target at a time", c.String("target"))
+	} else if len(r.Targets) == 1 {
+		opts.Target = r.Targets[0]
+	}
+	var err error
+	if opts.Split, err = cmdline.Size(c, "split"); err != nil {
+		return err
 	}
 	src := c.Args().First()
 	if c.Bool("dry-run") {

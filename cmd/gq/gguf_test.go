@@ -20,9 +20,9 @@ func ggufFile(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Check(err)
 		split = n
 	}
-	tensors := []gguf.TensorInfo{
+	tensors := []gguf.TensorInfo{ // 23 is IQ4_XS, 25 is I16
 		{Name: "token_embd.weight", Dims: []int64{256, 8}, Type: gguf.Q4_K}, {Name: "blk.0.attn_q.weight", Dims: []int64{256, 4}, Type: gguf.Q4_0},
-		{Name: "blk.0.ffn_down_exps.weight", Dims: []int64{256, 2, 3}, Type: gguf.IQ4_XS}, {Name: "blk.0.ffn_up.weight", Dims: []int64{256, 2}, Type: gguf.I16},
+		{Name: "blk.0.ffn_down_exps.weight", Dims: []int64{256, 2, 3}, Type: 23}, {Name: "blk.0.ffn_up.weight", Dims: []int64{256, 2}, Type: 25},
 		{Name: "output_norm.weight", Dims: []int64{256}, Type: gguf.F32},
 	}
 	if len(args) > 1 && split == 0 {

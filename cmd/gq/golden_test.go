@@ -20,7 +20,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
 	tensors "github.com/lowbit-go/gq/formats/safetensors"
-	"github.com/lowbit-go/gq/internal/testshared"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 )
 
 var (
@@ -40,10 +40,10 @@ var (
 // A job after "|" reads the output of the job before it, which its argument FILE stands for. The
 // hashes depend on the command:
 //
-//	quantize, repack    the .gqf file; its tensors' names, shapes and payload data (codes, scales, zero points, sums)
-//	export, and quantize --format gguf
+//	quantize, repack    the .gqf file; its tensors' names, shapes and payload data
+//	export, and quantize --target gguf
 //	                    the .gguf file; its tensors' names, shapes, types and data
-//	export and quantize with --format of a checkpoint
+//	export and quantize with --target of a checkpoint
 //	                    all files; the tensors' names, shapes, dtypes and data
 //	dequantize          the safetensors file, twice
 //	run                 the text, twice
@@ -133,7 +133,7 @@ func (g *golden) run(job string) (output, content string, err error) {
 			output, content = short(text), short(text)
 		case "accuracy":
 			var report []byte
-			if report, err = g.command(append(args, "-q", "--json", "--parity", "none")...); err == nil {
+			if report, err = g.command(append(args, "-q", "--json", "--no-parity")...); err == nil {
 				output, content, err = reportHashes(report)
 			}
 		default:
@@ -156,7 +156,11 @@ func (g *golden) write(args []string) (string, error) {
 		_, err = g.command(append(args, "-q", "-o", filepath.Join(dir, "model"))...)
 		return filepath.Join(dir, "model", "model.safetensors"), err
 	}
-	file := filepath.Join(dir, "model") // no ending, which the format would have to agree with
+	file := filepath.Join(dir, "model") // no ending: the target decides the format
+	if i := slices.Index(args, "-o"); i >= 0 {
+		file = filepath.Join(dir, args[i+1])
+		args = slices.Delete(args, i, i+2)
+	}
 	_, err = g.command(append(args, "-q", "-o", file)...)
 	return file, err
 }
@@ -182,7 +186,8 @@ func sum(write func(hash.Hash)) string {
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// directoryHashes are the hash of the names and contents of all files, and of the checkpoint's tensors.
+// directoryHashes are the hash of the names and contents of all files, and of the checkpoint's
+// tensors.
 func directoryHashes(dir string) (output, content string, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

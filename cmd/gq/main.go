@@ -11,7 +11,6 @@ import (
 
 	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/cmd/accuracy"
-	"github.com/lowbit-go/gq/cmd/archive"
 	"github.com/lowbit-go/gq/cmd/bench"
 	"github.com/lowbit-go/gq/cmd/completion"
 	"github.com/lowbit-go/gq/cmd/dequantize"
@@ -38,7 +37,7 @@ import (
 // memoryLimit makes the garbage collector work harder, so that private memory stays under 256 MiB:
 // the directory of a checkpoint of 200,000 tensors takes 200 MB while it is made. The pipelines
 // make almost no garbage.
-const memoryLimit = 220 << 20
+const memoryLimit = 212 << 20
 
 func main() {
 	// If the reader of standard output closes it (head), gq must not be killed: cmdline drops the
@@ -85,7 +84,6 @@ results are the same bits. GQ_LOG=kernels says on standard error which kernel ru
 			dequantize.Command(),
 			repack.Command(),
 			export.Command(),
-			archive.Command(),
 			accuracy.Command(),
 			sweep.Command(),
 			run.Command(),

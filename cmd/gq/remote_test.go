@@ -16,7 +16,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/lowbit-go/gq/internal/testremote"
+	"github.com/lowbit-go/gq/internal/test/testremote"
 )
 
 const (
@@ -25,7 +25,8 @@ const (
 )
 
 // hub ORG/NAME=DIR ...: starts a hub with these repositories, and a plain web server with the same
-// directories at $PLAIN/NAME. A repository whose name begins with gated is gated. There is no token;
+// directories at $PLAIN/NAME. A repository whose name begins with gated is gated. There is no
+// token;
 // $SECRET is the token to set, $PLAIN has a user and a password, and queries count as signatures.
 func hub(t *testing.T) func(ts *testscript.TestScript, neg bool, args []string) {
 	return func(ts *testscript.TestScript, neg bool, args []string) {
@@ -52,8 +53,8 @@ func hub(t *testing.T) func(ts *testscript.TestScript, neg bool, args []string) 
 	}
 }
 
-// nosecrets: no file of the script, and neither the last standard output nor standard error, has a token, a
-// password or a signature.
+// nosecrets: no file of the script, and neither the last standard output nor standard error, has a
+// token, a password or a signature.
 func noSecrets(ts *testscript.TestScript, neg bool, args []string) {
 	check := func(name string, data []byte) {
 		for _, secret := range []string{secretToken, secretPassword, testremote.Signature} {

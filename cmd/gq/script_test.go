@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -22,8 +24,9 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/lowbit-go/gq/formats/gqf"
-	"github.com/lowbit-go/gq/internal/testmodels"
-	"github.com/lowbit-go/gq/internal/testshared"
+	"github.com/lowbit-go/gq/internal/test/testmodels"
+	"github.com/lowbit-go/gq/internal/test/testoutliers"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden outputs in testdata/script")
@@ -76,7 +79,9 @@ func TestScript(t *testing.T) {
 			"newer":       newer,
 			"truncate":    truncate,
 			"safetensors": safetensors,
+			"outliers":    outliers,
 			"midjob":      midJob,
+			"plan":        plan,
 			"gguf":        ggufFile,
 			"imatrixgguf": imatrixGGUF,
 			"refuses":     refuses,
@@ -249,6 +254,15 @@ func files(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
+// plan: sets PLAN to the plan of the part that the last command has made.
+func plan(ts *testscript.TestScript, _ bool, _ []string) {
+	m := regexp.MustCompile(`plan ([0-9a-f]{24})\b`).FindStringSubmatch(ts.ReadFile("stdout"))
+	if m == nil {
+		ts.Fatalf("the output has no plan")
+	}
+	ts.Setenv("PLAN", m[1])
+}
+
 // copydir SRC DST: copies the files of a directory to a new one.
 func copyDir(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.CopyFS(ts.MkAbs(args[1]), os.DirFS(ts.MkAbs(args[0]))))
@@ -388,4 +402,13 @@ func newer(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	testshared.Seal(b)
 	ts.Check(os.WriteFile(path, b, 0o666))
+}
+
+// outliers makes a copy of a checkpoint with outliers in its activations: outliers SOURCE COPY.
+func outliers(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: outliers SOURCE COPY")
+	}
+	_, err := testoutliers.Copy(context.Background(), ts.MkAbs(args[0]), ts.MkAbs(args[1]), testoutliers.Options{Seed: 1})
+	ts.Check(err)
 }

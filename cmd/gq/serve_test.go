@@ -25,8 +25,8 @@ type served struct {
 // servedKey finds the running server of a script.
 type servedKey struct{}
 
-// serving ARGS...: starts gq serve on a free port and waits until it is ready. Standard output is its
-// line of JSON. The environment variable KEY is the API key of later requests.
+// serving ARGS...: starts gq serve on a free port and waits until it is ready. Standard output is
+// its line of JSON. The environment variable KEY is the API key of later requests.
 func serving(ts *testscript.TestScript, neg bool, args []string) {
 	cmd := command(ts, append([]string{"gq", "serve", "--port", "0", "--json"}, args...))
 	s := &served{cmd: cmd}
@@ -52,8 +52,8 @@ func serving(ts *testscript.TestScript, neg bool, args []string) {
 	*ts.Value(servedKey{}).(**served) = s
 }
 
-// ask STATUS PATH [BODY]: sends a request, which must be answered with the status. Standard output is
-// the answer.
+// ask STATUS PATH [BODY]: sends a request, which must be answered with the status. Standard output
+// is the answer.
 func ask(ts *testscript.TestScript, neg bool, args []string) {
 	s := *ts.Value(servedKey{}).(**served)
 	if neg || len(args) < 2 || s == nil {
@@ -80,7 +80,8 @@ func ask(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// ends STATUS: sends SIGTERM to the server, which must exit with the status. Standard output is its log.
+// ends STATUS: sends SIGTERM to the server, which must exit with the status. Standard output is its
+// log.
 func ends(ts *testscript.TestScript, neg bool, args []string) {
 	s := *ts.Value(servedKey{}).(**served)
 	if neg || len(args) != 1 || s == nil {

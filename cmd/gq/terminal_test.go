@@ -76,8 +76,8 @@ func (s *terminal) end() {
 	}
 }
 
-// TestTerminal talks with gq run --chat on a pseudo-terminal: lines are edited, pasted lines are one
-// message, Ctrl-C stops an answer, and Ctrl-D ends.
+// TestTerminal talks with gq run --chat on a pseudo-terminal: lines are edited, pasted lines are
+// one message, Ctrl-C stops an answer, and Ctrl-D ends.
 func TestTerminal(t *testing.T) {
 	s := onTerminal(t, "run", "../../testdata/books1.3M-bf16", "--chat", "--ignore-eos", "--temperature", "0")
 	s.until("continues lines that begin with User:")

@@ -10,6 +10,7 @@ import (
 	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 	"github.com/lowbit-go/gq/formats/gguf"
+	"github.com/lowbit-go/gq/internal/inspect"
 )
 
 func printGGUF(w io.Writer, path string, r *gq.Inspection, verbose bool) error {
@@ -38,7 +39,7 @@ func printGGUF(w io.Writer, path string, r *gq.Inspection, verbose bool) error {
 }
 
 // types counts the tensors of each type.
-func types(r *gguf.Inspection) string {
+func types(r *inspect.GGUF) string {
 	var parts []string
 	for _, t := range r.Types {
 		s := fmt.Sprintf("%d %s", t.Tensors, t.Type)
@@ -51,7 +52,7 @@ func types(r *gguf.Inspection) string {
 }
 
 // printGGUFTensors prints the table of tensors of a .gguf file.
-func printGGUFTensors(w io.Writer, rows []gguf.TensorRow, files bool) error {
+func printGGUFTensors(w io.Writer, rows []inspect.GGUFTensor, files bool) error {
 	return cmdline.Table(w, []string{"TENSOR", "TYPE", "SHAPE", "BYTES>", "BPW>", "FILE"}, func(line func(...any)) {
 		for _, t := range rows {
 			file := ""
@@ -64,7 +65,7 @@ func printGGUFTensors(w io.Writer, rows []gguf.TensorRow, files bool) error {
 }
 
 // printPairs prints the metadata of a .gguf file for --verbose.
-func printPairs(w io.Writer, r *gguf.Inspection) error {
+func printPairs(w io.Writer, r *inspect.GGUF) error {
 	fmt.Fprintln(w)
 	return cmdline.Table(w, []string{"KEY", "TYPE", "VALUE"}, func(line func(...any)) {
 		for _, row := range r.Metadata {

@@ -6,10 +6,9 @@ import (
 
 	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
-	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
-	"github.com/lowbit-go/gq/formats/safetensors"
-	"github.com/lowbit-go/gq/quantizer/conversion"
+	"github.com/lowbit-go/gq/internal/inspect"
+	"github.com/lowbit-go/gq/internal/job/fromquantized"
 )
 
 // Command gives `gq inspect`.
@@ -37,11 +36,11 @@ gq inspect model.gguf --verbose
 			&cli.IntFlag{Name: "slice", Usage: "with --tensor: `NUMBER` of an expert of a fused tensor of a .gqf file, from 0"},
 			&cli.BoolFlag{Name: "verbose", Usage: "show sections, checksums, assets, config, recipe and provenance, too; of a .gguf file its metadata; of a checkpoint its files and their metadata"},
 			&cli.BoolFlag{Name: "lattice", Usage: "read all weights of a checkpoint, or of the tensors that --tensor matches, and find those that are codes times scales already: their bits, group and mapping, which gq quantize keeps exactly"},
-			cmdline.JSON("all of it"),
+			cmdline.JSON(),
 			cmdline.Quiet(),
 			cmdline.Threads(),
 		},
-		Action: run,
+		Action: cmdline.Exactly(run),
 	}
 }
 
@@ -53,20 +52,17 @@ type (
 	}
 	ggufResult struct {
 		Summary gq.Summary `json:"summary"`
-		*gguf.Inspection
+		*inspect.GGUF
 	}
 	checkpointResult struct {
 		Summary gq.Summary `json:"summary"`
-		*safetensors.Inspection
-		Quantized  *conversion.QuantizedInspection `json:"quantized,omitempty"`
-		Unreadable string                          `json:"unreadable,omitempty"`
+		*inspect.Checkpoint
+		Quantized  *fromquantized.Inspection `json:"quantized,omitempty"`
+		Unreadable string                    `json:"unreadable,omitempty"`
 	}
 )
 
 func run(c *cli.Context) error {
-	if c.NArg() != 1 {
-		return cmdline.Usagef("gq inspect wants one file or directory, got %d", c.NArg())
-	}
 	if c.IsSet("slice") && !c.IsSet("tensor") {
 		return cmdline.Usagef("--slice belongs to --tensor")
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 	"github.com/lowbit-go/gq/formats/gqf"
-	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/inspect"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -30,6 +30,9 @@ func printSummary(w io.Writer, path, kind, source string, s *gq.Summary) {
 	}
 	field(w, "architecture", "%s", architecture)
 	field(w, "parameters", "%s (%d)", cmdline.Count(s.Parameters), s.Parameters)
+	if s.Warning != "" {
+		field(w, "warning", "%s", cmdline.Text(s.Warning))
+	}
 }
 
 func printFile(w io.Writer, path string, r *gq.Inspection, verbose bool) error {
@@ -150,7 +153,7 @@ func countFiles(n int) string {
 }
 
 // dtypes counts the tensors of each dtype.
-func dtypes(r *safetensors.Inspection) string {
+func dtypes(r *inspect.Checkpoint) string {
 	var parts []string
 	for _, d := range r.Dtypes {
 		s := fmt.Sprintf("%d %s", d.Tensors, cmdline.Text(d.Dtype))
@@ -163,7 +166,7 @@ func dtypes(r *safetensors.Inspection) string {
 }
 
 // printSources prints the table of tensors of a checkpoint.
-func printSources(w io.Writer, rows []safetensors.TensorRow, files bool) error {
+func printSources(w io.Writer, rows []inspect.CheckpointTensor, files bool) error {
 	return cmdline.Table(w, []string{"TENSOR", "DTYPE", "SHAPE", "BYTES>", "FILE"}, func(line func(...any)) {
 		for _, t := range rows {
 			file := ""
@@ -176,7 +179,7 @@ func printSources(w io.Writer, rows []safetensors.TensorRow, files bool) error {
 }
 
 // printFiles prints the files of a checkpoint for --verbose.
-func printFiles(w io.Writer, r *safetensors.Inspection) error {
+func printFiles(w io.Writer, r *inspect.Checkpoint) error {
 	fmt.Fprintln(w)
 	err := cmdline.Table(w, []string{"FILE", "BYTES>", "TENSORS>", "SHA-256 OF THE HEADER"}, func(line func(...any)) {
 		for _, f := range r.Files {

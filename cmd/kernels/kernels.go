@@ -27,16 +27,13 @@ gq kernels --cpu i8mm --m 1,128
 		Flags: append(payloads.Flags("all", "32"),
 			&cli.StringFlag{Name: "m", DefaultText: "1,4,16,128", Usage: "`LIST` of numbers of rows of activations to choose for"},
 			&cli.StringFlag{Name: "cpu", DefaultText: "GQ_CPU, or the best of this CPU", Usage: "choose as a CPU would whose best instruction set is `NAME`: generic, neon, dotprod, i8mm, avx2, avxvnni, avx512vnni"},
-			cmdline.JSON("both tables"),
+			cmdline.JSON(),
 		),
-		Action: run,
+		Action: cmdline.Exactly(run),
 	}
 }
 
 func run(c *cli.Context) error {
-	if c.NArg() != 0 {
-		return cmdline.Usagef("gq kernels takes no arguments, got %q", c.Args().First())
-	}
 	m, err := payloads.Ints(c, "m", 1, 1<<20)
 	if err != nil {
 		return err

@@ -15,14 +15,11 @@ func Command() *cli.Command {
 		Description: "The page is made of the same definitions as --help and --help-all.",
 		UsageText:   "gq man | man -l -\ngq man > ~/.local/share/man/man1/gq.1\n",
 		Flags:       []cli.Flag{&cli.BoolFlag{Name: "markdown", Usage: "print the same in Markdown, docs/CLI.md"}},
-		Action: func(c *cli.Context) error {
-			if c.NArg() > 0 {
-				return cmdline.Usagef("gq man takes no arguments, got %d", c.NArg())
-			}
+		Action: cmdline.Exactly(func(c *cli.Context) error {
 			if c.Bool("markdown") {
 				return cmdline.Markdown(c.App.Writer, c.App)
 			}
 			return cmdline.Man(c.App.Writer, c.App)
-		},
+		}),
 	}
 }

@@ -38,7 +38,7 @@ gq pull --prune meta-llama/Llama-3.2-1B
 			&cli.StringFlag{Name: "revision", DefaultText: "main", Usage: "`NAME` of the branch, tag or commit of a repository"},
 			&cli.BoolFlag{Name: "list", Usage: "list the models in the caches"},
 			&cli.BoolFlag{Name: "prune", Usage: "remove revisions that no branch or tag leads to any more and downloads that were ended; with NAMEs, all of these models"},
-			cmdline.JSON("the report"),
+			cmdline.JSON(),
 			cmdline.Quiet(),
 		},
 		Action: run,

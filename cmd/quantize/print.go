@@ -7,10 +7,10 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/lowbit-go/gq"
-	"github.com/lowbit-go/gq/accuracy/report"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 	"github.com/lowbit-go/gq/cmd/internal/filereport"
 	"github.com/lowbit-go/gq/cmd/internal/measure"
+	"github.com/lowbit-go/gq/internal/report"
 )
 
 // printResult prints the result of a job. The measurement comes first: standard output may be meant
@@ -19,7 +19,7 @@ func printResult(c *cli.Context, r *gq.QuantizeReport) error {
 	measure.Warn(c, r.Accuracy)
 	w := c.App.Writer
 	if !c.Bool("json") {
-		if err := filereport.Allocation(w, r.Allocation); err != nil {
+		if err := filereport.Allocation(c, r.Allocation); err != nil {
 			return err
 		}
 		if r.Accuracy != nil {
@@ -73,7 +73,7 @@ func printTuning(w io.Writer, t *gq.TuningReport) {
 	switch {
 	case t.Step == 0:
 		fmt.Fprintf(w, "tuned    no: no step of %d was better than the start, KL %.5f on held-out text\n", t.Steps, t.WeightsBefore)
-	case !t.Kept:
+	case !t.Used:
 		fmt.Fprintf(w, "tuned    no: KL %.5f instead of %.5f on held-out text, %s: the file has the untuned numbers\n", after, before, how)
 	default:
 		fmt.Fprintf(w, "tuned    %s, step %d of %d: KL %.5f -> %.5f nats per token, %s, on %d held-out tokens (%s)\n", t.Kind, t.Step, t.Steps, before, after, how, t.HeldOut, t.Source)

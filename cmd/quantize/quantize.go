@@ -2,16 +2,18 @@
 package quantize
 
 import (
-	"cmp"
 	"errors"
+	"fmt"
+	"os"
 	"strings"
-
-	"github.com/urfave/cli/v2"
 
 	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 	"github.com/lowbit-go/gq/cmd/internal/filereport"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/job/divide"
+	"github.com/lowbit-go/gq/quantizer"
+	"github.com/urfave/cli/v2"
 )
 
 // Command gives `gq quantize`.
@@ -55,31 +57,30 @@ func run(c *cli.Context) error {
 		return runPart(c, src, p, opts)
 	}
 	if c.Bool("dry-run") {
-		if opts.Measure != nil {
-			return cmdline.Usagef("--dry-run writes nothing that a --gate could be for")
-		}
-		plan, err := gq.Plan(c.Context, src, output(c, opts.Format), opts)
+		plan, err := gq.Plan(c.Context, src, output(c, opts.Recipe), opts)
 		if err != nil {
 			return err
 		}
 		return filereport.Plan(c, plan)
 	}
-	r, err := gq.Quantize(c.Context, src, output(c, opts.Format), opts)
+	r, err := gq.Quantize(c.Context, src, output(c, opts.Recipe), opts)
 	if r == nil {
 		return err
 	}
 	return errors.Join(printResult(c, r), err)
 }
 
-// output returns the path of the file or directory to write: the flag, or a name with the format's.
-func output(c *cli.Context, f gq.Format) string {
-	if c.IsSet("output") {
+// output returns the path of the file or directory to write: the flag, or a name with the target's.
+func output(c *cli.Context, r quantizer.Recipe) string {
+	switch {
+	case c.IsSet("output"):
 		return c.String("output")
+	case r.ForGGUF():
+		return "model.gguf"
+	case r.CheckpointFormat() != "":
+		return "model-" + r.Targets[0].Name
 	}
-	if f = cmp.Or(f, gq.FormatGQF); f.IsDirectory() {
-		return "model-" + string(f)
-	}
-	return "model." + string(f)
+	return "model.gqf"
 }
 
 // source returns the checkpoint's path: the positional argument, or the current directory.
@@ -94,4 +95,47 @@ func source(c *cli.Context) (string, error) {
 		return c.Args().First(), nil
 	}
 	return "", cmdline.Usagef("one checkpoint at a time: %s are %d", strings.Join(c.Args().Slice(), " "), c.NArg())
+}
+
+// part reads the flags of a part; nil without.
+func part(c *cli.Context) (*gq.PartOptions, error) {
+	if !c.IsSet("part") {
+		return nil, nil
+	}
+	p, err := gq.ParsePart(c.String("part"), os.Getenv)
+	if err != nil {
+		return nil, cmdline.Usagef("--part: %w", err)
+	}
+	return &gq.PartOptions{Part: p, Dry: c.Bool("dry-run")}, nil
+}
+
+// runPart makes and reports a part.
+func runPart(c *cli.Context, src string, p *gq.PartOptions, opts gq.QuantizeOptions) error {
+	r, err := gq.QuantizePart(c.Context, src, output(c, opts.Recipe), *p, opts)
+	if err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		return cmdline.PrintJSON(c.App.Writer, r)
+	}
+	if p.Dry {
+		_, err := fmt.Fprintln(c.App.Writer, r.Plan)
+		return err
+	}
+	return printPart(c, r)
+}
+
+func printPart(c *cli.Context, r *divide.PartReport) error {
+	w := c.App.Writer
+	for _, s := range r.Warnings {
+		fmt.Fprintf(c.App.ErrWriter, "gq: warning: %s\n", s)
+	}
+	what := "wrote   "
+	if r.Found {
+		what = "found   "
+	}
+	fmt.Fprintf(w, "%s %s\n", what, cmdline.Text(r.Output))
+	fmt.Fprintf(w, "part     %d/%d: %d of %d units, %s of the checkpoint -> %s, plan %s\n", r.Index, r.Of, r.Units, r.AllUnits, cmdline.Bytes(r.SourceBytes), cmdline.Bytes(r.DataBytes), r.Plan)
+	_, err := fmt.Fprintf(w, "time     %.2f s; gq merge --plan %s joins the parts when all are there\n", r.Seconds, r.Plan)
+	return err
 }

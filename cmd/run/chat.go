@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -13,7 +14,8 @@ import (
 
 	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
-	"github.com/lowbit-go/gq/model/chat"
+	"github.com/lowbit-go/gq/internal/lm/chat"
+	"github.com/lowbit-go/gq/internal/suggest"
 	"github.com/lowbit-go/gq/model/generate"
 )
 
@@ -71,6 +73,7 @@ func (t *talker) greet(maxTokens int) {
 const chatHelp = `/system TEXT  give the model instructions; without TEXT there are none
 /clear        forget the conversation, not the instructions
 /help         list the commands
+A line that begins with a space is a message, even if a slash follows.
 A line that ends with \ goes on in the next one. Ctrl-C stops an answer, Ctrl-D ends.
 `
 
@@ -81,9 +84,9 @@ func (t *talker) script() error {
 	}, func(err error) error { return err })
 }
 
-// converse reads messages whose lines next returns, until they end. It runs commands and gives other messages
-// to answer. If a message is refused or its answer fails, the error goes to failed, whose error ends the
-// conversation; so does an error of next.
+// converse reads messages, line by line with next, until the input ends. It runs commands and
+// passes other messages to answer. The error of a refused message, or of a failed answer, goes to
+// failed. An error of next or of failed ends the conversation.
 func (t *talker) converse(next func(more bool) (string, error), answer func(message string) error, failed func(err error) error) error {
 	for {
 		message, err := readMessage(next)
@@ -93,7 +96,11 @@ func (t *talker) converse(next func(more bool) (string, error), answer func(mess
 		if _, refused := errors.AsType[*refusedMessage](err); err != nil && !refused {
 			return err
 		}
-		if err == nil && !t.command(message) {
+		command := false
+		if err == nil {
+			command, err = t.command(message)
+		}
+		if err == nil && !command {
 			err = answer(message)
 		}
 		if err != nil {
@@ -147,11 +154,18 @@ func (t *talker) stats(r *generate.Result) {
 	fmt.Fprint(t.errWriter(), b.String())
 }
 
+// commands are the commands of a conversation. isCommand matches a line that looks like a command.
+var (
+	commands  = []string{"/system", "/clear", "/help"}
+	isCommand = regexp.MustCompile(`^/[A-Za-z]+$`)
+)
+
 // command runs a command and reports whether the message is one.
-func (t *talker) command(message string) bool {
-	name, text, _ := strings.Cut(strings.TrimSpace(message), " ")
+func (t *talker) command(message string) (bool, error) {
+	name, text, _ := strings.Cut(strings.TrimRight(message, " \t\r\n"), " ")
 	switch name {
-	case "": // an empty line asks nothing
+	case "":
+		return strings.TrimSpace(text) == "", nil // an empty line asks nothing
 	case "/help":
 		fmt.Fprint(t.errWriter(), chatHelp)
 	case "/clear":
@@ -159,9 +173,12 @@ func (t *talker) command(message string) bool {
 	case "/system":
 		t.system(strings.TrimSpace(text))
 	default:
-		return false
+		if !isCommand.MatchString(name) {
+			return false, nil
+		}
+		return true, refusedf("unknown command %s%s; to send it as a message, begin with a space", name, suggest.DidYouMean(name, commands))
 	}
-	return true
+	return true, nil
 }
 
 // instructions returns the system message, if there is one.

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -10,10 +11,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"golang.org/x/term"
-
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 	"github.com/lowbit-go/gq/model/generate"
+	"golang.org/x/term"
 )
 
 // Keys that the console handles itself.
@@ -22,8 +22,8 @@ const (
 	ctrlU = 21 // removes the line that is being edited
 )
 
-// A console is a terminal in raw mode, in which all keys arrive as bytes: Ctrl-C is one of them, not
-// a signal. One goroutine reads it all the time.
+// A console is a terminal in raw mode, in which all keys arrive as bytes: Ctrl-C is one of them,
+// not a signal. One goroutine reads it all the time.
 type console struct {
 	ctx     context.Context
 	input   chan []byte // closed at the end of the input
@@ -178,8 +178,8 @@ func (k *console) next(more bool) (string, error) {
 
 func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
-// newlines returns w, which writes to the file, for text. A terminal in raw mode begins lines at the
-// left only if told so.
+// newlines returns a writer of text to w, a writer to the file. For a terminal in raw mode, which
+// moves only down at a newline, a carriage return is written too.
 func newlines(w io.Writer, file *os.File) io.Writer {
 	if !isTerminal(file) {
 		return w
@@ -195,4 +195,27 @@ func (r *rawWriter) Write(p []byte) (int, error) {
 	}
 	_, err := cmdline.Flush(r.w)
 	return len(p), err
+}
+
+// lines reads lines without their ends.
+type lines struct{ r *bufio.Reader }
+
+func newLines(r io.Reader) *lines { return &lines{bufio.NewReader(r)} }
+
+// next returns a line; the last one may have no end.
+func (l *lines) next(bool) (string, error) {
+	var line []byte
+	for {
+		part, err := l.r.ReadSlice('\n')
+		if line = append(line, part...); len(line) > maxPrompt {
+			return "", fmt.Errorf("a line has more than %d bytes", maxPrompt)
+		}
+		if err == bufio.ErrBufferFull {
+			continue
+		}
+		if err != nil && (err != io.EOF || len(line) == 0) {
+			return "", err
+		}
+		return strings.TrimSuffix(strings.TrimSuffix(string(line), "\n"), "\r"), nil
+	}
 }

@@ -43,7 +43,7 @@ func (w *writer) newline() error {
 }
 
 func printSummary(w io.Writer, r *generate.Result) {
-	fmt.Fprintf(w, "model    %s, %s activations, %d threads\n", r.Architecture, r.Activations, r.Threads)
+	fmt.Fprintf(w, "model    %s, %s, %d threads\n", r.Architecture, r.Executed, r.Threads)
 	fmt.Fprintf(w, "prompt   %d tokens at %.1f tokens/s\n", len(r.PromptIDs), r.PrefillTokensPerSecond)
 	fmt.Fprintf(w, "first    token after %s\n", seconds(r.FirstTokenSeconds))
 	fmt.Fprintf(w, "text     %d tokens", len(r.IDs))
@@ -56,6 +56,9 @@ func printSummary(w io.Writer, r *generate.Result) {
 		fmt.Fprintf(w, "memory   %s private (RssAnon), %s of mapped files (RssFile)\n", cmdline.Bytes(m.Private), cmdline.Bytes(m.File))
 	} else {
 		fmt.Fprintf(w, "memory   %s by Go's runtime, mapped files not included\n", cmdline.Bytes(m.Private))
+	}
+	if r.Warning != "" {
+		fmt.Fprintf(w, "gq: warning: %s\n", r.Warning)
 	}
 	if c := r.Cost; c != nil {
 		fmt.Fprintf(w, "cost     prompt %.3g, text %.3g; a million tokens in %.3g, out %.3g (at %v an hour)\n", c.Prompt, c.Output, c.MillionInput, c.MillionOutput, c.PricePerHour)

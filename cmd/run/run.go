@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"strings"
 	"unicode"
@@ -18,7 +17,7 @@ import (
 	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 	"github.com/lowbit-go/gq/internal/files"
-	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/internal/lm/forward"
 	"github.com/lowbit-go/gq/model/generate"
 )
 
@@ -57,8 +56,8 @@ gq run Llama-3.2-1B --prompt 'Once upon a time' --seed 7
 			&cli.StringFlag{Name: "prompt-file", Usage: "`FILE` with that text, - for standard input; one newline at its end is not part of it"},
 			&cli.BoolFlag{Name: "chat", Usage: "talk with the model, with its chat template"},
 			&cli.StringFlag{Name: "system", Usage: "instructions, `TEXT`, for the model; with --chat"},
-			&cli.IntFlag{Name: "max-tokens", Aliases: []string{"n"}, Value: generate.DefaultMaxTokens, DefaultText: fmt.Sprintf("%d; with --chat %d for an answer", generate.DefaultMaxTokens, gq.ChatMaxTokens), Usage: "generate at most `N` tokens"},
-			&cli.IntFlag{Name: "context", DefaultText: "the prompt and --max-tokens, at most what config.json says; with --chat at most 8192", Usage: "make room for `N` tokens, the prompt's included"},
+			cmdline.Positive(&cli.IntFlag{Name: "max-tokens", Aliases: []string{"n"}, Value: generate.DefaultMaxTokens, DefaultText: fmt.Sprintf("%d; with --chat %d for an answer", generate.DefaultMaxTokens, gq.ChatMaxTokens), Usage: "generate at most `N` tokens"}),
+			cmdline.Positive(&cli.IntFlag{Name: "context", DefaultText: "the prompt and --max-tokens, at most what config.json says; with --chat at most 8192", Usage: "make room for `N` tokens, the prompt's included"}),
 			&cli.Float64Flag{Name: "temperature", Value: d.Temperature, Usage: "divide logits by `T`; 0 takes the most likely token, always"},
 			&cli.IntFlag{Name: "top-k", Value: d.TopK, Usage: "choose among the `K` likeliest tokens; 0: among all"},
 			&cli.Float64Flag{Name: "top-p", Value: d.TopP, Usage: "choose among the likeliest that have probability `P` together; 1: among all"},
@@ -70,7 +69,7 @@ gq run Llama-3.2-1B --prompt 'Once upon a time' --seed 7
 			&cli.StringSliceFlag{Name: "stop", Usage: "end before `STRING`; repeatable"},
 			&cli.BoolFlag{Name: "ignore-eos", Usage: "never choose a token that ends the text"},
 			&cli.BoolFlag{Name: "no-bos", Usage: "put no BOS token before the prompt"},
-			&cli.StringFlag{Name: "activations", Value: model.Int8.String(), DefaultText: "int8; float32 for a checkpoint", Usage: "`DTYPE` of the inputs of quantized layers: int8, as on the device, or float32"},
+			&cli.StringFlag{Name: "activations", Value: forward.Int8.String(), DefaultText: "int8; float32 for a checkpoint", Usage: "`DTYPE` of the inputs of quantized layers: int8, as on the device, or float32"},
 			cmdline.Threads(),
 			&cli.Float64Flag{Name: "price-per-hour", DefaultText: "no costs", Usage: "`PRICE` of the machine: adds the cost of this text and of a million tokens, in the same currency"},
 			&cli.BoolFlag{Name: "verify", Usage: "read the weights first and compare their checksums; a damaged file is not run"},
@@ -88,12 +87,15 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.NArg() != 1 {
-		return cmdline.Usagef("gq run wants one .gqf or .gguf file or directory, got %d", c.NArg())
+	switch {
+	case c.NArg() == 2 && !c.IsSet("prompt"):
+		return cmdline.Usagef("gq run wants one .gqf or .gguf file or directory, got %q too: a text to continue goes behind --prompt", c.Args().Get(1))
+	case c.NArg() != 1:
+		return cmdline.Usagef("gq run wants one .gqf or .gguf file or directory, got %d arguments", c.NArg())
 	}
 	path := c.Args().First()
 	if st, err := os.Stat(path); err == nil && st.IsDir() {
-		if c.IsSet("activations") && opts.Activations != model.Float32 {
+		if c.IsSet("activations") && opts.Activations != forward.Float32 {
 			return cmdline.Usagef("--activations %s: a checkpoint runs in float32", opts.Activations)
 		}
 		if opts.Verify {
@@ -140,16 +142,11 @@ func options(c *cli.Context) (o gq.RunOptions, err error) {
 	}
 	o.Threads, o.Verify, o.Progress = c.Int("threads"), c.Bool("verify"), cmdline.Reporter(c)
 	var ok bool
-	if o.Activations, ok = model.ParseActivations(c.String("activations")); !ok {
+	if o.Activations, ok = forward.ParseActivations(c.String("activations")); !ok {
 		return o, cmdline.Usagef("--activations: %q is neither int8 nor float32", c.String("activations"))
 	}
 	if err := o.Sampling.CheckGiven(); err != nil {
 		return o, cmdline.Usagef("--%w", err)
-	}
-	for _, name := range []string{"max-tokens", "context", "threads"} {
-		if c.IsSet(name) && (c.Int(name) < 1 || c.Int(name) > math.MaxInt32) {
-			return o, cmdline.Usagef("--%s %d is not 1 or more", name, c.Int(name))
-		}
 	}
 	if o.PricePerHour, err = cmdline.Price(c); err != nil {
 		return o, err
@@ -169,7 +166,7 @@ func prompt(c *cli.Context) (string, error) {
 	case c.IsSet("prompt") && c.IsSet("prompt-file"):
 		return "", cmdline.Usagef("--prompt and --prompt-file: give one of them")
 	case !c.IsSet("prompt") && !c.IsSet("prompt-file"):
-		return "", cmdline.Usagef("what text? give one with --prompt or --prompt-file")
+		return "", cmdline.Usagef("what text? give one with --prompt or --prompt-file, or talk with the model: --chat")
 	case c.IsSet("prompt"):
 		name = "--prompt"
 	default:

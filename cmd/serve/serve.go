@@ -3,18 +3,18 @@ package serve
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"math"
 	"time"
 
-	"github.com/urfave/cli/v2"
-
 	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 	"github.com/lowbit-go/gq/internal/files"
-	"github.com/lowbit-go/gq/model"
-	"github.com/lowbit-go/gq/serve"
+	"github.com/lowbit-go/gq/internal/lm/forward"
+	"github.com/lowbit-go/gq/internal/serve"
+	"github.com/urfave/cli/v2"
 )
 
 // Categories of flags.
@@ -54,17 +54,17 @@ gq serve model.gqf --host 0.0.0.0 --api-key-file key.txt
 			&cli.Float64Flag{Name: "price-per-hour", DefaultText: "the page asks", Usage: "`PRICE` of the machine, for costs on the page"},
 
 			&cli.StringSliceFlag{Name: "alias", Category: models, DefaultText: "file names without their endings", Usage: "`NAME` of a model for clients; give one for each file, in their order"},
-			&cli.IntFlag{Name: "context", Category: models, DefaultText: "what config.json says, at most 8192", Usage: "make room for `N` tokens per sequence, the prompt's included"},
-			&cli.IntFlag{Name: "parallel", Category: models, Value: 4, Usage: "compute `N` sequences of a model together"},
+			cmdline.Positive(&cli.IntFlag{Name: "context", Category: models, DefaultText: "what config.json says, at most 8192", Usage: "make room for `N` tokens per sequence, the prompt's included"}),
+			cmdline.Positive(&cli.IntFlag{Name: "parallel", Category: models, Value: 4, Usage: "compute `N` sequences of a model together"}),
 			&cli.IntFlag{Name: "queue", Category: models, DefaultText: "4 times --parallel", Usage: "let `N` sequences of a model wait"},
-			&cli.StringFlag{Name: "activations", Category: models, Value: model.Int8.String(), DefaultText: "int8; float32 for a checkpoint", Usage: "`DTYPE` of the inputs of quantized layers: int8, as on the device, or float32"},
+			&cli.StringFlag{Name: "activations", Category: models, Value: forward.Int8.String(), DefaultText: "int8; float32 for a checkpoint", Usage: "`DTYPE` of the inputs of quantized layers: int8, as on the device, or float32"},
 			&cli.BoolFlag{Name: "verify", Category: models, Usage: "compare the checksums of all weights first; a damaged file is not served"},
 			cmdline.Threads(),
 
 			&cli.StringFlag{Name: "max-body", Category: limits, Value: mebibytes(d.Body), Usage: "largest `SIZE` of a request"},
 			&cli.StringFlag{Name: "max-prompt", Category: limits, Value: mebibytes(d.Prompt), Usage: "largest `SIZE` of a prompt or conversation"},
-			&cli.IntFlag{Name: "max-choices", Category: limits, Value: d.Choices, Usage: "most answers `N` of a request: prompts times n"},
-			&cli.IntFlag{Name: "max-connections", Category: limits, Value: d.Connections, Usage: "most connections `N` at a time"},
+			cmdline.Positive(&cli.IntFlag{Name: "max-choices", Category: limits, Value: d.Choices, Usage: "most answers `N` of a request: prompts times n"}),
+			cmdline.Positive(&cli.IntFlag{Name: "max-connections", Category: limits, Value: d.Connections, Usage: "most connections `N` at a time"}),
 			&cli.DurationFlag{Name: "max-time", Category: limits, Value: d.Request, Usage: "longest `TIME` from the end of a request's body to the end of its answer"},
 			&cli.DurationFlag{Name: "receive-timeout", Category: limits, Value: d.Receive, Usage: "`TIME` for a client to send a header, and then a body"},
 			&cli.DurationFlag{Name: "send-timeout", Category: limits, Value: d.Send, Usage: "`TIME` for a client to take an event or an answer"},
@@ -110,13 +110,8 @@ func options(c *cli.Context) (o gq.ServeOptions, err error) {
 		o.Models = append(o.Models, m)
 	}
 	var ok bool
-	if o.Activations, ok = model.ParseActivations(c.String("activations")); !ok {
+	if o.Activations, ok = forward.ParseActivations(c.String("activations")); !ok {
 		return o, cmdline.Usagef("--activations: %q is neither int8 nor float32", c.String("activations"))
-	}
-	for _, name := range []string{"context", "parallel", "threads", "max-choices", "max-connections"} {
-		if c.IsSet(name) && (c.Int(name) < 1 || c.Int(name) > math.MaxInt32) {
-			return o, cmdline.Usagef("--%s %d is not 1 or more", name, c.Int(name))
-		}
 	}
 	if o.PricePerHour, err = cmdline.Price(c); err != nil {
 		return o, err
@@ -181,4 +176,26 @@ func logger(c *cli.Context) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(c.App.ErrWriter, o))
 	}
 	return slog.New(slog.NewTextHandler(c.App.ErrWriter, o))
+}
+
+// printReady prints the models and the address, with --json in one line for a program.
+func printReady(c *cli.Context, r gq.ServeReport) error {
+	w := c.App.Writer
+	if c.Bool("json") {
+		return json.NewEncoder(w).Encode(r)
+	}
+	err := cmdline.Table(w, []string{"MODEL", "SCHEME", "SIZE>", "BITS/WEIGHT>", "ACTIVATIONS", "CONTEXT>", "PARALLEL>", "KEYS AND VALUES>", "CHAT TEMPLATE"}, func(line func(...any)) {
+		for _, m := range r.Models {
+			template := m.Template
+			if template == "plain" {
+				template = "plain: the model has none"
+			}
+			line(cmdline.Text(m.ID), m.Scheme, cmdline.Bytes(m.Bytes), fmt.Sprintf("%.2f", m.Bits), m.Activations, m.Context, m.Parallel, cmdline.Bytes(m.Memory), template)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "\n%s\n", r.URL)
+	return err
 }

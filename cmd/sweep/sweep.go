@@ -12,11 +12,10 @@ import (
 
 	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/accuracy"
-	"github.com/lowbit-go/gq/accuracy/report"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 	"github.com/lowbit-go/gq/cmd/internal/measure"
 	"github.com/lowbit-go/gq/formats/gqf"
-	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/internal/report"
 	"github.com/lowbit-go/gq/quantizer"
 )
 
@@ -39,23 +38,23 @@ gq sweep Llama-3.2-1B --recipes a.yaml,b.yaml --text sample.txt -o out --report 
 gq sweep Llama-3.2-1B --bits 4,5,6 --text sample.txt --gate gate.yaml --report sweep.csv
 `,
 		Flags:  flags(),
-		Action: run,
+		Action: cmdline.Exactly(run),
 	}
 }
 
 // flags lists the flags of a measurement, without the flags that only make sense for a single file.
 func flags() []cli.Flag {
 	list := []cli.Flag{
-		&cli.StringSliceFlag{Name: "recipes", Usage: "recipe `FILES` (YAML), separated by commas (repeatable); a file's name without .yaml names the recipe"},
+		&cli.StringSliceFlag{Name: "recipes", Usage: "recipe `FILES` (YAML), separated by commas; their names without .yaml name the recipes (repeatable)"},
 		&cli.StringFlag{Name: "bits", Usage: "`LIST` of bits, separated by commas, to combine with --group and --algorithm"},
 		&cli.StringFlag{Name: "group", Usage: "`LIST` of group sizes: multiples of 16, or channel"},
-		&cli.StringFlag{Name: "algorithm", Usage: "`LIST` of algorithms: search, rtn, hqq, imatrix, awq, gptq or gptq-ft"},
-		&cli.StringFlag{Name: "calibrate", DefaultText: "self", Usage: "`FILE` of text or token ids for algorithms with calibration; or self: the model writes its own text"},
+		&cli.StringFlag{Name: "algorithm", Usage: "`LIST` of algorithms: search, rtn, imatrix, awq, gptq or gptq-ft"},
+		&cli.StringFlag{Name: "calibrate", DefaultText: "self", Usage: "`FILE` of text or token ids to calibrate on; self: the model writes the text"},
 		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, DefaultText: "none: files are dropped when they are measured", Usage: "`DIRECTORY` for the files"},
 		&cli.StringSliceFlag{Name: "report", Usage: "`FILE` for a report: .html, .csv, .json, .md or .txt (repeatable)"},
 		&cli.StringFlag{Name: "reference", Usage: "`DIRECTORY` that keeps the float model's predictions by content, also for gq accuracy"},
-		&cli.BoolFlag{Name: "activation-share", Usage: "run each file with float32 activations too (slower), and report the share of the KL divergence that int8 activations cause"},
-		cmdline.JSON("the report"),
+		&cli.BoolFlag{Name: "activation-share", Usage: "report the share of the KL divergence that int8 activations cause (slower)"},
+		cmdline.JSON(),
 		cmdline.Quiet(),
 		cmdline.Threads(),
 	}
@@ -69,10 +68,7 @@ func flags() []cli.Flag {
 }
 
 func run(c *cli.Context) error {
-	if c.NArg() != 1 {
-		return cmdline.Usagef("gq sweep wants one checkpoint, got %d arguments", c.NArg())
-	}
-	o := gq.SweepOptions{Output: c.String("output"), Reports: c.StringSlice("report"), Threads: c.Int("threads"), Progress: cmdline.Reporter(c)}
+	o := gq.SweepOptions{Output: c.String("output")}
 	var err error
 	if o.Recipes, err = recipes(c); err != nil {
 		return err
@@ -80,7 +76,6 @@ func run(c *cli.Context) error {
 	if o.Measure, err = measure.Options(c); err != nil {
 		return err
 	}
-	o.Measure.Reports, o.Measure.Threads, o.Measure.Progress = nil, 0, nil // of the sweep
 	o.Measure.Reference, o.Measure.ActivationShare = c.String("reference"), c.Bool("activation-share")
 	for _, name := range []string{"output", "reference"} {
 		if c.IsSet(name) && c.String(name) == "" {
@@ -133,30 +128,26 @@ func recipes(c *cli.Context) ([]gq.SweepRecipe, error) {
 		if path == "" {
 			return nil, cmdline.Usagef("--recipes: an empty name names no file")
 		}
-		raw, err := files.ReadContext(c.Context, path, files.MaxYAML)
+		recipe, err := cmdline.Recipe(c.Context, path)
 		if err != nil {
-			return nil, fmt.Errorf("recipe: %w", err)
+			return nil, err
 		}
-		r := gq.SweepRecipe{Name: strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)), File: path}
-		if r.Recipe, err = quantizer.ParseRecipe(path, raw); err != nil {
-			return nil, &cmdline.UsageError{Err: err}
-		}
-		list = append(list, r)
+		list = append(list, gq.SweepRecipe{Name: strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)), File: path, Recipe: recipe})
 	}
 	return list, nil
 }
 
 // crossed combines the lists of bits, groups and algorithms.
 func crossed(c *cli.Context) ([]gq.SweepRecipe, error) {
-	bits, err := parse(c, "bits", quantizer.ParseBits)
+	bits, err := parse(c, "bits", func(r *quantizer.Recipe) int { return r.Bits })
 	if err != nil {
 		return nil, err
 	}
-	groups, err := parse(c, "group", quantizer.ParseGroup)
+	groups, err := parse(c, "group", func(r *quantizer.Recipe) int { return *r.Group })
 	if err != nil {
 		return nil, err
 	}
-	algorithms, err := parse(c, "algorithm", quantizer.ParseAlgorithm)
+	algorithms, err := parse(c, "algorithm", func(r *quantizer.Recipe) gqf.Algorithm { return r.Algorithm })
 	if err != nil {
 		return nil, err
 	}
@@ -171,16 +162,19 @@ func crossed(c *cli.Context) ([]gq.SweepRecipe, error) {
 
 func split(list string) []string { return strings.Split(list, ",") }
 
-// parse parses a list in which no value appears twice; nil if the flag was not given.
-func parse[T comparable](c *cli.Context, name string, read func(string) (T, error)) (list []T, err error) {
+// parse parses a list of values of a setting, in which no value appears twice; nil if the flag was
+// not given. of returns the value that a recipe has.
+func parse[T comparable](c *cli.Context, name string, of func(*quantizer.Recipe) T) (list []T, err error) {
 	if !c.IsSet(name) {
 		return nil, nil
 	}
+	setting, _ := quantizer.SettingOf(name)
 	for _, s := range split(c.String(name)) {
-		v, err := read(s)
-		if err != nil {
+		var r quantizer.Recipe
+		if err := setting.Set(&r, s); err != nil {
 			return nil, cmdline.Usagef("--%s: %w", name, err)
 		}
+		v := of(&r)
 		if slices.Contains(list, v) {
 			return nil, cmdline.Usagef("--%s %s: %s is in it twice", name, c.String(name), s)
 		}

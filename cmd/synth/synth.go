@@ -12,14 +12,9 @@ import (
 
 	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
-	"github.com/lowbit-go/gq/formats/safetensors/synth"
+	"github.com/lowbit-go/gq/internal/job/synth"
 	"github.com/lowbit-go/gq/packing"
-	"github.com/lowbit-go/gq/quantizer"
-	"github.com/lowbit-go/gq/quantizer/fold"
 )
-
-// outliers is the category of the flags that go with --outliers.
-const outliers = "Outliers"
 
 // dimensions are the flags that override the preset's shape.
 var dimensions = []struct {
@@ -50,49 +45,27 @@ func Command() *cli.Command {
 	flags = append(flags,
 		&cli.BoolFlag{Name: "tied", Usage: "the embedding table is the lm_head, too", DefaultText: "the preset's"},
 		&cli.StringFlag{Name: "dtype", Value: "bf16", Usage: "`DTYPE`: bf16, f16 or f32"},
-		&cli.Uint64Flag{Name: "seed", Usage: "`N`: another seed gives other weights, or other outliers"},
+		&cli.Uint64Flag{Name: "seed", Usage: "`N`: another seed gives other weights"},
 		&cli.Int64Flag{Name: "max-shard-bytes", Usage: "most `BYTES` of data in one file; 0 for a single file"},
-		&cli.StringFlag{Name: "outliers", Category: outliers, Usage: "`CHECKPOINT` to copy, with outliers in its activations; no flag above goes with it but --seed (default there: 1)"},
-		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Category: outliers, Usage: "`DIR` to create"},
-		&cli.IntFlag{Name: "strength", Category: outliers, Value: fold.DefaultStrength, Usage: "`FACTOR`: power of two by which channels are multiplied at most; the least is an eighth of it"},
-		&cli.StringFlag{Name: "calibrate", Category: outliers, Value: quantizer.Self, Usage: "`FILE` of text or token ids to take the principal directions of hidden states from; or self: the model writes its own text"},
-		cmdline.Threads(),
-		cmdline.JSON("the summary"),
+		cmdline.JSON(),
 		cmdline.Quiet(),
 	)
 	return &cli.Command{
 		Name:  "synth",
 		Usage: "make a synthetic checkpoint of a Llama-like shape, for benchmarks and tests",
 		UsageText: `gq synth --preset smollm2-135m synthetic
-# the same model with outliers in its activations
-gq synth --outliers Llama-3.2-1B -o Llama-outliers
 `,
-		ArgsUsage: "[DIR]",
+		ArgsUsage: "DIR",
 		Description: "The weights are random with heavy tails and do not know anything. The same flags give the same\n" +
-			"bytes everywhere. DIR is created; it must not hold a checkpoint.\n\n" +
-			"With --outliers, DIR is a copy of a checkpoint that computes the same function, checked on its\n" +
-			"logits, with outliers in its activations as models of billions of weights have them: a few\n" +
-			"channels of norm outputs, of values and of up are many times larger, by powers of two, and the\n" +
-			"hidden states are turned so that their principal directions are single channels.",
+			"bytes everywhere. DIR is created; it must not hold a checkpoint.",
 		Flags:  flags,
-		Action: run,
+		Action: cmdline.Exactly(run),
 	}
 }
 
 func presets() []string { return slices.Sorted(maps.Keys(synth.Presets)) }
 
 func run(c *cli.Context) error {
-	if c.IsSet("outliers") {
-		return runOutliers(c)
-	}
-	for _, f := range c.Command.Flags {
-		if name := f.Names()[0]; c.IsSet(name) && (name == "output" || name == "strength" || name == "calibrate") {
-			return cmdline.Usagef("--%s goes with --outliers", name)
-		}
-	}
-	if c.NArg() != 1 {
-		return cmdline.Usagef("gq synth wants one directory to write to, got %d", c.NArg())
-	}
 	spec, err := specOf(c)
 	if err != nil {
 		return err

@@ -52,8 +52,8 @@ func TestUsage(t *testing.T) {
 		args []string
 		want string
 	}{
-		{nil, "wants one directory"},
-		{[]string{"a", "b"}, "wants one directory"},
+		{nil, "wants DIR"},
+		{[]string{"a", "b"}, "wants DIR"},
 		{[]string{"a"}, "which shape?"},
 		{[]string{"a", "--preset", "gpt-5"}, `unknown preset "gpt-5": there are llama-3.1-8b`},
 		{[]string{"a", "--preset", ""}, `unknown preset ""`},

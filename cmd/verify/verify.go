@@ -5,11 +5,10 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/urfave/cli/v2"
-
 	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/urfave/cli/v2"
 )
 
 // Command gives `gq verify`.
@@ -28,17 +27,14 @@ gq verify model.gqf --fast --json
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "fast", Usage: "checksums only: leave out that scales, sums and padding of every panel agree"},
 			cmdline.Threads(),
-			cmdline.JSON("the report"),
+			cmdline.JSON(),
 			cmdline.Quiet(),
 		},
-		Action: run,
+		Action: cmdline.Exactly(run),
 	}
 }
 
 func run(c *cli.Context) error {
-	if c.NArg() != 1 {
-		return cmdline.Usagef("gq verify wants one .gqf or .gguf file, got %d", c.NArg())
-	}
 	path := c.Args().First()
 	o := gq.VerifyOptions{Fast: c.Bool("fast"), Threads: c.Int("threads"), Progress: cmdline.Reporter(c)}
 	if gq.IsGGUF(path) {
@@ -85,10 +81,69 @@ func print(w io.Writer, r *gqf.VerifyReport) error {
 		return nil
 	}
 	depth := "every panel"
-	if !r.Deep {
+	switch {
+	case !r.Deep:
 		depth = "panels not looked into"
+	case r.Skipped > 0:
+		depth = fmt.Sprintf("every panel of the layouts that this version knows, variants skipped: %d", r.Skipped)
 	}
 	_, err := fmt.Fprintf(w, "%s: ok (%s: %d tensors, %d payloads, %d assets, %d block checksums, %s)\n",
 		r.File, cmdline.Bytes(r.Bytes), r.Tensors, r.Payloads, r.Assets, r.Blocks, depth)
+	return err
+}
+
+func verifyGGUF(c *cli.Context, path string, o gq.VerifyOptions) error {
+	report, err := gq.VerifyGGUF(c.Context, path, o)
+	if err != nil {
+		return err
+	}
+	ok := len(report.NotFinite) == 0
+	if c.Bool("json") {
+		err = cmdline.PrintJSON(c.App.Writer, ggufResult{ok, report})
+	} else {
+		err = printGGUF(c.App.Writer, report)
+	}
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return fmt.Errorf("%s has weights that are no numbers, in %d of %d tensors", report.File, len(report.NotFinite), report.Tensors)
+	}
+	return nil
+}
+
+// ggufResult is what --json prints.
+type ggufResult struct {
+	OK bool `json:"ok"`
+	*gq.GGUFReport
+}
+
+func printGGUF(w io.Writer, r *gq.GGUFReport) error {
+	for _, line := range r.NotFinite {
+		if _, err := fmt.Fprintln(w, cmdline.Text(line)); err != nil {
+			return err
+		}
+	}
+	if r.NoModel != "" {
+		if _, err := fmt.Fprintf(w, "gq cannot run or repack this model: %s\n", cmdline.Text(r.NoModel)); err != nil {
+			return err
+		}
+	}
+	if len(r.NotFinite) > 0 {
+		return nil
+	}
+	weights := "all weights are numbers"
+	switch {
+	case !r.Weights:
+		weights = "weights not looked at"
+	case r.Unread > 0:
+		weights = fmt.Sprintf("all weights are numbers but those of %d tensors, whose types gq cannot read", r.Unread)
+	}
+	shards := ""
+	if r.Shards > 1 {
+		shards = fmt.Sprintf("%d shards, ", r.Shards)
+	}
+	_, err := fmt.Fprintf(w, "%s: structure ok, no checksums in this format (%s: %s%d keys, %d tensors, %s)\n",
+		cmdline.Text(r.File), cmdline.Bytes(r.Bytes), shards, r.Keys, r.Tensors, weights)
 	return err
 }

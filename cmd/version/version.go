@@ -16,16 +16,13 @@ func Command() *cli.Command {
 		Name:      "version",
 		Usage:     "show which build of gq this is",
 		UsageText: "gq version\ngq version --json\n",
-		Flags:     []cli.Flag{cmdline.JSON("version, commit and platform")},
-		Action: func(c *cli.Context) error {
-			if c.NArg() > 0 {
-				return cmdline.Usagef("gq version takes no arguments, got %d", c.NArg())
-			}
+		Flags:     []cli.Flag{cmdline.JSON()},
+		Action: cmdline.Exactly(func(c *cli.Context) error {
 			if c.Bool("json") {
 				return cmdline.PrintJSON(c.App.Writer, gq.Version())
 			}
 			_, err := fmt.Fprintln(c.App.Writer, "gq", gq.Version())
 			return err
-		},
+		}),
 	}
 }

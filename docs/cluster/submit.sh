@@ -7,11 +7,10 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 export SRC=$1 OUT=$2 FLAGS=${*:3}
-# If all tasks failed, the merge would take an older file for the finished output.
-if [ -e "$OUT" ]; then
-	echo "$OUT exists: remove it, or choose another output" >&2
-	exit 1
-fi
+# The merge takes parts of this plan only, and no older file of another plan for its output.
+# shellcheck disable=SC2086 # FLAGS are several words
+PLAN=$(gq quantize "$SRC" $FLAGS --part 0/8 --dry-run --quiet -o "$OUT")
+export PLAN
 parts=$(sbatch --parsable "$here/parts.sbatch")
 merge=$(sbatch --parsable --dependency="afterany:$parts" "$here/merge.sbatch")
 echo "$parts $merge"

@@ -1,8 +1,10 @@
 package gguf
 
+import "github.com/lowbit-go/gq/internal/buffer"
+
 // This file has the K types: super-blocks of 256 weights with integer sub-scales (block_q2_K ... in
-// ggml/src/ggml-common.h). Each half of Q2_K, Q3_K and Q6_K interleaves its weights: weights that are
-// 32 apart share bytes. Q4_K and Q5_K do the same in each quarter.
+// ggml/src/ggml-common.h). Each half of Q2_K, Q3_K and Q6_K interleaves its weights: weights that
+// are 32 apart share bytes. Q4_K and Q5_K do the same in each quarter.
 
 // Q2_K: 16 bytes with a sub-scale and a sub-minimum, 64 bytes of codes, d, dmin.
 
@@ -11,7 +13,6 @@ func unpackQ2_K(b *block, src []byte) {
 		b.subs[i], b.subMins[i] = int8(v&15), v>>4
 	}
 	unpackTwoBits(&b.codes, src[16:80])
-	b.d, b.m = half(src[80:]), half(src[82:])
 }
 
 func packQ2_K(dst []byte, b *block) {
@@ -19,12 +20,9 @@ func packQ2_K(dst []byte, b *block) {
 		dst[i] = byte(b.subs[i]) | b.subMins[i]<<4
 	}
 	packTwoBits(dst[16:80], &b.codes)
-	putHalf(dst[80:], b.d)
-	putHalf(dst[82:], b.m)
 }
 
-// unpackTwoBits spreads 64 bytes; byte l of each half has weights l, l+32, l+64 and l+96 of that
-// half.
+// unpackTwoBits spreads 64 bytes: byte l of a half has its weights l, l+32, l+64 and l+96.
 func unpackTwoBits(codes *[256]int8, src []byte) {
 	for n := range 2 {
 		for l, v := range src[32*n:][:32] {
@@ -34,7 +32,6 @@ func unpackTwoBits(codes *[256]int8, src []byte) {
 	}
 }
 
-// packTwoBits collects the lowest two bits of codes.
 func packTwoBits(dst []byte, codes *[256]int8) {
 	for n := range 2 {
 		for l := range 32 {
@@ -45,8 +42,8 @@ func packTwoBits(dst []byte, codes *[256]int8) {
 }
 
 // Q3_K: 32 bytes of high bits, 64 bytes of low bits, 12 bytes of sub-scales + 32, d. Bit i of byte
-// l of the high bits is bit 2 of code 32 i + l. Sub-scales have their low 4 bits in 8 bytes (i and
-// i+8 share one), their high 2 bits in 4 (i, i+4, i+8 and i+12 share one).
+// l of the high bits is bit 2 of code 32 i + l. Sub-scales i and i+8 share a byte for their low 4
+// bits, sub-scales i, i+4, i+8 and i+12 a byte for their high 2 bits: 8 bytes, then 4.
 
 func unpackQ3_K(b *block, src []byte) {
 	unpackTwoBits(&b.codes, src[32:96])
@@ -59,7 +56,6 @@ func unpackQ3_K(b *block, src []byte) {
 	for i := range b.subs {
 		b.subs[i] = int8(low[i%8]>>(i/8*4)&15|high[i%4]>>(i/4*2)&3<<4) - 32
 	}
-	b.d = half(src[108:])
 }
 
 func packQ3_K(dst []byte, b *block) {
@@ -77,7 +73,6 @@ func packQ3_K(dst []byte, b *block) {
 		dst[96+i%8] |= v & 15 << (i / 8 * 4)
 		dst[104+i%4] |= v >> 4 << (i / 4 * 2)
 	}
-	putHalf(dst[108:], b.d)
 }
 
 // sixBits reads the 8 sub-scales and 8 sub-minima of Q4_K and Q5_K: the first 4 of each are 6 bits
@@ -91,7 +86,6 @@ func sixBits(b *block, src []byte) {
 	}
 }
 
-// putSixBits is the inverse of sixBits.
 func putSixBits(dst []byte, b *block) {
 	for i := range 4 {
 		s, m := byte(b.subs[4+i]), b.subMins[4+i]
@@ -103,7 +97,6 @@ func putSixBits(dst []byte, b *block) {
 // Q4_K: d, dmin, 12 bytes of sub-scales and sub-minima, 128 bytes of codes.
 
 func unpackQ4_K(b *block, src []byte) {
-	b.d, b.m = half(src), half(src[2:])
 	sixBits(b, src[4:16])
 	for n := range 4 {
 		nibbles(b.codes[64*n:], src[16+32*n:][:32], 0)
@@ -111,8 +104,6 @@ func unpackQ4_K(b *block, src []byte) {
 }
 
 func packQ4_K(dst []byte, b *block) {
-	putHalf(dst, b.d)
-	putHalf(dst[2:], b.m)
 	putSixBits(dst[4:16], b)
 	for n := range 4 {
 		putNibbles(dst[16+32*n:][:32], b.codes[64*n:], 0)
@@ -123,7 +114,6 @@ func packQ4_K(dst []byte, b *block) {
 // bits. Bit i of byte l of the high bits is bit 4 of code 32 i + l.
 
 func unpackQ5_K(b *block, src []byte) {
-	b.d, b.m = half(src), half(src[2:])
 	sixBits(b, src[4:16])
 	for n := range 4 {
 		nibbles(b.codes[64*n:], src[48+32*n:][:32], 0)
@@ -136,8 +126,6 @@ func unpackQ5_K(b *block, src []byte) {
 }
 
 func packQ5_K(dst []byte, b *block) {
-	putHalf(dst, b.d)
-	putHalf(dst[2:], b.m)
 	putSixBits(dst[4:16], b)
 	for l := range 32 {
 		var bits byte
@@ -165,10 +153,7 @@ func unpackQ6_K(b *block, src []byte) {
 			codes[l+96] = int8(low[l+32]>>4|h>>6<<4) - 32
 		}
 	}
-	for i, v := range src[192:208] {
-		b.subs[i] = int8(v)
-	}
-	b.d = half(src[208:])
+	copy(buffer.Bytes(b.subs[:]), src[192:])
 }
 
 func packQ6_K(dst []byte, b *block) {
@@ -180,8 +165,5 @@ func packQ6_K(dst []byte, b *block) {
 			high[l] = q0>>4 | q1>>4<<2 | q2>>4<<4 | q3>>4<<6
 		}
 	}
-	for i, s := range b.subs {
-		dst[192+i] = byte(s)
-	}
-	putHalf(dst[208:], b.d)
+	copy(dst[192:], buffer.Bytes(b.subs[:]))
 }

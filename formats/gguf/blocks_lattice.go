@@ -17,8 +17,7 @@ var (
 	valuesIQ3_S   = [8]int8{1, 3, 5, 7, 9, 11, 13, 15}
 )
 
-// signed sets codes to the coordinates of a point, of width bits each, negated where signs has a
-// bit.
+// signed sets codes to a point's coordinates of width bits, negated where signs has a bit.
 func signed(codes []int8, point uint16, width int, values *[8]int8, signs byte) {
 	mask := uint16(1)<<width - 1
 	for i := range codes {
@@ -28,7 +27,7 @@ func signed(codes []int8, point uint16, width int, values *[8]int8, signs byte) 
 	}
 }
 
-// evenSigns returns 8 signs of 7 bits: the number of negative ones is even.
+// evenSigns returns 8 signs of 7 bits: the number of negative signs is even.
 func evenSigns(v uint32) byte {
 	v &= 127
 	return byte(v | uint32(bits.OnesCount32(v)&1)<<7)
@@ -39,7 +38,7 @@ func odd(s byte) int8 { return int8(2*(s&15) + 1) }
 
 // IQ2_XXS: d; for each group 4 indices, then 4 times 7 signs and 4 bits of sub-scale.
 func unpackIQ2_XXS(b *block, src []byte) {
-	b.d = half(src) / 8
+	b.d /= 8
 	for g := range 8 {
 		group := src[2+8*g:][:8]
 		word := le.Uint32(group[4:])
@@ -52,7 +51,7 @@ func unpackIQ2_XXS(b *block, src []byte) {
 
 // IQ2_XS: d, 32 words of 9 bits of index and 7 signs, 16 sub-scales of 4 bits.
 func unpackIQ2_XS(b *block, src []byte) {
-	b.d = half(src) / 8
+	b.d /= 8
 	for g, v := range src[66:74] {
 		b.subs[2*g], b.subs[2*g+1] = odd(v), odd(v>>4)
 	}
@@ -65,7 +64,7 @@ func unpackIQ2_XS(b *block, src []byte) {
 // IQ2_S: d, 32 bytes of indices, 32 bytes of signs, 8 bytes with 2 high bits of 4 indices, 16
 // sub-scales of 4 bits.
 func unpackIQ2_S(b *block, src []byte) {
-	b.d = half(src) / 8
+	b.d /= 8
 	low, signs, high := src[2:34], src[34:66], src[66:74]
 	for g, v := range src[74:82] {
 		b.subs[2*g], b.subs[2*g+1] = odd(v), odd(v>>4)
@@ -78,7 +77,7 @@ func unpackIQ2_S(b *block, src []byte) {
 
 // IQ3_XXS: d, 64 indices, then for each group 4 times 7 signs and 4 bits of sub-scale.
 func unpackIQ3_XXS(b *block, src []byte) {
-	b.d = half(src) / 4
+	b.d /= 4
 	for g := range 8 {
 		word := le.Uint32(src[66+4*g:])
 		b.subs[g] = odd(byte(word >> 28))
@@ -93,7 +92,6 @@ func unpackIQ3_XXS(b *block, src []byte) {
 // IQ3_S: d, 64 bytes of indices, 8 bytes with their high bits, 32 bytes of signs, 8 sub-scales of 4
 // bits.
 func unpackIQ3_S(b *block, src []byte) {
-	b.d = half(src)
 	low, high, signs := src[2:66], src[66:74], src[74:106]
 	for g, v := range src[106:110] {
 		b.subs[2*g], b.subs[2*g+1] = odd(v), odd(v>>4)
@@ -104,8 +102,7 @@ func unpackIQ3_S(b *block, src []byte) {
 	}
 }
 
-// shifted sets codes to 8 times the coordinates -1, 0 or 1 of a point, plus or minus 1: ggml adds
-// or subtracts 1/8.
+// shifted sets codes to 8 times a point's coordinates -1, 0, 1, plus or minus 1 (ggml: 1/8).
 func shifted(codes []int8, point uint16, negative bool) {
 	shift := int8(-8 + 1)
 	if negative {
@@ -119,7 +116,7 @@ func shifted(codes []int8, point uint16, negative bool) {
 // IQ1_S: d, 32 bytes of indices, then for each group a word: 3 high bits of 4 indices, 3 bits of
 // sub-scale, and the sign of the shift.
 func unpackIQ1_S(b *block, src []byte) {
-	b.d = half(src) / 8
+	b.d /= 8
 	for g := range 8 {
 		word := le.Uint16(src[34+2*g:])
 		b.subs[g] = odd(byte(word >> 12 & 7))

@@ -8,18 +8,9 @@ import (
 
 // This file has the types that gq reads and does not write.
 
-func unpackQ8_1(b *block, src []byte) { // d, d times the sum of the codes, codes
-	b.d = half(src)
-	for i, v := range src[4:36] {
-		b.codes[i] = int8(v)
-	}
-}
-
 func unpackQ8_K(b *block, src []byte) { // a float32 scale, codes, sums of codes
+	eightBits(4, 256)(b, src)
 	b.d = math.Float32frombits(le.Uint32(src))
-	for i, v := range src[4:260] {
-		b.codes[i] = int8(v)
-	}
 }
 
 // nonLinear has the values of the 4-bit codes of IQ4_NL and IQ4_XS (kvalues_iq4nl of ggml), fp4 has
@@ -29,7 +20,6 @@ var (
 	fp4       = [16]int8{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}
 )
 
-// lookUp is nibbles with a table of values.
 func lookUp(codes []int8, src []byte, values *[16]int8) {
 	low, high := codes[:len(src)], codes[len(src):2*len(src)]
 	for i, v := range src {
@@ -38,14 +28,11 @@ func lookUp(codes []int8, src []byte, values *[16]int8) {
 }
 
 func unpackIQ4_NL(b *block, src []byte) {
-	b.d = half(src)
 	lookUp(b.codes[:], src[2:18], &nonLinear)
 }
 
-// IQ4_XS: d, 16 bits and 4 bytes with the high and low bits of 8 sub-scales + 32, 128 bytes of
-// codes.
+// IQ4_XS: d, high (16 bits) and low (4 bytes) bits of 8 sub-scales + 32, 128 bytes of codes.
 func unpackIQ4_XS(b *block, src []byte) {
-	b.d = half(src)
 	high := le.Uint16(src[2:])
 	for i := range 8 {
 		b.subs[i] = int8(src[4+i/2]>>(i%2*4)&15|byte(high>>(2*i)&3)<<4) - 32
@@ -53,9 +40,9 @@ func unpackIQ4_XS(b *block, src []byte) {
 	}
 }
 
-// TQ1_0: bytes of 5 base-3 digits, the last 4 of them with 4 digits, then d. A byte is the digits
-// as a fraction of 3^5, times 256 and rounded up; its first digit is the integer part of 3 times
-// it.
+// TQ1_0: bytes of 5 base-3 digits, the last 4 bytes with 4 digits, then d. A byte is the digits as
+// a fraction of 3^5, times 256 and rounded up; its first digit is the integer part of 3 times the
+// fraction.
 func unpackTQ1_0(b *block, src []byte) {
 	at := 0
 	for _, part := range []struct{ from, n, digits int }{{0, 32, 5}, {32, 16, 5}, {48, 4, 4}} {
@@ -68,7 +55,6 @@ func unpackTQ1_0(b *block, src []byte) {
 			power *= 3
 		}
 	}
-	b.d = half(src[52:])
 }
 
 func unpackTQ2_0(b *block, src []byte) { // 64 bytes of 2-bit codes, as in Q2_K, then d
@@ -76,11 +62,9 @@ func unpackTQ2_0(b *block, src []byte) { // 64 bytes of 2-bit codes, as in Q2_K,
 	for i := range b.codes {
 		b.codes[i]--
 	}
-	b.d = half(src[64:])
 }
 
-// unpackMXFP4 gives half of the E8M0 scale, because the values in fp4 are doubled. The two smallest
-// scales are subnormal.
+// unpackMXFP4 halves the E8M0 scale, because fp4 is doubled. The two smallest are subnormal.
 func unpackMXFP4(b *block, src []byte) {
 	bits := uint32(0x00200000) << src[0]
 	if src[0] >= 2 {

@@ -91,7 +91,7 @@ func TestEncodeErrors(t *testing.T) {
 			t.Errorf("%s: error %v, want %q", c.kind, err, c.want)
 		}
 	}
-	if err := IQ4_NL.Encode(nil, Fields{}); err == nil {
+	if err := iq4_NL.Encode(nil, Fields{}); err == nil {
 		t.Error("IQ4_NL was encoded")
 	}
 }
@@ -107,7 +107,7 @@ func TestDecodeErrors(t *testing.T) {
 		{Q4_0, 31, 18, "18 bytes for 31 weights"},
 		{Q4_0, 64, 18, "18 bytes for 64 weights"},
 		{F32, 1, 5, "5 bytes for 1 weights of F32"},
-		{I32, 1, 4, "weights of type I32 cannot be read"},
+		{i32, 1, 4, "weights of type I32 cannot be read"},
 		{5, 32, 18, "type 5 was Q4_3, which llama.cpp has removed"},
 		{99, 32, 18, "type 99 is not a type that this program knows"},
 	} {

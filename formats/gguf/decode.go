@@ -1,17 +1,17 @@
 package gguf
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/internal/vec"
 )
 
-// Decodable reports whether Decode knows the type. It knows all but integers and F64.
+// Decodable reports whether Decode knows the type: all but integers and F64.
 func (t TensorType) Decodable() bool {
-	return t.codec() != nil || t == F32 || t == F16 || t == BF16 || t == NVFP4
+	return t.codec() != nil || t == F32 || t == F16 || t == BF16 || t == nvfp4
 }
 
 // Decode sets dst to the weights of src, whole blocks of the type. The weights have the bits of
@@ -24,7 +24,7 @@ func (t TensorType) Decode(dst []float32, src []byte) error {
 		return err
 	case t == F32 || t == F16 || t == BF16:
 		t.widen(dst, src)
-	case t == NVFP4:
+	case t == nvfp4:
 		for i := range n {
 			decodeNVFP4(dst[64*i:][:64], src[36*i:][:36])
 		}
@@ -36,7 +36,6 @@ func (t TensorType) Decode(dst []float32, src []byte) error {
 	return nil
 }
 
-// blocks returns the number of blocks of n weights in size bytes.
 func (t TensorType) blocks(n, size int) (int, error) {
 	info, ok := t.info()
 	if !ok {
@@ -49,7 +48,6 @@ func (t TensorType) blocks(n, size int) (int, error) {
 	return count, nil
 }
 
-// widen decodes the unquantized types.
 func (t TensorType) widen(dst []float32, src []byte) {
 	switch t {
 	case F32:
@@ -62,7 +60,7 @@ func (t TensorType) widen(dst []float32, src []byte) {
 }
 
 // decode decodes blocks of weights weights in size bytes. All products of types with minima are
-// exact, so it does not matter whether ggml's compiler fused them with the addition.
+// exact, so fusing with the addition in ggml's compiler makes no difference.
 func (c *codec) decode(dst []float32, src []byte, weights, size int) {
 	if c.whole != nil {
 		c.whole(dst, src)
@@ -70,12 +68,10 @@ func (c *codec) decode(dst []float32, src []byte, weights, size int) {
 	}
 	var b block
 	group := c.group
-	if group == 0 {
-		group = weights
-	}
+	group = cmp.Or(group, weights)
 	for ; len(src) >= size; src, dst = src[size:], dst[weights:] {
-		c.unpack(&b, src[:size])
-		d, m := noInfinity(b.d), noInfinity(b.m)
+		c.read(&b, src[:size])
+		d, m := floats.FiniteOrNaN(b.d), floats.FiniteOrNaN(b.m)
 		for g := range weights / group {
 			scale := d
 			if c.group > 0 {
@@ -101,11 +97,83 @@ func (c *codec) decode(dst []float32, src []byte, weights, size int) {
 	}
 }
 
-// noInfinity replaces infinities and NaNs by one NaN: the sign of 0 times infinity differs between
-// CPUs.
-func noInfinity(v float32) float32 {
-	if floats.Finite(v) {
-		return v
+// block holds a block's numbers in ggml's sense: weight = (d sub) code + m, or with -m subMin.
+type block struct {
+	d, m    float32
+	codes   [256]int8
+	subs    [16]int8
+	subMins [16]uint8
+}
+
+// minima says how a type's weights depend on block.m.
+type minima int
+
+const (
+	noMins   minima = iota
+	addsMin         // + m
+	subsMins        // - m subMin
+)
+
+type codec struct {
+	d, m   int                             // offsets of an F16 scale and minimum; m 0: no minimum
+	unpack func(b *block, src []byte)      // the rest, and scales in other formats
+	pack   func(dst []byte, b *block)      // nil: this package does not write the type
+	whole  func(dst []float32, src []byte) // decodes blocks faster than unpack and products; nil: none
+	group  int                             // weights per sub-scale; 0: no sub-scales
+	mins   minima
+
+	lo, hi       int   // range of Fields.Codes
+	subLo, subHi int   // range of Fields.SubScales
+	subMinHi     uint8 // largest value of Fields.SubMins
+
+	// ggml's code is mul code + add, its scale is Fields' times factor, if mul is not 0.
+	mul, add int8
+	factor   float32
+}
+
+var codecs = [len(typeTable)]*codec{
+	Q1_0: {unpack: unpackQ1_0, pack: packQ1_0, lo: -1, hi: 0, mul: 2, add: 1, factor: 0.5},
+	Q2_0: {unpack: unpackQ2_0, pack: packQ2_0, lo: -2, hi: 1, mul: -1, factor: -1},
+	Q4_0: {unpack: fourBits(2, -8), pack: putFourBits(2, -8), whole: vec.DecodeNibbles, lo: -8, hi: 7},
+	Q4_1: {m: 2, unpack: fourBits(4, 0), pack: putFourBits(4, 0), lo: 0, hi: 15, mins: addsMin},
+	Q5_0: {unpack: fiveBits(2, -16), pack: putFiveBits(2, -16), lo: -16, hi: 15},
+	Q5_1: {m: 2, unpack: fiveBits(4, 0), pack: putFiveBits(4, 0), lo: 0, hi: 31, mins: addsMin},
+	Q8_0: {unpack: eightBits(2, 32), pack: packQ8_0, whole: vec.DecodeBytes, lo: -128, hi: 127},
+	Q2_K: {d: 80, m: 82, unpack: unpackQ2_K, pack: packQ2_K, lo: 0, hi: 3, mins: subsMins, group: 16, subHi: 15, subMinHi: 15},
+	Q3_K: {d: 108, unpack: unpackQ3_K, pack: packQ3_K, lo: -4, hi: 3, group: 16, subLo: -32, subHi: 31},
+	Q4_K: {m: 2, unpack: unpackQ4_K, pack: packQ4_K, lo: 0, hi: 15, mins: subsMins, group: 32, subHi: 63, subMinHi: 63},
+	Q5_K: {m: 2, unpack: unpackQ5_K, pack: packQ5_K, lo: 0, hi: 31, mins: subsMins, group: 32, subHi: 63, subMinHi: 63},
+	Q6_K: {d: 208, unpack: unpackQ6_K, pack: packQ6_K, lo: -32, hi: 31, group: 16, subLo: -128, subHi: 127},
+
+	q8_1: {unpack: eightBits(4, 32)}, q8_K: {unpack: unpackQ8_K}, iq4_NL: {unpack: unpackIQ4_NL},
+	iq4_XS: {unpack: unpackIQ4_XS, group: 32}, tq1_0: {d: 52, unpack: unpackTQ1_0}, tq2_0: {d: 64, unpack: unpackTQ2_0},
+	mxfp4: {unpack: unpackMXFP4},
+	iq1_S: {unpack: unpackIQ1_S, group: 32}, iq1_M: {unpack: unpackIQ1_M, group: 16}, iq2_XXS: {unpack: unpackIQ2_XXS, group: 32},
+	iq2_XS: {unpack: unpackIQ2_XS, group: 16}, iq2_S: {unpack: unpackIQ2_S, group: 16},
+	iq3_XXS: {unpack: unpackIQ3_XXS, group: 32}, iq3_S: {unpack: unpackIQ3_S, group: 32},
+}
+
+// read unpacks a block.
+func (c *codec) read(b *block, src []byte) {
+	b.d = half(src[c.d:])
+	if c.m > 0 {
+		b.m = half(src[c.m:])
 	}
-	return math.Float32frombits(0x7fc00000)
+	c.unpack(b, src)
+}
+
+// write packs a block.
+func (c *codec) write(dst []byte, b *block) {
+	putHalf(dst[c.d:], b.d)
+	if c.m > 0 {
+		putHalf(dst[c.m:], b.m)
+	}
+	c.pack(dst, b)
+}
+
+func (t TensorType) codec() *codec {
+	if int64(t) >= int64(len(codecs)) {
+		return nil
+	}
+	return codecs[t]
 }

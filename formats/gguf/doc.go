@@ -20,14 +20,14 @@
 //	"GGUF", u32 version, i64 tensors, i64 pairs
 //	pairs:    string key, u32 type, value
 //	tensors:  string name, u32 dimensions, i64 each, u32 type, u64 offset in the data
-//	data, contiguous in order; it and each tensor start at a multiple of general.alignment (32)
+//	data, contiguous in order; data and tensors start at multiples of general.alignment (32)
 //
 // A string is a u64 length and bytes, an array a u32 type, a u64 length and values. The elements of
-// the first dimension are adjacent. Versions 2 and 3 differ only in big-endian files, which only
-// version 3 has and which this package does not support.
+// the first dimension are adjacent. Versions 2 and 3 differ only in big-endian files: version 3 has
+// such files, and this package does not support them.
 //
 // Parse checks a file against all these rules: afterwards no tensor reaches past the end of the
-// file. It allocates keys, scalar values and tensors, about ten times their size in the file;
+// file. Parse allocates keys, scalar values and tensors, about ten times their size in the file;
 // arrays stay in the file's memory. A malformed file gives a [*FormatError], an unknown version or
 // type an [*UnsupportedError], both with the byte offset, and from Open with the path.
 package gguf

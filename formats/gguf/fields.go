@@ -3,7 +3,6 @@ package gguf
 import (
 	"fmt"
 	"slices"
-	"unsafe"
 
 	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/floats"
@@ -17,12 +16,12 @@ import (
 //	Q3_K Q6_K                code (subscale scale)        codes -2^(b-1) .. 2^(b-1)-1
 //	Q2_K Q4_K Q5_K           code (subscale scale) - submin min, codes 0 .. 2^b-1
 //
-// The first two lines are gq's own grids. ggml stores half of Q1_0's scale, and negates the codes
-// and the scale of Q2_0, whose codes it has as -1 .. 2. Scales may be negative.
+// The first two lines are gq's own grids. ggml stores half of Q1_0's scale, has Q2_0's codes as -1
+// .. 2, and negates the codes and the scale of Q2_0. Scales may be negative.
 type Fields struct {
 	Codes  []int8    // BlockWeights per block
-	Scales []float32 // one per block; exact in F16 as stored
-	Mins   []float32 // one per block, of types with minima; exact in F16
+	Scales []float32 // per block; exact in F16 as stored
+	Mins   []float32 // per block, of types with minima; exact in F16
 
 	// SubScales has a value per group of 16 (Q2_K, Q3_K, Q6_K) or 32 weights (Q4_K, Q5_K),
 	// SubMins too in types with minima. Q3_K has -32 .. 31, Q6_K -128 .. 127, Q2_K 0 .. 15, and
@@ -37,9 +36,9 @@ func (t TensorType) Encodable() bool {
 	return c != nil && c.pack != nil
 }
 
-// Unpack sets f to the fields of src, whole blocks of an Encodable type. It reuses the slices'
-// memory. A scale or a minimum that is infinite or NaN is an error, as llama.cpp's check of tensors
-// has it.
+// Unpack sets f to the fields of src, whole blocks of an Encodable type, and reuses the slices'
+// memory. As in llama.cpp's check of tensors, a scale or a minimum that is infinite or NaN is an
+// error.
 func (t TensorType) Unpack(f *Fields, src []byte) error {
 	if !t.Encodable() {
 		return fmt.Errorf("blocks of type %s cannot be taken apart", t)
@@ -51,7 +50,7 @@ func (t TensorType) Unpack(f *Fields, src []byte) error {
 	f.resize(c, weights, len(src)/size)
 	var b block
 	for i := range len(src) / size {
-		c.unpack(&b, src[i*size:][:size])
+		c.read(&b, src[i*size:][:size])
 		if !floats.Finite(b.d) || !floats.Finite(b.m) {
 			return fmt.Errorf("block %d has the scale %v and the minimum %v: want finite numbers", i, b.d, b.m)
 		}
@@ -77,7 +76,6 @@ func (t TensorType) Unpack(f *Fields, src []byte) error {
 	return nil
 }
 
-// resize gives the slices the lengths of n blocks.
 func (f *Fields) resize(c *codec, weights, n int) {
 	mins, subs, subMins := c.lengths(weights, n)
 	buffer.Grow(&f.Codes, n*weights)
@@ -101,7 +99,7 @@ func (c *codec) lengths(weights, n int) (mins, subs, subMins int) {
 	return mins, subs, subMins
 }
 
-// Encode writes the blocks of f to dst. It fails unless the type is Encodable, the lengths are
+// Encode writes the blocks of f to dst. Encode fails unless the type is Encodable, the lengths are
 // right, and the blocks hold every value exactly: codes in range, scales and minima that are finite
 // F16 values.
 func (t TensorType) Encode(dst []byte, f Fields) error {
@@ -128,12 +126,11 @@ func (t TensorType) Encode(dst []byte, f Fields) error {
 	var b block
 	for i := range n {
 		c.fill(&b, f, i, weights)
-		c.pack(dst[i*size:][:size], &b)
+		c.write(dst[i*size:][:size], &b)
 	}
 	return nil
 }
 
-// part returns block i of f.
 func (f Fields) part(c *codec, weights, i int) Fields {
 	mins, subs, subMins := c.lengths(weights, 1)
 	return Fields{
@@ -142,7 +139,7 @@ func (f Fields) part(c *codec, weights, i int) Fields {
 	}
 }
 
-// check fails unless the type holds every number of f. It takes all blocks as fast as one.
+// check fails unless the type holds every number of f. All blocks take no longer than a block.
 func (c *codec) check(f Fields) error {
 	if !within(f.Codes, c.lo, c.hi) {
 		return fmt.Errorf("it has codes %d .. %d: the type has %d .. %d", slices.Min(f.Codes), slices.Max(f.Codes), c.lo, c.hi)
@@ -171,12 +168,10 @@ func (c *codec) check(f Fields) error {
 	return nil
 }
 
-// isHalf reports whether v is a finite F16 value.
 func isHalf(v float32) bool {
 	return floats.Finite(v) && floats.RoundF16(v) == v
 }
 
-// fill sets b to block i of f.
 func (c *codec) fill(b *block, f Fields, i, weights int) {
 	copy(b.codes[:], f.Codes[i*weights:][:weights])
 	b.d, b.m = f.Scales[i], 0
@@ -199,13 +194,12 @@ func (c *codec) fill(b *block, f Fields, i, weights int) {
 	}
 }
 
-// within reports whether all values are lo .. hi. There are a power of two of them, so that the
-// bits of all values tell.
+// within reports whether all values are in lo .. hi, by their bits: hi-lo+1 is a power of two.
 func within(values []int8, lo, hi int) bool {
 	var bits byte
-	b := asBytes(values)
+	b := buffer.Bytes(values)
 	if n := len(b) &^ 7; n > 0 {
-		// Eight sums without the carry from one byte to the next.
+		// Eight sums without the carry from a byte to the next.
 		const low, sign = 0x7f * eachByte, 0x80 * eachByte
 		less, all := uint64(byte(-lo))*eachByte, uint64(0)
 		for i := 0; i < n; i += 8 {
@@ -223,10 +217,5 @@ func within(values []int8, lo, hi int) bool {
 	return int(bits) <= hi-lo
 }
 
-// eachByte times a byte is eight of them.
+// eachByte times a byte has that byte in all eight bytes.
 const eachByte = 0x0101_0101_0101_0101
-
-// asBytes is a view of codes as bytes.
-func asBytes(codes []int8) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(codes))), len(codes))
-}

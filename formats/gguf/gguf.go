@@ -17,7 +17,7 @@ const (
 	maxElements      = 1 << 56   // of a tensor: sizes in bits stay below 2^63
 )
 
-// KeyArchitecture is the key of the model's architecture, which all files of models have.
+// KeyArchitecture is the key of the model's architecture. All files of models have the key.
 const KeyArchitecture = "general.architecture"
 
 // FormatError reports where and why a GGUF file is malformed.
@@ -52,14 +52,13 @@ type File struct {
 	Metadata map[string]any
 	// Keys are the keys of Metadata in the order of the file.
 	Keys []string
-	// Tensors are in the order of the file, of shards one after the other.
+	// Tensors are in the order of the file, or of the shards.
 	Tensors []*Tensor
 
 	byName map[string]*Tensor
 	shards []shard
 }
 
-// shard is one of the files of a File.
 type shard struct {
 	data  []byte
 	m     *mmap.File // nil after Parse
@@ -68,7 +67,7 @@ type shard struct {
 
 // Array is a list of values. Data holds the values as encoded in the file, in the file's memory.
 type Array struct {
-	Type ValueType // not TypeArray: llama.cpp has no nested arrays
+	Type ValueType // not typeArray: llama.cpp has no nested arrays
 	Len  int
 	Data []byte
 }
@@ -76,8 +75,7 @@ type Array struct {
 // Tensor describes a tensor and its place.
 type Tensor struct {
 	Name string
-	// Dims is the number of elements of each dimension. The elements of the first dimension are
-	// adjacent.
+	// Dims are the sizes of the dimensions. The elements of the first dimension are adjacent.
 	Dims []int64
 	Type TensorType
 	// At is the offset of the tensor's description, Offset the offset of its data, both in the
@@ -86,7 +84,6 @@ type Tensor struct {
 	Shard            int
 }
 
-// Elements is the product of the dimensions.
 func (t *Tensor) Elements() int64 { return elements(t.Dims) }
 
 func elements(dims []int64) int64 {
@@ -108,12 +105,10 @@ func (t *Tensor) Columns() int64 {
 // Rows is the number of rows: the product of the other dimensions.
 func (t *Tensor) Rows() int64 { return t.Elements() / t.Columns() }
 
-// RowBytes is the size of a row in bytes.
 func (t *Tensor) RowBytes() int64 { return t.Type.Size(t.Columns()) }
 
-// Tensor returns the tensor of a name, or nil.
 func (f *File) Tensor(name string) *Tensor { return f.byName[name] }
 
-// Data returns the data of a tensor of f, in the file's memory: until Close, and for Parse in the
-// memory that it got. A mapped file's data are read inside Guard.
+// Data returns the data of a tensor of f, in the file's memory: valid until Close, and after Parse
+// in the memory that Parse got. Read a mapped file's data inside Guard.
 func (f *File) Data(t *Tensor) []byte { return f.shards[t.Shard].data[t.Offset:][:t.Size:t.Size] }

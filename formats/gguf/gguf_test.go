@@ -72,17 +72,17 @@ func example() testFile {
 		{name: "scalar", kind: 26, data: []byte{1, 2, 3, 4}},
 		{name: "q", dims: []uint64{64, 1}, kind: 2, data: []byte(strings.Repeat("0123456789abcdefgh", 2))},
 	}}
-	return f.add("u8", TypeUint8, 200).add("i8", TypeInt8, 200).add("u16", TypeUint16, 1, 2).add("i16", TypeInt16, 0, 255).
-		add("u32", TypeUint32, 1, 0, 0, 1).add("i32", TypeInt32, 255, 255, 255, 255).add("f32", TypeFloat32, 0, 0, 0x80, 0x3f).
-		add("bool", TypeBool, 1).add("string", TypeString, text("täxt")...).add("u64", TypeUint64, 1, 0, 0, 0, 0, 0, 0, 128).
-		add("i64", TypeInt64, 255, 255, 255, 255, 255, 255, 255, 255).add("f64", TypeFloat64, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f).
-		add("list", TypeArray, append(le.AppendUint64(le.AppendUint32(nil, uint32(TypeInt16)), 3), 1, 0, 2, 0, 3, 0)...).
-		add("words", TypeArray, append(append(le.AppendUint64(le.AppendUint32(nil, uint32(TypeString)), 2), text("x")...), text("")...)...).
-		add("none", TypeArray, le.AppendUint64(le.AppendUint32(nil, uint32(TypeString)), 0)...)
+	return f.add("u8", typeUint8, 200).add("i8", typeInt8, 200).add("u16", typeUint16, 1, 2).add("i16", typeInt16, 0, 255).
+		add("u32", typeUint32, 1, 0, 0, 1).add("i32", typeInt32, 255, 255, 255, 255).add("f32", typeFloat32, 0, 0, 0x80, 0x3f).
+		add("bool", typeBool, 1).add("string", typeString, text("täxt")...).add("u64", typeUint64, 1, 0, 0, 0, 0, 0, 0, 128).
+		add("i64", typeInt64, 255, 255, 255, 255, 255, 255, 255, 255).add("f64", typeFloat64, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f).
+		add("list", typeArray, append(le.AppendUint64(le.AppendUint32(nil, uint32(typeInt16)), 3), 1, 0, 2, 0, 3, 0)...).
+		add("words", typeArray, append(append(le.AppendUint64(le.AppendUint32(nil, uint32(typeString)), 2), text("x")...), text("")...)...).
+		add("none", typeArray, le.AppendUint64(le.AppendUint32(nil, uint32(typeString)), 0)...)
 }
 
 func TestParse(t *testing.T) {
-	aligned := example().add("general.alignment", TypeUint32, 0, 1, 0, 0)
+	aligned := example().add("general.alignment", typeUint32, 0, 1, 0, 0)
 	aligned.align = 256
 	second := example()
 	second.version = 2
@@ -95,8 +95,8 @@ func TestParse(t *testing.T) {
 		want := map[string]any{
 			"u8": uint8(200), "i8": int8(-56), "u16": uint16(0x201), "i16": int16(-256), "u32": uint32(0x1000001), "i32": int32(-1),
 			"f32": float32(1), "bool": true, "string": "täxt", "u64": uint64(1<<63 + 1), "i64": int64(-1), "f64": 1.0,
-			"list":  Array{TypeInt16, 3, []byte{1, 0, 2, 0, 3, 0}},
-			"words": Array{TypeString, 2, append(text("x"), text("")...)}, "none": Array{TypeString, 0, []byte{}},
+			"list":  Array{typeInt16, 3, []byte{1, 0, 2, 0, 3, 0}},
+			"words": Array{typeString, 2, append(text("x"), text("")...)}, "none": Array{typeString, 0, []byte{}},
 		}
 		if !reflect.DeepEqual(f.Metadata, want) {
 			t.Errorf("%s: %v\nwant %v", name, f.Metadata, want)
@@ -128,7 +128,8 @@ func TestParseErrors(t *testing.T) {
 	}
 	tensor := func(f func(t *testTensor)) testFile { return edit(func(file *testFile) { f(&file.tensors[0]) }) }
 	whole := example().bytes()
-	pairs := 24 + len(example().pairs) // offset behind the pairs, where the tensors' descriptions begin
+	// Offset behind the pairs, where the tensors' descriptions begin.
+	pairs := 24 + len(example().pairs)
 	for _, c := range []struct {
 		name   string
 		file   testFile
@@ -142,19 +143,19 @@ func TestParseErrors(t *testing.T) {
 		{"more tensors than bytes", edit(func(f *testFile) { f.number = 1 << 17 }), "131072 tensors: the rest of the file has room for ", 8},
 		{"too many keys", edit(func(f *testFile) { f.count = math.MaxUint64 }), "18446744073709551615 keys: more than the limit of 65536", 16},
 		{"more keys than bytes", edit(func(f *testFile) { f.count = 1 << 16 }), "65536 keys: the rest of the file has room for ", 16},
-		{"alignment", example().add("general.alignment", TypeUint32, 24, 0, 0, 0), "general.alignment 24: want a power of two", pairs + 8 + 17 + 4},
-		{"alignment's type", example().add("general.alignment", TypeUint8, 32), "general.alignment 32: want a power of two", pairs + 8 + 17 + 4},
-		{"key twice", example().add("u8", TypeUint8, 1), `key "u8" appears twice`, pairs},
-		{"long key", example().add(strings.Repeat("k", 1<<16), TypeUint8, 1), "a key has 65536 bytes", pairs},
-		{"boolean", example().add("x", TypeBool, 2), `the value of "x" is 2, want 0 or 1`, pairs + 13},
-		{"boolean of an array", example().add("x", TypeArray, append(le.AppendUint64([]byte{7, 0, 0, 0}, 3), 1, 0, 5)...), `the value of "x" has the boolean 5, want 0 or 1`, pairs + 13 + 12 + 2},
+		{"alignment", example().add("general.alignment", typeUint32, 24, 0, 0, 0), "general.alignment 24: want a power of two", pairs + 8 + 17 + 4},
+		{"alignment's type", example().add("general.alignment", typeUint8, 32), "general.alignment 32: want a power of two", pairs + 8 + 17 + 4},
+		{"key twice", example().add("u8", typeUint8, 1), `key "u8" appears twice`, pairs},
+		{"long key", example().add(strings.Repeat("k", 1<<16), typeUint8, 1), "a key has 65536 bytes", pairs},
+		{"boolean", example().add("x", typeBool, 2), `the value of "x" is 2, want 0 or 1`, pairs + 13},
+		{"boolean of an array", example().add("x", typeArray, append(le.AppendUint64([]byte{7, 0, 0, 0}, 3), 1, 0, 5)...), `the value of "x" has the boolean 5, want 0 or 1`, pairs + 13 + 12 + 2},
 		{"long name", tensor(func(t *testTensor) { t.name = strings.Repeat("n", 1<<16) }), "a tensor's name has 65536 bytes", pairs},
 		{"value type", example().add("x", 13), `the value of "x" has type 13`, pairs + 13},
 		{"large value type", example().add("x", math.MaxUint32), `the value of "x" has type 4294967295`, pairs + 13},
-		{"nested array", example().add("x", TypeArray, append([]byte{9, 0, 0, 0}, make([]byte, 8)...)...), `the value of "x" is an array of type 9`, pairs + 13},
-		{"long array", example().add("x", TypeArray, le.AppendUint64([]byte{12, 0, 0, 0}, 1<<61)...), `2305843009213693952 values in the value of "x": the rest of the file has room for`, pairs + 17},
-		{"array of long strings", example().add("x", TypeArray, le.AppendUint64(le.AppendUint64([]byte{8, 0, 0, 0}, 1), 1<<63)...), `the value of "x" takes 9223372036854775808 bytes`, pairs + 33},
-		{"long string", example().add("x", TypeString, le.AppendUint64(nil, math.MaxUint64)...), `the value of "x" takes 18446744073709551615 bytes, the file has `, pairs + 21},
+		{"nested array", example().add("x", typeArray, append([]byte{9, 0, 0, 0}, make([]byte, 8)...)...), `the value of "x" is an array of type 9`, pairs + 13},
+		{"long array", example().add("x", typeArray, le.AppendUint64([]byte{12, 0, 0, 0}, 1<<61)...), `2305843009213693952 values in the value of "x": the rest of the file has room for`, pairs + 17},
+		{"array of long strings", example().add("x", typeArray, le.AppendUint64(le.AppendUint64([]byte{8, 0, 0, 0}, 1), 1<<63)...), `the value of "x" takes 9223372036854775808 bytes`, pairs + 33},
+		{"long string", example().add("x", typeString, le.AppendUint64(nil, math.MaxUint64)...), `the value of "x" takes 18446744073709551615 bytes, the file has `, pairs + 21},
 		{"dimensions", tensor(func(t *testTensor) { t.dims = []uint64{1, 1, 1, 1, 6} }), `tensor "a" has 5 dimensions, more than 4`, pairs},
 		{"dimension 0", tensor(func(t *testTensor) { t.dims = []uint64{6, 0} }), `tensor "a" has a dimension of 0: want 1 or more`, pairs},
 		{"product", tensor(func(t *testTensor) { t.dims = []uint64{1 << 32, 1 << 32} }), `tensor "a" has a dimension of 4294967296`, pairs},

@@ -1,6 +1,8 @@
 package gguf
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -17,7 +19,6 @@ type TensorInfo struct {
 	Type TensorType
 }
 
-// Size is the number of bytes of the tensor's data.
 func (t TensorInfo) Size() int64 { return t.Type.Size(elements(t.Dims)) }
 
 // Layout is a file to be written, or a set of shards: the bytes before the data, and the place of
@@ -29,23 +30,23 @@ type Layout struct {
 	Places []Place
 }
 
-// ShardLayout is a file of a Layout.
 type ShardLayout struct {
 	Header []byte // the file's bytes up to the data
 	Size   int64  // of the file
+
+	pairsEnd int // in Header: where the metadata end
 }
 
-// Place is where a tensor's data belong.
 type Place struct {
 	Shard  int   // index in Layout.Shards
 	Offset int64 // in the file of that shard
 }
 
 // NewLayout lays out a file with these metadata and tensors, in their order, or several if split is
-// not 0 and the file would have more than split bytes. It fails for everything that llama.cpp would
-// not load: names of 64 bytes or more, more than 4 dimensions, duplicates, rows that are no whole
-// number of blocks, values of other types than [Pair] names; and if a tensor alone is larger than
-// split.
+// not 0 and the file would have more than split bytes. NewLayout fails for everything that
+// llama.cpp would not load: names of 64 bytes or more, more than 4 dimensions, duplicates, rows
+// that are no whole number of blocks, values of other types than [Pair] names; and if a tensor
+// alone is larger than split.
 func NewLayout(pairs []Pair, tensors []TensorInfo, split int64) (*Layout, error) {
 	p, err := encodePairs(pairs)
 	if err != nil {
@@ -75,20 +76,37 @@ func NewLayout(pairs []Pair, tensors []TensorInfo, split int64) (*Layout, error)
 	return l, nil
 }
 
-// Paths returns the paths of the layout's files: path, or llama.cpp's names of shards made of it,
-// which are path-00001-of-00003.gguf after path's ending .gguf is removed.
+// NameSet writes the id of the set into each shard: a hash of the headers and of content, a hash of
+// the data. Open refuses shards of several ids. A single file has none.
+func (l *Layout) NameSet(content []byte) {
+	if len(l.Shards) == 1 {
+		return
+	}
+	h := sha256.New()
+	for _, s := range l.Shards {
+		h.Write(s.Header)
+	}
+	h.Write(content)
+	id := hex.EncodeToString(h.Sum(nil))[:setDigits]
+	for _, s := range l.Shards {
+		copy(s.Header[s.pairsEnd-setDigits:], id)
+	}
+}
+
+// Paths returns the paths of the layout's files: path, or llama.cpp's names of shards, path without
+// .gguf and -00001-of-00003.gguf.
 func (l *Layout) Paths(path string) []string {
 	if len(l.Shards) == 1 {
 		return []string{path}
 	}
 	paths := make([]string, len(l.Shards))
 	for i := range paths {
-		paths[i] = ShardName(shardPrefix(path), i, len(paths))
+		paths[i] = shardPath(shardPrefix(path), i, len(paths))
 	}
 	return paths
 }
 
-// shardPrefix is path without the ending .gguf: names of path's shards begin with it.
+// shardPrefix is path without the ending .gguf, the beginning of the names of path's shards.
 func shardPrefix(path string) string {
 	if strings.EqualFold(filepath.Ext(path), ".gguf") {
 		return path[:len(path)-len(".gguf")]
@@ -96,9 +114,9 @@ func shardPrefix(path string) string {
 	return path
 }
 
-// ShardLike returns the path of path's shard that has the numbers in name, the name of a file:
-// b/y-00001-of-00003.gguf for b/y.gguf and x-00001-of-00003.gguf. It returns "" if name is not like a
-// shard's name, be it in capitals.
+// ShardLike returns the path of path's shard with the numbers in name, the name of a file:
+// b/y-00001-of-00003.gguf for b/y.gguf and x-00001-of-00003.gguf. The result is "" if name, in any
+// case, is not like a shard's name.
 func ShardLike(path, name string) string {
 	parts := shardName.FindStringSubmatch(strings.ToLower(name))
 	if parts == nil {
@@ -107,7 +125,6 @@ func ShardLike(path, name string) string {
 	return shardPrefix(path) + "-" + parts[2] + "-of-" + parts[3] + ".gguf"
 }
 
-// checkTensors checks names, shapes and types.
 func checkTensors(tensors []TensorInfo) error {
 	if len(tensors) > maxTensors {
 		return fmt.Errorf("%d tensors: a GGUF file has at most %d", len(tensors), maxTensors)
@@ -150,7 +167,6 @@ func (t TensorInfo) check() error {
 	return nil
 }
 
-// cut returns the end of each shard in tensors.
 func cut(p encodedPairs, tensors []TensorInfo, split int64) (ends []int, err error) {
 	if split < 0 {
 		return nil, fmt.Errorf("shards of %d bytes: want 1 byte or more, or 0 for one file", split)
@@ -161,7 +177,7 @@ func cut(p encodedPairs, tensors []TensorInfo, split int64) (ends []int, err err
 	if s, _ := p.layout(tensors); s.Size <= split {
 		return []int{len(tensors)}, nil
 	}
-	// The size of the keys does not depend on the values in them.
+	// The size of the keys does not depend on their values.
 	size := newSizer(p.shard(0, maxShards, len(tensors)))
 	for i, t := range tensors {
 		if size.add(t); size.bytes() <= split {
@@ -182,7 +198,6 @@ func cut(p encodedPairs, tensors []TensorInfo, split int64) (ends []int, err err
 	return append(ends, len(tensors)), nil
 }
 
-// sizer adds up the size of a shard.
 type sizer struct {
 	header, data, alignment int64
 	tensors                 int
@@ -200,19 +215,18 @@ func (s *sizer) add(t TensorInfo) {
 
 func (s *sizer) bytes() int64 { return align(s.header, s.alignment) + s.data }
 
-// headerBytes is the size of magic, version and counts.
 const headerBytes = 4 + 4 + 8 + 8
 
-// align rounds n up to a multiple of a, a power of two.
 func align(n, a int64) int64 { return (n + a - 1) &^ (a - 1) }
 
-// layout returns the layout of one file, and the offsets of the tensors' data.
+// layout returns the layout of a single file, and the offsets of the tensors' data.
 func (p encodedPairs) layout(tensors []TensorInfo) (ShardLayout, []int64) {
 	b := append(make([]byte, 0, headerBytes+len(p.bytes)), Magic...)
 	b = le.AppendUint32(b, 3)
 	b = le.AppendUint64(b, uint64(len(tensors)))
 	b = le.AppendUint64(b, uint64(p.n))
 	b = append(b, p.bytes...)
+	pairsEnd := len(b)
 	offsets := make([]int64, len(tensors))
 	at := int64(0)
 	for i, t := range tensors {
@@ -229,5 +243,5 @@ func (p encodedPairs) layout(tensors []TensorInfo) (ShardLayout, []int64) {
 	for i := range offsets {
 		offsets[i] += start
 	}
-	return ShardLayout{Header: b, Size: start + at}, offsets
+	return ShardLayout{Header: b, Size: start + at, pairsEnd: pairsEnd}, offsets
 }

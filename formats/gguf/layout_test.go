@@ -39,7 +39,7 @@ func layoutExample(n int) (pairs []Pair, tensors []TensorInfo, data func(i int) 
 		{"general.architecture", "llama"}, {"u8", uint8(200)}, {"i8", int8(-56)}, {"u16", uint16(0x201)}, {"i16", int16(-256)},
 		{"u32", uint32(1 << 31)}, {"i32", int32(-1)}, {"f32", float32(1.5)}, {"bool", true}, {"u64", uint64(1 << 63)}, {"i64", int64(-1)}, {"f64", 0.1},
 		{"strings", []string{"ä", "", "b"}}, {"no strings", []string{}}, {"floats", []float32{1, -2}}, {"ints", []int32{1, -2}}, {"bools", []bool{true, false}},
-		{"bytes", []uint8{1, 2}}, {"raw", Array{TypeString, 1, []byte("\x01\x00\x00\x00\x00\x00\x00\x00x")}},
+		{"bytes", []uint8{1, 2}}, {"raw", Array{typeString, 1, []byte("\x01\x00\x00\x00\x00\x00\x00\x00x")}},
 	}
 	for i := range n {
 		tensors = append(tensors, TensorInfo{fmt.Sprintf("blk.%02d.weight", i), []int64{32, 5}, Q4_0})
@@ -101,7 +101,7 @@ func TestLayout(t *testing.T) {
 				t.Fatal(err)
 			}
 			paths := writeFiles(t, l, t.TempDir(), tensors, data)
-			if want := map[int64]int{0: 1, 1 << 20: 1, 3000: 3, 1200: 7}[split]; alignment == 0 && len(l.Shards) != want {
+			if want := map[int64]int{0: 1, 1 << 20: 1, 3000: 3, 1200: 8}[split]; alignment == 0 && len(l.Shards) != want {
 				t.Errorf("split %d: %d shards, want %d", split, len(l.Shards), want)
 			}
 			for i, path := range paths {
@@ -183,19 +183,19 @@ func TestLayoutErrors(t *testing.T) {
 		{nil, []TensorInfo{{"a", []int64{1 << 40, 1 << 40}, Q4_0}}, 0, "at most 2^56 elements"},
 		{nil, []TensorInfo{{"a", []int64{128}, Q4_K}}, 0, "its rows of 128 weights are no whole number of blocks: Q4_K has blocks of 256"},
 		{nil, []TensorInfo{{"a", []int64{32}, 5}}, 0, "type 5 was Q4_3, which llama.cpp has removed"},
-		{nil, []TensorInfo{{"a", []int64{1 << 56}, F64}, {"b", []int64{1 << 56}, F64}, {"c", []int64{1 << 56}, F64}, {"d", []int64{1 << 56}, F64},
-			{"e", []int64{1 << 56}, F64}, {"f", []int64{1 << 56}, F64}, {"g", []int64{1 << 56}, F64}, {"h", []int64{1 << 56}, F64}}, 0, "more than 2^62 bytes"},
+		{nil, []TensorInfo{{"a", []int64{1 << 56}, f64}, {"b", []int64{1 << 56}, f64}, {"c", []int64{1 << 56}, f64}, {"d", []int64{1 << 56}, f64},
+			{"e", []int64{1 << 56}, f64}, {"f", []int64{1 << 56}, f64}, {"g", []int64{1 << 56}, f64}, {"h", []int64{1 << 56}, f64}}, 0, "more than 2^62 bytes"},
 		{[]Pair{{"", true}}, nil, 0, `key "" has 0 bytes`},
 		{[]Pair{{strings.Repeat("k", 65536), true}}, nil, 0, "has 65536 bytes"},
 		{[]Pair{{"k", true}, {"k", false}}, nil, 0, `key "k" is given twice`},
 		{[]Pair{{"k", 1}}, nil, 0, `key "k": a value of Go type int: want an integer type with a size`},
 		{[]Pair{{"k", [][]int32{}}}, nil, 0, "a value of Go type [][]int32"},
-		{[]Pair{{"k", Array{Type: TypeArray}}}, nil, 0, "an array of type 9"},
-		{[]Pair{{"k", Array{TypeInt32, 2, make([]byte, 9)}}}, nil, 0, "1 bytes behind the values"},
-		{[]Pair{{"k", Array{TypeString, 1, []byte("\x09\x00\x00\x00\x00\x00\x00\x00x")}}}, nil, 0, "takes 9 bytes"},
+		{[]Pair{{"k", Array{Type: typeArray}}}, nil, 0, "an array of type 9"},
+		{[]Pair{{"k", Array{typeInt32, 2, make([]byte, 9)}}}, nil, 0, "1 bytes behind the values"},
+		{[]Pair{{"k", Array{typeString, 1, []byte("\x09\x00\x00\x00\x00\x00\x00\x00x")}}}, nil, 0, "takes 9 bytes"},
 		{[]Pair{{"split.no", uint16(0)}}, nil, 0, `key "split.no" belongs to shards`},
 		{[]Pair{{keyAlignment, uint32(48)}}, nil, 0, "general.alignment 48: want a power of two"},
-		{nil, []TensorInfo{good, {"b", []int64{3200}, Q4_0}}, 1000, `tensor "b" makes a file of 1984 bytes alone, more than the 1000 bytes of a shard`},
+		{nil, []TensorInfo{good, {"b", []int64{3200}, Q4_0}}, 1000, `tensor "b" makes a file of 2048 bytes alone, more than the 1000 bytes of a shard`},
 		{nil, []TensorInfo{good}, -1, "shards of -1 bytes"},
 	} {
 		if _, err := NewLayout(c.pairs, c.tensors, c.split); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -33,7 +33,8 @@ func TestLowbit(t *testing.T) {
 			p.Codes[i] = int8(c.lo + r.IntN(c.hi-c.lo+1))
 		}
 		for i := range 64 {
-			h := uint16(r.Uint32())&0x83ff | []uint16{0, 0x3c00, 0x0400, 0x7800}[i%4] // subnormal, normal, small, large
+			// Subnormal, normal, small, large.
+			h := uint16(r.Uint32())&0x83ff | []uint16{0, 0x3c00, 0x0400, 0x7800}[i%4]
 			if kind == Q1_0 && i%2 == 0 {
 				h &^= 1 // half of the scale is stored
 			}
@@ -56,8 +57,7 @@ func TestLowbit(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, w := range want {
-			// Q2_0 stores the negated code and scale, whose product is the same but for
-			// the sign of 0.
+			// Q2_0 stores the negated code and scale, whose product is the same but for the sign of 0.
 			if kind == Q2_0 && w == 0 {
 				w = float32(math.Copysign(0, float64(got[i])))
 			}

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// shardSet writes three shards and returns their paths and tensors.
-func shardSet(t *testing.T, dir string) (paths []string, tensors []TensorInfo) {
+// shardSet writes three shards of a content, and returns their paths and tensors.
+func shardSet(t *testing.T, dir, content string) (paths []string, tensors []TensorInfo) {
 	t.Helper()
 	pairs, tensors, data := layoutExample(12)
 	l, err := NewLayout(pairs, tensors, 1250)
@@ -21,6 +21,7 @@ func shardSet(t *testing.T, dir string) (paths []string, tensors []TensorInfo) {
 	if len(l.Shards) != 3 {
 		t.Fatalf("%d shards, want 3", len(l.Shards))
 	}
+	l.NameSet([]byte(content))
 	return writeFiles(t, l, dir, tensors, data), tensors
 }
 
@@ -96,6 +97,17 @@ func TestOpenShardErrors(t *testing.T) {
 			edit(t, paths[2], "blk.11.weight", "blk.00.weight")
 			return paths[0]
 		}, `tensor "blk.00.weight" is in shard 1 too`},
+		"another set": {func(t *testing.T, paths []string) string {
+			others, _ := shardSet(t, t.TempDir(), "other")
+			if err := os.Rename(others[2], paths[2]); err != nil {
+				t.Fatal(err)
+			}
+			return paths[0]
+		}, "-00003-of-00003.gguf: byte 0: gq.split.set is "},
+		"no set": {func(t *testing.T, paths []string) string {
+			edit(t, paths[1], keySplitSet, "gq.split.SET")
+			return paths[0]
+		}, `-00002-of-00003.gguf: byte 0: gq.split.set is "", and "`},
 		"damaged": {func(t *testing.T, paths []string) string {
 			if err := os.Truncate(paths[1], 100); err != nil {
 				t.Fatal(err)
@@ -104,7 +116,7 @@ func TestOpenShardErrors(t *testing.T) {
 		}, "-00002-of-00003.gguf: byte "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			paths, _ := shardSet(t, t.TempDir())
+			paths, _ := shardSet(t, t.TempDir(), "one")
 			if _, err := Open(c.damage(t, paths)); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want %q", err, c.want)
 			}
@@ -141,7 +153,7 @@ func TestGuard(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("Windows refuses to shorten a mapped file")
 	}
-	paths, _ := shardSet(t, t.TempDir())
+	paths, _ := shardSet(t, t.TempDir(), "one")
 	f, err := Open(paths[0])
 	if err != nil {
 		t.Fatal(err)

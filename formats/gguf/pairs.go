@@ -9,14 +9,12 @@ import (
 	"strings"
 )
 
-// encodedPairs are metadata as the file has them.
 type encodedPairs struct {
 	bytes     []byte
 	n         int
 	alignment int64 // of the data
 }
 
-// encodePairs checks and encodes metadata.
 func encodePairs(pairs []Pair) (encodedPairs, error) {
 	p := encodedPairs{alignment: defaultAlignment}
 	seen := make(map[string]bool, len(pairs))
@@ -26,7 +24,7 @@ func encodePairs(pairs []Pair) (encodedPairs, error) {
 			return p, fmt.Errorf("key %.64q has %d bytes: GGUF takes 1 to %d, none of them zero", key, len(key), maxKey)
 		case seen[key]:
 			return p, fmt.Errorf("key %q is given twice", key)
-		case key == keySplitNo || key == keySplitCount || key == keySplitTensors:
+		case key == keySplitNo || key == keySplitCount || key == keySplitTensors || key == keySplitSet:
 			return p, fmt.Errorf("key %q belongs to shards: leave it out", key)
 		case key == keyAlignment:
 			a, ok := alignmentOf(pair.Value)
@@ -46,7 +44,7 @@ func encodePairs(pairs []Pair) (encodedPairs, error) {
 	return p, nil
 }
 
-// shard returns the metadata of a shard: only the first one has the model's metadata.
+// shard returns the metadata of a shard: only the first shard has the model's metadata.
 func (p encodedPairs) shard(no, count, tensors int) encodedPairs {
 	s := encodedPairs{alignment: p.alignment}
 	switch {
@@ -58,17 +56,17 @@ func (p encodedPairs) shard(no, count, tensors int) encodedPairs {
 	s.must(Pair{keySplitNo, uint16(no)})
 	s.must(Pair{keySplitCount, uint16(count)})
 	s.must(Pair{keySplitTensors, int32(tensors)})
+	s.must(Pair{keySplitSet, strings.Repeat("0", setDigits)}) // last: see Layout.NameSet
 	return s
 }
 
-// must adds a pair whose value cannot be wrong.
+// must adds a pair with a valid value.
 func (p *encodedPairs) must(pair Pair) {
 	if err := p.add(pair); err != nil {
 		panic(err)
 	}
 }
 
-// add appends a pair.
 func (p *encodedPairs) add(pair Pair) error {
 	b, err := appendValue(appendString(p.bytes, pair.Key), pair.Value)
 	p.bytes = b
@@ -80,61 +78,34 @@ func appendString(b []byte, s string) []byte {
 	return append(le.AppendUint64(b, uint64(len(s))), s...)
 }
 
-// typeOf returns the type of a metadata value, and of the elements if it is a slice.
+// kindTypes has the types of metadata values by kind of Go type.
+var kindTypes = map[reflect.Kind]ValueType{
+	reflect.Uint8: typeUint8, reflect.Int8: typeInt8, reflect.Uint16: typeUint16, reflect.Int16: typeInt16, reflect.Uint32: typeUint32, reflect.Int32: typeInt32,
+	reflect.Uint64: typeUint64, reflect.Int64: typeInt64, reflect.Float32: typeFloat32, reflect.Float64: typeFloat64, reflect.Bool: typeBool, reflect.String: typeString,
+}
+
+// typeOf returns the type of a metadata value, and of the elements if it is a slice or an Array.
 func typeOf(v any) (t, element ValueType) {
-	switch v := v.(type) {
-	case uint8:
-		return TypeUint8, 0
-	case int8:
-		return TypeInt8, 0
-	case uint16:
-		return TypeUint16, 0
-	case int16:
-		return TypeInt16, 0
-	case uint32:
-		return TypeUint32, 0
-	case int32:
-		return TypeInt32, 0
-	case float32:
-		return TypeFloat32, 0
-	case bool:
-		return TypeBool, 0
-	case string:
-		return TypeString, 0
-	case uint64:
-		return TypeUint64, 0
-	case int64:
-		return TypeInt64, 0
-	case float64:
-		return TypeFloat64, 0
-	case Array:
-		return TypeArray, v.Type
-	case []uint8:
-		return TypeArray, TypeUint8
-	case []int8:
-		return TypeArray, TypeInt8
-	case []uint16:
-		return TypeArray, TypeUint16
-	case []int16:
-		return TypeArray, TypeInt16
-	case []uint32:
-		return TypeArray, TypeUint32
-	case []int32:
-		return TypeArray, TypeInt32
-	case []float32:
-		return TypeArray, TypeFloat32
-	case []bool:
-		return TypeArray, TypeBool
-	case []string:
-		return TypeArray, TypeString
-	case []uint64:
-		return TypeArray, TypeUint64
-	case []int64:
-		return TypeArray, TypeInt64
-	case []float64:
-		return TypeArray, TypeFloat64
+	if a, ok := v.(Array); ok {
+		return typeArray, a.Type
 	}
-	return noType, 0
+	kind := reflect.TypeOf(v)
+	array := kind != nil && kind.Kind() == reflect.Slice
+	if array {
+		kind = kind.Elem()
+	}
+	// Named types have methods that the value would lose.
+	if kind == nil || kind.PkgPath() != "" {
+		return noType, 0
+	}
+	t, ok := kindTypes[kind.Kind()]
+	switch {
+	case !ok:
+		return noType, 0
+	case array:
+		return typeArray, t
+	}
+	return t, 0
 }
 
 // noType stands for Go types that are no metadata values.
@@ -148,7 +119,7 @@ func appendValue(b []byte, v any) ([]byte, error) {
 	}
 	b = le.AppendUint32(b, uint32(t))
 	start := len(b)
-	if t == TypeArray {
+	if t == typeArray {
 		b = le.AppendUint32(b, uint32(element))
 	}
 	var err error
@@ -169,7 +140,7 @@ func appendValue(b []byte, v any) ([]byte, error) {
 		}
 		return b, r.err
 	}
-	if t == TypeArray {
+	if t == typeArray {
 		b = le.AppendUint64(b, uint64(reflect.ValueOf(v).Len()))
 	}
 	return binary.Append(b, le, v)

@@ -16,7 +16,7 @@ const (
 	maxString  = 1 << 30 // bytes
 )
 
-// Parse reads a file except the data of its tensors. The File refers to data, which must not change
+// Parse reads a file except the data of its tensors. The File refers to data: do not change data
 // while the File is in use. A shard gives its own tensors and keys; Open joins shards.
 func Parse(data []byte) (*File, error) {
 	r := &reader{data: data}
@@ -47,7 +47,7 @@ func foreign(data []byte) string {
 	return fmt.Sprintf("this is %s, not a GGUF file", kind)
 }
 
-// reader reads a file from front to back. After its first error it returns zeros.
+// reader reads a file from front to back and returns zeros after its first error.
 type reader struct {
 	data []byte
 	at   int
@@ -94,7 +94,6 @@ func (r *reader) u64(what string) uint64 {
 
 func (r *reader) text(what string) string { return string(r.take(r.length(what), what)) }
 
-// length reads the length of a string.
 func (r *reader) length(what string) uint64 {
 	at := r.at
 	n := r.u64(what)
@@ -119,13 +118,12 @@ func (r *reader) count(what string, size, limit int) int {
 	return int(n)
 }
 
-// value reads a value of type t.
 func (r *reader) value(t ValueType, what string) any {
 	at := r.at
 	switch {
-	case t == TypeString:
+	case t == typeString:
 		return r.text(what)
-	case t == TypeArray:
+	case t == typeArray:
 		return r.array(what)
 	case uint64(t) >= uint64(len(valueBytes)):
 		r.fail(at, "%s has type %d, which GGUF does not know", what, t)
@@ -138,51 +136,50 @@ func (r *reader) value(t ValueType, what string) any {
 		return nil
 	}
 	switch t {
-	case TypeUint8:
+	case typeUint8:
 		return b[0]
-	case TypeInt8:
+	case typeInt8:
 		return int8(b[0])
-	case TypeUint16:
+	case typeUint16:
 		return le.Uint16(b)
-	case TypeInt16:
+	case typeInt16:
 		return int16(le.Uint16(b))
-	case TypeUint32:
+	case typeUint32:
 		return le.Uint32(b)
-	case TypeInt32:
+	case typeInt32:
 		return int32(le.Uint32(b))
-	case TypeFloat32:
+	case typeFloat32:
 		return math.Float32frombits(le.Uint32(b))
-	case TypeBool:
+	case typeBool:
 		if b[0] > 1 {
 			r.fail(at, "%s is %d, want 0 or 1", what, b[0])
 		}
 		return b[0] == 1
-	case TypeUint64:
+	case typeUint64:
 		return le.Uint64(b)
-	case TypeInt64:
+	case typeInt64:
 		return int64(le.Uint64(b))
 	default:
 		return math.Float64frombits(le.Uint64(b))
 	}
 }
 
-// array skips the values of an array.
 func (r *reader) array(what string) any {
 	at := r.at
 	a := Array{Type: ValueType(r.u32(what))}
-	if r.err == nil && (a.Type == TypeArray || uint64(a.Type) >= uint64(len(valueBytes))) {
+	if r.err == nil && (a.Type == typeArray || uint64(a.Type) >= uint64(len(valueBytes))) {
 		r.fail(at, "%s is an array of type %d, which this reader does not know", what, a.Type)
 		return nil
 	}
 	size := 8 // bytes of an empty string
-	if a.Type != TypeString && r.err == nil {
+	if a.Type != typeString && r.err == nil {
 		size = int(valueBytes[a.Type])
 	}
 	a.Len = r.count("values in "+what, size, math.MaxInt)
 	start := r.at
-	if a.Type != TypeString {
+	if a.Type != typeString {
 		a.Data = r.take(uint64(a.Len)*uint64(size), what)
-		if a.Type == TypeBool {
+		if a.Type == typeBool {
 			if i := slices.IndexFunc(a.Data, func(b byte) bool { return b > 1 }); i >= 0 {
 				r.fail(start+i, "%s has the boolean %d, want 0 or 1", what, a.Data[i])
 			}
@@ -231,7 +228,7 @@ func (f *File) readPairs(r *reader, n int) (alignment int64) {
 	return alignment
 }
 
-// alignmentOf returns a value of keyAlignment; ok is false if it is none.
+// alignmentOf returns a value of keyAlignment; ok is false for other values.
 func alignmentOf(v any) (alignment int64, ok bool) {
 	a, ok := v.(uint32)
 	return int64(a), ok && a > 0 && a <= maxAlignment && a&(a-1) == 0
@@ -242,8 +239,7 @@ const (
 	wantAlignment = "want a power of two up to 2^20, as uint32"
 )
 
-// readTensors reads the descriptions of n tensors, finds their data, and returns where the data
-// begin.
+// readTensors reads n tensors' descriptions, finds their data, and returns where the data begin.
 func (f *File) readTensors(r *reader, n int, alignment int64) (start int64) {
 	f.byName = make(map[string]*Tensor)
 	next := int64(0) // where the next tensor's data must begin
@@ -281,7 +277,7 @@ func (f *File) readTensors(r *reader, n int, alignment int64) (start int64) {
 	return start
 }
 
-// tensor reads a tensor's description. Its Offset is still relative to the data.
+// tensor reads a tensor's description with an Offset that is still relative to the data.
 func (r *reader) tensor() *Tensor {
 	t := &Tensor{At: int64(r.at)}
 	if t.Name = r.text("a tensor's name"); len(t.Name) > maxKey {

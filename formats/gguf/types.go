@@ -8,26 +8,26 @@ import (
 // ValueType is the type of a metadata value. The numbers are part of the file format.
 type ValueType uint32
 
-// The types of values. Metadata holds them as uint8, int8, uint16, int16, uint32, int32, float32,
-// bool, string, [Array], uint64, int64 and float64.
+// The types of values. Metadata has uint8, int8, uint16, int16, uint32, int32, float32, bool,
+// string, [Array], uint64, int64 and float64 values.
 const (
-	TypeUint8   ValueType = 0
-	TypeInt8    ValueType = 1
-	TypeUint16  ValueType = 2
-	TypeInt16   ValueType = 3
-	TypeUint32  ValueType = 4
-	TypeInt32   ValueType = 5
-	TypeFloat32 ValueType = 6
-	TypeBool    ValueType = 7
-	TypeString  ValueType = 8
-	TypeArray   ValueType = 9
-	TypeUint64  ValueType = 10
-	TypeInt64   ValueType = 11
-	TypeFloat64 ValueType = 12
+	typeUint8   ValueType = 0
+	typeInt8    ValueType = 1
+	typeUint16  ValueType = 2
+	typeInt16   ValueType = 3
+	typeUint32  ValueType = 4
+	typeInt32   ValueType = 5
+	typeFloat32 ValueType = 6
+	typeBool    ValueType = 7
+	typeString  ValueType = 8
+	typeArray   ValueType = 9
+	typeUint64  ValueType = 10
+	typeInt64   ValueType = 11
+	typeFloat64 ValueType = 12
 )
 
 // valueBytes has the sizes of values by type; 0: variable.
-var valueBytes = [...]uint64{1, 1, 2, 2, 4, 4, 4, 1, TypeString: 0, TypeArray: 0, TypeUint64: 8, TypeInt64: 8, TypeFloat64: 8}
+var valueBytes = [...]uint64{1, 1, 2, 2, 4, 4, 4, 1, typeString: 0, typeArray: 0, typeUint64: 8, typeInt64: 8, typeFloat64: 8}
 
 // String returns the Go type of a value: "uint32", "string".
 func (t ValueType) String() string {
@@ -41,7 +41,8 @@ func (t ValueType) String() string {
 // TensorType is the encoding of a tensor's elements. The numbers are part of the file format.
 type TensorType uint32
 
-// The types of llama.cpp (enum ggml_type in ggml/include/ggml.h).
+// The types of llama.cpp (enum ggml_type in ggml/include/ggml.h). The types that gq writes are
+// exported. ParseType returns any type.
 const (
 	F32     TensorType = 0
 	F16     TensorType = 1
@@ -50,32 +51,32 @@ const (
 	Q5_0    TensorType = 6
 	Q5_1    TensorType = 7
 	Q8_0    TensorType = 8
-	Q8_1    TensorType = 9
+	q8_1    TensorType = 9
 	Q2_K    TensorType = 10
 	Q3_K    TensorType = 11
 	Q4_K    TensorType = 12
 	Q5_K    TensorType = 13
 	Q6_K    TensorType = 14
-	Q8_K    TensorType = 15
-	IQ2_XXS TensorType = 16
-	IQ2_XS  TensorType = 17
-	IQ3_XXS TensorType = 18
-	IQ1_S   TensorType = 19
-	IQ4_NL  TensorType = 20
-	IQ3_S   TensorType = 21
-	IQ2_S   TensorType = 22
-	IQ4_XS  TensorType = 23
-	I8      TensorType = 24
-	I16     TensorType = 25
-	I32     TensorType = 26
-	I64     TensorType = 27
-	F64     TensorType = 28
-	IQ1_M   TensorType = 29
+	q8_K    TensorType = 15
+	iq2_XXS TensorType = 16
+	iq2_XS  TensorType = 17
+	iq3_XXS TensorType = 18
+	iq1_S   TensorType = 19
+	iq4_NL  TensorType = 20
+	iq3_S   TensorType = 21
+	iq2_S   TensorType = 22
+	iq4_XS  TensorType = 23
+	i8      TensorType = 24
+	i16     TensorType = 25
+	i32     TensorType = 26
+	i64     TensorType = 27
+	f64     TensorType = 28
+	iq1_M   TensorType = 29
 	BF16    TensorType = 30
-	TQ1_0   TensorType = 34
-	TQ2_0   TensorType = 35
-	MXFP4   TensorType = 39
-	NVFP4   TensorType = 40
+	tq1_0   TensorType = 34
+	tq2_0   TensorType = 35
+	mxfp4   TensorType = 39
+	nvfp4   TensorType = 40
 	Q1_0    TensorType = 41
 	Q2_0    TensorType = 42
 )
@@ -88,16 +89,16 @@ type typeInfo struct {
 }
 
 var typeTable = [...]typeInfo{
-	F32: {"F32", 1, 4, ""}, F16: {"F16", 1, 2, ""}, BF16: {"BF16", 1, 2, ""}, F64: {"F64", 1, 8, ""},
-	I8: {"I8", 1, 1, ""}, I16: {"I16", 1, 2, ""}, I32: {"I32", 1, 4, ""}, I64: {"I64", 1, 8, ""},
+	F32: {"F32", 1, 4, ""}, F16: {"F16", 1, 2, ""}, BF16: {"BF16", 1, 2, ""}, f64: {"F64", 1, 8, ""},
+	i8: {"I8", 1, 1, ""}, i16: {"I16", 1, 2, ""}, i32: {"I32", 1, 4, ""}, i64: {"I64", 1, 8, ""},
 	Q1_0: {"Q1_0", 128, 18, ""}, Q2_0: {"Q2_0", 64, 18, ""}, Q4_0: {"Q4_0", 32, 18, ""}, Q4_1: {"Q4_1", 32, 20, ""},
-	Q5_0: {"Q5_0", 32, 22, ""}, Q5_1: {"Q5_1", 32, 24, ""}, Q8_0: {"Q8_0", 32, 34, ""}, Q8_1: {"Q8_1", 32, 36, ""},
+	Q5_0: {"Q5_0", 32, 22, ""}, Q5_1: {"Q5_1", 32, 24, ""}, Q8_0: {"Q8_0", 32, 34, ""}, q8_1: {"Q8_1", 32, 36, ""},
 	Q2_K: {"Q2_K", 256, 84, ""}, Q3_K: {"Q3_K", 256, 110, ""}, Q4_K: {"Q4_K", 256, 144, ""}, Q5_K: {"Q5_K", 256, 176, ""},
-	Q6_K: {"Q6_K", 256, 210, ""}, Q8_K: {"Q8_K", 256, 292, ""},
-	IQ1_S: {"IQ1_S", 256, 50, ""}, IQ1_M: {"IQ1_M", 256, 56, ""}, IQ2_XXS: {"IQ2_XXS", 256, 66, ""}, IQ2_XS: {"IQ2_XS", 256, 74, ""},
-	IQ2_S: {"IQ2_S", 256, 82, ""}, IQ3_XXS: {"IQ3_XXS", 256, 98, ""}, IQ3_S: {"IQ3_S", 256, 110, ""},
-	IQ4_NL: {"IQ4_NL", 32, 18, ""}, IQ4_XS: {"IQ4_XS", 256, 136, ""},
-	TQ1_0: {"TQ1_0", 256, 54, ""}, TQ2_0: {"TQ2_0", 256, 66, ""}, MXFP4: {"MXFP4", 32, 17, ""}, NVFP4: {"NVFP4", 64, 36, ""},
+	Q6_K: {"Q6_K", 256, 210, ""}, q8_K: {"Q8_K", 256, 292, ""},
+	iq1_S: {"IQ1_S", 256, 50, ""}, iq1_M: {"IQ1_M", 256, 56, ""}, iq2_XXS: {"IQ2_XXS", 256, 66, ""}, iq2_XS: {"IQ2_XS", 256, 74, ""},
+	iq2_S: {"IQ2_S", 256, 82, ""}, iq3_XXS: {"IQ3_XXS", 256, 98, ""}, iq3_S: {"IQ3_S", 256, 110, ""},
+	iq4_NL: {"IQ4_NL", 32, 18, ""}, iq4_XS: {"IQ4_XS", 256, 136, ""},
+	tq1_0: {"TQ1_0", 256, 54, ""}, tq2_0: {"TQ2_0", 256, 66, ""}, mxfp4: {"MXFP4", 32, 17, ""}, nvfp4: {"NVFP4", 64, 36, ""},
 
 	4: {removed: "Q4_2"}, 5: {removed: "Q4_3"},
 	31: {removed: "Q4_0_4_4"}, 32: {removed: "Q4_0_4_8"}, 33: {removed: "Q4_0_8_8"},
@@ -160,7 +161,6 @@ func ParseType(name string) (t TensorType, ok bool) {
 	return TensorType(max(i, 0)), i >= 0
 }
 
-// unknown says why a type has no description.
 func (t TensorType) unknown() string {
 	if int64(t) < int64(len(typeTable)) && typeTable[t].removed != "" {
 		return fmt.Sprintf("type %d was %s, which llama.cpp has removed: make the file again with a current llama.cpp", uint32(t), typeTable[t].removed)

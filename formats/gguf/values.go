@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// Pair is a key and its value, to be written. A value has one of the types that File.Metadata has, or is a
+// Pair is a key and its value, to be written. A value has a type that File.Metadata has, or is a
 // slice of such values ([]string, []float32, []int32 ...).
 type Pair struct {
 	Key   string
@@ -18,8 +18,7 @@ func (f *File) Text(key string) (s string, ok bool) {
 	return s, ok
 }
 
-// Int returns the integer of a key, whatever its type; ok is false if there is none or if it does
-// not fit int64.
+// Int returns the integer of a key, whatever its type; ok is false without an int64.
 func (f *File) Int(key string) (n int64, ok bool) { return toInt(f.Metadata[key]) }
 
 // Float returns the number of a key, whatever its type; ok is false if there is none.
@@ -80,22 +79,21 @@ func (a Array) All() iter.Seq[any] {
 	}
 }
 
-// Strings returns copies of the values of an array of strings; ok is false if it has another type.
+// Strings returns copies of the values of an array of strings; ok is false for another type.
 func (a Array) Strings() (list []string, ok bool) {
-	return collect(a, a.Type == TypeString, func(v any) (string, bool) { s, ok := v.(string); return s, ok })
+	return collect(a, a.Type == typeString, func(v any) (string, bool) { s, ok := v.(string); return s, ok })
 }
 
-// Ints returns the values of an array of integers; ok is false if it has another type.
+// Ints returns the values of an array of integers; ok is false for another type.
 func (a Array) Ints() (list []int64, ok bool) {
-	return collect(a, a.Type != TypeString, toInt)
+	return collect(a, a.Type != typeString, toInt)
 }
 
-// Floats returns the values of an array of float32; ok is false if it has another type.
+// Floats returns the values of an array of float32; ok is false for another type.
 func (a Array) Floats() (list []float32, ok bool) {
-	return collect(a, a.Type == TypeFloat32, func(v any) (float32, bool) { x, ok := v.(float32); return x, ok })
+	return collect(a, a.Type == typeFloat32, func(v any) (float32, bool) { x, ok := v.(float32); return x, ok })
 }
 
-// collect converts all values of an array.
 func collect[T any](a Array, ok bool, convert func(any) (T, bool)) ([]T, bool) {
 	if !ok {
 		return nil, false

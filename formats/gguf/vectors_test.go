@@ -66,7 +66,7 @@ func TestDecodeVectors(t *testing.T) {
 			}
 		}
 	}
-	for _, kind := range allTypes(func(k TensorType) bool { return k.BlockWeights() > 1 && k != Q8_1 }) {
+	for _, kind := range allTypes(func(k TensorType) bool { return k.BlockWeights() > 1 && k != q8_1 }) {
 		if seen[kind] != 16 { // ggml does not decode Q8_1
 			t.Errorf("%s has %d blocks, want 16", kind, seen[kind])
 		}
@@ -103,9 +103,8 @@ func TestEncodeVectors(t *testing.T) {
 				signal += float64(x) * float64(x)
 				noise += (float64(x) - float64(want[j])) * (float64(x) - float64(want[j]))
 			}
-			// Weights in another order would have twice the row's energy, a bit per
-			// weight leaves half. ggml does not quantize the rows of very small numbers
-			// well.
+			// Weights in another order would have twice the row's energy, a bit per weight leaves half. ggml
+			// does not quantize the rows of very small numbers well.
 			if signal > 1e-9 && noise > 0.7*signal {
 				t.Errorf("block %d (%s): error energy %g of %g", i, v.kind, noise, signal)
 			}
@@ -154,7 +153,7 @@ func TestDecodeNaN(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for kind, offsets := range map[TensorType][]int{
 		Q1_0: {0}, Q2_0: {0}, Q4_0: {0}, Q4_1: {0, 2}, Q5_0: {0}, Q5_1: {0, 2}, Q8_0: {0}, Q2_K: {80, 82}, Q3_K: {108},
-		Q4_K: {0, 2}, Q5_K: {0, 2}, Q6_K: {208}, IQ4_NL: {0}, IQ4_XS: {0}, TQ1_0: {52}, TQ2_0: {64},
+		Q4_K: {0, 2}, Q5_K: {0, 2}, Q6_K: {208}, iq4_NL: {0}, iq4_XS: {0}, tq1_0: {52}, tq2_0: {64},
 	} {
 		for _, at := range offsets {
 			for _, h := range []uint16{0x7c00, 0xfc00, 0x7e00, 0xfe01, 0x7d00} {

@@ -14,7 +14,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/lowbit-go/gq/internal/crc32c"
-	"github.com/lowbit-go/gq/internal/testshared"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -32,9 +32,9 @@ func contents(n int) [][]byte {
 	return [][]byte{text, bytes.Repeat([]byte("x"), n), noise}
 }
 
-// TestAssetSizes writes and reads assets of every size from 0 to 512 bytes, past the size from which
-// on zstd headers have a wider field, and of every seventh size up to 2048 bytes; with -short of every
-// seventh size.
+// TestAssetSizes writes and reads assets of every size from 0 to 512 bytes, past the size from
+// which on zstd headers have a wider field, and of every seventh size up to 2048 bytes; with -short
+// of every seventh size.
 func TestAssetSizes(t *testing.T) {
 	const last, some = 2048, 256
 	for from := 0; from <= last; from += some {
@@ -88,7 +88,8 @@ func headers(n int) (list []zstdHeader) {
 				if width == 1 {
 					continue
 				}
-				for _, window := range []byte{0, 1, 7, 1 << 3, 7 << 3, 10 << 3, 10<<3 | 7, 15 << 3} { // to 32 MiB
+				// To 32 MiB.
+				for _, window := range []byte{0, 1, 7, 1 << 3, 7 << 3, 10 << 3, 10<<3 | 7, 15 << 3} {
 					if size := uint64(8+window&7) << (7 + window>>3); uint64(n) <= size {
 						list = append(list, zstdHeader{false, window, dictionary, width, checksum})
 					}
@@ -302,7 +303,7 @@ func TestCopyAssetPieces(t *testing.T) {
 	b.AddAsset(AssetSpec{Kind: AssetFile, Name: "stored", Data: contents(20 << 20)[2]})
 	f := open(t, build(t, b))
 	for i, a := range f.Assets() {
-		if want := []Codec{CodecZstd, CodecStored}[i]; a.Codec != want {
+		if want := []string{"zstd", "stored"}[i]; a.Codec != want {
 			t.Fatalf("%+v", a)
 		}
 		var p pieces
@@ -372,7 +373,7 @@ func TestPackedAsset(t *testing.T) {
 	raw := contents(600)[0]
 	z := zstdHeader{window: 15 << 3, width: 4, checksum: true}.frame(len(raw), body(t, raw, true))
 	b := sample()
-	b.AddPacked(PackedAsset{kind: AssetFile, name: "other.json", codec: CodecZstd, stored: z, rawLen: int64(len(raw)), rawCRC: crc32c.Checksum(raw)})
+	b.AddPacked(PackedAsset{kind: AssetFile, name: "other.json", codec: codecZstd, stored: z, rawLen: int64(len(raw)), rawCRC: crc32c.Checksum(raw)})
 	file := build(t, b)
 	f := open(t, file)
 	again := NewBuilder()

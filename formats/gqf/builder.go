@@ -12,23 +12,24 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// TensorSpec describes a tensor to a [Builder].
 type TensorSpec struct {
-	Name       string        // canonical name; AddName must be called for it too
-	Shape      []int64       // as in the checkpoint, outermost first; empty for a scalar
-	Dtype      packing.Dtype // in the checkpoint
-	Role       Role
-	Mapping    Mapping   // MappingNone if unquantized
-	Algorithm  Algorithm // AlgorithmNone if unquantized
-	Bias       int       // 1 + the index that AddTensor returned for the layer's bias; 0: none
-	Transposed bool      // the checkpoint stores inputs x outputs; quantized payloads are always outputs x inputs
-	Experts    int       // number of slices: the product of all dimensions but the last two; 0 means 1
+	// canonical name; AddName must add this name, too
+	Name      string
+	Shape     []int64       // as in the checkpoint, outermost first; empty for a scalar
+	Dtype     packing.Dtype // in the checkpoint
+	Role      Role
+	Mapping   Mapping   // MappingNone if unquantized
+	Algorithm Algorithm // AlgorithmNone if unquantized
+	Bias      int       // 1 + the index that AddTensor returned for the layer's bias; 0: none
+	// the checkpoint stores inputs x outputs; quantized payloads are always outputs x inputs
+	Transposed bool
+	Experts    int // number of slices: the product of all dimensions but the last two; 0 means 1
 }
 
 // PayloadSpec describes a payload to a [Builder]. Every variant of a tensor
 // needs the payloads of all its slices, with equal headers.
 type PayloadSpec struct {
-	Tensor  int // as AddTensor returned it
+	Tensor  int // from AddTensor
 	Slice   int // expert, from 0
 	Kind    Kind
 	Variant int         // from 0; the others hold the same codes in other layouts
@@ -36,10 +37,10 @@ type PayloadSpec struct {
 	Header  packing.Header
 }
 
-// payloadSpec is a PayloadSpec in a third of its memory. Numbers that no file can hold
-// become others that no file can hold.
+// payloadSpec is a PayloadSpec in a third of its memory. Numbers that no file can hold become other
+// such numbers.
 type payloadSpec struct {
-	head          unique.Handle[packing.Header] // of many payloads few are different
+	head          unique.Handle[packing.Header] // payloads share few different headers
 	tensor, slice int32
 	cpu           CPUFeatures
 	variant       int16
@@ -63,15 +64,17 @@ func (p *payloadSpec) header() packing.Header { return p.head.Value() }
 // NameSpec describes a name of a tensor to a [Builder].
 type NameSpec struct {
 	Name         string // 1 to 65,535 bytes of UTF-8 without NUL
-	Tensor       int    // as AddTensor returned it
-	InCheckpoint bool   // false for a name that only the model's code knows, such as a tied lm_head.weight
-	Absorbed     bool   // the name of scales that the tensor's values include, such as FP8's X.weight_scale_inv
-	SourceFile   int    // index into the sources of the provenance; -1 for none
-	SourceBytes  int64  // size in the checkpoint
+	Tensor       int    // from AddTensor
+	InCheckpoint bool   // false for a name of the model's code only, such as a tied lm_head.weight
+	// the name of scales that the tensor's values include, such as FP8's X.weight_scale_inv
+	Absorbed    bool
+	SourceFile  int    // index into the sources of the provenance; -1 for none
+	SourceBytes int64  // size in the checkpoint
+	SourceCRC   uint32 // CRC32C of the bytes there; 0 if not known yet, see Image.SetSourceCRC
 }
 
 // AssetSpec describes a small file to a [Builder]. The Builder compresses the kinds AssetFile and
-// AssetFold if that saves space, and stores all other kinds as they are, readable for people and
+// AssetFold if that saves space, and stores all other kinds uncompressed, readable for people and
 // loaders.
 type AssetSpec struct {
 	Kind AssetKind
@@ -91,11 +94,10 @@ type Builder struct {
 	assetErr error // the error of the first AddAsset that failed
 }
 
-// NewBuilder returns a Builder of a file without content.
 func NewBuilder() *Builder { return &Builder{} }
 
-// Grow makes room for this many more tensors, payloads and names. Without it the lists of a large
-// file are copied as they grow and take twice the memory.
+// Grow makes room for this many more tensors, payloads and names. Without Grow the lists of a large
+// file are copied while growing and take twice the memory.
 func (b *Builder) Grow(tensors, payloads, names int) {
 	b.tensors = slices.Grow(b.tensors, tensors)
 	b.payloads = slices.Grow(b.payloads, payloads)
@@ -121,8 +123,7 @@ func (b *Builder) AddName(n NameSpec) int {
 	return len(b.names) - 1
 }
 
-// AddAsset adds an asset. The order of these calls does not matter. The Builder holds uncompressed
-// data until Build.
+// AddAsset adds an asset, in any order. The Builder holds uncompressed data until Build.
 func (b *Builder) AddAsset(a AssetSpec) {
 	p, err := PackAsset(a)
 	if err != nil && b.assetErr == nil {
@@ -131,10 +132,9 @@ func (b *Builder) AddAsset(a AssetSpec) {
 	b.AddPacked(p)
 }
 
-// AddPacked adds an asset in its stored form.
 func (b *Builder) AddPacked(a PackedAsset) { b.assets = append(b.assets, a) }
 
-// PackAsset brings an asset into its stored form, which several Builders may share. The result
+// PackAsset brings an asset into its stored form. Several Builders may share the result. The result
 // holds uncompressed data.
 func PackAsset(a AssetSpec) (PackedAsset, error) {
 	p := PackedAsset{kind: a.Kind, name: a.Name, stored: a.Data, rawLen: int64(len(a.Data)), rawCRC: crc32c.Checksum(a.Data)}
@@ -144,7 +144,7 @@ func PackAsset(a AssetSpec) (PackedAsset, error) {
 			return p, fmt.Errorf("asset %q: %w", a.Name, err)
 		}
 		if z != nil {
-			p.codec, p.stored = CodecZstd, z
+			p.codec, p.stored = codecZstd, z
 		}
 	}
 	return p, nil
@@ -155,14 +155,14 @@ func PackAsset(a AssetSpec) (PackedAsset, error) {
 func (f *File) PackedAsset(name string) (PackedAsset, error) {
 	i := f.findAsset(name)
 	if i < 0 {
-		return PackedAsset{}, &NoAssetError{f.name, name}
+		return PackedAsset{}, &noAssetError{f.name, name}
 	}
 	if err := f.copyAsset(io.Discard, i); err != nil {
 		return PackedAsset{}, err
 	}
 	r := f.asset(i)
 	return PackedAsset{
-		kind: AssetKind(r.kind), name: name, codec: Codec(r.codec), stored: f.b[r.off : r.off+r.stored],
+		kind: AssetKind(r.kind), name: name, codec: assetCodec(r.codec), stored: f.b[r.off : r.off+r.stored],
 		rawLen: int64(r.rawLen), rawCRC: r.rawCRC, from: f,
 	}, nil
 }
@@ -171,9 +171,9 @@ func (f *File) PackedAsset(name string) (PackedAsset, error) {
 // in the same order. No other name may be added.
 func (b *Builder) CopyNames(f *File) { b.namesOf = f }
 
-// Build fixes the offset of every byte. It applies every check of [Open] to the result, so [Open]
-// accepts the file under default limits or higher ones. Errors name the tensor, name or asset.
-// Build releases the lists as it goes: the Builder is empty afterwards.
+// Build fixes the offset of every byte. Build applies every check of [Open] to the result, so
+// [Open] accepts the file under default limits or higher. Errors name the tensor, name or asset.
+// Build releases the lists on the way: the Builder is empty afterwards.
 func (b *Builder) Build() (*Image, error) {
 	if err := b.checkRanges(); err != nil {
 		return nil, err
@@ -203,18 +203,23 @@ func (b *Builder) Build() (*Image, error) {
 	h.fileSize = h.dataOff + h.dataLen
 	im.place(h)
 
-	// Each list becomes records and is released before the next one, so that lists and records of a
+	// Each list becomes records and is released before the next list, so that lists and records of a
 	// large file are never in memory together.
-	im.allocate(secPayloads)
+	im.places, im.headOf = make([]byte, len(b.payloads)*payloadHeader), make([]uint32, len(b.payloads))
+	numbers := map[unique.Handle[packing.Header]]uint32{}
 	for at, i := range payloadOrder {
 		p := b.payloads[i].spec()
 		size, _ := p.Header.DataSize()
 		r := payloadRecord{uint64(im.payloadOff[i]), packing.HeaderSize + uint64(size), uint32(p.Tensor), uint32(p.Slice), uint8(p.Kind), uint8(p.Variant), uint32(p.CPU)}
-		r.encode(im.record(secPayloads, at), p.Header)
+		r.encode(im.payloadPlace(at))
+		head := b.payloads[i].head
+		if _, ok := numbers[head]; !ok {
+			numbers[head], im.heads = uint32(len(numbers)), p.Header.Append(im.heads)
+		}
+		im.headOf[at] = numbers[head]
 	}
 	b.payloads = nil
 	b.encodeNames(im, nameOrder, assets)
-	names := b.sortedNames(nameOrder, assets)
 	b.names = nil
 	b.encodeTensors(im)
 	b.tensors = nil
@@ -233,27 +238,10 @@ func (b *Builder) Build() (*Image, error) {
 		}
 		return nil, err
 	}
-	im.dropStrings(names)
 	return im, nil
 }
 
-// sortedNames lists the strings of section strings, which belong to the caller; nil after
-// CopyNames.
-func (b *Builder) sortedNames(nameOrder []uint32, assets []PackedAsset) []string {
-	if b.namesOf != nil {
-		return nil
-	}
-	list := make([]string, 0, len(b.names)+len(assets))
-	for _, i := range nameOrder {
-		list = append(list, b.names[i].Name)
-	}
-	for i := range assets {
-		list = append(list, assets[i].name)
-	}
-	return list
-}
-
-// orderBy sorts the indices 0..n-1, equal ones by index.
+// orderBy sorts the indices 0..n-1; equal elements stay in order of index.
 func orderBy(n int, compare func(i, j int) int) []uint32 {
 	order := make([]uint32, n)
 	for i := range order {
@@ -263,18 +251,16 @@ func orderBy(n int, compare func(i, j int) int) []uint32 {
 	return order
 }
 
-// PackedAsset is an asset as it is stored.
 type PackedAsset struct {
 	kind   AssetKind
 	name   string
-	codec  Codec
+	codec  assetCodec
 	stored []byte
 	rawLen int64
 	rawCRC uint32
 	from   *File // the file that owns the bytes of stored; nil: none
 }
 
-// copy copies the stored bytes to dst.
 func (a *PackedAsset) copy(dst []byte) error {
 	if a.from == nil {
 		copy(dst, a.stored)

@@ -8,7 +8,7 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// checkRanges refuses values that the records cannot express; checkRecords checks everything else.
+// checkRanges refuses values that the records cannot express; checkRecords checks the rest.
 func (b *Builder) checkRanges() error {
 	const (
 		maxCount     = 1 << 31 // of records of a kind; every index and sum then fits its field
@@ -55,7 +55,7 @@ func (b *Builder) checkRanges() error {
 		if err := p.Header.Validate(); err != nil {
 			return fmt.Errorf("tensor %q: %w", name, err)
 		}
-		size, _ := p.Header.DataSize() // Validate checked it
+		size, _ := p.Header.DataSize() // checked by Validate
 		if size > maxDataBytes-dataBytes {
 			return fmt.Errorf("tensor %q: with it, the payloads are larger than %d bytes", name, int64(maxDataBytes))
 		}
@@ -93,7 +93,7 @@ func (b *Builder) checkRanges() error {
 
 // frontSize lays out the front sections. File size and data length are still unknown.
 func (b *Builder) frontSize(assets []PackedAsset) header {
-	h := header{major: VersionMajor, minor: VersionMinor, headerSize: headerSize, blockLog2: blockLog2}
+	h := header{major: versionMajor, minor: versionMinor, headerSize: headerSize, blockLog2: blockLog2}
 	var counts [numSections]int
 	var lengths [numSections]uint64
 	counts[secTensors], counts[secPayloads], counts[secNames], counts[secAssets] = len(b.tensors), len(b.payloads), len(b.names), len(assets)
@@ -129,20 +129,21 @@ func (b *Builder) frontSize(assets []PackedAsset) header {
 	return h
 }
 
-// encodeNames fills the sections names and strings.
+// encodeNames fills the section names, and lists the strings in memory.
 func (b *Builder) encodeNames(im *Image, nameOrder []uint32, assets []PackedAsset) {
 	if b.namesOf != nil {
 		b.shareNames(im, assets)
 		return
 	}
 	im.allocate(secNames)
-	im.allocate(secStrings)
+	im.strings = make([]string, 0, len(b.names)+len(assets))
 	var at uint32
 	im.nameAt = make([]uint32, len(b.names))
 	for k, i := range nameOrder {
 		n := &b.names[i]
-		r := nameRecord{strOff: at, strLen: uint32(len(n.Name)), tensor: uint32(n.Tensor), sourceFile: noSource, sourceBytes: uint64(n.SourceBytes)}
-		at += uint32(copy(im.sec[secStrings][at:], n.Name))
+		r := nameRecord{strOff: at, strLen: uint32(len(n.Name)), tensor: uint32(n.Tensor), sourceFile: noSource, sourceCRC: n.SourceCRC, sourceBytes: uint64(n.SourceBytes)}
+		at += r.strLen
+		im.strings = append(im.strings, n.Name)
 		if n.SourceFile >= 0 {
 			r.sourceFile = uint32(n.SourceFile)
 		}
@@ -155,17 +156,20 @@ func (b *Builder) encodeNames(im *Image, nameOrder []uint32, assets []PackedAsse
 		r.encode(im.record(secNames, k))
 		im.nameAt[i] = uint32(k)
 	}
-	putNames(im.sec[secStrings][at:], assets)
+	for i := range assets {
+		im.strings = append(im.strings, assets[i].name)
+	}
 }
 
-// shareNames lets the image use the name sections of the copied file where they are equal. Neither
-// side changes them.
+// shareNames lets the image use equal name sections of the copied file. Neither side changes any.
 func (b *Builder) shareNames(im *Image, assets []PackedAsset) {
 	f := b.namesOf
 	im.sec[secNames] = f.sec[secNames]
 	end := f.namesEnd()
-	tail := make([]byte, im.h.sections[secStrings].length-end)
-	putNames(tail, assets)
+	var tail []byte
+	for i := range assets {
+		tail = append(tail, assets[i].name...)
+	}
 	if bytes.Equal(tail, f.sec[secStrings][end:]) {
 		im.sec[secStrings] = f.sec[secStrings]
 	} else {
@@ -173,14 +177,6 @@ func (b *Builder) shareNames(im *Image, assets []PackedAsset) {
 	}
 }
 
-// putNames writes the names of assets one after the other.
-func putNames(dst []byte, assets []PackedAsset) {
-	for i := range assets {
-		dst = dst[copy(dst, assets[i].name):]
-	}
-}
-
-// encodeAssets fills the sections assets and asset data.
 func (b *Builder) encodeAssets(im *Image, assets []PackedAsset) error {
 	im.allocate(secAssets)
 	im.allocate(secAssetData)
@@ -208,7 +204,8 @@ func (b *Builder) encodeAssets(im *Image, assets []PackedAsset) error {
 func (b *Builder) encodeTensors(im *Image) {
 	im.allocate(secTensors)
 	im.allocate(secDims)
-	canonical, names := make([]uint32, len(b.tensors)), make([]uint32, len(b.tensors)) // of each tensor
+	// Of each tensor.
+	canonical, names := make([]uint32, len(b.tensors)), make([]uint32, len(b.tensors))
 	for k := range im.count(secNames) {
 		n := im.nameRec(k)
 		if n.flags&flagAbsorbed != 0 {

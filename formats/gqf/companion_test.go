@@ -151,7 +151,7 @@ func TestVerifyScales(t *testing.T) {
 		bits           uint32
 		want           string
 	}{
-		{"zero", 1, 0, 0, "the scale of row 0 group 0 is 0, want a magnitude of 1.1754944e-38 to 3.4028235e+38 (f32)"},
+		{"zero", 8, 0, 0, "the scale of row 0 group 0 is 0, want a magnitude of 1.1754944e-38 to 3.4028235e+38 (f32)"},
 		{"NaN", 4, 26, 0x7FC00000, "the scale of row 8 group 2 is NaN, want a magnitude of 1.1754944e-38 to 3.4028235e+38 (f32)"},
 		{"infinite", 4, 4, 0xFF800000, "the scale of row 1 group 1 is -Inf, want a magnitude of 1.1754944e-38 to 3.4028235e+38 (f32)"},
 		{"subnormal", 8, 13, 0x007FFFFF, "the scale of row 6 group 1 is 1.1754942e-38, want a magnitude of 1.1754944e-38 to 3.4028235e+38 (f32)"},

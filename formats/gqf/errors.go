@@ -15,7 +15,6 @@ type FormatError struct {
 	Err     error  // cause, or nil
 }
 
-// Error returns file, offset, section and message in one line.
 func (e *FormatError) Error() string {
 	var b strings.Builder
 	if e.File != "" {
@@ -35,7 +34,6 @@ func (e *FormatError) Error() string {
 	return b.String()
 }
 
-// Unwrap returns the cause.
 func (e *FormatError) Unwrap() error { return e.Err }
 
 // ForeignError reports a file that does not begin like a .gqf file.
@@ -45,7 +43,6 @@ type ForeignError struct {
 	Advice string // how to proceed; may be empty
 }
 
-// Error returns the kind of file and the advice in one line.
 func (e *ForeignError) Error() string {
 	s := "this is " + e.What + ", not a .gqf file"
 	if e.Advice != "" {
@@ -64,7 +61,6 @@ type UnsupportedError struct {
 	Msg  string // the unsupported feature and how to proceed
 }
 
-// Error returns file and message in one line.
 func (e *UnsupportedError) Error() string {
 	if e.File == "" {
 		return e.Msg
@@ -72,12 +68,11 @@ func (e *UnsupportedError) Error() string {
 	return e.File + ": " + e.Msg
 }
 
-// NoAssetError reports that a file has no asset of this name; errors.Is finds fs.ErrNotExist.
-type NoAssetError struct{ File, Asset string }
+// noAssetError reports that a file has no asset of this name; errors.Is finds fs.ErrNotExist.
+type noAssetError struct{ File, Asset string }
 
-func (e *NoAssetError) Error() string {
+func (e *noAssetError) Error() string {
 	return fmt.Sprintf("%s: no asset %q in this file", e.File, e.Asset)
 }
 
-// Unwrap returns fs.ErrNotExist.
-func (e *NoAssetError) Unwrap() error { return fs.ErrNotExist }
+func (e *noAssetError) Unwrap() error { return fs.ErrNotExist }

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lowbit-go/gq/internal/testshared"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -254,7 +254,7 @@ func TestVariantsFor(t *testing.T) {
 	b := NewBuilder()
 	ti := b.AddTensor(TensorSpec{Name: "w", Shape: []int64{32, 64}, Dtype: packing.F32})
 	b.AddName(NameSpec{Name: "w", Tensor: ti, SourceFile: -1})
-	for i, c := range []CPUFeatures{CPUDotProd, 0, CPUDotProd | CPUI8MM, CPUAVX2} {
+	for i, c := range []CPUFeatures{CPUDotProd, 0, CPUDotProd | CPUI8MM, cpuAVX2} {
 		h := lowbit(32, 64, 32, 4)
 		h.Tile = packing.LowbitTiles[i]
 		b.AddPayload(PayloadSpec{Tensor: ti, Variant: i, Header: h, CPU: c})
@@ -267,7 +267,7 @@ func TestVariantsFor(t *testing.T) {
 		{0, []int{1, 0, 2, 3}},
 		{CPUDotProd, []int{0, 1, 2, 3}},
 		{CPUDotProd | CPUI8MM, []int{2, 0, 1, 3}},
-		{CPUAVX2 | CPUAVX512VNNI, []int{3, 1, 0, 2}},
+		{cpuAVX2 | cpuAVX512VNNI, []int{3, 1, 0, 2}},
 		{NewCPUFeatures([]string{"neon", "dotprod", "i8mm", "sve2"}), []int{2, 0, 1, 3}},
 	} {
 		if got := tensor.VariantsFor(test.have); !slices.Equal(got, test.want) {

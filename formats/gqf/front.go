@@ -7,6 +7,7 @@ import (
 
 	"github.com/lowbit-go/gq/internal/crc32c"
 	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/packing"
 )
 
 // front is the part of a file before its data region: the header and, after checking, the sections.
@@ -15,9 +16,15 @@ type front struct {
 	name string // the file's name, for errors
 	h    header
 	sec  [numSections][]byte
+	// places, heads and headOf replace section payloads, unless headOf is nil: the records without
+	// packed headers, the different packed headers, and the number of each record's among these. Of
+	// many payloads few are different.
+	places, heads []byte
+	headOf        []uint32
+	// strings replaces section strings in what a Builder made: the names of tensors, then of assets.
+	strings []string
 
-	// unknown maps a tensor to a bit mask of the variants that this version cannot read; most files
-	// have none.
+	// unknown maps tensors to bit masks of unreadable variants; most files have none.
 	unknown map[int32]uint8
 }
 
@@ -30,7 +37,7 @@ func (f *front) setSections(b []byte) {
 }
 
 // copySections replaces all sections but the asset data by copies. The copies cannot change after
-// they are checked, whatever happens to the file: no accessor can fault or read an unchecked index.
+// the checks, whatever happens to the file: no accessor can fault or read an unchecked index.
 func (f *front) copySections() {
 	for i := range f.sec {
 		if i != secAssetData {
@@ -41,33 +48,78 @@ func (f *front) copySections() {
 
 func (f *front) count(sec int) int { return int(f.h.sections[sec].count) }
 
-// record returns the bytes of record i of a section.
 func (f *front) record(sec, i int) []byte {
 	size := int(recordSizes[sec])
 	return f.sec[sec][i*size : (i+1)*size : (i+1)*size]
 }
 
 func (f *front) tensor(i int) tensorRecord   { return decodeTensor(f.record(secTensors, i)) }
-func (f *front) payload(i int) payloadRecord { return decodePayload(f.record(secPayloads, i)) }
+func (f *front) payload(i int) payloadRecord { return decodePayload(f.payloadPlace(i)) }
 func (f *front) nameRec(i int) nameRecord    { return decodeName(f.record(secNames, i)) }
 func (f *front) asset(i int) assetRecord     { return decodeAsset(f.record(secAssets, i)) }
 func (f *front) dim(i int) uint64            { return le.Uint64(f.record(secDims, i)) }
 func (f *front) blockSum(i int) uint32       { return le.Uint32(f.record(secChecksums, i)) }
 
-// str returns a string of the strings section, in place.
+// payloadPlace returns the bytes of payload record i before its packed header.
+func (f *front) payloadPlace(i int) []byte {
+	if f.headOf != nil {
+		return f.places[i*payloadHeader:][:payloadHeader]
+	}
+	return f.record(secPayloads, i)[:payloadHeader]
+}
+
+// packedHeader returns the packed header of payload record i.
+func (f *front) packedHeader(i int) []byte {
+	if f.headOf != nil {
+		return f.heads[int(f.headOf[i])*packing.HeaderSize:][:packing.HeaderSize]
+	}
+	return f.record(secPayloads, i)[payloadHeader:]
+}
+
+// packPayloads replaces section payloads, unless that would save little.
+func (f *front) packPayloads() {
+	n := f.count(secPayloads)
+	numbers := map[[packing.HeaderSize]byte]uint32{}
+	var heads []byte
+	headOf := make([]uint32, n)
+	for i := range n {
+		head := [packing.HeaderSize]byte(f.packedHeader(i))
+		number, ok := numbers[head]
+		if !ok {
+			if number = uint32(len(numbers)); int(number) > n/8 {
+				return
+			}
+			numbers[head], heads = number, append(heads, head[:]...)
+		}
+		headOf[i] = number
+	}
+	places := make([]byte, 0, n*payloadHeader)
+	for i := range n {
+		places = append(places, f.payloadPlace(i)...)
+	}
+	f.places, f.heads, f.headOf, f.sec[secPayloads] = places, heads, headOf, nil
+}
+
 func (f *front) str(off, length uint32) []byte { return f.sec[secStrings][off:][:length] }
 
-// nameString returns name i as a view of the strings section, which does not change. Copies of all
-// names would take a tenth of a job's memory.
+// nameString returns name i as a view of the immutable strings section. Copies of all names would
+// take a tenth of a job's memory.
 func (f *front) nameString(i int) string {
 	b := f.nameBytes(i)
 	return unsafe.String(unsafe.SliceData(b), len(b))
 }
 
-// nameBytes returns name i, in place.
 func (f *front) nameBytes(i int) []byte {
 	r := f.nameRec(i)
-	return f.str(r.strOff, r.strLen)
+	return f.stringOf(i, r.strOff, r.strLen)
+}
+
+// stringOf returns string i of all names of tensors and then of assets, in place.
+func (f *front) stringOf(i int, off, length uint32) []byte {
+	if f.strings != nil {
+		return unsafe.Slice(unsafe.StringData(f.strings[i]), len(f.strings[i]))
+	}
+	return f.str(off, length)
 }
 
 // namesEnd returns the offset in the strings section behind the last name.
@@ -80,22 +132,19 @@ func (f *front) namesEnd() uint64 {
 	return uint64(r.strOff) + uint64(r.strLen)
 }
 
-// tensorName returns the canonical name of tensor i.
 func (f *front) tensorName(i int) string { return f.nameString(int(f.tensor(i).name)) }
 
-// bad returns an error in the header.
 func (f *front) bad(off int64, format string, args ...any) *FormatError {
 	return &FormatError{f.name, "header", off, fmt.Sprintf(format, args...), nil}
 }
 
-// badRecord returns an error in byte at of record i of a section.
 func (f *front) badRecord(sec, i, at int, format string, args ...any) *FormatError {
 	off := int64(f.h.sections[sec].off) + int64(i)*recordSizes[sec] + int64(at)
 	return &FormatError{f.name, sectionNames[sec], off, fmt.Sprintf(format, args...), nil}
 }
 
 // checkFrame checks the header and the places of the sections in b, the start of a file of size
-// bytes. It sets f.h and f.sec.
+// bytes, and sets f.h and f.sec.
 func (f *front) checkFrame(b []byte, size uint64, opts Options) error {
 	if err := f.checkHeader(b, size); err != nil {
 		return err
@@ -119,7 +168,7 @@ func (f *front) checkFrame(b []byte, size uint64, opts Options) error {
 	return nil
 }
 
-// checkSections checks, after checkFrame, the checksums of the sections and the zeros between them.
+// checkSections checks, after checkFrame, the sections' checksums and the zeros between sections.
 func (f *front) checkSections(b []byte) error {
 	end := uint64(headerSize)
 	for i, s := range f.h.sections {
@@ -138,8 +187,7 @@ func (f *front) beyond(what string, n uint64, option string, limit int64) error 
 	return &UnsupportedError{f.name, fmt.Sprintf(what, n) + fmt.Sprintf(", beyond the limit of %d (Options.%s)", limit, option)}
 }
 
-// resembles reports whether b has most bytes of the magic: damage, or a transfer in text mode,
-// changes only some.
+// resembles reports whether b has most of the magic's bytes: damage or text mode changes only some.
 func resembles(b []byte) bool {
 	same := 0
 	for i := range magic {
@@ -189,8 +237,8 @@ func (f *front) checkHeader(b []byte, size uint64) error {
 	if h.major == 0 {
 		return f.bad(8, "major version 0")
 	}
-	if h.major > VersionMajor || h.minor > VersionMinor {
-		return &UnsupportedError{f.name, fmt.Sprintf("format version %d.%d, this program reads up to %d.%d: use a newer one", h.major, h.minor, VersionMajor, VersionMinor)}
+	if h.major > versionMajor || h.minor > versionMinor {
+		return &UnsupportedError{f.name, fmt.Sprintf("format version %d.%d, this program reads up to %d.%d: use a newer one", h.major, h.minor, versionMajor, versionMinor)}
 	}
 	switch {
 	case h.fileSize > size:
@@ -207,8 +255,8 @@ func (f *front) checkHeader(b []byte, size uint64) error {
 	return nil
 }
 
-// checkPlaces checks the places of sections and data that the header states. Each section has
-// exactly one right place, given the lengths.
+// checkPlaces checks the places of sections and data that the header states. Given the lengths,
+// each section has a single right place.
 func (f *front) checkPlaces() error {
 	h := &f.h
 	end := uint64(headerSize)
@@ -241,7 +289,6 @@ func (f *front) checkPlaces() error {
 	return nil
 }
 
-// checkZero demands zeros in the gap from..to of the front.
 func (f *front) checkZero(b []byte, from, to uint64) error {
 	if i := firstNonZero(b[from:to]); i >= 0 {
 		return &FormatError{f.name, "front gap", int64(from) + int64(i), fmt.Sprintf("byte %#02x where none is in use, want 0", b[from+uint64(i)]), nil}
@@ -251,11 +298,10 @@ func (f *front) checkZero(b []byte, from, to uint64) error {
 
 var zeros [4096]byte
 
-// isZero reports whether b holds zeros only.
 func isZero(b []byte) bool { return firstNonZero(b) < 0 }
 
-// firstNonZero returns the index of the first non-zero byte, or -1. It compares with a page of
-// zeros: bytes.Equal runs at the speed of memory.
+// firstNonZero returns the index of the first non-zero byte, or -1. Comparing with a page of zeros
+// by bytes.Equal runs at the speed of memory.
 func firstNonZero(b []byte) int {
 	for at := 0; at < len(b); at += len(zeros) {
 		page := b[at:min(at+len(zeros), len(b))]

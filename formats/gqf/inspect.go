@@ -7,8 +7,7 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// An Inspection is the content of a file's directory, for people and, as JSON, for programs: keys
-// never change.
+// An Inspection is a file's directory, for people and, as JSON, for programs: keys never change.
 type Inspection struct {
 	File       string          `json:"file"`
 	Version    string          `json:"format_version"` // as "1.0"
@@ -22,10 +21,24 @@ type Inspection struct {
 	Recipe     json.RawMessage `json:"recipe"`     // likewise
 	Provenance json.RawMessage `json:"provenance"` // likewise
 	Tensors    []TensorRow     `json:"tensors"`    // in the file's order
-	Totals     Totals          `json:"totals"`
+	Totals     struct {
+		Tensors         int     `json:"tensors"`
+		Names           int     `json:"names"` // not counting absorbed names
+		Payloads        int     `json:"payloads"`
+		Quantized       int     `json:"quantized"`
+		Unquantized     int     `json:"unquantized"`
+		Shared          int     `json:"shared"`        // tensors with several names
+		SharedSaved     int64   `json:"shared_saved"`  // bytes that a copy per name would add
+		Elements        int64   `json:"elements"`      // of all tensors
+		PayloadBytes    int64   `json:"payload_bytes"` // with headers
+		SourceBytes     int64   `json:"source_bytes"`  // in the checkpoint
+		BitsPerWeight   float64 `json:"bits_per_weight"`
+		QuantElements   int64   `json:"quantized_elements"`
+		QuantBytes      int64   `json:"quantized_bytes"`
+		QuantBitsWeight float64 `json:"quantized_bits_per_weight"`
+	} `json:"totals"`
 }
 
-// SectionInfo describes a front section.
 type SectionInfo struct {
 	Name   string `json:"name"`
 	Offset int64  `json:"offset"`
@@ -63,7 +76,7 @@ type TensorRow struct {
 	Variants      []VariantRow `json:"variants,omitempty"`
 }
 
-// A VariantRow describes one of several variants of a tensor.
+// A VariantRow describes a variant of a tensor with several.
 type VariantRow struct {
 	Variant       int         `json:"variant"`
 	Layout        string      `json:"layout"`
@@ -75,26 +88,7 @@ type VariantRow struct {
 	Skipped       bool        `json:"skipped,omitempty"` // the layout is unknown to this version
 }
 
-// Totals adds up the table of tensors.
-type Totals struct {
-	Tensors         int     `json:"tensors"`
-	Names           int     `json:"names"` // without absorbed ones
-	Payloads        int     `json:"payloads"`
-	Quantized       int     `json:"quantized"`
-	Unquantized     int     `json:"kept"`
-	Shared          int     `json:"shared"`        // tensors with several names
-	SharedSaved     int64   `json:"shared_saved"`  // bytes that one copy per name would add
-	Elements        int64   `json:"elements"`      // of all tensors
-	PayloadBytes    int64   `json:"payload_bytes"` // with headers
-	SourceBytes     int64   `json:"source_bytes"`  // in the checkpoint
-	BitsPerWeight   float64 `json:"bits_per_weight"`
-	QuantElements   int64   `json:"quantized_elements"`
-	QuantBytes      int64   `json:"quantized_bytes"`
-	QuantBitsWeight float64 `json:"quantized_bits_per_weight"`
-}
-
-// Inspect returns the content of the directory and of the config, the recipe and the provenance. It
-// reads no weights.
+// Inspect returns the directory, config, recipe and provenance, and reads no weights.
 func Inspect(f *File) (*Inspection, error) {
 	r := &Inspection{
 		File: f.name, Version: fmt.Sprintf("%d.%d", f.h.major, f.h.minor),
@@ -128,12 +122,15 @@ func Inspect(f *File) (*Inspection, error) {
 	for i := range r.Tensors {
 		t := f.Tensor(i)
 		r.Tensors[i] = newRow(t, source[i])
-		r.Totals.add(&r.Tensors[i], t.Elements())
+		r.add(&r.Tensors[i], t.Elements())
 	}
 	r.Totals.BitsPerWeight = packing.BitsPerWeight(r.Totals.PayloadBytes, r.Totals.Elements)
 	r.Totals.QuantBitsWeight = packing.BitsPerWeight(r.Totals.QuantBytes, r.Totals.QuantElements)
 	return r, nil
 }
+
+// Row describes the tensor as Inspect does, without SourceBytes.
+func (t Tensor) Row() TensorRow { return newRow(t, 0) }
 
 func newRow(t Tensor, sourceBytes int64) TensorRow {
 	row := TensorRow{
@@ -172,7 +169,9 @@ func newRow(t Tensor, sourceBytes int64) TensorRow {
 	return row
 }
 
-func (s *Totals) add(row *TensorRow, elements int64) {
+// add adds a row to the totals.
+func (r *Inspection) add(row *TensorRow, elements int64) {
+	s := &r.Totals
 	s.Names += 1 + len(row.SharedWith)
 	s.Elements += elements
 	s.PayloadBytes += row.Bytes

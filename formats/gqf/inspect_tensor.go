@@ -11,39 +11,37 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// A TensorInspection is the content of one payload, for people and, as JSON, for programs: keys
-// never change.
+// A TensorInspection is a payload, for people and, as JSON, for programs: keys never change.
 type TensorInspection struct {
-	Tensor TensorRow    `json:"tensor"`
-	Slice  int          `json:"slice"`
-	Offset int64        `json:"offset"` // in the file, of the packed header
-	Bytes  int64        `json:"bytes"`  // of packed header and data
-	Header PackedHeader `json:"packed_header"`
+	Tensor TensorRow `json:"tensor"`
+	Slice  int       `json:"slice"`
+	Offset int64     `json:"offset"` // in the file, of the packed header
+	Bytes  int64     `json:"bytes"`  // of packed header and data
+	Header struct {
+		Layout     string `json:"layout"`
+		Flags      string `json:"flags"`
+		Bits       int    `json:"bits"`
+		Grid       string `json:"grid"`
+		ScaleDtype string `json:"scale_dtype"`
+		ZeroPoints string `json:"zero_points"`
+		Tile       string `json:"tile"`
+		Dtype      string `json:"dtype"`
+		Rows       uint64 `json:"rows"`
+		Cols       uint64 `json:"cols"`
+		Group      uint64 `json:"group"` // 0: per channel
+		Groups     uint64 `json:"groups_per_row"`
+		DataBytes  int64  `json:"data_bytes"`
+	} `json:"packed_header"`
 	// Scales, Codes and ZeroPoints are null for a plain payload.
-	Scales     *ScaleStatistics `json:"scales"`
-	Codes      []CodeCount      `json:"codes"`       // every code of the width, ascending
-	ZeroPoints []CodeCount      `json:"zero_points"` // integer zero points, ascending; null if there are none or some are floating-point
+	Scales *ScaleStatistics `json:"scales"`
+	Codes  []CodeCount      `json:"codes"` // every code of the width, ascending
+	// integer zero points, ascending; null if there are none or some are floating-point
+	ZeroPoints []CodeCount `json:"zero_points"`
 	// FloatZeroPoints describes floating-point zero points; null unless some are not an integer
 	// times the scale. Its JSON key keeps the former name.
 	FloatZeroPoints *ZeroStatistics `json:"real_zero_points"`
-	Values          []Value         `json:"values"` // the first 16 weights of row 0; null unless an element is one number of whole bytes
-}
-
-// PackedHeader shows the fields of a packed header.
-type PackedHeader struct {
-	Layout     string `json:"layout"`
-	Flags      string `json:"flags"`
-	Bits       int    `json:"bits"`
-	Grid       string `json:"grid"`
-	ScaleDtype string `json:"scale_dtype"`
-	ZeroPoints string `json:"zero_points"`
-	Tile       string `json:"tile"`
-	Dtype      string `json:"dtype"`
-	Rows       uint64 `json:"rows"`
-	Cols       uint64 `json:"cols"`
-	Group      uint64 `json:"group"` // 0: per channel
-	Groups     uint64 `json:"groups_per_row"`
-	DataBytes  int64  `json:"data_bytes"`
+	// the first 16 weights of row 0; null unless an element is a number of whole bytes
+	Values []Value `json:"values"`
 }
 
 // ScaleStatistics summarizes all scales of a payload, or other numbers. Add counts numbers.
@@ -57,7 +55,6 @@ type ScaleStatistics struct {
 	sum float64
 }
 
-// Add counts values.
 func (s *ScaleStatistics) Add(values []float32) {
 	if len(values) == 0 {
 		return
@@ -85,7 +82,7 @@ type ZeroStatistics struct {
 	Mean  Value `json:"mean"`
 }
 
-// add adds the zero points of a row whose groups have these scales.
+// add adds the zero points of a row. scales are the scales of its groups.
 func (z *ZeroStatistics) add(zeros, scales []float32) {
 	for g, v := range zeros {
 		if z.Count == 0 {
@@ -110,8 +107,7 @@ type CodeCount struct {
 // strings "NaN", "+Inf" and "-Inf".
 type Value float64
 
-// String returns the shortest text that reads back as the same float32, if v is a float32, or
-// float64.
+// String returns the shortest text that reads back as the same float32, if possible, or float64.
 func (v Value) String() string {
 	size := 64
 	if x := float64(v); float64(float32(x)) == x || math.IsNaN(x) {
@@ -120,7 +116,7 @@ func (v Value) String() string {
 	return strconv.FormatFloat(float64(v), 'g', -1, size)
 }
 
-// MarshalJSON returns String, quoted if it is not a JSON number.
+// MarshalJSON returns String, quoted if JSON has no such number.
 func (v Value) MarshalJSON() ([]byte, error) {
 	s := v.String()
 	if x := float64(v); math.IsNaN(x) || math.IsInf(x, 0) {
@@ -129,10 +125,8 @@ func (v Value) MarshalJSON() ([]byte, error) {
 	return []byte(s), nil
 }
 
-// firstValues is the number of weights that InspectTensor shows.
 const firstValues = 16
 
-// tensorNames lists every name that Lookup finds.
 func (f *File) tensorNames() []string {
 	var names []string
 	for n := range f.AllNames() {
@@ -143,9 +137,8 @@ func (f *File) tensorNames() []string {
 	return names
 }
 
-// InspectTensor reads one slice of a tensor, given by any of its names, in the first of its
-// variants. It fails with a [*FormatError] if the bytes that it reads are damaged: see
-// [File.CheckSums].
+// InspectTensor reads a slice of a tensor, given by any of its names, in the first of its variants.
+// Damaged bytes are a [*FormatError]: see [File.CheckSums].
 func InspectTensor(f *File, name string, slice int) (*TensorInspection, error) {
 	f.CheckSums()
 	t, ok := f.Lookup(name)
@@ -172,12 +165,11 @@ func InspectTensor(f *File, name string, slice int) (*TensorInspection, error) {
 	h := &p.Header
 	r := &TensorInspection{
 		Tensor: newRow(t, source), Slice: slice, Offset: p.Offset, Bytes: p.Length,
-		Header: PackedHeader{
-			Layout: h.Layout.String(), Flags: h.Flags.String(), Bits: int(h.Bits), Grid: h.Grid.String(), ScaleDtype: h.ScaleDtype.String(),
-			ZeroPoints: h.ZeroKind.String(), Tile: h.Tile.String(), Dtype: h.Dtype.String(),
-			Rows: h.Rows, Cols: h.Cols, Group: h.Group, Groups: h.Groups(), DataBytes: int64(len(data)),
-		},
 	}
+	x := &r.Header
+	x.Layout, x.Flags, x.Bits, x.Grid, x.ScaleDtype, x.ZeroPoints = h.Layout.String(), h.Flags.String(), int(h.Bits), h.Grid.String(), h.ScaleDtype.String(), h.ZeroKind.String()
+	x.Tile, x.Dtype = h.Tile.String(), h.Dtype.String()
+	x.Rows, x.Cols, x.Group, x.Groups, x.DataBytes = h.Rows, h.Cols, h.Group, h.Groups(), int64(len(data))
 	err = f.Guard(func() error {
 		if h.Layout == packing.LayoutPlain {
 			r.Values = plainValues(h, data)
@@ -195,7 +187,6 @@ func InspectTensor(f *File, name string, slice int) (*TensorInspection, error) {
 	return r, nil
 }
 
-// quantized describes a payload of codes.
 func (r *TensorInspection) quantized(h *packing.Header, rows *Rows) {
 	var codes, zeros [256]int64 // by code + 128
 	r.Scales = &ScaleStatistics{}
@@ -237,15 +228,13 @@ func (r *TensorInspection) quantized(h *packing.Header, rows *Rows) {
 	}
 }
 
-// count adds the values of q to a histogram by value + 128.
 func count(histogram *[256]int64, q []int8) {
 	for _, v := range q {
 		histogram[byte(v)^0x80]++
 	}
 }
 
-// plainValues reads the first elements of row 0. It returns nil for an element type that is not one
-// number of whole bytes.
+// plainValues reads the first elements of row 0: nil unless an element is a number of whole bytes.
 func plainValues(h *packing.Header, data []byte) []Value {
 	n := int(min(h.Cols, firstValues))
 	if h.Rows == 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/lowbit-go/gq/internal/testshared"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -154,7 +154,8 @@ func TestPlainValues(t *testing.T) {
 			t.Errorf("%s: %v, want %v", d, got, want)
 		}
 	}
-	h := packing.PlainHeader(packing.C64, 1, 1)
+	c64, _ := packing.ParseDtype("C64")
+	h := packing.PlainHeader(c64, 1, 1)
 	if got := plainValues(&h, b); got != nil {
 		t.Errorf("C64: %v", got)
 	}

@@ -4,12 +4,12 @@ import (
 	"encoding/binary"
 
 	"github.com/lowbit-go/gq/internal/crc32c"
-	"github.com/lowbit-go/gq/packing"
 )
 
-// The version of the format that this package writes, and the newest that it reads. A writer stamps
-// the lowest version that can express the file, and a reader refuses newer versions. Additions to
-// the format therefore never break files that do not use them. docs/FORMAT.md has the policy.
+// The version of the format that this package writes, and the newest that this package reads. A
+// writer stamps the lowest version that can express the file, and a reader refuses newer versions.
+// Additions to the format therefore never break files without the additions. docs/FORMAT.md has the
+// policy.
 //
 // Major 1: the first.
 //
@@ -18,8 +18,8 @@ import (
 //	variants that may name CPU features, slices, names, links to biases, assets
 //	(stored or zstd), CRC32C of every byte.
 const (
-	VersionMajor = 1
-	VersionMinor = 0
+	versionMajor = 1
+	versionMinor = 0
 )
 
 // Sizes and alignments of version 1, in bytes. docs/FORMAT.md is the specification. Only the encode
@@ -51,8 +51,7 @@ const (
 	maxZstdWindow = 32 << 20 // of an asset's frame
 )
 
-// magic starts every file. As in PNG, the first byte is not ASCII, and the line ends reveal
-// transfers in text mode.
+// magic starts every file. As in PNG, the first byte is not ASCII; line ends reveal text mode.
 const magic = "\x89GQF\r\n\x1a\n"
 
 // The front sections, in their order in the header and in the file.
@@ -70,13 +69,11 @@ const (
 
 var sectionNames = [numSections]string{"tensors", "payloads", "names", "dims", "strings", "assets", "asset data", "checksums"}
 
-// recordSizes has the size of one record of each section, or 0 for a section of bytes, whose count
-// is 0.
+// recordSizes has the size of a section's record, or 0 for a section of bytes, with count 0.
 var recordSizes = [numSections]int64{tensorSize, payloadSize, nameSize, dimSize, 0, assetSize, 0, sumSize}
 
 var le = binary.LittleEndian
 
-// section is a section's entry in the header.
 type section struct {
 	off, length uint64
 	count, crc  uint32
@@ -130,7 +127,8 @@ func decodeHeader(b []byte) header {
 }
 
 type tensorRecord struct {
-	name, names              uint32 // index of the canonical name; number of names that are not absorbed
+	// index of the canonical name; number of names, without absorbed names
+	name, names              uint32
 	dimsFirst                uint32
 	ndim, dtype, role, flags uint8
 	payloadFirst, payloads   uint32
@@ -164,7 +162,7 @@ func decodeTensor(b []byte) tensorRecord {
 	}
 }
 
-// Offsets in a tensor record of its two runs of reserved bytes and of the bias between them.
+// Offsets in a tensor record of its two runs of reserved bytes and of the bias between the runs.
 const (
 	tensorReserved  = 30
 	tensorBias      = 32
@@ -179,18 +177,17 @@ type payloadRecord struct {
 	// the rest of the record is a copy of the packed header
 }
 
-func (r *payloadRecord) encode(b []byte, h packing.Header) {
+func (r *payloadRecord) encode(b []byte) {
 	le.PutUint64(b, r.off)
 	le.PutUint64(b[8:], r.length)
 	le.PutUint32(b[16:], r.tensor)
 	le.PutUint32(b[20:], r.slice)
 	b[24], b[25] = r.kind, r.variant
 	le.PutUint32(b[payloadCPU:], r.cpu)
-	h.Append(b[payloadHeader:payloadHeader])
 }
 
 func decodePayload(b []byte) payloadRecord {
-	_ = b[payloadSize-1]
+	_ = b[payloadHeader-1]
 	return payloadRecord{le.Uint64(b), le.Uint64(b[8:]), le.Uint32(b[16:]), le.Uint32(b[20:]), b[24], b[25], le.Uint32(b[payloadCPU:])}
 }
 
@@ -250,5 +247,4 @@ func decodeAsset(b []byte) assetRecord {
 // assetReserved is the offset in an asset record of its reserved bytes.
 const assetReserved = 38
 
-// alignUp rounds n up to a multiple of a, a power of two.
 func alignUp(n, a uint64) uint64 { return (n + a - 1) &^ (a - 1) }

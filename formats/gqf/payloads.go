@@ -22,8 +22,8 @@ type payloadCheck struct {
 	unknown error  // the reason why this version cannot read the payload, or nil
 }
 
-// tensor checks the payloads of tensor i, variant by variant, given the index dims of its first
-// dimension. It records the variants that this version does not know.
+// tensor checks the payloads of tensor i, variant by variant, and records the variants that this
+// version does not know. dims is the index of the tensor's first dimension.
 func (c *payloadCheck) tensor(i int, r *tensorRecord, dims int) error {
 	shape := make([]uint64, 0, maxDims)
 	for j := range int(r.ndim) {
@@ -51,8 +51,8 @@ func (c *payloadCheck) tensor(i int, r *tensorRecord, dims int) error {
 	return nil
 }
 
-// variantCheck checks one variant of a tensor: slice 0 with its weights and exactly the companions
-// that the weights demand, then the other slices, which must have equal headers.
+// variantCheck checks a variant of a tensor: slice 0 with its weights and exactly the companions
+// that the weights demand, then the other slices with equal headers.
 type variantCheck struct {
 	*payloadCheck
 	tensor  int
@@ -64,7 +64,6 @@ type variantCheck struct {
 	unknown bool // this version does not know the layout of its weights
 }
 
-// bad returns an error in byte at of the record of the next payload.
 func (v *variantCheck) bad(at int, format string, args ...any) *FormatError {
 	k := v.next - int(v.record.payloadFirst)
 	return v.badRecord(secPayloads, v.next, at, "payload %d of tensor %q: %s", k, v.tensorName(v.tensor), fmt.Sprintf(format, args...))
@@ -114,7 +113,7 @@ func (v *variantCheck) check() error {
 			if p.cpu != model.cpu {
 				return v.bad(payloadCPU, "its CPU features differ from slice 0's")
 			}
-			if !bytes.Equal(v.record0(first+k), v.record0(v.next)) {
+			if !bytes.Equal(v.packedHeader(first+k), v.packedHeader(v.next)) {
 				return v.bad(payloadHeader, "its packed header differs from slice 0's")
 			}
 			v.advance(&p)
@@ -123,12 +122,8 @@ func (v *variantCheck) check() error {
 	return nil
 }
 
-// record0 returns the copy of the packed header of payload k.
-func (v *variantCheck) record0(k int) []byte { return v.front.record(secPayloads, k)[payloadHeader:] }
-
 // one checks the next payload record by itself, and its place in the order.
 func (v *variantCheck) one(p *payloadRecord, slice uint32, inOrder bool) error {
-	rec := v.front.record(secPayloads, v.next)
 	switch {
 	case p.tensor != uint32(v.tensor):
 		return v.bad(16, "is of tensor %d", p.tensor)
@@ -136,12 +131,12 @@ func (v *variantCheck) one(p *payloadRecord, slice uint32, inOrder bool) error {
 		return v.bad(20, "slice %d of %d", p.slice, v.record.slices)
 	case int(p.variant) != v.number || p.slice != slice || !inOrder:
 		return v.bad(20, "variant %d, slice %d, kind %d is out of order or repeated, or an earlier one is missing", p.variant, p.slice, p.kind)
-	case !isZero(rec[payloadReserved:payloadCPU]):
+	case !isZero(v.payloadPlace(v.next)[payloadReserved:payloadCPU]):
 		return v.bad(payloadReserved, "reserved bytes are not zero")
 	case p.kind != 0 && p.cpu != v.payload(v.next-1).cpu:
 		return v.bad(payloadCPU, "its CPU features differ from its weights'")
 	}
-	return v.place(p, rec[payloadHeader:])
+	return v.place(p, v.packedHeader(v.next))
 }
 
 // place checks the payload's place and parses its packed header.
@@ -152,8 +147,7 @@ func (v *variantCheck) place(p *payloadRecord, raw []byte) error {
 		if e, ok := errors.AsType[*packing.HeaderError](err); ok {
 			return v.bad(payloadHeader+e.Offset, "%s", e)
 		}
-		// Even a packed header of a newer kind states the size of its data. Only such a size can
-		// be out of range.
+		// Newer kinds of packed headers state their data's size, too. Only this can be out of range.
 		size := packing.DataSizeOf(raw)
 		if size > 1<<62 {
 			return v.bad(payloadHeader, "%d bytes of data, at most 2^62 are possible", size)
@@ -173,7 +167,6 @@ func (v *variantCheck) place(p *payloadRecord, raw []byte) error {
 	return nil
 }
 
-// advance moves on to the payload behind p.
 func (v *variantCheck) advance(p *payloadRecord) {
 	v.end = p.off + p.length
 	v.next++
@@ -212,8 +205,8 @@ func checkPayload(shape []uint64, r *tensorRecord, kind Kind, weights, h *packin
 	return ""
 }
 
-// CompanionOf returns the packed header of the companion of a kind that weights with header h must
-// have; ok is false if they must not have this companion.
+// CompanionOf returns the packed header of the companion of a kind for weights with header h; ok is
+// false if such weights must not have this companion.
 func CompanionOf(h *packing.Header, kind Kind) (want packing.Header, ok bool) {
 	if h.Layout != packing.LayoutCodes && h.Layout != packing.LayoutTorchAOEmbedding {
 		return want, false

@@ -1,6 +1,7 @@
 package gqf
 
 import (
+	"cmp"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -8,30 +9,24 @@ import (
 	"github.com/lowbit-go/gq/internal/mmap"
 )
 
-// Options are the limits of a reader against hostile files. The zero value means
-// the defaults.
+// Options are the limits of a reader against hostile files. The zero value means the defaults.
 type Options struct {
-	MaxTensors        int   // default 1,048,576
-	MaxPayloads       int   // default 1,048,576
-	MaxDirectoryBytes int64 // everything before the data except assets, which is copied into memory; default 256 MiB
+	MaxTensors  int // default 1,048,576
+	MaxPayloads int // default 1,048,576
+	// everything before the data except assets, copied into memory; default 256 MiB
+	MaxDirectoryBytes int64
 }
 
 func (o Options) withDefaults() Options {
-	if o.MaxTensors == 0 {
-		o.MaxTensors = 1 << 20
-	}
-	if o.MaxPayloads == 0 {
-		o.MaxPayloads = 1 << 20
-	}
-	if o.MaxDirectoryBytes == 0 {
-		o.MaxDirectoryBytes = 256 << 20
-	}
+	o.MaxTensors = cmp.Or(o.MaxTensors, 1<<20)
+	o.MaxPayloads = cmp.Or(o.MaxPayloads, 1<<20)
+	o.MaxDirectoryBytes = cmp.Or(o.MaxDirectoryBytes, 256<<20)
 	return o
 }
 
-// A File is an open .gqf file. Several goroutines may use it at once, except that Close must come
-// after all other use of Data, Asset, Guard and Verify. The other methods need only memory and work
-// after Close too.
+// A File is an open .gqf file. Several goroutines may use a File at once, except that Close must
+// come after all other use of Data, Asset, Guard and Verify. The other methods need only memory and
+// work after Close too.
 type File struct {
 	front
 	b    []byte     // the whole file
@@ -45,8 +40,9 @@ type File struct {
 }
 
 // Open maps the file at path and checks everything but the data region: the returned File is
-// consistent. It does not touch the data region, so time and memory depend on the number of tensors
-// and not on their size. Errors are [*FormatError], [*UnsupportedError], or the operating system's.
+// consistent. Time and memory depend on the number of tensors and not on their size, because Open
+// does not touch the data region. Errors are [*FormatError], [*UnsupportedError], or the operating
+// system's.
 func Open(path string, opts Options) (*File, error) {
 	m, err := mmap.Open(path)
 	if err != nil {
@@ -60,9 +56,9 @@ func Open(path string, opts Options) (*File, error) {
 	return f, nil
 }
 
-// AdviseHugePages tells the system that all weights will be read, again and again: it may then read
-// them from disk in huge pages, which kernels read faster. It is a hint for Linux. It has no effect on
-// weights that are in the page cache already.
+// AdviseHugePages is a hint for Linux that all weights will be read, again and again. Linux may
+// then read weights from disk in huge pages, faster for kernels. The hint has no effect on weights
+// in the page cache.
 func (f *File) AdviseHugePages() {
 	if f.m != nil {
 		f.m.AdviseHugePages(int64(f.h.dataOff), int64(f.h.dataLen))
@@ -86,6 +82,7 @@ func (f *File) check() error {
 	if err := f.checkSections(f.b); err != nil {
 		return err
 	}
+	f.packPayloads()
 	return f.checkRecords()
 }
 
@@ -98,7 +95,7 @@ func (f *File) Close() error {
 }
 
 // Guard calls fn and returns its error. If fn, in this goroutine, reads bytes that the file has
-// lost since Open, because it was shortened or its disk failed, Guard returns a [*FormatError] with
+// lost since Open (the file was shortened, or its disk failed), Guard returns a [*FormatError] with
 // their offset; without Guard the program would crash. Guards may be nested. A Guard costs about
 // 100 ns.
 func (f *File) Guard(fn func() error) error {
@@ -109,8 +106,6 @@ func (f *File) Guard(fn func() error) error {
 	return err
 }
 
-// Size returns the size of the file in bytes.
 func (f *File) Size() int64 { return int64(f.h.fileSize) }
 
-// Version returns the format version of the file.
 func (f *File) Version() (major, minor int) { return int(f.h.major), int(f.h.minor) }

@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/lowbit-go/gq/internal/crc32c"
-	"github.com/lowbit-go/gq/internal/testshared"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -84,7 +84,7 @@ func TestRoundTrip(t *testing.T) {
 	if diff := cmp.Diff(names, f.Names()); diff != "" {
 		t.Error(diff)
 	}
-	if list := f.Assets(); len(list) != 5 || list[0].Name != "a.txt" || list[4].Codec != CodecZstd || list[1].Codec != CodecStored {
+	if list := f.Assets(); len(list) != 5 || list[0].Name != "a.txt" || list[4].Codec != "zstd" || list[1].Codec != "stored" {
 		t.Errorf("assets %+v", list)
 	}
 	for name, want := range map[string]string{

@@ -9,8 +9,8 @@ import (
 )
 
 // checkRecords checks every record of the directory after checkFrame has accepted the rest (or a
-// Builder has made it). Afterwards the accessors can use the records' indices without further
-// checks. It allocates 4 bytes per tensor.
+// Builder has made the rest). Afterwards the accessors can use the records' indices without further
+// checks. checkRecords allocates 4 bytes per tensor.
 func (f *front) checkRecords() error {
 	names := make([]uint32, f.count(secTensors)) // number of names by tensor
 	end, err := f.checkNames(names)
@@ -60,27 +60,28 @@ func (f *front) checkNames(names []uint32) (uint64, error) {
 	return end, nil
 }
 
-// checkString checks that the string of record i of a section starts at *end, behind the previous
-// string, and advances *end.
+// checkString checks that a record's string starts at *end, after the previous, and advances *end.
 func (f *front) checkString(sec, i int, off, length uint32, limit int, end *uint64) ([]byte, error) {
 	switch {
 	case uint64(off) != *end:
 		return nil, f.badRecord(sec, i, 0, "string at %d, want %d, where the previous one ends", off, *end)
 	case length == 0 || int64(length) > int64(limit):
 		return nil, f.badRecord(sec, i, 4, "string of %d bytes, want 1 to %d", length, limit)
-	case *end+uint64(length) > uint64(len(f.sec[secStrings])):
-		return nil, f.badRecord(sec, i, 4, "string at %d with %d bytes, the section has %d", off, length, len(f.sec[secStrings]))
+	case *end+uint64(length) > f.h.sections[secStrings].length:
+		return nil, f.badRecord(sec, i, 4, "string at %d with %d bytes, the section has %d", off, length, f.h.sections[secStrings].length)
 	}
 	*end += uint64(length)
-	s := f.str(off, length)
+	if sec == secAssets {
+		i += f.count(secNames)
+	}
+	s := f.stringOf(i, off, length)
 	if !utf8.Valid(s) {
 		return nil, f.badRecord(sec, i, 0, "%q is not valid UTF-8", s)
 	}
 	return s, nil
 }
 
-// checkAssets checks the assets. Their names follow in the strings section at stringsEnd and must
-// end it.
+// checkAssets checks the assets. Their names end the strings section, from stringsEnd on.
 func (f *front) checkAssets(stringsEnd uint64) error {
 	if n := f.count(secAssets); n > maxAssets {
 		return f.bad(32+24*secAssets+16, "%d assets, at most %d fit into a file", n, maxAssets)
@@ -118,11 +119,11 @@ func (f *front) checkAssets(stringsEnd uint64) error {
 			return f.badRecord(secAssets, i, 8, "asset %q at byte %d, want %d", s, r.off, off)
 		case r.off > last || r.stored > last-r.off:
 			return f.badRecord(secAssets, i, 16, "asset %q at %d with %d bytes, the section ends at %d", s, r.off, r.stored, last)
-		case kind.Known() && r.codec > uint8(CodecZstd):
-			return f.badRecord(secAssets, i, 37, "asset %q has codec %d, which version %d.%d does not have", s, r.codec, VersionMajor, VersionMinor)
-		case kind.Known() && r.codec != uint8(CodecStored) && kind != AssetFile && kind != AssetFold:
-			return f.badRecord(secAssets, i, 37, "asset %q has codec %s, which is only for files and fold records", s, Codec(r.codec))
-		case r.codec == uint8(CodecStored) && r.stored != r.rawLen:
+		case kind.Known() && r.codec > uint8(codecZstd):
+			return f.badRecord(secAssets, i, 37, "asset %q has codec %d, which version %d.%d does not have", s, r.codec, versionMajor, versionMinor)
+		case kind.Known() && r.codec != uint8(codecStored) && kind != AssetFile && kind != AssetFold:
+			return f.badRecord(secAssets, i, 37, "asset %q has codec %s, which is only for files and fold records", s, assetCodec(r.codec))
+		case r.codec == uint8(codecStored) && r.stored != r.rawLen:
 			return f.badRecord(secAssets, i, 24, "asset %q is stored as it is, in %d bytes for %d", s, r.stored, r.rawLen)
 		case r.stored > maxAssetBytes-stored:
 			return f.badRecord(secAssets, i, 16, "asset %q of %d stored bytes: with it, assets take more than %d bytes", s, r.stored, maxAssetBytes)
@@ -141,7 +142,7 @@ func (f *front) checkAssets(stringsEnd uint64) error {
 	if end != last {
 		return &FormatError{f.name, sectionNames[secAssetData], int64(end), fmt.Sprintf("%d bytes behind the last asset", last-end), nil}
 	}
-	if all := uint64(len(f.sec[secStrings])); stringsEnd != all {
+	if all := f.h.sections[secStrings].length; stringsEnd != all {
 		return &FormatError{f.name, sectionNames[secStrings], int64(f.h.sections[secStrings].off + stringsEnd), fmt.Sprintf("%d bytes behind the last string", all-stringsEnd), nil}
 	}
 	return nil

@@ -9,16 +9,15 @@ import (
 	"github.com/lowbit-go/gq/packing/torchao"
 )
 
-// Rows reads the rows of one slice of a quantized tensor in any layout. It reads views of the file,
-// so call its methods inside [File.Guard], and is valid as long as they are. Many goroutines may
-// use it at once.
+// Rows reads the rows of a slice of a quantized tensor in any layout, from views of the file: call
+// its methods inside [File.Guard]. Many goroutines may use a Rows at once.
 type Rows struct {
 	packing.Packer        // includes the companions, if the layout has any
 	data           []byte // data of the payload
 }
 
-// Rows returns the rows of a slice of a variant. It fails with a [*FormatError] if the file is
-// damaged, and for an unquantized tensor (layout plain).
+// Rows returns the rows of a slice of a variant. A damaged file is a [*FormatError], and so is an
+// unquantized tensor (layout plain).
 func (t Tensor) Rows(variant, slice int) (*Rows, error) {
 	p, ok := t.Payload(variant, slice, KindWeights)
 	if !ok {
@@ -47,7 +46,7 @@ func (t Tensor) Rows(variant, slice int) (*Rows, error) {
 	return &Rows{pk, data}, nil
 }
 
-// withCompanions returns a packer with the data of its companions, which are empty if absent.
+// withCompanions returns a packer with the data of its companions, empty if absent.
 func withCompanions[P packing.Packer](t Tensor, variant, slice int, with func(scales, zeros []byte) (P, error)) (packing.Packer, error) {
 	var parts [2][]byte
 	for i, kind := range []Kind{KindScales, KindZeros} {
@@ -67,21 +66,21 @@ func withCompanions[P packing.Packer](t Tensor, variant, slice int, with func(sc
 	return pk, nil
 }
 
-// Codes reads the codes, scales and zero points of a row, see packing.Packer.Row. Zero points are in
-// units of Header().ZeroUnit().
+// Codes reads the codes, scales and zero points of a row, see packing.Packer.Row. Zero points are
+// in units of Header().ZeroUnit().
 func (r *Rows) Codes(codes []int8, scales []float32, zeros []int8, row int) {
 	r.Row(codes, scales, zeros, r.data, row)
 }
 
 // FloatZeros reads the stored zero points of a row in a layout with floating-point zero points
-// (packing.ZeroF32). It panics for any other layout.
+// (packing.ZeroF32), and panics for any other layout.
 func (r *Rows) FloatZeros(dst []float32, row int) {
 	r.Packer.(*kleidiai.Packer).FloatZeros(dst, r.data, row)
 }
 
 // HasNonIntegerZeros reports whether some zero point is not an integer times the scale, see
-// packing.IntegerZero. This is possible only in a layout with floating-point zero points. It reads
-// rows until it finds one.
+// packing.IntegerZero: only possible in a layout with floating-point zero points. Rows are read up
+// to the first such zero point.
 func (r *Rows) HasNonIntegerZeros() bool {
 	h := r.Header()
 	if h.ZeroKind != packing.ZeroF32 {

@@ -11,18 +11,19 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// A Tensor describes a tensor of a File. It stays valid after Close.
+// A Tensor describes a tensor of a File and stays valid after Close.
 type Tensor struct {
-	Index      int           // in the file
-	Name       string        // canonical
-	Shape      []int64       // in the checkpoint, outermost first; empty for a scalar
-	Dtype      packing.Dtype // in the checkpoint
-	Role       Role
-	Mapping    Mapping
-	Algorithm  Algorithm
-	Transposed bool // the checkpoint stores the last two dimensions as inputs x outputs
-	Experts    int  // number of slices, each with its own payload; 1 for most tensors
-	Bias       int  // index of the layer's bias tensor; -1 if the file links none
+	Index     int           // in the file
+	Name      string        // canonical
+	Shape     []int64       // in the checkpoint, outermost first; empty for a scalar
+	Dtype     packing.Dtype // in the checkpoint
+	Role      Role
+	Mapping   Mapping
+	Algorithm Algorithm
+	// the checkpoint stores the last two dimensions as inputs x outputs
+	Transposed bool
+	Experts    int // number of slices, each with its own payload; 1 for most tensors
+	Bias       int // index of the layer's bias tensor; -1 if the file links none
 
 	f        *File
 	payloads int
@@ -30,22 +31,24 @@ type Tensor struct {
 	names    int
 }
 
-// A Payload describes a payload of a File. It is a copy, valid after Close.
+// A Payload describes a payload of a File. A Payload is a copy, valid after Close.
 //
 // A file may hold variants of a tensor in layouts that this version does not know. These variants
-// are skipped: known variants count from 0, wherever they are in the file. A tensor may have no
-// known variant, see [Tensor.Usable].
+// are skipped: known variants count from 0, wherever in the file. A tensor may have no known
+// variant, see [Tensor.Usable].
 type Payload struct {
-	Index   int // in the file
-	Tensor  int // index
-	Slice   int // expert
-	Kind    Kind
-	Variant int            // from 0; the others hold the same codes in other layouts; -1 in a skipped variant
-	Stored  int            // the variant's number in the file, which counts skipped variants too
-	CPU     CPUFeatures    // required by the variant; 0: none
-	Header  packing.Header // from the directory; in a skipped variant only the layout's code
-	Offset  int64          // of the packed header in the file; a multiple of 64
-	Length  int64          // bytes of packed header and data
+	Index  int // in the file
+	Tensor int // index
+	Slice  int // expert
+	Kind   Kind
+	// from 0; the others hold the same codes in other layouts; -1 in a skipped variant
+	Variant int
+	Stored  int         // the variant's number in the file, with skipped variants
+	CPU     CPUFeatures // required by the variant; 0: none
+	// from the directory; in a skipped variant only the layout's code
+	Header packing.Header
+	Offset int64 // of the packed header in the file; a multiple of 64
+	Length int64 // bytes of packed header and data
 }
 
 // A Name is a name of a tensor and its origin in the checkpoint.
@@ -59,10 +62,9 @@ type Name struct {
 	SourceCRC    uint32 // CRC32C of the bytes in the checkpoint
 }
 
-// Len returns the number of tensors.
 func (f *File) Len() int { return f.count(secTensors) }
 
-// Tensor returns tensor i, 0 <= i < Len, in the order of the file. It allocates name and shape.
+// Tensor returns tensor i, 0 <= i < Len, in the order of the file, with its own name and shape.
 func (f *File) Tensor(i int) Tensor {
 	r := f.tensor(i)
 	shape := make([]int64, r.ndim)
@@ -77,7 +79,7 @@ func (f *File) Tensor(i int) Tensor {
 	}
 }
 
-// Lookup finds a tensor by any of its names but absorbed ones, in time logarithmic in their number.
+// Lookup finds a tensor by a name that is not absorbed, in time logarithmic in the names' number.
 func (f *File) Lookup(name string) (Tensor, bool) {
 	n, ok := f.FindName(name)
 	if !ok || n.Absorbed {
@@ -97,7 +99,7 @@ func (f *File) FindName(name string) (Name, bool) {
 	return f.nameAt(i), true
 }
 
-// AllNames iterates over all names, including absorbed ones, in ascending order of their bytes.
+// AllNames iterates over all names, absorbed names too, in ascending order of their bytes.
 func (f *File) AllNames() iter.Seq[Name] {
 	return func(yield func(Name) bool) {
 		for i := range f.count(secNames) {
@@ -123,8 +125,8 @@ func (f *File) nameAt(i int) Name {
 	return n
 }
 
-// Names returns the names of the tensor that are not absorbed: the canonical name first, the others
-// in ascending order.
+// Names returns the tensor's names but absorbed names: first the canonical, then in ascending
+// order.
 func (t Tensor) Names() []string {
 	list := []string{t.Name}
 	if t.names > 1 {
@@ -148,7 +150,6 @@ func (f *File) findAliases() {
 	}
 }
 
-// Elements returns the number of elements of the shape.
 func (t Tensor) Elements() int64 {
 	n := int64(1)
 	for _, d := range t.Shape {
@@ -168,8 +169,7 @@ func (t Tensor) Payloads() []Payload {
 	return list
 }
 
-// Payload finds a payload of the tensor. Variant 0 with KindWeights exists for every slice unless
-// Usable returns an error.
+// Payload finds a payload. Variant 0 with KindWeights exists for every slice of a usable tensor.
 func (t Tensor) Payload(variant, slice int, kind Kind) (Payload, bool) {
 	stored := t.f.storedVariant(t.Index, variant)
 	i := sort.Search(t.payloads, func(i int) bool {
@@ -194,7 +194,7 @@ func (t Tensor) Usable() error {
 	if _, ok := t.Payload(0, 0, KindWeights); ok {
 		return nil
 	}
-	_, err := packing.ParseHeader(t.f.record(secPayloads, t.first)[payloadHeader:])
+	_, err := packing.ParseHeader(t.f.packedHeader(t.first))
 	return &UnsupportedError{t.f.name, fmt.Sprintf("tensor %q exists only in layouts that this version does not know (%v): use a newer gq", t.Name, err)}
 }
 
@@ -223,8 +223,7 @@ func (t Tensor) VariantsFor(have CPUFeatures) []int {
 	return numbers
 }
 
-// storedVariant returns the number in the file of the variant with this number among the known
-// ones, or -1.
+// storedVariant returns the number in the file of known variant number known, or -1.
 func (f *front) storedVariant(tensor, known int) int {
 	unknown := f.unknown[int32(tensor)]
 	for stored := range maxVariants {
@@ -248,7 +247,6 @@ func (f *front) knownVariant(tensor, stored int) int {
 	return stored - bits.OnesCount8(unknown&(1<<stored-1))
 }
 
-// NumPayloads returns the number of payloads of all tensors.
 func (f *File) NumPayloads() int { return f.count(secPayloads) }
 
 // Payload returns payload i, 0 <= i < NumPayloads, in order of offset.
@@ -258,7 +256,7 @@ func (f *File) Payload(i int) Payload {
 		Index: i, Tensor: int(r.tensor), Slice: int(r.slice), Kind: Kind(r.kind), Variant: f.knownVariant(int(r.tensor), int(r.variant)),
 		Stored: int(r.variant), CPU: CPUFeatures(r.cpu), Offset: int64(r.off), Length: int64(r.length),
 	}
-	raw := f.record(secPayloads, i)[payloadHeader:]
+	raw := f.packedHeader(i)
 	if p.Variant < 0 {
 		p.Header.Layout = packing.LayoutOf(raw)
 		return p
@@ -271,19 +269,19 @@ func (f *File) Payload(i int) Payload {
 }
 
 // Data returns the data of a payload in place, without the packed header. The package comment says
-// how long the slice is valid. It fails with a [*FormatError] if the packed header before the data
-// differs from its copy in the directory, and with an [*UnsupportedError] for a skipped variant. It
-// checks the data only after [File.CheckSums].
+// how long the slice is valid. If the packed header before the data differs from its copy in the
+// directory, the error is a [*FormatError]; for a skipped variant, an [*UnsupportedError]. The data
+// are checked only after [File.CheckSums].
 func (f *File) Data(p Payload) ([]byte, error) { return f.DataRange(p, 0, p.Length-packing.HeaderSize) }
 
-// DataRange returns n bytes of the data of a payload, from byte off on, like Data. It checks only the
-// checksums of these bytes. It panics if the range lies outside the data.
+// DataRange returns n bytes of the data of a payload, from byte off on, like Data, and checks the
+// checksums of these bytes only. DataRange panics if the range lies outside the data.
 func (f *File) DataRange(p Payload, off, n int64) ([]byte, error) {
 	return f.dataRange(p, off, n, true)
 }
 
-// UncheckedRange is DataRange without the checksums. It is for bytes that are compared: if they differ,
-// DataRange tells whether they are damaged.
+// UncheckedRange is DataRange without the checksums, for comparing bytes: if two ranges differ,
+// DataRange tells whether the bytes are damaged.
 func (f *File) UncheckedRange(p Payload, off, n int64) ([]byte, error) {
 	return f.dataRange(p, off, n, false)
 }
@@ -313,7 +311,7 @@ func (f *File) dataRange(p Payload, off, n int64, check bool) ([]byte, error) {
 
 // checkPacked compares the packed header of payload i with its copy in the directory.
 func (f *File) checkPacked(i int, r *payloadRecord) error {
-	if !bytes.Equal(f.b[r.off:][:packing.HeaderSize], f.record(secPayloads, i)[payloadHeader:]) {
+	if !bytes.Equal(f.b[r.off:][:packing.HeaderSize], f.packedHeader(i)) {
 		t := f.tensorName(int(r.tensor))
 		return &FormatError{File: f.name, Section: "data", Offset: int64(r.off), Msg: "packed header of tensor \"" + t + "\" differs from its copy in the directory"}
 	}

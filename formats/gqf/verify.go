@@ -17,14 +17,13 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// VerifyOptions are the options of [File.Verify]. The zero value means the defaults.
 type VerifyOptions struct {
-	Threads  int           // default GOMAXPROCS
-	Deep     bool          // also check panels and companions by the rules of their layout; default false
-	Progress func(n int64) // called with more bytes done, one call at a time; their sum is File.VerifyBytes; default none
+	Threads int  // default GOMAXPROCS
+	Deep    bool // also check panels and companions by the rules of their layout; default false
+	// called with more bytes done, without concurrent calls; the sum is File.VerifyBytes; default none
+	Progress func(n int64)
 }
 
-// A VerifyReport is the result of [File.Verify].
 type VerifyReport struct {
 	File       string   `json:"file"`
 	Bytes      int64    `json:"bytes"`       // of the file
@@ -36,20 +35,18 @@ type VerifyReport struct {
 	Deep       bool     `json:"deep"`
 	Damage     []Damage `json:"damage"`      // in order of offset; empty without damage
 	MoreDamage int      `json:"more_damage"` // number of places beyond the first 1,000
-	// Skipped counts variants in layouts that this version does not know. A deep verification
-	// checks only their checksums.
+	// Skipped counts variants of unknown layouts. A deep verification checks only their checksums.
 	Skipped int `json:"skipped,omitempty"`
 }
 
-// OK reports whether no damage was found.
 func (r *VerifyReport) OK() bool { return len(r.Damage) == 0 }
 
-// Damage is one damaged place.
+// Damage is a damaged place.
 type Damage struct {
 	Section      string         `json:"section"` // "header", a front section, "front gap", or "data"
 	Block        int            `json:"block"`   // of the data region, from 0; -1 in other sections
 	Offset       int64          `json:"offset"`  // in the file, of the first byte that may be damaged
-	End          int64          `json:"end"`     // in the file, behind the last byte that may be damaged
+	End          int64          `json:"end"`     // behind the last byte that may be damaged
 	Payloads     []DamagedShare `json:"payloads"`
 	MorePayloads int            `json:"more_payloads"` // number of payloads beyond the first 8
 	Message      string         `json:"message"`
@@ -63,7 +60,6 @@ type DamagedShare struct {
 	Variant int    `json:"variant"`
 }
 
-// String returns place, message and tensors in one line.
 func (d Damage) String() string {
 	var b strings.Builder
 	b.WriteString(d.Section)
@@ -89,8 +85,7 @@ const (
 	maxShares = 8    // payloads listed for a place
 )
 
-// Report returns the error as a [VerifyReport], for a program that verifies a file that Open
-// refuses.
+// Report returns the error as a [VerifyReport], for files that Open refuses.
 func (e *FormatError) Report() *VerifyReport {
 	section := cmp.Or(e.Section, "data")
 	msg := e.Msg
@@ -100,7 +95,7 @@ func (e *FormatError) Report() *VerifyReport {
 	return &VerifyReport{File: e.File, Damage: []Damage{{Section: section, Block: -1, Offset: e.Offset, End: e.Offset + 1, Payloads: []DamagedShare{}, Message: msg}}}
 }
 
-// VerifyBytes returns the number of bytes that Verify reads, as Progress counts them.
+// VerifyBytes returns the number of bytes that Verify reads, in Progress's count.
 func (f *File) VerifyBytes(o VerifyOptions) int64 {
 	n := int64(f.h.dataLen)
 	if o.Deep {
@@ -110,10 +105,10 @@ func (f *File) VerifyBytes(o VerifyOptions) int64 {
 }
 
 // Verify checks what Open does not: the checksum of each block of the data region, zeros in the
-// gaps, the packed headers against the directory, and the checksum of each decompressed asset. It
-// finds any single changed bit of the data region. The report lists damage; an error means that the
-// verification could not be completed, because ctx is done or the file was truncated meanwhile
-// ([*FormatError]).
+// gaps, the packed headers against the directory, and the checksum of each decompressed asset.
+// Verify finds any single changed bit of the data region. The report lists damage; an error means
+// that the verification could not be completed, because ctx is done or the file was truncated
+// meanwhile ([*FormatError]).
 func (f *File) Verify(ctx context.Context, o VerifyOptions) (*VerifyReport, error) {
 	v := &verifier{f: f, progress: o.Progress, blockBytes: int64(1) << f.h.blockLog2, damage: []Damage{}}
 	r := &VerifyReport{
@@ -141,37 +136,17 @@ func (f *File) Verify(ctx context.Context, o VerifyOptions) (*VerifyReport, erro
 	return r, nil
 }
 
-// parallel calls do(0), ..., do(n-1) from the given number of goroutines, each under Guard. It
+// parallel calls do(0), ..., do(n-1) from the given number of goroutines, each under Guard, and
 // returns the first error of a Guard or of ctx.
 func (f *File) parallel(ctx context.Context, threads, n int, do func(int)) error {
-	var next, failed atomic.Int64
-	var wg sync.WaitGroup
-	errs := make([]error, min(threads, n))
-	for w := range errs {
-		wg.Go(func() {
-			errs[w] = f.Guard(func() error {
-				for failed.Load() == 0 {
-					i := int(next.Add(1)) - 1
-					if i >= n {
-						return nil
-					}
-					if err := ctx.Err(); err != nil {
-						return err
-					}
-					do(i)
-				}
-				return nil
-			})
-			if errs[w] != nil {
-				failed.Add(1)
-			}
-		})
-	}
-	wg.Wait()
-	return cmp.Or(errs...)
+	return cpu.Parallel(ctx, threads, n, func() func(i int) error {
+		return func(i int) error {
+			return f.Guard(func() error { do(i); return nil })
+		}
+	})
 }
 
-// verifier is the state of one Verify. Several goroutines may call its methods, except assets.
+// verifier is the state of a Verify. Several goroutines may call its methods, except assets.
 type verifier struct {
 	f          *File
 	blockBytes int64
@@ -191,7 +166,6 @@ func (v *verifier) report(d ...Damage) {
 	}
 }
 
-// trim sorts the places found and drops all but the first maxDamage.
 func (v *verifier) trim() {
 	slices.SortStableFunc(v.damage, func(a, b Damage) int {
 		return cmp.Or(cmp.Compare(a.Offset, b.Offset), cmp.Compare(b.End, a.End), cmp.Compare(a.Message, b.Message))
@@ -209,7 +183,6 @@ func (v *verifier) done(n int64) {
 	}
 }
 
-// assets decompresses every asset.
 func (v *verifier) assets() error {
 	return v.f.Guard(func() error {
 		for i := range v.f.count(secAssets) {
@@ -229,8 +202,7 @@ func (v *verifier) assets() error {
 	})
 }
 
-// block checks block i of the data region: its checksum, the gaps in it, and the packed headers in
-// it.
+// block checks block i of the data region: its checksum, gaps and packed headers.
 func (v *verifier) block(i int) {
 	f := v.f
 	start := int64(f.h.dataOff) + int64(i)*v.blockBytes
@@ -288,4 +260,66 @@ func (v *verifier) shares(list []int) []DamagedShare {
 		shares[i] = DamagedShare{v.f.tensorName(int(r.tensor)), int(r.slice), Kind(r.kind).String(), int(r.variant)}
 	}
 	return shares
+}
+
+// sumChecks remembers which blocks of the data region have been checked.
+type sumChecks struct {
+	state []atomic.Uint32 // by block
+}
+
+// The states of a block. A goroutine that claims a block computes its checksum.
+const (
+	sumUnknown = iota
+	sumClaimed
+	sumRight
+)
+
+// CheckSums makes Data check the bytes that Data returns. From now on Data compares the checksum of
+// every block of the payload, once per block, and a wrong checksum is a [*FormatError]. Every
+// program that makes a file, a report or a verdict from payloads calls CheckSums first, to pass on
+// no damage. CheckSums itself reads nothing; a second call does nothing.
+//
+// Data then reads the whole payload, at the speed of the disk, and DataRange the blocks of its
+// range.
+func (f *File) CheckSums() {
+	f.sums.CompareAndSwap(nil, &sumChecks{make([]atomic.Uint32, f.count(secChecksums))})
+}
+
+// checkSums checks the blocks with n bytes of payload r, at byte off of the file, if CheckSums was
+// called. checkSums runs under Guard. Goroutines that ask for the same payload share its blocks.
+func (f *File) checkSums(r *payloadRecord, off, n uint64) error {
+	c := f.sums.Load()
+	if c == nil {
+		return nil
+	}
+	first := int((off - f.h.dataOff) >> f.h.blockLog2)
+	last := int((off + n - 1 - f.h.dataOff) >> f.h.blockLog2)
+	for i := first; i <= last; i++ {
+		if c.state[i].CompareAndSwap(sumUnknown, sumClaimed) {
+			if err := f.checkSum(c, i, r); err != nil {
+				return err
+			}
+		}
+	}
+	// Blocks that other goroutines have claimed may be unfinished or damaged.
+	for i := first; i <= last; i++ {
+		if c.state[i].Load() != sumRight {
+			if err := f.checkSum(c, i, r); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkSum checks block i, in which payload r lies.
+func (f *File) checkSum(c *sumChecks, i int, r *payloadRecord) error {
+	start := int64(f.h.dataOff) + int64(i)<<f.h.blockLog2
+	end := min(start+int64(1)<<f.h.blockLog2, f.Size())
+	if crc := crc32c.Checksum(f.b[start:end]); crc != f.blockSum(i) {
+		return &FormatError{f.name, "data", start, fmt.Sprintf("checksum of the %d bytes of block %d is %08x, the directory says %08x: tensor %q, which has bytes in it, may be damaged; gq verify lists all damage",
+			end-start, i, crc, f.blockSum(i), f.tensorName(int(r.tensor))), nil}
+	}
+	c.state[i].Store(sumRight)
+	return nil
 }

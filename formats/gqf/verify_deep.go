@@ -11,8 +11,7 @@ import (
 	"github.com/lowbit-go/gq/packing/torchao"
 )
 
-// deepBytes returns the number of bytes that deep reads: payloads of codes and companions with
-// scales.
+// deepBytes returns the number of bytes that deep reads: codes, and companions with scales.
 func (f *File) deepBytes() (n int64) {
 	for i := range f.NumPayloads() {
 		if p := f.Payload(i); p.Variant >= 0 && (p.Header.Layout != packing.LayoutPlain || p.Kind == KindScales) {
@@ -22,7 +21,6 @@ func (f *File) deepBytes() (n int64) {
 	return n
 }
 
-// deep does the additional checks of VerifyOptions.Deep.
 func (v *verifier) deep(ctx context.Context, threads int) error {
 	var units []panelRun
 	err := v.f.Guard(func() (err error) { units, err = v.panelRuns(); return err })
@@ -35,7 +33,7 @@ func (v *verifier) deep(ctx context.Context, threads int) error {
 	return v.f.parallel(ctx, threads, v.f.NumPayloads(), v.companion)
 }
 
-// panelRun is a unit of deep verification: some panels of one payload.
+// panelRun is a unit of deep verification: some panels of a payload.
 type panelRun struct {
 	pk       packing.Packer
 	payload  int
@@ -79,7 +77,6 @@ func (v *verifier) panelRuns() ([]panelRun, error) {
 	return runs, nil
 }
 
-// panels checks the panels of a unit.
 func (v *verifier) panels(u *panelRun) {
 	size := int64(u.pk.PanelBytes())
 	for i := u.from; i < u.to; i++ {
@@ -96,8 +93,7 @@ func (v *verifier) panels(u *panelRun) {
 	v.done(int64(u.to-u.from) * size)
 }
 
-// companion checks payload k if it holds scales. Companions with zero points cannot be wrong: every
-// byte is valid.
+// companion checks payload k for scales. Zero points cannot be wrong: every byte is valid.
 func (v *verifier) companion(k int) {
 	if p := v.f.Payload(k); p.Variant < 0 || p.Kind != KindScales {
 		return

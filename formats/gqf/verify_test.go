@@ -76,8 +76,8 @@ func exercise(t *testing.T, f *File) {
 	}
 }
 
-// TestMutations opens 10,000 damaged files, 1000 with -short. A third of them have valid checksums, so that later
-// checks are reached.
+// TestMutations opens 10,000 damaged files, 1000 with -short. A third of them have valid checksums,
+// so that later checks are reached.
 func TestMutations(t *testing.T) {
 	good := build(t, sample())
 	front := int(decodeHeader(good).sections[secChecksums].off) + 64
@@ -168,8 +168,7 @@ func FuzzOpen(f *testing.F) {
 
 func TestVerifyReport(t *testing.T) {
 	b := NewBuilder()
-	// Three blocks: a in the first, b in all, c in the last; the last payload ends
-	// in a gap.
+	// Three blocks: a in the first, b in all, c in the last; the last payload ends in a gap.
 	for i, rows := range []int64{1000, 2_500_000, 333} {
 		name := string(rune('a' + i))
 		ti := b.AddTensor(TensorSpec{Name: name, Shape: []int64{rows}, Dtype: packing.U8})

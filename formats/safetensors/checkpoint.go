@@ -21,32 +21,27 @@ type Options struct {
 	// MaxHeaderBytes bounds the header of each file, and the index. Default (0): 100,000,000, as in
 	// the reference implementation.
 	MaxHeaderBytes int64
-	// MaxTensors bounds the tensors of the whole checkpoint. Default (0): 500,000, which take about
+	// MaxTensors bounds the tensors of the whole checkpoint. Default (0): 500,000; these take about
 	// 160 MB while opening and half of that afterwards, plus names.
 	MaxTensors int
-	// Remote lists files with weights that are read instead of files of the same name in the directory,
-	// which may be of an older version. Default: none.
+	// Remote lists files with weights that are read instead of files of the same name in the
+	// directory. The directory's files may be of an older version. Default: none.
 	Remote []RemoteFile
-	// Context ends what Open and methods without a context fetch of remote files. Default (nil):
-	// context.Background().
+	// Context ends remote reading by Open and methods without a context. Default: Background.
 	Context context.Context
 }
 
 func (o Options) withDefaults() Options {
-	if o.MaxHeaderBytes == 0 {
-		o.MaxHeaderBytes = 100_000_000
-	}
-	if o.MaxTensors == 0 {
-		o.MaxTensors = 500_000
-	}
+	o.MaxHeaderBytes = cmp.Or(o.MaxHeaderBytes, 100_000_000)
+	o.MaxTensors = cmp.Or(o.MaxTensors, 500_000)
 	return o
 }
 
-// A Tensor describes one tensor of a checkpoint.
+// A Tensor describes a tensor of a checkpoint.
 type Tensor struct {
 	Name      string
 	Dtype     packing.Dtype // packing.DtypeNone if DtypeName is unknown
-	DtypeName string        // as the file spells it
+	DtypeName string        // in the file's spelling
 	Shape     []int64       // row-major, empty for a scalar; not to be changed
 	File      int           // index into Checkpoint.Files
 	Offset    int64         // of its first byte in the file
@@ -78,21 +73,22 @@ func (t Tensor) Matrix() (rows, cols int64) {
 	return rows, cols
 }
 
-// A SourceFile describes one file of a checkpoint.
+// A SourceFile describes a file of a checkpoint.
 type SourceFile struct {
 	Name         string            // without directory
 	Size         int64             // in bytes
 	HeaderSHA256 [32]byte          // of the bytes before the data: the length and the header
 	Metadata     map[string]string // __metadata__; nil if absent
+	Unverified   bool              // see RemoteFile
 }
 
-// A Checkpoint is an open checkpoint. Several goroutines may use it at once, except that Close must
-// come after all other use.
+// A Checkpoint is an open checkpoint. Several goroutines may use a Checkpoint at once, except that
+// Close must come after all other use.
 type Checkpoint struct {
 	dir     string
 	files   []SourceFile
 	maps    []*mmap.File
-	stats   []fs.FileInfo // of the files at opening; nil for a remote one
+	stats   []fs.FileInfo // of the files at opening; nil for remote files
 	tensors []Tensor      // sorted by name
 
 	remote    *resident // nil: all files are local
@@ -103,11 +99,11 @@ type Checkpoint struct {
 
 // Open opens the checkpoint at path:
 //   - a file, read as safetensors whatever its name, or
-//   - an index, a file whose name ends in ".safetensors.index.json", or
-//   - a directory that has model.safetensors.index.json, or model.safetensors, or
-//     exactly one other file whose name ends in .safetensors.
+//   - an index, a file with a name that ends in ".safetensors.index.json", or
+//   - a directory with model.safetensors.index.json, or model.safetensors, or exactly one other
+//     file with the ending .safetensors.
 //
-// It maps the files and reads their headers, not their data.
+// Open maps the files and reads their headers, not their data.
 func Open(path string, opts Options) (*Checkpoint, error) {
 	if opts.MaxHeaderBytes < 0 || opts.MaxTensors < 0 {
 		return nil, fmt.Errorf("safetensors: limits cannot be negative: %d bytes of header, %d tensors", opts.MaxHeaderBytes, opts.MaxTensors)
@@ -141,8 +137,8 @@ func newCheckpoint(dir string, opts Options) *Checkpoint {
 	return c
 }
 
-// OpenFiles opens files, whatever their names, as one checkpoint without an index. It maps the files
-// and reads their headers, not their data.
+// OpenFiles opens files, whatever their names, as a checkpoint without an index. OpenFiles maps the
+// files and reads their headers, not their data.
 func OpenFiles(paths []string, opts Options) (*Checkpoint, error) {
 	c := newCheckpoint("", opts)
 	l := &loader{opts: opts.withDefaults()}
@@ -181,7 +177,6 @@ func (c *Checkpoint) addFile(path string, l *loader) error {
 	return nil
 }
 
-// load reads the headers of all files.
 func (c *Checkpoint) load(l *loader) error {
 	err := c.fetchHeaders(func(i int) error {
 		return c.Guard(func() error {
@@ -190,6 +185,8 @@ func (c *Checkpoint) load(l *loader) error {
 			if r, ok := c.remoteFile(i); ok {
 				f.Name = r.Name
 			}
+			r, ok := c.remoteFile(i)
+			f.Unverified = ok && r.Unverified
 			c.files = append(c.files, f)
 			return err
 		})
@@ -246,14 +243,12 @@ func (c *Checkpoint) Close() error {
 	return errors.Join(errs...)
 }
 
-// Dir returns the directory of the checkpoint's files.
 func (c *Checkpoint) Dir() string { return c.dir }
 
 // Files returns the files in order of name. The caller must not change the list.
 func (c *Checkpoint) Files() []SourceFile { return c.files }
 
-// Tensors returns all tensors in order of name, compared as bytes. The caller must not change the
-// list.
+// Tensors returns all tensors in bytewise order of name. The caller must not change the list.
 func (c *Checkpoint) Tensors() []Tensor { return c.tensors }
 
 // Lookup returns the tensor called name.
@@ -265,7 +260,6 @@ func (c *Checkpoint) Lookup(name string) (Tensor, bool) {
 	return c.tensors[i], true
 }
 
-// find returns the index of the tensor called name.
 func (c *Checkpoint) find(name string) (int, bool) {
 	return slices.BinarySearchFunc(c.tensors, name, func(t Tensor, name string) int {
 		return strings.Compare(t.Name, name)
@@ -274,7 +268,8 @@ func (c *Checkpoint) find(name string) (int, bool) {
 
 // Bytes returns the data of t, little-endian and row-major, as a view of the mapped file. The view
 // has any alignment and no spare capacity, is valid until Close, and must not be written to. Read
-// it inside Guard. Of a remote file, Fetch the bytes first: bytes that were not fetched fault.
+// the view inside Guard. Of a remote file, Fetch the bytes first: bytes that were not fetched
+// fault.
 //
 // Bytes fails for a tensor of an unknown dtype (*UnsupportedError) and for a tensor of another
 // checkpoint.
@@ -293,8 +288,8 @@ func (c *Checkpoint) Bytes(t Tensor) ([]byte, error) {
 	return b[t.Offset : t.Offset+t.Size : t.Offset+t.Size], nil
 }
 
-// ReadAt fills p with the bytes of the tensor from byte off on. For bytes that are read once it takes
-// less time than Bytes. It runs under Guard.
+// ReadAt fills p with the bytes of the tensor from byte off on, under Guard. For bytes that are
+// read once ReadAt takes less time than Bytes.
 func (c *Checkpoint) ReadAt(t Tensor, p []byte, off int64) error {
 	if _, err := c.Bytes(t); err != nil {
 		return err
@@ -306,12 +301,11 @@ func (c *Checkpoint) unsupported(t Tensor, msg string) error {
 	return &UnsupportedError{File: c.maps[t.File].Name(), Offset: t.at, Tensor: t.Name, Msg: msg}
 }
 
-// Guard calls fn, which may read views of this checkpoint, and returns its error. If fn faults
-// because a file became shorter, the error is a *FormatError with the file and the offset of the
-// missing byte. A goroutine that fn starts needs its own Guard.
+// Guard calls fn and returns its error. fn may read views of this checkpoint: a fault because a
+// file became shorter is a *FormatError with the file and the offset of the missing byte. A
+// goroutine that fn starts needs its own Guard.
 func (c *Checkpoint) Guard(fn func() error) error { return guard(fn, c.maps) }
 
-// guard is Guard for the files in maps.
 func guard(fn func() error, maps []*mmap.File) error {
 	err := mmap.Guard(fn)
 	var fault *mmap.FaultError
@@ -325,14 +319,19 @@ func guard(fn func() error, maps []*mmap.File) error {
 	return &FormatError{File: fault.Name, Offset: fault.Offset, Msg: "the file was truncated while it was read", Err: err}
 }
 
-// Unchanged reports files whose size or modification time has changed since they were opened: their
-// data may mix two states. Call it after the last read and before publishing results. A file that
-// was replaced (renamed over, or removed) is not a change: the map still shows the old file. Each
-// reading of a remote file has made sure of its version.
+// Unchanged reports files with another size or modification time than at opening: their data may
+// mix two states. Call Unchanged after the last read and before publishing results. A file that was
+// replaced (renamed over, or removed) is not a change: the map still shows the old file. For a
+// remote file, each reading has compared the version; Unchanged calls its Check.
 func (c *Checkpoint) Unchanged() error {
 	for i, m := range c.maps {
 		was := c.stats[i]
 		if was == nil {
+			if f, ok := c.remoteFile(i); ok && f.Check != nil {
+				if err := f.Check(c.context); err != nil {
+					return err
+				}
+			}
 			continue
 		}
 		is, err := os.Stat(m.Name())

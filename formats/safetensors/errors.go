@@ -19,7 +19,6 @@ func (e *FormatError) Error() string {
 	return s
 }
 
-// Unwrap returns the cause.
 func (e *FormatError) Unwrap() error { return e.Err }
 
 // An UnsupportedError reports a file that seems well formed but that this package cannot interpret.
@@ -34,8 +33,8 @@ func (e *UnsupportedError) Error() string {
 	return fmt.Sprintf("%s: byte %d: tensor %s: %s", e.File, e.Offset, quote(e.Tensor), e.Msg)
 }
 
-// quote makes a string from a file fit for an error message: escaped, and shortened if it is very
-// long (a header may hold a name of 100 MB).
+// quote makes a string from a file fit for an error message: escaped, and shortened if very long (a
+// header may hold a name of 100 MB).
 func quote[S string | []byte](s S) string {
 	const longest = 200
 	if len(s) > longest {

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/internal/jsonscan"
-	"github.com/lowbit-go/gq/internal/testshared"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 	"github.com/lowbit-go/gq/packing"
 )
 

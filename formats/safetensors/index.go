@@ -23,13 +23,13 @@ const (
 const (
 	// IndexName is the name of the file that says in which files the tensors of a checkpoint lie.
 	IndexName = "model.safetensors.index.json"
-	// SingleName is the name of the file of a checkpoint that has one.
+	// SingleName is the name of the only file of a checkpoint.
 	SingleName = "model.safetensors"
 )
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 
-// find resolves Open's path to a single file or an index. remote files count as files of the directory.
+// find resolves Open's path to a file or an index. remote files count as the directory's.
 func find(path string, remote []RemoteFile) (file, index string, err error) {
 	st, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) && slices.ContainsFunc(remote, func(f RemoteFile) bool { return f.Name == filepath.Base(path) }) {
@@ -62,6 +62,8 @@ func find(path string, remote []RemoteFile) (file, index string, err error) {
 	switch {
 	case slices.Contains(names, SingleName):
 		return filepath.Join(path, SingleName), "", nil
+	case len(names) == 1 && names[0] == "adapter_model.safetensors":
+		return "", "", &fs.PathError{Op: "open", Path: path, Err: errors.New("this is a LoRA adapter without its model: merge them in Python (merge_and_unload of peft), and name the directory of the result")}
 	case len(names) == 1:
 		return filepath.Join(path, names[0]), "", nil
 	case len(names) == 0:
@@ -73,7 +75,7 @@ func find(path string, remote []RemoteFile) (file, index string, err error) {
 }
 
 // Files returns the paths of the files that Open(path) reads: the index, if any, and the files with
-// weights. It does not read their headers.
+// weights. Files reads no headers.
 func Files(path string) ([]string, error) {
 	file, indexFile, err := find(path, nil)
 	if err != nil {
@@ -97,7 +99,7 @@ func Files(path string) ([]string, error) {
 	return paths, nil
 }
 
-// Shards returns the sorted names of the files that the index at path lists. It does not look for them.
+// Shards returns the sorted names of the files that the index at path lists, existing or not.
 func Shards(path string) ([]string, error) {
 	raw, err := files.Read(path, Options{}.withDefaults().MaxHeaderBytes)
 	if err != nil {
@@ -106,8 +108,8 @@ func Shards(path string) ([]string, error) {
 	return (&index{path: path, b: raw, elsewhere: true}).files()
 }
 
-// instead describes what a directory without .safetensors files has: the first file whose name and
-// first bytes show that it has weights.
+// instead describes the content of a directory without .safetensors files: the first file with
+// weights, by its name and first bytes.
 func instead(dir string, names []string) string {
 	for _, name := range names {
 		if !slices.Contains([]string{".bin", ".pt", ".pth", ".ckpt", ".gguf", ".gqf"}, strings.ToLower(filepath.Ext(name))) {
@@ -118,21 +120,20 @@ func instead(dir string, names []string) string {
 			continue
 		}
 		advice := k.Advice(name)
-		if k == files.GGUF && k.Rename(name) == "" {
-			advice = "name the file itself, or " + advice
+		if (k == files.GGUF || k == files.GQF) && k.Rename(name) == "" {
+			advice = "name the file itself, or name the safetensors checkpoint that it was made of"
 		}
 		return fmt.Sprintf("; %s is %v: %s", name, k, advice)
 	}
 	return ""
 }
 
-// IsCheckpoint reports whether Open would find a checkpoint at path. It does not read the files.
+// IsCheckpoint reports whether Open would find a checkpoint at path, without reading the files.
 func IsCheckpoint(path string) bool {
 	_, _, err := find(path, nil)
 	return err == nil
 }
 
-// fileNames lists a directory without its subdirectories.
 func fileNames(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -150,9 +151,9 @@ func fileNames(dir string) ([]string, error) {
 // openShards opens the checkpoint that the index at path describes.
 //
 // The index is JSON: {"metadata": {...}, "weight_map": {tensor name: file name}}. openShards reads
-// it twice: first to find the files, then, after reading their headers, to check that each tensor
-// is in its file. So the names in the index need no memory. A tensor that the index omits, but that
-// is in one of the files, belongs to the checkpoint too.
+// the index twice: first to find the files, then, after reading their headers, to check that each
+// tensor is in its file. So the names in the index need no memory. A tensor that the index omits,
+// but that a file has, belongs to the checkpoint too.
 func (c *Checkpoint) openShards(path string, l *loader) error {
 	m, err := mmap.Open(path)
 	if err != nil {
@@ -194,7 +195,7 @@ type index struct {
 	elsewhere bool
 }
 
-// exists reports whether the file called name is beside the index, or remote.
+// exists reports whether the index's directory, or the list of remote files, has the name.
 func (ix *index) exists(name string) error {
 	if ix.elsewhere || ix.opts != nil && ix.opts.remoteFile(name) != nil {
 		return nil
@@ -204,7 +205,7 @@ func (ix *index) exists(name string) error {
 }
 
 // read iterates over the weight_map. entry gets the scanner, the position of the tensor's name, and
-// the two strings, which are valid during the call.
+// the two strings, valid during the call.
 func (ix *index) read(entry func(s *jsonscan.Scanner, at int, tensor, file []byte) error) error {
 	s := jsonscan.New(ix.b, func(pos int, msg string) error { return &FormatError{File: ix.path, Offset: int64(pos), Msg: msg} })
 	if err := s.CheckUTF8(); err != nil {
@@ -241,7 +242,6 @@ func (ix *index) read(entry func(s *jsonscan.Scanner, at int, tensor, file []byt
 	return nil
 }
 
-// files returns the sorted names of the shards. Each shard exists.
 func (ix *index) files() ([]string, error) {
 	seen := map[string]bool{}
 	err := ix.read(func(s *jsonscan.Scanner, at int, tensor, file []byte) error {
@@ -252,8 +252,7 @@ func (ix *index) files() ([]string, error) {
 		if !plainName(name) {
 			return s.Fail(at, "tensor %s is listed in %s, which is not the name of a file beside the index", quote(tensor), quote(name))
 		}
-		// Checked at once, so that an index cannot make this list longer than the list of existing
-		// files.
+		// Checked at once, so that an index cannot make this list longer than the list of existing files.
 		if err := ix.exists(name); err != nil {
 			return &FormatError{File: ix.path, Offset: int64(at), Msg: fmt.Sprintf("tensor %s is listed in %s, which cannot be found", quote(tensor), quote(name)), Err: err}
 		}
@@ -297,7 +296,6 @@ func (ix *index) besides(names []string) error {
 		"the directory also has %s, which the index does not name; name that file to read it, or remove one of the two", SingleName)}
 }
 
-// check compares the weight_map with the tensors in the files.
 func (ix *index) check(c *Checkpoint) error {
 	seen := make([]bool, len(c.tensors))
 	return ix.read(func(s *jsonscan.Scanner, at int, tensor, file []byte) error {

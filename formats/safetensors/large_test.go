@@ -7,7 +7,7 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/lowbit-go/gq/internal/testshared"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 )
 
 const largeTensors = 200_000

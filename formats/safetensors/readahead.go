@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// chunkBytes is the unit in which bytes of remote files are counted: it is fetched and dropped as a
-	// whole, so that it bounds the waste at both ends of a range.
+	// chunkBytes is the unit in which bytes of remote files are counted. A chunk is fetched and
+	// dropped as a whole, so chunkBytes bounds the waste at both ends of a range.
 	chunkBytes = mmap.Granule
-	// requestBytes is the most that a request asks for. 16 MB at 100 ms a round trip would not be faster.
+	// requestBytes is the most in a request. 16 MB at 100 ms a round trip would not be faster.
 	requestBytes = 8 << 20
 	// connections is the number of requests at a time.
 	connections = 6
 )
 
-// ReadAheadBytes is the most memory that a ReadAhead takes for bytes of remote files. Bytes that are still
-// on their way count. A step that needs more is fetched alone.
+// ReadAheadBytes is the most memory that a ReadAhead takes for bytes of remote files. Bytes that
+// are still on their way count. A step that needs more is fetched alone.
 const ReadAheadBytes = 64 << 20
 
 // A Range is n bytes of a file of a checkpoint. A range that ends beyond its file is cut.
@@ -58,7 +58,7 @@ type place struct {
 type chunk struct {
 	users   int
 	present bool
-	err     error // why it did not come
+	err     error // why the chunk did not come
 }
 
 // span is consecutive chunks of a file.
@@ -77,7 +77,7 @@ func newResident() *resident {
 	return r
 }
 
-// spans are the chunks with the bytes of ranges in remote files. Neighbours become one span.
+// spans are the chunks with the bytes of ranges in remote files. Neighbours become a single span.
 func (r *resident) spans(ranges []Range) (list []span) {
 next:
 	for _, g := range ranges {
@@ -110,7 +110,7 @@ func (r *resident) missing(spans []span) (n int64) {
 	return n
 }
 
-// state reports whether all chunks of the spans are present, or why one cannot come.
+// state reports whether all chunks of the spans are present, or why a chunk cannot come.
 func (r *resident) state(spans []span) (present bool, err error) {
 	for _, s := range spans {
 		for i := s.first; i <= s.last; i++ {
@@ -125,7 +125,7 @@ func (r *resident) state(spans []span) (present bool, err error) {
 	return true, nil
 }
 
-// drop counts one user less of each chunk, and gives back the memory of those without users.
+// drop counts one user less of each chunk, and gives back the memory of chunks without users.
 func (r *resident) drop(spans []span) {
 	for _, s := range spans {
 		unused := int64(0) // chunks before i
@@ -150,7 +150,7 @@ func (r *resident) drop(spans []span) {
 }
 
 // release gives the memory of chunks back. That fails only if the system has no room for the
-// description of one more range; the memory stays in use then, and the next filling says so.
+// description of a further range; the memory stays in use then, and the next filling says so.
 func (r *resident) release(s span) {
 	_ = r.files[s.file].region.Drop(s.first*chunkBytes, (s.last-s.first+1)*chunkBytes)
 }
@@ -170,9 +170,9 @@ func (r *resident) fetch(ctx context.Context, s span) error {
 	return f.region.Seal(off, n)
 }
 
-// A ReadAhead fetches bytes of remote files before the steps of a job read them, in the order of the
-// steps. It drops bytes after their last step; ReadAheadBytes limits its memory. A checkpoint without
-// remote files has a nil ReadAhead, whose methods do nothing.
+// A ReadAhead fetches bytes of remote files before the steps of a job read the bytes, in the order
+// of the steps. A ReadAhead drops bytes after their last step; ReadAheadBytes limits its memory. A
+// checkpoint without remote files has a nil ReadAhead with methods that do nothing.
 type ReadAhead struct {
 	*resident
 	ctx    context.Context
@@ -181,17 +181,17 @@ type ReadAhead struct {
 	wg     sync.WaitGroup
 
 	// Under resident.mu:
-	admitted int            // the number of steps whose chunks are counted
+	admitted int            // number of steps with counted chunks
 	open     map[int][]span // the chunks of the steps that are admitted and not done
-	tail     span           // chunks that are to be requested, to which the next step may add some
+	tail     span           // chunks to be requested; the next step may add some
 	queue    []span         // requests that nobody has begun
 	ended    bool           // all steps are admitted, or the job has ended
 }
 
-// ReadAhead begins to fetch the ranges of steps 0, 1, ... steps-1. ranges appends the ranges of a step
-// to list; a goroutine of its own calls it, once for each step. Each step has to begin with Wait and to
-// end with Done. Steps are to begin in about their order: a step that waits for one that has not begun
-// may wait for ever. Close must be called.
+// ReadAhead begins to fetch the ranges of steps 0, 1, ... steps-1. ranges appends the ranges of a
+// step to list; a goroutine of its own calls ranges, once for each step. Each step begins with Wait
+// and ends with Done. Steps begin in about their order: a step may wait for ever for an earlier
+// step that does not begin. Close must be called.
 func (c *Checkpoint) ReadAhead(ctx context.Context, steps int, ranges func(step int, list []Range) []Range) *ReadAhead {
 	if c.remote == nil {
 		return nil
@@ -211,7 +211,7 @@ func (c *Checkpoint) ReadAhead(ctx context.Context, steps int, ranges func(step 
 	return a
 }
 
-// admit counts the chunks of one step after another, as memory becomes free.
+// admit counts the chunks of step after step, as memory becomes free.
 func (a *ReadAhead) admit(steps int) {
 	var list []Range
 	for step := range steps {
@@ -239,7 +239,7 @@ func (a *ReadAhead) admit(steps int) {
 	a.change.Broadcast()
 }
 
-// add counts a user more of each chunk, and lists those to be requested.
+// add counts a user more of each chunk, and lists the chunks to be requested.
 func (a *ReadAhead) add(spans []span) {
 	for _, s := range spans {
 		for i := s.first; i <= s.last; i++ {
@@ -255,7 +255,7 @@ func (a *ReadAhead) add(spans []span) {
 	}
 }
 
-// toRequest adds a chunk to the tail, or begins a new one.
+// toRequest adds a chunk to the tail, or begins a new tail.
 func (a *ReadAhead) toRequest(at place) {
 	if t := &a.tail; t.last >= t.first && t.file == at.file && t.last+1 == at.number && at.number-t.first < requestBytes/chunkBytes {
 		t.last++
@@ -265,7 +265,7 @@ func (a *ReadAhead) toRequest(at place) {
 	a.tail = span{at.file, at.number, at.number}
 }
 
-// flush queues the tail as it is.
+// flush queues the tail, however short.
 func (a *ReadAhead) flush() {
 	if a.tail.last >= a.tail.first {
 		a.queue = append(a.queue, a.tail)
@@ -298,7 +298,7 @@ func (a *ReadAhead) request() {
 	}
 }
 
-// Wait returns when all bytes of the step are in memory. It fails if they cannot be fetched.
+// Wait returns when all bytes of the step are in memory, or cannot be fetched.
 func (a *ReadAhead) Wait(step int) error {
 	if a == nil {
 		return nil
@@ -321,7 +321,7 @@ func (a *ReadAhead) Wait(step int) error {
 	}
 }
 
-// Done releases the bytes of a step, which has read them.
+// Done releases the bytes of a step that has read its bytes.
 func (a *ReadAhead) Done(step int) {
 	if a == nil {
 		return
@@ -336,7 +336,6 @@ func (a *ReadAhead) done(step int) {
 	delete(a.open, step)
 }
 
-// Close ends all requests and releases all bytes.
 func (a *ReadAhead) Close() {
 	if a == nil {
 		return
@@ -356,8 +355,7 @@ func (a *ReadAhead) Close() {
 	}
 }
 
-// Fetch makes ranges readable until release is called. For local files it does nothing. The caller
-// bounds the memory.
+// Fetch makes ranges of remote files readable until release. The caller bounds the memory.
 func (c *Checkpoint) Fetch(ctx context.Context, ranges ...Range) (release func(), err error) {
 	if c.remote == nil {
 		return func() {}, nil

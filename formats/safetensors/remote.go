@@ -10,24 +10,27 @@ import (
 	"github.com/lowbit-go/gq/internal/mmap"
 )
 
-// A RemoteFile is a file with weights that is elsewhere than in the checkpoint's directory. Its bytes
-// are read by range when they are needed.
+// A RemoteFile is a file with weights outside of the checkpoint's directory, read by range.
 type RemoteFile struct {
-	Name string // without directory, as the index spells it
+	Name string // without directory, in the index's spelling
 	Path string // its name in errors. Default (""): Name in the checkpoint's directory
 	Size int64  // in bytes
 	// Version identifies the content, as an HTTP server's ETag does.
 	Version string
-	// ReadAt fills dst with the bytes from off on, or fails. It repeats requests that failed for a
-	// passing reason, and fails if the file has another version now. Several goroutines call it.
+	// ReadAt fills dst with the bytes from off on, or fails. ReadAt repeats requests that failed for a
+	// passing reason, and fails if the file has another version now. Several goroutines call ReadAt.
 	ReadAt func(ctx context.Context, dst []byte, off int64) error
+	// Check, in Checkpoint.Unchanged, compares ReadAt's bytes with a hash. Default (nil): nothing.
+	Check func(ctx context.Context) error
+	// Unverified: no hash of the file is known. Files reports this.
+	Unverified bool
 }
 
 // firstHeader is how many bytes of a remote file are read at first: the headers of most files are
-// shorter. A header of DeepSeek-V3 has 85 kB. A mixture of 384 experts in 62 files has 350 kB in each.
+// shorter. A header of DeepSeek-V3 has 85 kB. A mixture of 384 experts in 62 files has 350 kB in
+// each.
 const firstHeader = 256 << 10
 
-// remoteFile finds a remote file by name.
 func (o *Options) remoteFile(name string) *RemoteFile {
 	for i := range o.Remote {
 		if o.Remote[i].Name == name {
@@ -37,7 +40,6 @@ func (o *Options) remoteFile(name string) *RemoteFile {
 	return nil
 }
 
-// checkRemote checks the remote files.
 func (o *Options) checkRemote() error {
 	seen := map[string]bool{}
 	for _, f := range o.Remote {
@@ -52,7 +54,6 @@ func (o *Options) checkRemote() error {
 	return nil
 }
 
-// addRemote adds a remote file to the checkpoint.
 func (c *Checkpoint) addRemote(f *RemoteFile) error {
 	path := f.Path
 	if path == "" {
@@ -75,8 +76,8 @@ func (c *Checkpoint) addRemote(f *RemoteFile) error {
 // [ReadAhead.Wait] only.
 func (c *Checkpoint) Remote() bool { return c.remote != nil }
 
-// fetchHeaders calls load for each file in order, while the header of the file is present. Headers of
-// later files are on their way.
+// fetchHeaders calls load for each file in order, while the header of the file is present. Headers
+// of later files are on their way.
 func (c *Checkpoint) fetchHeaders(load func(file int) error) error {
 	ahead := c.ReadAhead(c.context, len(c.maps), func(i int, list []Range) []Range {
 		return append(list, Range{File: i, Size: firstHeader})
@@ -99,13 +100,14 @@ func (c *Checkpoint) fetchHeaders(load func(file int) error) error {
 	return nil
 }
 
-// fetchHeader fetches a header beyond its first bytes, which are present.
+// fetchHeader fetches a header beyond its first bytes. The first bytes are present.
 func (c *Checkpoint) fetchHeader(file int) (release func(), err error) {
 	b, n := c.maps[file].Bytes(), int64(0)
 	if _, remote := c.remoteFile(file); remote && len(b) >= headerStart {
 		err = c.Guard(func() error { n = int64(min(binary.LittleEndian.Uint64(b), 1<<62)); return nil })
 	}
-	if err != nil || n > min(c.maxHeader, int64(len(b))-headerStart) || headerStart+n <= firstHeader { // too long: load says so
+	// Too long: load says so.
+	if err != nil || n > min(c.maxHeader, int64(len(b))-headerStart) || headerStart+n <= firstHeader {
 		return func() {}, err
 	}
 	return c.Fetch(c.context, Range{File: file, Size: headerStart + n})

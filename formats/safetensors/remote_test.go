@@ -55,8 +55,8 @@ func remoteDir(t *testing.T, dir string, fail func(name string, off, n int64) er
 	return small, remote
 }
 
-// writeShards writes a checkpoint of three files: many tensors with long names, so that a header does
-// not fit the first request, and tensors of several requests.
+// writeShards writes a checkpoint of three files: many tensors with long names, so that a header
+// does not fit the first request, and tensors of several requests.
 func writeShards(t *testing.T) string {
 	t.Helper()
 	dir, rng := t.TempDir(), rand.New(rand.NewPCG(1, 2))
@@ -85,8 +85,8 @@ func writeShards(t *testing.T) string {
 	return dir
 }
 
-// TestRemoteStale: a remote file is read even if the directory has a file of its name, which a cache may
-// have kept of an older version.
+// TestRemoteStale: a remote file is read even if the directory has a file of its name, which a
+// cache may have kept of an older version.
 func TestRemoteStale(t *testing.T) {
 	image := func(value byte) []byte {
 		const header = `{"x":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}}`
@@ -230,8 +230,9 @@ func TestRemoteErrors(t *testing.T) {
 	}
 }
 
-// TestReadAhead runs steps with neighbouring, overlapping and far ranges on several goroutines. Hardly a
-// byte is fetched twice if the steps that need it are near each other, and memory is bounded.
+// TestReadAhead runs steps with neighbouring, overlapping and far ranges on several goroutines.
+// Hardly a byte is fetched twice if the steps that need it are near each other, and memory is
+// bounded.
 func TestReadAhead(t *testing.T) {
 	const size = 150 << 20
 	pattern := make([]byte, 1<<20+7)
@@ -262,7 +263,8 @@ func TestReadAhead(t *testing.T) {
 		return append(list, Range{0, size - unit + int64(step/100)*1000, 100}) // of many steps
 	}
 	a := c.ReadAhead(t.Context(), steps, ranges)
-	// A step that waits ends the request to which later steps would add: the steps begin when the memory is full.
+	// A step that waits ends the request to which later steps would add: the steps begin when the
+	// memory is full.
 	const ahead = ReadAheadBytes/unit - 2
 	a.mu.Lock()
 	for a.admitted < ahead {
@@ -338,9 +340,9 @@ func TestReadAheadLargeStep(t *testing.T) {
 	}
 }
 
-// TestReadAheadError has requests that fail: those with a byte beyond the first 32 MiB. Where a request
-// begins depends on when the steps wait, so it may also fail steps up to requestBytes before that byte;
-// all others before it succeed, and nothing is left behind.
+// TestReadAheadError has requests that fail: those with a byte beyond the first 32 MiB. Where a
+// request begins depends on when the steps wait, so it may also fail steps up to requestBytes
+// before that byte; all others before it succeed, and nothing is left behind.
 func TestReadAheadError(t *testing.T) {
 	const unit, good = 1 << 20, 32 // steps of a unit each; the bytes of the first good can be read
 	broken := errors.New("the source changed")

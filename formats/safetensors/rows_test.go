@@ -1,6 +1,7 @@
 package safetensors
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -49,11 +50,15 @@ func fileOf(t testing.TB, tensors ...stored) []byte {
 		specs[i] = tensors[i].TensorSpec
 	}
 	l := &Layout{specs: specs, Places: make([]Place, len(specs))}
-	if err := errors.Join(l.distribute(0), l.place(nil)); err != nil {
+	if err := errors.Join(l.distribute(0), l.place()); err != nil {
+		t.Fatal(err)
+	}
+	var header bytes.Buffer
+	if err := l.WriteHeader(0, &header); err != nil {
 		t.Fatal(err)
 	}
 	b := make([]byte, l.Shards[0].Size)
-	copy(b, l.Shards[0].Header)
+	copy(b, header.Bytes())
 	for i := range tensors {
 		copy(b[l.Places[i].Offset:], tensors[i].data)
 	}

@@ -7,10 +7,10 @@ import (
 	"strconv"
 )
 
-// Stamps identifies the checkpoint without reading all of it. Each file has one stamp: its name,
-// its size and modification time at opening (of a remote file its version), the hash of its header, and
-// the hash of samples of its data. The samples distinguish a fine-tuned model from its base model if an archive gave their
-// files the same times.
+// Stamps identifies the checkpoint without reading all of the data. A file's stamp is its name, its
+// size and modification time at opening (of a remote file its version), the hash of its header, and
+// the hash of samples of its data. The samples distinguish a fine-tuned model from its base model
+// if an archive gave their files the same times.
 func (c *Checkpoint) Stamps() []string {
 	var list []string
 	for i, f := range c.files {
@@ -25,9 +25,9 @@ func (c *Checkpoint) Stamps() []string {
 	return list
 }
 
-// SampleDigest is the SHA-256 of samples of the data of all files. It is the same for copies on different
-// machines, local and remote. It has fewer samples of each file than Stamps, because each
-// may be a request: 64 divided among the files, and at least 8 of a file.
+// SampleDigest is the SHA-256 of samples of the data of all files, the same for copies on different
+// machines, local and remote. SampleDigest takes fewer samples of each file than Stamps, because
+// each may be a request: 64 divided among the files, and at least 8 of a file.
 func (c *Checkpoint) SampleDigest() (digest [sha256.Size]byte, err error) {
 	h := sha256.New()
 	n := max(8, samples/max(1, len(c.files)))
@@ -71,7 +71,7 @@ func (c *Checkpoint) hashSamples(h hash.Hash, file, n int) error {
 	})
 }
 
-// sampled are the places of n samples in a file of size bytes. A small file is one sample.
+// sampled are the places of n samples in a file of size bytes: all of a small file.
 func sampled(file int, size int64, n int) (list []Range) {
 	if size <= samples*sampleBytes {
 		return []Range{{File: file, Size: size}}

@@ -1,40 +1,46 @@
 package safetensors
 
 import (
+	"bufio"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strconv"
 	"unicode/utf8"
 )
 
-// makeHeader returns the header of a file with these tensors, by their indices, in this order: its
-// length, and the JSON padded with spaces to a multiple of 8 bytes. It sets the tensors' offsets
-// relative to the end of the header.
-func (l *Layout) makeHeader(tensors []int, metadata map[string]string) ([]byte, error) {
-	b := make([]byte, 8)
-	b = append(b, `{"__metadata__":{`...)
+// makeHeader makes the JSON of a file's header without its padding, piece by piece. emit must not
+// keep a piece.
+func (l *Layout) makeHeader(shard int, emit func(piece []byte) error) error {
+	b := append(make([]byte, 0, 1<<16), `{"__metadata__":{`...)
 	var err error
-	for i, k := range slices.Sorted(maps.Keys(metadata)) {
+	for i, k := range slices.Sorted(maps.Keys(l.metadata)) {
 		if i > 0 {
 			b = append(b, ',')
 		}
 		if b, err = appendString(b, k); err != nil {
-			return nil, err
+			return err
 		}
 		b = append(b, ':')
-		if b, err = appendString(b, metadata[k]); err != nil {
-			return nil, err
+		if b, err = appendString(b, l.metadata[k]); err != nil {
+			return err
 		}
 	}
 	b = append(b, '}')
 	offset := int64(0)
-	for _, i := range tensors {
-		t, place := l.specs[i], &l.Places[i]
+	for _, i := range l.members[shard] {
+		if len(b) > 1<<15 {
+			if err := emit(b); err != nil {
+				return err
+			}
+			b = b[:0]
+		}
+		t := l.specs[i]
 		b = append(b, ',')
 		if b, err = appendString(b, t.Name); err != nil {
-			return nil, err
+			return err
 		}
 		b = fmt.Appendf(b, `:{"dtype":%q,"shape":[`, t.Dtype)
 		for j, d := range t.Shape {
@@ -43,23 +49,35 @@ func (l *Layout) makeHeader(tensors []int, metadata map[string]string) ([]byte, 
 			}
 			b = strconv.AppendInt(b, d, 10)
 		}
-		b = fmt.Appendf(b, `],"data_offsets":[%d,%d]}`, offset, offset+place.Size)
-		place.Offset = offset
-		offset += place.Size
+		end := offset + l.Places[i].Size
+		b = fmt.Appendf(b, `],"data_offsets":[%d,%d]}`, offset, end)
+		offset = end
 	}
-	b = append(b, '}')
-	for len(b)%8 != 0 {
-		b = append(b, ' ')
-	}
-	if limit := (Options{}).withDefaults().MaxHeaderBytes; int64(len(b)) > limit {
-		return nil, fmt.Errorf("safetensors: a header of %d bytes exceeds the limit of readers, %d; use more shards", len(b), limit)
-	}
-	binary.LittleEndian.PutUint64(b, uint64(len(b)-8))
-	return b, nil
+	return emit(append(b, '}'))
 }
 
-// Index returns the content of [IndexName], which a checkpoint of several files has, in the form of
-// Transformers: indented, with sorted names. It is nil for a single file.
+// WriteHeader writes the first bytes of shard i: the header's length, and the JSON padded with
+// spaces to a multiple of 8 bytes. The header of many tensors is as large as their names, so that
+// no copy is kept.
+func (l *Layout) WriteHeader(i int, w io.Writer) error {
+	end := l.Shards[i].HeaderSize
+	b := bufio.NewWriterSize(w, 1<<16) // Flush returns its first error
+	b.Write(binary.LittleEndian.AppendUint64(nil, uint64(end-8)))
+	n := int64(8)
+	err := l.makeHeader(i, func(piece []byte) error {
+		n += int64(len(piece))
+		_, err := b.Write(piece)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	b.WriteString("       "[:end-n])
+	return b.Flush()
+}
+
+// Index returns the content of [IndexName] for a checkpoint of several files, in the form of
+// Transformers: indented, with sorted names. A single file has a nil Index.
 func (l *Layout) Index() []byte {
 	if len(l.Shards) == 1 {
 		return nil
@@ -76,13 +94,12 @@ func (l *Layout) Index() []byte {
 			b = append(b, ',')
 		}
 		b = append(b, "\n    "...)
-		b, _ = appendString(b, name) // valid: makeHeader accepted it
+		b, _ = appendString(b, name) // valid in makeHeader
 		b = fmt.Appendf(b, ": %q", byName[name])
 	}
 	return append(b, "\n  }\n}\n"...)
 }
 
-// appendString appends s as a JSON string.
 func appendString(b []byte, s string) ([]byte, error) {
 	if !utf8.ValidString(s) {
 		return nil, fmt.Errorf("safetensors: %s is not valid UTF-8", quote(s))

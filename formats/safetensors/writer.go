@@ -1,34 +1,35 @@
 package safetensors
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 
 	"github.com/lowbit-go/gq/internal/atomicfile"
 	"github.com/lowbit-go/gq/packing"
 )
 
-// A TensorSpec describes a tensor to be written.
 type TensorSpec struct {
 	Name  string        // not empty, valid UTF-8, not "__metadata__"
 	Dtype packing.Dtype // any but packing.DtypeNone
 	Shape []int64       // row-major; empty for a scalar
 }
 
-// WriteOptions are the options of Create.
 type WriteOptions struct {
-	// MaxShardBytes bounds the data in one file; a larger tensor gets its own file. Default (0): a
-	// single file of any size.
+	// MaxShardBytes bounds a file's data, unless a single tensor is larger. Default (0): no bound.
 	MaxShardBytes int64
 	// Metadata is stored in each file as __metadata__. Default, also for a map without this key:
-	// format = "pt", without which Transformers refuses the file.
+	// format = "pt". Transformers refuses files without a format.
 	Metadata map[string]string
-	// Beside is the number of bytes of other files that the caller will write into the directory:
-	// the free space must be enough for them too. Default: 0.
+	// Beside is the number of bytes of other files that the caller will write into the directory. The
+	// free space must be enough for all. Default: 0.
 	Beside int64
 }
 
@@ -42,11 +43,11 @@ type Writer struct {
 	written []atomic.Int64     // bytes of each tensor so far
 }
 
-// Create begins a checkpoint in dir, which it creates if necessary, and writes the headers. Tensors
-// lie in files as NewLayout places them. The same arguments and data give the same bytes.
+// Create begins a checkpoint in dir, creates dir if necessary, and writes the headers. Tensors lie
+// in files as NewLayout places the tensors. The same arguments and data give the same bytes.
 //
-// Create fails if dir has a checkpoint that would contradict the new one: an index, or
-// model.safetensors if there will be several files. It replaces a single model.safetensors.
+// Create fails if dir has a checkpoint that would contradict the new checkpoint: an index, or
+// model.safetensors if there will be several files. A single model.safetensors is replaced.
 func Create(dir string, tensors []TensorSpec, opts WriteOptions) (*Writer, error) {
 	layout, err := NewLayout(tensors, opts)
 	if err != nil {
@@ -66,7 +67,7 @@ func Create(dir string, tensors []TensorSpec, opts WriteOptions) (*Writer, error
 	return w, nil
 }
 
-// checkDir refuses to write beside files that would make the result ambiguous.
+// checkDir refuses a directory with files that would make the result ambiguous.
 func (w *Writer) checkDir() error {
 	old := []string{IndexName}
 	if len(w.layout.Shards) > 1 {
@@ -92,9 +93,8 @@ func (w *Writer) checkDir() error {
 	return nil
 }
 
-// open creates the files and writes the headers.
 func (w *Writer) open() error {
-	for _, s := range w.layout.Shards {
+	for i, s := range w.layout.Shards {
 		f, err := atomicfile.Create(filepath.Join(w.dir, s.Name))
 		if err != nil {
 			return err
@@ -103,19 +103,19 @@ func (w *Writer) open() error {
 		if err := f.Truncate(s.Size); err != nil {
 			return err
 		}
-		if _, err := f.WriteAt(s.Header, 0); err != nil {
+		if err := w.layout.WriteHeader(i, io.NewOffsetWriter(f, 0)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// writebackFrom is the size of a piece from which the system is asked to write it out at once, so
-// that the sync of Commit finds less to do.
+// writebackFrom is the size from which the system is asked to write a piece out at once, so that
+// the sync of Commit finds less to do.
 const writebackFrom = 1 << 20
 
-// WriteAt writes p to the bytes off to off+len(p) of the data of tensor i, as Create's specs number
-// it. Each byte must be written exactly once, in any order and by any number of goroutines.
+// WriteAt writes p to the bytes off to off+len(p) of the data of tensor i, by the order of Create's
+// specs. Each byte must be written exactly once, in any order and by any number of goroutines.
 func (w *Writer) WriteAt(i int, p []byte, off int64) error {
 	t := w.layout.Places[i]
 	if off < 0 || int64(len(p)) > t.Size-off {
@@ -132,8 +132,8 @@ func (w *Writer) WriteAt(i int, p []byte, off int64) error {
 	return nil
 }
 
-// Commit syncs the files and renames them to their final names. It fails if a tensor is incomplete.
-// After a failure it removes files without a final name.
+// Commit syncs the files and renames each to its final name. Commit fails if a tensor is
+// incomplete, and removes files without a final name after a failure.
 func (w *Writer) Commit() error {
 	defer w.Abort()
 	for i, t := range w.layout.Places {
@@ -153,9 +153,106 @@ func (w *Writer) Commit() error {
 	return atomicfile.WriteFile(filepath.Join(w.dir, IndexName), index)
 }
 
-// Abort removes the written files. It does nothing after Commit or Abort.
+// Abort removes the written files. After Commit or Abort it does nothing.
 func (w *Writer) Abort() {
 	for _, f := range w.files {
 		f.Abort()
 	}
+}
+
+// A Layout gives each tensor's file and offset in a checkpoint to be written.
+type Layout struct {
+	Shards []Shard
+	Places []Place // of the tensors, in the order of the specs
+
+	specs    []TensorSpec
+	metadata map[string]string
+	members  [][]int // of each shard: the indices of its tensors in their order in the file
+}
+
+// A Shard is a file to be written.
+type Shard struct {
+	Name       string // model.safetensors, or model-00001-of-00003.safetensors and so on
+	HeaderSize int64  // of the first bytes of the file, see Layout.WriteHeader
+	Size       int64  // of the file
+}
+
+type Place struct {
+	Shard  int   // index in Layout.Shards
+	Offset int64 // in the file
+	Size   int64
+}
+
+// NewLayout places tensors in files in the given order. Within a file tensors with wider elements
+// come first, so that all are aligned; otherwise the order stays. opts.Beside has no effect.
+func NewLayout(tensors []TensorSpec, opts WriteOptions) (*Layout, error) {
+	l := &Layout{specs: tensors, Places: make([]Place, len(tensors))}
+	if err := l.distribute(opts.MaxShardBytes); err != nil {
+		return nil, err
+	}
+	l.metadata = map[string]string{"format": "pt"}
+	maps.Copy(l.metadata, opts.Metadata)
+	return l, l.place()
+}
+
+func (l *Layout) name(i int) string { return l.specs[i].Name }
+
+// distribute checks the specs and divides the tensors among shards.
+func (l *Layout) distribute(maxShardBytes int64) error {
+	if maxShardBytes < 0 {
+		return fmt.Errorf("safetensors: shards of at most %d bytes", maxShardBytes)
+	}
+	seen := make(map[string]bool, len(l.specs))
+	l.Shards = []Shard{{}}
+	for i, spec := range l.specs {
+		size, ok := dataSize(spec.Dtype, spec.Shape)
+		if negative := slices.ContainsFunc(spec.Shape, func(d int64) bool { return d < 0 }); negative || !ok || spec.Dtype.Bits() == 0 {
+			return fmt.Errorf("safetensors: tensor %s cannot be of dtype %s and shape %v", quote(spec.Name), spec.Dtype, spec.Shape)
+		}
+		if spec.Name == "" || spec.Name == "__metadata__" || seen[spec.Name] {
+			return fmt.Errorf("safetensors: tensor name %s is empty, reserved or repeated", quote(spec.Name))
+		}
+		seen[spec.Name] = true
+		last := &l.Shards[len(l.Shards)-1]
+		if maxShardBytes > 0 && last.Size > 0 && size > maxShardBytes-last.Size {
+			l.Shards = append(l.Shards, Shard{})
+			last = &l.Shards[len(l.Shards)-1]
+		}
+		if last.Size+size < 0 {
+			return errors.New("safetensors: the tensors together exceed 2^63 bytes")
+		}
+		last.Size += size
+		l.Places[i] = Place{Shard: len(l.Shards) - 1, Size: size}
+	}
+	for i := range l.Shards {
+		l.Shards[i].Name = SingleName
+		if len(l.Shards) > 1 {
+			l.Shards[i].Name = fmt.Sprintf("model-%05d-of-%05d%s", i+1, len(l.Shards), fileSuffix)
+		}
+	}
+	return nil
+}
+
+// place sets the offset of each tensor in its file and the sizes of the headers.
+func (l *Layout) place() error {
+	l.members = make([][]int, len(l.Shards))
+	for i, p := range l.Places {
+		l.members[p.Shard] = append(l.members[p.Shard], i)
+	}
+	for i, list := range l.members {
+		slices.SortStableFunc(list, func(a, b int) int { return cmp.Compare(l.specs[b].Dtype.Bits(), l.specs[a].Dtype.Bits()) })
+		n := int64(8)
+		if err := l.makeHeader(i, func(piece []byte) error { n += int64(len(piece)); return nil }); err != nil {
+			return err
+		}
+		n = (n + 7) &^ 7
+		if limit := (Options{}).withDefaults().MaxHeaderBytes; n > limit {
+			return fmt.Errorf("safetensors: a header of %d bytes exceeds the limit of readers, %d; use more shards", n, limit)
+		}
+		l.Shards[i].HeaderSize, l.Shards[i].Size = n, l.Shards[i].Size+n
+		for _, t := range list {
+			l.Places[t].Offset, n = n, n+l.Places[t].Size
+		}
+	}
+	return nil
 }

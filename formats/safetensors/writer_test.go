@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/lowbit-go/gq/internal/testshared"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -25,13 +25,14 @@ func fill(n, seed int) []byte {
 }
 
 func TestWriter(t *testing.T) {
+	f4, _ := packing.ParseDtype("F4")
 	tensors := []stored{
 		{TensorSpec{"b", packing.BF16, []int64{3, 5}}, fill(30, 1)},
 		{TensorSpec{"c\"\\\n\u2028é", packing.U8, []int64{7}}, fill(7, 2)},
 		{TensorSpec{"a", packing.F32, nil}, fill(4, 3)},
 		{TensorSpec{"d", packing.F64, []int64{0, 4}}, nil},
 		{TensorSpec{"e", packing.I64, []int64{5}}, fill(40, 5)},
-		{TensorSpec{"f", packing.F4, []int64{2, 5}}, fill(5, 6)},
+		{TensorSpec{"f", f4, []int64{2, 5}}, fill(5, 6)},
 	}
 	for _, tt := range []struct {
 		max   int64

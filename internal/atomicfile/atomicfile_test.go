@@ -275,38 +275,3 @@ func TestTempOf(t *testing.T) {
 		}
 	}
 }
-
-// TestAdopt completes a file that others have written. Abort leaves it.
-func TestAdopt(t *testing.T) {
-	dir := t.TempDir()
-	path, temp := filepath.Join(dir, "out"), filepath.Join(dir, "partial")
-	put(t, path, "old")
-	if _, err := Adopt(path, temp); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a file that is not there: %v", err)
-	}
-	put(t, temp, "new content")
-	f, err := Adopt(path, temp)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Adopt(path, temp); err == nil {
-		t.Error("two processes complete one file")
-	}
-	f.Abort()
-	wantNames(t, dir, "out", "partial")
-	if f, err = Adopt(path, temp); err != nil {
-		t.Fatal(err)
-	}
-	defer f.Abort()
-	b := make([]byte, 3)
-	if _, err := f.ReadAt(b, 0); err != nil || string(b) != "new" {
-		t.Errorf("%q, %v", b, err)
-	}
-	writeAt(t, f, "NEW", 0)
-	wantContent(t, path, "old")
-	if err := f.Commit(); err != nil {
-		t.Fatal(err)
-	}
-	wantContent(t, path, "NEW content")
-	wantNames(t, dir, "out")
-}

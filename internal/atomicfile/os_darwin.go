@@ -11,8 +11,6 @@ import (
 
 func startWriteback(*os.File, int64, int64) {}
 
-// FreeSpace returns how many bytes this user may still write to the file system
-// that holds dir.
 func FreeSpace(dir string) (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {

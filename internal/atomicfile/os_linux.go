@@ -1,6 +1,7 @@
 package atomicfile
 
 import (
+	"cmp"
 	"io/fs"
 	"math"
 	"math/bits"
@@ -19,17 +20,14 @@ func startWriteback(f *os.File, off, n int64) {
 	})
 }
 
-// FreeSpace returns how many bytes this user may still write to the file system
-// that holds dir.
+// FreeSpace returns how many bytes this user may still write to the file system that holds dir.
 func FreeSpace(dir string) (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
 		return 0, &fs.PathError{Op: "statfs", Path: dir, Err: err}
 	}
 	unit := st.Frsize // unit of the block counts; 0 on old kernels
-	if unit == 0 {
-		unit = st.Bsize
-	}
+	unit = cmp.Or(unit, st.Bsize)
 	hi, lo := bits.Mul64(st.Bavail, uint64(unit))
 	if hi != 0 || lo > math.MaxInt64 {
 		return math.MaxInt64, nil

@@ -12,9 +12,12 @@ import (
 // canRenameOpen: open files can be renamed and removed.
 const canRenameOpen = true
 
-func rename(from, to string) error { return os.Rename(from, to) }
+// rename is os.Rename; tests replace the variable.
+var rename = os.Rename
 
-// syncDir makes the names in dir durable.
+// renameDir moves a directory to a path that may be an empty directory.
+var renameDir = unix.Rename
+
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if errors.Is(err, os.ErrPermission) {

@@ -1,16 +1,16 @@
 // Package cpu detects the CPU's instruction sets and selects code for them, for the whole program.
 //
-// An instruction set has a name, which the environment variable GQ_CPU, flags and options take.
-// Code for an instruction set is an implementation of a [Family]: a package makes the family of its
-// portable code, and each file with assembly registers its implementation in an init function, like
-// crypto/internal/impl of Go's library:
+// The environment variable GQ_CPU, flags and options name instruction sets. Code for an instruction
+// set is an implementation of a [Family]: a package makes the family of its portable code, and each
+// file with assembly registers its implementation in an init function, like crypto/internal/impl of
+// Go's library:
 //
 //	var impl = cpu.NewFamily("vec", false)              // vec.go
 //	func init() { impl.Register(cpu.AVX2, true) }       // kernels_amd64.go
 //	if impl.Chosen() { ... }                            // the program's choice
 //
 // All implementations of a family give the same bits. Tests run once for each, see package
-// internal/asmtest.
+// internal/test/asmtest.
 package cpu
 
 import (
@@ -21,9 +21,9 @@ import (
 )
 
 // The instruction sets, from the least to the best of an architecture. An instruction set includes
-// those before it, except that a CPU may have AVX512 without AVXVNNI.
+// the sets before, except that a CPU may have AVX512 without AVXVNNI.
 const (
-	Generic = "generic" // portable Go, which every machine runs
+	Generic = "generic" // portable Go, for every machine
 	NEON    = "neon"
 	DotProd = "dotprod"
 	I8MM    = "i8mm"
@@ -36,7 +36,7 @@ const (
 var Names = []string{Generic, NEON, DotProd, I8MM, AVX2, AVXVNNI, AVX512}
 
 // Supported lists the instruction sets that this CPU and this build support, from the least to the
-// best. With the build tag purego it is only Generic. The caller owns the slice.
+// best; only Generic with the build tag purego. The caller owns the slice.
 func Supported() []string { return slices.Clone(supported) }
 
 // supported is computed once: a CPU does not change.
@@ -53,7 +53,7 @@ func Check(name string) error {
 	return nil
 }
 
-// UpTo lists the instruction sets that code restricted to name may use: the supported ones up to
+// UpTo lists the instruction sets that code restricted to name may use: the supported sets up to
 // name, from the least to the best. An empty name means the program's restriction: the environment
 // variable GQ_CPU at the program's start, or none. UpTo fails as Check does; an error of GQ_CPU
 // mentions the variable.
@@ -72,13 +72,12 @@ func UpTo(name string) ([]string, error) {
 }
 
 // restriction is the best instruction set that the program may use; "" means the best of the CPU.
-// Only Restrict writes it.
+// Only Restrict changes the variable.
 var restriction string
 
 func init() { Restrict(os.Getenv("GQ_CPU")) }
 
-// allowed lists the instruction sets that the program may use. If GQ_CPU is wrong it is only
-// Generic; UpTo("") reports the error.
+// allowed lists the instruction sets that the program may use: only Generic if GQ_CPU is wrong.
 func allowed() []string {
 	list, err := UpTo("")
 	if err != nil {
@@ -88,7 +87,7 @@ func allowed() []string {
 }
 
 // Restrict replaces the program's restriction and chooses again in every family. After the
-// program's start only tests call it, while nothing else runs; see asmtest.Restrict.
+// program's start only tests call Restrict, while nothing else runs; see asmtest.Restrict.
 func Restrict(name string) (was string) {
 	was, restriction = restriction, name
 	list := allowed()
@@ -97,3 +96,59 @@ func Restrict(name string) (was string) {
 	}
 	return was
 }
+
+type Implementation[T any] struct {
+	Feature string // the instruction set
+	Code    T
+}
+
+// A Family holds the implementations of a function or set of functions. Init functions register
+// implementations; afterwards only tests change a Family.
+type Family[T any] struct {
+	name   string
+	list   []Implementation[T] // portable code, then in the order of Names
+	chosen Implementation[T]
+}
+
+var families []interface{ choose(features []string) }
+
+func NewFamily[T any](name string, portable T) *Family[T] {
+	generic := Implementation[T]{Generic, portable}
+	f := &Family[T]{name: name, list: []Implementation[T]{generic}, chosen: generic}
+	families = append(families, f)
+	return f
+}
+
+// Register adds the code for an instruction set, whether or not this CPU supports the set. An
+// instruction set without code of its own uses the code of the best set below.
+func (f *Family[T]) Register(feature string, code T) {
+	at := slices.Index(Names, feature)
+	if at < 0 || slices.ContainsFunc(f.list, func(i Implementation[T]) bool { return i.Feature == feature }) {
+		panic(fmt.Sprintf("cpu: %s: an unknown instruction set, or a second implementation for it: %q", f.name, feature))
+	}
+	f.list = append(f.list, Implementation[T]{feature, code})
+	slices.SortFunc(f.list, func(a, b Implementation[T]) int {
+		return slices.Index(Names, a.Feature) - slices.Index(Names, b.Feature)
+	})
+	f.choose(allowed())
+}
+
+// Chosen is the code that the program uses: for the best instruction set that the program may use.
+func (f *Family[T]) Chosen() T { return f.chosen.Code }
+
+func (f *Family[T]) Name() string { return f.name }
+
+func (f *Family[T]) For(features []string) Implementation[T] {
+	best := f.list[0]
+	for _, i := range f.list {
+		if slices.Contains(features, i.Feature) {
+			best = i
+		}
+	}
+	return best
+}
+
+// All lists the registered code, the portable code first, including code that this CPU cannot run.
+func (f *Family[T]) All() []Implementation[T] { return slices.Clone(f.list) }
+
+func (f *Family[T]) choose(features []string) { f.chosen = f.For(features) }

@@ -4,7 +4,7 @@ package cpu
 
 import "golang.org/x/sys/cpu"
 
-// features needs no test for NEON: Go on arm64 requires it. Every CPU with i8mm has dot products.
+// features needs no test for NEON: Go on arm64 requires NEON. Every CPU with i8mm has dot products.
 func features() []string {
 	has := []string{NEON}
 	if cpu.ARM64.HasASIMDDP {

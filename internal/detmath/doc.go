@@ -1,14 +1,14 @@
-// Package detmath has the elementary functions with which files and reported figures are computed.
-// They give the same bits on every platform.
+// Package detmath has the elementary functions for computing files and reported figures, with the
+// same bits on every platform.
 //
 // The standard library's elementary functions, such as math.Log, have assembly on some
-// architectures, whose last bits differ from the portable code's. The functions here use only
-// operations that IEEE 754 defines exactly: the four basic ones, each product rounded by an
-// explicit conversion so that no compiler fuses it with a sum, and math.FMA, whose single rounding
-// is the same in hardware and in software.
+// architectures, and its last bits differ from the portable code's. The functions here use only
+// operations that IEEE 754 defines exactly: the four basic operations, each product rounded by an
+// explicit conversion so that no compiler fuses the product with a sum, and math.FMA with the same
+// single rounding in hardware and in software.
 //
-// The stated errors are the largest ones measured against 200-bit arithmetic; for the logarithms,
-// on 3 million arguments of all magnitudes and near 1. The tests repeat the measurement on fewer
+// The stated errors are the largest measured against 200-bit arithmetic; for the logarithms, on 3
+// million arguments of all magnitudes and near 1. The tests repeat the measurement on fewer
 // arguments.
 //
 // [ExpNarrow] and [Tanh32] are for results that are rounded to float32, such as the exponentials of

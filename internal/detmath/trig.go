@@ -2,7 +2,7 @@ package detmath
 
 import "math"
 
-// Half of pi in two parts: the float64 next to it and the float64 next to the rest.
+// Half of pi in two parts: the nearest float64 and the float64 nearest to the rest.
 const (
 	halfPiHi = 0x1.921fb54442d18p0
 	halfPiLo = math.Pi/2 - halfPiHi
@@ -10,8 +10,7 @@ const (
 	trigMax = 1 << 30
 )
 
-// Sin returns the sine of x radians, |x| <= 2^30, with an error below 1 unit in the last place; NaN
-// for other x.
+// Sin returns the sine of x radians, |x| <= 2^30, with an error below 1 ulp; NaN for other x.
 func Sin(x float64) float64 {
 	if !(math.Abs(x) <= trigMax) {
 		return math.NaN()
@@ -23,8 +22,7 @@ func Sin(x float64) float64 {
 	return trig(q, r, c)
 }
 
-// Cos returns the cosine of x radians, |x| <= 2^30, with an error below 1 unit in the last place;
-// NaN for other x.
+// Cos returns the cosine of x radians, |x| <= 2^30, with an error below 1 ulp; NaN for other x.
 func Cos(x float64) float64 {
 	if !(math.Abs(x) <= trigMax) {
 		return math.NaN()
@@ -45,14 +43,12 @@ func trigReduce(x float64) (q int64, r, c float64) {
 	d := x - p // exact, since p is within a factor of 2 of x, or 0
 	a := d - pe
 	b := (d - a) - pe
-	// Minus n halfPiLo.
 	lo := float64(n * halfPiLo)
 	r = a - lo
 	c = ((a - r) - lo) + b
 	return int64(n), r, c
 }
 
-// trig returns the sine of q pi/2 + r + c.
 func trig(q int64, r, c float64) float64 {
 	z := float64(r * r)
 	y := 0.0

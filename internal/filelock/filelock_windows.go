@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// lockOffset is the offset of the locked byte. A lock on Windows keeps others from reading and
-// writing the locked bytes, so it lies past any content.
+// lockOffset is the offset of the locked byte, past any content: a lock on Windows keeps others
+// from reading and writing the locked bytes.
 const lockOffset = 1 << 62
 
 func try(f *os.File, exclusive bool) (held bool, err error) {

@@ -26,7 +26,7 @@ const (
 	Compressed
 )
 
-// kinds has the name of each kind with its article, and the advice if it is given as a checkpoint.
+// kinds has the name of each kind with its article, and the advice if given as a checkpoint.
 var kinds = [...]struct{ name, advice string }{
 	Unknown:     {"an unknown file", ""},
 	Empty:       {"an empty file", "copy or download it again"},
@@ -40,17 +40,15 @@ var kinds = [...]struct{ name, advice string }{
 	Compressed:  {"a compressed file", "decompress it"},
 }
 
-// String returns the kind with its article: "a GGUF file".
 func (k Kind) String() string { return kinds[k].name }
 
-// Advice says what to do if the file at path, of kind k, is given as a safetensors checkpoint, or is
-// "".
+// Advice says what to do if the file at path is given as a safetensors checkpoint, or is "".
 func (k Kind) Advice(path string) string {
 	return cmp.Or(k.Rename(path), kinds[k].advice)
 }
 
-// Rename says how to rename the file at path, of kind k, if it is a GGUF file with the ending of
-// another format: commands would take it if its ending were .gguf. Else Rename returns "".
+// Rename says how to rename the file at path, of kind k, if a GGUF file has the ending of another
+// format: commands would take the file with the ending .gguf. Else Rename returns "".
 func (k Kind) Rename(path string) string {
 	ext := filepath.Ext(path)
 	if k != GGUF || !strings.EqualFold(ext, ".gqf") && !strings.EqualFold(ext, ".safetensors") {
@@ -62,8 +60,7 @@ func (k Kind) Rename(path string) string {
 // HeadSize is the number of bytes that Recognize needs.
 const HeadSize = 512
 
-// Recognize returns the kind of a file from its first HeadSize bytes, or from all of it if it is
-// shorter.
+// Recognize returns the kind of a file from its first HeadSize bytes, or from a whole shorter file.
 func Recognize(head []byte) Kind {
 	head = head[:min(len(head), HeadSize)]
 	has := func(prefixes ...string) bool {
@@ -99,7 +96,6 @@ func Recognize(head []byte) Kind {
 	return Unknown
 }
 
-// KindOf returns the kind of the regular file at path.
 func KindOf(path string) (Kind, error) {
 	f, _, err := Open(path)
 	if err != nil {

@@ -7,10 +7,13 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
+
+	"github.com/lowbit-go/gq/internal/atomicfile"
 )
 
-// Open opens the regular file at path for reading; symbolic links are followed. It never waits: a
-// named pipe or a device is refused. Errors are *fs.PathError.
+// Open opens the regular file at path for reading; symbolic links are followed. Open never waits:
+// named pipes and devices are refused. Errors are *fs.PathError.
 func Open(path string) (*os.File, fs.FileInfo, error) {
 	// Check before opening: opening some devices has effects.
 	st, err := os.Stat(path)
@@ -39,17 +42,23 @@ func checkRegular(path string, st fs.FileInfo) error {
 	if st.Mode().IsRegular() {
 		return nil
 	}
-	return &fs.PathError{Op: "open", Path: path, Err: &NotRegularError{Mode: st.Mode()}}
+	e := &NotRegularError{Mode: st.Mode()}
+	if inside, _ := filepath.Glob(filepath.Join(path, "*.g[qg]*f")); len(inside) > 0 && st.IsDir() {
+		e.Inside = inside[0]
+	}
+	return &fs.PathError{Op: "open", Path: path, Err: e}
 }
 
-// A NotRegularError reports an input that is not a regular file.
 type NotRegularError struct {
-	Mode fs.FileMode
+	Mode   fs.FileMode
+	Inside string // a model in a directory; "": none
 }
 
 func (e *NotRegularError) Error() string {
 	what := "a special file"
 	switch {
+	case e.Inside != "":
+		return "is a directory: name a file in it, such as " + e.Inside
 	case e.Mode.IsDir():
 		return "is a directory, not a file"
 	case e.Mode&fs.ModeNamedPipe != 0:
@@ -62,7 +71,6 @@ func (e *NotRegularError) Error() string {
 	return "is " + what + ", not a regular file: save its content to a file and name that one"
 }
 
-// A SizeError reports an input that is larger than its reader's limit.
 type SizeError struct {
 	Limit int64 // in bytes
 }
@@ -71,8 +79,8 @@ func (e *SizeError) Error() string {
 	return fmt.Sprintf("is larger than the limit of %d bytes", e.Limit)
 }
 
-// Read returns the content of the regular file at path, which has at most limit bytes. A Git LFS
-// pointer is refused: its content is elsewhere. Errors are *fs.PathError.
+// Read returns the content, of at most limit bytes, of the regular file at path. A Git LFS pointer
+// is refused: its content is elsewhere. Errors are *fs.PathError.
 func Read(path string, limit int64) ([]byte, error) {
 	return ReadContext(context.Background(), path, limit)
 }
@@ -88,7 +96,7 @@ func ReadContext(ctx context.Context, path string, limit int64) ([]byte, error) 
 		return nil, &fs.PathError{Op: "read", Path: path, Err: &SizeError{limit}}
 	}
 	// The size is a hint only: files of /proc have none.
-	b, err := await(ctx, func() ([]byte, error) {
+	b, err := Await(ctx, func() ([]byte, error) {
 		defer f.Close()
 		return readAll(ctx, f, st.Size(), limit)
 	})
@@ -96,49 +104,48 @@ func ReadContext(ctx context.Context, path string, limit int64) ([]byte, error) 
 		err = errors.New("is " + LFSPointer.String() + ": " + LFSPointer.Advice(path))
 	}
 	if err != nil {
-		return nil, &fs.PathError{Op: "read", Path: path, Err: cause(err)}
+		return nil, &fs.PathError{Op: "read", Path: path, Err: atomicfile.Cause(err)}
 	}
 	return b, nil
 }
 
-// ReadStream reads r to its end, at most limit bytes; name names r in errors. It returns as soon as
-// ctx is done. A read that is still waiting then consumes later input.
+// ReadStream reads r to its end, at most limit bytes; name names r in errors. ReadStream returns as
+// soon as ctx is done. A read that is still waiting then consumes later input.
 func ReadStream(ctx context.Context, r io.Reader, name string, limit int64) ([]byte, error) {
-	b, err := await(ctx, func() ([]byte, error) { return readAll(ctx, r, 0, limit) })
+	b, err := Await(ctx, func() ([]byte, error) { return readAll(ctx, r, 0, limit) })
 	if err != nil {
-		return nil, &fs.PathError{Op: "read", Path: name, Err: cause(err)}
+		return nil, &fs.PathError{Op: "read", Path: name, Err: atomicfile.Cause(err)}
 	}
 	return b, nil
 }
 
-// await calls read and returns its result, or the error of ctx once that is done.
-func await(ctx context.Context, read func() ([]byte, error)) ([]byte, error) {
+// Await returns the result of read, or the error of ctx once ctx is done, without ending read.
+func Await[T any](ctx context.Context, read func() (T, error)) (v T, err error) {
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return v, err
 	}
 	if ctx.Done() == nil {
 		return read()
 	}
 	type result struct {
-		b   []byte
+		v   T
 		err error
 	}
 	done := make(chan result, 1)
 	go func() {
-		b, err := read()
-		done <- result{b, err}
+		v, err := read()
+		done <- result{v, err}
 	}()
 	select {
 	case r := <-done:
-		return r.b, r.err
+		return r.v, r.err
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return v, ctx.Err()
 	}
 }
 
-// readAll reads r to its end. size is the expected number of bytes.
 func readAll(ctx context.Context, r io.Reader, size, limit int64) ([]byte, error) {
-	b := make([]byte, 0, max(size, 511)+1) // one more: the read that finds the end wants room
+	b := make([]byte, 0, max(size, 511)+1) // room for the read that finds the end
 	for {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -159,10 +166,13 @@ func readAll(ctx context.Context, r io.Reader, size, limit int64) ([]byte, error
 	}
 }
 
-// cause strips the operation and path off an error of package os.
-func cause(err error) error {
-	if pe, ok := errors.AsType[*fs.PathError](err); ok {
-		return pe.Err
-	}
-	return err
-}
+// Limits in bytes of the files that are read into memory, so that a mistaken path does not fill the
+// memory. Each is several times the size of the largest known file of its kind.
+const (
+	MaxModelFile = 64 << 20 // config.json, tokenizer.json (33 MB with Gemma 3), chat templates
+	MaxText      = 1 << 30  // texts and token ids
+	MaxImatrix   = 4 << 30  // importance matrices (1 GB with 671B parameters)
+	MaxReport    = 1 << 30  // reports of gq accuracy
+	MaxFold      = 1 << 30  // records of a folded checkpoint: 12 bytes or so a column
+	MaxYAML      = 4 << 20  // recipes and gates: 38,000 rules (250 MB while parsing)
+)

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/text/unicode/norm"
@@ -12,8 +13,8 @@ import (
 	"github.com/lowbit-go/gq/internal/remote"
 )
 
-// A Set holds the files that one job reads and writes. Check, called before any work, keeps the job
-// from destroying an input, or one output with another.
+// A Set holds the files that a job reads and writes. Check, called before any work, keeps the job
+// from destroying an input, or an output with another.
 type Set struct {
 	inputs, outputs []member
 }
@@ -23,13 +24,13 @@ type member struct {
 	noun   string // "the checkpoint"
 	path   string
 	tree   bool // the directory and its whole content belong to the job
-	// shard returns the path of the shard whose numbers name has, or "" if name is no shard's. Nil
-	// for a path that is written undivided.
+	// shard returns the path of the shard with name's numbers, or "" if name is no shard's. Nil for a
+	// path that is written undivided.
 	shard func(name string) string
 }
 
-// Input adds files that the job reads. noun is the user's name for them, with an article. A file
-// need not exist: its name is then protected. Empty paths are skipped.
+// Input adds files that the job reads. noun is the user's name for the files, with an article. The
+// name of a missing file is protected too. Empty paths are skipped.
 func (s *Set) Input(noun string, paths ...string) {
 	for _, path := range paths {
 		if path != "" {
@@ -38,7 +39,7 @@ func (s *Set) Input(noun string, paths ...string) {
 	}
 }
 
-// Output adds files that the job writes, like Input. option is the option that names them.
+// Output adds files that the job writes, like Input. option is the option with the files' name.
 func (s *Set) Output(option, noun string, paths ...string) {
 	for _, path := range paths {
 		if path != "" {
@@ -54,19 +55,20 @@ func (s *Set) OutputTree(option, noun, path string) {
 }
 
 // OutputShards adds all files into which a job may divide an output: how many there will be is not
-// known yet. shard returns the path of the shard that has the numbers in name, the name of any file,
-// or "" if name is not like a shard's name.
+// known yet. shard returns the path of the shard that has the numbers in name, the name of any
+// file, or "" if name is not like a shard's name.
 func (s *Set) OutputShards(option, noun string, shard func(name string) string) {
 	s.outputs = append(s.outputs, member{option: option, noun: noun, shard: shard})
 }
 
 // A CollisionError reports an output of a job that leads to the same file as another path of the
-// job.
+// job, or to a file that is no model.
 type CollisionError struct {
 	Option, Path     string // of the output
 	Other, OtherPath string // the other file
 	Input            bool   // the other file is an input
-	Tree             bool   // one of the two is a directory that contains the other
+	Tree             bool   // either is a directory that contains the other
+	Lost             bool   // Other is the kind of the file that the output would replace
 }
 
 func (e *CollisionError) Error() string {
@@ -75,6 +77,8 @@ func (e *CollisionError) Error() string {
 		other += " (" + e.OtherPath + ")"
 	}
 	switch {
+	case e.Lost:
+		return fmt.Sprintf("%s: there is %s, no model, which would be lost: choose another path, or remove it", e.Path, e.Other)
 	case e.Tree:
 		return fmt.Sprintf("%s: the job works in a directory that it removes, and %s lies in it: choose another path", e.Path, other)
 	case e.Input:
@@ -91,8 +95,7 @@ func (e *StreamError) Error() string {
 }
 
 // Check returns a *CollisionError if an output is an input or another output, by whatever name, or
-// a *StreamError if an output is "-". A path that leads nowhere is for its reader or writer to
-// report.
+// a *StreamError if an output is "-". It does not report paths that lead nowhere.
 func (s *Set) Check() error {
 	inputs := make([]place, len(s.inputs))
 	for i, in := range s.inputs {
@@ -116,6 +119,19 @@ func (s *Set) Check() error {
 			if e := collide(out, other, outputs[i], outputs[j]); e != nil {
 				return e
 			}
+		}
+	}
+	return nil
+}
+
+// CheckReplaced returns a *CollisionError if a model would replace a file of another kind, such as
+// a text named by mistake. A file with the ending of a model may be damaged.
+func (s *Set) CheckReplaced() error {
+	for _, out := range s.outputs {
+		k, err := KindOf(out.path)
+		known := slices.Contains([]Kind{Empty, GQF, GGUF}, k) || slices.Contains([]string{".gqf", ".gguf"}, strings.ToLower(filepath.Ext(out.path)))
+		if out.option == "output" && err == nil && !known {
+			return &CollisionError{Option: out.option, Path: out.path, Other: k.String(), OtherPath: out.path, Lost: true}
 		}
 	}
 	return nil
@@ -150,12 +166,11 @@ func (m member) beside(p, at place) (member, place) {
 // A place is the file or directory to which a path leads, or the object of a store.
 type place struct {
 	remote string      // the name of the object, without a slash at the end; "": a path
-	file   fs.FileInfo // nil if it does not exist
-	dir    fs.FileInfo // file info of the directory; nil if it does not exist
-	path   string      // absolute, with symbolic links resolved as far as they exist
+	file   fs.FileInfo // nil: no such file
+	dir    fs.FileInfo // of the directory; nil: no such directory
+	path   string      // absolute, with symbolic links resolved as far as possible
 }
 
-// locate follows a path.
 func locate(path string) (p place) {
 	if l, err := remote.Parse(path); err == nil {
 		return place{remote: strings.TrimRight(l.String(), "/")}
@@ -184,7 +199,7 @@ func stat(path string) fs.FileInfo {
 	return st
 }
 
-// same reports whether two paths lead to one file, or would on a file system that ignores
+// same reports whether two paths lead to the same file, or would on a file system that ignores
 // differences in case or in the composition of characters.
 func (p place) same(q place) bool {
 	if p.remote != "" || q.remote != "" {
@@ -209,7 +224,6 @@ func sameName(a, b string) bool {
 	return strings.EqualFold(norm.NFC.String(a), norm.NFC.String(b))
 }
 
-// within reports whether p lies below the directory q.
 func (p place) within(q place) bool {
 	if q.remote != "" {
 		return strings.HasPrefix(p.remote, q.remote+"/")

@@ -93,9 +93,8 @@ func TestRoundTripAll(t *testing.T) {
 	}
 }
 
-// narrower returns the slow reference for rounding: the nearest of all values of the
-// format by binary search, ties to the even code, where infinity stands for the
-// next power of two.
+// narrower returns the slow reference for rounding: the nearest of all values of the format by
+// binary search, ties to the even code, where infinity stands for the next power of two.
 func (f format) narrower() func(x float32) uint16 {
 	inf := uint16(1<<(f.bits-1) - 1<<f.mantBits)
 	values := make([]float64, inf+1)
@@ -214,10 +213,11 @@ func TestNarrowEdges(t *testing.T) {
 		{math.Nextafter32(65520, 0), 0x4780, 0x7bff},
 		{65520, 0x4780, 0x7c00},
 		{0x1p-24, 0x3380, 0x0001},
-		{0x1p-25, 0x3300, 0x0000},                                 // tie to even: 0
-		{math.Nextafter32(0x1p-25, 1), 0x3300, 0x0001},            // above the tie
-		{0x1.8p-24, 0x33c0, 0x0002},                               // tie between 1 and 2
-		{0x1.ffcp-15, 0x3880, 0x0400},                             // tie between the largest subnormal and 2^-14
+		{0x1p-25, 0x3300, 0x0000},                      // tie to even: 0
+		{math.Nextafter32(0x1p-25, 1), 0x3300, 0x0001}, // above the tie
+		{0x1.8p-24, 0x33c0, 0x0002},                    // tie between 1 and 2
+		// Tie between the largest subnormal and 2^-14.
+		{0x1.ffcp-15, 0x3880, 0x0400},
 		{math.Float32frombits(0x7f7f7fff), 0x7f7f, 0x7c00},        // just below BF16's overflow
 		{math.Float32frombits(0x7f7f8000), 0x7f80, 0x7c00},        // BF16's overflow: a tie
 		{math.Float32frombits(0x00008000), 0x0000, 0x0000},        // tie of BF16 subnormals, to even

@@ -41,7 +41,8 @@ func (f *exactFMA) check(t *testing.T, x, y, z float32) {
 var awkward = func() []float32 {
 	var list []float32
 	for _, u := range []uint32{
-		0, 1, 2, 3, 0x3fffff, 0x400000, 0x7ffffe, 0x7fffff, 0x800000, 0x800001, 0xffffff, 0x1000000, // subnormals and the smallest normals
+		// Subnormals and the smallest normals.
+		0, 1, 2, 3, 0x3fffff, 0x400000, 0x7ffffe, 0x7fffff, 0x800000, 0x800001, 0xffffff, 0x1000000,
 		0x33800000, 0x34000000, 0x3effffff, 0x3f000000, 0x3f000001, 0x3f7fffff, 0x3f800000, 0x3f800001, 0x3f800002, 0x3fc00000, 0x40000000, 0x40400000,
 		0x4b000000, 0x4b7fffff, 0x4b800000, 0x4b800001, 0x5f000000, 0x5f7fffff, 0x5f800000,
 		0x7f000000, 0x7f7ffffe, 0x7f7fffff, 0x7f800000, 0x7f800001, 0x7fc00000,
@@ -93,8 +94,7 @@ func TestFMA32Random(t *testing.T) {
 		f.check(t, few(-80, -60), few(-80, -60), few(-140, -100))
 		f.check(t, few(60, 64), few(55, 60), few(90, 127))
 
-		// A tie of the float32's last place, from which the product is too far for float64 to see
-		// it.
+		// A tie of the float32's last place, from which the product is too far for float64 to see it.
 		one := math.Float32frombits(0x3f800000 | rng.Uint32()&0x7fffff)
 		half := float32(0x1p-24) * float32(1+2*rng.IntN(2))
 		tiny := math.Float32frombits(rng.Uint32()&0x1fffffff | 0x10000000)

@@ -25,23 +25,20 @@ type Scanner struct {
 	index   Index  // of the value that is skipped; nil: not wanted
 }
 
-// New returns a Scanner of b. problem makes an error from a position in b and a message.
 func New(b []byte, problem func(pos int, msg string) error) *Scanner {
 	return &Scanner{b: b, problem: problem}
 }
 
-// Fail returns an error at position pos of the input.
 func (s *Scanner) Fail(pos int, format string, args ...any) error {
 	return s.problem(pos, fmt.Sprintf(format, args...))
 }
 
-// Space skips white space and returns the position behind it.
+// Space skips white space and returns the position of the next byte.
 func (s *Scanner) Space() int {
 	s.pos = SkipSpace(s.b, s.pos)
 	return s.pos
 }
 
-// CheckUTF8 verifies the encoding of all of b.
 func (s *Scanner) CheckUTF8() error {
 	if utf8.Valid(s.b) {
 		return nil
@@ -55,7 +52,7 @@ func (s *Scanner) CheckUTF8() error {
 	}
 }
 
-// peek skips white space and returns the next byte without reading it; 0 at the end.
+// peek skips white space and returns the next byte without consuming the byte; 0 at the end.
 func (s *Scanner) peek() byte {
 	if s.Space() < len(s.b) {
 		return s.b[s.pos]
@@ -63,7 +60,6 @@ func (s *Scanner) peek() byte {
 	return 0
 }
 
-// found describes the next byte for an error message.
 func (s *Scanner) found() string {
 	if s.peek() == 0 && s.pos >= len(s.b) {
 		return "the end"
@@ -89,8 +85,8 @@ func (s *Scanner) End(what string) error {
 	return nil
 }
 
-// Object reads an object. For each key it calls member, which reads the value; key
-// is valid until the next string is read, and at is the key's position.
+// Object reads an object. member reads the value of each key; key is valid until the next string is
+// read, and at is the key's position.
 func (s *Scanner) Object(what string, member func(key []byte, at int) error) error {
 	if err := s.expect('{', what); err != nil {
 		return err
@@ -124,8 +120,7 @@ func (s *Scanner) Object(what string, member func(key []byte, at int) error) err
 	}
 }
 
-// Array reads an array. For each element it calls element, which reads the value; at is the
-// element's position.
+// Array reads an array. element reads each value; at is the value's position.
 func (s *Scanner) Array(what string, element func(at int) error) error {
 	if err := s.expect('[', what); err != nil {
 		return err
@@ -178,7 +173,7 @@ func (s *Scanner) Integer(what string) (int64, error) {
 	return v, nil
 }
 
-// String reads a string and returns it decoded, valid until the next call.
+// String reads a string and returns the decoded string, valid until the next call.
 func (s *Scanner) String(what string) ([]byte, error) {
 	if err := s.expect('"', what); err != nil {
 		return nil, err
@@ -215,7 +210,7 @@ func (s *Scanner) escaped(start int, what string) ([]byte, error) {
 	}
 }
 
-// escape reads one escape sequence and appends the decoded character to s.text.
+// escape reads an escape sequence and appends the decoded character to s.text.
 func (s *Scanner) escape(what string) error {
 	rest := s.b[s.pos:]
 	r, n := unescape(rest)
@@ -232,7 +227,7 @@ func (s *Scanner) escape(what string) error {
 	return s.Fail(s.pos, "%s has an unknown escape", what)
 }
 
-// Skip reads any value and discards it. It fails if values are nested more than MaxDepth deep.
+// Skip reads any value and discards the value. Values nested more than MaxDepth deep are an error.
 func (s *Scanner) Skip(what string) error { return s.skip(what, MaxDepth) }
 
 func (s *Scanner) skip(what string, depth int) error {
@@ -256,7 +251,7 @@ func (s *Scanner) skip(what string, depth int) error {
 	return s.Fail(s.pos, "expected a value in %s, found %s", what, s.found())
 }
 
-// skipElements skips an object or array, and adds it to the index.
+// skipElements skips an object or array, with an entry in the index.
 func (s *Scanner) skipElements(c byte, what string, depth int) (err error) {
 	start := s.pos
 	var l large
@@ -278,8 +273,7 @@ func (s *Scanner) skipElements(c byte, what string, depth int) (err error) {
 	return err
 }
 
-// skipNumber reads -? int frac? exp? (RFC 8259 section 6); index files have sizes
-// such as 16060522496.0.
+// skipNumber reads -? int frac? exp? (RFC 8259 section 6). Index files have 16060522496.0.
 func (s *Scanner) skipNumber(what string) error {
 	at := s.pos
 	digits := func() bool {
@@ -309,4 +303,66 @@ func (s *Scanner) skipNumber(what string) error {
 		return s.Fail(at, "malformed number in %s", what)
 	}
 	return nil
+}
+
+const (
+	// indexedBytes is the size from which an Index has an array or object. Reading a smaller value
+	// again costs less than an entry.
+	indexedBytes = 1 << 10
+	// PartElements is how many elements or members a Part has; the last Part has fewer.
+	PartElements = 1 << 13
+)
+
+// An Index knows the large arrays and objects of a checked text by their positions, so that nobody
+// reads megabytes again to find the end or the middle of a value.
+type Index map[int]large
+
+type large struct {
+	end   int
+	count int   // elements or members
+	parts []int // where each part but the first begins
+}
+
+// A Part is some consecutive elements of an array, or members of an object.
+type Part struct {
+	First int // index of the first element
+	Count int
+	At    int // position of the first element: of its key, in an object
+}
+
+func (s *Scanner) Index(what string) (Index, error) {
+	s.index = Index{}
+	err := s.skip(what, MaxDepth)
+	ix := s.index
+	s.index = nil
+	return ix, err
+}
+
+// End returns the end of the value that starts at i. The Index may be nil.
+func (ix Index) End(text []byte, i int) int {
+	if l, ok := ix[i]; ok {
+		return l.end
+	}
+	return End(text, i)
+}
+
+// Parts divides the array or object that starts at i, for several goroutines.
+func (ix Index) Parts(text []byte, i int) (list []Part) {
+	l, ok := ix[i]
+	if !ok {
+		for range Elements(text, i, End(text, i), ix) {
+			l.count++
+		}
+	}
+	if l.count == 0 {
+		return nil
+	}
+	list = append(list, Part{At: SkipSpace(text, i+1)})
+	for _, at := range l.parts {
+		list = append(list, Part{First: len(list) * PartElements, At: at})
+	}
+	for i := range list {
+		list[i].Count = min(PartElements, l.count-list[i].First)
+	}
+	return list
 }

@@ -4,11 +4,12 @@ import (
 	"encoding/binary"
 	"iter"
 	"math/bits"
+	"slices"
 	"unicode/utf16"
 	"unicode/utf8"
 )
 
-// The functions below read parts of a text that a Scanner has checked. They do not check it again.
+// The functions below read parts of a text that a Scanner has checked, without checks of their own.
 
 // SkipSpace returns the position of the first byte from i on that is not white space.
 func SkipSpace(text []byte, i int) int {
@@ -18,7 +19,6 @@ func SkipSpace(text []byte, i int) int {
 	return i
 }
 
-// End returns the end of the value that starts at i.
 func End(text []byte, i int) int {
 	depth := 0
 	for {
@@ -67,8 +67,7 @@ func plain(text []byte, i int) int {
 	for ; len(text)-i >= 8; i += 8 {
 		x := binary.LittleEndian.Uint64(text[i:])
 		quote, backslash := x^'"'*ones, x^'\\'*ones
-		// A subtraction borrows from the top bit of a byte that is smaller. Bytes behind the first one
-		// that is found may be wrong.
+		// A subtraction borrows from the top bit of a smaller byte. Bytes behind the first may be wrong.
 		found := ((x-' '*ones)&^x | (quote-ones)&^quote | (backslash-ones)&^backslash) & tops
 		if found != 0 {
 			return i + bits.TrailingZeros64(found)>>3
@@ -82,8 +81,7 @@ func plain(text []byte, i int) int {
 	return i
 }
 
-// AppendString appends the decoded string that starts at i to dst and returns the position after
-// it.
+// AppendString appends the decoded string that starts at i to dst and returns the next position.
 func AppendString(dst, text []byte, i int) ([]byte, int) {
 	for i++; ; {
 		end := plain(text, i)
@@ -97,15 +95,15 @@ func AppendString(dst, text []byte, i int) ([]byte, int) {
 	}
 }
 
-// PlainString returns the string that starts at i as a part of text, and the position after it; ok is
-// false if the string has escapes.
+// PlainString returns the string that starts at i as a part of text, and the position after the
+// string; ok is false if the string has escapes.
 func PlainString(text []byte, i int) (s []byte, next int, ok bool) {
 	end := plain(text, i+1)
 	return text[i+1 : end], end + 1, text[end] == '"'
 }
 
 // Elements yields the positions of the keys (-1 in an array) and of the values of the object or
-// array text[start:end]. It does not allocate. The Index may be nil.
+// array text[start:end], without allocating. The Index may be nil.
 func Elements(text []byte, start, end int, ix Index) iter.Seq2[int, int] {
 	return func(yield func(int, int) bool) {
 		for i := SkipSpace(text, start+1); i < end-1; {
@@ -126,8 +124,8 @@ func Elements(text []byte, start, end int, ix Index) iter.Seq2[int, int] {
 	}
 }
 
-// unescape decodes the escape sequence at the start of b and returns its length, or 0 if it is
-// malformed or truncated.
+// unescape decodes the escape sequence at the start of b and returns its length, or 0 for a
+// malformed or truncated sequence.
 func unescape(b []byte) (rune, int) {
 	if len(b) < 2 {
 		return 0, 0
@@ -152,7 +150,7 @@ func unescape(b []byte) (rune, int) {
 }
 
 // unicodeEscape decodes \uXXXX, or a surrogate pair, at the start of b and returns its length, or 0
-// if it is malformed. Half a pair is malformed.
+// for a malformed sequence. Half a pair is malformed.
 func unicodeEscape(b []byte) (rune, int) {
 	unit := func(b []byte) rune {
 		if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
@@ -185,4 +183,32 @@ func unicodeEscape(b []byte) (rune, int) {
 		return 0, 0
 	}
 	return r, 12
+}
+
+// Finite makes JSON from Python's output: a copy of raw with spaces and 0 for NaN, Infinity and
+// -Infinity outside of strings. The 0 is the last byte, so that offsets in errors and the ends of
+// values stay right.
+func Finite(raw []byte) []byte {
+	out := slices.Clone(raw)
+	inString := false
+	for i := 0; i < len(out); i++ {
+		switch {
+		case inString && out[i] == '\\':
+			i++
+		case out[i] == '"':
+			inString = !inString
+		case !inString:
+			for _, word := range []string{"-Infinity", "Infinity", "NaN"} {
+				if len(out)-i >= len(word) && string(out[i:i+len(word)]) == word {
+					for j := range word {
+						out[i+j] = ' '
+					}
+					i += len(word) - 1
+					out[i] = '0'
+					break
+				}
+			}
+		}
+	}
+	return out
 }

@@ -1,8 +1,8 @@
-// Package memlimit sets a soft memory limit for a program whose jobs stream their data, and raises or
-// lifts it for jobs that hold more.
+// Package memlimit sets a soft memory limit for a program that streams the data of its jobs, and
+// raises or lifts the limit for jobs that hold more.
 //
-// It only changes a limit that it has set: a program that never calls Set, or an environment with
-// GOMEMLIMIT, keeps its own limit.
+// A limit from elsewhere stays: the package changes nothing in a program that never calls Set, or
+// in an environment with GOMEMLIMIT.
 package memlimit
 
 import (
@@ -19,7 +19,7 @@ var (
 	limit   int64    // the argument of Set; 0: none
 	outside int64    // memory that the collector does not see, see Outside
 	raised  []*int64 // limits of running jobs, see Raise
-	growth  int      // the collector's percentage before the first of them
+	growth  int      // the collector's percentage before the first Raise
 )
 
 // Set limits the program's memory to the given bytes, unless GOMEMLIMIT is set. The garbage
@@ -37,7 +37,6 @@ func Set(bytes int64) {
 // least is the limit that Outside leaves: the collector would never rest below it.
 const least = 32 << 20
 
-// apply tells the collector its limit.
 func apply() {
 	if limit == 0 {
 		return
@@ -68,8 +67,7 @@ func Outside(bytes int64) (restore func()) {
 	})
 }
 
-// Available is the memory that a job may take: the limit of GOMEMLIMIT, or the memory of the
-// machine; 0 if it is not known.
+// Available is the memory that a job may take: GOMEMLIMIT, or the machine's memory; 0 if unknown.
 func Available() int64 {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		if n := debug.SetMemoryLimit(-1); n < math.MaxInt64 {
@@ -88,8 +86,8 @@ func Available() int64 {
 }
 
 // raisedGrowth is the percentage by which the heap may grow between collections while a limit is
-// raised, unless GOGC is set. Such jobs hold few, large arrays without pointers: collections take no
-// time, and Go's default would double the memory.
+// raised, unless GOGC is set. Such jobs hold few, large arrays without pointers: collections take
+// no time, and Go's default would double the memory.
 const raisedGrowth = 25
 
 // Lift removes the limit until restore is called: for a job that needs more memory than the limit,
@@ -97,8 +95,7 @@ const raisedGrowth = 25
 func Lift() (restore func()) { return Raise(math.MaxInt64) }
 
 // Raise raises the limit to the given bytes, the memory that a job takes, until restore is called.
-// Garbage and freed memory then add nothing to them. The limits of several jobs that
-// run at a time add up.
+// Garbage and freed memory then add nothing. The limits of simultaneous jobs add up.
 func Raise(bytes int64) (restore func()) {
 	mu.Lock()
 	defer mu.Unlock()

@@ -8,12 +8,12 @@ import (
 	"sync"
 )
 
-// A FaultError reports mapped bytes that could not be read: the file became shorter after it was
-// mapped, or its device failed; or they are a [Region]'s that nobody had brought into it.
+// A FaultError reports mapped bytes that could not be read: the mapped file became shorter, or its
+// device failed; or nobody had filled these bytes of a [Region].
 type FaultError struct {
 	Addr   uintptr // the address that could not be read; 0 if the system gave none that matches
 	Name   string  // the file that is mapped there, as given to Open
-	Offset int64   // the address's byte offset in that file; without an address, the file's present size
+	Offset int64   // in that file; without an address, the file's present size
 	Absent bool    // the bytes are a Region's
 }
 
@@ -26,9 +26,9 @@ func (e *FaultError) Error() string {
 
 // Guard calls fn and returns its error. If fn, in this goroutine, faults on a read of bytes that an
 // open File maps, Guard returns a *FaultError. Every other panic passes through, including faults
-// at other addresses, which are bugs.
+// at other addresses: these are bugs.
 //
-// Guards may be nested; the innermost one returns the error. fn must release its locks and other
+// Guards may be nested; the innermost Guard returns the error. fn must release its locks and other
 // resources in deferred functions.
 func Guard(fn func() error) (err error) {
 	before := debug.SetPanicOnFault(true)
@@ -47,7 +47,7 @@ func Guard(fn func() error) (err error) {
 	return fn()
 }
 
-// explain turns a recovered panic into a FaultError, or returns nil if no open File caused it.
+// explain turns a recovered panic into a FaultError, or returns nil if no open File is the cause.
 func explain(r any) *FaultError {
 	rerr, ok := r.(runtime.Error)
 	if !ok {
@@ -61,13 +61,11 @@ func explain(r any) *FaultError {
 	} else if rerr.Error() != "runtime error: invalid memory address or nil pointer dereference" {
 		return nil
 	}
-	// qemu-user 7.2 delivers SIGBUS with address 0, which the runtime takes for a nil
-	// pointer, or with an earlier fault's address. A file that shrank tells them apart
-	// from bugs.
+	// qemu-user 7.2 delivers SIGBUS with an earlier fault's address, or with address 0: the runtime
+	// takes 0 for a nil pointer. A file that shrank tells these faults apart from bugs.
 	return shrunk()
 }
 
-// open holds every mapped File, for locate.
 var open struct {
 	sync.Mutex
 	files map[*File]struct{}

@@ -57,8 +57,7 @@ func TestTruncated(t *testing.T) {
 				}
 				return
 			}
-			// The page that holds the new end is still there. Assembly need not read in
-			// ascending order.
+			// The page that holds the new end is still there. Assembly need not read in ascending order.
 			if fault.Offset < 2*page || fault.Offset >= 4*page || name == "loop" && fault.Offset != 2*page {
 				t.Errorf("fault at byte %d, want %d or later", fault.Offset, 2*page)
 			}

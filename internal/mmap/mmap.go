@@ -27,8 +27,8 @@ type File struct {
 	openErr error
 }
 
-// Open maps the file at path, which must be a regular file (symbolic links are
-// followed). An empty file gives a File with no bytes. Errors are *fs.PathError.
+// Open maps the regular file at path (symbolic links are followed). An empty file gives a File with
+// no bytes. Errors are *fs.PathError.
 func Open(path string) (*File, error) {
 	f, st, err := files.Open(path)
 	if err != nil {
@@ -51,22 +51,20 @@ func Open(path string) (*File, error) {
 	return m, nil
 }
 
-// Name returns the path that Open was given.
 func (f *File) Name() string { return f.name }
 
-// Size returns the file's length in bytes at the time of Open.
 func (f *File) Size() int64 { return f.size }
 
-// Bytes returns the file's content; nil for an empty file and after Close. It must
-// not be written to. See the package comment for how long it is valid.
+// Bytes returns the file's content; nil for an empty file and after Close. The slice must not be
+// written to. See the package comment for its lifetime.
 func (f *File) Bytes() []byte { return f.data }
 
-// ReadAt fills p with the file's bytes from off on. It reads the file instead of the map, which is for
-// bytes that are read once: 2.5 GB in the page cache, read and summed in pieces of 256 KiB, took 0.31 s
-// of CPU time, through the map 0.43 s (EPYC, Linux 6.18), because no pages are mapped and unmapped and
-// the sum finds the bytes in the core's cache. The file is opened again for the first call; if another
-// file is at the path now, or bytes are missing, ReadAt fails with an *fs.PathError. Bytes of a Region
-// are copied from its memory, under Guard.
+// ReadAt fills p with the file's bytes from off on. For bytes that are read once, reading the file
+// is faster than the map: 2.5 GB in the page cache, read and summed in pieces of 256 KiB, took 0.31
+// s of CPU time, through the map 0.43 s (EPYC, Linux 6.18), because no pages are mapped and
+// unmapped and the sum finds the bytes in the core's cache. The file is opened again for the first
+// call; if another file is at the path now, or bytes are missing, ReadAt fails with an
+// *fs.PathError. Bytes of a Region are copied from its memory, under Guard.
 func (f *File) ReadAt(p []byte, off int64) error {
 	if off < 0 || off > f.size || int64(len(p)) > f.size-off {
 		return &fs.PathError{Op: "read", Path: f.name, Err: fmt.Errorf("bytes %d to %d of a file of %d bytes", off, off+int64(len(p)), f.size)}
@@ -100,8 +98,7 @@ func (f *File) ReadAt(p []byte, off int64) error {
 	return nil
 }
 
-// Close removes the map. Slices of Bytes must not be read afterwards. Closing
-// twice is fine.
+// Close removes the map. Slices of Bytes must not be read afterwards. Closing twice is fine.
 func (f *File) Close() error {
 	if f.reader != nil {
 		_ = f.reader.Close()
@@ -119,9 +116,8 @@ func (f *File) Close() error {
 	return nil
 }
 
-// Contains reports whether addr lies in the mapped bytes, and at which offset of
-// the file. The memory between the end of the file and the end of its last page
-// does not count.
+// Contains reports whether addr lies in the mapped bytes, and at which offset of the file. The
+// memory between the end of the file and the end of its last page does not count.
 func (f *File) Contains(addr uintptr) (offset int64, ok bool) {
 	if len(f.data) == 0 {
 		return 0, false
@@ -134,24 +130,23 @@ func (f *File) Contains(addr uintptr) (offset int64, ok bool) {
 }
 
 // AdviseSequential tells the system that the n bytes at off will be read in ascending order, so
-// that it reads further ahead. It is a hint: a range beyond the file is cut, failures are ignored,
-// and Windows has no such call.
+// that the system reads further ahead. The call is a hint: a range beyond the file is cut, failures
+// are ignored, and Windows has no such function.
 func (f *File) AdviseSequential(off, n int64) {
 	if b := f.pages(off, n); b != nil {
 		adviseSequential(b)
 	}
 }
 
-// AdviseWillNeed asks the system to start reading the n bytes at off from disk. It
-// is a hint like AdviseSequential.
+// AdviseWillNeed is a hint to start reading the n bytes at off from disk, see AdviseSequential.
 func (f *File) AdviseWillNeed(off, n int64) {
 	if b := f.pages(off, n); b != nil {
 		adviseWillNeed(b)
 	}
 }
 
-// AdviseHugePages asks the system to read the n bytes at off from disk in huge pages, as far as they
-// are not in memory yet. It is a hint like AdviseSequential, which only Linux follows.
+// AdviseHugePages is a hint to read the n bytes at off from disk in huge pages, as far as not yet
+// in memory. Only Linux follows this hint.
 func (f *File) AdviseHugePages(off, n int64) {
 	if b := f.pages(off, n); b != nil {
 		adviseHugePages(b)

@@ -18,7 +18,7 @@ func mapFile(f *os.File, size int) ([]byte, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("MapViewOfFile", err)
 	}
-	// The indirection satisfies vet, which does not know that addr is outside the Go heap.
+	// The indirection satisfies vet: addr is outside the Go heap.
 	p := *(*unsafe.Pointer)(unsafe.Pointer(&addr))
 	return unsafe.Slice((*byte)(p), size), nil
 }

@@ -10,12 +10,12 @@ import (
 // Granule is the unit in which the bytes of a Region come and go: a multiple of every page size.
 const Granule = 64 << 10
 
-// A Region is address space for a file whose bytes are elsewhere. Bytes that were not brought into it
-// take no memory, and reading them is a fault, which Guard reports: they never read as zeros.
+// A Region is address space for the bytes of a file elsewhere. Absent bytes take no memory and
+// never read as zeros: reading them is a fault, and Guard reports the fault.
 //
 //	b, err := r.Fill(off, n) // memory to write the file's bytes to
 //	err = r.Seal(off, n)     // Bytes()[off:off+n] may be read now
-//	err = r.Drop(off, n)     // reading them is a fault again; the memory is given back
+//	err = r.Drop(off, n)     // absent again; the memory is given back
 //
 // Offsets and lengths are multiples of Granule; a range that ends beyond the file is cut. Several
 // goroutines may call methods on different ranges at once. Close must come after all other use.
@@ -38,10 +38,9 @@ func Reserve(name string, size int64) (*Region, error) {
 	return &Region{m}, nil
 }
 
-// Fill returns zeroed memory for a range that is absent. Nobody may read it before Seal.
+// Fill returns zeroed memory for an absent range. Nobody may read the range before Seal.
 func (r *Region) Fill(off, n int64) ([]byte, error) { return r.change("fill", off, n, makeWritable) }
 
-// Seal makes a filled range readable.
 func (r *Region) Seal(off, n int64) error {
 	_, err := r.change("seal", off, n, makeReadable)
 	return err
@@ -53,7 +52,6 @@ func (r *Region) Drop(off, n int64) error {
 	return err
 }
 
-// change calls do with the memory of a range.
 func (r *Region) change(op string, off, n int64, do func([]byte) error) ([]byte, error) {
 	if off < 0 || n <= 0 || off >= r.size || off%Granule != 0 || (n%Granule != 0 && n != r.size-off) || len(r.data) == 0 {
 		return nil, fmt.Errorf("%s: cannot %s %d bytes at %d of %d", r.name, op, n, off, r.size)
@@ -79,5 +77,5 @@ func (r *Region) Close() error {
 	return nil
 }
 
-// base is the address of b, which may not be readable.
+// base is the address of b. The bytes of b may be unreadable.
 func base(b []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(b)) }

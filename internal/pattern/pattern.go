@@ -5,30 +5,29 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/lowbit-go/gq/internal/suggest"
 )
 
-// regexpMark starts a pattern that is a regular expression.
 const regexpMark = "re:"
 
-// Pattern matches names of tensors. It is one of
+// Pattern matches names of tensors. A Pattern is
 //
-//   - the exact name of a tensor ("lm_head.weight"), or of the module whose weight it is
-//     ("lm_head"),
-//   - a glob, in which * is any text, ? any character, [abc] one of these and \[ a bracket
-//     ("*.q_proj"),
+//   - the exact name of a tensor ("lm_head.weight"), or of the tensor's module ("lm_head"),
+//   - a glob, in which * is any text, ? any character, [abc] any of these and \[ a bracket
+//     ("*.q_proj"), or
 //   - "re:" and a regular expression in Go's RE2 syntax ("re:.*\.(v|down)_proj").
 //
-// A glob and a regular expression match if they match the whole name of the tensor or of its
-// module.
+// A glob and a regular expression match the whole name of the tensor or of its module.
 type Pattern struct {
 	text string
-	re   *regexp.Regexp // nil: exact
+	glob bool           // of * and ? alone, without a regular expression
+	re   *regexp.Regexp // of other globs, and of "re:"
 }
 
-// Parse reads a pattern.
 func Parse(s string) (Pattern, error) {
 	if s == "" || s == regexpMark {
 		return Pattern{}, errors.New("no name to match")
@@ -37,14 +36,14 @@ func Parse(s string) (Pattern, error) {
 	expr, isRegexp := strings.CutPrefix(s, regexpMark)
 	switch {
 	case isRegexp:
-		// The expression alone first: its parentheses must close before the anchors are put around
-		// it.
+		// The expression alone first: its parentheses must close without the anchors.
 		if _, err := regexp.Compile(expr); err != nil {
 			return Pattern{}, fmt.Errorf("not a regular expression: %w", err)
 		}
-	case strings.ContainsAny(s, `*?[\`):
+	case strings.ContainsAny(s, `[\`):
 		expr = globExpression(s)
 	default:
+		p.glob = strings.ContainsAny(s, "*?")
 		return p, nil
 	}
 	var err error
@@ -54,7 +53,6 @@ func Parse(s string) (Pattern, error) {
 	return p, nil
 }
 
-// globExpression translates a glob into a regular expression.
 func globExpression(glob string) string {
 	var b strings.Builder
 	for i := 0; i < len(glob); i++ {
@@ -82,37 +80,71 @@ func globExpression(glob string) string {
 	return b.String()
 }
 
-// Module returns the name of the module whose weight a tensor is: "lm_head" for "lm_head.weight".
-// Other names are returned unchanged.
+// Module returns the name of a tensor's module: "lm_head" for "lm_head.weight"; else the same name.
 func Module(tensor string) string { return strings.TrimSuffix(tensor, ".weight") }
 
-// Match reports whether the pattern matches the name of a tensor or of its module.
 func (p Pattern) Match(tensor string) bool {
 	module := Module(tensor)
 	if tensor == p.text || module == p.text {
 		return true
 	}
-	return p.re != nil && (p.re.MatchString(tensor) || p.re.MatchString(module))
-}
-
-// MatchAny reports whether the pattern matches one of a tensor's names.
-func (p Pattern) MatchAny(names ...string) bool {
-	for _, n := range names {
-		if p.Match(n) {
-			return true
-		}
+	switch {
+	case p.glob:
+		return matchGlob(p.text, tensor) || len(module) < len(tensor) && matchGlob(p.text, module)
+	case p.re != nil:
+		return p.re.MatchString(tensor) || p.re.MatchString(module)
 	}
 	return false
 }
 
-// Exact reports whether the pattern is a name, rather than a glob or a regular expression.
-func (p Pattern) Exact() bool { return p.re == nil }
+// matchGlob matches all of the name with a glob of * and ?. If the text after a * does not match,
+// that * takes a further character; earlier stars need not change.
+func matchGlob(glob, name string) bool {
+	star, rest := -1, "" // the glob after the last *, and the name that the * has not taken
+	for at := 0; ; {
+		switch {
+		case at < len(glob) && glob[at] == '*':
+			at++
+			star, rest = at, name
+		case at == len(glob) && name == "":
+			return true
+		case at < len(glob) && name != "" && glob[at] == '?':
+			_, n := utf8.DecodeRuneInString(name)
+			at, name = at+1, name[n:]
+		case at < len(glob) && name != "" && glob[at] == name[0]:
+			at, name = at+1, name[1:]
+		case star < 0 || rest == "":
+			return false
+		default:
+			_, n := utf8.DecodeRuneInString(rest)
+			rest = rest[n:]
+			at, name = star, rest
+		}
+	}
+}
 
-// NoMatch continues an error about a pattern that matches none of the names: it suggests the names
-// most similar to a misspelt one.
-func (p Pattern) NoMatch(names []string) string {
-	if !p.Exact() {
+func (p Pattern) MatchAny(names ...string) bool {
+	return slices.ContainsFunc(names, p.Match)
+}
+
+// MatchAny reports whether a valid pattern matches any of the names.
+func MatchAny(match string, names ...string) bool {
+	p, err := Parse(match)
+	return err == nil && p.MatchAny(names...)
+}
+
+// Exact reports whether the pattern is a name, rather than a glob or a regular expression.
+func (p Pattern) Exact() bool { return !p.glob && p.re == nil }
+
+// NoMatch continues an error about a pattern that matches none of the names, and suggests names
+// like a misspelt name, or the pattern with its words in the names' spelling.
+func NoMatch(match string, names []string) string {
+	p, err := Parse(match)
+	if err != nil {
 		return ""
+	}
+	if !p.Exact() {
+		return p.similar(names)
 	}
 	known := make([]string, 0, 2*len(names))
 	for _, n := range names {
@@ -121,5 +153,36 @@ func (p Pattern) NoMatch(names []string) string {
 			known = append(known, m)
 		}
 	}
-	return suggest.DidYouMean(p.text, known)
+	return suggest.DidYouMean(match, known)
+}
+
+// words find the parts of names and patterns that may be misspelt, large parts first.
+var words = []*regexp.Regexp{regexp.MustCompile(`\w+`), regexp.MustCompile(`[A-Za-z0-9]+`)}
+
+// similar is NoMatch for a glob or a regular expression, and suggests only a pattern that matches.
+func (p Pattern) similar(names []string) string {
+	names = names[:min(len(names), 10_000)] // each attempt reads all names
+	all := strings.Join(names, "\n")
+	expr, isRegexp := strings.CutPrefix(p.text, regexpMark)
+	// A word may be a part of a name's word, or not; and several words may be as near.
+	for attempt := range 6 {
+		like := expr
+		for _, word := range words {
+			known := slices.Compact(slices.Sorted(slices.Values(word.FindAllString(all, -1))))
+			like = word.ReplaceAllStringFunc(like, func(w string) string {
+				near := suggest.Nearest(w, known)
+				if len(near) == 0 || slices.Contains(known, w) || attempt < 3 && strings.Contains(all, w) {
+					return w
+				}
+				return near[min(attempt%3, len(near)-1)]
+			})
+		}
+		if isRegexp {
+			like = regexpMark + like
+		}
+		if q, err := Parse(like); err == nil && like != p.text && slices.ContainsFunc(names, q.Match) {
+			return fmt.Sprintf("; did you mean %q?", like)
+		}
+	}
+	return ""
 }

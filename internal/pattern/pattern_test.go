@@ -1,6 +1,12 @@
 package pattern
 
-import "testing"
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
 
 func TestMatch(t *testing.T) {
 	const q = "model.layers.0.self_attn.q_proj.weight"
@@ -58,20 +64,66 @@ func TestParseErrors(t *testing.T) {
 }
 
 func TestNoMatch(t *testing.T) {
-	names := []string{"lm_head.weight", "model.norm.weight"}
+	names := []string{"lm_head.weight", "model.norm.weight", "model.layers.0.self_attn.q_proj.weight", "model.layers.0.mlp.down_proj.weight"}
 	for _, tt := range []struct{ pattern, want string }{
 		{"lm_haed", `; did you mean "lm_head"?`},
 		{"model.nrom.weight", `; did you mean "model.norm.weight"?`},
-		{"*.q_proj", ""},
+		{"*.q_porj", `; did you mean "*.q_proj"?`},
+		{"*.Q_proj", `; did you mean "*.q_proj"?`},
+		{"model.layer.*.self_atn.*", `; did you mean "model.layers.*.self_attn.*"?`},
+		{"*.layers.*.downproj", `; did you mean "*.layers.*.down_proj"?`},
+		{`re:.*\.(q|k)_porj`, `; did you mean "re:.*\\.(q|k)_proj"?`},
+		{"*.experts.*", ""},
+		{"*.norm", ""},
+		{"re:(", ""},
 	} {
-		p, err := Parse(tt.pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := p.NoMatch(names); got != tt.want {
+		if got := NoMatch(tt.pattern, names); got != tt.want {
 			t.Errorf("%q: %q, want %q", tt.pattern, got, tt.want)
 		}
 	}
+}
+
+// TestManyGlobs matches many names with many globs, which took seconds as regular expressions: they
+// need no memory.
+func TestManyGlobs(t *testing.T) {
+	const name = "model.layers.17.mlp.experts.93.down_proj.weight"
+	var globs []Pattern
+	for i := range 1000 {
+		p, err := Parse(fmt.Sprintf("*.layers.%d.*.?own_pro*", i))
+		if err != nil || p.re != nil {
+			t.Fatalf("%v, %v", p.re, err)
+		}
+		globs = append(globs, p)
+	}
+	found := 0
+	allocated := testing.AllocsPerRun(10, func() {
+		found = 0
+		for _, p := range globs {
+			if p.Match(name) {
+				found++
+			}
+		}
+	})
+	if found != 1 || allocated != 0 {
+		t.Errorf("%d globs match, %v allocations", found, allocated)
+	}
+}
+
+// FuzzGlob compares matchGlob with the regular expression of a glob.
+func FuzzGlob(f *testing.F) {
+	f.Add("*.?_proj*", "model.layers.0.q_proj.weight")
+	f.Add("a*a*?", "aaaä")
+	f.Add("**", "")
+	f.Add("*??", "€")
+	f.Fuzz(func(t *testing.T, glob, name string) {
+		if strings.ContainsAny(glob, `[\`) || !utf8.ValidString(glob) || !utf8.ValidString(name) {
+			return
+		}
+		want := regexp.MustCompile(`\A(?s:` + globExpression(glob) + `)\z`).MatchString(name)
+		if got := matchGlob(glob, name); got != want {
+			t.Errorf("%q matches %q: %v", glob, name, got)
+		}
+	})
 }
 
 // FuzzParse holds that every pattern that Parse takes matches itself as a name, and that Match

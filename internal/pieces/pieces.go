@@ -1,5 +1,6 @@
-// Package pieces assembles a file from bytes that come in any order, and sends each piece of the file as soon
-// as it is complete: to an object store, which takes a large object in pieces of one size.
+// Package pieces assembles a file from bytes that come in any order, and sends each piece of the
+// file as soon as complete: to an object store that takes a large object in pieces of the same
+// size.
 package pieces
 
 import (
@@ -7,7 +8,7 @@ import (
 	"sync"
 )
 
-// sendingBytes bounds the pieces that are being sent, and maxSending their number. At least one is sent.
+// sendingBytes and maxSending bound the pieces in sending, but allow a single piece of any size.
 const (
 	sendingBytes = 64 << 20
 	maxSending   = 8
@@ -18,20 +19,17 @@ type Options struct {
 	Name  string // of the file, for errors
 	Size  int64  // of the file, in bytes
 	Piece int64  // the size of a piece in bytes; the last piece may be smaller
-	// Send takes piece i, counted from 0. Several goroutines call it. The data are valid until it returns.
+	// Send takes piece i from 0, from several goroutines. The data are valid during the call.
 	Send func(i int, data []byte) error
-	// Front is an offset in the file: pieces that begin before it are sent by Flush only. Default: 0.
+	// Front is an offset in the file: only Flush sends pieces that begin before Front. Default: 0.
 	Front int64
-	// Expect is how many of the bytes from from to to - 1, which are a piece, WriteAt will bring. A piece that
-	// expects too many is sent by Flush only. Default: all bytes.
+	// Expect is how many bytes of the piece from .. to - 1 WriteAt will bring. Only Flush sends a
+	// piece that expects too many. Default: all bytes.
 	Expect func(from, to int64) int64
-	// Fill writes bytes that WriteAt does not bring into a new piece of zeros, which begins at off in the
-	// file. Default: zeros stay.
-	Fill func(data []byte, off int64)
 }
 
-// An Assembler assembles a file. Its memory is the pieces that are being sent, at most 64 MiB or one piece,
-// and the pieces that are not complete.
+// An Assembler assembles a file. Its memory is the pieces that are being sent, at most 64 MiB or a
+// single piece, and the incomplete pieces.
 type Assembler struct {
 	o     Options
 	limit int // of pieces that are being sent
@@ -46,12 +44,11 @@ type Assembler struct {
 }
 
 type piece struct {
-	data    []byte // nil: nothing is written yet, or it is sent
+	data    []byte // nil: nothing is written yet, or all is sent
 	missing int64  // bytes that are not written yet, once there are data
-	begun   bool   // it is being sent, or it is sent
+	begun   bool   // being sent, or sent
 }
 
-// New returns an Assembler.
 func New(o Options) *Assembler {
 	a := &Assembler{o: o, limit: int(min(max(1, sendingBytes/o.Piece), maxSending))}
 	a.changed = sync.NewCond(&a.mu)
@@ -59,17 +56,16 @@ func New(o Options) *Assembler {
 	return a
 }
 
-// Count is the number of pieces of the file. An empty file has one.
+// Count is the number of pieces of the file. An empty file has a single piece.
 func (a *Assembler) Count() int { return len(a.pieces) }
 
-// Bounds are where piece i begins and ends in the file.
 func (a *Assembler) Bounds(i int) (from, to int64) {
 	from = int64(i) * a.o.Piece
 	return from, min(from+a.o.Piece, a.o.Size)
 }
 
-// WriteAt writes p at the byte offset off, like io.WriterAt. Several goroutines may call it. No byte may be
-// written twice. It waits while many pieces are being sent.
+// WriteAt writes p at the byte offset off, like io.WriterAt, and waits while many pieces are being
+// sent. Several goroutines may call WriteAt. No byte may be written twice.
 func (a *Assembler) WriteAt(p []byte, off int64) (n int, err error) {
 	if off < 0 || off > a.o.Size || int64(len(p)) > a.o.Size-off {
 		return 0, fmt.Errorf("%s: bytes %d to %d of an object of %d bytes", a.o.Name, off, off+int64(len(p)), a.o.Size)
@@ -88,7 +84,7 @@ func (a *Assembler) WriteAt(p []byte, off int64) (n int, err error) {
 	return n, nil
 }
 
-// buffer returns the buffer of piece i. It waits for a place if the piece has none yet.
+// buffer returns the buffer of piece i. For a new buffer it waits for a place.
 func (a *Assembler) buffer(i int) ([]byte, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -107,14 +103,10 @@ func (a *Assembler) buffer(i int) ([]byte, error) {
 		if a.o.Expect != nil {
 			p.missing = a.o.Expect(from, to)
 		}
-		if a.o.Fill != nil {
-			a.o.Fill(p.data, from)
-		}
 	}
 	return p.data, nil
 }
 
-// take returns a buffer of zeros.
 func (a *Assembler) take(n int64) []byte {
 	if k := len(a.free); k > 0 {
 		b := a.free[k-1][:n]
@@ -125,7 +117,7 @@ func (a *Assembler) take(n int64) []byte {
 	return make([]byte, n, min(a.o.Piece, max(a.o.Size, 1)))
 }
 
-// written counts n bytes, and sends a piece when it is complete.
+// written counts n bytes, and sends a complete piece.
 func (a *Assembler) written(i int, n int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -135,7 +127,6 @@ func (a *Assembler) written(i int, n int64) {
 	}
 }
 
-// send begins to send piece i. The caller holds the lock.
 func (a *Assembler) send(i int) {
 	p := &a.pieces[i]
 	p.begun = true
@@ -154,7 +145,7 @@ func (a *Assembler) send(i int) {
 	})
 }
 
-// Flush begins to send piece i if it is not sent yet, complete or not. It must come after the last WriteAt.
+// Flush begins to send piece i unless already sent, complete or not, after the last WriteAt.
 func (a *Assembler) Flush(i int) error {
 	if a.pieces[i].begun { // no other goroutine begins pieces now
 		return nil
@@ -168,7 +159,7 @@ func (a *Assembler) Flush(i int) error {
 	return nil
 }
 
-// Wait waits until no piece is being sent, and returns the error of the first piece that could not be sent.
+// Wait waits until no piece is being sent, and returns the error of the first failed piece.
 func (a *Assembler) Wait() error {
 	a.wg.Wait()
 	a.mu.Lock()

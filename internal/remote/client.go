@@ -18,11 +18,11 @@ import (
 type Client struct {
 	// Log is told of each request that is repeated. Default (nil): nothing is said.
 	Log func(line string)
-	// Sleep waits between two attempts. NewClient sets it.
+	// Sleep waits between two attempts. Set by NewClient.
 	Sleep func(ctx context.Context, d time.Duration) error
 
-	// Stall is the longest time without a byte of a body. A body must also make progress within five times as
-	// long. NewClient sets it.
+	// Stall is the longest time without a byte of a body. A body must also make progress within five
+	// times as long. Set by NewClient.
 	Stall time.Duration
 
 	transport http.RoundTripper
@@ -35,12 +35,12 @@ func NewClient() *Client {
 		TLSHandshakeTimeout: 20 * time.Second, ResponseHeaderTimeout: time.Minute, MaxResponseHeaderBytes: 256 << 10,
 		MaxIdleConnsPerHost: 32, IdleConnTimeout: 90 * time.Second, DisableCompression: true, Protocols: new(http.Protocols),
 	}
-	// One connection of HTTP/2 would carry all ranges, and servers limit the rate of a connection.
+	// A single HTTP/2 connection would carry all ranges, at the server's limit for a connection.
 	t.Protocols.SetHTTP1(true)
 	return &Client{transport: t, Sleep: sleep, Stall: time.Minute}
 }
 
-// proxy hides the address in errors, which may hold a password.
+// proxy hides the address in errors, because an address may hold a password.
 func proxy(r *http.Request) (*url.URL, error) {
 	u, err := http.ProxyFromEnvironment(r)
 	if err != nil {
@@ -60,19 +60,18 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// A Request describes a resource of a server.
 type Request struct {
-	// Name stands for the URL in errors: it holds no credentials.
+	// Name stands for the URL in errors, without credentials.
 	Name string
-	// URL is the address. A user and a password in it are sent to its host only.
+	// URL is the address. Only its host gets a user and a password in the URL.
 	URL *url.URL
-	// Token returns the bearer token that is sent to the URL's host, and to no other. It is asked anew
-	// for each request, so that a renewed token is used. nil: none.
+	// Token returns the bearer token for the URL's host, and for no other. Each request asks again, so
+	// that a renewed token is used. nil: none.
 	Token func() string
 	// Check sees every answer of the URL's host before its body is used. nil: none.
 	Check func(status int, h http.Header) error
-	// Refused explains an answer of the URL's host that is an error and does not pass: status 401, 403,
-	// 404 and so on. nil: the error states status and message.
+	// Refused explains an answer of the URL's host that is an error and does not pass: status 401,
+	// 403, 404 and so on. nil: the error states status and message.
 	Refused func(r *Refusal) error
 }
 
@@ -95,7 +94,6 @@ func (e *Refusal) Error() string {
 
 const maxRedirects = 10
 
-// answer is the final answer to a request, after redirects.
 type answer struct {
 	*http.Response
 	at     *url.URL // the address that answered
@@ -105,7 +103,7 @@ type answer struct {
 // Close ends the answer. A body that was not read to its end costs the connection.
 func (a *answer) Close() { a.Body.Close() }
 
-// get sends one GET request and follows redirects. at is where the request was redirected before;
+// get sends a GET request and follows redirects. at is where the request was redirected before;
 // nil: nowhere yet. Statuses other than 200, 206 and 416 are errors.
 func (c *Client) get(ctx context.Context, r *Request, at *url.URL, byteRange string) (*answer, error) {
 	to, token := r.URL, ""
@@ -166,12 +164,10 @@ func (r *Request) authorize(q *http.Request) (token string) {
 	return token
 }
 
-// sameHost reports whether credentials for b may be sent to a.
 func sameHost(a, b *url.URL) bool {
 	return a.Scheme == b.Scheme && strings.EqualFold(a.Host, b.Host)
 }
 
-// target is where a redirect leads.
 func target(from *url.URL, location string) (*url.URL, error) {
 	to, err := from.Parse(location)
 	switch {
@@ -184,7 +180,6 @@ func target(from *url.URL, location string) (*url.URL, error) {
 	return nil, fmt.Errorf("the server redirects from %s to %s://%s: refused, because only TLS is used unless http:// is asked for by name", from.Scheme, to.Scheme, to.Host)
 }
 
-// sending is the error of a request that got no answer.
 func sending(err error, to *url.URL) error {
 	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
 	_, header := errors.AsType[tls.RecordHeaderError](err)
@@ -201,11 +196,11 @@ func sending(err error, to *url.URL) error {
 	return passing(err)
 }
 
-// failure is the error for an answer whose status is an error.
 func (c *Client) failure(r *Request, a *answer, token string) error {
 	e := &Refusal{Name: r.Name, Status: a.StatusCode, Header: a.Header, Token: token != ""}
 	head, _ := io.ReadAll(io.LimitReader(a.Body, 2000))
-	if a.origin { // another host was named by a redirect, whose signature its text may quote
+	// A redirect named the other host, and the text may quote its signature.
+	if a.origin {
 		e.Message = message(a.Header, head, secrets(r.URL, a.at, token))
 	}
 	switch s := a.StatusCode; {
@@ -226,7 +221,25 @@ type explainedError struct{ error }
 
 func (e explainedError) Unwrap() error { return e.error }
 
-// expiredError is a refusal by the address that a redirect led to, which the next request asks for anew.
+// expiredError is a refusal by the address of a redirect. The next request asks for a new address.
 type expiredError struct{ *Refusal }
 
 func (e expiredError) Unwrap() error { return e.Refusal }
+
+// For packages with requests by a library.
+
+// Transport sends the client's requests, and ends requests with stalling bodies.
+func (c *Client) Transport() http.RoundTripper { return &watchedTransport{c} }
+
+// Retry calls try until try succeeds, fails for another reason than a [Passing] error, or fails too
+// often in a row without progress. try returns how many bytes were received. name is for errors.
+func (c *Client) Retry(ctx context.Context, name string, try func() (received int, err error)) error {
+	return c.retry(ctx, name, try)
+}
+
+// Passing marks an error that a repeated request may not have. h is the header of the answer, with
+// the time of the next attempt, if stated; nil: no answer.
+func Passing(err error, h http.Header) error { return &passingError{err, retryAfter(h, time.Now())} }
+
+// Sending explains the error of a request without an answer, and marks errors that may pass.
+func Sending(err error, to *url.URL) error { return sending(err, to) }

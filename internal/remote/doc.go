@@ -1,12 +1,13 @@
-// Package remote reads byte ranges of files that are not on this machine. It knows nothing of models.
+// Package remote reads byte ranges of files that are not on this machine. The package knows nothing
+// of models.
 //
-// A [Store] is a place with files: a revision of a Hugging Face repository (package hub), a directory
-// on a web server (package web), or a prefix of an object store (package s3). [Parse] reads the names
-// of such places.
+// A [Store] is a place with files: a revision of a Hugging Face repository (package hub), a
+// directory on a web server (package web), or a prefix of an object store (package s3). [Parse]
+// reads the names of such places.
 //
-// Client is the one HTTP client. It repeats requests that failed for a passing reason, checks that an
-// answer is the range that was asked for, notices a file that changed between two requests, and sends
-// credentials to the host that they belong to only, over TLS only.
+// Client is the only HTTP client. A Client repeats requests that failed for a passing reason,
+// checks that an answer is the requested range, notices a file that changed between two requests,
+// and sends credentials to their host only, over TLS only.
 //
 // No credential is ever printed: a Location prints without its user, password and query, and errors
 // name files by their Location.

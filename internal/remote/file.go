@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 )
@@ -23,19 +24,19 @@ type File struct {
 	atKnown version  // of the answers from there
 }
 
-// File returns the file behind a request. size is its size. Answers must have the ETag and Last-Modified of
-// head, which may be the zero value: then answers from one place must have the version of the first of them.
+// File returns the file behind a request. size is its size. Answers must have the ETag and
+// Last-Modified of head. Without a head (zero value), all answers from a place must have the
+// version of the first.
 func (c *Client) File(r *Request, size int64, head Head) *File {
 	return &File{client: c, r: r, size: size, known: version{head.ETag, head.Modified}}
 }
 
-// A version is what an answer states of the version of a file.
 type version struct{ etag, modified string }
 
 func versionOf(h http.Header) version { return version{h.Get("ETag"), modified(h)} }
 
-// modified is the header Last-Modified of an answer without an ETag. With an ETag it does not matter: servers
-// that share the work may have the same file from other times.
+// modified is the header Last-Modified of an answer without an ETag. With an ETag the header does
+// not matter: servers that share the work may have the same file from other times.
 func modified(h http.Header) string {
 	if h.Get("ETag") != "" {
 		return ""
@@ -43,7 +44,6 @@ func modified(h http.Header) string {
 	return h.Get("Last-Modified")
 }
 
-// changed returns an error if both versions are stated, and differ. name is the name of the file.
 func (v version) changed(name string, now version) error {
 	switch {
 	case v.etag != "" && now.etag != "" && v.etag != now.etag:
@@ -54,7 +54,6 @@ func (v version) changed(name string, now version) error {
 	return nil
 }
 
-// ReadAt fills dst with the bytes from off on.
 func (f *File) ReadAt(ctx context.Context, dst []byte, off int64) error {
 	if off < 0 || off > f.size || int64(len(dst)) > f.size-off {
 		return fmt.Errorf("%s: bytes %d to %d of a file of %d bytes", f.r.Name, off, off+int64(len(dst)), f.size)
@@ -70,7 +69,7 @@ func (f *File) ReadAt(ctx context.Context, dst []byte, off int64) error {
 	})
 }
 
-// read sends one request, and returns how many bytes arrived in order.
+// read sends a request, and returns how many bytes arrived in order.
 func (f *File) read(ctx context.Context, dst []byte, off int64) (n int, err error) {
 	f.mu.Lock()
 	at := f.at
@@ -97,8 +96,7 @@ func (f *File) read(ctx context.Context, dst []byte, off int64) (n int, err erro
 	return n, nil
 }
 
-// check fails unless an answer's status, range and version match the request. It returns the
-// length of the body.
+// check fails unless an answer's status, range and version fit, and returns the body's length.
 func (f *File) check(a *answer, off, last int64) (want int, err error) {
 	now := versionOf(a.Header)
 	if err := f.pin(a, now).changed(f.r.Name, now); err != nil {
@@ -141,8 +139,8 @@ func (f *File) forget() {
 	f.at, f.atKnown = nil, version{}
 }
 
-// pin keeps the address that the first answer came from, and returns the version that the answer must
-// have: the file's own, or else the version of the first answer from the same place.
+// pin keeps the address that the first answer came from, and returns the version that the answer
+// must have: the file's own, or else the version of the first answer from the same place.
 func (f *File) pin(a *answer, now version) version {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -191,7 +189,6 @@ func (c *Client) Stat(ctx context.Context, r *Request) (h Head, err error) {
 	return h, err
 }
 
-// Get returns the body of an answer, which has at most limit bytes, and its header.
 func (c *Client) Get(ctx context.Context, r *Request, limit int64) (body []byte, h http.Header, err error) {
 	err = c.retry(ctx, r.Name, func() (int, error) {
 		a, err := c.get(ctx, r, nil, "")
@@ -218,7 +215,48 @@ func (c *Client) Get(ctx context.Context, r *Request, limit int64) (body []byte,
 	return body, h, err
 }
 
-// NormalETag is an ETag without quotes and without the mark of a weak one.
+// NormalETag is an ETag without quotes and without the mark of a weak ETag.
 func NormalETag(s string) string {
 	return strings.Trim(strings.TrimPrefix(s, "W/"), `"`)
+}
+
+// A byteRange is the header Content-Range: bytes first to last of size. An unstated size is -1.
+type byteRange struct {
+	first, last, size int64
+}
+
+// parseContentRange reads the header Content-Range of an answer with status 206 or 416. An answer
+// with status 416 has no bytes: first and last are 0 and -1.
+func parseContentRange(s string) (r byteRange, err error) {
+	bad := errors.New("the header Content-Range is not valid")
+	rest, ok := strings.CutPrefix(s, "bytes ")
+	span, size, found := strings.Cut(rest, "/")
+	if !ok || !found {
+		return r, bad
+	}
+	if r.size = -1; size != "*" {
+		if r.size, ok = decimal(size); !ok {
+			return r, bad
+		}
+	}
+	if span == "*" {
+		r.last = -1
+		return r, nil
+	}
+	first, last, found := strings.Cut(span, "-")
+	var ok1, ok2 bool
+	r.first, ok1 = decimal(first)
+	r.last, ok2 = decimal(last)
+	if !found || !ok1 || !ok2 || r.last < r.first || r.size >= 0 && r.last >= r.size {
+		return r, bad
+	}
+	return r, nil
+}
+
+func decimal(s string) (int64, bool) {
+	if s == "" || strings.Trim(s, "0123456789") != "" {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	return n, err == nil
 }

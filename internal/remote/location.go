@@ -8,20 +8,20 @@ import (
 	"strings"
 )
 
-// A Location is a parsed name of a remote place. It prints without credentials.
+// A Location is a parsed name of a remote place, and prints without credentials.
 type Location struct {
 	Scheme string // "hf", "https", "http", "s3" or "gs"
 	// Host is the host and port of a web server, or the bucket of an object store. "" for hf.
 	Host string
-	// Path is what follows, without a slash in front: the path on the server, the prefix in the bucket,
-	// or org/model[@revision][/file] for hf. Of a web server it is escaped as in the URL.
+	// Path is the rest of the name, without a slash in front: the path on the server, escaped as in
+	// the URL, the prefix in the bucket, or org/model[@revision][/file] for hf.
 	Path string
 
 	user  *url.Userinfo // of https and http
-	query string        // of https and http, which may hold a signature
+	query string        // of https and http; may hold a signature
 }
 
-// schemes says of each scheme why it is not supported, or "" if it is.
+// schemes has the reason why a scheme is not supported, or "" for supported schemes.
 var schemes = map[string]string{
 	"hf": "", "https": "", "http": "", "s3": "", "gs": "",
 	"az":   "Azure needs a client library of its own: name the place as https://ACCOUNT.blob.core.windows.net/CONTAINER/DIRECTORY?SAS, with a shared access signature that may read",
@@ -37,7 +37,7 @@ func IsRemote(name string) bool {
 	return found && isScheme(scheme)
 }
 
-// isScheme: RFC 3986, and at least two letters, as one letter is a drive of Windows.
+// isScheme: RFC 3986, and at least two letters, as a single letter is a drive of Windows.
 func isScheme(s string) bool {
 	if len(s) < 2 {
 		return false
@@ -51,7 +51,6 @@ func isScheme(s string) bool {
 	return true
 }
 
-// maxName is the greatest length of a name in bytes.
 const maxName = 8 << 10
 
 // Parse reads the name of a remote place. No error holds more of the name than its scheme and path.
@@ -92,7 +91,6 @@ func Parse(name string) (Location, error) {
 	return l, nil
 }
 
-// parseWeb reads the URL of a web server.
 func (l *Location) parseWeb(name string) error {
 	u, err := url.Parse(name)
 	switch {
@@ -108,7 +106,6 @@ func (l *Location) parseWeb(name string) error {
 	return nil
 }
 
-// checkPath refuses what no object's name has.
 func checkPath(path string) (string, error) {
 	for _, c := range []byte(path) {
 		if c < 0x20 || c == 0x7f {
@@ -123,7 +120,6 @@ func checkPath(path string) (string, error) {
 	return path, nil
 }
 
-// String returns the name without user, password and query.
 func (l Location) String() string {
 	if l.Host == "" {
 		return l.Scheme + "://" + l.Path
@@ -131,9 +127,9 @@ func (l Location) String() string {
 	return l.Scheme + "://" + l.Host + "/" + l.Path
 }
 
-// Key identifies the content that the location names, also if credentials are renewed: it is the name with
-// those parameters of the query that are no credentials, in order of their names. A parameter may still be a
-// secret under an unknown name, so a key must not be printed or stored, but only its hash.
+// Key identifies the content of the location even if credentials are renewed: the name with the
+// parameters of the query that are no credentials, in order of their names. A parameter may still
+// be a secret under an unknown name, so never print or store a key, only its hash.
 func (l Location) Key() string {
 	if query := stableQuery(l.query); query != "" {
 		return l.String() + "?" + query
@@ -141,9 +137,9 @@ func (l Location) Key() string {
 	return l.String()
 }
 
-// URL returns the address of a file: of the location itself if name is "", else of the file name below
-// it. It holds the location's credentials and must not be printed. Only locations of web servers have
-// one.
+// URL returns the address of a file: of the location itself if name is "", else of the file name in
+// the location. The address holds the location's credentials and must not be printed. Only
+// locations of web servers have addresses.
 func (l Location) URL(name string) *url.URL {
 	path := l.Path
 	if name != "" {
@@ -160,20 +156,13 @@ func (l Location) URL(name string) *url.URL {
 }
 
 // fileEndings are the ends of names of files. Every other location is a directory.
-var fileEndings = []string{".safetensors", ".safetensors.index.json", ".gguf", ".gqf", ".zst"}
+var fileEndings = []string{".safetensors", ".safetensors.index.json", ".gguf", ".gqf"}
 
-// SplitFile returns the directory that the location names and "", or, if it names a file, the file's
-// directory and its name.
+// SplitFile returns the location and "", or, for a file, its directory and its name.
 func (l Location) SplitFile() (dir Location, file string) {
 	if !slices.ContainsFunc(fileEndings, func(e string) bool { return strings.HasSuffix(l.Path, e) }) {
 		return l, ""
 	}
-	return l.Split()
-}
-
-// Split returns the directory and the name of the file that the location names, whatever the name ends
-// in. The file is "" if the location names no file: it ends in a slash.
-func (l Location) Split() (dir Location, file string) {
 	at := strings.LastIndexByte(l.Path, '/') + 1
 	file = l.Path[at:]
 	if l.Scheme == "https" || l.Scheme == "http" {
@@ -183,8 +172,8 @@ func (l Location) Split() (dir Location, file string) {
 	return l, file
 }
 
-// Redact removes from a remote name, or from a URL, what may be a credential: user and password, the
-// query and the fragment. Other strings stay as they are.
+// Redact removes possible credentials from a remote name, or from a URL: user and password, the
+// query and the fragment. Other strings stay the same.
 func Redact(name string) string {
 	scheme, rest, found := strings.Cut(name, "://")
 	if !found {
@@ -202,4 +191,60 @@ func Redact(name string) string {
 		host += "/" + path
 	}
 	return scheme + "://" + host
+}
+
+// stableQuery is the query, sorted by name, without credentials: these change on renewal.
+func stableQuery(query string) string {
+	type parameter struct{ name, value string }
+	var list []parameter
+	isSAS := false
+	for part := range strings.SplitSeq(query, "&") {
+		name, value, _ := strings.Cut(part, "=")
+		p := parameter{unescape(name), unescape(value)}
+		isSAS = isSAS || p.name == "sig"
+		if part != "" && !isCredential(p.name) {
+			list = append(list, p)
+		}
+	}
+	if isSAS {
+		list = slices.DeleteFunc(list, func(p parameter) bool { return slices.Contains(sasParameters, p.name) })
+	}
+	slices.SortStableFunc(list, func(a, b parameter) int { return strings.Compare(a.name, b.name) })
+	parts := make([]string, len(list))
+	for i, p := range list {
+		parts[i] = url.QueryEscape(p.name) + "=" + url.QueryEscape(p.value)
+	}
+	return strings.Join(parts, "&")
+}
+
+// unescape decodes a name or a value of a query. An invalid string stays the same.
+func unescape(s string) string {
+	if plain, err := url.QueryUnescape(s); err == nil {
+		return plain
+	}
+	return s
+}
+
+func isCredential(name string) bool {
+	name = strings.ToLower(name)
+	return slices.ContainsFunc(credentialPrefixes, func(p string) bool { return strings.HasPrefix(name, p) }) || slices.Contains(credentials, name)
+}
+
+// credentialPrefixes are the beginnings of the parameters of signed URLs: of S3 and stores that
+// speak its protocol, Google Cloud Storage, Alibaba's OSS and Tencent's COS.
+var credentialPrefixes = []string{"x-amz-", "x-goog-", "x-oss-", "q-sign-", "q-ak", "q-key-time", "q-header-list", "q-url-param-list", "q-signature"}
+
+// credentials are other parameters of signed URLs, in lower case: of S3's second version, Google's,
+// Alibaba's, CloudFront, Azure, Akamai, and tokens by their usual names.
+var credentials = []string{
+	"signature", "expires", "awsaccesskeyid", "googleaccessid", "ossaccesskeyid", "security-token",
+	"policy", "key-pair-id", "hash-algorithm", "sig", "hdnts", "hdnea", "__token__", "__gda__",
+	"token", "access_token", "auth_token", "id_token", "api_key", "apikey", "auth", "authorization", "sign", "exp", "expiry",
+}
+
+// sasParameters are Azure's parameters of a shared access signature without sig. The short words
+// count as credentials only together with sig.
+var sasParameters = []string{
+	"sv", "st", "se", "sr", "sp", "si", "ss", "srt", "sip", "spr", "sdd", "ses",
+	"skoid", "sktid", "skt", "ske", "sks", "skv", "saoid", "suoid", "scid",
 }

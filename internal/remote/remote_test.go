@@ -51,7 +51,7 @@ func TestSplitFile(t *testing.T) {
 		"https://h/a/model%20x.gguf?s=1":  {"https://h/a/", "model x.gguf"},
 		"https://h/a/b":                   {"https://h/a/b", ""},
 		"s3://b/m.safetensors.index.json": {"s3://b/", "m.safetensors.index.json"},
-		"s3://b/a/model.gqf.zst":          {"s3://b/a/", "model.gqf.zst"},
+		"s3://b/a/model.gguf":             {"s3://b/a/", "model.gguf"},
 	} {
 		l, err := Parse(name)
 		if err != nil {
@@ -312,14 +312,16 @@ func TestStall(t *testing.T) {
 	u, _ := url.Parse(s.URL)
 	var waits []time.Duration
 	c := impatient(&waits)
-	c.Stall = 250 * time.Millisecond // within which a busy machine has to give one of the later answers
+	// Within which a busy machine has to give one of the later answers.
+	c.Stall = 250 * time.Millisecond
 	b, _, err := c.Get(context.Background(), &Request{Name: "x", URL: u}, 10)
 	if err != nil || string(b) != "abcd" || len(waits) == 0 {
 		t.Errorf("%q, %v, waits %v", b, err, waits)
 	}
 }
 
-// TestChangedVersion: a file that changes while it is read is an error, by its ETag or, without one, by its time.
+// TestChangedVersion: a file that changes while it is read is an error, by its ETag or, without
+// one, by its time.
 func TestChangedVersion(t *testing.T) {
 	for _, c := range []struct {
 		name          string

@@ -34,8 +34,8 @@ func (e *passingError) Unwrap() error { return e.err }
 
 func passing(err error) error { return &passingError{err, 0} }
 
-// retry calls try until it succeeds, fails for good, or fails too often in a row. try returns how many
-// bytes it received. name is for errors.
+// retry calls try until try succeeds, fails for good, or fails too often in a row. try returns how
+// many bytes were received. name is for errors.
 func (c *Client) retry(ctx context.Context, name string, try func() (received int, err error)) error {
 	failed, got := 0, 0
 	for {
@@ -74,7 +74,6 @@ func (c *Client) retry(ctx context.Context, name string, try func() (received in
 	}
 }
 
-// named puts the name in front of an error that does not state it.
 func named(name string, err error) error {
 	if strings.Contains(err.Error(), name) {
 		return err
@@ -85,7 +84,7 @@ func named(name string, err error) error {
 // resetIn matches the time in seconds until requests are allowed again, in the header RateLimit.
 var resetIn = regexp.MustCompile(`;\s*t=(\d{1,9})`)
 
-// retryAfter is how long the server asks to wait; 0 if it does not say so.
+// retryAfter is how long the server asks to wait; 0 if unstated.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	s := strings.TrimSpace(h.Get("Retry-After"))
 	if seconds, err := strconv.ParseUint(s, 10, 31); err == nil {
@@ -101,12 +100,12 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// shortestSecret is the least length of a value of a query that is taken for a secret: shorter ones are
-// versions and switches, and parts of words.
+// shortestSecret is the least length of a value of a query that is taken for a secret: shorter
+// values are versions and switches, and parts of words.
 const shortestSecret = 6
 
-// secrets lists what no message may hold: the token, and passwords and queries of addresses, as they
-// are written and decoded.
+// secrets lists the strings that no message may hold: the token, and passwords and queries of
+// addresses, as written and decoded.
 func secrets(name, at *url.URL, token string) []string {
 	list := []string{token}
 	for _, u := range []*url.URL{name, at} {
@@ -125,11 +124,12 @@ func secrets(name, at *url.URL, token string) []string {
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b string) int { return len(b) - len(a) }) // a secret may hold another
+	// Longest first: a secret may hold another.
+	slices.SortFunc(list, func(a, b string) int { return len(b) - len(a) })
 	return list
 }
 
-// message is a server's description of an error: the header X-Error-Message, or else the body if it is short text.
+// message is a server's description of an error: X-Error-Message, or a short text in the body.
 func message(h http.Header, body []byte, secrets []string) string {
 	s := h.Get("X-Error-Message")
 	if s == "" && len(body) < 2000 && utf8.Valid(body) && !strings.HasPrefix(strings.TrimSpace(string(body)), "<") {

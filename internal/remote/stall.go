@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// slowWindows times Stall is the time in which a body must make progress: a byte each minute is no stall, but
-// would not end either.
+// slowWindows times Stall is the time in which a body must make progress: a byte each minute is no
+// stall, but would not end either.
 const slowWindows = 5
 
-// watchedTransport cancels a request whose body stalls. Then the request, or reading the answer, fails with a
-// stalledError although the caller's context lives.
+// watchedTransport cancels a request with a stalling body. Then the request, or reading the answer,
+// fails with a stalledError although the caller's context lives.
 type watchedTransport struct{ c *Client }
 
 func (t *watchedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -32,7 +32,8 @@ func (t *watchedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 	}
 	a, err := t.c.transport.RoundTrip(r)
-	sent.over.Store(true) // the transport may go on reading the body of a request that is answered early
+	// The transport may go on reading the body of a request that is answered early.
+	sent.over.Store(true)
 	sent.timer.Stop()
 	if err != nil {
 		err = sent.explain(err)
@@ -50,19 +51,19 @@ func (e *stalledError) Error() string   { return e.message }
 func (e *stalledError) Timeout() bool   { return true }
 func (e *stalledError) Temporary() bool { return true }
 
-// watch cancels a request without a byte for limit, or without progress for slowWindows times as long.
+// watch cancels a request without a byte for limit, or progress for slowWindows times limit.
 type watch struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	limit  time.Duration
 	timer  *time.Timer // runs while the peer is waited for
-	over   atomic.Bool // the timer has no effect any more
+	over   atomic.Bool // the timer has no effect now
 
 	got    int           // bytes of this window
 	waited time.Duration // of this window
 }
 
-// watch returns a watch whose timer does not run.
+// watch returns a watch with a stopped timer.
 func (c *Client) watch(ctx context.Context, cancel context.CancelCauseFunc) *watch {
 	w := &watch{ctx: ctx, cancel: cancel, limit: c.Stall}
 	w.timer = time.AfterFunc(c.Stall, func() {
@@ -74,7 +75,7 @@ func (c *Client) watch(ctx context.Context, cancel context.CancelCauseFunc) *wat
 	return w
 }
 
-// count adds what one wait brought, and cancels the request if it is too slow.
+// count adds the bytes and the time of a wait, and cancels the request if too slow.
 func (w *watch) count(n int, wait time.Duration) {
 	w.got += n
 	if w.waited += wait; w.waited < slowWindows*w.limit {
@@ -86,7 +87,6 @@ func (w *watch) count(n int, wait time.Duration) {
 	w.got, w.waited = 0, 0
 }
 
-// explain returns the stalledError that ended the request, or else err.
 func (w *watch) explain(err error) error {
 	if e, ok := errors.AsType[*stalledError](context.Cause(w.ctx)); ok {
 		return e
@@ -122,8 +122,7 @@ func (b *receivedBody) Close() error {
 	return err
 }
 
-// sentBody is the body of a request. The transport reads the next bytes after the receiver has taken the
-// bytes before them.
+// sentBody is a request's body. The transport reads on when the receiver has taken earlier bytes.
 type sentBody struct {
 	io.ReadCloser
 	w    *watch

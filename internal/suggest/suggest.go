@@ -10,7 +10,6 @@ import (
 	"github.com/xrash/smetrics"
 )
 
-// most is the largest number of suggestions.
 const most = 3
 
 // Nearest returns at most three of the known names, the most similar first: names within an edit
@@ -67,7 +66,7 @@ func DidYouMean(word string, known []string) string {
 	}
 }
 
-// Unknown is the error for a word that is not one of the known names: `unknown algorithm "serach":
+// Unknown is the error for a word that is not among the known names: `unknown algorithm "serach":
 // use one of rtn, search; did you mean "search"?`.
 func Unknown(kind, word string, known []string) error {
 	return fmt.Errorf("unknown %s %q: use one of %s%s", kind, word, strings.Join(known, ", "), DidYouMean(word, known))

@@ -6,7 +6,7 @@ import (
 )
 
 func TestNearest(t *testing.T) {
-	algorithms := []string{"rtn", "search", "hqq", "imatrix", "awq", "gptq", "gptq-ft"}
+	algorithms := []string{"rtn", "search", "imatrix", "awq", "gptq", "gptq-ft"}
 	names := []string{"model.layers.0.self_attn.q_proj.weight", "model.layers.0.self_attn.k_proj.weight", "model.layers.10.mlp.down_proj.weight", "lm_head.weight"}
 	for _, tt := range []struct {
 		word  string

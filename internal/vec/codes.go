@@ -3,7 +3,6 @@ package vec
 import (
 	"encoding/binary"
 	"fmt"
-	"math"
 
 	"github.com/lowbit-go/gq/internal/floats"
 )
@@ -12,12 +11,12 @@ const (
 	codeBlock   = 32              // codes of a block
 	nibbleBytes = 2 + codeBlock/2 // bytes of a block of DecodeNibbles
 	byteBytes   = 2 + codeBlock   // bytes of a block of DecodeBytes
-	decodedNaN  = 0x7fc00000      // bits of the weights of a block whose scale is not finite
+	decodedNaN  = 0x7fc00000      // bits of the weights of a block without a finite scale
 )
 
-// DecodeNibbles decodes blocks of 32 codes of 4 bits: an F16 scale d and 16 bytes v, little-endian. The
-// weights of a block are float32(d*(v&15 - 8)) of each byte, then float32(d*(v>>4 - 8)) of each byte. If d
-// is not finite they are the NaN 0x7fc00000.
+// DecodeNibbles decodes blocks of 32 codes of 4 bits: an F16 scale d and 16 bytes v, little-endian.
+// The weights of a block are float32(d*(v&15 - 8)) of each byte, then float32(d*(v>>4 - 8)) of each
+// byte, or the NaN 0x7fc00000 if d is not finite.
 func DecodeNibbles(dst []float32, src []byte) {
 	checkBlocks(dst, src, nibbleBytes)
 	decodeNibbles(dst, src)
@@ -59,11 +58,7 @@ func decodeBytesGeneric(dst []float32, src []byte) {
 	}
 }
 
-// blockScale is the scale of a block. Infinities and NaNs become one NaN: the sign of 0 times infinity
-// differs between CPUs.
+// blockScale is the scale of a block.
 func blockScale(src []byte) float32 {
-	if d := floats.F16ToF32(binary.LittleEndian.Uint16(src)); floats.Finite(d) {
-		return d
-	}
-	return math.Float32frombits(decodedNaN)
+	return floats.FiniteOrNaN(floats.F16ToF32(binary.LittleEndian.Uint16(src)))
 }

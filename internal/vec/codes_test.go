@@ -7,11 +7,12 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/lowbit-go/gq/internal/asmtest"
 	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/internal/test/asmtest"
 )
 
-// TestDecodeBlocks decodes blocks with every F16 scale and compares with the definitions, computed in another way.
+// TestDecodeBlocks decodes blocks with every F16 scale and compares with the definitions, computed
+// in another way.
 func TestDecodeBlocks(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	for _, f := range []struct {

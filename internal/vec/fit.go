@@ -17,10 +17,11 @@ const (
 
 // A Fit finds scales of FitLanes groups at once, in integers of 16 bits: the values of a group, in
 // units of its largest magnitude, and their weights. Lanes are groups, so no sum crosses lanes, and
-// sums of integers are the same in any order. It is for searches only: codes are chosen in float32,
-// see QuantizeGroups. Its methods are not for concurrent use.
+// sums of integers are the same in any order. A Fit is for searches only: codes are chosen in
+// float32, see QuantizeGroups. Its methods are not for concurrent use.
 //
-// For a scale, let c be its inverse times power, as an integer. For a group's value x and its weight w,
+// For a scale, let c be its inverse times power, as an integer. For a group's value x and its
+// weight w,
 //
 //	q = min(max(rnd(rnd(x*c) * 2^15/power), least), most)
 //	A += rnd(w*x) * q
@@ -28,15 +29,15 @@ const (
 //
 // where rnd(a*b) is (a*b + 2^14) >> 15, and power is the number of units of a step.
 type Fit struct {
-	// Unit multiplies the values of a group, Weight their weights; Offset is then added to the values. The
-	// results are within -32767 .. 32767 and 0 .. MaxWeight. A group whose Unit is 0 has no result.
+	// Unit multiplies the values of a group, Weight their weights; Offset is then added to the values.
+	// The results are within -32767 .. 32767 and 0 .. MaxWeight. A group with Unit 0 has no result.
 	Unit, Weight, Offset [FitLanes]float32
 	// MaxWeight is the largest integer for a weight with which no sum exceeds 31 bits.
 	MaxWeight float32
 	// Scale is the result of Search: the scale in units of Unit, or 0 if no start has a score.
 	Scale [FitLanes]float32
-	// Stored are the scales that Choose compares, in units of Unit, not 0 unless Unit is. Choice is the
-	// index of the best one.
+	// Stored are the scales that Choose compares, in units of Unit, 0 only with Unit. Choice is the
+	// best.
 	Stored [FitChoices][FitLanes]float32
 	Choice [FitLanes]int32
 
@@ -44,13 +45,14 @@ type Fit struct {
 	width  int // group rounded up to a multiple of Lanes
 	starts [FitStarts][FitLanes]uint32
 	limits [fitLimits]uint32
-	bits   int       // of codes, see NewGridFit
-	power  float32   // units of a step
-	data   []int16   // for each pair of values: values, products with the weights, weights; [FitLanes][2] each
-	rest   []float32 // values and weights of groups that are not FitLanes whole groups
+	bits   int     // of codes, see NewGridFit
+	power  float32 // units of a step
+	// for each pair of values: values, products with the weights, weights; [FitLanes][2] each
+	data []int16
+	rest []float32 // values and weights of groups that are not FitLanes whole groups
 }
 
-// Indexes of limits, which hold a number twice, as vectors of int16 do.
+// Indexes of limits. As a vector of int16, limits holds each number twice.
 const (
 	fitUnit = iota // 2^15/power
 	fitLeast
@@ -60,15 +62,14 @@ const (
 	fitLimits
 )
 
-// fitPair is the number of int16 for a pair of values in data.
 const fitPair = 3 * 2 * FitLanes
 
-// fitMargin is how much a scale of Choose may be smaller than the smallest one of Search.
+// fitMargin is how much a scale of Choose may be smaller than the smallest scale of Search.
 const fitMargin = 1.25
 
-// NewFit returns a Fit for groups of up to so many values. The values starts are the steps to which
-// Search puts a value whose product with Unit is 32768, not 0. least and most are the steps at the
-// ends, within -128 .. 127.
+// NewFit returns a Fit for groups of up to so many values. Search puts a value to the steps starts,
+// not 0, if its product with Unit is 32768. least and most are the steps at the ends, within -128
+// .. 127.
 func NewFit(group int, starts *[FitStarts]float32, least, most int) *Fit {
 	if group <= 0 || least < -128 || most > 127 || least > 0 || most < 0 {
 		panic(fmt.Sprintf("vec: a fit of groups of %d with steps from %d to %d", group, least, most))
@@ -94,7 +95,7 @@ func NewFit(group int, starts *[FitStarts]float32, least, most int) *Fit {
 	return f
 }
 
-// newFit returns a Fit without candidates whose steps are within -step .. step.
+// newFit returns a Fit without candidates for steps within -step .. step.
 func newFit(group, step int) *Fit {
 	width := (group + Lanes - 1) &^ (Lanes - 1)
 	return &Fit{
@@ -105,9 +106,9 @@ func newFit(group, step int) *Fit {
 
 func twice(v int16) uint32 { return uint32(uint16(v)) | uint32(uint16(v))<<16 }
 
-// Load takes the values x and weights w of up to FitLanes groups of consecutive values; the last group
-// may be short. In float32, with every step rounded, then to the nearest integer, ties to even: x*Unit
-// + Offset and w*Weight.
+// Load takes the values x and weights w of up to FitLanes groups of consecutive values; the last
+// group may be short. In float32, with every step rounded, then to the nearest integer, ties to
+// even: x*Unit + Offset and w*Weight.
 func (f *Fit) Load(x, w []float32) {
 	if len(x) != len(w) || len(x) == 0 || len(x) > FitLanes*f.group {
 		panic(fmt.Sprintf("vec: %d weights of %d values for %d groups of %d", len(w), len(x), FitLanes, f.group))
@@ -130,14 +131,14 @@ func (f *Fit) Load(x, w []float32) {
 	fitLoad(f, f.rest[:n], f.rest[n:])
 }
 
-// Search sets Scale to the best of the scales that fit best the steps of the starts. In float32, with
-// every step rounded, the score of a start is A*A/B, and its scale is A/B. The first start with the
-// highest score above 0 wins.
+// Search sets Scale to the best of the scales that fit best the steps of the starts. In float32,
+// with every step rounded, the score of a start is A*A/B, and its scale is A/B. The first start
+// with the highest score above 0 wins.
 func (f *Fit) Search() { fitSearch(f) }
 
 // Choose sets Choice to the best of the scales Stored. In float32, with every step rounded, c of a
-// scale s is power/s, brought into -32767 .. 32767 and rounded to the nearest integer, ties to even.
-// The first scale with the largest s*((A+A) - s*B) wins.
+// scale s is power/s, brought into -32767 .. 32767 and rounded to the nearest integer, ties to
+// even. The first scale with the largest s*((A+A) - s*B) wins.
 func (f *Fit) Choose() { fitChoose(f) }
 
 func fitLoadGeneric(f *Fit, x, w []float32) {
@@ -151,13 +152,11 @@ func fitLoadGeneric(f *Fit, x, w []float32) {
 	}
 }
 
-// integer rounds v, which is within the range of int16, to the nearest integer, ties to even.
+// integer rounds v, in the range of int16, to the nearest integer, ties to even.
 func integer(v float32) int16 { return int16(float32(v+roundMagic) - roundMagic) }
 
-// scaled is rnd(a*b) of Fit.
 func scaled(a, b int16) int16 { return int16((int32(a)*int32(b) + 1<<14) >> 15) }
 
-// sums are A and B of Fit for group g.
 func (f *Fit) sums(g int, c int16) (a, b float32) {
 	unit, least, most := int16(f.limits[fitUnit]), int16(f.limits[fitLeast]), int16(f.limits[fitMost])
 	var sumA, sumB int32

@@ -5,9 +5,9 @@ import (
 	"math"
 )
 
-// The portable implementation. It defines the results; tests compare the assembly with it.
+// The portable implementation. It defines the results; tests compare the assembly with this code.
 
-// expMask is the exponent field of a float32: |bits| at or above it are infinities and NaNs.
+// expMask is the exponent field of a float32: infinities and NaNs have |bits| at or above expMask.
 const expMask = 0x7f800000
 
 func widenBF16Generic(dst []float32, src []byte) {
@@ -73,9 +73,9 @@ func leastMagnitudesGeneric(least []uint32, x []float32, group int) {
 	}
 }
 
-// roundMagic is 1.5 * 2^23. Adding it to a float32 below 2^22 in magnitude leaves no bits for a
-// fraction: the addition rounds to the nearest integer, ties to even, and subtracting it again is
-// exact.
+// roundMagic is 1.5 * 2^23. Adding roundMagic to a float32 below 2^22 in magnitude leaves no bits
+// for a fraction: the addition rounds to the nearest integer, ties to even. Subtracting roundMagic
+// again is exact.
 const roundMagic float32 = 0x1.8p23
 
 func quantizeGroupsGeneric(q []int8, x, scale, inv []float32, zero []int8, fraction []float32, group, qmin, qmax int, acc *ErrorSum) {
@@ -94,7 +94,6 @@ func quantizeGroupsGeneric(q []int8, x, scale, inv []float32, zero []int8, fract
 	}
 }
 
-// quantizeRun quantizes one group.
 func quantizeRun(q []int8, x []float32, scale, inv, fraction float32, z, qmin, qmax int, acc *ErrorSum) {
 	lo, hi := float32(qmin-z), float32(qmax-z)
 	for len(x) > 0 {

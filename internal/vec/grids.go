@@ -5,24 +5,25 @@ import (
 	"math"
 )
 
-// A grid of a group is scale*(q - zero) for all codes q. GridSearch and GridChoice find the best one with
-// a Fit of NewGridFit. With the codes' bits, power = 2^(14-bits), and rnd as in Fit, the code of a value
-// x on a grid with the inverse c and the start d, both integers of 16 bits, is
+// A grid of a group is scale*(q - zero) for all codes q. GridSearch and GridChoice find the best
+// grid with a Fit of NewGridFit. With the codes' bits, power = 2^(14-bits), and rnd as in Fit, the
+// code of a value x on a grid with the inverse c and the start d, both integers of 16 bits, is
 //
 //	t = sat(rnd(x*c) + d)
 //	q = sat(4*t) >> (16-bits)
 //
-// where sat brings an integer into the range of int16, and >> rounds down: x*c/2^15/power + d/power,
-// rounded down and brought into the range of the codes. A product within the range of int16 is at most
-// four times as large as the largest step. A group has the sums, converted to float32,
+// where sat brings an integer into the range of int16, and >> rounds down: x*c/2^15/power +
+// d/power, rounded down and brought into the range of the codes. A product within the range of
+// int16 is at most four times as large as the largest step. A group has the sums, converted to
+// float32,
 //
 //	A += rnd(w*x) * q
 //	B += w*q*q
 //	N += w*q
 
-// GridSearch has the grids of FitLanes groups that SearchGrids looks for, and the best ones so far.
+// GridSearch has the grids of FitLanes groups for SearchGrids, and the best grids so far.
 type GridSearch struct {
-	// Inverse times a candidate's Factor is c, Start plus its Shift is d. They are finite.
+	// Inverse times a candidate's Factor is c, Start plus its Shift is d. Both are finite.
 	Inverse, Start [FitLanes]float32
 	// The score of a candidate is a*a/b, for a = A + A0 + N*A1 and b = B + B0 + N*(B1 + N*B2).
 	A0, A1, B0, B1, B2 [FitLanes]float32
@@ -30,7 +31,6 @@ type GridSearch struct {
 	Score, A, B, N [FitLanes]float32
 }
 
-// GridStart is a candidate of SearchGrids.
 type GridStart struct{ Factor, Shift float32 }
 
 // GridChoices is the largest number of grids that ChooseGrids compares.
@@ -46,11 +46,10 @@ type GridChoice struct {
 	Choice [FitLanes]int32
 }
 
-// leastGridB is the smallest b. Below it, b may be nothing but the rounding of its terms.
+// leastGridB is the smallest b. A smaller b may be nothing but the rounding of its terms.
 const leastGridB = 256
 
-// NewGridFit returns a Fit for SearchGrids and ChooseGrids, groups of up to so many values and codes of 1
-// to 8 bits.
+// NewGridFit returns a Fit for SearchGrids and ChooseGrids, groups up to a size and 1 to 8 bits.
 func NewGridFit(group, bits int) *Fit {
 	if group <= 0 || bits < 1 || bits > 8 {
 		panic(fmt.Sprintf("vec: a fit of groups of %d with codes of %d bits", group, bits))
@@ -66,8 +65,8 @@ func (f *Fit) Power() float32 { return f.power }
 // Totals sets Values to the sums of rnd(w*x), and Weights to the sums of the weights.
 func (f *Fit) Totals(c *GridChoice) { fitTotals(f, c) }
 
-// SearchGrids replaces the results of s if a candidate of list has a higher score. The length of list is a
-// multiple of 4. In float32, with every step rounded, for each candidate, in order:
+// SearchGrids replaces the results of s if a candidate of list has a higher score. The length of
+// list is a multiple of 4. In float32, with every step rounded, for each candidate, in order:
 //
 //	c = Factor*Inverse, d = Shift + Start, brought into -32767 .. 32767, rounded to even
 //	a = (A + A0) + N*A1
@@ -80,7 +79,8 @@ func (f *Fit) SearchGrids(s *GridSearch, list []GridStart) {
 	searchGrids(f, s, list)
 }
 
-// ChooseGrids sets Choice to the first of so many grids, a multiple of 4, with the largest gain. In float32, with every step rounded:
+// ChooseGrids sets Choice to the first of so many grids, a multiple of 4, with the largest gain. In
+// float32, with every step rounded:
 //
 //	c = power/Scale, d = Zero*power + power/2, brought into -32767 .. 32767, rounded to even
 //	p = A - Zero*Values
@@ -93,7 +93,6 @@ func (f *Fit) ChooseGrids(c *GridChoice, count int) {
 	chooseGrids(f, c, count)
 }
 
-// gridInteger rounds v to an integer of 16 bits.
 func gridInteger(v float32) int16 {
 	if v < -math.MaxInt16 {
 		v = -math.MaxInt16
@@ -104,10 +103,8 @@ func gridInteger(v float32) int16 {
 	return integer(v)
 }
 
-// saturated brings v into the range of int16.
 func saturated(v int) int { return min(max(v, math.MinInt16), math.MaxInt16) }
 
-// gridSums are A, B and N of group g.
 func (f *Fit) gridSums(g int, c, d int16) (a, b, n float32) {
 	var sumA, sumB, sumN int32
 	for at := 2 * g; at < len(f.data); at += fitPair {
@@ -165,5 +162,54 @@ func chooseGridsGeneric(f *Fit, c *GridChoice, count int) {
 				best, c.Choice[g] = gain, int32(i)
 			}
 		}
+	}
+}
+
+// ColumnLanes is the number of sums of ColumnSums.
+const ColumnLanes = 32
+
+// ColumnSums multiplies a row by a matrix of ColumnLanes columns: sum[c] is the sum of v[i] *
+// e[ColumnLanes*i+c], in order of i from 0 on. Products and sums are rounded to float32 each.
+// len(e) is ColumnLanes*len(v). The values must be finite, else which NaN results is undefined.
+func ColumnSums(sum *[ColumnLanes]float32, e, v []float32) {
+	if len(e) != ColumnLanes*len(v) {
+		panic(fmt.Sprintf("vec: %d values in rows of %d for %d factors", len(e), ColumnLanes, len(v)))
+	}
+	columnSums(sum, e, v)
+}
+
+func columnSumsGeneric(sum *[ColumnLanes]float32, e, v []float32) {
+	clear(sum[:])
+	for i, f := range v {
+		for c, x := range e[ColumnLanes*i:][:ColumnLanes] {
+			sum[c] += float32(x * f)
+		}
+	}
+}
+
+// ColumnGrids are the grids of ColumnLanes rows: code q of row c stands for (q - Zero[c] + Half) *
+// Scale[c] + Offset[c]. Inverse is 1/Scale, and Whole the integer next to Zero.
+type ColumnGrids struct {
+	Scale, Inverse, Zero, Whole, Offset [ColumnLanes]float32
+	// Least and Most bound the codes; magnitudes are below 2^20
+	Half, Least, Most float32
+}
+
+// ColumnCodes chooses the codes of a column for targets values + (shifts + sums), rounds them to
+// nearest, ties to even, and sets values to values minus the codes' weights, shifts to the targets
+// minus these weights, and codes. Every operation is rounded to float32. The values must be finite.
+func ColumnCodes(g *ColumnGrids, values, shifts, codes, sums *[ColumnLanes]float32) {
+	columnCodes(g, values, shifts, codes, sums)
+}
+
+func columnCodesGeneric(g *ColumnGrids, values, shifts, codes, sums *[ColumnLanes]float32) {
+	for c, x := range values {
+		zero, whole := g.Zero[c], g.Whole[c]
+		to := x + (shifts[c] + sums[c])
+		t := float32((to-g.Offset[c])*g.Inverse[c]) - g.Half + (zero - whole)
+		t = min(max(t, g.Least-whole), g.Most-whole)
+		q := float32(t+roundMagic) - roundMagic + whole
+		weight := float32((q-zero+g.Half)*g.Scale[c]) + g.Offset[c]
+		codes[c], values[c], shifts[c] = q, x-weight, to-weight
 	}
 }

@@ -6,17 +6,20 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/lowbit-go/gq/internal/asmtest"
+	"github.com/lowbit-go/gq/internal/test/asmtest"
 )
 
 // latticeTests are the tests of some schemes: bits of symmetric and asymmetric codes, and dtypes.
 var latticeTests = []LatticeTest{
-	{Inverse: 1.0 / 8.2, Exempt: 0x1p-122, Normal: 0x1p-126, Error: 0x1.02p-8},              // 4 bits, BF16
-	{Inverse: 1.0 / 131, Exempt: 0x1p-118, Normal: 0x1p-126, Error: 0x1.02p-8},              // 8 bits, BF16
-	{Inverse: 1.0 / 256, Exempt: 0x1p-6, Smaller: 1, Normal: 0x1p-14, Error: 0x1.01p-11},    // F16
-	{Inverse: 1.0 / 255.1, Exempt: 0x1p-118, Smaller: 1, Normal: 0x1p-126, Error: 0x1p-24},  // F32
-	{Inverse: 1.0 / 4.1, Exempt: 0, Normal: 0x1p-14, Error: 0x1.01p-11},                     // 3 bits
-	{Inverse: 1.0 / 255.1, Exempt: 0x1p-118, Smaller: 1, Normal: 0x1p-126, Error: 0x1.8p-5}, // passes often
+	// 4 bits, BF16.
+	{Inverse: 1.0 / 8.2, Exempt: 0x1p-122, Normal: 0x1p-126, Error: 0x1.02p-8},
+	// 8 bits, BF16.
+	{Inverse: 1.0 / 131, Exempt: 0x1p-118, Normal: 0x1p-126, Error: 0x1.02p-8},
+	{Inverse: 1.0 / 256, Exempt: 0x1p-6, Smaller: 1, Normal: 0x1p-14, Error: 0x1.01p-11},   // F16
+	{Inverse: 1.0 / 255.1, Exempt: 0x1p-118, Smaller: 1, Normal: 0x1p-126, Error: 0x1p-24}, // F32
+	{Inverse: 1.0 / 4.1, Exempt: 0, Normal: 0x1p-14, Error: 0x1.01p-11},                    // 3 bits
+	// Passes often.
+	{Inverse: 1.0 / 255.1, Exempt: 0x1p-118, Smaller: 1, Normal: 0x1p-126, Error: 0x1.8p-5},
 }
 
 // TestLatticeGroups compares with the portable code: groups on lattices and not, of zeros, with few

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/lowbit-go/gq/internal/asmtest"
+	"github.com/lowbit-go/gq/internal/test/asmtest"
 )
 
 // quantized is what QuantizeGroups wrote.
@@ -158,7 +158,8 @@ func TestQuantizeRounding(t *testing.T) {
 		{0.5, 1, 0, -1, 0, 0}, {-0.5, 1, 0, -1, 0, 0}, {-0.51, 1, 0, -1, 0, -1}, {127.5, 1, 0, -128, 127, 127},
 		{300, 1, -128, -128, 127, 127}, {254.5, 1, -128, -128, 127, 126}, {-300, 1, 127, -128, 127, -128},
 		{-254.5, 1, 127, -128, 127, -127},
-		{0x1.8p-126, 0x1p-126, 0, -8, 7, 2}, {0x1p-127, 0x1p-126, 0, -8, 7, 0}, {0x1.00001p-127, 0x1p-126, 0, -8, 7, 1}, // denormals count
+		// Denormals count.
+		{0x1.8p-126, 0x1p-126, 0, -8, 7, 2}, {0x1p-127, 0x1p-126, 0, -8, 7, 0}, {0x1.00001p-127, 0x1p-126, 0, -8, 7, 1},
 	}
 	asmtest.Each(t, accelerated, func(t *testing.T, _ level) {
 		for _, tt := range tests {

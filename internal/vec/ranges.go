@@ -6,14 +6,14 @@ type Ranges struct {
 	// grid starts above the call's base.
 	Inv, Cut [SearchLanes]float32
 	// Product is the sum of w*x*q, Sum the sum of w*q. Score is the reduction of the squared error
-	// if the scale and the offset are the best ones for these steps: the scale is Score/Product.
+	// with the best scale and offset for these steps: the scale is Score/Product.
 	Product, Sum, Score [SearchLanes]float32
 }
 
 // FitRanges finds for each candidate of s the steps q, 0 to most, nearest to the values of a group
-// x, whose weighted mean is zero. Score is the reduction of the group's squared error, weighted by
-// w, if scale and offset are the best ones for these steps. inverse is the inverse of the sum of
-// the weights. In float32, with every step rounded, for candidate c and the values in order:
+// x with weighted mean zero. Score is the reduction of the group's squared error, weighted by w,
+// with the best scale and offset for these steps. inverse is the inverse of the sum of the weights.
+// In float32, with every step rounded, for candidate c and the values in order:
 //
 //	i = Inv[c]*unit
 //	t = min(max(x*i + (base*i - Cut[c]), 0), most)

@@ -8,7 +8,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/lowbit-go/gq/internal/asmtest"
+	"github.com/lowbit-go/gq/internal/test/asmtest"
 )
 
 // gridded is a call of FitRanges and of GridErrors.

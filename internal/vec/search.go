@@ -5,22 +5,22 @@ import (
 	"math"
 )
 
-// SearchLanes is the number of scales that one call of SearchScales tries.
+// SearchLanes is the number of scales that a call of SearchScales tries.
 const SearchLanes = 32
 
 // Search holds the scales that SearchScales tries and its results.
 type Search struct {
 	// For candidate c: the inverse of its scale in units of the call's unit, and the least and
-	// greatest steps, qmin-z and qmax-z, which are within -256 .. 255.
+	// greatest steps, qmin-z and qmax-z, within -256 .. 255.
 	Inv, Lo, Hi [SearchLanes]float32
 	// Product is the sum of w*x*q; Score is the square of Product over the sum of w*q*q.
 	Product, Score [SearchLanes]float32
 }
 
 // SearchScales finds for each candidate of s the steps q nearest to the values of a group x. Score
-// is the reduction of the group's squared error, weighted by w, if the scale is the best one for
-// these steps: Product/sum(w*q*q), which is Score/Product. In float32, with every step rounded, for
-// candidate c and the values in order:
+// is the reduction of the group's squared error, weighted by w, with the best scale for these
+// steps: Product/sum(w*q*q) = Score/Product. In float32, with every step rounded, for candidate c
+// and the values in order:
 //
 //	t = min(max(x*(Inv[c]*unit), Lo[c]), Hi[c])
 //	q = t rounded to the nearest integer, ties to even
@@ -38,13 +38,12 @@ func SearchScales(s *Search, unit float32, x, w []float32) {
 	searchScales(s, unit, x, w)
 }
 
-// FinalLanes is the number of scales that one call of ScaleErrors measures.
+// FinalLanes is the number of scales that a call of ScaleErrors measures.
 const FinalLanes = 8
 
 // Final holds the scales that ScaleErrors measures and its results.
 type Final struct {
-	// For candidate c: the scale, not zero and with a finite inverse, and the least and greatest
-	// steps as in a Search.
+	// For candidate c: the scale, not zero, its inverse finite, and the least and greatest steps.
 	Scale, Lo, Hi [FinalLanes]float32
 	// Error is the weighted squared error.
 	Error [FinalLanes]float32
@@ -73,8 +72,7 @@ func checkWeights(x, w []float32) {
 	}
 }
 
-// SumSquares returns the sum of the squares of x, added as QuantizeGroups adds the signal of one
-// group.
+// SumSquares returns the sum of the squares of x, added as QuantizeGroups adds a group's signal.
 func SumSquares(x []float32) float64 {
 	var sum [Lanes]float64
 	sumSquares(&sum, x)
@@ -132,7 +130,6 @@ func scaleErrorsGeneric(f *Final, x, w []float32) {
 	}
 }
 
-// nearest is t, clamped to lo .. hi and rounded.
 func nearest(t, lo, hi float32) float32 {
 	if t < lo {
 		t = lo
@@ -161,5 +158,40 @@ func sumSquaresGeneric(sum *[Lanes]float64, x []float32) {
 func importanceGeneric(w, x []float32, inverse float32) {
 	for i, v := range x {
 		w[i] = float32(math.Sqrt(float64(1 + float32(float32(v*v)*inverse))))
+	}
+}
+
+// Near has a scale of each of FitLanes groups. NearScales looks for scales next to these.
+type Near struct {
+	From [FitLanes]uint32 // bits of the scales
+	// Present are the groups' present scales, and Unit the factors of scaled.
+	Present, Unit [FitLanes]float32
+}
+
+// NearScales sets stored to scales that a group may have, and scaled to their products with Unit:
+// at index 0 the present scales, and at index 1+i the scales with the bits From + distances[i].
+// Where the bits of a magnitude are not within least .. most, the present scale stands instead.
+func NearScales(stored, scaled [][FitLanes]float32, n *Near, distances []uint32, least, most uint32) {
+	if len(distances) == 0 || len(stored) != 1+len(distances) || len(scaled) != len(stored) || most > math.MaxInt32 || least > most {
+		panic(fmt.Sprintf("vec: %d scales for %d distances, within %#x .. %#x", len(stored), len(distances), least, most))
+	}
+	nearScales(stored, scaled, n, distances, least, most)
+}
+
+func nearScalesGeneric(stored, scaled [][FitLanes]float32, n *Near, distances []uint32, least, most uint32) {
+	stored[0] = n.Present
+	for i, v := range n.Present {
+		scaled[0][i] = float32(v * n.Unit[i])
+	}
+	for c, d := range distances {
+		stored, scaled := &stored[1+c], &scaled[1+c]
+		for i, from := range n.From {
+			bits := from + d
+			if bits&^(1<<31)-least > most-least {
+				bits = math.Float32bits(n.Present[i])
+			}
+			v := math.Float32frombits(bits)
+			stored[i], scaled[i] = v, float32(v*n.Unit[i])
+		}
 	}
 }

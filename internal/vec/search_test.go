@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/lowbit-go/gq/internal/asmtest"
+	"github.com/lowbit-go/gq/internal/test/asmtest"
 )
 
 // weighted is a call of SearchScales and of ScaleErrors.
@@ -251,8 +251,8 @@ func TestColumnSums(t *testing.T) {
 	})
 }
 
-// TestColumnCodes compares with the portable code, on grids with and without zero points and offsets,
-// and rounds two targets by hand.
+// TestColumnCodes compares with the portable code, on grids with and without zero points and
+// offsets, and rounds two targets by hand.
 func TestColumnCodes(t *testing.T) {
 	asmtest.Each(t, accelerated, func(t *testing.T, _ level) {
 		rng := rand.New(rand.NewPCG(5, 9))

@@ -129,8 +129,7 @@ func quantizeGroups(q []int8, x, scale, inv []float32, zero []int8, fraction []f
 		fraction = fraction[groups:]
 		f = fraction[0]
 	}
-	// The sums of a group restart after every flushEvery values, so the group can only be cut
-	// there.
+	// The sums of a group restart after every flushEvery values, so the group can only be cut there.
 	whole := last
 	if last%Lanes != 0 {
 		whole = last &^ (flushEvery - 1)
@@ -142,7 +141,7 @@ func quantizeGroups(q []int8, x, scale, inv []float32, zero []int8, fraction []f
 }
 
 // cut returns the number of whole groups of n values for the assembly, and the number of values
-// after them. ok is false if a group size that is not a multiple of Lanes has more than one group
+// after the groups. ok is false if a group size that is not a multiple of Lanes has several groups
 // begin within a row.
 func cut(n, group int) (groups, last int, ok bool) {
 	if group%Lanes != 0 {

@@ -5,7 +5,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/lowbit-go/gq/internal/asmtest"
+	"github.com/lowbit-go/gq/internal/test/asmtest"
 )
 
 // allHalves is every bit pattern of two bytes, starting at an odd address if odd is 1.

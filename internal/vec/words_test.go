@@ -3,7 +3,7 @@ package vec
 import (
 	"testing"
 
-	"github.com/lowbit-go/gq/internal/asmtest"
+	"github.com/lowbit-go/gq/internal/test/asmtest"
 )
 
 // mnemonics says for each macro of neon_arm64.h what a disassembler shows of it, see asmtest.Words.

@@ -1,4 +1,4 @@
-// Package yamldoc reads the YAML that people write: one document, of bounded size and depth.
+// Package yamldoc reads the YAML that people write: a single document, of bounded size and depth.
 //
 // The parser of github.com/goccy/go-yaml takes memory that grows with the square of the depth (2.4
 // GB for 80 kB of nested lists). Its lexer does not, so the depth is checked before parsing.
@@ -7,6 +7,7 @@ package yamldoc
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 
 	"github.com/goccy/go-yaml"
@@ -16,12 +17,12 @@ import (
 	"github.com/goccy/go-yaml/token"
 
 	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/internal/suggest"
 )
 
 // maxDepth bounds how deep lists and mappings are nested. Recipes and gates need 4 levels.
 const maxDepth = 32
 
-// An Error reports YAML that cannot be used.
 type Error struct {
 	Line int // 1 is the first line; 0 if unknown
 	Msg  string
@@ -34,8 +35,9 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("line %d: %s", e.Line, e.Msg)
 }
 
-// Parse returns the one document of raw, or nil if raw holds at most comments. Anchors and aliases
-// are refused: with them, a short text can stand for a huge one. Tags are refused, too. Errors are of type *Error.
+// Parse returns the single document of raw, or nil if raw holds at most comments. Anchors and
+// aliases are refused, because they let a short text stand for a huge text. Tags are refused, too.
+// Errors are of type *Error.
 func Parse(raw []byte) (ast.Node, error) {
 	if len(raw) > files.MaxYAML {
 		return nil, &Error{0, fmt.Sprintf("%d bytes, more than the limit of %d", len(raw), files.MaxYAML)}
@@ -60,17 +62,25 @@ func Parse(raw []byte) (ast.Node, error) {
 	return body, nil
 }
 
-// Decode puts the one document of raw into the struct that v points to; a key that the struct does
-// not have is an error. Errors are of type *Error.
+// Decode puts the single document of raw into the struct that v points to; a key that the struct
+// does not have is an error. Errors are of type *Error.
 func Decode(raw []byte, v any) error {
 	n, err := Parse(raw)
 	if err != nil || n == nil {
 		return err
 	}
-	if err := yaml.NodeToValue(n, v, yaml.Strict()); err != nil {
-		return syntaxError(err)
+	if err = yaml.NodeToValue(n, v, yaml.Strict()); err == nil {
+		return nil
 	}
-	return nil
+	e := syntaxError(err)
+	if u, ok := errors.AsType[*yaml.UnknownFieldError](err); ok {
+		var known []string
+		for f := range reflect.TypeOf(v).Elem().Fields() {
+			known = append(known, f.Tag.Get("yaml"))
+		}
+		e.Msg += suggest.DidYouMean(u.Token.Value, known)
+	}
+	return e
 }
 
 // check refuses documents that would cost the parser too much.
@@ -90,7 +100,6 @@ func check(tokens token.Tokens) error {
 	return nil
 }
 
-// depth tracks the nesting depth of a text's tokens.
 type depth struct {
 	flow   int   // open brackets and braces
 	blocks []int // the columns of the open block lists and mappings, ascending
@@ -105,7 +114,7 @@ func (d *depth) add(t *token.Token) int {
 		d.flow = max(0, d.flow-1)
 	case token.SequenceEntryType, token.MappingKeyType:
 		d.block(t.Position.Column)
-	case token.MappingValueType: // the key before it has the column
+	case token.MappingValueType: // the preceding key has the column
 		if t.Prev != nil {
 			d.block(t.Prev.Position.Column)
 		}
@@ -126,8 +135,8 @@ func (d *depth) block(column int) {
 }
 
 // syntaxError returns the line and the plain message of goccy/go-yaml's error, without its excerpt
-// of the text. Lines in the message are joined: a key that it cites may have several.
-func syntaxError(err error) error {
+// of the text. The lines of a message with a long key are joined.
+func syntaxError(err error) *Error {
 	lines := strings.NewReplacer("\r", " ", "\n", " ")
 	var y yaml.Error
 	if !errors.As(err, &y) {

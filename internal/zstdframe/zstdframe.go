@@ -8,9 +8,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Check checks that z is exactly one zstd frame, not skippable and without a dictionary, whose header
-// states a content of rawLen bytes and, unless the window is the content, a window of at most
-// maxWindow bytes. Blocks are not decoded.
+// Check checks that z is exactly one zstd frame, not skippable and without a dictionary, with a
+// header that states a content of rawLen bytes and, unless the window is the content, a window of
+// at most maxWindow bytes. Blocks are not decoded.
 func Check(z []byte, rawLen int64, maxWindow uint64) (zstd.Header, error) {
 	h, err := header(z, rawLen, maxWindow)
 	if err != nil {
@@ -23,7 +23,6 @@ func Check(z []byte, rawLen int64, maxWindow uint64) (zstd.Header, error) {
 	return h, err
 }
 
-// header checks the header of the frame that z begins with.
 func header(z []byte, rawLen int64, maxWindow uint64) (h zstd.Header, err error) {
 	if err := h.Decode(z); err != nil {
 		return h, fmt.Errorf("header of the zstd frame: %w", err)
@@ -39,8 +38,7 @@ func header(z []byte, rawLen int64, maxWindow uint64) (h zstd.Header, err error)
 	return h, nil
 }
 
-// size returns the size of the frame at the start of z, from the sizes of its blocks (RFC 8878,
-// 3.1.1.2).
+// size returns the size of the frame at the start of z, from its blocks (RFC 8878, 3.1.1.2).
 func size(z []byte, h zstd.Header) (int, error) {
 	at := h.HeaderSize
 	for last := false; !last; {
@@ -51,7 +49,7 @@ func size(z []byte, h zstd.Header) (int, error) {
 		last = b&1 != 0
 		size := b >> 3
 		switch b >> 1 & 3 {
-		case 1: // one byte, repeated
+		case 1: // a byte, repeated
 			size = 1
 		case 3:
 			return 0, fmt.Errorf("the frame has a block of reserved type at byte %d", at)
@@ -70,11 +68,10 @@ func size(z []byte, h zstd.Header) (int, error) {
 	return at, nil
 }
 
-// A Decoder decodes frames that have passed Check. One goroutine uses it at a time.
+// A Decoder decodes frames that have passed Check. A Decoder is not for concurrent use.
 type Decoder struct{ zstd *zstd.Decoder }
 
-// NewDecoder returns a decoder of frames with at most rawLen bytes of content and windows of at most
-// maxWindow bytes.
+// NewDecoder returns a decoder of frames of at most rawLen bytes, windows of at most maxWindow.
 func NewDecoder(rawLen int64, maxWindow uint64) (*Decoder, error) {
 	// The decoder applies its memory limit to windows too, and a window is at least 1 KiB even for a
 	// smaller content, so the limit cannot be rawLen alone. The capacity of the result bounds the
@@ -88,10 +85,9 @@ func NewDecoder(rawLen int64, maxWindow uint64) (*Decoder, error) {
 	return &Decoder{d}, nil
 }
 
-// Close ends the decoder.
 func (d *Decoder) Close() { d.zstd.Close() }
 
-// Decode decodes the frame z into dst, whose size must be the frame's content.
+// Decode decodes the frame z into dst. dst has the size of the frame's content.
 func (d *Decoder) Decode(dst, z []byte) error {
 	raw, err := d.zstd.DecodeAll(z, dst[:0:len(dst)])
 	if err == nil && len(raw) != len(dst) {

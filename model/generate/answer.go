@@ -1,23 +1,24 @@
 package generate
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
 
-	"github.com/lowbit-go/gq/model/tokenizer"
+	"github.com/lowbit-go/gq/internal/lm/tokenizer"
 )
 
 // Step is a token of the prompt or a generated token.
 type Step struct {
 	ID     int32
 	Prompt bool
-	// Token is the token's bytes, which may be part of a character. Text is the text that is certain
-	// with this token: it may lack characters that are incomplete or may begin a stop string, and
-	// have characters of earlier tokens.
+	// Token is the token's bytes, perhaps a part of a character. Text is the text that is certain with
+	// this token: Text may lack characters that are incomplete or may begin a stop string, and have
+	// characters of earlier tokens.
 	Token, Text string
-	// Logprob is the natural logarithm of the token's probability. It is NaN without
-	// Options.Logprobs, and for the first token of a prompt.
+	// Logprob is the natural logarithm of the token's probability. The first token of a prompt has
+	// NaN, and every token without Options.Logprobs.
 	Logprob float64
 	Top     []Alternative // the likeliest tokens, likeliest first
 }
@@ -29,14 +30,13 @@ type Alternative struct {
 	Logprob float64
 }
 
-// answer chooses the tokens of one answer and finds its end. It is the same for a model that runs
-// this answer alone and for an Engine.
+// answer chooses the tokens of an answer and finds its end, for Generator.Run and for an Engine.
 type answer struct {
 	g       *Generator
 	o       Options
 	ids     []int32 // prompt
 	count   int     // tokens chosen
-	sampler *Sampler
+	sampler *sampler
 	stream  *tokenizer.Stream
 	stopper stopper
 	scorer  scorer
@@ -47,13 +47,9 @@ type answer struct {
 
 // newAnswer checks the options. limit, if not 0, is the most tokens of a sequence.
 func (g *Generator) newAnswer(o Options, limit int) (*answer, error) {
-	if o.MaxTokens == 0 {
-		o.MaxTokens = DefaultMaxTokens
-	}
-	for _, s := range o.Stop {
-		if s == "" {
-			return nil, fmt.Errorf("a stop string is empty")
-		}
+	o.MaxTokens = cmp.Or(o.MaxTokens, DefaultMaxTokens)
+	if slices.Contains(o.Stop, "") {
+		return nil, fmt.Errorf("a stop string is empty")
 	}
 	if o.TopLogprobs < 0 || o.TopLogprobs > MaxTopLogprobs {
 		return nil, fmt.Errorf("top-logprobs %d is not from 0 to %d", o.TopLogprobs, MaxTopLogprobs)
@@ -70,7 +66,7 @@ func (g *Generator) newAnswer(o Options, limit int) (*answer, error) {
 	if o.IgnoreEOS {
 		banned = g.eos
 	}
-	if a.sampler, err = NewSampler(o.Sampling, banned); err != nil {
+	if a.sampler, err = newSampler(o.Sampling, banned); err != nil {
 		return nil, err
 	}
 	for _, id := range ids {
@@ -83,10 +79,9 @@ func (g *Generator) newAnswer(o Options, limit int) (*answer, error) {
 	return a, nil
 }
 
-// echo reports whether the logits of the whole prompt are needed.
 func (a *answer) echo() bool { return a.o.EchoLogprobs }
 
-// promptStep returns a token of the prompt, given the logits of its place; nil: not known.
+// promptStep returns a token of the prompt. logits are the logits of its place, or nil if unknown.
 func (a *answer) promptStep(at int, logits []float32) (Step, error) {
 	known := a.o.Logprobs && logits != nil
 	if known {
@@ -99,12 +94,12 @@ func (a *answer) promptStep(at int, logits []float32) (Step, error) {
 	return s, nil
 }
 
-// after adds to an error where it occurred.
+// after says in an error after how many tokens the error occurred.
 func (a *answer) after(tokens int, err error) error {
 	return fmt.Errorf("%s: after %d tokens: %w", a.g.path, tokens, err)
 }
 
-// newStep returns a token. If its probability is known, the scorer has it.
+// newStep returns a token. known says that the scorer has its probability.
 func (a *answer) newStep(id int32, known bool) Step {
 	s := Step{ID: id, Token: a.g.tokenizer.Bytes(id), Logprob: math.NaN()}
 	if known {
@@ -113,7 +108,7 @@ func (a *answer) newStep(id int32, known bool) Step {
 	return s
 }
 
-// choose chooses the next token, and changes logits. It sets stopped if the token is the last.
+// choose chooses the next token and sets stopped if that is the last. choose overwrites logits.
 func (a *answer) choose(logits []float32) (Step, error) {
 	if a.o.Logprobs {
 		if err := a.scorer.set(logits, a.o.TopLogprobs); err != nil {
@@ -152,7 +147,7 @@ func (a *answer) take(id int32) string {
 	return text
 }
 
-// flush returns the text that was held back. It may complete a stop string.
+// flush returns the text that was held back. This text may complete a stop string.
 func (a *answer) flush() string {
 	text, stop := a.stopper.add(a.stream.Flush())
 	if stop != "" {

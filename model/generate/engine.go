@@ -1,22 +1,29 @@
 package generate
 
 import (
+	"bufio"
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"runtime/metrics"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 	"unsafe"
 
-	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/internal/lm/forward"
 )
 
 // EngineOptions are the options of NewEngine.
 type EngineOptions struct {
 	// Context is the most tokens of a sequence, including the prompt. Default:
-	// max_position_embeddings of config.json, at most DefaultContext.
+	// max_position_embeddings of config.json, at most 8,192.
 	Context  int
-	Parallel int // sequences at a time; default DefaultParallel
+	Parallel int // sequences at a time; default 4
 	Queue    int // requests that may wait; default 4 * Parallel; below 0: none
 	// WholePages lets prompts share keys and values in whole pages of 64 tokens only, so that clients
 	// cannot find out each other's prompts token by token. Default: all tokens that are the same.
@@ -25,8 +32,8 @@ type EngineOptions struct {
 
 // Defaults of EngineOptions.
 const (
-	DefaultContext  = 8192
-	DefaultParallel = 4
+	defaultContext  = 8192
+	defaultParallel = 4
 )
 
 // Limits of EngineOptions.
@@ -53,12 +60,12 @@ type EngineStats struct {
 	Pages            int   // the limit of both together
 }
 
-// Engine serves many requests at a time. Between two passes through the layers requests join and
-// leave. A pass takes one token of each sequence that decodes, and chunks of prompts.
+// Engine serves many requests at a time. Requests join and leave between passes through the layers.
+// A pass takes a token of each sequence that decodes, and chunks of prompts.
 type Engine struct {
 	g     *Generator
 	o     EngineOptions
-	batch *model.Batch
+	batch *forward.Batch
 	wake  chan struct{} // there is something to do
 	ended chan struct{} // closed when the loop has ended
 
@@ -71,13 +78,13 @@ type Engine struct {
 	// These belong to the loop.
 	running []*request // in order of arrival
 	slots   []int      // free sequences of the batch
-	chunks  []model.Chunk
+	chunks  []forward.Chunk
 	planned []*request // the requests of chunks
 	short   bool       // the pass is for short prompts only
 	logits  []float32
 }
 
-// NewEngine makes an Engine. Close ends it before the Generator is closed.
+// NewEngine makes an Engine. Close the Engine before the Generator.
 func (g *Generator) NewEngine(o EngineOptions) (*Engine, error) {
 	e, err := g.newEngine(o)
 	if err != nil {
@@ -88,26 +95,22 @@ func (g *Generator) NewEngine(o EngineOptions) (*Engine, error) {
 	return e, nil
 }
 
-// newEngine makes an Engine whose loop does not run.
+// newEngine makes an Engine without starting the loop.
 func (g *Generator) newEngine(o EngineOptions) (*Engine, error) {
 	if o.Context == 0 {
-		o.Context = DefaultContext
+		o.Context = defaultContext
 		if most := g.model.Config().MaxPositions; most > 0 {
 			o.Context = min(o.Context, most)
 		}
 	}
-	if o.Parallel == 0 {
-		o.Parallel = DefaultParallel
-	}
+	o.Parallel = cmp.Or(o.Parallel, defaultParallel)
 	switch {
 	case o.Context < 1 || o.Context > maxContext:
 		return nil, fmt.Errorf("a context of %d tokens is not from 1 to %d", o.Context, maxContext)
 	case o.Parallel < 1 || o.Parallel > maxParallel:
 		return nil, fmt.Errorf("%d sequences in parallel are not from 1 to %d", o.Parallel, maxParallel)
 	}
-	if o.Queue == 0 {
-		o.Queue = 4 * o.Parallel
-	}
+	o.Queue = cmp.Or(o.Queue, 4*o.Parallel)
 	o.Queue = max(0, o.Queue)
 	e := &Engine{g: g, o: o, batch: g.model.NewBatch(o.Parallel, o.Context), wake: make(chan struct{}, 1), ended: make(chan struct{})}
 	e.batch.WholePages = o.WholePages
@@ -120,15 +123,14 @@ func (g *Generator) newEngine(o EngineOptions) (*Engine, error) {
 // Context returns the most tokens of a sequence.
 func (e *Engine) Context() int { return e.o.Context }
 
-// Bytes returns the memory that keys, values and buffers take when all sequences are full. They are
-// allocated when they are first needed.
+// Bytes returns the memory of keys, values and buffers when all sequences are full. Memory is
+// allocated at first use.
 func (e *Engine) Bytes() int64 {
 	// Logits, and for each sequence a copy of its logits, candidates and exponentials.
 	perToken := 4*(e.o.Parallel+echoStep) + e.o.Parallel*(4+int(unsafe.Sizeof(candidate{}))+8)
 	return e.batch.Bytes() + int64(perToken)*int64(e.g.model.VocabSize())
 }
 
-// Stats returns counts for metrics.
 func (e *Engine) Stats() EngineStats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -137,7 +139,7 @@ func (e *Engine) Stats() EngineStats {
 	return s
 }
 
-// Close ends all requests with ErrClosed. It returns when the current pass has ended.
+// Close ends all requests with ErrClosed, and returns when the current pass has ended.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	e.closed = true
@@ -147,7 +149,6 @@ func (e *Engine) Close() error {
 	return nil
 }
 
-// notify wakes the loop.
 func (e *Engine) notify() {
 	select {
 	case e.wake <- struct{}{}:
@@ -155,12 +156,11 @@ func (e *Engine) notify() {
 	}
 }
 
-// Run continues one prompt, together with the other requests. The result has the same tokens as
-// Generator.Run with the same options, whatever else is served, if Options.Context is at most
-// EngineOptions.Context, which limits it. Run returns ErrBusy at once if the queue is full. If ctx
-// is cancelled or a callback fails, Run returns the error and the Result so far, and the sequence is
-// free after the current pass. The callbacks run in the caller's goroutine and do not hold up other
-// requests.
+// Run continues a prompt, together with the other requests. The result has the same tokens as
+// Generator.Run with the same options, whatever else is served. EngineOptions.Context limits
+// Options.Context. Run returns ErrBusy at once if the queue is full. If ctx is cancelled or a
+// callback fails, Run returns the error and the Result so far, and the sequence is free after the
+// current pass. The callbacks run in the caller's goroutine and do not hold up other requests.
 func (e *Engine) Run(ctx context.Context, o Options) (*Result, error) {
 	start := time.Now()
 	if err := e.enter(); err != nil {
@@ -216,7 +216,6 @@ func (e *Engine) leave() {
 	e.queued--
 }
 
-// enqueue passes a request to the loop.
 func (e *Engine) enqueue(q *request) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -226,4 +225,45 @@ func (e *Engine) enqueue(q *request) error {
 	e.waiting = append(e.waiting, q)
 	e.notify()
 	return nil
+}
+
+// Memory is the memory of the process at the end of the text.
+type Memory struct {
+	// Source is the origin of the numbers: "linux" is /proc/self/status, "go" the Go runtime without
+	// maps.
+	Source  string `json:"source"`
+	Private int64  `json:"private_bytes"` // RssAnon: the process itself with keys and values
+	File    int64  `json:"file_bytes"`    // RssFile: pages of mapped files, also of the program
+}
+
+func readMemory() Memory {
+	if status, err := os.ReadFile("/proc/self/status"); err == nil {
+		if m, ok := parseStatus(status); ok {
+			return m
+		}
+	}
+	s := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
+	metrics.Read(s)
+	return Memory{Source: "go", Private: int64(s[0].Value.Uint64() - s[1].Value.Uint64())}
+}
+
+// parseStatus parses /proc/self/status, see proc(5).
+func parseStatus(status []byte) (m Memory, ok bool) {
+	m.Source = "linux"
+	found := 0
+	lines := bufio.NewScanner(bytes.NewReader(status))
+	for lines.Scan() {
+		name, value, _ := strings.Cut(lines.Text(), ":")
+		to := map[string]*int64{"RssAnon": &m.Private, "RssFile": &m.File}[name]
+		if to == nil {
+			continue
+		}
+		n, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+		if err != nil {
+			return m, false
+		}
+		*to = n << 10
+		found++
+	}
+	return m, found == 2
 }

@@ -13,11 +13,11 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/safetensors"
-	"github.com/lowbit-go/gq/internal/testshared"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 )
 
-// untied makes a checkpoint of the bundled model with an lm_head of its own, whose embedding is at the
-// end of the file.
+// untied makes a checkpoint of the bundled model with an lm_head of its own, whose embedding is at
+// the end of the file.
 func untied(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -90,7 +90,8 @@ func TestEngineDamaged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(path, (st.Size()-4096)&^4095); err != nil { // at most 32 of 1024 rows of 256 bytes
+	// at most 32 of 1024 rows of 256 bytes
+	if err := os.Truncate(path, (st.Size()-4096)&^4095); err != nil {
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lowbit-go/gq/internal/testshared"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 )
 
 func newEngine(t *testing.T, g *Generator, o EngineOptions) *Engine {
@@ -295,8 +295,8 @@ func TestEngineWholePages(t *testing.T) {
 	}
 }
 
-// TestEngineCancelled: cancelled requests, running and waiting, free their places, and the others do
-// not change.
+// TestEngineCancelled: cancelled requests, running and waiting, free their places, and the others
+// do not change.
 func TestEngineCancelled(t *testing.T) {
 	testshared.SlowEmulated(t, "TestEngineAlone runs there")
 	g := open(t, books, 2)

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lowbit-go/gq/internal/testshared"
-	"github.com/lowbit-go/gq/model/tokenizer"
+	"github.com/lowbit-go/gq/internal/lm/tokenizer"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 )
 
 const books = "../../testdata/books1.3M-bf16"

@@ -1,8 +1,11 @@
 package generate
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
-// output passes an answer to the callbacks and to its Result. It runs in the caller's goroutine.
+// output passes an answer to the callbacks and to its Result, in the caller's goroutine.
 type output struct {
 	g     *Generator
 	o     Options
@@ -15,7 +18,6 @@ func (g *Generator) newOutput(a *answer, start time.Time) *output {
 	return &output{g: g, o: a.o, r: g.newResult(a.o, a.ids), start: start}
 }
 
-// prompt reports the tokens of the prompt.
 func (x *output) prompt() error {
 	for _, id := range x.r.PromptIDs {
 		if err := x.token(id, true); err != nil {
@@ -25,12 +27,11 @@ func (x *output) prompt() error {
 	return nil
 }
 
-// prefilled records how the prompt was computed.
+// prefilled records the time of the prompt's computation and its tokens without computation.
 func (x *output) prefilled(took time.Duration, cached int) {
 	x.r.PrefillSeconds, x.r.CachedTokens = took.Seconds(), cached
 }
 
-// chosen records when a token was chosen.
 func (x *output) chosen(at time.Time) {
 	if x.first.IsZero() {
 		x.first = at
@@ -39,7 +40,6 @@ func (x *output) chosen(at time.Time) {
 	x.r.DecodeSeconds = at.Sub(x.first).Seconds()
 }
 
-// step passes on a token.
 func (x *output) step(s Step) error {
 	if !s.Prompt {
 		x.r.IDs = append(x.r.IDs, s.ID)
@@ -97,4 +97,42 @@ func (x *output) finish(err error, interrupted bool, held string) (*Result, erro
 	}
 	x.g.measure(x.r, time.Since(x.start), x.o.PricePerHour)
 	return x.r, err
+}
+
+// stopper finds stop strings in a text that arrives in pieces.
+type stopper struct {
+	stops []string
+	held  string // end of the text that may begin a stop string
+}
+
+// add takes a piece. It returns the text that certainly precedes any stop string, and the stop
+// string, if found.
+func (s *stopper) add(piece string) (text, stop string) {
+	all := s.held + piece
+	at := -1
+	for _, p := range s.stops {
+		if i := strings.Index(all, p); i >= 0 && (at < 0 || i < at) {
+			at, stop = i, p
+		}
+	}
+	if at >= 0 {
+		s.held = ""
+		return all[:at], stop
+	}
+	keep := 0
+	for _, p := range s.stops {
+		for n := min(len(p)-1, len(all)); n > keep; n-- {
+			if strings.HasSuffix(all, p[:n]) {
+				keep = n
+			}
+		}
+	}
+	s.held = all[len(all)-keep:]
+	return all[:len(all)-keep], ""
+}
+
+func (s *stopper) rest() string {
+	text := s.held
+	s.held = ""
+	return text
 }

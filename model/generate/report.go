@@ -2,16 +2,19 @@ package generate
 
 import (
 	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
-	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/packing"
 )
 
 // Reason is why a text ended.
 type Reason string
 
-// The reasons.
 const (
 	EndOfText    Reason = "end-of-text" // the model chose an end token
 	StopString   Reason = "stop"        // a string of Options.Stop
@@ -25,26 +28,28 @@ const (
 type Result struct {
 	File         string   `json:"file"`
 	Architecture string   `json:"architecture"`
-	Activations  string   `json:"activations"` // inputs of linear layers: int8 or float32
+	Activations  string   `json:"activations"` // inputs of linear layers: int8 if any, else float32
+	Executed     string   `json:"executed"`    // "int8 activations in 12 of 40 matrices"
 	Threads      int      `json:"threads"`
 	Sampling     Sampling `json:"sampling"`
-	Context      int      `json:"context"` // size in tokens
+	Context      int      `json:"context"`           // size in tokens
+	Warning      string   `json:"warning,omitempty"` // about the context
 
 	Text       string  `json:"text"` // without the prompt
 	Stopped    Reason  `json:"stopped"`
 	StopString string  `json:"stop_string,omitempty"`
 	PromptIDs  []int32 `json:"prompt_ids"`
-	IDs        []int32 `json:"ids"` // all chosen tokens, including the one that ended the text
-	// CachedTokens counts the tokens of the prompt whose keys and values an Engine had.
+	IDs        []int32 `json:"ids"` // all chosen tokens, including an end token
+	// CachedTokens counts the tokens of the prompt that an Engine had computed before.
 	CachedTokens int `json:"cached_tokens,omitempty"`
 
 	OpenSeconds       float64 `json:"open_seconds"`        // Open
-	FirstTokenSeconds float64 `json:"first_token_seconds"` // from the call of Run to the first token: encoding, prefill, choice
+	FirstTokenSeconds float64 `json:"first_token_seconds"` // from the call of Run
 	PrefillSeconds    float64 `json:"prefill_seconds"`     // computing the prompt
-	DecodeSeconds     float64 `json:"decode_seconds"`      // computing and choosing the tokens after the first
+	DecodeSeconds     float64 `json:"decode_seconds"`      // the tokens after the first
 	TotalSeconds      float64 `json:"total_seconds"`       // Open and Run, including output
-	// PrefillTokensPerSecond counts the prompt's computed tokens. DecodeTokensPerSecond counts the chosen
-	// tokens but the first, which the prefill yields.
+	// PrefillTokensPerSecond counts the prompt's computed tokens. DecodeTokensPerSecond counts the
+	// chosen tokens except the first, a result of the prefill.
 	PrefillTokensPerSecond float64 `json:"prefill_tokens_per_second"`
 	DecodeTokensPerSecond  float64 `json:"decode_tokens_per_second"`
 
@@ -57,7 +62,7 @@ type Result struct {
 type KernelUse struct {
 	Kernel  string `json:"kernel"`
 	Weights string `json:"weights"`
-	Rows    int    `json:"rows"` // rows of activations: the fewest over linear layers, of the first use in each
+	Rows    int    `json:"rows"` // the fewest rows of activations in a linear layer's first use
 	Linears int    `json:"linears"`
 }
 
@@ -72,17 +77,13 @@ type Cost struct {
 }
 
 func (g *Generator) newResult(o Options, ids []int32) *Result {
-	activations := model.Float32
-	if g.quantized {
-		activations = g.options.Activations
-	}
+	activations, executed := g.model.Executed()
 	return &Result{
-		File: g.path, Architecture: g.model.Config().Architecture, Activations: activations.String(), Threads: g.options.Threads,
-		Sampling: o.Sampling, Context: o.Context, PromptIDs: ids, IDs: []int32{}, OpenSeconds: g.opening.Seconds(),
+		File: g.path, Architecture: g.model.Config().Architecture, Activations: activations.String(), Executed: executed, Threads: g.options.Threads,
+		Sampling: o.Sampling, Context: o.Context, Warning: g.ContextWarning(o.Context), PromptIDs: ids, IDs: []int32{}, OpenSeconds: g.opening.Seconds(),
 	}
 }
 
-// measure fills in the figures that are known at the end.
 func (g *Generator) measure(r *Result, took time.Duration, perHour float64) {
 	r.TotalSeconds = (g.opening + took).Seconds()
 	if r.PrefillSeconds > 0 {
@@ -98,7 +99,6 @@ func (g *Generator) measure(r *Result, took time.Duration, perHour float64) {
 	}
 }
 
-// cost returns the cost of r.
 func cost(r *Result, perHour float64) *Cost {
 	second := perHour / 3600
 	c := &Cost{PricePerHour: perHour, Prompt: second * r.PrefillSeconds, Output: second * r.DecodeSeconds}
@@ -111,7 +111,6 @@ func cost(r *Result, perHour float64) *Cost {
 	return c
 }
 
-// describe describes the weights of a packed header in a few words.
 func describe(h packing.Header) string {
 	if h.Layout == packing.LayoutPlain {
 		return "float32"
@@ -121,4 +120,34 @@ func describe(h packing.Header) string {
 		group = fmt.Sprintf("group %d", h.Group)
 	}
 	return fmt.Sprintf("%s %s, %d bits, %s", h.Layout, h.Tile, h.Bits, group)
+}
+
+// A kernelLog counts the linear layers that run each kernel.
+type kernelLog struct {
+	mu   sync.Mutex
+	uses []KernelUse
+}
+
+func (k *kernelLog) list() []KernelUse {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return append([]KernelUse{}, k.uses...)
+}
+
+// add is called by the computing goroutine, once for each kernel of a linear layer.
+func (k *kernelLog) add(c kernels.Choice) {
+	if slices.Contains(strings.Split(os.Getenv("GQ_LOG"), ","), "kernels") {
+		fmt.Fprintln(os.Stderr, "kernels:", c) // the default of kernels.Options.Log
+	}
+	u := KernelUse{Kernel: c.Kernel, Weights: describe(c.Header), Rows: c.M, Linears: 1}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i := range k.uses {
+		if have := &k.uses[i]; have.Kernel == u.Kernel && have.Weights == u.Weights {
+			have.Linears++
+			have.Rows = min(have.Rows, u.Rows)
+			return
+		}
+	}
+	k.uses = append(k.uses, u)
 }

@@ -21,19 +21,17 @@ type request struct {
 	begun   time.Time // when the sequence was free
 	started bool      // the sequence has begun
 	at      int       // tokens of the prompt that are computed
-	cached  int       // tokens of the prompt whose keys and values were there
+	cached  int       // tokens of the prompt that the Engine had computed before
 	prefill time.Duration
 	next    [1]int32 // the last chosen token
 	err     error    // of computing or choosing
 }
 
-// timedStep is a step and the time when the token was chosen.
 type timedStep struct {
 	Step
 	at time.Time
 }
 
-// ending is the end of a request.
 type ending struct {
 	err     error
 	held    string // text that was held back, if the request was interrupted
@@ -45,7 +43,7 @@ func newRequest(ctx context.Context, a *answer) *request {
 	return &request{answer: a, ctx: ctx, news: make(chan struct{}, 1)}
 }
 
-// deliver passes the steps to the output until the request ends. It returns the error of a callback.
+// deliver passes the steps to the output until the request ends. failed is the error of a callback.
 func (q *request) deliver(out *output, cancel func()) (*ending, error) {
 	var failed error
 	for {
@@ -68,7 +66,6 @@ func (q *request) deliver(out *output, cancel func()) (*ending, error) {
 	}
 }
 
-// report passes a step to deliver.
 func (q *request) report(s Step) {
 	q.mu.Lock()
 	q.steps = append(q.steps, timedStep{s, time.Now()})
@@ -113,10 +110,9 @@ func (q *request) notify() {
 // decodes reports whether the prompt is computed.
 func (q *request) decodes() bool { return q.at == len(q.ids) }
 
-// left returns the number of tokens of the prompt that are to be computed.
 func (q *request) left() int { return len(q.ids) - q.at }
 
-// wants returns the number of tokens whose logits are wanted, if the request brings the next n.
+// wants returns how many of the request's next n tokens need logits.
 func (q *request) wants(n int) int {
 	switch {
 	case q.decodes():
@@ -161,7 +157,6 @@ func (q *request) prompted(n int, logits []float32, vocab int) {
 	}
 }
 
-// echoed reports a token of the prompt.
 func (q *request) echoed(at int, logits []float32) {
 	var s Step
 	if s, q.err = q.promptStep(at, logits); q.err == nil {

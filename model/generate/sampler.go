@@ -5,13 +5,16 @@ import (
 	"math"
 	"slices"
 
+	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/detmath"
+	"github.com/lowbit-go/gq/internal/lm/tokenizer"
+	"github.com/lowbit-go/gq/internal/rowmath"
 	"github.com/lowbit-go/gq/internal/splitmix"
 )
 
-// Sampling is the rule for choosing tokens. Each step leaves fewer of them, in llama.cpp's order:
-// the penalties first, then TopK, TopP and MinP, all three with probabilities at temperature 1. Then
-// one token is drawn with probabilities at Temperature.
+// Sampling is the rule for choosing tokens, in llama.cpp's order: the penalties first, then TopK,
+// TopP and MinP, all three with probabilities at temperature 1. Then a token is drawn from the rest
+// with probabilities at Temperature.
 //
 // The zero value always takes the most likely token.
 type Sampling struct {
@@ -19,12 +22,11 @@ type Sampling struct {
 	// token (the lowest id on ties), whatever the other fields but the penalties are.
 	Temperature float64 `json:"temperature"`
 	TopK        int     `json:"top_k"` // keeps this many of the likeliest tokens; 0: all
-	// TopP keeps the fewest likeliest tokens, at least one, that have this probability together. 0
-	// or 1: all.
+	// TopP keeps the fewest likeliest tokens that have this probability together. 0 or 1: all.
 	TopP float64 `json:"top_p"`
 	MinP float64 `json:"min_p"` // keeps tokens at least MinP times as likely as the likeliest; 0: all
 	// RepeatPenalty divides positive logits of the last 64 tokens, including the prompt's, and
-	// multiplies negative ones. 0 or 1: none.
+	// multiplies negative logits. 0 or 1: none.
 	RepeatPenalty float64 `json:"repeat_penalty"`
 	// PresencePenalty is subtracted from the logits of all tokens of the answer so far, and
 	// FrequencyPenalty once for each time that a token is in the answer. The prompt does not count,
@@ -89,8 +91,8 @@ const minPenalty, maxPenalty = 1e-3, 1e3
 // maxSubtracted is OpenAI's limit for PresencePenalty and FrequencyPenalty.
 const maxSubtracted = 2.0
 
-// Sampler chooses a sequence of tokens.
-type Sampler struct {
+// sampler chooses a sequence of tokens.
+type sampler struct {
 	o      Sampling
 	rng    splitmix.Source
 	banned []int32       // never chosen
@@ -99,7 +101,6 @@ type Sampler struct {
 	list   []candidate
 }
 
-// candidate is a token that may be drawn.
 type candidate struct {
 	id     int32
 	logit  float32
@@ -117,16 +118,16 @@ func before(a, b candidate) int {
 	return int(a.id) - int(b.id)
 }
 
-// NewSampler makes a Sampler at the start of a sequence. It never chooses banned tokens.
-func NewSampler(o Sampling, banned []int32) (*Sampler, error) {
+// newSampler makes a sampler at the start of a sequence. Banned tokens are never chosen.
+func newSampler(o Sampling, banned []int32) (*sampler, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	return &Sampler{o: o, rng: splitmix.Source(o.Seed), banned: banned}, nil
+	return &sampler{o: o, rng: splitmix.Source(o.Seed), banned: banned}, nil
 }
 
 // Prompt adds tokens that were not chosen to the sequence.
-func (s *Sampler) Prompt(ids ...int32) {
+func (s *sampler) Prompt(ids ...int32) {
 	s.last = append(s.last, ids...)
 	if n := len(s.last) - repeatLast; n > 0 {
 		s.last = append(s.last[:0], s.last[n:]...)
@@ -134,7 +135,7 @@ func (s *Sampler) Prompt(ids ...int32) {
 }
 
 // Accept adds chosen tokens to the sequence.
-func (s *Sampler) Accept(ids ...int32) {
+func (s *sampler) Accept(ids ...int32) {
 	s.Prompt(ids...)
 	if s.o.PresencePenalty == 0 && s.o.FrequencyPenalty == 0 {
 		return
@@ -147,9 +148,9 @@ func (s *Sampler) Accept(ids ...int32) {
 	}
 }
 
-// Choose chooses the next token, and changes logits. It never chooses a token with a logit of -Inf;
-// NaN and +Inf are errors.
-func (s *Sampler) Choose(logits []float32) (int32, error) {
+// Choose chooses the next token and overwrites logits. A token with a logit of -Inf is never
+// chosen; NaN and +Inf are errors.
+func (s *sampler) Choose(logits []float32) (int32, error) {
 	s.change(logits)
 	best, err := likeliest(logits)
 	if err != nil || s.o.Temperature == 0 {
@@ -160,8 +161,7 @@ func (s *Sampler) Choose(logits []float32) (int32, error) {
 	return s.draw(logits[best]), nil
 }
 
-// change applies bans and penalties.
-func (s *Sampler) change(logits []float32) {
+func (s *sampler) change(logits []float32) {
 	for _, id := range s.banned {
 		if int(id) < len(logits) {
 			logits[id] = float32(math.Inf(-1))
@@ -175,8 +175,7 @@ func (s *Sampler) change(logits []float32) {
 	}
 }
 
-// repeated applies RepeatPenalty.
-func (s *Sampler) repeated(logits []float32) {
+func (s *sampler) repeated(logits []float32) {
 	if s.o.RepeatPenalty == 0 || s.o.RepeatPenalty == 1 {
 		return
 	}
@@ -193,7 +192,6 @@ func (s *Sampler) repeated(logits []float32) {
 	}
 }
 
-// likeliest returns the token with the largest logit.
 func likeliest(logits []float32) (int32, error) {
 	best := -1
 	for id, l := range logits {
@@ -211,7 +209,7 @@ func likeliest(logits []float32) (int32, error) {
 }
 
 // candidates fills s.list with TopK tokens in order, or with all tokens by id.
-func (s *Sampler) candidates(logits []float32) {
+func (s *sampler) candidates(logits []float32) {
 	if s.list = s.list[:0]; s.o.TopK > 0 {
 		s.list = likeliestN(s.list, logits, s.o.TopK)
 		return
@@ -223,7 +221,7 @@ func (s *Sampler) candidates(logits []float32) {
 	}
 }
 
-// likeliestN appends the n likeliest tokens to list, which is empty, in order.
+// likeliestN appends the n likeliest tokens in order to the empty list.
 func likeliestN(list []candidate, logits []float32, n int) []candidate {
 	if n == 0 {
 		return list
@@ -246,8 +244,7 @@ func likeliestN(list []candidate, logits []float32, n int) []candidate {
 	return list[:min(len(list), n)]
 }
 
-// restrict applies TopP and MinP.
-func (s *Sampler) restrict(largest float32) {
+func (s *sampler) restrict(largest float32) {
 	topP := s.o.TopP != 0 && s.o.TopP < 1
 	if !topP && s.o.MinP == 0 {
 		return
@@ -260,8 +257,8 @@ func (s *Sampler) restrict(largest float32) {
 	}
 	floor := s.o.MinP // the likeliest token has weight 1
 	if topP {
-		// The tokens below this weight have less than half of the probability that TopP may leave
-		// out, so they need no sorting.
+		// The tokens below this weight have less than half of the probability that TopP may leave out, so
+		// they need no sorting.
 		floor = max(floor, float64(1-s.o.TopP)*sum/float64(2*len(s.list)))
 	}
 	s.list = slices.DeleteFunc(s.list, func(c candidate) bool { return c.weight < floor })
@@ -278,8 +275,7 @@ func (s *Sampler) restrict(largest float32) {
 	}
 }
 
-// draw draws a token from s.list.
-func (s *Sampler) draw(largest float32) int32 {
+func (s *sampler) draw(largest float32) int32 {
 	var sum float64
 	for i := range s.list {
 		c := &s.list[i]
@@ -300,4 +296,35 @@ func (s *Sampler) draw(largest float32) int32 {
 		}
 	}
 	return s.list[0].id // not reached: the likeliest token has weight 1
+}
+
+// scorer computes logarithms of probabilities. Their bits are the same on every CPU.
+type scorer struct {
+	logits []float32
+	exp    []float64
+	shift  float64 // logarithm of the sum of e^logit
+	best   []candidate
+}
+
+// set reads logits, and finds the n likeliest tokens. A NaN or +Inf is an error.
+func (s *scorer) set(logits []float32, n int) error {
+	best, err := likeliest(logits)
+	if err != nil {
+		return err
+	}
+	s.logits = append(s.logits[:0], logits...) // the sampler changes logits
+	sum := rowmath.Sets.Chosen().ExpSum(buffer.Grow(&s.exp, len(logits)), logits, logits[best])
+	s.shift = float64(logits[best]) + detmath.Log(sum)
+	s.best = likeliestN(s.best[:0], logits, n)
+	return nil
+}
+
+func (s *scorer) logprob(id int32) float64 { return float64(s.logits[id]) - s.shift }
+
+func (s *scorer) top(t *tokenizer.Tokenizer) []Alternative {
+	list := make([]Alternative, len(s.best))
+	for i, c := range s.best {
+		list[i] = Alternative{c.id, t.Bytes(c.id), s.logprob(c.id)}
+	}
+	return list
 }

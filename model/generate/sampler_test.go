@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-func newTestSampler(t testing.TB, o Sampling, banned ...int32) *Sampler {
+func newTestSampler(t testing.TB, o Sampling, banned ...int32) *sampler {
 	t.Helper()
-	s, err := NewSampler(o, banned)
+	s, err := newSampler(o, banned)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,8 @@ func TestSubtractedPenalties(t *testing.T) {
 		{Sampling{PresencePenalty: 0.5}, []int32{1, 1}, []float32{3, 2.5, 3}},
 		{Sampling{FrequencyPenalty: 0.5}, []int32{1, 1, 2}, []float32{3, 2, 2.5}},
 		{Sampling{PresencePenalty: -1, FrequencyPenalty: 0.25}, []int32{1, 1, 9}, []float32{3, 3.5, 3}},
-		{Sampling{PresencePenalty: 1, RepeatPenalty: 2}, []int32{1}, []float32{1.5, 0.5, 3}}, // 0 is the prompt
+		// 0 is the prompt
+		{Sampling{PresencePenalty: 1, RepeatPenalty: 2}, []int32{1}, []float32{1.5, 0.5, 3}},
 	} {
 		s := newTestSampler(t, c.o)
 		s.Prompt(0)
@@ -246,7 +247,7 @@ func TestCheck(t *testing.T) {
 		{Temperature: -1}, {Temperature: nan}, {Temperature: inf}, {TopK: -1}, {TopP: -0.1}, {TopP: 1.1}, {TopP: nan},
 		{MinP: -0.1}, {MinP: 2}, {MinP: nan}, {RepeatPenalty: -1}, {RepeatPenalty: nan}, {RepeatPenalty: inf}, {RepeatPenalty: 1e-9},
 	} {
-		if _, err := NewSampler(o, nil); err == nil {
+		if _, err := newSampler(o, nil); err == nil {
 			t.Errorf("%+v was taken", o)
 		}
 	}

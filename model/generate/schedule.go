@@ -2,23 +2,20 @@ package generate
 
 import (
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/lowbit-go/gq/internal/buffer"
-	"github.com/lowbit-go/gq/model"
+	"github.com/lowbit-go/gq/internal/lm/forward"
 )
 
-// Tokens of prompts in a pass. With sequences that decode, a pass must be short: they get one token
-// each from it.
+// Tokens of prompts in a pass. A pass with sequences that decode must be short.
 const (
 	prefillAlone = 256
 	prefillMixed = 64
 )
 
-// worthSharing is the number of tokens from which on a request waits for another one to compute a
-// common prefix.
+// worthSharing is the length of a common prefix from which on a request waits for another request
+// to compute the prefix.
 const worthSharing = 16
 
 // loop computes passes until the Engine is closed.
@@ -35,7 +32,7 @@ func (e *Engine) loop() {
 }
 
 // admit ends requests that are complete, failed or cancelled, and gives free sequences to waiting
-// ones. It returns false if the Engine is closed; all requests have then ended.
+// requests. It returns false if the Engine is closed; all requests have then ended.
 func (e *Engine) admit() bool {
 	e.mu.Lock()
 	waiting := e.waiting
@@ -77,7 +74,6 @@ func (e *Engine) admit() bool {
 	return !closed
 }
 
-// publish updates the figures for Stats.
 func (e *Engine) publish(change func(*EngineStats)) {
 	pages := e.batch.Pages()
 	e.mu.Lock()
@@ -88,12 +84,12 @@ func (e *Engine) publish(change func(*EngineStats)) {
 	change(s)
 }
 
-// plan chooses the chunks of the next pass, and the requests that they belong to. Each sequence that
-// decodes brings a token. Prompts share the rest of the pass evenly, so that a short one does not
-// wait for a long one.
+// plan chooses the chunks of the next pass and their requests. Each sequence that decodes brings a
+// token. Prompts share the rest of the pass evenly, so that a short prompt does not wait for a long
+// prompt.
 //
-// Prompts that are short enough for one pass get it for themselves, so that their first tokens come
-// nearly as soon as alone. The next pass is for all again.
+// Prompts that fit into a pass get the pass for themselves, so that their first tokens come nearly
+// as soon as alone. The next pass is for all again.
 func (e *Engine) plan() {
 	e.chunks, e.planned = e.chunks[:0], e.planned[:0]
 	var decoding, prompts, short []*request
@@ -120,8 +116,8 @@ func (e *Engine) plan() {
 	e.prefill(prompts, budget)
 }
 
-// prefill divides a number of tokens of a pass among prompts, and at most echoStep of them among the
-// prompts whose logits are wanted.
+// prefill divides a number of tokens of a pass among prompts, and at most echoStep tokens among the
+// prompts that need logits.
 func (e *Engine) prefill(prompts []*request, budget int) {
 	echo, echoing := echoStep, 0
 	for _, q := range prompts {
@@ -143,14 +139,13 @@ func (e *Engine) prefill(prompts []*request, budget int) {
 	}
 }
 
-// share returns the share of each of n prompts in a number of tokens: at least one while there are
-// any.
+// share returns the share of each of n prompts in a number of tokens, at least 1 unless tokens is
+// 0.
 func share(tokens, n int) int { return min(tokens, max(1, tokens/n)) }
 
-// bring adds tokens of a request to the pass.
 func (e *Engine) bring(q *request, tokens []int32) {
 	e.planned = append(e.planned, q)
-	e.chunks = append(e.chunks, model.Chunk{Sequence: q.slot, Tokens: tokens, Logits: q.wants(len(tokens))})
+	e.chunks = append(e.chunks, forward.Chunk{Sequence: q.slot, Tokens: tokens, Logits: q.wants(len(tokens))})
 }
 
 // ready begins the sequence of a request, unless an earlier request is computing a prefix of its
@@ -163,25 +158,23 @@ func (e *Engine) ready(q *request) bool {
 	if q.echo() {
 		prompt = nil // the logits of the whole prompt are wanted
 	}
-	known := e.batch.Known(q.o.Context, prompt)
+	known := e.batch.Known(q.o.Context, prompt, q.o.Scope)
 	for _, other := range e.running {
 		if other == q {
 			break
 		}
-		// Behind the common prefix the other request brings nothing more of it: its pages may be
-		// reused already.
-		common := e.batch.Shared(min(model.CommonPrefix(other.ids, prompt), len(prompt)-1))
-		if other.at < common && common-known >= worthSharing {
+		// Behind the common prefix, the other request may already have reused the shared pages.
+		common := e.batch.Shared(min(forward.CommonPrefix(other.ids, prompt), len(prompt)-1))
+		if other.o.Scope == q.o.Scope && other.at < common && common-known >= worthSharing {
 			return false
 		}
 	}
 	q.started = true
-	q.at = e.batch.Begin(q.slot, q.o.Context, prompt)
+	q.at = e.batch.Begin(q.slot, q.o.Context, prompt, q.o.Scope)
 	q.cached = q.at
 	return true
 }
 
-// pass computes the chunks and gives the requests their logits.
 func (e *Engine) pass() {
 	vocab := e.g.model.VocabSize()
 	rows, wanted, prompts := 0, 0, 0
@@ -200,7 +193,7 @@ func (e *Engine) pass() {
 		parts[i] = logits[at*vocab:][:c.Logits*vocab]
 		at += c.Logits
 	}
-	e.each(len(e.chunks), func(i int) {
+	e.g.model.Pool().Run(len(e.chunks), func(_, i int) {
 		if q := e.planned[i]; q.err == nil {
 			q.computed(len(e.chunks[i].Tokens), parts[i], vocab)
 		}
@@ -212,8 +205,8 @@ func (e *Engine) pass() {
 	})
 }
 
-// separately computes the chunks of a pass that failed one by one, so that the failure ends only the
-// requests that it concerns.
+// separately computes the chunks of a failed pass one by one, so that the failure ends only the
+// requests that caused it.
 func (e *Engine) separately(err error, logits []float32, vocab int) {
 	for i, c := range e.chunks {
 		own := logits[:c.Logits*vocab]
@@ -223,20 +216,4 @@ func (e *Engine) separately(err error, logits []float32, vocab int) {
 		}
 		e.planned[i].err = err
 	}
-}
-
-// each calls f for 0 to n-1, on as many goroutines as the model has threads.
-func (e *Engine) each(n int, f func(i int)) {
-	var next atomic.Int64
-	work := func() {
-		for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-			f(i)
-		}
-	}
-	var wg sync.WaitGroup
-	for range min(n, e.g.options.Threads) - 1 {
-		wg.Go(work)
-	}
-	work()
-	wg.Wait()
 }

@@ -64,15 +64,17 @@ func TestReady(t *testing.T) {
 		name   string
 		common int // tokens that the two prompts begin with
 		at     int // tokens that the earlier request has computed
+		scope  string
 		want   bool
 	}{
-		{"nothing in common", 0, 0, true},
-		{"little in common", worthSharing - 1, 0, true},
-		{"not begun", worthSharing, 0, false},
-		{"within the prefix", 100, 99, false},
+		{"nothing in common", 0, 0, "", true},
+		{"little in common", worthSharing - 1, 0, "", true},
+		{"not begun", worthSharing, 0, "", false},
+		{"within the prefix", 100, 99, "", false},
+		{"within a prefix of another scope", 100, 99, "another", true},
 		// The engine's batch holds no page of it, as after the reuse of a window's pages.
-		{"behind the prefix", 100, 100, true},
-		{"far behind the prefix", 100, 200, true},
+		{"behind the prefix", 100, 100, "", true},
+		{"far behind the prefix", 100, 200, "", true},
 	} {
 		e, err := g.newEngine(EngineOptions{Parallel: 2, Context: 250})
 		if err != nil {
@@ -93,6 +95,7 @@ func TestReady(t *testing.T) {
 		}
 		earlier, later := add(prompt(1)), add(prompt(2))
 		earlier.started, earlier.at = true, c.at
+		later.o.Scope = c.scope
 		if got := e.ready(later); got != c.want || later.started != c.want {
 			t.Errorf("%s: ready %v, begun %v, expected %v", c.name, got, later.started, c.want)
 		}

@@ -19,14 +19,14 @@ func (p *Packer) newRow() *packedRow {
 	return &packedRow{codes: make([]byte, p.f.cols), scales: make([]float32, p.f.groups)}
 }
 
-// CheckPanel reports the first defect of panel i of the payload, whose bytes are src, as
+// CheckPanel reports the first defect of panel i of the payload, with bytes src, as
 // *packing.PanelError. Defects are:
-//   - a scale whose magnitude its dtype cannot hold, stored or multiplied by the layout's factor,
-//     or a scale that is not positive despite FlagPositiveScales
+//   - a scale beyond its dtype's range, as stored or multiplied by the layout's factor, or a scale
+//     that is not positive despite FlagPositiveScales
 //   - a zero point or bias that is not finite, or a bias other than 0 without FlagBias
 //   - codes other than 0 past the last column
 //   - a stored sum that differs from the sum of the codes
-//   - a row past the last one that does not hold the layout's padding
+//   - a padding row that does not hold the layout's padding
 //
 // Unpacking and packing an accepted panel gives the same bytes.
 func (p *Packer) CheckPanel(i int, src []byte) error {
@@ -50,7 +50,7 @@ func (p *Packer) CheckPanel(i int, src []byte) error {
 	return nil
 }
 
-// checkRow checks row r of panel i, which is unpacked in row.
+// checkRow checks row r of panel i, with the unpacked row in row.
 func (p *Packer) checkRow(i int, panel []byte, r int, row *packedRow) error {
 	f, dtype := p.f, p.f.scaleDtype
 	for g, s := range row.scales {
@@ -89,8 +89,7 @@ func (p *Packer) checkRow(i int, panel []byte, r int, row *packedRow) error {
 	return nil
 }
 
-// codeAt is the offset in a panel of the byte that holds the code of row r at
-// column k.
+// codeAt is the offset in a panel of the byte that holds the code of row r at column k.
 func (f *frame) codeAt(r, k int) int {
 	o, _ := f.place(k % f.group)
 	return f.data0 + k/f.group*f.dataStep + f.offset(r, o)

@@ -26,7 +26,6 @@ func (f *frame) codes(dst, panel []byte, i int) {
 	}
 }
 
-// scale reads the scale of row i in group g.
 func (f *frame) scale(panel []byte, i, g int) float32 {
 	at := panel[f.scaleAt(i, g):]
 	if f.scaleDtype == packing.ScaleF16 {
@@ -47,7 +46,6 @@ func (f *frame) zero(panel []byte, i, g int) float32 {
 	return math.Float32frombits(get32(panel, f.zeroAt(i, g)))
 }
 
-// bias reads the bias of row i, or returns 0 if the layout has none.
 func (f *frame) bias(panel []byte, i int) float32 {
 	if f.bias0 < 0 {
 		return 0
@@ -84,8 +82,7 @@ func (f *frame) decode32(dst *[32]byte, data []byte, i, k int) {
 	}
 }
 
-// decodeFar is decode32 where the two nibbles of a byte are more than 16
-// columns apart.
+// decodeFar is decode32 where the two nibbles of a byte are more than 16 columns apart.
 func (f *frame) decodeFar(dst *[32]byte, data []byte, i, k int) {
 	for at := 0; at < 32; at += 16 {
 		o, t := f.place(k + at)

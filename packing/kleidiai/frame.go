@@ -4,7 +4,7 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// frame describes one panel of a layout; the package's documentation states how codes become bytes.
+// frame describes a panel of a layout; the package's documentation states how codes become bytes.
 // Offsets are from the panel's start.
 type frame struct {
 	n, k           int // rows and columns of the matrix
@@ -16,7 +16,7 @@ type frame struct {
 
 	panelBytes         int
 	data0, dataStep    int // codes of group g: data0 + g*dataStep
-	scale0, recordStep int // scales of group g: scale0 + g*recordStep, nr of them
+	scale0, recordStep int // nr scales of group g: scale0 + g*recordStep
 	zero0              int // likewise float32 zero points; none if < 0
 	sum0               int // nr sums; none if < 0
 	bias0              int // nr biases; none if < 0
@@ -31,7 +31,7 @@ type frame struct {
 
 const sixteenth = 0.0625
 
-// newFrame computes the frame of a valid header with one of the five layouts.
+// newFrame computes the frame of a valid header with a layout of KleidiAI.
 func newFrame(h *packing.Header) *frame {
 	f := &frame{
 		n: int(h.Rows), k: int(h.Cols), nr: int(h.Tile.NR), bits: int(h.Bits), groups: int(h.Groups()),
@@ -79,8 +79,7 @@ func (f *frame) data(panel []byte, g int) []byte {
 	return panel[f.data0+g*f.dataStep:][:f.nr*f.stream()]
 }
 
-// scaleAt is the offset in a panel of row i's scale in group g; zeroAt is the offset of its float32
-// zero point.
+// scaleAt and zeroAt are the offsets of row i's scale and float32 zero point in group g of a panel.
 func (f *frame) scaleAt(i, g int) int { return f.scale0 + g*f.recordStep + i*f.scaleDtype.Bytes() }
 func (f *frame) zeroAt(i, g int) int  { return f.zero0 + g*f.recordStep + 4*i }
 

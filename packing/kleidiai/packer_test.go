@@ -20,8 +20,7 @@ var layoutHeaders = []packing.Header{
 	{Layout: packing.LayoutQSU2CXP, Bits: 2, ScaleDtype: packing.ScaleF32},
 }
 
-// eachHeader calls f with valid headers of every layout and tile, of many
-// shapes and groups.
+// eachHeader calls f with valid headers of every layout and tile, of many shapes and groups.
 func eachHeader(f func(h packing.Header)) {
 	n := 0
 	for _, h := range layoutHeaders {
@@ -163,8 +162,7 @@ func TestPacker(t *testing.T) {
 	}
 }
 
-// weight is the weight at row r, column c of p, computed in float64 up to its
-// roundings.
+// weight is the weight at row r, column c of p, computed in float64 up to its roundings.
 func weight(p *packing.Panel, groups, stride, k, r, c int) float32 {
 	i := r*groups + c*groups/k
 	w := float32(float64(p.Codes[r*stride+c]) * float64(p.Scales[i]))

@@ -1,5 +1,5 @@
-// Package layouts makes the packer of a payload, whatever its layout. It is the only package that
-// knows the layouts of packing, packing/kleidiai and packing/torchao together.
+// Package layouts makes the packer of a payload of any layout. No other package knows the layouts
+// of packing, packing/kleidiai and packing/torchao together.
 package layouts
 
 import (
@@ -10,9 +10,9 @@ import (
 	"github.com/lowbit-go/gq/packing/torchao"
 )
 
-// New prepares packing and reading of a payload of codes with header h. It fails like h.Validate,
-// and with *packing.UnsupportedError for LayoutPlain, which holds no codes, and for a payload that
-// this machine cannot address.
+// New prepares packing and reading of a payload of codes with header h. It fails like h.Validate.
+// LayoutPlain, without codes, and a payload that this machine cannot address are a
+// *packing.UnsupportedError.
 //
 // LayoutTorchAOEmbedding and LayoutCodes store scales and zero points in companions. Their packers
 // need the companions to read weights, see WithCompanions of torchao.Embedding and packing.Codes.

@@ -7,7 +7,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/lowbit-go/gq/internal/testshared"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 	"github.com/lowbit-go/gq/packing"
 )
 

@@ -26,7 +26,7 @@ func put32(at int, v uint32) func(panel []byte) int {
 }
 
 func TestLinearCheckPanel(t *testing.T) {
-	l, err := NewLinear(checkBase)
+	l, err := newLinear(checkBase)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestLinearCheckPanel(t *testing.T) {
 	}
 	h := checkBase
 	h.Flags |= packing.FlagPositiveScales
-	if l, err = NewLinear(h); err != nil {
+	if l, err = newLinear(h); err != nil {
 		t.Fatal(err)
 	}
 	put32(HeaderSize+l.codeBytes, math.Float32bits(-1))(data)
@@ -87,7 +87,7 @@ func checkPanelError(t *testing.T, err error, offset int64, msg string) {
 func TestKleidiAICheckPanel(t *testing.T) {
 	for _, tile := range testTiles {
 		h := packing.Header{Layout: packing.LayoutTorchAOKleidiAI, Flags: packing.FlagBias, Bits: 4, ScaleDtype: packing.ScaleBF16, Tile: tile, Rows: 13, Cols: 64, Group: 32}
-		l, err := NewKleidiAI(h)
+		l, err := newKleidiAI(h)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -170,21 +170,21 @@ func TestNewRefuses(t *testing.T) {
 		}
 	}
 	var unsupported *packing.UnsupportedError
-	if _, err := NewEmbedding(base); !errors.As(err, &unsupported) {
+	if _, err := newEmbedding(base); !errors.As(err, &unsupported) {
 		t.Errorf("linear as embedding: error %v, want an UnsupportedError", err)
 	}
-	if _, err := NewKleidiAI(base); !errors.As(err, &unsupported) {
+	if _, err := newKleidiAI(base); !errors.As(err, &unsupported) {
 		t.Errorf("linear as kleidiai: error %v, want an UnsupportedError", err)
 	}
 }
 
 func TestPackersPanic(t *testing.T) {
-	linear, err := NewLinear(checkBase)
+	linear, err := newLinear(checkBase)
 	if err != nil {
 		t.Fatal(err)
 	}
 	h := embeddingBase
-	embedding, err := NewEmbedding(h)
+	embedding, err := newEmbedding(h)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,14 +6,14 @@
 // a code and the tile, but not the rows, the columns and the group size: a .gqf file records these
 // in its packed header ([packing.Header]).
 //
-//	type 1  [Linear]     1-8 bits, float32 scales, zero points, bias
+//	type 1  linear       1-8 bits, float32 scales, zero points, bias
 //	type 2  [Embedding]  1-8 bits, row-major; scales and zero points apart
-//	type 3  [KleidiAI]   4 bits, bfloat16 scales: KleidiAI's qsi4c32p
+//	type 3  KleidiAI     4 bits, bfloat16 scales: KleidiAI's qsi4c32p
 //
-// Each implements [packing.Packer]; [New] makes the one for a packed header. TorchAO's types 4 and
+// Each type implements [packing.Packer]; [New] makes the Packer for a header. TorchAO's types 4 and
 // 5, lookup tables, are not supported.
 //
-//	l, err := torchao.NewLinear(h)
+//	l, err := torchao.New(h)
 //	l.DequantizeRow(weights, data, row) // reads the bytes of this row only
 //
 // Damage within a panel is a [*packing.PanelError]. TorchAO itself checks nothing: out-of-range

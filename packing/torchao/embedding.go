@@ -1,18 +1,17 @@
 package torchao
 
-import "github.com/lowbit-go/gq/packing"
+import (
+	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/packing"
+)
 
-// Embedding packs and reads one packing.LayoutTorchAOEmbedding payload, TorchAO's type 2. Each
-// row's codes are packed on their own: as many units of 128 as fit, then one of 64 and one of 32
-// where they fit. A panel is a row.
+// Embedding is the [packing.Packer] of a packing.LayoutTorchAOEmbedding payload, TorchAO's type 2.
+// Each row's codes are packed separately: as many units of 128 as fit, then a unit of 64 and a unit
+// of 32 where they fit. A panel is a row.
 //
 // Scales (float32) and zero points (int8, stored even if all are 0) are in two companions,
-// row-major. PackPanel and UnpackPanel ignore the scales and
-// zero points of a panel. Row and DequantizeRow need the
-// companions to read anything but codes; WithCompanions attaches them.
-//
-// An Embedding is immutable; many goroutines may use it at once. It implements packing.Packer,
-// which states when methods panic.
+// row-major. PackPanel and UnpackPanel ignore the scales and zero points of a panel. Row and
+// DequantizeRow need the companions to read anything but codes; WithCompanions attaches them.
 type Embedding struct {
 	packing.Geometry
 	planes     *bitPlanes
@@ -23,9 +22,8 @@ type Embedding struct {
 	companions packing.Companions
 }
 
-// NewEmbedding prepares packing and reading of a payload with header h. It fails like
-// packing.NewGeometry.
-func NewEmbedding(h packing.Header) (*Embedding, error) {
+// newEmbedding fails like packing.NewGeometry.
+func newEmbedding(h packing.Header) (*Embedding, error) {
 	g, err := packing.NewGeometry(h, packing.LayoutTorchAOEmbedding)
 	if err != nil {
 		return nil, err
@@ -36,17 +34,13 @@ func NewEmbedding(h packing.Header) (*Embedding, error) {
 	}, nil
 }
 
-// Prefix is TorchAO's header.
 func (e *Embedding) Prefix() []byte { return e.prefix }
 
-// PackPanel packs the codes of a row into dst, which has PanelBytes() bytes. It does not check
-// codes and stores their low bits.
-//
-// At K 2048 it takes 0.06 (4 bits), 0.01 (8 bits) and 0.22 to 0.41 ns per weight (others) on one
-// core of an AMD EPYC of Zen 5.
+// PackPanel stores the low bits of codes. At K 2048 it takes 0.06 (4 bits), 0.01 (8 bits) and 0.22
+// to 0.41 ns per weight (others) on one core of an AMD EPYC of Zen 5.
 func (e *Embedding) PackPanel(dst []byte, p *packing.Panel) {
 	e.CheckArgs(dst, p)
-	codes, unitBytes := codeBytes(p.Codes), 16*e.bits
+	codes, unitBytes := buffer.Bytes(p.Codes), 16*e.bits
 	switch e.bits {
 	case 4: // the same in units of any length: columns i and i+16 share a byte
 		for ; len(codes) >= 32; codes, dst = codes[32:], dst[16:] {
@@ -77,15 +71,12 @@ func (e *Embedding) PackPanel(dst []byte, p *packing.Panel) {
 	}
 }
 
-// UnpackPanel unpacks the codes of a row. It does not touch p.Scales and
-// p.Zeros.
 func (e *Embedding) UnpackPanel(p *packing.Panel, src []byte) {
 	p.Rows = 1
 	e.CheckArgs(src, p)
 	e.unpack(p.Codes, src)
 }
 
-// unpack unpacks a row.
 func (e *Embedding) unpack(codes []int8, src []byte) {
 	for len(codes) > 0 {
 		n := e.unpackUnit(codes, src)
@@ -93,8 +84,7 @@ func (e *Embedding) unpack(codes []int8, src []byte) {
 	}
 }
 
-// unpackUnit unpacks the first unit of src, the rest of a row, to the start of codes. It returns
-// the unit's number of codes.
+// unpackUnit unpacks the first unit of src to the start of codes, and returns its number of codes.
 func (e *Embedding) unpackUnit(codes []int8, src []byte) int {
 	if len(codes) < unitCodes {
 		unit := 32
@@ -104,7 +94,7 @@ func (e *Embedding) unpackUnit(codes []int8, src []byte) int {
 		packing.UnpackUnit(e.bits, unit, codes[:unit], src[:unit/8*e.bits])
 		return unit
 	}
-	dst := (*[unitCodes]byte)(codeBytes(codes))
+	dst := (*[unitCodes]byte)(buffer.Bytes(codes))
 	for lane := range 8 {
 		putWord(dst[16*lane:], e.planes.lane(src, lane))
 		putWord(dst[16*lane+8:], e.planes.lane(src[8:], lane))
@@ -119,7 +109,7 @@ func (e *Embedding) CheckPanel(i int, src []byte) error {
 }
 
 // WithCompanions returns an Embedding that also reads scales and zero points from these companions.
-// It fails if a companion has the wrong size; CheckCompanions checks the values.
+// A companion of the wrong size is an error; CheckCompanions checks the values.
 func (e *Embedding) WithCompanions(scales, zeros []byte) (*Embedding, error) {
 	companions, err := packing.NewCompanions(e.Header(), scales, zeros)
 	if err != nil {
@@ -133,8 +123,6 @@ func (e *Embedding) WithCompanions(scales, zeros []byte) (*Embedding, error) {
 // CheckCompanions is packing.Companions.Check. It panics if e has no companions.
 func (e *Embedding) CheckCompanions() error { return e.companions.Check() }
 
-// Row reads one row: K codes from data, G scales and G zero points from the companions. Any of the
-// three may be nil. It panics if e has no companions and scales or zeros is not nil.
 func (e *Embedding) Row(codes []int8, scales []float32, zeros []int8, data []byte, row int) {
 	src, _ := e.PanelOf(data, row)
 	if codes != nil {
@@ -143,8 +131,7 @@ func (e *Embedding) Row(codes []int8, scales []float32, zeros []int8, data []byt
 	e.companions.Row(scales, zeros, row)
 }
 
-// DequantizeRow reads one row as K weights: float32(q - z) * scale, rounded
-// once, as TorchAO's embedding does. It panics if e has no companions.
+// DequantizeRow reads K weights: float32(q - z) * scale, rounded once, as TorchAO does.
 func (e *Embedding) DequantizeRow(dst []float32, data []byte, row int) {
 	src, _ := e.PanelOf(data, row)
 	dst = dst[:e.k]
@@ -169,7 +156,6 @@ func (e *Embedding) DequantizeRow(dst []float32, data []byte, row int) {
 	}
 }
 
-// Bias is 0: the layout has none.
 func (e *Embedding) Bias(data []byte, row int) float32 {
 	e.PanelOf(data, row)
 	return 0

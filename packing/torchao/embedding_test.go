@@ -27,7 +27,7 @@ func TestEmbedding(t *testing.T) {
 			m := randomMatrix(rand.New(rand.NewPCG(uint64(bits), h.Cols)), h)
 			data := pack(t, h, m)
 			checkMatrix(t, h, m, data)
-			e, err := NewEmbedding(h)
+			e, err := newEmbedding(h)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -56,7 +56,7 @@ func TestEmbedding(t *testing.T) {
 func TestCompanions(t *testing.T) {
 	h := embeddingBase
 	h.Flags = packing.FlagPositiveScales
-	e, err := NewEmbedding(h)
+	e, err := newEmbedding(h)
 	if err != nil {
 		t.Fatal(err)
 	}

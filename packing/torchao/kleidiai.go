@@ -6,23 +6,20 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// KleidiAI packs and reads the panels of one packing.LayoutTorchAOKleidiAI payload, TorchAO's type
-// 3: TorchAO's header, then KleidiAI's qsi4c32p with BF16 scales, which is packing.Lowbit. TorchAO
-// pads an odd number of rows with one row of codes -8 and scales and bias 0. Further rows of the
-// last panel repeat the row before them, padding or not, as in KleidiAI's own packer.
+// kleidiAI is the [packing.Packer] of a packing.LayoutTorchAOKleidiAI payload, TorchAO's type 3:
+// TorchAO's header, then packing.Lowbit in the form of KleidiAI's qsi4c32p with BF16 scales.
+// TorchAO pads an odd number of rows with a row of codes -8 and scales and bias 0. Further rows of
+// the last panel repeat the row before them, padding or not, as in KleidiAI's own packer.
 //
-// TorchAO gets float32 scales and drops the lower half of their bits. Codes should be chosen
-// against scales that were rounded to BF16 before: dropping bits then changes nothing. A KleidiAI
-// is immutable; many goroutines may use it at once. It implements packing.Packer, which states when
-// methods panic.
-type KleidiAI struct {
+// TorchAO gets float32 scales and drops the lower half of their bits. Choose codes against scales
+// that were rounded to BF16 before: dropping bits then changes nothing.
+type kleidiAI struct {
 	*packing.Lowbit // the rows of the matrix without padding
 	prefix          []byte
 }
 
-// NewKleidiAI prepares packing and reading of a payload with header h. It fails like
-// packing.NewGeometry.
-func NewKleidiAI(h packing.Header) (*KleidiAI, error) {
+// newKleidiAI fails like packing.NewGeometry.
+func newKleidiAI(h packing.Header) (*kleidiAI, error) {
 	if h.Layout != packing.LayoutTorchAOKleidiAI {
 		_, err := packing.NewGeometry(h, packing.LayoutTorchAOKleidiAI)
 		return nil, err
@@ -31,24 +28,21 @@ func NewKleidiAI(h packing.Header) (*KleidiAI, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &KleidiAI{lowbit, tiledHeader(typeKleidiAI, &h)}, nil
+	return &kleidiAI{lowbit, tiledHeader(typeKleidiAI, &h)}, nil
 }
 
-// Prefix is TorchAO's header.
-func (l *KleidiAI) Prefix() []byte { return l.prefix }
+func (l *kleidiAI) Prefix() []byte { return l.prefix }
 
-// PackPanel packs p into dst, which has PanelBytes() bytes. It does not check codes and scales,
-// which must be BF16 numbers.
-func (l *KleidiAI) PackPanel(dst []byte, p *packing.Panel) {
+// PackPanel does not check that scales are BF16 numbers.
+func (l *kleidiAI) PackPanel(dst []byte, p *packing.Panel) {
 	l.Lowbit.PackPanel(dst, p)
 	if p.Rows%2 != 0 {
 		l.pad(dst, p.Rows)
 	}
 }
 
-// pad writes TorchAO's padding to the rows of a panel from row r on: nibbles of -8, and a sum of 0
-// like the scales.
-func (l *KleidiAI) pad(panel []byte, r int) {
+// pad writes TorchAO's padding to rows r and following of a panel: nibbles of -8, scale and sum 0.
+func (l *kleidiAI) pad(panel []byte, r int) {
 	const rows = 8 // of a panel, in both tiles
 	L := int(l.Header().Tile.KR) / 2
 	k, groups := l.PackedCols(), l.Groups()
@@ -68,16 +62,14 @@ func (l *KleidiAI) pad(panel []byte, r int) {
 	clear(tail[4*(rows+r):])
 }
 
-// CheckPanel reports, as *packing.PanelError, the first defect of panel i of the payload, whose
-// bytes are src: a defect that packing.Lowbit.CheckPanel finds, or padding that differs from
-// TorchAO's.
-func (l *KleidiAI) CheckPanel(i int, src []byte) error {
+// CheckPanel reports, as *packing.PanelError, the first defect of panel i of the payload, with
+// bytes src: a defect that packing.Lowbit.CheckPanel finds, or padding that differs from TorchAO's.
+func (l *kleidiAI) CheckPanel(i int, src []byte) error {
 	rows := l.PanelRows(i)
 	if rows%2 == 0 {
 		return l.Lowbit.CheckPanel(i, src)
 	}
-	// The last panel of an odd number of rows: check it as if it repeated its
-	// last row, then the padding.
+	// The last panel of an odd number of rows: check with its last row repeated, then the padding.
 	p, again := l.NewPanel(), make([]byte, len(src))
 	l.UnpackPanel(p, src)
 	p.Rows = rows

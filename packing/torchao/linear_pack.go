@@ -3,12 +3,12 @@ package torchao
 import (
 	"encoding/binary"
 	"math"
-	"unsafe"
+	"sync"
 
+	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/packing"
 )
 
-// packRow is the state of one row in PackPanel.
 type packRow struct {
 	codes  []byte    // of all columns
 	scales []float32 // of all groups
@@ -16,12 +16,9 @@ type packRow struct {
 	sum    int       // of the current group's codes so far
 }
 
-// PackPanel packs p into dst, which has PanelBytes() bytes. It does not check scales, zero points
-// and codes, and stores the low bits of a code.
-//
-// At group 32 and K 2048 it takes 0.15 (4 and 8 bits) and 0.36 to 0.53 ns per weight (others) on
-// one core of an AMD EPYC of Zen 5.
-func (l *Linear) PackPanel(dst []byte, p *packing.Panel) {
+// PackPanel stores the low bits of a code. At group 32 and K 2048 it takes 0.15 (4 and 8 bits) and
+// 0.36 to 0.53 ns per weight (others) on one core of an AMD EPYC of Zen 5.
+func (l *linear) PackPanel(dst []byte, p *packing.Panel) {
 	l.CheckArgs(dst, p)
 	var rows [nr]packRow
 	for r := range rows {
@@ -29,7 +26,7 @@ func (l *Linear) PackPanel(dst []byte, p *packing.Panel) {
 			rows[r] = l.blank()
 			continue
 		}
-		rows[r].codes = codeBytes(p.Codes[r*l.k:][:l.k])
+		rows[r].codes = buffer.Bytes(p.Codes[r*l.k:][:l.k])
 		rows[r].scales = p.Scales[r*l.groups:][:l.groups]
 		if l.zeros {
 			rows[r].zeros = p.Zeros[r*l.groups:][:l.groups]
@@ -104,7 +101,7 @@ func packBytes(units *[2 * 16 * 8]byte, rows *[nr]packRow, k int) {
 }
 
 // packUnit packs 16 columns of codes of any width, from column k on, into a unit.
-func (l *Linear) packUnit(unit []byte, rows *[nr]packRow, k int) {
+func (l *linear) packUnit(unit []byte, rows *[nr]packRow, k int) {
 	// The sums add unsigned numbers: stored codes, or q + 128 at 8 bits.
 	bias, half := uint64(0), 1<<(l.bits-1)
 	if l.bits == 8 {
@@ -123,9 +120,8 @@ func (l *Linear) packUnit(unit []byte, rows *[nr]packRow, k int) {
 	}
 }
 
-// packRecord writes the scales, sums and zero points of group g, and starts the
-// next group's sums.
-func (l *Linear) packRecord(dst []byte, rows *[nr]packRow, g int) {
+// packRecord writes the scales, sums and zero points of group g, and starts the next group's sums.
+func (l *linear) packRecord(dst []byte, rows *[nr]packRow, g int) {
 	record := (*[2 * 4 * nr]byte)(dst)
 	for r := range rows {
 		row := &rows[r]
@@ -147,15 +143,62 @@ func bytePairs(x uint64) uint64 {
 	return x&even + x>>8&even
 }
 
-// sumPairs adds four 16-bit lanes whose sum is below 2^16.
+// sumPairs adds four 16-bit lanes. The sum must be below 2^16.
 func sumPairs(x uint64) int { return int(x * 0x0001000100010001 >> 48) }
 
-// codeBytes views codes as bytes, for reading and writing 8 at a time.
-func codeBytes(q []int8) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(q))), len(q))
-}
-
-// putFloat writes the i-th float32 of dst.
 func putFloat(dst []byte, i int, v float32) {
 	binary.LittleEndian.PutUint32(dst[4*i:], math.Float32bits(v))
 }
+
+// nr is the number of rows of a panel of types 1 and 3.
+const nr = 8
+
+// chunkCols is the number of columns of each of the panel's 8 rows in a unit of 128 codes. Lane
+// 4h+p of the unit is half h, 8 columns, of rows 2p and 2p+1.
+const chunkCols = 16
+
+// linear is the [packing.Packer] of a packing.LayoutTorchAOLinear payload, TorchAO's type 1. With G
+// groups of g columns, a panel is
+//
+//	G times: 8 x g codes | 8 float32 scales | 8 int32 sums of codes [| 8 int32 zero points]
+//	[8 float32 biases]
+//
+// Padding rows have codes, scales, sums, zero points and biases of 0.
+type linear struct {
+	packing.Geometry
+	planes     *bitPlanes
+	prefix     []byte
+	bits       int
+	k          int // columns
+	group      int // columns of a group
+	groups     int
+	zeros      bool
+	bias       bool
+	codeBytes  int            // codes of a group in a panel; the group's record follows
+	groupBytes int            // codes and record of a group
+	blank      func() packRow // a row past the last
+}
+
+// newLinear fails like packing.NewGeometry.
+func newLinear(h packing.Header) (*linear, error) {
+	g, err := packing.NewGeometry(h, packing.LayoutTorchAOLinear)
+	if err != nil {
+		return nil, err
+	}
+	l := &linear{
+		Geometry: g, planes: planesOf(int(h.Bits)), prefix: tiledHeader(typeLinear, &h), bits: int(h.Bits), k: int(h.Cols),
+		groups: int(h.Groups()), zeros: h.ZeroKind == packing.ZeroInt8, bias: h.Flags&packing.FlagBias != 0,
+	}
+	l.blank = sync.OnceValue(func() packRow {
+		return packRow{codes: make([]byte, l.k), scales: make([]float32, l.groups), zeros: make([]int8, l.groups)}
+	})
+	l.group = l.k / l.groups
+	l.codeBytes = l.group * l.bits // 8 rows; 8 codes take as many bytes as a code has bits
+	l.groupBytes = l.codeBytes + 2*4*nr
+	if l.zeros {
+		l.groupBytes += 4 * nr
+	}
+	return l, nil
+}
+
+func (l *linear) Prefix() []byte { return l.prefix }

@@ -5,14 +5,15 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/packing"
 )
 
-// UnpackPanel unpacks all 8 rows of a panel into p.
-func (l *Linear) UnpackPanel(p *packing.Panel, src []byte) {
+func (l *linear) UnpackPanel(p *packing.Panel, src []byte) {
 	p.Rows = nr
 	l.CheckArgs(src, p)
-	codes := codeBytes(p.Codes)
+	codes := buffer.Bytes(p.Codes)
 	for g := range l.groups {
 		group := src[g*l.groupBytes:][:l.groupBytes]
 		for c := range l.group / chunkCols {
@@ -36,14 +37,12 @@ func (l *Linear) UnpackPanel(p *packing.Panel, src []byte) {
 	}
 }
 
-// Row reads one row of data without unpacking its panel: K codes, G scales and, if the layout has
-// zero points, G zero points; otherwise zeros is unused. Any of the three may be nil.
-func (l *Linear) Row(codes []int8, scales []float32, zeros []int8, data []byte, row int) {
+func (l *linear) Row(codes []int8, scales []float32, zeros []int8, data []byte, row int) {
 	panel, r := l.PanelOf(data, row)
 	for g := range l.groups {
 		group := panel[g*l.groupBytes:][:l.groupBytes]
 		if codes != nil {
-			dst := codeBytes(codes[g*l.group:][:l.group])
+			dst := buffer.Bytes(codes[g*l.group:][:l.group])
 			for c := 0; c < len(dst); c += chunkCols {
 				x0, x1 := l.chunk(group[l.bits*c:], r)
 				putWord(dst[c:], x0)
@@ -60,9 +59,9 @@ func (l *Linear) Row(codes []int8, scales []float32, zeros []int8, data []byte, 
 	}
 }
 
-// DequantizeRow reads one row of data as K weights: float32(q - z) * scale, rounded once. The bits
-// equal the result of TorchAO's shared embedding, which unpacks all 8 rows of the panel.
-func (l *Linear) DequantizeRow(dst []float32, data []byte, row int) {
+// DequantizeRow reads a row as K weights: float32(q - z) * scale, rounded once, with the bits of
+// TorchAO's shared embedding. TorchAO unpacks all 8 rows of the panel instead.
+func (l *linear) DequantizeRow(dst []float32, data []byte, row int) {
 	panel, r := l.PanelOf(data, row)
 	dst = dst[:l.k]
 	for g := range l.groups {
@@ -84,8 +83,7 @@ func (l *Linear) DequantizeRow(dst []float32, data []byte, row int) {
 	}
 }
 
-// Bias reads the bias of one row: 0 without packing.FlagBias.
-func (l *Linear) Bias(data []byte, row int) float32 {
+func (l *linear) Bias(data []byte, row int) float32 {
 	panel, r := l.PanelOf(data, row)
 	if !l.bias {
 		return 0
@@ -94,19 +92,19 @@ func (l *Linear) Bias(data []byte, row int) float32 {
 }
 
 // chunk unpacks the two halves of row r in the first unit of unit.
-func (l *Linear) chunk(unit []byte, r int) (x0, x1 uint64) {
+func (l *linear) chunk(unit []byte, r int) (x0, x1 uint64) {
 	unit = unit[8*(r%2):]
 	return l.planes.lane(unit, r/2), l.planes.lane(unit, 4+r/2)
 }
 
-// CheckPanel reports the first defect of panel i of the payload, whose bytes are src, as
+// CheckPanel reports the first defect of panel i of the payload, with bytes src, as
 // *packing.PanelError. Defects are:
 //   - a scale that is not a normal number, or not positive despite packing.FlagPositiveScales
 //   - a stored sum that differs from the sum of the codes
 //   - a zero point beyond int8
 //   - a bias that is not finite
-//   - a number other than 0 in a row past the last one
-func (l *Linear) CheckPanel(i int, src []byte) error {
+//   - a number other than 0 in a padding row
+func (l *linear) CheckPanel(i int, src []byte) error {
 	l.CheckIndex(i, src)
 	rows := l.PanelRows(i)
 	for g := range l.groups {
@@ -128,8 +126,8 @@ func (l *Linear) CheckPanel(i int, src []byte) error {
 	return nil
 }
 
-// checkGroup checks group g of row r of a panel. It returns the defect and its offset in the panel.
-func (l *Linear) checkGroup(panel []byte, g, r int, padding bool) (offset int, msg string) {
+// checkGroup returns the defect of group g of row r of a panel, and the defect's offset.
+func (l *linear) checkGroup(panel []byte, g, r int, padding bool) (offset int, msg string) {
 	group, sum, record := panel[g*l.groupBytes:], 0, g*l.groupBytes+l.codeBytes
 	for c := 0; c < l.group; c += chunkCols {
 		x0, x1 := l.chunk(group[l.bits*c:], r)
@@ -155,7 +153,6 @@ func (l *Linear) checkGroup(panel []byte, g, r int, padding bool) (offset int, m
 	return 0, ""
 }
 
-// checkScale returns the defect of the scale of a row of a panel, or "".
 func checkScale(scale float32, row, group int, padding, positive bool) string {
 	switch {
 	case padding && math.Float32bits(scale) != 0:
@@ -170,26 +167,21 @@ func checkScale(scale float32, row, group int, padding, positive bool) string {
 	return ""
 }
 
-// checkBias returns the defect of the bias of a row of a panel, or "".
 func checkBias(bias float32, row int, padding bool) string {
 	switch {
 	case padding && math.Float32bits(bias) != 0:
 		return fmt.Sprintf("the bias of padding row %d is %v, not 0", row, bias)
-	case !isFinite(bias):
+	case !floats.Finite(bias):
 		return fmt.Sprintf("the bias of row %d is %v", row, bias)
 	}
 	return ""
 }
 
-func isFinite(x float32) bool { return math.Float32bits(x)&0x7f800000 != 0x7f800000 }
-
-// getInt reads the i-th int32 of src.
 func getInt(src []byte, i int) int32 { return int32(binary.LittleEndian.Uint32(src[4*i:])) }
 
-// lowByte reads the low byte of the i-th int32 of src; zero points fit it.
+// lowByte reads the low byte of the i-th int32 of src. Zero points fit.
 func lowByte(src []byte, i int) int8 { return int8(src[4*i]) }
 
-// getFloat reads the i-th float32 of src.
 func getFloat(src []byte, i int) float32 {
 	return math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
 }

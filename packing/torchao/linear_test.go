@@ -186,7 +186,7 @@ func TestRowBytes(t *testing.T) {
 		rng := rand.New(rand.NewPCG(uint64(bits), 4))
 		m := randomMatrix(rng, h)
 		data := linearReference(h, m)
-		l, err := NewLinear(h)
+		l, err := newLinear(h)
 		if err != nil {
 			t.Fatal(err)
 		}

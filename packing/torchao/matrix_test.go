@@ -84,8 +84,7 @@ func check(p packing.Packer, data []byte) error {
 	return nil
 }
 
-// randomMatrix makes weights for h; without scales and zero points for an
-// embedding.
+// randomMatrix makes weights for h; without scales and zero points for an embedding.
 func randomMatrix(rng *rand.Rand, h packing.Header) *matrix {
 	n, k, g := int(h.Rows), int(h.Cols), int(h.Groups())
 	m := &matrix{Codes: randomCodes(rng, int(h.Bits), n*k)}

@@ -9,11 +9,9 @@ import (
 )
 
 // unitCodes is the number of codes of a unit of bit planes: 8 lanes of 16 positions, stored as b
-// planes of 16 bytes. Package packing packs the shorter units, which only end the rows of an
-// embedding.
+// planes of 16 bytes. Package packing packs the shorter units at the end of an embedding's rows.
 const unitCodes = 128
 
-// ones has the value 1 in each byte.
 const ones = 0x0101010101010101
 
 // field is a run of bits of a lane's stored codes that stays together in a plane, for 8 positions
@@ -35,7 +33,6 @@ type bitPlanes struct {
 	ofLane  [8][]field // the fields of each lane
 }
 
-// planesOf returns the planes of codes of 1 to 8 bits.
 func planesOf(bits int) *bitPlanes { return &planeTables()[bits] }
 
 // planeTables finds the fields by packing single bits with packing.PackUnit.
@@ -78,7 +75,7 @@ func placeOf(b, lane, j int) (plane, bit int) {
 	panic("torchao: a bit of a code is not stored")
 }
 
-// add adds a field of one bit. It joins it to the lane's previous field if both rotate alike.
+// add adds a field of a single bit. The bit joins the lane's previous field if both rotate alike.
 func (t *bitPlanes) add(f field) {
 	lane := t.ofLane[f.lane]
 	if n := len(lane) - 1; n >= 0 && lane[n].plane == f.plane && lane[n].rotate == f.rotate {
@@ -119,8 +116,8 @@ func (t *bitPlanes) pack(unit []byte, x *[8]uint64) {
 	}
 }
 
-// lane unpacks 8 positions of one lane to signed codes and reads only bytes that hold its codes;
-// unit begins at the first of these positions in the first plane.
+// lane unpacks 8 positions of a lane to signed codes and reads only bytes that hold its codes; unit
+// begins at the first of these positions in the first plane.
 func (t *bitPlanes) lane(unit []byte, lane int) uint64 {
 	x := uint64(0)
 	fields := t.ofLane[lane&7]
@@ -131,8 +128,6 @@ func (t *bitPlanes) lane(unit []byte, lane int) uint64 {
 	return t.signed(x)
 }
 
-// word reads 8 codes of a row.
 func word(codes []byte, at int) uint64 { return binary.LittleEndian.Uint64(codes[at:]) }
 
-// putWord writes 8 bytes.
 func putWord(dst []byte, w uint64) { binary.LittleEndian.PutUint64(dst, w) }

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/lowbit-go/gq/internal/testshared"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -188,7 +188,7 @@ func TestEmbeddingVectors(t *testing.T) {
 	for _, c := range vectorCases[embeddingCase](t, "embedding_type2", 51) {
 		t.Run(fmt.Sprintf("%d bits %d columns", c.Bits, c.Cols), func(t *testing.T) {
 			checkMatrix(t, c.header(), &matrix{Codes: c.Codes}, c.Packed)
-			e, err := NewEmbedding(c.header())
+			e, err := newEmbedding(c.header())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -138,6 +138,15 @@ class Tensor:
         scales, zeros = (None if x is None else x.data for x in companions)
         return layouts.decode(h, p.data, first, last, scales, zeros)
 
+    def _check_scales(self) -> None:
+        for v in self.variants:
+            for s in range(self.slices):
+                p = self.payload(v, s)
+                step = max(_CHUNK_WEIGHTS // max(p.header.cols, 1) // layouts.panel_rows(p.header), 1) * layouts.panel_rows(p.header)
+                for first in range(0, 0 if p.header.layout == c.PLAIN else p.header.rows, step):
+                    if not self.matrix(first, min(first + step, p.header.rows), v, s).scales_valid():
+                        raise FormatError(self._file.path, p.offset, f"{self.name}: a scale is outside the range of its dtype")
+
     def array(self, variant: int | None = None, slice: int = 0) -> npt.NDArray[Any]:
         """The elements of a tensor that is not quantized, over the mapped bytes, in the tensor's shape.
 
@@ -273,8 +282,11 @@ class File(Mapping[str, Tensor]):
             raise FormatError(self.path, a.offset, f"asset {a.name!r}: its checksum is wrong")
         return raw
 
-    def verify(self) -> None:
-        """Reads the whole file and compares every checksum; raises FormatError at the first damage."""
+    def verify(self, scales: bool = False) -> None:
+        """Reads the whole file and compares every checksum; raises FormatError at the first damage.
+
+        scales checks the range of every scale, too (docs/FORMAT.md, 8.3 and 8.6).
+        """
         front, log2, data = self._front, self._front.block_log2, self.data
         sums = np.frombuffer(front._bytes(CHECKSUMS), "<u4")
         for i, want in enumerate(sums):
@@ -291,6 +303,9 @@ class File(Mapping[str, Tensor]):
         for a in front.assets:
             if a.kind in c.ASSET_KINDS:
                 self._asset(a)
+        if scales:
+            for t in self.tensors:
+                t._check_scales()
 
 
 def _map(fd: int, size: int) -> mmap.mmap:

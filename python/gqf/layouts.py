@@ -46,6 +46,20 @@ class Matrix:
         return q
 
 
+    def scales_valid(self) -> bool:
+        """Whether the layout allows all scales: 8.3 and 8.6."""
+        h, size = self.header, np.abs(self.scales)
+        least = 2.0**-24 if h.scale_dtype == c.SCALE_F16 else 2.0**-126
+        if h.layout in (c.QSI4CXP, c.QAI4C32P):
+            least *= 16  # stored divided by 16
+        valid = (size >= least) & (size < np.inf)
+        if h.scale_dtype == c.SCALE_F16 or h.scale_dtype == c.SCALE_F32 and h.layout in (c.LOWBIT, c.CODES):
+            valid |= size == 0
+        if h.flags & c.POSITIVE_SCALES:
+            valid &= self.scales >= 0
+        return bool(valid.all())
+
+
 def bf16_to_f32(raw: npt.NDArray[np.uint16]) -> F32:
     return (raw.astype(np.uint32) << np.uint32(16)).view(np.float32)
 

@@ -1,10 +1,12 @@
 """The other end of a Go test, include/python_test.go: what this package says of damaged files.
 
     driver.py mutants FILE
+    driver.py panels FILE
 
 reads changes of FILE from standard input and prints a line for each: 0 (fine), 1 (malformed) or 2 (unsupported) for
-opening and for verifying, and the CRC32C of a dump of everything that the package hands out. A change is, in
-little-endian u32: the new size, the number of edits, and for each edit offset, size and bytes.
+opening and for verifying, and the CRC32C of a dump of everything that the package hands out. panels prints how each
+file verifies: "." (fine), "s" (a checksum is wrong) or "p" (a scale is). A change is, in little-endian u32: the new
+size, the number of edits, and for each edit offset, size and bytes.
 """
 
 import struct
@@ -90,7 +92,17 @@ def verdict(data):
     return 0, 0, crc32c(text), ""
 
 
-def mutants(path):
+def panels(data):
+    f = gqf.File.from_bytes(data)
+    for scales, verdict in ((False, "s"), (True, "p")):
+        try:
+            f.verify(scales)
+        except gqf.FormatError:
+            return verdict
+    return "."
+
+
+def changed(path):
     base = Path(path).read_bytes()
     stream = sys.stdin.buffer
     while head := stream.read(8):
@@ -99,12 +111,14 @@ def mutants(path):
         for _ in range(edits):
             offset, n = struct.unpack("<II", stream.read(8))
             data[offset : offset + n] = stream.read(n)
-        opened, verified, text, message = verdict(bytes(data))
-        print(opened, verified, f"{text:08x}", message)
+        yield bytes(data)
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "dump":
         sys.stdout.buffer.write(dump(gqf.open(sys.argv[2])))
-    else:
-        mutants(sys.argv[2])
+    for data in changed(sys.argv[2]) if sys.argv[1] == "panels" else ():
+        print(panels(data))
+    for data in changed(sys.argv[2]) if sys.argv[1] == "mutants" else ():
+        opened, verified, text, message = verdict(data)
+        print(opened, verified, f"{text:08x}", message)

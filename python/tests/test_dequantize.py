@@ -15,7 +15,7 @@ def cases():
     tiles = ["4x8x2", "4x16x2", "8x8x2", "8x16x2"]
     for bits in range(1, 9):
         common = ["--bits", bits, "--embedding-bits", bits]
-        tile = ["--tile", tiles[bits % 4]]
+        tile = ["--layout", "lowbit:" + tiles[bits % 4]]
         yield [*common, *tile, "--group", 32, "--scale-dtype", "bf16"]
         yield [*common, *tile, "--group", 48, "--scale-dtype", "f16", "--mapping", "asymmetric"]
         symmetric = ["--mapping", "symmetric"] if bits > 1 else []

@@ -2,10 +2,7 @@ package cluster
 
 import (
 	"bytes"
-	"encoding/base64"
-	"encoding/binary"
 	"fmt"
-	"hash/crc64"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -16,28 +13,21 @@ import (
 )
 
 // tags gives the parts of uploads ETags that say nothing of their bytes, as Amazon S3 does with
-// encryption by SSE-KMS: each request has another one. Lists of parts state CRC64NVME.
+// encryption by SSE-KMS: each request has another one.
 type tags struct {
-	mu    sync.Mutex
-	n     int
-	parts map[string]tag // by upload and number
-	real  map[string]string
+	mu   sync.Mutex
+	n    int
+	real map[string]string
 }
 
-type tag struct{ etag, crc string }
-
 // encrypt makes the store one with encryption.
-func (s *store) encrypt() { s.tags = &tags{parts: map[string]tag{}, real: map[string]string{}} }
+func (s *store) encrypt() { s.tags = &tags{real: map[string]string{}} }
 
-var (
-	etagElement = regexp.MustCompile(`(?s)<ETag>(?:&#34;|&quot;|")?([0-9a-f]+)(?:&#34;|&quot;|")?</ETag>`)
-	partElement = regexp.MustCompile(`(?s)<Part>.*?</Part>`)
-	partNumber  = regexp.MustCompile(`<PartNumber>(\d+)</PartNumber>`)
-)
+var etagElement = regexp.MustCompile(`(?s)<ETag>(?:&#34;|&quot;|")?([0-9a-f]+)(?:&#34;|&quot;|")?</ETag>`)
 
 func (t *tags) forward(proxy *httputil.ReverseProxy, w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	id, number := q.Get("uploadId"), q.Get("partNumber")
+	id := q.Get("uploadId")
 	body, _ := io.ReadAll(r.Body)
 	if r.Method == http.MethodPost && id != "" { // the store knows the server's ETags
 		t.mu.Lock()
@@ -55,16 +45,10 @@ func (t *tags) forward(proxy *httputil.ReverseProxy, w http.ResponseWriter, r *h
 	switch {
 	case id != "" && r.Method == http.MethodPut && answer.Code == http.StatusOK:
 		t.n++
-		sum := crc64.Checksum(body, crc64.MakeTable(0x9A6C9329AC4BC9B5))
-		p := tag{fmt.Sprintf("%032x", t.n), base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint64(nil, sum))}
-		t.parts[id+"/"+number] = p
-		t.real[p.etag] = string(bytes.Trim([]byte(answer.Header().Get("ETag")), `"`))
-		answer.Header().Set("ETag", strconv.Quote(p.etag))
-	case id != "" && r.Method == http.MethodGet:
-		out = partElement.ReplaceAllFunc(out, func(b []byte) []byte {
-			p := t.parts[id+"/"+string(partNumber.FindSubmatch(b)[1])]
-			return etagElement.ReplaceAll(b, fmt.Appendf(nil, "<ETag>%s</ETag><ChecksumCRC64NVME>%s</ChecksumCRC64NVME>", p.etag, p.crc))
-		})
+		etag := fmt.Sprintf("%032x", t.n)
+		t.real[etag] = string(bytes.Trim([]byte(answer.Header().Get("ETag")), `"`))
+		answer.Header().Set("ETag", strconv.Quote(etag))
+		answer.Header().Set("X-Amz-Server-Side-Encryption", "aws:kms")
 	case r.Method == http.MethodPost && id != "":
 		out = etagElement.ReplaceAll(out, []byte("<ETag>0123456789abcdef0123456789abcdef-9</ETag>"))
 	}

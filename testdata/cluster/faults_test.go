@@ -113,7 +113,8 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// TestKilled: after a kill the object is the old one and an upload is left, which the same command aborts.
+// TestKilled: after a kill the object is the old one and an upload is left, which the same command
+// aborts.
 func TestKilled(t *testing.T) {
 	s := newStore(t)
 	s.put("model.gqf", []byte("old"))

@@ -12,8 +12,8 @@ import (
 	"github.com/lowbit-go/gq/internal/remote/s3"
 )
 
-// killAt runs gq and kills it at its request n, before or after the store has executed it. It returns false if gq
-// ended by itself before.
+// killAt runs gq and kills it at its request n, before or after the store has executed it. It
+// returns false if gq ended by itself before.
 func (s *store) killAt(n int, executed bool, args ...string) bool {
 	s.t.Helper()
 	reached, dead := make(chan struct{}), make(chan struct{})
@@ -55,8 +55,8 @@ func (s *store) killAt(n int, executed bool, args ...string) bool {
 	return killed
 }
 
-// TestPartsKilled: a worker and a merge are killed at each of their requests, and started again with the same
-// command. The object is the file of one job, and nothing else is left.
+// TestPartsKilled: a worker and a merge are killed at each of their requests, and started again
+// with the same command. The object is the file of one job, and nothing else is left.
 func TestPartsKilled(t *testing.T) {
 	src := largeCheckpoint(t)
 	args := []string{"quantize", src, "--bits", "8", "--algorithm", "rtn", "-q"}
@@ -68,7 +68,7 @@ func TestPartsKilled(t *testing.T) {
 			part := func(i int) []string {
 				return with(args, "--part", fmt.Sprintf("%d/2", i), "-o", "s3://bucket/model.gqf")
 			}
-			merge := []string{"merge", "s3://bucket/model.gqf", "-q"}
+			merge := s.merge("s3://bucket/model.gqf", part(0))
 			kills := func(args []string, least int) {
 				n := 1
 				for s.killAt(n, executed, args...) {
@@ -87,15 +87,21 @@ func TestPartsKilled(t *testing.T) {
 				t.Errorf("the object has %d bytes, and is not the file of %d bytes", len(got), len(want))
 			}
 			for again := range 2 {
-				if out, err := s.run(part(again)...); err != nil || !strings.Contains(out, "merged   the object is complete already") {
-					t.Errorf("a worker after the merge: %v\n%s", err, out)
-				}
 				if out, err := s.run(merge...); err != nil || !strings.Contains(out, "nothing to do") {
 					t.Errorf("a merge after the merge: %v\n%s", err, out)
+				}
+				if out, err := s.run(part(again)...); err != nil || !strings.Contains(out, "wrote ") {
+					t.Errorf("a worker after the merge: %v\n%s", err, out)
+				}
+				if out, err := s.run(merge...); err != nil || !strings.Contains(out, "is complete already") {
+					t.Errorf("a merge after that worker: %v\n%s", err, out)
 				}
 				if s.get(fmt.Sprintf("model.gqf.part-%d-of-2", again)) != nil {
 					t.Errorf("part %d is left", again)
 				}
+			}
+			if !bytes.Equal(s.get("model.gqf"), want) {
+				t.Error("the object has changed")
 			}
 			if list := s.uploads(); len(list) > 0 {
 				t.Errorf("%d uploads are left", len(list))
@@ -104,8 +110,8 @@ func TestPartsKilled(t *testing.T) {
 	}
 }
 
-// TestPartsTwice: two workers make each part at the same time in a store whose ETags are not MD5s, as with
-// SSE-KMS, and which states CRC64NVME of parts as Amazon S3 does.
+// TestPartsTwice: two workers make each part at the same time in a store whose ETags are not MD5s,
+// as with SSE-KMS.
 func TestPartsTwice(t *testing.T) {
 	s := newStore(t)
 	s.encrypt()
@@ -120,7 +126,7 @@ func TestPartsTwice(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if out, err := s.run("merge", "s3://bucket/model.gqf", "-q"); err != nil {
+	if out, err := s.run(s.merge("s3://bucket/model.gqf", with(args, "--part", "0/2", "-o", "s3://bucket/model.gqf"))...); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 	if !bytes.Equal(s.get("model.gqf"), local(t, "model.gqf", args...)) {
@@ -131,8 +137,8 @@ func TestPartsTwice(t *testing.T) {
 	}
 }
 
-// TestLostCompletion: the store completes an upload, the answer is lost, and the repeated request fails in any way.
-// The object counts only if it is made of this upload.
+// TestLostCompletion: the store completes an upload, the answer is lost, and the repeated request
+// fails in any way. The object counts only if it is made of this upload.
 func TestLostCompletion(t *testing.T) {
 	for _, c := range []struct {
 		name     string

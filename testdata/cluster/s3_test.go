@@ -2,6 +2,8 @@ package cluster
 
 import (
 	"bytes"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,7 +15,7 @@ import (
 func TestOutputs(t *testing.T) {
 	s := newStore(t)
 	quantize := []string{"quantize", model, "--bits", "4", "--group", "32", "-q"}
-	text, gate := write(t, "text.txt", strings.Repeat("Once upon a time there was a small book. ", 300)), write(t, "gate.yaml", "version: 1\nmodel:\n  mean_kl: {max: 10}\n")
+	text, gate := filepath.Join(root, "testdata", "text", "lighthouse.txt"), write(t, "gate.yaml", "version: 1\nmodel:\n  mean_kl: {max: 10}\n")
 	for _, c := range []struct {
 		name string
 		args []string
@@ -39,7 +41,8 @@ func TestOutputs(t *testing.T) {
 	}
 }
 
-// TestSources: a checkpoint and a .gqf file in the store are inputs as if they were on this machine.
+// TestSources: a checkpoint and a .gqf file in the store are inputs as if they were on this
+// machine.
 func TestSources(t *testing.T) {
 	s := newStore(t)
 	entries, err := os.ReadDir(model)
@@ -77,14 +80,8 @@ func TestSources(t *testing.T) {
 	if !bytes.Equal(s.get("out/codes.gqf"), local(t, "codes.gqf", "repack", filepath.Join(home, "model.gqf"), "--layout", "codes", "-q")) {
 		t.Error("the repacked object is not the repacked file")
 	}
-	if out, err := s.run("archive", filepath.Join(home, "model.gqf"), "-q", "-o", "s3://bucket/out/model.gqf.zst"); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
-	if !bytes.Equal(s.get("out/model.gqf.zst"), local(t, "model.gqf.zst", "archive", filepath.Join(home, "model.gqf"), "-q")) {
-		t.Error("the archive in the store is not the archive")
-	}
 	for _, output := range []string{"s3://bucket/models/books/config.json", "s3://bucket/models/books/model.safetensors"} {
-		if out, err := s.run("quantize", "s3://bucket/models/books", "-q", "--format", "gqf", "-o", output); err == nil || !strings.Contains(out, "is an input of this job") {
+		if out, err := s.run("quantize", "s3://bucket/models/books", "-q", "-o", output); err == nil || !strings.Contains(out, "is an input of this job") {
 			t.Errorf("%s: %v\n%s", output, err, out)
 		}
 	}
@@ -103,6 +100,30 @@ func write(t testing.TB, name, content string) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// TestChangedOnTheWay: a store that takes other bytes than were sent, and does not check their MD5,
+// gets no object.
+func TestChangedOnTheWay(t *testing.T) {
+	s := newStore(t)
+	s.setFault(func(_ int, w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Get("partNumber") == "" || r.Method != http.MethodPut {
+			return false
+		}
+		body, _ := io.ReadAll(r.Body)
+		body[len(body)/2] ^= 1
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		r.Header.Del("Content-Md5")
+		s.forward(w, r)
+		return true
+	})
+	out, err := s.run("quantize", model, "-q", "-o", "s3://bucket/model.gqf")
+	if err == nil || !strings.Contains(out, "part 1: ") || !strings.Contains(out, "the store has bytes with MD5 ") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if s.get("model.gqf") != nil || len(s.uploads()) > 0 {
+		t.Error("the object or its upload is there")
+	}
 }
 
 func TestRefused(t *testing.T) {

@@ -64,7 +64,8 @@ type store struct {
 	mu       sync.Mutex
 	requests []string
 	tags     *tags // nil: ETags are the server's
-	// fault answers the request in place of the server, and says so; n counts requests from 1. nil: no faults.
+	// fault answers the request in place of the server, and says so; n counts requests from 1. nil: no
+	// faults.
 	fault func(n int, w http.ResponseWriter, r *http.Request) bool
 }
 
@@ -194,6 +195,17 @@ func (s *store) command(args ...string) *exec.Cmd {
 func (s *store) run(args ...string) (string, error) {
 	s.t.Helper()
 	return output(s.t, s.command(args...))
+}
+
+// merge is the command that merges the parts of an object. part are the arguments that make one of
+// them.
+func (s *store) merge(object string, part []string) []string {
+	s.t.Helper()
+	plan, err := s.run(with(part, "--dry-run")...)
+	if err != nil {
+		s.t.Fatalf("%v\n%s", err, plan)
+	}
+	return []string{"merge", object, "--plan", strings.TrimSpace(plan), "-q"}
 }
 
 func output(t testing.TB, c *exec.Cmd) (string, error) {

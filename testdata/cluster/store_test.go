@@ -43,8 +43,8 @@ func content(n int) []byte {
 	return b
 }
 
-// TestWriter writes four parts from several goroutines in any order, all but two gaps. A part is sent when
-// it is complete, the first part last. One request of each kind fails.
+// TestWriter writes four parts from several goroutines in any order, all but two gaps. A part is
+// sent when it is complete, the first part last. One request of each kind fails.
 func TestWriter(t *testing.T) {
 	const size, piece = 3*8<<20 + 1234567, 300_000
 	want := content(size)
@@ -186,73 +186,6 @@ func TestReader(t *testing.T) {
 		if _, err := s.open(t, location).List(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", location, err)
 		}
-	}
-}
-
-// TestShare: processes that begin at the same time agree on one upload, and one completes what all sent.
-func TestShare(t *testing.T) {
-	s := newStore(t)
-	want := content(3 * 5 << 20)
-	b := s.open(t, "s3://bucket/model.gqf")
-	ids := make([]string, 3)
-	var wg sync.WaitGroup
-	for i := range ids {
-		wg.Go(func() {
-			u, err := b.Share(t.Context(), "mark")
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			ids[i] = u.ID()
-			if _, err := u.Put(t.Context(), i+1, want[i*5<<20:(i+1)*5<<20]); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	u := b.Join(ids[0], "mark")
-	parts, err := u.Parts(t.Context())
-	if err != nil || len(parts) != 3 || ids[1] != ids[0] || ids[2] != ids[0] {
-		t.Fatalf("uploads %q, %d parts: %v", ids, len(parts), err)
-	}
-	if err := u.Complete(t.Context(), parts); err != nil {
-		t.Fatal(err)
-	}
-	if got := s.get("model.gqf"); !bytes.Equal(got, want) {
-		t.Error("the object is not what was sent")
-	}
-	if list := s.uploads(); len(list) > 0 {
-		t.Errorf("%d uploads are left", len(list))
-	}
-}
-
-// TestShareLate: a process that comes when an upload was just begun does not choose it before the processes
-// that began together have agreed on another one.
-func TestShareLate(t *testing.T) {
-	s := newStore(t)
-	b := s.open(t, "s3://bucket/model.gqf")
-	mine, err := b.Begin(t.Context(), "mark")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var lists atomic.Int32
-	s.setFault(func(_ int, _ http.ResponseWriter, r *http.Request) bool {
-		if r.Method == http.MethodGet && r.URL.Query().Has("uploads") && lists.Add(1) == 2 {
-			if _, err := b.Begin(t.Context(), "mark"); err != nil { // the other process's
-				t.Error(err)
-			}
-			if err := mine.Abort(t.Context()); err != nil {
-				t.Error(err)
-			}
-		}
-		return false
-	})
-	u, err := b.Share(t.Context(), "mark")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := u.Put(t.Context(), 1, []byte("x")); err != nil || u.ID() == mine.ID() {
-		t.Errorf("the upload that was aborted was chosen: %v", err)
 	}
 }
 

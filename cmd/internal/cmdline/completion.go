@@ -4,216 +4,148 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/lowbit-go/gq/accuracy"
+	"github.com/lowbit-go/gq/internal/cpu"
+	"github.com/lowbit-go/gq/internal/lm/forward"
+	"github.com/lowbit-go/gq/internal/lm/text"
+	"github.com/lowbit-go/gq/quantizer"
 )
 
 // ErrShell reports a shell without a completion script.
 var ErrShell = errors.New("no completion script for this shell")
 
-var completions = map[string]func(words []completionWords) string{
-	"bash": bashCompletion, "zsh": zshCompletion, "fish": fishCompletion, "powershell": powershellCompletion,
+// completions are the scripts. Each asks `gq completion reply -- WORDS... =WORD`, where WORD is the
+// word that is being typed, and completes files if there is no reply. The sign keeps an empty word
+// from getting lost.
+var completions = map[string]string{
+	"bash": `# bash completion of gq: source <(gq completion bash)
+_gq() {
+	local IFS=$'\n'
+	COMPREPLY=($("$1" completion reply -- "${COMP_WORDS[@]:1:COMP_CWORD-1}" "=${COMP_WORDS[COMP_CWORD]}" 2>/dev/null | cut -f1))
+}
+complete -o default -F _gq gq
+`,
+	"zsh": `#compdef gq
+# zsh completion of gq: a file _gq in a directory of $fpath
+_gq() {
+	local line
+	local -a replies
+	for line in ${(f)"$($words[1] completion reply -- "${(@)words[2,CURRENT-1]}" "=$words[CURRENT]" 2>/dev/null)"}; do
+		replies+=("${${line//:/\\:}/$'\t'/:}")
+	done
+	if (( $#replies )); then
+		_describe word replies
+	else
+		_files
+	fi
+}
+# The first completion loads this file as the body of _gq.
+if [[ $funcstack[1] == _gq ]]; then
+	_gq
+else
+	compdef _gq gq
+fi
+`,
+	"fish": `# fish completion of gq: ~/.config/fish/completions/gq.fish
+function __gq_reply
+	set -l words (commandline -opc)
+	set -l word (commandline -ct)
+	$words[1] completion reply -- $words[2..] "=$word" 2>/dev/null
+end
+complete -c gq -n 'count (__gq_reply) >/dev/null' -f -a '(__gq_reply)'
+`,
+	"powershell": `# PowerShell completion of gq: gq completion powershell | Out-String | Invoke-Expression
+Register-ArgumentCompleter -Native -CommandName gq -ScriptBlock {
+	param($wordToComplete, $commandAst, $cursorPosition)
+	$command, $words = @($commandAst.CommandElements | ForEach-Object { "$_" })
+	if ($wordToComplete) { $words = @($words | Select-Object -SkipLast 1) }
+	& $command completion reply -- @words "=$wordToComplete" 2>$null | ForEach-Object {
+		$name, $usage = $_ -split [char]9, 2
+		[System.Management.Automation.CompletionResult]::new($name, $name, 'ParameterName', $usage)
+	}
+}
+`,
 }
 
 // Shells lists the shells that Completion knows.
 func Shells() []string { return []string{"bash", "zsh", "fish", "powershell"} }
 
-// Completion writes a script with which a shell completes app's commands and flags, and files. The
-// script holds the words of this build. It fails with ErrShell for a shell that it does not know.
-func Completion(w io.Writer, app *cli.App, shell string) error {
-	script := completions[shell]
-	if script == nil {
+// Completion writes a script with which a shell completes gq's commands, flags, values of flags,
+// and files. It fails with ErrShell for a shell that it does not know.
+func Completion(w io.Writer, shell string) error {
+	script, ok := completions[shell]
+	if !ok {
 		return ErrShell
 	}
-	_, err := io.WriteString(w, script(wordsOf(app.Name, app.Usage, app.Commands, app.Flags)))
+	_, err := io.WriteString(w, script)
 	return err
 }
 
-// completionWords are the words that may follow a command.
-type completionWords struct {
-	path     string // "gq quantize"
-	usage    string
-	commands []completionWord
-	flags    []completionWord
+// knownValues returns the values that a flag takes, as far as they have names. A single value is an
+// alternative to the name of a file.
+func knownValues(path, flag string) []string {
+	// gq bench kernels takes layouts, not families of layouts.
+	if s, ok := quantizer.SettingOf(flag); ok && (flag != "layout" || path != "gq bench kernels") {
+		return s.Values
+	}
+	switch flag {
+	case "gate":
+		return []string{accuracy.DefaultGateName}
+	case "activations":
+		return []string{forward.Int8.String(), forward.Float32.String()}
+	case "convention":
+		return []string{string(text.Windows), string(text.Documents), string(text.LlamaCpp), string(text.LMEval)}
+	case "cpu":
+		return cpu.Names
+	}
+	return nil
 }
 
-type completionWord struct {
-	name, usage string
-	valued      bool
-}
-
-// wordsOf lists the words of a command and of all its subcommands.
-func wordsOf(path, usage string, commands []*cli.Command, flags []cli.Flag) []completionWords {
-	w := completionWords{path: path, usage: usage}
-	var below []completionWords
-	for _, c := range commands {
-		if c.Hidden {
-			continue
+// Reply writes what a word may become that follows words of a command: a line each, with its
+// meaning behind a tab. It writes nothing where a file is expected.
+func Reply(w io.Writer, app *cli.App, words []string, word string) {
+	r := parseRequest(app, append([]string{app.Name}, words...))
+	if r.unknown != "" {
+		return
+	}
+	flags := app.Flags
+	if r.command != nil {
+		flags = r.command.Flags
+	}
+	add := func(name, usage string) {
+		if strings.HasPrefix(name, word) {
+			fmt.Fprintf(w, "%s\t%s\n", name, usage)
 		}
-		w.commands = append(w.commands, completionWord{name: c.Name, usage: c.Usage})
-		below = append(below, wordsOf(path+" "+c.Name, c.Usage, c.Subcommands, c.Flags)...)
+	}
+	if last := append(words, "")[max(0, len(words)-1)]; isFlag(last) && takesNext(valuedNames(flags), last) {
+		if values := knownValues(r.path, flagName(last)); len(values) > 1 || word != "" {
+			for _, value := range values {
+				add(value, last)
+			}
+		}
+		return
+	}
+	for _, name := range names(r.commands()) {
+		add(name, find(r.commands(), name).Usage)
+	}
+	if word == "" {
+		return
 	}
 	for _, f := range flags {
 		if v, ok := f.(cli.VisibleFlag); ok && !v.IsVisible() {
 			continue
 		}
-		_, usage := describe(f)
-		doc, ok := f.(cli.DocGenerationFlag)
 		for _, name := range f.Names() {
-			w.flags = append(w.flags, completionWord{dashed(name), usage, ok && doc.TakesValue()})
+			_, usage := describe(f)
+			add(dashed(name), usage)
 		}
 	}
-	w.flags = append(w.flags, completionWord{name: "--help", usage: "show help"})
-	if len(commands) == 0 {
-		w.flags = append(w.flags, completionWord{name: "--help-all", usage: "show help with every flag"})
+	add("--help", "show help")
+	if len(r.commands()) == 0 {
+		add("--help-all", "show help with every flag")
 	}
-	return append([]completionWords{w}, below...)
-}
-
-func namesOf(words []completionWord) []string {
-	var list []string
-	for _, w := range words {
-		list = append(list, w.name)
-	}
-	return list
-}
-
-// valued lists the flags that take a value. Values are completed as files.
-func (w completionWords) valued() []string {
-	var list []string
-	for _, f := range w.flags {
-		if f.valued {
-			list = append(list, f.name)
-		}
-	}
-	return list
-}
-
-func bashCompletion(all []completionWords) string {
-	var b strings.Builder
-	b.WriteString(`# bash completion of gq: source <(gq completion bash)
-_gq() {
-	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} path=gq word words= valued=
-	for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
-		case "$path $word" in
-`)
-	var paths []string
-	for _, w := range all[1:] {
-		paths = append(paths, fmt.Sprintf("%q", w.path))
-	}
-	fmt.Fprintf(&b, "\t\t%s) path=\"$path $word\" ;;\n\t\tesac\n\tdone\n\tcase \"$path\" in\n", strings.Join(paths, "|"))
-	for _, w := range all {
-		fmt.Fprintf(&b, "\t%q) words=%q valued=%q ;;\n", w.path, strings.Join(slices.Concat(namesOf(w.commands), namesOf(w.flags)), " "), " "+strings.Join(w.valued(), " ")+" ")
-	}
-	b.WriteString(`	esac
-	COMPREPLY=()
-	if [[ $valued != *" $prev "* && ( $cur == -* || $path == gq || $words == [a-z]* ) ]]; then
-		COMPREPLY=($(compgen -W "$words" -- "$cur"))
-	fi
-	if [[ ${#COMPREPLY[@]} -eq 0 ]]; then
-		compopt -o filenames 2>/dev/null
-		local IFS=$'\n'
-		COMPREPLY=($(compgen -f -- "$cur"))
-	fi
-}
-complete -F _gq gq
-`)
-	return b.String()
-}
-
-// zshQuote quotes a description within single quotes. _arguments gives : and [] a meaning.
-func zshQuote(s string) string {
-	return strings.NewReplacer("'", `'\''`, ":", `\:`, "[", `\[`, "]", `\]`).Replace(s)
-}
-
-func zshCompletion(all []completionWords) string {
-	var b strings.Builder
-	b.WriteString("#compdef gq\n# zsh completion of gq: a file _gq in a directory of $fpath\n")
-	for _, w := range all {
-		fmt.Fprintf(&b, "\n_%s() {\n", strings.ReplaceAll(w.path, " ", "_"))
-		if len(w.commands) > 0 {
-			b.WriteString("\tlocal -a commands=(\n")
-			for _, c := range w.commands {
-				fmt.Fprintf(&b, "\t\t'%s:%s'\n", c.name, zshQuote(c.usage))
-			}
-			depth := strings.Count(w.path, " ") + 2
-			fmt.Fprintf(&b, "\t)\n\tif (( CURRENT == %d )); then\n\t\t_describe command commands\n\telse\n\t\tlocal command=_%s_${words[%d]}\n\t\t(( $+functions[$command] )) && $command\n\tfi\n}\n",
-				depth, strings.ReplaceAll(w.path, " ", "_"), depth)
-			continue
-		}
-		b.WriteString("\t_arguments -s \\\n")
-		for _, f := range w.flags {
-			value := ""
-			if f.valued {
-				value = ":value:_files"
-			}
-			fmt.Fprintf(&b, "\t\t'%s[%s]%s' \\\n", f.name, zshQuote(f.usage), value)
-		}
-		b.WriteString("\t\t'*:file:_files'\n}\n")
-	}
-	b.WriteString("\ncompdef _gq gq\n")
-	return b.String()
-}
-
-func fishCompletion(all []completionWords) string {
-	quote := func(s string) string { return "'" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(s) + "'" }
-	var b strings.Builder
-	b.WriteString("# fish completion of gq: ~/.config/fish/completions/gq.fish\n")
-	for _, w := range all {
-		words := strings.Fields(w.path)[1:]
-		var conditions []string
-		for _, word := range words {
-			conditions = append(conditions, "__fish_seen_subcommand_from "+word)
-		}
-		for _, c := range w.commands {
-			more := append(slices.Clone(conditions), "not __fish_seen_subcommand_from "+strings.Join(namesOf(w.commands), " "))
-			fmt.Fprintf(&b, "complete -c gq -f -n %s -a %s -d %s\n", quote(strings.Join(more, "; and ")), c.name, quote(c.usage))
-		}
-		for _, f := range w.flags {
-			line := "complete -c gq"
-			if len(conditions) > 0 {
-				line += " -n " + quote(strings.Join(conditions, "; and "))
-			}
-			if name, long := strings.CutPrefix(f.name, "--"); long {
-				line += " -l " + name
-			} else {
-				line += " -s " + strings.TrimPrefix(f.name, "-")
-			}
-			if f.valued {
-				line += " -r"
-			}
-			b.WriteString(line + " -d " + quote(f.usage) + "\n")
-		}
-	}
-	return b.String()
-}
-
-func powershellCompletion(all []completionWords) string {
-	quote := func(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
-	var b strings.Builder
-	b.WriteString(`# PowerShell completion of gq: gq completion powershell | Out-String | Invoke-Expression
-Register-ArgumentCompleter -Native -CommandName gq -ScriptBlock {
-	param($wordToComplete, $commandAst, $cursorPosition)
-	$words = @{
-`)
-	for _, w := range all {
-		fmt.Fprintf(&b, "\t\t%s = @(\n", quote(w.path))
-		for _, word := range slices.Concat(w.commands, w.flags) {
-			fmt.Fprintf(&b, "\t\t\t@(%s, %s)\n", quote(word.name), quote(word.usage))
-		}
-		b.WriteString("\t\t)\n")
-	}
-	b.WriteString(`	}
-	$path = 'gq'
-	foreach ($element in $commandAst.CommandElements | Select-Object -Skip 1) {
-		if ($words.ContainsKey("$path $element")) { $path = "$path $element" }
-	}
-	$words[$path] | Where-Object { $_[0] -like "$wordToComplete*" } | ForEach-Object {
-		[System.Management.Automation.CompletionResult]::new($_[0], $_[0], 'ParameterName', $_[1])
-	}
-}
-`)
-	return b.String()
 }

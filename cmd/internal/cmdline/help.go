@@ -17,6 +17,9 @@ import (
 // Advanced is the category of flags that only --help-all shows.
 const Advanced = "Advanced"
 
+// common is the category of flags that many commands have.
+const common = "Common"
+
 // helpColumn is where the descriptions of flags and commands begin.
 const helpColumn = 28
 
@@ -132,7 +135,7 @@ func (p *page) paragraph(indent, s string) {
 	p.WriteByte('\n')
 }
 
-// entry writes a name and, beside it, its description.
+// entry writes a name and, in the next column, its description.
 func (p *page) entry(name, usage string) {
 	left := "  " + name
 	column := min(helpColumn, p.width/2)
@@ -171,10 +174,10 @@ func (p *page) flags(flags []cli.Flag, all bool) (hidden int) {
 }
 
 // byCategory returns the visible flags by category. Categories are in the order of their first
-// flags, Advanced last.
+// flags, common flags and Advanced last.
 func byCategory(flags []cli.Flag) []cli.Flag {
 	var visible []cli.Flag
-	order := map[string]int{Advanced: len(flags)}
+	order := map[string]int{common: len(flags), Advanced: len(flags) + 1}
 	for _, f := range flags {
 		if v, ok := f.(cli.VisibleFlag); ok && !v.IsVisible() {
 			continue

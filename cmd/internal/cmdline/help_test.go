@@ -118,24 +118,39 @@ func TestHelpFitsItsWidth(t *testing.T) {
 	}
 }
 
-// TestCompletion holds the scripts to the commands and flags of the app; that shells accept them is
-// tested by cmd/gq's scripts where the shells are installed.
-func TestCompletion(t *testing.T) {
-	for _, shell := range Shells() {
+// TestReply holds replies to the commands, flags and values of the app. Scripts of cmd/gq test the
+// shells that are installed.
+func TestReply(t *testing.T) {
+	for _, tt := range []struct{ words, word, want string }{
+		{"", "", "show"},
+		{"", "-", "--help"},
+		{"", "x", ""},
+		{"sohw", "", ""},
+		{"show", "", ""},
+		{"show", "--o", "--output"},
+		{"show file", "--help", "--help --help-all"},
+		{"show --bits", "", "1 2 3 4 5 6 7 8"},
+		{"show --output", "", ""},
+		{"show --output", "-", ""},
+		{"show", "--sec", ""}, // is hidden
+	} {
 		var b bytes.Buffer
-		if err := Completion(&b, helpApp(), shell); err != nil {
-			t.Fatal(err)
+		Reply(&b, helpApp(), strings.Fields(tt.words), tt.word)
+		var got []string
+		for line := range strings.Lines(b.String()) {
+			name, _, _ := strings.Cut(line, "\t")
+			got = append(got, name)
 		}
-		for _, word := range []string{"show", "output", "bits", "help-all"} {
-			if !strings.Contains(b.String(), word) {
-				t.Errorf("%s: no %q in\n%s", shell, word, b.String())
-			}
-		}
-		if strings.Contains(b.String(), "secret") {
-			t.Errorf("%s completes a hidden flag", shell)
+		if got := strings.Join(got, " "); got != tt.want {
+			t.Errorf("%q, then %q: %q, want %q", tt.words, tt.word, got, tt.want)
 		}
 	}
-	if err := Completion(&bytes.Buffer{}, helpApp(), "tcsh"); err != ErrShell {
+	for _, shell := range Shells() {
+		if err := Completion(&bytes.Buffer{}, shell); err != nil {
+			t.Errorf("%s: %v", shell, err)
+		}
+	}
+	if err := Completion(&bytes.Buffer{}, "tcsh"); err != ErrShell {
 		t.Errorf("tcsh: %v", err)
 	}
 }
@@ -160,8 +175,6 @@ func TestMarkdown(t *testing.T) {
 	_, got, _ := strings.Cut(b.String(), "## ")
 	want := `gq show
 
-Show a thing.
-
 ` + "```\ngq show [FLAGS] FILE\n```" + `
 
 One line and the next.
@@ -176,7 +189,7 @@ A second paragraph.
 |---|---|
 | **Basics** |  |
 ` + "| `-o, --output FILE` | FILE to write; words that go on beyond the end of the line (default: x.gqf) |\n" +
-		"| `--bits BITS` | of a code (default: 4) |\n| **Other** |  |\n| `--json` | print JSON |\n" +
+		"| `--bits BITS` | of a code (default: 4) |\n| **Flags** |  |\n| `--json` | print JSON |\n" +
 		"| **Advanced** |  |\n| `--a-very-long-name-of-a-flag NAME` | NAME of it |\n"
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("-want +got:\n%s", d)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -94,7 +95,7 @@ func TestPrintJSON(t *testing.T) {
 		secret int
 	}
 	full := report{
-		OK: true, Base: &Base{File: "a<b>&c", Empty: []item{}}, Raw: json.RawMessage(`{"x":[1,2]}`),
+		OK: true, Base: &Base{File: "a<b>&c", Empty: []item{}}, Raw: json.RawMessage(`7`),
 		Items: []item{{"one", []int64{1, 2}, nil}, {"two", []int64{}, []item{{Name: "three"}}}},
 		None:  []item{}, Map: map[string]string{"k": "v"}, Ptr: &item{Name: "p"}, Hidden: 1, secret: 2,
 	}
@@ -112,6 +113,11 @@ func TestPrintJSON(t *testing.T) {
 	}
 	if err := PrintJSON(&bytes.Buffer{}, func() {}); err == nil {
 		t.Error("a function is JSON")
+	}
+	full.Raw = json.RawMessage(" " + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + "\n")
+	var deep bytes.Buffer // indented, this list has 50 MB
+	if err := PrintJSON(&deep, &full); err != nil || deep.Len() > 11000 || !json.Valid(deep.Bytes()) {
+		t.Errorf("%d bytes, %v", deep.Len(), err)
 	}
 	broken := errors.New("full")
 	if err := PrintJSON(failWriter{broken}, &full); err != broken {

@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/term"
-
 	"github.com/lowbit-go/gq"
+	"github.com/urfave/cli/v2"
+	"golang.org/x/term"
 )
 
 // A Display shows how far a job is, stage by stage. On a terminal it shows a bar that fits the
@@ -173,4 +173,13 @@ func (d *Display) clear() {
 		_, _ = fmt.Fprint(d.w, "\r"+strings.Repeat(" ", d.drawn)+"\r")
 		d.drawn = 0
 	}
+}
+
+// Reporter shows the progress and the log of a job on standard error. With --quiet it is nil and
+// shows nothing.
+func Reporter(c *cli.Context) gq.Progress {
+	if d := NewDisplay(os.Stderr, c.Bool("quiet")); d != nil {
+		return d
+	}
+	return nil
 }

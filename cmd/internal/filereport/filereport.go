@@ -9,13 +9,14 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/urfave/cli/v2"
-
 	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
-	"github.com/lowbit-go/gq/quantizer/alloc"
-	"github.com/lowbit-go/gq/quantizer/conversion"
-	"github.com/lowbit-go/gq/quantizer/rounding"
+	"github.com/lowbit-go/gq/internal/job/alloc"
+	"github.com/lowbit-go/gq/internal/job/plan"
+	"github.com/lowbit-go/gq/internal/job/provenance"
+	"github.com/lowbit-go/gq/internal/job/rounding"
+	"github.com/lowbit-go/gq/internal/job/write"
+	"github.com/urfave/cli/v2"
 )
 
 // Plan prints a plan as a table, or as JSON with --json.
@@ -24,7 +25,7 @@ func Plan(c *cli.Context, p *gq.PlanReport) error {
 	if c.Bool("json") {
 		return cmdline.PrintJSON(w, p)
 	}
-	if err := Allocation(w, p.Allocation); err != nil {
+	if err := Allocation(c, p.Allocation); err != nil {
 		return err
 	}
 	err := cmdline.Table(w, []string{"TENSOR", "ROLE", "SHAPE", "DTYPE", "BECOMES", "LAYOUT", "BYTES>", "BPW>", "WHY"}, func(line func(...any)) {
@@ -57,9 +58,9 @@ func Plan(c *cli.Context, p *gq.PlanReport) error {
 	return err
 }
 
-func becomes(t *conversion.PlanTensor) string {
+func becomes(t *plan.Tensor) string {
 	switch t.Action {
-	case conversion.ActionQuantize:
+	case plan.ActionQuantize:
 		group := fmt.Sprint("g", t.Group)
 		if t.Group == 0 {
 			group = "channel"
@@ -77,15 +78,15 @@ func becomes(t *conversion.PlanTensor) string {
 			s = fmt.Sprintf("%d x %s", t.Slices, s)
 		}
 		return s
-	case conversion.ActionShare:
+	case plan.ActionShare:
 		return "shared with " + cmdline.Text(t.SharedWith)
 	}
 	return string(t.Action)
 }
 
-func why(t *conversion.PlanTensor) string {
+func why(t *plan.Tensor) string {
 	switch {
-	case t.Rule != "" && t.Action == conversion.ActionQuantize && t.Reason != "":
+	case t.Rule != "" && t.Action == plan.ActionQuantize && t.Reason != "":
 		return cmdline.Text(t.Rule + "; " + t.Reason)
 	case t.Rule != "" || t.Reason != "":
 		return cmdline.Text(cmp.Or(t.Rule, t.Reason))
@@ -94,7 +95,7 @@ func why(t *conversion.PlanTensor) string {
 }
 
 // Report prints the result of a repack job, or JSON with --json.
-func Report(c *cli.Context, r *conversion.Report) error {
+func Report(c *cli.Context, r *write.Report) error {
 	if c.Bool("json") {
 		return cmdline.PrintJSON(c.App.Writer, r)
 	}
@@ -104,7 +105,7 @@ func Report(c *cli.Context, r *conversion.Report) error {
 }
 
 // Tensors prints the numbers of quantized and unquantized tensors.
-func Tensors(c *cli.Context, r *conversion.Report) {
+func Tensors(c *cli.Context, r *write.Report) {
 	w := c.App.Writer
 	warnings(c.App.ErrWriter, r.Warnings)
 	quantized := fmt.Sprintf("%d quantized", r.Quantized)
@@ -126,17 +127,10 @@ func Tensors(c *cli.Context, r *conversion.Report) {
 		if r.Fractions > 0 {
 			fmt.Fprintf(w, ", %d fractional", r.Fractions)
 		}
-		fmt.Fprintf(w, ", %d integer", r.IntegerZeros)
-		if r.RoundedHQQ > 0 {
-			fmt.Fprintf(w, " (%d of hqq: rounded, scales fitted to them)", r.RoundedHQQ)
-		}
-		fmt.Fprintln(w)
+		fmt.Fprintf(w, ", %d integer\n", r.IntegerZeros)
 	}
 	if r.Fold != nil {
 		fmt.Fprintf(w, "folded   %s\n", foldedText(r.Fold))
-	}
-	if r.Reuse != nil {
-		fmt.Fprintf(w, "reused   %s\n", cmdline.Text(r.Reuse.String()))
 	}
 	fmt.Fprintf(w, "size     %s -> %s, %.3f bits per quantized weight, %.3f over all\n", cmdline.Bytes(r.SourceBytes), cmdline.Bytes(r.OutputBytes), r.BitsPerWeight, r.AllBitsPerWeight)
 	if b := r.ReadBack; b != nil {
@@ -155,20 +149,20 @@ func Tensors(c *cli.Context, r *conversion.Report) {
 }
 
 // SQNR prints the loss of the weights.
-func SQNR(w io.Writer, r *conversion.Report) {
+func SQNR(w io.Writer, r *write.Report) {
 	if r.Worst != "" {
 		fmt.Fprintf(w, "SQNR     mean %.2f dB, worst %.2f dB (%s)\n", r.MeanSQNR, r.WorstSQNR, r.Worst)
 	}
 }
 
 // Time prints the time of a job that does little but write the file.
-func Time(w io.Writer, r *conversion.Report) error {
+func Time(w io.Writer, r *write.Report) error {
 	_, err := fmt.Fprintf(w, "time     %.2f s (%.2f s of it sync), %.2f GB/s of checkpoint\n", r.Seconds, r.SyncSeconds, r.BytesPerSecond/1e9)
 	return err
 }
 
 // foldedText describes the folding of the checkpoint and the check of its logits.
-func foldedText(f *conversion.Fold) string {
+func foldedText(f *provenance.Fold) string {
 	return fmt.Sprintf("%s; logits within %.1e of the largest (%d tokens, %s)", strings.Join(f.Steps, ", "), f.Difference, f.Tokens, f.Source)
 }
 
@@ -178,20 +172,32 @@ func warnings(w io.Writer, list []string) {
 	}
 }
 
-// Allocation prints the table of chosen bits; nothing if a is nil.
-func Allocation(w io.Writer, a *gq.Allocation) error {
+// Allocation prints the chosen bits, with -q without the table; nothing if a is nil.
+func Allocation(c *cli.Context, a *gq.Allocation) error {
 	if a == nil {
 		return nil
 	}
+	w := c.App.Writer
+	if !c.Bool("quiet") {
+		if err := allocationTable(w, a.Rows); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(w, "%s\n\n", a.Summary())
+	return err
+}
+
+// allocationTable prints the table of chosen bits, and an empty line.
+func allocationTable(w io.Writer, rows []alloc.Row) error {
 	columns := []string{"TENSOR", "BITS>", "GROUP>", "BYTES>", "KL>"}
-	typed := slices.ContainsFunc(a.Rows, func(r alloc.Row) bool { return r.Type != "" })
+	typed := slices.ContainsFunc(rows, func(r alloc.Row) bool { return r.Type != "" })
 	if typed {
 		columns = slices.Insert(columns, 1, "TYPE")
 	} else {
 		columns = slices.Insert(columns, 3, "MAPPING")
 	}
 	err := cmdline.Table(w, columns, func(line func(...any)) {
-		for _, r := range a.Rows {
+		for _, r := range rows {
 			group := strconv.Itoa(r.Group)
 			if r.Group == 0 {
 				group = "channel"
@@ -205,8 +211,35 @@ func Allocation(w io.Writer, a *gq.Allocation) error {
 			line(cells...)
 		}
 	})
-	if err == nil {
-		_, err = fmt.Fprintf(w, "\n%s\n\n", a.Summary())
-	}
+	fmt.Fprintln(w)
 	return err
+}
+
+// plannedChoice describes a choice of bits that a plan has not made.
+func plannedChoice(c *gq.PlannedChoice) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "choice: %d tensors of %d to %d bits, in groups of %s\n", len(c.Tensors), c.MinBits, c.MaxBits, groups(c.Groups))
+	fmt.Fprintf(&b, "  limits: %.3f to %.3f bits per weight, a file of %s to %s\n", c.LeastBitsPerWeight, c.MostBitsPerWeight, cmdline.Bytes(c.LeastOutputBytes), cmdline.Bytes(c.MostOutputBytes))
+	fmt.Fprintf(&b, "  work: %d tokens of text are read once, once forward and backward, and once for each of %d probes", c.Tokens, c.Probes)
+	if c.Files > 0 {
+		fmt.Fprintf(&b, ";\n    then up to %d files are made, and run on a text to compare them", c.Files)
+	}
+	b.WriteString("\n  not made: a dry run chooses only with --save-recipe or --calibrate-out, as slowly as the job\n")
+	return b.String()
+}
+
+// groups lists group sizes.
+func groups(list []int) string {
+	var names []string
+	for _, g := range list {
+		if g == 0 {
+			names = append(names, "a channel")
+		} else {
+			names = append(names, fmt.Sprint(g))
+		}
+	}
+	if n := len(names) - 1; n > 0 {
+		return strings.Join(names[:n], ", ") + " or " + names[n]
+	}
+	return strings.Join(names, "")
 }

@@ -2,6 +2,7 @@
 package measure
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"strings"
@@ -11,28 +12,29 @@ import (
 	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
-	"github.com/lowbit-go/gq/model"
-	"github.com/lowbit-go/gq/model/text"
+	"github.com/lowbit-go/gq/internal/lm/forward"
+	"github.com/lowbit-go/gq/internal/lm/text"
 )
 
 // TextFlags are the flags about the text, and about the outputs and checks of a measurement. The
 // common ones are in the given category of help, the others in cmdline.Advanced.
 func TextFlags(category string) []cli.Flag {
+	advanced := cmdline.Advanced
 	return []cli.Flag{
-		&cli.StringFlag{Name: "gate", Category: category, Usage: "`FILE` of conditions (YAML), or default; exit status 3 if one is not met"},
+		&cli.StringFlag{Name: "gate", Category: category, Usage: "`FILE` of conditions (YAML), or default: exit status 3 if one is not met"},
 		&cli.StringSliceFlag{Name: "text", Category: category, Usage: "plain-text `FILE` to run the models on, or NAME=FILE (repeatable)"},
-		&cli.StringSliceFlag{Name: "tokens", Category: category, Usage: "`FILE` of token ids instead: decimal numbers parted by white space or commas (repeatable)"},
-		&cli.StringSliceFlag{Name: "choices", Category: category, Usage: "`FILE` of multiple-choice questions (JSON lines, or HellaSwag, ARC or MMLU), or NAME=FILE (repeatable)"},
+		&cli.StringSliceFlag{Name: "tokens", Category: category, Usage: "`FILE` of token ids instead: decimal numbers (repeatable)"},
+		&cli.StringSliceFlag{Name: "choices", Category: category, Usage: "`FILE` of questions (JSON lines, HellaSwag, ARC or MMLU), or NAME=FILE (repeatable)"},
 		&cli.StringSliceFlag{Name: "report", Category: category, Usage: "`FILE` for a report: .html, .md, .xml (JUnit), .json or .txt (repeatable)"},
-		&cli.BoolFlag{Name: "tensors-only", Category: category, Usage: "hold the file to a gate without running the model; --gate default has the model write a text otherwise"},
-		&cli.StringFlag{Name: "against", Category: category, Usage: "`FILE`: an earlier report (.json) that a gate's \"worse\" compares with"},
-		&cli.StringFlag{Name: "convention", Category: cmdline.Advanced, DefaultText: "documents if the text holds <|endoftext|>, else windows", Usage: "`NAME`: windows; documents, which <|endoftext|> separates; llama.cpp, which scores the second half of each window; or lm-eval, the task wikitext of lm-evaluation-harness"},
-		&cli.IntFlag{Name: "window", Category: cmdline.Advanced, DefaultText: "512, or the model's context if that is less or with lm-eval", Usage: "`N`: tokens of a window, BOS included"},
-		&cli.IntFlag{Name: "stride", Category: cmdline.Advanced, DefaultText: "no overlap", Usage: "`N`: tokens between the starts of windows; tokens that an earlier window scored are context only"},
-		&cli.IntFlag{Name: "min-tokens", Category: cmdline.Advanced, DefaultText: "1000, or what the gate states", Usage: "`N`: scored tokens that a gate needs at least"},
-		&cli.IntFlag{Name: "max-tokens", Category: cmdline.Advanced, DefaultText: "all", Usage: "`N`: end after so many scored tokens"},
-		&cli.IntFlag{Name: "max-questions", Category: cmdline.Advanced, DefaultText: "all", Usage: "`N`: answer the first so many questions of each file"},
-		&cli.StringFlag{Name: "activations", Category: cmdline.Advanced, Value: "int8", Usage: "`DTYPE` of the quantized model's activations: int8, as on the device, or float32, to see what the weights alone cost"},
+		&cli.BoolFlag{Name: "tensors-only", Category: category, Usage: "check --gate default without running the model"},
+		&cli.StringFlag{Name: "against", Category: category, Usage: "earlier report (.json) `FILE` that a gate's \"worse\" compares with"},
+		&cli.StringFlag{Name: "convention", Category: advanced, DefaultText: "by the text", Usage: "`NAME`: windows, documents, llama.cpp or lm-eval"},
+		&cli.IntFlag{Name: "window", Category: advanced, DefaultText: "512, or the model's context", Usage: "`N`: tokens of a window, BOS included"},
+		&cli.IntFlag{Name: "stride", Category: advanced, DefaultText: "no overlap", Usage: "`N`: tokens between the starts of windows"},
+		cmdline.Positive(&cli.IntFlag{Name: "min-tokens", Category: advanced, DefaultText: "1000, or the gate's", Usage: "`N`: scored tokens that a gate needs at least"}),
+		&cli.IntFlag{Name: "max-tokens", Category: advanced, DefaultText: "all", Usage: "`N`: end after so many scored tokens"},
+		cmdline.Positive(&cli.IntFlag{Name: "max-questions", Category: advanced, DefaultText: "all", Usage: "`N`: answer the first so many questions of each file"}),
+		&cli.StringFlag{Name: "activations", Category: advanced, Value: "int8", Usage: "`DTYPE`: int8, as on the device, or float32, for the weights' loss alone"},
 	}
 }
 
@@ -40,7 +42,8 @@ func TextFlags(category string) []cli.Flag {
 func Options(c *cli.Context) (o gq.MeasureOptions, err error) {
 	o = gq.MeasureOptions{
 		Gate: c.String("gate"), Against: c.String("against"), Reports: c.StringSlice("report"),
-		TensorsOnly: c.Bool("tensors-only"), MaxQuestions: c.Int("max-questions"), MinTokens: c.Int("min-tokens"), Threads: c.Int("threads"), Version: c.App.Version, Progress: cmdline.Reporter(c),
+		Settings:     accuracy.Settings{TensorsOnly: c.Bool("tensors-only"), MinTokens: c.Int("min-tokens"), Threads: c.Int("threads"), Version: c.App.Version},
+		MaxQuestions: c.Int("max-questions"), Progress: cmdline.Reporter(c),
 		Windows: text.Options{
 			Convention: text.Convention(c.String("convention")), Window: c.Int("window"), Stride: c.Int("stride"), MaxTokens: c.Int("max-tokens"),
 		},
@@ -61,32 +64,21 @@ func Options(c *cli.Context) (o gq.MeasureOptions, err error) {
 		}
 		o.Choices = append(o.Choices, gq.ChoiceFile{Name: name, Path: path})
 	}
-	var ok bool
-	if o.Activations, ok = model.ParseActivations(c.String("activations")); !ok {
-		return o, cmdline.Usagef("--activations %s: int8 or float32", c.String("activations"))
+	if s := c.String("activations"); s != "" {
+		var ok bool
+		if o.Activations, ok = forward.ParseActivations(s); !ok {
+			return o, cmdline.Usagef("--activations %s: int8 or float32", s)
+		}
 	}
-	switch {
-	case c.IsSet("gate") && o.Gate == "":
+	if c.IsSet("gate") && o.Gate == "" {
 		return o, cmdline.Usagef("--gate: an empty name names no file")
-	case c.IsSet("min-tokens") && o.MinTokens < 1:
-		return o, cmdline.Usagef("--min-tokens %d: at least 1", o.MinTokens)
 	}
-	switch {
-	case c.IsSet("max-questions") && len(o.Choices) == 0:
-		return o, cmdline.Usagef("--max-questions goes with --choices")
-	case c.IsSet("max-questions") && o.MaxQuestions < 1:
-		return o, cmdline.Usagef("--max-questions %d: at least 1", o.MaxQuestions)
+	need, with := []string{"window", "stride", "convention", "max-tokens", "activations", "baseline"}, []string{"text", "tokens"}
+	if o.Gate == accuracy.DefaultGateName && !o.TensorsOnly || len(o.Choices) > 0 || c.String("reference") != "" {
+		need = need[:4] // the model runs, on a text that it writes, on the reference's or on questions
 	}
-	if len(o.Texts) == 0 {
-		need := []string{"window", "stride", "convention", "max-tokens", "activations", "baseline"}
-		if o.Gate == accuracy.DefaultGateName && !o.TensorsOnly || len(o.Choices) > 0 || c.String("reference") != "" {
-			need = need[:4] // the model runs, on a text that it writes, on the reference's or on questions
-		}
-		for _, f := range need {
-			if c.IsSet(f) {
-				return o, cmdline.Usagef("--%s goes with --text or --tokens", f)
-			}
-		}
+	if err := cmp.Or(cmdline.Needs(c, need, with...), cmdline.Needs(c, []string{"max-questions"}, "choices")); err != nil {
+		return o, err
 	}
 	// The library reads 0 as the default.
 	for name, to := range map[string]*int{"window": &o.Windows.Window, "stride": &o.Windows.Stride} {
@@ -113,20 +105,19 @@ func Warn(c *cli.Context, r *accuracy.Report) {
 	if r == nil {
 		return
 	}
-	for _, note := range r.Notes {
-		fmt.Fprintf(c.App.ErrWriter, "gq: warning: %s: %s\n", cmdline.Text(r.File), cmdline.Text(note))
-	}
-	if r.NoModel != "" {
-		fmt.Fprintf(c.App.ErrWriter, "gq: warning: the model was not run: %s\n", r.NoModel)
-	}
-	for i := range r.Choices {
-		if w := r.Choices[i].Warning(); w != "" {
-			fmt.Fprintf(c.App.ErrWriter, "gq: warning: %s: %s\n", cmdline.Text(r.Choices[i].Name), w)
+	warn := func(of, warning string) {
+		if warning != "" {
+			fmt.Fprintf(c.App.ErrWriter, "gq: warning: %s: %s\n", cmdline.Text(of), warning)
 		}
+	}
+	for _, note := range r.Notes {
+		warn(r.File, cmdline.Text(note))
+	}
+	warn("the model was not run", r.NoModel)
+	for i := range r.Choices {
+		warn(r.Choices[i].Name, r.Choices[i].Warning())
 	}
 	for _, t := range r.Scored() {
-		if t.Text.Warning != "" {
-			fmt.Fprintf(c.App.ErrWriter, "gq: warning: %s: %s\n", cmdline.Text(t.Text.Name), t.Text.Warning)
-		}
+		warn(t.Text.Name, t.Text.Warning)
 	}
 }

@@ -5,10 +5,12 @@
 //	products multiply FILE OUT    multiplies activations with each payload of a .gqf file
 //
 // OUT has one record for each payload that package kernels can read, unless its zero points are
-// fractions, which other libraries do not have; products.h reads it. All is little-endian and row-major:
+// fractions, which other libraries do not have; products.h reads it. All is little-endian and
+// row-major:
 //
 //	u32 variant, slice, rows, cols, groups of a row, m, bytes of the name; the tensor's name
-//	rows*cols int8 codes, rows*groups float32 scales, rows*groups int8 zero points, rows float32 biases
+//	rows*cols int8 codes, rows*groups float32 scales, rows*groups int8 zero points
+//	rows float32 biases
 //	m*cols float32 activations, m*rows float32 products
 package main
 

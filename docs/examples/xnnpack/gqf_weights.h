@@ -34,7 +34,7 @@
 #include "gqf.h"
 
 // From XNNPACK's include/experimental.h, which is not installed. A fingerprint is a hash of what the packing function
-// that XNNPACK chose for this CPU makes of fixed weights, so it stands for a layout and tile. XNNPACK computes it when
+// that XNNPACK chose for this CPU makes of fixed weights, so it identifies a layout and tile. XNNPACK computes it when
 // it creates an operator, before it looks up the weights.
 extern "C" {
 struct xnn_fingerprint {

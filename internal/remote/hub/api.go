@@ -1,16 +1,20 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/hubpath"
 	"github.com/lowbit-go/gq/internal/remote"
 )
@@ -31,7 +35,6 @@ func (s Settings) address(path, query string) *url.URL {
 	return &u
 }
 
-// escapePath escapes each element of a path.
 func escapePath(path string) string {
 	parts := strings.Split(path, "/")
 	for i := range parts {
@@ -40,7 +43,6 @@ func escapePath(path string) string {
 	return strings.Join(parts, "/")
 }
 
-// resolveRevision returns the commit of a revision.
 func (s *Store) resolveRevision(ctx context.Context) (string, error) {
 	if hubpath.IsCommit(s.name.Revision) {
 		return s.name.Revision, nil
@@ -63,7 +65,6 @@ func parseRevision(name string, body []byte) (string, error) {
 	return info.SHA, nil
 }
 
-// tree lists the files of the commit.
 func (s *Store) tree(ctx context.Context) (list []remote.Object, err error) {
 	path := "/api/models/" + s.name.Repo + "/tree/" + s.commit
 	query := "recursive=true"
@@ -110,7 +111,6 @@ var (
 	etagForm = regexp.MustCompile(`^[0-9a-f]{40}$|^[0-9a-f]{64}$`)
 )
 
-// nextCursor is the cursor of the next page in the header Link; "" if there is none.
 func nextCursor(link string) string {
 	m := linkNext.FindStringSubmatch(link)
 	if m == nil {
@@ -159,7 +159,7 @@ func parseTree(body []byte) (list []remote.Object, n int, err error) {
 	return list, len(entries), nil
 }
 
-// request is a request for a URL of the hub. file is the file that it is for; "" for the API.
+// request is a request for a URL of the hub and a file; "" for the API.
 func (s *Store) request(u *url.URL, file string) *remote.Request {
 	r := &remote.Request{Name: s.String(), URL: u}
 	if file != "" {
@@ -173,7 +173,6 @@ func (s *Store) request(u *url.URL, file string) *remote.Request {
 	return r
 }
 
-// explain turns a refusal into an error that says what to do.
 func (s *Store) explain(e *remote.Refusal, file string) error {
 	page := strings.TrimRight(remote.Redact(s.set.Endpoint.String()), "/") + "/" + s.name.Repo
 	_, from := s.set.Token()
@@ -206,4 +205,81 @@ func (s *Store) explain(e *remote.Refusal, file string) error {
 		return fmt.Errorf("there is no repository %s at %s, or it is private: check the name, and %s%s", s.name.Repo, page, do, said)
 	}
 	return e
+}
+
+type Settings struct {
+	Endpoint  *url.URL // HF_ENDPOINT
+	Cache     string   // HF_HUB_CACHE, or else hub in HF_HOME
+	TokenFile string   // HF_TOKEN_PATH, or else token in HF_HOME
+	Offline   bool     // HF_HUB_OFFLINE: only the cache is used
+}
+
+const defaultEndpoint = "https://huggingface.co"
+
+// FromEnvironment reads the variables that the Python library reads.
+func FromEnvironment() (s Settings, err error) {
+	home := expand(os.Getenv("HF_HOME"))
+	if home == "" {
+		cache := expand(os.Getenv("XDG_CACHE_HOME"))
+		if cache == "" {
+			user, err := os.UserHomeDir()
+			if err != nil {
+				return s, fmt.Errorf("there is no home directory for the Hugging Face cache: set HF_HOME (%w)", err)
+			}
+			cache = filepath.Join(user, ".cache")
+		}
+		home = filepath.Join(cache, "huggingface")
+	}
+	s.Cache = cmp.Or(expand(os.Getenv("HF_HUB_CACHE")), expand(os.Getenv("HUGGINGFACE_HUB_CACHE")), filepath.Join(home, "hub"))
+	s.TokenFile = cmp.Or(expand(os.Getenv("HF_TOKEN_PATH")), filepath.Join(home, "token"))
+	s.Offline = isTrue(cmp.Or(os.Getenv("HF_HUB_OFFLINE"), os.Getenv("TRANSFORMERS_OFFLINE")))
+	u, err := url.Parse(strings.TrimRight(cmp.Or(os.Getenv("HF_ENDPOINT"), defaultEndpoint), "/"))
+	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.RawQuery != "" || u.Fragment != "" {
+		// The URL may hold a password.
+		return s, errors.New("HF_ENDPOINT is not a URL of the form https://HOST[/PATH]")
+	}
+	s.Endpoint = u
+	return s, nil
+}
+
+func expand(path string) string {
+	path = os.ExpandEnv(path)
+	if rest, ok := strings.CutPrefix(path, "~"); ok && (rest == "" || os.IsPathSeparator(rest[0])) {
+		if home, err := os.UserHomeDir(); err == nil {
+			return home + rest
+		}
+	}
+	return path
+}
+
+func isTrue(s string) bool {
+	return slices.Contains([]string{"1", "ON", "YES", "TRUE"}, strings.ToUpper(s))
+}
+
+const maxToken = 64 << 10
+
+// Token returns the user's token, or "", and its origin.
+func (s Settings) Token() (token, from string) {
+	if isTrue(os.Getenv("HF_HUB_DISABLE_IMPLICIT_TOKEN")) {
+		return "", ""
+	}
+	for _, name := range []string{"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"} {
+		if t := clean(os.Getenv(name)); t != "" {
+			return t, name
+		}
+	}
+	data, err := files.Read(s.TokenFile, maxToken)
+	if err != nil {
+		return "", ""
+	}
+	return clean(string(data)), s.TokenFile
+}
+
+// clean removes white space. A token that no header can hold is none.
+func clean(token string) string {
+	token = strings.Join(strings.Fields(token), "")
+	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return ""
+	}
+	return token
 }

@@ -134,7 +134,8 @@ func TestPythonCache(t *testing.T) {
 	}
 }
 
-// TestPrune: pruning removes commits without a branch, unfinished downloads, and blobs that no commit links.
+// TestPrune: pruning removes commits without a branch, unfinished downloads, and blobs that no
+// commit links.
 func TestPrune(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("symbolic links")

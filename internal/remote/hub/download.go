@@ -21,11 +21,10 @@ import (
 	"github.com/lowbit-go/gq/internal/remote/transfer"
 )
 
-// Cached reports whether the cache has the object, linked in the commit's snapshot or not.
 func (s *Store) Cached(o remote.Object) bool { return s.local(o) != "" }
 
-// local is the path of the object's content in the cache: of the blob, or of the file in the snapshot on
-// systems without symbolic links. "" if the cache does not have it.
+// local is the path of the object's content in the cache: of the blob, or of the file in the
+// snapshot on systems without symbolic links; "" if not in the cache.
 func (s *Store) local(o remote.Object) string {
 	if path := s.blob(o); transfer.IsComplete(path, o.Size) {
 		return path
@@ -37,7 +36,6 @@ func (s *Store) local(o remote.Object) string {
 	return ""
 }
 
-// Missing is how many bytes of the object Fetch would fetch.
 func (s *Store) Missing(o remote.Object) int64 {
 	if s.Cached(o) {
 		return 0
@@ -45,7 +43,7 @@ func (s *Store) Missing(o remote.Object) int64 {
 	return s.copyOf(o, nil, nil).Missing()
 }
 
-// Fetch fetches the objects that are not in the cache, and links all objects in the commit's snapshot.
+// Fetch fetches objects that the cache lacks, and links all objects in the commit's snapshot.
 func (s *Store) Fetch(ctx context.Context, objects []remote.Object, o transfer.Options) error {
 	if s.set.Offline {
 		for _, object := range objects {
@@ -76,7 +74,6 @@ func (s *Store) Fetch(ctx context.Context, objects []remote.Object, o transfer.O
 	return s.writeRef()
 }
 
-// fetch fetches one object and links it.
 func (s *Store) fetch(ctx context.Context, object remote.Object, slots transfer.Slots, o transfer.Options) error {
 	if s.local(object) == s.link(object) {
 		return nil
@@ -96,7 +93,6 @@ func (s *Store) fetch(ctx context.Context, object remote.Object, slots transfer.
 	return s.linkBlob(object)
 }
 
-// copyOf describes the copying of an object to its blob.
 func (s *Store) copyOf(o remote.Object, slots transfer.Slots, progress func(n int64)) *transfer.Copy {
 	c := &transfer.Copy{Store: s, Object: o, Path: s.blob(o), Slots: slots, Progress: progress}
 	switch {
@@ -112,27 +108,25 @@ func (s *Store) copyOf(o remote.Object, slots transfer.Slots, progress func(n in
 	return c
 }
 
-// lock is the file that is locked while a blob is downloaded.
 func (s *Store) lock(etag string) string {
 	return filepath.Join(s.set.Cache, ".locks", hubpath.Folder(s.name.Repo), etag+".lock")
 }
 
-// Hold keeps [CachedModel.Prune] from removing files of the repository until unlock is called. waiting is
-// called if Prune is removing files: then Hold waits.
+// Hold keeps [CachedModel.Prune] from removing files of the repository until unlock is called.
+// waiting is called if Prune is removing files: then Hold waits.
 func (s *Store) Hold(ctx context.Context, waiting func()) (unlock func(), err error) {
 	return transfer.Hold(ctx, s.lock(pullLock), waiting)
 }
 
-// pullLock is the name of the lock that running jobs share. The locks of blobs have hashes for names.
+// pullLock is the name of the lock that running jobs share. Blobs' locks have hashes for names.
 const pullLock = "gq-pull"
 
-// link is the object's name in the snapshot.
 func (s *Store) link(o remote.Object) string {
 	return filepath.Join(s.Dir(), filepath.FromSlash(o.Name))
 }
 
-// linkBlob makes the symbolic link from the snapshot to the blob. Where there are no symbolic links the
-// file itself moves there, as the Python library has it.
+// linkBlob makes the symbolic link from the snapshot to the blob. Without symbolic links the file
+// itself moves to the snapshot, as in the Python library.
 func (s *Store) linkBlob(o remote.Object) error {
 	link, blob := s.link(o), s.blob(o)
 	if err := os.MkdirAll(filepath.Dir(link), 0o777); err != nil {
@@ -159,9 +153,9 @@ func (s *Store) linkBlob(o remote.Object) error {
 	return nil
 }
 
-// noSymlinks reports whether an error of os.Symlink means that the file system has no symbolic links, or
-// that the user may not make them: Linux has EPERM for FAT, Windows ERROR_PRIVILEGE_NOT_HELD (1314) or
-// ERROR_INVALID_FUNCTION (1).
+// noSymlinks reports whether an error of os.Symlink means that the file system has no symbolic
+// links, or that the user may not make links: Linux has EPERM for FAT, Windows
+// ERROR_PRIVILEGE_NOT_HELD (1314) or ERROR_INVALID_FUNCTION (1).
 func noSymlinks(err error) bool {
 	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, fs.ErrPermission) {
 		return true
@@ -170,7 +164,6 @@ func noSymlinks(err error) bool {
 	return ok && runtime.GOOS == "windows" && (code == 1314 || code == 1)
 }
 
-// writeRef keeps the commit of a branch or tag.
 func (s *Store) writeRef() error {
 	if s.name.Revision == s.commit {
 		return nil

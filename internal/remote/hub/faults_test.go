@@ -16,8 +16,8 @@ import (
 	"github.com/lowbit-go/gq/internal/remote"
 	"github.com/lowbit-go/gq/internal/remote/hub"
 	"github.com/lowbit-go/gq/internal/remote/transfer"
-	"github.com/lowbit-go/gq/internal/testremote"
-	"github.com/lowbit-go/gq/internal/testshared"
+	"github.com/lowbit-go/gq/internal/test/testremote"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 )
 
 const token = "hf_TOKEN-that-nobody-must-see"

@@ -13,29 +13,25 @@ import (
 	"github.com/lowbit-go/gq/internal/remote/transfer"
 )
 
-// A CachedModel is a repository in the cache.
 type CachedModel struct {
-	Repo      string           `json:"repo"`
-	Bytes     int64            `json:"bytes"` // of all blobs, and of incomplete downloads
-	Revisions []CachedRevision `json:"revisions"`
-	// Incomplete is the size of downloads that were not finished.
-	Incomplete int64 `json:"incomplete_bytes"`
+	Repo       string           `json:"repo"`
+	Bytes      int64            `json:"bytes"` // of all blobs, and of incomplete downloads
+	Revisions  []CachedRevision `json:"revisions"`
+	Incomplete int64            `json:"incomplete_bytes"`
 
 	dir, locks string
 }
 
-// A CachedRevision is a commit in the cache.
 type CachedRevision struct {
 	Commit string   `json:"commit"`
-	Refs   []string `json:"refs"` // branches and tags that were at the commit when they were last asked for
+	Refs   []string `json:"refs"` // branches and tags that were last seen at the commit
 	Files  int      `json:"files"`
-	Bytes  int64    `json:"bytes"` // size of its files; other commits may share some of them
+	Bytes  int64    `json:"bytes"` // size of its files; other commits may share some
 	Path   string   `json:"path"`
 
 	blobs []string
 }
 
-// Scan lists the models in the cache.
 func Scan(cache string) (list []CachedModel, err error) {
 	entries, err := os.ReadDir(cache)
 	if os.IsNotExist(err) {
@@ -58,7 +54,6 @@ func Scan(cache string) (list []CachedModel, err error) {
 	return list, nil
 }
 
-// scan reads the directory of the model.
 func (m *CachedModel) scan() error {
 	blobs, err := readDir(filepath.Join(m.dir, "blobs"))
 	if err != nil {
@@ -93,8 +88,8 @@ func (m *CachedModel) scan() error {
 	return nil
 }
 
-// isIncomplete reports whether a file beside the blobs belongs to a download that is not finished, of gq or of the
-// Python library.
+// isIncomplete reports whether a file in the directory of blobs belongs to an unfinished download,
+// of gq or of the Python library.
 func isIncomplete(name string) bool {
 	if strings.HasSuffix(name, ".incomplete") {
 		return true
@@ -110,7 +105,6 @@ func readDir(path string) ([]os.DirEntry, error) {
 	return entries, err
 }
 
-// refs returns the branches and tags of each commit.
 func (m *CachedModel) refs() (map[string][]string, error) {
 	list := map[string][]string{}
 	root := filepath.Join(m.dir, "refs")
@@ -131,7 +125,6 @@ func (m *CachedModel) refs() (map[string][]string, error) {
 	return list, err
 }
 
-// scan reads the snapshot.
 func (r *CachedRevision) scan() error {
 	return filepath.WalkDir(r.Path, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -148,18 +141,18 @@ func (r *CachedRevision) scan() error {
 	})
 }
 
-// Prune removes from the model in the cache what no branch or tag needs: commits that none of them was
-// at when it was last asked for, contents that only these had, and incomplete downloads. With all, it
-// removes everything. Blobs that a process is downloading stay. If a running job of gq holds the model, the
-// error is [transfer.ErrInUse] and everything stays. Prune returns how many bytes it removed.
+// Prune removes everything from the model in the cache that no branch or tag needs: commits that no
+// branch or tag was last seen at, contents of these commits only, and incomplete downloads. With
+// all, Prune removes everything. Blobs that a process is downloading stay. If a running job of gq
+// holds the model, the error is [transfer.ErrInUse] and everything stays. Prune returns how many
+// bytes were removed.
 func (m *CachedModel) Prune(all bool) (removed int64, err error) {
 	unlock, err := transfer.TryLock(filepath.Join(m.locks, pullLock+".lock"))
 	if err != nil {
 		return 0, err
 	}
 	defer unlock()
-	// The Python library does not take this lock. A blob whose own lock is free before the links are read has
-	// its link by then.
+	// The Python library takes no such lock. A blob free before links are read has its link by then.
 	blobs, err := m.freeBlobs()
 	if err != nil {
 		return 0, err
@@ -212,7 +205,6 @@ func (m *CachedModel) freeBlobs() (list []fs.FileInfo, err error) {
 	return list, err
 }
 
-// free reports whether no process downloads the blob that the file belongs to.
 func (m *CachedModel) free(file string) bool {
 	etag, _, _ := strings.Cut(file, ".")
 	path := filepath.Join(m.locks, etag+".lock")

@@ -7,8 +7,10 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -18,7 +20,7 @@ import (
 	"github.com/lowbit-go/gq/internal/remote"
 )
 
-// A Store is a commit of a repository. It is a remote.Store.
+// A Store is a remote.Store: a commit of a repository.
 type Store struct {
 	set    Settings
 	client *remote.Client
@@ -32,7 +34,7 @@ type Store struct {
 
 var _ remote.Store = (*Store)(nil)
 
-// Open finds the commit of the revision that l names: it asks the hub, or, offline, the cache.
+// Open finds the commit of the revision that l names, by asking the hub, or, offline, the cache.
 func Open(ctx context.Context, l remote.Location, set Settings, client *remote.Client) (*Store, error) {
 	name, err := ParseName(l.Path)
 	if err != nil {
@@ -50,7 +52,6 @@ func Open(ctx context.Context, l remote.Location, set Settings, client *remote.C
 	return s, nil
 }
 
-// String returns hf://org/model@COMMIT[/file].
 func (s *Store) String() string {
 	n := s.name
 	if s.commit != "" {
@@ -59,18 +60,16 @@ func (s *Store) String() string {
 	return "hf://" + n.String()
 }
 
-// Repo returns the repository.
 func (s *Store) Repo() string { return s.name.Repo }
 
-// Commit returns the commit.
 func (s *Store) Commit() string { return s.commit }
 
-// File returns the file or directory in the repository that was named, "" for all of it.
+// File returns the named file or directory in the repository, "" for the whole repository.
 func (s *Store) File() string { return s.name.File }
 
-// List returns the files of the commit, or, offline, its files in the cache. If the name has a file or a
-// directory, List returns that file, or the files below the directory. Names are always relative to the
-// repository.
+// List returns the files of the commit, or, offline, its files in the cache. If the name has a file
+// or a directory, List returns that file, or the files below the directory. Names are always
+// relative to the repository.
 func (s *Store) List(ctx context.Context) (list []remote.Object, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,8 +100,7 @@ func (s *Store) offlineNote() string {
 	return ""
 }
 
-// ReadAt fills dst with the object's bytes from off on: from the cache if it has the object, else from
-// the hub.
+// ReadAt fills dst with the object's bytes from off on, from the cache or else from the hub.
 func (s *Store) ReadAt(ctx context.Context, o remote.Object, dst []byte, off int64) error {
 	if path := s.local(o); path != "" {
 		return readFile(path, dst, off)
@@ -125,7 +123,6 @@ func readFile(path string, dst []byte, off int64) error {
 	return nil
 }
 
-// file is the file that is behind an object.
 func (s *Store) file(o remote.Object) *remote.File {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,19 +152,14 @@ func (s *Store) same(name string, o remote.Object, status int, h http.Header) er
 	return nil
 }
 
-// folder is the repository's directory in the cache.
 func (s *Store) folder() string { return filepath.Join(s.set.Cache, hubpath.Folder(s.name.Repo)) }
 
-// blob is where the cache has an object's content.
 func (s *Store) blob(o remote.Object) string { return filepath.Join(s.folder(), "blobs", o.ETag) }
 
-// Dir is the directory of the commit in the cache.
 func (s *Store) Dir() string { return filepath.Join(s.folder(), "snapshots", s.commit) }
 
-// maxRef is the greatest size of a file in refs.
 const maxRef = 1000
 
-// cachedCommit is the commit that the cache knows of the revision.
 func (s *Store) cachedCommit() (string, error) {
 	commit := s.name.Revision
 	if !hubpath.IsCommit(commit) {
@@ -185,7 +177,6 @@ func (s *Store) cachedCommit() (string, error) {
 	return "", fmt.Errorf("%s is not in the cache %s, and HF_HUB_OFFLINE is set: unset it, or run gq pull %s where there is a network", s, s.set.Cache, s.name.Repo)
 }
 
-// cached lists the files of the commit in the cache.
 func (s *Store) cached() (list []remote.Object, err error) {
 	root := s.Dir()
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -194,7 +185,7 @@ func (s *Store) cached() (list []remote.Object, err error) {
 		}
 		st, err := os.Stat(path)
 		if err != nil || !st.Mode().IsRegular() {
-			return nil // a link whose blob is gone
+			return nil // a link to a missing blob
 		}
 		name, err := filepath.Rel(root, path)
 		if err != nil {
@@ -211,4 +202,69 @@ func (s *Store) cached() (list []remote.Object, err error) {
 	})
 	slices.SortFunc(list, func(a, b remote.Object) int { return strings.Compare(a.Name, b.Name) })
 	return list, err
+}
+
+// A Name says which file or files are meant: org/model[@revision][/file].
+type Name struct {
+	Repo     string // "org/model"; "model" for a few old repositories
+	Revision string // a branch, tag or commit
+	// File is a file or a directory in the repository; "" for the whole repository.
+	File string
+}
+
+const defaultRevision = "main"
+
+// deepRevision matches the revisions that have slashes. Slashes of other revisions are written %2F.
+var deepRevision = regexp.MustCompile(`^(refs/(?:pr|convert)/[^/]+)(?:/(.*))?$`)
+
+func ParseName(s string) (n Name, err error) {
+	repo, revision, pinned := strings.Cut(s, "@")
+	if pinned {
+		n.Revision, n.File, _ = strings.Cut(revision, "/")
+		if m := deepRevision.FindStringSubmatch(revision); m != nil {
+			n.Revision, n.File = m[1], m[2]
+		}
+		if n.Revision, err = url.PathUnescape(n.Revision); err != nil || !isRelative(n.Revision) {
+			return Name{}, errors.New("the revision after @ is not valid: expected a branch, a tag or a commit, with %2F for a slash")
+		}
+		n.Repo = repo
+	} else {
+		parts := strings.SplitN(s, "/", 3)
+		n.Repo, n.Revision = strings.Join(parts[:min(2, len(parts))], "/"), defaultRevision
+		if len(parts) == 3 {
+			n.File = parts[2]
+		}
+	}
+	if n.File = strings.TrimSuffix(n.File, "/"); n.File != "" && !isRelative(n.File) {
+		return Name{}, errors.New("the path of the file is not valid")
+	}
+	return n, hubpath.Check(n.Repo)
+}
+
+// isRelative reports whether a name of the hub can be a path below a directory, on every system.
+func isRelative(name string) bool {
+	if name == "" || len(name) > 1000 {
+		return false
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		// Windows drops dots and spaces at the end, so "... " would be a directory that leads upwards.
+		if strings.Trim(part, ". ") == "" || strings.ContainsAny(part, "\\:") {
+			return false
+		}
+	}
+	return !strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }) && filepath.IsLocal(filepath.FromSlash(name))
+}
+
+func (n Name) String() string {
+	s := n.Repo
+	if n.Revision != defaultRevision {
+		s += "@" + n.Revision
+		if deepRevision.FindString(n.Revision) == "" {
+			s = n.Repo + "@" + strings.ReplaceAll(url.PathEscape(n.Revision), "@", "%40")
+		}
+	}
+	if n.File != "" {
+		s += "/" + n.File
+	}
+	return s
 }

@@ -1,6 +1,6 @@
-// Package mirror keeps files of a remote store in a cache of gq's own, for stores that have no cache of
-// their own as the Hugging Face Hub has. Beside each file lies a note that identifies the object; a
-// file whose object has another size or version now is fetched again.
+// Package mirror keeps files of a remote store in a cache of gq's own, for stores without a cache
+// like the Hugging Face Hub's. A note next to each file identifies the object. If the object has
+// another size or version now, the file is fetched again.
 package mirror
 
 import (
@@ -28,8 +28,8 @@ type Mirror struct {
 	dir      string
 }
 
-// Of returns the mirror of the directory that a location names. Locations with the same [remote.Location.Key]
-// have the same mirror.
+// Of returns the mirror of the directory that a location names. Locations with the same
+// [remote.Location.Key] have the same mirror.
 func Of(store remote.Store, l remote.Location) (*Mirror, error) {
 	root, err := Root()
 	if err != nil {
@@ -44,7 +44,6 @@ func Of(store remote.Store, l remote.Location) (*Mirror, error) {
 	return &Mirror{store, location, filepath.Join(root, hex.EncodeToString(sum[:8]), base)}, nil
 }
 
-// Root is the directory of all mirrors.
 func Root() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -53,19 +52,17 @@ func Root() (string, error) {
 	return filepath.Join(cache, "gq", "sources"), nil
 }
 
-// Dir is the directory that has the files.
 func (m *Mirror) Dir() string { return m.dir }
 
 func (m *Mirror) path(o remote.Object) string {
 	return filepath.Join(m.dir, filepath.FromSlash(o.Name))
 }
 
-// note is the file that identifies the object whose content is at path.
+// note is the file that identifies the object with content at path.
 func (m *Mirror) note(o remote.Object) string {
 	return filepath.Join(m.dir, filepath.FromSlash(path.Dir(o.Name)), "."+path.Base(o.Name)+noteEnding)
 }
 
-// noteEnding is the end of the name of a note.
 const noteEnding = ".gq-object"
 
 func identity(o remote.Object) string {
@@ -76,7 +73,6 @@ func identity(o remote.Object) string {
 	return s + "\n"
 }
 
-// Cached reports whether the directory has the object.
 func (m *Mirror) Cached(o remote.Object) bool {
 	if !transfer.IsComplete(m.path(o), o.Size) {
 		return false
@@ -85,7 +81,6 @@ func (m *Mirror) Cached(o remote.Object) bool {
 	return err == nil && string(note) == identity(o)
 }
 
-// Missing is how many bytes of the object Fetch would fetch.
 func (m *Mirror) Missing(o remote.Object) int64 {
 	if m.Cached(o) {
 		return 0
@@ -100,17 +95,15 @@ func (m *Mirror) copyOf(o remote.Object, slots transfer.Slots, progress func(n i
 	}
 }
 
-// Hold keeps [Copy.Remove] from removing the mirror until unlock is called. waiting is called if Remove is
-// removing it: then Hold waits.
+// Hold keeps [Copy.Remove] out until unlock. During a removal, Hold calls waiting and waits.
 func (m *Mirror) Hold(ctx context.Context, waiting func()) (unlock func(), err error) {
 	return transfer.Hold(ctx, lockOf(filepath.Dir(m.dir)), waiting)
 }
 
-// lockOf is the file that jobs lock which use the mirror in a directory below Root. It lies beside that
-// directory, because Windows removes no file that is open.
+// lockOf is the file that jobs lock while using the mirror in a directory below Root. The lock lies
+// outside of the directory, because Windows removes no file that is open.
 func lockOf(dir string) string { return dir + ".lock" }
 
-// Fetch fetches the objects that the directory lacks.
 func (m *Mirror) Fetch(ctx context.Context, objects []remote.Object, opts transfer.Options) error {
 	missing := int64(0)
 	for _, o := range objects {
@@ -147,8 +140,8 @@ func (m *Mirror) Fetch(ctx context.Context, objects []remote.Object, opts transf
 	})
 }
 
-// Forget removes the files, finished or not, for which gone is true: the store no longer has them, and the
-// next job would still use them.
+// Forget removes the files, finished or not, for which gone is true: the store no longer has these
+// files, and the next job would still use the copies.
 func (m *Mirror) Forget(ctx context.Context, gone func(name string) bool) error {
 	var names []string
 	err := filepath.WalkDir(m.dir, func(file string, d fs.DirEntry, err error) error {
@@ -186,8 +179,8 @@ func (m *Mirror) Forget(ctx context.Context, gone func(name string) bool) error 
 	return nil
 }
 
-// objectOf is the base name of the object that a file in the mirror belongs to: its content, its note or an
-// unfinished download. A job that was killed may have left a content without a note.
+// objectOf is the base name of the object that a file in the mirror belongs to: its content, its
+// note or an unfinished download. A job that was killed may have left a content without a note.
 func objectOf(file string) string {
 	if base, ok := strings.CutSuffix(file, noteEnding); ok {
 		return strings.TrimPrefix(base, ".")
@@ -198,7 +191,6 @@ func objectOf(file string) string {
 	return file
 }
 
-// locationFile has the location of the files beside it.
 const locationFile = "location"
 
 // A Copy is a mirror on this machine.
@@ -210,7 +202,6 @@ type Copy struct {
 	dir string
 }
 
-// Scan lists all mirrors.
 func Scan() (list []Copy, err error) {
 	root, err := Root()
 	if err != nil {
@@ -247,11 +238,9 @@ func Scan() (list []Copy, err error) {
 	return list, err
 }
 
-// maxLocation is the greatest length of a location.
 const maxLocation = 16 << 10
 
-// Remove removes the mirror. If a running job holds it, the error is [transfer.ErrInUse] and everything
-// stays.
+// Remove removes the mirror, unless a running job holds the mirror: [transfer.ErrInUse].
 func (c *Copy) Remove() error {
 	unlock, err := transfer.TryLock(lockOf(c.dir))
 	if err != nil {
@@ -261,6 +250,7 @@ func (c *Copy) Remove() error {
 	if err := os.RemoveAll(c.dir); err != nil {
 		return err
 	}
-	_ = os.Remove(lockOf(c.dir)) // an empty file, which Windows does not remove while it is open
+	// An empty file. Windows does not remove an open file.
+	_ = os.Remove(lockOf(c.dir))
 	return nil
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/lowbit-go/gq/internal/remote/mirror"
 	"github.com/lowbit-go/gq/internal/remote/transfer"
 	"github.com/lowbit-go/gq/internal/remote/web"
-	"github.com/lowbit-go/gq/internal/testremote"
-	"github.com/lowbit-go/gq/internal/testshared"
+	"github.com/lowbit-go/gq/internal/test/testremote"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 )
 
 // fetch mirrors two files of a web server, and asks for a third, which does not exist.
@@ -90,8 +90,8 @@ func newCache(t *testing.T) string {
 	return dir
 }
 
-// TestFaults: each fault at each request gives the same files, or an error without the signature, after
-// which the same call succeeds. A flipped bit stays, because a web server states no hash.
+// TestFaults: each fault at each request gives the same files, or an error without the signature,
+// after which the same call succeeds. A flipped bit stays, because a web server states no hash.
 func TestFaults(t *testing.T) {
 	testshared.SlowEmulated(t, "faults are met by the same code natively")
 	s, url, files := start(t)
@@ -163,8 +163,8 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// TestModified: a file of the same size with another time is fetched again from a server without ETags, and
-// so is an unfinished download.
+// TestModified: a file of the same size with another time is fetched again from a server without
+// ETags, and so is an unfinished download.
 func TestModified(t *testing.T) {
 	newCache(t)
 	dir := t.TempDir()
@@ -204,8 +204,8 @@ func TestModified(t *testing.T) {
 	}
 }
 
-// TestQuery: parameters of the query that may choose the content have a mirror each, renewed credentials do
-// not, and no file of the cache holds a query.
+// TestQuery: parameters of the query that may choose the content have a mirror each, renewed
+// credentials do not, and no file of the cache holds a query.
 func TestQuery(t *testing.T) {
 	_, url, _ := start(t)
 	cache := newCache(t)
@@ -248,8 +248,8 @@ func TestQuery(t *testing.T) {
 	}
 }
 
-// TestForget: a file that has left the server is removed from the cache, also if a killed job wrote no note
-// for it.
+// TestForget: a file that has left the server is removed from the cache, also if a killed job wrote
+// no note for it.
 func TestForget(t *testing.T) {
 	_, url, files := start(t)
 	newCache(t)

@@ -1,10 +1,7 @@
 package s3
 
 import (
-	"bytes"
 	"context"
-	"crypto/md5"
-	"encoding/base64"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -22,8 +19,8 @@ import (
 	"github.com/lowbit-go/gq/internal/remote"
 )
 
-// A Bucket is a prefix of a bucket, whose objects are read, or one object, which is written. It implements [remote.Store]. Its methods may be
-// called from several goroutines.
+// A Bucket is a prefix of a bucket, for reading objects, or a single object, for writing. A Bucket
+// is a [remote.Store]. Several goroutines may call methods.
 type Bucket struct {
 	location remote.Location
 	library  unsafe.Pointer // *minio.Core, see api
@@ -31,7 +28,7 @@ type Bucket struct {
 	keys     *keyChain
 }
 
-// Open returns the place that l names, whose scheme is s3 or gs. It sends no request.
+// Open returns the place that l names, in the scheme s3 or gs, without a request.
 func Open(l remote.Location, client *remote.Client) (*Bucket, error) {
 	transport := &headerTransport{client.Transport()}
 	e, err := newEndpoint(l, transport)
@@ -49,11 +46,11 @@ func open(l remote.Location, client *remote.Client, e endpoint, transport http.R
 	return &Bucket{location: l, library: unsafe.Pointer(core), client: client, keys: e.keys}, nil
 }
 
-// api is the library's client. A field of its type would be found by reflection through every interface that
-// holds a Bucket, and the linker would keep all of the library's methods: 1.7 MB that nobody calls.
+// api is the library's client. A field of its type would be found by reflection through every
+// interface that holds a Bucket, and the linker would keep all of the library's methods: 1.7 MB
+// that nobody calls.
 func (b *Bucket) api() *minio.Core { return (*minio.Core)(b.library) }
 
-// String returns the location.
 func (b *Bucket) String() string { return b.location.String() }
 
 // key is the key of the object name below the location, or of the location itself if name is "".
@@ -64,7 +61,6 @@ func (b *Bucket) key(name string) string {
 	return b.prefix() + name
 }
 
-// prefix is the beginning of the keys below the location.
 func (b *Bucket) prefix() string {
 	if p := b.location.Path; p != "" && !strings.HasSuffix(p, "/") {
 		return p + "/"
@@ -72,7 +68,6 @@ func (b *Bucket) prefix() string {
 	return b.location.Path
 }
 
-// name is the name of the object with this key in errors.
 func (b *Bucket) name(key string) string {
 	return b.location.Scheme + "://" + b.location.Host + "/" + key
 }
@@ -84,7 +79,7 @@ const maxObjects = 100_000
 func (b *Bucket) List(ctx context.Context) (list []remote.Object, err error) {
 	err = b.do(ctx, b.String(), func(ctx context.Context) (int, error) {
 		list, err = b.list(ctx)
-		return 0, err // the next attempt begins anew
+		return 0, err // the next attempt starts over
 	})
 	if err != nil || len(list) > 0 {
 		return list, err
@@ -94,18 +89,18 @@ func (b *Bucket) List(ctx context.Context) (list []remote.Object, err error) {
 
 func (b *Bucket) list(ctx context.Context) ([]remote.Object, error) {
 	list, err := b.beginning(ctx, b.prefix())
-	list = slices.DeleteFunc(list, func(o remote.Object) bool { // what stands for a directory
+	list = slices.DeleteFunc(list, func(o remote.Object) bool { // skip objects that mark directories
 		return o.Name == "" || strings.HasSuffix(o.Name, "/")
 	})
 	return list, err
 }
 
-// Beginning lists the objects whose keys begin with the location's, named by the rest of their keys: ""
-// for the location's own object. There may be none.
+// Beginning lists the objects with keys that begin with the location's, named by the rest of their
+// keys: "" for the location's own object. The list may be empty.
 func (b *Bucket) Beginning(ctx context.Context) (list []remote.Object, err error) {
 	err = b.do(ctx, b.String(), func(ctx context.Context) (int, error) {
 		list, err = b.beginning(ctx, b.key(""))
-		return 0, err // the next attempt begins anew
+		return 0, err // the next attempt starts over
 	})
 	return list, err
 }
@@ -128,8 +123,8 @@ func (b *Bucket) beginning(ctx context.Context, prefix string) (list []remote.Ob
 	return list, ctx.Err()
 }
 
-// Stat describes the location's object. mark is what its upload began with, see Begin. The error wraps
-// fs.ErrNotExist if there is no object.
+// Stat describes the location's object. mark is what its upload began with, see Begin. The error
+// wraps fs.ErrNotExist if there is no object.
 func (b *Bucket) Stat(ctx context.Context) (o remote.Object, mark string, err error) {
 	err = b.do(ctx, b.String(), func(ctx context.Context) (int, error) {
 		info, err := b.api().StatObject(ctx, b.location.Host, b.key(""), minio.StatObjectOptions{})
@@ -144,21 +139,6 @@ func (b *Bucket) Stat(ctx context.Context) (o remote.Object, mark string, err er
 	return o, mark, err
 }
 
-// Put writes the location's object in one request. It appears when the store has all of data, and replaces an
-// object that is there.
-func (b *Bucket) Put(ctx context.Context, data []byte) error {
-	if len(data) > maxPartBytes {
-		return fmt.Errorf("%v: %d bytes are more than an object store takes in one request", b, len(data))
-	}
-	sum := md5.Sum(data)
-	return b.do(ctx, b.String(), func(ctx context.Context) (int, error) {
-		_, err := b.api().PutObject(ctx, b.location.Host, b.key(""), bytes.NewReader(data), int64(len(data)), base64.StdEncoding.EncodeToString(sum[:]), "",
-			minio.PutObjectOptions{ContentType: "application/octet-stream", DisableContentSha256: true})
-		return 0, err
-	})
-}
-
-// Remove removes the location's object. It is no error if there is none.
 func (b *Bucket) Remove(ctx context.Context) error {
 	return b.do(ctx, b.String(), func(ctx context.Context) (int, error) {
 		return 0, b.api().RemoveObject(ctx, b.location.Host, b.key(""), minio.RemoveObjectOptions{})
@@ -173,7 +153,7 @@ func object(o minio.ObjectInfo, name string) remote.Object {
 	return r
 }
 
-// modified is the time of the last change, in whole seconds: lists have parts of seconds, answers have none.
+// modified is the time of the last change in whole seconds: lists have fractions, answers none.
 func modified(o minio.ObjectInfo) string {
 	if o.LastModified.IsZero() {
 		return ""
@@ -181,7 +161,6 @@ func modified(o minio.ObjectInfo) string {
 	return o.LastModified.UTC().Format(http.TimeFormat)
 }
 
-// ReadAt implements [remote.Store].
 func (b *Bucket) ReadAt(ctx context.Context, o remote.Object, dst []byte, off int64) error {
 	key := b.key(o.Name)
 	if off < 0 || off > o.Size || int64(len(dst)) > o.Size-off {
@@ -198,7 +177,7 @@ func (b *Bucket) ReadAt(ctx context.Context, o remote.Object, dst []byte, off in
 	})
 }
 
-// read sends one request, and returns how many bytes arrived in order.
+// read sends a request, and returns how many bytes arrived in order.
 func (b *Bucket) read(ctx context.Context, key string, o remote.Object, dst []byte, off int64) (n int, err error) {
 	ctx, stop := context.WithCancel(ctx) // the rest of a body that is not wanted is not awaited
 	defer stop()
@@ -232,8 +211,8 @@ func (b *Bucket) read(ctx context.Context, key string, o remote.Object, dst []by
 	return n, nil
 }
 
-// do sends requests until one succeeds, as package remote decides. try returns how many bytes it received
-// or sent. name is for errors.
+// do sends requests until success, with package remote's rules. try returns how many bytes were
+// received or sent. name is for errors.
 func (b *Bucket) do(ctx context.Context, name string, try func(ctx context.Context) (int, error)) error {
 	return b.client.Retry(ctx, name, func() (int, error) {
 		var h http.Header
@@ -242,8 +221,7 @@ func (b *Bucket) do(ctx context.Context, name string, try func(ctx context.Conte
 	})
 }
 
-// headerTransport keeps the header of the last answer of a request's context: the library drops
-// Retry-After.
+// headerTransport keeps the last answer's header in the context: the library drops Retry-After.
 type headerTransport struct{ http.RoundTripper }
 
 type headerKey struct{}
@@ -256,11 +234,10 @@ func (t *headerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return a, err
 }
 
-// passingCodes are the errors of S3 with other statuses than 5xx, 408 and 429 that may pass. Temporary
-// credentials are renewed when they have expired.
+// passingCodes are the errors of S3 with other statuses than 5xx, 408 and 429 that may pass.
+// Expired temporary credentials are renewed.
 var passingCodes = []string{"RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "ExpiredToken", "BadDigest", "IncompleteBody"}
 
-// explain decides whether an error may pass, and says what to do.
 func (b *Bucket) explain(err error, h http.Header) error {
 	if err == nil {
 		return nil
@@ -315,7 +292,6 @@ var errNoObject error = noObject{}
 
 func (noObject) Error() string { return "there is no such object, and none below this prefix" }
 
-// Is makes the error one of a file that does not exist.
 func (noObject) Is(target error) bool { return target == fs.ErrNotExist }
 
 // ErrUploadGone means that an upload was aborted or is complete.

@@ -2,7 +2,6 @@ package s3
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/md5"
 	"encoding/base64"
@@ -10,27 +9,22 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
-	"time"
 
 	"github.com/minio/minio-go/v7"
-
-	"github.com/lowbit-go/gq/internal/remote"
 )
 
-// S3's limits.
 const (
 	minPartBytes = 5 << 20 // of all parts but the last
 	maxPartBytes = 5 << 30
 	maxParts     = 10_000
 )
 
-// preferredPartBytes is the size of parts of all files up to 80 GB: uploads of smaller parts spend more of
-// the time on requests.
+// preferredPartBytes is the size of parts of all files up to 80 GB: uploads of smaller parts spend
+// more of the time on requests.
 const preferredPartBytes = 8 << 20
 
-// PartSize returns the size of the parts of an object: a multiple of 1 MiB, and the least that allows S3's
-// number of parts. All parts but the last have it, as R2 demands.
+// PartSize returns the size of the parts of an object: the least multiple of 1 MiB that allows S3's
+// number of parts. All parts but the last have this size, as R2 demands.
 func PartSize(size int64) (int64, error) {
 	n := max(preferredPartBytes, (size+maxParts-1)/maxParts)
 	n = (n + 1<<20 - 1) &^ (1<<20 - 1)
@@ -40,30 +34,23 @@ func PartSize(size int64) (int64, error) {
 	return n, nil
 }
 
-// An Upload is an object whose parts one or several processes send. Its methods may be called from several
-// goroutines.
+// An Upload is an object in the course of sending its parts. Several goroutines may call methods.
 type Upload struct {
 	bucket *Bucket
 	id     string
-	mark   string        // of the object, see Begin
-	age    time.Duration // by the store's clock, when it was listed; at most a second too large
+	mark   string // of the object, see Begin
 }
 
-// A Part is a part that the store has.
 type Part struct {
 	Number int // from 1
 	Size   int64
 	ETag   string
-	// CRC32C and CRC64NVME are the bytes of the checksums that the store states in a list of parts, most
-	// significant byte first. "": it states none.
-	CRC32C, CRC64NVME string
 }
 
-// markKey is the name of the metadata with an object's mark.
 const markKey = "gq-mark"
 
-// Begin begins an upload of the location's object. The object will have the mark in its metadata, by which
-// Complete recognizes it.
+// Begin begins an upload of the location's object, with the mark in its metadata. Complete
+// recognizes the object by the mark.
 func (b *Bucket) Begin(ctx context.Context, mark string) (*Upload, error) {
 	u := &Upload{bucket: b, mark: mark}
 	o := minio.PutObjectOptions{ContentType: "application/octet-stream"}
@@ -77,74 +64,19 @@ func (b *Bucket) Begin(ctx context.Context, mark string) (*Upload, error) {
 	return u, err
 }
 
-// Join returns the upload of the location's object with an ID and a mark that another process has begun it
-// with.
-func (b *Bucket) Join(id, mark string) *Upload { return &Upload{bucket: b, id: id, mark: mark} }
-
-// shareWait is longer than the second to which stores round the beginning of an upload: after it the list of
-// uploads has all that may be as old as an own one.
-const shareWait = 2 * time.Second
-
-// Share returns the upload of the location's object that all processes share: the oldest unfinished one.
-// Without one, Share begins it with the mark. Processes that begin at the same time agree on one: each waits until the
-// list has all uploads that may precede the first.
-func (b *Bucket) Share(ctx context.Context, mark string) (*Upload, error) {
-	var own *Upload
-	last := "" // the ID of the upload that was waited for
-	for {
-		list, err := b.Unfinished(ctx)
-		switch {
-		case err == nil && len(list) == 0 && own == nil:
-			if own, err = b.Begin(ctx, mark); err == nil {
-				last = own.id
-			}
-		case err == nil && len(list) == 0:
-			return nil, ErrUploadGone // another job aborted it
-		case err == nil && (list[0].id == last || list[0].age >= shareWait):
-			if own != nil && own.id != list[0].id {
-				err = own.Abort(ctx)
-			}
-			return b.Join(list[0].id, mark), err
-		case err == nil:
-			last = list[0].id
-		}
-		if err == nil {
-			select {
-			case <-time.After(shareWait):
-			case <-ctx.Done():
-				err = ctx.Err()
-			}
-		}
-		if err != nil {
-			if own != nil {
-				err = errors.Join(err, own.abandon(ctx))
-			}
-			return nil, err
-		}
-	}
-}
-
-// Unfinished lists the uploads of the location's object that are not complete, the oldest first: the one
-// that Share returns. They have no marks.
-func (b *Bucket) Unfinished(ctx context.Context) (list []*Upload, err error) {
-	var found []minio.ObjectMultipartInfo
-	now := time.Now()
+// unfinished lists the incomplete uploads of the location's object, without marks.
+func (b *Bucket) unfinished(ctx context.Context) (list []*Upload, err error) {
 	err = b.do(ctx, b.String(), func(ctx context.Context) (int, error) {
-		found = nil
+		list = nil
 		key, id := "", ""
 		for {
 			r, err := b.api().ListMultipartUploads(ctx, b.location.Host, b.key(""), key, id, "", 1000)
 			if err != nil {
 				return 0, err
 			}
-			if h, ok := ctx.Value(headerKey{}).(*http.Header); ok {
-				if date, err := http.ParseTime(h.Get("Date")); err == nil {
-					now = date
-				}
-			}
 			for _, u := range r.Uploads {
 				if u.Key == b.key("") {
-					found = append(found, u)
+					list = append(list, &Upload{bucket: b, id: u.UploadID})
 				}
 			}
 			if !r.IsTruncated || r.NextKeyMarker == key && r.NextUploadIDMarker == id {
@@ -156,20 +88,12 @@ func (b *Bucket) Unfinished(ctx context.Context) (list []*Upload, err error) {
 	if errors.Is(err, ErrUploadGone) { // some stores answer so if there is none
 		return nil, nil
 	}
-	slices.SortFunc(found, func(x, y minio.ObjectMultipartInfo) int {
-		return cmp.Or(x.Initiated.Compare(y.Initiated), cmp.Compare(x.UploadID, y.UploadID))
-	})
-	for _, u := range found {
-		// Date is in whole seconds, and some stores give more of an upload's time.
-		list = append(list, &Upload{bucket: b, id: u.UploadID, age: now.Sub(u.Initiated.Truncate(time.Second))})
-	}
 	return list, err
 }
 
-// ID identifies the upload, see Join.
-func (u *Upload) ID() string { return u.id }
-
-// Put sends a part, which replaces an earlier one of this number. The store checks its MD5.
+// Put sends a part and replaces an earlier part of this number. The store is asked to check the
+// MD5. The ETag must be the MD5 too, unless in another form or the store says that it encrypts with
+// its own keys.
 func (u *Upload) Put(ctx context.Context, number int, data []byte) (Part, error) {
 	b := u.bucket
 	sum := md5.Sum(data)
@@ -178,6 +102,10 @@ func (u *Upload) Put(ctx context.Context, number int, data []byte) (Part, error)
 		r, err := b.api().PutObjectPart(ctx, b.location.Host, b.key(""), u.id, number, bytes.NewReader(data), p.Size,
 			minio.PutObjectPartOptions{Md5Base64: base64.StdEncoding.EncodeToString(sum[:]), DisableContentSha256: true})
 		p.ETag = r.ETag
+		h := *ctx.Value(headerKey{}).(*http.Header)
+		if found, _ := hex.DecodeString(r.ETag); err == nil && len(found) == md5.Size && !bytes.Equal(found, sum[:]) && !otherETag(h) {
+			err = fmt.Errorf("the store has bytes with MD5 %s, expected %x: the data were changed on their way: run the command again", r.ETag, sum)
+		}
 		return 0, err
 	})
 	if err != nil {
@@ -186,40 +114,23 @@ func (u *Upload) Put(ctx context.Context, number int, data []byte) (Part, error)
 	return p, nil
 }
 
-// Parts lists the parts that the store has, in order.
-func (u *Upload) Parts(ctx context.Context) (list []Part, err error) {
+// otherETag reports whether a store announces ETags other than MD5s, as with AWS KMS's keys.
+func otherETag(h http.Header) bool {
+	kind := h.Get("X-Amz-Server-Side-Encryption")
+	return kind != "" && kind != "AES256" || h.Get("X-Amz-Server-Side-Encryption-Customer-Algorithm") != ""
+}
+
+func (u *Upload) gone(ctx context.Context) bool {
 	b := u.bucket
-	err = b.do(ctx, b.String(), func(ctx context.Context) (int, error) {
-		list = nil
-		for marker := 0; ; {
-			r, err := b.api().ListObjectParts(ctx, b.location.Host, b.key(""), u.id, marker, 1000)
-			if err != nil {
-				return 0, err
-			}
-			for _, p := range r.ObjectParts {
-				list = append(list, Part{p.PartNumber, p.Size, remote.NormalETag(p.ETag), checksum(p.ChecksumCRC32C), checksum(p.ChecksumCRC64NVME)})
-			}
-			if !r.IsTruncated || r.NextPartNumberMarker <= marker {
-				return 0, nil
-			}
-			marker = r.NextPartNumberMarker
-		}
+	err := b.do(ctx, b.String(), func(ctx context.Context) (int, error) {
+		_, err := b.api().ListObjectParts(ctx, b.location.Host, b.key(""), u.id, 0, 1)
+		return 0, err
 	})
-	return list, err
+	return errors.Is(err, ErrUploadGone)
 }
 
-// checksum decodes a checksum of a list of parts. A checksum of checksums, which ends in "-" and a number, is
-// left out.
-func checksum(s string) string {
-	b, err := base64.StdEncoding.DecodeString(s)
-	if err != nil {
-		return ""
-	}
-	return string(b)
-}
-
-// Complete makes the object appear. parts are all parts, in order. After an error Complete looks whether the
-// object is there: an answer may be lost after the store has completed the upload.
+// Complete makes the object appear. parts are all parts, in order. After an error Complete looks
+// whether the object is there: an answer may be lost after the store has completed the upload.
 func (u *Upload) Complete(ctx context.Context, parts []Part) error {
 	b := u.bucket
 	list := make([]minio.CompletePart, len(parts))
@@ -236,11 +147,11 @@ func (u *Upload) Complete(ctx context.Context, parts []Part) error {
 	return err
 }
 
-// completed reports whether the upload is gone and the object is made of its parts: it has their size, and
-// the upload's mark. Without marks, in a store that keeps no metadata, it has the ETag that S3 computes of the
+// completed reports whether the upload is gone and the object consists of its parts: by their size
+// and the upload's mark, or, in a store that keeps no metadata, by the ETag that S3 computes of the
 // ETags of parts.
 func (u *Upload) completed(ctx context.Context, parts []Part) bool {
-	if _, err := u.Parts(ctx); !errors.Is(err, ErrUploadGone) {
+	if !u.gone(ctx) {
 		return false
 	}
 	o, mark, err := u.bucket.Stat(ctx)
@@ -267,7 +178,6 @@ func (u *Upload) abandon(ctx context.Context) error {
 	return u.Abort(ctx)
 }
 
-// Abort removes the upload and its parts.
 func (u *Upload) Abort(ctx context.Context) error {
 	b := u.bucket
 	err := b.do(ctx, b.String(), func(ctx context.Context) (int, error) {

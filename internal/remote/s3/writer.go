@@ -14,8 +14,8 @@ import (
 	"github.com/lowbit-go/gq/internal/remote"
 )
 
-// A Writer writes one object. Its memory is the parts that are being sent, at most 64 MiB or one part, and
-// the parts that are not complete: as many as there are places at which the caller writes, and the part
+// A Writer writes an object. Its memory is the parts that are being sent, at most 64 MiB or a
+// single part, and the incomplete parts: a part per place at which the caller writes, and the part
 // with the front of the file.
 type Writer struct {
 	upload *Upload
@@ -28,16 +28,13 @@ type Writer struct {
 	done bool // committed or aborted
 }
 
-// Create begins to write the location's object, which will have size bytes, and aborts unfinished uploads
-// that a killed process left. Nothing will be written to the gaps, which read as zeros: ranges of bytes.
-// A gap that is not stated costs memory only. Default (nil): none. ctx is the context of all requests.
+// Create begins to write the location's object of size bytes. gaps are ranges of bytes that will
+// not be written and read as zeros. Omitting a gap only costs memory. Default (nil): none. ctx is
+// the context of all requests.
 func (b *Bucket) Create(ctx context.Context, size int64, gaps iter.Seq2[int64, int64]) (*Writer, error) {
 	part, err := PartSize(size)
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w", b, err)
-	}
-	if err := b.abortUnfinished(ctx); err != nil {
-		return nil, err
 	}
 	w := &Writer{}
 	// Front: the part with the front of the file is the last.
@@ -71,7 +68,7 @@ func (w *Writer) send(i int, data []byte) error {
 	return err
 }
 
-// Check reports whether the location's object can be written: it begins an upload and aborts it.
+// Check reports whether the location's object can be written, by beginning and aborting an upload.
 func (b *Bucket) Check(ctx context.Context) error {
 	u, err := b.Begin(ctx, "")
 	if err != nil {
@@ -80,10 +77,10 @@ func (b *Bucket) Check(ctx context.Context) error {
 	return u.Abort(ctx)
 }
 
-// abortUnfinished aborts the uploads that killed processes left. Credentials that may write need not be
-// allowed to list them.
-func (b *Bucket) abortUnfinished(ctx context.Context) error {
-	list, err := b.Unfinished(ctx)
+// AbortUnfinished aborts the uploads of the location's object that killed processes left.
+// Credentials for writing need not include listing uploads.
+func (b *Bucket) AbortUnfinished(ctx context.Context) error {
+	list, err := b.unfinished(ctx)
 	if err != nil {
 		if ctx.Err() == nil && b.client.Log != nil {
 			b.client.Log(fmt.Sprintf("%v; unfinished uploads of earlier jobs stay there, if there are any", err))
@@ -101,7 +98,7 @@ func (b *Bucket) abortUnfinished(ctx context.Context) error {
 // WriteAt writes p at the byte offset off, like io.WriterAt. No byte may be written twice.
 func (w *Writer) WriteAt(p []byte, off int64) (n int, err error) { return w.parts.WriteAt(p, off) }
 
-// Commit sends the remaining parts, the part with the front of the file last, and completes the upload.
+// Commit sends the remaining parts, the front of the file last, and completes the upload.
 func (w *Writer) Commit() error {
 	w.mu.Lock()
 	done := w.done
@@ -140,8 +137,8 @@ func (w *Writer) complete() error {
 // abortTime bounds the request that removes an upload after the job's context has ended.
 const abortTime = 20 * time.Second
 
-// Abort removes the upload. The bucket keeps the former object. Abort does nothing after Commit or Abort, so
-// it can be deferred. If it fails, the next Create removes the upload.
+// Abort removes the upload. The bucket keeps the former object. After Commit or Abort, Abort does
+// nothing and can be deferred. If Abort fails, the next AbortUnfinished removes the upload.
 func (w *Writer) Abort() {
 	w.mu.Lock()
 	done := w.done
@@ -157,6 +154,9 @@ func (w *Writer) Abort() {
 
 // PutStream writes the location's object from a stream of size bytes.
 func (b *Bucket) PutStream(ctx context.Context, r io.Reader, size int64) error {
+	if err := b.AbortUnfinished(ctx); err != nil {
+		return err
+	}
 	w, err := b.Create(ctx, size, nil)
 	if err != nil {
 		return err

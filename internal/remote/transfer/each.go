@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/lowbit-go/gq/internal/atomicfile"
+	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/filelock"
 	"github.com/lowbit-go/gq/internal/remote"
 )
@@ -18,56 +18,37 @@ import (
 type Options struct {
 	// Progress is told of bytes that arrive. Default (nil): nothing.
 	Progress func(n int64)
-	// Waiting is called when another process copies a file that this one waits for. Default (nil):
-	// nothing.
+	// Waiting is called with a file that another process copies. Default (nil): nothing.
 	Waiting func(file string)
 }
 
-// WaitingFor calls Waiting if it is set.
 func (o Options) WaitingFor(file string) {
 	if o.Waiting != nil {
 		o.Waiting(file)
 	}
 }
 
-// filesAtOnce is the number of files that are copied at once: small ones take longer to ask for than to
+// filesAtOnce is the number of simultaneous copies: small files take longer to ask for than to
 // send.
 const filesAtOnce = 4
 
-// Each calls fetch for each object, for several at once, and returns the first error. The slots are
-// common to all calls.
+// Each calls fetch for several objects at once, sharing slots, and returns the first error.
 func Each(ctx context.Context, objects []remote.Object, fetch func(ctx context.Context, o remote.Object, slots Slots) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, stop := context.WithCancelCause(ctx) // ends the other fetches
+	defer stop(nil)
 	slots := NewSlots()
-	queue := make(chan remote.Object)
-	var (
-		workers sync.WaitGroup
-		once    sync.Once
-		first   error
-	)
-	for range filesAtOnce {
-		workers.Go(func() {
-			for o := range queue {
-				err := ctx.Err()
-				if err == nil {
-					err = fetch(ctx, o, slots)
-				}
-				if err != nil {
-					once.Do(func() { first = err; cancel() })
-				}
+	return cpu.Parallel(ctx, filesAtOnce, len(objects), func() func(i int) error {
+		return func(i int) error {
+			err := fetch(ctx, objects[i], slots)
+			if err != nil {
+				stop(err)
 			}
-		})
-	}
-	for _, o := range objects {
-		queue <- o
-	}
-	close(queue)
-	workers.Wait()
-	return first
+			return err
+		}
+	})
 }
 
-// CheckRoom returns an error if there is no room for so many bytes in the file system of a directory.
+// CheckRoom returns an error if a directory's file system has no room for so many bytes.
 func CheckRoom(dir string, bytes int64) error {
 	if free, err := atomicfile.FreeSpace(dir); err == nil && free < bytes {
 		return fmt.Errorf("%d bytes are to be fetched, and there is room for %d in %s: make room", bytes, free, dir)
@@ -75,17 +56,17 @@ func CheckRoom(dir string, bytes int64) error {
 	return nil
 }
 
-// Lock takes the lock of the file at path, which it makes. If another process has it, Lock calls waiting
-// and waits.
+// Lock makes and locks the file at path. If another process has the lock, it calls waiting and
+// waits.
 func Lock(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
 	return await(ctx, path, filelock.Try, waiting)
 }
 
-// Hold takes a shared lock of the file at path, which it makes with its directory. Several jobs may have the
-// shared lock at once. While one has it, [TryLock] fails. If a process has the lock of TryLock, Hold calls
+// Hold takes a shared lock of the file at path, and makes the file with its directory. Several jobs
+// may share the lock; meanwhile [TryLock] fails. If a process has the lock of TryLock, Hold calls
 // waiting and waits.
 //
-// In a directory that cannot be written Hold returns no lock and no error: TryLock fails there too.
+// In a read-only directory Hold returns no lock and no error: TryLock fails there too.
 func Hold(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return func() {}, nil
@@ -97,11 +78,10 @@ func Hold(ctx context.Context, path string, waiting func()) (unlock func(), err 
 	return unlock, err
 }
 
-// ErrInUse means that a running job has the files.
 var ErrInUse = errors.New("a running job uses it: run the command again when that job has ended")
 
-// TryLock takes the lock of the file at path, which it makes with its directory. If a process has a lock of
-// the file, the error is [ErrInUse].
+// TryLock makes and locks the file at path, with its directory. If a process has a lock of the
+// file, the error is [ErrInUse].
 func TryLock(path string) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return nil, err
@@ -113,8 +93,7 @@ func TryLock(path string) (unlock func(), err error) {
 	return unlock, err
 }
 
-// lock takes the lock of the file at path by try, without waiting. unlock is nil if another process has a
-// lock.
+// lock takes the lock of path by try without waiting. unlock is nil if another process has a lock.
 func lock(path string, try func(*os.File) (bool, error)) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
@@ -127,7 +106,7 @@ func lock(path string, try func(*os.File) (bool, error)) (unlock func(), err err
 	return nil, f.Close()
 }
 
-// await takes the lock of the file at path by try, and waits until it is free.
+// await takes the lock of the file at path by try, and waits until the lock is free.
 func await(ctx context.Context, path string, try func(*os.File) (bool, error), waiting func()) (unlock func(), err error) {
 	for first := true; ; first = false {
 		if unlock, err := lock(path, try); unlock != nil || err != nil {

@@ -1,22 +1,24 @@
-// Package transfer copies objects of a remote store to files. A copy that was killed goes on where it
-// was: beside the incomplete file lies a record of the chunks that it has.
+// Package transfer copies objects of a remote store to files. A killed copy resumes: a record next
+// to the incomplete file lists the finished chunks.
 //
-// The record is a text. Its first line identifies the object, and each further line is the number of a
-// chunk and its CRC-32C, written after the chunk. A system that crashes may keep the line and lose the
-// chunk: a copy that goes on compares the sums, and fetches a chunk that differs again.
+// The record is a text. Its first line identifies the object, and each further line is the number
+// of a chunk and its CRC-32C, written after the chunk. A system that crashes may keep the line and
+// lose the chunk: a resumed copy compares the sums, and fetches a chunk that differs again.
 package transfer
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash"
-	"hash/crc32"
 	"io"
 	"os"
+	"strconv"
 	"sync"
 
+	"github.com/lowbit-go/gq/internal/crc32c"
 	"github.com/lowbit-go/gq/internal/remote"
 )
 
@@ -28,19 +30,17 @@ const (
 	recordSuffix  = ".gq-ranges"
 )
 
-// Slots limits the requests of copies that run together, and lends them their buffers.
+// Slots limits the requests of simultaneous copies, and lends their buffers.
 type Slots chan []byte
 
-// NewSlots returns slots for Parallel requests.
 func NewSlots() Slots {
 	s := make(Slots, Parallel)
 	for range Parallel {
-		s <- nil // a buffer is made when it is used first
+		s <- nil // the first use makes a buffer
 	}
 	return s
 }
 
-// A Sum is the hash that a file must have.
 type Sum struct {
 	Name string // "SHA-256"
 	New  func() hash.Hash
@@ -51,19 +51,17 @@ type Sum struct {
 type Copy struct {
 	Store  remote.Store
 	Object remote.Object
-	Path   string // the file appears here when it is complete and has the right hash
+	Path   string // the file appears here once complete and with the right hash
 	// Sum is checked if Sum.Want is set.
 	Sum Sum
-	// Slots are shared with other copies. They must be set.
+	// Slots are shared with other copies. Required.
 	Slots Slots
 	// Progress is told of bytes that arrive. Default (nil): nothing.
 	Progress func(n int64)
 }
 
-// PartialFiles returns the names of the files that an unfinished copy to path leaves.
 func PartialFiles(path string) []string { return []string{path + partialSuffix, path + recordSuffix} }
 
-// Missing is how many bytes a copy still has to fetch.
 func (c *Copy) Missing() int64 {
 	n := c.Object.Size
 	if st, err := os.Stat(c.Path + partialSuffix); err != nil || st.Size() != n {
@@ -82,8 +80,7 @@ func (c *Copy) Missing() int64 {
 	return n
 }
 
-// Run copies the object. No two copies to the same path may run at once, in any process: the caller
-// holds a lock.
+// Run copies the object. The caller holds a lock against other copies to the path.
 func (c *Copy) Run(ctx context.Context) error {
 	p, err := c.open()
 	if err != nil {
@@ -108,14 +105,12 @@ func (c *Copy) Run(ctx context.Context) error {
 	return os.Remove(c.Path + recordSuffix)
 }
 
-// discard removes what there is of the copy.
 func (c *Copy) discard() {
 	for _, name := range PartialFiles(c.Path) {
 		_ = os.Remove(name) // the next copy overwrites a file that cannot be removed
 	}
 }
 
-// A SumError says that a file does not have its hash.
 type SumError struct {
 	File              string
 	Hash, Want, Found string
@@ -125,7 +120,6 @@ func (e *SumError) Error() string {
 	return fmt.Sprintf("%s: its %s is %s, expected %s: the download is damaged and was removed: run the command again", e.File, e.Hash, e.Found, e.Want)
 }
 
-// partial is an incomplete file.
 type partial struct {
 	*Copy
 	data, record *os.File
@@ -136,7 +130,7 @@ type partial struct {
 	err  error
 }
 
-// open opens the incomplete file, or begins it.
+// open opens or begins the incomplete file.
 func (c *Copy) open() (*partial, error) {
 	p := &partial{Copy: c}
 	p.more = sync.NewCond(&p.mu)
@@ -156,7 +150,7 @@ func (c *Copy) open() (*partial, error) {
 	return p, nil
 }
 
-// resume reads the record. A record of another object, or for a file of another size, begins anew.
+// resume reads the record. For another object or size, the copy starts over.
 func (p *partial) resume() error {
 	n := chunks(p.Object.Size)
 	head := p.head()
@@ -184,7 +178,8 @@ func (p *partial) resume() error {
 		_, err = p.record.WriteAt([]byte(head), 0)
 		whole = len(head)
 	} else {
-		err = errors.Join(p.verify(sums), p.record.Truncate(int64(whole))) // without a line that a killed process began
+		// Without a line that a killed process began.
+		err = errors.Join(p.verify(sums), p.record.Truncate(int64(whole)))
 	}
 	if err == nil {
 		_, err = p.record.Seek(int64(whole), io.SeekStart)
@@ -192,18 +187,17 @@ func (p *partial) resume() error {
 	return err
 }
 
-// verify reads the chunks that are done, and marks those with another sum as missing.
 func (p *partial) verify(sums []uint32) error {
 	buf := make([]byte, 1<<20)
 	for i, done := range p.done {
 		if !done {
 			continue
 		}
-		h := crc32.New(castagnoli)
-		if _, err := io.CopyBuffer(h, onlyReader{io.NewSectionReader(p.data, p.offset(i), p.length(i))}, buf); err != nil {
+		sum := crc32c.Writer(0)
+		if _, err := io.CopyBuffer(&sum, onlyReader{io.NewSectionReader(p.data, p.offset(i), p.length(i))}, buf); err != nil {
 			return err
 		}
-		p.done[i] = h.Sum32() == sums[i]
+		p.done[i] = uint32(sum) == sums[i]
 	}
 	return nil
 }
@@ -251,7 +245,6 @@ func (p *partial) fail(err error) {
 	p.more.Broadcast()
 }
 
-// fetch fetches chunk i.
 func (p *partial) fetch(ctx context.Context, i int) error {
 	var buf []byte
 	select {
@@ -274,7 +267,7 @@ func (p *partial) fetch(ctx context.Context, i int) error {
 	if p.Progress != nil {
 		p.Progress(n)
 	}
-	line := recordLine(i, crc32.Checksum(buf[:n], castagnoli))
+	line := recordLine(i, crc32c.Checksum(buf[:n]))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, err := p.record.WriteString(line); err != nil {
@@ -285,7 +278,7 @@ func (p *partial) fetch(ctx context.Context, i int) error {
 	return nil
 }
 
-// check hashes the chunks in order, as they become complete, and returns the first error of the copy.
+// check hashes the chunks in order, once complete, and returns the first error of the copy.
 func (p *partial) check() error {
 	var h hash.Hash
 	buf := []byte(nil)
@@ -321,8 +314,62 @@ func (p *partial) check() error {
 // onlyReader hides other methods, so that io.CopyBuffer uses its buffer.
 type onlyReader struct{ io.Reader }
 
-// IsComplete reports whether path is a file of size bytes.
 func IsComplete(path string, size int64) bool {
 	st, err := os.Stat(path)
 	return err == nil && st.Mode().IsRegular() && st.Size() == size
+}
+
+// chunkOf is the size of a file's chunks: an eighth, to give all requests work, from 1 to 8 MiB.
+func chunkOf(size int64) int64 {
+	const unit = 1 << 20
+	return min(max((size/Parallel+unit-1)/unit, 1), 8) * unit
+}
+
+// chunks is the number of chunks of a file of size bytes.
+func chunks(size int64) int {
+	c := chunkOf(size)
+	return int((size + c - 1) / c)
+}
+
+func (c *Copy) offset(i int) int64 { return int64(i) * chunkOf(c.Object.Size) }
+
+func (c *Copy) length(i int) int64 {
+	return min(chunkOf(c.Object.Size), c.Object.Size-c.offset(i))
+}
+
+func (c *Copy) head() string {
+	o := c.Object
+	modified := ""
+	if o.Modified != "" {
+		modified = fmt.Sprintf(", Last-Modified %q", o.Modified)
+	}
+	return fmt.Sprintf("gq ranges 2: %d bytes in chunks of %d, ETag %q, SHA-256 %q%s\n", o.Size, chunkOf(o.Size), o.ETag, o.SHA256, modified)
+}
+
+// recordLine is the line of chunk i with CRC-32C sum.
+func recordLine(i int, sum uint32) string { return fmt.Sprintf("%d %08x\n", i, sum) }
+
+// maxLine is the length of the longest line of a chunk.
+const maxLine = 10 + 1 + 8 + 1
+
+// parseRecord reads a record of n chunks that begins with head. sums has the CRC-32C of each done
+// chunk. whole is the length of the valid part: 0 for a record of something else. The first invalid
+// line ends the record.
+func parseRecord(data []byte, head string, n int) (done []bool, sums []uint32, whole int) {
+	rest, ok := bytes.CutPrefix(data, []byte(head))
+	if !ok {
+		return nil, nil, 0
+	}
+	done, sums, whole = make([]bool, n), make([]uint32, n), len(head)
+	for {
+		line, after, found := bytes.Cut(rest, []byte("\n"))
+		number, crc, _ := bytes.Cut(line, []byte(" "))
+		i, err := strconv.ParseUint(string(number), 10, 31)
+		sum, bad := strconv.ParseUint(string(crc), 16, 32)
+		if !found || err != nil || bad != nil || len(crc) != 8 || i >= uint64(n) {
+			return done, sums, whole
+		}
+		done[i], sums[i], rest = true, uint32(sum), after
+		whole += len(line) + 1
+	}
 }

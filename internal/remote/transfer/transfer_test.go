@@ -16,7 +16,8 @@ import (
 	"github.com/lowbit-go/gq/internal/remote"
 )
 
-// memory is a store with one object. It counts the bytes that are read. Calls fail if fail returns an error.
+// memory is a store with one object. It counts the bytes that are read. Calls fail if fail returns
+// an error.
 type memory struct {
 	data []byte
 	read atomic.Int64
@@ -106,8 +107,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestLostChunk: a chunk whose line a crash kept and whose bytes it lost is fetched again, also of an
-// object without a hash.
+// TestLostChunk: a chunk whose line a crash kept and whose bytes it lost is fetched again, also of
+// an object without a hash.
 func TestLostChunk(t *testing.T) {
 	c, m := newCopy(t, 4<<20)
 	c.Sum.Want = ""
@@ -133,7 +134,8 @@ func TestLostChunk(t *testing.T) {
 	}
 }
 
-// TestDamaged: a record that does not fit the file or the object begins anew; wrong bytes are removed.
+// TestDamaged: a record that does not fit the file or the object begins anew; wrong bytes are
+// removed.
 func TestDamaged(t *testing.T) {
 	c, m := newCopy(t, 2<<20)
 	c.Sum.Want = strings.Repeat("0", 64)

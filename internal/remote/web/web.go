@@ -1,8 +1,8 @@
-// Package web reads the files of a directory of a web server, or of an object store's or a file share's
-// HTTPS address.
+// Package web reads the files of a directory of a web server, or of an object store's or a file
+// share's HTTPS address.
 //
-// A web server lists no files, so files are asked for by name. A query in the URL of the directory, such
-// as a signature, is sent with each request.
+// A web server lists no files, so files are asked for by name. A query in the URL of the directory,
+// such as a signature, is sent with each request.
 package web
 
 import (
@@ -15,10 +15,11 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/remote"
 )
 
-// A Store is a directory of a web server. It is a remote.Store, whose List has the files that Add found.
+// A Store is a directory of a web server. As a remote.Store, its List has the files that Add found.
 type Store struct {
 	client *remote.Client
 	base   remote.Location
@@ -30,12 +31,11 @@ type Store struct {
 
 var _ remote.Store = (*Store)(nil)
 
-// Open returns the directory at l. It sends nothing.
+// Open returns the directory at l, without a request.
 func Open(l remote.Location, client *remote.Client) *Store {
 	return &Store{client: client, base: l, files: map[string]*remote.File{}}
 }
 
-// String returns the location without credentials.
 func (s *Store) String() string { return s.base.String() }
 
 // List returns the files that Add found, in order of their names.
@@ -45,44 +45,36 @@ func (s *Store) List(context.Context) ([]remote.Object, error) {
 	return slices.Clone(s.objects), nil
 }
 
-// asAtOnce is the number of files that are asked for at once.
 const asAtOnce = 8
 
-// Add asks the server for files of the directory. Files that are not there are left out; those that the
-// server does not let anybody read count as not there, because some servers say so of missing files.
-// It returns the answer of the first file that was refused so, nil if there is none.
+// Add asks the server for files of the directory. Missing files are left out. Files that nobody may
+// read count as missing, because some servers refuse missing files. refused is the answer for the
+// first refused file, nil if none.
 func (s *Store) Add(ctx context.Context, names ...string) (refused *remote.Refusal, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	queue := make(chan string)
-	var wg sync.WaitGroup
-	for range asAtOnce {
-		wg.Go(func() {
-			for name := range queue {
-				e := s.add(ctx, name)
-				s.mu.Lock()
-				if r, ok := errors.AsType[*remote.Refusal](e); ok {
-					if r.Status != http.StatusNotFound && refused == nil {
-						refused = r
-					}
-				} else if e != nil && err == nil {
-					err = e
-					cancel()
+	ctx, stop := context.WithCancelCause(ctx) // ends the other requests
+	defer stop(nil)
+	err = cpu.Parallel(ctx, asAtOnce, len(names), func() func(i int) error {
+		return func(i int) error {
+			err := s.add(ctx, names[i])
+			r, ok := errors.AsType[*remote.Refusal](err)
+			if !ok {
+				if err != nil {
+					stop(err)
 				}
-				s.mu.Unlock()
+				return err
 			}
-		})
-	}
-	for _, name := range names {
-		queue <- name
-	}
-	close(queue)
-	wg.Wait()
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if r.Status != http.StatusNotFound && refused == nil {
+				refused = r
+			}
+			return nil
+		}
+	})
 	slices.SortFunc(s.objects, func(a, b remote.Object) int { return strings.Compare(a.Name, b.Name) })
 	return refused, err
 }
 
-// add asks the server for one file.
 func (s *Store) add(ctx context.Context, name string) error {
 	if name == "" || path.Clean("/"+name) != "/"+name {
 		return fmt.Errorf("%s: %q is not the name of a file", s, name)
@@ -101,7 +93,6 @@ func (s *Store) add(ctx context.Context, name string) error {
 	return nil
 }
 
-// ReadAt fills dst with the object's bytes from off on.
 func (s *Store) ReadAt(ctx context.Context, o remote.Object, dst []byte, off int64) error {
 	s.mu.Lock()
 	f := s.files[o.Name]

@@ -6,8 +6,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// decode goes through blocks of an F16 scale and 32 codes, of size bytes. codes gives the codes 8 i to
-// 8 i + 7 of the block at src as dwords.
+// decode goes through blocks of an F16 scale and 32 codes, of size bytes. codes gives the codes 8 i
+// to 8 i + 7 of the block at src as dwords.
 func decode(name, doc string, size int, codes func(src reg.Register) (prepare func(), eight func(i int, to reg.VecVirtual))) {
 	TEXT(name, NOSPLIT, "func(dst *float32, src *byte, blocks int)")
 	Doc(doc)

@@ -216,7 +216,8 @@ func (v *fitVectors) add(m operand.Op, q, sum reg.VecVirtual) {
 	VPADDD(t, sum, sum)
 }
 
-// better replaces pairs of registers, the present and the new one, in the lanes where score is above best.
+// better replaces pairs of registers, the present and the new one, in the lanes where score is
+// above best.
 func (v *fitVectors) better(score, best reg.VecVirtual, pairs ...[2]reg.VecVirtual) {
 	const greater = 0x1e // ordered, not signalling
 	if v.dot {

@@ -125,7 +125,8 @@ func (v *fitVectors) gridMemory() gridMemory {
 	return m
 }
 
-// gridSums sets a, b and s to the sums A, B and N of four grids over the n values at data, as float32.
+// gridSums sets a, b and s to the sums A, B and N of four grids over the n values at data, as
+// float32.
 func (v *fitVectors) gridSums(a, b, s *[fitQuad]reg.VecVirtual, m gridMemory, data, n reg.Register) {
 	at, left := GP64(), GP64()
 	MOVQ(data, at)

@@ -16,8 +16,8 @@ const (
 	exceeding = 0x1e
 )
 
-// latticeGroups keeps eight groups in lanes. Of their four least magnitudes it sorts out the least: the
-// test holds for it always.
+// latticeGroups keeps eight groups in lanes. Of their four least magnitudes it sorts out the least:
+// the test holds for it always.
 func latticeGroups() {
 	TEXT("latticeGroupsBlock", NOSPLIT, "func(mask *uint8, lo, hi *float32, least *uint32, t *float32, blocks int)")
 	Doc("latticeGroupsBlock is latticeGroupsGeneric with AVX2 for groups in blocks of 8, blocks positive. t is a LatticeTest.")

@@ -241,8 +241,8 @@ func sumSquares() {
 	RET()
 }
 
-// columnSums keeps a chain for each column, four vectors of them, so that additions need not wait for
-// each other.
+// columnSums keeps a chain for each column, four vectors of them, so that additions need not wait
+// for each other.
 func columnSums() {
 	TEXT("columnSumsBlock", NOSPLIT, "func(sum, e, v *float32, n int)")
 	Doc("columnSumsBlock is columnSumsGeneric with AVX2 for n factors, n positive.")

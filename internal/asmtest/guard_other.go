@@ -1,8 +1,0 @@
-//go:build !unix
-
-package asmtest
-
-import "testing"
-
-// guarded is plain memory: other systems find accesses beyond it.
-func guarded(_ testing.TB, size int) []byte { return make([]byte, size) }

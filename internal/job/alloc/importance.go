@@ -1,0 +1,221 @@
+package alloc
+
+import (
+	"context"
+	"math"
+
+	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/internal/cpu"
+	"github.com/lowbit-go/gq/internal/detmath"
+	"github.com/lowbit-go/gq/internal/lm/forward"
+	"github.com/lowbit-go/gq/internal/splitmix"
+	"github.com/lowbit-go/gq/kernels"
+)
+
+// importance predicts the divergence of a linear layer's rounding errors e:
+//
+//	0.5 sum of rows[i] cols[k] e[i][k]^2, over rows i and columns k
+//
+// in nats, summed over the tokens. rows[i] is the sum over tokens of the squared gradient of output
+// i, and cols[k] the mean square of input k with each token weighted by its squared gradients.
+//
+// For the rows of an embedding that tokens look up, rows[i] is the sum over the tokens i of their
+// squared gradients, and cols[k] the share of column k in all squared gradients. A tied embedding
+// has both importances.
+type importance struct {
+	rows, cols []float64
+}
+
+type importances struct {
+	linears   map[string]*importance // without linear layers that no token reaches
+	embedding *importance            // of the rows that tokens look up
+}
+
+// batchTokens bounds the tokens that pass backward together, unless a single sequence is longer.
+const batchTokens = 1024
+
+// Bytes is the memory that a Job takes for gradients, with sequences of up to so many tokens.
+func Bytes(m *forward.Model, threads, longest int) (int64, error) {
+	tape, err := m.NewTape(forward.TapeOptions{MaxTokens: max(batchTokens, longest), MaxLength: longest})
+	if err != nil {
+		return 0, err
+	}
+	n := tape.Bytes() + 8*int64(threads)*int64(m.VocabSize()) + 8*int64(m.VocabSize()+m.Config().HiddenSize)
+	for _, name := range m.Linears() {
+		l := m.Linear(name)
+		n += 8 * int64(l.Rows()+l.Cols())
+	}
+	return n, nil
+}
+
+// gradients finds the importances in a single pass forward and backward.
+type gradients struct {
+	importances
+	model  *forward.Model
+	pool   *kernels.Pool
+	weight map[*importance]float64 // sum of squared gradients
+	tokens []float64               // squared gradients of each token's outputs, or looked-up row
+	rows   [][]float64             // by goroutine: roots of probabilities
+}
+
+func (j *Job) importances(ctx context.Context) (*importances, error) {
+	sequences := j.Reference.Sequences()
+	batches := batchesOf(sequences)
+	tape, err := j.Model.NewTape(tapeOptions(sequences))
+	if err != nil {
+		return nil, err
+	}
+	pool := kernels.NewPool(cpu.Threads(j.Options.Threads))
+	defer pool.Close()
+	g := &gradients{model: j.Model, pool: pool, weight: map[*importance]float64{}, rows: make([][]float64, pool.Threads())}
+	g.linears = map[string]*importance{}
+	g.embedding = &importance{make([]float64, j.Model.VocabSize()), make([]float64, j.Model.Config().HiddenSize)}
+	first := 0
+	for _, batch := range batches {
+		if err := tape.Forward(batch, nil); err != nil {
+			return nil, err
+		}
+		err := tape.Backward(func(sequence, from, n int, logits []float32) error {
+			g.sample(first+sequence, from, n, logits)
+			return nil
+		}, &forward.Gradients{Linear: func(l *forward.LinearGradient) error {
+			g.linear(l)
+			return ctx.Err()
+		}, Embedding: func(sequence int, gradient []float32) error {
+			g.lookup(batch[sequence], gradient)
+			return nil
+		}})
+		if err != nil {
+			return nil, err
+		}
+		first += len(batch)
+		j.progress(len(batch))
+	}
+	for i, w := range g.weight {
+		if w > 0 {
+			for k := range i.cols {
+				i.cols[k] /= w
+			}
+		}
+	}
+	return &g.importances, nil
+}
+
+func batchesOf(sequences [][]int32) (list [][][]int32) {
+	n := batchTokens
+	for _, s := range sequences {
+		if n+len(s) > batchTokens {
+			list, n = append(list, nil), 0
+		}
+		last := len(list) - 1
+		list[last], n = append(list[last], s), n+len(s)
+	}
+	return list
+}
+
+func tapeOptions(sequences [][]int32) (o forward.TapeOptions) {
+	for _, batch := range batchesOf(sequences) {
+		n := 0
+		for _, s := range batch {
+			n += len(s)
+			o.MaxLength = max(o.MaxLength, len(s))
+		}
+		o.MaxTokens = max(o.MaxTokens, n)
+	}
+	return o
+}
+
+// sample replaces the logits of n tokens by a random gradient v. The mean of v v^T is diag(p) - p
+// p^T, with p the probabilities: the second derivatives of the divergence by the logits. So the
+// mean of 0.5 (v d)^2 is the divergence of a small change d of the logits. With signs r that depend
+// on sequence and position only, v = sqrt(p) r - p (sum of sqrt(p) r).
+func (g *gradients) sample(sequence, from, n int, logits []float32) {
+	vocab := g.model.VocabSize()
+	g.pool.Run(n, func(worker, row int) {
+		root := buffer.Grow(&g.rows[worker], vocab)
+		sampleRow(logits[row*vocab:][:vocab], root, splitmix.Source(uint64(sequence)<<32|uint64(from+row)))
+	})
+}
+
+func sampleRow(logits []float32, root []float64, random splitmix.Source) {
+	top := logits[0]
+	for _, v := range logits {
+		top = max(top, v)
+	}
+	sum := 0.0
+	for i, v := range logits {
+		root[i] = detmath.ExpNarrow(float64(v) - float64(top))
+		sum += root[i]
+	}
+	total := 0.0
+	signs := uint64(0)
+	for i, e := range root {
+		if i%64 == 0 {
+			signs = random.Next()
+		}
+		root[i] = math.Sqrt(e / sum)
+		if signs>>(i%64)&1 == 1 {
+			root[i] = -root[i]
+		}
+		total += root[i]
+	}
+	for i, r := range root {
+		logits[i] = float32(r - float64(float64(r*r)*total))
+	}
+}
+
+func (g *gradients) linear(l *forward.LinearGradient) {
+	i := g.linears[l.Name]
+	if i == nil {
+		i = &importance{make([]float64, l.N), make([]float64, l.K)}
+		g.linears[l.Name] = i
+	}
+	tokens := g.squaresOfTokens(i, l.DY, l.M)
+	g.squares(i.rows, l.DY, nil)
+	g.squares(i.cols, l.X, tokens)
+}
+
+func (g *gradients) lookup(sequence []int32, gradient []float32) {
+	i := g.embedding
+	for m, w := range g.squaresOfTokens(i, gradient, len(sequence)) {
+		i.rows[sequence[m]] += w
+	}
+	g.squares(i.cols, gradient, nil)
+}
+
+// squaresOfTokens sums the squares of each row of x, [tokens][...], and adds the sums to the weight
+// of an importance. The sums are valid until the next call.
+func (g *gradients) squaresOfTokens(i *importance, x []float32, tokens int) []float64 {
+	list, n := buffer.Grow(&g.tokens, tokens), len(x)/tokens
+	g.pool.Run(tokens, func(_, m int) {
+		list[m] = 0
+		for _, v := range x[m*n:][:n] {
+			list[m] += float64(float64(v) * float64(v))
+		}
+	})
+	for _, w := range list {
+		g.weight[i] += w
+	}
+	return list
+}
+
+// squares adds the squares of each column of x, [tokens][len(sums)], times the token's weight
+// (default: 1). Goroutines divide the columns, not the tokens.
+func (g *gradients) squares(sums []float64, x []float32, weights []float64) {
+	const columns = 256
+	n := len(sums)
+	g.pool.Run((n+columns-1)/columns, func(_, part int) {
+		from := part * columns
+		sums := sums[from:min(from+columns, n)]
+		for m := range len(x) / n {
+			w := 1.0
+			if weights != nil {
+				w = weights[m]
+			}
+			for k, v := range x[m*n+from:][:len(sums)] {
+				square := float64(float64(v) * float64(v))
+				sums[k] += float64(square * w)
+			}
+		}
+	})
+}

@@ -1,0 +1,245 @@
+package alloc
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/cpu"
+	"github.com/lowbit-go/gq/internal/job/rounding"
+)
+
+const probeGroup = 64
+
+// SampledRows is the greatest number of rows of a matrix that options are compared on.
+const SampledRows = 128
+
+// tensorErrors are squared rounding errors of a decision's tensors.
+type tensorErrors struct {
+	// Options and Probes are the errors with the scheme of each option and of each probe, estimated
+	// from a sample of rows: sums of squares, each row and column weighted with its importance.
+	Options, Probes []float64
+	// Predicted are the errors of all rows with the scheme of each probe, in proportion to the
+	// predicted divergence, for linear layers of decoder layers.
+	Predicted []float64
+}
+
+func (j *Job) errors(ctx context.Context, list []*Decision) ([]*tensorErrors, error) {
+	im, err := j.importances(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found := make([]*tensorErrors, len(list))
+	errs := make([]error, len(list))
+	_ = cpu.Parallel(ctx, cpu.Threads(j.Options.Threads), len(list), func() func(i int) error {
+		return func(i int) error {
+			found[i], errs[i] = j.errorsOf(list[i], im)
+			j.progress(1)
+			return nil
+		}
+	})
+	return found, cmp.Or(append(errs, ctx.Err())...)
+}
+
+func (j *Job) errorsOf(d *Decision, im *importances) (*tensorErrors, error) {
+	e := &tensorErrors{Options: make([]float64, len(d.Options)), Probes: make([]float64, len(j.Widths)), Predicted: make([]float64, len(j.Widths))}
+	for _, name := range d.Tensors {
+		if err := j.tensor(e, d, name, im); err != nil {
+			return nil, fmt.Errorf("tensor %q: %w", name, err)
+		}
+	}
+	return e, nil
+}
+
+type roundedRows struct {
+	*rounding.Rounder
+	sum *float64
+}
+
+func (j *Job) tensor(e *tensorErrors, d *Decision, name string, im *importances) error {
+	_, inLayer := j.layers[name]
+	w, err := j.weights(name)
+	if err != nil {
+		return err
+	}
+	rounder := func(s rounding.Scheme, floatZeros bool, sum *float64) (roundedRows, error) {
+		r, err := rounding.NewRounder(s, w.Cols)
+		if err != nil {
+			return roundedRows{}, err
+		}
+		if floatZeros {
+			r.UseFloatZeros()
+		}
+		r.Recover(w.Tensor.Precision())
+		return roundedRows{r, sum}, nil
+	}
+	var sampled, all []roundedRows
+	for i, o := range d.Options {
+		r, err := rounder(o.scheme, o.floatZeros, &e.Options[i])
+		if err != nil {
+			return err
+		}
+		sampled = append(sampled, r)
+	}
+	for i, bits := range j.Widths {
+		r, err := rounder(d.probeScheme(bits), false, &e.Probes[i])
+		if err != nil {
+			return err
+		}
+		sampled, all = append(sampled, r), append(all, roundedRows{r.Rounder, &e.Predicted[i]})
+	}
+	names := d.replaced(w, name)
+	for slice := range w.Slices {
+		inputs := names
+		if w.Slices > 1 {
+			inputs = names[slice:][:1]
+		}
+		var list []*importance
+		for _, n := range inputs {
+			if i := im.linears[n]; i != nil {
+				list = append(list, i)
+			}
+		}
+		if d.Embedding {
+			list = append(list, im.embedding)
+		}
+		if len(list) == 0 && strings.Contains(name, ".experts.") {
+			continue // an expert that no token reached
+		}
+		r := rows{w, slice * w.Rows, list}
+		if err := r.errors(sampled, r.sample()); err != nil {
+			return err
+		}
+		if inLayer && len(list) > 0 {
+			if err := r.errors(all, ones(w.Rows)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+type rows struct {
+	weights     *safetensors.Weights
+	first       int           // row of the slice
+	importances []*importance // none: all rows and columns are equal
+}
+
+// sample returns how often each row counts: once in a small matrix. Otherwise up to SampledRows
+// rows are drawn in steps of equal importance; each stands for rows of that importance in sum.
+func (r rows) sample() []float64 {
+	n := r.weights.Rows
+	if n <= SampledRows {
+		return ones(n)
+	}
+	importance := make([]float64, n)
+	if len(r.importances) == 0 {
+		importance = ones(n)
+	}
+	for _, im := range r.importances {
+		cols := 0.0
+		for _, v := range im.cols {
+			cols += v
+		}
+		for i, v := range im.rows {
+			importance[i] += float64(v * cols)
+		}
+	}
+	step := 0.0
+	for _, v := range importance {
+		step += v
+	}
+	step /= SampledRows
+	counts := make([]float64, n)
+	next, sum := step/2, 0.0
+	for i, v := range importance {
+		for sum += v; next < sum; next += step {
+			counts[i] += step / v
+		}
+	}
+	return counts
+}
+
+func ones(n int) []float64 { return slices.Repeat([]float64{1}, n) }
+
+// errors adds the errors of the rows, weighted with their counts.
+func (r rows) errors(list []roundedRows, counts []float64) error {
+	w := r.weights
+	x, y, weights := make([]float32, w.Cols), make([]float32, w.Cols), ones(w.Cols)
+	for row, count := range counts {
+		if count == 0 {
+			continue
+		}
+		if err := w.Read(x, r.first+row, 1); err != nil {
+			return err
+		}
+		if len(r.importances) > 0 {
+			clear(weights)
+		}
+		for _, im := range r.importances {
+			for k, v := range im.cols {
+				weights[k] += float64(im.rows[row] * v)
+			}
+		}
+		for _, q := range list {
+			if err := q.Round(y, x); err != nil {
+				return err
+			}
+			sum := 0.0
+			for k, v := range x {
+				diff := float64(v) - float64(y[k])
+				sum += float64(float64(diff*diff) * weights[k])
+			}
+			*q.sum += float64(sum * count)
+		}
+	}
+	return nil
+}
+
+func (j *Job) predict(d *Decision, e *tensorErrors) {
+	for i := range d.Options {
+		o := &d.Options[i]
+		from := func(width int) float64 { // index of the nearest probe
+			if e.Probes[width] == 0 {
+				return d.ProbeKL[width]
+			}
+			return float64(d.ProbeKL[width] * (e.Options[i] / e.Probes[width]))
+		}
+		k, exact := slices.BinarySearch(j.Widths, o.Bits)
+		switch {
+		case exact || k == 0:
+			o.KL = from(k)
+		case k == len(j.Widths):
+			o.KL = from(k - 1)
+		default:
+			o.KL = math.Sqrt(float64(from(k-1) * from(k)))
+		}
+	}
+	d.hull = lowerHull(d.Options)
+}
+
+// probeScheme is that of the options with the nearest bits and group, as far as the bits allow.
+func (d *Decision) probeScheme(bits int) rounding.Scheme {
+	s := d.nearest(bits, probeGroup).scheme
+	s.Bits, s.Group = bits, probeGroup
+	// Half-step ends at 2 bits, and the blocks of a type may not divide a row.
+	if s.Mapping == gqf.MappingHalfStep && bits > 2 || s.Type != 0 {
+		s.Type = 0
+		s.Mapping = gqf.MappingFullRange
+	}
+	s.Fractions = s.Fractions && s.FractionalZeroPoints()
+	return s
+}
+
+// nearest is the option with the nearest bits, then with the nearest group.
+func (d *Decision) nearest(bits, group int) Option {
+	apart := func(a, b int) int { return max(a-b, b-a) }
+	return slices.MinFunc(d.Options, func(a, b Option) int {
+		return cmp.Or(cmp.Compare(apart(a.Bits, bits), apart(b.Bits, bits)), cmp.Compare(apart(a.Group, group), apart(b.Group, group)))
+	})
+}

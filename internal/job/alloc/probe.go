@@ -1,0 +1,192 @@
+package alloc
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/cpu"
+	"github.com/lowbit-go/gq/internal/job/rounding"
+	"github.com/lowbit-go/gq/internal/lm/forward"
+	"github.com/lowbit-go/gq/kernels"
+)
+
+type group struct {
+	name      string
+	first     int                 // layer of the first decision, see Job.layer
+	decisions map[int][]*Decision // by layer
+	list      []*Decision
+}
+
+var layerNumber = regexp.MustCompile(`\.\d+\.`)
+
+// Kind is the name of a tensor without the number of its layer.
+func Kind(tensor string) string {
+	if at := layerNumber.FindStringIndex(tensor); at != nil {
+		return tensor[:at[0]] + ".*." + tensor[at[1]:]
+	}
+	return tensor
+}
+
+// groupsOf lists the groups of decisions in order of their first layers. A group has all decisions
+// of a kind with equal schemes in probes.
+func (j *Job) groupsOf(list []*Decision) (groups []*group) {
+	byKey := map[string]*group{}
+	for _, d := range list {
+		layer := j.layer(d)
+		key := Kind(d.Name)
+		for _, bits := range j.Widths {
+			key += fmt.Sprintf(" %+v", d.probeScheme(bits))
+		}
+		g := byKey[key]
+		if g == nil || layer < 0 || j.Single {
+			g = &group{name: Kind(d.Name), first: layer, decisions: map[int][]*Decision{}}
+			byKey[key] = g
+			groups = append(groups, g)
+		}
+		g.first = min(g.first, layer)
+		g.decisions[layer], g.list = append(g.decisions[layer], d), append(g.list, d)
+	}
+	slices.SortStableFunc(groups, func(a, b *group) int { return cmp.Compare(a.first, b.first) })
+	return groups
+}
+
+// replaced lists the model's linear layers in a tensor of the checkpoint, slice by slice.
+func (d *Decision) replaced(w *safetensors.Weights, tensor string) []string {
+	if w.Slices == 1 {
+		return append([]string{tensor}, d.heads...)
+	}
+	list := make([]string, w.Slices)
+	for i := range list {
+		list[i] = fmt.Sprintf("%s[%d]", tensor, i)
+	}
+	return list
+}
+
+// probe measures the model with only the group's tensors rounded, layer by layer.
+func (j *Job) probe(ctx context.Context, g *group, bits int) (float64, error) {
+	change := func(layer int) (undo func(), err error) {
+		var undos []func()
+		undo = func() {
+			for _, f := range undos {
+				f()
+			}
+		}
+		for _, d := range g.decisions[layer] {
+			back, err := j.replace(ctx, d, d.probeScheme(bits))
+			undos = append(undos, back)
+			if err != nil {
+				return undo, err
+			}
+		}
+		if layer >= 0 {
+			j.progress(1)
+		}
+		return undo, nil
+	}
+	if g.first < 0 {
+		undo, err := change(g.first)
+		defer undo()
+		if err != nil {
+			return 0, err
+		}
+		defer j.progress(j.probeSteps(g))
+		return j.Reference.KL(ctx, j.Model)
+	}
+	return j.Reference.KLFrom(ctx, j.Model, g.first, change)
+}
+
+// divide gives each decision its part of a probe's divergence, in proportion to the predicted
+// divergences. width is the index of the probe's bits.
+func (g *group) divide(kl float64, width int, errors func(*Decision) *tensorErrors) {
+	sum := 0.0
+	for _, d := range g.list {
+		sum += errors(d).Predicted[width]
+	}
+	for _, d := range g.list {
+		part := kl / float64(len(g.list))
+		if sum > 0 {
+			part = float64(kl * (errors(d).Predicted[width] / sum))
+		}
+		d.ProbeKL = append(d.ProbeKL, part)
+	}
+}
+
+// layersOf has the decoder layer of each tensor of a linear layer.
+func layersOf(m *forward.Model) map[string]int {
+	layers := map[string]int{}
+	for layer := range m.Config().Layers {
+		for _, stage := range m.Stages(layer) {
+			for _, group := range stage {
+				for _, name := range group.Linears {
+					name, _, _ := strings.Cut(name, "[") // of fused experts
+					layers[name] = layer
+				}
+			}
+		}
+	}
+	return layers
+}
+
+// layer is the first layer that the decision affects; -1: embedding, number of layers: lm_head.
+func (j *Job) layer(d *Decision) int {
+	if d.Embedding {
+		return -1
+	}
+	if layer, ok := j.layers[d.Tensors[0]]; ok {
+		return layer
+	}
+	return len(j.Model.Config().Layers)
+}
+
+// replace puts a decision's rounded tensors into the model.
+func (j *Job) replace(ctx context.Context, d *Decision, s rounding.Scheme) (undo func(), err error) {
+	var undos []func()
+	undo = func() {
+		for _, f := range undos {
+			f()
+		}
+	}
+	for _, name := range d.Tensors {
+		w, err := j.weights(name)
+		if err != nil {
+			return undo, err
+		}
+		r, err := round(ctx, w, s, cpu.Threads(j.Options.Threads))
+		if err != nil {
+			return undo, err
+		}
+		if d.Embedding {
+			undos = append(undos, j.Model.SetEmbedding(roundedEmbedding{r}))
+		}
+		for i, linear := range d.replaced(w, name) {
+			old := j.Model.Linear(linear)
+			if old == nil { // an untied embedding, or lm_head under another name
+				continue
+			}
+			read := r.DequantizeRow
+			if i, sliced := i*w.Rows, w.Slices > 1; sliced {
+				read = func(dst []float32, row int) { r.DequantizeRow(dst, i+row) }
+			}
+			op, err := kernels.NewRows(w.Rows, w.Cols, read, nil, kernels.Options{Log: func(kernels.Choice) {}})
+			if err != nil {
+				return undo, err
+			}
+			back, err := j.Model.SetLinear(linear, op, false)
+			if err != nil {
+				return undo, err
+			}
+			undos = append(undos, back)
+		}
+	}
+	return undo, nil
+}
+
+func (j *Job) errorSteps(list []*Decision) int { return len(j.Reference.Sequences()) + len(list) }
+
+// probeSteps is the number of steps of a probe: the layers that run again, and the lm_head.
+func (j *Job) probeSteps(g *group) int { return len(j.Model.Config().Layers) + 1 - max(g.first, 0) }

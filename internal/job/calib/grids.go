@@ -1,0 +1,226 @@
+package calib
+
+import (
+	"slices"
+
+	"github.com/lowbit-go/gq/formats/gguf"
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/internal/job/rounding"
+)
+
+// grid is the grid of a group: code q stands for float32((q - zero + half) * scale) + offset.
+type grid struct {
+	scale, inverse float32
+	zero           float32 // zero point
+	whole          float32 // its integer part; the rest is 0 unless zero points are fractions
+	half           float32 // 1/2 on the half-step grid
+	offset         float32 // of block types with minima
+	least, most    float32 // codes
+}
+
+// roundMagic is 1.5 * 2^23: x + roundMagic - roundMagic rounds |x| < 2^22, ties to even.
+const roundMagic = 3 << 22
+
+func (g *grid) code(w float32) float32 {
+	t := float32((w-g.offset)*g.inverse) - g.half + (g.zero - g.whole)
+	t = min(max(t, g.least-g.whole), g.most-g.whole)
+	return float32(t+roundMagic) - roundMagic + g.whole
+}
+
+func (g *grid) weight(q float32) float32 {
+	return float32((q-g.zero+g.half)*g.scale) + g.offset
+}
+
+// grids are the grids of a matrix's groups, by rows and by groups in the natural order of columns.
+type grids struct {
+	scheme  rounding.Scheme
+	columns int
+	groups  int // of a row
+	scales  []float32
+	zeros   []int8        // nil unless gq's own grids have zero points
+	unit    float32       // of zeros
+	offsets []float32     // nil unless the scheme has a block type
+	blocks  []gguf.Fields // of rows, without codes: scales and offsets follow; nil likewise
+	common  grid          // the fields that all groups share
+
+	smallest float32 // scale that the layouts can store
+}
+
+func newGrids(s rounding.Scheme, rows, k int) *grids {
+	g := &grids{scheme: s, columns: k, groups: s.Groups(k), unit: s.ZeroUnit()}
+	least, most := s.CodeRange()
+	g.common.least, g.common.most = float32(least), float32(most)
+	if s.Mapping == gqf.MappingHalfStep {
+		g.common.half = 0.5
+	}
+	n := rows * g.groups
+	g.scales = make([]float32, n)
+	switch {
+	case s.Type != 0:
+		g.offsets, g.blocks = make([]float32, n), make([]gguf.Fields, rows)
+	case s.Mapping == gqf.MappingAsymmetric:
+		g.zeros = make([]int8, n)
+	}
+	return g
+}
+
+func (g *grids) grid(r, group int) grid {
+	one, i := g.common, r*g.groups+group
+	one.scale = g.scales[i]
+	if one.scale != 0 { // a sub-scale may be 0, and all codes stand for the offset
+		one.inverse = 1 / one.scale
+	}
+	if g.zeros != nil {
+		one.zero = float32(float32(g.zeros[i]) * g.unit)
+		one.whole = float32(one.zero+roundMagic) - roundMagic
+	}
+	if g.offsets != nil {
+		one.offset = g.offsets[i]
+	}
+	return one
+}
+
+func (g *grids) clone() *grids {
+	c := *g
+	c.scales, c.zeros, c.offsets = slices.Clone(g.scales), slices.Clone(g.zeros), slices.Clone(g.offsets)
+	c.blocks = slices.Clone(g.blocks)
+	for i := range c.blocks {
+		c.setBlocks(i, g.blocks[i])
+	}
+	return &c
+}
+
+func (g *grids) copyRow(r int, o *grids) {
+	at := r * g.groups
+	copy(g.scales[at:][:g.groups], o.scales[at:])
+	if g.zeros != nil {
+		copy(g.zeros[at:][:g.groups], o.zeros[at:])
+	}
+	if g.blocks != nil {
+		g.setBlocks(r, o.blocks[r])
+	}
+}
+
+func (g *grids) setBlocks(r int, f gguf.Fields) {
+	g.blocks[r] = gguf.Fields{
+		Scales: slices.Clone(f.Scales), Mins: slices.Clone(f.Mins),
+		SubScales: slices.Clone(f.SubScales), SubMins: slices.Clone(f.SubMins),
+	}
+	g.blocksChanged(r)
+}
+
+func (g *grids) blocksChanged(r int) {
+	at := r * g.groups
+	g.scheme.GroupGrids(g.scales[at:][:g.groups], g.offsets[at:][:g.groups], &g.blocks[r])
+}
+
+type rowQuantizer struct {
+	*rounding.RowQuantizer
+	row    rounding.Row
+	fields gguf.Fields
+}
+
+func (g *grids) rowQuantizer(weights []float32, flat bool) (*rowQuantizer, error) {
+	s := g.scheme
+	s.Algorithm = gqf.AlgorithmSearch
+	q, err := rounding.NewRowQuantizer(s, g.columns)
+	if err != nil {
+		return nil, err
+	}
+	q.Weigh(weights, flat)
+	q.LimitScales(g.smallest)
+	return &rowQuantizer{RowQuantizer: q, row: rounding.NewCodes(s.Shape(1, g.columns)).Row(0)}, nil
+}
+
+// search sets row r's grids and returns its codes, valid until the next call.
+func (g *grids) search(q *rowQuantizer, r int, x []float32) ([]int8, error) {
+	if g.blocks != nil {
+		if err := q.QuantizeBlocks(q.row.Blocks, x, nil); err != nil {
+			return nil, err
+		}
+		if err := g.scheme.Type.Unpack(&q.fields, q.row.Blocks); err != nil {
+			return nil, err
+		}
+		g.setBlocks(r, q.fields)
+		return q.fields.Codes, nil
+	}
+	at := r * g.groups
+	if g.zeros != nil {
+		q.row.Zeros = g.zeros[at:][:g.groups]
+	}
+	return q.row.Codes, q.Quantize(q.row.Codes, g.scales[at:][:g.groups], q.row.Zeros, x, nil)
+}
+
+// store sets dst to row r with its codes in the natural order of columns.
+func (g *grids) store(dst rounding.Row, r int, codes []int8) error {
+	if g.blocks != nil {
+		f := g.blocks[r]
+		f.Codes = codes
+		return g.scheme.Type.Encode(dst.Blocks, f)
+	}
+	copy(dst.Codes, codes)
+	copy(dst.Scales, g.scales[r*g.groups:])
+	if g.zeros != nil {
+		copy(dst.Zeros, g.zeros[r*g.groups:])
+	}
+	return nil
+}
+
+// The numbers of a row that a refit may change are its knobs: scales of gq's own grids; or d and,
+// for types with minima, dmin of each block. A weight is a sum of knobs times steps from the codes.
+
+// span is the number of groups that share a knob, and kinds how many knobs a group has.
+func (g *grids) span() (span, kinds int) {
+	if g.blocks == nil {
+		return 1, 1
+	}
+	f := &g.blocks[0]
+	kinds = 1
+	if f.Mins != nil {
+		kinds = 2
+	}
+	return g.groups / len(f.Scales), kinds
+}
+
+// step is how much a weight with code q of row r grows with a knob of a kind.
+func (g *grids) step(kind, r, group int, q float32) float32 {
+	if g.blocks == nil {
+		one := g.grid(r, group)
+		return q - one.zero + one.half
+	}
+	f := &g.blocks[r]
+	switch {
+	case kind == 0 && f.SubScales == nil:
+		return q
+	case kind == 0:
+		return q * float32(f.SubScales[group])
+	case f.SubMins == nil:
+		return 1
+	}
+	return -float32(f.SubMins[group])
+}
+
+func (g *grids) knobs(kind, r int) []float32 {
+	switch {
+	case g.blocks == nil:
+		return g.scales[r*g.groups:][:g.groups]
+	case kind == 0:
+		return g.blocks[r].Scales
+	}
+	return g.blocks[r].Mins
+}
+
+// turn changes a knob to v in its stored dtype, unless v cannot be stored or has the other sign.
+func (g *grids) turn(kind int, knob *float32, v float64) {
+	stored := g.scheme.ScaleDtype.Round(float32(v))
+	if kind > 0 { // a minimum
+		if floats.Finite(stored) && (stored >= 0 || *knob < 0) {
+			*knob = stored
+		}
+		return
+	}
+	if g.scheme.ScaleDtype.IsScale(stored) && (stored > 0) == (*knob > 0) && max(stored, -stored) >= g.smallest {
+		*knob = stored
+	}
+}

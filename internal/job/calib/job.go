@@ -1,0 +1,265 @@
+package calib
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/job/fromcheckpoint"
+	"github.com/lowbit-go/gq/internal/job/plan"
+	"github.com/lowbit-go/gq/internal/job/provenance"
+	"github.com/lowbit-go/gq/internal/job/rounding"
+	"github.com/lowbit-go/gq/internal/job/workdir"
+	"github.com/lowbit-go/gq/internal/lm/forward"
+	"github.com/lowbit-go/gq/internal/lm/text"
+)
+
+// Options of a job. The zero value is ready to use.
+type Options struct {
+	// Refine adds coordinate descent and a refit of scales.
+	Refine bool
+	// FollowInputs and FollowResidual are the factors a and r of gptq-ft, see the package's
+	// documentation. Default (0): see follow; a negative value stands for 0.
+	FollowInputs, FollowResidual float64
+	// Work stores the codes of finished layers for a later job with the same result. Work must stay
+	// open until the Result is closed. Default: memory.
+	Work *workdir.Dir
+	// Resumed is called with the number of finished layers in Work, if any, and of all. Default: none.
+	Resumed func(layers, of int)
+	// Threads is the number of goroutines. Default: GOMAXPROCS.
+	Threads int
+	// Progress is called with numbers of weights done, out of Work(plan). Default: none.
+	Progress func(n int64)
+	// BatchBytes bounds the memory for Hessians of experts. Default: 2 GiB.
+	BatchBytes int64
+}
+
+func (o Options) withDefaults() Options {
+	o.BatchBytes = cmp.Or(o.BatchBytes, 2<<30)
+	return o
+}
+
+// Work is the number of a plan's weights that Run chooses codes for.
+func Work(p *fromcheckpoint.Plan) (n int64) {
+	for _, m := range p.Matrices() {
+		if m.Scheme.Algorithm.ByLayers() {
+			n += int64(m.Rows) * int64(m.Cols)
+		}
+	}
+	return n
+}
+
+// Result holds the codes that a job chose.
+type Result struct {
+	Warnings []string
+	store    *store
+	info     provenance.Calibration
+	plan     *fromcheckpoint.Plan
+}
+
+// Codes is the input for fromcheckpoint.Plan.WriteWith, valid until Close.
+func (r *Result) Codes() *plan.Codes {
+	c := &plan.Codes{Calibration: &r.info, Warnings: r.Warnings}
+	c.Rows = func(m plan.Matrix) plan.RowReader {
+		if rows := r.store.results[m.Name()]; rows != nil && m.Scheme.Algorithm.ByLayers() {
+			return rows
+		}
+		return nil
+	}
+	return c
+}
+
+func (r *Result) Close() { r.store.close() }
+
+type job struct {
+	Options
+	ctx      context.Context
+	e        *engine
+	plan     *fromcheckpoint.Plan
+	text     *text.Text
+	matrices map[string]plan.Matrix
+	float    *forward.Model // nil if no algorithm needs the float model
+	quant    *forward.Model
+	floats   *forward.Stream
+	quants   *forward.Stream
+	store    *store
+	progress func(n int64)
+
+	// The current half of a layer.
+	last   bool      // the stage is the half's last
+	moved  bool      // the float model's stream is behind the half
+	inputs []float32 // of the last linear layer, in the quantized model, if there is room; else empty
+
+	longest int // tokens of the longest sequence
+
+	notes layerNotes // of the current layer
+	names []string
+	done  []*rounding.Codes
+}
+
+// DefaultTokens is the default number of calibration tokens: more tokens hardly improve the result.
+const DefaultTokens = 8192
+
+// Run chooses the codes of all matrices of a plan with the algorithm gptq or gptq-ft. Package model
+// must be able to run the plan's checkpoint.
+func Run(ctx context.Context, p *fromcheckpoint.Plan, text *text.Text, o Options) (*Result, error) {
+	j := newJob(ctx, p, text, o)
+	if o.Progress != nil {
+		j.progress = o.Progress
+	}
+	follow := j.find()
+	key, err := j.key()
+	if err != nil {
+		return nil, err
+	}
+	r := &Result{plan: p, info: j.info()}
+	if r.store, err = openStore(o.Work, key); err != nil {
+		return nil, err
+	}
+	j.store = r.store
+	if err := j.attempt(follow, r); err != nil {
+		r.store.close()
+		return nil, err
+	}
+	return r, nil
+}
+
+func newJob(ctx context.Context, p *fromcheckpoint.Plan, text *text.Text, o Options) *job {
+	j := &job{Options: o.withDefaults(), ctx: ctx, plan: p, text: text, matrices: map[string]plan.Matrix{}, progress: func(int64) {}}
+	for _, s := range text.Sequences {
+		j.longest = max(j.longest, len(s))
+	}
+	return j
+}
+
+// find finds the matrices to calibrate. follow reports whether any follows the float model.
+func (j *job) find() (follow bool) {
+	for _, m := range j.plan.Matrices() {
+		if m.Scheme.Algorithm.ByLayers() {
+			j.matrices[m.Name()] = m
+			follow = follow || m.Scheme.Algorithm == gqf.AlgorithmGPTQFT
+		}
+	}
+	return follow
+}
+
+// attempt chooses all codes except those of layers that were finished before.
+func (j *job) attempt(follow bool, r *Result) error {
+	if err := j.open(follow); err != nil {
+		return err
+	}
+	defer j.close()
+	return j.run(r)
+}
+
+// run goes through the layers, the last of which is lm_head.
+func (j *job) run(r *Result) error {
+	layers := len(j.quant.Config().Layers)
+	found, err := j.resumed(layers + 1)
+	if err != nil {
+		return err
+	}
+	if found == layers+1 {
+		return j.complete(r)
+	}
+	for layer := range layers {
+		l, err := j.store.get(layer)
+		if err != nil {
+			return err
+		}
+		if l != nil {
+			if err := j.resume(layer, l); err != nil {
+				return err
+			}
+		} else {
+			if err := j.layer(layer); err != nil {
+				return err
+			}
+			if err := j.keep(layer); err != nil {
+				return err
+			}
+		}
+		r.note(j.notes)
+	}
+	l, err := j.store.get(layers)
+	if err != nil {
+		return err
+	}
+	if l == nil {
+		if err := j.head(); err != nil {
+			return err
+		}
+		if err := j.keep(layers); err != nil {
+			return err
+		}
+	} else {
+		j.notes = l.notes
+		j.count(l)
+	}
+	r.note(j.notes)
+	r.finish(j)
+	return nil
+}
+
+// layer chooses the codes of a layer and moves the streams past the layer.
+func (j *job) layer(layer int) error {
+	j.notes, j.names, j.done = layerNotes{}, nil, nil
+	stages := j.quant.Stages(layer)
+	var undo []func()
+	for i, stage := range stages {
+		for len(stage) > 0 {
+			batch := j.batch(stage)
+			stage = stage[len(batch):]
+			part := batch[0].Part
+			j.last = len(stage) == 0 && (i+1 == len(stages) || stages[i+1][0].Part != part)
+			u, err := j.stage(layer, batch)
+			undo = append(undo, u...)
+			if err != nil {
+				return err
+			}
+		}
+		if part := stages[i][0].Part; i+1 == len(stages) || stages[i+1][0].Part != part {
+			if err := j.advance(layer, part); err != nil {
+				return err
+			}
+		}
+	}
+	for _, u := range undo { // the codes are stored: free them in memory
+		u()
+	}
+	return nil
+}
+
+func (j *job) keep(layer int) error {
+	return j.store.put(layer, j.names, j.done, j.notes)
+}
+
+// advance moves the streams past half a layer where needed and not done by the last stage.
+func (j *job) advance(layer int, part forward.Part) error {
+	inputs, moved := j.inputs, j.moved
+	j.inputs, j.moved = j.inputs[:0], false
+	if part == forward.FeedForward && layer+1 == len(j.quant.Config().Layers) && len(j.headGroup().matrices) == 0 {
+		return nil
+	}
+	if len(inputs) > 0 {
+		if err := j.quants.Finish(layer, part, inputs); err != nil {
+			return err
+		}
+	}
+	for seq := range j.quants.Len() {
+		if err := j.ctx.Err(); err != nil {
+			return err
+		}
+		if len(inputs) == 0 {
+			if err := j.quants.Advance(seq, layer, part); err != nil {
+				return err
+			}
+		}
+		if j.floats != nil && !moved {
+			if err := j.floats.Advance(seq, layer, part); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package calib
+
+import (
+	"context"
+	"unsafe"
+
+	"github.com/lowbit-go/gq/internal/cpu"
+	"github.com/lowbit-go/gq/internal/job/fromcheckpoint"
+	"github.com/lowbit-go/gq/internal/job/plan"
+	"github.com/lowbit-go/gq/internal/lm/forward"
+	"github.com/lowbit-go/gq/internal/lm/text"
+	"github.com/lowbit-go/gq/internal/vec"
+	"github.com/lowbit-go/gq/kernels"
+)
+
+// Memory is the memory that Run takes for a plan at its peak, without garbage. m is the model of
+// the plan's checkpoint; the text has this many tokens, in sequences of up to longest tokens.
+// Finished layers are not counted, because o.Work stores them.
+func Memory(p *fromcheckpoint.Plan, m *forward.Model, tokens, longest int, o Options) int64 {
+	j := newJob(context.Background(), p, &text.Text{}, o)
+	j.quant, j.longest = m, min(longest, tokens)
+	s := &sizes{job: j, tokens: tokens}
+	streams := int64(1)
+	if j.find() {
+		streams = 2
+	}
+	codes := int64(0)
+	for layer := range m.Config().Layers {
+		codes = max(codes, s.layer(layer))
+	}
+	if head := j.headGroup(); len(head.matrices) > 0 {
+		s.stage([]*group{head}, false)
+		codes = max(codes, groupCodes(head))
+	}
+	hidden, keys, shared := m.StreamBytes(tokens, j.longest)
+	return streams*(hidden+keys) + shared + kernels.AddBytes(cpu.Threads(o.Threads)) + 4*s.inputs + 4*s.floats + s.solver + codes
+}
+
+type sizes struct {
+	*job
+	tokens int
+	inputs int64 // values of job.inputs
+	floats int64 // values in use of engine.floats
+	solver int64 // bytes of codes and grids while a matrix is solved
+}
+
+// layer counts the stages of a layer, and returns the bytes of its codes.
+func (s *sizes) layer(layer int) (codes int64) {
+	stages := s.quant.Stages(layer)
+	for i, stage := range stages {
+		for len(stage) > 0 {
+			batch := s.batch(stage)
+			stage = stage[len(batch):]
+			last := len(stage) == 0 && (i+1 == len(stages) || stages[i+1][0].Part != batch[0].Part)
+			var groups []*group
+			for _, g := range batch {
+				if own := s.prepare(g); len(own.matrices) > 0 {
+					groups = append(groups, own)
+					codes += groupCodes(own)
+				}
+			}
+			if len(groups) > 0 {
+				s.stage(groups, last)
+			}
+		}
+	}
+	return codes
+}
+
+func groupCodes(g *group) (n int64) {
+	for _, m := range g.matrices {
+		n += m.Scheme.Shape(m.Rows, m.Cols).Bytes()
+	}
+	return n
+}
+
+// stage counts groups that collect Hessians together; last says that the half of a layer then ends.
+func (s *sizes) stage(groups []*group, last bool) {
+	collected := int64(0)
+	for _, g := range groups {
+		collected += s.hessianBytes(g)/4 + s.rowBuffers(g)
+	}
+	inputs := int64(0) // of the float model
+	if first := groups[0]; first.follow {
+		rows := s.longest
+		if e := s.quant.Config().Experts; e != nil && first.Expert >= 0 {
+			rows *= e.PerToken
+		}
+		inputs = int64(rows) * int64(first.cols())
+		if last {
+			inputs += int64(s.longest) * int64(s.quant.Config().HiddenSize)
+		}
+	}
+	if last {
+		s.inputs = max(s.inputs, int64(inputsOf(groups[0], s.tokens)))
+	}
+	s.floats = max(s.floats, collected+inputs)
+	for _, g := range groups {
+		collected -= s.hessianBytes(g)/4 + s.rowBuffers(g)
+		s.floats = max(s.floats, collected+s.solving(g))
+	}
+}
+
+func (s *sizes) rowBuffers(g *group) int64 {
+	n := g.cols()
+	if g.follow {
+		n += g.cols()
+	}
+	if s.ofOutputs(g) {
+		n += g.outputs()
+	}
+	return hessianRows * int64(n)
+}
+
+// solving is the number of values that solve takes for a group, with Hessian and solvers.
+func (s *sizes) solving(g *group) int64 {
+	k := int64(g.cols())
+	short, wide := min(k, panel), min(k, int64(wideBlock(g.cols())))
+	shifted := s.hessianBytes(g)/4 - k*k // S, and the weights of a group that has any
+	if s.ofOutputs(g) {
+		shifted /= 2
+	}
+	own := k*k + shifted
+	if s.Refine {
+		own += k * k
+	}
+	most := max(k*kernels.GramBand, shifted) // while the Hessian is factorized, and S permuted
+	if shifted > 0 {
+		most = max(most, shifted/k*(short+min(k, block))+k*short)
+	}
+	for _, m := range g.matrices {
+		n := int64(m.Rows)
+		reading := 2 * n * k
+		if shifted > 0 && !s.ofOutputs(g) {
+			reading += n * k
+		}
+		most = max(most, reading, 2*n*k+max((n+k)*short, n*wide))
+		groups := int64(m.Scheme.Groups(m.Cols))
+		if s.Refine {
+			most = max(most, 2*n*k+refineRows*k, n*k+s.refitting(m))
+		}
+		grids := groups * (n + abreast - 1) / abreast * int64(unsafe.Sizeof(vec.ColumnGrids{}))
+		s.solver = max(s.solver, 3*m.Scheme.Shape(m.Rows, m.Cols).Bytes()+grids)
+	}
+	return own + most
+}
+
+func (s *sizes) refitting(m plan.Matrix) int64 {
+	n := m.Scheme.Groups(m.Cols)
+	return int64(refitRows(n)) * int64(4*m.Cols+n*n+n)
+}

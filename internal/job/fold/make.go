@@ -1,0 +1,163 @@
+package fold
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/job/conversion"
+	"github.com/lowbit-go/gq/internal/job/provenance"
+	"github.com/lowbit-go/gq/internal/lm/text"
+)
+
+// Job says how to fold a checkpoint.
+type Job struct {
+	// Rotate rotates hidden states and values by matrices that depend on Seed.
+	Rotate bool
+	Seed   uint64
+	// Equalize applies factors that follow from the weights. With Rotate, this happens before and
+	// after the rotation, because rotations spread outliers of values over their heads for good.
+	Equalize bool
+	// AWQ applies factors from Text for the matrices with the algorithm awq here. Default: none.
+	AWQ *conversion.Options
+	// Text is the text for the check of the result, and for AWQ. Default: random tokens.
+	Text *text.Text
+	Options
+}
+
+// Work is approximately the total of Progress.
+func (j *Job) Work(ck *safetensors.Checkpoint) (n int64) {
+	for _, t := range ck.Tensors() {
+		n += t.Size
+	}
+	steps := int64(0) // choosing factors is a step too
+	if j.Rotate {
+		steps++
+	}
+	if j.Equalize {
+		steps += 2
+	}
+	if j.Rotate && j.Equalize {
+		steps += 2
+	}
+	if j.AWQ != nil {
+		steps += 2
+	}
+	return n * max(steps, 1)
+}
+
+// layerDone reports the factors of a layer, out of so many, to Progress.
+func (o Options) layerDone(ck *safetensors.Checkpoint, layers int) {
+	if o.Progress == nil {
+		return
+	}
+	n := int64(0)
+	for _, t := range ck.Tensors() {
+		n += t.Size
+	}
+	o.Progress(n / int64(layers))
+}
+
+// Make folds the checkpoint in the directory src into dst. dst must not exist; it appears when
+// complete and checked. If logits differ by more than float32 rounding, the error is an
+// *ExactnessError. The record makes the same checkpoint again.
+func Make(ctx context.Context, src, dst string, j Job) (*Record, error) {
+	r := &Record{Version: recordVersion}
+	c := &chain{ctx: ctx, src: src, from: src, base: dst, Options: j.Options}
+	defer c.close()
+	take := func(s Step) error {
+		r.Steps = append(r.Steps, s)
+		return c.take(s.edits)
+	}
+	equalize := func() error {
+		s, err := Equalize(ctx, c.from, j.Options)
+		if err == nil {
+			err = take(s)
+		}
+		return err
+	}
+	if j.Equalize {
+		if err := equalize(); err != nil {
+			return nil, err
+		}
+	}
+	if j.Rotate {
+		if err := take(Rotate(j.Seed)); err != nil {
+			return nil, err
+		}
+		if j.Equalize {
+			if err := equalize(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if j.AWQ != nil {
+		s, err := AWQ(ctx, c.from, *j.AWQ, j.Text, j.Options)
+		if err == nil {
+			err = take(s)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if len(r.Steps) == 0 {
+		return nil, fmt.Errorf("fold: nothing to do")
+	}
+	var sequences [][]int32
+	source := ""
+	if j.Text != nil {
+		sequences, source = j.Text.Sequences, j.Text.Source
+	}
+	var err error
+	if r.Check, err = Compare(ctx, src, c.from, sequences, source, j.Options); err != nil {
+		return nil, err
+	}
+	return r, os.Rename(c.from, dst)
+}
+
+// chain makes each checkpoint from the previous, in temporary directories next to a path.
+type chain struct {
+	Options
+	ctx       context.Context
+	src, from string // the first and the last checkpoint
+	base      string // the path
+	parts     []string
+}
+
+func (c *chain) take(prepare func(*source) (*edits, error)) error {
+	to := fmt.Sprintf("%s.part%d", c.base, len(c.parts))
+	c.parts = append(c.parts, to)
+	if err := os.RemoveAll(to); err != nil {
+		return err
+	}
+	if err := change(c.ctx, c.from, to, prepare, c.Options); err != nil {
+		return err
+	}
+	if c.from != c.src {
+		if err := os.RemoveAll(c.from); err != nil {
+			return err
+		}
+	}
+	c.from = to
+	return nil
+}
+
+func (c *chain) close() {
+	for _, p := range c.parts {
+		os.RemoveAll(p)
+	}
+}
+
+// Summary describes the record in a file's provenance.
+func (r *Record) Summary() provenance.Fold {
+	f := provenance.Fold{Steps: []string{}}
+	for i := range r.Steps {
+		one := Record{Steps: r.Steps[i : i+1]}
+		f.Steps = append(f.Steps, one.String())
+	}
+	if r.Check != nil {
+		f.Tokens, f.Source, f.Difference, f.Rerouted = r.Check.Tokens, r.Check.Source, r.Check.Difference, r.Check.Rerouted
+	}
+	return f
+}

@@ -1,0 +1,196 @@
+package fromgguf
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/lowbit-go/gq/formats/gguf"
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/internal/job/assets"
+	"github.com/lowbit-go/gq/internal/job/imports"
+	"github.com/lowbit-go/gq/internal/job/plan"
+	"github.com/lowbit-go/gq/internal/job/provenance"
+	"github.com/lowbit-go/gq/internal/job/rounding"
+	"github.com/lowbit-go/gq/internal/job/write"
+	"github.com/lowbit-go/gq/internal/lm/llamacpp"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// input is the GGUF file that a plan imports. The checkpoint's tensors are the plan's items, in
+// the same order.
+type input struct {
+	imports.Imported
+	file       *File
+	checkpoint *llamacpp.Checkpoint
+	byName     map[string]*llamacpp.CheckpointTensor
+}
+
+func (in *input) Facts() write.Facts {
+	f := write.Facts{Root: in.file.path, Files: []string{in.file.path}, Bytes: in.file.Bytes()}
+	f.Paths.Input(in.file.Noun(), in.file.Paths()...)
+	return f
+}
+
+func (in *input) Guard(fn func() error) error { return in.file.gguf.Guard(fn) }
+
+// Unchanged fails if a file was changed after it was opened. No checksum would find the change.
+func (in *input) Unchanged() error { return in.file.unchanged() }
+
+func (in *input) Advice(it *plan.Quantized, e *rounding.ScaleError) string {
+	if e == nil || floats.Abs(e.Scale) > e.Dtype.Max() || e.Scale < 0 && it.Scheme.Positive() {
+		return fmt.Sprintf("a .gqf file cannot hold such blocks of %s", in.tensor(&it.Entry).Stored.Type)
+	}
+	return "repack to --layout lowbit, which holds all scales of such blocks"
+}
+
+// FileAssets are config.json and the tokenizer's files, made of the metadata.
+func (in *input) FileAssets() ([]gqf.PackedAsset, error) {
+	var list []gqf.AssetSpec
+	for _, a := range in.checkpoint.Assets {
+		kind := gqf.AssetFile
+		if a.Name == assets.ConfigName {
+			kind = gqf.AssetConfig
+		}
+		list = append(list, gqf.AssetSpec{Kind: kind, Name: a.Name, Data: a.Data})
+	}
+	return assets.PackAssets(list)
+}
+
+func (in *input) AddNames(b *gqf.Builder, _ *plan.Codes, _ []string) error {
+	text, _ := in.file.gguf.Text(provenance.GGUFProvenance)
+	return in.RecordOrigin(b, []byte(text), nil)
+}
+
+func (in *input) tensor(e *plan.Entry) *llamacpp.CheckpointTensor {
+	return &in.checkpoint.Tensors[e.Index]
+}
+
+// Bytes returns bytes of an unquantized item: a view of the file if the file stores them as they
+// are. Else it converts the rows that hold the bytes.
+func (in *input) Bytes(e *plan.Entry, first, count int64, buf *[]byte) ([]byte, error) {
+	t := in.tensor(e)
+	data, kind := in.file.gguf.Data(t.Stored), t.Stored.Type
+	cols := int64(1) // of a vector, whose rows are its elements
+	if len(t.Shape) > 1 {
+		cols = t.Shape[len(t.Shape)-1]
+	}
+	if unquantizedTypes[kind] == e.Src.Dtype && !t.Permuted() && t.Add == 0 {
+		return data[int64(t.First)*kind.Size(cols)+first:][:count], nil
+	}
+	size := cols * int64(e.Src.Dtype.Bits()/8)
+	from, to := first/size, (first+count-1)/size+1
+	out := buffer.Grow(buf, int((to-from)*size))
+	if len(t.Shape) == 1 && kind.BlockWeights() > 1 { // blocks hold many rows
+		x := make([]float32, to-from)
+		if err := in.elements(x, t, from); err != nil {
+			return nil, err
+		}
+		imports.PutFloats(out, x, t.Add)
+		return out[first-from*size:][:count], nil
+	}
+	rowBytes := kind.Size(cols)
+	x := make([]float32, cols)
+	for i := from; i < to; i++ {
+		row := data[int64(t.Row(int(i)))*rowBytes:][:rowBytes]
+		if unquantizedTypes[kind] == e.Src.Dtype && t.Add == 0 {
+			copy(out[(i-from)*size:], row)
+			continue
+		}
+		if err := in.decode(x, t.Stored, t.Row(int(i)), 0, row); err != nil {
+			return nil, err
+		}
+		imports.PutFloats(out[(i-from)*size:][:size], x, t.Add)
+	}
+	return out[first-from*size:][:count], nil
+}
+
+// elements puts the elements of a vector from first on into x, in the order of the checkpoint. It
+// dequantizes only the blocks that hold them.
+func (in *input) elements(x []float32, t *llamacpp.CheckpointTensor, first int64) error {
+	data, kind := in.file.gguf.Data(t.Stored), t.Stored.Type
+	n := kind.BlockWeights()
+	size := int(kind.Size(int64(n)))
+	block, have := make([]float32, n), -1
+	for i := range x {
+		at := t.Row(int(first) + i)
+		if b := at / n; b != have {
+			if err := in.decode(block, t.Stored, 0, b*n, data[b*size:][:size]); err != nil {
+				return err
+			}
+			have = b
+		}
+		x[i] = block[at%n]
+	}
+	return nil
+}
+
+// decode dequantizes a row from a column on. It fails if a weight of a quantized type is not
+// finite, as filler does for scales: NaN in place of a weight is damage, not a value.
+func (in *input) decode(x []float32, t *gguf.Tensor, row, column int, data []byte) error {
+	if err := t.Type.Decode(x, data); err != nil {
+		return fmt.Errorf("%s: tensor %q: %w", in.file.path, t.Name, err)
+	}
+	if t.Type.BlockWeights() == 1 {
+		return nil
+	}
+	if i := slices.IndexFunc(x, func(v float32) bool { return !floats.Finite(v) }); i >= 0 {
+		return fmt.Errorf("%s: tensor %q, row %d: the %s weight in column %d is %v: want finite weights", in.file.path, t.Name, row, t.Type, column+i, x[i])
+	}
+	return nil
+}
+
+// reader takes the codes of rows apart.
+type reader struct {
+	write.NoSums
+	*input
+}
+
+func (in *input) Reader(*plan.Codes) write.Reader { return reader{input: in} }
+
+func (in reader) Begin(b *write.Block, _ *write.Result) (fill func(n, i int64) error, end func() error, err error) {
+	t, row0 := in.tensor(&b.Item.Entry), b.Row0()
+	if err := in.readBias(b); err != nil {
+		return nil, nil, err
+	}
+	data, rowBytes := in.file.gguf.Data(t.Stored), t.Stored.RowBytes()
+	var f gguf.Fields
+	return func(n, i int64) error {
+		if err := t.Stored.Type.Unpack(&f, data[int64(t.Row(int(row0+n)))*rowBytes:][:rowBytes]); err != nil {
+			return b.Fail(n, err)
+		}
+		row := b.Row(i)
+		copy(row.Codes, f.Codes)
+		copy(row.Scales, f.Scales)
+		for g, sub := range f.SubScales {
+			row.Scales[g] = f.Scales[g*len(f.Scales)/b.Groups] * float32(sub) // exact, see grids
+		}
+		if err := b.Holds(i); err != nil {
+			return b.Fail(n, err)
+		}
+		return nil
+	}, nil, nil
+}
+
+// readBias reads the biases of the block's unit.
+func (in *input) readBias(b *write.Block) error {
+	rows, first := b.Rows(), b.Row0()
+	bias := b.GrowBias(rows)
+	clear(bias)
+	t := in.byName[plan.BiasName(b.Item.Name())]
+	if t == nil {
+		return nil
+	}
+	if err := in.elements(bias[:rows], t, first); err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(bias[:rows], func(v float32) bool { return !floats.Finite(v) }); i >= 0 {
+		return fmt.Errorf("%s: tensor %q: element %d is %v: a bias has to be finite", in.file.path, t.Stored.Name, t.Row(int(first)+i), bias[i])
+	}
+	b.PadBias(rows)
+	return nil
+}
+
+// unquantizedTypes are ggml's types of unquantized tensors.
+var unquantizedTypes = map[gguf.TensorType]packing.Dtype{gguf.F32: packing.F32, gguf.F16: packing.F16, gguf.BF16: packing.BF16}

@@ -1,0 +1,156 @@
+package location
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/lowbit-go/gq/internal/job/write"
+	"github.com/lowbit-go/gq/internal/remote"
+	"github.com/lowbit-go/gq/internal/remote/s3"
+)
+
+// A Destination is where the output of a job goes: a path, or an object of a store.
+type Destination struct {
+	// Name is the output as the caller names it: a path, or a remote name without credentials.
+	Name string
+	// Path is the path; for an object a path on this machine, for what must be read before it is
+	// uploaded and for working directories. It does not change from one run of a job to the next.
+	Path string
+
+	bucket *s3.Bucket // nil: a path
+}
+
+// NewDestination returns the destination of an output. several says that the output is more than
+// one file. A name that cannot be used is a *OptionError.
+func NewDestination(name string, several bool) (*Destination, error) {
+	if !remote.IsRemote(name) {
+		return &Destination{Name: name, Path: name}, nil
+	}
+	if scheme, _, _ := strings.Cut(name, "://"); !strings.EqualFold(scheme, "s3") && !strings.EqualFold(scheme, "gs") {
+		return nil, optionf("output", "%s:// is not supported for outputs: outputs go to paths, s3:// and gs://", scheme)
+	}
+	l, err := remote.Parse(name)
+	if err != nil {
+		return nil, &OptionError{"output", err}
+	}
+	d := &Destination{Name: l.String()}
+	base := path.Base(l.Path)
+	switch {
+	case l.Path == "" || l.Path[len(l.Path)-1] == '/':
+		return nil, optionf("output", "%s: name the object, not the prefix that it is to have: %s/model.gqf", d.Name, strings.TrimRight(d.Name, "/"))
+	case several:
+		return nil, optionf("output", "%s: a store takes one file, and the job writes several: write them to a directory, and copy that", d.Name)
+	case !filepath.IsLocal(base):
+		return nil, optionf("output", "%s: %q cannot be the name of a file", d.Name, base)
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return nil, fmt.Errorf("%s: there is no directory for gq's cache: set XDG_CACHE_HOME (%w)", d.Name, err)
+	}
+	sum := sha256.Sum256([]byte(d.Name))
+	d.Path = filepath.Join(cache, "gq", "outputs", hex.EncodeToString(sum[:8]), base)
+	d.bucket, err = s3.Open(l, remote.NewClient())
+	return d, err
+}
+
+// Open checks that the store lets the output be written, before any work. dry: the job writes
+// nothing.
+func (d *Destination) Open(ctx context.Context, dry bool) error {
+	if d.bucket == nil {
+		return nil
+	}
+	if !dry {
+		if err := d.bucket.Check(ctx); err != nil {
+			return err
+		}
+	}
+	return os.MkdirAll(filepath.Dir(d.Path), 0o700)
+}
+
+// Close removes the directory of Path, unless it holds work that the next run goes on from.
+func (d *Destination) Close() {
+	if d.bucket != nil {
+		_ = os.Remove(filepath.Dir(d.Path))
+	}
+}
+
+// streams reports whether the output goes to its store while it is made. check: it is read before
+// it appears.
+func (d *Destination) streams(p *write.Job, check bool) bool {
+	return d.bucket != nil && !check && p.CanStream()
+}
+
+// CheckOutput is Job.CheckOutput.
+func (d *Destination) CheckOutput(p *write.Job, check bool) error {
+	if d.streams(p, check) {
+		return nil
+	}
+	return p.CheckOutput(d.Path)
+}
+
+// Write runs the plan and puts its output at the destination. end ends the stage of writing.
+func (d *Destination) Write(ctx context.Context, p *write.Job, o write.Options, t Told, end func()) (*write.Report, error) {
+	switch {
+	case d.bucket == nil:
+		return p.WriteWith(ctx, d.Path, o)
+	case d.streams(p, o.Check != nil):
+		return p.WriteTo(ctx, d.Name, o, func(size int64, gaps iter.Seq2[int64, int64]) (write.Sink, error) {
+			if err := d.bucket.AbortUnfinished(ctx); err != nil {
+				return nil, err
+			}
+			return d.bucket.Create(ctx, size, gaps)
+		})
+	}
+	r, err := p.WriteWith(ctx, d.Path, o)
+	if err != nil {
+		return nil, err
+	}
+	end()
+	r.Output = d.Name
+	return r, d.upload(ctx, t)
+}
+
+// stageUpload is the stage of upload.
+const stageUpload = "uploading"
+
+// upload moves the file at Path to the store, if there is a store. After an error the file stays.
+func (d *Destination) upload(ctx context.Context, t Told) error {
+	if d.bucket == nil {
+		return nil
+	}
+	f, err := os.Open(d.Path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	add, end := t.Begin(stageUpload, "bytes", st.Size())
+	defer end()
+	if err := d.bucket.PutStream(ctx, counted{f, add}, st.Size()); err != nil {
+		return err
+	}
+	return os.Remove(d.Path)
+}
+
+// counted counts the bytes that are read.
+type counted struct {
+	io.Reader
+	add func(n int64)
+}
+
+func (c counted) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.add(int64(n))
+	return n, err
+}

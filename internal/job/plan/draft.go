@@ -1,0 +1,176 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+	"unique"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/job/hfquant"
+	"github.com/lowbit-go/gq/internal/job/rounding"
+	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer"
+)
+
+// Draft is a tensor that the planner has not decided on yet.
+type Draft struct {
+	Entry
+	Rule     *quantizer.Rule // that decided; nil: none
+	Quantize bool            // else slices, transposed and as alone matter
+	Form
+	Bias     *safetensors.Tensor
+	Variants []Variant
+	Layout   *hfquant.Layout
+	As       packing.Dtype // of an unquantized tensor
+}
+
+// Leave leaves the tensor unquantized: its payload is the bytes of the checkpoint.
+func (d *Draft) Leave(reason string) {
+	*d = Draft{Entry: d.Entry, Rule: d.Rule, Form: Form{Slices: d.Slices, Transposed: d.Transposed}}
+	d.Line.Action, d.Line.Reason = ActionUnquantized, reason
+	d.Line.ClearScheme()
+}
+
+// Requests are the layouts that a rule states; nil: the recipe's are meant.
+func (d *Draft) Requests() []quantizer.LayoutRequest {
+	if d.Rule == nil {
+		return nil
+	}
+	return d.Rule.Layouts
+}
+
+// Item is the planner's decision on a draft.
+func (pl *Planner) Item(d *Draft) Item {
+	if pl.forms == nil {
+		pl.forms, pl.schemes = map[Form]*Form{}, map[Scheme]*Scheme{}
+	}
+	if pl.schemes[*d.Line.Scheme] == nil {
+		pl.schemes[*d.Line.Scheme] = d.Line.Scheme
+	}
+	d.Line.Scheme = pl.schemes[*d.Line.Scheme]
+	if !d.Quantize {
+		rows, cols := d.Src.Matrix()
+		u := &Unquantized{Entry: d.Entry, Head: unique.Make(packing.PlainHeader(d.Src.Dtype, uint64(rows), uint64(cols))), Transposed: d.Transposed}
+		u.Slices, u.Rows, u.Cols = SliceShape(d.Src.Shape, d.Transposed)
+		u.As = d.As
+		return u
+	}
+	if pl.forms[d.Form] == nil {
+		pl.forms[d.Form] = new(d.Form)
+	}
+	return &Quantized{Entry: d.Entry, Form: pl.forms[d.Form], Variants: d.Variants, Bias: d.Bias, Layout: d.Layout}
+}
+
+// SliceShape is how many slices a tensor has, and the outputs and inputs of each. A vector has a
+// row per element.
+func SliceShape(shape []int64, transposed bool) (slices int, rows, cols int64) {
+	n := len(shape)
+	switch n {
+	case 0:
+		return 1, 1, 1
+	case 1:
+		return 1, shape[0], 1
+	}
+	slices = 1
+	for _, d := range shape[:n-2] {
+		slices *= int(d)
+	}
+	rows, cols = shape[n-2], shape[n-1]
+	if transposed {
+		rows, cols = cols, rows
+	}
+	return slices, rows, cols
+}
+
+// LogicalShape is the shape of a tensor with outputs before inputs.
+func LogicalShape(shape []int64, transposed bool) []int64 {
+	n := len(shape)
+	if !transposed || n < 2 {
+		return shape
+	}
+	return append(shape[:n-2:n-2], shape[n-1], shape[n-2])
+}
+
+// TakeOver gives a draft the scheme of its source's codes, which stay as they are.
+func (d *Draft) TakeOver(scheme rounding.Scheme) {
+	d.Quantize, d.Rows, d.Cols, d.Scheme = true, d.Src.Shape[0], d.Src.Shape[1], scheme
+	if d.Transposed {
+		d.Rows, d.Cols = d.Cols, d.Rows
+	}
+	d.Smallest = scheme.ScaleDtype.Smallest()
+	l := d.Line
+	l.Action, l.Bits, l.Group, l.Mapping, l.ScaleDtype, l.Algorithm = ActionQuantize, scheme.Bits, scheme.Group, scheme.Mapping, scheme.ScaleDtype, gqf.AlgorithmOther
+}
+
+// Dequantized is the reason that a plan gives for a tensor that an import stores in float32. why
+// may be "".
+func Dequantized(kind, why string) string {
+	if why == "" {
+		return "dequantized from " + kind
+	}
+	return "dequantized from " + kind + ": " + why
+}
+
+// SetDtype settles the dtype of a draft of an import, and its size in it.
+func (d *Draft) SetDtype(dtype packing.Dtype) {
+	d.Src.Dtype, d.Src.DtypeName, d.Line.Dtype = dtype, dtype.String(), dtype.String()
+	d.Src.Size = d.Src.Numel() * int64(dtype.Bits()/8)
+}
+
+// BiasName is the name of the bias that belongs to a tensor of weights.
+func BiasName(weights string) string {
+	if module, ok := strings.CutSuffix(weights, ".weight"); ok {
+		return module + ".bias"
+	}
+	return weights + "_bias"
+}
+
+// HoldBias flags the variants whose layout has a place for the bias.
+func (it *Draft) HoldBias() {
+	for i := range it.Variants {
+		h := it.Variants[i].Header()
+		if h.Flags |= packing.FlagBias; h.Validate() == nil {
+			it.Variants[i].head = unique.Make(h)
+		}
+	}
+}
+
+// FindBias looks for the layer's bias, which packed panels hold too: X.bias of
+// X.weight, X_bias of a fused expert tensor X.
+func (pl *Planner) FindBias(it *Draft) *safetensors.Tensor {
+	b, ok := pl.Ck.Lookup(BiasName(it.Src.Name))
+	if !ok || pl.LeftOut[b.Name] || !b.Dtype.IsFloat() || b.Numel() != int64(it.Slices)*it.Rows {
+		return nil
+	}
+	return &b
+}
+
+func (pl *Planner) FindBlockScale(it *Draft) error {
+	if it.Src.Dtype != packing.F8E4M3 && it.Src.Dtype != packing.F8E5M2 {
+		return nil
+	}
+	bs, scales, err := pl.Ck.FindBlockScales(it.Src.Name, pl.ScaleBlock)
+	if err != nil || bs == nil {
+		return err
+	}
+	if it.Transposed {
+		return fmt.Errorf("tensor %q: FP8 block scales of a tensor stored in x out are not supported; leave it unquantized with --rule '%s=skip'", it.Src.Name, it.Src.Name)
+	}
+	pl.Absorbed[bs.Name] = true
+	it.Aliases = append(it.Aliases, NameRef{Src: scales, Absorbed: true})
+	return nil
+}
+
+// BiasIn finds the unquantized tensor with the biases of t in a file, under the names that
+// findBias knows; nil if there is none.
+func BiasIn(f *gqf.File, t gqf.Tensor) *gqf.Tensor {
+	rows, _ := t.Payload(0, 0, gqf.KindWeights)
+	for _, name := range t.Names() {
+		b, ok := f.Lookup(BiasName(name))
+		if ok && b.Dtype.IsFloat() && b.Elements() == int64(t.Experts)*int64(rows.Header.Rows) {
+			return &b
+		}
+	}
+	return nil
+}

@@ -1,0 +1,299 @@
+package tocheckpoint
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/internal/job/assets"
+	"github.com/lowbit-go/gq/internal/job/hfquant"
+	"github.com/lowbit-go/gq/internal/job/plan"
+	"github.com/lowbit-go/gq/internal/job/provenance"
+	"github.com/lowbit-go/gq/internal/job/write"
+	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer"
+)
+
+// scatterRows is how many outputs are turned at a time where the checkpoint has a matrix as in x
+// out.
+const scatterRows = 512
+
+// Target is a checkpoint that is written. Its files are, in this order: config.json and the
+// index, the weights, all others. They appear from the last to the first.
+type Target struct {
+	*Output
+	hashes  []string
+	First   []write.SideFile // config.json and the index
+	last    []write.SideFile
+	samples []*rowSums // by the items' index; nil: unquantized
+}
+
+func (o *Output) Target(c *plan.Codes, hashes []string, found []write.ItemResult) (write.Target, error) {
+	return o.lay(c, hashes, found)
+}
+
+// lay lists the files.
+func (o *Output) lay(c *plan.Codes, hashes []string, found []write.ItemResult) (*Target, error) {
+	t := &Target{Output: o, hashes: hashes, samples: make([]*rowSums, len(o.Items))}
+	for _, f := range o.beside {
+		if f.Name == assets.ConfigName {
+			t.First = append(t.First, f)
+		} else {
+			t.last = append(t.last, f)
+		}
+	}
+	if index := o.Layout.Index(); index != nil {
+		t.First = append(t.First, write.FileOf(safetensors.IndexName, index))
+	}
+	if o.opts.Format != "" {
+		_, origin, err := o.from.Provenance(c, hashes, found)
+		if err != nil {
+			return nil, err
+		}
+		if origin != nil {
+			t.last = append(t.last, write.FileOf(provenance.ProvenanceFile, origin))
+		}
+	}
+	for it := range o.Quantized() {
+		t.samples[it.Index] = &rowSums{rows: it.Rows}
+	}
+	return t, nil
+}
+
+func (t *Target) Files(dir string) (list []write.File) {
+	add := func(name string, size int64) {
+		list = append(list, write.File{Path: filepath.Join(dir, name), Size: size})
+	}
+	for _, f := range t.First {
+		add(f.Name, f.Size)
+	}
+	for _, s := range t.Layout.Shards {
+		add(s.Name, s.Size)
+	}
+	for _, f := range t.last {
+		add(f.Name, f.Size)
+	}
+	return list
+}
+
+func (t *Target) Shards() (n int, dir bool) { return len(t.Layout.Shards), true }
+
+func (t *Target) Sinks(list []write.RowSink, it *plan.Quantized) ([]write.RowSink, error) {
+	return append(list, &codesSink{target: t, it: it}), nil
+}
+
+// put writes bytes at an offset of one of the specs' tensors.
+func (t *Target) put(w *write.Worker, spec int, off int64, b []byte) error {
+	p := t.Layout.Places[spec]
+	if off < 0 || off+int64(len(b)) > p.Size {
+		return fmt.Errorf("tensor %q has %d bytes, not %d to %d", t.Specs[spec].Name, p.Size, off, off+int64(len(b)))
+	}
+	return w.Write(len(t.First)+p.Shard, b, p.Offset+off)
+}
+
+// Finish writes the headers, the parts that no row fills, and the directory's other files.
+func (t *Target) Finish(files []io.WriterAt, c *plan.Codes, found []write.ItemResult) error {
+	for i := range t.Layout.Shards {
+		if err := t.Layout.WriteHeader(i, io.NewOffsetWriter(files[len(t.First)+i], 0)); err != nil {
+			return err
+		}
+	}
+	for _, list := range t.tensors {
+		for _, s := range list {
+			if err := t.constants(files, s); err != nil {
+				return err
+			}
+		}
+	}
+	for i, f := range t.First {
+		if err := f.Write(io.NewOffsetWriter(files[i], 0)); err != nil {
+			return err
+		}
+	}
+	complete, err := t.lay(c, t.hashes, found)
+	if err != nil {
+		return err
+	}
+	for i, f := range complete.last {
+		if err := f.Write(io.NewOffsetWriter(files[len(t.First)+len(t.Layout.Shards)+i], 0)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// constants writes the parts of a weight that no row fills.
+func (t *Target) constants(files []io.WriterAt, s stored) error {
+	if s.layout == nil {
+		return nil
+	}
+	for part := range s.layout.Parts {
+		b := s.layout.Constant(part)
+		if b == nil {
+			continue
+		}
+		p := t.Layout.Places[s.first+part]
+		if int64(len(b)) != p.Size {
+			return fmt.Errorf("tensor %q has %d bytes, not %d", t.Specs[s.first+part].Name, p.Size, len(b))
+		}
+		if _, err := files[len(t.First)+p.Shard].WriteAt(b, p.Offset); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// codesSink turns the rows of a quantized item into the bytes of its parts.
+type codesSink struct {
+	target *Target
+	it     *plan.Quantized
+	rows   []hfquant.Row // of the unit
+	used   int
+}
+
+func (s *codesSink) Begin(rows int64) {
+	for int64(len(s.rows)) < rows {
+		s.rows = append(s.rows, hfquant.Row{})
+	}
+	s.used = int(rows)
+}
+
+func (s *codesSink) Pack(b *write.Block, first, n int) (row int, err error) {
+	groups := int(s.it.Stored.Groups(s.it.Cols))
+	for i := range n {
+		from, to := b.Row(int64(i)), &s.rows[first+i]
+		to.Codes = append(to.Codes[:0], from.Codes...)
+		to.Scales = repeat(to.Scales[:0], from.Scales, groups)
+		to.Zeros = repeat(to.Zeros[:0], from.Zeros, groups)
+		if s.it.Stored.Zeros == hfquant.NoZeros {
+			to.Zeros = nil
+		}
+		if err := s.check(to.Scales); err != nil {
+			return i, err
+		}
+	}
+	return 0, nil
+}
+
+// repeat appends n values: each of values as often as a group holds smaller ones.
+func repeat[T any](dst, values []T, n int) []T {
+	if len(values) == 0 {
+		return dst
+	}
+	for i := range n {
+		dst = append(dst, values[i*len(values)/n])
+	}
+	return dst
+}
+
+// check finds a scale that the format's dtype cannot hold: one of a .gqf file of another target.
+func (s *codesSink) check(scales []float32) error {
+	if s.it.Stored.Scales != packing.F16 || s.it.Scheme.ScaleDtype == packing.ScaleF16 {
+		return nil
+	}
+	for g, v := range scales {
+		if floats.F16ToF32(floats.F16FromF32(v)) != v {
+			return fmt.Errorf("group %d has the scale %g, which is no F16 number, as %s needs: quantize the checkpoint again with --target %s", g, v, s.target.opts.Format, quantizer.CheckpointTarget(s.target.opts.Format).Name)
+		}
+	}
+	return nil
+}
+
+// Write puts the unit's rows at their places, under every name of the item.
+func (s *codesSink) Write(w *write.Worker, u write.Unit) error {
+	rows := s.rows[:s.used]
+	first := u.First * write.BlockRows
+	s.target.samples[s.it.Index].add(rows, first)
+	for _, st := range s.target.tensors[s.it.Index] {
+		err := st.layout.Put(rows, first, func(part int, off int64, b []byte) error {
+			return s.target.put(w, st.first+part, off, b)
+		})
+		if err != nil {
+			return fmt.Errorf("%w: quantize the checkpoint again with --target %s", err, quantizer.CheckpointTarget(s.target.opts.Format).Name)
+		}
+	}
+	return nil
+}
+
+// rowCopier writes unquantized items, with buffers for rows that are converted.
+type rowCopier struct {
+	*Target
+	x, line []float32
+	out     []byte
+}
+
+func (t *Target) Copier() func(w *write.Worker, it *plan.Unquantized, u write.Unit, r *write.Result) error {
+	return (&rowCopier{Target: t}).copy
+}
+
+func (c *rowCopier) copy(w *write.Worker, it *plan.Unquantized, u write.Unit, r *write.Result) error {
+	if it.As != packing.DtypeNone {
+		if err := w.Sum(it, u, r); err != nil {
+			return err
+		}
+		return c.convert(w, it, u)
+	}
+	b, crc, err := w.Bytes(&it.Entry, u.First, u.Count, &c.out)
+	if err != nil {
+		return err
+	}
+	r.Crc = crc
+	return c.putAll(w, it, u.First, b)
+}
+
+// putAll writes bytes of an unquantized item, under every name.
+func (c *rowCopier) putAll(w *write.Worker, it *plan.Unquantized, off int64, b []byte) error {
+	for _, s := range c.tensors[it.Index] {
+		if err := c.put(w, s.first, off, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// convert writes rows of an item as another dtype.
+func (c *rowCopier) convert(w *write.Worker, it *plan.Unquantized, u write.Unit) error {
+	rowBytes := it.Src.Size / (int64(it.Slices) * it.Rows)
+	row, rows := u.First/rowBytes, u.Count/rowBytes
+	read, err := write.SourceRows(c.from, w.Codes(), it)
+	if err != nil {
+		return err
+	}
+	x := buffer.Grow(&c.x, int(rows*it.Cols))
+	read(x, u.Slice, row, rows)
+	size := int64(it.As.Bits() / 8)
+	if !it.Transposed {
+		c.out = write.AppendFloats(c.out[:0], x, plan.ScaleDtype(it.As))
+		return c.putAll(w, it, (int64(u.Slice)*it.Rows+row)*it.Cols*size, c.out)
+	}
+	line := buffer.Grow(&c.line, int(rows))
+	for k := range it.Cols {
+		for i := range line {
+			line[i] = x[int64(i)*it.Cols+k]
+		}
+		c.out = write.AppendFloats(c.out[:0], line, plan.ScaleDtype(it.As))
+		if err := c.putAll(w, it, ((int64(u.Slice)*it.Cols+k)*it.Rows+row)*size, c.out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CopyUnits cuts an unquantized item into bytes, or into whole rows if they are converted.
+func (o *Output) CopyUnits(list *write.Units, it *plan.Unquantized) {
+	if it.As == packing.DtypeNone {
+		list.Cut(write.Unit{Item: it}, it.Src.Size, write.UnitBytes)
+		return
+	}
+	rowBytes := it.Src.Size / (int64(it.Slices) * it.Rows)
+	step := max(1, write.UnitBytes/rowBytes)
+	if it.Transposed {
+		step = scatterRows
+	}
+	for s := range it.Slices {
+		list.Cut(write.Unit{Item: it, Slice: s}, it.Rows*rowBytes, step*rowBytes)
+	}
+}

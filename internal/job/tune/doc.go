@@ -1,0 +1,58 @@
+// Package tune trains the numbers of a quantized model against its checkpoint, after calibration
+// has chosen the codes and before a file is written.
+//
+//	t, err := tune.NewText(text) // written by the model
+//	r, err := tune.Run(ctx, plan, codes, t, tune.Options{Kind: quantizer.TuneFloats})
+//	codes.Tuned = r.Tuned() // if better as executed: the caller's guard
+//	plan.WriteWith(ctx, path, write.Options{Codes: codes})
+//
+// Apart from codes, a file holds floats: a scale for each group, the gains of norms, a scale for
+// each group of the embedding. The student, the model in the file, is trained by distillation: the
+// loss is the mean KL divergence of its predictions from the checkpoint's, the teacher's, over the
+// whole vocabulary, computed with dequantized weights and activations in float32. Only stored
+// numbers change, so all layouts and formats take the result, and readers need no change.
+//
+// # Parameters
+//
+// A stored scale is s = dtype(s0 (1 + d)) and a gain g = dtype(g0 (1 + n)), with d = n = 0 at
+// first; gradients pass the rounding unchanged. With quantizer.TuneNorms all scales of a row share
+// d, with TuneFloats each scale has its own. Gains are written in the checkpoint's dtype. A value
+// that the layouts cannot hold stays at s0. Super-blocks of K types train d and dmin; their
+// integers stay. Q4_1 and Q5_1 train minima like scales. The matrix of a tied embedding has a
+// single set of parameters, and the gradients from both uses add up.
+//
+// With TuneCodes a code is q = round(u), within the range of codes, and gradients pass the rounding
+// unchanged. u begins at q0 + clamp(w/s0 + z - q0, -.35, .35), with the checkpoint's weight w: a
+// code near the border between two moves first. Where KL was small already, .49 with larger rates
+// made the KL larger. Codes of the embedding, and of groups of zeros, stay. Weights that were on a
+// lattice before (rounding.RowQuantizer.Recover) move as others do.
+//
+// # Training
+//
+// Steps of at most 512 tokens; Adam (.9, .99, 1e-12); ten steps of warm-up, then a cosine to a
+// twentieth. The rates are 4e-3, 6e-3 up to 2.5 bits, and 1e-2 for u. An eighth of the text is held
+// out. The divergence there is measured before and during training, and the step with the least
+// divergence is the result. Experts are the teacher's choice.
+//
+// All sums have a fixed order: the result depends neither on the CPU nor on the number of threads.
+// A working directory stores the state every 20 seconds, less often if that takes seconds, and when
+// the context is cancelled. A later job with the same key continues.
+//
+// # Layer by layer
+//
+// With TuneBlocks, codes and scales are trained layer by layer, as in AutoRound (arXiv 2309.05516):
+// a decoder layer reads the hidden states of the quantized model, and the loss is the mean squared
+// error of its output against the float model's hidden states behind the layer. So a layer also
+// makes up for errors of earlier layers, as gptq-ft does. Only a single layer has gradients and
+// moments, where TuneCodes needs StateBytes for each weight of the model. Steps, rates and u are
+// the same, but rates are lower with more than 2.5 bits; there are BlockSteps for each layer. Codes
+// of a layer, or of the whole model, stay if the error or the divergence on held-out text is no
+// smaller. Then all scales and gains are trained as with TuneFloats. The working directory stores
+// finished layers.
+//
+// # Text
+//
+// Text that the model writes serves as well as real text of its domain and is better elsewhere: a
+// model tuned on books lost on WikiText. The text must not be that of calibration, where GPTQ has
+// made errors small already: training there gained half, and its loss misled early stopping.
+package tune

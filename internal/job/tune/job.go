@@ -1,0 +1,484 @@
+package tune
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/job/fromcheckpoint"
+	"github.com/lowbit-go/gq/internal/job/plan"
+	"github.com/lowbit-go/gq/internal/job/provenance"
+	"github.com/lowbit-go/gq/internal/job/workdir"
+	"github.com/lowbit-go/gq/internal/lm/eval"
+	"github.com/lowbit-go/gq/internal/lm/forward"
+	"github.com/lowbit-go/gq/internal/lm/text"
+	"github.com/lowbit-go/gq/kernels"
+	"github.com/lowbit-go/gq/quantizer"
+)
+
+// Options of a job. The zero value is ready to use.
+type Options struct {
+	// Kind chooses the numbers to train. Default: quantizer.TuneFloats.
+	Kind quantizer.Tune
+	// Steps bounds the steps. Default (0): 160, 320 for codes; at most three passes over the text.
+	Steps int
+	// Work stores the state, from which a job for the same result resumes. Default: none.
+	Work *workdir.Dir
+	// Resumed is called with the steps of an interrupted job, if any, and of all. Default: none.
+	Resumed func(steps, of int)
+	// Threads is the number of goroutines; the result is the same for any. Default: GOMAXPROCS.
+	Threads int
+	// Progress is called with the number of steps since the last call. Default: none.
+	Progress func(n int64)
+	// Evaluated is called after each measurement on held-out text. Default: none.
+	Evaluated func(Evaluation)
+	// Trained is called after each layer of quantizer.TuneBlocks. Default: none.
+	Trained func(TrainedLayer)
+
+	codesRate float64 // default: codesRate
+}
+
+// Evaluation is a measurement on held-out text with dequantized weights and float32 activations.
+type Evaluation struct {
+	Step, Steps int
+	KL          float64 // nats per token
+	Best        float64 // the smallest up to this step
+}
+
+// Result holds the numbers of the best step.
+type Result struct {
+	// Before and After are the mean KL divergence on held-out text, in nats per token, with weights
+	// dequantized and activations in float32.
+	Before, After float64
+	// Step is the step that After was measured at; 0: none was better than the start.
+	Step, Steps int
+
+	tuned *plan.Tuned
+}
+
+// Tuned is the input for plan.Codes.
+func (r *Result) Tuned() *plan.Tuned { return r.tuned }
+
+type job struct {
+	Options
+	ctx  context.Context
+	plan *fromcheckpoint.Plan
+	text *Text
+	pool *kernels.Pool
+
+	teacher, student *forward.Model
+	held             *eval.Reference
+	matrices         []*matrix          // of the model
+	linears          map[string]*matrix // by the linear layer's name
+	embedding        *matrix            // nil: unquantized
+	gains            []*gains
+	gainsOf          map[string]*gains // by tensor
+	tapes            tapes
+
+	all     []*trained
+	batches [][][]int32 // by step
+	state   state
+	key     string
+	// earlier is the number of steps of single layers. blocked is the divergence before these steps,
+	// or nil if their result was dropped.
+	earlier int
+	blocked *float64
+	found   bool // the working directory had all layers
+}
+
+// The constants of training. The rates were chosen with the models of docs/QUALITY.md.
+const (
+	StepTokens = 512
+	// Evaluations is the number of measurements on held-out text after the first.
+	Evaluations = 16
+	rate        = 4e-3
+	coarseRate  = 6e-3 // up to 2.5 bits
+	codesRate   = 1e-2
+	passes      = 3
+)
+
+// saveInterval bounds the time that a killed job loses. If the state is large, saving takes at most
+// 1/saveShare of the time, and a killed job may lose more.
+const (
+	saveInterval = 20 * time.Second
+	saveShare    = 20
+)
+
+// Run trains the numbers of a plan with the codes c. Package model must run the plan's checkpoint.
+func Run(ctx context.Context, p *fromcheckpoint.Plan, c *plan.Codes, t *Text, o Options) (*Result, error) {
+	o.Kind = cmp.Or(o.Kind, quantizer.TuneFloats)
+	o.codesRate = cmp.Or(o.codesRate, codesRate)
+	o.Steps = Steps(o, t)
+	j := &job{Options: o, ctx: ctx, plan: p, text: t, linears: map[string]*matrix{}}
+	if j.Progress == nil {
+		j.Progress = func(int64) {}
+	}
+	defer j.close()
+	if err := j.open(c); err != nil {
+		return nil, err
+	}
+	if j.Kind == quantizer.TuneBlocks {
+		if err := j.trainBlocks(); err != nil {
+			return nil, err
+		}
+	}
+	if err := j.prepare(); err != nil {
+		return nil, err
+	}
+	if err := j.train(); err != nil {
+		return nil, err
+	}
+	return j.result(), nil
+}
+
+// Work is the number of steps of all kinds that Run makes for a model of so many layers.
+func Work(o Options, t *Text, layers int) int {
+	n := Steps(o, t)
+	if o.Kind == quantizer.TuneBlocks {
+		n += layers * blockSteps(t)
+	}
+	return n
+}
+
+// Steps is the number of steps with the whole model that Run makes.
+func Steps(o Options, t *Text) int {
+	n := o.Steps
+	if n == 0 {
+		n = DefaultSteps(cmp.Or(o.Kind, quantizer.TuneFloats))
+	}
+	return max(1, min(n, passes*t.TrainTokens()/StepTokens))
+}
+
+// DefaultSteps is the number of steps on a text of DefaultTokens.
+func DefaultSteps(k quantizer.Tune) int {
+	if k == quantizer.TuneCodes {
+		return 320
+	}
+	return 160
+}
+
+// DefaultTokens is the default number of tokens, an eighth held out. Codes overfit a short text.
+func DefaultTokens(k quantizer.Tune) int {
+	if k == quantizer.TuneCodes {
+		return 131072
+	}
+	return 32768
+}
+
+func quiet(kernels.Choice) {}
+
+func (j *job) open(c *plan.Codes) (err error) {
+	j.pool = kernels.NewPool(j.Threads)
+	o := forward.Options{Threads: j.Threads, Log: quiet}
+	dir := j.plan.SourceDir()
+	if j.student, err = forward.OpenCheckpoint(dir, o); err != nil {
+		return err
+	}
+	o.Packed = j.plan.SourceBytes <= packedBytes
+	if j.teacher, err = forward.OpenCheckpoint(dir, o); err != nil {
+		return err
+	}
+	for _, m := range j.plan.Matrices() {
+		name := j.linearName(m)
+		if name == "" && !j.isEmbedding(m) {
+			continue
+		}
+		if err := j.ctx.Err(); err != nil {
+			return err
+		}
+		codes, err := j.start(m, c)
+		if err != nil {
+			return err
+		}
+		t, err := newMatrix(m, codes)
+		if err != nil {
+			return err
+		}
+		if err := j.place(t, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// packedBytes bounds the checkpoints that get a copy of the teacher in the order of its kernels.
+const packedBytes = 1 << 29
+
+// linearName is the linear layer of a matrix, or "".
+func (j *job) linearName(m plan.Matrix) string {
+	switch {
+	case m.Shared:
+		return j.student.Head()
+	case j.student.Linear(m.Name()) != nil && !(m.Role == gqf.RoleEmbedding):
+		return m.Name()
+	}
+	return ""
+}
+
+func (j *job) isEmbedding(m plan.Matrix) bool {
+	c := j.student.Config()
+	return m.Role == gqf.RoleEmbedding && m.Cols == c.HiddenSize && m.Rows == c.VocabSize && j.embedding == nil
+}
+
+func (j *job) place(t *matrix, linear string) error {
+	if j.isEmbedding(t.Matrix) {
+		j.embedding, t.embedded = t, true
+		j.student.SetEmbedding(t)
+	}
+	if linear != "" {
+		op, err := kernels.NewRows(t.Rows, t.Cols, t.row, nil, kernels.Options{Log: quiet})
+		if err != nil {
+			return err
+		}
+		if _, err := j.student.SetLinear(linear, op, false); err != nil {
+			return err
+		}
+		j.linears[linear] = t
+	}
+	j.matrices = append(j.matrices, t)
+	return nil
+}
+
+// prepare makes the parameters, the batches, and the float model's predictions of held-out text.
+func (j *job) prepare() (err error) {
+	if err := j.setKey(); err != nil { // of the codes before training
+		return err
+	}
+	r := j.floatRate()
+	for _, m := range j.matrices {
+		m.train(j.Kind == quantizer.TuneNorms, r)
+		j.all = append(j.all, m.scales.by)
+		if m.mins != nil && m.mins.by != m.scales.by {
+			j.all = append(j.all, m.mins.by)
+		}
+		if j.Kind != quantizer.TuneCodes || m.embedded {
+			continue
+		}
+		err := m.trainCodes(j.codesRate, j.reader(m))
+		if err != nil {
+			return err
+		}
+		j.all = append(j.all, m.steps)
+	}
+	if err := j.openGains(r); err != nil {
+		return err
+	}
+	if err := j.openTapes(); err != nil {
+		return err
+	}
+	j.batches = j.text.batches(j.Steps)
+	return nil
+}
+
+// heldOut is the student's divergence on the held-out text.
+func (j *job) heldOut() (float64, error) {
+	if j.held == nil {
+		var err error
+		if j.held, err = eval.NewReference(j.ctx, j.teacher, j.text.HeldOut); err != nil {
+			return 0, err
+		}
+	}
+	kl, err := j.held.KL(j.ctx, j.student)
+	if err != nil {
+		return 0, err
+	}
+	return kl, checkFinite(kl)
+}
+
+func (j *job) reader(m *matrix) func(dst []float32, first, rows int) error {
+	return func(dst []float32, first, rows int) error { return j.plan.ReadRows(dst, m.Matrix, first, rows) }
+}
+
+func (j *job) floatRate() float64 {
+	bits, weights := 0.0, 0.0
+	for _, m := range j.matrices {
+		if !m.embedded {
+			n := float64(m.Rows) * float64(m.Cols)
+			bits += float64(n * float64(m.Scheme.Bits))
+			weights += n
+		}
+	}
+	if bits < 2.5*weights {
+		return coarseRate
+	}
+	return rate
+}
+
+// train runs the remaining steps. The working directory then has the state, even if cancelled.
+func (j *job) train() error {
+	if err := j.resume(); err != nil {
+		return err
+	}
+	err := j.steps()
+	if err != nil && j.ctx.Err() == nil {
+		return err
+	}
+	if err := j.save(); err != nil {
+		return err
+	}
+	return err
+}
+
+func (j *job) steps() error {
+	saved, interval := time.Now(), saveInterval
+	for {
+		if j.due() && !j.state.Measured {
+			if err := j.evaluate(); err != nil {
+				return err
+			}
+		}
+		if j.state.Step == j.Steps {
+			return nil
+		}
+		if err := j.ctx.Err(); err != nil {
+			return err
+		}
+		if time.Since(saved) > interval {
+			began := time.Now()
+			if err := j.save(); err != nil {
+				return err
+			}
+			saved = time.Now()
+			interval = max(saveInterval, saveShare*saved.Sub(began))
+		}
+		if err := j.step(); err != nil {
+			return err
+		}
+		j.Progress(1)
+	}
+}
+
+// due reports whether the student is measured after the steps so far.
+func (j *job) due() bool {
+	s := j.state.Step
+	return s == 0 || s*Evaluations/j.Steps > (s-1)*Evaluations/j.Steps
+}
+
+func (j *job) step() error {
+	if err := j.gradients(j.batches[j.state.Step]); err != nil {
+		return err
+	}
+	first, second := corrections(j.state.Step)
+	part := schedule(j.state.Step, j.Steps)
+	for _, t := range j.all {
+		j.rows(len(t.x), 1<<14, func(from, to int) { t.update(from, to, float64(part*t.rate), first, second) })
+	}
+	j.state.Step++
+	j.state.Measured = false
+	return j.refresh()
+}
+
+func (j *job) refresh() error {
+	for _, m := range j.matrices {
+		j.refreshMatrix(m)
+	}
+	return j.setGains()
+}
+
+func (j *job) refreshMatrix(m *matrix) {
+	j.rows(m.Rows, max(1, 1<<14/m.Cols), func(from, to int) {
+		if m.steps != nil {
+			m.confine(from*m.Cols, to*m.Cols)
+		}
+		m.refresh(from, to)
+	})
+}
+
+// evaluate measures the student on the held-out text, and keeps its parameters if best so far.
+func (j *job) evaluate() error {
+	kl, err := j.heldOut()
+	if err != nil {
+		return err
+	}
+	s := &j.state
+	s.Measured = true
+	if s.Step == 0 {
+		s.Before, s.After = kl, kl
+	}
+	if kl < s.After {
+		s.After, s.BestStep = kl, s.Step
+		for _, t := range j.all {
+			copy(t.best, t.x)
+		}
+	}
+	if j.Evaluated != nil {
+		j.Evaluated(Evaluation{s.Step, j.Steps, kl, s.After})
+	}
+	return nil
+}
+
+// rows calls f for pieces of [0, n), in several goroutines.
+func (j *job) rows(n, piece int, f func(from, to int)) {
+	parts := (n + piece - 1) / piece
+	j.pool.Run(parts, func(_, part int) { f(part*piece, min(n, (part+1)*piece)) })
+}
+
+func (j *job) close() {
+	if j.pool != nil {
+		j.pool.Close()
+	}
+	for _, m := range []*forward.Model{j.student, j.teacher} {
+		if m != nil {
+			m.Close()
+		}
+	}
+}
+
+func (j *job) result() *Result {
+	s := &j.state
+	r := &Result{Before: s.Before, After: s.After, Step: s.BestStep, Steps: j.Steps}
+	r.Steps += j.earlier
+	if j.blocked != nil {
+		r.Before, r.Step = *j.blocked, r.Step+j.earlier
+	}
+	if r.Step == 0 {
+		return r
+	}
+	for _, t := range j.all {
+		copy(t.x, t.best)
+		t.grad, t.m, t.v = nil, nil, nil
+	}
+	byName := map[string]*matrix{}
+	for _, m := range j.matrices {
+		m.refresh(0, m.Rows)
+		byName[m.Name()] = m
+	}
+	r.tuned = &plan.Tuned{
+		Rows: func(m plan.Matrix) plan.RowReader {
+			if t := byName[m.Name()]; t != nil {
+				return t
+			}
+			return nil
+		},
+		Vectors: j.vectors(),
+		Tuning:  j.account(),
+	}
+	r.tuned.Tuning.Vectors = len(r.tuned.Vectors)
+	return r
+}
+
+func (j *job) account() *provenance.Tuning {
+	t := j.text
+	parameters := map[string]any{"rate": j.floatRate(), "step-tokens": StepTokens}
+	switch j.Kind {
+	case quantizer.TuneCodes:
+		parameters["codes-rate"] = j.codesRate
+	case quantizer.TuneBlocks:
+		parameters["layer-rate"], parameters["codes-rate"] = j.layerRates()
+	}
+	return &provenance.Tuning{
+		Mode: string(j.Kind), Parameters: parameters,
+		Source: t.Source, SHA256: t.SHA256, Tokens: t.Tokens(), Sequences: len(t.Sequences), HeldOut: text.CountScored(t.HeldOut), Seed: t.Seed,
+		Steps: j.earlier + j.Steps, Step: j.earlier + j.state.BestStep,
+	}
+}
+
+// checkFinite reports a divergence that is not a number.
+func checkFinite(kl float64) error {
+	if kl-kl != 0 {
+		return fmt.Errorf("tuning: the divergence of the quantized model is %v: tune less (--tune norms), or not (--tune off)", kl)
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+package tune
+
+import (
+	"fmt"
+
+	"github.com/lowbit-go/gq/internal/lm/text"
+	"github.com/lowbit-go/gq/internal/splitmix"
+	"github.com/lowbit-go/gq/quantizer"
+)
+
+// Text is the text of a job. The last eighth is held out from training.
+type Text struct {
+	*text.Text
+	train   [][]int32 // pieces of at most StepTokens
+	HeldOut []text.Window
+}
+
+const heldOutShare = 8
+
+// NewText divides a text.
+func NewText(t *text.Text) (*Text, error) {
+	n := t.Tokens()
+	if s, _ := quantizer.SettingOf("tune-tokens"); n < s.Least {
+		return nil, fmt.Errorf("a text of %d tokens to tune on: at least %d are needed", n, s.Least)
+	}
+	train := n - n/heldOutShare
+	d := &Text{Text: t, HeldOut: t.After(train)}
+	for _, s := range t.First(train) {
+		for len(s) > 1 {
+			piece := s[:min(len(s), StepTokens)]
+			d.train, s = append(d.train, piece), s[len(piece):]
+		}
+	}
+	if len(d.train) == 0 || text.CountScored(d.HeldOut) == 0 {
+		return nil, fmt.Errorf("a text of %d tokens in %d sequences to tune on: longer sequences are needed", n, len(t.Sequences))
+	}
+	return d, nil
+}
+
+// TrainTokens is the number of tokens that are trained with.
+func (t *Text) TrainTokens() (n int) {
+	for _, s := range t.train {
+		n += len(s)
+	}
+	return n
+}
+
+// batches divides the text, in another order in each pass, into batches of at most StepTokens.
+func (t *Text) batches(n int) [][][]int32 {
+	random := splitmix.Source(1)
+	order := make([]int, len(t.train))
+	for i := range order {
+		order[i] = i
+	}
+	at := len(order)
+	next := func() []int32 {
+		if at == len(order) {
+			for i := len(order) - 1; i > 0; i-- {
+				k := int(random.Next() % uint64(i+1))
+				order[i], order[k] = order[k], order[i]
+			}
+			at = 0
+		}
+		return t.train[order[at]]
+	}
+	list := make([][][]int32, n)
+	for i := range list {
+		for used := 0; ; at++ {
+			s := next()
+			if used > 0 && used+len(s) > StepTokens {
+				break
+			}
+			list[i], used = append(list[i], s), used+len(s)
+			if used == StepTokens {
+				at++
+				break
+			}
+		}
+	}
+	return list
+}

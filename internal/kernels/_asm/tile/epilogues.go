@@ -1,0 +1,128 @@
+package main
+
+import (
+	"github.com/lowbit-go/gq/internal/kernels/_asm/emit"
+	. "github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// epilogue emits an epilogue for panels of as many rows as a vector has float32. group adds a group
+// to f; t holds the group's dot products as float32, or 16 times them.
+func epilogue(isa emit.ISA, name, signature string, times16 bool, vectors, numbers []string, group func(f, t reg.VecVirtual, at map[string]operand.Mem)) {
+	emit.Func(name+isa.Suffix(), signature, name+isa.Suffix()+" is "+name+" for at least one group.")
+	out := Load(Param("out"), GP64())
+	groups := Load(Param("groups"), GP64())
+	pointers, steps, at := []reg.Register{}, []operand.Op{}, map[string]operand.Mem{}
+	point := func(name string, step operand.Op) {
+		p := Load(Param(name), GP64())
+		pointers, steps = append(pointers, p), append(steps, step)
+		at[name] = operand.Mem{Base: p}
+	}
+	point("t", operand.U32(isa.Bytes()))
+	for _, name := range vectors {
+		point(name, operand.U32(isa.Bytes()))
+	}
+	if len(numbers) > 0 {
+		step := Load(Param("step"), GP64())
+		for _, name := range numbers {
+			point(name, step)
+		}
+	}
+	f := isa.Vector()
+	isa.Zero(f)
+	Label("group")
+	t := isa.Vector()
+	if times16 {
+		if isa == emit.AVX512 {
+			VPSLLD(operand.U8(4), at["t"], t)
+		} else {
+			VMOVDQU(at["t"], t)
+			VPSLLD(operand.U8(4), t, t)
+		}
+		VCVTDQ2PS(t, t)
+	} else {
+		VCVTDQ2PS(at["t"], t)
+	}
+	group(f, t, at)
+	for i, p := range pointers {
+		ADDQ(steps[i], p)
+	}
+	DECQ(groups)
+	JNE(operand.LabelRef("group"))
+	VMOVUPS(f, operand.Mem{Base: out})
+	VZEROUPPER()
+	RET()
+}
+
+func epilogues(isa emit.ISA) {
+	epilogue(isa, "epilogueFMA", "func(out *float32, t *int32, groups int, scales, as *float32, step int)", false, []string{"scales"}, []string{"as"},
+		func(f, t reg.VecVirtual, at map[string]operand.Mem) {
+			s := isa.Vector()
+			VBROADCASTSS(at["as"], s)
+			VMULPS(at["scales"], s, s)
+			VFMADD231PS(t, s, f)
+		})
+	epilogue(isa, "epilogueQAI4", "func(out *float32, t *int32, groups int, scales, zeros, as, asum *float32, step int)", true,
+		[]string{"scales", "zeros"}, []string{"as", "asum"},
+		func(f, t reg.VecVirtual, at map[string]operand.Mem) {
+			s := isa.Vector()
+			VBROADCASTSS(at["asum"], s)
+			VFMADD231PS(at["zeros"], s, f)
+			s = isa.Vector()
+			VBROADCASTSS(at["as"], s)
+			VMULPS(at["scales"], s, s)
+			VFMADD231PS(t, s, f)
+		})
+	epilogue(isa, "epilogueTorchAO", "func(out *float32, t *int32, groups int, scales *float32, as float32)", false, []string{"scales"}, nil,
+		func(f, t reg.VecVirtual, at map[string]operand.Mem) {
+			s := isa.Vector()
+			VBROADCASTSS(param("as"), s)
+			VMULPS(at["scales"], s, s)
+			VMULPS(t, s, s)
+			VADDPS(s, f, f)
+		})
+}
+
+// epilogueRow emits epilogueRow, for panels of as many rows as a vector has float32.
+func epilogueRow(isa emit.ISA) {
+	name := "epilogueRow" + isa.Suffix()
+	emit.Func(name, "func(out *float32, t, sums *int32, factor, negZero int32, scales, bias *float32, rec float32)", name+" is epilogueRow.")
+	at := func(name string) operand.Mem { return operand.Mem{Base: Load(Param(name), GP64())} }
+	a, sums, scale := isa.Vector(), isa.Vector(), isa.Vector()
+	VBROADCASTSS(param("factor"), a) // not VPBROADCASTD, whose size go vet gets wrong
+	VPMULLD(at("t"), a, a)
+	VBROADCASTSS(param("negZero"), sums)
+	VPMULLD(at("sums"), sums, sums)
+	VPADDD(sums, a, a)
+	VCVTDQ2PS(a, a)
+	VBROADCASTSS(param("rec"), scale)
+	VMULPS(at("scales"), scale, scale)
+	VMULPS(scale, a, a)
+	VADDPS(at("bias"), a, a)
+	isa.Canonical(a)
+	VMOVUPS(a, at("out"))
+	VZEROUPPER()
+	RET()
+}
+
+// addSums emits addSums, for panels of as many rows as a vector has int32.
+func addSums(isa emit.ISA) {
+	name := "addSums" + isa.Suffix()
+	emit.Func(name, "func(t, sums *int32, groups int, factor int32)", name+" is addSums for at least one group.")
+	t, sums := Load(Param("t"), GP64()), Load(Param("sums"), GP64())
+	groups := Load(Param("groups"), GP64())
+	factor := isa.Vector()
+	VBROADCASTSS(param("factor"), factor)
+	Label("group")
+	x := isa.Vector()
+	VPMULLD(operand.Mem{Base: sums}, factor, x)
+	VPADDD(operand.Mem{Base: t}, x, x)
+	VMOVUPS(x, operand.Mem{Base: t})
+	ADDQ(operand.U32(isa.Bytes()), t)
+	ADDQ(operand.U32(isa.Bytes()), sums)
+	DECQ(groups)
+	JNE(operand.LabelRef("group"))
+	VZEROUPPER()
+	RET()
+}

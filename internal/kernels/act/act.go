@@ -1,0 +1,177 @@
+package act
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/lowbit-go/gq/internal/cpu"
+	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/internal/vec"
+)
+
+// Asymmetric quantizes a row x to codes q with values (q - zero) * rec. In float32, with every step
+// rounded, and lo the smallest and hi the largest of x and 0:
+//
+//	factor = 255 / (hi - lo), or 1 if lo = hi
+//	rec    = 1 / factor
+//	zero   = -128 - lo*factor if (-128 + lo*factor) + (127 + hi*factor) > 0, else 127 - hi*factor;
+//	         cut to -128 .. 127, then rounded to an integer, ties to even
+//	q      = x*factor rounded to an integer, ties away from zero; plus zero, cut to -128 .. 127
+//
+// Hence 0 is in the range and its code is exact. q has at least len(x) codes; codes past len(x) are
+// set to 0. If a value of x, factor or rec is not finite, ok is false and all other results are 0.
+func Asymmetric(q []int8, x []float32) (zero int32, rec float32, ok bool) {
+	checkCodes(len(q), len(x))
+	lo, hi, finite := span(x)
+	factor, zero, rec := asymmetricScale(lo, hi)
+	if !finite || !floats.Finite(factor) || !floats.Finite(rec) {
+		clear(q)
+		return 0, 0, false
+	}
+	quantizeAway(q[:len(x)], x, []float32{factor}, len(x), zero)
+	clear(q[len(x):])
+	return zero, rec, true
+}
+
+func asymmetricScale(lo, hi float32) (factor float32, zero int32, rec float32) {
+	factor = 1
+	if lo != hi {
+		factor = 255 / (hi - lo)
+	}
+	rec = 1 / factor
+	a, c := float32(lo*factor), float32(hi*factor)
+	point := float32(127 - c)
+	if float32(-128+a)+float32(127+c) > 0 {
+		point = float32(-128 - a)
+	}
+	if floats.Finite(point) {
+		zero = int32(math.RoundToEven(float64(max(-128, min(point, 127)))))
+	}
+	return factor, zero, rec
+}
+
+// BlocksF16 quantizes a row x in blocks of block columns (the last may be short) to codes
+// q with values q * scales[g] in block g. In float32, with every step rounded, and top the largest
+// magnitude in the block:
+//
+//	scale     = top / 127
+//	q         = x * (1/scale) rounded to an integer, ties away from zero; 0 if scale is 0
+//	scales[g] = scale rounded to F16, ties to even
+//
+// The codes are chosen with the scale before it is rounded to F16, as KleidiAI does. scales has an
+// element for each block; q has at least len(x) codes, and codes past len(x) are set to 0. If a
+// value of x or the inverse of a scale is not finite, or a scale is beyond F16, ok is false and all
+// other results are 0.
+func BlocksF16(q []int8, scales []float32, x []float32, block int) (ok bool) {
+	checkCodes(len(q), len(x))
+	checkBlocks("scales", len(scales), len(x), block)
+	var lo, hi, factors [run]float32
+	for g := 0; g < len(scales); g += run {
+		n := min(run, len(scales)-g)
+		from, to := g*block, min((g+n)*block, len(x))
+		ok := vec.GroupRange(lo[:n], hi[:n], x[from:to], block)
+		for i := range n {
+			scale, factor := float32(max(-lo[i], hi[i])/127), float32(0)
+			if scale != 0 {
+				factor = 1 / scale
+			}
+			factors[i], scales[g+i] = factor, floats.F16ToF32(floats.F16FromF32(scale))
+			ok = ok && floats.Finite(factor) && floats.Finite(scales[g+i])
+		}
+		if !ok {
+			clear(q)
+			clear(scales)
+			return false
+		}
+		quantizeAway(q[from:to], x[from:to], factors[:n], block, 0)
+	}
+	clear(q[len(x):])
+	return true
+}
+
+const run = 32
+
+// BlocksF32 quantizes a row x in blocks of block columns (the last may be short) to codes
+// q with values q * scales[g] in block g. In float32, with every step rounded, and top the largest
+// magnitude in the block:
+//
+//	factor    = 127 / top, or 0 if top is 0
+//	q         = x*factor rounded to an integer, ties to even
+//	scales[g] = 1 / factor, or 0 if top is 0
+//	sums[g]   = float32(the sum of q) * scales[g]
+//
+// scales and sums have an element for each block; q has at least len(x) codes, and codes past
+// len(x) are set to 0. If a value of x, a factor or a scale is not finite, ok is false and all
+// other results are 0.
+func BlocksF32(q []int8, scales, sums []float32, x []float32, block int) (ok bool) {
+	checkCodes(len(q), len(x))
+	checkBlocks("scales", len(scales), len(x), block)
+	checkBlocks("sums", len(sums), len(x), block)
+	var lo, hi, factors [run]float32
+	var total [run]int32
+	for g := 0; g < len(scales); g += run {
+		n := min(run, len(scales)-g)
+		from, to := g*block, min((g+n)*block, len(x))
+		ok := vec.GroupRange(lo[:n], hi[:n], x[from:to], block)
+		for i := range n {
+			factor, scale := float32(0), float32(0)
+			if top := max(-lo[i], hi[i]); top != 0 {
+				factor = 127 / top
+				scale = 1 / factor
+			}
+			factors[i], scales[g+i] = factor, scale
+			ok = ok && floats.Finite(factor) && floats.Finite(scale)
+		}
+		if !ok {
+			clear(q)
+			clear(scales)
+			clear(sums)
+			return false
+		}
+		quantizeEven(q[from:to], x[from:to], factors[:n], block)
+		groupSums(total[:n], q[from:to], block)
+		for i, sum := range total[:n] {
+			sums[g+i] = float32(float32(sum) * scales[g+i])
+		}
+	}
+	clear(q[len(x):])
+	return true
+}
+
+// GroupSums adds the codes of each group of group columns: dst[g] is the sum of q[g*group :
+// (g+1)*group], and the last element is the sum of all codes from its group on. Codes past the last
+// column are 0 and may have any number. Sums are exact modulo 2^32.
+func GroupSums(dst []int32, q []int8, group int) {
+	if group <= 0 || len(dst) > 0 && len(q)/group < len(dst)-1 {
+		panic(fmt.Sprintf("act: %d sums of groups of %d out of %d codes", len(dst), group, len(q)))
+	}
+	if len(dst) > 0 {
+		groupSums(dst, q, group)
+	}
+}
+
+// span is the range of x and 0. If finite is false, lo and hi are undefined.
+func span(x []float32) (lo, hi float32, finite bool) {
+	if len(x) == 0 {
+		return 0, 0, true
+	}
+	var low, high [1]float32
+	finite = vec.GroupRange(low[:], high[:], x, len(x))
+	return low[0], high[0], finite
+}
+
+func checkCodes(codes, columns int) {
+	if codes < columns {
+		panic(fmt.Sprintf("act: %d codes for %d activations", codes, columns))
+	}
+}
+
+func checkBlocks(what string, got, columns, block int) {
+	if want := vec.Groups(columns, block); got != want {
+		panic(fmt.Sprintf("act: %d %s for %d activations in blocks of %d, want %d", got, what, columns, block, want))
+	}
+}
+
+// accelerated selects the assembly of quantizeAway, quantizeEven and groupSums, see act_asm.go.
+// Package vec computes the range of a row.
+var accelerated = cpu.NewFamily("act", false)

@@ -1,0 +1,425 @@
+//go:build !purego
+
+package gemv
+
+import (
+	"github.com/lowbit-go/gq/internal/cpu"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// The lowbit kernels give the same bits as package reference for packing.LayoutLowbit. Kernels with
+// Zeros in their names read integer zero points, kernels with Fractions read fractional zero
+// points, and kernels with Half are for the half-step grid. Kernels with Split are RunSplit.
+
+//go:noescape
+func lowbit1Dotprod(a *Args)
+
+//go:noescape
+func lowbit1SplitDotprod(a *Args)
+
+//go:noescape
+func lowbit1ZerosDotprod(a *Args)
+
+//go:noescape
+func lowbit1ZerosSplitDotprod(a *Args)
+
+//go:noescape
+func lowbit1FractionsDotprod(a *Args)
+
+//go:noescape
+func lowbit1FractionsSplitDotprod(a *Args)
+
+//go:noescape
+func lowbit1HalfDotprod(a *Args)
+
+//go:noescape
+func lowbit1HalfSplitDotprod(a *Args)
+
+//go:noescape
+func lowbit2Dotprod(a *Args)
+
+//go:noescape
+func lowbit2SplitDotprod(a *Args)
+
+//go:noescape
+func lowbit2ZerosDotprod(a *Args)
+
+//go:noescape
+func lowbit2ZerosSplitDotprod(a *Args)
+
+//go:noescape
+func lowbit2FractionsDotprod(a *Args)
+
+//go:noescape
+func lowbit2FractionsSplitDotprod(a *Args)
+
+//go:noescape
+func lowbit2HalfDotprod(a *Args)
+
+//go:noescape
+func lowbit2HalfSplitDotprod(a *Args)
+
+//go:noescape
+func lowbit3Dotprod(a *Args)
+
+//go:noescape
+func lowbit3SplitDotprod(a *Args)
+
+//go:noescape
+func lowbit3ZerosDotprod(a *Args)
+
+//go:noescape
+func lowbit3ZerosSplitDotprod(a *Args)
+
+//go:noescape
+func lowbit3FractionsDotprod(a *Args)
+
+//go:noescape
+func lowbit3FractionsSplitDotprod(a *Args)
+
+//go:noescape
+func lowbit4Dotprod(a *Args)
+
+//go:noescape
+func lowbit4SplitDotprod(a *Args)
+
+//go:noescape
+func lowbit4ZerosDotprod(a *Args)
+
+//go:noescape
+func lowbit4ZerosSplitDotprod(a *Args)
+
+//go:noescape
+func lowbit4FractionsDotprod(a *Args)
+
+//go:noescape
+func lowbit4FractionsSplitDotprod(a *Args)
+
+//go:noescape
+func lowbit5Dotprod(a *Args)
+
+//go:noescape
+func lowbit5SplitDotprod(a *Args)
+
+//go:noescape
+func lowbit5ZerosDotprod(a *Args)
+
+//go:noescape
+func lowbit5ZerosSplitDotprod(a *Args)
+
+//go:noescape
+func lowbit5FractionsDotprod(a *Args)
+
+//go:noescape
+func lowbit5FractionsSplitDotprod(a *Args)
+
+//go:noescape
+func lowbit6Dotprod(a *Args)
+
+//go:noescape
+func lowbit6SplitDotprod(a *Args)
+
+//go:noescape
+func lowbit6ZerosDotprod(a *Args)
+
+//go:noescape
+func lowbit6ZerosSplitDotprod(a *Args)
+
+//go:noescape
+func lowbit6FractionsDotprod(a *Args)
+
+//go:noescape
+func lowbit6FractionsSplitDotprod(a *Args)
+
+//go:noescape
+func lowbit7Dotprod(a *Args)
+
+//go:noescape
+func lowbit7SplitDotprod(a *Args)
+
+//go:noescape
+func lowbit7ZerosDotprod(a *Args)
+
+//go:noescape
+func lowbit7ZerosSplitDotprod(a *Args)
+
+//go:noescape
+func lowbit7FractionsDotprod(a *Args)
+
+//go:noescape
+func lowbit7FractionsSplitDotprod(a *Args)
+
+//go:noescape
+func lowbit8Dotprod(a *Args)
+
+//go:noescape
+func lowbit8SplitDotprod(a *Args)
+
+//go:noescape
+func lowbit8ZerosDotprod(a *Args)
+
+//go:noescape
+func lowbit8ZerosSplitDotprod(a *Args)
+
+// Kernels with F16 and F32 in their names read scales of these types.
+
+//go:noescape
+func lowbit4F16Dotprod(a *Args)
+
+//go:noescape
+func lowbit4F16SplitDotprod(a *Args)
+
+//go:noescape
+func lowbit4ZerosF16Dotprod(a *Args)
+
+//go:noescape
+func lowbit4ZerosF16SplitDotprod(a *Args)
+
+//go:noescape
+func lowbit4F32Dotprod(a *Args)
+
+//go:noescape
+func lowbit4F32SplitDotprod(a *Args)
+
+//go:noescape
+func lowbit4ZerosF32Dotprod(a *Args)
+
+//go:noescape
+func lowbit4ZerosF32SplitDotprod(a *Args)
+
+//go:noescape
+func lowbit4Tile4x16Dotprod(a *Args)
+
+//go:noescape
+func lowbit4ZerosTile4x16Dotprod(a *Args)
+
+//go:noescape
+func lowbit4Tile4x8Dotprod(a *Args)
+
+//go:noescape
+func lowbit4ZerosTile4x8Dotprod(a *Args)
+
+//go:noescape
+func lowbit4Tile8x8Dotprod(a *Args)
+
+//go:noescape
+func lowbit4ZerosTile8x8Dotprod(a *Args)
+
+//go:noescape
+func lowbit4Neon(a *Args)
+
+//go:noescape
+func lowbit4SplitNeon(a *Args)
+
+//go:noescape
+func lowbit4ZerosNeon(a *Args)
+
+//go:noescape
+func lowbit4ZerosSplitNeon(a *Args)
+
+//go:noescape
+func lowbit4FractionsNeon(a *Args)
+
+//go:noescape
+func lowbit4FractionsSplitNeon(a *Args)
+
+//go:noescape
+func lowbit8Neon(a *Args)
+
+//go:noescape
+func lowbit8SplitNeon(a *Args)
+
+//go:noescape
+func lowbit8ZerosNeon(a *Args)
+
+//go:noescape
+func lowbit8ZerosSplitNeon(a *Args)
+
+// The qsi4cxp, qsi8cxp and qsu2cxp kernels give the same bits as package reference for
+// packing.LayoutQSI4CXP, LayoutQSI8CXP and LayoutQSU2CXP. Names state tiles but 8x16x2
+// (qsi4cxp) and 4x4x1 (qsu2cxp).
+
+//go:noescape
+func qsi4cxpDotprod(a *Args)
+
+//go:noescape
+func qsi4cxp4x16Dotprod(a *Args)
+
+//go:noescape
+func qsi4cxp4x8Dotprod(a *Args)
+
+//go:noescape
+func qsi4cxp8x8Dotprod(a *Args)
+
+//go:noescape
+func qsi4cxpNeon(a *Args)
+
+//go:noescape
+func qsi8cxp4x4Dotprod(a *Args)
+
+//go:noescape
+func qsi8cxp4x4Neon(a *Args)
+
+//go:noescape
+func qsi8cxp4x8Dotprod(a *Args)
+
+//go:noescape
+func qsi8cxp4x8Neon(a *Args)
+
+//go:noescape
+func qsu2cxpDotprod(a *Args)
+
+// The f16 kernels give the same bits as package reference for packing.LayoutQSI4C32PF16.
+
+//go:noescape
+func f16Tile8x16Dotprod(a *Args)
+
+//go:noescape
+func f16Tile8x8Dotprod(a *Args)
+
+//go:noescape
+func f16Tile4x16Dotprod(a *Args)
+
+//go:noescape
+func f16Tile4x8Dotprod(a *Args)
+
+// The qai4c32p kernels give the same bits as package reference for packing.LayoutQAI4C32P.
+
+//go:noescape
+func qai4c32p4x16Dotprod(a *Args)
+
+//go:noescape
+func qai4c32p4x8Dotprod(a *Args)
+
+// The torchao kernels give the same bits as package reference for packing.LayoutTorchAOLinear.
+
+//go:noescape
+func torchao1Dotprod(a *Args)
+
+//go:noescape
+func torchao1ZerosDotprod(a *Args)
+
+//go:noescape
+func torchao2Dotprod(a *Args)
+
+//go:noescape
+func torchao2ZerosDotprod(a *Args)
+
+//go:noescape
+func torchao3Dotprod(a *Args)
+
+//go:noescape
+func torchao3ZerosDotprod(a *Args)
+
+//go:noescape
+func torchao4Dotprod(a *Args)
+
+//go:noescape
+func torchao4ZerosDotprod(a *Args)
+
+//go:noescape
+func torchao5Dotprod(a *Args)
+
+//go:noescape
+func torchao5ZerosDotprod(a *Args)
+
+//go:noescape
+func torchao6Dotprod(a *Args)
+
+//go:noescape
+func torchao6ZerosDotprod(a *Args)
+
+//go:noescape
+func torchao7Dotprod(a *Args)
+
+//go:noescape
+func torchao7ZerosDotprod(a *Args)
+
+//go:noescape
+func torchao8Dotprod(a *Args)
+
+//go:noescape
+func torchao8ZerosDotprod(a *Args)
+
+func init() {
+	const none, zeros, fractions = packing.ZeroNone, packing.ZeroInt8, packing.ZeroFraction
+	const integer, half = packing.GridInteger, packing.GridHalfStep
+	register(
+		lowbit(cpu.DotProd, 1, none, integer, 1, lowbit1Dotprod, lowbit1SplitDotprod),
+		lowbit(cpu.DotProd, 1, zeros, integer, 1, lowbit1ZerosDotprod, lowbit1ZerosSplitDotprod),
+		lowbit(cpu.DotProd, 1, fractions, integer, 1, lowbit1FractionsDotprod, lowbit1FractionsSplitDotprod),
+		lowbit(cpu.DotProd, 1, none, half, -1, lowbit1HalfDotprod, lowbit1HalfSplitDotprod),
+		lowbit(cpu.DotProd, 2, none, integer, -1, lowbit2Dotprod, lowbit2SplitDotprod),
+		lowbit(cpu.DotProd, 2, zeros, integer, 1, lowbit2ZerosDotprod, lowbit2ZerosSplitDotprod),
+		lowbit(cpu.DotProd, 2, fractions, integer, 1, lowbit2FractionsDotprod, lowbit2FractionsSplitDotprod),
+		lowbit(cpu.DotProd, 2, none, half, -3, lowbit2HalfDotprod, lowbit2HalfSplitDotprod),
+		lowbit(cpu.DotProd, 3, none, integer, -2, lowbit3Dotprod, lowbit3SplitDotprod),
+		lowbit(cpu.DotProd, 3, zeros, integer, 1, lowbit3ZerosDotprod, lowbit3ZerosSplitDotprod),
+		lowbit(cpu.DotProd, 3, fractions, integer, 1, lowbit3FractionsDotprod, lowbit3FractionsSplitDotprod),
+		lowbit(cpu.DotProd, 4, none, integer, 0, lowbit4Dotprod, lowbit4SplitDotprod),
+		lowbit(cpu.DotProd, 4, zeros, integer, -1, lowbit4ZerosDotprod, lowbit4ZerosSplitDotprod),
+		lowbit(cpu.DotProd, 4, fractions, integer, 1, lowbit4FractionsDotprod, lowbit4FractionsSplitDotprod),
+		lowbit(cpu.DotProd, 5, none, integer, -8, lowbit5Dotprod, lowbit5SplitDotprod),
+		lowbit(cpu.DotProd, 5, zeros, integer, 1, lowbit5ZerosDotprod, lowbit5ZerosSplitDotprod),
+		lowbit(cpu.DotProd, 5, fractions, integer, 1, lowbit5FractionsDotprod, lowbit5FractionsSplitDotprod),
+		lowbit(cpu.DotProd, 6, none, integer, -16, lowbit6Dotprod, lowbit6SplitDotprod),
+		lowbit(cpu.DotProd, 6, zeros, integer, 1, lowbit6ZerosDotprod, lowbit6ZerosSplitDotprod),
+		lowbit(cpu.DotProd, 6, fractions, integer, 1, lowbit6FractionsDotprod, lowbit6FractionsSplitDotprod),
+		lowbit(cpu.DotProd, 7, none, integer, -32, lowbit7Dotprod, lowbit7SplitDotprod),
+		lowbit(cpu.DotProd, 7, zeros, integer, 1, lowbit7ZerosDotprod, lowbit7ZerosSplitDotprod),
+		lowbit(cpu.DotProd, 7, fractions, integer, 1, lowbit7FractionsDotprod, lowbit7FractionsSplitDotprod),
+		lowbit(cpu.DotProd, 8, none, integer, 0, lowbit8Dotprod, lowbit8SplitDotprod),
+		lowbit(cpu.DotProd, 8, zeros, integer, 1, lowbit8ZerosDotprod, lowbit8ZerosSplitDotprod),
+		lowbit(cpu.NEON, 4, none, integer, 0, lowbit4Neon, lowbit4SplitNeon),
+		lowbit(cpu.NEON, 4, zeros, integer, 1, lowbit4ZerosNeon, lowbit4ZerosSplitNeon),
+		lowbit(cpu.NEON, 4, fractions, integer, 1, lowbit4FractionsNeon, lowbit4FractionsSplitNeon),
+		lowbit(cpu.NEON, 8, none, integer, 0, lowbit8Neon, lowbit8SplitNeon),
+		lowbit(cpu.NEON, 8, zeros, integer, 1, lowbit8ZerosNeon, lowbit8ZerosSplitNeon),
+
+		scaled(lowbit(cpu.DotProd, 4, none, integer, 0, lowbit4F16Dotprod, lowbit4F16SplitDotprod), packing.ScaleF16),
+		scaled(lowbit(cpu.DotProd, 4, zeros, integer, -1, lowbit4ZerosF16Dotprod, lowbit4ZerosF16SplitDotprod), packing.ScaleF16),
+		scaled(lowbit(cpu.DotProd, 4, none, integer, 0, lowbit4F32Dotprod, lowbit4F32SplitDotprod), packing.ScaleF32),
+		scaled(lowbit(cpu.DotProd, 4, zeros, integer, -1, lowbit4ZerosF32Dotprod, lowbit4ZerosF32SplitDotprod), packing.ScaleF32),
+		tiled(lowbit(cpu.DotProd, 4, none, integer, 0, lowbit4Tile4x16Dotprod, nil), tile4x16x2),
+		tiled(lowbit(cpu.DotProd, 4, zeros, integer, -1, lowbit4ZerosTile4x16Dotprod, nil), tile4x16x2),
+		tiled(lowbit(cpu.DotProd, 4, none, integer, 0, lowbit4Tile4x8Dotprod, nil), tile4x8x2),
+		tiled(lowbit(cpu.DotProd, 4, zeros, integer, -1, lowbit4ZerosTile4x8Dotprod, nil), tile4x8x2),
+		tiled(lowbit(cpu.DotProd, 4, none, integer, 0, lowbit4Tile8x8Dotprod, nil), tile8x8x2),
+		tiled(lowbit(cpu.DotProd, 4, zeros, integer, -1, lowbit4ZerosTile8x8Dotprod, nil), tile8x8x2),
+
+		blocks(cpu.DotProd, packing.LayoutQSI4C32PF16, tile8x16x2, f16Tile8x16Dotprod),
+		blocks(cpu.DotProd, packing.LayoutQSI4C32PF16, tile8x8x2, f16Tile8x8Dotprod),
+		blocks(cpu.DotProd, packing.LayoutQSI4C32PF16, tile4x16x2, f16Tile4x16Dotprod),
+		blocks(cpu.DotProd, packing.LayoutQSI4C32PF16, tile4x8x2, f16Tile4x8Dotprod),
+		blocks(cpu.DotProd, packing.LayoutQAI4C32P, tile4x16x2, qai4c32p4x16Dotprod),
+		blocks(cpu.DotProd, packing.LayoutQAI4C32P, tile4x8x2, qai4c32p4x8Dotprod),
+
+		torchao(1, none, -1, torchao1Dotprod),
+		torchao(1, zeros, 1, torchao1ZerosDotprod),
+		torchao(2, none, -2, torchao2Dotprod),
+		torchao(2, zeros, 1, torchao2ZerosDotprod),
+		torchao(3, none, -4, torchao3Dotprod),
+		torchao(3, zeros, 1, torchao3ZerosDotprod),
+		torchao(4, none, -4, torchao4Dotprod),
+		torchao(4, zeros, 1, torchao4ZerosDotprod),
+		torchao(5, none, -8, torchao5Dotprod),
+		torchao(5, zeros, 1, torchao5ZerosDotprod),
+		torchao(6, none, -16, torchao6Dotprod),
+		torchao(6, zeros, 1, torchao6ZerosDotprod),
+		torchao(7, none, -32, torchao7Dotprod),
+		torchao(7, zeros, 1, torchao7ZerosDotprod),
+		torchao(8, none, 0, torchao8Dotprod),
+		torchao(8, zeros, 1, torchao8ZerosDotprod),
+
+		channel(cpu.DotProd, packing.LayoutQSI4CXP, 4, tile8x16x2, Twice, qsi4cxpDotprod),
+		channel(cpu.DotProd, packing.LayoutQSI4CXP, 4, tile4x16x2, Twice, qsi4cxp4x16Dotprod),
+		channel(cpu.DotProd, packing.LayoutQSI4CXP, 4, tile4x8x2, Row, qsi4cxp4x8Dotprod),
+		channel(cpu.DotProd, packing.LayoutQSI4CXP, 4, tile8x8x2, Row, qsi4cxp8x8Dotprod),
+		channel(cpu.NEON, packing.LayoutQSI4CXP, 4, tile8x16x2, Twice, qsi4cxpNeon),
+		unsigned(channel(cpu.DotProd, packing.LayoutQSU2CXP, 2, tile4x4x1, Row, qsu2cxpDotprod), 2),
+		channel(cpu.DotProd, packing.LayoutQSI8CXP, 8, tile4x4x1, Row, qsi8cxp4x4Dotprod),
+		channel(cpu.NEON, packing.LayoutQSI8CXP, 8, tile4x4x1, Row, qsi8cxp4x4Neon),
+		channel(cpu.DotProd, packing.LayoutQSI8CXP, 8, tile4x8x1, Twice, qsi8cxp4x8Dotprod),
+		channel(cpu.NEON, packing.LayoutQSI8CXP, 8, tile4x8x1, Twice, qsi8cxp4x8Neon),
+	)
+}

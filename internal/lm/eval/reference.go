@@ -1,0 +1,298 @@
+package eval
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/internal/lm/forward"
+	"github.com/lowbit-go/gq/internal/lm/logits"
+	"github.com/lowbit-go/gq/internal/lm/text"
+)
+
+// Reference is a float model's prediction of a text, for measuring several quantized versions of
+// the model in turn. A Reference keeps the float model's hidden states, so that only layers behind
+// a change are computed again. A Reference is not for concurrent use.
+type Reference struct {
+	float     *forward.Model
+	windows   []text.Window
+	sequences [][]int32 // tokens of the windows
+	end       *forward.Stream
+	// before has the hidden states before layer number layer.
+	before *forward.Stream
+	layer  int
+	// stored are the float model's predictions at all scored positions. nil: there are too many to
+	// keep, and each KL computes the predictions again.
+	stored []prediction
+
+	predictions [][2]prediction // by thread: the float model's and the other model's
+	logits      [2][]float32
+}
+
+// ReferenceBytes bounds the predictions that a Reference keeps. Each position has a logit and its
+// exponential per token of the vocabulary.
+const ReferenceBytes = 384 << 20
+
+// NewReference runs the float model on the windows. The model must stay open and unchanged as long
+// as the Reference is used.
+func NewReference(ctx context.Context, float *forward.Model, windows []text.Window) (*Reference, error) {
+	r := &Reference{float: float, windows: windows}
+	for _, w := range windows {
+		r.sequences = append(r.sequences, w.Tokens)
+	}
+	var err error
+	if r.end, err = r.stream(ctx, float); err != nil {
+		return nil, err
+	}
+	if r.before, err = float.NewStream(r.sequences); err != nil {
+		return nil, err
+	}
+	return r, r.store(ctx, ReferenceBytes)
+}
+
+// KLBytes is the memory that KL takes, with the Reference, for a text of this many tokens in
+// windows of up to longest tokens.
+func KLBytes(float *forward.Model, tokens, longest int) int64 {
+	vocab := int64(float.VocabSize())
+	hidden, keys, shared := float.StreamBytes(tokens, longest)
+	n := 3*hidden + 2*(keys+shared) + 24*vocab*int64(runtime.GOMAXPROCS(0))
+	buffers := int64(2)
+	if stored := 12 * vocab * int64(tokens); stored <= ReferenceBytes {
+		n, buffers = n+stored, 1
+	}
+	return n + 4*buffers*vocab*min(max(logitsBytes/4/vocab, 1), int64(longest))
+}
+
+func (r *Reference) Sequences() [][]int32 { return r.sequences }
+
+// stream runs a model up to its lm_head.
+func (r *Reference) stream(ctx context.Context, m *forward.Model) (*forward.Stream, error) {
+	s, err := m.NewStream(r.sequences)
+	if err != nil {
+		return nil, err
+	}
+	return s, advance(ctx, s, 0, len(m.Config().Layers))
+}
+
+func advance(ctx context.Context, s *forward.Stream, from, to int) error {
+	for layer := from; layer < to; layer++ {
+		for _, part := range []forward.Part{forward.Attention, forward.FeedForward} {
+			for seq := range s.Len() {
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				if err := s.Advance(seq, layer, part); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// store stores the float model's predictions if these take at most this many bytes.
+func (r *Reference) store(ctx context.Context, bytes int) error {
+	if r.stored = nil; text.CountScored(r.windows) > bytes/12/r.float.VocabSize() {
+		return nil
+	}
+	list := make([]prediction, 0, text.CountScored(r.windows))
+	_, err := r.score(ctx, r.end, func(float, _ *prediction) float64 {
+		own := *float
+		own.logits, own.exp = slices.Clone(float.logits), slices.Clone(float.exp)
+		list = append(list, own)
+		return 0
+	}, 1)
+	if err == nil {
+		r.stored = list
+	}
+	return err
+}
+
+// KL returns the mean divergence KL(float || m) over all scored tokens, in nats, of a quantized
+// model m.
+func (r *Reference) KL(ctx context.Context, m *forward.Model) (float64, error) {
+	s, err := r.stream(ctx, m)
+	if err != nil {
+		return 0, err
+	}
+	return r.score(ctx, s, divergence, runtime.GOMAXPROCS(0))
+}
+
+// KLFrom is KL for a model that differs from the float model only in weights from this layer on.
+// The lm_head is the layer after the last. KLFrom is fastest if layer does not decrease from call
+// to call.
+//
+// change, if not nil, is called before each of these layers runs, with its number, and may replace
+// weights of this layer. undo is called when all sequences have passed the layer, and also after an
+// error.
+func (r *Reference) KLFrom(ctx context.Context, m *forward.Model, layer int, change func(layer int) (undo func(), err error)) (kl float64, err error) {
+	if layer < r.layer {
+		if r.before, err = r.float.NewStream(r.sequences); err != nil {
+			return 0, err
+		}
+		r.layer = 0
+	}
+	if err := advance(ctx, r.before, r.layer, layer); err != nil {
+		return 0, err
+	}
+	r.layer = layer
+	s, err := m.NewStream(r.sequences)
+	if err != nil {
+		return 0, err
+	}
+	s.Take(r.before)
+	layers := len(m.Config().Layers)
+	for ; layer < layers; layer++ {
+		err := changed(change, layer, func() error { return advance(ctx, s, layer, layer+1) })
+		if err != nil {
+			return 0, err
+		}
+	}
+	err = changed(change, layers, func() error {
+		kl, err = r.score(ctx, s, divergence, runtime.GOMAXPROCS(0))
+		return err
+	})
+	return kl, err
+}
+
+func changed(change func(layer int) (undo func(), err error), layer int, run func() error) error {
+	if change == nil {
+		return run()
+	}
+	undo, err := change(layer)
+	defer undo()
+	if err != nil {
+		return err
+	}
+	return run()
+}
+
+// score returns the mean of fn over all scored positions, with this many threads. The other model's
+// predictions come from the stream.
+func (r *Reference) score(ctx context.Context, s *forward.Stream, fn func(float, other *prediction) float64, threads int) (float64, error) {
+	vocab := r.float.VocabSize()
+	chunk := min(max(logitsBytes/4/vocab, 1), longest(r.windows))
+	for i := range r.logits {
+		buffer.Grow(&r.logits[i], chunk*vocab)
+	}
+	if len(r.predictions) < threads {
+		r.predictions = make([][2]prediction, threads)
+	}
+	sum, n := 0.0, 0
+	values := make([]float64, chunk)
+	for i, w := range r.windows {
+		for at := w.First - 1; at < len(w.Tokens)-1; at += chunk {
+			if err := ctx.Err(); err != nil {
+				return 0, err
+			}
+			rows := min(chunk, len(w.Tokens)-1-at)
+			if err := s.Logits(i, at, rows, r.logits[1]); err != nil {
+				return 0, err
+			}
+			if r.stored == nil {
+				if err := r.end.Logits(i, at, rows, r.logits[0]); err != nil {
+					return 0, err
+				}
+			}
+			bad := r.each(values[:rows], n, threads, fn)
+			for row, v := range values[:rows] {
+				if bad[row] >= 0 {
+					return 0, &NonFiniteError{Model: bad[row], Window: i, Position: at + row + 1}
+				}
+				sum += v
+			}
+			n += rows
+		}
+	}
+	return sum / float64(n), nil
+}
+
+// each computes fn for the rows in the buffers, from position number n on. If the logits in row i
+// contain NaN, bad[i] is the index of the model, else -1.
+func (r *Reference) each(values []float64, n, threads int, fn func(float, other *prediction) float64) (bad []int) {
+	bad = make([]int, len(values))
+	vocab := r.float.VocabSize()
+	var wg sync.WaitGroup
+	for t := range threads {
+		wg.Go(func() {
+			for row := t; row < len(values); row += threads {
+				float, other := &r.predictions[t][0], &r.predictions[t][1]
+				other.set(r.logits[1][row*vocab:][:vocab])
+				if r.stored != nil {
+					float = &r.stored[n+row]
+				} else {
+					float.set(r.logits[0][row*vocab:][:vocab])
+				}
+				switch {
+				case !float.finite:
+					bad[row] = 0
+				case !other.finite:
+					bad[row] = 1
+				default:
+					bad[row], values[row] = -1, fn(float, other)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return bad
+}
+
+func longest(windows []text.Window) (n int) {
+	for _, w := range windows {
+		n = max(n, len(w.Tokens))
+	}
+	return n
+}
+
+// SaveLogits writes the float model's predictions of the windows to w. h describes the model and
+// the text; SaveLogits adds the vocabulary and the counts and returns the header. sizes are the
+// sizes of the windows' texts, or nil. progress is called with the number of tokens scored since
+// the last call.
+func SaveLogits(ctx context.Context, w io.Writer, h logits.Header, float *forward.Model, windows []text.Window, sizes []text.Size, progress func(n int)) (*logits.Header, error) {
+	list := make([]logits.Window, len(windows))
+	for i, win := range windows {
+		list[i] = logits.Window{Tokens: win.Tokens, First: win.First}
+		if sizes != nil {
+			list[i].Bytes, list[i].Words = sizes[i].Bytes, sizes[i].Words
+		}
+	}
+	h.Vocab = float.VocabSize()
+	out, err := logits.NewWriter(w, h, list)
+	if err != nil {
+		return nil, err
+	}
+	s := newScorer([]*forward.Model{float}, longest(windows))
+	for i, win := range windows {
+		err := s.predict(ctx, i, win, func(_, row int) error {
+			if err := out.Add(s.logits[0][row*h.Vocab:][:h.Vocab]); err != nil {
+				return fmt.Errorf("the model: %w", err)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		progress(win.Scored())
+	}
+	return out.Header(), out.Close()
+}
+
+// Windows returns the windows of saved predictions and the sizes of their texts, or nil for unknown
+// sizes.
+func Windows(f *logits.File) (windows []text.Window, sizes []text.Size) {
+	known := false
+	for _, w := range f.Windows {
+		windows = append(windows, text.Window{Tokens: w.Tokens, First: w.First})
+		sizes = append(sizes, text.Size{Bytes: w.Bytes, Words: w.Words})
+		known = known || w.Bytes > 0
+	}
+	if !known {
+		sizes = nil
+	}
+	return windows, sizes
+}

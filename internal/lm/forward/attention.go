@@ -1,0 +1,264 @@
+package forward
+
+import (
+	"slices"
+
+	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/internal/detmath"
+	"github.com/lowbit-go/gq/internal/lm/arch"
+	"github.com/lowbit-go/gq/internal/rowmath"
+)
+
+// queryBlock is the number of tokens that attention multiplies with the keys at a time.
+const queryBlock = 4
+
+// attention is the state that the threads share.
+type attention struct {
+	group   int // query heads per key-value head
+	softcap float32
+	math    *rowmath.Set
+	workers []attentionWorker // by thread
+}
+
+// attentionWorker is the memory of a thread: queryBlock * group rows of each slice.
+type attentionWorker struct {
+	queries, out []float32 // [row][dim]
+	scores       []float32 // [row][tokens], for all tokens that the row sees
+	_            [64]byte  // keeps threads out of each other's cache lines
+}
+
+func (a *attention) init(c *arch.ForwardConfig, set *rowmath.Set, threads int) {
+	*a = attention{group: c.Heads / c.KVHeads, softcap: float32(c.AttentionSoftcap), math: set, workers: make([]attentionWorker, threads)}
+}
+
+// segment is the rows of a pass that continue the same sequence.
+type segment struct {
+	caches    []cache // by layer
+	rotations []*rotation
+	start     int // position of the first row
+	row, rows int // of the pass
+}
+
+// unit is a group of rows of a segment that attention computes together.
+type unit struct{ segment, from, to int }
+
+// alone makes m more tokens of the Session's own sequence the only segment.
+func (s *Session) alone(m int) {
+	s.segments = append(s.segments[:0], segment{s.caches, s.rotations, s.n, 0, m})
+	s.arrange()
+}
+
+// arrange divides the segments of a pass into units.
+func (s *Session) arrange() {
+	s.units, s.owners, s.work = s.units[:0], s.owners[:0], 0
+	for i := range s.segments {
+		g := &s.segments[i]
+		for _, r := range g.rotations {
+			r.reach(g.start + g.rows)
+		}
+		for row := range g.rows {
+			if s.owners = append(s.owners, i); row%queryBlock == 0 {
+				s.units = append(s.units, unit{i, row, min(g.rows, row+queryBlock)})
+			}
+		}
+		s.work += g.rows * (g.start + g.rows)
+	}
+	cost := func(u unit) int { return (u.to - u.from) * (s.segments[u.segment].start + u.to) }
+	slices.SortStableFunc(s.units, func(a, b unit) int { return cost(b) - cost(a) })
+}
+
+// attend computes the attention of the m rows of a pass, x, into dst, and stores their keys and
+// values.
+func (s *Session) attend(i int, dst, x []float32, m int) error {
+	c, l := &s.m.config, &s.m.layers[i]
+	nq, nkv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	q, k, v := buffer.Grow(&s.q, m*nq), buffer.Grow(&s.k, m*nkv), buffer.Grow(&s.v, m*nkv)
+	if err := s.project(l, q, k, v, x, m); err != nil {
+		return err
+	}
+	heads := buffer.Grow(&s.heads, m*nq)
+	s.meet(i, heads, q, k, v)
+	return s.multiply(dst, heads, m, l.out)
+}
+
+// meet normalizes, rotates and scales the queries and keys of all segments, stores keys and values,
+// and computes the attention of each head.
+func (s *Session) meet(i int, heads, q, k, v []float32) {
+	c, l := &s.m.config, &s.m.layers[i]
+	nq, nkv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	for j := range s.segments {
+		g := &s.segments[j]
+		g.caches[i].reach(g.start, g.start+g.rows)
+	}
+	s.split(len(s.owners), 8*(nq+nkv), func(_, from, to int) {
+		for t := from; t < to; t++ {
+			g := &s.segments[s.owners[t]]
+			position := g.start + t - g.row
+			s.prepare(l, g.rotations, q[t*nq:][:nq], k[t*nkv:][:nkv], position)
+			g.caches[i].store(position, k[t*nkv:][:nkv], v[t*nkv:][:nkv])
+		}
+	})
+	run := func(worker, part int) {
+		u := s.units[part/c.KVHeads]
+		g := &s.segments[u.segment]
+		s.attention.block(worker, &g.caches[i], heads[g.row*nq:], q[g.row*nq:], part%c.KVHeads, u.from, u.to, g.start, nq)
+	}
+	parts := len(s.units) * c.KVHeads
+	if s.m.pool.Threads() == 1 || s.work*nq < 1<<15 {
+		for part := range parts {
+			run(0, part)
+		}
+	} else {
+		s.m.pool.Run(parts, run)
+	}
+}
+
+func (s *Session) project(l *layer, q, k, v, x []float32, m int) error {
+	if len(l.qkv) == 1 {
+		nq, nkv := len(q)/m, len(k)/m
+		n := nq + 2*nkv
+		all := buffer.Grow(&s.qkv, m*n)
+		if err := s.multiply(all, x, m, l.qkv[0]); err != nil {
+			return err
+		}
+		for t := range m {
+			row := all[t*n:][:n]
+			copy(q[t*nq:], row[:nq])
+			copy(k[t*nkv:], row[nq:nq+nkv])
+			copy(v[t*nkv:], row[nq+nkv:])
+		}
+		return nil
+	}
+	for i, dst := range [][]float32{q, k, v} {
+		if err := s.multiply(dst, x, m, l.qkv[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// prepare normalizes and rotates a token's queries and keys, and scales the queries.
+func (s *Session) prepare(l *layer, rotations []*rotation, q, k []float32, position int) {
+	c := &s.m.config
+	for _, part := range []struct {
+		x    []float32
+		norm *norm
+	}{{q, l.qNorm}, {k, l.kNorm}} {
+		for x := part.x; len(x) > 0; x = x[c.HeadDim:] {
+			if part.norm != nil {
+				rmsNorm(x[:c.HeadDim], x[:c.HeadDim], part.norm.weights, c.NormEps)
+			}
+			if l.Rope >= 0 {
+				rotations[l.Rope].turn(x, position, 1)
+			}
+		}
+	}
+	scale(q, c.AttentionScale)
+}
+
+// block computes the query heads of a key-value head for the tokens from..to-1 of a chunk that
+// begins at position start. q and heads are [token][stride].
+//
+// Each score is a sum over dimensions, and each output a sum over tokens, in order and with every
+// product rounded. So the bits do not depend on the division of tokens into chunks and blocks.
+func (a *attention) block(worker int, c *cache, heads, q []float32, kvHead, from, to, start, stride int) {
+	w := &a.workers[worker]
+	first, _ := c.seen(start + from)
+	first = first / keyBlock * keyBlock
+	last := start + to
+	width := (last - first + keyBlock - 1) / keyBlock * keyBlock
+	tokens, d := to-from, c.dim
+	rows := tokens * a.group // row t*group + g is token t and the group's head g
+	queries, scores, out := buffer.Grow(&w.queries, rows*d), buffer.Grow(&w.scores, rows*width), buffer.Grow(&w.out, rows*d)
+	at := kvHead * a.group * d // offset of the group's first head in a token's row
+	for t := range tokens {
+		copy(queries[t*a.group*d:][:a.group*d], q[(from+t)*stride+at:])
+	}
+
+	clear(scores)
+	for p := first; p < last; p += keyBlock {
+		keys := c.pages[p/pageTokens].keyBlock(c, kvHead, p%pageTokens/keyBlock)
+		a.math.MulAdd(scores[p-first:], width, queries, d, keys, keyBlock, rows, d, keyBlock)
+	}
+	for r := range rows {
+		lo, hi := c.seen(start + from + r/a.group)
+		row := scores[r*width:][lo-first : hi-first]
+		if a.softcap != 0 {
+			softcap(row, a.softcap)
+		}
+		a.math.Softmax(row)
+	}
+
+	clear(out)
+	// The positions that all tokens see lie in the middle.
+	_, common := c.seen(start + from)
+	begin, _ := c.seen(last - 1)
+	begin = min(begin, common)
+	for t := range tokens {
+		lo, _ := c.seen(start + from + t)
+		a.values(out, scores, c, kvHead, t*a.group, (t+1)*a.group, lo, min(begin, common), first, width)
+	}
+	a.values(out, scores, c, kvHead, 0, rows, begin, common, first, width)
+	for t := range tokens {
+		lo, hi := c.seen(start + from + t)
+		a.values(out, scores, c, kvHead, t*a.group, (t+1)*a.group, max(lo, common), hi, first, width)
+	}
+	for t := range tokens {
+		copy(heads[(from+t)*stride+at:][:a.group*d], out[t*a.group*d:])
+	}
+}
+
+// values adds the values of positions from..to-1 times their scores to rows r0..r1-1 of out. The
+// first column of the scores belongs to position first.
+func (a *attention) values(out, scores []float32, c *cache, kvHead, r0, r1, from, to, first, width int) {
+	for p := from; p < to; {
+		end := min(to, (p/pageTokens+1)*pageTokens)
+		values := c.pages[p/pageTokens].headValues(c, kvHead, p%pageTokens)
+		a.math.MulAdd(out[r0*c.dim:], c.dim, scores[r0*width+p-first:], width, values, c.dim, r1-r0, end-p, c.dim)
+		p = end
+	}
+}
+
+// rotation holds the cosines and sines of the positions seen so far.
+type rotation struct {
+	freqs    []float32
+	factor   float64
+	cos, sin []float32 // [position][len(freqs)]
+	// neighbours: the values 2i and 2i+1 are rotated, not i and i+len(freqs).
+	neighbours bool
+}
+
+func newRotation(r *arch.RopeConfig, maxTokens int) *rotation {
+	return &rotation{freqs: r.Frequencies(maxTokens), factor: r.AttentionFactor, neighbours: r.Neighbours}
+}
+
+func (r *rotation) reach(n int) {
+	for p := len(r.cos) / len(r.freqs); p < n; p++ {
+		for _, f := range r.freqs {
+			a := float64(float32(float32(p) * f)) // in float32, as the models were trained with
+			r.cos = append(r.cos, float32(detmath.Cos(a)*r.factor))
+			r.sin = append(r.sin, float32(detmath.Sin(a)*r.factor))
+		}
+	}
+}
+
+// turn rotates the first 2*len(freqs) values of a head's vector x to position p, or with sign -1
+// back from position p.
+func (r *rotation) turn(x []float32, p int, sign float32) {
+	n := len(r.freqs)
+	cos, sin := r.cos[p*n:][:n], r.sin[p*n:][:n]
+	if r.neighbours {
+		for i, c := range cos {
+			a, b, s := x[2*i], x[2*i+1], float32(sin[i]*sign)
+			x[2*i] = float32(a*c) - float32(b*s)
+			x[2*i+1] = float32(b*c) + float32(a*s)
+		}
+		return
+	}
+	lo, hi := x[:n], x[n:][:n]
+	for i, c := range cos {
+		a, b, s := lo[i], hi[i], float32(sin[i]*sign)
+		lo[i] = float32(a*c) - float32(b*s)
+		hi[i] = float32(b*c) + float32(a*s)
+	}
+}

@@ -1,0 +1,110 @@
+package forward
+
+// pageTokens is the number of tokens in a page of keys and values. Pages are allocated and shared
+// whole. Smaller pages would share more and copy less; larger pages make longer sums of values in
+// attention.
+const pageTokens = 64
+
+// keyBlock is the number of tokens with keys interleaved by dimension. Products with a query run
+// over these tokens.
+const keyBlock = 16
+
+// cache holds the keys and values of a layer. In a layer with a window, pages that no later token
+// sees are reused.
+type cache struct {
+	heads, dim int
+	window     int
+	pages      []*page
+	free       []*page
+}
+
+type page struct {
+	keys   []float32 // [head][pageTokens/keyBlock][dim][keyBlock]
+	values []float32 // [head][pageTokens][dim]
+}
+
+func (c *cache) reset() {
+	for _, p := range c.pages {
+		c.release(p)
+	}
+	c.pages = c.pages[:0]
+}
+
+// seen returns the positions lo to hi-1 to which the token at position attends.
+func (c *cache) seen(position int) (lo, hi int) {
+	if c.window > 0 {
+		lo = max(0, position+1-c.window)
+	}
+	return lo, position + 1
+}
+
+func (c *cache) release(p *page) {
+	if p != nil {
+		c.free = append(c.free, p)
+	}
+}
+
+// firstPage returns the first page that the token at a position sees. A window of 0 has no limit.
+func firstPage(window, position int) int {
+	if window == 0 {
+		return 0
+	}
+	return max(0, position+1-window) / pageTokens
+}
+
+// reach makes room for tokens up to position n-1 and releases pages that no token from position
+// from on sees. Sequences of a Batch need nothing here: Batch.reserve has done both.
+func (c *cache) reach(from, n int) {
+	for i := range firstPage(c.window, from) {
+		c.release(c.pages[i])
+		c.pages[i] = nil
+	}
+	for len(c.pages)*pageTokens < n {
+		if len(c.free) > 0 {
+			c.pages = append(c.pages, c.free[len(c.free)-1])
+			c.free = c.free[:len(c.free)-1]
+			continue
+		}
+		p := newPage(c.heads, c.dim)
+		c.pages = append(c.pages, &p)
+	}
+}
+
+func newPage(heads, dim int) page {
+	size := heads * pageTokens * dim
+	both := make([]float32, 2*size)
+	return page{both[:size:size], both[size:]}
+}
+
+// holds reports whether the pages from the first token that the token at a position sees are there.
+func (c *cache) holds(position int) bool {
+	for i := firstPage(c.window, position); i < len(c.pages); i++ {
+		if c.pages[i] == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// store stores the keys and values, [head][dim], of a token.
+func (c *cache) store(position int, k, v []float32) {
+	p, at := c.pages[position/pageTokens], position%pageTokens
+	for h := range c.heads {
+		copy(p.values[(h*pageTokens+at)*c.dim:][:c.dim], v[h*c.dim:])
+		block := p.keyBlock(c, h, at/keyBlock)
+		for d, x := range k[h*c.dim:][:c.dim] {
+			block[d*keyBlock+at%keyBlock] = x
+		}
+	}
+}
+
+// keyBlock returns the keys of a head for keyBlock tokens, [dim][keyBlock].
+func (p *page) keyBlock(c *cache, head, block int) []float32 {
+	size := c.dim * keyBlock
+	return p.keys[(head*(pageTokens/keyBlock)+block)*size:][:size]
+}
+
+// headValues returns the values of a head from a token of the page on, [token][dim].
+func (p *page) headValues(c *cache, head, token int) []float32 {
+	return p.values[(head*pageTokens+token)*c.dim : (head+1)*pageTokens*c.dim]
+}

@@ -1,0 +1,206 @@
+package forward
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/lowbit-go/gq/internal/lm/arch"
+	"github.com/lowbit-go/gq/internal/rowmath"
+	"github.com/lowbit-go/gq/kernels"
+)
+
+// Activations is the type of the inputs of quantized linear layers.
+type Activations uint8
+
+const (
+	// Int8 is the device's arithmetic: each row of activations is quantized as the weights' layout
+	// demands.
+	Int8 Activations = iota
+	// Float32 multiplies dequantized weights with float32 activations. This isolates the error of
+	// the weights.
+	Float32
+)
+
+// ParseActivations parses "int8" or "float32".
+func ParseActivations(s string) (Activations, bool) {
+	switch s {
+	case "int8":
+		return Int8, true
+	case "float32":
+		return Float32, true
+	}
+	return 0, false
+}
+
+func (a Activations) String() string {
+	if a == Float32 {
+		return "float32"
+	}
+	return "int8"
+}
+
+// Options are the options of a Model. Only Activations and ForCPU can change results.
+type Options struct {
+	Threads     int         // default GOMAXPROCS
+	CPU         string      // see kernels.Options.CPU
+	Activations Activations // inputs of quantized linear layers; default Int8
+	// Log is kernels.Options.Log, with the same default.
+	Log func(kernels.Choice)
+	// Packed copies float weights into memory in the order of their kernels, including weights that
+	// are dequantized for Float32. This is faster, especially for few tokens at a time. Default:
+	// weights are read from the map each time.
+	Packed bool
+	// Layers, if not 0, opens only so many layers from the first: the lm_head reads the last open
+	// layer. Default (0): all.
+	Layers int
+	// ForCPU chooses the best variant of a .gqf for this CPU: see [gqf.Tensor.VariantsFor]. Logits
+	// may then differ between CPUs, because layouts may sum in different orders. Default: the first
+	// variant that has kernels.
+	ForCPU bool
+}
+
+// Model is a language model that computes logits. Sessions of a Model share its threads. Several
+// goroutines may use sessions of the same Model, but only one computes at a time.
+type Model struct {
+	config  arch.ForwardConfig
+	source  source
+	pool    *kernels.Pool
+	mu      sync.Mutex // held by the computing Session
+	embed   Embedding
+	head    *linear
+	norm    *norm // before the lm_head
+	norms   []*norm
+	layers  []layer
+	linears map[string]*linear
+	names   []string // of linear layers, in order of creation
+	used    map[string]bool
+	// body is the prefix of the language model's tensors. headName is the lm_head's name; the tensor
+	// need not exist.
+	body, headName string
+	cpu            string // Options.CPU
+	math           *rowmath.Set
+}
+
+type linear struct {
+	spec     linearSpec
+	name     string
+	op       kernels.Operator
+	bias     []float32 // nil without a bias, or if op adds the bias
+	hasBias  bool
+	biasName string // tensor's name, or "" without a bias
+}
+
+type layer struct {
+	arch.LayerConfig
+	inputNorm, attentionNorm *norm // before attention and before the feed-forward network
+	postAttention, postMLP   *norm // behind both, or nil
+	qNorm, kNorm             *norm
+	qkv                      []*linear // q, k, v; or a single fused layer
+	out                      *linear
+	mlp                      mlp // of a dense layer
+	router                   *linear
+	experts                  []mlp
+}
+
+type mlp struct {
+	gateUp []*linear // gate, up; or a single fused layer
+	down   *linear
+}
+
+// Config returns the model's configuration.
+func (m *Model) Config() arch.ForwardConfig { return m.config }
+
+// Pool returns the goroutines that the Model's passes run on, for the caller's work between passes.
+func (m *Model) Pool() *kernels.Pool { return m.pool }
+
+// VocabSize returns the number of logits per token.
+func (m *Model) VocabSize() int { return m.config.VocabSize }
+
+// run calls fn under the source's guard, with the Model locked.
+func (m *Model) run(fn func() error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.source.guard(fn)
+}
+
+func (m *Model) checkTokens(sequence int, ids []int32) error {
+	for p, id := range ids {
+		if id < 0 || int(id) >= m.config.VocabSize {
+			return fmt.Errorf("model: token %d at position %d of sequence %d: the vocabulary has %d tokens", id, p, sequence, m.config.VocabSize)
+		}
+	}
+	return nil
+}
+
+// Close ends the Model's goroutines, and unmaps a checkpoint. Its sessions must not be used
+// afterwards.
+func (m *Model) Close() error {
+	m.pool.Close()
+	return m.source.close()
+}
+
+// Linears returns the names of the linear layers for [Model.SetLinear] and the hook of
+// [Session.OnInput]: the tensors' names, with the number of the expert in brackets for a slice of a
+// fused tensor.
+func (m *Model) Linears() []string { return slices.Clone(m.names) }
+
+// Linear returns the operator of a linear layer, or nil for an unknown name. If the weights'
+// payload does not hold the layer's bias, the Model adds the bias, not the operator.
+func (m *Model) Linear(name string) kernels.Operator {
+	if l := m.linears[name]; l != nil {
+		return l.op
+	}
+	return nil
+}
+
+// Executes returns the activations that a linear layer multiplies, whatever Options asks for: Int8
+// if the layer has a packed kernel, else Float32.
+func (m *Model) Executes(name string) Activations {
+	if _, packed := m.Linear(name).(*kernels.Linear); packed {
+		return Int8
+	}
+	return Float32
+}
+
+// Executed returns Int8 if any linear layer runs with int8 activations, and a description: "int8
+// activations in 12 of 40 matrices", or without numbers if that holds for all linear layers.
+func (m *Model) Executed() (Activations, string) {
+	n := 0
+	for _, name := range m.names {
+		if m.Executes(name) == Int8 {
+			n++
+		}
+	}
+	switch n {
+	case 0:
+		return Float32, Float32.String() + " activations"
+	case len(m.names):
+		return Int8, Int8.String() + " activations"
+	}
+	return Int8, fmt.Sprintf("%s activations in %d of %d matrices", Int8, n, len(m.names))
+}
+
+// SetLinear replaces the operator of a linear layer; undo restores the previous operator. withBias
+// states that op adds the layer's bias; otherwise the Model does. SetLinear must not run while a
+// Session computes.
+func (m *Model) SetLinear(name string, op kernels.Operator, withBias bool) (undo func(), err error) {
+	l := m.linears[name]
+	if l == nil {
+		return nil, fmt.Errorf("no linear %q in this model", name)
+	}
+	if op.Rows() != l.op.Rows() || op.Cols() != l.op.Cols() {
+		return nil, fmt.Errorf("linear %q is %d x %d, not %d x %d", name, l.op.Rows(), l.op.Cols(), op.Rows(), op.Cols())
+	}
+	before := *l
+	bias := l.bias
+	if withBias {
+		bias = nil
+	} else if bias == nil && l.hasBias {
+		if bias, err = m.source.vector(l.biasName, op.Rows()); err != nil {
+			return nil, err
+		}
+	}
+	l.op, l.bias = op, bias
+	return func() { *l = before }, nil
+}

@@ -1,0 +1,182 @@
+package forward_test
+
+import (
+	"encoding/binary"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/lowbit-go/gq/formats/gguf"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/lm/forward"
+	"github.com/lowbit-go/gq/internal/lm/llamacpp"
+	"github.com/lowbit-go/gq/internal/test/testmodels"
+)
+
+// asGGUF returns a checkpoint as llama.cpp stores it, in float32. edit may spoil the description.
+func asGGUF(t *testing.T, dir string, edit func(m *llamacpp.Model)) (*gguf.File, error) {
+	t.Helper()
+	config, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ck, err := safetensors.Open(dir, safetensors.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ck.Close()
+	var sources []llamacpp.Source
+	for _, s := range ck.Tensors() {
+		sources = append(sources, llamacpp.Source{Name: s.Name, Shape: s.Shape})
+	}
+	m, err := llamacpp.Describe(config, sources)
+	if err != nil {
+		return nil, err
+	}
+	edit(m)
+	infos := make([]gguf.TensorInfo, len(m.Tensors))
+	for i, s := range m.Tensors {
+		infos[i] = gguf.TensorInfo{Name: s.Name, Dims: s.Shape, Type: gguf.F32}
+	}
+	layout, err := gguf.NewLayout(append([]gguf.Pair{{Key: "general.architecture", Value: m.Architecture}}, m.Metadata...), infos, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := append(layout.Shards[0].Header, make([]byte, layout.Shards[0].Size-int64(len(layout.Shards[0].Header)))...)
+	for i, s := range m.Tensors {
+		values := s.Values
+		for _, p := range s.Parts {
+			values = append(values, partRows(t, ck, &p)...)
+		}
+		for j, v := range values {
+			binary.LittleEndian.PutUint32(data[layout.Places[i].Offset+4*int64(j):], math.Float32bits(v))
+		}
+	}
+	return gguf.Parse(data)
+}
+
+// partRows reads the rows of a part in llama.cpp's order.
+func partRows(t *testing.T, ck *safetensors.Checkpoint, p *llamacpp.Part) []float32 {
+	t.Helper()
+	tensor, _ := ck.Lookup(p.Source)
+	cols, height := 1, p.Rows
+	if n := len(tensor.Shape); n > 1 {
+		cols, height = int(tensor.Shape[n-1]), int(tensor.Shape[n-2])
+	}
+	rows, width := tensor.Matrix()
+	all := make([]float32, rows*width)
+	if err := ck.ReadRows(all, tensor, 0, int(rows)); err != nil {
+		t.Fatal(err)
+	}
+	var out []float32
+	for i := range p.Rows {
+		for _, v := range all[(p.Slice*height+p.From+p.Row(i))*cols:][:cols] {
+			out = append(out, v+p.Add)
+		}
+	}
+	return out
+}
+
+// difference is the largest difference of logits between two models, as a part of the largest
+// logit, on 8 tokens: the smallest sliding window.
+func difference(t *testing.T, a, b *forward.Model) float64 {
+	t.Helper()
+	tokens := []int32{1, 300, 7, 45, 300, 12, 66, 9}
+	var logits [2][]float32
+	for i, m := range []*forward.Model{a, b} {
+		logits[i] = make([]float32, len(tokens)*m.VocabSize())
+		if err := m.NewSession(len(tokens)).Forward(tokens, logits[i], true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	worst, largest := 0.0, 0.0
+	for i, v := range logits[0] {
+		worst = max(worst, math.Abs(float64(v-logits[1][i])))
+		largest = max(largest, math.Abs(float64(v)))
+	}
+	return worst / largest
+}
+
+// TestOpenGGUF holds the model of each architecture, as llama.cpp stores it and computes, to the
+// checkpoint. A model stored otherwise must differ.
+func TestOpenGGUF(t *testing.T) {
+	variants := testmodels.ForLlamaCpp(t)
+	if testing.Short() {
+		variants = variants[:2] // under emulation
+	}
+	spoil := map[string]func(m *llamacpp.Model, s *llamacpp.Tensor){
+		"":            func(*llamacpp.Model, *llamacpp.Tensor) {},
+		"permutation": func(m *llamacpp.Model, s *llamacpp.Tensor) { s.Parts[0].HeadDim = 0 },
+		"norm":        func(m *llamacpp.Model, s *llamacpp.Tensor) { s.Parts[0].Add = 0 },
+	}
+	for _, v := range variants {
+		t.Run(v.Name, func(t *testing.T) {
+			dir := t.TempDir()
+			v.Write(t, dir)
+			want, err := forward.OpenCheckpoint(dir, forward.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer want.Close()
+			for name, fn := range spoil {
+				changed := false
+				f, err := asGGUF(t, dir, func(m *llamacpp.Model) {
+					for i := range m.Tensors {
+						s := &m.Tensors[i]
+						if len(s.Parts) == 0 {
+							continue
+						}
+						before := s.Parts[0]
+						fn(m, s)
+						changed = changed || before != s.Parts[0]
+					}
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := forward.OpenGGUF(f, forward.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				d := difference(t, want, got)
+				got.Close()
+				switch {
+				case !changed && !(d <= 2e-5):
+					t.Errorf("%q: logits differ by %.2g of the largest", name, d)
+				case changed && !(d >= 1e-2):
+					t.Errorf("%q: logits differ by %.2g only", name, d)
+				}
+				t.Logf("%q (changed %v): %.2g", name, changed, d)
+			}
+		})
+	}
+}
+
+// TestLayers opens the first layer of a model: the same from a checkpoint and from a .gguf file,
+// and not the same as all layers.
+func TestLayers(t *testing.T) {
+	dir := t.TempDir()
+	testmodels.Find(t, "llama3").Write(t, dir)
+	f, err := asGGUF(t, dir, func(*llamacpp.Model) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func(m *forward.Model, err error) *forward.Model {
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { m.Close() })
+		return m
+	}
+	one := open(forward.OpenCheckpoint(dir, forward.Options{Layers: 1}))
+	if n := len(one.Config().Layers); n != 1 {
+		t.Errorf("%d layers", n)
+	}
+	if d := difference(t, one, open(forward.OpenGGUF(f, forward.Options{Layers: 1}))); !(d <= 2e-5) {
+		t.Errorf("the first layers differ by %.2g", d)
+	}
+	if d := difference(t, one, open(forward.OpenCheckpoint(dir, forward.Options{}))); !(d >= 1e-2) {
+		t.Errorf("one layer and all differ by %.2g only", d)
+	}
+}

@@ -1,0 +1,164 @@
+package forward
+
+import "github.com/lowbit-go/gq/internal/buffer"
+
+// attentionGradient is the memory of a thread: a block of rows, each a token's query head, against
+// all tokens of a sequence.
+type attentionGradient struct {
+	keys, values  []float32 // [dim][tokens]: of a head, by dimension
+	queries, dOut []float32 // [row][dim]
+	dQueries      []float32 // [row][dim]
+	scores, dS    []float32 // [row][tokens]
+	uncapped      []float32 // [tokens]: a row of scores before the soft cap
+	turned        []float32 // [token][row]
+	_             [64]byte  // keeps threads out of each other's cache lines
+}
+
+// gradientRows is the number of rows of a block, unless a token has more query heads.
+const gradientRows = 32
+
+// padded is the number of columns of a row of scores.
+func padded(tokens int) int { return (tokens + keyBlock - 1) &^ (keyBlock - 1) }
+
+func (w *attentionGradient) sizes(t *Tape, tokens int) []size {
+	c := &t.m.config
+	group, width := c.Heads/c.KVHeads, padded(tokens)
+	rows := max(gradientRows/group, 1) * group
+	list := []size{
+		{&w.keys, c.HeadDim * width}, {&w.values, c.HeadDim * width}, {&w.queries, rows * c.HeadDim}, {&w.dOut, rows * c.HeadDim}, {&w.dQueries, rows * c.HeadDim},
+		{&w.scores, rows * width}, {&w.dS, rows * width}, {&w.turned, rows * width},
+	}
+	if c.AttentionSoftcap != 0 {
+		list = append(list, size{&w.uncapped, width})
+	}
+	return list
+}
+
+// attentionBackward computes the gradients of the scaled and rotated queries, the rotated keys and
+// the values, given the gradients of the heads' outputs. Threads divide sequences and key-value
+// heads.
+func (t *Tape) attentionBackward(i int) {
+	c := &t.m.config
+	n := (len(t.starts) - 1) * c.KVHeads
+	run := func(worker, part int) { t.headGradient(i, worker, part/c.KVHeads, part%c.KVHeads) }
+	if t.m.pool.Threads() == 1 {
+		for part := range n {
+			run(0, part)
+		}
+		return
+	}
+	t.m.pool.Run(n, run)
+}
+
+// headGradient is attentionBackward for a key-value head and a sequence. With the scores S = Q K^T,
+// capped to S', the probabilities P = softmax(S') and the outputs O = P V:
+//
+//	dV = P^T dO,  dP = dO V^T,  dS' = P (dP - sum(dO O)),  dS = dS' slope,  dQ = dS K,  dK = dS^T Q
+//
+// A block of rows adds its terms to dK and dV after the blocks before it.
+func (t *Tape) headGradient(i, worker, sequence, head int) {
+	c, w := &t.m.config, &t.workers[worker]
+	from, n := t.starts[sequence], t.starts[sequence+1]-t.starts[sequence]
+	allocate(w.sizes(t, n))
+	d, nkv, width := c.HeadDim, c.KVHeads*c.HeadDim, padded(n)
+	at := from*nkv + head*d // of the first key and value
+	clear(w.keys)
+	clear(w.values)
+	for p := range n {
+		row := at + p*nkv
+		for j, v := range t.record.k[row:][:d] {
+			w.keys[j*width+p] = v
+		}
+		for j, v := range t.record.v[row:][:d] {
+			w.values[j*width+p] = v
+		}
+		clear(t.back.dk[row:][:d])
+		clear(t.back.dv[row:][:d])
+	}
+	block := max(gradientRows/(c.Heads/c.KVHeads), 1)
+	for p := 0; p < n; p += block {
+		t.blockGradient(i, w, head, from, p, min(p+block, n), width)
+	}
+}
+
+// blockGradient is headGradient for the tokens from p to end-1 of the sequence that begins at token
+// start.
+func (t *Tape) blockGradient(i int, w *attentionGradient, head, start, p, end, stride int) {
+	c, set := &t.m.config, t.m.math
+	group, d, nq, nkv := c.Heads/c.KVHeads, c.HeadDim, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	rows := (end - p) * group
+	for j := range end - p {
+		at := (start+p+j)*nq + head*group*d
+		copy(w.queries[j*group*d:][:group*d], t.record.q[at:])
+		copy(w.dOut[j*group*d:][:group*d], t.back.dheads[at:])
+	}
+	cache := cache{window: c.Layers[i].Window}
+	first, _ := cache.seen(p)
+	first = first / keyBlock * keyBlock
+	seen := end - first // tokens
+	width := padded(seen)
+	scores, dS := w.scores[:rows*width], w.dS[:rows*width]
+	clear(scores)
+	clear(dS)
+	set.MulAdd(scores, width, w.queries, d, w.keys[first:], stride, rows, d, width)
+	set.MulAdd(dS, width, w.dOut, d, w.values[first:], stride, rows, d, width)
+	for r := range rows {
+		lo, hi := cache.seen(p + r/group)
+		at := (start+p)*nq + head*group*d + r/group*nq + r%group*d
+		t.rowGradient(w, r*width, lo-first, hi-first, width, dot(w.dOut[r*d:][:d], t.record.heads[at:][:d]))
+	}
+
+	clear(w.dQueries[:rows*d])
+	at := (start+first)*nkv + head*d
+	set.MulAdd(w.dQueries, d, dS, width, t.record.k[at:], nkv, rows, seen, d)
+	for j := range end - p {
+		copy(t.back.dq[(start+p+j)*nq+head*group*d:][:group*d], w.dQueries[j*group*d:])
+	}
+	turned := buffer.Grow(&w.turned, rows*seen)
+	turn(turned, dS, rows, seen, width)
+	set.MulAdd(t.back.dk[at:], nkv, turned, rows, w.queries, d, seen, rows, d)
+	turn(turned, scores, rows, seen, width)
+	set.MulAdd(t.back.dv[at:], nkv, turned, rows, w.dOut, d, seen, rows, d)
+}
+
+// rowGradient turns the scores of a row into probabilities, and the gradients of the probabilities
+// into gradients of the scores. The row begins at offset at and sees the columns lo to hi-1. sum is
+// the sum of dO O.
+func (t *Tape) rowGradient(w *attentionGradient, at, lo, hi, width int, sum float32) {
+	scores, dS := w.scores[at:][:width], w.dS[at:][:width]
+	seen := scores[lo:hi]
+	limit := float32(t.m.config.AttentionSoftcap)
+	if limit != 0 {
+		copy(w.uncapped, seen)
+		softcap(seen, limit)
+	}
+	t.m.math.Softmax(seen)
+	clear(scores[:lo])
+	clear(scores[hi:])
+	clear(dS[:lo])
+	clear(dS[hi:])
+	for j, p := range seen {
+		dS[lo+j] = float32(p * (dS[lo+j] - sum))
+	}
+	if limit != 0 {
+		softcapBackward(dS[lo:hi], w.uncapped[:hi-lo], limit)
+	}
+}
+
+// turn transposes the first columns of a matrix.
+func turn(dst, src []float32, rows, cols, stride int) {
+	for r := range rows {
+		for j, v := range src[r*stride:][:cols] {
+			dst[j*rows+r] = v
+		}
+	}
+}
+
+// dot sums products in 8 lanes of float64.
+func dot(a, b []float32) float32 {
+	var lanes [8]float64
+	for i, v := range a {
+		lanes[i&7] += float64(float64(v) * float64(b[i]))
+	}
+	return float32(sum8(&lanes))
+}

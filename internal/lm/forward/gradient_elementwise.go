@@ -1,0 +1,103 @@
+package forward
+
+import (
+	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/internal/detmath"
+	"github.com/lowbit-go/gq/internal/rowmath"
+)
+
+// normBackward computes the gradients of a norm's inputs x from the gradients dy of its outputs,
+// and writes the result to dst or adds to dst. It adds the gradients of the gains to t.back.gains
+// if gains is set. dst may be dy unless add is set.
+//
+// With y = x inverse w and inverse = 1 / sqrt(mean(x^2) + eps):
+//
+//	dw = sum over rows of dy x inverse
+//	dx = inverse (w dy - x inverse^2 mean(w dy x))
+func (t *Tape) normBackward(n *norm, dst, dy, x []float32, rows int, gains, add bool) {
+	width, eps := n.Width, t.m.config.NormEps
+	inverse := buffer.Grow(&t.back.inverse, rows)
+	t.s.split(rows, 2*width, func(_, from, to int) {
+		for r := from; r < to; r++ {
+			inverse[r] = rmsInverse(x[r*width:][:width], eps)
+		}
+	})
+	if gains {
+		// Threads divide the gains, not the rows.
+		t.s.split(width, 4*rows, func(_, from, to int) {
+			sums := t.back.gains[from:to]
+			for r, inv := range inverse {
+				in, out := x[r*width+from:][:len(sums)], dy[r*width+from:][:len(sums)]
+				for j := range sums {
+					sums[j] += float64(float64(out[j]) * float64(float32(in[j]*inv)))
+				}
+			}
+		})
+	}
+	t.s.split(rows, 4*width, func(_, from, to int) {
+		for r := from; r < to; r++ {
+			normRowBackward(dst[r*width:][:width], dy[r*width:][:width], x[r*width:][:width], n.weights, inverse[r], add)
+		}
+	})
+}
+
+// normRowBackward is normBackward for the input of a single row.
+func normRowBackward(dst, dy, x, weights []float32, inverse float32, add bool) {
+	var lanes [8]float64
+	for i, v := range x {
+		lanes[i&7] += float64(float64(float32(weights[i]*dy[i])) * float64(v))
+	}
+	inv := float64(inverse)
+	slope := float32(float64(sum8(&lanes)*inv) * float64(inv*inv) / float64(len(x)))
+	for i, v := range x {
+		d := float32(float32(weights[i]*dy[i])*inverse) - float32(v*slope)
+		if add {
+			d += dst[i]
+		}
+		dst[i] = d
+	}
+}
+
+// gateBackward computes the gradients of gate and up from the gradients dy of act = f(gate) * up.
+// dup may be dy.
+//
+// With e^u as in [rowmath.Set.Gate], s = 1 / (1 + e^u) and f(x) = x s:
+//
+//	f'(x) = s - f(x) (1-s) u'(x),  u'(x) = linear (1 + 3 cubic x^2)
+func (m *Model) gateBackward(dgate, dup, dy, gate, up []float32) {
+	linear, cubic := float64(rowmath.SiluLinear), float64(rowmath.SiluCubic)
+	if m.config.Activation == "gelu_pytorch_tanh" {
+		linear, cubic = rowmath.GeluLinear, rowmath.GeluCubic
+	}
+	const block = 256
+	var f, one [block]float32
+	for i := range one {
+		one[i] = 1
+	}
+	for from := 0; from < len(dy); from += block {
+		to := min(from+block, len(dy))
+		n := to - from
+		copy(f[:], gate[from:to])
+		m.activate(f[:n], one[:n])
+		for i, x := range gate[from:to] {
+			s := 0.5 // of x = 0
+			if x != 0 {
+				s = float64(f[i]) / float64(x)
+			}
+			v := float64(x)
+			slope := float64(linear * (1 + float64(3*cubic*float64(v*v))))
+			d := s - float64(float64(f[i])*float64((1-s)*slope))
+			g := dy[from+i]
+			dgate[from+i] = float32(float32(g*up[from+i]) * float32(d))
+			dup[from+i] = float32(g * f[i])
+		}
+	}
+}
+
+// softcapBackward multiplies dy by the slope of c tanh(x/c), 1 - tanh(x/c)^2, given x.
+func softcapBackward(dy, x []float32, c float32) {
+	for i, v := range x {
+		t := float64(detmath.Tanh32(v / c))
+		dy[i] = float32(dy[i] * float32(1-float64(t*t)))
+	}
+}

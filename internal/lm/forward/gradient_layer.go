@@ -1,0 +1,320 @@
+package forward
+
+import (
+	"fmt"
+
+	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/kernels"
+)
+
+// backward holds the gradients of a layer, for all tokens of all sequences.
+type backward struct {
+	dx         []float32 // [tokens][hidden]: of the hidden states
+	dback      []float32 // [tokens][hidden]: of a half's output before its post norm
+	dnormed    []float32 // [tokens][hidden]: of a half's input behind its norm
+	dheads     []float32 // [tokens][heads][dim]
+	dq, dk, dv []float32
+	dgate, dup []float32 // [rows][intermediate]
+	joined     []float32 // gradients of fused outputs
+	outputs    []float32 // fused outputs, if wanted
+	drows      []float32 // [rows][hidden]: of the experts' inputs
+	ddown      []float32 // [rows][hidden]: of the experts' outputs
+	drouter    []float32 // [tokens][experts]: of the router's logits
+	dweights   []float32 // [tokens][PerToken]: of the experts' weights
+	logits     []float32 // of a block of tokens
+	uncapped   []float32 // the logits before the soft cap
+
+	inverse []float32 // of the rows of a norm
+	gains   []float64 // sums of a norm's gradients
+	float   []float32 // the same as float32
+	tokens  []int
+}
+
+func (b *backward) sizes(t *Tape, tokens int) []size {
+	c := &t.m.config
+	h, nq, nkv := tokens*c.HiddenSize, tokens*c.Heads*c.HeadDim, tokens*c.KVHeads*c.HeadDim
+	gates, rows := t.m.wide(tokens)
+	logits := min(t.o.LogitRows, tokens) * c.VocabSize
+	list := []size{
+		{&b.dx, h}, {&b.dback, h}, {&b.dnormed, h}, {&b.dheads, nq}, {&b.dq, nq}, {&b.dk, nkv}, {&b.dv, nkv}, {&b.dgate, gates}, {&b.dup, gates},
+		{&b.logits, logits}, {&b.inverse, tokens * c.Heads}, {&b.float, max(c.HiddenSize, c.HeadDim)},
+	}
+	joined := 0
+	if c.Fused {
+		joined = nq + 2*nkv
+	}
+	if t.m.fusedGateUp() {
+		joined = max(joined, 2*gates)
+	}
+	list = append(list, size{&b.joined, joined})
+	if t.o.Outputs {
+		list = append(list, size{&b.outputs, joined})
+	}
+	if t.o.Outputs || c.LogitSoftcap != 0 {
+		list = append(list, size{&b.uncapped, logits})
+	}
+	if e := c.Experts; e != nil {
+		list = append(list, size{&b.drows, rows * c.HiddenSize}, size{&b.ddown, rows * c.HiddenSize}, size{&b.drouter, tokens * e.Count}, size{&b.dweights, rows})
+	}
+	return list
+}
+
+func (m *Model) fusedGateUp() bool {
+	for i := range m.layers {
+		l := &m.layers[i]
+		if l.Experts && len(l.experts[0].gateUp) == 1 || !l.Experts && len(l.mlp.gateUp) == 1 {
+			return true
+		}
+	}
+	return false
+}
+
+func (b *backward) grow(t *Tape) {
+	allocate(b.sizes(t, t.tokens()))
+	c := &t.m.config
+	clear(buffer.Grow(&b.gains, max(c.HiddenSize, c.HeadDim)))
+}
+
+// multiplyBack computes the gradients of a linear layer's inputs from the gradients of its outputs.
+// If add is set, the result is added to dst.
+func (t *Tape) multiplyBack(dst, dy []float32, m int, l *linear, add bool) error {
+	rows, ok := l.op.(kernels.RowReader)
+	if !ok {
+		return fmt.Errorf("linear %q: the rows of %T cannot be read, which gradients need", l.name, l.op)
+	}
+	if err := t.transposed.Multiply(t.s.workspace, dst[:m*rows.Cols()], dy[:m*rows.Rows()], m, rows, add); err != nil {
+		return fmt.Errorf("linear %q: %w", l.name, err)
+	}
+	return nil
+}
+
+// visit shows a linear layer's gradient for m tokens, from first on or the listed tokens, to the
+// caller.
+func (t *Tape) visit(g *Gradients, l *linear, first, m int, x, dy, y []float32, tokens []int) error {
+	if g.Linear == nil {
+		return nil
+	}
+	k, n := l.op.Cols(), l.op.Rows()
+	v := &LinearGradient{Name: l.name, M: m, K: k, N: n, X: x[:m*k], DY: dy[:m*n], First: first, Tokens: tokens, t: t, linear: l}
+	if t.o.Outputs {
+		v.Y = y[:m*n]
+	}
+	return g.Linear(v)
+}
+
+// finishNorm shows the gradients of a norm's gains to the caller.
+func (t *Tape) finishNorm(g *Gradients, n *norm) error {
+	if g.Norm == nil {
+		return nil
+	}
+	sums, gradient := t.back.gains[:n.Width], t.back.float[:n.Width]
+	for i, v := range sums {
+		gradient[i] = float32(v)
+	}
+	clear(sums)
+	return g.Norm(n.Tensor, gradient)
+}
+
+func (t *Tape) norm(g *Gradients, n *norm, dst, dy, x []float32, rows int, add bool) error {
+	t.normBackward(n, dst, dy, x, rows, g.Norm != nil, add)
+	return t.finishNorm(g, n)
+}
+
+// layerBackward replaces t.back.dx, the gradients of the recorded layer's outputs, by the gradients
+// of its inputs; unless input is set, their values do not matter.
+func (t *Tape) layerBackward(i int, g *Gradients, input bool) error {
+	l, r, b, n := &t.m.layers[i], &t.record, &t.back, t.tokens()
+	dback := b.dx
+	if l.postMLP != nil {
+		dback = b.dback
+		y := r.down
+		if l.Experts {
+			y = r.mixed
+		}
+		if err := t.norm(g, l.postMLP, dback, b.dx, y, n, false); err != nil {
+			return err
+		}
+	}
+	var err error
+	if l.Experts {
+		err = t.expertsBackward(l, g, dback)
+	} else {
+		err = t.gatedBackward(&l.mlp, g, b.dnormed, dback, r.fed, 0, n, t.m.config.Intermediate, nil)
+	}
+	if err != nil {
+		return err
+	}
+	if err := t.norm(g, l.attentionNorm, b.dx, b.dnormed, r.middle, n, true); err != nil {
+		return err
+	}
+
+	dback = b.dx
+	if l.postAttention != nil {
+		dback = b.dback
+		if err := t.norm(g, l.postAttention, dback, b.dx, r.attention, n, false); err != nil {
+			return err
+		}
+	}
+	if err := t.visit(g, l.out, 0, n, r.heads, dback, r.attention, nil); err != nil {
+		return err
+	}
+	if err := t.multiplyBack(b.dheads, dback, n, l.out, false); err != nil {
+		return err
+	}
+	t.attentionBackward(i)
+	if err := t.prepareBackward(l, g); err != nil {
+		return err
+	}
+	input = input || g.Norm != nil
+	if err := t.projectBackward(l, g, input); err != nil || !input {
+		return err
+	}
+	return t.norm(g, l.inputNorm, b.dx, b.dnormed, r.x, n, true)
+}
+
+// prepareBackward takes the gradients of the queries and keys back through scale, rotation and
+// norm.
+func (t *Tape) prepareBackward(l *layer, g *Gradients) error {
+	c, r, b, n := &t.m.config, &t.record, &t.back, t.tokens()
+	nq, nkv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	t.s.split(n, 4*(nq+nkv), func(_, from, to int) {
+		scale(b.dq[from*nq:to*nq], c.AttentionScale)
+		if l.Rope < 0 {
+			return
+		}
+		for token := from; token < to; token++ {
+			for _, x := range [][]float32{b.dq[token*nq:][:nq], b.dk[token*nkv:][:nkv]} {
+				for ; len(x) > 0; x = x[c.HeadDim:] {
+					t.s.rotations[l.Rope].turn(x, t.positions[token], -1)
+				}
+			}
+		}
+	})
+	if l.qNorm == nil {
+		return nil
+	}
+	if err := t.norm(g, l.qNorm, b.dq, b.dq, r.rawQ, n*c.Heads, false); err != nil {
+		return err
+	}
+	return t.norm(g, l.kNorm, b.dk, b.dk, r.rawK, n*c.KVHeads, false)
+}
+
+func (t *Tape) projectBackward(l *layer, g *Gradients, input bool) error {
+	r, b, n := &t.record, &t.back, t.tokens()
+	gradients, outputs := [][]float32{b.dq, b.dk, b.dv}, [][]float32{r.rawQ, r.rawK, r.v}
+	return t.fused(l.qkv, g, b.dnormed, r.normed, gradients, outputs, n, input, nil)
+}
+
+// fused computes the gradients of linear layers that share their input x of m rows, or of the
+// single fused layer in their place, from the gradients of the outputs. If input is set, dx
+// receives the gradients of x.
+func (t *Tape) fused(list []*linear, g *Gradients, dx, x []float32, gradients, outputs [][]float32, m int, input bool, tokens []int) error {
+	b := &t.back
+	if len(list) < len(gradients) {
+		dy := join(b.joined, gradients, m)
+		gradients = [][]float32{dy}
+		if t.o.Outputs {
+			outputs = [][]float32{join(b.outputs, outputs, m)}
+		}
+	}
+	for i := len(list) - 1; i >= 0; i-- {
+		if err := t.visit(g, list[i], 0, m, x, gradients[i], outputs[i], tokens); err != nil {
+			return err
+		}
+	}
+	if !input {
+		return nil
+	}
+	for i, l := range list {
+		if err := t.multiplyBack(dx, gradients[i], m, l, i > 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func join(dst []float32, parts [][]float32, m int) []float32 {
+	stride := 0
+	for _, p := range parts {
+		stride += len(p) / m
+	}
+	at := 0
+	for _, p := range parts {
+		n := len(p) / m
+		for r := range m {
+			copy(dst[r*stride+at:][:n], p[r*n:])
+		}
+		at += n
+	}
+	return dst[:m*stride]
+}
+
+// gatedBackward computes the gradients dx of m rows of a gated feed-forward network of this width,
+// from the record's row at on, given their inputs x and the gradients dy of their outputs.
+func (t *Tape) gatedBackward(f *mlp, g *Gradients, dx, dy, x []float32, at, m, width int, tokens []int) error {
+	r, b, h := &t.record, &t.back, t.m.config.HiddenSize
+	row := func(s []float32, width int) []float32 { return s[at*width:][:m*width] }
+	gate, up, act, dgate, dup := row(r.gate, width), row(r.up, width), row(r.act, width), row(b.dgate, width), row(b.dup, width)
+	if err := t.visit(g, f.down, 0, m, act, dy, row(r.down, h), tokens); err != nil {
+		return err
+	}
+	if err := t.multiplyBack(dup, dy, m, f.down, false); err != nil {
+		return err
+	}
+	t.s.split(m*width, 8, func(_, from, to int) {
+		t.m.gateBackward(dgate[from:to], dup[from:to], dup[from:to], gate[from:to], up[from:to])
+	})
+	return t.fused(f.gateUp, g, dx, x, [][]float32{dgate, dup}, [][]float32{gate, up}, m, true, tokens)
+}
+
+// headBackward computes the gradients of the hidden states behind the last layer from the loss.
+func (t *Tape) headBackward(loss func(sequence, from, n int, logits []float32) error, g *Gradients) error {
+	c, s, b := &t.m.config, t.s, &t.back
+	h, head := c.HiddenSize, t.m.head
+	for j, start := range t.starts[:len(t.starts)-1] {
+		for from := start; from < t.starts[j+1]; from += t.o.LogitRows {
+			n := min(t.o.LogitRows, t.starts[j+1]-from)
+			x, logits := t.states[len(t.m.layers)][from*h:][:n*h], b.logits[:n*c.VocabSize]
+			normed := t.record.normed[:n*h]
+			s.norm(normed, x, t.m.norm, n)
+			if err := s.multiply(logits, normed, n, head); err != nil {
+				return err
+			}
+			copy(b.uncapped, logits)
+			if c.LogitSoftcap != 0 {
+				s.split(len(logits), 16, func(_, from, to int) { softcap(logits[from:to], float32(c.LogitSoftcap)) })
+			}
+			if err := loss(j, from-start, n, logits); err != nil {
+				return err
+			}
+			if c.LogitSoftcap != 0 {
+				s.split(len(logits), 16, func(_, from, to int) {
+					softcapBackward(logits[from:to], b.uncapped[from:to], float32(c.LogitSoftcap))
+				})
+			}
+			if err := t.visit(g, head, from, n, normed, logits, b.uncapped, nil); err != nil {
+				return err
+			}
+			if err := t.multiplyBack(b.dnormed, logits, n, head, false); err != nil {
+				return err
+			}
+			t.normBackward(t.m.norm, b.dx[from*h:][:n*h], b.dnormed[:n*h], x, n, g.Norm != nil, false)
+		}
+	}
+	return t.finishNorm(g, t.m.norm)
+}
+
+// embeddingBackward shows the gradients of the looked-up rows to the caller.
+func (t *Tape) embeddingBackward(g *Gradients) error {
+	if g.Embedding == nil {
+		return nil
+	}
+	c, dx := &t.m.config, t.back.dx
+	scale(dx, c.EmbeddingScale)
+	for j, from := range t.starts[:len(t.starts)-1] {
+		if err := g.Embedding(j, dx[from*c.HiddenSize:t.starts[j+1]*c.HiddenSize]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

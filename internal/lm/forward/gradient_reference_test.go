@@ -1,0 +1,252 @@
+package forward
+
+import (
+	"math"
+	"testing"
+
+	"github.com/lowbit-go/gq/kernels"
+)
+
+// reference computes a model's loss in float64, in the plainest way, from parameters that a test
+// may change.
+type reference struct {
+	m         *Model
+	loss      *testLoss
+	sequences [][]int32
+	routing   [][]int32
+	params    map[string][]float64 // by tensor; "embedding" are the looked-up rows of all tokens
+	longest   int                  // tokens of the longest sequence
+}
+
+func newReference(t testing.TB, m *Model, sequences [][]int32, routing [][]int32) *reference {
+	r := &reference{m, newTestLoss(sequences, m.VocabSize()), sequences, routing, map[string][]float64{}, 0}
+	wide := func(x []float32) (y []float64) {
+		for _, v := range x {
+			y = append(y, float64(v))
+		}
+		return y
+	}
+	for name, l := range m.linears {
+		row := make([]float32, l.op.Cols())
+		for n := range l.op.Rows() {
+			l.op.(kernels.RowReader).ReadRow(row, n)
+			r.params[name] = append(r.params[name], wide(row)...)
+		}
+	}
+	for _, n := range m.Norms() {
+		gains, err := m.NormGains(n.Tensor)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.params[n.Tensor] = wide(gains)
+	}
+	row := make([]float32, m.config.HiddenSize)
+	for _, ids := range sequences {
+		r.longest = max(r.longest, len(ids))
+		for _, id := range ids {
+			if err := m.embed.Lookup(row, int(id)); err != nil {
+				t.Fatal(err)
+			}
+			r.params["embedding"] = append(r.params["embedding"], wide(row)...)
+		}
+	}
+	return r
+}
+
+// norm normalizes a row.
+func (r *reference) norm(x []float64, n *norm) []float64 {
+	y, sum := make([]float64, len(x)), 0.0
+	for _, v := range x {
+		sum += v * v
+	}
+	for i, v := range x {
+		gain := r.params[n.Tensor][i]
+		if n.PlusOne {
+			gain++
+		}
+		y[i] = v / math.Sqrt(sum/float64(len(x))+r.m.config.NormEps) * gain
+	}
+	return y
+}
+
+// linear multiplies a row.
+func (r *reference) linear(x []float64, list ...*linear) (y []float64) {
+	for _, l := range list {
+		w := r.params[l.name]
+		for n := range len(w) / len(x) {
+			sum := 0.0
+			for k, v := range x {
+				sum += v * w[n*len(x)+k]
+			}
+			if l.bias != nil {
+				sum += float64(l.bias[n])
+			}
+			y = append(y, sum)
+		}
+	}
+	return y
+}
+
+// total is the loss of all sequences.
+func (r *reference) total() (sum float64) {
+	token := 0
+	for i, ids := range r.sequences {
+		for j, l := range r.logits(token, len(ids)) {
+			sum += float64(r.loss.a[i][j])*l + float64(r.loss.b[i][j])*l*l/2
+		}
+		token += len(ids)
+	}
+	return sum
+}
+
+// logits runs n tokens, whose first one has this index among the tokens of all sequences.
+func (r *reference) logits(token, n int) (logits []float64) {
+	c := &r.m.config
+	x := make([][]float64, n)
+	for p := range x {
+		for _, v := range r.params["embedding"][(token+p)*c.HiddenSize:][:c.HiddenSize] {
+			x[p] = append(x[p], v*float64(float32(c.EmbeddingScale)))
+		}
+	}
+	for i := range r.m.layers {
+		r.layer(i, token, x)
+	}
+	for p := range x {
+		for _, v := range r.linear(r.norm(x[p], r.m.norm), r.m.head) {
+			if c.LogitSoftcap != 0 {
+				v = c.LogitSoftcap * math.Tanh(v/c.LogitSoftcap)
+			}
+			logits = append(logits, v)
+		}
+	}
+	return logits
+}
+
+// layer runs a sequence, whose first token has this index, through a layer, in place.
+func (r *reference) layer(i, token int, x [][]float64) {
+	c, l := &r.m.config, &r.m.layers[i]
+	add := func(p int, y []float64, post *norm) {
+		if post != nil {
+			y = r.norm(y, post)
+		}
+		for j, v := range y {
+			x[p][j] += v
+		}
+	}
+	for p, y := range r.attention(l, x) {
+		add(p, y, l.postAttention)
+	}
+	for p := range x {
+		normed := r.norm(x[p], l.attentionNorm)
+		if l.Experts {
+			add(p, r.mixture(l, normed, r.routing[i][(token+p)*c.Experts.PerToken:][:c.Experts.PerToken]), l.postMLP)
+		} else {
+			add(p, r.mlp(&l.mlp, normed), l.postMLP)
+		}
+	}
+}
+
+// attention computes the outputs of the attention of a sequence.
+func (r *reference) attention(l *layer, x [][]float64) (out [][]float64) {
+	c := &r.m.config
+	d := c.HeadDim
+	var q, k, v [][][]float64 // [position][head][dim]
+	for p := range x {
+		all := r.linear(r.norm(x[p], l.inputNorm), l.qkv...)
+		var heads [][]float64
+		for h := range len(all) / d {
+			head, by := all[h*d:][:d], l.qNorm
+			if h >= c.Heads {
+				by = l.kNorm
+			}
+			if h < c.Heads+c.KVHeads {
+				if by != nil {
+					head = r.norm(head, by)
+				}
+				if l.Rope >= 0 {
+					r.rotate(head, l.Rope, p)
+				}
+			}
+			heads = append(heads, head)
+		}
+		q, k, v = append(q, heads[:c.Heads]), append(k, heads[c.Heads:c.Heads+c.KVHeads]), append(v, heads[c.Heads+c.KVHeads:])
+	}
+	for p := range x {
+		var y []float64
+		for h := range c.Heads {
+			kv, first := h/(c.Heads/c.KVHeads), 0
+			if l.Window > 0 {
+				first = max(0, p+1-l.Window)
+			}
+			o, sum := make([]float64, d), 0.0
+			for at := first; at <= p; at++ {
+				score := 0.0
+				for j := range d {
+					score += q[p][h][j] * c.AttentionScale * k[at][kv][j]
+				}
+				if c.AttentionSoftcap != 0 {
+					score = c.AttentionSoftcap * math.Tanh(score/c.AttentionSoftcap)
+				}
+				e := math.Exp(score)
+				sum += e
+				for j := range d {
+					o[j] += e * v[at][kv][j]
+				}
+			}
+			for _, s := range o {
+				y = append(y, s/sum)
+			}
+		}
+		out = append(out, r.linear(y, l.out))
+	}
+	return out
+}
+
+func (r *reference) rotate(x []float64, rope, p int) {
+	config := &r.m.config.Ropes[rope]
+	freqs := config.Frequencies(r.longest)
+	for i, f := range freqs {
+		a, lo, hi := float64(float32(p)*f), i, i+len(freqs)
+		if config.Neighbours {
+			lo, hi = 2*i, 2*i+1
+		}
+		cos, sin := math.Cos(a)*config.AttentionFactor, math.Sin(a)*config.AttentionFactor
+		x[lo], x[hi] = x[lo]*cos-x[hi]*sin, x[hi]*cos+x[lo]*sin
+	}
+}
+
+func (r *reference) mlp(f *mlp, x []float64) []float64 {
+	both := r.linear(x, f.gateUp...)
+	n := len(both) / 2
+	for i, g := range both[:n] {
+		if r.m.config.Activation == "silu" {
+			g /= 1 + math.Exp(-g)
+		} else {
+			g *= 0.5 * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(g+0.044715*g*g*g)))
+		}
+		both[i] = g * both[n+i]
+	}
+	return r.linear(both[:n], f.down)
+}
+
+func (r *reference) mixture(l *layer, x []float64, chosen []int32) []float64 {
+	e, y := r.m.config.Experts, make([]float64, len(x))
+	all, chosenSum := 0.0, 0.0
+	p := r.linear(x, l.router)
+	for i, v := range p {
+		p[i] = math.Exp(v)
+		all += p[i]
+	}
+	for _, i := range chosen {
+		chosenSum += p[i]
+	}
+	if e.Normalize {
+		all = chosenSum
+	}
+	for _, i := range chosen {
+		for j, v := range r.mlp(&l.experts[i], x) {
+			y[j] += v * p[i] / all
+		}
+	}
+	return y
+}

@@ -1,0 +1,224 @@
+package forward
+
+import (
+	"maps"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lowbit-go/gq/internal/test/testshared"
+)
+
+// derivative is the central difference of the loss in a random direction of a tensor; dir is the
+// direction.
+func (r *reference) derivative(rng *rand.Rand, name string) (slope float64, dir []float64) {
+	values := r.params[name]
+	dir = make([]float64, len(values))
+	for i := range dir {
+		dir[i] = rng.NormFloat64()
+	}
+	const step = 1e-5
+	moved := make([]float64, len(values))
+	r.params[name] = moved
+	defer func() { r.params[name] = values }()
+	at := func(step float64) float64 {
+		for i, v := range values {
+			moved[i] = v + step*dir[i]
+		}
+		return r.total()
+	}
+	return (at(step) - at(-step)) / (2 * step), dir
+}
+
+// worst compares all gradients with numeric ones, each in a few random directions, and returns the
+// largest error relative to the norm of the tensor's gradient, and its tensor.
+func (r *reference) worst(t testing.TB, got gradients) (worst float64, tensor string) {
+	rng := rand.New(rand.NewPCG(41, 42))
+	for _, name := range slices.Sorted(maps.Keys(r.params)) {
+		g := got[name]
+		if g == nil && strings.Contains(name, "experts") { // no tokens
+			g = make([]float32, len(r.params[name]))
+		}
+		if len(g) != len(r.params[name]) {
+			t.Errorf("%s: %d gradients, want %d", name, len(g), len(r.params[name]))
+			continue
+		}
+		{
+			want, dir := r.derivative(rng, name)
+			square, slope := 0.0, 0.0
+			for i, v := range g {
+				square += float64(v) * float64(v)
+				slope += float64(v) * dir[i]
+			}
+			err := math.Abs(slope - want)
+			if length := math.Sqrt(square); err > 1e-9 {
+				err /= length
+			} else {
+				err = 0
+			}
+			if !(err <= worst) {
+				worst, tensor = err, name
+			}
+		}
+	}
+	return worst, tensor
+}
+
+// gradientSequences are longer than the windows of the test models, and of one token.
+func gradientSequences(vocab int) [][]int32 {
+	tokens := someTokens(64, vocab)
+	return [][]int32{tokens[:11], tokens[11:12], tokens[12:21]}
+}
+
+// TestGradients holds the gradients of every architecture to numeric derivatives of an independent
+// float64 implementation.
+func TestGradients(t *testing.T) {
+	if testing.Short() {
+		t.Skip("numeric derivatives take long; TestGradientBits has the bits, emulated, and the threads, with the race detector")
+	}
+	for _, c := range torchCases(t) {
+		t.Run(filepath.Base(c.dir), func(t *testing.T) {
+			checkGradients(t, openCase(t, c.dir, Options{Threads: 2}), nil)
+		})
+	}
+	t.Run("neighbours", func(t *testing.T) { // as llama.cpp stores models
+		m := openCase(t, "testdata/torch/phi4-mini", Options{Threads: 2})
+		m.config.Ropes[0].Neighbours = true
+		checkGradients(t, m, nil)
+	})
+	for _, name := range []string{"mixtral", "qwen3-moe", "qwen3-moe-unnormalized"} {
+		t.Run(name+" with another model's routing", func(t *testing.T) {
+			m := openCase(t, "testdata/torch/"+name, Options{Threads: 2})
+			e, routing := m.config.Experts, make([][]int32, len(m.layers))
+			for i := range routing {
+				for at := range 21 * e.PerToken {
+					// Expert 1 has no tokens.
+					routing[i] = append(routing[i], int32(at%e.PerToken+2*(at/e.PerToken+i)%(e.Count-e.PerToken)))
+				}
+				for at, expert := range routing[i] {
+					if expert == 1 {
+						routing[i][at] = int32(e.Count - 1)
+					}
+				}
+			}
+			checkGradients(t, m, routing)
+		})
+	}
+}
+
+func checkGradients(t *testing.T, m *Model, routing [][]int32) {
+	t.Helper()
+	sequences := gradientSequences(m.VocabSize())
+	o := TapeOptions{MaxTokens: 21, MaxLength: 11, LogitRows: 8, Outputs: true}
+	tape, err := m.NewTape(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tape.Forward(sequences, routing); err != nil {
+		t.Fatal(err)
+	}
+	r := newReference(t, m, sequences, tape.Routing())
+	got := gradientsOf(t, m, o, sequences, routing)
+	worst, tensor := r.worst(t, got)
+	for name, factors := range got {
+		if name, ok := strings.CutSuffix(name, " factors"); ok {
+			err, square := 0.0, 0.0
+			for n, v := range factors {
+				cols := len(got[name]) / len(factors)
+				slope := float64(v)
+				for k, d := range got[name][n*cols:][:cols] {
+					slope -= float64(d) * r.params[name][n*cols+k]
+				}
+				err, square = max(err, math.Abs(slope)), square+float64(v)*float64(v)
+			}
+			if !(err <= 1e-4*math.Sqrt(square)) {
+				t.Errorf("%s: factors differ by %.2g from the sums of gradients times weights, their norm is %.2g", name, err, math.Sqrt(square))
+			}
+		}
+	}
+	t.Logf("largest relative error %.2g, of %s", worst, tensor)
+	if !(worst < 1e-4) {
+		t.Errorf("the gradient of %s differs by %.2g of its norm from the numeric one", tensor, worst)
+	}
+}
+
+// TestLayerGradients holds the gradients of a layer's inputs, and of its weights, to numeric
+// derivatives of the layer alone, for sequences of several blocks of queries.
+func TestLayerGradients(t *testing.T) {
+	const n = 64
+	for i, c := range torchCases(t) {
+		t.Run(filepath.Base(c.dir), func(t *testing.T) {
+			if i%8 != 0 {
+				testshared.SlowEmulated(t, "TestGradientBits has the bits")
+			}
+			m := openCase(t, c.dir, Options{Threads: 2})
+			ids := someTokens(n, m.VocabSize())
+			sequences := [][]int32{ids[:40], ids[40:41], ids[41:]}
+			tape, err := m.NewTape(TapeOptions{MaxTokens: n, MaxLength: 40})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := tape.Forward(sequences, nil); err != nil {
+				t.Fatal(err)
+			}
+			h := m.config.HiddenSize
+			r := newReference(t, m, sequences, tape.Routing())
+			in := &LayerInput{X: slices.Clone(tape.states[1][:n*h]), Experts: tape.Routing()[1]}
+			for _, ids := range sequences {
+				in.Lengths = append(in.Lengths, len(ids))
+			}
+			rng := rand.New(rand.NewPCG(43, 44))
+			a, dir := make([]float32, n*h), make([]float64, n*h)
+			for i := range a {
+				a[i], dir[i] = float32(rng.NormFloat64()), rng.NormFloat64()
+			}
+			loss := func(step float64) (sum float64) {
+				token := 0
+				for _, length := range in.Lengths {
+					x := make([][]float64, length)
+					for p := range x {
+						for j := range h {
+							at := (token+p)*h + j
+							x[p] = append(x[p], float64(in.X[at])+step*dir[at])
+						}
+					}
+					r.layer(1, token, x)
+					for p := range x {
+						for j, v := range x[p] {
+							sum += float64(a[(token+p)*h+j]) * v
+						}
+					}
+					token += length
+				}
+				return sum
+			}
+			dx, all := make([]float32, n*h), gradients{}
+			run := func(dx []float32, g *Gradients) {
+				if err := tape.LayerBackward(1, in, func(out []float32) error { copy(out, a); return nil }, g, dx); err != nil {
+					t.Fatal(err)
+				}
+			}
+			run(dx, all.collect(t, 100))
+			const step = 1e-5
+			slope, square, want := 0.0, 0.0, (loss(step)-loss(-step))/(2*step)
+			for i, v := range dx {
+				slope, square = slope+float64(v)*dir[i], square+float64(v)*float64(v)
+			}
+			if err := math.Abs(slope-want) / math.Sqrt(square); !(err < 1e-4) {
+				t.Errorf("the gradient of the input differs by %.2g of its norm from the numeric one", err)
+			}
+			// The gradients of weights do not depend on what else is wanted.
+			again := gradients{}
+			run(nil, &Gradients{Linear: again.collect(t, 3).Linear})
+			for name, g := range again {
+				sameBits(t, name, g, all[name])
+			}
+			if want := len(all) - len(again); len(again) == 0 || want < 2 {
+				t.Errorf("%d gradients, of them %d of linear layers", len(all), len(again))
+			}
+		})
+	}
+}

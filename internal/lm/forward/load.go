@@ -1,0 +1,382 @@
+package forward
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/cpu"
+	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/internal/lm/arch"
+	"github.com/lowbit-go/gq/internal/rowmath"
+	"github.com/lowbit-go/gq/kernels"
+)
+
+// OpenCheckpoint opens the checkpoint in a directory, with its config.json. The model computes in
+// float32 and reads weights from the map until Close (see Options.Packed).
+func OpenCheckpoint(dir string, o Options) (*Model, error) {
+	raw, err := files.Read(filepath.Join(dir, "config.json"), files.MaxModelFile)
+	if err != nil {
+		return nil, err
+	}
+	c, err := arch.ParseForward(raw)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, "config.json"), err)
+	}
+	facts, err := arch.ParseConfig(raw)
+	if err != nil {
+		return nil, err
+	}
+	ck, err := safetensors.Open(dir, safetensors.Options{})
+	if err != nil {
+		return nil, err
+	}
+	m, err := newModel(c, &checkpointSource{ck: ck, block: facts.WeightBlockSize, floats: o.floats()}, o)
+	if err != nil {
+		ck.Close()
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	return m, nil
+}
+
+// OpenGQF opens a model in a .gqf that holds its config.json. Quantized linear layers run on the
+// packed bytes in place. A tied embedding is stored once. f must stay open as long as the Model is
+// used.
+func OpenGQF(f *gqf.File, o Options) (*Model, error) {
+	raw, err := f.Asset("config.json")
+	if err != nil {
+		return nil, err
+	}
+	c, err := arch.ParseForward(raw)
+	if err != nil {
+		return nil, fmt.Errorf("config.json: %w", err)
+	}
+	f.AdviseHugePages()
+	s := &gqfSource{file: f, activations: o.Activations, floats: o.floats()}
+	if o.ForCPU {
+		features, err := cpu.UpTo(o.CPU)
+		if err != nil {
+			return nil, err
+		}
+		s.cpu = gqf.NewCPUFeatures(features)
+	}
+	return newModel(c, s, o)
+}
+
+func (o Options) floats() floats {
+	return floats{kernels.Options{CPU: o.CPU, Log: o.Log}, o.Packed}
+}
+
+// newModel opens all weights, under the source's guard.
+func newModel(c *arch.ForwardConfig, s source, o Options) (*Model, error) {
+	features, err := cpu.UpTo(o.CPU)
+	if err != nil {
+		return nil, fmt.Errorf("model: %w", err)
+	}
+	m := &Model{config: *c, source: s, cpu: o.CPU, linears: map[string]*linear{}, used: map[string]bool{}}
+	some := o.Layers > 0 && o.Layers < len(c.Layers)
+	if some {
+		m.config.Layers = c.Layers[:o.Layers]
+	}
+	m.math = rowmath.Sets.For(features).Code
+	if err := s.guard(m.load); err != nil {
+		return nil, err
+	}
+	if !some {
+		if err := m.unused(); err != nil {
+			return nil, err
+		}
+	}
+	m.used = nil
+	m.pool = kernels.NewPool(o.Threads)
+	return m, nil
+}
+
+func (m *Model) load() error {
+	body, head, err := arch.Prefix(func(name string) bool {
+		_, ok := m.source.shape(name)
+		return ok
+	})
+	if err != nil {
+		return err
+	}
+	m.body, m.headName = body, head
+	c := &m.config
+	embedding := body + "embed_tokens.weight"
+	m.used[embedding] = true
+	if m.embed, err = m.source.embedding(embedding, c.VocabSize, c.HiddenSize); err != nil {
+		return err
+	}
+	if m.norm, err = m.loadNorm(body+"norm.weight", c.HiddenSize); err != nil {
+		return err
+	}
+	for i, l := range c.Layers {
+		loaded := layer{LayerConfig: l}
+		if err := m.loadLayer(&loaded, fmt.Sprintf("%slayers.%d.", body, i)); err != nil {
+			return err
+		}
+		m.layers = append(m.layers, loaded)
+	}
+	// A separate lm_head counts even if config.json calls the model tied. The quantizer decides the
+	// same way, by content.
+	if _, ok := m.source.shape(head); !ok {
+		if !c.Tied {
+			return arch.Missing(head)
+		}
+		head = embedding
+	}
+	m.head, err = m.linear(linearSpec{name: head, rows: c.VocabSize, cols: c.HiddenSize})
+	return err
+}
+
+type norm struct {
+	Norm
+	weights []float32 // the factors: 1 + gain if PlusOne
+}
+
+func (m *Model) loadNorm(name string, width int) (*norm, error) {
+	m.used[name] = true
+	gains, err := m.source.vector(name, width)
+	if err != nil {
+		return nil, err
+	}
+	n := &norm{Norm{name, m.config.Norms == arch.GemmaNorms, width}, make([]float32, width)}
+	n.set(gains)
+	m.norms = append(m.norms, n)
+	return n, nil
+}
+
+func (n *norm) set(gains []float32) {
+	copy(n.weights, gains)
+	if n.PlusOne {
+		for i := range n.weights {
+			n.weights[i]++
+		}
+	}
+}
+
+func (m *Model) loadLayer(l *layer, at string) error {
+	c := &m.config
+	before, post := "post_attention_layernorm.weight", c.Norms != arch.PreNorms
+	if post {
+		before = "pre_feedforward_layernorm.weight"
+	}
+	norms := []struct {
+		dst  **norm
+		name string
+		n    int
+		want bool
+	}{
+		{&l.inputNorm, "input_layernorm.weight", c.HiddenSize, true},
+		{&l.attentionNorm, before, c.HiddenSize, true},
+		{&l.postAttention, "post_attention_layernorm.weight", c.HiddenSize, post},
+		{&l.postMLP, "post_feedforward_layernorm.weight", c.HiddenSize, post},
+		{&l.qNorm, "self_attn.q_norm.weight", c.HeadDim, c.QKNorm},
+		{&l.kNorm, "self_attn.k_norm.weight", c.HeadDim, c.QKNorm},
+	}
+	for _, n := range norms {
+		if !n.want {
+			continue
+		}
+		var err error
+		if *n.dst, err = m.loadNorm(at+n.name, n.n); err != nil {
+			return err
+		}
+	}
+	if err := m.loadAttention(l, at+"self_attn."); err != nil {
+		return err
+	}
+	var err error
+	if l.Experts {
+		err = m.loadExperts(l, at)
+	} else {
+		l.mlp, err = m.loadMLP(at + "mlp.")
+	}
+	return err
+}
+
+func (m *Model) loadAttention(l *layer, at string) error {
+	c := &m.config
+	q, kv, bias := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim, c.AttentionBias >= arch.QKVBias
+	parts := []linearSpec{
+		{name: at + "q_proj.weight", rows: q, cols: c.HiddenSize, bias: bias},
+		{name: at + "k_proj.weight", rows: kv, cols: c.HiddenSize, bias: bias},
+		{name: at + "v_proj.weight", rows: kv, cols: c.HiddenSize, bias: bias},
+	}
+	if c.Fused {
+		parts = []linearSpec{{name: at + "qkv_proj.weight", rows: q + 2*kv, cols: c.HiddenSize, bias: bias}}
+	}
+	var err error
+	if l.qkv, err = m.linearsOf(parts); err != nil {
+		return err
+	}
+	l.out, err = m.linear(linearSpec{name: at + "o_proj.weight", rows: c.HiddenSize, cols: q, bias: c.AttentionBias == arch.AllBias})
+	return err
+}
+
+func (m *Model) loadMLP(at string) (mlp, error) {
+	c := &m.config
+	parts := []linearSpec{
+		{name: at + "gate_proj.weight", rows: c.Intermediate, cols: c.HiddenSize, bias: c.MLPBias},
+		{name: at + "up_proj.weight", rows: c.Intermediate, cols: c.HiddenSize, bias: c.MLPBias},
+	}
+	if c.Fused {
+		parts = []linearSpec{{name: at + "gate_up_proj.weight", rows: 2 * c.Intermediate, cols: c.HiddenSize, bias: c.MLPBias}}
+	}
+	return m.gated(parts, linearSpec{name: at + "down_proj.weight", rows: c.HiddenSize, cols: c.Intermediate, bias: c.MLPBias})
+}
+
+func (m *Model) gated(gateUp []linearSpec, down linearSpec) (f mlp, err error) {
+	if f.gateUp, err = m.linearsOf(gateUp); err == nil {
+		f.down, err = m.linear(down)
+	}
+	return f, err
+}
+
+func (m *Model) linearsOf(specs []linearSpec) (list []*linear, err error) {
+	list = make([]*linear, len(specs))
+	for i := range specs {
+		if list[i], err = m.linear(specs[i]); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// loadExperts opens a mixture's router and experts. Published checkpoints have a tensor per expert;
+// transformers 5 saves fused tensors under mlp.
+func (m *Model) loadExperts(l *layer, at string) error {
+	c, e := &m.config, m.config.Experts
+	module := at + e.Module + "."
+	_, fused := m.source.shape(at + "mlp.experts.gate_up_proj")
+	if fused {
+		module = at + "mlp."
+	}
+	var err error
+	if l.router, err = m.linear(linearSpec{name: module + "gate.weight", rows: e.Count, cols: c.HiddenSize}); err != nil {
+		return err
+	}
+	for i := range e.Count {
+		in := module + "experts."
+		gateUp := []linearSpec{
+			{name: fmt.Sprintf("%s%d.%s.weight", in, i, e.Gate), rows: e.Intermediate, cols: c.HiddenSize},
+			{name: fmt.Sprintf("%s%d.%s.weight", in, i, e.Up), rows: e.Intermediate, cols: c.HiddenSize},
+		}
+		down := linearSpec{name: fmt.Sprintf("%s%d.%s.weight", in, i, e.Down), rows: c.HiddenSize, cols: e.Intermediate}
+		if fused {
+			gateUp = []linearSpec{{name: in + "gate_up_proj", slice: i, slices: e.Count, rows: 2 * e.Intermediate, cols: c.HiddenSize}}
+			down = linearSpec{name: in + "down_proj", slice: i, slices: e.Count, rows: c.HiddenSize, cols: e.Intermediate}
+		}
+		expert, err := m.gated(gateUp, down)
+		if err != nil {
+			return err
+		}
+		l.experts = append(l.experts, expert)
+	}
+	return nil
+}
+
+func (m *Model) linear(spec linearSpec) (*linear, error) {
+	m.used[spec.name] = true
+	op, withBias, err := m.source.linear(spec)
+	if err != nil {
+		return nil, err
+	}
+	l := &linear{spec: spec, name: spec.label(), op: op, hasBias: spec.bias}
+	if spec.bias {
+		l.biasName = m.source.biasOf(spec.name)
+		m.used[l.biasName] = true
+		if !withBias {
+			if l.bias, err = m.source.vector(l.biasName, spec.rows); err != nil {
+				return nil, err
+			}
+		}
+	}
+	m.linears[l.name] = l
+	m.names = append(m.names, l.name)
+	return l, nil
+}
+
+// unused fails for tensors that the model of config.json does not use: the checkpoint must be for
+// another model.
+func (m *Model) unused() error {
+	var names []string
+	for _, name := range m.source.names() {
+		if !m.used[name] && !arch.Ignorable(name) {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	slices.Sort(names)
+	more := ""
+	if len(names) > 1 {
+		more = fmt.Sprintf(" (and %d more)", len(names)-1)
+	}
+	return fmt.Errorf("tensor %q%s has no place in the model that config.json describes (model_type %s)", names[0], more, m.config.Architecture)
+}
+
+// Embedding looks up rows of the token embedding. embedding.Table implements Embedding.
+type Embedding interface {
+	Lookup(dst []float32, row int) error
+}
+
+// Embedding returns the model's token embedding.
+func (m *Model) Embedding() Embedding { return m.embed }
+
+// SetEmbedding replaces the model's token embedding; undo restores the previous embedding. The
+// lm_head of a tied model stays: see [Model.SetLinear]. SetEmbedding must not run while a Session
+// computes.
+func (m *Model) SetEmbedding(t Embedding) (undo func()) {
+	before := m.embed
+	m.embed = t
+	return func() { m.embed = before }
+}
+
+// Norms describes the norms: the norm before the lm_head, then the norms of each layer.
+func (m *Model) Norms() []Norm {
+	list := make([]Norm, len(m.norms))
+	for i, n := range m.norms {
+		list[i] = n.Norm
+	}
+	return list
+}
+
+// NormGains reads the gains of a norm as the checkpoint stores them, regardless of [Model.SetNorm].
+func (m *Model) NormGains(tensor string) (gains []float32, err error) {
+	n, err := m.findNorm(tensor)
+	if err != nil {
+		return nil, err
+	}
+	return gains, m.source.guard(func() (err error) {
+		gains, err = m.source.vector(tensor, n.Width)
+		return err
+	})
+}
+
+// SetNorm replaces the gains of a norm by a copy of gains; undo restores the previous gains. If the
+// norm is PlusOne, it multiplies by 1 + gain. SetNorm must not run while a Session computes.
+func (m *Model) SetNorm(tensor string, gains []float32) (undo func(), err error) {
+	n, err := m.findNorm(tensor)
+	if err != nil {
+		return nil, err
+	}
+	if len(gains) != n.Width {
+		return nil, fmt.Errorf("norm %q has %d gains, not %d", tensor, n.Width, len(gains))
+	}
+	before := slices.Clone(n.weights)
+	n.set(gains)
+	return func() { copy(n.weights, before) }, nil
+}
+
+func (m *Model) findNorm(tensor string) (*norm, error) {
+	for _, n := range m.norms {
+		if n.Tensor == tensor {
+			return n, nil
+		}
+	}
+	return nil, fmt.Errorf("no norm %q in this model", tensor)
+}

@@ -1,0 +1,159 @@
+package forward
+
+import (
+	"math"
+	"slices"
+
+	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/internal/detmath"
+	"github.com/lowbit-go/gq/internal/lm/arch"
+	"github.com/lowbit-go/gq/internal/rowmath"
+)
+
+type mixture struct {
+	logits []float32 // [token][expert]
+	chosen []choice  // [token][PerToken], in order of expert
+	rows   []float32 // inputs of an expert's tokens
+	out    []float32 // outputs of the expert
+	tokens []choice  // the tokens of the expert
+	// running: an expert is running; the rows of its linear layers belong to tokens.
+	running bool
+}
+
+type choice struct {
+	token, expert int
+	weight        float32
+}
+
+// experts computes the mixture for m rows, adding each token's outputs in order of expert.
+func (s *Session) experts(l *layer, dst, x []float32, m int) error {
+	c, e, mix := &s.m.config, s.m.config.Experts, &s.mixture
+	h := c.HiddenSize
+	logits := buffer.Grow(&mix.logits, m*e.Count)
+	if err := s.multiply(logits, x, m, l.router); err != nil {
+		return err
+	}
+	mix.chosen = mix.chosen[:0]
+	for t := range m {
+		probabilities := logits[t*e.Count:][:e.Count]
+		s.m.math.Softmax(probabilities)
+		mix.chosen = choose(e, mix.chosen, probabilities, t)
+	}
+	clear(dst[:m*h])
+	for i := range l.experts {
+		mix.tokens = mix.tokens[:0]
+		for _, ch := range mix.chosen {
+			if ch.expert == i {
+				mix.tokens = append(mix.tokens, ch)
+			}
+		}
+		n := len(mix.tokens)
+		if n == 0 {
+			continue
+		}
+		rows, out := buffer.Grow(&mix.rows, n*h), buffer.Grow(&mix.out, n*h)
+		for r, ch := range mix.tokens {
+			copy(rows[r*h:][:h], x[ch.token*h:])
+		}
+		mix.running = true
+		err := s.mlp(&l.experts[i], out, rows, n, e.Intermediate)
+		mix.running = false
+		if err != nil {
+			return err
+		}
+		for r, ch := range mix.tokens {
+			to := dst[ch.token*h:][:h]
+			for j, v := range out[r*h:][:h] {
+				to[j] += float32(v * ch.weight)
+			}
+		}
+	}
+	return nil
+}
+
+// choose appends the experts of a token, given the router's probabilities. On ties the first
+// experts are chosen.
+func choose(e *arch.ExpertConfig, dst []choice, probabilities []float32, token int) []choice {
+	from := len(dst)
+	for range e.PerToken {
+		best := -1
+		for i, p := range probabilities {
+			taken := slices.ContainsFunc(dst[from:], func(ch choice) bool { return ch.expert == i })
+			if !taken && (best < 0 || p > probabilities[best]) {
+				best = i
+			}
+		}
+		dst = append(dst, choice{token, best, probabilities[best]})
+	}
+	normalize(e, dst[from:])
+	return dst
+}
+
+// normalize divides the weights of a token's experts by their sum, if the model does.
+func normalize(e *arch.ExpertConfig, chosen []choice) {
+	if !e.Normalize {
+		return
+	}
+	sum := float32(0)
+	for _, ch := range chosen {
+		sum += ch.weight
+	}
+	for i := range chosen {
+		chosen[i].weight /= sum
+	}
+}
+
+// rmsNorm writes x / sqrt(mean(x^2) + eps) * weights.
+func rmsNorm(dst, x, weights []float32, eps float64) {
+	inverse := rmsInverse(x, eps)
+	for i, v := range x {
+		dst[i] = float32(float32(v*inverse) * weights[i])
+	}
+}
+
+// rmsInverse returns 1 / sqrt(mean(x^2) + eps). Squares are exact in float64 and summed in 8 lanes.
+func rmsInverse(x []float32, eps float64) float32 {
+	var lanes [8]float64
+	n := len(x) &^ 7
+	for i := 0; i < n; i += 8 {
+		row := (*[8]float32)(x[i:])
+		for j, v := range row {
+			lanes[j] += float64(float64(v) * float64(v))
+		}
+	}
+	for i, v := range x[n:] {
+		lanes[i] += float64(float64(v) * float64(v))
+	}
+	return float32(1 / math.Sqrt(sum8(&lanes)/float64(len(x))+eps))
+}
+
+// sum8 adds lanes in a fixed tree.
+func sum8(l *[8]float64) float64 {
+	return ((l[0] + l[4]) + (l[2] + l[6])) + ((l[1] + l[5]) + (l[3] + l[7]))
+}
+
+// activate replaces gate by f(gate) * up with the activation function f of the feed-forward
+// network.
+func (m *Model) activate(gate, up []float32) {
+	switch m.config.Activation {
+	case "silu":
+		m.math.Gate(gate, up, rowmath.SiluLinear, rowmath.SiluCubic)
+	case "gelu_pytorch_tanh":
+		m.math.Gate(gate, up, rowmath.GeluLinear, rowmath.GeluCubic)
+	}
+}
+
+func scale(x []float32, factor float64) {
+	if f := float32(factor); f != 1 {
+		for i, v := range x {
+			x[i] = float32(v * f)
+		}
+	}
+}
+
+// softcap replaces each x by c tanh(x/c).
+func softcap(x []float32, c float32) {
+	for i, v := range x {
+		x[i] = float32(c * detmath.Tanh32(v/c))
+	}
+}

@@ -1,0 +1,338 @@
+package forward
+
+import (
+	"fmt"
+
+	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/kernels"
+)
+
+// prefillChunk is the number of tokens that go through the layers at a time. A larger chunk reads
+// the weights fewer times, but its activations need more memory (150 KB per token of a 1B model).
+const prefillChunk = 256
+
+// Session is a sequence of tokens in a Model, with the keys and values of all tokens so far: 2 *
+// layers * key-value heads * head dimensions float32 per token.
+//
+// A Session is not for concurrent use.
+type Session struct {
+	m         *Model
+	max       int
+	n         int
+	kept      int // rows of x that are the hidden states of the last Append
+	rotations []*rotation
+	caches    []cache // by layer
+	hook      func(name string, x []float32, m, k int)
+	visit     func(name string, x []float32, m, k int) bool // set by a Stream; false ends the half
+	segments  []segment                                     // of the current pass
+	owners    []int                                         // [row], the index of its segment
+	units     []unit                                        // of the current pass, slowest first
+	work      int                                           // keys that all rows meet
+
+	attention attention
+	mixture   mixture
+	*scratch
+}
+
+// scratch is memory that matters only while a pass runs, except x.
+type scratch struct {
+	workspace *kernels.Workspace
+	// Activations of a chunk, [tokens][...].
+	x, normed, q, k, v, heads, back []float32
+	qkv, both, gate, up             []float32
+}
+
+// NewSession makes an empty session for at most maxTokens tokens. In models with longrope, sessions
+// for more tokens than the original context have other frequencies. As in llama.cpp, the size of
+// the session decides, so that results do not depend on the number of tokens per call.
+func (m *Model) NewSession(maxTokens int) *Session {
+	c := &m.config
+	s := &Session{m: m, max: max(0, maxTokens), caches: make([]cache, len(m.layers)), scratch: &scratch{workspace: kernels.NewWorkspace(m.pool)}}
+	for i := range c.Ropes {
+		s.rotations = append(s.rotations, newRotation(&c.Ropes[i], maxTokens))
+	}
+	for i := range s.caches {
+		s.caches[i] = cache{heads: c.KVHeads, dim: c.HeadDim, window: c.Layers[i].Window}
+	}
+	s.attention.init(c, m.math, m.pool.Threads())
+	return s
+}
+
+func (s *Session) Reset() {
+	s.n, s.kept = 0, 0
+	for i := range s.caches {
+		s.caches[i].reset()
+	}
+}
+
+// Truncate removes all tokens but the first n. It returns false if layers with a window have
+// released keys and values that the next token sees; the session must then be Reset.
+func (s *Session) Truncate(n int) bool {
+	if n < 0 || n > s.n {
+		return false
+	}
+	for i := range s.caches {
+		if !s.caches[i].holds(n) {
+			return false
+		}
+	}
+	s.n = n
+	return true
+}
+
+func (s *Session) Len() int { return s.n }
+
+// Cap returns the maximum number of tokens.
+func (s *Session) Cap() int { return s.max }
+
+// OnInput registers a function that receives the input of each linear layer before it is quantized
+// and multiplied: m rows of k values, valid during the call. Linear layers that share their input
+// follow each other. nil unregisters.
+func (s *Session) OnInput(fn func(name string, x []float32, m, k int)) { s.hook = fn }
+
+// Forward appends tokens to the sequence. If all is set, logits receives the logits behind each
+// token, [len(tokens)][VocabSize]. Otherwise logits is nil or receives the logits behind the last
+// token, [VocabSize].
+//
+// The bits do not depend on the division of the tokens into calls. After an error the session must
+// be Reset.
+func (s *Session) Forward(tokens []int32, logits []float32, all bool) error {
+	c := &s.m.config
+	want := c.VocabSize
+	if all {
+		want *= len(tokens)
+	}
+	switch {
+	case len(logits) != want && (logits != nil || all):
+		return fmt.Errorf("model: %d logits: there is room for %d", want, len(logits))
+	}
+	if err := s.check(tokens); err != nil {
+		return err
+	}
+	return s.m.run(func() error {
+		for len(tokens) > 0 {
+			chunk := tokens[:min(prefillChunk, len(tokens))]
+			tokens = tokens[len(chunk):]
+			var out []float32
+			switch {
+			case all:
+				out, logits = logits[:len(chunk)*c.VocabSize], logits[len(chunk)*c.VocabSize:]
+			case len(tokens) == 0:
+				out = logits
+			}
+			if err := s.chunk(chunk, out, all); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (s *Session) check(tokens []int32) error {
+	switch {
+	case len(tokens) == 0:
+		return fmt.Errorf("model: no tokens")
+	case len(tokens) > s.max-s.n:
+		return fmt.Errorf("model: %d tokens after %d: the session was made for %d", len(tokens), s.n, s.max)
+	}
+	for i, id := range tokens {
+		if id < 0 || int(id) >= s.m.config.VocabSize {
+			return fmt.Errorf("model: token %d at position %d: the vocabulary has %d tokens", id, s.n+i, s.m.config.VocabSize)
+		}
+	}
+	return nil
+}
+
+// MaxAppend is the greatest number of tokens that Append takes.
+const MaxAppend = prefillChunk
+
+// Append appends 1 to MaxAppend tokens to the sequence, and keeps their hidden states for Logits.
+// After an error the session must be Reset.
+func (s *Session) Append(tokens []int32) error {
+	if len(tokens) > MaxAppend {
+		return fmt.Errorf("model: %d tokens at a time: at most %d", len(tokens), MaxAppend)
+	}
+	if err := s.check(tokens); err != nil {
+		return err
+	}
+	err := s.m.run(func() error { return s.chunk(tokens, nil, false) })
+	if err == nil {
+		s.kept = len(tokens)
+	}
+	return err
+}
+
+// Logits writes the logits behind n tokens, from token first of the last Append on, to logits,
+// [n][VocabSize]. Append and Logits give the bits of Forward, and need room for a few logits only.
+func (s *Session) Logits(logits []float32, first, n int) error {
+	c := &s.m.config
+	switch {
+	case first < 0 || n < 1 || n > s.kept-first:
+		return fmt.Errorf("model: logits of %d tokens from %d on: the last Append had %d", n, first, s.kept)
+	case len(logits) != n*c.VocabSize:
+		return fmt.Errorf("model: %d logits: there is room for %d", n*c.VocabSize, len(logits))
+	}
+	return s.m.run(func() error { return s.logits(logits, s.x[first*c.HiddenSize:], n) })
+}
+
+func (s *Session) chunk(tokens []int32, logits []float32, all bool) error {
+	c := &s.m.config
+	m, h := len(tokens), c.HiddenSize
+	s.kept = 0
+	x := buffer.Grow(&s.x, m*h)
+	if err := s.lookup(x, tokens); err != nil {
+		return err
+	}
+	s.alone(m)
+	for i := range s.m.layers {
+		if err := s.layer(i, x, m); err != nil {
+			return err
+		}
+	}
+	s.n += m
+	if logits == nil {
+		return nil
+	}
+	if !all {
+		x, m = x[(m-1)*h:], 1
+	}
+	return s.logits(logits, x, m)
+}
+
+// lookup writes the tokens' rows of the embedding to x, scaled.
+func (s *Session) lookup(x []float32, tokens []int32) error {
+	c := &s.m.config
+	h := c.HiddenSize
+	for i, id := range tokens {
+		if err := s.m.embed.Lookup(x[i*h:][:h], int(id)); err != nil {
+			return err
+		}
+	}
+	scale(x, c.EmbeddingScale)
+	return nil
+}
+
+func (s *Session) logits(logits, x []float32, m int) error {
+	c := &s.m.config
+	normed := buffer.Grow(&s.normed, m*c.HiddenSize)
+	s.norm(normed, x, s.m.norm, m)
+	if err := s.multiply(logits, normed, m, s.m.head); err != nil {
+		return err
+	}
+	if c.LogitSoftcap != 0 {
+		s.split(m*c.VocabSize, 16, func(_, from, to int) { softcap(logits[from:to], float32(c.LogitSoftcap)) })
+	}
+	return nil
+}
+
+func (s *Session) layer(i int, x []float32, m int) error {
+	for _, part := range []Part{Attention, FeedForward} {
+		back, err := s.half(i, part, x, m)
+		if err != nil {
+			return err
+		}
+		_, post := s.m.layers[i].last(part)
+		s.add(x, back, post, m)
+	}
+	return nil
+}
+
+// half returns the output of half a layer for the m rows of x.
+func (s *Session) half(i int, part Part, x []float32, m int) (back []float32, err error) {
+	c, l := &s.m.config, &s.m.layers[i]
+	normed, back := buffer.Grow(&s.normed, m*c.HiddenSize), buffer.Grow(&s.back, m*c.HiddenSize)
+	if part == Attention {
+		s.norm(normed, x, l.inputNorm, m)
+		return back, s.attend(i, back, normed, m)
+	}
+	s.norm(normed, x, l.attentionNorm, m)
+	if l.Experts {
+		return back, s.experts(l, back, normed, m)
+	}
+	return back, s.mlp(&l.mlp, back, normed, m, c.Intermediate)
+}
+
+// add adds y to x. If there is a norm, y is normalized first.
+func (s *Session) add(x, y []float32, post *norm, m int) {
+	if post != nil {
+		s.norm(y, y, post, m)
+	}
+	for i, v := range y[:len(x)] {
+		x[i] += v
+	}
+}
+
+func (s *Session) norm(dst, x []float32, by *norm, m int) {
+	n, eps := by.Width, s.m.config.NormEps
+	s.split(m, n, func(_, from, to int) {
+		for r := from; r < to; r++ {
+			rmsNorm(dst[r*n:][:n], x[r*n:][:n], by.weights, eps)
+		}
+	})
+}
+
+func (s *Session) multiply(dst, x []float32, m int, l *linear) error {
+	k, n := l.op.Cols(), l.op.Rows()
+	x, dst = x[:m*k], dst[:m*n]
+	if s.hook != nil {
+		s.hook(l.name, x, m, k)
+	}
+	if s.visit != nil && !s.visit(l.name, x, m, k) {
+		return errStop
+	}
+	if err := l.op.Forward(s.workspace, dst, x, m); err != nil {
+		return fmt.Errorf("linear %q: %w", l.name, err)
+	}
+	if l.bias != nil {
+		for r := range m {
+			row := dst[r*n:][:n]
+			for i, b := range l.bias {
+				row[i] += b
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Session) mlp(f *mlp, dst, x []float32, m, n int) error {
+	gate, up := buffer.Grow(&s.gate, m*n), buffer.Grow(&s.up, m*n)
+	if err := s.gateUp(f, gate, up, x, m, n); err != nil {
+		return err
+	}
+	s.activate(gate, up)
+	return s.multiply(dst, gate, m, f.down)
+}
+
+func (s *Session) gateUp(f *mlp, gate, up, x []float32, m, n int) error {
+	if len(f.gateUp) == 2 {
+		if err := s.multiply(gate, x, m, f.gateUp[0]); err != nil {
+			return err
+		}
+		return s.multiply(up, x, m, f.gateUp[1])
+	}
+	both := buffer.Grow(&s.both, 2*m*n)
+	if err := s.multiply(both, x, m, f.gateUp[0]); err != nil {
+		return err
+	}
+	for r := range m {
+		copy(gate[r*n:][:n], both[2*r*n:])
+		copy(up[r*n:][:n], both[(2*r+1)*n:])
+	}
+	return nil
+}
+
+func (s *Session) activate(gate, up []float32) {
+	s.split(len(gate), 4, func(_, from, to int) { s.m.activate(gate[from:to], up[from:to]) })
+}
+
+// split divides n items of work, each of about cost float operations, among the threads if that
+// pays.
+func (s *Session) split(n, cost int, f func(worker, from, to int)) {
+	const least = 1 << 14 // number of operations that take longer than waking a thread
+	parts := min(s.m.pool.Threads()*2, n, n*cost/least)
+	if parts <= 1 {
+		f(0, 0, n)
+		return
+	}
+	s.m.pool.Run(parts, func(worker, part int) { f(worker, part*n/parts, (part+1)*n/parts) })
+}

@@ -1,0 +1,235 @@
+package forward
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/lowbit-go/gq/formats/gguf"
+	"github.com/lowbit-go/gq/internal/lm/arch"
+	"github.com/lowbit-go/gq/internal/lm/llamacpp"
+	"github.com/lowbit-go/gq/kernels"
+)
+
+// OpenGGUF opens the model in a .gguf file and computes what llama.cpp computes, in float32: rows
+// of q and k as stored, norms without adding 1, frequencies from the tensors of rope factors. Names
+// and orders are written here a second time, not taken from package llamacpp: OpenGGUF checks an
+// export against its source, and a mistake in the export's tables must not cancel out.
+//
+// f must stay open as long as the Model is used.
+func OpenGGUF(f *gguf.File, o Options) (*Model, error) {
+	raw, err := llamacpp.ReadConfig(f)
+	if err != nil {
+		return nil, err
+	}
+	c, err := arch.ParseForward(raw)
+	if err != nil {
+		return nil, err
+	}
+	name, _ := f.Text(gguf.KeyArchitecture)
+	c.Norms = min(c.Norms, arch.PostNorms) // weights are stored plus 1
+	for i := range c.Ropes {
+		c.Ropes[i].Neighbours = name == "llama" || name == "smollm3" // llama_model_rope_type
+	}
+	s := &ggufSource{file: f, config: c, options: kernels.Options{CPU: o.CPU, Log: o.Log}, asked: map[string]bool{}}
+	if err := s.frequencies(&c.Ropes[0]); err != nil {
+		return nil, err
+	}
+	return newModel(c, s, o)
+}
+
+// ggufSource reads tensors by llama.cpp's names.
+type ggufSource struct {
+	file    *gguf.File
+	config  *arch.ForwardConfig
+	options kernels.Options
+	asked   map[string]bool // tensors, by llama.cpp's name
+}
+
+// frequencies takes the divisors of frequencies from the file.
+func (s *ggufSource) frequencies(r *arch.RopeConfig) error {
+	read := func(name string) ([]float64, error) {
+		t := s.file.Tensor(name)
+		if t == nil {
+			return nil, nil
+		}
+		s.asked[name] = true
+		values, err := s.values(t, r.Dims/2)
+		list := make([]float64, len(values))
+		for i, v := range values {
+			list[i] = float64(v)
+		}
+		return list, err
+	}
+	freqs, err := read("rope_freqs.weight")
+	if err != nil {
+		return err
+	}
+	if freqs != nil { // the same in any context
+		*r = arch.RopeConfig{Type: "longrope", Theta: r.Theta, Dims: r.Dims, AttentionFactor: 1, Neighbours: r.Neighbours, Short: freqs, Long: freqs}
+		return nil
+	}
+	long, err := read("rope_factors_long.weight")
+	if err != nil {
+		return err
+	}
+	short, err := read("rope_factors_short.weight")
+	if long != nil && short != nil {
+		r.Long, r.Short = long, short
+	}
+	return err
+}
+
+// inLayer maps names in a layer to llama.cpp's.
+var inLayer = map[string]string{
+	"input_layernorm":            "attn_norm",
+	"self_attn.q_proj":           "attn_q",
+	"self_attn.k_proj":           "attn_k",
+	"self_attn.v_proj":           "attn_v",
+	"self_attn.qkv_proj":         "attn_qkv",
+	"self_attn.o_proj":           "attn_output",
+	"self_attn.q_norm":           "attn_q_norm",
+	"self_attn.k_norm":           "attn_k_norm",
+	"pre_feedforward_layernorm":  "ffn_norm",
+	"post_feedforward_layernorm": "post_ffw_norm",
+	"mlp.gate_proj":              "ffn_gate",
+	"mlp.up_proj":                "ffn_up",
+	"mlp.gate_up_proj":           "ffn_up",
+	"mlp.down_proj":              "ffn_down",
+	"mlp.gate":                   "ffn_gate_inp",
+	"block_sparse_moe.gate":      "ffn_gate_inp",
+	"w1":                         "ffn_gate_exps",
+	"w3":                         "ffn_up_exps",
+	"w2":                         "ffn_down_exps",
+	"gate_proj":                  "ffn_gate_exps",
+	"up_proj":                    "ffn_up_exps",
+	"down_proj":                  "ffn_down_exps",
+}
+
+// find returns the tensor of a name in a checkpoint, and the expert in that tensor, or nil.
+func (s *ggufSource) find(name string) (t *gguf.Tensor, expert int) {
+	theirs := ""
+	switch name {
+	case "model.embed_tokens.weight":
+		theirs = "token_embd.weight"
+	case "model.norm.weight":
+		theirs = "output_norm.weight"
+	case "lm_head.weight":
+		theirs = "output.weight"
+	default:
+		rest, _ := strings.CutPrefix(name, "model.layers.")
+		layer, rest, _ := strings.Cut(rest, ".")
+		at := strings.LastIndexByte(rest, '.')
+		if at < 0 {
+			return nil, 0
+		}
+		part, suffix := rest[:at], rest[at:]
+		if _, number, ok := strings.Cut(part, ".experts."); ok {
+			number, part, _ = strings.Cut(number, ".")
+			expert, _ = strconv.Atoi(number)
+		}
+		theirs = inLayer[part]
+		if part == "post_attention_layernorm" {
+			theirs = "ffn_norm"
+			if s.config.Norms != arch.PreNorms {
+				theirs = "post_attention_norm"
+			}
+		}
+		theirs = "blk." + layer + "." + theirs + suffix
+	}
+	return s.file.Tensor(theirs), expert
+}
+
+// matrix finds a tensor of rows x cols weights, or an expert's part of a tensor.
+func (s *ggufSource) matrix(name string, rows, cols int) (*gguf.Tensor, []byte, error) {
+	t, expert := s.find(name)
+	if t == nil {
+		return nil, nil, arch.Missing(name)
+	}
+	s.asked[t.Name] = true
+	switch {
+	case !t.Type.Decodable():
+		return nil, nil, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q: the weights of %s are not known here", t.Name, t.Type)}
+	case t.Columns() != int64(cols) || t.Rows()%int64(rows) != 0 || int64(expert) >= t.Rows()/int64(rows) || len(t.Dims) < 3 && t.Rows() != int64(rows):
+		return nil, nil, fmt.Errorf("tensor %q has the dimensions %v, but %d rows of %d weights were expected", t.Name, t.Dims, rows, cols)
+	}
+	size := int(t.RowBytes()) * rows
+	return t, s.file.Data(t)[expert*size:][:size], nil
+}
+
+func (s *ggufSource) values(t *gguf.Tensor, n int) ([]float32, error) {
+	if t.Elements() != int64(n) {
+		return nil, fmt.Errorf("tensor %q has %d elements: %d were expected", t.Name, t.Elements(), n)
+	}
+	v := make([]float32, n)
+	return v, s.guard(func() error { return t.Type.Decode(v, s.file.Data(t)) })
+}
+
+func (s *ggufSource) vector(name string, n int) ([]float32, error) {
+	t, _ := s.find(name)
+	if t == nil {
+		return nil, arch.Missing(name)
+	}
+	s.asked[t.Name] = true
+	return s.values(t, n)
+}
+
+func (s *ggufSource) embedding(name string, rows, cols int) (Embedding, error) {
+	t, data, err := s.matrix(name, rows, cols)
+	if err != nil {
+		return nil, err
+	}
+	return ggufRows{s.file, t, data}, nil
+}
+
+type ggufRows struct {
+	file *gguf.File
+	*gguf.Tensor
+	data []byte
+}
+
+func (r ggufRows) Lookup(dst []float32, row int) error {
+	return r.file.Guard(func() error { return r.read(dst, row) })
+}
+
+func (r ggufRows) read(dst []float32, row int) error {
+	size := int(r.RowBytes())
+	return r.Type.Decode(dst, r.data[row*size:][:size])
+}
+
+func (s *ggufSource) linear(l linearSpec) (kernels.Operator, bool, error) {
+	t, data, err := s.matrix(l.name, l.rows, l.cols)
+	if err != nil {
+		return nil, false, err
+	}
+	r := ggufRows{s.file, t, data}
+	op, err := kernels.NewRows(l.rows, l.cols, func(dst []float32, row int) {
+		if err := r.read(dst, row); err != nil {
+			panic(err) // the type and the size were checked
+		}
+	}, nil, s.options)
+	return op, false, err
+}
+
+func (s *ggufSource) shape(name string) ([]int64, bool) {
+	t, _ := s.find(name)
+	if t == nil {
+		return nil, false
+	}
+	return slices.Clone(t.Dims), true
+}
+
+// names lists the tensors that the model did not ask for. Model refuses these.
+func (s *ggufSource) names() (names []string) {
+	for _, t := range s.file.Tensors {
+		if !s.asked[t.Name] {
+			names = append(names, t.Name)
+		}
+	}
+	return names
+}
+
+func (s *ggufSource) biasOf(weights string) string { return biasName(weights) }
+func (s *ggufSource) guard(fn func() error) error  { return s.file.Guard(fn) }
+func (s *ggufSource) close() error                 { return nil } // the opener closes the file

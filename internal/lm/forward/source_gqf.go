@@ -1,0 +1,190 @@
+package forward
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/lowbit-go/gq/embedding"
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/lm/arch"
+	"github.com/lowbit-go/gq/kernels"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// gqfSource multiplies with the payloads of a .gqf in place.
+type gqfSource struct {
+	file        *gqf.File
+	activations Activations
+	floats      floats
+	cpu         gqf.CPUFeatures // the CPU for which variants are chosen; 0: any
+}
+
+// biasOf follows the file's link to the bias, if present.
+func (s *gqfSource) biasOf(weights string) string {
+	if t, ok := s.file.Lookup(weights); ok && t.Bias >= 0 {
+		return s.file.Tensor(t.Bias).Name
+	}
+	return biasName(weights)
+}
+
+func (s *gqfSource) names() []string {
+	var names []string
+	for n := range s.file.AllNames() {
+		if !n.Absorbed {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
+func (s *gqfSource) shape(name string) ([]int64, bool) {
+	t, ok := s.file.Lookup(name)
+	return t.Shape, ok
+}
+
+func (s *gqfSource) find(name string, shape ...int64) (gqf.Tensor, error) {
+	t, ok := s.file.Lookup(name)
+	if !ok {
+		return t, arch.Missing(name)
+	}
+	if u, ok := errors.AsType[*gqf.UnsupportedError](t.Usable()); ok {
+		return t, &arch.UnsupportedError{Msg: u.Msg}
+	}
+	return t, checkShape(name, t.Shape, shape)
+}
+
+func (s *gqfSource) vector(name string, n int) ([]float32, error) {
+	t, err := s.find(name, int64(n))
+	if err != nil {
+		return nil, err
+	}
+	data, h, err := s.plain(t, 0)
+	if err != nil {
+		return nil, err
+	}
+	v := make([]float32, n)
+	return v, s.file.Guard(func() error {
+		safetensors.Widen(v, data, h.Dtype)
+		return nil
+	})
+}
+
+// plain returns the data of a slice of an unquantized tensor.
+func (s *gqfSource) plain(t gqf.Tensor, slice int) ([]byte, packing.Header, error) {
+	p, ok := t.Payload(0, slice, gqf.KindWeights)
+	switch {
+	case !ok:
+		return nil, p.Header, fmt.Errorf("tensor %q has no slice %d", t.Name, slice)
+	case p.Header.Layout != packing.LayoutPlain:
+		return nil, p.Header, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q is quantized, but this forward pass needs it unquantized", t.Name)}
+	case !p.Header.Dtype.IsFloat():
+		return nil, p.Header, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q: %s is not a dtype of weights", t.Name, p.Header.Dtype)}
+	case p.Header.Dtype == packing.F8E4M3 || p.Header.Dtype == packing.F8E5M2:
+		return nil, p.Header, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q is unquantized %s, but this forward pass does not read its scales from a .gqf", t.Name, p.Header.Dtype)}
+	}
+	data, err := s.file.Data(p)
+	return data, p.Header, err
+}
+
+func (s *gqfSource) embedding(name string, rows, cols int) (Embedding, error) {
+	if _, err := s.find(name, int64(rows), int64(cols)); err != nil {
+		return nil, err
+	}
+	return embedding.Open(s.file, name)
+}
+
+func (s *gqfSource) linear(l linearSpec) (kernels.Operator, bool, error) {
+	t, err := s.find(l.name, l.wantShape()...)
+	if err != nil {
+		return nil, false, err
+	}
+	slice := l.slice
+	if t.Experts == 1 && l.slices > 0 { // unquantized, in a single payload
+		slice = 0
+	}
+	p, ok := t.Payload(0, slice, gqf.KindWeights)
+	switch {
+	case !ok:
+		return nil, false, fmt.Errorf("tensor %q has no slice %d", l.name, slice)
+	case p.Header.Layout == packing.LayoutPlain:
+		return s.unquantized(t, l, slice)
+	case t.Transposed:
+		return nil, false, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q is stored inputs x outputs, but every architecture here needs outputs x inputs", l.name)}
+	case s.activations == Float32:
+		return s.dequantized(t, l, slice)
+	}
+	return s.packed(t, l, slice)
+}
+
+func (s *gqfSource) unquantized(t gqf.Tensor, l linearSpec, slice int) (kernels.Operator, bool, error) {
+	data, h, err := s.plain(t, slice)
+	if err != nil {
+		return nil, false, err
+	}
+	if t.Experts == 1 && l.slices > 0 {
+		size := len(data) / l.slices
+		data = data[l.slice*size:][:size]
+	}
+	op, err := s.floats.linear(data, h.Dtype, l.rows, l.cols)
+	return op, false, err
+}
+
+// packed opens the best variant for the CPU that has kernels.
+func (s *gqfSource) packed(t gqf.Tensor, l linearSpec, slice int) (kernels.Operator, bool, error) {
+	var first error
+	for _, variant := range t.VariantsFor(s.cpu) {
+		p, _ := t.Payload(variant, slice, gqf.KindWeights)
+		data, err := s.file.Data(p)
+		if err != nil {
+			return nil, false, err
+		}
+		op, err := kernels.NewLinear(p.Header, data, s.floats.options)
+		if err == nil {
+			return op, p.Header.Flags&packing.FlagBias != 0, checkBias(l, p.Header)
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return nil, false, fmt.Errorf("tensor %q: %w (float32 activations work with any layout)", l.label(), first)
+}
+
+// dequantized opens an operator that multiplies float32 activations with the dequantized weights.
+func (s *gqfSource) dequantized(t gqf.Tensor, l linearSpec, slice int) (kernels.Operator, bool, error) {
+	rows, err := t.Rows(0, slice)
+	if err != nil {
+		return nil, false, err
+	}
+	if s.floats.packed {
+		return s.unpacked(l, rows)
+	}
+	op, err := kernels.NewRows(l.rows, l.cols, rows.Dequantize, nil, s.floats.options)
+	return op, false, err
+}
+
+// unpacked copies the dequantized weights into memory as float32.
+func (s *gqfSource) unpacked(l linearSpec, rows *gqf.Rows) (kernels.Operator, bool, error) {
+	row := make([]float32, l.cols)
+	data := make([]byte, 0, 4*l.rows*l.cols)
+	for r := range l.rows {
+		rows.Dequantize(row, r)
+		for _, v := range row {
+			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(v))
+		}
+	}
+	op, err := s.floats.linear(data, packing.F32, l.rows, l.cols)
+	return op, false, err
+}
+
+func checkBias(l linearSpec, h packing.Header) error {
+	if h.Flags&packing.FlagBias != 0 && !l.bias {
+		return fmt.Errorf("tensor %q has a bias, but config.json describes a model without one there", l.label())
+	}
+	return nil
+}
+
+func (s *gqfSource) guard(fn func() error) error { return s.file.Guard(fn) }
+func (s *gqfSource) close() error                { return nil } // the opener closes the file

@@ -1,0 +1,394 @@
+package forward
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/internal/lm/arch"
+	"github.com/lowbit-go/gq/kernels"
+)
+
+// TapeOptions are the sizes of a Tape.
+type TapeOptions struct {
+	// MaxTokens is the number of tokens of all sequences of a Forward together.
+	MaxTokens int
+	// MaxLength is the number of tokens of the longest sequence; default MaxTokens. As in
+	// [Model.NewSession], MaxLength decides the frequencies of models with longrope.
+	MaxLength int
+	// LogitRows is the number of tokens per block of logits. The lm_head is read twice for each block.
+	// Default 128.
+	LogitRows int
+	// Outputs: LinearGradient.Factors works, because a LinearGradient also has the layer's outputs.
+	// This takes another product (the down projection) and memory for another block of logits.
+	Outputs bool
+}
+
+// Tape runs sequences forward and backward. [Tape.Forward] keeps the hidden states before each
+// layer. [Tape.Backward] goes through the layers from the last to the first, runs each layer again
+// with all that its derivatives need, and gives the gradients of a loss to callbacks.
+//
+// The forward pass has the bits of [Session.Forward]. Gradients are float32 with sums in a fixed
+// order, so the bits are the same on every CPU and for any number of threads. The operators of the
+// linear layers ([Model.SetLinear]) supply the weights and must be [kernels.RowReader]s. If an
+// operator quantizes activations to int8, gradients pass through this rounding unchanged.
+//
+// Memory is bounded by a layer and the hidden states: see [Tape.Bytes].
+//
+// A Tape is not for concurrent use. Callbacks must not use the Model.
+type Tape struct {
+	m          *Model
+	s          *Session
+	o          TapeOptions
+	transposed *kernels.Transposed
+
+	// The sequences of the last Forward, or of a single layer.
+	starts    []int // offsets of the sequences in tokens, and the end
+	positions []int // of each token in its sequence
+	// states are the hidden states of all tokens before each layer, and behind the last layer.
+	states  [][]float32
+	routing [][]int32 // see Routing; of each layer
+	valid   bool      // states are complete
+
+	pages   []*page // of keys and values, shared by the layers
+	record  record
+	back    backward
+	workers []attentionGradient
+}
+
+// Gradients receives the gradients of a backward pass. A nil function's gradients are not computed.
+// Slices are valid during the call. The first error ends the pass.
+type Gradients struct {
+	// Linear is called for each linear layer, from the lm_head to the first layer. The lm_head has a
+	// call for each block of logits; these gradients add up. Experts without tokens have no call.
+	Linear func(*LinearGradient) error
+	// Norm gets d loss / d gain of a norm, once.
+	Norm func(tensor string, gradient []float32) error
+	// Embedding gets the gradient of a sequence's looked-up rows of the embedding, before the model
+	// scales the rows by EmbeddingScale: d loss / d row, [tokens][HiddenSize]. In a tied model, the
+	// gradient of the embedding's matrix is the sum of these and of the lm_head's.
+	Embedding func(sequence int, gradient []float32) error
+}
+
+// LinearGradient has the factors of a linear layer's gradient.
+type LinearGradient struct {
+	Name string    // as for SetLinear
+	M    int       // number of tokens
+	K, N int       // number of inputs and outputs of the linear layer
+	X    []float32 // [M][K]: inputs
+	DY   []float32 // [M][N]: gradients of the outputs
+	// Y are the outputs, [M][N], including the bias, if TapeOptions.Outputs is set.
+	Y []float32
+	// Tokens are the indices of the rows among the tokens of all sequences, for the linear layers
+	// of an expert. nil: the M tokens from First on.
+	Tokens []int
+	First  int
+
+	t      *Tape
+	linear *linear
+}
+
+// Weights computes rows from to from+n-1 of the gradient of the weights, DY^T X, into dst, [n][K].
+// Each element is a chain of fused multiply-adds in order of the tokens. n of 64 and more is
+// efficient.
+func (g *LinearGradient) Weights(dst []float32, from, n int) error {
+	return g.t.transposed.Outer(g.t.s.workspace, dst, g.DY, g.X, g.M, g.N, g.K, from, n)
+}
+
+// Factors computes d loss / d f of a factor f of each row of the weights, at f = 1: the sum over
+// tokens of the output's gradient times the output without bias. Factors needs TapeOptions.Outputs.
+// dst has N elements.
+func (g *LinearGradient) Factors(dst []float32) error {
+	if g.Y == nil {
+		return fmt.Errorf("linear %q: factors of rows need a tape with outputs", g.Name)
+	}
+	if len(dst) != g.N {
+		return fmt.Errorf("linear %q: factors of %d rows: there is room for %d", g.Name, g.N, len(dst))
+	}
+	bias := g.linear.bias
+	if bias == nil {
+		bias = make([]float32, g.N)
+		if g.linear.hasBias { // in op's outputs
+			stored, err := g.t.m.source.vector(g.linear.biasName, g.N)
+			if err != nil {
+				return err
+			}
+			bias = stored
+		}
+	}
+	// Threads divide the rows of the weights, not the tokens.
+	g.t.s.split(g.N, 4*g.M, func(_, from, to int) {
+		sums := make([]float64, to-from)
+		for i := range g.M {
+			y, dy := g.Y[i*g.N+from:][:len(sums)], g.DY[i*g.N+from:][:len(sums)]
+			for j := range sums {
+				sums[j] += float64(float64(dy[j]) * float64(y[j]-bias[from+j]))
+			}
+		}
+		for j, v := range sums {
+			dst[from+j] = float32(v)
+		}
+	})
+	return nil
+}
+
+// NewTape makes a Tape for sequences of these sizes. Forward allocates the memory.
+func (m *Model) NewTape(o TapeOptions) (*Tape, error) {
+	if o.MaxTokens < 1 || o.MaxLength < 0 || o.LogitRows < 0 {
+		return nil, fmt.Errorf("model: a tape for %d tokens in sequences of up to %d, logits of %d at a time", o.MaxTokens, o.MaxLength, o.LogitRows)
+	}
+	if o.MaxLength == 0 || o.MaxLength > o.MaxTokens {
+		o.MaxLength = o.MaxTokens
+	}
+	o.LogitRows = cmp.Or(o.LogitRows, 128)
+	o.LogitRows = min(o.LogitRows, o.MaxLength)
+	transposed, err := kernels.NewTransposed(kernels.Options{CPU: m.cpu})
+	if err != nil {
+		return nil, err
+	}
+	t := &Tape{m: m, s: m.NewSession(o.MaxLength), o: o, transposed: transposed, workers: make([]attentionGradient, m.pool.Threads())}
+	t.states = make([][]float32, len(m.layers)+1)
+	t.routing = make([][]int32, len(m.layers))
+	return t, nil
+}
+
+// Bytes is the memory that Forward and Backward allocate for sequences of the largest size: the
+// hidden states before each layer, and the activations and gradients of a layer. Operators that
+// quantize activations, and the caller's operators, take memory of their own.
+func (t *Tape) Bytes() int64 {
+	m, c, tokens, threads := t.m, &t.m.config, t.o.MaxTokens, t.m.pool.Threads()
+	var r record
+	var b backward
+	var w attentionGradient
+	n := int64(len(m.layers)+1) * int64(tokens) * int64(c.HiddenSize) * 4
+	n += bytesOf(r.sizes(t, tokens)) + bytesOf(b.sizes(t, tokens)) + int64(threads)*bytesOf(w.sizes(t, t.o.MaxLength))
+	n += 8 * int64(tokens+max(c.HiddenSize, c.HeadDim))
+
+	s := 0
+	if c.Norms != arch.PreNorms {
+		s += tokens * c.HiddenSize
+	}
+	if c.Fused {
+		s += tokens * (c.Heads + 2*c.KVHeads) * c.HeadDim
+	}
+	if m.fusedGateUp() {
+		gates, _ := m.wide(tokens)
+		s += 2 * gates
+	}
+	s += 2 * pagesOf(t.o.MaxLength) * pageTokens * c.KVHeads * c.HeadDim
+	s += threads * queryBlock * c.Heads / c.KVHeads * (2*c.HeadDim + padded(t.o.MaxLength) + keyBlock)
+	for _, rope := range t.s.rotations {
+		s += 4 * len(rope.freqs) * t.o.MaxLength // the tables grow by doubling
+	}
+	n += 4 * int64(s)
+	if c.Experts != nil {
+		n += int64(tokens) * int64(c.Experts.PerToken) * (24 + 8 + 4*int64(len(m.layers)))
+	}
+
+	var shapes []kernels.Shape
+	for _, l := range m.linears {
+		rows := tokens
+		if l == m.head {
+			rows = t.o.LogitRows
+		}
+		shapes = append(shapes, kernels.Shape{M: rows, Rows: l.op.Rows(), Cols: l.op.Cols()})
+	}
+	return n + t.transposed.Bytes(threads, shapes)
+}
+
+func (t *Tape) begin(lengths []int) error {
+	t.starts, t.positions = append(t.starts[:0], 0), t.positions[:0]
+	longest := 0
+	for i, n := range lengths {
+		switch {
+		case n < 1:
+			return fmt.Errorf("model: sequence %d has no tokens", i)
+		case n > t.o.MaxLength || n > t.o.MaxTokens-t.tokens():
+			return fmt.Errorf("model: sequence %d of %d tokens after %d: the tape is for %d tokens in sequences of up to %d", i, n, t.tokens(), t.o.MaxTokens, t.o.MaxLength)
+		}
+		for p := range n {
+			t.positions = append(t.positions, p)
+		}
+		t.starts = append(t.starts, len(t.positions))
+		longest = max(longest, n)
+	}
+	if t.tokens() == 0 {
+		return fmt.Errorf("model: no sequences")
+	}
+	for _, r := range t.s.rotations {
+		r.reach(longest)
+	}
+	t.record.grow(t)
+	return nil
+}
+
+func (t *Tape) tokens() int { return t.starts[len(t.starts)-1] }
+
+// Forward runs sequences through all layers and keeps the hidden states before each layer.
+//
+// routing, if not nil, is the choice of experts of each layer, in the form of [Tape.Routing] for
+// the same sequences in another model. The experts' weights still come from this model's router,
+// and gradients flow through these weights.
+func (t *Tape) Forward(sequences [][]int32, routing [][]int32) error {
+	t.valid = false
+	c := &t.m.config
+	lengths := make([]int, len(sequences))
+	for i, ids := range sequences {
+		lengths[i] = len(ids)
+		if err := t.m.checkTokens(i, ids); err != nil {
+			return err
+		}
+	}
+	if routing != nil && len(routing) != len(t.m.layers) {
+		return fmt.Errorf("model: the routing of %d layers: the model has %d", len(routing), len(t.m.layers))
+	}
+	if err := t.begin(lengths); err != nil {
+		return err
+	}
+	for i := range t.states {
+		buffer.Grow(&t.states[i], t.tokens()*c.HiddenSize)
+	}
+	return t.m.run(func() error {
+		for i, ids := range sequences {
+			if err := t.s.lookup(t.states[0][t.starts[i]*c.HiddenSize:t.starts[i+1]*c.HiddenSize], ids); err != nil {
+				return err
+			}
+		}
+		for i := range t.m.layers {
+			var experts []int32
+			if routing != nil {
+				experts = routing[i]
+			}
+			if err := t.layer(i, t.states[i+1], t.states[i], experts); err != nil {
+				return err
+			}
+			t.routing[i] = t.record.routing(t.routing[i][:0])
+		}
+		t.valid = true
+		return nil
+	})
+}
+
+// Routing returns the experts of the last Forward: for each layer with experts, the experts of each
+// token of all sequences, [tokens][PerToken].
+func (t *Tape) Routing() [][]int32 {
+	routing := make([][]int32, len(t.routing))
+	for i, r := range t.routing {
+		if t.m.layers[i].Experts {
+			routing[i] = append([]int32{}, r...)
+		}
+	}
+	return routing
+}
+
+// Hidden returns the hidden states of a sequence of the last Forward before a layer, or behind the
+// last layer, [tokens][HiddenSize]. The caller must not change the slice.
+func (t *Tape) Hidden(layer, sequence int) []float32 {
+	h := t.m.config.HiddenSize
+	return t.states[layer][t.starts[sequence]*h : t.starts[sequence+1]*h]
+}
+
+// Logits computes the logits of n tokens of a sequence of the last Forward, [n][VocabSize].
+func (t *Tape) Logits(sequence, from, n int, logits []float32) error {
+	if err := t.forwarded(); err != nil {
+		return err
+	}
+	h := t.m.config.HiddenSize
+	x := t.Hidden(len(t.m.layers), sequence)[from*h:][:n*h]
+	return t.m.run(func() error { return t.s.logits(logits[:n*t.m.config.VocabSize], x, n) })
+}
+
+func (t *Tape) forwarded() error {
+	if !t.valid {
+		return fmt.Errorf("model: this needs a Forward that succeeded")
+	}
+	return nil
+}
+
+// LayerInput is the input of a layer that runs alone.
+type LayerInput struct {
+	Lengths []int     // tokens of each sequence
+	X       []float32 // hidden states of all sequences, [tokens][HiddenSize]
+	// Experts is the choice of experts, [tokens][PerToken]; nil: the layer's own choice.
+	Experts []int32
+}
+
+func (t *Tape) beginLayer(layer int, in *LayerInput) error {
+	t.valid = false
+	if layer < 0 || layer >= len(t.m.layers) {
+		return fmt.Errorf("model: layer %d of %d", layer, len(t.m.layers))
+	}
+	if err := t.begin(in.Lengths); err != nil {
+		return err
+	}
+	if want := t.tokens() * t.m.config.HiddenSize; len(in.X) != want {
+		return fmt.Errorf("model: %d hidden states for %d tokens, want %d", len(in.X), t.tokens(), want)
+	}
+	return nil
+}
+
+// LayerForward computes the hidden states behind a layer, [tokens][HiddenSize], from the hidden
+// states before the layer. Afterwards Backward needs another Forward.
+func (t *Tape) LayerForward(layer int, in *LayerInput, out []float32) error {
+	if err := t.beginLayer(layer, in); err != nil {
+		return err
+	}
+	if len(out) != len(in.X) {
+		return fmt.Errorf("model: %d hidden states: there is room for %d", len(in.X), len(out))
+	}
+	return t.m.run(func() error { return t.layer(layer, out, in.X, in.Experts) })
+}
+
+// LayerBackward runs a layer forward and backward. loss replaces the hidden states behind the
+// layer, [tokens][HiddenSize], by their gradients. dx, if not nil, receives the gradients of in.X.
+// g.Embedding is not called. Afterwards Backward needs another Forward.
+func (t *Tape) LayerBackward(layer int, in *LayerInput, loss func(out []float32) error, g *Gradients, dx []float32) error {
+	if err := t.beginLayer(layer, in); err != nil {
+		return err
+	}
+	if dx != nil && len(dx) != len(in.X) {
+		return fmt.Errorf("model: the gradients of %d hidden states: there is room for %d", len(in.X), len(dx))
+	}
+	return t.m.run(func() error {
+		t.back.grow(t)
+		if err := t.layer(layer, t.back.dx, in.X, in.Experts); err != nil {
+			return err
+		}
+		if err := loss(t.back.dx); err != nil {
+			return err
+		}
+		if err := t.layerBackward(layer, g, dx != nil); err != nil {
+			return err
+		}
+		copy(dx, t.back.dx)
+		return nil
+	})
+}
+
+// Backward computes the gradients of a loss of the logits of the last Forward. loss is called for
+// blocks of at most LogitRows tokens, in order. It replaces the logits of tokens from to from+n-1
+// of a sequence, [n][VocabSize], by d loss / d logits. Weights must be the same as in Forward.
+func (t *Tape) Backward(loss func(sequence, from, n int, logits []float32) error, g *Gradients) error {
+	if err := t.forwarded(); err != nil {
+		return err
+	}
+	return t.m.run(func() error {
+		t.back.grow(t)
+		if err := t.headBackward(loss, g); err != nil {
+			return err
+		}
+		for i := len(t.m.layers) - 1; i >= 0; i-- {
+			var out []float32
+			if l := &t.m.layers[i]; t.o.Outputs || l.Experts || l.postMLP != nil {
+				out = t.states[i+1] // the same bits again
+			}
+			if err := t.layer(i, out, t.states[i], t.routing[i]); err != nil {
+				return err
+			}
+			if err := t.layerBackward(i, g, i > 0 || g.Embedding != nil); err != nil {
+				return err
+			}
+		}
+		return t.embeddingBackward(g)
+	})
+}

@@ -1,0 +1,245 @@
+package forward
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/lowbit-go/gq/internal/buffer"
+)
+
+// record holds everything of a layer's forward pass that the derivatives need, for all tokens of
+// all sequences.
+type record struct {
+	x            []float32 // the layer's input
+	normed       []float32 // [tokens][hidden]: input of q, k and v
+	rawQ, rawK   []float32 // queries and keys before norm and rotation
+	q, k, v      []float32 // [tokens][heads][dim]: queries, keys and values
+	heads        []float32 // [tokens][heads][dim]: input of the output projection
+	attention    []float32 // [tokens][hidden]: its output
+	middle       []float32 // [tokens][hidden]: the hidden states after attention
+	fed          []float32 // [tokens][hidden]: input of the feed-forward network
+	gate, up     []float32 // [rows][intermediate]; rows are tokens, or pairs of token and expert
+	act          []float32 // [rows][intermediate]: input of the down projection
+	down         []float32 // [rows][hidden]: its output
+	routerLogits []float32 // [tokens][experts]
+	router       []float32 // [tokens][experts]: probabilities
+	rows         []float32 // [rows][hidden]: inputs of experts
+	mixed        []float32 // [tokens][hidden]: the mixture
+
+	chosen   []choice // [tokens][PerToken]
+	perToken int
+	order    []int // the rows of the experts: indices in chosen, by expert, then by token
+	first    []int // of each expert in order, and the end
+}
+
+// A size is a buffer with the number of its elements.
+type size struct {
+	b *[]float32
+	n int
+}
+
+func allocate(sizes []size) {
+	for _, s := range sizes {
+		buffer.Grow(s.b, s.n)
+	}
+}
+
+func bytesOf(sizes []size) (n int64) {
+	for _, s := range sizes {
+		n += 4 * int64(s.n)
+	}
+	return n
+}
+
+// feedForward returns the number of rows of the feed-forward network and its width, in layers with
+// and without experts.
+func (m *Model) feedForward(experts bool, tokens int) (rows, width int) {
+	if experts {
+		return tokens * m.config.Experts.PerToken, m.config.Experts.Intermediate
+	}
+	return tokens, m.config.Intermediate
+}
+
+// wide returns the elements of the widest feed-forward network's gates.
+func (m *Model) wide(tokens int) (gates, rows int) {
+	for i := range m.layers {
+		r, width := m.feedForward(m.layers[i].Experts, tokens)
+		gates, rows = max(gates, r*width), max(rows, r)
+	}
+	return gates, rows
+}
+
+func (r *record) sizes(t *Tape, tokens int) []size {
+	c := &t.m.config
+	h, nq, nkv := tokens*c.HiddenSize, tokens*c.Heads*c.HeadDim, tokens*c.KVHeads*c.HeadDim
+	gates, rows := t.m.wide(tokens)
+	list := []size{
+		{&r.normed, h}, {&r.q, nq}, {&r.k, nkv}, {&r.v, nkv}, {&r.heads, nq}, {&r.attention, h}, {&r.middle, h}, {&r.fed, h},
+		{&r.gate, gates}, {&r.up, gates}, {&r.act, gates}, {&r.down, rows * c.HiddenSize},
+	}
+	if c.QKNorm || t.o.Outputs {
+		list = append(list, size{&r.rawQ, nq}, size{&r.rawK, nkv})
+	}
+	if e := c.Experts; e != nil {
+		list = append(list, size{&r.router, tokens * e.Count}, size{&r.routerLogits, tokens * e.Count}, size{&r.rows, rows * c.HiddenSize}, size{&r.mixed, h})
+	}
+	return list
+}
+
+func (r *record) grow(t *Tape) { allocate(r.sizes(t, t.tokens())) }
+
+func (r *record) routing(dst []int32) []int32 {
+	for _, ch := range r.chosen {
+		dst = append(dst, int32(ch.expert))
+	}
+	return dst
+}
+
+// layer runs all sequences through a layer, records it, and writes the hidden states behind the
+// layer to out. If out is nil, layer skips the products that only out needs.
+func (t *Tape) layer(i int, out, x []float32, experts []int32) error {
+	s, l, r, n := t.s, &t.m.layers[i], &t.record, t.tokens()
+	r.x = x
+	s.norm(r.normed, x, l.inputNorm, n)
+	if err := s.project(l, r.q, r.k, r.v, r.normed, n); err != nil {
+		return err
+	}
+	copy(r.rawQ, r.q)
+	copy(r.rawK, r.k)
+	t.attend(i)
+	if err := s.multiply(r.attention, r.heads, n, l.out); err != nil {
+		return err
+	}
+	t.residual(r.middle, x, r.attention, l.postAttention)
+	s.norm(r.fed, r.middle, l.attentionNorm, n)
+	r.chosen = r.chosen[:0]
+	if l.Experts {
+		if err := t.experts(l, experts); err != nil {
+			return err
+		}
+		if out != nil {
+			t.mix()
+			t.residual(out, r.middle, r.mixed, l.postMLP)
+		}
+		return nil
+	}
+	if err := t.gated(&l.mlp, r.fed, 0, n, t.m.config.Intermediate, out != nil); err != nil || out == nil {
+		return err
+	}
+	t.residual(out, r.middle, r.down, l.postMLP)
+	return nil
+}
+
+func (t *Tape) attend(i int) {
+	s, r, c := t.s, &t.record, &t.m.config
+	nq, nkv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	s.n = 0
+	s.caches[i].free, t.pages = t.pages, nil
+	for j, from := range t.starts[:len(t.starts)-1] {
+		to := t.starts[j+1]
+		s.alone(to - from)
+		s.meet(i, r.heads[from*nq:to*nq], r.q[from*nq:to*nq], r.k[from*nkv:to*nkv], r.v[from*nkv:to*nkv])
+		s.caches[i].reset()
+	}
+	t.pages, s.caches[i].free = s.caches[i].free, nil
+}
+
+// residual writes x + y to dst. If there is a norm, y is normalized first; y itself stays.
+func (t *Tape) residual(dst, x, y []float32, post *norm) {
+	n := t.tokens()
+	if post != nil {
+		normed := buffer.Grow(&t.s.back, len(x))
+		t.s.norm(normed, y, post, n)
+		y = normed
+	}
+	copy(dst, x)
+	t.s.add(dst, y, nil, n)
+}
+
+// gated computes n rows of a gated feed-forward network of this width, from row at of the record
+// on, without the down projection unless down is set.
+func (t *Tape) gated(f *mlp, x []float32, at, n, width int, down bool) error {
+	s, r, h := t.s, &t.record, t.m.config.HiddenSize
+	gate, up, act := r.gate[at*width:][:n*width], r.up[at*width:][:n*width], r.act[at*width:][:n*width]
+	if err := s.gateUp(f, gate, up, x, n, width); err != nil {
+		return err
+	}
+	copy(act, gate)
+	s.activate(act, up)
+	if !down {
+		return nil
+	}
+	return s.multiply(r.down[at*h:][:n*h], act, n, f.down)
+}
+
+// experts computes the outputs of all experts. forced, if not nil, is the choice of experts.
+func (t *Tape) experts(l *layer, forced []int32) error {
+	s, r, e, h, n := t.s, &t.record, t.m.config.Experts, t.m.config.HiddenSize, t.tokens()
+	if forced != nil && len(forced) != n*e.PerToken {
+		return fmt.Errorf("model: %d choices of experts for %d tokens, want %d for each", len(forced), n, e.PerToken)
+	}
+	if err := s.multiply(r.routerLogits, r.fed, n, l.router); err != nil {
+		return err
+	}
+	copy(r.router, r.routerLogits)
+	r.perToken = e.PerToken
+	for token := range n {
+		probabilities := r.router[token*e.Count:][:e.Count]
+		s.m.math.Softmax(probabilities)
+		if forced == nil {
+			r.chosen = choose(e, r.chosen, probabilities, token)
+			continue
+		}
+		from := len(r.chosen)
+		for _, i := range forced[token*e.PerToken:][:e.PerToken] {
+			if i < 0 || int(i) >= e.Count {
+				return fmt.Errorf("model: expert %d of %d", i, e.Count)
+			}
+			r.chosen = append(r.chosen, choice{token, int(i), probabilities[i]})
+		}
+		normalize(e, r.chosen[from:])
+	}
+	r.sort(e.Count)
+	for row, i := range r.order {
+		copy(r.rows[row*h:][:h], r.fed[r.chosen[i].token*h:])
+	}
+	for i := range l.experts {
+		at, rows := r.first[i], r.first[i+1]-r.first[i]
+		if rows == 0 {
+			continue
+		}
+		if err := t.gated(&l.experts[i], r.rows[at*h:][:rows*h], at, rows, e.Intermediate, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *record) sort(experts int) {
+	r.order, r.first = r.order[:0], r.first[:0]
+	for i := range r.chosen {
+		r.order = append(r.order, i)
+	}
+	slices.SortStableFunc(r.order, func(a, b int) int { return r.chosen[a].expert - r.chosen[b].expert })
+	at := 0
+	for i := range experts {
+		r.first = append(r.first, at)
+		for at < len(r.order) && r.chosen[r.order[at]].expert == i {
+			at++
+		}
+	}
+	r.first = append(r.first, at)
+}
+
+// mix adds the outputs of each token's experts, in order of expert.
+func (t *Tape) mix() {
+	r, h := &t.record, t.m.config.HiddenSize
+	clear(r.mixed)
+	for row, i := range r.order {
+		ch := r.chosen[i]
+		to := r.mixed[ch.token*h:][:h]
+		for j, v := range r.down[row*h:][:h] {
+			to[j] += float32(v * ch.weight)
+		}
+	}
+}

@@ -1,0 +1,187 @@
+package forward
+
+import (
+	"fmt"
+
+	"github.com/lowbit-go/gq/internal/lm/arch"
+)
+
+// Block is a range of rows of a tensor, seen as a matrix of its last dimension: the slices of fused
+// experts lie below each other.
+type Block struct {
+	Tensor     string
+	From, Rows int
+	Cols       int
+	// Bias is the tensor of the rows' biases, with as many elements as the tensor has rows; ""
+	// without a bias.
+	Bias string
+	// Expert is the expert of the rows; -1: none.
+	Expert int
+	// Linear is the linear layer that contains the rows, named as for SetLinear.
+	Linear string
+}
+
+// Norm is the weights of an RMSNorm.
+type Norm struct {
+	Tensor string
+	// PlusOne: the norm multiplies by 1 + weight.
+	PlusOne bool
+	Width   int
+}
+
+// Scaling is a place where factors can be moved through a model without changing its function:
+// dividing the producer's outputs by the factors and multiplying the columns of the consumers
+// cancel.
+type Scaling struct {
+	Layer int
+	// Exactly one of Norm and Rows is set: the norm, or the rows of the linear layer, that feeds the
+	// consumers.
+	Norm *Norm
+	Rows *Block
+	// Consumers are all readers of the producer's output.
+	Consumers []Block
+	// Width is the number of factors: the norm's width, or the number of Rows.
+	Width int
+	// HeadDim and Repeat are set if the consumers have more columns than there are factors, because
+	// each head of values serves Repeat heads of queries: column c has factor c / (HeadDim Repeat)
+	// HeadDim + c % HeadDim. If HeadDim is 0, column c has factor c.
+	HeadDim, Repeat int
+}
+
+// Factor returns the index of the factor for a consumer's column.
+func (s *Scaling) Factor(column int) int {
+	if s.Repeat < 2 {
+		return column
+	}
+	return column/(s.HeadDim*s.Repeat)*s.HeadDim + column%s.HeadDim
+}
+
+// Read is a matrix that reads the hidden states through a norm.
+type Read struct {
+	Norm Norm
+	Block
+}
+
+// Residual lists where a model reads the hidden states and where it adds to the hidden states. A
+// rotation of the hidden states must rotate all these places.
+type Residual struct {
+	Width, HeadDim int
+	// Embedding is looked up, Head computes the logits. Tied: the checkpoint has no tensor for
+	// Head, and the embedding serves.
+	Embedding, Head string
+	Tied            bool
+	Vocab           int
+	Final           Norm // before the lm_head
+	Reads           []Read
+	Writes          []Block
+	// By layer: Values are the blocks of rows that compute the values, in heads of HeadDim rows;
+	// Outputs read the values.
+	Values, Outputs []Block
+}
+
+func blockOf(l *linear) Block {
+	b := Block{Tensor: l.spec.name, From: l.spec.slice * l.spec.rows, Rows: l.spec.rows, Cols: l.spec.cols, Expert: -1, Linear: l.name}
+	if l.hasBias {
+		b.Bias = l.biasName
+	}
+	return b
+}
+
+// part returns a range of the block's rows, counted from its first row.
+func (b Block) part(from, rows int) Block {
+	b.From, b.Rows = b.From+from, rows
+	return b
+}
+
+func blocksOf(list ...*linear) (blocks []Block) {
+	for _, l := range list {
+		blocks = append(blocks, blockOf(l))
+	}
+	return blocks
+}
+
+// values returns the block that computes the values of a layer.
+func (m *Model) values(l *layer) Block {
+	rows := m.config.KVHeads * m.config.HeadDim
+	last := blockOf(l.qkv[len(l.qkv)-1])
+	return last.part(last.Rows-rows, rows)
+}
+
+// up returns the block of a gated network that feeds the down projection without a nonlinear
+// function.
+func (f *mlp) up() Block {
+	last := blockOf(f.gateUp[len(f.gateUp)-1])
+	if len(f.gateUp) == 1 {
+		return last.part(last.Rows/2, last.Rows/2)
+	}
+	return last
+}
+
+// Scalings lists a layer's places for factors in order of computation.
+func (m *Model) Scalings(layer int) []Scaling {
+	c, l := &m.config, &m.layers[layer]
+	attention, feedForward := l.inputNorm.Norm, l.attentionNorm.Norm
+	values := m.values(l)
+	list := []Scaling{
+		{Layer: layer, Norm: &attention, Consumers: blocksOf(l.qkv...), Width: c.HiddenSize},
+		{Layer: layer, Rows: &values, Consumers: blocksOf(l.out), Width: values.Rows, HeadDim: c.HeadDim, Repeat: c.Heads / c.KVHeads},
+	}
+	gated := []mlp{l.mlp}
+	norm := Scaling{Layer: layer, Norm: &feedForward, Width: c.HiddenSize}
+	if l.Experts {
+		gated = l.experts
+		norm.Consumers = blocksOf(l.router)
+	}
+	var inner []Scaling
+	for i := range gated {
+		f := &gated[i]
+		read, up, down := blocksOf(f.gateUp...), f.up(), blocksOf(f.down)
+		if l.Experts {
+			for k := range read {
+				read[k].Expert = i
+			}
+			up.Expert, down[0].Expert = i, i
+		}
+		norm.Consumers = append(norm.Consumers, read...)
+		inner = append(inner, Scaling{Layer: layer, Rows: &up, Consumers: down, Width: up.Rows})
+	}
+	return append(append(list, norm), inner...)
+}
+
+// Residual describes everything that a rotation of the hidden states must rotate. For an
+// architecture that cannot be rotated, the error is an *UnsupportedError with the reason.
+func (m *Model) Residual() (*Residual, error) {
+	c := &m.config
+	if c.Norms != arch.PreNorms {
+		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("the hidden states of model_type %s cannot be rotated: norms with gains of their own follow attention and feed-forward network, and a gain and a rotation do not change places", c.Architecture)}
+	}
+	r := &Residual{
+		Width: c.HiddenSize, HeadDim: c.HeadDim, Vocab: c.VocabSize,
+		Embedding: m.body + "embed_tokens.weight", Head: m.head.spec.name, Final: m.norm.Norm,
+	}
+	if r.Head == r.Embedding {
+		r.Head, r.Tied = m.headName, true
+	}
+	for i := range m.layers {
+		l := &m.layers[i]
+		attention, feedForward := l.inputNorm.Norm, l.attentionNorm.Norm
+		for _, b := range blocksOf(l.qkv...) {
+			r.Reads = append(r.Reads, Read{attention, b})
+		}
+		out := blockOf(l.out)
+		r.Writes = append(r.Writes, out)
+		r.Values, r.Outputs = append(r.Values, m.values(l)), append(r.Outputs, out)
+		gated := []mlp{l.mlp}
+		if l.Experts {
+			gated = l.experts
+			r.Reads = append(r.Reads, Read{feedForward, blockOf(l.router)})
+		}
+		for _, f := range gated {
+			for _, b := range blocksOf(f.gateUp...) {
+				r.Reads = append(r.Reads, Read{feedForward, b})
+			}
+			r.Writes = append(r.Writes, blockOf(f.down))
+		}
+	}
+	return r, nil
+}

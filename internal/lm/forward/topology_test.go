@@ -1,0 +1,84 @@
+package forward
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/lowbit-go/gq/internal/lm/arch"
+)
+
+// TestTopology compares the blocks of Scalings and Residual with the tensors: each linear layer
+// between embedding and lm_head reads through one place, and either adds to the hidden states or
+// feeds the next layer.
+func TestTopology(t *testing.T) {
+	for _, c := range torchCases(t) {
+		t.Run(filepath.Base(c.dir), func(t *testing.T) {
+			m := openCase(t, c.dir, Options{Threads: 1})
+			fits := func(b Block) {
+				shape, ok := m.source.shape(b.Tensor)
+				rows := int64(1)
+				for _, d := range shape[:max(0, len(shape)-1)] {
+					rows *= d
+				}
+				if !ok || len(shape) < 2 || shape[len(shape)-1] != int64(b.Cols) || b.From < 0 || int64(b.From+b.Rows) > rows || m.linears[b.Linear] == nil {
+					t.Errorf("block %+v, tensor of shape %v", b, shape)
+				}
+			}
+			read := map[string]int{}
+			for layer := range m.Config().Layers {
+				for _, s := range m.Scalings(layer) {
+					if (s.Norm == nil) == (s.Rows == nil) {
+						t.Errorf("layer %d: %+v has not one producer", layer, s)
+					}
+					if s.Rows != nil {
+						fits(*s.Rows)
+					}
+					for _, b := range s.Consumers {
+						fits(b)
+						read[b.Linear]++
+						if s.Factor(0) != 0 || s.Factor(b.Cols-1) != s.Width-1 {
+							t.Errorf("layer %d: factors %d to %d of %d for %q", layer, s.Factor(0), s.Factor(b.Cols-1), s.Width, b.Linear)
+						}
+					}
+				}
+			}
+			for _, name := range m.Linears() {
+				want := 1
+				if name == m.Head() {
+					want = 0
+				}
+				if read[name] != want {
+					t.Errorf("%q reads in %d places, want %d", name, read[name], want)
+				}
+			}
+			r, err := m.Residual()
+			if m.Config().Norms != arch.PreNorms {
+				if err == nil {
+					t.Error("hidden states with norms behind the linear layers can be rotated")
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, b := range r.Reads {
+				fits(b.Block)
+			}
+			for _, b := range append(r.Writes, r.Values...) {
+				fits(b)
+			}
+			if n := len(r.Reads) + len(r.Writes); n != len(m.Linears())-1 {
+				t.Errorf("%d of %d linear layers read hidden states or add to them", n, len(m.Linears())-1)
+			}
+		})
+	}
+}
+
+func TestFactor(t *testing.T) {
+	s := Scaling{HeadDim: 2, Repeat: 3} // two heads of values for six heads of queries
+	for column, want := range []int{0, 1, 0, 1, 0, 1, 2, 3, 2, 3, 2, 3} {
+		if got := s.Factor(column); got != want {
+			t.Errorf("column %d has factor %d, want %d", column, got, want)
+		}
+	}
+}

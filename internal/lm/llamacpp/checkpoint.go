@@ -1,0 +1,210 @@
+package llamacpp
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/lowbit-go/gq/formats/gguf"
+	"github.com/lowbit-go/gq/internal/lm/arch"
+)
+
+// Checkpoint is the model of a GGUF file in the form of a Hugging Face checkpoint.
+type Checkpoint struct {
+	// Assets are config.json and, if the file has a tokenizer, tokenizer.json,
+	// tokenizer_config.json and generation_config.json.
+	Assets []Asset
+	// Tensors are in the order of the file. Rows of q and k are in the checkpoint's order, and norms
+	// of Gemma are less by 1. Otherwise the weights are as stored.
+	Tensors []CheckpointTensor
+}
+
+// Asset is a small file of a checkpoint.
+type Asset struct {
+	Name string
+	Data []byte
+}
+
+// CheckpointTensor is a tensor of a checkpoint, and its place in a GGUF file. The rows of a vector
+// are its elements.
+type CheckpointTensor struct {
+	Name   string
+	Shape  []int64
+	Stored *gguf.Tensor
+	// First is the first of Rows rows of Stored, counted over all its slices.
+	First, Rows int
+	// Add is added to each element. Norms of Gemma are stored as weight + 1, rounded to float32: the
+	// sum with -1 is exact, so the result is the weight if weight + 1 was exact. That holds for 0 and
+	// for BF16 weights of at least 2^-16. Smaller weights come back with an error below 2^-24,
+	// invisible to a forward pass that adds 1 again.
+	Add float32
+
+	headDim int
+}
+
+// Row returns the row of Stored that has row i of the tensor.
+func (t *CheckpointTensor) Row(i int) int {
+	p := Part{HeadDim: t.headDim}
+	return t.First + p.PartRow(i)
+}
+
+func (t *CheckpointTensor) Bytes() int64 {
+	if len(t.Shape) == 1 {
+		return t.Stored.Size
+	}
+	return int64(t.Rows) * t.Stored.RowBytes()
+}
+
+// Permuted reports whether the rows are in another order in Stored.
+func (t *CheckpointTensor) Permuted() bool { return t.headDim != 0 }
+
+// ReadCheckpoint is the inverse of [Describe]. Every key of the architecture and every tensor must
+// be understood. Errors are a *KeyError with the key, an *arch.UnsupportedError, or name the
+// tensor.
+func ReadCheckpoint(f *gguf.File) (c *Checkpoint, err error) {
+	err = f.Guard(func() error {
+		c, err = readCheckpoint(f)
+		return err
+	})
+	return c, err
+}
+
+func readCheckpoint(f *gguf.File) (*Checkpoint, error) {
+	r, err := newConfigReader(f)
+	if err != nil {
+		return nil, err
+	}
+	config, err := r.read()
+	if err != nil {
+		return nil, err
+	}
+	c := &Checkpoint{}
+	if err := c.addTokenizer(r, config); err != nil {
+		return nil, err
+	}
+	data, err := encode(config)
+	if err != nil {
+		return nil, err
+	}
+	c.Assets = slices.Insert(c.Assets, 0, Asset{"config.json", data})
+	forward, err := arch.ParseForward(data)
+	if err != nil {
+		return nil, fmt.Errorf("the metadata give a config.json that is wrong: %w", err)
+	}
+	if c.Tensors, err = invert(f, &r.family, forward); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// addTokenizer adds the files of the tokenizer, and its special tokens to config.json.
+func (c *Checkpoint) addTokenizer(r *configReader, config object) error {
+	v := readVocabulary(&r.keyReader)
+	if r.err != nil {
+		return r.err
+	}
+	if v == nil {
+		return nil
+	}
+	if err := CheckTokens(r.file); err != nil {
+		return err
+	}
+	for _, part := range []struct {
+		name string
+		make func() ([]byte, error)
+	}{{"tokenizer.json", v.tokenizerJSON}, {"tokenizer_config.json", v.tokenizerConfig}, {"generation_config.json", v.generationConfig}} {
+		data, err := part.make()
+		if err != nil {
+			return err
+		}
+		c.Assets = append(c.Assets, Asset{part.name, data})
+	}
+	for key, id := range map[string]int{"bos_token_id": v.bos, "eos_token_id": v.eos} {
+		if id >= 0 {
+			config[key] = id
+		}
+	}
+	return nil
+}
+
+// CheckTokens returns a *KeyError if a GGUF file has more tokens than rows of the embedding. It
+// reads no token.
+func CheckTokens(f *gguf.File) error {
+	tokens, _ := f.Array(keyTokens)
+	if t := f.Tensor(embeddingName); t != nil && int64(tokens.Len) > t.Rows() {
+		return &KeyError{keyTokens, fmt.Sprintf("has %d tokens, but tensor %q has %d rows", tokens.Len, embeddingName, t.Rows())}
+	}
+	return nil
+}
+
+// invert lists the checkpoint's tensors: Describe would store these as the tensors of the file.
+func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]CheckpointTensor, error) {
+	const embedding, head = "model.embed_tokens.weight", "lm_head.weight"
+	shape := []int64{int64(config.VocabSize), int64(config.HiddenSize)}
+	if err := layersThere(f, fam, config); err != nil {
+		return nil, err
+	}
+	d := &describer{family: *fam, config: config, sources: map[string]Source{}, used: map[string]bool{}, invent: true}
+	d.sources[embedding] = Source{Name: embedding, Shape: shape}
+	if !config.Tied {
+		d.sources[head] = Source{Name: head, Shape: shape}
+	}
+	if err := d.tensors(); err != nil {
+		return nil, err
+	}
+	known := map[string]bool{ropeFreqs: true, ropeLong: true, ropeShort: true}
+	var list []CheckpointTensor
+	for _, t := range d.list {
+		known[t.Name] = true
+		stored := f.Tensor(t.Name)
+		if stored == nil {
+			return nil, missing(t.Name)
+		}
+		if !slices.Equal(trim(stored.Dims), trim(t.Shape)) {
+			return nil, fmt.Errorf("tensor %q has the dimensions %v: the metadata give it %v", t.Name, stored.Dims, t.Shape)
+		}
+		first := 0
+		for _, p := range t.Parts {
+			list = append(list, CheckpointTensor{
+				Name: p.Source, Shape: d.sources[p.Source].Shape, Stored: stored, First: first, Rows: p.Rows, Add: -p.Add, headDim: p.HeadDim,
+			})
+			first += p.Rows
+		}
+	}
+	for _, t := range f.Tensors {
+		if !known[t.Name] {
+			return nil, fmt.Errorf("tensor %q has no place in the model that the metadata describe (%s)", t.Name, fam.name)
+		}
+	}
+	return list, nil
+}
+
+// layersThere checks that the layers have their matrices and norms, and as many experts as the
+// metadata say. A checkpoint has tensors for each expert, so the list of tensors is made only for a
+// file of that size.
+func layersThere(f *gguf.File, fam *family, config *arch.ForwardConfig) error {
+	for i := range config.Layers {
+		for _, n := range fam.layer {
+			name := fmt.Sprintf("blk.%d.%s.weight", i, n.gguf)
+			t := f.Tensor(name)
+			if t == nil {
+				return missing(name)
+			}
+			if e := config.Experts; n.class >= gateExperts && (len(t.Dims) < 3 || t.Dims[2] != int64(e.Count)) && e.Count > 1 {
+				return fmt.Errorf("tensor %q has the dimensions %v: the metadata give it %d experts", name, t.Dims, e.Count)
+			}
+		}
+	}
+	return nil
+}
+
+func missing(name string) error {
+	return fmt.Errorf("tensor %q is missing: the model that the metadata describe has one", name)
+}
+
+// trim cuts off dimensions of 1 at the end: GGUF files may or may not have these.
+func trim(dims []int64) []int64 {
+	for len(dims) > 1 && dims[len(dims)-1] == 1 {
+		dims = dims[:len(dims)-1]
+	}
+	return dims
+}

@@ -1,0 +1,244 @@
+package llamacpp
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/lowbit-go/gq/formats/gguf"
+	"github.com/lowbit-go/gq/internal/lm/arch"
+)
+
+// Limits of llama.cpp (src/llama-hparams.h).
+const (
+	maxLayers  = 512
+	maxExperts = 1024
+)
+
+// set adds a key of the architecture.
+func (m *Model) set(key string, value any) {
+	if n, ok := value.(int); ok {
+		value = uint32(n)
+	}
+	m.Metadata = append(m.Metadata, gguf.Pair{Key: strings.Replace(key, "ARCH", m.Architecture, 1), Value: value})
+}
+
+func (m *Model) note(format string, args ...any) {
+	m.Notes = append(m.Notes, fmt.Sprintf(format, args...))
+}
+
+// describeConfig writes the keys of the architecture, and refuses models that llama.cpp would
+// compute otherwise.
+func (m *Model) describeConfig(f *family, c *arch.ForwardConfig) error {
+	if err := f.check(c); err != nil {
+		return err
+	}
+	m.set(keyVocabSize, c.VocabSize)
+	m.set(keyBlockCount, len(c.Layers))
+	m.set(keyContextLength, c.MaxPositions)
+	m.set(keyEmbeddingLength, c.HiddenSize)
+	m.set(keyFeedForward, c.Intermediate)
+	m.set(keyHeads, c.Heads)
+	m.set(keyKVHeads, c.KVHeads)
+	m.set(keyKeyLength, c.HeadDim)
+	m.set(keyValueLength, c.HeadDim)
+	m.set(keyNormEps, float32(c.NormEps))
+	if e := c.Experts; e != nil {
+		m.set(keyExperts, e.Count)
+		m.set(keyExpertsUsed, e.PerToken)
+		if e.Intermediate != c.Intermediate {
+			m.set(keyExpertLength, e.Intermediate)
+		}
+	}
+	if c.AttentionSoftcap != 0 {
+		m.set(keyAttentionCap, float32(c.AttentionSoftcap))
+	}
+	if c.LogitSoftcap != 0 {
+		m.set(keyLogitCap, float32(c.LogitSoftcap))
+	}
+	if err := m.describeWindows(f, c); err != nil {
+		return err
+	}
+	return m.describeRope(f, c)
+}
+
+// check refuses features that llama.cpp's code for the family lacks.
+func (f *family) check(c *arch.ForwardConfig) error {
+	for _, x := range []struct {
+		bad  bool
+		what string
+	}{
+		{len(c.Layers) > maxLayers, fmt.Sprintf("%d layers, more than its limit of %d", len(c.Layers), maxLayers)},
+		{f.square && c.Heads*c.HeadDim != c.HiddenSize, fmt.Sprintf("%d heads of %d with hidden_size %d: it expects hidden_size / heads", c.Heads, c.HeadDim, c.HiddenSize)},
+		{c.AttentionBias >= arch.QKVBias && f.bias < arch.QKVBias, "biases of q, k and v"},
+		{c.AttentionBias == arch.AllBias && f.bias < arch.AllBias, "a bias of attention's output (attention_bias)"},
+		{c.MLPBias && !f.mlpBias, "biases of the feed-forward network (mlp_bias)"},
+		{f.caps && c.AttentionSoftcap == 0, "attention without a softcap (attn_logit_softcapping null)"},
+		{f.caps && c.LogitSoftcap == 0, "logits without a softcap (final_logit_softcapping null)"},
+	} {
+		if x.bad {
+			return unsupported("llama.cpp's %s does not support %s", f.name, x.what)
+		}
+	}
+	if want := f.attentionScale(c); math.Abs(c.AttentionScale/want-1) > 1e-6 {
+		return unsupported("llama.cpp's %s multiplies queries and keys by %.6g in a model of this shape, config.json asks for %.6g (query_pre_attn_scalar)", f.name, want, c.AttentionScale)
+	}
+	return f.checkExperts(c)
+}
+
+// attentionScale returns llama.cpp's factor of queries and keys. llama.cpp recognizes the 27B
+// models of Gemma by the number of layers.
+func (f *family) attentionScale(c *arch.ForwardConfig) float64 {
+	if f.wideLayers != 0 && len(c.Layers) == f.wideLayers {
+		return 1 / math.Sqrt(float64(c.HiddenSize/c.Heads))
+	}
+	return 1 / math.Sqrt(float64(c.HeadDim))
+}
+
+func (f *family) checkExperts(c *arch.ForwardConfig) error {
+	e := c.Experts
+	if e == nil {
+		return nil
+	}
+	if e.Count > maxExperts {
+		return unsupported("llama.cpp does not support %d experts: its limit is %d", e.Count, maxExperts)
+	}
+	if !e.Normalize {
+		return unsupported("llama.cpp's %s always divides the weights of the chosen experts by their sum, but norm_topk_prob is false", f.name)
+	}
+	for i, l := range c.Layers {
+		if !l.Experts {
+			return unsupported("llama.cpp's %s expects experts in every layer, but layer %d is dense (mlp_only_layers or decoder_sparse_step)", f.name, i)
+		}
+	}
+	return nil
+}
+
+func (m *Model) describeWindows(f *family, c *arch.ForwardConfig) error {
+	window, sliding := 0, 0
+	for i, l := range c.Layers {
+		if l.Window == 0 {
+			continue
+		}
+		if window != 0 && l.Window != window {
+			return unsupported("layer %d has a sliding window of %d, others of %d: llama.cpp has one size", i, l.Window, window)
+		}
+		window = l.Window
+		sliding++
+	}
+	if f.windows <= writtenWindow {
+		if f.windows == writtenWindow {
+			m.set(keyWindow, window)
+		}
+		if window != 0 && window < c.MaxPositions {
+			m.note("llama.cpp's %s attends to all tokens, not to a sliding window of %d: results differ in texts of more tokens", f.name, window)
+		}
+		return nil
+	}
+	if sliding != 0 {
+		m.set(keyWindow, window)
+	}
+	if sliding == 0 && f.windows == optionalWindow {
+		return nil
+	}
+	period, ok := windowPeriod(c)
+	if !ok {
+		return unsupported("llama.cpp expects that every n-th layer has no sliding window, but layer_types has another order")
+	}
+	if period != f.period {
+		m.set(keyWindowPattern, period)
+	}
+	return nil
+}
+
+// windowPeriod finds n so that each n-th layer has no sliding window and all others do. n is 0 if
+// all layers have a window.
+func windowPeriod(c *arch.ForwardConfig) (n int, ok bool) {
+	for n := range len(c.Layers) + 1 {
+		same := true
+		for i, l := range c.Layers {
+			same = same && hasWindow(i, n) == (l.Window != 0)
+		}
+		if same {
+			return n, true
+		}
+	}
+	return 0, false
+}
+
+// hasWindow reports whether layer i has a sliding window if each n-th layer has none, or if all
+// have windows (n is 0).
+func hasWindow(i, n int) bool { return n == 0 || i%n < n-1 }
+
+// A Source is a tensor of the model that is described, by its name in a checkpoint.
+type Source struct {
+	Name  string
+	Shape []int64
+	// Same is the name of another source with the same content, or "": a tied lm_head names the
+	// embedding.
+	Same string
+}
+
+// Model is a model in llama.cpp's form.
+type Model struct {
+	Architecture string // general.architecture
+	// Metadata are the keys that begin with the architecture's name, in the order of llama.cpp's
+	// own converter.
+	Metadata []gguf.Pair
+	Tensors  []Tensor
+	// Notes are differences between the model and what llama.cpp will compute, for a report.
+	Notes []string
+}
+
+// Tensor is a tensor of a GGUF file.
+type Tensor struct {
+	Name string
+	// Shape is in GGUF's order: the elements of the first dimension are adjacent.
+	Shape []int64
+	// Parts are stacked in the tensor. There are none if Values is set.
+	Parts []Part
+	// Values are the elements of a tensor without a counterpart in a checkpoint (rope factors).
+	Values []float32
+	// F32: llama.cpp requires float32 (norms, biases, routers).
+	F32 bool
+}
+
+func (t *Tensor) Elements() int64 {
+	n := int64(1)
+	for _, d := range t.Shape {
+		n *= d
+	}
+	return n
+}
+
+// Part is a range of rows of a source. The rows of a matrix are its outputs; the rows of a vector
+// are its elements.
+type Part struct {
+	Source string
+	Slice  int // expert in a source of fused experts; else 0
+	// From is the first of Rows rows, within the slice.
+	From, Rows int
+	// HeadDim is not 0 if llama.cpp has the rows in another order: neighbouring rows of a head rotate
+	// together where a checkpoint rotates rows i and i + HeadDim/2.
+	HeadDim int
+	Add     float32 // added to each element: Gemma's norms store weight + 1
+}
+
+// Row returns the row of the source, counted from p.From, that is row i of the part.
+func (p *Part) Row(i int) int {
+	if p.HeadDim == 0 {
+		return i
+	}
+	head, in := i/p.HeadDim*p.HeadDim, i%p.HeadDim
+	return head + in%2*(p.HeadDim/2) + in/2
+}
+
+// PartRow is the inverse of Row: the row of the part for row i of the source.
+func (p *Part) PartRow(i int) int {
+	if p.HeadDim == 0 {
+		return i
+	}
+	head, in := i/p.HeadDim*p.HeadDim, i%p.HeadDim
+	half := p.HeadDim / 2
+	return head + in%half*2 + in/half
+}

@@ -1,0 +1,266 @@
+package llamacpp
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/lowbit-go/gq/formats/gguf"
+	"github.com/lowbit-go/gq/internal/lm/arch"
+)
+
+// configReader makes a config.json from metadata.
+type configReader struct {
+	keyReader
+	family    family
+	modelType string
+	layers    int
+	headDim   int
+	positions int
+	config    object
+}
+
+// modelTypes are the model types by general.architecture. llama is Llama, Mistral and Mixtral:
+// llama.cpp has no sliding window there, and without the window Mistral is Llama.
+var modelTypes = map[string]string{
+	"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen3moe": "qwen3_moe", "gemma2": "gemma2", "gemma3": "gemma3_text",
+	"phi3": "phi3", "smollm3": "smollm3",
+}
+
+// ReadConfig returns the config.json of the model in a GGUF file, without its tokenizer.
+func ReadConfig(f *gguf.File) (config []byte, err error) {
+	err = f.Guard(func() error {
+		r, err := newConfigReader(f)
+		if err != nil {
+			return err
+		}
+		all, err := r.read()
+		if err != nil {
+			return err
+		}
+		config, err = encode(all)
+		return err
+	})
+	return config, err
+}
+
+// newConfigReader finds the family of a file.
+func newConfigReader(f *gguf.File) (*configReader, error) {
+	r := &configReader{keyReader: keyReader{file: f, used: map[string]bool{}}}
+	switch t := r.text(keyType); t {
+	case "", "model":
+	default:
+		r.fail(keyType, "is %.40q: a model was expected", t)
+	}
+	r.arch = r.text(gguf.KeyArchitecture)
+	if !r.has(gguf.KeyArchitecture) {
+		r.fail(gguf.KeyArchitecture, "is missing: the architecture of the model is unknown")
+	}
+	var ok bool
+	if r.modelType, ok = modelTypes[r.arch]; !ok && r.err == nil {
+		known := slices.Sorted(maps.Keys(modelTypes))
+		return nil, unsupported("%s is %.40q, which this program does not know. Known are %s", gguf.KeyArchitecture, r.arch, strings.Join(known, ", "))
+	}
+	if r.modelType == "llama" && r.has(keyExperts) && r.count(keyExperts, 0) > 0 {
+		r.modelType = "mixtral"
+	}
+	r.family = families[r.modelType]
+	return r, r.err
+}
+
+// otherKeys are keys of an architecture that do not change the model, or that are read elsewhere.
+var otherKeys = []string{
+	keyVocabSize, "ARCH.tensor_data_layout", "ARCH.rope.scaling.finetuned", "ARCH.leading_dense_block_count", "ARCH.pooling_type",
+	"ARCH.expert_group_count", "ARCH.expert_group_used_count",
+}
+
+// read makes the config.json. Each key of the architecture must be understood.
+func (r *configReader) read() (object, error) {
+	r.config = object{"model_type": r.modelType, "architectures": []string{arch.ClassName(r.modelType)}}
+	r.readSizes()
+	if r.err != nil { // what follows relies on sizes within their limits
+		return nil, r.err
+	}
+	r.readRope()
+	switch r.modelType {
+	case "llama":
+		r.set("hidden_act", "silu")
+		r.set("attention_bias", r.file.Tensor("blk.0.attn_q.bias") != nil)
+		r.set("mlp_bias", r.file.Tensor("blk.0.ffn_gate.bias") != nil)
+	case "mixtral":
+		r.set("hidden_act", "silu")
+		r.set("sliding_window", nil)
+		r.set("num_local_experts", r.experts())
+	case "qwen2", "qwen3":
+		r.set("hidden_act", "silu")
+		r.set("use_sliding_window", false)
+	case "qwen3_moe":
+		r.set("hidden_act", "silu")
+		r.set("use_sliding_window", false)
+		r.set("num_experts", r.experts())
+		r.set("moe_intermediate_size", r.size(keyExpertLength, r.count(keyFeedForward, -1)/max(1, r.count(keyExpertsUsed, -1))))
+		r.set("norm_topk_prob", true)
+		r.set("decoder_sparse_step", 1)
+	case "gemma2", "gemma3_text":
+		r.readGemma()
+	case "phi3":
+		r.readPhi3()
+	case "smollm3":
+		r.readSmolLM3()
+	}
+	r.unknownKeys()
+	return r.config, r.err
+}
+
+func (r *configReader) set(key string, value any) { r.config[key] = value }
+
+func (r *configReader) readSizes() {
+	embd, heads := r.size(keyEmbeddingLength, -1), r.size(keyHeads, -1)
+	if r.layers = r.size(keyBlockCount, -1); r.layers > min(maxLayers, len(r.file.Tensors)) {
+		r.fail(keyBlockCount, "is %d: at most %d were expected, in a file of %d tensors", r.layers, maxLayers, len(r.file.Tensors))
+		return
+	}
+	r.headDim = r.size(keyKeyLength, max(1, embd/max(1, heads)))
+	if v := r.size(keyValueLength, r.headDim); v != r.headDim {
+		r.fail(keyValueLength, "is %d, and %s is %d: equal numbers were expected", v, r.name(keyKeyLength), r.headDim)
+	}
+	r.positions = r.size(keyContextLength, -1)
+	r.set("hidden_size", embd)
+	r.set("num_attention_heads", heads)
+	r.set("num_hidden_layers", r.layers)
+	r.set("head_dim", r.headDim)
+	r.set("max_position_embeddings", r.positions)
+	r.set("intermediate_size", r.each(keyFeedForward, -1, r.layers))
+	r.set("num_key_value_heads", r.each(keyKVHeads, heads, r.layers))
+	r.set("rms_norm_eps", r.positive(keyNormEps, 0))
+	table := r.file.Tensor(embeddingName)
+	if table == nil {
+		r.fail("", "tensor %q is missing", embeddingName)
+		return
+	}
+	r.set("vocab_size", table.Rows())
+	r.set("tie_word_embeddings", r.file.Tensor(headName) == nil)
+}
+
+func (r *configReader) experts() int {
+	n := r.size(keyExperts, -1)
+	if n > maxExperts {
+		r.fail(keyExperts, "is %d: at most %d were expected", n, maxExperts)
+	}
+	r.set("num_experts_per_tok", r.size(keyExpertsUsed, -1))
+	return n
+}
+
+// readGemma reads the keys of Gemma 2 and 3 only.
+func (r *configReader) readGemma() {
+	r.set("hidden_activation", "gelu_pytorch_tanh")
+	scalar := r.headDim
+	if r.layers == r.family.wideLayers {
+		scalar = r.config["hidden_size"].(int) / max(1, r.config["num_attention_heads"].(int))
+	}
+	r.set("query_pre_attn_scalar", scalar)
+	window := 0
+	if r.modelType == "gemma2" {
+		window = r.count(keyWindow, 4096)
+		r.set("attn_logit_softcapping", r.positive(keyAttentionCap, 50))
+		r.set("final_logit_softcapping", r.positive(keyLogitCap, 30))
+	} else {
+		window = r.count(keyWindow, 0)
+		r.set("attn_logit_softcapping", nil)
+		r.set("final_logit_softcapping", nil)
+		if r.has(keyLogitCap) && r.number(keyLogitCap) != 0 {
+			r.set("final_logit_softcapping", r.positive(keyLogitCap, 0))
+		}
+		r.set("rope_local_base_freq", r.positive(keyRopeBaseWindow, 10000))
+	}
+	slides := r.slidingLayers()
+	types := make([]string, r.layers)
+	for i := range types {
+		types[i] = "full_attention"
+		if window != 0 && slides(i) {
+			types[i] = "sliding_attention"
+		}
+	}
+	r.set("layer_types", types)
+	r.set("sliding_window", nil)
+	if window != 0 {
+		r.set("sliding_window", window)
+	}
+}
+
+// slidingLayers returns which layers have a sliding window: all but each n-th, or those that an
+// array names.
+func (r *configReader) slidingLayers() func(i int) bool {
+	if _, ok := r.file.Array(r.name(keyWindowPattern)); ok {
+		list := r.integers(keyWindowPattern, r.layers)
+		if len(list) != r.layers {
+			r.fail(keyWindowPattern, "has %d elements for %d layers", len(list), r.layers)
+			return func(int) bool { return false }
+		}
+		return func(i int) bool { return list[i] != 0 }
+	}
+	n := r.count(keyWindowPattern, r.family.period)
+	return func(i int) bool { return hasWindow(i, n) }
+}
+
+func (r *configReader) readPhi3() {
+	r.set("hidden_act", "silu")
+	dims := r.size(keyRopeDims, r.headDim)
+	if dims > r.headDim {
+		r.fail(keyRopeDims, "is %d: at most the %d dimensions of a head were expected", dims, r.headDim)
+	}
+	r.set("partial_rotary_factor", partialFactor(dims, r.headDim))
+	r.set("original_max_position_embeddings", r.size(keyScalingContext, r.positions))
+	r.set("sliding_window", nil)
+	if w := r.count(keyWindow, 0); w != 0 {
+		r.set("sliding_window", w)
+	}
+}
+
+// partialFactor returns the factor from which package arch derives dims of headDim. Package arch
+// rounds down.
+func partialFactor(dims, headDim int) float64 {
+	f := float64(dims) / float64(headDim)
+	if int(float64(headDim)*f) != dims {
+		f = math.Nextafter(f, 2)
+	}
+	return f
+}
+
+func (r *configReader) readSmolLM3() {
+	r.set("hidden_act", "silu")
+	turns := make([]int, r.layers)
+	for i := range turns {
+		if !r.family.skipsRope(i) {
+			turns[i] = 1
+		}
+	}
+	r.set("no_rope_layers", turns)
+	r.set("use_sliding_window", false)
+}
+
+// unknownKeys fails for an unread key of the architecture: the key may change the model.
+func (r *configReader) unknownKeys() {
+	for _, key := range otherKeys {
+		r.used[r.name(key)] = true
+	}
+	if !r.boolean("ARCH.attention.causal", true) {
+		r.fail("ARCH.attention.causal", "is false: a model that generates text was expected")
+	}
+	var unknown []string
+	for key := range r.file.Metadata {
+		if strings.HasPrefix(key, r.arch+".") && !r.used[key] {
+			unknown = append(unknown, key)
+		}
+	}
+	if len(unknown) == 0 {
+		return
+	}
+	slices.Sort(unknown)
+	more := ""
+	if len(unknown) > 1 {
+		more = " (and " + strings.Join(unknown[1:min(4, len(unknown))], ", ") + ")"
+	}
+	r.fail(unknown[0], "is a key that this program does not know%s: it may change the model", more)
+}

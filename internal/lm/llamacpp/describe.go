@@ -1,0 +1,236 @@
+package llamacpp
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/lowbit-go/gq/internal/lm/arch"
+)
+
+// Describe returns llama.cpp's form of the model of config.json with the tensors of sources. The
+// error is an *arch.UnsupportedError if llama.cpp or [arch.ParseForward] does not know the model.
+func Describe(config []byte, sources []Source) (*Model, error) {
+	c, err := arch.ParseForward(config)
+	if err != nil {
+		return nil, err
+	}
+	f, ok := families[c.Architecture]
+	if !ok {
+		return nil, unsupported("llama.cpp's names for model_type %q are not known here", c.Architecture)
+	}
+	m := &Model{Architecture: f.name}
+	if err := m.describeConfig(&f, c); err != nil {
+		return nil, err
+	}
+	d := &describer{family: f, config: c, sources: map[string]Source{}, used: map[string]bool{}}
+	for _, s := range sources {
+		d.sources[s.Name] = s
+	}
+	if err := d.tensors(); err != nil {
+		return nil, err
+	}
+	if err := d.unused(sources, m); err != nil {
+		return nil, err
+	}
+	m.Tensors = append(ropeTensors(c), d.list...)
+	return m, nil
+}
+
+func unsupported(format string, args ...any) error {
+	return &arch.UnsupportedError{Msg: fmt.Sprintf(format, args...)}
+}
+
+type describer struct {
+	family
+	config  *arch.ForwardConfig
+	sources map[string]Source
+	used    map[string]bool
+	list    []Tensor
+	err     error // the first
+	// invent: a source that is used but missing is added with the shape that the model requires.
+	invent bool
+}
+
+func (d *describer) fail(err error) {
+	if d.err == nil {
+		d.err = err
+	}
+}
+
+func (d *describer) has(name string) bool {
+	_, ok := d.sources[name]
+	return ok
+}
+
+func (d *describer) tensors() error {
+	body, head, err := arch.Prefix(d.has)
+	if err != nil {
+		return err
+	}
+	c := d.config
+	embedding := body + "embed_tokens.weight"
+	d.matrix(embeddingName, embedding, c.VocabSize, c.HiddenSize, 0)
+	for i := range c.Layers {
+		d.layer(i, fmt.Sprintf("%slayers.%d.", body, i))
+	}
+	d.norm(finalNormName, body+"norm.weight", c.HiddenSize)
+	switch s, ok := d.sources[head]; {
+	case !ok && !c.Tied:
+		d.fail(arch.Missing(head))
+	case !ok:
+	case s.Same == embedding:
+		d.used[head] = true
+	case d.tied:
+		d.fail(unsupported("tensor %q differs from the embedding, but llama.cpp's %s has no lm_head of its own", head, d.family.name))
+	default:
+		d.matrix(headName, head, c.VocabSize, c.HiddenSize, 0)
+	}
+	return d.err
+}
+
+// layer adds the tensors of layer i. at is the prefix of their names.
+func (d *describer) layer(i int, at string) {
+	c := d.config
+	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	permuted, qkvBias := 0, c.AttentionBias >= arch.QKVBias
+	if d.permuted {
+		permuted = c.HeadDim
+	}
+	for _, n := range d.family.layer {
+		ours, theirs := at+n.hf, fmt.Sprintf("blk.%d.%s", i, n.gguf)
+		switch n.class {
+		case norm:
+			d.norm(theirs+".weight", ours+".weight", c.HiddenSize)
+		case headNorm:
+			d.norm(theirs+".weight", ours+".weight", c.HeadDim)
+		case query:
+			d.linear(theirs, ours, q, c.HiddenSize, permuted, qkvBias)
+		case key:
+			d.linear(theirs, ours, kv, c.HiddenSize, permuted, qkvBias)
+		case value:
+			d.linear(theirs, ours, kv, c.HiddenSize, 0, qkvBias)
+		case fusedQKV:
+			d.linear(theirs, ours, q+2*kv, c.HiddenSize, 0, qkvBias)
+		case output:
+			d.linear(theirs, ours, c.HiddenSize, q, 0, c.AttentionBias == arch.AllBias)
+		case gate, up:
+			d.linear(theirs, ours, c.Intermediate, c.HiddenSize, 0, c.MLPBias)
+		case fusedGateUp:
+			d.linear(theirs, ours, 2*c.Intermediate, c.HiddenSize, 0, c.MLPBias)
+		case down:
+			d.linear(theirs, ours, c.HiddenSize, c.Intermediate, 0, c.MLPBias)
+		default:
+			d.mixture(n, theirs+".weight", at)
+		}
+	}
+}
+
+// mixture adds the router or a kind of experts.
+func (d *describer) mixture(n naming, theirs, at string) {
+	c, e := d.config, d.config.Experts
+	fused := d.has(at + fusedInputs)
+	if n.class == router {
+		ours := n.hf
+		if fused {
+			ours = fusedRouter
+		}
+		d.matrix(theirs, at+ours+".weight", e.Count, c.HiddenSize, 0)
+		d.list[len(d.list)-1].F32 = true
+		return
+	}
+	rows, cols := e.Intermediate, c.HiddenSize
+	if n.class == downExperts {
+		rows, cols = cols, rows
+	}
+	t := Tensor{Name: theirs, Shape: []int64{int64(cols), int64(rows), int64(e.Count)}}
+	for i := range e.Count {
+		p := Part{Rows: rows, Slice: i}
+		switch {
+		case !fused:
+			p.Source, p.Slice = at+strings.Replace(n.hf, "*", fmt.Sprint(i), 1)+".weight", 0
+			d.use(p.Source, rows, cols)
+		case n.class == downExperts:
+			p.Source = at + fusedDown
+			d.use(p.Source, e.Count, rows, cols)
+		default:
+			p.Source = at + fusedInputs
+			d.use(p.Source, e.Count, 2*rows, cols)
+			if n.class == upExperts {
+				p.From = rows
+			}
+		}
+		t.Parts = append(t.Parts, p)
+	}
+	d.list = append(d.list, t)
+}
+
+// linear adds a linear layer, with its bias if bias is set.
+func (d *describer) linear(theirs, ours string, rows, cols, headDim int, bias bool) {
+	d.matrix(theirs+".weight", ours+".weight", rows, cols, headDim)
+	if bias {
+		d.vector(theirs+".bias", Part{Source: ours + ".bias", Rows: rows, HeadDim: headDim})
+	}
+}
+
+func (d *describer) matrix(theirs, ours string, rows, cols, headDim int) {
+	d.use(ours, rows, cols)
+	d.list = append(d.list, Tensor{
+		Name: theirs, Shape: []int64{int64(cols), int64(rows)},
+		Parts: []Part{{Source: ours, Rows: rows, HeadDim: headDim}},
+	})
+}
+
+func (d *describer) norm(theirs, ours string, n int) {
+	p := Part{Source: ours, Rows: n}
+	if d.config.Norms == arch.GemmaNorms {
+		p.Add = 1
+	}
+	d.vector(theirs, p)
+}
+
+func (d *describer) vector(theirs string, p Part) {
+	d.use(p.Source, p.Rows)
+	d.list = append(d.list, Tensor{Name: theirs, Shape: []int64{int64(p.Rows)}, Parts: []Part{p}, F32: true})
+}
+
+func (d *describer) use(name string, shape ...int) {
+	d.used[name] = true
+	want := make([]int64, len(shape))
+	for i, n := range shape {
+		want[i] = int64(n)
+	}
+	s, ok := d.sources[name]
+	switch {
+	case !ok && d.invent:
+		d.sources[name] = Source{Name: name, Shape: want}
+	case !ok:
+		d.fail(arch.Missing(name))
+	case !slices.Equal(s.Shape, want):
+		d.fail(fmt.Errorf("tensor %q: shape %v, but config.json makes it %v", name, s.Shape, want))
+	}
+}
+
+// unused fails for sources that have no place in the model, and notes parts that the file does not
+// hold.
+func (d *describer) unused(sources []Source, m *Model) error {
+	towers := 0
+	for _, s := range sources {
+		if d.used[s.Name] {
+			continue
+		}
+		if weight, ok := arch.ScaleOf(s.Name); ok && d.has(weight) {
+			continue
+		}
+		if !arch.Ignorable(s.Name) {
+			return fmt.Errorf("tensor %q has no place in the model that config.json describes (model_type %s)", s.Name, d.config.Architecture)
+		}
+		if arch.InTower(s.Name) {
+			towers++
+		}
+	}
+	if towers > 0 {
+		m.Notes = append(m.Notes, fmt.Sprintf("the tensors for images (%d) are left out: llama.cpp keeps them in a file of their own (mmproj)", towers))
+	}
+	return nil
+}

@@ -1,0 +1,228 @@
+package llamacpp
+
+import (
+	"cmp"
+	"container/heap"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/lowbit-go/gq/internal/lm/tokenizer"
+)
+
+// sentencePiece writes a tokenizer of SentencePiece's kind. llama.cpp merges two neighbours if
+// their joint text is a token, and takes the token with the highest score first. The scores come
+// from tokenizer.model if the checkpoint has that file for the same tokens, else from the ranks of
+// the merges.
+func (v *tokenWriter) sentencePiece(read func(name string) ([]byte, error)) error {
+	scores := v.mergeScores()
+	raw, err := read(sentencePieceFile)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err == nil {
+		pieces, err := parseSentencePiece(raw)
+		if err != nil {
+			return err
+		}
+		if !v.sameTokens(pieces) {
+			v.note("%s has other tokens than tokenizer.json: the scores of merges follow from tokenizer.json", sentencePieceFile)
+		} else {
+			for i := range min(len(pieces), v.rows) {
+				if v.types[i] == tokenNormal {
+					scores[i] = pieces[i].score
+				}
+			}
+		}
+	}
+	prefix := false
+	if words, err := v.Words("a"); err == nil {
+		prefix = strings.HasPrefix(strings.Join(words, ""), spaces)
+	}
+	v.set(keyTokenizerModel, modelSPM)
+	v.set(keyPre, "default")
+	v.set(keyTokens, v.tokens)
+	v.set(keyScores, scores)
+	v.set(keyTokenTypes, v.types)
+	v.set(keySpacePrefix, prefix)
+	v.set(keyExtraSpaces, false)
+	return v.compareIDs(scores, prefix)
+}
+
+// compareIDs notes if llama.cpp would encode its test text otherwise than the tokenizer.
+func (v *tokenWriter) compareIDs(scores []float32, prefix bool) error {
+	want, err := v.Encode(preText, tokenizer.Options{})
+	if err != nil {
+		return err
+	}
+	if got := newSPM(v.tokens, v.types, scores, prefix).encode(preText); !slices.Equal(got, want) {
+		at := 0
+		for at < min(len(got), len(want)) && got[at] == want[at] {
+			at++
+		}
+		v.note("llama.cpp encodes texts otherwise than tokenizer.json, its own test text from token %d on: the model will see other tokens", at)
+	}
+	return nil
+}
+
+// mergeScores derives scores from merges: the earlier a token's first merge, the higher its score.
+// Tokens that no merge makes come last.
+func (v *tokenWriter) mergeScores() []float32 {
+	scores := make([]float32, v.rows)
+	made := make([]bool, v.rows)
+	rank := 0
+	for a, b := range v.Merges() {
+		if id, _ := v.Merged(a, b); int(id) < v.rows && !made[id] {
+			scores[id], made[id] = float32(-rank), true
+		}
+		rank++
+	}
+	for i := range scores {
+		if !made[i] {
+			scores[i] = float32(-rank)
+		}
+	}
+	return scores
+}
+
+// sameTokens reports whether the pieces are the vocabulary's first tokens, except control tokens:
+// fine-tuning renames these.
+func (v *tokenWriter) sameTokens(pieces []piece) bool {
+	for i, p := range pieces {
+		if i < v.rows && v.types[i] == tokenNormal && v.tokens[i] != p.text {
+			return false
+		}
+	}
+	for i := len(pieces); i < v.rows; i++ {
+		if v.types[i] == tokenNormal {
+			return false
+		}
+	}
+	return true
+}
+
+// spm encodes texts as llama.cpp does with tokens of SentencePiece's kind.
+type spm struct {
+	ids    map[string]int32
+	scores []float32
+	whole  []string // tokens that are found before anything else, longest first
+	prefix bool     // a space comes before the text and behind the tokens of whole
+}
+
+func newSPM(tokens []string, types []int32, scores []float32, prefix bool) *spm {
+	s := &spm{ids: make(map[string]int32, len(tokens)), scores: scores, prefix: prefix}
+	for id, t := range tokens {
+		s.ids[t] = int32(id)
+		if k := types[id]; k == tokenControl || k == tokenUserDefined || k == tokenUnknown {
+			s.whole = append(s.whole, t)
+		}
+	}
+	slices.SortStableFunc(s.whole, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+	return s
+}
+
+func (s *spm) encode(text string) []int32 { return s.divide(nil, text, s.whole) }
+
+// divide appends the ids of a text. Of the tokens s.whole, the text may hold only tokens of rest.
+func (s *spm) divide(ids []int32, text string, rest []string) []int32 {
+	for i, token := range rest {
+		if at := strings.Index(text, token); at >= 0 {
+			ids = s.divide(ids, text[:at], rest[i+1:])
+			return s.divide(append(ids, s.ids[token]), text[at+len(token):], rest[i:])
+		}
+	}
+	if text == "" {
+		return ids
+	}
+	return s.merge(ids, text)
+}
+
+// span is a part of a text that is a single symbol, in a list of neighbours by index; -1: none.
+type span struct {
+	start, size int
+	prev, next  int
+}
+
+// bigram is a pair of neighbours that form a token.
+type bigram struct {
+	left, right int
+	size        int // of both when found; else the bigram is outdated
+	score       float32
+}
+
+// bigrams is a heap: the highest score first, then the leftmost.
+type bigrams []bigram
+
+func (h bigrams) Len() int { return len(h) }
+func (h bigrams) Less(i, j int) bool {
+	return h[i].score > h[j].score || h[i].score == h[j].score && h[i].left < h[j].left
+}
+func (h bigrams) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *bigrams) Push(x any)   { *h = append(*h, x.(bigram)) }
+func (h *bigrams) Pop() any {
+	last := len(*h) - 1
+	x := (*h)[last]
+	*h = (*h)[:last]
+	return x
+}
+
+// merge appends the ids of a text without special tokens.
+func (s *spm) merge(ids []int32, text string) []int32 {
+	if s.prefix {
+		text = " " + text
+	}
+	text = strings.ReplaceAll(text, " ", spaces)
+	var list []span
+	for at := 0; at < len(text); {
+		_, n := utf8.DecodeRuneInString(text[at:])
+		list = append(list, span{at, n, len(list) - 1, len(list) + 1})
+		at += n
+	}
+	list[len(list)-1].next = -1
+	queue := &bigrams{}
+	join := func(left, right int) {
+		if left < 0 || right < 0 {
+			return
+		}
+		size := list[left].size + list[right].size
+		if id, ok := s.ids[text[list[left].start:][:size]]; ok {
+			heap.Push(queue, bigram{left, right, size, s.scores[id]})
+		}
+	}
+	for i := 1; i < len(list); i++ {
+		join(i-1, i)
+	}
+	for queue.Len() > 0 {
+		b := heap.Pop(queue).(bigram)
+		l, r := &list[b.left], &list[b.right]
+		if l.size == 0 || r.size == 0 || l.size+r.size != b.size {
+			continue
+		}
+		l.size, r.size, l.next = b.size, 0, r.next
+		if r.next >= 0 {
+			list[r.next].prev = b.left
+		}
+		join(l.prev, b.left)
+		join(b.left, l.next)
+	}
+	for i := 0; i >= 0; i = list[i].next {
+		ids = s.append(ids, text[list[i].start:][:list[i].size])
+	}
+	return ids
+}
+
+// append appends the token of a symbol, or the tokens of its bytes.
+func (s *spm) append(ids []int32, symbol string) []int32 {
+	if id, ok := s.ids[symbol]; ok {
+		return append(ids, id)
+	}
+	for i := range len(symbol) {
+		if id, ok := s.ids[fmt.Sprintf("<0x%02X>", symbol[i])]; ok {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}

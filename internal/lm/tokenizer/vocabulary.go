@@ -1,0 +1,166 @@
+package tokenizer
+
+import (
+	"cmp"
+	"context"
+	"hash/maphash"
+	"iter"
+	"math/bits"
+	"math/rand/v2"
+	"slices"
+)
+
+// AddedToken is an entry of added_tokens: text that is a single token wherever it occurs.
+type AddedToken struct {
+	ID         int32
+	Content    string
+	Special    bool // may be omitted in decoding
+	Normalized bool // found in the normalized text
+}
+
+// Added returns the added token with this id; ok is false if the id is another kind of token.
+func (t *Tokenizer) Added(id int32) (a AddedToken, ok bool) {
+	i, ok := t.byID[id]
+	if !ok {
+		return a, false
+	}
+	x := &t.added[i]
+	return AddedToken{x.id, x.content, x.special, x.normalized}, true
+}
+
+// Merges yields the pairs of tokens that merge, best first.
+func (t *Tokenizer) Merges() iter.Seq2[int32, int32] {
+	return func(yield func(int32, int32) bool) {
+		var slots []pairSlot
+		for _, s := range t.model.merges.slots {
+			if s.key != 0 {
+				slots = append(slots, s)
+			}
+		}
+		slices.SortFunc(slots, func(a, b pairSlot) int { return cmp.Compare(a.rank, b.rank) })
+		for _, s := range slots {
+			if !yield(int32((s.key-1)>>32), int32(uint32(s.key-1))) {
+				return
+			}
+		}
+	}
+}
+
+// Merged returns the token of two merged tokens; ok is false if the two do not merge.
+func (t *Tokenizer) Merged(a, b int32) (id int32, ok bool) {
+	m, ok := t.model.merges.get(a, b)
+	return m.id, ok
+}
+
+// Unknown returns the token for characters that the vocabulary lacks.
+func (t *Tokenizer) Unknown() (id int32, ok bool) { return t.model.unk, t.model.unk >= 0 }
+
+// ByteFallback reports whether tokens named <0x00> to <0xFF> stand for characters that the
+// vocabulary lacks, as in SentencePiece.
+func (t *Tokenizer) ByteFallback() bool { return t.model.byteFallback }
+
+// IgnoreMerges reports whether a word that is a token is this token, regardless of merges.
+func (t *Tokenizer) IgnoreMerges() bool { return t.model.ignoreMerges }
+
+// ByteLevel reports whether tokens are written as the printable characters that stand for bytes, as
+// in GPT-2.
+func (t *Tokenizer) ByteLevel() bool { return t.decoder.bytes == byteLevelMode }
+
+// Role returns the token that tokenizer_config.json, or else special_tokens_map.json, names as
+// pad_token, unk_token, sep_token or another key.
+func (t *Tokenizer) Role(key string) (id int32, ok bool) {
+	id, ok = t.roles.named[key]
+	return id, ok
+}
+
+// Words returns the words into which the normalizers and pre-tokenizers divide a text without added
+// tokens. Merges never cross words.
+func (t *Tokenizer) Words(text string) (words []string, err error) {
+	w := t.newWork()
+	w.ctx = context.Background()
+	if text, err = t.normalize(text, w); err != nil {
+		return nil, err
+	}
+	word := t.stages(w, len(text), func(piece string, _ bool) error {
+		words = append(words, piece)
+		return nil
+	})
+	return words, word(text, true)
+}
+
+// tokenTable maps the texts of tokens to ids: a hash table with open addressing. Look-ups wait for
+// memory, so a slot of 12 bytes holds a short text itself. 128,000 tokens take 3 MB, in a Go map of
+// strings twice as much.
+type tokenTable struct {
+	seed  maphash.Seed
+	mix   [2]uint64 // random: no file can make its texts share slots
+	slots []tokenSlot
+	used  int
+}
+
+type tokenSlot struct {
+	lo, hi uint32 // the text's key
+	id     int32  // plus 1; 0 is an empty slot
+}
+
+// maxShort is the length in bytes of the longest text that is its own key.
+const maxShort = 7
+
+// init makes room for n tokens.
+func (t *tokenTable) init(n int) {
+	size := 8
+	for size < 2*n {
+		size *= 2
+	}
+	t.seed, t.mix = maphash.MakeSeed(), [2]uint64{rand.Uint64(), rand.Uint64() | 1}
+	t.slots, t.used = make([]tokenSlot, size), 0
+}
+
+// key returns a short text's bytes and length, or a longer text's hash. Texts of different keys are
+// different; short texts of the same key are the same.
+func (t *tokenTable) key(text string) uint64 {
+	n := len(text)
+	switch {
+	case n > maxShort:
+		return maphash.String(t.seed, text) | 0xff<<56
+	case n > 3:
+		return uint64(load32(text)) | uint64(load32(text[n-4:]))<<(8*n-32) | uint64(n)<<56
+	case n > 0:
+		return uint64(text[0]) | uint64(text[n>>1])<<(n>>1*8) | uint64(text[n-1])<<(8*n-8) | uint64(n)<<56
+	}
+	return 0
+}
+
+// load32 returns the first four bytes of a text.
+func load32(s string) uint32 {
+	return uint32(s[0]) | uint32(s[1])<<8 | uint32(s[2])<<16 | uint32(s[3])<<24
+}
+
+// find returns the slot of a text with this key, or the empty slot for the text.
+func (t *tokenTable) find(key uint64, text string, tokens []string) *tokenSlot {
+	hi, lo := bits.Mul64(key^t.mix[0], t.mix[1])
+	for i := hi ^ lo; ; i++ {
+		s := &t.slots[i&uint64(len(t.slots)-1)]
+		if s.id == 0 || s.lo == uint32(key) && s.hi == uint32(key>>32) && (len(text) <= maxShort || tokens[s.id-1] == text) {
+			return s
+		}
+	}
+}
+
+// id returns the id of the token with this text, -1 if there is none.
+func (m *bpe) id(text string) (id int32, ok bool) {
+	s := m.vocab.find(m.vocab.key(text), text, m.tokens)
+	return s.id - 1, s.id != 0
+}
+
+// addToken adds a token with this text and key, unless the vocabulary has the text, and returns the
+// id of the text. There must be room.
+func (m *bpe) addToken(key uint64, text string, id int32) int32 {
+	s := m.vocab.find(key, text, m.tokens)
+	if s.id == 0 {
+		*s = tokenSlot{uint32(key), uint32(key >> 32), id + 1}
+		m.tokens[id] = text
+		m.vocab.used++
+	}
+	return s.id - 1
+}

@@ -1,0 +1,104 @@
+package measure
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"github.com/lowbit-go/gq/accuracy"
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/lm/arch"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// Imported describes a GGUF file or a quantized checkpoint that was converted to Job.File.
+type Imported struct {
+	Bytes int64 // of all files
+	// Tensors are the tensors by their names in a checkpoint.
+	Tensors map[string]ImportedTensor
+}
+
+// ImportedTensor is a tensor as stored in the GGUF file or the quantized checkpoint.
+type ImportedTensor struct {
+	Type      string // of ggml, or the scheme in a checkpoint, or a dtype
+	Quantized bool
+	Bits      int // of a code
+	Group     int // weights that share a scale; 0: the row
+	Bytes     int64
+}
+
+// describe makes the figures of a tensor say how its file stores the tensor. A quantized tensor
+// with codes that the .gqf file cannot hold is float32 there.
+func (im *Imported) describe(s *accuracy.TensorStats) {
+	t, ok := im.Tensors[s.Name]
+	if !ok {
+		return
+	}
+	s.Bytes, s.BPW = t.Bytes, packing.BitsPerWeight(t.Bytes, s.Rows*s.Cols)
+	if s.Unquantized && t.Quantized {
+		s.Unquantized, s.Equal, s.Difference = false, false, ""
+		s.TensorScheme = &accuracy.TensorScheme{
+			Layout: t.Type, Bits: t.Bits, Group: t.Group, Mapping: gqf.MappingOther.String(), Algorithm: gqf.AlgorithmOther.String(), Rows: s.Rows, Cols: s.Cols,
+		}
+		s.NoOutput = "computed in float32"
+	}
+}
+
+// missingTensors lists tensors of the checkpoint that the file lacks.
+func missingTensors(ck *safetensors.Checkpoint, f *gqf.File) ([]string, error) {
+	short, long := namesOf(ck)
+	var missing []string
+	for _, t := range ck.Tensors() {
+		name := short(t.Name)
+		have, ok := f.Lookup(name)
+		switch {
+		case arch.Ignorable(t.Name):
+		case !ok:
+			if weight, scale := arch.ScaleOf(t.Name); scale {
+				if _, ok := f.Lookup(short(weight)); ok {
+					continue
+				}
+			}
+			missing = append(missing, t.Name)
+		case have.Name != name: // the lm_head is the embedding in the file
+			same, err := sameTensor(ck, t, long(have.Name))
+			if err != nil {
+				return nil, err
+			}
+			if !same {
+				missing = append(missing, t.Name)
+			}
+		}
+	}
+	if len(missing) == 0 {
+		return nil, nil
+	}
+	more := ""
+	if len(missing) > 1 {
+		more = fmt.Sprintf(" and %d more", len(missing)-1)
+	}
+	return []string{fmt.Sprintf("the checkpoint has tensor %q%s, which the file does not", missing[0], more)}, nil
+}
+
+func sameTensor(ck *safetensors.Checkpoint, a safetensors.Tensor, name string) (same bool, err error) {
+	b, ok := ck.Lookup(name)
+	if !ok || a.Dtype != b.Dtype || !slices.Equal(a.Shape, b.Shape) {
+		return false, nil
+	}
+	x, err := ck.Bytes(a)
+	if err != nil {
+		return false, err
+	}
+	y, err := ck.Bytes(b)
+	if err != nil {
+		return false, err
+	}
+	err = ck.Guard(func() error { same = bytes.Equal(x, y); return nil })
+	return same, err
+}
+
+// namesOf translates a checkpoint's names, see arch.Names.
+func namesOf(ck *safetensors.Checkpoint) (short, long func(name string) string) {
+	return arch.Names(func(name string) bool { _, ok := ck.Lookup(name); return ok })
+}

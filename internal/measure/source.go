@@ -1,0 +1,136 @@
+package measure
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/lm/arch"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// MismatchError says that a .gqf was not made from this checkpoint.
+type MismatchError struct {
+	Checkpoint string // its directory or a file
+	Tensor     string
+	Msg        string
+}
+
+func (e *MismatchError) Error() string {
+	return fmt.Sprintf("%s does not belong to this .gqf: tensor %q %s", e.Checkpoint, e.Tensor, e.Msg)
+}
+
+// source is the checkpoint's tensor for a tensor of the file.
+type source struct {
+	ck      *safetensors.Checkpoint
+	src     safetensors.Tensor
+	weights *safetensors.Weights // nil for a tensor that is unquantized in the file
+	crc     uint32               // checksum of the bytes according to the file, or 0
+}
+
+// sources finds the checkpoint's tensors by the names in the file.
+type sources struct {
+	ck        *safetensors.Checkpoint
+	f         *gqf.File
+	fold      map[int]string // by tensor: the name of its scales
+	block     [2]int         // of FP8 scales
+	embedding int            // index of the embedding in the file; -1: none
+	long      func(name string) string
+}
+
+func newSources(ck *safetensors.Checkpoint, f *gqf.File) (*sources, error) {
+	s := &sources{ck: ck, f: f, fold: map[int]string{}, embedding: embeddingOf(f)}
+	_, s.long = namesOf(ck)
+	for n := range f.AllNames() {
+		if n.Absorbed {
+			s.fold[n.Tensor] = n.Name
+		}
+	}
+	if len(s.fold) == 0 {
+		return s, nil
+	}
+	for _, a := range f.Assets() {
+		if a.Kind != gqf.AssetConfig {
+			continue
+		}
+		config, err := f.Asset(a.Name)
+		if err != nil {
+			return nil, err
+		}
+		c, err := arch.ParseConfig(config)
+		if err != nil {
+			return nil, fmt.Errorf("%s in the .gqf: %w", a.Name, err)
+		}
+		s.block = c.WeightBlockSize
+	}
+	return s, nil
+}
+
+// embeddingOf is the index of the embedding in a file; -1: none.
+func embeddingOf(f *gqf.File) int {
+	for i := range f.Len() {
+		if f.Tensor(i).Role == gqf.RoleEmbedding {
+			return i
+		}
+	}
+	return -1
+}
+
+// name finds the name of a tensor in the checkpoint, or its canonical name.
+func (s *sources) name(t gqf.Tensor) (found gqf.Name, ok bool) {
+	for _, name := range t.Names() {
+		if n, _ := s.f.FindName(name); n.InCheckpoint {
+			if found, ok = n, true; name == t.Name {
+				break
+			}
+		}
+	}
+	return found, ok
+}
+
+// find finds the weights of a tensor and checks their shape.
+func (s *sources) find(t gqf.Tensor) (source, error) {
+	if err := t.Usable(); err != nil {
+		return source{}, err
+	}
+	name, ok := s.name(t)
+	if !ok && t.Role == gqf.RoleHead && s.embedding >= 0 {
+		// The checkpoint's lm_head is the embedding. The file's is separate, by a rule for the lm_head.
+		name, ok = s.name(s.f.Tensor(s.embedding))
+	}
+	if !ok {
+		return source{}, &MismatchError{s.ck.Dir(), t.Name, "is under no name of a checkpoint's tensor"}
+	}
+	src, ok := s.ck.Lookup(name.Name)
+	if !ok {
+		src, ok = s.ck.Lookup(s.long(name.Name))
+	}
+	if !ok {
+		return source{}, &MismatchError{s.ck.Dir(), name.Name, "is not in it"}
+	}
+	file := s.ck.Files()[src.File].Name
+	if !slices.Equal(src.Shape, t.Shape) {
+		return source{}, &MismatchError{file, name.Name, fmt.Sprintf("has shape %v there and %v in the .gqf", src.Shape, t.Shape)}
+	}
+	found := source{ck: s.ck, src: src, crc: name.SourceCRC}
+	first, _ := t.Payload(0, 0, gqf.KindWeights)
+	if first.Header.Layout == packing.LayoutPlain {
+		return found, nil
+	}
+	if !src.Dtype.IsFloat() {
+		return source{}, &MismatchError{file, name.Name, "is of dtype " + src.DtypeName + " there, which holds no weights"}
+	}
+	var err error
+	found.weights, err = s.ck.Weights(src, safetensors.WeightsOptions{Block: s.block, Transposed: t.Transposed})
+	if err != nil {
+		return source{}, err
+	}
+	if fold := s.fold[t.Index]; fold != "" && found.weights.Scale == nil {
+		return source{}, &MismatchError{file, name.Name, fmt.Sprintf("has no scales %q there", fold)}
+	}
+	return found, nil
+}
+
+// file is the name of the file that holds the weights.
+func (s *source) file() string { return s.ck.Files()[s.src.File].Name }

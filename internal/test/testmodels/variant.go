@@ -1,0 +1,145 @@
+package testmodels
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/lowbit-go/gq/internal/test/testshared"
+)
+
+// Sizes of the models. K-quants of llama.cpp need rows of a multiple of 256 values.
+const (
+	Hidden       = 256
+	Intermediate = 512 // 256 in an expert of Qwen3
+	Vocab        = 512
+	heads        = 4
+	kvHeads      = 2
+	headDim      = Hidden / heads
+)
+
+// A Variant is an architecture with a choice of its options.
+type Variant struct {
+	Name      string // of the directory in internal/lm/forward/testdata/torch
+	Config    map[string]any
+	Tokenizer Tokenizer
+}
+
+// byteLevel are the tokenizers of variants of families with a byte-level tokenizer; the others are
+// SPM-like.
+var byteLevel = map[string]Tokenizer{
+	"llama3": Llama3, "llama-bias-tied": Llama3, "smollm3": Llama3,
+	"qwen2": Qwen, "qwen2-window": Qwen, "qwen2-yarn": Qwen, "qwen3": Qwen, "qwen3-moe": Qwen, "qwen3-moe-unnormalized": Qwen,
+	"gemma2": Gemma, "gemma3": Gemma,
+}
+
+// Variants returns all variants, sorted by name.
+func Variants(t testing.TB) []Variant {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(testshared.Root(t), "internal", "lm", "forward", "testdata", "torch", "*", "config.json"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no configurations: %v", err)
+	}
+	slices.Sort(files)
+	var all []Variant
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := Variant{Name: filepath.Base(filepath.Dir(file)), Tokenizer: Llama}
+		if err := json.Unmarshal(raw, &v.Config); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		if family, ok := byteLevel[v.Name]; ok {
+			v.Tokenizer = family
+		}
+		v.widen()
+		all = append(all, v)
+	}
+	return all
+}
+
+// ForLlamaCpp returns the variants that llama.cpp can express: its mixtures of Qwen3 have experts
+// in every layer, and normalize their weights.
+func ForLlamaCpp(t testing.TB) (list []Variant) {
+	t.Helper()
+	for _, v := range Variants(t) {
+		switch v.Name {
+		case "qwen3-moe":
+			v = Mixture(t)
+		case "qwen3-moe-unnormalized":
+			continue
+		}
+		list = append(list, v)
+	}
+	return list
+}
+
+// Mixture returns a mixture of Qwen3 with experts in every layer.
+func Mixture(t testing.TB) Variant {
+	t.Helper()
+	return Find(t, "qwen3-moe").With("all", "mlp_only_layers", []int{})
+}
+
+// Find returns the variant of that name.
+func Find(t testing.TB, name string) Variant {
+	t.Helper()
+	for _, v := range Variants(t) {
+		if v.Name == name {
+			return v
+		}
+	}
+	t.Fatalf("no variant %q", name)
+	return Variant{}
+}
+
+// With returns the variant with another value for a key of config.json. The name tells.
+func (v Variant) With(name, key string, value any) Variant {
+	v.Name += "-" + name
+	v.Config = maps.Clone(v.Config)
+	v.Config[key] = value
+	return v
+}
+
+// widen replaces the sizes in the configuration.
+func (v Variant) widen() {
+	c := v.Config
+	sizes := map[string]any{
+		"hidden_size": Hidden, "intermediate_size": Intermediate, "moe_intermediate_size": Intermediate / 2, "vocab_size": Vocab,
+		"num_attention_heads": heads, "num_key_value_heads": kvHeads, "head_dim": headDim, "query_pre_attn_scalar": headDim,
+	}
+	for key, size := range sizes {
+		if c[key] != nil {
+			c[key] = size
+		}
+	}
+	c["bos_token_id"], c["eos_token_id"] = v.Tokenizer.bos(), v.Tokenizer.eos()
+	delete(c, "pad_token_id")
+	if s, ok := c["rope_scaling"].(map[string]any); ok {
+		part, ok := c["partial_rotary_factor"].(float64)
+		if !ok {
+			part = 1
+		}
+		for _, key := range []string{"long_factor", "short_factor"} {
+			if f, ok := s[key].([]any); ok {
+				s[key] = stretch(f, int(headDim*part)/2)
+			}
+		}
+	}
+}
+
+// stretch interpolates a list to n entries.
+func stretch(list []any, n int) []any {
+	out := make([]any, n)
+	for i := range out {
+		at := float64(i) * float64(len(list)-1) / float64(n-1)
+		k := min(int(at), len(list)-2)
+		a, b := list[k].(float64), list[k+1].(float64)
+		out[i] = a + (b-a)*(at-float64(k))
+	}
+	return out
+}

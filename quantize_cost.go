@@ -1,0 +1,318 @@
+package gq
+
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/job/alloc"
+	"github.com/lowbit-go/gq/internal/job/calib"
+	"github.com/lowbit-go/gq/internal/job/fromcheckpoint"
+	"github.com/lowbit-go/gq/internal/job/rounding"
+	"github.com/lowbit-go/gq/internal/job/tune"
+	"github.com/lowbit-go/gq/internal/lm/arch"
+	"github.com/lowbit-go/gq/internal/lm/text"
+	"github.com/lowbit-go/gq/internal/measure"
+	"github.com/lowbit-go/gq/quantizer"
+)
+
+// Costs of stages are estimates in units of 1e9 multiply-adds of a forward pass with float32
+// weights. They only have to tell how much longer one stage takes than another: the speed is
+// measured while stages run.
+//
+// A unit takes .026 s of CPU time on an AMD EPYC with AVX-512 (unitSeconds). The constants are user
+// and system time of stages, measured with one thread by getrusage, because the wall time of a busy
+// machine says little: stories260K, books1.3M, books3.7M, and a synthetic Llama of 23.6M weights
+// that the machine shared with others (gq synth --hidden 1024 --intermediate 2816 --layers 2
+// --heads 16 --kv-heads 4 --vocab 512). rtn, search and asymmetric mappings were measured with
+// 62.9M weights, perSolve with a layer of Llama-3.2-1B and 1024 tokens (18.5 s for gptq-ft, when
+// the synthetic Llama took 6.3 s), perCompare with a Llama of 19M weights.
+const (
+	perPass    = .35 // of a weight and a token: a forward pass of whole sequences
+	perWritten = .5  // of a weight and a token of sequences that are written, one token at a time
+	perStep    = 2.4 // of a weight and a token of each of these sequences: to read the weights
+	// of a pair of tokens and a number of a head, of at most 32: attention (.3 ns)
+	perScore      = 11
+	perKey        = 60    // of a pair of tokens, if they are written one at a time (1.6 ns)
+	perDrawn      = 1500  // of a token of the vocabulary and a written token: its probability (40 ns)
+	perPacked     = 80    // of a weight: to round it, to pack and to write it (2.1 ns)
+	perStored     = 220   // of a weight: to read its codes, to check them, to pack and to write them
+	perSearch     = 175   // of a weight: to search a scale first (4.5 ns)
+	perWeighed    = 490   // of a weight: to search a scale with second moments first (13 ns)
+	perZeroSearch = 325   // of a weight: to search a scale and a zero point first (8.4 ns)
+	perFractions  = 260   // of a weight: to search a scale and a fractional zero point first (6.7 ns)
+	perSolve      = 1.45  // of a weight and a column: gptq and gptq-ft
+	perSolved     = 4800  // of a weight: gptq and gptq-ft, to choose the grids and each code (125 ns)
+	perFolded     = 600   // of a weight and a step (16 ns)
+	perAWQ        = 17600 // of a weight: 20 searches, each with the outputs of 512 tokens (460 ns)
+	perAWQRow     = 1.7e6 // of a row: what 20 searches take for each row (45 us)
+	perCompare    = 500   // of a weight that is compared with its codes
+	perPlanned    = 1.5e6 // of a tensor and a plan of an option, to find its bytes (40 us)
+	perRow        = 150e3 // of a row that is rounded to compare options (4 us)
+	perOption     = 290   // of a weight of such a row (7.5 ns)
+	perTokenizer  = 1000  // of a byte of tokenizer.json (26 ns)
+	perJob        = 1.2e9 // to start, to open files and to sync (.03 s)
+)
+
+// weights is the number of weights that a plan quantizes.
+func weights(p *fromcheckpoint.Plan) (n float64) {
+	for _, m := range p.Matrices() {
+		n += float64(m.Rows) * float64(m.Cols)
+	}
+	return n
+}
+
+// attentionCost is the cost of a token's attention to half a window, and of the probability of each
+// token of the vocabulary if the token is written. 0: gq cannot run the model.
+func (v view) attentionCost(perPair, perLogit float64) float64 {
+	c, err := arch.ParseForward(v.config)
+	if err != nil {
+		return 0
+	}
+	pairs := float64(len(c.Layers)*c.Heads*text.WindowOf(*c)) / 2
+	return (perScore*float64(min(c.HeadDim, 32))+perPair)*pairs + perLogit*float64(c.VocabSize)
+}
+
+// passCost is the cost of forward passes of so many tokens in whole sequences.
+func (v view) passCost(tokens float64) float64 {
+	return (perPass*weights(v.plan) + v.attentionCost(0, 0)) * tokens / 1e9
+}
+
+// textCost is the cost of a text that the model writes.
+func (v view) textCost(tokens int) float64 {
+	slots := 1.0
+	if c, err := arch.ParseForward(v.config); err == nil {
+		slots = float64(text.WriteOptions{Tokens: tokens, Window: text.WindowOf(*c)}.Slots())
+	}
+	return ((perWritten+perStep/slots)*weights(v.plan) + v.attentionCost(perKey, perDrawn)) * float64(tokens) / 1e9
+}
+
+// foldCost is the cost of the steps of a fold, and of AWQ's factors.
+func (v view) foldCost() float64 {
+	steps := 1.0 // the comparison of logits
+	r := v.opts.Recipe
+	both := r.Rotate && r.Equalize // equalizes twice
+	for _, step := range []bool{r.Rotate, r.Equalize, r.Equalize, both, both} {
+		if step {
+			steps++
+		}
+	}
+	cost := (perFolded*weights(v.plan)*steps + perJob) / 1e9
+	if v.calibration.awq {
+		for _, m := range v.plan.Matrices() {
+			cost += float64(m.Rows) * (perAWQ*float64(m.Cols) + perAWQRow) / 1e9
+		}
+		cost += v.passCost(float64(v.calibration.tokens))
+	}
+	return cost
+}
+
+// foldChoiceCost is the cost of measuring the candidates of fold auto: three are folded, by eight
+// steps and three comparisons, and all are searched and run.
+func (v view) foldChoiceCost() float64 {
+	n := float64(len(foldCandidates))
+	return (weights(v.plan)*(perFolded*11+n*perSearch)+2*n*perJob)/1e9 + v.passCost((n+1)*foldTokens)
+}
+
+// probeCost is the cost of choosing bits: plans of all options, for the limits and for the choice,
+// a pass of the float model, a pass forward and backward (as long as 3.3 passes), the comparison of
+// options on sampled rows, the probes at each width, and two searches for each width, for the
+// errors and for the probes. A probe of a kind of tensor is a pass, with the lm_head of both
+// models. A probe of a single tensor is a pass from its layer on. Then files are written and
+// measured.
+func (v view) probeCost() float64 {
+	kinds := map[string]bool{}
+	options := float64(v.bounds.outline.Plans)
+	compared := 2 * perPlanned * options * float64(len(v.plan.Tensors))
+	for _, m := range v.plan.Matrices() {
+		kinds[alloc.Kind(m.Tensor)] = true
+		compared += options * float64(min(m.Rows, alloc.SampledRows)) * (perRow + perOption*float64(m.Cols))
+	}
+	widths, probes := 1.0, 1.2*float64(len(kinds))
+	if v.o.Recipe.Quality.ManyProbes() {
+		widths, probes = 4, float64(len(v.plan.Matrices()))/2
+	}
+	passes := 4.3 + widths*probes
+	tokens := float64(v.choiceTokens())
+	cost := v.passCost(tokens*passes) + (weights(v.plan)*2*perSearch*widths+compared)/1e9
+	files := float64(v.measuredFiles(evaluations))
+	if files > 0 && v.calibration.onText {
+		tokens = float64(v.calibration.heldOutTokens())
+	}
+	return cost + files*v.codesCost() + v.passCost(tokens*files*1.4) // and float32 activations
+}
+
+func (v view) calibrationCost() float64 {
+	tokens := float64(v.calibration.tokens)
+	if !v.calibration.solved {
+		return v.imatrixCost(tokens)
+	}
+	cost, streams := 0.0, 1.0
+	for _, m := range v.plan.Matrices() {
+		if m.Scheme.Algorithm == gqf.AlgorithmGPTQFT {
+			streams = 2
+		}
+		cost += solveCost(float64(m.Rows), float64(m.Cols), tokens, streams)
+	}
+	return cost + v.attentionCost(0, 0)*tokens*(2*streams-1)/1e9
+}
+
+// imatrixCost is the cost of collecting second moments, unless they are in files, and of rounding
+// each row twice to choose the better rounding.
+func (v view) imatrixCost(tokens float64) (cost float64) {
+	for _, m := range v.plan.Matrices() {
+		cost += 2 * codeCost(m.Scheme) * float64(m.Rows) * float64(m.Cols) / 1e9
+	}
+	if v.calibration.onText {
+		cost += v.passCost(tokens + calib.ChoiceTokens)
+	}
+	return cost
+}
+
+// solveCost is the cost of choosing a matrix's codes by gptq, or by gptq-ft: it has two streams of
+// hidden states and sums the differences between them.
+func solveCost(rows, cols, tokens, streams float64) float64 {
+	passes := rows * cols * tokens * (2*streams - 1) * perPass
+	hessian := cols * cols * tokens / 2 * perPass
+	return (passes + hessian + rows*cols*(perSolved+cols*perSolve)) / 1e9
+}
+
+// codesCost is the cost of choosing, packing and writing a plan's codes without calibration: CPU
+// time of single threads on 61M weights at 4 bits.
+func (v view) codesCost() (cost float64) {
+	for _, m := range v.plan.Matrices() {
+		cost += codeCost(m.Scheme) * float64(m.Rows) * float64(m.Cols)
+	}
+	return (cost + perJob + perTokenizer*float64(v.tokenizerBytes())) / 1e9
+}
+
+// tokenizerBytes is the size of the checkpoint's tokenizer.json; 0: there is none.
+func (v view) tokenizerBytes() int64 {
+	info, err := os.Stat(filepath.Join(v.source.plan.SourceDir(), "tokenizer.json"))
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// codeCost is the cost of a weight's code while the file is written.
+func codeCost(s rounding.Scheme) float64 {
+	switch a := s.Algorithm; {
+	case a == gqf.AlgorithmRTN:
+		return perPacked
+	case a.ByLayers(): // its codes were chosen before
+		return perStored
+	case a.Calibrated():
+		return perWeighed
+	case s.Fractions:
+		return perFractions
+	case s.Mapping == gqf.MappingAsymmetric:
+		return perZeroSearch
+	}
+	return perSearch
+}
+
+// tuneCost is the cost of tuning: each token of a step passes the teacher, and the student forward,
+// again for its layers' derivatives, and backward twice, for inputs and for weights. Some tokens
+// are held out and pass the student in each measurement.
+func (v view) tuneCost() float64 {
+	k := v.tuning
+	steps := float64(tune.DefaultSteps(k.kind))
+	held := float64(k.length) / 8
+	passes := steps*tune.StepTokens*5.5 + (tune.Evaluations+1)*held
+	if k.kind == quantizer.TuneBlocks { // a layer forward and backward, and both models once
+		passes += tune.BlockSteps*tune.StepTokens*3 + float64(2*k.length) + 3*held
+	}
+	return v.passCost(passes)
+}
+
+// ownText reports whether the model writes the text, if one is needed.
+func (v view) ownText() bool { return named(v.o.Recipe.Calibrate) == "" }
+
+// writesText reports whether the model writes the text that bits, the fold or codes are chosen on.
+func (v view) writesText() bool {
+	return v.ownText() && (v.choosesOnText() || v.calibration.onText && v.calibration.needed())
+}
+
+// textTokens is the length of the text that the model writes, with the held-out text.
+func (v view) textTokens() int {
+	switch {
+	case v.calibration.onText:
+		s := v.calibrationText(v.calibration.tokens)
+		if s.with != nil {
+			return s.tokens + s.with.tokens
+		}
+		return s.tokens
+	case v.o.Budget == nil:
+		return foldTokens
+	}
+	return v.choiceTokens()
+}
+
+// folds reports whether the recipe folds the checkpoint. A plan does not fold for awq, and states
+// the cost.
+func (v view) folds() bool { return v.opts.Recipe.Fold != (quantizer.Fold{}) }
+
+// mayFold reports whether the job folds the checkpoint, or has tried to.
+func (v view) mayFold() bool { return v.folds() || v.calibration.awq || v.o.Recipe.Auto }
+
+func (v view) foldChoices() int { return once(v.o.Recipe.Auto) }
+
+// calibrations is the number of files with calibrated codes.
+func (v view) calibrations() int {
+	if !v.calibration.needed() {
+		return 0
+	}
+	return max(v.measuredFiles(evaluations), 1)
+}
+
+// measuredCalibrations is the number of calibrated files that are measured to choose bits.
+func (v view) measuredCalibrations() int {
+	if !v.calibration.needed() {
+		return 0
+	}
+	return v.measuredFiles(evaluations)
+}
+
+// accuracyStages lists the stages of measuring so many weights, with the names of package accuracy.
+func accuracyStages(j *measure.Job, weights float64) []*planned {
+	list := []*planned{{"comparing tensors", perCompare * weights / 1e9, 1}}
+	if j.Parity {
+		list = append(list, &planned{"checking kernels", 0, 1})
+	}
+	if j.WritesText() {
+		const tokens = measure.WrittenTokens
+		writing := &planned{"writing text to measure on", (perWritten + perStep/16) * weights * tokens / 1e9, 1}
+		list = append([]*planned{writing}, append(list, &planned{"scoring", 2 * perPass * weights * tokens / 1e9, 1})...)
+	}
+	if j.Saved != nil {
+		return append(list, &planned{"scoring", perPass * weights * float64(j.Saved.File.Tokens) / 1e9, 1})
+	}
+	if len(j.Texts) > 0 {
+		size := 0
+		for _, t := range j.Texts {
+			size += len(t.Data)
+		}
+		// A token of English has about four bytes, and both models read it.
+		list = append(list, &planned{"scoring", 2 * perPass * weights * float64(size) / 4 / 1e9, 1})
+	}
+	if tokens := choiceTokens(j); tokens > 0 {
+		list = append(list, &planned{"answering", 2 * perPass * weights * tokens / 1e9, 1})
+	}
+	return list
+}
+
+// choiceTokens estimates the tokens of questions: a token of English has about four bytes, and a
+// prompt is read once for all endings.
+func choiceTokens(j *measure.Job) float64 {
+	size := 0
+	for _, c := range j.Choices {
+		for i := range c.Questions {
+			size += len(c.Questions[i].Prompt)
+			for _, e := range c.Questions[i].Endings {
+				size += len(e)
+			}
+		}
+	}
+	return float64(size) / 4
+}

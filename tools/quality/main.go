@@ -1,0 +1,172 @@
+// Command quality measures the tables of docs/QUALITY.md and tools/quality/TABLES.md with gq
+// itself, on the models and texts of ../shared:
+//
+//	go run -C tools ./quality -w                # all tables, into both documents
+//	go run -C tools ./quality -v -tables ratios # a table, to standard output, with the recipes
+//
+// Two tables compare .gguf files with files of llama.cpp. llama.cpp's programs measure them, see
+// gguf.go:
+//
+//	go run -C tools ./quality -w -tables gguf -llama.cpp llama.cpp/build/bin
+//	go run -C tools ./quality -tables ggufspeed -llama.cpp llama.cpp/build/bin
+//
+// Each figure is of one gq.Quantize and one gq.Measure. Calibration reads the beginning of a text,
+// and evaluation reads the rest. Table bits needs no calibration and reads the whole text.
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"log"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/lowbit-go/gq/internal/lm/text"
+	"github.com/lowbit-go/gq/internal/lm/tokenizer"
+	"github.com/lowbit-go/gq/tools/internal/repository"
+)
+
+// calibration and evaluated are numbers of tokens.
+const (
+	calibration = 8192
+	evaluated   = 16000
+)
+
+var (
+	shared  = flag.String("shared", "../shared", "the `directory` of models and texts")
+	write   = flag.Bool("w", false, "put the tables into the documents")
+	verbose = flag.Bool("v", false, "print the recipes to standard error, with the seconds that each took")
+	only    = flag.String("models", "stories260K,books1.3M,books3.7M", "models")
+	tables  = flag.String("tables", "ratios,mixed,tuned,gguf,executed,groups,outliers,spread,onebit,bits", "tables")
+	named   = flag.String("rows", "", "the rows of tables of ratios whose names match this regular `expression`")
+	widths  = flag.String("bits", "8,6,5,4,3,2,1", "bits of a code in table bits; of these, table outliers takes 4 and 8, and the others take 4, 3 and 2")
+)
+
+func main() {
+	log.SetFlags(0)
+	log.SetPrefix("quality: ")
+	flag.Parse()
+	if err := repository.Enter(); err != nil {
+		log.Fatal(err)
+	}
+	if err := run(); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run() error {
+	if _, err := os.Stat(filepath.Join(*shared, "models")); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s/models is not there: the models and texts that the tables are measured on lie beside the repository; -shared says where", *shared)
+	}
+	rows, err := regexp.Compile(*named)
+	if err != nil {
+		return fmt.Errorf("-rows: %w", err)
+	}
+	tmp, err := os.MkdirTemp("", "quality")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	b := &bench{ctx: ctx, tmp: tmp, rows: rows, base: map[string]float64{}}
+	for _, m := range []subject{
+		{name: "stories260K", dir: "stories260K-f32", file: "tinystories-val-300stories.txt", cut: text.Options{Convention: text.Documents, Window: 512}},
+		{name: "books1.3M", dir: "books1.3M-bf16", file: "books-heldout.txt", cut: text.Options{Window: 256}},
+		{name: "books3.7M", dir: "books3.7M-bf16", file: "books-heldout.txt", cut: text.Options{Window: 256}},
+	} {
+		if !listed(*only, m.name) {
+			continue
+		}
+		if err := m.split(tmp); err != nil {
+			return err
+		}
+		b.models = append(b.models, m)
+	}
+	for _, t := range b.tables() {
+		if !listed(*tables, t.name) {
+			continue
+		}
+		text, err := t.make()
+		if err != nil {
+			return err
+		}
+		if !*write || t.document == "" {
+			fmt.Printf("%s\n\n%s\n", t.name, text)
+		} else if err := repository.Replace(t.document, t.name, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// The documents that -w writes to. Users read the guide; the notebook has every other table.
+const (
+	guide    = "docs/QUALITY.md"
+	notebook = "tools/quality/TABLES.md"
+)
+
+// table is a table that the program can measure. A table without a document is only printed.
+type table struct {
+	name, document string
+	make           func() (string, error)
+}
+
+func (b *bench) tables() []table {
+	return []table{
+		{"ratios", guide, b.ratios},
+		{"mixed", guide, b.mixed},
+		{"tuned", guide, b.tuned},
+		{"gguf", guide, b.gguf},
+		{"executed", notebook, b.executed},
+		{"groups", notebook, b.groups},
+		{"outliers", notebook, b.outliers},
+		{"spread", notebook, b.spread},
+		{"onebit", notebook, b.oneBit},
+		{"bits", notebook, b.bits},
+		{"ggufspeed", "", b.ggufSpeed},
+	}
+}
+
+func listed(list, name string) bool { return slices.Contains(strings.Split(list, ","), name) }
+
+// subject is a model and its text.
+type subject struct {
+	name, dir, file string
+	cut             text.Options
+	head, tail      string // files: what calibration may read, and the rest
+}
+
+func (s *subject) split(tmp string) error {
+	s.dir, s.file = filepath.Join(*shared, "models", s.dir), filepath.Join(*shared, "text", s.file)
+	tok, err := tokenizer.Open(s.dir)
+	if err != nil {
+		return err
+	}
+	all, err := os.ReadFile(s.file)
+	if err != nil {
+		return err
+	}
+	ids, err := tok.Encode(string(all), tokenizer.Options{})
+	if err != nil {
+		return err
+	}
+	// A sixteenth more, because some tokens are longer than others; then to the end of the line, or
+	// of the story.
+	at := len(all) * (calibration + calibration/16) / len(ids)
+	end := []byte("\n")
+	if s.cut.Convention == text.Documents {
+		end = []byte("<|endoftext|>")
+	}
+	at += bytes.Index(all[at:], end) + len(end)
+	s.head, s.tail = filepath.Join(tmp, s.name+".head.txt"), filepath.Join(tmp, s.name+".tail.txt")
+	return errors.Join(os.WriteFile(s.head, all[:at], 0o666), os.WriteFile(s.tail, all[at:], 0o666))
+}
