@@ -3,8 +3,16 @@ package gq
 import (
 	"fmt"
 	"math"
+	"strings"
 
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/job/alloc"
+	"github.com/lowbit-go/gq/internal/job/provenance"
+	"github.com/lowbit-go/gq/internal/lm/eval"
+	"github.com/lowbit-go/gq/internal/lm/forward"
+	"github.com/lowbit-go/gq/internal/lm/text"
+	"github.com/lowbit-go/gq/quantizer"
 )
 
 // Budget is a target that bits, groups and mappings are chosen to meet; a mapping that the recipe
@@ -118,4 +126,148 @@ func (b *Budget) meet(p *alloc.Sensitivities) (*alloc.Allocation, error) {
 		return p.BitsPerWeight(b.BitsPerWeight)
 	}
 	return p.FileBytes(b.FileBytes)
+}
+
+// plannedChoice describes the choice for the job's budget.
+func (v view) plannedChoice() *PlannedChoice {
+	o := v.bounds.outline
+	return &PlannedChoice{
+		Tensors: o.Tensors, MinBits: o.MinBits, MaxBits: o.MaxBits, Groups: o.Groups,
+		LeastBitsPerWeight: o.Least.BitsPerWeight, MostBitsPerWeight: o.Most.BitsPerWeight,
+		LeastOutputBytes: o.Least.OutputBytes, MostOutputBytes: o.Most.OutputBytes,
+		Tokens: v.choiceTokens(), Probes: o.Probes, Files: v.measuredFiles(alloc.MostEvaluations),
+	}
+}
+
+// measuredFiles is the number of files that are made and run to choose bits, if a search for a
+// divergence measures so many.
+func (j *job) measuredFiles(search int) int {
+	r := j.o.Recipe
+	switch b := j.o.Budget; {
+	case b == nil:
+		return 0
+	case b.MaxKL > 0:
+		return search
+	case j.calibration.needed() && r.Mapping == gqf.MappingNone && !r.ForGGUF() && r.CheckpointFormat() == "":
+		return compared
+	}
+	return 0
+}
+
+// compared is how many files are calibrated if two allocations are compared.
+const compared = 2
+
+// evaluations is how many files a search for a divergence usually measures.
+const evaluations = 5
+
+// The number of tokens that bits are chosen with, and the number if the preset asks for many
+// probes.
+const (
+	probeTokens = 1280
+	manyTokens  = 2560
+)
+
+// choiceTokens is the number of tokens that bits are chosen with: at most as many as calibration
+// reads.
+func (j *job) choiceTokens() int {
+	n := probeTokens
+	if j.o.Recipe.Quality.ManyProbes() {
+		n = manyTokens
+	}
+	if j.calibration.onText {
+		n = min(n, j.calibration.tokens)
+	}
+	return n
+}
+
+// bounds finds the limits of the choice, nil without a budget. It refuses, before any work, a
+// budget that no allocation of the checkpoint meets.
+func (r *run) bounds(j *job, s *subject) (*bounds, error) {
+	budget := j.o.Budget
+	if budget == nil {
+		return nil, nil
+	}
+	if err := s.wholeModel("to choose bits"); err != nil {
+		return nil, err
+	}
+	b := &bounds{minBits: 2}
+	err := j.withAllocJob(s, b.minBits, func(task alloc.Job) (err error) {
+		m := task.Model
+		if b.memory, err = alloc.Bytes(m, cpu.Threads(j.o.Threads), text.WindowOf(m.Config())); err != nil {
+			return fmt.Errorf("choosing bits: %w", err)
+		}
+		b.memory += eval.KLBytes(m, j.choiceTokens(), text.WindowOf(m.Config()))
+		if b.outline, err = task.Outline(); err != nil {
+			return err
+		}
+		if b.minBits = budget.minBits(b.outline.Least); b.minBits < task.MinBits {
+			task.MinBits = b.minBits
+			b.outline, err = task.Outline()
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	switch least, most := b.outline.Least, b.outline.Most; {
+	case budget.MaxKL == 0 && budget.spare(most) > 0: // every option meets the target
+		warning := fmt.Sprintf("the target is more than the widest options take, %.3f bits per weight in a file of %d bytes: --bits %d needs no choice",
+			most.BitsPerWeight, most.OutputBytes, b.outline.MaxBits)
+		if r.warn("%s", warning) && j.writes() {
+			r.logf("%s", warning)
+		}
+	case budget.BitsPerWeight > 0:
+		return b, least.CheckBitsPerWeight(budget.BitsPerWeight)
+	case budget.FileBytes > 0:
+		return b, least.CheckFileBytes(budget.FileBytes)
+	}
+	return b, nil
+}
+
+// withAllocJob calls f with the allocation job. The model is open but runs no text.
+func (j *job) withAllocJob(s *subject, minBits int, f func(alloc.Job) error) error {
+	m, err := forward.OpenCheckpoint(s.ck.Dir(), forward.Options{Threads: 1})
+	if err != nil {
+		return fmt.Errorf("choosing bits: %w", err)
+	}
+	defer m.Close()
+	task := j.allocJob(s, minBits)
+	task.Model = m
+	return f(task)
+}
+
+// allocJob is the allocation job for a checkpoint, without model and text.
+func (j *job) allocJob(s *subject, minBits int) alloc.Job {
+	b := j.o.Budget
+	task := alloc.Job{Checkpoint: s.ck, Config: s.config, Options: s.opts, Groups: b.Groups, EmbeddingFixed: b.EmbeddingFixed, MinBits: minBits}
+	if j.o.Recipe.Quality.ManyProbes() {
+		task.Widths, task.Single = []int{2, 3, 4, 5}, true
+	}
+	if j.calibration.needed() {
+		task.Calibration = longestAccount()
+	}
+	if j.tuning != nil {
+		task.Tuning = longestTuning()
+	}
+	return task
+}
+
+// longestAccount is the longest description of calibration that the file of a model may have.
+func longestAccount() *provenance.Calibration {
+	seed := uint64(math.MaxUint64)
+	return &provenance.Calibration{
+		Algorithm: "gptq-ft", Parameters: map[string]any{"room": strings.Repeat("x", 256)}, Source: "imatrix", SHA256: strings.Repeat("0", 64),
+		Tokens: math.MaxInt32, Sequences: math.MaxInt32, Seed: &seed, Fallbacks: math.MaxInt32,
+		SequencesSHA256: strings.Repeat("0", 64), Version: math.MaxInt32,
+	}
+}
+
+// longestTuning is the longest account of tuning that a file may have.
+func longestTuning() *provenance.Tuning {
+	c := longestAccount()
+	return &provenance.Tuning{
+		Mode: string(quantizer.TuneFloats), Parameters: map[string]any{"rate": .004, "layer-rate": .002, "codes-rate": .01, "step-tokens": 512},
+		Source: c.Source, SHA256: c.SHA256, Tokens: c.Tokens, Sequences: c.Sequences, HeldOut: c.Tokens, Seed: c.Seed,
+		Steps: c.Tokens, Step: c.Tokens, Vectors: c.Tokens,
+	}
 }

@@ -1,10 +1,16 @@
 package accuracy
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"reflect"
+	"strings"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/lm/eval"
+	"github.com/lowbit-go/gq/internal/lm/forward"
 	"github.com/lowbit-go/gq/internal/lm/text"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -211,4 +217,115 @@ func (t *Totals) SumUp(tensors []TensorStats) {
 			t.Bits = b
 		}
 	}
+}
+
+// ReadReport reads a report from JSON. A missing figure, 0 for encoding/json, is an error.
+func ReadReport(path string) (*Report, error) {
+	b, err := files.Read(path, files.MaxReport)
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{}
+	if err := json.Unmarshal(b, r); err != nil {
+		return nil, fmt.Errorf("%s: not a report of gq accuracy --json: %w", path, err)
+	}
+	if r.Schema != ReportSchema {
+		return nil, fmt.Errorf("%s: schema %q, want %q: make the report anew", path, strings.TrimSpace(r.Schema), ReportSchema)
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	var raw any
+	if err := d.Decode(&raw); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if key := missingKey(raw, reflect.TypeFor[Report]()); key != "" {
+		return nil, fmt.Errorf("%s: %s is missing: make the report anew", path, strings.TrimPrefix(key, "."))
+	}
+	return r, nil
+}
+
+// missingKey is the path of the first key that a value of type t must have in JSON and that v
+// lacks, or has as null; "" if there is none.
+func missingKey(v any, t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Pointer:
+		if v == nil {
+			return ""
+		}
+		return missingKey(v, t.Elem())
+	case reflect.Slice:
+		list, _ := v.([]any)
+		for i, x := range list {
+			if key := missingKey(x, t.Elem()); key != "" {
+				return fmt.Sprintf("[%d]%s", i, key)
+			}
+		}
+	case reflect.Struct:
+		return missingField(v, t)
+	}
+	return ""
+}
+
+func missingField(v any, t reflect.Type) string {
+	fields, _ := v.(map[string]any)
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if !f.IsExported() || f.Tag.Get("json") == "-" {
+			continue
+		}
+		if f.Anonymous {
+			if key := missingKey(v, f.Type); key != "" {
+				return key
+			}
+			continue
+		}
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		x, ok := fields[name]
+		switch {
+		case !ok && options == "omitempty":
+		case !ok || x == nil && !nullable(f.Type):
+			return "." + name
+		default:
+			if key := missingKey(x, f.Type); key != "" {
+				return "." + name + key
+			}
+		}
+	}
+	return ""
+}
+
+// nullable reports whether values of the type may be null in JSON: +Inf, or no value.
+func nullable(t reflect.Type) bool {
+	switch t {
+	case reflect.TypeFor[Decibels](), reflect.TypeFor[Figure](), reflect.TypeFor[eval.StdErr]():
+		return true
+	}
+	return t.Kind() == reflect.Slice || t.Kind() == reflect.Pointer || t.Kind() == reflect.Map
+}
+
+// Settings say how a file is measured.
+type Settings struct {
+	// TensorsOnly checks the default gate without running the models. Default: false.
+	TensorsOnly bool
+	// MinTokens is the least number of scored tokens for a gate that limits figures of the model.
+	// Default (0): the gate's own, or else 1,000.
+	MinTokens int
+	// Activations is the type of the quantized models' activations. Default (forward.Int8): as on the
+	// device.
+	Activations forward.Activations
+	// ActivationShare runs the quantized model with float32 activations, too, and reports in
+	// TextReport.ActivationError what share of the divergence int8 activations cause. It takes a text,
+	// a model that gq can run, and Activations Int8. Default: false.
+	ActivationShare bool
+	// NoOutputs skips the outputs of layers. Default: false.
+	NoOutputs bool
+	// RandomInputs executes layers on random activations even if there is a text. Otherwise layers
+	// are executed on activations of the first text, if the checkpoint has a model to run.
+	RandomInputs bool
+	// Parity compares the kernels of this machine with the portable reference. Default: false.
+	Parity bool
+	// Threads is the number of goroutines. Default (0): GOMAXPROCS. No figure depends on it.
+	Threads int
+	// Version is the program's version, for the report. Default (""): none.
+	Version string
 }

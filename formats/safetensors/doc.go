@@ -40,5 +40,5 @@
 // # Where to start reading
 //
 // checkpoint.go opens a checkpoint, header.go checks the header of a file, index.go reads shards,
-// rows.go and weights.go convert stored values to float32, writer.go writes.
+// weights.go converts stored values to float32, writer.go writes.
 package safetensors

@@ -1,8 +1,15 @@
 package safetensors
 
 import (
+	"cmp"
+	"encoding/binary"
 	"fmt"
+	"math"
+	"slices"
+	"strings"
 
+	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -153,5 +160,191 @@ func (w *Weights) gather(dst []float32, first, n int) {
 		for i, v := range line {
 			dst[i*w.Cols+k] = v
 		}
+	}
+}
+
+// ReadRows converts rows row0 .. row0+rows-1 of t, seen as a matrix (Tensor.Matrix), to float32.
+// len(dst) is rows times columns. The dtype must be a float type that can be quantized
+// (packing.Dtype.IsFloat). F64 is rounded to nearest, ties to even, and overflows to infinity; the
+// other dtypes are exact. FP8 values are read without block scales; Weights applies block scales.
+//
+// ReadRows needs no Guard: a truncated file is a *FormatError. Rows of a remote file are fetched.
+func (c *Checkpoint) ReadRows(dst []float32, t Tensor, row0, rows int) error {
+	src, err := c.rows(dst, t, row0, rows)
+	if err != nil {
+		return err
+	}
+	_, cols := t.Matrix()
+	width := cols * int64(t.Dtype.Bits()/8)
+	release, err := c.fetch([]Range{t.Range(int64(row0)*width, int64(rows)*width)})
+	if err != nil {
+		return err
+	}
+	defer release()
+	return c.Guard(func() error {
+		Widen(dst, src, t.Dtype)
+		return nil
+	})
+}
+
+// rows checks the arguments of ReadRows and returns the bytes of the rows.
+func (c *Checkpoint) rows(dst []float32, t Tensor, row0, rows int) ([]byte, error) {
+	b, err := c.Bytes(t)
+	if err != nil {
+		return nil, err
+	}
+	if !t.Dtype.IsFloat() {
+		return nil, c.unsupported(t, "dtype "+t.DtypeName+" does not hold floating-point weights")
+	}
+	all, cols := t.Matrix()
+	if row0 < 0 || rows < 0 || int64(row0) > all || int64(rows) > all-int64(row0) {
+		return nil, fmt.Errorf("safetensors: tensor %s has %d rows, not rows %d to %d", quote(t.Name), all, row0, row0+rows)
+	}
+	if int64(len(dst)) != int64(rows)*cols {
+		return nil, fmt.Errorf("safetensors: tensor %s: %d rows of %d values do not go into %d", quote(t.Name), rows, cols, len(dst))
+	}
+	width := cols * int64(t.Dtype.Bits()/8)
+	return b[int64(row0)*width:][:int64(rows)*width], nil
+}
+
+// Widen converts len(dst) little-endian values in src, of a dtype with Dtype.IsFloat, to float32.
+// Call Widen inside Guard if src is a view of a checkpoint.
+func Widen(dst []float32, src []byte, d packing.Dtype) {
+	switch d {
+	case packing.F64:
+		for i := range dst {
+			dst[i] = float32(math.Float64frombits(binary.LittleEndian.Uint64(src[8*i:])))
+		}
+	case packing.F32:
+		vec.WidenF32(dst, src)
+	case packing.F16:
+		vec.WidenF16(dst, src)
+	case packing.BF16:
+		vec.WidenBF16(dst, src)
+	case packing.F8E4M3:
+		dst = dst[:len(src)] // avoids bounds checks below
+		for i, b := range src {
+			dst[i] = floats.F8E4M3ToF32(b)
+		}
+	case packing.F8E5M2:
+		dst = dst[:len(src)] // avoids bounds checks below
+		for i, b := range src {
+			dst[i] = floats.F8E5M2ToF32(b)
+		}
+	}
+}
+
+// scaleSuffix is appended to the name of weights for the name of their block scales: X.weight and
+// X.weight_scale_inv. Despite the name a scale is a factor. (This is DeepSeek-V3's format;
+// config.json has quantization_config.weight_block_size.)
+const scaleSuffix = "_scale_inv"
+
+// A BlockScale holds the scales of an FP8 tensor. Each matrix [rows, cols] of the tensor (its last
+// two dimensions) is divided into blocks, possibly smaller at the edges, with a factor each.
+type BlockScale struct {
+	Name         string // name of the tensor of scales
+	rows         int    // of a matrix
+	block        [2]int // rows, columns
+	down, across int    // blocks of a matrix: ceil(rows/block[0]), ceil(cols/block[1])
+	scales       []float32
+}
+
+// BlockScales finds the scales of the tensor called name, in the tensor with "_scale_inv" appended
+// to that name. block is the number of rows and columns of a block; 0 means 128. The scales are
+// F32, BF16 or F16. Their shape is the shape of the weights with the last two dimensions divided by
+// the block and rounded up; a shape of [] or [1] means a single scale for the whole tensor.
+//
+// BlockScales returns nil without an error if the checkpoint has no scales for the tensor. Scales
+// of another FP8 format (X.weight_scale, X.scale, X.qscale_weight) are an *UnsupportedError,
+// because the values would be wrong without these scales. Scales that do not fit the weights are a
+// *FormatError.
+func (c *Checkpoint) BlockScales(name string, block [2]int) (*BlockScale, error) {
+	b, s, err := c.FindBlockScales(name, block)
+	if err != nil || b == nil {
+		return nil, err
+	}
+	b.scales = make([]float32, s.Numel())
+	rows, _ := s.Matrix()
+	return b, c.ReadRows(b.scales, s, 0, int(rows))
+}
+
+// FindBlockScales is BlockScales without reading the scales: FindBlockScales only checks their fit,
+// and returns the tensor of scales.
+func (c *Checkpoint) FindBlockScales(name string, block [2]int) (b *BlockScale, scales Tensor, err error) {
+	w, ok := c.Lookup(name)
+	if !ok {
+		return nil, Tensor{}, fmt.Errorf("safetensors: %s has no tensor %s", c.dir, quote(name))
+	}
+	s, ok := c.Lookup(name + scaleSuffix)
+	if !ok {
+		return nil, Tensor{}, c.noForeignScale(w)
+	}
+	if !isFP8(w.Dtype) {
+		return nil, Tensor{}, c.unsupported(w, "it has block scales ("+quote(s.Name)+") but is of dtype "+w.DtypeName+", not FP8")
+	}
+	switch s.Dtype {
+	case packing.F32, packing.BF16, packing.F16:
+	default:
+		return nil, Tensor{}, c.unsupported(s, "block scales of dtype "+s.DtypeName)
+	}
+	for i := range block {
+		if block[i] < 0 {
+			return nil, Tensor{}, fmt.Errorf("safetensors: blocks of %d x %d", block[0], block[1])
+		}
+		block[i] = cmp.Or(block[i], 128)
+	}
+	b = &BlockScale{Name: s.Name, block: block}
+	return b, s, c.fit(b, w, s)
+}
+
+// noForeignScale fails if w is FP8 and has scales of a format that this package does not read:
+// compressed-tensors, DeepSeek's own inference code, or Mistral.
+func (c *Checkpoint) noForeignScale(w Tensor) error {
+	if !isFP8(w.Dtype) {
+		return nil
+	}
+	module := strings.TrimSuffix(w.Name, "weight")
+	for _, name := range []string{w.Name + "_scale", module + "scale", module + "qscale_weight"} {
+		if s, ok := c.Lookup(name); ok {
+			return c.unsupported(w, "its FP8 values have scales in "+quote(s.Name)+"; only "+quote(w.Name+scaleSuffix)+" is read")
+		}
+	}
+	return nil
+}
+
+// fit checks the shape of the scales s against the weights w and sets b's geometry.
+func (c *Checkpoint) fit(b *BlockScale, w, s Tensor) error {
+	n := len(w.Shape)
+	rows, cols := w.Matrix()
+	if n >= 2 {
+		rows = w.Shape[n-2]
+	}
+	if len(s.Shape) == 0 || slices.Equal(s.Shape, []int64{1}) { // a single block for the whole tensor
+		all, _ := w.Matrix()
+		b.rows, b.block = int(all), [2]int{int(max(all, 1)), int(max(cols, 1))}
+		b.down, b.across = 1, 1
+		return nil
+	}
+	b.rows = int(rows)
+	down, across := ceil(rows, b.block[0]), ceil(cols, b.block[1])
+	b.down, b.across = int(down), int(across)
+	if n < 2 || !slices.Equal(s.Shape, append(slices.Clone(w.Shape[:n-2]), down, across)) {
+		return &FormatError{File: c.maps[s.File].Name(), Offset: s.at, Msg: fmt.Sprintf(
+			"tensor %s of shape %v does not hold the scales of %s, shape %v, in blocks of %d x %d", quote(s.Name), s.Shape, quote(w.Name), w.Shape, b.block[0], b.block[1])}
+	}
+	return nil
+}
+
+func ceil(n int64, block int) int64 { return n/int64(block) + min(n%int64(block), 1) }
+
+// apply multiplies row r, counted over all matrices, by the scales of its blocks.
+func (b *BlockScale) apply(row []float32, r int) {
+	first := (r/b.rows*b.down + r%b.rows/b.block[0]) * b.across
+	for _, scale := range b.scales[first:][:b.across] {
+		run := row[:min(b.block[1], len(row))]
+		for i, v := range run {
+			run[i] = float32(v * scale)
+		}
+		row = row[len(run):]
 	}
 }

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"hash/fnv"
 	"math"
+	"math/bits"
 	"strings"
 
 	"github.com/lowbit-go/gq/accuracy"
@@ -12,7 +14,11 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/crc32c"
+	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/internal/lm/eval"
+	"github.com/lowbit-go/gq/internal/lm/forward"
+	"github.com/lowbit-go/gq/internal/splitmix"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -274,4 +280,103 @@ func (e *entry) sameNumbers() bool {
 		return e.comparable() && !e.total.notF16
 	}
 	return e.comparable() && e.total.sums.largest <= most
+}
+
+func activationError(executed, weights *eval.Comparison) *accuracy.ActivationError {
+	e := &accuracy.ActivationError{WeightsKL: weights.KL.Mean, WeightsKLStdErr: weights.KL.StdErr}
+	if executed.KL.Mean > 0 {
+		e.Share = min(max(1-e.WeightsKL/executed.KL.Mean, 0), 1)
+	}
+	return e
+}
+
+// openWeights opens the file again, with float32 activations, for ActivationError.
+func (j *Job) openWeights(s *scored, f *gqf.File, o forward.Options, r *accuracy.Report) (err error) {
+	if j.Activations != forward.Int8 {
+		return fmt.Errorf("%s: the share of int8 activations is asked for, but the model runs with %s activations", r.File, j.Activations)
+	}
+	if ran, _ := s.quantized.Executed(); ran != forward.Int8 {
+		return fmt.Errorf("%s: all linear layers run with float32 activations: there is no share of int8 activations", r.File)
+	}
+	o.Activations = forward.Float32
+	if s.weights, err = forward.OpenGQF(f, o); err != nil {
+		return fmt.Errorf("%s: %w", r.File, err)
+	}
+	return nil
+}
+
+// executed sets which activations each matrix multiplies.
+func (s *scored) executed(r *accuracy.Report) {
+	_, r.Executed = s.quantized.Executed()
+	for i := range r.Tensors {
+		t := &r.Tensors[i]
+		for _, name := range append([]string{t.Name}, t.SharedWith...) {
+			if name = label(name, t.Slice, t.Slices); s.quantized.Linear(name) != nil && t.Variant == 0 {
+				t.Activations = s.quantized.Executes(name).String()
+			}
+		}
+	}
+}
+
+// inputSpread is the standard deviation of the logarithm of a channel's gain.
+const inputSpread = 0.5
+
+// RandomInputs makes m rows of k activations for a layer without real activations: normally
+// distributed with deviation 1, times a gain per column. The gain's natural logarithm is normally
+// distributed with deviation 0.5. So the columns of a layer with 2,048 inputs differ by a factor of
+// up to 30, and a few stand out, as in real linear layers. Only the name determines the numbers.
+func RandomInputs(name string, m, k int) []float32 {
+	n := newNormals(name)
+	gain := make([]float64, k)
+	for i := range gain {
+		gain[i] = detmath.Exp(inputSpread * n.normal())
+	}
+	x := make([]float32, m*k)
+	for i := range x {
+		x[i] = float32(float64(gain[i%k] * n.normal()))
+	}
+	return x
+}
+
+// normals generates random numbers that are the same on any machine. math/rand's normal numbers
+// depend on logarithms and exponentials of package math.
+type normals struct {
+	splitmix.Source
+	spare float64
+	has   bool
+}
+
+func newNormals(seed string) *normals {
+	h := fnv.New64a()
+	h.Write([]byte(seed))
+	return &normals{Source: splitmix.Source(h.Sum64())}
+}
+
+// uniform returns a number above -1 and below 1.
+func (n *normals) uniform() float64 {
+	return float64(int64(n.Next()>>11|1)-1<<52) / (1 << 52)
+}
+
+// below returns an integer in [0, k).
+func (n *normals) below(k int) int {
+	hi, _ := bits.Mul64(n.Next(), uint64(k))
+	return int(hi)
+}
+
+// normal returns a normally distributed number, by Marsaglia's polar method.
+func (n *normals) normal() float64 {
+	if n.has {
+		n.has = false
+		return n.spare
+	}
+	for {
+		u, v := n.uniform(), n.uniform()
+		s := float64(u*u) + float64(v*v)
+		if s >= 1 {
+			continue
+		}
+		f := math.Sqrt(-2 * detmath.Log(s) / s)
+		n.spare, n.has = float64(v*f), true
+		return float64(u * f)
+	}
 }

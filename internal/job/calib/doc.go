@@ -35,17 +35,16 @@
 // imatrix. The weighted search: an error of column j is weighted with E[x_j^2]. Each row keeps this
 // result or that of the search without these weights, see imatrix_choice.go.
 //
-// Groups of weights that are codes times a scale already keep both (lattice.go), and other columns
+// Groups of weights that are codes times a scale already keep both (grids.go), and other columns
 // compensate. A matrix keeps the result of the search if its error is smaller, or if no calibration
 // token reached the matrix: an expert that no token was routed to.
 //
 // # Files
 //
-// job.go goes through the layers, models.go opens the models, target.go computes the targets.
-// hessian.go collects H, factor.go factorizes it, solve.go chooses codes on the grids of grids.go,
-// refit.go improves scales and zero points for chosen codes. store.go has the finished layers,
-// resume.go takes those of an interrupted job. Results have the same bits on every CPU and for any
-// number of threads.
+// job.go goes through the layers, target.go computes the targets and improves scales and zero points
+// for chosen codes. hessian.go collects H, factor.go factorizes it, solve.go chooses codes on the
+// grids of grids.go. store.go has the finished layers, of an interrupted job too. Results have the
+// same bits on every CPU and for any number of threads.
 //
 // # Work
 //

@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/job/fromcheckpoint"
 	"github.com/lowbit-go/gq/internal/job/plan"
 	"github.com/lowbit-go/gq/internal/job/provenance"
@@ -12,6 +13,7 @@ import (
 	"github.com/lowbit-go/gq/internal/job/workdir"
 	"github.com/lowbit-go/gq/internal/lm/forward"
 	"github.com/lowbit-go/gq/internal/lm/text"
+	"github.com/lowbit-go/gq/kernels"
 )
 
 // Options of a job. The zero value is ready to use.
@@ -262,4 +264,142 @@ func (j *job) advance(layer int, part forward.Part) error {
 		}
 	}
 	return nil
+}
+
+// engine does the linear algebra: products by package kernels, with the same bits for any CPU and
+// number of threads, and loops over rows that are divided among threads.
+type engine struct {
+	pool *kernels.Pool
+	work *kernels.Workspace
+	sums *kernels.Transposed
+
+	floats buffer.Pool[float32] // large slices between their uses
+	codes  buffer.Pool[int8]
+	solver solverBuffers // of all matrices, in turn
+}
+
+type operand = kernels.Operand
+
+func newEngine(threads int) *engine {
+	sums, err := kernels.NewTransposed(kernels.Options{})
+	if err != nil {
+		panic(err) // only for a CPU that was asked for
+	}
+	p := kernels.NewPool(threads)
+	return &engine{pool: p, work: kernels.NewWorkspace(p), sums: sums}
+}
+
+func (e *engine) close() { e.pool.Close() }
+
+func quiet(kernels.Choice) {}
+
+// add computes dst += x y, where dst is m x n with rows stride values apart, x is m x k and y is k
+// x n. Each sum is a single chain of fused multiply-adds in float32, in order of k.
+func (e *engine) add(dst []float32, stride, m, n, k int, x, y operand) {
+	if err := e.sums.Add(e.work, dst, stride, m, n, k, x, y); err != nil {
+		panic(err) // the lengths are wrong
+	}
+}
+
+// product computes dst = x y, all packed: dst is [m][n].
+func (e *engine) product(dst []float32, m, n, k int, x, y operand) {
+	clear(dst[:m*n])
+	e.add(dst, n, m, n, k, x, y)
+}
+
+// addGram adds x^T x, for x of n rows and k columns, to the upper triangle of dst, with rows stride
+// values apart. Some elements below the diagonal change too, see kernels.GramBand.
+func (e *engine) addGram(dst []float32, stride, k, n int, x operand) {
+	if err := e.sums.AddGram(e.work, dst, stride, k, n, x); err != nil {
+		panic(err) // the lengths are wrong
+	}
+}
+
+// rows calls f for pieces of [0, n), in several goroutines. worker is the number of the goroutine.
+func (e *engine) rows(n, piece int, f func(worker, from, to int)) {
+	parts := (n + piece - 1) / piece
+	if parts <= 1 || e.pool.Threads() == 1 {
+		f(0, 0, n)
+		return
+	}
+	e.pool.Run(parts, func(worker, part int) { f(worker, part*piece, min(n, (part+1)*piece)) })
+}
+
+func (j *job) open(follow bool) (err error) {
+	o := forward.Options{Threads: j.Threads, Log: quiet}
+	j.e = newEngine(j.Threads)
+	defer func() {
+		if err != nil {
+			j.close()
+		}
+	}()
+	dir := j.plan.SourceDir()
+	if j.quant, err = forward.OpenCheckpoint(dir, o); err != nil {
+		return err
+	}
+	// The hidden states of the quantized model begin with rows of the quantized embedding.
+	if m, ok := j.table(); ok {
+		r, err := rounding.NewRounder(m.Scheme, m.Cols)
+		if err != nil {
+			return err
+		}
+		r.Recover(m.Precision)
+		j.quant.SetEmbedding(&roundedTable{j.quant.Embedding(), r})
+	}
+	if j.quants, err = j.quant.NewStream(j.text.Sequences); err != nil {
+		return err
+	}
+	if !follow {
+		return nil
+	}
+	if j.float, err = forward.OpenCheckpoint(dir, o); err != nil {
+		return err
+	}
+	if j.floats, err = j.float.NewStream(j.text.Sequences); err == nil {
+		j.floats.ShareMemory(j.quants)
+	}
+	return err
+}
+
+// table finds the embedding in a plan that quantizes the embedding.
+func (j *job) table() (table plan.Matrix, ok bool) {
+	for _, m := range j.plan.Matrices() {
+		if m.Role == gqf.RoleEmbedding && m.Cols == j.quant.Config().HiddenSize && m.Rows == j.quant.Config().VocabSize {
+			if ok { // two candidates: the model's choice is not known here
+				return table, false
+			}
+			table, ok = m, true
+		}
+	}
+	return table, ok
+}
+
+// roundedTable looks up rows of a quantized embedding.
+type roundedTable struct {
+	forward.Embedding
+	rounder *rounding.Rounder
+}
+
+func (t *roundedTable) Lookup(dst []float32, row int) error {
+	if err := t.Embedding.Lookup(dst, row); err != nil {
+		return err
+	}
+	return t.rounder.Round(dst, dst)
+}
+
+func (j *job) replace(name string, c *rounding.Codes) (undo func(), err error) {
+	op, err := kernels.NewRows(c.Rows, c.Cols, c.DequantizeRow, nil, kernels.Options{Log: quiet})
+	if err != nil {
+		return nil, err
+	}
+	return j.quant.SetLinear(name, op, false)
+}
+
+func (j *job) close() {
+	for _, m := range []*forward.Model{j.float, j.quant} {
+		if m != nil {
+			m.Close()
+		}
+	}
+	j.e.close()
 }

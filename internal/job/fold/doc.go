@@ -27,6 +27,6 @@
 // # Files
 //
 // make.go has the job and checks its result. record.go has the record, apply.go rewrites tensors by
-// the edits of rotate.go and scale.go. Computation is in float64, rounded once to float32, in an
+// the edits of rotate.go and equalize.go. Computation is in float64, rounded once to float32, in an
 // order that depends neither on threads nor on the CPU.
 package fold

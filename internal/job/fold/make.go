@@ -2,12 +2,18 @@ package fold
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/internal/job/assets"
 	"github.com/lowbit-go/gq/internal/job/conversion"
 	"github.com/lowbit-go/gq/internal/job/provenance"
+	"github.com/lowbit-go/gq/internal/job/workdir"
+	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/internal/lm/text"
 )
 
@@ -160,4 +166,76 @@ func (r *Record) Summary() provenance.Fold {
 		f.Tokens, f.Source, f.Difference, f.Rerouted = r.Check.Tokens, r.Check.Source, r.Check.Difference, r.Check.Rerouted
 	}
 	return f
+}
+
+// source is an open checkpoint with its config.
+type source struct {
+	*safetensors.Checkpoint
+	config []byte // nil without config.json
+	block  [2]int // of FP8 weights with a scale
+	tied   bool   // config.json ties lm_head to the embedding
+}
+
+func openSource(dir string) (*source, error) {
+	ck, err := safetensors.Open(dir, safetensors.Options{})
+	if err != nil {
+		return nil, err
+	}
+	s := &source{Checkpoint: ck}
+	if s.config, err = assets.ReadConfig(ck); err == nil && s.config != nil {
+		var facts *arch.Config
+		if facts, err = arch.ParseConfig(s.config); err == nil {
+			s.block, s.tied = facts.WeightBlockSize, facts.TieWordEmbeddings
+		} else {
+			err = fmt.Errorf("%s: %w", filepath.Join(dir, "config.json"), err)
+		}
+	}
+	if err != nil {
+		ck.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *source) weights(name string) (*safetensors.Weights, error) {
+	t, ok := s.Lookup(name)
+	if !ok {
+		return nil, &MismatchError{s.Dir(), fmt.Sprintf("tensor %q is missing", name)}
+	}
+	return s.Weights(t, safetensors.WeightsOptions{Block: s.block})
+}
+
+// Names in the tree of a stored checkpoint.
+const (
+	treeName       = "fold"
+	checkpointName = "checkpoint"
+	recordName     = "record.json"
+)
+
+// Stored returns the folded checkpoint that a working directory stores for a key. If there is none,
+// make creates the directory dst with the folded checkpoint, and Stored stores it. key hashes
+// everything that the result depends on. found reports whether the checkpoint was stored already.
+func Stored(ctx context.Context, work *workdir.Dir, key string, make func(dst string) (*Record, error)) (checkpoint string, r *Record, found bool, err error) {
+	tree, found, err := work.Tree(ctx, treeName, key, func(dir string) error {
+		r, err := make(filepath.Join(dir, checkpointName))
+		if err != nil {
+			return err
+		}
+		raw, err := json.Marshal(r)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(dir, recordName), raw, 0o666)
+	})
+	if err != nil {
+		return "", nil, false, err
+	}
+	raw, err := files.Read(filepath.Join(tree, recordName), files.MaxFold)
+	if err != nil {
+		return "", nil, false, err
+	}
+	if r, err = ParseRecord(raw); err != nil {
+		return "", nil, false, err
+	}
+	return filepath.Join(tree, checkpointName), r, found, nil
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -176,3 +177,198 @@ func (m *matrix) codes(dst []int8, bits int, n int64) error {
 	}
 	return nil
 }
+
+// mergedLayers are the layers that vLLM merges from several. vLLM can load such a layer only if all
+// parts have the same scheme, or none is quantized.
+var mergedLayers = []struct {
+	name  string
+	parts []string
+}{
+	{"qkv_proj", []string{"q_proj", "k_proj", "v_proj"}},
+	{"gate_up_proj", []string{"gate_proj", "up_proj"}},
+}
+
+// MergedName is the name of a weight with the layer after vLLM's merge:
+// "model.layers.0.mlp.gate_up_proj.weight" for gate and up. Other names do not change.
+func MergedName(tensor string) string {
+	module, last := splitName(tensor)
+	if last != "weight" || module == "" {
+		return tensor
+	}
+	parent, part := splitName(module[:len(module)-1])
+	for _, m := range mergedLayers {
+		if slices.Contains(m.parts, part) {
+			return parent + m.name + ".weight"
+		}
+	}
+	return tensor
+}
+
+// UnevenLayers lists, in order of weights, the first parts of layers that vLLM merges with others
+// of another scheme, so that vLLM cannot load the model.
+func UnevenLayers(weights []ModelWeight) []string {
+	schemes := map[string]Scheme{} // of modules; the zero value: not quantized
+	for _, w := range weights {
+		module, last := splitName(w.Name)
+		if last != "weight" || module == "" || !w.Linear {
+			continue
+		}
+		var s Scheme
+		if w.Scheme != nil {
+			s = Scheme{Bits: w.Scheme.Bits, Group: w.Scheme.Group, Zeros: w.Scheme.Zeros}
+		}
+		schemes[module[:len(module)-1]] = s
+	}
+	var uneven []string
+	for _, w := range weights {
+		module, last := splitName(w.Name)
+		if last != "weight" || module == "" {
+			continue
+		}
+		parent, part := splitName(module[:len(module)-1])
+		for _, m := range mergedLayers {
+			if part == m.parts[0] && slices.ContainsFunc(m.parts, func(other string) bool {
+				s, ok := schemes[parent+other]
+				return ok && s != schemes[parent+part]
+			}) {
+				uneven = append(uneven, w.Name)
+			}
+		}
+	}
+	return uneven
+}
+
+// OddKernels lists the weights in format GPTQ that vLLM has no kernel for. If most weights are
+// symmetric, with 4 or 8 bits in groups that its kernel Marlin takes, vLLM multiplies all weights
+// with Marlin, and cannot load the model.
+func OddKernels(weights []ModelWeight) []string {
+	marlin := func(s Scheme) bool {
+		return (s.Bits == 4 || s.Bits == 8) && slices.Contains([]int64{0, 32, 64, 128}, s.Group) && s.Zeros == NoZeros
+	}
+	usual, err := usualScheme(weights)
+	if err != nil || !marlin(usual) {
+		return nil
+	}
+	var odd []string
+	for _, w := range weights {
+		switch {
+		case w.Scheme == nil:
+		case w.Scheme.Zeros != NoZeros: // then all have zero points
+			return nil
+		case !marlin(*w.Scheme):
+			odd = append(odd, w.Name)
+		}
+	}
+	return odd
+}
+
+// transposed is a weight stored with a column for each row, as in GPTQ and AWQ.
+type transposed struct {
+	codes  *matrix
+	zeros  *matrix
+	scales *matrix // [groups, N]
+}
+
+// transposedScales reads the scales of a weight. Their shape tells the weight's rows and groups.
+func (f *finder) transposedScales(w *transposed, weight, module string) (n, groups int64, err error) {
+	if groups, n, err = f.dimensions(weight, module+"scales"); err != nil {
+		return 0, 0, err
+	}
+	w.scales, err = f.part(weight, module+"scales", scaleDtypes, []int64{groups, n})
+	return n, groups, err
+}
+
+// dimensions returns the shape of the tensor called name, a part of weight.
+func (f *finder) dimensions(weight, name string) (rows, cols int64, err error) {
+	t, ok := f.ck.Lookup(name)
+	switch {
+	case !ok:
+		return 0, 0, f.formatError(weight, "the checkpoint has no tensor %s", quote(name))
+	case len(t.Shape) != 2 || t.Shape[0] <= 0 || t.Shape[1] <= 0:
+		return 0, 0, f.unsupported(name, "shape %v, expected 2 dimensions that are not 0", t.Shape)
+	}
+	return t.Shape[0], t.Shape[1], nil
+}
+
+// transposedGroup returns the columns of a group, 0 for a row, of a weight of k columns and a
+// number of groups. size is group_size of config.json; exceptions for modules may replace size.
+func (f *finder) transposedGroup(weight string, size, k, groups int64, exceptions bool) (int64, error) {
+	if size <= 0 {
+		size = k
+	}
+	switch {
+	case (k-1)/size+1 == groups:
+	case exceptions && k%groups == 0:
+		size = k / groups
+	default:
+		return 0, f.formatError(weight, "%d groups, but group_size of quantization_config makes %d of %d columns", groups, (k-1)/size+1, k)
+	}
+	if groups == 1 {
+		return 0, nil
+	}
+	return size, nil
+}
+
+// readScales sets the scales of row n, in the order of their storage.
+func (w *transposed) readScales(row *Row, n int64) error {
+	size := int64(w.scales.dtype.Bits() / 8)
+	for g := range row.Scales {
+		safetensors.Widen(row.Scales[g:g+1], w.scales.row(int64(g))[n*size:][:size], w.scales.dtype)
+	}
+	return checkFinite(w.scales.name, n, row.Scales)
+}
+
+// zeroError reports zero point z outside the codes. Such a zero point is stored as the largest
+// number less 1, and libraries disagree: some add 1 and get z, others wrap around to 0.
+func (w *transposed) zeroError(n int64, g, z int) error {
+	return fmt.Errorf("tensor %s: row %d: the zero point of group %d is stored as %d: libraries read %d or 0; expected at most %d",
+		quote(w.zeros.name), n, g, z-1, z, z-2)
+}
+
+func checkFinite(tensor string, n int64, values []float32) error {
+	for g, v := range values {
+		if !floats.Finite(v) {
+			return fmt.Errorf("tensor %s: row %d: the value of group %d is %g, expected a finite number", quote(tensor), n, g, v)
+		}
+	}
+	return nil
+}
+
+// unsignedAt returns number i of a stream of unsigned numbers.
+func unsignedAt(stream []byte, i int64, bits int) int {
+	at := i * int64(bits)
+	v := int(stream[at/8]) >> (at % 8)
+	if at%8+int64(bits) > 8 {
+		v |= int(stream[at/8+1]) << (8 - at%8)
+	}
+	return v & (1<<bits - 1)
+}
+
+// tile keeps consecutive columns of a matrix of words from one Read to the next: reading a column
+// from the file touches a cache line for each word, shared with words of 15 other columns.
+type tile struct {
+	of    *matrix
+	first int64 // column
+	data  []byte
+}
+
+// column returns the words of column i of m. tileColumns columns are transposed at once.
+func (t *tile) column(m *matrix, i int64) []byte {
+	words := len(m.view) / int(m.width)
+	first := i - i%tileColumns
+	if t.of != m || t.first != first {
+		columns := int(min(tileColumns, m.width/4-first))
+		t.of, t.first, t.data = m, first, resize(t.data, 4*columns*words)
+		for w := range words {
+			src := m.row(int64(w))[4*first:][:4*columns]
+			dst := t.data[4*w:]
+			for c := range columns {
+				binary.LittleEndian.PutUint32(dst[4*words*c:], binary.LittleEndian.Uint32(src[4*c:]))
+			}
+		}
+	}
+	return t.data[4*words*int(i-first):][:4*words]
+}
+
+// tileColumns is the number of columns in a tile, 16 KB of each 1,024 words.
+const tileColumns = 16

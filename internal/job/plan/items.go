@@ -228,3 +228,57 @@ func CompareNatural(a, b string) int {
 }
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+// Action is a job's treatment of one tensor of the checkpoint.
+type Action string
+
+const (
+	ActionQuantize    Action = "quantize"    // packed as low-bit codes
+	ActionUnquantized Action = "unquantized" // stored as it is in the checkpoint
+	ActionShare       Action = "share"       // another name of a tensor that is stored already
+	ActionOmit        Action = "omit"        // not in a .gguf file: llama.cpp has no place for it
+	// block scales that are multiplied into the weight they belong to
+	ActionAbsorb Action = "absorb"
+)
+
+// Tensor is one line of a plan.
+type Tensor struct {
+	Name   string   `json:"name"`
+	Role   gqf.Role `json:"role"`
+	Action Action   `json:"action"`
+	Shape  []int64  `json:"shape"`
+	Dtype  string   `json:"dtype"`
+	*Scheme
+	// Layouts names the layout and tile of every variant.
+	Layouts       []string `json:"layouts,omitempty"`
+	Bytes         int64    `json:"bytes"` // payloads with their packed headers
+	BitsPerWeight float64  `json:"bits_per_weight"`
+	SharedWith    string   `json:"shared_with,omitempty"`
+	Rule          string   `json:"rule,omitempty"` // the rule that decided, if one did
+	// why it is unquantized, shared, absorbed, or not in the layout asked for
+	Reason string `json:"reason,omitempty"`
+}
+
+// Scheme is how a tensor of a plan is quantized. Tensors share it: of many tensors few are
+// different.
+type Scheme struct {
+	// All but Type are set for quantized tensors only.
+	Bits       int                 `json:"bits,omitempty"`
+	Group      int                 `json:"group,omitempty"` // 0: per channel
+	Mapping    gqf.Mapping         `json:"mapping,omitempty"`
+	ScaleDtype packing.ScaleDtype  `json:"scale_dtype,omitempty"`
+	Algorithm  gqf.Algorithm       `json:"algorithm,omitempty"`
+	ZeroPoints rounding.ZeroPoints `json:"zero_points,omitempty"` // with the mapping asymmetric
+	// Slices counts the experts of a fused tensor; each is a payload of its own.
+	Slices int `json:"slices,omitempty"`
+	// Type is the type of GGUF files that holds the tensor: of a .gguf file, or for target gguf. ""
+	// for others.
+	Type string `json:"type,omitempty"`
+}
+
+func (l *Tensor) ClearScheme() { l.Scheme, l.Layouts = new(Scheme), nil }
+
+// NewLine is the line of a tensor that nothing is decided on.
+func NewLine(name string, role gqf.Role, shape []int64, dtype string) *Tensor {
+	return &Tensor{Name: name, Role: role, Shape: shape, Dtype: dtype, Scheme: new(Scheme)}
+}

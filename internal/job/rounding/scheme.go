@@ -1,6 +1,7 @@
 package rounding
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -151,4 +152,96 @@ func (s Scheme) String() string {
 		parts = append(parts, s.Algorithm.String())
 	}
 	return strings.Join(parts, " ")
+}
+
+// A Rounder quantizes rows and dequantizes the codes, for a single goroutine.
+type Rounder struct {
+	*RowQuantizer
+	shape Shape
+	row   Row // of Round
+	// zeros are the zero points of row with UseFloatZeros; else nil.
+	zeros []float32
+}
+
+func NewRounder(s Scheme, k int) (*Rounder, error) {
+	q, err := NewRowQuantizer(s, k)
+	if err != nil {
+		return nil, err
+	}
+	shape := s.Shape(1, k)
+	return &Rounder{RowQuantizer: q, shape: shape, row: NewCodes(shape).Row(0)}, nil
+}
+
+func (r *Rounder) Quantize(dst Row, x []float32) error {
+	if r.shape.Type != 0 {
+		return r.QuantizeBlocks(dst.Blocks, x, nil)
+	}
+	return r.RowQuantizer.Quantize(dst.Codes, dst.Scales, dst.Zeros, x, nil)
+}
+
+// UseFloatZeros makes Round use floating-point zero points; see FloatZeroPoints for the schemes.
+func (r *Rounder) UseFloatZeros() { r.zeros = make([]float32, len(r.row.Scales)) }
+
+// Round quantizes x and puts the dequantized weights into dst; dst may be x.
+func (r *Rounder) Round(dst, x []float32) error {
+	if r.zeros != nil {
+		if err := r.QuantizeFloatZeros(r.row.Codes, r.row.Scales, r.zeros, x, nil); err != nil {
+			return err
+		}
+		r.shape.DequantizeFloats(dst, r.row.Codes, r.row.Scales, r.zeros)
+		return nil
+	}
+	if err := r.Quantize(r.row, x); err != nil {
+		return err
+	}
+	r.shape.Dequantize(dst, r.row)
+	return nil
+}
+
+func (s Scheme) GroupWidth(k int) int {
+	if s.Group == 0 || s.Group > k {
+		return k
+	}
+	return s.Group
+}
+
+// NonFiniteError says that a weight is NaN or infinite.
+type NonFiniteError struct {
+	Column int     // index within the row
+	Value  float32 // NaN or an infinity
+}
+
+func (e *NonFiniteError) Error() string {
+	return fmt.Sprintf("the weight in column %d is %v: only finite weights can be quantized", e.Column, e.Value)
+}
+
+// SkipAdvice always helps against a tensor that cannot be quantized.
+const SkipAdvice = "leave the tensor unquantized with a rule NAME=skip"
+
+// ScaleError says that the dtype of the stored scales, or a layout, cannot store the scale of a
+// group because the scale is too large. When a file is repacked, the scale may also be too small.
+type ScaleError struct {
+	Group int                // index within the row
+	Scale float32            // before rounding to Dtype
+	Dtype packing.ScaleDtype // of the stored scales
+	// Smallest magnitude that the layout stores. Default (0): the dtype's.
+	Smallest float32
+	// Advice says what to do. Default: SkipAdvice.
+	Advice string
+}
+
+func (e *ScaleError) Error() string {
+	return fmt.Sprintf("group %d needs the scale %g, outside the range of %s scales here (%g to %g): %s",
+		e.Group, e.Scale, e.Dtype, cmp.Or(e.Smallest, e.Dtype.Smallest()), e.Dtype.Max(), cmp.Or(e.Advice, SkipAdvice))
+}
+
+// SumError says that the stored sum of a row's weights is not finite: the weights are too large.
+type SumError struct {
+	Sum float32 // NaN or an infinity
+	// Advice says what to do. Default: SkipAdvice.
+	Advice string
+}
+
+func (e *SumError) Error() string {
+	return fmt.Sprintf("the sum of the row's quantized weights is %v, and the layout stores only finite sums: %s", e.Sum, cmp.Or(e.Advice, SkipAdvice))
 }

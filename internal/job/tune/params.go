@@ -1,10 +1,13 @@
 package tune
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/internal/job/plan"
+	"github.com/lowbit-go/gq/internal/job/rounding"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -97,4 +100,116 @@ func (t *matrix) confine(from, to int) {
 	for i := from; i < to; i++ {
 		t.steps.x[i] = max(lo, min(t.steps.x[i], hi))
 	}
+}
+
+// trained is a vector of parameters with their gradients and Adam's moments.
+type trained struct {
+	x, grad, m, v []float32
+	best          []float32 // x of the best step
+	rate          float64   // learning rate after the warm-up
+}
+
+func newTrained(n int, rate float64) *trained {
+	all := make([]float32, 5*n)
+	t := &trained{rate: rate}
+	for i, p := range []*[]float32{&t.x, &t.grad, &t.m, &t.v, &t.best} {
+		*p = all[i*n : (i+1)*n : (i+1)*n]
+	}
+	return t
+}
+
+// StateBytes is the memory of a trained number: value, best value, gradient and two moments.
+const StateBytes = 20
+
+// The constants of Adam. The gradients of scales are small, so epsilon must be small, too.
+const (
+	beta1, beta2 = .9, .99
+	epsilon      = 1e-12
+)
+
+// schedule is step's part, from 0, of the learning rate: a linear warm-up, then a cosine to floor.
+func schedule(step, steps int) float64 {
+	const floor = .05
+	warm := min(warmUp, steps)
+	if step < warm {
+		return float64(step+1) / float64(warm)
+	}
+	at := float64(step-warm) / float64(max(1, steps-warm))
+	return floor + float64((1-floor)*.5*(1+detmath.Cos(float64(math.Pi*at))))
+}
+
+const warmUp = 10
+
+// corrections are the bias corrections of Adam's moments at step, from 0.
+func corrections(step int) (first, second float64) {
+	a, b := 1.0, 1.0
+	for range step + 1 {
+		a, b = a*beta1, b*beta2
+	}
+	return 1 - a, 1 - b
+}
+
+// update moves the parameters from .. to against their gradient and clears the gradient.
+func (t *trained) update(from, to int, rate, first, second float64) {
+	for i := from; i < to; i++ {
+		g := float64(t.grad[i])
+		m := float64(beta1*float64(t.m[i])) + float64((1-beta1)*g)
+		v := float64(beta2*float64(t.v[i])) + float64((1-beta2)*float64(g*g))
+		t.m[i], t.v[i], t.grad[i] = float32(m), float32(v), 0
+		if m != 0 {
+			t.x[i] -= float32(float64(rate*(m/first)) / (math.Sqrt(v/second) + epsilon))
+		}
+	}
+}
+
+// start returns the codes of a matrix before training: the codes that calibration chose, or the
+// codes that writing the plan would choose.
+func (j *job) start(m plan.Matrix, c *plan.Codes) (*rounding.Codes, error) {
+	codes := rounding.NewCodes(m.Scheme.Shape(m.Rows, m.Cols))
+	if c != nil && c.Rows != nil {
+		if rows := c.Rows(m); rows != nil {
+			for r := range m.Rows {
+				if err := rows.ReadRow(r, codes.Row(r)); err != nil {
+					return nil, fmt.Errorf("%q: %w", m.Name(), err)
+				}
+			}
+			return codes, nil
+		}
+	}
+	var importance *plan.Importance
+	if c != nil && c.Importance != nil {
+		importance = c.Importance(m)
+	}
+	const piece = 32
+	errs := make([]error, (m.Rows+piece-1)/piece)
+	j.rows(m.Rows, piece, func(from, to int) {
+		errs[from/piece] = j.round(m, codes, importance, from, to)
+	})
+	for _, err := range errs {
+		if err != nil {
+			return nil, fmt.Errorf("%q: %w", m.Name(), err)
+		}
+	}
+	return codes, nil
+}
+
+// round chooses the codes of rows as the writing of the plan does.
+func (j *job) round(m plan.Matrix, codes *rounding.Codes, importance *plan.Importance, from, to int) error {
+	q, err := rounding.NewRounder(m.Scheme, m.Cols)
+	if err != nil {
+		return err
+	}
+	q.LimitScales(m.SmallestScale)
+	q.Recover(m.Precision)
+	w := make([]float32, m.Cols)
+	for r := from; r < to; r++ {
+		if err := j.plan.ReadRows(w, m, r, 1); err != nil {
+			return err
+		}
+		q.Weigh(importance.Row(r), false)
+		if err := q.Quantize(codes.Row(r), w); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -7,7 +7,7 @@
 // Multiply quantizes the rows of x with package act, as the layout defines; MultiplyQuantized takes
 // quantized rows. The layout also defines the order of operations. KleidiAI's and TorchAO's layouts
 // have the library's own order (shared/reference/kleidiai.md section 4, torchao.md section 8).
-// products.go has a function per order. fma is a multiply-add that rounds once, every other
+// reference.go has a function per order. fma is a multiply-add that rounds once, every other
 // operation rounds, and sums of codes are exact in int32.
 //
 // A row of activations that cannot be quantized gives a row of NaN. Every NaN is written as

@@ -10,7 +10,7 @@
 // Templates are not trusted. A template reads no file, and ends with an error if it takes too many
 // steps or moves too much data. See [Template.Render].
 //
-// Where to start reading: chat.go is the package's API, source.go finds the template in a model's
-// files, rewrite.go prepares its text for minijinja, library.go has the functions that a template
-// calls, meter.go limits its steps and data, methods.go has Python's methods.
+// Where to start reading: chat.go is the package's API and finds the template in a model's files,
+// rewrite.go prepares its text for minijinja, library.go has the functions that a template calls,
+// meter.go limits its steps and data, methods.go has Python's methods.
 package chat

@@ -166,3 +166,167 @@ func (t *Tokenizer) Bytes(id int32) string {
 	}
 	return token
 }
+
+// Stream decodes tokens one by one.
+type Stream struct {
+	t       *Tokenizer
+	skip    bool   // skip special tokens
+	whole   bool   // decode whole groups of byte tokens, see byteToken
+	begun   bool   // there was a token
+	held    []byte // bytes that may become a character
+	group   []byte // with whole: bytes of byte-fallback tokens in a row
+	strips  int    // number of characters that decoder.strip may still remove
+	scratch []byte
+}
+
+// NewStream returns a Stream at the start of a text.
+func (t *Tokenizer) NewStream(skipSpecial bool) *Stream {
+	return &Stream{t: t, skip: skipSpecial, strips: t.decoder.count}
+}
+
+// Next takes the next token and returns the text that is certain: a character that is spread over
+// several tokens comes when it is complete. Next and Flush together return the same text as Decode,
+// except for consecutive byte-fallback tokens that are not UTF-8 together: there Decode, like the
+// tokenizers library, returns a U+FFFD per token.
+func (s *Stream) Next(id int32) string {
+	d := &s.t.decoder
+	token := s.t.Token(id)
+	if token == "" {
+		return ""
+	}
+	verbatim := false // the token is text, not characters that stand for bytes
+	if i, ok := s.t.byID[id]; ok {
+		a := &s.t.added[i]
+		if s.skip && a.special {
+			return ""
+		}
+		if verbatim = !a.normalized; a.normalized {
+			token = a.form
+		}
+	}
+	first := !s.begun
+	s.begun = true
+	for _, change := range d.tokens {
+		token = change(token, first)
+	}
+	switch d.bytes {
+	case byteFallback:
+		if b, ok := fallbackByte(token); ok {
+			return s.byteToken(b)
+		}
+	case byteLevelMode:
+		if !verbatim {
+			s.held = byteLevelBytes(s.held, token)
+			return s.take(false)
+		}
+	}
+	return s.bytesBefore() + s.text(token)
+}
+
+// Flush ends the text and returns the rest.
+func (s *Stream) Flush() string { return s.bytesBefore() }
+
+// byteToken takes the byte of a byte-fallback token.
+func (s *Stream) byteToken(b byte) string {
+	if s.whole {
+		s.group = append(s.group, b)
+		return ""
+	}
+	s.held = append(s.held, b)
+	return s.take(false)
+}
+
+// bytesBefore returns the text of the held bytes when no byte can follow.
+func (s *Stream) bytesBefore() string {
+	if len(s.group) == 0 {
+		return s.take(true)
+	}
+	text := string(s.group)
+	if !utf8.ValidString(text) {
+		text = strings.Repeat("\uFFFD", len(s.group))
+	}
+	s.group = s.group[:0]
+	return s.text(text)
+}
+
+// take returns the certain text of held, or everything at the end.
+func (s *Stream) take(end bool) string {
+	if len(s.held) == 0 {
+		return ""
+	}
+	var n int
+	s.scratch, n = appendText(s.scratch[:0], s.held, end)
+	s.held = append(s.held[:0], s.held[n:]...)
+	return s.text(string(s.scratch))
+}
+
+// text removes the characters that decoder.strip removes.
+func (s *Stream) text(text string) string {
+	for s.strips > 0 && text != "" {
+		rest, ok := strings.CutPrefix(text, s.t.decoder.strip)
+		if !ok {
+			s.strips = 0
+			break
+		}
+		text = rest
+		s.strips--
+	}
+	return text
+}
+
+// fallbackByte parses a token <0xNN>.
+func fallbackByte(token string) (byte, bool) {
+	if len(token) != 6 || token[:3] != "<0x" || token[5] != '>' {
+		return 0, false
+	}
+	var b byte
+	for _, c := range []byte(token[3:5]) {
+		switch {
+		case c >= '0' && c <= '9':
+			c -= '0'
+		case c >= 'A' && c <= 'F':
+			c -= 'A' - 10
+		case c >= 'a' && c <= 'f':
+			c -= 'a' - 10
+		default:
+			return 0, false
+		}
+		b = b<<4 | c
+	}
+	return b, true
+}
+
+// appendText appends the characters of b and returns the number of bytes used. Unless end is set,
+// bytes at the end that may start a character stay. A longest sequence of bytes that starts no
+// character becomes a single U+FFFD (Unicode 15, chapter 3.9, "substitution of maximal subparts",
+// as in Rust's from_utf8_lossy).
+func appendText(dst, b []byte, end bool) ([]byte, int) {
+	used := 0
+	for used < len(b) {
+		rest := b[used:]
+		r, n := utf8.DecodeRune(rest)
+		if r == utf8.RuneError && n == 1 {
+			n = subpart(rest)
+			if n == len(rest) && !end && !utf8.FullRune(rest) {
+				break
+			}
+		}
+		dst = utf8.AppendRune(dst, r)
+		used += n
+	}
+	return dst, used
+}
+
+// subpart returns the length, at least 1, of the longest prefix of b that is a prefix of some
+// character. b itself starts no character.
+func subpart(b []byte) int {
+	n := 1
+	for n < len(b) && n < utf8.UTFMax && !utf8.FullRune(b[:n]) {
+		n++
+	}
+	// b[:n] is full: a character, or wrong in its last byte.
+	if n > 1 && utf8.FullRune(b[:n]) {
+		n--
+	}
+	return n
+}
