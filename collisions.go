@@ -76,7 +76,6 @@ func foreignFiles(src string, f *conversion.Foreign) []string {
 	return checkpointFiles(src)
 }
 
-// addPaths adds the files that the options name.
 func (o *MeasureOptions) addPaths(s *files.Set) {
 	for _, t := range o.Texts {
 		what := "the text"

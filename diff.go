@@ -187,7 +187,6 @@ func (d *differ) sideOf(row *gqf.TensorRow, im *measure.Imported) *DiffSide {
 	return &DiffSide{Scheme: d.words[s], Shape: row.Shape, Bytes: row.Bytes}
 }
 
-// files compares two .gqf files.
 func (d *differ) files(fileA string) error {
 	b, err := gqf.Open(d.fileB, gqf.Options{})
 	if err != nil {

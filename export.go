@@ -72,7 +72,6 @@ func PlanExport(ctx context.Context, src string, o ExportOptions) (*PlanReport, 
 	return inExport(ctx, src, o, func(p *write.Job) (*PlanReport, error) { return newPlanReport(p), nil })
 }
 
-// inExport calls do with the plan of a job.
 func inExport[T any](ctx context.Context, src string, o ExportOptions, do func(p *write.Job) (T, error)) (result T, err error) {
 	q, err := o.conversion()
 	if err != nil {
@@ -96,7 +95,6 @@ func inExport[T any](ctx context.Context, src string, o ExportOptions, do func(p
 	return do(plan)
 }
 
-// conversion checks the options.
 func (o *ExportOptions) conversion() (q conversion.ExportOptions, err error) {
 	q.Threads = o.Threads
 	format := o.format()

@@ -166,7 +166,6 @@ func Verdict(r *accuracy.Report) error {
 	return different(r)
 }
 
-// different returns an error if a kernel differs from the portable reference.
 func different(r *accuracy.Report) error {
 	for _, p := range r.Parity {
 		if !p.Equal {
@@ -250,7 +249,6 @@ func (o *MeasureOptions) readChoices(ctx context.Context, j *measure.Job) error 
 	return nil
 }
 
-// readGate reads the gate and the earlier report.
 func (o *MeasureOptions) readGate(j *measure.Job) (err error) {
 	switch o.Gate {
 	case "":

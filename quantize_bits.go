@@ -30,7 +30,6 @@ func choiceKey(r *run, j *job, v *values) ([]any, error) {
 	return []any{bitsName, 3, inputs, j.o.Budget, v.source.bounds.outline.Least.OutputBytes}, err
 }
 
-// chooseBits is the step that chooses bits.
 func chooseBits(r *run, j *job, v *values) (err error) {
 	before := len(r.warnings)
 	if v.bits, err = r.allocate(j, v.source); err != nil {
@@ -144,7 +143,6 @@ func (h *chooser) close() {
 // Checkpoints up to packedBytes are repacked in memory, in the order of their kernels.
 const packedBytes = 1 << 29 // there are two copies
 
-// open opens the model and the text and runs the float model on it.
 func (h *chooser) open() (err error) {
 	j, s, size := h.job, h.subject, int64(0)
 	for _, t := range s.ck.Tensors() {

@@ -253,7 +253,6 @@ func (r *run) foldText(j *job) (*text.Text, error) {
 	return r.text(j, p, tokens)
 }
 
-// compareFolds measures all candidates on a text.
 func (r *run) compareFolds(j *job, own *text.Text) (*FoldChoice, error) {
 	windows := text.WindowsOf(own.First(foldTokens))
 	d, err := newDivergences(r.ctx, j.source.plan.SourceDir(), windows, j.o.Threads)
@@ -314,7 +313,6 @@ func (r *run) tryFold(j *job, how quantizer.Fold, d *divergences, a forward.Acti
 	return c, err
 }
 
-// withoutData replaces algorithms that calibrate by search.
 func withoutData(r quantizer.Recipe) quantizer.Recipe {
 	if r.Algorithm.Calibrated() {
 		r.Algorithm = gqf.AlgorithmSearch

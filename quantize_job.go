@@ -62,7 +62,6 @@ type subject struct {
 	bounds *bounds // of the choice of bits; nil: no budget
 }
 
-// newSubject makes the plan of a checkpoint.
 func newSubject(ck *safetensors.Checkpoint, opts conversion.Options) (*subject, error) {
 	config, err := assets.ReadConfig(ck)
 	if err != nil {
@@ -302,7 +301,6 @@ func (r *run) warn(format string, args ...any) (added bool) {
 	return true
 }
 
-// openDir opens a working directory, unless it is open.
 func (r *run) openDir(t *task, suffix string) (d *workdir.Dir, err error) {
 	if t.shared != nil {
 		return t.shared, nil

@@ -13,7 +13,6 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
-// complete settles the format and the destination of the output dst.
 func (t *task) complete(dst string) (err error) {
 	o := &t.o
 	if dst == "" {

@@ -58,7 +58,6 @@ func (r *run) newTuning(j *job) (*tuning, error) {
 // tuneSeed tells the text's seed from the calibration text's: tuning on that text gains half.
 const tuneSeed = 0x74756e65
 
-// tuneText is the text to tune on.
 func (r *run) tuneText(j *job, k *tuning) (*tune.Text, error) {
 	_, t, err := r.textOf(j, j.source.plan, j.o.Recipe.TuneText, selfText{
 		tokens: k.tokens, seed: j.seed() ^ tuneSeed, stage: stageTuneText, name: tuneText, draft: tuneDraft, option: "tune-text",

@@ -223,7 +223,6 @@ func (s *sweep) check() (err error) {
 	return s.plan()
 }
 
-// checkRecipes checks names, and that no two recipes are the same.
 func (s *sweep) checkRecipes() error {
 	list := s.o.Recipes
 	if len(list) == 0 {
@@ -287,7 +286,6 @@ func (s *sweep) output(i int) (string, error) {
 	return filepath.Join(dir, s.o.Recipes[i].Name+".gqf"), nil
 }
 
-// workPath is the working directory.
 func (s *sweep) workPath() string {
 	if s.o.Output != "" {
 		return filepath.Join(s.o.Output, "sweep.work")

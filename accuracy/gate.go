@@ -65,7 +65,6 @@ type Gate struct {
 	MinQuestions int
 }
 
-// defaultMinTokens is the default of Gate.MinTokens.
 const defaultMinTokens = 1000
 
 func (g *Gate) minTokens() int { return cmp.Or(g.MinTokens, defaultMinTokens) }
@@ -175,7 +174,6 @@ func ParseGate(name string, b []byte) (*Gate, error) {
 	return g, nil
 }
 
-// in returns the error as an error of a file.
 func (e *GateError) in(file string) *GateError {
 	e.File = file
 	return e

@@ -167,7 +167,6 @@ func (g *Gate) pinned(r *Report) error {
 	return nil
 }
 
-// labels lists the labels of the texts that were scored.
 func (r *Report) labels() (list []string) {
 	for _, t := range r.Scored() {
 		list = append(list, t.Text.Label())

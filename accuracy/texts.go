@@ -55,7 +55,6 @@ var choiceMetrics = []choiceMetric{
 	{metric{"mean_kl", "nats", false}, func(c *eval.ChoiceComparison) float64 { return c.KL.Mean }, func(c *eval.ChoiceComparison) eval.StdErr { return c.KL.StdErr }},
 }
 
-// defaultMinQuestions is the default of Gate.MinQuestions.
 const defaultMinQuestions = 100
 
 // enoughQuestions is the condition that figures of answers come from enough questions.
@@ -153,7 +152,6 @@ func limitsLabel(rules []LabelRule, label, metric string) (list []Limit) {
 	return list
 }
 
-// matchLabels returns an error for a rule of a section that matches no label.
 func matchLabels(section string, rules []LabelRule, labels []string) *GateError {
 	for _, r := range rules {
 		if slices.ContainsFunc(labels, func(l string) bool { return pattern.MatchAny(r.Match, l) }) {

@@ -80,7 +80,6 @@ func set(r *Recipe, in place, key string, v ast.Node) error {
 	return s.Set(r, values...)
 }
 
-// text returns the values of a node.
 func (s Setting) text(n ast.Node) ([]string, error) {
 	read := scalar
 	switch {
@@ -101,7 +100,6 @@ var errUnknownKey = errors.New("unknown key")
 // recipeReader walks the syntax tree of a recipe file, so that each error has a line.
 type recipeReader struct{ file string }
 
-// mapping calls set for each key of a mapping. Errors of set get the key and its line.
 func (y recipeReader) mapping(n ast.Node, set func(key string, v ast.Node) error) error {
 	m, ok := n.(*ast.MappingNode)
 	if !ok {

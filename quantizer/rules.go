@@ -122,7 +122,6 @@ func (r *Rule) setWord(w string) error {
 	return fmt.Errorf("%q is neither %s%s", w, strings.Join(neither, ", nor "), suggest.DidYouMean(w, known))
 }
 
-// set sets a setting of the rule.
 func (r *Rule) set(s Setting, value string) error {
 	stated := r.recipe()
 	err := s.Set(stated, value)

@@ -156,7 +156,6 @@ func SettingOf(name string) (s Setting, ok bool) {
 // Set reads the values of the setting, in place of the recipe's own. Only a List has several.
 func (s Setting) Set(r *Recipe, values ...string) error { return s.field.set(r, values) }
 
-// stated reports whether the recipe states the setting.
 func (s Setting) stated(r *Recipe) bool {
 	v := reflect.ValueOf(s.field.value(r))
 	return v.IsValid() && !v.IsZero() && (v.Kind() != reflect.Slice || v.Len() > 0)
@@ -180,7 +179,6 @@ func (r Recipe) Check(has map[string]bool) (name string, err error) {
 	return "", nil
 }
 
-// one is a field with one value.
 func one[T any](at func(r *Recipe) *T, parse func(string) (T, error)) field {
 	return field{
 		set: func(r *Recipe, values []string) error {

@@ -109,7 +109,6 @@ func options(c *cli.Context) (gq.MeasureOptions, error) {
 	return o, nil
 }
 
-// saveFlags are the flags that go with --save-reference.
 var saveFlags = []string{"save-reference", "text", "tokens", "convention", "window", "stride", "max-tokens", "threads", "json", "quiet"}
 
 // save runs the checkpoint on a text and saves its predictions.

@@ -26,7 +26,6 @@ func Command() *cli.Command {
 	}
 }
 
-// kernelsCommand gives `gq bench kernels`.
 func kernelsCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "kernels",

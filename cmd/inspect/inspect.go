@@ -161,7 +161,6 @@ func types(r *inspect.GGUF) string {
 	return strings.Join(parts, ", ")
 }
 
-// printGGUFTensors prints the table of tensors of a .gguf file.
 func printGGUFTensors(w io.Writer, rows []inspect.GGUFTensor, files bool) error {
 	return cmdline.Table(w, []string{"TENSOR", "TYPE", "SHAPE", "BYTES>", "BPW>", "FILE"}, func(line func(...any)) {
 		for _, t := range rows {

@@ -79,7 +79,6 @@ func printMetadata(w io.Writer, r *gqf.Inspection) error {
 	return err
 }
 
-// printTensors prints the table of tensors of a .gqf file.
 func printTensors(w io.Writer, rows []gqf.TensorRow) error {
 	return cmdline.Table(w, []string{"TENSOR", "ROLE", "SHAPE", "DTYPE", "BITS>", "GROUP>", "MAPPING", "ZEROS", "SCALES", "LAYOUT", "TILE", "FLAGS", "BYTES>", "BPW>", "CPU", "SHARED WITH"}, func(line func(...any)) {
 		for i := range rows {
@@ -168,7 +167,6 @@ func dtypes(r *inspect.Checkpoint) string {
 	return strings.Join(parts, ", ")
 }
 
-// printSources prints the table of tensors of a checkpoint.
 func printSources(w io.Writer, rows []inspect.CheckpointTensor, files bool) error {
 	return cmdline.Table(w, []string{"TENSOR", "DTYPE", "SHAPE", "BYTES>", "FILE"}, func(line func(...any)) {
 		for _, t := range rows {
@@ -230,7 +228,6 @@ func printJSON(w io.Writer, title string, raw json.RawMessage) {
 	printObject(w, 1, object)
 }
 
-// printObject prints the keys of an object in order, indented by depth.
 func printObject(w io.Writer, depth int, object map[string]json.RawMessage) {
 	indent, width := strings.Repeat("  ", depth), 0
 	for k := range object {
@@ -257,7 +254,6 @@ func printObject(w io.Writer, depth int, object map[string]json.RawMessage) {
 	}
 }
 
-// printStrings prints a map in order of its keys.
 func printStrings(w io.Writer, title string, m map[string]string) {
 	fmt.Fprintf(w, "\n%s\n", title)
 	width := 0

@@ -77,7 +77,6 @@ func printTensor(w io.Writer, r *gqf.TensorInspection) error {
 	return printValues(w, r.Values)
 }
 
-// printScales prints statistics of scales or minima, unless s is nil.
 func printScales(w io.Writer, title string, s *gqf.ScaleStatistics) {
 	if s == nil {
 		return

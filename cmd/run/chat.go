@@ -52,7 +52,6 @@ func talk(c *cli.Context, path string, o gq.RunOptions) error {
 	})
 }
 
-// A talker talks.
 type talker struct {
 	c            *cli.Context
 	conversation *gq.Conversation

@@ -160,7 +160,6 @@ func options(c *cli.Context) (o gq.RunOptions, err error) {
 	return o, nil
 }
 
-// prompt reads the prompt.
 func prompt(c *cli.Context) (string, error) {
 	name, text := c.String("prompt-file"), c.String("prompt")
 	switch {

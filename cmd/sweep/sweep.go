@@ -137,7 +137,6 @@ func recipes(c *cli.Context) ([]gq.SweepRecipe, error) {
 	return list, nil
 }
 
-// crossed combines the lists of bits, groups and algorithms.
 func crossed(c *cli.Context) ([]gq.SweepRecipe, error) {
 	bits, err := parse(c, "bits", func(r *quantizer.Recipe) int { return r.Bits })
 	if err != nil {

@@ -154,7 +154,6 @@ var codecs = [len(typeTable)]*codec{
 	iq3_XXS: {unpack: unpackIQ3_XXS, group: 32}, iq3_S: {unpack: unpackIQ3_S, group: 32},
 }
 
-// read unpacks a block.
 func (c *codec) read(b *block, src []byte) {
 	b.d = half(src[c.d:])
 	if c.m > 0 {
@@ -163,7 +162,6 @@ func (c *codec) read(b *block, src []byte) {
 	c.unpack(b, src)
 }
 
-// write packs a block.
 func (c *codec) write(dst []byte, b *block) {
 	putHalf(dst[c.d:], b.d)
 	if c.m > 0 {

@@ -216,7 +216,6 @@ func typeOf(v any) (t, element ValueType) {
 // noType stands for Go types that are no metadata values.
 const noType ValueType = math.MaxUint32
 
-// appendValue encodes a value behind its type.
 func appendValue(b []byte, v any) ([]byte, error) {
 	t, element := typeOf(v)
 	if t == noType {

@@ -68,7 +68,6 @@ func (f *front) payloadPlace(i int) []byte {
 	return f.record(secPayloads, i)[:payloadHeader]
 }
 
-// packedHeader returns the packed header of payload record i.
 func (f *front) packedHeader(i int) []byte {
 	if f.headOf != nil {
 		return f.heads[int(f.headOf[i])*packing.HeaderSize:][:packing.HeaderSize]

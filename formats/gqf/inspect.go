@@ -169,7 +169,6 @@ func newRow(t Tensor, sourceBytes int64) TensorRow {
 	return row
 }
 
-// add adds a row to the totals.
 func (r *Inspection) add(row *TensorRow, elements int64) {
 	s := &r.Totals
 	s.Names += 1 + len(row.SharedWith)

@@ -139,7 +139,6 @@ func (v *variantCheck) one(p *payloadRecord, slice uint32, inOrder bool) error {
 	return v.place(p, v.packedHeader(v.next))
 }
 
-// place checks the payload's place and parses its packed header.
 func (v *variantCheck) place(p *payloadRecord, raw []byte) error {
 	c := v.payloadCheck
 	if !bytes.Equal(raw, c.raw) {

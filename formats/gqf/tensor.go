@@ -309,7 +309,6 @@ func (f *File) dataRange(p Payload, off, n int64, check bool) ([]byte, error) {
 	return data, nil
 }
 
-// checkPacked compares the packed header of payload i with its copy in the directory.
 func (f *File) checkPacked(i int, r *payloadRecord) error {
 	if !bytes.Equal(f.b[r.off:][:packing.HeaderSize], f.packedHeader(i)) {
 		t := f.tensorName(int(r.tensor))

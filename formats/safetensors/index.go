@@ -362,7 +362,6 @@ func (c *Checkpoint) sample(file int) string {
 	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
-// hashSamples adds n samples of a file to a hash.
 func (c *Checkpoint) hashSamples(h hash.Hash, file, n int) error {
 	data := c.maps[file].Bytes()
 	places := sampled(file, int64(len(data)), n)

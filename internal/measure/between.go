@@ -86,7 +86,6 @@ type betweenUnit struct {
 	first, rows int
 }
 
-// tensorPair holds the tensors of a Pair.
 type tensorPair struct{ a, b gqf.Tensor }
 
 func (j *betweenJob) tensors(i int) *tensorPair {

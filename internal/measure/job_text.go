@@ -22,7 +22,6 @@ import (
 	"github.com/lowbit-go/gq/kernels"
 )
 
-// TextSource is a text, or its tokens.
 type TextSource struct {
 	Name    string // in the report; gates call the text by the last element of Name
 	Data    []byte

@@ -207,7 +207,6 @@ func operators(h packing.Header, data []byte, features []string) (ref kernels.Op
 	return ref, ops, nil
 }
 
-// comparePayload compares the kernels' outputs for a payload with the reference's.
 func comparePayload(w *kernels.Workspace, t gqf.Tensor, p gqf.Payload, data []byte, features []string) (comparison, error) {
 	h := p.Header
 	nr := panelRows

@@ -180,7 +180,6 @@ func (s *Saved) madeOf(f *gqf.File, name string) (compared int, note string, err
 	return compared, note, nil
 }
 
-// savedText takes the text from j.Saved.
 func (j *Job) savedText(s *scored, f *gqf.File, r *accuracy.Report) error {
 	saved := j.Saved
 	if err := saved.sameVocabulary(s, r); err != nil {

@@ -27,7 +27,6 @@ func (e *MismatchError) Error() string {
 	return fmt.Sprintf("%s does not belong to this .gqf: tensor %q %s", e.Checkpoint, e.Tensor, e.Msg)
 }
 
-// source is the checkpoint's tensor for a tensor of the file.
 type source struct {
 	ck      *safetensors.Checkpoint
 	src     safetensors.Tensor
@@ -35,7 +34,6 @@ type source struct {
 	crc     uint32               // checksum of the bytes according to the file, or 0
 }
 
-// sources finds the checkpoint's tensors by the names in the file.
 type sources struct {
 	ck        *safetensors.Checkpoint
 	f         *gqf.File

@@ -63,7 +63,6 @@ func (s *errorSums) flush(counts *octaves) {
 // sumLanes adds four lanes in a fixed tree.
 func sumLanes(v [4]float64) float64 { return (v[0] + v[2]) + (v[1] + v[3]) }
 
-// codes counts codes at the ends of their range.
 func (s *errorSums) codes(q []int8, width int) {
 	b := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(q))), len(q))
 	lowest := int8(-1 << (width - 1))

@@ -256,7 +256,6 @@ func (j *tensorJob) run(ctx context.Context) error {
 	})
 }
 
-// do compares a block and merges its result.
 func (j *tensorJob) do(b *block, e *entry, i int) error {
 	var p *part
 	err := j.f.Guard(func() error {

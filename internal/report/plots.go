@@ -13,7 +13,6 @@ import (
 	"github.com/lowbit-go/gq/internal/lm/eval"
 )
 
-// figurePlot is a plot of the page and its legend.
 type figurePlot struct {
 	Title, Note string
 	*drawing
@@ -79,7 +78,6 @@ func sorted(values map[int]float64) (points []point) {
 	return points
 }
 
-// byLayer draws a figure of each kind over the layers.
 func byLayer(kinds []*kind, title, note string, get func(*accuracy.TensorStats) (accuracy.Decibels, bool)) *figurePlot {
 	c := &chart{x: axis{label: "layer"}, y: axis{label: "dB"}}
 	f := &figurePlot{Title: title, Note: note}
@@ -163,7 +161,6 @@ func ranked(v []float64) []float64 {
 	return picked
 }
 
-// errorsPlot draws the distribution of the weights' errors, by kind.
 func errorsPlot(kinds []*kind) *figurePlot {
 	c := &chart{x: axis{label: "error of a weight"}, y: axis{label: "% of weights"}}
 	f := &figurePlot{Title: "Errors of weights", Note: "Share of the weights of a kind whose error is from 2ⁿ up to twice that. The rest has a smaller error, or none."}
@@ -201,7 +198,6 @@ var superscript = strings.NewReplacer("-", "⁻", "0", "⁰", "1", "¹", "2", "�
 
 func power(base, exponent string) string { return base + superscript.Replace(exponent) }
 
-// divergences draws the histogram of KL divergences on a text.
 func divergences(r *accuracy.TextReport, title string) *figurePlot {
 	c := &chart{x: axis{label: "KL divergence, nats"}, y: axis{label: "% of tokens"}}
 	f := &figurePlot{Title: title, Note: "From float to quantized, of the next token's distribution. Upright lines: the mean and the 99th percentile."}

@@ -37,7 +37,6 @@ func WriteSweep(w io.Writer, extension string, r *accuracy.SweepReport) error {
 	return fmt.Errorf("no report of a sweep is written as %q", extension)
 }
 
-// SweepText writes the report of a sweep for a terminal.
 func SweepText(w io.Writer, r *accuracy.SweepReport) error {
 	var b bytes.Buffer
 	writeText(&b, sweepHeadline(r), sweepTables(r))
@@ -104,7 +103,6 @@ func bySize(r *accuracy.SweepReport) []*accuracy.SweepFile {
 	return files
 }
 
-// sweepTable has the figures of the files on text i.
 func sweepTable(files []*accuracy.SweepFile, i int, title string) *table {
 	t := &table{
 		title: title, heads: []string{"", "recipe", "bytes>", "bits/weight>", "mean KL>", "perplexity>", "ratio to float>", "same likeliest token>", "quantized in>", "measured in>", "gate"},
@@ -221,7 +219,6 @@ func sweepHTML(w io.Writer, r *accuracy.SweepReport) error {
 	return sweepPage.Execute(w, data)
 }
 
-// sizePlot draws the mean KL divergence on text i over the size of the files.
 func sizePlot(r *accuracy.SweepReport, i int) *figurePlot {
 	c := &chart{x: axis{label: "file size, MB"}, y: axis{label: "mean KL divergence, nats"}}
 	f := &figurePlot{Title: "Size and loss", Note: "The line joins the files that no other file beats."}
@@ -281,7 +278,6 @@ func (a *axis) markPowers(n int) {
 	}
 }
 
-// named is a point with a name.
 type named struct {
 	point
 	name string

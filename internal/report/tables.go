@@ -62,7 +62,6 @@ func conditions(r *accuracy.Report) *table {
 	return t
 }
 
-// byKind has totals by kind of tensor.
 func byKind(r *accuracy.Report) *table {
 	t := &table{
 		title: "Tensors by kind", heads: []string{"kind", "tensors>", "bits>", "bits/weight>", "SQNR dB>", "worst>", "outputs' worst>", "worst tensor"},
@@ -106,7 +105,6 @@ func tensors(list []*accuracy.TensorStats, title string, limit int) *table {
 	return t
 }
 
-// unquantized lists unquantized tensors that differ from the checkpoint.
 func unquantized(r *accuracy.Report) *table {
 	t := &table{title: "Unquantized tensors that differ from the checkpoint", heads: []string{"tensor", "difference"}}
 	for i := range r.Tensors {

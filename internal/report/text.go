@@ -107,7 +107,6 @@ func (o TextOptions) colored(color, s string) string {
 	return "\x1b[" + color + "m" + s + "\x1b[0m"
 }
 
-// checked counts: "5 conditions, 60 figures".
 func checked(g *accuracy.GateResult) string {
 	return fmt.Sprintf("%s, %s%s", count(len(g.Conditions), "condition"), count(g.Checked, "figure"), notRun(g))
 }

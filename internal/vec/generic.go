@@ -175,7 +175,6 @@ func decodeBytesGeneric(dst []float32, src []byte) {
 	}
 }
 
-// blockScale is the scale of a block.
 func blockScale(src []byte) float32 {
 	return floats.FiniteOrNaN(floats.F16ToF32(binary.LittleEndian.Uint16(src)))
 }

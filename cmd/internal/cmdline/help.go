@@ -113,7 +113,6 @@ func (p *page) text(s string) {
 	flush()
 }
 
-// paragraph writes words in indented lines of the page's width.
 func (p *page) paragraph(indent, s string) {
 	column := 0
 	for _, word := range strings.Fields(s) {

@@ -105,7 +105,6 @@ func (r *request) commands() []*cli.Command {
 	return r.command.Subcommands
 }
 
-// asksForHelp reports whether a flag asks for help, and whether for all help.
 func asksForHelp(arg string) (help, all bool) {
 	switch flagName(arg) {
 	case "help", "h":
@@ -116,7 +115,6 @@ func asksForHelp(arg string) (help, all bool) {
 	return false, false
 }
 
-// names lists the names of commands.
 func names(commands []*cli.Command) []string {
 	var list []string
 	for _, c := range commands {
@@ -127,7 +125,6 @@ func names(commands []*cli.Command) []string {
 	return list
 }
 
-// flagNames lists the names of flags with their dashes.
 func flagNames(flags []cli.Flag) []string {
 	list := []string{"--help", "--help-all"}
 	for _, f := range flags {
@@ -147,7 +144,6 @@ func find(commands []*cli.Command, name string) *cli.Command {
 	return nil
 }
 
-// valuedNames returns the names and aliases of the flags that take a value.
 func valuedNames(flags []cli.Flag) map[string]bool {
 	names := make(map[string]bool)
 	for _, f := range flags {
@@ -166,7 +162,6 @@ func isFlag(arg string) bool { return len(arg) > 1 && arg[0] == '-' }
 // flagName returns the name of a flag without its dashes: package flag accepts one or two.
 func flagName(arg string) string { return strings.TrimPrefix(arg[1:], "-") }
 
-// takesNext reports whether the flag arg takes the next argument as its value.
 func takesNext(valued map[string]bool, arg string) bool {
 	return valued[flagName(arg)] // no name holds a "="
 }

@@ -103,7 +103,6 @@ func given(c *cli.Context, flags []string) (list []string) {
 	return list
 }
 
-// Names are the names of flags.
 func Names(flags []cli.Flag) (names []string) {
 	for _, f := range flags {
 		names = append(names, f.Names()[0])
@@ -123,7 +122,6 @@ func Size(c *cli.Context, name string) (int64, error) {
 	return n, nil
 }
 
-// Split is the flag --split.
 func Split(category string) cli.Flag {
 	return &cli.StringFlag{Name: "split", Category: category, DefaultText: "one .gguf file; 5GB for checkpoints", Usage: "`SIZE` of a .gguf file or of a checkpoint's files, at most: a larger model is divided"}
 }
@@ -138,7 +136,6 @@ func Exactly(action cli.ActionFunc) cli.ActionFunc {
 	}
 }
 
-// Threads is the flag --threads.
 func Threads() cli.Flag {
 	return Positive(&cli.IntFlag{Name: "threads", Category: common, DefaultText: "GOMAXPROCS", Usage: "`N`: workers; results do not depend on it"})
 }
@@ -154,12 +151,10 @@ func Positive(f *cli.IntFlag) cli.Flag {
 	return f
 }
 
-// JSON is the flag --json.
 func JSON() cli.Flag {
 	return &cli.BoolFlag{Name: "json", Category: common, Usage: "print the result as JSON"}
 }
 
-// Quiet is the flag --quiet.
 func Quiet() cli.Flag {
 	return &cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Category: common, Usage: "show no progress"}
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// Plan prints a plan as a table, or as JSON with --json.
 func Plan(c *cli.Context, p *gq.PlanReport) error {
 	w := c.App.Writer
 	if c.Bool("json") {

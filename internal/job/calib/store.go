@@ -81,7 +81,6 @@ type matrixIndex struct {
 	Offset int64 `json:"offset"`
 }
 
-// codes are the codes of a matrix of the layer.
 func (l *layerFile) codes(m *matrixIndex) *rounding.StoredCodes {
 	return &rounding.StoredCodes{Shape: m.Shape, At: l.base + m.Offset, File: l.entry}
 }

@@ -93,7 +93,6 @@ func NewPlan(ck *safetensors.Checkpoint, config []byte, o Options) (*fromcheckpo
 	return in.Plan(togqf.New(in))
 }
 
-// wholeGGUF is Job.Whole of a .gguf file.
 func wholeGGUF(j *write.Job, out *togguf.Output) func(path string) (*write.Job, string, error) {
 	return func(path string) (*write.Job, string, error) {
 		one := *j
@@ -138,7 +137,6 @@ func NewRepack(f *gqf.File, path string, o RepackOptions) (*write.Job, error) {
 	return in.Repack(togqf.New(in), recipe, o.Threads)
 }
 
-// ImportOptions are the options of NewImport.
 type ImportOptions struct {
 	RepackOptions
 	// Dequantize stores tensors whose codes a .gqf file cannot hold as unquantized float32. Default:
@@ -179,7 +177,6 @@ func NewImport(f *Foreign, o ImportOptions) (*imports.Import, error) {
 	return in.Import(togqf.New(in), recipe, o.Threads, o.Dequantize)
 }
 
-// ExportOptions are the options of NewExport.
 type ExportOptions struct {
 	GGUF togguf.Options
 	// Checkpoint makes the output a checkpoint. Default (nil): a .gguf file.

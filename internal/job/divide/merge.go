@@ -80,7 +80,6 @@ func (m *merge) openAll(found map[int][]bool) error {
 	return nil
 }
 
-// sort adds a part to the parts of its plan.
 func (m *merge) sort(f *part.File, plans *[]PlanParts) error {
 	at := slices.IndexFunc(*plans, func(p PlanParts) bool {
 		return p.plan == f.Plan && p.Of == f.Of

@@ -89,7 +89,6 @@ type merge struct {
 
 type unitRange struct{ next, of uint32 }
 
-// openPart calls use with an open part.
 func (m *merge) openPart(i int, use func(f *part.File) error) error {
 	name := part.Path(m.path, i, m.bad.Of)
 	stored, err := m.store.Open(m.ctx, name)

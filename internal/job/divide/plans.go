@@ -82,7 +82,6 @@ func (e *PlansError) pattern(of int) string {
 	return name[:len(e.Output)] + strings.Replace(name[len(e.Output):], "-0-", "-*-", 1)
 }
 
-// partFlags are the flags that make some parts.
 func partFlags(list []int, of int) string {
 	const most = 5
 	flags := make([]string, 0, most+1)

@@ -20,7 +20,6 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
-// PartOptions are the options of WritePart.
 type PartOptions struct {
 	write.Part
 	// Store keeps the part. Default (nil): the file system.

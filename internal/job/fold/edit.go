@@ -128,7 +128,6 @@ func (e *edits) check(ck *safetensors.Checkpoint) error {
 	return nil
 }
 
-// row applies the edits of rows to row n.
 func (ed *edit) row(x []float64, n int, scratch []float64) {
 	for _, c := range ed.cols {
 		if n >= c.from && n < c.to {

@@ -186,7 +186,6 @@ func FactorsOf(s *forward.Scaling, t []float32) Factors {
 
 func rowsOf(b forward.Block) Rows { return Rows{b.Tensor, b.From, b.Rows, b.Bias} }
 
-// String lists the steps: "equalized, rotated (seed 1), equalized".
 func (r *Record) String() string {
 	var parts []string
 	for _, s := range r.Steps {
@@ -202,7 +201,6 @@ func (r *Record) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Rotated reports whether a step is a rotation.
 func (r *Record) Rotated() bool {
 	return slices.ContainsFunc(r.Steps, func(s Step) bool { return s.Kind == KindRotate })
 }

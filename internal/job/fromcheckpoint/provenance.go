@@ -60,7 +60,6 @@ func (in *Input) Provenance(c *plan.Codes, hashes []string, found []write.ItemRe
 	return recipe, origin, err
 }
 
-// hash is Job.hash: it hashes the files of a part.
 func (in *Input) hash(ctx context.Context, t write.Part) ([]string, error) {
 	return provenance.HashFiles(ctx, in.sources(), in.opts.Threads, t.Index, t.Of)
 }
@@ -95,7 +94,6 @@ func (in *Input) AddNames(b *gqf.Builder, c *plan.Codes, hashes []string) error 
 	return nil
 }
 
-// nameSpec is the record of a name that the checkpoint has.
 func (in *Input) nameSpec(tensor int, src safetensors.Tensor) gqf.NameSpec {
 	file := src.File
 	if in.opts.Sources != nil {

@@ -88,7 +88,6 @@ func (pl *TensorPlanner) tieAbsent(embedding *plan.Draft) error {
 	return nil
 }
 
-// alias makes the lm_head a name of the embedding.
 func (pl *TensorPlanner) alias(embedding, lmHead *plan.Draft, name plan.NameRef, reason string) {
 	embedding.Aliases = append(embedding.Aliases, name)
 	l := lmHead.Line

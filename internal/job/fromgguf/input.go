@@ -197,7 +197,6 @@ func (in *input) readBias(b *write.Block) error {
 	return nil
 }
 
-// unquantizedTypes are ggml's types of unquantized tensors.
 var unquantizedTypes = map[gguf.TensorType]packing.Dtype{gguf.F32: packing.F32, gguf.F16: packing.F16, gguf.BF16: packing.BF16}
 
 // File is an open GGUF file, or the shards of one model.

@@ -87,7 +87,6 @@ func (in *Input) plan(out write.Output, sources []llamacpp.Source, then ...func(
 	return write.New(pl.Plan, in, out)
 }
 
-// item makes the item of a tensor.
 func (in *Input) item(t gqf.Tensor) (plan.Item, error) {
 	pl := in.pl
 	v, ok := t.Payload(0, 0, gqf.KindWeights)
@@ -306,7 +305,6 @@ func restate(pl *plan.Planner, r quantizer.Recipe, skip bool) (quantizer.Recipe,
 	return r, first, nil
 }
 
-// matchAny returns the rule for any name of an item.
 func matchAny(set *quantizer.RuleSet, e *plan.Entry) (*quantizer.Rule, bool) {
 	for _, name := range e.Names() {
 		if rule, ok := set.Match(name); ok {

@@ -91,7 +91,6 @@ func (in *input) same(a, b *plan.Draft) (bool, error) {
 	return false, nil
 }
 
-// draftWeights makes drafts of the quantized weights, and returns the weights by name.
 func (in *input) draftWeights() (map[string]*weight, error) {
 	q, pl := in.from.quantized, in.Pl
 	list := make([]weight, len(q.Weights))

@@ -78,7 +78,6 @@ func (in *input) scanAll(weights map[string]*weight) ([]*scaleFacts, error) {
 	return facts, nil
 }
 
-// scanScales reads the scales and zero points of a weight.
 func scanScales(w *hfquant.Weight) (*scaleFacts, error) {
 	nowhere := scalePlace{row: -1}
 	f := &scaleFacts{least: nowhere, zero: nowhere, negative: nowhere}

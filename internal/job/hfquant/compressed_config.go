@@ -10,7 +10,6 @@ import (
 	"strings"
 )
 
-// compressedConfig is the quantization_config of compressed-tensors.
 type compressedConfig struct {
 	Format    string                      `json:"format"`
 	Groups    map[string]*compressedGroup `json:"config_groups"`

@@ -164,7 +164,6 @@ func (e *gptqEncoder) constant(part int) []byte {
 	return index
 }
 
-// gptqEntry is the entry of config.json.
 type gptqEntry struct {
 	Bits       int                 `json:"bits"`
 	GroupSize  int64               `json:"group_size"`
@@ -255,7 +254,6 @@ func gptqGroup(group int64) int64 {
 	return group
 }
 
-// usualScheme returns the bits and the group that most weights have.
 func usualScheme(weights []ModelWeight) (Scheme, error) {
 	count := map[Scheme]int{}
 	var usual Scheme

@@ -35,7 +35,6 @@ type mlxParams struct {
 // mlxDefaults are what MLX takes for values that an entry for a module leaves out.
 var mlxDefaults = mlxParams{GroupSize: 64, Bits: 4}
 
-// findMLX lists the weights that MLX quantized.
 func findMLX(f *finder) error {
 	var usual mlxParams
 	if err := f.readEntry(&usual); err != nil {

@@ -126,7 +126,6 @@ func objectTorchAO(w *ModelWeight) torchAOObject {
 // torchDtypes are torch's names of the dtypes that a model computes in.
 var torchDtypes = map[packing.Dtype]string{packing.BF16: "bfloat16", packing.F16: "float16", packing.F32: "float32"}
 
-// modelDtype is the dtype that config.json names, or DtypeNone.
 func modelDtype(config []byte) (packing.Dtype, error) {
 	var c struct {
 		Dtype string `json:"dtype"`

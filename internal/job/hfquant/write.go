@@ -32,7 +32,6 @@ type encoder interface {
 	constant(part int) []byte
 }
 
-// writer writes the weights of a format.
 type writer struct {
 	// holds fails if the format does not hold the weight name of shape [n, k] in the scheme.
 	holds func(s Scheme, n, k int64) error

@@ -81,7 +81,6 @@ func FindLattice(w *safetensors.Weights, sample int) (*Lattice, error) {
 // LatticeRows is how many rows are sampled of a tensor.
 const LatticeRows = 4
 
-// SampledRow is sample i of n among all rows.
 func SampledRow(i, n, all int) int { return (2*i + 1) * all / (2 * n) }
 
 // KeptBy reports whether a scheme recovers nearly all groups of rows that are on the lattice.

@@ -96,7 +96,6 @@ func (d *Destination) streams(p *write.Job, check bool) bool {
 	return d.bucket != nil && !check && p.CanStream()
 }
 
-// CheckOutput is Job.CheckOutput.
 func (d *Destination) CheckOutput(p *write.Job, check bool) error {
 	if d.streams(p, check) {
 		return nil
@@ -163,7 +162,6 @@ func (c counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A cachedStore is a remote store with a local directory for its files.
 type cachedStore interface {
 	remote.Store
 	// Dir is the directory on this machine.
@@ -177,7 +175,6 @@ type cachedStore interface {
 	Hold(ctx context.Context, waiting func()) (unlock func(), err error)
 }
 
-// A place is the file or directory that a remote name leads to.
 type place struct {
 	cachedStore
 	told Told

@@ -56,7 +56,6 @@ type placeModel struct {
 	weights    []remote.Object
 }
 
-// model finds the files of the model and fetches the small files.
 func (p *place) model(ctx context.Context) (*placeModel, error) {
 	list, err := p.List(ctx)
 	if err != nil {

@@ -129,7 +129,6 @@ func (r *objectReader) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, nil
 }
 
-// fetch reads the window that begins at off.
 func (r *objectReader) fetch(off int64) error {
 	size := int64(firstBytes)
 	if r.window != nil && off == r.off+int64(len(r.window)) {

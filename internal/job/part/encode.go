@@ -32,7 +32,6 @@ const (
 
 var le = binary.LittleEndian
 
-// Header is the header of a part file, naming the plan and the part.
 type Header struct {
 	Plan      [32]byte // SHA-256 of what decides the bytes of the .gqf file, see HashPlan
 	Index, Of int

@@ -7,7 +7,6 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 )
 
-// Record is a part file's description of its data.
 type Record struct {
 	Header
 	// Maker names the version of the program that made the part.

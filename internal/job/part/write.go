@@ -91,7 +91,6 @@ func (w *Writer) Place(off, n int64) (int64, error) {
 	return headerSize + at, err
 }
 
-// Finish writes the record, and the header last.
 func (w *Writer) Finish(r *Record, report, template Stream) error {
 	r.Header = w.header
 	at := headerSize + w.header.dataLen
@@ -107,7 +106,6 @@ func Path(path string, index, of int) string {
 	return fmt.Sprintf("%s.part-%d-of-%d", path, index, of)
 }
 
-// Output is the path of the file that the part at path belongs to; not ok if path names no part.
 func Output(path string) (output string, ok bool) {
 	i := strings.LastIndex(path, ".part-")
 	if i < 0 || !name.MatchString(path[i:]) {

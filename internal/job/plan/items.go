@@ -40,7 +40,6 @@ type Entry struct {
 	BiasLink int32
 }
 
-// NameRef is another name of an item.
 type NameRef struct {
 	Src      safetensors.Tensor
 	Absent   bool // not in the checkpoint: a tied lm_head that the checkpoint leaves out
@@ -135,7 +134,6 @@ func (it *Quantized) AddTo(b *gqf.Builder, spec gqf.TensorSpec) {
 	}
 }
 
-// RowBytes is the size of one row of a slice in the checkpoint.
 func (it *Quantized) RowBytes() int64 { return it.Src.Size / (int64(it.Slices) * it.Rows) }
 func (it *Quantized) Weights() int64  { return int64(it.Slices) * it.Rows * it.Cols }
 

@@ -16,7 +16,6 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
-// Output decides how the tensors of a plan are stored.
 type Output interface {
 	// Begin reads the model's facts, before any draft is stored. sources are the model's tensors.
 	Begin(pl *Planner, sources func() ([]llamacpp.Source, error)) error
@@ -30,7 +29,6 @@ type Output interface {
 	DataBytes(it Item) (int64, error)
 }
 
-// Planner makes a plan.
 type Planner struct {
 	*Plan
 	Out        Output
@@ -54,7 +52,6 @@ type twice struct {
 	warning string
 }
 
-// NewPlanner begins a plan of an output.
 func NewPlanner(out Output, recipe quantizer.Recipe, threads int) *Planner {
 	return &Planner{Plan: &Plan{Warnings: []string{}, Recipe: recipe, Threads: threads}, Out: out, Absorbed: map[string]bool{}}
 }

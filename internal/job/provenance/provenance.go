@@ -40,7 +40,6 @@ type Provenance struct {
 	Quantized *QuantizedBy `json:"quantized,omitempty"`
 }
 
-// Repository is a commit of a repository.
 type Repository struct {
 	Name   string `json:"name"`   // "hf://org/model"
 	Commit string `json:"commit"` // 40 hexadecimal digits
@@ -177,7 +176,6 @@ func RepositoryOf(sources []Source) *Repository {
 	return &Repository{"hf://" + repo, commit}
 }
 
-// SourceFiles are the files of a checkpoint.
 func SourceFiles(ck *safetensors.Checkpoint) (list []Source) {
 	for _, f := range ck.Files() {
 		list = append(list, Source{Name: f.Name, Size: f.Size, HeaderSHA256: hex.EncodeToString(f.HeaderSHA256[:]), Unverified: f.Unverified, Path: filepath.Join(ck.Dir(), f.Name)})

@@ -70,7 +70,6 @@ func BlockScheme(t gguf.TensorType, a gqf.Algorithm) (s Scheme, ok bool) {
 	return Scheme{Bits: g.bits, Group: g.group, Mapping: g.mapping(), ScaleDtype: packing.ScaleF16, Algorithm: a, Type: t}, true
 }
 
-// validateBlocks is Validate for schemes with a block type.
 func (s Scheme) validateBlocks() error {
 	switch want, ok := BlockScheme(s.Type, s.Algorithm); {
 	case !ok:
@@ -91,7 +90,6 @@ func (s Scheme) validateColumns(k int) error {
 	return nil
 }
 
-// CodeRange returns the least and the greatest code.
 func (s Scheme) CodeRange() (least, most int) {
 	if g := blockGrids[s.Type]; g != nil {
 		return g.qmin, g.qmax

@@ -134,7 +134,6 @@ func (c *Codes) Row(i int) Row {
 	return r
 }
 
-// ReadRow copies row i to dst. The error is always nil.
 func (c *Codes) ReadRow(i int, dst Row) error {
 	r := c.Row(i)
 	copy(dst.Codes, r.Codes)

@@ -80,7 +80,6 @@ func bestHalfStep(sorted []sizeWeight, bits int) float32 {
 	return float32(scale)
 }
 
-// settleHalfSteps is settle for the half-step grid.
 func (r *halfStepSearch) settleHalfSteps(scales []float32, g int, s float32, group []sizeWeight) {
 	found, best := scales[g], r.halfStepError(scales[g], group)
 	bits := math.Float32bits(r.scheme.ScaleDtype.Round(s))

@@ -269,7 +269,6 @@ type LatticeSurvey struct {
 	sizes  []latticeSize
 }
 
-// latticeSize counts the lattices of groups of a size.
 type latticeSize struct {
 	group  int // 0: per channel
 	groups int64

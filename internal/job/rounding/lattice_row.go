@@ -11,7 +11,6 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// recovery finds the groups of a row that are on a lattice.
 type recovery struct {
 	rowGroups
 	lattice      *lattice // nil: see Recover

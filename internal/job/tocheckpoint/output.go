@@ -345,7 +345,6 @@ func (o *Output) warnOfUse(pl *plan.Planner) {
 	}
 }
 
-// add adds the parts of an item under one of its names.
 func (o *Output) add(it plan.Item, name string) error {
 	s := stored{first: len(o.Specs)}
 	e := it.Common()

@@ -239,7 +239,6 @@ func linears(m *forward.Model, e, embedding, lmHead *plan.Entry) []string {
 	return e.Names()
 }
 
-// embeddingRows is an embedding whose rows are read from the file.
 type embeddingRows struct {
 	file *gguf.File
 	read func(dst []float32, row int)
@@ -285,7 +284,6 @@ func (o *Output) storedRows(f *gguf.File, regions []Region) (func(dst []float32,
 	}, nil
 }
 
-// compareAll compares sampled rows of all tensors with the source's.
 func (o *Output) compareAll(f *gguf.File, c *plan.Codes) error {
 	for _, it := range o.Items {
 		n, rows, cols := sizes(it)

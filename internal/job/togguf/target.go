@@ -78,7 +78,6 @@ func (t *target) Sinks(list []write.RowSink, it *plan.Quantized) ([]write.RowSin
 	return append(list, &blockSink{target: t, it: it, rowBytes: int(it.Kind.Size(it.Cols))}), nil
 }
 
-// Finish writes the headers, and the tensors that have no source.
 func (t *target) Finish(files []io.WriterAt, c *plan.Codes, found []write.ItemResult) error {
 	layout, err := t.lay(c, t.hashes, found)
 	if err != nil {
@@ -285,7 +284,6 @@ func (c *rowCopier) convert(w *write.Worker, it *plan.Unquantized, slice int, fr
 	return c.out, nil
 }
 
-// floatDtype is an unquantized type as a dtype of scales.
 func floatDtype(kind gguf.TensorType) packing.ScaleDtype {
 	switch kind {
 	case gguf.F16:

@@ -169,7 +169,6 @@ func (p *layoutPacking) spans(it *plan.Quantized, u write.Unit) ([]span, error) 
 	return list, nil
 }
 
-// packed returns the packed bytes of a span.
 func (p *layoutPacking) packed(s span) []byte {
 	switch {
 	case s.part > 0:

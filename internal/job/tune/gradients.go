@@ -106,7 +106,6 @@ func (j *job) lookupGradient(tokens []int32, gradient []float32) {
 	}
 }
 
-// normGradient adds the gradient of a norm's gains.
 func (j *job) normGradient(tensor string, gradient []float32) error {
 	if g := j.gainsOf[tensor]; g != nil {
 		for i, v := range gradient {

@@ -206,7 +206,6 @@ func (j *job) open(c *plan.Codes) (err error) {
 // packedBytes bounds the checkpoints that get a copy of the teacher in the order of its kernels.
 const packedBytes = 1 << 29
 
-// linearName is the linear layer of a matrix, or "".
 func (j *job) linearName(m plan.Matrix) string {
 	switch {
 	case m.Shared:
@@ -272,7 +271,6 @@ func (j *job) prepare() (err error) {
 	return nil
 }
 
-// heldOut is the student's divergence on the held-out text.
 func (j *job) heldOut() (float64, error) {
 	if j.held == nil {
 		var err error

@@ -37,7 +37,6 @@ func NewText(t *text.Text) (*Text, error) {
 	return d, nil
 }
 
-// TrainTokens is the number of tokens that are trained with.
 func (t *Text) TrainTokens() (n int) {
 	for _, s := range t.train {
 		n += len(s)

@@ -61,7 +61,6 @@ func (w *writer) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Put writes an entry of size bytes and replaces the entry of the same name.
 func (d *Dir) Put(name, key string, size int64, write func(w io.Writer) error) error {
 	if d == nil {
 		return nil
@@ -125,7 +124,6 @@ func verify(f *os.File, fileSize int64, name, key string) (size int64, ok bool) 
 	return size, bytes.Equal(tail, h.Sum(nil))
 }
 
-// PutJSON writes an entry with v as JSON.
 func (d *Dir) PutJSON(name, key string, v any) error {
 	if d == nil {
 		return nil

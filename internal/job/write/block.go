@@ -25,7 +25,6 @@ type Block struct {
 	Groups     int
 }
 
-// fit makes the buffers fit the item.
 func (b *Block) fit(j *Job, it *plan.Quantized) {
 	b.job, b.Item, b.Stride, b.Groups = j, it, int((it.Cols+31)/32*32), it.Scheme.Groups(int(it.Cols))
 	clear(buffer.Grow(&b.Codes, BlockRows*b.Stride))
@@ -37,7 +36,6 @@ func (b *Block) fit(j *Job, it *plan.Quantized) {
 	}
 }
 
-// Fail adds tensor, row of the unit and advice to an error.
 func (b *Block) Fail(row int64, err error) error {
 	it := b.Item
 	switch err := err.(type) {
@@ -57,7 +55,6 @@ func (b *Block) Fail(row int64, err error) error {
 func (b *Block) Row0() int64 { return b.Unit.First * BlockRows }
 func (b *Block) Rows() int64 { return b.Unit.Rows(b.Item) }
 
-// Row is row i of the block.
 func (b *Block) Row(i int64) rounding.Row {
 	if t := b.Item.Scheme.Type; t != 0 {
 		n := int(t.Size(b.Item.Cols))

@@ -23,7 +23,6 @@ func (j *Job) Write(ctx context.Context, path string) (*Report, error) {
 	return j.WriteWith(ctx, path, Options{})
 }
 
-// WriteWith is Write with options.
 func (j *Job) WriteWith(ctx context.Context, path string, o Options) (*Report, error) {
 	out, r, err := j.WriteTemp(ctx, path, o)
 	if err != nil {

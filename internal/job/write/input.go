@@ -90,14 +90,12 @@ func FileOf(name string, data []byte) SideFile {
 	}}
 }
 
-// Content returns the bytes that write would write.
 func (f *SideFile) Content() ([]byte, error) {
 	var b bytes.Buffer
 	err := f.Write(&b)
 	return b.Bytes(), err
 }
 
-// Record is an input as a .gqf file records it.
 type Record interface {
 	// FileAssets are the assets that are known when the file is planned.
 	FileAssets() ([]gqf.PackedAsset, error)

@@ -25,7 +25,6 @@ type Job struct {
 	Ahead func(ctx context.Context, n int, at func(i int) Unit) *safetensors.ReadAhead
 }
 
-// New completes a plan with the size of its output.
 func New(p *plan.Plan, in Input, out Output) (j *Job, err error) {
 	j = &Job{Plan: p, In: in, Out: out}
 	p.OutputBytes, err = j.SizeWith(nil, nil)
@@ -41,7 +40,6 @@ func (j *Job) SizeWith(c *provenance.Calibration, t *provenance.Tuning) (int64, 
 	return total(target), nil
 }
 
-// total is the size of a target's files together.
 func total(t Target) (n int64) {
 	for _, f := range t.Files("") {
 		n += f.Size

@@ -54,7 +54,6 @@ func Paths(files []File) (list []string) {
 	return list
 }
 
-// RowSink takes the rows of a worker's unit to their places in the output.
 type RowSink interface {
 	// Begin makes room for a unit of so many rows.
 	Begin(rows int64)

@@ -69,14 +69,12 @@ func (l *Units) Cut(u Unit, total, step int64) {
 // End is the number of units of this run and of earlier ones.
 func (r *unitRun) End() int { return r.Before + int((r.First.Count+r.step-1)/r.step) }
 
-// Units returns the run's units from number lo to hi - 1 as one.
 func (r *unitRun) Units(lo, hi int) Unit {
 	u, done := r.First, int64(lo)*r.step
 	u.First, u.Count = u.First+done, min(int64(hi)*r.step, u.Count)-done
 	return u
 }
 
-// At returns unit i.
 func (l *Units) At(i int) Unit {
 	r := &l.Runs[sort.Search(len(l.Runs), func(k int) bool { return l.Runs[k].Before > i })-1]
 	return r.Units(i-r.Before, i-r.Before+1)

@@ -191,7 +191,6 @@ func (r *rewriter) subscript(start int) error {
 	return r.list("]", false, func() { r.out[slice] = "true" })
 }
 
-// attribute rewrites .name or a call of a method, .name(arguments).
 func (r *rewriter) attribute(start int) error {
 	r.next()
 	if r.tok.kind == tokenNumber {
@@ -284,7 +283,6 @@ func (r *rewriter) filters() error {
 	return nil
 }
 
-// filter rewrites name and name(arguments).
 func (r *rewriter) filter() error {
 	if r.tok.kind != tokenName {
 		return r.unexpected("the name of a filter")
@@ -296,7 +294,6 @@ func (r *rewriter) filter() error {
 	return nil
 }
 
-// test rewrites "is name", "is not name" and "is name(arguments)".
 func (r *rewriter) test() error {
 	r.copy()
 	if r.tok.is(tokenName, "not") {

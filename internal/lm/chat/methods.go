@@ -68,7 +68,6 @@ func onText(method func(st filters.State, s string, args []value.Value, named ma
 	}
 }
 
-// argument returns an argument by position or name, or undefined.
 func argument(args []value.Value, named map[string]value.Value, i int, name string) value.Value {
 	if i < len(args) {
 		return args[i]

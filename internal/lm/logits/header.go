@@ -60,7 +60,6 @@ type Text struct {
 	MaxTokens  int    `json:"max_tokens,omitempty"`
 }
 
-// Window is a sequence of tokens. The tokens from First on are predicted.
 type Window struct {
 	Tokens []int32
 	First  int
@@ -204,7 +203,6 @@ func limitHeader(n int) error {
 // Header returns the file's header, with the counts.
 func (w *Writer) Header() *Header { return &w.h }
 
-// Add adds the logits of the next prediction.
 func (w *Writer) Add(logits []float32) error {
 	v := w.h.Vocab
 	if w.window >= len(w.windows) || len(logits) != v {

@@ -170,7 +170,6 @@ type documents struct {
 	encode func(i, least int) ([]int32, error)
 }
 
-// splitText chooses the convention for a text and splits the text.
 func splitText(ctx context.Context, t *tokenizer.Tokenizer, data []byte, c *Cutting) documents {
 	c.Markers = bytes.Count(data, []byte(EndMarker))
 	c.resolve()

@@ -261,7 +261,6 @@ func WindowOf(c arch.ForwardConfig) int {
 	return DefaultWindow
 }
 
-// Options are the options for dividing a text into windows.
 type Options struct {
 	// Convention is Documents by default if the text has an EndMarker, else Windows.
 	Convention Convention
@@ -278,7 +277,6 @@ type Options struct {
 	MaxTokens int
 }
 
-// WithDefaults sets the defaults of Window and Stride.
 func (o Options) WithDefaults() Options {
 	o.Window = cmp.Or(o.Window, DefaultWindow)
 	o.Stride = cmp.Or(o.Stride, o.Window-1)

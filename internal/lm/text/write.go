@@ -177,7 +177,6 @@ func newPasses(m *forward.Model, options []WriteOptions) *passes {
 	return p
 }
 
-// begin starts a new sequence.
 func (w *writer) begin(slot int) {
 	w.batch.End(w.first + slot)
 	w.Open[slot] = Sequence{[]int32{w.Start}, newRandom(w.Seed, w.Begun)}

@@ -41,7 +41,6 @@ func readDecoder(n node) (decoder, error) {
 	return d, err
 }
 
-// read adds a decoder, or the decoders of a Sequence, to d.
 func (d *decoder) read(n node, depth int) error {
 	f := n.fields()
 	t := f.typ()
@@ -167,7 +166,6 @@ func (t *Tokenizer) Bytes(id int32) string {
 	return token
 }
 
-// Stream decodes tokens one by one.
 type Stream struct {
 	t       *Tokenizer
 	skip    bool   // skip special tokens
@@ -226,7 +224,6 @@ func (s *Stream) Next(id int32) string {
 // Flush ends the text and returns the rest.
 func (s *Stream) Flush() string { return s.bytesBefore() }
 
-// byteToken takes the byte of a byte-fallback token.
 func (s *Stream) byteToken(b byte) string {
 	if s.whole {
 		s.group = append(s.group, b)

@@ -209,7 +209,6 @@ var runeBytes = func() (bytes [0x144]int16) {
 	return bytes
 }()
 
-// appendByteLevel appends the characters for the bytes of s.
 func appendByteLevel(dst []byte, s string) []byte {
 	for i := range len(s) {
 		dst = utf8.AppendRune(dst, byteRunes[s[i]])

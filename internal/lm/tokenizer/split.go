@@ -117,7 +117,6 @@ func matches(p *pattern) finder {
 	}
 }
 
-// literals finds a string.
 func literals(s string) finder {
 	return func(piece string, _ *matcher) func() (int, int, error) {
 		at := 0

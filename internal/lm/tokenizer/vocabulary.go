@@ -178,7 +178,6 @@ type tokenTexts struct {
 	keys []uint64
 }
 
-// readVocab reads {"token": id, ...}.
 func (m *bpe) readVocab(n node) error {
 	if n.kind() != '{' {
 		return n.malformed("is not an object")
