@@ -117,7 +117,6 @@ func Diff(ctx context.Context, a, b string, o DiffOptions) (*DiffReport, error) 
 	return d.r, nil
 }
 
-// differ is a running Diff.
 type differ struct {
 	ctx   context.Context
 	o     DiffOptions

@@ -34,7 +34,6 @@ func checkSettings(r quantizer.Recipe, has map[string]bool) error {
 	return nil
 }
 
-// optionf returns an *OptionError with a formatted message.
 func optionf(option, format string, args ...any) error {
 	return &OptionError{option, fmt.Errorf(format, args...)}
 }

@@ -11,7 +11,6 @@ import (
 // told tells a package below of the stages.
 func (s stages) told() location.Told { return location.Told{Begin: s.begin, Log: s.logf} }
 
-// resolveSource finds the source of a job, see location.Resolve.
 func resolveSource(ctx context.Context, name string, whole bool, s stages) (*location.Source, error) {
 	return location.Resolve(ctx, name, whole, s.told())
 }
@@ -47,7 +46,6 @@ func newDestination(name string, f format, split int64) (*location.Destination, 
 	return d, optionOf(err)
 }
 
-// optionOf turns an option's error of package location into an *OptionError.
 func optionOf(err error) error {
 	if e, ok := errors.AsType[*location.OptionError](err); ok {
 		return &OptionError{e.Option, e.Err}

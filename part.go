@@ -65,7 +65,6 @@ func (t *task) checkPart() error {
 	return nil
 }
 
-// checkPartSource refuses a source that parts cannot be made of.
 func (t *task) checkPartSource(in *input) error {
 	if t.part == nil || in.foreign == nil {
 		return nil
@@ -179,7 +178,6 @@ type MergeOptions struct {
 	Progress Progress
 }
 
-// planForm matches the plan of a job.
 var planForm = regexp.MustCompile(`^[0-9a-f]{24}$`)
 
 // Merge joins the parts of the file dst that QuantizePart made. dst appears when it is complete,

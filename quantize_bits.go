@@ -22,7 +22,6 @@ import (
 // Entries of the working directory: the choice of bits and the measured allocations.
 const bitsName, measuredName = "bits", "measured"
 
-// choiceKey lists what the choice of bits depends on.
 func choiceKey(r *run, j *job, v *values) ([]any, error) {
 	inputs, err := r.choiceInputs(j, v.source)
 	// 3: the version of the choice. The size of the smallest file changes with the tokenizer and the
@@ -85,7 +84,6 @@ func (r *run) choiceInputs(j *job, s *subject) (string, error) {
 	return workdir.Key(j.source.plan.SourceStamps(), recipe, j.o.Rules, j.o.format, hashes)
 }
 
-// allocate chooses bits, groups and mappings.
 func (r *run) allocate(j *job, s *subject) (*Allocation, error) {
 	inputs, err := r.choiceInputs(j, s)
 	if err != nil {

@@ -262,7 +262,6 @@ func longestAccount() *provenance.Calibration {
 	}
 }
 
-// longestTuning is the longest account of tuning that a file may have.
 func longestTuning() *provenance.Tuning {
 	c := longestAccount()
 	return &provenance.Tuning{

@@ -54,7 +54,6 @@ const (
 	perJob        = 1.2e9 // to start, to open files and to sync (.03 s)
 )
 
-// weights is the number of weights that a plan quantizes.
 func weights(p *fromcheckpoint.Plan) (n float64) {
 	for _, m := range p.Matrices() {
 		n += float64(m.Rows) * float64(m.Cols)
@@ -256,7 +255,6 @@ func (v view) mayFold() bool { return v.folds() || v.calibration.awq || v.o.Reci
 
 func (v view) foldChoices() int { return once(v.o.Recipe.Auto) }
 
-// calibrations is the number of files with calibrated codes.
 func (v view) calibrations() int {
 	if !v.calibration.needed() {
 		return 0

@@ -48,7 +48,6 @@ func (j *job) checkFold() error {
 	return nil
 }
 
-// foldSource is the step that folds the checkpoint, or finds it folded by an interrupted job.
 func foldSource(r *run, j *job, v *values) error {
 	defer memlimit.Lift()()
 	if err := j.checkOutput(j.source.plan.Job, j.checked()); err != nil {
@@ -123,7 +122,6 @@ func (r *run) fold(j *job, spec fold.Job, opts conversion.Options, stage bool) (
 	return s, found, err
 }
 
-// foldKey hashes everything that the folded checkpoint depends on.
 func foldKey(source *fromcheckpoint.Plan, spec fold.Job) (string, error) {
 	// 3: the version of the result
 	parts := []any{"fold", 3, spec.Rotate, spec.Equalize, source.SourceStamps()}
@@ -198,7 +196,6 @@ func bestFold(kl map[quantizer.Fold]FoldCandidate) (best quantizer.Fold) {
 // choiceName is the entry of the working directory.
 const choiceName = "choice"
 
-// foldChoiceKey lists what the choice of the fold depends on.
 func foldChoiceKey(r *run, j *job, v *values) ([]any, error) {
 	own, err := r.foldText(j)
 	if err != nil {
@@ -281,7 +278,6 @@ func (r *run) compareFolds(j *job, own *text.Text) (*FoldChoice, error) {
 	return c, nil
 }
 
-// tryFold measures a candidate in a temporary file.
 func (r *run) tryFold(j *job, how quantizer.Fold, d *divergences, a forward.Activations) (c FoldCandidate, err error) {
 	c.Fold = how.String()
 	s, opts := j.source, j.source.opts

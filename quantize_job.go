@@ -22,7 +22,6 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
-// A task is what Quantize, Plan or QuantizePart is asked for.
 type task struct {
 	o        QuantizeOptions
 	to       *location.Destination
@@ -53,7 +52,6 @@ const (
 	importSuffix = ".import"
 )
 
-// A subject is a checkpoint to quantize, with its plan.
 type subject struct {
 	ck     *safetensors.Checkpoint
 	config []byte             // config.json; nil: none
@@ -71,7 +69,6 @@ func newSubject(ck *safetensors.Checkpoint, opts conversion.Options) (*subject, 
 	return &subject{ck: ck, config: config, opts: opts, plan: plan}, err
 }
 
-// with returns the subject with another plan.
 func (s *subject) with(plan *fromcheckpoint.Plan) *subject {
 	other := *s
 	other.plan = plan
@@ -119,7 +116,6 @@ type calibration struct {
 // needed reports whether an algorithm of the plan calibrates.
 func (k calibration) needed() bool { return k.imatrix || k.solved || k.awq }
 
-// heldOutTokens is the length of the held-out text.
 func (k calibration) heldOutTokens() int {
 	return min(max(k.tokens/heldOutShare, heldOutLeast), heldOutMost)
 }

@@ -96,7 +96,6 @@ func (t *task) rereads() string {
 	return ""
 }
 
-// checkPaths checks the source, and the outputs of the job against its inputs.
 func (t *task) checkPaths(in *input) error {
 	if err := t.checkPartSource(in); err != nil {
 		return err

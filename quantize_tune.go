@@ -99,7 +99,6 @@ func tuneCodes(r *run, j *job, v *values) error {
 	return err
 }
 
-// train runs the optimizer.
 func (r *run) train(j *job, p *fromcheckpoint.Plan, codes *plan.Codes, t *tune.Text) (*tune.Result, error) {
 	o := tune.Options{Kind: j.tuning.kind, Work: r.work, Threads: j.o.Threads}
 	layers := 0

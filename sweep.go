@@ -126,7 +126,6 @@ func SweepVerdict(r *accuracy.SweepReport) error {
 	return nil
 }
 
-// sweep is a running Sweep.
 type sweep struct {
 	ctx  context.Context
 	src  string // on this machine
@@ -144,7 +143,6 @@ type sweep struct {
 	references func() // closes the float model's predictions; nil: they are not open yet
 }
 
-// run makes and measures the files.
 func (s *sweep) run() (*accuracy.SweepReport, error) {
 	start := time.Now()
 	r := &accuracy.SweepReport{
@@ -177,7 +175,6 @@ func (s *sweep) run() (*accuracy.SweepReport, error) {
 // isSweepName matches names of recipes: they become names of files.
 var isSweepName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+-]*$`)
 
-// check finds mistakes in the options before any work.
 func (s *sweep) check() (err error) {
 	o := &s.o
 	if err := s.checkRecipes(); err != nil {
@@ -300,7 +297,6 @@ func (s *sweep) workPath() string {
 	return filepath.Base(path) + ".sweep"
 }
 
-// checkPaths checks the outputs of the job against its inputs.
 func (s *sweep) checkPaths() error {
 	o := &s.o
 	var set files.Set
@@ -387,7 +383,6 @@ func (s *sweep) plan() error {
 	return nil
 }
 
-// key plans the file of recipe i, and hashes everything that the file depends on.
 func (s *sweep) key(i int, ck *safetensors.Checkpoint, assets []any) (string, error) {
 	recipe := s.o.Recipes[i].Recipe
 	var inputs []string // hashes of the files that the recipe names

@@ -17,7 +17,6 @@ const (
 	measuredPrefix = "measured-"
 )
 
-// madeFile describes a file that was made.
 type madeFile struct {
 	SHA256           string   `json:"sha256"`
 	Bytes            int64    `json:"bytes"`
@@ -28,13 +27,11 @@ type madeFile struct {
 	Warnings         []string `json:"warnings"`
 }
 
-// measuredFile has the figures of a file.
 type measuredFile struct {
 	Report  *accuracy.Report `json:"report"`
 	Seconds float64          `json:"seconds"`
 }
 
-// file makes and measures the file of recipe i, as far as an earlier job has not.
 func (s *sweep) file(i int, to *accuracy.SweepReport) (*accuracy.SweepFile, error) {
 	path, err := s.output(i)
 	if err != nil {

@@ -178,7 +178,6 @@ type piece struct {
 	data    []byte
 }
 
-// pieces yields all weights of a tensor in their order.
 func pieces(t *gguf.Tensor, data []byte) iter.Seq[piece] {
 	return func(yield func(piece) bool) {
 		for row := range t.Rows() {

@@ -47,7 +47,6 @@ type modelMetric struct {
 	stdErr func(c *eval.Comparison) eval.StdErr
 }
 
-// tensorMetric is a figure of a tensor.
 type tensorMetric struct {
 	metric
 	needsOutput bool
@@ -85,7 +84,6 @@ func ofTensor(get func(s *TensorStats) float64) func(*TensorStats) (float64, boo
 	return func(s *TensorStats) (float64, bool) { return get(s), true }
 }
 
-// modelMetrics are the metrics of a gate's section "model".
 var modelMetrics = []modelMetric{
 	{metric{"mean_kl", "nats", false}, true, ofModel(func(c *eval.Comparison) float64 { return c.KL.Mean }), func(c *eval.Comparison) eval.StdErr { return c.KL.StdErr }},
 	{metric{"median_kl", "nats", false}, true, ofModel(func(c *eval.Comparison) float64 { return c.KL.Median }), nil},
@@ -106,7 +104,6 @@ var modelMetrics = []modelMetric{
 	{metric{"file_bytes", "bytes", false}, false, func(r *Report, _ *TextReport) (float64, bool) { return float64(r.FileBytes), r.FileBytes > 0 }, nil},
 }
 
-// tensorMetrics are the metrics of a gate's section "tensors".
 var tensorMetrics = []tensorMetric{
 	{metric{"sqnr_db", "dB", true}, false, true, ofTensor(func(s *TensorStats) float64 { return float64(s.SQNR) })},
 	{metric{"mse", "", false}, false, true, ofTensor(func(s *TensorStats) float64 { return s.MSE })},

@@ -45,7 +45,6 @@ type choiceMetric struct {
 	stdErr func(c *eval.ChoiceComparison) eval.StdErr
 }
 
-// choiceMetrics are the metrics of a gate's section "choices".
 var choiceMetrics = []choiceMetric{
 	{metric{"acc", "", true}, func(c *eval.ChoiceComparison) float64 { return c.Quantized.Acc }, func(c *eval.ChoiceComparison) eval.StdErr { return c.Quantized.AccStdErr }},
 	{metric{"acc_norm", "", true}, func(c *eval.ChoiceComparison) float64 { return c.Quantized.AccNorm }, func(c *eval.ChoiceComparison) eval.StdErr { return c.Quantized.AccNormStdErr }},
@@ -62,7 +61,6 @@ func (g *Gate) enoughQuestions() Condition {
 	return Condition{Of: "questions", Metric: "different questions", Kind: AtLeast, Limit: Figure(cmp.Or(g.MinQuestions, defaultMinQuestions))}
 }
 
-// choices adds the conditions on answers.
 func (res *GateResult) choices(g *Gate, r, earlier *Report) error {
 	if len(g.Choices) > 0 && len(r.Choices) == 0 {
 		res.condition(g.enoughQuestions(), true, []figure{{missing: "none were answered: " + cmp.Or(r.NoModel, "name a file of questions")}})
@@ -166,7 +164,6 @@ func matchLabels(section string, rules []LabelRule, labels []string) *GateError 
 	return nil
 }
 
-// parseLabelRules parses the sections "texts" and "choices" of a gate.
 func parseLabelRules(section string, raw map[string]map[string]map[string]any, metrics []metric) (rules []LabelRule, _ *GateError) {
 	for _, match := range sortedKeys(raw) {
 		key := section + "." + match

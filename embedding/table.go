@@ -141,7 +141,6 @@ func New(h packing.Header, p Parts) (*Table, error) {
 	return &Table{h: h, reader: reader, data: p.Data, rows: int(h.Rows), cols: int(h.Cols)}, nil
 }
 
-// offDataSize is the offset of the packed header's data size.
 const offDataSize = 40
 
 func newReader(h packing.Header, p Parts) (rowReader, error) {

@@ -198,7 +198,6 @@ func NewWorkspace(p *Pool) *Workspace {
 
 func (w *Workspace) Pool() *Pool { return w.pool }
 
-// worker is the memory of a goroutine.
 type worker struct {
 	// not on a stack: kernels are called through pointers, so arguments escape
 	tile   tile.Args

@@ -17,7 +17,6 @@ import (
 	"github.com/lowbit-go/gq/internal/yamldoc"
 )
 
-// recipeError reports a recipe file that cannot be used.
 type recipeError struct {
 	File string
 	Line int // from 1; 0 if it is not known
@@ -169,7 +168,6 @@ func (y recipeReader) rule(n ast.Node) (Rule, error) {
 	return r, r.check()
 }
 
-// name reads a name.
 func name(n ast.Node) (string, error) {
 	s, ok := n.(*ast.StringNode)
 	if !ok {
@@ -178,7 +176,6 @@ func name(n ast.Node) (string, error) {
 	return s.Value, nil
 }
 
-// names reads a list of names.
 func names(n ast.Node) ([]string, error) {
 	seq, ok := n.(*ast.SequenceNode)
 	if !ok {
@@ -195,7 +192,6 @@ func names(n ast.Node) ([]string, error) {
 	return list, nil
 }
 
-// scalar reads a number or a word.
 func scalar(n ast.Node) (string, error) {
 	switch n.(type) {
 	case *ast.IntegerNode, *ast.StringNode, *ast.FloatNode:
@@ -313,7 +309,6 @@ func members(r *Recipe, in place, format string) (list []string, err error) {
 	return list, nil
 }
 
-// members lists what the rule states.
 func (r *Rule) members(format string) (list []string, err error) {
 	if list, err = member(nil, format, "match", r.Match); err != nil {
 		return nil, err

@@ -79,7 +79,6 @@ func (r *Rule) setBits(s string) (err error) {
 	return err
 }
 
-// recipe returns what the rule states, as a recipe.
 func (r *Rule) recipe() *Recipe {
 	return &Recipe{Bits: r.Bits, Group: r.Group, Mapping: r.Mapping, ScaleDtype: r.ScaleDtype, Algorithm: r.Algorithm, PositiveScales: r.PositiveScales, Layouts: r.Layouts}
 }

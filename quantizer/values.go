@@ -91,7 +91,6 @@ func ParseFold(s string) (Fold, error) {
 	return Fold{}, suggest.Unknown("fold", s, foldNames)
 }
 
-// parseBits reads a number of bits: 1 to 8.
 func parseBits(s string) (int, error) {
 	if !slices.Contains(widths, s) {
 		return 0, fmt.Errorf("%q bits: use 1 to 8", s)
@@ -111,7 +110,6 @@ func parseGroup(s string) (int, error) {
 	return n, nil
 }
 
-// groupName is the inverse of parseGroup.
 func groupName(g int) string {
 	if g == PerChannel {
 		return "channel"
@@ -135,7 +133,6 @@ func word[T ~string](kind string, names []string) func(string) (T, error) {
 	return known(kind, names, func(s string) (T, bool) { return T(s), true })
 }
 
-// positive reads an integer above 0.
 func positive[T int | uint64](s string) (T, error) {
 	n, err := strconv.ParseUint(s, 10, 64)
 	if err != nil || n == 0 || T(n) < 0 {

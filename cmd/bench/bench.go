@@ -17,7 +17,6 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// Command gives `gq bench`.
 func Command() *cli.Command {
 	return &cli.Command{
 		Name:        "bench",

@@ -11,7 +11,6 @@ import (
 	"github.com/lowbit-go/gq/internal/suggest"
 )
 
-// Command gives `gq completion`.
 func Command() *cli.Command {
 	return &cli.Command{
 		Name:      "completion",

@@ -18,7 +18,6 @@ import (
 	"github.com/lowbit-go/gq/internal/job/fromquantized"
 )
 
-// Command gives `gq inspect`.
 func Command() *cli.Command {
 	return &cli.Command{
 		Name:  "inspect",
@@ -98,7 +97,6 @@ func run(c *cli.Context) error {
 	return printCheckpoint(w, r.Name, r, c.Bool("verbose"))
 }
 
-// runTensors shows the tensors that --tensor matches.
 func runTensors(c *cli.Context, path string) error {
 	w := c.App.Writer
 	r, err := gq.InspectTensors(c.Context, path, c.String("tensor"), c.Int("slice"), gq.InspectOptions{Progress: cmdline.Reporter(c)})
@@ -148,7 +146,6 @@ func printGGUF(w io.Writer, path string, r *gq.Inspection, verbose bool) error {
 	return printPairs(w, f)
 }
 
-// types counts the tensors of each type.
 func types(r *inspect.GGUF) string {
 	var parts []string
 	for _, t := range r.Types {
@@ -173,7 +170,6 @@ func printGGUFTensors(w io.Writer, rows []inspect.GGUFTensor, files bool) error 
 	})
 }
 
-// printPairs prints the metadata of a .gguf file for --verbose.
 func printPairs(w io.Writer, r *inspect.GGUF) error {
 	fmt.Fprintln(w)
 	return cmdline.Table(w, []string{"KEY", "TYPE", "VALUE"}, func(line func(...any)) {
@@ -196,7 +192,6 @@ func value(v any) string {
 	return short(b.Bytes())
 }
 
-// printGGUFTensor prints a tensor of a .gguf file in full.
 func printGGUFTensor(w io.Writer, r *gq.GGUFTensor) error {
 	t := &r.Tensor
 	fmt.Fprintf(w, "%s: %s %s\n\n", cmdline.Text(t.Name), t.Type, cmdline.Shape(t.Shape))

@@ -54,7 +54,6 @@ func printFile(w io.Writer, path string, r *gq.Inspection, verbose bool) error {
 	return printMetadata(w, f)
 }
 
-// printMetadata prints the metadata of a .gqf file for --verbose.
 func printMetadata(w io.Writer, r *gqf.Inspection) error {
 	fmt.Fprintf(w, "\ndata: %d bytes at %d, a checksum for every %d\n\n", r.DataBytes, r.DataOffset, r.BlockBytes)
 	err := cmdline.Table(w, []string{"SECTION", "OFFSET>", "BYTES>", "RECORDS>", "CRC32C"}, func(line func(...any)) {
@@ -87,7 +86,6 @@ func printTensors(w io.Writer, rows []gqf.TensorRow) error {
 	})
 }
 
-// tensorLines prints a line for the tensor, and one for each further variant.
 func tensorLines(line func(...any), r *gqf.TensorRow) {
 	shape := cmdline.Shape(r.Shape)
 	if r.Transposed {
@@ -154,7 +152,6 @@ func countFiles(n int) string {
 	return fmt.Sprintf("%d files", n)
 }
 
-// dtypes counts the tensors of each dtype.
 func dtypes(r *inspect.Checkpoint) string {
 	var parts []string
 	for _, d := range r.Dtypes {

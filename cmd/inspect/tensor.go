@@ -90,7 +90,6 @@ func printScales(w io.Writer, title string, s *gqf.ScaleStatistics) {
 // inner prints a line below a title.
 func inner(w io.Writer, name string, value any) { fmt.Fprintf(w, "  %-12s %v\n", name, value) }
 
-// printValues prints the first weights, if there are any.
 func printValues(w io.Writer, values []gqf.Value) error {
 	if len(values) == 0 {
 		return nil

@@ -7,7 +7,6 @@ import (
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 )
 
-// Command gives `gq man`.
 func Command() *cli.Command {
 	return &cli.Command{
 		Name:        "man",

@@ -13,7 +13,6 @@ import (
 	"github.com/lowbit-go/gq/internal/job/divide"
 )
 
-// Command gives `gq merge`.
 func Command() *cli.Command {
 	return &cli.Command{
 		Name:      "merge",

@@ -25,7 +25,6 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
-// Command gives `gq quantize`.
 func Command() *cli.Command {
 	return &cli.Command{
 		Name:      "quantize",
@@ -118,7 +117,6 @@ func part(c *cli.Context) (*gq.PartOptions, error) {
 	return &gq.PartOptions{Part: p, Dry: c.Bool("dry-run")}, nil
 }
 
-// runPart makes and reports a part.
 func runPart(c *cli.Context, src string, p *gq.PartOptions, opts gq.QuantizeOptions) error {
 	r, err := gq.QuantizePart(c.Context, src, output(c, opts.Recipe), *p, opts)
 	if err != nil {
@@ -305,7 +303,6 @@ func printResult(c *cli.Context, r *gq.QuantizeReport) error {
 	return nil
 }
 
-// printSummary prints the tensors, the loss and the time of a job, or with --json all of it.
 func printSummary(c *cli.Context, r *gq.QuantizeReport) error {
 	w := c.App.Writer
 	if c.Bool("json") {
@@ -328,7 +325,6 @@ func printSummary(c *cli.Context, r *gq.QuantizeReport) error {
 	return err
 }
 
-// printTuning prints what tuning gained.
 func printTuning(w io.Writer, t *gq.TuningReport) {
 	if t == nil {
 		return

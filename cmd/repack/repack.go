@@ -11,7 +11,6 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
-// Command gives `gq repack`.
 func Command() *cli.Command {
 	return &cli.Command{
 		Name:  "repack",

@@ -19,7 +19,6 @@ import (
 	"github.com/lowbit-go/gq/model/generate"
 )
 
-// talk runs a conversation on the terminal, or with messages from standard input.
 func talk(c *cli.Context, path string, o gq.RunOptions) error {
 	for _, name := range []string{"prompt", "prompt-file", "tokens", "no-bos"} {
 		if c.IsSet(name) {
@@ -111,7 +110,6 @@ func (t *talker) converse(next func(more bool) (string, error), answer func(mess
 	}
 }
 
-// answer sends a message to the model, and prints the answer and its time.
 func (t *talker) answer(ctx context.Context, w *writer, message string) error {
 	text := w.text
 	if t.c.Bool("json") {
@@ -159,7 +157,6 @@ var (
 	isCommand = regexp.MustCompile(`^/[A-Za-z]+$`)
 )
 
-// command runs a command and reports whether the message is one.
 func (t *talker) command(message string) (bool, error) {
 	name, text, _ := strings.Cut(strings.TrimRight(message, " \t\r\n"), " ")
 	switch name {
@@ -180,7 +177,6 @@ func (t *talker) command(message string) (bool, error) {
 	return true, nil
 }
 
-// instructions returns the system message, if there is one.
 func (t *talker) instructions() []chat.Message {
 	m := t.conversation.Messages
 	if len(m) > 0 && m[0].Role == "system" {
@@ -189,7 +185,6 @@ func (t *talker) instructions() []chat.Message {
 	return nil
 }
 
-// system replaces the system message.
 func (t *talker) system(text string) {
 	rest := t.conversation.Messages[len(t.instructions()):]
 	t.conversation.Messages = nil

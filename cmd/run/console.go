@@ -32,7 +32,6 @@ type console struct {
 	lines   *term.Terminal
 }
 
-// interactive talks on the terminal. It goes on after errors.
 func (t *talker) interactive() error {
 	fd := int(os.Stdin.Fd())
 	state, err := term.MakeRaw(fd)
@@ -56,7 +55,6 @@ func (t *talker) interactive() error {
 	return err
 }
 
-// report prints an error, unless it ends the conversation.
 func (t *talker) report(err error) error {
 	if t.c.Context.Err() != nil || errors.Is(err, errNobody) {
 		return err
@@ -100,7 +98,6 @@ func (t *talker) stoppable(message string) error {
 	}
 }
 
-// read sends the bytes of the terminal to input.
 func (k *console) read() {
 	defer close(k.input)
 	for {

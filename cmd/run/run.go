@@ -22,7 +22,6 @@ import (
 	"github.com/lowbit-go/gq/model/generate"
 )
 
-// maxPrompt is the size of the largest prompt.
 const maxPrompt = 64 << 20
 
 // Command gives `gq run`.
@@ -198,7 +197,6 @@ func readPrompt(c *cli.Context, name string) (string, error) {
 	return strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r"), nil
 }
 
-// errNobody says that standard output was closed by its reader.
 var errNobody = errors.New("standard output is closed")
 
 // writer prints.
@@ -213,7 +211,6 @@ func newWriter(c *cli.Context) *writer {
 	return &writer{c: c, w: c.App.Writer, terminal: term.IsTerminal(int(os.Stdout.Fd())), last: '\n'}
 }
 
-// text prints a piece of the text at once.
 func (w *writer) text(s string) error {
 	w.last = s[len(s)-1]
 	if w.terminal {
@@ -312,7 +309,6 @@ func seconds(s float64) string {
 	}
 }
 
-// ended says why the text ended.
 func ended(r *generate.Result) string {
 	switch r.Stopped {
 	case generate.EndOfText:

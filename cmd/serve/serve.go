@@ -89,7 +89,6 @@ func run(c *cli.Context) error {
 	return gq.Serve(c.Context, o)
 }
 
-// options reads the flags.
 func options(c *cli.Context) (o gq.ServeOptions, err error) {
 	o = gq.ServeOptions{
 		Host: c.String("host"), Port: c.Int("port"), Context: c.Int("context"), Parallel: c.Int("parallel"),
@@ -166,7 +165,6 @@ func readLimits(c *cli.Context) (l serve.Limits, err error) {
 	return l, nil
 }
 
-// logger writes to standard error.
 func logger(c *cli.Context) *slog.Logger {
 	o := &slog.HandlerOptions{}
 	if c.Bool("quiet") {
@@ -178,7 +176,6 @@ func logger(c *cli.Context) *slog.Logger {
 	return slog.New(slog.NewTextHandler(c.App.ErrWriter, o))
 }
 
-// printReady prints the models and the address, with --json in one line for a program.
 func printReady(c *cli.Context, r gq.ServeReport) error {
 	w := c.App.Writer
 	if c.Bool("json") {

@@ -19,7 +19,6 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
-// Command gives `gq sweep`.
 func Command() *cli.Command {
 	return &cli.Command{
 		Name:      "sweep",
@@ -112,7 +111,6 @@ func warn(c *cli.Context, r *accuracy.SweepReport) {
 	}
 }
 
-// recipes reads the recipe files, or combines the lists.
 func recipes(c *cli.Context) ([]gq.SweepRecipe, error) {
 	lists := []string{"bits", "group", "algorithm"}
 	if !c.IsSet("recipes") {

@@ -31,7 +31,6 @@ var dimensions = []struct {
 	{"experts", "`NUMBER` of experts of a layer; 0 for a dense model", func(s *synth.Spec, n int) { s.Experts = n }},
 }
 
-// dtypes are the values of --dtype.
 var dtypes = map[string]packing.Dtype{"bf16": packing.BF16, "f16": packing.F16, "f32": packing.F32}
 
 // Command gives `gq synth`.
@@ -81,7 +80,6 @@ func run(c *cli.Context) error {
 	return err
 }
 
-// specOf reads the flags.
 func specOf(c *cli.Context) (synth.Spec, error) {
 	spec, ok := synth.Presets[c.String("preset")]
 	if !ok && c.IsSet("preset") {

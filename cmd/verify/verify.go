@@ -11,7 +11,6 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// Command gives `gq verify`.
 func Command() *cli.Command {
 	return &cli.Command{
 		Name:  "verify",
@@ -112,7 +111,6 @@ func verifyGGUF(c *cli.Context, path string, o gq.VerifyOptions) error {
 	return nil
 }
 
-// ggufResult is what --json prints.
 type ggufResult struct {
 	OK bool `json:"ok"`
 	*gq.GGUFReport

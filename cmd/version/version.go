@@ -10,7 +10,6 @@ import (
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 )
 
-// Command gives `gq version`.
 func Command() *cli.Command {
 	return &cli.Command{
 		Name:      "version",

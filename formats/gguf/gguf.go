@@ -201,7 +201,6 @@ func Shards(name string) []string {
 	return names
 }
 
-// splitKeys are what a file says about shards.
 type splitKeys struct {
 	no, count, tensors int64  // 0, 1, and the file's tensors if the file does not say
 	set                string // "": the file does not say

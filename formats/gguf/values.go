@@ -165,7 +165,6 @@ func (p encodedPairs) shard(no, count, tensors int) encodedPairs {
 	return s
 }
 
-// must adds a pair with a valid value.
 func (p *encodedPairs) must(pair Pair) {
 	if err := p.add(pair); err != nil {
 		panic(err)

@@ -238,7 +238,6 @@ func (f *front) storedVariant(tensor, known int) int {
 	return -1
 }
 
-// knownVariant is the inverse of storedVariant; -1 for a skipped variant.
 func (f *front) knownVariant(tensor, stored int) int {
 	unknown := f.unknown[int32(tensor)]
 	if unknown>>stored&1 != 0 {

@@ -252,7 +252,6 @@ func (f *File) payloadAfter(off int64) int {
 	})
 }
 
-// shares describes the first payloads of a list.
 func (v *verifier) shares(list []int) []DamagedShare {
 	shares := make([]DamagedShare, min(len(list), maxShares))
 	for i := range shares {

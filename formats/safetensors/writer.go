@@ -201,7 +201,6 @@ func NewLayout(tensors []TensorSpec, opts WriteOptions) (*Layout, error) {
 
 func (l *Layout) name(i int) string { return l.specs[i].Name }
 
-// distribute checks the specs and divides the tensors among shards.
 func (l *Layout) distribute(maxShardBytes int64) error {
 	if maxShardBytes < 0 {
 		return fmt.Errorf("safetensors: shards of at most %d bytes", maxShardBytes)
@@ -237,7 +236,6 @@ func (l *Layout) distribute(maxShardBytes int64) error {
 	return nil
 }
 
-// place sets the offset of each tensor in its file and the sizes of the headers.
 func (l *Layout) place() error {
 	l.members = make([][]int, len(l.Shards))
 	for i, p := range l.Places {

@@ -41,7 +41,6 @@ func CreateDir(path string) (*Dir, error) {
 	return d, nil
 }
 
-// place returns the absolute path to which path leads.
 func place(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs

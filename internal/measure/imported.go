@@ -20,7 +20,6 @@ type Imported struct {
 	Tensors map[string]ImportedTensor
 }
 
-// ImportedTensor is a tensor as stored in the GGUF file or the quantized checkpoint.
 type ImportedTensor struct {
 	Type      string // of ggml, or the scheme in a checkpoint, or a dtype
 	Quantized bool
@@ -46,7 +45,6 @@ func (im *Imported) describe(s *accuracy.TensorStats) {
 	}
 }
 
-// missingTensors lists tensors of the checkpoint that the file lacks.
 func missingTensors(ck *safetensors.Checkpoint, f *gqf.File) ([]string, error) {
 	short, long := namesOf(ck)
 	var missing []string

@@ -66,7 +66,6 @@ type cutText struct {
 	sizes   []text.Size // by window; nil if there is no tokenizer
 }
 
-// add adds the windows of a text, and their sizes to its description.
 func (s *scored) add(info *accuracy.TextInfo, windows []text.Window, sizes []text.Size) {
 	s.texts = append(s.texts, cutText{windows, sizes})
 	info.Windows, info.Tokens, info.Context = len(windows), text.CountScored(windows), s.any().Config().MaxPositions
@@ -310,7 +309,6 @@ func (j *Job) openTokenizer(f *gqf.File) (*tokenizer.Tokenizer, error) {
 // contextTokens is how many tokens are shown before each worst token.
 const contextTokens = 24
 
-// spell fills in the texts of tokens.
 func (c *cutText) spell(t *tokenizer.Tokenizer, worst []eval.WorstToken) {
 	if t == nil {
 		return
@@ -325,7 +323,6 @@ func (c *cutText) spell(t *tokenizer.Tokenizer, worst []eval.WorstToken) {
 	}
 }
 
-// checkLabels refuses two texts, or two files of questions, with the same name in gates.
 func checkLabels(what string, names []string) error {
 	seen := map[string]string{}
 	for i, label := range labelsOf(names) {

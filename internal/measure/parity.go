@@ -18,7 +18,6 @@ import (
 	"github.com/lowbit-go/gq/packing/layouts"
 )
 
-// ParityOptions are the options of CheckParity. The zero value is good.
 type ParityOptions struct {
 	// Threads is the number of goroutines; results are the same for any. Default: GOMAXPROCS.
 	Threads int
@@ -66,7 +65,6 @@ func CheckParity(ctx context.Context, f *gqf.File, o ParityOptions) ([]accuracy.
 	return results, nil
 }
 
-// compareKernels compares the kernels for the chosen payloads, in the file's order.
 func compareKernels(ctx context.Context, f *gqf.File, o ParityOptions) ([]comparison, error) {
 	f.CheckSums()
 	payloads, features := parityPayloadsOf(f, o), kernels.Features()

@@ -93,7 +93,6 @@ func (s *sources) name(t gqf.Tensor) (found gqf.Name, ok bool) {
 	return found, ok
 }
 
-// find finds the weights of a tensor and checks their shape.
 func (s *sources) find(t gqf.Tensor) (source, error) {
 	if err := t.Usable(); err != nil {
 		return source{}, err

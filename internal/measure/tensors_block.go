@@ -43,7 +43,6 @@ type total struct {
 	notFinite string
 }
 
-// part is the result of a block.
 type part struct {
 	sums   errorSums
 	out    *outputSums

@@ -209,7 +209,6 @@ func blockStep(s *accuracy.TensorStats) int64 {
 	return max(blockWeights/s.Cols/panelRows, 1) * panelRows
 }
 
-// begin makes the work of an entry.
 func (j *tensorJob) begin(e *entry) error {
 	w := &work{tensor: j.f.Tensor(int(e.tensorIndex)), payload: j.f.Payload(int(e.payloadIndex)), step: blockWeights}
 	if s := e.stats; !s.Unquantized {
@@ -285,7 +284,6 @@ func (j *tensorJob) do(b *block, e *entry, i int) error {
 	return nil
 }
 
-// open prepares an entry for reading.
 func (j *tensorJob) open(e *entry) (err error) {
 	if e.data, err = j.f.Data(e.payload); err != nil || e.stats.Unquantized {
 		return err
@@ -308,7 +306,6 @@ func (j *tensorJob) open(e *entry) (err error) {
 	return j.inputs(e)
 }
 
-// inputs finds activations for an entry.
 func (j *tensorJob) inputs(e *entry) error {
 	k := int(e.stats.Cols)
 	if j.o.Inputs != nil {

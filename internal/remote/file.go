@@ -12,7 +12,6 @@ import (
 	"sync"
 )
 
-// A File is a file of a server that is read by ranges.
 type File struct {
 	client *Client
 	r      *Request

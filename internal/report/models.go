@@ -143,7 +143,6 @@ func worstOf(list []eval.WorstToken, title string, limit int) *table {
 	return t
 }
 
-// answers compares the answers to files of questions.
 func answers(r *accuracy.Report) (list []*table) {
 	for i := range r.Choices {
 		c := &r.Choices[i]

@@ -25,7 +25,6 @@ type legend struct {
 }
 
 const (
-	// seriesColours is how many colours the page has for series.
 	seriesColours = 9
 	// dots limits the tensors drawn for a kind, chosen evenly by rank.
 	dots = 64

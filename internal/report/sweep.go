@@ -20,7 +20,6 @@ import (
 // SweepExtensions lists the file name extensions that WriteSweep supports.
 func SweepExtensions() []string { return []string{".html", ".csv", ".json", ".md", ".txt"} }
 
-// WriteSweep writes the report of a sweep in the format of a file name extension.
 func WriteSweep(w io.Writer, extension string, r *accuracy.SweepReport) error {
 	switch extension {
 	case ".html":
@@ -52,7 +51,6 @@ func sweepMarkdown(w io.Writer, r *accuracy.SweepReport) error {
 	return err
 }
 
-// sweepHeadline describes the checkpoint and the texts that all files have in common.
 func sweepHeadline(r *accuracy.SweepReport) [][2]string {
 	lines := [][2]string{{"source", fmt.Sprintf("%s, %s bytes of tensors", text(r.Source), thousands(r.SourceBytes))}}
 	if len(r.Files) == 0 {
@@ -153,7 +151,6 @@ func sweepFailures(files []*accuracy.SweepFile) *table {
 	return t
 }
 
-// sweepCSV writes a line for each file and text, in the order of the recipes.
 func sweepCSV(w io.Writer, r *accuracy.SweepReport) error {
 	c := csv.NewWriter(w)
 	_ = c.Write([]string{"recipe", "text", "file", "file_bytes", "bits_per_weight", "mean_kl", "mean_kl_std_err", "perplexity", "perplexity_std_err",

@@ -30,7 +30,6 @@ type Display struct {
 	lined   time.Time // when the last line was written
 }
 
-// stage is a running stage.
 type stage struct {
 	gq.Stage
 	outer   *stage // the stage around it; nil: none
@@ -212,7 +211,6 @@ func (s *status) percent() int {
 	return int(100 * (float64(s.done) / float64(s.total)))
 }
 
-// amounts spells the number of units done, and in all.
 func (s *status) amounts() string {
 	if s.unit == "bytes" {
 		return Bytes(s.done) + " of " + Bytes(s.total)

@@ -142,7 +142,6 @@ func hideCredentials(text string, args []string) string {
 	return text
 }
 
-// verdict gives the exit status and the text of an error.
 func verdict(ctx context.Context, err error) (code int, text string) {
 	text = err.Error()
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {

@@ -13,7 +13,6 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// Settings are the flags of settings of a recipe.
 func Settings(category string, names ...string) (flags []cli.Flag) {
 	for _, name := range names {
 		s, _ := quantizer.SettingOf(name)
@@ -30,7 +29,6 @@ func Settings(category string, names ...string) (flags []cli.Flag) {
 	return flags
 }
 
-// Override sets the settings in r for which flags are given.
 func Override(c *cli.Context, r *quantizer.Recipe) error {
 	for _, s := range quantizer.Settings() {
 		if !c.IsSet(s.Name) {
@@ -74,7 +72,6 @@ func Needs(c *cli.Context, flags []string, others ...string) error {
 	})
 }
 
-// Excludes refuses given flags together with one of others.
 func Excludes(c *cli.Context, flags []string, others ...string) error {
 	return each(c, flags, func(name string) error {
 		if list := given(c, others); len(list) > 0 {
@@ -84,7 +81,6 @@ func Excludes(c *cli.Context, flags []string, others ...string) error {
 	})
 }
 
-// each calls check with the flags that are given, until an error.
 func each(c *cli.Context, flags []string, check func(name string) error) error {
 	for _, name := range given(c, flags) {
 		if err := check(name); err != nil {

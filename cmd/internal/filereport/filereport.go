@@ -93,7 +93,6 @@ func why(t *plan.Tensor) string {
 	return ""
 }
 
-// Report prints the result of a repack job, or JSON with --json.
 func Report(c *cli.Context, r *write.Report) error {
 	if c.Bool("json") {
 		return cmdline.PrintJSON(c.App.Writer, r)
@@ -103,7 +102,6 @@ func Report(c *cli.Context, r *write.Report) error {
 	return Time(c.App.Writer, r)
 }
 
-// Tensors prints the numbers of quantized and unquantized tensors.
 func Tensors(c *cli.Context, r *write.Report) {
 	w := c.App.Writer
 	warnings(c.App.ErrWriter, r.Warnings)
@@ -160,7 +158,6 @@ func Time(w io.Writer, r *write.Report) error {
 	return err
 }
 
-// foldedText describes the folding of the checkpoint and the check of its logits.
 func foldedText(f *provenance.Fold) string {
 	return fmt.Sprintf("%s; logits within %.1e of the largest (%d tokens, %s)", strings.Join(f.Steps, ", "), f.Difference, f.Tokens, f.Source)
 }
@@ -186,7 +183,6 @@ func Allocation(c *cli.Context, a *gq.Allocation) error {
 	return err
 }
 
-// allocationTable prints the table of chosen bits, and an empty line.
 func allocationTable(w io.Writer, rows []alloc.Row) error {
 	columns := []string{"TENSOR", "BITS>", "GROUP>", "BYTES>", "KL>"}
 	typed := slices.ContainsFunc(rows, func(r alloc.Row) bool { return r.Type != "" })
@@ -227,7 +223,6 @@ func plannedChoice(c *gq.PlannedChoice) string {
 	return b.String()
 }
 
-// groups lists group sizes.
 func groups(list []int) string {
 	var names []string
 	for _, g := range list {

@@ -21,7 +21,6 @@ const probeGroup = 64
 // SampledRows is the greatest number of rows of a matrix that options are compared on.
 const SampledRows = 128
 
-// tensorErrors are squared rounding errors of a decision's tensors.
 type tensorErrors struct {
 	// Options and Probes are the errors with the scheme of each option and of each probe, estimated
 	// from a sample of rows: sums of squares, each row and column weighted with its importance.
@@ -169,7 +168,6 @@ func (r rows) sample() []float64 {
 
 func ones(n int) []float64 { return slices.Repeat([]float64{1}, n) }
 
-// errors adds the errors of the rows, weighted with their counts.
 func (r rows) errors(list []roundedRows, counts []float64) error {
 	w := r.weights
 	x, y, weights := make([]float32, w.Cols), make([]float32, w.Cols), ones(w.Cols)

@@ -64,7 +64,6 @@ type collector struct {
 	visited  []string // linear layers of the current half of a layer
 }
 
-// add adds the inputs of a linear layer for a sequence.
 func (c *collector) add(in *forward.Input) {
 	c.sampler.add(in)
 	if _, ok := c.matrices[in.Name]; !ok {

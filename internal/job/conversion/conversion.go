@@ -101,7 +101,6 @@ func wholeGGUF(j *write.Job, out *togguf.Output) func(path string) (*write.Job, 
 	}
 }
 
-// RepackOptions of a job: either Layouts or Targets.
 type RepackOptions struct {
 	// Layouts are the layouts that quantized tensors get, each in all of them. A
 	// tensor that one cannot hold stays lowbit. Default: lowbit.
@@ -147,7 +146,6 @@ type ImportOptions struct {
 // Foreign is an open model of another program: a GGUF file, or a checkpoint with quantized weights.
 type Foreign struct{ imports.Foreign }
 
-// OpenGGUF opens a GGUF file, or the shards of one model.
 func OpenGGUF(path string) (*Foreign, error) {
 	f, err := fromgguf.Open(path)
 	if err != nil {
@@ -202,7 +200,6 @@ func NewExport(f *gqf.File, path string, o ExportOptions) (*write.Job, error) {
 	return j, err
 }
 
-// DequantizeOptions of a job.
 type DequantizeOptions struct {
 	// Dtype of the dequantized weights: packing.BF16 (rounded to nearest, ties to even)
 	// or packing.F32 (exact). Unquantized tensors keep their bytes. Default: BF16.

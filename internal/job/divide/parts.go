@@ -13,7 +13,6 @@ import (
 	"github.com/lowbit-go/gq/internal/job/write"
 )
 
-// MergeOptions are the options of MergeParts. The zero value is ready to use.
 type MergeOptions struct {
 	// Plan is the plan of the job as WritePart reports it: parts of another plan are refused.
 	// Default (""): any plan, and a file without parts is refused.
@@ -31,7 +30,6 @@ type MergeOptions struct {
 	Begin func(total int64)
 }
 
-// MergeReport describes a merge.
 type MergeReport struct {
 	*write.Report
 	Parts int `json:"parts"`
@@ -40,7 +38,6 @@ type MergeReport struct {
 	Merged bool `json:"merged_before"`
 }
 
-// A PartsError lists the parts of a file that are missing or damaged.
 type PartsError struct {
 	Output  string
 	Of      int
@@ -65,7 +62,6 @@ func (e *PartsError) Error() string {
 	return strings.Join(what, "; ") + ": run gq quantize again with " + partFlags(e.Again, e.Of) + ", then merge"
 }
 
-// merge is a running MergeParts.
 type merge struct {
 	ctx    context.Context
 	path   string

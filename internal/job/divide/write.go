@@ -36,7 +36,6 @@ type PartOptions struct {
 	Progress func(n int64)
 }
 
-// PartReport describes a part that WritePart made or found.
 type PartReport struct {
 	write.Part
 	// the abbreviated digest of the plan, which all parts of a file share
@@ -80,7 +79,6 @@ func WritePart(ctx context.Context, j *write.Job, path string, o PartOptions) (*
 	return r, nil
 }
 
-// partJob makes one part.
 type partJob struct {
 	*write.Run
 	o                 PartOptions
@@ -141,7 +139,6 @@ func newPartJob(j *write.Job, path string, o PartOptions) (*partJob, error) {
 	return w, j.CheckPlace(path, o.String()+" of "+j.Out.Noun(), report.DataBytes, path, report.Output)
 }
 
-// find reports whether the part is there, of this plan and undamaged.
 func (w *partJob) find(ctx context.Context) (bool, error) {
 	stored, err := w.store.Open(ctx, w.report.Output)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -171,7 +168,6 @@ func (w *partJob) find(ctx context.Context) (bool, error) {
 	return err == nil, ctx.Err()
 }
 
-// write makes the part.
 func (w *partJob) write(ctx context.Context) (err error) {
 	var hashes []string
 	if w.Job.Hash != nil {
@@ -224,7 +220,6 @@ func (w *partJob) create(ctx context.Context, hashes []string) (write.Sink, erro
 	return w.store.Create(ctx, w.report.Output, w.report.OutputBytes, nil)
 }
 
-// record collects the part file's description of its data.
 func (w *partJob) record(hashes []string) (*part.Record, error) {
 	r := &part.Record{Maker: w.o.Maker, Extents: w.extents, Tensors: make([]part.Tensor, 0, min(w.report.Units, len(w.Job.Items)))}
 	for _, b := range part.Blocks(w.extents, w.header.DataStart) {

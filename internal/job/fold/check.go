@@ -82,7 +82,6 @@ func Compare(ctx context.Context, original, folded string, sequences [][]int32, 
 	return c, nil
 }
 
-// WindowOf returns the length of the sequences that a model is checked on.
 func WindowOf(m *forward.Model) int {
 	if n := m.Config().MaxPositions; n > 0 {
 		return min(checkWindow, n)

@@ -178,7 +178,6 @@ func (in reader) Begin(b *write.Block, _ *write.Result) (fill func(n, i int64) e
 	}, nil, nil
 }
 
-// readBias reads the biases of the block's unit.
 func (in *input) readBias(b *write.Block) error {
 	rows, first := b.Rows(), b.Row0()
 	bias := b.GrowBias(rows)
@@ -199,14 +198,12 @@ func (in *input) readBias(b *write.Block) error {
 
 var unquantizedTypes = map[gguf.TensorType]packing.Dtype{gguf.F32: packing.F32, gguf.F16: packing.F16, gguf.BF16: packing.BF16}
 
-// File is an open GGUF file, or the shards of one model.
 type File struct {
 	path  string
 	gguf  *gguf.File
 	stats []fs.FileInfo // of the file, or of its shards
 }
 
-// Open opens a GGUF file, or the shards of one model.
 func Open(path string) (*File, error) {
 	g, err := gguf.Open(path)
 	if err != nil {

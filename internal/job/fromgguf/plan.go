@@ -66,7 +66,6 @@ func (in *input) Import(out write.Output, recipe quantizer.Recipe, threads int, 
 	return in.Job(in, out)
 }
 
-// draft makes the draft of a tensor.
 func (in *input) draft(t *llamacpp.CheckpointTensor, dequantize bool) (*plan.Draft, error) {
 	pl := in.Pl
 	class := arch.Classify(pl.Cfg, t.Name, t.Shape)

@@ -161,7 +161,6 @@ func (in *Input) AddNames(b *gqf.Builder, _ *plan.Codes, _ []string) error {
 	return nil
 }
 
-// data is the data of an unquantized slice.
 func (in *Input) data(e *plan.Entry, slice int) ([]byte, error) {
 	payload, _ := in.gqf.Tensor(e.Index).Payload(0, slice, gqf.KindWeights)
 	return in.gqf.Data(payload)
@@ -190,7 +189,6 @@ func (in *Input) Bytes(e *plan.Entry, first, count int64, buf *[]byte) ([]byte, 
 	}
 }
 
-// reader reads codes.
 type reader struct {
 	write.NoSums
 	*Input

@@ -164,7 +164,6 @@ func (in *input) leaveOutBiases(weights map[string]*weight) error {
 	return err
 }
 
-// draftUnquantized makes the draft of a tensor that is stored as it is.
 func (in *input) draftUnquantized(t safetensors.Tensor) (*plan.Draft, error) {
 	pl := in.Pl
 	if t.Dtype == packing.DtypeNone {

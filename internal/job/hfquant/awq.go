@@ -33,7 +33,6 @@ var awqNibble = [8]int{0, 4, 1, 5, 2, 6, 3, 7}
 
 const awqBits = 4
 
-// awqConfig is the entry of config.json, and quant_config.json of older checkpoints.
 type awqConfig struct {
 	Bits       int    `json:"bits"`
 	WBit       int    `json:"w_bit"`
@@ -44,7 +43,6 @@ type awqConfig struct {
 	Backend    string `json:"backend"`
 }
 
-// findAWQ lists the weights that AWQ quantized.
 func findAWQ(f *finder) error {
 	c := awqConfig{}
 	if err := f.readEntry(&c); err != nil {

@@ -21,7 +21,6 @@ import (
 //
 // Source: compressors/pack_quantized and compressors/naive_quantized of compressed-tensors.
 
-// findCompressed lists the weights that compressed-tensors quantized to integers.
 func findCompressed(f *finder) error {
 	c, err := f.compressedConfig()
 	if err != nil {
@@ -178,7 +177,6 @@ func (p *compressedParts) zeros(w *compressedWeight, group *compressedGroup, sha
 	return nil
 }
 
-// compressedWeight reads the rows of a weight from either codes or packed.
 type compressedWeight struct {
 	bits   int
 	codes  *matrix

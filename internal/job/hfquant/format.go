@@ -53,7 +53,6 @@ func NotWritten(name string) error {
 // Formats lists the formats that NewLayout and Config write.
 func Formats() []Format { return []Format{IntQuantized, PackQuantized, GPTQ, MLX, TorchAO} }
 
-// Library is the name of the library that the format comes from.
 func (f Format) Library() string {
 	switch f {
 	case IntQuantized, PackQuantized:
@@ -171,7 +170,6 @@ type UnsupportedError struct {
 
 func (e *UnsupportedError) Error() string { return place(e.Dir, e.Tensor, e.File) + e.Msg }
 
-// place starts a message with the file or the tensor.
 func place(dir, tensor, file string) string {
 	if tensor == "" {
 		return dir + ": " + cmp.Or(file, "config.json") + ": "

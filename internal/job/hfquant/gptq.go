@@ -36,7 +36,6 @@ type gptqConfig struct {
 	Dynamic      map[string]json.RawMessage `json:"dynamic"` // rules by regular expressions
 }
 
-// findGPTQ lists the weights that GPTQ quantized.
 func findGPTQ(f *finder) error {
 	c := gptqConfig{}
 	if err := f.readEntry(&c); err != nil {
@@ -137,7 +136,6 @@ func (f *finder) gptqZeros(c *gptqConfig, w *gptqWeight) (Zeros, error) {
 	return IntZeros, nil
 }
 
-// gptqWeight reads the rows of a weight.
 type gptqWeight struct {
 	transposed
 	bits       int

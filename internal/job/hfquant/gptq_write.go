@@ -20,7 +20,6 @@ import (
 // gptqGroups are the group sizes that libraries read.
 var gptqGroups = []int64{16, 32, 64, 128, 256, 512, 1024}
 
-// holdsGPTQ fails if GPTQ does not hold a weight of shape [n, k] in the scheme.
 func holdsGPTQ(s Scheme, n, k int64) error {
 	switch {
 	case !slices.Contains(gptqBits, s.Bits):

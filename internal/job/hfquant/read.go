@@ -196,7 +196,6 @@ func (f *finder) sort() {
 	}
 }
 
-// readEntry reads the entry of config.json into dst.
 func (f *finder) readEntry(dst any) error {
 	if err := json.Unmarshal(f.entry.raw, dst); err != nil {
 		return f.formatError("", "%s", strings.Join(append(slices.Clone(f.entry.path), err.Error()), ": "))

@@ -64,7 +64,6 @@ func hasTorchAO(ck *safetensors.Checkpoint) bool {
 	})
 }
 
-// findTorchAO lists the weights that torchao quantized.
 func findTorchAO(f *finder) error {
 	classes := map[string]string{}
 	for _, file := range f.ck.Files() {

@@ -176,7 +176,6 @@ func putFloats(dst []byte, d packing.Dtype, vs []float32) {
 	}
 }
 
-// putInt8s stores vs at the start of dst.
 func putInt8s(dst []byte, vs []int8) {
 	for i, v := range vs {
 		dst[i] = byte(v)
@@ -209,7 +208,6 @@ func putRows(p Part, n int64, rows []Row, first int64, index int, write func(par
 // Constant is the content of a part that Put does not write; nil for other parts.
 func (l *Layout) Constant(part int) []byte { return l.encoder.constant(part) }
 
-// ModelWeight is a tensor of a model, for Config.
 type ModelWeight struct {
 	Name   string
 	Shape  []int64

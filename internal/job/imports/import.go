@@ -49,7 +49,6 @@ type Import struct {
 	tensors []ImportedTensor // by item
 }
 
-// Imported are the tensors of the source.
 func (p *Import) Imported() []ImportedTensor { return p.tensors }
 
 // ImportedTensor is a tensor as the file or the checkpoint stores it that a plan imports.
@@ -71,7 +70,6 @@ type origin struct {
 	Tensors provenance.SourceSums `json:"tensors"`
 }
 
-// Imported has the tensors of an import, and its record.
 type Imported struct {
 	Src     Foreign
 	Pl      *plan.Planner

@@ -21,7 +21,6 @@ type Lattice struct {
 	ScaleDtype packing.ScaleDtype `json:"scale_dtype"`
 }
 
-// String names the scheme: "4 bits, group 32".
 func (l *Lattice) String() string {
 	s := fmt.Sprintf("%d bits, group %d", l.Bits, l.Group)
 	if l.Bits == 1 {

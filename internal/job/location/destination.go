@@ -25,7 +25,6 @@ import (
 	"github.com/lowbit-go/gq/internal/remote/web"
 )
 
-// A Destination is where the output of a job goes: a path, or an object of a store.
 type Destination struct {
 	// Name is the output as the caller names it: a path, or a remote name without credentials.
 	Name string
@@ -150,7 +149,6 @@ func (d *Destination) upload(ctx context.Context, t Told) error {
 	return os.Remove(d.Path)
 }
 
-// counted counts the bytes that are read.
 type counted struct {
 	io.Reader
 	add func(n int64)

@@ -128,7 +128,6 @@ type Place struct {
 	starts  []int64 // in the data
 }
 
-// NewPlace returns the Place of data that are the bytes of extents in order.
 func NewPlace(list []Extent) Place {
 	p := Place{list, make([]int64, len(list))}
 	var at int64

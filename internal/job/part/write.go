@@ -51,7 +51,6 @@ type Writer struct {
 	place  Place
 }
 
-// NewWriter begins a part file with the data of the extents.
 func NewWriter(w io.WriterAt, h Header, extents []Extent) *Writer {
 	h.dataLen = DataBytes(extents)
 	return &Writer{h, w, NewPlace(extents)}

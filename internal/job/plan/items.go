@@ -62,7 +62,6 @@ func (e *Entry) Names() []string {
 	return names
 }
 
-// Unquantized is an item with the bytes that its source has.
 type Unquantized struct {
 	Entry
 	Head    unique.Handle[packing.Header] // of a .gqf file
@@ -149,7 +148,6 @@ type Variant struct {
 // Header is the packed header of the weights of every slice.
 func (v *Variant) Header() packing.Header { return v.head.Value() }
 
-// Headers are the packed headers of one slice's payloads.
 func (v *Variant) Headers() []packing.Header {
 	list := []packing.Header{v.Header()}
 	for _, c := range Companions(v.Header()) {

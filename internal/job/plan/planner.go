@@ -75,7 +75,6 @@ func (pl *Planner) Settle() {
 	pl.Drafts = nil
 }
 
-// LayOut completes the plan's lines.
 func (pl *Planner) LayOut() error {
 	for i, it := range pl.Items {
 		it.Common().Index = i
@@ -151,7 +150,6 @@ func (d *Draft) Requests() []quantizer.LayoutRequest {
 	return d.Rule.Layouts
 }
 
-// Item is the planner's decision on a draft.
 func (pl *Planner) Item(d *Draft) Item {
 	if pl.forms == nil {
 		pl.forms, pl.schemes = map[Form]*Form{}, map[Scheme]*Scheme{}

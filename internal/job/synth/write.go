@@ -133,7 +133,6 @@ func (g *generator) deal(ctx context.Context, units chan<- unit) {
 	}
 }
 
-// unit generates and writes a unit in buf, of the unit's size.
 func (g *generator) unit(u unit, buf []byte) error {
 	t := &g.model.Tensors[u.tensor]
 	key := tensorKey(g.model.Seed, t.Name)

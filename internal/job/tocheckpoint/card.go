@@ -70,7 +70,6 @@ func repositoryOf(config []byte) string {
 	return ""
 }
 
-// cardSection describes the weights.
 func (o *Output) cardSection(recipe, origin bool) string {
 	counts := map[string]int{}
 	var schemes []string

@@ -58,7 +58,6 @@ type stored struct {
 	layout *hfquant.Layout // nil: unquantized, one part
 }
 
-// New returns the output of an input. dtype is the dtype of dequantized weights.
 func New(from write.Model, opts Options, dtype packing.Dtype) *Output {
 	opts.Split = cmp.Or(opts.Split, shardBytes)
 	return &Output{from: from, root: from.Facts().Root, opts: opts, dtype: dtype}
@@ -96,7 +95,6 @@ func (o *Output) Store(pl *plan.Planner, d *plan.Draft) error {
 // formatNames is the format as a plan shows it in place of layouts.
 func formatNames(f hfquant.Format) []string { return []string{string(f)} }
 
-// Take keeps the codes of a file's tensor.
 func (o *Output) Take(pl *plan.Planner, d *plan.Draft, from plan.FileTensor) error {
 	err := o.hold(d, from)
 	switch {
@@ -313,7 +311,6 @@ func (o *Output) nameGroups() {
 
 func isQuantized(it plan.Item) bool { _, ok := it.(*plan.Quantized); return ok }
 
-// warnOfUse names properties that the usual programs do not expect.
 func (o *Output) warnOfUse(pl *plan.Planner) {
 	var first *plan.Quantized
 	n := 0

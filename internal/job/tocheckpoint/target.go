@@ -35,7 +35,6 @@ func (o *Output) Target(c *plan.Codes, hashes []string, found []write.ItemResult
 	return o.lay(c, hashes, found)
 }
 
-// lay lists the files.
 func (o *Output) lay(c *plan.Codes, hashes []string, found []write.ItemResult) (*Target, error) {
 	t := &Target{Output: o, hashes: hashes, samples: make([]*rowSums, len(o.Items))}
 	for _, f := range o.beside {

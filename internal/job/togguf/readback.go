@@ -309,7 +309,6 @@ func (o *Output) compareAll(f *gguf.File, c *plan.Codes) error {
 	return nil
 }
 
-// sizes returns the number of an item's slices, and the shape of each.
 func sizes(it plan.Item) (n, rows, cols int) {
 	switch it := it.(type) {
 	case *plan.Quantized:

@@ -16,7 +16,6 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// target is a .gguf file, or a set of shards, that is written.
 type target struct {
 	*Output
 	hashes []string

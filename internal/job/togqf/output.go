@@ -27,7 +27,6 @@ type Output struct {
 	assets []gqf.PackedAsset // see Record.FileAssets
 }
 
-// New returns an output with the record of its input.
 func New(from write.Record) *Output                   { return &Output{from: from} }
 func (o *Output) Noun() string                        { return "the .gqf file" }
 func (o *Output) Paths(path string) ([]string, error) { return []string{path}, nil }

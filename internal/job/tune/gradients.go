@@ -50,7 +50,6 @@ func (j *job) gradients(batch [][]int32) error {
 	}, g)
 }
 
-// loss replaces the logits of n positions by the gradient.
 func (j *job) loss(sequence, from, n int, logits []float32, share float64) error {
 	t, vocab := &j.tapes, j.student.VocabSize()
 	want := buffer.Grow(&t.logits, n*vocab)
@@ -66,7 +65,6 @@ func (j *job) loss(sequence, from, n int, logits []float32, share float64) error
 	return nil
 }
 
-// linearGradient adds the gradient of a linear layer's weights to its parameters.
 func (j *job) linearGradient(g *forward.LinearGradient) error {
 	m := j.linears[g.Name]
 	if m == nil {

@@ -473,7 +473,6 @@ func (j *job) account() *provenance.Tuning {
 	}
 }
 
-// checkFinite reports a divergence that is not a number.
 func checkFinite(kl float64) error {
 	if kl-kl != 0 {
 		return fmt.Errorf("tuning: the divergence of the quantized model is %v: tune less (--tune norms), or not (--tune off)", kl)

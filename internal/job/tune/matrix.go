@@ -44,7 +44,6 @@ type matrix struct {
 	embedded bool   // rows are looked up
 }
 
-// newMatrix takes codes apart.
 func newMatrix(m plan.Matrix, c *rounding.Codes) (*matrix, error) {
 	t := &matrix{Matrix: m, shape: c.Shape, width: c.Group, groups: c.Groups(), per: 1}
 	t.lo, t.hi = m.Scheme.CodeRange()
@@ -82,7 +81,6 @@ func (t *matrix) unpack(c *rounding.Codes) error {
 
 func (t *matrix) units() int { return t.groups / t.per }
 
-// train makes the scales parameters: a factor for all scales of a row, or for each scale.
 func (t *matrix) train(perRow bool, rate float64) {
 	per := 1
 	if perRow {
@@ -342,7 +340,6 @@ func (j *job) openGains(rate float64) error {
 	return nil
 }
 
-// setGains computes the gains from their parameters, for the student.
 func (j *job) setGains() error {
 	for _, g := range j.gains {
 		g.refresh(0, len(g.value))

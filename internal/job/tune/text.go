@@ -17,7 +17,6 @@ type Text struct {
 
 const heldOutShare = 8
 
-// NewText divides a text.
 func NewText(t *text.Text) (*Text, error) {
 	n := t.Tokens()
 	if s, _ := quantizer.SettingOf("tune-tokens"); n < s.Least {

@@ -47,7 +47,6 @@ func header(name, key string, size int64) []byte {
 	return binary.LittleEndian.AppendUint64(b, uint64(size))
 }
 
-// writer writes and hashes a file from its beginning to its end.
 type writer struct {
 	file *atomicfile.File
 	sum  hash.Hash
@@ -181,7 +180,6 @@ func (d *Dir) Prune(prefix, key string) error {
 	return nil
 }
 
-// ofKey reports whether an entry's header names the key. The content is not verified.
 func (d *Dir) ofKey(name, key string) bool {
 	f, _, err := files.Open(d.entryPath(name))
 	if err != nil {

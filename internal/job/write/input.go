@@ -10,7 +10,6 @@ import (
 	"github.com/lowbit-go/gq/internal/job/rounding"
 )
 
-// Input gives the rows of a plan's items.
 type Input interface {
 	// Facts describes the input.
 	Facts() Facts
@@ -27,7 +26,6 @@ type Input interface {
 	Advice(it *plan.Quantized, e *rounding.ScaleError) string
 }
 
-// Facts are the facts about an input.
 type Facts struct {
 	Root  string   // the path of the model in messages
 	Files []string // names of the files with tensors in messages, by safetensors.Tensor.File

@@ -88,7 +88,6 @@ func (j *Job) Units() *Units {
 // fileOf is the name of the file with an item in messages.
 func (j *Job) fileOf(e *plan.Entry) string { return j.In.Facts().Files[e.Src.File] }
 
-// Options are the options of a writing.
 type Options struct {
 	// Codes were chosen elsewhere. Default: none; all are chosen while the output is written.
 	Codes *plan.Codes

@@ -40,7 +40,6 @@ type Target interface {
 	Finish(files []io.WriterAt, c *plan.Codes, found []ItemResult) error
 }
 
-// File is a file of a target.
 type File struct {
 	Path string
 	Size int64
@@ -64,7 +63,6 @@ type RowSink interface {
 	Write(w *Worker, u Unit) error
 }
 
-// Written is a complete output before it appears at its path.
 type Written struct {
 	Path  string
 	Codes *plan.Codes

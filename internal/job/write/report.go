@@ -57,7 +57,6 @@ type Report struct {
 	Tensors        []TensorSQNR `json:"tensors"`
 }
 
-// TensorSQNR is the loss of one quantized tensor.
 type TensorSQNR struct {
 	Name string `json:"name"`
 	// SQNR in dB; null where there is no noise at all, and of copied tensors.

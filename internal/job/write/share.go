@@ -61,7 +61,6 @@ func (l *Units) begin(pos int64) int {
 	return l.N
 }
 
-// readBytes is how many bytes of the source the units of a run read.
 func (r *unitRun) readBytes() int64 {
 	return r.Units(0, r.End()-r.Before).ReadBytes()
 }

@@ -37,7 +37,6 @@ func (u Unit) sourceBytes() int64 {
 	return u.ReadBytes()
 }
 
-// Rows is how many rows the unit's blocks of q have.
 func (u Unit) Rows(q *plan.Quantized) int64 {
 	return min(q.Rows, (u.First+u.Count)*BlockRows) - u.First*BlockRows
 }

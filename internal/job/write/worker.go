@@ -19,7 +19,6 @@ import (
 	"github.com/lowbit-go/gq/internal/memlimit"
 )
 
-// Run is one writing of a job's output.
 type Run struct {
 	Job      *Job
 	codes    *plan.Codes
@@ -183,7 +182,6 @@ func (w *Worker) do(i int) error {
 	return nil
 }
 
-// unit does a unit, which reads the input.
 func (w *Worker) unit(u Unit, r *Result) error {
 	var err error
 	fault := w.Job.In.Guard(func() error {
@@ -320,7 +318,6 @@ func (w *Worker) blocks(it *plan.Quantized, u Unit, r *Result) (err error) {
 // page that holds smaller pieces would be written several times.
 const writebackFrom = 1 << 14
 
-// Write writes data to one of the job's files.
 func (w *Worker) Write(file int, b []byte, off int64) error {
 	if _, err := w.Out[file].WriteAt(b, off); err != nil {
 		return err

@@ -239,7 +239,6 @@ func (r *rewriter) list(end string, joined bool, colon func()) error {
 	return nil
 }
 
-// arguments rewrites (value, name=value).
 func (r *rewriter) arguments() error {
 	r.copy()
 	for !r.tok.is(tokenOperator, ")") {

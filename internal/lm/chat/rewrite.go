@@ -84,7 +84,6 @@ func (r *rewriter) template() error {
 
 func (r *rewriter) emit(text string) { r.out = append(r.out, text) }
 
-// next emits the spaces before the next token and takes the token.
 func (r *rewriter) next() {
 	r.last = r.tok.text
 	space, tok := r.token()
@@ -92,7 +91,6 @@ func (r *rewriter) next() {
 	r.tok = tok
 }
 
-// copy emits the token and takes the next.
 func (r *rewriter) copy() {
 	r.emit(r.tok.text)
 	r.next()

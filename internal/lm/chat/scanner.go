@@ -35,7 +35,6 @@ type scanner struct {
 	depth int // of open brackets in an expression
 }
 
-// tokenLine returns the line of the position.
 func (s *scanner) tokenLine() int {
 	s.line += strings.Count(s.text[s.seen:s.at], "\n")
 	s.seen = s.at

@@ -62,7 +62,6 @@ func (p *Perplexity) setSize(nll []float64, tokens []int, sizes []text.Size) {
 	}
 }
 
-// Comparison compares a quantized model's predictions with its float model's on the same text.
 type Comparison struct {
 	// Clusters are the clusters of all standard errors.
 	Clusters  *Clusters  `json:"clusters,omitempty"`
@@ -109,7 +108,6 @@ type WorstToken struct {
 	QuantizedTopText string `json:"quantized_top_text,omitempty"`
 }
 
-// CompareOptions are the options of Compare. The zero value has the defaults.
 type CompareOptions struct {
 	// Worst is the number of worst tokens to list. Default 10; -1 for none.
 	Worst int

@@ -27,7 +27,6 @@ const (
 	contentBytes = 4 << 20 // of a block, unless a row is larger
 )
 
-// Header says what a file's predictions are of.
 type Header struct {
 	// Program is the program's version, Model the checkpoint's name in the command.
 	Program string `json:"program"`

@@ -19,7 +19,6 @@ type Input struct {
 	IDs  bool // Data holds ids, see ParseIDs
 }
 
-// Cutting is a text divided into windows.
 type Cutting struct {
 	Windows []Window
 	// Convention is Options.Convention, or its default for this text.

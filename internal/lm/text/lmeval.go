@@ -98,7 +98,6 @@ func detokenize(page string) string {
 // slashedQuote is a slip in wikitext_detokenizer: the slashes are characters of the expression.
 var slashedQuote = regexp.MustCompile(`/' [0-9]/`)
 
-// cutPages divides a text by LMEval.
 func (c *Cutting) cutPages(ctx context.Context, t *tokenizer.Tokenizer, data []byte, o Options) error {
 	if t == nil {
 		return errors.New("the convention lm-eval is for plain text: token ids have no pages")

@@ -31,7 +31,6 @@ func (t *Text) Tokens() (n int) {
 	return n
 }
 
-// First returns the first n tokens of a text.
 func (t *Text) First(n int) [][]int32 {
 	var list [][]int32
 	for _, s := range t.Sequences {
@@ -310,7 +309,6 @@ type Window struct {
 	First int
 }
 
-// Scored returns the number of scored tokens.
 func (w Window) Scored() int { return len(w.Tokens) - w.First }
 
 func CountScored(windows []Window) (n int) {
@@ -322,7 +320,6 @@ func CountScored(windows []Window) (n int) {
 
 var errNoText = errors.New("the text has no tokens")
 
-// slide divides ids into windows that begin with prefix, Stride tokens apart.
 func slide(prefix, ids []int32, o Options) (windows []Window) {
 	room := o.Window - len(prefix)
 	step := o.Stride

@@ -59,7 +59,6 @@ type Draft struct {
 	Open     []Sequence `json:"open"`
 }
 
-// Sequence is an unfinished sequence.
 type Sequence struct {
 	Tokens []int32         `json:"tokens"`
 	Random splitmix.Source `json:"random"` // for the next tokens
@@ -136,7 +135,6 @@ type passes struct {
 	weights [][]float64 // of each thread: a weight for each token
 }
 
-// writer is the state of a text.
 type writer struct {
 	WriteOptions
 	Draft
@@ -215,7 +213,6 @@ func (w *writer) keep() error {
 	return w.Keep(&w.Draft)
 }
 
-// step writes a token of every sequence of these writers.
 func (p *passes) step(open []*writer) error {
 	type place struct {
 		w    *writer

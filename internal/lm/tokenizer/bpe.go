@@ -68,7 +68,6 @@ func readModel(n node) (*bpe, error) {
 	return m, nil
 }
 
-// indexCharacters indexes the tokens of single characters, from which words are merged.
 func (m *bpe) indexCharacters() {
 	for r := range m.runeID {
 		m.runeID[r] = -1

@@ -177,7 +177,6 @@ type Stream struct {
 	scratch []byte
 }
 
-// NewStream returns a Stream at the start of a text.
 func (t *Tokenizer) NewStream(skipSpecial bool) *Stream {
 	return &Stream{t: t, skip: skipSpecial, strips: t.decoder.count}
 }

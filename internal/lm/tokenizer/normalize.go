@@ -10,7 +10,6 @@ import (
 // normalizer changes a text before the division into words.
 type normalizer func(text string, m *matcher) (string, error)
 
-// readNormalizers reads normalizer as a list, with Sequences flattened.
 func readNormalizers(n node, depth int) ([]normalizer, error) {
 	if n.null() {
 		return nil, nil

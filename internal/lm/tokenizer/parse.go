@@ -113,7 +113,6 @@ func (p *reParser) sequence() *reNode {
 	}
 }
 
-// quantified reads the quantifiers after an atom.
 func (p *reParser) quantified(n *reNode) *reNode {
 	for {
 		start := p.pos

@@ -138,7 +138,6 @@ type patternError struct {
 
 func (e *patternError) Error() string { return e.msg }
 
-// compilePattern compiles an expression. Errors are of type *patternError.
 func compilePattern(src string) (*pattern, error) {
 	fillCategories()
 	root, err := parsePattern(src)

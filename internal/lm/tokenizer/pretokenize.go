@@ -60,7 +60,6 @@ func readPreTokenizers(n node, depth int) ([]preTokenizer, error) {
 	return []preTokenizer{p}, nil
 }
 
-// known returns a finder for an expression of this package.
 func known(src string) finder {
 	p, err := compilePattern(src)
 	if err != nil {

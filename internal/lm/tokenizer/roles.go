@@ -138,7 +138,6 @@ func (t *Tokenizer) role(name string, ids []int32, settings ...*fields) (int32, 
 	return -1, nil
 }
 
-// tokenIDs reads an id, a list of ids or null.
 func tokenIDs(n node) ([]int32, error) {
 	if n.kind() == '[' {
 		var ids []int32

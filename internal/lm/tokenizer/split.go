@@ -17,7 +17,6 @@ type span struct {
 // finder returns a function that returns the next match in a piece; start is -1 after the last.
 type finder func(piece string, m *matcher) (next func() (start, end int, err error))
 
-// spans yields the matches of a piece and the gaps between matches.
 func (f finder) spans(piece string, m *matcher, yield func(span) error) error {
 	next, done := f(piece, m), 0
 	for {
@@ -109,7 +108,6 @@ func (s *splitter) split(piece string, first bool, m *matcher, out emit) error {
 	return cut(held.start, held.end)
 }
 
-// matches finds the matches of an expression.
 func matches(p *pattern) finder {
 	return func(piece string, m *matcher) func() (int, int, error) {
 		m.reset(p, piece)
@@ -132,7 +130,6 @@ func literals(s string) finder {
 	}
 }
 
-// characters finds the characters for which is returns true, each a separate match.
 func characters(is func(r rune) bool) finder {
 	return func(piece string, _ *matcher) func() (int, int, error) {
 		at := 0

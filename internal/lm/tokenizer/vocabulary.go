@@ -109,7 +109,6 @@ type tokenSlot struct {
 // maxShort is the length in bytes of the longest text that is its own key.
 const maxShort = 7
 
-// init makes room for n tokens.
 func (t *tokenTable) init(n int) {
 	size := 8
 	for size < 2*n {
@@ -248,7 +247,6 @@ func count(list []jsonscan.Part) int {
 	return last.First + last.Count
 }
 
-// tokenMerge is a merge in a file.
 type tokenMerge struct {
 	a, b, merged int32
 	joint        int32 // of a and b, see bpe.joint

@@ -47,7 +47,6 @@ type Sum struct {
 	Want string // in lower-case hex
 }
 
-// A Copy is the copying of an object to a file.
 type Copy struct {
 	Store  remote.Store
 	Object remote.Object
@@ -130,7 +129,6 @@ type partial struct {
 	err  error
 }
 
-// open opens or begins the incomplete file.
 func (c *Copy) open() (*partial, error) {
 	p := &partial{Copy: c}
 	p.more = sync.NewCond(&p.mu)
