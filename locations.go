@@ -4,7 +4,14 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
+	"strings"
 
+	"github.com/lowbit-go/gq/accuracy"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/internal/job/assets"
+	"github.com/lowbit-go/gq/internal/job/conversion"
 	"github.com/lowbit-go/gq/internal/job/location"
 )
 
@@ -56,4 +63,109 @@ func optionOf(err error) error {
 func isDirectory(path string) bool {
 	fi, err := os.Stat(path)
 	return err == nil && fi.IsDir()
+}
+
+// collisions refuses outputs that would replace inputs or each other.
+func collisions(s *files.Set) error {
+	err := s.Check()
+	if err == nil {
+		err = s.CheckReplaced()
+	}
+	if e, ok := errors.AsType[*files.CollisionError](err); ok {
+		return &OptionError{e.Option, err}
+	}
+	if e, ok := errors.AsType[*files.StreamError](err); ok {
+		return &OptionError{e.Option, err}
+	}
+	return err
+}
+
+// checkEnding refuses the name dst for a file of format f if it has the ending of the other format,
+// because commands go by the ending. instead is another way out. Default (""): to write the other
+// format.
+func checkEnding(dst string, f format, instead string) error {
+	ext := filepath.Ext(dst)
+	for _, other := range []format{formatGQF, formatGGUF} {
+		if other == f || !strings.EqualFold(ext, "."+string(other)) {
+			continue
+		}
+		name := strings.TrimSuffix(dst, ext)
+		if !f.isDirectory() {
+			name += "." + string(f)
+		}
+		if instead == "" {
+			instead = "leave the target out"
+		}
+		return optionf("output", "%s: the job writes %s, and commands take a file of this name for a .%s file: name it %s, or %s",
+			dst, f.noun(), other, name, instead)
+	}
+	return nil
+}
+
+// checkpointFiles lists the files of the checkpoint src that a job reads, and optional files that
+// are missing: an output of that name would change the checkpoint.
+func checkpointFiles(src string) []string {
+	dir, list := src, []string{src}
+	if st, err := os.Stat(src); err == nil && !st.IsDir() {
+		dir = filepath.Dir(src)
+	}
+	// Opening the checkpoint reports the error.
+	if weights, err := safetensors.Files(src); err == nil {
+		list = append(list, weights...)
+	}
+	list = append(list, filepath.Join(dir, "config.json"))
+	for _, name := range assets.AssetFiles() {
+		list = append(list, filepath.Join(dir, name))
+	}
+	return list
+}
+
+// foreignFiles lists the files of the source src that a job reads.
+func foreignFiles(src string, f *conversion.Foreign) []string {
+	if f.IsGGUF() {
+		return f.Paths()
+	}
+	return checkpointFiles(src)
+}
+
+func (o *MeasureOptions) addPaths(s *files.Set) {
+	for _, t := range o.Texts {
+		what := "the text"
+		if t.Tokens {
+			what = "the token ids"
+		}
+		s.Input(what, t.Path)
+	}
+	for _, c := range o.Choices {
+		s.Input("the questions", c.Path)
+	}
+	if o.Gate != accuracy.DefaultGateName {
+		s.Input("the gate", o.Gate)
+	}
+	s.Input("the earlier report", o.Against)
+	s.Input("the baseline", o.Baseline)
+	s.Input("the reference logits", o.Reference)
+	s.Output("report", "a report", o.Reports...)
+}
+
+// checkOrder detects a checkpoint and a .gqf file in the wrong order.
+func checkOrder(src, file string) error {
+	k, err := files.KindOf(src)
+	if err != nil || k != files.GQF && k != files.GGUF {
+		return nil
+	}
+	if other, err := files.KindOf(file); err == nil && (other == files.GQF || other == files.GGUF) {
+		return nil // which of them is mistaken is not known
+	}
+	if _, err := safetensors.Files(file); err != nil {
+		return nil
+	}
+	if other, err := files.KindOf(file); err == nil && other != files.Safetensors {
+		return nil // a file of another kind
+	}
+	name := ".gqf"
+	if k == files.GGUF {
+		name = ".gguf"
+	}
+	return optionf("", "%s is a %s file and %s a checkpoint: name the checkpoint first, then the %s file", src, name, file, name)
 }

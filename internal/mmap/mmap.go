@@ -6,6 +6,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"runtime"
+	"runtime/debug"
 	"sync"
 	"unsafe"
 
@@ -165,3 +167,184 @@ func (f *File) pages(off, n int64) []byte {
 	}
 	return f.data[off&^int64(os.Getpagesize()-1) : end]
 }
+
+// A FaultError reports mapped bytes that could not be read: the mapped file became shorter, or its
+// device failed; or nobody had filled these bytes of a [Region].
+type FaultError struct {
+	Addr   uintptr // the address that could not be read; 0 if the system gave none that matches
+	Name   string  // the file that is mapped there, as given to Open
+	Offset int64   // in that file; without an address, the file's present size
+	Absent bool    // the bytes are a Region's
+}
+
+func (e *FaultError) Error() string {
+	if e.Absent {
+		return fmt.Sprintf("%s: byte %d was read before it was fetched: this is a defect of the program, please report it", e.Name, e.Offset)
+	}
+	return fmt.Sprintf("%s: byte %d cannot be read any more: the file was truncated while it was in use, or its device failed", e.Name, e.Offset)
+}
+
+// Guard calls fn and returns its error. If fn, in this goroutine, faults on a read of bytes that an
+// open File maps, Guard returns a *FaultError. Every other panic passes through, including faults
+// at other addresses: these are bugs.
+//
+// Guards may be nested; the innermost Guard returns the error. fn must release its locks and other
+// resources in deferred functions.
+func Guard(fn func() error) (err error) {
+	before := debug.SetPanicOnFault(true)
+	defer func() {
+		debug.SetPanicOnFault(before)
+		r := recover()
+		if r == nil {
+			return
+		}
+		if e := explain(r); e != nil {
+			err = e
+			return
+		}
+		panic(r)
+	}()
+	return fn()
+}
+
+// explain turns a recovered panic into a FaultError, or returns nil if no open File is the cause.
+func explain(r any) *FaultError {
+	rerr, ok := r.(runtime.Error)
+	if !ok {
+		return nil
+	}
+	// The documented form of a fault: debug.SetPanicOnFault promises the method.
+	if fault, ok := rerr.(interface{ Addr() uintptr }); ok {
+		if e := locate(fault.Addr()); e != nil {
+			return e
+		}
+	} else if rerr.Error() != "runtime error: invalid memory address or nil pointer dereference" {
+		return nil
+	}
+	// qemu-user 7.2 delivers SIGBUS with an earlier fault's address, or with address 0: the runtime
+	// takes 0 for a nil pointer. A file that shrank tells these faults apart from bugs.
+	return shrunk()
+}
+
+var open struct {
+	sync.Mutex
+	files map[*File]struct{}
+}
+
+func register(f *File) {
+	if f.data == nil {
+		return
+	}
+	open.Lock()
+	defer open.Unlock()
+	if open.files == nil {
+		open.files = make(map[*File]struct{})
+	}
+	open.files[f] = struct{}{}
+}
+
+func unregister(f *File) {
+	open.Lock()
+	defer open.Unlock()
+	delete(open.files, f)
+}
+
+// locate finds the open File that maps addr; nil if none does.
+func locate(addr uintptr) *FaultError {
+	open.Lock()
+	defer open.Unlock()
+	for f := range open.files {
+		if off, ok := f.Contains(addr); ok {
+			return &FaultError{Addr: addr, Name: f.name, Offset: off, Absent: f.absent}
+		}
+	}
+	return nil
+}
+
+// shrunk finds an open File that is shorter now than its map; nil if there is none.
+func shrunk() *FaultError {
+	open.Lock()
+	defer open.Unlock()
+	for f := range open.files {
+		if f.absent {
+			continue
+		}
+		if st, err := os.Stat(f.name); err == nil && os.SameFile(st, f.stat) && st.Size() < f.size {
+			return &FaultError{Name: f.name, Offset: st.Size()}
+		}
+	}
+	return nil
+}
+
+// Granule is the unit in which the bytes of a Region come and go: a multiple of every page size.
+const Granule = 64 << 10
+
+// A Region is address space for the bytes of a file elsewhere. Absent bytes take no memory and
+// never read as zeros: reading them is a fault, and Guard reports the fault.
+//
+//	b, err := r.Fill(off, n) // memory to write the file's bytes to
+//	err = r.Seal(off, n)     // Bytes()[off:off+n] may be read now
+//	err = r.Drop(off, n)     // absent again; the memory is given back
+//
+// Offsets and lengths are multiples of Granule; a range that ends beyond the file is cut. Several
+// goroutines may call methods on different ranges at once. Close must come after all other use.
+type Region struct{ *File }
+
+// Reserve makes a Region for a file of size bytes. name is the file's name in errors.
+func Reserve(name string, size int64) (*Region, error) {
+	if size < 0 || size != int64(int(size)) {
+		return nil, &fs.PathError{Op: "reserve", Path: name, Err: fmt.Errorf("%d bytes do not fit in this platform's address space", size)}
+	}
+	m := &File{name: name, size: size, absent: true}
+	if size > 0 {
+		data, err := reserve(int(size))
+		if err != nil {
+			return nil, &fs.PathError{Op: "reserve address space for", Path: name, Err: err}
+		}
+		m.data = data[:size:size]
+	}
+	register(m)
+	return &Region{m}, nil
+}
+
+// Fill returns zeroed memory for an absent range. Nobody may read the range before Seal.
+func (r *Region) Fill(off, n int64) ([]byte, error) { return r.change("fill", off, n, makeWritable) }
+
+func (r *Region) Seal(off, n int64) error {
+	_, err := r.change("seal", off, n, makeReadable)
+	return err
+}
+
+// Drop makes a range absent and gives its memory back.
+func (r *Region) Drop(off, n int64) error {
+	_, err := r.change("drop", off, n, makeAbsent)
+	return err
+}
+
+func (r *Region) change(op string, off, n int64, do func([]byte) error) ([]byte, error) {
+	if off < 0 || n <= 0 || off >= r.size || off%Granule != 0 || (n%Granule != 0 && n != r.size-off) || len(r.data) == 0 {
+		return nil, fmt.Errorf("%s: cannot %s %d bytes at %d of %d", r.name, op, n, off, r.size)
+	}
+	b := r.data[off:min(r.size, off+n)]
+	if err := do(b); err != nil {
+		return nil, &fs.PathError{Op: op, Path: r.name, Err: os.NewSyscallError("memory of the range", err)}
+	}
+	return b, nil
+}
+
+// Close gives the address space back. Closing twice is fine.
+func (r *Region) Close() error {
+	data := r.data
+	if data == nil {
+		return nil
+	}
+	unregister(r.File)
+	r.data = nil
+	if err := unreserve(data); err != nil {
+		return &fs.PathError{Op: "release address space of", Path: r.name, Err: err}
+	}
+	return nil
+}
+
+// base is the address of b. The bytes of b may be unreadable.
+func base(b []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(b)) }

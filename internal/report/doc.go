@@ -5,5 +5,5 @@
 //	if err := report.Write(w, "accuracy.html", r); err != nil { ... } // by the name's extension
 //
 // All formats but JSON share the tables of tables.go. plots.go makes the plots of the HTML page and
-// chart.go draws them. A program that only measures imports accuracy, and links no templates.
+// html.go draws them. A program that only measures imports accuracy, and links no templates.
 package report

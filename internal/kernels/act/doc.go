@@ -12,8 +12,8 @@
 // A row has no codes if a value, its scale or the inverse scale is not finite: ok is false, and the
 // driver gives NaN for all outputs of the row.
 //
-// act.go holds the functions, the arithmetic per row or block, and the loops over columns that define
-// the results. Assembly gives the same bits. There are no fused multiply-adds.
+// act.go holds the functions, the arithmetic per row or block, and the loops over columns that
+// define the results. Assembly gives the same bits. There are no fused multiply-adds.
 //
 // Nanoseconds a column on a core of an EPYC (Zen 5), rows of 4096 in blocks of 32 in the
 // first-level cache:

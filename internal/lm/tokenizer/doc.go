@@ -14,7 +14,7 @@
 //   - the pre-tokenizers cut the text into words (pretokenize.go), most by a regular
 //     expression in the syntax of Oniguruma (pattern.go, class.go, match.go);
 //   - the model merges each word's characters into tokens (bpe.go, merge.go);
-//   - the post-processor adds tokens such as a BOS (postprocess.go).
+//   - the post-processor adds tokens such as a BOS (normalize.go).
 //
 // A component that this package does not know is an [UnsupportedError] at reading; no component is
 // ignored. Truncation and padding, optional parts of a tokenizer.json, are left to the caller.
