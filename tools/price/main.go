@@ -98,12 +98,13 @@ var notProduct = regexp.MustCompile(`_test\.go$|_asm/|^(tools|docs|\.ci)/|(^|/)t
 //   - lines: lines of the product's Go files that people wrote;
 //   - names: constants, variables, types and functions that packages outside internal/ and cmd/
 //     export;
+//   - methods: methods that the exported types of these packages export;
 //   - commands and flags: sections of docs/CLI.md, and flags of gq quantize there;
 //   - words: of README.md and docs/*.md without the specifications FORMAT.md and FOLDS.md;
 //   - the figures of comments that type prose describes.
 func measure(files []string) (map[string]int, error) {
 	t := map[string]int{}
-	names := map[string]bool{}
+	names, methods := map[string]bool{}, map[string]bool{}
 	var comments prose
 	for _, name := range files {
 		dir := path.Dir(name)
@@ -134,16 +135,19 @@ func measure(files []string) (map[string]int, error) {
 			if strings.HasPrefix(name, "cmd/") || strings.HasPrefix(name, "internal/") || strings.Contains(name, "/internal/") {
 				continue
 			}
-			exported, err := exports(name, raw)
+			exported, called, err := exports(name, raw)
 			if err != nil {
 				return nil, err
 			}
-			for _, e := range exported {
-				names[dir+"."+e] = true // files for several platforms may have the same names
+			for _, e := range exported { // files for several platforms may have the same names
+				names[dir+"."+e] = true
+			}
+			for _, e := range called {
+				methods[dir+"."+e] = true
 			}
 		}
 	}
-	t["names"] = len(names)
+	t["names"], t["methods"] = len(names), len(methods)
 	maps.Copy(t, comments.figures())
 	return t, nil
 }
@@ -151,11 +155,11 @@ func measure(files []string) (map[string]int, error) {
 // generated reports whether a program wrote the Go file.
 func generated(text string) bool { return strings.Contains("\n"+text, "\n// Code generated") }
 
-// exports lists the package-level names that a Go file exports.
-func exports(name string, raw []byte) (list []string, err error) {
+// exports lists the package-level names that a Go file exports, and methods as Type.Method.
+func exports(name string, raw []byte) (list, methods []string, err error) {
 	f, err := parser.ParseFile(token.NewFileSet(), name, raw, parser.SkipObjectResolution)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	add := func(ids ...*ast.Ident) {
 		for _, id := range ids {
@@ -169,6 +173,8 @@ func exports(name string, raw []byte) (list []string, err error) {
 		case *ast.FuncDecl:
 			if d.Recv == nil {
 				add(d.Name)
+			} else if of := receiver(d.Recv.List[0].Type); ast.IsExported(of) && d.Name.IsExported() {
+				methods = append(methods, of+"."+d.Name.Name)
 			}
 		case *ast.GenDecl:
 			for _, s := range d.Specs {
@@ -181,7 +187,22 @@ func exports(name string, raw []byte) (list []string, err error) {
 			}
 		}
 	}
-	return list, nil
+	return list, methods, nil
+}
+
+// receiver is the name of a method's type.
+func receiver(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.Ident:
+		return e.Name
+	case *ast.StarExpr:
+		return receiver(e.X)
+	case *ast.IndexExpr: // with a type parameter
+		return receiver(e.X)
+	case *ast.IndexListExpr:
+		return receiver(e.X)
+	}
+	return ""
 }
 
 // commands counts the sections "## gq NAME" of docs/CLI.md.

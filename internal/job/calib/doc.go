@@ -42,9 +42,9 @@
 // # Files
 //
 // job.go goes through the layers, target.go computes the targets and improves scales and zero
-// points for chosen codes. hessian.go collects H, factor.go factorizes it, solve.go chooses codes on the
-// grids of grids.go. store.go has the finished layers, of an interrupted job too. Results have the
-// same bits on every CPU and for any number of threads.
+// points for chosen codes. hessian.go collects H, factor.go factorizes it, solve.go chooses codes
+// on the grids of grids.go. store.go has the finished layers, of an interrupted job too. Results
+// have the same bits on every CPU and for any number of threads.
 //
 // # Work
 //

@@ -7,338 +7,135 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
+// Stubs of the assembly. They are called through Kernel.Run and RunSplit only, so that
+// go:noescape would have no effect.
+
 // The lowbit kernels give the same bits as package reference for packing.LayoutLowbit. Kernels with
 // Zeros in their names read integer zero points, kernels with Fractions read fractional zero
 // points, and kernels with Half are for the half-step grid. Kernels with Split are RunSplit.
 
-//go:noescape
 func lowbit1Dotprod(a *Args)
-
-//go:noescape
 func lowbit1SplitDotprod(a *Args)
-
-//go:noescape
 func lowbit1ZerosDotprod(a *Args)
-
-//go:noescape
 func lowbit1ZerosSplitDotprod(a *Args)
-
-//go:noescape
 func lowbit1FractionsDotprod(a *Args)
-
-//go:noescape
 func lowbit1FractionsSplitDotprod(a *Args)
-
-//go:noescape
 func lowbit1HalfDotprod(a *Args)
-
-//go:noescape
 func lowbit1HalfSplitDotprod(a *Args)
-
-//go:noescape
 func lowbit2Dotprod(a *Args)
-
-//go:noescape
 func lowbit2SplitDotprod(a *Args)
-
-//go:noescape
 func lowbit2ZerosDotprod(a *Args)
-
-//go:noescape
 func lowbit2ZerosSplitDotprod(a *Args)
-
-//go:noescape
 func lowbit2FractionsDotprod(a *Args)
-
-//go:noescape
 func lowbit2FractionsSplitDotprod(a *Args)
-
-//go:noescape
 func lowbit2HalfDotprod(a *Args)
-
-//go:noescape
 func lowbit2HalfSplitDotprod(a *Args)
-
-//go:noescape
 func lowbit3Dotprod(a *Args)
-
-//go:noescape
 func lowbit3SplitDotprod(a *Args)
-
-//go:noescape
 func lowbit3ZerosDotprod(a *Args)
-
-//go:noescape
 func lowbit3ZerosSplitDotprod(a *Args)
-
-//go:noescape
 func lowbit3FractionsDotprod(a *Args)
-
-//go:noescape
 func lowbit3FractionsSplitDotprod(a *Args)
-
-//go:noescape
 func lowbit4Dotprod(a *Args)
-
-//go:noescape
 func lowbit4SplitDotprod(a *Args)
-
-//go:noescape
 func lowbit4ZerosDotprod(a *Args)
-
-//go:noescape
 func lowbit4ZerosSplitDotprod(a *Args)
-
-//go:noescape
 func lowbit4FractionsDotprod(a *Args)
-
-//go:noescape
 func lowbit4FractionsSplitDotprod(a *Args)
-
-//go:noescape
 func lowbit5Dotprod(a *Args)
-
-//go:noescape
 func lowbit5SplitDotprod(a *Args)
-
-//go:noescape
 func lowbit5ZerosDotprod(a *Args)
-
-//go:noescape
 func lowbit5ZerosSplitDotprod(a *Args)
-
-//go:noescape
 func lowbit5FractionsDotprod(a *Args)
-
-//go:noescape
 func lowbit5FractionsSplitDotprod(a *Args)
-
-//go:noescape
 func lowbit6Dotprod(a *Args)
-
-//go:noescape
 func lowbit6SplitDotprod(a *Args)
-
-//go:noescape
 func lowbit6ZerosDotprod(a *Args)
-
-//go:noescape
 func lowbit6ZerosSplitDotprod(a *Args)
-
-//go:noescape
 func lowbit6FractionsDotprod(a *Args)
-
-//go:noescape
 func lowbit6FractionsSplitDotprod(a *Args)
-
-//go:noescape
 func lowbit7Dotprod(a *Args)
-
-//go:noescape
 func lowbit7SplitDotprod(a *Args)
-
-//go:noescape
 func lowbit7ZerosDotprod(a *Args)
-
-//go:noescape
 func lowbit7ZerosSplitDotprod(a *Args)
-
-//go:noescape
 func lowbit7FractionsDotprod(a *Args)
-
-//go:noescape
 func lowbit7FractionsSplitDotprod(a *Args)
-
-//go:noescape
 func lowbit8Dotprod(a *Args)
-
-//go:noescape
 func lowbit8SplitDotprod(a *Args)
-
-//go:noescape
 func lowbit8ZerosDotprod(a *Args)
-
-//go:noescape
 func lowbit8ZerosSplitDotprod(a *Args)
 
 // Kernels with F16 and F32 in their names read scales of these types.
 
-//go:noescape
 func lowbit4F16Dotprod(a *Args)
-
-//go:noescape
 func lowbit4F16SplitDotprod(a *Args)
-
-//go:noescape
 func lowbit4ZerosF16Dotprod(a *Args)
-
-//go:noescape
 func lowbit4ZerosF16SplitDotprod(a *Args)
-
-//go:noescape
 func lowbit4F32Dotprod(a *Args)
-
-//go:noescape
 func lowbit4F32SplitDotprod(a *Args)
-
-//go:noescape
 func lowbit4ZerosF32Dotprod(a *Args)
-
-//go:noescape
 func lowbit4ZerosF32SplitDotprod(a *Args)
-
-//go:noescape
 func lowbit4Tile4x16Dotprod(a *Args)
-
-//go:noescape
 func lowbit4ZerosTile4x16Dotprod(a *Args)
-
-//go:noescape
 func lowbit4Tile4x8Dotprod(a *Args)
-
-//go:noescape
 func lowbit4ZerosTile4x8Dotprod(a *Args)
-
-//go:noescape
 func lowbit4Tile8x8Dotprod(a *Args)
-
-//go:noescape
 func lowbit4ZerosTile8x8Dotprod(a *Args)
-
-//go:noescape
 func lowbit4Neon(a *Args)
-
-//go:noescape
 func lowbit4SplitNeon(a *Args)
-
-//go:noescape
 func lowbit4ZerosNeon(a *Args)
-
-//go:noescape
 func lowbit4ZerosSplitNeon(a *Args)
-
-//go:noescape
 func lowbit4FractionsNeon(a *Args)
-
-//go:noescape
 func lowbit4FractionsSplitNeon(a *Args)
-
-//go:noescape
 func lowbit8Neon(a *Args)
-
-//go:noescape
 func lowbit8SplitNeon(a *Args)
-
-//go:noescape
 func lowbit8ZerosNeon(a *Args)
-
-//go:noescape
 func lowbit8ZerosSplitNeon(a *Args)
 
 // The qsi4cxp, qsi8cxp and qsu2cxp kernels give the same bits as package reference for
 // packing.LayoutQSI4CXP, LayoutQSI8CXP and LayoutQSU2CXP. Names state tiles but 8x16x2
 // (qsi4cxp) and 4x4x1 (qsu2cxp).
 
-//go:noescape
 func qsi4cxpDotprod(a *Args)
-
-//go:noescape
 func qsi4cxp4x16Dotprod(a *Args)
-
-//go:noescape
 func qsi4cxp4x8Dotprod(a *Args)
-
-//go:noescape
 func qsi4cxp8x8Dotprod(a *Args)
-
-//go:noescape
 func qsi4cxpNeon(a *Args)
-
-//go:noescape
 func qsi8cxp4x4Dotprod(a *Args)
-
-//go:noescape
 func qsi8cxp4x4Neon(a *Args)
-
-//go:noescape
 func qsi8cxp4x8Dotprod(a *Args)
-
-//go:noescape
 func qsi8cxp4x8Neon(a *Args)
-
-//go:noescape
 func qsu2cxpDotprod(a *Args)
 
 // The f16 kernels give the same bits as package reference for packing.LayoutQSI4C32PF16.
 
-//go:noescape
 func f16Tile8x16Dotprod(a *Args)
-
-//go:noescape
 func f16Tile8x8Dotprod(a *Args)
-
-//go:noescape
 func f16Tile4x16Dotprod(a *Args)
-
-//go:noescape
 func f16Tile4x8Dotprod(a *Args)
 
 // The qai4c32p kernels give the same bits as package reference for packing.LayoutQAI4C32P.
 
-//go:noescape
 func qai4c32p4x16Dotprod(a *Args)
-
-//go:noescape
 func qai4c32p4x8Dotprod(a *Args)
 
 // The torchao kernels give the same bits as package reference for packing.LayoutTorchAOLinear.
 
-//go:noescape
 func torchao1Dotprod(a *Args)
-
-//go:noescape
 func torchao1ZerosDotprod(a *Args)
-
-//go:noescape
 func torchao2Dotprod(a *Args)
-
-//go:noescape
 func torchao2ZerosDotprod(a *Args)
-
-//go:noescape
 func torchao3Dotprod(a *Args)
-
-//go:noescape
 func torchao3ZerosDotprod(a *Args)
-
-//go:noescape
 func torchao4Dotprod(a *Args)
-
-//go:noescape
 func torchao4ZerosDotprod(a *Args)
-
-//go:noescape
 func torchao5Dotprod(a *Args)
-
-//go:noescape
 func torchao5ZerosDotprod(a *Args)
-
-//go:noescape
 func torchao6Dotprod(a *Args)
-
-//go:noescape
 func torchao6ZerosDotprod(a *Args)
-
-//go:noescape
 func torchao7Dotprod(a *Args)
-
-//go:noescape
 func torchao7ZerosDotprod(a *Args)
-
-//go:noescape
 func torchao8Dotprod(a *Args)
-
-//go:noescape
 func torchao8ZerosDotprod(a *Args)
 
 func init() {
