@@ -130,7 +130,6 @@ type differ struct {
 	pathA, fileB         string
 }
 
-// add lists the differences of a tensor and adds it to the report.
 func (d *differ) add(t DiffTensor, sameBytes bool) {
 	t.Differs = []string{}
 	switch a, b := t.A, t.B; {

@@ -120,7 +120,6 @@ func checkpointFiles(src string) []string {
 	return list
 }
 
-// foreignFiles lists the files of the source src that a job reads.
 func foreignFiles(src string, f *conversion.Foreign) []string {
 	if f.IsGGUF() {
 		return f.Paths()

@@ -223,7 +223,6 @@ func (v view) tuneCost() float64 {
 	return v.passCost(passes)
 }
 
-// ownText reports whether the model writes the text, if one is needed.
 func (v view) ownText() bool { return named(v.o.Recipe.Calibrate) == "" }
 
 // writesText reports whether the model writes the text that bits, the fold or codes are chosen on.

@@ -33,7 +33,6 @@ type task struct {
 	shared *workdir.Dir
 }
 
-// writes reports whether the job writes the file.
 func (t *task) writes() bool { return !t.dry && t.part == nil }
 
 // workPath is the path of a working directory. Plan leaves the directories of Quantize alone.
@@ -113,7 +112,6 @@ type calibration struct {
 	tokens               int // of the text, at most
 }
 
-// needed reports whether an algorithm of the plan calibrates.
 func (k calibration) needed() bool { return k.imatrix || k.solved || k.awq }
 
 func (k calibration) heldOutTokens() int {
@@ -153,13 +151,11 @@ func (j *job) textCalibrated() bool {
 	return j.calibration.onText && j.shared == nil
 }
 
-// seed is the seed of texts and rotations.
 func (j *job) seed() uint64 { return cmp.Or(j.o.Recipe.Seed, 1) }
 
 // checked reports whether the complete file is read before it appears.
 func (j *job) checked() bool { return j.measured != nil || j.textCalibrated() }
 
-// awq reports whether factors of AWQ are folded into the checkpoint.
 func (j *job) awq() bool { return j.calibration.awq && j.calibration.folds }
 
 // foldsFor returns the steps for which the job folds the checkpoint, in words; "" if it does not.
@@ -205,7 +201,6 @@ func (v *values) subject() *subject {
 	return v.source.with(v.bits.Plan)
 }
 
-// storedChoice is a choice of bits in a working directory.
 type storedChoice struct {
 	Rows         []alloc.Row
 	ActivationKL float64

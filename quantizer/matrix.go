@@ -108,7 +108,6 @@ func (m *Matrix) quantize(x []float32, s rounding.Scheme, floating bool) error {
 	})
 }
 
-// measure sets the error of codes for x.
 func (m *Matrix) measure(x []float32) {
 	y := make([]float32, len(x))
 	m.Dequantize(y)

@@ -128,7 +128,6 @@ func (r *Rule) set(s Setting, value string) error {
 	return err
 }
 
-// check reports a rule that is invalid on its own.
 func (r Rule) check() error {
 	if _, err := pattern.Parse(r.Match); err != nil {
 		return err

@@ -342,7 +342,6 @@ func known[T any](kind string, names []string, parse func(string) (T, bool)) fun
 	}
 }
 
-// word is a parser of the listed words.
 func word[T ~string](kind string, names []string) func(string) (T, error) {
 	return known(kind, names, func(s string) (T, bool) { return T(s), true })
 }

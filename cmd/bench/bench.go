@@ -80,7 +80,6 @@ func runKernels(c *cli.Context) error {
 	return t.err
 }
 
-// kernelOptions reads the flags.
 func kernelOptions(c *cli.Context) (o gq.BenchKernelsOptions, err error) {
 	o.CacheBytes, o.Rounds, o.Quick = c.Int64("cache-bytes"), c.Int("rounds"), c.Bool("quick")
 	seconds := c.Float64("seconds")

@@ -183,7 +183,6 @@ func printPairs(w io.Writer, r *inspect.GGUF) error {
 	})
 }
 
-// value returns a metadata value in one line.
 func value(v any) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

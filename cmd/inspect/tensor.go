@@ -141,7 +141,6 @@ func histogram(w io.Writer, title string, counts []gqf.CodeCount) {
 	}
 }
 
-// runLattice shows the lattices that the weights of a checkpoint are on.
 func runLattice(c *cli.Context, path string) error {
 	if c.IsSet("slice") || c.Bool("verbose") {
 		return cmdline.Usagef("--lattice goes with --tensor, not with --slice or --verbose")

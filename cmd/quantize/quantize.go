@@ -105,7 +105,6 @@ func source(c *cli.Context) (string, error) {
 	return "", cmdline.Usagef("one checkpoint at a time: %s are %d", strings.Join(c.Args().Slice(), " "), c.NArg())
 }
 
-// part reads the flags of a part; nil without.
 func part(c *cli.Context) (*gq.PartOptions, error) {
 	if !c.IsSet("part") {
 		return nil, nil
@@ -193,7 +192,6 @@ func options(c *cli.Context) (opts gq.QuantizeOptions, err error) {
 // sizes are the flags of a budget.
 var sizes = []string{"target-bpw", "target-size", "max-kl"}
 
-// together refuses flags that do not go together.
 func together(c *cli.Context) error {
 	return cmp.Or(
 		cmdline.Needs(c, append(cmdline.Names(measure.TextFlags(""))[1:], "keep"), "gate"),
@@ -205,7 +203,6 @@ func together(c *cli.Context) error {
 	)
 }
 
-// budget reads the flags of a budget; nil without.
 func budget(c *cli.Context, r quantizer.Recipe) (*gq.Budget, error) {
 	b := gq.Budget{EmbeddingFixed: c.IsSet("embedding-bits")}
 	for name, to := range map[string]*float64{"target-bpw": &b.BitsPerWeight, "max-kl": &b.MaxKL} {

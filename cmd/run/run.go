@@ -199,7 +199,6 @@ func readPrompt(c *cli.Context, name string) (string, error) {
 
 var errNobody = errors.New("standard output is closed")
 
-// writer prints.
 type writer struct {
 	c        *cli.Context
 	w        io.Writer

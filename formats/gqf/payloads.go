@@ -9,7 +9,6 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// payloadCheck goes through the payloads in order.
 type payloadCheck struct {
 	*front
 	next int    // index of the next payload

@@ -273,7 +273,6 @@ func (a *ReadAhead) flush() {
 	}
 }
 
-// request makes requests until the job ends.
 func (a *ReadAhead) request() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

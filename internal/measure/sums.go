@@ -52,7 +52,6 @@ func (s *errorSums) row(counts *octaves, r, c int64, x, y []float32) {
 	}
 }
 
-// flush adds the counts of row.
 func (s *errorSums) flush(counts *octaves) {
 	for e := range s.magnitudes {
 		s.magnitudes[e] += int64(counts[0][e]) + int64(counts[1][e]) + int64(counts[2][e]) + int64(counts[3][e])

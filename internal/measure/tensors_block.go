@@ -33,7 +33,6 @@ type block struct {
 	workspace *kernels.Workspace
 }
 
-// total is the sum of the merged blocks.
 type total struct {
 	sums      errorSums
 	out       outputSums
@@ -221,7 +220,6 @@ func (t *total) add(p *part) {
 	t.notFinite = cmp.Or(t.notFinite, p.notFinite)
 }
 
-// finish computes figures from the sums.
 func (e *entry) finish() {
 	s, t := e.stats, e.total
 	if s.Unquantized {

@@ -69,7 +69,6 @@ func Tensors(ctx context.Context, src *safetensors.Checkpoint, f *gqf.File, o Te
 	return j.stats, nil
 }
 
-// TensorOptions are the options of Tensors. The zero value is ready to use.
 type TensorOptions struct {
 	// Threads is the number of goroutines; results are the same for any. Default: GOMAXPROCS.
 	Threads int
@@ -101,7 +100,6 @@ type tensorJob struct {
 	done, total int64
 }
 
-// schemeKey is what a TensorScheme follows from.
 type schemeKey struct {
 	header    packing.Header
 	mapping   gqf.Mapping

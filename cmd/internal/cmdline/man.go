@@ -53,7 +53,6 @@ func (m *manPage) command(path string, c *cli.Command) {
 	}
 }
 
-// macro writes a request with its arguments.
 func (m *manPage) macro(name string, args ...string) {
 	m.WriteString("." + name)
 	for _, a := range args {

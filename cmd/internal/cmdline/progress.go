@@ -145,7 +145,6 @@ func (d *Display) show(st *stage, now time.Time) {
 	_, _ = fmt.Fprintln(d.w, s.line())
 }
 
-// status computes the state of the stage.
 func (d *Display) status(now time.Time) *status {
 	st := d.stage
 	elapsed := now.Sub(st.started)

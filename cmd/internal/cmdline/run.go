@@ -31,7 +31,6 @@ type UsageError struct {
 
 func (e *UsageError) Error() string { return e.Err.Error() }
 
-// Unwrap returns the cause.
 func (e *UsageError) Unwrap() error { return e.Err }
 
 // ExitCode makes a UsageError a cli.ExitCoder.
@@ -45,7 +44,6 @@ type StatusError struct {
 
 func (e *StatusError) Error() string { return e.Err.Error() }
 
-// Unwrap returns the failure.
 func (e *StatusError) Unwrap() error { return e.Err }
 
 // ExitCode makes a StatusError a cli.ExitCoder.
@@ -189,7 +187,6 @@ func Printable(text string) string {
 	return b.String()
 }
 
-// prepare sets up commands and all their subcommands.
 func prepare(commands []*cli.Command, onUsageError cli.OnUsageErrorFunc) {
 	for _, c := range commands {
 		c.OnUsageError = onUsageError

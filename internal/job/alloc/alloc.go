@@ -367,7 +367,6 @@ func (j *Job) openStored(list []*Decision, probes int) (*stored, error) {
 
 func (k *stored) put() error { return k.work.PutJSON(storedName, k.key, k) }
 
-// key hashes everything that errors and probes depend on.
 func (j *Job) key(list []*Decision) (string, error) {
 	type probe struct {
 		Name    string

@@ -137,7 +137,6 @@ func (s *sampler) source(name string) string {
 	return name
 }
 
-// add samples the inputs of a linear layer for a sequence.
 func (s *sampler) add(in *forward.Input) {
 	if s.source(in.Name) != in.Name {
 		return

@@ -211,7 +211,6 @@ type Origin struct {
 	Untied bool
 }
 
-// Weights opens an item's tensor.
 func (in *Input) Weights(src *safetensors.Tensor, transposed bool) (*safetensors.Weights, error) {
 	return in.Ck.Weights(*src, safetensors.WeightsOptions{Block: in.scaleBlock, Transposed: transposed})
 }

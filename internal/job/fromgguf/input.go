@@ -262,7 +262,6 @@ func (f *File) Sources() (list []provenance.Source, err error) {
 	return list, nil
 }
 
-// unchanged fails if a shard was changed after it was opened.
 func (f *File) unchanged() error {
 	for i, path := range f.gguf.Paths() {
 		st, err := os.Stat(path)

@@ -138,7 +138,6 @@ func (in *Input) Rows(it plan.Item) (func(dst []float32, slice int, row, n int64
 	}, nil
 }
 
-// dequantized reads rows of codes.
 func (in *Input) dequantized(it plan.Item) (func(dst []float32, slice int, row, n int64), error) {
 	t := in.gqf.Tensor(it.Common().Index)
 	slices := make([]*gqf.Rows, t.Experts)

@@ -153,7 +153,6 @@ func isSmallFile(base string, size int64) bool {
 	return slices.Contains(smallEndings, ext) || strings.HasPrefix(base, "LICENSE") || strings.HasPrefix(base, "NOTICE")
 }
 
-// maxIndex is the greatest size of an index that is read.
 const maxIndex = 100_000_000
 
 // weightFiles lists the names of the files with weights in a directory of the place, or of the
@@ -228,7 +227,6 @@ func (p *place) find(ctx context.Context, dir string, names []string) (objects [
 	return objects, nil
 }
 
-// hold keeps files of the place in the cache until unlock is called.
 func (p *place) hold(ctx context.Context) (unlock func(), err error) {
 	return p.Hold(ctx, func() { p.told.Log("%s: another process removes it from the cache: waiting for it", p.name) })
 }

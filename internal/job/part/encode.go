@@ -63,7 +63,6 @@ func (h *Header) encode() []byte {
 	return b
 }
 
-// encoder writes the fields of a record and sums the bytes.
 type encoder struct {
 	w   *bufio.Writer
 	n   uint64
@@ -93,7 +92,6 @@ func (e *encoder) u64(v ...uint64) {
 	e.Write(e.buf)
 }
 
-// encode writes the record to w, and sets its length and checksum.
 func (r *Record) encode(w io.Writer, report, template Stream) error {
 	e := &encoder{w: bufio.NewWriterSize(w, 1<<16)}
 	e.u32(uint32(len(r.Maker)))

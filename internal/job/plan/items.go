@@ -48,7 +48,6 @@ type NameRef struct {
 
 func (e *Entry) Common() *Entry { return e }
 
-// Name is the canonical name in the file.
 func (e *Entry) Name() string { return e.Line.Name }
 
 // Names are the canonical name and then all other names of the item.
@@ -145,7 +144,6 @@ type Variant struct {
 	Payload int             // index in the image of the first
 }
 
-// Header is the packed header of the weights of every slice.
 func (v *Variant) Header() packing.Header { return v.head.Value() }
 
 func (v *Variant) Headers() []packing.Header {

@@ -66,7 +66,6 @@ func (pl *Planner) WarnTwice(line *Tensor, warning string) {
 	pl.twice = append(pl.twice, twice{line, warning})
 }
 
-// Settle turns the drafts into the plan's items.
 func (pl *Planner) Settle() {
 	pl.Items = make([]Item, len(pl.Drafts))
 	for i, d := range pl.Drafts {

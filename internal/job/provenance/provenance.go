@@ -59,7 +59,6 @@ func (q *QuantizedBy) Name() string {
 	return q.Library + " " + q.Format
 }
 
-// Fold is a summary of the asset gq/fold.json.
 type Fold struct {
 	// Steps in a few words: "rotated (seed 1)".
 	Steps []string `json:"steps"`
@@ -73,7 +72,6 @@ type Fold struct {
 	Rerouted int `json:"rerouted,omitempty"`
 }
 
-// Calibration records the algorithm that chose the codes, and its data.
 type Calibration struct {
 	Algorithm string `json:"algorithm"`
 	// Parameters of the algorithm.

@@ -127,7 +127,6 @@ func (s Scheme) Integers() (least, most, mostMin int) {
 	return g.subMin, g.subMax, g.minMax
 }
 
-// maxGroups is the number of groups of the largest block.
 const maxGroups = 16
 
 // blockFit holds a block's stored scales and minima: code q stands for q*scale[g] + offset[g].
@@ -309,7 +308,6 @@ func (b *blockGrid) nearestMin(m, dmin float32) int32 {
 	return int32(min(max(roundToEven(m/dmin), 0), float32(b.minMax)))
 }
 
-// store sets the fields of block i except the codes.
 func (b *blockRows) store(i int, f *blockFit) {
 	at := i * b.groups
 	for g := range b.groups {

@@ -27,7 +27,6 @@ type Shape struct {
 	Type gguf.TensorType `json:"type,omitempty"`
 }
 
-// Shape is the shape of a matrix with these rows and columns.
 func (s Scheme) Shape(rows, cols int) Shape {
 	if s.Type != 0 {
 		return Shape{Rows: rows, Cols: cols, Group: s.GroupWidth(cols), Type: s.Type}

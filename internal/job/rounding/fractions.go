@@ -147,7 +147,6 @@ func (f *fractionSearch) bestZero(fit *fractionFit, scale float32, g *fractionGr
 	return fit.code + float32(f.qmin) - g.mean/scale
 }
 
-// tryRanges replaces best if a candidate of s is better.
 func (f *fractionSearch) tryRanges(best *fractionFit, s *vec.Ranges, g *fractionGroup) {
 	vec.FitRanges(s, g.unit, g.mean-g.low, 1/g.weight, f.steps, g.centre, g.w)
 	if c, ok := bestGrid(s); ok && s.Score[c] > best.score {

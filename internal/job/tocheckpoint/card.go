@@ -52,7 +52,6 @@ func unquantizedCard(card []byte) []byte {
 	return slices.Concat([]byte("---\n"), facts, []byte("---\n"), text)
 }
 
-// ownFacts matches the facts that card wrote.
 var ownFacts = regexp.MustCompile(`(?m)^(?:base_model_relation: quantized|quantized_by: gq)\n`)
 
 // ownSection matches the sections that cardSection wrote.

@@ -21,7 +21,6 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
-// Options are the options of a checkpoint in a format of another library.
 type Options struct {
 	Format hfquant.Format
 	// Split is the greatest size of the tensors in a file: a larger model is divided into shards.

@@ -33,7 +33,6 @@ type Options struct {
 	Split int64
 }
 
-// Source is the input of a .gguf file.
 type Source interface {
 	write.Model
 	// OpenModel opens the model, to compare the file with it.

@@ -219,7 +219,6 @@ func (o *Output) CopyUnits(list *write.Units, it *plan.Unquantized) {
 	}
 }
 
-// rowCopier writes rows of unquantized items.
 type rowCopier struct {
 	*target
 	scatter scatter

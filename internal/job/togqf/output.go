@@ -152,7 +152,6 @@ func (p *Output) biases() []int {
 	return list
 }
 
-// Target is a .gqf file that is written.
 type Target struct {
 	items  []plan.Item
 	Image  *gqf.Image

@@ -241,7 +241,6 @@ func (t *temporaries) Abort() {
 	removeMade(t.home, t.made)
 }
 
-// Commit makes the files appear.
 func (t *temporaries) Commit() error {
 	err := atomicfile.CommitSet(t.Files)
 	if err == nil && t.dir != nil {

@@ -6,7 +6,6 @@ import (
 	"github.com/lowbit-go/gq/internal/job/part"
 )
 
-// MaxParts is the greatest number of parts of a job.
 const MaxParts = part.MaxParts
 
 // Part is one of the parts that several workers make of a file. Each takes a share of the units.

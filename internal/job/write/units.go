@@ -79,7 +79,6 @@ func (l *Units) At(i int) Unit {
 	return r.Units(i-r.Before, i-r.Before+1)
 }
 
-// Result holds the findings of a unit.
 type Result struct {
 	Crc           uint32  // CRC32C of the source
 	ScaleCRC      uint32  // CRC32C of its block scales, from the first unit of an item
@@ -90,7 +89,6 @@ type Result struct {
 	Recovered     Recovered
 }
 
-// ItemResult holds the findings of all units of an item.
 type ItemResult = Result
 
 // addBlocks appends the units of a quantized item. strided tells that its rows are gathered, and

@@ -13,7 +13,6 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// Options state the measurements of a run.
 type Options struct {
 	// Headers are the packed weights, all of the same shape. Required.
 	Headers []packing.Header

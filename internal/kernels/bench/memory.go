@@ -26,7 +26,6 @@ const (
 	maxCopies = 4 << 30
 	// defaultCache is the size of the cache if the system does not state a size.
 	defaultCache = 32 << 20
-	// pageBytes is the alignment of copies.
 	pageBytes = 4096
 )
 

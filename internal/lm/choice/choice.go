@@ -235,7 +235,6 @@ type Encoder struct {
 	length int
 }
 
-// NewEncoder makes an encoder for a model that reads length tokens.
 func NewEncoder(t *tokenizer.Tokenizer, length int) (*Encoder, error) {
 	e := &Encoder{t: t, length: length}
 	bos, added, err := t.FirstBOS()

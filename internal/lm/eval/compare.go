@@ -124,7 +124,6 @@ type CompareOptions struct {
 	Progress func(tokens int)
 }
 
-// NonFiniteError reports logits that are NaN or infinite.
 type NonFiniteError struct {
 	Model            int // 0: the float model; from 1: the quantized models
 	Window, Position int
@@ -141,7 +140,6 @@ func (e *NonFiniteError) Error() string {
 	return fmt.Sprintf("the %s gives a logit that is NaN or infinite at position %d of window %d", name, e.Position, e.Window)
 }
 
-// score is the result of a position, in float64.
 type score struct {
 	nll      []float64 // by model, the float model first
 	pairs    []pair    // by quantized model, against the float model

@@ -136,7 +136,6 @@ func decodeRow(dst []float32, r float32, high, low []byte) {
 	}
 }
 
-// Writer writes a file. Predictions are added in order of window and position.
 type Writer struct {
 	w       io.Writer
 	h       Header
@@ -199,7 +198,6 @@ func limitHeader(n int) error {
 	return nil
 }
 
-// Header returns the file's header, with the counts.
 func (w *Writer) Header() *Header { return &w.h }
 
 func (w *Writer) Add(logits []float32) error {

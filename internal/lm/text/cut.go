@@ -13,7 +13,6 @@ import (
 	"github.com/lowbit-go/gq/internal/lm/tokenizer"
 )
 
-// Input is a text or its token ids.
 type Input struct {
 	Data []byte
 	IDs  bool // Data holds ids, see ParseIDs

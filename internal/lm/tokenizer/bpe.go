@@ -137,7 +137,6 @@ func (m *bpe) encode(dst []int32, word string, w *work) ([]int32, error) {
 	return m.merge(dst, w), nil
 }
 
-// character returns the token of a character of a word, or -1.
 func (m *bpe) character(r rune, inside bool) int32 {
 	if inside && m.prefix != "" {
 		if id, ok := m.id(m.prefix + string(r)); ok {

@@ -17,7 +17,6 @@ type decoder struct {
 	growth int    // the largest factor by which tokens lengthens a token
 }
 
-// byteMode is the rule for tokens that stand for bytes.
 type byteMode uint8
 
 const (

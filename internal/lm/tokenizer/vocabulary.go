@@ -238,7 +238,6 @@ func (m *bpe) readTokens(n node, p jsonscan.Part) (t tokenTexts, err error) {
 	return t, nil
 }
 
-// count returns the number of elements of all parts.
 func count(list []jsonscan.Part) int {
 	if len(list) == 0 {
 		return 0

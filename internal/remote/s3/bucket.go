@@ -285,7 +285,6 @@ func (b *Bucket) sending(err error) error {
 	return err
 }
 
-// noObject is the error of an object that is not there.
 type noObject struct{}
 
 var errNoObject error = noObject{}
