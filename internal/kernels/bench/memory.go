@@ -26,7 +26,7 @@ const (
 	maxCopies = 4 << 30
 	// defaultCache is the size of the cache if the system does not state a size.
 	defaultCache = 32 << 20
-	pageBytes = 4096
+	pageBytes    = 4096
 )
 
 // CacheBytes is Linux's size of the first CPU's last-level cache; 32 MiB if unknown.
