@@ -14,7 +14,6 @@ import (
 	"github.com/lowbit-go/gq/internal/job/fromcheckpoint"
 	"github.com/lowbit-go/gq/internal/job/plan"
 	"github.com/lowbit-go/gq/internal/job/provenance"
-	"github.com/lowbit-go/gq/internal/job/rounding"
 	"github.com/lowbit-go/gq/internal/job/workdir"
 	"github.com/lowbit-go/gq/internal/lm/forward"
 	"github.com/lowbit-go/gq/internal/lm/text"
@@ -168,17 +167,8 @@ const momentsName = "moments"
 // working directory, or collects them. The rows that they chose depend on the schemes, so a file of
 // other widths collects its own.
 func (r *run) moments(j *job, p *fromcheckpoint.Plan, files *calib.Imatrix, hash string, t *text.Text) (*calib.Imatrix, error) {
-	type matrix struct {
-		Name          string
-		Scheme        rounding.Scheme
-		SmallestScale float32
-	}
-	var list []matrix
-	for _, m := range p.Matrices() {
-		list = append(list, matrix{m.Name(), m.Scheme, m.SmallestScale})
-	}
 	// 2: the version of the moments and choices.
-	key, err := workdir.Key(momentsName, 2, text.HashIDs(t.Sequences), p.SourceStamps(), hash, list)
+	key, err := workdir.Key(momentsName, 2, text.HashIDs(t.Sequences), p.SourceStamps(), hash, plan.Keys(p.Matrices()))
 	if err != nil {
 		return nil, err
 	}

@@ -32,16 +32,12 @@ type WriteOptions struct {
 	// Metadata is stored in each file as __metadata__. Default, also for a map without this key:
 	// format = "pt". Transformers refuses files without a format.
 	Metadata map[string]string
-	// Beside is the number of bytes of other files that the caller will write into the directory. The
-	// free space must be enough for all. Default: 0.
-	Beside int64
 }
 
 // A Writer writes a checkpoint: model.safetensors, or model-00001-of-0000N.safetensors and so on
 // with model.safetensors.index.json. The final names appear only in Commit, the index last.
 type Writer struct {
 	dir     string
-	beside  int64 // see WriteOptions
 	layout  *Layout
 	files   []*atomicfile.File // of the shards
 	written []atomic.Int64     // bytes of each tensor so far
@@ -57,7 +53,7 @@ func Create(dir string, tensors []TensorSpec, opts WriteOptions) (*Writer, error
 	if err != nil {
 		return nil, err
 	}
-	w := &Writer{dir: dir, beside: opts.Beside, layout: layout, written: make([]atomic.Int64, len(tensors))}
+	w := &Writer{dir: dir, layout: layout, written: make([]atomic.Int64, len(tensors))}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, err
 	}
@@ -83,7 +79,7 @@ func (w *Writer) checkDir() error {
 			return &fs.PathError{Op: "create", Path: path, Err: errors.New("another checkpoint is in the way; remove it or choose another directory")}
 		}
 	}
-	total := w.beside
+	total := int64(0)
 	for _, s := range w.layout.Shards {
 		total += s.Size
 	}
@@ -188,7 +184,7 @@ type Place struct {
 }
 
 // NewLayout places tensors in files in the given order. Within a file tensors with wider elements
-// come first, so that all are aligned; otherwise the order stays. opts.Beside has no effect.
+// come first, so that all are aligned; otherwise the order stays.
 func NewLayout(tensors []TensorSpec, opts WriteOptions) (*Layout, error) {
 	l := &Layout{specs: tensors, Places: make([]Place, len(tensors))}
 	if err := l.distribute(opts.MaxShardBytes); err != nil {

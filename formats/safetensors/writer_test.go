@@ -176,7 +176,6 @@ func TestCreateRefuses(t *testing.T) {
 		{"too large together", nil, []TensorSpec{u8("a", math.MaxInt64), u8("b", math.MaxInt64)}, WriteOptions{}, "exceed 2^63"},
 		{"negative shards", nil, nil, WriteOptions{MaxShardBytes: -1}, "at most -1"},
 		{"no space", nil, []TensorSpec{u8("a", 1<<60)}, WriteOptions{}, "are free"},
-		{"no space for the files beside it", nil, []TensorSpec{u8("a", 1)}, WriteOptions{Beside: 1 << 60}, "are free"},
 		{"an index is there", map[string]string{IndexName: "{}"}, []TensorSpec{u8("a", 1)}, WriteOptions{}, "in the way"},
 		{"a single file is there", map[string]string{SingleName: ""}, []TensorSpec{u8("a", 1), u8("b", 1)}, WriteOptions{MaxShardBytes: 1}, "in the way"},
 	} {

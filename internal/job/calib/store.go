@@ -270,16 +270,7 @@ const version = 10
 
 // key hashes everything that the codes depend on.
 func (j *job) key() (string, error) {
-	type matrix struct {
-		Name          string
-		Scheme        rounding.Scheme
-		SmallestScale float32
-	}
-	var list []matrix
-	for _, m := range j.plan.Matrices() {
-		list = append(list, matrix{m.Name(), m.Scheme, m.SmallestScale})
-	}
-	return workdir.Key("codes", j.info(), j.plan.SourceStamps(), list)
+	return workdir.Key("codes", j.info(), j.plan.SourceStamps(), plan.Keys(j.plan.Matrices()))
 }
 
 func (r *Result) note(n layerNotes) {

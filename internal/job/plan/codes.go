@@ -163,6 +163,18 @@ func (c *Codes) Tuning() *provenance.Tuning {
 	return c.Tuned.Tuning
 }
 
+// Keys lists what the codes of matrices depend on, for the keys of working directories.
+func Keys(list []Matrix) (keys []any) {
+	for _, m := range list {
+		keys = append(keys, struct {
+			Name          string
+			Scheme        rounding.Scheme
+			SmallestScale float32
+		}{m.Name(), m.Scheme, m.SmallestScale})
+	}
+	return keys
+}
+
 func (p *Plan) Matrices() (list []Matrix) {
 	for it := range p.Quantized() {
 		for s := range it.Slices {

@@ -10,7 +10,7 @@ import (
 	"io"
 	"math"
 
-	"github.com/lowbit-go/gq/internal/job/rounding"
+	"github.com/lowbit-go/gq/internal/job/plan"
 	"github.com/lowbit-go/gq/internal/job/workdir"
 	"github.com/lowbit-go/gq/internal/lm/text"
 )
@@ -32,19 +32,14 @@ const keyVersion = 2
 const stateName = "tuning"
 
 func (j *job) setKey() (err error) {
-	type matrix struct {
-		Name          string
-		Scheme        rounding.Scheme
-		SmallestScale float32
-	}
-	var list []matrix
+	var list []plan.Matrix
 	h := sha256.New()
 	for _, m := range j.matrices {
-		list = append(list, matrix{m.Name(), m.Scheme, m.SmallestScale})
+		list = append(list, m.Matrix)
 		m.hash(h)
 	}
 	train, held := text.HashIDs(j.text.train), text.HashIDs(j.text.Sequences)
-	j.key, err = workdir.Key("tuning", keyVersion, j.Kind, j.Steps, j.codesRate, train, held, j.plan.SourceStamps(), list, h.Sum(nil))
+	j.key, err = workdir.Key("tuning", keyVersion, j.Kind, j.Steps, j.codesRate, train, held, j.plan.SourceStamps(), plan.Keys(list), h.Sum(nil))
 	return err
 }
 
