@@ -11,8 +11,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/lm/forward"
-	"github.com/lowbit-go/gq/internal/splitmix"
 )
 
 // llamaCpp is llama.cpp in a node process.
@@ -149,7 +149,7 @@ func worstProbability(t *testing.T, got, want [][]float64) (worst float64) {
 }
 
 func randomTokens(seed uint64, n, vocab int) []int32 {
-	r := splitmix.Source(seed)
+	r := detmath.Source(seed)
 	ids := make([]int32, n)
 	for i := range ids {
 		ids[i] = int32(r.Next() % uint64(vocab))

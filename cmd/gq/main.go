@@ -10,16 +10,15 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/lowbit-go/gq"
+	"github.com/lowbit-go/gq/cmd/about"
 	"github.com/lowbit-go/gq/cmd/accuracy"
 	"github.com/lowbit-go/gq/cmd/bench"
-	"github.com/lowbit-go/gq/cmd/completion"
 	"github.com/lowbit-go/gq/cmd/dequantize"
 	"github.com/lowbit-go/gq/cmd/diff"
 	"github.com/lowbit-go/gq/cmd/export"
 	"github.com/lowbit-go/gq/cmd/inspect"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 	"github.com/lowbit-go/gq/cmd/kernels"
-	"github.com/lowbit-go/gq/cmd/man"
 	"github.com/lowbit-go/gq/cmd/merge"
 	"github.com/lowbit-go/gq/cmd/pull"
 	"github.com/lowbit-go/gq/cmd/quantize"
@@ -29,7 +28,6 @@ import (
 	"github.com/lowbit-go/gq/cmd/sweep"
 	"github.com/lowbit-go/gq/cmd/synth"
 	"github.com/lowbit-go/gq/cmd/verify"
-	"github.com/lowbit-go/gq/cmd/version"
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/memlimit"
 )
@@ -91,9 +89,9 @@ results are the same bits. GQ_LOG=kernels says on standard error which kernel ru
 			kernels.Command(),
 			bench.Command(),
 			synth.Command(),
-			completion.Command(),
-			man.Command(),
-			version.Command(),
+			about.Completion(),
+			about.Man(),
+			about.Version(),
 		},
 	}
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/internal/lm/eval"
 	"github.com/lowbit-go/gq/internal/lm/forward"
-	"github.com/lowbit-go/gq/internal/splitmix"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -338,7 +337,7 @@ func RandomInputs(name string, m, k int) []float32 {
 // normals generates random numbers that are the same on any machine. math/rand's normal numbers
 // depend on logarithms and exponentials of package math.
 type normals struct {
-	splitmix.Source
+	detmath.Source
 	spare float64
 	has   bool
 }
@@ -346,7 +345,7 @@ type normals struct {
 func newNormals(seed string) *normals {
 	h := fnv.New64a()
 	h.Write([]byte(seed))
-	return &normals{Source: splitmix.Source(h.Sum64())}
+	return &normals{Source: detmath.Source(h.Sum64())}
 }
 
 // uniform returns a number above -1 and below 1.

@@ -5,7 +5,7 @@ package orthogonal
 import (
 	"math"
 
-	"github.com/lowbit-go/gq/internal/splitmix"
+	"github.com/lowbit-go/gq/internal/detmath"
 )
 
 // Matrix is an orthogonal n x n matrix R: diag(signs) (P x H) / sqrt(n) with random signs if a
@@ -179,7 +179,7 @@ func residues(q int) []int8 {
 }
 
 // Rows makes k orthonormal rows of n numbers from random rows by Gram-Schmidt.
-func Rows(k, n int, random *splitmix.Source) [][]float64 {
+func Rows(k, n int, random *detmath.Source) [][]float64 {
 	rows := make([][]float64, k)
 	for i := range rows {
 		x := make([]float64, n)
@@ -229,8 +229,8 @@ func Dot(x, y []float64) (sum float64) {
 }
 
 // Random is random source number stream of a seed.
-func Random(seed, stream uint64) splitmix.Source {
-	r := splitmix.Source(seed)
+func Random(seed, stream uint64) detmath.Source {
+	r := detmath.Source(seed)
 	first := r.Next()
-	return splitmix.Source(first ^ stream*0xd1342543de82ef95)
+	return detmath.Source(first ^ stream*0xd1342543de82ef95)
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/lm/tokenizer"
 	"github.com/lowbit-go/gq/internal/rowmath"
-	"github.com/lowbit-go/gq/internal/splitmix"
 )
 
 // Sampling is the rule for choosing tokens, in llama.cpp's order: the penalties first, then TopK,
@@ -94,7 +93,7 @@ const maxSubtracted = 2.0
 // sampler chooses a sequence of tokens.
 type sampler struct {
 	o      Sampling
-	rng    splitmix.Source
+	rng    detmath.Source
 	banned []int32       // never chosen
 	last   []int32       // the last tokens, at most repeatLast
 	counts map[int32]int // of the answer's tokens, for PresencePenalty and FrequencyPenalty
@@ -123,7 +122,7 @@ func newSampler(o Sampling, banned []int32) (*sampler, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	return &sampler{o: o, rng: splitmix.Source(o.Seed), banned: banned}, nil
+	return &sampler{o: o, rng: detmath.Source(o.Seed), banned: banned}, nil
 }
 
 // Prompt adds tokens that were not chosen to the sequence.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/lm/arch"
-	"github.com/lowbit-go/gq/internal/splitmix"
 )
 
 // Table spread has many files: fewer tokens than the other tables.
@@ -165,7 +165,7 @@ type order struct {
 }
 
 func newOrder(c *arch.ForwardConfig, seed uint64) *order {
-	source := splitmix.Source(seed)
+	source := detmath.Source(seed)
 	o := &order{hidden: shuffled(&source, c.HiddenSize)}
 	for range c.Layers {
 		var values, outputs []int
@@ -188,7 +188,7 @@ func newOrder(c *arch.ForwardConfig, seed uint64) *order {
 }
 
 // shuffled returns the numbers below n in a random order.
-func shuffled(source *splitmix.Source, n int) []int {
+func shuffled(source *detmath.Source, n int) []int {
 	list := make([]int, n)
 	for i := range list {
 		j := int(source.Next() % uint64(i+1))

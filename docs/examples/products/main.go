@@ -25,7 +25,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
-	"github.com/lowbit-go/gq/internal/splitmix"
+	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -73,7 +73,7 @@ func writeCheckpoint(dir string) error {
 		for _, d := range spec.Shape {
 			n *= d
 		}
-		random, data := splitmix.Source(i), make([]byte, 0, 2*n)
+		random, data := detmath.Source(i), make([]byte, 0, 2*n)
 		for range n {
 			data = binary.LittleEndian.AppendUint16(data, uint16(math.Float32bits(number(&random))>>16))
 		}
@@ -86,7 +86,7 @@ func writeCheckpoint(dir string) error {
 }
 
 // number is random, between -4 and 4, and mostly small.
-func number(r *splitmix.Source) float32 {
+func number(r *detmath.Source) float32 {
 	x := 2*r.Float() - 1
 	return float32(4 * x * x * x)
 }
@@ -175,7 +175,7 @@ func unpack(t gqf.Tensor, p gqf.Payload) (*weights, error) {
 // activations are m rows: ordinary ones, then a row of zeros, a constant one, rows of one sign, a
 // row with a single large value, and a row whose codes all lie halfway between integers.
 func activations(cols int) (x []float32, m int) {
-	random := splitmix.Source(cols)
+	random := detmath.Source(cols)
 	row := func(f func(x float32) float32) {
 		for range cols {
 			x = append(x, f(number(&random)))

@@ -8,7 +8,6 @@ import (
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/lm/forward"
-	"github.com/lowbit-go/gq/internal/splitmix"
 	"github.com/lowbit-go/gq/kernels"
 )
 
@@ -133,11 +132,11 @@ func (g *gradients) sample(sequence, from, n int, logits []float32) {
 	vocab := g.model.VocabSize()
 	g.pool.Run(n, func(worker, row int) {
 		root := buffer.Grow(&g.rows[worker], vocab)
-		sampleRow(logits[row*vocab:][:vocab], root, splitmix.Source(uint64(sequence)<<32|uint64(from+row)))
+		sampleRow(logits[row*vocab:][:vocab], root, detmath.Source(uint64(sequence)<<32|uint64(from+row)))
 	})
 }
 
-func sampleRow(logits []float32, root []float64, random splitmix.Source) {
+func sampleRow(logits []float32, root []float64, random detmath.Source) {
 	top := logits[0]
 	for _, v := range logits {
 		top = max(top, v)

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/safetensors"
-	"github.com/lowbit-go/gq/internal/splitmix"
+	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/test/testplan"
 	"github.com/lowbit-go/gq/internal/test/testshared"
 )
@@ -28,7 +28,7 @@ func TestSampledGradient(t *testing.T) {
 	root := make([]float64, n)
 	for seed := range times {
 		v := slices.Clone(logits)
-		sampleRow(v, root, splitmix.Source(seed))
+		sampleRow(v, root, detmath.Source(seed))
 		total := 0.0
 		for i, a := range v {
 			total += float64(a)

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/lowbit-go/gq/internal/splitmix"
+	"github.com/lowbit-go/gq/internal/detmath"
 )
 
 // TestFactor multiplies the factor and the solutions out again.
@@ -13,7 +13,7 @@ func TestFactor(t *testing.T) {
 	const rows, k, n = 1500, panel + 200, 19
 	e := newEngine(2)
 	defer e.close()
-	r := splitmix.Source(2)
+	r := detmath.Source(2)
 	g := testHessian(e, inputs(&r, rows, k), k)
 	h := hessian{k: k, h: slices.Clone(g.h)}
 	f, err := factorize(e, g, true)
@@ -74,7 +74,7 @@ func TestDamping(t *testing.T) {
 	const rows, k = 2000, 700 // several of addGram's products
 	e := newEngine(2)
 	defer e.close()
-	r := splitmix.Source(8)
+	r := detmath.Source(8)
 	x := inputs(&r, rows, k)
 	indefinite := func() (*hessian, float64) {
 		g := testHessian(e, x, k)
@@ -131,7 +131,7 @@ func TestLimits(t *testing.T) {
 	const rows, k, n = 900, 600, 50
 	e := newEngine(2)
 	defer e.close()
-	r := splitmix.Source(4)
+	r := detmath.Source(4)
 	f, err := factorize(e, testHessian(e, inputs(&r, rows, k), k), false)
 	if err != nil {
 		t.Fatal(err)
@@ -154,7 +154,7 @@ func BenchmarkCholesky(b *testing.B) {
 	const k = 2048
 	e := newEngine(0)
 	defer e.close()
-	r := splitmix.Source(1)
+	r := detmath.Source(1)
 	g := testHessian(e, normal(&r, 2*k*k), k)
 	h := slices.Clone(g.h)
 	for b.Loop() {

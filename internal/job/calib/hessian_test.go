@@ -4,11 +4,11 @@ import (
 	"math"
 	"testing"
 
-	"github.com/lowbit-go/gq/internal/splitmix"
+	"github.com/lowbit-go/gq/internal/detmath"
 )
 
 // normal makes approximately normal numbers.
-func normal(r *splitmix.Source, n int) []float32 {
+func normal(r *detmath.Source, n int) []float32 {
 	x := make([]float32, n)
 	for i := range x {
 		for range 6 {
@@ -20,7 +20,7 @@ func normal(r *splitmix.Source, n int) []float32 {
 }
 
 // inputs makes rows of activations with correlated columns; column 3 is always zero.
-func inputs(r *splitmix.Source, rows, k int) []float32 {
+func inputs(r *detmath.Source, rows, k int) []float32 {
 	x := normal(r, rows*k)
 	for i := range rows {
 		row := x[i*k:][:k]
@@ -62,7 +62,7 @@ func TestHessian(t *testing.T) {
 	const rows, k, width = 1300, 37, 11
 	e := newEngine(2)
 	defer e.close()
-	r := splitmix.Source(1)
+	r := detmath.Source(1)
 	x, d, res, w := inputs(&r, rows, k), normal(&r, rows*k), normal(&r, rows*width), normal(&r, width*k)
 	sum := func(a func(n, i int) float64, i, j int) (s float64) {
 		for n := range rows {
@@ -121,7 +121,7 @@ func BenchmarkHessian(b *testing.B) {
 	const k = 2048
 	e := newEngine(0)
 	defer e.close()
-	r := splitmix.Source(1)
+	r := detmath.Source(1)
 	x := normal(&r, hessianRows*k)
 	g := newHessian(e, k, true)
 	for b.Loop() {

@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/job/plan"
 	"github.com/lowbit-go/gq/internal/job/rounding"
-	"github.com/lowbit-go/gq/internal/splitmix"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -17,7 +17,7 @@ func TestHeld(t *testing.T) {
 	const rows, n, k = 600, 16, 256
 	e := newEngine(2)
 	defer e.close()
-	r := splitmix.Source(5)
+	r := detmath.Source(5)
 	g := testHessian(e, inputs(&r, rows, k), k)
 	f, err := factorize(e, g, true)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/job/rounding"
-	"github.com/lowbit-go/gq/internal/splitmix"
 	"github.com/lowbit-go/gq/internal/test/testshared"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -39,7 +39,7 @@ func testSolver(t *testing.T, k int, schemes []rounding.Scheme) {
 	const rows, n = 900, 24
 	e := newEngine(2)
 	defer e.close()
-	r := splitmix.Source(3)
+	r := detmath.Source(3)
 	g := testHessian(e, inputs(&r, rows, k), k)
 	f, err := factorize(e, g, true)
 	if err != nil {
@@ -118,7 +118,7 @@ func TestSolverThreads(t *testing.T) {
 		for _, threads := range []int{1, 3} {
 			e := newEngine(threads)
 			defer e.close()
-			r := splitmix.Source(9)
+			r := detmath.Source(9)
 			g := testHessian(e, inputs(&r, rows, k), k)
 			f, err := factorize(e, g, true)
 			if err != nil {
@@ -221,7 +221,7 @@ func benchSolver(b *testing.B, run func(s *solver)) {
 	const k, n = 2048, 512
 	e := newEngine(0)
 	defer e.close()
-	r := splitmix.Source(1)
+	r := detmath.Source(1)
 	g := testHessian(e, inputs(&r, 2*k, k), k)
 	f, err := factorize(e, g, true)
 	if err != nil {

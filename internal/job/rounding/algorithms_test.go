@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gqf"
-	"github.com/lowbit-go/gq/internal/splitmix"
+	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/test/testrows"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -124,7 +124,7 @@ func FuzzAlgorithms(f *testing.F) {
 			return
 		}
 		x := testrows.Gaussian(seed, 1+int(k%700))
-		r := splitmix.Source(seed)
+		r := detmath.Source(seed)
 		for ; len(special) >= 4; special = special[4:] {
 			x[r.Next()%uint64(len(x))] = math.Float32frombits(binary.LittleEndian.Uint32(special))
 		}

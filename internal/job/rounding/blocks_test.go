@@ -11,7 +11,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
-	"github.com/lowbit-go/gq/internal/splitmix"
+	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -246,7 +246,7 @@ func TestBlockBits(t *testing.T) {
 		for _, a := range []gqf.Algorithm{gqf.AlgorithmRTN, gqf.AlgorithmSearch} {
 			s, _ := BlockScheme(kind, a)
 			for row := range 12 {
-				x, rng := make([]float32, 768), splitmix.Source(row)
+				x, rng := make([]float32, 768), detmath.Source(row)
 				for i := range x { // exact: no logarithms, whose last bit may differ
 					x[i] = float32(int16(rng.Next()>>48)/4+int16(rng.Next()>>48)/4) / []float32{8192, 3e6, 1e10}[(row+i/256)%3]
 				}

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/floats"
-	"github.com/lowbit-go/gq/internal/splitmix"
 	"github.com/lowbit-go/gq/internal/test/testrows"
 	"github.com/lowbit-go/gq/internal/test/testshared"
 	"github.com/lowbit-go/gq/internal/vec"
@@ -224,7 +224,7 @@ func TestFloatZerosBits(t *testing.T) {
 	sum := crc32.NewIEEE()
 	for row := range 8 {
 		const k = 320
-		x, rng := make([]float32, k), splitmix.Source(row)
+		x, rng := make([]float32, k), detmath.Source(row)
 		for i := range x { // exact: no logarithms, whose last bit may differ
 			x[i] = float32(int16(rng.Next()>>48)/4+int16(rng.Next()>>48)/4+int16(rng.Next()>>48)/4) / []float32{8192, 3000}[row%2]
 		}

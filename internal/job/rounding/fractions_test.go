@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gqf"
-	"github.com/lowbit-go/gq/internal/splitmix"
+	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/test/testrows"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -51,7 +51,7 @@ func TestFractionsBits(t *testing.T) {
 	const k = 320
 	sum := crc32.NewIEEE()
 	for bits := 1; bits < 8; bits++ {
-		x, rng := make([]float32, k), splitmix.Source(bits)
+		x, rng := make([]float32, k), detmath.Source(bits)
 		for i := range x { // exact: no logarithms, whose last bit may differ
 			x[i] = float32(int16(rng.Next()>>48)/4+int16(rng.Next()>>48)/4+int16(rng.Next()>>48)/4) / 8192
 		}

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/floats"
-	"github.com/lowbit-go/gq/internal/splitmix"
 	"github.com/lowbit-go/gq/internal/test/testrows"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -16,32 +16,32 @@ import (
 // qmax.
 var latticeCodes = []struct {
 	name string
-	draw func(r *splitmix.Source, i, qmin, qmax, zero int) int
+	draw func(r *detmath.Source, i, qmin, qmax, zero int) int
 }{
-	{"any", func(r *splitmix.Source, _, qmin, qmax, _ int) int { return qmin + int(r.Next()%uint64(qmax-qmin+1)) }},
-	{"near zero", func(r *splitmix.Source, _, qmin, qmax, zero int) int {
+	{"any", func(r *detmath.Source, _, qmin, qmax, _ int) int { return qmin + int(r.Next()%uint64(qmax-qmin+1)) }},
+	{"near zero", func(r *detmath.Source, _, qmin, qmax, zero int) int {
 		q := zero
 		for range 6 {
 			q += int(r.Next()%3) - 1
 		}
 		return min(max(q, qmin), qmax)
 	}},
-	{"even", func(r *splitmix.Source, _, qmin, qmax, zero int) int {
+	{"even", func(r *detmath.Source, _, qmin, qmax, zero int) int {
 		q := qmin + int(r.Next()%uint64(qmax-qmin+1))
 		return q - (q-zero)%2
 	}},
-	{"multiples of 3", func(r *splitmix.Source, _, qmin, qmax, zero int) int {
+	{"multiples of 3", func(r *detmath.Source, _, qmin, qmax, zero int) int {
 		q := qmin + int(r.Next()%uint64(qmax-qmin+1))
 		return q - (q-zero)%3
 	}},
-	{"large", func(r *splitmix.Source, _, qmin, qmax, _ int) int { return qmax - int(r.Next()%uint64(qmax-qmin+1))/4 }},
-	{"one weight", func(r *splitmix.Source, i, qmin, qmax, zero int) int {
+	{"large", func(r *detmath.Source, _, qmin, qmax, _ int) int { return qmax - int(r.Next()%uint64(qmax-qmin+1))/4 }},
+	{"one weight", func(r *detmath.Source, i, qmin, qmax, zero int) int {
 		if i == 3 {
 			return qmin + int(r.Next()%uint64(qmax-qmin+1))
 		}
 		return zero
 	}},
-	{"two values", func(r *splitmix.Source, i, qmin, qmax, _ int) int {
+	{"two values", func(r *detmath.Source, i, qmin, qmax, _ int) int {
 		if r.Next()%2 == 0 {
 			return qmin
 		}
@@ -52,7 +52,7 @@ var latticeCodes = []struct {
 // latticeRow returns n weights on a lattice of the scheme, as a checkpoint of a precision holds
 // them. Every group has codes of another kind, and a scale around size.
 func latticeRow(s Scheme, precision packing.ScaleDtype, seed uint64, n int, size float32) []float32 {
-	r := splitmix.Source(seed)
+	r := detmath.Source(seed)
 	x := make([]float32, n)
 	qmin, qmax := codeRange(s.Bits)
 	width := s.GroupWidth(n)
@@ -142,7 +142,7 @@ func TestRecover(t *testing.T) {
 // TestRecoverFewCodes quantizes small groups with few codes and any float32 scale: such weights
 // have many scales, and most of them need codes that do not exist.
 func TestRecoverFewCodes(t *testing.T) {
-	r := splitmix.Source(5)
+	r := detmath.Source(5)
 	s := Scheme{Bits: 8, Group: 16, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF32}
 	qmin, qmax := codeRange(s.Bits)
 	for range 20_000 {
@@ -213,7 +213,7 @@ func TestRecoverNothing(t *testing.T) {
 // lattice of 4 bits any more, and its neighbours are.
 func TestRecoverOneWeight(t *testing.T) {
 	s := Scheme{Bits: 4, Group: 32, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleBF16}
-	r := splitmix.Source(1)
+	r := detmath.Source(1)
 	x := make([]float32, 96)
 	for i := range x {
 		x[i] = packing.ScaleBF16.Round(float32(float32(int(r.Next()%16)-8) * 0.01171875))
@@ -338,7 +338,7 @@ func TestLatticeSurvey(t *testing.T) {
 		for _, precision := range allScaleDtypes {
 			const k = 512
 			survey := NewLatticeSurvey(precision, k)
-			r := splitmix.Source(uint64(s.Bits))
+			r := detmath.Source(uint64(s.Bits))
 			qmin, qmax := codeRange(s.Bits)
 			for range 20 {
 				x := make([]float32, k)

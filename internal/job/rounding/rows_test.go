@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/floats"
-	"github.com/lowbit-go/gq/internal/splitmix"
 	"github.com/lowbit-go/gq/internal/test/testrows"
 	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/packing"
@@ -16,7 +16,7 @@ import (
 // oddRow returns k weights as in the worst rows of checkpoints: outliers, groups of one sign, of
 // equal weights, of zeros, of exact halves, and some denormal weights.
 func oddRow(seed uint64, k int) []float32 {
-	r := splitmix.Source(seed)
+	r := detmath.Source(seed)
 	x := testrows.Gaussian(seed+1, k)
 	for i := range x {
 		x[i] *= 0.02

@@ -9,12 +9,12 @@ import (
 	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/internal/job/plan"
 	"github.com/lowbit-go/gq/internal/job/write"
 	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/internal/lm/forward"
-	"github.com/lowbit-go/gq/internal/splitmix"
 	"github.com/lowbit-go/gq/kernels"
 )
 
@@ -92,7 +92,7 @@ func (o *Output) readBack(paths []string, w *write.Written) (*write.ReadBack, er
 func compareLogits(want, got *forward.Model) (*write.ReadBack, error) {
 	c := want.Config()
 	tokens := make([]int32, ReadBackTokens)
-	random := splitmix.Source(1)
+	random := detmath.Source(1)
 	for i := range tokens {
 		tokens[i] = int32(random.Next() % uint64(c.VocabSize))
 	}

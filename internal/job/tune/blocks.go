@@ -6,9 +6,9 @@ import (
 	"strings"
 
 	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/job/fromcheckpoint"
 	"github.com/lowbit-go/gq/internal/lm/forward"
-	"github.com/lowbit-go/gq/internal/splitmix"
 )
 
 // Training of codes layer by layer, as in AutoRound (arXiv 2309.05516): the codes and scales of a
@@ -229,7 +229,7 @@ func (b *blocks) steps(layer int, all []*trained) error {
 
 // order gives batches of the sequences that train, in another order in each pass.
 func (b *blocks) order(layer int) func() []int {
-	random := splitmix.Source(layer + 1)
+	random := detmath.Source(layer + 1)
 	list := make([]int, b.trains)
 	for i := range list {
 		list[i] = i

@@ -3,8 +3,8 @@ package tune
 import (
 	"fmt"
 
+	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/lm/text"
-	"github.com/lowbit-go/gq/internal/splitmix"
 	"github.com/lowbit-go/gq/quantizer"
 )
 
@@ -45,7 +45,7 @@ func (t *Text) TrainTokens() (n int) {
 
 // batches divides the text, in another order in each pass, into batches of at most StepTokens.
 func (t *Text) batches(n int) [][][]int32 {
-	random := splitmix.Source(1)
+	random := detmath.Source(1)
 	order := make([]int, len(t.train))
 	for i := range order {
 		order[i] = i

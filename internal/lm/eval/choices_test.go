@@ -8,9 +8,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/lm/choice"
 	"github.com/lowbit-go/gq/internal/lm/forward"
-	"github.com/lowbit-go/gq/internal/splitmix"
 	"github.com/lowbit-go/gq/internal/test/testshared"
 )
 
@@ -43,7 +43,7 @@ func TestCompareChoices(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	random := splitmix.Source(3)
+	random := detmath.Source(3)
 	tokens := func(n int) []int32 {
 		list := make([]int32, n)
 		for i := range list {

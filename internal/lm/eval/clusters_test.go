@@ -4,15 +4,15 @@ import (
 	"math"
 	"testing"
 
+	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/lm/text"
-	"github.com/lowbit-go/gq/internal/splitmix"
 	"github.com/lowbit-go/gq/internal/test/testshared"
 )
 
 // serial returns one number per token for windows of size tokens. The windows' levels have the
 // correlation phi with the level of the window before.
 func serial(seed uint64, windows, size int, phi float64) (list []text.Window, v []float64) {
-	random := splitmix.Source(seed)
+	random := detmath.Source(seed)
 	normal := func() float64 {
 		sum := -6.0
 		for range 12 {

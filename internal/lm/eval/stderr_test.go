@@ -7,17 +7,17 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/lm/forward"
 	"github.com/lowbit-go/gq/internal/lm/text"
 	"github.com/lowbit-go/gq/internal/lm/tokenizer"
-	"github.com/lowbit-go/gq/internal/splitmix"
 	"github.com/lowbit-go/gq/internal/test/testshared"
 )
 
 // resampled returns the standard deviation of the mean when whole windows are drawn with
 // replacement.
 func resampled(v []float64, windows []int, seed uint64) float64 {
-	random := splitmix.Source(seed)
+	random := detmath.Source(seed)
 	sums := make([]float64, len(windows))
 	at := 0
 	for i, n := range windows {
@@ -53,7 +53,7 @@ func independent(v []float64) float64 {
 // model.
 func TestResampling(t *testing.T) {
 	testshared.SlowEmulated(t, "it tests a formula, which is the same natively")
-	random := splitmix.Source(7)
+	random := detmath.Source(7)
 	var v []float64
 	var windows []int
 	for range 150 {

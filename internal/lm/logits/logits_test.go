@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/internal/crc32c"
-	"github.com/lowbit-go/gq/internal/splitmix"
+	"github.com/lowbit-go/gq/internal/detmath"
 )
 
 // sample returns a file of two windows over a vocabulary of 37 tokens, and its predictions.
@@ -21,7 +21,7 @@ func sample(t testing.TB) ([]byte, [][]float32) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := splitmix.Source(3)
+	r := detmath.Source(3)
 	rows := make([][]float32, 4)
 	for i := range rows {
 		rows[i] = make([]float32, 37)

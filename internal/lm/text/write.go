@@ -12,7 +12,6 @@ import (
 	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/lm/forward"
 	"github.com/lowbit-go/gq/internal/lm/tokenizer"
-	"github.com/lowbit-go/gq/internal/splitmix"
 )
 
 // writers is the number of sequences that a model writes at a time.
@@ -60,8 +59,8 @@ type Draft struct {
 }
 
 type Sequence struct {
-	Tokens []int32         `json:"tokens"`
-	Random splitmix.Source `json:"random"` // for the next tokens
+	Tokens []int32        `json:"tokens"`
+	Random detmath.Source `json:"random"` // for the next tokens
 }
 
 func (d *Draft) Size() int {
@@ -306,7 +305,7 @@ func (t *Text) Hash() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-func draw(r *splitmix.Source, logits []float32, weights []float64) (int32, error) {
+func draw(r *detmath.Source, logits []float32, weights []float64) (int32, error) {
 	top := logits[0]
 	for _, v := range logits {
 		if v != v {
@@ -329,10 +328,10 @@ func draw(r *splitmix.Source, logits []float32, weights []float64) (int32, error
 }
 
 // newRandom returns the random numbers of sequence n.
-func newRandom(seed, n uint64) splitmix.Source {
-	r := splitmix.Source(seed)
+func newRandom(seed, n uint64) detmath.Source {
+	r := detmath.Source(seed)
 	first := r.Next()
-	r = splitmix.Source(first ^ n*0xd1342543de82ef95)
+	r = detmath.Source(first ^ n*0xd1342543de82ef95)
 	r.Next()
 	return r
 }

@@ -14,13 +14,13 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/job/fold"
 	"github.com/lowbit-go/gq/internal/job/workdir"
 	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/internal/lm/forward"
 	"github.com/lowbit-go/gq/internal/lm/text"
 	"github.com/lowbit-go/gq/internal/orthogonal"
-	"github.com/lowbit-go/gq/internal/splitmix"
 	"github.com/lowbit-go/gq/kernels"
 )
 
@@ -108,7 +108,7 @@ type job struct {
 	temp   string
 	r      *Report
 	m      *forward.Model // of the source
-	random splitmix.Source
+	random detmath.Source
 }
 
 func openModel(dir string, threads int) (*forward.Model, error) {

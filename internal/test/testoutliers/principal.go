@@ -1,8 +1,8 @@
 package testoutliers
 
 import (
+	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/orthogonal"
-	"github.com/lowbit-go/gq/internal/splitmix"
 	"github.com/lowbit-go/gq/kernels"
 )
 
@@ -12,7 +12,7 @@ const principalSteps = 40
 
 // principal returns the k principal directions of vectors of n numbers, the largest first: the
 // eigenvectors of the sum of x x^T, by orthogonal iteration from random vectors.
-func principal(x [][]float64, n, k int, random *splitmix.Source, pool *kernels.Pool) [][]float64 {
+func principal(x [][]float64, n, k int, random *detmath.Source, pool *kernels.Pool) [][]float64 {
 	v := orthogonal.Rows(k, n, random)
 	next := make([][]float64, k)
 	for range principalSteps {

@@ -1,4 +1,4 @@
-package splitmix
+package detmath
 
 import "testing"
 
