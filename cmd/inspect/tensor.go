@@ -64,7 +64,7 @@ func printTensor(w io.Writer, r *gqf.TensorInspection) error {
 	printScales(w, "scales", r.Scales)
 	if z := r.FloatZeroPoints; z != nil {
 		fmt.Fprintf(w, "\nzero points, added to code * scale\n")
-		field("count", fmt.Sprintf("%d, %d of them real", z.Count, z.Real))
+		field("count", fmt.Sprintf("%d, %d of them no integers", z.Count, z.NotInteger))
 		field("range", fmt.Sprintf("%v to %v", z.Min, z.Max))
 		field("mean", z.Mean)
 	}

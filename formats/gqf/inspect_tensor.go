@@ -39,7 +39,7 @@ type TensorInspection struct {
 	ZeroPoints []CodeCount `json:"zero_points"`
 	// FloatZeroPoints describes floating-point zero points; null unless some are not an integer
 	// times the scale. Its JSON key keeps the former name.
-	FloatZeroPoints *ZeroStatistics `json:"real_zero_points"`
+	FloatZeroPoints *ZeroStatistics `json:"floating_point_zero_points"`
 	// the first 16 weights of row 0; null unless an element is a number of whole bytes
 	Values []Value `json:"values"`
 }
@@ -76,10 +76,11 @@ func (s *ScaleStatistics) Add(values []float32) {
 // ZeroStatistics summarizes all zero points of a payload, as the addends of q * scale.
 type ZeroStatistics struct {
 	Count int64 `json:"count"`
-	Real  int64 `json:"real"` // zero points other than -128 to 127 times the scale
-	Min   Value `json:"min"`
-	Max   Value `json:"max"`
-	Mean  Value `json:"mean"`
+	// NotInteger counts zero points other than -128 to 127 times the scale.
+	NotInteger int64 `json:"not_integer"`
+	Min        Value `json:"min"`
+	Max        Value `json:"max"`
+	Mean       Value `json:"mean"`
 }
 
 // add adds the zero points of a row. scales are the scales of its groups.
@@ -89,7 +90,7 @@ func (z *ZeroStatistics) add(zeros, scales []float32) {
 			z.Min, z.Max = Value(v), Value(v)
 		}
 		if _, whole := packing.IntegerZero(v, scales[g]); !whole {
-			z.Real++
+			z.NotInteger++
 		}
 		z.Count++
 		z.Min, z.Max = min(z.Min, Value(v)), max(z.Max, Value(v))
@@ -199,25 +200,25 @@ func (r *TensorInspection) quantized(h *packing.Header, rows *Rows) {
 	if h.ZeroKind == packing.ZeroF32 {
 		floats = make([]float32, rows.Groups())
 	}
-	real := &ZeroStatistics{}
+	floating := &ZeroStatistics{}
 	for row := range int(h.Rows) {
 		rows.Codes(q, s, z, row)
 		count(&codes, q)
 		count(&zeros, z)
 		if floats != nil {
 			rows.FloatZeros(floats, row)
-			real.add(floats, s)
+			floating.add(floats, s)
 		}
 		r.Scales.Add(s)
 	}
 	for q := -(1 << (h.Bits - 1)); q < 1<<(h.Bits-1); q++ {
 		r.Codes = append(r.Codes, CodeCount{q, codes[q+128]})
 	}
-	if real.Real > 0 {
-		r.FloatZeroPoints = real
+	if floating.NotInteger > 0 {
+		r.FloatZeroPoints = floating
 	}
 	for z, n := range zeros {
-		if n > 0 && real.Real == 0 {
+		if n > 0 && floating.NotInteger == 0 {
 			r.ZeroPoints = append(r.ZeroPoints, CodeCount{z - 128, n})
 		}
 	}

@@ -14,11 +14,11 @@ type ZeroPoints string
 
 const (
 	// IntegerZeros are the codes of the weight 0, -128 to 127, in every layout with zero points.
-	IntegerZeros ZeroPoints = "whole"
+	IntegerZeros ZeroPoints = "integer"
 	// FractionalZeros are multiples of 2^(bits-8) among the codes, in layouts lowbit and codes.
 	FractionalZeros ZeroPoints = "fractional"
 	// FloatZeros are float32 numbers, added to q * scale, in layout qai4c32p.
-	FloatZeros ZeroPoints = "real"
+	FloatZeros ZeroPoints = "floating-point"
 )
 
 // FloatZeroPoints reports whether the algorithm chooses floating-point zero points where the layout
