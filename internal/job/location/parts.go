@@ -2,12 +2,11 @@ package location
 
 import (
 	"context"
-	"errors"
 	"io"
 	"iter"
 	"strings"
-	"sync"
 
+	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/job/divide"
 	"github.com/lowbit-go/gq/internal/job/part"
 	"github.com/lowbit-go/gq/internal/job/write"
@@ -138,14 +137,11 @@ func (r *objectReader) fetch(off int64) error {
 		r.window = make([]byte, size)
 	}
 	r.window, r.off = r.window[:size], off
-	errs := make([]error, (size+requestBytes-1)/requestBytes)
-	var wg sync.WaitGroup
-	for i := range errs {
-		wg.Go(func() {
+	n := int((size + requestBytes - 1) / requestBytes)
+	return cpu.Parallel(r.ctx, n, n, func() func(i int) error {
+		return func(i int) error {
 			from := int64(i) * requestBytes
-			errs[i] = r.bucket.ReadAt(r.ctx, r.object, r.window[from:min(size, from+requestBytes)], off+from)
-		})
-	}
-	wg.Wait()
-	return errors.Join(errs...)
+			return r.bucket.ReadAt(r.ctx, r.object, r.window[from:min(size, from+requestBytes)], off+from)
+		}
+	})
 }

@@ -7,12 +7,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/atomicfile"
+	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -97,40 +97,18 @@ type generator struct {
 }
 
 func (g *generator) run(ctx context.Context) error {
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	units := make(chan unit)
-	var wg sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		wg.Go(func() {
-			buf := make([]byte, unitBytes)
-			for u := range units {
-				if err := g.unit(u, buf[:u.end-u.begin]); err != nil {
-					stop(err)
-					return
-				}
-			}
-		})
-	}
-	g.deal(ctx, units)
-	wg.Wait()
-	return context.Cause(ctx)
-}
-
-// deal sends all units, in the order of the data, until ctx is done.
-func (g *generator) deal(ctx context.Context, units chan<- unit) {
-	defer close(units)
+	var units []unit // in the order of the data
 	width := int64(g.model.Dtype.Bits() / 8)
 	for i, t := range g.model.Tensors {
 		size := t.Rows * t.Cols * width
 		for begin := int64(0); begin < size; begin += unitBytes {
-			select {
-			case units <- unit{i, begin, min(size, begin+unitBytes)}:
-			case <-ctx.Done():
-				return
-			}
+			units = append(units, unit{i, begin, min(size, begin+unitBytes)})
 		}
 	}
+	return cpu.Parallel(ctx, cpu.Threads(0), len(units), func() func(i int) error {
+		buf := make([]byte, unitBytes)
+		return func(i int) error { return g.unit(units[i], buf[:units[i].end-units[i].begin]) }
+	})
 }
 
 func (g *generator) unit(u unit, buf []byte) error {

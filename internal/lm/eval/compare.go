@@ -62,6 +62,7 @@ func (p *Perplexity) setSize(nll []float64, tokens []int, sizes []text.Size) {
 	}
 }
 
+// Comparison compares a quantized model's predictions with its float model's on the same text.
 type Comparison struct {
 	// Clusters are the clusters of all standard errors.
 	Clusters  *Clusters  `json:"clusters,omitempty"`

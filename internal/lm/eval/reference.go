@@ -6,9 +6,10 @@ import (
 	"io"
 	"runtime"
 	"slices"
-	"sync"
+	"sync/atomic"
 
 	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/lm/forward"
 	"github.com/lowbit-go/gq/internal/lm/logits"
 	"github.com/lowbit-go/gq/internal/lm/text"
@@ -216,29 +217,28 @@ func (r *Reference) score(ctx context.Context, s *forward.Stream, fn func(float,
 func (r *Reference) each(values []float64, n, threads int, fn func(float, other *prediction) float64) (bad []int) {
 	bad = make([]int, len(values))
 	vocab := r.float.VocabSize()
-	var wg sync.WaitGroup
-	for t := range threads {
-		wg.Go(func() {
-			for row := t; row < len(values); row += threads {
-				float, other := &r.predictions[t][0], &r.predictions[t][1]
-				other.set(r.logits[1][row*vocab:][:vocab])
-				if r.stored != nil {
-					float = &r.stored[n+row]
-				} else {
-					float.set(r.logits[0][row*vocab:][:vocab])
-				}
-				switch {
-				case !float.finite:
-					bad[row] = 0
-				case !other.finite:
-					bad[row] = 1
-				default:
-					bad[row], values[row] = -1, fn(float, other)
-				}
+	var worker atomic.Int32
+	_ = cpu.Parallel(context.Background(), threads, len(values), func() func(row int) error { // it never fails
+		own := &r.predictions[worker.Add(1)-1]
+		return func(row int) error {
+			float, other := &own[0], &own[1]
+			other.set(r.logits[1][row*vocab:][:vocab])
+			if r.stored != nil {
+				float = &r.stored[n+row]
+			} else {
+				float.set(r.logits[0][row*vocab:][:vocab])
 			}
-		})
-	}
-	wg.Wait()
+			switch {
+			case !float.finite:
+				bad[row] = 0
+			case !other.finite:
+				bad[row] = 1
+			default:
+				bad[row], values[row] = -1, fn(float, other)
+			}
+			return nil
+		}
+	})
 	return bad
 }
 
