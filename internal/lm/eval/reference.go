@@ -218,7 +218,8 @@ func (r *Reference) each(values []float64, n, threads int, fn func(float, other 
 	bad = make([]int, len(values))
 	vocab := r.float.VocabSize()
 	var worker atomic.Int32
-	_ = cpu.Parallel(context.Background(), threads, len(values), func() func(row int) error { // it never fails
+	// Without an error, as no row fails.
+	_ = cpu.Parallel(context.Background(), threads, len(values), func() func(row int) error {
 		own := &r.predictions[worker.Add(1)-1]
 		return func(row int) error {
 			float, other := &own[0], &own[1]
