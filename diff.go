@@ -130,6 +130,7 @@ type differ struct {
 	pathA, fileB         string
 }
 
+// add lists the differences of a tensor and adds it to the report.
 func (d *differ) add(t DiffTensor, sameBytes bool) {
 	t.Differs = []string{}
 	switch a, b := t.A, t.B; {

@@ -281,6 +281,7 @@ func InspectTensors(ctx context.Context, path, match string, slice int, o Inspec
 	return r, err
 }
 
+// match keeps the tensors that the pattern matches and returns all names.
 func (r *TensorInspection) match(m container, p pattern.Pattern) (names []string, err error) {
 	switch {
 	case m.gqf != nil:

@@ -108,6 +108,7 @@ func InspectLattices(ctx context.Context, path string, o LatticeOptions) (*Latti
 	return r, nil
 }
 
+// latticeTensors lists the matrices of a checkpoint that may be on a lattice.
 func latticeTensors(ck *safetensors.Checkpoint, path, match string) (list []safetensors.Tensor, err error) {
 	p := pattern.Pattern{}
 	if match != "" {

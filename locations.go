@@ -53,6 +53,7 @@ func newDestination(name string, f format, split int64) (*location.Destination, 
 	return d, optionOf(err)
 }
 
+// optionOf turns an option's error of package location into an *OptionError.
 func optionOf(err error) error {
 	if e, ok := errors.AsType[*location.OptionError](err); ok {
 		return &OptionError{e.Option, e.Err}
@@ -120,6 +121,7 @@ func checkpointFiles(src string) []string {
 	return list
 }
 
+// foreignFiles lists the files of the source src that a job reads.
 func foreignFiles(src string, f *conversion.Foreign) []string {
 	if f.IsGGUF() {
 		return f.Paths()

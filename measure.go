@@ -166,6 +166,7 @@ func Verdict(r *accuracy.Report) error {
 	return different(r)
 }
 
+// different returns an error if a kernel differs from the portable reference.
 func different(r *accuracy.Report) error {
 	for _, p := range r.Parity {
 		if !p.Equal {

@@ -188,6 +188,7 @@ func (j *job) checkSize(p *fromcheckpoint.Plan, c *plan.Codes) error {
 	return err
 }
 
+// onlyWrites reports whether the job only writes a file, so that a rate makes sense.
 func (j *job) onlyWrites() bool {
 	return !j.calibration.needed() && j.tuning == nil && j.foldsFor() == "" && j.o.Budget == nil && j.measured == nil
 }

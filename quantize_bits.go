@@ -141,6 +141,7 @@ func (h *chooser) close() {
 // Checkpoints up to packedBytes are repacked in memory, in the order of their kernels.
 const packedBytes = 1 << 29 // there are two copies
 
+// open opens the model and the text and runs the float model on it.
 func (h *chooser) open() (err error) {
 	j, s, size := h.job, h.subject, int64(0)
 	for _, t := range s.ck.Tensors() {

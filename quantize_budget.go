@@ -236,6 +236,7 @@ func (j *job) withAllocJob(s *subject, minBits int, f func(alloc.Job) error) err
 	return f(task)
 }
 
+// allocJob is the allocation job for a checkpoint, without model and text.
 func (j *job) allocJob(s *subject, minBits int) alloc.Job {
 	b := j.o.Budget
 	task := alloc.Job{Checkpoint: s.ck, Config: s.config, Options: s.opts, Groups: b.Groups, EmbeddingFixed: b.EmbeddingFixed, MinBits: minBits}
@@ -261,6 +262,7 @@ func longestAccount() *provenance.Calibration {
 	}
 }
 
+// longestTuning is the longest account of tuning that a file may have.
 func longestTuning() *provenance.Tuning {
 	c := longestAccount()
 	return &provenance.Tuning{

@@ -77,6 +77,7 @@ func (v view) passCost(tokens float64) float64 {
 	return (perPass*weights(v.plan) + v.attentionCost(0, 0)) * tokens / 1e9
 }
 
+// textCost is the cost of a text that the model writes.
 func (v view) textCost(tokens int) float64 {
 	slots := 1.0
 	if c, err := arch.ParseForward(v.config); err == nil {
@@ -85,6 +86,7 @@ func (v view) textCost(tokens int) float64 {
 	return ((perWritten+perStep/slots)*weights(v.plan) + v.attentionCost(perKey, perDrawn)) * float64(tokens) / 1e9
 }
 
+// foldCost is the cost of the steps of a fold, and of AWQ's factors.
 func (v view) foldCost() float64 {
 	steps := 1.0 // the comparison of logits
 	r := v.opts.Recipe
@@ -223,6 +225,7 @@ func (v view) tuneCost() float64 {
 	return v.passCost(passes)
 }
 
+// ownText reports whether the model writes the text, if one is needed.
 func (v view) ownText() bool { return named(v.o.Recipe.Calibrate) == "" }
 
 // writesText reports whether the model writes the text that bits, the fold or codes are chosen on.

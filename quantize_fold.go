@@ -48,6 +48,7 @@ func (j *job) checkFold() error {
 	return nil
 }
 
+// foldSource is the step that folds the checkpoint, or finds it folded by an interrupted job.
 func foldSource(r *run, j *job, v *values) error {
 	defer memlimit.Lift()()
 	if err := j.checkOutput(j.source.plan.Job, j.checked()); err != nil {

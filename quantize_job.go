@@ -22,6 +22,7 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
+// A task is what Quantize, Plan or QuantizePart is asked for.
 type task struct {
 	o        QuantizeOptions
 	to       *location.Destination
@@ -156,6 +157,7 @@ func (j *job) seed() uint64 { return cmp.Or(j.o.Recipe.Seed, 1) }
 // checked reports whether the complete file is read before it appears.
 func (j *job) checked() bool { return j.measured != nil || j.textCalibrated() }
 
+// awq reports whether factors of AWQ are folded into the checkpoint.
 func (j *job) awq() bool { return j.calibration.awq && j.calibration.folds }
 
 // foldsFor returns the steps for which the job folds the checkpoint, in words; "" if it does not.

@@ -43,6 +43,7 @@ func (v view) candidateBytes() int64 {
 // and of predictions.
 func (v view) probeBytes() int64 { return 2*min(v.plan.SourceBytes, packedBytes) + v.bounds.memory }
 
+// foldBytes is the memory of a fold that the recipe states, without calibration.
 func (v view) foldBytes() int64 {
 	if v.calibration.needed() || v.o.Recipe.Auto {
 		return 0

@@ -71,6 +71,7 @@ func (o *QuantizeOptions) resolveFormat(dst string) error {
 	return checkEnding(dst, o.format, "")
 }
 
+// setFormat sets the options of a plan that follow from the format.
 func (o *QuantizeOptions) setFormat(to *conversion.Options) {
 	switch {
 	case o.format.isDirectory():

@@ -233,6 +233,7 @@ func (r *run) planSource(t *task, src string, in *input) (*job, error) {
 // is stored transposed is needed as a whole.
 const streamedMemory = 128 << 20
 
+// complete settles the format and the destination of the output dst.
 func (t *task) complete(dst string) (err error) {
 	o := &t.o
 	if dst == "" {
@@ -316,6 +317,7 @@ func (t *task) rereads() string {
 	return ""
 }
 
+// checkPaths checks the source, and the outputs of the job against its inputs.
 func (t *task) checkPaths(in *input) error {
 	if err := t.checkPartSource(in); err != nil {
 		return err

@@ -124,6 +124,7 @@ func (v view) stages(times func(v view, s step) int) (list []*planned) {
 	return list
 }
 
+// total adds up an estimate of all steps that the job has.
 func (v view) total(estimate func(s step) func(v view) int64) (n int64) {
 	for _, s := range steps() {
 		if of := estimate(s); of != nil && s.runs(v) > 0 {
@@ -133,6 +134,7 @@ func (v view) total(estimate func(s step) func(v view) int64) (n int64) {
 	return n
 }
 
+// estimate predicts the job: the sum of the estimates of its steps.
 func (v view) estimate() *Estimate {
 	e := &Estimate{Threads: cpu.Threads(v.o.Threads), MemoryBytes: v.privateMemory(), DiskBytes: v.total(func(s step) func(view) int64 { return s.disk })}
 	cost := 0.0
@@ -150,6 +152,7 @@ func (v view) estimate() *Estimate {
 	return e
 }
 
+// privateMemory is the private memory of the job at its peak, whether or not it is only planned.
 func (v view) privateMemory() int64 {
 	n := baseBytes + int64(cpu.Threads(v.o.Threads))*threadBytes + int64(len(v.plan.Tensors))*tensorBytes
 	size := v.tokenizerBytes()

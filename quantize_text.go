@@ -23,6 +23,7 @@ const (
 	tuneText, tuneDraft    = "tune-text", "tune-draft"
 )
 
+// selfText describes a text that the model of a checkpoint writes.
 type selfText struct {
 	tokens      int
 	seed        uint64
@@ -33,6 +34,7 @@ type selfText struct {
 	with *selfText
 }
 
+// calibrationText describes the text for calibration or for the choice of bits.
 func (j *job) calibrationText(tokens int) selfText {
 	s := selfText{tokens: tokens, seed: j.seed(), stage: stageText, name: textName, draft: draftName, option: "calibrate"}
 	if j.textCalibrated() && tokens == j.calibration.tokens {
@@ -73,6 +75,7 @@ func (r *run) textOf(j *job, p *fromcheckpoint.Plan, name string, self selfText)
 	return tok, t, err
 }
 
+// fileText reads a text in sequences for the model of a plan's checkpoint.
 func (r *run) fileText(p *fromcheckpoint.Plan, tok *tokenizer.Tokenizer, name string, tokens int) (*text.Text, error) {
 	window, err := windowOf(p)
 	if err != nil {

@@ -185,6 +185,7 @@ func (o *ServeOptions) check(ctx context.Context) error {
 	return nil
 }
 
+// open opens the models in turn and calls use with all of them.
 func (o *ServeOptions) open(ctx context.Context, rest []ServeModel, models []*serve.Model, use func([]*serve.Model) error) error {
 	if len(rest) == 0 {
 		return use(models)

@@ -220,6 +220,7 @@ func (s *sweep) check() (err error) {
 	return s.plan()
 }
 
+// checkRecipes checks names, and that no two recipes are the same.
 func (s *sweep) checkRecipes() error {
 	list := s.o.Recipes
 	if len(list) == 0 {
@@ -383,6 +384,7 @@ func (s *sweep) plan() error {
 	return nil
 }
 
+// key plans the file of recipe i, and hashes everything that the file depends on.
 func (s *sweep) key(i int, ck *safetensors.Checkpoint, assets []any) (string, error) {
 	recipe := s.o.Recipes[i].Recipe
 	var inputs []string // hashes of the files that the recipe names

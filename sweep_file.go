@@ -32,6 +32,7 @@ type measuredFile struct {
 	Seconds float64          `json:"seconds"`
 }
 
+// file makes and measures the file of recipe i, as far as an earlier job has not.
 func (s *sweep) file(i int, to *accuracy.SweepReport) (*accuracy.SweepFile, error) {
 	path, err := s.output(i)
 	if err != nil {

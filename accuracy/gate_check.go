@@ -384,6 +384,7 @@ func (r TensorRule) String() string {
 	return s
 }
 
+// matches reports whether the rule is for a tensor, by any of its names.
 func (r TensorRule) matches(s *TensorStats) bool {
 	if r.fitted && !(s.fitted() && s.Output != nil && s.Output.Source == "calibration") || r.Bits != 0 && r.Bits != s.Bits || r.Group != nil && *r.Group != s.Group {
 		return false
@@ -393,6 +394,7 @@ func (r TensorRule) matches(s *TensorStats) bool {
 
 func (s *TensorStats) names() []string { return append([]string{s.Name}, s.SharedWith...) }
 
+// parity adds the condition that kernels give the bits of the portable reference.
 func (res *GateResult) parity(r *Report) {
 	// A single figure for any number of kernels, so that the result is the same on every machine.
 	c := Condition{Of: "kernels", Metric: "parity", Kind: Same, Checked: 1}

@@ -150,6 +150,7 @@ func limitsLabel(rules []LabelRule, label, metric string) (list []Limit) {
 	return list
 }
 
+// matchLabels returns an error for a rule of a section that matches no label.
 func matchLabels(section string, rules []LabelRule, labels []string) *GateError {
 	for _, r := range rules {
 		if slices.ContainsFunc(labels, func(l string) bool { return pattern.MatchAny(r.Match, l) }) {

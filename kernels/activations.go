@@ -10,6 +10,7 @@ import (
 	"github.com/lowbit-go/gq/internal/kernels/tile"
 )
 
+// rowTile is a tile of rows of activations: the rows of a tile.Step.
 type rowTile struct {
 	row   int  // first row, within the block of rows at work
 	at    int  // first row, counting the padding of the tiles before

@@ -214,6 +214,7 @@ func (f *panelLayout) torchAOKleidiAI(packing.Packer) error {
 	return f.lowbit(l)
 }
 
+// perRow lays out a panel of codes, nr int32 sums, nr float32 scales and nr float32 biases.
 func (f *panelLayout) perRow() {
 	f.epilogue = epilogueRow
 	f.runs = []run{{units: f.nr * f.stored / 128}}

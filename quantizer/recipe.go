@@ -148,6 +148,7 @@ func (r Recipe) halfStep(layouts []LayoutRequest) bool {
 	return (len(r.Targets) == 0 || r.ForGGUF()) && !slices.ContainsFunc(r.Layouts, other) && !slices.ContainsFunc(layouts, other)
 }
 
+// defaultAlgorithm is the algorithm of tensors for which none was stated.
 func defaultAlgorithm(m gqf.Mapping) gqf.Algorithm {
 	if m == gqf.MappingSymmetric || m == gqf.MappingSymmetricNoClip {
 		return gqf.AlgorithmRTN

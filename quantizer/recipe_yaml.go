@@ -99,6 +99,7 @@ var errUnknownKey = errors.New("unknown key")
 // recipeReader walks the syntax tree of a recipe file, so that each error has a line.
 type recipeReader struct{ file string }
 
+// mapping calls set for each key of a mapping. Errors of set get the key and its line.
 func (y recipeReader) mapping(n ast.Node, set func(key string, v ast.Node) error) error {
 	m, ok := n.(*ast.MappingNode)
 	if !ok {

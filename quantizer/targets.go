@@ -252,6 +252,7 @@ func checkpointScheme(f hfquant.Format, s rounding.Scheme, grouped bool) roundin
 	return s
 }
 
+// storedScales is the dtype in which a format stores scales of dtype d.
 func storedScales(f hfquant.Format, d packing.ScaleDtype) packing.Dtype {
 	switch {
 	case f == hfquant.GPTQ || d == packing.ScaleF16:

@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
+// Command gives `gq accuracy`.
 func Command() *cli.Command {
 	return &cli.Command{
 		Name:      "accuracy",

@@ -17,6 +17,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
+// Command gives `gq bench`.
 func Command() *cli.Command {
 	return &cli.Command{
 		Name:        "bench",

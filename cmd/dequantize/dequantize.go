@@ -12,6 +12,7 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
+// Command gives `gq dequantize`.
 func Command() *cli.Command {
 	return &cli.Command{
 		Name:  "dequantize",

@@ -14,6 +14,7 @@ import (
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 )
 
+// Command gives `gq diff`.
 func Command() *cli.Command {
 	return &cli.Command{
 		Name:  "diff",

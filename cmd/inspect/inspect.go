@@ -18,6 +18,7 @@ import (
 	"github.com/lowbit-go/gq/internal/job/fromquantized"
 )
 
+// Command gives `gq inspect`.
 func Command() *cli.Command {
 	return &cli.Command{
 		Name:  "inspect",

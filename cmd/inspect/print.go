@@ -86,6 +86,7 @@ func printTensors(w io.Writer, rows []gqf.TensorRow) error {
 	})
 }
 
+// tensorLines prints a line for the tensor, and one for each further variant.
 func tensorLines(line func(...any), r *gqf.TensorRow) {
 	shape := cmdline.Shape(r.Shape)
 	if r.Transposed {
@@ -225,6 +226,7 @@ func printJSON(w io.Writer, title string, raw json.RawMessage) {
 	printObject(w, 1, object)
 }
 
+// printObject prints the keys of an object in order, indented by depth.
 func printObject(w io.Writer, depth int, object map[string]json.RawMessage) {
 	indent, width := strings.Repeat("  ", depth), 0
 	for k := range object {

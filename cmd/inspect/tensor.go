@@ -77,6 +77,7 @@ func printTensor(w io.Writer, r *gqf.TensorInspection) error {
 	return printValues(w, r.Values)
 }
 
+// printScales prints statistics of scales or minima, unless s is nil.
 func printScales(w io.Writer, title string, s *gqf.ScaleStatistics) {
 	if s == nil {
 		return
@@ -141,6 +142,7 @@ func histogram(w io.Writer, title string, counts []gqf.CodeCount) {
 	}
 }
 
+// runLattice shows the lattices that the weights of a checkpoint are on.
 func runLattice(c *cli.Context, path string) error {
 	if c.IsSet("slice") || c.Bool("verbose") {
 		return cmdline.Usagef("--lattice goes with --tensor, not with --slice or --verbose")

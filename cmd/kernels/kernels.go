@@ -13,6 +13,7 @@ import (
 	"github.com/lowbit-go/gq/cmd/internal/payloads"
 )
 
+// Command gives `gq kernels`.
 func Command() *cli.Command {
 	return &cli.Command{
 		Name:  "kernels",

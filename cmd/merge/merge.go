@@ -13,6 +13,7 @@ import (
 	"github.com/lowbit-go/gq/internal/job/divide"
 )
 
+// Command gives `gq merge`.
 func Command() *cli.Command {
 	return &cli.Command{
 		Name:      "merge",

@@ -12,6 +12,7 @@ import (
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 )
 
+// Command gives `gq pull`.
 func Command() *cli.Command {
 	return &cli.Command{
 		Name:  "pull",

@@ -25,6 +25,7 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
+// Command gives `gq quantize`.
 func Command() *cli.Command {
 	return &cli.Command{
 		Name:      "quantize",
@@ -300,6 +301,7 @@ func printResult(c *cli.Context, r *gq.QuantizeReport) error {
 	return nil
 }
 
+// printSummary prints the tensors, the loss and the time of a job, or with --json all of it.
 func printSummary(c *cli.Context, r *gq.QuantizeReport) error {
 	w := c.App.Writer
 	if c.Bool("json") {

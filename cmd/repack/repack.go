@@ -11,6 +11,7 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
+// Command gives `gq repack`.
 func Command() *cli.Command {
 	return &cli.Command{
 		Name:  "repack",

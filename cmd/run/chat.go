@@ -19,6 +19,7 @@ import (
 	"github.com/lowbit-go/gq/model/generate"
 )
 
+// talk runs a conversation on the terminal, or with messages from standard input.
 func talk(c *cli.Context, path string, o gq.RunOptions) error {
 	for _, name := range []string{"prompt", "prompt-file", "tokens", "no-bos"} {
 		if c.IsSet(name) {
@@ -110,6 +111,7 @@ func (t *talker) converse(next func(more bool) (string, error), answer func(mess
 	}
 }
 
+// answer sends a message to the model, and prints the answer and its time.
 func (t *talker) answer(ctx context.Context, w *writer, message string) error {
 	text := w.text
 	if t.c.Bool("json") {
@@ -157,6 +159,7 @@ var (
 	isCommand = regexp.MustCompile(`^/[A-Za-z]+$`)
 )
 
+// command runs a command and reports whether the message is one.
 func (t *talker) command(message string) (bool, error) {
 	name, text, _ := strings.Cut(strings.TrimRight(message, " \t\r\n"), " ")
 	switch name {

@@ -176,6 +176,7 @@ func logger(c *cli.Context) *slog.Logger {
 	return slog.New(slog.NewTextHandler(c.App.ErrWriter, o))
 }
 
+// printReady prints the models and the address, with --json in one line for a program.
 func printReady(c *cli.Context, r gq.ServeReport) error {
 	w := c.App.Writer
 	if c.Bool("json") {

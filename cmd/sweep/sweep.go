@@ -19,6 +19,7 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
+// Command gives `gq sweep`.
 func Command() *cli.Command {
 	return &cli.Command{
 		Name:      "sweep",

@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
+// Command gives `gq verify`.
 func Command() *cli.Command {
 	return &cli.Command{
 		Name:  "verify",

@@ -283,6 +283,7 @@ func putFiveBits(at int, add int8) func(dst []byte, b *block) {
 	}
 }
 
+// eightBits reads n codes of 8 bits from byte at on.
 func eightBits(at, n int) func(b *block, src []byte) {
 	return func(b *block, src []byte) { copy(buffer.Bytes(b.codes[:n]), src[at:]) }
 }

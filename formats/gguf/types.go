@@ -105,6 +105,7 @@ var typeTable = [...]typeInfo{
 	36: {removed: "IQ4_NL_4_4"}, 37: {removed: "IQ4_NL_4_8"}, 38: {removed: "IQ4_NL_8_8"},
 }
 
+// info returns the type's description; ok is false for removed and unknown types.
 func (t TensorType) info() (info typeInfo, ok bool) {
 	if int64(t) >= int64(len(typeTable)) {
 		return typeInfo{}, false

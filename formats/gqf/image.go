@@ -65,6 +65,7 @@ func (im *Image) AddData(off int64, p []byte) {
 	SumBlocks(pos, int64(im.h.dataLen), p, func(s BlockSum) { im.addRegister(s.Block, s.Register) })
 }
 
+// add counts n bytes of data at off in the file and returns their place in the data region.
 func (im *Image) add(off int64, n int) (pos int64) {
 	pos = off - int64(im.h.dataOff)
 	if pos < 0 || pos > int64(im.h.dataLen)-int64(n) {

@@ -238,6 +238,7 @@ func (f *front) storedVariant(tensor, known int) int {
 	return -1
 }
 
+// knownVariant is the inverse of storedVariant; -1 for a skipped variant.
 func (f *front) knownVariant(tensor, stored int) int {
 	unknown := f.unknown[int32(tensor)]
 	if unknown>>stored&1 != 0 {
@@ -308,6 +309,7 @@ func (f *File) dataRange(p Payload, off, n int64, check bool) ([]byte, error) {
 	return data, nil
 }
 
+// checkPacked compares the packed header of payload i with its copy in the directory.
 func (f *File) checkPacked(i int, r *payloadRecord) error {
 	if !bytes.Equal(f.b[r.off:][:packing.HeaderSize], f.packedHeader(i)) {
 		t := f.tensorName(int(r.tensor))

@@ -197,6 +197,7 @@ func (c *Checkpoint) load(l *loader) error {
 	return c.sortTensors(l)
 }
 
+// sortTensors takes over the tensors of l in order of name and refuses duplicate names.
 func (c *Checkpoint) sortTensors(l *loader) error {
 	type key struct { // faster than indices, see covered
 		name string

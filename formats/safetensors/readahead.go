@@ -239,6 +239,7 @@ func (a *ReadAhead) admit(steps int) {
 	a.change.Broadcast()
 }
 
+// add counts a user more of each chunk, and lists the chunks to be requested.
 func (a *ReadAhead) add(spans []span) {
 	for _, s := range spans {
 		for i := s.first; i <= s.last; i++ {

@@ -232,6 +232,7 @@ func (l *Layout) distribute(maxShardBytes int64) error {
 	return nil
 }
 
+// place sets the offset of each tensor in its file and the sizes of the headers.
 func (l *Layout) place() error {
 	l.members = make([][]int, len(l.Shards))
 	for i, p := range l.Places {

@@ -68,6 +68,7 @@ func Check(path string) error {
 	return nil
 }
 
+// WriteFile makes data the content of the file at path, with Create and Commit.
 func WriteFile(path string, data []byte) error {
 	f, err := Create(path)
 	if err != nil {

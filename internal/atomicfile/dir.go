@@ -157,6 +157,7 @@ func removeDirIfFree(path string) {
 	}
 }
 
+// removeIfFree removes the temporary at path unless a writer holds its lock.
 func removeIfFree(path string) {
 	// Open for writing, because locks on network file systems may demand this. A temporary with the
 	// mode of a read-only target cannot be opened for writing.

@@ -117,6 +117,7 @@ func (p *Pool[T]) remove(i int) []T {
 	return b
 }
 
+// Bytes returns the memory of codes as bytes.
 func Bytes(codes []int8) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(codes))), len(codes))
 }

@@ -46,6 +46,7 @@ func Supported() []string { return slices.Clone(supported) }
 // supported is computed once: a CPU does not change.
 var supported = append([]string{Generic}, features()...)
 
+// Check reports an unknown name, or an instruction set that this CPU or this build lacks.
 func Check(name string) error {
 	switch {
 	case !slices.Contains(Names, name):

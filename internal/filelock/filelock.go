@@ -16,6 +16,7 @@ func Try(f *os.File) (held bool, err error) { return try(f, true) }
 // no locks.
 func TryShared(f *os.File) (held bool, err error) { return try(f, false) }
 
+// LeadsTo reports whether path names the open file f.
 func LeadsTo(path string, f *os.File) bool {
 	there, err := os.Lstat(path)
 	if err != nil {

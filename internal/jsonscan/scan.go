@@ -251,6 +251,7 @@ func (s *Scanner) skip(what string, depth int) error {
 	return s.Fail(s.pos, "expected a value in %s, found %s", what, s.found())
 }
 
+// skipElements skips an object or array, with an entry in the index.
 func (s *Scanner) skipElements(c byte, what string, depth int) (err error) {
 	start := s.pos
 	var l large

@@ -28,6 +28,7 @@ type Distance struct {
 	SQNR accuracy.Decibels
 }
 
+// BetweenOptions are the options of Between. The zero value is ready to use.
 type BetweenOptions struct {
 	// Threads is the number of goroutines; results are the same for any. Default (0): GOMAXPROCS.
 	Threads int

@@ -13,6 +13,7 @@ import (
 	"github.com/lowbit-go/gq/internal/lm/text"
 )
 
+// ChoiceSource is a file of multiple-choice questions, see choice.Read.
 type ChoiceSource struct {
 	Name      string // in the report; gates call the file by the last element of Name
 	Data      []byte

@@ -20,6 +20,7 @@ type Imported struct {
 	Tensors map[string]ImportedTensor
 }
 
+// ImportedTensor is a tensor as stored in the GGUF file or the quantized checkpoint.
 type ImportedTensor struct {
 	Type      string // of ggml, or the scheme in a checkpoint, or a dtype
 	Quantized bool

@@ -164,6 +164,7 @@ func (j *Job) compareTensors(ctx context.Context, ck *safetensors.Checkpoint, f 
 // DefaultGate on a text that the float model writes.
 func (j *Job) NeedsModel() bool { return j.HasText() || len(j.Choices) > 0 || j.WritesText() }
 
+// HasText reports whether there is a text, or saved predictions of a text.
 func (j *Job) HasText() bool { return len(j.Texts) > 0 || j.Saved != nil }
 
 // gated reports whether a gate is checked. The gate says why a text or questions are not enough.

@@ -22,6 +22,7 @@ import (
 	"github.com/lowbit-go/gq/kernels"
 )
 
+// TextSource is a text, or its tokens.
 type TextSource struct {
 	Name    string // in the report; gates call the text by the last element of Name
 	Data    []byte
@@ -66,6 +67,7 @@ type cutText struct {
 	sizes   []text.Size // by window; nil if there is no tokenizer
 }
 
+// add adds the windows of a text, and their sizes to its description.
 func (s *scored) add(info *accuracy.TextInfo, windows []text.Window, sizes []text.Size) {
 	s.texts = append(s.texts, cutText{windows, sizes})
 	info.Windows, info.Tokens, info.Context = len(windows), text.CountScored(windows), s.any().Config().MaxPositions
@@ -323,6 +325,7 @@ func (c *cutText) spell(t *tokenizer.Tokenizer, worst []eval.WorstToken) {
 	}
 }
 
+// checkLabels refuses two texts, or two files of questions, with the same name in gates.
 func checkLabels(what string, names []string) error {
 	seen := map[string]string{}
 	for i, label := range labelsOf(names) {

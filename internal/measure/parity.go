@@ -18,6 +18,7 @@ import (
 	"github.com/lowbit-go/gq/packing/layouts"
 )
 
+// ParityOptions are the options of CheckParity. The zero value is good.
 type ParityOptions struct {
 	// Threads is the number of goroutines; results are the same for any. Default: GOMAXPROCS.
 	Threads int
@@ -65,6 +66,7 @@ func CheckParity(ctx context.Context, f *gqf.File, o ParityOptions) ([]accuracy.
 	return results, nil
 }
 
+// compareKernels compares the kernels for the chosen payloads, in the file's order.
 func compareKernels(ctx context.Context, f *gqf.File, o ParityOptions) ([]comparison, error) {
 	f.CheckSums()
 	payloads, features := parityPayloadsOf(f, o), kernels.Features()
@@ -205,6 +207,7 @@ func operators(h packing.Header, data []byte, features []string) (ref kernels.Op
 	return ref, ops, nil
 }
 
+// comparePayload compares the kernels' outputs for a payload with the reference's.
 func comparePayload(w *kernels.Workspace, t gqf.Tensor, p gqf.Payload, data []byte, features []string) (comparison, error) {
 	h := p.Header
 	nr := panelRows

@@ -37,6 +37,7 @@ func (s *Saved) errorf(format string, args ...any) error {
 	return &ReferenceError{s.Name, fmt.Sprintf(format, args...)}
 }
 
+// SaveOptions are the options of SaveLogits. Text must be set.
 type SaveOptions struct {
 	Text    *TextSource
 	Threads int    // Default: GOMAXPROCS
@@ -123,6 +124,7 @@ func (j *Job) savedOf(i int) *Saved {
 	return j.Texts[i].Saved
 }
 
+// allSaved reports whether there is a text, and saved predictions of each.
 func (j *Job) allSaved() bool {
 	return j.Saved != nil || len(j.Texts) > 0 && !slices.ContainsFunc(j.Texts, func(t *TextSource) bool { return t.Saved == nil })
 }

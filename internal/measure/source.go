@@ -27,6 +27,7 @@ func (e *MismatchError) Error() string {
 	return fmt.Sprintf("%s does not belong to this .gqf: tensor %q %s", e.Checkpoint, e.Tensor, e.Msg)
 }
 
+// source is the checkpoint's tensor for a tensor of the file.
 type source struct {
 	ck      *safetensors.Checkpoint
 	src     safetensors.Tensor
@@ -34,6 +35,7 @@ type source struct {
 	crc     uint32               // checksum of the bytes according to the file, or 0
 }
 
+// sources finds the checkpoint's tensors by the names in the file.
 type sources struct {
 	ck        *safetensors.Checkpoint
 	f         *gqf.File
@@ -93,6 +95,7 @@ func (s *sources) name(t gqf.Tensor) (found gqf.Name, ok bool) {
 	return found, ok
 }
 
+// find finds the weights of a tensor and checks their shape.
 func (s *sources) find(t gqf.Tensor) (source, error) {
 	if err := t.Usable(); err != nil {
 		return source{}, err

@@ -123,6 +123,7 @@ func (s *errorSums) histogram() accuracy.ErrorHistogram {
 	return h
 }
 
+// signalSums are sums of squares of a signal and of deviations from the signal.
 type signalSums struct{ signal, noise, dot, other float64 }
 
 func (s *signalSums) add(signal, other []float32) {

@@ -69,6 +69,7 @@ func Tensors(ctx context.Context, src *safetensors.Checkpoint, f *gqf.File, o Te
 	return j.stats, nil
 }
 
+// TensorOptions are the options of Tensors. The zero value is ready to use.
 type TensorOptions struct {
 	// Threads is the number of goroutines; results are the same for any. Default: GOMAXPROCS.
 	Threads int

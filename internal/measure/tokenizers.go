@@ -53,6 +53,7 @@ func (j *Job) compareTokenizers(f *gqf.File, r *accuracy.Report) {
 	r.TokenizerDiffers = strings.Join(notes, "; ")
 }
 
+// sameTokenizerFiles reports whether the file has the checkpoint's tokenizer byte for byte.
 func (j *Job) sameTokenizerFiles(f *gqf.File) bool {
 	return !slices.ContainsFunc(tokenizerFiles, func(name string) bool {
 		ours, errOurs := files.Read(filepath.Join(j.Source, name), files.MaxModelFile)

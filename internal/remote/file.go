@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 )
 
+// A File is a file of a server that is read by ranges.
 type File struct {
 	client *Client
 	r      *Request

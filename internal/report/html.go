@@ -34,6 +34,7 @@ type htmlCell struct {
 	Bad    bool
 }
 
+// HTML writes a report as a page that needs no other file.
 func HTML(w io.Writer, r *accuracy.Report) error {
 	data := struct {
 		R        *accuracy.Report

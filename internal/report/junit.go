@@ -48,6 +48,7 @@ type junitFailure struct {
 	Text    string `xml:",cdata"`
 }
 
+// JUnit writes a report as JUnit XML: the gate's conditions as testcases, or else "measured".
 func JUnit(w io.Writer, r *accuracy.Report) error {
 	seconds := 0.0
 	if r.Run != nil {

@@ -20,6 +20,7 @@ import (
 // SweepExtensions lists the file name extensions that WriteSweep supports.
 func SweepExtensions() []string { return []string{".html", ".csv", ".json", ".md", ".txt"} }
 
+// WriteSweep writes the report of a sweep in the format of a file name extension.
 func WriteSweep(w io.Writer, extension string, r *accuracy.SweepReport) error {
 	switch extension {
 	case ".html":
@@ -36,6 +37,7 @@ func WriteSweep(w io.Writer, extension string, r *accuracy.SweepReport) error {
 	return fmt.Errorf("no report of a sweep is written as %q", extension)
 }
 
+// SweepText writes the report of a sweep for a terminal.
 func SweepText(w io.Writer, r *accuracy.SweepReport) error {
 	var b bytes.Buffer
 	writeText(&b, sweepHeadline(r), sweepTables(r))
@@ -51,6 +53,7 @@ func sweepMarkdown(w io.Writer, r *accuracy.SweepReport) error {
 	return err
 }
 
+// sweepHeadline describes the checkpoint and the texts that all files have in common.
 func sweepHeadline(r *accuracy.SweepReport) [][2]string {
 	lines := [][2]string{{"source", fmt.Sprintf("%s, %s bytes of tensors", text(r.Source), thousands(r.SourceBytes))}}
 	if len(r.Files) == 0 {
@@ -151,6 +154,7 @@ func sweepFailures(files []*accuracy.SweepFile) *table {
 	return t
 }
 
+// sweepCSV writes a line for each file and text, in the order of the recipes.
 func sweepCSV(w io.Writer, r *accuracy.SweepReport) error {
 	c := csv.NewWriter(w)
 	_ = c.Write([]string{"recipe", "text", "file", "file_bytes", "bits_per_weight", "mean_kl", "mean_kl_std_err", "perplexity", "perplexity_std_err",
@@ -216,6 +220,7 @@ func sweepHTML(w io.Writer, r *accuracy.SweepReport) error {
 	return sweepPage.Execute(w, data)
 }
 
+// sizePlot draws the mean KL divergence on text i over the size of the files.
 func sizePlot(r *accuracy.SweepReport, i int) *figurePlot {
 	c := &chart{x: axis{label: "file size, MB"}, y: axis{label: "mean KL divergence, nats"}}
 	f := &figurePlot{Title: "Size and loss", Note: "The line joins the files that no other file beats."}

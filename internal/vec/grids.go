@@ -33,6 +33,7 @@ type GridSearch struct {
 
 type GridStart struct{ Factor, Shift float32 }
 
+// GridChoices is the largest number of grids that ChooseGrids compares.
 const GridChoices = 8
 
 // GridChoice has the grids of FitLanes groups that ChooseGrids compares.
@@ -164,6 +165,7 @@ func chooseGridsGeneric(f *Fit, c *GridChoice, count int) {
 	}
 }
 
+// ColumnLanes is the number of sums of ColumnSums.
 const ColumnLanes = 32
 
 // ColumnSums multiplies a row by a matrix of ColumnLanes columns: sum[c] is the sum of v[i] *

@@ -10,6 +10,7 @@ import (
 // SearchLanes is the number of scales that a call of SearchScales tries.
 const SearchLanes = 32
 
+// Search holds the scales that SearchScales tries and its results.
 type Search struct {
 	// For candidate c: the inverse of its scale in units of the call's unit, and the least and
 	// greatest steps, qmin-z and qmax-z, within -256 .. 255.
@@ -42,6 +43,7 @@ func SearchScales(s *Search, unit float32, x, w []float32) {
 // FinalLanes is the number of scales that a call of ScaleErrors measures.
 const FinalLanes = 8
 
+// Final holds the scales that ScaleErrors measures and its results.
 type Final struct {
 	// For candidate c: the scale, not zero, its inverse finite, and the least and greatest steps.
 	Scale, Lo, Hi [FinalLanes]float32
@@ -196,6 +198,8 @@ func nearScalesGeneric(stored, scaled [][FitLanes]float32, n *Near, distances []
 	}
 }
 
+// LatticeTest describes the lattices of LatticeGroups: groups of values w = round(p u), where p are
+// integers, u is the unit of a group, and round rounds to a dtype.
 type LatticeTest struct {
 	// Inverse is a group's least ratio of least magnitude to extent, if the extent exceeds Exempt.
 	Inverse, Exempt float32

@@ -218,6 +218,7 @@ func FitRanges(s *Ranges, unit, base, inverse, most float32, x, w []float32) {
 	fitRanges(s, unit, base, inverse, most, x, w)
 }
 
+// Grids holds the grids that GridErrors measures and its results.
 type Grids struct {
 	// For candidate c: the scale, not zero and with a finite inverse, and the offset.
 	Scale, Offset [FinalLanes]float32

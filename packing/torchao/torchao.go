@@ -116,6 +116,7 @@ var planeTables = sync.OnceValue(func() *[9]bitPlanes {
 	return &tables
 })
 
+// placeOf returns the place of stored bit j of the first code of a lane.
 func placeOf(b, lane, j int) (plane, bit int) {
 	var codes [unitCodes]int8
 	half := 1 << (b - 1)

@@ -15,6 +15,7 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
+// ErrShell reports a shell without a completion script.
 var ErrShell = errors.New("no completion script for this shell")
 
 // completions are the scripts. Each asks `gq completion reply -- WORDS... =WORD`, where WORD is the

@@ -14,6 +14,7 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
+// Settings are the flags of settings of a recipe.
 func Settings(category string, names ...string) (flags []cli.Flag) {
 	for _, name := range names {
 		s, _ := quantizer.SettingOf(name)
@@ -30,6 +31,7 @@ func Settings(category string, names ...string) (flags []cli.Flag) {
 	return flags
 }
 
+// Override sets the settings in r for which flags are given.
 func Override(c *cli.Context, r *quantizer.Recipe) error {
 	for _, s := range quantizer.Settings() {
 		if !c.IsSet(s.Name) {
@@ -73,6 +75,7 @@ func Needs(c *cli.Context, flags []string, others ...string) error {
 	})
 }
 
+// Excludes refuses given flags together with one of others.
 func Excludes(c *cli.Context, flags []string, others ...string) error {
 	return each(c, flags, func(name string) error {
 		if list := given(c, others); len(list) > 0 {
@@ -82,6 +85,7 @@ func Excludes(c *cli.Context, flags []string, others ...string) error {
 	})
 }
 
+// each calls check with the flags that are given, until an error.
 func each(c *cli.Context, flags []string, check func(name string) error) error {
 	for _, name := range given(c, flags) {
 		if err := check(name); err != nil {
@@ -100,6 +104,7 @@ func given(c *cli.Context, flags []string) (list []string) {
 	return list
 }
 
+// Names are the names of flags.
 func Names(flags []cli.Flag) (names []string) {
 	for _, f := range flags {
 		names = append(names, f.Names()[0])
@@ -119,6 +124,7 @@ func Size(c *cli.Context, name string) (int64, error) {
 	return n, nil
 }
 
+// Split is the flag --split.
 func Split(category string) cli.Flag {
 	return &cli.StringFlag{Name: "split", Category: category, DefaultText: "one .gguf file; 5GB for checkpoints", Usage: "`SIZE` of a .gguf file or of a checkpoint's files, at most: a larger model is divided"}
 }
@@ -133,6 +139,7 @@ func Exactly(action cli.ActionFunc) cli.ActionFunc {
 	}
 }
 
+// Threads is the flag --threads.
 func Threads() cli.Flag {
 	return Positive(&cli.IntFlag{Name: "threads", Category: common, DefaultText: "GOMAXPROCS", Usage: "`N`: workers; results do not depend on it"})
 }
@@ -148,10 +155,12 @@ func Positive(f *cli.IntFlag) cli.Flag {
 	return f
 }
 
+// JSON is the flag --json.
 func JSON() cli.Flag {
 	return &cli.BoolFlag{Name: "json", Category: common, Usage: "print the result as JSON"}
 }
 
+// Quiet is the flag --quiet.
 func Quiet() cli.Flag {
 	return &cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Category: common, Usage: "show no progress"}
 }
@@ -264,6 +273,7 @@ func (r *request) commands() []*cli.Command {
 	return r.command.Subcommands
 }
 
+// asksForHelp reports whether a flag asks for help, and whether for all help.
 func asksForHelp(arg string) (help, all bool) {
 	switch flagName(arg) {
 	case "help", "h":
@@ -303,6 +313,7 @@ func find(commands []*cli.Command, name string) *cli.Command {
 	return nil
 }
 
+// valuedNames returns the names and aliases of the flags that take a value.
 func valuedNames(flags []cli.Flag) map[string]bool {
 	names := make(map[string]bool)
 	for _, f := range flags {
@@ -321,6 +332,7 @@ func isFlag(arg string) bool { return len(arg) > 1 && arg[0] == '-' }
 // flagName returns the name of a flag without its dashes: package flag accepts one or two.
 func flagName(arg string) string { return strings.TrimPrefix(arg[1:], "-") }
 
+// takesNext reports whether the flag arg takes the next argument as its value.
 func takesNext(valued map[string]bool, arg string) bool {
 	return valued[flagName(arg)] // no name holds a "="
 }

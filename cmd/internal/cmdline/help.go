@@ -134,6 +134,7 @@ func (p *page) paragraph(indent, s string) {
 	p.WriteByte('\n')
 }
 
+// entry writes a name and, in the next column, its description.
 func (p *page) entry(name, usage string) {
 	left := "  " + name
 	column := min(helpColumn, p.width/2)

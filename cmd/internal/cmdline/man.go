@@ -30,6 +30,7 @@ func Man(w io.Writer, app *cli.App) error {
 
 type manPage struct{ strings.Builder }
 
+// command writes a subsection: a command's description, its examples and all of its flags.
 func (m *manPage) command(path string, c *cli.Command) {
 	m.macro("SS", strings.TrimSpace(path+" [FLAGS] "+c.ArgsUsage))
 	m.text(sentence(c.Usage))
@@ -85,6 +86,7 @@ func roff(s string) string {
 	return strings.NewReplacer(`\`, `\(rs`, "-", `\-`, "`", `\(ga`).Replace(s)
 }
 
+// Markdown writes the reference of all commands and flags of app, docs/CLI.md.
 func Markdown(w io.Writer, app *cli.App) error {
 	m := &markdownPage{page: page{width: 120}, shown: map[string]string{}}
 	m.paragraph("", "# "+app.Name+": commands and flags")
@@ -121,6 +123,7 @@ type markdownPage struct {
 	shown map[string]string // the first command with a flag, by the flag's row
 }
 
+// command writes a section: a description, the usage, examples and flags.
 func (m *markdownPage) command(path string, c *cli.Command) {
 	m.WriteString("\n## " + path + "\n\n")
 	m.WriteString("```\n" + strings.TrimSpace(path+" [FLAGS] "+c.ArgsUsage) + "\n```\n\n")

@@ -31,6 +31,7 @@ type UsageError struct {
 
 func (e *UsageError) Error() string { return e.Err.Error() }
 
+// Unwrap returns the cause.
 func (e *UsageError) Unwrap() error { return e.Err }
 
 // ExitCode makes a UsageError a cli.ExitCoder.
@@ -44,6 +45,7 @@ type StatusError struct {
 
 func (e *StatusError) Error() string { return e.Err.Error() }
 
+// Unwrap returns the failure.
 func (e *StatusError) Unwrap() error { return e.Err }
 
 // ExitCode makes a StatusError a cli.ExitCoder.
@@ -140,6 +142,7 @@ func hideCredentials(text string, args []string) string {
 	return text
 }
 
+// verdict gives the exit status and the text of an error.
 func verdict(ctx context.Context, err error) (code int, text string) {
 	text = err.Error()
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {

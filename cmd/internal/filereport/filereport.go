@@ -19,6 +19,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
+// Plan prints a plan as a table, or as JSON with --json.
 func Plan(c *cli.Context, p *gq.PlanReport) error {
 	w := c.App.Writer
 	if c.Bool("json") {
@@ -93,6 +94,7 @@ func why(t *plan.Tensor) string {
 	return ""
 }
 
+// Report prints the result of a repack job, or JSON with --json.
 func Report(c *cli.Context, r *write.Report) error {
 	if c.Bool("json") {
 		return cmdline.PrintJSON(c.App.Writer, r)
@@ -102,6 +104,7 @@ func Report(c *cli.Context, r *write.Report) error {
 	return Time(c.App.Writer, r)
 }
 
+// Tensors prints the numbers of quantized and unquantized tensors.
 func Tensors(c *cli.Context, r *write.Report) {
 	w := c.App.Writer
 	warnings(c.App.ErrWriter, r.Warnings)
@@ -158,6 +161,7 @@ func Time(w io.Writer, r *write.Report) error {
 	return err
 }
 
+// foldedText describes the folding of the checkpoint and the check of its logits.
 func foldedText(f *provenance.Fold) string {
 	return fmt.Sprintf("%s; logits within %.1e of the largest (%d tokens, %s)", strings.Join(f.Steps, ", "), f.Difference, f.Tokens, f.Source)
 }
@@ -183,6 +187,7 @@ func Allocation(c *cli.Context, a *gq.Allocation) error {
 	return err
 }
 
+// allocationTable prints the table of chosen bits, and an empty line.
 func allocationTable(w io.Writer, rows []alloc.Row) error {
 	columns := []string{"TENSOR", "BITS>", "GROUP>", "BYTES>", "KL>"}
 	typed := slices.ContainsFunc(rows, func(r alloc.Row) bool { return r.Type != "" })

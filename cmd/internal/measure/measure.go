@@ -38,6 +38,7 @@ func TextFlags(category string) []cli.Flag {
 	}
 }
 
+// Options reads the flags.
 func Options(c *cli.Context) (o gq.MeasureOptions, err error) {
 	o = gq.MeasureOptions{
 		Gate: c.String("gate"), Against: c.String("against"), Reports: c.StringSlice("report"),

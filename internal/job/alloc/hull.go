@@ -162,6 +162,7 @@ type Outline struct {
 	Least, Most *Allocation
 }
 
+// Outline finds the decisions and their options. The Job needs no Reference.
 func (j Job) Outline() (*Outline, error) {
 	p, err := j.layOut()
 	if err != nil {

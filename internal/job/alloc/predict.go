@@ -168,6 +168,7 @@ func (r rows) sample() []float64 {
 
 func ones(n int) []float64 { return slices.Repeat([]float64{1}, n) }
 
+// errors adds the errors of the rows, weighted with their counts.
 func (r rows) errors(list []roundedRows, counts []float64) error {
 	w := r.weights
 	x, y, weights := make([]float32, w.Cols), make([]float32, w.Cols), ones(w.Cols)

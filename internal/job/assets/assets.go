@@ -99,6 +99,7 @@ func ReadAll(dir string, config []byte) (list []gqf.AssetSpec, err error) {
 	return list, nil
 }
 
+// PackAssets compresses assets as a .gqf file stores them.
 func PackAssets(specs []gqf.AssetSpec) (list []gqf.PackedAsset, err error) {
 	list = make([]gqf.PackedAsset, len(specs))
 	for i, a := range specs {

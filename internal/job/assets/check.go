@@ -45,6 +45,7 @@ func CheckAsset(name string, data []byte) error {
 	return fmt.Errorf("is not %s (%w)", what, err)
 }
 
+// checkObject wants one JSON object; of a tokenizer, with its model.
 func checkObject(data []byte, tokenizer bool) error {
 	if !utf8.Valid(data) {
 		return errors.New("not UTF-8")
@@ -173,6 +174,7 @@ func checkMerges(data []byte) error {
 // MinVocabulary is the number of tokens that a vocabulary has at least: less is a text.
 const MinVocabulary = 32
 
+// checkVocabulary wants a token on each line, perhaps with its count.
 func checkVocabulary(data []byte) error {
 	lines := 0
 	err := eachLine(data, func(line string) error {

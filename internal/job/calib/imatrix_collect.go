@@ -64,6 +64,7 @@ type collector struct {
 	visited  []string // linear layers of the current half of a layer
 }
 
+// add adds the inputs of a linear layer for a sequence.
 func (c *collector) add(in *forward.Input) {
 	c.sampler.add(in)
 	if _, ok := c.matrices[in.Name]; !ok {
@@ -137,6 +138,7 @@ func (s *sampler) source(name string) string {
 	return name
 }
 
+// add samples the inputs of a linear layer for a sequence.
 func (s *sampler) add(in *forward.Input) {
 	if s.source(in.Name) != in.Name {
 		return

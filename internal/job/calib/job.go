@@ -16,6 +16,7 @@ import (
 	"github.com/lowbit-go/gq/kernels"
 )
 
+// Options of a job. The zero value is ready to use.
 type Options struct {
 	// Refine adds coordinate descent and a refit of scales.
 	Refine bool
@@ -202,6 +203,7 @@ func (j *job) run(r *Result) error {
 	return nil
 }
 
+// layer chooses the codes of a layer and moves the streams past the layer.
 func (j *job) layer(layer int) error {
 	j.notes, j.names, j.done = layerNotes{}, nil, nil
 	stages := j.quant.Stages(layer)

@@ -112,6 +112,7 @@ func (s *sizes) rowBuffers(g *group) int64 {
 	return hessianRows * int64(n)
 }
 
+// solving is the number of values that solve takes for a group, with Hessian and solvers.
 func (s *sizes) solving(g *group) int64 {
 	k := int64(g.cols())
 	short, wide := min(k, panel), min(k, int64(wideBlock(g.cols())))

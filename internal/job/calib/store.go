@@ -74,6 +74,7 @@ type layerNotes struct {
 	Dead      int      `json:"dead,omitempty"`      // columns that were always zero
 }
 
+// matrixIndex is a matrix of a layer, with the codes at Offset.
 type matrixIndex struct {
 	Name string `json:"name"`
 	rounding.Shape

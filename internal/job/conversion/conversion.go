@@ -101,6 +101,7 @@ func wholeGGUF(j *write.Job, out *togguf.Output) func(path string) (*write.Job, 
 	}
 }
 
+// RepackOptions of a job: either Layouts or Targets.
 type RepackOptions struct {
 	// Layouts are the layouts that quantized tensors get, each in all of them. A
 	// tensor that one cannot hold stays lowbit. Default: lowbit.
@@ -136,6 +137,7 @@ func NewRepack(f *gqf.File, path string, o RepackOptions) (*write.Job, error) {
 	return in.Repack(togqf.New(in), recipe, o.Threads)
 }
 
+// ImportOptions are the options of NewImport.
 type ImportOptions struct {
 	RepackOptions
 	// Dequantize stores tensors whose codes a .gqf file cannot hold as unquantized float32. Default:
@@ -146,6 +148,7 @@ type ImportOptions struct {
 // Foreign is an open model of another program: a GGUF file, or a checkpoint with quantized weights.
 type Foreign struct{ imports.Foreign }
 
+// OpenGGUF opens a GGUF file, or the shards of one model.
 func OpenGGUF(path string) (*Foreign, error) {
 	f, err := fromgguf.Open(path)
 	if err != nil {
@@ -175,6 +178,7 @@ func NewImport(f *Foreign, o ImportOptions) (*imports.Import, error) {
 	return in.Import(togqf.New(in), recipe, o.Threads, o.Dequantize)
 }
 
+// ExportOptions are the options of NewExport.
 type ExportOptions struct {
 	GGUF togguf.Options
 	// Checkpoint makes the output a checkpoint. Default (nil): a .gguf file.
@@ -200,6 +204,7 @@ func NewExport(f *gqf.File, path string, o ExportOptions) (*write.Job, error) {
 	return j, err
 }
 
+// DequantizeOptions of a job.
 type DequantizeOptions struct {
 	// Dtype of the dequantized weights: packing.BF16 (rounded to nearest, ties to even)
 	// or packing.F32 (exact). Unquantized tensors keep their bytes. Default: BF16.

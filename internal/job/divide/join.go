@@ -78,6 +78,7 @@ func (m *merge) begin() error {
 	return nil
 }
 
+// readFirst makes the image of the file of the template in part 0.
 func (m *merge) readFirst(r *part.Record) (err error) {
 	name := part.Path(m.path, 0, m.bad.Of)
 	if m.image, err = gqf.ParseTemplate(name, r.Template, gqf.Options{}); err != nil {
@@ -96,6 +97,7 @@ func (m *merge) readFirst(r *part.Record) (err error) {
 	return err
 }
 
+// add checks a part, and copies its data to the file.
 func (m *merge) add(f *part.File) error {
 	r, err := f.Record()
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/lowbit-go/gq/internal/job/write"
 )
 
+// MergeOptions are the options of MergeParts. The zero value is ready to use.
 type MergeOptions struct {
 	// Plan is the plan of the job as WritePart reports it: parts of another plan are refused.
 	// Default (""): any plan, and a file without parts is refused.
@@ -30,6 +31,7 @@ type MergeOptions struct {
 	Begin func(total int64)
 }
 
+// MergeReport describes a merge.
 type MergeReport struct {
 	*write.Report
 	Parts int `json:"parts"`
@@ -38,6 +40,7 @@ type MergeReport struct {
 	Merged bool `json:"merged_before"`
 }
 
+// A PartsError lists the parts of a file that are missing or damaged.
 type PartsError struct {
 	Output  string
 	Of      int

@@ -9,6 +9,7 @@ import (
 	"github.com/lowbit-go/gq/internal/job/part"
 )
 
+// PlanParts are the parts of one job.
 type PlanParts struct {
 	Plan  string // the abbreviated digest of the plan, which WritePart reports
 	Maker string // the version of the program that made the parts

@@ -32,6 +32,7 @@ type PartStore interface {
 	RemoveParts(ctx context.Context, name string, of int) error
 }
 
+// A StoredFile is a file of a PartStore.
 type StoredFile struct {
 	io.ReaderAt
 	Size  int64

@@ -20,6 +20,7 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
+// PartOptions are the options of WritePart.
 type PartOptions struct {
 	write.Part
 	// Store keeps the part. Default (nil): the file system.
@@ -36,6 +37,7 @@ type PartOptions struct {
 	Progress func(n int64)
 }
 
+// PartReport describes a part that WritePart made or found.
 type PartReport struct {
 	write.Part
 	// the abbreviated digest of the plan, which all parts of a file share
@@ -139,6 +141,7 @@ func newPartJob(j *write.Job, path string, o PartOptions) (*partJob, error) {
 	return w, j.CheckPlace(path, o.String()+" of "+j.Out.Noun(), report.DataBytes, path, report.Output)
 }
 
+// find reports whether the part is there, of this plan and undamaged.
 func (w *partJob) find(ctx context.Context) (bool, error) {
 	stored, err := w.store.Open(ctx, w.report.Output)
 	if errors.Is(err, fs.ErrNotExist) {

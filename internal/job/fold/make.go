@@ -155,6 +155,7 @@ func (c *chain) close() {
 	}
 }
 
+// Summary describes the record in a file's provenance.
 func (r *Record) Summary() provenance.Fold {
 	f := provenance.Fold{Steps: []string{}}
 	for i := range r.Steps {

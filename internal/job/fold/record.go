@@ -189,6 +189,7 @@ func FactorsOf(s *forward.Scaling, t []float32) Factors {
 
 func rowsOf(b forward.Block) Rows { return Rows{b.Tensor, b.From, b.Rows, b.Bias} }
 
+// String lists the steps: "equalized, rotated (seed 1), equalized".
 func (r *Record) String() string {
 	var parts []string
 	for _, s := range r.Steps {
@@ -204,6 +205,7 @@ func (r *Record) String() string {
 	return strings.Join(parts, ", ")
 }
 
+// Rotated reports whether a step is a rotation.
 func (r *Record) Rotated() bool {
 	return slices.ContainsFunc(r.Steps, func(s Step) bool { return s.Kind == KindRotate })
 }
@@ -285,6 +287,7 @@ func Compare(ctx context.Context, original, folded string, sequences [][]int32, 
 	return c, nil
 }
 
+// WindowOf returns the length of the sequences that a model is checked on.
 func WindowOf(m *forward.Model) int {
 	if n := m.Config().MaxPositions; n > 0 {
 		return min(checkWindow, n)

@@ -33,6 +33,7 @@ type Input struct {
 	plan       *plan.Plan // set when it is made
 }
 
+// Options are the options of a checkpoint's plan.
 type Options struct {
 	// Context ends the plan with its error when it is cancelled: many rules take long to match with
 	// many tensors. Default (nil): nothing ends it.
@@ -211,6 +212,7 @@ type Origin struct {
 	Untied bool
 }
 
+// Weights opens an item's tensor.
 func (in *Input) Weights(src *safetensors.Tensor, transposed bool) (*safetensors.Weights, error) {
 	return in.Ck.Weights(*src, safetensors.WeightsOptions{Block: in.scaleBlock, Transposed: transposed})
 }
@@ -234,6 +236,7 @@ func (in *Input) Rows(it plan.Item) (func(dst []float32, slice int, row, n int64
 	return func(dst []float32, slice int, row, n int64) { w.Widen(dst, slice*int(rows)+int(row), int(n)) }, err
 }
 
+// ReadBias reads the biases of the block's unit, if its item has a bias.
 func ReadBias(ck *safetensors.Checkpoint, b *write.Block) error {
 	t := b.Item.Bias
 	if t == nil {

@@ -330,6 +330,7 @@ func (p *Plan) ReadRows(dst []float32, m plan.Matrix, first, n int) error {
 	return nil
 }
 
+// SourceDir is the directory of the checkpoint.
 func (p *Plan) SourceDir() string { return p.from.Ck.Dir() }
 
 // SourceStamps tells the checkpoint and its config.json apart from others: see

@@ -94,6 +94,7 @@ func (in *Input) AddNames(b *gqf.Builder, c *plan.Codes, hashes []string) error 
 	return nil
 }
 
+// nameSpec is the record of a name that the checkpoint has.
 func (in *Input) nameSpec(tensor int, src safetensors.Tensor) gqf.NameSpec {
 	file := src.File
 	if in.opts.Sources != nil {

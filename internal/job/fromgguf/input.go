@@ -198,12 +198,14 @@ func (in *input) readBias(b *write.Block) error {
 
 var unquantizedTypes = map[gguf.TensorType]packing.Dtype{gguf.F32: packing.F32, gguf.F16: packing.F16, gguf.BF16: packing.BF16}
 
+// File is an open GGUF file, or the shards of one model.
 type File struct {
 	path  string
 	gguf  *gguf.File
 	stats []fs.FileInfo // of the file, or of its shards
 }
 
+// Open opens a GGUF file, or the shards of one model.
 func Open(path string) (*File, error) {
 	g, err := gguf.Open(path)
 	if err != nil {
@@ -262,6 +264,7 @@ func (f *File) Sources() (list []provenance.Source, err error) {
 	return list, nil
 }
 
+// unchanged fails if a shard was changed after it was opened.
 func (f *File) unchanged() error {
 	for i, path := range f.gguf.Paths() {
 		st, err := os.Stat(path)

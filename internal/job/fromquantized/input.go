@@ -235,6 +235,7 @@ type Inspection struct {
 	Totals  SchemeRow   `json:"totals"`
 }
 
+// SchemeRow sums up the weights of one scheme.
 type SchemeRow struct {
 	Scheme  string `json:"scheme,omitempty"` // "4 bits, group 128, F16 scales"; "" for totals
 	Tensors int    `json:"tensors"`          // weights, which several tensors hold each

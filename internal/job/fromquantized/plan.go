@@ -91,6 +91,7 @@ func (in *input) same(a, b *plan.Draft) (bool, error) {
 	return false, nil
 }
 
+// draftWeights makes drafts of the quantized weights, and returns the weights by name.
 func (in *input) draftWeights() (map[string]*weight, error) {
 	q, pl := in.from.quantized, in.Pl
 	list := make([]weight, len(q.Weights))
@@ -164,6 +165,7 @@ func (in *input) leaveOutBiases(weights map[string]*weight) error {
 	return err
 }
 
+// draftUnquantized makes the draft of a tensor that is stored as it is.
 func (in *input) draftUnquantized(t safetensors.Tensor) (*plan.Draft, error) {
 	pl := in.Pl
 	if t.Dtype == packing.DtypeNone {

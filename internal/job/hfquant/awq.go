@@ -33,6 +33,7 @@ var awqNibble = [8]int{0, 4, 1, 5, 2, 6, 3, 7}
 
 const awqBits = 4
 
+// awqConfig is the entry of config.json, and quant_config.json of older checkpoints.
 type awqConfig struct {
 	Bits       int    `json:"bits"`
 	WBit       int    `json:"w_bit"`

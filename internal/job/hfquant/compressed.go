@@ -177,6 +177,7 @@ func (p *compressedParts) zeros(w *compressedWeight, group *compressedGroup, sha
 	return nil
 }
 
+// compressedWeight reads the rows of a weight from either codes or packed.
 type compressedWeight struct {
 	bits   int
 	codes  *matrix

@@ -53,6 +53,7 @@ func NotWritten(name string) error {
 // Formats lists the formats that NewLayout and Config write.
 func Formats() []Format { return []Format{IntQuantized, PackQuantized, GPTQ, MLX, TorchAO} }
 
+// Library is the name of the library that the format comes from.
 func (f Format) Library() string {
 	switch f {
 	case IntQuantized, PackQuantized:

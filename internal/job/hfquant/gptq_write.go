@@ -20,6 +20,7 @@ import (
 // gptqGroups are the group sizes that libraries read.
 var gptqGroups = []int64{16, 32, 64, 128, 256, 512, 1024}
 
+// holdsGPTQ fails if GPTQ does not hold a weight of shape [n, k] in the scheme.
 func holdsGPTQ(s Scheme, n, k int64) error {
 	switch {
 	case !slices.Contains(gptqBits, s.Bits):
@@ -253,6 +254,7 @@ func gptqGroup(group int64) int64 {
 	return group
 }
 
+// usualScheme returns the bits and the group that most weights have.
 func usualScheme(weights []ModelWeight) (Scheme, error) {
 	count := map[Scheme]int{}
 	var usual Scheme

@@ -370,4 +370,5 @@ func (t *tile) column(m *matrix, i int64) []byte {
 	return t.data[4*words*int(i-first):][:4*words]
 }
 
+// tileColumns is the number of columns in a tile, 16 KB of each 1,024 words.
 const tileColumns = 16

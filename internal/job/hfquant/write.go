@@ -208,6 +208,7 @@ func putRows(p Part, n int64, rows []Row, first int64, index int, write func(par
 // Constant is the content of a part that Put does not write; nil for other parts.
 func (l *Layout) Constant(part int) []byte { return l.encoder.constant(part) }
 
+// ModelWeight is a tensor of a model, for Config.
 type ModelWeight struct {
 	Name   string
 	Shape  []int64

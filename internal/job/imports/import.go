@@ -49,6 +49,7 @@ type Import struct {
 	tensors []ImportedTensor // by item
 }
 
+// Imported are the tensors of the source.
 func (p *Import) Imported() []ImportedTensor { return p.tensors }
 
 // ImportedTensor is a tensor as the file or the checkpoint stores it that a plan imports.
@@ -70,6 +71,7 @@ type origin struct {
 	Tensors provenance.SourceSums `json:"tensors"`
 }
 
+// Imported has the tensors of an import, and its record.
 type Imported struct {
 	Src     Foreign
 	Pl      *plan.Planner

@@ -21,6 +21,7 @@ type Lattice struct {
 	ScaleDtype packing.ScaleDtype `json:"scale_dtype"`
 }
 
+// String names the scheme: "4 bits, group 32".
 func (l *Lattice) String() string {
 	s := fmt.Sprintf("%d bits, group %d", l.Bits, l.Group)
 	if l.Bits == 1 {
@@ -80,6 +81,7 @@ func FindLattice(w *safetensors.Weights, sample int) (*Lattice, error) {
 // LatticeRows is how many rows are sampled of a tensor.
 const LatticeRows = 4
 
+// SampledRow is sample i of n among all rows.
 func SampledRow(i, n, all int) int { return (2*i + 1) * all / (2 * n) }
 
 // KeptBy reports whether a scheme recovers nearly all groups of rows that are on the lattice.

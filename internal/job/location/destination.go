@@ -25,6 +25,7 @@ import (
 	"github.com/lowbit-go/gq/internal/remote/web"
 )
 
+// A Destination is where the output of a job goes: a path, or an object of a store.
 type Destination struct {
 	// Name is the output as the caller names it: a path, or a remote name without credentials.
 	Name string
@@ -95,6 +96,7 @@ func (d *Destination) streams(p *write.Job, check bool) bool {
 	return d.bucket != nil && !check && p.CanStream()
 }
 
+// CheckOutput is Job.CheckOutput.
 func (d *Destination) CheckOutput(p *write.Job, check bool) error {
 	if d.streams(p, check) {
 		return nil
@@ -160,6 +162,7 @@ func (c counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// A cachedStore is a remote store with a local directory for its files.
 type cachedStore interface {
 	remote.Store
 	// Dir is the directory on this machine.
@@ -173,6 +176,7 @@ type cachedStore interface {
 	Hold(ctx context.Context, waiting func()) (unlock func(), err error)
 }
 
+// A place is the file or directory that a remote name leads to.
 type place struct {
 	cachedStore
 	told Told

@@ -56,6 +56,7 @@ type placeModel struct {
 	weights    []remote.Object
 }
 
+// model finds the files of the model and fetches the small files.
 func (p *place) model(ctx context.Context) (*placeModel, error) {
 	list, err := p.List(ctx)
 	if err != nil {
@@ -153,6 +154,7 @@ func isSmallFile(base string, size int64) bool {
 	return slices.Contains(smallEndings, ext) || strings.HasPrefix(base, "LICENSE") || strings.HasPrefix(base, "NOTICE")
 }
 
+// maxIndex is the greatest size of an index that is read.
 const maxIndex = 100_000_000
 
 // weightFiles lists the names of the files with weights in a directory of the place, or of the
@@ -227,6 +229,7 @@ func (p *place) find(ctx context.Context, dir string, names []string) (objects [
 	return objects, nil
 }
 
+// hold keeps files of the place in the cache until unlock is called.
 func (p *place) hold(ctx context.Context) (unlock func(), err error) {
 	return p.Hold(ctx, func() { p.told.Log("%s: another process removes it from the cache: waiting for it", p.name) })
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/lowbit-go/gq/internal/remote/hub"
 )
 
+// A Source is the checkpoint or file that a job reads.
 type Source struct {
 	// Name is the source in reports and errors: the path as the caller names it, or the remote name
 	// without credentials and with the commit, if there is one.

@@ -32,6 +32,7 @@ const (
 
 var le = binary.LittleEndian
 
+// Header is the header of a part file, naming the plan and the part.
 type Header struct {
 	Plan      [32]byte // SHA-256 of what decides the bytes of the .gqf file, see HashPlan
 	Index, Of int
@@ -63,6 +64,7 @@ func (h *Header) encode() []byte {
 	return b
 }
 
+// encoder writes the fields of a record and sums the bytes.
 type encoder struct {
 	w   *bufio.Writer
 	n   uint64
@@ -92,6 +94,7 @@ func (e *encoder) u64(v ...uint64) {
 	e.Write(e.buf)
 }
 
+// encode writes the record to w, and sets its length and checksum.
 func (r *Record) encode(w io.Writer, report, template Stream) error {
 	e := &encoder{w: bufio.NewWriterSize(w, 1<<16)}
 	e.u32(uint32(len(r.Maker)))

@@ -7,6 +7,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 )
 
+// Record is a part file's description of its data.
 type Record struct {
 	Header
 	// Maker names the version of the program that made the part.
@@ -128,6 +129,7 @@ type Place struct {
 	starts  []int64 // in the data
 }
 
+// NewPlace returns the Place of data that are the bytes of extents in order.
 func NewPlace(list []Extent) Place {
 	p := Place{list, make([]int64, len(list))}
 	var at int64

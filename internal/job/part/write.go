@@ -51,6 +51,7 @@ type Writer struct {
 	place  Place
 }
 
+// NewWriter begins a part file with the data of the extents.
 func NewWriter(w io.WriterAt, h Header, extents []Extent) *Writer {
 	h.dataLen = DataBytes(extents)
 	return &Writer{h, w, NewPlace(extents)}
@@ -90,6 +91,7 @@ func (w *Writer) Place(off, n int64) (int64, error) {
 	return headerSize + at, err
 }
 
+// Finish writes the record, and the header last.
 func (w *Writer) Finish(r *Record, report, template Stream) error {
 	r.Header = w.header
 	at := headerSize + w.header.dataLen
@@ -105,6 +107,7 @@ func Path(path string, index, of int) string {
 	return fmt.Sprintf("%s.part-%d-of-%d", path, index, of)
 }
 
+// Output is the path of the file that the part at path belongs to; not ok if path names no part.
 func Output(path string) (output string, ok bool) {
 	i := strings.LastIndex(path, ".part-")
 	if i < 0 || !name.MatchString(path[i:]) {

@@ -41,6 +41,7 @@ func (m Matrix) Name() string {
 	return m.Tensor
 }
 
+// Matrix is a slice of the item.
 func (it *Quantized) Matrix(slice int) Matrix {
 	return Matrix{it.Src.Name, slice, it.Slices, it.Role, it.Shared, int(it.Rows), int(it.Cols), it.Scheme, it.Smallest, it.Src.Precision(), it.Zeros == packing.ZeroF32, it}
 }
@@ -175,6 +176,7 @@ func Keys(list []Matrix) (keys []any) {
 	return keys
 }
 
+// Matrices lists the matrices that the plan quantizes, in the file's order.
 func (p *Plan) Matrices() (list []Matrix) {
 	for it := range p.Quantized() {
 		for s := range it.Slices {

@@ -40,6 +40,7 @@ type Entry struct {
 	BiasLink int32
 }
 
+// NameRef is another name of an item.
 type NameRef struct {
 	Src      safetensors.Tensor
 	Absent   bool // not in the checkpoint: a tied lm_head that the checkpoint leaves out
@@ -48,6 +49,7 @@ type NameRef struct {
 
 func (e *Entry) Common() *Entry { return e }
 
+// Name is the canonical name in the file.
 func (e *Entry) Name() string { return e.Line.Name }
 
 // Names are the canonical name and then all other names of the item.
@@ -61,6 +63,7 @@ func (e *Entry) Names() []string {
 	return names
 }
 
+// Unquantized is an item with the bytes that its source has.
 type Unquantized struct {
 	Entry
 	Head    unique.Handle[packing.Header] // of a .gqf file
@@ -132,6 +135,7 @@ func (it *Quantized) AddTo(b *gqf.Builder, spec gqf.TensorSpec) {
 	}
 }
 
+// RowBytes is the size of one row of a slice in the checkpoint.
 func (it *Quantized) RowBytes() int64 { return it.Src.Size / (int64(it.Slices) * it.Rows) }
 func (it *Quantized) Weights() int64  { return int64(it.Slices) * it.Rows * it.Cols }
 
@@ -144,8 +148,10 @@ type Variant struct {
 	Payload int             // index in the image of the first
 }
 
+// Header is the packed header of the weights of every slice.
 func (v *Variant) Header() packing.Header { return v.head.Value() }
 
+// Headers are the packed headers of one slice's payloads.
 func (v *Variant) Headers() []packing.Header {
 	list := []packing.Header{v.Header()}
 	for _, c := range Companions(v.Header()) {

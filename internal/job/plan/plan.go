@@ -33,6 +33,7 @@ type Plan struct {
 	Threads int // of the job; 0: GOMAXPROCS
 }
 
+// Quantized are the quantized items.
 func (p *Plan) Quantized() iter.Seq[*Quantized] {
 	return func(yield func(*Quantized) bool) {
 		for _, it := range p.Items {
@@ -43,6 +44,7 @@ func (p *Plan) Quantized() iter.Seq[*Quantized] {
 	}
 }
 
+// FileTensor is a quantized tensor of a .gqf file with its packed header.
 type FileTensor struct {
 	gqf.Tensor
 	Header packing.Header

@@ -16,6 +16,7 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
+// Output decides how the tensors of a plan are stored.
 type Output interface {
 	// Begin reads the model's facts, before any draft is stored. sources are the model's tensors.
 	Begin(pl *Planner, sources func() ([]llamacpp.Source, error)) error
@@ -29,6 +30,7 @@ type Output interface {
 	DataBytes(it Item) (int64, error)
 }
 
+// Planner makes a plan.
 type Planner struct {
 	*Plan
 	Out        Output
@@ -52,6 +54,7 @@ type twice struct {
 	warning string
 }
 
+// NewPlanner begins a plan of an output.
 func NewPlanner(out Output, recipe quantizer.Recipe, threads int) *Planner {
 	return &Planner{Plan: &Plan{Warnings: []string{}, Recipe: recipe, Threads: threads}, Out: out, Absorbed: map[string]bool{}}
 }
@@ -66,6 +69,7 @@ func (pl *Planner) WarnTwice(line *Tensor, warning string) {
 	pl.twice = append(pl.twice, twice{line, warning})
 }
 
+// Settle turns the drafts into the plan's items.
 func (pl *Planner) Settle() {
 	pl.Items = make([]Item, len(pl.Drafts))
 	for i, d := range pl.Drafts {
@@ -74,6 +78,7 @@ func (pl *Planner) Settle() {
 	pl.Drafts = nil
 }
 
+// LayOut completes the plan's lines.
 func (pl *Planner) LayOut() error {
 	for i, it := range pl.Items {
 		it.Common().Index = i
@@ -149,6 +154,7 @@ func (d *Draft) Requests() []quantizer.LayoutRequest {
 	return d.Rule.Layouts
 }
 
+// Item is the planner's decision on a draft.
 func (pl *Planner) Item(d *Draft) Item {
 	if pl.forms == nil {
 		pl.forms, pl.schemes = map[Form]*Form{}, map[Scheme]*Scheme{}

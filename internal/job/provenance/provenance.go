@@ -40,6 +40,7 @@ type Provenance struct {
 	Quantized *QuantizedBy `json:"quantized,omitempty"`
 }
 
+// Repository is a commit of a repository.
 type Repository struct {
 	Name   string `json:"name"`   // "hf://org/model"
 	Commit string `json:"commit"` // 40 hexadecimal digits
@@ -59,6 +60,7 @@ func (q *QuantizedBy) Name() string {
 	return q.Library + " " + q.Format
 }
 
+// Fold is a summary of the asset gq/fold.json.
 type Fold struct {
 	// Steps in a few words: "rotated (seed 1)".
 	Steps []string `json:"steps"`
@@ -72,6 +74,7 @@ type Fold struct {
 	Rerouted int `json:"rerouted,omitempty"`
 }
 
+// Calibration records the algorithm that chose the codes, and its data.
 type Calibration struct {
 	Algorithm string `json:"algorithm"`
 	// Parameters of the algorithm.
@@ -174,6 +177,7 @@ func RepositoryOf(sources []Source) *Repository {
 	return &Repository{"hf://" + repo, commit}
 }
 
+// SourceFiles are the files of a checkpoint.
 func SourceFiles(ck *safetensors.Checkpoint) (list []Source) {
 	for _, f := range ck.Files() {
 		list = append(list, Source{Name: f.Name, Size: f.Size, HeaderSHA256: hex.EncodeToString(f.HeaderSHA256[:]), Unverified: f.Unverified, Path: filepath.Join(ck.Dir(), f.Name)})

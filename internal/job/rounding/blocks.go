@@ -90,6 +90,7 @@ func (s Scheme) validateColumns(k int) error {
 	return nil
 }
 
+// CodeRange returns the least and the greatest code.
 func (s Scheme) CodeRange() (least, most int) {
 	if g := blockGrids[s.Type]; g != nil {
 		return g.qmin, g.qmax

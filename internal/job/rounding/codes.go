@@ -27,6 +27,7 @@ type Shape struct {
 	Type gguf.TensorType `json:"type,omitempty"`
 }
 
+// Shape is the shape of a matrix with these rows and columns.
 func (s Scheme) Shape(rows, cols int) Shape {
 	if s.Type != 0 {
 		return Shape{Rows: rows, Cols: cols, Group: s.GroupWidth(cols), Type: s.Type}
@@ -133,6 +134,7 @@ func (c *Codes) Row(i int) Row {
 	return r
 }
 
+// ReadRow copies row i to dst. The error is always nil.
 func (c *Codes) ReadRow(i int, dst Row) error {
 	r := c.Row(i)
 	copy(dst.Codes, r.Codes)

@@ -223,6 +223,7 @@ func (s Scheme) ZeroShift() int {
 	return 0
 }
 
+// ZeroUnit is the unit of int8 zero points: 2^-ZeroShift.
 func (s Scheme) ZeroUnit() float32 { return 1 / float32(int(1)<<s.ZeroShift()) }
 
 // storeZero rounds a zero point to a multiple of ZeroUnit and returns the multiple.

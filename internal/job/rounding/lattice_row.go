@@ -11,6 +11,7 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
+// recovery finds the groups of a row that are on a lattice.
 type recovery struct {
 	rowGroups
 	lattice      *lattice // nil: see Recover

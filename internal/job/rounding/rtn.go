@@ -69,6 +69,7 @@ type rowGroups struct {
 	smallest    float32   // magnitude of a scale that can be stored
 }
 
+// NewRowQuantizer returns a quantizer for rows of k weights.
 func NewRowQuantizer(s Scheme, k int) (*RowQuantizer, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err

@@ -205,6 +205,7 @@ func (s Scheme) GroupWidth(k int) int {
 	return s.Group
 }
 
+// NonFiniteError says that a weight is NaN or infinite.
 type NonFiniteError struct {
 	Column int     // index within the row
 	Value  float32 // NaN or an infinity

@@ -88,6 +88,7 @@ func (s Spec) Bytes() int64 {
 	return s.Parameters() * int64(s.withDefaults().Dtype.Bits()/8)
 }
 
+// A Tensor is a tensor of a model and the statistics of its values.
 type Tensor struct {
 	Name       string
 	Rows, Cols int64

@@ -111,6 +111,7 @@ func (g *generator) run(ctx context.Context) error {
 	})
 }
 
+// unit generates and writes a unit in buf, of the unit's size.
 func (g *generator) unit(u unit, buf []byte) error {
 	t := &g.model.Tensors[u.tensor]
 	key := tensorKey(g.model.Seed, t.Name)

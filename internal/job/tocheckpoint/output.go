@@ -21,6 +21,7 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
+// Options are the options of a checkpoint in a format of another library.
 type Options struct {
 	Format hfquant.Format
 	// Split is the greatest size of the tensors in a file: a larger model is divided into shards.
@@ -57,6 +58,7 @@ type stored struct {
 	layout *hfquant.Layout // nil: unquantized, one part
 }
 
+// New returns the output of an input. dtype is the dtype of dequantized weights.
 func New(from write.Model, opts Options, dtype packing.Dtype) *Output {
 	opts.Split = cmp.Or(opts.Split, shardBytes)
 	return &Output{from: from, root: from.Facts().Root, opts: opts, dtype: dtype}
@@ -94,6 +96,7 @@ func (o *Output) Store(pl *plan.Planner, d *plan.Draft) error {
 // formatNames is the format as a plan shows it in place of layouts.
 func formatNames(f hfquant.Format) []string { return []string{string(f)} }
 
+// Take keeps the codes of a file's tensor.
 func (o *Output) Take(pl *plan.Planner, d *plan.Draft, from plan.FileTensor) error {
 	err := o.hold(d, from)
 	switch {
@@ -341,6 +344,7 @@ func (o *Output) warnOfUse(pl *plan.Planner) {
 	}
 }
 
+// add adds the parts of an item under one of its names.
 func (o *Output) add(it plan.Item, name string) error {
 	s := stored{first: len(o.Specs)}
 	e := it.Common()

@@ -39,6 +39,7 @@ func (o *Output) ReadBack(t *Target, w *write.Written) error {
 	return o.compareCodes(t, ck)
 }
 
+// compareCodes reads all quantized weights with hfquant, and compares sampled rows.
 func (o *Output) compareCodes(t *Target, ck *safetensors.Checkpoint) error {
 	config, err := t.First[0].Content()
 	if err != nil {

@@ -84,6 +84,7 @@ func (t *Target) Sinks(list []write.RowSink, it *plan.Quantized) ([]write.RowSin
 	return append(list, &codesSink{target: t, it: it}), nil
 }
 
+// put writes bytes at an offset of one of the specs' tensors.
 func (t *Target) put(w *write.Worker, spec int, off int64, b []byte) error {
 	p := t.Layout.Places[spec]
 	if off < 0 || off+int64(len(b)) > p.Size {

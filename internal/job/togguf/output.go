@@ -24,6 +24,7 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
+// Options are the options of a .gguf file.
 type Options struct {
 	// Pre is llama.cpp's name of the pre-tokenizer. Default (""): found by the tokenizer's ids of
 	// llama.cpp's test text.
@@ -33,6 +34,7 @@ type Options struct {
 	Split int64
 }
 
+// Source is the input of a .gguf file.
 type Source interface {
 	write.Model
 	// OpenModel opens the model, to compare the file with it.
@@ -55,6 +57,7 @@ type Output struct {
 	Regions [][][]Region
 }
 
+// New returns the output of an input.
 func New(from Source, opts Options) *Output {
 	return &Output{from: from, root: from.Facts().Root, opts: opts}
 }
@@ -115,6 +118,7 @@ func (o *Output) choose(d *plan.Draft) (err error) {
 // typeNames is the type as a plan shows it in place of layouts.
 func typeNames(t gguf.TensorType) []string { return []string{t.String()} }
 
+// Take keeps the codes of a file's tensor.
 func (o *Output) Take(_ *plan.Planner, d *plan.Draft, from plan.FileTensor) (err error) {
 	if d.Kind, err = exactType(from.Header); err != nil {
 		return quantizer.Requestf("%s: tensor %q (%s): %w", from.Path, from.Name, d.Scheme, err)
@@ -151,6 +155,7 @@ func (o *Output) DataBytes(it plan.Item) (int64, error) {
 	return 0, nil
 }
 
+// typeOf is the type of the tensor that an unquantized item's rows go to.
 func (o *Output) typeOf(it *plan.Unquantized) gguf.TensorType {
 	for _, slice := range o.Regions[it.Index] {
 		for _, r := range slice {
@@ -309,6 +314,7 @@ func (o *Output) leaveOut(pl *plan.Planner) {
 	}
 }
 
+// LayOut finds the places of all rows, and the tokenizer's metadata.
 func (o *Output) LayOut(pl *plan.Planner) (err error) {
 	if err := o.settle(pl); err != nil {
 		return err

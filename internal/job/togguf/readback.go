@@ -239,6 +239,7 @@ func linears(m *forward.Model, e, embedding, lmHead *plan.Entry) []string {
 	return e.Names()
 }
 
+// embeddingRows is an embedding whose rows are read from the file.
 type embeddingRows struct {
 	file *gguf.File
 	read func(dst []float32, row int)
@@ -309,6 +310,7 @@ func (o *Output) compareAll(f *gguf.File, c *plan.Codes) error {
 	return nil
 }
 
+// sizes returns the number of an item's slices, and the shape of each.
 func sizes(it plan.Item) (n, rows, cols int) {
 	switch it := it.(type) {
 	case *plan.Quantized:

@@ -16,6 +16,7 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
+// target is a .gguf file, or a set of shards, that is written.
 type target struct {
 	*Output
 	hashes []string
@@ -77,6 +78,7 @@ func (t *target) Sinks(list []write.RowSink, it *plan.Quantized) ([]write.RowSin
 	return append(list, &blockSink{target: t, it: it, rowBytes: int(it.Kind.Size(it.Cols))}), nil
 }
 
+// Finish writes the headers, and the tensors that have no source.
 func (t *target) Finish(files []io.WriterAt, c *plan.Codes, found []write.ItemResult) error {
 	layout, err := t.lay(c, t.hashes, found)
 	if err != nil {

@@ -27,6 +27,7 @@ type Output struct {
 	assets []gqf.PackedAsset // see Record.FileAssets
 }
 
+// New returns an output with the record of its input.
 func New(from write.Record) *Output                   { return &Output{from: from} }
 func (o *Output) Noun() string                        { return "the .gqf file" }
 func (o *Output) Paths(path string) ([]string, error) { return []string{path}, nil }
@@ -152,6 +153,7 @@ func (p *Output) biases() []int {
 	return list
 }
 
+// Target is a .gqf file that is written.
 type Target struct {
 	items  []plan.Item
 	Image  *gqf.Image

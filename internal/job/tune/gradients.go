@@ -65,6 +65,7 @@ func (j *job) loss(sequence, from, n int, logits []float32, share float64) error
 	return nil
 }
 
+// linearGradient adds the gradient of a linear layer's weights to its parameters.
 func (j *job) linearGradient(g *forward.LinearGradient) error {
 	m := j.linears[g.Name]
 	if m == nil {

@@ -58,6 +58,7 @@ type Result struct {
 	tuned *plan.Tuned
 }
 
+// Tuned is the input for plan.Codes.
 func (r *Result) Tuned() *plan.Tuned { return r.tuned }
 
 type job struct {

@@ -81,6 +81,7 @@ func (t *matrix) unpack(c *rounding.Codes) error {
 
 func (t *matrix) units() int { return t.groups / t.per }
 
+// train makes the scales parameters: a factor for all scales of a row, or for each scale.
 func (t *matrix) train(perRow bool, rate float64) {
 	per := 1
 	if perRow {

@@ -31,6 +31,7 @@ const keyVersion = 2
 // moments and best values of all parameters.
 const stateName = "tuning"
 
+// setKey hashes everything that the result depends on, the codes before training included.
 func (j *job) setKey() (err error) {
 	var list []plan.Matrix
 	h := sha256.New()

@@ -17,6 +17,7 @@ type Text struct {
 
 const heldOutShare = 8
 
+// NewText divides a text.
 func NewText(t *text.Text) (*Text, error) {
 	n := t.Tokens()
 	if s, _ := quantizer.SettingOf("tune-tokens"); n < s.Least {
@@ -36,6 +37,7 @@ func NewText(t *text.Text) (*Text, error) {
 	return d, nil
 }
 
+// TrainTokens is the number of tokens that are trained with.
 func (t *Text) TrainTokens() (n int) {
 	for _, s := range t.train {
 		n += len(s)

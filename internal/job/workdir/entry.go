@@ -47,6 +47,7 @@ func header(name, key string, size int64) []byte {
 	return binary.LittleEndian.AppendUint64(b, uint64(size))
 }
 
+// writer writes and hashes a file from its beginning to its end.
 type writer struct {
 	file *atomicfile.File
 	sum  hash.Hash
@@ -60,6 +61,7 @@ func (w *writer) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// Put writes an entry of size bytes and replaces the entry of the same name.
 func (d *Dir) Put(name, key string, size int64, write func(w io.Writer) error) error {
 	if d == nil {
 		return nil
@@ -123,6 +125,7 @@ func verify(f *os.File, fileSize int64, name, key string) (size int64, ok bool) 
 	return size, bytes.Equal(tail, h.Sum(nil))
 }
 
+// PutJSON writes an entry with v as JSON.
 func (d *Dir) PutJSON(name, key string, v any) error {
 	if d == nil {
 		return nil
@@ -180,6 +183,7 @@ func (d *Dir) Prune(prefix, key string) error {
 	return nil
 }
 
+// ofKey reports whether an entry's header names the key. The content is not verified.
 func (d *Dir) ofKey(name, key string) bool {
 	f, _, err := files.Open(d.entryPath(name))
 	if err != nil {

@@ -36,6 +36,7 @@ func (b *Block) fit(j *Job, it *plan.Quantized) {
 	}
 }
 
+// Fail adds tensor, row of the unit and advice to an error.
 func (b *Block) Fail(row int64, err error) error {
 	it := b.Item
 	switch err := err.(type) {
@@ -55,6 +56,7 @@ func (b *Block) Fail(row int64, err error) error {
 func (b *Block) Row0() int64 { return b.Unit.First * BlockRows }
 func (b *Block) Rows() int64 { return b.Unit.Rows(b.Item) }
 
+// Row is row i of the block.
 func (b *Block) Row(i int64) rounding.Row {
 	if t := b.Item.Scheme.Type; t != 0 {
 		n := int(t.Size(b.Item.Cols))

@@ -23,6 +23,7 @@ func (j *Job) Write(ctx context.Context, path string) (*Report, error) {
 	return j.WriteWith(ctx, path, Options{})
 }
 
+// WriteWith is Write with options.
 func (j *Job) WriteWith(ctx context.Context, path string, o Options) (*Report, error) {
 	out, r, err := j.WriteTemp(ctx, path, o)
 	if err != nil {
@@ -241,6 +242,7 @@ func (t *temporaries) Abort() {
 	removeMade(t.home, t.made)
 }
 
+// Commit makes the files appear.
 func (t *temporaries) Commit() error {
 	err := atomicfile.CommitSet(t.Files)
 	if err == nil && t.dir != nil {

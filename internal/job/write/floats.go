@@ -8,6 +8,7 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
+// AppendFloats appends values in a dtype.
 func AppendFloats(b []byte, values []float32, dtype packing.ScaleDtype) []byte {
 	for _, s := range values {
 		switch dtype {

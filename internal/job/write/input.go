@@ -10,6 +10,7 @@ import (
 	"github.com/lowbit-go/gq/internal/job/rounding"
 )
 
+// Input gives the rows of a plan's items.
 type Input interface {
 	// Facts describes the input.
 	Facts() Facts
@@ -26,6 +27,7 @@ type Input interface {
 	Advice(it *plan.Quantized, e *rounding.ScaleError) string
 }
 
+// Facts are the facts about an input.
 type Facts struct {
 	Root  string   // the path of the model in messages
 	Files []string // names of the files with tensors in messages, by safetensors.Tensor.File
@@ -88,12 +90,14 @@ func FileOf(name string, data []byte) SideFile {
 	}}
 }
 
+// Content returns the bytes that write would write.
 func (f *SideFile) Content() ([]byte, error) {
 	var b bytes.Buffer
 	err := f.Write(&b)
 	return b.Bytes(), err
 }
 
+// Record is an input as a .gqf file records it.
 type Record interface {
 	// FileAssets are the assets that are known when the file is planned.
 	FileAssets() ([]gqf.PackedAsset, error)

@@ -25,6 +25,7 @@ type Job struct {
 	Ahead func(ctx context.Context, n int, at func(i int) Unit) *safetensors.ReadAhead
 }
 
+// New completes a plan with the size of its output.
 func New(p *plan.Plan, in Input, out Output) (j *Job, err error) {
 	j = &Job{Plan: p, In: in, Out: out}
 	p.OutputBytes, err = j.SizeWith(nil, nil)
@@ -88,6 +89,7 @@ func (j *Job) Units() *Units {
 // fileOf is the name of the file with an item in messages.
 func (j *Job) fileOf(e *plan.Entry) string { return j.In.Facts().Files[e.Src.File] }
 
+// Options are the options of a writing.
 type Options struct {
 	// Codes were chosen elsewhere. Default: none; all are chosen while the output is written.
 	Codes *plan.Codes

@@ -40,6 +40,7 @@ type Target interface {
 	Finish(files []io.WriterAt, c *plan.Codes, found []ItemResult) error
 }
 
+// File is a file of a target.
 type File struct {
 	Path string
 	Size int64
@@ -53,6 +54,7 @@ func Paths(files []File) (list []string) {
 	return list
 }
 
+// RowSink takes the rows of a worker's unit to their places in the output.
 type RowSink interface {
 	// Begin makes room for a unit of so many rows.
 	Begin(rows int64)
@@ -63,6 +65,7 @@ type RowSink interface {
 	Write(w *Worker, u Unit) error
 }
 
+// Written is a complete output before it appears at its path.
 type Written struct {
 	Path  string
 	Codes *plan.Codes

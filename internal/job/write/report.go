@@ -57,6 +57,7 @@ type Report struct {
 	Tensors        []TensorSQNR `json:"tensors"`
 }
 
+// TensorSQNR is the loss of one quantized tensor.
 type TensorSQNR struct {
 	Name string `json:"name"`
 	// SQNR in dB; null where there is no noise at all, and of copied tensors.

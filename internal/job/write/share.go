@@ -6,6 +6,7 @@ import (
 	"github.com/lowbit-go/gq/internal/job/part"
 )
 
+// MaxParts is the greatest number of parts of a job.
 const MaxParts = part.MaxParts
 
 // Part is one of the parts that several workers make of a file. Each takes a share of the units.
@@ -60,6 +61,7 @@ func (l *Units) begin(pos int64) int {
 	return l.N
 }
 
+// readBytes is how many bytes of the source the units of a run read.
 func (r *unitRun) readBytes() int64 {
 	return r.Units(0, r.End()-r.Before).ReadBytes()
 }

@@ -58,6 +58,7 @@ func (t *tally) join(u Unit, r Result) {
 	sum.Recovered.Add(r.Recovered)
 }
 
+// checkFinite lists the unquantized tensors that hold values that are NaN or infinite.
 func (t *tally) checkFinite(p *Job) error {
 	if p.Recipe.AllowUnquantized {
 		return nil

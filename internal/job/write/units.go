@@ -37,6 +37,7 @@ func (u Unit) sourceBytes() int64 {
 	return u.ReadBytes()
 }
 
+// Rows is how many rows the unit's blocks of q have.
 func (u Unit) Rows(q *plan.Quantized) int64 {
 	return min(q.Rows, (u.First+u.Count)*BlockRows) - u.First*BlockRows
 }
@@ -68,17 +69,20 @@ func (l *Units) Cut(u Unit, total, step int64) {
 // End is the number of units of this run and of earlier ones.
 func (r *unitRun) End() int { return r.Before + int((r.First.Count+r.step-1)/r.step) }
 
+// Units returns the run's units from number lo to hi - 1 as one.
 func (r *unitRun) Units(lo, hi int) Unit {
 	u, done := r.First, int64(lo)*r.step
 	u.First, u.Count = u.First+done, min(int64(hi)*r.step, u.Count)-done
 	return u
 }
 
+// At returns unit i.
 func (l *Units) At(i int) Unit {
 	r := &l.Runs[sort.Search(len(l.Runs), func(k int) bool { return l.Runs[k].Before > i })-1]
 	return r.Units(i-r.Before, i-r.Before+1)
 }
 
+// Result holds the findings of a unit.
 type Result struct {
 	Crc           uint32  // CRC32C of the source
 	ScaleCRC      uint32  // CRC32C of its block scales, from the first unit of an item
@@ -89,6 +93,7 @@ type Result struct {
 	Recovered     Recovered
 }
 
+// ItemResult holds the findings of all units of an item.
 type ItemResult = Result
 
 // addBlocks appends the units of a quantized item. strided tells that its rows are gathered, and

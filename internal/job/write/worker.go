@@ -19,6 +19,7 @@ import (
 	"github.com/lowbit-go/gq/internal/memlimit"
 )
 
+// Run is one writing of a job's output.
 type Run struct {
 	Job      *Job
 	codes    *plan.Codes
@@ -318,6 +319,7 @@ func (w *Worker) blocks(it *plan.Quantized, u Unit, r *Result) (err error) {
 // page that holds smaller pieces would be written several times.
 const writebackFrom = 1 << 14
 
+// Write writes data to one of the job's files.
 func (w *Worker) Write(file int, b []byte, off int64) error {
 	if _, err := w.Out[file].WriteAt(b, off); err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
+// Options state the measurements of a run.
 type Options struct {
 	// Headers are the packed weights, all of the same shape. Required.
 	Headers []packing.Header
@@ -86,6 +87,7 @@ type Report struct {
 	Figures    []Figure `json:"figures"`
 }
 
+// Figure is the measurement of an operator with m rows.
 type Figure struct {
 	Kernel  string `json:"kernel"`
 	Layout  string `json:"layout"` // plain: a floating-point operator
@@ -236,6 +238,7 @@ func (r *run) figures(f Figure, s space, ops []kernels.Operator) error {
 	return nil
 }
 
+// add appends the figure of some rounds, compared with the figures before.
 func (r *run) add(f Figure, rounds []round) {
 	f.Rounds = len(rounds)
 	f.Seconds = median(rounds, func(x round) float64 { return x.product })

@@ -122,6 +122,7 @@ type Activations struct {
 	Bad []bool
 }
 
+// Quantize quantizes m rows of activations as the layout defines.
 func (o *Operator) Quantize(x []float32, m int) *Activations {
 	if len(x) != m*o.cols {
 		panic(fmt.Sprintf("reference: %d activations for %d x %d", len(x), m, o.cols))

@@ -145,6 +145,7 @@ func widths(set func(bits int) Set) (w Widths) {
 // Steps.
 func (w Widths) Set(bits int) Set { return w[bits]() }
 
+// Step holds the products for MR rows of activations.
 type Step struct {
 	MR int
 	// Dots computes, for each row m of activations, group g and row r of the panel,

@@ -220,6 +220,7 @@ func Sources(read func(name string) ([]byte, error)) (sources []Source, file str
 	return nil, "", nil
 }
 
+// parseSources reads chat_template: a text, or a list of texts with names.
 func parseSources(raw []byte) ([]Source, error) {
 	var file struct {
 		Template json.RawMessage `json:"chat_template"`

@@ -48,6 +48,7 @@ var methods = map[string]minijinja.FilterFunc{
 	"values": onDict(values),
 }
 
+// text returns a string, or an error that names its type.
 func text(v value.Value) (string, error) {
 	s, ok := v.AsString()
 	if !ok {

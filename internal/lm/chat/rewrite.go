@@ -84,6 +84,7 @@ func (r *rewriter) template() error {
 
 func (r *rewriter) emit(text string) { r.out = append(r.out, text) }
 
+// next emits the spaces before the next token and takes the token.
 func (r *rewriter) next() {
 	r.last = r.tok.text
 	space, tok := r.token()

@@ -37,6 +37,7 @@ const (
 	MMLU      Form = "mmlu"
 )
 
+// LineError reports a line that is not a question.
 type LineError struct {
 	Line int // from 1
 	Msg  string
@@ -44,6 +45,7 @@ type LineError struct {
 
 func (e *LineError) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Msg) }
 
+// ErrNoQuestions reports a file without questions.
 var ErrNoQuestions = errors.New("no questions: a JSON object with a prompt, endings and the answer is expected on each line")
 
 // Read reads questions, one JSON object a line, at most most of them (0: all). Empty lines are
@@ -235,6 +237,7 @@ type Encoder struct {
 	length int
 }
 
+// NewEncoder makes an encoder for a model that reads length tokens.
 func NewEncoder(t *tokenizer.Tokenizer, length int) (*Encoder, error) {
 	e := &Encoder{t: t, length: length}
 	bos, added, err := t.FirstBOS()

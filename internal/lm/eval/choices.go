@@ -41,6 +41,7 @@ type ChoiceComparison struct {
 	KL Distribution `json:"kl"`
 }
 
+// ChoiceOptions are the options of CompareChoices. The zero value has the defaults.
 type ChoiceOptions struct {
 	// Sessions is the number of questions that are scored concurrently. Default 1. The result does not
 	// depend on Sessions.

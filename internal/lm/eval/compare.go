@@ -109,6 +109,7 @@ type WorstToken struct {
 	QuantizedTopText string `json:"quantized_top_text,omitempty"`
 }
 
+// CompareOptions are the options of Compare. The zero value has the defaults.
 type CompareOptions struct {
 	// Worst is the number of worst tokens to list. Default 10; -1 for none.
 	Worst int
@@ -125,6 +126,7 @@ type CompareOptions struct {
 	Progress func(tokens int)
 }
 
+// NonFiniteError reports logits that are NaN or infinite.
 type NonFiniteError struct {
 	Model            int // 0: the float model; from 1: the quantized models
 	Window, Position int

@@ -25,6 +25,7 @@ func (e StdErr) times(x float64) StdErr {
 	return StdErr(min(float64(float64(e)*x), math.MaxFloat64))
 }
 
+// MarshalJSON returns a number, or null if the standard error is unknown.
 func (e StdErr) MarshalJSON() ([]byte, error) {
 	switch v := float64(e); {
 	case !e.Known():

@@ -27,6 +27,7 @@ const (
 	contentBytes = 4 << 20 // of a block, unless a row is larger
 )
 
+// Header says what a file's predictions are of.
 type Header struct {
 	// Program is the program's version, Model the checkpoint's name in the command.
 	Program string `json:"program"`
@@ -59,6 +60,7 @@ type Text struct {
 	MaxTokens  int    `json:"max_tokens,omitempty"`
 }
 
+// Window is a sequence of tokens. The tokens from First on are predicted.
 type Window struct {
 	Tokens []int32
 	First  int
@@ -136,6 +138,7 @@ func decodeRow(dst []float32, r float32, high, low []byte) {
 	}
 }
 
+// Writer writes a file. Predictions are added in order of window and position.
 type Writer struct {
 	w       io.Writer
 	h       Header
@@ -198,8 +201,10 @@ func limitHeader(n int) error {
 	return nil
 }
 
+// Header returns the file's header, with the counts.
 func (w *Writer) Header() *Header { return &w.h }
 
+// Add adds the logits of the next prediction.
 func (w *Writer) Add(logits []float32) error {
 	v := w.h.Vocab
 	if w.window >= len(w.windows) || len(logits) != v {

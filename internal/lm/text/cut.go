@@ -13,11 +13,13 @@ import (
 	"github.com/lowbit-go/gq/internal/lm/tokenizer"
 )
 
+// Input is a text or its token ids.
 type Input struct {
 	Data []byte
 	IDs  bool // Data holds ids, see ParseIDs
 }
 
+// Cutting is a text divided into windows.
 type Cutting struct {
 	Windows []Window
 	// Convention is Options.Convention, or its default for this text.
@@ -168,6 +170,7 @@ type documents struct {
 	encode func(i, least int) ([]int32, error)
 }
 
+// splitText chooses the convention for a text and splits the text.
 func splitText(ctx context.Context, t *tokenizer.Tokenizer, data []byte, c *Cutting) documents {
 	c.Markers = bytes.Count(data, []byte(EndMarker))
 	c.resolve()

@@ -31,6 +31,7 @@ func (t *Text) Tokens() (n int) {
 	return n
 }
 
+// First returns the first n tokens of a text.
 func (t *Text) First(n int) [][]int32 {
 	var list [][]int32
 	for _, s := range t.Sequences {
@@ -260,6 +261,7 @@ func WindowOf(c arch.ForwardConfig) int {
 	return DefaultWindow
 }
 
+// Options are the options for dividing a text into windows.
 type Options struct {
 	// Convention is Documents by default if the text has an EndMarker, else Windows.
 	Convention Convention
@@ -276,6 +278,7 @@ type Options struct {
 	MaxTokens int
 }
 
+// WithDefaults sets the defaults of Window and Stride.
 func (o Options) WithDefaults() Options {
 	o.Window = cmp.Or(o.Window, DefaultWindow)
 	o.Stride = cmp.Or(o.Stride, o.Window-1)
@@ -309,6 +312,7 @@ type Window struct {
 	First int
 }
 
+// Scored returns the number of scored tokens.
 func (w Window) Scored() int { return len(w.Tokens) - w.First }
 
 func CountScored(windows []Window) (n int) {
@@ -320,6 +324,7 @@ func CountScored(windows []Window) (n int) {
 
 var errNoText = errors.New("the text has no tokens")
 
+// slide divides ids into windows that begin with prefix, Stride tokens apart.
 func slide(prefix, ids []int32, o Options) (windows []Window) {
 	room := o.Window - len(prefix)
 	step := o.Stride

@@ -58,6 +58,7 @@ type Draft struct {
 	Open     []Sequence `json:"open"`
 }
 
+// Sequence is an unfinished sequence.
 type Sequence struct {
 	Tokens []int32        `json:"tokens"`
 	Random detmath.Source `json:"random"` // for the next tokens

@@ -68,6 +68,7 @@ func readModel(n node) (*bpe, error) {
 	return m, nil
 }
 
+// indexCharacters indexes the tokens of single characters, from which words are merged.
 func (m *bpe) indexCharacters() {
 	for r := range m.runeID {
 		m.runeID[r] = -1
@@ -137,6 +138,7 @@ func (m *bpe) encode(dst []int32, word string, w *work) ([]int32, error) {
 	return m.merge(dst, w), nil
 }
 
+// character returns the token of a character of a word, or -1.
 func (m *bpe) character(r rune, inside bool) int32 {
 	if inside && m.prefix != "" {
 		if id, ok := m.id(m.prefix + string(r)); ok {

@@ -40,6 +40,7 @@ func readDecoder(n node) (decoder, error) {
 	return d, err
 }
 
+// read adds a decoder, or the decoders of a Sequence, to d.
 func (d *decoder) read(n node, depth int) error {
 	f := n.fields()
 	t := f.typ()
@@ -165,6 +166,7 @@ func (t *Tokenizer) Bytes(id int32) string {
 	return token
 }
 
+// Stream decodes tokens one by one.
 type Stream struct {
 	t       *Tokenizer
 	skip    bool   // skip special tokens
@@ -176,6 +178,7 @@ type Stream struct {
 	scratch []byte
 }
 
+// NewStream returns a Stream at the start of a text.
 func (t *Tokenizer) NewStream(skipSpecial bool) *Stream {
 	return &Stream{t: t, skip: skipSpecial, strips: t.decoder.count}
 }

@@ -234,6 +234,7 @@ func (f *fields) optionalStr(key string) string {
 	return f.str(key)
 }
 
+// optionalBool returns def for a boolean that is missing or null.
 func (f *fields) optionalBool(key string, def bool) bool {
 	n := f.optional(key)
 	if f.err != nil || n.null() {

@@ -385,6 +385,7 @@ func (p *reParser) property(c *class, neg bool) {
 	p.pos += end
 }
 
+// FormatError reports a file that is malformed or contradicts itself.
 type FormatError struct {
 	File string // "tokenizer.json"
 	Path string // the component: "model.merges[17]"; "" for the whole file
@@ -393,6 +394,7 @@ type FormatError struct {
 
 func (e *FormatError) Error() string { return place(e.File, e.Path) + e.Msg }
 
+// UnsupportedError reports a component that this package does not implement.
 type UnsupportedError struct {
 	File string // "tokenizer.json"
 	Path string // the component: "pre_tokenizer.pretokenizers[1]"

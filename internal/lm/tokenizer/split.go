@@ -17,6 +17,7 @@ type span struct {
 // finder returns a function that returns the next match in a piece; start is -1 after the last.
 type finder func(piece string, m *matcher) (next func() (start, end int, err error))
 
+// spans yields the matches of a piece and the gaps between matches.
 func (f finder) spans(piece string, m *matcher, yield func(span) error) error {
 	next, done := f(piece, m), 0
 	for {
@@ -130,6 +131,7 @@ func literals(s string) finder {
 	}
 }
 
+// characters finds the characters for which is returns true, each a separate match.
 func characters(is func(r rune) bool) finder {
 	return func(piece string, _ *matcher) func() (int, int, error) {
 		at := 0

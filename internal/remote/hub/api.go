@@ -26,6 +26,7 @@ const (
 	maxSize  = 1 << 44  // bytes of a file
 )
 
+// address is the URL of a path below the endpoint. The path is escaped.
 func (s Settings) address(path, query string) *url.URL {
 	u := *s.Endpoint
 	escaped := u.EscapedPath() + path

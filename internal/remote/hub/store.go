@@ -20,6 +20,7 @@ import (
 	"github.com/lowbit-go/gq/internal/remote"
 )
 
+// A Store is a remote.Store: a commit of a repository.
 type Store struct {
 	set    Settings
 	client *remote.Client

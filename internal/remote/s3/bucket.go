@@ -285,6 +285,7 @@ func (b *Bucket) sending(err error) error {
 	return err
 }
 
+// noObject is the error of an object that is not there.
 type noObject struct{}
 
 var errNoObject error = noObject{}

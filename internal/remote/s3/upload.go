@@ -72,6 +72,7 @@ func (b *Bucket) Begin(ctx context.Context, mark string) (*Upload, error) {
 	return u, err
 }
 
+// unfinished lists the incomplete uploads of the location's object, without marks.
 func (b *Bucket) unfinished(ctx context.Context) (list []*Upload, err error) {
 	err = b.do(ctx, b.String(), func(ctx context.Context) (int, error) {
 		list = nil
@@ -334,6 +335,7 @@ func (w *Writer) Abort() {
 	_ = w.upload.abandon(w.ctx)
 }
 
+// PutStream writes the location's object from a stream of size bytes.
 func (b *Bucket) PutStream(ctx context.Context, r io.Reader, size int64) error {
 	if err := b.AbortUnfinished(ctx); err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"github.com/lowbit-go/gq/internal/remote"
 )
 
+// Options are what copies report.
 type Options struct {
 	// Progress is told of bytes that arrive. Default (nil): nothing.
 	Progress func(n int64)
@@ -47,6 +48,7 @@ func Each(ctx context.Context, objects []remote.Object, fetch func(ctx context.C
 	})
 }
 
+// CheckRoom returns an error if a directory's file system has no room for so many bytes.
 func CheckRoom(dir string, bytes int64) error {
 	if free, err := atomicfile.FreeSpace(dir); err == nil && free < bytes {
 		return fmt.Errorf("%d bytes are to be fetched, and there is room for %d in %s: make room", bytes, free, dir)

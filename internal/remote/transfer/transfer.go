@@ -47,6 +47,7 @@ type Sum struct {
 	Want string // in lower-case hex
 }
 
+// A Copy is the copying of an object to a file.
 type Copy struct {
 	Store  remote.Store
 	Object remote.Object
@@ -323,6 +324,7 @@ func chunkOf(size int64) int64 {
 	return min(max((size/Parallel+unit-1)/unit, 1), 8) * unit
 }
 
+// chunks is the number of chunks of a file of size bytes.
 func chunks(size int64) int {
 	c := chunkOf(size)
 	return int((size + c - 1) / c)
@@ -346,6 +348,7 @@ func (c *Copy) head() string {
 // recordLine is the line of chunk i with CRC-32C sum.
 func recordLine(i int, sum uint32) string { return fmt.Sprintf("%d %08x\n", i, sum) }
 
+// maxLine is the length of the longest line of a chunk.
 const maxLine = 10 + 1 + 8 + 1
 
 // parseRecord reads a record of n chunks that begins with head. sums has the CRC-32C of each done
