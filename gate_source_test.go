@@ -92,6 +92,41 @@ func TestGateSource(t *testing.T) {
 	}
 }
 
+// TestGateFolded: the formats record how their source was folded, so that a gate of the checkpoint
+// can be met, and the folds of another checkpoint meet none.
+func TestGateFolded(t *testing.T) {
+	t.Parallel()
+	gate := filepath.Join(t.TempDir(), "gate.yaml")
+	if err := os.WriteFile(gate, []byte("version: 1\nunquantized: true\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	other := copyBooks(t, "model.safetensors", func(b []byte) []byte { b[len(b)/4*2] ^= 1; return b })
+	for _, source := range []struct{ dir, want string }{{books, ""}, {other, "has other bytes in the checkpoint"}} {
+		for _, target := range []string{"gguf", "gptq"} {
+			dir := t.TempDir()
+			recipe := quantizer.Recipe{Targets: targets(t, target), Fold: quantizer.Fold{Rotate: true, Equalize: true}}
+			file, own, again := filepath.Join(dir, "m."+target), filepath.Join(dir, "m.gqf"), filepath.Join(dir, "again.gqf")
+			if _, err := Quantize(t.Context(), source.dir, file, QuantizeOptions{Recipe: recipe}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Repack(t.Context(), file, again, RepackOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if target == "gguf" {
+				if _, err := Quantize(t.Context(), source.dir, own, QuantizeOptions{Recipe: recipe}); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := Export(t.Context(), own, filepath.Join(dir, "export.gguf"), ExportOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				checkGate(t, gate, filepath.Join(dir, "export.gguf"), source.want)
+			}
+			checkGate(t, gate, file, source.want)
+			checkGate(t, gate, again, source.want)
+		}
+	}
+}
+
 // TestNoTokenizer: a file without its source's tokenizer meets no gate once a text was measured.
 func TestNoTokenizer(t *testing.T) {
 	dir := copyBooks(t, "tokenizer.json", func(b []byte) []byte { return b })

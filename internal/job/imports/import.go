@@ -69,6 +69,9 @@ type origin struct {
 	// Tuning says that the gains of norms differ from the checkpoint's.
 	Tuning  *provenance.Tuning    `json:"tuning"`
 	Tensors provenance.SourceSums `json:"tensors"`
+	// Fold is the summary of Record, the record of a fold.
+	Fold   *provenance.Fold `json:"fold"`
+	Record json.RawMessage  `json:"fold_record"`
 }
 
 // Imported has the tensors of an import, and its record.
@@ -111,11 +114,14 @@ func (im *Imported) RecordOrigin(b *gqf.Builder, record []byte, by *provenance.Q
 	if err != nil {
 		return err
 	}
-	js, err := json.MarshalIndent(provenance.Provenance{Sources: sources, Repository: provenance.RepositoryOf(sources), Tuning: own.Tuning, Quantized: by}, "", "  ")
+	js, err := json.MarshalIndent(provenance.Provenance{Sources: sources, Repository: provenance.RepositoryOf(sources), Tuning: own.Tuning, Fold: own.Fold, Quantized: by}, "", "  ")
 	if err != nil {
 		return err
 	}
 	b.AddAsset(gqf.AssetSpec{Kind: gqf.AssetProvenance, Name: gqf.ProvenanceName, Data: js})
+	if own.Record != nil {
+		b.AddAsset(gqf.AssetSpec{Kind: gqf.AssetFold, Name: gqf.FoldName, Data: own.Record})
+	}
 	return nil
 }
 
