@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/accuracy"
+	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/model/generate"
 	"github.com/lowbit-go/gq/quantizer"
 )
@@ -123,6 +124,37 @@ func TestGateFolded(t *testing.T) {
 			}
 			checkGate(t, gate, file, source.want)
 			checkGate(t, gate, again, source.want)
+		}
+	}
+}
+
+// TestImportedCalibration: matrices of a calibrated .gguf file, of its repacked .gqf file, and of a
+// checkpoint are judged by outputs and predictions, embeddings by their weights.
+func TestImportedCalibration(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	recipe := quantizer.Recipe{Bits: 4, Algorithm: gqf.AlgorithmGPTQ, Calibrate: quantizer.Self, CalibrateTokens: 100}
+	var files []string
+	for _, target := range []string{"gguf", "gptq"} {
+		recipe.Targets = targets(t, target)
+		file := filepath.Join(dir, "m."+target)
+		if _, err := Quantize(t.Context(), books, file, QuantizeOptions{Recipe: recipe}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Repack(t.Context(), file, file+".gqf", RepackOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, file, file+".gqf")
+	}
+	for _, file := range files {
+		r, err := Measure(t.Context(), books, file, MeasureOptions{Settings: accuracy.Settings{NoOutputs: true}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range r.Tensors {
+			if want := map[bool]string{true: "gptq", false: "other"}[s.Role != "embedding"]; !s.Unquantized && s.Algorithm != want {
+				t.Errorf("%s: %s: algorithm %s, want %s", filepath.Base(file), s.Name, s.Algorithm, want)
+			}
 		}
 	}
 }

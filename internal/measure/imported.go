@@ -30,16 +30,16 @@ type ImportedTensor struct {
 
 // describe makes the figures of a tensor say how its file stores the tensor. A quantized tensor
 // with codes that the .gqf file cannot hold is float32 there.
-func (im *Imported) describe(s *accuracy.TensorStats) {
+func (im *Imported) describe(s *accuracy.TensorStats, fitted fits) {
 	t, ok := im.Tensors[s.Name]
 	if !ok {
 		return
 	}
 	s.Bytes, s.BPW = t.Bytes, packing.BitsPerWeight(t.Bytes, s.Rows*s.Cols)
 	if s.Unquantized && t.Quantized {
-		s.Unquantized, s.Equal, s.Difference = false, false, ""
+		s.Unquantized, s.Equal, s.Difference, s.Tuned = false, false, "", fitted.tuned
 		s.TensorScheme = &accuracy.TensorScheme{
-			Layout: t.Type, Bits: t.Bits, Group: t.Group, Mapping: gqf.MappingOther.String(), Algorithm: gqf.AlgorithmOther.String(), Rows: s.Rows, Cols: s.Cols,
+			Layout: t.Type, Bits: t.Bits, Group: t.Group, Mapping: gqf.MappingOther.String(), Algorithm: fitted.imported(s.Role).String(), Rows: s.Rows, Cols: s.Cols,
 		}
 		s.NoOutput = "computed in float32"
 	}

@@ -128,7 +128,7 @@ func (j *tensorJob) plan(ck *safetensors.Checkpoint) error {
 		}
 	}
 	j.entries, j.stats = make([]entry, 0, n), make([]accuracy.TensorStats, n)
-	tuned, norms := tuningOf(j.f)
+	fitted := fitsOf(j.f)
 	for i := range j.f.Len() {
 		t := j.f.Tensor(i)
 		if !matches(t, j.o.Match) {
@@ -137,12 +137,15 @@ func (j *tensorJob) plan(ck *safetensors.Checkpoint) error {
 		if _, err := j.sources.find(t); err != nil {
 			return err
 		}
+		if t.Algorithm == gqf.AlgorithmOther {
+			t.Algorithm = fitted.imported(t.Role.String())
+		}
 		for _, p := range t.Payloads() {
 			if p.Kind == gqf.KindWeights {
 				e := entry{stats: &j.stats[len(j.entries)], tensorIndex: int32(i), payloadIndex: int32(p.Index)}
 				j.describe(&e, t, p)
-				e.tuned = norms && t.Role == gqf.RoleNorm
-				e.stats.Tuned = tuned && !e.stats.Unquantized
+				e.tuned = fitted.norms && t.Role == gqf.RoleNorm
+				e.stats.Tuned = fitted.tuned && !e.stats.Unquantized
 				j.entries = append(j.entries, e)
 			}
 		}

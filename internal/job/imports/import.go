@@ -69,6 +69,8 @@ type origin struct {
 	// Tuning says that the gains of norms differ from the checkpoint's.
 	Tuning  *provenance.Tuning    `json:"tuning"`
 	Tensors provenance.SourceSums `json:"tensors"`
+
+	Calibration *provenance.Calibration `json:"calibration"`
 	// Fold is the summary of Record, the record of a fold.
 	Fold   *provenance.Fold `json:"fold"`
 	Record json.RawMessage  `json:"fold_record"`
@@ -98,6 +100,9 @@ func (im *Imported) RecordOrigin(b *gqf.Builder, record []byte, by *provenance.Q
 	if json.Unmarshal(record, &own) != nil {
 		own = origin{}
 	}
+	if own.Calibration != nil {
+		own.Calibration.Version = 0 // codes for other layouts might differ
+	}
 	sum := own.Tensors.Of()
 	for i, it := range im.Pl.Items {
 		e, t := it.Common(), im.Tensors[i]
@@ -114,7 +119,7 @@ func (im *Imported) RecordOrigin(b *gqf.Builder, record []byte, by *provenance.Q
 	if err != nil {
 		return err
 	}
-	js, err := json.MarshalIndent(provenance.Provenance{Sources: sources, Repository: provenance.RepositoryOf(sources), Tuning: own.Tuning, Fold: own.Fold, Quantized: by}, "", "  ")
+	js, err := json.MarshalIndent(provenance.Provenance{Sources: sources, Repository: provenance.RepositoryOf(sources), Calibration: own.Calibration, Tuning: own.Tuning, Fold: own.Fold, Quantized: by}, "", "  ")
 	if err != nil {
 		return err
 	}
