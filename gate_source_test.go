@@ -128,6 +128,28 @@ func TestGateFolded(t *testing.T) {
 	}
 }
 
+// TestGateOfUnquantizedGGUF: a file made of an unquantized .gguf file, with norms in F32, meets a
+// gate of the checkpoint that the .gguf file was made of.
+func TestGateOfUnquantizedGGUF(t *testing.T) {
+	t.Parallel()
+	gate := filepath.Join(t.TempDir(), "gate.yaml")
+	if err := os.WriteFile(gate, []byte("version: 1\nunquantized: true\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	other := copyBooks(t, "model.safetensors", func(b []byte) []byte { b[len(b)-2] ^= 1; return b }) // of the last norm
+	for _, source := range []struct{ dir, want string }{{books, ""}, {other, "model.norm.weight: source: has other bytes in the checkpoint"}} {
+		dir := t.TempDir()
+		floats, file := filepath.Join(dir, "floats.gguf"), filepath.Join(dir, "m.gqf")
+		if _, err := Quantize(t.Context(), source.dir, floats, QuantizeOptions{Recipe: quantizer.Recipe{Rules: []quantizer.Rule{{Match: "*", Skip: true}}}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Quantize(t.Context(), floats, file, QuantizeOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		checkGate(t, gate, file, source.want)
+	}
+}
+
 // TestImportedCalibration: matrices of a calibrated .gguf file, of its repacked .gqf file, and of a
 // checkpoint are judged by outputs and predictions, embeddings by their weights.
 func TestImportedCalibration(t *testing.T) {

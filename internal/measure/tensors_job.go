@@ -346,7 +346,9 @@ func (j *tensorJob) checkSources() {
 		found, _ := j.sources.find(j.f.Tensor(int(e.tensorIndex))) // as plan found it
 		changed := found.crc != 0 && (read != found.src.Size || crc != found.crc)
 		for ; i < n; i++ {
-			j.entries[i].stats.SourceChanged, j.entries[i].stats.SourceRecorded = changed, found.crc != 0 || found.src.Size == 0
+			s := j.entries[i].stats
+			s.SourceChanged = changed && !(s.Unquantized && s.Equal && s.MaxError == 0) // the numbers, in another dtype
+			s.SourceRecorded = found.crc != 0 || found.src.Size == 0
 		}
 	}
 }
