@@ -136,7 +136,7 @@ func TestGateOfUnquantizedGGUF(t *testing.T) {
 	if err := os.WriteFile(gate, []byte("version: 1\nunquantized: true\n"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	other := copyBooks(t, "model.safetensors", func(b []byte) []byte { b[len(b)-2] ^= 1; return b }) // of the last norm
+	other := copyBooks(t, "model.safetensors", func(b []byte) []byte { b[len(b)-2] ^= 1; return b })
 	for _, source := range []struct{ dir, want string }{{books, ""}, {other, "model.norm.weight: source: has other bytes in the checkpoint"}} {
 		dir := t.TempDir()
 		floats, file := filepath.Join(dir, "floats.gguf"), filepath.Join(dir, "m.gqf")

@@ -347,7 +347,8 @@ func (j *tensorJob) checkSources() {
 		changed := found.crc != 0 && (read != found.src.Size || crc != found.crc)
 		for ; i < n; i++ {
 			s := j.entries[i].stats
-			s.SourceChanged = changed && !(s.Unquantized && s.Equal && s.MaxError == 0) // the numbers, in another dtype
+			// The source may have had the checkpoint's numbers in another dtype.
+			s.SourceChanged = changed && !(s.Unquantized && s.Equal && s.MaxError == 0)
 			s.SourceRecorded = found.crc != 0 || found.src.Size == 0
 		}
 	}

@@ -134,14 +134,13 @@ func (s SourceSums) AddTo(provenance, fold []byte) ([]byte, error) {
 	if end < 0 || len(s) == 0 {
 		return provenance, nil
 	}
-	added, err := json.Marshal(struct {
-		Tensors SourceSums      `json:"tensors"`
-		Record  json.RawMessage `json:"fold_record,omitempty"`
-	}{s, fold})
-	if err != nil {
-		return nil, err
+	list, err := json.Marshal(s)
+	if err == nil && fold != nil {
+		var record []byte
+		record, err = json.Marshal(json.RawMessage(fold))
+		list = slices.Concat(list, []byte(",\n  \"fold_record\": "), record)
 	}
-	return slices.Concat(bytes.TrimRight(provenance[:end], " \n"), []byte(",\n  "), added[1:len(added)-1], []byte("\n}")), nil
+	return slices.Concat(bytes.TrimRight(provenance[:end], " \n"), []byte(",\n  \"tensors\": "), list, []byte("\n}")), err
 }
 
 // Of returns a function that finds the checksum of a tensor, by its name in the language model; 0
