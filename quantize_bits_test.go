@@ -71,6 +71,10 @@ func TestPlannedChoice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	o.Recipe.CalibrateTokens = 700
+	if short, err := gq.Plan(t.Context(), model, dst, o); err != nil || short.Choice.Tokens != 700 {
+		t.Errorf("%+v, %v: want the tokens of calibration", short, err)
+	}
 	const layers = 2 * (3*128*384 + 2*128*128 + 2*64*128) // weights
 	if most := layers*9/8 + r.Choice.MostOutputBytes; r.Estimate.DiskBytes < layers+r.Choice.LeastOutputBytes || r.Estimate.DiskBytes > most {
 		t.Errorf("%d bytes of disk space", r.Estimate.DiskBytes)
