@@ -40,7 +40,7 @@ func TestFoldKey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, "tokenizer_config.json"), []byte("{}"), 0o666); err != nil { // for the second round
+		if err := os.WriteFile(filepath.Join(dir, "tokenizer_config.json"), []byte("{}"), 0o666); err != nil {
 			t.Fatal(err)
 		}
 	}
