@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/accuracy"
+	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/model/generate"
 	"github.com/lowbit-go/gq/quantizer"
 )
@@ -87,6 +88,94 @@ func TestGateSource(t *testing.T) {
 					t.Fatal(err)
 				}
 				checkGate(t, gate, filepath.Join(dir, "again.gqf"), source.want)
+			}
+		}
+	}
+}
+
+// TestGateFolded: the formats record how their source was folded, so that a gate of the checkpoint
+// can be met, and the folds of another checkpoint meet none.
+func TestGateFolded(t *testing.T) {
+	t.Parallel()
+	gate := filepath.Join(t.TempDir(), "gate.yaml")
+	if err := os.WriteFile(gate, []byte("version: 1\nunquantized: true\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	other := copyBooks(t, "model.safetensors", func(b []byte) []byte { b[len(b)/4*2] ^= 1; return b })
+	for _, source := range []struct{ dir, want string }{{books, ""}, {other, "has other bytes in the checkpoint"}} {
+		for _, target := range []string{"gguf", "gptq"} {
+			dir := t.TempDir()
+			recipe := quantizer.Recipe{Targets: targets(t, target), Fold: quantizer.Fold{Rotate: true, Equalize: true}}
+			file, own, again := filepath.Join(dir, "m."+target), filepath.Join(dir, "m.gqf"), filepath.Join(dir, "again.gqf")
+			if _, err := Quantize(t.Context(), source.dir, file, QuantizeOptions{Recipe: recipe}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Repack(t.Context(), file, again, RepackOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if target == "gguf" {
+				if _, err := Quantize(t.Context(), source.dir, own, QuantizeOptions{Recipe: recipe}); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := Export(t.Context(), own, filepath.Join(dir, "export.gguf"), ExportOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				checkGate(t, gate, filepath.Join(dir, "export.gguf"), source.want)
+			}
+			checkGate(t, gate, file, source.want)
+			checkGate(t, gate, again, source.want)
+		}
+	}
+}
+
+// TestGateOfUnquantizedGGUF: a file made of an unquantized .gguf file, with norms in F32, meets a
+// gate of the checkpoint that the .gguf file was made of.
+func TestGateOfUnquantizedGGUF(t *testing.T) {
+	t.Parallel()
+	gate := filepath.Join(t.TempDir(), "gate.yaml")
+	if err := os.WriteFile(gate, []byte("version: 1\nunquantized: true\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	other := copyBooks(t, "model.safetensors", func(b []byte) []byte { b[len(b)-2] ^= 1; return b })
+	for _, source := range []struct{ dir, want string }{{books, ""}, {other, "model.norm.weight: source: has other bytes in the checkpoint"}} {
+		dir := t.TempDir()
+		floats, file := filepath.Join(dir, "floats.gguf"), filepath.Join(dir, "m.gqf")
+		if _, err := Quantize(t.Context(), source.dir, floats, QuantizeOptions{Recipe: quantizer.Recipe{Rules: []quantizer.Rule{{Match: "*", Skip: true}}}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Quantize(t.Context(), floats, file, QuantizeOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		checkGate(t, gate, file, source.want)
+	}
+}
+
+// TestImportedCalibration: matrices of a calibrated .gguf file, of its repacked .gqf file, and of a
+// checkpoint are judged by outputs and predictions, embeddings by their weights.
+func TestImportedCalibration(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	recipe := quantizer.Recipe{Bits: 4, Algorithm: gqf.AlgorithmGPTQ, Calibrate: quantizer.Self, CalibrateTokens: 100}
+	var files []string
+	for _, target := range []string{"gguf", "gptq"} {
+		recipe.Targets = targets(t, target)
+		file := filepath.Join(dir, "m."+target)
+		if _, err := Quantize(t.Context(), books, file, QuantizeOptions{Recipe: recipe}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Repack(t.Context(), file, file+".gqf", RepackOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, file, file+".gqf")
+	}
+	for _, file := range files {
+		r, err := Measure(t.Context(), books, file, MeasureOptions{Settings: accuracy.Settings{NoOutputs: true}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range r.Tensors {
+			if want := map[bool]string{true: "gptq", false: "other"}[s.Role != "embedding"]; !s.Unquantized && s.Algorithm != want {
+				t.Errorf("%s: %s: algorithm %s, want %s", filepath.Base(file), s.Name, s.Algorithm, want)
 			}
 		}
 	}

@@ -279,6 +279,9 @@ func (o *MeasureOptions) readGate(j *measure.Job) (err error) {
 	}
 	if g := j.Gate; g != nil {
 		o.Windows.Window, o.Windows.Convention = cmp.Or(o.Windows.Window, g.Window), cmp.Or(o.Windows.Convention, g.Convention)
+		if a, ok := forward.ParseActivations(g.Activations); ok && o.Activations == forward.Int8 {
+			o.Activations, j.Activations = a, a
+		}
 		switch {
 		case j.Earlier == nil && g.NeedsEarlier():
 			return optionf("", "%s compares with an earlier report: name one", g.Name)

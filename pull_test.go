@@ -43,6 +43,10 @@ func TestPull(t *testing.T) {
 			t.Errorf("%s differs", f.Name)
 		}
 	}
+	again, err := gq.Pull(ctx, "org/books", gq.PullOptions{})
+	if err != nil || r.FetchedBytes != r.Bytes || again.Bytes != r.Bytes || again.FetchedBytes != 0 {
+		t.Errorf("%d of %d bytes were fetched, then %d of %d, %v", r.FetchedBytes, r.Bytes, again.FetchedBytes, again.Bytes, err)
+	}
 	s.SetFaults(nil)
 	dir := t.TempDir()
 	var files [][]byte

@@ -71,6 +71,10 @@ func TestPlannedChoice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	o.Recipe.CalibrateTokens = 700
+	if short, err := gq.Plan(t.Context(), model, dst, o); err != nil || short.Choice.Tokens != 700 {
+		t.Errorf("%+v, %v: want the tokens of calibration", short, err)
+	}
 	const layers = 2 * (3*128*384 + 2*128*128 + 2*64*128) // weights
 	if most := layers*9/8 + r.Choice.MostOutputBytes; r.Estimate.DiskBytes < layers+r.Choice.LeastOutputBytes || r.Estimate.DiskBytes > most {
 		t.Errorf("%d bytes of disk space", r.Estimate.DiskBytes)
@@ -164,5 +168,43 @@ func TestReachableTargets(t *testing.T) {
 		if _, err := plan(b); err == nil || !strings.Contains(err.Error(), "ask for that") {
 			t.Errorf("%+v: %v", b, err)
 		}
+	}
+}
+
+// stopped is a Progress that stops the job behind a number of measured files.
+type stopped struct {
+	listener
+	measured []string
+	stop     func(measured int)
+}
+
+func (s *stopped) Log(line string) {
+	if strings.Contains(line, " bits per weight: KL ") {
+		s.measured = append(s.measured, line)
+		s.stop(len(s.measured))
+	}
+}
+
+// TestMeasuredOnce: a job that goes on measures no file again that it has measured.
+func TestMeasuredOnce(t *testing.T) {
+	t.Parallel()
+	model, dst := testmodels.Books(t, 2), filepath.Join(t.TempDir(), "model.gqf")
+	var made [][]string
+	for _, most := range []int{2, 0} {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		s := &stopped{stop: func(n int) {
+			if n == most {
+				cancel()
+			}
+		}}
+		_, err := gq.Quantize(ctx, model, dst, gq.QuantizeOptions{Budget: &gq.Budget{MaxKL: .05}, Progress: s})
+		if (most > 0) != errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		made = append(made, s.measured)
+	}
+	if len(made[1]) == 0 || slices.ContainsFunc(made[1], func(line string) bool { return slices.Contains(made[0], line) }) {
+		t.Errorf("measured %q, then %q", made[0], made[1])
 	}
 }

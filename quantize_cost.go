@@ -25,8 +25,8 @@ import (
 // machine says little: stories260K, books1.3M, books3.7M, and a synthetic Llama of 23.6M weights
 // that the machine shared with others (gq synth --hidden 1024 --intermediate 2816 --layers 2
 // --heads 16 --kv-heads 4 --vocab 512). rtn, search and asymmetric mappings were measured with
-// 62.9M weights, perSolve with a layer of Llama-3.2-1B and 1024 tokens (18.5 s for gptq-ft, when
-// the synthetic Llama took 6.3 s), perCompare with a Llama of 19M weights.
+// 62.9M weights, perSolve with a layer of Llama-3.2-1B and 1024 tokens (11.6 s for gptq, 16.1 to
+// 18.5 s for gptq-ft), perCompare with a Llama of 19M weights.
 const (
 	perPass    = .35 // of a weight and a token: a forward pass of whole sequences
 	perWritten = .5  // of a weight and a token of sequences that are written, one token at a time
@@ -41,7 +41,8 @@ const (
 	perWeighed    = 490   // of a weight: to search a scale with second moments first (13 ns)
 	perZeroSearch = 325   // of a weight: to search a scale and a zero point first (8.4 ns)
 	perFractions  = 260   // of a weight: to search a scale and a fractional zero point first (6.7 ns)
-	perSolve      = 1.45  // of a weight and a column: gptq and gptq-ft
+	perSolve      = .75   // of a weight and a column: gptq and gptq-ft
+	perTarget     = .7    // of a weight and a column: the target of gptq-ft
 	perSolved     = 4800  // of a weight: gptq and gptq-ft, to choose the grids and each code (125 ns)
 	perFolded     = 600   // of a weight and a step (16 ns)
 	perAWQ        = 17600 // of a weight: 20 searches, each with the outputs of 512 tokens (460 ns)
@@ -173,7 +174,7 @@ func (v view) imatrixCost(tokens float64) (cost float64) {
 func solveCost(rows, cols, tokens, streams float64) float64 {
 	passes := rows * cols * tokens * (2*streams - 1) * perPass
 	hessian := cols * cols * tokens / 2 * perPass
-	return (passes + hessian + rows*cols*(perSolved+cols*perSolve)) / 1e9
+	return (passes + hessian + rows*cols*(perSolved+cols*(perSolve+perTarget*(streams-1)))) / 1e9
 }
 
 // codesCost is the cost of choosing, packing and writing a plan's codes without calibration: CPU

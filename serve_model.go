@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
@@ -47,10 +48,10 @@ func (o *ServeOptions) openModel(ctx context.Context, m ServeModel, file string)
 		return nil, fmt.Errorf("%s: %w", m.from.Name, err)
 	}
 	stats := s.Engine.Stats()
-	activations, _ := generator.Model().Executed()
+	_, executed := generator.Model().Executed()
 	s.Info = serve.ModelInfo{
 		Architecture: about.Summary.Architecture, Scheme: scheme(about), Bits: about.Summary.Bits,
-		Parameters: about.Summary.Parameters, Bytes: about.Summary.Bytes, Activations: activations.String(),
+		Parameters: about.Summary.Parameters, Bytes: about.Summary.Bytes, Activations: strings.Replace(executed, " activations", "", 1),
 		Context: s.Engine.Context(), Warning: generator.ContextWarning(s.Engine.Context()), Parallel: stats.Parallel, Queue: stats.Queue, Memory: s.Engine.Bytes(), Template: s.Template.Source,
 	}
 	return s, nil

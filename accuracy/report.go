@@ -311,7 +311,7 @@ type Settings struct {
 	// Default (0): the gate's own, or else 1,000.
 	MinTokens int
 	// Activations is the type of the quantized models' activations. Default (forward.Int8): as on the
-	// device.
+	// device, or as the gate says.
 	Activations forward.Activations
 	// ActivationShare runs the quantized model with float32 activations, too, and reports in
 	// TextReport.ActivationError what share of the divergence int8 activations cause. It takes a text,

@@ -19,7 +19,8 @@ type TensorStats struct {
 	Bytes int64   `json:"bytes"`
 	BPW   float64 `json:"bits_per_weight"`
 	// SourceChanged says that the checkpoint's bytes are not the bytes that the file was made from, by
-	// checksum: the checkpoint was changed, or has another dtype.
+	// checksum: the checkpoint was changed, or has another dtype. Unquantized tensors with equal
+	// numbers have not changed.
 	SourceChanged bool `json:"source_changed,omitempty"`
 	// SourceRecorded says that the file records a checksum of the source's bytes.
 	SourceRecorded bool `json:"source_recorded,omitempty"`

@@ -31,16 +31,16 @@ type ImportedTensor struct {
 
 // describe makes the figures of a tensor say how its file stores the tensor. A quantized tensor
 // with codes that the .gqf file cannot hold is float32 there.
-func (im *Imported) describe(s *accuracy.TensorStats) {
+func (im *Imported) describe(s *accuracy.TensorStats, fitted fits) {
 	t, ok := im.Tensors[s.Name]
 	if !ok {
 		return
 	}
 	s.Bytes, s.BPW = t.Bytes, packing.BitsPerWeight(t.Bytes, s.Rows*s.Cols)
 	if s.Unquantized && t.Quantized {
-		s.Unquantized, s.Equal, s.Difference = false, false, ""
+		s.Unquantized, s.Equal, s.Difference, s.Tuned = false, false, "", fitted.tuned
 		s.TensorScheme = &accuracy.TensorScheme{
-			Layout: t.Type, Bits: t.Bits, Group: t.Group, Mapping: gqf.MappingOther.String(), Algorithm: gqf.AlgorithmOther.String(), Rows: s.Rows, Cols: s.Cols,
+			Layout: t.Type, Bits: t.Bits, Group: t.Group, Mapping: gqf.MappingOther.String(), Algorithm: fitted.imported(s.Role).String(), Rows: s.Rows, Cols: s.Cols,
 		}
 		s.NoOutput = "computed in float32"
 	}
@@ -103,26 +103,46 @@ func namesOf(ck *safetensors.Checkpoint) (short, long func(name string) string) 
 	return arch.Names(func(name string) bool { _, ok := ck.Lookup(name); return ok })
 }
 
-// tuningOf reports whether the file says that its numbers, and gains of norms, were tuned.
-func tuningOf(f *gqf.File) (tuned, norms bool) {
-	raw, err := f.Asset(gqf.ProvenanceName)
-	if err != nil {
-		return false, false
-	}
+// fits says how a file's codes and scales were chosen for the outputs of the model.
+type fits struct {
+	calibration  gqf.Algorithm // AlgorithmOther: none
+	tuned, norms bool          // whether numbers, and gains of norms, were tuned
+}
+
+// fitsOf reads the file's provenance.
+func fitsOf(f *gqf.File) fits {
 	var p struct {
+		Calibration struct {
+			Algorithm string `json:"algorithm"`
+		} `json:"calibration"`
 		Tuning *struct {
 			Norms int `json:"norms"`
 		} `json:"tuning"`
 	}
-	if json.Unmarshal(raw, &p) != nil || p.Tuning == nil {
-		return false, false
+	raw, err := f.Asset(gqf.ProvenanceName)
+	if err != nil || json.Unmarshal(raw, &p) != nil {
+		return fits{calibration: gqf.AlgorithmOther}
 	}
-	return true, p.Tuning.Norms > 0
+	s := fits{tuned: p.Tuning != nil, norms: p.Tuning != nil && p.Tuning.Norms > 0}
+	var ok bool
+	if s.calibration, ok = gqf.ParseAlgorithm(p.Calibration.Algorithm); !ok || !s.calibration.Calibrated() {
+		s.calibration = gqf.AlgorithmOther
+	}
+	return s
+}
+
+// imported returns the algorithm of an imported tensor: .gguf files and checkpoints name an
+// algorithm for the file, not for each tensor. Embeddings are not calibrated.
+func (s fits) imported(role string) gqf.Algorithm {
+	if role == gqf.RoleEmbedding.String() {
+		return gqf.AlgorithmOther
+	}
+	return s.calibration
 }
 
 // qualityOf returns the file's preset, by its recipe and provenance; "" for none.
 func qualityOf(f *gqf.File) string {
-	if tuned, _ := tuningOf(f); tuned {
+	if fitsOf(f).tuned {
 		return "max"
 	}
 	raw, _ := f.Asset(gqf.RecipeName)

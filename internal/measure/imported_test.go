@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/accuracy"
+	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/lm/tokenizer"
 )
 
@@ -56,7 +57,7 @@ func TestImportedStats(t *testing.T) {
 	} {
 		s := c.in
 		s.Rows, s.Cols = 1, 256
-		im.describe(&s)
+		im.describe(&s, fits{calibration: gqf.AlgorithmOther})
 		w := c.want
 		if s.Unquantized != w.Unquantized || s.Equal != w.Equal || s.Layout != w.Layout || s.Difference != w.Difference || s.Bytes != w.Bytes || s.BPW != w.BPW || s.Group != w.Group || w.Bits != 0 && s.Bits != w.Bits {
 			t.Errorf("%+v\nwant %+v", s, w)

@@ -302,9 +302,10 @@ func (j *Job) tensors(ctx context.Context, ck *safetensors.Checkpoint, folded *f
 	if err != nil {
 		return err
 	}
+	fitted := fitsOf(f)
 	for i := range stats {
 		if j.Imported != nil {
-			j.Imported.describe(&stats[i])
+			j.Imported.describe(&stats[i], fitted)
 		}
 		if s := &stats[i]; s.NotFinite != "" {
 			r.Notes = append(r.Notes, fmt.Sprintf("unquantized tensor %q: %s", s.Label(), s.NotFinite))

@@ -232,7 +232,7 @@ func (e *entry) finish() {
 		case s.Tuned && e.source.src.Dtype != h.Dtype: // of a GGUF file
 			s.Difference = "tuned"
 		case e.source.src.Dtype != h.Dtype:
-			s.Difference = fmt.Sprintf("%s in the checkpoint, %s in the file", e.source.src.DtypeName, h.Dtype)
+			s.Difference = fmt.Sprintf("other numbers, %s in the checkpoint and %s in the file", e.source.src.DtypeName, h.Dtype)
 		case s.Tuned:
 			s.Difference = fmt.Sprintf("tuned, from element %d on", t.differ)
 		default:

@@ -127,7 +127,7 @@ func (j *tensorJob) plan(ck *safetensors.Checkpoint) error {
 		}
 	}
 	j.entries, j.stats = make([]entry, 0, n), make([]accuracy.TensorStats, n)
-	tuned, norms := tuningOf(j.f)
+	fitted := fitsOf(j.f)
 	for i := range j.f.Len() {
 		t := j.f.Tensor(i)
 		if !matches(t, j.o.Match) {
@@ -136,12 +136,15 @@ func (j *tensorJob) plan(ck *safetensors.Checkpoint) error {
 		if _, err := j.sources.find(t); err != nil {
 			return err
 		}
+		if t.Algorithm == gqf.AlgorithmOther {
+			t.Algorithm = fitted.imported(t.Role.String())
+		}
 		for _, p := range t.Payloads() {
 			if p.Kind == gqf.KindWeights {
 				e := entry{stats: &j.stats[len(j.entries)], tensorIndex: int32(i), payloadIndex: int32(p.Index)}
 				j.describe(&e, t, p)
-				e.tuned = norms && t.Role == gqf.RoleNorm
-				e.stats.Tuned = tuned && !e.stats.Unquantized
+				e.tuned = fitted.norms && t.Role == gqf.RoleNorm
+				e.stats.Tuned = fitted.tuned && !e.stats.Unquantized
 				j.entries = append(j.entries, e)
 			}
 		}
@@ -338,7 +341,10 @@ func (j *tensorJob) checkSources() {
 		found, _ := j.sources.find(j.f.Tensor(int(e.tensorIndex))) // as plan found it
 		changed := found.crc != 0 && (read != found.src.Size || crc != found.crc)
 		for ; i < n; i++ {
-			j.entries[i].stats.SourceChanged, j.entries[i].stats.SourceRecorded = changed, found.crc != 0 || found.src.Size == 0
+			s := j.entries[i].stats
+			// The source may have had the checkpoint's numbers in another dtype.
+			s.SourceChanged = changed && !(s.Unquantized && s.Equal && s.MaxError == 0)
+			s.SourceRecorded = found.crc != 0 || found.src.Size == 0
 		}
 	}
 }

@@ -172,7 +172,7 @@ func TestOtherCheckpoint(t *testing.T) {
 		{"another dtype", []testTensor{as(w, packing.BF16, 64, 96), norm, ids}, "up_proj.weight: changed"},
 		{"another norm", []testTensor{w, changed(norm, func(x []float32) { x[299]++ }), ids}, "norm.weight: changed, from element 299 on"},
 		{"a norm with NaN", []testTensor{w, changed(norm, func(x []float32) { x[2] = float32(math.NaN()) }), ids}, "norm.weight: changed, from element 2 on; element 2 is NaN in the checkpoint"},
-		{"a norm of another dtype", []testTensor{w, as(norm, packing.BF16, 300), ids}, "norm.weight: changed, BF16 in the checkpoint, F32 in the file"},
+		{"a norm of another dtype", []testTensor{w, as(norm, packing.BF16, 300), ids}, "norm.weight: changed, other numbers, BF16 in the checkpoint and F32 in the file"},
 		{"other ids", []testTensor{w, norm, changed(ids, func(x []float32) { x[3] += 0.5 })}, "position_ids: changed, from element 3 on"},
 	}
 	for _, tt := range tests {

@@ -46,7 +46,7 @@ type ModelInfo struct {
 	Bits         float64 `json:"bits_per_weight"`
 	Parameters   int64   `json:"parameters"`
 	Bytes        int64   `json:"bytes"`       // of the file, or of all files of a checkpoint
-	Activations  string  `json:"activations"` // inputs of linear layers: int8 or float32
+	Activations  string  `json:"activations"` // "int8", "float32" or "int8 in 42 of 43 matrices"
 	Context      int     `json:"context"`     // tokens of a sequence, prompt included
 	Warning      string  `json:"warning,omitempty"`
 	Parallel     int     `json:"parallel"`     // sequences at a time

@@ -43,8 +43,10 @@ func Nearest(word string, known []string) []string {
 	}
 	slices.SortStableFunc(list, func(a, b scored) int { return cmp.Compare(a.distance, b.distance) })
 	var names []string
-	for _, s := range list[:min(most, len(list))] {
-		names = append(names, s.name)
+	for _, s := range list {
+		if len(names) < most && !slices.Contains(names, s.name) {
+			names = append(names, s.name)
+		}
 	}
 	return names
 }

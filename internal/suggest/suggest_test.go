@@ -23,6 +23,7 @@ func TestNearest(t *testing.T) {
 		{"down_proj", names, []string{"model.layers.10.mlp.down_proj.weight"}},
 		{"model.layers.0.self_attn.q_proj.wieght", names, names[:2]},
 		{"lm_haed.weight", names, []string{"lm_head.weight"}},
+		{"lm_haed.weight", slices.Concat(names, names), []string{"lm_head.weight"}}, // of two files
 	} {
 		if got := Nearest(tt.word, tt.known); !slices.Equal(got, tt.want) {
 			t.Errorf("Nearest(%q) = %q, want %q", tt.word, got, tt.want)

@@ -69,6 +69,10 @@ func Options(c *cli.Context) (o gq.MeasureOptions, err error) {
 		if o.Activations, ok = forward.ParseActivations(s); !ok {
 			return o, cmdline.Usagef("--activations %s: int8 or float32", s)
 		}
+		// The library reads int8 as the default.
+		if g, err := accuracy.ReadGate(o.Gate); err == nil && c.IsSet("activations") && g.Activations != "" && g.Activations != s {
+			return o, cmdline.Usagef("--activations %s: %s says activations: %s, leave out one of the two", s, o.Gate, g.Activations)
+		}
 	}
 	if c.IsSet("gate") && o.Gate == "" {
 		return o, cmdline.Usagef("--gate: an empty name names no file")

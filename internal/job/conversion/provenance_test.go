@@ -109,7 +109,7 @@ func TestSourceSumsNames(t *testing.T) {
 		}
 	}
 	for _, s := range []string{"", "{}", "[]", "{\n  \"sources\": []\n}"} {
-		got, err := provenance.SourceSums{"a": "1"}.AddTo([]byte(s))
+		got, err := provenance.SourceSums{"a": "1"}.AddTo([]byte(s), nil)
 		if err != nil || !strings.HasPrefix(string(got), strings.TrimRight(s, "\n}")) {
 			t.Errorf("%q: %q, %v", s, got, err)
 		}

@@ -56,7 +56,11 @@ func (in *Input) Provenance(c *plan.Codes, hashes []string, found []write.ItemRe
 	}
 	sums := provenance.SourceSums{}
 	write.EachSum(in.plan.Items, found, func(_ int, name string, crc uint32) { sums.Set(name, crc) })
-	origin, err = sums.AddTo(origin)
+	var fold []byte
+	if o := in.opts.Origin; o != nil {
+		fold = o.Record
+	}
+	origin, err = sums.AddTo(origin, fold)
 	return recipe, origin, err
 }
 

@@ -97,7 +97,8 @@ func (in *Input) Absorbed() bool {
 
 // Provenance is the file's own, with the checksums of its names.
 func (in *Input) Provenance(*plan.Codes, []string, []write.ItemResult) (recipe, origin []byte, err error) {
-	for name, to := range map[string]*[]byte{gqf.RecipeName: &recipe, gqf.ProvenanceName: &origin} {
+	var fold []byte
+	for name, to := range map[string]*[]byte{gqf.RecipeName: &recipe, gqf.ProvenanceName: &origin, gqf.FoldName: &fold} {
 		if *to, err = in.Asset(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, nil, err
 		}
@@ -108,7 +109,7 @@ func (in *Input) Provenance(*plan.Codes, []string, []write.ItemResult) (recipe, 
 			sums.Set(n.Name, n.SourceCRC)
 		}
 	}
-	origin, err = sums.AddTo(origin)
+	origin, err = sums.AddTo(origin, fold)
 	return recipe, origin, err
 }
 

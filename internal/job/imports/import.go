@@ -69,6 +69,11 @@ type origin struct {
 	// Tuning says that the gains of norms differ from the checkpoint's.
 	Tuning  *provenance.Tuning    `json:"tuning"`
 	Tensors provenance.SourceSums `json:"tensors"`
+
+	Calibration *provenance.Calibration `json:"calibration"`
+	// Fold is the summary of Record, the record of a fold.
+	Fold   *provenance.Fold `json:"fold"`
+	Record json.RawMessage  `json:"fold_record"`
 }
 
 // Imported has the tensors of an import, and its record.
@@ -95,6 +100,9 @@ func (im *Imported) RecordOrigin(b *gqf.Builder, record []byte, by *provenance.Q
 	if json.Unmarshal(record, &own) != nil {
 		own = origin{}
 	}
+	if own.Calibration != nil {
+		own.Calibration.Version = 0 // codes for other layouts might differ
+	}
 	sum := own.Tensors.Of()
 	for i, it := range im.Pl.Items {
 		e, t := it.Common(), im.Tensors[i]
@@ -111,11 +119,14 @@ func (im *Imported) RecordOrigin(b *gqf.Builder, record []byte, by *provenance.Q
 	if err != nil {
 		return err
 	}
-	js, err := json.MarshalIndent(provenance.Provenance{Sources: sources, Repository: provenance.RepositoryOf(sources), Tuning: own.Tuning, Quantized: by}, "", "  ")
+	js, err := json.MarshalIndent(provenance.Provenance{Sources: sources, Repository: provenance.RepositoryOf(sources), Calibration: own.Calibration, Tuning: own.Tuning, Fold: own.Fold, Quantized: by}, "", "  ")
 	if err != nil {
 		return err
 	}
 	b.AddAsset(gqf.AssetSpec{Kind: gqf.AssetProvenance, Name: gqf.ProvenanceName, Data: js})
+	if own.Record != nil {
+		b.AddAsset(gqf.AssetSpec{Kind: gqf.AssetFold, Name: gqf.FoldName, Data: own.Record})
+	}
 	return nil
 }
 

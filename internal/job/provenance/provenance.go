@@ -136,13 +136,19 @@ type SourceSums map[string]string
 
 func (s SourceSums) Set(name string, crc uint32) { s[name] = fmt.Sprintf("%08x", crc) }
 
-// AddTo adds the checksums to a provenance. Its length does not depend on their values.
-func (s SourceSums) AddTo(provenance []byte) ([]byte, error) {
+// AddTo adds the checksums to a provenance, and the record of a fold if there is one. The length of
+// the provenance does not depend on the checksums.
+func (s SourceSums) AddTo(provenance, fold []byte) ([]byte, error) {
 	end := bytes.LastIndexByte(provenance, '}')
 	if end < 0 || len(s) == 0 {
 		return provenance, nil
 	}
 	list, err := json.Marshal(s)
+	if err == nil && fold != nil {
+		var record []byte
+		record, err = json.Marshal(json.RawMessage(fold))
+		list = slices.Concat(list, []byte(",\n  \"fold_record\": "), record)
+	}
 	return slices.Concat(bytes.TrimRight(provenance[:end], " \n"), []byte(",\n  \"tensors\": "), list, []byte("\n}")), err
 }
 
