@@ -43,6 +43,7 @@ type ropeDefaults struct {
 	// if absent.
 	maxPositions, originalPositions int
 	partial                         bool // there is a partial_rotary_factor, already read
+	alpha                           bool // rope_type dynamic has an alpha, which scales theta
 }
 
 // readRope reads rope_theta and rope_scaling, or the rope_parameters of transformers 5.
@@ -80,6 +81,11 @@ func (k *keys) readScaling(d ropeDefaults) RopeConfig {
 		}
 	} else if r.Type = legacy; legacy == "" {
 		k.fail("rope_type", "is missing")
+	}
+	if r.Type == "dynamic" && d.alpha && k.has("alpha") { // in truth static
+		r.Type = "default"
+		r.Theta *= detmath.Pow(k.positive("alpha", 0), float64(r.Dims)/float64(r.Dims-2))
+		k.irrelevant("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim")
 	}
 	switch r.Type {
 	case "default":

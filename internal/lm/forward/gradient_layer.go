@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/kernels"
 )
 
@@ -37,10 +38,10 @@ func (b *backward) sizes(t *Tape, tokens int) []size {
 	logits := min(t.o.LogitRows, tokens) * c.VocabSize
 	list := []size{
 		{&b.dx, h}, {&b.dback, h}, {&b.dnormed, h}, {&b.dheads, nq}, {&b.dq, nq}, {&b.dk, nkv}, {&b.dv, nkv}, {&b.dgate, gates}, {&b.dup, gates},
-		{&b.logits, logits}, {&b.inverse, tokens * c.Heads}, {&b.float, max(c.HiddenSize, c.HeadDim)},
+		{&b.logits, logits}, {&b.inverse, tokens * c.Heads}, {&b.float, t.m.widestNorm()},
 	}
 	joined := 0
-	if c.Fused {
+	if c.Facts.Has(arch.FusedQKV) {
 		joined = nq + 2*nkv
 	}
 	if t.m.fusedGateUp() {
@@ -69,10 +70,18 @@ func (m *Model) fusedGateUp() bool {
 	return false
 }
 
+// widestNorm returns the largest number of gains of a norm.
+func (m *Model) widestNorm() int {
+	widest := 0
+	for _, n := range m.norms {
+		widest = max(widest, n.Width)
+	}
+	return widest
+}
+
 func (b *backward) grow(t *Tape) {
 	allocate(b.sizes(t, t.tokens()))
-	c := &t.m.config
-	clear(buffer.Grow(&b.gains, max(c.HiddenSize, c.HeadDim)))
+	clear(buffer.Grow(&b.gains, t.m.widestNorm()))
 }
 
 // multiplyBack computes the gradients of a linear layer's inputs from the gradients of its outputs.
@@ -115,7 +124,14 @@ func (t *Tape) finishNorm(g *Gradients, n *norm) error {
 	return g.Norm(n.Tensor, gradient)
 }
 
+// norm takes gradients back through a norm, or adds them to dst if there is no norm.
 func (t *Tape) norm(g *Gradients, n *norm, dst, dy, x []float32, rows int, add bool) error {
+	if n == nil {
+		for i, v := range dy[:rows*t.m.config.HiddenSize] {
+			dst[i] += v
+		}
+		return nil
+	}
 	t.normBackward(n, dst, dy, x, rows, g.Norm != nil, add)
 	return t.finishNorm(g, n)
 }
@@ -124,18 +140,14 @@ func (t *Tape) norm(g *Gradients, n *norm, dst, dy, x []float32, rows int, add b
 // of its inputs; unless input is set, their values do not matter.
 func (t *Tape) layerBackward(i int, g *Gradients, input bool) error {
 	l, r, b, n := &t.m.layers[i], &t.record, &t.back, t.tokens()
-	dback := b.dx
-	if l.postMLP != nil {
-		dback = b.dback
-		y := r.down
-		if l.Experts {
-			y = r.mixed
-		}
-		if err := t.norm(g, l.postMLP, dback, b.dx, y, n, false); err != nil {
-			return err
-		}
+	y := r.down
+	if l.Experts {
+		y = r.mixed
 	}
-	var err error
+	dback, err := t.branch(l.postMLP, g, y)
+	if err != nil {
+		return err
+	}
 	if l.Experts {
 		err = t.expertsBackward(l, g, dback)
 	} else {
@@ -148,12 +160,8 @@ func (t *Tape) layerBackward(i int, g *Gradients, input bool) error {
 		return err
 	}
 
-	dback = b.dx
-	if l.postAttention != nil {
-		dback = b.dback
-		if err := t.norm(g, l.postAttention, dback, b.dx, r.attention, n, false); err != nil {
-			return err
-		}
+	if dback, err = t.branch(l.postAttention, g, r.attention); err != nil {
+		return err
 	}
 	if err := t.visit(g, l.out, 0, n, r.heads, dback, r.attention, nil); err != nil {
 		return err
@@ -172,31 +180,61 @@ func (t *Tape) layerBackward(i int, g *Gradients, input bool) error {
 	return t.norm(g, l.inputNorm, b.dx, b.dnormed, r.x, n, true)
 }
 
+// branch returns the gradients of the outputs y of half a layer, before their norm if there is one,
+// given the gradients of the hidden states, t.back.dx.
+func (t *Tape) branch(post *norm, g *Gradients, y []float32) ([]float32, error) {
+	b, n, dback := &t.back, t.tokens(), t.back.dx
+	if f := t.m.config.ResidualScale; f != 1 {
+		copy(b.dback, dback)
+		dback = b.dback
+		scale(dback, f)
+	}
+	if post == nil {
+		return dback, nil
+	}
+	return b.dback, t.norm(g, post, b.dback, dback, y, n, false)
+}
+
 // prepareBackward takes the gradients of the queries and keys back through scale, rotation and
 // norm.
 func (t *Tape) prepareBackward(l *layer, g *Gradients) error {
 	c, r, b, n := &t.m.config, &t.record, &t.back, t.tokens()
 	nq, nkv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	t.s.split(n, 4*(nq+nkv), func(_, from, to int) {
-		scale(b.dq[from*nq:to*nq], c.AttentionScale)
+	turn := func(q, k []float32, sign float32) {
 		if l.Rope < 0 {
 			return
 		}
-		for token := from; token < to; token++ {
-			for _, x := range [][]float32{b.dq[token*nq:][:nq], b.dk[token*nkv:][:nkv]} {
-				for ; len(x) > 0; x = x[c.HeadDim:] {
-					t.s.rotations[l.Rope].turn(x, t.positions[token], -1)
+		t.s.split(n, 4*(nq+nkv), func(_, from, to int) {
+			for token := from; token < to; token++ {
+				for _, x := range [][]float32{q[token*nq:][:nq], k[token*nkv:][:nkv]} {
+					for ; len(x) > 0; x = x[c.HeadDim:] {
+						t.s.rotations[l.Rope].turn(x, t.positions[token], sign)
+					}
 				}
 			}
+		})
+	}
+	norms := func(q, k []float32) error {
+		if err := t.norm(g, l.qNorm, b.dq, b.dq, q, n*nq/l.qNorm.Width, false); err != nil {
+			return err
 		}
-	})
-	if l.qNorm == nil {
-		return nil
+		return t.norm(g, l.kNorm, b.dk, b.dk, k, n*nkv/l.kNorm.Width, false)
 	}
-	if err := t.norm(g, l.qNorm, b.dq, b.dq, r.rawQ, n*c.Heads, false); err != nil {
-		return err
+	t.s.split(n, nq, func(_, from, to int) { scale(b.dq[from*nq:to*nq], c.AttentionScale) })
+	if c.QKNorm == arch.RotatedNorms {
+		// The attention's gradients are done: its queries and keys become the norms' inputs again.
+		copy(r.q, r.rawQ)
+		copy(r.k, r.rawK)
+		turn(r.q, r.k, 1)
+		if err := norms(r.q, r.k); err != nil {
+			return err
+		}
 	}
-	return t.norm(g, l.kNorm, b.dk, b.dk, r.rawK, n*c.KVHeads, false)
+	turn(b.dq, b.dk, -1)
+	if c.QKNorm == arch.HeadNorms || c.QKNorm == arch.WholeNorms {
+		return norms(r.rawQ, r.rawK)
+	}
+	return nil
 }
 
 func (t *Tape) projectBackward(l *layer, g *Gradients, input bool) error {
@@ -281,6 +319,7 @@ func (t *Tape) headBackward(loss func(sequence, from, n int, logits []float32) e
 				return err
 			}
 			copy(b.uncapped, logits)
+			scale(logits, c.LogitScale)
 			if c.LogitSoftcap != 0 {
 				s.split(len(logits), 16, func(_, from, to int) { softcap(logits[from:to], float32(c.LogitSoftcap)) })
 			}
@@ -289,9 +328,10 @@ func (t *Tape) headBackward(loss func(sequence, from, n int, logits []float32) e
 			}
 			if c.LogitSoftcap != 0 {
 				s.split(len(logits), 16, func(_, from, to int) {
-					softcapBackward(logits[from:to], b.uncapped[from:to], float32(c.LogitSoftcap))
+					softcapBackward(logits[from:to], b.uncapped[from:to], float32(c.LogitSoftcap/c.LogitScale))
 				})
 			}
+			scale(logits, c.LogitScale)
 			if err := t.visit(g, head, from, n, normed, logits, b.uncapped, nil); err != nil {
 				return err
 			}

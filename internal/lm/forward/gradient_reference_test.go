@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/kernels"
 )
 
@@ -53,8 +54,11 @@ func newReference(t testing.TB, m *Model, sequences [][]int32, routing [][]int32
 	return r
 }
 
-// norm normalizes a row.
+// norm normalizes a row, if there is a norm.
 func (r *reference) norm(x []float64, n *norm) []float64 {
+	if n == nil {
+		return x
+	}
 	y, sum := make([]float64, len(x)), 0.0
 	for _, v := range x {
 		sum += v * v
@@ -113,6 +117,7 @@ func (r *reference) logits(token, n int) (logits []float64) {
 	}
 	for p := range x {
 		for _, v := range r.linear(r.norm(x[p], r.m.norm), r.m.head) {
+			v *= float64(float32(c.LogitScale))
 			if c.LogitSoftcap != 0 {
 				v = c.LogitSoftcap * math.Tanh(v/c.LogitSoftcap)
 			}
@@ -130,7 +135,7 @@ func (r *reference) layer(i, token int, x [][]float64) {
 			y = r.norm(y, post)
 		}
 		for j, v := range y {
-			x[p][j] += v
+			x[p][j] += v * float64(float32(r.m.config.ResidualScale))
 		}
 	}
 	for p, y := range r.attention(l, x) {
@@ -153,6 +158,10 @@ func (r *reference) attention(l *layer, x [][]float64) (out [][]float64) {
 	var q, k, v [][][]float64 // [position][head][dim]
 	for p := range x {
 		all := r.linear(r.norm(x[p], l.inputNorm), l.qkv...)
+		if c.QKNorm == arch.WholeNorms {
+			copy(all, r.norm(all[:c.Heads*d], l.qNorm))
+			copy(all[c.Heads*d:], r.norm(all[c.Heads*d:][:c.KVHeads*d], l.kNorm))
+		}
 		var heads [][]float64
 		for h := range len(all) / d {
 			head, by := all[h*d:][:d], l.qNorm
@@ -160,11 +169,14 @@ func (r *reference) attention(l *layer, x [][]float64) (out [][]float64) {
 				by = l.kNorm
 			}
 			if h < c.Heads+c.KVHeads {
-				if by != nil {
+				if c.QKNorm == arch.HeadNorms {
 					head = r.norm(head, by)
 				}
 				if l.Rope >= 0 {
 					r.rotate(head, l.Rope, p)
+				}
+				if c.QKNorm == arch.RotatedNorms {
+					head = r.norm(head, by)
 				}
 			}
 			heads = append(heads, head)

@@ -219,6 +219,7 @@ func (s *Session) logits(logits, x []float32, m int) error {
 	if err := s.multiply(logits, normed, m, s.m.head); err != nil {
 		return err
 	}
+	scale(logits[:m*c.VocabSize], c.LogitScale)
 	if c.LogitSoftcap != 0 {
 		s.split(m*c.VocabSize, 16, func(_, from, to int) { softcap(logits[from:to], float32(c.LogitSoftcap)) })
 	}
@@ -252,17 +253,28 @@ func (s *Session) half(i int, part Part, x []float32, m int) (back []float32, er
 	return back, s.mlp(&l.mlp, back, normed, m, c.Intermediate)
 }
 
-// add adds y to x. If there is a norm, y is normalized first.
+// add adds y, scaled, to x. If there is a norm, y is normalized first.
 func (s *Session) add(x, y []float32, post *norm, m int) {
 	if post != nil {
 		s.norm(y, y, post, m)
+	}
+	if f := float32(s.m.config.ResidualScale); f != 1 {
+		for i, v := range y[:len(x)] {
+			x[i] += float32(v * f)
+		}
+		return
 	}
 	for i, v := range y[:len(x)] {
 		x[i] += v
 	}
 }
 
+// norm normalizes m rows, or copies them if there is no norm.
 func (s *Session) norm(dst, x []float32, by *norm, m int) {
+	if by == nil {
+		copy(dst, x[:m*s.m.config.HiddenSize])
+		return
+	}
 	n, eps := by.Width, s.m.config.NormEps
 	s.split(m, n, func(_, from, to int) {
 		for r := from; r < to; r++ {

@@ -28,7 +28,7 @@ func OpenGGUF(f *gguf.File, o Options) (*Model, error) {
 		return nil, err
 	}
 	name, _ := f.Text(gguf.KeyArchitecture)
-	c.Norms = min(c.Norms, arch.PostNorms) // weights are stored plus 1
+	c.PlusOne = false // weights are stored plus 1
 	for i := range c.Ropes {
 		c.Ropes[i].Neighbours = name == "llama" || name == "smollm3" // llama_model_rope_type
 	}
@@ -132,7 +132,7 @@ func (s *ggufSource) find(name string) (t *gguf.Tensor, expert int) {
 		theirs = inLayer[part]
 		if part == "post_attention_layernorm" {
 			theirs = "ffn_norm"
-			if s.config.Norms != arch.PreNorms {
+			if s.config.Facts.NameOf(arch.FeedForwardNorm) != part {
 				theirs = "post_attention_norm"
 			}
 		}

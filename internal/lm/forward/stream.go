@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/kernels"
 )
 
@@ -23,7 +24,7 @@ type Group struct {
 	Part    Part
 	Linears []string
 	// Residual: the outputs are added to the hidden states unchanged. This is the last linear layer of
-	// a half, unless a norm follows or the layer is an expert's.
+	// a half, unless a norm or a factor follows or the layer is an expert's.
 	Residual bool
 	// Expert is the number of the expert; -1 for linear layers that see every token.
 	Expert int
@@ -39,14 +40,15 @@ func (m *Model) Stages(layer int) [][]Group {
 		}
 		return s
 	}
+	plain := m.config.ResidualScale == 1
 	stages := [][]Group{
 		{{Attention, names(l.qkv...), false, -1}},
-		{{Attention, names(l.out), l.postAttention == nil, -1}},
+		{{Attention, names(l.out), l.postAttention == nil && plain, -1}},
 	}
 	if !l.Experts {
 		return append(stages,
 			[]Group{{FeedForward, names(l.mlp.gateUp...), false, -1}},
-			[]Group{{FeedForward, names(l.mlp.down), l.postMLP == nil, -1}})
+			[]Group{{FeedForward, names(l.mlp.down), l.postMLP == nil && plain, -1}})
 	}
 	var in, out []Group
 	for i, e := range l.experts {
@@ -145,8 +147,11 @@ func (m *Model) StreamBytes(tokens, longest int) (hidden, keys, shared int64) {
 		gates = max(gates, longest*width)
 	}
 	n := (longest+finished)*c.HiddenSize + 2*longest*(nq+nkv) + 2*gates
-	if c.Fused {
-		n += longest*(nq+2*nkv) + 2*gates
+	if c.Facts.Has(arch.FusedQKV) {
+		n += longest * (nq + 2*nkv)
+	}
+	if c.Facts.Has(arch.FusedGateUp) {
+		n += 2 * gates
 	}
 	shapes := []kernels.Shape{{M: finished, Rows: c.HiddenSize, Cols: nq}, {M: longest, Rows: c.VocabSize, Cols: c.HiddenSize}}
 	if gates > 0 {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/internal/lm/arch"
 )
 
 // record holds everything of a layer's forward pass that the derivatives need, for all tokens of
@@ -77,7 +78,7 @@ func (r *record) sizes(t *Tape, tokens int) []size {
 		{&r.normed, h}, {&r.q, nq}, {&r.k, nkv}, {&r.v, nkv}, {&r.heads, nq}, {&r.attention, h}, {&r.middle, h}, {&r.fed, h},
 		{&r.gate, gates}, {&r.up, gates}, {&r.act, gates}, {&r.down, rows * c.HiddenSize},
 	}
-	if c.QKNorm || t.o.Outputs {
+	if c.QKNorm != arch.NoQKNorm || t.o.Outputs {
 		list = append(list, size{&r.rawQ, nq}, size{&r.rawK, nkv})
 	}
 	if e := c.Experts; e != nil {
@@ -144,7 +145,8 @@ func (t *Tape) attend(i int) {
 	t.pages, s.caches[i].free = s.caches[i].free, nil
 }
 
-// residual writes x + y to dst. If there is a norm, y is normalized first; y itself stays.
+// residual writes x plus y, scaled, to dst. If there is a norm, y is normalized first; y itself
+// stays.
 func (t *Tape) residual(dst, x, y []float32, post *norm) {
 	n := t.tokens()
 	if post != nil {

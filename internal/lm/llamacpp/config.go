@@ -69,19 +69,19 @@ func (f *family) check(c *arch.ForwardConfig) error {
 		what string
 	}{
 		{len(c.Layers) > maxLayers, fmt.Sprintf("%d layers, more than its limit of %d", len(c.Layers), maxLayers)},
-		{f.square && c.Heads*c.HeadDim != c.HiddenSize, fmt.Sprintf("%d heads of %d with hidden_size %d: it expects hidden_size / heads", c.Heads, c.HeadDim, c.HiddenSize)},
-		{c.AttentionBias >= arch.QKVBias && f.bias < arch.QKVBias, "biases of q, k and v"},
-		{c.AttentionBias == arch.AllBias && f.bias < arch.AllBias, "a bias of attention's output (attention_bias)"},
-		{c.MLPBias && !f.mlpBias, "biases of the feed-forward network (mlp_bias)"},
-		{f.caps && c.AttentionSoftcap == 0, "attention without a softcap (attn_logit_softcapping null)"},
-		{f.caps && c.LogitSoftcap == 0, "logits without a softcap (final_logit_softcapping null)"},
+		{f.Square && c.Heads*c.HeadDim != c.HiddenSize, fmt.Sprintf("%d heads of %d with hidden_size %d: it expects hidden_size / heads", c.Heads, c.HeadDim, c.HiddenSize)},
+		{c.AttentionBias >= arch.QKVBias && f.Bias < arch.QKVBias, "biases of q, k and v"},
+		{c.AttentionBias == arch.AllBias && f.Bias < arch.AllBias, "a bias of attention's output (attention_bias)"},
+		{c.MLPBias && !f.MLPBias, "biases of the feed-forward network (mlp_bias)"},
+		{f.Caps && c.AttentionSoftcap == 0, "attention without a softcap (attn_logit_softcapping null)"},
+		{f.Caps && c.LogitSoftcap == 0, "logits without a softcap (final_logit_softcapping null)"},
 	} {
 		if x.bad {
-			return unsupported("llama.cpp's %s does not support %s", f.name, x.what)
+			return unsupported("llama.cpp's %s does not support %s", f.Name, x.what)
 		}
 	}
 	if want := f.attentionScale(c); math.Abs(c.AttentionScale/want-1) > 1e-6 {
-		return unsupported("llama.cpp's %s multiplies queries and keys by %.6g in a model of this shape, config.json asks for %.6g (query_pre_attn_scalar)", f.name, want, c.AttentionScale)
+		return unsupported("llama.cpp's %s multiplies queries and keys by %.6g in a model of this shape, config.json asks for %.6g (query_pre_attn_scalar)", f.Name, want, c.AttentionScale)
 	}
 	return f.checkExperts(c)
 }
@@ -89,7 +89,7 @@ func (f *family) check(c *arch.ForwardConfig) error {
 // attentionScale returns llama.cpp's factor of queries and keys. llama.cpp recognizes the 27B
 // models of Gemma by the number of layers.
 func (f *family) attentionScale(c *arch.ForwardConfig) float64 {
-	if f.wideLayers != 0 && len(c.Layers) == f.wideLayers {
+	if f.WideLayers != 0 && len(c.Layers) == f.WideLayers {
 		return 1 / math.Sqrt(float64(c.HiddenSize/c.Heads))
 	}
 	return 1 / math.Sqrt(float64(c.HeadDim))
@@ -104,11 +104,11 @@ func (f *family) checkExperts(c *arch.ForwardConfig) error {
 		return unsupported("llama.cpp does not support %d experts: its limit is %d", e.Count, maxExperts)
 	}
 	if !e.Normalize {
-		return unsupported("llama.cpp's %s always divides the weights of the chosen experts by their sum, but norm_topk_prob is false", f.name)
+		return unsupported("llama.cpp's %s always divides the weights of the chosen experts by their sum, but norm_topk_prob is false", f.Name)
 	}
 	for i, l := range c.Layers {
 		if !l.Experts {
-			return unsupported("llama.cpp's %s expects experts in every layer, but layer %d is dense (mlp_only_layers or decoder_sparse_step)", f.name, i)
+			return unsupported("llama.cpp's %s expects experts in every layer, but layer %d is dense (mlp_only_layers or decoder_sparse_step)", f.Name, i)
 		}
 	}
 	return nil
@@ -126,26 +126,26 @@ func (m *Model) describeWindows(f *family, c *arch.ForwardConfig) error {
 		window = l.Window
 		sliding++
 	}
-	if f.windows <= writtenWindow {
-		if f.windows == writtenWindow {
+	if f.Windows <= arch.WrittenWindow {
+		if f.Windows == arch.WrittenWindow {
 			m.set(keyWindow, window)
 		}
 		if window != 0 && window < c.MaxPositions {
-			m.note("llama.cpp's %s attends to all tokens, not to a sliding window of %d: results differ in texts of more tokens", f.name, window)
+			m.note("llama.cpp's %s attends to all tokens, not to a sliding window of %d: results differ in texts of more tokens", f.Name, window)
 		}
 		return nil
 	}
 	if sliding != 0 {
 		m.set(keyWindow, window)
 	}
-	if sliding == 0 && f.windows == optionalWindow {
+	if sliding == 0 && f.Windows == arch.OptionalWindow {
 		return nil
 	}
 	period, ok := windowPeriod(c)
 	if !ok {
 		return unsupported("llama.cpp expects that every n-th layer has no sliding window, but layer_types has another order")
 	}
-	if period != f.period {
+	if period != f.Period {
 		m.set(keyWindowPattern, period)
 	}
 	return nil

@@ -1,7 +1,6 @@
 package llamacpp
 
 import (
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -19,13 +18,6 @@ type configReader struct {
 	headDim   int
 	positions int
 	config    object
-}
-
-// modelTypes are the model types by general.architecture. llama is Llama, Mistral and Mixtral:
-// llama.cpp has no sliding window there, and without the window Mistral is Llama.
-var modelTypes = map[string]string{
-	"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen3moe": "qwen3_moe", "gemma2": "gemma2", "gemma3": "gemma3_text",
-	"phi3": "phi3", "smollm3": "smollm3",
 }
 
 // ReadConfig returns the config.json of the model in a GGUF file, without its tokenizer.
@@ -58,14 +50,13 @@ func newConfigReader(f *gguf.File) (*configReader, error) {
 		r.fail(gguf.KeyArchitecture, "is missing: the architecture of the model is unknown")
 	}
 	var ok bool
-	if r.modelType, ok = modelTypes[r.arch]; !ok && r.err == nil {
-		known := slices.Sorted(maps.Keys(modelTypes))
-		return nil, unsupported("%s is %.40q, which this program does not know. Known are %s", gguf.KeyArchitecture, r.arch, strings.Join(known, ", "))
+	if r.modelType, ok = modelTypes()[r.arch]; !ok && r.err == nil {
+		return nil, unsupported("%s is %.40q, which this program does not know. Known are %s", gguf.KeyArchitecture, r.arch, strings.Join(knownFamilies(), ", "))
 	}
 	if r.modelType == "llama" && r.has(keyExperts) && r.count(keyExperts, 0) > 0 {
 		r.modelType = "mixtral"
 	}
-	r.family = families[r.modelType]
+	r.family, _ = familyOf(r.modelType)
 	return r, r.err
 }
 
@@ -156,7 +147,7 @@ func (r *configReader) experts() int {
 func (r *configReader) readGemma() {
 	r.set("hidden_activation", "gelu_pytorch_tanh")
 	scalar := r.headDim
-	if r.layers == r.family.wideLayers {
+	if r.layers == r.family.WideLayers {
 		scalar = r.config["hidden_size"].(int) / max(1, r.config["num_attention_heads"].(int))
 	}
 	r.set("query_pre_attn_scalar", scalar)
@@ -200,7 +191,7 @@ func (r *configReader) slidingLayers() func(i int) bool {
 		}
 		return func(i int) bool { return list[i] != 0 }
 	}
-	n := r.count(keyWindowPattern, r.family.period)
+	n := r.count(keyWindowPattern, r.family.Period)
 	return func(i int) bool { return hasWindow(i, n) }
 }
 

@@ -5,9 +5,9 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 
+	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/internal/test/testshared"
 )
 
@@ -23,7 +23,7 @@ const (
 
 // A Variant is an architecture with a choice of its options.
 type Variant struct {
-	Name      string // of the directory in internal/lm/forward/testdata/torch
+	Name      string // of the directory in internal/lm/forward/testdata/torch or transformers
 	Config    map[string]any
 	Tokenizer Tokenizer
 }
@@ -36,14 +36,17 @@ var byteLevel = map[string]Tokenizer{
 	"gemma2": Gemma, "gemma3": Gemma,
 }
 
-// Variants returns all variants, sorted by name.
+// Variants returns all variants, sorted by judge and name.
 func Variants(t testing.TB) []Variant {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(testshared.Root(t), "internal", "lm", "forward", "testdata", "torch", "*", "config.json"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no configurations: %v", err)
+	var files []string
+	for _, judge := range []string{"torch", "transformers"} {
+		list, err := filepath.Glob(filepath.Join(testshared.Root(t), "internal", "lm", "forward", "testdata", judge, "*", "config.json"))
+		if err != nil || len(list) == 0 {
+			t.Fatalf("no configurations of %s: %v", judge, err)
+		}
+		files = append(files, list...)
 	}
-	slices.Sort(files)
 	var all []Variant
 	for _, file := range files {
 		raw, err := os.ReadFile(file)
@@ -73,6 +76,11 @@ func ForLlamaCpp(t testing.TB) (list []Variant) {
 			v = Mixture(t)
 		case "qwen3-moe-unnormalized":
 			continue
+		}
+		if name, ok := v.Config["model_type"].(string); ok {
+			if f := arch.FactsOf(name); f != nil && f.LlamaCpp == nil {
+				continue
+			}
 		}
 		list = append(list, v)
 	}

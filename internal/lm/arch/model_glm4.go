@@ -1,0 +1,22 @@
+package arch
+
+var _ = register("glm4", Facts{
+	Title: "GLM-4", Class: "Glm4ForCausalLM",
+	Layer: join([]Naming{
+		{InputNorm, "input_layernorm", "attn_norm"},
+		{PostAttentionNorm, "post_self_attn_layernorm", "post_attention_norm"},
+		{FeedForwardNorm, "post_attention_layernorm", "ffn_norm"},
+		{PostFeedForwardNorm, "post_mlp_layernorm", "post_ffw_norm"},
+	}, separateAttention, fusedMLP),
+	read: readGlm4,
+})
+
+func readGlm4(k *keys, c *ForwardConfig) {
+	k.readCommon(c, 32, 2, 128, 0.00000015625)
+	k.partialPositions(c, 131072, 10000, 0.5)
+	c.Ropes[0].Neighbours = true
+	k.silu()
+	if k.boolean("attention_bias", true) {
+		c.AttentionBias = QKVBias
+	}
+}

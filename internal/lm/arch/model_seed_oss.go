@@ -1,0 +1,24 @@
+package arch
+
+var _ = register("seed_oss", Facts{
+	Title: "Seed-OSS", Class: "SeedOssForCausalLM",
+	Layer: join(preNorms, separateAttention, separateMLP),
+	read:  readSeedOss,
+})
+
+func readSeedOss(k *keys, c *ForwardConfig) {
+	k.readCommon(c, 80, 8, 128, 1e-6)
+	k.positions(c, 524288, 10000)
+	k.silu()
+	k.irrelevant("residual_dropout")
+	c.MLPBias = k.boolean("mlp_bias", false)
+	inputs, output := k.boolean("attention_bias", true), k.boolean("attention_out_bias", false)
+	switch {
+	case inputs && output:
+		c.AttentionBias = AllBias
+	case inputs:
+		c.AttentionBias = QKVBias
+	case output:
+		k.fail("attention_out_bias", "is true, but attention_bias is false: this forward pass knows a bias of the output only with biases of q, k and v")
+	}
+}
