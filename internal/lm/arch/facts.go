@@ -77,6 +77,15 @@ type LlamaCpp struct {
 	MLPBias bool
 	// RopeFactors are the types of ropes for which tensors of factors are loaded.
 	RopeFactors []string
+	// PartialRope: a part of a head may rotate.
+	PartialRope bool
+	// LocalRope: layers with a sliding window have the rope without its scaling.
+	LocalRope bool
+	// Scales: embedding, residual, attention and logits have factors.
+	Scales bool
+	// Config returns keys of the config.json of a .gguf file, next to the sizes. has reports whether
+	// the file has a tensor. nil: package llamacpp reads the architecture's own keys.
+	Config func(has func(tensor string) bool) map[string]any
 }
 
 // WindowUse is llama.cpp's use of sliding windows.

@@ -5,7 +5,10 @@ import "math"
 var _ = register("gemma", Facts{
 	Title: "Gemma", Class: "GemmaForCausalLM",
 	Layer: join(preNorms, separateAttention, separateMLP),
-	read:  readGemma1,
+	LlamaCpp: &LlamaCpp{Name: "gemma", Tied: true, Config: func(has func(string) bool) map[string]any {
+		return map[string]any{"hidden_act": "gelu_pytorch_tanh"}
+	}},
+	read: readGemma1,
 })
 
 func readGemma1(k *keys, c *ForwardConfig) {

@@ -6,6 +6,9 @@ var _ = register("hunyuan_v1_dense", Facts{
 		{QueryNorm, "self_attn.query_layernorm", "attn_q_norm"},
 		{KeyNorm, "self_attn.key_layernorm", "attn_k_norm"},
 	}, separateMLP),
+	LlamaCpp: &LlamaCpp{Name: "hunyuan-dense", Config: func(has func(string) bool) map[string]any {
+		return map[string]any{"hidden_act": "silu"}
+	}},
 	read: readHunyuanDense,
 })
 

@@ -3,7 +3,10 @@ package arch
 var _ = register("olmo2", Facts{
 	Title: "OLMo 2", Class: "Olmo2ForCausalLM",
 	Layer: join(postNorms, separateAttention, queryKeyNorms, separateMLP),
-	read:  readOlmo2,
+	LlamaCpp: &LlamaCpp{Name: "olmo2", Config: func(has func(string) bool) map[string]any {
+		return map[string]any{"hidden_act": "silu"}
+	}},
+	read: readOlmo2,
 })
 
 func readOlmo2(k *keys, c *ForwardConfig) {

@@ -3,7 +3,7 @@ package arch
 var _ = register("phi3", Facts{
 	Title: "Phi-3", Class: "Phi3ForCausalLM",
 	Layer:    join(preNorms, phi3Attention, fusedMLP),
-	LlamaCpp: &LlamaCpp{Name: "phi3", Square: true, RopeFactors: []string{"longrope"}, Windows: WrittenWindow},
+	LlamaCpp: &LlamaCpp{Name: "phi3", Square: true, RopeFactors: []string{"longrope"}, Windows: WrittenWindow, PartialRope: true},
 	read:     readPhi3,
 })
 

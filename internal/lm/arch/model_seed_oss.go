@@ -2,8 +2,14 @@ package arch
 
 var _ = register("seed_oss", Facts{
 	Title: "Seed-OSS", Class: "SeedOssForCausalLM",
-	Layer: join(preNorms, separateAttention, separateMLP),
-	read:  readSeedOss,
+	Layer: join([]Naming{
+		{InputNorm, "input_layernorm", "attn_norm"},
+		{FeedForwardNorm, "post_attention_layernorm", "post_attention_norm"},
+	}, separateAttention, separateMLP),
+	LlamaCpp: &LlamaCpp{Name: "seed_oss", Bias: QKVBias, Config: func(has func(string) bool) map[string]any {
+		return map[string]any{"hidden_act": "silu", "attention_bias": has("blk.0.attn_q.bias")}
+	}},
+	read: readSeedOss,
 })
 
 func readSeedOss(k *keys, c *ForwardConfig) {

@@ -30,7 +30,12 @@ func OpenGGUF(f *gguf.File, o Options) (*Model, error) {
 	name, _ := f.Text(gguf.KeyArchitecture)
 	c.PlusOne = false // weights are stored plus 1
 	for i := range c.Ropes {
-		c.Ropes[i].Neighbours = name == "llama" || name == "smollm3" // llama_model_rope_type
+		switch name { // llama_model_rope_type
+		case "llama", "smollm3", "granite", "glm4", "ernie4_5":
+			c.Ropes[i].Neighbours = true
+		default:
+			c.Ropes[i].Neighbours = false
+		}
 	}
 	s := &ggufSource{file: f, config: c, options: kernels.Options{CPU: o.CPU, Log: o.Log}, asked: map[string]bool{}}
 	if err := s.frequencies(&c.Ropes[0]); err != nil {
@@ -91,6 +96,10 @@ var inLayer = map[string]string{
 	"self_attn.o_proj":           "attn_output",
 	"self_attn.q_norm":           "attn_q_norm",
 	"self_attn.k_norm":           "attn_k_norm",
+	"self_attn.query_layernorm":  "attn_q_norm",
+	"self_attn.key_layernorm":    "attn_k_norm",
+	"post_self_attn_layernorm":   "post_attention_norm",
+	"post_mlp_layernorm":         "post_ffw_norm",
 	"pre_feedforward_layernorm":  "ffn_norm",
 	"post_feedforward_layernorm": "post_ffw_norm",
 	"mlp.gate_proj":              "ffn_gate",
@@ -132,7 +141,7 @@ func (s *ggufSource) find(name string) (t *gguf.Tensor, expert int) {
 		theirs = inLayer[part]
 		if part == "post_attention_layernorm" {
 			theirs = "ffn_norm"
-			if s.config.Facts.NameOf(arch.FeedForwardNorm) != part {
+			if s.config.Facts.NameOf(arch.FeedForwardNorm) != part || s.config.Architecture == "seed_oss" {
 				theirs = "post_attention_norm"
 			}
 		}

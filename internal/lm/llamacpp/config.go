@@ -50,6 +50,12 @@ func (m *Model) describeConfig(f *family, c *arch.ForwardConfig) error {
 			m.set(keyExpertLength, e.Intermediate)
 		}
 	}
+	if f.Scales {
+		m.set(keyEmbeddingScale, float32(c.EmbeddingScale))
+		m.set(keyResidualScale, float32(c.ResidualScale))
+		m.set(keyAttentionScale, float32(c.AttentionScale))
+		m.set(keyLogitScale, float32(1/c.LogitScale))
+	}
 	if c.AttentionSoftcap != 0 {
 		m.set(keyAttentionCap, float32(c.AttentionSoftcap))
 	}
@@ -80,7 +86,7 @@ func (f *family) check(c *arch.ForwardConfig) error {
 			return unsupported("llama.cpp's %s does not support %s", f.Name, x.what)
 		}
 	}
-	if want := f.attentionScale(c); math.Abs(c.AttentionScale/want-1) > 1e-6 {
+	if want := f.attentionScale(c); !f.Scales && math.Abs(c.AttentionScale/want-1) > 1e-6 {
 		return unsupported("llama.cpp's %s multiplies queries and keys by %.6g in a model of this shape, config.json asks for %.6g (query_pre_attn_scalar)", f.Name, want, c.AttentionScale)
 	}
 	return f.checkExperts(c)

@@ -1,6 +1,7 @@
 package llamacpp
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -74,6 +75,18 @@ func (r *configReader) read() (object, error) {
 		return nil, r.err
 	}
 	r.readRope()
+	if r.family.Config != nil {
+		maps.Copy(r.config, r.family.Config(func(tensor string) bool { return r.file.Tensor(tensor) != nil }))
+	}
+	if r.family.Scales {
+		r.set("embedding_multiplier", r.positive(keyEmbeddingScale, 1))
+		r.set("residual_multiplier", r.positive(keyResidualScale, 1))
+		r.set("attention_multiplier", r.positive(keyAttentionScale, 1/math.Sqrt(float64(r.headDim))))
+		r.set("logits_scaling", r.positive(keyLogitScale, 1))
+	}
+	if r.family.PartialRope {
+		r.readPartialRope()
+	}
 	switch r.modelType {
 	case "llama":
 		r.set("hidden_act", "silu")
@@ -195,13 +208,16 @@ func (r *configReader) slidingLayers() func(i int) bool {
 	return func(i int) bool { return hasWindow(i, n) }
 }
 
-func (r *configReader) readPhi3() {
-	r.set("hidden_act", "silu")
+func (r *configReader) readPartialRope() {
 	dims := r.size(keyRopeDims, r.headDim)
 	if dims > r.headDim {
 		r.fail(keyRopeDims, "is %d: at most the %d dimensions of a head were expected", dims, r.headDim)
 	}
 	r.set("partial_rotary_factor", partialFactor(dims, r.headDim))
+}
+
+func (r *configReader) readPhi3() {
+	r.set("hidden_act", "silu")
 	r.set("original_max_position_embeddings", r.size(keyScalingContext, r.positions))
 	r.set("sliding_window", nil)
 	if w := r.count(keyWindow, 0); w != 0 {

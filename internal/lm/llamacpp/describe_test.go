@@ -240,7 +240,7 @@ func TestDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range arch.Architectures() {
-		row := regexp.MustCompile(`(?m)^\| [^|]*\b` + name + `\b[^|]*\| (\w+) \|`).FindStringSubmatch(string(raw))
+		row := regexp.MustCompile(`(?m)^\| [^|]*\b` + name + `\b[^|]*\| ([\w-]+) \|`).FindStringSubmatch(string(raw))
 		if f := arch.FactsOf(name); f != nil && f.LlamaCpp == nil {
 			if row != nil {
 				t.Errorf("model_type %s has a row, but no family", name)

@@ -35,6 +35,10 @@ const (
 	keyScalingFactor   = "ARCH.rope.scaling.factor"
 	keyScalingContext  = "ARCH.rope.scaling.original_context_length"
 	keyScalingAttn     = "ARCH.rope.scaling.attn_factor"
+	keyEmbeddingScale  = "ARCH.embedding_scale"
+	keyResidualScale   = "ARCH.residual_scale"
+	keyAttentionScale  = "ARCH.attention.scale"
+	keyLogitScale      = "ARCH.logit_scale" // divides the logits
 )
 
 // Keys of the tokenizer.

@@ -102,7 +102,7 @@ func ropeTensors(c *arch.ForwardConfig) []Tensor {
 func (r *configReader) readRope() {
 	theta := r.positive(keyRopeBase, 10000)
 	r.set("rope_theta", theta)
-	if dims := r.size(keyRopeDims, r.headDim); dims != r.headDim && r.modelType != "phi3" {
+	if dims := r.size(keyRopeDims, r.headDim); dims != r.headDim && !r.family.PartialRope {
 		r.fail(keyRopeDims, "is %d: the %d dimensions of a head were expected", dims, r.headDim)
 	}
 	kind := r.text(keyScalingType)

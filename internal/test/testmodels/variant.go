@@ -74,7 +74,7 @@ func ForLlamaCpp(t testing.TB) (list []Variant) {
 		switch v.Name {
 		case "qwen3-moe":
 			v = Mixture(t)
-		case "qwen3-moe-unnormalized":
+		case "qwen3-moe-unnormalized", "ernie4-5-bias":
 			continue
 		}
 		if name, ok := v.Config["model_type"].(string); ok {
