@@ -52,6 +52,12 @@ const (
 	GateExperts
 	UpExperts
 	DownExperts
+	GateUpExperts    // fused tensors: the rows of gate above the rows of up
+	RouterCorrection // added to the experts' scores for the choice alone
+	SharedGate       // of the expert that sees every token
+	SharedUp
+	SharedDown
+	SharedRouter // a single row: its sigmoid is a factor of the shared expert
 )
 
 // LlamaCpp has llama.cpp's view of an architecture.
@@ -181,6 +187,11 @@ var (
 	fusedMLP = []Naming{
 		{FusedGateUp, "mlp.gate_up_proj", "ffn_up"},
 		{Down, "mlp.down_proj", "ffn_down"},
+	}
+	sharedExperts = []Naming{
+		{SharedGate, "mlp.shared_experts.gate_proj", "ffn_gate_shexp"},
+		{SharedUp, "mlp.shared_experts.up_proj", "ffn_up_shexp"},
+		{SharedDown, "mlp.shared_experts.down_proj", "ffn_down_shexp"},
 	}
 	separateExperts = []Naming{
 		{Router, "mlp.gate", "ffn_gate_inp"},

@@ -22,6 +22,7 @@ type backward struct {
 	ddown      []float32 // [rows][hidden]: of the experts' outputs
 	drouter    []float32 // [tokens][experts]: of the router's logits
 	dweights   []float32 // [tokens][PerToken]: of the experts' weights
+	dgates     []float32 // [tokens]: of the logits of the shared expert's factors
 	logits     []float32 // of a block of tokens
 	uncapped   []float32 // the logits before the soft cap
 
@@ -55,7 +56,7 @@ func (b *backward) sizes(t *Tape, tokens int) []size {
 		list = append(list, size{&b.uncapped, logits})
 	}
 	if e := c.Experts; e != nil {
-		list = append(list, size{&b.drows, rows * c.HiddenSize}, size{&b.ddown, rows * c.HiddenSize}, size{&b.drouter, tokens * e.Count}, size{&b.dweights, rows})
+		list = append(list, size{&b.drows, rows * c.HiddenSize}, size{&b.ddown, rows * c.HiddenSize}, size{&b.drouter, tokens * e.Count}, size{&b.dweights, rows}, size{&b.dgates, tokens})
 	}
 	return list
 }
@@ -151,7 +152,7 @@ func (t *Tape) layerBackward(i int, g *Gradients, input bool) error {
 	if l.Experts {
 		err = t.expertsBackward(l, g, dback)
 	} else {
-		err = t.gatedBackward(&l.mlp, g, b.dnormed, dback, r.fed, 0, n, t.m.config.Intermediate, nil)
+		err = t.gatedBackward(&l.mlp, &r.gatedRecord, g, b.dnormed, dback, r.fed, 0, n, t.m.config.Intermediate, nil)
 	}
 	if err != nil {
 		return err
@@ -288,9 +289,9 @@ func join(dst []float32, parts [][]float32, m int) []float32 {
 }
 
 // gatedBackward computes the gradients dx of m rows of a gated feed-forward network of this width,
-// from the record's row at on, given their inputs x and the gradients dy of their outputs.
-func (t *Tape) gatedBackward(f *mlp, g *Gradients, dx, dy, x []float32, at, m, width int, tokens []int) error {
-	r, b, h := &t.record, &t.back, t.m.config.HiddenSize
+// from row at of the record r on, given their inputs x and the gradients dy of their outputs.
+func (t *Tape) gatedBackward(f *mlp, r *gatedRecord, g *Gradients, dx, dy, x []float32, at, m, width int, tokens []int) error {
+	b, h := &t.back, t.m.config.HiddenSize
 	row := func(s []float32, width int) []float32 { return s[at*width:][:m*width] }
 	gate, up, act, dgate, dup := row(r.gate, width), row(r.up, width), row(r.act, width), row(b.dgate, width), row(b.dup, width)
 	if err := t.visit(g, f.down, 0, m, act, dy, row(r.down, h), tokens); err != nil {

@@ -249,6 +249,12 @@ func (r *reference) mixture(l *layer, x []float64, chosen []int32) []float64 {
 		p[i] = math.Exp(v)
 		all += p[i]
 	}
+	if e.Sigmoid {
+		for i, v := range p {
+			p[i] = v / (1 + v)
+		}
+		all = 1
+	}
 	for _, i := range chosen {
 		chosenSum += p[i]
 	}
@@ -257,7 +263,16 @@ func (r *reference) mixture(l *layer, x []float64, chosen []int32) []float64 {
 	}
 	for _, i := range chosen {
 		for j, v := range r.mlp(&l.experts[i], x) {
-			y[j] += v * p[i] / all
+			y[j] += v * p[i] / all * e.Scale
+		}
+	}
+	if l.shared != nil {
+		gate := 1.0
+		if l.sharedRouter != nil {
+			gate = 1 / (1 + math.Exp(-r.linear(x, l.sharedRouter)[0]))
+		}
+		for j, v := range r.mlp(l.shared, x) {
+			y[j] += v * gate
 		}
 	}
 	return y

@@ -28,6 +28,8 @@ type Group struct {
 	Residual bool
 	// Expert is the number of the expert; -1 for linear layers that see every token.
 	Expert int
+	// Shared: the group belongs to the expert of all tokens in a mixture.
+	Shared bool
 }
 
 // Stages lists the linear layers of a decoder layer in order of execution, without the router. The
@@ -42,18 +44,22 @@ func (m *Model) Stages(layer int) [][]Group {
 	}
 	plain := m.config.ResidualScale == 1
 	stages := [][]Group{
-		{{Attention, names(l.qkv...), false, -1}},
-		{{Attention, names(l.out), l.postAttention == nil && plain, -1}},
+		{{Part: Attention, Linears: names(l.qkv...), Expert: -1}},
+		{{Part: Attention, Linears: names(l.out), Residual: l.postAttention == nil && plain, Expert: -1}},
 	}
 	if !l.Experts {
 		return append(stages,
-			[]Group{{FeedForward, names(l.mlp.gateUp...), false, -1}},
-			[]Group{{FeedForward, names(l.mlp.down), l.postMLP == nil && plain, -1}})
+			[]Group{{Part: FeedForward, Linears: names(l.mlp.gateUp...), Expert: -1}},
+			[]Group{{Part: FeedForward, Linears: names(l.mlp.down), Residual: l.postMLP == nil && plain, Expert: -1}})
 	}
 	var in, out []Group
 	for i, e := range l.experts {
-		in = append(in, Group{FeedForward, names(e.gateUp...), false, i})
-		out = append(out, Group{FeedForward, names(e.down), false, i})
+		in = append(in, Group{Part: FeedForward, Linears: names(e.gateUp...), Expert: i})
+		out = append(out, Group{Part: FeedForward, Linears: names(e.down), Expert: i})
+	}
+	if l.shared != nil {
+		in = append(in, Group{Part: FeedForward, Linears: names(l.shared.gateUp...), Expert: -1, Shared: true})
+		out = append(out, Group{Part: FeedForward, Linears: names(l.shared.down), Expert: -1, Shared: true})
 	}
 	return append(stages, in, out)
 }
@@ -144,7 +150,7 @@ func (m *Model) StreamBytes(tokens, longest int) (hidden, keys, shared int64) {
 	gates := 0
 	for i := range m.layers {
 		_, width := m.feedForward(m.layers[i].Experts, longest)
-		gates = max(gates, longest*width)
+		gates = max(gates, longest*width, longest*m.shared())
 	}
 	n := (longest+finished)*c.HiddenSize + 2*longest*(nq+nkv) + 2*gates
 	if c.Facts.Has(arch.FusedQKV) {

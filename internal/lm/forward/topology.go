@@ -119,6 +119,15 @@ func (f *mlp) up() Block {
 	return last
 }
 
+// sharedReaders returns the linear layers of the shared expert that read the hidden states.
+func (l *layer) sharedReaders() []*linear {
+	readers := slices.Clone(l.shared.gateUp)
+	if l.sharedRouter != nil {
+		readers = append(readers, l.sharedRouter)
+	}
+	return readers
+}
+
 // Scalings lists a layer's places for factors in order of computation. Linear layers that read the
 // hidden states without a norm have none.
 func (m *Model) Scalings(layer int) []Scaling {
@@ -134,6 +143,9 @@ func (m *Model) Scalings(layer int) []Scaling {
 		gated = l.experts
 		norm.Consumers = blocksOf(l.router)
 	}
+	if l.shared != nil {
+		norm.Consumers = append(norm.Consumers, blocksOf(l.sharedReaders()...)...)
+	}
 	var inner []Scaling
 	for i := range gated {
 		f := &gated[i]
@@ -146,6 +158,10 @@ func (m *Model) Scalings(layer int) []Scaling {
 		}
 		norm.Consumers = append(norm.Consumers, read...)
 		inner = append(inner, Scaling{Layer: layer, Part: FeedForward, Rows: &up, Consumers: down, Width: up.Rows})
+	}
+	if l.shared != nil {
+		up := l.shared.up()
+		inner = append(inner, Scaling{Layer: layer, Part: FeedForward, Rows: &up, Consumers: blocksOf(l.shared.down), Width: up.Rows})
 	}
 	if l.attentionNorm != nil {
 		norm.Norm = &l.attentionNorm.Norm
@@ -184,6 +200,12 @@ func (m *Model) Residual() (*Residual, error) {
 		if l.Experts {
 			gated = l.experts
 			r.Reads = append(r.Reads, Read{feedForward, blockOf(l.router)})
+		}
+		if l.shared != nil {
+			for _, b := range blocksOf(l.sharedReaders()...) {
+				r.Reads = append(r.Reads, Read{feedForward, b})
+			}
+			r.Writes = append(r.Writes, blockOf(l.shared.down))
 		}
 		for _, f := range gated {
 			for _, b := range blocksOf(f.gateUp...) {

@@ -184,7 +184,7 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 func layersThere(f *gguf.File, fam *family, config *arch.ForwardConfig) error {
 	for i := range config.Layers {
 		for _, n := range fam.layer {
-			if !config.Layers[i].Uses(n.Kind) {
+			if !config.Layers[i].Uses(n.Kind) || config.NameOf(n.Kind) == "" {
 				continue
 			}
 			name := fmt.Sprintf("blk.%d.%s.weight", i, n.GGUF)

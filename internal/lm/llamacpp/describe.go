@@ -103,7 +103,7 @@ func (d *describer) layer(i int, at string) {
 	}
 	for _, n := range d.family.layer {
 		ours, theirs := at+n.HF, fmt.Sprintf("blk.%d.%s", i, n.GGUF)
-		if !c.Layers[i].Uses(n.Kind) {
+		if !c.Layers[i].Uses(n.Kind) || c.NameOf(n.Kind) == "" {
 			continue
 		}
 		linear := func(rows, cols, headDim int) { d.linear(theirs, ours, rows, cols, headDim, c.BiasOf(n.Kind)) }

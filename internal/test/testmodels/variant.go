@@ -78,7 +78,7 @@ func ForLlamaCpp(t testing.TB) (list []Variant) {
 			continue
 		}
 		if name, ok := v.Config["model_type"].(string); ok {
-			if f := arch.FactsOf(name); f != nil && f.LlamaCpp == nil {
+			if f := arch.FactsOf(arch.TextType(name)); f != nil && f.LlamaCpp == nil {
 				continue
 			}
 		}
@@ -116,12 +116,22 @@ func (v Variant) With(name, key string, value any) Variant {
 // widen replaces the sizes in the configuration.
 func (v Variant) widen() {
 	c := v.Config
+	if text, ok := c["text_config"].(map[string]any); ok {
+		c = text
+	}
 	sizes := map[string]any{
 		"hidden_size": Hidden, "intermediate_size": Intermediate, "moe_intermediate_size": Intermediate / 2, "vocab_size": Vocab,
 		"num_attention_heads": heads, "num_key_value_heads": kvHeads, "head_dim": headDim, "query_pre_attn_scalar": headDim,
+		"shared_expert_intermediate_size": Intermediate / 2, "rotary_dim": headDim / 2,
 	}
 	for key, size := range sizes {
-		if c[key] != nil {
+		switch list := c[key].(type) {
+		case nil:
+		case []any: // by layer, in mixtures with experts as wide as dense layers
+			for i := range list {
+				list[i] = Intermediate
+			}
+		default:
 			c[key] = size
 		}
 	}
