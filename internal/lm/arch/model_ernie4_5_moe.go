@@ -4,6 +4,15 @@ var _ = register("ernie4_5_moe", Facts{
 	Title: "ERNIE 4.5 (mixture)", Class: "Ernie4_5_MoeForCausalLM",
 	Layer: join(preNorms, separateAttention, separateMLP, separateExperts, sharedExperts,
 		[]Naming{{RouterCorrection, "mlp.moe_statics.e_score_correction_bias", "exp_probs_b.bias"}}),
+	LlamaCpp: &LlamaCpp{Name: "ernie4_5-moe", Mixture: LlamaCppMixture{Dense: true}, Config: func(m Metadata) map[string]any {
+		return map[string]any{
+			"hidden_act":      "silu",
+			"moe_num_experts": m.Count("expert_count", -1), "moe_k": m.Count("expert_used_count", -1),
+			"moe_intermediate_size":  m.Count("expert_feed_forward_length", -1),
+			"moe_num_shared_experts": m.Count("expert_shared_feed_forward_length", 0) / max(1, m.Count("expert_feed_forward_length", -1)),
+			"moe_layer_start_index":  m.Count("leading_dense_block_count", 0), "moe_layer_interval": m.Count("interleave_moe_layer_step", 1),
+		}
+	}},
 	read: readErnie4_5Moe,
 })
 

@@ -2,8 +2,21 @@ package arch
 
 var _ = register("glm4_moe", Facts{
 	Title: "GLM-4.5", Class: "Glm4MoeForCausalLM",
-	Layer: join(preNorms, separateAttention, queryKeyNorms, separateMLP, separateExperts, sharedExperts,
+	Layer: join([]Naming{
+		{InputNorm, "input_layernorm", "attn_norm"},
+		{FeedForwardNorm, "post_attention_layernorm", "post_attention_norm"},
+	}, separateAttention, queryKeyNorms, separateMLP, separateExperts, sharedExperts,
 		[]Naming{{RouterCorrection, "mlp.gate.e_score_correction_bias", "exp_probs_b.bias"}}),
+	LlamaCpp: &LlamaCpp{Name: "glm4moe", Bias: QKVBias, PartialRope: true, Mixture: LlamaCppMixture{Weights: WeightKeys, Sigmoid: true, Dense: true}, Config: func(m Metadata) map[string]any {
+		return map[string]any{
+			"hidden_act":       "silu",
+			"n_routed_experts": m.Count("expert_count", -1), "num_experts_per_tok": m.Count("expert_used_count", -1),
+			"moe_intermediate_size": m.Count("expert_feed_forward_length", -1), "n_shared_experts": m.Count("expert_shared_count", 0),
+			"first_k_dense_replace": m.Count("leading_dense_block_count", 0),
+			"norm_topk_prob":        m.Flag("expert_weights_norm", false), "routed_scaling_factor": m.Positive("expert_weights_scale", 1),
+			"attention_bias": m.HasTensor("blk.0.attn_q.bias"), "use_qk_norm": m.HasTensor("blk.0.attn_q_norm.weight"),
+		}
+	}},
 	read: readGlm4Moe,
 })
 

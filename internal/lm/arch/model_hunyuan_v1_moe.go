@@ -13,6 +13,13 @@ var _ = register("hunyuan_v1_moe", Facts{
 		{SharedUp, "mlp.shared_mlp.up_proj", "ffn_up_shexp"},
 		{SharedDown, "mlp.shared_mlp.down_proj", "ffn_down_shexp"},
 	}, separateExperts[1:]),
+	LlamaCpp: &LlamaCpp{Name: "hunyuan-moe", Config: func(m Metadata) map[string]any {
+		return map[string]any{
+			"hidden_act":  "silu",
+			"num_experts": m.Count("expert_count", -1), "moe_topk": m.Count("expert_used_count", -1),
+			"num_shared_expert": max(1, m.Count("expert_shared_feed_forward_length", -1)/max(1, m.Count("expert_feed_forward_length", -1))),
+		}
+	}},
 	read: readHunyuanMoe,
 })
 

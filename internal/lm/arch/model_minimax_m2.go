@@ -6,6 +6,12 @@ var _ = register("minimax_m2", Facts{
 	Title: "MiniMax-M2", Class: "MiniMaxM2ForCausalLM",
 	Layer: join(preNorms, separateAttention, queryKeyNorms, mixtralExperts,
 		[]Naming{{RouterCorrection, "block_sparse_moe.e_score_correction_bias", "exp_probs_b.bias"}}),
+	LlamaCpp: &LlamaCpp{Name: "minimax-m2", PartialRope: true, Mixture: LlamaCppMixture{Sigmoid: true}, Config: func(m Metadata) map[string]any {
+		return map[string]any{
+			"hidden_act":        "silu",
+			"num_local_experts": m.Count("expert_count", -1), "num_experts_per_tok": m.Count("expert_used_count", -1),
+		}
+	}},
 	read: readMiniMaxM2,
 })
 

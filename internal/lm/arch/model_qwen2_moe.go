@@ -8,6 +8,14 @@ var _ = register("qwen2_moe", Facts{
 		{SharedDown, "mlp.shared_expert.down_proj", "ffn_down_shexp"},
 		{SharedRouter, "mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
 	}),
+	LlamaCpp: &LlamaCpp{Name: "qwen2moe", Square: true, Bias: QKVBias, Mixture: LlamaCppMixture{Weights: PlainWeights}, Config: func(m Metadata) map[string]any {
+		return map[string]any{
+			"hidden_act":  "silu",
+			"num_experts": m.Count("expert_count", -1), "num_experts_per_tok": m.Count("expert_used_count", -1),
+			"moe_intermediate_size": m.Count("expert_feed_forward_length", -1), "shared_expert_intermediate_size": m.Count("expert_shared_feed_forward_length", -1),
+			"norm_topk_prob": false, "decoder_sparse_step": 1, "qkv_bias": m.HasTensor("blk.0.attn_q.bias"),
+		}
+	}},
 	read: readQwen2Moe,
 })
 

@@ -59,8 +59,8 @@ func (t *Tape) expertsBackward(l *layer, g *Gradients, dy []float32) error {
 	return t.sharedBackward(l, g, dy)
 }
 
-// sharedBackward adds the gradients of the shared expert's inputs to t.back.dnormed. Its outputs are
-// y = s(z) y_s, with the sigmoid s of a router's logit z, or 1:
+// sharedBackward adds the gradients of the shared expert's inputs to t.back.dnormed. The outputs
+// are y = s(z) y_s, with the sigmoid s of a router's logit z, or 1:
 //
 //	dy_s = s dy,  dz = s (1-s) dy y_s
 func (t *Tape) sharedBackward(l *layer, g *Gradients, dy []float32) error {

@@ -87,7 +87,7 @@ func (s *Session) experts(l *layer, dst, x []float32, m int) error {
 	return nil
 }
 
-// addShared adds the outputs of the shared expert to dst, each row times its factor if there is one.
+// addShared adds the outputs of the shared expert to dst, each row times its factor, if any.
 func addShared(l *layer, dst, shared, gates []float32) {
 	h := len(shared) / len(gates)
 	for t, gate := range gates {
@@ -144,7 +144,7 @@ func choose(e *arch.ExpertConfig, correction []float32, dst []choice, scores []f
 	return dst
 }
 
-// bestGroups returns the groups of experts among which a token's experts are chosen, or nil for all.
+// bestGroups returns the groups among which a token's experts are chosen, or nil for all.
 func bestGroups(e *arch.ExpertConfig, scores []float32) (groups []int) {
 	if e.Groups < 2 {
 		return nil

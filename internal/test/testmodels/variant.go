@@ -74,6 +74,12 @@ func ForLlamaCpp(t testing.TB) (list []Variant) {
 		switch v.Name {
 		case "qwen3-moe":
 			v = Mixture(t)
+		case "qwen2-moe":
+			v = v.With("all", "mlp_only_layers", []int{})
+		case "olmoe":
+			v = v.With("ungrouped", "num_key_value_heads", heads)
+		case "glm4-moe":
+			v = v.With("one", "n_group", 1).With("group", "topk_group", 1)
 		case "qwen3-moe-unnormalized", "ernie4-5-bias":
 			continue
 		}
