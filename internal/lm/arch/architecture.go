@@ -23,8 +23,10 @@ type ForwardConfig struct {
 	Ropes        []RopeConfig
 
 	Activation string  // of the feed-forward network: silu or gelu_pytorch_tanh
-	NormEps    float64 // added to the mean square in each RMSNorm
+	NormEps    float64 // added to the mean square, or to the variance, in each norm
 	PlusOne    bool    // norms multiply by 1 + weight (Gemma)
+	LayerNorm  bool    // norms subtract the mean first
+	Parallel   bool    // attention and feed-forward network read the same norm of the layer's input
 	QKNorm     QKNorm
 
 	AttentionBias AttentionBias
@@ -123,8 +125,8 @@ type ExpertConfig struct {
 	Normalize    bool // divide the weights of the chosen experts by their sum
 	// Sigmoid: an expert's score is the sigmoid of its logit, not a softmax.
 	Sigmoid bool
-	// Groups, if more than 1, is the number of groups of neighbouring experts. The experts of a token
-	// are in the GroupsPerToken groups with the largest sum of two scores.
+	// Groups, if more than 1, is the number of groups of neighbouring experts. A token's experts are
+	// in the GroupsPerToken groups with the largest sum of two scores.
 	Groups, GroupsPerToken int
 	Scale                  float64 // factor of the weights, after normalization
 	Shared                 int     // width of the shared expert; 0: there is none

@@ -93,8 +93,8 @@ type LlamaCpp struct {
 	Scales bool
 	// Mixture is llama.cpp's view of a mixture of experts.
 	Mixture LlamaCppMixture
-	// Config returns keys of the config.json of a .gguf file, next to the sizes. nil: package llamacpp
-	// reads the architecture's own keys.
+	// Config returns keys of the config.json of a .gguf file, next to the sizes. nil: package
+	// llamacpp reads the architecture's own keys.
 	Config func(m Metadata) map[string]any
 }
 

@@ -13,6 +13,7 @@ type backward struct {
 	dx         []float32 // [tokens][hidden]: of the hidden states
 	dback      []float32 // [tokens][hidden]: of a half's output before its post norm
 	dnormed    []float32 // [tokens][hidden]: of a half's input behind its norm
+	dfed       []float32 // [tokens][hidden]: of the feed-forward network's input, in parallel halves
 	dheads     []float32 // [tokens][heads][dim]
 	dq, dk, dv []float32
 	dgate, dup []float32 // [rows][intermediate]
@@ -27,6 +28,7 @@ type backward struct {
 	uncapped   []float32 // the logits before the soft cap
 
 	inverse []float32 // of the rows of a norm
+	means   []float32 // of the rows of a norm that subtracts these
 	gains   []float64 // sums of a norm's gradients
 	float   []float32 // the same as float32
 	tokens  []int
@@ -40,6 +42,9 @@ func (b *backward) sizes(t *Tape, tokens int) []size {
 	list := []size{
 		{&b.dx, h}, {&b.dback, h}, {&b.dnormed, h}, {&b.dheads, nq}, {&b.dq, nq}, {&b.dk, nkv}, {&b.dv, nkv}, {&b.dgate, gates}, {&b.dup, gates},
 		{&b.logits, logits}, {&b.inverse, tokens * c.Heads}, {&b.float, t.m.widestNorm()},
+	}
+	if c.Parallel {
+		list = append(list, size{&b.dfed, h})
 	}
 	joined := 0
 	if c.Facts.Has(arch.FusedQKV) {
@@ -157,7 +162,9 @@ func (t *Tape) layerBackward(i int, g *Gradients, input bool) error {
 	if err != nil {
 		return err
 	}
-	if err := t.norm(g, l.attentionNorm, b.dx, b.dnormed, r.middle, n, true); err != nil {
+	if t.m.config.Parallel {
+		copy(b.dfed, b.dnormed)
+	} else if err := t.norm(g, l.attentionNorm, b.dx, b.dnormed, r.middle, n, true); err != nil {
 		return err
 	}
 
@@ -177,6 +184,9 @@ func (t *Tape) layerBackward(i int, g *Gradients, input bool) error {
 	input = input || g.Norm != nil
 	if err := t.projectBackward(l, g, input); err != nil || !input {
 		return err
+	}
+	for i, v := range b.dfed {
+		b.dnormed[i] += v
 	}
 	return t.norm(g, l.inputNorm, b.dx, b.dnormed, r.x, n, true)
 }

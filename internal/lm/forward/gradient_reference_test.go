@@ -2,6 +2,7 @@ package forward
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/lowbit-go/gq/internal/lm/arch"
@@ -59,11 +60,17 @@ func (r *reference) norm(x []float64, n *norm) []float64 {
 	if n == nil {
 		return x
 	}
-	y, sum := make([]float64, len(x)), 0.0
+	y, sum, mean := make([]float64, len(x)), 0.0, 0.0
+	if r.m.config.LayerNorm {
+		for _, v := range x {
+			mean += v / float64(len(x))
+		}
+	}
 	for _, v := range x {
-		sum += v * v
+		sum += (v - mean) * (v - mean)
 	}
 	for i, v := range x {
+		v -= mean
 		gain := r.params[n.Tensor][i]
 		if n.PlusOne {
 			gain++
@@ -138,11 +145,18 @@ func (r *reference) layer(i, token int, x [][]float64) {
 			x[p][j] += v * float64(float32(r.m.config.ResidualScale))
 		}
 	}
+	inputs := x
+	if c.Parallel {
+		inputs = nil
+		for _, row := range x {
+			inputs = append(inputs, slices.Clone(row))
+		}
+	}
 	for p, y := range r.attention(l, x) {
 		add(p, y, l.postAttention)
 	}
 	for p := range x {
-		normed := r.norm(x[p], l.attentionNorm)
+		normed := r.norm(inputs[p], l.attentionNorm)
 		if l.Experts {
 			add(p, r.mixture(l, normed, r.routing[i][(token+p)*c.Experts.PerToken:][:c.Experts.PerToken]), l.postMLP)
 		} else {

@@ -187,6 +187,9 @@ func (m *Model) loadLayer(l *layer, at string) error {
 			return err
 		}
 	}
+	if c.Parallel {
+		l.attentionNorm = l.inputNorm
+	}
 	if err := m.loadAttention(l, at); err != nil {
 		return err
 	}

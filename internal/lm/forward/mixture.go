@@ -194,6 +194,29 @@ func rmsNorm(dst, x, weights []float32, eps float64) {
 	}
 }
 
+// layerNorm writes (x - mean(x)) / sqrt(variance(x) + eps) * weights.
+func layerNorm(dst, x, weights []float32, eps float64) {
+	mean, inverse := moments(x, eps)
+	for i, v := range x {
+		dst[i] = float32(float32((v-mean)*inverse) * weights[i])
+	}
+}
+
+// moments returns the mean of x, and 1 / sqrt(variance(x) + eps), summed in 8 lanes.
+func moments(x []float32, eps float64) (mean, inverse float32) {
+	var lanes [8]float64
+	for i, v := range x {
+		lanes[i&7] += float64(v)
+	}
+	mean = float32(sum8(&lanes) / float64(len(x)))
+	lanes = [8]float64{}
+	for i, v := range x {
+		d := float64(v - mean)
+		lanes[i&7] += float64(d * d)
+	}
+	return mean, float32(1 / math.Sqrt(sum8(&lanes)/float64(len(x))+eps))
+}
+
 // rmsInverse returns 1 / sqrt(mean(x^2) + eps). Squares are exact in float64 and summed in 8 lanes.
 func rmsInverse(x []float32, eps float64) float32 {
 	var lanes [8]float64

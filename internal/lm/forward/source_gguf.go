@@ -141,7 +141,8 @@ func (s *ggufSource) find(name string) (t *gguf.Tensor, expert int) {
 			expert, _ = strconv.Atoi(number)
 		}
 		theirs = inLayer[part]
-		if _, matrix, ok := strings.Cut(part, ".shared_"); ok && theirs == "" { // the expert of all tokens
+		// The expert of all tokens.
+		if _, matrix, ok := strings.Cut(part, ".shared_"); ok && theirs == "" {
 			_, matrix, _ = strings.Cut(matrix, ".")
 			theirs = strings.Replace(inLayer[matrix], "_exps", "_shexp", 1)
 		}

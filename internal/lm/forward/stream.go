@@ -103,6 +103,7 @@ type Stream struct {
 	s      *Session
 	starts []int     // offsets of the sequences in x, and the end
 	x      []float32 // [tokens][HiddenSize]
+	before []float32 // x before the layer, behind its attention, if both halves of a layer read it
 	input  Input
 	tokens []int
 }
@@ -122,6 +123,9 @@ func (m *Model) NewStream(sequences [][]int32) (*Stream, error) {
 		}
 	}
 	t := &Stream{m: m, s: m.NewSession(longest), x: make([]float32, n*c.HiddenSize)}
+	if c.Parallel {
+		t.before = make([]float32, len(t.x))
+	}
 	return t, m.run(func() error {
 		n := 0
 		for _, ids := range sequences {
@@ -164,7 +168,11 @@ func (m *Model) StreamBytes(tokens, longest int) (hidden, keys, shared int64) {
 		shapes = append(shapes, kernels.Shape{M: finished, Rows: c.HiddenSize, Cols: gates / longest})
 	}
 	pages := (longest + pageTokens - 1) / pageTokens
-	return 4 * int64(tokens*c.HiddenSize), 4 * int64(2*pages*pageTokens*nkv), 4*int64(n) + kernels.ForwardBytes(m.pool.Threads(), shapes)
+	states := tokens * c.HiddenSize
+	if c.Parallel {
+		states *= 2
+	}
+	return 4 * int64(states), 4 * int64(2*pages*pageTokens*nkv), 4*int64(n) + kernels.ForwardBytes(m.pool.Threads(), shapes)
 }
 
 // Len is the number of sequences, Tokens the number of tokens of all sequences.
@@ -206,6 +214,9 @@ func (t *Stream) AdvanceVisit(sequence, layer int, part Part, fn func(*Input)) e
 		return err
 	}
 	x := t.Hidden(sequence)
+	if part == Attention {
+		copy(t.earlier(sequence, FeedForward), x)
+	}
 	_, post := t.m.layers[layer].last(part)
 	t.s.add(x, back, post, len(x)/t.m.config.HiddenSize)
 	return nil
@@ -226,6 +237,9 @@ const finishRows = 1024
 // Finish is Advance for all sequences if the inputs of the half's last linear layer are known,
 // [Tokens()][K]. Experts do not support Finish.
 func (t *Stream) Finish(layer int, part Part, inputs []float32) error {
+	if part == Attention {
+		copy(t.before, t.x)
+	}
 	l, post := t.m.layers[layer].last(part)
 	k, h := l.op.Cols(), t.m.config.HiddenSize
 	return t.m.run(func() error {
@@ -243,7 +257,19 @@ func (t *Stream) Finish(layer int, part Part, inputs []float32) error {
 
 // Take copies the hidden states of a Stream of the same sequences in a model of the same
 // architecture.
-func (t *Stream) Take(o *Stream) { copy(t.x, o.x) }
+func (t *Stream) Take(o *Stream) {
+	copy(t.x, o.x)
+	copy(t.before, o.before)
+}
+
+// earlier returns the layer's input if half a layer reads that, or nil if it reads Hidden.
+func (t *Stream) earlier(sequence int, part Part) []float32 {
+	if part == Attention || t.before == nil {
+		return nil
+	}
+	h := t.m.config.HiddenSize
+	return t.before[t.starts[sequence]*h : t.starts[sequence+1]*h]
+}
 
 // Logits computes the logits of n tokens of a sequence, [n][VocabSize], from its hidden states
 // behind the last layer.
@@ -268,6 +294,9 @@ func (t *Stream) HeadInput(sequence int, fn func(*Input)) {
 
 func (t *Stream) half(sequence, layer int, part Part, fn func(*Input) bool) (back []float32, err error) {
 	s, x := t.s, t.Hidden(sequence)
+	if before := t.earlier(sequence, part); before != nil {
+		x = before
+	}
 	m := len(x) / t.m.config.HiddenSize
 	t.m.mu.Lock()
 	defer t.m.mu.Unlock()

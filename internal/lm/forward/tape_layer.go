@@ -132,7 +132,11 @@ func (t *Tape) layer(i int, out, x []float32, experts []int32) error {
 		return err
 	}
 	t.residual(r.middle, x, r.attention, l.postAttention)
-	s.norm(r.fed, r.middle, l.attentionNorm, n)
+	fed := r.middle
+	if t.m.config.Parallel {
+		fed = x
+	}
+	s.norm(r.fed, fed, l.attentionNorm, n)
 	r.chosen = r.chosen[:0]
 	if l.Experts {
 		if err := t.experts(l, experts); err != nil {

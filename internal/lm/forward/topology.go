@@ -129,12 +129,12 @@ func (l *layer) sharedReaders() []*linear {
 }
 
 // Scalings lists a layer's places for factors in order of computation. Linear layers that read the
-// hidden states without a norm have none.
+// hidden states without a norm of their half have none.
 func (m *Model) Scalings(layer int) []Scaling {
 	c, l := &m.config, &m.layers[layer]
 	values := m.values(l)
 	list := []Scaling{{Layer: layer, Rows: &values, Consumers: blocksOf(l.out), Width: values.Rows, HeadDim: c.HeadDim, Repeat: c.Heads / c.KVHeads}}
-	if l.inputNorm != nil {
+	if l.inputNorm != nil && !c.Parallel {
 		list = slices.Insert(list, 0, Scaling{Layer: layer, Norm: &l.inputNorm.Norm, Consumers: blocksOf(l.qkv...), Width: c.HiddenSize})
 	}
 	gated := []mlp{l.mlp}
@@ -163,7 +163,7 @@ func (m *Model) Scalings(layer int) []Scaling {
 		up := l.shared.up()
 		inner = append(inner, Scaling{Layer: layer, Part: FeedForward, Rows: &up, Consumers: blocksOf(l.shared.down), Width: up.Rows})
 	}
-	if l.attentionNorm != nil {
+	if l.attentionNorm != nil && !c.Parallel {
 		norm.Norm = &l.attentionNorm.Norm
 		list = append(list, norm)
 	}
@@ -174,6 +174,9 @@ func (m *Model) Scalings(layer int) []Scaling {
 // architecture that cannot be rotated, the error is an *UnsupportedError with the reason.
 func (m *Model) Residual() (*Residual, error) {
 	c := &m.config
+	if c.LayerNorm {
+		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("the hidden states of model_type %s cannot be rotated: norms subtract the mean of the channels, and a rotation changes the mean", c.Architecture)}
+	}
 	if !c.Facts.Has(arch.InputNorm) || !c.Facts.Has(arch.FeedForwardNorm) {
 		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("the hidden states of model_type %s cannot be rotated: attention and feed-forward network read them without a norm that could take up the rotation", c.Architecture)}
 	}

@@ -45,7 +45,7 @@ func TestTopology(t *testing.T) {
 			}
 			unnormed := map[string]bool{} // read the hidden states without a norm
 			for i := range m.layers {
-				if l := &m.layers[i]; l.inputNorm == nil {
+				if l := &m.layers[i]; l.inputNorm == nil || m.config.Parallel {
 					for _, b := range blocksOf(append(slices.Clone(l.qkv), l.mlp.gateUp...)...) {
 						unnormed[b.Linear] = true
 					}
@@ -61,7 +61,7 @@ func TestTopology(t *testing.T) {
 				}
 			}
 			r, err := m.Residual()
-			if f := m.Config().Facts; !f.Has(arch.InputNorm) || f.Has(arch.PostAttentionNorm) {
+			if f := m.Config().Facts; !f.Has(arch.InputNorm) || f.Has(arch.PostAttentionNorm) || m.config.LayerNorm {
 				if err == nil {
 					t.Error("hidden states with norms behind the linear layers can be rotated")
 				}
