@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
@@ -45,11 +46,7 @@ func AWQ(ctx context.Context, dir string, o conversion.Options, text *text.Text,
 	for layer := range j.m.Config().Layers {
 		places := j.m.Scalings(layer)
 		for _, part := range []forward.Part{forward.Attention, forward.FeedForward} {
-			// The first two places are attention's.
-			own := places[:2]
-			if part == forward.FeedForward {
-				own = places[2:]
-			}
+			own := slices.DeleteFunc(slices.Clone(places), func(p forward.Scaling) bool { return p.Part != part })
 			list, err := j.half(layer, part, own)
 			if err != nil {
 				return s, err

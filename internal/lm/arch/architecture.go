@@ -3,7 +3,6 @@ package arch
 import (
 	"fmt"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/lowbit-go/gq/internal/jsonscan"
@@ -12,6 +11,7 @@ import (
 // ForwardConfig has what a forward pass needs of config.json. [ParseForward] reads it.
 type ForwardConfig struct {
 	Architecture string // the language model's model_type: "llama"
+	Facts        *Facts // of the architecture
 	VocabSize    int
 	HiddenSize   int
 	Intermediate int // width of the feed-forward network, also of Mixtral's experts
@@ -23,15 +23,18 @@ type ForwardConfig struct {
 	Ropes        []RopeConfig
 
 	Activation string  // of the feed-forward network: silu or gelu_pytorch_tanh
-	NormEps    float64 // added to the mean square in each RMSNorm
-	Norms      Norms
-	QKNorm     bool // queries and keys are normalized, head by head
+	NormEps    float64 // added to the mean square, or to the variance, in each norm
+	PlusOne    bool    // norms multiply by 1 + weight (Gemma)
+	LayerNorm  bool    // norms subtract the mean first
+	Parallel   bool    // attention and feed-forward network read the same norm of the layer's input
+	QKNorm     QKNorm
 
 	AttentionBias AttentionBias
 	MLPBias       bool // of gate, up and down
-	Fused         bool // a single matrix for q, k and v, and for gate and up (Phi-3)
 
 	EmbeddingScale   float64 // factor of the embedding's rows; 1 for none
+	ResidualScale    float64 // factor of the outputs that are added to the hidden states
+	LogitScale       float64 // factor of the logits, before the softcap
 	AttentionScale   float64 // factor of products of queries and keys
 	AttentionSoftcap float64 // s becomes c tanh(s/c); 0 for none
 	LogitSoftcap     float64
@@ -40,13 +43,14 @@ type ForwardConfig struct {
 	Experts *ExpertConfig // nil for a dense model
 }
 
-// Norms are the norms of a layer. Each half of a layer begins with a norm.
-type Norms uint8
+// QKNorm says how queries and keys are normalized.
+type QKNorm uint8
 
 const (
-	PreNorms   Norms = iota // no other norms
-	PostNorms               // each half also ends with a norm, before the residual
-	GemmaNorms              // PostNorms that multiply by 1 + weight (Gemma 2 and 3)
+	NoQKNorm     QKNorm = iota
+	HeadNorms           // head by head, before the rotation
+	WholeNorms          // all heads of a token together, before the rotation
+	RotatedNorms        // head by head, after the rotation
 )
 
 // AttentionBias says which linear layers of attention have a bias.
@@ -65,17 +69,34 @@ func (c *ForwardConfig) HasBias(weight string) bool {
 	if len(segs) < 2 {
 		return true
 	}
-	switch module := segs[len(segs)-2]; module {
-	case "q_proj", "k_proj", "v_proj", "qkv_proj":
-		return c.AttentionBias >= QKVBias
-	case "o_proj":
-		return c.AttentionBias == AllBias
-	case "gate_proj", "up_proj", "gate_up_proj", "down_proj":
-		return c.MLPBias
-	default:
-		e := c.Experts
-		return e == nil || module != e.Gate && module != e.Up && module != e.Down
+	module := segs[len(segs)-2]
+	for _, n := range c.Facts.Layer {
+		if n.HF[strings.LastIndexByte(n.HF, '.')+1:] == module {
+			return c.BiasOf(n.Kind)
+		}
 	}
+	return true
+}
+
+// NameOf returns the name of a tensor in a layer of a checkpoint, or "" if the model has none.
+func (c *ForwardConfig) NameOf(kind Kind) string {
+	if c.QKNorm == NoQKNorm && (kind == QueryNorm || kind == KeyNorm) {
+		return ""
+	}
+	return c.Facts.NameOf(kind)
+}
+
+// BiasOf reports whether linear layers of a kind have a bias.
+func (c *ForwardConfig) BiasOf(kind Kind) bool {
+	switch kind {
+	case Query, Key, Value, FusedQKV:
+		return c.AttentionBias >= QKVBias
+	case Output:
+		return c.AttentionBias == AllBias
+	case Gate, Up, Down, FusedGateUp:
+		return c.MLPBias
+	}
+	return false
 }
 
 // LayerConfig has the differences between layers.
@@ -85,64 +106,57 @@ type LayerConfig struct {
 	Experts bool // the feed-forward network is a mixture
 }
 
+// Uses reports whether the layer has tensors of a kind, if its architecture has.
+func (l *LayerConfig) Uses(kind Kind) bool {
+	switch kind {
+	case Gate, Up, Down, FusedGateUp:
+		return !l.Experts
+	case Router, GateExperts, UpExperts, DownExperts, GateUpExperts, RouterCorrection, SharedGate, SharedUp, SharedDown, SharedRouter:
+		return l.Experts
+	}
+	return true
+}
+
 // ExpertConfig describes mixtures of experts.
 type ExpertConfig struct {
 	Count        int
 	PerToken     int
 	Intermediate int
 	Normalize    bool // divide the weights of the chosen experts by their sum
-	// Module is the name of the mixture in a layer; Gate, Up and Down are the names of an expert's
-	// matrices.
-	Module, Gate, Up, Down string
+	// Sigmoid: an expert's score is the sigmoid of its logit, not a softmax.
+	Sigmoid bool
+	// Groups, if more than 1, is the number of groups of neighbouring experts. A token's experts are
+	// in the GroupsPerToken groups with the largest sum of two scores.
+	Groups, GroupsPerToken int
+	Scale                  float64 // factor of the weights, after normalization
+	Shared                 int     // width of the shared expert; 0: there is none
 }
 
 type UnsupportedError struct{ Msg string }
 
 func (e *UnsupportedError) Error() string { return e.Msg }
 
-// An architecture reads the keys of its model_type in config.json. Its defaults are those of the
-// configuration class in transformers: published files rely on them.
-type architecture struct {
-	class string // class of the model with an lm_head
-	read  func(k *keys, c *ForwardConfig)
+// multimodal are models with a language model of architectures in a nested config, by model_type.
+var multimodal = map[string]nesting{}
+
+type nesting struct {
+	class, text string   // the class of the whole, and the language model's model_type
+	irrelevant  []string // keys that describe how images become embeddings
+	flat        bool     // without text_config, the language model's keys are the outer ones
 }
 
-// architectures are the tested architectures, for which testdata has an independent
-// implementation's logits.
-var architectures = map[string]architecture{
-	"llama":       {class: "LlamaForCausalLM", read: readLlama},
-	"mistral":     {class: "MistralForCausalLM", read: readMistral},
-	"mixtral":     {class: "MixtralForCausalLM", read: readMixtral},
-	"qwen2":       {class: "Qwen2ForCausalLM", read: readQwen2},
-	"qwen3":       {class: "Qwen3ForCausalLM", read: readQwen3},
-	"qwen3_moe":   {class: "Qwen3MoeForCausalLM", read: readQwen3Moe},
-	"gemma2":      {class: "Gemma2ForCausalLM", read: readGemma2},
-	"gemma3_text": {class: "Gemma3ForCausalLM", read: readGemma3},
-	"phi3":        {class: "Phi3ForCausalLM", read: readPhi3},
-	"smollm3":     {class: "SmolLM3ForCausalLM", read: readSmolLM3},
+// registerMultimodal adds a model with a language model when the program starts.
+func registerMultimodal(modelType string, n nesting) nesting {
+	multimodal[modelType] = n
+	return n
 }
 
-// multimodal are models with a language model of architectures in a nested config. The other keys
-// describe how images become embeddings.
-var multimodal = map[string]struct {
-	class, text string
-	irrelevant  []string
-}{
-	"gemma3": {"Gemma3ForConditionalGeneration", "gemma3_text", []string{"vision_config", "text_config", "boi_token_index",
-		"eoi_token_index", "image_token_index", "mm_tokens_per_image"}},
-}
-
-// Architectures returns the sorted model types that [ParseForward] knows.
-func Architectures() []string {
-	var names []string
-	for name := range architectures {
-		names = append(names, name)
+// TextType returns the model_type of a model's language model.
+func TextType(modelType string) string {
+	if n, ok := multimodal[modelType]; ok {
+		return n.text
 	}
-	for name := range multimodal {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	return names
+	return modelType
 }
 
 // ClassName returns the class of the model with an lm_head for a model type that [ParseForward]
@@ -151,7 +165,10 @@ func ClassName(modelType string) string {
 	if m, ok := multimodal[modelType]; ok {
 		return m.class
 	}
-	return architectures[modelType].class
+	if f := FactsOf(modelType); f != nil {
+		return f.Class
+	}
+	return ""
 }
 
 // ParseForward reads a config.json for a forward pass. Unlike [ParseConfig] it must understand
@@ -170,11 +187,11 @@ func ParseForward(raw []byte) (*ForwardConfig, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &ForwardConfig{Architecture: facts.TextType, EmbeddingScale: 1, Activation: "silu"}
+	c := &ForwardConfig{Architecture: facts.TextType, Facts: arch, EmbeddingScale: 1, ResidualScale: 1, LogitScale: 1, Activation: "silu"}
 	k.irrelevant(bookkeeping...)
 	k.never(otherwise...)
 	k.readMethod()
-	c.VocabSize = k.size("vocab_size", arch.vocab())
+	c.VocabSize = k.size("vocab_size", arch.vocab)
 	c.Tied = facts.TieWordEmbeddings
 	if _, said := outer.keys["tie_word_embeddings"]; said && !facts.TieStated {
 		k.fail("tie_word_embeddings", "has two different values")
@@ -189,28 +206,23 @@ func ParseForward(raw []byte) (*ForwardConfig, error) {
 	return c, nil
 }
 
-// vocab returns the default of the class if published files rely on the default; 0 if files state
-// the size.
-func (a architecture) vocab() int {
-	if a.class == "Gemma3ForCausalLM" {
-		return 262208
-	}
-	return 0
-}
-
 // chooseArchitecture finds the architecture of a config and the object that describes the language
 // model.
-func chooseArchitecture(facts *Config, outer object) (*keys, architecture, error) {
+func chooseArchitecture(facts *Config, outer object) (*keys, *Facts, error) {
 	if facts.ModelType == "" {
-		return nil, architecture{}, &UnsupportedError{"config.json names no model_type"}
+		return nil, nil, &UnsupportedError{"config.json names no model_type"}
 	}
 	k, name := newKeys(outer), facts.ModelType
-	arch, ok := architectures[name]
-	class := arch.class
+	arch, class := FactsOf(name), ClassName(name)
 	if m, nested := multimodal[name]; nested {
 		inner, err := outer.child("text_config")
 		if err != nil {
 			return nil, arch, err
+		}
+		if inner.keys == nil && m.flat {
+			k.irrelevant(m.irrelevant...)
+			facts.TextType = m.text
+			return k, FactsOf(m.text), checkClass(facts, m.class)
 		}
 		if inner.keys == nil {
 			return nil, arch, &ConfigError{"text_config", "is missing"}
@@ -225,17 +237,21 @@ func chooseArchitecture(facts *Config, outer object) (*keys, architecture, error
 		if k.rest(); k.err != nil {
 			return nil, arch, k.err
 		}
-		k, arch, class, ok = newKeys(inner), architectures[m.text], m.class, true
+		k, arch = newKeys(inner), FactsOf(m.text)
 		facts.TextType = m.text
 	}
-	if !ok {
+	if arch == nil {
 		return nil, arch, &UnsupportedError{fmt.Sprintf("model_type %q is not supported: gq runs %s",
 			name, strings.Join(Architectures(), ", "))}
 	}
+	return k, arch, checkClass(facts, class)
+}
+
+func checkClass(facts *Config, class string) error {
 	if len(facts.Architectures) > 0 && !slices.Contains(facts.Architectures, class) {
-		return nil, arch, &UnsupportedError{fmt.Sprintf("architectures is %q: of model_type %q this forward pass knows %s only", facts.Architectures, name, class)}
+		return &UnsupportedError{fmt.Sprintf("architectures is %q: of model_type %q this forward pass knows %s only", facts.Architectures, facts.ModelType, class)}
 	}
-	return k, arch, nil
+	return nil
 }
 
 // readMethod refuses checkpoints of other quantizers. FP8 with scales is accepted because weights
@@ -252,13 +268,33 @@ func (c *ForwardConfig) validate() error {
 	switch {
 	case c.Heads%c.KVHeads != 0:
 		return &ConfigError{"num_key_value_heads", fmt.Sprintf("is %d, which does not divide %d heads", c.KVHeads, c.Heads)}
-	case c.Experts != nil && c.Experts.PerToken > c.Experts.Count:
-		return &ConfigError{"num_experts_per_tok", fmt.Sprintf("is %d of %d experts", c.Experts.PerToken, c.Experts.Count)}
+	case c.Experts != nil:
+		if err := c.Experts.validate(); err != nil {
+			return err
+		}
 	}
 	for _, r := range c.Ropes {
 		if err := r.validate(); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+func (e *ExpertConfig) validate() error {
+	if e.Scale == 0 {
+		e.Scale = 1
+	}
+	count := e.Count
+	if e.Groups > 1 {
+		size := e.Count / e.Groups
+		if size*e.Groups != e.Count || size < 2 || e.GroupsPerToken < 1 || e.GroupsPerToken > e.Groups {
+			return &ConfigError{"n_group", fmt.Sprintf("is %d, of which a token sees %d: %d experts cannot be divided so", e.Groups, e.GroupsPerToken, e.Count)}
+		}
+		count = size * e.GroupsPerToken
+	}
+	if e.PerToken > count {
+		return &ConfigError{"num_experts_per_tok", fmt.Sprintf("is %d of %d experts", e.PerToken, count)}
 	}
 	return nil
 }

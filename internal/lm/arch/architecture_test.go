@@ -133,7 +133,7 @@ func TestArchitecturesAreSorted(t *testing.T) {
 		t.Errorf("%q", names)
 	}
 	for name := range maps.Keys(multimodal) {
-		if architectures[multimodal[name].text].class == "" {
+		if ClassName(multimodal[name].text) == "" {
 			t.Errorf("%s wraps an unknown model", name)
 		}
 	}

@@ -43,6 +43,8 @@ type ropeDefaults struct {
 	// if absent.
 	maxPositions, originalPositions int
 	partial                         bool // there is a partial_rotary_factor, already read
+	sections                        bool // positions have several parts, equal in text
+	alpha                           bool // rope_type dynamic has an alpha, which scales theta
 }
 
 // readRope reads rope_theta and rope_scaling, or the rope_parameters of transformers 5.
@@ -75,11 +77,22 @@ func (k *keys) readScaling(d ropeDefaults) RopeConfig {
 		k.irrelevant("partial_rotary_factor")
 	}
 	if legacy := k.string("type", ""); k.has("rope_type") {
-		if r.Type = k.string("rope_type", ""); legacy != "" && legacy != r.Type {
+		if r.Type = k.string("rope_type", ""); legacy != "" && legacy != r.Type && !(d.sections && legacy == "mrope") {
 			k.fail("type", "is %q, but rope_type is %q", legacy, r.Type)
 		}
 	} else if r.Type = legacy; legacy == "" {
 		k.fail("rope_type", "is missing")
+	}
+	if r.Type == "dynamic" && d.alpha && k.has("alpha") { // in truth static
+		r.Type = "default"
+		r.Theta *= detmath.Pow(k.positive("alpha", 0), float64(r.Dims)/float64(r.Dims-2))
+		k.irrelevant("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim")
+	}
+	if d.sections {
+		k.irrelevant("mrope_section", "mrope_interleaved")
+		if r.Type == "mrope" {
+			r.Type = "default"
+		}
 	}
 	switch r.Type {
 	case "default":

@@ -144,12 +144,19 @@ func (s *Session) prepare(l *layer, rotations []*rotation, q, k []float32, posit
 		x    []float32
 		norm *norm
 	}{{q, l.qNorm}, {k, l.kNorm}} {
-		for x := part.x; len(x) > 0; x = x[c.HeadDim:] {
-			if part.norm != nil {
+		x := part.x
+		if c.QKNorm == arch.WholeNorms {
+			rmsNorm(x, x, part.norm.weights, c.NormEps)
+		}
+		for ; len(x) > 0; x = x[c.HeadDim:] {
+			if c.QKNorm == arch.HeadNorms {
 				rmsNorm(x[:c.HeadDim], x[:c.HeadDim], part.norm.weights, c.NormEps)
 			}
 			if l.Rope >= 0 {
 				rotations[l.Rope].turn(x, position, 1)
+			}
+			if c.QKNorm == arch.RotatedNorms {
+				rmsNorm(x[:c.HeadDim], x[:c.HeadDim], part.norm.weights, c.NormEps)
 			}
 		}
 	}

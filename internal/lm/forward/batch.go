@@ -65,6 +65,9 @@ func (b *Batch) Bytes() int64 {
 	gates, rows := b.s.m.wide(b.MaxRows())
 	nq, nkv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	n := b.MaxRows()*(4*c.HiddenSize+3*nq+4*nkv) + 4*gates + 2*rows*c.HiddenSize
+	if c.Parallel {
+		n += b.MaxRows() * c.HiddenSize
+	}
 	n += len(b.s.attention.workers) * queryBlock * b.s.attention.group * (b.context + 2*c.HeadDim)
 	return b.pool.bytes() + 4*int64(n)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/kernels"
 )
 
@@ -12,6 +13,7 @@ type backward struct {
 	dx         []float32 // [tokens][hidden]: of the hidden states
 	dback      []float32 // [tokens][hidden]: of a half's output before its post norm
 	dnormed    []float32 // [tokens][hidden]: of a half's input behind its norm
+	dfed       []float32 // [tokens][hidden]: of the feed-forward network's input, in parallel halves
 	dheads     []float32 // [tokens][heads][dim]
 	dq, dk, dv []float32
 	dgate, dup []float32 // [rows][intermediate]
@@ -21,10 +23,12 @@ type backward struct {
 	ddown      []float32 // [rows][hidden]: of the experts' outputs
 	drouter    []float32 // [tokens][experts]: of the router's logits
 	dweights   []float32 // [tokens][PerToken]: of the experts' weights
+	dgates     []float32 // [tokens]: of the logits of the shared expert's factors
 	logits     []float32 // of a block of tokens
 	uncapped   []float32 // the logits before the soft cap
 
 	inverse []float32 // of the rows of a norm
+	means   []float32 // of the rows of a norm that subtracts these
 	gains   []float64 // sums of a norm's gradients
 	float   []float32 // the same as float32
 	tokens  []int
@@ -37,10 +41,13 @@ func (b *backward) sizes(t *Tape, tokens int) []size {
 	logits := min(t.o.LogitRows, tokens) * c.VocabSize
 	list := []size{
 		{&b.dx, h}, {&b.dback, h}, {&b.dnormed, h}, {&b.dheads, nq}, {&b.dq, nq}, {&b.dk, nkv}, {&b.dv, nkv}, {&b.dgate, gates}, {&b.dup, gates},
-		{&b.logits, logits}, {&b.inverse, tokens * c.Heads}, {&b.float, max(c.HiddenSize, c.HeadDim)},
+		{&b.logits, logits}, {&b.inverse, tokens * c.Heads}, {&b.float, t.m.widestNorm()},
+	}
+	if c.Parallel {
+		list = append(list, size{&b.dfed, h})
 	}
 	joined := 0
-	if c.Fused {
+	if c.Facts.Has(arch.FusedQKV) {
 		joined = nq + 2*nkv
 	}
 	if t.m.fusedGateUp() {
@@ -54,7 +61,7 @@ func (b *backward) sizes(t *Tape, tokens int) []size {
 		list = append(list, size{&b.uncapped, logits})
 	}
 	if e := c.Experts; e != nil {
-		list = append(list, size{&b.drows, rows * c.HiddenSize}, size{&b.ddown, rows * c.HiddenSize}, size{&b.drouter, tokens * e.Count}, size{&b.dweights, rows})
+		list = append(list, size{&b.drows, rows * c.HiddenSize}, size{&b.ddown, rows * c.HiddenSize}, size{&b.drouter, tokens * e.Count}, size{&b.dweights, rows}, size{&b.dgates, tokens})
 	}
 	return list
 }
@@ -69,10 +76,18 @@ func (m *Model) fusedGateUp() bool {
 	return false
 }
 
+// widestNorm returns the largest number of gains of a norm.
+func (m *Model) widestNorm() int {
+	widest := 0
+	for _, n := range m.norms {
+		widest = max(widest, n.Width)
+	}
+	return widest
+}
+
 func (b *backward) grow(t *Tape) {
 	allocate(b.sizes(t, t.tokens()))
-	c := &t.m.config
-	clear(buffer.Grow(&b.gains, max(c.HiddenSize, c.HeadDim)))
+	clear(buffer.Grow(&b.gains, t.m.widestNorm()))
 }
 
 // multiplyBack computes the gradients of a linear layer's inputs from the gradients of its outputs.
@@ -115,7 +130,14 @@ func (t *Tape) finishNorm(g *Gradients, n *norm) error {
 	return g.Norm(n.Tensor, gradient)
 }
 
+// norm takes gradients back through a norm, or adds them to dst if there is no norm.
 func (t *Tape) norm(g *Gradients, n *norm, dst, dy, x []float32, rows int, add bool) error {
+	if n == nil {
+		for i, v := range dy[:rows*t.m.config.HiddenSize] {
+			dst[i] += v
+		}
+		return nil
+	}
 	t.normBackward(n, dst, dy, x, rows, g.Norm != nil, add)
 	return t.finishNorm(g, n)
 }
@@ -124,36 +146,30 @@ func (t *Tape) norm(g *Gradients, n *norm, dst, dy, x []float32, rows int, add b
 // of its inputs; unless input is set, their values do not matter.
 func (t *Tape) layerBackward(i int, g *Gradients, input bool) error {
 	l, r, b, n := &t.m.layers[i], &t.record, &t.back, t.tokens()
-	dback := b.dx
-	if l.postMLP != nil {
-		dback = b.dback
-		y := r.down
-		if l.Experts {
-			y = r.mixed
-		}
-		if err := t.norm(g, l.postMLP, dback, b.dx, y, n, false); err != nil {
-			return err
-		}
+	y := r.down
+	if l.Experts {
+		y = r.mixed
 	}
-	var err error
+	dback, err := t.branch(l.postMLP, g, y)
+	if err != nil {
+		return err
+	}
 	if l.Experts {
 		err = t.expertsBackward(l, g, dback)
 	} else {
-		err = t.gatedBackward(&l.mlp, g, b.dnormed, dback, r.fed, 0, n, t.m.config.Intermediate, nil)
+		err = t.gatedBackward(&l.mlp, &r.gatedRecord, g, b.dnormed, dback, r.fed, 0, n, t.m.config.Intermediate, nil)
 	}
 	if err != nil {
 		return err
 	}
-	if err := t.norm(g, l.attentionNorm, b.dx, b.dnormed, r.middle, n, true); err != nil {
+	if t.m.config.Parallel {
+		copy(b.dfed, b.dnormed)
+	} else if err := t.norm(g, l.attentionNorm, b.dx, b.dnormed, r.middle, n, true); err != nil {
 		return err
 	}
 
-	dback = b.dx
-	if l.postAttention != nil {
-		dback = b.dback
-		if err := t.norm(g, l.postAttention, dback, b.dx, r.attention, n, false); err != nil {
-			return err
-		}
+	if dback, err = t.branch(l.postAttention, g, r.attention); err != nil {
+		return err
 	}
 	if err := t.visit(g, l.out, 0, n, r.heads, dback, r.attention, nil); err != nil {
 		return err
@@ -169,7 +185,25 @@ func (t *Tape) layerBackward(i int, g *Gradients, input bool) error {
 	if err := t.projectBackward(l, g, input); err != nil || !input {
 		return err
 	}
+	for i, v := range b.dfed {
+		b.dnormed[i] += v
+	}
 	return t.norm(g, l.inputNorm, b.dx, b.dnormed, r.x, n, true)
+}
+
+// branch returns the gradients of the outputs y of half a layer, before their norm if there is one,
+// given the gradients of the hidden states, t.back.dx.
+func (t *Tape) branch(post *norm, g *Gradients, y []float32) ([]float32, error) {
+	b, n, dback := &t.back, t.tokens(), t.back.dx
+	if f := t.m.config.ResidualScale; f != 1 {
+		copy(b.dback, dback)
+		dback = b.dback
+		scale(dback, f)
+	}
+	if post == nil {
+		return dback, nil
+	}
+	return b.dback, t.norm(g, post, b.dback, dback, y, n, false)
 }
 
 // prepareBackward takes the gradients of the queries and keys back through scale, rotation and
@@ -177,26 +211,41 @@ func (t *Tape) layerBackward(i int, g *Gradients, input bool) error {
 func (t *Tape) prepareBackward(l *layer, g *Gradients) error {
 	c, r, b, n := &t.m.config, &t.record, &t.back, t.tokens()
 	nq, nkv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	t.s.split(n, 4*(nq+nkv), func(_, from, to int) {
-		scale(b.dq[from*nq:to*nq], c.AttentionScale)
+	turn := func(q, k []float32, sign float32) {
 		if l.Rope < 0 {
 			return
 		}
-		for token := from; token < to; token++ {
-			for _, x := range [][]float32{b.dq[token*nq:][:nq], b.dk[token*nkv:][:nkv]} {
-				for ; len(x) > 0; x = x[c.HeadDim:] {
-					t.s.rotations[l.Rope].turn(x, t.positions[token], -1)
+		t.s.split(n, 4*(nq+nkv), func(_, from, to int) {
+			for token := from; token < to; token++ {
+				for _, x := range [][]float32{q[token*nq:][:nq], k[token*nkv:][:nkv]} {
+					for ; len(x) > 0; x = x[c.HeadDim:] {
+						t.s.rotations[l.Rope].turn(x, t.positions[token], sign)
+					}
 				}
 			}
+		})
+	}
+	norms := func(q, k []float32) error {
+		if err := t.norm(g, l.qNorm, b.dq, b.dq, q, n*nq/l.qNorm.Width, false); err != nil {
+			return err
 		}
-	})
-	if l.qNorm == nil {
-		return nil
+		return t.norm(g, l.kNorm, b.dk, b.dk, k, n*nkv/l.kNorm.Width, false)
 	}
-	if err := t.norm(g, l.qNorm, b.dq, b.dq, r.rawQ, n*c.Heads, false); err != nil {
-		return err
+	t.s.split(n, nq, func(_, from, to int) { scale(b.dq[from*nq:to*nq], c.AttentionScale) })
+	if c.QKNorm == arch.RotatedNorms {
+		// The attention's gradients are done: its queries and keys become the norms' inputs again.
+		copy(r.q, r.rawQ)
+		copy(r.k, r.rawK)
+		turn(r.q, r.k, 1)
+		if err := norms(r.q, r.k); err != nil {
+			return err
+		}
 	}
-	return t.norm(g, l.kNorm, b.dk, b.dk, r.rawK, n*c.KVHeads, false)
+	turn(b.dq, b.dk, -1)
+	if c.QKNorm == arch.HeadNorms || c.QKNorm == arch.WholeNorms {
+		return norms(r.rawQ, r.rawK)
+	}
+	return nil
 }
 
 func (t *Tape) projectBackward(l *layer, g *Gradients, input bool) error {
@@ -250,9 +299,9 @@ func join(dst []float32, parts [][]float32, m int) []float32 {
 }
 
 // gatedBackward computes the gradients dx of m rows of a gated feed-forward network of this width,
-// from the record's row at on, given their inputs x and the gradients dy of their outputs.
-func (t *Tape) gatedBackward(f *mlp, g *Gradients, dx, dy, x []float32, at, m, width int, tokens []int) error {
-	r, b, h := &t.record, &t.back, t.m.config.HiddenSize
+// from row at of the record r on, given their inputs x and the gradients dy of their outputs.
+func (t *Tape) gatedBackward(f *mlp, r *gatedRecord, g *Gradients, dx, dy, x []float32, at, m, width int, tokens []int) error {
+	b, h := &t.back, t.m.config.HiddenSize
 	row := func(s []float32, width int) []float32 { return s[at*width:][:m*width] }
 	gate, up, act, dgate, dup := row(r.gate, width), row(r.up, width), row(r.act, width), row(b.dgate, width), row(b.dup, width)
 	if err := t.visit(g, f.down, 0, m, act, dy, row(r.down, h), tokens); err != nil {
@@ -281,6 +330,7 @@ func (t *Tape) headBackward(loss func(sequence, from, n int, logits []float32) e
 				return err
 			}
 			copy(b.uncapped, logits)
+			scale(logits, c.LogitScale)
 			if c.LogitSoftcap != 0 {
 				s.split(len(logits), 16, func(_, from, to int) { softcap(logits[from:to], float32(c.LogitSoftcap)) })
 			}
@@ -289,9 +339,10 @@ func (t *Tape) headBackward(loss func(sequence, from, n int, logits []float32) e
 			}
 			if c.LogitSoftcap != 0 {
 				s.split(len(logits), 16, func(_, from, to int) {
-					softcapBackward(logits[from:to], b.uncapped[from:to], float32(c.LogitSoftcap))
+					softcapBackward(logits[from:to], b.uncapped[from:to], float32(c.LogitSoftcap/c.LogitScale))
 				})
 			}
+			scale(logits, c.LogitScale)
 			if err := t.visit(g, head, from, n, normed, logits, b.uncapped, nil); err != nil {
 				return err
 			}

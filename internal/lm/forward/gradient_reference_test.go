@@ -2,8 +2,10 @@ package forward
 
 import (
 	"math"
+	"slices"
 	"testing"
 
+	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/kernels"
 )
 
@@ -53,13 +55,22 @@ func newReference(t testing.TB, m *Model, sequences [][]int32, routing [][]int32
 	return r
 }
 
-// norm normalizes a row.
+// norm normalizes a row, if there is a norm.
 func (r *reference) norm(x []float64, n *norm) []float64 {
-	y, sum := make([]float64, len(x)), 0.0
+	if n == nil {
+		return x
+	}
+	y, sum, mean := make([]float64, len(x)), 0.0, 0.0
+	if r.m.config.LayerNorm {
+		for _, v := range x {
+			mean += v / float64(len(x))
+		}
+	}
 	for _, v := range x {
-		sum += v * v
+		sum += (v - mean) * (v - mean)
 	}
 	for i, v := range x {
+		v -= mean
 		gain := r.params[n.Tensor][i]
 		if n.PlusOne {
 			gain++
@@ -113,6 +124,7 @@ func (r *reference) logits(token, n int) (logits []float64) {
 	}
 	for p := range x {
 		for _, v := range r.linear(r.norm(x[p], r.m.norm), r.m.head) {
+			v *= float64(float32(c.LogitScale))
 			if c.LogitSoftcap != 0 {
 				v = c.LogitSoftcap * math.Tanh(v/c.LogitSoftcap)
 			}
@@ -130,14 +142,21 @@ func (r *reference) layer(i, token int, x [][]float64) {
 			y = r.norm(y, post)
 		}
 		for j, v := range y {
-			x[p][j] += v
+			x[p][j] += v * float64(float32(r.m.config.ResidualScale))
+		}
+	}
+	inputs := x
+	if c.Parallel {
+		inputs = nil
+		for _, row := range x {
+			inputs = append(inputs, slices.Clone(row))
 		}
 	}
 	for p, y := range r.attention(l, x) {
 		add(p, y, l.postAttention)
 	}
 	for p := range x {
-		normed := r.norm(x[p], l.attentionNorm)
+		normed := r.norm(inputs[p], l.attentionNorm)
 		if l.Experts {
 			add(p, r.mixture(l, normed, r.routing[i][(token+p)*c.Experts.PerToken:][:c.Experts.PerToken]), l.postMLP)
 		} else {
@@ -153,6 +172,10 @@ func (r *reference) attention(l *layer, x [][]float64) (out [][]float64) {
 	var q, k, v [][][]float64 // [position][head][dim]
 	for p := range x {
 		all := r.linear(r.norm(x[p], l.inputNorm), l.qkv...)
+		if c.QKNorm == arch.WholeNorms {
+			copy(all, r.norm(all[:c.Heads*d], l.qNorm))
+			copy(all[c.Heads*d:], r.norm(all[c.Heads*d:][:c.KVHeads*d], l.kNorm))
+		}
 		var heads [][]float64
 		for h := range len(all) / d {
 			head, by := all[h*d:][:d], l.qNorm
@@ -160,11 +183,14 @@ func (r *reference) attention(l *layer, x [][]float64) (out [][]float64) {
 				by = l.kNorm
 			}
 			if h < c.Heads+c.KVHeads {
-				if by != nil {
+				if c.QKNorm == arch.HeadNorms {
 					head = r.norm(head, by)
 				}
 				if l.Rope >= 0 {
 					r.rotate(head, l.Rope, p)
+				}
+				if c.QKNorm == arch.RotatedNorms {
+					head = r.norm(head, by)
 				}
 			}
 			heads = append(heads, head)
@@ -237,6 +263,12 @@ func (r *reference) mixture(l *layer, x []float64, chosen []int32) []float64 {
 		p[i] = math.Exp(v)
 		all += p[i]
 	}
+	if e.Sigmoid {
+		for i, v := range p {
+			p[i] = v / (1 + v)
+		}
+		all = 1
+	}
 	for _, i := range chosen {
 		chosenSum += p[i]
 	}
@@ -245,7 +277,16 @@ func (r *reference) mixture(l *layer, x []float64, chosen []int32) []float64 {
 	}
 	for _, i := range chosen {
 		for j, v := range r.mlp(&l.experts[i], x) {
-			y[j] += v * p[i] / all
+			y[j] += v * p[i] / all * e.Scale
+		}
+	}
+	if l.shared != nil {
+		gate := 1.0
+		if l.sharedRouter != nil {
+			gate = 1 / (1 + math.Exp(-r.linear(x, l.sharedRouter)[0]))
+		}
+		for j, v := range r.mlp(l.shared, x) {
+			y[j] += v * gate
 		}
 	}
 	return y

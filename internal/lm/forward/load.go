@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
@@ -142,7 +144,7 @@ func (m *Model) loadNorm(name string, width int) (*norm, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &norm{Norm{name, m.config.Norms == arch.GemmaNorms, width}, make([]float32, width)}
+	n := &norm{Norm{name, m.config.PlusOne, width}, make([]float32, width)}
 	n.set(gains)
 	m.norms = append(m.norms, n)
 	return n, nil
@@ -159,73 +161,68 @@ func (n *norm) set(gains []float32) {
 
 func (m *Model) loadLayer(l *layer, at string) error {
 	c := &m.config
-	before, post := "post_attention_layernorm.weight", c.Norms != arch.PreNorms
-	if post {
-		before = "pre_feedforward_layernorm.weight"
+	qNorm, kNorm := c.HeadDim, c.HeadDim
+	if c.QKNorm == arch.WholeNorms {
+		qNorm, kNorm = c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	}
 	norms := []struct {
 		dst  **norm
-		name string
+		kind arch.Kind
 		n    int
-		want bool
 	}{
-		{&l.inputNorm, "input_layernorm.weight", c.HiddenSize, true},
-		{&l.attentionNorm, before, c.HiddenSize, true},
-		{&l.postAttention, "post_attention_layernorm.weight", c.HiddenSize, post},
-		{&l.postMLP, "post_feedforward_layernorm.weight", c.HiddenSize, post},
-		{&l.qNorm, "self_attn.q_norm.weight", c.HeadDim, c.QKNorm},
-		{&l.kNorm, "self_attn.k_norm.weight", c.HeadDim, c.QKNorm},
+		{&l.inputNorm, arch.InputNorm, c.HiddenSize},
+		{&l.attentionNorm, arch.FeedForwardNorm, c.HiddenSize},
+		{&l.postAttention, arch.PostAttentionNorm, c.HiddenSize},
+		{&l.postMLP, arch.PostFeedForwardNorm, c.HiddenSize},
+		{&l.qNorm, arch.QueryNorm, qNorm},
+		{&l.kNorm, arch.KeyNorm, kNorm},
 	}
 	for _, n := range norms {
-		if !n.want {
+		name := c.NameOf(n.kind)
+		if name == "" {
 			continue
 		}
 		var err error
-		if *n.dst, err = m.loadNorm(at+n.name, n.n); err != nil {
+		if *n.dst, err = m.loadNorm(at+name+".weight", n.n); err != nil {
 			return err
 		}
 	}
-	if err := m.loadAttention(l, at+"self_attn."); err != nil {
+	if c.Parallel {
+		l.attentionNorm = l.inputNorm
+	}
+	if err := m.loadAttention(l, at); err != nil {
 		return err
 	}
-	var err error
 	if l.Experts {
-		err = m.loadExperts(l, at)
-	} else {
-		l.mlp, err = m.loadMLP(at + "mlp.")
+		return m.loadExperts(l, at)
 	}
+	inputs := []linearSpec{m.spec(at, arch.Gate, c.Intermediate, c.HiddenSize), m.spec(at, arch.Up, c.Intermediate, c.HiddenSize)}
+	if c.Facts.Has(arch.FusedGateUp) {
+		inputs = []linearSpec{m.spec(at, arch.FusedGateUp, 2*c.Intermediate, c.HiddenSize)}
+	}
+	var err error
+	l.mlp, err = m.gated(inputs, m.spec(at, arch.Down, c.HiddenSize, c.Intermediate))
 	return err
+}
+
+// spec names the linear layer of a kind in the layer at a prefix.
+func (m *Model) spec(at string, kind arch.Kind, rows, cols int) linearSpec {
+	return linearSpec{name: at + m.config.Facts.NameOf(kind) + ".weight", rows: rows, cols: cols, bias: m.config.BiasOf(kind)}
 }
 
 func (m *Model) loadAttention(l *layer, at string) error {
 	c := &m.config
-	q, kv, bias := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim, c.AttentionBias >= arch.QKVBias
-	parts := []linearSpec{
-		{name: at + "q_proj.weight", rows: q, cols: c.HiddenSize, bias: bias},
-		{name: at + "k_proj.weight", rows: kv, cols: c.HiddenSize, bias: bias},
-		{name: at + "v_proj.weight", rows: kv, cols: c.HiddenSize, bias: bias},
-	}
-	if c.Fused {
-		parts = []linearSpec{{name: at + "qkv_proj.weight", rows: q + 2*kv, cols: c.HiddenSize, bias: bias}}
+	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	inputs := []linearSpec{m.spec(at, arch.Query, q, c.HiddenSize), m.spec(at, arch.Key, kv, c.HiddenSize), m.spec(at, arch.Value, kv, c.HiddenSize)}
+	if c.Facts.Has(arch.FusedQKV) {
+		inputs = []linearSpec{m.spec(at, arch.FusedQKV, q+2*kv, c.HiddenSize)}
 	}
 	var err error
-	if l.qkv, err = m.linearsOf(parts); err != nil {
+	if l.qkv, err = m.linearsOf(inputs); err != nil {
 		return err
 	}
-	l.out, err = m.linear(linearSpec{name: at + "o_proj.weight", rows: c.HiddenSize, cols: q, bias: c.AttentionBias == arch.AllBias})
+	l.out, err = m.linear(m.spec(at, arch.Output, c.HiddenSize, q))
 	return err
-}
-
-func (m *Model) loadMLP(at string) (mlp, error) {
-	c := &m.config
-	parts := []linearSpec{
-		{name: at + "gate_proj.weight", rows: c.Intermediate, cols: c.HiddenSize, bias: c.MLPBias},
-		{name: at + "up_proj.weight", rows: c.Intermediate, cols: c.HiddenSize, bias: c.MLPBias},
-	}
-	if c.Fused {
-		parts = []linearSpec{{name: at + "gate_up_proj.weight", rows: 2 * c.Intermediate, cols: c.HiddenSize, bias: c.MLPBias}}
-	}
-	return m.gated(parts, linearSpec{name: at + "down_proj.weight", rows: c.HiddenSize, cols: c.Intermediate, bias: c.MLPBias})
 }
 
 func (m *Model) gated(gateUp []linearSpec, down linearSpec) (f mlp, err error) {
@@ -249,25 +246,34 @@ func (m *Model) linearsOf(specs []linearSpec) (list []*linear, err error) {
 // transformers 5 saves fused tensors under mlp.
 func (m *Model) loadExperts(l *layer, at string) error {
 	c, e := &m.config, m.config.Experts
-	module := at + e.Module + "."
-	_, fused := m.source.shape(at + "mlp.experts.gate_up_proj")
+	router, both, last := m.spec(at, arch.Router, e.Count, c.HiddenSize), at+"mlp.experts.gate_up_proj", at+"mlp.experts.down_proj"
+	_, fused := m.source.shape(both)
 	if fused {
-		module = at + "mlp."
+		router.name = at + "mlp.gate.weight"
+	} else if name := c.Facts.NameOf(arch.GateUpExperts); name != "" {
+		fused, both, last = true, at+name+".weight", at+c.Facts.NameOf(arch.DownExperts)+".weight"
 	}
 	var err error
-	if l.router, err = m.linear(linearSpec{name: module + "gate.weight", rows: e.Count, cols: c.HiddenSize}); err != nil {
+	if l.router, err = m.linear(router); err != nil {
 		return err
 	}
-	for i := range e.Count {
-		in := module + "experts."
-		gateUp := []linearSpec{
-			{name: fmt.Sprintf("%s%d.%s.weight", in, i, e.Gate), rows: e.Intermediate, cols: c.HiddenSize},
-			{name: fmt.Sprintf("%s%d.%s.weight", in, i, e.Up), rows: e.Intermediate, cols: c.HiddenSize},
+	if name := c.Facts.NameOf(arch.RouterCorrection); name != "" {
+		m.used[at+name] = true
+		if l.correction, err = m.source.vector(at+name, e.Count); err != nil {
+			return err
 		}
-		down := linearSpec{name: fmt.Sprintf("%s%d.%s.weight", in, i, e.Down), rows: c.HiddenSize, cols: e.Intermediate}
+	}
+	for i := range e.Count {
+		own := func(kind arch.Kind, rows, cols int) linearSpec {
+			spec := m.spec(at, kind, rows, cols)
+			spec.name = strings.Replace(spec.name, "*", strconv.Itoa(i), 1)
+			return spec
+		}
+		gateUp := []linearSpec{own(arch.GateExperts, e.Intermediate, c.HiddenSize), own(arch.UpExperts, e.Intermediate, c.HiddenSize)}
+		down := own(arch.DownExperts, c.HiddenSize, e.Intermediate)
 		if fused {
-			gateUp = []linearSpec{{name: in + "gate_up_proj", slice: i, slices: e.Count, rows: 2 * e.Intermediate, cols: c.HiddenSize}}
-			down = linearSpec{name: in + "down_proj", slice: i, slices: e.Count, rows: c.HiddenSize, cols: e.Intermediate}
+			gateUp = []linearSpec{{name: both, slice: i, slices: e.Count, rows: 2 * e.Intermediate, cols: c.HiddenSize}}
+			down = linearSpec{name: last, slice: i, slices: e.Count, rows: c.HiddenSize, cols: e.Intermediate}
 		}
 		expert, err := m.gated(gateUp, down)
 		if err != nil {
@@ -275,7 +281,25 @@ func (m *Model) loadExperts(l *layer, at string) error {
 		}
 		l.experts = append(l.experts, expert)
 	}
-	return nil
+	return m.loadShared(l, at)
+}
+
+// loadShared opens the expert that sees every token.
+func (m *Model) loadShared(l *layer, at string) error {
+	c, e := &m.config, m.config.Experts
+	if e.Shared == 0 {
+		return nil
+	}
+	inputs := []linearSpec{m.spec(at, arch.SharedGate, e.Shared, c.HiddenSize), m.spec(at, arch.SharedUp, e.Shared, c.HiddenSize)}
+	shared, err := m.gated(inputs, m.spec(at, arch.SharedDown, c.HiddenSize, e.Shared))
+	if err != nil {
+		return err
+	}
+	l.shared = &shared
+	if c.Facts.Has(arch.SharedRouter) {
+		l.sharedRouter, err = m.linear(m.spec(at, arch.SharedRouter, 1, c.HiddenSize))
+	}
+	return err
 }
 
 func (m *Model) linear(spec linearSpec) (*linear, error) {

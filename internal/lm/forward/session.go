@@ -39,6 +39,7 @@ type scratch struct {
 	workspace *kernels.Workspace
 	// Activations of a chunk, [tokens][...].
 	x, normed, q, k, v, heads, back []float32
+	input                           []float32 // of a layer of parallel halves
 	qkv, both, gate, up             []float32
 }
 
@@ -219,6 +220,7 @@ func (s *Session) logits(logits, x []float32, m int) error {
 	if err := s.multiply(logits, normed, m, s.m.head); err != nil {
 		return err
 	}
+	scale(logits[:m*c.VocabSize], c.LogitScale)
 	if c.LogitSoftcap != 0 {
 		s.split(m*c.VocabSize, 16, func(_, from, to int) { softcap(logits[from:to], float32(c.LogitSoftcap)) })
 	}
@@ -226,8 +228,13 @@ func (s *Session) logits(logits, x []float32, m int) error {
 }
 
 func (s *Session) layer(i int, x []float32, m int) error {
+	input := x
+	if s.m.config.Parallel {
+		input = append(s.input[:0], x[:m*s.m.config.HiddenSize]...)
+		s.input = input
+	}
 	for _, part := range []Part{Attention, FeedForward} {
-		back, err := s.half(i, part, x, m)
+		back, err := s.half(i, part, input, m)
 		if err != nil {
 			return err
 		}
@@ -237,7 +244,8 @@ func (s *Session) layer(i int, x []float32, m int) error {
 	return nil
 }
 
-// half returns the output of half a layer for the m rows of x.
+// half returns the output of half a layer for the m rows of x: the hidden states, or the layer's
+// input if both halves read it.
 func (s *Session) half(i int, part Part, x []float32, m int) (back []float32, err error) {
 	c, l := &s.m.config, &s.m.layers[i]
 	normed, back := buffer.Grow(&s.normed, m*c.HiddenSize), buffer.Grow(&s.back, m*c.HiddenSize)
@@ -252,20 +260,35 @@ func (s *Session) half(i int, part Part, x []float32, m int) (back []float32, er
 	return back, s.mlp(&l.mlp, back, normed, m, c.Intermediate)
 }
 
-// add adds y to x. If there is a norm, y is normalized first.
+// add adds y, scaled, to x. If there is a norm, y is normalized first.
 func (s *Session) add(x, y []float32, post *norm, m int) {
 	if post != nil {
 		s.norm(y, y, post, m)
+	}
+	if f := float32(s.m.config.ResidualScale); f != 1 {
+		for i, v := range y[:len(x)] {
+			x[i] += float32(v * f)
+		}
+		return
 	}
 	for i, v := range y[:len(x)] {
 		x[i] += v
 	}
 }
 
+// norm normalizes m rows, or copies them if there is no norm.
 func (s *Session) norm(dst, x []float32, by *norm, m int) {
+	if by == nil {
+		copy(dst, x[:m*s.m.config.HiddenSize])
+		return
+	}
 	n, eps := by.Width, s.m.config.NormEps
 	s.split(m, n, func(_, from, to int) {
 		for r := from; r < to; r++ {
+			if s.m.config.LayerNorm {
+				layerNorm(dst[r*n:][:n], x[r*n:][:n], by.weights, eps)
+				continue
+			}
 			rmsNorm(dst[r*n:][:n], x[r*n:][:n], by.weights, eps)
 		}
 	})

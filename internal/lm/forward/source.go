@@ -57,6 +57,14 @@ func (l linearSpec) label() string {
 	return l.name
 }
 
+// flat returns the shape of a tensor of n values: [1, n] if it is stored so.
+func flat(s source, name string, n int) []int64 {
+	if shape, _ := s.shape(name); len(shape) == 2 && shape[0] == 1 {
+		return []int64{1, int64(n)}
+	}
+	return []int64{int64(n)}
+}
+
 func checkShape(name string, got, want []int64) error {
 	if !slices.Equal(got, want) {
 		return fmt.Errorf("tensor %q: shape %v, but config.json makes it %v", name, got, want)
@@ -131,7 +139,7 @@ func (s *checkpointSource) find(name string, shape ...int64) (*safetensors.Weigh
 }
 
 func (s *checkpointSource) vector(name string, n int) ([]float32, error) {
-	w, err := s.find(name, int64(n))
+	w, err := s.find(name, flat(s, name, n)...)
 	if err != nil {
 		return nil, err
 	}

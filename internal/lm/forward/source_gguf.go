@@ -28,9 +28,14 @@ func OpenGGUF(f *gguf.File, o Options) (*Model, error) {
 		return nil, err
 	}
 	name, _ := f.Text(gguf.KeyArchitecture)
-	c.Norms = min(c.Norms, arch.PostNorms) // weights are stored plus 1
+	c.PlusOne = false // weights are stored plus 1
 	for i := range c.Ropes {
-		c.Ropes[i].Neighbours = name == "llama" || name == "smollm3" // llama_model_rope_type
+		switch name { // llama_model_rope_type
+		case "llama", "smollm3", "granite", "glm4", "ernie4_5", "ernie4_5-moe":
+			c.Ropes[i].Neighbours = true
+		default:
+			c.Ropes[i].Neighbours = false
+		}
 	}
 	s := &ggufSource{file: f, config: c, options: kernels.Options{CPU: o.CPU, Log: o.Log}, asked: map[string]bool{}}
 	if err := s.frequencies(&c.Ropes[0]); err != nil {
@@ -91,6 +96,10 @@ var inLayer = map[string]string{
 	"self_attn.o_proj":           "attn_output",
 	"self_attn.q_norm":           "attn_q_norm",
 	"self_attn.k_norm":           "attn_k_norm",
+	"self_attn.query_layernorm":  "attn_q_norm",
+	"self_attn.key_layernorm":    "attn_k_norm",
+	"post_self_attn_layernorm":   "post_attention_norm",
+	"post_mlp_layernorm":         "post_ffw_norm",
 	"pre_feedforward_layernorm":  "ffn_norm",
 	"post_feedforward_layernorm": "post_ffw_norm",
 	"mlp.gate_proj":              "ffn_gate",
@@ -99,6 +108,8 @@ var inLayer = map[string]string{
 	"mlp.down_proj":              "ffn_down",
 	"mlp.gate":                   "ffn_gate_inp",
 	"block_sparse_moe.gate":      "ffn_gate_inp",
+	"mlp.gate.wg":                "ffn_gate_inp",
+	"mlp.shared_expert_gate":     "ffn_gate_inp_shexp",
 	"w1":                         "ffn_gate_exps",
 	"w3":                         "ffn_up_exps",
 	"w2":                         "ffn_down_exps",
@@ -130,9 +141,17 @@ func (s *ggufSource) find(name string) (t *gguf.Tensor, expert int) {
 			expert, _ = strconv.Atoi(number)
 		}
 		theirs = inLayer[part]
+		// The expert of all tokens.
+		if _, matrix, ok := strings.Cut(part, ".shared_"); ok && theirs == "" {
+			_, matrix, _ = strings.Cut(matrix, ".")
+			theirs = strings.Replace(inLayer[matrix], "_exps", "_shexp", 1)
+		}
+		if suffix == ".e_score_correction_bias" {
+			theirs, suffix = "exp_probs_b", ".bias"
+		}
 		if part == "post_attention_layernorm" {
 			theirs = "ffn_norm"
-			if s.config.Norms != arch.PreNorms {
+			if s.config.Facts.NameOf(arch.FeedForwardNorm) != part || s.config.Architecture == "seed_oss" || s.config.Architecture == "glm4_moe" {
 				theirs = "post_attention_norm"
 			}
 		}

@@ -57,7 +57,7 @@ func (s *gqfSource) find(name string, shape ...int64) (gqf.Tensor, error) {
 }
 
 func (s *gqfSource) vector(name string, n int) ([]float32, error) {
-	t, err := s.find(name, int64(n))
+	t, err := s.find(name, flat(s, name, n)...)
 	if err != nil {
 		return nil, err
 	}

@@ -162,13 +162,13 @@ func (t *Tape) Bytes() int64 {
 	var w attentionGradient
 	n := int64(len(m.layers)+1) * int64(tokens) * int64(c.HiddenSize) * 4
 	n += bytesOf(r.sizes(t, tokens)) + bytesOf(b.sizes(t, tokens)) + int64(threads)*bytesOf(w.sizes(t, t.o.MaxLength))
-	n += 8 * int64(tokens+max(c.HiddenSize, c.HeadDim))
+	n += 8 * int64(tokens+m.widestNorm())
 
 	s := 0
-	if c.Norms != arch.PreNorms {
+	if c.Facts.Has(arch.PostAttentionNorm) || c.Facts.Has(arch.PostFeedForwardNorm) {
 		s += tokens * c.HiddenSize
 	}
-	if c.Fused {
+	if c.Facts.Has(arch.FusedQKV) {
 		s += tokens * (c.Heads + 2*c.KVHeads) * c.HeadDim
 	}
 	if m.fusedGateUp() {

@@ -296,7 +296,7 @@ func TestSetNorm(t *testing.T) {
 		want := logitsOf(t, m, tokens, 9)
 		norms := m.Norms()
 		perLayer := 4 // input, before the feed-forward network, q, k
-		if m.config.Norms != arch.PreNorms {
+		if m.config.Facts.Has(arch.PostAttentionNorm) {
 			perLayer = 6
 		}
 		if len(norms) != 1+perLayer*len(m.layers) || norms[0] != m.norm.Norm {
@@ -324,7 +324,7 @@ func TestSetNorm(t *testing.T) {
 			}
 			undo()
 			sameBits(t, name+" undone", logitsOf(t, m, tokens, 9), want)
-			if len(gains) != n.Width || n.PlusOne != (m.config.Norms == arch.GemmaNorms) {
+			if len(gains) != n.Width || n.PlusOne != m.config.PlusOne {
 				t.Errorf("%s: %+v", name, n)
 			}
 		}

@@ -2,6 +2,7 @@ package forward
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/lowbit-go/gq/internal/lm/arch"
 )
@@ -34,6 +35,7 @@ type Norm struct {
 // cancel.
 type Scaling struct {
 	Layer int
+	Part  Part
 	// Exactly one of Norm and Rows is set: the norm, or the rows of the linear layer, that feeds the
 	// consumers.
 	Norm *Norm
@@ -117,20 +119,32 @@ func (f *mlp) up() Block {
 	return last
 }
 
-// Scalings lists a layer's places for factors in order of computation.
+// sharedReaders returns the linear layers of the shared expert that read the hidden states.
+func (l *layer) sharedReaders() []*linear {
+	readers := slices.Clone(l.shared.gateUp)
+	if l.sharedRouter != nil {
+		readers = append(readers, l.sharedRouter)
+	}
+	return readers
+}
+
+// Scalings lists a layer's places for factors in order of computation. Linear layers that read the
+// hidden states without a norm of their half have none.
 func (m *Model) Scalings(layer int) []Scaling {
 	c, l := &m.config, &m.layers[layer]
-	attention, feedForward := l.inputNorm.Norm, l.attentionNorm.Norm
 	values := m.values(l)
-	list := []Scaling{
-		{Layer: layer, Norm: &attention, Consumers: blocksOf(l.qkv...), Width: c.HiddenSize},
-		{Layer: layer, Rows: &values, Consumers: blocksOf(l.out), Width: values.Rows, HeadDim: c.HeadDim, Repeat: c.Heads / c.KVHeads},
+	list := []Scaling{{Layer: layer, Rows: &values, Consumers: blocksOf(l.out), Width: values.Rows, HeadDim: c.HeadDim, Repeat: c.Heads / c.KVHeads}}
+	if l.inputNorm != nil && !c.Parallel {
+		list = slices.Insert(list, 0, Scaling{Layer: layer, Norm: &l.inputNorm.Norm, Consumers: blocksOf(l.qkv...), Width: c.HiddenSize})
 	}
 	gated := []mlp{l.mlp}
-	norm := Scaling{Layer: layer, Norm: &feedForward, Width: c.HiddenSize}
+	norm := Scaling{Layer: layer, Part: FeedForward, Width: c.HiddenSize}
 	if l.Experts {
 		gated = l.experts
 		norm.Consumers = blocksOf(l.router)
+	}
+	if l.shared != nil {
+		norm.Consumers = append(norm.Consumers, blocksOf(l.sharedReaders()...)...)
 	}
 	var inner []Scaling
 	for i := range gated {
@@ -143,16 +157,30 @@ func (m *Model) Scalings(layer int) []Scaling {
 			up.Expert, down[0].Expert = i, i
 		}
 		norm.Consumers = append(norm.Consumers, read...)
-		inner = append(inner, Scaling{Layer: layer, Rows: &up, Consumers: down, Width: up.Rows})
+		inner = append(inner, Scaling{Layer: layer, Part: FeedForward, Rows: &up, Consumers: down, Width: up.Rows})
 	}
-	return append(append(list, norm), inner...)
+	if l.shared != nil {
+		up := l.shared.up()
+		inner = append(inner, Scaling{Layer: layer, Part: FeedForward, Rows: &up, Consumers: blocksOf(l.shared.down), Width: up.Rows})
+	}
+	if l.attentionNorm != nil && !c.Parallel {
+		norm.Norm = &l.attentionNorm.Norm
+		list = append(list, norm)
+	}
+	return append(list, inner...)
 }
 
 // Residual describes everything that a rotation of the hidden states must rotate. For an
 // architecture that cannot be rotated, the error is an *UnsupportedError with the reason.
 func (m *Model) Residual() (*Residual, error) {
 	c := &m.config
-	if c.Norms != arch.PreNorms {
+	if c.LayerNorm {
+		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("the hidden states of model_type %s cannot be rotated: norms subtract the mean of the channels, and a rotation changes the mean", c.Architecture)}
+	}
+	if !c.Facts.Has(arch.InputNorm) || !c.Facts.Has(arch.FeedForwardNorm) {
+		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("the hidden states of model_type %s cannot be rotated: attention and feed-forward network read them without a norm that could take up the rotation", c.Architecture)}
+	}
+	if c.Facts.Has(arch.PostAttentionNorm) || c.Facts.Has(arch.PostFeedForwardNorm) {
 		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("the hidden states of model_type %s cannot be rotated: norms with gains of their own follow attention and feed-forward network, and a gain and a rotation do not change places", c.Architecture)}
 	}
 	r := &Residual{
@@ -175,6 +203,12 @@ func (m *Model) Residual() (*Residual, error) {
 		if l.Experts {
 			gated = l.experts
 			r.Reads = append(r.Reads, Read{feedForward, blockOf(l.router)})
+		}
+		if l.shared != nil {
+			for _, b := range blocksOf(l.sharedReaders()...) {
+				r.Reads = append(r.Reads, Read{feedForward, b})
+			}
+			r.Writes = append(r.Writes, blockOf(l.shared.down))
 		}
 		for _, f := range gated {
 			for _, b := range blocksOf(f.gateUp...) {

@@ -2,6 +2,7 @@ package forward
 
 import (
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/lowbit-go/gq/internal/lm/arch"
@@ -42,9 +43,17 @@ func TestTopology(t *testing.T) {
 					}
 				}
 			}
+			unnormed := map[string]bool{} // read the hidden states without a norm
+			for i := range m.layers {
+				if l := &m.layers[i]; l.inputNorm == nil || m.config.Parallel {
+					for _, b := range blocksOf(append(slices.Clone(l.qkv), l.mlp.gateUp...)...) {
+						unnormed[b.Linear] = true
+					}
+				}
+			}
 			for _, name := range m.Linears() {
 				want := 1
-				if name == m.Head() {
+				if name == m.Head() || unnormed[name] {
 					want = 0
 				}
 				if read[name] != want {
@@ -52,7 +61,7 @@ func TestTopology(t *testing.T) {
 				}
 			}
 			r, err := m.Residual()
-			if m.Config().Norms != arch.PreNorms {
+			if f := m.Config().Facts; !f.Has(arch.InputNorm) || f.Has(arch.PostAttentionNorm) || m.config.LayerNorm {
 				if err == nil {
 					t.Error("hidden states with norms behind the linear layers can be rotated")
 				}

@@ -8,14 +8,18 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/internal/lm/arch"
+	"github.com/lowbit-go/gq/internal/test/testmodels"
 	"github.com/lowbit-go/gq/internal/test/testshared"
 )
 
-// torchCase is the output of an independent PyTorch implementation for a tiny random model.
+// torchCase is the output of another implementation for a tiny random model: one in PyTorch, with
+// all logits and the weights, or Transformers, with some logits.
 type torchCase struct {
-	dir    string
-	tokens [][]int32
-	logits []float32 // of all sequences
+	dir       string
+	tokens    [][]int32
+	positions [][]int   // of the tokens of each sequence whose logits are known; nil: all
+	logits    []float32 // of all sequences
+	limit     float64   // of the difference of a logit, as a part of the largest
 }
 
 func torchCases(t testing.TB) []torchCase {
@@ -38,9 +42,21 @@ func torchCases(t testing.TB) []torchCase {
 			t.Fatalf("%s: %v", file, err)
 		}
 		dir := filepath.Dir(file)
-		cases = append(cases, torchCase{dir, v.Tokens, floatsOf(testshared.VectorsZst(t, filepath.Join(dir, v.LogitsFile)))})
+		cases = append(cases, torchCase{dir, v.Tokens, nil, floatsOf(testshared.VectorsZst(t, filepath.Join(dir, v.LogitsFile))), 1e-4})
+	}
+	for _, g := range testmodels.AllGenerated(t) {
+		cases = append(cases, generatedCase(t, g))
 	}
 	return cases
+}
+
+func generatedCase(t testing.TB, g *testmodels.Generated) torchCase {
+	c := torchCase{dir: filepath.Join(t.TempDir(), g.Name), logits: g.Logits, limit: 1e-5}
+	g.Write(t, c.dir)
+	for _, s := range g.Sequences {
+		c.tokens, c.positions = append(c.tokens, s.Tokens), append(c.positions, s.Positions)
+	}
+	return c
 }
 
 // floatsOf reads little-endian float32.
@@ -100,10 +116,17 @@ func TestTorch(t *testing.T) {
 			seen[m.Config().Architecture] = true
 			want := c.logits
 			for i, tokens := range c.tokens {
-				if n := len(tokens) * m.VocabSize(); len(want) < n {
-					t.Fatalf("%d logits for sequence %d, want %d", len(want), i, n)
+				all := logitsOf(t, m, tokens, len(tokens))
+				got := all
+				if c.positions != nil {
+					got = nil
+					for _, p := range c.positions[i] {
+						got = append(got, all[p*m.VocabSize():][:m.VocabSize()]...)
+					}
 				}
-				got := logitsOf(t, m, tokens, len(tokens))
+				if len(want) < len(got) {
+					t.Fatalf("%d logits for sequence %d, want %d", len(want), i, len(got))
+				}
 				largest, worst, at := 0.0, 0.0, 0
 				for j := range got {
 					largest = max(largest, math.Abs(float64(want[j])))
@@ -112,10 +135,10 @@ func TestTorch(t *testing.T) {
 					}
 				}
 				t.Logf("sequence %d of %d tokens: off by at most %.2g of %.3g", i, len(tokens), worst, largest)
-				if !(worst <= 1e-4*largest) {
-					t.Errorf("sequence %d: logit %d of token %d is %v, want %v", i, at%m.VocabSize(), at/m.VocabSize(), got[at], want[at])
+				if !(worst <= c.limit*largest) {
+					t.Errorf("sequence %d: logit %d of row %d is %v, want %v", i, at%m.VocabSize(), at/m.VocabSize(), got[at], want[at])
 				}
-				sameBits(t, "in pieces", logitsOf(t, m, tokens, 3, 1, 7, 1), got)
+				sameBits(t, "in pieces", logitsOf(t, m, tokens, 3, 1, 7, 1), all)
 				want = want[len(got):]
 			}
 			if len(want) != 0 {
@@ -124,7 +147,7 @@ func TestTorch(t *testing.T) {
 		})
 	}
 	for _, name := range arch.Architectures() {
-		if !seen[name] && !seen[name+"_text"] { // gemma3 wraps gemma3_text
+		if !seen[arch.TextType(name)] {
 			t.Errorf("architecture %s is not held to any vectors", name)
 		}
 	}

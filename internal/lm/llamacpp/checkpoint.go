@@ -172,7 +172,7 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 	}
 	for _, t := range f.Tensors {
 		if !known[t.Name] {
-			return nil, fmt.Errorf("tensor %q has no place in the model that the metadata describe (%s)", t.Name, fam.name)
+			return nil, fmt.Errorf("tensor %q has no place in the model that the metadata describe (%s)", t.Name, fam.Name)
 		}
 	}
 	return list, nil
@@ -184,12 +184,15 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 func layersThere(f *gguf.File, fam *family, config *arch.ForwardConfig) error {
 	for i := range config.Layers {
 		for _, n := range fam.layer {
-			name := fmt.Sprintf("blk.%d.%s.weight", i, n.gguf)
+			if !config.Layers[i].Uses(n.Kind) || config.NameOf(n.Kind) == "" || n.Kind == arch.RouterCorrection {
+				continue
+			}
+			name := fmt.Sprintf("blk.%d.%s.weight", i, n.GGUF)
 			t := f.Tensor(name)
 			if t == nil {
 				return missing(name)
 			}
-			if e := config.Experts; n.class >= gateExperts && (len(t.Dims) < 3 || t.Dims[2] != int64(e.Count)) && e.Count > 1 {
+			if e := config.Experts; n.Kind >= arch.GateExperts && n.Kind <= arch.DownExperts && (len(t.Dims) < 3 || t.Dims[2] != int64(e.Count)) && e.Count > 1 {
 				return fmt.Errorf("tensor %q has the dimensions %v: the metadata give it %d experts", name, t.Dims, e.Count)
 			}
 		}

@@ -3,6 +3,7 @@ package llamacpp
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/lowbit-go/gq/formats/gguf"
@@ -43,12 +44,14 @@ func (m *Model) describeConfig(f *family, c *arch.ForwardConfig) error {
 	m.set(keyKeyLength, c.HeadDim)
 	m.set(keyValueLength, c.HeadDim)
 	m.set(keyNormEps, float32(c.NormEps))
-	if e := c.Experts; e != nil {
-		m.set(keyExperts, e.Count)
-		m.set(keyExpertsUsed, e.PerToken)
-		if e.Intermediate != c.Intermediate {
-			m.set(keyExpertLength, e.Intermediate)
-		}
+	if c.Experts != nil {
+		m.describeExperts(f, c)
+	}
+	if f.Scales {
+		m.set(keyEmbeddingScale, float32(c.EmbeddingScale))
+		m.set(keyResidualScale, float32(c.ResidualScale))
+		m.set(keyAttentionScale, float32(c.AttentionScale))
+		m.set(keyLogitScale, float32(1/c.LogitScale))
 	}
 	if c.AttentionSoftcap != 0 {
 		m.set(keyAttentionCap, float32(c.AttentionSoftcap))
@@ -69,19 +72,20 @@ func (f *family) check(c *arch.ForwardConfig) error {
 		what string
 	}{
 		{len(c.Layers) > maxLayers, fmt.Sprintf("%d layers, more than its limit of %d", len(c.Layers), maxLayers)},
-		{f.square && c.Heads*c.HeadDim != c.HiddenSize, fmt.Sprintf("%d heads of %d with hidden_size %d: it expects hidden_size / heads", c.Heads, c.HeadDim, c.HiddenSize)},
-		{c.AttentionBias >= arch.QKVBias && f.bias < arch.QKVBias, "biases of q, k and v"},
-		{c.AttentionBias == arch.AllBias && f.bias < arch.AllBias, "a bias of attention's output (attention_bias)"},
-		{c.MLPBias && !f.mlpBias, "biases of the feed-forward network (mlp_bias)"},
-		{f.caps && c.AttentionSoftcap == 0, "attention without a softcap (attn_logit_softcapping null)"},
-		{f.caps && c.LogitSoftcap == 0, "logits without a softcap (final_logit_softcapping null)"},
+		{f.Square && c.Heads*c.HeadDim != c.HiddenSize, fmt.Sprintf("%d heads of %d with hidden_size %d: it expects hidden_size / heads", c.Heads, c.HeadDim, c.HiddenSize)},
+		{f.Ungrouped && c.KVHeads != c.Heads, fmt.Sprintf("%d heads of keys and values for %d of queries (num_key_value_heads)", c.KVHeads, c.Heads)},
+		{c.AttentionBias >= arch.QKVBias && f.Bias < arch.QKVBias, "biases of q, k and v"},
+		{c.AttentionBias == arch.AllBias && f.Bias < arch.AllBias, "a bias of attention's output (attention_bias)"},
+		{c.MLPBias && !f.MLPBias, "biases of the feed-forward network (mlp_bias)"},
+		{f.Caps && c.AttentionSoftcap == 0, "attention without a softcap (attn_logit_softcapping null)"},
+		{f.Caps && c.LogitSoftcap == 0, "logits without a softcap (final_logit_softcapping null)"},
 	} {
 		if x.bad {
-			return unsupported("llama.cpp's %s does not support %s", f.name, x.what)
+			return unsupported("llama.cpp's %s does not support %s", f.Name, x.what)
 		}
 	}
-	if want := f.attentionScale(c); math.Abs(c.AttentionScale/want-1) > 1e-6 {
-		return unsupported("llama.cpp's %s multiplies queries and keys by %.6g in a model of this shape, config.json asks for %.6g (query_pre_attn_scalar)", f.name, want, c.AttentionScale)
+	if want := f.attentionScale(c); !f.Scales && math.Abs(c.AttentionScale/want-1) > 1e-6 {
+		return unsupported("llama.cpp's %s multiplies queries and keys by %.6g in a model of this shape, config.json asks for %.6g (query_pre_attn_scalar)", f.Name, want, c.AttentionScale)
 	}
 	return f.checkExperts(c)
 }
@@ -89,7 +93,7 @@ func (f *family) check(c *arch.ForwardConfig) error {
 // attentionScale returns llama.cpp's factor of queries and keys. llama.cpp recognizes the 27B
 // models of Gemma by the number of layers.
 func (f *family) attentionScale(c *arch.ForwardConfig) float64 {
-	if f.wideLayers != 0 && len(c.Layers) == f.wideLayers {
+	if f.WideLayers != 0 && len(c.Layers) == f.WideLayers {
 		return 1 / math.Sqrt(float64(c.HiddenSize/c.Heads))
 	}
 	return 1 / math.Sqrt(float64(c.HeadDim))
@@ -103,15 +107,59 @@ func (f *family) checkExperts(c *arch.ForwardConfig) error {
 	if e.Count > maxExperts {
 		return unsupported("llama.cpp does not support %d experts: its limit is %d", e.Count, maxExperts)
 	}
-	if !e.Normalize {
-		return unsupported("llama.cpp's %s always divides the weights of the chosen experts by their sum, but norm_topk_prob is false", f.name)
+	switch {
+	case e.Groups > 1:
+		return unsupported("llama.cpp's %s chooses among all experts, config.json divides them into %d groups (n_group)", f.Name, e.Groups)
+	case e.Scale != 1 && f.Mixture.Weights != arch.WeightKeys:
+		return unsupported("llama.cpp's %s does not scale the weights of experts, config.json asks for %v (routed_scaling_factor)", f.Name, e.Scale)
+	case !e.Normalize && f.Mixture.Weights == arch.NormalizedWeights:
+		return unsupported("llama.cpp's %s always divides the weights of the chosen experts by their sum, but norm_topk_prob is false", f.Name)
+	case e.Normalize && f.Mixture.Weights == arch.PlainWeights:
+		return unsupported("llama.cpp's %s never divides the weights of the chosen experts by their sum, but norm_topk_prob is true", f.Name)
 	}
+	dense := denseLayers(c)
 	for i, l := range c.Layers {
-		if !l.Experts {
-			return unsupported("llama.cpp's %s expects experts in every layer, but layer %d is dense (mlp_only_layers or decoder_sparse_step)", f.name, i)
+		if f.Mixture.Dense && l.Experts != (i >= dense) {
+			return unsupported("llama.cpp's %s expects experts in every layer behind the first %d, but layer %d is dense", f.Name, dense, i)
+		}
+		if !f.Mixture.Dense && !l.Experts {
+			return unsupported("llama.cpp's %s expects experts in every layer, but layer %d is dense (mlp_only_layers or decoder_sparse_step)", f.Name, i)
 		}
 	}
 	return nil
+}
+
+// denseLayers returns the number of dense layers at the start.
+func denseLayers(c *arch.ForwardConfig) int {
+	n := slices.IndexFunc(c.Layers, func(l arch.LayerConfig) bool { return l.Experts })
+	if n < 0 {
+		return len(c.Layers)
+	}
+	return n
+}
+
+func (m *Model) describeExperts(f *family, c *arch.ForwardConfig) {
+	e := c.Experts
+	m.set(keyExperts, e.Count)
+	m.set(keyExpertsUsed, e.PerToken)
+	if f.Config != nil || e.Intermediate != c.Intermediate {
+		m.set(keyExpertLength, e.Intermediate)
+	}
+	if e.Shared > 0 {
+		m.set(keySharedLength, e.Shared)
+		m.set(keySharedCount, e.Shared/e.Intermediate)
+	}
+	if f.Mixture.Sigmoid {
+		m.set(keyGating, gatingSigmoid)
+	}
+	if f.Mixture.Weights == arch.WeightKeys {
+		m.set(keyWeightsNorm, e.Normalize)
+		m.set(keyWeightsScale, float32(e.Scale))
+	}
+	if f.Mixture.Dense {
+		m.set(keyDenseLayers, denseLayers(c))
+		m.set(keyMixtureStep, 1)
+	}
 }
 
 func (m *Model) describeWindows(f *family, c *arch.ForwardConfig) error {
@@ -126,26 +174,26 @@ func (m *Model) describeWindows(f *family, c *arch.ForwardConfig) error {
 		window = l.Window
 		sliding++
 	}
-	if f.windows <= writtenWindow {
-		if f.windows == writtenWindow {
+	if f.Windows <= arch.WrittenWindow {
+		if f.Windows == arch.WrittenWindow {
 			m.set(keyWindow, window)
 		}
 		if window != 0 && window < c.MaxPositions {
-			m.note("llama.cpp's %s attends to all tokens, not to a sliding window of %d: results differ in texts of more tokens", f.name, window)
+			m.note("llama.cpp's %s attends to all tokens, not to a sliding window of %d: results differ in texts of more tokens", f.Name, window)
 		}
 		return nil
 	}
 	if sliding != 0 {
 		m.set(keyWindow, window)
 	}
-	if sliding == 0 && f.windows == optionalWindow {
+	if sliding == 0 && f.Windows == arch.OptionalWindow {
 		return nil
 	}
 	period, ok := windowPeriod(c)
 	if !ok {
 		return unsupported("llama.cpp expects that every n-th layer has no sliding window, but layer_types has another order")
 	}
-	if period != f.period {
+	if period != f.Period {
 		m.set(keyWindowPattern, period)
 	}
 	return nil

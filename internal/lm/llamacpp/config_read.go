@@ -21,13 +21,6 @@ type configReader struct {
 	config    object
 }
 
-// modelTypes are the model types by general.architecture. llama is Llama, Mistral and Mixtral:
-// llama.cpp has no sliding window there, and without the window Mistral is Llama.
-var modelTypes = map[string]string{
-	"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen3moe": "qwen3_moe", "gemma2": "gemma2", "gemma3": "gemma3_text",
-	"phi3": "phi3", "smollm3": "smollm3",
-}
-
 // ReadConfig returns the config.json of the model in a GGUF file, without its tokenizer.
 func ReadConfig(f *gguf.File) (config []byte, err error) {
 	err = f.Guard(func() error {
@@ -58,14 +51,13 @@ func newConfigReader(f *gguf.File) (*configReader, error) {
 		r.fail(gguf.KeyArchitecture, "is missing: the architecture of the model is unknown")
 	}
 	var ok bool
-	if r.modelType, ok = modelTypes[r.arch]; !ok && r.err == nil {
-		known := slices.Sorted(maps.Keys(modelTypes))
-		return nil, unsupported("%s is %.40q, which this program does not know. Known are %s", gguf.KeyArchitecture, r.arch, strings.Join(known, ", "))
+	if r.modelType, ok = modelTypes()[r.arch]; !ok && r.err == nil {
+		return nil, unsupported("%s is %.40q, which this program does not know. Known are %s", gguf.KeyArchitecture, r.arch, strings.Join(knownFamilies(), ", "))
 	}
 	if r.modelType == "llama" && r.has(keyExperts) && r.count(keyExperts, 0) > 0 {
 		r.modelType = "mixtral"
 	}
-	r.family = families[r.modelType]
+	r.family, _ = familyOf(r.modelType)
 	return r, r.err
 }
 
@@ -83,6 +75,21 @@ func (r *configReader) read() (object, error) {
 		return nil, r.err
 	}
 	r.readRope()
+	if r.family.Config != nil {
+		maps.Copy(r.config, r.family.Config(r))
+		if r.has(keyExperts) {
+			r.checkExperts()
+		}
+	}
+	if r.family.Scales {
+		r.set("embedding_multiplier", r.positive(keyEmbeddingScale, 1))
+		r.set("residual_multiplier", r.positive(keyResidualScale, 1))
+		r.set("attention_multiplier", r.positive(keyAttentionScale, 1/math.Sqrt(float64(r.headDim))))
+		r.set("logits_scaling", r.positive(keyLogitScale, 1))
+	}
+	if r.family.PartialRope {
+		r.readPartialRope()
+	}
 	switch r.modelType {
 	case "llama":
 		r.set("hidden_act", "silu")
@@ -111,6 +118,34 @@ func (r *configReader) read() (object, error) {
 	}
 	r.unknownKeys()
 	return r.config, r.err
+}
+
+// HasTensor, Count, Positive and Flag make a configReader an arch.Metadata.
+func (r *configReader) HasTensor(name string) bool       { return r.file.Tensor(name) != nil }
+func (r *configReader) Count(key string, absent int) int { return r.count("ARCH."+key, absent) }
+func (r *configReader) Positive(key string, absent float64) float64 {
+	return r.positive("ARCH."+key, absent)
+}
+func (r *configReader) Flag(key string, absent bool) bool { return r.boolean("ARCH."+key, absent) }
+
+// checkExperts refuses mixtures of other kinds than the family's.
+func (r *configReader) checkExperts() {
+	if n := r.count(keyExperts, -1); n > maxExperts {
+		r.fail(keyExperts, "is %d: at most %d were expected", n, maxExperts)
+	}
+	want := gatingSoftmax
+	if r.family.Mixture.Sigmoid {
+		want = gatingSigmoid
+	}
+	if got := r.count(keyGating, want); got != want {
+		r.fail(keyGating, "is %d: %d was expected", got, want)
+	}
+	if step := r.count(keyMixtureStep, 1); step != 1 {
+		r.fail(keyMixtureStep, "is %d: 1 was expected", step)
+	}
+	for _, key := range []string{keySharedLength, keySharedCount, keyExpertLength} {
+		r.count(key, 0)
+	}
 }
 
 func (r *configReader) set(key string, value any) { r.config[key] = value }
@@ -156,7 +191,7 @@ func (r *configReader) experts() int {
 func (r *configReader) readGemma() {
 	r.set("hidden_activation", "gelu_pytorch_tanh")
 	scalar := r.headDim
-	if r.layers == r.family.wideLayers {
+	if r.layers == r.family.WideLayers {
 		scalar = r.config["hidden_size"].(int) / max(1, r.config["num_attention_heads"].(int))
 	}
 	r.set("query_pre_attn_scalar", scalar)
@@ -200,17 +235,20 @@ func (r *configReader) slidingLayers() func(i int) bool {
 		}
 		return func(i int) bool { return list[i] != 0 }
 	}
-	n := r.count(keyWindowPattern, r.family.period)
+	n := r.count(keyWindowPattern, r.family.Period)
 	return func(i int) bool { return hasWindow(i, n) }
 }
 
-func (r *configReader) readPhi3() {
-	r.set("hidden_act", "silu")
+func (r *configReader) readPartialRope() {
 	dims := r.size(keyRopeDims, r.headDim)
 	if dims > r.headDim {
 		r.fail(keyRopeDims, "is %d: at most the %d dimensions of a head were expected", dims, r.headDim)
 	}
 	r.set("partial_rotary_factor", partialFactor(dims, r.headDim))
+}
+
+func (r *configReader) readPhi3() {
+	r.set("hidden_act", "silu")
 	r.set("original_max_position_embeddings", r.size(keyScalingContext, r.positions))
 	r.set("sliding_window", nil)
 	if w := r.count(keyWindow, 0); w != 0 {

@@ -15,11 +15,11 @@ func Describe(config []byte, sources []Source) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, ok := families[c.Architecture]
+	f, ok := familyOf(c.Architecture)
 	if !ok {
-		return nil, unsupported("llama.cpp's names for model_type %q are not known here", c.Architecture)
+		return nil, unsupported("model_type %q is not written to .gguf files: gq writes llama.cpp's %s. A .gqf file takes the model", c.Architecture, strings.Join(knownFamilies(), ", "))
 	}
-	m := &Model{Architecture: f.name}
+	m := &Model{Architecture: f.Name}
 	if err := m.describeConfig(&f, c); err != nil {
 		return nil, err
 	}
@@ -81,8 +81,8 @@ func (d *describer) tensors() error {
 	case !ok:
 	case s.Same == embedding:
 		d.used[head] = true
-	case d.tied:
-		d.fail(unsupported("tensor %q differs from the embedding, but llama.cpp's %s has no lm_head of its own", head, d.family.name))
+	case d.Tied:
+		d.fail(unsupported("tensor %q differs from the embedding, but llama.cpp's %s has no lm_head of its own", head, d.Name))
 	default:
 		d.matrix(headName, head, c.VocabSize, c.HiddenSize, 0)
 	}
@@ -93,33 +93,57 @@ func (d *describer) tensors() error {
 func (d *describer) layer(i int, at string) {
 	c := d.config
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	permuted, qkvBias := 0, c.AttentionBias >= arch.QKVBias
-	if d.permuted {
+	permuted := 0
+	if d.Permuted {
 		permuted = c.HeadDim
 	}
+	qNorm, kNorm := c.HeadDim, c.HeadDim
+	if c.QKNorm == arch.WholeNorms {
+		qNorm, kNorm = q, kv
+	}
 	for _, n := range d.family.layer {
-		ours, theirs := at+n.hf, fmt.Sprintf("blk.%d.%s", i, n.gguf)
-		switch n.class {
-		case norm:
+		ours, theirs := at+n.HF, fmt.Sprintf("blk.%d.%s", i, n.GGUF)
+		if !c.Layers[i].Uses(n.Kind) || c.NameOf(n.Kind) == "" {
+			continue
+		}
+		linear := func(rows, cols, headDim int) { d.linear(theirs, ours, rows, cols, headDim, c.BiasOf(n.Kind)) }
+		switch n.Kind {
+		case arch.InputNorm, arch.PostAttentionNorm, arch.FeedForwardNorm, arch.PostFeedForwardNorm:
 			d.norm(theirs+".weight", ours+".weight", c.HiddenSize)
-		case headNorm:
-			d.norm(theirs+".weight", ours+".weight", c.HeadDim)
-		case query:
-			d.linear(theirs, ours, q, c.HiddenSize, permuted, qkvBias)
-		case key:
-			d.linear(theirs, ours, kv, c.HiddenSize, permuted, qkvBias)
-		case value:
-			d.linear(theirs, ours, kv, c.HiddenSize, 0, qkvBias)
-		case fusedQKV:
-			d.linear(theirs, ours, q+2*kv, c.HiddenSize, 0, qkvBias)
-		case output:
-			d.linear(theirs, ours, c.HiddenSize, q, 0, c.AttentionBias == arch.AllBias)
-		case gate, up:
-			d.linear(theirs, ours, c.Intermediate, c.HiddenSize, 0, c.MLPBias)
-		case fusedGateUp:
-			d.linear(theirs, ours, 2*c.Intermediate, c.HiddenSize, 0, c.MLPBias)
-		case down:
-			d.linear(theirs, ours, c.HiddenSize, c.Intermediate, 0, c.MLPBias)
+		case arch.QueryNorm:
+			d.norm(theirs+".weight", ours+".weight", qNorm)
+		case arch.KeyNorm:
+			d.norm(theirs+".weight", ours+".weight", kNorm)
+		case arch.Query:
+			linear(q, c.HiddenSize, permuted)
+		case arch.Key:
+			linear(kv, c.HiddenSize, permuted)
+		case arch.Value:
+			linear(kv, c.HiddenSize, 0)
+		case arch.FusedQKV:
+			linear(q+2*kv, c.HiddenSize, 0)
+		case arch.Output:
+			linear(c.HiddenSize, q, 0)
+		case arch.Gate, arch.Up:
+			linear(c.Intermediate, c.HiddenSize, 0)
+		case arch.FusedGateUp:
+			linear(2*c.Intermediate, c.HiddenSize, 0)
+		case arch.Down:
+			linear(c.HiddenSize, c.Intermediate, 0)
+		case arch.SharedGate, arch.SharedUp:
+			linear(c.Experts.Shared, c.HiddenSize, 0)
+		case arch.SharedDown:
+			linear(c.HiddenSize, c.Experts.Shared, 0)
+		case arch.SharedRouter:
+			d.matrix(theirs+".weight", ours+".weight", 1, c.HiddenSize, 0)
+			d.list[len(d.list)-1].F32 = true
+		case arch.RouterCorrection:
+			if len(d.sources[ours].Shape) == 2 { // of a single row
+				d.matrix(theirs, ours, 1, c.Experts.Count, 0)
+				d.list[len(d.list)-1].F32 = true
+			} else {
+				d.vector(theirs, Part{Source: ours, Rows: c.Experts.Count})
+			}
 		default:
 			d.mixture(n, theirs+".weight", at)
 		}
@@ -127,11 +151,11 @@ func (d *describer) layer(i int, at string) {
 }
 
 // mixture adds the router or a kind of experts.
-func (d *describer) mixture(n naming, theirs, at string) {
+func (d *describer) mixture(n arch.Naming, theirs, at string) {
 	c, e := d.config, d.config.Experts
 	fused := d.has(at + fusedInputs)
-	if n.class == router {
-		ours := n.hf
+	if n.Kind == arch.Router {
+		ours := n.HF
 		if fused {
 			ours = fusedRouter
 		}
@@ -140,7 +164,7 @@ func (d *describer) mixture(n naming, theirs, at string) {
 		return
 	}
 	rows, cols := e.Intermediate, c.HiddenSize
-	if n.class == downExperts {
+	if n.Kind == arch.DownExperts {
 		rows, cols = cols, rows
 	}
 	t := Tensor{Name: theirs, Shape: []int64{int64(cols), int64(rows), int64(e.Count)}}
@@ -148,15 +172,15 @@ func (d *describer) mixture(n naming, theirs, at string) {
 		p := Part{Rows: rows, Slice: i}
 		switch {
 		case !fused:
-			p.Source, p.Slice = at+strings.Replace(n.hf, "*", fmt.Sprint(i), 1)+".weight", 0
+			p.Source, p.Slice = at+strings.Replace(n.HF, "*", fmt.Sprint(i), 1)+".weight", 0
 			d.use(p.Source, rows, cols)
-		case n.class == downExperts:
+		case n.Kind == arch.DownExperts:
 			p.Source = at + fusedDown
 			d.use(p.Source, e.Count, rows, cols)
 		default:
 			p.Source = at + fusedInputs
 			d.use(p.Source, e.Count, 2*rows, cols)
-			if n.class == upExperts {
+			if n.Kind == arch.UpExperts {
 				p.From = rows
 			}
 		}
@@ -183,7 +207,7 @@ func (d *describer) matrix(theirs, ours string, rows, cols, headDim int) {
 
 func (d *describer) norm(theirs, ours string, n int) {
 	p := Part{Source: ours, Rows: n}
-	if d.config.Norms == arch.GemmaNorms {
+	if d.config.PlusOne {
 		p.Add = 1
 	}
 	d.vector(theirs, p)

@@ -17,7 +17,7 @@ const (
 )
 
 // skipsRope reports whether layer i has no rope.
-func (f *family) skipsRope(i int) bool { return f.noRopeStep != 0 && (i+1)%f.noRopeStep == 0 }
+func (f *family) skipsRope(i int) bool { return f.NoRopeStep != 0 && (i+1)%f.NoRopeStep == 0 }
 
 func (m *Model) describeRope(f *family, c *arch.ForwardConfig) error {
 	r := &c.Ropes[0]
@@ -41,7 +41,7 @@ func (m *Model) describeRope(f *family, c *arch.ForwardConfig) error {
 			m.set(keyScalingAttn, float32(a))
 		}
 	case "longrope":
-		if f.name != "phi3" { // the llama family reads the factors only with the type
+		if f.Name != "phi3" { // the llama family reads the factors only with the type
 			m.set(keyScalingType, "longrope")
 		}
 		m.set(keyScalingContext, r.OriginalPositions)
@@ -62,19 +62,19 @@ func yarnAttention(factor float64) float64 {
 func (f *family) checkRope(c *arch.ForwardConfig) error {
 	r := &c.Ropes[0]
 	switch {
-	case (r.Type == "llama3" || r.Type == "longrope") && !slices.Contains(f.ropeFactors, r.Type):
-		return unsupported("llama.cpp's %s does not read the rope factors of rope_type %q", f.name, r.Type)
+	case (r.Type == "llama3" || r.Type == "longrope") && !slices.Contains(f.RopeFactors, r.Type):
+		return unsupported("llama.cpp's %s does not read the rope factors of rope_type %q", f.Name, r.Type)
 	case r.Type == "yarn" && (r.FastRotations != yarnFast || r.SlowRotations != yarnSlow || !r.Truncate):
 		return unsupported("llama.cpp's %s computes yarn with beta_fast %d, beta_slow %d and truncate true, config.json asks for %v, %v and %v",
-			f.name, yarnFast, yarnSlow, r.FastRotations, r.SlowRotations, r.Truncate)
+			f.Name, yarnFast, yarnSlow, r.FastRotations, r.SlowRotations, r.Truncate)
 	case len(c.Ropes) > 1 && c.Ropes[1].Type != "default":
-		return unsupported("llama.cpp's %s does not scale the rope of layers with a sliding window, but rope_type is %q there", f.name, c.Ropes[1].Type)
+		return unsupported("llama.cpp's %s does not scale the rope of layers with a sliding window, but rope_type is %q there", f.Name, c.Ropes[1].Type)
 	case len(c.Ropes) > 1 && r.Type == "yarn":
-		return unsupported("llama.cpp's %s would use yarn in layers with a sliding window too", f.name)
+		return unsupported("llama.cpp's %s would use yarn in layers with a sliding window too", f.Name)
 	}
 	for i, l := range c.Layers {
 		if f.skipsRope(i) != (l.Rope < 0) {
-			return unsupported("llama.cpp's %s has no rope in every %dth layer, but layer %d of no_rope_layers differs", f.name, f.noRopeStep, i)
+			return unsupported("llama.cpp's %s has no rope in every %dth layer, but layer %d of no_rope_layers differs", f.Name, f.NoRopeStep, i)
 		}
 	}
 	return nil
@@ -102,7 +102,7 @@ func ropeTensors(c *arch.ForwardConfig) []Tensor {
 func (r *configReader) readRope() {
 	theta := r.positive(keyRopeBase, 10000)
 	r.set("rope_theta", theta)
-	if dims := r.size(keyRopeDims, r.headDim); dims != r.headDim && r.modelType != "phi3" {
+	if dims := r.size(keyRopeDims, r.headDim); dims != r.headDim && !r.family.PartialRope {
 		r.fail(keyRopeDims, "is %d: the %d dimensions of a head were expected", dims, r.headDim)
 	}
 	kind := r.text(keyScalingType)
@@ -184,7 +184,7 @@ var llama31 = arch.RopeConfig{Type: "llama3", LowFactor: 1, HighFactor: 4, Origi
 // divided writes the divisors of the frequencies. If Llama 3.1's settings give the same divisors,
 // rope_type is llama3. Else rope_type is longrope, with factors that do not depend on the context.
 func (r *configReader) divided(theta float64, divisors []float64) {
-	if !slices.Contains(r.family.ropeFactors, "llama3") {
+	if !slices.Contains(r.family.RopeFactors, "llama3") {
 		r.fail("", "tensor %q: llama.cpp does not read it in a model of architecture %s", ropeFreqs, r.arch)
 		return
 	}

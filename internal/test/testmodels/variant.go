@@ -5,9 +5,9 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 
+	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/internal/test/testshared"
 )
 
@@ -23,7 +23,7 @@ const (
 
 // A Variant is an architecture with a choice of its options.
 type Variant struct {
-	Name      string // of the directory in internal/lm/forward/testdata/torch
+	Name      string // of the directory in internal/lm/forward/testdata/torch or transformers
 	Config    map[string]any
 	Tokenizer Tokenizer
 }
@@ -36,14 +36,17 @@ var byteLevel = map[string]Tokenizer{
 	"gemma2": Gemma, "gemma3": Gemma,
 }
 
-// Variants returns all variants, sorted by name.
+// Variants returns all variants, sorted by judge and name.
 func Variants(t testing.TB) []Variant {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(testshared.Root(t), "internal", "lm", "forward", "testdata", "torch", "*", "config.json"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no configurations: %v", err)
+	var files []string
+	for _, judge := range []string{"torch", "transformers"} {
+		list, err := filepath.Glob(filepath.Join(testshared.Root(t), "internal", "lm", "forward", "testdata", judge, "*", "config.json"))
+		if err != nil || len(list) == 0 {
+			t.Fatalf("no configurations of %s: %v", judge, err)
+		}
+		files = append(files, list...)
 	}
-	slices.Sort(files)
 	var all []Variant
 	for _, file := range files {
 		raw, err := os.ReadFile(file)
@@ -71,8 +74,19 @@ func ForLlamaCpp(t testing.TB) (list []Variant) {
 		switch v.Name {
 		case "qwen3-moe":
 			v = Mixture(t)
-		case "qwen3-moe-unnormalized":
+		case "qwen2-moe":
+			v = v.With("all", "mlp_only_layers", []int{})
+		case "olmoe":
+			v = v.With("ungrouped", "num_key_value_heads", heads)
+		case "glm4-moe":
+			v = v.With("one", "n_group", 1).With("group", "topk_group", 1)
+		case "qwen3-moe-unnormalized", "ernie4-5-bias":
 			continue
+		}
+		if name, ok := v.Config["model_type"].(string); ok {
+			if f := arch.FactsOf(arch.TextType(name)); f != nil && f.LlamaCpp == nil {
+				continue
+			}
 		}
 		list = append(list, v)
 	}
@@ -108,12 +122,22 @@ func (v Variant) With(name, key string, value any) Variant {
 // widen replaces the sizes in the configuration.
 func (v Variant) widen() {
 	c := v.Config
+	if text, ok := c["text_config"].(map[string]any); ok {
+		c = text
+	}
 	sizes := map[string]any{
 		"hidden_size": Hidden, "intermediate_size": Intermediate, "moe_intermediate_size": Intermediate / 2, "vocab_size": Vocab,
 		"num_attention_heads": heads, "num_key_value_heads": kvHeads, "head_dim": headDim, "query_pre_attn_scalar": headDim,
+		"shared_expert_intermediate_size": Intermediate / 2, "rotary_dim": headDim / 2,
 	}
 	for key, size := range sizes {
-		if c[key] != nil {
+		switch list := c[key].(type) {
+		case nil:
+		case []any: // by layer, in mixtures with experts as wide as dense layers
+			for i := range list {
+				list[i] = Intermediate
+			}
+		default:
 			c[key] = size
 		}
 	}

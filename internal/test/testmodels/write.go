@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/lowbit-go/gq/internal/job/synth"
@@ -73,63 +75,83 @@ func (b *builder) linear(name string, rows, cols int, gain float64, bias bool) {
 // norm adds a norm that multiplies by mean on average.
 func (b *builder) norm(name string, n int, mean float64) {
 	std := mean / 8
-	if b.c.Norms == arch.GemmaNorms {
+	if b.c.PlusOne {
 		mean--
 	}
 	b.all = append(b.all, synth.Vector(name+".weight", n, mean, std))
 }
 
+// layer adds the tensors of a layer. Each kind has a mean or a gain of its own.
 func (b *builder) layer(at string, l arch.LayerConfig) {
 	c := b.c
-	b.norm(at+"input_layernorm", c.HiddenSize, 0.8)
-	b.norm(at+"post_attention_layernorm", c.HiddenSize, 0.7)
-	if c.Norms != arch.PreNorms {
-		b.norm(at+"pre_feedforward_layernorm", c.HiddenSize, 0.9)
-		b.norm(at+"post_feedforward_layernorm", c.HiddenSize, 0.6)
+	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	before := 0.7
+	if c.Facts.Has(arch.PostAttentionNorm) {
+		before = 0.9
 	}
-	b.attention(at + "self_attn.")
+	qNorm, kNorm := c.HeadDim, c.HeadDim
+	if c.QKNorm == arch.WholeNorms {
+		qNorm, kNorm = q, kv
+	}
+	for _, n := range []struct {
+		kind  arch.Kind
+		width int
+		mean  float64
+	}{
+		{arch.InputNorm, c.HiddenSize, 0.8}, {arch.PostAttentionNorm, c.HiddenSize, 0.7}, {arch.FeedForwardNorm, c.HiddenSize, before},
+		{arch.PostFeedForwardNorm, c.HiddenSize, 0.6}, {arch.QueryNorm, qNorm, 1.5}, {arch.KeyNorm, kNorm, 1.2},
+	} {
+		if name := c.NameOf(n.kind); name != "" {
+			b.norm(at+name, n.width, n.mean)
+		}
+	}
+	b.kind(at, arch.FusedQKV, q+2*kv, c.HiddenSize, 1.5)
+	b.kind(at, arch.Query, q, c.HiddenSize, 1.5)
+	b.kind(at, arch.Key, kv, c.HiddenSize, 1.6)
+	b.kind(at, arch.Value, kv, c.HiddenSize, 0.9)
+	b.kind(at, arch.Output, c.HiddenSize, q, 0.7)
 	if l.Experts {
 		b.experts(at)
-	} else {
-		b.mlp(at + "mlp.")
+		return
 	}
+	b.kind(at, arch.FusedGateUp, 2*c.Intermediate, c.HiddenSize, 1)
+	b.kind(at, arch.Gate, c.Intermediate, c.HiddenSize, 1)
+	b.kind(at, arch.Up, c.Intermediate, c.HiddenSize, 0.9)
+	b.kind(at, arch.Down, c.HiddenSize, c.Intermediate, 1.3)
 }
 
-func (b *builder) attention(at string) {
-	c := b.c
-	q, kv, bias := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim, c.AttentionBias >= arch.QKVBias
-	if c.QKNorm {
-		b.norm(at+"q_norm", c.HeadDim, 1.5)
-		b.norm(at+"k_norm", c.HeadDim, 1.2)
+// kind adds a linear layer if the architecture has the kind.
+func (b *builder) kind(at string, kind arch.Kind, rows, cols int, gain float64) {
+	if name := b.c.Facts.NameOf(kind); name != "" {
+		b.linear(at+name, rows, cols, gain, b.c.BiasOf(kind))
 	}
-	if c.Fused {
-		b.linear(at+"qkv_proj", q+2*kv, c.HiddenSize, 1.5, bias)
-	} else {
-		b.linear(at+"q_proj", q, c.HiddenSize, 1.5, bias)
-		b.linear(at+"k_proj", kv, c.HiddenSize, 1.6, bias)
-		b.linear(at+"v_proj", kv, c.HiddenSize, 0.9, bias)
-	}
-	b.linear(at+"o_proj", c.HiddenSize, q, 0.7, c.AttentionBias == arch.AllBias)
-}
-
-func (b *builder) mlp(at string) {
-	c := b.c
-	if c.Fused {
-		b.linear(at+"gate_up_proj", 2*c.Intermediate, c.HiddenSize, 1, c.MLPBias)
-	} else {
-		b.linear(at+"gate_proj", c.Intermediate, c.HiddenSize, 1, c.MLPBias)
-		b.linear(at+"up_proj", c.Intermediate, c.HiddenSize, 0.9, c.MLPBias)
-	}
-	b.linear(at+"down_proj", c.HiddenSize, c.Intermediate, 1.3, c.MLPBias)
 }
 
 func (b *builder) experts(at string) {
 	c, e := b.c, b.c.Experts
-	b.linear(at+e.Module+".gate", e.Count, c.HiddenSize, 2, false)
+	b.kind(at, arch.Router, e.Count, c.HiddenSize, 2)
+	if name := c.NameOf(arch.RouterCorrection); name != "" {
+		b.all = append(b.all, synth.Vector(at+name, e.Count, 0, 0.1))
+	}
+	if e.Shared > 0 {
+		b.kind(at, arch.SharedRouter, 1, c.HiddenSize, 1)
+		b.kind(at, arch.SharedGate, e.Shared, c.HiddenSize, 1)
+		b.kind(at, arch.SharedUp, e.Shared, c.HiddenSize, 0.9)
+		b.kind(at, arch.SharedDown, c.HiddenSize, e.Shared, 1.3)
+	}
+	if name := c.NameOf(arch.GateUpExperts); name != "" {
+		both := synth.Matrix(at+name+".weight", e.Count*2*e.Intermediate, c.HiddenSize, 1)
+		down := synth.Matrix(at+c.NameOf(arch.DownExperts)+".weight", e.Count*c.HiddenSize, e.Intermediate, 1.3)
+		both.Slices, down.Slices = int64(e.Count), int64(e.Count)
+		b.all = append(b.all, both, down)
+		return
+	}
 	for i := range e.Count {
-		in := fmt.Sprintf("%s%s.experts.%d.", at, e.Module, i)
-		b.linear(in+e.Gate, e.Intermediate, c.HiddenSize, 1, false)
-		b.linear(in+e.Up, e.Intermediate, c.HiddenSize, 0.9, false)
-		b.linear(in+e.Down, c.HiddenSize, e.Intermediate, 1.3, false)
+		name := func(kind arch.Kind) string {
+			return at + strings.Replace(c.Facts.NameOf(kind), "*", strconv.Itoa(i), 1)
+		}
+		b.linear(name(arch.GateExperts), e.Intermediate, c.HiddenSize, 1, false)
+		b.linear(name(arch.UpExperts), e.Intermediate, c.HiddenSize, 0.9, false)
+		b.linear(name(arch.DownExperts), c.HiddenSize, e.Intermediate, 1.3, false)
 	}
 }

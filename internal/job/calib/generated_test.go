@@ -1,0 +1,85 @@
+package calib_test
+
+import (
+	"context"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/job/calib"
+	"github.com/lowbit-go/gq/internal/job/write"
+	"github.com/lowbit-go/gq/internal/lm/eval"
+	"github.com/lowbit-go/gq/internal/lm/forward"
+	"github.com/lowbit-go/gq/internal/lm/text"
+	"github.com/lowbit-go/gq/internal/test/testmodels"
+	"github.com/lowbit-go/gq/internal/test/testplan"
+	"github.com/lowbit-go/gq/quantizer"
+)
+
+// TestGenerated calibrates the generated model of each architecture as --quality good does, on text
+// that the model writes: the KL divergence on other text of its own is at least a fifth below the
+// search's, at equal bytes.
+func TestGenerated(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes its time")
+	}
+	for _, g := range testmodels.AllGenerated(t) {
+		t.Run(g.Name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), g.Name)
+			g.Write(t, dir)
+			float, err := forward.OpenCheckpoint(dir, forward.Options{Threads: 2})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer float.Close()
+			own := func(seed uint64, tokens int) *text.Text {
+				// No token ends a document: a random model has no ends.
+				s, err := text.Write(context.Background(), float, text.WriteOptions{Start: 1, Tokens: tokens, Window: 128, Seed: seed})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return s
+			}
+			calibration := own(1, 4096)
+			var windows []text.Window
+			for _, ids := range own(2, 1024).Sequences {
+				windows = append(windows, text.Window{Tokens: ids, First: 1})
+			}
+			kl, sizes := [2]float64{}, [2]int64{}
+			for i, algorithm := range []gqf.Algorithm{gqf.AlgorithmSearch, gqf.AlgorithmGPTQFT} {
+				r := quantizer.Recipe{Bits: 4, Group: new(16), EmbeddingBits: 8, Algorithm: algorithm}
+				p := testplan.New(t, dir, r)
+				var o write.Options
+				if algorithm.Calibrated() {
+					result, err := calib.Run(context.Background(), p, calibration, calib.Options{Refine: true})
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer result.Close()
+					o.Codes = result.Codes()
+				}
+				path := filepath.Join(t.TempDir(), "model.gqf")
+				if _, err := p.WriteWith(context.Background(), path, o); err != nil {
+					t.Fatal(err)
+				}
+				m := openResult(t, path)
+				c, err := eval.Compare(context.Background(), float, []*forward.Model{m}, windows, eval.CompareOptions{Sessions: 2, Worst: -1})
+				if err != nil {
+					t.Fatal(err)
+				}
+				info, err := os.Stat(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				// The file of a calibration also says what was calibrated on.
+				kl[i], sizes[i] = c[0].KL.Mean, info.Size()
+			}
+			t.Logf("KL %.5f by search, %.5f by gptq-ft", kl[0], kl[1])
+			if !(kl[1] <= 0.8*kl[0]) || math.IsNaN(kl[0]) || sizes[1]-sizes[0] > 4096 {
+				t.Errorf("KL %.5f and %d bytes by search, %.5f and %d by gptq-ft", kl[0], sizes[0], kl[1], sizes[1])
+			}
+		})
+	}
+}

@@ -1,0 +1,232 @@
+package arch
+
+import "sort"
+
+// Facts are everything that gq knows about an architecture: each architecture has a file of them,
+// model_NAME.go, and no other file of the program names it. The forward pass, the GGUF writer and
+// reader, the tests and the documents' table read the facts.
+type Facts struct {
+	Title string // in documents: "Llama"
+	Class string // class of the model with an lm_head
+	// Layer lists the tensors of a layer. Only kinds that the configuration asks for exist.
+	Layer []Naming
+	// LlamaCpp is nil if gq does not write .gguf files of the architecture.
+	LlamaCpp *LlamaCpp
+
+	// read reads the keys of the model_type in config.json. Its defaults are those of the
+	// configuration class in transformers: published files rely on them.
+	read func(k *keys, c *ForwardConfig)
+	// vocab is the default of vocab_size if published files rely on it; 0 if files state the size.
+	vocab int
+}
+
+// A Naming pairs the name of a tensor in a checkpoint with llama.cpp's name, both without the
+// layer's prefix and the suffix .weight or .bias.
+type Naming struct {
+	Kind     Kind
+	HF, GGUF string
+}
+
+// Kind says what a tensor of a layer is for.
+type Kind uint8
+
+const (
+	InputNorm           Kind = iota // before attention
+	PostAttentionNorm               // behind attention, before the residual
+	FeedForwardNorm                 // before the feed-forward network
+	PostFeedForwardNorm             // behind the feed-forward network, before the residual
+	QueryNorm
+	KeyNorm
+	Query
+	Key
+	Value
+	FusedQKV
+	Output
+	Gate // of the feed-forward network
+	Up
+	Down
+	FusedGateUp
+	Router // rows: experts
+	// The experts of a layer are a single tensor of llama.cpp. Their names in a checkpoint have an
+	// expert's number for *, or are fused (transformers 5).
+	GateExperts
+	UpExperts
+	DownExperts
+	GateUpExperts    // fused tensors: the rows of gate above the rows of up
+	RouterCorrection // added to the experts' scores for the choice alone
+	SharedGate       // of the expert that sees every token
+	SharedUp
+	SharedDown
+	SharedRouter // a single row: its sigmoid is a factor of the shared expert
+)
+
+// LlamaCpp has llama.cpp's view of an architecture.
+type LlamaCpp struct {
+	Name string // general.architecture
+	// Permuted: neighbouring rows of a head of q and k rotate together.
+	Permuted bool
+	Windows  WindowUse
+	// Period is the default of Period-th layers without a sliding window, if windows are used.
+	Period int
+	Caps   bool // attention and logits have softcaps
+	// NoRopeStep: each NoRopeStep-th layer has no rope; 0: all layers have ropes.
+	NoRopeStep int
+	// WideLayers is the number of layers by which llama.cpp recognizes a model that scales queries
+	// by embedding_length / heads, not by the size of a head; 0: there is no such model.
+	WideLayers int
+	// Square: q and o are matrices of embedding_length x embedding_length.
+	Square bool
+	// Ungrouped: there are as many heads of keys and values as of queries.
+	Ungrouped bool
+	// Tied: the embedding is the only output matrix.
+	Tied bool
+	// Bias and MLPBias: at most these biases are loaded.
+	Bias    AttentionBias
+	MLPBias bool
+	// RopeFactors are the types of ropes for which tensors of factors are loaded.
+	RopeFactors []string
+	// PartialRope: a part of a head may rotate.
+	PartialRope bool
+	// LocalRope: layers with a sliding window have the rope without its scaling.
+	LocalRope bool
+	// Scales: embedding, residual, attention and logits have factors.
+	Scales bool
+	// Mixture is llama.cpp's view of a mixture of experts.
+	Mixture LlamaCppMixture
+	// Config returns keys of the config.json of a .gguf file, next to the sizes. nil: package
+	// llamacpp reads the architecture's own keys.
+	Config func(m Metadata) map[string]any
+}
+
+// LlamaCppMixture says which mixtures llama.cpp's code for an architecture computes.
+type LlamaCppMixture struct {
+	Weights WeightUse
+	Sigmoid bool // scores are sigmoids
+	// Dense: the first layers may be dense.
+	Dense bool
+}
+
+// WeightUse is what llama.cpp does with the weights of the chosen experts.
+type WeightUse uint8
+
+const (
+	NormalizedWeights WeightUse = iota // divides them by their sum
+	PlainWeights                       // takes the scores
+	WeightKeys                         // reads keys for normalization and scale
+)
+
+// Metadata is the metadata of a .gguf file. Keys are without the name of the architecture.
+type Metadata interface {
+	HasTensor(name string) bool
+	// Count reads an integer. Without a default (-1) the key is required.
+	Count(key string, absent int) int
+	Positive(key string, absent float64) float64
+	Flag(key string, absent bool) bool
+}
+
+// WindowUse is llama.cpp's use of sliding windows.
+type WindowUse uint8
+
+const (
+	IgnoredWindow  WindowUse = iota
+	WrittenWindow            // ignored, but its key is written
+	UsedWindow               // the key has a default
+	OptionalWindow           // without the key, no layer has a window
+)
+
+// architectures are the tested architectures by model_type: testdata has another implementation's
+// logits for each.
+var architectures = map[string]*Facts{}
+
+// register adds an architecture when the program starts.
+func register(modelType string, f Facts) *Facts {
+	architectures[modelType] = &f
+	return &f
+}
+
+// FactsOf returns the facts of a language model's model_type, or nil.
+func FactsOf(modelType string) *Facts { return architectures[modelType] }
+
+// Architectures returns the sorted model types that [ParseForward] knows.
+func Architectures() []string {
+	var names []string
+	for name := range architectures {
+		names = append(names, name)
+	}
+	for name := range multimodal {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	return names
+}
+
+// NameOf returns the name of a tensor in a layer of a checkpoint, or "" if the architecture has
+// none.
+func (f *Facts) NameOf(kind Kind) string {
+	for _, n := range f.Layer {
+		if n.Kind == kind {
+			return n.HF
+		}
+	}
+	return ""
+}
+
+// Has reports whether layers have a tensor of the kind.
+func (f *Facts) Has(kind Kind) bool { return f.NameOf(kind) != "" }
+
+func join(lists ...[]Naming) (all []Naming) {
+	for _, l := range lists {
+		all = append(all, l...)
+	}
+	return all
+}
+
+// Names that architectures share.
+var (
+	separateAttention = []Naming{
+		{Query, "self_attn.q_proj", "attn_q"},
+		{Key, "self_attn.k_proj", "attn_k"},
+		{Value, "self_attn.v_proj", "attn_v"},
+		{Output, "self_attn.o_proj", "attn_output"},
+	}
+	queryKeyNorms = []Naming{
+		{QueryNorm, "self_attn.q_norm", "attn_q_norm"},
+		{KeyNorm, "self_attn.k_norm", "attn_k_norm"},
+	}
+	preNorms = []Naming{
+		{InputNorm, "input_layernorm", "attn_norm"},
+		{FeedForwardNorm, "post_attention_layernorm", "ffn_norm"},
+	}
+	// allNorms: a norm on either side of attention and feed-forward network (Gemma 2).
+	allNorms = []Naming{
+		{InputNorm, "input_layernorm", "attn_norm"},
+		{PostAttentionNorm, "post_attention_layernorm", "post_attention_norm"},
+		{FeedForwardNorm, "pre_feedforward_layernorm", "ffn_norm"},
+		{PostFeedForwardNorm, "post_feedforward_layernorm", "post_ffw_norm"},
+	}
+	// postNorms: no norms but those behind attention and feed-forward network (OLMo 2).
+	postNorms = []Naming{
+		{PostAttentionNorm, "post_attention_layernorm", "post_attention_norm"},
+		{PostFeedForwardNorm, "post_feedforward_layernorm", "post_ffw_norm"},
+	}
+	separateMLP = []Naming{
+		{Gate, "mlp.gate_proj", "ffn_gate"},
+		{Up, "mlp.up_proj", "ffn_up"},
+		{Down, "mlp.down_proj", "ffn_down"},
+	}
+	fusedMLP = []Naming{
+		{FusedGateUp, "mlp.gate_up_proj", "ffn_up"},
+		{Down, "mlp.down_proj", "ffn_down"},
+	}
+	sharedExperts = []Naming{
+		{SharedGate, "mlp.shared_experts.gate_proj", "ffn_gate_shexp"},
+		{SharedUp, "mlp.shared_experts.up_proj", "ffn_up_shexp"},
+		{SharedDown, "mlp.shared_experts.down_proj", "ffn_down_shexp"},
+	}
+	separateExperts = []Naming{
+		{Router, "mlp.gate", "ffn_gate_inp"},
+		{GateExperts, "mlp.experts.*.gate_proj", "ffn_gate_exps"},
+		{UpExperts, "mlp.experts.*.up_proj", "ffn_up_exps"},
+		{DownExperts, "mlp.experts.*.down_proj", "ffn_down_exps"},
+	}
+)

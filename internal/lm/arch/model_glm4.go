@@ -1,0 +1,25 @@
+package arch
+
+var _ = register("glm4", Facts{
+	Title: "GLM-4", Class: "Glm4ForCausalLM",
+	Layer: join([]Naming{
+		{InputNorm, "input_layernorm", "attn_norm"},
+		{PostAttentionNorm, "post_self_attn_layernorm", "post_attention_norm"},
+		{FeedForwardNorm, "post_attention_layernorm", "ffn_norm"},
+		{PostFeedForwardNorm, "post_mlp_layernorm", "post_ffw_norm"},
+	}, separateAttention, fusedMLP),
+	LlamaCpp: &LlamaCpp{Name: "glm4", Bias: QKVBias, PartialRope: true, Config: func(m Metadata) map[string]any {
+		return map[string]any{"hidden_act": "silu", "attention_bias": m.HasTensor("blk.0.attn_q.bias")}
+	}},
+	read: readGlm4,
+})
+
+func readGlm4(k *keys, c *ForwardConfig) {
+	k.readCommon(c, 32, 2, 128, 0.00000015625)
+	k.partialPositions(c, 131072, 10000, 0.5)
+	c.Ropes[0].Neighbours = true
+	k.silu()
+	if k.boolean("attention_bias", true) {
+		c.AttentionBias = QKVBias
+	}
+}

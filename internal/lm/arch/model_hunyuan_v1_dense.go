@@ -1,0 +1,29 @@
+package arch
+
+var _ = register("hunyuan_v1_dense", Facts{
+	Title: "Hunyuan (dense)", Class: "HunYuanDenseV1ForCausalLM",
+	Layer: join(preNorms, separateAttention, hunyuanNorms, separateMLP),
+	LlamaCpp: &LlamaCpp{Name: "hunyuan-dense", Config: func(m Metadata) map[string]any {
+		return map[string]any{"hidden_act": "silu"}
+	}},
+	read: func(k *keys, c *ForwardConfig) { k.readHunyuan(c) },
+})
+
+var hunyuanNorms = []Naming{
+	{QueryNorm, "self_attn.query_layernorm", "attn_q_norm"},
+	{KeyNorm, "self_attn.key_layernorm", "attn_k_norm"},
+}
+
+func (k *keys) readHunyuan(c *ForwardConfig) {
+	k.readCommon(c, 32, 0, 0, 1e-5)
+	c.MaxPositions = k.size("max_position_embeddings", 2048)
+	d := ropeDefaults{theta: 10000, thetaKey: "rope_theta", dims: c.HeadDim, maxPositions: c.MaxPositions, alpha: true}
+	c.Ropes = []RopeConfig{k.readRope(d)}
+	k.silu()
+	k.attentionBias(c)
+	k.never("mlp_bias", "use_cla")
+	only(k, "use_qk_norm", true, "is neither true nor false")
+	k.irrelevant("eod_token_id", "sep_token_id", "im_start_id", "im_end_id", "im_newline_id", "pad_id", "org_vocab_size",
+		"attention_head_dim", "cla_share_factor", "norm_type", "use_rotary_pos_emb")
+	c.QKNorm = RotatedNorms
+}

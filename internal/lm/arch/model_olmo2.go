@@ -1,0 +1,18 @@
+package arch
+
+var _ = register("olmo2", Facts{
+	Title: "OLMo 2", Class: "Olmo2ForCausalLM",
+	Layer: join(postNorms, separateAttention, queryKeyNorms, separateMLP),
+	LlamaCpp: &LlamaCpp{Name: "olmo2", Config: func(m Metadata) map[string]any {
+		return map[string]any{"hidden_act": "silu"}
+	}},
+	read: readOlmo2,
+})
+
+func readOlmo2(k *keys, c *ForwardConfig) {
+	k.readCommon(c, 32, 0, 0, 1e-5)
+	k.positions(c, 2048, 10000)
+	k.silu()
+	k.attentionBias(c)
+	c.QKNorm = WholeNorms
+}
