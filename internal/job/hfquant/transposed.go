@@ -55,13 +55,16 @@ func (f *finder) transposedGroup(weight string, size, k, groups int64, exception
 	return size, nil
 }
 
+// groups is the number of stored groups of a row.
+func (w *transposed) groups() int { return len(w.scales.view) / int(w.scales.width) }
+
 // readScales sets the scales of row n, in the order of their storage.
 func (w *transposed) readScales(row *Row, n int64) error {
 	size := int64(w.scales.dtype.Bits() / 8)
-	for g := range row.Scales {
+	for g := range min(len(row.Scales), w.groups()) {
 		safetensors.Widen(row.Scales[g:g+1], w.scales.row(int64(g))[n*size:][:size], w.scales.dtype)
 	}
-	return checkFinite(w.scales.name, n, row.Scales)
+	return checkFinite(w.scales.name, n, row.Scales[:min(len(row.Scales), w.groups())])
 }
 
 // zeroError reports zero point z outside the codes. Such a zero point is stored as the largest
