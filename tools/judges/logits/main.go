@@ -1,4 +1,4 @@
-// Logits writes what a model of a .gqf file, a .gguf file or a checkpoint computes from a text, for
+// Logits writes what a model of a .gqf file or a checkpoint computes from a text, for
 // the judges in Python to compare with:
 //
 //	go run -C tools ./judges/logits [-activations float32] FILE TEXT OUT
