@@ -25,8 +25,9 @@ def load(case):
     if "error" in answer:
         raise ValueError(answer["error"])
     compare.tokens(case, lambda _: answer["tokens"][0])
-    # llama.cpp multiplies quantized weights with activations of 8 bits in groups of 32.
-    yield compare.Run("float32", "float" if " unquantized " in case["name"] else "int8", lambda _: np.log(answer["probabilities"]),
+    # llama.cpp multiplies BF16 weights with BF16 activations, and codes with activations of 8 bits in groups of 32.
+    bf16 = " unquantized " in case["name"]
+    yield compare.Run("bfloat16" if bf16 else "float32", "float" if bf16 else "int8", lambda _: np.log(answer["probabilities"]),
                       lambda *_: answer["greedy"], probabilities=True)
 
 
