@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// AutoRound stores weights as GPTQ or AWQ does. packing_format of the entry of config.json says how:
+// AutoRound stores weights as GPTQ or AWQ does. packing_format in config.json says how:
 //
 //	auto_round:auto_gptq    as GPTQ with zero points less 1
 //	auto_round:gptqmodel    as GPTQ with unchanged zero points

@@ -22,7 +22,7 @@ import (
 //
 // Source: PackableQuantLinear in gptqmodel/nn_modules/qlinear/__init__.py of GPTQModel.
 
-// gptqBits are the bits that GPTQModel reads. AutoRound also writes the streams of 5, 6 and 7 bits.
+// gptqBits are the bits that GPTQModel reads. AutoRound writes 5, 6 and 7 bits in the same way.
 var gptqBits = []int{2, 3, 4, 8}
 
 // gptqConfig is the entry of config.json.

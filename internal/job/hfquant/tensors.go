@@ -131,7 +131,7 @@ func (f *finder) groupOrder(weight, name string, k int64, s *Scheme) ([]int32, e
 	return order, nil
 }
 
-// reorder changes the order of groups, which are first in dst, from their storage to the columns'.
+// reorder changes the order of the groups, first in dst, from their storage to the columns'.
 func reorder[T any](dst []T, order []int32) {
 	if order == nil || len(dst) == 0 {
 		return
