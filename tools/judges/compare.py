@@ -68,7 +68,7 @@ def measure(case, run):
 
 
 def run(load, packages):
-    """load(case) yields the Runs of a case; packages are the names of what is installed."""
+    """load(case) yields the Runs of a case; packages are the names of installed packages, or versions by name."""
     with open(sys.argv[1]) as f:
         cases = json.load(f)
     results = []
@@ -80,7 +80,8 @@ def run(load, packages):
         except Exception as e:  # what a program refuses is a result
             traceback.print_exc()
             results.append({"case": case["name"], "error": f"{type(e).__name__}: {e}"[:500]})
-    out = {"versions": {p: version(p) for p in packages}, "results": results}
+    versions = packages if isinstance(packages, dict) else {p: version(p) for p in packages}
+    out = {"versions": versions, "results": results}
     with open(sys.argv[2], "w") as f:
         json.dump(out, f, indent=1)
 

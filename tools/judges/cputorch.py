@@ -43,7 +43,9 @@ def main():
                 continue
             names = symbols[version] if version else unversioned
             with open(source, "w") as f:
-                f.writelines(f"long {name}(void) {{ return 100; }}\n" for name in sorted(names))
+                for name in sorted(names):
+                    text = re.search(r"(Error|Status)(String|Name)$", name)
+                    f.write(f'const char *{name}(void) {{ return "no device"; }}\n' if text else f"long {name}(void) {{ return 100; }}\n")
             with open(script, "w") as f:
                 f.write(f"{version or library} {{ global: *; }};\n")
             subprocess.run(["gcc", "-shared", "-fPIC", "-w", "-o", os.path.join(lib, library), source,
@@ -52,7 +54,7 @@ def main():
     for package in ["torch", *sys.argv[1:]]:
         for path in glob.glob(os.path.join(lib, f"../../{package}-*.dist-info/METADATA")):
             with open(path) as f:
-                lines = [line for line in f if not re.match(r"Requires-Dist: (cuda|nvidia|triton|torch|intel-openmp)", line)]
+                lines = [line for line in f if not re.match(r"Requires-Dist: (cuda|nvidia|triton|torch|intel-openmp|coremltools)", line)]
             with open(path, "w") as f:
                 f.writelines(lines)
 

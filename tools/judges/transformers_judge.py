@@ -1,4 +1,4 @@
-"""Transformers loads compressed-tensors, torchao and GPTQ directories: AutoModelForCausalLM.from_pretrained(DIR)."""
+"""Transformers loads compressed-tensors, torchao, GPTQ, AWQ and AutoRound directories: AutoModelForCausalLM.from_pretrained(DIR)."""
 
 import sys
 
@@ -45,18 +45,26 @@ def floats(model, case):
     return torch.nn.Module.float(model)
 
 
+def float32(model):
+    """Computes in float32 throughout: AutoRound rounds the rotary frequencies to the dtype of the model."""
+    torch.nn.Module.float(model)
+    model.model.rotary_emb = type(model.model.rotary_emb)(model.config)
+    return model
+
+
 def load(case):
     tokenizer = AutoTokenizer.from_pretrained(case["dir"])
     compare.tokens(case, lambda text: tokenizer(text, add_special_tokens=False).input_ids)
     int8 = case["target"] in ("int-quantized", "torchao-safetensors")
     model = AutoModelForCausalLM.from_pretrained(case["dir"])
-    yield compare.Run(name(model.dtype), "int8" if int8 else "float", *functions(model))
+    if model.dtype != torch.float32 or int8:
+        yield compare.Run(name(model.dtype), "int8" if int8 else "float", *functions(model))
     if model.dtype != torch.float32 and case["target"] != "torchao-safetensors":  # torchao: in the dtype of its file
         model = AutoModelForCausalLM.from_pretrained(case["dir"], dtype=torch.float32)
-        if not int8:
-            yield compare.Run("float16 weights" if case["target"] == "gptq" else "float32", "float", *functions(model))
-    if int8:
-        yield compare.Run("float32", "float", *functions(floats(model, case)))
+    if case["target"] == "gptq" and model.dtype == torch.float32:
+        yield compare.Run("float16 weights", "float", *functions(model))
+    f16 = any(type(module).__name__ == "AwqTorchLinear" for module in model.modules())  # it multiplies in F16 whatever it is told
+    yield compare.Run("float16 weights" if f16 else "float32", "float", *functions(floats(model, case) if int8 else float32(model)))
 
 
 if __name__ == "__main__":

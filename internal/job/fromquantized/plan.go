@@ -4,6 +4,7 @@ package fromquantized
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -263,6 +264,9 @@ func schemeOf(w *weight, facts *scaleFacts) (rounding.Scheme, error) {
 		s.Mapping, s.PositiveScales, s.NegativeScales = gqf.MappingAsymmetric, false, !facts.positive()
 	}
 	if k := w.Shape[1]; w.Scheme.Group > 0 && w.Scheme.Group < k {
+		if w.Scheme.Group == 1 {
+			return s, errors.New("the columns of its groups are not consecutive (activation order), and groups of a .gqf file are")
+		}
 		if w.Scheme.Group%16 != 0 {
 			return s, fmt.Errorf("groups of %d weights: a .gqf file has groups of a multiple of 16, or per channel", w.Scheme.Group)
 		}

@@ -75,7 +75,7 @@ func (f *finder) addCompressed(c *compressedConfig, module string, format Format
 	if err != nil {
 		return err
 	}
-	if err := p.companions(w, group, scheme, n, k); err != nil {
+	if err := p.companions(w, group, &scheme, n, k); err != nil {
 		return err
 	}
 	scheme.Scales = w.scales.dtype
@@ -113,8 +113,9 @@ func (p *compressedParts) shape() ([]int64, error) {
 }
 
 // companions sets scales, zero points and order of groups of w, and claims activations' tensors.
-func (p *compressedParts) companions(w *compressedWeight, group *compressedGroup, s Scheme, n, k int64) (err error) {
+func (p *compressedParts) companions(w *compressedWeight, group *compressedGroup, s *Scheme, n, k int64) (err error) {
 	groups := s.Groups(k)
+	w.groups = groups
 	shapes := [][]int64{{n, groups}}
 	if groups == 1 {
 		shapes = append(shapes, []int64{n})
@@ -133,7 +134,7 @@ func (p *compressedParts) companions(w *compressedWeight, group *compressedGroup
 		p.has(last)
 	}
 	if name, ok := p.has("weight_g_idx"); ok {
-		w.order, err = p.groupOrder(p.weight, name, k, s.Group)
+		w.order, err = p.groupOrder(p.weight, name, k, s)
 	}
 	return err
 }
@@ -187,6 +188,7 @@ type compressedWeight struct {
 	zeros       *matrix
 	zeroColumns *columns
 	order       []int32 // see groupOrder
+	groups      int64   // stored, of a row
 }
 
 // zero is the zero point of group g, in order of storage, of row n.
@@ -206,11 +208,11 @@ func (w *compressedWeight) readCodes(row *Row, n int64) error {
 }
 
 func (w *compressedWeight) readGroups(row *Row, n int64) error {
-	if err := w.scales.scales(row.Scales, n); err != nil {
+	if err := w.scales.scales(row.Scales[:w.groups], n); err != nil {
 		return err
 	}
 	reorder(row.Scales, w.order)
-	for g := range row.Zeros {
+	for g := range min(len(row.Zeros), int(w.groups)) {
 		row.Zeros[g] = w.zero(n, int64(g))
 	}
 	reorder(row.Zeros, w.order)

@@ -182,6 +182,14 @@ func TestCompressedRead(t *testing.T) {
 					}
 				}
 			}},
+		{name: "activation order whose columns are scattered", format: PackQuantized, scheme: base,
+			config: weightsConfig("pack-quantized", group16),
+			change: func(m map[string]stored, rows []Row) {
+				m["weight_g_idx"] = int32Tensor("weight_g_idx", []int64{64}, repeat(64, func(i int) int32 { return int32(i % 4) })...)
+				for n := range rows {
+					rows[n].Scales = slices.Repeat(rows[n].Scales, 16)
+				}
+			}, want: Scheme{Bits: base.Bits, Group: 1, Zeros: base.Zeros, Scales: base.Scales}},
 		{name: "activation order that was not set", format: PackQuantized, scheme: base, config: weightsConfig("pack-quantized", group16),
 			change: func(m map[string]stored, _ []Row) {
 				m["weight_g_idx"] = int32Tensor("weight_g_idx", []int64{64}, repeat(64, func(int) int32 { return -1 })...)
@@ -244,9 +252,7 @@ func TestCompressedRefused(t *testing.T) {
 		{"no zero points", strings.Replace(pack, `true`, `false`, 1), nil, `the checkpoint has no tensor "m.weight_zero_point"`},
 		{"zero points in spite of symmetric", pack, set(int8Tensor("weight_zero_point", []int64{4, 4}, repeat(16, func(i int) int8 { return int8(i) })...)), `it has zero points other than 0, but quantization_config says that "m.weight" is symmetric`},
 		{"zero points of another shape", strings.Replace(pack, `true`, `false`, 1), set(int32Tensor("weight_zero_point", []int64{4, 1}, 0, 0, 0, 0)), `tensor "m.weight_zero_point": shape [4 1], but "m.weight" needs shape [1 4]`},
-		{"activation order", pack, set(int32Tensor("weight_g_idx", []int64{64}, repeat(64, func(i int) int32 { return int32(i % 4) })...)), `tensor "m.weight_g_idx": column 1 belongs to group 1: the columns of a group of "m.weight" are not consecutive (activation order); quantize the unquantized checkpoint instead`},
-		{"a group twice", pack, set(int32Tensor("weight_g_idx", []int64{64}, make([]int32, 64)...)), `column 16 belongs to group 0`},
-		{"a group that is not there", pack, set(int32Tensor("weight_g_idx", []int64{64}, repeat(64, func(i int) int32 { return int32(i/16) + 1 })...)), `column 48 belongs to group 4`},
+		{"a group that is not there", pack, set(int32Tensor("weight_g_idx", []int64{64}, repeat(64, func(i int) int32 { return int32(i/16) + 1 })...)), `tensor "m.weight_g_idx": column 48 belongs to group 4, but "m.weight" has 4 groups`},
 		{"codes of more bits", weightsConfig("int-quantized", group16), func(m map[string]stored) {
 			delete(m, "weight_packed")
 			delete(m, "weight_shape")

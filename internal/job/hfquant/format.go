@@ -73,7 +73,7 @@ const (
 
 type Scheme struct {
 	Bits  int   // of a code, 1 to 8
-	Group int64 // weights of a row that share a scale; 0: the row
+	Group int64 // weights of a row that share a scale; 0: the row; 1 for scattered columns as well
 	Zeros Zeros
 	// Scales is the dtype of scales: BF16, F16 or F32. Offsets are float32 numbers.
 	Scales packing.Dtype
@@ -82,7 +82,10 @@ type Scheme struct {
 // String is the scheme in messages: "4 bits, group 32, BF16 scales".
 func (s Scheme) String() string {
 	group := "per channel"
-	if s.Group > 0 {
+	switch {
+	case s.Group == 1:
+		group = "a scale per column (activation order)"
+	case s.Group > 0:
 		group = fmt.Sprintf("group %d", s.Group)
 	}
 	text := fmt.Sprintf("%d bits, %s, %s scales", s.Bits, group, s.Scales)

@@ -22,6 +22,7 @@ import (
 //
 // Source: PackableQuantLinear in gptqmodel/nn_modules/qlinear/__init__.py of GPTQModel.
 
+// gptqBits are the bits that GPTQModel reads. AutoRound writes 5, 6 and 7 bits in the same way.
 var gptqBits = []int{2, 3, 4, 8}
 
 // gptqConfig is the entry of config.json.
@@ -53,9 +54,14 @@ func findGPTQ(f *finder) error {
 	case c.Checkpoint != "" && c.Checkpoint != "gptq":
 		return f.unsupported("", "checkpoint_format %s is not read: only gptq and gptq_v2 are", quote(c.Checkpoint))
 	}
+	return f.addAllGPTQ(&c, subtracted)
+}
+
+// addAllGPTQ adds the weights of a checkpoint in which stored zero points are less by subtracted.
+func (f *finder) addAllGPTQ(c *gptqConfig, subtracted int) error {
 	for _, t := range f.ck.Tensors() {
 		if module, last := splitName(t.Name); last == "qweight" {
-			if err := f.addGPTQ(&c, module, t, subtracted); err != nil {
+			if err := f.addGPTQ(c, module, t, subtracted); err != nil {
 				return err
 			}
 		}
@@ -93,7 +99,7 @@ func (f *finder) addGPTQ(c *gptqConfig, module string, t safetensors.Tensor, sub
 	}
 	parts := []string{t.Name, module + "qzeros", module + "scales"}
 	if _, ok := f.ck.Lookup(module + "g_idx"); ok {
-		if w.order, err = f.groupOrder(name, module+"g_idx", k, scheme.Group); err != nil {
+		if w.order, err = f.groupOrder(name, module+"g_idx", k, &scheme); err != nil {
 			return err
 		}
 		parts = append(parts, module+"g_idx")
@@ -112,7 +118,7 @@ func (f *finder) gptqBits(c *gptqConfig, weight, name string, n, groups int64) (
 	if err != nil {
 		return 0, err
 	}
-	for _, bits := range gptqBits {
+	for bits := 2; bits <= 8; bits++ {
 		if rows != groups || n*int64(bits)%32 != 0 || words != n*int64(bits)/32 {
 			continue
 		}
@@ -121,7 +127,7 @@ func (f *finder) gptqBits(c *gptqConfig, weight, name string, n, groups int64) (
 		}
 		return bits, nil
 	}
-	return 0, f.formatError(name, "shape [%d, %d], expected [%d, %d*bits/32] with %s bits", rows, words, groups, n, list(gptqBits))
+	return 0, f.formatError(name, "shape [%d, %d], expected [%d, %d*bits/32] with 2 to 8 bits", rows, words, groups, n)
 }
 
 // gptqZeros tells whether the weight has zero points. Some checkpoints of symmetric weights store
@@ -165,7 +171,7 @@ func (w *gptqWeight) readGroups(row *Row, n int64) error {
 		return err
 	}
 	reorder(row.Scales, w.order)
-	for g := range row.Zeros {
+	for g := range min(len(row.Zeros), w.groups()) {
 		z := unsignedAt(w.zeros.row(int64(g)), n, w.bits) + w.subtracted
 		if z >= 1<<w.bits {
 			return w.zeroError(n, g, z)

@@ -139,7 +139,7 @@ func TestGPTQErrors(t *testing.T) {
 		"no rows":               {change: func(all []stored) []stored { return reshape(all, 2, packing.F16, 3, 0) }, want: []string{`"m.scales"`, "2 dimensions that are not 0"}},
 		"codes of other rows":   {change: func(all []stored) []stored { return reshape(all, 0, packing.I32, 12, 64) }, want: []string{`"m.qweight"`, "[12 64]", "[12 32]"}},
 		"other number of bits":  {change: func(all []stored) []stored { return reshape(all, 1, packing.I32, 3, 8) }, want: []string{`"m.qzeros"`, "[3, 8] is of 8 bits, but quantization_config says 4"}},
-		"no number of bits":     {change: func(all []stored) []stored { return reshape(all, 1, packing.I32, 3, 5) }, want: []string{`"m.qzeros"`, "[3, 5], expected [3, 32*bits/32] with 2, 3, 4 or 8 bits"}},
+		"no number of bits":     {change: func(all []stored) []stored { return reshape(all, 1, packing.I32, 3, 9) }, want: []string{`"m.qzeros"`, "[3, 9], expected [3, 32*bits/32] with 2 to 8 bits"}},
 		"zeros of other groups": {change: func(all []stored) []stored { return reshape(all, 1, packing.I32, 2, 4) }, want: []string{`"m.qzeros"`, "[2, 4], expected [3,"}},
 		"short g_idx":           {change: func(all []stored) []stored { return reshape(all, 3, packing.I32, 95) }, want: []string{`"m.g_idx"`, "[95]", "[96]"}},
 		"groups":                {config: strings.Replace(gptqTestConfig, "32}", "64}", 1), want: []string{"3 groups, but group_size of quantization_config makes 2 of 96 columns"}},
@@ -150,10 +150,10 @@ func TestGPTQErrors(t *testing.T) {
 		"planar":                {config: with(`"checkpoint_format": "gptq_p", "bits": 4`), want: []string{`"gptq_p" is not read: only gptq and gptq_v2 are`}},
 		"format":                {config: with(`"format": "bitblas", "bits": 4`), want: []string{`"bitblas" is not read`}},
 		"bits in words":         {config: with(`"bits": "four"`), want: []string{"config.json: quantization_config: json"}},
-		"scattered columns": {change: func(all []stored) []stored {
-			binary.LittleEndian.PutUint32(all[3].data[4*40:], 0)
+		"a group that is not there": {change: func(all []stored) []stored {
+			binary.LittleEndian.PutUint32(all[3].data[4*40:], 3)
 			return all
-		}, want: []string{`"m.g_idx"`, "column 40 belongs to group 0", "activation order"}},
+		}, want: []string{`"m.g_idx"`, `column 40 belongs to group 3, but "m.weight" has 3 groups`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := gptqTensors()
@@ -185,6 +185,26 @@ func TestGPTQSymmetric(t *testing.T) {
 			config := strings.Replace(gptqTestConfig, `"bits"`, `"sym": true, "checkpoint_format": "`+format+`", "bits"`, 1)
 			if w := findOne(t, store(t, all...), config); w.Scheme.Zeros != NoZeros {
 				t.Errorf("%s, zero points stored as %x: %v", format, stored, w.Scheme)
+			}
+		}
+	}
+}
+
+// TestGPTQScattered reads a weight of which columns of several groups alternate, as desc_act makes
+// them: each column has the scale and the zero point of its group.
+func TestGPTQScattered(t *testing.T) {
+	all := gptqTensors()
+	for i := range 96 {
+		binary.LittleEndian.PutUint32(all[3].data[4*i:], uint32(i%3))
+	}
+	w := findOne(t, store(t, all...), gptqTestConfig)
+	if want := (Scheme{Bits: 4, Group: 1, Zeros: IntZeros, Scales: packing.F16}); w.Scheme != want {
+		t.Fatalf("the scheme is %v, want %v", w.Scheme, want)
+	}
+	for n, row := range readAll(t, w) {
+		for k := range 96 {
+			if scale, zero := float32(int(1)<<(k%3)), int8(k%3-1); row.Scales[k] != scale || row.Zeros[k] != zero {
+				t.Fatalf("row %d, column %d: scale %g and zero point %d, want %g and %d", n, k, row.Scales[k], row.Zeros[k], scale, zero)
 			}
 		}
 	}

@@ -59,6 +59,7 @@ var finders = map[string]func(*finder) error{
 	"torchao":            findTorchAO,
 	"gptq":               findGPTQ,
 	"awq":                findAWQ,
+	"auto-round":         findAutoRound,
 	"mlx":                findMLX,                            // MLX writes no quant_method
 	"fp8":                func(*finder) error { return nil }, // see Find
 }

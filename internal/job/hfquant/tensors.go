@@ -85,8 +85,9 @@ func (m *matrix) integers(ck *safetensors.Checkpoint) ([]int64, error) {
 
 // groupOrder reads g_idx, the group of each of k columns. If the columns of each group are
 // consecutive, the result has the group of each run, or is nil for groups in order or for a
-// negative first index: no order was set. Scattered columns (activation order) are an error.
-func (f *finder) groupOrder(weight, name string, k, group int64) ([]int32, error) {
+// negative first index: no order was set. For scattered columns (activation order) the result has
+// the group of each column, and groups of s become single columns.
+func (f *finder) groupOrder(weight, name string, k int64, s *Scheme) ([]int32, error) {
 	m, err := f.part(weight, name, []packing.Dtype{packing.I32}, []int64{k})
 	if err != nil {
 		return nil, err
@@ -96,32 +97,34 @@ func (f *finder) groupOrder(weight, name string, k, group int64) ([]int32, error
 		return nil, err
 	}
 	defer release()
-	group = min(group, k)
-	group = cmp.Or(group, k)
-	groups := (k + group - 1) / group
+	group := cmp.Or(min(s.Group, k), k)
+	groups := s.Groups(k)
 	at := func(i int64) int32 { return int32(binary.LittleEndian.Uint32(m.view[4*i:])) }
 	if at(0) < 0 {
 		return nil, nil
 	}
+	columns := make([]int32, k)
 	order := make([]int32, groups)
 	seen := make([]bool, groups)
-	inOrder := true
+	inOrder, scattered := true, false
 	for i := range k {
 		g, run := at(i), i/group
+		if g < 0 || int64(g) >= groups {
+			return nil, f.formatError(name, "column %d belongs to group %d, but %s has %d groups", i, g, quote(weight), groups)
+		}
+		columns[i] = g
 		if i%group != 0 {
-			if g != order[run] {
-				return nil, f.scattered(weight, name, i, g)
-			}
+			scattered = scattered || g != order[run]
 			continue
 		}
-		if g < 0 || int64(g) >= groups || seen[g] {
-			return nil, f.scattered(weight, name, i, g)
-		}
+		scattered = scattered || seen[g]
 		order[run], seen[g] = g, true
 		inOrder = inOrder && int64(g) == run
 	}
-	if last := k % group; last != 0 && int64(order[groups-1]) != groups-1 {
-		return nil, f.scattered(weight, name, k-last, order[groups-1])
+	// A short group is the last group, with the last columns.
+	if scattered || k%group != 0 && int64(order[groups-1]) != groups-1 {
+		s.Group = 1
+		return columns, nil
 	}
 	if inOrder {
 		return nil, nil
@@ -129,12 +132,7 @@ func (f *finder) groupOrder(weight, name string, k, group int64) ([]int32, error
 	return order, nil
 }
 
-func (f *finder) scattered(weight, name string, column int64, group int32) error {
-	return f.unsupported(name, "column %d belongs to group %d: the columns of a group of %s are not consecutive (activation order); "+
-		"quantize the unquantized checkpoint instead", column, group, quote(weight))
-}
-
-// reorder changes the order of groups from their storage to the columns'.
+// reorder changes the order of the groups, first in dst, from their storage to the columns'.
 func reorder[T any](dst []T, order []int32) {
 	if order == nil || len(dst) == 0 {
 		return
@@ -309,13 +307,16 @@ func (f *finder) transposedGroup(weight string, size, k, groups int64, exception
 	return size, nil
 }
 
+// groups is the number of stored groups of a row.
+func (w *transposed) groups() int { return len(w.scales.view) / int(w.scales.width) }
+
 // readScales sets the scales of row n, in the order of their storage.
 func (w *transposed) readScales(row *Row, n int64) error {
 	size := int64(w.scales.dtype.Bits() / 8)
-	for g := range row.Scales {
+	for g := range min(len(row.Scales), w.groups()) {
 		safetensors.Widen(row.Scales[g:g+1], w.scales.row(int64(g))[n*size:][:size], w.scales.dtype)
 	}
-	return checkFinite(w.scales.name, n, row.Scales)
+	return checkFinite(w.scales.name, n, row.Scales[:min(len(row.Scales), w.groups())])
 }
 
 // zeroError reports zero point z outside the codes. Such a zero point is stored as the largest

@@ -39,7 +39,7 @@ func configTorchAO(config []byte, weights []ModelWeight) ([]byte, map[string]str
 	objects := map[string]torchAOObject{} // by module
 	var first torchAOObject
 	same := true
-	dtype, err := modelDtype(config)
+	dtype, err := modelDtype(config, weights)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -126,7 +126,9 @@ func objectTorchAO(w *ModelWeight) torchAOObject {
 // torchDtypes are torch's names of the dtypes that a model computes in.
 var torchDtypes = map[packing.Dtype]string{packing.BF16: "bfloat16", packing.F16: "float16", packing.F32: "float32"}
 
-func modelDtype(config []byte) (packing.Dtype, error) {
+// modelDtype is the dtype that config.json names, else of the first unquantized tensor, as
+// Transformers decides; or DtypeNone.
+func modelDtype(config []byte, weights []ModelWeight) (packing.Dtype, error) {
 	var c struct {
 		Dtype string `json:"dtype"`
 		Torch string `json:"torch_dtype"`
@@ -142,6 +144,11 @@ func modelDtype(config []byte) (packing.Dtype, error) {
 	for d, torch := range torchDtypes {
 		if name == torch {
 			return d, nil
+		}
+	}
+	for _, w := range weights {
+		if torchDtypes[w.Dtype] != "" {
+			return w.Dtype, nil
 		}
 	}
 	return packing.DtypeNone, nil

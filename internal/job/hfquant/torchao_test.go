@@ -141,6 +141,13 @@ func TestTorchAOConfig(t *testing.T) {
 		}
 	}
 
+	// Without a statement, Transformers computes in the dtype of the first unquantized tensor.
+	norm := ModelWeight{Name: "norm.weight", Shape: []int64{8}, Dtype: packing.F32}
+	_, metadata, err := TorchAO.Config([]byte(`{}`), []ModelWeight{linear("up", w4), norm})
+	if err != nil || !strings.Contains(metadata["up.weight"], `"_data": "float32"`) {
+		t.Errorf("beside a norm of F32: %q, %v", metadata, err)
+	}
+
 	for _, tt := range []struct {
 		weights []ModelWeight
 		want    string

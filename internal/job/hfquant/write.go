@@ -214,6 +214,8 @@ type ModelWeight struct {
 	Shape  []int64
 	Scheme *Scheme // nil: not quantized
 	Linear bool    // else of an embedding, or of no layer that a format knows
+	// Dtype is the dtype of an unquantized tensor, DtypeNone if it is not known.
+	Dtype packing.Dtype
 }
 
 var errNothingQuantized = errors.New("no weight is quantized")

@@ -219,6 +219,8 @@ func (o *Output) modelWeights() (weights []hfquant.ModelWeight, untied bool) {
 		w := hfquant.ModelWeight{Shape: e.Src.Shape}
 		if q, ok := it.(*plan.Quantized); ok {
 			w.Scheme = &q.Stored
+		} else {
+			w.Dtype = e.Src.Dtype
 		}
 		for _, w.Name = range o.namesOf(e) {
 			w.Linear = isLinear(e, w.Name)

@@ -1,5 +1,5 @@
-// Logits writes what a model of a .gqf file, a .gguf file or a checkpoint computes from a text, for
-// the judges in Python to compare with:
+// Logits writes what a model of a .gqf file or a checkpoint computes from a text, for the judges in
+// Python to compare with:
 //
 //	go run -C tools ./judges/logits [-activations float32] FILE TEXT OUT
 //
