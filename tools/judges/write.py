@@ -147,6 +147,8 @@ SETTINGS = {
         "asymmetric": dict(format="auto_round", bits=4, group_size=32, sym=False),
         "asymmetric2": dict(format="auto_round", bits=2, group_size=64, sym=False),
         "asymmetric5": dict(format="auto_round", bits=5, group_size=32, sym=False),
+        "mixed": dict(format="auto_round", bits=4, group_size=32, layer_config={
+            "model.layers.0.mlp.down_proj": {"bits": 8}, "model.layers.1.mlp.down_proj": {"bits": 16}}),
         "gptq": dict(format="auto_gptq", bits=4, group_size=32),
         "gptq-asymmetric": dict(format="auto_gptq", bits=4, group_size=128, sym=False),
         "awq": dict(format="auto_awq", bits=4, group_size=32, sym=False),

@@ -78,7 +78,7 @@ func parse(lines, metadata string, data []byte) []byte {
 // FuzzFind reads checkpoints of any tensors beside any config.json. Whatever is found has rows of
 // the shape and of the scheme that it states, and formats that hold the scheme store them.
 func FuzzFind(f *testing.F) {
-	for _, format := range []string{"compressed", "torchao", "gptq", "awq", "mlx"} {
+	for _, format := range []string{"compressed", "torchao", "gptq", "awq", "autoround", "mlx"} {
 		list := vectors(f, format)
 		for i := 0; i < len(list); i += 5 {
 			lines, data := spell(list[i].stored())
@@ -89,6 +89,8 @@ func FuzzFind(f *testing.F) {
 			f.Add([]byte(list[i].Config), lines, string(metadata), data)
 		}
 	}
+	lines, data := spell(scatteredTensors())
+	f.Add([]byte(gptqTestConfig), lines, "{}", data)
 	f.Fuzz(func(t *testing.T, config []byte, lines, metadata string, data []byte) {
 		file := parse(lines, metadata, data)
 		if file == nil {

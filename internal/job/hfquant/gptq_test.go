@@ -190,14 +190,19 @@ func TestGPTQSymmetric(t *testing.T) {
 	}
 }
 
-// TestGPTQScattered reads a weight of which columns of several groups alternate, as desc_act makes
-// them: each column has the scale and the zero point of its group.
-func TestGPTQScattered(t *testing.T) {
+// scatteredTensors is the weight of gptqTensors with columns of the three groups in turn.
+func scatteredTensors() []stored {
 	all := gptqTensors()
 	for i := range 96 {
 		binary.LittleEndian.PutUint32(all[3].data[4*i:], uint32(i%3))
 	}
-	w := findOne(t, store(t, all...), gptqTestConfig)
+	return all
+}
+
+// TestGPTQScattered reads a weight of which columns of several groups alternate, as desc_act makes
+// them: each column has the scale and the zero point of its group.
+func TestGPTQScattered(t *testing.T) {
+	w := findOne(t, store(t, scatteredTensors()...), gptqTestConfig)
 	if want := (Scheme{Bits: 4, Group: 1, Zeros: IntZeros, Scales: packing.F16}); w.Scheme != want {
 		t.Fatalf("the scheme is %v, want %v", w.Scheme, want)
 	}
