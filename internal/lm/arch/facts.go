@@ -42,6 +42,13 @@ const (
 	Value
 	FusedQKV
 	Output
+	// Linear layers and norms of attention with latents.
+	QueryDown
+	LatentQueryNorm
+	QueryUp
+	KeyDown
+	LatentKeyNorm
+	KeyValueUp
 	Gate // of the feed-forward network
 	Up
 	Down
@@ -187,6 +194,16 @@ var (
 		{Query, "self_attn.q_proj", "attn_q"},
 		{Key, "self_attn.k_proj", "attn_k"},
 		{Value, "self_attn.v_proj", "attn_v"},
+		{Output, "self_attn.o_proj", "attn_output"},
+	}
+	latentAttention = []Naming{
+		{Query, "self_attn.q_proj", "attn_q"},
+		{QueryDown, "self_attn.q_a_proj", "attn_q_a"},
+		{LatentQueryNorm, "self_attn.q_a_layernorm", "attn_q_a_norm"},
+		{QueryUp, "self_attn.q_b_proj", "attn_q_b"},
+		{KeyDown, "self_attn.kv_a_proj_with_mqa", "attn_kv_a_mqa"},
+		{LatentKeyNorm, "self_attn.kv_a_layernorm", "attn_kv_a_norm"},
+		{KeyValueUp, "self_attn.kv_b_proj", "attn_kv_b"},
 		{Output, "self_attn.o_proj", "attn_output"},
 	}
 	queryKeyNorms = []Naming{

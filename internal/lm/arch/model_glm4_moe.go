@@ -40,7 +40,7 @@ func (k *keys) deepseekExperts(c *ForwardConfig, count, perToken, width, dense i
 	c.Experts = &ExpertConfig{
 		Count: k.size("n_routed_experts", count), PerToken: k.size("num_experts_per_tok", perToken),
 		Intermediate: k.size("moe_intermediate_size", width), Normalize: k.boolean("norm_topk_prob", true),
-		Groups: k.size("n_group", 1), GroupsPerToken: k.size("topk_group", 1), Scale: k.positive("routed_scaling_factor", 1),
+		Groups: max(1, k.count("n_group", 1)), GroupsPerToken: max(1, k.count("topk_group", 1)), Scale: k.positive("routed_scaling_factor", 1),
 	}
 	c.Experts.Shared = c.Experts.Intermediate * k.count("n_shared_experts", 1)
 	dense = k.count("first_k_dense_replace", dense)
