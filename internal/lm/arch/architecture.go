@@ -3,6 +3,7 @@ package arch
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/lowbit-go/gq/internal/jsonscan"
@@ -21,7 +22,10 @@ type ForwardConfig struct {
 	RopeStart    int // the first dimension of a head that rotates
 	MaxPositions int // max_position_embeddings: the intended context, not a limit
 	Layers       []LayerConfig
-	Ropes        []RopeConfig
+	// Predictors is the number of layers behind the last that predict further tokens. Checkpoints may
+	// have their tensors, and no forward pass runs them.
+	Predictors int
+	Ropes      []RopeConfig
 
 	Activation string  // of the feed-forward network: silu or gelu_pytorch_tanh
 	NormEps    float64 // added to the mean square, or to the variance, in each norm
@@ -86,6 +90,15 @@ func (c *ForwardConfig) NameOf(kind Kind) string {
 		return ""
 	}
 	return c.Facts.NameOf(kind)
+}
+
+// InPredictor reports whether a tensor belongs to a layer of Predictors. body is the prefix of the
+// language model's tensors.
+func (c *ForwardConfig) InPredictor(body, name string) bool {
+	rest, ok := strings.CutPrefix(name, body+"layers.")
+	number, _, _ := strings.Cut(rest, ".")
+	n, err := strconv.Atoi(number)
+	return ok && err == nil && n >= len(c.Layers) && n < len(c.Layers)+c.Predictors
 }
 
 // BiasOf reports whether linear layers of a kind have a bias.

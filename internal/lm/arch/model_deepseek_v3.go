@@ -29,7 +29,8 @@ func (k *keys) readLatent(c *ForwardConfig, heads, maxPositions, queryRank int) 
 	k.readCommon(c, heads, 0, 64, 1e-6)
 	k.silu()
 	k.never("attention_bias", "mlp_bias")
-	k.irrelevant("ep_size", "num_nextn_predict_layers", "num_mtp_layers", "aux_loss_alpha", "seq_aux", "output_router_logits", "qk_head_dim")
+	k.irrelevant("ep_size", "aux_loss_alpha", "seq_aux", "output_router_logits", "qk_head_dim")
+	k.predictors(c)
 	only(k, "moe_layer_freq", 1, "is not an integer")
 	a := &LatentConfig{KeyRank: k.size("kv_lora_rank", 512), Nope: k.size("qk_nope_head_dim", 128), Rope: k.size("qk_rope_head_dim", 64), Value: k.size("v_head_dim", 128)}
 	if !k.isNull("q_lora_rank") {

@@ -30,7 +30,8 @@ func readGlm4Moe(k *keys, c *ForwardConfig) {
 	if k.boolean("use_qk_norm", false) {
 		c.QKNorm = HeadNorms
 	}
-	k.irrelevant("output_router_logits", "num_nextn_predict_layers", "num_mtp_layers")
+	k.irrelevant("output_router_logits")
+	k.predictors(c)
 	k.deepseekExperts(c, 128, 8, 1408, 1)
 	c.Experts.Sigmoid = true
 }

@@ -332,7 +332,7 @@ func (m *Model) linear(spec linearSpec) (*linear, error) {
 func (m *Model) unused() error {
 	var names []string
 	for _, name := range m.source.names() {
-		if !m.used[name] && !arch.Ignorable(name) {
+		if !m.used[name] && !arch.Ignorable(name) && !m.config.InPredictor(m.body, name) {
 			names = append(names, name)
 		}
 	}
