@@ -73,6 +73,8 @@ type LlamaCpp struct {
 	// Permuted: neighbouring rows of a head of q and k rotate together.
 	Permuted bool
 	Windows  WindowUse
+	// WindowLayers is the number of layers by which llama.cpp assumes sliding windows; 0: none.
+	WindowLayers int
 	// Period is the default of Period-th layers without a sliding window, if windows are used.
 	Period int
 	Caps   bool // attention and logits have softcaps
@@ -96,6 +98,8 @@ type LlamaCpp struct {
 	PartialRope bool
 	// LocalRope: layers with a sliding window have the rope without its scaling.
 	LocalRope bool
+	// LogitScale: logits have a factor.
+	LogitScale bool
 	// Scales: embedding, residual, attention and logits have factors.
 	Scales bool
 	// Mixture is llama.cpp's view of a mixture of experts.
@@ -137,6 +141,7 @@ type WindowUse uint8
 const (
 	IgnoredWindow  WindowUse = iota
 	WrittenWindow            // ignored, but its key is written
+	RefusedWindow            // of one model, known by the number of its layers
 	UsedWindow               // the key has a default
 	OptionalWindow           // without the key, no layer has a window
 )

@@ -76,6 +76,8 @@ func ForLlamaCpp(t testing.TB) (list []Variant) {
 			v = Mixture(t)
 		case "qwen2-moe":
 			v = v.With("all", "mlp_only_layers", []int{})
+		case "exaone4":
+			v = v.With("full", "sliding_window", nil).With("layers", "layer_types", nil)
 		case "olmoe":
 			v = v.With("ungrouped", "num_key_value_heads", heads)
 		case "glm4-moe":
