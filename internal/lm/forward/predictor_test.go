@@ -9,8 +9,8 @@ import (
 	"github.com/lowbit-go/gq/internal/test/testmodels"
 )
 
-// TestPredictors opens a checkpoint with tensors of a layer that predicts further tokens: logits are
-// the same, and a layer more than config.json says is refused.
+// TestPredictors opens a checkpoint with tensors of a layer that predicts further tokens: logits
+// are the same, and a layer more than config.json says is refused.
 func TestPredictors(t *testing.T) {
 	for _, g := range testmodels.AllGenerated(t) {
 		if g.Name != "deepseek-v3" {
