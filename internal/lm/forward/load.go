@@ -136,6 +136,7 @@ func (m *Model) load() error {
 type norm struct {
 	Norm
 	weights []float32 // the factors: 1 + gain if PlusOne
+	eps     float64
 }
 
 func (m *Model) loadNorm(name string, width int) (*norm, error) {
@@ -144,7 +145,7 @@ func (m *Model) loadNorm(name string, width int) (*norm, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &norm{Norm{name, m.config.PlusOne, width}, make([]float32, width)}
+	n := &norm{Norm{name, m.config.PlusOne, width}, make([]float32, width), m.config.NormEps}
 	n.set(gains)
 	m.norms = append(m.norms, n)
 	return n, nil
@@ -212,6 +213,9 @@ func (m *Model) spec(at string, kind arch.Kind, rows, cols int) linearSpec {
 
 func (m *Model) loadAttention(l *layer, at string) error {
 	c := &m.config
+	if c.Latent != nil {
+		return m.loadLatent(l, at)
+	}
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	inputs := []linearSpec{m.spec(at, arch.Query, q, c.HiddenSize), m.spec(at, arch.Key, kv, c.HiddenSize), m.spec(at, arch.Value, kv, c.HiddenSize)}
 	if c.Facts.Has(arch.FusedQKV) {
@@ -328,7 +332,7 @@ func (m *Model) linear(spec linearSpec) (*linear, error) {
 func (m *Model) unused() error {
 	var names []string
 	for _, name := range m.source.names() {
-		if !m.used[name] && !arch.Ignorable(name) {
+		if !m.used[name] && !arch.Ignorable(name) && !m.config.InPredictor(m.body, name) {
 			names = append(names, name)
 		}
 	}

@@ -41,6 +41,7 @@ type scratch struct {
 	x, normed, q, k, v, heads, back []float32
 	input                           []float32 // of a layer of parallel halves
 	qkv, both, gate, up             []float32
+	latent                          latentScratch
 }
 
 // NewSession makes an empty session for at most maxTokens tokens. In models with longrope, sessions
@@ -282,7 +283,7 @@ func (s *Session) norm(dst, x []float32, by *norm, m int) {
 		copy(dst, x[:m*s.m.config.HiddenSize])
 		return
 	}
-	n, eps := by.Width, s.m.config.NormEps
+	n, eps := by.Width, by.eps
 	s.split(m, n, func(_, from, to int) {
 		for r := from; r < to; r++ {
 			if s.m.config.LayerNorm {

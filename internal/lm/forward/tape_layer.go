@@ -94,7 +94,7 @@ func (r *record) sizes(t *Tape, tokens int) []size {
 		{&r.normed, h}, {&r.q, nq}, {&r.k, nkv}, {&r.v, nkv}, {&r.heads, nq}, {&r.attention, h}, {&r.middle, h}, {&r.fed, h},
 		{&r.gate, gates}, {&r.up, gates}, {&r.act, gates}, {&r.down, rows * c.HiddenSize},
 	}
-	if c.QKNorm != arch.NoQKNorm || t.o.Outputs {
+	if c.QKNorm != arch.NoQKNorm || t.o.Outputs || c.Latent != nil {
 		list = append(list, size{&r.rawQ, nq}, size{&r.rawK, nkv})
 	}
 	if e := c.Experts; e != nil {
@@ -128,7 +128,7 @@ func (t *Tape) layer(i int, out, x []float32, experts []int32) error {
 	copy(r.rawQ, r.q)
 	copy(r.rawK, r.k)
 	t.attend(i)
-	if err := s.multiply(r.attention, r.heads, n, l.out); err != nil {
+	if err := s.multiply(r.attention, s.unpad(&s.latent.heads, r.heads, n), n, l.out); err != nil {
 		return err
 	}
 	t.residual(r.middle, x, r.attention, l.postAttention)

@@ -51,6 +51,11 @@ func TestTopology(t *testing.T) {
 					}
 				}
 			}
+			for i := range m.layers {
+				if l := &m.layers[i]; l.latent != nil { // the rows of values are not in one block
+					unnormed[l.out.name] = true
+				}
+			}
 			for _, name := range m.Linears() {
 				want := 1
 				if name == m.Head() || unnormed[name] {
@@ -61,7 +66,7 @@ func TestTopology(t *testing.T) {
 				}
 			}
 			r, err := m.Residual()
-			if f := m.Config().Facts; !f.Has(arch.InputNorm) || f.Has(arch.PostAttentionNorm) || m.config.LayerNorm {
+			if f := m.Config().Facts; !f.Has(arch.InputNorm) || f.Has(arch.PostAttentionNorm) || m.config.LayerNorm || m.config.Latent != nil {
 				if err == nil {
 					t.Error("hidden states with norms behind the linear layers can be rotated")
 				}
