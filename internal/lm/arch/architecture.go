@@ -39,6 +39,10 @@ type ForwardConfig struct {
 	Tied             bool // the lm_head is the embedding
 
 	Experts *ExpertConfig // nil for a dense model
+
+	AttentionGate bool             // q has a gate for each output of attention
+	ShortConv     *ShortConvConfig // nil without such layers
+	DeltaNet      *DeltaNetConfig  // nil without such layers
 }
 
 // QKNorm says how queries and keys are normalized.
@@ -94,10 +98,14 @@ type LayerConfig struct {
 	Window  int  // number of tokens attended to, with the current token; 0: all
 	Rope    int  // index in Ropes; -1: no rope
 	Experts bool // the feed-forward network is a mixture
+	Mixer   Mixer
 }
 
 // Uses reports whether the layer has tensors of a kind, if its architecture has.
 func (l *LayerConfig) Uses(kind Kind) bool {
+	if used, ok := l.Mixer.uses(kind); ok {
+		return used
+	}
 	switch kind {
 	case Gate, Up, Down, FusedGateUp:
 		return !l.Experts
@@ -127,6 +135,8 @@ var multimodal = map[string]struct {
 }{
 	"gemma3": {"Gemma3ForConditionalGeneration", "gemma3_text", []string{"vision_config", "text_config", "boi_token_index",
 		"eoi_token_index", "image_token_index", "mm_tokens_per_image"}},
+	"qwen3_5": {"Qwen3_5ForConditionalGeneration", "qwen3_5_text", []string{"vision_config", "text_config", "image_token_id",
+		"video_token_id", "vision_start_token_id", "vision_end_token_id"}},
 }
 
 // ClassName returns the class of the model with an lm_head for a model type that [ParseForward]
@@ -229,6 +239,8 @@ func (c *ForwardConfig) validate() error {
 	switch {
 	case c.Heads%c.KVHeads != 0:
 		return &ConfigError{"num_key_value_heads", fmt.Sprintf("is %d, which does not divide %d heads", c.KVHeads, c.Heads)}
+	case c.DeltaNet != nil && c.DeltaNet.ValueHeads%c.DeltaNet.KeyHeads != 0:
+		return &ConfigError{"linear_num_key_heads", fmt.Sprintf("is %d, which does not divide %d heads of values", c.DeltaNet.KeyHeads, c.DeltaNet.ValueHeads)}
 	case c.Experts != nil && c.Experts.PerToken > c.Experts.Count:
 		return &ConfigError{"num_experts_per_tok", fmt.Sprintf("is %d of %d experts", c.Experts.PerToken, c.Experts.Count)}
 	}

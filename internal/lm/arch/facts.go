@@ -10,6 +10,8 @@ type Facts struct {
 	Class string // class of the model with an lm_head
 	// Layer lists the tensors of a layer. Only kinds that the configuration asks for exist.
 	Layer []Naming
+	// FinalNorm is the norm before the lm_head, and llama.cpp's name; default norm and output_norm.
+	FinalNorm Naming
 	// LlamaCpp is nil if gq does not write .gguf files of the architecture.
 	LlamaCpp *LlamaCpp
 
@@ -133,6 +135,14 @@ func (f *Facts) NameOf(kind Kind) string {
 		}
 	}
 	return ""
+}
+
+// Final returns the names of the norm before the lm_head.
+func (f *Facts) Final() Naming {
+	if f.FinalNorm.HF == "" {
+		return Naming{HF: "norm", GGUF: "output_norm"}
+	}
+	return f.FinalNorm
 }
 
 // Has reports whether layers have a tensor of the kind.

@@ -75,6 +75,7 @@ func (k *keys) readScaling(d ropeDefaults) RopeConfig {
 	if d.partial {
 		k.irrelevant("partial_rotary_factor")
 	}
+	k.irrelevant("mrope_section", "mrope_interleaved") // text: all sections are equal
 	if legacy := k.string("type", ""); k.has("rope_type") {
 		if r.Type = k.string("rope_type", ""); legacy != "" && legacy != r.Type {
 			k.fail("type", "is %q, but rope_type is %q", legacy, r.Type)

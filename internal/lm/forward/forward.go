@@ -96,9 +96,10 @@ type layer struct {
 	inputNorm, attentionNorm *norm // before attention and before the feed-forward network
 	postAttention, postMLP   *norm // behind both, or nil
 	qNorm, kNorm             *norm
-	qkv                      []*linear // q, k, v; or a single fused layer
+	qkv                      []*linear // q, k, v; or a fused layer; or the mixer's inputs
 	out                      *linear
-	mlp                      mlp // of a dense layer
+	mixer                    mixer // of a layer with a state, or nil
+	mlp                      mlp   // of a dense layer
 	router                   *linear
 	experts                  []mlp
 }

@@ -19,6 +19,8 @@ type source interface {
 	shape(name string) ([]int64, bool)
 	// vector reads a tensor of n values.
 	vector(name string, n int) ([]float32, error)
+	// tensor reads a small tensor of this shape.
+	tensor(name string, shape ...int) ([]float32, error)
 	// embedding opens the token embedding.
 	embedding(name string, rows, cols int) (Embedding, error)
 	// linear opens a matrix. withBias reports that the operator adds the layer's bias itself.
@@ -130,13 +132,25 @@ func (s *checkpointSource) find(name string, shape ...int64) (*safetensors.Weigh
 	return w, nil
 }
 
-func (s *checkpointSource) vector(name string, n int) ([]float32, error) {
-	w, err := s.find(name, int64(n))
+func (s *checkpointSource) vector(name string, n int) ([]float32, error) { return s.tensor(name, n) }
+
+func (s *checkpointSource) tensor(name string, shape ...int) ([]float32, error) {
+	wide, n := dimensions(shape)
+	w, err := s.find(name, wide...)
 	if err != nil {
 		return nil, err
 	}
 	v := make([]float32, n)
-	return v, w.Read(v, 0, 1)
+	return v, w.Read(v, 0, n/shape[len(shape)-1])
+}
+
+// dimensions returns a shape as files have it, and the number of elements.
+func dimensions(shape []int) (wide []int64, n int) {
+	n = 1
+	for _, d := range shape {
+		wide, n = append(wide, int64(d)), n*d
+	}
+	return wide, n
 }
 
 func (s *checkpointSource) embedding(name string, rows, cols int) (Embedding, error) {

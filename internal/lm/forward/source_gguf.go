@@ -184,6 +184,12 @@ func (s *ggufSource) vector(name string, n int) ([]float32, error) {
 	return s.values(t, n)
 }
 
+// tensor reads a tensor without its dimensions of 1, as llama.cpp has it.
+func (s *ggufSource) tensor(name string, shape ...int) ([]float32, error) {
+	_, n := dimensions(shape)
+	return s.vector(name, n)
+}
+
 func (s *ggufSource) embedding(name string, rows, cols int) (Embedding, error) {
 	t, data, err := s.matrix(name, rows, cols)
 	if err != nil {

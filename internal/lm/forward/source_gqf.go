@@ -56,8 +56,11 @@ func (s *gqfSource) find(name string, shape ...int64) (gqf.Tensor, error) {
 	return t, checkShape(name, t.Shape, shape)
 }
 
-func (s *gqfSource) vector(name string, n int) ([]float32, error) {
-	t, err := s.find(name, int64(n))
+func (s *gqfSource) vector(name string, n int) ([]float32, error) { return s.tensor(name, n) }
+
+func (s *gqfSource) tensor(name string, shape ...int) ([]float32, error) {
+	wide, n := dimensions(shape)
+	t, err := s.find(name, wide...)
 	if err != nil {
 		return nil, err
 	}

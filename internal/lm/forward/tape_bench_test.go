@@ -39,6 +39,11 @@ func (s *randomSource) biasOf(weights string) string { return biasName(weights) 
 func (s *randomSource) guard(fn func() error) error  { return fn() }
 func (s *randomSource) close() error                 { return nil }
 
+func (s *randomSource) tensor(name string, shape ...int) ([]float32, error) {
+	_, n := dimensions(shape)
+	return s.vector(name, n)
+}
+
 func (s *randomSource) vector(_ string, n int) ([]float32, error) {
 	v := make([]float32, n)
 	for i := range v {

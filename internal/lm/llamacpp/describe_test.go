@@ -1,6 +1,7 @@
 package llamacpp
 
 import (
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -241,7 +242,7 @@ func TestDocumented(t *testing.T) {
 	}
 	for _, name := range arch.Architectures() {
 		row := regexp.MustCompile(`(?m)^\| [^|]*\b` + name + `\b[^|]*\| ([\w-]+) \|`).FindStringSubmatch(string(raw))
-		if f := arch.FactsOf(name); f != nil && f.LlamaCpp == nil {
+		if f := cmp.Or(arch.FactsOf(name), arch.FactsOf(name+"_text")); f.LlamaCpp == nil {
 			if row != nil {
 				t.Errorf("model_type %s has a row, but no family", name)
 			}

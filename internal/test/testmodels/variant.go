@@ -1,6 +1,7 @@
 package testmodels
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"os"
@@ -78,7 +79,7 @@ func ForLlamaCpp(t testing.TB) (list []Variant) {
 			continue
 		}
 		if name, ok := v.Config["model_type"].(string); ok {
-			if f := arch.FactsOf(name); f != nil && f.LlamaCpp == nil {
+			if f := cmp.Or(arch.FactsOf(name), arch.FactsOf(name+"_text")); f.LlamaCpp == nil {
 				continue
 			}
 		}
@@ -116,9 +117,12 @@ func (v Variant) With(name, key string, value any) Variant {
 // widen replaces the sizes in the configuration.
 func (v Variant) widen() {
 	c := v.Config
+	if inner, ok := c["text_config"].(map[string]any); ok {
+		c = inner
+	}
 	sizes := map[string]any{
 		"hidden_size": Hidden, "intermediate_size": Intermediate, "moe_intermediate_size": Intermediate / 2, "vocab_size": Vocab,
-		"num_attention_heads": heads, "num_key_value_heads": kvHeads, "head_dim": headDim, "query_pre_attn_scalar": headDim,
+		"num_attention_heads": heads, "num_key_value_heads": kvHeads, "head_dim": headDim, "block_ff_dim": Intermediate * 3 / 2, "query_pre_attn_scalar": headDim,
 	}
 	for key, size := range sizes {
 		if c[key] != nil {

@@ -1,0 +1,32 @@
+package arch
+
+var _ = register("qwen3_5_text", Facts{
+	Title: "Qwen3.5", Class: "Qwen3_5ForCausalLM",
+	Layer: join(preNorms, separateAttention, queryKeyNorms, []Naming{
+		{DeltaQKV, "linear_attn.in_proj_qkv", "attn_qkv"},
+		{DeltaZ, "linear_attn.in_proj_z", "attn_gate"},
+		{DeltaB, "linear_attn.in_proj_b", "ssm_beta"},
+		{DeltaA, "linear_attn.in_proj_a", "ssm_alpha"},
+	}, deltaNets, separateMLP),
+	read:  readQwen35,
+	vocab: 248320,
+})
+
+// deltaNets are the names of a delta net behind its projections.
+var deltaNets = []Naming{
+	{DeltaConv, "linear_attn.conv1d", "ssm_conv1d"},
+	{DeltaDecay, "linear_attn.A_log", "ssm_a"},
+	{DeltaBias, "linear_attn.dt_bias", "ssm_dt"},
+	{DeltaNorm, "linear_attn.norm", "ssm_norm"},
+	{DeltaOut, "linear_attn.out_proj", "ssm_out"},
+}
+
+func readQwen35(k *keys, c *ForwardConfig) {
+	k.readCommon(c, 16, 4, 256, 1e-6)
+	k.partialPositions(c, 32768, 10000, 0.25)
+	k.silu()
+	k.never("attention_bias")
+	k.deltaNet(c)
+	only(k, "attn_output_gate", true, "is neither true nor false")
+	k.irrelevant("mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "mamba_ssm_dtype", "mlp_only_layers")
+}
