@@ -150,7 +150,7 @@ const inputBytes = 512 << 20
 
 // inputsOf is the number of stored input values of a group, the last of half a layer.
 func inputsOf(g *group, tokens int) int {
-	if n := g.cols() * tokens; g.Expert < 0 && n <= inputBytes/4 {
+	if n := g.cols() * tokens; g.Expert < 0 && !g.Shared && n <= inputBytes/4 {
 		return n
 	}
 	return 0

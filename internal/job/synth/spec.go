@@ -93,7 +93,7 @@ type Tensor struct {
 	Name       string
 	Rows, Cols int64
 	Vector     bool    // rank 1; Rows is 1
-	Conv       bool    // rank 3: rows x 1 x columns
+	Slices     int64   // of a tensor of rank 3: their rows lie below each other; 0: rank 2
 	Mean, Std  float64 // of the values, before the gain of the row
 }
 
@@ -110,8 +110,9 @@ func (t Tensor) spec(d packing.Dtype) safetensors.TensorSpec {
 	shape := []int64{t.Rows, t.Cols}
 	if t.Vector {
 		shape = shape[1:]
-	} else if t.Conv {
-		shape = []int64{t.Rows, 1, t.Cols}
+	}
+	if t.Slices > 0 {
+		shape = []int64{t.Slices, t.Rows / t.Slices, t.Cols}
 	}
 	return safetensors.TensorSpec{Name: t.Name, Dtype: d, Shape: shape}
 }

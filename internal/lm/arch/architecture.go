@@ -23,8 +23,10 @@ type ForwardConfig struct {
 	Ropes        []RopeConfig
 
 	Activation string  // of the feed-forward network: silu or gelu_pytorch_tanh
-	NormEps    float64 // added to the mean square in each RMSNorm
+	NormEps    float64 // added to the mean square, or to the variance, in each norm
 	PlusOne    bool    // norms multiply by 1 + weight (Gemma)
+	LayerNorm  bool    // norms subtract the mean first
+	Parallel   bool    // attention and feed-forward network read the same norm of the layer's input
 	QKNorm     QKNorm
 
 	AttentionBias AttentionBias
@@ -80,6 +82,14 @@ func (c *ForwardConfig) HasBias(weight string) bool {
 	return true
 }
 
+// NameOf returns the name of a tensor in a layer of a checkpoint, or "" if the model has none.
+func (c *ForwardConfig) NameOf(kind Kind) string {
+	if c.QKNorm == NoQKNorm && (kind == QueryNorm || kind == KeyNorm) {
+		return ""
+	}
+	return c.Facts.NameOf(kind)
+}
+
 // BiasOf reports whether linear layers of a kind have a bias.
 func (c *ForwardConfig) BiasOf(kind Kind) bool {
 	switch kind {
@@ -109,7 +119,7 @@ func (l *LayerConfig) Uses(kind Kind) bool {
 	switch kind {
 	case Gate, Up, Down, FusedGateUp:
 		return !l.Experts
-	case Router, GateExperts, UpExperts, DownExperts:
+	case Router, GateExperts, UpExperts, DownExperts, GateUpExperts, RouterCorrection, SharedGate, SharedUp, SharedDown, SharedRouter:
 		return l.Experts
 	}
 	return true
@@ -121,22 +131,40 @@ type ExpertConfig struct {
 	PerToken     int
 	Intermediate int
 	Normalize    bool // divide the weights of the chosen experts by their sum
+	// Sigmoid: an expert's score is the sigmoid of its logit, not a softmax.
+	Sigmoid bool
+	// Groups, if more than 1, is the number of groups of neighbouring experts. A token's experts are
+	// in the GroupsPerToken groups with the largest sum of two scores.
+	Groups, GroupsPerToken int
+	Scale                  float64 // factor of the weights, after normalization
+	Shared                 int     // width of the shared expert; 0: there is none
 }
 
 type UnsupportedError struct{ Msg string }
 
 func (e *UnsupportedError) Error() string { return e.Msg }
 
-// multimodal are models with a language model of architectures in a nested config. The other keys
-// describe how images become embeddings.
-var multimodal = map[string]struct {
-	class, text string
-	irrelevant  []string
-}{
-	"gemma3": {"Gemma3ForConditionalGeneration", "gemma3_text", []string{"vision_config", "text_config", "boi_token_index",
-		"eoi_token_index", "image_token_index", "mm_tokens_per_image"}},
-	"qwen3_5": {"Qwen3_5ForConditionalGeneration", "qwen3_5_text", []string{"vision_config", "text_config", "image_token_id",
-		"video_token_id", "vision_start_token_id", "vision_end_token_id"}},
+// multimodal are models with a language model of architectures in a nested config, by model_type.
+var multimodal = map[string]nesting{}
+
+type nesting struct {
+	class, text string   // the class of the whole, and the language model's model_type
+	irrelevant  []string // keys that describe how images become embeddings
+	flat        bool     // without text_config, the language model's keys are the outer ones
+}
+
+// registerMultimodal adds a model with a language model when the program starts.
+func registerMultimodal(modelType string, n nesting) nesting {
+	multimodal[modelType] = n
+	return n
+}
+
+// TextType returns the model_type of a model's language model.
+func TextType(modelType string) string {
+	if n, ok := multimodal[modelType]; ok {
+		return n.text
+	}
+	return modelType
 }
 
 // ClassName returns the class of the model with an lm_head for a model type that [ParseForward]
@@ -199,6 +227,11 @@ func chooseArchitecture(facts *Config, outer object) (*keys, *Facts, error) {
 		if err != nil {
 			return nil, arch, err
 		}
+		if inner.keys == nil && m.flat {
+			k.irrelevant(m.irrelevant...)
+			facts.TextType = m.text
+			return k, FactsOf(m.text), checkClass(facts, m.class)
+		}
 		if inner.keys == nil {
 			return nil, arch, &ConfigError{"text_config", "is missing"}
 		}
@@ -219,10 +252,14 @@ func chooseArchitecture(facts *Config, outer object) (*keys, *Facts, error) {
 		return nil, arch, &UnsupportedError{fmt.Sprintf("model_type %q is not supported: gq runs %s",
 			name, strings.Join(Architectures(), ", "))}
 	}
+	return k, arch, checkClass(facts, class)
+}
+
+func checkClass(facts *Config, class string) error {
 	if len(facts.Architectures) > 0 && !slices.Contains(facts.Architectures, class) {
-		return nil, arch, &UnsupportedError{fmt.Sprintf("architectures is %q: of model_type %q this forward pass knows %s only", facts.Architectures, name, class)}
+		return &UnsupportedError{fmt.Sprintf("architectures is %q: of model_type %q this forward pass knows %s only", facts.Architectures, facts.ModelType, class)}
 	}
-	return k, arch, nil
+	return nil
 }
 
 // readMethod refuses checkpoints of other quantizers. FP8 with scales is accepted because weights
@@ -241,13 +278,33 @@ func (c *ForwardConfig) validate() error {
 		return &ConfigError{"num_key_value_heads", fmt.Sprintf("is %d, which does not divide %d heads", c.KVHeads, c.Heads)}
 	case c.DeltaNet != nil && c.DeltaNet.ValueHeads%c.DeltaNet.KeyHeads != 0:
 		return &ConfigError{"linear_num_key_heads", fmt.Sprintf("is %d, which does not divide %d heads of values", c.DeltaNet.KeyHeads, c.DeltaNet.ValueHeads)}
-	case c.Experts != nil && c.Experts.PerToken > c.Experts.Count:
-		return &ConfigError{"num_experts_per_tok", fmt.Sprintf("is %d of %d experts", c.Experts.PerToken, c.Experts.Count)}
+	case c.Experts != nil:
+		if err := c.Experts.validate(); err != nil {
+			return err
+		}
 	}
 	for _, r := range c.Ropes {
 		if err := r.validate(); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+func (e *ExpertConfig) validate() error {
+	if e.Scale == 0 {
+		e.Scale = 1
+	}
+	count := e.Count
+	if e.Groups > 1 {
+		size := e.Count / e.Groups
+		if size*e.Groups != e.Count || size < 2 || e.GroupsPerToken < 1 || e.GroupsPerToken > e.Groups {
+			return &ConfigError{"n_group", fmt.Sprintf("is %d, of which a token sees %d: %d experts cannot be divided so", e.Groups, e.GroupsPerToken, e.Count)}
+		}
+		count = size * e.GroupsPerToken
+	}
+	if e.PerToken > count {
+		return &ConfigError{"num_experts_per_tok", fmt.Sprintf("is %d of %d experts", e.PerToken, count)}
 	}
 	return nil
 }

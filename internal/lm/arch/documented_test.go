@@ -18,16 +18,17 @@ var update = flag.Bool("update", false, "write the table of architectures")
 func TestDocumented(t *testing.T) {
 	var rows []string
 	for name, f := range architectures {
-		types, gguf := name, "no"
+		types, gguf := []string{name}, "no"
 		for outer, m := range multimodal {
 			if m.text == name {
-				types = outer + ", " + name
+				types = append(types, outer)
 			}
 		}
+		slices.Sort(types)
 		if f.LlamaCpp != nil {
 			gguf = f.LlamaCpp.Name
 		}
-		rows = append(rows, fmt.Sprintf("| %s | %s | %s |\n", f.Title, types, gguf))
+		rows = append(rows, fmt.Sprintf("| %s | %s | %s |\n", f.Title, strings.Join(types, ", "), gguf))
 	}
 	slices.Sort(rows)
 	const head = "| architecture | model_type in config.json | .gguf |\n|---|---|---|\n"

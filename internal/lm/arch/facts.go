@@ -54,6 +54,12 @@ const (
 	GateExperts
 	UpExperts
 	DownExperts
+	GateUpExperts    // fused tensors: the rows of gate above the rows of up
+	RouterCorrection // added to the experts' scores for the choice alone
+	SharedGate       // of the expert that sees every token
+	SharedUp
+	SharedDown
+	SharedRouter // a single row: its sigmoid is a factor of the shared expert
 )
 
 // LlamaCpp has llama.cpp's view of an architecture.
@@ -72,6 +78,8 @@ type LlamaCpp struct {
 	WideLayers int
 	// Square: q and o are matrices of embedding_length x embedding_length.
 	Square bool
+	// Ungrouped: there are as many heads of keys and values as of queries.
+	Ungrouped bool
 	// Tied: the embedding is the only output matrix.
 	Tied bool
 	// Bias and MLPBias: at most these biases are loaded.
@@ -85,9 +93,37 @@ type LlamaCpp struct {
 	LocalRope bool
 	// Scales: embedding, residual, attention and logits have factors.
 	Scales bool
-	// Config returns keys of the config.json of a .gguf file, next to the sizes. has reports whether
-	// the file has a tensor. nil: package llamacpp reads the architecture's own keys.
-	Config func(has func(tensor string) bool) map[string]any
+	// Mixture is llama.cpp's view of a mixture of experts.
+	Mixture LlamaCppMixture
+	// Config returns keys of the config.json of a .gguf file, next to the sizes. nil: package
+	// llamacpp reads the architecture's own keys.
+	Config func(m Metadata) map[string]any
+}
+
+// LlamaCppMixture says which mixtures llama.cpp's code for an architecture computes.
+type LlamaCppMixture struct {
+	Weights WeightUse
+	Sigmoid bool // scores are sigmoids
+	// Dense: the first layers may be dense.
+	Dense bool
+}
+
+// WeightUse is what llama.cpp does with the weights of the chosen experts.
+type WeightUse uint8
+
+const (
+	NormalizedWeights WeightUse = iota // divides them by their sum
+	PlainWeights                       // takes the scores
+	WeightKeys                         // reads keys for normalization and scale
+)
+
+// Metadata is the metadata of a .gguf file. Keys are without the name of the architecture.
+type Metadata interface {
+	HasTensor(name string) bool
+	// Count reads an integer. Without a default (-1) the key is required.
+	Count(key string, absent int) int
+	Positive(key string, absent float64) float64
+	Flag(key string, absent bool) bool
 }
 
 // WindowUse is llama.cpp's use of sliding windows.
@@ -191,6 +227,11 @@ var (
 	fusedMLP = []Naming{
 		{FusedGateUp, "mlp.gate_up_proj", "ffn_up"},
 		{Down, "mlp.down_proj", "ffn_down"},
+	}
+	sharedExperts = []Naming{
+		{SharedGate, "mlp.shared_experts.gate_proj", "ffn_gate_shexp"},
+		{SharedUp, "mlp.shared_experts.up_proj", "ffn_up_shexp"},
+		{SharedDown, "mlp.shared_experts.down_proj", "ffn_down_shexp"},
 	}
 	separateExperts = []Naming{
 		{Router, "mlp.gate", "ffn_gate_inp"},

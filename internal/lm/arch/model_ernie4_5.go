@@ -3,7 +3,7 @@ package arch
 var _ = register("ernie4_5", Facts{
 	Title: "ERNIE 4.5", Class: "Ernie4_5ForCausalLM",
 	Layer: join(preNorms, separateAttention, separateMLP),
-	LlamaCpp: &LlamaCpp{Name: "ernie4_5", Config: func(has func(string) bool) map[string]any {
+	LlamaCpp: &LlamaCpp{Name: "ernie4_5", Config: func(m Metadata) map[string]any {
 		return map[string]any{"hidden_act": "silu"}
 	}},
 	read: readErnie4_5,

@@ -5,7 +5,7 @@ import "math"
 var _ = register("gemma", Facts{
 	Title: "Gemma", Class: "GemmaForCausalLM",
 	Layer: join(preNorms, separateAttention, separateMLP),
-	LlamaCpp: &LlamaCpp{Name: "gemma", Tied: true, Config: func(has func(string) bool) map[string]any {
+	LlamaCpp: &LlamaCpp{Name: "gemma", Tied: true, Config: func(m Metadata) map[string]any {
 		return map[string]any{"hidden_act": "gelu_pytorch_tanh"}
 	}},
 	read: readGemma1,

@@ -8,6 +8,9 @@ var _ = register("gemma3_text", Facts{
 	read:     readGemma3,
 })
 
+var _ = registerMultimodal("gemma3", nesting{class: "Gemma3ForConditionalGeneration", text: "gemma3_text", irrelevant: []string{
+	"vision_config", "text_config", "boi_token_index", "eoi_token_index", "image_token_index", "mm_tokens_per_image"}})
+
 func readGemma3(k *keys, c *ForwardConfig) {
 	k.readGemma(c, 131072)
 	c.QKNorm = HeadNorms

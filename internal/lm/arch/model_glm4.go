@@ -8,8 +8,8 @@ var _ = register("glm4", Facts{
 		{FeedForwardNorm, "post_attention_layernorm", "ffn_norm"},
 		{PostFeedForwardNorm, "post_mlp_layernorm", "post_ffw_norm"},
 	}, separateAttention, fusedMLP),
-	LlamaCpp: &LlamaCpp{Name: "glm4", Bias: QKVBias, PartialRope: true, Config: func(has func(string) bool) map[string]any {
-		return map[string]any{"hidden_act": "silu", "attention_bias": has("blk.0.attn_q.bias")}
+	LlamaCpp: &LlamaCpp{Name: "glm4", Bias: QKVBias, PartialRope: true, Config: func(m Metadata) map[string]any {
+		return map[string]any{"hidden_act": "silu", "attention_bias": m.HasTensor("blk.0.attn_q.bias")}
 	}},
 	read: readGlm4,
 })

@@ -3,8 +3,8 @@ package arch
 var _ = register("granite", Facts{
 	Title: "Granite", Class: "GraniteForCausalLM",
 	Layer: join(preNorms, separateAttention, separateMLP),
-	LlamaCpp: &LlamaCpp{Name: "granite", Permuted: true, Bias: AllBias, MLPBias: true, Scales: true, Config: func(has func(string) bool) map[string]any {
-		return map[string]any{"hidden_act": "silu", "attention_bias": has("blk.0.attn_q.bias"), "mlp_bias": has("blk.0.ffn_gate.bias")}
+	LlamaCpp: &LlamaCpp{Name: "granite", Permuted: true, Bias: AllBias, MLPBias: true, Scales: true, Config: func(m Metadata) map[string]any {
+		return map[string]any{"hidden_act": "silu", "attention_bias": m.HasTensor("blk.0.attn_q.bias"), "mlp_bias": m.HasTensor("blk.0.ffn_gate.bias")}
 	}},
 	read: readGranite,
 })

@@ -2,17 +2,19 @@ package arch
 
 var _ = register("hunyuan_v1_dense", Facts{
 	Title: "Hunyuan (dense)", Class: "HunYuanDenseV1ForCausalLM",
-	Layer: join(preNorms, separateAttention, []Naming{
-		{QueryNorm, "self_attn.query_layernorm", "attn_q_norm"},
-		{KeyNorm, "self_attn.key_layernorm", "attn_k_norm"},
-	}, separateMLP),
-	LlamaCpp: &LlamaCpp{Name: "hunyuan-dense", Config: func(has func(string) bool) map[string]any {
+	Layer: join(preNorms, separateAttention, hunyuanNorms, separateMLP),
+	LlamaCpp: &LlamaCpp{Name: "hunyuan-dense", Config: func(m Metadata) map[string]any {
 		return map[string]any{"hidden_act": "silu"}
 	}},
-	read: readHunyuanDense,
+	read: func(k *keys, c *ForwardConfig) { k.readHunyuan(c) },
 })
 
-func readHunyuanDense(k *keys, c *ForwardConfig) {
+var hunyuanNorms = []Naming{
+	{QueryNorm, "self_attn.query_layernorm", "attn_q_norm"},
+	{KeyNorm, "self_attn.key_layernorm", "attn_k_norm"},
+}
+
+func (k *keys) readHunyuan(c *ForwardConfig) {
 	k.readCommon(c, 32, 0, 0, 1e-5)
 	c.MaxPositions = k.size("max_position_embeddings", 2048)
 	d := ropeDefaults{theta: 10000, thetaKey: "rope_theta", dims: c.HeadDim, maxPositions: c.MaxPositions, alpha: true}

@@ -7,6 +7,10 @@ var _ = register("mistral", Facts{
 	read:     readMistral,
 })
 
+var _ = registerMultimodal("mistral3", nesting{class: "Mistral3ForConditionalGeneration", text: "mistral", irrelevant: []string{
+	"vision_config", "text_config", "image_token_index", "multimodal_projector_bias", "projector_hidden_act", "spatial_merge_size",
+	"vision_feature_layer"}})
+
 func readMistral(k *keys, c *ForwardConfig) {
 	k.readCommon(c, 0, 8, 0, 1e-6)
 	k.positions(c, 4096*32, 10000)

@@ -3,7 +3,7 @@ package arch
 var _ = register("olmo2", Facts{
 	Title: "OLMo 2", Class: "Olmo2ForCausalLM",
 	Layer: join(postNorms, separateAttention, queryKeyNorms, separateMLP),
-	LlamaCpp: &LlamaCpp{Name: "olmo2", Config: func(has func(string) bool) map[string]any {
+	LlamaCpp: &LlamaCpp{Name: "olmo2", Config: func(m Metadata) map[string]any {
 		return map[string]any{"hidden_act": "silu"}
 	}},
 	read: readOlmo2,

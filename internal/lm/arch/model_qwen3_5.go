@@ -12,6 +12,8 @@ var _ = register("qwen3_5_text", Facts{
 	vocab: 248320,
 })
 
+var _ = registerMultimodal("qwen3_5", nesting{class: "Qwen3_5ForConditionalGeneration", text: "qwen3_5_text", irrelevant: qwenImages})
+
 // deltaNets are the names of a delta net behind its projections.
 var deltaNets = []Naming{
 	{DeltaConv, "linear_attn.conv1d", "ssm_conv1d"},
@@ -23,7 +25,9 @@ var deltaNets = []Naming{
 
 func readQwen35(k *keys, c *ForwardConfig) {
 	k.readCommon(c, 16, 4, 256, 1e-6)
-	k.partialPositions(c, 32768, 10000, 0.25)
+	c.MaxPositions = k.size("max_position_embeddings", 32768)
+	d := ropeDefaults{theta: 10000, thetaKey: "rope_theta", dims: k.partialDims(c, 0.25), maxPositions: c.MaxPositions, partial: true, sections: true}
+	c.Ropes = []RopeConfig{k.readRope(d)}
 	k.silu()
 	k.never("attention_bias")
 	k.deltaNet(c)

@@ -25,6 +25,11 @@ func readQwen3Moe(k *keys, c *ForwardConfig) {
 		Count: k.size("num_experts", 128), PerToken: k.size("num_experts_per_tok", 8), Intermediate: k.size("moe_intermediate_size", 768),
 		Normalize: k.boolean("norm_topk_prob", false),
 	}
+	k.sparseLayers(c)
+}
+
+// sparseLayers reads which layers of Qwen's models are mixtures.
+func (k *keys) sparseLayers(c *ForwardConfig) {
 	step := k.size("decoder_sparse_step", 1)
 	dense := read(k, "mlp_only_layers", []int(nil), "is not a list of integers")
 	for i := range c.Layers {

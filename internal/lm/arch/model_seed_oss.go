@@ -6,8 +6,8 @@ var _ = register("seed_oss", Facts{
 		{InputNorm, "input_layernorm", "attn_norm"},
 		{FeedForwardNorm, "post_attention_layernorm", "post_attention_norm"},
 	}, separateAttention, separateMLP),
-	LlamaCpp: &LlamaCpp{Name: "seed_oss", Bias: QKVBias, Config: func(has func(string) bool) map[string]any {
-		return map[string]any{"hidden_act": "silu", "attention_bias": has("blk.0.attn_q.bias")}
+	LlamaCpp: &LlamaCpp{Name: "seed_oss", Bias: QKVBias, Config: func(m Metadata) map[string]any {
+		return map[string]any{"hidden_act": "silu", "attention_bias": m.HasTensor("blk.0.attn_q.bias")}
 	}},
 	read: readSeedOss,
 })

@@ -43,6 +43,7 @@ type ropeDefaults struct {
 	// if absent.
 	maxPositions, originalPositions int
 	partial                         bool // there is a partial_rotary_factor, already read
+	sections                        bool // positions have several parts, equal in text
 	alpha                           bool // rope_type dynamic has an alpha, which scales theta
 }
 
@@ -75,9 +76,8 @@ func (k *keys) readScaling(d ropeDefaults) RopeConfig {
 	if d.partial {
 		k.irrelevant("partial_rotary_factor")
 	}
-	k.irrelevant("mrope_section", "mrope_interleaved") // text: all sections are equal
 	if legacy := k.string("type", ""); k.has("rope_type") {
-		if r.Type = k.string("rope_type", ""); legacy != "" && legacy != r.Type {
+		if r.Type = k.string("rope_type", ""); legacy != "" && legacy != r.Type && !(d.sections && legacy == "mrope") {
 			k.fail("type", "is %q, but rope_type is %q", legacy, r.Type)
 		}
 	} else if r.Type = legacy; legacy == "" {
@@ -87,6 +87,12 @@ func (k *keys) readScaling(d ropeDefaults) RopeConfig {
 		r.Type = "default"
 		r.Theta *= detmath.Pow(k.positive("alpha", 0), float64(r.Dims)/float64(r.Dims-2))
 		k.irrelevant("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim")
+	}
+	if d.sections {
+		k.irrelevant("mrope_section", "mrope_interleaved")
+		if r.Type == "mrope" {
+			r.Type = "default"
+		}
 	}
 	switch r.Type {
 	case "default":

@@ -75,6 +75,9 @@ func (b *Batch) Bytes() int64 {
 	if c.AttentionGate {
 		n += 3 * b.MaxRows() * nq
 	}
+	if c.Parallel {
+		n += b.MaxRows() * c.HiddenSize
+	}
 	n += len(b.s.attention.workers) * queryBlock * b.s.attention.group * (b.context + 2*c.HeadDim)
 	return b.pool.bytes() + 4*int64(n)
 }

@@ -150,10 +150,10 @@ func (d *deltaNet) gates(head int, b, a float32) (decay, beta, slope float32) {
 	if x < 20 {
 		soft = detmath.Log(1 + detmath.Exp(x))
 	}
-	return float32(detmath.Exp(d.rate[head] * soft)), sigmoid(b), float32(d.rate[head] / (1 + detmath.Exp(-x)))
+	return float32(detmath.Exp(d.rate[head] * soft)), logistic(b), float32(d.rate[head] / (1 + detmath.Exp(-x)))
 }
 
-func sigmoid(x float32) float32 { return float32(1 / (1 + detmath.Exp(-float64(x)))) }
+func logistic(x float32) float32 { return float32(1 / (1 + detmath.Exp(-float64(x)))) }
 
 // step moves a head's state s by a token: out receives q S, and delta what was added to S for k.
 func (d *deltaNet) step(s, q, k, v, out, delta []float32, decay, beta float32) {

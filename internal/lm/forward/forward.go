@@ -101,7 +101,10 @@ type layer struct {
 	mixer                    mixer // of a layer with a state, or nil
 	mlp                      mlp   // of a dense layer
 	router                   *linear
+	correction               []float32 // of the router's scores, for the choice of experts; or nil
 	experts                  []mlp
+	shared                   *mlp    // the expert of all tokens, or nil
+	sharedRouter             *linear // of the shared expert's factor, or nil
 }
 
 type mlp struct {

@@ -25,7 +25,7 @@ func (s *Session) gatedQueries(l *layer, q, x []float32, m int) error {
 func (s *Session) applyGates(dst, heads, gates []float32) {
 	s.split(len(heads), 32, func(_, from, to int) {
 		for i := from; i < to; i++ {
-			dst[i] = float32(heads[i] * sigmoid(gates[i]))
+			dst[i] = float32(heads[i] * logistic(gates[i]))
 		}
 	})
 }
@@ -37,8 +37,8 @@ func (t *Tape) gatesBackward() {
 	n := t.tokens() * t.m.config.Heads * t.m.config.HeadDim
 	t.s.split(n, 32, func(_, from, to int) {
 		for i := from; i < to; i++ {
-			s, d := sigmoid(r.gates[i]), b.dheads[i]
-			b.dgates[i] = float32(float32(d*r.heads[i]) * float32(s*(1-s)))
+			s, d := logistic(r.gates[i]), b.dheads[i]
+			b.dqGates[i] = float32(float32(d*r.heads[i]) * float32(s*(1-s)))
 			b.dheads[i] = float32(d * s)
 		}
 	})

@@ -17,8 +17,17 @@ import (
 func (t *Tape) normBackward(n *norm, dst, dy, x []float32, rows int, gains, add bool) {
 	width, eps := n.Width, t.m.config.NormEps
 	inverse := buffer.Grow(&t.back.inverse, rows)
+	layer := t.m.config.LayerNorm
+	var means []float32
+	if layer {
+		means = buffer.Grow(&t.back.means, rows)
+	}
 	t.s.split(rows, 2*width, func(_, from, to int) {
 		for r := from; r < to; r++ {
+			if layer {
+				means[r], inverse[r] = moments(x[r*width:][:width], eps)
+				continue
+			}
 			inverse[r] = rmsInverse(x[r*width:][:width], eps)
 		}
 	})
@@ -28,14 +37,22 @@ func (t *Tape) normBackward(n *norm, dst, dy, x []float32, rows int, gains, add 
 			sums := t.back.gains[from:to]
 			for r, inv := range inverse {
 				in, out := x[r*width+from:][:len(sums)], dy[r*width+from:][:len(sums)]
+				mean := float32(0)
+				if layer {
+					mean = means[r]
+				}
 				for j := range sums {
-					sums[j] += float64(float64(out[j]) * float64(float32(in[j]*inv)))
+					sums[j] += float64(float64(out[j]) * float64(float32((in[j]-mean)*inv)))
 				}
 			}
 		})
 	}
 	t.s.split(rows, 4*width, func(_, from, to int) {
 		for r := from; r < to; r++ {
+			if layer {
+				layerNormRowBackward(dst[r*width:][:width], dy[r*width:][:width], x[r*width:][:width], n.weights, means[r], inverse[r], add)
+				continue
+			}
 			normRowBackward(dst[r*width:][:width], dy[r*width:][:width], x[r*width:][:width], n.weights, inverse[r], add)
 		}
 	})
@@ -51,6 +68,29 @@ func normRowBackward(dst, dy, x, weights []float32, inverse float32, add bool) {
 	slope := float32(float64(sum8(&lanes)*inv) * float64(inv*inv) / float64(len(x)))
 	for i, v := range x {
 		d := float32(float32(weights[i]*dy[i])*inverse) - float32(v*slope)
+		if add {
+			d += dst[i]
+		}
+		dst[i] = d
+	}
+}
+
+// layerNormRowBackward is normBackward for a row of a norm that subtracts the mean. With g = w dy
+// and c = x - mean(x):
+//
+//	dx = inverse (g - mean(g) - c inverse^2 mean(g c))
+func layerNormRowBackward(dst, dy, x, weights []float32, mean, inverse float32, add bool) {
+	var sums, products [8]float64
+	for i, v := range x {
+		g := float64(float32(weights[i] * dy[i]))
+		sums[i&7] += g
+		products[i&7] += float64(g * float64(v-mean))
+	}
+	inv, n := float64(inverse), float64(len(x))
+	shift := float32(sum8(&sums) * inv / n)
+	slope := float32(float64(sum8(&products)*inv) * float64(inv*inv) / n)
+	for i, v := range x {
+		d := float32(float32(weights[i]*dy[i])*inverse) - shift - float32((v-mean)*slope)
 		if add {
 			d += dst[i]
 		}

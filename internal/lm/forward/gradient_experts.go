@@ -5,12 +5,14 @@ import "github.com/lowbit-go/gq/internal/buffer"
 // expertsBackward computes the gradients of a mixture's inputs, t.back.dnormed, given the gradients
 // of its outputs. The choice of experts is constant.
 //
-// A mixture is y = sum w_j y_j over a token's experts j. The weight w_j is the router's probability
-// p_j, or p_j / sum p_j if the model normalizes the weights:
+// A mixture is y = sum w_j y_j over a token's experts j. The weight w_j is the scale c times the
+// router's score p_j, or c p_j / sum p_j if the model normalizes the weights:
 //
 //	dy_j = w_j dy,  dw_j = dy y_j
-//	dp_j = dw_j,  or  (dw_j - sum dw_k w_k) / sum p_k
-//	dlogit_i = p_i (dp_i - sum dp_k p_k), dp_i = 0 of experts that were not chosen
+//	dp_j = c dw_j,  or  c (dw_j - sum dw_k w_k / c) / sum p_k
+//	dlogit_i = p_i (dp_i - sum dp_k p_k), or p_i (1-p_i) dp_i for sigmoids
+//
+// dp_i is 0 for experts that were not chosen.
 func (t *Tape) expertsBackward(l *layer, g *Gradients, dy []float32) error {
 	c, e, r, b := &t.m.config, t.m.config.Experts, &t.record, &t.back
 	h, n := c.HiddenSize, t.tokens()
@@ -33,7 +35,7 @@ func (t *Tape) expertsBackward(l *layer, g *Gradients, dy []float32) error {
 			tokens[row] = r.chosen[r.order[at+row]].token
 		}
 		part := func(x []float32) []float32 { return x[at*h:][:rows*h] }
-		if err := t.gatedBackward(&l.experts[i], g, part(b.drows), part(b.ddown), part(r.rows), at, rows, e.Intermediate, tokens); err != nil {
+		if err := t.gatedBackward(&l.experts[i], &r.gatedRecord, g, part(b.drows), part(b.ddown), part(r.rows), at, rows, e.Intermediate, tokens); err != nil {
 			return err
 		}
 	}
@@ -54,7 +56,43 @@ func (t *Tape) expertsBackward(l *layer, g *Gradients, dy []float32) error {
 			to[j] += v
 		}
 	}
-	return nil
+	return t.sharedBackward(l, g, dy)
+}
+
+// sharedBackward adds the gradients of the shared expert's inputs to t.back.dnormed. The outputs
+// are y = s(z) y_s, with the sigmoid s of a router's logit z, or 1:
+//
+//	dy_s = s dy,  dz = s (1-s) dy y_s
+func (t *Tape) sharedBackward(l *layer, g *Gradients, dy []float32) error {
+	if l.shared == nil {
+		return nil
+	}
+	r, b, n, h := &t.record, &t.back, t.tokens(), t.m.config.HiddenSize
+	dshared := dy
+	if l.sharedRouter != nil {
+		dshared = b.ddown[:n*h]
+		for token, gate := range r.sharedGates {
+			out := dy[token*h:][:h]
+			b.dgates[token] = float32(float32(gate*(1-gate)) * dot(out, r.shared.down[token*h:][:h]))
+			for j, v := range out {
+				dshared[token*h+j] = float32(v * gate)
+			}
+		}
+	}
+	dx := b.drows[:n*h]
+	if err := t.gatedBackward(l.shared, &r.shared, g, dx, dshared, r.fed, 0, n, t.m.config.Experts.Shared, nil); err != nil {
+		return err
+	}
+	for i, v := range dx {
+		b.dnormed[i] += v
+	}
+	if l.sharedRouter == nil {
+		return nil
+	}
+	if err := t.visit(g, l.sharedRouter, 0, n, r.fed, b.dgates, r.sharedLogits, nil); err != nil {
+		return err
+	}
+	return t.multiplyBack(b.dnormed, b.dgates, n, l.sharedRouter, true)
 }
 
 func (t *Tape) routerBackward(token int) {
@@ -70,15 +108,20 @@ func (t *Tape) routerBackward(token int) {
 			sum += float64(p[ch.expert])
 		}
 	}
+	mean /= e.Scale
 	// Gradients of probabilities, and their mean.
 	all := 0.0
 	clear(dlogits)
 	for j, ch := range chosen {
-		dp := (float64(dweights[j]) - mean) / sum
+		dp := (float64(dweights[j]) - mean) / sum * e.Scale
 		dlogits[ch.expert] = float32(dp)
 		all += float64(dp * float64(p[ch.expert]))
 	}
 	for i, v := range dlogits {
+		if e.Sigmoid {
+			dlogits[i] = float32(float64(v) * float64(float64(p[i])*(1-float64(p[i]))))
+			continue
+		}
 		dlogits[i] = float32(float64(p[i]) * (float64(v) - all))
 	}
 }

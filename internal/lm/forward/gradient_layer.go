@@ -13,10 +13,11 @@ type backward struct {
 	dx         []float32 // [tokens][hidden]: of the hidden states
 	dback      []float32 // [tokens][hidden]: of a half's output before its post norm
 	dnormed    []float32 // [tokens][hidden]: of a half's input behind its norm
+	dfed       []float32 // [tokens][hidden]: of the feed-forward network's input, in parallel halves
 	dheads     []float32 // [tokens][heads][dim]
 	dq, dk, dv []float32
 	dgate, dup []float32 // [rows][intermediate]
-	dgates     []float32 // [tokens][heads][dim]: of the gates of attention
+	dqGates    []float32 // [tokens][heads][dim]: of the gates of attention
 	draw       []float32 // of the outputs of the input projections of a layer with a state
 	joined     []float32 // gradients of fused outputs
 	outputs    []float32 // fused outputs, if wanted
@@ -24,10 +25,12 @@ type backward struct {
 	ddown      []float32 // [rows][hidden]: of the experts' outputs
 	drouter    []float32 // [tokens][experts]: of the router's logits
 	dweights   []float32 // [tokens][PerToken]: of the experts' weights
+	dgates     []float32 // [tokens]: of the logits of the shared expert's factors
 	logits     []float32 // of a block of tokens
 	uncapped   []float32 // the logits before the soft cap
 
 	inverse   []float32 // of the rows of a norm
+	means     []float32 // of the rows of a norm that subtracts these
 	gains     []float64 // sums of a norm's gradients
 	partGains []float64 // the same of each part of a mixer and sequence
 	float     []float32 // the same as float32
@@ -44,13 +47,16 @@ func (b *backward) sizes(t *Tape, tokens int) []size {
 		{&b.dx, h}, {&b.dback, h}, {&b.dnormed, h}, {&b.dheads, max(nq, tokens*inner)}, {&b.dq, nq}, {&b.dk, nkv}, {&b.dv, nkv}, {&b.dgate, gates}, {&b.dup, gates},
 		{&b.logits, logits}, {&b.inverse, tokens * c.Heads}, {&b.float, t.m.widestNorm()},
 	}
+	if c.Parallel {
+		list = append(list, size{&b.dfed, h})
+	}
 	joined := 0
 	if c.Facts.Has(arch.FusedQKV) {
 		joined = nq + 2*nkv
 	}
 	if c.AttentionGate {
 		joined = 2 * nq
-		list = append(list, size{&b.dgates, nq})
+		list = append(list, size{&b.dqGates, nq})
 	}
 	if t.m.fusedGateUp() {
 		joined = max(joined, 2*gates)
@@ -66,7 +72,7 @@ func (b *backward) sizes(t *Tape, tokens int) []size {
 		list = append(list, size{&b.uncapped, logits})
 	}
 	if e := c.Experts; e != nil {
-		list = append(list, size{&b.drows, rows * c.HiddenSize}, size{&b.ddown, rows * c.HiddenSize}, size{&b.drouter, tokens * e.Count}, size{&b.dweights, rows})
+		list = append(list, size{&b.drows, rows * c.HiddenSize}, size{&b.ddown, rows * c.HiddenSize}, size{&b.drouter, tokens * e.Count}, size{&b.dweights, rows}, size{&b.dgates, tokens})
 	}
 	return list
 }
@@ -162,12 +168,14 @@ func (t *Tape) layerBackward(i int, g *Gradients, input bool) error {
 	if l.Experts {
 		err = t.expertsBackward(l, g, dback)
 	} else {
-		err = t.gatedBackward(&l.mlp, g, b.dnormed, dback, r.fed, 0, n, t.m.config.Intermediate, nil)
+		err = t.gatedBackward(&l.mlp, &r.gatedRecord, g, b.dnormed, dback, r.fed, 0, n, t.m.config.Intermediate, nil)
 	}
 	if err != nil {
 		return err
 	}
-	if err := t.norm(g, l.attentionNorm, b.dx, b.dnormed, r.middle, n, true); err != nil {
+	if t.m.config.Parallel {
+		copy(b.dfed, b.dnormed)
+	} else if err := t.norm(g, l.attentionNorm, b.dx, b.dnormed, r.middle, n, true); err != nil {
 		return err
 	}
 
@@ -183,6 +191,9 @@ func (t *Tape) layerBackward(i int, g *Gradients, input bool) error {
 	input = input || g.Norm != nil
 	if err := t.middleBackward(i, g, input); err != nil || !input {
 		return err
+	}
+	for i, v := range b.dfed {
+		b.dnormed[i] += v
 	}
 	return t.norm(g, l.inputNorm, b.dx, b.dnormed, r.x, n, true)
 }
@@ -265,7 +276,7 @@ func (t *Tape) projectBackward(l *layer, g *Gradients, input bool) error {
 	r, b, n := &t.record, &t.back, t.tokens()
 	gradients, outputs := [][]float32{b.dq, b.dk, b.dv}, [][]float32{r.rawQ, r.rawK, r.v}
 	if d := t.m.config.HeadDim; t.m.config.AttentionGate {
-		gradients[0] = interleave(b.joined, b.dq, b.dgates, d)
+		gradients[0] = interleave(b.joined, b.dq, b.dqGates, d)
 		if t.o.Outputs {
 			outputs[0] = interleave(b.outputs, r.rawQ, r.gates, d)
 		}
@@ -318,9 +329,9 @@ func join(dst []float32, parts [][]float32, m int) []float32 {
 }
 
 // gatedBackward computes the gradients dx of m rows of a gated feed-forward network of this width,
-// from the record's row at on, given their inputs x and the gradients dy of their outputs.
-func (t *Tape) gatedBackward(f *mlp, g *Gradients, dx, dy, x []float32, at, m, width int, tokens []int) error {
-	r, b, h := &t.record, &t.back, t.m.config.HiddenSize
+// from row at of the record r on, given their inputs x and the gradients dy of their outputs.
+func (t *Tape) gatedBackward(f *mlp, r *gatedRecord, g *Gradients, dx, dy, x []float32, at, m, width int, tokens []int) error {
+	b, h := &t.back, t.m.config.HiddenSize
 	row := func(s []float32, width int) []float32 { return s[at*width:][:m*width] }
 	gate, up, act, dgate, dup := row(r.gate, width), row(r.up, width), row(r.act, width), row(b.dgate, width), row(b.dup, width)
 	if err := t.visit(g, f.down, 0, m, act, dy, row(r.down, h), tokens); err != nil {

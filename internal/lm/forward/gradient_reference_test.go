@@ -2,6 +2,7 @@ package forward
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/lowbit-go/gq/internal/lm/arch"
@@ -59,11 +60,17 @@ func (r *reference) norm(x []float64, n *norm) []float64 {
 	if n == nil {
 		return x
 	}
-	y, sum := make([]float64, len(x)), 0.0
+	y, sum, mean := make([]float64, len(x)), 0.0, 0.0
+	if r.m.config.LayerNorm {
+		for _, v := range x {
+			mean += v / float64(len(x))
+		}
+	}
 	for _, v := range x {
-		sum += v * v
+		sum += (v - mean) * (v - mean)
 	}
 	for i, v := range x {
+		v -= mean
 		gain := r.params[n.Tensor][i]
 		if n.PlusOne {
 			gain++
@@ -138,6 +145,13 @@ func (r *reference) layer(i, token int, x [][]float64) {
 			x[p][j] += v * float64(float32(r.m.config.ResidualScale))
 		}
 	}
+	inputs := x
+	if c.Parallel {
+		inputs = nil
+		for _, row := range x {
+			inputs = append(inputs, slices.Clone(row))
+		}
+	}
 	mixed := r.attention
 	switch l.Mixer {
 	case arch.ShortConvMixer:
@@ -149,7 +163,7 @@ func (r *reference) layer(i, token int, x [][]float64) {
 		add(p, y, l.postAttention)
 	}
 	for p := range x {
-		normed := r.norm(x[p], l.attentionNorm)
+		normed := r.norm(inputs[p], l.attentionNorm)
 		if l.Experts {
 			add(p, r.mixture(l, normed, r.routing[i][(token+p)*c.Experts.PerToken:][:c.Experts.PerToken]), l.postMLP)
 		} else {
@@ -270,6 +284,12 @@ func (r *reference) mixture(l *layer, x []float64, chosen []int32) []float64 {
 		p[i] = math.Exp(v)
 		all += p[i]
 	}
+	if e.Sigmoid {
+		for i, v := range p {
+			p[i] = v / (1 + v)
+		}
+		all = 1
+	}
 	for _, i := range chosen {
 		chosenSum += p[i]
 	}
@@ -278,7 +298,16 @@ func (r *reference) mixture(l *layer, x []float64, chosen []int32) []float64 {
 	}
 	for _, i := range chosen {
 		for j, v := range r.mlp(&l.experts[i], x) {
-			y[j] += v * p[i] / all
+			y[j] += v * p[i] / all * e.Scale
+		}
+	}
+	if l.shared != nil {
+		gate := 1.0
+		if l.sharedRouter != nil {
+			gate = 1 / (1 + math.Exp(-r.linear(x, l.sharedRouter)[0]))
+		}
+		for j, v := range r.mlp(l.shared, x) {
+			y[j] += v * gate
 		}
 	}
 	return y

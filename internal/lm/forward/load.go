@@ -182,7 +182,7 @@ func (m *Model) loadLayer(l *layer, at string) error {
 		{&l.kNorm, arch.KeyNorm, kNorm},
 	}
 	for _, n := range norms {
-		name := c.Facts.NameOf(n.kind)
+		name := c.NameOf(n.kind)
 		if name == "" || !l.Uses(n.kind) {
 			continue
 		}
@@ -190,6 +190,9 @@ func (m *Model) loadLayer(l *layer, at string) error {
 		if *n.dst, err = m.loadNorm(at+name+".weight", n.n); err != nil {
 			return err
 		}
+	}
+	if c.Parallel {
+		l.attentionNorm = l.inputNorm
 	}
 	if err := m.loadAttention(l, at); err != nil {
 		return err
@@ -253,14 +256,22 @@ func (m *Model) linearsOf(specs []linearSpec) (list []*linear, err error) {
 // transformers 5 saves fused tensors under mlp.
 func (m *Model) loadExperts(l *layer, at string) error {
 	c, e := &m.config, m.config.Experts
-	router, in := m.spec(at, arch.Router, e.Count, c.HiddenSize), at+"mlp.experts."
-	_, fused := m.source.shape(in + "gate_up_proj")
+	router, both, last := m.spec(at, arch.Router, e.Count, c.HiddenSize), at+"mlp.experts.gate_up_proj", at+"mlp.experts.down_proj"
+	_, fused := m.source.shape(both)
 	if fused {
 		router.name = at + "mlp.gate.weight"
+	} else if name := c.Facts.NameOf(arch.GateUpExperts); name != "" {
+		fused, both, last = true, at+name+".weight", at+c.Facts.NameOf(arch.DownExperts)+".weight"
 	}
 	var err error
 	if l.router, err = m.linear(router); err != nil {
 		return err
+	}
+	if name := c.Facts.NameOf(arch.RouterCorrection); name != "" {
+		m.used[at+name] = true
+		if l.correction, err = m.source.vector(at+name, e.Count); err != nil {
+			return err
+		}
 	}
 	for i := range e.Count {
 		own := func(kind arch.Kind, rows, cols int) linearSpec {
@@ -271,8 +282,8 @@ func (m *Model) loadExperts(l *layer, at string) error {
 		gateUp := []linearSpec{own(arch.GateExperts, e.Intermediate, c.HiddenSize), own(arch.UpExperts, e.Intermediate, c.HiddenSize)}
 		down := own(arch.DownExperts, c.HiddenSize, e.Intermediate)
 		if fused {
-			gateUp = []linearSpec{{name: in + "gate_up_proj", slice: i, slices: e.Count, rows: 2 * e.Intermediate, cols: c.HiddenSize}}
-			down = linearSpec{name: in + "down_proj", slice: i, slices: e.Count, rows: c.HiddenSize, cols: e.Intermediate}
+			gateUp = []linearSpec{{name: both, slice: i, slices: e.Count, rows: 2 * e.Intermediate, cols: c.HiddenSize}}
+			down = linearSpec{name: last, slice: i, slices: e.Count, rows: c.HiddenSize, cols: e.Intermediate}
 		}
 		expert, err := m.gated(gateUp, down)
 		if err != nil {
@@ -280,7 +291,25 @@ func (m *Model) loadExperts(l *layer, at string) error {
 		}
 		l.experts = append(l.experts, expert)
 	}
-	return nil
+	return m.loadShared(l, at)
+}
+
+// loadShared opens the expert that sees every token.
+func (m *Model) loadShared(l *layer, at string) error {
+	c, e := &m.config, m.config.Experts
+	if e.Shared == 0 {
+		return nil
+	}
+	inputs := []linearSpec{m.spec(at, arch.SharedGate, e.Shared, c.HiddenSize), m.spec(at, arch.SharedUp, e.Shared, c.HiddenSize)}
+	shared, err := m.gated(inputs, m.spec(at, arch.SharedDown, c.HiddenSize, e.Shared))
+	if err != nil {
+		return err
+	}
+	l.shared = &shared
+	if c.Facts.Has(arch.SharedRouter) {
+		l.sharedRouter, err = m.linear(m.spec(at, arch.SharedRouter, 1, c.HiddenSize))
+	}
+	return err
 }
 
 func (m *Model) linear(spec linearSpec) (*linear, error) {

@@ -16,6 +16,8 @@ type mixture struct {
 	rows   []float32 // inputs of an expert's tokens
 	out    []float32 // outputs of the expert
 	tokens []choice  // the tokens of the expert
+	shared []float32 // outputs of the shared expert
+	gates  []float32 // [token]: its factors
 	// running: an expert is running; the rows of its linear layers belong to tokens.
 	running bool
 }
@@ -35,9 +37,9 @@ func (s *Session) experts(l *layer, dst, x []float32, m int) error {
 	}
 	mix.chosen = mix.chosen[:0]
 	for t := range m {
-		probabilities := logits[t*e.Count:][:e.Count]
-		s.m.math.Softmax(probabilities)
-		mix.chosen = choose(e, mix.chosen, probabilities, t)
+		scores := logits[t*e.Count:][:e.Count]
+		s.m.score(scores)
+		mix.chosen = choose(e, l.correction, mix.chosen, scores, t)
 	}
 	clear(dst[:m*h])
 	for i := range l.experts {
@@ -68,38 +70,119 @@ func (s *Session) experts(l *layer, dst, x []float32, m int) error {
 			}
 		}
 	}
+	if l.shared == nil {
+		return nil
+	}
+	shared, gates := buffer.Grow(&mix.shared, m*h), buffer.Grow(&mix.gates, m)
+	if err := s.mlp(l.shared, shared, x, m, e.Shared); err != nil {
+		return err
+	}
+	if l.sharedRouter != nil {
+		if err := s.multiply(gates, x, m, l.sharedRouter); err != nil {
+			return err
+		}
+		sigmoid(gates)
+	}
+	addShared(l, dst, shared, gates)
 	return nil
 }
 
-// choose appends the experts of a token, given the router's probabilities. On ties the first
-// experts are chosen.
-func choose(e *arch.ExpertConfig, dst []choice, probabilities []float32, token int) []choice {
-	from := len(dst)
+// addShared adds the outputs of the shared expert to dst, each row times its factor, if any.
+func addShared(l *layer, dst, shared, gates []float32) {
+	h := len(shared) / len(gates)
+	for t, gate := range gates {
+		if l.sharedRouter == nil {
+			gate = 1
+		}
+		to := dst[t*h:][:h]
+		for j, v := range shared[t*h:][:h] {
+			to[j] += float32(v * gate)
+		}
+	}
+}
+
+// score turns a router's logits of a token into scores.
+func (m *Model) score(logits []float32) {
+	if m.config.Experts.Sigmoid {
+		sigmoid(logits)
+		return
+	}
+	m.math.Softmax(logits)
+}
+
+func sigmoid(x []float32) {
+	for i, v := range x {
+		x[i] = float32(1 / (1 + detmath.Exp(-float64(v))))
+	}
+}
+
+// choose appends the experts of a token, given the router's scores. On ties the first experts are
+// chosen.
+func choose(e *arch.ExpertConfig, correction []float32, dst []choice, scores []float32, token int) []choice {
+	by := scores
+	if correction != nil {
+		by = slices.Clone(scores)
+		for i, v := range correction {
+			by[i] += v
+		}
+	}
+	from, groups := len(dst), bestGroups(e, by)
 	for range e.PerToken {
 		best := -1
-		for i, p := range probabilities {
+		for i, p := range by {
 			taken := slices.ContainsFunc(dst[from:], func(ch choice) bool { return ch.expert == i })
-			if !taken && (best < 0 || p > probabilities[best]) {
+			if groups != nil && !slices.Contains(groups, i*e.Groups/e.Count) {
+				taken = true
+			}
+			if !taken && (best < 0 || p > by[best]) {
 				best = i
 			}
 		}
-		dst = append(dst, choice{token, best, probabilities[best]})
+		dst = append(dst, choice{token, best, scores[best]})
 	}
 	normalize(e, dst[from:])
 	return dst
 }
 
-// normalize divides the weights of a token's experts by their sum, if the model does.
+// bestGroups returns the groups among which a token's experts are chosen, or nil for all.
+func bestGroups(e *arch.ExpertConfig, scores []float32) (groups []int) {
+	if e.Groups < 2 {
+		return nil
+	}
+	size := e.Count / e.Groups
+	sums := make([]float32, e.Groups)
+	for g := range sums {
+		own := slices.Sorted(slices.Values(scores[g*size:][:size]))
+		sums[g] = own[size-1] + own[size-2]
+	}
+	for range e.GroupsPerToken {
+		best := -1
+		for g, sum := range sums {
+			if !slices.Contains(groups, g) && (best < 0 || sum > sums[best]) {
+				best = g
+			}
+		}
+		groups = append(groups, best)
+	}
+	return groups
+}
+
+// normalize divides the weights of a token's experts by their sum, if the model does, and scales
+// them.
 func normalize(e *arch.ExpertConfig, chosen []choice) {
-	if !e.Normalize {
-		return
+	if e.Normalize {
+		sum := float32(0)
+		for _, ch := range chosen {
+			sum += ch.weight
+		}
+		for i := range chosen {
+			chosen[i].weight /= sum
+		}
 	}
-	sum := float32(0)
-	for _, ch := range chosen {
-		sum += ch.weight
-	}
-	for i := range chosen {
-		chosen[i].weight /= sum
+	if e.Scale != 1 {
+		for i := range chosen {
+			chosen[i].weight *= float32(e.Scale)
+		}
 	}
 }
 
@@ -109,6 +192,29 @@ func rmsNorm(dst, x, weights []float32, eps float64) {
 	for i, v := range x {
 		dst[i] = float32(float32(v*inverse) * weights[i])
 	}
+}
+
+// layerNorm writes (x - mean(x)) / sqrt(variance(x) + eps) * weights.
+func layerNorm(dst, x, weights []float32, eps float64) {
+	mean, inverse := moments(x, eps)
+	for i, v := range x {
+		dst[i] = float32(float32((v-mean)*inverse) * weights[i])
+	}
+}
+
+// moments returns the mean of x, and 1 / sqrt(variance(x) + eps), summed in 8 lanes.
+func moments(x []float32, eps float64) (mean, inverse float32) {
+	var lanes [8]float64
+	for i, v := range x {
+		lanes[i&7] += float64(v)
+	}
+	mean = float32(sum8(&lanes) / float64(len(x)))
+	lanes = [8]float64{}
+	for i, v := range x {
+		d := float64(v - mean)
+		lanes[i&7] += float64(d * d)
+	}
+	return mean, float32(1 / math.Sqrt(sum8(&lanes)/float64(len(x))+eps))
 }
 
 // rmsInverse returns 1 / sqrt(mean(x^2) + eps). Squares are exact in float64 and summed in 8 lanes.

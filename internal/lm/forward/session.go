@@ -41,6 +41,7 @@ type scratch struct {
 	workspace *kernels.Workspace
 	// Activations of a chunk, [tokens][...].
 	x, normed, q, k, v, heads, back []float32
+	input                           []float32 // of a layer of parallel halves
 	qkv, both, gate, up             []float32
 	raw                             []float32 // outputs of a mixer's input projections
 	gates                           []float32 // of the heads
@@ -232,8 +233,13 @@ func (s *Session) logits(logits, x []float32, m int) error {
 }
 
 func (s *Session) layer(i int, x []float32, m int) error {
+	input := x
+	if s.m.config.Parallel {
+		input = append(s.input[:0], x[:m*s.m.config.HiddenSize]...)
+		s.input = input
+	}
 	for _, part := range []Part{Attention, FeedForward} {
-		back, err := s.half(i, part, x, m)
+		back, err := s.half(i, part, input, m)
 		if err != nil {
 			return err
 		}
@@ -243,7 +249,8 @@ func (s *Session) layer(i int, x []float32, m int) error {
 	return nil
 }
 
-// half returns the output of half a layer for the m rows of x.
+// half returns the output of half a layer for the m rows of x: the hidden states, or the layer's
+// input if both halves read it.
 func (s *Session) half(i int, part Part, x []float32, m int) (back []float32, err error) {
 	c, l := &s.m.config, &s.m.layers[i]
 	normed, back := buffer.Grow(&s.normed, m*c.HiddenSize), buffer.Grow(&s.back, m*c.HiddenSize)
@@ -283,6 +290,10 @@ func (s *Session) norm(dst, x []float32, by *norm, m int) {
 	n, eps := by.Width, s.m.config.NormEps
 	s.split(m, n, func(_, from, to int) {
 		for r := from; r < to; r++ {
+			if s.m.config.LayerNorm {
+				layerNorm(dst[r*n:][:n], x[r*n:][:n], by.weights, eps)
+				continue
+			}
 			rmsNorm(dst[r*n:][:n], x[r*n:][:n], by.weights, eps)
 		}
 	})

@@ -20,7 +20,7 @@ type source interface {
 	// vector reads a tensor of n values.
 	vector(name string, n int) ([]float32, error)
 	// tensor reads a small tensor of this shape.
-	tensor(name string, shape ...int) ([]float32, error)
+	tensor(name string, shape ...int64) ([]float32, error)
 	// embedding opens the token embedding.
 	embedding(name string, rows, cols int) (Embedding, error)
 	// linear opens a matrix. withBias reports that the operator adds the layer's bias itself.
@@ -57,6 +57,14 @@ func (l linearSpec) label() string {
 		return fmt.Sprintf("%s[%d]", l.name, l.slice)
 	}
 	return l.name
+}
+
+// flat returns the shape of a tensor of n values: [1, n] if it is stored so.
+func flat(s source, name string, n int) []int64 {
+	if shape, _ := s.shape(name); len(shape) == 2 && shape[0] == 1 {
+		return []int64{1, int64(n)}
+	}
+	return []int64{int64(n)}
 }
 
 func checkShape(name string, got, want []int64) error {
@@ -132,25 +140,26 @@ func (s *checkpointSource) find(name string, shape ...int64) (*safetensors.Weigh
 	return w, nil
 }
 
-func (s *checkpointSource) vector(name string, n int) ([]float32, error) { return s.tensor(name, n) }
+func (s *checkpointSource) vector(name string, n int) ([]float32, error) {
+	return s.tensor(name, flat(s, name, n)...)
+}
 
-func (s *checkpointSource) tensor(name string, shape ...int) ([]float32, error) {
-	wide, n := dimensions(shape)
-	w, err := s.find(name, wide...)
+func (s *checkpointSource) tensor(name string, shape ...int64) ([]float32, error) {
+	w, err := s.find(name, shape...)
 	if err != nil {
 		return nil, err
 	}
-	v := make([]float32, n)
-	return v, w.Read(v, 0, n/shape[len(shape)-1])
+	v := make([]float32, elements(shape))
+	return v, w.Read(v, 0, max(1, len(v)/int(shape[len(shape)-1])))
 }
 
-// dimensions returns a shape as files have it, and the number of elements.
-func dimensions(shape []int) (wide []int64, n int) {
-	n = 1
+// elements returns the number of elements of a shape.
+func elements(shape []int64) int {
+	n := int64(1)
 	for _, d := range shape {
-		wide, n = append(wide, int64(d)), n*d
+		n *= d
 	}
-	return wide, n
+	return int(n)
 }
 
 func (s *checkpointSource) embedding(name string, rows, cols int) (Embedding, error) {

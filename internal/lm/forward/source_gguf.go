@@ -31,7 +31,7 @@ func OpenGGUF(f *gguf.File, o Options) (*Model, error) {
 	c.PlusOne = false // weights are stored plus 1
 	for i := range c.Ropes {
 		switch name { // llama_model_rope_type
-		case "llama", "smollm3", "granite", "glm4", "ernie4_5":
+		case "llama", "smollm3", "granite", "glm4", "ernie4_5", "ernie4_5-moe":
 			c.Ropes[i].Neighbours = true
 		default:
 			c.Ropes[i].Neighbours = false
@@ -108,6 +108,8 @@ var inLayer = map[string]string{
 	"mlp.down_proj":              "ffn_down",
 	"mlp.gate":                   "ffn_gate_inp",
 	"block_sparse_moe.gate":      "ffn_gate_inp",
+	"mlp.gate.wg":                "ffn_gate_inp",
+	"mlp.shared_expert_gate":     "ffn_gate_inp_shexp",
 	"w1":                         "ffn_gate_exps",
 	"w3":                         "ffn_up_exps",
 	"w2":                         "ffn_down_exps",
@@ -139,9 +141,17 @@ func (s *ggufSource) find(name string) (t *gguf.Tensor, expert int) {
 			expert, _ = strconv.Atoi(number)
 		}
 		theirs = inLayer[part]
+		// The expert of all tokens.
+		if _, matrix, ok := strings.Cut(part, ".shared_"); ok && theirs == "" {
+			_, matrix, _ = strings.Cut(matrix, ".")
+			theirs = strings.Replace(inLayer[matrix], "_exps", "_shexp", 1)
+		}
+		if suffix == ".e_score_correction_bias" {
+			theirs, suffix = "exp_probs_b", ".bias"
+		}
 		if part == "post_attention_layernorm" {
 			theirs = "ffn_norm"
-			if s.config.Facts.NameOf(arch.FeedForwardNorm) != part || s.config.Architecture == "seed_oss" {
+			if s.config.Facts.NameOf(arch.FeedForwardNorm) != part || s.config.Architecture == "seed_oss" || s.config.Architecture == "glm4_moe" {
 				theirs = "post_attention_norm"
 			}
 		}
@@ -185,9 +195,8 @@ func (s *ggufSource) vector(name string, n int) ([]float32, error) {
 }
 
 // tensor reads a tensor without its dimensions of 1, as llama.cpp has it.
-func (s *ggufSource) tensor(name string, shape ...int) ([]float32, error) {
-	_, n := dimensions(shape)
-	return s.vector(name, n)
+func (s *ggufSource) tensor(name string, shape ...int64) ([]float32, error) {
+	return s.vector(name, elements(shape))
 }
 
 func (s *ggufSource) embedding(name string, rows, cols int) (Embedding, error) {

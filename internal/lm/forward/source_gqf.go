@@ -56,11 +56,12 @@ func (s *gqfSource) find(name string, shape ...int64) (gqf.Tensor, error) {
 	return t, checkShape(name, t.Shape, shape)
 }
 
-func (s *gqfSource) vector(name string, n int) ([]float32, error) { return s.tensor(name, n) }
+func (s *gqfSource) vector(name string, n int) ([]float32, error) {
+	return s.tensor(name, flat(s, name, n)...)
+}
 
-func (s *gqfSource) tensor(name string, shape ...int) ([]float32, error) {
-	wide, n := dimensions(shape)
-	t, err := s.find(name, wide...)
+func (s *gqfSource) tensor(name string, shape ...int64) ([]float32, error) {
+	t, err := s.find(name, shape...)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +69,7 @@ func (s *gqfSource) tensor(name string, shape ...int) ([]float32, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := make([]float32, n)
+	v := make([]float32, elements(shape))
 	return v, s.file.Guard(func() error {
 		safetensors.Widen(v, data, h.Dtype)
 		return nil

@@ -210,7 +210,7 @@ func convolveBack(du, dy, kernel []float32, n, width int) {
 // channels lists the channels of a part.
 func (m *Model) loadKernel(name string, channels, taps int, parts [][]int) ([][]float32, error) {
 	m.used[name] = true
-	weights, err := m.source.tensor(name, channels, 1, taps)
+	weights, err := m.source.tensor(name, int64(channels), 1, int64(taps))
 	if err != nil {
 		return nil, err
 	}

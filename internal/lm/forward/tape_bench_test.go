@@ -39,9 +39,8 @@ func (s *randomSource) biasOf(weights string) string { return biasName(weights) 
 func (s *randomSource) guard(fn func() error) error  { return fn() }
 func (s *randomSource) close() error                 { return nil }
 
-func (s *randomSource) tensor(name string, shape ...int) ([]float32, error) {
-	_, n := dimensions(shape)
-	return s.vector(name, n)
+func (s *randomSource) tensor(name string, shape ...int64) ([]float32, error) {
+	return s.vector(name, elements(shape))
 }
 
 func (s *randomSource) vector(_ string, n int) ([]float32, error) {

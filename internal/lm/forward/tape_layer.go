@@ -16,24 +16,33 @@ type record struct {
 	rawQ, rawK   []float32   // queries and keys before norm and rotation
 	q, k, v      []float32   // [tokens][heads][dim]: queries, keys and values
 	heads        []float32   // [tokens][heads][dim]: input of the output projection, without gates
-	gates, gated []float32   // [tokens][heads][dim]: of attention, and the heads behind the gates
-	raw          []float32   // outputs of the input projections of a layer with a state
+	gates        []float32   // [tokens][heads][dim]: of attention
+	gatedHeads   []float32   // [tokens][heads][dim]: the heads behind the gates
+	raw          []float32   // outputs of a mixer's input projections
 	in           [][]float32 // the same by projection
 	attention    []float32   // [tokens][hidden]: its output
 	middle       []float32   // [tokens][hidden]: the hidden states after attention
 	fed          []float32   // [tokens][hidden]: input of the feed-forward network
-	gate, up     []float32   // [rows][intermediate]; rows are tokens, or pairs of token and expert
-	act          []float32   // [rows][intermediate]: input of the down projection
-	down         []float32   // [rows][hidden]: its output
-	routerLogits []float32   // [tokens][experts]
-	router       []float32   // [tokens][experts]: probabilities
-	rows         []float32   // [rows][hidden]: inputs of experts
-	mixed        []float32   // [tokens][hidden]: the mixture
+	gatedRecord              // of the tokens, or of the pairs of token and expert
+	shared       gatedRecord
+	sharedLogits []float32 // [tokens]
+	sharedGates  []float32 // [tokens]: their sigmoids
+	routerLogits []float32 // [tokens][experts]
+	router       []float32 // [tokens][experts]: scores
+	rows         []float32 // [rows][hidden]: inputs of experts
+	mixed        []float32 // [tokens][hidden]: the mixture
 
 	chosen   []choice // [tokens][PerToken]
 	perToken int
 	order    []int // the rows of the experts: indices in chosen, by expert, then by token
 	first    []int // of each expert in order, and the end
+}
+
+// gatedRecord is the record of a gated feed-forward network.
+type gatedRecord struct {
+	gate, up []float32 // [rows][intermediate]
+	act      []float32 // [rows][intermediate]: input of the down projection
+	down     []float32 // [rows][hidden]: its output
 }
 
 // A size is a buffer with the number of its elements.
@@ -70,7 +79,15 @@ func (m *Model) wide(tokens int) (gates, rows int) {
 		r, width := m.feedForward(m.layers[i].Experts, tokens)
 		gates, rows = max(gates, r*width), max(rows, r)
 	}
-	return gates, rows
+	return max(gates, tokens*m.shared()), rows
+}
+
+// shared returns the width of the shared expert, or 0.
+func (m *Model) shared() int {
+	if m.config.Experts == nil {
+		return 0
+	}
+	return m.config.Experts.Shared
 }
 
 func (r *record) sizes(t *Tape, tokens int) []size {
@@ -86,10 +103,14 @@ func (r *record) sizes(t *Tape, tokens int) []size {
 		list = append(list, size{&r.rawQ, nq}, size{&r.rawK, nkv})
 	}
 	if c.AttentionGate {
-		list = append(list, size{&r.gates, nq}, size{&r.gated, nq})
+		list = append(list, size{&r.gates, nq}, size{&r.gatedHeads, nq})
 	}
 	if e := c.Experts; e != nil {
 		list = append(list, size{&r.router, tokens * e.Count}, size{&r.routerLogits, tokens * e.Count}, size{&r.rows, rows * c.HiddenSize}, size{&r.mixed, h})
+		if e.Shared > 0 {
+			n := tokens * e.Shared
+			list = append(list, size{&r.shared.gate, n}, size{&r.shared.up, n}, size{&r.shared.act, n}, size{&r.shared.down, h}, size{&r.sharedLogits, tokens}, size{&r.sharedGates, tokens})
+		}
 	}
 	return list
 }
@@ -116,19 +137,23 @@ func (t *Tape) layer(i int, out, x []float32, experts []int32) error {
 		return err
 	}
 	t.residual(r.middle, x, r.attention, l.postAttention)
-	s.norm(r.fed, r.middle, l.attentionNorm, n)
+	fed := r.middle
+	if t.m.config.Parallel {
+		fed = x
+	}
+	s.norm(r.fed, fed, l.attentionNorm, n)
 	r.chosen = r.chosen[:0]
 	if l.Experts {
 		if err := t.experts(l, experts); err != nil {
 			return err
 		}
 		if out != nil {
-			t.mix()
+			t.mix(l)
 			t.residual(out, r.middle, r.mixed, l.postMLP)
 		}
 		return nil
 	}
-	if err := t.gated(&l.mlp, r.fed, 0, n, t.m.config.Intermediate, out != nil); err != nil || out == nil {
+	if err := t.gated(&l.mlp, &r.gatedRecord, r.fed, 0, n, t.m.config.Intermediate, out != nil); err != nil || out == nil {
 		return err
 	}
 	t.residual(out, r.middle, r.down, l.postMLP)
@@ -149,15 +174,15 @@ func (t *Tape) middle(i int) error {
 	copy(r.gates, s.gates)
 	t.attend(i)
 	if t.m.config.AttentionGate {
-		s.applyGates(r.gated, r.heads[:len(r.gated)], r.gates)
+		s.applyGates(r.gatedHeads, r.heads[:len(r.gatedHeads)], r.gates)
 	}
 	return nil
 }
 
 // outInput returns the input of a layer's output projection.
 func (r *record) outInput(l *layer) []float32 {
-	if l.mixer == nil && len(r.gated) > 0 {
-		return r.gated
+	if l.mixer == nil && len(r.gatedHeads) > 0 {
+		return r.gatedHeads
 	}
 	return r.heads
 }
@@ -189,10 +214,10 @@ func (t *Tape) residual(dst, x, y []float32, post *norm) {
 	t.s.add(dst, y, nil, n)
 }
 
-// gated computes n rows of a gated feed-forward network of this width, from row at of the record
+// gated computes n rows of a gated feed-forward network of this width, from row at of the record r
 // on, without the down projection unless down is set.
-func (t *Tape) gated(f *mlp, x []float32, at, n, width int, down bool) error {
-	s, r, h := t.s, &t.record, t.m.config.HiddenSize
+func (t *Tape) gated(f *mlp, r *gatedRecord, x []float32, at, n, width int, down bool) error {
+	s, h := t.s, t.m.config.HiddenSize
 	gate, up, act := r.gate[at*width:][:n*width], r.up[at*width:][:n*width], r.act[at*width:][:n*width]
 	if err := s.gateUp(f, gate, up, x, n, width); err != nil {
 		return err
@@ -217,10 +242,10 @@ func (t *Tape) experts(l *layer, forced []int32) error {
 	copy(r.router, r.routerLogits)
 	r.perToken = e.PerToken
 	for token := range n {
-		probabilities := r.router[token*e.Count:][:e.Count]
-		s.m.math.Softmax(probabilities)
+		scores := r.router[token*e.Count:][:e.Count]
+		s.m.score(scores)
 		if forced == nil {
-			r.chosen = choose(e, r.chosen, probabilities, token)
+			r.chosen = choose(e, l.correction, r.chosen, scores, token)
 			continue
 		}
 		from := len(r.chosen)
@@ -228,7 +253,7 @@ func (t *Tape) experts(l *layer, forced []int32) error {
 			if i < 0 || int(i) >= e.Count {
 				return fmt.Errorf("model: expert %d of %d", i, e.Count)
 			}
-			r.chosen = append(r.chosen, choice{token, int(i), probabilities[i]})
+			r.chosen = append(r.chosen, choice{token, int(i), scores[i]})
 		}
 		normalize(e, r.chosen[from:])
 	}
@@ -241,11 +266,21 @@ func (t *Tape) experts(l *layer, forced []int32) error {
 		if rows == 0 {
 			continue
 		}
-		if err := t.gated(&l.experts[i], r.rows[at*h:][:rows*h], at, rows, e.Intermediate, true); err != nil {
+		if err := t.gated(&l.experts[i], &r.gatedRecord, r.rows[at*h:][:rows*h], at, rows, e.Intermediate, true); err != nil {
 			return err
 		}
 	}
-	return nil
+	if l.shared == nil {
+		return nil
+	}
+	if l.sharedRouter != nil {
+		if err := s.multiply(r.sharedLogits, r.fed, n, l.sharedRouter); err != nil {
+			return err
+		}
+		copy(r.sharedGates, r.sharedLogits)
+		sigmoid(r.sharedGates)
+	}
+	return t.gated(l.shared, &r.shared, r.fed, 0, n, e.Shared, true)
 }
 
 func (r *record) sort(experts int) {
@@ -264,8 +299,8 @@ func (r *record) sort(experts int) {
 	r.first = append(r.first, at)
 }
 
-// mix adds the outputs of each token's experts, in order of expert.
-func (t *Tape) mix() {
+// mix adds the outputs of each token's experts, in order of expert, and of the shared expert.
+func (t *Tape) mix(l *layer) {
 	r, h := &t.record, t.m.config.HiddenSize
 	clear(r.mixed)
 	for row, i := range r.order {
@@ -274,5 +309,8 @@ func (t *Tape) mix() {
 		for j, v := range r.down[row*h:][:h] {
 			to[j] += float32(v * ch.weight)
 		}
+	}
+	if l.shared != nil {
+		addShared(l, r.mixed, r.shared.down, r.sharedGates)
 	}
 }

@@ -119,8 +119,17 @@ func (f *mlp) up() Block {
 	return last
 }
 
+// sharedReaders returns the linear layers of the shared expert that read the hidden states.
+func (l *layer) sharedReaders() []*linear {
+	readers := slices.Clone(l.shared.gateUp)
+	if l.sharedRouter != nil {
+		readers = append(readers, l.sharedRouter)
+	}
+	return readers
+}
+
 // Scalings lists a layer's places for factors in order of computation. Linear layers that read the
-// hidden states without a norm have none.
+// hidden states without a norm of their half have none.
 func (m *Model) Scalings(layer int) []Scaling {
 	c, l := &m.config, &m.layers[layer]
 	var list []Scaling
@@ -132,7 +141,7 @@ func (m *Model) Scalings(layer int) []Scaling {
 		rows := blockOf(l.qkv[0]).part(c.HiddenSize, c.HiddenSize)
 		list = append(list, Scaling{Layer: layer, Rows: &rows, Consumers: blocksOf(l.out), Width: rows.Rows})
 	}
-	if l.inputNorm != nil {
+	if l.inputNorm != nil && !c.Parallel {
 		list = slices.Insert(list, 0, Scaling{Layer: layer, Norm: &l.inputNorm.Norm, Consumers: blocksOf(l.qkv...), Width: c.HiddenSize})
 	}
 	gated := []mlp{l.mlp}
@@ -140,6 +149,9 @@ func (m *Model) Scalings(layer int) []Scaling {
 	if l.Experts {
 		gated = l.experts
 		norm.Consumers = blocksOf(l.router)
+	}
+	if l.shared != nil {
+		norm.Consumers = append(norm.Consumers, blocksOf(l.sharedReaders()...)...)
 	}
 	var inner []Scaling
 	for i := range gated {
@@ -154,7 +166,11 @@ func (m *Model) Scalings(layer int) []Scaling {
 		norm.Consumers = append(norm.Consumers, read...)
 		inner = append(inner, Scaling{Layer: layer, Part: FeedForward, Rows: &up, Consumers: down, Width: up.Rows})
 	}
-	if l.attentionNorm != nil {
+	if l.shared != nil {
+		up := l.shared.up()
+		inner = append(inner, Scaling{Layer: layer, Part: FeedForward, Rows: &up, Consumers: blocksOf(l.shared.down), Width: up.Rows})
+	}
+	if l.attentionNorm != nil && !c.Parallel {
 		norm.Norm = &l.attentionNorm.Norm
 		list = append(list, norm)
 	}
@@ -165,6 +181,9 @@ func (m *Model) Scalings(layer int) []Scaling {
 // architecture that cannot be rotated, the error is an *UnsupportedError with the reason.
 func (m *Model) Residual() (*Residual, error) {
 	c := &m.config
+	if c.LayerNorm {
+		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("the hidden states of model_type %s cannot be rotated: norms subtract the mean of the channels, and a rotation changes the mean", c.Architecture)}
+	}
 	if !c.Facts.Has(arch.InputNorm) || !c.Facts.Has(arch.FeedForwardNorm) {
 		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("the hidden states of model_type %s cannot be rotated: attention and feed-forward network read them without a norm that could take up the rotation", c.Architecture)}
 	}
@@ -194,6 +213,12 @@ func (m *Model) Residual() (*Residual, error) {
 		if l.Experts {
 			gated = l.experts
 			r.Reads = append(r.Reads, Read{feedForward, blockOf(l.router)})
+		}
+		if l.shared != nil {
+			for _, b := range blocksOf(l.sharedReaders()...) {
+				r.Reads = append(r.Reads, Read{feedForward, b})
+			}
+			r.Writes = append(r.Writes, blockOf(l.shared.down))
 		}
 		for _, f := range gated {
 			for _, b := range blocksOf(f.gateUp...) {

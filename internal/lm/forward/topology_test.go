@@ -51,7 +51,7 @@ func TestTopology(t *testing.T) {
 			}
 			unnormed := map[string]bool{} // read the hidden states without a norm
 			for i := range m.layers {
-				if l := &m.layers[i]; l.inputNorm == nil {
+				if l := &m.layers[i]; l.inputNorm == nil || m.config.Parallel {
 					for _, b := range blocksOf(append(slices.Clone(l.qkv), l.mlp.gateUp...)...) {
 						unnormed[b.Linear] = true
 					}
@@ -67,7 +67,7 @@ func TestTopology(t *testing.T) {
 				}
 			}
 			r, err := m.Residual()
-			if c := m.Config(); !c.Facts.Has(arch.InputNorm) || c.Facts.Has(arch.PostAttentionNorm) || c.HasStates() {
+			if c := m.Config(); !c.Facts.Has(arch.InputNorm) || c.Facts.Has(arch.PostAttentionNorm) || c.HasStates() || c.LayerNorm {
 				if err == nil {
 					t.Error("a model with norms behind the linear layers, or with states, can be rotated")
 				}

@@ -147,7 +147,7 @@ func TestTorch(t *testing.T) {
 		})
 	}
 	for _, name := range arch.Architectures() {
-		if !seen[name] && !seen[name+"_text"] { // gemma3 wraps gemma3_text
+		if !seen[arch.TextType(name)] {
 			t.Errorf("architecture %s is not held to any vectors", name)
 		}
 	}

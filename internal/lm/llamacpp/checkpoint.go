@@ -184,7 +184,7 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 func layersThere(f *gguf.File, fam *family, config *arch.ForwardConfig) error {
 	for i := range config.Layers {
 		for _, n := range fam.layer {
-			if !config.Layers[i].Uses(n.Kind) {
+			if !config.Layers[i].Uses(n.Kind) || config.NameOf(n.Kind) == "" || n.Kind == arch.RouterCorrection {
 				continue
 			}
 			name := fmt.Sprintf("blk.%d.%s.weight", i, n.GGUF)
@@ -192,7 +192,7 @@ func layersThere(f *gguf.File, fam *family, config *arch.ForwardConfig) error {
 			if t == nil {
 				return missing(name)
 			}
-			if e := config.Experts; n.Kind >= arch.GateExperts && (len(t.Dims) < 3 || t.Dims[2] != int64(e.Count)) && e.Count > 1 {
+			if e := config.Experts; n.Kind >= arch.GateExperts && n.Kind <= arch.DownExperts && (len(t.Dims) < 3 || t.Dims[2] != int64(e.Count)) && e.Count > 1 {
 				return fmt.Errorf("tensor %q has the dimensions %v: the metadata give it %d experts", name, t.Dims, e.Count)
 			}
 		}

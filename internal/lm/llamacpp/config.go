@@ -3,6 +3,7 @@ package llamacpp
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/lowbit-go/gq/formats/gguf"
@@ -43,12 +44,8 @@ func (m *Model) describeConfig(f *family, c *arch.ForwardConfig) error {
 	m.set(keyKeyLength, c.HeadDim)
 	m.set(keyValueLength, c.HeadDim)
 	m.set(keyNormEps, float32(c.NormEps))
-	if e := c.Experts; e != nil {
-		m.set(keyExperts, e.Count)
-		m.set(keyExpertsUsed, e.PerToken)
-		if e.Intermediate != c.Intermediate {
-			m.set(keyExpertLength, e.Intermediate)
-		}
+	if c.Experts != nil {
+		m.describeExperts(f, c)
 	}
 	if f.Scales {
 		m.set(keyEmbeddingScale, float32(c.EmbeddingScale))
@@ -76,6 +73,7 @@ func (f *family) check(c *arch.ForwardConfig) error {
 	}{
 		{len(c.Layers) > maxLayers, fmt.Sprintf("%d layers, more than its limit of %d", len(c.Layers), maxLayers)},
 		{f.Square && c.Heads*c.HeadDim != c.HiddenSize, fmt.Sprintf("%d heads of %d with hidden_size %d: it expects hidden_size / heads", c.Heads, c.HeadDim, c.HiddenSize)},
+		{f.Ungrouped && c.KVHeads != c.Heads, fmt.Sprintf("%d heads of keys and values for %d of queries (num_key_value_heads)", c.KVHeads, c.Heads)},
 		{c.AttentionBias >= arch.QKVBias && f.Bias < arch.QKVBias, "biases of q, k and v"},
 		{c.AttentionBias == arch.AllBias && f.Bias < arch.AllBias, "a bias of attention's output (attention_bias)"},
 		{c.MLPBias && !f.MLPBias, "biases of the feed-forward network (mlp_bias)"},
@@ -109,15 +107,59 @@ func (f *family) checkExperts(c *arch.ForwardConfig) error {
 	if e.Count > maxExperts {
 		return unsupported("llama.cpp does not support %d experts: its limit is %d", e.Count, maxExperts)
 	}
-	if !e.Normalize {
+	switch {
+	case e.Groups > 1:
+		return unsupported("llama.cpp's %s chooses among all experts, config.json divides them into %d groups (n_group)", f.Name, e.Groups)
+	case e.Scale != 1 && f.Mixture.Weights != arch.WeightKeys:
+		return unsupported("llama.cpp's %s does not scale the weights of experts, config.json asks for %v (routed_scaling_factor)", f.Name, e.Scale)
+	case !e.Normalize && f.Mixture.Weights == arch.NormalizedWeights:
 		return unsupported("llama.cpp's %s always divides the weights of the chosen experts by their sum, but norm_topk_prob is false", f.Name)
+	case e.Normalize && f.Mixture.Weights == arch.PlainWeights:
+		return unsupported("llama.cpp's %s never divides the weights of the chosen experts by their sum, but norm_topk_prob is true", f.Name)
 	}
+	dense := denseLayers(c)
 	for i, l := range c.Layers {
-		if !l.Experts {
+		if f.Mixture.Dense && l.Experts != (i >= dense) {
+			return unsupported("llama.cpp's %s expects experts in every layer behind the first %d, but layer %d is dense", f.Name, dense, i)
+		}
+		if !f.Mixture.Dense && !l.Experts {
 			return unsupported("llama.cpp's %s expects experts in every layer, but layer %d is dense (mlp_only_layers or decoder_sparse_step)", f.Name, i)
 		}
 	}
 	return nil
+}
+
+// denseLayers returns the number of dense layers at the start.
+func denseLayers(c *arch.ForwardConfig) int {
+	n := slices.IndexFunc(c.Layers, func(l arch.LayerConfig) bool { return l.Experts })
+	if n < 0 {
+		return len(c.Layers)
+	}
+	return n
+}
+
+func (m *Model) describeExperts(f *family, c *arch.ForwardConfig) {
+	e := c.Experts
+	m.set(keyExperts, e.Count)
+	m.set(keyExpertsUsed, e.PerToken)
+	if f.Config != nil || e.Intermediate != c.Intermediate {
+		m.set(keyExpertLength, e.Intermediate)
+	}
+	if e.Shared > 0 {
+		m.set(keySharedLength, e.Shared)
+		m.set(keySharedCount, e.Shared/e.Intermediate)
+	}
+	if f.Mixture.Sigmoid {
+		m.set(keyGating, gatingSigmoid)
+	}
+	if f.Mixture.Weights == arch.WeightKeys {
+		m.set(keyWeightsNorm, e.Normalize)
+		m.set(keyWeightsScale, float32(e.Scale))
+	}
+	if f.Mixture.Dense {
+		m.set(keyDenseLayers, denseLayers(c))
+		m.set(keyMixtureStep, 1)
+	}
 }
 
 func (m *Model) describeWindows(f *family, c *arch.ForwardConfig) error {

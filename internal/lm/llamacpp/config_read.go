@@ -76,7 +76,10 @@ func (r *configReader) read() (object, error) {
 	}
 	r.readRope()
 	if r.family.Config != nil {
-		maps.Copy(r.config, r.family.Config(func(tensor string) bool { return r.file.Tensor(tensor) != nil }))
+		maps.Copy(r.config, r.family.Config(r))
+		if r.has(keyExperts) {
+			r.checkExperts()
+		}
 	}
 	if r.family.Scales {
 		r.set("embedding_multiplier", r.positive(keyEmbeddingScale, 1))
@@ -115,6 +118,34 @@ func (r *configReader) read() (object, error) {
 	}
 	r.unknownKeys()
 	return r.config, r.err
+}
+
+// HasTensor, Count, Positive and Flag make a configReader an arch.Metadata.
+func (r *configReader) HasTensor(name string) bool       { return r.file.Tensor(name) != nil }
+func (r *configReader) Count(key string, absent int) int { return r.count("ARCH."+key, absent) }
+func (r *configReader) Positive(key string, absent float64) float64 {
+	return r.positive("ARCH."+key, absent)
+}
+func (r *configReader) Flag(key string, absent bool) bool { return r.boolean("ARCH."+key, absent) }
+
+// checkExperts refuses mixtures of other kinds than the family's.
+func (r *configReader) checkExperts() {
+	if n := r.count(keyExperts, -1); n > maxExperts {
+		r.fail(keyExperts, "is %d: at most %d were expected", n, maxExperts)
+	}
+	want := gatingSoftmax
+	if r.family.Mixture.Sigmoid {
+		want = gatingSigmoid
+	}
+	if got := r.count(keyGating, want); got != want {
+		r.fail(keyGating, "is %d: %d was expected", got, want)
+	}
+	if step := r.count(keyMixtureStep, 1); step != 1 {
+		r.fail(keyMixtureStep, "is %d: 1 was expected", step)
+	}
+	for _, key := range []string{keySharedLength, keySharedCount, keyExpertLength} {
+		r.count(key, 0)
+	}
 }
 
 func (r *configReader) set(key string, value any) { r.config[key] = value }

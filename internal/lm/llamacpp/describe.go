@@ -103,7 +103,7 @@ func (d *describer) layer(i int, at string) {
 	}
 	for _, n := range d.family.layer {
 		ours, theirs := at+n.HF, fmt.Sprintf("blk.%d.%s", i, n.GGUF)
-		if !c.Layers[i].Uses(n.Kind) {
+		if !c.Layers[i].Uses(n.Kind) || c.NameOf(n.Kind) == "" {
 			continue
 		}
 		linear := func(rows, cols, headDim int) { d.linear(theirs, ours, rows, cols, headDim, c.BiasOf(n.Kind)) }
@@ -130,6 +130,20 @@ func (d *describer) layer(i int, at string) {
 			linear(2*c.Intermediate, c.HiddenSize, 0)
 		case arch.Down:
 			linear(c.HiddenSize, c.Intermediate, 0)
+		case arch.SharedGate, arch.SharedUp:
+			linear(c.Experts.Shared, c.HiddenSize, 0)
+		case arch.SharedDown:
+			linear(c.HiddenSize, c.Experts.Shared, 0)
+		case arch.SharedRouter:
+			d.matrix(theirs+".weight", ours+".weight", 1, c.HiddenSize, 0)
+			d.list[len(d.list)-1].F32 = true
+		case arch.RouterCorrection:
+			if len(d.sources[ours].Shape) == 2 { // of a single row
+				d.matrix(theirs, ours, 1, c.Experts.Count, 0)
+				d.list[len(d.list)-1].F32 = true
+			} else {
+				d.vector(theirs, Part{Source: ours, Rows: c.Experts.Count})
+			}
 		default:
 			d.mixture(n, theirs+".weight", at)
 		}

@@ -1,7 +1,6 @@
 package llamacpp
 
 import (
-	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -242,17 +241,14 @@ func TestDocumented(t *testing.T) {
 	}
 	for _, name := range arch.Architectures() {
 		row := regexp.MustCompile(`(?m)^\| [^|]*\b` + name + `\b[^|]*\| ([\w-]+) \|`).FindStringSubmatch(string(raw))
-		if f := cmp.Or(arch.FactsOf(name), arch.FactsOf(name+"_text")); f.LlamaCpp == nil {
+		family, ok := familyOf(arch.TextType(name))
+		if !ok {
 			if row != nil {
 				t.Errorf("model_type %s has a row, but no family", name)
 			}
 			continue
 		}
-		family, ok := familyOf(name)
-		if !ok { // a multimodal model, whose text part is another model type
-			family, ok = familyOf(name + "_text")
-		}
-		if !ok || row == nil || row[1] != family.Name {
+		if row == nil || row[1] != family.Name {
 			t.Errorf("model_type %s: row %q, family %q", name, row, family.Name)
 		}
 	}

@@ -28,6 +28,13 @@ const (
 	keyExperts         = "ARCH.expert_count"
 	keyExpertsUsed     = "ARCH.expert_used_count"
 	keyExpertLength    = "ARCH.expert_feed_forward_length"
+	keySharedLength    = "ARCH.expert_shared_feed_forward_length"
+	keySharedCount     = "ARCH.expert_shared_count"
+	keyGating          = "ARCH.expert_gating_func"
+	keyWeightsNorm     = "ARCH.expert_weights_norm"
+	keyWeightsScale    = "ARCH.expert_weights_scale"
+	keyDenseLayers     = "ARCH.leading_dense_block_count"
+	keyMixtureStep     = "ARCH.interleave_moe_layer_step"
 	keyRopeDims        = "ARCH.rope.dimension_count"
 	keyRopeBase        = "ARCH.rope.freq_base"
 	keyRopeBaseWindow  = "ARCH.rope.freq_base_swa" // of layers with a sliding window
@@ -70,6 +77,12 @@ const (
 	modelBPE  = "gpt2"
 	modelSPM  = "llama" // SentencePiece's BPE
 	modelNone = "none"
+)
+
+// Values of keyGating.
+const (
+	gatingSoftmax = 1
+	gatingSigmoid = 2
 )
 
 // Names of tensors outside of layers, in a checkpoint behind the prefix of arch.Prefix.

@@ -56,7 +56,7 @@ func TestVariants(t *testing.T) {
 		})
 	}
 	for _, name := range arch.Architectures() {
-		if !seen[name] && !seen[name+"_text"] {
+		if !seen[arch.TextType(name)] {
 			t.Errorf("architecture %s has no variant", name)
 		}
 	}

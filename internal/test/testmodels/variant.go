@@ -1,7 +1,6 @@
 package testmodels
 
 import (
-	"cmp"
 	"encoding/json"
 	"maps"
 	"os"
@@ -75,11 +74,17 @@ func ForLlamaCpp(t testing.TB) (list []Variant) {
 		switch v.Name {
 		case "qwen3-moe":
 			v = Mixture(t)
+		case "qwen2-moe":
+			v = v.With("all", "mlp_only_layers", []int{})
+		case "olmoe":
+			v = v.With("ungrouped", "num_key_value_heads", heads)
+		case "glm4-moe":
+			v = v.With("one", "n_group", 1).With("group", "topk_group", 1)
 		case "qwen3-moe-unnormalized", "ernie4-5-bias":
 			continue
 		}
 		if name, ok := v.Config["model_type"].(string); ok {
-			if f := cmp.Or(arch.FactsOf(name), arch.FactsOf(name+"_text")); f.LlamaCpp == nil {
+			if f := arch.FactsOf(arch.TextType(name)); f != nil && f.LlamaCpp == nil {
 				continue
 			}
 		}
@@ -117,15 +122,22 @@ func (v Variant) With(name, key string, value any) Variant {
 // widen replaces the sizes in the configuration.
 func (v Variant) widen() {
 	c := v.Config
-	if inner, ok := c["text_config"].(map[string]any); ok {
-		c = inner
+	if text, ok := c["text_config"].(map[string]any); ok {
+		c = text
 	}
 	sizes := map[string]any{
 		"hidden_size": Hidden, "intermediate_size": Intermediate, "moe_intermediate_size": Intermediate / 2, "vocab_size": Vocab,
-		"num_attention_heads": heads, "num_key_value_heads": kvHeads, "head_dim": headDim, "block_ff_dim": Intermediate * 3 / 2, "query_pre_attn_scalar": headDim,
+		"num_attention_heads": heads, "num_key_value_heads": kvHeads, "head_dim": headDim, "query_pre_attn_scalar": headDim,
+		"shared_expert_intermediate_size": Intermediate / 2, "rotary_dim": headDim / 2, "block_ff_dim": Intermediate * 3 / 2,
 	}
 	for key, size := range sizes {
-		if c[key] != nil {
+		switch list := c[key].(type) {
+		case nil:
+		case []any: // by layer, in mixtures with experts as wide as dense layers
+			for i := range list {
+				list[i] = Intermediate
+			}
+		default:
 			c[key] = size
 		}
 	}

@@ -101,7 +101,7 @@ func (b *builder) layer(at string, l arch.LayerConfig) {
 		{arch.InputNorm, c.HiddenSize, 0.8}, {arch.PostAttentionNorm, c.HiddenSize, 0.7}, {arch.FeedForwardNorm, c.HiddenSize, before},
 		{arch.PostFeedForwardNorm, c.HiddenSize, 0.6}, {arch.QueryNorm, qNorm, 1.5}, {arch.KeyNorm, kNorm, 1.2},
 	} {
-		if name := c.Facts.NameOf(n.kind); name != "" && l.Uses(n.kind) {
+		if name := c.NameOf(n.kind); name != "" && l.Uses(n.kind) {
 			b.norm(at+name, n.width, n.mean)
 		}
 	}
@@ -143,7 +143,7 @@ func (b *builder) kind(at string, kind arch.Kind, rows, cols int, gain float64) 
 // conv adds a convolution of each channel for itself.
 func (b *builder) conv(name string, channels, taps int) {
 	t := synth.Matrix(name+".weight", channels, taps, 1.5)
-	t.Conv = true
+	t.Slices = int64(channels)
 	b.all = append(b.all, t)
 }
 
@@ -165,6 +165,22 @@ func (b *builder) deltaNet(at string, d *arch.DeltaNetConfig) {
 func (b *builder) experts(at string) {
 	c, e := b.c, b.c.Experts
 	b.kind(at, arch.Router, e.Count, c.HiddenSize, 2)
+	if name := c.NameOf(arch.RouterCorrection); name != "" {
+		b.all = append(b.all, synth.Vector(at+name, e.Count, 0, 0.1))
+	}
+	if e.Shared > 0 {
+		b.kind(at, arch.SharedRouter, 1, c.HiddenSize, 1)
+		b.kind(at, arch.SharedGate, e.Shared, c.HiddenSize, 1)
+		b.kind(at, arch.SharedUp, e.Shared, c.HiddenSize, 0.9)
+		b.kind(at, arch.SharedDown, c.HiddenSize, e.Shared, 1.3)
+	}
+	if name := c.NameOf(arch.GateUpExperts); name != "" {
+		both := synth.Matrix(at+name+".weight", e.Count*2*e.Intermediate, c.HiddenSize, 1)
+		down := synth.Matrix(at+c.NameOf(arch.DownExperts)+".weight", e.Count*c.HiddenSize, e.Intermediate, 1.3)
+		both.Slices, down.Slices = int64(e.Count), int64(e.Count)
+		b.all = append(b.all, both, down)
+		return
+	}
 	for i := range e.Count {
 		name := func(kind arch.Kind) string {
 			return at + strings.Replace(c.Facts.NameOf(kind), "*", strconv.Itoa(i), 1)

@@ -1,0 +1,50 @@
+package arch
+
+var _ = register("glm4_moe", Facts{
+	Title: "GLM-4.5", Class: "Glm4MoeForCausalLM",
+	Layer: join([]Naming{
+		{InputNorm, "input_layernorm", "attn_norm"},
+		{FeedForwardNorm, "post_attention_layernorm", "post_attention_norm"},
+	}, separateAttention, queryKeyNorms, separateMLP, separateExperts, sharedExperts,
+		[]Naming{{RouterCorrection, "mlp.gate.e_score_correction_bias", "exp_probs_b.bias"}}),
+	LlamaCpp: &LlamaCpp{Name: "glm4moe", Bias: QKVBias, PartialRope: true, Mixture: LlamaCppMixture{Weights: WeightKeys, Sigmoid: true, Dense: true}, Config: func(m Metadata) map[string]any {
+		return map[string]any{
+			"hidden_act":       "silu",
+			"n_routed_experts": m.Count("expert_count", -1), "num_experts_per_tok": m.Count("expert_used_count", -1),
+			"moe_intermediate_size": m.Count("expert_feed_forward_length", -1), "n_shared_experts": m.Count("expert_shared_count", 0),
+			"first_k_dense_replace": m.Count("leading_dense_block_count", 0),
+			"norm_topk_prob":        m.Flag("expert_weights_norm", false), "routed_scaling_factor": m.Positive("expert_weights_scale", 1),
+			"attention_bias": m.HasTensor("blk.0.attn_q.bias"), "use_qk_norm": m.HasTensor("blk.0.attn_q_norm.weight"),
+		}
+	}},
+	read: readGlm4Moe,
+})
+
+func readGlm4Moe(k *keys, c *ForwardConfig) {
+	k.readCommon(c, 96, 8, 0, 1e-5)
+	k.partialPositions(c, 131072, 10000, 0.5)
+	k.silu()
+	if k.boolean("attention_bias", false) {
+		c.AttentionBias = QKVBias
+	}
+	if k.boolean("use_qk_norm", false) {
+		c.QKNorm = HeadNorms
+	}
+	k.irrelevant("output_router_logits", "num_nextn_predict_layers", "num_mtp_layers")
+	k.deepseekExperts(c, 128, 8, 1408, 1)
+	c.Experts.Sigmoid = true
+}
+
+// deepseekExperts reads the keys of mixtures in DeepSeek's way, with their defaults.
+func (k *keys) deepseekExperts(c *ForwardConfig, count, perToken, width, dense int) {
+	c.Experts = &ExpertConfig{
+		Count: k.size("n_routed_experts", count), PerToken: k.size("num_experts_per_tok", perToken),
+		Intermediate: k.size("moe_intermediate_size", width), Normalize: k.boolean("norm_topk_prob", true),
+		Groups: k.size("n_group", 1), GroupsPerToken: k.size("topk_group", 1), Scale: k.positive("routed_scaling_factor", 1),
+	}
+	c.Experts.Shared = c.Experts.Intermediate * k.count("n_shared_experts", 1)
+	dense = k.count("first_k_dense_replace", dense)
+	for i := range c.Layers {
+		c.Layers[i].Experts = i >= dense
+	}
+}

@@ -1,0 +1,28 @@
+package arch
+
+var _ = register("qwen2_5_vl_text", Facts{
+	Title: "Qwen2.5-VL (text)", Class: "Qwen2_5_VLForConditionalGeneration",
+	Layer: join(preNorms, separateAttention, separateMLP),
+	read:  readQwen2_5VL,
+})
+
+var _ = registerMultimodal("qwen2_5_vl", nesting{class: "Qwen2_5_VLForConditionalGeneration", text: "qwen2_5_vl_text", irrelevant: qwenImages, flat: true})
+
+var qwenImages = []string{
+	"vision_config", "text_config", "image_token_id", "video_token_id", "vision_token_id", "vision_start_token_id", "vision_end_token_id",
+}
+
+func readQwen2_5VL(k *keys, c *ForwardConfig) {
+	k.readCommon(c, 64, 8, 0, 1e-5)
+	k.sectionPositions(c, 32768, 1e6)
+	k.silu()
+	c.AttentionBias = QKVBias
+	k.qwenWindows(c)
+}
+
+// sectionPositions is positions for ropes whose dimensions belong to text, height and width of an
+// image. The three positions of a token of text are the same.
+func (k *keys) sectionPositions(c *ForwardConfig, maxPositions int, theta float64) {
+	c.MaxPositions = k.size("max_position_embeddings", maxPositions)
+	c.Ropes = []RopeConfig{k.readRope(ropeDefaults{theta: theta, thetaKey: "rope_theta", dims: c.HeadDim, maxPositions: c.MaxPositions, sections: true})}
+}

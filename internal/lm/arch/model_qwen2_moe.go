@@ -1,0 +1,38 @@
+package arch
+
+var _ = register("qwen2_moe", Facts{
+	Title: "Qwen2-MoE", Class: "Qwen2MoeForCausalLM",
+	Layer: join(preNorms, separateAttention, separateMLP, separateExperts, []Naming{
+		{SharedGate, "mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
+		{SharedUp, "mlp.shared_expert.up_proj", "ffn_up_shexp"},
+		{SharedDown, "mlp.shared_expert.down_proj", "ffn_down_shexp"},
+		{SharedRouter, "mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
+	}),
+	LlamaCpp: &LlamaCpp{Name: "qwen2moe", Square: true, Bias: QKVBias, Mixture: LlamaCppMixture{Weights: PlainWeights}, Config: func(m Metadata) map[string]any {
+		return map[string]any{
+			"hidden_act":  "silu",
+			"num_experts": m.Count("expert_count", -1), "num_experts_per_tok": m.Count("expert_used_count", -1),
+			"moe_intermediate_size": m.Count("expert_feed_forward_length", -1), "shared_expert_intermediate_size": m.Count("expert_shared_feed_forward_length", -1),
+			"norm_topk_prob": false, "decoder_sparse_step": 1, "qkv_bias": m.HasTensor("blk.0.attn_q.bias"),
+		}
+	}},
+	read: readQwen2Moe,
+})
+
+func readQwen2Moe(k *keys, c *ForwardConfig) {
+	k.readCommon(c, 16, 16, 0, 1e-6)
+	k.positions(c, 32768, 10000)
+	k.silu()
+	k.never("mlp_bias")
+	if k.boolean("qkv_bias", true) {
+		c.AttentionBias = QKVBias
+	}
+	k.never("use_sliding_window") // implementations disagree on the layers
+	k.irrelevant("sliding_window", "max_window_layers", "output_router_logits", "router_aux_loss_coef")
+	k.slidingLayers(c, 0, func(int) bool { return false })
+	c.Experts = &ExpertConfig{
+		Count: k.size("num_experts", 60), PerToken: k.size("num_experts_per_tok", 4), Intermediate: k.size("moe_intermediate_size", 1408),
+		Normalize: k.boolean("norm_topk_prob", false), Shared: k.size("shared_expert_intermediate_size", 5632),
+	}
+	k.sparseLayers(c)
+}
