@@ -4,12 +4,8 @@ import "slices"
 
 var _ = register("lfm2", Facts{
 	Title: "LFM2", Class: "Lfm2ForCausalLM",
-	Layer: join(lfm2Mixers, []Naming{
-		{Gate, "feed_forward.w1", "ffn_gate"},
-		{Up, "feed_forward.w3", "ffn_up"},
-		{Down, "feed_forward.w2", "ffn_down"},
-	}),
-	FinalNorm: Naming{HF: "embedding_norm", GGUF: "token_embd_norm"},
+	Layer:     join(lfm2Mixers, lfm2MLP),
+	FinalNorm: lfm2Final,
 	read:      readLfm2,
 	vocab:     65536,
 })
@@ -28,6 +24,14 @@ var lfm2Mixers = []Naming{
 	{ConvKernel, "conv.conv", "shortconv.conv"},
 	{ConvOut, "conv.out_proj", "shortconv.out_proj"},
 }
+
+var lfm2MLP = []Naming{
+	{Gate, "feed_forward.w1", "ffn_gate"},
+	{Up, "feed_forward.w3", "ffn_up"},
+	{Down, "feed_forward.w2", "ffn_down"},
+}
+
+var lfm2Final = Naming{HF: "embedding_norm", GGUF: "token_embd_norm"}
 
 func readLfm2(k *keys, c *ForwardConfig) {
 	if k.has("block_ff_dim") { // the name in the first files

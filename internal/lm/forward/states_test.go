@@ -48,8 +48,8 @@ func TestStateTruncate(t *testing.T) {
 	})
 }
 
-// TestStatePrefix: a sequence begins with whole pages of an earlier one, as long as the state behind
-// the pages is there.
+// TestStatePrefix: a sequence begins with whole pages of an earlier one, as long as the state
+// behind the pages is there.
 func TestStatePrefix(t *testing.T) {
 	stateCases(t, func(t *testing.T, m *Model) {
 		b := m.NewBatch(2, 900)
@@ -104,7 +104,7 @@ func (f *failingOperator) Forward(w *kernels.Workspace, dst, x []float32, m int)
 // TestStateLost: after a pass that failed, its sequences must begin again, and others go on.
 func TestStateLost(t *testing.T) {
 	stateCases(t, func(t *testing.T, m *Model) {
-		name := m.layers[len(m.layers)-1].mlp.down.name
+		name := m.layers[len(m.layers)-1].out.name
 		op := &failingOperator{Operator: m.Linear(name)}
 		undo, err := m.SetLinear(name, op, false)
 		if err != nil {
