@@ -6,6 +6,7 @@ var _ = register("lfm2", Facts{
 	Title: "LFM2", Class: "Lfm2ForCausalLM",
 	Layer:     join(lfm2Mixers, lfm2MLP),
 	FinalNorm: lfm2Final,
+	LlamaCpp:  &LlamaCpp{Name: "lfm2", Square: true, States: "conv", Config: lfm2Metadata},
 	read:      readLfm2,
 	vocab:     65536,
 })
@@ -23,6 +24,13 @@ var lfm2Mixers = []Naming{
 	{ConvIn, "conv.in_proj", "shortconv.in_proj"},
 	{ConvKernel, "conv.conv", "shortconv.conv"},
 	{ConvOut, "conv.out_proj", "shortconv.out_proj"},
+}
+
+func lfm2Metadata(m Metadata) map[string]any {
+	return map[string]any{
+		"norm_eps": m.Positive("attention.layer_norm_rms_epsilon", 0), "conv_L_cache": m.Count("shortconv.l_cache", -1),
+		"conv_bias": false, "block_auto_adjust_ff_dim": false,
+	}
 }
 
 var lfm2MLP = []Naming{

@@ -10,8 +10,15 @@ var _ = register("lfm2_moe", Facts{
 		{RouterCorrection, "feed_forward.expert_bias", "exp_probs_b.bias"},
 	}),
 	FinalNorm: lfm2Final,
-	read:      readLfm2Moe,
-	vocab:     65536,
+	LlamaCpp: &LlamaCpp{Name: "lfm2moe", Square: true, States: "conv", Mixture: LlamaCppMixture{Sigmoid: true, Dense: true}, Config: func(m Metadata) map[string]any {
+		config := lfm2Metadata(m)
+		delete(config, "block_auto_adjust_ff_dim")
+		config["num_experts"], config["num_experts_per_tok"] = m.Count("expert_count", -1), m.Count("expert_used_count", -1)
+		config["moe_intermediate_size"], config["num_dense_layers"] = m.Count("expert_feed_forward_length", -1), m.Count("leading_dense_block_count", 0)
+		return config
+	}},
+	read:  readLfm2Moe,
+	vocab: 65536,
 })
 
 func readLfm2Moe(k *keys, c *ForwardConfig) {
