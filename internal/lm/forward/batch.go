@@ -38,7 +38,7 @@ type sequence struct {
 	path   []*node // the nodes of its tokens, and of tokens to come
 	from   []int   // by group: index in path of the first node with pages that the sequence holds
 	caches []cache // by layer
-	lost   bool    // a pass failed, and the states may be behind its tokens
+	lost   error   // of a pass that failed: the states may be behind its tokens
 }
 
 // Chunk is the tokens that a sequence brings to a pass.
@@ -131,7 +131,7 @@ func (b *Batch) end(q *sequence) {
 		q.path[i].open--
 		b.pool.prune(q.path[i])
 	}
-	q.path, q.n, q.lost = q.path[:0], 0, false
+	q.path, q.n, q.lost = q.path[:0], 0, nil
 	for i := range q.caches {
 		q.caches[i].pages = q.caches[i].pages[:0]
 	}
@@ -165,8 +165,10 @@ func (b *Batch) Forward(chunks []Chunk, logits []float32) error {
 	}
 	s.arrange()
 	if err := s.m.source.guard(func() error { return b.pass(chunks, rows, wanted, logits) }); err != nil {
-		for _, chunk := range chunks {
-			b.sequences[chunk.Sequence].lost = c.HasStates()
+		if c.HasStates() {
+			for _, chunk := range chunks {
+				b.sequences[chunk.Sequence].lost = err
+			}
 		}
 		return err
 	}
@@ -193,8 +195,8 @@ func (b *Batch) check(chunks []Chunk) (rows, wanted int, err error) {
 		}
 		q := &b.sequences[n]
 		switch {
-		case q.lost:
-			return 0, 0, fmt.Errorf("model: sequence %d was in a pass that failed, and has lost its state: begin it again", n)
+		case q.lost != nil:
+			return 0, 0, fmt.Errorf("model: sequence %d has lost its state in a pass that failed, and must begin again: %w", n, q.lost)
 		case len(chunk.Tokens) == 0:
 			return 0, 0, fmt.Errorf("model: no tokens for sequence %d", n)
 		case len(chunk.Tokens) > q.max-q.n:
