@@ -45,8 +45,8 @@ const unquantized = "rules: [{match: '*', skip: true}]"
 // mixtures are settings that together put every type into a model of any architecture, each into
 // another kind of tensor.
 var mixtures = []struct{ name, settings string }{
-	{"Q2_K to Q6_K", `bits: 4, mapping: k-quant, embedding-bits: 6, rules: [{match: "re:.*[.](q|qkv)_proj", bits: 2}, {match: "*.o_proj", bits: 3}, {match: "re:.*[.](down_proj|w2)", bits: 5}]`},
-	{"Q4_0 to Q8_0", `bits: 4, embedding-bits: 8, rules: [{match: "re:.*[.](q|qkv)_proj", bits: 4, mapping: asymmetric}, {match: "*.o_proj", bits: 5}, {match: "re:.*[.](down_proj|w2)", bits: 5, mapping: asymmetric}]`},
+	{"Q2_K to Q6_K", `bits: 4, mapping: k-quant, embedding-bits: 6, rules: [{match: "re:.*[.](q|qkv)_proj", bits: 2}, {match: "re:.*[.]o(ut)?_proj", bits: 3}, {match: "re:.*[.](down_proj|w2)", bits: 5}]`},
+	{"Q4_0 to Q8_0", `bits: 4, embedding-bits: 8, rules: [{match: "re:.*[.](q|qkv)_proj", bits: 4, mapping: asymmetric}, {match: "re:.*[.]o(ut)?_proj", bits: 5}, {match: "re:.*[.](down_proj|w2)", bits: 5, mapping: asymmetric}]`},
 	{"Q1_0, Q2_0", `bits: 2, embedding-bits: 8, rules: [{match: "re:.*[.](down_proj|w2)", bits: 1}]`},
 }
 
@@ -66,6 +66,8 @@ func TestLlamaCppModels(t *testing.T) {
 				c.limit = 5e-4 // ggml computes GELU by a table of half-precision numbers
 			case "mixtral", "qwen3-moe-all":
 				c.activations = expertsKL
+			case "lfm2":
+				c.activations = 2 * denseKL // short convolutions multiply three projections
 			}
 			checkTokens(t, dir, llamaText, c.float32(t).Tokens[0])
 			for _, q := range mixtures {

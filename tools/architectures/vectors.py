@@ -41,7 +41,7 @@ def numbers(name, n):
 
 
 # Norms of these multiply by 1 + weight.
-PLUS_ONE = {"gemma"}
+PLUS_ONE = {"gemma", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"}
 
 
 def weights(name, shape, mean):
@@ -49,6 +49,8 @@ def weights(name, shape, mean):
     x = numbers(name, math.prod(shape))
     if len(shape) > 1:
         x *= 1.5 * math.sqrt(3 / shape[-1])
+    elif name.endswith("A_log"):  # decays over one token to over fifty
+        x = 2 * x - 2
     elif name.endswith("norm.weight"):
         x = mean + 0.5 * x
     else:

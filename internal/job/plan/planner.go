@@ -192,7 +192,10 @@ func SliceShape(shape []int64, transposed bool) (slices int, rows, cols int64) {
 	}
 	rows, cols = shape[n-2], shape[n-1]
 	if transposed {
-		rows, cols = cols, rows
+		return slices, cols, rows
+	}
+	if rows == 1 && n > 2 { // a convolution of each channel for itself: channels are rows
+		return 1, int64(slices), cols
 	}
 	return slices, rows, cols
 }

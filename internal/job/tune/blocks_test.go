@@ -98,10 +98,10 @@ func TestBlocksWorse(t *testing.T) {
 }
 
 // TestBlocksArchitectures trains layers of random models: a mixture of experts, norms behind
-// attention, biases.
+// attention, biases, layers with states.
 func TestBlocksArchitectures(t *testing.T) {
 	testshared.SlowEmulated(t, "TestRun has the optimizer, model.TestGradientBits the gradients")
-	for _, name := range []string{"mixtral", "gemma2", "qwen2"} {
+	for _, name := range []string{"mixtral", "gemma2", "qwen2", "lfm2", "qwen3-next"} {
 		dir := t.TempDir()
 		testmodels.Find(t, name).Write(t, dir)
 		p := testplan.New(t, dir, quantizer.Recipe{Bits: 2})

@@ -112,10 +112,10 @@ var golden = map[quantizer.Tune]string{
 }
 
 // TestArchitectures tunes random models: a mixture of experts, norms that multiply by 1 + gain,
-// tied embeddings.
+// tied embeddings, layers with states.
 func TestArchitectures(t *testing.T) {
 	testshared.SlowEmulated(t, "TestRun has the bits")
-	for _, name := range []string{"mixtral", "gemma2", "qwen2"} {
+	for _, name := range []string{"mixtral", "gemma2", "qwen2", "lfm2", "qwen3-next"} {
 		dir := t.TempDir()
 		v := testmodels.Find(t, name)
 		v.Write(t, dir)

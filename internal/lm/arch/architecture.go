@@ -47,6 +47,10 @@ type ForwardConfig struct {
 
 	Experts *ExpertConfig // nil for a dense model
 	Latent  *LatentConfig // of attention; nil without latents
+
+	AttentionGate bool             // q has a gate for each output of attention
+	ShortConv     *ShortConvConfig // nil without such layers
+	DeltaNet      *DeltaNetConfig  // nil without such layers
 }
 
 // QKNorm says how queries and keys are normalized.
@@ -119,10 +123,14 @@ type LayerConfig struct {
 	Window  int  // number of tokens attended to, with the current token; 0: all
 	Rope    int  // index in Ropes; -1: no rope
 	Experts bool // the feed-forward network is a mixture
+	Mixer   Mixer
 }
 
 // Uses reports whether the layer has tensors of a kind, if its architecture has.
 func (l *LayerConfig) Uses(kind Kind) bool {
+	if used, ok := l.Mixer.uses(kind); ok {
+		return used
+	}
 	switch kind {
 	case Gate, Up, Down, FusedGateUp:
 		return !l.Experts
@@ -295,6 +303,8 @@ func (c *ForwardConfig) validate() error {
 		return &ConfigError{"v_head_dim", fmt.Sprintf("is %d with %d heads of %d, and %d of keys: values of at most that size, for as many heads, were expected", c.Latent.Value, c.Heads, c.HeadDim, c.KVHeads)}
 	case c.Heads%c.KVHeads != 0:
 		return &ConfigError{"num_key_value_heads", fmt.Sprintf("is %d, which does not divide %d heads", c.KVHeads, c.Heads)}
+	case c.DeltaNet != nil && c.DeltaNet.ValueHeads%c.DeltaNet.KeyHeads != 0:
+		return &ConfigError{"linear_num_key_heads", fmt.Sprintf("is %d, which does not divide %d heads of values", c.DeltaNet.KeyHeads, c.DeltaNet.ValueHeads)}
 	case c.Experts != nil:
 		if err := c.Experts.validate(); err != nil {
 			return err

@@ -10,6 +10,8 @@ type Facts struct {
 	Class string // class of the model with an lm_head
 	// Layer lists the tensors of a layer. Only kinds that the configuration asks for exist.
 	Layer []Naming
+	// FinalNorm is the norm before the lm_head, and llama.cpp's name; default norm and output_norm.
+	FinalNorm Naming
 	// LlamaCpp is nil if gq does not write .gguf files of the architecture.
 	LlamaCpp *LlamaCpp
 
@@ -102,6 +104,9 @@ type LlamaCpp struct {
 	LogitScale bool
 	// Scales: embedding, residual, attention and logits have factors.
 	Scales bool
+	// States is the name in layer_types of layers with a state: llama.cpp recognizes these layers by 0
+	// heads of keys and values.
+	States string
 	// Mixture is llama.cpp's view of a mixture of experts.
 	Mixture LlamaCppMixture
 	// Config returns keys of the config.json of a .gguf file, next to the sizes. nil: package
@@ -181,6 +186,14 @@ func (f *Facts) NameOf(kind Kind) string {
 		}
 	}
 	return ""
+}
+
+// Final returns the names of the norm before the lm_head.
+func (f *Facts) Final() Naming {
+	if f.FinalNorm.HF == "" {
+		return Naming{HF: "norm", GGUF: "output_norm"}
+	}
+	return f.FinalNorm
 }
 
 // Has reports whether layers have a tensor of the kind.

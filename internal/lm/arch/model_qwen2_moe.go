@@ -2,12 +2,7 @@ package arch
 
 var _ = register("qwen2_moe", Facts{
 	Title: "Qwen2-MoE", Class: "Qwen2MoeForCausalLM",
-	Layer: join(preNorms, separateAttention, separateMLP, separateExperts, []Naming{
-		{SharedGate, "mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
-		{SharedUp, "mlp.shared_expert.up_proj", "ffn_up_shexp"},
-		{SharedDown, "mlp.shared_expert.down_proj", "ffn_down_shexp"},
-		{SharedRouter, "mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
-	}),
+	Layer: join(preNorms, separateAttention, separateMLP, separateExperts, qwenShared),
 	LlamaCpp: &LlamaCpp{Name: "qwen2moe", Square: true, Bias: QKVBias, Mixture: LlamaCppMixture{Weights: PlainWeights}, Config: func(m Metadata) map[string]any {
 		return map[string]any{
 			"hidden_act":  "silu",
@@ -18,6 +13,14 @@ var _ = register("qwen2_moe", Facts{
 	}},
 	read: readQwen2Moe,
 })
+
+// qwenShared is an expert that sees every token, with a factor of its own for each token.
+var qwenShared = []Naming{
+	{SharedGate, "mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
+	{SharedUp, "mlp.shared_expert.up_proj", "ffn_up_shexp"},
+	{SharedDown, "mlp.shared_expert.down_proj", "ffn_down_shexp"},
+	{SharedRouter, "mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
+}
 
 func readQwen2Moe(k *keys, c *ForwardConfig) {
 	k.readCommon(c, 16, 16, 0, 1e-6)

@@ -234,9 +234,13 @@ func Missing(name string) error {
 }
 
 // Ignorable reports whether a tensor does not affect logits: buffers in old checkpoints, scales
-// with which other programs quantize activations and their cache, and image towers.
+// with which other programs quantize activations and their cache, layers for speculative decoding,
+// and image towers.
 func Ignorable(name string) bool {
 	if strings.HasSuffix(name, ".rotary_emb.inv_freq") || strings.HasSuffix(name, ".masked_bias") {
+		return true
+	}
+	if strings.HasPrefix(name, "mtp.") { // layers that guess further tokens (Qwen3-Next)
 		return true
 	}
 	return activationScales[name[strings.LastIndexByte(name, '.')+1:]] || InTower(name)

@@ -71,6 +71,9 @@ func (s *Session) arrange() {
 // values.
 func (s *Session) attend(i int, dst, x []float32, m int) error {
 	c, l := &s.m.config, &s.m.layers[i]
+	if l.mixer != nil {
+		return s.mix(i, dst, x, m)
+	}
 	nq, nkv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	q, k, v := buffer.Grow(&s.q, m*nq), buffer.Grow(&s.k, m*nkv), buffer.Grow(&s.v, m*nkv)
 	if err := s.project(l, q, k, v, x, m); err != nil {
@@ -78,6 +81,9 @@ func (s *Session) attend(i int, dst, x []float32, m int) error {
 	}
 	heads := buffer.Grow(&s.heads, m*nq)
 	s.meet(i, heads, q, k, v)
+	if c.AttentionGate {
+		s.applyGates(heads, heads, s.gates)
+	}
 	return s.multiply(dst, s.unpad(&s.latent.heads, heads, m), m, l.out)
 }
 
@@ -133,6 +139,12 @@ func (s *Session) project(l *layer, q, k, v, x []float32, m int) error {
 		return nil
 	}
 	for i, dst := range [][]float32{q, k, v} {
+		if i == 0 && s.m.config.AttentionGate {
+			if err := s.gatedQueries(l, q, x, m); err != nil {
+				return err
+			}
+			continue
+		}
 		if err := s.multiply(dst, x, m, l.qkv[i]); err != nil {
 			return err
 		}

@@ -14,6 +14,10 @@ import (
 // needed. A sequence that begins like another sequence of its scope shares the whole pages of the
 // common prefix. It copies the page in which the two part.
 //
+// In a model with states, a page of such a layer is the state behind the last token of the page. A
+// state cannot go back to an earlier token. So sequences share whole pages only, up to a page with
+// a state that is still there: the states of the last few pages stay.
+//
 // A Batch is not for concurrent use.
 type Batch struct {
 	// WholePages lets sequences share whole pages only. Default: all common tokens.
@@ -34,6 +38,7 @@ type sequence struct {
 	path   []*node // the nodes of its tokens, and of tokens to come
 	from   []int   // by group: index in path of the first node with pages that the sequence holds
 	caches []cache // by layer
+	lost   error   // of a pass that failed: the states may be behind its tokens
 }
 
 // Chunk is the tokens that a sequence brings to a pass.
@@ -65,6 +70,11 @@ func (b *Batch) Bytes() int64 {
 	gates, rows := b.s.m.wide(b.MaxRows())
 	nq, nkv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	n := b.MaxRows()*(4*c.HiddenSize+3*nq+4*nkv) + 4*gates + 2*rows*c.HiddenSize
+	raw, inner := b.s.m.middle()
+	n += b.MaxRows() * (raw + max(0, inner-nq))
+	if c.AttentionGate {
+		n += 3 * b.MaxRows() * nq
+	}
 	if c.Parallel {
 		n += b.MaxRows() * c.HiddenSize
 	}
@@ -121,7 +131,7 @@ func (b *Batch) end(q *sequence) {
 		q.path[i].open--
 		b.pool.prune(q.path[i])
 	}
-	q.path, q.n = q.path[:0], 0
+	q.path, q.n, q.lost = q.path[:0], 0, nil
 	for i := range q.caches {
 		q.caches[i].pages = q.caches[i].pages[:0]
 	}
@@ -130,7 +140,8 @@ func (b *Batch) end(q *sequence) {
 func (b *Batch) Len(sequence int) int { return b.sequences[sequence].n }
 
 // Forward appends the chunks' tokens to distinct sequences. logits receives the wanted logits in
-// order, [sum of Logits][VocabSize]. After an error all sequences are as before.
+// order, [sum of Logits][VocabSize]. After an error all sequences are as before, except in a model
+// with states: there the sequences of a pass that failed must begin again.
 func (b *Batch) Forward(chunks []Chunk, logits []float32) error {
 	s, c := b.s, &b.s.m.config
 	rows, wanted, err := b.check(chunks)
@@ -154,10 +165,18 @@ func (b *Batch) Forward(chunks []Chunk, logits []float32) error {
 	}
 	s.arrange()
 	if err := s.m.source.guard(func() error { return b.pass(chunks, rows, wanted, logits) }); err != nil {
+		if c.HasStates() {
+			for _, chunk := range chunks {
+				b.sequences[chunk.Sequence].lost = err
+			}
+		}
 		return err
 	}
 	for _, chunk := range chunks {
-		b.sequences[chunk.Sequence].accept(chunk.Tokens)
+		q := &b.sequences[chunk.Sequence]
+		if q.accept(chunk.Tokens); c.HasStates() {
+			b.release(q) // other sequences need the memory of states
+		}
 	}
 	return nil
 }
@@ -176,6 +195,8 @@ func (b *Batch) check(chunks []Chunk) (rows, wanted int, err error) {
 		}
 		q := &b.sequences[n]
 		switch {
+		case q.lost != nil:
+			return 0, 0, fmt.Errorf("model: sequence %d has lost its state in a pass that failed, and must begin again: %w", n, q.lost)
 		case len(chunk.Tokens) == 0:
 			return 0, 0, fmt.Errorf("model: no tokens for sequence %d", n)
 		case len(chunk.Tokens) > q.max-q.n:
@@ -232,8 +253,8 @@ func (q *sequence) accept(tokens []int32) {
 	}
 }
 
-// reserve makes room for tokens up to n and gives up pages that no later token sees.
-func (b *Batch) reserve(q *sequence, n int) error {
+// release gives up pages that no later token sees.
+func (b *Batch) release(q *sequence) {
 	for g, group := range b.pool.groups {
 		for ; q.from[g] < group.first(q.n); q.from[g]++ {
 			b.pool.drop(q.path[q.from[g]], g)
@@ -242,6 +263,11 @@ func (b *Batch) reserve(q *sequence, n int) error {
 			}
 		}
 	}
+}
+
+// reserve makes room for tokens up to n and gives up pages that no later token sees.
+func (b *Batch) reserve(q *sequence, n int) error {
+	b.release(q)
 	for len(q.path)*pageTokens < n {
 		parent := q.root
 		if len(q.path) > 0 {

@@ -14,6 +14,7 @@ const keyBlock = 16
 type cache struct {
 	heads, dim int
 	window     int
+	state      int // elements of the state of a layer that has one; such a layer has no keys
 	pages      []*page
 	free       []*page
 }
@@ -21,9 +22,13 @@ type cache struct {
 type page struct {
 	keys   []float32 // [head][pageTokens/keyBlock][dim][keyBlock]
 	values []float32 // [head][pageTokens][dim]
+	state  []float32 // in place of both: the state behind the last token of the page
 }
 
 func (c *cache) reset() {
+	if c.state > 0 && len(c.pages) > 0 { // all pages are the same
+		c.pages = c.pages[:1]
+	}
 	for _, p := range c.pages {
 		c.release(p)
 	}
@@ -73,7 +78,7 @@ func (c *cache) reach(from, n int) {
 func newPage(heads, dim int) page {
 	size := heads * pageTokens * dim
 	both := make([]float32, 2*size)
-	return page{both[:size:size], both[size:]}
+	return page{keys: both[:size:size], values: both[size:]}
 }
 
 // holds reports whether the pages from the first token that the token at a position sees are there.

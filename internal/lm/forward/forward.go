@@ -97,9 +97,10 @@ type layer struct {
 	postAttention, postMLP   *norm // behind both, or nil
 	qNorm, kNorm             *norm
 	latent                   *latent   // in place of qkv, or nil
-	qkv                      []*linear // q, k, v; or a single fused layer
+	qkv                      []*linear // q, k, v; or a fused layer; or the mixer's inputs
 	out                      *linear
-	mlp                      mlp // of a dense layer
+	mixer                    mixer // of a layer with a state, or nil
+	mlp                      mlp   // of a dense layer
 	router                   *linear
 	correction               []float32 // of the router's scores, for the choice of experts; or nil
 	experts                  []mlp

@@ -17,6 +17,8 @@ type backward struct {
 	dheads     []float32 // [tokens][heads][dim]
 	dq, dk, dv []float32
 	dgate, dup []float32 // [rows][intermediate]
+	dqGates    []float32 // [tokens][heads][dim]: of the gates of attention
+	draw       []float32 // of the outputs of the input projections of a layer with a state
 	joined     []float32 // gradients of fused outputs
 	outputs    []float32 // fused outputs, if wanted
 	drows      []float32 // [rows][hidden]: of the experts' inputs
@@ -27,11 +29,12 @@ type backward struct {
 	logits     []float32 // of a block of tokens
 	uncapped   []float32 // the logits before the soft cap
 
-	inverse []float32 // of the rows of a norm
-	means   []float32 // of the rows of a norm that subtracts these
-	gains   []float64 // sums of a norm's gradients
-	float   []float32 // the same as float32
-	tokens  []int
+	inverse   []float32 // of the rows of a norm
+	means     []float32 // of the rows of a norm that subtracts these
+	gains     []float64 // sums of a norm's gradients
+	partGains []float64 // the same of each part of a mixer and sequence
+	float     []float32 // the same as float32
+	tokens    []int
 }
 
 func (b *backward) sizes(t *Tape, tokens int) []size {
@@ -39,8 +42,9 @@ func (b *backward) sizes(t *Tape, tokens int) []size {
 	h, nq, nkv := tokens*c.HiddenSize, tokens*c.Heads*c.HeadDim, tokens*c.KVHeads*c.HeadDim
 	gates, rows := t.m.wide(tokens)
 	logits := min(t.o.LogitRows, tokens) * c.VocabSize
+	raw, inner := t.m.middle()
 	list := []size{
-		{&b.dx, h}, {&b.dback, h}, {&b.dnormed, h}, {&b.dheads, nq}, {&b.dq, nq}, {&b.dk, nkv}, {&b.dv, nkv}, {&b.dgate, gates}, {&b.dup, gates},
+		{&b.dx, h}, {&b.dback, h}, {&b.dnormed, h}, {&b.dheads, max(nq, tokens*inner)}, {&b.dq, nq}, {&b.dk, nkv}, {&b.dv, nkv}, {&b.dgate, gates}, {&b.dup, gates},
 		{&b.logits, logits}, {&b.inverse, tokens * c.Heads}, {&b.float, t.m.widestNorm()},
 	}
 	if c.Parallel {
@@ -50,12 +54,19 @@ func (b *backward) sizes(t *Tape, tokens int) []size {
 	if c.Facts.Has(arch.FusedQKV) {
 		joined = nq + 2*nkv
 	}
+	if c.AttentionGate {
+		joined = 2 * nq
+		list = append(list, size{&b.dqGates, nq})
+	}
 	if t.m.fusedGateUp() {
 		joined = max(joined, 2*gates)
 	}
 	list = append(list, size{&b.joined, joined})
 	if t.o.Outputs {
 		list = append(list, size{&b.outputs, joined})
+	}
+	if raw > 0 {
+		list = append(list, size{&b.draw, tokens * raw})
 	}
 	if t.o.Outputs || c.LogitSoftcap != 0 {
 		list = append(list, size{&b.uncapped, logits})
@@ -171,34 +182,44 @@ func (t *Tape) layerBackward(i int, g *Gradients, input bool) error {
 	if dback, err = t.branch(l.postAttention, g, r.attention); err != nil {
 		return err
 	}
-	heads, dheads := r.heads, b.dheads
-	if a := t.m.config.Latent; a != nil {
-		heads, dheads = t.s.latent.heads, buffer.Grow(&t.s.latent.dHeads, n*t.m.config.Heads*a.Value)
-	}
-	if err := t.visit(g, l.out, 0, n, heads, dback, r.attention, nil); err != nil {
+	if err := t.visit(g, l.out, 0, n, t.outInput(l), dback, r.attention, nil); err != nil {
 		return err
+	}
+	dheads := b.dheads
+	if a := t.m.config.Latent; a != nil {
+		dheads = buffer.Grow(&t.s.latent.dHeads, n*t.m.config.Heads*a.Value)
 	}
 	if err := t.multiplyBack(dheads, dback, n, l.out, false); err != nil {
 		return err
 	}
-	if a := t.m.config.Latent; a != nil {
-		clear(b.dheads)
-		for i := range n * t.m.config.Heads {
-			copy(b.dheads[i*t.m.config.HeadDim:][:a.Value], dheads[i*a.Value:])
-		}
-	}
-	t.attentionBackward(i)
-	if err := t.prepareBackward(l, g); err != nil {
-		return err
-	}
 	input = input || g.Norm != nil
-	if err := t.projectBackward(l, g, input); err != nil || !input {
+	if err := t.middleBackward(i, g, input); err != nil || !input {
 		return err
 	}
 	for i, v := range b.dfed {
 		b.dnormed[i] += v
 	}
 	return t.norm(g, l.inputNorm, b.dx, b.dnormed, r.x, n, true)
+}
+
+// middleBackward takes the gradients of the inputs of the output projection back to the layer's
+// input.
+func (t *Tape) middleBackward(i int, g *Gradients, input bool) error {
+	l := &t.m.layers[i]
+	if l.mixer != nil {
+		return t.mixBackward(i, g, input)
+	}
+	if t.m.config.AttentionGate {
+		t.gatesBackward()
+	}
+	if l.latent != nil {
+		t.padBackward()
+	}
+	t.attentionBackward(i)
+	if err := t.prepareBackward(l, g); err != nil {
+		return err
+	}
+	return t.projectBackward(l, g, input)
 }
 
 // branch returns the gradients of the outputs y of half a layer, before their norm if there is one,
@@ -264,6 +285,12 @@ func (t *Tape) projectBackward(l *layer, g *Gradients, input bool) error {
 	}
 	r, b, n := &t.record, &t.back, t.tokens()
 	gradients, outputs := [][]float32{b.dq, b.dk, b.dv}, [][]float32{r.rawQ, r.rawK, r.v}
+	if d := t.m.config.HeadDim; t.m.config.AttentionGate {
+		gradients[0] = interleave(b.joined, b.dq, b.dqGates, d)
+		if t.o.Outputs {
+			outputs[0] = interleave(b.outputs, r.rawQ, r.gates, d)
+		}
+	}
 	return t.fused(l.qkv, g, b.dnormed, r.normed, gradients, outputs, n, input, nil)
 }
 

@@ -152,7 +152,14 @@ func (r *reference) layer(i, token int, x [][]float64) {
 			inputs = append(inputs, slices.Clone(row))
 		}
 	}
-	for p, y := range r.attention(l, x) {
+	mixed := r.attention
+	switch l.Mixer {
+	case arch.ShortConvMixer:
+		mixed = r.shortConv
+	case arch.DeltaNetMixer:
+		mixed = r.deltaNet
+	}
+	for p, y := range mixed(l, x) {
 		add(p, y, l.postAttention)
 	}
 	for p := range x {
@@ -170,6 +177,7 @@ func (r *reference) attention(l *layer, x [][]float64) (out [][]float64) {
 	c := &r.m.config
 	d := c.HeadDim
 	var q, k, v [][][]float64 // [position][head][dim]
+	var gates [][]float64
 	for p := range x {
 		if l.latent != nil {
 			heads := r.latentHeads(l, r.norm(x[p], l.inputNorm), p)
@@ -177,6 +185,14 @@ func (r *reference) attention(l *layer, x [][]float64) (out [][]float64) {
 			continue
 		}
 		all := r.linear(r.norm(x[p], l.inputNorm), l.qkv...)
+		if c.AttentionGate { // each head's gates follow its queries
+			both := all[:2*c.Heads*d]
+			var queries, own []float64
+			for ; len(both) > 0; both = both[2*d:] {
+				queries, own = append(queries, both[:d]...), append(own, both[d:2*d]...)
+			}
+			all, gates = append(queries, all[2*c.Heads*d:]...), append(gates, own)
+		}
 		if c.QKNorm == arch.WholeNorms {
 			copy(all, r.norm(all[:c.Heads*d], l.qNorm))
 			copy(all[c.Heads*d:], r.norm(all[c.Heads*d:][:c.KVHeads*d], l.kNorm))
@@ -226,6 +242,11 @@ func (r *reference) attention(l *layer, x [][]float64) (out [][]float64) {
 			}
 			for _, s := range o {
 				y = append(y, s/sum)
+			}
+		}
+		if c.AttentionGate {
+			for j, g := range gates[p] {
+				y[j] /= 1 + math.Exp(-g)
 			}
 		}
 		out = append(out, r.linear(y, l.out))

@@ -111,7 +111,7 @@ func (m *Model) load() error {
 	if m.embed, err = m.source.embedding(embedding, c.VocabSize, c.HiddenSize); err != nil {
 		return err
 	}
-	if m.norm, err = m.loadNorm(body+"norm.weight", c.HiddenSize); err != nil {
+	if m.norm, err = m.loadNorm(body+c.Facts.Final().HF+".weight", c.HiddenSize); err != nil {
 		return err
 	}
 	for i, l := range c.Layers {
@@ -140,12 +140,16 @@ type norm struct {
 }
 
 func (m *Model) loadNorm(name string, width int) (*norm, error) {
+	return m.loadGains(name, width, m.config.PlusOne)
+}
+
+func (m *Model) loadGains(name string, width int, plusOne bool) (*norm, error) {
 	m.used[name] = true
 	gains, err := m.source.vector(name, width)
 	if err != nil {
 		return nil, err
 	}
-	n := &norm{Norm{name, m.config.PlusOne, width}, make([]float32, width), m.config.NormEps}
+	n := &norm{Norm{name, plusOne, width}, make([]float32, width), m.config.NormEps}
 	n.set(gains)
 	m.norms = append(m.norms, n)
 	return n, nil
@@ -180,7 +184,7 @@ func (m *Model) loadLayer(l *layer, at string) error {
 	}
 	for _, n := range norms {
 		name := c.NameOf(n.kind)
-		if name == "" {
+		if name == "" || !l.Uses(n.kind) {
 			continue
 		}
 		var err error
@@ -216,7 +220,13 @@ func (m *Model) loadAttention(l *layer, at string) error {
 	if c.Latent != nil {
 		return m.loadLatent(l, at)
 	}
+	if l.States() {
+		return m.loadMixer(l, at)
+	}
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	if c.AttentionGate {
+		q *= 2
+	}
 	inputs := []linearSpec{m.spec(at, arch.Query, q, c.HiddenSize), m.spec(at, arch.Key, kv, c.HiddenSize), m.spec(at, arch.Value, kv, c.HiddenSize)}
 	if c.Facts.Has(arch.FusedQKV) {
 		inputs = []linearSpec{m.spec(at, arch.FusedQKV, q+2*kv, c.HiddenSize)}
@@ -225,7 +235,7 @@ func (m *Model) loadAttention(l *layer, at string) error {
 	if l.qkv, err = m.linearsOf(inputs); err != nil {
 		return err
 	}
-	l.out, err = m.linear(m.spec(at, arch.Output, c.HiddenSize, q))
+	l.out, err = m.linear(m.spec(at, arch.Output, c.HiddenSize, c.Heads*c.HeadDim))
 	return err
 }
 

@@ -7,8 +7,9 @@ import (
 	"github.com/lowbit-go/gq/internal/lm/arch"
 )
 
-// pagePool owns the pages of a Batch. Layers with the same window form a group, and a block is the
-// pages of a group's layers for the same tokens. A block is taken and given up as a whole.
+// pagePool owns the pages of a Batch. Layers with the same window form a group, as do layers with
+// states, and a block is the pages of a group's layers for the same tokens. A block is taken and
+// given up as a whole.
 type pagePool struct {
 	config *arch.ForwardConfig
 	groups []*pageGroup
@@ -16,7 +17,7 @@ type pagePool struct {
 }
 
 type pageGroup struct {
-	window int   // 0: the layers see all tokens
+	window int   // 0: the layers see all tokens; stateWindow
 	layers []int // their numbers
 	most   int   // limit of blocks
 	blocks []*block
@@ -30,6 +31,10 @@ type block struct {
 	since uint64 // the clock when refs last became 0
 }
 
+// stateWindow is the window of layers with states: a token sees the state of the page of the token
+// before. Layers with a window of two tokens would need the same pages.
+const stateWindow = 2
+
 // init decides how many blocks there are. Open sequences never hold all blocks, so take cannot
 // fail. A sequence holds at most a block for each page of tokens that it sees, and while it begins,
 // the block that it copies.
@@ -37,6 +42,9 @@ func (p *pagePool) init(c *arch.ForwardConfig, sequences, context int) {
 	p.config = c
 	for i := range c.Layers {
 		window := c.Layers[i].Window
+		if c.Layers[i].States() {
+			window = stateWindow
+		}
 		at := slices.IndexFunc(p.groups, func(g *pageGroup) bool { return g.window == window })
 		if at < 0 {
 			at = len(p.groups)
@@ -51,18 +59,23 @@ func (p *pagePool) init(c *arch.ForwardConfig, sequences, context int) {
 			each = min(each, 2*(pagesOf(g.window+prefillChunk+sequences)+1))
 		}
 		g.most = sequences*each + 1
+		if g.states(c) {
+			// A pass of a sequence needs the state before the pass and behind each page; the other states
+			// are those of prefixes.
+			g.most = min(g.most, 3*sequences+pagesOf(prefillChunk+sequences)+1)
+		}
 	}
 }
 
-func pagesOf(n int) int { return (n + pageTokens - 1) / pageTokens }
+func (g *pageGroup) states(c *arch.ForwardConfig) bool { return c.Layers[g.layers[0]].States() }
 
-func (p *pagePool) pageBytes() int64 {
-	return 2 * 4 * pageTokens * int64(p.config.KVHeads) * int64(p.config.HeadDim)
-}
+func pagesOf(n int) int { return (n + pageTokens - 1) / pageTokens }
 
 func (p *pagePool) bytes() (n int64) {
 	for _, g := range p.groups {
-		n += int64(g.most) * int64(len(g.layers)) * p.pageBytes()
+		for _, layer := range g.layers {
+			n += 4 * int64(g.most) * int64(pageSize(p.config, layer))
+		}
 	}
 	return n
 }
@@ -160,7 +173,11 @@ func (p *pagePool) take(g int) (*block, error) {
 
 func (p *pagePool) allocate(g *pageGroup) *block {
 	b := &block{pages: make([]page, len(g.layers))}
-	for i := range b.pages {
+	for i, layer := range g.layers {
+		if n := stateSize(p.config, layer); n > 0 {
+			b.pages[i] = page{state: make([]float32, n)}
+			continue
+		}
 		b.pages[i] = newPage(p.config.KVHeads, p.config.HeadDim)
 	}
 	g.blocks = append(g.blocks, b)

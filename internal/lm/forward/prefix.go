@@ -96,7 +96,7 @@ func (b *Batch) known(root *node, prompt []int32, limit int) (path []*node, n in
 // Shared returns how many of the first n tokens that two prompts have in common their sequences can
 // share.
 func (b *Batch) Shared(n int) int {
-	if b.WholePages {
+	if b.WholePages || b.pool.config.HasStates() {
 		n -= n % pageTokens
 	}
 	return n

@@ -12,7 +12,8 @@ import (
 const prefillChunk = 256
 
 // Session is a sequence of tokens in a Model, with the keys and values of all tokens so far: 2 *
-// layers * key-value heads * head dimensions float32 per token.
+// layers * key-value heads * head dimensions float32 per token. Layers with a state have the state
+// of the last token only.
 //
 // A Session is not for concurrent use.
 type Session struct {
@@ -31,6 +32,7 @@ type Session struct {
 
 	attention attention
 	mixture   mixture
+	mixers    []mixerWorker // by thread
 	*scratch
 }
 
@@ -42,6 +44,8 @@ type scratch struct {
 	input                           []float32 // of a layer of parallel halves
 	qkv, both, gate, up             []float32
 	latent                          latentScratch
+	raw                             []float32 // outputs of a mixer's input projections
+	gates                           []float32 // of the heads
 }
 
 // NewSession makes an empty session for at most maxTokens tokens. In models with longrope, sessions
@@ -54,7 +58,7 @@ func (m *Model) NewSession(maxTokens int) *Session {
 		s.rotations = append(s.rotations, newRotation(&c.Ropes[i], maxTokens))
 	}
 	for i := range s.caches {
-		s.caches[i] = cache{heads: c.KVHeads, dim: c.HeadDim, window: c.Layers[i].Window}
+		s.caches[i] = cache{heads: c.KVHeads, dim: c.HeadDim, window: c.Layers[i].Window, state: stateSize(c, i)}
 	}
 	s.attention.init(c, m.math, m.pool.Threads())
 	return s
@@ -68,9 +72,10 @@ func (s *Session) Reset() {
 }
 
 // Truncate removes all tokens but the first n. It returns false if layers with a window have
-// released keys and values that the next token sees; the session must then be Reset.
+// released keys and values that the next token sees, and if layers have a state, which belongs to
+// all tokens; the session must then be Reset.
 func (s *Session) Truncate(n int) bool {
-	if n < 0 || n > s.n {
+	if n < 0 || n > s.n || n != s.n && n != 0 && s.m.config.HasStates() {
 		return false
 	}
 	for i := range s.caches {

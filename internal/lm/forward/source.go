@@ -19,6 +19,8 @@ type source interface {
 	shape(name string) ([]int64, bool)
 	// vector reads a tensor of n values.
 	vector(name string, n int) ([]float32, error)
+	// tensor reads a small tensor of this shape.
+	tensor(name string, shape ...int64) ([]float32, error)
 	// embedding opens the token embedding.
 	embedding(name string, rows, cols int) (Embedding, error)
 	// linear opens a matrix. withBias reports that the operator adds the layer's bias itself.
@@ -139,12 +141,25 @@ func (s *checkpointSource) find(name string, shape ...int64) (*safetensors.Weigh
 }
 
 func (s *checkpointSource) vector(name string, n int) ([]float32, error) {
-	w, err := s.find(name, flat(s, name, n)...)
+	return s.tensor(name, flat(s, name, n)...)
+}
+
+func (s *checkpointSource) tensor(name string, shape ...int64) ([]float32, error) {
+	w, err := s.find(name, shape...)
 	if err != nil {
 		return nil, err
 	}
-	v := make([]float32, n)
-	return v, w.Read(v, 0, 1)
+	v := make([]float32, elements(shape))
+	return v, w.Read(v, 0, max(1, len(v)/int(shape[len(shape)-1])))
+}
+
+// elements returns the number of elements of a shape.
+func elements(shape []int64) int {
+	n := int64(1)
+	for _, d := range shape {
+		n *= d
+	}
+	return int(n)
 }
 
 func (s *checkpointSource) embedding(name string, rows, cols int) (Embedding, error) {

@@ -110,6 +110,18 @@ var inLayer = map[string]string{
 	"block_sparse_moe.gate":      "ffn_gate_inp",
 	"mlp.gate.wg":                "ffn_gate_inp",
 	"mlp.shared_expert_gate":     "ffn_gate_inp_shexp",
+	"operator_norm":              "attn_norm",
+	"ffn_norm":                   "ffn_norm",
+	"self_attn.out_proj":         "attn_output",
+	"self_attn.q_layernorm":      "attn_q_norm",
+	"self_attn.k_layernorm":      "attn_k_norm",
+	"conv.in_proj":               "shortconv.in_proj",
+	"conv.conv":                  "shortconv.conv",
+	"conv.out_proj":              "shortconv.out_proj",
+	"feed_forward.w1":            "ffn_gate",
+	"feed_forward.w3":            "ffn_up",
+	"feed_forward.w2":            "ffn_down",
+	"feed_forward.gate":          "ffn_gate_inp",
 	"w1":                         "ffn_gate_exps",
 	"w3":                         "ffn_up_exps",
 	"w2":                         "ffn_down_exps",
@@ -126,6 +138,8 @@ func (s *ggufSource) find(name string) (t *gguf.Tensor, expert int) {
 		theirs = "token_embd.weight"
 	case "model.norm.weight":
 		theirs = "output_norm.weight"
+	case "model.embedding_norm.weight":
+		theirs = "token_embd_norm.weight"
 	case "lm_head.weight":
 		theirs = "output.weight"
 	default:
@@ -146,7 +160,7 @@ func (s *ggufSource) find(name string) (t *gguf.Tensor, expert int) {
 			_, matrix, _ = strings.Cut(matrix, ".")
 			theirs = strings.Replace(inLayer[matrix], "_exps", "_shexp", 1)
 		}
-		if suffix == ".e_score_correction_bias" {
+		if suffix == ".e_score_correction_bias" || suffix == ".expert_bias" {
 			theirs, suffix = "exp_probs_b", ".bias"
 		}
 		if part == "post_attention_layernorm" {
@@ -192,6 +206,11 @@ func (s *ggufSource) vector(name string, n int) ([]float32, error) {
 	}
 	s.asked[t.Name] = true
 	return s.values(t, n)
+}
+
+// tensor reads a tensor without its dimensions of 1, as llama.cpp has it.
+func (s *ggufSource) tensor(name string, shape ...int64) ([]float32, error) {
+	return s.vector(name, elements(shape))
 }
 
 func (s *ggufSource) embedding(name string, rows, cols int) (Embedding, error) {

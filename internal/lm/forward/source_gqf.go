@@ -57,7 +57,11 @@ func (s *gqfSource) find(name string, shape ...int64) (gqf.Tensor, error) {
 }
 
 func (s *gqfSource) vector(name string, n int) ([]float32, error) {
-	t, err := s.find(name, flat(s, name, n)...)
+	return s.tensor(name, flat(s, name, n)...)
+}
+
+func (s *gqfSource) tensor(name string, shape ...int64) ([]float32, error) {
+	t, err := s.find(name, shape...)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +69,7 @@ func (s *gqfSource) vector(name string, n int) ([]float32, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := make([]float32, n)
+	v := make([]float32, elements(shape))
 	return v, s.file.Guard(func() error {
 		safetensors.Widen(v, data, h.Dtype)
 		return nil

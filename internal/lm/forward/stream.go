@@ -157,19 +157,27 @@ func (m *Model) StreamBytes(tokens, longest int) (hidden, keys, shared int64) {
 	c := &m.config
 	nq, nkv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	finished := max(longest, min(finishRows, tokens))
+	raw, inner := m.middle()
+	state := 0
+	for i := range m.layers {
+		state = max(state, stateSize(c, i))
+	}
 	gates := 0
 	for i := range m.layers {
 		_, width := m.feedForward(m.layers[i].Experts, longest)
 		gates = max(gates, longest*width, longest*m.shared())
 	}
-	n := (longest+finished)*c.HiddenSize + 2*longest*(nq+nkv) + 2*gates
+	n := (longest+finished)*c.HiddenSize + 2*longest*(nq+nkv) + 2*gates + longest*(raw+max(0, inner-nq))
+	if c.AttentionGate {
+		n += 3 * longest * nq
+	}
 	if c.Facts.Has(arch.FusedQKV) {
 		n += longest * (nq + 2*nkv)
 	}
 	if c.Facts.Has(arch.FusedGateUp) {
 		n += 2 * gates
 	}
-	shapes := []kernels.Shape{{M: finished, Rows: c.HiddenSize, Cols: nq}, {M: longest, Rows: c.VocabSize, Cols: c.HiddenSize}}
+	shapes := []kernels.Shape{{M: finished, Rows: c.HiddenSize, Cols: max(nq, inner)}, {M: longest, Rows: c.VocabSize, Cols: c.HiddenSize}}
 	if gates > 0 {
 		shapes = append(shapes, kernels.Shape{M: finished, Rows: c.HiddenSize, Cols: gates / longest})
 	}
@@ -178,7 +186,7 @@ func (m *Model) StreamBytes(tokens, longest int) (hidden, keys, shared int64) {
 	if c.Parallel {
 		states *= 2
 	}
-	return 4 * int64(states), 4 * int64(2*pages*pageTokens*nkv), 4*int64(n) + m.latentBytes(longest, false) + kernels.ForwardBytes(m.pool.Threads(), shapes)
+	return 4 * int64(states), 4 * int64(2*pages*pageTokens*nkv+state), 4*int64(n) + m.latentBytes(longest, false) + kernels.ForwardBytes(m.pool.Threads(), shapes)
 }
 
 // Len is the number of sequences, Tokens the number of tokens of all sequences.
@@ -316,8 +324,12 @@ func (t *Stream) half(sequence, layer int, part Part, fn func(*Input) bool) (bac
 		back, err = s.half(layer, part, x, m)
 		return err
 	})
-	// The pages of a layer are reused for the next layer.
-	if next := layer + 1; part == Attention && next < len(s.caches) && len(s.caches[next].free) == 0 {
+	// The pages of a layer are reused for the next layer of the same kind.
+	next := layer + 1
+	for next < len(s.caches) && s.caches[next].state != s.caches[layer].state {
+		next++
+	}
+	if part == Attention && next < len(s.caches) && len(s.caches[next].free) == 0 {
 		s.caches[next].free, s.caches[layer].free = s.caches[layer].free, nil
 	}
 	if errors.Is(err, errStop) {

@@ -50,10 +50,12 @@ type Tape struct {
 	routing [][]int32 // see Routing; of each layer
 	valid   bool      // states are complete
 
-	pages   []*page // of keys and values, shared by the layers
-	record  record
-	back    backward
-	workers []attentionGradient
+	pages []*page // of keys and values, shared by the layers
+	// statePage is the page of a layer with a state, shared by the layers.
+	statePage []*page
+	record    record
+	back      backward
+	workers   []attentionGradient
 }
 
 // Gradients receives the gradients of a backward pass. A nil function's gradients are not computed.
@@ -163,6 +165,13 @@ func (t *Tape) Bytes() int64 {
 	n := int64(len(m.layers)+1) * int64(tokens) * int64(c.HiddenSize) * 4
 	n += bytesOf(r.sizes(t, tokens)) + bytesOf(b.sizes(t, tokens)) + int64(threads)*bytesOf(w.sizes(t, t.o.MaxLength))
 	n += 8*int64(tokens+m.widestNorm()) + m.latentBytes(tokens, true)
+	mixing, state := 0, 0
+	for i := range m.layers {
+		if mix := m.layers[i].mixer; mix != nil {
+			mixing, state = max(mixing, mix.workerSize(t.o.MaxLength)), max(state, stateSize(c, i))
+		}
+	}
+	n += 4*int64(threads*mixing+state) + 8*int64(cap(b.partGains))
 
 	s := 0
 	if c.Facts.Has(arch.PostAttentionNorm) || c.Facts.Has(arch.PostFeedForwardNorm) {
@@ -174,6 +183,9 @@ func (t *Tape) Bytes() int64 {
 	if m.fusedGateUp() {
 		gates, _ := m.wide(tokens)
 		s += 2 * gates
+	}
+	if c.AttentionGate {
+		s += 3 * tokens * c.Heads * c.HeadDim
 	}
 	s += 2 * pagesOf(t.o.MaxLength) * pageTokens * c.KVHeads * c.HeadDim
 	s += threads * queryBlock * c.Heads / c.KVHeads * (2*c.HeadDim + padded(t.o.MaxLength) + keyBlock)

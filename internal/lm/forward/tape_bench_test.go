@@ -39,6 +39,10 @@ func (s *randomSource) biasOf(weights string) string { return biasName(weights) 
 func (s *randomSource) guard(fn func() error) error  { return fn() }
 func (s *randomSource) close() error                 { return nil }
 
+func (s *randomSource) tensor(name string, shape ...int64) ([]float32, error) {
+	return s.vector(name, elements(shape))
+}
+
 func (s *randomSource) vector(_ string, n int) ([]float32, error) {
 	v := make([]float32, n)
 	for i := range v {

@@ -11,15 +11,19 @@ import (
 // record holds everything of a layer's forward pass that the derivatives need, for all tokens of
 // all sequences.
 type record struct {
-	x            []float32 // the layer's input
-	normed       []float32 // [tokens][hidden]: input of q, k and v
-	rawQ, rawK   []float32 // queries and keys before norm and rotation
-	q, k, v      []float32 // [tokens][heads][dim]: queries, keys and values
-	heads        []float32 // [tokens][heads][dim]: input of the output projection
-	attention    []float32 // [tokens][hidden]: its output
-	middle       []float32 // [tokens][hidden]: the hidden states after attention
-	fed          []float32 // [tokens][hidden]: input of the feed-forward network
-	gatedRecord            // of the tokens, or of the pairs of token and expert
+	x            []float32   // the layer's input
+	normed       []float32   // [tokens][hidden]: input of q, k and v
+	rawQ, rawK   []float32   // queries and keys before norm and rotation
+	q, k, v      []float32   // [tokens][heads][dim]: queries, keys and values
+	heads        []float32   // [tokens][heads][dim]: input of the output projection, without gates
+	gates        []float32   // [tokens][heads][dim]: of attention
+	gatedHeads   []float32   // [tokens][heads][dim]: the heads behind the gates
+	raw          []float32   // outputs of a mixer's input projections
+	in           [][]float32 // the same by projection
+	attention    []float32   // [tokens][hidden]: its output
+	middle       []float32   // [tokens][hidden]: the hidden states after attention
+	fed          []float32   // [tokens][hidden]: input of the feed-forward network
+	gatedRecord              // of the tokens, or of the pairs of token and expert
 	shared       gatedRecord
 	sharedLogits []float32 // [tokens]
 	sharedGates  []float32 // [tokens]: their sigmoids
@@ -90,12 +94,16 @@ func (r *record) sizes(t *Tape, tokens int) []size {
 	c := &t.m.config
 	h, nq, nkv := tokens*c.HiddenSize, tokens*c.Heads*c.HeadDim, tokens*c.KVHeads*c.HeadDim
 	gates, rows := t.m.wide(tokens)
+	raw, inner := t.m.middle()
 	list := []size{
-		{&r.normed, h}, {&r.q, nq}, {&r.k, nkv}, {&r.v, nkv}, {&r.heads, nq}, {&r.attention, h}, {&r.middle, h}, {&r.fed, h},
+		{&r.normed, h}, {&r.q, nq}, {&r.k, nkv}, {&r.v, nkv}, {&r.heads, max(nq, tokens*inner)}, {&r.raw, tokens * raw}, {&r.attention, h}, {&r.middle, h}, {&r.fed, h},
 		{&r.gate, gates}, {&r.up, gates}, {&r.act, gates}, {&r.down, rows * c.HiddenSize},
 	}
 	if c.QKNorm != arch.NoQKNorm || t.o.Outputs || c.Latent != nil {
 		list = append(list, size{&r.rawQ, nq}, size{&r.rawK, nkv})
+	}
+	if c.AttentionGate {
+		list = append(list, size{&r.gates, nq}, size{&r.gatedHeads, nq})
 	}
 	if e := c.Experts; e != nil {
 		list = append(list, size{&r.router, tokens * e.Count}, size{&r.routerLogits, tokens * e.Count}, size{&r.rows, rows * c.HiddenSize}, size{&r.mixed, h})
@@ -122,13 +130,10 @@ func (t *Tape) layer(i int, out, x []float32, experts []int32) error {
 	s, l, r, n := t.s, &t.m.layers[i], &t.record, t.tokens()
 	r.x = x
 	s.norm(r.normed, x, l.inputNorm, n)
-	if err := s.project(l, r.q, r.k, r.v, r.normed, n); err != nil {
+	if err := t.middle(i); err != nil {
 		return err
 	}
-	copy(r.rawQ, r.q)
-	copy(r.rawK, r.k)
-	t.attend(i)
-	if err := s.multiply(r.attention, s.unpad(&s.latent.heads, r.heads, n), n, l.out); err != nil {
+	if err := s.multiply(r.attention, t.outInput(l), n, l.out); err != nil {
 		return err
 	}
 	t.residual(r.middle, x, r.attention, l.postAttention)
@@ -153,6 +158,38 @@ func (t *Tape) layer(i int, out, x []float32, experts []int32) error {
 	}
 	t.residual(out, r.middle, r.down, l.postMLP)
 	return nil
+}
+
+// middle computes what is between a layer's input and its output projection.
+func (t *Tape) middle(i int) error {
+	s, l, r, n := t.s, &t.m.layers[i], &t.record, t.tokens()
+	if l.mixer != nil {
+		return t.recur(i)
+	}
+	if err := s.project(l, r.q, r.k, r.v, r.normed, n); err != nil {
+		return err
+	}
+	copy(r.rawQ, r.q)
+	copy(r.rawK, r.k)
+	copy(r.gates, s.gates)
+	t.attend(i)
+	if t.m.config.AttentionGate {
+		s.applyGates(r.gatedHeads, r.heads[:len(r.gatedHeads)], r.gates)
+	}
+	s.unpad(&s.latent.heads, r.heads, n)
+	return nil
+}
+
+// outInput returns the input of a layer's output projection.
+func (t *Tape) outInput(l *layer) []float32 {
+	switch r := &t.record; {
+	case l.latent != nil:
+		return t.s.latent.heads
+	case l.mixer == nil && len(r.gatedHeads) > 0:
+		return r.gatedHeads
+	default:
+		return r.heads
+	}
 }
 
 func (t *Tape) attend(i int) {

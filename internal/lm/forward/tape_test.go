@@ -247,9 +247,13 @@ func collect() {
 // TestTapeBytes compares the stated memory with the memory that a tape holds.
 func TestTapeBytes(t *testing.T) {
 	testshared.SlowEmulated(t, "the memory is the same natively")
-	for _, name := range []string{"llama3", "gemma2", "phi4-mini", "qwen3-moe"} {
+	for _, c := range torchCases(t) {
+		name := filepath.Base(c.dir)
+		if !slices.Contains([]string{"llama3", "gemma2", "phi4-mini", "qwen3-moe", "lfm2", "qwen3-5"}, name) {
+			continue
+		}
 		for _, threads := range []int{1, 3} {
-			m := openCase(t, "testdata/torch/"+name, Options{Threads: threads})
+			m := openCase(t, c.dir, Options{Threads: threads})
 			tokens := someTokens(600, m.VocabSize())
 			sequences := [][]int32{tokens[:300], tokens[300:310], tokens[310:600]}
 			var before, after runtime.MemStats

@@ -135,8 +135,15 @@ func (m *Model) Scalings(layer int) []Scaling {
 	if l.latent != nil {
 		return append(m.latentScalings(layer), m.feedForwardScalings(layer)...)
 	}
-	values := m.values(l)
-	list := []Scaling{{Layer: layer, Rows: &values, Consumers: blocksOf(l.out), Width: values.Rows, HeadDim: c.HeadDim, Repeat: c.Heads / c.KVHeads}}
+	var list []Scaling
+	switch l.Mixer {
+	case arch.AttentionMixer:
+		values := m.values(l)
+		list = append(list, Scaling{Layer: layer, Rows: &values, Consumers: blocksOf(l.out), Width: values.Rows, HeadDim: c.HeadDim, Repeat: c.Heads / c.KVHeads})
+	case arch.ShortConvMixer: // C multiplies the convolution's outputs
+		rows := blockOf(l.qkv[0]).part(c.HiddenSize, c.HiddenSize)
+		list = append(list, Scaling{Layer: layer, Rows: &rows, Consumers: blocksOf(l.out), Width: rows.Rows})
+	}
 	if l.inputNorm != nil && !c.Parallel {
 		list = slices.Insert(list, 0, Scaling{Layer: layer, Norm: &l.inputNorm.Norm, Consumers: blocksOf(l.qkv...), Width: c.HiddenSize})
 	}
@@ -207,6 +214,9 @@ func (m *Model) Residual() (*Residual, error) {
 	}
 	if c.Facts.Has(arch.PostAttentionNorm) || c.Facts.Has(arch.PostFeedForwardNorm) {
 		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("the hidden states of model_type %s cannot be rotated: norms with gains of their own follow attention and feed-forward network, and a gain and a rotation do not change places", c.Architecture)}
+	}
+	if c.HasStates() {
+		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("models of model_type %s are not rotated: the heads of values would have to rotate in each layer, and layers with a state have none that could", c.Architecture)}
 	}
 	r := &Residual{
 		Width: c.HiddenSize, HeadDim: c.HeadDim, Vocab: c.VocabSize,

@@ -40,7 +40,7 @@ func (m *Model) describeConfig(f *family, c *arch.ForwardConfig) error {
 	m.set(keyEmbeddingLength, c.HiddenSize)
 	m.set(keyFeedForward, c.Intermediate)
 	m.set(keyHeads, c.Heads)
-	m.set(keyKVHeads, c.KVHeads)
+	m.describeStates(c)
 	m.set(keyKeyLength, c.HeadDim)
 	m.set(keyValueLength, c.HeadDim)
 	if c.LayerNorm {
@@ -70,6 +70,24 @@ func (m *Model) describeConfig(f *family, c *arch.ForwardConfig) error {
 		return err
 	}
 	return m.describeRope(f, c)
+}
+
+// describeStates writes the heads of keys and values of each layer: layers with a state have none.
+func (m *Model) describeStates(c *arch.ForwardConfig) {
+	if !c.HasStates() {
+		m.set(keyKVHeads, c.KVHeads)
+		return
+	}
+	list := make([]int32, len(c.Layers))
+	for i := range list {
+		if !c.Layers[i].States() {
+			list[i] = int32(c.KVHeads)
+		}
+	}
+	m.set(keyKVHeads, list)
+	if c.ShortConv != nil {
+		m.set(keyConvTaps, c.ShortConv.Kernel)
+	}
 }
 
 // check refuses features that llama.cpp's code for the family lacks.

@@ -181,7 +181,7 @@ func (r *configReader) readSizes() {
 	r.set("head_dim", r.headDim)
 	r.set("max_position_embeddings", r.positions)
 	r.set("intermediate_size", r.each(keyFeedForward, -1, r.layers))
-	r.set("num_key_value_heads", r.each(keyKVHeads, heads, r.layers))
+	r.set("num_key_value_heads", r.readKVHeads(heads))
 	if r.has(keyNormEps) || !r.has(keyLayerNormEps) {
 		r.set("rms_norm_eps", r.positive(keyNormEps, 0))
 	}
@@ -192,6 +192,35 @@ func (r *configReader) readSizes() {
 	}
 	r.set("vocab_size", table.Rows())
 	r.set("tie_word_embeddings", r.file.Tensor(headName) == nil)
+}
+
+// readKVHeads reads the heads of keys and values, and the layers that have none because they have a
+// state.
+func (r *configReader) readKVHeads(heads int) int {
+	if _, ok := r.file.Array(r.name(keyKVHeads)); !ok || r.family.States == "" {
+		return r.each(keyKVHeads, heads, r.layers)
+	}
+	list := r.integers(keyKVHeads, r.layers)
+	if len(list) != r.layers {
+		r.fail(keyKVHeads, "has %d elements for %d layers", len(list), r.layers)
+		return 0
+	}
+	types, most := make([]string, r.layers), slices.Max(list)
+	for i, n := range list {
+		switch types[i] = "full_attention"; n {
+		case 0:
+			types[i] = r.family.States
+		case most:
+		default:
+			r.fail(keyKVHeads, "is %d for layer %d: 0 or %d was expected", n, i, most)
+		}
+	}
+	if most < 1 || most > math.MaxInt32 {
+		r.fail(keyKVHeads, "is %d at most: a positive integer was expected", most)
+		return 0
+	}
+	r.set("layer_types", types)
+	return int(most)
 }
 
 func (r *configReader) experts() int {

@@ -74,7 +74,7 @@ func (d *describer) tensors() error {
 	for i := range c.Layers {
 		d.layer(i, fmt.Sprintf("%slayers.%d.", body, i))
 	}
-	d.norm(finalNormName, body+"norm.weight", c.HiddenSize)
+	d.norm(d.final.GGUF+".weight", body+d.final.HF+".weight", c.HiddenSize)
 	switch s, ok := d.sources[head]; {
 	case !ok && !c.Tied:
 		d.fail(arch.Missing(head))
@@ -134,6 +134,12 @@ func (d *describer) layer(i int, at string) {
 			linear(c.Experts.Shared, c.HiddenSize, 0)
 		case arch.SharedDown:
 			linear(c.HiddenSize, c.Experts.Shared, 0)
+		case arch.ConvIn:
+			linear(3*c.HiddenSize, c.HiddenSize, 0)
+		case arch.ConvOut:
+			linear(c.HiddenSize, c.HiddenSize, 0)
+		case arch.ConvKernel:
+			d.convolution(theirs+".weight", ours+".weight", c.HiddenSize, c.ShortConv.Kernel)
 		case arch.SharedRouter:
 			d.matrix(theirs+".weight", ours+".weight", 1, c.HiddenSize, 0)
 			d.list[len(d.list)-1].F32 = true
@@ -202,6 +208,14 @@ func (d *describer) matrix(theirs, ours string, rows, cols, headDim int) {
 	d.list = append(d.list, Tensor{
 		Name: theirs, Shape: []int64{int64(cols), int64(rows)},
 		Parts: []Part{{Source: ours, Rows: rows, HeadDim: headDim}},
+	})
+}
+
+// convolution adds the weights of a convolution of each channel for itself.
+func (d *describer) convolution(theirs, ours string, channels, taps int) {
+	d.use(ours, channels, 1, taps)
+	d.list = append(d.list, Tensor{
+		Name: theirs, Shape: []int64{int64(taps), int64(channels)}, Parts: []Part{{Source: ours, Rows: channels}}, F32: true,
 	})
 }
 

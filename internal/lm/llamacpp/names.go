@@ -46,6 +46,7 @@ const (
 	keyEmbeddingScale  = "ARCH.embedding_scale"
 	keyResidualScale   = "ARCH.residual_scale"
 	keyAttentionScale  = "ARCH.attention.scale"
+	keyConvTaps        = "ARCH.shortconv.l_cache"
 	keyLogitScale      = "ARCH.logit_scale" // divides the logits of Scales, multiplies others
 )
 
@@ -88,9 +89,8 @@ const (
 
 // Names of tensors outside of layers, in a checkpoint behind the prefix of arch.Prefix.
 const (
-	embeddingName = "token_embd.weight"  // embed_tokens.weight
-	finalNormName = "output_norm.weight" // norm.weight
-	headName      = "output.weight"      // lm_head.weight
+	embeddingName = "token_embd.weight" // embed_tokens.weight
+	headName      = "output.weight"     // lm_head.weight
 	ropeFreqs     = "rope_freqs.weight"
 	ropeLong      = "rope_factors_long.weight"
 	ropeShort     = "rope_factors_short.weight"
@@ -107,6 +107,7 @@ const (
 type family struct {
 	*arch.LlamaCpp
 	layer []arch.Naming
+	final arch.Naming // the norm before the lm_head
 }
 
 // familyOf returns the family of a model_type of config.json, unless gq writes no .gguf files of
@@ -116,7 +117,7 @@ func familyOf(modelType string) (family, bool) {
 	if f == nil || f.LlamaCpp == nil {
 		return family{}, false
 	}
-	return family{f.LlamaCpp, f.Layer}, true
+	return family{f.LlamaCpp, f.Layer, f.Final()}, true
 }
 
 // modelTypes returns the model types by general.architecture. llama is Llama, Mistral and Mixtral:

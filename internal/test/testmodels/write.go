@@ -57,7 +57,7 @@ func tensors(c *arch.ForwardConfig) []synth.Tensor {
 	for i, l := range c.Layers {
 		b.layer(fmt.Sprintf("model.layers.%d.", i), l)
 	}
-	b.norm("model.norm", c.HiddenSize, 1.8)
+	b.norm("model."+c.Facts.Final().HF, c.HiddenSize, 1.8)
 	if !c.Tied {
 		b.linear("lm_head", c.VocabSize, c.HiddenSize, 1, false)
 	}
@@ -101,22 +101,33 @@ func (b *builder) layer(at string, l arch.LayerConfig) {
 		{arch.InputNorm, c.HiddenSize, 0.8}, {arch.PostAttentionNorm, c.HiddenSize, 0.7}, {arch.FeedForwardNorm, c.HiddenSize, before},
 		{arch.PostFeedForwardNorm, c.HiddenSize, 0.6}, {arch.QueryNorm, qNorm, 1.5}, {arch.KeyNorm, kNorm, 1.2},
 	} {
-		if name := c.NameOf(n.kind); name != "" {
+		if name := c.NameOf(n.kind); name != "" && l.Uses(n.kind) {
 			b.norm(at+name, n.width, n.mean)
 		}
 	}
-	if a := c.Latent; a != nil {
-		b.latent(at, a)
-	} else {
-		b.kind(at, arch.Query, q, c.HiddenSize, 1.5)
+	switch l.Mixer {
+	case arch.AttentionMixer:
+		b.kind(at, arch.FusedQKV, q+2*kv, c.HiddenSize, 1.5)
+		queries := q
+		if c.AttentionGate {
+			queries *= 2
+		}
+		if a := c.Latent; a != nil {
+			b.latent(at, a)
+			q = c.Heads * a.Value
+		} else {
+			b.kind(at, arch.Query, queries, c.HiddenSize, 1.5)
+		}
+		b.kind(at, arch.Key, kv, c.HiddenSize, 1.6)
+		b.kind(at, arch.Value, kv, c.HiddenSize, 0.9)
+		b.kind(at, arch.Output, c.HiddenSize, q, 0.7)
+	case arch.ShortConvMixer:
+		b.kind(at, arch.ConvIn, 3*c.HiddenSize, c.HiddenSize, 1)
+		b.conv(at+c.Facts.NameOf(arch.ConvKernel), c.HiddenSize, c.ShortConv.Kernel)
+		b.kind(at, arch.ConvOut, c.HiddenSize, c.HiddenSize, 0.9)
+	case arch.DeltaNetMixer:
+		b.deltaNet(at, c.DeltaNet)
 	}
-	b.kind(at, arch.FusedQKV, q+2*kv, c.HiddenSize, 1.5)
-	b.kind(at, arch.Key, kv, c.HiddenSize, 1.6)
-	b.kind(at, arch.Value, kv, c.HiddenSize, 0.9)
-	if c.Latent != nil {
-		q = c.Heads * c.Latent.Value
-	}
-	b.kind(at, arch.Output, c.HiddenSize, q, 0.7)
 	if l.Experts {
 		b.experts(at)
 		return
@@ -147,6 +158,28 @@ func (b *builder) kind(at string, kind arch.Kind, rows, cols int, gain float64) 
 	if name := b.c.Facts.NameOf(kind); name != "" {
 		b.linear(at+name, rows, cols, gain, b.c.BiasOf(kind))
 	}
+}
+
+// conv adds a convolution of each channel for itself.
+func (b *builder) conv(name string, channels, taps int) {
+	t := synth.Matrix(name+".weight", channels, taps, 1.5)
+	t.Slices = int64(channels)
+	b.all = append(b.all, t)
+}
+
+func (b *builder) deltaNet(at string, d *arch.DeltaNetConfig) {
+	h, facts := b.c.HiddenSize, b.c.Facts
+	b.kind(at, arch.DeltaQKV, d.Channels(), h, 1)
+	b.kind(at, arch.DeltaZ, d.Inner(), h, 1)
+	b.kind(at, arch.DeltaB, d.ValueHeads, h, 1)
+	b.kind(at, arch.DeltaA, d.ValueHeads, h, 1)
+	b.kind(at, arch.DeltaQKVZ, d.Channels()+d.Inner(), h, 1)
+	b.kind(at, arch.DeltaBA, 2*d.ValueHeads, h, 1)
+	b.conv(at+facts.NameOf(arch.DeltaConv), d.Channels(), d.Kernel)
+	b.all = append(b.all, synth.Vector(at+facts.NameOf(arch.DeltaDecay), d.ValueHeads, -2, 1),
+		synth.Vector(at+facts.NameOf(arch.DeltaBias), d.ValueHeads, 0, 0.3),
+		synth.Vector(at+facts.NameOf(arch.DeltaNorm)+".weight", d.ValueDim, 1, 0.2))
+	b.kind(at, arch.DeltaOut, h, d.Inner(), 0.9)
 }
 
 func (b *builder) experts(at string) {

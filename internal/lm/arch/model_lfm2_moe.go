@@ -1,0 +1,37 @@
+package arch
+
+var _ = register("lfm2_moe", Facts{
+	Title: "LFM2-MoE", Class: "Lfm2MoeForCausalLM",
+	Layer: join(lfm2Mixers, lfm2MLP, []Naming{
+		{Router, "feed_forward.gate", "ffn_gate_inp"},
+		{GateExperts, "feed_forward.experts.*.w1", "ffn_gate_exps"},
+		{UpExperts, "feed_forward.experts.*.w3", "ffn_up_exps"},
+		{DownExperts, "feed_forward.experts.*.w2", "ffn_down_exps"},
+		{RouterCorrection, "feed_forward.expert_bias", "exp_probs_b.bias"},
+	}),
+	FinalNorm: lfm2Final,
+	LlamaCpp: &LlamaCpp{Name: "lfm2moe", Square: true, States: "conv", Mixture: LlamaCppMixture{Sigmoid: true, Dense: true}, Config: func(m Metadata) map[string]any {
+		config := lfm2Metadata(m)
+		delete(config, "block_auto_adjust_ff_dim")
+		config["num_experts"], config["num_experts_per_tok"] = m.Count("expert_count", -1), m.Count("expert_used_count", -1)
+		config["moe_intermediate_size"], config["num_dense_layers"] = m.Count("expert_feed_forward_length", -1), m.Count("leading_dense_block_count", 0)
+		return config
+	}},
+	read:  readLfm2Moe,
+	vocab: 65536,
+})
+
+func readLfm2Moe(k *keys, c *ForwardConfig) {
+	k.readLfm2Common(c)
+	k.mixers(c, "conv", ShortConvMixer, func(int) bool { return false })
+	only(k, "use_expert_bias", true, "is neither true nor false")
+	k.irrelevant("output_router_logits")
+	c.Experts = &ExpertConfig{
+		Count: k.size("num_experts", 32), PerToken: k.size("num_experts_per_tok", 4), Intermediate: k.size("moe_intermediate_size", 1792),
+		Normalize: k.boolean("norm_topk_prob", true), Sigmoid: true, Scale: k.positive("routed_scaling_factor", 1),
+	}
+	dense := k.count("num_dense_layers", 2)
+	for i := range c.Layers {
+		c.Layers[i].Experts = i >= dense
+	}
+}

@@ -1,0 +1,44 @@
+package arch
+
+var _ = register("qwen3_5_text", Facts{
+	Title: "Qwen3.5", Class: "Qwen3_5ForCausalLM",
+	Layer: join(preNorms, separateAttention, queryKeyNorms, qwen35Inputs, deltaNets, separateMLP),
+	read:  readQwen35,
+	vocab: 248320,
+})
+
+var _ = registerMultimodal("qwen3_5", nesting{class: "Qwen3_5ForConditionalGeneration", text: "qwen3_5_text", irrelevant: qwenImages})
+
+// qwen35Inputs are the names of a delta net's input projections.
+var qwen35Inputs = []Naming{
+	{DeltaQKV, "linear_attn.in_proj_qkv", "attn_qkv"},
+	{DeltaZ, "linear_attn.in_proj_z", "attn_gate"},
+	{DeltaB, "linear_attn.in_proj_b", "ssm_beta"},
+	{DeltaA, "linear_attn.in_proj_a", "ssm_alpha"},
+}
+
+// deltaNets are the names of a delta net behind its projections.
+var deltaNets = []Naming{
+	{DeltaConv, "linear_attn.conv1d", "ssm_conv1d"},
+	{DeltaDecay, "linear_attn.A_log", "ssm_a"},
+	{DeltaBias, "linear_attn.dt_bias", "ssm_dt"},
+	{DeltaNorm, "linear_attn.norm", "ssm_norm"},
+	{DeltaOut, "linear_attn.out_proj", "ssm_out"},
+}
+
+func readQwen35(k *keys, c *ForwardConfig) {
+	k.readQwen35Common(c, 16, 4)
+}
+
+// readQwen35Common reads the keys that Qwen3.5 and its mixture share.
+func (k *keys) readQwen35Common(c *ForwardConfig, heads, kvHeads int) {
+	k.readCommon(c, heads, kvHeads, 256, 1e-6)
+	c.MaxPositions = k.size("max_position_embeddings", 32768)
+	d := ropeDefaults{theta: 10000, thetaKey: "rope_theta", dims: k.partialDims(c, 0.25), maxPositions: c.MaxPositions, partial: true, sections: true}
+	c.Ropes = []RopeConfig{k.readRope(d)}
+	k.silu()
+	k.never("attention_bias")
+	k.deltaNet(c)
+	only(k, "attn_output_gate", true, "is neither true nor false")
+	k.irrelevant("mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "mamba_ssm_dtype", "mlp_only_layers")
+}

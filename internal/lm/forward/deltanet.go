@@ -1,0 +1,197 @@
+package forward
+
+import (
+	"math"
+
+	"github.com/lowbit-go/gq/internal/detmath"
+	"github.com/lowbit-go/gq/internal/lm/arch"
+)
+
+// deltaNet is the middle of a gated delta net. A part is a head of keys and queries, and the heads
+// of values that it serves. For each token of a head, with the queries q, the keys k and the values
+// v behind the convolution, q and k of length 1, and the state S:
+//
+//	S = decay S
+//	S = S + k (beta (v - k S))
+//	o = q S / sqrt(KeyDim)
+//
+// The output is the norm of o, times silu(z).
+type deltaNet struct {
+	*arch.DeltaNetConfig
+	m       *Model
+	by      *norm
+	group   int           // heads of values in a part
+	places  [6]deltaPlace // of q, k, v, z, b and a
+	kernels [][]float32   // of each part, [tap][channel]
+	rate    []float64     // of each head of values: decay is e^(rate softplus(a + bias))
+	bias    []float32     // of each head of values
+	ones    []float32
+}
+
+// deltaPlace is where the outputs of projections have a part's values: n from column at + part *
+// stride on, of a projection with this number of rows.
+type deltaPlace struct{ linear, at, stride, n, rows int }
+
+func (p *deltaPlace) of(in [][]float32, row, part int) []float32 {
+	return in[p.linear][row*p.rows+p.at+part*p.stride:][:p.n]
+}
+
+// deltaEps is added to squares of lengths of queries and keys.
+const deltaEps = 1e-6
+
+func (m *Model) loadDeltaNet(l *layer, at string) (err error) {
+	c := &m.config
+	d := &deltaNet{DeltaNetConfig: c.DeltaNet, m: m, group: c.DeltaNet.ValueHeads / c.DeltaNet.KeyHeads}
+	keys, values := d.KeyHeads*d.KeyDim, d.inner()
+	specs := d.arrange(m, at, keys, values)
+	d.ones = make([]float32, max(d.width(), d.ValueDim))
+	for i := range d.ones {
+		d.ones[i] = 1
+	}
+	lists := make([][]int, d.KeyHeads)
+	for p := range lists {
+		for _, r := range [][2]int{{p * d.KeyDim, d.KeyDim}, {keys + p*d.KeyDim, d.KeyDim}, {2*keys + p*d.group*d.ValueDim, d.group * d.ValueDim}} {
+			for i := range r[1] {
+				lists[p] = append(lists[p], r[0]+i)
+			}
+		}
+	}
+	if d.kernels, err = m.loadKernel(at+c.Facts.NameOf(arch.DeltaConv)+".weight", d.Channels(), d.Kernel, lists); err != nil {
+		return err
+	}
+	vector := func(kind arch.Kind) (v []float32, err error) {
+		name := at + c.Facts.NameOf(kind)
+		m.used[name] = true
+		return m.source.vector(name, d.ValueHeads)
+	}
+	decay, err := vector(arch.DeltaDecay)
+	if err != nil {
+		return err
+	}
+	for _, v := range decay {
+		d.rate = append(d.rate, -detmath.Exp(float64(v)))
+	}
+	if d.bias, err = vector(arch.DeltaBias); err != nil {
+		return err
+	}
+	if d.by, err = m.loadGains(at+c.Facts.NameOf(arch.DeltaNorm)+".weight", d.ValueDim, false); err != nil {
+		return err
+	}
+	l.mixer = d
+	if l.qkv, err = m.linearsOf(specs); err != nil {
+		return err
+	}
+	l.out, err = m.linear(m.spec(at, arch.DeltaOut, c.HiddenSize, values))
+	return err
+}
+
+// arrange returns the input projections and finds the places of a part's values in their outputs:
+// Qwen3.5 has four projections, Qwen3-Next has two that hold the values of each head of keys
+// together.
+func (d *deltaNet) arrange(m *Model, at string, keys, values int) []linearSpec {
+	h, own := m.config.HiddenSize, d.group*d.ValueDim
+	if m.config.Facts.Has(arch.DeltaQKVZ) {
+		all, both := 2*d.KeyDim+2*own, 2*d.group
+		d.places = [6]deltaPlace{
+			{0, 0, all, d.KeyDim, all * d.KeyHeads}, {0, d.KeyDim, all, d.KeyDim, all * d.KeyHeads},
+			{0, 2 * d.KeyDim, all, own, all * d.KeyHeads}, {0, 2*d.KeyDim + own, all, own, all * d.KeyHeads},
+			{1, 0, both, d.group, both * d.KeyHeads}, {1, d.group, both, d.group, both * d.KeyHeads},
+		}
+		return []linearSpec{m.spec(at, arch.DeltaQKVZ, 2*keys+2*values, h), m.spec(at, arch.DeltaBA, 2*d.ValueHeads, h)}
+	}
+	all := d.Channels()
+	d.places = [6]deltaPlace{
+		{0, 0, d.KeyDim, d.KeyDim, all}, {0, keys, d.KeyDim, d.KeyDim, all}, {0, 2 * keys, own, own, all}, {1, 0, own, own, values},
+		{2, 0, d.group, d.group, d.ValueHeads}, {3, 0, d.group, d.group, d.ValueHeads},
+	}
+	return []linearSpec{
+		m.spec(at, arch.DeltaQKV, all, h), m.spec(at, arch.DeltaZ, values, h),
+		m.spec(at, arch.DeltaB, d.ValueHeads, h), m.spec(at, arch.DeltaA, d.ValueHeads, h),
+	}
+}
+
+// width is the number of channels of a part.
+func (d *deltaNet) width() int { return 2*d.KeyDim + d.group*d.ValueDim }
+
+func (d *deltaNet) inner() int  { return d.Inner() }
+func (d *deltaNet) parts() int  { return d.KeyHeads }
+func (d *deltaNet) norm() *norm { return d.by }
+
+func (d *deltaNet) cost() int {
+	return 8*d.group*d.KeyDim*d.ValueDim + 4*d.width()*d.Kernel
+}
+
+func (d *deltaNet) state(part int) (from, to int) {
+	n := (d.Kernel-1)*d.width() + d.group*d.KeyDim*d.ValueDim
+	return part * n, (part + 1) * n
+}
+
+// gather copies a part's inputs of the convolution.
+func (d *deltaNet) gather(u []float32, in [][]float32, row, part int) {
+	for i := range 3 {
+		u = u[copy(u, d.places[i].of(in, row, part)):]
+	}
+}
+
+// stretch scales x to this length, and returns the factor.
+func stretch(x []float32, length float64) float32 {
+	f := float32(length / math.Sqrt(float64(dot(x, x))+deltaEps))
+	for i, v := range x {
+		x[i] = float32(v * f)
+	}
+	return f
+}
+
+// gates returns the decay and beta of a head of values, and the derivative of the decay's logarithm
+// by a.
+func (d *deltaNet) gates(head int, b, a float32) (decay, beta, slope float32) {
+	x := float64(a) + float64(d.bias[head])
+	soft := x // softplus
+	if x < 20 {
+		soft = detmath.Log(1 + detmath.Exp(x))
+	}
+	return float32(detmath.Exp(d.rate[head] * soft)), logistic(b), float32(d.rate[head] / (1 + detmath.Exp(-x)))
+}
+
+func logistic(x float32) float32 { return float32(1 / (1 + detmath.Exp(-float64(x)))) }
+
+// step moves a head's state s by a token: out receives q S, and delta what was added to S for k.
+func (d *deltaNet) step(s, q, k, v, out, delta []float32, decay, beta float32) {
+	set, dk, dv := d.m.math, d.KeyDim, d.ValueDim
+	clear(delta)
+	set.MulAdd(delta, dv, k, dk, s, dv, 1, dk, dv)
+	for i, known := range delta {
+		delta[i] = float32((v[i] - float32(known*decay)) * beta)
+	}
+	for i, x := range s {
+		s[i] = float32(x * decay)
+	}
+	set.MulAdd(s, dv, k, 1, delta, dv, dk, 1, dv)
+	clear(out)
+	set.MulAdd(out, dv, q, dk, s, dv, 1, dk, dv)
+}
+
+func (d *deltaNet) forward(w *mixerWorker, part int, out []float32, in [][]float32, from, n int, state []float32) {
+	width, dk, dv := d.width(), d.KeyDim, d.ValueDim
+	w.reset(2*width + 2*dv)
+	u, x, delta, z := w.take(width), w.take(width), w.take(dv), w.take(dv)
+	taps, states := state[:(d.Kernel-1)*width], state[(d.Kernel-1)*width:]
+	for row := from; row < from+n; row++ {
+		d.gather(u, in, row, part)
+		convolve(x, u, taps, d.kernels[part])
+		d.m.activate(x, d.ones[:width])
+		q, k := x[:dk], x[dk:2*dk]
+		stretch(q, 1/math.Sqrt(float64(dk)))
+		stretch(k, 1)
+		for j := range d.group {
+			head := part*d.group + j
+			decay, beta, _ := d.gates(head, d.places[4].of(in, row, part)[j], d.places[5].of(in, row, part)[j])
+			o := out[row*d.inner()+head*dv:][:dv]
+			d.step(states[j*dk*dv:][:dk*dv], q, k, x[2*dk+j*dv:][:dv], o, delta, decay, beta)
+			rmsNorm(o, o, d.by.weights, d.m.config.NormEps)
+			copy(z, d.places[3].of(in, row, part)[j*dv:])
+			d.m.activate(z, o)
+			copy(o, z)
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package forward
+
+import (
+	"github.com/lowbit-go/gq/internal/buffer"
+)
+
+// In models with a gate of attention, q has the rows of each head's queries, and then the rows of
+// its gates. The sigmoid of a gate multiplies an output of attention.
+
+// gatedQueries computes queries and gates of m rows.
+func (s *Session) gatedQueries(l *layer, q, x []float32, m int) error {
+	nq, d := len(q)/m, s.m.config.HeadDim
+	all, gates := buffer.Grow(&s.qkv, 2*m*nq), buffer.Grow(&s.gates, m*nq)
+	if err := s.multiply(all, x, m, l.qkv[0]); err != nil {
+		return err
+	}
+	for at := 0; at < m*nq; at += d {
+		copy(q[at:][:d], all[2*at:])
+		copy(gates[at:][:d], all[2*at+d:])
+	}
+	return nil
+}
+
+// applyGates multiplies the outputs of attention, in place or into dst.
+func (s *Session) applyGates(dst, heads, gates []float32) {
+	s.split(len(heads), 32, func(_, from, to int) {
+		for i := from; i < to; i++ {
+			dst[i] = float32(heads[i] * logistic(gates[i]))
+		}
+	})
+}
+
+// gatesBackward computes the gradients of gates, and turns the gradients of gated outputs into
+// gradients of outputs.
+func (t *Tape) gatesBackward() {
+	r, b := &t.record, &t.back
+	n := t.tokens() * t.m.config.Heads * t.m.config.HeadDim
+	t.s.split(n, 32, func(_, from, to int) {
+		for i := from; i < to; i++ {
+			s, d := logistic(r.gates[i]), b.dheads[i]
+			b.dqGates[i] = float32(float32(d*r.heads[i]) * float32(s*(1-s)))
+			b.dheads[i] = float32(d * s)
+		}
+	})
+}
+
+// interleave joins the heads of queries and gates in dst, as q has them.
+func interleave(dst, q, gates []float32, d int) []float32 {
+	dst = dst[:2*len(q)]
+	for at := 0; at < len(q); at += d {
+		copy(dst[2*at:], q[at:][:d])
+		copy(dst[2*at+d:], gates[at:][:d])
+	}
+	return dst
+}

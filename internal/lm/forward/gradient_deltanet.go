@@ -1,0 +1,172 @@
+package forward
+
+import "math"
+
+// deltaBlock is the number of tokens between the states that the backward pass of a delta net
+// keeps. It computes the states in between again, a block at a time.
+const deltaBlock = 32
+
+func (d *deltaNet) workerSize(n int) int {
+	width, dk, dv, states := d.width(), d.KeyDim, d.ValueDim, (n+deltaBlock-1)/deltaBlock+deltaBlock+2
+	return (d.Kernel+4*n)*width + 5*n + 2*n*dv + states*dk*dv + 4*dv
+}
+
+// deltaGradient is the backward pass of a part of a delta net for a sequence.
+type deltaGradient struct {
+	*deltaNet
+	part, from, n int
+	dIn, in       [][]float32
+	gains         []float64
+
+	mixed, x, dx          []float32 // [token][channel]: convolution, behind stretch, gradients
+	lengths               []float32 // [token][2]: factors of stretch
+	out, dOut             []float32 // [token][dv]: of a head of values
+	decay, beta, slope    []float32 // of the tokens
+	kept                  []float32 // the states before each block
+	states                []float32 // of a block: before the block, and behind each of its tokens
+	dState                []float32
+	delta, dDelta, row, z []float32
+}
+
+func (d *deltaNet) backward(w *mixerWorker, part int, dIn [][]float32, dOut []float32, in [][]float32, from, n int, gains []float64) {
+	width, dk, dv, size := d.width(), d.KeyDim, d.ValueDim, d.KeyDim*d.ValueDim
+	w.reset(d.workerSize(n))
+	g := &deltaGradient{deltaNet: d, part: part, from: from, n: n, dIn: dIn, in: in, gains: gains}
+	g.mixed, g.x, g.dx, g.lengths = w.take(n*width), w.take(n*width), w.take(n*width), w.take(2*n)
+	g.out, g.dOut = w.take(n*dv), w.take(n*dv)
+	g.decay, g.beta, g.slope = w.take(n), w.take(n), w.take(n)
+	g.kept, g.states, g.dState = w.take((n+deltaBlock-1)/deltaBlock*size), w.take((deltaBlock+1)*size), w.take(size)
+	g.delta, g.dDelta, g.row, g.z = w.take(dv), w.take(dv), w.take(dv), w.take(dv)
+	du, u, taps := w.take(n*width), w.take(width), w.take((d.Kernel-1)*width)
+
+	clear(taps)
+	for t := range n {
+		d.gather(u, in, from+t, part)
+		mixed, x := g.mixed[t*width:][:width], g.x[t*width:][:width]
+		convolve(mixed, u, taps, d.kernels[part])
+		copy(x, mixed)
+		d.m.activate(x, d.ones[:width])
+		g.lengths[2*t], g.lengths[2*t+1] = stretch(x[:dk], 1/math.Sqrt(float64(dk))), stretch(x[dk:2*dk], 1)
+	}
+	clear(g.dx)
+	for j := range d.group {
+		g.head(j, dOut)
+	}
+	for t := range n {
+		x, dx := g.x[t*width:][:width], g.dx[t*width:][:width]
+		stretchBackward(dx[:dk], x[:dk], g.lengths[2*t], math.Sqrt(float64(dk)))
+		stretchBackward(dx[dk:2*dk], x[dk:2*dk], g.lengths[2*t+1], 1)
+		d.m.gateBackward(dx, u, dx, g.mixed[t*width:][:width], d.ones[:width])
+	}
+	convolveBack(du, g.dx, d.kernels[part], n, width)
+	for t := range n {
+		from := du[t*width:][:width]
+		for i := range 3 {
+			from = from[copy(d.places[i].of(dIn, g.from+t, part), from):]
+		}
+	}
+}
+
+// stretchBackward replaces the gradients dx of a scaled vector x by the gradients of the vector
+// before, given the factor and 1 / length:
+//
+//	dx = factor (dx - x (x dx) / length^2)
+func stretchBackward(dx, x []float32, factor float32, inverse float64) {
+	along := float32(float64(dot(x, dx)) * (inverse * inverse))
+	for i, v := range dx {
+		dx[i] = float32((v - float32(x[i]*along)) * factor)
+	}
+}
+
+// split returns a token's queries, keys and values of a head of values in x or dx.
+func (g *deltaGradient) split(x []float32, t, j int) (q, k, v []float32) {
+	x = x[t*g.width():][:g.width()]
+	return x[:g.KeyDim], x[g.KeyDim : 2*g.KeyDim], x[2*g.KeyDim+j*g.ValueDim:][:g.ValueDim]
+}
+
+// head computes the gradients of a head of values, and adds those of its queries and keys to dx.
+func (g *deltaGradient) head(j int, dOut []float32) {
+	dv, size, head := g.ValueDim, g.KeyDim*g.ValueDim, g.part*g.group+j
+	state := g.states[:size]
+	clear(state)
+	for t := range g.n {
+		b, a := g.places[4].of(g.in, g.from+t, g.part)[j], g.places[5].of(g.in, g.from+t, g.part)[j]
+		g.decay[t], g.beta[t], g.slope[t] = g.gates(head, b, a)
+		if t%deltaBlock == 0 {
+			copy(g.kept[t/deltaBlock*size:], state)
+		}
+		q, k, v := g.split(g.x, t, j)
+		g.step(state, q, k, v, g.out[t*dv:][:dv], g.delta, g.decay[t], g.beta[t])
+		g.outputBackward(t, j, dOut[(g.from+t)*g.inner()+head*dv:][:dv])
+	}
+	clear(g.dState)
+	for first := (g.n - 1) / deltaBlock * deltaBlock; first >= 0; first -= deltaBlock {
+		last := min(g.n, first+deltaBlock)
+		copy(g.states[:size], g.kept[first/deltaBlock*size:])
+		for t := first; t < last; t++ {
+			next := g.states[(t+1-first)*size:][:size]
+			copy(next, g.states[(t-first)*size:])
+			q, k, v := g.split(g.x, t, j)
+			g.step(next, q, k, v, g.row, g.delta, g.decay[t], g.beta[t])
+		}
+		for t := last - 1; t >= first; t-- {
+			g.stepBackward(t, j, g.states[(t-first)*size:][:size], g.states[(t+1-first)*size:][:size])
+		}
+	}
+}
+
+// outputBackward computes the gradients of a token's o and z, with the norm f = o inverse gain: the
+// output is f silu(z).
+func (g *deltaGradient) outputBackward(t, j int, dy []float32) {
+	dv := g.ValueDim
+	o, to := g.out[t*dv:][:dv], g.dOut[t*dv:][:dv]
+	rmsNorm(g.row, o, g.by.weights, g.m.config.NormEps)
+	z := g.places[3].of(g.in, g.from+t, g.part)[j*dv:][:dv]
+	g.m.gateBackward(g.places[3].of(g.dIn, g.from+t, g.part)[j*dv:][:dv], to, dy, z, g.row)
+	inverse := rmsInverse(o, g.m.config.NormEps)
+	for i, v := range to {
+		g.gains[i] += float64(float64(v) * float64(float32(o[i]*inverse)))
+	}
+	normRowBackward(to, to, o, g.by.weights, inverse, false)
+}
+
+// stepBackward goes back through deltaNet.step, given the states before and behind the token.
+// dState is the gradient of the state behind the token, and becomes that of the state before. With
+// the gradient dO of the output:
+//
+//	dS += q dO, dq = S dO, dDelta = k dS, dk = dS delta,
+//	dv = beta dDelta, dbeta = dDelta (v - decay (k before)), dk -= decay before dv,
+//	dS -= k dv, ddecay = dS before, dbefore = decay dS
+func (g *deltaGradient) stepBackward(t, j int, before, behind []float32) {
+	set, dk, dv := g.m.math, g.KeyDim, g.ValueDim
+	q, k, v := g.split(g.x, t, j)
+	dq, dKeys, dValues := g.split(g.dx, t, j)
+	dO, decay, beta := g.dOut[t*dv:][:dv], g.decay[t], g.beta[t]
+
+	set.MulAdd(g.dState, dv, q, 1, dO, dv, dk, 1, dv)
+	clear(g.row)
+	set.MulAdd(g.row, dv, k, dk, before, dv, 1, dk, dv)
+	for i, known := range g.row { // what beta multiplies
+		g.row[i] = v[i] - float32(known*decay)
+		g.delta[i] = float32(g.row[i] * beta)
+	}
+	clear(g.dDelta)
+	set.MulAdd(g.dDelta, dv, k, dk, g.dState, dv, 1, dk, dv)
+	dBeta := dot(g.dDelta, g.row)
+	for i, x := range g.dDelta {
+		dValues[i] = float32(x * beta)
+		g.z[i] = -dValues[i]
+	}
+	for i := range dk {
+		row := func(s []float32) []float32 { return s[i*dv:][:dv] }
+		dq[i] += dot(row(behind), dO)
+		dKeys[i] += dot(row(g.dState), g.delta) + float32(dot(row(before), g.z)*decay)
+	}
+	set.MulAdd(g.dState, dv, k, 1, g.z, dv, dk, 1, dv)
+	dDecay := dot(g.dState, before)
+	for i, x := range g.dState {
+		g.dState[i] = float32(x * decay)
+	}
+	g.places[4].of(g.dIn, g.from+t, g.part)[j] = float32(dBeta * float32(beta*(1-beta)))
+	g.places[5].of(g.dIn, g.from+t, g.part)[j] = float32(float32(dDecay*decay) * g.slope[t])
+}

@@ -1,0 +1,117 @@
+package forward
+
+import (
+	"math"
+	"slices"
+
+	"github.com/lowbit-go/gq/internal/lm/arch"
+)
+
+// shortConv computes the outputs of a short convolution for a sequence.
+func (r *reference) shortConv(l *layer, x [][]float64) (out [][]float64) {
+	h, conv := r.m.config.HiddenSize, l.mixer.(*shortConv)
+	var in [][]float64
+	for p := range x {
+		all := r.linear(r.norm(x[p], l.inputNorm), l.qkv...)
+		in = append(in, all)
+		y := make([]float64, h)
+		for c := range y {
+			for j := range min(conv.taps, p+1) {
+				before := in[p-j]
+				kernel := conv.kernels[c/convBlock]
+				tap := kernel[(conv.taps-1-j)*(len(kernel)/conv.taps)+c%convBlock]
+				y[c] += float64(tap) * before[c] * before[2*h+c]
+			}
+			y[c] *= all[h+c]
+		}
+		out = append(out, r.linear(y, l.out))
+	}
+	return out
+}
+
+func silu(x float64) float64 { return x / (1 + math.Exp(-x)) }
+
+// deltaNet computes the outputs of a gated delta net for a sequence.
+func (r *reference) deltaNet(l *layer, x [][]float64) (out [][]float64) {
+	d := l.mixer.(*deltaNet)
+	dk, dv, group := d.KeyDim, d.ValueDim, d.ValueHeads/d.KeyHeads
+	states := make([][]float64, d.ValueHeads)
+	for i := range states {
+		states[i] = make([]float64, dk*dv)
+	}
+	var in [][][]float64 // [position][head of keys][channel]
+	for p := range x {
+		raw := r.linear(r.norm(x[p], l.inputNorm), l.qkv...)
+		q, k, v, z, b, a := r.deltaInputs(d, raw)
+		var channels [][]float64
+		for h := range d.KeyHeads {
+			channels = append(channels, slices.Concat(q[h*dk:][:dk], k[h*dk:][:dk], v[h*group*dv:][:group*dv]))
+		}
+		in = append(in, channels)
+		var y []float64
+		for h := range d.KeyHeads {
+			mixed := make([]float64, len(channels[h]))
+			for c := range mixed {
+				for j := range min(d.Kernel, p+1) {
+					mixed[c] += float64(d.kernels[h][(d.Kernel-1-j)*len(mixed)+c]) * in[p-j][h][c]
+				}
+				mixed[c] = silu(mixed[c])
+			}
+			length := func(x []float64) []float64 {
+				sum := 0.0
+				for _, v := range x {
+					sum += v * v
+				}
+				y := make([]float64, len(x))
+				for i, v := range x {
+					y[i] = v / math.Sqrt(sum+1e-6)
+				}
+				return y
+			}
+			q, k := length(mixed[:dk]), length(mixed[dk:2*dk])
+			for j := range group {
+				head := h*group + j
+				s, o := states[head], make([]float64, dv)
+				decay := math.Exp(d.rate[head] * math.Log1p(math.Exp(a[head]+float64(d.bias[head]))))
+				for c := range dv {
+					known := 0.0
+					for i := range dk {
+						s[i*dv+c] *= decay
+						known += k[i] * s[i*dv+c]
+					}
+					learned := (mixed[2*dk+j*dv+c] - known) / (1 + math.Exp(-b[head]))
+					for i := range dk {
+						s[i*dv+c] += k[i] * learned
+						o[c] += q[i] / math.Sqrt(float64(dk)) * s[i*dv+c]
+					}
+				}
+				for c, v := range r.norm(o, d.by) {
+					y = append(y, v*silu(z[head*dv+c]))
+				}
+			}
+		}
+		out = append(out, r.linear(y, l.out))
+	}
+	return out
+}
+
+// deltaInputs divides the outputs of the input projections.
+func (r *reference) deltaInputs(d *deltaNet, raw []float64) (q, k, v, z, b, a []float64) {
+	take := func(n int) []float64 {
+		x := raw[:n:n]
+		raw = raw[n:]
+		return x
+	}
+	keys, group := d.KeyHeads*d.KeyDim, d.ValueHeads/d.KeyHeads
+	if !r.m.config.Facts.Has(arch.DeltaQKVZ) {
+		return take(keys), take(keys), take(d.Inner()), take(d.Inner()), take(d.ValueHeads), take(d.ValueHeads)
+	}
+	for range d.KeyHeads {
+		q, k = append(q, take(d.KeyDim)...), append(k, take(d.KeyDim)...)
+		v, z = append(v, take(group*d.ValueDim)...), append(z, take(group*d.ValueDim)...)
+	}
+	for range d.KeyHeads {
+		b, a = append(b, take(group)...), append(a, take(group)...)
+	}
+	return q, k, v, z, b, a
+}

@@ -1,0 +1,193 @@
+package forward
+
+import (
+	"math"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/lowbit-go/gq/internal/test/testshared"
+	"github.com/lowbit-go/gq/kernels"
+)
+
+// stateCases are the models with states.
+func stateCases(t *testing.T, fn func(t *testing.T, m *Model)) {
+	n := 0
+	for _, c := range torchCases(t) {
+		m := openCase(t, c.dir, Options{Threads: 2})
+		if config := m.Config(); config.HasStates() {
+			n++
+			t.Run(filepath.Base(c.dir), func(t *testing.T) { fn(t, m) })
+		}
+	}
+	if n == 0 {
+		t.Error("no model has states")
+	}
+}
+
+// TestStateTruncate: a state goes back to the beginning only.
+func TestStateTruncate(t *testing.T) {
+	stateCases(t, func(t *testing.T, m *Model) {
+		tokens := someTokens(70, m.VocabSize())
+		want := logitsOf(t, m, tokens, 70)
+		s := m.NewSession(70)
+		got := make([]float32, len(want))
+		for i := range 2 {
+			if err := s.Forward(tokens, got, true); err != nil {
+				t.Fatal(err)
+			}
+			sameBits(t, "again", got, want)
+			if s.Truncate(64) || s.Truncate(1) || !s.Truncate(70) {
+				t.Fatal("a state was taken back, or not left alone")
+			}
+			if i == 0 && !s.Truncate(0) {
+				t.Fatal("a session cannot be emptied")
+			}
+		}
+	})
+}
+
+// TestStatePrefix: a sequence begins with whole pages of an earlier one, as long as the state
+// behind the pages is there.
+func TestStatePrefix(t *testing.T) {
+	stateCases(t, func(t *testing.T, m *Model) {
+		b := m.NewBatch(2, 900)
+		long := someTokens(800, m.VocabSize())
+		run := func(slot int, tokens []int32, want int) {
+			t.Helper()
+			if n := b.Begin(slot, 900, tokens, ""); n != want {
+				t.Errorf("a sequence begins with %d tokens, want %d", n, want)
+			}
+			at := b.Len(slot)
+			logits, all := make([]float32, m.VocabSize()), logitsOf(t, m, tokens, len(tokens))
+			for at < len(tokens) {
+				n := min(200, len(tokens)-at)
+				if err := b.Forward([]Chunk{{slot, tokens[at : at+n], 1}}, logits); err != nil {
+					t.Fatal(err)
+				}
+				at += n
+			}
+			sameBits(t, "last logits", logits, all[(at-1)*m.VocabSize():])
+			checkPages(t, b)
+		}
+		run(0, long[:150], 0)
+		run(1, long[:140], 128) // of 139 tokens in common, two pages
+		run(1, long[:128], 64)  // the last token needs logits
+		run(1, slices.Concat(long[:100], long[700:760]), 64)
+		b.End(0)
+		b.End(1)
+		run(0, long, 128)
+		b.End(0)
+		run(0, slices.Concat(long[:780], long[:20]), 768)
+		b.End(0)
+		// The states of the first pages gave way to those of the last.
+		if n := b.Known(900, slices.Concat(long[:70], long[:20]), ""); n != 0 {
+			t.Errorf("%d tokens known, want 0", n)
+		}
+	})
+}
+
+// failingOperator fails once.
+type failingOperator struct {
+	kernels.Operator
+	fail bool
+}
+
+func (f *failingOperator) Forward(w *kernels.Workspace, dst, x []float32, m int) error {
+	if f.fail {
+		return errStop
+	}
+	return f.Operator.Forward(w, dst, x, m)
+}
+
+// TestStateLost: after a pass that failed, its sequences must begin again, and others go on.
+func TestStateLost(t *testing.T) {
+	stateCases(t, func(t *testing.T, m *Model) {
+		name := m.layers[len(m.layers)-1].out.name
+		op := &failingOperator{Operator: m.Linear(name)}
+		undo, err := m.SetLinear(name, op, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer undo()
+		b := m.NewBatch(2, 100)
+		tokens := someTokens(20, m.VocabSize())
+		want := logitsOf(t, m, tokens, 20)[19*m.VocabSize():]
+		got := make([]float32, m.VocabSize())
+		for slot := range 2 {
+			if err := b.Forward([]Chunk{{slot, tokens[:10], 0}}, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		op.fail = true
+		if err := b.Forward([]Chunk{{0, tokens[10:], 1}}, got); err == nil {
+			t.Fatal("a failure went by")
+		}
+		op.fail = false
+		if err := b.Forward([]Chunk{{0, tokens[10:], 1}}, got); err == nil {
+			t.Error("a sequence goes on from a state of unknown tokens")
+		}
+		for slot, from := range []int{0, 10} {
+			if slot == 0 {
+				b.Begin(0, 100, nil, "")
+			}
+			if err := b.Forward([]Chunk{{slot, tokens[from:], 1}}, got); err != nil {
+				t.Fatal(err)
+			}
+			sameBits(t, "after the failure", got, want)
+		}
+	})
+}
+
+// TestStateBytes holds Batch.Bytes and StreamBytes to the memory of full sequences.
+func TestStateBytes(t *testing.T) {
+	testshared.SlowEmulated(t, "the memory is the same natively")
+	live := func() int64 {
+		var m runtime.MemStats
+		collect()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	stateCases(t, func(t *testing.T, m *Model) {
+		tokens := someTokens(800, m.VocabSize())
+		before := live()
+		b := m.NewBatch(3, 800)
+		for slot := range 3 {
+			for at := 0; at < 800; at += 200 {
+				if err := b.Forward([]Chunk{{slot, tokens[at : at+200], 0}}, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		// At most all of it, and most of it: activations are for larger passes.
+		got, want := live()-before, b.Bytes()
+		t.Logf("batch: %d bytes held, %d stated", got, want)
+		if got > want+want/10 || got < want/2 {
+			t.Errorf("a batch holds %d bytes, %d are stated", got, want)
+		}
+		runtime.KeepAlive(b)
+
+		before = live()
+		s, err := m.NewStream([][]int32{tokens[:500], tokens[500:700]})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for layer := range m.layers {
+			for _, part := range []Part{Attention, FeedForward} {
+				for i := range s.Len() {
+					if err := s.Advance(i, layer, part); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		hidden, keys, shared := m.StreamBytes(700, 500)
+		got, want = live()-before, hidden+keys+shared
+		t.Logf("stream: %d bytes held, %d stated", got, want)
+		if math.Abs(float64(got)/float64(want)-1) > .25 {
+			t.Errorf("a stream holds %d bytes, %d are stated", got, want)
+		}
+		runtime.KeepAlive(s)
+	})
+}

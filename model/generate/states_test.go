@@ -1,0 +1,74 @@
+package generate
+
+import (
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/lowbit-go/gq/internal/lm/arch"
+	"github.com/lowbit-go/gq/internal/test/testmodels"
+	"github.com/lowbit-go/gq/internal/test/testshared"
+)
+
+// TestEngineStates: in models with states, answers are equal to the answers of Generator.Run, too,
+// whatever else is served and whatever is known of the prompts.
+func TestEngineStates(t *testing.T) {
+	testshared.SlowEmulated(t, "TestBatch has the bits")
+	n := 0
+	for _, v := range testmodels.Variants(t) {
+		kind, _ := v.Config["model_type"].(string)
+		if f := arch.FactsOf(arch.TextType(kind)); !f.Has(arch.ConvIn) && !f.Has(arch.DeltaConv) {
+			continue
+		}
+		n++
+		t.Run(v.Name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), v.Name)
+			v.Write(t, dir)
+			g := open(t, dir, 2)
+			e := newEngine(t, g, EngineOptions{Parallel: 3, Queue: 40, Context: 400})
+			prompt := make([]int32, 200)
+			for i := range prompt {
+				prompt[i] = int32(3 + i*37%500)
+			}
+			request := func(i int) Options {
+				ids := slices.Clone(prompt[:60+i*41%140])
+				if i%3 == 0 { // another end
+					ids[len(ids)-1-i] = 5
+				}
+				o := Options{PromptIDs: ids, MaxTokens: 3 + i*7%40, Sampling: DefaultSampling}
+				o.Sampling.Seed = uint64(i)
+				return o
+			}
+			var wg sync.WaitGroup
+			for i := range 16 {
+				wg.Go(func() {
+					want, err := g.Run(t.Context(), request(i))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					r, err := e.Run(t.Context(), request(i))
+					if err != nil || r.Text != want.Text || !slices.Equal(r.IDs, want.IDs) {
+						t.Errorf("request %d: %+v, %v, want %q", i, r, err, want.Text)
+					}
+				})
+			}
+			wg.Wait()
+			// The answers of a prompt share the pages before its state.
+			o := Options{PromptIDs: prompt, MaxTokens: 2}
+			for _, cached := range []int{-1, 192} {
+				r, err := e.Run(t.Context(), o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if cached >= 0 && r.CachedTokens != cached {
+					t.Errorf("%d tokens were there, want %d", r.CachedTokens, cached)
+				}
+			}
+		})
+	}
+	if n < 5 {
+		t.Errorf("%d models have states", n)
+	}
+}
