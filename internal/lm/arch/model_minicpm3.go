@@ -11,6 +11,7 @@ var _ = register("minicpm3", Facts{
 func readMiniCPM3(k *keys, c *ForwardConfig) {
 	width := k.size("v_head_dim", max(1, k.size("hidden_size", 2560)/max(1, k.size("num_attention_heads", 40))))
 	k.readLatent(c, 40, 32768, 768)
+	c.NormEps = k.positive("rms_norm_eps", 1e-5)
 	c.Latent.Value = width
 	c.Ropes[0].Neighbours = false
 	c.EmbeddingScale = k.positive("scale_emb", 12)
