@@ -15,6 +15,8 @@ import (
 	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/internal/atomicfile"
 	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/internal/job/lora"
+	"github.com/lowbit-go/gq/internal/job/provenance"
 	"github.com/lowbit-go/gq/internal/lm/choice"
 	"github.com/lowbit-go/gq/internal/lm/forward"
 	"github.com/lowbit-go/gq/internal/lm/text"
@@ -45,6 +47,9 @@ type MeasureOptions struct {
 	Reference string
 	// Windows says how to cut the texts; see text.Options for its defaults.
 	Windows text.Options
+	// Lora names adapters that are merged into the checkpoint, as in quantizer.Recipe. They have to be
+	// the adapters of the file. Default: none.
+	Lora []string
 	// Baseline is another .gqf or GGUF file to run on the same texts. Default (""): none.
 	Baseline string
 	// Tensors is a pattern for the names of the tensors to compare. It is refused with Gate.
@@ -108,10 +113,27 @@ func Measure(ctx context.Context, src, file string, o MeasureOptions) (*accuracy
 		return nil, optionf("", "the default gate limits figures of tensors, which are compared with the checkpoint: name the checkpoint too, or write a gate of the model's figures")
 	}
 	set.Input("the file", file)
+	for _, name := range o.Lora {
+		set.Input("the adapter", lora.Files(name)...)
+	}
 	o.addPaths(&set)
 	if err := collisions(&set); err != nil {
 		return nil, err
 	}
+	if len(o.Lora) > 0 && src == "" {
+		return nil, optionf("lora", "goes with a checkpoint: name the checkpoint too")
+	}
+	var r *accuracy.Report
+	err = withAdapters(ctx, src, o.Lora, o.Threads, stages{to: o.Progress}, func(src string, merged []provenance.Adapter) (err error) {
+		r, err = o.measure(ctx, src, file, names, merged)
+		return err
+	})
+	return r, err
+}
+
+// measure compares file with the checkpoint src, which has adapters merged. names are the names of
+// the checkpoint, the file and the baseline for the report.
+func (o *MeasureOptions) measure(ctx context.Context, src, file string, names []string, merged []provenance.Adapter) (*accuracy.Report, error) {
 	j, err := o.job(ctx)
 	if err != nil {
 		return nil, err
@@ -139,6 +161,11 @@ func Measure(ctx context.Context, src, file string, o MeasureOptions) (*accuracy
 			return fmt.Errorf("%s is not quantized: name a .gqf file, a .gguf file or a quantized checkpoint", file)
 		}
 		j.File, j.Imported = temp, im
+		if src != "" {
+			if err := checkAdapters(names[1], temp, merged); err != nil {
+				return err
+			}
+		}
 		return withGQF(ctx, o.Baseline, o.Threads, s, func(temp string, im *measure.Imported) (err error) {
 			if j.Baseline = temp; im != nil {
 				j.BaselineBytes = im.Bytes

@@ -16,6 +16,8 @@ import (
 	"github.com/lowbit-go/gq/internal/atomicfile"
 	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/job/assets"
+	"github.com/lowbit-go/gq/internal/job/lora"
+	"github.com/lowbit-go/gq/internal/job/provenance"
 	"github.com/lowbit-go/gq/internal/job/workdir"
 	"github.com/lowbit-go/gq/internal/lm/logits"
 	"github.com/lowbit-go/gq/internal/lm/text"
@@ -29,6 +31,8 @@ type ReferenceOptions struct {
 	Text TextFile
 	// Windows says how to cut the text; see text.Options for its defaults.
 	Windows text.Options
+	// Lora names adapters that are merged into the checkpoint, as in quantizer.Recipe. Default: none.
+	Lora []string
 	// Version is the program's version, for the file. Default (""): none.
 	Version string
 	// Threads is the number of goroutines. Default (0): GOMAXPROCS. The file does not depend on it.
@@ -59,6 +63,9 @@ func SaveReference(ctx context.Context, src, file string, o ReferenceOptions) (*
 	var set files.Set
 	set.Input("the checkpoint", checkpointFiles(src)...)
 	set.Input("the text", o.Text.Path)
+	for _, name := range o.Lora {
+		set.Input("the adapter", lora.Files(name)...)
+	}
 	set.Output("save-reference", "the reference logits", file)
 	if err := collisions(&set); err != nil {
 		return nil, err
@@ -71,7 +78,12 @@ func SaveReference(ctx context.Context, src, file string, o ReferenceOptions) (*
 		return nil, err
 	}
 	t := &measure.TextSource{Name: cmp.Or(o.Text.Name, o.Text.Path), Data: data, Tokens: o.Text.Tokens, Options: o.Windows}
-	return writeReference(ctx, src, file, measure.SaveOptions{Text: t, Threads: o.Threads, Version: o.Version}, stages{to: o.Progress})
+	var r *ReferenceReport
+	err = withAdapters(ctx, src, o.Lora, o.Threads, stages{to: o.Progress}, func(src string, _ []provenance.Adapter) (err error) {
+		r, err = writeReference(ctx, src, file, measure.SaveOptions{Text: t, Threads: o.Threads, Version: o.Version}, stages{to: o.Progress})
+		return err
+	})
+	return r, err
 }
 
 // writeReference runs the unquantized model of the checkpoint src on a text and writes its

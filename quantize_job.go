@@ -181,8 +181,12 @@ type input struct {
 	*location.Source
 	ck      *safetensors.Checkpoint // nil: not open yet
 	foreign *conversion.Foreign     // nil: the source is a checkpoint
-	files   []provenance.Source     // of foreign
+	files   []provenance.Source     // of foreign, or of a checkpoint with adapters
+	merges  bool                    // ck merges adapters into rows as they are read
 }
+
+// Streams reports whether some weights are made or fetched when they are read.
+func (in *input) Streams() bool { return in.merges || in.Source.Streams() }
 
 // values are the results of the steps that a run has behind it.
 type values struct {

@@ -17,6 +17,7 @@ import (
 	"github.com/lowbit-go/gq/internal/job/assets"
 	"github.com/lowbit-go/gq/internal/job/conversion"
 	"github.com/lowbit-go/gq/internal/job/fromcheckpoint"
+	"github.com/lowbit-go/gq/internal/job/lora"
 	"github.com/lowbit-go/gq/internal/job/write"
 	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/internal/lm/tokenizer"
@@ -57,6 +58,9 @@ func inJob[T any](ctx context.Context, src, dst string, t task, end func(r *run,
 			if in, err = r.importSource(&t, in); err != nil {
 				return err
 			}
+		}
+		if in, err = r.mergeAdapters(&t, in, t.rereads() != ""); err != nil {
+			return err
 		}
 		j, err := r.planSource(&t, src, in)
 		if err != nil {
@@ -226,6 +230,9 @@ func (r *run) planSource(t *task, src string, in *input) (*job, error) {
 	if in, err = r.wholeSource(src, why); err != nil {
 		return nil, err
 	}
+	if in, err = r.mergeAdapters(t, in, true); err != nil {
+		return nil, err
+	}
 	return r.planJob(t, in)
 }
 
@@ -336,6 +343,9 @@ func (t *task) checkPaths(in *input) error {
 	s.Input("the calibration text", named(o.Recipe.Calibrate))
 	s.Input("the text to tune on", named(o.Recipe.TuneText))
 	s.Input("the importance matrix", o.Recipe.Imatrix...)
+	for _, name := range o.Recipe.Lora {
+		s.Input("the adapter", lora.Files(name)...)
+	}
 	if o.format.isDirectory() {
 		s.OutputTree("output", "the checkpoint of format "+string(o.format), t.to.Path)
 	} else {

@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"slices"
 
+	"github.com/lowbit-go/gq/internal/job/provenance"
 	"github.com/lowbit-go/gq/internal/lm/chat"
 	"github.com/lowbit-go/gq/internal/lm/forward"
 	"github.com/lowbit-go/gq/internal/measure"
@@ -20,6 +21,9 @@ type RunOptions struct {
 	// Activations is the type of the inputs of quantized layers. Default (forward.Int8): as on the
 	// device. A checkpoint runs in float32.
 	Activations forward.Activations
+	// Lora names adapters that are merged into a checkpoint, as in quantizer.Recipe: the merged
+	// checkpoint takes temporary space. Default: none.
+	Lora []string
 	// Threads is how many workers run. Default (0): GOMAXPROCS. The text does not depend on it.
 	Threads int
 	// Progress is told how far the download of a remote model is. Default (nil): none.
@@ -52,15 +56,17 @@ func (o *RunOptions) open(ctx context.Context, path string, use func(g *generate
 		return err
 	}
 	defer from.Release()
-	return withGQF(ctx, from.Path, o.Threads, stages{}, func(file string, _ *measure.Imported) error {
-		defer memlimit.Lift()()
-		g, err := generate.Open(file, generate.OpenOptions{Threads: o.Threads, Activations: o.Activations, Verify: o.Verify, Name: from.Name})
-		if err != nil {
-			return err
-		}
-		defer g.Close()
-		debug.FreeOSMemory() // memory that reading the tokenizer took
-		return use(g)
+	return withAdapters(ctx, from.Path, o.Lora, o.Threads, stages{to: o.Progress}, func(path string, _ []provenance.Adapter) error {
+		return withGQF(ctx, path, o.Threads, stages{}, func(file string, _ *measure.Imported) error {
+			defer memlimit.Lift()()
+			g, err := generate.Open(file, generate.OpenOptions{Threads: o.Threads, Activations: o.Activations, Verify: o.Verify, Name: from.Name})
+			if err != nil {
+				return err
+			}
+			defer g.Close()
+			debug.FreeOSMemory() // memory that reading the tokenizer took
+			return use(g)
+		})
 	})
 }
 

@@ -68,6 +68,9 @@ type Recipe struct {
 	// Pre is llama.cpp's name of the pre-tokenizer, of a .gguf file. NewPlan ignores it, and takes the
 	// name from its options. Default (""): found by the tokenizer's ids of llama.cpp's test text.
 	Pre string
+	// Lora names adapters of PEFT that are merged into the checkpoint first, in this order: DIR, or
+	// DIR=SCALE. Default: none.
+	Lora []string
 	// HashFiles adds the SHA-256 of every source file to the provenance, which takes one more pass
 	// over the files. Default: only headers and tensors have checksums.
 	HashFiles bool

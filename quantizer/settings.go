@@ -101,6 +101,12 @@ var settings = []Setting{
 	{Name: "fold", Value: "HOW", Default: "none", Values: foldNames, in: inFile,
 		Help:  "fold the checkpoint first: equalize, rotate, rotate,equalize; auto measures which loses least",
 		field: one(func(r *Recipe) *Fold { return &r.Fold }, ParseFold)},
+	{Name: "lora", Value: "DIR[=SCALE]", List: true, in: isName,
+		Help: "merge an adapter of PEFT into the checkpoint as it is read",
+		field: field{
+			set:   func(r *Recipe, values []string) error { r.Lora = values; return nil },
+			value: func(r *Recipe) any { return r.Lora },
+		}},
 	{Name: "hash", Value: "WHAT", Default: "headers", Values: hashNames,
 		Help:  "headers, or sha256 to record the hash of whole source files",
 		field: one(func(r *Recipe) *hash { return (*hash)(&r.HashFiles) }, known("hash", hashNames, func(s string) (hash, bool) { return s == "sha256", true }))},

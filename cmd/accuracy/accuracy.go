@@ -37,7 +37,7 @@ gq accuracy Llama-3.2-1B model.gqf --text prose.txt --text code.txt --gate gate.
 # multiple choice: JSON lines of your own, HellaSwag, ARC or MMLU
 gq accuracy Llama-3.2-1B model.gqf --choices hellaswag.jsonl --max-questions 1000
 `,
-		Flags: append(measure.TextFlags("Text and gate"),
+		Flags: append(append(measure.TextFlags("Text and gate"), cmdline.Settings("", "lora")...),
 			&cli.StringFlag{Name: "baseline", Usage: "another .gqf or .gguf `FILE`, run on the same text"},
 			&cli.StringFlag{Name: "reference", Usage: "`FILE` of --save-reference: SRC may be left out, and tensors are not compared then; or a directory that keeps such files"},
 			&cli.StringFlag{Name: "save-reference", Usage: "run the checkpoint SRC alone on a text, and write its predictions to `FILE`"},
@@ -92,6 +92,7 @@ func options(c *cli.Context) (gq.MeasureOptions, error) {
 	if err != nil {
 		return o, err
 	}
+	o.Lora = c.StringSlice("lora")
 	o.ActivationShare = c.Bool("activation-share")
 	o.Baseline, o.Tensors, o.NoOutputs = c.String("baseline"), c.String("tensors"), c.Bool("no-outputs")
 	if o.Reference = c.String("reference"); c.IsSet("reference") && o.Reference == "" {
@@ -109,7 +110,7 @@ func options(c *cli.Context) (gq.MeasureOptions, error) {
 	return o, nil
 }
 
-var saveFlags = []string{"save-reference", "text", "tokens", "convention", "window", "stride", "max-tokens", "threads", "json", "quiet"}
+var saveFlags = []string{"save-reference", "lora", "text", "tokens", "convention", "window", "stride", "max-tokens", "threads", "json", "quiet"}
 
 // save runs the checkpoint on a text and saves its predictions.
 func save(c *cli.Context) error {
@@ -128,7 +129,7 @@ func save(c *cli.Context) error {
 		return cmdline.Usagef("--save-reference wants one --text or --tokens, got %d", len(o.Texts))
 	default:
 		r, err := gq.SaveReference(c.Context, c.Args().First(), c.String("save-reference"), gq.ReferenceOptions{
-			Text: o.Texts[0], Windows: o.Windows, Version: o.Version, Threads: o.Threads, Progress: o.Progress,
+			Text: o.Texts[0], Windows: o.Windows, Lora: c.StringSlice("lora"), Version: o.Version, Threads: o.Threads, Progress: o.Progress,
 		})
 		if err != nil {
 			return err

@@ -252,6 +252,7 @@ func flags() []cli.Flag {
 			cmdline.Quiet(),
 		},
 		cmdline.Settings(quality, "quality", "algorithm", "calibrate", "tune", "fold"),
+		cmdline.Settings(basics, "lora"),
 		[]cli.Flag{
 			&cli.StringFlag{Name: "target-bpw", Category: size, Usage: "choose each tensor's bits, group and mapping for at most `N` bits per quantized weight"},
 			&cli.StringFlag{Name: "target-size", Category: size, Usage: "for a file of at most `SIZE`: 700MB, 650MiB"},

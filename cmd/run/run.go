@@ -51,7 +51,7 @@ gq run Llama-3.2-1B --prompt 'Once upon a time' --seed 7
 			"<|im_start|> included. A BOS token comes before it where the tokenizer's files ask for one.\n\n" +
 			"Of the weights nothing is read before it is used, and no checksum is compared: --verify does that first,\n" +
 			"for what the model uses, and gq verify for the whole file.",
-		Flags: []cli.Flag{
+		Flags: append(cmdline.Settings("", "lora"), []cli.Flag{
 			&cli.StringFlag{Name: "prompt", Aliases: []string{"p"}, Usage: "`TEXT` to continue"},
 			&cli.StringFlag{Name: "prompt-file", Usage: "`FILE` with that text, - for standard input; one newline at its end is not part of it"},
 			&cli.BoolFlag{Name: "chat", Usage: "talk with the model, with its chat template"},
@@ -77,7 +77,7 @@ gq run Llama-3.2-1B --prompt 'Once upon a time' --seed 7
 			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "list the kernels that ran"},
 			&cli.BoolFlag{Name: "json", Usage: "print text, tokens and measurements as JSON when all is done"},
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print the text alone"},
-		},
+		}...),
 		Action: run,
 	}
 }
@@ -140,6 +140,7 @@ func options(c *cli.Context) (o gq.RunOptions, err error) {
 			Seed: c.Uint64("seed"),
 		},
 	}
+	o.Lora = c.StringSlice("lora")
 	o.Threads, o.Verify, o.Progress = c.Int("threads"), c.Bool("verify"), cmdline.Reporter(c)
 	var ok bool
 	if o.Activations, ok = forward.ParseActivations(c.String("activations")); !ok {

@@ -1,6 +1,7 @@
 package safetensors
 
 import (
+	"encoding/json"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -64,8 +65,8 @@ func find(path string, remote []RemoteFile) (file, index string, err error) {
 	switch {
 	case slices.Contains(names, SingleName):
 		return filepath.Join(path, SingleName), "", nil
-	case len(names) == 1 && names[0] == "adapter_model.safetensors":
-		return "", "", &fs.PathError{Op: "open", Path: path, Err: errors.New("this is a LoRA adapter without its model: merge them in Python (merge_and_unload of peft), and name the directory of the result")}
+	case slices.Contains(others, "adapter_config.json"):
+		return "", "", &fs.PathError{Op: "open", Path: path, Err: errors.New("this is a LoRA adapter without its model: name " + baseModel(path) + ", and the adapter with --lora " + path)}
 	case len(names) == 1:
 		return filepath.Join(path, names[0]), "", nil
 	case len(names) == 0:
@@ -74,6 +75,18 @@ func find(path string, remote []RemoteFile) (file, index string, err error) {
 		return "", "", &fs.PathError{Op: "open", Path: path, Err: fmt.Errorf(
 			"the directory has %d .safetensors files (%s, %s, ...) but neither %s nor %s; name the file to read", len(names), names[0], names[1], IndexName, SingleName)}
 	}
+}
+
+// baseModel names the model that the adapter in dir was trained on.
+func baseModel(dir string) string {
+	var c struct {
+		Name string `json:"base_model_name_or_path"`
+	}
+	raw, err := files.Read(filepath.Join(dir, "adapter_config.json"), files.MaxModelFile)
+	if err != nil || json.Unmarshal(raw, &c) != nil || c.Name == "" {
+		return "the checkpoint that it belongs to"
+	}
+	return "its model, " + quote(c.Name)
 }
 
 // Files returns the paths of the files that Open(path) reads: the index, if any, and the files with

@@ -29,8 +29,9 @@ func (in *Input) sources() (list []provenance.Source) {
 // provenance has zeros in the place of hashes that are not known yet, so that its length is known.
 func (in *Input) provenance(c *plan.Codes, hashes []string) ([]byte, error) {
 	prov := provenance.Provenance{Sources: []provenance.Source{}, Calibration: c.Calibration, Tuning: c.Tuning()}
+	prov.Adapters = provenance.AdaptersOf(in.Ck)
 	if o := in.opts.Origin; o != nil {
-		prov.Fold = &o.Fold
+		prov.Fold, prov.Adapters = &o.Fold, provenance.AdaptersOf(o.Checkpoint)
 	}
 	sources := in.sources()
 	prov.Repository = provenance.RepositoryOf(sources)

@@ -72,8 +72,9 @@ type origin struct {
 
 	Calibration *provenance.Calibration `json:"calibration"`
 	// Fold is the summary of Record, the record of a fold.
-	Fold   *provenance.Fold `json:"fold"`
-	Record json.RawMessage  `json:"fold_record"`
+	Fold     *provenance.Fold     `json:"fold"`
+	Record   json.RawMessage      `json:"fold_record"`
+	Adapters []provenance.Adapter `json:"adapters"`
 }
 
 // Imported has the tensors of an import, and its record.
@@ -119,7 +120,7 @@ func (im *Imported) RecordOrigin(b *gqf.Builder, record []byte, by *provenance.Q
 	if err != nil {
 		return err
 	}
-	js, err := json.MarshalIndent(provenance.Provenance{Sources: sources, Repository: provenance.RepositoryOf(sources), Calibration: own.Calibration, Tuning: own.Tuning, Fold: own.Fold, Quantized: by}, "", "  ")
+	js, err := json.MarshalIndent(provenance.Provenance{Sources: sources, Repository: provenance.RepositoryOf(sources), Adapters: own.Adapters, Calibration: own.Calibration, Tuning: own.Tuning, Fold: own.Fold, Quantized: by}, "", "  ")
 	if err != nil {
 		return err
 	}

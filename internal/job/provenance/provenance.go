@@ -29,6 +29,8 @@ type Provenance struct {
 	// Repository says where the sources are published, if they are of the Hugging Face Hub: they were
 	// named so, or lie in its cache.
 	Repository *Repository `json:"repository,omitempty"`
+	// Adapters were merged into the checkpoint, in this order.
+	Adapters []Adapter `json:"adapters,omitempty"`
 	// Calibration says how codes were chosen with calibration data, if they were.
 	Calibration *Calibration `json:"calibration,omitempty"`
 	// Tuning says how scales, gains of norms and codes were tuned afterwards, if they were.
@@ -38,6 +40,34 @@ type Provenance struct {
 	// Quantized says which library quantized the checkpoint that the codes were taken from, if they
 	// were.
 	Quantized *QuantizedBy `json:"quantized,omitempty"`
+}
+
+// Adapter is an adapter of PEFT.
+type Adapter struct {
+	Name         string  `json:"name"`          // of its directory
+	SHA256       string  `json:"sha256"`        // of adapter_model.safetensors
+	ConfigSHA256 string  `json:"config_sha256"` // of adapter_config.json
+	Scale        float64 `json:"scale"`
+}
+
+func (a Adapter) String() string {
+	if a.Scale == 1 {
+		return a.Name
+	}
+	return fmt.Sprintf("%s=%v", a.Name, a.Scale)
+}
+
+// AdaptersKey is the key of the adapters, as JSON, in the metadata of a merged checkpoint's files.
+const AdaptersKey = "gq.lora"
+
+// AdaptersOf lists the adapters that were merged into a checkpoint.
+func AdaptersOf(ck *safetensors.Checkpoint) (list []Adapter) {
+	for _, f := range ck.Files() {
+		if json.Unmarshal([]byte(f.Metadata[AdaptersKey]), &list) == nil {
+			return list
+		}
+	}
+	return nil
 }
 
 // Repository is a commit of a repository.
@@ -239,6 +269,15 @@ func hashFile(ctx context.Context, path string) (string, error) {
 			return "", err
 		}
 	}
+}
+
+// Parse reads the content of a file's gq/provenance.json.
+func Parse(b []byte) (*Provenance, error) {
+	var p Provenance
+	if err := json.Unmarshal(b, &p); err != nil {
+		return nil, fmt.Errorf("the record of the file's origin: %w", err)
+	}
+	return &p, nil
 }
 
 // EditHashes puts the hashes of source files into a provenance in place. nil: it removes them.
