@@ -246,7 +246,7 @@ func chooseArchitecture(facts *Config, outer object) (*keys, *Facts, error) {
 		return nil, nil, &UnsupportedError{"config.json names no model_type"}
 	}
 	k, name := newKeys(outer), facts.ModelType
-	arch, class := FactsOf(name), ClassName(name)
+	arch, class := FactsOf(TextType(name)), ClassName(name)
 	if m, nested := multimodal[name]; nested {
 		inner, err := outer.child("text_config")
 		if err != nil {
@@ -255,7 +255,7 @@ func chooseArchitecture(facts *Config, outer object) (*keys, *Facts, error) {
 		if inner.keys == nil && m.flat {
 			k.irrelevant(m.irrelevant...)
 			facts.TextType = m.text
-			return k, FactsOf(m.text), checkClass(facts, m.class)
+			return k, arch, checkClass(facts, class)
 		}
 		if inner.keys == nil {
 			return nil, arch, &ConfigError{"text_config", "is missing"}
@@ -270,7 +270,7 @@ func chooseArchitecture(facts *Config, outer object) (*keys, *Facts, error) {
 		if k.rest(); k.err != nil {
 			return nil, arch, k.err
 		}
-		k, arch = newKeys(inner), FactsOf(m.text)
+		k = newKeys(inner)
 		facts.TextType = m.text
 	}
 	if arch == nil {
