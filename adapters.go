@@ -125,8 +125,8 @@ func withAdapters(ctx context.Context, src string, names []string, threads int, 
 }
 
 // checkAdapters refuses to compare a file with the checkpoint src if their adapters differ. If only
-// the file or only the checkpoint has adapters, another program may have merged them into the other:
-// then the sources decide.
+// the file or only the checkpoint has adapters, the sources decide: another program may have merged
+// the adapters.
 func checkAdapters(name, file, src string, merged *provenance.Provenance) error {
 	f, err := gqf.Open(file, gqf.Options{})
 	if err != nil {

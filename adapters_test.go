@@ -19,11 +19,11 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
-// booksAdapter writes an adapter of the bundled checkpoint, with random factors for the embedding
+// booksAdapter writes an adapter of a checkpoint, with random factors for the embedding
 // and two linear layers of each layer.
-func booksAdapter(t *testing.T) string {
+func booksAdapter(t *testing.T, model string) string {
 	t.Helper()
-	ck, err := safetensors.Open(books, safetensors.Options{})
+	ck, err := safetensors.Open(model, safetensors.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func booksAdapter(t *testing.T) string {
 func TestAdapters(t *testing.T) {
 	testshared.SlowEmulated(t, "runs natively")
 	t.Parallel()
-	adapter, dir := booksAdapter(t), t.TempDir()
+	adapter, dir := booksAdapter(t, books), t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
 	recipe := quantizer.Recipe{Lora: []string{adapter}}
 	// Rows are merged as they are read.

@@ -418,7 +418,8 @@ func TestFP8(t *testing.T) {
 	}
 	defer w.Abort()
 	scale := binary.LittleEndian.AppendUint32(nil, math.Float32bits(0.25))
-	for i, b := range [][]byte{bytes.Repeat([]byte{0x38}, 256), scale, bytes.Repeat([]byte{0x38}, 384), scale} { // 1.0
+	ones := func(n int) []byte { return bytes.Repeat([]byte{0x38}, n) }
+	for i, b := range [][]byte{ones(256), scale, ones(384), scale} {
 		if err := w.WriteAt(i, b, 0); err != nil {
 			t.Fatal(err)
 		}
