@@ -22,6 +22,8 @@ import (
 // stageMerge is the name of the stage that stores a merged checkpoint.
 const stageMerge = "merging adapters"
 
+const loraSource = "goes with unquantized weights in safetensors, and %s is another source: name the model that the adapter was trained on"
+
 // mergeAdapters returns the source with the recipe's adapters merged: as rows are read, or if whole
 // is true in a working directory, for a job that reads the weights more than once.
 func (r *run) mergeAdapters(t *task, in *input, whole bool) (*input, error) {
@@ -30,7 +32,7 @@ func (r *run) mergeAdapters(t *task, in *input, whole bool) (*input, error) {
 		return in, nil
 	}
 	if in.foreign != nil || len(in.files) > 0 {
-		return nil, optionf("lora", "%s is not a checkpoint of safetensors with unquantized weights, which adapters are merged into: name the model that the adapter was trained on", in.Name)
+		return nil, optionf("lora", loraSource, in.Name)
 	}
 	if err := r.open(in); err != nil {
 		return nil, err
@@ -74,7 +76,7 @@ func (r *run) mergeAdapters(t *task, in *input, whole bool) (*input, error) {
 func openAdapters(ctx context.Context, ck *safetensors.Checkpoint, names []string) (*lora.Merged, error) {
 	quantized, err := fromquantized.IsQuantized(ck)
 	if err == nil && quantized {
-		err = optionf("lora", "%s is quantized, and adapters are merged into unquantized weights: name the model that the adapter was trained on", ck.Dir())
+		err = optionf("lora", loraSource, ck.Dir())
 	}
 	if err != nil {
 		return nil, err
@@ -94,12 +96,12 @@ func writeMerged(ctx context.Context, m *lora.Merged, dir string, threads int, s
 
 // withAdapters calls use with the path of a temporary checkpoint: src with adapters merged. Without
 // adapters use gets src.
-func withAdapters(ctx context.Context, src string, names []string, threads int, s stages, use func(src string, merged []provenance.Adapter) error) (err error) {
+func withAdapters(ctx context.Context, src string, names []string, threads int, s stages, use func(src string, merged *provenance.Provenance) error) (err error) {
 	if len(names) == 0 {
 		return use(src, nil)
 	}
 	if k, err := files.KindOf(src); err == nil && (k == files.GQF || k == files.GGUF) {
-		return optionf("lora", "%s is %v, and adapters are merged into a checkpoint: name the model that the adapter was trained on", src, k)
+		return optionf("lora", loraSource, src)
 	}
 	ck, err := safetensors.Open(src, safetensors.Options{Context: ctx})
 	if err != nil {
@@ -119,12 +121,13 @@ func withAdapters(ctx context.Context, src string, names []string, threads int, 
 	if err := writeMerged(ctx, m, dir, threads, s); err != nil {
 		return err
 	}
-	return use(dir, m.Records())
+	return use(dir, &provenance.Provenance{Sources: provenance.SourceFiles(ck), Adapters: m.Records()})
 }
 
-// checkAdapters refuses to compare a file with a checkpoint that other adapters are merged into
-// than into the file's.
-func checkAdapters(name, file string, merged []provenance.Adapter) error {
+// checkAdapters refuses to compare a file with the checkpoint src if their adapters differ. If only
+// the file or only the checkpoint has adapters, the sources decide: another program may have merged
+// the adapters.
+func checkAdapters(name, file, src string, merged *provenance.Provenance) error {
 	f, err := gqf.Open(file, gqf.Options{})
 	if err != nil {
 		return err
@@ -138,18 +141,31 @@ func checkAdapters(name, file string, merged []provenance.Adapter) error {
 		return err
 	}
 	made, err := provenance.Parse(raw)
-	if err != nil || slices.Equal(made.Adapters, merged) {
+	if err != nil {
 		return err
 	}
-	list := func(adapters []provenance.Adapter) string {
-		words := []string{"no adapter"}
-		if len(adapters) > 0 {
-			words = nil
+	if merged == nil {
+		merged = &provenance.Provenance{}
+		if len(made.Adapters) > 0 {
+			ck, err := safetensors.Open(src, safetensors.Options{})
+			if err != nil {
+				return err
+			}
+			merged.Sources = provenance.SourceFiles(ck)
+			ck.Close()
 		}
-		for _, a := range adapters {
-			words = append(words, fmt.Sprintf("%s (SHA-256 %.8s...)", a, a.SHA256))
-		}
-		return strings.Join(words, ", ")
 	}
-	return optionf("lora", "%s was made with %s, and the comparison is with %s: name the same adapters in the same order", name, list(made.Adapters), list(merged))
+	same := slices.EqualFunc(made.Sources, merged.Sources, func(a, b provenance.Source) bool { return a.HeaderSHA256 == b.HeaderSHA256 })
+	if slices.Equal(made.Adapters, merged.Adapters) || !same && (len(made.Adapters) == 0 || len(merged.Adapters) == 0) {
+		return nil
+	}
+	return optionf("lora", "names %s, and %s was made with %s: name the same adapters in the same order", list(merged.Adapters), name, list(made.Adapters))
+}
+
+func list(adapters []provenance.Adapter) string {
+	var words []string
+	for _, a := range adapters {
+		words = append(words, fmt.Sprintf("%s (SHA-256 %.8s...)", a, a.SHA256))
+	}
+	return cmp.Or(strings.Join(words, ", "), "no adapter")
 }

@@ -124,7 +124,7 @@ func Measure(ctx context.Context, src, file string, o MeasureOptions) (*accuracy
 		return nil, optionf("lora", "goes with a checkpoint: name the checkpoint too")
 	}
 	var r *accuracy.Report
-	err = withAdapters(ctx, src, o.Lora, o.Threads, stages{to: o.Progress}, func(src string, merged []provenance.Adapter) (err error) {
+	err = withAdapters(ctx, src, o.Lora, o.Threads, stages{to: o.Progress}, func(src string, merged *provenance.Provenance) (err error) {
 		r, err = o.measure(ctx, src, file, names, merged)
 		return err
 	})
@@ -133,7 +133,7 @@ func Measure(ctx context.Context, src, file string, o MeasureOptions) (*accuracy
 
 // measure compares file with the checkpoint src, which has adapters merged. names are the names of
 // the checkpoint, the file and the baseline for the report.
-func (o *MeasureOptions) measure(ctx context.Context, src, file string, names []string, merged []provenance.Adapter) (*accuracy.Report, error) {
+func (o *MeasureOptions) measure(ctx context.Context, src, file string, names []string, merged *provenance.Provenance) (*accuracy.Report, error) {
 	j, err := o.job(ctx)
 	if err != nil {
 		return nil, err
@@ -162,7 +162,7 @@ func (o *MeasureOptions) measure(ctx context.Context, src, file string, names []
 		}
 		j.File, j.Imported = temp, im
 		if src != "" {
-			if err := checkAdapters(names[1], temp, merged); err != nil {
+			if err := checkAdapters(names[1], temp, src, merged); err != nil {
 				return err
 			}
 		}

@@ -79,7 +79,7 @@ func SaveReference(ctx context.Context, src, file string, o ReferenceOptions) (*
 	}
 	t := &measure.TextSource{Name: cmp.Or(o.Text.Name, o.Text.Path), Data: data, Tokens: o.Text.Tokens, Options: o.Windows}
 	var r *ReferenceReport
-	err = withAdapters(ctx, src, o.Lora, o.Threads, stages{to: o.Progress}, func(src string, _ []provenance.Adapter) (err error) {
+	err = withAdapters(ctx, src, o.Lora, o.Threads, stages{to: o.Progress}, func(src string, _ *provenance.Provenance) (err error) {
 		r, err = writeReference(ctx, src, file, measure.SaveOptions{Text: t, Threads: o.Threads, Version: o.Version}, stages{to: o.Progress})
 		return err
 	})

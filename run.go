@@ -56,7 +56,7 @@ func (o *RunOptions) open(ctx context.Context, path string, use func(g *generate
 		return err
 	}
 	defer from.Release()
-	return withAdapters(ctx, from.Path, o.Lora, o.Threads, stages{to: o.Progress}, func(path string, _ []provenance.Adapter) error {
+	return withAdapters(ctx, from.Path, o.Lora, o.Threads, stages{to: o.Progress}, func(path string, _ *provenance.Provenance) error {
 		return withGQF(ctx, path, o.Threads, stages{}, func(file string, _ *measure.Imported) error {
 			defer memlimit.Lift()()
 			g, err := generate.Open(file, generate.OpenOptions{Threads: o.Threads, Activations: o.Activations, Verify: o.Verify, Name: from.Name})

@@ -231,6 +231,9 @@ func (s *sweep) checkRecipes() error {
 		if !isSweepName.MatchString(r.Name) {
 			return optionf("recipes", "%q cannot be the name of a file: use letters, digits, \".\", \"_\", \"+\" and \"-\"", r.Name)
 		}
+		if len(r.Recipe.Lora) > 0 {
+			return optionf("recipes", "%s has lora: a sweep measures files by the checkpoint as it is", r.Name)
+		}
 		r.Recipe = r.Recipe.WithQuality()
 		text, err := r.Recipe.YAML("", nil)
 		if err != nil {

@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "rewrite the table of docs/RECIPES.md")
 func TestSettings(t *testing.T) {
 	stated := map[string]string{
 		"group": "64", "embedding-group": "channel", "fold": "rotate", "hash": "sha256", "calibrate-tokens": "100",
-		"seed": "7", "tune-tokens": "2000", "calibrate": "a.txt", "tune-text": "b.txt", "imatrix": "c.gguf", "pre": "llama-bpe", "tune": "norms",
+		"seed": "7", "tune-tokens": "2000", "calibrate": "a.txt", "tune-text": "b.txt", "imatrix": "c.gguf", "lora": "d=0.5", "pre": "llama-bpe", "tune": "norms",
 	}
 	var r Recipe
 	fields := reflect.ValueOf(&r).Elem()

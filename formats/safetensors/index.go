@@ -1,8 +1,8 @@
 package safetensors
 
 import (
-	"encoding/json"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash"
@@ -65,7 +65,7 @@ func find(path string, remote []RemoteFile) (file, index string, err error) {
 	switch {
 	case slices.Contains(names, SingleName):
 		return filepath.Join(path, SingleName), "", nil
-	case slices.Contains(others, "adapter_config.json"):
+	case slices.Contains(others, "adapter_config.json") || len(names) == 1 && names[0] == "adapter_model.safetensors":
 		return "", "", &fs.PathError{Op: "open", Path: path, Err: errors.New("this is a LoRA adapter without its model: name " + baseModel(path) + ", and the adapter with --lora " + path)}
 	case len(names) == 1:
 		return filepath.Join(path, names[0]), "", nil

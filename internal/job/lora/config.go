@@ -95,7 +95,8 @@ func (c *config) rank(module string) (r int, scale float64) {
 	return r, alpha / float64(r)
 }
 
-// patterns is a JSON object of numbers by patterns of modules. The first pattern that matches counts.
+// patterns is a JSON object of numbers by patterns of modules. The first pattern that matches
+// counts.
 type patterns []struct {
 	match *regexp.Regexp
 	value float64

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"math"
 	"os"
@@ -399,7 +398,58 @@ func TestPatterns(t *testing.T) {
 	}
 	for _, bad := range []string{`[]`, `{"a": "b"}`, `3`} {
 		if err := json.Unmarshal([]byte(bad), new(patterns)); err == nil {
-			t.Error(fmt.Sprintf("%s was accepted", bad))
+			t.Errorf("%s was accepted", bad)
 		}
+	}
+}
+
+// TestFP8 merges into weights with block scales, which the merged checkpoint has no more.
+func TestFP8(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "model")
+	const module = "model.layers.0.self_attn.q_proj"
+	w, err := safetensors.Create(dir, []safetensors.TensorSpec{
+		{Name: module + ".weight", Dtype: packing.F8E4M3, Shape: []int64{16, 16}},
+		{Name: module + ".weight_scale_inv", Dtype: packing.F32, Shape: []int64{1, 1}},
+		{Name: "model.layers.0.mlp.down_proj.weight", Dtype: packing.F8E4M3, Shape: []int64{16, 24}},
+		{Name: "model.layers.0.mlp.down_proj.weight_scale_inv", Dtype: packing.F32, Shape: []int64{1, 1}},
+	}, safetensors.WriteOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Abort()
+	scale := binary.LittleEndian.AppendUint32(nil, math.Float32bits(0.25))
+	ones := func(n int) []byte { return bytes.Repeat([]byte{0x38}, n) }
+	for i, b := range [][]byte{ones(256), scale, ones(384), scale} {
+		if err := w.WriteAt(i, b, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	ad := variant(t, "testdata/plain", func(_ map[string]any, ts tensors) {
+		for name := range ts {
+			if !strings.Contains(name, "q_proj") {
+				delete(ts, name)
+			}
+		}
+	})
+	ck, err := merge(t, dir, ad).Checkpoint(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ck.Close()
+	got, _ := ck.Lookup(module + ".weight")
+	if _, ok := ck.Lookup(module + ".weight_scale_inv"); ok || got.Dtype != packing.F32 || len(ck.Tensors()) != 3 {
+		t.Fatalf("%d tensors, the merged tensor is %s", len(ck.Tensors()), got.DtypeName)
+	}
+	const name = module + ".weight"
+	was, merged := load(t, "testdata/llama")[name], load(t, "testdata/plain/merged.safetensors")[name]
+	want := make([]float32, 256)
+	for i := range want {
+		want[i] = 0.25 + merged.values[i] - was.values[i]
+	}
+	if d := difference(want, read(t, ck, got)); d > 1e-6 {
+		t.Errorf("the merged weights differ by %g", d)
 	}
 }

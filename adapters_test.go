@@ -1,0 +1,210 @@
+package gq
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/job/provenance"
+	"github.com/lowbit-go/gq/internal/test/testshared"
+	"github.com/lowbit-go/gq/model/generate"
+	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer"
+)
+
+// booksAdapter writes an adapter of a checkpoint, with random factors for the embedding
+// and two linear layers of each layer.
+func booksAdapter(t *testing.T, model string) string {
+	t.Helper()
+	ck, err := safetensors.Open(model, safetensors.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ck.Close()
+	const rank = 4
+	var specs []safetensors.TensorSpec
+	add := func(name string, rows, cols int64) {
+		specs = append(specs, safetensors.TensorSpec{Name: name, Dtype: packing.F32, Shape: []int64{rows, cols}})
+	}
+	for _, x := range ck.Tensors() {
+		module, _ := strings.CutSuffix("base_model.model."+x.Name, ".weight")
+		switch {
+		case strings.HasSuffix(module, "embed_tokens"):
+			add(module+".lora_embedding_A", rank, x.Shape[0])
+			add(module+".lora_embedding_B", x.Shape[1], rank)
+		case strings.HasSuffix(module, "q_proj"), strings.HasSuffix(module, "down_proj"):
+			add(module+".lora_A.weight", rank, x.Shape[1])
+			add(module+".lora_B.weight", x.Shape[0], rank)
+		}
+	}
+	dir := filepath.Join(t.TempDir(), "adapter")
+	w, err := safetensors.Create(dir, specs, safetensors.WriteOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Abort()
+	r := rand.New(rand.NewPCG(1, 2))
+	for i, s := range specs {
+		var b []byte
+		for range s.Shape[0] * s.Shape[1] {
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(0.1*r.NormFloat64())))
+		}
+		if err := w.WriteAt(i, b, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err = w.Commit()
+	if err == nil {
+		err = os.Rename(filepath.Join(dir, safetensors.SingleName), filepath.Join(dir, "adapter_model.safetensors"))
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "adapter_config.json"), []byte(`{"peft_type": "LORA", "r": 4, "lora_alpha": 8}`), 0o666)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestAdapters quantizes with an adapter in all ways, which have to give the same bytes, and
+// compares the file with the merged model and with others.
+func TestAdapters(t *testing.T) {
+	testshared.SlowEmulated(t, "runs natively")
+	t.Parallel()
+	adapter, dir := booksAdapter(t, books), t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	recipe := quantizer.Recipe{Lora: []string{adapter}}
+	// Rows are merged as they are read.
+	if _, err := Quantize(t.Context(), books, path("a.gqf"), QuantizeOptions{Recipe: recipe, SaveRecipe: path("recipe.yaml"), Threads: 1}); err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile(path("a.gqf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := func(name string) {
+		t.Helper()
+		if b, err := os.ReadFile(path(name)); err != nil || !bytes.Equal(b, want) {
+			t.Errorf("%s has other bytes, %v", name, err)
+		}
+		if _, err := os.Stat(path(name) + importSuffix); err == nil {
+			t.Errorf("%s is left", name+importSuffix)
+		}
+	}
+	// A job that measures reads a merged copy.
+	r, err := Quantize(t.Context(), books, path("b.gqf"), QuantizeOptions{Recipe: recipe, Measure: &MeasureOptions{Gate: "default", Texts: []TextFile{{Path: story}}}})
+	if err != nil || r.Accuracy == nil || !r.Accuracy.Gate.Passed {
+		t.Fatalf("the gate: %v", err)
+	}
+	same("b.gqf")
+	b, err := os.ReadFile(path("recipe.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	saved, err := quantizer.ParseRecipe("recipe.yaml", b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Quantize(t.Context(), books, path("c.gqf"), QuantizeOptions{Recipe: saved}); err != nil {
+		t.Fatal(err)
+	}
+	same("c.gqf")
+	var plan string
+	for i := range 2 {
+		p := PartOptions{}
+		p.Index, p.Of = i, 2
+		part, err := QuantizePart(t.Context(), books, path("d.gqf"), p, QuantizeOptions{Recipe: recipe})
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan = part.Plan
+	}
+	if _, err := Merge(t.Context(), path("d.gqf"), MergeOptions{Plan: plan}); err != nil {
+		t.Fatal(err)
+	}
+	same("d.gqf")
+
+	f, err := gqf.Open(path("a.gqf"), gqf.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	raw, err := f.Asset(gqf.ProvenanceName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := provenance.Parse(raw)
+	if err != nil || len(made.Adapters) != 1 || made.Adapters[0].Name != "adapter" || len(made.Adapters[0].SHA256) != 64 || made.Adapters[0].Scale != 1 {
+		t.Errorf("the file records the adapters %+v, %v", made.Adapters, err)
+	}
+	if bytes.Contains(raw, []byte(dir)) {
+		t.Error("the file records a path")
+	}
+
+	if _, err := Quantize(t.Context(), books, path("plain.gqf"), QuantizeOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		file string
+		lora []string
+		want string // of the error; "": none
+	}{
+		{"a.gqf", []string{adapter}, ""},
+		{"plain.gqf", nil, ""},
+		{"a.gqf", nil, "names no adapter, and "},
+		{"a.gqf", []string{adapter + "=0.5"}, "name the same adapters"},
+		{"plain.gqf", []string{adapter}, "was made with no adapter"},
+	} {
+		r, err := Measure(t.Context(), books, path(tt.file), MeasureOptions{Lora: tt.lora, Texts: []TextFile{{Path: story}}})
+		if tt.want != "" {
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%s with %v: %v, want %q", tt.file, tt.lora, err, tt.want)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s with %v: %v", tt.file, tt.lora, err)
+		} else if kl := r.Scored()[0].Model.KL.Mean; !(kl < 0.2) {
+			t.Errorf("%s with %v: a mean KL divergence of %v", tt.file, tt.lora, kl)
+		}
+	}
+	// All of it unquantized runs as the merged checkpoint does.
+	if _, err := Quantize(t.Context(), books, path("float.gqf"), QuantizeOptions{Recipe: quantizer.Recipe{Lora: []string{adapter}, AllowUnquantized: true}, Rules: []quantizer.Rule{rule(t, "*=skip")}}); err != nil {
+		t.Fatal(err)
+	}
+	run := func(model string, lora ...string) string {
+		t.Helper()
+		o := RunOptions{Options: generate.Options{Prompt: "The sea", MaxTokens: 16}, Lora: lora}
+		o.Sampling.Temperature = 0
+		r, err := Run(t.Context(), model, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Text
+	}
+	merged := run(books, adapter)
+	if file, base := run(path("float.gqf")), run(books); merged != file || merged == base {
+		t.Errorf("the merged checkpoint continues %q, its file %q, the checkpoint %q", merged, file, base)
+	}
+	for name, err := range map[string]error{
+		"a file": func() error {
+			_, err := Run(t.Context(), path("a.gqf"), RunOptions{Lora: []string{adapter}})
+			return err
+		}(),
+		"a sweep": func() error {
+			s := &sweep{o: SweepOptions{Recipes: []SweepRecipe{{Name: "a", Recipe: recipe}}}}
+			return s.checkRecipes()
+		}(),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "lora") {
+			t.Errorf("an adapter with %s: %v", name, err)
+		}
+	}
+}
