@@ -59,7 +59,7 @@ def main():
         model.load_state_dict(changed, strict=False)
         if not torch.equal(model.get_input_embeddings().weight, embedding) or not torch.equal(model.get_output_embeddings().weight, embedding):
             sys.exit(f"{path} changes the embedding")
-        figures = {"texts": {}}
+        figures = {}
         for name, windows in texts.items():
             base = np.load(os.path.join(data, f"float-{name}.npy"), mmap_mode="r")
             at, figure = 0, {"kl": [], "loss": [], "float": []}
@@ -71,11 +71,11 @@ def main():
                 figure["kl"].append((p.exp() * (p - q)).sum(-1))
                 figure["loss"].append(-q.gather(1, next_ids)[:, 0])
                 figure["float"].append(-p.gather(1, next_ids)[:, 0])
-            figures["texts"][name] = {k: [float(f"{v.double().mean():.5g}") for v in values] for k, values in figure.items()}
+            figures[name] = {k: [float(f"{v.double().mean():.5g}") for v in values] for k, values in figure.items()}
         with open(result, "w") as f:
             json.dump(figures, f)
         print(os.path.basename(result), {name: {k: round(sum(v) / len(v), 5) for k, v in figure.items()}
-                                         for name, figure in figures["texts"].items()}, flush=True)
+                                         for name, figure in figures.items()}, flush=True)
 
 
 main()

@@ -7,6 +7,7 @@ DATA/calibration.json has the token ids of the calibration. OUT.safetensors gets
 and OUT.json the CPU time and the memory of this process up to the last code.
 """
 
+import ctypes
 import importlib.metadata
 import json
 import os
@@ -128,7 +129,40 @@ def nncf(job):
     return result
 
 
+def llamacpp(number, name):
+    """A block type of llama.cpp with an importance matrix. number is the type's in ggml.h, name its function's."""
+    def quantize(job):
+        ggml = ctypes.CDLL(os.environ["GGML"])
+        ggml.ggml_quantize_chunk.restype = ggml.ggml_row_size.restype = ctypes.c_size_t
+        model = load(job.checkpoint)
+        sums, out = {}, {}
+
+        def add(name):
+            def hook(_, inputs):
+                sums[name] = sums.get(name, 0) + inputs[0].double().square().sum((0, 1))
+            return hook
+
+        hooks = [m.register_forward_pre_hook(add(n)) for n, m in linears(model).items()]
+        with torch.inference_mode():
+            for ids in job.calibration:
+                model(torch.tensor([ids]), logits_to_keep=1)
+        for hook in hooks:
+            hook.remove()
+        for n, m in linears(model).items():
+            weight, importance = m.weight.detach().contiguous(), (sums[n] / sum(map(len, job.calibration))).float().contiguous()
+            rows, columns = weight.shape
+            blocks = ctypes.create_string_buffer(rows * ggml.ggml_row_size(number, ctypes.c_int64(columns)))
+            ggml.ggml_quantize_chunk(number, ctypes.c_void_p(weight.data_ptr()), blocks, ctypes.c_int64(0), ctypes.c_int64(rows),
+                                     ctypes.c_int64(columns), ctypes.c_void_p(importance.data_ptr()))
+            out[n + ".weight"] = torch.empty_like(weight)
+            getattr(ggml, "dequantize_row_" + name)(blocks, ctypes.c_void_p(out[n + ".weight"].data_ptr()), ctypes.c_int64(rows * columns))
+        return lambda: out
+    return quantize, []
+
+
 METHODS = {
+    "llamacpp-q4_0": llamacpp(2, "q4_0"),
+    "llamacpp-iq4_nl": llamacpp(20, "iq4_nl"),
     "torchao-rtn": torchao("affine"),
     "torchao-hqq": torchao("hqq_scale_only"),
     "gptqmodel-gptq": gptqmodel(),
@@ -136,8 +170,8 @@ METHODS = {
     "gptqmodel-foem": gptqmodel(foem="FOEMConfig"),
     "llmcompressor-gptq": llmcompressor("gptq"),
     "llmcompressor-awq": llmcompressor("awq"),
-    "autoround-light": autoround(50, 5e-3, 4),
-    "autoround-200": autoround(200, None, 4),
+    "autoround-light": autoround(50, 5e-3, 2),
+    "autoround-200": autoround(200, None, 2),
     "nncf-awq-se": (nncf, ["nncf"]),
 }
 

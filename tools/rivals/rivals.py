@@ -23,6 +23,9 @@ FIGURES = os.path.join(HERE, "figures.json")
 # Windows of each text that the judge reads. The vocabulary of Gemma makes each of them five times as dear.
 MODELS = {"smollm2-135m": 8, "gemma3-270m": 4}
 
+# Threads that wait for each other must not take CPU time: it counts.
+ENVIRONMENT = {**judges.ENVIRONMENT, "OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"}
+
 SKIP = ["--rule", "*embed_tokens*=skip"]
 GOOD = ["--quality", "good", "--calibrate", "calibration.ids"]
 BEST = ["--quality", "best", "--calibrate", "calibration.ids", "--calibrate-tokens", "8192"]
@@ -98,7 +101,7 @@ def quantize_gq(model, cell, method, out):
 def quantize_rival(model, cell, method, out):
     bits, group = cell.split("/")
     command = [environment(method), os.path.join(HERE, "quantize.py"), method, os.path.join(REAL, model), bits, group, work(model), out]
-    timed(command, out + ".log", env=judges.ENVIRONMENT)
+    timed(command, out + ".log", env=ENVIRONMENT)
     return {**read(out + ".json"), "bpw": int(bits) + 16 / int(group)}
 
 
@@ -120,14 +123,17 @@ def judge(model):
         if name.count(".") == 2 and name.endswith(".json") and not os.path.exists(path + ".kl.json") and os.path.exists(weights):
             tasks.append(f"{path}.kl.json:{weights}")
     if tasks:
-        judges.run(environment(""), os.path.join(HERE, "judge.py"), os.path.join(REAL, model), work(model), *tasks, env=judges.ENVIRONMENT)
+        judges.run(environment(""), os.path.join(HERE, "judge.py"), os.path.join(REAL, model), work(model), *tasks, env=ENVIRONMENT)
     out = figures()
     for name in sorted(os.listdir(work(model))):
         if not name.endswith(".kl.json"):
             continue
         path = work(model, name.removesuffix(".kl.json"))
         cell, _, method = os.path.basename(path).partition(".")
-        out.setdefault(model, {}).setdefault(cell.replace("-", "/"), {})[method] = {**read(path + ".json"), **read(path + ".kl.json")}
+        measured = read(path + ".kl.json")
+        cells = out.setdefault(model, {})
+        cells["float"] = {text: round(math.exp(mean(m.pop("float"))), 3) for text, m in measured.items()}
+        cells.setdefault(cell.replace("-", "/"), {})[method] = {**read(path + ".json"), "texts": measured}
     save(out)
 
 
@@ -149,11 +155,12 @@ def overall(m):
 def tables():
     """Prints a table a model and cell: the rivals by their KL divergence, then gq."""
     for model, cells in figures().items():
+        base = cells.pop("float")
         for cell, methods in sorted(cells.items(), reverse=True):
             rivals = sorted((m for m in methods if m not in GQ), key=lambda m: overall(methods[m]))
-            names = list(next(iter(methods.values()))["texts"])
+            names = list(base)
             print(f"\n**{model}, {cell.split('/')[0]} bits, group {cell.split('/')[1]}**\n")
-            print("| | KL " + " | KL ".join(names) + " | of the best rival | " + " | ".join("perplexity " + n for n in names) + " | CPU s | MiB |")
+            print("| | KL " + " | KL ".join(names) + " | of the best rival | " + " | ".join(f"perplexity {n} (float {base[n]:.2f})" for n in names) + " | CPU s | MiB |")
             print("|---" * (4 + 2 * len(names)) + "|")
             for method in [*rivals, *[m for m in GQ if m in methods]]:
                 m = methods[method]
