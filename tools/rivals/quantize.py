@@ -51,7 +51,7 @@ def gptqmodel(**options):
         from gptqmodel import BACKEND, GPTQModel, QuantizeConfig
 
         config = QuantizeConfig(bits=job.bits, group_size=job.group, sym=True, device="cpu", **options_of(options))
-        model = GPTQModel.load(job.checkpoint, config, device="cpu", dtype=torch.float32)
+        model = GPTQModel.load(job.checkpoint, config, dtype=torch.float32)
         model.quantize([{"input_ids": ids, "attention_mask": [1] * len(ids)} for ids in job.calibration], batch_size=4,
                        backend=BACKEND.TORCH)
         return lambda: {name + ".weight": m.dequantize_weight().T for name, m in model.model.named_modules()

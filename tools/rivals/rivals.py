@@ -19,12 +19,13 @@ sys.path.insert(0, os.path.join(HERE, "../judges"))
 import run as judges  # noqa: E402
 
 REAL = os.environ.get("GQ_REAL") or os.path.expanduser("~/.cache/gq-real")  # where realmodels checkpoints were made
-FIGURES = os.path.join(HERE, "figures.json")
+FIGURES, RECORD = os.path.join(HERE, "figures.json"), os.path.join(HERE, "RECORD.md")
 # Windows of each text that the judge reads. The vocabulary of Gemma makes each of them five times as dear.
 MODELS = {"smollm2-135m": 8, "gemma3-270m": 4}
 
 # Threads that wait for each other must not take CPU time: it counts.
-ENVIRONMENT = {**judges.ENVIRONMENT, "OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"}
+ENVIRONMENT = {**judges.ENVIRONMENT, "OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0",
+               "GPTQMODEL_CPU_WORKERS": "2"}  # GPTQModel fails to start with one, its default on two cores
 
 SKIP = ["--rule", "*embed_tokens*=skip"]
 GOOD = ["--quality", "good", "--calibrate", "calibration.ids"]
@@ -153,27 +154,38 @@ def overall(m):
 
 
 def tables():
-    """Prints a table a model and cell: the rivals by their KL divergence, then gq."""
+    """A table a model and cell: the rivals by their KL divergence, then gq."""
+    lines = []
     for model, cells in figures().items():
         base = cells.pop("float")
         for cell, methods in sorted(cells.items(), reverse=True):
             rivals = sorted((m for m in methods if m not in GQ), key=lambda m: overall(methods[m]))
-            names = list(base)
-            print(f"\n**{model}, {cell.split('/')[0]} bits, group {cell.split('/')[1]}**\n")
-            print("| | KL " + " | KL ".join(names) + " | of the best rival | " + " | ".join(f"perplexity {n} (float {base[n]:.2f})" for n in names) + " | CPU s | MiB |")
-            print("|---" * (4 + 2 * len(names)) + "|")
+            bits, _, group = cell.partition("/")
+            lines += ["", f"{model}, {bits} bits, groups of {group}:", "",
+                      "| | KL " + " | KL ".join(base) + " | of the best rival | "
+                      + " | ".join(f"perplexity {n} (float {base[n]:.2f})" for n in base) + " | CPU s | MiB |",
+                      "|---" * (4 + 2 * len(base)) + "|"]
             for method in [*rivals, *[m for m in GQ if m in methods]]:
-                m = methods[method]
-                r = ""
+                m, r = methods[method], "-"
                 if rivals:
-                    r = "{:.2f} ± {:.2f}".format(*ratio(m, methods[rivals[0]])) if method != rivals[0] else "1"
-                print(f"| {method} | " + " | ".join(f"{mean(m['texts'][n]['kl']):.4f}" for n in names) + f" | {r} | "
-                      + " | ".join(f"{math.exp(mean(m['texts'][n]['loss'])):.2f}" for n in names) + f" | {m['cpu']:.0f} | {m['rss']} |")
+                    r = "1" if method == rivals[0] else "{:.2f} ± {:.2f}".format(*ratio(m, methods[rivals[0]]))
+                cols = [method, *[f"{mean(m['texts'][n]['kl']):.4f}" for n in base], r,
+                        *[f"{math.exp(mean(m['texts'][n]['loss'])):.2f}" for n in base], f"{m['cpu']:.0f}", str(m["rss"])]
+                lines.append("| " + " | ".join(cols) + " |")
+    return "\n".join(lines) + "\n\n"
+
+
+def write_tables():
+    with open(RECORD) as f:
+        before, begin, rest = f.read().partition("<!-- begin tables -->\n")
+    _, end, after = rest.partition("<!-- end tables -->\n")
+    with open(RECORD, "w") as f:
+        f.write(before + begin + tables() + end + after)
 
 
 def main():
     if sys.argv[1:] == ["tables"]:
-        return tables()
+        return write_tables()
     model, job, *args = sys.argv[1:]
     if job == "texts":
         judges.run(environment(""), os.path.join(HERE, "texts.py"), os.path.join(REAL, model), os.path.join(ROOT, "../shared/text"),
