@@ -8,14 +8,16 @@ and OUT.json the CPU time and the memory of this process up to the last code.
 """
 
 import ctypes
+import glob
 import importlib.metadata
 import json
 import os
 import resource
 import sys
+import tempfile
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 
@@ -46,6 +48,14 @@ def torchao(algorithm):
     return quantize, ["torchao"]
 
 
+def gptq_weights(saved, prefix, bits):
+    """Dequantizes a matrix of GPTQ's format with symmetric codes, which lie bit after bit in each column of qweight."""
+    words, groups = saved[prefix + "qweight"], saved[prefix + "g_idx"].long()
+    stream = (words[:, None, :] >> torch.arange(32)[None, :, None] & 1).reshape(-1, words.shape[1])
+    codes = (stream.reshape(len(groups), bits, -1) << torch.arange(bits)[None, :, None]).sum(1)
+    return ((codes - 2 ** (bits - 1)) * saved[prefix + "scales"].float()[groups]).T
+
+
 def gptqmodel(**options):
     def quantize(job):
         from gptqmodel import BACKEND, GPTQModel, QuantizeConfig
@@ -54,8 +64,14 @@ def gptqmodel(**options):
         model = GPTQModel.load(job.checkpoint, config, dtype=torch.float32)
         model.quantize([{"input_ids": ids, "attention_mask": [1] * len(ids)} for ids in job.calibration], batch_size=4,
                        backend=BACKEND.TORCH)
-        return lambda: {name + ".weight": m.dequantize_weight().T for name, m in model.model.named_modules()
-                        if hasattr(m, "dequantize_weight")}
+
+        def result():
+            with tempfile.TemporaryDirectory() as folder:
+                model.save(folder)
+                saved = {k: v for file in glob.glob(folder + "/*.safetensors") for k, v in load_file(file).items()}
+            return {k.removesuffix(".qweight") + ".weight": gptq_weights(saved, k.removesuffix("qweight"), job.bits)
+                    for k in saved if k.endswith(".qweight")}
+        return result
 
     def options_of(options):
         from gptqmodel.quantization import config
