@@ -137,7 +137,6 @@ def nncf(job):
     def result():
         out = {k: v for k, v in tensors(model).items() if "__nncf_hooks" not in k}
         for name, hook in get_hook_storage(model).named_hooks():
-            print(name, type(hook).__name__)
             if name.startswith("post_hooks.") and name.split(".")[1].endswith("weight__0"):
                 key = name.split(".")[1].removesuffix("__0").replace(":", ".")
                 out[key] = hook(out[key]).reshape(model.get_parameter(key).shape[0], -1)
