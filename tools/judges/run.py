@@ -104,9 +104,9 @@ def run(*command, **options):
     return subprocess.run(command, check=True, **options)
 
 
-def environment(name):
-    """The Python of an environment with the packages of requirements/NAME.txt, which is made if it is not there."""
-    requirements = os.path.join(HERE, "requirements", name + ".txt")
+def environment(name, folder=HERE):
+    """The Python of an environment with the packages of FOLDER/requirements/NAME.txt, which is made if it is not there."""
+    requirements = os.path.join(folder, "requirements", name + ".txt")
     with open(requirements, "rb") as f:
         content = f.read()
     path = os.path.join(CACHE, f"{name}-{hashlib.sha256(content).hexdigest()[:8]}")

@@ -1,0 +1,201 @@
+"""Compares gq with other quantizers at equal bytes, on trained models: see README.md.
+
+    python3 rivals.py MODEL texts
+    python3 rivals.py MODEL quantize BITS/GROUP METHOD...
+    python3 rivals.py MODEL judge
+    python3 rivals.py tables
+"""
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path.insert(0, os.path.join(HERE, "../judges"))
+import run as judges  # noqa: E402
+
+REAL = os.environ.get("GQ_REAL") or os.path.expanduser("~/.cache/gq-real")  # where realmodels checkpoints were made
+FIGURES, RECORD = os.path.join(HERE, "figures.json"), os.path.join(HERE, "RECORD.md")
+# Windows of each text that the judge reads. The vocabulary of Gemma makes each of them five times as dear.
+MODELS = {"smollm2-135m": 8, "gemma3-270m": 4}
+
+# Threads that wait for each other must not take CPU time: it counts.
+ENVIRONMENT = {**judges.ENVIRONMENT, "OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0",
+               "GPTQMODEL_CPU_WORKERS": "2"}  # GPTQModel fails to start with one, its default on two cores
+
+SKIP = ["--rule", "*embed_tokens*=skip"]
+GOOD = ["--quality", "good", "--calibrate", "calibration.ids"]
+BEST = ["--quality", "best", "--calibrate", "calibration.ids", "--calibrate-tokens", "8192"]
+GQ = {
+    "gq-search": [],
+    "gq-good": GOOD,
+    "gq-good-self": ["--quality", "good"],
+    "gq-best": BEST,
+    "gq-good-mixed": [*GOOD, "--target-bpw"],
+    "gq-best-mixed": [*BEST, "--target-bpw"],
+}
+
+
+def environment(method):
+    return judges.environment("llmcompressor" if method.startswith("llmcompressor") else "torch", HERE)
+
+
+def work(model, *names):
+    return os.path.join(REAL, "rivals", model, *names)
+
+
+def read(path, default=None):
+    if not os.path.exists(path):
+        return default
+    with open(path) as f:
+        return json.load(f)
+
+
+def figures():
+    return read(FIGURES, {})
+
+
+def save(out):
+    """Writes figures with a line for each method."""
+    def lines(value, depth):
+        if depth == 0:
+            return json.dumps(value)
+        indent = " " * (4 - depth)
+        return "{\n" + ",\n".join(f"{indent}{json.dumps(k)}: {lines(v, depth - 1)}" for k, v in value.items()) + "\n" + indent[1:] + "}"
+    with open(FIGURES, "w") as f:
+        f.write(lines(out, 3) + "\n")
+
+
+def timed(command, log, **options):
+    """Runs a command, and returns its CPU time in seconds and its largest resident set in MiB."""
+    with open(log, "w") as f:
+        process = subprocess.Popen(command, stdout=f, stderr=f, **options)
+        _, status, usage = os.wait4(process.pid, 0)
+    if status != 0:
+        with open(log) as f:
+            print(f.read()[-1500:])
+        raise subprocess.CalledProcessError(status, command)
+    return {"cpu": round(usage.ru_utime + usage.ru_stime, 1), "rss": usage.ru_maxrss >> 10}
+
+
+def quantize_gq(model, cell, method, out):
+    bits, group = cell.split("/")
+    settings = GQ[method]
+    if settings[-1:] == ["--target-bpw"]:
+        uniform = read(work(model, f"{bits}-{group}.gq-search.json")) or sys.exit(f"quantize {cell} gq-search first: its size is the limit")
+        settings = [*settings, str(uniform["bpw"])]
+    else:
+        settings = [*settings, "--bits", bits, "--group", group]
+    command = [os.environ.get("GQ", "gq"), "quantize", os.path.join(REAL, model), *SKIP, *settings, "-q", "--json", "-o", out + ".gqf"]
+    result = timed(command, out + ".log", cwd=work(model))
+    with open(out + ".log") as f:
+        report = json.loads(f.read())
+    shutil.rmtree(out, ignore_errors=True)
+    judges.run(command[0], "dequantize", out + ".gqf", "--dtype", "f32", "-q", "-o", out, stdout=subprocess.DEVNULL)
+    return {**result, "bpw": report["bits_per_weight"]}
+
+
+def quantize_rival(model, cell, method, out):
+    bits, group = cell.split("/")
+    command = [environment(method), os.path.join(HERE, "quantize.py"), method, os.path.join(REAL, model), bits, group, work(model), out]
+    timed(command, out + ".log", env=ENVIRONMENT)
+    return {**read(out + ".json"), "bpw": int(bits) + 16 / int(group)}
+
+
+def quantize(model, cell, methods):
+    for method in methods:
+        out = work(model, f"{cell.replace('/', '-')}.{method}")
+        result = (quantize_gq if method in GQ else quantize_rival)(model, cell, method, out)
+        with open(out + ".json", "w") as f:
+            json.dump(result, f)
+        print(model, cell, method, result, flush=True)
+
+
+def judge(model):
+    """Measures what was quantized and not measured yet."""
+    tasks = []
+    for name in sorted(os.listdir(work(model))):
+        path = work(model, name.removesuffix(".json"))
+        weights = path if os.path.isdir(path) else path + ".safetensors"
+        if name.count(".") == 2 and name.endswith(".json") and not os.path.exists(path + ".kl.json") and os.path.exists(weights):
+            tasks.append(f"{path}.kl.json:{weights}")
+    if tasks:
+        judges.run(environment(""), os.path.join(HERE, "judge.py"), os.path.join(REAL, model), work(model), *tasks, env=ENVIRONMENT)
+    out = figures()
+    for name in sorted(os.listdir(work(model))):
+        if not name.endswith(".kl.json"):
+            continue
+        path = work(model, name.removesuffix(".kl.json"))
+        cell, _, method = os.path.basename(path).partition(".")
+        measured = read(path + ".kl.json")
+        cells = out.setdefault(model, {})
+        cells["float"] = {text: round(math.exp(mean(m.pop("float"))), 3) for text, m in measured.items()}
+        cells.setdefault(cell.replace("-", "/"), {})[method] = {**read(path + ".json"), "texts": measured}
+    save(out)
+
+
+def mean(values):
+    return sum(values) / len(values)
+
+
+def ratio(a, b):
+    """The ratio of two methods' mean KL divergence over all windows, and its standard error over windows."""
+    x, y = ([kl for text in m["texts"].values() for kl in text["kl"]] for m in (a, b))
+    r, n = mean(x) / mean(y), len(x)
+    return r, math.sqrt(sum((p - r * q) ** 2 for p, q in zip(x, y)) / (n * (n - 1))) / mean(y)
+
+
+def overall(m):
+    return mean([kl for text in m["texts"].values() for kl in text["kl"]])
+
+
+def tables():
+    """A table a model and cell: the rivals by their KL divergence, then gq."""
+    lines = []
+    for model, cells in figures().items():
+        base = cells.pop("float")
+        for cell, methods in sorted(cells.items(), reverse=True):
+            rivals = sorted((m for m in methods if m not in GQ), key=lambda m: overall(methods[m]))
+            bits, _, group = cell.partition("/")
+            lines += ["", f"{model}, {bits} bits, groups of {group}:", "",
+                      "| | KL " + " | KL ".join(base) + " | of the best rival | "
+                      + " | ".join(f"perplexity {n} (float {base[n]:.2f})" for n in base) + " | CPU s | MiB |",
+                      "|---" * (4 + 2 * len(base)) + "|"]
+            for method in [*rivals, *[m for m in GQ if m in methods]]:
+                m, r = methods[method], "-"
+                if rivals:
+                    r = "1" if method == rivals[0] else "{:.2f} ± {:.2f}".format(*ratio(m, methods[rivals[0]]))
+                cols = [method, *[f"{mean(m['texts'][n]['kl']):.4f}" for n in base], r,
+                        *[f"{math.exp(mean(m['texts'][n]['loss'])):.2f}" for n in base], f"{m['cpu']:.0f}", str(m["rss"])]
+                lines.append("| " + " | ".join(cols) + " |")
+    return "\n".join(lines) + "\n\n"
+
+
+def write_tables():
+    with open(RECORD) as f:
+        before, begin, rest = f.read().partition("<!-- begin tables -->\n")
+    _, end, after = rest.partition("<!-- end tables -->\n")
+    with open(RECORD, "w") as f:
+        f.write(before + begin + tables() + end + after)
+
+
+def main():
+    if sys.argv[1:] == ["tables"]:
+        return write_tables()
+    model, job, *args = sys.argv[1:]
+    if job == "texts":
+        judges.run(environment(""), os.path.join(HERE, "texts.py"), os.path.join(REAL, model), os.path.join(ROOT, "../shared/text"),
+                   work(model), str(MODELS[model]))
+    elif job == "quantize":
+        quantize(model, args[0], args[1:])
+    elif job == "judge":
+        judge(model)
+    else:
+        sys.exit(__doc__)
+
+
+main()
