@@ -3,6 +3,7 @@ package arch
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/lowbit-go/gq/internal/jsonscan"
@@ -18,9 +19,13 @@ type ForwardConfig struct {
 	Heads        int
 	KVHeads      int // divides Heads
 	HeadDim      int
+	RopeStart    int // the first dimension of a head that rotates
 	MaxPositions int // max_position_embeddings: the intended context, not a limit
 	Layers       []LayerConfig
-	Ropes        []RopeConfig
+	// Predictors is the number of layers behind the last that predict further tokens. Checkpoints may
+	// have their tensors, and no forward pass runs them.
+	Predictors int
+	Ropes      []RopeConfig
 
 	Activation string  // of the feed-forward network: silu or gelu_pytorch_tanh
 	NormEps    float64 // added to the mean square, or to the variance, in each norm
@@ -41,6 +46,7 @@ type ForwardConfig struct {
 	Tied             bool // the lm_head is the embedding
 
 	Experts *ExpertConfig // nil for a dense model
+	Latent  *LatentConfig // of attention; nil without latents
 
 	AttentionGate bool             // q has a gate for each output of attention
 	ShortConv     *ShortConvConfig // nil without such layers
@@ -90,6 +96,15 @@ func (c *ForwardConfig) NameOf(kind Kind) string {
 	return c.Facts.NameOf(kind)
 }
 
+// InPredictor reports whether a tensor belongs to a layer of Predictors. body is the prefix of the
+// language model's tensors.
+func (c *ForwardConfig) InPredictor(body, name string) bool {
+	rest, ok := strings.CutPrefix(name, body+"layers.")
+	number, _, _ := strings.Cut(rest, ".")
+	n, err := strconv.Atoi(number)
+	return ok && err == nil && n >= len(c.Layers) && n < len(c.Layers)+c.Predictors
+}
+
 // BiasOf reports whether linear layers of a kind have a bias.
 func (c *ForwardConfig) BiasOf(kind Kind) bool {
 	switch kind {
@@ -125,6 +140,15 @@ func (l *LayerConfig) Uses(kind Kind) bool {
 	return true
 }
 
+// LatentConfig describes attention whose queries, keys and values come from latents (MLA). A head
+// has Nope + Rope dimensions for queries and keys.
+type LatentConfig struct {
+	QueryRank  int // of the queries' latent; 0: queries read the hidden states
+	KeyRank    int // of the latent of keys and values
+	Nope, Rope int // dimensions of a key that do not rotate, and that rotate
+	Value      int // dimensions of a value, at most Nope + Rope
+}
+
 // ExpertConfig describes mixtures of experts.
 type ExpertConfig struct {
 	Count        int
@@ -136,6 +160,7 @@ type ExpertConfig struct {
 	// Groups, if more than 1, is the number of groups of neighbouring experts. A token's experts are
 	// in the GroupsPerToken groups with the largest sum of two scores.
 	Groups, GroupsPerToken int
+	GroupBest              bool    // a group counts by its best score alone
 	Scale                  float64 // factor of the weights, after normalization
 	Shared                 int     // width of the shared expert; 0: there is none
 }
@@ -274,6 +299,8 @@ func (k *keys) readMethod() {
 
 func (c *ForwardConfig) validate() error {
 	switch {
+	case c.Latent != nil && (c.Latent.Value > c.HeadDim || c.KVHeads != c.Heads):
+		return &ConfigError{"v_head_dim", fmt.Sprintf("is %d with %d heads of %d, and %d of keys: values of at most that size, for as many heads, were expected", c.Latent.Value, c.Heads, c.HeadDim, c.KVHeads)}
 	case c.Heads%c.KVHeads != 0:
 		return &ConfigError{"num_key_value_heads", fmt.Sprintf("is %d, which does not divide %d heads", c.KVHeads, c.Heads)}
 	case c.DeltaNet != nil && c.DeltaNet.ValueHeads%c.DeltaNet.KeyHeads != 0:

@@ -55,8 +55,8 @@ const maxNesting = 3
 // tiedByDefault has the model types that tie lm_head and embedding by default (transformers'
 // configuration_*.py). Other types default to untied, or are unknown.
 var tiedByDefault = set(
-	"bloom", "cohere", "cohere2", "ernie4_5", "falcon", "falcon_mamba", "gemma", "gemma2", "gemma3", "gemma3_text",
-	"gemma3n", "gemma3n_text", "gemma4", "gemma4_text", "gpt2", "gpt_bigcode", "gpt_neo", "jetmoe", "lfm2", "lfm2_moe",
+	"bloom", "cohere", "cohere2", "ernie4_5", "ernie4_5_moe", "falcon", "falcon_mamba", "gemma", "gemma2", "gemma3", "gemma3_text",
+	"gemma3n", "gemma3n_text", "gemma4", "gemma4_text", "gpt2", "gpt_bigcode", "gpt_neo", "jetmoe", "lfm2", "lfm2_moe", "minicpm3",
 	"mamba", "mpt", "openai-gpt", "opt", "recurrent_gemma", "smollm3", "starcoder2", "t5",
 )
 

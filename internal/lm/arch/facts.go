@@ -44,6 +44,13 @@ const (
 	Value
 	FusedQKV
 	Output
+	// Linear layers and norms of attention with latents.
+	QueryDown
+	LatentQueryNorm
+	QueryUp
+	KeyDown
+	LatentKeyNorm
+	KeyValueUp
 	Gate // of the feed-forward network
 	Up
 	Down
@@ -68,6 +75,8 @@ type LlamaCpp struct {
 	// Permuted: neighbouring rows of a head of q and k rotate together.
 	Permuted bool
 	Windows  WindowUse
+	// WindowLayers is the number of layers by which llama.cpp assumes sliding windows; 0: none.
+	WindowLayers int
 	// Period is the default of Period-th layers without a sliding window, if windows are used.
 	Period int
 	Caps   bool // attention and logits have softcaps
@@ -91,6 +100,8 @@ type LlamaCpp struct {
 	PartialRope bool
 	// LocalRope: layers with a sliding window have the rope without its scaling.
 	LocalRope bool
+	// LogitScale: logits have a factor.
+	LogitScale bool
 	// Scales: embedding, residual, attention and logits have factors.
 	Scales bool
 	// States is the name in layer_types of layers with a state: llama.cpp recognizes these layers by 0
@@ -135,6 +146,7 @@ type WindowUse uint8
 const (
 	IgnoredWindow  WindowUse = iota
 	WrittenWindow            // ignored, but its key is written
+	RefusedWindow            // of one model, known by the number of its layers
 	UsedWindow               // the key has a default
 	OptionalWindow           // without the key, no layer has a window
 )
@@ -200,6 +212,16 @@ var (
 		{Query, "self_attn.q_proj", "attn_q"},
 		{Key, "self_attn.k_proj", "attn_k"},
 		{Value, "self_attn.v_proj", "attn_v"},
+		{Output, "self_attn.o_proj", "attn_output"},
+	}
+	latentAttention = []Naming{
+		{Query, "self_attn.q_proj", "attn_q"},
+		{QueryDown, "self_attn.q_a_proj", "attn_q_a"},
+		{LatentQueryNorm, "self_attn.q_a_layernorm", "attn_q_a_norm"},
+		{QueryUp, "self_attn.q_b_proj", "attn_q_b"},
+		{KeyDown, "self_attn.kv_a_proj_with_mqa", "attn_kv_a_mqa"},
+		{LatentKeyNorm, "self_attn.kv_a_layernorm", "attn_kv_a_norm"},
+		{KeyValueUp, "self_attn.kv_b_proj", "attn_kv_b"},
 		{Output, "self_attn.o_proj", "attn_output"},
 	}
 	queryKeyNorms = []Naming{

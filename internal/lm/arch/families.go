@@ -112,6 +112,11 @@ func (k *keys) readGemma(c *ForwardConfig, maxPositions int) {
 	c.AttentionScale = 1 / math.Sqrt(k.positive("query_pre_attn_scalar", 256))
 }
 
+// predictors reads the number of layers that predict further tokens.
+func (k *keys) predictors(c *ForwardConfig) {
+	c.Predictors = k.count("num_nextn_predict_layers", k.count("num_mtp_layers", 0))
+}
+
 // softcap reads a cap on logits. null means no cap; absent is the default of the class.
 func (k *keys) softcap(key string, absent float64) float64 {
 	if !k.has(key) && (absent == 0 || k.isNull(key)) {

@@ -24,7 +24,8 @@ func readErnie4_5Moe(k *keys, c *ForwardConfig) {
 	k.never("use_bias")
 	only(k, "moe_gate", "topk", "is not a string")
 	only(k, "moe_use_aux_free", true, "is neither true nor false")
-	k.irrelevant("moe_capacity", "moe_norm_min", "num_nextn_predict_layers", "output_router_logits", "router_aux_loss_coef", "moe_layer_freq")
+	k.irrelevant("moe_capacity", "moe_norm_min", "output_router_logits", "router_aux_loss_coef", "moe_layer_freq")
+	k.predictors(c)
 	width := k.size("moe_intermediate_size", 1536)
 	c.Experts = &ExpertConfig{
 		Count: k.size("moe_num_experts", 64), PerToken: k.size("moe_k", 6), Intermediate: width, Normalize: true,

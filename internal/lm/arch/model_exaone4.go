@@ -5,7 +5,10 @@ import "strings"
 var _ = register("exaone4", Facts{
 	Title: "EXAONE 4", Class: "Exaone4ForCausalLM",
 	Layer: join(postNorms, separateAttention, queryKeyNorms, separateMLP),
-	read:  readExaone4,
+	LlamaCpp: &LlamaCpp{Name: "exaone4", Windows: RefusedWindow, WindowLayers: 64, RopeFactors: []string{"llama3"}, Config: func(m Metadata) map[string]any {
+		return map[string]any{"hidden_act": "silu", "sliding_window": nil}
+	}},
+	read: readExaone4,
 })
 
 func readExaone4(k *keys, c *ForwardConfig) {

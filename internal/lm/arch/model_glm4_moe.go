@@ -30,7 +30,8 @@ func readGlm4Moe(k *keys, c *ForwardConfig) {
 	if k.boolean("use_qk_norm", false) {
 		c.QKNorm = HeadNorms
 	}
-	k.irrelevant("output_router_logits", "num_nextn_predict_layers", "num_mtp_layers")
+	k.irrelevant("output_router_logits")
+	k.predictors(c)
 	k.deepseekExperts(c, 128, 8, 1408, 1)
 	c.Experts.Sigmoid = true
 }
@@ -40,7 +41,7 @@ func (k *keys) deepseekExperts(c *ForwardConfig, count, perToken, width, dense i
 	c.Experts = &ExpertConfig{
 		Count: k.size("n_routed_experts", count), PerToken: k.size("num_experts_per_tok", perToken),
 		Intermediate: k.size("moe_intermediate_size", width), Normalize: k.boolean("norm_topk_prob", true),
-		Groups: k.size("n_group", 1), GroupsPerToken: k.size("topk_group", 1), Scale: k.positive("routed_scaling_factor", 1),
+		Groups: max(1, k.count("n_group", 1)), GroupsPerToken: max(1, k.count("topk_group", 1)), Scale: k.positive("routed_scaling_factor", 1),
 	}
 	c.Experts.Shared = c.Experts.Intermediate * k.count("n_shared_experts", 1)
 	dense = k.count("first_k_dense_replace", dense)

@@ -3,7 +3,10 @@ package arch
 var _ = register("olmo3", Facts{
 	Title: "OLMo 3", Class: "Olmo3ForCausalLM",
 	Layer: join(postNorms, separateAttention, queryKeyNorms, separateMLP),
-	read:  readOlmo3,
+	LlamaCpp: &LlamaCpp{Name: "olmo2", Square: true, Windows: OptionalWindow, Period: 4, LocalRope: true, Config: func(m Metadata) map[string]any {
+		return map[string]any{"hidden_act": "silu"}
+	}},
+	read: readOlmo3,
 })
 
 func readOlmo3(k *keys, c *ForwardConfig) {

@@ -20,6 +20,8 @@ type RopeConfig struct {
 	OriginalPositions int
 	// AttentionFactor multiplies sines and cosines (yarn, longrope); 1 for the others.
 	AttentionFactor float64
+	// ScoreFactor is yarn's mscale_all_dim, or 0.
+	ScoreFactor float64
 	// LowFactor and HighFactor are llama3's low_freq_factor and high_freq_factor.
 	LowFactor, HighFactor float64
 	// FastRotations and SlowRotations are yarn's beta_fast and beta_slow. Truncate rounds the
@@ -129,7 +131,8 @@ func (k *keys) readYarn(r *RopeConfig, d ropeDefaults) {
 		return float64(float64(0.1*m)*detmath.Log(r.Factor)) + 1
 	}
 	r.AttentionFactor = scale(1)
-	if m, all := k.optional("mscale"), k.optional("mscale_all_dim"); m != 0 && all != 0 {
+	r.ScoreFactor = k.optional("mscale_all_dim")
+	if m, all := k.optional("mscale"), r.ScoreFactor; m != 0 && all != 0 {
 		r.AttentionFactor = scale(m) / scale(all)
 	}
 	if f := k.optional("attention_factor"); f != 0 {

@@ -84,7 +84,7 @@ func (s *Session) attend(i int, dst, x []float32, m int) error {
 	if c.AttentionGate {
 		s.applyGates(heads, heads, s.gates)
 	}
-	return s.multiply(dst, heads, m, l.out)
+	return s.multiply(dst, s.unpad(&s.latent.heads, heads, m), m, l.out)
 }
 
 // meet normalizes, rotates and scales the queries and keys of all segments, stores keys and values,
@@ -120,6 +120,9 @@ func (s *Session) meet(i int, heads, q, k, v []float32) {
 }
 
 func (s *Session) project(l *layer, q, k, v, x []float32, m int) error {
+	if l.latent != nil {
+		return s.projectLatent(l, q, k, v, x, m)
+	}
 	if len(l.qkv) == 1 {
 		nq, nkv := len(q)/m, len(k)/m
 		n := nq + 2*nkv
@@ -165,7 +168,7 @@ func (s *Session) prepare(l *layer, rotations []*rotation, q, k []float32, posit
 				rmsNorm(x[:c.HeadDim], x[:c.HeadDim], part.norm.weights, c.NormEps)
 			}
 			if l.Rope >= 0 {
-				rotations[l.Rope].turn(x, position, 1)
+				rotations[l.Rope].turn(x[c.RopeStart:], position, 1)
 			}
 			if c.QKNorm == arch.RotatedNorms {
 				rmsNorm(x[:c.HeadDim], x[:c.HeadDim], part.norm.weights, c.NormEps)

@@ -79,7 +79,7 @@ func (b *Batch) Bytes() int64 {
 		n += b.MaxRows() * c.HiddenSize
 	}
 	n += len(b.s.attention.workers) * queryBlock * b.s.attention.group * (b.context + 2*c.HeadDim)
-	return b.pool.bytes() + 4*int64(n)
+	return b.pool.bytes() + 4*int64(n) + b.s.m.latentBytes(b.MaxRows(), false)
 }
 
 // PageStats counts pages of keys and values.

@@ -96,6 +96,7 @@ type layer struct {
 	inputNorm, attentionNorm *norm // before attention and before the feed-forward network
 	postAttention, postMLP   *norm // behind both, or nil
 	qNorm, kNorm             *norm
+	latent                   *latent   // in place of qkv, or nil
 	qkv                      []*linear // q, k, v; or a fused layer; or the mixer's inputs
 	out                      *linear
 	mixer                    mixer // of a layer with a state, or nil

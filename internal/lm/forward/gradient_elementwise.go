@@ -15,7 +15,7 @@ import (
 //	dw = sum over rows of dy x inverse
 //	dx = inverse (w dy - x inverse^2 mean(w dy x))
 func (t *Tape) normBackward(n *norm, dst, dy, x []float32, rows int, gains, add bool) {
-	width, eps := n.Width, t.m.config.NormEps
+	width, eps := n.Width, n.eps
 	inverse := buffer.Grow(&t.back.inverse, rows)
 	layer := t.m.config.LayerNorm
 	var means []float32

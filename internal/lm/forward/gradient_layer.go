@@ -182,11 +182,21 @@ func (t *Tape) layerBackward(i int, g *Gradients, input bool) error {
 	if dback, err = t.branch(l.postAttention, g, r.attention); err != nil {
 		return err
 	}
-	if err := t.visit(g, l.out, 0, n, r.outInput(l), dback, r.attention, nil); err != nil {
+	dheads := b.dheads
+	if a := t.m.config.Latent; a != nil {
+		dheads = buffer.Grow(&t.s.latent.dHeads, n*t.m.config.Heads*a.Value)
+	}
+	if err := t.visit(g, l.out, 0, n, t.outInput(l), dback, r.attention, nil); err != nil {
 		return err
 	}
-	if err := t.multiplyBack(b.dheads, dback, n, l.out, false); err != nil {
+	if err := t.multiplyBack(dheads, dback, n, l.out, false); err != nil {
 		return err
+	}
+	if a := t.m.config.Latent; a != nil {
+		clear(b.dheads)
+		for i := range n * t.m.config.Heads {
+			copy(b.dheads[i*t.m.config.HeadDim:][:a.Value], dheads[i*a.Value:])
+		}
 	}
 	input = input || g.Norm != nil
 	if err := t.middleBackward(i, g, input); err != nil || !input {
@@ -243,7 +253,7 @@ func (t *Tape) prepareBackward(l *layer, g *Gradients) error {
 			for token := from; token < to; token++ {
 				for _, x := range [][]float32{q[token*nq:][:nq], k[token*nkv:][:nkv]} {
 					for ; len(x) > 0; x = x[c.HeadDim:] {
-						t.s.rotations[l.Rope].turn(x, t.positions[token], sign)
+						t.s.rotations[l.Rope].turn(x[c.RopeStart:], t.positions[token], sign)
 					}
 				}
 			}
@@ -273,6 +283,9 @@ func (t *Tape) prepareBackward(l *layer, g *Gradients) error {
 }
 
 func (t *Tape) projectBackward(l *layer, g *Gradients, input bool) error {
+	if l.latent != nil {
+		return t.latentBackward(l, g, input)
+	}
 	r, b, n := &t.record, &t.back, t.tokens()
 	gradients, outputs := [][]float32{b.dq, b.dk, b.dv}, [][]float32{r.rawQ, r.rawK, r.v}
 	if d := t.m.config.HeadDim; t.m.config.AttentionGate {

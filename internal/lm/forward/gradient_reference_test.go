@@ -75,7 +75,7 @@ func (r *reference) norm(x []float64, n *norm) []float64 {
 		if n.PlusOne {
 			gain++
 		}
-		y[i] = v / math.Sqrt(sum/float64(len(x))+r.m.config.NormEps) * gain
+		y[i] = v / math.Sqrt(sum/float64(len(x))+n.eps) * gain
 	}
 	return y
 }
@@ -179,6 +179,11 @@ func (r *reference) attention(l *layer, x [][]float64) (out [][]float64) {
 	var q, k, v [][][]float64 // [position][head][dim]
 	var gates [][]float64
 	for p := range x {
+		if l.latent != nil {
+			heads := r.latentHeads(l, r.norm(x[p], l.inputNorm), p)
+			q, k, v = append(q, heads[0]), append(k, heads[1]), append(v, heads[2])
+			continue
+		}
 		all := r.linear(r.norm(x[p], l.inputNorm), l.qkv...)
 		if c.AttentionGate { // each head's gates follow its queries
 			both := all[:2*c.Heads*d]
@@ -220,7 +225,7 @@ func (r *reference) attention(l *layer, x [][]float64) (out [][]float64) {
 			if l.Window > 0 {
 				first = max(0, p+1-l.Window)
 			}
-			o, sum := make([]float64, d), 0.0
+			o, sum := make([]float64, len(v[p][kv])), 0.0
 			for at := first; at <= p; at++ {
 				score := 0.0
 				for j := range d {
@@ -231,7 +236,7 @@ func (r *reference) attention(l *layer, x [][]float64) (out [][]float64) {
 				}
 				e := math.Exp(score)
 				sum += e
-				for j := range d {
+				for j := range o {
 					o[j] += e * v[at][kv][j]
 				}
 			}
@@ -247,6 +252,25 @@ func (r *reference) attention(l *layer, x [][]float64) (out [][]float64) {
 		out = append(out, r.linear(y, l.out))
 	}
 	return out
+}
+
+// latentHeads computes the queries, keys and values of a token from latents.
+func (r *reference) latentHeads(l *layer, x []float64, p int) (heads [3][][]float64) {
+	c, a := &r.m.config, r.m.config.Latent
+	latent := x
+	if l.latent.queryDown != nil {
+		latent = r.norm(r.linear(x, l.latent.queryDown), l.latent.queryNorm)
+	}
+	queries, down := r.linear(latent, l.latent.query), r.linear(x, l.latent.keyDown)
+	both := r.linear(r.norm(down[:a.KeyRank], l.latent.keyNorm), l.latent.keyValue)
+	for h := range c.Heads {
+		q, own := queries[h*c.HeadDim:][:c.HeadDim], both[h*(a.Nope+a.Value):][:a.Nope+a.Value]
+		k := append(slices.Clone(own[:a.Nope]), down[a.KeyRank:]...)
+		r.rotate(q[a.Nope:], l.Rope, p)
+		r.rotate(k[a.Nope:], l.Rope, p)
+		heads[0], heads[1], heads[2] = append(heads[0], q), append(heads[1], k), append(heads[2], own[a.Nope:])
+	}
+	return heads
 }
 
 func (r *reference) rotate(x []float64, rope, p int) {

@@ -136,6 +136,7 @@ func (m *Model) load() error {
 type norm struct {
 	Norm
 	weights []float32 // the factors: 1 + gain if PlusOne
+	eps     float64
 }
 
 func (m *Model) loadNorm(name string, width int) (*norm, error) {
@@ -148,7 +149,7 @@ func (m *Model) loadGains(name string, width int, plusOne bool) (*norm, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &norm{Norm{name, plusOne, width}, make([]float32, width)}
+	n := &norm{Norm{name, plusOne, width}, make([]float32, width), m.config.NormEps}
 	n.set(gains)
 	m.norms = append(m.norms, n)
 	return n, nil
@@ -218,6 +219,9 @@ func (m *Model) loadAttention(l *layer, at string) error {
 	c := &m.config
 	if l.States() {
 		return m.loadMixer(l, at)
+	}
+	if c.Latent != nil {
+		return m.loadLatent(l, at)
 	}
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	if c.AttentionGate {
@@ -338,7 +342,7 @@ func (m *Model) linear(spec linearSpec) (*linear, error) {
 func (m *Model) unused() error {
 	var names []string
 	for _, name := range m.source.names() {
-		if !m.used[name] && !arch.Ignorable(name) {
+		if !m.used[name] && !arch.Ignorable(name) && !m.config.InPredictor(m.body, name) {
 			names = append(names, name)
 		}
 	}

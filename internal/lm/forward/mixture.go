@@ -153,7 +153,9 @@ func bestGroups(e *arch.ExpertConfig, scores []float32) (groups []int) {
 	sums := make([]float32, e.Groups)
 	for g := range sums {
 		own := slices.Sorted(slices.Values(scores[g*size:][:size]))
-		sums[g] = own[size-1] + own[size-2]
+		if sums[g] = own[size-1]; !e.GroupBest {
+			sums[g] += own[size-2]
+		}
 	}
 	for range e.GroupsPerToken {
 		best := -1

@@ -45,6 +45,7 @@ type scratch struct {
 	qkv, both, gate, up             []float32
 	raw                             []float32 // outputs of a mixer's input projections
 	gates                           []float32 // of the heads
+	latent                          latentScratch
 }
 
 // NewSession makes an empty session for at most maxTokens tokens. In models with longrope, sessions
@@ -287,7 +288,7 @@ func (s *Session) norm(dst, x []float32, by *norm, m int) {
 		copy(dst, x[:m*s.m.config.HiddenSize])
 		return
 	}
-	n, eps := by.Width, s.m.config.NormEps
+	n, eps := by.Width, by.eps
 	s.split(m, n, func(_, from, to int) {
 		for r := from; r < to; r++ {
 			if s.m.config.LayerNorm {

@@ -31,7 +31,7 @@ func OpenGGUF(f *gguf.File, o Options) (*Model, error) {
 	c.PlusOne = false // weights are stored plus 1
 	for i := range c.Ropes {
 		switch name { // llama_model_rope_type
-		case "llama", "smollm3", "granite", "glm4", "ernie4_5", "ernie4_5-moe":
+		case "llama", "smollm3", "granite", "glm4", "ernie4_5", "ernie4_5-moe", "cohere2":
 			c.Ropes[i].Neighbours = true
 		default:
 			c.Ropes[i].Neighbours = false

@@ -43,10 +43,16 @@ func (m *Model) Stages(layer int) [][]Group {
 		return s
 	}
 	plain := m.config.ResidualScale == 1
-	stages := [][]Group{
-		{{Part: Attention, Linears: names(l.qkv...), Expert: -1}},
-		{{Part: Attention, Linears: names(l.out), Residual: l.postAttention == nil && plain, Expert: -1}},
+	first := [][]Group{{{Part: Attention, Linears: names(l.qkv...), Expert: -1}}}
+	if a := l.latent; a != nil {
+		second := []Group{{Part: Attention, Linears: names(a.keyValue), Expert: -1}}
+		if a.queryDown != nil {
+			second = append(second, Group{Part: Attention, Linears: names(a.query), Expert: -1})
+		}
+		first = [][]Group{{{Part: Attention, Linears: names(a.readers()...), Expert: -1}}, second}
 	}
+	stages := append(first,
+		[]Group{{Part: Attention, Linears: names(l.out), Residual: l.postAttention == nil && plain, Expert: -1}})
 	if !l.Experts {
 		return append(stages,
 			[]Group{{Part: FeedForward, Linears: names(l.mlp.gateUp...), Expert: -1}},
@@ -180,7 +186,7 @@ func (m *Model) StreamBytes(tokens, longest int) (hidden, keys, shared int64) {
 	if c.Parallel {
 		states *= 2
 	}
-	return 4 * int64(states), 4 * int64(2*pages*pageTokens*nkv+state), 4*int64(n) + kernels.ForwardBytes(m.pool.Threads(), shapes)
+	return 4 * int64(states), 4 * int64(2*pages*pageTokens*nkv+state), 4*int64(n) + m.latentBytes(longest, false) + kernels.ForwardBytes(m.pool.Threads(), shapes)
 }
 
 // Len is the number of sequences, Tokens the number of tokens of all sequences.

@@ -164,7 +164,7 @@ func (t *Tape) Bytes() int64 {
 	var w attentionGradient
 	n := int64(len(m.layers)+1) * int64(tokens) * int64(c.HiddenSize) * 4
 	n += bytesOf(r.sizes(t, tokens)) + bytesOf(b.sizes(t, tokens)) + int64(threads)*bytesOf(w.sizes(t, t.o.MaxLength))
-	n += 8 * int64(tokens+m.widestNorm())
+	n += 8*int64(tokens+m.widestNorm()) + m.latentBytes(tokens, true)
 	mixing, state := 0, 0
 	for i := range m.layers {
 		if mix := m.layers[i].mixer; mix != nil {

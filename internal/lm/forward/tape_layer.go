@@ -99,7 +99,7 @@ func (r *record) sizes(t *Tape, tokens int) []size {
 		{&r.normed, h}, {&r.q, nq}, {&r.k, nkv}, {&r.v, nkv}, {&r.heads, max(nq, tokens*inner)}, {&r.raw, tokens * raw}, {&r.attention, h}, {&r.middle, h}, {&r.fed, h},
 		{&r.gate, gates}, {&r.up, gates}, {&r.act, gates}, {&r.down, rows * c.HiddenSize},
 	}
-	if c.QKNorm != arch.NoQKNorm || t.o.Outputs {
+	if c.QKNorm != arch.NoQKNorm || t.o.Outputs || c.Latent != nil {
 		list = append(list, size{&r.rawQ, nq}, size{&r.rawK, nkv})
 	}
 	if c.AttentionGate {
@@ -133,7 +133,7 @@ func (t *Tape) layer(i int, out, x []float32, experts []int32) error {
 	if err := t.middle(i); err != nil {
 		return err
 	}
-	if err := s.multiply(r.attention, r.outInput(l), n, l.out); err != nil {
+	if err := s.multiply(r.attention, t.outInput(l), n, l.out); err != nil {
 		return err
 	}
 	t.residual(r.middle, x, r.attention, l.postAttention)
@@ -176,15 +176,19 @@ func (t *Tape) middle(i int) error {
 	if t.m.config.AttentionGate {
 		s.applyGates(r.gatedHeads, r.heads[:len(r.gatedHeads)], r.gates)
 	}
+	s.unpad(&s.latent.heads, r.heads, n)
 	return nil
 }
 
 // outInput returns the input of a layer's output projection.
-func (r *record) outInput(l *layer) []float32 {
-	if l.mixer == nil && len(r.gatedHeads) > 0 {
-		return r.gatedHeads
+func (t *Tape) outInput(l *layer) []float32 {
+	switch c := &t.m.config; {
+	case c.Latent != nil:
+		return t.s.latent.heads
+	case c.AttentionGate && l.mixer == nil:
+		return t.record.gatedHeads
 	}
-	return r.heads
+	return t.record.heads
 }
 
 func (t *Tape) attend(i int) {

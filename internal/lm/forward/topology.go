@@ -132,6 +132,9 @@ func (l *layer) sharedReaders() []*linear {
 // hidden states without a norm of their half have none.
 func (m *Model) Scalings(layer int) []Scaling {
 	c, l := &m.config, &m.layers[layer]
+	if l.latent != nil {
+		return append(m.latentScalings(layer), m.feedForwardScalings(layer)...)
+	}
 	var list []Scaling
 	switch l.Mixer {
 	case arch.AttentionMixer:
@@ -144,6 +147,25 @@ func (m *Model) Scalings(layer int) []Scaling {
 	if l.inputNorm != nil && !c.Parallel {
 		list = slices.Insert(list, 0, Scaling{Layer: layer, Norm: &l.inputNorm.Norm, Consumers: blocksOf(l.qkv...), Width: c.HiddenSize})
 	}
+	return append(list, m.feedForwardScalings(layer)...)
+}
+
+// latentScalings lists the places of attention with latents. The values have none: their rows lie
+// between those of keys.
+func (m *Model) latentScalings(layer int) []Scaling {
+	l := &m.layers[layer]
+	place := func(by *norm, readers ...*linear) Scaling {
+		return Scaling{Layer: layer, Norm: &by.Norm, Consumers: blocksOf(readers...), Width: by.Width}
+	}
+	list := []Scaling{place(l.inputNorm, l.latent.readers()...), place(l.latent.keyNorm, l.latent.keyValue)}
+	if l.latent.queryDown != nil {
+		list = append(list, place(l.latent.queryNorm, l.latent.query))
+	}
+	return list
+}
+
+func (m *Model) feedForwardScalings(layer int) (list []Scaling) {
+	c, l := &m.config, &m.layers[layer]
 	gated := []mlp{l.mlp}
 	norm := Scaling{Layer: layer, Part: FeedForward, Width: c.HiddenSize}
 	if l.Experts {
@@ -183,6 +205,9 @@ func (m *Model) Residual() (*Residual, error) {
 	c := &m.config
 	if c.LayerNorm {
 		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("the hidden states of model_type %s cannot be rotated: norms subtract the mean of the channels, and a rotation changes the mean", c.Architecture)}
+	}
+	if c.Latent != nil {
+		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("the hidden states of model_type %s cannot be rotated: the rows of values lie between those of keys, and heads of values are rotated, too", c.Architecture)}
 	}
 	if !c.Facts.Has(arch.InputNorm) || !c.Facts.Has(arch.FeedForwardNorm) {
 		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("the hidden states of model_type %s cannot be rotated: attention and feed-forward network read them without a norm that could take up the rotation", c.Architecture)}

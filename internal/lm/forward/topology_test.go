@@ -57,6 +57,11 @@ func TestTopology(t *testing.T) {
 					}
 				}
 			}
+			for i := range m.layers {
+				if l := &m.layers[i]; l.latent != nil { // the rows of values are not in one block
+					unnormed[l.out.name] = true
+				}
+			}
 			for _, name := range m.Linears() {
 				want := 1
 				if name == m.Head() || unnormed[name] || gated[name] {
@@ -67,7 +72,7 @@ func TestTopology(t *testing.T) {
 				}
 			}
 			r, err := m.Residual()
-			if c := m.Config(); !c.Facts.Has(arch.InputNorm) || c.Facts.Has(arch.PostAttentionNorm) || c.HasStates() || c.LayerNorm {
+			if c := m.Config(); !c.Facts.Has(arch.InputNorm) || c.Facts.Has(arch.PostAttentionNorm) || c.HasStates() || c.LayerNorm || c.Latent != nil {
 				if err == nil {
 					t.Error("a model with norms behind the linear layers, or with states, can be rotated")
 				}

@@ -43,7 +43,14 @@ func (m *Model) describeConfig(f *family, c *arch.ForwardConfig) error {
 	m.describeStates(c)
 	m.set(keyKeyLength, c.HeadDim)
 	m.set(keyValueLength, c.HeadDim)
-	m.set(keyNormEps, float32(c.NormEps))
+	if c.LayerNorm {
+		m.set(keyLayerNormEps, float32(c.NormEps))
+	} else {
+		m.set(keyNormEps, float32(c.NormEps))
+	}
+	if f.LogitScale {
+		m.set(keyLogitScale, float32(c.LogitScale))
+	}
 	if c.Experts != nil {
 		m.describeExperts(f, c)
 	}
@@ -191,6 +198,12 @@ func (m *Model) describeWindows(f *family, c *arch.ForwardConfig) error {
 		}
 		window = l.Window
 		sliding++
+	}
+	if f.Windows == arch.RefusedWindow {
+		if sliding != 0 || len(c.Layers) == f.WindowLayers {
+			return unsupported("llama.cpp's %s has sliding windows of its own in models of %d layers, and none in others", f.Name, f.WindowLayers)
+		}
+		return nil
 	}
 	if f.Windows <= arch.WrittenWindow {
 		if f.Windows == arch.WrittenWindow {

@@ -58,6 +58,14 @@ func newConfigReader(f *gguf.File) (*configReader, error) {
 		r.modelType = "mixtral"
 	}
 	r.family, _ = familyOf(r.modelType)
+	if r.has(keyWindow) && r.count(keyWindow, 0) > 0 && r.family.Windows == arch.IgnoredWindow {
+		// An architecture of llama.cpp may be two model types, with windows and without.
+		for _, name := range arch.Architectures() {
+			if f, ok := familyOf(name); ok && f.Name == r.family.Name && f.Windows != arch.IgnoredWindow {
+				r.modelType, r.family = name, f
+			}
+		}
+	}
 	return r, r.err
 }
 
@@ -89,6 +97,12 @@ func (r *configReader) read() (object, error) {
 	}
 	if r.family.PartialRope {
 		r.readPartialRope()
+	}
+	if r.family.Config != nil && r.family.Windows >= arch.UsedWindow {
+		r.readWindows(r.count(keyWindow, 0))
+	}
+	if theta := r.config["rope_theta"].(float64); r.family.LocalRope && r.positive(keyRopeBaseWindow, theta) != theta {
+		r.fail(keyRopeBaseWindow, "is %v: %v was expected, as in layers without a window", r.positive(keyRopeBaseWindow, theta), theta)
 	}
 	switch r.modelType {
 	case "llama":
@@ -168,7 +182,9 @@ func (r *configReader) readSizes() {
 	r.set("max_position_embeddings", r.positions)
 	r.set("intermediate_size", r.each(keyFeedForward, -1, r.layers))
 	r.set("num_key_value_heads", r.readKVHeads(heads))
-	r.set("rms_norm_eps", r.positive(keyNormEps, 0))
+	if r.has(keyNormEps) || !r.has(keyLayerNormEps) {
+		r.set("rms_norm_eps", r.positive(keyNormEps, 0))
+	}
 	table := r.file.Tensor(embeddingName)
 	if table == nil {
 		r.fail("", "tensor %q is missing", embeddingName)
@@ -238,6 +254,11 @@ func (r *configReader) readGemma() {
 		}
 		r.set("rope_local_base_freq", r.positive(keyRopeBaseWindow, 10000))
 	}
+	r.readWindows(window)
+}
+
+// readWindows reads which layers have a sliding window of this size.
+func (r *configReader) readWindows(window int) {
 	slides := r.slidingLayers()
 	types := make([]string, r.layers)
 	for i := range types {

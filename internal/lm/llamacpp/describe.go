@@ -252,9 +252,17 @@ func (d *describer) use(name string, shape ...int) {
 // unused fails for sources that have no place in the model, and notes parts that the file does not
 // hold.
 func (d *describer) unused(sources []Source, m *Model) error {
-	towers := 0
+	towers, predictors := 0, 0
+	body, _, err := arch.Prefix(d.has)
+	if err != nil {
+		return err
+	}
 	for _, s := range sources {
 		if d.used[s.Name] {
+			continue
+		}
+		if d.config.InPredictor(body, s.Name) {
+			predictors++
 			continue
 		}
 		if weight, ok := arch.ScaleOf(s.Name); ok && d.has(weight) {
@@ -266,6 +274,9 @@ func (d *describer) unused(sources []Source, m *Model) error {
 		if arch.InTower(s.Name) {
 			towers++
 		}
+	}
+	if predictors > 0 {
+		m.Notes = append(m.Notes, fmt.Sprintf("the tensors of layers that predict further tokens (%d) are left out", predictors))
 	}
 	if towers > 0 {
 		m.Notes = append(m.Notes, fmt.Sprintf("the tensors for images (%d) are left out: llama.cpp keeps them in a file of their own (mmproj)", towers))

@@ -21,6 +21,7 @@ const (
 	keyKeyLength       = "ARCH.attention.key_length"
 	keyValueLength     = "ARCH.attention.value_length"
 	keyNormEps         = "ARCH.attention.layer_norm_rms_epsilon"
+	keyLayerNormEps    = "ARCH.attention.layer_norm_epsilon" // of norms that subtract the mean
 	keyWindow          = "ARCH.attention.sliding_window"
 	keyWindowPattern   = "ARCH.attention.sliding_window_pattern"
 	keyAttentionCap    = "ARCH.attn_logit_softcapping"
@@ -46,7 +47,7 @@ const (
 	keyResidualScale   = "ARCH.residual_scale"
 	keyAttentionScale  = "ARCH.attention.scale"
 	keyConvTaps        = "ARCH.shortconv.l_cache"
-	keyLogitScale      = "ARCH.logit_scale" // divides the logits
+	keyLogitScale      = "ARCH.logit_scale" // divides the logits of Scales, multiplies others
 )
 
 // Keys of the tokenizer.

@@ -69,7 +69,7 @@ func (f *family) checkRope(c *arch.ForwardConfig) error {
 			f.Name, yarnFast, yarnSlow, r.FastRotations, r.SlowRotations, r.Truncate)
 	case len(c.Ropes) > 1 && c.Ropes[1].Type != "default":
 		return unsupported("llama.cpp's %s does not scale the rope of layers with a sliding window, but rope_type is %q there", f.Name, c.Ropes[1].Type)
-	case len(c.Ropes) > 1 && r.Type == "yarn":
+	case len(c.Ropes) > 1 && r.Type == "yarn" && !f.LocalRope:
 		return unsupported("llama.cpp's %s would use yarn in layers with a sliding window too", f.Name)
 	}
 	for i, l := range c.Layers {

@@ -76,6 +76,8 @@ func ForLlamaCpp(t testing.TB) (list []Variant) {
 			v = Mixture(t)
 		case "qwen2-moe":
 			v = v.With("all", "mlp_only_layers", []int{})
+		case "exaone4":
+			v = v.With("full", "sliding_window", nil).With("layers", "layer_types", nil)
 		case "olmoe":
 			v = v.With("ungrouped", "num_key_value_heads", heads)
 		case "glm4-moe":
@@ -129,6 +131,7 @@ func (v Variant) widen() {
 		"hidden_size": Hidden, "intermediate_size": Intermediate, "moe_intermediate_size": Intermediate / 2, "vocab_size": Vocab,
 		"num_attention_heads": heads, "num_key_value_heads": kvHeads, "head_dim": headDim, "query_pre_attn_scalar": headDim,
 		"shared_expert_intermediate_size": Intermediate / 2, "rotary_dim": headDim / 2, "block_ff_dim": Intermediate * 3 / 2,
+		"qk_nope_head_dim": headDim * 3 / 4, "qk_rope_head_dim": headDim / 4, "kv_lora_rank": Hidden / 2, "q_lora_rank": Hidden / 2, "dim_model_base": Hidden * 3 / 4,
 	}
 	for key, size := range sizes {
 		switch list := c[key].(type) {
@@ -140,6 +143,9 @@ func (v Variant) widen() {
 		default:
 			c[key] = size
 		}
+	}
+	if _, latents := c["kv_lora_rank"]; latents {
+		c["num_key_value_heads"] = heads
 	}
 	c["bos_token_id"], c["eos_token_id"] = v.Tokenizer.bos(), v.Tokenizer.eos()
 	delete(c, "pad_token_id")

@@ -111,8 +111,13 @@ func (b *builder) layer(at string, l arch.LayerConfig) {
 		if c.AttentionGate {
 			queries *= 2
 		}
-		b.kind(at, arch.FusedQKV, q+2*kv, c.HiddenSize, 1.5)
-		b.kind(at, arch.Query, queries, c.HiddenSize, 1.5)
+		if a := c.Latent; a != nil {
+			b.latent(at, a)
+			q = c.Heads * a.Value
+		} else {
+			b.kind(at, arch.Query, queries, c.HiddenSize, 1.5)
+		}
+		b.kind(at, arch.FusedQKV, queries+2*kv, c.HiddenSize, 1.5)
 		b.kind(at, arch.Key, kv, c.HiddenSize, 1.6)
 		b.kind(at, arch.Value, kv, c.HiddenSize, 0.9)
 		b.kind(at, arch.Output, c.HiddenSize, q, 0.7)
@@ -131,6 +136,21 @@ func (b *builder) layer(at string, l arch.LayerConfig) {
 	b.kind(at, arch.Gate, c.Intermediate, c.HiddenSize, 1)
 	b.kind(at, arch.Up, c.Intermediate, c.HiddenSize, 0.9)
 	b.kind(at, arch.Down, c.HiddenSize, c.Intermediate, 1.3)
+}
+
+// latent adds the tensors of attention with latents, without the output projection.
+func (b *builder) latent(at string, a *arch.LatentConfig) {
+	c := b.c
+	if a.QueryRank > 0 {
+		b.kind(at, arch.QueryDown, a.QueryRank, c.HiddenSize, 1.2)
+		b.norm(at+c.NameOf(arch.LatentQueryNorm), a.QueryRank, 1.1)
+		b.kind(at, arch.QueryUp, c.Heads*c.HeadDim, a.QueryRank, 1.5)
+	} else {
+		b.kind(at, arch.Query, c.Heads*c.HeadDim, c.HiddenSize, 1.5)
+	}
+	b.kind(at, arch.KeyDown, a.KeyRank+a.Rope, c.HiddenSize, 1.4)
+	b.norm(at+c.NameOf(arch.LatentKeyNorm), a.KeyRank, 1)
+	b.kind(at, arch.KeyValueUp, c.Heads*(a.Nope+a.Value), a.KeyRank, 1.2)
 }
 
 // kind adds a linear layer if the architecture has the kind.

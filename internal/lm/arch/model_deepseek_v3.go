@@ -1,0 +1,52 @@
+package arch
+
+import (
+	"math"
+
+	"github.com/lowbit-go/gq/internal/detmath"
+)
+
+var _ = register("deepseek_v3", Facts{
+	Title: "DeepSeek-V3, R1", Class: "DeepseekV3ForCausalLM",
+	Layer: join(preNorms, latentAttention, separateMLP, separateExperts, sharedExperts,
+		[]Naming{{RouterCorrection, "mlp.gate.e_score_correction_bias", "exp_probs_b.bias"}}),
+	read: readDeepseekV3,
+})
+
+func readDeepseekV3(k *keys, c *ForwardConfig) {
+	k.readLatent(c, 128, 4096, 1536)
+	if !k.boolean("rope_interleave", true) {
+		c.Ropes[0].Neighbours = false
+	}
+	only(k, "scoring_func", "sigmoid", "is not a string")
+	only(k, "topk_method", "noaux_tc", "is not a string")
+	k.deepseekExperts(c, 256, 8, 2048, 3)
+	c.Experts.Sigmoid = true
+}
+
+// readLatent reads the keys of attention with latents in DeepSeek's way, and what its models share.
+func (k *keys) readLatent(c *ForwardConfig, heads, maxPositions, queryRank int) {
+	k.readCommon(c, heads, 0, 64, 1e-6)
+	k.silu()
+	k.never("attention_bias", "mlp_bias")
+	k.irrelevant("ep_size", "aux_loss_alpha", "seq_aux", "output_router_logits", "qk_head_dim")
+	k.predictors(c)
+	only(k, "moe_layer_freq", 1, "is not an integer")
+	a := &LatentConfig{KeyRank: k.size("kv_lora_rank", 512), Nope: k.size("qk_nope_head_dim", 128), Rope: k.size("qk_rope_head_dim", 64), Value: k.size("v_head_dim", 128)}
+	if !k.isNull("q_lora_rank") {
+		a.QueryRank = k.size("q_lora_rank", queryRank)
+	} else {
+		k.irrelevant("q_lora_rank")
+	}
+	c.Latent, c.HeadDim, c.RopeStart = a, a.Nope+a.Rope, a.Nope
+	c.AttentionScale = 1 / math.Sqrt(float64(c.HeadDim))
+	c.MaxPositions = k.size("max_position_embeddings", maxPositions)
+	d := ropeDefaults{theta: 10000, thetaKey: "rope_theta", dims: a.Rope, maxPositions: c.MaxPositions}
+	c.Ropes = []RopeConfig{k.readRope(d)}
+	c.Ropes[0].Neighbours = true
+	// Twice: of queries and of keys.
+	if r := &c.Ropes[0]; r.Type == "yarn" && r.Factor > 1 && r.ScoreFactor != 0 {
+		m := float64(float64(0.1*r.ScoreFactor)*detmath.Log(r.Factor)) + 1
+		c.AttentionScale *= float64(m * m)
+	}
+}

@@ -1,0 +1,198 @@
+package forward
+
+import (
+	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/internal/lm/arch"
+)
+
+// latentEps is what the norms of latents add to the mean square, whatever config.json says of the
+// other norms.
+const latentEps = 1e-6
+
+// latent is the linear layers of attention that computes queries, keys and values from latents of
+// few values (MLA: DeepSeek-V2, arXiv:2405.04434). Each head's key is its own part of keyValue's
+// outputs, and a part that all heads share and that rotates.
+//
+// The keys and values of all heads are stored. Values are padded with zeros to the size of keys, so
+// that attention is the same as without latents.
+type latent struct {
+	queryDown *linear // nil: query reads the hidden states
+	queryNorm *norm
+	query     *linear
+	keyDown   *linear // rows: the latent of keys and values, then the shared part of the keys
+	keyNorm   *norm
+	keyValue  *linear // rows: of each head, its part of the key, then its value
+}
+
+// latentScratch is the activations of a latent, for all tokens of a pass.
+type latentScratch struct {
+	rawQuery, query  []float32 // [tokens][QueryRank]: before and behind the norm
+	down             []float32 // [tokens][KeyRank+Rope]: keyDown's outputs
+	rawLatent, keys  []float32 // [tokens][KeyRank]: before and behind the norm
+	keyValue         []float32 // [tokens][heads][Nope+Value]
+	heads            []float32 // [tokens][heads][Value]: attention's outputs without padding
+	dDown, dKeyValue []float32 // gradients
+	dQuery, dLatent  []float32
+	dHeads           []float32
+}
+
+func (m *Model) loadLatent(l *layer, at string) (err error) {
+	c, a := &m.config, m.config.Latent
+	l.latent = &latent{}
+	q, in := c.Heads*c.HeadDim, c.HiddenSize
+	if a.QueryRank > 0 {
+		if l.latent.queryDown, err = m.linear(m.spec(at, arch.QueryDown, a.QueryRank, in)); err != nil {
+			return err
+		}
+		if l.latent.queryNorm, err = m.loadNorm(at+c.Facts.NameOf(arch.LatentQueryNorm)+".weight", a.QueryRank); err != nil {
+			return err
+		}
+		l.latent.queryNorm.eps = latentEps
+		if l.latent.query, err = m.linear(m.spec(at, arch.QueryUp, q, a.QueryRank)); err != nil {
+			return err
+		}
+	} else if l.latent.query, err = m.linear(m.spec(at, arch.Query, q, in)); err != nil {
+		return err
+	}
+	if l.latent.keyDown, err = m.linear(m.spec(at, arch.KeyDown, a.KeyRank+a.Rope, in)); err != nil {
+		return err
+	}
+	if l.latent.keyNorm, err = m.loadNorm(at+c.Facts.NameOf(arch.LatentKeyNorm)+".weight", a.KeyRank); err != nil {
+		return err
+	}
+	l.latent.keyNorm.eps = latentEps
+	if l.latent.keyValue, err = m.linear(m.spec(at, arch.KeyValueUp, c.Heads*(a.Nope+a.Value), a.KeyRank)); err != nil {
+		return err
+	}
+	l.out, err = m.linear(m.spec(at, arch.Output, c.HiddenSize, c.Heads*a.Value))
+	return err
+}
+
+// readers returns the linear layers that read the hidden states.
+func (a *latent) readers() []*linear {
+	if a.queryDown == nil {
+		return []*linear{a.query, a.keyDown}
+	}
+	return []*linear{a.queryDown, a.keyDown}
+}
+
+// project computes queries, keys and values of m rows.
+func (s *Session) projectLatent(l *layer, q, k, v, x []float32, m int) error {
+	c, a, z := &s.m.config, s.m.config.Latent, &s.latent
+	if down := l.latent.queryDown; down != nil {
+		raw, query := buffer.Grow(&z.rawQuery, m*a.QueryRank), buffer.Grow(&z.query, m*a.QueryRank)
+		if err := s.multiply(raw, x, m, down); err != nil {
+			return err
+		}
+		s.norm(query, raw, l.latent.queryNorm, m)
+	}
+	down, raw, keys := buffer.Grow(&z.down, m*(a.KeyRank+a.Rope)), buffer.Grow(&z.rawLatent, m*a.KeyRank), buffer.Grow(&z.keys, m*a.KeyRank)
+	if err := s.multiply(down, x, m, l.latent.keyDown); err != nil {
+		return err
+	}
+	for t := range m {
+		copy(raw[t*a.KeyRank:][:a.KeyRank], down[t*(a.KeyRank+a.Rope):])
+	}
+	s.norm(keys, raw, l.latent.keyNorm, m)
+	queryInput := x
+	if l.latent.queryDown != nil {
+		queryInput = z.query
+	}
+	if err := s.multiply(q, queryInput, m, l.latent.query); err != nil {
+		return err
+	}
+	size := a.Nope + a.Value
+	both := buffer.Grow(&z.keyValue, m*c.Heads*size)
+	if err := s.multiply(both, keys, m, l.latent.keyValue); err != nil {
+		return err
+	}
+	s.split(m, 2*c.Heads*c.HeadDim, func(_, from, to int) {
+		clear(v[from*c.Heads*c.HeadDim : to*c.Heads*c.HeadDim])
+		for t := from; t < to; t++ {
+			shared := down[t*(a.KeyRank+a.Rope)+a.KeyRank:][:a.Rope]
+			for h := range c.Heads {
+				own, at := both[(t*c.Heads+h)*size:][:size], (t*c.Heads+h)*c.HeadDim
+				copy(k[at:], own[:a.Nope])
+				copy(k[at+a.Nope:][:a.Rope], shared)
+				copy(v[at:], own[a.Nope:])
+			}
+		}
+	})
+	return nil
+}
+
+// unpad returns the heads' outputs of m rows without the padding of values.
+func (s *Session) unpad(dst *[]float32, heads []float32, m int) []float32 {
+	c := &s.m.config
+	if c.Latent == nil {
+		return heads
+	}
+	n := c.Latent.Value
+	out := buffer.Grow(dst, m*c.Heads*n)
+	for i := range m * c.Heads {
+		copy(out[i*n:][:n], heads[i*c.HeadDim:])
+	}
+	return out
+}
+
+// latentBackward computes the gradients of the layer's input behind its norm, t.back.dnormed, from
+// the gradients of queries, keys and values.
+func (t *Tape) latentBackward(l *layer, g *Gradients, input bool) error {
+	c, a, z, r, b, n := &t.m.config, t.m.config.Latent, &t.s.latent, &t.record, &t.back, t.tokens()
+	size, width := a.Nope+a.Value, a.KeyRank+a.Rope
+	dBoth, dDown := buffer.Grow(&z.dKeyValue, n*c.Heads*size), buffer.Grow(&z.dDown, n*width)
+	clear(dDown)
+	for t := range n {
+		shared := dDown[t*width+a.KeyRank:][:a.Rope]
+		for h := range c.Heads {
+			own, at := dBoth[(t*c.Heads+h)*size:][:size], (t*c.Heads+h)*c.HeadDim
+			copy(own, b.dk[at:][:a.Nope])
+			copy(own[a.Nope:], b.dv[at:][:a.Value])
+			for i, v := range b.dk[at+a.Nope:][:a.Rope] {
+				shared[i] += v
+			}
+		}
+	}
+	dLatent := buffer.Grow(&z.dLatent, n*a.KeyRank)
+	if err := t.throughLatent(g, l.latent.keyValue, l.latent.keyNorm, dLatent, dBoth, z.keys, z.keyValue, z.rawLatent); err != nil {
+		return err
+	}
+	for t := range n {
+		copy(dDown[t*width:][:a.KeyRank], dLatent[t*a.KeyRank:])
+	}
+	dQuery, queries := b.dq, r.rawQ
+	if l.latent.queryDown != nil {
+		dQuery, queries = buffer.Grow(&z.dQuery, n*a.QueryRank), z.rawQuery
+		if err := t.throughLatent(g, l.latent.query, l.latent.queryNorm, dQuery, b.dq, z.query, r.rawQ, z.rawQuery); err != nil {
+			return err
+		}
+	}
+	gradients, outputs := [][]float32{dQuery, dDown}, [][]float32{queries, z.down}
+	return t.fused(l.latent.readers(), g, b.dnormed, r.normed, gradients, outputs, n, input, nil)
+}
+
+// throughLatent takes the gradients dy of a linear layer's outputs y back through the linear layer
+// and the norm of its inputs x: dst receives the gradients of the norm's inputs, raw.
+func (t *Tape) throughLatent(g *Gradients, l *linear, by *norm, dst, dy, x, y, raw []float32) error {
+	n := t.tokens()
+	if err := t.visit(g, l, 0, n, x, dy, y, nil); err != nil {
+		return err
+	}
+	if err := t.multiplyBack(dst, dy, n, l, false); err != nil {
+		return err
+	}
+	return t.norm(g, by, dst, dst, raw, n, false)
+}
+
+// latentBytes is the memory of the activations and gradients of latents for this many tokens.
+func (m *Model) latentBytes(tokens int, gradients bool) int64 {
+	c, a := &m.config, m.config.Latent
+	if a == nil {
+		return 0
+	}
+	n := 2*a.QueryRank + 3*a.KeyRank + a.Rope + c.Heads*(a.Nope+2*a.Value)
+	if gradients {
+		n += a.QueryRank + 2*a.KeyRank + a.Rope + c.Heads*(a.Nope+2*a.Value)
+	}
+	return 4 * int64(tokens) * int64(n)
+}
