@@ -112,7 +112,7 @@ func (m *Model) score(logits []float32) {
 
 func sigmoid(x []float32) {
 	for i, v := range x {
-		x[i] = float32(1 / (1 + detmath.Exp(-float64(v))))
+		x[i] = logistic(v)
 	}
 }
 
