@@ -70,6 +70,7 @@ def main():
         with open(path) as f:
             c = json.load(f)
         c["base_model_name_or_path"] = f"org/{model}"
+        c["target_modules"].sort()  # PEFT writes a set, in any order
         with open(path, "w") as f:
             json.dump(c, f, indent=1, sort_keys=False)
         merged = m.merge_and_unload()

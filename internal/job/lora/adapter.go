@@ -45,6 +45,8 @@ type delta struct {
 	scale     float32
 	swapped   bool
 	magnitude []float32 // of DoRA, the length of each row; nil: none
+
+	guard func(read func() error) error // for bytes of the adapter
 }
 
 // Open reads adapters that --lora names, in order, and finds the tensors of the checkpoint that
@@ -278,7 +280,7 @@ func (ad *adapter) merge(module string, f *factors) error {
 	if f.a == "" || f.b == "" {
 		return ad.errorf(first, "the adapter has no other factor of %s: expected lora_A and lora_B", module)
 	}
-	var d delta
+	d := delta{guard: ad.ck.Guard}
 	var err error
 	if d.a, err = ad.weights(f.a); err != nil {
 		return err

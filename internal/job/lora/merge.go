@@ -250,24 +250,26 @@ func (d *delta) factors(first, n int) (left, right []float32, rank int, err erro
 	}
 	// (B A)' = A' B'
 	left, right = make([]float32, n*rank), make([]float32, rank*d.b.Rows)
-	row, line := make([]float32, d.a.Cols), make([]float32, rank)
-	for j := range rank {
-		if err := d.a.Read(row, j, 1); err != nil {
-			return nil, nil, 0, err
+	column, turned := make([]float32, n), make([]float32, d.b.Rows*rank)
+	err = d.guard(func() error {
+		for j := range rank { // of an embedding, a row of A has a value for each token
+			b := d.a.Bytes(j, 1)
+			size := len(b) / d.a.Cols
+			safetensors.Widen(column, b[first*size:][:n*size], d.a.Tensor.Dtype)
+			for i, v := range column {
+				left[i*rank+j] = v
+			}
 		}
-		for i := range n {
-			left[i*rank+j] = row[first+i]
-		}
+		return nil
+	})
+	if err != nil {
+		return nil, nil, 0, err
 	}
-	for k := range d.b.Rows {
-		if err := d.b.Read(line, k, 1); err != nil {
-			return nil, nil, 0, err
-		}
-		for j, v := range line {
-			right[j*d.b.Rows+k] = v
-		}
+	err = d.b.Read(turned, 0, d.b.Rows)
+	for i, v := range turned {
+		right[i%rank*d.b.Rows+i/rank] = v
 	}
-	return left, right, rank, nil
+	return left, right, rank, err
 }
 
 // Size is the number of bytes of the merged checkpoint's files.
