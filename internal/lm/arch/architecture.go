@@ -31,11 +31,13 @@ type ForwardConfig struct {
 	NormEps    float64 // added to the mean square, or to the variance, in each norm
 	PlusOne    bool    // norms multiply by 1 + weight (Gemma)
 	LayerNorm  bool    // norms subtract the mean first
+	NormBias   bool    // norms add a bias
 	Parallel   bool    // attention and feed-forward network read the same norm of the layer's input
 	QKNorm     QKNorm
 
 	AttentionBias AttentionBias
 	MLPBias       bool // of gate, up and down
+	HeadBias      bool // of the lm_head
 
 	EmbeddingScale   float64 // factor of the embedding's rows; 1 for none
 	ResidualScale    float64 // factor of the outputs that are added to the hidden states
@@ -157,6 +159,11 @@ type ExpertConfig struct {
 	Normalize    bool // divide the weights of the chosen experts by their sum
 	// Sigmoid: an expert's score is the sigmoid of its logit, not a softmax.
 	Sigmoid bool
+	// Sparse: a token's experts are chosen one after another. The weight of each is its softmax among
+	// the experts left over with a logit of at least about 1 - 2 Jitter of its own (Liu et al., GRIN,
+	// arXiv:2409.12136).
+	Sparse bool
+	Jitter float64
 	// Groups, if more than 1, is the number of groups of neighbouring experts. A token's experts are
 	// in the GroupsPerToken groups with the largest sum of two scores.
 	Groups, GroupsPerToken int
@@ -281,7 +288,9 @@ func chooseArchitecture(facts *Config, outer object) (*keys, *Facts, error) {
 }
 
 func checkClass(facts *Config, class string) error {
-	if len(facts.Architectures) > 0 && !slices.Contains(facts.Architectures, class) {
+	// Published files and Transformers differ in case: PhiMoE, Phimoe.
+	same := func(name string) bool { return strings.EqualFold(name, class) }
+	if len(facts.Architectures) > 0 && !slices.ContainsFunc(facts.Architectures, same) {
 		return &UnsupportedError{fmt.Sprintf("architectures is %q: of model_type %q this forward pass knows %s only", facts.Architectures, facts.ModelType, class)}
 	}
 	return nil

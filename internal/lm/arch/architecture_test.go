@@ -77,6 +77,10 @@ func TestParseForwardErrors(t *testing.T) {
 		{"gemma3", changes{"use_bidirectional_attention": true}, "use_bidirectional_attention is true"},
 		{"phi4-mini", changes{"partial_rotary_factor": 2.0}, "partial_rotary_factor is 2"},
 		{"phi4-mini", changes{"full_attn_mod": 2}, "full_attn_mod is 2"},
+		{"../transformers/phimoe", changes{"num_experts_per_tok": 3}, "num_experts_per_tok is 3: this forward pass knows only 2"},
+		{"../transformers/phimoe", changes{"tie_word_embeddings": true}, "lm_head_bias is true, but the lm_head is the embedding"},
+		{"../transformers/phimoe", changes{"rope_scaling": changes{"type": "longrope", "short_factor": []int{1, 1, 1, 1, 1, 1, 1, 1}, "long_factor": []int{1, 1, 1, 1, 1, 1, 1, 1},
+			"short_mscale": 1, "long_mscale": 2}}, "rope_scaling.long_mscale is 2: this forward pass knows only 1"},
 	} {
 		_, err := ParseForward(edited(t, c.model, c.changes))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -122,6 +126,7 @@ func TestParseForwardDefaults(t *testing.T) {
 			t.Errorf("rope %d: %v, want %v", i, got, want)
 		}
 	}
+	parse("../transformers/phimoe", changes{"architectures": []string{"PhiMoEForCausalLM"}}) // as Microsoft spells it
 	if c := parse("llama3", changes{"hidden_size": json.RawMessage("64.0")}); c.HiddenSize != 64 {
 		t.Errorf("hidden size %d", c.HiddenSize)
 	}

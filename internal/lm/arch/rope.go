@@ -47,6 +47,7 @@ type ropeDefaults struct {
 	partial                         bool // there is a partial_rotary_factor, already read
 	sections                        bool // positions have several parts, equal in text
 	alpha                           bool // rope_type dynamic has an alpha, which scales theta
+	mscales                         bool // longrope states its attention factors
 }
 
 // readRope reads rope_theta and rope_scaling, or the rope_parameters of transformers 5.
@@ -175,6 +176,10 @@ func (k *keys) readLongRope(r *RopeConfig, d ropeDefaults) {
 	r.AttentionFactor = LongRopeAttention(r.Factor, r.OriginalPositions)
 	if f := k.optional("attention_factor"); f != 0 {
 		r.AttentionFactor = f
+	}
+	if d.mscales {
+		r.AttentionFactor = k.positive("short_mscale", 0)
+		only(k, "long_mscale", r.AttentionFactor, "is not a number")
 	}
 }
 

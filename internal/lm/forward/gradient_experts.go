@@ -1,6 +1,9 @@
 package forward
 
-import "github.com/lowbit-go/gq/internal/buffer"
+import (
+	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/internal/lm/arch"
+)
 
 // expertsBackward computes the gradients of a mixture's inputs, t.back.dnormed, given the gradients
 // of its outputs. The choice of experts is constant.
@@ -12,7 +15,10 @@ import "github.com/lowbit-go/gq/internal/buffer"
 //	dp_j = c dw_j,  or  c (dw_j - sum dw_k w_k / c) / sum p_k
 //	dlogit_i = p_i (dp_i - sum dp_k p_k), or p_i (1-p_i) dp_i for sigmoids
 //
-// dp_i is 0 for experts that were not chosen.
+// dp_i is 0 for experts that were not chosen. In a sparse mixer, each of a token's experts has a
+// softmax p of its own, and w_j is c p_j:
+//
+//	dlogit_i = sum dw_j w_j ([i = j] - p_i)
 func (t *Tape) expertsBackward(l *layer, g *Gradients, dy []float32) error {
 	c, e, r, b := &t.m.config, t.m.config.Experts, &t.record, &t.back
 	h, n := c.HiddenSize, t.tokens()
@@ -100,6 +106,10 @@ func (t *Tape) routerBackward(token int) {
 	at := token * e.PerToken
 	chosen, dweights := r.chosen[at:][:e.PerToken], b.dweights[at:][:e.PerToken]
 	p, dlogits := r.router[token*e.Count:][:e.Count], b.drouter[token*e.Count:][:e.Count]
+	if e.Sparse {
+		sparseBackward(e, dlogits, dweights, chosen, p)
+		return
+	}
 	mean, sum := 0.0, 1.0
 	if e.Normalize {
 		sum = 0
@@ -123,5 +133,20 @@ func (t *Tape) routerBackward(token int) {
 			continue
 		}
 		dlogits[i] = float32(float64(p[i]) * (float64(v) - all))
+	}
+}
+
+// sparseBackward is routerBackward for a sparse mixer, given the logits.
+func sparseBackward(e *arch.ExpertConfig, dlogits, dweights []float32, chosen []choice, logits []float32) {
+	sums := make([]float64, len(dlogits))
+	for j, ch := range chosen {
+		d := float64(float64(dweights[j]) * float64(ch.weight))
+		sums[ch.expert] += d
+		for i, p := range sparseShares(e, chosen[:j+1], logits) {
+			sums[i] -= float64(d * p)
+		}
+	}
+	for i, v := range sums {
+		dlogits[i] = float32(v)
 	}
 }

@@ -76,6 +76,9 @@ func (r *reference) norm(x []float64, n *norm) []float64 {
 			gain++
 		}
 		y[i] = v / math.Sqrt(sum/float64(len(x))+n.eps) * gain
+		if n.bias != nil {
+			y[i] += float64(n.bias[i])
+		}
 	}
 	return y
 }
@@ -304,6 +307,14 @@ func (r *reference) mixture(l *layer, x []float64, chosen []int32) []float64 {
 	e, y := r.m.config.Experts, make([]float64, len(x))
 	all, chosenSum := 0.0, 0.0
 	p := r.linear(x, l.router)
+	if e.Sparse {
+		for j, w := range sparseWeights(p, chosen, 2*e.Jitter) {
+			for k, v := range r.mlp(&l.experts[chosen[j]], x) {
+				y[k] += v * w
+			}
+		}
+		return y
+	}
 	for i, v := range p {
 		p[i] = math.Exp(v)
 		all += p[i]
@@ -335,4 +346,19 @@ func (r *reference) mixture(l *layer, x []float64, chosen []int32) []float64 {
 		}
 	}
 	return y
+}
+
+// sparseWeights are the weights of two experts: each has the softmax among the logits that are near
+// its own, the second without the first.
+func sparseWeights(logits []float64, chosen []int32, limit float64) [2]float64 {
+	share := func(expert, without int32) float64 {
+		top, sum := logits[expert], 0.0
+		for i, v := range logits {
+			if int32(i) != without && (top-v)/max(math.Abs(v), top) <= limit {
+				sum += math.Exp(v)
+			}
+		}
+		return math.Exp(top) / sum
+	}
+	return [2]float64{share(chosen[0], -1), share(chosen[1], chosen[0])}
 }

@@ -129,13 +129,14 @@ func (m *Model) load() error {
 		}
 		head = embedding
 	}
-	m.head, err = m.linear(linearSpec{name: head, rows: c.VocabSize, cols: c.HiddenSize})
+	m.head, err = m.linear(linearSpec{name: head, rows: c.VocabSize, cols: c.HiddenSize, bias: c.HeadBias})
 	return err
 }
 
 type norm struct {
 	Norm
 	weights []float32 // the factors: 1 + gain if PlusOne
+	bias    []float32 // nil without a bias
 	eps     float64
 }
 
@@ -149,8 +150,15 @@ func (m *Model) loadGains(name string, width int, plusOne bool) (*norm, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &norm{Norm{name, plusOne, width}, make([]float32, width), m.config.NormEps}
+	n := &norm{Norm: Norm{name, plusOne, width}, weights: make([]float32, width), eps: m.config.NormEps}
 	n.set(gains)
+	if m.config.NormBias {
+		bias := strings.TrimSuffix(name, "weight") + "bias"
+		m.used[bias] = true
+		if n.bias, err = m.source.vector(bias, width); err != nil {
+			return nil, err
+		}
+	}
 	m.norms = append(m.norms, n)
 	return n, nil
 }

@@ -101,13 +101,14 @@ func addShared(l *layer, dst, shared, gates []float32) {
 	}
 }
 
-// score turns a router's logits of a token into scores.
+// score turns a router's logits of a token into scores. The scores of a sparse mixer are the logits.
 func (m *Model) score(logits []float32) {
-	if m.config.Experts.Sigmoid {
+	switch e := m.config.Experts; {
+	case e.Sigmoid:
 		sigmoid(logits)
-		return
+	case !e.Sparse:
+		m.math.Softmax(logits)
 	}
-	m.math.Softmax(logits)
 }
 
 func sigmoid(x []float32) {
@@ -140,7 +141,7 @@ func choose(e *arch.ExpertConfig, correction []float32, dst []choice, scores []f
 		}
 		dst = append(dst, choice{token, best, scores[best]})
 	}
-	normalize(e, dst[from:])
+	weigh(e, dst[from:], scores)
 	return dst
 }
 
@@ -169,9 +170,14 @@ func bestGroups(e *arch.ExpertConfig, scores []float32) (groups []int) {
 	return groups
 }
 
-// normalize divides the weights of a token's experts by their sum, if the model does, and scales
-// them.
-func normalize(e *arch.ExpertConfig, chosen []choice) {
+// weigh turns the scores of a token's experts into weights: it divides the scores by their sum, if
+// the model does, and scales the weights.
+func weigh(e *arch.ExpertConfig, chosen []choice, scores []float32) {
+	if e.Sparse {
+		for i, ch := range chosen {
+			chosen[i].weight = float32(sparseShares(e, chosen[:i+1], scores)[ch.expert])
+		}
+	}
 	if e.Normalize {
 		sum := float32(0)
 		for _, ch := range chosen {
@@ -188,6 +194,25 @@ func normalize(e *arch.ExpertConfig, chosen []choice) {
 	}
 }
 
+// sparseShares returns the softmax of a sparse mixer for the last of the chosen experts, by expert:
+// 0 for the experts chosen before, and for logits that are too far below.
+func sparseShares(e *arch.ExpertConfig, chosen []choice, logits []float32) []float64 {
+	shares, sum := make([]float64, len(logits)), 0.0
+	before, top := chosen[:len(chosen)-1], logits[chosen[len(chosen)-1].expert]
+	for i, v := range logits {
+		far := (top-v)/max(float32(math.Abs(float64(v))), top) > float32(2*e.Jitter)
+		if far || slices.ContainsFunc(before, func(ch choice) bool { return ch.expert == i }) {
+			continue
+		}
+		shares[i] = detmath.Exp(float64(v) - float64(top))
+		sum += shares[i]
+	}
+	for i := range shares {
+		shares[i] /= sum
+	}
+	return shares
+}
+
 // rmsNorm writes x / sqrt(mean(x^2) + eps) * weights.
 func rmsNorm(dst, x, weights []float32, eps float64) {
 	inverse := rmsInverse(x, eps)
@@ -196,11 +221,14 @@ func rmsNorm(dst, x, weights []float32, eps float64) {
 	}
 }
 
-// layerNorm writes (x - mean(x)) / sqrt(variance(x) + eps) * weights.
-func layerNorm(dst, x, weights []float32, eps float64) {
+// layerNorm writes (x - mean(x)) / sqrt(variance(x) + eps) * weights + bias; bias may be nil.
+func layerNorm(dst, x, weights, bias []float32, eps float64) {
 	mean, inverse := moments(x, eps)
 	for i, v := range x {
 		dst[i] = float32(float32((v-mean)*inverse) * weights[i])
+	}
+	for i, v := range bias {
+		dst[i] += v
 	}
 }
 

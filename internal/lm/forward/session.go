@@ -292,7 +292,7 @@ func (s *Session) norm(dst, x []float32, by *norm, m int) {
 	s.split(m, n, func(_, from, to int) {
 		for r := from; r < to; r++ {
 			if s.m.config.LayerNorm {
-				layerNorm(dst[r*n:][:n], x[r*n:][:n], by.weights, eps)
+				layerNorm(dst[r*n:][:n], x[r*n:][:n], by.weights, by.bias, eps)
 				continue
 			}
 			rmsNorm(dst[r*n:][:n], x[r*n:][:n], by.weights, eps)

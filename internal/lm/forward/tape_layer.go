@@ -260,7 +260,7 @@ func (t *Tape) experts(l *layer, forced []int32) error {
 			}
 			r.chosen = append(r.chosen, choice{token, int(i), scores[i]})
 		}
-		normalize(e, r.chosen[from:])
+		weigh(e, r.chosen[from:], scores)
 	}
 	r.sort(e.Count)
 	for row, i := range r.order {

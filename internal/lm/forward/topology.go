@@ -129,7 +129,7 @@ func (l *layer) sharedReaders() []*linear {
 }
 
 // Scalings lists a layer's places for factors in order of computation. Linear layers that read the
-// hidden states without a norm of their half have none.
+// hidden states without a norm of their half have none. Norms that add a bias have none, either.
 func (m *Model) Scalings(layer int) []Scaling {
 	c, l := &m.config, &m.layers[layer]
 	if l.latent != nil {
@@ -144,7 +144,7 @@ func (m *Model) Scalings(layer int) []Scaling {
 		rows := blockOf(l.qkv[0]).part(c.HiddenSize, c.HiddenSize)
 		list = append(list, Scaling{Layer: layer, Rows: &rows, Consumers: blocksOf(l.out), Width: rows.Rows})
 	}
-	if l.inputNorm != nil && !c.Parallel {
+	if l.inputNorm != nil && !c.Parallel && !c.NormBias {
 		list = slices.Insert(list, 0, Scaling{Layer: layer, Norm: &l.inputNorm.Norm, Consumers: blocksOf(l.qkv...), Width: c.HiddenSize})
 	}
 	return append(list, m.feedForwardScalings(layer)...)
@@ -192,7 +192,7 @@ func (m *Model) feedForwardScalings(layer int) (list []Scaling) {
 		up := l.shared.up()
 		inner = append(inner, Scaling{Layer: layer, Part: FeedForward, Rows: &up, Consumers: blocksOf(l.shared.down), Width: up.Rows})
 	}
-	if l.attentionNorm != nil && !c.Parallel {
+	if l.attentionNorm != nil && !c.Parallel && !c.NormBias {
 		norm.Norm = &l.attentionNorm.Norm
 		list = append(list, norm)
 	}

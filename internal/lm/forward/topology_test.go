@@ -49,12 +49,21 @@ func TestTopology(t *testing.T) {
 					gated[l.out.name] = true
 				}
 			}
-			unnormed := map[string]bool{} // read the hidden states without a norm
+			unnormed := map[string]bool{} // no norm before these takes factors
 			for i := range m.layers {
-				if l := &m.layers[i]; l.inputNorm == nil || m.config.Parallel {
-					for _, b := range blocksOf(append(slices.Clone(l.qkv), l.mlp.gateUp...)...) {
-						unnormed[b.Linear] = true
-					}
+				l := &m.layers[i]
+				if l.inputNorm != nil && !m.config.Parallel && !m.config.NormBias {
+					continue
+				}
+				readers := append(slices.Clone(l.qkv), l.mlp.gateUp...)
+				for i := range l.experts {
+					readers = append(readers, l.experts[i].gateUp...)
+				}
+				if l.router != nil {
+					readers = append(readers, l.router)
+				}
+				for _, b := range blocksOf(readers...) {
+					unnormed[b.Linear] = true
 				}
 			}
 			for i := range m.layers {
