@@ -105,8 +105,8 @@ func (k *keys) readScaling(d ropeDefaults) RopeConfig {
 		r.Factor = k.positive("factor", 0)
 		r.LowFactor, r.HighFactor = k.positive("low_freq_factor", 0), k.positive("high_freq_factor", 0)
 		r.OriginalPositions = k.size("original_max_position_embeddings", 0)
-		if r.HighFactor <= r.LowFactor {
-			k.fail("high_freq_factor", "is %v: it has to be above low_freq_factor, %v", r.HighFactor, r.LowFactor)
+		if r.HighFactor < r.LowFactor {
+			k.fail("high_freq_factor", "is %v: at least low_freq_factor, %v, was expected", r.HighFactor, r.LowFactor)
 		}
 	case "yarn":
 		k.readYarn(&r, d)
@@ -239,7 +239,7 @@ func (r *RopeConfig) llama3(f float64) float64 {
 	switch {
 	case waves < r.LowFactor:
 		return f / r.Factor
-	case waves > r.HighFactor:
+	case waves >= r.HighFactor:
 		return f
 	}
 	smooth := (waves - r.LowFactor) / (r.HighFactor - r.LowFactor)

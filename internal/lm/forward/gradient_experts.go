@@ -19,12 +19,20 @@ import (
 // softmax p of its own, and w_j is c p_j:
 //
 //	dlogit_i = sum dw_j w_j ([i = j] - p_i)
+//
+// If weights are factors of inputs, y = sum f_j(w_j x), with the gradients dx_j of f_j's inputs:
+//
+//	dy_j = dy,  dw_j = dx_j x,  dx = sum w_j dx_j
 func (t *Tape) expertsBackward(l *layer, g *Gradients, dy []float32) error {
 	c, e, r, b := &t.m.config, t.m.config.Experts, &t.record, &t.back
 	h, n := c.HiddenSize, t.tokens()
 	t.s.split(len(r.order), 4*h, func(_, from, to int) {
 		for row := from; row < to; row++ {
 			ch, out := r.chosen[r.order[row]], dy[r.chosen[r.order[row]].token*h:][:h]
+			if e.ScaleInputs {
+				copy(b.ddown[row*h:][:h], out)
+				continue
+			}
 			for j, v := range out {
 				b.ddown[row*h+j] = float32(v * ch.weight)
 			}
@@ -44,6 +52,15 @@ func (t *Tape) expertsBackward(l *layer, g *Gradients, dy []float32) error {
 		if err := t.gatedBackward(&l.experts[i], &r.gatedRecord, g, part(b.drows), part(b.ddown), part(r.rows), at, rows, e.Intermediate, tokens); err != nil {
 			return err
 		}
+	}
+	if e.ScaleInputs {
+		t.s.split(len(r.order), 4*h, func(_, from, to int) {
+			for row := from; row < to; row++ {
+				ch, dx := r.chosen[r.order[row]], b.drows[row*h:][:h]
+				b.dweights[r.order[row]] = dot(dx, r.fed[ch.token*h:][:h])
+				scale(dx, float64(ch.weight))
+			}
+		})
 	}
 	t.s.split(n, 16*e.Count, func(_, from, to int) {
 		for token := from; token < to; token++ {

@@ -71,7 +71,10 @@ func (r *reference) norm(x []float64, n *norm) []float64 {
 	}
 	for i, v := range x {
 		v -= mean
-		gain := r.params[n.Tensor][i]
+		gain := 1.0
+		if n.Tensor != "" {
+			gain = r.params[n.Tensor][i]
+		}
 		if n.PlusOne {
 			gain++
 		}
@@ -213,7 +216,7 @@ func (r *reference) attention(l *layer, x [][]float64) (out [][]float64) {
 				if l.Rope >= 0 {
 					r.rotate(head, l.Rope, p)
 				}
-				if c.QKNorm == arch.RotatedNorms {
+				if c.QKNorm == arch.RotatedNorms || c.QKNorm == arch.UnitNorms && l.Rope >= 0 {
 					head = r.norm(head, by)
 				}
 			}
@@ -228,11 +231,18 @@ func (r *reference) attention(l *layer, x [][]float64) (out [][]float64) {
 			if l.Window > 0 {
 				first = max(0, p+1-l.Window)
 			}
+			if l.Chunk > 0 {
+				first = p / l.Chunk * l.Chunk
+			}
+			temperature := 1.0
+			if c.Temperature != 0 && l.Rope < 0 {
+				temperature += c.Temperature * math.Log1p(math.Floor(float64(p+1)/float64(c.TemperatureStep)))
+			}
 			o, sum := make([]float64, len(v[p][kv])), 0.0
 			for at := first; at <= p; at++ {
 				score := 0.0
 				for j := range d {
-					score += q[p][h][j] * c.AttentionScale * k[at][kv][j]
+					score += q[p][h][j] * c.AttentionScale * temperature * k[at][kv][j]
 				}
 				if c.AttentionSoftcap != 0 {
 					score = c.AttentionSoftcap * math.Tanh(score/c.AttentionSoftcap)
@@ -332,8 +342,18 @@ func (r *reference) mixture(l *layer, x []float64, chosen []int32) []float64 {
 		all = chosenSum
 	}
 	for _, i := range chosen {
-		for j, v := range r.mlp(&l.experts[i], x) {
-			y[j] += v * p[i] / all * e.Scale
+		weight, in, out := p[i]/all*e.Scale, 1.0, 1.0
+		if e.ScaleInputs {
+			in = weight
+		} else {
+			out = weight
+		}
+		scaled := slices.Clone(x)
+		for j := range scaled {
+			scaled[j] *= in
+		}
+		for j, v := range r.mlp(&l.experts[i], scaled) {
+			y[j] += v * out
 		}
 	}
 	if l.shared != nil {

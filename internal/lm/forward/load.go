@@ -200,6 +200,10 @@ func (m *Model) loadLayer(l *layer, at string) error {
 			return err
 		}
 	}
+	if c.QKNorm == arch.UnitNorms && l.Rope >= 0 {
+		l.qNorm = &norm{Norm: Norm{Width: c.HeadDim}, weights: slices.Repeat([]float32{1}, c.HeadDim), eps: c.NormEps}
+		l.kNorm = l.qNorm
+	}
 	if c.Parallel {
 		l.attentionNorm = l.inputNorm
 	}
@@ -273,7 +277,10 @@ func (m *Model) loadExperts(l *layer, at string) error {
 	if fused {
 		router.name = at + "mlp.gate.weight"
 	} else if name := c.Facts.NameOf(arch.GateUpExperts); name != "" {
-		fused, both, last = true, at+name+".weight", at+c.Facts.NameOf(arch.DownExperts)+".weight"
+		fused, both, last = true, at+name, at+c.Facts.NameOf(arch.DownExperts)
+		if _, bare := m.source.shape(both); !bare {
+			both, last = both+".weight", last+".weight"
+		}
 	}
 	var err error
 	if l.router, err = m.linear(router); err != nil {
@@ -294,8 +301,9 @@ func (m *Model) loadExperts(l *layer, at string) error {
 		gateUp := []linearSpec{own(arch.GateExperts, e.Intermediate, c.HiddenSize), own(arch.UpExperts, e.Intermediate, c.HiddenSize)}
 		down := own(arch.DownExperts, c.HiddenSize, e.Intermediate)
 		if fused {
-			gateUp = []linearSpec{{name: both, slice: i, slices: e.Count, rows: 2 * e.Intermediate, cols: c.HiddenSize}}
-			down = linearSpec{name: last, slice: i, slices: e.Count, rows: c.HiddenSize, cols: e.Intermediate}
+			turned := c.ExpertsTransposed()
+			gateUp = []linearSpec{{name: both, slice: i, slices: e.Count, rows: 2 * e.Intermediate, cols: c.HiddenSize, transposed: turned}}
+			down = linearSpec{name: last, slice: i, slices: e.Count, rows: c.HiddenSize, cols: e.Intermediate, transposed: turned}
 		}
 		expert, err := m.gated(gateUp, down)
 		if err != nil {

@@ -55,7 +55,7 @@ func (s *Session) experts(l *layer, dst, x []float32, m int) error {
 		}
 		rows, out := buffer.Grow(&mix.rows, n*h), buffer.Grow(&mix.out, n*h)
 		for r, ch := range mix.tokens {
-			copy(rows[r*h:][:h], x[ch.token*h:])
+			copyScaled(e, rows[r*h:][:h], x[ch.token*h:], ch)
 		}
 		mix.running = true
 		err := s.mlp(&l.experts[i], out, rows, n, e.Intermediate)
@@ -64,10 +64,7 @@ func (s *Session) experts(l *layer, dst, x []float32, m int) error {
 			return err
 		}
 		for r, ch := range mix.tokens {
-			to := dst[ch.token*h:][:h]
-			for j, v := range out[r*h:][:h] {
-				to[j] += float32(v * ch.weight)
-			}
+			addScaled(e, dst[ch.token*h:][:h], out[r*h:][:h], ch)
 		}
 	}
 	if l.shared == nil {
@@ -85,6 +82,25 @@ func (s *Session) experts(l *layer, dst, x []float32, m int) error {
 	}
 	addShared(l, dst, shared, gates)
 	return nil
+}
+
+// copyScaled copies the inputs x of an expert, times its weight if the model scales inputs.
+func copyScaled(e *arch.ExpertConfig, dst, x []float32, ch choice) {
+	copy(dst, x)
+	if e.ScaleInputs {
+		scale(dst, float64(ch.weight))
+	}
+}
+
+// addScaled adds the outputs y of an expert to dst, times its weight unless the model scales inputs.
+func addScaled(e *arch.ExpertConfig, dst, y []float32, ch choice) {
+	weight := ch.weight
+	if e.ScaleInputs {
+		weight = 1
+	}
+	for j, v := range y {
+		dst[j] += float32(v * weight)
+	}
 }
 
 // addShared adds the outputs of the shared expert to dst, each row times its factor, if any.

@@ -58,7 +58,7 @@ func (m *Model) NewSession(maxTokens int) *Session {
 		s.rotations = append(s.rotations, newRotation(&c.Ropes[i], maxTokens))
 	}
 	for i := range s.caches {
-		s.caches[i] = cache{heads: c.KVHeads, dim: c.HeadDim, window: c.Layers[i].Window, state: stateSize(c, i)}
+		s.caches[i] = cache{heads: c.KVHeads, dim: c.HeadDim, span: spanOf(&c.Layers[i]), state: stateSize(c, i)}
 	}
 	s.attention.init(c, m.math, m.pool.Threads())
 	return s

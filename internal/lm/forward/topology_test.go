@@ -67,6 +67,19 @@ func TestTopology(t *testing.T) {
 				}
 			}
 			for i := range m.layers {
+				l := &m.layers[i]
+				if !l.Experts || !m.config.ExpertsTransposed() {
+					continue
+				}
+				readers := append(l.sharedReaders(), l.router)
+				for i := range l.experts {
+					readers = append(append(readers, l.experts[i].gateUp...), l.experts[i].down)
+				}
+				for _, b := range blocksOf(readers...) {
+					unnormed[b.Linear] = true
+				}
+			}
+			for i := range m.layers {
 				if l := &m.layers[i]; l.latent != nil { // the rows of values are not in one block
 					unnormed[l.out.name] = true
 				}
@@ -81,7 +94,7 @@ func TestTopology(t *testing.T) {
 				}
 			}
 			r, err := m.Residual()
-			if c := m.Config(); !c.Facts.Has(arch.InputNorm) || c.Facts.Has(arch.PostAttentionNorm) || c.HasStates() || c.LayerNorm || c.Latent != nil {
+			if c := m.Config(); !c.Facts.Has(arch.InputNorm) || c.Facts.Has(arch.PostAttentionNorm) || c.HasStates() || c.LayerNorm || c.Latent != nil || c.ExpertsTransposed() {
 				if err == nil {
 					t.Error("a model with norms behind the linear layers, or with states, can be rotated")
 				}
