@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/jsonscan"
 )
 
@@ -31,17 +32,21 @@ type ForwardConfig struct {
 	NormEps    float64 // added to the mean square, or to the variance, in each norm
 	PlusOne    bool    // norms multiply by 1 + weight (Gemma)
 	LayerNorm  bool    // norms subtract the mean first
+	NormBias   bool    // norms add a bias
 	Parallel   bool    // attention and feed-forward network read the same norm of the layer's input
 	QKNorm     QKNorm
 
 	AttentionBias AttentionBias
 	MLPBias       bool // of gate, up and down
+	HeadBias      bool // of the lm_head
 
 	EmbeddingScale   float64 // factor of the embedding's rows; 1 for none
 	ResidualScale    float64 // factor of the outputs that are added to the hidden states
 	LogitScale       float64 // factor of the logits, before the softcap
 	AttentionScale   float64 // factor of products of queries and keys
 	AttentionSoftcap float64 // s becomes c tanh(s/c); 0 for none
+	Temperature      float64 // of queries, see [ForwardConfig.QueryFactor]; 0 for none
+	TemperatureStep  int     // number of tokens between two temperatures
 	LogitSoftcap     float64
 	Tied             bool // the lm_head is the embedding
 
@@ -61,6 +66,7 @@ const (
 	HeadNorms           // head by head, before the rotation
 	WholeNorms          // all heads of a token together, before the rotation
 	RotatedNorms        // head by head, after the rotation
+	UnitNorms           // as RotatedNorms, in layers with a rope, and without weights
 )
 
 // AttentionBias says which linear layers of attention have a bias.
@@ -121,10 +127,24 @@ func (c *ForwardConfig) BiasOf(kind Kind) bool {
 // LayerConfig has the differences between layers.
 type LayerConfig struct {
 	Window  int  // number of tokens attended to, with the current token; 0: all
+	Chunk   int  // tokens attend to their own chunk of this number of tokens; 0: all
 	Rope    int  // index in Ropes; -1: no rope
 	Experts bool // the feed-forward network is a mixture
 	Mixer   Mixer
 }
+
+// QueryFactor is the factor of the queries of a token in a layer, by which attention stays sharp
+// over many tokens (Nakanishi, Scalable-Softmax, arXiv:2501.19399).
+func (c *ForwardConfig) QueryFactor(l *LayerConfig, position int) float64 {
+	if c.Temperature == 0 || l.Rope >= 0 {
+		return 1
+	}
+	steps := (position + 1) / c.TemperatureStep
+	return 1 + float64(c.Temperature*detmath.Log(float64(1+steps)))
+}
+
+// ExpertsTransposed reports whether checkpoints store fused experts as inputs x outputs.
+func (c *ForwardConfig) ExpertsTransposed() bool { return expertOrders[c.Architecture] == inOut }
 
 // Uses reports whether the layer has tensors of a kind, if its architecture has.
 func (l *LayerConfig) Uses(kind Kind) bool {
@@ -157,6 +177,13 @@ type ExpertConfig struct {
 	Normalize    bool // divide the weights of the chosen experts by their sum
 	// Sigmoid: an expert's score is the sigmoid of its logit, not a softmax.
 	Sigmoid bool
+	// ScaleInputs: the weights are factors of the experts' inputs, not of their outputs.
+	ScaleInputs bool
+	// Sparse: a token's experts are chosen one after another. The weight of each is its softmax among
+	// the experts left over with a logit of at least about 1 - 2 Jitter of its own (Liu et al., GRIN,
+	// arXiv:2409.12136).
+	Sparse bool
+	Jitter float64
 	// Groups, if more than 1, is the number of groups of neighbouring experts. A token's experts are
 	// in the GroupsPerToken groups with the largest sum of two scores.
 	Groups, GroupsPerToken int
@@ -281,7 +308,9 @@ func chooseArchitecture(facts *Config, outer object) (*keys, *Facts, error) {
 }
 
 func checkClass(facts *Config, class string) error {
-	if len(facts.Architectures) > 0 && !slices.Contains(facts.Architectures, class) {
+	// Published files and Transformers differ in case: PhiMoE, Phimoe.
+	same := func(name string) bool { return strings.EqualFold(name, class) }
+	if len(facts.Architectures) > 0 && !slices.ContainsFunc(facts.Architectures, same) {
 		return &UnsupportedError{fmt.Sprintf("architectures is %q: of model_type %q this forward pass knows %s only", facts.Architectures, facts.ModelType, class)}
 	}
 	return nil

@@ -77,6 +77,13 @@ func TestParseForwardErrors(t *testing.T) {
 		{"gemma3", changes{"use_bidirectional_attention": true}, "use_bidirectional_attention is true"},
 		{"phi4-mini", changes{"partial_rotary_factor": 2.0}, "partial_rotary_factor is 2"},
 		{"phi4-mini", changes{"full_attn_mod": 2}, "full_attn_mod is 2"},
+		{"llama3", changes{"rope_scaling": changes{"rope_type": "llama3", "factor": 2, "low_freq_factor": 4, "high_freq_factor": 1, "original_max_position_embeddings": 64}}, "high_freq_factor is 1: at least"},
+		{"../transformers/llama4", changes{"no_rope_layers": []int{1}}, "layer_types and no_rope_layers have 0 and 1 entries for 4 layers"},
+		{"../transformers/llama4", changes{"layer_types": []string{"sliding_attention", "", "", ""}}, `layer_types has "sliding_attention"`},
+		{"../transformers/phimoe", changes{"num_experts_per_tok": 3}, "num_experts_per_tok is 3: this forward pass knows only 2"},
+		{"../transformers/phimoe", changes{"tie_word_embeddings": true}, "lm_head_bias is true, but the lm_head is the embedding"},
+		{"../transformers/phimoe", changes{"rope_scaling": changes{"type": "longrope", "short_factor": []int{1, 1, 1, 1, 1, 1, 1, 1}, "long_factor": []int{1, 1, 1, 1, 1, 1, 1, 1},
+			"short_mscale": 1, "long_mscale": 2}}, "rope_scaling.long_mscale is 2: this forward pass knows only 1"},
 	} {
 		_, err := ParseForward(edited(t, c.model, c.changes))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -122,6 +129,28 @@ func TestParseForwardDefaults(t *testing.T) {
 			t.Errorf("rope %d: %v, want %v", i, got, want)
 		}
 	}
+	c = parse("../transformers/llama4", changes{"no_rope_layers": []int{}, "attn_temperature_tuning": 4, "interleave_moe_layer_step": nil, "attention_chunk_size": nil})
+	if l := c.Layers; l[0].Chunk != 8192 || l[0].Rope != 0 || l[3].Chunk != 0 || l[3].Rope != -1 || !l[0].Experts {
+		t.Errorf("layers of Llama 4: %+v", l)
+	}
+	if a, b := c.QueryFactor(&c.Layers[3], 8), c.QueryFactor(&c.Layers[3], 9); a != 1 || math.Abs(b-1-0.3*math.Log(2)) > 1e-12 {
+		t.Errorf("factors of queries before and behind floor_scale: %v, %v", a, b)
+	}
+	if c := parse("../transformers/llama4", changes{"attn_temperature_tuning": false, "use_qk_norm": false}); c.Temperature != 0 || c.QKNorm != NoQKNorm {
+		t.Errorf("Llama 4 without temperatures and norms: %v, %v", c.Temperature, c.QKNorm)
+	}
+	text := json.RawMessage(edited(t, "../transformers/llama4", nil))
+	whole, err := json.Marshal(changes{"model_type": "llama4", "architectures": []string{"Llama4ForConditionalGeneration"}, "text_config": text, "vision_config": changes{}, "image_token_index": 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err = ParseForward(whole); err != nil {
+		t.Fatal(err)
+	}
+	if c.Architecture != "llama4_text" || c.Intermediate != 96 || c.Experts.Intermediate != 48 {
+		t.Errorf("the text part of Llama 4: %+v", c)
+	}
+	parse("../transformers/phimoe", changes{"architectures": []string{"PhiMoEForCausalLM"}}) // as Microsoft spells it
 	if c := parse("llama3", changes{"hidden_size": json.RawMessage("64.0")}); c.HiddenSize != 64 {
 		t.Errorf("hidden size %d", c.HiddenSize)
 	}

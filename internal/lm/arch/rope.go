@@ -47,6 +47,7 @@ type ropeDefaults struct {
 	partial                         bool // there is a partial_rotary_factor, already read
 	sections                        bool // positions have several parts, equal in text
 	alpha                           bool // rope_type dynamic has an alpha, which scales theta
+	mscales                         bool // longrope states its attention factors
 }
 
 // readRope reads rope_theta and rope_scaling, or the rope_parameters of transformers 5.
@@ -104,8 +105,8 @@ func (k *keys) readScaling(d ropeDefaults) RopeConfig {
 		r.Factor = k.positive("factor", 0)
 		r.LowFactor, r.HighFactor = k.positive("low_freq_factor", 0), k.positive("high_freq_factor", 0)
 		r.OriginalPositions = k.size("original_max_position_embeddings", 0)
-		if r.HighFactor <= r.LowFactor {
-			k.fail("high_freq_factor", "is %v: it has to be above low_freq_factor, %v", r.HighFactor, r.LowFactor)
+		if r.HighFactor < r.LowFactor {
+			k.fail("high_freq_factor", "is %v: at least low_freq_factor, %v, was expected", r.HighFactor, r.LowFactor)
 		}
 	case "yarn":
 		k.readYarn(&r, d)
@@ -176,6 +177,10 @@ func (k *keys) readLongRope(r *RopeConfig, d ropeDefaults) {
 	if f := k.optional("attention_factor"); f != 0 {
 		r.AttentionFactor = f
 	}
+	if d.mscales {
+		r.AttentionFactor = k.positive("short_mscale", 0)
+		only(k, "long_mscale", r.AttentionFactor, "is not a number")
+	}
 }
 
 // LongRopeAttention is the default of longrope's AttentionFactor: Ding et al., LongRoPE,
@@ -234,7 +239,7 @@ func (r *RopeConfig) llama3(f float64) float64 {
 	switch {
 	case waves < r.LowFactor:
 		return f / r.Factor
-	case waves > r.HighFactor:
+	case waves >= r.HighFactor:
 		return f
 	}
 	smooth := (waves - r.LowFactor) / (r.HighFactor - r.LowFactor)

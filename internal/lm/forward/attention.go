@@ -170,12 +170,12 @@ func (s *Session) prepare(l *layer, rotations []*rotation, q, k []float32, posit
 			if l.Rope >= 0 {
 				rotations[l.Rope].turn(x[c.RopeStart:], position, 1)
 			}
-			if c.QKNorm == arch.RotatedNorms {
+			if c.QKNorm >= arch.RotatedNorms && part.norm != nil {
 				rmsNorm(x[:c.HeadDim], x[:c.HeadDim], part.norm.weights, c.NormEps)
 			}
 		}
 	}
-	scale(q, c.AttentionScale)
+	scale(q, float64(c.AttentionScale*c.QueryFactor(&l.LayerConfig, position)))
 }
 
 // block computes the query heads of a key-value head for the tokens from..to-1 of a chunk that

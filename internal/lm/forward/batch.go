@@ -256,7 +256,7 @@ func (q *sequence) accept(tokens []int32) {
 // release gives up pages that no later token sees.
 func (b *Batch) release(q *sequence) {
 	for g, group := range b.pool.groups {
-		for ; q.from[g] < group.first(q.n); q.from[g]++ {
+		for ; q.from[g] < group.firstPage(q.n); q.from[g]++ {
 			b.pool.drop(q.path[q.from[g]], g)
 			for _, layer := range group.layers {
 				q.caches[layer].pages[q.from[g]] = nil

@@ -1,5 +1,7 @@
 package forward
 
+import "github.com/lowbit-go/gq/internal/lm/arch"
+
 // pageTokens is the number of tokens in a page of keys and values. Pages are allocated and shared
 // whole. Smaller pages would share more and copy less; larger pages make longer sums of values in
 // attention.
@@ -9,14 +11,14 @@ const pageTokens = 64
 // over these tokens.
 const keyBlock = 16
 
-// cache holds the keys and values of a layer. In a layer with a window, pages that no later token
+// cache holds the keys and values of a layer. In a layer with a window or chunks, pages that no later token
 // sees are reused.
 type cache struct {
 	heads, dim int
-	window     int
-	state      int // elements of the state of a layer that has one; such a layer has no keys
-	pages      []*page
-	free       []*page
+	span
+	state int // elements of the state of a layer that has one; such a layer has no keys
+	pages []*page
+	free  []*page
 }
 
 type page struct {
@@ -37,10 +39,7 @@ func (c *cache) reset() {
 
 // seen returns the positions lo to hi-1 to which the token at position attends.
 func (c *cache) seen(position int) (lo, hi int) {
-	if c.window > 0 {
-		lo = max(0, position+1-c.window)
-	}
-	return lo, position + 1
+	return c.first(position), position + 1
 }
 
 func (c *cache) release(p *page) {
@@ -49,18 +48,30 @@ func (c *cache) release(p *page) {
 	}
 }
 
-// firstPage returns the first page that the token at a position sees. A window of 0 has no limit.
-func firstPage(window, position int) int {
-	if window == 0 {
-		return 0
+// span is the tokens that a token sees: the last tokens of a window, or its own chunk. Sizes of 0
+// have no limit.
+type span struct{ window, chunk int }
+
+func spanOf(l *arch.LayerConfig) span { return span{l.Window, l.Chunk} }
+
+// first returns the first position that the token at a position sees.
+func (s span) first(position int) int {
+	switch {
+	case s.window > 0:
+		return max(0, position+1-s.window)
+	case s.chunk > 0:
+		return position - position%s.chunk
 	}
-	return max(0, position+1-window) / pageTokens
+	return 0
 }
+
+// firstPage returns the first page that the token at a position sees.
+func (s span) firstPage(position int) int { return s.first(position) / pageTokens }
 
 // reach makes room for tokens up to position n-1 and releases pages that no token from position
 // from on sees. Sequences of a Batch need nothing here: Batch.reserve has done both.
 func (c *cache) reach(from, n int) {
-	for i := range firstPage(c.window, from) {
+	for i := range c.firstPage(from) {
 		c.release(c.pages[i])
 		c.pages[i] = nil
 	}
@@ -83,7 +94,7 @@ func newPage(heads, dim int) page {
 
 // holds reports whether the pages from the first token that the token at a position sees are there.
 func (c *cache) holds(position int) bool {
-	for i := firstPage(c.window, position); i < len(c.pages); i++ {
+	for i := c.firstPage(position); i < len(c.pages); i++ {
 		if c.pages[i] == nil {
 			return false
 		}

@@ -92,7 +92,7 @@ func (t *Tape) blockGradient(i int, w *attentionGradient, head, start, p, end, s
 		copy(w.queries[j*group*d:][:group*d], t.record.q[at:])
 		copy(w.dOut[j*group*d:][:group*d], t.back.dheads[at:])
 	}
-	cache := cache{window: c.Layers[i].Window}
+	cache := cache{span: spanOf(&c.Layers[i])}
 	first, _ := cache.seen(p)
 	first = first / keyBlock * keyBlock
 	seen := end - first // tokens

@@ -1,6 +1,9 @@
 package forward
 
-import "github.com/lowbit-go/gq/internal/buffer"
+import (
+	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/internal/lm/arch"
+)
 
 // expertsBackward computes the gradients of a mixture's inputs, t.back.dnormed, given the gradients
 // of its outputs. The choice of experts is constant.
@@ -12,13 +15,24 @@ import "github.com/lowbit-go/gq/internal/buffer"
 //	dp_j = c dw_j,  or  c (dw_j - sum dw_k w_k / c) / sum p_k
 //	dlogit_i = p_i (dp_i - sum dp_k p_k), or p_i (1-p_i) dp_i for sigmoids
 //
-// dp_i is 0 for experts that were not chosen.
+// dp_i is 0 for experts that were not chosen. In a sparse mixer, each of a token's experts has a
+// softmax p of its own, and w_j is c p_j:
+//
+//	dlogit_i = sum dw_j w_j ([i = j] - p_i)
+//
+// If weights are factors of inputs, y = sum f_j(w_j x), with the gradients dx_j of f_j's inputs:
+//
+//	dy_j = dy,  dw_j = dx_j x,  dx = sum w_j dx_j
 func (t *Tape) expertsBackward(l *layer, g *Gradients, dy []float32) error {
 	c, e, r, b := &t.m.config, t.m.config.Experts, &t.record, &t.back
 	h, n := c.HiddenSize, t.tokens()
 	t.s.split(len(r.order), 4*h, func(_, from, to int) {
 		for row := from; row < to; row++ {
 			ch, out := r.chosen[r.order[row]], dy[r.chosen[r.order[row]].token*h:][:h]
+			if e.ScaleInputs {
+				copy(b.ddown[row*h:][:h], out)
+				continue
+			}
 			for j, v := range out {
 				b.ddown[row*h+j] = float32(v * ch.weight)
 			}
@@ -38,6 +52,15 @@ func (t *Tape) expertsBackward(l *layer, g *Gradients, dy []float32) error {
 		if err := t.gatedBackward(&l.experts[i], &r.gatedRecord, g, part(b.drows), part(b.ddown), part(r.rows), at, rows, e.Intermediate, tokens); err != nil {
 			return err
 		}
+	}
+	if e.ScaleInputs {
+		t.s.split(len(r.order), 4*h, func(_, from, to int) {
+			for row := from; row < to; row++ {
+				ch, dx := r.chosen[r.order[row]], b.drows[row*h:][:h]
+				b.dweights[r.order[row]] = dot(dx, r.fed[ch.token*h:][:h])
+				scale(dx, float64(ch.weight))
+			}
+		})
 	}
 	t.s.split(n, 16*e.Count, func(_, from, to int) {
 		for token := from; token < to; token++ {
@@ -100,6 +123,10 @@ func (t *Tape) routerBackward(token int) {
 	at := token * e.PerToken
 	chosen, dweights := r.chosen[at:][:e.PerToken], b.dweights[at:][:e.PerToken]
 	p, dlogits := r.router[token*e.Count:][:e.Count], b.drouter[token*e.Count:][:e.Count]
+	if e.Sparse {
+		sparseBackward(e, dlogits, dweights, chosen, p)
+		return
+	}
 	mean, sum := 0.0, 1.0
 	if e.Normalize {
 		sum = 0
@@ -123,5 +150,20 @@ func (t *Tape) routerBackward(token int) {
 			continue
 		}
 		dlogits[i] = float32(float64(p[i]) * (float64(v) - all))
+	}
+}
+
+// sparseBackward is routerBackward for a sparse mixer, given the logits.
+func sparseBackward(e *arch.ExpertConfig, dlogits, dweights []float32, chosen []choice, logits []float32) {
+	sums := make([]float64, len(dlogits))
+	for j, ch := range chosen {
+		d := float64(float64(dweights[j]) * float64(ch.weight))
+		sums[ch.expert] += d
+		for i, p := range sparseShares(e, chosen[:j+1], logits) {
+			sums[i] -= float64(d * p)
+		}
+	}
+	for i, v := range sums {
+		dlogits[i] = float32(v)
 	}
 }

@@ -130,7 +130,7 @@ func (t *Tape) visit(g *Gradients, l *linear, first, m int, x, dy, y []float32, 
 
 // finishNorm shows the gradients of a norm's gains to the caller.
 func (t *Tape) finishNorm(g *Gradients, n *norm) error {
-	if g.Norm == nil {
+	if g.Norm == nil || n.Tensor == "" {
 		return nil
 	}
 	sums, gradient := t.back.gains[:n.Width], t.back.float[:n.Width]
@@ -149,7 +149,7 @@ func (t *Tape) norm(g *Gradients, n *norm, dst, dy, x []float32, rows int, add b
 		}
 		return nil
 	}
-	t.normBackward(n, dst, dy, x, rows, g.Norm != nil, add)
+	t.normBackward(n, dst, dy, x, rows, g.Norm != nil && n.Tensor != "", add)
 	return t.finishNorm(g, n)
 }
 
@@ -262,8 +262,12 @@ func (t *Tape) prepareBackward(l *layer, g *Gradients) error {
 		}
 		return t.norm(g, l.kNorm, b.dk, b.dk, k, n*nkv/l.kNorm.Width, false)
 	}
-	t.s.split(n, nq, func(_, from, to int) { scale(b.dq[from*nq:to*nq], c.AttentionScale) })
-	if c.QKNorm == arch.RotatedNorms {
+	t.s.split(n, nq, func(_, from, to int) {
+		for token := from; token < to; token++ {
+			scale(b.dq[token*nq:][:nq], float64(c.AttentionScale*c.QueryFactor(&l.LayerConfig, t.positions[token])))
+		}
+	})
+	if c.QKNorm >= arch.RotatedNorms && l.qNorm != nil {
 		// The attention's gradients are done: its queries and keys become the norms' inputs again.
 		copy(r.q, r.rawQ)
 		copy(r.k, r.rawK)

@@ -71,11 +71,17 @@ func (r *reference) norm(x []float64, n *norm) []float64 {
 	}
 	for i, v := range x {
 		v -= mean
-		gain := r.params[n.Tensor][i]
+		gain := 1.0
+		if n.Tensor != "" {
+			gain = r.params[n.Tensor][i]
+		}
 		if n.PlusOne {
 			gain++
 		}
 		y[i] = v / math.Sqrt(sum/float64(len(x))+n.eps) * gain
+		if n.bias != nil {
+			y[i] += float64(n.bias[i])
+		}
 	}
 	return y
 }
@@ -210,7 +216,7 @@ func (r *reference) attention(l *layer, x [][]float64) (out [][]float64) {
 				if l.Rope >= 0 {
 					r.rotate(head, l.Rope, p)
 				}
-				if c.QKNorm == arch.RotatedNorms {
+				if c.QKNorm == arch.RotatedNorms || c.QKNorm == arch.UnitNorms && l.Rope >= 0 {
 					head = r.norm(head, by)
 				}
 			}
@@ -225,11 +231,18 @@ func (r *reference) attention(l *layer, x [][]float64) (out [][]float64) {
 			if l.Window > 0 {
 				first = max(0, p+1-l.Window)
 			}
+			if l.Chunk > 0 {
+				first = p / l.Chunk * l.Chunk
+			}
+			temperature := 1.0
+			if c.Temperature != 0 && l.Rope < 0 {
+				temperature += c.Temperature * math.Log1p(math.Floor(float64(p+1)/float64(c.TemperatureStep)))
+			}
 			o, sum := make([]float64, len(v[p][kv])), 0.0
 			for at := first; at <= p; at++ {
 				score := 0.0
 				for j := range d {
-					score += q[p][h][j] * c.AttentionScale * k[at][kv][j]
+					score += q[p][h][j] * c.AttentionScale * temperature * k[at][kv][j]
 				}
 				if c.AttentionSoftcap != 0 {
 					score = c.AttentionSoftcap * math.Tanh(score/c.AttentionSoftcap)
@@ -304,6 +317,14 @@ func (r *reference) mixture(l *layer, x []float64, chosen []int32) []float64 {
 	e, y := r.m.config.Experts, make([]float64, len(x))
 	all, chosenSum := 0.0, 0.0
 	p := r.linear(x, l.router)
+	if e.Sparse {
+		for j, w := range sparseWeights(p, chosen, 2*e.Jitter) {
+			for k, v := range r.mlp(&l.experts[chosen[j]], x) {
+				y[k] += v * w
+			}
+		}
+		return y
+	}
 	for i, v := range p {
 		p[i] = math.Exp(v)
 		all += p[i]
@@ -321,8 +342,18 @@ func (r *reference) mixture(l *layer, x []float64, chosen []int32) []float64 {
 		all = chosenSum
 	}
 	for _, i := range chosen {
-		for j, v := range r.mlp(&l.experts[i], x) {
-			y[j] += v * p[i] / all * e.Scale
+		weight, in, out := p[i]/all*e.Scale, 1.0, 1.0
+		if e.ScaleInputs {
+			in = weight
+		} else {
+			out = weight
+		}
+		scaled := slices.Clone(x)
+		for j := range scaled {
+			scaled[j] *= in
+		}
+		for j, v := range r.mlp(&l.experts[i], scaled) {
+			y[j] += v * out
 		}
 	}
 	if l.shared != nil {
@@ -335,4 +366,19 @@ func (r *reference) mixture(l *layer, x []float64, chosen []int32) []float64 {
 		}
 	}
 	return y
+}
+
+// sparseWeights are the weights of two experts: each has the softmax among the logits that are near
+// its own, the second without the first.
+func sparseWeights(logits []float64, chosen []int32, limit float64) [2]float64 {
+	share := func(expert, without int32) float64 {
+		top, sum := logits[expert], 0.0
+		for i, v := range logits {
+			if int32(i) != without && (top-v)/max(math.Abs(v), top) <= limit {
+				sum += math.Exp(v)
+			}
+		}
+		return math.Exp(top) / sum
+	}
+	return [2]float64{share(chosen[0], -1), share(chosen[1], chosen[0])}
 }

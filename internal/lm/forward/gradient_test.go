@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lowbit-go/gq/internal/test/testmodels"
 	"github.com/lowbit-go/gq/internal/test/testshared"
 )
 
@@ -88,6 +89,20 @@ func TestGradients(t *testing.T) {
 		m := openCase(t, "testdata/torch/phi4-mini", Options{Threads: 2})
 		m.config.Ropes[0].Neighbours = true
 		checkGradients(t, m, nil)
+	})
+	t.Run("chunks", func(t *testing.T) { // llama4's are longer than the sequences
+		for _, g := range testmodels.AllGenerated(t) {
+			if g.Name != "llama4" {
+				continue
+			}
+			m := openCase(t, generatedCase(t, g).dir, Options{Threads: 2})
+			for i := range m.layers {
+				if m.layers[i].Chunk > 0 {
+					m.layers[i].Chunk, m.config.Layers[i].Chunk = 4, 4
+				}
+			}
+			checkGradients(t, m, nil)
+		}
 	})
 	for _, name := range []string{"mixtral", "qwen3-moe", "qwen3-moe-unnormalized"} {
 		t.Run(name+" with another model's routing", func(t *testing.T) {

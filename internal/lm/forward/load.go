@@ -129,13 +129,14 @@ func (m *Model) load() error {
 		}
 		head = embedding
 	}
-	m.head, err = m.linear(linearSpec{name: head, rows: c.VocabSize, cols: c.HiddenSize})
+	m.head, err = m.linear(linearSpec{name: head, rows: c.VocabSize, cols: c.HiddenSize, bias: c.HeadBias})
 	return err
 }
 
 type norm struct {
 	Norm
 	weights []float32 // the factors: 1 + gain if PlusOne
+	bias    []float32 // nil without a bias
 	eps     float64
 }
 
@@ -149,8 +150,15 @@ func (m *Model) loadGains(name string, width int, plusOne bool) (*norm, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &norm{Norm{name, plusOne, width}, make([]float32, width), m.config.NormEps}
+	n := &norm{Norm: Norm{name, plusOne, width}, weights: make([]float32, width), eps: m.config.NormEps}
 	n.set(gains)
+	if m.config.NormBias {
+		bias := strings.TrimSuffix(name, "weight") + "bias"
+		m.used[bias] = true
+		if n.bias, err = m.source.vector(bias, width); err != nil {
+			return nil, err
+		}
+	}
 	m.norms = append(m.norms, n)
 	return n, nil
 }
@@ -191,6 +199,10 @@ func (m *Model) loadLayer(l *layer, at string) error {
 		if *n.dst, err = m.loadNorm(at+name+".weight", n.n); err != nil {
 			return err
 		}
+	}
+	if c.QKNorm == arch.UnitNorms && l.Rope >= 0 {
+		l.qNorm = &norm{Norm: Norm{Width: c.HeadDim}, weights: slices.Repeat([]float32{1}, c.HeadDim), eps: c.NormEps}
+		l.kNorm = l.qNorm
 	}
 	if c.Parallel {
 		l.attentionNorm = l.inputNorm
@@ -265,7 +277,10 @@ func (m *Model) loadExperts(l *layer, at string) error {
 	if fused {
 		router.name = at + "mlp.gate.weight"
 	} else if name := c.Facts.NameOf(arch.GateUpExperts); name != "" {
-		fused, both, last = true, at+name+".weight", at+c.Facts.NameOf(arch.DownExperts)+".weight"
+		fused, both, last = true, at+name, at+c.Facts.NameOf(arch.DownExperts)
+		if _, bare := m.source.shape(both); !bare {
+			both, last = both+".weight", last+".weight"
+		}
 	}
 	var err error
 	if l.router, err = m.linear(router); err != nil {
@@ -286,8 +301,9 @@ func (m *Model) loadExperts(l *layer, at string) error {
 		gateUp := []linearSpec{own(arch.GateExperts, e.Intermediate, c.HiddenSize), own(arch.UpExperts, e.Intermediate, c.HiddenSize)}
 		down := own(arch.DownExperts, c.HiddenSize, e.Intermediate)
 		if fused {
-			gateUp = []linearSpec{{name: both, slice: i, slices: e.Count, rows: 2 * e.Intermediate, cols: c.HiddenSize}}
-			down = linearSpec{name: last, slice: i, slices: e.Count, rows: c.HiddenSize, cols: e.Intermediate}
+			turned := c.ExpertsTransposed()
+			gateUp = []linearSpec{{name: both, slice: i, slices: e.Count, rows: 2 * e.Intermediate, cols: c.HiddenSize, transposed: turned}}
+			down = linearSpec{name: last, slice: i, slices: e.Count, rows: c.HiddenSize, cols: e.Intermediate, transposed: turned}
 		}
 		expert, err := m.gated(gateUp, down)
 		if err != nil {

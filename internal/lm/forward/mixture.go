@@ -55,7 +55,7 @@ func (s *Session) experts(l *layer, dst, x []float32, m int) error {
 		}
 		rows, out := buffer.Grow(&mix.rows, n*h), buffer.Grow(&mix.out, n*h)
 		for r, ch := range mix.tokens {
-			copy(rows[r*h:][:h], x[ch.token*h:])
+			copyScaled(e, rows[r*h:][:h], x[ch.token*h:], ch)
 		}
 		mix.running = true
 		err := s.mlp(&l.experts[i], out, rows, n, e.Intermediate)
@@ -64,10 +64,7 @@ func (s *Session) experts(l *layer, dst, x []float32, m int) error {
 			return err
 		}
 		for r, ch := range mix.tokens {
-			to := dst[ch.token*h:][:h]
-			for j, v := range out[r*h:][:h] {
-				to[j] += float32(v * ch.weight)
-			}
+			addScaled(e, dst[ch.token*h:][:h], out[r*h:][:h], ch)
 		}
 	}
 	if l.shared == nil {
@@ -87,6 +84,25 @@ func (s *Session) experts(l *layer, dst, x []float32, m int) error {
 	return nil
 }
 
+// copyScaled copies the inputs x of an expert, times its weight if the model scales inputs.
+func copyScaled(e *arch.ExpertConfig, dst, x []float32, ch choice) {
+	copy(dst, x)
+	if e.ScaleInputs {
+		scale(dst, float64(ch.weight))
+	}
+}
+
+// addScaled adds the outputs y of an expert to dst, times its weight unless the model scales inputs.
+func addScaled(e *arch.ExpertConfig, dst, y []float32, ch choice) {
+	weight := ch.weight
+	if e.ScaleInputs {
+		weight = 1
+	}
+	for j, v := range y {
+		dst[j] += float32(v * weight)
+	}
+}
+
 // addShared adds the outputs of the shared expert to dst, each row times its factor, if any.
 func addShared(l *layer, dst, shared, gates []float32) {
 	h := len(shared) / len(gates)
@@ -101,13 +117,14 @@ func addShared(l *layer, dst, shared, gates []float32) {
 	}
 }
 
-// score turns a router's logits of a token into scores.
+// score turns a router's logits of a token into scores. The scores of a sparse mixer are the logits.
 func (m *Model) score(logits []float32) {
-	if m.config.Experts.Sigmoid {
+	switch e := m.config.Experts; {
+	case e.Sigmoid:
 		sigmoid(logits)
-		return
+	case !e.Sparse:
+		m.math.Softmax(logits)
 	}
-	m.math.Softmax(logits)
 }
 
 func sigmoid(x []float32) {
@@ -140,7 +157,7 @@ func choose(e *arch.ExpertConfig, correction []float32, dst []choice, scores []f
 		}
 		dst = append(dst, choice{token, best, scores[best]})
 	}
-	normalize(e, dst[from:])
+	weigh(e, dst[from:], scores)
 	return dst
 }
 
@@ -169,9 +186,14 @@ func bestGroups(e *arch.ExpertConfig, scores []float32) (groups []int) {
 	return groups
 }
 
-// normalize divides the weights of a token's experts by their sum, if the model does, and scales
-// them.
-func normalize(e *arch.ExpertConfig, chosen []choice) {
+// weigh turns the scores of a token's experts into weights: it divides the scores by their sum, if
+// the model does, and scales the weights.
+func weigh(e *arch.ExpertConfig, chosen []choice, scores []float32) {
+	if e.Sparse {
+		for i, ch := range chosen {
+			chosen[i].weight = float32(sparseShares(e, chosen[:i+1], scores)[ch.expert])
+		}
+	}
 	if e.Normalize {
 		sum := float32(0)
 		for _, ch := range chosen {
@@ -188,6 +210,25 @@ func normalize(e *arch.ExpertConfig, chosen []choice) {
 	}
 }
 
+// sparseShares returns the softmax of a sparse mixer for the last of the chosen experts, by expert:
+// 0 for the experts chosen before, and for logits that are too far below.
+func sparseShares(e *arch.ExpertConfig, chosen []choice, logits []float32) []float64 {
+	shares, sum := make([]float64, len(logits)), 0.0
+	before, top := chosen[:len(chosen)-1], logits[chosen[len(chosen)-1].expert]
+	for i, v := range logits {
+		far := (top-v)/max(float32(math.Abs(float64(v))), top) > float32(2*e.Jitter)
+		if far || slices.ContainsFunc(before, func(ch choice) bool { return ch.expert == i }) {
+			continue
+		}
+		shares[i] = detmath.Exp(float64(v) - float64(top))
+		sum += shares[i]
+	}
+	for i := range shares {
+		shares[i] /= sum
+	}
+	return shares
+}
+
 // rmsNorm writes x / sqrt(mean(x^2) + eps) * weights.
 func rmsNorm(dst, x, weights []float32, eps float64) {
 	inverse := rmsInverse(x, eps)
@@ -196,11 +237,14 @@ func rmsNorm(dst, x, weights []float32, eps float64) {
 	}
 }
 
-// layerNorm writes (x - mean(x)) / sqrt(variance(x) + eps) * weights.
-func layerNorm(dst, x, weights []float32, eps float64) {
+// layerNorm writes (x - mean(x)) / sqrt(variance(x) + eps) * weights + bias; bias may be nil.
+func layerNorm(dst, x, weights, bias []float32, eps float64) {
 	mean, inverse := moments(x, eps)
 	for i, v := range x {
 		dst[i] = float32(float32((v-mean)*inverse) * weights[i])
+	}
+	for i, v := range bias {
+		dst[i] += v
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/lowbit-go/gq/internal/lm/arch"
 )
 
-// pagePool owns the pages of a Batch. Layers with the same window form a group, as do layers with
+// pagePool owns the pages of a Batch. Layers with the same span form a group, as do layers with
 // states, and a block is the pages of a group's layers for the same tokens. A block is taken and
 // given up as a whole.
 type pagePool struct {
@@ -17,7 +17,7 @@ type pagePool struct {
 }
 
 type pageGroup struct {
-	window int   // 0: the layers see all tokens; stateWindow
+	span         // of the layers, or stateWindow
 	layers []int // their numbers
 	most   int   // limit of blocks
 	blocks []*block
@@ -41,22 +41,22 @@ const stateWindow = 2
 func (p *pagePool) init(c *arch.ForwardConfig, sequences, context int) {
 	p.config = c
 	for i := range c.Layers {
-		window := c.Layers[i].Window
+		of := spanOf(&c.Layers[i])
 		if c.Layers[i].States() {
-			window = stateWindow
+			of = span{window: stateWindow}
 		}
-		at := slices.IndexFunc(p.groups, func(g *pageGroup) bool { return g.window == window })
+		at := slices.IndexFunc(p.groups, func(g *pageGroup) bool { return g.span == of })
 		if at < 0 {
 			at = len(p.groups)
-			p.groups = append(p.groups, &pageGroup{window: window})
+			p.groups = append(p.groups, &pageGroup{span: of})
 		}
 		p.groups[at].layers = append(p.groups[at].layers, i)
 	}
 	for _, g := range p.groups {
 		each := pagesOf(context)
-		if g.window > 0 {
+		if most := g.window + g.chunk; most > 0 {
 			// Twice the pages of a sequence, for the ends of prefixes that other sequences may share.
-			each = min(each, 2*(pagesOf(g.window+prefillChunk+sequences)+1))
+			each = min(each, 2*(pagesOf(most+prefillChunk+sequences)+1))
 		}
 		g.most = sequences*each + 1
 		if g.states(c) {
@@ -95,14 +95,11 @@ func (p *pagePool) stats() (s PageStats) {
 	return s
 }
 
-// first returns the first page that the token behind n tokens sees.
-func (g *pageGroup) first(n int) int { return firstPage(g.window, n) }
-
 // holds reports whether the pages that the token behind the first n tokens of a path sees are
 // there.
 func (p *pagePool) holds(path []*node, n int) bool {
 	for g, group := range p.groups {
-		for _, node := range path[group.first(n):pagesOf(n)] {
+		for _, node := range path[group.firstPage(n):pagesOf(n)] {
 			if node.blocks[g] == nil {
 				return false
 			}
@@ -202,7 +199,7 @@ func (p *pagePool) drop(n *node, g int) {
 func (p *pagePool) forget(n *node, g int) {
 	for other, group := range p.groups {
 		b := n.blocks[other]
-		if b == nil || b.refs > 0 || other != g && p.groups[g].window != 0 {
+		if b == nil || b.refs > 0 || other != g && p.groups[g].span != (span{}) {
 			continue
 		}
 		b.node, n.blocks[other] = nil, nil

@@ -109,7 +109,7 @@ func (b *Batch) share(q *sequence, prompt []int32) {
 		return
 	}
 	for g, group := range b.pool.groups {
-		q.from[g] = group.first(n)
+		q.from[g] = group.firstPage(n)
 		for _, node := range path[q.from[g]:][:(n+pageTokens-1)/pageTokens-q.from[g]] {
 			node.blocks[g].refs++
 		}

@@ -58,7 +58,7 @@ func (m *Model) NewSession(maxTokens int) *Session {
 		s.rotations = append(s.rotations, newRotation(&c.Ropes[i], maxTokens))
 	}
 	for i := range s.caches {
-		s.caches[i] = cache{heads: c.KVHeads, dim: c.HeadDim, window: c.Layers[i].Window, state: stateSize(c, i)}
+		s.caches[i] = cache{heads: c.KVHeads, dim: c.HeadDim, span: spanOf(&c.Layers[i]), state: stateSize(c, i)}
 	}
 	s.attention.init(c, m.math, m.pool.Threads())
 	return s
@@ -292,7 +292,7 @@ func (s *Session) norm(dst, x []float32, by *norm, m int) {
 	s.split(m, n, func(_, from, to int) {
 		for r := from; r < to; r++ {
 			if s.m.config.LayerNorm {
-				layerNorm(dst[r*n:][:n], x[r*n:][:n], by.weights, eps)
+				layerNorm(dst[r*n:][:n], x[r*n:][:n], by.weights, by.bias, eps)
 				continue
 			}
 			rmsNorm(dst[r*n:][:n], x[r*n:][:n], by.weights, eps)

@@ -1,7 +1,9 @@
 package forward
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -42,10 +44,15 @@ type linearSpec struct {
 	rows   int
 	cols   int
 	bias   bool // the layer has a bias
+	// transposed: the tensor is stored inputs x outputs.
+	transposed bool
 }
 
 func (l linearSpec) wantShape() []int64 {
-	if l.slices > 0 {
+	switch {
+	case l.transposed:
+		return []int64{int64(l.slices), int64(l.cols), int64(l.rows)}
+	case l.slices > 0:
 		return []int64{int64(l.slices), int64(l.rows), int64(l.cols)}
 	}
 	return []int64{int64(l.rows), int64(l.cols)}
@@ -90,6 +97,33 @@ func (f floats) linear(data []byte, d packing.Dtype, rows, cols int) (kernels.Op
 	stride := cols * d.Bits() / 8
 	read := func(dst []float32, row int) { safetensors.Widen(dst, data[row*stride:][:stride], d) }
 	return kernels.NewRows(rows, cols, read, nil, f.options)
+}
+
+// transposed makes a linear layer of float weights that are stored inputs x outputs.
+func (f floats) transposed(data []byte, d packing.Dtype, rows, cols int) (kernels.Operator, error) {
+	size := d.Bits() / 8
+	read := func(dst []float32, row int) {
+		for k := range dst[:cols] {
+			safetensors.Widen(dst[k:k+1], data[(k*rows+row)*size:][:size], d)
+		}
+	}
+	if !f.packed {
+		return kernels.NewRows(rows, cols, read, nil, f.options)
+	}
+	return f.unpacked(read, rows, cols)
+}
+
+// unpacked copies weights into memory as float32.
+func (f floats) unpacked(read func(dst []float32, row int), rows, cols int) (kernels.Operator, error) {
+	row := make([]float32, cols)
+	data := make([]byte, 0, 4*rows*cols)
+	for r := range rows {
+		read(row, r)
+		for _, v := range row {
+			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(v))
+		}
+	}
+	return f.linear(data, packing.F32, rows, cols)
 }
 
 // checkpointSource reads the tensors of a mapped checkpoint.
@@ -178,6 +212,13 @@ func (s *checkpointSource) linear(l linearSpec) (kernels.Operator, bool, error) 
 	w, err := s.find(l.name, l.wantShape()...)
 	if err != nil {
 		return nil, false, err
+	}
+	if l.transposed {
+		if w.Scale != nil {
+			return nil, false, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q is FP8 and stored inputs x outputs: block scales were expected with outputs x inputs only", l.name)}
+		}
+		op, err := s.floats.transposed(w.Bytes(l.slice*l.cols, l.cols), w.Tensor.Dtype, l.rows, l.cols)
+		return op, false, err
 	}
 	first := l.slice * l.rows
 	if w.Scale != nil {

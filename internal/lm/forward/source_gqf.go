@@ -1,10 +1,8 @@
 package forward
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/lowbit-go/gq/embedding"
 	"github.com/lowbit-go/gq/formats/gqf"
@@ -115,8 +113,8 @@ func (s *gqfSource) linear(l linearSpec) (kernels.Operator, bool, error) {
 		return nil, false, fmt.Errorf("tensor %q has no slice %d", l.name, slice)
 	case p.Header.Layout == packing.LayoutPlain:
 		return s.unquantized(t, l, slice)
-	case t.Transposed:
-		return nil, false, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q is stored inputs x outputs, but every architecture here needs outputs x inputs", l.name)}
+	case t.Transposed != l.transposed:
+		return nil, false, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q: the checkpoint stored inputs x outputs (%t), but config.json makes that %t", l.name, t.Transposed, l.transposed)}
 	case s.activations == Float32:
 		return s.dequantized(t, l, slice)
 	}
@@ -131,6 +129,10 @@ func (s *gqfSource) unquantized(t gqf.Tensor, l linearSpec, slice int) (kernels.
 	if t.Experts == 1 && l.slices > 0 {
 		size := len(data) / l.slices
 		data = data[l.slice*size:][:size]
+	}
+	if l.transposed {
+		op, err := s.floats.transposed(data, h.Dtype, l.rows, l.cols)
+		return op, false, err
 	}
 	op, err := s.floats.linear(data, h.Dtype, l.rows, l.cols)
 	return op, false, err
@@ -163,23 +165,10 @@ func (s *gqfSource) dequantized(t gqf.Tensor, l linearSpec, slice int) (kernels.
 		return nil, false, err
 	}
 	if s.floats.packed {
-		return s.unpacked(l, rows)
+		op, err := s.floats.unpacked(rows.Dequantize, l.rows, l.cols)
+		return op, false, err
 	}
 	op, err := kernels.NewRows(l.rows, l.cols, rows.Dequantize, nil, s.floats.options)
-	return op, false, err
-}
-
-// unpacked copies the dequantized weights into memory as float32.
-func (s *gqfSource) unpacked(l linearSpec, rows *gqf.Rows) (kernels.Operator, bool, error) {
-	row := make([]float32, l.cols)
-	data := make([]byte, 0, 4*l.rows*l.cols)
-	for r := range l.rows {
-		rows.Dequantize(row, r)
-		for _, v := range row {
-			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(v))
-		}
-	}
-	op, err := s.floats.linear(data, packing.F32, l.rows, l.cols)
 	return op, false, err
 }
 

@@ -260,11 +260,11 @@ func (t *Tape) experts(l *layer, forced []int32) error {
 			}
 			r.chosen = append(r.chosen, choice{token, int(i), scores[i]})
 		}
-		normalize(e, r.chosen[from:])
+		weigh(e, r.chosen[from:], scores)
 	}
 	r.sort(e.Count)
 	for row, i := range r.order {
-		copy(r.rows[row*h:][:h], r.fed[r.chosen[i].token*h:])
+		copyScaled(e, r.rows[row*h:][:h], r.fed[r.chosen[i].token*h:], r.chosen[i])
 	}
 	for i := range l.experts {
 		at, rows := r.first[i], r.first[i+1]-r.first[i]
@@ -310,10 +310,7 @@ func (t *Tape) mix(l *layer) {
 	clear(r.mixed)
 	for row, i := range r.order {
 		ch := r.chosen[i]
-		to := r.mixed[ch.token*h:][:h]
-		for j, v := range r.down[row*h:][:h] {
-			to[j] += float32(v * ch.weight)
-		}
+		addScaled(t.m.config.Experts, r.mixed[ch.token*h:][:h], r.down[row*h:][:h], ch)
 	}
 	if l.shared != nil {
 		addShared(l, r.mixed, r.shared.down, r.sharedGates)

@@ -129,7 +129,8 @@ func (l *layer) sharedReaders() []*linear {
 }
 
 // Scalings lists a layer's places for factors in order of computation. Linear layers that read the
-// hidden states without a norm of their half have none.
+// hidden states without a norm of their half have none. Norms that add a bias have none, nor have
+// experts stored inputs x outputs and their norm.
 func (m *Model) Scalings(layer int) []Scaling {
 	c, l := &m.config, &m.layers[layer]
 	if l.latent != nil {
@@ -144,7 +145,7 @@ func (m *Model) Scalings(layer int) []Scaling {
 		rows := blockOf(l.qkv[0]).part(c.HiddenSize, c.HiddenSize)
 		list = append(list, Scaling{Layer: layer, Rows: &rows, Consumers: blocksOf(l.out), Width: rows.Rows})
 	}
-	if l.inputNorm != nil && !c.Parallel {
+	if l.inputNorm != nil && !c.Parallel && !c.NormBias {
 		list = slices.Insert(list, 0, Scaling{Layer: layer, Norm: &l.inputNorm.Norm, Consumers: blocksOf(l.qkv...), Width: c.HiddenSize})
 	}
 	return append(list, m.feedForwardScalings(layer)...)
@@ -178,6 +179,9 @@ func (m *Model) feedForwardScalings(layer int) (list []Scaling) {
 	var inner []Scaling
 	for i := range gated {
 		f := &gated[i]
+		if l.Experts && c.ExpertsTransposed() {
+			break // a Block has the rows of a tensor
+		}
 		read, up, down := blocksOf(f.gateUp...), f.up(), blocksOf(f.down)
 		if l.Experts {
 			for k := range read {
@@ -192,7 +196,7 @@ func (m *Model) feedForwardScalings(layer int) (list []Scaling) {
 		up := l.shared.up()
 		inner = append(inner, Scaling{Layer: layer, Part: FeedForward, Rows: &up, Consumers: blocksOf(l.shared.down), Width: up.Rows})
 	}
-	if l.attentionNorm != nil && !c.Parallel {
+	if turned := l.Experts && c.ExpertsTransposed(); l.attentionNorm != nil && !c.Parallel && !c.NormBias && !turned {
 		norm.Norm = &l.attentionNorm.Norm
 		list = append(list, norm)
 	}
@@ -205,6 +209,9 @@ func (m *Model) Residual() (*Residual, error) {
 	c := &m.config
 	if c.LayerNorm {
 		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("the hidden states of model_type %s cannot be rotated: norms subtract the mean of the channels, and a rotation changes the mean", c.Architecture)}
+	}
+	if c.ExpertsTransposed() {
+		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("models of model_type %s are not rotated: experts are stored inputs x outputs, and a rotation changes rows of outputs", c.Architecture)}
 	}
 	if c.Latent != nil {
 		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("the hidden states of model_type %s cannot be rotated: the rows of values lie between those of keys, and heads of values are rotated, too", c.Architecture)}

@@ -49,12 +49,34 @@ func TestTopology(t *testing.T) {
 					gated[l.out.name] = true
 				}
 			}
-			unnormed := map[string]bool{} // read the hidden states without a norm
+			unnormed := map[string]bool{} // no norm before these takes factors
 			for i := range m.layers {
-				if l := &m.layers[i]; l.inputNorm == nil || m.config.Parallel {
-					for _, b := range blocksOf(append(slices.Clone(l.qkv), l.mlp.gateUp...)...) {
-						unnormed[b.Linear] = true
-					}
+				l := &m.layers[i]
+				if l.inputNorm != nil && !m.config.Parallel && !m.config.NormBias {
+					continue
+				}
+				readers := append(slices.Clone(l.qkv), l.mlp.gateUp...)
+				for i := range l.experts {
+					readers = append(readers, l.experts[i].gateUp...)
+				}
+				if l.router != nil {
+					readers = append(readers, l.router)
+				}
+				for _, b := range blocksOf(readers...) {
+					unnormed[b.Linear] = true
+				}
+			}
+			for i := range m.layers {
+				l := &m.layers[i]
+				if !l.Experts || !m.config.ExpertsTransposed() {
+					continue
+				}
+				readers := append(l.sharedReaders(), l.router)
+				for i := range l.experts {
+					readers = append(append(readers, l.experts[i].gateUp...), l.experts[i].down)
+				}
+				for _, b := range blocksOf(readers...) {
+					unnormed[b.Linear] = true
 				}
 			}
 			for i := range m.layers {
@@ -72,7 +94,7 @@ func TestTopology(t *testing.T) {
 				}
 			}
 			r, err := m.Residual()
-			if c := m.Config(); !c.Facts.Has(arch.InputNorm) || c.Facts.Has(arch.PostAttentionNorm) || c.HasStates() || c.LayerNorm || c.Latent != nil {
+			if c := m.Config(); !c.Facts.Has(arch.InputNorm) || c.Facts.Has(arch.PostAttentionNorm) || c.HasStates() || c.LayerNorm || c.Latent != nil || c.ExpertsTransposed() {
 				if err == nil {
 					t.Error("a model with norms behind the linear layers, or with states, can be rotated")
 				}

@@ -1,0 +1,84 @@
+package arch
+
+import "slices"
+
+var _ = register("llama4_text", Facts{
+	Title: "Llama 4 (text)", Class: "Llama4ForCausalLM",
+	Layer: join(preNorms, separateAttention, []Naming{
+		{Gate, "feed_forward.gate_proj", "ffn_gate"},
+		{Up, "feed_forward.up_proj", "ffn_up"},
+		{Down, "feed_forward.down_proj", "ffn_down"},
+		{Router, "feed_forward.router", "ffn_gate_inp"},
+		{GateUpExperts, "feed_forward.experts.gate_up_proj", ""},
+		{DownExperts, "feed_forward.experts.down_proj", "ffn_down_exps"},
+		{SharedGate, "feed_forward.shared_expert.gate_proj", "ffn_gate_shexp"},
+		{SharedUp, "feed_forward.shared_expert.up_proj", "ffn_up_shexp"},
+		{SharedDown, "feed_forward.shared_expert.down_proj", "ffn_down_shexp"},
+	}),
+	read: readLlama4,
+})
+
+var _ = registerMultimodal("llama4", nesting{class: "Llama4ForConditionalGeneration", text: "llama4_text", irrelevant: []string{
+	"vision_config", "text_config", "image_token_index", "boi_token_index", "eoi_token_index"}})
+
+func readLlama4(k *keys, c *ForwardConfig) {
+	k.readCommon(c, 40, 8, 128, 1e-5)
+	k.positions(c, 4096*32, 500000)
+	c.Ropes[0].Neighbours = true
+	k.silu()
+	k.attentionBias(c)
+	k.never("for_llm_compressor")
+	k.irrelevant("output_router_logits", "router_aux_loss_coef", "router_jitter_noise")
+	if k.boolean("use_qk_norm", true) {
+		c.QKNorm = UnitNorms
+	}
+	c.Experts = &ExpertConfig{
+		Count: k.size("num_local_experts", 16), PerToken: k.size("num_experts_per_tok", 1), Intermediate: c.Intermediate, Shared: c.Intermediate,
+		Sigmoid: true, ScaleInputs: true,
+	}
+	c.Intermediate = k.size("intermediate_size_mlp", 16384)
+	k.llama4Layers(c)
+	c.TemperatureStep = k.size("floor_scale", 8192)
+	if raw := string(k.keys["attn_temperature_tuning"]); raw == "4" || k.boolean("attn_temperature_tuning", true) { // 4 in published files
+		c.Temperature = k.positive("attn_scale", 0.1)
+	}
+	k.irrelevant("attn_temperature_tuning", "attn_scale")
+}
+
+// llama4Layers reads which layers have a rope, chunks of tokens and experts.
+func (k *keys) llama4Layers(c *ForwardConfig) {
+	chunk, period, step := k.size("attention_chunk_size", 8192), k.size("no_rope_layer_interval", 4), k.size("interleave_moe_layer_step", 1)
+	ropes := read(k, "no_rope_layers", []int(nil), "is not a list of integers")
+	mixtures := read(k, "moe_layers", []int(nil), "is not a list of integers")
+	types := read(k, "layer_types", []string(nil), "is not a list of strings")
+	if len(ropes) != 0 && len(ropes) != len(c.Layers) || types != nil && len(types) != len(c.Layers) {
+		k.fail("layer_types", "and no_rope_layers have %d and %d entries for %d layers", len(types), len(ropes), len(c.Layers))
+		return
+	}
+	for i := range c.Layers {
+		l := &c.Layers[i]
+		rope := (i+1)%max(1, period) != 0
+		if len(ropes) != 0 {
+			rope = ropes[i] != 0
+		}
+		if l.Experts = (i+1)%max(1, step) == 0; mixtures != nil {
+			l.Experts = slices.Contains(mixtures, i)
+		}
+		kind := "full_attention"
+		if rope {
+			kind = "chunked_attention"
+		} else {
+			l.Rope = -1
+		}
+		if types != nil {
+			kind = types[i]
+		}
+		switch kind {
+		case "chunked_attention":
+			l.Chunk = chunk
+		case "full_attention":
+		default:
+			k.fail("layer_types", "has %q: this forward pass knows full_attention and chunked_attention", kind)
+		}
+	}
+}
