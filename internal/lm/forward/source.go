@@ -3,7 +3,6 @@ package forward
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/lm/arch"
@@ -32,8 +31,6 @@ type source interface {
 	close() error
 }
 
-func biasName(weights string) string { return strings.TrimSuffix(weights, ".weight") + ".bias" }
-
 // linearSpec names a matrix of rows outputs x cols inputs.
 type linearSpec struct {
 	name   string
@@ -42,11 +39,14 @@ type linearSpec struct {
 	rows   int
 	cols   int
 	bias   bool // the layer has a bias
+	// transposed: the tensor is stored inputs x outputs.
+	transposed bool
 }
 
 func (l linearSpec) wantShape() []int64 {
 	if l.slices > 0 {
-		return []int64{int64(l.slices), int64(l.rows), int64(l.cols)}
+		rows, cols := l.stored()
+		return []int64{int64(l.slices), int64(rows), int64(cols)}
 	}
 	return []int64{int64(l.rows), int64(l.cols)}
 }
@@ -99,7 +99,7 @@ type checkpointSource struct {
 	floats floats
 }
 
-func (s *checkpointSource) biasOf(weights string) string { return biasName(weights) }
+func (s *checkpointSource) biasOf(weights string) string { return arch.BiasName(weights) }
 
 func (s *checkpointSource) names() []string {
 	var names []string
@@ -178,6 +178,13 @@ func (s *checkpointSource) linear(l linearSpec) (kernels.Operator, bool, error) 
 	w, err := s.find(l.name, l.wantShape()...)
 	if err != nil {
 		return nil, false, err
+	}
+	if l.transposed {
+		if w.Scale != nil {
+			return nil, false, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q is FP8 with scales and stored inputs x outputs: BF16, F16 or F32 was expected", l.name)}
+		}
+		op, err := s.floats.transposed(w.Bytes(l.slice*l.cols, l.cols), w.Tensor.Dtype, l.rows, l.cols)
+		return op, false, err
 	}
 	first := l.slice * l.rows
 	if w.Scale != nil {

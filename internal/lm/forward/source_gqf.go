@@ -27,7 +27,7 @@ func (s *gqfSource) biasOf(weights string) string {
 	if t, ok := s.file.Lookup(weights); ok && t.Bias >= 0 {
 		return s.file.Tensor(t.Bias).Name
 	}
-	return biasName(weights)
+	return arch.BiasName(weights)
 }
 
 func (s *gqfSource) names() []string {
@@ -115,8 +115,8 @@ func (s *gqfSource) linear(l linearSpec) (kernels.Operator, bool, error) {
 		return nil, false, fmt.Errorf("tensor %q has no slice %d", l.name, slice)
 	case p.Header.Layout == packing.LayoutPlain:
 		return s.unquantized(t, l, slice)
-	case t.Transposed:
-		return nil, false, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q is stored inputs x outputs, but every architecture here needs outputs x inputs", l.name)}
+	case t.Transposed != l.transposed:
+		return nil, false, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q: stored inputs x outputs is %v in the file, but %v was expected for config.json's model_type: quantize the checkpoint again", l.name, t.Transposed, l.transposed)}
 	case s.activations == Float32:
 		return s.dequantized(t, l, slice)
 	}
@@ -131,6 +131,10 @@ func (s *gqfSource) unquantized(t gqf.Tensor, l linearSpec, slice int) (kernels.
 	if t.Experts == 1 && l.slices > 0 {
 		size := len(data) / l.slices
 		data = data[l.slice*size:][:size]
+	}
+	if l.transposed {
+		op, err := s.floats.transposed(data, h.Dtype, l.rows, l.cols)
+		return op, false, err
 	}
 	op, err := s.floats.linear(data, h.Dtype, l.rows, l.cols)
 	return op, false, err

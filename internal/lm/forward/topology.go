@@ -166,6 +166,9 @@ func (m *Model) latentScalings(layer int) []Scaling {
 
 func (m *Model) feedForwardScalings(layer int) (list []Scaling) {
 	c, l := &m.config, &m.layers[layer]
+	if c.Activation == arch.ClampedSilu || l.Experts && c.Experts.Transposed {
+		return nil // a factor would move the limit, and columns of stored rows are no inputs
+	}
 	gated := []mlp{l.mlp}
 	norm := Scaling{Layer: layer, Part: FeedForward, Width: c.HiddenSize}
 	if l.Experts {
@@ -214,6 +217,9 @@ func (m *Model) Residual() (*Residual, error) {
 	}
 	if c.Facts.Has(arch.PostAttentionNorm) || c.Facts.Has(arch.PostFeedForwardNorm) {
 		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("the hidden states of model_type %s cannot be rotated: norms with gains of their own follow attention and feed-forward network, and a gain and a rotation do not change places", c.Architecture)}
+	}
+	if c.Experts != nil && c.Experts.Transposed {
+		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("the hidden states of model_type %s cannot be rotated: experts stored inputs x outputs are not rotated", c.Architecture)}
 	}
 	if c.HasStates() {
 		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("models of model_type %s are not rotated: the heads of values would have to rotate in each layer, and layers with a state have none that could", c.Architecture)}

@@ -62,6 +62,15 @@ func TestTopology(t *testing.T) {
 					unnormed[l.out.name] = true
 				}
 			}
+			for i := range m.layers {
+				// Factors would move the limit of up.
+				if l := &m.layers[i]; l.Experts && m.config.Experts.Transposed {
+					unnormed[l.router.name] = true
+					for _, e := range l.experts {
+						unnormed[e.down.name], unnormed[e.gateUp[0].name] = true, true
+					}
+				}
+			}
 			for _, name := range m.Linears() {
 				want := 1
 				if name == m.Head() || unnormed[name] || gated[name] {
@@ -72,7 +81,7 @@ func TestTopology(t *testing.T) {
 				}
 			}
 			r, err := m.Residual()
-			if c := m.Config(); !c.Facts.Has(arch.InputNorm) || c.Facts.Has(arch.PostAttentionNorm) || c.HasStates() || c.LayerNorm || c.Latent != nil {
+			if c := m.Config(); !c.Facts.Has(arch.InputNorm) || c.Facts.Has(arch.PostAttentionNorm) || c.HasStates() || c.LayerNorm || c.Latent != nil || c.Experts != nil && c.Experts.Transposed {
 				if err == nil {
 					t.Error("a model with norms behind the linear layers, or with states, can be rotated")
 				}
