@@ -44,7 +44,7 @@ func TestStates(t *testing.T) {
 			}
 		})
 	}
-	if n < 7 {
+	if n < 8 {
 		t.Errorf("%d models are like that", n)
 	}
 }

@@ -115,7 +115,7 @@ func (pl *TensorPlanner) share(embedding, lmHead *plan.Draft) bool {
 	}
 	if embedding.Quantize {
 		// The bias is the lm_head's: only the multiplication adds it, a lookup does not read it.
-		if b, ok := pl.Ck.Lookup(plan.BiasName(lmHead.Name())); ok && b.Dtype.IsFloat() && b.Numel() == embedding.Src.Shape[0] {
+		if b, ok := pl.Ck.Lookup(arch.BiasName(lmHead.Name())); ok && b.Dtype.IsFloat() && b.Numel() == embedding.Src.Shape[0] {
 			embedding.Bias = &b
 		}
 	}

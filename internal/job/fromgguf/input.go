@@ -19,6 +19,7 @@ import (
 	"github.com/lowbit-go/gq/internal/job/provenance"
 	"github.com/lowbit-go/gq/internal/job/rounding"
 	"github.com/lowbit-go/gq/internal/job/write"
+	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/internal/lm/llamacpp"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -182,7 +183,7 @@ func (in *input) readBias(b *write.Block) error {
 	rows, first := b.Rows(), b.Row0()
 	bias := b.GrowBias(rows)
 	clear(bias)
-	t := in.byName[plan.BiasName(b.Item.Name())]
+	t := in.byName[arch.BiasName(b.Item.Name())]
 	if t == nil {
 		return nil
 	}

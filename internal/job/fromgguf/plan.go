@@ -104,7 +104,7 @@ func (in *input) draft(t *llamacpp.CheckpointTensor, dequantize bool) (*plan.Dra
 	if err := pl.ChooseLayouts(d, true); err != nil {
 		return nil, err
 	}
-	if in.byName[plan.BiasName(t.Name)] != nil {
+	if in.byName[arch.BiasName(t.Name)] != nil {
 		d.HoldBias()
 	}
 	return d, nil

@@ -146,7 +146,7 @@ func (in *input) leaveOutBiases(weights map[string]*weight) error {
 	pl.LeftOut = map[string]bool{}
 	err = pl.Ck.Guard(func() error {
 		for name, w := range weights {
-			b, ok := pl.Ck.Lookup(plan.BiasName(name))
+			b, ok := pl.Ck.Lookup(arch.BiasName(name))
 			if !ok || model.HasBias(name) || b.Numel() != w.Shape[0] {
 				continue
 			}

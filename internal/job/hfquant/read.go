@@ -139,7 +139,7 @@ func (f *finder) unread() error {
 		if method == "" {
 			method = "(none)"
 		}
-		return &UnsupportedError{Dir: f.ck.Dir(), Tensor: t.Name, Msg: fmt.Sprintf("%s, and config.json names quant_method %s: the methods read are %s",
+		return &UnsupportedError{Dir: f.ck.Dir(), Tensor: t.Name, Msg: fmt.Sprintf("%s, and config.json names quant_method %s: the methods read are %s; convert the checkpoint to BF16 with the library of its method first",
 			t.DtypeName, quote(method), list(slices.Sorted(maps.Keys(finders))))}
 	}
 	return nil

@@ -3,7 +3,6 @@ package plan
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"unique"
 
 	"github.com/lowbit-go/gq/formats/gqf"
@@ -235,14 +234,6 @@ func (d *Draft) SetDtype(dtype packing.Dtype) {
 	d.Src.Size = d.Src.Numel() * int64(dtype.Bits()/8)
 }
 
-// BiasName is the name of the bias that belongs to a tensor of weights.
-func BiasName(weights string) string {
-	if module, ok := strings.CutSuffix(weights, ".weight"); ok {
-		return module + ".bias"
-	}
-	return weights + "_bias"
-}
-
 // HoldBias flags the variants whose layout has a place for the bias.
 func (it *Draft) HoldBias() {
 	for i := range it.Variants {
@@ -256,7 +247,7 @@ func (it *Draft) HoldBias() {
 // FindBias looks for the layer's bias, which packed panels hold too: X.bias of
 // X.weight, X_bias of a fused expert tensor X.
 func (pl *Planner) FindBias(it *Draft) *safetensors.Tensor {
-	b, ok := pl.Ck.Lookup(BiasName(it.Src.Name))
+	b, ok := pl.Ck.Lookup(arch.BiasName(it.Src.Name))
 	if !ok || pl.LeftOut[b.Name] || !b.Dtype.IsFloat() || b.Numel() != int64(it.Slices)*it.Rows {
 		return nil
 	}
@@ -284,7 +275,7 @@ func (pl *Planner) FindBlockScale(it *Draft) error {
 func BiasIn(f *gqf.File, t gqf.Tensor) *gqf.Tensor {
 	rows, _ := t.Payload(0, 0, gqf.KindWeights)
 	for _, name := range t.Names() {
-		b, ok := f.Lookup(BiasName(name))
+		b, ok := f.Lookup(arch.BiasName(name))
 		if ok && b.Dtype.IsFloat() && b.Elements() == int64(t.Experts)*int64(rows.Header.Rows) {
 			return &b
 		}

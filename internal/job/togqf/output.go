@@ -15,6 +15,7 @@ import (
 	"github.com/lowbit-go/gq/internal/job/plan"
 	"github.com/lowbit-go/gq/internal/job/rounding"
 	"github.com/lowbit-go/gq/internal/job/write"
+	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/internal/lm/llamacpp"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
@@ -140,7 +141,7 @@ func (p *Output) biases() []int {
 			continue
 		}
 		for _, name := range it.Common().Names() {
-			if list[i] = byName[plan.BiasName(name)]; list[i] != 0 {
+			if list[i] = byName[arch.BiasName(name)]; list[i] != 0 {
 				break
 			}
 		}

@@ -28,7 +28,7 @@ type ForwardConfig struct {
 	Predictors int
 	Ropes      []RopeConfig
 
-	Activation string  // of the feed-forward network: silu or gelu_pytorch_tanh
+	Activation string  // of the feed-forward network: silu, gelu_pytorch_tanh or ClampedSilu
 	NormEps    float64 // added to the mean square, or to the variance, in each norm
 	PlusOne    bool    // norms multiply by 1 + weight (Gemma)
 	LayerNorm  bool    // norms subtract the mean first
@@ -56,7 +56,13 @@ type ForwardConfig struct {
 	AttentionGate bool             // q has a gate for each output of attention
 	ShortConv     *ShortConvConfig // nil without such layers
 	DeltaNet      *DeltaNetConfig  // nil without such layers
+
+	GateLimit, GateSlope float64 // of ClampedSilu
 }
+
+// ClampedSilu is the Activation (1 + u) g / (1 + e^(-slope g)), with the gate g up to a limit, and
+// up, u, from -limit to limit (gpt-oss).
+const ClampedSilu = "clamped silu"
 
 // QKNorm says how queries and keys are normalized.
 type QKNorm uint8
@@ -120,6 +126,8 @@ func (c *ForwardConfig) BiasOf(kind Kind) bool {
 		return c.AttentionBias == AllBias
 	case Gate, Up, Down, FusedGateUp:
 		return c.MLPBias
+	case Router, GateUpExperts, DownExperts:
+		return c.Experts != nil && c.Experts.Bias
 	}
 	return false
 }
@@ -190,6 +198,9 @@ type ExpertConfig struct {
 	GroupBest              bool    // a group counts by its best score alone
 	Scale                  float64 // factor of the weights, after normalization
 	Shared                 int     // width of the shared expert; 0: there is none
+	Bias                   bool    // the router and the experts have biases
+	// Interleaved: the rows of gate and up alternate in fused tensors.
+	Interleaved bool
 }
 
 type UnsupportedError struct{ Msg string }
@@ -320,7 +331,11 @@ func checkClass(facts *Config, class string) error {
 // can be widened exactly.
 func (k *keys) readMethod() {
 	if q := k.within("quantization_config"); q != nil && k.err == nil {
-		if method := q.string("quant_method", ""); method != "fp8" {
+		switch method := q.string("quant_method", ""); method {
+		case "fp8":
+		case "mxfp4":
+			k.fail("quantization_config.quant_method", "is mxfp4: weights in BF16, F16 or F32 were expected; convert the checkpoint first, for example with Transformers: Mxfp4Config(dequantize=True), then save_pretrained")
+		default:
 			k.fail("quantization_config.quant_method", "is %q: this forward pass reads only fp8 of the formats of other quantizers", method)
 		}
 	}

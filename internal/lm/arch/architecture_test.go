@@ -36,6 +36,9 @@ func edited(t testing.TB, name string, changes map[string]any) []byte {
 
 type changes = map[string]any
 
+// gptOss is a generated model, not a torch case.
+const gptOss = "../transformers/gpt-oss"
+
 var null = json.RawMessage("null")
 
 func TestParseForwardErrors(t *testing.T) {
@@ -68,6 +71,9 @@ func TestParseForwardErrors(t *testing.T) {
 		{"llama3", changes{"rope_scaling": changes{"rope_type": "linear", "factor": 2, "beta_fast": 32}}, "rope_scaling.beta_fast is a key that this forward pass does not know"},
 		{"llama3", changes{"rope_parameters": changes{"rope_type": "default"}}, "rope_scaling exists beside rope_parameters"},
 		{"llama3", changes{"quantization_config": changes{"quant_method": "gptq", "bits": 4}}, `quant_method is "gptq"`},
+		{gptOss, changes{"quantization_config": changes{"quant_method": "mxfp4"}}, "quantization_config.quant_method is mxfp4: weights in BF16, F16 or F32 were expected; convert the checkpoint first"},
+		{gptOss, changes{"rope_scaling": nil}, "rope_scaling is missing"},
+		{gptOss, changes{"experts_per_token": 2}, "experts_per_token is 2"},
 		{"qwen2", changes{"use_mrope": true}, "use_mrope is true"},
 		{"qwen2", changes{"layer_types": []string{"full_attention"}}, "layer_types has 1 entries"},
 		{"qwen3", changes{"use_sliding_window": false, "layer_types": []string{"sliding_attention", "sliding_attention", "sliding_attention", "sliding_attention"}}, "layer_types has"},
@@ -110,6 +116,9 @@ func TestParseForwardDefaults(t *testing.T) {
 	}
 	if c := parse("mistral", changes{"sliding_window": nil}); c.Layers[0].Window != 4096 {
 		t.Errorf("Mistral without sliding_window: %d", c.Layers[0].Window)
+	}
+	if c := parse(gptOss, changes{"sliding_window": nil, "swiglu_limit": nil, "layer_types": nil}); c.Layers[0].Window != 128 || c.Layers[1].Window != 0 || c.GateLimit != 7 || c.GateSlope != 1.702 {
+		t.Errorf("gpt-oss without keys: %+v", c)
 	}
 	if c := parse("mistral", changes{"sliding_window": null}); c.Layers[0].Window != 0 {
 		t.Errorf("Mistral with sliding_window null: %d", c.Layers[0].Window)

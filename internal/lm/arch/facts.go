@@ -44,6 +44,7 @@ const (
 	Value
 	FusedQKV
 	Output
+	Sinks // a logit of each head that takes part in the softmax of its scores, without a value
 	// Linear layers and norms of attention with latents.
 	QueryDown
 	LatentQueryNorm

@@ -180,6 +180,14 @@ func (n tensorName) foreignPart() string {
 	return ""
 }
 
+// BiasName is the name of the bias that belongs to a tensor of weights.
+func BiasName(weights string) string {
+	if module, ok := strings.CutSuffix(weights, ".weight"); ok {
+		return module + ".bias"
+	}
+	return weights + "_bias"
+}
+
 // prefix begins the names of a language model's tensors, except the lm_head's.
 type prefix struct{ body, head string }
 

@@ -107,7 +107,7 @@ func (s *Session) meet(i int, heads, q, k, v []float32) {
 	run := func(worker, part int) {
 		u := s.units[part/c.KVHeads]
 		g := &s.segments[u.segment]
-		s.attention.block(worker, &g.caches[i], heads[g.row*nq:], q[g.row*nq:], part%c.KVHeads, u.from, u.to, g.start, nq)
+		s.attention.block(worker, &g.caches[i], l.sinks, heads[g.row*nq:], q[g.row*nq:], part%c.KVHeads, u.from, u.to, g.start, nq)
 	}
 	parts := len(s.units) * c.KVHeads
 	if s.m.pool.Threads() == 1 || s.work*nq < 1<<15 {
@@ -183,12 +183,12 @@ func (s *Session) prepare(l *layer, rotations []*rotation, q, k []float32, posit
 //
 // Each score is a sum over dimensions, and each output a sum over tokens, in order and with every
 // product rounded. So the bits do not depend on the division of tokens into chunks and blocks.
-func (a *attention) block(worker int, c *cache, heads, q []float32, kvHead, from, to, start, stride int) {
+func (a *attention) block(worker int, c *cache, sinks, heads, q []float32, kvHead, from, to, start, stride int) {
 	w := &a.workers[worker]
 	first, _ := c.seen(start + from)
 	first = first / keyBlock * keyBlock
 	last := start + to
-	width := (last - first + keyBlock - 1) / keyBlock * keyBlock
+	width := padded(last - first + min(1, len(sinks)))
 	tokens, d := to-from, c.dim
 	rows := tokens * a.group // row t*group + g is token t and the group's head g
 	queries, scores, out := buffer.Grow(&w.queries, rows*d), buffer.Grow(&w.scores, rows*width), buffer.Grow(&w.out, rows*d)
@@ -208,7 +208,7 @@ func (a *attention) block(worker int, c *cache, heads, q []float32, kvHead, from
 		if a.softcap != 0 {
 			softcap(row, a.softcap)
 		}
-		a.math.Softmax(row)
+		softmax(a.math, row, sinks, kvHead*a.group+r%a.group)
 	}
 
 	clear(out)

@@ -75,6 +75,7 @@ type Model struct {
 	linears map[string]*linear
 	names   []string // of linear layers, in order of creation
 	used    map[string]bool
+	biases  map[string][]float32 // of fused experts, all slices, as read
 	// body is the prefix of the language model's tensors. headName is the lm_head's name; the tensor
 	// need not exist.
 	body, headName string
@@ -98,6 +99,7 @@ type layer struct {
 	qNorm, kNorm             *norm
 	latent                   *latent   // in place of qkv, or nil
 	qkv                      []*linear // q, k, v; or a fused layer; or the mixer's inputs
+	sinks                    []float32 // of the heads, or nil
 	out                      *linear
 	mixer                    mixer // of a layer with a state, or nil
 	mlp                      mlp   // of a dense layer
@@ -111,6 +113,8 @@ type layer struct {
 type mlp struct {
 	gateUp []*linear // gate, up; or a single fused layer
 	down   *linear
+	// interleaved: the rows of gate and up alternate in the fused layer.
+	interleaved bool
 }
 
 // Config returns the model's configuration.
@@ -202,7 +206,7 @@ func (m *Model) SetLinear(name string, op kernels.Operator, withBias bool) (undo
 	if withBias {
 		bias = nil
 	} else if bias == nil && l.hasBias {
-		if bias, err = m.source.vector(l.biasName, op.Rows()); err != nil {
+		if bias, err = m.storedBias(l); err != nil {
 			return nil, err
 		}
 	}

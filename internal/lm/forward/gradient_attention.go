@@ -22,7 +22,7 @@ func padded(tokens int) int { return (tokens + keyBlock - 1) &^ (keyBlock - 1) }
 
 func (w *attentionGradient) sizes(t *Tape, tokens int) []size {
 	c := &t.m.config
-	group, width := c.Heads/c.KVHeads, padded(tokens)
+	group, width := c.Heads/c.KVHeads, t.m.scoreWidth(tokens)
 	rows := max(gradientRows/group, 1) * group
 	list := []size{
 		{&w.keys, c.HeadDim * width}, {&w.values, c.HeadDim * width}, {&w.queries, rows * c.HeadDim}, {&w.dOut, rows * c.HeadDim}, {&w.dQueries, rows * c.HeadDim},
@@ -60,7 +60,7 @@ func (t *Tape) headGradient(i, worker, sequence, head int) {
 	c, w := &t.m.config, &t.workers[worker]
 	from, n := t.starts[sequence], t.starts[sequence+1]-t.starts[sequence]
 	allocate(w.sizes(t, n))
-	d, nkv, width := c.HeadDim, c.KVHeads*c.HeadDim, padded(n)
+	d, nkv, width := c.HeadDim, c.KVHeads*c.HeadDim, t.m.scoreWidth(n)
 	at := from*nkv + head*d // of the first key and value
 	clear(w.keys)
 	clear(w.values)
@@ -96,7 +96,7 @@ func (t *Tape) blockGradient(i int, w *attentionGradient, head, start, p, end, s
 	first, _ := cache.seen(p)
 	first = first / keyBlock * keyBlock
 	seen := end - first // tokens
-	width := padded(seen)
+	width := t.m.scoreWidth(seen)
 	scores, dS := w.scores[:rows*width], w.dS[:rows*width]
 	clear(scores)
 	clear(dS)
@@ -105,7 +105,7 @@ func (t *Tape) blockGradient(i int, w *attentionGradient, head, start, p, end, s
 	for r := range rows {
 		lo, hi := cache.seen(p + r/group)
 		at := (start+p)*nq + head*group*d + r/group*nq + r%group*d
-		t.rowGradient(w, r*width, lo-first, hi-first, width, dot(w.dOut[r*d:][:d], t.record.heads[at:][:d]))
+		t.rowGradient(w, t.m.layers[i].sinks, head*group+r%group, r*width, lo-first, hi-first, width, dot(w.dOut[r*d:][:d], t.record.heads[at:][:d]))
 	}
 
 	clear(w.dQueries[:rows*d])
@@ -124,7 +124,7 @@ func (t *Tape) blockGradient(i int, w *attentionGradient, head, start, p, end, s
 // rowGradient turns the scores of a row into probabilities, and the gradients of the probabilities
 // into gradients of the scores. The row begins at offset at and sees the columns lo to hi-1. sum is
 // the sum of dO O.
-func (t *Tape) rowGradient(w *attentionGradient, at, lo, hi, width int, sum float32) {
+func (t *Tape) rowGradient(w *attentionGradient, sinks []float32, queryHead, at, lo, hi, width int, sum float32) {
 	scores, dS := w.scores[at:][:width], w.dS[at:][:width]
 	seen := scores[lo:hi]
 	limit := float32(t.m.config.AttentionSoftcap)
@@ -132,7 +132,7 @@ func (t *Tape) rowGradient(w *attentionGradient, at, lo, hi, width int, sum floa
 		copy(w.uncapped, seen)
 		softcap(seen, limit)
 	}
-	t.m.math.Softmax(seen)
+	softmax(t.m.math, seen, sinks, queryHead)
 	clear(scores[:lo])
 	clear(scores[hi:])
 	clear(dS[:lo])

@@ -3,6 +3,7 @@ package forward
 import (
 	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/detmath"
+	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/internal/rowmath"
 )
 
@@ -105,10 +106,18 @@ func layerNormRowBackward(dst, dy, x, weights []float32, mean, inverse float32, 
 //
 //	f'(x) = s - f(x) (1-s) u'(x),  u'(x) = linear (1 + 3 cubic x^2)
 func (m *Model) gateBackward(dgate, dup, dy, gate, up []float32) {
-	linear, cubic := float64(rowmath.SiluLinear), float64(rowmath.SiluCubic)
-	if m.config.Activation == "gelu_pytorch_tanh" {
-		linear, cubic = rowmath.GeluLinear, rowmath.GeluCubic
+	switch m.config.Activation {
+	case "silu":
+		m.gateSlopes(dgate, dup, dy, gate, up, rowmath.SiluLinear, rowmath.SiluCubic)
+	case arch.ClampedSilu:
+		m.clampedSiluBackward(dgate, dup, dy, gate, up)
+	case "gelu_pytorch_tanh":
+		m.gateSlopes(dgate, dup, dy, gate, up, rowmath.GeluLinear, rowmath.GeluCubic)
 	}
+}
+
+// gateSlopes is gateBackward for a function with these coefficients.
+func (m *Model) gateSlopes(dgate, dup, dy, gate, up []float32, linear, cubic float64) {
 	const block = 256
 	var f, one [block]float32
 	for i := range one {
@@ -118,7 +127,7 @@ func (m *Model) gateBackward(dgate, dup, dy, gate, up []float32) {
 		to := min(from+block, len(dy))
 		n := to - from
 		copy(f[:], gate[from:to])
-		m.activate(f[:n], one[:n])
+		m.math.Gate(f[:n], one[:n], linear, cubic)
 		for i, x := range gate[from:to] {
 			s := 0.5 // of x = 0
 			if x != 0 {

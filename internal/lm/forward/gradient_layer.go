@@ -357,7 +357,14 @@ func (t *Tape) gatedBackward(f *mlp, r *gatedRecord, g *Gradients, dx, dy, x []f
 	t.s.split(m*width, 8, func(_, from, to int) {
 		t.m.gateBackward(dgate[from:to], dup[from:to], dup[from:to], gate[from:to], up[from:to])
 	})
-	return t.fused(f.gateUp, g, dx, x, [][]float32{dgate, dup}, [][]float32{gate, up}, m, true, tokens)
+	gradients, outputs := [][]float32{dgate, dup}, [][]float32{gate, up}
+	if f.interleaved {
+		gradients = [][]float32{interleave(b.joined, dgate, dup, 1)}
+		if t.o.Outputs {
+			outputs[0] = interleave(b.outputs, gate, up, 1)
+		}
+	}
+	return t.fused(f.gateUp, g, dx, x, gradients, outputs, m, true, tokens)
 }
 
 // headBackward computes the gradients of the hidden states behind the last layer from the loss.

@@ -253,6 +253,9 @@ func (r *reference) attention(l *layer, x [][]float64) (out [][]float64) {
 					o[j] += e * v[at][kv][j]
 				}
 			}
+			if l.sinks != nil {
+				sum += math.Exp(float64(l.sinks[h]))
+			}
 			for _, s := range o {
 				y = append(y, s/sum)
 			}
@@ -302,8 +305,19 @@ func (r *reference) rotate(x []float64, rope, p int) {
 func (r *reference) mlp(f *mlp, x []float64) []float64 {
 	both := r.linear(x, f.gateUp...)
 	n := len(both) / 2
+	if f.interleaved {
+		apart := make([]float64, 2*n)
+		for i := range n {
+			apart[i], apart[n+i] = both[2*i], both[2*i+1]
+		}
+		both = apart
+	}
 	for i, g := range both[:n] {
-		if r.m.config.Activation == "silu" {
+		if c := &r.m.config; c.Activation == arch.ClampedSilu {
+			g = min(g, c.GateLimit)
+			g /= 1 + math.Exp(-c.GateSlope*g)
+			both[n+i] = 1 + max(-c.GateLimit, min(both[n+i], c.GateLimit))
+		} else if r.m.config.Activation == "silu" {
 			g /= 1 + math.Exp(-g)
 		} else {
 			g *= 0.5 * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(g+0.044715*g*g*g)))

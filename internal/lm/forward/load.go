@@ -77,7 +77,7 @@ func newModel(c *arch.ForwardConfig, s source, o Options) (*Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("model: %w", err)
 	}
-	m := &Model{config: *c, source: s, cpu: o.CPU, linears: map[string]*linear{}, used: map[string]bool{}}
+	m := &Model{config: *c, source: s, cpu: o.CPU, linears: map[string]*linear{}, used: map[string]bool{}, biases: map[string][]float32{}}
 	some := o.Layers > 0 && o.Layers < len(c.Layers)
 	if some {
 		m.config.Layers = c.Layers[:o.Layers]
@@ -235,6 +235,9 @@ func (m *Model) loadAttention(l *layer, at string) error {
 	if l.States() {
 		return m.loadMixer(l, at)
 	}
+	if err := m.loadSinks(l, at); err != nil {
+		return err
+	}
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	if c.AttentionGate {
 		q *= 2
@@ -275,7 +278,9 @@ func (m *Model) loadExperts(l *layer, at string) error {
 	router, both, last := m.spec(at, arch.Router, e.Count, c.HiddenSize), at+"mlp.experts.gate_up_proj", at+"mlp.experts.down_proj"
 	_, fused := m.source.shape(both)
 	if fused {
-		router.name = at + "mlp.gate.weight"
+		if !c.Facts.Has(arch.GateUpExperts) {
+			router.name = at + "mlp.gate.weight"
+		}
 	} else if name := c.Facts.NameOf(arch.GateUpExperts); name != "" {
 		fused, both, last = true, at+name, at+c.Facts.NameOf(arch.DownExperts)
 		if _, bare := m.source.shape(both); !bare {
@@ -301,14 +306,16 @@ func (m *Model) loadExperts(l *layer, at string) error {
 		gateUp := []linearSpec{own(arch.GateExperts, e.Intermediate, c.HiddenSize), own(arch.UpExperts, e.Intermediate, c.HiddenSize)}
 		down := own(arch.DownExperts, c.HiddenSize, e.Intermediate)
 		if fused {
-			turned := c.ExpertsTransposed()
-			gateUp = []linearSpec{{name: both, slice: i, slices: e.Count, rows: 2 * e.Intermediate, cols: c.HiddenSize, transposed: turned}}
-			down = linearSpec{name: last, slice: i, slices: e.Count, rows: c.HiddenSize, cols: e.Intermediate, transposed: turned}
+			slice := linearSpec{slice: i, slices: e.Count, bias: e.Bias, transposed: c.ExpertsTransposed()}
+			gateUp, down = []linearSpec{slice}, slice
+			gateUp[0].name, gateUp[0].rows, gateUp[0].cols = both, 2*e.Intermediate, c.HiddenSize
+			down.name, down.rows, down.cols = last, c.HiddenSize, e.Intermediate
 		}
 		expert, err := m.gated(gateUp, down)
 		if err != nil {
 			return err
 		}
+		expert.interleaved = e.Interleaved
 		l.experts = append(l.experts, expert)
 	}
 	return m.loadShared(l, at)
@@ -343,7 +350,7 @@ func (m *Model) linear(spec linearSpec) (*linear, error) {
 		l.biasName = m.source.biasOf(spec.name)
 		m.used[l.biasName] = true
 		if !withBias {
-			if l.bias, err = m.source.vector(l.biasName, spec.rows); err != nil {
+			if l.bias, err = m.storedBias(l); err != nil {
 				return nil, err
 			}
 		}

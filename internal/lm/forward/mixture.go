@@ -290,6 +290,8 @@ func (m *Model) activate(gate, up []float32) {
 	switch m.config.Activation {
 	case "silu":
 		m.math.Gate(gate, up, rowmath.SiluLinear, rowmath.SiluCubic)
+	case arch.ClampedSilu:
+		m.clampedSilu(gate, up)
 	case "gelu_pytorch_tanh":
 		m.math.Gate(gate, up, rowmath.GeluLinear, rowmath.GeluCubic)
 	}

@@ -343,6 +343,10 @@ func (s *Session) gateUp(f *mlp, gate, up, x []float32, m, n int) error {
 	if err := s.multiply(both, x, m, f.gateUp[0]); err != nil {
 		return err
 	}
+	if f.interleaved {
+		alternate(gate, up, both)
+		return nil
+	}
 	for r := range m {
 		copy(gate[r*n:][:n], both[2*r*n:])
 		copy(up[r*n:][:n], both[(2*r+1)*n:])

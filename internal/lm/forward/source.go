@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/lm/arch"
@@ -34,8 +33,6 @@ type source interface {
 	close() error
 }
 
-func biasName(weights string) string { return strings.TrimSuffix(weights, ".weight") + ".bias" }
-
 // linearSpec names a matrix of rows outputs x cols inputs.
 type linearSpec struct {
 	name   string
@@ -49,11 +46,9 @@ type linearSpec struct {
 }
 
 func (l linearSpec) wantShape() []int64 {
-	switch {
-	case l.transposed:
-		return []int64{int64(l.slices), int64(l.cols), int64(l.rows)}
-	case l.slices > 0:
-		return []int64{int64(l.slices), int64(l.rows), int64(l.cols)}
+	if l.slices > 0 {
+		rows, cols := l.stored()
+		return []int64{int64(l.slices), int64(rows), int64(cols)}
 	}
 	return []int64{int64(l.rows), int64(l.cols)}
 }
@@ -99,20 +94,6 @@ func (f floats) linear(data []byte, d packing.Dtype, rows, cols int) (kernels.Op
 	return kernels.NewRows(rows, cols, read, nil, f.options)
 }
 
-// transposed makes a linear layer of float weights that are stored inputs x outputs.
-func (f floats) transposed(data []byte, d packing.Dtype, rows, cols int) (kernels.Operator, error) {
-	size := d.Bits() / 8
-	read := func(dst []float32, row int) {
-		for k := range dst[:cols] {
-			safetensors.Widen(dst[k:k+1], data[(k*rows+row)*size:][:size], d)
-		}
-	}
-	if !f.packed {
-		return kernels.NewRows(rows, cols, read, nil, f.options)
-	}
-	return f.unpacked(read, rows, cols)
-}
-
 // unpacked copies weights into memory as float32.
 func (f floats) unpacked(read func(dst []float32, row int), rows, cols int) (kernels.Operator, error) {
 	row := make([]float32, cols)
@@ -133,7 +114,7 @@ type checkpointSource struct {
 	floats floats
 }
 
-func (s *checkpointSource) biasOf(weights string) string { return biasName(weights) }
+func (s *checkpointSource) biasOf(weights string) string { return arch.BiasName(weights) }
 
 func (s *checkpointSource) names() []string {
 	var names []string
@@ -215,7 +196,7 @@ func (s *checkpointSource) linear(l linearSpec) (kernels.Operator, bool, error) 
 	}
 	if l.transposed {
 		if w.Scale != nil {
-			return nil, false, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q is FP8 and stored inputs x outputs: block scales were expected with outputs x inputs only", l.name)}
+			return nil, false, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q is FP8 with scales and stored inputs x outputs: BF16, F16 or F32 was expected", l.name)}
 		}
 		op, err := s.floats.transposed(w.Bytes(l.slice*l.cols, l.cols), w.Tensor.Dtype, l.rows, l.cols)
 		return op, false, err

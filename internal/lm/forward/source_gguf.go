@@ -268,6 +268,6 @@ func (s *ggufSource) names() (names []string) {
 	return names
 }
 
-func (s *ggufSource) biasOf(weights string) string { return biasName(weights) }
+func (s *ggufSource) biasOf(weights string) string { return arch.BiasName(weights) }
 func (s *ggufSource) guard(fn func() error) error  { return s.file.Guard(fn) }
 func (s *ggufSource) close() error                 { return nil } // the opener closes the file

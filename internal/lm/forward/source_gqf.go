@@ -25,7 +25,7 @@ func (s *gqfSource) biasOf(weights string) string {
 	if t, ok := s.file.Lookup(weights); ok && t.Bias >= 0 {
 		return s.file.Tensor(t.Bias).Name
 	}
-	return biasName(weights)
+	return arch.BiasName(weights)
 }
 
 func (s *gqfSource) names() []string {
@@ -114,7 +114,7 @@ func (s *gqfSource) linear(l linearSpec) (kernels.Operator, bool, error) {
 	case p.Header.Layout == packing.LayoutPlain:
 		return s.unquantized(t, l, slice)
 	case t.Transposed != l.transposed:
-		return nil, false, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q: the checkpoint stored inputs x outputs (%t), but config.json makes that %t", l.name, t.Transposed, l.transposed)}
+		return nil, false, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q: stored inputs x outputs is %v in the file, but %v was expected for config.json's model_type: quantize the checkpoint again", l.name, t.Transposed, l.transposed)}
 	case s.activations == Float32:
 		return s.dequantized(t, l, slice)
 	}

@@ -174,7 +174,7 @@ func (m *Model) StreamBytes(tokens, longest int) (hidden, keys, shared int64) {
 	if c.Facts.Has(arch.FusedQKV) {
 		n += longest * (nq + 2*nkv)
 	}
-	if c.Facts.Has(arch.FusedGateUp) {
+	if m.fusedGateUp() {
 		n += 2 * gates
 	}
 	shapes := []kernels.Shape{{M: finished, Rows: c.HiddenSize, Cols: max(nq, inner)}, {M: longest, Rows: c.VocabSize, Cols: c.HiddenSize}}

@@ -111,7 +111,7 @@ func (g *LinearGradient) Factors(dst []float32) error {
 	if bias == nil {
 		bias = make([]float32, g.N)
 		if g.linear.hasBias { // in op's outputs
-			stored, err := g.t.m.source.vector(g.linear.biasName, g.N)
+			stored, err := g.t.m.storedBias(g.linear)
 			if err != nil {
 				return err
 			}
@@ -188,7 +188,7 @@ func (t *Tape) Bytes() int64 {
 		s += 3 * tokens * c.Heads * c.HeadDim
 	}
 	s += 2 * pagesOf(t.o.MaxLength) * pageTokens * c.KVHeads * c.HeadDim
-	s += threads * queryBlock * c.Heads / c.KVHeads * (2*c.HeadDim + padded(t.o.MaxLength) + keyBlock)
+	s += threads * queryBlock * c.Heads / c.KVHeads * (2*c.HeadDim + m.scoreWidth(t.o.MaxLength) + keyBlock)
 	for _, rope := range t.s.rotations {
 		s += 4 * len(rope.freqs) * t.o.MaxLength // the tables grow by doubling
 	}

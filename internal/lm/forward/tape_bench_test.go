@@ -35,7 +35,7 @@ func (s *randomSource) names() []string { return nil }
 func (s *randomSource) shape(name string) ([]int64, bool) {
 	return nil, name == "model.embed_tokens.weight"
 }
-func (s *randomSource) biasOf(weights string) string { return biasName(weights) }
+func (s *randomSource) biasOf(weights string) string { return arch.BiasName(weights) }
 func (s *randomSource) guard(fn func() error) error  { return fn() }
 func (s *randomSource) close() error                 { return nil }
 

@@ -167,6 +167,9 @@ func (m *Model) latentScalings(layer int) []Scaling {
 
 func (m *Model) feedForwardScalings(layer int) (list []Scaling) {
 	c, l := &m.config, &m.layers[layer]
+	if c.Activation == arch.ClampedSilu {
+		return nil // a factor would move the limit
+	}
 	gated := []mlp{l.mlp}
 	norm := Scaling{Layer: layer, Part: FeedForward, Width: c.HiddenSize}
 	if l.Experts {

@@ -71,7 +71,10 @@ func TestTopology(t *testing.T) {
 				if !l.Experts || !m.config.ExpertsTransposed() {
 					continue
 				}
-				readers := append(l.sharedReaders(), l.router)
+				readers := []*linear{l.router}
+				if l.shared != nil {
+					readers = append(readers, l.sharedReaders()...)
+				}
 				for i := range l.experts {
 					readers = append(append(readers, l.experts[i].gateUp...), l.experts[i].down)
 				}

@@ -59,7 +59,7 @@ func tensors(c *arch.ForwardConfig) []synth.Tensor {
 	}
 	b.norm("model."+c.Facts.Final().HF, c.HiddenSize, 1.8)
 	if !c.Tied {
-		b.linear("lm_head", c.VocabSize, c.HiddenSize, 1, false)
+		b.linear("lm_head", c.VocabSize, c.HiddenSize, 1, c.HeadBias)
 	}
 	return b.all
 }
@@ -79,6 +79,9 @@ func (b *builder) norm(name string, n int, mean float64) {
 		mean--
 	}
 	b.all = append(b.all, synth.Vector(name+".weight", n, mean, std))
+	if b.c.NormBias {
+		b.all = append(b.all, synth.Vector(name+".bias", n, 0, 0.1))
+	}
 }
 
 // layer adds the tensors of a layer. Each kind has a mean or a gain of its own.
@@ -121,6 +124,9 @@ func (b *builder) layer(at string, l arch.LayerConfig) {
 		b.kind(at, arch.Key, kv, c.HiddenSize, 1.6)
 		b.kind(at, arch.Value, kv, c.HiddenSize, 0.9)
 		b.kind(at, arch.Output, c.HiddenSize, q, 0.7)
+		if name := c.NameOf(arch.Sinks); name != "" {
+			b.all = append(b.all, synth.Vector(at+name, c.Heads, 0, 1))
+		}
 	case arch.ShortConvMixer:
 		b.kind(at, arch.ConvIn, 3*c.HiddenSize, c.HiddenSize, 1)
 		b.conv(at+c.Facts.NameOf(arch.ConvKernel), c.HiddenSize, c.ShortConv.Kernel)
@@ -195,10 +201,8 @@ func (b *builder) experts(at string) {
 		b.kind(at, arch.SharedDown, c.HiddenSize, e.Shared, 1.3)
 	}
 	if name := c.NameOf(arch.GateUpExperts); name != "" {
-		both := synth.Matrix(at+name+".weight", e.Count*2*e.Intermediate, c.HiddenSize, 1)
-		down := synth.Matrix(at+c.NameOf(arch.DownExperts)+".weight", e.Count*c.HiddenSize, e.Intermediate, 1.3)
-		both.Slices, down.Slices = int64(e.Count), int64(e.Count)
-		b.all = append(b.all, both, down)
+		b.fused(at+name, 2*e.Intermediate, c.HiddenSize, 1)
+		b.fused(at+c.NameOf(arch.DownExperts), c.HiddenSize, e.Intermediate, 1.3)
 		return
 	}
 	for i := range e.Count {
@@ -208,5 +212,21 @@ func (b *builder) experts(at string) {
 		b.linear(name(arch.GateExperts), e.Intermediate, c.HiddenSize, 1, false)
 		b.linear(name(arch.UpExperts), e.Intermediate, c.HiddenSize, 0.9, false)
 		b.linear(name(arch.DownExperts), c.HiddenSize, e.Intermediate, 1.3, false)
+	}
+}
+
+// fused adds the matrices of all experts as a tensor, and their biases.
+func (b *builder) fused(name string, rows, cols int, gain float64) {
+	e := b.c.Experts
+	t := synth.Matrix(name+".weight", e.Count*rows, cols, gain)
+	if b.c.ExpertsTransposed() {
+		t.Name, t.Rows, t.Cols = name, int64(e.Count*cols), int64(rows)
+	}
+	t.Slices = int64(e.Count)
+	b.all = append(b.all, t)
+	if e.Bias {
+		biases := synth.Matrix(arch.BiasName(t.Name), e.Count, rows, 1)
+		biases.Std = 0.2
+		b.all = append(b.all, biases)
 	}
 }
