@@ -187,9 +187,9 @@ type ExpertConfig struct {
 	Sigmoid bool
 	// ScaleInputs: the weights are factors of the experts' inputs, not of their outputs.
 	ScaleInputs bool
-	// Sparse: a token's experts are chosen one after another. The weight of each is its softmax among
-	// the experts left over with a logit of at least about 1 - 2 Jitter of its own (Liu et al., GRIN,
-	// arXiv:2409.12136).
+	// Sparse: a token's experts are chosen one after another. The weight of each is its softmax
+	// among the remaining experts with a logit of at least about 1 - 2 Jitter of its own (Liu et
+	// al., GRIN, arXiv:2409.12136).
 	Sparse bool
 	Jitter float64
 	// Groups, if more than 1, is the number of groups of neighbouring experts. A token's experts are

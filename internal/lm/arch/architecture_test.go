@@ -159,7 +159,8 @@ func TestParseForwardDefaults(t *testing.T) {
 	if c.Architecture != "llama4_text" || c.Intermediate != 96 || c.Experts.Intermediate != 48 {
 		t.Errorf("the text part of Llama 4: %+v", c)
 	}
-	parse("../transformers/phimoe", changes{"architectures": []string{"PhiMoEForCausalLM"}}) // as Microsoft spells it
+	// As Microsoft spells it.
+	parse("../transformers/phimoe", changes{"architectures": []string{"PhiMoEForCausalLM"}})
 	if c := parse("llama3", changes{"hidden_size": json.RawMessage("64.0")}); c.HiddenSize != 64 {
 		t.Errorf("hidden size %d", c.HiddenSize)
 	}

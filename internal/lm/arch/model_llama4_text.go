@@ -39,7 +39,8 @@ func readLlama4(k *keys, c *ForwardConfig) {
 	c.Intermediate = k.size("intermediate_size_mlp", 16384)
 	k.llama4Layers(c)
 	c.TemperatureStep = k.size("floor_scale", 8192)
-	if raw := string(k.keys["attn_temperature_tuning"]); raw == "4" || k.boolean("attn_temperature_tuning", true) { // 4 in published files
+	// Published files have 4 for true.
+	if raw := string(k.keys["attn_temperature_tuning"]); raw == "4" || k.boolean("attn_temperature_tuning", true) {
 		c.Temperature = k.positive("attn_scale", 0.1)
 	}
 	k.irrelevant("attn_temperature_tuning", "attn_scale")

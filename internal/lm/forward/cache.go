@@ -11,8 +11,8 @@ const pageTokens = 64
 // over these tokens.
 const keyBlock = 16
 
-// cache holds the keys and values of a layer. In a layer with a window or chunks, pages that no later token
-// sees are reused.
+// cache holds the keys and values of a layer. In a layer with a window or chunks, pages that no
+// later token sees are reused.
 type cache struct {
 	heads, dim int
 	span

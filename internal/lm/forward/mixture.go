@@ -92,7 +92,8 @@ func copyScaled(e *arch.ExpertConfig, dst, x []float32, ch choice) {
 	}
 }
 
-// addScaled adds the outputs y of an expert to dst, times its weight unless the model scales inputs.
+// addScaled adds the outputs y of an expert to dst, times its weight unless the model scales
+// inputs.
 func addScaled(e *arch.ExpertConfig, dst, y []float32, ch choice) {
 	weight := ch.weight
 	if e.ScaleInputs {
@@ -117,7 +118,8 @@ func addShared(l *layer, dst, shared, gates []float32) {
 	}
 }
 
-// score turns a router's logits of a token into scores. The scores of a sparse mixer are the logits.
+// score turns a router's logits of a token into scores. The scores of a sparse mixer are the
+// logits.
 func (m *Model) score(logits []float32) {
 	switch e := m.config.Experts; {
 	case e.Sigmoid:
