@@ -34,8 +34,8 @@ func (f floats) transposed(data []byte, d packing.Dtype, rows, cols int) (kernel
 	return kernels.NewRows(rows, cols, read, nil, f.options)
 }
 
-// storedBias reads the bias of a linear layer. The biases of fused experts are a single tensor, read
-// once.
+// storedBias reads the bias of a linear layer. The biases of fused experts are a single tensor, and
+// read once.
 func (m *Model) storedBias(l *linear) ([]float32, error) {
 	s := l.spec
 	if s.slices == 0 {
