@@ -118,7 +118,7 @@ func (j *job) stage(layer int, stage []forward.Group) (undo []func(), err error)
 		if err := j.ctx.Err(); err != nil {
 			return nil, err
 		}
-		if err := j.collect(seq, layer, stage[0].Part, first); err != nil {
+		if err := j.collect(seq, layer, stage[0].Block, first); err != nil {
 			return nil, err
 		}
 	}
@@ -144,11 +144,11 @@ func (j *job) stage(layer int, stage []forward.Group) (undo []func(), err error)
 	return undo, nil
 }
 
-// inputBytes bounds the memory for inputs of the last linear layer of half a layer. Beyond this,
-// the quantized model's half runs a second time.
+// inputBytes bounds the memory for inputs of the last linear layer of a block. Beyond this, the
+// quantized model's block runs a second time.
 const inputBytes = 512 << 20
 
-// inputsOf is the number of stored input values of a group, the last of half a layer.
+// inputsOf is the number of stored input values of a group, the last of a block.
 func inputsOf(g *group, tokens int) int {
 	if n := g.cols() * tokens; g.Expert < 0 && !g.Shared && n <= inputBytes/4 {
 		return n
@@ -187,9 +187,9 @@ func difference(d, a, b []float32) {
 	}
 }
 
-// collect adds a sequence's activations to the groups. In the last stage of half a layer it moves
-// the float model's stream on, which nothing else waits for.
-func (j *job) collect(seq, layer int, part forward.Part, first map[string]*group) error {
+// collect adds a sequence's activations to the groups. In the last stage of a block it moves the
+// float model's stream on, which nothing else waits for.
+func (j *job) collect(seq, layer, block int, first map[string]*group) error {
 	floats := map[string]*seen{}
 	var residual []float32 // the float model's hidden states
 	if j.floats != nil {
@@ -211,16 +211,16 @@ func (j *job) collect(seq, layer int, part forward.Part, first map[string]*group
 		if j.moved {
 			residual = append(j.e.floats.Take(j.longest * j.quant.Config().HiddenSize)[:0], residual...)
 			defer j.e.floats.Put(residual)
-			err = j.floats.AdvanceVisit(seq, layer, part, see)
+			err = j.floats.AdvanceVisit(seq, layer, block, see)
 		} else {
-			err = j.floats.Visit(seq, layer, part, func(in *forward.Input) bool { see(in); return left > 0 })
+			err = j.floats.Visit(seq, layer, block, func(in *forward.Input) bool { see(in); return left > 0 })
 		}
 		if err != nil {
 			return err
 		}
 	}
 	left := len(first)
-	return j.quants.Visit(seq, layer, part, func(in *forward.Input) bool {
+	return j.quants.Visit(seq, layer, block, func(in *forward.Input) bool {
 		if g := first[in.Name]; g != nil {
 			other := floats[in.Name]
 			j.add(g, seq, in, other, residual)

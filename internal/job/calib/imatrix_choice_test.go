@@ -136,12 +136,12 @@ func everyInput(t *testing.T, p *fromcheckpoint.Plan, tx *text.Text) map[string]
 		return true
 	}
 	for layer := range m.Config().Layers {
-		for _, part := range []forward.Part{forward.Attention, forward.FeedForward} {
+		for block := range stream.Blocks(layer) {
 			for seq := range stream.Len() {
-				if err := stream.Visit(seq, layer, part, add); err != nil {
+				if err := stream.Visit(seq, layer, block, add); err != nil {
 					t.Fatal(err)
 				}
-				if err := stream.Advance(seq, layer, part); err != nil {
+				if err := stream.Advance(seq, layer, block); err != nil {
 					t.Fatal(err)
 				}
 			}

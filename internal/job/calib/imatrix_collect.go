@@ -13,7 +13,7 @@ import (
 // Collect runs the float model of a plan's checkpoint on a text and adds the squares of the inputs
 // of the linear layers that the plan quantizes. Layer by layer, Collect then chooses the rows that
 // are rounded with the second moments, by outputs on a sample of the inputs, in memory for the
-// sample of half a layer. Progress gets numbers of tokens.
+// sample of a block. Progress gets numbers of tokens.
 func (im *Imatrix) Collect(ctx context.Context, p *fromcheckpoint.Plan, text *text.Text, o Options) error {
 	m, err := forward.OpenCheckpoint(p.SourceDir(), forward.Options{Threads: o.Threads, Log: quiet})
 	if err != nil {
@@ -31,12 +31,12 @@ func (im *Imatrix) Collect(ctx context.Context, p *fromcheckpoint.Plan, text *te
 		c.matrices[m.Name()] = m
 	}
 	for layer := range len(m.Config().Layers) {
-		for _, part := range []forward.Part{forward.Attention, forward.FeedForward} {
+		for block := range stream.Blocks(layer) {
 			for seq := range stream.Len() {
 				if err := ctx.Err(); err != nil {
 					return err
 				}
-				if err := stream.AdvanceVisit(seq, layer, part, c.add); err != nil {
+				if err := stream.AdvanceVisit(seq, layer, block, c.add); err != nil {
 					return err
 				}
 				c.sampler.start += len(text.Sequences[seq])
@@ -61,7 +61,7 @@ type collector struct {
 	matrices map[string]plan.Matrix
 	sampler  *sampler
 	chooser  chooser
-	visited  []string // linear layers of the current half of a layer
+	visited  []string // linear layers of the current block
 }
 
 // add adds the inputs of a linear layer for a sequence.

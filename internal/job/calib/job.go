@@ -87,9 +87,9 @@ type job struct {
 	store    *store
 	progress func(n int64)
 
-	// The current half of a layer.
-	last   bool      // the stage is the half's last
-	moved  bool      // the float model's stream is behind the half
+	// The current block.
+	last   bool      // the stage is the block's last
+	moved  bool      // the float model's stream is behind the block
 	inputs []float32 // of the last linear layer, in the quantized model, if there is room; else empty
 
 	longest int // tokens of the longest sequence
@@ -212,16 +212,15 @@ func (j *job) layer(layer int) error {
 		for len(stage) > 0 {
 			batch := j.batch(stage)
 			stage = stage[len(batch):]
-			part := batch[0].Part
-			j.last = len(stage) == 0 && (i+1 == len(stages) || stages[i+1][0].Part != part)
+			j.last = len(stage) == 0 && (i+1 == len(stages) || stages[i+1][0].Block != batch[0].Block)
 			u, err := j.stage(layer, batch)
 			undo = append(undo, u...)
 			if err != nil {
 				return err
 			}
 		}
-		if part := stages[i][0].Part; i+1 == len(stages) || stages[i+1][0].Part != part {
-			if err := j.advance(layer, part); err != nil {
+		if block := stages[i][0].Block; i+1 == len(stages) || stages[i+1][0].Block != block {
+			if err := j.advance(layer, block); err != nil {
 				return err
 			}
 		}
@@ -236,15 +235,15 @@ func (j *job) keep(layer int) error {
 	return j.store.put(layer, j.names, j.done, j.notes)
 }
 
-// advance moves the streams past half a layer where needed and not done by the last stage.
-func (j *job) advance(layer int, part forward.Part) error {
+// advance moves the streams past a block where needed and not done by the last stage.
+func (j *job) advance(layer, block int) error {
 	inputs, moved := j.inputs, j.moved
 	j.inputs, j.moved = j.inputs[:0], false
-	if part == forward.FeedForward && layer+1 == len(j.quant.Config().Layers) && len(j.headGroup().matrices) == 0 {
+	if block+1 == j.quants.Blocks(layer) && layer+1 == len(j.quant.Config().Layers) && len(j.headGroup().matrices) == 0 {
 		return nil
 	}
 	if len(inputs) > 0 {
-		if err := j.quants.Finish(layer, part, inputs); err != nil {
+		if err := j.quants.Finish(layer, block, inputs); err != nil {
 			return err
 		}
 	}
@@ -253,12 +252,12 @@ func (j *job) advance(layer int, part forward.Part) error {
 			return err
 		}
 		if len(inputs) == 0 {
-			if err := j.quants.Advance(seq, layer, part); err != nil {
+			if err := j.quants.Advance(seq, layer, block); err != nil {
 				return err
 			}
 		}
 		if j.floats != nil && !moved {
-			if err := j.floats.Advance(seq, layer, part); err != nil {
+			if err := j.floats.Advance(seq, layer, block); err != nil {
 				return err
 			}
 		}

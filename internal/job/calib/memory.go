@@ -51,7 +51,7 @@ func (s *sizes) layer(layer int) (codes int64) {
 		for len(stage) > 0 {
 			batch := s.batch(stage)
 			stage = stage[len(batch):]
-			last := len(stage) == 0 && (i+1 == len(stages) || stages[i+1][0].Part != batch[0].Part)
+			last := len(stage) == 0 && (i+1 == len(stages) || stages[i+1][0].Block != batch[0].Block)
 			var groups []*group
 			for _, g := range batch {
 				if own := s.prepare(g); len(own.matrices) > 0 {
@@ -74,7 +74,7 @@ func groupCodes(g *group) (n int64) {
 	return n
 }
 
-// stage counts groups that collect Hessians together; last says that the half of a layer then ends.
+// stage counts groups that collect Hessians together; last says that the block then ends.
 func (s *sizes) stage(groups []*group, last bool) {
 	collected := int64(0)
 	for _, g := range groups {

@@ -13,7 +13,6 @@ import (
 	"github.com/lowbit-go/gq/internal/job/provenance"
 	"github.com/lowbit-go/gq/internal/job/rounding"
 	"github.com/lowbit-go/gq/internal/job/workdir"
-	"github.com/lowbit-go/gq/internal/lm/forward"
 )
 
 // store holds the codes of finished layers: in a working directory, to resume, or in memory.
@@ -218,8 +217,8 @@ func (j *job) resume(layer int, l *finished) error {
 		}
 		undo = append(undo, u)
 	}
-	for _, part := range []forward.Part{forward.Attention, forward.FeedForward} {
-		if err := j.advance(layer, part); err != nil {
+	for block := range j.quants.Blocks(layer) {
+		if err := j.advance(layer, block); err != nil {
 			return err
 		}
 	}

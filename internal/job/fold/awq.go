@@ -45,9 +45,9 @@ func AWQ(ctx context.Context, dir string, o conversion.Options, text *text.Text,
 	defer j.close()
 	for layer := range j.m.Config().Layers {
 		places := j.m.Scalings(layer)
-		for _, part := range []forward.Part{forward.Attention, forward.FeedForward} {
-			own := slices.DeleteFunc(slices.Clone(places), func(p forward.Scaling) bool { return p.Part != part })
-			list, err := j.half(layer, part, own)
+		for block := range j.stream.Blocks(layer) {
+			own := slices.DeleteFunc(slices.Clone(places), func(p forward.Scaling) bool { return p.Block != block })
+			list, err := j.block(layer, block, own)
 			if err != nil {
 				return s, err
 			}
@@ -130,8 +130,8 @@ type inputs struct {
 	x       []float32 // sampled rows
 }
 
-// half chooses the factors of half a layer and moves the stream behind the half.
-func (j *awq) half(layer int, part forward.Part, places []forward.Scaling) (list []Factors, err error) {
+// block chooses the factors of a block and moves the stream behind the block.
+func (j *awq) block(layer, block int, places []forward.Scaling) (list []Factors, err error) {
 	seen := map[string]*inputs{}
 	for i := range places {
 		if len(j.quantized(&places[i])) == 0 {
@@ -153,7 +153,7 @@ func (j *awq) half(layer int, part forward.Part, places []forward.Scaling) (list
 				}
 			}
 		}
-		if err := j.stream.AdvanceVisit(seq, layer, part, visit); err != nil {
+		if err := j.stream.AdvanceVisit(seq, layer, block, visit); err != nil {
 			return nil, err
 		}
 	}

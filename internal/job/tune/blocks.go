@@ -139,8 +139,8 @@ func (b *blocks) advance(s *forward.Stream, layer int) error {
 		if err := b.ctx.Err(); err != nil {
 			return err
 		}
-		for _, part := range []forward.Part{forward.Attention, forward.FeedForward} {
-			if err := s.Advance(seq, layer, part); err != nil {
+		for block := range s.Blocks(layer) {
+			if err := s.Advance(seq, layer, block); err != nil {
 				return err
 			}
 		}

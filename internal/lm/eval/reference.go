@@ -81,12 +81,12 @@ func (r *Reference) stream(ctx context.Context, m *forward.Model) (*forward.Stre
 
 func advance(ctx context.Context, s *forward.Stream, from, to int) error {
 	for layer := from; layer < to; layer++ {
-		for _, part := range []forward.Part{forward.Attention, forward.FeedForward} {
+		for block := range s.Blocks(layer) {
 			for seq := range s.Len() {
 				if err := ctx.Err(); err != nil {
 					return err
 				}
-				if err := s.Advance(seq, layer, part); err != nil {
+				if err := s.Advance(seq, layer, block); err != nil {
 					return err
 				}
 			}

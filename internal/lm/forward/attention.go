@@ -12,8 +12,71 @@ import (
 // queryBlock is the number of tokens that attention multiplies with the keys at a time.
 const queryBlock = 4
 
-// attention is the state that the threads share.
+// attention is the part that lets a token see the keys and values of the tokens before it.
 type attention struct {
+	arch.LayerConfig
+	cache        int // index among the caches
+	qNorm, kNorm *norm
+	latent       *latent   // in place of qkv, or nil
+	qkv          []*linear // q, k, v; or a fused layer
+	sinks        []float32 // of the heads, or nil
+	out          *linear
+}
+
+func (m *Model) loadAttention(l arch.LayerConfig, at string, qNorm, kNorm *norm) (*attention, error) {
+	c := &m.config
+	a := &attention{LayerConfig: l, cache: len(m.caches), qNorm: qNorm, kNorm: kNorm}
+	m.caches = append(m.caches, cache{heads: c.KVHeads, dim: c.HeadDim, span: spanOf(&l)})
+	if c.Latent != nil {
+		return a, m.loadLatent(a, at)
+	}
+	if err := m.loadSinks(a, at); err != nil {
+		return nil, err
+	}
+	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	if c.AttentionGate {
+		q *= 2
+	}
+	inputs := []linearSpec{m.spec(at, arch.Query, q, c.HiddenSize), m.spec(at, arch.Key, kv, c.HiddenSize), m.spec(at, arch.Value, kv, c.HiddenSize)}
+	if c.Facts.Has(arch.FusedQKV) {
+		inputs = []linearSpec{m.spec(at, arch.FusedQKV, q+2*kv, c.HiddenSize)}
+	}
+	var err error
+	if a.qkv, err = m.linearsOf(inputs); err != nil {
+		return nil, err
+	}
+	a.out, err = m.linear(m.spec(at, arch.Output, c.HiddenSize, c.Heads*c.HeadDim))
+	return a, err
+}
+
+func (a *attention) last() *linear { return a.out }
+
+// inputs returns the linear layers that read the hidden states.
+func (a *attention) inputs() []*linear {
+	if a.latent != nil {
+		return a.latent.readers()
+	}
+	return a.qkv
+}
+
+func (a *attention) scratch(s *Session, m int) []size {
+	c := &s.m.config
+	nq, nkv := m*c.Heads*c.HeadDim, m*c.KVHeads*c.HeadDim
+	list := []size{{&s.q, nq}, {&s.k, nkv}, {&s.v, nkv}, {&s.heads, nq}}
+	if c.AttentionGate {
+		list = append(list, size{&s.qkv, 2 * nq}, size{&s.gates, nq})
+	}
+	if c.Facts.Has(arch.FusedQKV) {
+		list = append(list, size{&s.qkv, nq + 2*nkv})
+	}
+	if a.latent != nil {
+		list = append(list, s.latent.sizes(c, m)...)
+	}
+	return list
+}
+
+// attentionThreads is the memory of attention on all threads.
+type attentionThreads struct {
 	group   int // query heads per key-value head
 	softcap float32
 	math    *rowmath.Set
@@ -27,13 +90,13 @@ type attentionWorker struct {
 	_            [64]byte  // keeps threads out of each other's cache lines
 }
 
-func (a *attention) init(c *arch.ForwardConfig, set *rowmath.Set, threads int) {
-	*a = attention{group: c.Heads / c.KVHeads, softcap: float32(c.AttentionSoftcap), math: set, workers: make([]attentionWorker, threads)}
+func (a *attentionThreads) init(c *arch.ForwardConfig, set *rowmath.Set, threads int) {
+	*a = attentionThreads{group: c.Heads / c.KVHeads, softcap: float32(c.AttentionSoftcap), math: set, workers: make([]attentionWorker, threads)}
 }
 
 // segment is the rows of a pass that continue the same sequence.
 type segment struct {
-	caches    []cache // by layer
+	caches    []cache
 	rotations []*rotation
 	start     int // position of the first row
 	row, rows int // of the pass
@@ -67,67 +130,55 @@ func (s *Session) arrange() {
 	slices.SortStableFunc(s.units, func(a, b unit) int { return cost(b) - cost(a) })
 }
 
-// attend computes the attention of the m rows of a pass, x, into dst, and stores their keys and
-// values.
-func (s *Session) attend(i int, dst, x []float32, m int) error {
-	c, l := &s.m.config, &s.m.layers[i]
-	if l.mixer != nil {
-		return s.mix(i, dst, x, m)
-	}
+func (a *attention) forward(s *Session, dst, x []float32, m int) error {
+	c := &s.m.config
 	nq, nkv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	q, k, v := buffer.Grow(&s.q, m*nq), buffer.Grow(&s.k, m*nkv), buffer.Grow(&s.v, m*nkv)
-	if err := s.project(l, q, k, v, x, m); err != nil {
+	if err := s.project(a, q, k, v, x, m); err != nil {
 		return err
 	}
 	heads := buffer.Grow(&s.heads, m*nq)
-	s.meet(i, heads, q, k, v)
+	s.meet(a, heads, q, k, v)
 	if c.AttentionGate {
 		s.applyGates(heads, heads, s.gates)
 	}
-	return s.multiply(dst, s.unpad(&s.latent.heads, heads, m), m, l.out)
+	return s.multiply(dst, s.unpad(&s.latent.heads, heads, m), m, a.out)
 }
 
 // meet normalizes, rotates and scales the queries and keys of all segments, stores keys and values,
 // and computes the attention of each head.
-func (s *Session) meet(i int, heads, q, k, v []float32) {
-	c, l := &s.m.config, &s.m.layers[i]
+func (s *Session) meet(a *attention, heads, q, k, v []float32) {
+	c := &s.m.config
 	nq, nkv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	for j := range s.segments {
 		g := &s.segments[j]
-		g.caches[i].reach(g.start, g.start+g.rows)
+		g.caches[a.cache].reach(g.start, g.start+g.rows)
 	}
 	s.split(len(s.owners), 8*(nq+nkv), func(_, from, to int) {
 		for t := from; t < to; t++ {
 			g := &s.segments[s.owners[t]]
 			position := g.start + t - g.row
-			s.prepare(l, g.rotations, q[t*nq:][:nq], k[t*nkv:][:nkv], position)
-			g.caches[i].store(position, k[t*nkv:][:nkv], v[t*nkv:][:nkv])
+			s.prepare(a, g.rotations, q[t*nq:][:nq], k[t*nkv:][:nkv], position)
+			g.caches[a.cache].store(position, k[t*nkv:][:nkv], v[t*nkv:][:nkv])
 		}
 	})
 	run := func(worker, part int) {
 		u := s.units[part/c.KVHeads]
 		g := &s.segments[u.segment]
-		s.attention.block(worker, &g.caches[i], l.sinks, heads[g.row*nq:], q[g.row*nq:], part%c.KVHeads, u.from, u.to, g.start, nq)
+		s.attention.block(worker, &g.caches[a.cache], a.sinks, heads[g.row*nq:], q[g.row*nq:], part%c.KVHeads, u.from, u.to, g.start, nq)
 	}
-	parts := len(s.units) * c.KVHeads
-	if s.m.pool.Threads() == 1 || s.work*nq < 1<<15 {
-		for part := range parts {
-			run(0, part)
-		}
-	} else {
-		s.m.pool.Run(parts, run)
-	}
+	s.each(len(s.units)*c.KVHeads, s.work*nq, run)
 }
 
-func (s *Session) project(l *layer, q, k, v, x []float32, m int) error {
-	if l.latent != nil {
-		return s.projectLatent(l, q, k, v, x, m)
+func (s *Session) project(a *attention, q, k, v, x []float32, m int) error {
+	if a.latent != nil {
+		return s.projectLatent(a.latent, q, k, v, x, m)
 	}
-	if len(l.qkv) == 1 {
+	if len(a.qkv) == 1 {
 		nq, nkv := len(q)/m, len(k)/m
 		n := nq + 2*nkv
 		all := buffer.Grow(&s.qkv, m*n)
-		if err := s.multiply(all, x, m, l.qkv[0]); err != nil {
+		if err := s.multiply(all, x, m, a.qkv[0]); err != nil {
 			return err
 		}
 		for t := range m {
@@ -140,12 +191,12 @@ func (s *Session) project(l *layer, q, k, v, x []float32, m int) error {
 	}
 	for i, dst := range [][]float32{q, k, v} {
 		if i == 0 && s.m.config.AttentionGate {
-			if err := s.gatedQueries(l, q, x, m); err != nil {
+			if err := s.gatedQueries(a, q, x, m); err != nil {
 				return err
 			}
 			continue
 		}
-		if err := s.multiply(dst, x, m, l.qkv[i]); err != nil {
+		if err := s.multiply(dst, x, m, a.qkv[i]); err != nil {
 			return err
 		}
 	}
@@ -153,12 +204,12 @@ func (s *Session) project(l *layer, q, k, v, x []float32, m int) error {
 }
 
 // prepare normalizes and rotates a token's queries and keys, and scales the queries.
-func (s *Session) prepare(l *layer, rotations []*rotation, q, k []float32, position int) {
+func (s *Session) prepare(a *attention, rotations []*rotation, q, k []float32, position int) {
 	c := &s.m.config
 	for _, part := range []struct {
 		x    []float32
 		norm *norm
-	}{{q, l.qNorm}, {k, l.kNorm}} {
+	}{{q, a.qNorm}, {k, a.kNorm}} {
 		x := part.x
 		if c.QKNorm == arch.WholeNorms {
 			rmsNorm(x, x, part.norm.weights, c.NormEps)
@@ -167,15 +218,15 @@ func (s *Session) prepare(l *layer, rotations []*rotation, q, k []float32, posit
 			if c.QKNorm == arch.HeadNorms {
 				rmsNorm(x[:c.HeadDim], x[:c.HeadDim], part.norm.weights, c.NormEps)
 			}
-			if l.Rope >= 0 {
-				rotations[l.Rope].turn(x[c.RopeStart:], position, 1)
+			if a.Rope >= 0 {
+				rotations[a.Rope].turn(x[c.RopeStart:], position, 1)
 			}
 			if c.QKNorm >= arch.RotatedNorms && part.norm != nil {
 				rmsNorm(x[:c.HeadDim], x[:c.HeadDim], part.norm.weights, c.NormEps)
 			}
 		}
 	}
-	scale(q, float64(c.AttentionScale*c.QueryFactor(&l.LayerConfig, position)))
+	scale(q, float64(c.AttentionScale*c.QueryFactor(&a.LayerConfig, position)))
 }
 
 // block computes the query heads of a key-value head for the tokens from..to-1 of a chunk that
@@ -183,7 +234,7 @@ func (s *Session) prepare(l *layer, rotations []*rotation, q, k []float32, posit
 //
 // Each score is a sum over dimensions, and each output a sum over tokens, in order and with every
 // product rounded. So the bits do not depend on the division of tokens into chunks and blocks.
-func (a *attention) block(worker int, c *cache, sinks, heads, q []float32, kvHead, from, to, start, stride int) {
+func (a *attentionThreads) block(worker int, c *cache, sinks, heads, q []float32, kvHead, from, to, start, stride int) {
 	w := &a.workers[worker]
 	first, _ := c.seen(start + from)
 	first = first / keyBlock * keyBlock
@@ -232,7 +283,7 @@ func (a *attention) block(worker int, c *cache, sinks, heads, q []float32, kvHea
 
 // values adds the values of positions from..to-1 times their scores to rows r0..r1-1 of out. The
 // first column of the scores belongs to position first.
-func (a *attention) values(out, scores []float32, c *cache, kvHead, r0, r1, from, to, first, width int) {
+func (a *attentionThreads) values(out, scores []float32, c *cache, kvHead, r0, r1, from, to, first, width int) {
 	for p := from; p < to; {
 		end := min(to, (p/pageTokens+1)*pageTokens)
 		values := c.pages[p/pageTokens].headValues(c, kvHead, p%pageTokens)

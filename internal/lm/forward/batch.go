@@ -37,8 +37,8 @@ type sequence struct {
 	max, n int
 	path   []*node // the nodes of its tokens, and of tokens to come
 	from   []int   // by group: index in path of the first node with pages that the sequence holds
-	caches []cache // by layer
-	lost   error   // of a pass that failed: the states may be behind its tokens
+	caches []cache
+	lost   error // of a pass that failed: the states may be behind its tokens
 }
 
 // Chunk is the tokens that a sequence brings to a pass.
@@ -51,7 +51,7 @@ type Chunk struct {
 // NewBatch makes room for this many sequences of at most maxTokens tokens each.
 func (m *Model) NewBatch(sequences, maxTokens int) *Batch {
 	b := &Batch{s: m.NewSession(maxTokens), context: max(0, maxTokens), sequences: make([]sequence, sequences)}
-	b.pool.init(&m.config, sequences, b.context)
+	b.pool.init(b.s.caches, sequences, b.context)
 	for i := range b.sequences {
 		q := &b.sequences[i]
 		q.caches = append([]cache(nil), b.s.caches...)
@@ -67,19 +67,9 @@ func (b *Batch) MaxRows() int { return prefillChunk + len(b.sequences) }
 // Bytes is the memory of keys, values and activations when all sequences are full.
 func (b *Batch) Bytes() int64 {
 	c := &b.s.m.config
-	gates, rows := b.s.m.wide(b.MaxRows())
-	nq, nkv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	n := b.MaxRows()*(4*c.HiddenSize+3*nq+4*nkv) + 4*gates + 2*rows*c.HiddenSize
-	raw, inner := b.s.m.middle()
-	n += b.MaxRows() * (raw + max(0, inner-nq))
-	if c.AttentionGate {
-		n += 3 * b.MaxRows() * nq
-	}
-	if c.Parallel {
-		n += b.MaxRows() * c.HiddenSize
-	}
+	n := 2 * b.MaxRows() * c.HiddenSize // hidden states, and their rows that need logits
 	n += len(b.s.attention.workers) * queryBlock * b.s.attention.group * (b.context + 2*c.HeadDim)
-	return b.pool.bytes() + 4*int64(n) + b.s.m.latentBytes(b.MaxRows(), false)
+	return b.pool.bytes() + 4*int64(n) + b.s.sizes(b.MaxRows()).bytes()
 }
 
 // PageStats counts pages of keys and values.
@@ -258,8 +248,8 @@ func (b *Batch) release(q *sequence) {
 	for g, group := range b.pool.groups {
 		for ; q.from[g] < group.firstPage(q.n); q.from[g]++ {
 			b.pool.drop(q.path[q.from[g]], g)
-			for _, layer := range group.layers {
-				q.caches[layer].pages[q.from[g]] = nil
+			for _, i := range group.caches {
+				q.caches[i].pages[q.from[g]] = nil
 			}
 		}
 	}
@@ -288,12 +278,12 @@ func (b *Batch) extend(q *sequence, n *node) {
 	i := len(q.path)
 	q.path = append(q.path, n)
 	for g, group := range b.pool.groups {
-		for j, layer := range group.layers {
+		for j, at := range group.caches {
 			p := (*page)(nil)
 			if i >= q.from[g] {
 				p = &n.blocks[g].pages[j]
 			}
-			q.caches[layer].pages = append(q.caches[layer].pages, p)
+			q.caches[at].pages = append(q.caches[at].pages, p)
 		}
 	}
 }

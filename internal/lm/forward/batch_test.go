@@ -128,7 +128,7 @@ func CheckBatch(t *testing.T, m *Model, seed uint64) {
 // checkPages compares the counts of the pages with the tree of nodes.
 func checkPages(t *testing.T, b *Batch) {
 	t.Helper()
-	refs := map[*block]int{}
+	refs := map[*pageBlock]int{}
 	opened := map[*node]int{}
 	for i := range b.sequences {
 		q := &b.sequences[i]

@@ -1,6 +1,10 @@
 package forward
 
-import "github.com/lowbit-go/gq/internal/lm/arch"
+import (
+	"slices"
+
+	"github.com/lowbit-go/gq/internal/lm/arch"
+)
 
 // pageTokens is the number of tokens in a page of keys and values. Pages are allocated and shared
 // whole. Smaller pages would share more and copy less; larger pages make longer sums of values in
@@ -11,20 +15,55 @@ const pageTokens = 64
 // over these tokens.
 const keyBlock = 16
 
-// cache holds the keys and values of a layer. In a layer with a window or chunks, pages that no
-// later token sees are reused.
+// cache holds the keys and values of an attention, or the state of a recurrence. With a window or
+// chunks, pages that no later token sees are reused.
 type cache struct {
 	heads, dim int
 	span
-	state int // elements of the state of a layer that has one; such a layer has no keys
+	state int // elements of the state; 0: there are keys and values
 	pages []*page
-	free  []*page
+	free  *[]*page // of all caches of a Session with pages of this size
+}
+
+// size returns the number of elements of a page.
+func (c *cache) size() int { return c.state + 2*pageTokens*c.heads*c.dim }
+
+// newCaches makes the caches of a Session.
+func (m *Model) newCaches() []cache {
+	list := slices.Clone(m.caches)
+	for i := range list {
+		c := &list[i]
+		c.free = new([]*page)
+		for _, before := range list[:i] {
+			if before.state == c.state && before.size() == c.size() {
+				c.free = before.free
+			}
+		}
+	}
+	return list
 }
 
 type page struct {
 	keys   []float32 // [head][pageTokens/keyBlock][dim][keyBlock]
 	values []float32 // [head][pageTokens][dim]
 	state  []float32 // in place of both: the state behind the last token of the page
+}
+
+// cacheBytes is the memory of the pages of a Session for this many tokens that uses one cache at a
+// time.
+func (m *Model) cacheBytes(tokens int) (n int64) {
+	seen := map[[2]int]bool{}
+	for i := range m.caches {
+		c, pages := &m.caches[i], pagesOf(tokens)
+		if c.state > 0 {
+			pages = 1
+		}
+		if kind := [2]int{c.state, c.size()}; !seen[kind] {
+			seen[kind] = true
+			n += 4 * int64(pages) * int64(c.size())
+		}
+	}
+	return n
 }
 
 func (c *cache) reset() {
@@ -44,7 +83,7 @@ func (c *cache) seen(position int) (lo, hi int) {
 
 func (c *cache) release(p *page) {
 	if p != nil {
-		c.free = append(c.free, p)
+		*c.free = append(*c.free, p)
 	}
 }
 
@@ -76,20 +115,28 @@ func (c *cache) reach(from, n int) {
 		c.pages[i] = nil
 	}
 	for len(c.pages)*pageTokens < n {
-		if len(c.free) > 0 {
-			c.pages = append(c.pages, c.free[len(c.free)-1])
-			c.free = c.free[:len(c.free)-1]
-			continue
-		}
-		p := newPage(c.heads, c.dim)
-		c.pages = append(c.pages, &p)
+		c.pages = append(c.pages, c.take())
 	}
 }
 
-func newPage(heads, dim int) page {
-	size := heads * pageTokens * dim
-	both := make([]float32, 2*size)
-	return page{keys: both[:size:size], values: both[size:]}
+// take returns a free page, or a new one.
+func (c *cache) take() *page {
+	if n := len(*c.free); n > 0 {
+		p := (*c.free)[n-1]
+		*c.free = (*c.free)[:n-1]
+		return p
+	}
+	p := c.newPage()
+	return &p
+}
+
+func (c *cache) newPage() page {
+	elements := make([]float32, c.size())
+	if c.state > 0 {
+		return page{state: elements}
+	}
+	half := len(elements) / 2
+	return page{keys: elements[:half:half], values: elements[half:]}
 }
 
 // holds reports whether the pages from the first token that the token at a position sees are there.

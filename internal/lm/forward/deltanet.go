@@ -39,7 +39,7 @@ func (p *deltaPlace) of(in [][]float32, row, part int) []float32 {
 // deltaEps is added to squares of lengths of queries and keys.
 const deltaEps = 1e-6
 
-func (m *Model) loadDeltaNet(l *layer, at string) (err error) {
+func (m *Model) loadDeltaNet(at string) (r *recurrence, err error) {
 	c := &m.config
 	d := &deltaNet{DeltaNetConfig: c.DeltaNet, m: m, group: c.DeltaNet.ValueHeads / c.DeltaNet.KeyHeads}
 	keys, values := d.KeyHeads*d.KeyDim, d.inner()
@@ -57,7 +57,7 @@ func (m *Model) loadDeltaNet(l *layer, at string) (err error) {
 		}
 	}
 	if d.kernels, err = m.loadKernel(at+c.Facts.NameOf(arch.DeltaConv)+".weight", d.Channels(), d.Kernel, lists); err != nil {
-		return err
+		return nil, err
 	}
 	vector := func(kind arch.Kind) (v []float32, err error) {
 		name := at + c.Facts.NameOf(kind)
@@ -66,24 +66,22 @@ func (m *Model) loadDeltaNet(l *layer, at string) (err error) {
 	}
 	decay, err := vector(arch.DeltaDecay)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, v := range decay {
 		d.rate = append(d.rate, -detmath.Exp(float64(v)))
 	}
 	if d.bias, err = vector(arch.DeltaBias); err != nil {
-		return err
+		return nil, err
 	}
 	if d.by, err = m.loadGains(at+c.Facts.NameOf(arch.DeltaNorm)+".weight", d.ValueDim, false); err != nil {
-		return err
+		return nil, err
 	}
-	l.mixer = d
-	if l.qkv, err = m.linearsOf(specs); err != nil {
-		return err
-	}
-	l.out, err = m.linear(m.spec(at, arch.DeltaOut, c.HiddenSize, values))
-	return err
+	return m.recurrence(d, specs, m.spec(at, arch.DeltaOut, c.HiddenSize, values))
 }
+
+// scaled: the norm of the outputs takes every factor back.
+func (d *deltaNet) scaled([]*linear) *Block { return nil }
 
 // arrange returns the input projections and finds the places of a part's values in their outputs:
 // Qwen3.5 has four projections, Qwen3-Next has two that hold the values of each head of keys

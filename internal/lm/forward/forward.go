@@ -72,6 +72,7 @@ type Model struct {
 	norm    *norm // before the lm_head
 	norms   []*norm
 	layers  []layer
+	caches  []cache // of the parts that remember tokens: what caches of sessions are made of
 	linears map[string]*linear
 	names   []string // of linear layers, in order of creation
 	used    map[string]bool
@@ -94,27 +95,7 @@ type linear struct {
 
 type layer struct {
 	arch.LayerConfig
-	inputNorm, attentionNorm *norm // before attention and before the feed-forward network
-	postAttention, postMLP   *norm // behind both, or nil
-	qNorm, kNorm             *norm
-	latent                   *latent   // in place of qkv, or nil
-	qkv                      []*linear // q, k, v; or a fused layer; or the mixer's inputs
-	sinks                    []float32 // of the heads, or nil
-	out                      *linear
-	mixer                    mixer // of a layer with a state, or nil
-	mlp                      mlp   // of a dense layer
-	router                   *linear
-	correction               []float32 // of the router's scores, for the choice of experts; or nil
-	experts                  []mlp
-	shared                   *mlp    // the expert of all tokens, or nil
-	sharedRouter             *linear // of the shared expert's factor, or nil
-}
-
-type mlp struct {
-	gateUp []*linear // gate, up; or a single fused layer
-	down   *linear
-	// interleaved: the rows of gate and up alternate in the fused layer.
-	interleaved bool
+	blocks []block
 }
 
 // Config returns the model's configuration.

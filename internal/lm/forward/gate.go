@@ -8,10 +8,10 @@ import (
 // its gates. The sigmoid of a gate multiplies an output of attention.
 
 // gatedQueries computes queries and gates of m rows.
-func (s *Session) gatedQueries(l *layer, q, x []float32, m int) error {
+func (s *Session) gatedQueries(a *attention, q, x []float32, m int) error {
 	nq, d := len(q)/m, s.m.config.HeadDim
 	all, gates := buffer.Grow(&s.qkv, 2*m*nq), buffer.Grow(&s.gates, m*nq)
-	if err := s.multiply(all, x, m, l.qkv[0]); err != nil {
+	if err := s.multiply(all, x, m, a.qkv[0]); err != nil {
 		return err
 	}
 	for at := 0; at < m*nq; at += d {
@@ -32,8 +32,8 @@ func (s *Session) applyGates(dst, heads, gates []float32) {
 
 // gatesBackward computes the gradients of gates, and turns the gradients of gated outputs into
 // gradients of outputs.
-func (t *Tape) gatesBackward() {
-	r, b := &t.record, &t.back
+func (t *Tape) gatesBackward(r *record) {
+	b := &t.back
 	n := t.tokens() * t.m.config.Heads * t.m.config.HeadDim
 	t.s.split(n, 32, func(_, from, to int) {
 		for i := from; i < to; i++ {

@@ -1,6 +1,10 @@
 package forward
 
-import "github.com/lowbit-go/gq/internal/buffer"
+import (
+	"math"
+
+	"github.com/lowbit-go/gq/internal/buffer"
+)
 
 // attentionGradient is the memory of a thread: a block of rows, each a token's query head, against
 // all tokens of a sequence.
@@ -20,34 +24,28 @@ const gradientRows = 32
 // padded is the number of columns of a row of scores.
 func padded(tokens int) int { return (tokens + keyBlock - 1) &^ (keyBlock - 1) }
 
-func (w *attentionGradient) sizes(t *Tape, tokens int) []size {
+func (w *attentionGradient) sizes(t *Tape, tokens int) sizes {
 	c := &t.m.config
 	group, width := c.Heads/c.KVHeads, t.m.scoreWidth(tokens)
 	rows := max(gradientRows/group, 1) * group
-	list := []size{
+	all := sizes{}
+	all.add([]size{
 		{&w.keys, c.HeadDim * width}, {&w.values, c.HeadDim * width}, {&w.queries, rows * c.HeadDim}, {&w.dOut, rows * c.HeadDim}, {&w.dQueries, rows * c.HeadDim},
 		{&w.scores, rows * width}, {&w.dS, rows * width}, {&w.turned, rows * width},
-	}
+	}...)
 	if c.AttentionSoftcap != 0 {
-		list = append(list, size{&w.uncapped, width})
+		all.add(size{&w.uncapped, width})
 	}
-	return list
+	return all
 }
 
 // attentionBackward computes the gradients of the scaled and rotated queries, the rotated keys and
 // the values, given the gradients of the heads' outputs. Threads divide sequences and key-value
 // heads.
-func (t *Tape) attentionBackward(i int) {
+func (t *Tape) attentionBackward(a *attention, r *record) {
 	c := &t.m.config
-	n := (len(t.starts) - 1) * c.KVHeads
-	run := func(worker, part int) { t.headGradient(i, worker, part/c.KVHeads, part%c.KVHeads) }
-	if t.m.pool.Threads() == 1 {
-		for part := range n {
-			run(0, part)
-		}
-		return
-	}
-	t.m.pool.Run(n, run)
+	run := func(worker, part int) { t.headGradient(a, r, worker, part/c.KVHeads, part%c.KVHeads) }
+	t.s.each((len(t.starts)-1)*c.KVHeads, math.MaxInt, run)
 }
 
 // headGradient is attentionBackward for a key-value head and a sequence. With the scores S = Q K^T,
@@ -56,20 +54,20 @@ func (t *Tape) attentionBackward(i int) {
 //	dV = P^T dO,  dP = dO V^T,  dS' = P (dP - sum(dO O)),  dS = dS' slope,  dQ = dS K,  dK = dS^T Q
 //
 // A block of rows adds its terms to dK and dV after the blocks before it.
-func (t *Tape) headGradient(i, worker, sequence, head int) {
+func (t *Tape) headGradient(a *attention, r *record, worker, sequence, head int) {
 	c, w := &t.m.config, &t.workers[worker]
 	from, n := t.starts[sequence], t.starts[sequence+1]-t.starts[sequence]
-	allocate(w.sizes(t, n))
+	w.sizes(t, n).allocate()
 	d, nkv, width := c.HeadDim, c.KVHeads*c.HeadDim, t.m.scoreWidth(n)
 	at := from*nkv + head*d // of the first key and value
 	clear(w.keys)
 	clear(w.values)
 	for p := range n {
 		row := at + p*nkv
-		for j, v := range t.record.k[row:][:d] {
+		for j, v := range r.k[row:][:d] {
 			w.keys[j*width+p] = v
 		}
-		for j, v := range t.record.v[row:][:d] {
+		for j, v := range r.v[row:][:d] {
 			w.values[j*width+p] = v
 		}
 		clear(t.back.dk[row:][:d])
@@ -77,22 +75,22 @@ func (t *Tape) headGradient(i, worker, sequence, head int) {
 	}
 	block := max(gradientRows/(c.Heads/c.KVHeads), 1)
 	for p := 0; p < n; p += block {
-		t.blockGradient(i, w, head, from, p, min(p+block, n), width)
+		t.blockGradient(a, r, w, head, from, p, min(p+block, n), width)
 	}
 }
 
 // blockGradient is headGradient for the tokens from p to end-1 of the sequence that begins at token
 // start.
-func (t *Tape) blockGradient(i int, w *attentionGradient, head, start, p, end, stride int) {
+func (t *Tape) blockGradient(a *attention, r *record, w *attentionGradient, head, start, p, end, stride int) {
 	c, set := &t.m.config, t.m.math
 	group, d, nq, nkv := c.Heads/c.KVHeads, c.HeadDim, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	rows := (end - p) * group
 	for j := range end - p {
 		at := (start+p+j)*nq + head*group*d
-		copy(w.queries[j*group*d:][:group*d], t.record.q[at:])
+		copy(w.queries[j*group*d:][:group*d], r.q[at:])
 		copy(w.dOut[j*group*d:][:group*d], t.back.dheads[at:])
 	}
-	cache := cache{span: spanOf(&c.Layers[i])}
+	cache := &t.s.caches[a.cache]
 	first, _ := cache.seen(p)
 	first = first / keyBlock * keyBlock
 	seen := end - first // tokens
@@ -102,15 +100,15 @@ func (t *Tape) blockGradient(i int, w *attentionGradient, head, start, p, end, s
 	clear(dS)
 	set.MulAdd(scores, width, w.queries, d, w.keys[first:], stride, rows, d, width)
 	set.MulAdd(dS, width, w.dOut, d, w.values[first:], stride, rows, d, width)
-	for r := range rows {
-		lo, hi := cache.seen(p + r/group)
-		at := (start+p)*nq + head*group*d + r/group*nq + r%group*d
-		t.rowGradient(w, t.m.layers[i].sinks, head*group+r%group, r*width, lo-first, hi-first, width, dot(w.dOut[r*d:][:d], t.record.heads[at:][:d]))
+	for i := range rows {
+		lo, hi := cache.seen(p + i/group)
+		at := (start+p)*nq + head*group*d + i/group*nq + i%group*d
+		t.rowGradient(w, a.sinks, head*group+i%group, i*width, lo-first, hi-first, width, dot(w.dOut[i*d:][:d], r.heads[at:][:d]))
 	}
 
 	clear(w.dQueries[:rows*d])
 	at := (start+first)*nkv + head*d
-	set.MulAdd(w.dQueries, d, dS, width, t.record.k[at:], nkv, rows, seen, d)
+	set.MulAdd(w.dQueries, d, dS, width, r.k[at:], nkv, rows, seen, d)
 	for j := range end - p {
 		copy(t.back.dq[(start+p+j)*nq+head*group*d:][:group*d], w.dQueries[j*group*d:])
 	}

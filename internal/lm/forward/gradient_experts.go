@@ -5,8 +5,7 @@ import (
 	"github.com/lowbit-go/gq/internal/lm/arch"
 )
 
-// expertsBackward computes the gradients of a mixture's inputs, t.back.dnormed, given the gradients
-// of its outputs. The choice of experts is constant.
+// backward: the choice of experts is constant.
 //
 // A mixture is y = sum w_j y_j over a token's experts j. The weight w_j is the scale c times the
 // router's score p_j, or c p_j / sum p_j if the model normalizes the weights:
@@ -23,9 +22,8 @@ import (
 // If weights are factors of inputs, y = sum f_j(w_j x), with the gradients dx_j of f_j's inputs:
 //
 //	dy_j = dy,  dw_j = dx_j x,  dx = sum w_j dx_j
-func (t *Tape) expertsBackward(l *layer, g *Gradients, dy []float32) error {
-	c, e, r, b := &t.m.config, t.m.config.Experts, &t.record, &t.back
-	h, n := c.HiddenSize, t.tokens()
+func (l *mixture) backward(t *Tape, r *record, g *Gradients, dy []float32, _ bool) error {
+	e, b, h, n := l.ExpertConfig, &t.back, t.m.config.HiddenSize, t.tokens()
 	t.s.split(len(r.order), 4*h, func(_, from, to int) {
 		for row := from; row < to; row++ {
 			ch, out := r.chosen[r.order[row]], dy[r.chosen[r.order[row]].token*h:][:h]
@@ -49,7 +47,7 @@ func (t *Tape) expertsBackward(l *layer, g *Gradients, dy []float32) error {
 			tokens[row] = r.chosen[r.order[at+row]].token
 		}
 		part := func(x []float32) []float32 { return x[at*h:][:rows*h] }
-		if err := t.gatedBackward(&l.experts[i], &r.gatedRecord, g, part(b.drows), part(b.ddown), part(r.rows), at, rows, e.Intermediate, tokens); err != nil {
+		if err := t.gatedBackward(l.experts[i], &r.gatedRecord, g, part(b.drows), part(r.rows), part(b.ddown), part(r.down), at, rows, tokens, true); err != nil {
 			return err
 		}
 	}
@@ -57,17 +55,17 @@ func (t *Tape) expertsBackward(l *layer, g *Gradients, dy []float32) error {
 		t.s.split(len(r.order), 4*h, func(_, from, to int) {
 			for row := from; row < to; row++ {
 				ch, dx := r.chosen[r.order[row]], b.drows[row*h:][:h]
-				b.dweights[r.order[row]] = dot(dx, r.fed[ch.token*h:][:h])
+				b.dweights[r.order[row]] = dot(dx, r.in[ch.token*h:][:h])
 				scale(dx, float64(ch.weight))
 			}
 		})
 	}
 	t.s.split(n, 16*e.Count, func(_, from, to int) {
 		for token := from; token < to; token++ {
-			t.routerBackward(token)
+			routerBackward(e, r, b, token)
 		}
 	})
-	if err := t.visit(g, l.router, 0, n, r.fed, b.drouter, r.routerLogits, nil); err != nil {
+	if err := t.visit(g, l.router, 0, n, r.in, b.drouter, r.routerLogits, nil); err != nil {
 		return err
 	}
 	if err := t.multiplyBack(b.dnormed, b.drouter, n, l.router, false); err != nil {
@@ -79,31 +77,31 @@ func (t *Tape) expertsBackward(l *layer, g *Gradients, dy []float32) error {
 			to[j] += v
 		}
 	}
-	return t.sharedBackward(l, g, dy)
+	return t.sharedBackward(l, r, g, dy)
 }
 
 // sharedBackward adds the gradients of the shared expert's inputs to t.back.dnormed. The outputs
 // are y = s(z) y_s, with the sigmoid s of a router's logit z, or 1:
 //
 //	dy_s = s dy,  dz = s (1-s) dy y_s
-func (t *Tape) sharedBackward(l *layer, g *Gradients, dy []float32) error {
+func (t *Tape) sharedBackward(l *mixture, r *record, g *Gradients, dy []float32) error {
 	if l.shared == nil {
 		return nil
 	}
-	r, b, n, h := &t.record, &t.back, t.tokens(), t.m.config.HiddenSize
+	b, n, h := &t.back, t.tokens(), t.m.config.HiddenSize
 	dshared := dy
 	if l.sharedRouter != nil {
 		dshared = b.ddown[:n*h]
 		for token, gate := range r.sharedGates {
 			out := dy[token*h:][:h]
-			b.dgates[token] = float32(float32(gate*(1-gate)) * dot(out, r.shared.down[token*h:][:h]))
+			b.dgates[token] = float32(float32(gate*(1-gate)) * dot(out, r.sharedDown[token*h:][:h]))
 			for j, v := range out {
 				dshared[token*h+j] = float32(v * gate)
 			}
 		}
 	}
 	dx := b.drows[:n*h]
-	if err := t.gatedBackward(l.shared, &r.shared, g, dx, dshared, r.fed, 0, n, t.m.config.Experts.Shared, nil); err != nil {
+	if err := t.gatedBackward(l.shared, &r.shared, g, dx, r.in, dshared, r.sharedDown, 0, n, nil, true); err != nil {
 		return err
 	}
 	for i, v := range dx {
@@ -112,14 +110,13 @@ func (t *Tape) sharedBackward(l *layer, g *Gradients, dy []float32) error {
 	if l.sharedRouter == nil {
 		return nil
 	}
-	if err := t.visit(g, l.sharedRouter, 0, n, r.fed, b.dgates, r.sharedLogits, nil); err != nil {
+	if err := t.visit(g, l.sharedRouter, 0, n, r.in, b.dgates, r.sharedLogits, nil); err != nil {
 		return err
 	}
 	return t.multiplyBack(b.dnormed, b.dgates, n, l.sharedRouter, true)
 }
 
-func (t *Tape) routerBackward(token int) {
-	e, r, b := t.m.config.Experts, &t.record, &t.back
+func routerBackward(e *arch.ExpertConfig, r *record, b *backward, token int) {
 	at := token * e.PerToken
 	chosen, dweights := r.chosen[at:][:e.PerToken], b.dweights[at:][:e.PerToken]
 	p, dlogits := r.router[token*e.Count:][:e.Count], b.drouter[token*e.Count:][:e.Count]

@@ -11,9 +11,9 @@ import (
 // backward holds the gradients of a layer, for all tokens of all sequences.
 type backward struct {
 	dx         []float32 // [tokens][hidden]: of the hidden states
-	dback      []float32 // [tokens][hidden]: of a half's output before its post norm
-	dnormed    []float32 // [tokens][hidden]: of a half's input behind its norm
-	dfed       []float32 // [tokens][hidden]: of the feed-forward network's input, in parallel halves
+	dback      []float32 // [tokens][hidden]: of a block's output before its post norm
+	dnormed    []float32 // [tokens][hidden]: of a block's input behind its norm
+	dbeside    []float32 // [tokens][hidden]: the same of the blocks beside the block
 	dheads     []float32 // [tokens][heads][dim]
 	dq, dk, dv []float32
 	dgate, dup []float32 // [rows][intermediate]
@@ -37,54 +37,61 @@ type backward struct {
 	tokens    []int
 }
 
-func (b *backward) sizes(t *Tape, tokens int) []size {
-	c := &t.m.config
-	h, nq, nkv := tokens*c.HiddenSize, tokens*c.Heads*c.HeadDim, tokens*c.KVHeads*c.HeadDim
-	gates, rows := t.m.wide(tokens)
-	logits := min(t.o.LogitRows, tokens) * c.VocabSize
-	raw, inner := t.m.middle()
-	list := []size{
-		{&b.dx, h}, {&b.dback, h}, {&b.dnormed, h}, {&b.dheads, max(nq, tokens*inner)}, {&b.dq, nq}, {&b.dk, nkv}, {&b.dv, nkv}, {&b.dgate, gates}, {&b.dup, gates},
-		{&b.logits, logits}, {&b.inverse, tokens * c.Heads}, {&b.float, t.m.widestNorm()},
-	}
-	if c.Parallel {
-		list = append(list, size{&b.dfed, h})
-	}
-	joined := 0
-	if c.Facts.Has(arch.FusedQKV) {
-		joined = nq + 2*nkv
-	}
-	if c.AttentionGate {
-		joined = 2 * nq
-		list = append(list, size{&b.dqGates, nq})
-	}
-	if t.m.fusedGateUp() {
-		joined = max(joined, 2*gates)
-	}
-	list = append(list, size{&b.joined, joined})
-	if t.o.Outputs {
-		list = append(list, size{&b.outputs, joined})
-	}
-	if raw > 0 {
-		list = append(list, size{&b.draw, tokens * raw})
-	}
+// gradientSizes is the memory of a layer's gradients, and of the lm_head's, for n tokens.
+func (t *Tape) gradientSizes(n int) sizes {
+	c, b, all := &t.m.config, &t.back, sizes{}
+	h, logits := n*c.HiddenSize, min(t.o.LogitRows, n)*c.VocabSize
+	all.add(size{&b.dx, h}, size{&b.dback, h}, size{&b.dnormed, h}, size{&b.logits, logits}, size{&b.inverse, n * c.Heads}, size{&b.float, t.m.widestNorm()})
 	if t.o.Outputs || c.LogitSoftcap != 0 {
-		list = append(list, size{&b.uncapped, logits})
+		all.add(size{&b.uncapped, logits})
 	}
-	if e := c.Experts; e != nil {
-		list = append(list, size{&b.drows, rows * c.HiddenSize}, size{&b.ddown, rows * c.HiddenSize}, size{&b.drouter, tokens * e.Count}, size{&b.dweights, rows}, size{&b.dgates, tokens})
+	if t.m.parallel() {
+		all.add(size{&b.dbeside, h})
+	}
+	for i := range t.m.layers {
+		for _, block := range t.m.layers[i].blocks {
+			all.add(block.gradientSizes(t, n)...)
+		}
+	}
+	if !t.o.Outputs {
+		delete(all, &b.outputs)
+	}
+	return all
+}
+
+func (a *attention) gradientSizes(t *Tape, n int) []size {
+	c, b := &t.m.config, &t.back
+	nq, nkv := n*c.Heads*c.HeadDim, n*c.KVHeads*c.HeadDim
+	list := append([]size{{&b.dheads, nq}, {&b.dq, nq}, {&b.dk, nkv}, {&b.dv, nkv}}, a.scratch(t.s, n)[4:]...)
+	if c.AttentionGate {
+		list = append(list, size{&b.dqGates, nq}, size{&b.joined, 2 * nq}, size{&b.outputs, 2 * nq})
+	}
+	if c.Facts.Has(arch.FusedQKV) {
+		list = append(list, size{&b.joined, nq + 2*nkv}, size{&b.outputs, nq + 2*nkv})
+	}
+	if a.latent != nil {
+		list = append(list, t.s.latent.gradientSizes(c, n)...)
 	}
 	return list
 }
 
-func (m *Model) fusedGateUp() bool {
-	for i := range m.layers {
-		l := &m.layers[i]
-		if l.Experts && len(l.experts[0].gateUp) == 1 || !l.Experts && len(l.mlp.gateUp) == 1 {
-			return true
-		}
+func (f *mlp) gradientSizes(t *Tape, rows int) []size {
+	b, n := &t.back, rows*f.width
+	list := []size{{&b.dgate, n}, {&b.dup, n}}
+	if len(f.gateUp) == 1 {
+		list = append(list, size{&t.s.both, 2 * n}, size{&b.joined, 2 * n}, size{&b.outputs, 2 * n})
 	}
-	return false
+	return list
+}
+
+func (l *mixture) gradientSizes(t *Tape, n int) []size {
+	b, rows := &t.back, n*l.PerToken*t.m.config.HiddenSize
+	list := append(l.experts[0].gradientSizes(t, n*l.PerToken), size{&b.drows, rows}, size{&b.ddown, rows},
+		size{&b.drouter, n * l.Count}, size{&b.dweights, n * l.PerToken}, size{&b.dgates, n})
+	if l.shared != nil {
+		list = append(list, l.shared.gradientSizes(t, n)...)
+	}
+	return list
 }
 
 // widestNorm returns the largest number of gains of a norm.
@@ -96,9 +103,9 @@ func (m *Model) widestNorm() int {
 	return widest
 }
 
-func (b *backward) grow(t *Tape) {
-	allocate(b.sizes(t, t.tokens()))
-	clear(buffer.Grow(&b.gains, t.m.widestNorm()))
+func (t *Tape) growGradients() {
+	t.gradientSizes(t.tokens()).allocate()
+	clear(buffer.Grow(&t.back.gains, t.m.widestNorm()))
 }
 
 // multiplyBack computes the gradients of a linear layer's inputs from the gradients of its outputs.
@@ -153,94 +160,95 @@ func (t *Tape) norm(g *Gradients, n *norm, dst, dy, x []float32, rows int, add b
 	return t.finishNorm(g, n)
 }
 
+// through shows the gradients dy of the outputs y of a linear layer that reads x, and computes the
+// gradients dx of x.
+func (t *Tape) through(g *Gradients, l *linear, dx, x, dy, y []float32) error {
+	n := t.tokens()
+	if err := t.visit(g, l, 0, n, x, dy, y, nil); err != nil {
+		return err
+	}
+	return t.multiplyBack(dx, dy, n, l, false)
+}
+
 // layerBackward replaces t.back.dx, the gradients of the recorded layer's outputs, by the gradients
 // of its inputs; unless input is set, their values do not matter.
 func (t *Tape) layerBackward(i int, g *Gradients, input bool) error {
-	l, r, b, n := &t.m.layers[i], &t.record, &t.back, t.tokens()
-	y := r.down
-	if l.Experts {
-		y = r.mixed
-	}
-	dback, err := t.branch(l.postMLP, g, y)
-	if err != nil {
-		return err
-	}
-	if l.Experts {
-		err = t.expertsBackward(l, g, dback)
-	} else {
-		err = t.gatedBackward(&l.mlp, &r.gatedRecord, g, b.dnormed, dback, r.fed, 0, n, t.m.config.Intermediate, nil)
-	}
-	if err != nil {
-		return err
-	}
-	if t.m.config.Parallel {
-		copy(b.dfed, b.dnormed)
-	} else if err := t.norm(g, l.attentionNorm, b.dx, b.dnormed, r.middle, n, true); err != nil {
-		return err
-	}
-
-	if dback, err = t.branch(l.postAttention, g, r.attention); err != nil {
-		return err
-	}
-	if err := t.visit(g, l.out, 0, n, t.outInput(l), dback, r.attention, nil); err != nil {
-		return err
-	}
-	dheads := b.dheads
-	if a := t.m.config.Latent; a != nil {
-		dheads = buffer.Grow(&t.s.latent.dHeads, n*t.m.config.Heads*a.Value)
-	}
-	if err := t.multiplyBack(dheads, dback, n, l.out, false); err != nil {
-		return err
-	}
+	blocks, b := t.m.layers[i].blocks, &t.back
 	input = input || g.Norm != nil
-	if err := t.middleBackward(i, g, input); err != nil || !input {
-		return err
+	for j := len(blocks) - 1; j >= 0; j-- {
+		own, r, first := &blocks[j], &t.records[j], j
+		for blocks[first].beside {
+			first--
+		}
+		dy, err := t.branch(own, g, r.out)
+		if err != nil {
+			return err
+		}
+		wanted := input || first > 0
+		if err := own.backward(t, r, g, dy, wanted); err != nil {
+			return err
+		}
+		if !wanted {
+			continue
+		}
+		if j+1 < len(blocks) && blocks[j+1].beside {
+			for i, v := range b.dbeside {
+				b.dnormed[i] += v
+			}
+		}
+		if own.beside {
+			copy(b.dbeside, b.dnormed)
+		} else if err := t.norm(g, own.norm, b.dx, b.dnormed, r.x, t.tokens(), true); err != nil {
+			return err
+		}
 	}
-	for i, v := range b.dfed {
-		b.dnormed[i] += v
-	}
-	return t.norm(g, l.inputNorm, b.dx, b.dnormed, r.x, n, true)
+	return nil
 }
 
-// middleBackward takes the gradients of the inputs of the output projection back to the layer's
-// input.
-func (t *Tape) middleBackward(i int, g *Gradients, input bool) error {
-	l := &t.m.layers[i]
-	if l.mixer != nil {
-		return t.mixBackward(i, g, input)
+func (a *attention) backward(t *Tape, r *record, g *Gradients, dy []float32, input bool) error {
+	dheads := t.back.dheads
+	if c := &t.m.config; c.Latent != nil {
+		dheads = buffer.Grow(&t.s.latent.dHeads, t.tokens()*c.Heads*c.Latent.Value)
+	}
+	if err := t.through(g, a.out, dheads, a.outInput(t, r), dy, r.out); err != nil {
+		return err
 	}
 	if t.m.config.AttentionGate {
-		t.gatesBackward()
+		t.gatesBackward(r)
 	}
-	if l.latent != nil {
+	if a.latent != nil {
 		t.padBackward()
 	}
-	t.attentionBackward(i)
-	if err := t.prepareBackward(l, g); err != nil {
+	t.attentionBackward(a, r)
+	if err := t.prepareBackward(a, r, g); err != nil {
 		return err
 	}
-	return t.projectBackward(l, g, input)
+	return t.projectBackward(a, r, g, input)
 }
 
-// branch returns the gradients of the outputs y of half a layer, before their norm if there is one,
-// given the gradients of the hidden states, t.back.dx.
-func (t *Tape) branch(post *norm, g *Gradients, y []float32) ([]float32, error) {
-	b, n, dback := &t.back, t.tokens(), t.back.dx
-	if f := t.m.config.ResidualScale; f != 1 {
+func (f *mlp) backward(t *Tape, r *record, g *Gradients, dy []float32, input bool) error {
+	return t.gatedBackward(f, &r.gatedRecord, g, t.back.dnormed, r.in, dy, r.out, 0, t.tokens(), nil, input)
+}
+
+// branch returns the gradients of the outputs y of a block's part, given the gradients of the
+// hidden states, t.back.dx.
+func (t *Tape) branch(own *block, g *Gradients, y []float32) ([]float32, error) {
+	b, dback := &t.back, t.back.dx
+	if f := own.scale; f != 1 {
 		copy(b.dback, dback)
 		dback = b.dback
 		scale(dback, f)
 	}
-	if post == nil {
+	if own.post == nil {
 		return dback, nil
 	}
-	return b.dback, t.norm(g, post, b.dback, dback, y, n, false)
+	return b.dback, t.norm(g, own.post, b.dback, dback, y, t.tokens(), false)
 }
 
 // prepareBackward takes the gradients of the queries and keys back through scale, rotation and
 // norm.
-func (t *Tape) prepareBackward(l *layer, g *Gradients) error {
-	c, r, b, n := &t.m.config, &t.record, &t.back, t.tokens()
+func (t *Tape) prepareBackward(l *attention, r *record, g *Gradients) error {
+	c, b, n := &t.m.config, &t.back, t.tokens()
 	nq, nkv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	turn := func(q, k []float32, sign float32) {
 		if l.Rope < 0 {
@@ -283,11 +291,11 @@ func (t *Tape) prepareBackward(l *layer, g *Gradients) error {
 	return nil
 }
 
-func (t *Tape) projectBackward(l *layer, g *Gradients, input bool) error {
+func (t *Tape) projectBackward(l *attention, r *record, g *Gradients, input bool) error {
 	if l.latent != nil {
-		return t.latentBackward(l, g, input)
+		return t.latentBackward(l.latent, r, g, input)
 	}
-	r, b, n := &t.record, &t.back, t.tokens()
+	b, n := &t.back, t.tokens()
 	gradients, outputs := [][]float32{b.dq, b.dk, b.dv}, [][]float32{r.rawQ, r.rawK, r.v}
 	if d := t.m.config.HeadDim; t.m.config.AttentionGate {
 		gradients[0] = interleave(b.joined, b.dq, b.dqGates, d)
@@ -295,7 +303,7 @@ func (t *Tape) projectBackward(l *layer, g *Gradients, input bool) error {
 			outputs[0] = interleave(b.outputs, r.rawQ, r.gates, d)
 		}
 	}
-	return t.fused(l.qkv, g, b.dnormed, r.normed, gradients, outputs, n, input, nil)
+	return t.fused(l.qkv, g, b.dnormed, r.in, gradients, outputs, n, input, nil)
 }
 
 // fused computes the gradients of linear layers that share their input x of m rows, or of the
@@ -342,13 +350,13 @@ func join(dst []float32, parts [][]float32, m int) []float32 {
 	return dst[:m*stride]
 }
 
-// gatedBackward computes the gradients dx of m rows of a gated feed-forward network of this width,
-// from row at of the record r on, given their inputs x and the gradients dy of their outputs.
-func (t *Tape) gatedBackward(f *mlp, r *gatedRecord, g *Gradients, dx, dy, x []float32, at, m, width int, tokens []int) error {
-	b, h := &t.back, t.m.config.HiddenSize
-	row := func(s []float32, width int) []float32 { return s[at*width:][:m*width] }
-	gate, up, act, dgate, dup := row(r.gate, width), row(r.up, width), row(r.act, width), row(b.dgate, width), row(b.dup, width)
-	if err := t.visit(g, f.down, 0, m, act, dy, row(r.down, h), tokens); err != nil {
+// gatedBackward computes the gradients dx of the inputs x of m rows of a gated feed-forward
+// network, from row at of the record r on, given the gradients dy of the outputs y.
+func (t *Tape) gatedBackward(f *mlp, r *gatedRecord, g *Gradients, dx, x, dy, y []float32, at, m int, tokens []int, input bool) error {
+	b, width := &t.back, f.width
+	row := func(s []float32) []float32 { return s[at*width:][:m*width] }
+	gate, up, act, dgate, dup := row(r.gate), row(r.up), row(r.act), row(b.dgate), row(b.dup)
+	if err := t.visit(g, f.down, 0, m, act, dy, y, tokens); err != nil {
 		return err
 	}
 	if err := t.multiplyBack(dup, dy, m, f.down, false); err != nil {
@@ -364,7 +372,7 @@ func (t *Tape) gatedBackward(f *mlp, r *gatedRecord, g *Gradients, dx, dy, x []f
 			outputs[0] = interleave(b.outputs, gate, up, 1)
 		}
 	}
-	return t.fused(f.gateUp, g, dx, x, gradients, outputs, m, true, tokens)
+	return t.fused(f.gateUp, g, dx, x, gradients, outputs, m, input, tokens)
 }
 
 // headBackward computes the gradients of the hidden states behind the last layer from the loss.
@@ -375,7 +383,7 @@ func (t *Tape) headBackward(loss func(sequence, from, n int, logits []float32) e
 		for from := start; from < t.starts[j+1]; from += t.o.LogitRows {
 			n := min(t.o.LogitRows, t.starts[j+1]-from)
 			x, logits := t.states[len(t.m.layers)][from*h:][:n*h], b.logits[:n*c.VocabSize]
-			normed := t.record.normed[:n*h]
+			normed := t.back.dback[:n*h]
 			s.norm(normed, x, t.m.norm, n)
 			if err := s.multiply(logits, normed, n, head); err != nil {
 				return err

@@ -142,55 +142,59 @@ func (r *reference) logits(token, n int) (logits []float64) {
 
 // layer runs a sequence, whose first token has this index, through a layer, in place.
 func (r *reference) layer(i, token int, x [][]float64) {
-	c, l := &r.m.config, &r.m.layers[i]
-	add := func(p int, y []float64, post *norm) {
-		if post != nil {
-			y = r.norm(y, post)
+	var inputs [][]float64
+	for _, b := range r.m.layers[i].blocks {
+		if !b.beside {
+			inputs = nil
+			for _, row := range x {
+				inputs = append(inputs, slices.Clone(r.norm(row, b.norm)))
+			}
 		}
-		for j, v := range y {
-			x[p][j] += v * float64(float32(r.m.config.ResidualScale))
-		}
-	}
-	inputs := x
-	if c.Parallel {
-		inputs = nil
-		for _, row := range x {
-			inputs = append(inputs, slices.Clone(row))
-		}
-	}
-	mixed := r.attention
-	switch l.Mixer {
-	case arch.ShortConvMixer:
-		mixed = r.shortConv
-	case arch.DeltaNetMixer:
-		mixed = r.deltaNet
-	}
-	for p, y := range mixed(l, x) {
-		add(p, y, l.postAttention)
-	}
-	for p := range x {
-		normed := r.norm(inputs[p], l.attentionNorm)
-		if l.Experts {
-			add(p, r.mixture(l, normed, r.routing[i][(token+p)*c.Experts.PerToken:][:c.Experts.PerToken]), l.postMLP)
-		} else {
-			add(p, r.mlp(&l.mlp, normed), l.postMLP)
+		for p, y := range r.part(b.part, i, token, inputs) {
+			if b.post != nil {
+				y = r.norm(y, b.post)
+			}
+			for j, v := range y {
+				x[p][j] += v * float64(float32(b.scale))
+			}
 		}
 	}
 }
 
+// part computes the outputs of a part for a sequence.
+func (r *reference) part(p part, i, token int, x [][]float64) (out [][]float64) {
+	switch l := p.(type) {
+	case *attention:
+		return r.attention(l, x)
+	case *recurrence:
+		for _, y := range r.mix(l, x) {
+			out = append(out, r.linear(y, l.out))
+		}
+	case *mlp:
+		for _, row := range x {
+			out = append(out, r.mlp(l, row))
+		}
+	case *mixture:
+		for p, row := range x {
+			out = append(out, r.mixture(l, row, r.routing[i][(token+p)*l.PerToken:][:l.PerToken]))
+		}
+	}
+	return out
+}
+
 // attention computes the outputs of the attention of a sequence.
-func (r *reference) attention(l *layer, x [][]float64) (out [][]float64) {
+func (r *reference) attention(l *attention, x [][]float64) (out [][]float64) {
 	c := &r.m.config
 	d := c.HeadDim
 	var q, k, v [][][]float64 // [position][head][dim]
 	var gates [][]float64
 	for p := range x {
 		if l.latent != nil {
-			heads := r.latentHeads(l, r.norm(x[p], l.inputNorm), p)
+			heads := r.latentHeads(l, x[p], p)
 			q, k, v = append(q, heads[0]), append(k, heads[1]), append(v, heads[2])
 			continue
 		}
-		all := r.linear(r.norm(x[p], l.inputNorm), l.qkv...)
+		all := r.linear(x[p], l.qkv...)
 		if c.AttentionGate { // each head's gates follow its queries
 			both := all[:2*c.Heads*d]
 			var queries, own []float64
@@ -271,7 +275,7 @@ func (r *reference) attention(l *layer, x [][]float64) (out [][]float64) {
 }
 
 // latentHeads computes the queries, keys and values of a token from latents.
-func (r *reference) latentHeads(l *layer, x []float64, p int) (heads [3][][]float64) {
+func (r *reference) latentHeads(l *attention, x []float64, p int) (heads [3][][]float64) {
 	c, a := &r.m.config, r.m.config.Latent
 	latent := x
 	if l.latent.queryDown != nil {
@@ -327,13 +331,13 @@ func (r *reference) mlp(f *mlp, x []float64) []float64 {
 	return r.linear(both[:n], f.down)
 }
 
-func (r *reference) mixture(l *layer, x []float64, chosen []int32) []float64 {
+func (r *reference) mixture(l *mixture, x []float64, chosen []int32) []float64 {
 	e, y := r.m.config.Experts, make([]float64, len(x))
 	all, chosenSum := 0.0, 0.0
 	p := r.linear(x, l.router)
 	if e.Sparse {
 		for j, w := range sparseWeights(p, chosen, 2*e.Jitter) {
-			for k, v := range r.mlp(&l.experts[chosen[j]], x) {
+			for k, v := range r.mlp(l.experts[chosen[j]], x) {
 				y[k] += v * w
 			}
 		}
@@ -366,7 +370,7 @@ func (r *reference) mixture(l *layer, x []float64, chosen []int32) []float64 {
 		for j := range scaled {
 			scaled[j] *= in
 		}
-		for j, v := range r.mlp(&l.experts[i], scaled) {
+		for j, v := range r.mlp(l.experts[i], scaled) {
 			y[j] += v * out
 		}
 	}

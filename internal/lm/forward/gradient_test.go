@@ -101,8 +101,8 @@ func TestGradients(t *testing.T) {
 			}
 			m := openCase(t, generatedCase(t, g).dir, Options{Threads: 2})
 			for i := range m.layers {
-				if m.layers[i].Chunk > 0 {
-					m.layers[i].Chunk, m.config.Layers[i].Chunk = 4, 4
+				if a := m.layers[i].blocks[0].part.(*attention); a.Chunk > 0 {
+					a.Chunk, m.caches[a.cache].chunk = 4, 4
 				}
 			}
 			checkGradients(t, m, nil)

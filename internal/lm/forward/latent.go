@@ -36,35 +36,36 @@ type latentScratch struct {
 	dHeads           []float32
 }
 
-func (m *Model) loadLatent(l *layer, at string) (err error) {
+func (m *Model) loadLatent(by *attention, at string) (err error) {
 	c, a := &m.config, m.config.Latent
-	l.latent = &latent{}
+	l := &latent{}
+	by.latent = l
 	q, in := c.Heads*c.HeadDim, c.HiddenSize
 	if a.QueryRank > 0 {
-		if l.latent.queryDown, err = m.linear(m.spec(at, arch.QueryDown, a.QueryRank, in)); err != nil {
+		if l.queryDown, err = m.linear(m.spec(at, arch.QueryDown, a.QueryRank, in)); err != nil {
 			return err
 		}
-		if l.latent.queryNorm, err = m.loadNorm(at+c.Facts.NameOf(arch.LatentQueryNorm)+".weight", a.QueryRank); err != nil {
+		if l.queryNorm, err = m.loadNorm(at+c.Facts.NameOf(arch.LatentQueryNorm)+".weight", a.QueryRank); err != nil {
 			return err
 		}
-		l.latent.queryNorm.eps = latentEps
-		if l.latent.query, err = m.linear(m.spec(at, arch.QueryUp, q, a.QueryRank)); err != nil {
+		l.queryNorm.eps = latentEps
+		if l.query, err = m.linear(m.spec(at, arch.QueryUp, q, a.QueryRank)); err != nil {
 			return err
 		}
-	} else if l.latent.query, err = m.linear(m.spec(at, arch.Query, q, in)); err != nil {
+	} else if l.query, err = m.linear(m.spec(at, arch.Query, q, in)); err != nil {
 		return err
 	}
-	if l.latent.keyDown, err = m.linear(m.spec(at, arch.KeyDown, a.KeyRank+a.Rope, in)); err != nil {
+	if l.keyDown, err = m.linear(m.spec(at, arch.KeyDown, a.KeyRank+a.Rope, in)); err != nil {
 		return err
 	}
-	if l.latent.keyNorm, err = m.loadNorm(at+c.Facts.NameOf(arch.LatentKeyNorm)+".weight", a.KeyRank); err != nil {
+	if l.keyNorm, err = m.loadNorm(at+c.Facts.NameOf(arch.LatentKeyNorm)+".weight", a.KeyRank); err != nil {
 		return err
 	}
-	l.latent.keyNorm.eps = latentEps
-	if l.latent.keyValue, err = m.linear(m.spec(at, arch.KeyValueUp, c.Heads*(a.Nope+a.Value), a.KeyRank)); err != nil {
+	l.keyNorm.eps = latentEps
+	if l.keyValue, err = m.linear(m.spec(at, arch.KeyValueUp, c.Heads*(a.Nope+a.Value), a.KeyRank)); err != nil {
 		return err
 	}
-	l.out, err = m.linear(m.spec(at, arch.Output, c.HiddenSize, c.Heads*a.Value))
+	by.out, err = m.linear(m.spec(at, arch.Output, c.HiddenSize, c.Heads*a.Value))
 	return err
 }
 
@@ -76,34 +77,34 @@ func (a *latent) readers() []*linear {
 	return []*linear{a.queryDown, a.keyDown}
 }
 
-// project computes queries, keys and values of m rows.
-func (s *Session) projectLatent(l *layer, q, k, v, x []float32, m int) error {
+// projectLatent computes queries, keys and values of m rows.
+func (s *Session) projectLatent(l *latent, q, k, v, x []float32, m int) error {
 	c, a, z := &s.m.config, s.m.config.Latent, &s.latent
-	if down := l.latent.queryDown; down != nil {
+	if down := l.queryDown; down != nil {
 		raw, query := buffer.Grow(&z.rawQuery, m*a.QueryRank), buffer.Grow(&z.query, m*a.QueryRank)
 		if err := s.multiply(raw, x, m, down); err != nil {
 			return err
 		}
-		s.norm(query, raw, l.latent.queryNorm, m)
+		s.norm(query, raw, l.queryNorm, m)
 	}
 	down, raw, keys := buffer.Grow(&z.down, m*(a.KeyRank+a.Rope)), buffer.Grow(&z.rawLatent, m*a.KeyRank), buffer.Grow(&z.keys, m*a.KeyRank)
-	if err := s.multiply(down, x, m, l.latent.keyDown); err != nil {
+	if err := s.multiply(down, x, m, l.keyDown); err != nil {
 		return err
 	}
 	for t := range m {
 		copy(raw[t*a.KeyRank:][:a.KeyRank], down[t*(a.KeyRank+a.Rope):])
 	}
-	s.norm(keys, raw, l.latent.keyNorm, m)
+	s.norm(keys, raw, l.keyNorm, m)
 	queryInput := x
-	if l.latent.queryDown != nil {
+	if l.queryDown != nil {
 		queryInput = z.query
 	}
-	if err := s.multiply(q, queryInput, m, l.latent.query); err != nil {
+	if err := s.multiply(q, queryInput, m, l.query); err != nil {
 		return err
 	}
 	size := a.Nope + a.Value
 	both := buffer.Grow(&z.keyValue, m*c.Heads*size)
-	if err := s.multiply(both, keys, m, l.latent.keyValue); err != nil {
+	if err := s.multiply(both, keys, m, l.keyValue); err != nil {
 		return err
 	}
 	s.split(m, 2*c.Heads*c.HeadDim, func(_, from, to int) {
@@ -146,8 +147,8 @@ func (t *Tape) padBackward() {
 
 // latentBackward computes the gradients of the layer's input behind its norm, t.back.dnormed, from
 // the gradients of queries, keys and values.
-func (t *Tape) latentBackward(l *layer, g *Gradients, input bool) error {
-	c, a, z, r, b, n := &t.m.config, t.m.config.Latent, &t.s.latent, &t.record, &t.back, t.tokens()
+func (t *Tape) latentBackward(l *latent, r *record, g *Gradients, input bool) error {
+	c, a, z, b, n := &t.m.config, t.m.config.Latent, &t.s.latent, &t.back, t.tokens()
 	size, width := a.Nope+a.Value, a.KeyRank+a.Rope
 	dBoth, dDown := buffer.Grow(&z.dKeyValue, n*c.Heads*size), buffer.Grow(&z.dDown, n*width)
 	clear(dDown)
@@ -163,21 +164,21 @@ func (t *Tape) latentBackward(l *layer, g *Gradients, input bool) error {
 		}
 	}
 	dLatent := buffer.Grow(&z.dLatent, n*a.KeyRank)
-	if err := t.throughLatent(g, l.latent.keyValue, l.latent.keyNorm, dLatent, dBoth, z.keys, z.keyValue, z.rawLatent); err != nil {
+	if err := t.throughLatent(g, l.keyValue, l.keyNorm, dLatent, dBoth, z.keys, z.keyValue, z.rawLatent); err != nil {
 		return err
 	}
 	for t := range n {
 		copy(dDown[t*width:][:a.KeyRank], dLatent[t*a.KeyRank:])
 	}
 	dQuery, queries := b.dq, r.rawQ
-	if l.latent.queryDown != nil {
+	if l.queryDown != nil {
 		dQuery, queries = buffer.Grow(&z.dQuery, n*a.QueryRank), z.rawQuery
-		if err := t.throughLatent(g, l.latent.query, l.latent.queryNorm, dQuery, b.dq, z.query, r.rawQ, z.rawQuery); err != nil {
+		if err := t.throughLatent(g, l.query, l.queryNorm, dQuery, b.dq, z.query, r.rawQ, z.rawQuery); err != nil {
 			return err
 		}
 	}
 	gradients, outputs := [][]float32{dQuery, dDown}, [][]float32{queries, z.down}
-	return t.fused(l.latent.readers(), g, b.dnormed, r.normed, gradients, outputs, n, input, nil)
+	return t.fused(l.readers(), g, b.dnormed, r.in, gradients, outputs, n, input, nil)
 }
 
 // throughLatent takes the gradients dy of a linear layer's outputs y back through the linear layer
@@ -193,15 +194,28 @@ func (t *Tape) throughLatent(g *Gradients, l *linear, by *norm, dst, dy, x, y, r
 	return t.norm(g, by, dst, dst, raw, n, false)
 }
 
-// latentBytes is the memory of the activations and gradients of latents for this many tokens.
-func (m *Model) latentBytes(tokens int, gradients bool) int64 {
-	c, a := &m.config, m.config.Latent
-	if a == nil {
-		return 0
+// sizes lists the memory of a pass of m rows.
+func (z *latentScratch) sizes(c *arch.ForwardConfig, m int) []size {
+	a := c.Latent
+	list := []size{
+		{&z.down, m * (a.KeyRank + a.Rope)}, {&z.rawLatent, m * a.KeyRank}, {&z.keys, m * a.KeyRank},
+		{&z.keyValue, m * c.Heads * (a.Nope + a.Value)}, {&z.heads, m * c.Heads * a.Value},
 	}
-	n := 2*a.QueryRank + 3*a.KeyRank + a.Rope + c.Heads*(a.Nope+2*a.Value)
-	if gradients {
-		n += a.QueryRank + 2*a.KeyRank + a.Rope + c.Heads*(a.Nope+2*a.Value)
+	if a.QueryRank > 0 {
+		list = append(list, size{&z.rawQuery, m * a.QueryRank}, size{&z.query, m * a.QueryRank})
 	}
-	return 4 * int64(tokens) * int64(n)
+	return list
+}
+
+// gradientSizes lists the memory of gradients for n tokens.
+func (z *latentScratch) gradientSizes(c *arch.ForwardConfig, n int) []size {
+	a := c.Latent
+	list := []size{
+		{&z.dDown, n * (a.KeyRank + a.Rope)}, {&z.dLatent, n * a.KeyRank},
+		{&z.dKeyValue, n * c.Heads * (a.Nope + a.Value)}, {&z.dHeads, n * c.Heads * a.Value},
+	}
+	if a.QueryRank > 0 {
+		list = append(list, size{&z.dQuery, n * a.QueryRank})
+	}
+	return list
 }

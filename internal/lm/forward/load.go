@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/lowbit-go/gq/formats/gqf"
@@ -115,11 +114,11 @@ func (m *Model) load() error {
 		return err
 	}
 	for i, l := range c.Layers {
-		loaded := layer{LayerConfig: l}
-		if err := m.loadLayer(&loaded, fmt.Sprintf("%slayers.%d.", body, i)); err != nil {
+		loaded, err := m.loadLayer(l, fmt.Sprintf("%slayers.%d.", body, i))
+		if err != nil {
 			return err
 		}
-		m.layers = append(m.layers, loaded)
+		m.layers = append(m.layers, *loaded)
 	}
 	// A separate lm_head counts even if config.json calls the model tied. The quantizer decides the
 	// same way, by content.
@@ -172,93 +171,74 @@ func (n *norm) set(gains []float32) {
 	}
 }
 
-func (m *Model) loadLayer(l *layer, at string) error {
+func (m *Model) loadLayer(l arch.LayerConfig, at string) (*layer, error) {
 	c := &m.config
-	qNorm, kNorm := c.HeadDim, c.HeadDim
+	width, keyWidth := c.HeadDim, c.HeadDim
 	if c.QKNorm == arch.WholeNorms {
-		qNorm, kNorm = c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+		width, keyWidth = c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	}
-	norms := []struct {
+	var before, fed, behind, fedBehind, query, key *norm
+	for _, n := range []struct {
 		dst  **norm
 		kind arch.Kind
 		n    int
 	}{
-		{&l.inputNorm, arch.InputNorm, c.HiddenSize},
-		{&l.attentionNorm, arch.FeedForwardNorm, c.HiddenSize},
-		{&l.postAttention, arch.PostAttentionNorm, c.HiddenSize},
-		{&l.postMLP, arch.PostFeedForwardNorm, c.HiddenSize},
-		{&l.qNorm, arch.QueryNorm, qNorm},
-		{&l.kNorm, arch.KeyNorm, kNorm},
-	}
-	for _, n := range norms {
+		{&before, arch.InputNorm, c.HiddenSize}, {&fed, arch.FeedForwardNorm, c.HiddenSize},
+		{&behind, arch.PostAttentionNorm, c.HiddenSize}, {&fedBehind, arch.PostFeedForwardNorm, c.HiddenSize},
+		{&query, arch.QueryNorm, width}, {&key, arch.KeyNorm, keyWidth},
+	} {
 		name := c.NameOf(n.kind)
 		if name == "" || !l.Uses(n.kind) {
 			continue
 		}
 		var err error
 		if *n.dst, err = m.loadNorm(at+name+".weight", n.n); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if c.QKNorm == arch.UnitNorms && l.Rope >= 0 {
-		l.qNorm = &norm{Norm: Norm{Width: c.HeadDim}, weights: slices.Repeat([]float32{1}, c.HeadDim), eps: c.NormEps}
-		l.kNorm = l.qNorm
+		query = &norm{Norm: Norm{Width: c.HeadDim}, weights: slices.Repeat([]float32{1}, c.HeadDim), eps: c.NormEps}
+		key = query
+	}
+	all := &layer{LayerConfig: l}
+	add := func(p part, by, post *norm, beside bool) {
+		all.blocks = append(all.blocks, block{p, by, post, c.ResidualScale, beside})
+	}
+	if l.States() {
+		r, err := m.loadRecurrence(l, at)
+		if err != nil {
+			return nil, err
+		}
+		add(r, before, behind, false)
+	} else {
+		a, err := m.loadAttention(l, at, query, key)
+		if err != nil {
+			return nil, err
+		}
+		add(a, before, behind, false)
 	}
 	if c.Parallel {
-		l.attentionNorm = l.inputNorm
-	}
-	if err := m.loadAttention(l, at); err != nil {
-		return err
+		fed = before
 	}
 	if l.Experts {
-		return m.loadExperts(l, at)
+		e, err := m.loadExperts(at)
+		if err != nil {
+			return nil, err
+		}
+		add(e, fed, fedBehind, c.Parallel)
+		return all, nil
 	}
-	inputs := []linearSpec{m.spec(at, arch.Gate, c.Intermediate, c.HiddenSize), m.spec(at, arch.Up, c.Intermediate, c.HiddenSize)}
-	if c.Facts.Has(arch.FusedGateUp) {
-		inputs = []linearSpec{m.spec(at, arch.FusedGateUp, 2*c.Intermediate, c.HiddenSize)}
+	f, err := m.loadNetwork(at)
+	if err != nil {
+		return nil, err
 	}
-	var err error
-	l.mlp, err = m.gated(inputs, m.spec(at, arch.Down, c.HiddenSize, c.Intermediate))
-	return err
+	add(f, fed, fedBehind, c.Parallel)
+	return all, nil
 }
 
 // spec names the linear layer of a kind in the layer at a prefix.
 func (m *Model) spec(at string, kind arch.Kind, rows, cols int) linearSpec {
 	return linearSpec{name: at + m.config.Facts.NameOf(kind) + ".weight", rows: rows, cols: cols, bias: m.config.BiasOf(kind)}
-}
-
-func (m *Model) loadAttention(l *layer, at string) error {
-	c := &m.config
-	if c.Latent != nil {
-		return m.loadLatent(l, at)
-	}
-	if l.States() {
-		return m.loadMixer(l, at)
-	}
-	if err := m.loadSinks(l, at); err != nil {
-		return err
-	}
-	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	if c.AttentionGate {
-		q *= 2
-	}
-	inputs := []linearSpec{m.spec(at, arch.Query, q, c.HiddenSize), m.spec(at, arch.Key, kv, c.HiddenSize), m.spec(at, arch.Value, kv, c.HiddenSize)}
-	if c.Facts.Has(arch.FusedQKV) {
-		inputs = []linearSpec{m.spec(at, arch.FusedQKV, q+2*kv, c.HiddenSize)}
-	}
-	var err error
-	if l.qkv, err = m.linearsOf(inputs); err != nil {
-		return err
-	}
-	l.out, err = m.linear(m.spec(at, arch.Output, c.HiddenSize, c.Heads*c.HeadDim))
-	return err
-}
-
-func (m *Model) gated(gateUp []linearSpec, down linearSpec) (f mlp, err error) {
-	if f.gateUp, err = m.linearsOf(gateUp); err == nil {
-		f.down, err = m.linear(down)
-	}
-	return f, err
 }
 
 func (m *Model) linearsOf(specs []linearSpec) (list []*linear, err error) {
@@ -269,74 +249,6 @@ func (m *Model) linearsOf(specs []linearSpec) (list []*linear, err error) {
 		}
 	}
 	return list, nil
-}
-
-// loadExperts opens a mixture's router and experts. Published checkpoints have a tensor per expert;
-// transformers 5 saves fused tensors under mlp.
-func (m *Model) loadExperts(l *layer, at string) error {
-	c, e := &m.config, m.config.Experts
-	router, both, last := m.spec(at, arch.Router, e.Count, c.HiddenSize), at+"mlp.experts.gate_up_proj", at+"mlp.experts.down_proj"
-	_, fused := m.source.shape(both)
-	if fused {
-		if !c.Facts.Has(arch.GateUpExperts) {
-			router.name = at + "mlp.gate.weight"
-		}
-	} else if name := c.Facts.NameOf(arch.GateUpExperts); name != "" {
-		fused, both, last = true, at+name, at+c.Facts.NameOf(arch.DownExperts)
-		if _, bare := m.source.shape(both); !bare {
-			both, last = both+".weight", last+".weight"
-		}
-	}
-	var err error
-	if l.router, err = m.linear(router); err != nil {
-		return err
-	}
-	if name := c.Facts.NameOf(arch.RouterCorrection); name != "" {
-		m.used[at+name] = true
-		if l.correction, err = m.source.vector(at+name, e.Count); err != nil {
-			return err
-		}
-	}
-	for i := range e.Count {
-		own := func(kind arch.Kind, rows, cols int) linearSpec {
-			spec := m.spec(at, kind, rows, cols)
-			spec.name = strings.Replace(spec.name, "*", strconv.Itoa(i), 1)
-			return spec
-		}
-		gateUp := []linearSpec{own(arch.GateExperts, e.Intermediate, c.HiddenSize), own(arch.UpExperts, e.Intermediate, c.HiddenSize)}
-		down := own(arch.DownExperts, c.HiddenSize, e.Intermediate)
-		if fused {
-			slice := linearSpec{slice: i, slices: e.Count, bias: e.Bias, transposed: c.ExpertsTransposed()}
-			gateUp, down = []linearSpec{slice}, slice
-			gateUp[0].name, gateUp[0].rows, gateUp[0].cols = both, 2*e.Intermediate, c.HiddenSize
-			down.name, down.rows, down.cols = last, c.HiddenSize, e.Intermediate
-		}
-		expert, err := m.gated(gateUp, down)
-		if err != nil {
-			return err
-		}
-		expert.interleaved = e.Interleaved
-		l.experts = append(l.experts, expert)
-	}
-	return m.loadShared(l, at)
-}
-
-// loadShared opens the expert that sees every token.
-func (m *Model) loadShared(l *layer, at string) error {
-	c, e := &m.config, m.config.Experts
-	if e.Shared == 0 {
-		return nil
-	}
-	inputs := []linearSpec{m.spec(at, arch.SharedGate, e.Shared, c.HiddenSize), m.spec(at, arch.SharedUp, e.Shared, c.HiddenSize)}
-	shared, err := m.gated(inputs, m.spec(at, arch.SharedDown, c.HiddenSize, e.Shared))
-	if err != nil {
-		return err
-	}
-	l.shared = &shared
-	if c.Facts.Has(arch.SharedRouter) {
-		l.sharedRouter, err = m.linear(m.spec(at, arch.SharedRouter, 1, c.HiddenSize))
-	}
-	return err
 }
 
 func (m *Model) linear(spec linearSpec) (*linear, error) {

@@ -3,6 +3,8 @@ package forward
 import (
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/detmath"
@@ -10,7 +12,96 @@ import (
 	"github.com/lowbit-go/gq/internal/rowmath"
 )
 
+// mixture is a feed-forward network of experts, of which each token sees a few.
 type mixture struct {
+	*arch.ExpertConfig
+	router       *linear
+	correction   []float32 // of the router's scores, for the choice of experts; or nil
+	experts      []*mlp
+	shared       *mlp    // the expert of all tokens, or nil
+	sharedRouter *linear // of the shared expert's factor, or nil
+}
+
+// loadExperts opens a mixture's router and experts. Published checkpoints have a tensor per expert;
+// transformers 5 saves fused tensors under mlp.
+func (m *Model) loadExperts(at string) (*mixture, error) {
+	l, c, e := &mixture{ExpertConfig: m.config.Experts}, &m.config, m.config.Experts
+	router, both, last := m.spec(at, arch.Router, e.Count, c.HiddenSize), at+"mlp.experts.gate_up_proj", at+"mlp.experts.down_proj"
+	_, fused := m.source.shape(both)
+	if fused {
+		if !c.Facts.Has(arch.GateUpExperts) {
+			router.name = at + "mlp.gate.weight"
+		}
+	} else if name := c.Facts.NameOf(arch.GateUpExperts); name != "" {
+		fused, both, last = true, at+name, at+c.Facts.NameOf(arch.DownExperts)
+		if _, bare := m.source.shape(both); !bare {
+			both, last = both+".weight", last+".weight"
+		}
+	}
+	var err error
+	if l.router, err = m.linear(router); err != nil {
+		return nil, err
+	}
+	if name := c.Facts.NameOf(arch.RouterCorrection); name != "" {
+		m.used[at+name] = true
+		if l.correction, err = m.source.vector(at+name, e.Count); err != nil {
+			return nil, err
+		}
+	}
+	for i := range e.Count {
+		own := func(kind arch.Kind, rows, cols int) linearSpec {
+			spec := m.spec(at, kind, rows, cols)
+			spec.name = strings.Replace(spec.name, "*", strconv.Itoa(i), 1)
+			return spec
+		}
+		gateUp := []linearSpec{own(arch.GateExperts, e.Intermediate, c.HiddenSize), own(arch.UpExperts, e.Intermediate, c.HiddenSize)}
+		down := own(arch.DownExperts, c.HiddenSize, e.Intermediate)
+		if fused {
+			slice := linearSpec{slice: i, slices: e.Count, bias: e.Bias, transposed: c.ExpertsTransposed()}
+			gateUp, down = []linearSpec{slice}, slice
+			gateUp[0].name, gateUp[0].rows, gateUp[0].cols = both, 2*e.Intermediate, c.HiddenSize
+			down.name, down.rows, down.cols = last, c.HiddenSize, e.Intermediate
+		}
+		expert, err := m.gated(gateUp, down)
+		if err != nil {
+			return nil, err
+		}
+		expert.interleaved = e.Interleaved
+		l.experts = append(l.experts, expert)
+	}
+	return l, m.loadShared(l, at)
+}
+
+// loadShared opens the expert that sees every token.
+func (m *Model) loadShared(l *mixture, at string) error {
+	c, e := &m.config, m.config.Experts
+	if e.Shared == 0 {
+		return nil
+	}
+	inputs := []linearSpec{m.spec(at, arch.SharedGate, e.Shared, c.HiddenSize), m.spec(at, arch.SharedUp, e.Shared, c.HiddenSize)}
+	var err error
+	if l.shared, err = m.gated(inputs, m.spec(at, arch.SharedDown, c.HiddenSize, e.Shared)); err != nil {
+		return err
+	}
+	if c.Facts.Has(arch.SharedRouter) {
+		l.sharedRouter, err = m.linear(m.spec(at, arch.SharedRouter, 1, c.HiddenSize))
+	}
+	return err
+}
+
+func (l *mixture) last() *linear { return nil }
+
+func (l *mixture) scratch(s *Session, m int) []size {
+	h, mix := s.m.config.HiddenSize, &s.mixture
+	list := append(l.experts[0].scratch(s, m), size{&mix.logits, m * l.Count}, size{&mix.rows, m * h}, size{&mix.out, m * h})
+	if l.shared != nil {
+		list = append(append(list, l.shared.scratch(s, m)...), size{&mix.shared, m * h}, size{&mix.gates, m})
+	}
+	return list
+}
+
+// mixtureScratch is the memory of a mixture during a pass.
+type mixtureScratch struct {
 	logits []float32 // [token][expert]
 	chosen []choice  // [token][PerToken], in order of expert
 	rows   []float32 // inputs of an expert's tokens
@@ -27,10 +118,9 @@ type choice struct {
 	weight        float32
 }
 
-// experts computes the mixture for m rows, adding each token's outputs in order of expert.
-func (s *Session) experts(l *layer, dst, x []float32, m int) error {
-	c, e, mix := &s.m.config, s.m.config.Experts, &s.mixture
-	h := c.HiddenSize
+// forward adds each token's outputs in order of expert.
+func (l *mixture) forward(s *Session, dst, x []float32, m int) error {
+	e, mix, h := l.ExpertConfig, &s.mixture, s.m.config.HiddenSize
 	logits := buffer.Grow(&mix.logits, m*e.Count)
 	if err := s.multiply(logits, x, m, l.router); err != nil {
 		return err
@@ -38,7 +128,7 @@ func (s *Session) experts(l *layer, dst, x []float32, m int) error {
 	mix.chosen = mix.chosen[:0]
 	for t := range m {
 		scores := logits[t*e.Count:][:e.Count]
-		s.m.score(scores)
+		score(e, s.m.math, scores)
 		mix.chosen = choose(e, l.correction, mix.chosen, scores, t)
 	}
 	clear(dst[:m*h])
@@ -58,7 +148,7 @@ func (s *Session) experts(l *layer, dst, x []float32, m int) error {
 			copyScaled(e, rows[r*h:][:h], x[ch.token*h:], ch)
 		}
 		mix.running = true
-		err := s.mlp(&l.experts[i], out, rows, n, e.Intermediate)
+		err := l.experts[i].forward(s, out, rows, n)
 		mix.running = false
 		if err != nil {
 			return err
@@ -71,7 +161,7 @@ func (s *Session) experts(l *layer, dst, x []float32, m int) error {
 		return nil
 	}
 	shared, gates := buffer.Grow(&mix.shared, m*h), buffer.Grow(&mix.gates, m)
-	if err := s.mlp(l.shared, shared, x, m, e.Shared); err != nil {
+	if err := l.shared.forward(s, shared, x, m); err != nil {
 		return err
 	}
 	if l.sharedRouter != nil {
@@ -105,7 +195,7 @@ func addScaled(e *arch.ExpertConfig, dst, y []float32, ch choice) {
 }
 
 // addShared adds the outputs of the shared expert to dst, each row times its factor, if any.
-func addShared(l *layer, dst, shared, gates []float32) {
+func addShared(l *mixture, dst, shared, gates []float32) {
 	h := len(shared) / len(gates)
 	for t, gate := range gates {
 		if l.sharedRouter == nil {
@@ -120,12 +210,12 @@ func addShared(l *layer, dst, shared, gates []float32) {
 
 // score turns a router's logits of a token into scores. The scores of a sparse mixer are the
 // logits.
-func (m *Model) score(logits []float32) {
-	switch e := m.config.Experts; {
+func score(e *arch.ExpertConfig, set *rowmath.Set, logits []float32) {
+	switch {
 	case e.Sigmoid:
 		sigmoid(logits)
 	case !e.Sparse:
-		m.math.Softmax(logits)
+		set.Softmax(logits)
 	}
 }
 

@@ -3,29 +3,27 @@ package forward
 import (
 	"errors"
 	"slices"
-
-	"github.com/lowbit-go/gq/internal/lm/arch"
 )
 
-// pagePool owns the pages of a Batch. Layers with the same span form a group, as do layers with
-// states, and a block is the pages of a group's layers for the same tokens. A block is taken and
+// pagePool owns the pages of a Batch. Caches with the same span form a group, as do caches with
+// states. A pageBlock is the pages of a group's caches for the same tokens, taken and
 // given up as a whole.
 type pagePool struct {
-	config *arch.ForwardConfig
+	caches []cache // of which each sequence has its own
 	groups []*pageGroup
 	clock  uint64 // advances whenever a block is given up
 }
 
 type pageGroup struct {
-	span         // of the layers, or stateWindow
-	layers []int // their numbers
+	span         // of the caches, or stateWindow
+	caches []int // their indices
 	most   int   // limit of blocks
-	blocks []*block
-	free   []*block
+	blocks []*pageBlock
+	free   []*pageBlock
 }
 
-type block struct {
-	pages []page // by layer of the group
+type pageBlock struct {
+	pages []page // by cache of the group
 	node  *node  // the node of the block's tokens; nil: free
 	refs  int    // sequences that read the block
 	since uint64 // the clock when refs last became 0
@@ -38,11 +36,11 @@ const stateWindow = 2
 // init decides how many blocks there are. Open sequences never hold all blocks, so take cannot
 // fail. A sequence holds at most a block for each page of tokens that it sees, and while it begins,
 // the block that it copies.
-func (p *pagePool) init(c *arch.ForwardConfig, sequences, context int) {
-	p.config = c
-	for i := range c.Layers {
-		of := spanOf(&c.Layers[i])
-		if c.Layers[i].States() {
+func (p *pagePool) init(caches []cache, sequences, context int) {
+	p.caches = caches
+	for i := range caches {
+		of := caches[i].span
+		if caches[i].state > 0 {
 			of = span{window: stateWindow}
 		}
 		at := slices.IndexFunc(p.groups, func(g *pageGroup) bool { return g.span == of })
@@ -50,7 +48,7 @@ func (p *pagePool) init(c *arch.ForwardConfig, sequences, context int) {
 			at = len(p.groups)
 			p.groups = append(p.groups, &pageGroup{span: of})
 		}
-		p.groups[at].layers = append(p.groups[at].layers, i)
+		p.groups[at].caches = append(p.groups[at].caches, i)
 	}
 	for _, g := range p.groups {
 		each := pagesOf(context)
@@ -59,7 +57,7 @@ func (p *pagePool) init(c *arch.ForwardConfig, sequences, context int) {
 			each = min(each, 2*(pagesOf(most+prefillChunk+sequences)+1))
 		}
 		g.most = sequences*each + 1
-		if g.states(c) {
+		if caches[g.caches[0]].state > 0 {
 			// A pass of a sequence needs the state before the pass and behind each page; the other states
 			// are those of prefixes.
 			g.most = min(g.most, 3*sequences+pagesOf(prefillChunk+sequences)+1)
@@ -67,14 +65,12 @@ func (p *pagePool) init(c *arch.ForwardConfig, sequences, context int) {
 	}
 }
 
-func (g *pageGroup) states(c *arch.ForwardConfig) bool { return c.Layers[g.layers[0]].States() }
-
 func pagesOf(n int) int { return (n + pageTokens - 1) / pageTokens }
 
 func (p *pagePool) bytes() (n int64) {
 	for _, g := range p.groups {
-		for _, layer := range g.layers {
-			n += 4 * int64(g.most) * int64(pageSize(p.config, layer))
+		for _, i := range g.caches {
+			n += 4 * int64(g.most) * int64(p.caches[i].size())
 		}
 	}
 	return n
@@ -85,12 +81,12 @@ func (p *pagePool) stats() (s PageStats) {
 		for _, b := range g.blocks {
 			switch {
 			case b.refs > 0:
-				s.Used += len(g.layers)
+				s.Used += len(g.caches)
 			case b.node != nil:
-				s.Cached += len(g.layers)
+				s.Cached += len(g.caches)
 			}
 		}
-		s.Total += g.most * len(g.layers)
+		s.Total += g.most * len(g.caches)
 	}
 	return s
 }
@@ -110,7 +106,7 @@ func (p *pagePool) holds(path []*node, n int) bool {
 
 // add adds a node without tokens. The caller holds its blocks.
 func (p *pagePool) add(parent *node) (*node, error) {
-	n := &node{parent: parent, tokens: make([]int32, 0, pageTokens), blocks: make([]*block, len(p.groups)), open: 1}
+	n := &node{parent: parent, tokens: make([]int32, 0, pageTokens), blocks: make([]*pageBlock, len(p.groups)), open: 1}
 	parent.children = append(parent.children, n)
 	var err error
 	for g := range p.groups {
@@ -146,13 +142,13 @@ func (p *pagePool) copyOf(from *node, tokens int) (*node, error) {
 }
 
 // take takes an unused block, or else the free block that was given up first.
-func (p *pagePool) take(g int) (*block, error) {
+func (p *pagePool) take(g int) (*pageBlock, error) {
 	group := p.groups[g]
 	if len(group.free) == 0 {
 		if len(group.blocks) < group.most {
 			return p.allocate(group), nil
 		}
-		oldest := (*block)(nil)
+		oldest := (*pageBlock)(nil)
 		for _, b := range group.blocks {
 			if b.refs == 0 && (oldest == nil || b.since < oldest.since) {
 				oldest = b
@@ -168,14 +164,10 @@ func (p *pagePool) take(g int) (*block, error) {
 	return b, nil
 }
 
-func (p *pagePool) allocate(g *pageGroup) *block {
-	b := &block{pages: make([]page, len(g.layers))}
-	for i, layer := range g.layers {
-		if n := stateSize(p.config, layer); n > 0 {
-			b.pages[i] = page{state: make([]float32, n)}
-			continue
-		}
-		b.pages[i] = newPage(p.config.KVHeads, p.config.HeadDim)
+func (p *pagePool) allocate(g *pageGroup) *pageBlock {
+	b := &pageBlock{pages: make([]page, len(g.caches))}
+	for i, at := range g.caches {
+		b.pages[i] = p.caches[at].newPage()
 	}
 	g.blocks = append(g.blocks, b)
 	return b
@@ -210,7 +202,7 @@ func (p *pagePool) forget(n *node, g int) {
 
 // prune removes a node, and then its parents, that hold nothing and that nobody needs.
 func (p *pagePool) prune(n *node) {
-	for n.parent != nil && n.open == 0 && len(n.children) == 0 && !slices.ContainsFunc(n.blocks, func(b *block) bool { return b != nil }) {
+	for n.parent != nil && n.open == 0 && len(n.children) == 0 && !slices.ContainsFunc(n.blocks, func(b *pageBlock) bool { return b != nil }) {
 		at := slices.Index(n.parent.children, n)
 		if at < 0 {
 			return // removed before

@@ -17,9 +17,9 @@ type class struct {
 type node struct {
 	parent   *node
 	children []*node
-	tokens   []int32  // at most pageTokens; fewer only without children
-	blocks   []*block // by group; nil: given up
-	open     int      // number of sequences that have the node in their path
+	tokens   []int32      // at most pageTokens; fewer only without children
+	blocks   []*pageBlock // by group; nil: given up
+	open     int          // number of sequences that have the node in their path
 }
 
 func (b *Batch) classOf(maxTokens int) *class {
@@ -96,7 +96,7 @@ func (b *Batch) known(root *node, prompt []int32, limit int) (path []*node, n in
 // Shared returns how many of the first n tokens that two prompts have in common their sequences can
 // share.
 func (b *Batch) Shared(n int) int {
-	if b.WholePages || b.pool.config.HasStates() {
+	if b.WholePages || b.s.m.config.HasStates() {
 		n -= n % pageTokens
 	}
 	return n

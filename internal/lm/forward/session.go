@@ -22,16 +22,15 @@ type Session struct {
 	n         int
 	kept      int // rows of x that are the hidden states of the last Append
 	rotations []*rotation
-	caches    []cache // by layer
+	caches    []cache
 	hook      func(name string, x []float32, m, k int)
-	visit     func(name string, x []float32, m, k int) bool // set by a Stream; false ends the half
+	visit     func(name string, x []float32, m, k int) bool // set by a Stream; false ends the block
 	segments  []segment                                     // of the current pass
 	owners    []int                                         // [row], the index of its segment
 	units     []unit                                        // of the current pass, slowest first
 	work      int                                           // keys that all rows meet
 
-	attention attention
-	mixture   mixture
+	attention attentionThreads
 	mixers    []mixerWorker // by thread
 	*scratch
 }
@@ -41,9 +40,9 @@ type scratch struct {
 	workspace *kernels.Workspace
 	// Activations of a chunk, [tokens][...].
 	x, normed, q, k, v, heads, back []float32
-	input                           []float32 // of a layer of parallel halves
 	qkv, both, gate, up             []float32
 	latent                          latentScratch
+	mixture                         mixtureScratch
 	raw                             []float32 // outputs of a mixer's input projections
 	gates                           []float32 // of the heads
 }
@@ -53,12 +52,9 @@ type scratch struct {
 // the session decides, so that results do not depend on the number of tokens per call.
 func (m *Model) NewSession(maxTokens int) *Session {
 	c := &m.config
-	s := &Session{m: m, max: max(0, maxTokens), caches: make([]cache, len(m.layers)), scratch: &scratch{workspace: kernels.NewWorkspace(m.pool)}}
+	s := &Session{m: m, max: max(0, maxTokens), caches: m.newCaches(), scratch: &scratch{workspace: kernels.NewWorkspace(m.pool)}}
 	for i := range c.Ropes {
 		s.rotations = append(s.rotations, newRotation(&c.Ropes[i], maxTokens))
-	}
-	for i := range s.caches {
-		s.caches[i] = cache{heads: c.KVHeads, dim: c.HeadDim, span: spanOf(&c.Layers[i]), state: stateSize(c, i)}
 	}
 	s.attention.init(c, m.math, m.pool.Threads())
 	return s
@@ -234,44 +230,36 @@ func (s *Session) logits(logits, x []float32, m int) error {
 }
 
 func (s *Session) layer(i int, x []float32, m int) error {
-	input := x
-	if s.m.config.Parallel {
-		input = append(s.input[:0], x[:m*s.m.config.HiddenSize]...)
-		s.input = input
-	}
-	for _, part := range []Part{Attention, FeedForward} {
-		back, err := s.half(i, part, input, m)
-		if err != nil {
+	blocks := s.m.layers[i].blocks
+	for j := range blocks {
+		b := &blocks[j]
+		if !b.beside {
+			s.begin(b, x, m)
+		}
+		if err := b.forward(s, s.back, s.normed, m); err != nil {
 			return err
 		}
-		_, post := s.m.layers[i].last(part)
-		s.add(x, back, post, m)
+		s.add(x, s.back, b, m)
 	}
 	return nil
 }
 
-// half returns the output of half a layer for the m rows of x: the hidden states, or the layer's
-// input if both halves read it.
-func (s *Session) half(i int, part Part, x []float32, m int) (back []float32, err error) {
-	c, l := &s.m.config, &s.m.layers[i]
-	normed, back := buffer.Grow(&s.normed, m*c.HiddenSize), buffer.Grow(&s.back, m*c.HiddenSize)
-	if part == Attention {
-		s.norm(normed, x, l.inputNorm, m)
-		return back, s.attend(i, back, normed, m)
-	}
-	s.norm(normed, x, l.attentionNorm, m)
-	if l.Experts {
-		return back, s.experts(l, back, normed, m)
-	}
-	return back, s.mlp(&l.mlp, back, normed, m, c.Intermediate)
+// begin computes the inputs of a block from the m rows x of hidden states.
+func (s *Session) begin(b *block, x []float32, m int) {
+	buffer.Grow(&s.back, m*s.m.config.HiddenSize)
+	s.norm(buffer.Grow(&s.normed, m*s.m.config.HiddenSize), x, b.norm, m)
 }
 
-// add adds y, scaled, to x. If there is a norm, y is normalized first.
-func (s *Session) add(x, y []float32, post *norm, m int) {
-	if post != nil {
-		s.norm(y, y, post, m)
+// add adds the outputs y of a block to x, behind the block's norm and times its factor.
+func (s *Session) add(x, y []float32, b *block, m int) {
+	if b.post != nil {
+		s.norm(y, y, b.post, m)
 	}
-	if f := float32(s.m.config.ResidualScale); f != 1 {
+	s.addScaled(x, y, b.scale)
+}
+
+func (s *Session) addScaled(x, y []float32, factor float64) {
+	if f := float32(factor); f != 1 {
 		for i, v := range y[:len(x)] {
 			x[i] += float32(v * f)
 		}
@@ -319,37 +307,6 @@ func (s *Session) multiply(dst, x []float32, m int, l *linear) error {
 				row[i] += b
 			}
 		}
-	}
-	return nil
-}
-
-func (s *Session) mlp(f *mlp, dst, x []float32, m, n int) error {
-	gate, up := buffer.Grow(&s.gate, m*n), buffer.Grow(&s.up, m*n)
-	if err := s.gateUp(f, gate, up, x, m, n); err != nil {
-		return err
-	}
-	s.activate(gate, up)
-	return s.multiply(dst, gate, m, f.down)
-}
-
-func (s *Session) gateUp(f *mlp, gate, up, x []float32, m, n int) error {
-	if len(f.gateUp) == 2 {
-		if err := s.multiply(gate, x, m, f.gateUp[0]); err != nil {
-			return err
-		}
-		return s.multiply(up, x, m, f.gateUp[1])
-	}
-	both := buffer.Grow(&s.both, 2*m*n)
-	if err := s.multiply(both, x, m, f.gateUp[0]); err != nil {
-		return err
-	}
-	if f.interleaved {
-		alternate(gate, up, both)
-		return nil
-	}
-	for r := range m {
-		copy(gate[r*n:][:n], both[2*r*n:])
-		copy(up[r*n:][:n], both[(2*r+1)*n:])
 	}
 	return nil
 }

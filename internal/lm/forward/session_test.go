@@ -104,7 +104,7 @@ func TestFusedExperts(t *testing.T) {
 				}
 				at := fmt.Sprintf("model.layers.%d.", i)
 				var gateUp, down tensorData
-				for e := range l.experts {
+				for e := range separate.config.Experts.Count {
 					take := func(part string) tensorData {
 						name := fmt.Sprintf("%s%s.experts.%d.%s.weight", at, c.module, e, part)
 						defer delete(tensors, name)

@@ -12,7 +12,7 @@ type shortConv struct {
 	kernels        [][]float32 // of each part, [tap][channel]
 }
 
-func (m *Model) loadShortConv(l *layer, at string) (err error) {
+func (m *Model) loadShortConv(at string) (r *recurrence, err error) {
 	h := m.config.HiddenSize
 	conv := &shortConv{channels: h, taps: m.config.ShortConv.Kernel}
 	lists := make([][]int, conv.parts())
@@ -21,14 +21,15 @@ func (m *Model) loadShortConv(l *layer, at string) (err error) {
 	}
 	name := at + m.config.Facts.NameOf(arch.ConvKernel) + ".weight"
 	if conv.kernels, err = m.loadKernel(name, h, conv.taps, lists); err != nil {
-		return err
+		return nil, err
 	}
-	l.mixer = conv
-	if l.qkv, err = m.linearsOf([]linearSpec{m.spec(at, arch.ConvIn, 3*h, h)}); err != nil {
-		return err
-	}
-	l.out, err = m.linear(m.spec(at, arch.ConvOut, h, h))
-	return err
+	return m.recurrence(conv, []linearSpec{m.spec(at, arch.ConvIn, 3*h, h)}, m.spec(at, arch.ConvOut, h, h))
+}
+
+// scaled: C multiplies the convolution's outputs.
+func (s *shortConv) scaled(in []*linear) *Block {
+	rows := blockOf(in[0]).part(s.channels, s.channels)
+	return &rows
 }
 
 func (s *shortConv) inner() int           { return s.channels }

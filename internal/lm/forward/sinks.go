@@ -9,13 +9,13 @@ import (
 // scores, but no value belongs to it: the probabilities of the tokens add up to less than 1.
 
 // loadSinks reads the sinks of a layer, if the architecture has any.
-func (m *Model) loadSinks(l *layer, at string) (err error) {
+func (m *Model) loadSinks(a *attention, at string) (err error) {
 	name := m.config.NameOf(arch.Sinks)
 	if name == "" {
 		return nil
 	}
 	m.used[at+name] = true
-	l.sinks, err = m.source.vector(at+name, m.config.Heads)
+	a.sinks, err = m.source.vector(at+name, m.config.Heads)
 	return err
 }
 

@@ -25,6 +25,55 @@ type mixer interface {
 	// workerSize is the number of elements of a worker's memory in backward.
 	workerSize(n int) int
 	norm() *norm // of the outputs, or nil
+	// scaled returns the rows of the input projections that factors can be moved out of, into the
+	// columns of the output projection; nil if there are none.
+	scaled(in []*linear) *Block
+}
+
+// recurrence is a part with a state in place of keys and values: a mixer between its projections.
+type recurrence struct {
+	mixer
+	cache int // index among the caches
+	in    []*linear
+	out   *linear
+}
+
+func (m *Model) loadRecurrence(l arch.LayerConfig, at string) (*recurrence, error) {
+	load := m.loadDeltaNet
+	if l.Mixer == arch.ShortConvMixer {
+		load = m.loadShortConv
+	}
+	r, err := load(at)
+	if err != nil {
+		return nil, err
+	}
+	r.cache = len(m.caches)
+	_, n := r.state(r.parts() - 1)
+	m.caches = append(m.caches, cache{state: n})
+	return r, nil
+}
+
+// recurrence opens the projections of a mixer.
+func (m *Model) recurrence(middle mixer, in []linearSpec, out linearSpec) (r *recurrence, err error) {
+	r = &recurrence{mixer: middle}
+	if r.in, err = m.linearsOf(in); err == nil {
+		r.out, err = m.linear(out)
+	}
+	return r, err
+}
+
+func (r *recurrence) last() *linear { return r.out }
+
+// raw is the number of a token's outputs of the input projections.
+func (r *recurrence) raw() (n int) {
+	for _, in := range r.in {
+		n += in.spec.rows
+	}
+	return n
+}
+
+func (r *recurrence) scratch(s *Session, m int) []size {
+	return []size{{&s.raw, m * r.raw()}, {&s.heads, m * r.inner()}}
 }
 
 // mixerWorker is the memory of a thread.
@@ -46,66 +95,22 @@ func (w *mixerWorker) take(n int) []float32 {
 	return w.memory[w.at-n : w.at : w.at]
 }
 
-// stateSize returns the number of elements of a layer's state.
-func stateSize(c *arch.ForwardConfig, layer int) int {
-	switch c.Layers[layer].Mixer {
-	case arch.ShortConvMixer:
-		return (c.ShortConv.Kernel - 1) * c.HiddenSize
-	case arch.DeltaNetMixer:
-		d := c.DeltaNet
-		return (d.Kernel-1)*d.Channels() + d.Inner()*d.KeyDim
-	}
-	return 0
-}
-
-// pageSize returns the number of elements of a layer's page: keys and values of pageTokens tokens,
-// or the state behind the last token of a page.
-func pageSize(c *arch.ForwardConfig, layer int) int {
-	if c.Layers[layer].States() {
-		return stateSize(c, layer)
-	}
-	return 2 * pageTokens * c.KVHeads * c.HeadDim
-}
-
-// middle returns the largest numbers of a token's outputs of input projections, and of inputs of
-// output projections, in layers with states.
-func (m *Model) middle() (raw, inner int) {
-	for i := range m.layers {
-		if l := &m.layers[i]; l.mixer != nil {
-			n := 0
-			for _, in := range l.qkv {
-				n += in.spec.rows
-			}
-			raw, inner = max(raw, n), max(inner, l.mixer.inner())
-		}
-	}
-	return raw, inner
-}
-
 // reachState makes room for tokens up to position n-1. Outside of a Batch, all pages are the same:
 // the state changes in place.
 func (c *cache) reachState(n int) {
 	for len(c.pages)*pageTokens < n {
-		switch {
-		case len(c.pages) > 0:
+		if len(c.pages) > 0 {
 			c.pages = append(c.pages, c.pages[0])
-		case len(c.free) > 0:
-			c.pages, c.free = append(c.pages, c.free[0]), nil
-		default:
-			c.pages = append(c.pages, &page{state: make([]float32, c.state)})
+		} else {
+			c.pages = append(c.pages, c.take())
 		}
 	}
 }
 
-// inputs computes the input projections of a layer with a state for m rows, one behind the other in
-// b.
-func (s *Session) inputs(l *layer, b *[]float32, x []float32, m int) ([][]float32, error) {
-	n := 0
-	for _, in := range l.qkv {
-		n += in.spec.rows
-	}
-	rest, list := buffer.Grow(b, m*n), make([][]float32, len(l.qkv))
-	for i, in := range l.qkv {
+// inputs computes the input projections of m rows, one behind the other in b.
+func (r *recurrence) inputs(s *Session, b *[]float32, x []float32, m int) ([][]float32, error) {
+	rest, list := buffer.Grow(b, m*r.raw()), make([][]float32, len(r.in))
+	for i, in := range r.in {
 		list[i], rest = rest[:m*in.spec.rows], rest[m*in.spec.rows:]
 		if err := s.multiply(list[i], x, m, in); err != nil {
 			return nil, err
@@ -114,27 +119,24 @@ func (s *Session) inputs(l *layer, b *[]float32, x []float32, m int) ([][]float3
 	return list, nil
 }
 
-// mix computes a layer with a state for the m rows of a pass, x, into dst.
-func (s *Session) mix(i int, dst, x []float32, m int) error {
-	l := &s.m.layers[i]
-	in, err := s.inputs(l, &s.raw, x, m)
+func (r *recurrence) forward(s *Session, dst, x []float32, m int) error {
+	in, err := r.inputs(s, &s.raw, x, m)
 	if err != nil {
 		return err
 	}
-	heads := buffer.Grow(&s.heads, m*l.mixer.inner())
-	s.recur(i, heads, in)
-	return s.multiply(dst, heads, m, l.out)
+	heads := buffer.Grow(&s.heads, m*r.inner())
+	s.recur(r, heads, in)
+	return s.multiply(dst, heads, m, r.out)
 }
 
 // recur moves the states of all segments on. Threads divide segments and parts, so that the bits do
 // not depend on the number of threads. A part takes its tokens one after the other, so that the
 // bits do not depend on the division into passes.
-func (s *Session) recur(i int, out []float32, in [][]float32) {
-	mixer := s.m.layers[i].mixer
+func (s *Session) recur(mixer *recurrence, out []float32, in [][]float32) {
 	rows := 0
 	for j := range s.segments {
 		g := &s.segments[j]
-		g.caches[i].reachState(g.start + g.rows)
+		g.caches[mixer.cache].reachState(g.start + g.rows)
 		rows += g.rows
 	}
 	if len(s.mixers) == 0 {
@@ -146,15 +148,15 @@ func (s *Session) recur(i int, out []float32, in [][]float32) {
 		from, to := mixer.state(part)
 		for row := 0; row < g.rows; {
 			position := g.start + row
-			page := g.caches[i].pages[position/pageTokens]
+			page := g.caches[mixer.cache].pages[position/pageTokens]
 			state := page.state[from:to]
 			n := min(g.rows-row, pageTokens-position%pageTokens)
 			if position == 0 {
 				clear(state)
 			} else if position%pageTokens == 0 {
-				copy(state, g.caches[i].pages[position/pageTokens-1].state[from:to])
+				copy(state, g.caches[mixer.cache].pages[position/pageTokens-1].state[from:to])
 			}
-			mixer.forward(&s.mixers[worker], part, out, in, g.row+row, n, state)
+			mixer.mixer.forward(&s.mixers[worker], part, out, in, g.row+row, n, state)
 			row += n
 		}
 	}
@@ -226,56 +228,53 @@ func (m *Model) loadKernel(name string, channels, taps int, parts [][]int) ([][]
 	return kernels, nil
 }
 
-// loadMixer opens the tensors of a layer with a state.
-func (m *Model) loadMixer(l *layer, at string) (err error) {
-	if l.Mixer == arch.ShortConvMixer {
-		return m.loadShortConv(l, at)
-	}
-	return m.loadDeltaNet(l, at)
+func (r *recurrence) recordSizes(t *Tape, k *record, n int) []size {
+	return []size{{&k.raw, n * r.raw()}, {&k.heads, n * r.inner()}}
 }
 
-// recur runs all sequences through a layer with a state, and keeps the outputs of the input
-// projections.
-func (t *Tape) recur(i int) (err error) {
-	s, l, r := t.s, &t.m.layers[i], &t.record
-	if r.in, err = s.inputs(l, &r.raw, r.normed, t.tokens()); err != nil {
+func (r *recurrence) gradientSizes(t *Tape, n int) []size {
+	return []size{{&t.back.draw, n * r.raw()}, {&t.back.dheads, n * r.inner()}}
+}
+
+func (r *recurrence) record(t *Tape, k *record, dst, x []float32) (err error) {
+	s := t.s
+	if k.inputs, err = r.inputs(s, &k.raw, x, t.tokens()); err != nil {
 		return err
 	}
-	s.n = 0
-	s.caches[i].free, t.statePage = t.statePage, nil
-	inner := l.mixer.inner()
-	for j, from := range t.starts[:len(t.starts)-1] {
-		to := t.starts[j+1]
-		s.alone(to - from)
-		part := make([][]float32, len(r.in))
-		for k, in := range l.qkv {
-			part[k] = r.in[k][from*in.spec.rows : to*in.spec.rows]
+	inner := r.inner()
+	t.alone(func(from, to int) {
+		part := make([][]float32, len(k.inputs))
+		for i, in := range r.in {
+			part[i] = k.inputs[i][from*in.spec.rows : to*in.spec.rows]
 		}
-		s.recur(i, r.heads[from*inner:to*inner], part)
-		s.caches[i].reset()
+		s.recur(r, k.heads[from*inner:to*inner], part)
+		s.caches[r.cache].reset()
+	})
+	if dst == nil {
+		return nil
 	}
-	t.statePage, s.caches[i].free = s.caches[i].free, nil
-	return nil
+	return s.multiply(dst, k.heads, t.tokens(), r.out)
 }
 
-// mixBackward takes the gradients of a mixer's outputs, t.back.dheads, back to the layer's input.
-// If input is set, t.back.dnormed receives the gradients of the projections' input.
-func (t *Tape) mixBackward(i int, g *Gradients, input bool) error {
-	l, r, b, n := &t.m.layers[i], &t.record, &t.back, t.tokens()
-	sequences, parts := len(t.starts)-1, l.mixer.parts()
-	draw, rest := make([][]float32, len(l.qkv)), buffer.Grow(&b.draw, len(r.raw))
-	for k, in := range l.qkv {
-		draw[k], rest = rest[:n*in.spec.rows], rest[n*in.spec.rows:]
+func (r *recurrence) backward(t *Tape, k *record, g *Gradients, dy []float32, input bool) error {
+	b, n := &t.back, t.tokens()
+	if err := t.through(g, r.out, b.dheads, k.heads, dy, k.out); err != nil {
+		return err
+	}
+	sequences, parts := len(t.starts)-1, r.parts()
+	draw, rest := make([][]float32, len(r.in)), buffer.Grow(&b.draw, len(k.raw))
+	for i, in := range r.in {
+		draw[i], rest = rest[:n*in.spec.rows], rest[n*in.spec.rows:]
 	}
 	width := 0
-	if l.mixer.norm() != nil {
-		width = l.mixer.norm().Width
+	if r.norm() != nil {
+		width = r.norm().Width
 	}
 	gains := buffer.Grow(&b.partGains, sequences*parts*width)
 	clear(gains)
-	t.s.each(sequences*parts, n*parts*8*l.mixer.cost(), func(worker, at int) {
+	t.s.each(sequences*parts, n*parts*8*r.cost(), func(worker, at int) {
 		from, to := t.starts[at/parts], t.starts[at/parts+1]
-		l.mixer.backward(&t.s.mixers[worker], at%parts, draw, b.dheads, r.in, from, to-from, gains[at*width:][:width])
+		r.mixer.backward(&t.s.mixers[worker], at%parts, draw, b.dheads, k.inputs, from, to-from, gains[at*width:][:width])
 	})
 	if width > 0 {
 		for at := range sequences * parts {
@@ -283,9 +282,9 @@ func (t *Tape) mixBackward(i int, g *Gradients, input bool) error {
 				b.gains[j] += v
 			}
 		}
-		if err := t.finishNorm(g, l.mixer.norm()); err != nil {
+		if err := t.finishNorm(g, r.norm()); err != nil {
 			return err
 		}
 	}
-	return t.fused(l.qkv, g, b.dnormed, r.normed, draw, r.in, n, input, nil)
+	return t.fused(r.in, g, b.dnormed, k.in, draw, k.inputs, n, input, nil)
 }

@@ -7,13 +7,21 @@ import (
 	"github.com/lowbit-go/gq/internal/lm/arch"
 )
 
-// shortConv computes the outputs of a short convolution for a sequence.
-func (r *reference) shortConv(l *layer, x [][]float64) (out [][]float64) {
-	h, conv := r.m.config.HiddenSize, l.mixer.(*shortConv)
+// mix computes the inputs of a recurrence's output projection for a sequence.
+func (r *reference) mix(l *recurrence, x [][]float64) [][]float64 {
 	var in [][]float64
 	for p := range x {
-		all := r.linear(r.norm(x[p], l.inputNorm), l.qkv...)
-		in = append(in, all)
+		in = append(in, r.linear(x[p], l.in...))
+	}
+	if d, ok := l.mixer.(*deltaNet); ok {
+		return r.deltaNet(d, in)
+	}
+	return r.shortConv(l.mixer.(*shortConv), in)
+}
+
+func (r *reference) shortConv(conv *shortConv, in [][]float64) (out [][]float64) {
+	h := r.m.config.HiddenSize
+	for p, all := range in {
 		y := make([]float64, h)
 		for c := range y {
 			for j := range min(conv.taps, p+1) {
@@ -24,24 +32,21 @@ func (r *reference) shortConv(l *layer, x [][]float64) (out [][]float64) {
 			}
 			y[c] *= all[h+c]
 		}
-		out = append(out, r.linear(y, l.out))
+		out = append(out, y)
 	}
 	return out
 }
 
 func silu(x float64) float64 { return x / (1 + math.Exp(-x)) }
 
-// deltaNet computes the outputs of a gated delta net for a sequence.
-func (r *reference) deltaNet(l *layer, x [][]float64) (out [][]float64) {
-	d := l.mixer.(*deltaNet)
+func (r *reference) deltaNet(d *deltaNet, raws [][]float64) (out [][]float64) {
 	dk, dv, group := d.KeyDim, d.ValueDim, d.ValueHeads/d.KeyHeads
 	states := make([][]float64, d.ValueHeads)
 	for i := range states {
 		states[i] = make([]float64, dk*dv)
 	}
 	var in [][][]float64 // [position][head of keys][channel]
-	for p := range x {
-		raw := r.linear(r.norm(x[p], l.inputNorm), l.qkv...)
+	for p, raw := range raws {
 		q, k, v, z, b, a := r.deltaInputs(d, raw)
 		var channels [][]float64
 		for h := range d.KeyHeads {
@@ -90,7 +95,7 @@ func (r *reference) deltaNet(l *layer, x [][]float64) (out [][]float64) {
 				}
 			}
 		}
-		out = append(out, r.linear(y, l.out))
+		out = append(out, y)
 	}
 	return out
 }

@@ -104,7 +104,7 @@ func (f *failingOperator) Forward(w *kernels.Workspace, dst, x []float32, m int)
 // TestStateLost: after a pass that failed, its sequences must begin again, and others go on.
 func TestStateLost(t *testing.T) {
 	stateCases(t, func(t *testing.T, m *Model) {
-		name := m.layers[len(m.layers)-1].out.name
+		name := m.layers[len(m.layers)-1].blocks[0].last().name
 		op := &failingOperator{Operator: m.Linear(name)}
 		undo, err := m.SetLinear(name, op, false)
 		if err != nil {
@@ -174,7 +174,7 @@ func TestStateBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 		for layer := range m.layers {
-			for _, part := range []Part{Attention, FeedForward} {
+			for part := range m.Blocks(layer) {
 				for i := range s.Len() {
 					if err := s.Advance(i, layer, part); err != nil {
 						t.Fatal(err)

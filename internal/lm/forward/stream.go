@@ -7,24 +7,15 @@ import (
 	"strings"
 
 	"github.com/lowbit-go/gq/internal/buffer"
-	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/kernels"
-)
-
-// Part is a half of a decoder layer. Each half reads the hidden states and adds its output.
-type Part uint8
-
-const (
-	Attention Part = iota
-	FeedForward
 )
 
 // Group is a set of linear layers that share their input.
 type Group struct {
-	Part    Part
+	Block   int // of the layer
 	Linears []string
 	// Residual: the outputs are added to the hidden states unchanged. This is the last linear layer of
-	// a half, unless a norm or a factor follows or the layer is an expert's.
+	// a block, unless a norm or a factor follows or the layer is an expert's.
 	Residual bool
 	// Expert is the number of the expert; -1 for linear layers that see every token.
 	Expert int
@@ -33,41 +24,65 @@ type Group struct {
 }
 
 // Stages lists the linear layers of a decoder layer in order of execution, without the router. The
-// groups of a stage depend only on earlier stages.
-func (m *Model) Stages(layer int) [][]Group {
-	l := &m.layers[layer]
-	names := func(list ...*linear) (s []string) {
-		for _, l := range list {
-			s = append(s, l.name)
+// groups of a stage depend only on earlier stages. A stage belongs to a single block.
+func (m *Model) Stages(layer int) (stages [][]Group) {
+	for i, b := range m.layers[layer].blocks {
+		for _, stage := range b.stages() {
+			for j := range stage {
+				g := &stage[j]
+				g.Block = i
+				g.Residual = b.last() != nil && g.Linears[0] == b.last().name && b.post == nil && b.scale == 1
+			}
+			stages = append(stages, stage)
 		}
-		return s
 	}
-	plain := m.config.ResidualScale == 1
-	first := [][]Group{{{Part: Attention, Linears: names(l.qkv...), Expert: -1}}}
-	if a := l.latent; a != nil {
-		second := []Group{{Part: Attention, Linears: names(a.keyValue), Expert: -1}}
-		if a.queryDown != nil {
-			second = append(second, Group{Part: Attention, Linears: names(a.query), Expert: -1})
+	return stages
+}
+
+// groupOf lists linear layers that share an input.
+func groupOf(expert int, list ...*linear) Group {
+	g := Group{Expert: expert}
+	for _, l := range list {
+		g.Linears = append(g.Linears, l.name)
+	}
+	return g
+}
+
+func (a *attention) stages() [][]Group {
+	stages := [][]Group{{groupOf(-1, a.inputs()...)}}
+	if l := a.latent; l != nil {
+		second := []Group{groupOf(-1, l.keyValue)}
+		if l.queryDown != nil {
+			second = append(second, groupOf(-1, l.query))
 		}
-		first = [][]Group{{{Part: Attention, Linears: names(a.readers()...), Expert: -1}}, second}
+		stages = append(stages, second)
 	}
-	stages := append(first,
-		[]Group{{Part: Attention, Linears: names(l.out), Residual: l.postAttention == nil && plain, Expert: -1}})
-	if !l.Experts {
-		return append(stages,
-			[]Group{{Part: FeedForward, Linears: names(l.mlp.gateUp...), Expert: -1}},
-			[]Group{{Part: FeedForward, Linears: names(l.mlp.down), Residual: l.postMLP == nil && plain, Expert: -1}})
+	return append(stages, []Group{groupOf(-1, a.out)})
+}
+
+func (r *recurrence) stages() [][]Group {
+	return [][]Group{{groupOf(-1, r.in...)}, {groupOf(-1, r.out)}}
+}
+
+func (f *mlp) stages() [][]Group {
+	return [][]Group{{groupOf(-1, f.gateUp...)}, {groupOf(-1, f.down)}}
+}
+
+func (l *mixture) stages() [][]Group {
+	stages := make([][]Group, 2)
+	add := func(f *mlp, expert int) {
+		for i, stage := range f.stages() {
+			stage[0].Expert, stage[0].Shared = expert, expert < 0
+			stages[i] = append(stages[i], stage[0])
+		}
 	}
-	var in, out []Group
-	for i, e := range l.experts {
-		in = append(in, Group{Part: FeedForward, Linears: names(e.gateUp...), Expert: i})
-		out = append(out, Group{Part: FeedForward, Linears: names(e.down), Expert: i})
+	for i, f := range l.experts {
+		add(f, i)
 	}
 	if l.shared != nil {
-		in = append(in, Group{Part: FeedForward, Linears: names(l.shared.gateUp...), Expert: -1, Shared: true})
-		out = append(out, Group{Part: FeedForward, Linears: names(l.shared.down), Expert: -1, Shared: true})
+		add(l.shared, -1)
 	}
-	return append(stages, in, out)
+	return stages
 }
 
 // Head returns the name of the lm_head's linear layer. In a tied model, that is the embedding's
@@ -109,7 +124,7 @@ type Stream struct {
 	s      *Session
 	starts []int     // offsets of the sequences in x, and the end
 	x      []float32 // [tokens][HiddenSize]
-	before []float32 // x before the layer, behind its attention, if both halves of a layer read it
+	before []float32 // that blocks beside each other read; nil if no layer has any
 	input  Input
 	tokens []int
 }
@@ -129,7 +144,7 @@ func (m *Model) NewStream(sequences [][]int32) (*Stream, error) {
 		}
 	}
 	t := &Stream{m: m, s: m.NewSession(longest), x: make([]float32, n*c.HiddenSize)}
-	if c.Parallel {
+	if m.parallel() {
 		t.before = make([]float32, len(t.x))
 	}
 	return t, m.run(func() error {
@@ -154,116 +169,94 @@ func (t *Stream) ShareMemory(o *Stream) { t.s.scratch = o.s.scratch }
 // StreamBytes is the memory of a Stream of this many tokens, in sequences of up to longest tokens:
 // the hidden states, keys and values, and the memory that ShareMemory shares.
 func (m *Model) StreamBytes(tokens, longest int) (hidden, keys, shared int64) {
-	c := &m.config
-	nq, nkv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	c, h := &m.config, m.config.HiddenSize
 	finished := max(longest, min(finishRows, tokens))
-	raw, inner := m.middle()
-	state := 0
+	s := &Session{m: m, scratch: &scratch{}}
+	all := s.sizes(longest)
+	all.add(size{&s.back, finished * h})
+	shapes := []kernels.Shape{{M: longest, Rows: c.VocabSize, Cols: h}}
 	for i := range m.layers {
-		state = max(state, stateSize(c, i))
+		for _, b := range m.layers[i].blocks {
+			if last := b.last(); last != nil {
+				shapes = append(shapes, kernels.Shape{M: finished, Rows: h, Cols: last.spec.cols})
+			}
+		}
 	}
-	gates := 0
-	for i := range m.layers {
-		_, width := m.feedForward(m.layers[i].Experts, longest)
-		gates = max(gates, longest*width, longest*m.shared())
-	}
-	n := (longest+finished)*c.HiddenSize + 2*longest*(nq+nkv) + 2*gates + longest*(raw+max(0, inner-nq))
-	if c.AttentionGate {
-		n += 3 * longest * nq
-	}
-	if c.Facts.Has(arch.FusedQKV) {
-		n += longest * (nq + 2*nkv)
-	}
-	if m.fusedGateUp() {
-		n += 2 * gates
-	}
-	shapes := []kernels.Shape{{M: finished, Rows: c.HiddenSize, Cols: max(nq, inner)}, {M: longest, Rows: c.VocabSize, Cols: c.HiddenSize}}
-	if gates > 0 {
-		shapes = append(shapes, kernels.Shape{M: finished, Rows: c.HiddenSize, Cols: gates / longest})
-	}
-	pages := (longest + pageTokens - 1) / pageTokens
-	states := tokens * c.HiddenSize
-	if c.Parallel {
+	states := tokens * h
+	if m.parallel() {
 		states *= 2
 	}
-	return 4 * int64(states), 4 * int64(2*pages*pageTokens*nkv+state), 4*int64(n) + m.latentBytes(longest, false) + kernels.ForwardBytes(m.pool.Threads(), shapes)
+	return 4 * int64(states), m.cacheBytes(longest), all.bytes() + kernels.ForwardBytes(m.pool.Threads(), shapes)
 }
 
 // Len is the number of sequences, Tokens the number of tokens of all sequences.
 func (t *Stream) Len() int    { return len(t.starts) - 1 }
 func (t *Stream) Tokens() int { return t.starts[t.Len()] }
 
+// Blocks is the number of blocks of a layer.
+func (t *Stream) Blocks(layer int) int { return t.m.Blocks(layer) }
+
 // Start is the number of tokens before a sequence.
 func (t *Stream) Start(sequence int) int { return t.starts[sequence] }
 
-// Hidden returns the hidden states of a sequence, [tokens][HiddenSize], before the next half layer.
+// Hidden returns the hidden states of a sequence, [tokens][HiddenSize], before the next block.
 func (t *Stream) Hidden(sequence int) []float32 {
 	h := t.m.config.HiddenSize
 	return t.x[t.starts[sequence]*h : t.starts[sequence+1]*h]
 }
 
-// errStop ends a half layer early.
+// errStop ends a block early.
 var errStop = errors.New("model: stopped")
 
-// Visit runs a sequence through half a layer without changing its hidden states. fn receives the
-// input of each linear layer, before the product, until fn returns false.
-func (t *Stream) Visit(sequence, layer int, part Part, fn func(*Input) bool) error {
-	_, err := t.half(sequence, layer, part, fn)
-	return err
+// Visit runs a sequence through a block of a layer without changing its hidden states. fn receives
+// the input of each linear layer, before the product, until fn returns false.
+func (t *Stream) Visit(sequence, layer, block int, fn func(*Input) bool) error {
+	return t.block(sequence, layer, block, fn)
 }
 
-// Advance adds the output of half a layer to the hidden states of a sequence.
-func (t *Stream) Advance(sequence, layer int, part Part) error {
-	return t.AdvanceVisit(sequence, layer, part, nil)
+// Advance adds the outputs of a block to the hidden states of a sequence.
+func (t *Stream) Advance(sequence, layer, block int) error {
+	return t.AdvanceVisit(sequence, layer, block, nil)
 }
 
 // AdvanceVisit is Advance, and calls fn with the input of each linear layer before the product.
-func (t *Stream) AdvanceVisit(sequence, layer int, part Part, fn func(*Input)) error {
+func (t *Stream) AdvanceVisit(sequence, layer, block int, fn func(*Input)) error {
 	var visit func(*Input) bool
 	if fn != nil {
 		visit = func(in *Input) bool { fn(in); return true }
 	}
-	back, err := t.half(sequence, layer, part, visit)
-	if err != nil {
+	if err := t.block(sequence, layer, block, visit); err != nil {
 		return err
 	}
-	x := t.Hidden(sequence)
-	if part == Attention {
-		copy(t.earlier(sequence, FeedForward), x)
-	}
-	_, post := t.m.layers[layer].last(part)
-	t.s.add(x, back, post, len(x)/t.m.config.HiddenSize)
+	h := t.m.config.HiddenSize
+	t.add(layer, block, t.starts[sequence]*h, t.starts[sequence+1]*h)
 	return nil
 }
 
-// last is the last linear layer of a half, unless that belongs to experts, and the norm of its
-// outputs or nil.
-func (l *layer) last(part Part) (*linear, *norm) {
-	if part == Attention {
-		return l.out, l.postAttention
+// add adds the outputs of a block to the hidden states from an element on.
+func (t *Stream) add(layer, block, from, to int) {
+	b, x := &t.m.layers[layer].blocks[block], t.x[from:to]
+	if t.before != nil && !b.beside {
+		copy(t.before[from:to], x)
 	}
-	return l.mlp.down, l.postMLP
+	t.s.add(x, t.s.back, b, len(x)/t.m.config.HiddenSize)
 }
 
 // finishRows is the number of tokens that Finish computes at a time.
 const finishRows = 1024
 
-// Finish is Advance for all sequences if the inputs of the half's last linear layer are known,
+// Finish is Advance for all sequences if the inputs of the block's last linear layer are known,
 // [Tokens()][K]. Experts do not support Finish.
-func (t *Stream) Finish(layer int, part Part, inputs []float32) error {
-	if part == Attention {
-		copy(t.before, t.x)
-	}
-	l, post := t.m.layers[layer].last(part)
+func (t *Stream) Finish(layer, block int, inputs []float32) error {
+	l := t.m.layers[layer].blocks[block].last()
 	k, h := l.op.Cols(), t.m.config.HiddenSize
 	return t.m.run(func() error {
 		for from := 0; from < t.Tokens(); from += finishRows {
 			m := min(finishRows, t.Tokens()-from)
-			back := buffer.Grow(&t.s.back, m*h)
-			if err := t.s.multiply(back, inputs[from*k:][:m*k], m, l); err != nil {
+			if err := t.s.multiply(buffer.Grow(&t.s.back, m*h), inputs[from*k:][:m*k], m, l); err != nil {
 				return err
 			}
-			t.s.add(t.x[from*h:][:m*h], back, post, m)
+			t.add(layer, block, from*h, (from+m)*h)
 		}
 		return nil
 	})
@@ -274,15 +267,6 @@ func (t *Stream) Finish(layer int, part Part, inputs []float32) error {
 func (t *Stream) Take(o *Stream) {
 	copy(t.x, o.x)
 	copy(t.before, o.before)
-}
-
-// earlier returns the layer's input if half a layer reads that, or nil if it reads Hidden.
-func (t *Stream) earlier(sequence int, part Part) []float32 {
-	if part == Attention || t.before == nil {
-		return nil
-	}
-	h := t.m.config.HiddenSize
-	return t.before[t.starts[sequence]*h : t.starts[sequence+1]*h]
 }
 
 // Logits computes the logits of n tokens of a sequence, [n][VocabSize], from its hidden states
@@ -306,36 +290,27 @@ func (t *Stream) HeadInput(sequence int, fn func(*Input)) {
 	fn(&t.input)
 }
 
-func (t *Stream) half(sequence, layer int, part Part, fn func(*Input) bool) (back []float32, err error) {
-	s, x := t.s, t.Hidden(sequence)
-	if before := t.earlier(sequence, part); before != nil {
-		x = before
-	}
+// block computes the outputs of a block for a sequence, t.s.back.
+func (t *Stream) block(sequence, layer, block int, fn func(*Input) bool) error {
+	s, x, b := t.s, t.Hidden(sequence), &t.m.layers[layer].blocks[block]
 	m := len(x) / t.m.config.HiddenSize
+	if b.beside {
+		x = t.before[t.starts[sequence]*t.m.config.HiddenSize:]
+	}
 	t.m.mu.Lock()
 	defer t.m.mu.Unlock()
 	s.visit = t.visitor(fn)
 	defer func() { s.visit = nil }()
-	err = t.m.source.guard(func() error {
-		if part == Attention {
-			defer s.caches[layer].reset()
-			s.alone(m)
-		}
-		back, err = s.half(layer, part, x, m)
-		return err
+	err := t.m.source.guard(func() error {
+		defer s.Reset()
+		s.alone(m)
+		s.begin(b, x, m)
+		return b.forward(s, s.back, s.normed, m)
 	})
-	// The pages of a layer are reused for the next layer of the same kind.
-	next := layer + 1
-	for next < len(s.caches) && s.caches[next].state != s.caches[layer].state {
-		next++
-	}
-	if part == Attention && next < len(s.caches) && len(s.caches[next].free) == 0 {
-		s.caches[next].free, s.caches[layer].free = s.caches[layer].free, nil
-	}
 	if errors.Is(err, errStop) {
-		err = nil
+		return nil
 	}
-	return back, err
+	return err
 }
 
 // visitor adapts fn to the hook of a Session.

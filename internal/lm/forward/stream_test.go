@@ -57,9 +57,9 @@ func testStream(t *testing.T, dir string) {
 				want = append(want, g.Linears...)
 			}
 		}
-		for _, part := range []Part{Attention, FeedForward} {
-			var last []float32 // inputs of the half's last linear layer
-			experts := part == FeedForward && m.layers[layer].Experts
+		for part := range m.Blocks(layer) {
+			var last []float32 // inputs of the block's last linear layer
+			experts := m.layers[layer].blocks[part].last() == nil
 			for q := range sequences {
 				var inputs []float32
 				before := slices.Clone(stream.Hidden(q))
@@ -147,14 +147,14 @@ func TestStreamBytes(t *testing.T) {
 		if o != nil {
 			s.ShareMemory(o)
 		}
-		for _, part := range []Part{Attention, FeedForward} {
+		for part := range m.Blocks(0) {
 			for i := range s.Len() {
 				if err := s.Advance(i, 0, part); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
-		if err := s.Finish(0, FeedForward, inputs); err != nil {
+		if err := s.Finish(0, 1, inputs); err != nil {
 			t.Fatal(err)
 		}
 		return s, live() - before

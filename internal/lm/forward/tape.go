@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/lowbit-go/gq/internal/buffer"
-	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/kernels"
 )
 
@@ -50,12 +49,10 @@ type Tape struct {
 	routing [][]int32 // see Routing; of each layer
 	valid   bool      // states are complete
 
-	pages []*page // of keys and values, shared by the layers
-	// statePage is the page of a layer with a state, shared by the layers.
-	statePage []*page
-	record    record
-	back      backward
-	workers   []attentionGradient
+	records []record // of the blocks of a layer
+	forced  []int32  // the layer's choice of experts, or nil
+	back    backward
+	workers []attentionGradient
 }
 
 // Gradients receives the gradients of a backward pass. A nil function's gradients are not computed.
@@ -148,7 +145,7 @@ func (m *Model) NewTape(o TapeOptions) (*Tape, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Tape{m: m, s: m.NewSession(o.MaxLength), o: o, transposed: transposed, workers: make([]attentionGradient, m.pool.Threads())}
+	t := &Tape{m: m, s: m.NewSession(o.MaxLength), o: o, transposed: transposed, workers: make([]attentionGradient, m.pool.Threads()), records: make([]record, m.mostBlocks())}
 	t.states = make([][]float32, len(m.layers)+1)
 	t.routing = make([][]int32, len(m.layers))
 	return t, nil
@@ -159,36 +156,20 @@ func (m *Model) NewTape(o TapeOptions) (*Tape, error) {
 // quantize activations, and the caller's operators, take memory of their own.
 func (t *Tape) Bytes() int64 {
 	m, c, tokens, threads := t.m, &t.m.config, t.o.MaxTokens, t.m.pool.Threads()
-	var r record
-	var b backward
 	var w attentionGradient
 	n := int64(len(m.layers)+1) * int64(tokens) * int64(c.HiddenSize) * 4
-	n += bytesOf(r.sizes(t, tokens)) + bytesOf(b.sizes(t, tokens)) + int64(threads)*bytesOf(w.sizes(t, t.o.MaxLength))
-	n += 8*int64(tokens+m.widestNorm()) + m.latentBytes(tokens, true)
-	mixing, state := 0, 0
+	n += t.recordSizes(tokens).bytes() + t.gradientSizes(tokens).bytes() + int64(threads)*w.sizes(t, t.o.MaxLength).bytes()
+	n += 8*int64(tokens+m.widestNorm()) + m.cacheBytes(t.o.MaxLength) + 8*int64(cap(t.back.partGains))
+
+	s, mixing := 0, 0
 	for i := range m.layers {
-		if mix := m.layers[i].mixer; mix != nil {
-			mixing, state = max(mixing, mix.workerSize(t.o.MaxLength)), max(state, stateSize(c, i))
+		for _, b := range m.layers[i].blocks {
+			if r, ok := b.part.(*recurrence); ok {
+				mixing = max(mixing, r.workerSize(t.o.MaxLength))
+			}
 		}
 	}
-	n += 4*int64(threads*mixing+state) + 8*int64(cap(b.partGains))
-
-	s := 0
-	if c.Facts.Has(arch.PostAttentionNorm) || c.Facts.Has(arch.PostFeedForwardNorm) {
-		s += tokens * c.HiddenSize
-	}
-	if c.Facts.Has(arch.FusedQKV) {
-		s += tokens * (c.Heads + 2*c.KVHeads) * c.HeadDim
-	}
-	if m.fusedGateUp() {
-		gates, _ := m.wide(tokens)
-		s += 2 * gates
-	}
-	if c.AttentionGate {
-		s += 3 * tokens * c.Heads * c.HeadDim
-	}
-	s += 2 * pagesOf(t.o.MaxLength) * pageTokens * c.KVHeads * c.HeadDim
-	s += threads * queryBlock * c.Heads / c.KVHeads * (2*c.HeadDim + m.scoreWidth(t.o.MaxLength) + keyBlock)
+	s += threads * (mixing + queryBlock*c.Heads/c.KVHeads*(2*c.HeadDim+m.scoreWidth(t.o.MaxLength)+keyBlock))
 	for _, rope := range t.s.rotations {
 		s += 4 * len(rope.freqs) * t.o.MaxLength // the tables grow by doubling
 	}
@@ -230,7 +211,7 @@ func (t *Tape) begin(lengths []int) error {
 	for _, r := range t.s.rotations {
 		r.reach(longest)
 	}
-	t.record.grow(t)
+	t.recordSizes(t.tokens()).allocate()
 	return nil
 }
 
@@ -274,7 +255,7 @@ func (t *Tape) Forward(sequences [][]int32, routing [][]int32) error {
 			if err := t.layer(i, t.states[i+1], t.states[i], experts); err != nil {
 				return err
 			}
-			t.routing[i] = t.record.routing(t.routing[i][:0])
+			t.routing[i] = t.routed(i, t.routing[i][:0])
 		}
 		t.valid = true
 		return nil
@@ -286,7 +267,7 @@ func (t *Tape) Forward(sequences [][]int32, routing [][]int32) error {
 func (t *Tape) Routing() [][]int32 {
 	routing := make([][]int32, len(t.routing))
 	for i, r := range t.routing {
-		if t.m.layers[i].Experts {
+		if len(r) > 0 {
 			routing[i] = append([]int32{}, r...)
 		}
 	}
@@ -362,7 +343,7 @@ func (t *Tape) LayerBackward(layer int, in *LayerInput, loss func(out []float32)
 		return fmt.Errorf("model: the gradients of %d hidden states: there is room for %d", len(in.X), len(dx))
 	}
 	return t.m.run(func() error {
-		t.back.grow(t)
+		t.growGradients()
 		if err := t.layer(layer, t.back.dx, in.X, in.Experts); err != nil {
 			return err
 		}
@@ -385,13 +366,13 @@ func (t *Tape) Backward(loss func(sequence, from, n int, logits []float32) error
 		return err
 	}
 	return t.m.run(func() error {
-		t.back.grow(t)
+		t.growGradients()
 		if err := t.headBackward(loss, g); err != nil {
 			return err
 		}
 		for i := len(t.m.layers) - 1; i >= 0; i-- {
 			var out []float32
-			if l := &t.m.layers[i]; t.o.Outputs || l.Experts || l.postMLP != nil {
+			if blocks := t.m.layers[i].blocks; t.o.Outputs || blocks[len(blocks)-1].post != nil {
 				out = t.states[i+1] // the same bits again
 			}
 			if err := t.layer(i, out, t.states[i], t.routing[i]); err != nil {

@@ -2,7 +2,6 @@ package forward
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/lowbit-go/gq/internal/lm/arch"
 )
@@ -34,8 +33,7 @@ type Norm struct {
 // dividing the producer's outputs by the factors and multiplying the columns of the consumers
 // cancel.
 type Scaling struct {
-	Layer int
-	Part  Part
+	Layer, Block int
 	// Exactly one of Norm and Rows is set: the norm, or the rows of the linear layer, that feeds the
 	// consumers.
 	Norm *Norm
@@ -102,10 +100,10 @@ func blocksOf(list ...*linear) (blocks []Block) {
 	return blocks
 }
 
-// values returns the block that computes the values of a layer.
-func (m *Model) values(l *layer) Block {
+// values returns the block that computes the values.
+func (a *attention) values(m *Model) Block {
 	rows := m.config.KVHeads * m.config.HeadDim
-	last := blockOf(l.qkv[len(l.qkv)-1])
+	last := blockOf(a.qkv[len(a.qkv)-1])
 	return last.part(last.Rows-rows, rows)
 }
 
@@ -119,91 +117,113 @@ func (f *mlp) up() Block {
 	return last
 }
 
-// sharedReaders returns the linear layers of the shared expert that read the hidden states.
-func (l *layer) sharedReaders() []*linear {
-	readers := slices.Clone(l.shared.gateUp)
-	if l.sharedRouter != nil {
-		readers = append(readers, l.sharedRouter)
-	}
-	return readers
-}
-
-// Scalings lists a layer's places for factors in order of computation. Linear layers that read the
-// hidden states without a norm of their half have none. Norms that add a bias have none, nor have
-// experts stored inputs x outputs and their norm.
-func (m *Model) Scalings(layer int) []Scaling {
-	c, l := &m.config, &m.layers[layer]
-	if l.latent != nil {
-		return append(m.latentScalings(layer), m.feedForwardScalings(layer)...)
-	}
-	var list []Scaling
-	switch l.Mixer {
-	case arch.AttentionMixer:
-		values := m.values(l)
-		list = append(list, Scaling{Layer: layer, Rows: &values, Consumers: blocksOf(l.out), Width: values.Rows, HeadDim: c.HeadDim, Repeat: c.Heads / c.KVHeads})
-	case arch.ShortConvMixer: // C multiplies the convolution's outputs
-		rows := blockOf(l.qkv[0]).part(c.HiddenSize, c.HiddenSize)
-		list = append(list, Scaling{Layer: layer, Rows: &rows, Consumers: blocksOf(l.out), Width: rows.Rows})
-	}
-	if l.inputNorm != nil && !c.Parallel && !c.NormBias {
-		list = slices.Insert(list, 0, Scaling{Layer: layer, Norm: &l.inputNorm.Norm, Consumers: blocksOf(l.qkv...), Width: c.HiddenSize})
-	}
-	return append(list, m.feedForwardScalings(layer)...)
-}
-
-// latentScalings lists the places of attention with latents. The values have none: their rows lie
-// between those of keys.
-func (m *Model) latentScalings(layer int) []Scaling {
-	l := &m.layers[layer]
-	place := func(by *norm, readers ...*linear) Scaling {
-		return Scaling{Layer: layer, Norm: &by.Norm, Consumers: blocksOf(readers...), Width: by.Width}
-	}
-	list := []Scaling{place(l.inputNorm, l.latent.readers()...), place(l.latent.keyNorm, l.latent.keyValue)}
-	if l.latent.queryDown != nil {
-		list = append(list, place(l.latent.queryNorm, l.latent.query))
+// Scalings lists a layer's places for factors in order of computation. Blocks without a norm of
+// their own have none for their inputs. Norms that add a bias have none, nor have experts stored
+// inputs x outputs and their norm.
+func (m *Model) Scalings(layer int) (list []Scaling) {
+	blocks := m.layers[layer].blocks
+	for i, b := range blocks {
+		var own []Scaling
+		alone := !b.beside && (i+1 == len(blocks) || !blocks[i+1].beside)
+		if readers := b.readers(m); alone && b.norm != nil && b.norm.bias == nil && readers != nil {
+			own = append(own, scalingBy(b.norm, readers))
+		}
+		for _, s := range append(own, b.scalings(m)...) {
+			s.Layer, s.Block = layer, i
+			list = append(list, s)
+		}
 	}
 	return list
 }
 
-func (m *Model) feedForwardScalings(layer int) (list []Scaling) {
-	c, l := &m.config, &m.layers[layer]
-	if c.Activation == arch.ClampedSilu {
+func scalingBy(by *norm, readers []Block) Scaling {
+	return Scaling{Norm: &by.Norm, Consumers: readers, Width: by.Width}
+}
+
+func (a *attention) readers(*Model) []Block { return blocksOf(a.inputs()...) }
+func (a *attention) writers() []Block       { return blocksOf(a.out) }
+
+// scalings: with latents, the values have no place, because their rows lie between those of keys.
+func (a *attention) scalings(m *Model) []Scaling {
+	if l := a.latent; l != nil {
+		list := []Scaling{scalingBy(l.keyNorm, blocksOf(l.keyValue))}
+		if l.queryDown != nil {
+			list = append(list, scalingBy(l.queryNorm, blocksOf(l.query)))
+		}
+		return list
+	}
+	values := a.values(m)
+	return []Scaling{{Rows: &values, Consumers: blocksOf(a.out), Width: values.Rows, HeadDim: m.config.HeadDim, Repeat: m.config.Heads / m.config.KVHeads}}
+}
+
+func (r *recurrence) readers(*Model) []Block { return blocksOf(r.in...) }
+func (r *recurrence) writers() []Block       { return blocksOf(r.out) }
+
+func (r *recurrence) scalings(*Model) []Scaling {
+	rows := r.scaled(r.in)
+	if rows == nil {
+		return nil
+	}
+	return []Scaling{{Rows: rows, Consumers: blocksOf(r.out), Width: rows.Rows}}
+}
+
+func (f *mlp) readers(*Model) []Block { return blocksOf(f.gateUp...) }
+func (f *mlp) writers() []Block       { return blocksOf(f.down) }
+
+func (f *mlp) scalings(m *Model) []Scaling {
+	if m.config.Activation == arch.ClampedSilu {
 		return nil // a factor would move the limit
 	}
-	gated := []mlp{l.mlp}
-	norm := Scaling{Layer: layer, Part: FeedForward, Width: c.HiddenSize}
-	if l.Experts {
-		gated = l.experts
-		norm.Consumers = blocksOf(l.router)
+	up := f.up()
+	return []Scaling{{Rows: &up, Consumers: f.writers(), Width: up.Rows}}
+}
+
+func (l *mixture) readers(m *Model) []Block {
+	if m.config.ExpertsTransposed() {
+		return nil // a Block has the rows of a tensor
+	}
+	list := blocksOf(l.router)
+	if l.shared != nil {
+		list = append(list, l.shared.readers(m)...)
+	}
+	if l.sharedRouter != nil {
+		list = append(list, blockOf(l.sharedRouter))
+	}
+	for i, f := range l.experts {
+		for _, b := range f.readers(m) {
+			b.Expert = i
+			list = append(list, b)
+		}
+	}
+	return list
+}
+
+func (l *mixture) writers() (list []Block) {
+	if l.shared != nil {
+		list = l.shared.writers()
+	}
+	for i, f := range l.experts {
+		down := blockOf(f.down)
+		down.Expert = i
+		list = append(list, down)
+	}
+	return list
+}
+
+func (l *mixture) scalings(m *Model) (list []Scaling) {
+	for i, f := range l.experts {
+		if m.config.ExpertsTransposed() {
+			break
+		}
+		for _, s := range f.scalings(m) {
+			s.Rows.Expert, s.Consumers[0].Expert = i, i
+			list = append(list, s)
+		}
 	}
 	if l.shared != nil {
-		norm.Consumers = append(norm.Consumers, blocksOf(l.sharedReaders()...)...)
+		list = append(list, l.shared.scalings(m)...)
 	}
-	var inner []Scaling
-	for i := range gated {
-		f := &gated[i]
-		if l.Experts && c.ExpertsTransposed() {
-			break // a Block has the rows of a tensor
-		}
-		read, up, down := blocksOf(f.gateUp...), f.up(), blocksOf(f.down)
-		if l.Experts {
-			for k := range read {
-				read[k].Expert = i
-			}
-			up.Expert, down[0].Expert = i, i
-		}
-		norm.Consumers = append(norm.Consumers, read...)
-		inner = append(inner, Scaling{Layer: layer, Part: FeedForward, Rows: &up, Consumers: down, Width: up.Rows})
-	}
-	if l.shared != nil {
-		up := l.shared.up()
-		inner = append(inner, Scaling{Layer: layer, Part: FeedForward, Rows: &up, Consumers: blocksOf(l.shared.down), Width: up.Rows})
-	}
-	if turned := l.Experts && c.ExpertsTransposed(); l.attentionNorm != nil && !c.Parallel && !c.NormBias && !turned {
-		norm.Norm = &l.attentionNorm.Norm
-		list = append(list, norm)
-	}
-	return append(list, inner...)
+	return list
 }
 
 // Residual describes everything that a rotation of the hidden states must rotate. For an
@@ -236,30 +256,14 @@ func (m *Model) Residual() (*Residual, error) {
 		r.Head, r.Tied = m.headName, true
 	}
 	for i := range m.layers {
-		l := &m.layers[i]
-		attention, feedForward := l.inputNorm.Norm, l.attentionNorm.Norm
-		for _, b := range blocksOf(l.qkv...) {
-			r.Reads = append(r.Reads, Read{attention, b})
-		}
-		out := blockOf(l.out)
-		r.Writes = append(r.Writes, out)
-		r.Values, r.Outputs = append(r.Values, m.values(l)), append(r.Outputs, out)
-		gated := []mlp{l.mlp}
-		if l.Experts {
-			gated = l.experts
-			r.Reads = append(r.Reads, Read{feedForward, blockOf(l.router)})
-		}
-		if l.shared != nil {
-			for _, b := range blocksOf(l.sharedReaders()...) {
-				r.Reads = append(r.Reads, Read{feedForward, b})
+		for _, b := range m.layers[i].blocks {
+			for _, read := range b.readers(m) {
+				r.Reads = append(r.Reads, Read{b.norm.Norm, read})
 			}
-			r.Writes = append(r.Writes, blockOf(l.shared.down))
-		}
-		for _, f := range gated {
-			for _, b := range blocksOf(f.gateUp...) {
-				r.Reads = append(r.Reads, Read{feedForward, b})
+			r.Writes = append(r.Writes, b.writers()...)
+			if a, ok := b.part.(*attention); ok {
+				r.Values, r.Outputs = append(r.Values, a.values(m)), append(r.Outputs, blockOf(a.out))
 			}
-			r.Writes = append(r.Writes, blockOf(f.down))
 		}
 	}
 	return r, nil

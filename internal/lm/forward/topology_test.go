@@ -2,7 +2,6 @@ package forward
 
 import (
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"github.com/lowbit-go/gq/internal/lm/arch"
@@ -45,46 +44,33 @@ func TestTopology(t *testing.T) {
 			}
 			gated := map[string]bool{} // reads a gated norm of each head of a delta net
 			for i := range m.layers {
-				if l := &m.layers[i]; l.Mixer == arch.DeltaNetMixer {
-					gated[l.out.name] = true
+				if r, ok := m.layers[i].blocks[0].part.(*recurrence); ok && r.scaled(r.in) == nil {
+					gated[r.out.name] = true
 				}
 			}
 			unnormed := map[string]bool{} // no norm before these takes factors
 			for i := range m.layers {
-				l := &m.layers[i]
-				if l.inputNorm != nil && !m.config.Parallel && !m.config.NormBias {
-					continue
-				}
-				readers := append(slices.Clone(l.qkv), l.mlp.gateUp...)
-				for i := range l.experts {
-					readers = append(readers, l.experts[i].gateUp...)
-				}
-				if l.router != nil {
-					readers = append(readers, l.router)
-				}
-				for _, b := range blocksOf(readers...) {
-					unnormed[b.Linear] = true
-				}
-			}
-			for i := range m.layers {
-				l := &m.layers[i]
-				if !l.Experts || !m.config.ExpertsTransposed() {
-					continue
-				}
-				readers := []*linear{l.router}
-				if l.shared != nil {
-					readers = append(readers, l.sharedReaders()...)
-				}
-				for i := range l.experts {
-					readers = append(append(readers, l.experts[i].gateUp...), l.experts[i].down)
-				}
-				for _, b := range blocksOf(readers...) {
-					unnormed[b.Linear] = true
-				}
-			}
-			for i := range m.layers {
-				if l := &m.layers[i]; l.latent != nil { // the rows of values are not in one block
-					unnormed[l.out.name] = true
+				for _, b := range m.layers[i].blocks {
+					if b.norm == nil || m.config.Parallel || m.config.NormBias {
+						for _, b := range b.readers(m) {
+							unnormed[b.Linear] = true
+						}
+					}
+					if l, ok := b.part.(*mixture); ok && m.config.ExpertsTransposed() {
+						readers := []*linear{l.router}
+						if l.shared != nil {
+							readers = append(readers, l.shared.gateUp...)
+						}
+						for _, f := range l.experts {
+							readers = append(append(readers, f.gateUp...), f.down)
+						}
+						for _, l := range readers {
+							unnormed[l.name] = true
+						}
+					}
+					if a, ok := b.part.(*attention); ok && a.latent != nil { // values are not in one block
+						unnormed[a.out.name] = true
+					}
 				}
 			}
 			for _, name := range m.Linears() {

@@ -59,11 +59,11 @@ func observe(ctx context.Context, m *forward.Model, sequences [][]int32, sample 
 	for layer := range layers {
 		places := m.Scalings(layer)
 		o.residual()
-		if err := o.half(layer, forward.Attention, places[:2]); err != nil {
+		if err := o.block(layer, 0, places[:2]); err != nil {
 			return nil, err
 		}
 		o.residual()
-		if err := o.half(layer, forward.FeedForward, places[2:]); err != nil {
+		if err := o.block(layer, 1, places[2:]); err != nil {
 			return nil, err
 		}
 	}
@@ -88,8 +88,8 @@ func (o *observer) residual() {
 	o.add(kindResidual, squares)
 }
 
-// half takes the inputs of the linear layers of half a layer, and moves the stream behind the half.
-func (o *observer) half(layer int, part forward.Part, places []forward.Scaling) error {
+// block takes the inputs of the linear layers of a block, and moves the stream behind the block.
+func (o *observer) block(layer, block int, places []forward.Scaling) error {
 	kind, squares := map[string]int{}, map[string][]float64{}
 	var names []string
 	for i := range places {
@@ -98,7 +98,7 @@ func (o *observer) half(layer int, part forward.Part, places []forward.Scaling) 
 		switch {
 		case places[i].Norm != nil:
 			kind[name] = kindNorms
-		case part == forward.Attention:
+		case block == 0:
 			kind[name] = kindValues
 		default:
 			kind[name] = kindUp
@@ -108,7 +108,7 @@ func (o *observer) half(layer int, part forward.Part, places []forward.Scaling) 
 		if err := o.ctx.Err(); err != nil {
 			return err
 		}
-		err := o.stream.AdvanceVisit(seq, layer, part, func(in *forward.Input) {
+		err := o.stream.AdvanceVisit(seq, layer, block, func(in *forward.Input) {
 			if _, ok := kind[in.Name]; !ok {
 				return
 			}

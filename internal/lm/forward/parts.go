@@ -1,0 +1,103 @@
+package forward
+
+import "github.com/lowbit-go/gq/internal/buffer"
+
+// block is a step of a layer. It reads the hidden states through a norm, computes a part, and adds
+// the part's outputs to the hidden states.
+type block struct {
+	part
+	norm, post *norm   // of the inputs, and of the outputs; or nil
+	scale      float64 // factor of the outputs behind post
+	beside     bool    // the block reads the inputs of the block before it
+}
+
+// part is what a block computes: attention, a recurrence, a feed-forward network or a mixture.
+type part interface {
+	// forward computes the outputs dst of the m rows of a pass, given their normalized inputs x.
+	forward(s *Session, dst, x []float32, m int) error
+	// scratch lists the memory of forward for m rows.
+	scratch(s *Session, m int) []size
+	// record is forward for all sequences of a Tape. It keeps what backward needs in r. If dst is nil,
+	// record skips the products that only the outputs need.
+	record(t *Tape, r *record, dst, x []float32) error
+	// backward computes gradients from the gradients dy of the outputs. If input is set, t.back.dnormed
+	// receives the gradients of the inputs.
+	backward(t *Tape, r *record, g *Gradients, dy []float32, input bool) error
+	// recordSizes and gradientSizes list the memory of record and backward for n tokens.
+	recordSizes(t *Tape, r *record, n int) []size
+	gradientSizes(t *Tape, n int) []size
+
+	// stages lists the linear layers: see [Model.Stages].
+	stages() [][]Group
+	// last is the linear layer that computes the outputs; nil if several linear layers do.
+	last() *linear
+	// scalings lists the places for factors inside the part.
+	scalings(m *Model) []Scaling
+	// readers lists the linear layers that read the inputs; nil if factors cannot move into them.
+	readers(m *Model) []Block
+	// writers lists the linear layers that compute outputs.
+	writers() []Block
+}
+
+// Blocks returns the number of blocks of a layer.
+func (m *Model) Blocks(layer int) int { return len(m.layers[layer].blocks) }
+
+// mostBlocks returns the largest number of blocks of a layer.
+func (m *Model) mostBlocks() (most int) {
+	for i := range m.layers {
+		most = max(most, m.Blocks(i))
+	}
+	return most
+}
+
+// parallel reports whether blocks of a layer read the same inputs.
+func (m *Model) parallel() bool {
+	for i := range m.layers {
+		for _, b := range m.layers[i].blocks {
+			if b.beside {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// A size is a buffer with the number of its elements.
+type size struct {
+	b *[]float32
+	n int
+}
+
+// sizes has the largest size of each buffer.
+type sizes map[*[]float32]int
+
+func (s sizes) add(list ...size) {
+	for _, v := range list {
+		s[v.b] = max(s[v.b], v.n)
+	}
+}
+
+func (s sizes) allocate() {
+	for b, n := range s {
+		buffer.Grow(b, n)
+	}
+}
+
+func (s sizes) bytes() (n int64) {
+	for _, elements := range s {
+		n += 4 * int64(elements)
+	}
+	return n
+}
+
+// scratch returns the memory of a pass of m rows, without logits.
+func (s *Session) sizes(m int) sizes {
+	all, h := sizes{}, m*s.m.config.HiddenSize
+	all.add(size{&s.normed, h}, size{&s.back, h})
+	for i := range s.m.layers {
+		for _, b := range s.m.layers[i].blocks {
+			all.add(b.scratch(s, m)...)
+		}
+	}
+	return all
+}
