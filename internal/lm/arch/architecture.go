@@ -28,7 +28,7 @@ type ForwardConfig struct {
 	Predictors int
 	Ropes      []RopeConfig
 
-	Activation string  // of the feed-forward network: silu, gelu_pytorch_tanh or ClampedSilu
+	Activation string  // of the feed-forward network: silu, gelu_pytorch_tanh, ClampedSilu or SquaredRelu
 	NormEps    float64 // added to the mean square, or to the variance, in each norm
 	PlusOne    bool    // norms multiply by 1 + weight (Gemma)
 	LayerNorm  bool    // norms subtract the mean first
@@ -40,13 +40,14 @@ type ForwardConfig struct {
 	MLPBias       bool // of gate, up and down
 	HeadBias      bool // of the lm_head
 
-	EmbeddingScale   float64 // factor of the embedding's rows; 1 for none
-	ResidualScale    float64 // factor of the outputs that are added to the hidden states
-	LogitScale       float64 // factor of the logits, before the softcap
-	AttentionScale   float64 // factor of products of queries and keys
-	AttentionSoftcap float64 // s becomes c tanh(s/c); 0 for none
-	Temperature      float64 // of queries, see [ForwardConfig.QueryFactor]; 0 for none
-	TemperatureStep  int     // number of tokens between two temperatures
+	EmbeddingScale   float64       // factor of the embedding's rows; 1 for none
+	ResidualScale    float64       // factor of the outputs that are added to the hidden states
+	Outputs          OutputFactors // next to ResidualScale
+	LogitScale       float64       // factor of the logits, before the softcap
+	AttentionScale   float64       // factor of products of queries and keys
+	AttentionSoftcap float64       // s becomes c tanh(s/c); 0 for none
+	Temperature      float64       // of queries, see [ForwardConfig.QueryFactor]; 0 for none
+	TemperatureStep  int           // number of tokens between two temperatures
 	LogitSoftcap     float64
 	Tied             bool // the lm_head is the embedding
 
@@ -56,9 +57,17 @@ type ForwardConfig struct {
 	AttentionGate bool             // q has a gate for each output of attention
 	ShortConv     *ShortConvConfig // nil without such layers
 	DeltaNet      *DeltaNetConfig  // nil without such layers
+	Mamba         *MambaConfig     // nil without such layers
 
-	GateLimit, GateSlope float64 // of ClampedSilu
+	GateLimit float64 // of ClampedSilu
+	GateSlope float64 // of silu and ClampedSilu: the s of x / (1 + e^(-s x))
 }
+
+// OutputFactors are factors of the outputs of parts.
+type OutputFactors struct{ Attention, Mixer, FeedForward float64 }
+
+// SquaredRelu is the Activation max(0, up)^2 of feed-forward networks without a gate (Nemotron).
+const SquaredRelu = "relu2"
 
 // ClampedSilu is the Activation (1 + u) g / (1 + e^(-slope g)), with the gate g up to a limit, and
 // up, u, from -limit to limit (gpt-oss).
@@ -128,6 +137,10 @@ func (c *ForwardConfig) BiasOf(kind Kind) bool {
 		return c.MLPBias
 	case Router, GateUpExperts, DownExperts:
 		return c.Experts != nil && c.Experts.Bias
+	case MambaIn:
+		return c.Mamba.InBias
+	case MambaOut:
+		return c.Mamba.OutBias
 	}
 	return false
 }
@@ -139,6 +152,9 @@ type LayerConfig struct {
 	Rope    int  // index in Ropes; -1: no rope
 	Experts bool // the feed-forward network is a mixture
 	Mixer   Mixer
+	// Beside: attention reads the same inputs as the mixer, and adds its own outputs.
+	Beside        bool
+	NoFeedForward bool
 }
 
 // QueryFactor is the factor of the queries of a token in a layer, by which attention stays sharp
@@ -156,13 +172,22 @@ func (c *ForwardConfig) ExpertsTransposed() bool { return expertOrders[c.Archite
 
 // Uses reports whether the layer has tensors of a kind, if its architecture has.
 func (l *LayerConfig) Uses(kind Kind) bool {
-	if used, ok := l.Mixer.uses(kind); ok {
-		return used
+	if m := mixerOf(kind); m != NoMixer {
+		return m == l.Mixer || m == AttentionMixer && l.Beside
+	}
+	switch kind {
+	case InputNorm, PostAttentionNorm:
+		return l.Mixer != NoMixer
+	case FeedForwardNorm, PostFeedForwardNorm:
+		return !l.NoFeedForward
+	}
+	if l.NoFeedForward {
+		return false
 	}
 	switch kind {
 	case Gate, Up, Down, FusedGateUp:
 		return !l.Experts
-	case Router, GateExperts, UpExperts, DownExperts, GateUpExperts, RouterCorrection, SharedGate, SharedUp, SharedDown, SharedRouter:
+	case Router, GateExperts, UpExperts, DownExperts, GateUpExperts, RouterCorrection, SharedGate, SharedUp, SharedDown, SharedFused, SharedRouter:
 		return l.Experts
 	}
 	return true
@@ -258,7 +283,7 @@ func ParseForward(raw []byte) (*ForwardConfig, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &ForwardConfig{Architecture: facts.TextType, Facts: arch, EmbeddingScale: 1, ResidualScale: 1, LogitScale: 1, Activation: "silu"}
+	c := &ForwardConfig{Architecture: facts.TextType, Facts: arch, EmbeddingScale: 1, ResidualScale: 1, LogitScale: 1, Outputs: OutputFactors{1, 1, 1}, Activation: "silu", GateSlope: 1}
 	k.irrelevant(bookkeeping...)
 	k.never(otherwise...)
 	k.readMethod()
@@ -347,6 +372,8 @@ func (c *ForwardConfig) validate() error {
 		return &ConfigError{"v_head_dim", fmt.Sprintf("is %d with %d heads of %d, and %d of keys: values of at most that size, for as many heads, were expected", c.Latent.Value, c.Heads, c.HeadDim, c.KVHeads)}
 	case c.Heads%c.KVHeads != 0:
 		return &ConfigError{"num_key_value_heads", fmt.Sprintf("is %d, which does not divide %d heads", c.KVHeads, c.Heads)}
+	case c.Mamba != nil && c.Mamba.Heads%c.Mamba.Groups != 0:
+		return &ConfigError{"mamba_n_groups", fmt.Sprintf("is %d, which does not divide %d heads", c.Mamba.Groups, c.Mamba.Heads)}
 	case c.DeltaNet != nil && c.DeltaNet.ValueHeads%c.DeltaNet.KeyHeads != 0:
 		return &ConfigError{"linear_num_key_heads", fmt.Sprintf("is %d, which does not divide %d heads of values", c.DeltaNet.KeyHeads, c.DeltaNet.ValueHeads)}
 	case c.Experts != nil:

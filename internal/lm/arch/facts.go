@@ -67,6 +67,7 @@ const (
 	SharedGate       // of the expert that sees every token
 	SharedUp
 	SharedDown
+	SharedFused  // gate above up
 	SharedRouter // a single row: its sigmoid is a factor of the shared expert
 )
 

@@ -1,6 +1,10 @@
 package arch
 
-import "slices"
+import (
+	"math"
+	"slices"
+	"strings"
+)
 
 // Mixer is the part of a layer that lets a token see the tokens before it.
 type Mixer uint8
@@ -11,6 +15,10 @@ const (
 	ShortConvMixer
 	// DeltaNetMixer is a gated delta net (Yang et al., Gated Delta Networks, arXiv:2412.06464).
 	DeltaNetMixer
+	// MambaMixer is a selective state space (Dao and Gu, Mamba-2, arXiv:2405.21060).
+	MambaMixer
+	// NoMixer: the layer is a feed-forward network alone.
+	NoMixer
 )
 
 // Kinds of tensors of layers with states.
@@ -29,6 +37,13 @@ const (
 	DeltaBias  // of DeltaA
 	DeltaNorm
 	DeltaOut
+	MambaIn // of a state space: gates, inputs, B, C and time steps
+	MambaConv
+	MambaDecay // the logarithm of a factor of each head's decay
+	MambaSkip  // of each head, the factor of its inputs in its outputs
+	MambaBias  // of the time steps
+	MambaNorm
+	MambaOut
 )
 
 // ShortConvConfig describes short convolutions. Their channels are the hidden states.
@@ -50,31 +65,58 @@ func (d *DeltaNetConfig) Channels() int { return 2*d.KeyHeads*d.KeyDim + d.Inner
 // Inner is the number of values.
 func (d *DeltaNetConfig) Inner() int { return d.ValueHeads * d.ValueDim }
 
-// uses reports whether a layer with the mixer has tensors of a kind. ok is false for kinds that
-// belong to no mixer.
-func (m Mixer) uses(kind Kind) (used, ok bool) {
-	switch {
-	case kind >= DeltaQKV:
-		return m == DeltaNetMixer, true
-	case kind >= ConvIn:
-		return m == ShortConvMixer, true
-	case slices.Contains([]Kind{Query, Key, Value, FusedQKV, Output, QueryNorm, KeyNorm}, kind):
-		return m == AttentionMixer, true
-	}
-	return false, false
+// MambaConfig describes selective state spaces. Groups divides Heads: the heads of a group share B
+// and C.
+type MambaConfig struct {
+	Kernel         int // of the convolution, in tokens
+	Heads, HeadDim int
+	Groups         int
+	State          int // elements of B and C
+	ConvBias       bool
+	InBias         bool    // of the input projection
+	OutBias        bool    // of the output projection
+	Least, Most    float64 // limits of time steps; Most may be infinite
+	// Norm: the outputs of each group are normalized, behind the gate or, with NormFirst, before it.
+	Norm, NormFirst bool
+	// Factors are those of gates, inputs, B, C and time steps.
+	Factors [5]float64
 }
 
-// States reports whether the layer has a state in place of keys and values.
-func (l *LayerConfig) States() bool { return l.Mixer != AttentionMixer }
+// Inner is the number of inputs, of outputs and of gates.
+func (d *MambaConfig) Inner() int { return d.Heads * d.HeadDim }
 
-// HasStates reports whether any layer has a state in place of keys and values.
+// Channels is the number of channels of the convolution: inputs, B and C.
+func (d *MambaConfig) Channels() int { return d.Inner() + 2*d.Groups*d.State }
+
+// Rows is the number of outputs of the input projection.
+func (d *MambaConfig) Rows() int { return d.Inner() + d.Channels() + d.Heads }
+
+// mixerOf returns the mixer that tensors of a kind belong to, or NoMixer.
+func mixerOf(kind Kind) Mixer {
+	switch {
+	case kind >= MambaIn:
+		return MambaMixer
+	case kind >= DeltaQKV:
+		return DeltaNetMixer
+	case kind >= ConvIn:
+		return ShortConvMixer
+	case kind >= QueryNorm && kind <= KeyValueUp:
+		return AttentionMixer
+	}
+	return NoMixer
+}
+
+// States reports whether the layer has a state.
+func (l *LayerConfig) States() bool { return l.Mixer != AttentionMixer && l.Mixer != NoMixer }
+
+// HasStates reports whether any layer has a state.
 func (c *ForwardConfig) HasStates() bool {
 	return slices.ContainsFunc(c.Layers, func(l LayerConfig) bool { return l.States() })
 }
 
-// mixers reads layer_types, in which name stands for layers with a mixer. Without the key, full
+// mixers reads layer_types, in which the names stand for layers with a mixer. Without the key, full
 // decides which layers have attention.
-func (k *keys) mixers(c *ForwardConfig, name string, mixer Mixer, full func(i int) bool) {
+func (k *keys) mixers(c *ForwardConfig, mixer Mixer, full func(i int) bool, names ...string) {
 	types := read(k, "layer_types", []string(nil), "is not a list of strings")
 	if types != nil && len(types) != len(c.Layers) {
 		k.fail("layer_types", "has %d entries for %d layers", len(types), len(c.Layers))
@@ -83,14 +125,46 @@ func (k *keys) mixers(c *ForwardConfig, name string, mixer Mixer, full func(i in
 	for i := range c.Layers {
 		attends := types == nil && full(i)
 		if types != nil {
-			if attends = types[i] == "full_attention"; !attends && types[i] != name {
-				k.fail("layer_types", "has %q: this forward pass knows full_attention and %s", types[i], name)
+			attends = types[i] == "full_attention" || types[i] == "attention"
+			if !attends && !slices.Contains(names, types[i]) {
+				k.fail("layer_types", "has %q: this forward pass knows full_attention and %s", types[i], strings.Join(names, ", "))
 			}
 		}
 		if !attends {
 			c.Layers[i].Mixer = mixer
 		}
 	}
+}
+
+// mamba reads the keys of state spaces in the way of Bamba, whose inner size has this default.
+func (k *keys) mamba(c *ForwardConfig, inner int) {
+	d := &MambaConfig{
+		Kernel: k.size("mamba_d_conv", 4), Heads: k.size("mamba_n_heads", 128), Groups: k.size("mamba_n_groups", 1), State: k.size("mamba_d_state", 256),
+		ConvBias: k.boolean("mamba_conv_bias", true), InBias: k.boolean("mamba_proj_bias", false), Norm: true, Factors: [5]float64{1, 1, 1, 1, 1},
+	}
+	d.OutBias = d.InBias
+	c.Mamba = d
+	auto := string(k.keys["mamba_d_head"]) == `"auto"`
+	if auto {
+		k.irrelevant("mamba_d_head")
+		d.HeadDim = inner / max(1, d.Heads)
+	} else {
+		d.HeadDim = k.size("mamba_d_head", max(1, inner/max(1, d.Heads)))
+	}
+	if d.Inner() != inner {
+		k.fail("mamba_n_heads", "is %d, with heads of %d: %d values in all heads were expected", d.Heads, d.HeadDim, inner)
+	}
+	d.Most = math.Inf(1)
+	if limits := read(k, "time_step_limit", []float64(nil), "is not a list of numbers"); limits != nil {
+		if len(limits) != 2 || limits[1] != 0 && !(limits[0] <= limits[1]) {
+			k.fail("time_step_limit", "is %v: a lower and an upper limit were expected", limits)
+			return
+		}
+		if d.Least = limits[0]; limits[1] > 0 { // else it is Infinity, which reads as 0
+			d.Most = limits[1]
+		}
+	}
+	k.irrelevant("mamba_chunk_size", "mamba_expand")
 }
 
 // deltaNet reads the keys of gated delta nets and of the attention in between.
@@ -100,6 +174,6 @@ func (k *keys) deltaNet(c *ForwardConfig) {
 		KeyDim: k.size("linear_key_head_dim", 128), ValueDim: k.size("linear_value_head_dim", 128),
 	}
 	period := k.size("full_attention_interval", 4)
-	k.mixers(c, "linear_attention", DeltaNetMixer, func(i int) bool { return (i+1)%max(1, period) == 0 })
+	k.mixers(c, DeltaNetMixer, func(i int) bool { return (i+1)%max(1, period) == 0 }, "linear_attention")
 	c.AttentionGate, c.PlusOne, c.QKNorm = true, true, HeadNorms
 }

@@ -2,13 +2,15 @@ package arch
 
 var _ = register("granitemoe", Facts{
 	Title: "Granite-MoE", Class: "GraniteMoeForCausalLM",
-	Layer: join(preNorms, separateAttention, []Naming{
-		{Router, "block_sparse_moe.router.layer", "ffn_gate_inp"},
-		{GateUpExperts, "block_sparse_moe.input_linear", ""},
-		{DownExperts, "block_sparse_moe.output_linear", "ffn_down_exps"},
-	}),
-	read: readGraniteMoe,
+	Layer: join(preNorms, separateAttention, graniteExperts),
+	read:  readGraniteMoe,
 })
+
+var graniteExperts = []Naming{
+	{Router, "block_sparse_moe.router.layer", "ffn_gate_inp"},
+	{GateUpExperts, "block_sparse_moe.input_linear", ""},
+	{DownExperts, "block_sparse_moe.output_linear", "ffn_down_exps"},
+}
 
 func readGraniteMoe(k *keys, c *ForwardConfig) {
 	k.readCommon(c, 32, 0, 0, 1e-6)

@@ -54,7 +54,7 @@ func readLfm2(k *keys, c *ForwardConfig) {
 	}
 	k.irrelevant("block_ffn_dim_multiplier", "block_multiple_of")
 	full := read(k, "full_attn_idxs", []int(nil), "is not a list of integers")
-	k.mixers(c, "conv", ShortConvMixer, func(i int) bool { return full == nil || slices.Contains(full, i) })
+	k.mixers(c, ShortConvMixer, func(i int) bool { return full == nil || slices.Contains(full, i) }, "conv")
 }
 
 // readLfm2Common reads the keys that LFM2 and its mixture share.

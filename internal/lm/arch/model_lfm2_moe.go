@@ -23,7 +23,7 @@ var _ = register("lfm2_moe", Facts{
 
 func readLfm2Moe(k *keys, c *ForwardConfig) {
 	k.readLfm2Common(c)
-	k.mixers(c, "conv", ShortConvMixer, func(int) bool { return false })
+	k.mixers(c, ShortConvMixer, func(int) bool { return false }, "conv")
 	only(k, "use_expert_bias", true, "is neither true nor false")
 	k.irrelevant("output_router_logits")
 	c.Experts = &ExpertConfig{

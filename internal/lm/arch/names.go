@@ -188,31 +188,34 @@ func BiasName(weights string) string {
 	return weights + "_bias"
 }
 
-// prefix begins the names of a language model's tensors, except the lm_head's.
-type prefix struct{ body, head string }
-
-var prefixes = []prefix{
-	{"model.", "lm_head.weight"},
-	{"language_model.model.", "language_model.lm_head.weight"}, // multimodal, as published
-	{"model.language_model.", "lm_head.weight"},                // multimodal, from newer transformers
+// A Prefix begins the names of a language model's tensors, except the lm_head's.
+type Prefix struct {
+	Body, Embedding string
+	Head            string // a checkpoint may omit the lm_head
 }
 
-// Prefix returns the prefix of the tensors of the language model, and the name of its lm_head,
-// which a checkpoint may omit. has reports whether the model has a tensor.
-func Prefix(has func(name string) bool) (body, head string, err error) {
-	found := 0
+var prefixes = []Prefix{
+	{"model.", "model.embed_tokens.weight", "lm_head.weight"},
+	{"language_model.model.", "language_model.model.embed_tokens.weight", "language_model.lm_head.weight"}, // multimodal, as published
+	{"model.language_model.", "model.language_model.embed_tokens.weight", "lm_head.weight"},                // multimodal, from newer transformers
+	{"backbone.", "backbone.embeddings.weight", "lm_head.weight"},                                          // Nemotron-H
+}
+
+// PrefixOf finds the names of a language model. has reports whether the model has a tensor.
+func PrefixOf(has func(name string) bool) (Prefix, error) {
+	var found []Prefix
 	for _, p := range prefixes {
-		if has(p.body + "embed_tokens.weight") {
-			body, head, found = p.body, p.head, found+1
+		if has(p.Embedding) {
+			found = append(found, p)
 		}
 	}
-	switch found {
+	switch len(found) {
 	case 0:
-		return "", "", Missing(prefixes[0].body + "embed_tokens.weight")
+		return Prefix{}, Missing(prefixes[0].Embedding)
 	case 1:
-		return body, head, nil
+		return found[0], nil
 	}
-	return "", "", fmt.Errorf("several tensors are named embed_tokens.weight: one was expected")
+	return Prefix{}, fmt.Errorf("%q and %q are both embeddings: one was expected", found[0].Embedding, found[1].Embedding)
 }
 
 // Names returns functions that translate names between a checkpoint and the language model alone:
@@ -220,18 +223,21 @@ func Prefix(has func(name string) bool) (body, head string, err error) {
 // reports whether the checkpoint has a name.
 func Names(has func(name string) bool) (short, long func(name string) string) {
 	plain, own := prefixes[0], prefixes[0]
-	if body, head, err := Prefix(has); err == nil {
-		own = prefix{body, head}
+	if p, err := PrefixOf(has); err == nil {
+		own = p
 	}
 	return func(name string) string { return own.replace(name, plain) }, func(name string) string { return plain.replace(name, own) }
 }
 
-func (p prefix) replace(name string, by prefix) string {
-	if name == p.head {
-		return by.head
+func (p Prefix) replace(name string, by Prefix) string {
+	switch name {
+	case p.Head:
+		return by.Head
+	case p.Embedding:
+		return by.Embedding
 	}
-	if rest, ok := strings.CutPrefix(name, p.body); ok {
-		return by.body + rest
+	if rest, ok := strings.CutPrefix(name, p.Body); ok {
+		return by.Body + rest
 	}
 	return name
 }

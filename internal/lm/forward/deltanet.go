@@ -59,19 +59,14 @@ func (m *Model) loadDeltaNet(at string) (r *recurrence, err error) {
 	if d.kernels, err = m.loadKernel(at+c.Facts.NameOf(arch.DeltaConv)+".weight", d.Channels(), d.Kernel, lists); err != nil {
 		return nil, err
 	}
-	vector := func(kind arch.Kind) (v []float32, err error) {
-		name := at + c.Facts.NameOf(kind)
-		m.used[name] = true
-		return m.source.vector(name, d.ValueHeads)
-	}
-	decay, err := vector(arch.DeltaDecay)
+	decay, err := m.vector(at+c.Facts.NameOf(arch.DeltaDecay), d.ValueHeads)
 	if err != nil {
 		return nil, err
 	}
 	for _, v := range decay {
 		d.rate = append(d.rate, -detmath.Exp(float64(v)))
 	}
-	if d.bias, err = vector(arch.DeltaBias); err != nil {
+	if d.bias, err = m.vector(at+c.Facts.NameOf(arch.DeltaBias), d.ValueHeads); err != nil {
 		return nil, err
 	}
 	if d.by, err = m.loadGains(at+c.Facts.NameOf(arch.DeltaNorm)+".weight", d.ValueDim, false); err != nil {
@@ -113,6 +108,7 @@ func (d *deltaNet) width() int { return 2*d.KeyDim + d.group*d.ValueDim }
 
 func (d *deltaNet) inner() int  { return d.Inner() }
 func (d *deltaNet) parts() int  { return d.KeyHeads }
+func (d *deltaNet) units() int  { return d.KeyHeads }
 func (d *deltaNet) norm() *norm { return d.by }
 
 func (d *deltaNet) cost() int {
@@ -143,12 +139,16 @@ func stretch(x []float32, length float64) float32 {
 // gates returns the decay and beta of a head of values, and the derivative of the decay's logarithm
 // by a.
 func (d *deltaNet) gates(head int, b, a float32) (decay, beta, slope float32) {
-	x := float64(a) + float64(d.bias[head])
-	soft := x // softplus
-	if x < 20 {
-		soft = detmath.Log(1 + detmath.Exp(x))
+	soft, inverse := softplus(float64(a) + float64(d.bias[head]))
+	return float32(detmath.Exp(d.rate[head] * soft)), logistic(b), float32(d.rate[head] / inverse)
+}
+
+// softplus returns log(1 + e^x), and 1 / its derivative.
+func softplus(x float64) (y, inverse float64) {
+	if y = x; x < 20 {
+		y = detmath.Log(1 + detmath.Exp(x))
 	}
-	return float32(detmath.Exp(d.rate[head] * soft)), logistic(b), float32(d.rate[head] / (1 + detmath.Exp(-x)))
+	return y, 1 + detmath.Exp(-x)
 }
 
 func logistic(x float32) float32 { return float32(1 / (1 + detmath.Exp(-float64(x)))) }

@@ -77,11 +77,9 @@ type Model struct {
 	names   []string // of linear layers, in order of creation
 	used    map[string]bool
 	biases  map[string][]float32 // of fused experts, all slices, as read
-	// body is the prefix of the language model's tensors. headName is the lm_head's name; the tensor
-	// need not exist.
-	body, headName string
-	cpu            string // Options.CPU
-	math           *rowmath.Set
+	tensors arch.Prefix
+	cpu     string // Options.CPU
+	math    *rowmath.Set
 }
 
 type linear struct {

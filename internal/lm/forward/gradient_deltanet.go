@@ -2,12 +2,12 @@ package forward
 
 import "math"
 
-// deltaBlock is the number of tokens between the states that the backward pass of a delta net
-// keeps. It computes the states in between again, a block at a time.
-const deltaBlock = 32
+// stateBlock is the number of tokens between the states that the backward passes of delta nets and
+// state spaces keep. They compute the states in between again, a block at a time.
+const stateBlock = 32
 
 func (d *deltaNet) workerSize(n int) int {
-	width, dk, dv, states := d.width(), d.KeyDim, d.ValueDim, (n+deltaBlock-1)/deltaBlock+deltaBlock+2
+	width, dk, dv, states := d.width(), d.KeyDim, d.ValueDim, (n+stateBlock-1)/stateBlock+stateBlock+2
 	return (d.Kernel+4*n)*width + 5*n + 2*n*dv + states*dk*dv + 4*dv
 }
 
@@ -35,7 +35,7 @@ func (d *deltaNet) backward(w *mixerWorker, part int, dIn [][]float32, dOut []fl
 	g.mixed, g.x, g.dx, g.lengths = w.take(n*width), w.take(n*width), w.take(n*width), w.take(2*n)
 	g.out, g.dOut = w.take(n*dv), w.take(n*dv)
 	g.decay, g.beta, g.slope = w.take(n), w.take(n), w.take(n)
-	g.kept, g.states, g.dState = w.take((n+deltaBlock-1)/deltaBlock*size), w.take((deltaBlock+1)*size), w.take(size)
+	g.kept, g.states, g.dState = w.take((n+stateBlock-1)/stateBlock*size), w.take((stateBlock+1)*size), w.take(size)
 	g.delta, g.dDelta, g.row, g.z = w.take(dv), w.take(dv), w.take(dv), w.take(dv)
 	du, u, taps := w.take(n*width), w.take(width), w.take((d.Kernel-1)*width)
 
@@ -92,17 +92,17 @@ func (g *deltaGradient) head(j int, dOut []float32) {
 	for t := range g.n {
 		b, a := g.places[4].of(g.in, g.from+t, g.part)[j], g.places[5].of(g.in, g.from+t, g.part)[j]
 		g.decay[t], g.beta[t], g.slope[t] = g.gates(head, b, a)
-		if t%deltaBlock == 0 {
-			copy(g.kept[t/deltaBlock*size:], state)
+		if t%stateBlock == 0 {
+			copy(g.kept[t/stateBlock*size:], state)
 		}
 		q, k, v := g.split(g.x, t, j)
 		g.step(state, q, k, v, g.out[t*dv:][:dv], g.delta, g.decay[t], g.beta[t])
 		g.outputBackward(t, j, dOut[(g.from+t)*g.inner()+head*dv:][:dv])
 	}
 	clear(g.dState)
-	for first := (g.n - 1) / deltaBlock * deltaBlock; first >= 0; first -= deltaBlock {
-		last := min(g.n, first+deltaBlock)
-		copy(g.states[:size], g.kept[first/deltaBlock*size:])
+	for first := (g.n - 1) / stateBlock * stateBlock; first >= 0; first -= stateBlock {
+		last := min(g.n, first+stateBlock)
+		copy(g.states[:size], g.kept[first/stateBlock*size:])
 		for t := first; t < last; t++ {
 			next := g.states[(t+1-first)*size:][:size]
 			copy(next, g.states[(t-first)*size:])

@@ -16,14 +16,14 @@ import (
 //	dw = sum over rows of dy x inverse
 //	dx = inverse (w dy - x inverse^2 mean(w dy x))
 func (t *Tape) normBackward(n *norm, dst, dy, x []float32, rows int, gains, add bool) {
-	width, eps := n.Width, n.eps
-	inverse := buffer.Grow(&t.back.inverse, rows)
+	groups, width, eps := n.parts()
+	inverse := buffer.Grow(&t.back.inverse, rows*groups)
 	layer := t.m.config.LayerNorm
 	var means []float32
 	if layer {
 		means = buffer.Grow(&t.back.means, rows)
 	}
-	t.s.split(rows, 2*width, func(_, from, to int) {
+	t.s.split(rows*groups, 2*width, func(_, from, to int) {
 		for r := from; r < to; r++ {
 			if layer {
 				means[r], inverse[r] = moments(x[r*width:][:width], eps)
@@ -34,10 +34,15 @@ func (t *Tape) normBackward(n *norm, dst, dy, x []float32, rows int, gains, add 
 	})
 	if gains {
 		// Threads divide the gains, not the rows.
-		t.s.split(width, 4*rows, func(_, from, to int) {
-			sums := t.back.gains[from:to]
+		t.s.split(n.Width, 4*rows, func(_, from, to int) {
 			for r, inv := range inverse {
-				in, out := x[r*width+from:][:len(sums)], dy[r*width+from:][:len(sums)]
+				first := r % groups * width
+				lo, hi := max(from, first), min(to, first+width)
+				if lo >= hi {
+					continue
+				}
+				sums := t.back.gains[lo:hi]
+				in, out := x[r*width+lo-first:][:len(sums)], dy[r*width+lo-first:][:len(sums)]
 				mean := float32(0)
 				if layer {
 					mean = means[r]
@@ -48,13 +53,13 @@ func (t *Tape) normBackward(n *norm, dst, dy, x []float32, rows int, gains, add 
 			}
 		})
 	}
-	t.s.split(rows, 4*width, func(_, from, to int) {
+	t.s.split(rows*groups, 4*width, func(_, from, to int) {
 		for r := from; r < to; r++ {
 			if layer {
 				layerNormRowBackward(dst[r*width:][:width], dy[r*width:][:width], x[r*width:][:width], n.weights, means[r], inverse[r], add)
 				continue
 			}
-			normRowBackward(dst[r*width:][:width], dy[r*width:][:width], x[r*width:][:width], n.weights, inverse[r], add)
+			normRowBackward(dst[r*width:][:width], dy[r*width:][:width], x[r*width:][:width], n.weights[r%groups*width:], inverse[r], add)
 		}
 	})
 }
@@ -108,7 +113,11 @@ func layerNormRowBackward(dst, dy, x, weights []float32, mean, inverse float32, 
 func (m *Model) gateBackward(dgate, dup, dy, gate, up []float32) {
 	switch m.config.Activation {
 	case "silu":
-		m.gateSlopes(dgate, dup, dy, gate, up, rowmath.SiluLinear, rowmath.SiluCubic)
+		m.gateSlopes(dgate, dup, dy, gate, up, rowmath.SiluLinear*m.config.GateSlope, rowmath.SiluCubic)
+	case arch.SquaredRelu:
+		for i, v := range dy {
+			dgate[i] = float32(v * (2 * max(0, gate[i])))
+		}
 	case arch.ClampedSilu:
 		m.clampedSiluBackward(dgate, dup, dy, gate, up)
 	case "gelu_pytorch_tanh":

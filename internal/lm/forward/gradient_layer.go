@@ -78,7 +78,7 @@ func (a *attention) gradientSizes(t *Tape, n int) []size {
 func (f *mlp) gradientSizes(t *Tape, rows int) []size {
 	b, n := &t.back, rows*f.width
 	list := []size{{&b.dgate, n}, {&b.dup, n}}
-	if len(f.gateUp) == 1 {
+	if f.fused() {
 		list = append(list, size{&t.s.both, 2 * n}, size{&b.joined, 2 * n}, size{&b.outputs, 2 * n})
 	}
 	return list
@@ -366,6 +366,9 @@ func (t *Tape) gatedBackward(f *mlp, r *gatedRecord, g *Gradients, dx, x, dy, y 
 		t.m.gateBackward(dgate[from:to], dup[from:to], dup[from:to], gate[from:to], up[from:to])
 	})
 	gradients, outputs := [][]float32{dgate, dup}, [][]float32{gate, up}
+	if f.plain {
+		gradients = gradients[:1]
+	}
 	if f.interleaved {
 		gradients = [][]float32{interleave(b.joined, dgate, dup, 1)}
 		if t.o.Outputs {

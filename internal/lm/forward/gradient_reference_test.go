@@ -308,6 +308,12 @@ func (r *reference) rotate(x []float64, rope, p int) {
 
 func (r *reference) mlp(f *mlp, x []float64) []float64 {
 	both := r.linear(x, f.gateUp...)
+	if f.plain {
+		for i, v := range both {
+			both[i] = max(0, v) * max(0, v)
+		}
+		return r.linear(both, f.down)
+	}
 	n := len(both) / 2
 	if f.interleaved {
 		apart := make([]float64, 2*n)
@@ -322,7 +328,7 @@ func (r *reference) mlp(f *mlp, x []float64) []float64 {
 			g /= 1 + math.Exp(-c.GateSlope*g)
 			both[n+i] = 1 + max(-c.GateLimit, min(both[n+i], c.GateLimit))
 		} else if r.m.config.Activation == "silu" {
-			g /= 1 + math.Exp(-g)
+			g /= 1 + math.Exp(-r.m.config.GateSlope*g)
 		} else {
 			g *= 0.5 * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(g+0.044715*g*g*g)))
 		}

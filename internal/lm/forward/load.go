@@ -96,16 +96,16 @@ func newModel(c *arch.ForwardConfig, s source, o Options) (*Model, error) {
 }
 
 func (m *Model) load() error {
-	body, head, err := arch.Prefix(func(name string) bool {
+	names, err := arch.PrefixOf(func(name string) bool {
 		_, ok := m.source.shape(name)
 		return ok
 	})
 	if err != nil {
 		return err
 	}
-	m.body, m.headName = body, head
+	m.tensors = names
 	c := &m.config
-	embedding := body + "embed_tokens.weight"
+	body, embedding, head := names.Body, names.Embedding, names.Head
 	m.used[embedding] = true
 	if m.embed, err = m.source.embedding(embedding, c.VocabSize, c.HiddenSize); err != nil {
 		return err
@@ -137,6 +137,13 @@ type norm struct {
 	weights []float32 // the factors: 1 + gain if PlusOne
 	bias    []float32 // nil without a bias
 	eps     float64
+	groups  int // of neighbouring values that are normalized apart; 0: 1
+}
+
+// vector reads a parameter of a layer.
+func (m *Model) vector(name string, n int) ([]float32, error) {
+	m.used[name] = true
+	return m.source.vector(name, n)
 }
 
 func (m *Model) loadNorm(name string, width int) (*norm, error) {
@@ -144,8 +151,7 @@ func (m *Model) loadNorm(name string, width int) (*norm, error) {
 }
 
 func (m *Model) loadGains(name string, width int, plusOne bool) (*norm, error) {
-	m.used[name] = true
-	gains, err := m.source.vector(name, width)
+	gains, err := m.vector(name, width)
 	if err != nil {
 		return nil, err
 	}
@@ -153,13 +159,18 @@ func (m *Model) loadGains(name string, width int, plusOne bool) (*norm, error) {
 	n.set(gains)
 	if m.config.NormBias {
 		bias := strings.TrimSuffix(name, "weight") + "bias"
-		m.used[bias] = true
-		if n.bias, err = m.source.vector(bias, width); err != nil {
+		if n.bias, err = m.vector(bias, width); err != nil {
 			return nil, err
 		}
 	}
 	m.norms = append(m.norms, n)
 	return n, nil
+}
+
+// parts returns the number of parts of a row that are normalized apart, their width and eps.
+func (n *norm) parts() (groups, width int, eps float64) {
+	groups = max(1, n.groups)
+	return groups, n.Width / groups, n.eps
 }
 
 func (n *norm) set(gains []float32) {
@@ -201,38 +212,35 @@ func (m *Model) loadLayer(l arch.LayerConfig, at string) (*layer, error) {
 		key = query
 	}
 	all := &layer{LayerConfig: l}
-	add := func(p part, by, post *norm, beside bool) {
-		all.blocks = append(all.blocks, block{p, by, post, c.ResidualScale, beside})
+	add := func(p part, by, post *norm, factor float64, beside bool) {
+		all.blocks = append(all.blocks, block{p, by, post, float64(factor * c.ResidualScale), beside})
 	}
 	if l.States() {
 		r, err := m.loadRecurrence(l, at)
 		if err != nil {
 			return nil, err
 		}
-		add(r, before, behind, false)
-	} else {
+		add(r, before, behind, c.Outputs.Mixer, false)
+	}
+	if l.Mixer == arch.AttentionMixer || l.Beside {
 		a, err := m.loadAttention(l, at, query, key)
 		if err != nil {
 			return nil, err
 		}
-		add(a, before, behind, false)
+		add(a, before, behind, c.Outputs.Attention, l.Beside)
+	}
+	if l.NoFeedForward {
+		return all, nil
 	}
 	if c.Parallel {
 		fed = before
 	}
-	if l.Experts {
-		e, err := m.loadExperts(at)
-		if err != nil {
-			return nil, err
-		}
-		add(e, fed, fedBehind, c.Parallel)
-		return all, nil
-	}
-	f, err := m.loadNetwork(at)
-	if err != nil {
+	var f part
+	var err error
+	if f, err = m.loadNetwork(l, at); err != nil {
 		return nil, err
 	}
-	add(f, fed, fedBehind, c.Parallel)
+	add(f, fed, fedBehind, c.Outputs.FeedForward, c.Parallel)
 	return all, nil
 }
 
@@ -277,7 +285,7 @@ func (m *Model) linear(spec linearSpec) (*linear, error) {
 func (m *Model) unused() error {
 	var names []string
 	for _, name := range m.source.names() {
-		if !m.used[name] && !arch.Ignorable(name) && !m.config.InPredictor(m.body, name) {
+		if !m.used[name] && !arch.Ignorable(name) && !m.config.InPredictor(m.tensors.Body, name) {
 			names = append(names, name)
 		}
 	}

@@ -43,8 +43,7 @@ func (m *Model) loadExperts(at string) (*mixture, error) {
 		return nil, err
 	}
 	if name := c.Facts.NameOf(arch.RouterCorrection); name != "" {
-		m.used[at+name] = true
-		if l.correction, err = m.source.vector(at+name, e.Count); err != nil {
+		if l.correction, err = m.vector(at+name, e.Count); err != nil {
 			return nil, err
 		}
 	}
@@ -79,6 +78,9 @@ func (m *Model) loadShared(l *mixture, at string) error {
 		return nil
 	}
 	inputs := []linearSpec{m.spec(at, arch.SharedGate, e.Shared, c.HiddenSize), m.spec(at, arch.SharedUp, e.Shared, c.HiddenSize)}
+	if c.Facts.Has(arch.SharedFused) {
+		inputs = []linearSpec{m.spec(at, arch.SharedFused, 2*e.Shared, c.HiddenSize)}
+	}
 	var err error
 	if l.shared, err = m.gated(inputs, m.spec(at, arch.SharedDown, c.HiddenSize, e.Shared)); err != nil {
 		return err
@@ -381,7 +383,12 @@ func sum8(l *[8]float64) float64 {
 func (m *Model) activate(gate, up []float32) {
 	switch m.config.Activation {
 	case "silu":
-		m.math.Gate(gate, up, rowmath.SiluLinear, rowmath.SiluCubic)
+		m.math.Gate(gate, up, rowmath.SiluLinear*m.config.GateSlope, rowmath.SiluCubic)
+	case arch.SquaredRelu:
+		for i, v := range gate {
+			v = max(0, v)
+			gate[i] = float32(v * v)
+		}
 	case arch.ClampedSilu:
 		m.clampedSilu(gate, up)
 	case "gelu_pytorch_tanh":

@@ -5,18 +5,22 @@ import (
 	"github.com/lowbit-go/gq/internal/lm/arch"
 )
 
-// mlp is a feed-forward network with a gate: down(f(gate(x)) up(x)).
+// mlp is a feed-forward network with a gate, down(f(gate(x)) up(x)), or plain, down(f(up(x))).
 type mlp struct {
-	gateUp []*linear // gate, up; or a single fused layer
+	gateUp []*linear // gate, up; or a single fused layer; or up alone
 	down   *linear
 	width  int // of gate and up
+	plain  bool
 	// interleaved: the rows of gate and up alternate in the fused layer.
 	interleaved bool
 }
 
-// loadNetwork opens the feed-forward network of a dense layer.
-func (m *Model) loadNetwork(at string) (*mlp, error) {
+// loadNetwork opens the feed-forward network or the mixture of a layer.
+func (m *Model) loadNetwork(l arch.LayerConfig, at string) (part, error) {
 	c := &m.config
+	if l.Experts {
+		return m.loadExperts(at)
+	}
 	inputs := []linearSpec{m.spec(at, arch.Gate, c.Intermediate, c.HiddenSize), m.spec(at, arch.Up, c.Intermediate, c.HiddenSize)}
 	if c.Facts.Has(arch.FusedGateUp) {
 		inputs = []linearSpec{m.spec(at, arch.FusedGateUp, 2*c.Intermediate, c.HiddenSize)}
@@ -25,7 +29,10 @@ func (m *Model) loadNetwork(at string) (*mlp, error) {
 }
 
 func (m *Model) gated(gateUp []linearSpec, down linearSpec) (f *mlp, err error) {
-	f = &mlp{width: down.cols}
+	f = &mlp{width: down.cols, plain: m.config.Activation == arch.SquaredRelu}
+	if f.plain {
+		gateUp = gateUp[1:]
+	}
 	if f.gateUp, err = m.linearsOf(gateUp); err == nil {
 		f.down, err = m.linear(down)
 	}
@@ -34,9 +41,12 @@ func (m *Model) gated(gateUp []linearSpec, down linearSpec) (f *mlp, err error) 
 
 func (f *mlp) last() *linear { return f.down }
 
+// fused reports whether gate and up are a single linear layer.
+func (f *mlp) fused() bool { return len(f.gateUp) == 1 && !f.plain }
+
 func (f *mlp) scratch(s *Session, m int) []size {
 	list := []size{{&s.gate, m * f.width}, {&s.up, m * f.width}}
-	if len(f.gateUp) == 1 {
+	if f.fused() {
 		list = append(list, size{&s.both, 2 * m * f.width})
 	}
 	return list
@@ -54,9 +64,12 @@ func (f *mlp) forward(s *Session, dst, x []float32, m int) error {
 
 func (s *Session) gateUp(f *mlp, gate, up, x []float32, m int) error {
 	n := f.width
-	if len(f.gateUp) == 2 {
+	if !f.fused() {
 		if err := s.multiply(gate, x, m, f.gateUp[0]); err != nil {
 			return err
+		}
+		if f.plain {
+			return nil
 		}
 		return s.multiply(up, x, m, f.gateUp[1])
 	}

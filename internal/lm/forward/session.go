@@ -276,14 +276,14 @@ func (s *Session) norm(dst, x []float32, by *norm, m int) {
 		copy(dst, x[:m*s.m.config.HiddenSize])
 		return
 	}
-	n, eps := by.Width, by.eps
-	s.split(m, n, func(_, from, to int) {
+	groups, n, eps := by.parts()
+	s.split(m*groups, n, func(_, from, to int) {
 		for r := from; r < to; r++ {
 			if s.m.config.LayerNorm {
 				layerNorm(dst[r*n:][:n], x[r*n:][:n], by.weights, by.bias, eps)
 				continue
 			}
-			rmsNorm(dst[r*n:][:n], x[r*n:][:n], by.weights, eps)
+			rmsNorm(dst[r*n:][:n], x[r*n:][:n], by.weights[r%groups*n:], eps)
 		}
 	})
 }

@@ -34,6 +34,7 @@ func (s *shortConv) scaled(in []*linear) *Block {
 
 func (s *shortConv) inner() int           { return s.channels }
 func (s *shortConv) parts() int           { return (s.channels + convBlock - 1) / convBlock }
+func (s *shortConv) units() int           { return s.parts() }
 func (s *shortConv) cost() int            { return 2 * (s.taps + 2) * min(convBlock, s.channels) }
 func (s *shortConv) norm() *norm          { return nil }
 func (s *shortConv) workerSize(n int) int { return (3*n + s.taps) * convBlock }

@@ -14,8 +14,7 @@ func (m *Model) loadSinks(a *attention, at string) (err error) {
 	if name == "" {
 		return nil
 	}
-	m.used[at+name] = true
-	a.sinks, err = m.source.vector(at+name, m.config.Heads)
+	a.sinks, err = m.vector(at+name, m.config.Heads)
 	return err
 }
 

@@ -12,16 +12,17 @@ import (
 type mixer interface {
 	inner() int // number of inputs of the output projection
 	parts() int
-	cost() int // float operations of a token in a part
+	units() int // number of parts of backward
+	cost() int  // float operations of a token in a part
 	// state returns the range of a part in the layer's state.
 	state(part int) (from, to int)
 	// forward computes a part for the rows from to from+n-1, and moves the part's state on. in are the
 	// outputs of the input projections, [row][...] each; out is [row][inner].
 	forward(w *mixerWorker, part int, out []float32, in [][]float32, from, n int, state []float32)
-	// backward computes the gradients of a part's inputs from the gradients dOut of its outputs, for a
+	// backward computes the gradients of a unit's inputs from the gradients dOut of its outputs, for a
 	// sequence of n rows from row from on. It adds the gradients of the norm's gains, if there is a
 	// norm, to gains.
-	backward(w *mixerWorker, part int, dIn [][]float32, dOut []float32, in [][]float32, from, n int, gains []float64)
+	backward(w *mixerWorker, unit int, dIn [][]float32, dOut []float32, in [][]float32, from, n int, gains []float64)
 	// workerSize is the number of elements of a worker's memory in backward.
 	workerSize(n int) int
 	norm() *norm // of the outputs, or nil
@@ -35,15 +36,18 @@ type recurrence struct {
 	mixer
 	cache int // index among the caches
 	in    []*linear
-	out   *linear
+	// behind normalizes the mixer's outputs, if it is not nil. late is the mixer if its gate follows the
+	// norm.
+	behind *norm
+	late   *mamba
+	out    *linear
 }
 
 func (m *Model) loadRecurrence(l arch.LayerConfig, at string) (*recurrence, error) {
-	load := m.loadDeltaNet
-	if l.Mixer == arch.ShortConvMixer {
-		load = m.loadShortConv
+	load := map[arch.Mixer]func(at string) (*recurrence, error){
+		arch.ShortConvMixer: m.loadShortConv, arch.DeltaNetMixer: m.loadDeltaNet, arch.MambaMixer: m.loadMamba,
 	}
-	r, err := load(at)
+	r, err := load[l.Mixer](at)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +130,26 @@ func (r *recurrence) forward(s *Session, dst, x []float32, m int) error {
 	}
 	heads := buffer.Grow(&s.heads, m*r.inner())
 	s.recur(r, heads, in)
+	r.finish(s, heads, heads, in, m)
 	return s.multiply(dst, heads, m, r.out)
+}
+
+// finish computes the inputs dst of the output projection from the outputs y of the mixer.
+func (r *recurrence) finish(s *Session, dst, y []float32, in [][]float32, m int) {
+	if r.behind == nil {
+		return
+	}
+	s.norm(dst, y, r.behind, m)
+	if d := r.late; d != nil {
+		n := d.Inner()
+		s.split(m, 32*n, func(worker, from, to int) {
+			w := &s.mixers[worker]
+			w.reset(n)
+			for t := from; t < to; t++ {
+				d.gate(w, dst[t*n:][:n], in[0][t*d.Rows():], 0)
+			}
+		})
+	}
 }
 
 // recur moves the states of all segments on. Threads divide segments and parts, so that the bits do
@@ -229,7 +252,11 @@ func (m *Model) loadKernel(name string, channels, taps int, parts [][]int) ([][]
 }
 
 func (r *recurrence) recordSizes(t *Tape, k *record, n int) []size {
-	return []size{{&k.raw, n * r.raw()}, {&k.heads, n * r.inner()}}
+	list := []size{{&k.raw, n * r.raw()}, {&k.heads, n * r.inner()}}
+	if r.behind != nil {
+		list = append(list, size{&k.unnormed, n * r.inner()})
+	}
+	return list
 }
 
 func (r *recurrence) gradientSizes(t *Tape, n int) []size {
@@ -241,15 +268,19 @@ func (r *recurrence) record(t *Tape, k *record, dst, x []float32) (err error) {
 	if k.inputs, err = r.inputs(s, &k.raw, x, t.tokens()); err != nil {
 		return err
 	}
-	inner := r.inner()
+	inner, y := r.inner(), k.heads
+	if r.behind != nil {
+		y = k.unnormed
+	}
 	t.alone(func(from, to int) {
 		part := make([][]float32, len(k.inputs))
 		for i, in := range r.in {
 			part[i] = k.inputs[i][from*in.spec.rows : to*in.spec.rows]
 		}
-		s.recur(r, k.heads[from*inner:to*inner], part)
+		s.recur(r, y[from*inner:to*inner], part)
 		s.caches[r.cache].reset()
 	})
+	r.finish(s, k.heads, y, k.inputs, t.tokens())
 	if dst == nil {
 		return nil
 	}
@@ -261,10 +292,13 @@ func (r *recurrence) backward(t *Tape, k *record, g *Gradients, dy []float32, in
 	if err := t.through(g, r.out, b.dheads, k.heads, dy, k.out); err != nil {
 		return err
 	}
-	sequences, parts := len(t.starts)-1, r.parts()
+	sequences, parts := len(t.starts)-1, r.units()
 	draw, rest := make([][]float32, len(r.in)), buffer.Grow(&b.draw, len(k.raw))
 	for i, in := range r.in {
 		draw[i], rest = rest[:n*in.spec.rows], rest[n*in.spec.rows:]
+	}
+	if err := r.finishBackward(t, k, g, draw); err != nil {
+		return err
 	}
 	width := 0
 	if r.norm() != nil {
@@ -287,4 +321,28 @@ func (r *recurrence) backward(t *Tape, k *record, g *Gradients, dy []float32, in
 		}
 	}
 	return t.fused(r.in, g, b.dnormed, k.in, draw, k.inputs, n, input, nil)
+}
+
+// finishBackward goes back through finish: t.back.dheads become the gradients of the mixer's
+// outputs.
+func (r *recurrence) finishBackward(t *Tape, k *record, g *Gradients, draw [][]float32) error {
+	if r.behind == nil {
+		return nil
+	}
+	n, dheads := t.tokens(), t.back.dheads
+	if d := r.late; d != nil {
+		inner := d.Inner()
+		normed := buffer.Grow(&t.s.heads, n*inner)
+		t.s.norm(normed, k.unnormed, r.behind, n)
+		t.s.split(n, 32*inner, func(worker, from, to int) {
+			w := &t.s.mixers[worker]
+			w.reset(inner)
+			z := w.take(inner)
+			for i := from; i < to; i++ {
+				dy := dheads[i*inner:][:inner]
+				d.gateBackward(draw[0][i*d.Rows():][:inner], dy, dy, k.inputs[0][i*d.Rows():][:inner], normed[i*inner:][:inner], z)
+			}
+		})
+	}
+	return t.norm(g, r.behind, dheads, dheads, k.unnormed, n, false)
 }

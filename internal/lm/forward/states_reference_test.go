@@ -13,10 +13,94 @@ func (r *reference) mix(l *recurrence, x [][]float64) [][]float64 {
 	for p := range x {
 		in = append(in, r.linear(x[p], l.in...))
 	}
-	if d, ok := l.mixer.(*deltaNet); ok {
+	switch d := l.mixer.(type) {
+	case *deltaNet:
 		return r.deltaNet(d, in)
+	case *mamba:
+		return r.mamba(d, l.behind, in)
 	}
 	return r.shortConv(l.mixer.(*shortConv), in)
+}
+
+func (r *reference) mamba(d *mamba, behind *norm, raws [][]float64) (out [][]float64) {
+	inner, all, f := d.Inner(), d.Channels(), d.Factors
+	taps := make([][]float64, all) // of each channel, the current token last
+	biases := make([]float64, all)
+	for g := range d.Groups {
+		kernel, at := d.kernels[d.parts()+g], 0
+		for _, span := range d.channels(g*d.Heads/d.Groups, d.Heads/d.Groups) {
+			for c := span[0]; c < span[0]+span[1]; c++ {
+				for j := range d.Kernel {
+					taps[c] = append(taps[c], float64(kernel[j*len(kernel)/d.Kernel+at]))
+				}
+				if d.biases != nil {
+					biases[c] = float64(d.biases[d.parts()+g][at])
+				}
+				at++
+			}
+		}
+	}
+	states := make([][]float64, d.Heads) // [State][HeadDim]
+	for h := range states {
+		states[h] = make([]float64, d.State*d.HeadDim)
+	}
+	factor := func(c int) float64 {
+		switch {
+		case c < inner:
+			return f[1]
+		case c < inner+d.Groups*d.State:
+			return f[2]
+		}
+		return f[3]
+	}
+	for p, raw := range raws {
+		x, y := make([]float64, all), make([]float64, inner)
+		for c := range x {
+			for j := range min(d.Kernel, p+1) {
+				x[c] += taps[c][d.Kernel-1-j] * raws[p-j][inner+c] * factor(c)
+			}
+			x[c] = silu(x[c] + biases[c])
+		}
+		for h, s := range states {
+			group := h / (d.Heads / d.Groups)
+			b, c := x[inner+group*d.State:], x[inner+(d.Groups+group)*d.State:]
+			dt := math.Log1p(math.Exp(raw[inner+all+h]*f[4] + float64(d.timeBias[h])))
+			dt = min(max(dt, d.Least), d.Most)
+			for i := range d.HeadDim {
+				v := x[h*d.HeadDim+i]
+				o := v * float64(d.skip[h])
+				for n := range d.State {
+					s[n*d.HeadDim+i] = s[n*d.HeadDim+i]*math.Exp(d.rate[h]*dt) + b[n]*dt*v
+					o += c[n] * s[n*d.HeadDim+i]
+				}
+				y[h*d.HeadDim+i] = o
+			}
+		}
+		gated := func() {
+			for i := range y {
+				y[i] *= silu(raw[i] * f[0])
+			}
+		}
+		if !d.NormFirst {
+			gated()
+		}
+		if behind != nil {
+			width := inner / d.Groups
+			var normed []float64
+			for g := range d.Groups {
+				part := &norm{Norm: Norm{Width: width}, eps: behind.eps}
+				for i, v := range r.norm(y[g*width:][:width], part) {
+					normed = append(normed, v*r.params[behind.Tensor][g*width+i])
+				}
+			}
+			y = normed
+		}
+		if d.NormFirst {
+			gated()
+		}
+		out = append(out, y)
+	}
+	return out
 }
 
 func (r *reference) shortConv(conv *shortConv, in [][]float64) (out [][]float64) {

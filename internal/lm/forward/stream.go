@@ -92,13 +92,13 @@ func (m *Model) Head() string { return m.head.name }
 // LayerOf returns the number of the decoder layer of a tensor of the checkpoint, the number of
 // decoder layers for a tensor of the lm_head alone, and -1 for any other tensor.
 func (m *Model) LayerOf(tensor string) int {
-	if rest, ok := strings.CutPrefix(tensor, m.body+"layers."); ok {
+	if rest, ok := strings.CutPrefix(tensor, m.tensors.Body+"layers."); ok {
 		number, _, _ := strings.Cut(rest, ".")
 		if layer, err := strconv.Atoi(number); err == nil && layer >= 0 && layer < len(m.layers) {
 			return layer
 		}
 	}
-	if tensor == m.headName && tensor != m.body+"embed_tokens.weight" {
+	if tensor == m.tensors.Head && tensor != m.tensors.Embedding {
 		return len(m.layers)
 	}
 	return -1

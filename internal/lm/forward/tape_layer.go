@@ -25,8 +25,9 @@ type record struct {
 	gatedHeads []float32 // [tokens][heads][dim]: the heads behind the gates
 
 	// Of a recurrence, with heads as the inputs of the output projection.
-	raw    []float32   // outputs of the input projections
-	inputs [][]float32 // the same by projection
+	raw      []float32   // outputs of the input projections
+	unnormed []float32   // outputs of a mixer with a norm behind
+	inputs   [][]float32 // the same by projection
 
 	gatedRecord              // of a network's tokens, or of the pairs of token and expert
 	shared       gatedRecord // of a mixture

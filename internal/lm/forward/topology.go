@@ -160,6 +160,9 @@ func (r *recurrence) readers(*Model) []Block { return blocksOf(r.in...) }
 func (r *recurrence) writers() []Block       { return blocksOf(r.out) }
 
 func (r *recurrence) scalings(*Model) []Scaling {
+	if r.behind != nil {
+		return []Scaling{scalingBy(r.behind, r.writers())}
+	}
 	rows := r.scaled(r.in)
 	if rows == nil {
 		return nil
@@ -171,8 +174,8 @@ func (f *mlp) readers(*Model) []Block { return blocksOf(f.gateUp...) }
 func (f *mlp) writers() []Block       { return blocksOf(f.down) }
 
 func (f *mlp) scalings(m *Model) []Scaling {
-	if m.config.Activation == arch.ClampedSilu {
-		return nil // a factor would move the limit
+	if m.config.Activation == arch.ClampedSilu || f.plain {
+		return nil // a factor would move the limit, or through the activation
 	}
 	up := f.up()
 	return []Scaling{{Rows: &up, Consumers: f.writers(), Width: up.Rows}}
@@ -250,10 +253,10 @@ func (m *Model) Residual() (*Residual, error) {
 	}
 	r := &Residual{
 		Width: c.HiddenSize, HeadDim: c.HeadDim, Vocab: c.VocabSize,
-		Embedding: m.body + "embed_tokens.weight", Head: m.head.spec.name, Final: m.norm.Norm,
+		Embedding: m.tensors.Embedding, Head: m.head.spec.name, Final: m.norm.Norm,
 	}
 	if r.Head == r.Embedding {
-		r.Head, r.Tied = m.headName, true
+		r.Head, r.Tied = m.tensors.Head, true
 	}
 	for i := range m.layers {
 		for _, b := range m.layers[i].blocks {

@@ -44,7 +44,7 @@ func TestTopology(t *testing.T) {
 			}
 			gated := map[string]bool{} // reads a gated norm of each head of a delta net
 			for i := range m.layers {
-				if r, ok := m.layers[i].blocks[0].part.(*recurrence); ok && r.scaled(r.in) == nil {
+				if r, ok := m.layers[i].blocks[0].part.(*recurrence); ok && r.behind == nil && r.scaled(r.in) == nil {
 					gated[r.out.name] = true
 				}
 			}

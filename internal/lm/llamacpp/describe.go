@@ -64,12 +64,12 @@ func (d *describer) has(name string) bool {
 }
 
 func (d *describer) tensors() error {
-	body, head, err := arch.Prefix(d.has)
+	names, err := arch.PrefixOf(d.has)
 	if err != nil {
 		return err
 	}
 	c := d.config
-	embedding := body + "embed_tokens.weight"
+	body, embedding, head := names.Body, names.Embedding, names.Head
 	d.matrix(embeddingName, embedding, c.VocabSize, c.HiddenSize, 0)
 	for i := range c.Layers {
 		d.layer(i, fmt.Sprintf("%slayers.%d.", body, i))
@@ -253,7 +253,7 @@ func (d *describer) use(name string, shape ...int) {
 // hold.
 func (d *describer) unused(sources []Source, m *Model) error {
 	towers, predictors := 0, 0
-	body, _, err := arch.Prefix(d.has)
+	names, err := arch.PrefixOf(d.has)
 	if err != nil {
 		return err
 	}
@@ -261,7 +261,7 @@ func (d *describer) unused(sources []Source, m *Model) error {
 		if d.used[s.Name] {
 			continue
 		}
-		if d.config.InPredictor(body, s.Name) {
+		if d.config.InPredictor(names.Body, s.Name) {
 			predictors++
 			continue
 		}

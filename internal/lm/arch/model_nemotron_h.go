@@ -1,0 +1,96 @@
+package arch
+
+import (
+	"encoding/json"
+	"math"
+	"strconv"
+	"strings"
+)
+
+var _ = register("nemotron_h", Facts{
+	Title: "Nemotron-H, Nemotron 3", Class: "NemotronHForCausalLM",
+	Layer: []Naming{
+		{InputNorm, "norm", "attn_norm"},
+		{FeedForwardNorm, "norm", "attn_norm"},
+		{Query, "mixer.q_proj", "attn_q"},
+		{Key, "mixer.k_proj", "attn_k"},
+		{Value, "mixer.v_proj", "attn_v"},
+		{Output, "mixer.o_proj", "attn_output"},
+		{MambaIn, "mixer.in_proj", "ssm_in"},
+		{MambaConv, "mixer.conv1d", "ssm_conv1d"},
+		{MambaDecay, "mixer.A_log", "ssm_a"},
+		{MambaSkip, "mixer.D", "ssm_d"},
+		{MambaBias, "mixer.dt_bias", "ssm_dt"},
+		{MambaNorm, "mixer.norm", "ssm_norm"},
+		{MambaOut, "mixer.out_proj", "ssm_out"},
+		{Up, "mixer.up_proj", "ffn_up"},
+		{Down, "mixer.down_proj", "ffn_down"},
+		{Router, "mixer.gate", "ffn_gate_inp"},
+		{UpExperts, "mixer.experts.*.up_proj", "ffn_up_exps"},
+		{DownExperts, "mixer.experts.*.down_proj", "ffn_down_exps"},
+		{RouterCorrection, "mixer.gate.e_score_correction_bias", "exp_probs_b.bias"},
+		{SharedUp, "mixer.shared_experts.up_proj", "ffn_up_shexp"},
+		{SharedDown, "mixer.shared_experts.down_proj", "ffn_down_shexp"},
+	},
+	FinalNorm: Naming{HF: "norm_f", GGUF: "output_norm"},
+	read:      readNemotronH,
+	vocab:     131072,
+})
+
+func readNemotronH(k *keys, c *ForwardConfig) {
+	layers := k.nemotronLayers()
+	k.keys["num_hidden_layers"] = json.RawMessage(strconv.Itoa(len(layers))) // the list decides
+	k.readCommon(c, 32, 8, 128, 1e-5)
+	c.NormEps = k.positive("layer_norm_epsilon", 1e-5)
+	c.MaxPositions = k.size("max_position_embeddings", 4096)
+	c.Activation = SquaredRelu
+	only(k, "mlp_hidden_act", SquaredRelu, "is not a string")
+	only(k, "mamba_hidden_act", "silu", "is not a string")
+	k.never("attention_bias", "mamba_proj_bias") // NemotronHAttention has none; use_bias decides in state spaces
+	c.MLPBias = k.boolean("mlp_bias", false)
+	bias := k.boolean("use_bias", false)
+	c.Mamba = &MambaConfig{
+		Kernel: k.size("conv_kernel", 4), Heads: k.size("mamba_num_heads", 128), HeadDim: k.size("mamba_head_dim", 64),
+		Groups: k.size("n_groups", 8), State: k.size("ssm_state_size", 128), ConvBias: k.boolean("use_conv_bias", true), InBias: bias, OutBias: bias,
+		Least: k.positive("time_step_min", 0.001), Most: math.Inf(1), Norm: true, Factors: [5]float64{1, 1, 1, 1, 1},
+	}
+	k.deepseekExperts(c, 8, 2, 7688, 0)
+	c.Experts.Sigmoid, c.Experts.Shared = true, k.size("moe_shared_expert_intermediate_size", 7688)
+	if k.has("moe_latent_size") {
+		k.fail("moe_latent_size", "is set: mixtures that read latents of the hidden states are not supported")
+	}
+	c.Layers = layers
+	k.predictors(c)
+	// Transformers ignores a sliding window, ropes, and all keys about time steps but the least.
+	k.irrelevant("chunk_size", "expand", "mamba_ssm_cache_dtype", "norm_eps", "num_logits_to_keep", "partial_rotary_factor", "rope_theta",
+		"rescale_prenorm_residual", "residual_in_fp32", "sliding_window", "time_step_floor", "time_step_limit", "time_step_max", "use_mamba_kernels",
+		"moe_shared_expert_overlap", "mtp_layers_block_type", "mtp_hybrid_override_pattern", "output_router_logits")
+}
+
+// nemotronLayers reads the kinds of layers, each a single part: of layers_block_type, or of the
+// letters in hybrid_override_pattern.
+func (k *keys) nemotronLayers() []LayerConfig {
+	kinds := read(k, "layers_block_type", []string(nil), "is not a list of strings")
+	if kinds = read(k, "layer_types", kinds, "is not a list of strings"); kinds == nil {
+		kinds = strings.Split(k.string("hybrid_override_pattern", "ME*-"), "")
+	}
+	k.irrelevant("hybrid_override_pattern")
+	layers := make([]LayerConfig, len(kinds))
+	for i, kind := range kinds {
+		l := &layers[i]
+		l.Rope = -1
+		switch kind {
+		case "M", "linear_attention", "mamba":
+			l.Mixer, l.NoFeedForward = MambaMixer, true
+		case "*", "full_attention", "attention":
+			l.NoFeedForward = true
+		case "-", "mlp":
+			l.Mixer = NoMixer
+		case "E", "moe":
+			l.Mixer, l.Experts = NoMixer, true
+		default:
+			k.fail("hybrid_override_pattern", "has a layer %q: M, *, - and E are known", kind)
+		}
+	}
+	return layers
+}
