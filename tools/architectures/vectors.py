@@ -10,6 +10,7 @@ import argparse
 import json
 import math
 import os
+import re
 import sys
 import tempfile
 
@@ -44,13 +45,17 @@ def numbers(name, n):
 PLUS_ONE = {"gemma", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"}
 
 
+# Names that Transformers saves, and the names in published files.
+PUBLISHED = {"kimi_linear": (r"layers\.0\.block_sparse_moe\.", "layers.0.mlp.")}
+
+
 def weights(name, shape, mean):
     """The weights of a tensor: norms about their mean, small biases, and matrices that keep the size of their inputs."""
     x = numbers(name, math.prod(shape))
-    if len(shape) > 1:
-        x *= 1.5 * math.sqrt(3 / shape[-1])
-    elif name.endswith("A_log"):  # decays over one token to over fifty
+    if name.endswith("A_log"):  # decays over one token to over fifty
         x = 2 * x - 2
+    elif len(shape) > 1:
+        x *= 1.5 * math.sqrt(3 / shape[-1])
     elif name.endswith("norm.weight"):
         x = mean + 0.5 * x
     else:
@@ -80,7 +85,8 @@ def make(name):
         of.from_config(config, dtype=torch.float32).save_pretrained(tmp)
         path = os.path.join(tmp, "model.safetensors")
         with safetensors.safe_open(path, "np") as f:
-            shapes = {key: f.get_slice(key).get_shape() for key in sorted(f.keys())}
+            shapes = {re.sub(*PUBLISHED.get(text.model_type, ("", "")), key): f.get_slice(key).get_shape() for key in f.keys()}
+            shapes = dict(sorted(shapes.items()))
         safetensors.torch.save_file({key: torch.tensor(weights(key, shape, mean)) for key, shape in shapes.items()}, path, {"format": "pt"})
         model, info = of.from_pretrained(tmp, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
     if any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys")):

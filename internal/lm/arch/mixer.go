@@ -37,6 +37,17 @@ const (
 	DeltaBias  // of DeltaA
 	DeltaNorm
 	DeltaOut
+	// Of a delta net with a decay of each channel, whose gates come from latents.
+	DeltaQuery
+	DeltaKey
+	DeltaValue
+	DeltaForgetDown
+	DeltaForgetUp
+	DeltaGateDown
+	DeltaGateUp
+	DeltaConvQuery
+	DeltaConvKey
+	DeltaConvValue
 	MambaIn // of a state space: gates, inputs, B, C and time steps
 	MambaConv
 	MambaDecay // the logarithm of a factor of each head's decay
@@ -57,6 +68,10 @@ type DeltaNetConfig struct {
 	Kernel               int // of the convolution, in tokens
 	KeyHeads, ValueHeads int
 	KeyDim, ValueDim     int // of a head
+	// ChannelDecay: each channel of the keys has a decay of its own, and sigmoids are the gates of the
+	// outputs (Kimi Linear, arXiv:2510.26692). Forget and output gates come from latents of KeyDim
+	// values.
+	ChannelDecay bool
 }
 
 // Channels is the number of channels of the convolution: queries, keys and values.

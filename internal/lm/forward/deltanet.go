@@ -15,7 +15,8 @@ import (
 //	S = S + k (beta (v - k S))
 //	o = q S / sqrt(KeyDim)
 //
-// The output is the norm of o, times silu(z).
+// The output is the norm of o, times silu(z). With ChannelDecay, each row of S has a decay of its
+// own, and sigmoid(z) takes the place of silu(z).
 type deltaNet struct {
 	*arch.DeltaNetConfig
 	m       *Model
@@ -23,8 +24,9 @@ type deltaNet struct {
 	group   int           // heads of values in a part
 	places  [6]deltaPlace // of q, k, v, z, b and a
 	kernels [][]float32   // of each part, [tap][channel]
+	decays  int           // of a head of values: 1 or KeyDim
 	rate    []float64     // of each head of values: decay is e^(rate softplus(a + bias))
-	bias    []float32     // of each head of values
+	bias    []float32     // of each decay
 	ones    []float32
 }
 
@@ -41,7 +43,11 @@ const deltaEps = 1e-6
 
 func (m *Model) loadDeltaNet(at string) (r *recurrence, err error) {
 	c := &m.config
-	d := &deltaNet{DeltaNetConfig: c.DeltaNet, m: m, group: c.DeltaNet.ValueHeads / c.DeltaNet.KeyHeads}
+	d := &deltaNet{DeltaNetConfig: c.DeltaNet, m: m, group: c.DeltaNet.ValueHeads / c.DeltaNet.KeyHeads, decays: 1}
+	kinds := []arch.Kind{arch.DeltaConv}
+	if d.ChannelDecay {
+		d.decays, kinds = d.KeyDim, []arch.Kind{arch.DeltaConvQuery, arch.DeltaConvKey, arch.DeltaConvValue}
+	}
 	keys, values := d.KeyHeads*d.KeyDim, d.inner()
 	specs := d.arrange(m, at, keys, values)
 	d.ones = make([]float32, max(d.width(), d.ValueDim))
@@ -56,23 +62,45 @@ func (m *Model) loadDeltaNet(at string) (r *recurrence, err error) {
 			}
 		}
 	}
-	if d.kernels, err = m.loadKernel(at+c.Facts.NameOf(arch.DeltaConv)+".weight", d.Channels(), d.Kernel, lists); err != nil {
+	if d.kernels, err = m.loadKernel(at, d.Channels(), d.Kernel, lists, kinds...); err != nil {
 		return nil, err
 	}
-	decay, err := m.vector(at+c.Facts.NameOf(arch.DeltaDecay), d.ValueHeads)
+	decay, err := d.loadDecay(at + c.Facts.NameOf(arch.DeltaDecay))
 	if err != nil {
 		return nil, err
 	}
 	for _, v := range decay {
 		d.rate = append(d.rate, -detmath.Exp(float64(v)))
 	}
-	if d.bias, err = m.vector(at+c.Facts.NameOf(arch.DeltaBias), d.ValueHeads); err != nil {
+	if d.bias, err = m.vector(at+c.Facts.NameOf(arch.DeltaBias), d.ValueHeads*d.decays); err != nil {
 		return nil, err
 	}
 	if d.by, err = m.loadGains(at+c.Facts.NameOf(arch.DeltaNorm)+".weight", d.ValueDim, false); err != nil {
 		return nil, err
 	}
-	return m.recurrence(d, specs, m.spec(at, arch.DeltaOut, c.HiddenSize, values))
+	if r, err = m.recurrence(d, specs, m.spec(at, arch.DeltaOut, c.HiddenSize, values)); err != nil || !d.ChannelDecay {
+		return r, err
+	}
+	for _, up := range []struct {
+		from int
+		kind arch.Kind
+	}{{3, arch.DeltaForgetUp}, {5, arch.DeltaGateUp}} {
+		l, err := m.linear(m.spec(at, up.kind, keys, d.KeyDim))
+		if err != nil {
+			return nil, err
+		}
+		r.ups = append(r.ups, lowRank{up.from, l})
+	}
+	return r, nil
+}
+
+// loadDecay reads the logarithms of the decays' factors.
+func (d *deltaNet) loadDecay(name string) ([]float32, error) {
+	if !d.ChannelDecay {
+		return d.m.vector(name, d.ValueHeads)
+	}
+	d.m.used[name] = true
+	return d.m.source.tensor(name, 1, 1, int64(d.ValueHeads), 1)
 }
 
 // scaled: the norm of the outputs takes every factor back.
@@ -80,7 +108,7 @@ func (d *deltaNet) scaled([]*linear) *Block { return nil }
 
 // arrange returns the input projections and finds the places of a part's values in their outputs:
 // Qwen3.5 has four projections, Qwen3-Next has two that hold the values of each head of keys
-// together.
+// together, Kimi Linear has six and two behind them.
 func (d *deltaNet) arrange(m *Model, at string, keys, values int) []linearSpec {
 	h, own := m.config.HiddenSize, d.group*d.ValueDim
 	if m.config.Facts.Has(arch.DeltaQKVZ) {
@@ -91,6 +119,16 @@ func (d *deltaNet) arrange(m *Model, at string, keys, values int) []linearSpec {
 			{1, 0, both, d.group, both * d.KeyHeads}, {1, d.group, both, d.group, both * d.KeyHeads},
 		}
 		return []linearSpec{m.spec(at, arch.DeltaQKVZ, 2*keys+2*values, h), m.spec(at, arch.DeltaBA, 2*d.ValueHeads, h)}
+	}
+	if d.ChannelDecay {
+		d.places = [6]deltaPlace{
+			{0, 0, d.KeyDim, d.KeyDim, keys}, {1, 0, d.KeyDim, d.KeyDim, keys}, {2, 0, d.ValueDim, d.ValueDim, values},
+			{7, 0, d.ValueDim, d.ValueDim, values}, {4, 0, 1, 1, d.ValueHeads}, {6, 0, d.KeyDim, d.KeyDim, keys},
+		}
+		return []linearSpec{
+			m.spec(at, arch.DeltaQuery, keys, h), m.spec(at, arch.DeltaKey, keys, h), m.spec(at, arch.DeltaValue, values, h),
+			m.spec(at, arch.DeltaForgetDown, d.KeyDim, h), m.spec(at, arch.DeltaB, d.ValueHeads, h), m.spec(at, arch.DeltaGateDown, d.KeyDim, h),
+		}
 	}
 	all := d.Channels()
 	d.places = [6]deltaPlace{
@@ -136,11 +174,14 @@ func stretch(x []float32, length float64) float32 {
 	return f
 }
 
-// gates returns the decay and beta of a head of values, and the derivative of the decay's logarithm
-// by a.
-func (d *deltaNet) gates(head int, b, a float32) (decay, beta, slope float32) {
-	soft, inverse := softplus(float64(a) + float64(d.bias[head]))
-	return float32(detmath.Exp(d.rate[head] * soft)), logistic(b), float32(d.rate[head] / inverse)
+// forget computes the decays of head j of values of a part, and the derivatives of their logarithms
+// by a, given a row of a part.
+func (d *deltaNet) forget(decay, slope, a []float32, part, j int) {
+	head := part*d.group + j
+	for i := range d.decays {
+		soft, inverse := softplus(float64(a[j*d.decays+i]) + float64(d.bias[head*d.decays+i]))
+		decay[i], slope[i] = float32(detmath.Exp(d.rate[head]*soft)), float32(d.rate[head]/inverse)
+	}
 }
 
 // softplus returns log(1 + e^x), and 1 / its derivative.
@@ -154,25 +195,40 @@ func softplus(x float64) (y, inverse float64) {
 func logistic(x float32) float32 { return float32(1 / (1 + detmath.Exp(-float64(x)))) }
 
 // step moves a head's state s by a token: out receives q S, and delta what was added to S for k.
-func (d *deltaNet) step(s, q, k, v, out, delta []float32, decay, beta float32) {
-	set, dk, dv := d.m.math, d.KeyDim, d.ValueDim
+func (d *deltaNet) step(s, q, k, v, out, delta, decay []float32, beta float32) {
+	set, dk, dv, later := d.m.math, d.KeyDim, d.ValueDim, decay[0]
+	if d.ChannelDecay {
+		d.scaleRows(s, decay)
+		later = 1
+	}
 	clear(delta)
 	set.MulAdd(delta, dv, k, dk, s, dv, 1, dk, dv)
 	for i, known := range delta {
-		delta[i] = float32((v[i] - float32(known*decay)) * beta)
+		delta[i] = float32((v[i] - float32(known*later)) * beta)
 	}
-	for i, x := range s {
-		s[i] = float32(x * decay)
+	if !d.ChannelDecay {
+		d.scaleRows(s, decay)
 	}
 	set.MulAdd(s, dv, k, 1, delta, dv, dk, 1, dv)
 	clear(out)
 	set.MulAdd(out, dv, q, dk, s, dv, 1, dk, dv)
 }
 
+// scaleRows multiplies the rows of a state by their decays.
+func (d *deltaNet) scaleRows(s, decay []float32) {
+	for i := range d.KeyDim {
+		row, f := s[i*d.ValueDim:][:d.ValueDim], decay[i%len(decay)]
+		for j, x := range row {
+			row[j] = float32(x * f)
+		}
+	}
+}
+
 func (d *deltaNet) forward(w *mixerWorker, part int, out []float32, in [][]float32, from, n int, state []float32) {
 	width, dk, dv := d.width(), d.KeyDim, d.ValueDim
-	w.reset(2*width + 2*dv)
+	w.reset(2*width + 2*dv + 2*d.decays)
 	u, x, delta, z := w.take(width), w.take(width), w.take(dv), w.take(dv)
+	decay, slope := w.take(d.decays), w.take(d.decays)
 	taps, states := state[:(d.Kernel-1)*width], state[(d.Kernel-1)*width:]
 	for row := from; row < from+n; row++ {
 		d.gather(u, in, row, part)
@@ -183,11 +239,17 @@ func (d *deltaNet) forward(w *mixerWorker, part int, out []float32, in [][]float
 		stretch(k, 1)
 		for j := range d.group {
 			head := part*d.group + j
-			decay, beta, _ := d.gates(head, d.places[4].of(in, row, part)[j], d.places[5].of(in, row, part)[j])
+			d.forget(decay, slope, d.places[5].of(in, row, part), part, j)
 			o := out[row*d.inner()+head*dv:][:dv]
-			d.step(states[j*dk*dv:][:dk*dv], q, k, x[2*dk+j*dv:][:dv], o, delta, decay, beta)
+			d.step(states[j*dk*dv:][:dk*dv], q, k, x[2*dk+j*dv:][:dv], o, delta, decay, logistic(d.places[4].of(in, row, part)[j]))
 			rmsNorm(o, o, d.by.weights, d.m.config.NormEps)
 			copy(z, d.places[3].of(in, row, part)[j*dv:])
+			if d.ChannelDecay {
+				for i, v := range z {
+					o[i] = float32(o[i] * logistic(v))
+				}
+				continue
+			}
 			d.m.activate(z, o)
 			copy(o, z)
 		}

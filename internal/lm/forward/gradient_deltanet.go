@@ -8,7 +8,7 @@ const stateBlock = 32
 
 func (d *deltaNet) workerSize(n int) int {
 	width, dk, dv, states := d.width(), d.KeyDim, d.ValueDim, (n+stateBlock-1)/stateBlock+stateBlock+2
-	return (d.Kernel+4*n)*width + 5*n + 2*n*dv + states*dk*dv + 4*dv
+	return (d.Kernel+4*n)*width + (3+2*d.decays)*n + 2*n*dv + states*dk*dv + 4*dv + 2*dk
 }
 
 // deltaGradient is the backward pass of a part of a delta net for a sequence.
@@ -21,11 +21,13 @@ type deltaGradient struct {
 	mixed, x, dx          []float32 // [token][channel]: convolution, behind stretch, gradients
 	lengths               []float32 // [token][2]: factors of stretch
 	out, dOut             []float32 // [token][dv]: of a head of values
-	decay, beta, slope    []float32 // of the tokens
+	decay, slope          []float32 // [token][decays]
+	beta                  []float32 // of the tokens
 	kept                  []float32 // the states before each block
 	states                []float32 // of a block: before the block, and behind each of its tokens
 	dState                []float32
 	delta, dDelta, row, z []float32
+	decayed               []float32 // [dk]: keys times decays
 }
 
 func (d *deltaNet) backward(w *mixerWorker, part int, dIn [][]float32, dOut []float32, in [][]float32, from, n int, gains []float64) {
@@ -34,7 +36,8 @@ func (d *deltaNet) backward(w *mixerWorker, part int, dIn [][]float32, dOut []fl
 	g := &deltaGradient{deltaNet: d, part: part, from: from, n: n, dIn: dIn, in: in, gains: gains}
 	g.mixed, g.x, g.dx, g.lengths = w.take(n*width), w.take(n*width), w.take(n*width), w.take(2*n)
 	g.out, g.dOut = w.take(n*dv), w.take(n*dv)
-	g.decay, g.beta, g.slope = w.take(n), w.take(n), w.take(n)
+	g.decay, g.beta, g.slope = w.take(n*d.decays), w.take(n), w.take(n*d.decays)
+	g.decayed = w.take(dk)
 	g.kept, g.states, g.dState = w.take((n+stateBlock-1)/stateBlock*size), w.take((stateBlock+1)*size), w.take(size)
 	g.delta, g.dDelta, g.row, g.z = w.take(dv), w.take(dv), w.take(dv), w.take(dv)
 	du, u, taps := w.take(n*width), w.take(width), w.take((d.Kernel-1)*width)
@@ -90,13 +93,13 @@ func (g *deltaGradient) head(j int, dOut []float32) {
 	state := g.states[:size]
 	clear(state)
 	for t := range g.n {
-		b, a := g.places[4].of(g.in, g.from+t, g.part)[j], g.places[5].of(g.in, g.from+t, g.part)[j]
-		g.decay[t], g.beta[t], g.slope[t] = g.gates(head, b, a)
+		g.forget(g.decay[t*g.decays:], g.slope[t*g.decays:], g.places[5].of(g.in, g.from+t, g.part), g.part, j)
+		g.beta[t] = logistic(g.places[4].of(g.in, g.from+t, g.part)[j])
 		if t%stateBlock == 0 {
 			copy(g.kept[t/stateBlock*size:], state)
 		}
 		q, k, v := g.split(g.x, t, j)
-		g.step(state, q, k, v, g.out[t*dv:][:dv], g.delta, g.decay[t], g.beta[t])
+		g.step(state, q, k, v, g.out[t*dv:][:dv], g.delta, g.decay[t*g.decays:][:g.decays], g.beta[t])
 		g.outputBackward(t, j, dOut[(g.from+t)*g.inner()+head*dv:][:dv])
 	}
 	clear(g.dState)
@@ -107,7 +110,7 @@ func (g *deltaGradient) head(j int, dOut []float32) {
 			next := g.states[(t+1-first)*size:][:size]
 			copy(next, g.states[(t-first)*size:])
 			q, k, v := g.split(g.x, t, j)
-			g.step(next, q, k, v, g.row, g.delta, g.decay[t], g.beta[t])
+			g.step(next, q, k, v, g.row, g.delta, g.decay[t*g.decays:][:g.decays], g.beta[t])
 		}
 		for t := last - 1; t >= first; t-- {
 			g.stepBackward(t, j, g.states[(t-first)*size:][:size], g.states[(t+1-first)*size:][:size])
@@ -116,13 +119,22 @@ func (g *deltaGradient) head(j int, dOut []float32) {
 }
 
 // outputBackward computes the gradients of a token's o and z, with the norm f = o inverse gain: the
-// output is f silu(z).
+// output is f silu(z), or f sigmoid(z).
 func (g *deltaGradient) outputBackward(t, j int, dy []float32) {
 	dv := g.ValueDim
 	o, to := g.out[t*dv:][:dv], g.dOut[t*dv:][:dv]
 	rmsNorm(g.row, o, g.by.weights, g.m.config.NormEps)
 	z := g.places[3].of(g.in, g.from+t, g.part)[j*dv:][:dv]
-	g.m.gateBackward(g.places[3].of(g.dIn, g.from+t, g.part)[j*dv:][:dv], to, dy, z, g.row)
+	dz := g.places[3].of(g.dIn, g.from+t, g.part)[j*dv:][:dv]
+	if g.ChannelDecay {
+		for i, d := range dy {
+			s := logistic(z[i])
+			dz[i] = float32(float32(d*g.row[i]) * float32(s*(1-s)))
+			to[i] = float32(d * s)
+		}
+	} else {
+		g.m.gateBackward(dz, to, dy, z, g.row)
+	}
 	inverse := rmsInverse(o, g.m.config.NormEps)
 	for i, v := range to {
 		g.gains[i] += float64(float64(v) * float64(float32(o[i]*inverse)))
@@ -137,17 +149,26 @@ func (g *deltaGradient) outputBackward(t, j int, dy []float32) {
 //	dS += q dO, dq = S dO, dDelta = k dS, dk = dS delta,
 //	dv = beta dDelta, dbeta = dDelta (v - decay (k before)), dk -= decay before dv,
 //	dS -= k dv, ddecay = dS before, dbefore = decay dS
+//
+// With a decay of each row, the products with decays are those of rows.
 func (g *deltaGradient) stepBackward(t, j int, before, behind []float32) {
 	set, dk, dv := g.m.math, g.KeyDim, g.ValueDim
 	q, k, v := g.split(g.x, t, j)
 	dq, dKeys, dValues := g.split(g.dx, t, j)
-	dO, decay, beta := g.dOut[t*dv:][:dv], g.decay[t], g.beta[t]
+	dO, decay, beta := g.dOut[t*dv:][:dv], g.decay[t*g.decays:][:g.decays], g.beta[t]
+	keys, later := k, decay[0]
+	if g.ChannelDecay {
+		keys, later = g.decayed, 1
+		for i, v := range k {
+			keys[i] = float32(v * decay[i])
+		}
+	}
 
 	set.MulAdd(g.dState, dv, q, 1, dO, dv, dk, 1, dv)
 	clear(g.row)
-	set.MulAdd(g.row, dv, k, dk, before, dv, 1, dk, dv)
+	set.MulAdd(g.row, dv, keys, dk, before, dv, 1, dk, dv)
 	for i, known := range g.row { // what beta multiplies
-		g.row[i] = v[i] - float32(known*decay)
+		g.row[i] = v[i] - float32(known*later)
 		g.delta[i] = float32(g.row[i] * beta)
 	}
 	clear(g.dDelta)
@@ -160,13 +181,14 @@ func (g *deltaGradient) stepBackward(t, j int, before, behind []float32) {
 	for i := range dk {
 		row := func(s []float32) []float32 { return s[i*dv:][:dv] }
 		dq[i] += dot(row(behind), dO)
-		dKeys[i] += dot(row(g.dState), g.delta) + float32(dot(row(before), g.z)*decay)
+		dKeys[i] += dot(row(g.dState), g.delta) + float32(dot(row(before), g.z)*decay[i%len(decay)])
 	}
 	set.MulAdd(g.dState, dv, k, 1, g.z, dv, dk, 1, dv)
-	dDecay := dot(g.dState, before)
-	for i, x := range g.dState {
-		g.dState[i] = float32(x * decay)
+	da, slope := g.places[5].of(g.dIn, g.from+t, g.part)[j*g.decays:], g.slope[t*g.decays:]
+	each := len(before) / len(decay)
+	for i, f := range decay {
+		da[i] = float32(float32(dot(g.dState[i*each:][:each], before[i*each:])*f) * slope[i])
 	}
+	g.scaleRows(g.dState, decay)
 	g.places[4].of(g.dIn, g.from+t, g.part)[j] = float32(dBeta * float32(beta*(1-beta)))
-	g.places[5].of(g.dIn, g.from+t, g.part)[j] = float32(float32(dDecay*decay) * g.slope[t])
 }

@@ -286,8 +286,10 @@ func (r *reference) latentHeads(l *attention, x []float64, p int) (heads [3][][]
 	for h := range c.Heads {
 		q, own := queries[h*c.HeadDim:][:c.HeadDim], both[h*(a.Nope+a.Value):][:a.Nope+a.Value]
 		k := append(slices.Clone(own[:a.Nope]), down[a.KeyRank:]...)
-		r.rotate(q[a.Nope:], l.Rope, p)
-		r.rotate(k[a.Nope:], l.Rope, p)
+		if l.Rope >= 0 {
+			r.rotate(q[a.Nope:], l.Rope, p)
+			r.rotate(k[a.Nope:], l.Rope, p)
+		}
 		heads[0], heads[1], heads[2] = append(heads[0], q), append(heads[1], k), append(heads[2], own[a.Nope:])
 	}
 	return heads

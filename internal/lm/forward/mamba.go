@@ -53,12 +53,11 @@ func (m *Model) loadMamba(at string) (r *recurrence, err error) {
 		}
 	}
 	d.ones = slices.Repeat([]float32{1}, max(own*d.HeadDim+2*d.State, d.Inner()))
-	conv := at + c.Facts.NameOf(arch.MambaConv)
-	if d.kernels, err = m.loadKernel(conv+".weight", d.Channels(), d.Kernel, lists); err != nil {
+	if d.kernels, err = m.loadKernel(at, d.Channels(), d.Kernel, lists, arch.MambaConv); err != nil {
 		return nil, err
 	}
 	if d.ConvBias {
-		all, err := m.vector(conv+".bias", d.Channels())
+		all, err := m.vector(at+c.Facts.NameOf(arch.MambaConv)+".bias", d.Channels())
 		if err != nil {
 			return nil, err
 		}

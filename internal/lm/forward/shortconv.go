@@ -19,8 +19,7 @@ func (m *Model) loadShortConv(at string) (r *recurrence, err error) {
 	for c := range h {
 		lists[c/convBlock] = append(lists[c/convBlock], c)
 	}
-	name := at + m.config.Facts.NameOf(arch.ConvKernel) + ".weight"
-	if conv.kernels, err = m.loadKernel(name, h, conv.taps, lists); err != nil {
+	if conv.kernels, err = m.loadKernel(at, h, conv.taps, lists, arch.ConvKernel); err != nil {
 		return nil, err
 	}
 	return m.recurrence(conv, []linearSpec{m.spec(at, arch.ConvIn, 3*h, h)}, m.spec(at, arch.ConvOut, h, h))

@@ -1,6 +1,8 @@
 package forward
 
 import (
+	"slices"
+
 	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/lm/arch"
 )
@@ -36,11 +38,28 @@ type recurrence struct {
 	mixer
 	cache int // index among the caches
 	in    []*linear
+	ups   []lowRank
 	// behind normalizes the mixer's outputs, if it is not nil. late is the mixer if its gate follows the
 	// norm.
 	behind *norm
 	late   *mamba
 	out    *linear
+}
+
+// lowRank is a projection that reads the outputs of another, a latent of few values. The mixer finds
+// its outputs behind the outputs of all projections in in.
+type lowRank struct {
+	from int // index of the other
+	*linear
+}
+
+// projections returns the linear layers of in and ups.
+func (r *recurrence) projections() []*linear {
+	list := slices.Clone(r.in)
+	for _, up := range r.ups {
+		list = append(list, up.linear)
+	}
+	return list
 }
 
 func (m *Model) loadRecurrence(l arch.LayerConfig, at string) (*recurrence, error) {
@@ -70,7 +89,7 @@ func (r *recurrence) last() *linear { return r.out }
 
 // raw is the number of a token's outputs of the input projections.
 func (r *recurrence) raw() (n int) {
-	for _, in := range r.in {
+	for _, in := range r.projections() {
 		n += in.spec.rows
 	}
 	return n
@@ -113,9 +132,13 @@ func (c *cache) reachState(n int) {
 
 // inputs computes the input projections of m rows, one behind the other in b.
 func (r *recurrence) inputs(s *Session, b *[]float32, x []float32, m int) ([][]float32, error) {
-	rest, list := buffer.Grow(b, m*r.raw()), make([][]float32, len(r.in))
-	for i, in := range r.in {
+	all := r.projections()
+	rest, list := buffer.Grow(b, m*r.raw()), make([][]float32, len(all))
+	for i, in := range all {
 		list[i], rest = rest[:m*in.spec.rows], rest[m*in.spec.rows:]
+		if up := i - len(r.in); up >= 0 {
+			x = list[r.ups[up].from]
+		}
 		if err := s.multiply(list[i], x, m, in); err != nil {
 			return nil, err
 		}
@@ -232,12 +255,17 @@ func convolveBack(du, dy, kernel []float32, n, width int) {
 }
 
 // loadKernel reads the weights of a convolution, [channel][1][tap], as [tap][channel] of each part.
-// channels lists the channels of a part.
-func (m *Model) loadKernel(name string, channels, taps int, parts [][]int) ([][]float32, error) {
-	m.used[name] = true
-	weights, err := m.source.tensor(name, int64(channels), 1, int64(taps))
-	if err != nil {
-		return nil, err
+// The channels are those of all kinds in order; parts lists the channels of a part.
+func (m *Model) loadKernel(at string, channels, taps int, parts [][]int, kinds ...arch.Kind) ([][]float32, error) {
+	var weights []float32
+	for _, kind := range kinds {
+		name := at + m.config.Facts.NameOf(kind) + ".weight"
+		m.used[name] = true
+		own, err := m.source.tensor(name, int64(channels/len(kinds)), 1, int64(taps))
+		if err != nil {
+			return nil, err
+		}
+		weights = append(weights, own...)
 	}
 	kernels := make([][]float32, len(parts))
 	for p, list := range parts {
@@ -274,7 +302,7 @@ func (r *recurrence) record(t *Tape, k *record, dst, x []float32) (err error) {
 	}
 	t.alone(func(from, to int) {
 		part := make([][]float32, len(k.inputs))
-		for i, in := range r.in {
+		for i, in := range r.projections() {
 			part[i] = k.inputs[i][from*in.spec.rows : to*in.spec.rows]
 		}
 		s.recur(r, y[from*inner:to*inner], part)
@@ -293,8 +321,9 @@ func (r *recurrence) backward(t *Tape, k *record, g *Gradients, dy []float32, in
 		return err
 	}
 	sequences, parts := len(t.starts)-1, r.units()
-	draw, rest := make([][]float32, len(r.in)), buffer.Grow(&b.draw, len(k.raw))
-	for i, in := range r.in {
+	all := r.projections()
+	draw, rest := make([][]float32, len(all)), buffer.Grow(&b.draw, len(k.raw))
+	for i, in := range all {
 		draw[i], rest = rest[:n*in.spec.rows], rest[n*in.spec.rows:]
 	}
 	if err := r.finishBackward(t, k, g, draw); err != nil {
@@ -320,7 +349,13 @@ func (r *recurrence) backward(t *Tape, k *record, g *Gradients, dy []float32, in
 			return err
 		}
 	}
-	return t.fused(r.in, g, b.dnormed, k.in, draw, k.inputs, n, input, nil)
+	for i, up := range r.ups {
+		at := len(r.in) + i
+		if err := t.through(g, up.linear, draw[up.from], k.inputs[up.from], draw[at], k.inputs[at]); err != nil {
+			return err
+		}
+	}
+	return t.fused(r.in, g, b.dnormed, k.in, draw[:len(r.in)], k.inputs[:len(r.in)], n, input, nil)
 }
 
 // finishBackward goes back through finish: t.back.dheads become the gradients of the mixer's

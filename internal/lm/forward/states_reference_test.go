@@ -11,7 +11,20 @@ import (
 func (r *reference) mix(l *recurrence, x [][]float64) [][]float64 {
 	var in [][]float64
 	for p := range x {
-		in = append(in, r.linear(x[p], l.in...))
+		all := r.linear(x[p], l.in...)
+		own := len(all)
+		for _, up := range l.ups {
+			first := 0
+			for _, in := range l.in[:up.from] {
+				first += in.spec.rows
+			}
+			all = append(all, r.linear(all[first:][:up.spec.cols], up.linear)...)
+		}
+		if d, ok := l.mixer.(*deltaNet); ok && d.ChannelDecay { // q, k, v, z, b and a, as without latents
+			keys, b := d.KeyHeads*d.KeyDim, 3*d.KeyHeads*d.KeyDim+d.KeyDim
+			all = slices.Concat(all[:3*keys], all[own+keys:], all[b:][:d.ValueHeads], all[own:][:keys])
+		}
+		in = append(in, all)
 	}
 	switch d := l.mixer.(type) {
 	case *deltaNet:
@@ -161,11 +174,18 @@ func (r *reference) deltaNet(d *deltaNet, raws [][]float64) (out [][]float64) {
 			for j := range group {
 				head := h*group + j
 				s, o := states[head], make([]float64, dv)
-				decay := math.Exp(d.rate[head] * math.Log1p(math.Exp(a[head]+float64(d.bias[head]))))
+				decays := make([]float64, dk)
+				for i := range decays {
+					at := head
+					if d.ChannelDecay {
+						at = head*dk + i
+					}
+					decays[i] = math.Exp(d.rate[head] * math.Log1p(math.Exp(a[at]+float64(d.bias[at]))))
+				}
 				for c := range dv {
 					known := 0.0
 					for i := range dk {
-						s[i*dv+c] *= decay
+						s[i*dv+c] *= decays[i]
 						known += k[i] * s[i*dv+c]
 					}
 					learned := (mixed[2*dk+j*dv+c] - known) / (1 + math.Exp(-b[head]))
@@ -175,7 +195,11 @@ func (r *reference) deltaNet(d *deltaNet, raws [][]float64) (out [][]float64) {
 					}
 				}
 				for c, v := range r.norm(o, d.by) {
-					y = append(y, v*silu(z[head*dv+c]))
+					gate := silu(z[head*dv+c])
+					if d.ChannelDecay {
+						gate /= z[head*dv+c]
+					}
+					y = append(y, v*gate)
 				}
 			}
 		}
@@ -193,7 +217,7 @@ func (r *reference) deltaInputs(d *deltaNet, raw []float64) (q, k, v, z, b, a []
 	}
 	keys, group := d.KeyHeads*d.KeyDim, d.ValueHeads/d.KeyHeads
 	if !r.m.config.Facts.Has(arch.DeltaQKVZ) {
-		return take(keys), take(keys), take(d.Inner()), take(d.Inner()), take(d.ValueHeads), take(d.ValueHeads)
+		return take(keys), take(keys), take(d.Inner()), take(d.Inner()), take(d.ValueHeads), take(d.ValueHeads * d.decays)
 	}
 	for range d.KeyHeads {
 		q, k = append(q, take(d.KeyDim)...), append(k, take(d.KeyDim)...)

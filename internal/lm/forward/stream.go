@@ -61,7 +61,15 @@ func (a *attention) stages() [][]Group {
 }
 
 func (r *recurrence) stages() [][]Group {
-	return [][]Group{{groupOf(-1, r.in...)}, {groupOf(-1, r.out)}}
+	stages := [][]Group{{groupOf(-1, r.in...)}}
+	var second []Group
+	for _, up := range r.ups {
+		second = append(second, groupOf(-1, up.linear))
+	}
+	if second != nil {
+		stages = append(stages, second)
+	}
+	return append(stages, []Group{groupOf(-1, r.out)})
 }
 
 func (f *mlp) stages() [][]Group {

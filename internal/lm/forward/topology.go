@@ -163,11 +163,15 @@ func (r *recurrence) scalings(*Model) []Scaling {
 	if r.behind != nil {
 		return []Scaling{scalingBy(r.behind, r.writers())}
 	}
-	rows := r.scaled(r.in)
-	if rows == nil {
-		return nil
+	var list []Scaling
+	for _, up := range r.ups {
+		latent := blockOf(r.in[up.from])
+		list = append(list, Scaling{Rows: &latent, Consumers: blocksOf(up.linear), Width: latent.Rows})
 	}
-	return []Scaling{{Rows: rows, Consumers: blocksOf(r.out), Width: rows.Rows}}
+	if rows := r.scaled(r.in); rows != nil {
+		list = append(list, Scaling{Rows: rows, Consumers: blocksOf(r.out), Width: rows.Rows})
+	}
+	return list
 }
 
 func (f *mlp) readers(*Model) []Block { return blocksOf(f.gateUp...) }

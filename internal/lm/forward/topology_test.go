@@ -2,6 +2,8 @@ package forward
 
 import (
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/lowbit-go/gq/internal/lm/arch"
@@ -50,8 +52,9 @@ func TestTopology(t *testing.T) {
 			}
 			unnormed := map[string]bool{} // no norm before these takes factors
 			for i := range m.layers {
-				for _, b := range m.layers[i].blocks {
-					if b.norm == nil || m.config.Parallel || m.config.NormBias {
+				for j, b := range m.layers[i].blocks {
+					shared := slices.ContainsFunc(m.layers[i].blocks[j:min(j+2, m.Blocks(i))], func(b block) bool { return b.beside })
+					if b.norm == nil || shared || m.config.NormBias {
 						for _, b := range b.readers(m) {
 							unnormed[b.Linear] = true
 						}
@@ -66,6 +69,11 @@ func TestTopology(t *testing.T) {
 						}
 						for _, l := range readers {
 							unnormed[l.name] = true
+						}
+					}
+					for _, b := range b.writers() {
+						if m.config.Activation == arch.SquaredRelu && strings.HasSuffix(b.Linear, ".down_proj.weight") {
+							gated[b.Linear] = true // no factor passes the square
 						}
 					}
 					if a, ok := b.part.(*attention); ok && a.latent != nil { // values are not in one block

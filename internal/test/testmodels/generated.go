@@ -125,10 +125,10 @@ func weights(name string, shape []int64, mean float64) []float32 {
 	list := make([]float32, n)
 	for i, x := range numbers(name, n) {
 		switch {
-		case len(shape) > 1:
-			x *= 1.5 * math.Sqrt(3/float64(shape[len(shape)-1]))
 		case strings.HasSuffix(name, "A_log"): // decays over one token to over fifty
 			x = float64(2*x) - 2
+		case len(shape) > 1:
+			x *= 1.5 * math.Sqrt(3/float64(shape[len(shape)-1]))
 		case strings.HasSuffix(name, "norm.weight"):
 			x = mean + float64(0.5*x)
 		default:

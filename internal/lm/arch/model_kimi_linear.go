@@ -1,0 +1,88 @@
+package arch
+
+import "slices"
+
+var _ = register("kimi_linear", Facts{
+	Title: "Kimi Linear", Class: "KimiLinearForCausalLM",
+	Layer: join(preNorms, latentAttention, []Naming{
+		{DeltaQuery, "self_attn.q_proj", "attn_q"},
+		{DeltaKey, "self_attn.k_proj", "attn_k"},
+		{DeltaValue, "self_attn.v_proj", "attn_v"},
+		{DeltaConvQuery, "self_attn.q_conv1d", "ssm_conv1d_q"},
+		{DeltaConvKey, "self_attn.k_conv1d", "ssm_conv1d_k"},
+		{DeltaConvValue, "self_attn.v_conv1d", "ssm_conv1d_v"},
+		{DeltaForgetDown, "self_attn.f_a_proj", "ssm_f_a"},
+		{DeltaForgetUp, "self_attn.f_b_proj", "ssm_f_b"},
+		{DeltaB, "self_attn.b_proj", "ssm_beta"},
+		{DeltaGateDown, "self_attn.g_a_proj", "ssm_g_a"},
+		{DeltaGateUp, "self_attn.g_b_proj", "ssm_g_b"},
+		{DeltaDecay, "self_attn.A_log", "ssm_a"},
+		{DeltaBias, "self_attn.dt_bias", "ssm_dt"},
+		{DeltaNorm, "self_attn.o_norm", "ssm_norm"},
+		{DeltaOut, "self_attn.o_proj", "attn_output"},
+		{Router, "block_sparse_moe.gate", "ffn_gate_inp"},
+		{GateExperts, "block_sparse_moe.experts.*.w1", "ffn_gate_exps"},
+		{UpExperts, "block_sparse_moe.experts.*.w3", "ffn_up_exps"},
+		{DownExperts, "block_sparse_moe.experts.*.w2", "ffn_down_exps"},
+		{RouterCorrection, "block_sparse_moe.gate.e_score_correction_bias", "exp_probs_b.bias"},
+		{SharedGate, "block_sparse_moe.shared_experts.gate_proj", "ffn_gate_shexp"},
+		{SharedUp, "block_sparse_moe.shared_experts.up_proj", "ffn_up_shexp"},
+		{SharedDown, "block_sparse_moe.shared_experts.down_proj", "ffn_down_shexp"},
+	}, separateMLP),
+	read:  readKimiLinear,
+	vocab: 163840,
+})
+
+func readKimiLinear(k *keys, c *ForwardConfig) {
+	for own, usual := range map[string]string{ // the names in published files
+		"num_experts": "n_routed_experts", "num_experts_per_token": "num_experts_per_tok", "num_shared_experts": "n_shared_experts",
+		"moe_renormalize": "norm_topk_prob", "num_expert_group": "n_group", "model_max_length": "max_position_embeddings",
+	} {
+		if k.has(own) {
+			k.keys[usual] = k.keys[own]
+		}
+	}
+	k.readLatent(c, 32, 1048576, 0)
+	c.NormEps = k.positive("rms_norm_eps", 1e-5)
+	only(k, "moe_router_activation_func", "sigmoid", "is not a string")
+	for _, key := range []string{"mla_use_nope", "use_grouped_topk"} {
+		only(k, key, true, "is neither true nor false")
+	}
+	scale := k.positive("routed_scaling_factor", 2.446)
+	k.deepseekExperts(c, 256, 8, 1024, 1)
+	c.Experts.Sigmoid, c.Experts.Scale = true, scale
+	k.kimiLayers(c)
+}
+
+// kimiLayers reads which layers have attention, counted from 1, and the sizes of the others.
+func (k *keys) kimiLayers(c *ForwardConfig) {
+	d := &DeltaNetConfig{ChannelDecay: true, KeyDim: k.size("linear_head_dim", 128), KeyHeads: k.size("linear_num_heads", 32), Kernel: k.size("linear_conv_kernel_dim", 4)}
+	full := func(i int) bool { return i > 0 && i%4 == 0 }
+	if in := k.within("linear_attn_config"); in != nil {
+		d.KeyDim, d.KeyHeads, d.Kernel = in.size("head_dim", d.KeyDim), in.size("num_heads", d.KeyHeads), in.size("short_conv_kernel_size", d.Kernel)
+		attention, delta := read(in, "full_attn_layers", []int(nil), "is not a list of integers"), read(in, "kda_layers", []int(nil), "is not a list of integers")
+		if attention != nil && delta != nil {
+			full = func(i int) bool { return slices.Contains(attention, i+1) }
+			for i := range c.Layers {
+				if full(i) == slices.Contains(delta, i+1) {
+					in.fail("kda_layers", "and full_attn_layers: one of the two was expected to have layer %d", i+1)
+				}
+			}
+		}
+		k.join(in)
+	}
+	d.ValueDim, d.ValueHeads = d.KeyDim, d.KeyHeads
+	c.DeltaNet = d
+	k.mixers(c, DeltaNetMixer, full, "linear_attention")
+	kinds := read(k, "mlp_layer_types", []string(nil), "is not a list of strings")
+	if kinds != nil && len(kinds) != len(c.Layers) {
+		k.fail("mlp_layer_types", "has %d entries for %d layers", len(kinds), len(c.Layers))
+		return
+	}
+	for i := range c.Layers {
+		l := &c.Layers[i]
+		if l.Rope = -1; kinds != nil {
+			l.Experts = kinds[i] == "sparse"
+		}
+	}
+}
