@@ -18,7 +18,7 @@ func TestEngineStates(t *testing.T) {
 	n := 0
 	for _, v := range testmodels.Variants(t) {
 		kind, _ := v.Config["model_type"].(string)
-		if f := arch.FactsOf(arch.TextType(kind)); !f.Has(arch.ConvIn) && !f.Has(arch.DeltaConv) {
+		if f := arch.FactsOf(arch.TextType(kind)); !f.Has(arch.ConvIn) && !f.Has(arch.DeltaDecay) && !f.Has(arch.MambaIn) {
 			continue
 		}
 		n++

@@ -94,9 +94,9 @@ func (m *Model) loadDeltaNet(at string) (r *recurrence, err error) {
 	return r, nil
 }
 
-// loadDecay reads the logarithms of the decays' factors.
+// loadDecay reads the logarithms of the decays' factors. Kimi Linear has them in four dimensions.
 func (d *deltaNet) loadDecay(name string) ([]float32, error) {
-	if !d.ChannelDecay {
+	if shape, _ := d.m.source.shape(name); len(shape) != 4 {
 		return d.m.vector(name, d.ValueHeads)
 	}
 	d.m.used[name] = true

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/lowbit-go/gq/internal/jsonscan"
 	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/internal/test/testshared"
 )
@@ -54,7 +55,7 @@ func Variants(t testing.TB) []Variant {
 			t.Fatal(err)
 		}
 		v := Variant{Name: filepath.Base(filepath.Dir(file)), Tokenizer: Llama}
-		if err := json.Unmarshal(raw, &v.Config); err != nil {
+		if err := json.Unmarshal(jsonscan.Finite(raw), &v.Config); err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
 		if family, ok := byteLevel[v.Name]; ok {
@@ -132,6 +133,7 @@ func (v Variant) widen() {
 		"num_attention_heads": heads, "num_key_value_heads": kvHeads, "head_dim": headDim, "query_pre_attn_scalar": headDim,
 		"shared_expert_intermediate_size": Intermediate / 2, "rotary_dim": headDim / 2, "block_ff_dim": Intermediate * 3 / 2,
 		"qk_nope_head_dim": headDim * 3 / 4, "qk_rope_head_dim": headDim / 4, "kv_lora_rank": Hidden / 2, "q_lora_rank": Hidden / 2, "dim_model_base": Hidden * 3 / 4,
+		"mamba_d_head": headDim, "mamba_d_ssm": 6 * headDim, // Falcon-H1 has 6 heads
 	}
 	for key, size := range sizes {
 		switch list := c[key].(type) {

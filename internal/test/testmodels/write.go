@@ -53,11 +53,15 @@ type builder struct {
 // a tensor too few or too many.
 func tensors(c *arch.ForwardConfig) []synth.Tensor {
 	b := &builder{c: c}
-	b.linear("model.embed_tokens", c.VocabSize, c.HiddenSize, 1, false)
-	for i, l := range c.Layers {
-		b.layer(fmt.Sprintf("model.layers.%d.", i), l)
+	body, embedding := "model.", "embed_tokens"
+	if c.Architecture == "nemotron_h" {
+		body, embedding = "backbone.", "embeddings"
 	}
-	b.norm("model."+c.Facts.Final().HF, c.HiddenSize, 1.8)
+	b.linear(body+embedding, c.VocabSize, c.HiddenSize, 1, false)
+	for i, l := range c.Layers {
+		b.layer(fmt.Sprintf("%slayers.%d.", body, i), l)
+	}
+	b.norm(body+c.Facts.Final().HF, c.HiddenSize, 1.8)
 	if !c.Tied {
 		b.linear("lm_head", c.VocabSize, c.HiddenSize, 1, c.HeadBias)
 	}
@@ -108,8 +112,7 @@ func (b *builder) layer(at string, l arch.LayerConfig) {
 			b.norm(at+name, n.width, n.mean)
 		}
 	}
-	switch l.Mixer {
-	case arch.AttentionMixer:
+	if l.Mixer == arch.AttentionMixer || l.Beside {
 		b.kind(at, arch.FusedQKV, q+2*kv, c.HiddenSize, 1.5)
 		queries := q
 		if c.AttentionGate {
@@ -127,12 +130,19 @@ func (b *builder) layer(at string, l arch.LayerConfig) {
 		if name := c.NameOf(arch.Sinks); name != "" {
 			b.all = append(b.all, synth.Vector(at+name, c.Heads, 0, 1))
 		}
+	}
+	switch l.Mixer {
 	case arch.ShortConvMixer:
 		b.kind(at, arch.ConvIn, 3*c.HiddenSize, c.HiddenSize, 1)
 		b.conv(at+c.Facts.NameOf(arch.ConvKernel), c.HiddenSize, c.ShortConv.Kernel)
 		b.kind(at, arch.ConvOut, c.HiddenSize, c.HiddenSize, 0.9)
 	case arch.DeltaNetMixer:
 		b.deltaNet(at, c.DeltaNet)
+	case arch.MambaMixer:
+		b.mamba(at, c.Mamba)
+	}
+	if l.NoFeedForward {
+		return
 	}
 	if l.Experts {
 		b.experts(at)
@@ -173,6 +183,21 @@ func (b *builder) conv(name string, channels, taps int) {
 	b.all = append(b.all, t)
 }
 
+func (b *builder) mamba(at string, d *arch.MambaConfig) {
+	h, facts := b.c.HiddenSize, b.c.Facts
+	b.kind(at, arch.MambaIn, d.Rows(), h, 1)
+	conv := at + facts.NameOf(arch.MambaConv)
+	if b.conv(conv, d.Channels(), d.Kernel); d.ConvBias {
+		b.all = append(b.all, synth.Vector(conv+".bias", d.Channels(), 0, 0.2))
+	}
+	b.all = append(b.all, synth.Vector(at+facts.NameOf(arch.MambaDecay), d.Heads, -2, 1),
+		synth.Vector(at+facts.NameOf(arch.MambaSkip), d.Heads, 0.5, 0.3), synth.Vector(at+facts.NameOf(arch.MambaBias), d.Heads, 0, 0.3))
+	if d.Norm {
+		b.all = append(b.all, synth.Vector(at+facts.NameOf(arch.MambaNorm)+".weight", d.Inner(), 1, 0.2))
+	}
+	b.kind(at, arch.MambaOut, h, d.Inner(), 0.9)
+}
+
 func (b *builder) deltaNet(at string, d *arch.DeltaNetConfig) {
 	h, facts := b.c.HiddenSize, b.c.Facts
 	b.kind(at, arch.DeltaQKV, d.Channels(), h, 1)
@@ -181,9 +206,24 @@ func (b *builder) deltaNet(at string, d *arch.DeltaNetConfig) {
 	b.kind(at, arch.DeltaA, d.ValueHeads, h, 1)
 	b.kind(at, arch.DeltaQKVZ, d.Channels()+d.Inner(), h, 1)
 	b.kind(at, arch.DeltaBA, 2*d.ValueHeads, h, 1)
-	b.conv(at+facts.NameOf(arch.DeltaConv), d.Channels(), d.Kernel)
+	biases := d.ValueHeads
+	if d.ChannelDecay {
+		biases = d.KeyHeads * d.KeyDim
+		for _, kind := range []arch.Kind{arch.DeltaQuery, arch.DeltaKey, arch.DeltaValue} {
+			b.kind(at, kind, d.KeyHeads*d.KeyDim, h, 1)
+		}
+		for _, kind := range []arch.Kind{arch.DeltaConvQuery, arch.DeltaConvKey, arch.DeltaConvValue} {
+			b.conv(at+facts.NameOf(kind), d.KeyHeads*d.KeyDim, d.Kernel)
+		}
+		for _, kind := range []arch.Kind{arch.DeltaForgetDown, arch.DeltaGateDown} {
+			b.kind(at, kind, d.KeyDim, h, 1)
+			b.kind(at, kind+1, d.KeyHeads*d.KeyDim, d.KeyDim, 1)
+		}
+	} else {
+		b.conv(at+facts.NameOf(arch.DeltaConv), d.Channels(), d.Kernel)
+	}
 	b.all = append(b.all, synth.Vector(at+facts.NameOf(arch.DeltaDecay), d.ValueHeads, -2, 1),
-		synth.Vector(at+facts.NameOf(arch.DeltaBias), d.ValueHeads, 0, 0.3),
+		synth.Vector(at+facts.NameOf(arch.DeltaBias), biases, 0, 0.3),
 		synth.Vector(at+facts.NameOf(arch.DeltaNorm)+".weight", d.ValueDim, 1, 0.2))
 	b.kind(at, arch.DeltaOut, h, d.Inner(), 0.9)
 }
@@ -198,6 +238,7 @@ func (b *builder) experts(at string) {
 		b.kind(at, arch.SharedRouter, 1, c.HiddenSize, 1)
 		b.kind(at, arch.SharedGate, e.Shared, c.HiddenSize, 1)
 		b.kind(at, arch.SharedUp, e.Shared, c.HiddenSize, 0.9)
+		b.kind(at, arch.SharedFused, 2*e.Shared, c.HiddenSize, 1)
 		b.kind(at, arch.SharedDown, c.HiddenSize, e.Shared, 1.3)
 	}
 	if name := c.NameOf(arch.GateUpExperts); name != "" {
@@ -209,7 +250,9 @@ func (b *builder) experts(at string) {
 		name := func(kind arch.Kind) string {
 			return at + strings.Replace(c.Facts.NameOf(kind), "*", strconv.Itoa(i), 1)
 		}
-		b.linear(name(arch.GateExperts), e.Intermediate, c.HiddenSize, 1, false)
+		if c.Facts.Has(arch.GateExperts) {
+			b.linear(name(arch.GateExperts), e.Intermediate, c.HiddenSize, 1, false)
+		}
 		b.linear(name(arch.UpExperts), e.Intermediate, c.HiddenSize, 0.9, false)
 		b.linear(name(arch.DownExperts), c.HiddenSize, e.Intermediate, 1.3, false)
 	}
