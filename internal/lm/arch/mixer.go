@@ -68,9 +68,9 @@ type DeltaNetConfig struct {
 	Kernel               int // of the convolution, in tokens
 	KeyHeads, ValueHeads int
 	KeyDim, ValueDim     int // of a head
-	// ChannelDecay: each channel of the keys has a decay of its own, and sigmoids are the gates of the
-	// outputs (Kimi Linear, arXiv:2510.26692). Forget and output gates come from latents of KeyDim
-	// values.
+	// ChannelDecay: each channel of the keys has a decay of its own, and sigmoids are the gates of
+	// the outputs (Kimi Linear, arXiv:2510.26692). Forget and output gates come from latents of
+	// KeyDim values.
 	ChannelDecay bool
 }
 
@@ -91,7 +91,8 @@ type MambaConfig struct {
 	InBias         bool    // of the input projection
 	OutBias        bool    // of the output projection
 	Least, Most    float64 // limits of time steps; Most may be infinite
-	// Norm: the outputs of each group are normalized, behind the gate or, with NormFirst, before it.
+	// Norm: the outputs of each group are normalized, behind the gate or, with NormFirst, before
+	// it.
 	Norm, NormFirst bool
 	// Factors are those of gates, inputs, B, C and time steps.
 	Factors [5]float64

@@ -34,8 +34,8 @@ func readFalconH1(k *keys, c *ForwardConfig) {
 	k.falconFactors(c)
 }
 
-// falconFactors reads the factors of Falcon-H1. Factors of a linear layer's inputs become factors of
-// what follows.
+// falconFactors reads the factors of Falcon-H1. Factors of a linear layer's inputs become factors
+// of what follows.
 func (k *keys) falconFactors(c *ForwardConfig) {
 	list := func(key string, n int) []float64 {
 		factors := make([]float64, n)

@@ -46,7 +46,7 @@ func readNemotronH(k *keys, c *ForwardConfig) {
 	c.Activation = SquaredRelu
 	only(k, "mlp_hidden_act", SquaredRelu, "is not a string")
 	only(k, "mamba_hidden_act", "silu", "is not a string")
-	k.never("attention_bias", "mamba_proj_bias") // NemotronHAttention has none; use_bias decides in state spaces
+	k.never("attention_bias", "mamba_proj_bias") // use_bias decides in state spaces
 	c.MLPBias = k.boolean("mlp_bias", false)
 	bias := k.boolean("use_bias", false)
 	c.Mamba = &MambaConfig{

@@ -196,9 +196,10 @@ type Prefix struct {
 
 var prefixes = []Prefix{
 	{"model.", "model.embed_tokens.weight", "lm_head.weight"},
-	{"language_model.model.", "language_model.model.embed_tokens.weight", "language_model.lm_head.weight"}, // multimodal, as published
-	{"model.language_model.", "model.language_model.embed_tokens.weight", "lm_head.weight"},                // multimodal, from newer transformers
-	{"backbone.", "backbone.embeddings.weight", "lm_head.weight"},                                          // Nemotron-H
+	// Multimodal models, as published, and from newer transformers.
+	{"language_model.model.", "language_model.model.embed_tokens.weight", "language_model.lm_head.weight"},
+	{"model.language_model.", "model.language_model.embed_tokens.weight", "lm_head.weight"},
+	{"backbone.", "backbone.embeddings.weight", "lm_head.weight"}, // Nemotron-H
 }
 
 // PrefixOf finds the names of a language model. has reports whether the model has a tensor.

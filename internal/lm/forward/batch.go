@@ -38,7 +38,8 @@ type sequence struct {
 	path   []*node // the nodes of its tokens, and of tokens to come
 	from   []int   // by group: index in path of the first node with pages that the sequence holds
 	caches []cache
-	lost   error // of a pass that failed: the states may be behind its tokens
+	// lost is the sequence's tokens after a pass that failed: the states are behind other tokens.
+	lost []int32
 }
 
 // Chunk is the tokens that a sequence brings to a pass.
@@ -127,13 +128,23 @@ func (b *Batch) end(q *sequence) {
 	}
 }
 
-func (b *Batch) Len(sequence int) int { return b.sequences[sequence].n }
+func (b *Batch) Len(sequence int) int {
+	q := &b.sequences[sequence]
+	return max(q.n, len(q.lost))
+}
 
 // Forward appends the chunks' tokens to distinct sequences. logits receives the wanted logits in
-// order, [sum of Logits][VocabSize]. After an error all sequences are as before, except in a model
-// with states: there the sequences of a pass that failed must begin again.
+// order, [sum of Logits][VocabSize]. After an error all sequences are as before. In a model with
+// states, the next pass of a sequence computes the states again.
 func (b *Batch) Forward(chunks []Chunk, logits []float32) error {
 	s, c := b.s, &b.s.m.config
+	for _, chunk := range chunks {
+		if n := chunk.Sequence; n >= 0 && n < len(b.sequences) && b.sequences[n].lost != nil {
+			if err := b.restore(n); err != nil {
+				return err
+			}
+		}
+	}
 	rows, wanted, err := b.check(chunks)
 	if err != nil {
 		return err
@@ -157,7 +168,11 @@ func (b *Batch) Forward(chunks []Chunk, logits []float32) error {
 	if err := s.m.source.guard(func() error { return b.pass(chunks, rows, wanted, logits) }); err != nil {
 		if c.HasStates() {
 			for _, chunk := range chunks {
-				b.sequences[chunk.Sequence].lost = err
+				q := &b.sequences[chunk.Sequence]
+				q.lost = make([]int32, 0, q.n+1)
+				for _, n := range q.path {
+					q.lost = append(q.lost, n.tokens...)
+				}
 			}
 		}
 		return err
@@ -166,6 +181,22 @@ func (b *Batch) Forward(chunks []Chunk, logits []float32) error {
 		q := &b.sequences[chunk.Sequence]
 		if q.accept(chunk.Tokens); c.HasStates() {
 			b.release(q) // other sequences need the memory of states
+		}
+	}
+	return nil
+}
+
+// restore computes the states of a sequence again, from the last whole page with a state.
+func (b *Batch) restore(sequence int) error {
+	q := &b.sequences[sequence]
+	tokens := q.lost
+	b.end(q)
+	b.share(q, append(tokens, 0)) // any token may follow
+	for q.n < len(tokens) {
+		n := min(prefillChunk, len(tokens)-q.n)
+		if err := b.Forward([]Chunk{{Sequence: sequence, Tokens: tokens[q.n : q.n+n]}}, nil); err != nil {
+			q.lost = tokens
+			return err
 		}
 	}
 	return nil
@@ -185,8 +216,6 @@ func (b *Batch) check(chunks []Chunk) (rows, wanted int, err error) {
 		}
 		q := &b.sequences[n]
 		switch {
-		case q.lost != nil:
-			return 0, 0, fmt.Errorf("model: sequence %d has lost its state in a pass that failed, and must begin again: %w", n, q.lost)
 		case len(chunk.Tokens) == 0:
 			return 0, 0, fmt.Errorf("model: no tokens for sequence %d", n)
 		case len(chunk.Tokens) > q.max-q.n:

@@ -14,7 +14,7 @@ type mambaGradient struct {
 	w                        *mixerWorker
 	group, from, n, width    int
 	dIn, in, dOut            []float32
-	mixed, x, dx             []float32 // [token][channel]: before and behind the activation, gradients
+	mixed, x, dx             []float32 // [token][channel]: raw, activated, gradients
 	dt, slope, decay         []float32 // of the tokens
 	dO                       []float32 // [token][HeadDim]
 	kept, states             []float32 // as in deltaGradient
@@ -118,8 +118,8 @@ func (g *mambaGradient) outputBackward(t, j, head int) {
 	}
 }
 
-// gateBackward computes the gradients of the gates, which are raw[i] before their factor, and of the
-// values y, from the gradients of y silu(z). z is memory.
+// gateBackward computes the gradients of the gates, which are raw[i] before their factor, and of
+// the values y, from the gradients of y silu(z). z is memory.
 func (d *mamba) gateBackward(dz, dValues, dy, raw, y, z []float32) {
 	f := float32(d.Factors[0])
 	for i, v := range raw {

@@ -150,8 +150,8 @@ func (d *mamba) mix(x, mixed, u, taps []float32, kernel int) {
 	d.m.math.Gate(x, d.ones[:len(x)], rowmath.SiluLinear, rowmath.SiluCubic)
 }
 
-// step returns the time step of a head for a row, its derivative by the projection's output, and the
-// decay.
+// step returns the time step of a head for a row, its derivative by the projection's output, and
+// the decay.
 func (d *mamba) step(row []float32, head int) (dt, slope, decay float32) {
 	f := float64(float32(d.Factors[4]))
 	soft, inverse := softplus(float64(float64(row[d.Inner()+d.Channels()+head])*f) + float64(d.timeBias[head]))
@@ -164,8 +164,8 @@ func (d *mamba) step(row []float32, head int) (dt, slope, decay float32) {
 	return float32(soft), float32(f / inverse), float32(detmath.Exp(d.rate[head] * soft))
 }
 
-// advance moves states of width channels, [State][width], by a token with inputs v and decays of the
-// channels. out receives C S.
+// advance moves states of width channels, [State][width], by a token with inputs v and decays of
+// the channels. out receives C S.
 func (d *mamba) advance(s, b, c, v, decay, out []float32) {
 	w := len(v)
 	for n := range d.State {

@@ -17,11 +17,11 @@ type part interface {
 	forward(s *Session, dst, x []float32, m int) error
 	// scratch lists the memory of forward for m rows.
 	scratch(s *Session, m int) []size
-	// record is forward for all sequences of a Tape. It keeps what backward needs in r. If dst is nil,
-	// record skips the products that only the outputs need.
+	// record is forward for all sequences of a Tape. It keeps what backward needs in r. If dst is
+	// nil, record skips the products that only the outputs need.
 	record(t *Tape, r *record, dst, x []float32) error
-	// backward computes gradients from the gradients dy of the outputs. If input is set, t.back.dnormed
-	// receives the gradients of the inputs.
+	// backward computes gradients from the gradients dy of the outputs. If input is set,
+	// t.back.dnormed receives the gradients of the inputs.
 	backward(t *Tape, r *record, g *Gradients, dy []float32, input bool) error
 	// recordSizes and gradientSizes list the memory of record and backward for n tokens.
 	recordSizes(t *Tape, r *record, n int) []size

@@ -18,12 +18,12 @@ type mixer interface {
 	cost() int  // float operations of a token in a part
 	// state returns the range of a part in the layer's state.
 	state(part int) (from, to int)
-	// forward computes a part for the rows from to from+n-1, and moves the part's state on. in are the
-	// outputs of the input projections, [row][...] each; out is [row][inner].
+	// forward computes a part for the rows from to from+n-1, and moves the part's state on. in are
+	// the outputs of the input projections, [row][...] each; out is [row][inner].
 	forward(w *mixerWorker, part int, out []float32, in [][]float32, from, n int, state []float32)
-	// backward computes the gradients of a unit's inputs from the gradients dOut of its outputs, for a
-	// sequence of n rows from row from on. It adds the gradients of the norm's gains, if there is a
-	// norm, to gains.
+	// backward computes the gradients of a unit's inputs from the gradients dOut of its outputs,
+	// for a sequence of n rows from row from on. It adds the gradients of the norm's gains, if
+	// there is a norm, to gains.
 	backward(w *mixerWorker, unit int, dIn [][]float32, dOut []float32, in [][]float32, from, n int, gains []float64)
 	// workerSize is the number of elements of a worker's memory in backward.
 	workerSize(n int) int
@@ -39,15 +39,15 @@ type recurrence struct {
 	cache int // index among the caches
 	in    []*linear
 	ups   []lowRank
-	// behind normalizes the mixer's outputs, if it is not nil. late is the mixer if its gate follows the
-	// norm.
+	// behind normalizes the mixer's outputs, if it is not nil. late is the mixer if its gate
+	// follows the norm.
 	behind *norm
 	late   *mamba
 	out    *linear
 }
 
-// lowRank is a projection that reads the outputs of another, a latent of few values. The mixer finds
-// its outputs behind the outputs of all projections in in.
+// lowRank is a projection that reads the outputs of another, a latent of few values. The mixer
+// finds its outputs behind the outputs of all projections in in.
 type lowRank struct {
 	from int // index of the other
 	*linear

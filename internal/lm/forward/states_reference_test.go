@@ -20,7 +20,7 @@ func (r *reference) mix(l *recurrence, x [][]float64) [][]float64 {
 			}
 			all = append(all, r.linear(all[first:][:up.spec.cols], up.linear)...)
 		}
-		if d, ok := l.mixer.(*deltaNet); ok && d.ChannelDecay { // q, k, v, z, b and a, as without latents
+		if d, ok := l.mixer.(*deltaNet); ok && d.ChannelDecay { // as without latents
 			keys, b := d.KeyHeads*d.KeyDim, 3*d.KeyHeads*d.KeyDim+d.KeyDim
 			all = slices.Concat(all[:3*keys], all[own+keys:], all[b:][:d.ValueHeads], all[own:][:keys])
 		}

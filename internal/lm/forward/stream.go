@@ -14,8 +14,8 @@ import (
 type Group struct {
 	Block   int // of the layer
 	Linears []string
-	// Residual: the outputs are added to the hidden states unchanged. This is the last linear layer of
-	// a block, unless a norm or a factor follows or the layer is an expert's.
+	// Residual: the outputs are added to the hidden states unchanged. This is the last linear layer
+	// of a block, unless a norm or a factor follows or the layer is an expert's.
 	Residual bool
 	// Expert is the number of the expert; -1 for linear layers that see every token.
 	Expert int

@@ -34,8 +34,8 @@ type Norm struct {
 // cancel.
 type Scaling struct {
 	Layer, Block int
-	// Exactly one of Norm and Rows is set: the norm, or the rows of the linear layer, that feeds the
-	// consumers.
+	// Exactly one of Norm and Rows is set: the norm, or the rows of the linear layer, that feeds
+	// the consumers.
 	Norm *Norm
 	Rows *Block
 	// Consumers are all readers of the producer's output.

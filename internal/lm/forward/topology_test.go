@@ -76,7 +76,7 @@ func TestTopology(t *testing.T) {
 							gated[b.Linear] = true // no factor passes the square
 						}
 					}
-					if a, ok := b.part.(*attention); ok && a.latent != nil { // values are not in one block
+					if a, ok := b.part.(*attention); ok && a.latent != nil { // two kinds of rows
 						unnormed[a.out.name] = true
 					}
 				}
