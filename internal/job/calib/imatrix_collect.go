@@ -108,8 +108,7 @@ type sampler struct {
 	// first maps the name of each linear layer to the first layer that has the same inputs.
 	first   map[string]string
 	samples map[string]*sample // by first
-	// every and everyExpert are the distances of sampled tokens: odd, to reach all places in
-	// windows.
+	// every and everyExpert are the distances of sampled tokens: odd, to reach all places in windows.
 	every, everyExpert int
 	start              int // tokens of the sequences before the current sequence
 }

@@ -26,8 +26,7 @@ type Options struct {
 	// Work stores the codes of finished layers for a later job with the same result. Work must stay
 	// open until the Result is closed. Default: memory.
 	Work *workdir.Dir
-	// Resumed is called with the number of finished layers in Work, if any, and of all. Default:
-	// none.
+	// Resumed is called with the number of finished layers in Work, if any, and of all. Default: none.
 	Resumed func(layers, of int)
 	// Threads is the number of goroutines. Default: GOMAXPROCS.
 	Threads int

@@ -23,8 +23,8 @@ type ForwardConfig struct {
 	RopeStart    int // the first dimension of a head that rotates
 	MaxPositions int // max_position_embeddings: the intended context, not a limit
 	Layers       []LayerConfig
-	// Predictors is the number of layers behind the last that predict further tokens. Checkpoints
-	// may have their tensors, and no forward pass runs them.
+	// Predictors is the number of layers behind the last that predict further tokens. Checkpoints may
+	// have their tensors, and no forward pass runs them.
 	Predictors int
 	Ropes      []RopeConfig
 
@@ -217,8 +217,8 @@ type ExpertConfig struct {
 	// al., GRIN, arXiv:2409.12136).
 	Sparse bool
 	Jitter float64
-	// Groups, if more than 1, is the number of groups of neighbouring experts. A token's experts
-	// are in the GroupsPerToken groups with the largest sum of two scores.
+	// Groups, if more than 1, is the number of groups of neighbouring experts. A token's experts are
+	// in the GroupsPerToken groups with the largest sum of two scores.
 	Groups, GroupsPerToken int
 	GroupBest              bool    // a group counts by its best score alone
 	Scale                  float64 // factor of the weights, after normalization

@@ -106,8 +106,8 @@ type LlamaCpp struct {
 	LogitScale bool
 	// Scales: embedding, residual, attention and logits have factors.
 	Scales bool
-	// States is the name in layer_types of layers with a state: llama.cpp recognizes these layers
-	// by 0 heads of keys and values.
+	// States is the name in layer_types of layers with a state: llama.cpp recognizes these layers by 0
+	// heads of keys and values.
 	States string
 	// Mixture is llama.cpp's view of a mixture of experts.
 	Mixture LlamaCppMixture

@@ -53,14 +53,13 @@ func (p *pagePool) init(caches []cache, sequences, context int) {
 	for _, g := range p.groups {
 		each := pagesOf(context)
 		if most := g.window + g.chunk; most > 0 {
-			// Twice the pages of a sequence, for the ends of prefixes that other sequences may
-			// share.
+			// Twice the pages of a sequence, for the ends of prefixes that other sequences may share.
 			each = min(each, 2*(pagesOf(most+prefillChunk+sequences)+1))
 		}
 		g.most = sequences*each + 1
 		if caches[g.caches[0]].state > 0 {
-			// A pass of a sequence needs the state before the pass and behind each page; the other
-			// states are those of prefixes.
+			// A pass of a sequence needs the state before the pass and behind each page; the other states
+			// are those of prefixes.
 			g.most = min(g.most, 3*sequences+pagesOf(prefillChunk+sequences)+1)
 		}
 	}

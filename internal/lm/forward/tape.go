@@ -15,8 +15,8 @@ type TapeOptions struct {
 	// MaxLength is the number of tokens of the longest sequence; default MaxTokens. As in
 	// [Model.NewSession], MaxLength decides the frequencies of models with longrope.
 	MaxLength int
-	// LogitRows is the number of tokens per block of logits. The lm_head is read twice for each
-	// block. Default 128.
+	// LogitRows is the number of tokens per block of logits. The lm_head is read twice for each block.
+	// Default 128.
 	LogitRows int
 	// Outputs: LinearGradient.Factors works, because a LinearGradient also has the layer's outputs.
 	// This takes another product (the down projection) and memory for another block of logits.
@@ -58,8 +58,8 @@ type Tape struct {
 // Gradients receives the gradients of a backward pass. A nil function's gradients are not computed.
 // Slices are valid during the call. The first error ends the pass.
 type Gradients struct {
-	// Linear is called for each linear layer, from the lm_head to the first layer. The lm_head has
-	// a call for each block of logits; these gradients add up. Experts without tokens have no call.
+	// Linear is called for each linear layer, from the lm_head to the first layer. The lm_head has a
+	// call for each block of logits; these gradients add up. Experts without tokens have no call.
 	Linear func(*LinearGradient) error
 	// Norm gets d loss / d gain of a norm, once.
 	Norm func(tensor string, gradient []float32) error
