@@ -405,7 +405,7 @@ func TestTensorsThatDoNotFit(t *testing.T) {
 		{`tensor "model.norm.weight": shape [2], but config.json makes it`, func(m map[string]tensorData) {
 			m["model.norm.weight"] = tensorData{[]int64{2}, []float32{1, 2}}
 		}},
-		{`several tensors are named embed_tokens.weight`, func(m map[string]tensorData) {
+		{`are both embeddings`, func(m map[string]tensorData) {
 			m["model.language_model.embed_tokens.weight"] = m["model.embed_tokens.weight"]
 		}},
 	} {
