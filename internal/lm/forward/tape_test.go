@@ -249,7 +249,7 @@ func TestTapeBytes(t *testing.T) {
 	testshared.SlowEmulated(t, "the memory is the same natively")
 	for _, c := range torchCases(t) {
 		name := filepath.Base(c.dir)
-		if !slices.Contains([]string{"llama3", "gemma2", "phi4-mini", "qwen3-moe", "lfm2", "qwen3-5"}, name) {
+		if !slices.Contains([]string{"llama3", "gemma2", "phi4-mini", "qwen3-moe", "lfm2", "qwen3-5", "falcon-h1-norm", "nemotron-h", "kimi-linear"}, name) {
 			continue
 		}
 		for _, threads := range []int{1, 3} {
