@@ -2,13 +2,7 @@ package arch
 
 var _ = register("falcon_h1", Facts{
 	Title: "Falcon-H1", Class: "FalconH1ForCausalLM",
-	Layer: join([]Naming{
-		{InputNorm, "input_layernorm", "attn_norm"},
-		{FeedForwardNorm, "pre_ff_layernorm", "ffn_norm"},
-		{Gate, "feed_forward.gate_proj", "ffn_gate"},
-		{Up, "feed_forward.up_proj", "ffn_up"},
-		{Down, "feed_forward.down_proj", "ffn_down"},
-	}, separateAttention, mambaMixers),
+	Layer:     join(feedForwardNames, separateAttention, mambaMixers),
 	FinalNorm: Naming{HF: "final_layernorm", GGUF: "output_norm"},
 	read:      readFalconH1,
 })

@@ -137,7 +137,7 @@ func (v Variant) widen() {
 	}
 	for key, size := range sizes {
 		switch list := c[key].(type) {
-		case nil:
+		case nil, string:
 		case []any: // by layer, in mixtures with experts as wide as dense layers
 			for i := range list {
 				list[i] = Intermediate
