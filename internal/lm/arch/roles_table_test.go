@@ -196,6 +196,27 @@ var classifyTests = []struct {
 		model.layers.0.mamba.conv1d.weight 3328x1x4 conv keep
 		model.layers.0.mamba.in_proj.weight 6448x1536 projection q
 		model.layers.0.mamba.D 48 other keep`},
+	{"nemotron 3 nano", `{"model_type":"nemotron_h","hidden_size":2688,"n_routed_experts":128}`, `
+		backbone.embeddings.weight 131072x2688 embedding q
+		backbone.layers.0.norm.weight 2688 norm keep
+		backbone.layers.0.mixer.in_proj.weight 10304x2688 projection q
+		backbone.layers.0.mixer.conv1d.bias 6144 bias keep
+		backbone.layers.0.mixer.A_log 64 other keep
+		backbone.layers.0.mixer.norm.weight 4096 norm keep
+		backbone.layers.1.mixer.gate.weight 128x2688 router keep
+		backbone.layers.1.mixer.gate.e_score_correction_bias 128 router keep
+		backbone.layers.1.mixer.experts.127.up_proj.weight 1856x2688 expert q
+		backbone.layers.1.mixer.shared_experts.down_proj.weight 2688x3712 projection q
+		lm_head.weight 131072x2688 head q`},
+	{"kimi linear", `{"model_type":"kimi_linear","hidden_size":2304,"num_experts":256}`, `
+		model.layers.0.self_attn.A_log 1x1x32x1 other keep
+		model.layers.0.self_attn.dt_bias 4096 other keep
+		model.layers.0.self_attn.q_conv1d.weight 4096x1x4 conv keep
+		model.layers.0.self_attn.f_a_proj.weight 128x2304 projection q
+		model.layers.0.self_attn.f_b_proj.weight 4096x128 projection q
+		model.layers.0.self_attn.o_norm.weight 128 norm keep
+		model.layers.1.block_sparse_moe.gate.weight 256x2304 router keep
+		model.layers.1.block_sparse_moe.experts.255.w2.weight 2304x1024 expert q`},
 	{"jetmoe", `{"model_type":"jetmoe","hidden_size":2048,"num_local_experts":8}`, `
 		model.layers.0.mlp.input_linear.weight 8x11264x2048 expert q e8
 		model.layers.0.mlp.output_linear.weight 8x2048x5632 expert q e8
