@@ -62,7 +62,13 @@ func (a *attention) inputs() []*linear {
 func (a *attention) scratch(s *Session, m int) []size {
 	c := &s.m.config
 	nq, nkv := m*c.Heads*c.HeadDim, m*c.KVHeads*c.HeadDim
-	list := []size{{&s.q, nq}, {&s.k, nkv}, {&s.v, nkv}, {&s.heads, nq}}
+	return append(a.projected(s, m), size{&s.q, nq}, size{&s.k, nkv}, size{&s.v, nkv}, size{&s.heads, nq})
+}
+
+// projected lists the memory of projections whose outputs are not queries, keys and values as such.
+func (a *attention) projected(s *Session, m int) (list []size) {
+	c := &s.m.config
+	nq, nkv := m*c.Heads*c.HeadDim, m*c.KVHeads*c.HeadDim
 	if c.AttentionGate {
 		list = append(list, size{&s.qkv, 2 * nq}, size{&s.gates, nq})
 	}

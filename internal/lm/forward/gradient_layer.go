@@ -62,7 +62,7 @@ func (t *Tape) gradientSizes(n int) sizes {
 func (a *attention) gradientSizes(t *Tape, n int) []size {
 	c, b := &t.m.config, &t.back
 	nq, nkv := n*c.Heads*c.HeadDim, n*c.KVHeads*c.HeadDim
-	list := append([]size{{&b.dheads, nq}, {&b.dq, nq}, {&b.dk, nkv}, {&b.dv, nkv}}, a.scratch(t.s, n)[4:]...)
+	list := append(a.projected(t.s, n), size{&b.dheads, nq}, size{&b.dq, nq}, size{&b.dk, nkv}, size{&b.dv, nkv})
 	if c.AttentionGate {
 		list = append(list, size{&b.dqGates, nq}, size{&b.joined, 2 * nq}, size{&b.outputs, 2 * nq})
 	}

@@ -90,7 +90,7 @@ func (s sizes) bytes() (n int64) {
 	return n
 }
 
-// scratch returns the memory of a pass of m rows, without logits.
+// sizes returns the memory of a pass of m rows, without the hidden states and logits.
 func (s *Session) sizes(m int) sizes {
 	all, h := sizes{}, m*s.m.config.HiddenSize
 	all.add(size{&s.normed, h}, size{&s.back, h})
