@@ -133,7 +133,7 @@ func (c *ForwardConfig) BiasOf(kind Kind) bool {
 		return c.AttentionBias >= QKVBias
 	case Output:
 		return c.AttentionBias == AllBias
-	case Gate, Up, Down, FusedGateUp:
+	case Gate, Up, Down, FusedGateUp, ExpertsIn, ExpertsOut:
 		return c.MLPBias
 	case Router, GateUpExperts, DownExperts:
 		return c.Experts != nil && c.Experts.Bias
@@ -187,7 +187,7 @@ func (l *LayerConfig) Uses(kind Kind) bool {
 	switch kind {
 	case Gate, Up, Down, FusedGateUp:
 		return !l.Experts
-	case Router, GateExperts, UpExperts, DownExperts, GateUpExperts, RouterCorrection, SharedGate, SharedUp, SharedDown, SharedFused, SharedRouter:
+	case Router, GateExperts, UpExperts, DownExperts, GateUpExperts, RouterCorrection, SharedGate, SharedUp, SharedDown, SharedFused, ExpertsIn, ExpertsOut, SharedRouter:
 		return l.Experts
 	}
 	return true
@@ -223,6 +223,7 @@ type ExpertConfig struct {
 	GroupBest              bool    // a group counts by its best score alone
 	Scale                  float64 // factor of the weights, after normalization
 	Shared                 int     // width of the shared expert; 0: there is none
+	Latent                 int     // experts read and write latents of this width; 0: hidden states
 	Bias                   bool    // the router and the experts have biases
 	// Interleaved: the rows of gate and up alternate in fused tensors.
 	Interleaved bool

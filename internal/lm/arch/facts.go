@@ -68,6 +68,8 @@ const (
 	SharedUp
 	SharedDown
 	SharedFused  // gate above up
+	ExpertsIn    // the latents that experts read, of the hidden states
+	ExpertsOut   // the hidden states, of the latents that experts write
 	SharedRouter // a single row: its sigmoid is a factor of the shared expert
 )
 

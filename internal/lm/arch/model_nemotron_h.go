@@ -31,6 +31,8 @@ var _ = register("nemotron_h", Facts{
 		{RouterCorrection, "mixer.gate.e_score_correction_bias", "exp_probs_b.bias"},
 		{SharedUp, "mixer.shared_experts.up_proj", "ffn_up_shexp"},
 		{SharedDown, "mixer.shared_experts.down_proj", "ffn_down_shexp"},
+		{ExpertsIn, "mixer.fc1_latent_proj", "ffn_latent_in"},
+		{ExpertsOut, "mixer.fc2_latent_proj", "ffn_latent_out"},
 	},
 	FinalNorm: Naming{HF: "norm_f", GGUF: "output_norm"},
 	read:      readNemotronH,
@@ -56,9 +58,7 @@ func readNemotronH(k *keys, c *ForwardConfig) {
 	}
 	k.deepseekExperts(c, 8, 2, 7688, 0)
 	c.Experts.Sigmoid, c.Experts.Shared = true, k.size("moe_shared_expert_intermediate_size", 7688)
-	if k.has("moe_latent_size") {
-		k.fail("moe_latent_size", "is set: mixtures that read latents of the hidden states are not supported")
-	}
+	c.Experts.Latent = k.count("moe_latent_size", 0)
 	c.Layers = layers
 	k.predictors(c)
 	// Transformers ignores a sliding window, ropes, and all keys about time steps but the least.

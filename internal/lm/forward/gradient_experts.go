@@ -23,18 +23,25 @@ import (
 //
 //	dy_j = dy,  dw_j = dx_j x,  dx = sum w_j dx_j
 func (l *mixture) backward(t *Tape, r *record, g *Gradients, dy []float32, _ bool) error {
-	e, b, h, n := l.ExpertConfig, &t.back, t.m.config.HiddenSize, t.tokens()
-	t.s.split(len(r.order), 4*h, func(_, from, to int) {
+	e, b, n, w := l.ExpertConfig, &t.back, t.tokens(), l.width
+	dsums, read, dread := dy, r.in, b.dnormed
+	if l.out != nil {
+		dsums, read, dread = b.dsums, r.latents, b.dlatents
+		if err := t.through(g, l.out, dsums, r.sums, dy, r.projected); err != nil {
+			return err
+		}
+	}
+	t.s.split(len(r.order), 4*w, func(_, from, to int) {
 		for row := from; row < to; row++ {
-			ch, out := r.chosen[r.order[row]], dy[r.chosen[r.order[row]].token*h:][:h]
+			ch, out := r.chosen[r.order[row]], dsums[r.chosen[r.order[row]].token*w:][:w]
 			if e.ScaleInputs {
-				copy(b.ddown[row*h:][:h], out)
+				copy(b.ddown[row*w:][:w], out)
 				continue
 			}
 			for j, v := range out {
-				b.ddown[row*h+j] = float32(v * ch.weight)
+				b.ddown[row*w+j] = float32(v * ch.weight)
 			}
-			b.dweights[r.order[row]] = dot(out, r.down[row*h:][:h])
+			b.dweights[r.order[row]] = dot(out, r.down[row*w:][:w])
 		}
 	})
 	for i := range l.experts {
@@ -46,16 +53,16 @@ func (l *mixture) backward(t *Tape, r *record, g *Gradients, dy []float32, _ boo
 		for row := range tokens {
 			tokens[row] = r.chosen[r.order[at+row]].token
 		}
-		part := func(x []float32) []float32 { return x[at*h:][:rows*h] }
+		part := func(x []float32) []float32 { return x[at*w:][:rows*w] }
 		if err := t.gatedBackward(l.experts[i], &r.gatedRecord, g, part(b.drows), part(r.rows), part(b.ddown), part(r.down), at, rows, tokens, true); err != nil {
 			return err
 		}
 	}
 	if e.ScaleInputs {
-		t.s.split(len(r.order), 4*h, func(_, from, to int) {
+		t.s.split(len(r.order), 4*w, func(_, from, to int) {
 			for row := from; row < to; row++ {
-				ch, dx := r.chosen[r.order[row]], b.drows[row*h:][:h]
-				b.dweights[r.order[row]] = dot(dx, r.in[ch.token*h:][:h])
+				ch, dx := r.chosen[r.order[row]], b.drows[row*w:][:w]
+				b.dweights[r.order[row]] = dot(dx, read[ch.token*w:][:w])
 				scale(dx, float64(ch.weight))
 			}
 		})
@@ -71,10 +78,21 @@ func (l *mixture) backward(t *Tape, r *record, g *Gradients, dy []float32, _ boo
 	if err := t.multiplyBack(b.dnormed, b.drouter, n, l.router, false); err != nil {
 		return err
 	}
+	if l.in != nil {
+		clear(dread)
+	}
 	for row, i := range r.order {
-		to := b.dnormed[r.chosen[i].token*h:][:h]
-		for j, v := range b.drows[row*h:][:h] {
+		to := dread[r.chosen[i].token*w:][:w]
+		for j, v := range b.drows[row*w:][:w] {
 			to[j] += v
+		}
+	}
+	if l.in != nil {
+		if err := t.visit(g, l.in, 0, n, r.in, dread, read, nil); err != nil {
+			return err
+		}
+		if err := t.multiplyBack(b.dnormed, dread, n, l.in, true); err != nil {
+			return err
 		}
 	}
 	return t.sharedBackward(l, r, g, dy)

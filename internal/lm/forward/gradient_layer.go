@@ -21,8 +21,10 @@ type backward struct {
 	draw       []float32 // of the outputs of the input projections of a layer with a state
 	joined     []float32 // gradients of fused outputs
 	outputs    []float32 // fused outputs, if wanted
-	drows      []float32 // [rows][hidden]: of the experts' inputs
-	ddown      []float32 // [rows][hidden]: of the experts' outputs
+	drows      []float32 // [rows][width]: of the experts' inputs
+	ddown      []float32 // [rows][width]: of the experts' outputs
+	dsums      []float32 // [tokens][width]: of the sums of their outputs, if these are latents
+	dlatents   []float32 // [tokens][width]: of the latents that they read
 	drouter    []float32 // [tokens][experts]: of the router's logits
 	dweights   []float32 // [tokens][PerToken]: of the experts' weights
 	dgates     []float32 // [tokens]: of the logits of the shared expert's factors
@@ -85,9 +87,12 @@ func (f *mlp) gradientSizes(t *Tape, rows int) []size {
 }
 
 func (l *mixture) gradientSizes(t *Tape, n int) []size {
-	b, rows := &t.back, n*l.PerToken*t.m.config.HiddenSize
+	b, rows := &t.back, n*max(l.PerToken*l.width, t.m.config.HiddenSize)
 	list := append(l.experts[0].gradientSizes(t, n*l.PerToken), size{&b.drows, rows}, size{&b.ddown, rows},
 		size{&b.drouter, n * l.Count}, size{&b.dweights, n * l.PerToken}, size{&b.dgates, n})
+	if l.in != nil {
+		list = append(list, size{&b.dsums, n * l.width}, size{&b.dlatents, n * l.width})
+	}
 	if l.shared != nil {
 		list = append(list, l.shared.gradientSizes(t, n)...)
 	}

@@ -367,6 +367,11 @@ func (r *reference) mixture(l *mixture, x []float64, chosen []int32) []float64 {
 	if e.Normalize {
 		all = chosenSum
 	}
+	read := x
+	if l.in != nil {
+		read = r.linear(x, l.in)
+	}
+	y = make([]float64, len(read))
 	for _, i := range chosen {
 		weight, in, out := p[i]/all*e.Scale, 1.0, 1.0
 		if e.ScaleInputs {
@@ -374,13 +379,16 @@ func (r *reference) mixture(l *mixture, x []float64, chosen []int32) []float64 {
 		} else {
 			out = weight
 		}
-		scaled := slices.Clone(x)
+		scaled := slices.Clone(read)
 		for j := range scaled {
 			scaled[j] *= in
 		}
 		for j, v := range r.mlp(l.experts[i], scaled) {
 			y[j] += v * out
 		}
+	}
+	if l.out != nil {
+		y = r.linear(y, l.out)
 	}
 	if l.shared != nil {
 		gate := 1.0

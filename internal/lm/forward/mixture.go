@@ -20,12 +20,16 @@ type mixture struct {
 	experts      []*mlp
 	shared       *mlp    // the expert of all tokens, or nil
 	sharedRouter *linear // of the shared expert's factor, or nil
+	// in projects to the latents that experts read, out from the latents that they write. Without
+	// them, experts read and write hidden states.
+	in, out *linear
+	width   int // of an expert's inputs and outputs
 }
 
 // loadExperts opens a mixture's router and experts. Published checkpoints have a tensor per expert;
 // transformers 5 saves fused tensors under mlp.
 func (m *Model) loadExperts(at string) (*mixture, error) {
-	l, c, e := &mixture{ExpertConfig: m.config.Experts}, &m.config, m.config.Experts
+	l, c, e := &mixture{ExpertConfig: m.config.Experts, width: m.config.HiddenSize}, &m.config, m.config.Experts
 	router, both, last := m.spec(at, arch.Router, e.Count, c.HiddenSize), at+"mlp.experts.gate_up_proj", at+"mlp.experts.down_proj"
 	_, fused := m.source.shape(both)
 	if fused {
@@ -47,14 +51,23 @@ func (m *Model) loadExperts(at string) (*mixture, error) {
 			return nil, err
 		}
 	}
+	if e.Latent > 0 {
+		l.width = e.Latent
+		if l.in, err = m.linear(m.spec(at, arch.ExpertsIn, l.width, c.HiddenSize)); err != nil {
+			return nil, err
+		}
+		if l.out, err = m.linear(m.spec(at, arch.ExpertsOut, c.HiddenSize, l.width)); err != nil {
+			return nil, err
+		}
+	}
 	for i := range e.Count {
 		own := func(kind arch.Kind, rows, cols int) linearSpec {
 			spec := m.spec(at, kind, rows, cols)
 			spec.name = strings.Replace(spec.name, "*", strconv.Itoa(i), 1)
 			return spec
 		}
-		gateUp := []linearSpec{own(arch.GateExperts, e.Intermediate, c.HiddenSize), own(arch.UpExperts, e.Intermediate, c.HiddenSize)}
-		down := own(arch.DownExperts, c.HiddenSize, e.Intermediate)
+		gateUp := []linearSpec{own(arch.GateExperts, e.Intermediate, l.width), own(arch.UpExperts, e.Intermediate, l.width)}
+		down := own(arch.DownExperts, l.width, e.Intermediate)
 		if fused {
 			slice := linearSpec{slice: i, slices: e.Count, bias: e.Bias, transposed: c.ExpertsTransposed()}
 			gateUp, down = []linearSpec{slice}, slice
@@ -95,7 +108,10 @@ func (l *mixture) last() *linear { return nil }
 
 func (l *mixture) scratch(s *Session, m int) []size {
 	h, mix := s.m.config.HiddenSize, &s.mixture
-	list := append(l.experts[0].scratch(s, m), size{&mix.logits, m * l.Count}, size{&mix.rows, m * h}, size{&mix.out, m * h})
+	list := append(l.experts[0].scratch(s, m), size{&mix.logits, m * l.Count}, size{&mix.rows, m * l.width}, size{&mix.out, m * l.width})
+	if l.in != nil {
+		list = append(list, size{&mix.latents, m * l.width}, size{&mix.sums, m * l.width})
+	}
 	if l.shared != nil {
 		list = append(append(list, l.shared.scratch(s, m)...), size{&mix.shared, m * h}, size{&mix.gates, m})
 	}
@@ -110,7 +126,9 @@ type mixtureScratch struct {
 	out    []float32 // outputs of the expert
 	tokens []choice  // the tokens of the expert
 	shared []float32 // outputs of the shared expert
-	gates  []float32 // [token]: its factors
+	// [token][width]: what experts read, and the sums of their outputs, if these are latents.
+	latents, sums []float32
+	gates         []float32 // [token]: its factors
 	// running: an expert is running; the rows of its linear layers belong to tokens.
 	running bool
 }
@@ -122,7 +140,7 @@ type choice struct {
 
 // forward adds each token's outputs in order of expert.
 func (l *mixture) forward(s *Session, dst, x []float32, m int) error {
-	e, mix, h := l.ExpertConfig, &s.mixture, s.m.config.HiddenSize
+	e, mix, h, w := l.ExpertConfig, &s.mixture, s.m.config.HiddenSize, l.width
 	logits := buffer.Grow(&mix.logits, m*e.Count)
 	if err := s.multiply(logits, x, m, l.router); err != nil {
 		return err
@@ -133,7 +151,14 @@ func (l *mixture) forward(s *Session, dst, x []float32, m int) error {
 		score(e, s.m.math, scores)
 		mix.chosen = choose(e, l.correction, mix.chosen, scores, t)
 	}
-	clear(dst[:m*h])
+	hidden, sums := x, dst
+	if l.in != nil {
+		x, sums = buffer.Grow(&mix.latents, m*w), buffer.Grow(&mix.sums, m*w)
+		if err := s.multiply(x, hidden, m, l.in); err != nil {
+			return err
+		}
+	}
+	clear(sums[:m*w])
 	for i := range l.experts {
 		mix.tokens = mix.tokens[:0]
 		for _, ch := range mix.chosen {
@@ -145,9 +170,9 @@ func (l *mixture) forward(s *Session, dst, x []float32, m int) error {
 		if n == 0 {
 			continue
 		}
-		rows, out := buffer.Grow(&mix.rows, n*h), buffer.Grow(&mix.out, n*h)
+		rows, out := buffer.Grow(&mix.rows, n*w), buffer.Grow(&mix.out, n*w)
 		for r, ch := range mix.tokens {
-			copyScaled(e, rows[r*h:][:h], x[ch.token*h:], ch)
+			copyScaled(e, rows[r*w:][:w], x[ch.token*w:], ch)
 		}
 		mix.running = true
 		err := l.experts[i].forward(s, out, rows, n)
@@ -156,18 +181,23 @@ func (l *mixture) forward(s *Session, dst, x []float32, m int) error {
 			return err
 		}
 		for r, ch := range mix.tokens {
-			addScaled(e, dst[ch.token*h:][:h], out[r*h:][:h], ch)
+			addScaled(e, sums[ch.token*w:][:w], out[r*w:][:w], ch)
+		}
+	}
+	if l.out != nil {
+		if err := s.multiply(dst, sums, m, l.out); err != nil {
+			return err
 		}
 	}
 	if l.shared == nil {
 		return nil
 	}
 	shared, gates := buffer.Grow(&mix.shared, m*h), buffer.Grow(&mix.gates, m)
-	if err := l.shared.forward(s, shared, x, m); err != nil {
+	if err := l.shared.forward(s, shared, hidden, m); err != nil {
 		return err
 	}
 	if l.sharedRouter != nil {
-		if err := s.multiply(gates, x, m, l.sharedRouter); err != nil {
+		if err := s.multiply(gates, hidden, m, l.sharedRouter); err != nil {
 			return err
 		}
 		sigmoid(gates)

@@ -90,7 +90,13 @@ func (l *mixture) stages() [][]Group {
 	if l.shared != nil {
 		add(l.shared, -1)
 	}
-	return stages
+	if l.in == nil {
+		return stages
+	}
+	// Shared: a mixture has no last linear layer.
+	in, out := groupOf(-1, l.in), groupOf(-1, l.out)
+	in.Shared, out.Shared = true, true
+	return append(append([][]Group{{in}}, stages...), []Group{out})
 }
 
 // Head returns the name of the lm_head's linear layer. In a tied model, that is the embedding's

@@ -31,13 +31,16 @@ type record struct {
 
 	gatedRecord              // of a network's tokens, or of the pairs of token and expert
 	shared       gatedRecord // of a mixture
-	down         []float32   // [rows][hidden]: outputs of experts
+	down         []float32   // [rows][width]: outputs of experts
 	sharedDown   []float32   // [tokens][hidden]: outputs of the shared expert
 	sharedLogits []float32   // [tokens]
 	sharedGates  []float32   // [tokens]: their sigmoids
 	routerLogits []float32   // [tokens][experts]
 	router       []float32   // [tokens][experts]: scores
-	rows         []float32   // [rows][hidden]: inputs of experts
+	rows         []float32   // [rows][width]: inputs of experts
+	latents      []float32   // [tokens][width]: what experts read, if they read latents
+	sums         []float32   // [tokens][width]: sums of the experts' outputs, in that case
+	projected    []float32   // [tokens][hidden]: the hidden states of sums
 
 	chosen []choice // [tokens][PerToken]
 	order  []int    // the rows of the experts: indices in chosen, by expert, then by token
@@ -213,8 +216,11 @@ func (t *Tape) gated(f *mlp, r *gatedRecord, dst, x []float32, at, n int) error 
 
 func (l *mixture) recordSizes(t *Tape, r *record, n int) []size {
 	h, rows := t.m.config.HiddenSize, n*l.PerToken
-	list := append(r.gatedRecord.sizes(l.experts[0], rows), size{&r.down, rows * h}, size{&r.rows, rows * h},
+	list := append(r.gatedRecord.sizes(l.experts[0], rows), size{&r.down, rows * l.width}, size{&r.rows, rows * l.width},
 		size{&r.router, n * l.Count}, size{&r.routerLogits, n * l.Count})
+	if l.in != nil {
+		list = append(list, size{&r.latents, n * l.width}, size{&r.sums, n * l.width}, size{&r.projected, n * h})
+	}
 	if l.shared != nil {
 		list = append(append(list, r.shared.sizes(l.shared, n)...), size{&r.sharedDown, n * h}, size{&r.sharedLogits, n}, size{&r.sharedGates, n})
 	}
@@ -222,14 +228,26 @@ func (l *mixture) recordSizes(t *Tape, r *record, n int) []size {
 }
 
 func (l *mixture) record(t *Tape, r *record, dst, x []float32) error {
-	if err := t.experts(l, r, x); err != nil || dst == nil {
+	if err := t.experts(l, r, x); err != nil || dst == nil && l.out == nil {
 		return err
 	}
-	h := t.m.config.HiddenSize
-	clear(dst)
+	sums, w := dst, l.width
+	if l.out != nil {
+		sums = r.sums
+	}
+	clear(sums)
 	for row, i := range r.order {
 		ch := r.chosen[i]
-		addScaled(l.ExpertConfig, dst[ch.token*h:][:h], r.down[row*h:][:h], ch)
+		addScaled(l.ExpertConfig, sums[ch.token*w:][:w], r.down[row*w:][:w], ch)
+	}
+	if dst == nil {
+		return nil
+	}
+	if l.out != nil {
+		if err := t.s.multiply(r.projected, sums, t.tokens(), l.out); err != nil {
+			return err
+		}
+		copy(dst, r.projected)
 	}
 	if l.shared != nil {
 		addShared(l, dst, r.sharedDown, r.sharedGates)
@@ -239,7 +257,7 @@ func (l *mixture) record(t *Tape, r *record, dst, x []float32) error {
 
 // experts computes the outputs of all experts.
 func (t *Tape) experts(l *mixture, r *record, x []float32) error {
-	s, e, h, n, forced := t.s, l.ExpertConfig, t.m.config.HiddenSize, t.tokens(), t.forced
+	s, e, n, forced := t.s, l.ExpertConfig, t.tokens(), t.forced
 	r.chosen = r.chosen[:0]
 	if forced != nil && len(forced) != n*e.PerToken {
 		return fmt.Errorf("model: %d choices of experts for %d tokens, want %d for each", len(forced), n, e.PerToken)
@@ -265,15 +283,22 @@ func (t *Tape) experts(l *mixture, r *record, x []float32) error {
 		weigh(e, r.chosen[from:], scores)
 	}
 	r.sort(e.Count)
+	read, w := x, l.width
+	if l.in != nil {
+		read = r.latents
+		if err := s.multiply(read, x, n, l.in); err != nil {
+			return err
+		}
+	}
 	for row, i := range r.order {
-		copyScaled(e, r.rows[row*h:][:h], x[r.chosen[i].token*h:], r.chosen[i])
+		copyScaled(e, r.rows[row*w:][:w], read[r.chosen[i].token*w:], r.chosen[i])
 	}
 	for i := range l.experts {
 		at, rows := r.first[i], r.first[i+1]-r.first[i]
 		if rows == 0 {
 			continue
 		}
-		if err := t.gated(l.experts[i], &r.gatedRecord, r.down[at*h:][:rows*h], r.rows[at*h:][:rows*h], at, rows); err != nil {
+		if err := t.gated(l.experts[i], &r.gatedRecord, r.down[at*w:][:rows*w], r.rows[at*w:][:rows*w], at, rows); err != nil {
 			return err
 		}
 	}

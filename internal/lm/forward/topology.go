@@ -196,6 +196,14 @@ func (l *mixture) readers(m *Model) []Block {
 	if l.sharedRouter != nil {
 		list = append(list, blockOf(l.sharedRouter))
 	}
+	if l.in != nil {
+		return append(list, blockOf(l.in))
+	}
+	return append(list, l.expertReaders(m)...)
+}
+
+// expertReaders lists the linear layers that read the experts' inputs.
+func (l *mixture) expertReaders(m *Model) (list []Block) {
 	for i, f := range l.experts {
 		for _, b := range f.readers(m) {
 			b.Expert = i
@@ -209,6 +217,9 @@ func (l *mixture) writers() (list []Block) {
 	if l.shared != nil {
 		list = l.shared.writers()
 	}
+	if l.out != nil {
+		return append(list, blockOf(l.out))
+	}
 	for i, f := range l.experts {
 		down := blockOf(f.down)
 		down.Expert = i
@@ -218,6 +229,10 @@ func (l *mixture) writers() (list []Block) {
 }
 
 func (l *mixture) scalings(m *Model) (list []Scaling) {
+	if l.in != nil {
+		latents := blockOf(l.in)
+		list = append(list, Scaling{Rows: &latents, Consumers: l.expertReaders(m), Width: latents.Rows})
+	}
 	for i, f := range l.experts {
 		if m.config.ExpertsTransposed() {
 			break

@@ -71,10 +71,8 @@ func TestTopology(t *testing.T) {
 							unnormed[l.name] = true
 						}
 					}
-					for _, b := range b.writers() {
-						if m.config.Activation == arch.SquaredRelu && strings.HasSuffix(b.Linear, ".down_proj.weight") {
-							gated[b.Linear] = true // no factor passes the square
-						}
+					if l, ok := b.part.(*mixture); ok && l.out != nil {
+						gated[l.out.name] = true // reads the sum of several experts
 					}
 					if a, ok := b.part.(*attention); ok && a.latent != nil { // two kinds of rows
 						unnormed[a.out.name] = true
@@ -82,6 +80,9 @@ func TestTopology(t *testing.T) {
 				}
 			}
 			for _, name := range m.Linears() {
+				if m.config.Activation == arch.SquaredRelu && strings.HasSuffix(name, ".down_proj.weight") {
+					gated[name] = true // no factor passes the square
+				}
 				want := 1
 				if name == m.Head() || unnormed[name] || gated[name] {
 					want = 0

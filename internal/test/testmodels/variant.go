@@ -129,7 +129,7 @@ func (v Variant) widen() {
 		c = text
 	}
 	sizes := map[string]any{
-		"hidden_size": Hidden, "intermediate_size": Intermediate, "moe_intermediate_size": Intermediate / 2, "vocab_size": Vocab,
+		"hidden_size": Hidden, "intermediate_size": Intermediate, "moe_intermediate_size": Intermediate / 2, "moe_latent_size": Hidden / 2, "vocab_size": Vocab,
 		"num_attention_heads": heads, "num_key_value_heads": kvHeads, "head_dim": headDim, "query_pre_attn_scalar": headDim,
 		"shared_expert_intermediate_size": Intermediate / 2, "rotary_dim": headDim / 2, "block_ff_dim": Intermediate * 3 / 2,
 		"qk_nope_head_dim": headDim * 3 / 4, "qk_rope_head_dim": headDim / 4, "kv_lora_rank": Hidden / 2, "q_lora_rank": Hidden / 2, "dim_model_base": Hidden * 3 / 4,

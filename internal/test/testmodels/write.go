@@ -246,15 +246,21 @@ func (b *builder) experts(at string) {
 		b.fused(at+c.NameOf(arch.DownExperts), c.HiddenSize, e.Intermediate, 1.3)
 		return
 	}
+	width := c.HiddenSize
+	if e.Latent > 0 {
+		width = e.Latent
+		b.kind(at, arch.ExpertsIn, width, c.HiddenSize, 1)
+		b.kind(at, arch.ExpertsOut, c.HiddenSize, width, 1)
+	}
 	for i := range e.Count {
 		name := func(kind arch.Kind) string {
 			return at + strings.Replace(c.Facts.NameOf(kind), "*", strconv.Itoa(i), 1)
 		}
 		if c.Facts.Has(arch.GateExperts) {
-			b.linear(name(arch.GateExperts), e.Intermediate, c.HiddenSize, 1, false)
+			b.linear(name(arch.GateExperts), e.Intermediate, width, 1, false)
 		}
-		b.linear(name(arch.UpExperts), e.Intermediate, c.HiddenSize, 0.9, false)
-		b.linear(name(arch.DownExperts), c.HiddenSize, e.Intermediate, 1.3, false)
+		b.linear(name(arch.UpExperts), e.Intermediate, width, 0.9, false)
+		b.linear(name(arch.DownExperts), width, e.Intermediate, 1.3, false)
 	}
 }
 
