@@ -21,8 +21,8 @@
 // values.
 //
 // Where to start reading: parts.go says what a layer is made of, load.go opens the weights
-// (source.go, source_gqf.go), session.go runs the layers. The parts are in attention.go (latent.go),
-// states.go (shortconv.go, deltanet.go, mamba.go), network.go and mixture.go.
+// (source.go, source_gqf.go), session.go runs the layers. The parts are in attention.go, states.go
+// (shortconv.go, deltanet.go, mamba.go), network.go and mixture.go.
 //
 // A [Stream] runs many sequences layer by layer, so that the linear layers of a decoder layer can
 // be studied, and replaced, before the next layer runs.
