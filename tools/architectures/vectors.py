@@ -90,7 +90,8 @@ def make(name):
     for n, positions in SEQUENCES.items():
         ids = tokens(name, n, text.vocab_size)
         with torch.no_grad():
-            logits = model(torch.tensor([ids])).logits[0]
+            # Without a mask, Transformers asks CUDA about multimodal models, and PyTorch for CPUs crashes.
+            logits = model(torch.tensor([ids]), attention_mask=torch.ones(1, n, dtype=torch.long)).logits[0]
         rows += [logits[p].numpy() for p in positions]
         sequences.append({"tokens": ids, "positions": list(positions)})
     rows = numpy.stack(rows).astype("<f4")
