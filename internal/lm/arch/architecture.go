@@ -1,6 +1,7 @@
 package arch
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -50,14 +51,33 @@ type ForwardConfig struct {
 	LogitSoftcap     float64
 	Tied             bool // the lm_head is the embedding
 
-	Experts *ExpertConfig // nil for a dense model
-	Latent  *LatentConfig // of attention; nil without latents
+	UnitValues bool // values are normalized head by head, without weights
+
+	Experts  *ExpertConfig   // nil for a dense model
+	PerLayer *PerLayerConfig // nil without inputs of single layers
+	AltUp    *AltUpConfig    // nil with a single stream of hidden states
+	Laurel   int             // rank of a linear path beside attention; 0: none
+	Latent   *LatentConfig   // of attention; nil without latents
 
 	AttentionGate bool             // q has a gate for each output of attention
 	ShortConv     *ShortConvConfig // nil without such layers
 	DeltaNet      *DeltaNetConfig  // nil without such layers
 
 	GateLimit, GateSlope float64 // of ClampedSilu
+}
+
+// PerLayerConfig describes inputs of single layers: rows of a second embedding, added to a
+// projection of the first. Each layer has Width values.
+type PerLayerConfig struct {
+	Vocab int // rows of the second embedding; tokens beyond have row 0
+	Width int
+}
+
+// AltUpConfig describes several streams of hidden states (Baykal et al., Alternating Updates,
+// arXiv:2301.13310). A layer computes the first stream, and corrects its predictions of all streams.
+type AltUpConfig struct {
+	Streams int
+	Scaled  bool // the input of the layer's own embedding has a factor for each channel
 }
 
 // ClampedSilu is the Activation (1 + u) g / (1 + e^(-slope g)), with the gate g up to a limit, and
@@ -117,6 +137,24 @@ func (c *ForwardConfig) InPredictor(body, name string) bool {
 	return ok && err == nil && n >= len(c.Layers) && n < len(c.Layers)+c.Predictors
 }
 
+// Unread reports whether a tensor belongs to keys or values that a layer reads from another layer
+// instead. body is the prefix of the language model's tensors.
+func (c *ForwardConfig) Unread(body, name string) bool {
+	rest, ok := strings.CutPrefix(name, body+"layers.")
+	number, rest, _ := strings.Cut(rest, ".")
+	n, err := strconv.Atoi(number)
+	if !ok || err != nil || n < 0 || n >= len(c.Layers) {
+		return false
+	}
+	module := rest[:max(0, strings.LastIndexByte(rest, '.'))]
+	for _, kind := range []Kind{Key, Value, KeyNorm} {
+		if module == c.NameOf(kind) && !c.Layers[n].Uses(kind) {
+			return true
+		}
+	}
+	return false
+}
+
 // BiasOf reports whether linear layers of a kind have a bias.
 func (c *ForwardConfig) BiasOf(kind Kind) bool {
 	switch kind {
@@ -139,6 +177,17 @@ type LayerConfig struct {
 	Rope    int  // index in Ropes; -1: no rope
 	Experts bool // the feed-forward network is a mixture
 	Mixer   Mixer
+
+	HeadDim, KVHeads int // of attention
+	Intermediate     int // width of the dense feed-forward network
+	// Borrow is the distance to the earlier layer whose keys and values attention reads; 0: its own.
+	Borrow int
+	// KeyValues: the values are the keys before norm and rotation.
+	KeyValues bool
+	// Cutoff, if Sparse, zeroes the gates below their mean plus Cutoff standard deviations, and
+	// subtracts that bound from the others.
+	Sparse bool
+	Cutoff float64
 }
 
 // QueryFactor is the factor of the queries of a token in a layer, by which attention stays sharp
@@ -156,10 +205,14 @@ func (c *ForwardConfig) ExpertsTransposed() bool { return expertOrders[c.Archite
 
 // Uses reports whether the layer has tensors of a kind, if its architecture has.
 func (l *LayerConfig) Uses(kind Kind) bool {
-	if used, ok := l.Mixer.uses(kind); ok {
-		return used
+	if used, ok := l.Mixer.uses(kind); ok && !used {
+		return false
 	}
 	switch kind {
+	case Key, KeyNorm:
+		return l.Borrow == 0
+	case Value:
+		return l.Borrow == 0 && !l.KeyValues
 	case Gate, Up, Down, FusedGateUp:
 		return !l.Experts
 	case Router, GateExperts, UpExperts, DownExperts, GateUpExperts, RouterCorrection, SharedGate, SharedUp, SharedDown, SharedRouter:
@@ -273,6 +326,14 @@ func ParseForward(raw []byte) (*ForwardConfig, error) {
 	}
 	if err := c.validate(); err != nil {
 		return nil, err
+	}
+	for i := range c.Layers {
+		l := &c.Layers[i]
+		l.HeadDim, l.KVHeads = cmp.Or(l.HeadDim, c.HeadDim), cmp.Or(l.KVHeads, c.KVHeads)
+		l.Intermediate = cmp.Or(l.Intermediate, c.Intermediate)
+		if c.Heads%l.KVHeads != 0 {
+			return nil, &ConfigError{"num_key_value_heads", fmt.Sprintf("is %d in layer %d: that does not divide %d heads", l.KVHeads, i, c.Heads)}
+		}
 	}
 	return c, nil
 }
