@@ -2,6 +2,7 @@ package forward
 
 import (
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -77,6 +78,7 @@ func newModel(c *arch.ForwardConfig, s source, o Options) (*Model, error) {
 		return nil, fmt.Errorf("model: %w", err)
 	}
 	m := &Model{config: *c, source: s, cpu: o.CPU, linears: map[string]*linear{}, used: map[string]bool{}, biases: map[string][]float32{}}
+	m.side.arrange(c)
 	some := o.Layers > 0 && o.Layers < len(c.Layers)
 	if some {
 		m.config.Layers = c.Layers[:o.Layers]
@@ -111,6 +113,9 @@ func (m *Model) load() error {
 		return err
 	}
 	if m.norm, err = m.loadNorm(body+c.Facts.Final().HF+".weight", c.HiddenSize); err != nil {
+		return err
+	}
+	if err := m.loadSide(); err != nil {
 		return err
 	}
 	for i, l := range c.Layers {
@@ -162,6 +167,11 @@ func (m *Model) loadGains(name string, width int, plusOne bool) (*norm, error) {
 	return n, nil
 }
 
+// unitNorm is a norm without gains.
+func (m *Model) unitNorm(width int) *norm {
+	return &norm{Norm: Norm{Width: width}, weights: slices.Repeat([]float32{1}, width), eps: m.config.NormEps}
+}
+
 func (n *norm) set(gains []float32) {
 	copy(n.weights, gains)
 	if n.PlusOne {
@@ -173,9 +183,9 @@ func (n *norm) set(gains []float32) {
 
 func (m *Model) loadLayer(l arch.LayerConfig, at string) (*layer, error) {
 	c := &m.config
-	width, keyWidth := c.HeadDim, c.HeadDim
+	width, keyWidth := l.HeadDim, l.HeadDim
 	if c.QKNorm == arch.WholeNorms {
-		width, keyWidth = c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+		width, keyWidth = c.Heads*l.HeadDim, l.KVHeads*l.HeadDim
 	}
 	var before, fed, behind, fedBehind, query, key *norm
 	for _, n := range []struct {
@@ -197,12 +207,21 @@ func (m *Model) loadLayer(l arch.LayerConfig, at string) (*layer, error) {
 		}
 	}
 	if c.QKNorm == arch.UnitNorms && l.Rope >= 0 {
-		query = &norm{Norm: Norm{Width: c.HeadDim}, weights: slices.Repeat([]float32{1}, c.HeadDim), eps: c.NormEps}
+		query = m.unitNorm(l.HeadDim)
 		key = query
 	}
 	all := &layer{LayerConfig: l}
-	add := func(p part, by, post *norm, beside bool) {
-		all.blocks = append(all.blocks, block{p, by, post, c.ResidualScale, beside})
+	add := func(p part, by, post *norm, beside bool) *block {
+		all.blocks = append(all.blocks, block{part: p, norm: by, post: post, scale: c.ResidualScale, beside: beside, times: 1})
+		return &all.blocks[len(all.blocks)-1]
+	}
+	var own *altUp
+	if c.AltUp != nil {
+		var err error
+		if own, err = m.loadAltUp(at); err != nil {
+			return nil, err
+		}
+		add(&prediction{altUp: own}, nil, nil, false).replace = true
 	}
 	if l.States() {
 		r, err := m.loadRecurrence(l, at)
@@ -217,6 +236,13 @@ func (m *Model) loadLayer(l arch.LayerConfig, at string) (*layer, error) {
 		}
 		add(a, before, behind, false)
 	}
+	if c.Laurel > 0 {
+		p, err := m.loadLaurel(at)
+		if err != nil {
+			return nil, err
+		}
+		add(p, before, nil, true).times = math.Sqrt2 / 2
+	}
 	if c.Parallel {
 		fed = before
 	}
@@ -226,13 +252,32 @@ func (m *Model) loadLayer(l arch.LayerConfig, at string) (*layer, error) {
 			return nil, err
 		}
 		add(e, fed, fedBehind, c.Parallel)
-		return all, nil
+	} else {
+		f, err := m.loadNetwork(&l, at)
+		if err != nil {
+			return nil, err
+		}
+		add(f, fed, fedBehind, c.Parallel)
 	}
-	f, err := m.loadNetwork(at)
-	if err != nil {
-		return nil, err
+	if c.PerLayer != nil {
+		p, post, err := m.loadOwnInput(at)
+		if err != nil {
+			return nil, err
+		}
+		if own != nil {
+			add(&correction{altUp: own, ownInput: p, post: post}, nil, nil, false).replace = true
+		} else {
+			add(p, nil, post, false)
+		}
 	}
-	add(f, fed, fedBehind, c.Parallel)
+	if name := c.NameOf(arch.LayerScalar); name != "" {
+		m.used[at+name] = true
+		factor, err := m.source.vector(at+name, 1)
+		if err != nil {
+			return nil, err
+		}
+		all.blocks[len(all.blocks)-1].times = float64(factor[0])
+	}
 	return all, nil
 }
 
@@ -277,7 +322,7 @@ func (m *Model) linear(spec linearSpec) (*linear, error) {
 func (m *Model) unused() error {
 	var names []string
 	for _, name := range m.source.names() {
-		if !m.used[name] && !arch.Ignorable(name) && !m.config.InPredictor(m.body, name) {
+		if !m.used[name] && !arch.Ignorable(name) && !m.config.InPredictor(m.body, name) && !m.config.Unread(m.body, name) {
 			names = append(names, name)
 		}
 	}

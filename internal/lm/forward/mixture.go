@@ -340,8 +340,14 @@ func layerNorm(dst, x, weights, bias []float32, eps float64) {
 	}
 }
 
-// moments returns the mean of x, and 1 / sqrt(variance(x) + eps), summed in 8 lanes.
+// moments returns the mean of x, and 1 / sqrt(variance(x) + eps).
 func moments(x []float32, eps float64) (mean, inverse float32) {
+	mean, square := variance(x)
+	return mean, float32(1 / math.Sqrt(square+eps))
+}
+
+// variance returns the mean and the variance of x, summed in 8 lanes.
+func variance(x []float32) (mean float32, square float64) {
 	var lanes [8]float64
 	for i, v := range x {
 		lanes[i&7] += float64(v)
@@ -352,7 +358,7 @@ func moments(x []float32, eps float64) (mean, inverse float32) {
 		d := float64(v - mean)
 		lanes[i&7] += float64(d * d)
 	}
-	return mean, float32(1 / math.Sqrt(sum8(&lanes)/float64(len(x))+eps))
+	return mean, sum8(&lanes) / float64(len(x))
 }
 
 // rmsInverse returns 1 / sqrt(mean(x^2) + eps). Squares are exact in float64 and summed in 8 lanes.

@@ -19,10 +19,16 @@ type record struct {
 
 	// Of attention.
 	rawQ, rawK []float32 // queries and keys before norm and rotation
+	rawV       []float32 // values before their norm, if they have any
 	q, k, v    []float32 // [tokens][heads][dim]: queries, keys and values
 	heads      []float32 // [tokens][heads][dim]: input of the output projection, without gates
 	gates      []float32 // [tokens][heads][dim]
 	gatedHeads []float32 // [tokens][heads][dim]: the heads behind the gates
+
+	// Of several streams, of layers' own inputs, and of a path of low rank.
+	streams        []float32 // [tokens][streams][hidden]: the further streams and the prediction before the block
+	modes, coefs   []float32 // [tokens][...]
+	fed, projected []float32 // [tokens][hidden]
 
 	// Of a recurrence, with heads as the inputs of the output projection.
 	raw    []float32   // outputs of the input projections
@@ -46,17 +52,25 @@ type record struct {
 // gatedRecord is the record of a gated feed-forward network.
 type gatedRecord struct {
 	gate, up []float32 // [rows][width]
+	uncut    []float32 // [rows][width]: the gates of a sparse network before the cut
 	act      []float32 // [rows][width]: input of the down projection
 }
 
 func (r *gatedRecord) sizes(f *mlp, rows int) []size {
 	n := rows * f.width
-	return []size{{&r.gate, n}, {&r.up, n}, {&r.act, n}}
+	list := []size{{&r.gate, n}, {&r.up, n}, {&r.act, n}}
+	if f.sparse {
+		list = append(list, size{&r.uncut, n})
+	}
+	return list
 }
 
 // recordSizes is the memory of a layer's forward pass for n tokens.
 func (t *Tape) recordSizes(n int) sizes {
 	all, h := sizes{}, n*t.m.config.HiddenSize
+	if t.m.side.width > 0 {
+		all.add(size{&t.s.x, h}, size{&t.s.side, n * t.m.side.width})
+	}
 	for i := range t.m.layers {
 		blocks := t.m.layers[i].blocks
 		for j := range blocks {
@@ -64,7 +78,7 @@ func (t *Tape) recordSizes(n int) sizes {
 			if all.add(size{&r.out, h}); !blocks[j].beside {
 				all.add(size{&r.normed, h})
 			}
-			if j+1 < len(blocks) {
+			if j+1 < len(blocks) || t.m.side.width > 0 {
 				all.add(size{&r.behind, h})
 			}
 			if blocks[j].post != nil {
@@ -82,6 +96,7 @@ func (t *Tape) recordSizes(n int) sizes {
 func (t *Tape) layer(i int, out, x []float32, experts []int32) error {
 	t.forced = experts
 	blocks := t.m.layers[i].blocks
+	x = t.s.unpack(x, t.tokens())
 	for j := range blocks {
 		b, r := &blocks[j], &t.records[j]
 		if b.beside {
@@ -94,6 +109,8 @@ func (t *Tape) layer(i int, out, x []float32, experts []int32) error {
 		if j+1 == len(blocks) {
 			if to = out; out == nil {
 				dst = nil
+			} else if t.m.side.width > 0 {
+				to = r.behind
 			}
 		}
 		if err := b.record(t, r, dst, r.in); err != nil {
@@ -103,6 +120,9 @@ func (t *Tape) layer(i int, out, x []float32, experts []int32) error {
 			t.residual(to, x, r.out, b)
 		}
 		x = to
+	}
+	if out != nil && t.m.side.width > 0 {
+		t.m.pack(out, x, t.s.side)
 	}
 	return nil
 }
@@ -128,7 +148,7 @@ func (t *Tape) residual(dst, x, y []float32, b *block) {
 		y = normed
 	}
 	copy(dst, x)
-	t.s.addScaled(dst, y, b.scale)
+	t.s.join(dst, y, b)
 }
 
 // alone runs fn for the tokens of each sequence, as the only segment of a pass.
@@ -142,10 +162,13 @@ func (t *Tape) alone(fn func(from, to int)) {
 
 func (a *attention) recordSizes(t *Tape, r *record, n int) []size {
 	c := &t.m.config
-	nq, nkv := n*c.Heads*c.HeadDim, n*c.KVHeads*c.HeadDim
+	nq, nkv := a.sizes(c, n)
 	list := []size{{&r.q, nq}, {&r.k, nkv}, {&r.v, nkv}, {&r.heads, nq}}
 	if c.QKNorm != arch.NoQKNorm || t.o.Outputs || c.Latent != nil {
 		list = append(list, size{&r.rawQ, nq}, size{&r.rawK, nkv})
+	}
+	if a.values != nil {
+		list = append(list, size{&r.rawV, nkv})
 	}
 	if c.AttentionGate {
 		list = append(list, size{&r.gates, nq}, size{&r.gatedHeads, nq})
@@ -160,12 +183,14 @@ func (a *attention) record(t *Tape, r *record, dst, x []float32) error {
 	}
 	copy(r.rawQ, r.q)
 	copy(r.rawK, r.k)
+	copy(r.rawV, r.v)
 	copy(r.gates, s.gates)
-	nq, nkv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	nq, nkv := a.sizes(c, 1)
 	t.alone(func(from, to int) {
 		s.meet(a, r.heads[from*nq:to*nq], r.q[from*nq:to*nq], r.k[from*nkv:to*nkv], r.v[from*nkv:to*nkv])
 		s.caches[a.cache].reset()
 	})
+	a.store(s, r.k, r.v, n)
 	if c.AttentionGate {
 		s.applyGates(r.gatedHeads, r.heads[:len(r.gatedHeads)], r.gates)
 	}
@@ -201,6 +226,10 @@ func (t *Tape) gated(f *mlp, r *gatedRecord, dst, x []float32, at, n int) error 
 	gate, up, act := r.gate[at*width:][:n*width], r.up[at*width:][:n*width], r.act[at*width:][:n*width]
 	if err := s.gateUp(f, gate, up, x, n); err != nil {
 		return err
+	}
+	if f.sparse {
+		copy(r.uncut, gate)
+		s.cut(f, gate, n)
 	}
 	copy(act, gate)
 	s.activate(act, up)
