@@ -45,14 +45,17 @@ PLUS_ONE = {"gemma", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"}
 
 
 def weights(name, shape, mean):
-    """The weights of a tensor: norms about their mean, small biases, and matrices that keep the size of their inputs."""
+    """The weights of a tensor: norms and factors about their mean, small biases, and matrices that keep the size of their
+    inputs."""
     x = numbers(name, math.prod(shape))
     if len(shape) > 1:
         x *= 1.5 * math.sqrt(3 / shape[-1])
     elif name.endswith("A_log"):  # decays over one token to over fifty
         x = 2 * x - 2
-    elif name.endswith("norm.weight"):
+    elif name.endswith(("norm.weight", "norm_1.weight", "norm_2.weight")):
         x = mean + 0.5 * x
+    elif name.endswith(("layer_scalar", "router.scale", "per_expert_scale")):
+        x = 1 + 0.25 * x
     else:
         x *= 0.25
     return x.astype("float32").reshape(shape)
