@@ -355,7 +355,7 @@ func (p *correction) backward(t *Tape, r *record, g *Gradients, dy []float32, in
 			}
 			dpredicted := p.predicted(d, b.dside, token, h)
 			for k, v := range first {
-				dpredicted[k] = v - dx[k]
+				dpredicted[k] += v - dx[k]
 			}
 		}
 	})

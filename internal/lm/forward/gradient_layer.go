@@ -350,7 +350,8 @@ func (t *Tape) projectBackward(l *attention, r *record, g *Gradients, input bool
 	}
 	if !t.m.config.Facts.Has(arch.FusedQKV) {
 		if l.KeyValues {
-			for i, v := range b.dv[:len(b.dk)] {
+			_, nkv := l.sizes(&t.m.config, n)
+			for i, v := range b.dv[:nkv] {
 				b.dk[i] += v
 			}
 		}

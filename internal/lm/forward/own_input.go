@@ -53,23 +53,24 @@ func (p *ownInput) forward(s *Session, dst, x []float32, m int) error {
 	return s.multiply(dst, gate, m, p.project)
 }
 
-func (p *ownInput) recordSizes(t *Tape, r *record, n int) []size {
+func (p *ownInput) recordSizes(_ *Tape, r *record, n int) []size {
 	n *= p.width
 	return []size{{&r.gate, n}, {&r.up, n}, {&r.act, n}}
 }
 
 func (p *ownInput) record(t *Tape, r *record, dst, x []float32) error {
 	n := t.tokens()
-	if err := t.s.multiply(r.gate, x, n, p.gate); err != nil {
+	gate, up, act := r.gate[:n*p.width], r.up[:n*p.width], r.act[:n*p.width]
+	if err := t.s.multiply(gate, x, n, p.gate); err != nil {
 		return err
 	}
-	p.copyInputs(t.s, r.up, n)
-	copy(r.act, r.gate)
-	t.s.activate(r.act, r.up)
+	p.copyInputs(t.s, up, n)
+	copy(act, gate)
+	t.s.activate(act, up)
 	if dst == nil {
 		return nil
 	}
-	return t.s.multiply(dst, r.act, n, p.project)
+	return t.s.multiply(dst, act, n, p.project)
 }
 
 func (p *ownInput) gradientSizes(t *Tape, n int) []size {

@@ -178,19 +178,22 @@ func (a *attention) recordSizes(t *Tape, r *record, n int) []size {
 
 func (a *attention) record(t *Tape, r *record, dst, x []float32) error {
 	s, c, n := t.s, &t.m.config, t.tokens()
-	if err := s.project(a, r.q, r.k, r.v, x, n); err != nil {
+	nq, nkv := a.sizes(c, n)
+	// The layers that share the record may have other numbers of heads.
+	q, k, v := r.q[:nq], r.k[:nkv], r.v[:nkv]
+	if err := s.project(a, q, k, v, x, n); err != nil {
 		return err
 	}
-	copy(r.rawQ, r.q)
-	copy(r.rawK, r.k)
-	copy(r.rawV, r.v)
+	copy(r.rawQ, q)
+	copy(r.rawK, k)
+	copy(r.rawV, v)
 	copy(r.gates, s.gates)
-	nq, nkv := a.sizes(c, 1)
+	nq, nkv = a.sizes(c, 1)
 	t.alone(func(from, to int) {
-		s.meet(a, r.heads[from*nq:to*nq], r.q[from*nq:to*nq], r.k[from*nkv:to*nkv], r.v[from*nkv:to*nkv])
+		s.meet(a, r.heads[from*nq:to*nq], q[from*nq:to*nq], k[from*nkv:to*nkv], v[from*nkv:to*nkv])
 		s.caches[a.cache].reset()
 	})
-	a.store(s, r.k, r.v, n)
+	a.store(s, k, v, n)
 	if c.AttentionGate {
 		s.applyGates(r.gatedHeads, r.heads[:len(r.gatedHeads)], r.gates)
 	}
