@@ -53,7 +53,7 @@ func (t *Tape) gradientSizes(n int) sizes {
 		all.add(size{&b.dbeside, h})
 	}
 	if d := &t.m.side; d.width > 0 {
-		all.add(size{&b.dside, n * d.width}, size{&b.drow, n * t.m.width()})
+		all.add(size{&b.dside, n * d.width}, size{&b.drow, n * t.m.Width()})
 	}
 	for i := range t.m.layers {
 		for _, block := range t.m.layers[i].blocks {
@@ -447,7 +447,7 @@ func (t *Tape) headBackward(loss func(sequence, from, n int, logits []float32) e
 	for j, start := range t.starts[:len(t.starts)-1] {
 		for from := start; from < t.starts[j+1]; from += t.o.LogitRows {
 			n := min(t.o.LogitRows, t.starts[j+1]-from)
-			x, err := t.ended(t.states[len(t.m.layers)][from*t.m.width():], n)
+			x, err := t.ended(t.states[len(t.m.layers)][from*t.m.Width():], n)
 			if err != nil {
 				return err
 			}

@@ -183,7 +183,7 @@ func TestLayerGradients(t *testing.T) {
 			if err := tape.Forward(sequences, nil); err != nil {
 				t.Fatal(err)
 			}
-			h := m.width()
+			h := m.Width()
 			r := newReference(t, m, sequences, tape.Routing())
 			in := &LayerInput{X: slices.Clone(tape.states[1][:n*h]), Experts: tape.Routing()[1]}
 			for _, ids := range sequences {

@@ -354,6 +354,34 @@ func (m *Model) SetEmbedding(t Embedding) (undo func()) {
 	return func() { m.embed = before }
 }
 
+// Table returns the embedding that the model looks up in a tensor: the token embedding, or the
+// inputs of single layers. It is nil for any other tensor.
+func (m *Model) Table(tensor string) Embedding {
+	if t := m.table(tensor); t != nil {
+		return *t
+	}
+	return nil
+}
+
+// SetTable replaces an embedding for which Table is not nil, as SetEmbedding does.
+func (m *Model) SetTable(tensor string, t Embedding) { *m.table(tensor) = t }
+
+func (m *Model) table(tensor string) *Embedding {
+	switch p := m.side.perLayer; {
+	case tensor == m.embedding():
+		return &m.embed
+	case p != nil && tensor == p.name:
+		return &p.table
+	}
+	return nil
+}
+
+// embedding is the name of the token embedding.
+func (m *Model) embedding() string { return m.body + "embed_tokens.weight" }
+
+// IsEmbedding reports whether a tensor is the token embedding.
+func (m *Model) IsEmbedding(tensor string) bool { return tensor == m.embedding() }
+
 // Norms describes the norms: the norm before the lm_head, then the norms of each layer.
 func (m *Model) Norms() []Norm {
 	list := make([]Norm, len(m.norms))

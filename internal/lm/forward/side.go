@@ -198,8 +198,8 @@ func (s *Session) endSide(x, rows []float32, m int) error {
 	return nil
 }
 
-// width is the number of values of a token between layers: the hidden states, and the side.
-func (m *Model) width() int { return m.config.HiddenSize + m.side.width }
+// Width is the number of values of a token between layers: see [LayerInput].
+func (m *Model) Width() int { return m.config.HiddenSize + m.side.width }
 
 // unpack returns the hidden states of m tokens between layers, and leaves their side in s.side.
 func (s *Session) unpack(rows []float32, m int) []float32 {

@@ -108,7 +108,7 @@ func (t *Tape) beginSideBackward(g *Gradients) error {
 		return nil
 	}
 	width := d.layers * d.perInputs
-	raw, dy := buffer.Grow(&s.both, n*width), buffer.Grow(&b.drow, n*t.m.width())[:n*width]
+	raw, dy := buffer.Grow(&s.both, n*width), buffer.Grow(&b.drow, n*t.m.Width())[:n*width]
 	if err := s.multiply(raw, x, n, p.project); err != nil {
 		return err
 	}

@@ -213,7 +213,7 @@ func (t *Stream) Rows(sequence int) []float32 {
 	if t.m.side.width == 0 {
 		return x
 	}
-	rows := make([]float32, (t.starts[sequence+1]-t.starts[sequence])*t.m.width())
+	rows := make([]float32, (t.starts[sequence+1]-t.starts[sequence])*t.m.Width())
 	t.m.pack(rows, x, t.sideOf(sequence))
 	return rows
 }

@@ -157,7 +157,7 @@ func (m *Model) NewTape(o TapeOptions) (*Tape, error) {
 func (t *Tape) Bytes() int64 {
 	m, c, tokens, threads := t.m, &t.m.config, t.o.MaxTokens, t.m.pool.Threads()
 	var w attentionGradient
-	n := int64(len(m.layers)+1) * int64(tokens) * int64(m.width()) * 4
+	n := int64(len(m.layers)+1) * int64(tokens) * int64(m.Width()) * 4
 	n += t.recordSizes(tokens).bytes() + t.gradientSizes(tokens).bytes()
 	n += 8*int64(tokens+m.widestNorm()) + m.cacheBytes(t.o.MaxLength) + 8*int64(cap(t.back.partGains))
 
@@ -246,11 +246,11 @@ func (t *Tape) Forward(sequences [][]int32, routing [][]int32) error {
 		return err
 	}
 	for i := range t.states {
-		buffer.Grow(&t.states[i], t.tokens()*t.m.width())
+		buffer.Grow(&t.states[i], t.tokens()*t.m.Width())
 	}
 	return t.m.run(func() error {
 		for i, ids := range sequences {
-			rows, h, width := t.states[0][t.starts[i]*t.m.width():t.starts[i+1]*t.m.width()], c.HiddenSize, t.m.side.width
+			rows, h, width := t.states[0][t.starts[i]*t.m.Width():t.starts[i+1]*t.m.Width()], c.HiddenSize, t.m.side.width
 			x := rows
 			if width > 0 {
 				x = buffer.Grow(&t.s.x, len(ids)*h)
@@ -292,7 +292,7 @@ func (t *Tape) Routing() [][]int32 {
 // Hidden returns the values of a sequence of the last Forward before a layer, or behind the last
 // layer, as [LayerInput] has them. The caller must not change the slice.
 func (t *Tape) Hidden(layer, sequence int) []float32 {
-	h := t.m.width()
+	h := t.m.Width()
 	return t.states[layer][t.starts[sequence]*h : t.starts[sequence+1]*h]
 }
 
@@ -301,7 +301,7 @@ func (t *Tape) Logits(sequence, from, n int, logits []float32) error {
 	if err := t.forwarded(); err != nil {
 		return err
 	}
-	rows := t.Hidden(len(t.m.layers), sequence)[from*t.m.width():]
+	rows := t.Hidden(len(t.m.layers), sequence)[from*t.m.Width():]
 	return t.m.run(func() error {
 		x, err := t.ended(rows, n)
 		if err != nil {
@@ -336,7 +336,7 @@ func (t *Tape) beginLayer(layer int, in *LayerInput) error {
 	if err := t.begin(in.Lengths); err != nil {
 		return err
 	}
-	if want := t.tokens() * t.m.width(); len(in.X) != want {
+	if want := t.tokens() * t.m.Width(); len(in.X) != want {
 		return fmt.Errorf("model: %d hidden states for %d tokens, want %d", len(in.X), t.tokens(), want)
 	}
 	return nil
