@@ -50,8 +50,9 @@ func TestTopology(t *testing.T) {
 			}
 			unnormed := map[string]bool{} // no norm before these takes factors
 			for i := range m.layers {
-				for _, b := range m.layers[i].blocks {
-					if b.norm == nil || m.config.Parallel || m.config.NormBias {
+				blocks := m.layers[i].blocks
+				for j, b := range blocks {
+					if j+1 < len(blocks) && blocks[j+1].beside || b.norm == nil || m.config.Parallel || m.config.NormBias {
 						for _, b := range b.readers(m) {
 							unnormed[b.Linear] = true
 						}
@@ -68,14 +69,20 @@ func TestTopology(t *testing.T) {
 							unnormed[l.name] = true
 						}
 					}
-					if a, ok := b.part.(*attention); ok && a.latent != nil { // values are not in one block
-						unnormed[a.out.name] = true
+					switch p := b.part.(type) {
+					case *attention:
+						// Values are not in one block, or a norm follows.
+						unnormed[p.out.name] = unnormed[p.out.name] || p.latent != nil || p.values != nil
+					case *laurel, *ownInput, *correction:
+						for _, stage := range p.stages() {
+							unnormed[stage[0].Linears[0]] = true
+						}
 					}
 				}
 			}
 			for _, name := range m.Linears() {
 				want := 1
-				if name == m.Head() || unnormed[name] || gated[name] {
+				if name == m.Head() || unnormed[name] || gated[name] || m.LayerOf(name) < 0 { // before all layers, or behind
 					want = 0
 				}
 				if read[name] != want {
