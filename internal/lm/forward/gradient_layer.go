@@ -21,6 +21,7 @@ type backward struct {
 	dgate, dup []float32 // [rows][intermediate]
 	dqGates    []float32 // [tokens][heads][dim]: of the gates of attention
 	dcoefs     []float32 // of coefficients of streams
+	dfed       []float32 // [tokens][hidden]: of the inputs of routers of streams
 	draw       []float32 // of the outputs of the input projections of a layer with a state
 	joined     []float32 // gradients of fused outputs
 	outputs    []float32 // fused outputs, if wanted
@@ -35,7 +36,6 @@ type backward struct {
 	inverse   []float32 // of the rows of a norm
 	means     []float32 // of the rows of a norm that subtracts these
 	gains     []float64 // sums of a norm's gradients
-	routed    []float64 // the same of a router's norm, from a correction to its prediction
 	partGains []float64 // the same of each part of a mixer and sequence
 	float     []float32 // the same as float32
 	tokens    []int

@@ -71,7 +71,7 @@ func (r *reference) norm(x []float64, n *norm) []float64 {
 	}
 	for i, v := range x {
 		v -= mean
-		gain := 1.0
+		gain := float64(n.weights[i])
 		if n.Tensor != "" {
 			gain = r.params[n.Tensor][i]
 		}
@@ -167,29 +167,12 @@ func (r *reference) layer(i, token int, x [][]float64) {
 
 // part computes the outputs of a part for a sequence. rows are the values between layers.
 func (r *reference) part(p part, i, token int, x, rows [][]float64) (out [][]float64) {
+	if w, ok := p.(whole); ok {
+		return r.whole(w, x, rows)
+	}
 	switch l := p.(type) {
 	case *attention:
 		return r.attention(l, x, rows)
-	case *prediction:
-		for p, row := range x {
-			out = append(out, r.predict(l, row, rows[p]))
-		}
-	case *correction:
-		for p, row := range x {
-			out = append(out, r.correct(l, row, rows[p]))
-		}
-	case *ownInput:
-		for p, row := range x {
-			out = append(out, r.ownInput(l, row, rows[p]))
-		}
-	case *laurel:
-		for _, row := range x {
-			y := r.norm(r.linear(r.linear(row, l.left), l.right), l.by)
-			for j, v := range row {
-				y[j] += v
-			}
-			out = append(out, y)
-		}
 	case *recurrence:
 		for _, y := range r.mix(l, x) {
 			out = append(out, r.linear(y, l.out))

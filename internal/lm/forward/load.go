@@ -215,13 +215,12 @@ func (m *Model) loadLayer(l arch.LayerConfig, at string) (*layer, error) {
 		all.blocks = append(all.blocks, block{part: p, norm: by, post: post, scale: c.ResidualScale, beside: beside, times: 1})
 		return &all.blocks[len(all.blocks)-1]
 	}
-	var own *altUp
 	if c.AltUp != nil {
-		var err error
-		if own, err = m.loadAltUp(at); err != nil {
+		a, err := m.loadAltUp(at, arch.StreamPredict, c.AltUp.Streams*c.AltUp.Streams)
+		if err != nil {
 			return nil, err
 		}
-		add(&prediction{altUp: own}, nil, nil, false).replace = true
+		add(whole{&prediction{a}}, nil, nil, false).replace = true
 	}
 	if l.States() {
 		r, err := m.loadRecurrence(l, at)
@@ -241,7 +240,7 @@ func (m *Model) loadLayer(l arch.LayerConfig, at string) (*layer, error) {
 		if err != nil {
 			return nil, err
 		}
-		add(p, before, nil, true).times = math.Sqrt2 / 2
+		add(whole{p}, before, nil, true).times = math.Sqrt2 / 2
 	}
 	if c.Parallel {
 		fed = before
@@ -264,10 +263,14 @@ func (m *Model) loadLayer(l arch.LayerConfig, at string) (*layer, error) {
 		if err != nil {
 			return nil, err
 		}
-		if own != nil {
-			add(&correction{altUp: own, ownInput: p, post: post}, nil, nil, false).replace = true
+		if c.AltUp == nil {
+			add(whole{p}, nil, post, false)
 		} else {
-			add(p, nil, post, false)
+			p, err := m.loadCorrection(at, p, post)
+			if err != nil {
+				return nil, err
+			}
+			add(whole{p}, nil, nil, false).replace = true
 		}
 	}
 	if name := c.NameOf(arch.LayerScalar); name != "" {

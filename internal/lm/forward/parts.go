@@ -92,15 +92,6 @@ func (s sizes) bytes() (n int64) {
 	return n
 }
 
-// unfolded is the methods of parts that factors and rotations leave alone, and whose outputs are not
-// those of a linear layer.
-type unfolded struct{}
-
-func (unfolded) last() *linear             { return nil }
-func (unfolded) scalings(*Model) []Scaling { return nil }
-func (unfolded) readers(*Model) []Block    { return nil }
-func (unfolded) writers() []Block          { return nil }
-
 // scratch returns the memory of a pass of m rows, without logits.
 func (s *Session) sizes(m int) sizes {
 	all, h := sizes{}, m*s.m.config.HiddenSize

@@ -42,7 +42,7 @@ type scratch struct {
 	x, normed, q, k, v, heads, back []float32
 	side                            []float32 // rows of a side
 	qkv, both, gate, up             []float32
-	modes, coefs, fed, projected    []float32 // of several streams
+	record                          record // of parts that always have one
 	latent                          latentScratch
 	mixture                         mixtureScratch
 	raw                             []float32 // outputs of a mixer's input projections

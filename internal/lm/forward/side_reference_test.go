@@ -98,7 +98,7 @@ func (r *reference) coefficients(a *altUp, matrix []float32, x []float64) []floa
 
 func (r *reference) predict(p *prediction, x, row []float64) []float64 {
 	h, n := len(x), p.streams
-	coefs := r.coefficients(p.altUp, p.altUp.predict, x)
+	coefs := r.coefficients(p.altUp, p.matrix, x)
 	out := append([]float64(nil), row[:n*h]...)
 	for i := range n {
 		for j := range n {
@@ -114,7 +114,7 @@ func (r *reference) predict(p *prediction, x, row []float64) []float64 {
 
 func (r *reference) correct(p *correction, x, row []float64) []float64 {
 	h, n := len(x), p.streams
-	coefs := r.coefficients(p.altUp, p.altUp.correct, x)
+	coefs := r.coefficients(p.altUp, p.matrix, x)
 	predicted := append([]float64(nil), row[n*h:][:h]...)
 	first, fed := append([]float64(nil), predicted...), make([]float64, h)
 	for k, v := range predicted {
@@ -130,7 +130,7 @@ func (r *reference) correct(p *correction, x, row []float64) []float64 {
 			fed[k] *= float64(p.scale[k])
 		}
 	}
-	for k, v := range r.norm(r.ownInput(p.ownInput, fed, row), p.post) {
+	for k, v := range r.norm(r.ownInput(p.own, fed, row), p.post) {
 		for i := 1; i < n; i++ {
 			row[i*h+k] += v
 		}
@@ -159,4 +159,26 @@ func cut(gates []float64, deviations float64) {
 	for i, v := range gates {
 		gates[i] = max(0, v-mean-deviations*math.Sqrt(square))
 	}
+}
+
+// whole computes the outputs of a part of these for a sequence.
+func (r *reference) whole(w whole, x, rows [][]float64) (out [][]float64) {
+	for p, row := range x {
+		var y []float64
+		switch l := w.steps.(type) {
+		case *prediction:
+			y = r.predict(l, row, rows[p])
+		case *correction:
+			y = r.correct(l, row, rows[p])
+		case *ownInput:
+			y = r.ownInput(l, row, rows[p])
+		case *laurel:
+			y = r.norm(r.linear(r.linear(row, l.left), l.right), l.by)
+			for j, v := range row {
+				y[j] += v
+			}
+		}
+		out = append(out, y)
+	}
+	return out
 }

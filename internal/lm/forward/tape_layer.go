@@ -26,9 +26,9 @@ type record struct {
 	gatedHeads []float32 // [tokens][heads][dim]: the heads behind the gates
 
 	// Of several streams, of layers' own inputs, and of a path of low rank.
-	streams        []float32 // [tokens][streams][hidden]: the further streams and the prediction before the block
-	modes, coefs   []float32 // [tokens][...]
-	fed, projected []float32 // [tokens][hidden]
+	streams               []float32 // [tokens][streams][hidden]: the further streams and the prediction before the block
+	modes, coefs          []float32 // [tokens][...]
+	fed, projected, added []float32 // [tokens][hidden]
 
 	// Of a recurrence, with heads as the inputs of the output projection.
 	raw    []float32   // outputs of the input projections

@@ -73,7 +73,7 @@ func TestTopology(t *testing.T) {
 					case *attention:
 						// Values are not in one block, or a norm follows.
 						unnormed[p.out.name] = unnormed[p.out.name] || p.latent != nil || p.values != nil
-					case *laurel, *ownInput, *correction:
+					case whole:
 						for _, stage := range p.stages() {
 							unnormed[stage[0].Linears[0]] = true
 						}
