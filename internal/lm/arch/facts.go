@@ -85,6 +85,12 @@ const (
 	LaurelLeft
 	LaurelRight
 	LaurelNorm
+	// Norms of a mixture beside a dense network, and factors of the router's inputs and of the experts.
+	ExpertsNorm
+	ExpertsPostNorm
+	SharedPostNorm
+	RouterScale
+	ExpertScale
 	// Tensors outside of layers: see [Facts.Outer].
 	PerLayerEmbedding
 	PerLayerModel // of the embedding: the inputs of all layers

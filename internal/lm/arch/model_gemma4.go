@@ -7,7 +7,21 @@ import (
 
 var _ = register("gemma4_text", Facts{
 	Title: "Gemma 4 (text)", Class: "Gemma4ForCausalLM",
-	Layer: join(allNorms, separateAttention, queryKeyNorms, separateMLP, perLayerInputs, []Naming{{LayerScalar, "layer_scalar", "layer_output_scale"}}),
+	Layer: join(allNorms, separateAttention, queryKeyNorms, separateMLP, perLayerInputs, []Naming{
+		{LayerScalar, "layer_scalar", "layer_output_scale"},
+		// A mixture beside the dense network, which takes the place of a shared expert.
+		{Router, "router.proj", "ffn_gate_inp"},
+		{RouterScale, "router.scale", "ffn_gate_inp.scale"},
+		{ExpertScale, "router.per_expert_scale", "ffn_down_exps.scale"},
+		{GateUpExperts, "experts.gate_up_proj", "ffn_gate_up_exps"},
+		{DownExperts, "experts.down_proj", "ffn_down_exps"},
+		{ExpertsNorm, "pre_feedforward_layernorm_2", "pre_ffw_norm_2"},
+		{ExpertsPostNorm, "post_feedforward_layernorm_2", "post_ffw_norm_2"},
+		{SharedPostNorm, "post_feedforward_layernorm_1", "post_ffw_norm_1"},
+		{SharedGate, "mlp.gate_proj", "ffn_gate"},
+		{SharedUp, "mlp.up_proj", "ffn_up"},
+		{SharedDown, "mlp.down_proj", "ffn_down"},
+	}),
 	Outer: perLayerModel,
 	vocab: 262144,
 	read:  readGemma4,
@@ -30,7 +44,8 @@ func readGemma4(k *keys, c *ForwardConfig) {
 	}
 	k.gemma4Heads(c)
 	k.borrow(c, 0)
-	if k.boolean("use_double_wide_mlp", false) {
+	wide := k.boolean("use_double_wide_mlp", false)
+	if wide {
 		for i := range c.Layers {
 			if c.Layers[i].Borrow > 0 {
 				c.Layers[i].Intermediate = 2 * c.Intermediate
@@ -43,8 +58,20 @@ func readGemma4(k *keys, c *ForwardConfig) {
 			k.fail("vocab_size_per_layer_input", "is %d: at least vocab_size, %d, was expected", vocab, c.VocabSize)
 		}
 	}
-	k.never("enable_moe_block")
-	k.irrelevant("num_experts", "top_k_experts", "moe_intermediate_size")
+	if !k.boolean("enable_moe_block", false) {
+		k.irrelevant("num_experts", "top_k_experts", "moe_intermediate_size")
+		return
+	}
+	if wide {
+		k.fail("use_double_wide_mlp", "is true beside experts: this forward pass knows either of the two")
+	}
+	c.Experts = &ExpertConfig{
+		Count: k.size("num_experts", 0), PerToken: k.size("top_k_experts", 0), Intermediate: k.size("moe_intermediate_size", 0),
+		Shared: c.Intermediate, Normalize: true,
+	}
+	for i := range c.Layers {
+		c.Layers[i].Experts = true
+	}
 }
 
 // gemma4Heads reads the sizes of heads in layers that see all tokens, and the ropes.

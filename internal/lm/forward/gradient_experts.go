@@ -24,6 +24,13 @@ import (
 //	dy_j = dy,  dw_j = dx_j x,  dx = sum w_j dx_j
 func (l *mixture) backward(t *Tape, r *record, g *Gradients, dy []float32, _ bool) error {
 	e, b, h, n := l.ExpertConfig, &t.back, t.m.config.HiddenSize, t.tokens()
+	all := dy
+	if l.post != nil {
+		dy = b.dfed[:n*h]
+		if err := t.norm(g, l.post, dy, all, r.projected, n, false); err != nil {
+			return err
+		}
+	}
 	t.s.split(len(r.order), 4*h, func(_, from, to int) {
 		for row := from; row < to; row++ {
 			ch, out := r.chosen[r.order[row]], dy[r.chosen[r.order[row]].token*h:][:h]
@@ -31,10 +38,11 @@ func (l *mixture) backward(t *Tape, r *record, g *Gradients, dy []float32, _ boo
 				copy(b.ddown[row*h:][:h], out)
 				continue
 			}
+			weight := float32(ch.weight * l.factor(ch))
 			for j, v := range out {
-				b.ddown[row*h+j] = float32(v * ch.weight)
+				b.ddown[row*h+j] = float32(v * weight)
 			}
-			b.dweights[r.order[row]] = dot(out, r.down[row*h:][:h])
+			b.dweights[r.order[row]] = float32(dot(out, r.down[row*h:][:h]) * l.factor(ch))
 		}
 	})
 	for i := range l.experts {
@@ -65,19 +73,31 @@ func (l *mixture) backward(t *Tape, r *record, g *Gradients, dy []float32, _ boo
 			routerBackward(e, r, b, token)
 		}
 	})
-	if err := t.visit(g, l.router, 0, n, r.in, b.drouter, r.routerLogits, nil); err != nil {
+	in, dfed := r.in, b.dnormed
+	if l.routed != nil {
+		in, dfed = r.routed, b.dfed[:n*h]
+	}
+	if err := t.visit(g, l.router, 0, n, in, b.drouter, r.routerLogits, nil); err != nil {
 		return err
 	}
 	if err := t.multiplyBack(b.dnormed, b.drouter, n, l.router, false); err != nil {
 		return err
 	}
+	if l.routed != nil {
+		if err := t.norm(g, l.routed, b.dnormed, b.dnormed, r.in, n, false); err != nil {
+			return err
+		}
+		clear(dfed)
+	}
 	for row, i := range r.order {
-		to := b.dnormed[r.chosen[i].token*h:][:h]
-		for j, v := range b.drows[row*h:][:h] {
-			to[j] += v
+		addTo(dfed[r.chosen[i].token*h:][:h], b.drows[row*h:])
+	}
+	if l.fed != nil {
+		if err := t.norm(g, l.fed, b.dnormed, dfed, r.in, n, true); err != nil {
+			return err
 		}
 	}
-	return t.sharedBackward(l, r, g, dy)
+	return t.sharedBackward(l, r, g, all)
 }
 
 // sharedBackward adds the gradients of the shared expert's inputs to t.back.dnormed. The outputs
@@ -100,13 +120,20 @@ func (t *Tape) sharedBackward(l *mixture, r *record, g *Gradients, dy []float32)
 			}
 		}
 	}
-	dx := b.drows[:n*h]
-	if err := t.gatedBackward(l.shared, &r.shared, g, dx, r.in, dshared, r.sharedDown, 0, n, nil, true); err != nil {
+	in, dx := r.in, b.drows[:n*h]
+	if l.sharedFed != nil {
+		in, dshared = r.added, b.dfed[:n*h]
+		if err := t.norm(g, l.sharedPost, dshared, dy, r.sharedDown, n, false); err != nil {
+			return err
+		}
+	}
+	if err := t.gatedBackward(l.shared, &r.shared, g, dx, in, dshared, r.sharedDown, 0, n, nil, true); err != nil {
 		return err
 	}
-	for i, v := range dx {
-		b.dnormed[i] += v
+	if l.sharedFed != nil {
+		return t.norm(g, l.sharedFed, b.dnormed, dx, r.in, n, true)
 	}
+	addTo(b.dnormed[:n*h], dx)
 	if l.sharedRouter == nil {
 		return nil
 	}

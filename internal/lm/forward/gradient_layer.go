@@ -95,6 +95,9 @@ func (l *mixture) gradientSizes(t *Tape, n int) []size {
 	b, rows := &t.back, n*l.PerToken*t.m.config.HiddenSize
 	list := append(l.experts[0].gradientSizes(t, n*l.PerToken), size{&b.drows, rows}, size{&b.ddown, rows},
 		size{&b.drouter, n * l.Count}, size{&b.dweights, n * l.PerToken}, size{&b.dgates, n})
+	if l.fed != nil {
+		list = append(list, size{&b.dfed, n * t.m.config.HiddenSize})
+	}
 	if l.shared != nil {
 		list = append(list, l.shared.gradientSizes(t, n)...)
 	}

@@ -360,7 +360,8 @@ func (r *reference) mlp(f *mlp, x []float64) []float64 {
 func (r *reference) mixture(l *mixture, x []float64, chosen []int32) []float64 {
 	e, y := r.m.config.Experts, make([]float64, len(x))
 	all, chosenSum := 0.0, 0.0
-	p := r.linear(x, l.router)
+	p, sharedFed := r.linear(r.norm(x, l.routed), l.router), r.norm(x, l.sharedFed)
+	x = r.norm(x, l.fed)
 	if e.Sparse {
 		for j, w := range sparseWeights(p, chosen, 2*e.Jitter) {
 			for k, v := range r.mlp(l.experts[chosen[j]], x) {
@@ -397,15 +398,19 @@ func (r *reference) mixture(l *mixture, x []float64, chosen []int32) []float64 {
 			scaled[j] *= in
 		}
 		for j, v := range r.mlp(l.experts[i], scaled) {
+			if l.factors != nil {
+				v *= float64(l.factors[i])
+			}
 			y[j] += v * out
 		}
 	}
+	y = r.norm(y, l.post)
 	if l.shared != nil {
 		gate := 1.0
 		if l.sharedRouter != nil {
 			gate = 1 / (1 + math.Exp(-r.linear(x, l.sharedRouter)[0]))
 		}
-		for j, v := range r.mlp(l.shared, x) {
+		for j, v := range r.norm(r.mlp(l.shared, sharedFed), l.sharedPost) {
 			y[j] += v * gate
 		}
 	}

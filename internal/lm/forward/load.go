@@ -250,6 +250,9 @@ func (m *Model) loadLayer(l arch.LayerConfig, at string) (*layer, error) {
 		if err != nil {
 			return nil, err
 		}
+		if e.fed != nil {
+			e.sharedFed, fed = fed, nil
+		}
 		add(e, fed, fedBehind, c.Parallel)
 	} else {
 		f, err := m.loadNetwork(&l, at)

@@ -18,8 +18,12 @@ type mixture struct {
 	router       *linear
 	correction   []float32 // of the router's scores, for the choice of experts; or nil
 	experts      []*mlp
-	shared       *mlp    // the expert of all tokens, or nil
-	sharedRouter *linear // of the shared expert's factor, or nil
+	shared       *mlp      // the expert of all tokens, or nil
+	sharedRouter *linear   // of the shared expert's factor, or nil
+	factors      []float32 // of the experts' outputs, or nil
+	// Norms of the inputs of the router, the experts and the shared expert, if they do not read the same
+	// inputs, and of the outputs of the experts and of the shared expert; or nil.
+	routed, fed, sharedFed, post, sharedPost *norm
 }
 
 // loadExperts opens a mixture's router and experts. Published checkpoints have a tensor per expert;
@@ -69,7 +73,46 @@ func (m *Model) loadExperts(at string) (*mixture, error) {
 		expert.interleaved = e.Interleaved
 		l.experts = append(l.experts, expert)
 	}
+	if c.Facts.Has(arch.ExpertsNorm) {
+		if err := m.loadExpertNorms(l, at); err != nil {
+			return nil, err
+		}
+	}
 	return l, m.loadShared(l, at)
+}
+
+// loadExpertNorms opens the norms of a mixture beside a dense network, and the experts' factors.
+func (m *Model) loadExpertNorms(l *mixture, at string) (err error) {
+	h := m.config.HiddenSize
+	vector := func(kind arch.Kind, n int) (v []float32) {
+		name := at + m.config.NameOf(kind)
+		if m.used[name] = true; err == nil {
+			v, err = m.source.vector(name, n)
+		}
+		return v
+	}
+	for _, n := range []struct {
+		dst  **norm
+		kind arch.Kind
+	}{{&l.fed, arch.ExpertsNorm}, {&l.post, arch.ExpertsPostNorm}, {&l.sharedPost, arch.SharedPostNorm}} {
+		if err == nil {
+			*n.dst, err = m.loadNorm(at+m.config.NameOf(n.kind)+".weight", h)
+		}
+	}
+	l.routed, l.factors = m.unitNorm(h), vector(arch.ExpertScale, l.Count)
+	copy(l.routed.weights, vector(arch.RouterScale, h))
+	scale(l.routed.weights, 1/math.Sqrt(float64(h)))
+	return err
+}
+
+// inputs returns m rows of x behind a norm, or x without one.
+func (l *mixture) inputs(s *Session, by *norm, b *[]float32, x []float32, m int) []float32 {
+	if by == nil {
+		return x
+	}
+	normed := buffer.Grow(b, m*s.m.config.HiddenSize)
+	s.norm(normed, x, by, m)
+	return normed
 }
 
 // loadShared opens the expert that sees every token.
@@ -94,6 +137,9 @@ func (l *mixture) last() *linear { return nil }
 func (l *mixture) scratch(s *Session, m int) []size {
 	h, mix := s.m.config.HiddenSize, &s.mixture
 	list := append(l.experts[0].scratch(s, m), size{&mix.logits, m * l.Count}, size{&mix.rows, m * h}, size{&mix.out, m * h})
+	if l.fed != nil {
+		list = append(list, size{&s.record.fed, m * h})
+	}
 	if l.shared != nil {
 		list = append(append(list, l.shared.scratch(s, m)...), size{&mix.shared, m * h}, size{&mix.gates, m})
 	}
@@ -122,9 +168,10 @@ type choice struct {
 func (l *mixture) forward(s *Session, dst, x []float32, m int) error {
 	e, mix, h := l.ExpertConfig, &s.mixture, s.m.config.HiddenSize
 	logits := buffer.Grow(&mix.logits, m*e.Count)
-	if err := s.multiply(logits, x, m, l.router); err != nil {
+	if err := s.multiply(logits, l.inputs(s, l.routed, &s.record.fed, x, m), m, l.router); err != nil {
 		return err
 	}
+	fed := l.inputs(s, l.fed, &s.record.fed, x, m)
 	mix.chosen = mix.chosen[:0]
 	for t := range m {
 		scores := logits[t*e.Count:][:e.Count]
@@ -145,7 +192,7 @@ func (l *mixture) forward(s *Session, dst, x []float32, m int) error {
 		}
 		rows, out := buffer.Grow(&mix.rows, n*h), buffer.Grow(&mix.out, n*h)
 		for r, ch := range mix.tokens {
-			copyScaled(e, rows[r*h:][:h], x[ch.token*h:], ch)
+			copyScaled(e, rows[r*h:][:h], fed[ch.token*h:], ch)
 		}
 		mix.running = true
 		err := l.experts[i].forward(s, out, rows, n)
@@ -154,12 +201,16 @@ func (l *mixture) forward(s *Session, dst, x []float32, m int) error {
 			return err
 		}
 		for r, ch := range mix.tokens {
-			addScaled(e, dst[ch.token*h:][:h], out[r*h:][:h], ch)
+			l.addScaled(dst[ch.token*h:][:h], out[r*h:][:h], ch)
 		}
+	}
+	if l.post != nil {
+		s.norm(dst, dst, l.post, m)
 	}
 	if l.shared == nil {
 		return nil
 	}
+	x = l.inputs(s, l.sharedFed, &s.record.fed, x, m)
 	shared, gates := buffer.Grow(&mix.shared, m*h), buffer.Grow(&mix.gates, m)
 	if err := l.shared.forward(s, shared, x, m); err != nil {
 		return err
@@ -169,6 +220,9 @@ func (l *mixture) forward(s *Session, dst, x []float32, m int) error {
 			return err
 		}
 		sigmoid(gates)
+	}
+	if l.sharedPost != nil {
+		s.norm(shared, shared, l.sharedPost, m)
 	}
 	addShared(l, dst, shared, gates)
 	return nil
@@ -184,14 +238,20 @@ func copyScaled(e *arch.ExpertConfig, dst, x []float32, ch choice) {
 
 // addScaled adds the outputs y of an expert to dst, times its weight unless the model scales
 // inputs.
-func addScaled(e *arch.ExpertConfig, dst, y []float32, ch choice) {
-	weight := ch.weight
-	if e.ScaleInputs {
+func (l *mixture) addScaled(dst, y []float32, ch choice) {
+	weight := float32(ch.weight * l.factor(ch))
+	if l.ScaleInputs {
 		weight = 1
 	}
-	for j, v := range y {
-		dst[j] += float32(v * weight)
+	addTimes(dst, y, weight)
+}
+
+// factor returns the factor of an expert's outputs.
+func (l *mixture) factor(ch choice) float32 {
+	if l.factors == nil {
+		return 1
 	}
+	return l.factors[ch.expert]
 }
 
 // addShared adds the outputs of the shared expert to dst, each row times its factor, if any.

@@ -26,9 +26,9 @@ type record struct {
 	gatedHeads []float32 // [tokens][heads][dim]: the heads behind the gates
 
 	// Of several streams, of layers' own inputs, and of a path of low rank.
-	streams               []float32 // [tokens][streams][hidden]: the further streams and the prediction before the block
-	modes, coefs          []float32 // [tokens][...]
-	fed, projected, added []float32 // [tokens][hidden]
+	streams                       []float32 // [tokens][streams][hidden]: the further streams and the prediction before the block
+	modes, coefs                  []float32 // [tokens][...]
+	routed, fed, projected, added []float32 // [tokens][hidden]
 
 	// Of a recurrence, with heads as the inputs of the output projection.
 	raw    []float32   // outputs of the input projections
@@ -246,6 +246,9 @@ func (l *mixture) recordSizes(t *Tape, r *record, n int) []size {
 	h, rows := t.m.config.HiddenSize, n*l.PerToken
 	list := append(r.gatedRecord.sizes(l.experts[0], rows), size{&r.down, rows * h}, size{&r.rows, rows * h},
 		size{&r.router, n * l.Count}, size{&r.routerLogits, n * l.Count})
+	if l.fed != nil {
+		list = append(list, size{&r.routed, n * h}, size{&r.fed, n * h}, size{&r.projected, n * h}, size{&r.added, n * h}, size{&t.s.back, n * h})
+	}
 	if l.shared != nil {
 		list = append(append(list, r.shared.sizes(l.shared, n)...), size{&r.sharedDown, n * h}, size{&r.sharedLogits, n}, size{&r.sharedGates, n})
 	}
@@ -260,10 +263,14 @@ func (l *mixture) record(t *Tape, r *record, dst, x []float32) error {
 	clear(dst)
 	for row, i := range r.order {
 		ch := r.chosen[i]
-		addScaled(l.ExpertConfig, dst[ch.token*h:][:h], r.down[row*h:][:h], ch)
+		l.addScaled(dst[ch.token*h:][:h], r.down[row*h:][:h], ch)
+	}
+	if l.post != nil {
+		copy(r.projected, dst)
+		t.s.norm(dst, r.projected, l.post, t.tokens())
 	}
 	if l.shared != nil {
-		addShared(l, dst, r.sharedDown, r.sharedGates)
+		addShared(l, dst, l.inputs(t.s, l.sharedPost, &t.s.back, r.sharedDown, t.tokens()), r.sharedGates)
 	}
 	return nil
 }
@@ -275,7 +282,7 @@ func (t *Tape) experts(l *mixture, r *record, x []float32) error {
 	if forced != nil && len(forced) != n*e.PerToken {
 		return fmt.Errorf("model: %d choices of experts for %d tokens, want %d for each", len(forced), n, e.PerToken)
 	}
-	if err := s.multiply(r.routerLogits, x, n, l.router); err != nil {
+	if err := s.multiply(r.routerLogits, l.inputs(s, l.routed, &r.routed, x, n), n, l.router); err != nil {
 		return err
 	}
 	copy(r.router, r.routerLogits)
@@ -296,6 +303,8 @@ func (t *Tape) experts(l *mixture, r *record, x []float32) error {
 		weigh(e, r.chosen[from:], scores)
 	}
 	r.sort(e.Count)
+	sharedFed := l.inputs(s, l.sharedFed, &r.added, x, n)
+	x = l.inputs(s, l.fed, &r.fed, x, n)
 	for row, i := range r.order {
 		copyScaled(e, r.rows[row*h:][:h], x[r.chosen[i].token*h:], r.chosen[i])
 	}
@@ -318,7 +327,7 @@ func (t *Tape) experts(l *mixture, r *record, x []float32) error {
 		copy(r.sharedGates, r.sharedLogits)
 		sigmoid(r.sharedGates)
 	}
-	return t.gated(l.shared, &r.shared, r.sharedDown, x, 0, n)
+	return t.gated(l.shared, &r.shared, r.sharedDown, sharedFed, 0, n)
 }
 
 func (r *record) sort(experts int) {

@@ -242,6 +242,12 @@ func (b *builder) experts(at string) {
 	if name := c.NameOf(arch.RouterCorrection); name != "" {
 		b.all = append(b.all, synth.Vector(at+name, e.Count, 0, 0.1))
 	}
+	if c.Facts.Has(arch.ExpertsNorm) {
+		b.norm(at+c.NameOf(arch.ExpertsNorm), c.HiddenSize, 0.9)
+		b.norm(at+c.NameOf(arch.ExpertsPostNorm), c.HiddenSize, 0.6)
+		b.norm(at+c.NameOf(arch.SharedPostNorm), c.HiddenSize, 0.6)
+		b.all = append(b.all, synth.Vector(at+c.NameOf(arch.RouterScale), c.HiddenSize, 10, 1), synth.Vector(at+c.NameOf(arch.ExpertScale), e.Count, 1, 0.1))
+	}
 	if e.Shared > 0 {
 		b.kind(at, arch.SharedRouter, 1, c.HiddenSize, 1)
 		b.kind(at, arch.SharedGate, e.Shared, c.HiddenSize, 1)
