@@ -360,7 +360,7 @@ func (j *job) open(follow bool) (err error) {
 			return err
 		}
 		r.Recover(m.Precision)
-		j.quant.SetTable(m.Name(), &roundedTable{t, r})
+		*t = &roundedTable{*t, r}
 	}
 	if j.quants, err = j.quant.NewStream(j.text.Sequences); err != nil {
 		return err

@@ -253,7 +253,7 @@ func (b *blocks) order(layer int) func() []int {
 	}
 }
 
-// gather copies the hidden states of sequences, and what is beside them, before and behind the layer.
+// gather copies the values of sequences before and behind the layer.
 func (b *blocks) gather(batch []int) {
 	b.in.Lengths, b.x, b.want = b.in.Lengths[:0], b.x[:0], b.want[:0]
 	for _, seq := range batch {

@@ -73,8 +73,8 @@ type PerLayerConfig struct {
 	Width int
 }
 
-// AltUpConfig describes several streams of hidden states (Baykal et al., Alternating Updates,
-// arXiv:2301.13310). A layer computes the first stream, and corrects its predictions of all streams.
+// AltUpConfig describes several streams of hidden states (Baykal et al., arXiv:2301.13310). A layer
+// computes the first stream, and corrects its predictions of all streams.
 type AltUpConfig struct {
 	Streams int
 	Scaled  bool // the input of the layer's own embedding has a factor for each channel
@@ -128,31 +128,20 @@ func (c *ForwardConfig) NameOf(kind Kind) string {
 	return c.Facts.NameOf(kind)
 }
 
-// InPredictor reports whether a tensor belongs to a layer of Predictors. body is the prefix of the
-// language model's tensors.
-func (c *ForwardConfig) InPredictor(body, name string) bool {
-	rest, ok := strings.CutPrefix(name, body+"layers.")
-	number, _, _ := strings.Cut(rest, ".")
-	n, err := strconv.Atoi(number)
-	return ok && err == nil && n >= len(c.Layers) && n < len(c.Layers)+c.Predictors
-}
-
-// Unread reports whether a tensor belongs to keys or values that a layer reads from another layer
-// instead. body is the prefix of the language model's tensors.
+// Unread reports whether no pass reads a tensor: it belongs to a layer of Predictors, or to keys or
+// values in whose place a layer reads another layer's. body is the prefix of the language model's
+// tensors.
 func (c *ForwardConfig) Unread(body, name string) bool {
 	rest, ok := strings.CutPrefix(name, body+"layers.")
 	number, rest, _ := strings.Cut(rest, ".")
 	n, err := strconv.Atoi(number)
 	if !ok || err != nil || n < 0 || n >= len(c.Layers) {
-		return false
+		return ok && err == nil && n >= len(c.Layers) && n < len(c.Layers)+c.Predictors
 	}
 	module := rest[:max(0, strings.LastIndexByte(rest, '.'))]
-	for _, kind := range []Kind{Key, Value, KeyNorm} {
-		if module == c.NameOf(kind) && !c.Layers[n].Uses(kind) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]Kind{Key, Value, KeyNorm}, func(kind Kind) bool {
+		return module == c.NameOf(kind) && !c.Layers[n].Uses(kind)
+	})
 }
 
 // BiasOf reports whether linear layers of a kind have a bias.
@@ -333,6 +322,9 @@ func ParseForward(raw []byte) (*ForwardConfig, error) {
 		l.Intermediate = cmp.Or(l.Intermediate, c.Intermediate)
 		if c.Heads%l.KVHeads != 0 {
 			return nil, &ConfigError{"num_key_value_heads", fmt.Sprintf("is %d in layer %d: that does not divide %d heads", l.KVHeads, i, c.Heads)}
+		}
+		if of := &c.Layers[i-l.Borrow]; of.HeadDim != l.HeadDim || of.KVHeads != l.KVHeads {
+			return nil, &ConfigError{"num_kv_shared_layers", fmt.Sprintf("lets layer %d read keys of %d heads of %d of layer %d: %d of %d were expected", i, of.KVHeads, of.HeadDim, i-l.Borrow, l.KVHeads, l.HeadDim)}
 		}
 	}
 	return c, nil

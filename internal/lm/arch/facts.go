@@ -85,7 +85,7 @@ const (
 	LaurelLeft
 	LaurelRight
 	LaurelNorm
-	// Norms of a mixture beside a dense network, and factors of the router's inputs and of the experts.
+	// Of a mixture beside a dense network: norms, and factors of router's inputs and of experts.
 	ExpertsNorm
 	ExpertsPostNorm
 	SharedPostNorm

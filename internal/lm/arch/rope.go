@@ -100,27 +100,30 @@ func (k *keys) readScaling(d ropeDefaults) RopeConfig {
 			r.Type = "default"
 		}
 	}
-	switch {
-	case r.Type == "default":
-	case r.Type == "proportional" && d.proportional:
+	switch r.Type {
+	case "default":
+	case "proportional":
+		if !d.proportional {
+			k.fail("rope_type", "is proportional, which this architecture does not know")
+		}
 		r.Factor = k.positive("factor", 1)
 		part := k.positive("partial_rotary_factor", 1)
 		if part > 1 {
 			k.fail("partial_rotary_factor", "is %v: at most 1 was expected", part)
 		}
 		r.Pairs = int(float64(part*float64(r.Dims)) / 2)
-	case r.Type == "linear":
+	case "linear":
 		r.Factor = k.positive("factor", 0)
-	case r.Type == "llama3":
+	case "llama3":
 		r.Factor = k.positive("factor", 0)
 		r.LowFactor, r.HighFactor = k.positive("low_freq_factor", 0), k.positive("high_freq_factor", 0)
 		r.OriginalPositions = k.size("original_max_position_embeddings", 0)
 		if r.HighFactor < r.LowFactor {
 			k.fail("high_freq_factor", "is %v: at least low_freq_factor, %v, was expected", r.HighFactor, r.LowFactor)
 		}
-	case r.Type == "yarn":
+	case "yarn":
 		k.readYarn(&r, d)
-	case r.Type == "longrope" || r.Type == "su": // su is the name in Phi-3's first configs
+	case "longrope", "su": // su is the name in Phi-3's first configs
 		r.Type = "longrope"
 		k.readLongRope(&r, d)
 	default:

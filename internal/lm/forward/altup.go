@@ -12,8 +12,8 @@ import (
 //	m = tanh(R norm(x) / n),  n: the number of values of x
 //
 // Prediction replaces the streams s_i by s_i + sum_j (P m)_ij s_j. Correction, with the layer's
-// output x in place of the prediction s_0, adds (1 + (C m)_i) (x - s_0) to each s_i. The gains of the
-// norm and the small matrices R, P and C are constants.
+// output x in place of the prediction s_0, adds (1 + (C m)_i) (x - s_0) to each s_i. R, P, C and
+// the gains of the norm are constants.
 type altUp struct {
 	streams        int
 	by             *norm
@@ -70,7 +70,7 @@ func (a *altUp) begin(s *Session, r *record, x []float32, m int) {
 	})
 }
 
-// kept returns a stream of a token before the part; the prediction of the first is behind the others.
+// kept returns a stream of a token before the part; the last is the prediction of the first.
 func (a *altUp) kept(r *record, token, i, h int) []float32 {
 	return r.streams[(token*a.streams+i-1)*h:][:h]
 }
@@ -83,8 +83,7 @@ func (a *altUp) stream(d *side, rows, x []float32, token, i, h int) []float32 {
 	return d.row(rows, token, (i-1)*h, h)
 }
 
-// endBackward adds the gradients of the router's inputs to t.back.dnormed, from those of the products
-// of begin.
+// endBackward adds the gradients of the router's inputs to t.back.dnormed.
 func (a *altUp) endBackward(t *Tape, r *record, g *Gradients) error {
 	b, n, h, rows := &t.back, a.streams, t.m.config.HiddenSize, len(a.matrix)/a.streams
 	dnormed := b.dfed[:t.tokens()*h]

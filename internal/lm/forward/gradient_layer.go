@@ -52,8 +52,8 @@ func (t *Tape) gradientSizes(n int) sizes {
 	if t.m.parallel() {
 		all.add(size{&b.dbeside, h})
 	}
-	if d := &t.m.side; d.width > 0 {
-		all.add(size{&b.dside, n * d.width}, size{&b.drow, n * t.m.Width()})
+	if width := t.m.side.width; width > 0 {
+		all.add(size{&b.dside, n * width}, size{&b.drow, n * t.m.Width()})
 	}
 	for i := range t.m.layers {
 		for _, block := range t.m.layers[i].blocks {
@@ -115,6 +115,9 @@ func (m *Model) widestNorm() int {
 
 func (t *Tape) growGradients() {
 	t.gradientSizes(t.tokens()).allocate()
+	if t.m.side.width == 0 {
+		t.back.drow = t.back.dx
+	}
 	clear(buffer.Grow(&t.back.gains, t.m.widestNorm()))
 }
 

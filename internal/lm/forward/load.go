@@ -328,7 +328,7 @@ func (m *Model) linear(spec linearSpec) (*linear, error) {
 func (m *Model) unused() error {
 	var names []string
 	for _, name := range m.source.names() {
-		if !m.used[name] && !arch.Ignorable(name) && !m.config.InPredictor(m.body, name) && !m.config.Unread(m.body, name) {
+		if !m.used[name] && !arch.Ignorable(name) && !m.config.Unread(m.body, name) {
 			names = append(names, name)
 		}
 	}
@@ -360,21 +360,11 @@ func (m *Model) SetEmbedding(t Embedding) (undo func()) {
 	return func() { m.embed = before }
 }
 
-// Table returns the embedding that the model looks up in a tensor: the token embedding, or the
-// inputs of single layers. It is nil for any other tensor.
-func (m *Model) Table(tensor string) Embedding {
-	if t := m.table(tensor); t != nil {
-		return *t
-	}
-	return nil
-}
-
-// SetTable replaces an embedding for which Table is not nil, as SetEmbedding does.
-func (m *Model) SetTable(tensor string, t Embedding) { *m.table(tensor) = t }
-
-func (m *Model) table(tensor string) *Embedding {
+// Table returns the place of the embedding that the model looks up in a tensor, of tokens or of
+// inputs of single layers; nil for any other tensor.
+func (m *Model) Table(tensor string) *Embedding {
 	switch p := m.side.perLayer; {
-	case tensor == m.embedding():
+	case m.IsEmbedding(tensor):
 		return &m.embed
 	case p != nil && tensor == p.name:
 		return &p.table
@@ -382,11 +372,8 @@ func (m *Model) table(tensor string) *Embedding {
 	return nil
 }
 
-// embedding is the name of the token embedding.
-func (m *Model) embedding() string { return m.body + "embed_tokens.weight" }
-
 // IsEmbedding reports whether a tensor is the token embedding.
-func (m *Model) IsEmbedding(tensor string) bool { return tensor == m.embedding() }
+func (m *Model) IsEmbedding(tensor string) bool { return tensor == m.body+"embed_tokens.weight" }
 
 // Norms describes the norms: the norm before the lm_head, then the norms of each layer.
 func (m *Model) Norms() []Norm {

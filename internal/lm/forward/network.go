@@ -62,8 +62,8 @@ func (f *mlp) forward(s *Session, dst, x []float32, m int) error {
 	return s.multiply(dst, gate, m, f.down)
 }
 
-// cut zeroes the gates of m rows that are below a bound, and subtracts the bound from the others, if
-// the network is sparse.
+// cut zeroes the gates of m rows of a sparse network that are below a bound, and subtracts the bound
+// from the others.
 func (s *Session) cut(f *mlp, gate []float32, m int) {
 	if !f.sparse {
 		return
@@ -81,8 +81,8 @@ func (s *Session) cut(f *mlp, gate []float32, m int) {
 	})
 }
 
-// cutBackward turns the gradients of cut gates into gradients of the gates. With the bound b = mean +
-// c std of n gates g:
+// cutBackward turns the gradients of cut gates into gradients of the gates. With the bound
+// b = mean + c std of n gates g:
 //
 //	dg_i = d_i - sum(d) (1 + c (g_i - mean) / std) / n,  d: the gradients of the gates above b
 func (t *Tape) cutBackward(f *mlp, dgate, gate, cut []float32, m int) {

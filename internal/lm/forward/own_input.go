@@ -53,8 +53,8 @@ func (p *ownInput) backward(t *Tape, r *record, g *Gradients, dy []float32, _ bo
 	return p.gradients(t, r, g, r.in, dy, r.out)
 }
 
-// gradients computes the gradients of the inputs x, t.back.dnormed, and adds those of the layer's own
-// inputs to the side's, from the gradients dy of the outputs y.
+// gradients computes the gradients of the inputs x, t.back.dnormed, and of the layer's own inputs,
+// in the side, from the gradients dy of the outputs y.
 func (p *ownInput) gradients(t *Tape, r *record, g *Gradients, x, dy, y []float32) error {
 	b, n := &t.back, t.tokens()
 	dgate, dup := b.dgate[:n*p.width], b.dup[:n*p.width]

@@ -86,14 +86,13 @@ func (m *Model) loadSide() (err error) {
 		kind arch.Kind
 		list *[]*linear
 	}{{arch.StreamProjections, &m.side.streams.projections}, {arch.StreamOutputs, &m.side.streams.outputs}} {
+		var specs []linearSpec
 		for i := range c.AltUp.Streams - 1 {
-			spec := outer(s.kind, h)
-			spec.name = strings.Replace(spec.name, "*", fmt.Sprint(i), 1)
-			l, err := m.linear(spec)
-			if err != nil {
-				return err
-			}
-			*s.list = append(*s.list, l)
+			specs = append(specs, outer(s.kind, h))
+			specs[i].name = strings.Replace(specs[i].name, "*", fmt.Sprint(i), 1)
+		}
+		if *s.list, err = m.linearsOf(specs); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -104,8 +103,7 @@ func (d *side) row(rows []float32, token, at, n int) []float32 {
 	return rows[token*d.width+at:][:n]
 }
 
-// beginSide computes the rows of tokens at the first layer, given the looked-up and scaled rows x of
-// the embedding.
+// beginSide computes the rows of tokens at the first layer from the scaled rows x of the embedding.
 func (s *Session) beginSide(rows, x []float32, tokens []int32) error {
 	d, h, m := &s.m.side, s.m.config.HiddenSize, len(tokens)
 	if p := d.perLayer; p != nil {
@@ -213,19 +211,19 @@ func (s *Session) unpack(rows []float32, m int) []float32 {
 }
 
 // unpack divides rows of hidden states and side, pack joins them.
-func (m *Model) unpack(x, side, rows []float32) {
-	h, n := m.config.HiddenSize, m.side.width
-	for t := range len(x) / h {
-		copy(x[t*h:][:h], rows[t*(h+n):])
-		copy(side[t*n:][:n], rows[t*(h+n)+h:])
-	}
-}
+func (m *Model) unpack(x, side, rows []float32) { m.move(rows, x, side, false) }
+func (m *Model) pack(rows, x, side []float32)   { m.move(rows, x, side, true) }
 
-func (m *Model) pack(rows, x, side []float32) {
+func (m *Model) move(rows, x, side []float32, in bool) {
 	h, n := m.config.HiddenSize, m.side.width
-	for t := range len(rows) / (h + n) {
-		copy(rows[t*(h+n):][:h], x[t*h:])
-		copy(rows[t*(h+n)+h:][:n], side[t*n:])
+	for t := range min(len(rows)/(h+n), len(x)/h) {
+		for _, c := range [][2][]float32{{rows[t*(h+n):][:h], x[t*h:]}, {rows[t*(h+n)+h:][:n], side[t*n:]}} {
+			if in {
+				copy(c[0], c[1])
+			} else {
+				copy(c[1], c[0])
+			}
+		}
 	}
 }
 

@@ -6,8 +6,8 @@ import (
 	"github.com/lowbit-go/gq/internal/buffer"
 )
 
-// resizeBackward computes the gradients of x, in dx, and adds those of as to das, from the gradients
-// dy of resize. With the root mean squares s of as and u of x, and n values:
+// resizeBackward computes the gradients dx of x, and adds those of as to das, from the gradients dy
+// of resize. With the root mean squares s of as and u of x, and n values:
 //
 //	y = x s/u,  ds = sum(dy x)/u,  das = ds as / (n s),  dx = dy s/u - x sum(dy x) s / (n u^3)
 //

@@ -366,27 +366,18 @@ func (t *Tape) LayerBackward(layer int, in *LayerInput, loss func(out []float32)
 	}
 	return t.m.run(func() error {
 		t.growGradients()
-		rows := t.back.dx
-		if t.m.side.width > 0 {
-			rows = t.back.drow
-		}
+		rows := t.back.drow
 		if err := t.layer(layer, rows, in.X, in.Experts); err != nil {
 			return err
 		}
 		if err := loss(rows); err != nil {
 			return err
 		}
-		if t.m.side.width > 0 {
-			t.m.unpack(t.back.dx, t.back.dside, rows)
-		}
+		t.m.unpack(t.back.dx, t.back.dside, rows)
 		if err := t.layerBackward(layer, g, dx != nil); err != nil {
 			return err
 		}
-		if t.m.side.width > 0 {
-			t.m.pack(dx, t.back.dx, t.back.dside)
-		} else {
-			copy(dx, t.back.dx)
-		}
+		t.m.pack(dx, t.back.dx, t.back.dside)
 		return nil
 	})
 }
