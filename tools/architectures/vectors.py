@@ -50,14 +50,17 @@ PUBLISHED = {"kimi_linear": (r"layers\.0\.block_sparse_moe\.", "layers.0.mlp.")}
 
 
 def weights(name, shape, mean):
-    """The weights of a tensor: norms about their mean, small biases, and matrices that keep the size of their inputs."""
+    """The weights of a tensor: norms and factors about their mean, small biases, and matrices that keep the size of their
+    inputs."""
     x = numbers(name, math.prod(shape))
     if name.endswith("A_log"):  # decays over one token to over fifty
         x = 2 * x - 2
     elif len(shape) > 1:
         x *= 1.5 * math.sqrt(3 / shape[-1])
-    elif name.endswith("norm.weight"):
+    elif name.endswith(("norm.weight", "norm_1.weight", "norm_2.weight")):
         x = mean + 0.5 * x
+    elif name.endswith(("layer_scalar", "router.scale", "per_expert_scale")):
+        x = 1 + 0.25 * x
     else:
         x *= 0.25
     return x.astype("float32").reshape(shape)
@@ -96,7 +99,8 @@ def make(name):
     for n, positions in SEQUENCES.items():
         ids = tokens(name, n, text.vocab_size)
         with torch.no_grad():
-            logits = model(torch.tensor([ids])).logits[0]
+            # Without a mask, Transformers asks CUDA about multimodal models, and PyTorch for CPUs crashes.
+            logits = model(torch.tensor([ids]), attention_mask=torch.ones(1, n, dtype=torch.long)).logits[0]
         rows += [logits[p].numpy() for p in positions]
         sequences.append({"tokens": ids, "positions": list(positions)})
     rows = numpy.stack(rows).astype("<f4")

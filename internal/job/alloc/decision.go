@@ -79,7 +79,7 @@ func (j *Job) decisions(base *fromcheckpoint.Plan) ([]*Decision, error) {
 		if t.Action != plan.ActionQuantize {
 			continue
 		}
-		embedding := t.Role == gqf.RoleEmbedding
+		embedding := t.Role == gqf.RoleEmbedding && j.Model.IsEmbedding(t.Name)
 		rule, _ := rules.Match(t.Name)
 		for _, h := range heads[t.Name] {
 			if rule == nil {

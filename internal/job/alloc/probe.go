@@ -132,7 +132,8 @@ func layersOf(m *forward.Model) map[string]int {
 	return layers
 }
 
-// layer is the first layer that the decision affects; -1: embedding, number of layers: lm_head.
+// layer is the first layer that the decision affects; -1: embedding, or another linear layer before
+// the first layer; number of layers: lm_head.
 func (j *Job) layer(d *Decision) int {
 	if d.Embedding {
 		return -1
@@ -140,7 +141,7 @@ func (j *Job) layer(d *Decision) int {
 	if layer, ok := j.layers[d.Tensors[0]]; ok {
 		return layer
 	}
-	return len(j.Model.Config().Layers)
+	return j.Model.LayerOf(d.Tensors[0])
 }
 
 // replace puts a decision's rounded tensors into the model.

@@ -111,7 +111,7 @@ func (j *job) stage(layer int, stage []forward.Group) (undo []func(), err error)
 		return nil, nil
 	}
 	j.moved = j.last && j.floats != nil
-	if n := inputsOf(groups[0], j.quants.Tokens()); j.last && n > 0 {
+	if n := inputsOf(groups[0], j.quants.Tokens()); j.last && n > 0 && j.quant.Finishes() {
 		j.inputs = buffer.Grow(&j.inputs, n)
 	}
 	for seq := range j.quants.Len() {

@@ -50,7 +50,9 @@ func (im *Imatrix) Collect(ctx context.Context, p *fromcheckpoint.Plan, text *te
 		}
 	}
 	for seq := range stream.Len() {
-		stream.HeadInput(seq, c.add)
+		if err := stream.HeadInput(seq, c.add); err != nil {
+			return err
+		}
 		c.sampler.start += len(text.Sequences[seq])
 	}
 	return c.finish()

@@ -208,7 +208,17 @@ func (j *job) layer(layer int) error {
 	j.notes, j.names, j.done = layerNotes{}, nil, nil
 	stages := j.quant.Stages(layer)
 	var undo []func()
+	next := 0 // block
+	advance := func(to int) (err error) {
+		for ; next < to && err == nil; next++ {
+			err = j.advance(layer, next)
+		}
+		return err
+	}
 	for i, stage := range stages {
+		if err := advance(stage[0].Block); err != nil { // blocks without linear layers
+			return err
+		}
 		for len(stage) > 0 {
 			batch := j.batch(stage)
 			stage = stage[len(batch):]
@@ -220,10 +230,13 @@ func (j *job) layer(layer int) error {
 			}
 		}
 		if block := stages[i][0].Block; i+1 == len(stages) || stages[i+1][0].Block != block {
-			if err := j.advance(layer, block); err != nil {
+			if err := advance(block + 1); err != nil {
 				return err
 			}
 		}
+	}
+	if err := advance(j.quants.Blocks(layer)); err != nil {
+		return err
 	}
 	for _, u := range undo { // the codes are stored: free them in memory
 		u()
@@ -336,14 +349,18 @@ func (j *job) open(follow bool) (err error) {
 	if j.quant, err = forward.OpenCheckpoint(dir, o); err != nil {
 		return err
 	}
-	// The hidden states of the quantized model begin with rows of the quantized embedding.
-	if m, ok := j.table(); ok {
+	// The hidden states of the quantized model begin with rows of quantized embeddings.
+	for _, m := range j.plan.Matrices() {
+		t := j.quant.Table(m.Name())
+		if m.Role != gqf.RoleEmbedding || t == nil {
+			continue
+		}
 		r, err := rounding.NewRounder(m.Scheme, m.Cols)
 		if err != nil {
 			return err
 		}
 		r.Recover(m.Precision)
-		j.quant.SetEmbedding(&roundedTable{j.quant.Embedding(), r})
+		*t = &roundedTable{*t, r}
 	}
 	if j.quants, err = j.quant.NewStream(j.text.Sequences); err != nil {
 		return err
@@ -358,19 +375,6 @@ func (j *job) open(follow bool) (err error) {
 		j.floats.ShareMemory(j.quants)
 	}
 	return err
-}
-
-// table finds the embedding in a plan that quantizes the embedding.
-func (j *job) table() (table plan.Matrix, ok bool) {
-	for _, m := range j.plan.Matrices() {
-		if m.Role == gqf.RoleEmbedding && m.Cols == j.quant.Config().HiddenSize && m.Rows == j.quant.Config().VocabSize {
-			if ok { // two candidates: the model's choice is not known here
-				return table, false
-			}
-			table, ok = m, true
-		}
-	}
-	return table, ok
 }
 
 // roundedTable looks up rows of a quantized embedding.

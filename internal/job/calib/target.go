@@ -224,9 +224,11 @@ func (j *job) head() error {
 		}
 		var floats []float32
 		if g.hessian.ofInputs != 0 {
-			j.floats.HeadInput(seq, func(in *forward.Input) { floats = slices.Clone(in.X) })
+			if err := j.floats.HeadInput(seq, func(in *forward.Input) { floats = slices.Clone(in.X) }); err != nil {
+				return err
+			}
 		}
-		j.quants.HeadInput(seq, func(in *forward.Input) {
+		err := j.quants.HeadInput(seq, func(in *forward.Input) {
 			g.hessian.add(in.Rows, func(i int, x, d, _ []float32) {
 				copy(x, in.X[i*in.K:][:in.K])
 				if d != nil {
@@ -234,6 +236,9 @@ func (j *job) head() error {
 				}
 			})
 		})
+		if err != nil {
+			return err
+		}
 	}
 	g.hessian.done()
 	list, err := j.solve(g)

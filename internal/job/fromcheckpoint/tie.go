@@ -20,7 +20,8 @@ func (pl *TensorPlanner) Tie() error {
 	for _, it := range pl.Drafts {
 		switch it.Role {
 		case gqf.RoleEmbedding:
-			if embedding == nil {
+			// Tables of single layers are no token embedding.
+			if embedding == nil || arch.HeadName(pl.Cfg, embedding.Src.Name) == "" && arch.HeadName(pl.Cfg, it.Src.Name) != "" {
 				embedding = it
 			}
 		case gqf.RoleHead:

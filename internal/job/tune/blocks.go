@@ -253,13 +253,13 @@ func (b *blocks) order(layer int) func() []int {
 	}
 }
 
-// gather copies the hidden states of sequences before and behind the layer.
+// gather copies the values of sequences before and behind the layer.
 func (b *blocks) gather(batch []int) {
 	b.in.Lengths, b.x, b.want = b.in.Lengths[:0], b.x[:0], b.want[:0]
 	for _, seq := range batch {
 		b.in.Lengths = append(b.in.Lengths, b.lengths[seq])
-		b.x = append(b.x, b.quant.Hidden(seq)...)
-		b.want = append(b.want, b.float.Hidden(seq)...)
+		b.x = append(b.x, b.quant.Rows(seq)...)
+		b.want = append(b.want, b.float.Rows(seq)...)
 	}
 	b.in.X = b.x
 }

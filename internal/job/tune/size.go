@@ -69,7 +69,7 @@ func SizeOf(p *fromcheckpoint.Plan, k quantizer.Tune, tokens, threads int) (s Si
 	c := m.Config()
 	held := int64(tokens / heldOutShare)
 	predictions := min(12*held*int64(c.VocabSize), eval.ReferenceBytes)
-	s.Memory = codes + 8*scales + StateBytes*trained + 2*tape.Bytes() + gradientBytes + predictions + 12*held*int64(c.HiddenSize)
+	s.Memory = codes + 8*scales + StateBytes*trained + 2*tape.Bytes() + gradientBytes + predictions + 12*held*int64(m.Width())
 	if k == quantizer.TuneBlocks {
 		s.Memory += blockBytes(p, int64(tokens)) + codes + 4*scales
 	}

@@ -1,6 +1,7 @@
 package arch
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -51,8 +52,13 @@ type ForwardConfig struct {
 	LogitSoftcap     float64
 	Tied             bool // the lm_head is the embedding
 
-	Experts *ExpertConfig // nil for a dense model
-	Latent  *LatentConfig // of attention; nil without latents
+	UnitValues bool // values are normalized head by head, without weights
+
+	Experts  *ExpertConfig   // nil for a dense model
+	PerLayer *PerLayerConfig // nil without inputs of single layers
+	AltUp    *AltUpConfig    // nil with a single stream of hidden states
+	Laurel   int             // rank of a linear path beside attention; 0: none
+	Latent   *LatentConfig   // of attention; nil without latents
 
 	AttentionGate bool             // q has a gate for each output of attention
 	ShortConv     *ShortConvConfig // nil without such layers
@@ -68,6 +74,20 @@ type OutputFactors struct{ Attention, Mixer, FeedForward float64 }
 
 // SquaredRelu is the Activation max(0, up)^2 of feed-forward networks without a gate (Nemotron).
 const SquaredRelu = "relu2"
+
+// PerLayerConfig describes inputs of single layers: rows of a second embedding, added to a
+// projection of the first. Each layer has Width values.
+type PerLayerConfig struct {
+	Vocab int // rows of the second embedding; tokens beyond have row 0
+	Width int
+}
+
+// AltUpConfig describes several streams of hidden states (Baykal et al., arXiv:2301.13310). A layer
+// computes the first stream, and corrects its predictions of all streams.
+type AltUpConfig struct {
+	Streams int
+	Scaled  bool // the input of the layer's own embedding has a factor for each channel
+}
 
 // ClampedSilu is the Activation (1 + u) g / (1 + e^(-slope g)), with the gate g up to a limit, and
 // up, u, from -limit to limit (gpt-oss).
@@ -117,13 +137,20 @@ func (c *ForwardConfig) NameOf(kind Kind) string {
 	return c.Facts.NameOf(kind)
 }
 
-// InPredictor reports whether a tensor belongs to a layer of Predictors. body is the prefix of the
-// language model's tensors.
-func (c *ForwardConfig) InPredictor(body, name string) bool {
+// Unread reports whether no pass reads a tensor: it belongs to a layer of Predictors, or to keys or
+// values in whose place a layer reads another layer's. body is the prefix of the language model's
+// tensors.
+func (c *ForwardConfig) Unread(body, name string) bool {
 	rest, ok := strings.CutPrefix(name, body+"layers.")
-	number, _, _ := strings.Cut(rest, ".")
+	number, rest, _ := strings.Cut(rest, ".")
 	n, err := strconv.Atoi(number)
-	return ok && err == nil && n >= len(c.Layers) && n < len(c.Layers)+c.Predictors
+	if !ok || err != nil || n < 0 || n >= len(c.Layers) {
+		return ok && err == nil && n >= len(c.Layers) && n < len(c.Layers)+c.Predictors
+	}
+	module := rest[:max(0, strings.LastIndexByte(rest, '.'))]
+	return slices.ContainsFunc([]Kind{Key, Value, KeyNorm}, func(kind Kind) bool {
+		return module == c.NameOf(kind) && !c.Layers[n].Uses(kind)
+	})
 }
 
 // BiasOf reports whether linear layers of a kind have a bias.
@@ -155,6 +182,17 @@ type LayerConfig struct {
 	// Beside: attention reads the same inputs as the mixer, and adds its own outputs.
 	Beside        bool
 	NoFeedForward bool
+
+	HeadDim, KVHeads int // of attention
+	Intermediate     int // width of the dense feed-forward network
+	// Borrow is the distance to the earlier layer whose keys and values attention reads; 0: its own.
+	Borrow int
+	// KeyValues: the values are the keys before norm and rotation.
+	KeyValues bool
+	// Cutoff, if Sparse, zeroes the gates below their mean plus Cutoff standard deviations, and
+	// subtracts that bound from the others.
+	Sparse bool
+	Cutoff float64
 }
 
 // QueryFactor is the factor of the queries of a token in a layer, by which attention stays sharp
@@ -185,6 +223,10 @@ func (l *LayerConfig) Uses(kind Kind) bool {
 		return false
 	}
 	switch kind {
+	case Key, KeyNorm:
+		return l.Borrow == 0
+	case Value:
+		return l.Borrow == 0 && !l.KeyValues
 	case Gate, Up, Down, FusedGateUp:
 		return !l.Experts
 	case Router, GateExperts, UpExperts, DownExperts, GateUpExperts, RouterCorrection, SharedGate, SharedUp, SharedDown, SharedFused, ExpertsIn, ExpertsOut, SharedRouter:
@@ -299,6 +341,17 @@ func ParseForward(raw []byte) (*ForwardConfig, error) {
 	}
 	if err := c.validate(); err != nil {
 		return nil, err
+	}
+	for i := range c.Layers {
+		l := &c.Layers[i]
+		l.HeadDim, l.KVHeads = cmp.Or(l.HeadDim, c.HeadDim), cmp.Or(l.KVHeads, c.KVHeads)
+		l.Intermediate = cmp.Or(l.Intermediate, c.Intermediate)
+		if c.Heads%l.KVHeads != 0 {
+			return nil, &ConfigError{"num_key_value_heads", fmt.Sprintf("is %d in layer %d: that does not divide %d heads", l.KVHeads, i, c.Heads)}
+		}
+		if of := &c.Layers[i-l.Borrow]; of.HeadDim != l.HeadDim || of.KVHeads != l.KVHeads {
+			return nil, &ConfigError{"num_kv_shared_layers", fmt.Sprintf("lets layer %d read keys of %d heads of %d of layer %d: %d of %d were expected", i, of.KVHeads, of.HeadDim, i-l.Borrow, l.KVHeads, l.HeadDim)}
+		}
 	}
 	return c, nil
 }

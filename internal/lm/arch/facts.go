@@ -10,6 +10,8 @@ type Facts struct {
 	Class string // class of the model with an lm_head
 	// Layer lists the tensors of a layer. Only kinds that the configuration asks for exist.
 	Layer []Naming
+	// Outer lists further tensors outside of layers.
+	Outer []Naming
 	// FinalNorm is the norm before the lm_head, and llama.cpp's name; default norm and output_norm.
 	FinalNorm Naming
 	// LlamaCpp is nil if gq does not write .gguf files of the architecture.
@@ -71,6 +73,33 @@ const (
 	ExpertsIn    // the latents that experts read, of the hidden states
 	ExpertsOut   // the hidden states, of the latents that experts write
 	SharedRouter // a single row: its sigmoid is a factor of the shared expert
+
+	// Tensors of layers with inputs of their own, with several streams of hidden states, and with a
+	// path of low rank beside attention.
+	PerLayerGate
+	PerLayerProjection
+	PerLayerNorm
+	LayerScalar // a factor of the hidden states behind the layer
+	StreamNorm
+	StreamRouter
+	StreamPredict
+	StreamCorrect
+	StreamScale
+	LaurelLeft
+	LaurelRight
+	LaurelNorm
+	// Of a mixture beside a dense network: norms, and factors of router's inputs and of experts.
+	ExpertsNorm
+	ExpertsPostNorm
+	SharedPostNorm
+	RouterScale
+	ExpertScale
+	// Tensors outside of layers: see [Facts.Outer].
+	PerLayerEmbedding
+	PerLayerModel // of the embedding: the inputs of all layers
+	PerLayerModelNorm
+	StreamProjections // of the first stream: further streams, with a number for *
+	StreamOutputs     // back
 )
 
 // LlamaCpp has llama.cpp's view of an architecture.
@@ -181,12 +210,14 @@ func Architectures() []string {
 	return names
 }
 
-// NameOf returns the name of a tensor in a layer of a checkpoint, or "" if the architecture has
-// none.
+// NameOf returns the name of a tensor in a layer of a checkpoint, or of a tensor of Outer, or "" if
+// the architecture has none.
 func (f *Facts) NameOf(kind Kind) string {
-	for _, n := range f.Layer {
-		if n.Kind == kind {
-			return n.HF
+	for _, list := range [][]Naming{f.Layer, f.Outer} {
+		for _, n := range list {
+			if n.Kind == kind {
+				return n.HF
+			}
 		}
 	}
 	return ""
@@ -247,6 +278,17 @@ var (
 	postNorms = []Naming{
 		{PostAttentionNorm, "post_attention_layernorm", "post_attention_norm"},
 		{PostFeedForwardNorm, "post_feedforward_layernorm", "post_ffw_norm"},
+	}
+	// perLayerInputs: each layer has an input of its own.
+	perLayerInputs = []Naming{
+		{PerLayerGate, "per_layer_input_gate", "inp_gate"},
+		{PerLayerProjection, "per_layer_projection", "proj"},
+		{PerLayerNorm, "post_per_layer_input_norm", "post_norm"},
+	}
+	perLayerModel = []Naming{
+		{PerLayerEmbedding, "embed_tokens_per_layer", "per_layer_token_embd"},
+		{PerLayerModel, "per_layer_model_projection", "per_layer_model_proj"},
+		{PerLayerModelNorm, "per_layer_projection_norm", "per_layer_proj_norm"},
 	}
 	separateMLP = []Naming{
 		{Gate, "mlp.gate_proj", "ffn_gate"},

@@ -9,8 +9,13 @@ import (
 // the class; 0 means no default for heads, the number of heads for kvHeads, and hidden_size / heads
 // for headDim.
 func (k *keys) readCommon(c *ForwardConfig, heads, kvHeads, headDim int, eps float64) {
-	c.HiddenSize = k.size("hidden_size", 0)
+	k.readHeads(c, heads, kvHeads, headDim, eps)
 	c.Intermediate = k.size("intermediate_size", 0)
+}
+
+// readHeads is readCommon without the width of feed-forward networks.
+func (k *keys) readHeads(c *ForwardConfig, heads, kvHeads, headDim int, eps float64) {
+	c.HiddenSize = k.size("hidden_size", 0)
 	c.Heads = k.size("num_attention_heads", heads)
 	kvHeads = cmp.Or(kvHeads, c.Heads)
 	c.KVHeads = k.size("num_key_value_heads", kvHeads)
@@ -179,4 +184,24 @@ func (k *keys) innerRope(key string, d ropeDefaults) RopeConfig {
 	r := in.readScaling(d)
 	k.join(in)
 	return r
+}
+
+// borrow reads how many of the last layers read the keys and values of the last earlier layer of
+// their own kind.
+func (k *keys) borrow(c *ForwardConfig, absent int) {
+	first := len(c.Layers) - k.count("num_kv_shared_layers", absent)
+	if first < 0 {
+		k.fail("num_kv_shared_layers", "is %d of %d layers", len(c.Layers)-first, len(c.Layers))
+	}
+	for i := max(0, first); i < len(c.Layers); i++ {
+		from := first - 1
+		for from >= 0 && c.Layers[from].Window != c.Layers[i].Window {
+			from--
+		}
+		if from < 0 {
+			k.fail("num_kv_shared_layers", "is %d: no layer before these has keys and values for layer %d", len(c.Layers)-first, i)
+			return
+		}
+		c.Layers[i].Borrow = i - from
+	}
 }

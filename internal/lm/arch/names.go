@@ -124,7 +124,7 @@ func (n tensorName) unquantized() string {
 	case n.any(func(s string) bool { return s == "indexer" }):
 		return "the indexer of a sparse attention"
 	case n.any(func(s string) bool { return strings.HasPrefix(s, "altup") || s == "laurel" }), name == "per_layer_model_projection":
-		return "one of Gemma 3n's small correction matrices"
+		return "one of Gemma's small correction matrices"
 	case name == "A_log" || name == "A" || name == "D" || strings.HasPrefix(name, "dt_") || strings.HasPrefix(name, "time_"):
 		return "a parameter of a state-space layer"
 	case name == "sinks" || name == "sink":

@@ -10,7 +10,7 @@ import (
 // RopeConfig says how positions rotate queries and keys: the dimensions i and i + Dims/2 are
 // rotated by the position times a frequency.
 type RopeConfig struct {
-	// Type is the scaling of frequencies: default, linear, llama3, yarn or longrope.
+	// Type is the scaling of frequencies: default, linear, llama3, yarn, longrope or proportional.
 	Type  string
 	Theta float64 // the base of the frequencies: theta^(-2i/Dims)
 	Dims  int     // number of rotated dimensions of a head, from the first
@@ -31,6 +31,8 @@ type RopeConfig struct {
 	// Short and Long divide the individual frequencies (longrope): Short in sessions of at most
 	// OriginalPositions tokens, Long in larger sessions.
 	Short, Long []float64
+	// Pairs is the number of pairs of dimensions that rotate (proportional); the others stay.
+	Pairs int
 	// Neighbours: the dimensions 2i and 2i + 1 are rotated instead. No config.json says so:
 	// llama.cpp stores some models like this.
 	Neighbours bool
@@ -45,6 +47,7 @@ type ropeDefaults struct {
 	// if absent.
 	maxPositions, originalPositions int
 	partial                         bool // there is a partial_rotary_factor, already read
+	proportional                    bool // rope_type may be proportional
 	sections                        bool // positions have several parts, equal in text
 	alpha                           bool // rope_type dynamic has an alpha, which scales theta
 	mscales                         bool // longrope states its attention factors
@@ -99,6 +102,16 @@ func (k *keys) readScaling(d ropeDefaults) RopeConfig {
 	}
 	switch r.Type {
 	case "default":
+	case "proportional":
+		if !d.proportional {
+			k.fail("rope_type", "is proportional, which this architecture does not know")
+		}
+		r.Factor = k.positive("factor", 1)
+		part := k.positive("partial_rotary_factor", 1)
+		if part > 1 {
+			k.fail("partial_rotary_factor", "is %v: at most 1 was expected", part)
+		}
+		r.Pairs = int(float64(part*float64(r.Dims)) / 2)
 	case "linear":
 		r.Factor = k.positive("factor", 0)
 	case "llama3":
@@ -201,6 +214,10 @@ func (r *RopeConfig) Frequencies(maxTokens int) []float32 {
 		switch r.Type {
 		case "linear":
 			f /= r.Factor
+		case "proportional":
+			if f /= r.Factor; i >= r.Pairs {
+				f = 0
+			}
 		case "llama3":
 			f = r.llama3(f)
 		case "yarn":

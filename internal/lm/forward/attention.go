@@ -21,23 +21,41 @@ type attention struct {
 	qkv          []*linear // q, k, v; or a fused layer
 	sinks        []float32 // of the heads, or nil
 	out          *linear
+	values       *norm // of each head of values, or nil
+	lend, borrow int   // where keys and values go to, and come from, in a row of the side; -1: nowhere
 }
 
 func (m *Model) loadAttention(l arch.LayerConfig, at string, qNorm, kNorm *norm) (*attention, error) {
 	c := &m.config
-	a := &attention{LayerConfig: l, cache: len(m.caches), qNorm: qNorm, kNorm: kNorm}
-	m.caches = append(m.caches, cache{heads: c.KVHeads, dim: c.HeadDim, span: spanOf(&l)})
+	a := &attention{LayerConfig: l, cache: len(m.caches), qNorm: qNorm, kNorm: kNorm, lend: -1, borrow: -1}
+	layer := len(m.layers)
+	if at, lends := m.side.lent[layer]; lends {
+		a.lend = at
+	}
+	if l.Borrow > 0 {
+		a.cache, a.borrow = m.attentionOf(layer-l.Borrow).cache, m.side.lent[layer-l.Borrow]
+	} else {
+		m.caches = append(m.caches, cache{heads: l.KVHeads, dim: l.HeadDim, span: spanOf(&l)})
+	}
+	if c.UnitValues {
+		a.values = m.unitNorm(l.HeadDim)
+	}
 	if c.Latent != nil {
 		return a, m.loadLatent(a, at)
 	}
 	if err := m.loadSinks(a, at); err != nil {
 		return nil, err
 	}
-	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	q, kv := a.sizes(c, 1)
 	if c.AttentionGate {
 		q *= 2
 	}
-	inputs := []linearSpec{m.spec(at, arch.Query, q, c.HiddenSize), m.spec(at, arch.Key, kv, c.HiddenSize), m.spec(at, arch.Value, kv, c.HiddenSize)}
+	var inputs []linearSpec
+	for i, kind := range []arch.Kind{arch.Query, arch.Key, arch.Value} {
+		if l.Uses(kind) {
+			inputs = append(inputs, m.spec(at, kind, []int{q, kv, kv}[i], c.HiddenSize))
+		}
+	}
 	if c.Facts.Has(arch.FusedQKV) {
 		inputs = []linearSpec{m.spec(at, arch.FusedQKV, q+2*kv, c.HiddenSize)}
 	}
@@ -45,8 +63,23 @@ func (m *Model) loadAttention(l arch.LayerConfig, at string, qNorm, kNorm *norm)
 	if a.qkv, err = m.linearsOf(inputs); err != nil {
 		return nil, err
 	}
-	a.out, err = m.linear(m.spec(at, arch.Output, c.HiddenSize, c.Heads*c.HeadDim))
+	a.out, err = m.linear(m.spec(at, arch.Output, c.HiddenSize, c.Heads*l.HeadDim))
 	return a, err
+}
+
+// attentionOf returns the attention of an open layer, or nil.
+func (m *Model) attentionOf(layer int) *attention {
+	for _, b := range m.layers[layer].blocks {
+		if a, ok := b.part.(*attention); ok {
+			return a
+		}
+	}
+	return nil
+}
+
+// sizes returns the numbers of values of the queries, and of the keys, of m rows.
+func (a *attention) sizes(c *arch.ForwardConfig, m int) (nq, nkv int) {
+	return m * c.Heads * a.HeadDim, m * a.KVHeads * a.HeadDim
 }
 
 func (a *attention) last() *linear { return a.out }
@@ -61,14 +94,14 @@ func (a *attention) inputs() []*linear {
 
 func (a *attention) scratch(s *Session, m int) []size {
 	c := &s.m.config
-	nq, nkv := m*c.Heads*c.HeadDim, m*c.KVHeads*c.HeadDim
+	nq, nkv := a.sizes(c, m)
 	return append(a.projected(s, m), size{&s.q, nq}, size{&s.k, nkv}, size{&s.v, nkv}, size{&s.heads, nq})
 }
 
 // projected lists the memory of projections whose outputs are not queries, keys and values as such.
 func (a *attention) projected(s *Session, m int) (list []size) {
 	c := &s.m.config
-	nq, nkv := m*c.Heads*c.HeadDim, m*c.KVHeads*c.HeadDim
+	nq, nkv := a.sizes(c, m)
 	if c.AttentionGate {
 		list = append(list, size{&s.qkv, 2 * nq}, size{&s.gates, nq})
 	}
@@ -83,7 +116,7 @@ func (a *attention) projected(s *Session, m int) (list []size) {
 
 // attentionThreads is the memory of attention on all threads.
 type attentionThreads struct {
-	group   int // query heads per key-value head
+	heads   int // of queries
 	softcap float32
 	math    *rowmath.Set
 	workers []attentionWorker // by thread
@@ -97,7 +130,7 @@ type attentionWorker struct {
 }
 
 func (a *attentionThreads) init(c *arch.ForwardConfig, set *rowmath.Set, threads int) {
-	*a = attentionThreads{group: c.Heads / c.KVHeads, softcap: float32(c.AttentionSoftcap), math: set, workers: make([]attentionWorker, threads)}
+	*a = attentionThreads{heads: c.Heads, softcap: float32(c.AttentionSoftcap), math: set, workers: make([]attentionWorker, threads)}
 }
 
 // segment is the rows of a pass that continue the same sequence.
@@ -138,13 +171,14 @@ func (s *Session) arrange() {
 
 func (a *attention) forward(s *Session, dst, x []float32, m int) error {
 	c := &s.m.config
-	nq, nkv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	nq, nkv := a.sizes(c, 1)
 	q, k, v := buffer.Grow(&s.q, m*nq), buffer.Grow(&s.k, m*nkv), buffer.Grow(&s.v, m*nkv)
 	if err := s.project(a, q, k, v, x, m); err != nil {
 		return err
 	}
 	heads := buffer.Grow(&s.heads, m*nq)
 	s.meet(a, heads, q, k, v)
+	a.store(s, k, v, m)
 	if c.AttentionGate {
 		s.applyGates(heads, heads, s.gates)
 	}
@@ -155,7 +189,7 @@ func (a *attention) forward(s *Session, dst, x []float32, m int) error {
 // and computes the attention of each head.
 func (s *Session) meet(a *attention, heads, q, k, v []float32) {
 	c := &s.m.config
-	nq, nkv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	nq, nkv := a.sizes(c, 1)
 	for j := range s.segments {
 		g := &s.segments[j]
 		g.caches[a.cache].reach(g.start, g.start+g.rows)
@@ -164,23 +198,28 @@ func (s *Session) meet(a *attention, heads, q, k, v []float32) {
 		for t := from; t < to; t++ {
 			g := &s.segments[s.owners[t]]
 			position := g.start + t - g.row
-			s.prepare(a, g.rotations, q[t*nq:][:nq], k[t*nkv:][:nkv], position)
+			keys, values := k[t*nkv:][:nkv], v[t*nkv:][:nkv]
+			if s.prepare(a, g.rotations, q[t*nq:][:nq], keys, position); a.values != nil && a.borrow < 0 {
+				for ; len(values) > 0; values = values[a.HeadDim:] {
+					rmsNorm(values[:a.HeadDim], values[:a.HeadDim], a.values.weights, a.values.eps)
+				}
+			}
 			g.caches[a.cache].store(position, k[t*nkv:][:nkv], v[t*nkv:][:nkv])
 		}
 	})
 	run := func(worker, part int) {
-		u := s.units[part/c.KVHeads]
+		u := s.units[part/a.KVHeads]
 		g := &s.segments[u.segment]
-		s.attention.block(worker, &g.caches[a.cache], a.sinks, heads[g.row*nq:], q[g.row*nq:], part%c.KVHeads, u.from, u.to, g.start, nq)
+		s.attention.block(worker, &g.caches[a.cache], a.sinks, heads[g.row*nq:], q[g.row*nq:], part%a.KVHeads, u.from, u.to, g.start, nq)
 	}
-	s.each(len(s.units)*c.KVHeads, s.work*nq, run)
+	s.each(len(s.units)*a.KVHeads, s.work*nq, run)
 }
 
 func (s *Session) project(a *attention, q, k, v, x []float32, m int) error {
 	if a.latent != nil {
 		return s.projectLatent(a.latent, q, k, v, x, m)
 	}
-	if len(a.qkv) == 1 {
+	if s.m.config.Facts.Has(arch.FusedQKV) {
 		nq, nkv := len(q)/m, len(k)/m
 		n := nq + 2*nkv
 		all := buffer.Grow(&s.qkv, m*n)
@@ -202,11 +241,34 @@ func (s *Session) project(a *attention, q, k, v, x []float32, m int) error {
 			}
 			continue
 		}
-		if err := s.multiply(dst, x, m, a.qkv[i]); err != nil {
-			return err
+		switch {
+		case i > 0 && a.borrow >= 0:
+			n, side := len(k)/m, &s.m.side
+			for t := range m {
+				copy(dst[t*n:], side.row(s.side, t, a.borrow+(i-1)*n, n))
+			}
+		case i == len(a.qkv): // the values are the keys
+			copy(v, k)
+		default:
+			if err := s.multiply(dst, x, m, a.qkv[i]); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// store copies the prepared keys and values of m rows to the side, if later layers read them.
+func (a *attention) store(s *Session, k, v []float32, m int) {
+	if a.lend < 0 {
+		return
+	}
+	n := len(k) / m
+	for t := range m {
+		to := s.m.side.row(s.side, t, a.lend, 2*n)
+		copy(to, k[t*n:][:n])
+		copy(to[n:], v[t*n:][:n])
+	}
 }
 
 // prepare normalizes and rotates a token's queries and keys, and scales the queries.
@@ -217,18 +279,21 @@ func (s *Session) prepare(a *attention, rotations []*rotation, q, k []float32, p
 		norm *norm
 	}{{q, a.qNorm}, {k, a.kNorm}} {
 		x := part.x
+		if part.norm == nil && a.borrow >= 0 {
+			break // prepared by another layer
+		}
 		if c.QKNorm == arch.WholeNorms {
 			rmsNorm(x, x, part.norm.weights, c.NormEps)
 		}
-		for ; len(x) > 0; x = x[c.HeadDim:] {
+		for ; len(x) > 0; x = x[a.HeadDim:] {
 			if c.QKNorm == arch.HeadNorms {
-				rmsNorm(x[:c.HeadDim], x[:c.HeadDim], part.norm.weights, c.NormEps)
+				rmsNorm(x[:a.HeadDim], x[:a.HeadDim], part.norm.weights, c.NormEps)
 			}
 			if a.Rope >= 0 {
 				rotations[a.Rope].turn(x[c.RopeStart:], position, 1)
 			}
 			if c.QKNorm >= arch.RotatedNorms && part.norm != nil {
-				rmsNorm(x[:c.HeadDim], x[:c.HeadDim], part.norm.weights, c.NormEps)
+				rmsNorm(x[:a.HeadDim], x[:a.HeadDim], part.norm.weights, c.NormEps)
 			}
 		}
 	}
@@ -246,12 +311,12 @@ func (a *attentionThreads) block(worker int, c *cache, sinks, heads, q []float32
 	first = first / keyBlock * keyBlock
 	last := start + to
 	width := padded(last - first + min(1, len(sinks)))
-	tokens, d := to-from, c.dim
-	rows := tokens * a.group // row t*group + g is token t and the group's head g
+	tokens, d, group := to-from, c.dim, a.heads/c.heads // query heads per key-value head
+	rows := tokens * group                              // row t*group + g is token t and the group's head g
 	queries, scores, out := buffer.Grow(&w.queries, rows*d), buffer.Grow(&w.scores, rows*width), buffer.Grow(&w.out, rows*d)
-	at := kvHead * a.group * d // offset of the group's first head in a token's row
+	at := kvHead * group * d // offset of the group's first head in a token's row
 	for t := range tokens {
-		copy(queries[t*a.group*d:][:a.group*d], q[(from+t)*stride+at:])
+		copy(queries[t*group*d:][:group*d], q[(from+t)*stride+at:])
 	}
 
 	clear(scores)
@@ -260,12 +325,12 @@ func (a *attentionThreads) block(worker int, c *cache, sinks, heads, q []float32
 		a.math.MulAdd(scores[p-first:], width, queries, d, keys, keyBlock, rows, d, keyBlock)
 	}
 	for r := range rows {
-		lo, hi := c.seen(start + from + r/a.group)
+		lo, hi := c.seen(start + from + r/group)
 		row := scores[r*width:][lo-first : hi-first]
 		if a.softcap != 0 {
 			softcap(row, a.softcap)
 		}
-		softmax(a.math, row, sinks, kvHead*a.group+r%a.group)
+		softmax(a.math, row, sinks, kvHead*group+r%group)
 	}
 
 	clear(out)
@@ -275,15 +340,15 @@ func (a *attentionThreads) block(worker int, c *cache, sinks, heads, q []float32
 	begin = min(begin, common)
 	for t := range tokens {
 		lo, _ := c.seen(start + from + t)
-		a.values(out, scores, c, kvHead, t*a.group, (t+1)*a.group, lo, min(begin, common), first, width)
+		a.values(out, scores, c, kvHead, t*group, (t+1)*group, lo, min(begin, common), first, width)
 	}
 	a.values(out, scores, c, kvHead, 0, rows, begin, common, first, width)
 	for t := range tokens {
 		lo, hi := c.seen(start + from + t)
-		a.values(out, scores, c, kvHead, t*a.group, (t+1)*a.group, max(lo, common), hi, first, width)
+		a.values(out, scores, c, kvHead, t*group, (t+1)*group, max(lo, common), hi, first, width)
 	}
 	for t := range tokens {
-		copy(heads[(from+t)*stride+at:][:a.group*d], out[t*a.group*d:])
+		copy(heads[(from+t)*stride+at:][:group*d], out[t*group*d:])
 	}
 }
 

@@ -69,7 +69,13 @@ func (b *Batch) MaxRows() int { return prefillChunk + len(b.sequences) }
 func (b *Batch) Bytes() int64 {
 	c := &b.s.m.config
 	n := 2 * b.MaxRows() * c.HiddenSize // hidden states, and their rows that need logits
-	n += len(b.s.attention.workers) * queryBlock * b.s.attention.group * (b.context + 2*c.HeadDim)
+	worker := 0
+	for i := range b.s.caches {
+		if own := &b.s.caches[i]; own.state == 0 {
+			worker = max(worker, c.Heads/own.heads*(b.context+2*own.dim))
+		}
+	}
+	n += len(b.s.attention.workers) * queryBlock * worker
 	return b.pool.bytes() + 4*int64(n) + b.s.sizes(b.MaxRows()).bytes()
 }
 
@@ -239,9 +245,10 @@ func (b *Batch) check(chunks []Chunk) (rows, wanted int, err error) {
 func (b *Batch) pass(chunks []Chunk, rows, wanted int, logits []float32) error {
 	s, h := b.s, b.s.m.config.HiddenSize
 	x := buffer.Grow(&s.x, rows*h)
-	at := 0
+	at, width := 0, s.m.side.width
+	side := buffer.Grow(&s.side, rows*width)
 	for _, chunk := range chunks {
-		if err := s.lookup(x[at*h:][:len(chunk.Tokens)*h], chunk.Tokens); err != nil {
+		if err := s.lookup(x[at*h:][:len(chunk.Tokens)*h], side[at*width:], chunk.Tokens); err != nil {
 			return err
 		}
 		at += len(chunk.Tokens)
@@ -250,6 +257,9 @@ func (b *Batch) pass(chunks []Chunk, rows, wanted int, logits []float32) error {
 		if err := s.layer(i, x, rows); err != nil {
 			return err
 		}
+	}
+	if err := s.endSide(x, side, rows); err != nil {
+		return err
 	}
 	if wanted == 0 {
 		return nil

@@ -72,6 +72,7 @@ type Model struct {
 	norm    *norm // before the lm_head
 	norms   []*norm
 	layers  []layer
+	side    side
 	caches  []cache // of the parts that remember tokens: what caches of sessions are made of
 	linears map[string]*linear
 	names   []string // of linear layers, in order of creation

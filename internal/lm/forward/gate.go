@@ -9,7 +9,7 @@ import (
 
 // gatedQueries computes queries and gates of m rows.
 func (s *Session) gatedQueries(a *attention, q, x []float32, m int) error {
-	nq, d := len(q)/m, s.m.config.HeadDim
+	nq, d := len(q)/m, a.HeadDim
 	all, gates := buffer.Grow(&s.qkv, 2*m*nq), buffer.Grow(&s.gates, m*nq)
 	if err := s.multiply(all, x, m, a.qkv[0]); err != nil {
 		return err
@@ -34,7 +34,7 @@ func (s *Session) applyGates(dst, heads, gates []float32) {
 // gradients of outputs.
 func (t *Tape) gatesBackward(r *record) {
 	b := &t.back
-	n := t.tokens() * t.m.config.Heads * t.m.config.HeadDim
+	n := len(r.gates)
 	t.s.split(n, 32, func(_, from, to int) {
 		for i := from; i < to; i++ {
 			s, d := logistic(r.gates[i]), b.dheads[i]

@@ -24,13 +24,13 @@ const gradientRows = 32
 // padded is the number of columns of a row of scores.
 func padded(tokens int) int { return (tokens + keyBlock - 1) &^ (keyBlock - 1) }
 
-func (w *attentionGradient) sizes(t *Tape, tokens int) sizes {
+func (w *attentionGradient) sizes(t *Tape, a *attention, tokens int) sizes {
 	c := &t.m.config
-	group, width := c.Heads/c.KVHeads, t.m.scoreWidth(tokens)
+	group, width := c.Heads/a.KVHeads, t.m.scoreWidth(tokens)
 	rows := max(gradientRows/group, 1) * group
 	all := sizes{}
 	all.add([]size{
-		{&w.keys, c.HeadDim * width}, {&w.values, c.HeadDim * width}, {&w.queries, rows * c.HeadDim}, {&w.dOut, rows * c.HeadDim}, {&w.dQueries, rows * c.HeadDim},
+		{&w.keys, a.HeadDim * width}, {&w.values, a.HeadDim * width}, {&w.queries, rows * a.HeadDim}, {&w.dOut, rows * a.HeadDim}, {&w.dQueries, rows * a.HeadDim},
 		{&w.scores, rows * width}, {&w.dS, rows * width}, {&w.turned, rows * width},
 	}...)
 	if c.AttentionSoftcap != 0 {
@@ -43,9 +43,8 @@ func (w *attentionGradient) sizes(t *Tape, tokens int) sizes {
 // the values, given the gradients of the heads' outputs. Threads divide sequences and key-value
 // heads.
 func (t *Tape) attentionBackward(a *attention, r *record) {
-	c := &t.m.config
-	run := func(worker, part int) { t.headGradient(a, r, worker, part/c.KVHeads, part%c.KVHeads) }
-	t.s.each((len(t.starts)-1)*c.KVHeads, math.MaxInt, run)
+	run := func(worker, part int) { t.headGradient(a, r, worker, part/a.KVHeads, part%a.KVHeads) }
+	t.s.each((len(t.starts)-1)*a.KVHeads, math.MaxInt, run)
 }
 
 // headGradient is attentionBackward for a key-value head and a sequence. With the scores S = Q K^T,
@@ -57,8 +56,8 @@ func (t *Tape) attentionBackward(a *attention, r *record) {
 func (t *Tape) headGradient(a *attention, r *record, worker, sequence, head int) {
 	c, w := &t.m.config, &t.workers[worker]
 	from, n := t.starts[sequence], t.starts[sequence+1]-t.starts[sequence]
-	w.sizes(t, n).allocate()
-	d, nkv, width := c.HeadDim, c.KVHeads*c.HeadDim, t.m.scoreWidth(n)
+	w.sizes(t, a, n).allocate()
+	d, nkv, width := a.HeadDim, a.KVHeads*a.HeadDim, t.m.scoreWidth(n)
 	at := from*nkv + head*d // of the first key and value
 	clear(w.keys)
 	clear(w.values)
@@ -73,7 +72,7 @@ func (t *Tape) headGradient(a *attention, r *record, worker, sequence, head int)
 		clear(t.back.dk[row:][:d])
 		clear(t.back.dv[row:][:d])
 	}
-	block := max(gradientRows/(c.Heads/c.KVHeads), 1)
+	block := max(gradientRows/(c.Heads/a.KVHeads), 1)
 	for p := 0; p < n; p += block {
 		t.blockGradient(a, r, w, head, from, p, min(p+block, n), width)
 	}
@@ -83,7 +82,7 @@ func (t *Tape) headGradient(a *attention, r *record, worker, sequence, head int)
 // start.
 func (t *Tape) blockGradient(a *attention, r *record, w *attentionGradient, head, start, p, end, stride int) {
 	c, set := &t.m.config, t.m.math
-	group, d, nq, nkv := c.Heads/c.KVHeads, c.HeadDim, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	group, d, nq, nkv := c.Heads/a.KVHeads, a.HeadDim, c.Heads*a.HeadDim, a.KVHeads*a.HeadDim
 	rows := (end - p) * group
 	for j := range end - p {
 		at := (start+p+j)*nq + head*group*d

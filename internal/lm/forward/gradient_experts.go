@@ -23,8 +23,17 @@ import (
 //
 //	dy_j = dy,  dw_j = dx_j x,  dx = sum w_j dx_j
 func (l *mixture) backward(t *Tape, r *record, g *Gradients, dy []float32, _ bool) error {
-	e, b, n, w := l.ExpertConfig, &t.back, t.tokens(), l.width
+	e, b, h, n, w := l.ExpertConfig, &t.back, t.m.config.HiddenSize, t.tokens(), l.width
 	dsums, read, dread := dy, r.in, b.dnormed
+	if l.post != nil {
+		dsums = b.dfed[:n*h]
+		if err := t.norm(g, l.post, dsums, dy, r.projected, n, false); err != nil {
+			return err
+		}
+	}
+	if l.fed != nil {
+		read, dread = r.fed, b.dfed[:n*h]
+	}
 	if l.out != nil {
 		dsums, read, dread = b.dsums, r.latents, b.dlatents
 		if err := t.through(g, l.out, dsums, r.sums, dy, r.projected); err != nil {
@@ -38,10 +47,11 @@ func (l *mixture) backward(t *Tape, r *record, g *Gradients, dy []float32, _ boo
 				copy(b.ddown[row*w:][:w], out)
 				continue
 			}
+			weight := float32(ch.weight * l.factor(ch))
 			for j, v := range out {
-				b.ddown[row*w+j] = float32(v * ch.weight)
+				b.ddown[row*w+j] = float32(v * weight)
 			}
-			b.dweights[r.order[row]] = dot(out, r.down[row*w:][:w])
+			b.dweights[r.order[row]] = float32(dot(out, r.down[row*w:][:w]) * l.factor(ch))
 		}
 	})
 	for i := range l.experts {
@@ -72,19 +82,30 @@ func (l *mixture) backward(t *Tape, r *record, g *Gradients, dy []float32, _ boo
 			routerBackward(e, r, b, token)
 		}
 	})
-	if err := t.visit(g, l.router, 0, n, r.in, b.drouter, r.routerLogits, nil); err != nil {
+	in := r.in
+	if l.routed != nil {
+		in = r.routed
+	}
+	if err := t.visit(g, l.router, 0, n, in, b.drouter, r.routerLogits, nil); err != nil {
 		return err
 	}
 	if err := t.multiplyBack(b.dnormed, b.drouter, n, l.router, false); err != nil {
 		return err
 	}
-	if l.in != nil {
+	if l.routed != nil {
+		if err := t.norm(g, l.routed, b.dnormed, b.dnormed, r.in, n, false); err != nil {
+			return err
+		}
+	}
+	if l.fed != nil || l.in != nil {
 		clear(dread)
 	}
 	for row, i := range r.order {
-		to := dread[r.chosen[i].token*w:][:w]
-		for j, v := range b.drows[row*w:][:w] {
-			to[j] += v
+		addTo(dread[r.chosen[i].token*w:][:w], b.drows[row*w:])
+	}
+	if l.fed != nil {
+		if err := t.norm(g, l.fed, b.dnormed, dread, r.in, n, true); err != nil {
+			return err
 		}
 	}
 	if l.in != nil {
@@ -118,13 +139,20 @@ func (t *Tape) sharedBackward(l *mixture, r *record, g *Gradients, dy []float32)
 			}
 		}
 	}
-	dx := b.drows[:n*h]
-	if err := t.gatedBackward(l.shared, &r.shared, g, dx, r.in, dshared, r.sharedDown, 0, n, nil, true); err != nil {
+	in, dx := r.in, b.drows[:n*h]
+	if l.sharedFed != nil {
+		in, dshared = r.added, b.dfed[:n*h]
+		if err := t.norm(g, l.sharedPost, dshared, dy, r.sharedDown, n, false); err != nil {
+			return err
+		}
+	}
+	if err := t.gatedBackward(l.shared, &r.shared, g, dx, in, dshared, r.sharedDown, 0, n, nil, true); err != nil {
 		return err
 	}
-	for i, v := range dx {
-		b.dnormed[i] += v
+	if l.sharedFed != nil {
+		return t.norm(g, l.sharedFed, b.dnormed, dx, r.in, n, true)
 	}
+	addTo(b.dnormed[:n*h], dx)
 	if l.sharedRouter == nil {
 		return nil
 	}

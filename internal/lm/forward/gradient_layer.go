@@ -11,6 +11,8 @@ import (
 // backward holds the gradients of a layer, for all tokens of all sequences.
 type backward struct {
 	dx         []float32 // [tokens][hidden]: of the hidden states
+	dside      []float32 // of the rows of the side
+	drow       []float32 // of the values between layers, if these are more than hidden states
 	dback      []float32 // [tokens][hidden]: of a block's output before its post norm
 	dnormed    []float32 // [tokens][hidden]: of a block's input behind its norm
 	dbeside    []float32 // [tokens][hidden]: the same of the blocks beside the block
@@ -18,6 +20,8 @@ type backward struct {
 	dq, dk, dv []float32
 	dgate, dup []float32 // [rows][intermediate]
 	dqGates    []float32 // [tokens][heads][dim]: of the gates of attention
+	dcoefs     []float32 // of coefficients of streams
+	dfed       []float32 // [tokens][hidden]: of the inputs of routers of streams
 	draw       []float32 // of the outputs of the input projections of a layer with a state
 	joined     []float32 // gradients of fused outputs
 	outputs    []float32 // fused outputs, if wanted
@@ -43,12 +47,15 @@ type backward struct {
 func (t *Tape) gradientSizes(n int) sizes {
 	c, b, all := &t.m.config, &t.back, sizes{}
 	h, logits := n*c.HiddenSize, min(t.o.LogitRows, n)*c.VocabSize
-	all.add(size{&b.dx, h}, size{&b.dback, h}, size{&b.dnormed, h}, size{&b.logits, logits}, size{&b.inverse, n * c.Heads}, size{&b.float, t.m.widestNorm()})
+	all.add(size{&b.dx, h}, size{&b.dback, h}, size{&b.dnormed, h}, size{&b.logits, logits}, size{&b.inverse, n * max(c.Heads, t.m.side.layers)}, size{&b.float, t.m.widestNorm()})
 	if t.o.Outputs || c.LogitSoftcap != 0 {
 		all.add(size{&b.uncapped, logits})
 	}
 	if t.m.parallel() {
 		all.add(size{&b.dbeside, h})
+	}
+	if width := t.m.side.width; width > 0 {
+		all.add(size{&b.dside, n * width}, size{&b.drow, n * t.m.Width()})
 	}
 	for i := range t.m.layers {
 		for _, block := range t.m.layers[i].blocks {
@@ -63,7 +70,7 @@ func (t *Tape) gradientSizes(n int) sizes {
 
 func (a *attention) gradientSizes(t *Tape, n int) []size {
 	c, b := &t.m.config, &t.back
-	nq, nkv := n*c.Heads*c.HeadDim, n*c.KVHeads*c.HeadDim
+	nq, nkv := a.sizes(c, n)
 	list := append(a.projected(t.s, n), size{&b.dheads, nq}, size{&b.dq, nq}, size{&b.dk, nkv}, size{&b.dv, nkv})
 	if c.AttentionGate {
 		list = append(list, size{&b.dqGates, nq}, size{&b.joined, 2 * nq}, size{&b.outputs, 2 * nq})
@@ -93,6 +100,9 @@ func (l *mixture) gradientSizes(t *Tape, n int) []size {
 	if l.in != nil {
 		list = append(list, size{&b.dsums, n * l.width}, size{&b.dlatents, n * l.width})
 	}
+	if l.fed != nil {
+		list = append(list, size{&b.dfed, n * t.m.config.HiddenSize})
+	}
 	if l.shared != nil {
 		list = append(list, l.shared.gradientSizes(t, n)...)
 	}
@@ -110,6 +120,9 @@ func (m *Model) widestNorm() int {
 
 func (t *Tape) growGradients() {
 	t.gradientSizes(t.tokens()).allocate()
+	if t.m.side.width == 0 {
+		t.back.drow = t.back.dx
+	}
 	clear(buffer.Grow(&t.back.gains, t.m.widestNorm()))
 }
 
@@ -185,6 +198,7 @@ func (t *Tape) layerBackward(i int, g *Gradients, input bool) error {
 		for blocks[first].beside {
 			first--
 		}
+		scale(t.back.dx, own.times)
 		dy, err := t.branch(own, g, r.out)
 		if err != nil {
 			return err
@@ -200,6 +214,9 @@ func (t *Tape) layerBackward(i int, g *Gradients, input bool) error {
 			for i, v := range b.dbeside {
 				b.dnormed[i] += v
 			}
+		}
+		if own.replace {
+			clear(b.dx)
 		}
 		if own.beside {
 			copy(b.dbeside, b.dnormed)
@@ -225,6 +242,9 @@ func (a *attention) backward(t *Tape, r *record, g *Gradients, dy []float32, inp
 		t.padBackward()
 	}
 	t.attentionBackward(a, r)
+	if err := t.storeBackward(a, r, g); err != nil {
+		return err
+	}
 	if err := t.prepareBackward(a, r, g); err != nil {
 		return err
 	}
@@ -250,19 +270,50 @@ func (t *Tape) branch(own *block, g *Gradients, y []float32) ([]float32, error) 
 	return b.dback, t.norm(g, own.post, b.dback, dback, y, t.tokens(), false)
 }
 
+// storeBackward moves gradients of keys and values between the layer that computes them and the
+// layers that borrow them, by way of the side, and takes those of values back through their norm.
+func (t *Tape) storeBackward(a *attention, r *record, g *Gradients) error {
+	b, n, side := &t.back, t.tokens(), &t.m.side
+	_, nkv := a.sizes(&t.m.config, 1)
+	for token := range n {
+		for i, d := range [][]float32{b.dk[token*nkv:][:nkv], b.dv[token*nkv:][:nkv]} {
+			if a.borrow >= 0 {
+				to := side.row(b.dside, token, a.borrow+i*nkv, nkv)
+				for j, v := range d {
+					to[j] += v
+				}
+			}
+			if a.lend >= 0 {
+				from := side.row(b.dside, token, a.lend+i*nkv, nkv)
+				for j, v := range from {
+					d[j] += v
+				}
+				clear(from)
+			}
+		}
+	}
+	if a.values == nil || a.borrow >= 0 {
+		return nil
+	}
+	return t.norm(g, a.values, b.dv, b.dv, r.rawV, n*a.KVHeads, false)
+}
+
 // prepareBackward takes the gradients of the queries and keys back through scale, rotation and
 // norm.
 func (t *Tape) prepareBackward(l *attention, r *record, g *Gradients) error {
 	c, b, n := &t.m.config, &t.back, t.tokens()
-	nq, nkv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	nq, nkv := l.sizes(c, 1)
 	turn := func(q, k []float32, sign float32) {
 		if l.Rope < 0 {
 			return
 		}
 		t.s.split(n, 4*(nq+nkv), func(_, from, to int) {
 			for token := from; token < to; token++ {
-				for _, x := range [][]float32{q[token*nq:][:nq], k[token*nkv:][:nkv]} {
-					for ; len(x) > 0; x = x[c.HeadDim:] {
+				for i, x := range [][]float32{q[token*nq:][:nq], k[token*nkv:][:nkv]} {
+					if i > 0 && l.borrow >= 0 {
+						break
+					}
+					for ; len(x) > 0; x = x[l.HeadDim:] {
 						t.s.rotations[l.Rope].turn(x[c.RopeStart:], t.positions[token], sign)
 					}
 				}
@@ -272,6 +323,9 @@ func (t *Tape) prepareBackward(l *attention, r *record, g *Gradients) error {
 	norms := func(q, k []float32) error {
 		if err := t.norm(g, l.qNorm, b.dq, b.dq, q, n*nq/l.qNorm.Width, false); err != nil {
 			return err
+		}
+		if l.borrow >= 0 {
+			return nil
 		}
 		return t.norm(g, l.kNorm, b.dk, b.dk, k, n*nkv/l.kNorm.Width, false)
 	}
@@ -302,7 +356,19 @@ func (t *Tape) projectBackward(l *attention, r *record, g *Gradients, input bool
 	}
 	b, n := &t.back, t.tokens()
 	gradients, outputs := [][]float32{b.dq, b.dk, b.dv}, [][]float32{r.rawQ, r.rawK, r.v}
-	if d := t.m.config.HeadDim; t.m.config.AttentionGate {
+	if l.values != nil {
+		outputs[2] = r.rawV
+	}
+	if !t.m.config.Facts.Has(arch.FusedQKV) {
+		if l.KeyValues {
+			_, nkv := l.sizes(&t.m.config, n)
+			for i, v := range b.dv[:nkv] {
+				b.dk[i] += v
+			}
+		}
+		gradients, outputs = gradients[:len(l.qkv)], outputs[:len(l.qkv)]
+	}
+	if d := l.HeadDim; t.m.config.AttentionGate {
 		gradients[0] = interleave(b.joined, b.dq, b.dqGates, d)
 		if t.o.Outputs {
 			outputs[0] = interleave(b.outputs, r.rawQ, r.gates, d)
@@ -370,6 +436,10 @@ func (t *Tape) gatedBackward(f *mlp, r *gatedRecord, g *Gradients, dx, x, dy, y 
 	t.s.split(m*width, 8, func(_, from, to int) {
 		t.m.gateBackward(dgate[from:to], dup[from:to], dup[from:to], gate[from:to], up[from:to])
 	})
+	if f.sparse { // of a dense layer: the record begins with this row
+		t.cutBackward(f, dgate, r.uncut, gate, m)
+		gate = r.uncut
+	}
 	gradients, outputs := [][]float32{dgate, dup}, [][]float32{gate, up}
 	if f.plain {
 		gradients = gradients[:1]
@@ -387,10 +457,15 @@ func (t *Tape) gatedBackward(f *mlp, r *gatedRecord, g *Gradients, dx, x, dy, y 
 func (t *Tape) headBackward(loss func(sequence, from, n int, logits []float32) error, g *Gradients) error {
 	c, s, b := &t.m.config, t.s, &t.back
 	h, head := c.HiddenSize, t.m.head
+	clear(b.dside)
 	for j, start := range t.starts[:len(t.starts)-1] {
 		for from := start; from < t.starts[j+1]; from += t.o.LogitRows {
 			n := min(t.o.LogitRows, t.starts[j+1]-from)
-			x, logits := t.states[len(t.m.layers)][from*h:][:n*h], b.logits[:n*c.VocabSize]
+			x, err := t.ended(t.states[len(t.m.layers)][from*t.m.Width():], n)
+			if err != nil {
+				return err
+			}
+			logits := b.logits[:n*c.VocabSize]
 			normed := t.back.dback[:n*h]
 			s.norm(normed, x, t.m.norm, n)
 			if err := s.multiply(logits, normed, n, head); err != nil {
@@ -419,11 +494,17 @@ func (t *Tape) headBackward(loss func(sequence, from, n int, logits []float32) e
 			t.normBackward(t.m.norm, b.dx[from*h:][:n*h], b.dnormed[:n*h], x, n, g.Norm != nil, false)
 		}
 	}
-	return t.finishNorm(g, t.m.norm)
+	if err := t.finishNorm(g, t.m.norm); err != nil {
+		return err
+	}
+	return t.endSideBackward(g)
 }
 
 // embeddingBackward shows the gradients of the looked-up rows to the caller.
 func (t *Tape) embeddingBackward(g *Gradients) error {
+	if err := t.beginSideBackward(g); err != nil {
+		return err
+	}
 	if g.Embedding == nil {
 		return nil
 	}

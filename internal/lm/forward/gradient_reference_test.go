@@ -71,7 +71,7 @@ func (r *reference) norm(x []float64, n *norm) []float64 {
 	}
 	for i, v := range x {
 		v -= mean
-		gain := 1.0
+		gain := float64(n.weights[i])
 		if n.Tensor != "" {
 			gain = r.params[n.Tensor][i]
 		}
@@ -124,12 +124,13 @@ func (r *reference) logits(token, n int) (logits []float64) {
 		for _, v := range r.params["embedding"][(token+p)*c.HiddenSize:][:c.HiddenSize] {
 			x[p] = append(x[p], v*float64(float32(c.EmbeddingScale)))
 		}
+		x[p] = append(x[p], r.beginSide(x[p], r.ids(token+p))...)
 	}
 	for i := range r.m.layers {
 		r.layer(i, token, x)
 	}
 	for p := range x {
-		for _, v := range r.linear(r.norm(x[p], r.m.norm), r.m.head) {
+		for _, v := range r.linear(r.norm(r.endSide(x[p]), r.m.norm), r.m.head) {
 			v *= float64(float32(c.LogitScale))
 			if c.LogitSoftcap != 0 {
 				v = c.LogitSoftcap * math.Tanh(v/c.LogitSoftcap)
@@ -147,25 +148,31 @@ func (r *reference) layer(i, token int, x [][]float64) {
 		if !b.beside {
 			inputs = nil
 			for _, row := range x {
-				inputs = append(inputs, slices.Clone(r.norm(row, b.norm)))
+				inputs = append(inputs, slices.Clone(r.norm(row[:r.m.config.HiddenSize], b.norm)))
 			}
 		}
-		for p, y := range r.part(b.part, i, token, inputs) {
+		for p, y := range r.part(b.part, i, token, inputs, x) {
 			if b.post != nil {
 				y = r.norm(y, b.post)
 			}
 			for j, v := range y {
-				x[p][j] += v * float64(float32(b.scale))
+				if b.replace {
+					x[p][j] = 0
+				}
+				x[p][j] = (x[p][j] + v*float64(float32(b.scale))) * b.times
 			}
 		}
 	}
 }
 
-// part computes the outputs of a part for a sequence.
-func (r *reference) part(p part, i, token int, x [][]float64) (out [][]float64) {
+// part computes the outputs of a part for a sequence. rows are the values between layers.
+func (r *reference) part(p part, i, token int, x, rows [][]float64) (out [][]float64) {
+	if w, ok := p.(whole); ok {
+		return r.whole(w, x, rows)
+	}
 	switch l := p.(type) {
 	case *attention:
-		return r.attention(l, x)
+		return r.attention(l, x, rows)
 	case *recurrence:
 		for _, y := range r.mix(l, x) {
 			out = append(out, r.linear(y, l.out))
@@ -183,9 +190,9 @@ func (r *reference) part(p part, i, token int, x [][]float64) (out [][]float64) 
 }
 
 // attention computes the outputs of the attention of a sequence.
-func (r *reference) attention(l *attention, x [][]float64) (out [][]float64) {
+func (r *reference) attention(l *attention, x, rows [][]float64) (out [][]float64) {
 	c := &r.m.config
-	d := c.HeadDim
+	d := l.HeadDim
 	var q, k, v [][][]float64 // [position][head][dim]
 	var gates [][]float64
 	for p := range x {
@@ -205,7 +212,10 @@ func (r *reference) attention(l *attention, x [][]float64) (out [][]float64) {
 		}
 		if c.QKNorm == arch.WholeNorms {
 			copy(all, r.norm(all[:c.Heads*d], l.qNorm))
-			copy(all[c.Heads*d:], r.norm(all[c.Heads*d:][:c.KVHeads*d], l.kNorm))
+			copy(all[c.Heads*d:], r.norm(all[c.Heads*d:][:l.KVHeads*d], l.kNorm))
+		}
+		if l.KeyValues {
+			all = append(all, all[c.Heads*d:]...)
 		}
 		var heads [][]float64
 		for h := range len(all) / d {
@@ -213,7 +223,10 @@ func (r *reference) attention(l *attention, x [][]float64) (out [][]float64) {
 			if h >= c.Heads {
 				by = l.kNorm
 			}
-			if h < c.Heads+c.KVHeads {
+			if h >= c.Heads+l.KVHeads && l.values != nil {
+				head = r.norm(head, l.values)
+			}
+			if h < c.Heads+l.KVHeads {
 				if c.QKNorm == arch.HeadNorms {
 					head = r.norm(head, by)
 				}
@@ -226,12 +239,22 @@ func (r *reference) attention(l *attention, x [][]float64) (out [][]float64) {
 			}
 			heads = append(heads, head)
 		}
-		q, k, v = append(q, heads[:c.Heads]), append(k, heads[c.Heads:c.Heads+c.KVHeads]), append(v, heads[c.Heads+c.KVHeads:])
+		if l.borrow >= 0 {
+			for at := range 2 * l.KVHeads {
+				heads = append(heads, rows[p][c.HiddenSize+l.borrow+at*d:][:d])
+			}
+		}
+		q, k, v = append(q, heads[:c.Heads]), append(k, heads[c.Heads:c.Heads+l.KVHeads]), append(v, heads[c.Heads+l.KVHeads:])
+		for at, head := range heads[c.Heads:] {
+			if l.lend >= 0 {
+				copy(rows[p][c.HiddenSize+l.lend+at*d:], head)
+			}
+		}
 	}
 	for p := range x {
 		var y []float64
 		for h := range c.Heads {
-			kv, first := h/(c.Heads/c.KVHeads), 0
+			kv, first := h/(c.Heads/l.KVHeads), 0
 			if l.Window > 0 {
 				first = max(0, p+1-l.Window)
 			}
@@ -324,6 +347,9 @@ func (r *reference) mlp(f *mlp, x []float64) []float64 {
 		}
 		both = apart
 	}
+	if f.sparse {
+		cut(both[:n], f.cutoff)
+	}
 	for i, g := range both[:n] {
 		if c := &r.m.config; c.Activation == arch.ClampedSilu {
 			g = min(g, c.GateLimit)
@@ -342,7 +368,8 @@ func (r *reference) mlp(f *mlp, x []float64) []float64 {
 func (r *reference) mixture(l *mixture, x []float64, chosen []int32) []float64 {
 	e, y := r.m.config.Experts, make([]float64, len(x))
 	all, chosenSum := 0.0, 0.0
-	p := r.linear(x, l.router)
+	p, sharedFed := r.linear(r.norm(x, l.routed), l.router), r.norm(x, l.sharedFed)
+	x = r.norm(x, l.fed)
 	if e.Sparse {
 		for j, w := range sparseWeights(p, chosen, 2*e.Jitter) {
 			for k, v := range r.mlp(l.experts[chosen[j]], x) {
@@ -384,18 +411,22 @@ func (r *reference) mixture(l *mixture, x []float64, chosen []int32) []float64 {
 			scaled[j] *= in
 		}
 		for j, v := range r.mlp(l.experts[i], scaled) {
+			if l.factors != nil {
+				v *= float64(l.factors[i])
+			}
 			y[j] += v * out
 		}
 	}
 	if l.out != nil {
 		y = r.linear(y, l.out)
 	}
+	y = r.norm(y, l.post)
 	if l.shared != nil {
 		gate := 1.0
 		if l.sharedRouter != nil {
 			gate = 1 / (1 + math.Exp(-r.linear(x, l.sharedRouter)[0]))
 		}
-		for j, v := range r.mlp(l.shared, x) {
+		for j, v := range r.norm(r.mlp(l.shared, sharedFed), l.sharedPost) {
 			y[j] += v * gate
 		}
 	}

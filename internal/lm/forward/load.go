@@ -2,6 +2,7 @@ package forward
 
 import (
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -77,6 +78,7 @@ func newModel(c *arch.ForwardConfig, s source, o Options) (*Model, error) {
 		return nil, fmt.Errorf("model: %w", err)
 	}
 	m := &Model{config: *c, source: s, cpu: o.CPU, linears: map[string]*linear{}, used: map[string]bool{}, biases: map[string][]float32{}}
+	m.side.arrange(c)
 	some := o.Layers > 0 && o.Layers < len(c.Layers)
 	if some {
 		m.config.Layers = c.Layers[:o.Layers]
@@ -111,6 +113,9 @@ func (m *Model) load() error {
 		return err
 	}
 	if m.norm, err = m.loadNorm(body+c.Facts.Final().HF+".weight", c.HiddenSize); err != nil {
+		return err
+	}
+	if err := m.loadSide(); err != nil {
 		return err
 	}
 	for i, l := range c.Layers {
@@ -173,6 +178,11 @@ func (n *norm) parts() (groups, width int, eps float64) {
 	return groups, n.Width / groups, n.eps
 }
 
+// unitNorm is a norm without gains.
+func (m *Model) unitNorm(width int) *norm {
+	return &norm{Norm: Norm{Width: width}, weights: slices.Repeat([]float32{1}, width), eps: m.config.NormEps}
+}
+
 func (n *norm) set(gains []float32) {
 	copy(n.weights, gains)
 	if n.PlusOne {
@@ -184,9 +194,9 @@ func (n *norm) set(gains []float32) {
 
 func (m *Model) loadLayer(l arch.LayerConfig, at string) (*layer, error) {
 	c := &m.config
-	width, keyWidth := c.HeadDim, c.HeadDim
+	width, keyWidth := l.HeadDim, l.HeadDim
 	if c.QKNorm == arch.WholeNorms {
-		width, keyWidth = c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+		width, keyWidth = c.Heads*l.HeadDim, l.KVHeads*l.HeadDim
 	}
 	var before, fed, behind, fedBehind, query, key *norm
 	for _, n := range []struct {
@@ -208,12 +218,20 @@ func (m *Model) loadLayer(l arch.LayerConfig, at string) (*layer, error) {
 		}
 	}
 	if c.QKNorm == arch.UnitNorms && l.Rope >= 0 {
-		query = &norm{Norm: Norm{Width: c.HeadDim}, weights: slices.Repeat([]float32{1}, c.HeadDim), eps: c.NormEps}
+		query = m.unitNorm(l.HeadDim)
 		key = query
 	}
 	all := &layer{LayerConfig: l}
-	add := func(p part, by, post *norm, factor float64, beside bool) {
-		all.blocks = append(all.blocks, block{p, by, post, float64(factor * c.ResidualScale), beside})
+	add := func(p part, by, post *norm, factor float64, beside bool) *block {
+		all.blocks = append(all.blocks, block{part: p, norm: by, post: post, scale: float64(factor * c.ResidualScale), beside: beside, times: 1})
+		return &all.blocks[len(all.blocks)-1]
+	}
+	if c.AltUp != nil {
+		a, err := m.loadAltUp(at, arch.StreamPredict, c.AltUp.Streams*c.AltUp.Streams)
+		if err != nil {
+			return nil, err
+		}
+		add(whole{&prediction{a}}, nil, nil, 1, false).replace = true
 	}
 	if l.States() {
 		r, err := m.loadRecurrence(l, at)
@@ -232,15 +250,55 @@ func (m *Model) loadLayer(l arch.LayerConfig, at string) (*layer, error) {
 	if l.NoFeedForward {
 		return all, nil
 	}
+	if c.Laurel > 0 {
+		p, err := m.loadLaurel(at)
+		if err != nil {
+			return nil, err
+		}
+		add(whole{p}, before, nil, 1, true).times = math.Sqrt2 / 2
+	}
 	if c.Parallel {
 		fed = before
 	}
-	var f part
-	var err error
-	if f, err = m.loadNetwork(l, at); err != nil {
-		return nil, err
+	if l.Experts {
+		e, err := m.loadExperts(at)
+		if err != nil {
+			return nil, err
+		}
+		if e.fed != nil {
+			e.sharedFed, fed = fed, nil
+		}
+		add(e, fed, fedBehind, c.Outputs.FeedForward, c.Parallel)
+	} else {
+		f, err := m.loadNetwork(&l, at)
+		if err != nil {
+			return nil, err
+		}
+		add(f, fed, fedBehind, c.Outputs.FeedForward, c.Parallel)
 	}
-	add(f, fed, fedBehind, c.Outputs.FeedForward, c.Parallel)
+	if c.PerLayer != nil {
+		p, post, err := m.loadOwnInput(at)
+		if err != nil {
+			return nil, err
+		}
+		if c.AltUp == nil {
+			add(whole{p}, nil, post, 1, false)
+		} else {
+			p, err := m.loadCorrection(at, p, post)
+			if err != nil {
+				return nil, err
+			}
+			add(whole{p}, nil, nil, 1, false).replace = true
+		}
+	}
+	if name := c.NameOf(arch.LayerScalar); name != "" {
+		m.used[at+name] = true
+		factor, err := m.source.vector(at+name, 1)
+		if err != nil {
+			return nil, err
+		}
+		all.blocks[len(all.blocks)-1].times = float64(factor[0])
+	}
 	return all, nil
 }
 
@@ -285,7 +343,7 @@ func (m *Model) linear(spec linearSpec) (*linear, error) {
 func (m *Model) unused() error {
 	var names []string
 	for _, name := range m.source.names() {
-		if !m.used[name] && !arch.Ignorable(name) && !m.config.InPredictor(m.tensors.Body, name) {
+		if !m.used[name] && !arch.Ignorable(name) && !m.config.Unread(m.tensors.Body, name) {
 			names = append(names, name)
 		}
 	}
@@ -316,6 +374,21 @@ func (m *Model) SetEmbedding(t Embedding) (undo func()) {
 	m.embed = t
 	return func() { m.embed = before }
 }
+
+// Table returns the place of the embedding that the model looks up in a tensor, of tokens or of
+// inputs of single layers; nil for any other tensor.
+func (m *Model) Table(tensor string) *Embedding {
+	switch p := m.side.perLayer; {
+	case m.IsEmbedding(tensor):
+		return &m.embed
+	case p != nil && tensor == p.name:
+		return &p.table
+	}
+	return nil
+}
+
+// IsEmbedding reports whether a tensor is the token embedding.
+func (m *Model) IsEmbedding(tensor string) bool { return tensor == m.tensors.Body+"embed_tokens.weight" }
 
 // Norms describes the norms: the norm before the lm_head, then the norms of each layer.
 func (m *Model) Norms() []Norm {

@@ -18,8 +18,12 @@ type mixture struct {
 	router       *linear
 	correction   []float32 // of the router's scores, for the choice of experts; or nil
 	experts      []*mlp
-	shared       *mlp    // the expert of all tokens, or nil
-	sharedRouter *linear // of the shared expert's factor, or nil
+	shared       *mlp      // the expert of all tokens, or nil
+	sharedRouter *linear   // of the shared expert's factor, or nil
+	factors      []float32 // of the experts' outputs, or nil
+	// Norms of the inputs of router, experts and shared expert, and of the outputs of the latter two,
+	// in a mixture without a norm for all inputs; or nil.
+	routed, fed, sharedFed, post, sharedPost *norm
 	// in projects to the latents that experts read, out from the latents that they write. Without
 	// them, experts read and write hidden states.
 	in, out *linear
@@ -81,7 +85,46 @@ func (m *Model) loadExperts(at string) (*mixture, error) {
 		expert.interleaved = e.Interleaved
 		l.experts = append(l.experts, expert)
 	}
+	if c.Facts.Has(arch.ExpertsNorm) {
+		if err := m.loadExpertNorms(l, at); err != nil {
+			return nil, err
+		}
+	}
 	return l, m.loadShared(l, at)
+}
+
+// loadExpertNorms opens the norms of a mixture beside a dense network, and the experts' factors.
+func (m *Model) loadExpertNorms(l *mixture, at string) (err error) {
+	h := m.config.HiddenSize
+	vector := func(kind arch.Kind, n int) (v []float32) {
+		name := at + m.config.NameOf(kind)
+		if m.used[name] = true; err == nil {
+			v, err = m.source.vector(name, n)
+		}
+		return v
+	}
+	for _, n := range []struct {
+		dst  **norm
+		kind arch.Kind
+	}{{&l.fed, arch.ExpertsNorm}, {&l.post, arch.ExpertsPostNorm}, {&l.sharedPost, arch.SharedPostNorm}} {
+		if err == nil {
+			*n.dst, err = m.loadNorm(at+m.config.NameOf(n.kind)+".weight", h)
+		}
+	}
+	l.routed, l.factors = m.unitNorm(h), vector(arch.ExpertScale, l.Count)
+	copy(l.routed.weights, vector(arch.RouterScale, h))
+	scale(l.routed.weights, 1/math.Sqrt(float64(h)))
+	return err
+}
+
+// inputs returns m rows of x behind a norm, or x without one.
+func (l *mixture) inputs(s *Session, by *norm, b *[]float32, x []float32, m int) []float32 {
+	if by == nil {
+		return x
+	}
+	normed := buffer.Grow(b, m*s.m.config.HiddenSize)
+	s.norm(normed, x, by, m)
+	return normed
 }
 
 // loadShared opens the expert that sees every token.
@@ -111,6 +154,9 @@ func (l *mixture) scratch(s *Session, m int) []size {
 	list := append(l.experts[0].scratch(s, m), size{&mix.logits, m * l.Count}, size{&mix.rows, m * l.width}, size{&mix.out, m * l.width})
 	if l.in != nil {
 		list = append(list, size{&mix.latents, m * l.width}, size{&mix.sums, m * l.width})
+	}
+	if l.fed != nil {
+		list = append(list, size{&s.record.fed, m * h})
 	}
 	if l.shared != nil {
 		list = append(append(list, l.shared.scratch(s, m)...), size{&mix.shared, m * h}, size{&mix.gates, m})
@@ -142,7 +188,7 @@ type choice struct {
 func (l *mixture) forward(s *Session, dst, x []float32, m int) error {
 	e, mix, h, w := l.ExpertConfig, &s.mixture, s.m.config.HiddenSize, l.width
 	logits := buffer.Grow(&mix.logits, m*e.Count)
-	if err := s.multiply(logits, x, m, l.router); err != nil {
+	if err := s.multiply(logits, l.inputs(s, l.routed, &s.record.fed, x, m), m, l.router); err != nil {
 		return err
 	}
 	mix.chosen = mix.chosen[:0]
@@ -151,10 +197,10 @@ func (l *mixture) forward(s *Session, dst, x []float32, m int) error {
 		score(e, s.m.math, scores)
 		mix.chosen = choose(e, l.correction, mix.chosen, scores, t)
 	}
-	hidden, sums := x, dst
+	read, sums := l.inputs(s, l.fed, &s.record.fed, x, m), dst
 	if l.in != nil {
-		x, sums = buffer.Grow(&mix.latents, m*w), buffer.Grow(&mix.sums, m*w)
-		if err := s.multiply(x, hidden, m, l.in); err != nil {
+		read, sums = buffer.Grow(&mix.latents, m*w), buffer.Grow(&mix.sums, m*w)
+		if err := s.multiply(read, x, m, l.in); err != nil {
 			return err
 		}
 	}
@@ -172,7 +218,7 @@ func (l *mixture) forward(s *Session, dst, x []float32, m int) error {
 		}
 		rows, out := buffer.Grow(&mix.rows, n*w), buffer.Grow(&mix.out, n*w)
 		for r, ch := range mix.tokens {
-			copyScaled(e, rows[r*w:][:w], x[ch.token*w:], ch)
+			copyScaled(e, rows[r*w:][:w], read[ch.token*w:], ch)
 		}
 		mix.running = true
 		err := l.experts[i].forward(s, out, rows, n)
@@ -181,7 +227,7 @@ func (l *mixture) forward(s *Session, dst, x []float32, m int) error {
 			return err
 		}
 		for r, ch := range mix.tokens {
-			addScaled(e, sums[ch.token*w:][:w], out[r*w:][:w], ch)
+			l.addScaled(sums[ch.token*w:][:w], out[r*w:][:w], ch)
 		}
 	}
 	if l.out != nil {
@@ -189,18 +235,25 @@ func (l *mixture) forward(s *Session, dst, x []float32, m int) error {
 			return err
 		}
 	}
+	if l.post != nil {
+		s.norm(dst, dst, l.post, m)
+	}
 	if l.shared == nil {
 		return nil
 	}
+	x = l.inputs(s, l.sharedFed, &s.record.fed, x, m)
 	shared, gates := buffer.Grow(&mix.shared, m*h), buffer.Grow(&mix.gates, m)
-	if err := l.shared.forward(s, shared, hidden, m); err != nil {
+	if err := l.shared.forward(s, shared, x, m); err != nil {
 		return err
 	}
 	if l.sharedRouter != nil {
-		if err := s.multiply(gates, hidden, m, l.sharedRouter); err != nil {
+		if err := s.multiply(gates, x, m, l.sharedRouter); err != nil {
 			return err
 		}
 		sigmoid(gates)
+	}
+	if l.sharedPost != nil {
+		s.norm(shared, shared, l.sharedPost, m)
 	}
 	addShared(l, dst, shared, gates)
 	return nil
@@ -216,14 +269,20 @@ func copyScaled(e *arch.ExpertConfig, dst, x []float32, ch choice) {
 
 // addScaled adds the outputs y of an expert to dst, times its weight unless the model scales
 // inputs.
-func addScaled(e *arch.ExpertConfig, dst, y []float32, ch choice) {
-	weight := ch.weight
-	if e.ScaleInputs {
+func (l *mixture) addScaled(dst, y []float32, ch choice) {
+	weight := float32(ch.weight * l.factor(ch))
+	if l.ScaleInputs {
 		weight = 1
 	}
-	for j, v := range y {
-		dst[j] += float32(v * weight)
+	addTimes(dst, y, weight)
+}
+
+// factor returns the factor of an expert's outputs.
+func (l *mixture) factor(ch choice) float32 {
+	if l.factors == nil {
+		return 1
 	}
+	return l.factors[ch.expert]
 }
 
 // addShared adds the outputs of the shared expert to dst, each row times its factor, if any.
@@ -372,8 +431,14 @@ func layerNorm(dst, x, weights, bias []float32, eps float64) {
 	}
 }
 
-// moments returns the mean of x, and 1 / sqrt(variance(x) + eps), summed in 8 lanes.
+// moments returns the mean of x, and 1 / sqrt(variance(x) + eps).
 func moments(x []float32, eps float64) (mean, inverse float32) {
+	mean, square := variance(x)
+	return mean, float32(1 / math.Sqrt(square+eps))
+}
+
+// variance returns the mean and the variance of x, summed in 8 lanes.
+func variance(x []float32) (mean float32, square float64) {
 	var lanes [8]float64
 	for i, v := range x {
 		lanes[i&7] += float64(v)
@@ -384,7 +449,7 @@ func moments(x []float32, eps float64) (mean, inverse float32) {
 		d := float64(v - mean)
 		lanes[i&7] += float64(d * d)
 	}
-	return mean, float32(1 / math.Sqrt(sum8(&lanes)/float64(len(x))+eps))
+	return mean, sum8(&lanes) / float64(len(x))
 }
 
 // rmsInverse returns 1 / sqrt(mean(x^2) + eps). Squares are exact in float64 and summed in 8 lanes.

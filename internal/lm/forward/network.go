@@ -1,6 +1,8 @@
 package forward
 
 import (
+	"math"
+
 	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/lm/arch"
 )
@@ -13,19 +15,23 @@ type mlp struct {
 	plain  bool
 	// interleaved: the rows of gate and up alternate in the fused layer.
 	interleaved bool
+	// sparse: gates are cut, see [arch.LayerConfig].
+	sparse bool
+	cutoff float64
 }
 
-// loadNetwork opens the feed-forward network or the mixture of a layer.
-func (m *Model) loadNetwork(l arch.LayerConfig, at string) (part, error) {
-	c := &m.config
-	if l.Experts {
-		return m.loadExperts(at)
-	}
-	inputs := []linearSpec{m.spec(at, arch.Gate, c.Intermediate, c.HiddenSize), m.spec(at, arch.Up, c.Intermediate, c.HiddenSize)}
+// loadNetwork opens the feed-forward network of a dense layer.
+func (m *Model) loadNetwork(l *arch.LayerConfig, at string) (*mlp, error) {
+	c, width := &m.config, l.Intermediate
+	inputs := []linearSpec{m.spec(at, arch.Gate, width, c.HiddenSize), m.spec(at, arch.Up, width, c.HiddenSize)}
 	if c.Facts.Has(arch.FusedGateUp) {
-		inputs = []linearSpec{m.spec(at, arch.FusedGateUp, 2*c.Intermediate, c.HiddenSize)}
+		inputs = []linearSpec{m.spec(at, arch.FusedGateUp, 2*width, c.HiddenSize)}
 	}
-	return m.gated(inputs, m.spec(at, arch.Down, c.HiddenSize, c.Intermediate))
+	f, err := m.gated(inputs, m.spec(at, arch.Down, c.HiddenSize, width))
+	if f != nil {
+		f.sparse, f.cutoff = l.Sparse, l.Cutoff
+	}
+	return f, err
 }
 
 func (m *Model) gated(gateUp []linearSpec, down linearSpec) (f *mlp, err error) {
@@ -58,8 +64,57 @@ func (f *mlp) forward(s *Session, dst, x []float32, m int) error {
 	if err := s.gateUp(f, gate, up, x, m); err != nil {
 		return err
 	}
+	s.cut(f, gate, m)
 	s.activate(gate, up)
 	return s.multiply(dst, gate, m, f.down)
+}
+
+// cut zeroes the gates of m rows of a sparse network that are below a bound, and subtracts the bound
+// from the others.
+func (s *Session) cut(f *mlp, gate []float32, m int) {
+	if !f.sparse {
+		return
+	}
+	n := f.width
+	s.split(m, 4*n, func(_, from, to int) {
+		for r := from; r < to; r++ {
+			row := gate[r*n:][:n]
+			mean, square := variance(row)
+			bound := mean + float32(float32(math.Sqrt(square))*float32(f.cutoff))
+			for i, v := range row {
+				row[i] = max(0, v-bound)
+			}
+		}
+	})
+}
+
+// cutBackward turns the gradients of cut gates into gradients of the gates. With the bound
+// b = mean + c std of n gates g:
+//
+//	dg_i = d_i - sum(d) (1 + c (g_i - mean) / std) / n,  d: the gradients of the gates above b
+func (t *Tape) cutBackward(f *mlp, dgate, gate, cut []float32, m int) {
+	n := f.width
+	t.s.split(m, 8*n, func(_, from, to int) {
+		for r := from; r < to; r++ {
+			d, row := dgate[r*n:][:n], gate[r*n:][:n]
+			mean, square := variance(row)
+			sum := 0.0
+			for i, v := range cut[r*n:][:n] {
+				if v <= 0 {
+					d[i] = 0
+				}
+				sum += float64(d[i])
+			}
+			sum /= float64(n)
+			slope := 0.0
+			if square > 0 {
+				slope = sum * f.cutoff / math.Sqrt(square)
+			}
+			for i, v := range row {
+				d[i] -= float32(sum + float64(slope*float64(v-mean)))
+			}
+		}
+	})
 }
 
 func (s *Session) gateUp(f *mlp, gate, up, x []float32, m int) error {

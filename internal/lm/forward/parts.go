@@ -9,6 +9,8 @@ type block struct {
 	norm, post *norm   // of the inputs, and of the outputs; or nil
 	scale      float64 // factor of the outputs behind post
 	beside     bool    // the block reads the inputs of the block before it
+	replace    bool    // the outputs are the hidden states, and are not added to them
+	times      float64 // factor of the hidden states behind the block
 }
 
 // part is what a block computes: attention, a recurrence, a feed-forward network or a mixture.
@@ -93,7 +95,10 @@ func (s sizes) bytes() (n int64) {
 // sizes returns the memory of a pass of m rows, without the hidden states and logits.
 func (s *Session) sizes(m int) sizes {
 	all, h := sizes{}, m*s.m.config.HiddenSize
-	all.add(size{&s.normed, h}, size{&s.back, h})
+	all.add(size{&s.normed, h}, size{&s.back, h}, size{&s.side, m * s.m.side.width})
+	if d := &s.m.side; d.perLayer != nil {
+		all.add(size{&s.both, m * d.layers * d.perInputs})
+	}
 	for i := range s.m.layers {
 		for _, b := range s.m.layers[i].blocks {
 			all.add(b.scratch(s, m)...)

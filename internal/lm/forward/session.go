@@ -40,7 +40,9 @@ type scratch struct {
 	workspace *kernels.Workspace
 	// Activations of a chunk, [tokens][...].
 	x, normed, q, k, v, heads, back []float32
+	side                            []float32 // rows of a side
 	qkv, both, gate, up             []float32
+	record                          record // of parts that always have one
 	latent                          latentScratch
 	mixture                         mixtureScratch
 	raw                             []float32 // outputs of a mixer's input projections
@@ -183,7 +185,7 @@ func (s *Session) chunk(tokens []int32, logits []float32, all bool) error {
 	m, h := len(tokens), c.HiddenSize
 	s.kept = 0
 	x := buffer.Grow(&s.x, m*h)
-	if err := s.lookup(x, tokens); err != nil {
+	if err := s.lookup(x, buffer.Grow(&s.side, m*s.m.side.width), tokens); err != nil {
 		return err
 	}
 	s.alone(m)
@@ -191,6 +193,9 @@ func (s *Session) chunk(tokens []int32, logits []float32, all bool) error {
 		if err := s.layer(i, x, m); err != nil {
 			return err
 		}
+	}
+	if err := s.endSide(x, s.side, m); err != nil {
+		return err
 	}
 	s.n += m
 	if logits == nil {
@@ -202,8 +207,8 @@ func (s *Session) chunk(tokens []int32, logits []float32, all bool) error {
 	return s.logits(logits, x, m)
 }
 
-// lookup writes the tokens' rows of the embedding to x, scaled.
-func (s *Session) lookup(x []float32, tokens []int32) error {
+// lookup writes the tokens' rows of the embedding to x, scaled, and their rows of the side.
+func (s *Session) lookup(x, side []float32, tokens []int32) error {
 	c := &s.m.config
 	h := c.HiddenSize
 	for i, id := range tokens {
@@ -212,7 +217,7 @@ func (s *Session) lookup(x []float32, tokens []int32) error {
 		}
 	}
 	scale(x, c.EmbeddingScale)
-	return nil
+	return s.beginSide(side, x, tokens)
 }
 
 func (s *Session) logits(logits, x []float32, m int) error {
@@ -255,7 +260,17 @@ func (s *Session) add(x, y []float32, b *block, m int) {
 	if b.post != nil {
 		s.norm(y, y, b.post, m)
 	}
-	s.addScaled(x, y, b.scale)
+	s.join(x, y, b)
+}
+
+// join joins the hidden states x and the outputs y of a block, in x.
+func (s *Session) join(x, y []float32, b *block) {
+	if b.replace {
+		copy(x, y)
+	} else {
+		s.addScaled(x, y, b.scale)
+	}
+	scale(x, b.times)
 }
 
 func (s *Session) addScaled(x, y []float32, factor float64) {

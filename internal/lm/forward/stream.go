@@ -138,6 +138,7 @@ type Stream struct {
 	s      *Session
 	starts []int     // offsets of the sequences in x, and the end
 	x      []float32 // [tokens][HiddenSize]
+	side   []float32 // rows of the side
 	before []float32 // that blocks beside each other read; nil if no layer has any
 	input  Input
 	tokens []int
@@ -157,7 +158,7 @@ func (m *Model) NewStream(sequences [][]int32) (*Stream, error) {
 			return nil, err
 		}
 	}
-	t := &Stream{m: m, s: m.NewSession(longest), x: make([]float32, n*c.HiddenSize)}
+	t := &Stream{m: m, s: m.NewSession(longest), x: make([]float32, n*c.HiddenSize), side: make([]float32, n*m.side.width)}
 	if m.parallel() {
 		t.before = make([]float32, len(t.x))
 	}
@@ -165,7 +166,7 @@ func (m *Model) NewStream(sequences [][]int32) (*Stream, error) {
 		n := 0
 		for _, ids := range sequences {
 			t.starts = append(t.starts, n)
-			if err := t.s.lookup(t.x[n*c.HiddenSize:][:len(ids)*c.HiddenSize], ids); err != nil {
+			if err := t.s.lookup(t.x[n*c.HiddenSize:][:len(ids)*c.HiddenSize], t.side[n*m.side.width:], ids); err != nil {
 				return err
 			}
 			n += len(ids)
@@ -200,6 +201,7 @@ func (m *Model) StreamBytes(tokens, longest int) (hidden, keys, shared int64) {
 	if m.parallel() {
 		states *= 2
 	}
+	states += tokens * m.side.width
 	return 4 * int64(states), m.cacheBytes(longest), all.bytes() + kernels.ForwardBytes(m.pool.Threads(), shapes)
 }
 
@@ -217,6 +219,22 @@ func (t *Stream) Start(sequence int) int { return t.starts[sequence] }
 func (t *Stream) Hidden(sequence int) []float32 {
 	h := t.m.config.HiddenSize
 	return t.x[t.starts[sequence]*h : t.starts[sequence+1]*h]
+}
+
+// Rows returns the values of a sequence's tokens between layers, as [LayerInput] has them.
+func (t *Stream) Rows(sequence int) []float32 {
+	x := t.Hidden(sequence)
+	if t.m.side.width == 0 {
+		return x
+	}
+	rows := make([]float32, (t.starts[sequence+1]-t.starts[sequence])*t.m.Width())
+	t.m.pack(rows, x, t.sideOf(sequence))
+	return rows
+}
+
+func (t *Stream) sideOf(sequence int) []float32 {
+	n := t.m.side.width
+	return t.side[t.starts[sequence]*n : t.starts[sequence+1]*n]
 }
 
 // errStop ends a block early.
@@ -244,6 +262,7 @@ func (t *Stream) AdvanceVisit(sequence, layer, block int, fn func(*Input)) error
 	}
 	h := t.m.config.HiddenSize
 	t.add(layer, block, t.starts[sequence]*h, t.starts[sequence+1]*h)
+	copy(t.sideOf(sequence), t.s.side)
 	return nil
 }
 
@@ -256,11 +275,15 @@ func (t *Stream) add(layer, block, from, to int) {
 	t.s.add(x, t.s.back, b, len(x)/t.m.config.HiddenSize)
 }
 
+// Finishes reports whether [Stream.Finish] works.
+func (m *Model) Finishes() bool { return m.side.width == 0 }
+
 // finishRows is the number of tokens that Finish computes at a time.
 const finishRows = 1024
 
 // Finish is Advance for all sequences if the inputs of the block's last linear layer are known,
-// [Tokens()][K]. Experts do not support Finish.
+// [Tokens()][K]. Experts do not support Finish, nor do models whose blocks change more than hidden
+// states: see [Model.Finishes].
 func (t *Stream) Finish(layer, block int, inputs []float32) error {
 	l := t.m.layers[layer].blocks[block].last()
 	k, h := l.op.Cols(), t.m.config.HiddenSize
@@ -280,6 +303,7 @@ func (t *Stream) Finish(layer, block int, inputs []float32) error {
 // architecture.
 func (t *Stream) Take(o *Stream) {
 	copy(t.x, o.x)
+	copy(t.side, o.side)
 	copy(t.before, o.before)
 }
 
@@ -288,20 +312,42 @@ func (t *Stream) Take(o *Stream) {
 func (t *Stream) Logits(sequence, from, n int, logits []float32) error {
 	h := t.m.config.HiddenSize
 	x := t.Hidden(sequence)[from*h:][:n*h]
-	return t.m.run(func() error { return t.s.logits(logits[:n*t.m.config.VocabSize], x, n) })
+	return t.m.run(func() error {
+		x, err := t.end(x, t.sideOf(sequence)[from*t.m.side.width:], n)
+		if err != nil {
+			return err
+		}
+		return t.s.logits(logits[:n*t.m.config.VocabSize], x, n)
+	})
+}
+
+// end returns the single stream of n tokens with the hidden states x behind the last layer.
+func (t *Stream) end(x, side []float32, n int) ([]float32, error) {
+	if t.m.side.streams == nil {
+		return x, nil
+	}
+	x = append(t.s.x[:0], x...)
+	t.s.x = x
+	return x, t.s.endSide(x, side, n)
 }
 
 // HeadInput calls fn with the input of the lm_head for a sequence.
-func (t *Stream) HeadInput(sequence int, fn func(*Input)) {
+func (t *Stream) HeadInput(sequence int, fn func(*Input)) error {
 	h := t.m.config.HiddenSize
 	x := t.Hidden(sequence)
 	m := len(x) / h
-	normed := buffer.Grow(&t.s.normed, m*h)
-	t.m.mu.Lock()
-	t.s.norm(normed, x, t.m.norm, m)
-	t.m.mu.Unlock()
-	t.input = Input{t.m.head.name, normed, m, h, nil}
+	err := t.m.run(func() (err error) {
+		if x, err = t.end(x, t.sideOf(sequence), m); err == nil {
+			t.s.norm(buffer.Grow(&t.s.normed, m*h), x, t.m.norm, m)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	t.input = Input{t.m.head.name, t.s.normed, m, h, nil}
 	fn(&t.input)
+	return nil
 }
 
 // block computes the outputs of a block for a sequence, t.s.back.
@@ -318,6 +364,7 @@ func (t *Stream) block(sequence, layer, block int, fn func(*Input) bool) error {
 	err := t.m.source.guard(func() error {
 		defer s.Reset()
 		s.alone(m)
+		s.side = append(s.side[:0], t.sideOf(sequence)...)
 		s.begin(b, x, m)
 		return b.forward(s, s.back, s.normed, m)
 	})

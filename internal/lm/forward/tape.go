@@ -157,19 +157,26 @@ func (m *Model) NewTape(o TapeOptions) (*Tape, error) {
 func (t *Tape) Bytes() int64 {
 	m, c, tokens, threads := t.m, &t.m.config, t.o.MaxTokens, t.m.pool.Threads()
 	var w attentionGradient
-	n := int64(len(m.layers)+1) * int64(tokens) * int64(c.HiddenSize) * 4
-	n += t.recordSizes(tokens).bytes() + t.gradientSizes(tokens).bytes() + int64(threads)*w.sizes(t, t.o.MaxLength).bytes()
+	n := int64(len(m.layers)+1) * int64(tokens) * int64(m.Width()) * 4
+	n += t.recordSizes(tokens).bytes() + t.gradientSizes(tokens).bytes()
 	n += 8*int64(tokens+m.widestNorm()) + m.cacheBytes(t.o.MaxLength) + 8*int64(cap(t.back.partGains))
 
-	s, mixing := 0, 0
+	s, mixing, attending, rows := 0, 0, sizes{}, 0
 	for i := range m.layers {
 		for _, b := range m.layers[i].blocks {
 			if r, ok := b.part.(*recurrence); ok {
 				mixing = max(mixing, r.workerSize(t.o.MaxLength))
 			}
+			if a, ok := b.part.(*attention); ok {
+				for buffer, elements := range w.sizes(t, a, t.o.MaxLength) {
+					attending.add(size{buffer, elements})
+				}
+				rows = max(rows, queryBlock*c.Heads/a.KVHeads*(2*a.HeadDim+m.scoreWidth(t.o.MaxLength)+keyBlock))
+			}
 		}
 	}
-	s += threads * (mixing + queryBlock*c.Heads/c.KVHeads*(2*c.HeadDim+m.scoreWidth(t.o.MaxLength)+keyBlock))
+	s += threads * (mixing + rows)
+	n += int64(threads) * attending.bytes()
 	for _, rope := range t.s.rotations {
 		s += 4 * len(rope.freqs) * t.o.MaxLength // the tables grow by doubling
 	}
@@ -239,12 +246,20 @@ func (t *Tape) Forward(sequences [][]int32, routing [][]int32) error {
 		return err
 	}
 	for i := range t.states {
-		buffer.Grow(&t.states[i], t.tokens()*c.HiddenSize)
+		buffer.Grow(&t.states[i], t.tokens()*t.m.Width())
 	}
 	return t.m.run(func() error {
 		for i, ids := range sequences {
-			if err := t.s.lookup(t.states[0][t.starts[i]*c.HiddenSize:t.starts[i+1]*c.HiddenSize], ids); err != nil {
+			rows, h, width := t.states[0][t.starts[i]*t.m.Width():t.starts[i+1]*t.m.Width()], c.HiddenSize, t.m.side.width
+			x := rows
+			if width > 0 {
+				x = buffer.Grow(&t.s.x, len(ids)*h)
+			}
+			if err := t.s.lookup(x, buffer.Grow(&t.s.side, len(ids)*width), ids); err != nil {
 				return err
+			}
+			if width > 0 {
+				t.m.pack(rows, x, t.s.side)
 			}
 		}
 		for i := range t.m.layers {
@@ -274,10 +289,10 @@ func (t *Tape) Routing() [][]int32 {
 	return routing
 }
 
-// Hidden returns the hidden states of a sequence of the last Forward before a layer, or behind the
-// last layer, [tokens][HiddenSize]. The caller must not change the slice.
+// Hidden returns the values of a sequence of the last Forward before a layer, or behind the last
+// layer, as [LayerInput] has them. The caller must not change the slice.
 func (t *Tape) Hidden(layer, sequence int) []float32 {
-	h := t.m.config.HiddenSize
+	h := t.m.Width()
 	return t.states[layer][t.starts[sequence]*h : t.starts[sequence+1]*h]
 }
 
@@ -286,9 +301,14 @@ func (t *Tape) Logits(sequence, from, n int, logits []float32) error {
 	if err := t.forwarded(); err != nil {
 		return err
 	}
-	h := t.m.config.HiddenSize
-	x := t.Hidden(len(t.m.layers), sequence)[from*h:][:n*h]
-	return t.m.run(func() error { return t.s.logits(logits[:n*t.m.config.VocabSize], x, n) })
+	rows := t.Hidden(len(t.m.layers), sequence)[from*t.m.Width():]
+	return t.m.run(func() error {
+		x, err := t.ended(rows, n)
+		if err != nil {
+			return err
+		}
+		return t.s.logits(logits[:n*t.m.config.VocabSize], x, n)
+	})
 }
 
 func (t *Tape) forwarded() error {
@@ -300,8 +320,10 @@ func (t *Tape) forwarded() error {
 
 // LayerInput is the input of a layer that runs alone.
 type LayerInput struct {
-	Lengths []int     // tokens of each sequence
-	X       []float32 // hidden states of all sequences, [tokens][HiddenSize]
+	Lengths []int // tokens of each sequence
+	// X has the values of all tokens between layers: the hidden states, [tokens][HiddenSize], in some
+	// models with further values of each token behind its hidden states.
+	X []float32
 	// Experts is the choice of experts, [tokens][PerToken]; nil: the layer's own choice.
 	Experts []int32
 }
@@ -314,7 +336,7 @@ func (t *Tape) beginLayer(layer int, in *LayerInput) error {
 	if err := t.begin(in.Lengths); err != nil {
 		return err
 	}
-	if want := t.tokens() * t.m.config.HiddenSize; len(in.X) != want {
+	if want := t.tokens() * t.m.Width(); len(in.X) != want {
 		return fmt.Errorf("model: %d hidden states for %d tokens, want %d", len(in.X), t.tokens(), want)
 	}
 	return nil
@@ -344,16 +366,18 @@ func (t *Tape) LayerBackward(layer int, in *LayerInput, loss func(out []float32)
 	}
 	return t.m.run(func() error {
 		t.growGradients()
-		if err := t.layer(layer, t.back.dx, in.X, in.Experts); err != nil {
+		rows := t.back.drow
+		if err := t.layer(layer, rows, in.X, in.Experts); err != nil {
 			return err
 		}
-		if err := loss(t.back.dx); err != nil {
+		if err := loss(rows); err != nil {
 			return err
 		}
+		t.m.unpack(t.back.dx, t.back.dside, rows)
 		if err := t.layerBackward(layer, g, dx != nil); err != nil {
 			return err
 		}
-		copy(dx, t.back.dx)
+		t.m.pack(dx, t.back.dx, t.back.dside)
 		return nil
 	})
 }
@@ -378,7 +402,7 @@ func (t *Tape) Backward(loss func(sequence, from, n int, logits []float32) error
 			if err := t.layer(i, out, t.states[i], t.routing[i]); err != nil {
 				return err
 			}
-			if err := t.layerBackward(i, g, i > 0 || g.Embedding != nil); err != nil {
+			if err := t.layerBackward(i, g, i > 0 || g.Embedding != nil || t.m.side.width > 0); err != nil {
 				return err
 			}
 		}

@@ -19,10 +19,16 @@ type record struct {
 
 	// Of attention.
 	rawQ, rawK []float32 // queries and keys before norm and rotation
+	rawV       []float32 // values before their norm, if they have any
 	q, k, v    []float32 // [tokens][heads][dim]: queries, keys and values
 	heads      []float32 // [tokens][heads][dim]: input of the output projection, without gates
 	gates      []float32 // [tokens][heads][dim]
 	gatedHeads []float32 // [tokens][heads][dim]: the heads behind the gates
+
+	// Of several streams, of layers' own inputs, and of a path of low rank.
+	streams                       []float32 // [tokens][streams][hidden]: the further streams and the prediction before the block
+	modes, coefs                  []float32 // [tokens][...]
+	routed, fed, projected, added []float32 // [tokens][hidden]
 
 	// Of a recurrence, with heads as the inputs of the output projection.
 	raw      []float32   // outputs of the input projections
@@ -40,7 +46,6 @@ type record struct {
 	rows         []float32   // [rows][width]: inputs of experts
 	latents      []float32   // [tokens][width]: what experts read, if they read latents
 	sums         []float32   // [tokens][width]: sums of the experts' outputs, in that case
-	projected    []float32   // [tokens][hidden]: the hidden states of sums
 
 	chosen []choice // [tokens][PerToken]
 	order  []int    // the rows of the experts: indices in chosen, by expert, then by token
@@ -50,17 +55,25 @@ type record struct {
 // gatedRecord is the record of a gated feed-forward network.
 type gatedRecord struct {
 	gate, up []float32 // [rows][width]
+	uncut    []float32 // [rows][width]: the gates of a sparse network before the cut
 	act      []float32 // [rows][width]: input of the down projection
 }
 
 func (r *gatedRecord) sizes(f *mlp, rows int) []size {
 	n := rows * f.width
-	return []size{{&r.gate, n}, {&r.up, n}, {&r.act, n}}
+	list := []size{{&r.gate, n}, {&r.up, n}, {&r.act, n}}
+	if f.sparse {
+		list = append(list, size{&r.uncut, n})
+	}
+	return list
 }
 
 // recordSizes is the memory of a layer's forward pass for n tokens.
 func (t *Tape) recordSizes(n int) sizes {
 	all, h := sizes{}, n*t.m.config.HiddenSize
+	if t.m.side.width > 0 {
+		all.add(size{&t.s.x, h}, size{&t.s.side, n * t.m.side.width})
+	}
 	for i := range t.m.layers {
 		blocks := t.m.layers[i].blocks
 		for j := range blocks {
@@ -68,7 +81,7 @@ func (t *Tape) recordSizes(n int) sizes {
 			if all.add(size{&r.out, h}); !blocks[j].beside {
 				all.add(size{&r.normed, h})
 			}
-			if j+1 < len(blocks) {
+			if j+1 < len(blocks) || t.m.side.width > 0 {
 				all.add(size{&r.behind, h})
 			}
 			if blocks[j].post != nil {
@@ -86,6 +99,7 @@ func (t *Tape) recordSizes(n int) sizes {
 func (t *Tape) layer(i int, out, x []float32, experts []int32) error {
 	t.forced = experts
 	blocks := t.m.layers[i].blocks
+	x = t.s.unpack(x, t.tokens())
 	for j := range blocks {
 		b, r := &blocks[j], &t.records[j]
 		if b.beside {
@@ -98,6 +112,8 @@ func (t *Tape) layer(i int, out, x []float32, experts []int32) error {
 		if j+1 == len(blocks) {
 			if to = out; out == nil {
 				dst = nil
+			} else if t.m.side.width > 0 {
+				to = r.behind
 			}
 		}
 		if err := b.record(t, r, dst, r.in); err != nil {
@@ -107,6 +123,9 @@ func (t *Tape) layer(i int, out, x []float32, experts []int32) error {
 			t.residual(to, x, r.out, b)
 		}
 		x = to
+	}
+	if out != nil && t.m.side.width > 0 {
+		t.m.pack(out, x, t.s.side)
 	}
 	return nil
 }
@@ -132,7 +151,7 @@ func (t *Tape) residual(dst, x, y []float32, b *block) {
 		y = normed
 	}
 	copy(dst, x)
-	t.s.addScaled(dst, y, b.scale)
+	t.s.join(dst, y, b)
 }
 
 // alone runs fn for the tokens of each sequence, as the only segment of a pass.
@@ -146,10 +165,13 @@ func (t *Tape) alone(fn func(from, to int)) {
 
 func (a *attention) recordSizes(t *Tape, r *record, n int) []size {
 	c := &t.m.config
-	nq, nkv := n*c.Heads*c.HeadDim, n*c.KVHeads*c.HeadDim
+	nq, nkv := a.sizes(c, n)
 	list := []size{{&r.q, nq}, {&r.k, nkv}, {&r.v, nkv}, {&r.heads, nq}}
 	if c.QKNorm != arch.NoQKNorm || t.o.Outputs || c.Latent != nil {
 		list = append(list, size{&r.rawQ, nq}, size{&r.rawK, nkv})
+	}
+	if a.values != nil {
+		list = append(list, size{&r.rawV, nkv})
 	}
 	if c.AttentionGate {
 		list = append(list, size{&r.gates, nq}, size{&r.gatedHeads, nq})
@@ -159,17 +181,22 @@ func (a *attention) recordSizes(t *Tape, r *record, n int) []size {
 
 func (a *attention) record(t *Tape, r *record, dst, x []float32) error {
 	s, c, n := t.s, &t.m.config, t.tokens()
-	if err := s.project(a, r.q, r.k, r.v, x, n); err != nil {
+	nq, nkv := a.sizes(c, n)
+	// The layers that share the record may have other numbers of heads.
+	q, k, v := r.q[:nq], r.k[:nkv], r.v[:nkv]
+	if err := s.project(a, q, k, v, x, n); err != nil {
 		return err
 	}
-	copy(r.rawQ, r.q)
-	copy(r.rawK, r.k)
+	copy(r.rawQ, q)
+	copy(r.rawK, k)
+	copy(r.rawV, v)
 	copy(r.gates, s.gates)
-	nq, nkv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	nq, nkv = a.sizes(c, 1)
 	t.alone(func(from, to int) {
-		s.meet(a, r.heads[from*nq:to*nq], r.q[from*nq:to*nq], r.k[from*nkv:to*nkv], r.v[from*nkv:to*nkv])
+		s.meet(a, r.heads[from*nq:to*nq], q[from*nq:to*nq], k[from*nkv:to*nkv], v[from*nkv:to*nkv])
 		s.caches[a.cache].reset()
 	})
+	a.store(s, k, v, n)
 	if c.AttentionGate {
 		s.applyGates(r.gatedHeads, r.heads[:len(r.gatedHeads)], r.gates)
 	}
@@ -206,6 +233,10 @@ func (t *Tape) gated(f *mlp, r *gatedRecord, dst, x []float32, at, n int) error 
 	if err := s.gateUp(f, gate, up, x, n); err != nil {
 		return err
 	}
+	if f.sparse {
+		copy(r.uncut, gate)
+		s.cut(f, gate, n)
+	}
 	copy(act, gate)
 	s.activate(act, up)
 	if dst == nil {
@@ -220,6 +251,9 @@ func (l *mixture) recordSizes(t *Tape, r *record, n int) []size {
 		size{&r.router, n * l.Count}, size{&r.routerLogits, n * l.Count})
 	if l.in != nil {
 		list = append(list, size{&r.latents, n * l.width}, size{&r.sums, n * l.width}, size{&r.projected, n * h})
+	}
+	if l.fed != nil {
+		list = append(list, size{&r.routed, n * h}, size{&r.fed, n * h}, size{&r.projected, n * h}, size{&r.added, n * h}, size{&t.s.back, n * h})
 	}
 	if l.shared != nil {
 		list = append(append(list, r.shared.sizes(l.shared, n)...), size{&r.sharedDown, n * h}, size{&r.sharedLogits, n}, size{&r.sharedGates, n})
@@ -238,7 +272,7 @@ func (l *mixture) record(t *Tape, r *record, dst, x []float32) error {
 	clear(sums)
 	for row, i := range r.order {
 		ch := r.chosen[i]
-		addScaled(l.ExpertConfig, sums[ch.token*w:][:w], r.down[row*w:][:w], ch)
+		l.addScaled(sums[ch.token*w:][:w], r.down[row*w:][:w], ch)
 	}
 	if dst == nil {
 		return nil
@@ -249,8 +283,12 @@ func (l *mixture) record(t *Tape, r *record, dst, x []float32) error {
 		}
 		copy(dst, r.projected)
 	}
+	if l.post != nil {
+		copy(r.projected, dst)
+		t.s.norm(dst, r.projected, l.post, t.tokens())
+	}
 	if l.shared != nil {
-		addShared(l, dst, r.sharedDown, r.sharedGates)
+		addShared(l, dst, l.inputs(t.s, l.sharedPost, &t.s.back, r.sharedDown, t.tokens()), r.sharedGates)
 	}
 	return nil
 }
@@ -262,7 +300,7 @@ func (t *Tape) experts(l *mixture, r *record, x []float32) error {
 	if forced != nil && len(forced) != n*e.PerToken {
 		return fmt.Errorf("model: %d choices of experts for %d tokens, want %d for each", len(forced), n, e.PerToken)
 	}
-	if err := s.multiply(r.routerLogits, x, n, l.router); err != nil {
+	if err := s.multiply(r.routerLogits, l.inputs(s, l.routed, &r.routed, x, n), n, l.router); err != nil {
 		return err
 	}
 	copy(r.router, r.routerLogits)
@@ -283,7 +321,8 @@ func (t *Tape) experts(l *mixture, r *record, x []float32) error {
 		weigh(e, r.chosen[from:], scores)
 	}
 	r.sort(e.Count)
-	read, w := x, l.width
+	sharedFed := l.inputs(s, l.sharedFed, &r.added, x, n)
+	read, w := l.inputs(s, l.fed, &r.fed, x, n), l.width
 	if l.in != nil {
 		read = r.latents
 		if err := s.multiply(read, x, n, l.in); err != nil {
@@ -312,7 +351,7 @@ func (t *Tape) experts(l *mixture, r *record, x []float32) error {
 		copy(r.sharedGates, r.sharedLogits)
 		sigmoid(r.sharedGates)
 	}
-	return t.gated(l.shared, &r.shared, r.sharedDown, x, 0, n)
+	return t.gated(l.shared, &r.shared, r.sharedDown, sharedFed, 0, n)
 }
 
 func (r *record) sort(experts int) {

@@ -100,9 +100,9 @@ func blocksOf(list ...*linear) (blocks []Block) {
 	return blocks
 }
 
-// values returns the block that computes the values.
-func (a *attention) values(m *Model) Block {
-	rows := m.config.KVHeads * m.config.HeadDim
+// valueRows returns the block that computes the values.
+func (a *attention) valueRows() Block {
+	rows := a.KVHeads * a.HeadDim
 	last := blockOf(a.qkv[len(a.qkv)-1])
 	return last.part(last.Rows-rows, rows)
 }
@@ -152,8 +152,11 @@ func (a *attention) scalings(m *Model) []Scaling {
 		}
 		return list
 	}
-	values := a.values(m)
-	return []Scaling{{Rows: &values, Consumers: blocksOf(a.out), Width: values.Rows, HeadDim: m.config.HeadDim, Repeat: m.config.Heads / m.config.KVHeads}}
+	if a.values != nil {
+		return nil // their norm undoes factors
+	}
+	values := a.valueRows()
+	return []Scaling{{Rows: &values, Consumers: blocksOf(a.out), Width: values.Rows, HeadDim: a.HeadDim, Repeat: m.config.Heads / a.KVHeads}}
 }
 
 func (r *recurrence) readers(*Model) []Block { return blocksOf(r.in...) }
@@ -284,7 +287,7 @@ func (m *Model) Residual() (*Residual, error) {
 			}
 			r.Writes = append(r.Writes, b.writers()...)
 			if a, ok := b.part.(*attention); ok {
-				r.Values, r.Outputs = append(r.Values, a.values(m)), append(r.Outputs, blockOf(a.out))
+				r.Values, r.Outputs = append(r.Values, a.valueRows()), append(r.Outputs, blockOf(a.out))
 			}
 		}
 	}

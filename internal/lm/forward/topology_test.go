@@ -52,8 +52,9 @@ func TestTopology(t *testing.T) {
 			}
 			unnormed := map[string]bool{} // no norm before these takes factors
 			for i := range m.layers {
-				for j, b := range m.layers[i].blocks {
-					shared := slices.ContainsFunc(m.layers[i].blocks[j:min(j+2, m.Blocks(i))], func(b block) bool { return b.beside })
+				blocks := m.layers[i].blocks
+				for j, b := range blocks {
+					shared := slices.ContainsFunc(blocks[j:min(j+2, len(blocks))], func(b block) bool { return b.beside })
 					if b.norm == nil || shared || m.config.NormBias {
 						for _, b := range b.readers(m) {
 							unnormed[b.Linear] = true
@@ -71,11 +72,18 @@ func TestTopology(t *testing.T) {
 							unnormed[l.name] = true
 						}
 					}
-					if l, ok := b.part.(*mixture); ok && l.out != nil {
-						gated[l.out.name] = true // reads the sum of several experts
-					}
-					if a, ok := b.part.(*attention); ok && a.latent != nil { // two kinds of rows
-						unnormed[a.out.name] = true
+					switch p := b.part.(type) {
+					case *attention:
+						// Values are not in one block, or a norm follows.
+						unnormed[p.out.name] = unnormed[p.out.name] || p.latent != nil || p.values != nil
+					case *mixture:
+						if p.out != nil {
+							gated[p.out.name] = true // reads the sum of several experts
+						}
+					case whole:
+						for _, stage := range p.stages() {
+							unnormed[stage[0].Linears[0]] = true
+						}
 					}
 				}
 			}
@@ -84,7 +92,7 @@ func TestTopology(t *testing.T) {
 					gated[name] = true // no factor passes the square
 				}
 				want := 1
-				if name == m.Head() || unnormed[name] || gated[name] {
+				if name == m.Head() || unnormed[name] || gated[name] || m.LayerOf(name) < 0 { // before all layers, or behind
 					want = 0
 				}
 				if read[name] != want {

@@ -261,7 +261,7 @@ func (d *describer) unused(sources []Source, m *Model) error {
 		if d.used[s.Name] {
 			continue
 		}
-		if d.config.InPredictor(names.Body, s.Name) {
+		if d.config.Unread(names.Body, s.Name) {
 			predictors++
 			continue
 		}

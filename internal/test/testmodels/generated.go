@@ -115,22 +115,27 @@ func numbers(name string, n int64) []float64 {
 	return list
 }
 
-// weights returns the weights of a tensor: norms about their mean, small biases, and matrices that
-// keep the size of their inputs.
+// weights returns the weights of a tensor: norms and factors about their mean, small biases, and
+// matrices that keep the size of their inputs.
 func weights(name string, shape []int64, mean float64) []float32 {
 	n := int64(1)
 	for _, d := range shape {
 		n *= d
 	}
+	ends := func(suffixes ...string) bool {
+		return slices.ContainsFunc(suffixes, func(suffix string) bool { return strings.HasSuffix(name, suffix) })
+	}
 	list := make([]float32, n)
 	for i, x := range numbers(name, n) {
 		switch {
-		case strings.HasSuffix(name, "A_log"): // decays over one token to over fifty
+		case ends("A_log"): // decays over one token to over fifty
 			x = float64(2*x) - 2
 		case len(shape) > 1:
 			x *= 1.5 * math.Sqrt(3/float64(shape[len(shape)-1]))
-		case strings.HasSuffix(name, "norm.weight"):
+		case ends("norm.weight", "norm_1.weight", "norm_2.weight"):
 			x = mean + float64(0.5*x)
+		case ends("layer_scalar", "router.scale", "per_expert_scale"):
+			x = 1 + float64(0.25*x)
 		default:
 			x *= 0.25
 		}

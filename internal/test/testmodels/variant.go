@@ -133,11 +133,17 @@ func (v Variant) widen() {
 		"num_attention_heads": heads, "num_key_value_heads": kvHeads, "head_dim": headDim, "query_pre_attn_scalar": headDim,
 		"shared_expert_intermediate_size": Intermediate / 2, "rotary_dim": headDim / 2, "block_ff_dim": Intermediate * 3 / 2,
 		"qk_nope_head_dim": headDim * 3 / 4, "qk_rope_head_dim": headDim / 4, "kv_lora_rank": Hidden / 2, "q_lora_rank": Hidden / 2, "dim_model_base": Hidden * 3 / 4,
+		"global_head_dim": 2 * headDim, "num_global_key_value_heads": kvHeads / 2,
+		"hidden_size_per_layer_input": headDim / 2, "vocab_size_per_layer_input": Vocab, "laurel_rank": headDim / 2,
 		"mamba_d_head": headDim, "mamba_d_ssm": 6 * headDim, // Falcon-H1 has 6 heads
 	}
 	for key, size := range sizes {
 		switch list := c[key].(type) {
 		case nil, string:
+		case float64:
+			if list != 0 { // 0 switches a part off
+				c[key] = size
+			}
 		case []any: // by layer, in mixtures with experts as wide as dense layers
 			for i := range list {
 				list[i] = Intermediate

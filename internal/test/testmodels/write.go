@@ -58,6 +58,7 @@ func tensors(c *arch.ForwardConfig) []synth.Tensor {
 		body, embedding = "backbone.", "embeddings"
 	}
 	b.linear(body+embedding, c.VocabSize, c.HiddenSize, 1, false)
+	b.outer()
 	for i, l := range c.Layers {
 		b.layer(fmt.Sprintf("%slayers.%d.", body, i), l)
 	}
@@ -66,6 +67,46 @@ func tensors(c *arch.ForwardConfig) []synth.Tensor {
 		b.linear("lm_head", c.VocabSize, c.HiddenSize, 1, c.HeadBias)
 	}
 	return b.all
+}
+
+// outer adds the tensors outside of layers that inputs of single layers and several streams need.
+func (b *builder) outer() {
+	c, h := b.c, b.c.HiddenSize
+	if p := c.PerLayer; p != nil {
+		b.kind("model.", arch.PerLayerEmbedding, p.Vocab, len(c.Layers)*p.Width, 1)
+		b.kind("model.", arch.PerLayerModel, len(c.Layers)*p.Width, h, 1)
+		b.norm("model."+c.NameOf(arch.PerLayerModelNorm), p.Width, 1)
+	}
+	for i := 1; c.AltUp != nil && i < c.AltUp.Streams; i++ {
+		for _, kind := range []arch.Kind{arch.StreamProjections, arch.StreamOutputs} {
+			b.linear("model."+strings.Replace(c.NameOf(kind), "*", strconv.Itoa(i-1), 1), h, h, 1, false)
+		}
+	}
+}
+
+// further adds the tensors of a layer beside attention and feed-forward network.
+func (b *builder) further(at string) {
+	c, h := b.c, b.c.HiddenSize
+	if p := c.PerLayer; p != nil {
+		b.kind(at, arch.PerLayerGate, p.Width, h, 1)
+		b.kind(at, arch.PerLayerProjection, h, p.Width, 1)
+		b.norm(at+c.NameOf(arch.PerLayerNorm), h, 0.5)
+	}
+	if name := c.NameOf(arch.LayerScalar); name != "" {
+		b.all = append(b.all, synth.Vector(at+name, 1, 1, 0.1))
+	}
+	if a := c.AltUp; a != nil {
+		b.norm(at+c.NameOf(arch.StreamNorm), h, 1)
+		b.kind(at, arch.StreamRouter, a.Streams, h, 10)
+		b.kind(at, arch.StreamPredict, a.Streams*a.Streams, a.Streams, 0.3)
+		b.kind(at, arch.StreamCorrect, a.Streams, a.Streams, 0.3)
+		b.all = append(b.all, synth.Vector(at+c.NameOf(arch.StreamScale), h, 1, 0.1))
+	}
+	if c.Laurel > 0 {
+		b.kind(at, arch.LaurelLeft, c.Laurel, h, 1)
+		b.kind(at, arch.LaurelRight, h, c.Laurel, 1)
+		b.norm(at+c.NameOf(arch.LaurelNorm), h, 0.5)
+	}
 }
 
 // linear adds a matrix with a standard deviation of gain / sqrt(cols), and its bias.
@@ -91,12 +132,13 @@ func (b *builder) norm(name string, n int, mean float64) {
 // layer adds the tensors of a layer. Each kind has a mean or a gain of its own.
 func (b *builder) layer(at string, l arch.LayerConfig) {
 	c := b.c
-	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	q, kv := c.Heads*l.HeadDim, l.KVHeads*l.HeadDim
+	b.further(at)
 	before := 0.7
 	if c.Facts.Has(arch.PostAttentionNorm) {
 		before = 0.9
 	}
-	qNorm, kNorm := c.HeadDim, c.HeadDim
+	qNorm, kNorm := l.HeadDim, l.HeadDim
 	if c.QKNorm == arch.WholeNorms {
 		qNorm, kNorm = q, kv
 	}
@@ -124,8 +166,14 @@ func (b *builder) layer(at string, l arch.LayerConfig) {
 		} else {
 			b.kind(at, arch.Query, queries, c.HiddenSize, 1.5)
 		}
-		b.kind(at, arch.Key, kv, c.HiddenSize, 1.6)
-		b.kind(at, arch.Value, kv, c.HiddenSize, 0.9)
+		for _, k := range []struct {
+			kind arch.Kind
+			gain float64
+		}{{arch.Key, 1.6}, {arch.Value, 0.9}} {
+			if l.Uses(k.kind) {
+				b.kind(at, k.kind, kv, c.HiddenSize, k.gain)
+			}
+		}
 		b.kind(at, arch.Output, c.HiddenSize, q, 0.7)
 		if name := c.NameOf(arch.Sinks); name != "" {
 			b.all = append(b.all, synth.Vector(at+name, c.Heads, 0, 1))
@@ -148,10 +196,10 @@ func (b *builder) layer(at string, l arch.LayerConfig) {
 		b.experts(at)
 		return
 	}
-	b.kind(at, arch.FusedGateUp, 2*c.Intermediate, c.HiddenSize, 1)
-	b.kind(at, arch.Gate, c.Intermediate, c.HiddenSize, 1)
-	b.kind(at, arch.Up, c.Intermediate, c.HiddenSize, 0.9)
-	b.kind(at, arch.Down, c.HiddenSize, c.Intermediate, 1.3)
+	b.kind(at, arch.FusedGateUp, 2*l.Intermediate, c.HiddenSize, 1)
+	b.kind(at, arch.Gate, l.Intermediate, c.HiddenSize, 1)
+	b.kind(at, arch.Up, l.Intermediate, c.HiddenSize, 0.9)
+	b.kind(at, arch.Down, c.HiddenSize, l.Intermediate, 1.3)
 }
 
 // latent adds the tensors of attention with latents, without the output projection.
@@ -233,6 +281,12 @@ func (b *builder) experts(at string) {
 	b.kind(at, arch.Router, e.Count, c.HiddenSize, 2)
 	if name := c.NameOf(arch.RouterCorrection); name != "" {
 		b.all = append(b.all, synth.Vector(at+name, e.Count, 0, 0.1))
+	}
+	if c.Facts.Has(arch.ExpertsNorm) {
+		b.norm(at+c.NameOf(arch.ExpertsNorm), c.HiddenSize, 0.9)
+		b.norm(at+c.NameOf(arch.ExpertsPostNorm), c.HiddenSize, 0.6)
+		b.norm(at+c.NameOf(arch.SharedPostNorm), c.HiddenSize, 0.6)
+		b.all = append(b.all, synth.Vector(at+c.NameOf(arch.RouterScale), c.HiddenSize, 10, 1), synth.Vector(at+c.NameOf(arch.ExpertScale), e.Count, 1, 0.1))
 	}
 	if e.Shared > 0 {
 		b.kind(at, arch.SharedRouter, 1, c.HiddenSize, 1)

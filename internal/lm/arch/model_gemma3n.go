@@ -1,0 +1,101 @@
+package arch
+
+import "math"
+
+var _ = register("gemma3n_text", Facts{
+	Title: "Gemma 3n (text)", Class: "Gemma3nForCausalLM",
+	Layer: join(allNorms, separateAttention, queryKeyNorms, separateMLP, perLayerInputs, []Naming{
+		{StreamNorm, "altup.router_norm", "altup_router_norm"},
+		{StreamRouter, "altup.modality_router", "altup_router"},
+		{StreamPredict, "altup.prediction_coefs", "altup_predict_coef"},
+		{StreamCorrect, "altup.correction_coefs", "altup_correct_coef"},
+		{StreamScale, "altup.correct_output_scale", "altup_correct_scale"},
+		{LaurelLeft, "laurel.linear_left", "laurel_l"},
+		{LaurelRight, "laurel.linear_right", "laurel_r"},
+		{LaurelNorm, "laurel.post_laurel_norm", "laurel_post_norm"},
+	}),
+	Outer: join(perLayerModel, []Naming{
+		{StreamProjections, "altup_projections.*", "altup_proj"},
+		{StreamOutputs, "altup_unembed_projections.*", "altup_unembd_proj"},
+	}),
+	vocab: 262400,
+	read:  readGemma3n,
+})
+
+var _ = registerMultimodal("gemma3n", nesting{class: "Gemma3nForConditionalGeneration", text: "gemma3n_text", irrelevant: []string{
+	"text_config", "vision_config", "audio_config", "audio_soft_tokens_per_image", "vision_soft_tokens_per_image", "audio_token_id", "image_token_id",
+	"boa_token_id", "boi_token_id", "eoa_token_id", "eoi_token_id"}})
+
+func readGemma3n(k *keys, c *ForwardConfig) {
+	k.readGemmaUnit(c, 2, 32768)
+	k.widths(c, 16384)
+	c.LogitSoftcap = k.softcap("final_logit_softcapping", 30)
+	k.slidingLayers(c, k.window(512), func(i int) bool { return (i+1)%5 != 0 })
+	global := ropeDefaults{theta: 1e6, thetaKey: "rope_theta", dims: c.HeadDim, maxPositions: c.MaxPositions}
+	local := ropeDefaults{theta: 10000, thetaKey: "rope_local_base_freq", dims: c.HeadDim, maxPositions: c.MaxPositions}
+	c.Ropes = k.layerRopes(global, local)
+	c.localRopes()
+	k.borrow(c, 15)
+	c.PerLayer = &PerLayerConfig{Vocab: k.size("vocab_size_per_layer_input", 262144), Width: k.size("hidden_size_per_layer_input", 256)}
+	only(k, "altup_active_idx", 0, "is not an integer")
+	c.AltUp = &AltUpConfig{Streams: k.size("altup_num_inputs", 4), Scaled: k.boolean("altup_correct_scale", true)}
+	c.Laurel = k.size("laurel_rank", 64)
+	k.irrelevant("altup_coef_clip", "altup_lr_multiplier", "query_pre_attn_scalar") // of training, and unused
+	k.sparsity(c)
+}
+
+// readGemmaUnit reads the keys that Gemma 3n and Gemma 4 share: queries, keys and values are
+// normalized, and products of queries and keys have no factor.
+func (k *keys) readGemmaUnit(c *ForwardConfig, kvHeads, maxPositions int) {
+	k.readHeads(c, 8, kvHeads, 256, 1e-6)
+	c.MaxPositions = k.size("max_position_embeddings", maxPositions)
+	c.Activation = "gelu_pytorch_tanh"
+	only(k, "hidden_activation", c.Activation, "is not a string")
+	k.attentionBias(c)
+	c.QKNorm, c.UnitValues, c.AttentionScale = HeadNorms, true, 1
+	c.EmbeddingScale = math.Sqrt(float64(c.HiddenSize))
+}
+
+// widths reads intermediate_size, a number or a list with a number for each layer.
+func (k *keys) widths(c *ForwardConfig, absent int) {
+	if raw := k.keys["intermediate_size"]; len(raw) == 0 || raw[0] != '[' {
+		c.Intermediate = k.size("intermediate_size", absent)
+		return
+	}
+	list := read(k, "intermediate_size", []int(nil), "is not a list of integers")
+	if len(list) != len(c.Layers) {
+		k.fail("intermediate_size", "has %d entries for %d layers", len(list), len(c.Layers))
+		return
+	}
+	for i, n := range list {
+		if n < 1 || n > math.MaxInt32 {
+			k.fail("intermediate_size", "has %d: positive integers were expected", n)
+		}
+		c.Layers[i].Intermediate, c.Intermediate = n, max(c.Intermediate, n)
+	}
+}
+
+// sparsity reads the share of gates that are zero in each layer.
+func (k *keys) sparsity(c *ForwardConfig) {
+	list := read(k, "activation_sparsity_pattern", []float64(nil), "is not a list of numbers")
+	if list == nil {
+		list = make([]float64, len(c.Layers))
+		for i := range min(10, len(list)) * min(1, len(list)/11) {
+			list[i] = 0.95
+		}
+	}
+	if len(list) != len(c.Layers) {
+		k.fail("activation_sparsity_pattern", "has %d entries for %d layers", len(list), len(c.Layers))
+		return
+	}
+	for i, p := range list {
+		if !(p >= 0 && p < 1) {
+			k.fail("activation_sparsity_pattern", "has %v: numbers from 0 to below 1 were expected", p)
+			return
+		}
+		c.Layers[i].Sparse = p > 0
+		if p > 0 {
+			c.Layers[i].Cutoff = quantile(float64(float32(p)))
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package arch
+
+import (
+	"cmp"
+	"strconv"
+)
+
+var _ = register("gemma4_text", Facts{
+	Title: "Gemma 4 (text)", Class: "Gemma4ForCausalLM",
+	Layer: join(allNorms, separateAttention, queryKeyNorms, separateMLP, perLayerInputs, []Naming{
+		{LayerScalar, "layer_scalar", "layer_output_scale"},
+		// A mixture beside the dense network, which takes the place of a shared expert.
+		{Router, "router.proj", "ffn_gate_inp"},
+		{RouterScale, "router.scale", "ffn_gate_inp.scale"},
+		{ExpertScale, "router.per_expert_scale", "ffn_down_exps.scale"},
+		{GateUpExperts, "experts.gate_up_proj", "ffn_gate_up_exps"},
+		{DownExperts, "experts.down_proj", "ffn_down_exps"},
+		{ExpertsNorm, "pre_feedforward_layernorm_2", "pre_ffw_norm_2"},
+		{ExpertsPostNorm, "post_feedforward_layernorm_2", "post_ffw_norm_2"},
+		{SharedPostNorm, "post_feedforward_layernorm_1", "post_ffw_norm_1"},
+		{SharedGate, "mlp.gate_proj", "ffn_gate"},
+		{SharedUp, "mlp.up_proj", "ffn_up"},
+		{SharedDown, "mlp.down_proj", "ffn_down"},
+	}),
+	Outer: perLayerModel,
+	vocab: 262144,
+	read:  readGemma4,
+})
+
+var _ = registerMultimodal("gemma4", nesting{class: "Gemma4ForConditionalGeneration", text: "gemma4_text", irrelevant: []string{
+	"text_config", "vision_config", "audio_config", "image_token_id", "video_token_id", "audio_token_id", "boi_token_id", "eoi_token_id", "boa_token_id",
+	"eoa_token_id", "eoa_token_index", "vision_soft_tokens_per_image"}})
+
+func readGemma4(k *keys, c *ForwardConfig) {
+	k.readGemmaUnit(c, 4, 131072)
+	c.Intermediate = k.size("intermediate_size", 9216)
+	c.LogitSoftcap = k.softcap("final_logit_softcapping", 0)
+	if s := k.string("use_bidirectional_attention", "vision"); s != "vision" { // of images only
+		k.fail("use_bidirectional_attention", "is %q: this forward pass knows attention to earlier tokens only", s)
+	}
+	k.slidingLayers(c, k.window(512), func(i int) bool { return (i+1)%6 != 0 })
+	if n := len(c.Layers); n > 0 {
+		c.Layers[n-1].Window = 0 // whatever layer_types says
+	}
+	k.gemma4Heads(c)
+	k.borrow(c, 0)
+	wide := k.boolean("use_double_wide_mlp", false)
+	if wide {
+		for i := range c.Layers {
+			if c.Layers[i].Borrow > 0 {
+				c.Layers[i].Intermediate = 2 * c.Intermediate
+			}
+		}
+	}
+	vocab := k.size("vocab_size_per_layer_input", 262144)
+	if width := k.count("hidden_size_per_layer_input", 256); width > 0 {
+		if c.PerLayer = (&PerLayerConfig{Vocab: vocab, Width: width}); vocab < c.VocabSize {
+			k.fail("vocab_size_per_layer_input", "is %d: at least vocab_size, %d, was expected", vocab, c.VocabSize)
+		}
+	}
+	if !k.boolean("enable_moe_block", false) {
+		k.irrelevant("num_experts", "top_k_experts", "moe_intermediate_size")
+		return
+	}
+	if wide {
+		k.fail("use_double_wide_mlp", "is true beside experts: this forward pass knows either of the two")
+	}
+	c.Experts = &ExpertConfig{
+		Count: k.size("num_experts", 0), PerToken: k.size("top_k_experts", 0), Intermediate: k.size("moe_intermediate_size", 0),
+		Shared: c.Intermediate, Normalize: true,
+	}
+	for i := range c.Layers {
+		c.Layers[i].Experts = true
+	}
+}
+
+// gemma4Heads reads the sizes of heads in layers that see all tokens, and the ropes.
+func (k *keys) gemma4Heads(c *ForwardConfig) {
+	dims, heads := k.size("global_head_dim", 512), k.count("num_global_key_value_heads", 0)
+	same := k.boolean("attention_k_eq_v", false)
+	if !same {
+		heads = 0
+	}
+	own := k.within("per_layer_config") // as Transformers writes it, in place of both
+	for i := range c.Layers {
+		l := &c.Layers[i]
+		if own == nil && l.Window == 0 {
+			l.HeadDim, l.KVHeads = dims, heads
+		}
+		if own != nil {
+			if in := own.within(strconv.Itoa(i)); in != nil {
+				l.HeadDim, l.KVHeads = in.count("head_dim", 0), in.count("num_key_value_heads", 0)
+				own.join(in)
+			}
+		}
+		l.KeyValues = same && l.Window == 0
+		if l.Window == 0 {
+			dims = cmp.Or(l.HeadDim, c.HeadDim)
+		}
+	}
+	k.join(own)
+	local := ropeDefaults{theta: 10000, dims: c.HeadDim, maxPositions: c.MaxPositions}
+	global := ropeDefaults{theta: 1e6, dims: dims, maxPositions: c.MaxPositions, proportional: true}
+	if k.has("rope_parameters") {
+		c.Ropes = k.layerRopes(global, local)
+	} else {
+		c.Ropes = []RopeConfig{
+			{Type: "proportional", Theta: 1e6, Dims: dims, Factor: 1, Pairs: dims / 8, AttentionFactor: 1},
+			{Type: "default", Theta: 10000, Dims: c.HeadDim, AttentionFactor: 1},
+		}
+	}
+	c.localRopes()
+	for i := range c.Layers {
+		if n := cmp.Or(c.Layers[i].HeadDim, c.HeadDim); n != c.Ropes[c.Layers[i].Rope].Dims {
+			k.fail("per_layer_config", "has heads of %d in layer %d: %d was expected, as in the other layers of its kind", n, i, c.Ropes[c.Layers[i].Rope].Dims)
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package forward
+
+import (
+	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/internal/lm/arch"
+)
+
+// laurel is a linear path of low rank beside attention: x + norm(right(left(x))) (Menghani et al.,
+// LAUREL, arXiv:2411.07501).
+type laurel struct {
+	left, right *linear
+	by          *norm
+}
+
+func (m *Model) loadLaurel(at string) (*laurel, error) {
+	h, rank := m.config.HiddenSize, m.config.Laurel
+	list, err := m.linearsOf([]linearSpec{m.spec(at, arch.LaurelLeft, rank, h), m.spec(at, arch.LaurelRight, h, rank)})
+	if err != nil {
+		return nil, err
+	}
+	by, err := m.loadNorm(at+m.config.NameOf(arch.LaurelNorm)+".weight", h)
+	return &laurel{list[0], list[1], by}, err
+}
+
+func (l *laurel) stages() [][]Group { return [][]Group{{groupOf(-1, l.left)}, {groupOf(-1, l.right)}} }
+
+func (l *laurel) memory(s *Session, r *record, m int) []size {
+	return []size{{&r.act, m * l.left.spec.rows}, {&r.projected, m * s.m.config.HiddenSize}}
+}
+
+func (l *laurel) run(s *Session, r *record, dst, x []float32, m int) error {
+	low, raw := buffer.Grow(&r.act, m*l.left.spec.rows), buffer.Grow(&r.projected, m*s.m.config.HiddenSize)
+	if err := s.multiply(low, x, m, l.left); err != nil {
+		return err
+	}
+	if err := s.multiply(raw, low, m, l.right); err != nil {
+		return err
+	}
+	s.norm(dst, raw, l.by, m)
+	addTo(dst[:len(raw)], x)
+	return nil
+}
+
+func (l *laurel) gradientSizes(t *Tape, n int) []size {
+	return []size{{&t.back.dgate, n * l.left.spec.rows}}
+}
+
+func (l *laurel) backward(t *Tape, r *record, g *Gradients, dy []float32, _ bool) error {
+	b := &t.back
+	if err := t.norm(g, l.by, b.dback, dy, r.projected, t.tokens(), false); err != nil {
+		return err
+	}
+	if err := t.through(g, l.right, b.dgate, r.act, b.dback, r.projected); err != nil {
+		return err
+	}
+	if err := t.through(g, l.left, b.dnormed, r.in, b.dgate, r.act); err != nil {
+		return err
+	}
+	addTo(b.dnormed, dy)
+	return nil
+}

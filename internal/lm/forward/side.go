@@ -1,0 +1,234 @@
+package forward
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/internal/lm/arch"
+)
+
+// side lays out what a token has beside its hidden states, a row of values from the first layer to
+// the last: further streams of hidden states and the prediction of the first, the inputs of single
+// layers, and the keys and values that later layers read.
+type side struct {
+	width  int
+	inputs int         // where the inputs of layers begin
+	lent   map[int]int // where the keys of a layer begin, by layer; the values follow
+
+	streams   *streams       // or nil
+	perLayer  *perLayerModel // or nil
+	layers    int            // of the model, even if not all are open
+	perInputs int            // values of a layer's own input
+}
+
+// perLayerModel computes the inputs of all layers.
+type perLayerModel struct {
+	name    string // of the table
+	table   Embedding
+	vocab   int
+	project *linear
+	norm    *norm
+}
+
+// streams computes further streams from the first, and a single one from all.
+type streams struct {
+	projections, outputs []*linear
+}
+
+// leastSquare is the least mean square of a stream before it gets the size of the first.
+const leastSquare = 1e-5
+
+// arrange lays out the side.
+func (d *side) arrange(c *arch.ForwardConfig) {
+	if c.AltUp != nil {
+		d.width = c.AltUp.Streams * c.HiddenSize
+	}
+	d.inputs = d.width
+	if c.PerLayer != nil {
+		d.layers, d.perInputs = len(c.Layers), c.PerLayer.Width
+		d.width += d.layers * d.perInputs
+	}
+	d.lent = map[int]int{}
+	for i, l := range c.Layers {
+		if _, known := d.lent[i-l.Borrow]; l.Borrow > 0 && !known {
+			d.lent[i-l.Borrow] = d.width
+			d.width += 2 * l.KVHeads * l.HeadDim
+		}
+	}
+}
+
+// loadSide opens the tensors outside of layers that the side needs.
+func (m *Model) loadSide() (err error) {
+	c, h := &m.config, m.config.HiddenSize
+	outer := func(kind arch.Kind, rows int) linearSpec { return m.spec(m.tensors.Body, kind, rows, h) }
+	if p := c.PerLayer; p != nil {
+		spec := m.spec(m.tensors.Body, arch.PerLayerEmbedding, p.Vocab, m.side.layers*p.Width)
+		m.used[spec.name] = true
+		own := &perLayerModel{name: spec.name, vocab: p.Vocab}
+		if own.table, err = m.source.embedding(spec.name, spec.rows, spec.cols); err != nil {
+			return err
+		}
+		if own.project, err = m.linear(outer(arch.PerLayerModel, spec.cols)); err != nil {
+			return err
+		}
+		if own.norm, err = m.loadNorm(m.tensors.Body+c.Facts.NameOf(arch.PerLayerModelNorm)+".weight", p.Width); err != nil {
+			return err
+		}
+		m.side.perLayer = own
+	}
+	if c.AltUp == nil {
+		return nil
+	}
+	m.side.streams = &streams{}
+	for _, s := range []struct {
+		kind arch.Kind
+		list *[]*linear
+	}{{arch.StreamProjections, &m.side.streams.projections}, {arch.StreamOutputs, &m.side.streams.outputs}} {
+		var specs []linearSpec
+		for i := range c.AltUp.Streams - 1 {
+			specs = append(specs, outer(s.kind, h))
+			specs[i].name = strings.Replace(specs[i].name, "*", fmt.Sprint(i), 1)
+		}
+		if *s.list, err = m.linearsOf(specs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// row returns values of a token's row, from an offset on.
+func (d *side) row(rows []float32, token, at, n int) []float32 {
+	return rows[token*d.width+at:][:n]
+}
+
+// beginSide computes the rows of tokens at the first layer from the scaled rows x of the embedding.
+func (s *Session) beginSide(rows, x []float32, tokens []int32) error {
+	d, h, m := &s.m.side, s.m.config.HiddenSize, len(tokens)
+	if p := d.perLayer; p != nil {
+		n := d.layers * d.perInputs
+		projected, own := buffer.Grow(&s.both, m*n), make([]float32, n)
+		if err := s.multiply(projected, x, m, p.project); err != nil {
+			return err
+		}
+		scale(projected, 1/math.Sqrt(float64(h)))
+		for t, id := range tokens {
+			if int(id) >= p.vocab {
+				id = 0
+			}
+			if err := p.table.Lookup(own, int(id)); err != nil {
+				return err
+			}
+			scale(own, math.Sqrt(float64(d.perInputs)))
+			to := d.row(rows, t, d.inputs, n)
+			for at := 0; at < n; at += d.perInputs {
+				rmsNorm(to[at:][:d.perInputs], projected[t*n+at:][:d.perInputs], p.norm.weights, p.norm.eps)
+			}
+			for i, v := range own {
+				to[i] = float32((to[i] + v) * float32(math.Sqrt2/2))
+			}
+		}
+	}
+	if d.streams == nil {
+		return nil
+	}
+	stream := buffer.Grow(&s.back, m*h)
+	for i, l := range d.streams.projections {
+		if err := s.multiply(stream, x, m, l); err != nil {
+			return err
+		}
+		s.split(m, 6*h, func(_, from, to int) {
+			for t := from; t < to; t++ {
+				resize(d.row(rows, t, i*h, h), stream[t*h:][:h], x[t*h:][:h])
+			}
+		})
+	}
+	return nil
+}
+
+// resize writes x with the root mean square of another vector.
+func resize(dst, x, as []float32) {
+	size, own := rms(as, 0), rms(x, leastSquare)
+	for i, v := range x {
+		dst[i] = float32(v*size) / own
+	}
+}
+
+// rms is the root mean square, or of least if the mean square is less.
+func rms(x []float32, least float64) float32 {
+	var lanes [8]float64
+	for i, v := range x {
+		lanes[i&7] += float64(float64(v) * float64(v))
+	}
+	return float32(math.Sqrt(max(sum8(&lanes)/float64(len(x)), least)))
+}
+
+// endSide makes a single stream of m rows behind the last layer, in place of x.
+func (s *Session) endSide(x, rows []float32, m int) error {
+	d, h := &s.m.side, s.m.config.HiddenSize
+	if d.streams == nil {
+		return nil
+	}
+	in, out, sum := buffer.Grow(&s.normed, m*h), buffer.Grow(&s.back, m*h), append(s.both[:0], x[:m*h]...)
+	s.both = sum
+	for i, l := range d.streams.outputs {
+		for t := range m {
+			copy(in[t*h:], d.row(rows, t, i*h, h))
+		}
+		if err := s.multiply(out, in, m, l); err != nil {
+			return err
+		}
+		s.split(m, 8*h, func(_, from, to int) {
+			for t := from; t < to; t++ {
+				row := out[t*h:][:h]
+				resize(row, row, x[t*h:][:h])
+				for j, v := range row {
+					sum[t*h+j] += v
+				}
+			}
+		})
+	}
+	n := float32(len(d.streams.outputs) + 1)
+	for i, v := range sum {
+		x[i] = v / n
+	}
+	return nil
+}
+
+// Width is the number of values of a token between layers: see [LayerInput].
+func (m *Model) Width() int { return m.config.HiddenSize + m.side.width }
+
+// unpack returns the hidden states of m tokens between layers, and leaves their side in s.side.
+func (s *Session) unpack(rows []float32, m int) []float32 {
+	h, n := s.m.config.HiddenSize, s.m.side.width
+	if n == 0 {
+		return rows[:m*h]
+	}
+	x, side := buffer.Grow(&s.x, m*h), buffer.Grow(&s.side, m*n)
+	s.m.unpack(x, side, rows)
+	return x
+}
+
+// unpack divides rows of hidden states and side, pack joins them.
+func (m *Model) unpack(x, side, rows []float32) { m.move(rows, x, side, false) }
+func (m *Model) pack(rows, x, side []float32)   { m.move(rows, x, side, true) }
+
+func (m *Model) move(rows, x, side []float32, in bool) {
+	h, n := m.config.HiddenSize, m.side.width
+	for t := range min(len(rows)/(h+n), len(x)/h) {
+		for _, c := range [][2][]float32{{rows[t*(h+n):][:h], x[t*h:]}, {rows[t*(h+n)+h:][:n], side[t*n:]}} {
+			if in {
+				copy(c[0], c[1])
+			} else {
+				copy(c[1], c[0])
+			}
+		}
+	}
+}
+
+// ended returns the single stream of n tokens behind the last layer.
+func (t *Tape) ended(rows []float32, n int) ([]float32, error) {
+	x := t.s.unpack(rows, n)
+	return x, t.s.endSide(x, t.s.side, n)
+}
