@@ -211,7 +211,8 @@ func (c *ForwardConfig) ExpertsTransposed() bool { return expertOrders[c.Archite
 // Uses reports whether the layer has tensors of a kind, if its architecture has.
 func (l *LayerConfig) Uses(kind Kind) bool {
 	if m := mixerOf(kind); m != NoMixer {
-		return m == l.Mixer || m == AttentionMixer && l.Beside
+		other := l.KeyValues && kind == Value || l.Borrow > 0 && (kind == Key || kind == KeyNorm || kind == Value)
+		return !other && (m == l.Mixer || m == AttentionMixer && l.Beside)
 	}
 	switch kind {
 	case InputNorm, PostAttentionNorm:
@@ -223,10 +224,6 @@ func (l *LayerConfig) Uses(kind Kind) bool {
 		return false
 	}
 	switch kind {
-	case Key, KeyNorm:
-		return l.Borrow == 0
-	case Value:
-		return l.Borrow == 0 && !l.KeyValues
 	case Gate, Up, Down, FusedGateUp:
 		return !l.Experts
 	case Router, GateExperts, UpExperts, DownExperts, GateUpExperts, RouterCorrection, SharedGate, SharedUp, SharedDown, SharedFused, ExpertsIn, ExpertsOut, SharedRouter:

@@ -71,9 +71,11 @@ func (r *reference) norm(x []float64, n *norm) []float64 {
 	}
 	for i, v := range x {
 		v -= mean
-		gain := float64(n.weights[i])
+		gain := 1.0
 		if n.Tensor != "" {
 			gain = r.params[n.Tensor][i]
+		} else if n.weights != nil {
+			gain = float64(n.weights[i])
 		}
 		if n.PlusOne {
 			gain++
