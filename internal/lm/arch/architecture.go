@@ -105,6 +105,11 @@ func (c *ForwardConfig) NameOf(kind Kind) string {
 	if c.QKNorm == NoQKNorm && (kind == QueryNorm || kind == KeyNorm) {
 		return ""
 	}
+	if a := c.Latent; a != nil { // queries come from a latent or from the hidden states
+		if down := kind == QueryDown || kind == LatentQueryNorm || kind == QueryUp; a.QueryRank > 0 && kind == Query || a.QueryRank == 0 && down {
+			return ""
+		}
+	}
 	return c.Facts.NameOf(kind)
 }
 

@@ -34,7 +34,7 @@ func readQwen35(k *keys, c *ForwardConfig) {
 func (k *keys) readQwen35Common(c *ForwardConfig, heads, kvHeads int) {
 	k.readCommon(c, heads, kvHeads, 256, 1e-6)
 	c.MaxPositions = k.size("max_position_embeddings", 32768)
-	d := ropeDefaults{theta: 10000, thetaKey: "rope_theta", dims: k.partialDims(c, 0.25), maxPositions: c.MaxPositions, partial: true, sections: true}
+	d := ropeDefaults{theta: 10000, thetaKey: "rope_theta", dims: k.partialDims(c, 0.25), maxPositions: c.MaxPositions, partial: true, sections: []int{11, 11, 10}}
 	c.Ropes = []RopeConfig{k.readRope(d)}
 	k.silu()
 	k.never("attention_bias")

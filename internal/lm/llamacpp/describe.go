@@ -1,6 +1,7 @@
 package llamacpp
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,6 +17,9 @@ func Describe(config []byte, sources []Source) (*Model, error) {
 		return nil, err
 	}
 	f, ok := familyOf(c.Architecture)
+	if !ok && c.Facts.Differs != "" {
+		return nil, unsupported("model_type %q is not written to .gguf files: %s. A .gqf file takes the model", c.Architecture, c.Facts.Differs)
+	}
 	if !ok {
 		return nil, unsupported("model_type %q is not written to .gguf files: gq writes llama.cpp's %s. A .gqf file takes the model", c.Architecture, strings.Join(knownFamilies(), ", "))
 	}
@@ -23,6 +27,7 @@ func Describe(config []byte, sources []Source) (*Model, error) {
 	if err := m.describeConfig(&f, c); err != nil {
 		return nil, err
 	}
+	m.describeDeepstack(config)
 	d := &describer{family: f, config: c, sources: map[string]Source{}, used: map[string]bool{}}
 	for _, s := range sources {
 		d.sources[s.Name] = s
@@ -35,6 +40,18 @@ func Describe(config []byte, sources []Source) (*Model, error) {
 	}
 	m.Tensors = append(ropeTensors(c), d.list...)
 	return m, nil
+}
+
+// describeDeepstack writes the number of layers to which images add features.
+func (m *Model) describeDeepstack(config []byte) {
+	var outer struct {
+		Vision struct {
+			Layers []int `json:"deepstack_visual_indexes"`
+		} `json:"vision_config"`
+	}
+	if json.Unmarshal(config, &outer) == nil && len(outer.Vision.Layers) > 0 {
+		m.set(keyDeepstack, len(outer.Vision.Layers))
+	}
 }
 
 func unsupported(format string, args ...any) error {
@@ -101,6 +118,10 @@ func (d *describer) layer(i int, at string) {
 	if c.QKNorm == arch.WholeNorms {
 		qNorm, kNorm = q, kv
 	}
+	a, out := c.Latent, q
+	if a != nil {
+		out = c.Heads * a.Value
+	}
 	for _, n := range d.family.layer {
 		ours, theirs := at+n.HF, fmt.Sprintf("blk.%d.%s", i, n.GGUF)
 		if !c.Layers[i].Uses(n.Kind) || c.NameOf(n.Kind) == "" {
@@ -122,8 +143,20 @@ func (d *describer) layer(i int, at string) {
 			linear(kv, c.HiddenSize, 0)
 		case arch.FusedQKV:
 			linear(q+2*kv, c.HiddenSize, 0)
+		case arch.QueryDown:
+			linear(a.QueryRank, c.HiddenSize, 0)
+		case arch.LatentQueryNorm:
+			d.norm(theirs+".weight", ours+".weight", a.QueryRank)
+		case arch.QueryUp:
+			linear(q, a.QueryRank, 0)
+		case arch.KeyDown:
+			linear(a.KeyRank+a.Rope, c.HiddenSize, 0)
+		case arch.LatentKeyNorm:
+			d.norm(theirs+".weight", ours+".weight", a.KeyRank)
+		case arch.KeyValueUp:
+			linear(c.Heads*(a.Nope+a.Value), a.KeyRank, 0)
 		case arch.Output:
-			linear(c.HiddenSize, q, 0)
+			linear(c.HiddenSize, out, 0)
 		case arch.Gate, arch.Up:
 			linear(c.Intermediate, c.HiddenSize, 0)
 		case arch.FusedGateUp:
