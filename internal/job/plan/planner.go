@@ -255,14 +255,15 @@ func (pl *Planner) FindBias(it *Draft) *safetensors.Tensor {
 }
 
 func (pl *Planner) FindBlockScale(it *Draft) error {
-	if it.Src.Dtype != packing.F8E4M3 && it.Src.Dtype != packing.F8E5M2 {
+	mx := it.Src.Dtype == packing.F4
+	if it.Src.Dtype != packing.F8E4M3 && it.Src.Dtype != packing.F8E5M2 && !mx {
 		return nil
 	}
 	bs, scales, err := pl.Ck.FindBlockScales(it.Src.Name, pl.ScaleBlock)
 	if err != nil || bs == nil {
 		return err
 	}
-	if it.Transposed {
+	if it.Transposed && !mx {
 		return fmt.Errorf("tensor %q: FP8 block scales of a tensor stored in x out are not supported; leave it unquantized with --rule '%s=skip'", it.Src.Name, it.Src.Name)
 	}
 	pl.Absorbed[bs.Name] = true

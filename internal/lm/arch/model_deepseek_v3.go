@@ -28,9 +28,9 @@ var deepseekLlamaCpp = &LlamaCpp{
 	Config: deepseekMetadata,
 }
 
-// checkLatents refuses what llama.cpp does not read of yarn: its factor of sines and cosines is 1, and
-// the factor of queries and keys follows from mscale_all_dim. llama.cpp knows models whose queries
-// have no latent by the number of layers.
+// checkLatents refuses what llama.cpp does not read of yarn: its factor of sines and cosines is 1,
+// and the factor of queries and keys follows from mscale_all_dim. llama.cpp recognizes models whose
+// queries have no latent by the number of layers.
 func checkLatents(c *ForwardConfig) string {
 	if n := len(c.Layers); c.Latent.QueryRank == 0 && n != 26 && n != 27 && (n != 48 || c.VocabSize != 128256) {
 		return fmt.Sprintf("queries without a latent (q_lora_rank null) in a model of %d layers, only in those of 26 and 27", n)

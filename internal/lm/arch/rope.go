@@ -32,8 +32,8 @@ type RopeConfig struct {
 	// Short and Long divide the individual frequencies (longrope): Short in sessions of at most
 	// OriginalPositions tokens, Long in larger sessions.
 	Short, Long []float64
-	// Sections are the numbers of pairs of dimensions that rotate by the position in time, and by the
-	// height and width in an image. The three positions of a token of text are the same.
+	// Sections are the numbers of pairs of dimensions that rotate by the position in time, and by
+	// the height and width in an image. The three positions of a token of text are the same.
 	Sections []int
 	// Neighbours: the dimensions 2i and 2i + 1 are rotated instead. No config.json says so:
 	// llama.cpp stores some models like this.

@@ -145,7 +145,8 @@ func (s *checkpointSource) find(name string, shape ...int64) (*safetensors.Weigh
 	if !t.Dtype.IsFloat() {
 		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q: %s is not a dtype of weights", name, t.DtypeName)}
 	}
-	w, err := s.ck.Weights(t, safetensors.WeightsOptions{Block: s.block})
+	mx := t.Dtype == packing.F4 // Weights gives outputs x inputs
+	w, err := s.ck.Weights(t, safetensors.WeightsOptions{Block: s.block, Transposed: mx})
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +195,7 @@ func (s *checkpointSource) linear(l linearSpec) (kernels.Operator, bool, error) 
 	if err != nil {
 		return nil, false, err
 	}
-	if l.transposed {
+	if l.transposed && w.Tensor.Dtype != packing.F4 {
 		if w.Scale != nil {
 			return nil, false, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q is FP8 with scales and stored inputs x outputs: BF16, F16 or F32 was expected", l.name)}
 		}
