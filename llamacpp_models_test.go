@@ -306,7 +306,7 @@ func checkTokens(t *testing.T, dir, text string, got []int32) {
 }
 
 // llamaTokenDifferences are numbers of texts that llama.cpp divides in another way, by tokenizer:
-// Thai marks after letters (gptoss, see docs/GGUF.md); a decomposed é, as llama.cpp normalizes nothing, and an </s>
+// Thai marks after letters (gptoss); a decomposed é, as llama.cpp normalizes nothing, and an </s>
 // that it takes for a control token whatever its type (qwen3).
 var llamaTokenDifferences = map[string]int{"gptoss": 1, "qwen3": 2}
 
