@@ -106,7 +106,8 @@ func mxfp4Experts(t *testing.T) (mx, bf16 string) {
 	return write("mx", blocked, v.With("mx", "quantization_config", map[string]any{"quant_method": "mxfp4", "modules_to_not_convert": []string{"lm_head"}}).Config), bf16
 }
 
-// TestMXFP4 runs, quantizes and measures experts in MXFP4: every figure and code is the BF16 model's.
+// TestMXFP4 runs, quantizes and measures experts in MXFP4: all figures and codes are the BF16
+// model's.
 func TestMXFP4(t *testing.T) {
 	ctx := context.Background()
 	mx, bf16 := mxfp4Experts(t)

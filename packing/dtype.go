@@ -35,7 +35,7 @@ const (
 	f8E8M0     Dtype = 16
 	f8E4M3FNUZ Dtype = 17
 	f8E5M2FNUZ Dtype = 18
-	F4         Dtype = 19 // E2M1, two elements to a byte
+	f4         Dtype = 19 // E2M1, two elements to a byte
 	f6E2M3     Dtype = 20 // 6 bits an element, no padding between elements
 	f6E3M2     Dtype = 21
 	c64        Dtype = 22 // two F32: real, imaginary
@@ -55,7 +55,7 @@ var dtypes = [dtypeLimit]struct {
 	U64: {"U64", 64}, U32: {"U32", 32}, U16: {"U16", 16}, U8: {"U8", 8},
 	F8E4M3: {"F8_E4M3", 8}, F8E5M2: {"F8_E5M2", 8}, f8E8M0: {"F8_E8M0", 8},
 	f8E4M3FNUZ: {"F8_E4M3FNUZ", 8}, f8E5M2FNUZ: {"F8_E5M2FNUZ", 8},
-	F4: {"F4", 4}, f6E2M3: {"F6_E2M3", 6}, f6E3M2: {"F6_E3M2", 6},
+	f4: {"F4", 4}, f6E2M3: {"F6_E2M3", 6}, f6E3M2: {"F6_E3M2", 6},
 }
 
 // String gives safetensors' spelling: "BF16", "F8_E4M3", "BOOL". DtypeNone is "none"; a number
@@ -90,7 +90,7 @@ func (d Dtype) Bits() int {
 // F8_E5M2, and F4 with scales. The remaining floating-point types (FNUZ, E8M0, 6 bits, complex)
 // only occur as scales or inside other libraries' formats.
 func (d Dtype) IsFloat() bool {
-	return slices.Contains([]Dtype{F64, F32, F16, BF16, F8E4M3, F8E5M2, F4}, d)
+	return slices.Contains([]Dtype{F64, F32, F16, BF16, F8E4M3, F8E5M2, f4}, d)
 }
 
 // ScaleDtype is the number format of the stored scales. Files store the numbers.

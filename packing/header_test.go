@@ -12,7 +12,7 @@ import (
 
 func TestDtype(t *testing.T) {
 	sizes := map[Dtype]int{F64: 64, F32: 32, F16: 16, BF16: 16, I64: 64, I32: 32, I16: 16, I8: 8, U64: 64, U32: 32, U16: 16, U8: 8, Bool: 8,
-		F8E4M3: 8, F8E5M2: 8, f8E8M0: 8, f8E4M3FNUZ: 8, f8E5M2FNUZ: 8, F4: 4, f6E2M3: 6, f6E3M2: 6, c64: 64}
+		F8E4M3: 8, F8E5M2: 8, f8E8M0: 8, f8E4M3FNUZ: 8, f8E5M2FNUZ: 8, f4: 4, f6E2M3: 6, f6E3M2: 6, c64: 64}
 	for d := range dtypeLimit {
 		back, ok := ParseDtype(d.String())
 		if d == DtypeNone {
@@ -148,7 +148,7 @@ func TestHeaderSizes(t *testing.T) {
 func TestHeaderValidate(t *testing.T) {
 	type edit func(h *Header)
 	qsi := Header{Layout: LayoutLowbit, Flags: FlagQSI4C32P, Bits: 4, ScaleDtype: ScaleBF16, Tile: DefaultTile, Rows: 3, Cols: 96, Group: 32}
-	plain := PlainHeader(F4, 3, 2)
+	plain := PlainHeader(f4, 3, 2)
 	for _, c := range []struct {
 		name        string
 		base        Header

@@ -15,6 +15,12 @@ import (
 // cols, rows], inputs x outputs. Its bytes are those of X_blocks.
 const mxfp4 = "MXFP4"
 
+// f4 is the dtype of numbers of 4 bits, two to a byte.
+var f4, _ = packing.ParseDtype("F4")
+
+// MXFP4 reports whether the tensor is read from blocks and scales, exactly as BF16 would hold it.
+func (t *Tensor) MXFP4() bool { return t.DtypeName == mxfp4 }
+
 const (
 	blocksSuffix = "_blocks"
 	mxSuffix     = "_scales"
@@ -26,7 +32,7 @@ func (c *Checkpoint) joinBlocks() {
 	var found []int // renamed last: Lookup needs the order of names
 	for i := range c.tensors {
 		t := &c.tensors[i]
-		if t.Dtype == packing.F4 && len(t.Shape) == 3 { // joined before, in a copy of the checkpoint
+		if t.Dtype == f4 && len(t.Shape) == 3 { // joined before, in a copy of the checkpoint
 			if s, ok := c.Lookup(t.Name + mxSuffix); ok && s.Dtype == packing.U8 && slices.Equal(s.Shape, []int64{t.Shape[0], t.Shape[2], t.Shape[1] / mxBlock}) {
 				t.DtypeName = mxfp4
 			}
@@ -43,7 +49,7 @@ func (c *Checkpoint) joinBlocks() {
 	}
 	for _, i := range found {
 		t := &c.tensors[i]
-		t.Name, t.Dtype, t.DtypeName = strings.TrimSuffix(t.Name, blocksSuffix), packing.F4, mxfp4
+		t.Name, t.Dtype, t.DtypeName = strings.TrimSuffix(t.Name, blocksSuffix), f4, mxfp4
 		t.Shape = []int64{t.Shape[0], t.Shape[2] * mxBlock, t.Shape[1]}
 	}
 	if found != nil {

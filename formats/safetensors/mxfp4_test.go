@@ -64,7 +64,7 @@ func TestMXFP4(t *testing.T) {
 	}
 	defer c.Close()
 	x, ok := c.Lookup("a.x")
-	if _, old := c.Lookup("a.x_blocks"); !ok || old || x.Dtype != packing.F4 || x.DtypeName != mxfp4 || !slices.Equal(x.Shape, []int64{2, 64, 3}) || want.Shape[1] != 64 {
+	if _, old := c.Lookup("a.x_blocks"); !ok || old || x.Dtype != f4 || !x.MXFP4() || !slices.Equal(x.Shape, []int64{2, 64, 3}) || want.Shape[1] != 64 {
 		t.Fatalf("%+v", c.Tensors())
 	}
 	if names := c.Tensors(); names[0].Name != "a.x" || names[1].Name != "a.x_bias" || names[2].Name != "a.x_scales" {

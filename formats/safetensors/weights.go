@@ -60,7 +60,7 @@ func (c *Checkpoint) Weights(t Tensor, o WeightsOptions) (*Weights, error) {
 		w.Rows = int(t.Shape[n-2])
 		w.Slices = int(all) / max(w.Rows, 1)
 	}
-	if t.Dtype == packing.F4 {
+	if t.Dtype == f4 {
 		return w, w.openMXFP4(o.Transposed)
 	}
 	if isFP8(t.Dtype) {
@@ -81,7 +81,7 @@ func (c *Checkpoint) Weights(t Tensor, o WeightsOptions) (*Weights, error) {
 // ScaleNone for other dtypes. FP8 weights with block scales are products that no such format holds.
 func (t *Tensor) Precision() packing.ScaleDtype {
 	switch t.Dtype {
-	case packing.BF16, packing.F4: // BF16 holds an E2M1 number times a power of two
+	case packing.BF16, f4: // BF16 holds an E2M1 number times a power of two
 		return packing.ScaleBF16
 	case packing.F16:
 		return packing.ScaleF16
@@ -239,7 +239,7 @@ func Widen(dst []float32, src []byte, d packing.Dtype) {
 		for i, b := range src {
 			dst[i] = floats.F8E5M2ToF32(b)
 		}
-	case packing.F4:
+	case f4:
 		for i := range dst {
 			dst[i] = floats.E2M1ToF32(src[i/2] >> (i % 2 * 4))
 		}
@@ -288,7 +288,7 @@ func (c *Checkpoint) FindBlockScales(name string, block [2]int) (b *BlockScale, 
 	if !ok {
 		return nil, Tensor{}, fmt.Errorf("safetensors: %s has no tensor %s", c.dir, quote(name))
 	}
-	if w.Dtype == packing.F4 {
+	if w.Dtype == f4 {
 		s, ok := c.Lookup(name + mxSuffix)
 		if !ok || w.DtypeName != mxfp4 {
 			return nil, Tensor{}, nil

@@ -255,7 +255,7 @@ func (pl *Planner) FindBias(it *Draft) *safetensors.Tensor {
 }
 
 func (pl *Planner) FindBlockScale(it *Draft) error {
-	mx := it.Src.Dtype == packing.F4
+	mx := it.Src.MXFP4()
 	if it.Src.Dtype != packing.F8E4M3 && it.Src.Dtype != packing.F8E5M2 && !mx {
 		return nil
 	}

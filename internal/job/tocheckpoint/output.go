@@ -88,7 +88,7 @@ func (o *Output) Store(pl *plan.Planner, d *plan.Draft) error {
 	}
 	err := pl.FindBlockScale(d)
 	switch {
-	case d.Absorbs() && d.Src.Dtype == packing.F4: // exact
+	case d.Absorbs() && d.Src.MXFP4(): // exact
 		d.As = packing.BF16
 	case d.Absorbs():
 		d.As = packing.F32

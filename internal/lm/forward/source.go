@@ -145,8 +145,7 @@ func (s *checkpointSource) find(name string, shape ...int64) (*safetensors.Weigh
 	if !t.Dtype.IsFloat() {
 		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q: %s is not a dtype of weights", name, t.DtypeName)}
 	}
-	mx := t.Dtype == packing.F4 // Weights gives outputs x inputs
-	w, err := s.ck.Weights(t, safetensors.WeightsOptions{Block: s.block, Transposed: mx})
+	w, err := s.ck.Weights(t, safetensors.WeightsOptions{Block: s.block, Transposed: t.MXFP4()})
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +194,7 @@ func (s *checkpointSource) linear(l linearSpec) (kernels.Operator, bool, error) 
 	if err != nil {
 		return nil, false, err
 	}
-	if l.transposed && w.Tensor.Dtype != packing.F4 {
+	if l.transposed && !w.Tensor.MXFP4() {
 		if w.Scale != nil {
 			return nil, false, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q is FP8 with scales and stored inputs x outputs: BF16, F16 or F32 was expected", l.name)}
 		}

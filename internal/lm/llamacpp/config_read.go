@@ -70,7 +70,7 @@ func newConfigReader(f *gguf.File) (*configReader, error) {
 		}
 	}
 	if r.family.Config != nil && r.has(keyGating) && r.count(keyGating, 0) == gatingSigmoid && !r.family.Mixture.Sigmoid {
-		for _, name := range arch.Architectures() { // an architecture of llama.cpp for both kinds of scores
+		for _, name := range arch.Architectures() { // one name for both kinds of scores
 			if f, ok := familyOf(name); ok && f.Name == r.family.Name && f.Mixture.Sigmoid {
 				r.modelType, r.family = name, f
 				break
