@@ -46,7 +46,7 @@ func (in *input) Import(out write.Output, recipe quantizer.Recipe, threads int, 
 	if pl.Cfg, err = arch.ParseConfig(pl.Config); err != nil {
 		return nil, fmt.Errorf("%s: %w", f.path, err)
 	}
-	if len(ck.Assets) == 1 {
+	if !slices.ContainsFunc(ck.Assets, func(a llamacpp.Asset) bool { return a.Name == "tokenizer.json" }) {
 		pl.Warn("%s holds no tokenizer: no text can be given to the model", f.path)
 	}
 	if err := out.Begin(pl, nil); err != nil {

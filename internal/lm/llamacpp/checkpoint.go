@@ -11,7 +11,8 @@ import (
 // Checkpoint is the model of a GGUF file in the form of a Hugging Face checkpoint.
 type Checkpoint struct {
 	// Assets are config.json and, if the file has a tokenizer, tokenizer.json,
-	// tokenizer_config.json and generation_config.json.
+	// tokenizer_config.json and generation_config.json. The last is CardFile, if the file has facts
+	// for it.
 	Assets []Asset
 	// Tensors are in the order of the file. Rows of q and k are in the checkpoint's order, and norms
 	// of Gemma are less by 1. Otherwise the weights are as stored.
@@ -93,7 +94,11 @@ func readCheckpoint(f *gguf.File) (*Checkpoint, error) {
 	if c.Tensors, err = invert(f, &r.family, forward); err != nil {
 		return nil, err
 	}
-	return c, nil
+	card, err := readCard(f)
+	if card != nil {
+		c.Assets = append(c.Assets, Asset{CardFile, card})
+	}
+	return c, err
 }
 
 // addTokenizer adds the files of the tokenizer, and its special tokens to config.json.
