@@ -61,8 +61,8 @@ func (im *Imatrix) Merge(o *Imatrix) error {
 }
 
 // Write writes the imatrix in llama.cpp's older format (imatrix.dat): the number of entries, and
-// for each the tensor's name in the checkpoint, rows n, columns and the mean squares times n. Chunks
-// and the texts' names follow, if files stated them.
+// for each the tensor's name in the checkpoint, rows n, columns and the mean squares times n. The
+// number of chunks and the texts' names follow, if files stated them.
 func (im *Imatrix) Write(w io.Writer) error {
 	b := bufio.NewWriter(w)
 	put := func(v any) { _ = binary.Write(b, binary.LittleEndian, v) } // Flush returns the error

@@ -82,7 +82,7 @@ func (in *input) Bytes(e *plan.Entry, first, count int64, buf *[]byte) ([]byte, 
 	if len(t.Shape) > 1 {
 		cols = t.Shape[len(t.Shape)-1]
 	}
-	if unquantizedTypes[kind] == e.Src.Dtype && !t.Permuted() && t.Add == 0 {
+	if unquantizedTypes[kind] == e.Src.Dtype && !t.Permuted() && t.Same() {
 		return data[int64(t.First)*kind.Size(cols)+first:][:count], nil
 	}
 	size := cols * int64(e.Src.Dtype.Bits()/8)
@@ -93,6 +93,7 @@ func (in *input) Bytes(e *plan.Entry, first, count int64, buf *[]byte) ([]byte, 
 		if err := in.elements(x, t, from); err != nil {
 			return nil, err
 		}
+		t.Restore(x)
 		imports.PutFloats(out, x, t.Add)
 		return out[first-from*size:][:count], nil
 	}
@@ -100,13 +101,14 @@ func (in *input) Bytes(e *plan.Entry, first, count int64, buf *[]byte) ([]byte, 
 	x := make([]float32, cols)
 	for i := from; i < to; i++ {
 		row := data[int64(t.Row(int(i)))*rowBytes:][:rowBytes]
-		if unquantizedTypes[kind] == e.Src.Dtype && t.Add == 0 {
+		if unquantizedTypes[kind] == e.Src.Dtype && t.Same() {
 			copy(out[(i-from)*size:], row)
 			continue
 		}
 		if err := in.decode(x, t.Stored, t.Row(int(i)), 0, row); err != nil {
 			return nil, err
 		}
+		t.Restore(x)
 		imports.PutFloats(out[(i-from)*size:][:size], x, t.Add)
 	}
 	return out[first-from*size:][:count], nil

@@ -80,8 +80,8 @@ func (in *input) draft(t *llamacpp.CheckpointTensor, dequantize bool) (*plan.Dra
 	d.SetDtype(packing.F32)
 	dtype, unquantized := unquantizedTypes[kind]
 	scheme, codes := Grids[kind]
-	switch codes = codes && len(t.Shape) == 2 && t.Add == 0; {
-	case unquantized && t.Add == 0:
+	switch codes = codes && len(t.Shape) == 2 && t.Same(); {
+	case unquantized && t.Same():
 		d.SetDtype(dtype)
 	case unquantized || codes:
 	case !kind.Decodable():

@@ -2,12 +2,15 @@ package arch
 
 var _ = register("qwen3_5_text", Facts{
 	Title: "Qwen3.5", Class: "Qwen3_5ForCausalLM",
-	Layer: join(preNorms, separateAttention, queryKeyNorms, qwen35Inputs, deltaNets, separateMLP),
-	read:  readQwen35,
-	vocab: 248320,
+	Layer:   join(preNorms, separateAttention, queryKeyNorms, qwen35Inputs, deltaNets, separateMLP),
+	Differs: qwen35Differs,
+	read:    readQwen35,
+	vocab:   248320,
 })
 
 var _ = registerMultimodal("qwen3_5", nesting{class: "Qwen3_5ForConditionalGeneration", text: "qwen3_5_text", irrelevant: qwenImages})
+
+const qwen35Differs = "llama.cpp has the heads of values of a delta net in another order, and with them the columns of its output projection"
 
 // qwen35Inputs are the names of a delta net's input projections.
 var qwen35Inputs = []Naming{

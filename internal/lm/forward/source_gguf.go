@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/lowbit-go/gq/formats/gguf"
+	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/internal/lm/llamacpp"
 	"github.com/lowbit-go/gq/kernels"
@@ -124,6 +125,11 @@ var inLayer = map[string]string{
 	"conv.in_proj":                 "shortconv.in_proj",
 	"conv.conv":                    "shortconv.conv",
 	"conv.out_proj":                "shortconv.out_proj",
+	"linear_attn.in_proj_qkvz":     "ssm_in",
+	"linear_attn.in_proj_ba":       "ssm_ba",
+	"linear_attn.conv1d":           "ssm_conv1d",
+	"linear_attn.norm":             "ssm_norm",
+	"linear_attn.out_proj":         "ssm_out",
 	"feed_forward.w1":              "ffn_gate",
 	"feed_forward.w3":              "ffn_up",
 	"feed_forward.w2":              "ffn_down",
@@ -169,9 +175,15 @@ func (s *ggufSource) find(name string) (t *gguf.Tensor, expert int) {
 		if suffix == ".e_score_correction_bias" || suffix == ".expert_bias" {
 			theirs, suffix = "exp_probs_b", ".bias"
 		}
+		switch suffix { // parameters without a module
+		case ".A_log":
+			theirs, suffix = "ssm_a", ""
+		case ".dt_bias":
+			theirs, suffix = "ssm_dt", ".bias"
+		}
 		if part == "post_attention_layernorm" {
 			theirs = "ffn_norm"
-			if s.config.Facts.NameOf(arch.FeedForwardNorm) != part || s.config.Architecture == "seed_oss" || s.config.Architecture == "glm4_moe" {
+			if s.config.Facts.NameOf(arch.FeedForwardNorm) != part || s.config.Architecture == "seed_oss" || s.config.Architecture == "glm4_moe" || s.config.DeltaNet != nil {
 				theirs = "post_attention_norm"
 			}
 		}
@@ -211,7 +223,13 @@ func (s *ggufSource) vector(name string, n int) ([]float32, error) {
 		return nil, arch.Missing(name)
 	}
 	s.asked[t.Name] = true
-	return s.values(t, n)
+	v, err := s.values(t, n)
+	if strings.HasSuffix(t.Name, ".ssm_a") { // -e^x
+		for i := range v {
+			v[i] = float32(detmath.Log(-float64(v[i])))
+		}
+	}
+	return v, err
 }
 
 // tensor reads a tensor without its dimensions of 1, as llama.cpp has it.

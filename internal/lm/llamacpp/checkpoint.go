@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/lowbit-go/gq/formats/gguf"
+	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/lm/arch"
 )
 
@@ -37,7 +38,8 @@ type CheckpointTensor struct {
 	// sum with -1 is exact, so the result is the weight if weight + 1 was exact. That holds for 0 and
 	// for BF16 weights of at least 2^-16. Smaller weights come back with an error below 2^-24,
 	// invisible to a forward pass that adds 1 again.
-	Add float32
+	Add   float32
+	decay bool // elements are stored as -e^x
 
 	headDim int
 }
@@ -53,6 +55,18 @@ func (t *CheckpointTensor) Bytes() int64 {
 		return t.Stored.Size
 	}
 	return int64(t.Rows) * t.Stored.RowBytes()
+}
+
+// Same reports whether elements have the values that are stored.
+func (t *CheckpointTensor) Same() bool { return t.Add == 0 && !t.decay }
+
+// Restore changes stored elements to the elements of the tensor, but for Add.
+func (t *CheckpointTensor) Restore(x []float32) {
+	if t.decay {
+		for i, v := range x {
+			x[i] = float32(detmath.Log(-float64(v)))
+		}
+	}
 }
 
 // Permuted reports whether the rows are in another order in Stored.
@@ -170,7 +184,7 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 		first := 0
 		for _, p := range t.Parts {
 			list = append(list, CheckpointTensor{
-				Name: p.Source, Shape: d.sources[p.Source].Shape, Stored: stored, First: first, Rows: p.Rows, Add: -p.Add, headDim: p.HeadDim,
+				Name: p.Source, Shape: d.sources[p.Source].Shape, Stored: stored, First: first, Rows: p.Rows, Add: -p.Add, headDim: p.HeadDim, decay: p.Decay,
 			})
 			first += p.Rows
 		}
@@ -189,7 +203,7 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 func layersThere(f *gguf.File, fam *family, config *arch.ForwardConfig) error {
 	for i := range config.Layers {
 		for _, n := range fam.layer {
-			if !config.Layers[i].Uses(n.Kind) || config.NameOf(n.Kind) == "" || n.Kind == arch.RouterCorrection {
+			if !config.Layers[i].Uses(n.Kind) || config.NameOf(n.Kind) == "" || slices.Contains([]arch.Kind{arch.RouterCorrection, arch.DeltaDecay, arch.DeltaBias}, n.Kind) {
 				continue
 			}
 			name := fmt.Sprintf("blk.%d.%s.weight", i, n.GGUF)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/lowbit-go/gq/formats/gguf"
+	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/lm/arch"
 )
 
@@ -88,6 +89,16 @@ func (m *Model) describeConfig(f *family, c *arch.ForwardConfig) error {
 
 // describeStates writes the heads of keys and values of each layer: layers with a state have none.
 func (m *Model) describeStates(c *arch.ForwardConfig) {
+	if d := c.DeltaNet; d != nil {
+		m.set(keyKVHeads, c.KVHeads)
+		m.set(keyDeltaTaps, d.Kernel)
+		m.set(keyDeltaState, d.KeyDim)
+		m.set(keyDeltaKeyHeads, d.KeyHeads)
+		m.set(keyDeltaHeads, d.ValueHeads)
+		m.set(keyDeltaInner, d.Inner())
+		m.set(keyAttentionPeriod, c.AttentionPeriod())
+		return
+	}
 	if !c.HasStates() {
 		m.set(keyKVHeads, c.KVHeads)
 		return
@@ -326,6 +337,16 @@ type Part struct {
 	// together where a checkpoint rotates rows i and i + HeadDim/2.
 	HeadDim int
 	Add     float32 // added to each element: Gemma's norms store weight + 1
+	Decay   bool    // an element x is stored as -e^x
+}
+
+// Store changes elements of the source to the elements of the tensor.
+func (p *Part) Store(x []float32) {
+	for i, v := range x {
+		if x[i] = float32(v + p.Add); p.Decay {
+			x[i] = float32(-detmath.Exp(float64(v)))
+		}
+	}
 }
 
 // Row returns the row of the source, counted from p.From, that is row i of the part.

@@ -136,6 +136,9 @@ func (d *describer) layer(i int, at string) {
 		case arch.KeyNorm:
 			d.norm(theirs+".weight", ours+".weight", kNorm)
 		case arch.Query:
+			if c.AttentionGate {
+				q *= 2 // the gate of each head behind its queries
+			}
 			linear(q, c.HiddenSize, permuted)
 		case arch.Key:
 			linear(kv, c.HiddenSize, permuted)
@@ -173,6 +176,20 @@ func (d *describer) layer(i int, at string) {
 			linear(c.HiddenSize, c.HiddenSize, 0)
 		case arch.ConvKernel:
 			d.convolution(theirs+".weight", ours+".weight", c.HiddenSize, c.ShortConv.Kernel)
+		case arch.DeltaQKVZ:
+			linear(c.DeltaNet.Channels()+c.DeltaNet.Inner(), c.HiddenSize, 0)
+		case arch.DeltaBA:
+			linear(2*c.DeltaNet.ValueHeads, c.HiddenSize, 0)
+		case arch.DeltaConv:
+			d.convolution(theirs+".weight", ours+".weight", c.DeltaNet.Channels(), c.DeltaNet.Kernel)
+		case arch.DeltaDecay:
+			d.vector(theirs, Part{Source: ours, Rows: c.DeltaNet.ValueHeads, Decay: true})
+		case arch.DeltaBias:
+			d.vector(theirs+".bias", Part{Source: ours, Rows: c.DeltaNet.ValueHeads})
+		case arch.DeltaNorm:
+			d.vector(theirs+".weight", Part{Source: ours + ".weight", Rows: c.DeltaNet.ValueDim})
+		case arch.DeltaOut:
+			linear(c.HiddenSize, c.DeltaNet.Inner(), 0)
 		case arch.SharedRouter:
 			d.matrix(theirs+".weight", ours+".weight", 1, c.HiddenSize, 0)
 			d.list[len(d.list)-1].F32 = true

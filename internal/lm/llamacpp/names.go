@@ -54,6 +54,12 @@ const (
 	keyResidualScale   = "ARCH.residual_scale"
 	keyAttentionScale  = "ARCH.attention.scale"
 	keyConvTaps        = "ARCH.shortconv.l_cache"
+	keyDeltaTaps       = "ARCH.ssm.conv_kernel"
+	keyDeltaState      = "ARCH.ssm.state_size"
+	keyDeltaKeyHeads   = "ARCH.ssm.group_count"
+	keyDeltaHeads      = "ARCH.ssm.time_step_rank"
+	keyDeltaInner      = "ARCH.ssm.inner_size"
+	keyAttentionPeriod = "ARCH.full_attention_interval"
 	keyLogitScale      = "ARCH.logit_scale" // divides the logits of Scales, multiplies others
 )
 

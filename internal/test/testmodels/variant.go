@@ -82,6 +82,8 @@ func ForLlamaCpp(t testing.TB) (list []Variant) {
 			v = v.With("ungrouped", "num_key_value_heads", heads)
 		case "qwen2-5-vl":
 			v = v.With("epsilon", "rms_norm_eps", 1e-12) // 0 in llama.cpp, see docs/GGUF.md
+		case "qwen3-next":
+			v = v.With("all", "mlp_only_layers", []int{})
 		case "deepseek-v2":
 			v = v.With("greedy", "topk_method", "greedy")
 		case "minicpm3":
