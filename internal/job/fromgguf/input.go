@@ -97,8 +97,18 @@ func (in *input) Bytes(e *plan.Entry, first, count int64, buf *[]byte) ([]byte, 
 		imports.PutFloats(out, x, t.Add)
 		return out[first-from*size:][:count], nil
 	}
-	rowBytes := kind.Size(cols)
 	x := make([]float32, cols)
+	if t.Split != nil {
+		read := in.splitRows(t.Split, int(cols))
+		for i := from; i < to; i++ {
+			if err := read(x, int(i)); err != nil {
+				return nil, err
+			}
+			imports.PutFloats(out[(i-from)*size:][:size], x, 0)
+		}
+		return out[first-from*size:][:count], nil
+	}
+	rowBytes := kind.Size(cols)
 	for i := from; i < to; i++ {
 		row := data[int64(t.Row(int(i)))*rowBytes:][:rowBytes]
 		if unquantizedTypes[kind] == e.Src.Dtype && t.Same() {
@@ -112,6 +122,33 @@ func (in *input) Bytes(e *plan.Entry, first, count int64, buf *[]byte) ([]byte, 
 		imports.PutFloats(out[(i-from)*size:][:size], x, t.Add)
 	}
 	return out[first-from*size:][:count], nil
+}
+
+// splitRows returns a function that reads rows of keys and values of latents. It turns the keys of
+// one head at a time.
+func (in *input) splitRows(s *llamacpp.Split, cols int) func(x []float32, row int) error {
+	keys, have := make([]float32, cols*s.Nope), -1
+	// row decodes one row of n weights.
+	row := func(x []float32, t *gguf.Tensor, i int) error {
+		size := int(t.RowBytes())
+		return in.decode(x, t, i, 0, in.file.gguf.Data(t)[i*size:][:size])
+	}
+	return func(x []float32, i int) error {
+		head, i := i/(s.Nope+s.Value), i%(s.Nope+s.Value)
+		if i >= s.Nope {
+			return row(x, s.Values, head*s.Value+i-s.Nope)
+		}
+		for c := 0; c < cols && have != head; c++ {
+			if err := row(keys[c*s.Nope:][:s.Nope], s.Keys, head*cols+c); err != nil {
+				return err
+			}
+		}
+		have = head
+		for c := range x {
+			x[c] = keys[c*s.Nope+i]
+		}
+		return nil
+	}
 }
 
 // elements puts the elements of a vector from first on into x, in the order of the checkpoint. It

@@ -79,6 +79,12 @@ func (in *input) draft(t *llamacpp.CheckpointTensor, dequantize bool) (*plan.Dra
 	d := &plan.Draft{Entry: plan.Entry{Src: &safetensors.Tensor{Name: t.Name, Shape: t.Shape}, Line: line, Role: class.Role}, Form: plan.Form{Slices: 1}}
 	d.SetDtype(packing.F32)
 	dtype, unquantized := unquantizedTypes[kind]
+	if t.Split != nil { // a quantized half is read as float32
+		_, values := unquantizedTypes[t.Split.Values.Type]
+		if unquantized = unquantized && values; !unquantized && unquantizedTypes[kind] != 0 {
+			kind = t.Split.Values.Type
+		}
+	}
 	scheme, codes := Grids[kind]
 	switch codes = codes && len(t.Shape) == 2 && t.Same(); {
 	case unquantized && t.Same():

@@ -52,7 +52,10 @@ func latentMetadata(m Metadata) map[string]any {
 	rope := m.Count("rope.dimension_count", -1)
 	config := map[string]any{
 		"hidden_act": "silu", "kv_lora_rank": m.Count("attention.kv_lora_rank", -1), "q_lora_rank": nil,
-		"qk_rope_head_dim": rope, "qk_nope_head_dim": m.Count("attention.key_length", -1) - rope, "v_head_dim": m.Count("attention.value_length", -1),
+		"qk_rope_head_dim": rope, "num_key_value_heads": m.Count("attention.head_count", -1),
+		// Files with attn_k_b have the sizes of latents under the other keys.
+		"qk_nope_head_dim": m.Count("attention.key_length_mla", m.Count("attention.key_length", 0)) - rope,
+		"v_head_dim":       m.Count("attention.value_length_mla", m.Count("attention.value_length", 0)),
 	}
 	if n := m.Count("attention.q_lora_rank", 0); n > 0 {
 		config["q_lora_rank"] = n

@@ -3,6 +3,7 @@ package llamacpp
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/internal/detmath"
@@ -40,8 +41,34 @@ type CheckpointTensor struct {
 	// invisible to a forward pass that adds 1 again.
 	Add   float32
 	decay bool // elements are stored as -e^x
+	// Split is set if two tensors hold the rows of the heads' keys and values.
+	Split *Split
 
 	headDim int
+}
+
+// Split has the keys and values of latents as llama.cpp's converter stores them, Stored being Keys.
+// Its rows are those of the heads: of each, Nope rows of keys, and then Value rows of values.
+type Split struct {
+	// Keys has a matrix of each head, [columns][Nope], and Values one of [Value][columns].
+	Keys, Values *gguf.Tensor
+	Nope, Value  int
+}
+
+// splitOf finds the tensors of a Split in place of the tensor name, or returns nil.
+func splitOf(f *gguf.File, name string, c *arch.ForwardConfig) *Split {
+	layer, ok := strings.CutSuffix(name, "attn_kv_b.weight")
+	a := c.Latent
+	if !ok || a == nil {
+		return nil
+	}
+	s := &Split{f.Tensor(layer + "attn_k_b.weight"), f.Tensor(layer + "attn_v_b.weight"), a.Nope, a.Value}
+	heads := int64(c.Heads)
+	if s.Keys == nil || s.Values == nil || !slices.Equal(trim(s.Keys.Dims), trim([]int64{int64(a.Nope), int64(a.KeyRank), heads})) ||
+		!slices.Equal(trim(s.Values.Dims), trim([]int64{int64(a.KeyRank), int64(a.Value), heads})) {
+		return nil
+	}
+	return s
 }
 
 // Row returns the row of Stored that has row i of the tensor.
@@ -51,14 +78,17 @@ func (t *CheckpointTensor) Row(i int) int {
 }
 
 func (t *CheckpointTensor) Bytes() int64 {
-	if len(t.Shape) == 1 {
+	switch {
+	case len(t.Shape) == 1:
 		return t.Stored.Size
+	case t.Split != nil:
+		return t.Split.Keys.Size + t.Split.Values.Size
 	}
 	return int64(t.Rows) * t.Stored.RowBytes()
 }
 
 // Same reports whether elements have the values that are stored.
-func (t *CheckpointTensor) Same() bool { return t.Add == 0 && !t.decay }
+func (t *CheckpointTensor) Same() bool { return t.Add == 0 && !t.decay && t.Split == nil }
 
 // Restore changes stored elements to the elements of the tensor, but for Add.
 func (t *CheckpointTensor) Restore(x []float32) {
@@ -175,6 +205,12 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 	for _, t := range d.list {
 		known[t.Name] = true
 		stored := f.Tensor(t.Name)
+		if split := splitOf(f, t.Name, config); stored == nil && split != nil {
+			known[split.Keys.Name], known[split.Values.Name] = true, true
+			source := t.Parts[0].Source
+			list = append(list, CheckpointTensor{Name: source, Shape: d.sources[source].Shape, Stored: split.Keys, Rows: t.Parts[0].Rows, Split: split})
+			continue
+		}
 		if stored == nil {
 			return nil, missing(t.Name)
 		}
@@ -208,6 +244,9 @@ func layersThere(f *gguf.File, fam *family, config *arch.ForwardConfig) error {
 			}
 			name := fmt.Sprintf("blk.%d.%s.weight", i, n.GGUF)
 			t := f.Tensor(name)
+			if t == nil && splitOf(f, name, config) != nil {
+				continue
+			}
 			if t == nil {
 				return missing(name)
 			}

@@ -84,6 +84,9 @@ func FuzzReadCheckpoint(f *testing.F) {
 		for i := range c.Tensors {
 			tensor := &c.Tensors[i]
 			for r := range tensor.Rows {
+				if tensor.Split != nil {
+					break
+				}
 				if row := int64(tensor.Row(r)); row < 0 || len(tensor.Shape) > 1 && row >= tensor.Stored.Rows() || row >= tensor.Stored.Elements() {
 					t.Fatalf("row %d of %q is row %d of %v", r, tensor.Name, row, tensor.Stored)
 				}
