@@ -156,10 +156,8 @@ func (v Variant) widen() {
 	c["bos_token_id"], c["eos_token_id"] = v.Tokenizer.bos(), v.Tokenizer.eos()
 	delete(c, "pad_token_id")
 	if s, ok := c["rope_scaling"].(map[string]any); ok {
-		if list, ok := s["mrope_section"].([]any); ok {
-			for i := range list {
-				list[i] = list[i].(float64) * headDim / 16
-			}
+		if _, ok := s["mrope_section"]; ok { // in the proportions of Qwen3-VL, 24, 20 and 20
+			s["mrope_section"] = []int{headDim * 3 / 16, headDim * 5 / 32, headDim * 5 / 32}
 		}
 		part, ok := c["partial_rotary_factor"].(float64)
 		if !ok {
