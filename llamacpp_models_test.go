@@ -48,9 +48,9 @@ const unquantized = "rules: [{match: '*', skip: true}]"
 // mixtures are settings that together put every type into a model of any architecture, each into
 // another kind of tensor.
 var mixtures = []struct{ name, settings string }{
-	{"Q2_K to Q6_K", `bits: 4, mapping: k-quant, embedding-bits: 6, rules: [{match: "re:.*[.](q|qkv|q_b)_proj", bits: 2}, {match: "re:.*[.]o(ut)?_proj", bits: 3}, {match: "re:.*[.](down_proj|w2)", bits: 5}]`},
-	{"Q4_0 to Q8_0", `bits: 4, embedding-bits: 8, rules: [{match: "re:.*[.](q|qkv|q_b)_proj", bits: 4, mapping: asymmetric}, {match: "re:.*[.]o(ut)?_proj", bits: 5}, {match: "re:.*[.](down_proj|w2)", bits: 5, mapping: asymmetric}]`},
-	{"Q1_0, Q2_0", `bits: 2, embedding-bits: 8, rules: [{match: "re:.*[.](down_proj|w2)", bits: 1}]`},
+	{"Q2_K to Q6_K", `bits: 4, mapping: k-quant, embedding-bits: 6, rules: [{match: "re:.*[.](q|qkv|q_b)_proj", bits: 2}, {match: "re:.*[.]o(ut)?_proj", bits: 3}, {match: "re:.*[.](down_proj|w2|output_linear)", bits: 5}]`},
+	{"Q4_0 to Q8_0", `bits: 4, embedding-bits: 8, rules: [{match: "re:.*[.](q|qkv|q_b)_proj", bits: 4, mapping: asymmetric}, {match: "re:.*[.]o(ut)?_proj", bits: 5}, {match: "re:.*[.](down_proj|w2|output_linear)", bits: 5, mapping: asymmetric}]`},
+	{"Q1_0, Q2_0", `bits: 2, embedding-bits: 8, rules: [{match: "re:.*[.](down_proj|w2|output_linear)", bits: 1}]`},
 }
 
 // TestLlamaCppModels runs exports of all architectures in llama.cpp: unquantized in float32, where

@@ -1,6 +1,7 @@
 package gq
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"path/filepath"
@@ -111,5 +112,47 @@ func TestGGUFFacts(t *testing.T) {
 	}
 	if got := factsOf(t, path("anew.gguf")); !reflect.DeepEqual(got, want) {
 		t.Errorf("by way of a checkpoint, quantized anew:\n%v\nwant\n%v", got, want)
+	}
+}
+
+// TestRepackFusedExperts takes codes of experts over that a checkpoint has in one tensor, and a
+// .gguf file in two.
+func TestRepackFusedExperts(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	testmodels.Find(t, "granitemoe").Write(t, path("src"))
+	if _, err := Quantize(ctx, path("src"), path("x.gguf"), QuantizeOptions{Recipe: quantizer.Recipe{Bits: 4}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Repack(ctx, path("x.gguf"), path("x.gqf"), RepackOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Export(ctx, path("x.gqf"), path("back.gguf"), ExportOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	a, err := gguf.Open(path("x.gguf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	b, err := gguf.Open(path("back.gguf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	experts := 0
+	for _, want := range a.Tensors {
+		got := b.Tensor(want.Name)
+		if got == nil || got.Type != want.Type || !bytes.Equal(a.Data(want), b.Data(got)) {
+			t.Errorf("tensor %q differs", want.Name)
+		}
+		if strings.HasSuffix(want.Name, "_exps.weight") && want.Type == gguf.Q4_0 {
+			experts++
+		}
+	}
+	if experts != 9 || len(a.Tensors) != len(b.Tensors) {
+		t.Errorf("%d tensors of experts, %d and %d tensors", experts, len(a.Tensors), len(b.Tensors))
 	}
 }

@@ -82,7 +82,7 @@ func (in *input) Bytes(e *plan.Entry, first, count int64, buf *[]byte) ([]byte, 
 	if len(t.Shape) > 1 {
 		cols = t.Shape[len(t.Shape)-1]
 	}
-	if unquantizedTypes[kind] == e.Src.Dtype && !t.Permuted() && t.Same() {
+	if unquantizedTypes[kind] == e.Src.Dtype && !t.Permuted() && !t.Fused() && t.Same() {
 		return data[int64(t.First)*kind.Size(cols)+first:][:count], nil
 	}
 	size := cols * int64(e.Src.Dtype.Bits()/8)
@@ -110,12 +110,13 @@ func (in *input) Bytes(e *plan.Entry, first, count int64, buf *[]byte) ([]byte, 
 	}
 	rowBytes := kind.Size(cols)
 	for i := from; i < to; i++ {
-		row := data[int64(t.Row(int(i)))*rowBytes:][:rowBytes]
+		stored, at := t.At(int(i))
+		row := in.file.gguf.Data(stored)[int64(at)*rowBytes:][:rowBytes]
 		if unquantizedTypes[kind] == e.Src.Dtype && t.Same() {
 			copy(out[(i-from)*size:], row)
 			continue
 		}
-		if err := in.decode(x, t.Stored, t.Row(int(i)), 0, row); err != nil {
+		if err := in.decode(x, stored, at, 0, row); err != nil {
 			return nil, err
 		}
 		t.Restore(x)
@@ -195,14 +196,15 @@ type reader struct {
 func (in *input) Reader(*plan.Codes) write.Reader { return reader{input: in} }
 
 func (in reader) Begin(b *write.Block, _ *write.Result) (fill func(n, i int64) error, end func() error, err error) {
-	t, row0 := in.tensor(&b.Item.Entry), b.Row0()
+	t, row0 := in.tensor(&b.Item.Entry), int64(b.Unit.Slice)*b.Item.Rows+b.Row0()
 	if err := in.readBias(b); err != nil {
 		return nil, nil, err
 	}
-	data, rowBytes := in.file.gguf.Data(t.Stored), t.Stored.RowBytes()
+	rowBytes := t.Stored.RowBytes()
 	var f gguf.Fields
 	return func(n, i int64) error {
-		if err := t.Stored.Type.Unpack(&f, data[int64(t.Row(int(row0+n)))*rowBytes:][:rowBytes]); err != nil {
+		stored, at := t.At(int(row0 + n))
+		if err := stored.Type.Unpack(&f, in.file.gguf.Data(stored)[int64(at)*rowBytes:][:rowBytes]); err != nil {
 			return b.Fail(n, err)
 		}
 		row := b.Row(i)

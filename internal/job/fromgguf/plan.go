@@ -76,7 +76,7 @@ func (in *input) draft(t *llamacpp.CheckpointTensor, dequantize bool) (*plan.Dra
 	pl.SourceBytes += t.Bytes()
 	line := plan.NewLine(t.Name, class.Role, t.Shape, "")
 	line.Action = plan.ActionUnquantized
-	d := &plan.Draft{Entry: plan.Entry{Src: &safetensors.Tensor{Name: t.Name, Shape: t.Shape}, Line: line, Role: class.Role}, Form: plan.Form{Slices: 1}}
+	d := &plan.Draft{Entry: plan.Entry{Src: &safetensors.Tensor{Name: t.Name, Shape: t.Shape}, Line: line, Role: class.Role}, Form: plan.Form{Slices: class.Slices()}}
 	d.SetDtype(packing.F32)
 	dtype, unquantized := unquantizedTypes[kind]
 	if t.Split != nil { // a quantized half is read as float32
@@ -86,7 +86,7 @@ func (in *input) draft(t *llamacpp.CheckpointTensor, dequantize bool) (*plan.Dra
 		}
 	}
 	scheme, codes := Grids[kind]
-	switch codes = codes && len(t.Shape) == 2 && t.Same(); {
+	switch codes = codes && (len(t.Shape) == 2 || class.Experts > 0) && t.Same(); {
 	case unquantized && t.Same():
 		d.SetDtype(dtype)
 	case unquantized || codes:
@@ -106,7 +106,7 @@ func (in *input) draft(t *llamacpp.CheckpointTensor, dequantize bool) (*plan.Dra
 		return d, nil
 	}
 	d.TakeOver(scheme)
-	d.Src.Size = d.Rows * t.Stored.RowBytes()
+	d.Src.Size = int64(d.Slices) * d.Rows * t.Stored.RowBytes()
 	if err := pl.ChooseLayouts(d, true); err != nil {
 		return nil, err
 	}

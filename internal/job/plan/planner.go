@@ -210,10 +210,8 @@ func LogicalShape(shape []int64, transposed bool) []int64 {
 
 // TakeOver gives a draft the scheme of its source's codes, which stay as they are.
 func (d *Draft) TakeOver(scheme rounding.Scheme) {
-	d.Quantize, d.Rows, d.Cols, d.Scheme = true, d.Src.Shape[0], d.Src.Shape[1], scheme
-	if d.Transposed {
-		d.Rows, d.Cols = d.Cols, d.Rows
-	}
+	d.Quantize, d.Scheme = true, scheme
+	_, d.Rows, d.Cols = SliceShape(d.Src.Shape, d.Transposed)
 	d.Smallest = scheme.ScaleDtype.Smallest()
 	l := d.Line
 	l.Action, l.Bits, l.Group, l.Mapping, l.ScaleDtype, l.Algorithm = ActionQuantize, scheme.Bits, scheme.Group, scheme.Mapping, scheme.ScaleDtype, gqf.AlgorithmOther

@@ -7,6 +7,9 @@ var _ = register("granitemoe", Facts{
 		{GateUpExperts, "block_sparse_moe.input_linear", ""},
 		{DownExperts, "block_sparse_moe.output_linear", "ffn_down_exps"},
 	}),
+	LlamaCpp: &LlamaCpp{Name: "granitemoe", Permuted: true, Scales: true, Config: func(m Metadata) map[string]any {
+		return map[string]any{"hidden_act": "silu", "num_local_experts": m.Count("expert_count", -1), "num_experts_per_tok": m.Count("expert_used_count", -1)}
+	}},
 	read: readGraniteMoe,
 })
 

@@ -1,6 +1,7 @@
 package llamacpp
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -44,7 +45,30 @@ type CheckpointTensor struct {
 	// Split is set if two tensors hold the rows of the heads' keys and values.
 	Split *Split
 
+	pieces  []fusedRows // of fused experts, in order; nil: the rows are rows of Stored
 	headDim int
+}
+
+// fusedRows is a range of rows of fused experts: rows from first on of stored.
+type fusedRows struct {
+	at     int // the first row of the checkpoint's tensor, counted over all experts
+	stored *gguf.Tensor
+	first  int
+}
+
+// Fused reports whether the tensor holds experts that are parts of several tensors of the file.
+func (t *CheckpointTensor) Fused() bool { return t.pieces != nil }
+
+// At returns the tensor and the row that have row i, counted over all experts.
+func (t *CheckpointTensor) At(i int) (stored *gguf.Tensor, row int) {
+	if t.pieces == nil {
+		return t.Stored, t.Row(i)
+	}
+	k, found := slices.BinarySearchFunc(t.pieces, i, func(p fusedRows, i int) int { return cmp.Compare(p.at, i) })
+	if !found {
+		k--
+	}
+	return t.pieces[k].stored, t.pieces[k].first + i - t.pieces[k].at
 }
 
 // Split has the keys and values of latents as llama.cpp's converter stores them, Stored being Keys.
@@ -202,6 +226,7 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 	}
 	known := map[string]bool{ropeFreqs: true, ropeLong: true, ropeShort: true}
 	var list []CheckpointTensor
+	fused := map[string]int{} // index in list
 	for _, t := range d.list {
 		known[t.Name] = true
 		stored := f.Tensor(t.Name)
@@ -219,6 +244,13 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 		}
 		first := 0
 		for _, p := range t.Parts {
+			if shape := d.sources[p.Source].Shape; len(shape) == 3 && config.NameOf(arch.GateUpExperts) != "" {
+				if err := fuse(&list, fused, p, shape, stored, first); err != nil {
+					return nil, err
+				}
+				first += p.Rows
+				continue
+			}
 			list = append(list, CheckpointTensor{
 				Name: p.Source, Shape: d.sources[p.Source].Shape, Stored: stored, First: first, Rows: p.Rows, Add: -p.Add, headDim: p.HeadDim, decay: p.Decay,
 			})
@@ -233,13 +265,30 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 	return list, nil
 }
 
+// fuse adds a part of a fused tensor's experts to the tensor.
+func fuse(list *[]CheckpointTensor, index map[string]int, p Part, shape []int64, stored *gguf.Tensor, first int) error {
+	i, ok := index[p.Source]
+	if !ok {
+		i = len(*list)
+		index[p.Source] = i
+		*list = append(*list, CheckpointTensor{Name: p.Source, Shape: shape, Stored: stored, Rows: int(shape[0] * shape[1])})
+	}
+	t := &(*list)[i]
+	if t.Stored.Type != stored.Type {
+		return fmt.Errorf("tensor %q has type %s and %q type %s: one type was expected for both", t.Stored.Name, t.Stored.Type, stored.Name, stored.Type)
+	}
+	t.pieces = append(t.pieces, fusedRows{p.Slice*int(shape[1]) + p.From, stored, first})
+	slices.SortFunc(t.pieces, func(a, b fusedRows) int { return cmp.Compare(a.at, b.at) })
+	return nil
+}
+
 // layersThere checks that the layers have their matrices and norms, and as many experts as the
 // metadata say. A checkpoint has tensors for each expert, so the list of tensors is made only for a
 // file of that size.
 func layersThere(f *gguf.File, fam *family, config *arch.ForwardConfig) error {
 	for i := range config.Layers {
 		for _, n := range fam.layer {
-			if !config.Layers[i].Uses(n.Kind) || config.NameOf(n.Kind) == "" || slices.Contains([]arch.Kind{arch.RouterCorrection, arch.DeltaDecay, arch.DeltaBias}, n.Kind) {
+			if !config.Layers[i].Uses(n.Kind) || config.NameOf(n.Kind) == "" || slices.Contains([]arch.Kind{arch.RouterCorrection, arch.DeltaDecay, arch.DeltaBias, arch.GateUpExperts}, n.Kind) {
 				continue
 			}
 			name := fmt.Sprintf("blk.%d.%s.weight", i, n.GGUF)

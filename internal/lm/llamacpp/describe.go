@@ -200,6 +200,9 @@ func (d *describer) layer(i int, at string) {
 			} else {
 				d.vector(theirs, Part{Source: ours, Rows: c.Experts.Count})
 			}
+		case arch.GateUpExperts:
+			d.mixture(arch.Naming{Kind: arch.GateExperts}, theirs+"ffn_gate_exps.weight", at)
+			d.mixture(arch.Naming{Kind: arch.UpExperts}, theirs+"ffn_up_exps.weight", at)
 		default:
 			d.mixture(n, theirs+".weight", at)
 		}
@@ -209,10 +212,14 @@ func (d *describer) layer(i int, at string) {
 // mixture adds the router or a kind of experts.
 func (d *describer) mixture(n arch.Naming, theirs, at string) {
 	c, e := d.config, d.config.Experts
-	fused := d.has(at + fusedInputs)
+	fused, inputs, outputs := d.has(at+fusedInputs), at+fusedInputs, at+fusedDown
+	own := c.NameOf(arch.GateUpExperts)
+	if own != "" { // fused in each checkpoint
+		fused, inputs, outputs = true, at+own+".weight", at+c.NameOf(arch.DownExperts)+".weight"
+	}
 	if n.Kind == arch.Router {
 		ours := n.HF
-		if fused {
+		if fused && own == "" {
 			ours = fusedRouter
 		}
 		d.matrix(theirs, at+ours+".weight", e.Count, c.HiddenSize, 0)
@@ -231,10 +238,10 @@ func (d *describer) mixture(n arch.Naming, theirs, at string) {
 			p.Source, p.Slice = at+strings.Replace(n.HF, "*", fmt.Sprint(i), 1)+".weight", 0
 			d.use(p.Source, rows, cols)
 		case n.Kind == arch.DownExperts:
-			p.Source = at + fusedDown
+			p.Source = outputs
 			d.use(p.Source, e.Count, rows, cols)
 		default:
-			p.Source = at + fusedInputs
+			p.Source = inputs
 			d.use(p.Source, e.Count, 2*rows, cols)
 			if n.Kind == arch.UpExperts {
 				p.From = rows
