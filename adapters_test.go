@@ -175,6 +175,27 @@ func TestAdapters(t *testing.T) {
 			t.Errorf("%s with %v: a mean KL divergence of %v", tt.file, tt.lora, kl)
 		}
 	}
+	// gq diff compares with the merged checkpoint.
+	worst := func(lora ...string) float64 {
+		t.Helper()
+		d, err := Diff(t.Context(), books, path("a.gqf"), DiffOptions{Lora: lora})
+		if err != nil || len(d.Tensors) == 0 {
+			t.Fatal(len(d.Tensors), err)
+		}
+		least := math.Inf(1)
+		for _, x := range d.Tensors {
+			if x.SQNR != nil {
+				least = min(least, float64(*x.SQNR))
+			}
+		}
+		return least
+	}
+	if with, without := worst(adapter), worst(); !(with > 15 && without < with-3) {
+		t.Errorf("diff: SQNR of at least %g dB, and without the adapter %g", with, without)
+	}
+	if _, err := Diff(t.Context(), books, path("plain.gqf"), DiffOptions{Lora: []string{adapter}}); err == nil || !strings.Contains(err.Error(), "was made with no adapter") {
+		t.Errorf("diff of another file: %v", err)
+	}
 	// All of it unquantized runs as the merged checkpoint does.
 	if _, err := Quantize(t.Context(), books, path("float.gqf"), QuantizeOptions{Recipe: quantizer.Recipe{Lora: []string{adapter}, AllowUnquantized: true}, Rules: []quantizer.Rule{rule(t, "*=skip")}}); err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/files"
+	"github.com/lowbit-go/gq/internal/job/provenance"
 	"github.com/lowbit-go/gq/internal/measure"
 	"github.com/lowbit-go/gq/internal/pattern"
 )
@@ -21,6 +22,9 @@ type DiffOptions struct {
 	Tensors string
 	// All lists equal tensors too. Default: those that differ.
 	All bool
+	// Lora names adapters that are merged into the checkpoint A, as in quantizer.Recipe. They have to
+	// be the file's. Default: none.
+	Lora []string
 	// Threads is the number of goroutines. Default (0): GOMAXPROCS. No figure depends on it.
 	Threads int
 	// Progress is told how far the job is. Default (nil): none.
@@ -91,17 +95,11 @@ func Diff(ctx context.Context, a, b string, o DiffOptions) (*DiffReport, error) 
 		}
 		d.match = p.MatchAny
 	}
-	err = withGQF(ctx, fromB.Path, o.Threads, s, func(temp string, im *measure.Imported) error {
-		d.fileB, d.importedB = temp, im
-		return withGQF(ctx, fromA.Path, o.Threads, s, func(temp string, im *measure.Imported) error {
-			switch kind, err := kindOf(temp); {
-			case err != nil:
-				return err
-			case kind != files.GQF:
-				return d.checkpoint()
-			}
-			d.importedA = im
-			return d.files(temp)
+	err = withAdapters(ctx, fromA.Path, o.Lora, o.Threads, s, func(path string, merged *provenance.Provenance) error {
+		d.pathA = path
+		return withGQF(ctx, fromB.Path, o.Threads, s, func(temp string, im *measure.Imported) error {
+			d.fileB, d.importedB = temp, im
+			return withGQF(ctx, path, o.Threads, s, func(temp string, im *measure.Imported) error { return d.compare(temp, im, merged) })
 		})
 	})
 	if e, ok := errors.AsType[*measure.NoTensorError](err); ok {
@@ -115,6 +113,22 @@ func Diff(ctx context.Context, a, b string, o DiffOptions) (*DiffReport, error) 
 	}
 	d.r.Equal = d.r.Differing == 0
 	return d.r, nil
+}
+
+// compare compares A, or a .gqf file of A, with B. A may have adapters merged.
+func (d *differ) compare(temp string, im *measure.Imported, merged *provenance.Provenance) error {
+	kind, err := kindOf(temp)
+	if err == nil && merged != nil {
+		err = checkAdapters(d.r.B, d.fileB, d.pathA, merged)
+	}
+	switch {
+	case err != nil:
+		return err
+	case kind != files.GQF:
+		return d.checkpoint()
+	}
+	d.importedA = im
+	return d.files(temp)
 }
 
 type differ struct {

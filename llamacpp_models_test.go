@@ -36,6 +36,9 @@ func llamaVariants(t *testing.T) []testmodels.Variant {
 			all = append(all, v.With("all", "sliding_window", nil))
 		}
 	}
+	// llama.cpp knows models without a latent of queries by their number of layers.
+	lite := testmodels.Find(t, "deepseek-v2-lite").With("26", "num_hidden_layers", 26).With("dense", "first_k_dense_replace", 25)
+	all = append(all, lite)
 	return all
 }
 
@@ -45,9 +48,9 @@ const unquantized = "rules: [{match: '*', skip: true}]"
 // mixtures are settings that together put every type into a model of any architecture, each into
 // another kind of tensor.
 var mixtures = []struct{ name, settings string }{
-	{"Q2_K to Q6_K", `bits: 4, mapping: k-quant, embedding-bits: 6, rules: [{match: "re:.*[.](q|qkv)_proj", bits: 2}, {match: "re:.*[.]o(ut)?_proj", bits: 3}, {match: "re:.*[.](down_proj|w2)", bits: 5}]`},
-	{"Q4_0 to Q8_0", `bits: 4, embedding-bits: 8, rules: [{match: "re:.*[.](q|qkv)_proj", bits: 4, mapping: asymmetric}, {match: "re:.*[.]o(ut)?_proj", bits: 5}, {match: "re:.*[.](down_proj|w2)", bits: 5, mapping: asymmetric}]`},
-	{"Q1_0, Q2_0", `bits: 2, embedding-bits: 8, rules: [{match: "re:.*[.](down_proj|w2)", bits: 1}]`},
+	{"Q2_K to Q6_K", `bits: 4, mapping: k-quant, embedding-bits: 6, rules: [{match: "re:.*[.](q|qkv|q_b)_proj", bits: 2}, {match: "re:.*[.]o(ut)?_proj", bits: 3}, {match: "re:.*[.](down_proj|w2|output_linear)", bits: 5}]`},
+	{"Q4_0 to Q8_0", `bits: 4, embedding-bits: 8, rules: [{match: "re:.*[.](q|qkv|q_b)_proj", bits: 4, mapping: asymmetric}, {match: "re:.*[.]o(ut)?_proj", bits: 5}, {match: "re:.*[.](down_proj|w2|output_linear)", bits: 5, mapping: asymmetric}]`},
+	{"Q1_0, Q2_0", `bits: 2, embedding-bits: 8, rules: [{match: "re:.*[.](down_proj|w2|output_linear)", bits: 1}]`},
 }
 
 // TestLlamaCppModels runs exports of all architectures in llama.cpp: unquantized in float32, where
@@ -60,12 +63,14 @@ func TestLlamaCppModels(t *testing.T) {
 			v.Write(t, dir)
 			c := llamaCase{llama: llama, dir: dir, pre: v.Tokenizer.Pre(), ids: randomTokens(1, 30, testmodels.Vocab), texts: []string{llamaText}, limit: 1e-4, activations: denseKL}
 			switch v.Name {
-			case "mistral", "phi3", "qwen2-window":
+			case "mistral", "ministral", "phi3", "qwen2-window":
 				c.ids = c.ids[:8]
 			case "gemma2", "gemma3":
 				c.limit = 5e-4 // ggml computes GELU by a table of half-precision numbers
 			case "mixtral", "qwen3-moe-all":
 				c.activations = expertsKL
+			case "qwen3-next-all":
+				c.activations = 2 * expertsKL // the state of a delta net sums over all tokens, and so do errors
 			case "lfm2":
 				c.activations = 2 * denseKL // short convolutions multiply three projections
 			}

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"path/filepath"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/atomicfile"
@@ -134,6 +135,9 @@ func (r *run) imatrixCodes(j *job, p *fromcheckpoint.Plan) (*plan.Codes, error) 
 			return nil, err
 		}
 	}
+	if k.onText {
+		im.Chunks = 0 // of files alone
+	}
 	if j.o.ImatrixOut != "" {
 		var b bytes.Buffer
 		if err := im.Write(&b); err != nil {
@@ -146,7 +150,15 @@ func (r *run) imatrixCodes(j *job, p *fromcheckpoint.Plan) (*plan.Codes, error) 
 	if err := r.weigh(j, im, p); err != nil {
 		return nil, err
 	}
-	return im.Codes(p, info)
+	codes, err := im.Codes(p, info)
+	if err == nil && !k.onText {
+		var bases []string
+		for _, name := range names {
+			bases = append(bases, filepath.Base(name))
+		}
+		codes.Facts = im.Facts(bases)
+	}
+	return codes, err
 }
 
 // weigh chooses the rows that are rounded with second moments of files alone.

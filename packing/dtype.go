@@ -86,11 +86,11 @@ func (d Dtype) Bits() int {
 	return dtypes[d].bits
 }
 
-// IsFloat reports whether weights of this type can be quantized: F64, F32, F16, BF16, F8_E4M3 and
-// F8_E5M2. The remaining floating-point types (FNUZ, E8M0, sub-byte, complex) only occur as scales
-// or inside other libraries' formats.
+// IsFloat reports whether weights of this type can be quantized: F64, F32, F16, BF16, F8_E4M3,
+// F8_E5M2, and F4 with scales. The remaining floating-point types (FNUZ, E8M0, 6 bits, complex)
+// only occur as scales or inside other libraries' formats.
 func (d Dtype) IsFloat() bool {
-	return slices.Contains([]Dtype{F64, F32, F16, BF16, F8E4M3, F8E5M2}, d)
+	return slices.Contains([]Dtype{F64, F32, F16, BF16, F8E4M3, F8E5M2, f4}, d)
 }
 
 // ScaleDtype is the number format of the stored scales. Files store the numbers.

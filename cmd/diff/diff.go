@@ -29,20 +29,20 @@ gq diff fast.gqf good.gqf --tensors '*.down_proj' --all --json
 			"Tensors are compared in scheme, shape and payload bytes, or in shape and weights if one side alone is\n" +
 			"no .gqf file; the SQNR is of B's weights against A's. Metadata is not compared.\n" +
 			"Exit status, as of diff(1): 0 all tensors are equal, 1 some differ, 2 failed or used wrongly.",
-		Flags: []cli.Flag{
+		Flags: append(cmdline.Settings("", "lora"), []cli.Flag{
 			&cli.BoolFlag{Name: "all", Usage: "list equal tensors, too"},
 			&cli.StringFlag{Name: "tensors", DefaultText: "all", Usage: "`PATTERN` of the tensors to compare: a name, a module, a glob (*.q_proj) or re:REGEXP"},
 			cmdline.Threads(),
 			cmdline.JSON(),
 			cmdline.Quiet(),
-		},
+		}...),
 		Action: cmdline.Exactly(run),
 	}
 }
 
 func run(c *cli.Context) error {
 	r, err := gq.Diff(c.Context, c.Args().Get(0), c.Args().Get(1), gq.DiffOptions{
-		Tensors: c.String("tensors"), All: c.Bool("all"), Threads: c.Int("threads"), Progress: cmdline.Reporter(c),
+		Tensors: c.String("tensors"), All: c.Bool("all"), Lora: c.StringSlice("lora"), Threads: c.Int("threads"), Progress: cmdline.Reporter(c),
 	})
 	if _, wrong := errors.AsType[*gq.OptionError](err); err != nil && !wrong && !errors.Is(err, context.Canceled) {
 		return &cmdline.StatusError{Err: err, Status: 2} // status 1 says that they differ

@@ -223,6 +223,7 @@ func (c *Checkpoint) sortTensors(l *loader) error {
 		}
 		return &FormatError{File: c.maps[t.File].Name(), Offset: t.at, Msg: msg}
 	}
+	c.joinBlocks()
 	return nil
 }
 

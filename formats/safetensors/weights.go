@@ -29,8 +29,9 @@ type Weights struct {
 
 	ck         *Checkpoint
 	view       []byte
-	size       int // bytes per element
+	bits       int // per element
 	transposed bool
+	exponents  Tensor // scales of MXFP4
 }
 
 // WeightsOptions holds facts about a tensor that its header does not state.
@@ -54,10 +55,13 @@ func (c *Checkpoint) Weights(t Tensor, o WeightsOptions) (*Weights, error) {
 		return nil, err
 	}
 	all, cols := t.Matrix()
-	w := &Weights{Tensor: t, Slices: 1, Rows: int(all), Cols: int(cols), ck: c, view: view, size: t.Dtype.Bits() / 8, transposed: o.Transposed}
+	w := &Weights{Tensor: t, Slices: 1, Rows: int(all), Cols: int(cols), ck: c, view: view, bits: t.Dtype.Bits(), transposed: o.Transposed}
 	if n := len(t.Shape); n >= 2 {
 		w.Rows = int(t.Shape[n-2])
 		w.Slices = int(all) / max(w.Rows, 1)
+	}
+	if t.Dtype == f4 {
+		return w, w.openMXFP4(o.Transposed)
 	}
 	if isFP8(t.Dtype) {
 		if w.Scale, err = c.BlockScales(t.Name, o.Block); err != nil {
@@ -77,7 +81,7 @@ func (c *Checkpoint) Weights(t Tensor, o WeightsOptions) (*Weights, error) {
 // ScaleNone for other dtypes. FP8 weights with block scales are products that no such format holds.
 func (t *Tensor) Precision() packing.ScaleDtype {
 	switch t.Dtype {
-	case packing.BF16:
+	case packing.BF16, f4: // BF16 holds an E2M1 number times a power of two
 		return packing.ScaleBF16
 	case packing.F16:
 		return packing.ScaleF16
@@ -96,7 +100,7 @@ func (w *Weights) Bytes(first, n int) []byte {
 	if w.transposed {
 		return nil
 	}
-	width := w.Cols * w.size
+	width := w.Cols * w.bits / 8
 	return w.view[first*width:][:n*width]
 }
 
@@ -127,9 +131,12 @@ func (w *Weights) Read(dst []float32, first, n int) error {
 // Ranges appends the ranges of the checkpoint that Widen reads for n rows from first on: for a
 // transposed tensor, whole slices.
 func (w *Weights) Ranges(list []Range, first, n int) []Range {
-	width := int64(w.Cols) * int64(w.size)
+	width := int64(w.Cols) * int64(w.bits) / 8
 	if w.transposed && n > 0 {
 		first, n = first/w.Rows*w.Rows, w.Rows
+	}
+	if w.exponents.Size > 0 {
+		list = append(list, w.exponents.Range(int64(first*w.Scale.across), int64(n*w.Scale.across)))
 	}
 	return append(list, w.Tensor.Range(int64(first)*width, int64(n)*width))
 }
@@ -155,8 +162,9 @@ func (w *Weights) gather(dst []float32, first, n int) {
 	slice, row := first/w.Rows, first%w.Rows
 	line := make([]float32, n)
 	for k := range w.Cols {
-		at := ((slice*w.Cols+k)*w.Rows + row) * w.size
-		Widen(line, w.view[at:][:n*w.size], w.Tensor.Dtype)
+		size := w.bits / 8
+		at := ((slice*w.Cols+k)*w.Rows + row) * size
+		Widen(line, w.view[at:][:n*size], w.Tensor.Dtype)
 		for i, v := range line {
 			dst[i*w.Cols+k] = v
 		}
@@ -231,6 +239,10 @@ func Widen(dst []float32, src []byte, d packing.Dtype) {
 		for i, b := range src {
 			dst[i] = floats.F8E5M2ToF32(b)
 		}
+	case f4:
+		for i := range dst {
+			dst[i] = floats.E2M1ToF32(src[i/2] >> (i % 2 * 4))
+		}
 	}
 }
 
@@ -247,6 +259,7 @@ type BlockScale struct {
 	block        [2]int // rows, columns
 	down, across int    // blocks of a matrix: ceil(rows/block[0]), ceil(cols/block[1])
 	scales       []float32
+	exponents    []byte // in place of scales: of MXFP4, a block of a row for each
 }
 
 // BlockScales finds the scales of the tensor called name, in the tensor with "_scale_inv" appended
@@ -274,6 +287,13 @@ func (c *Checkpoint) FindBlockScales(name string, block [2]int) (b *BlockScale, 
 	w, ok := c.Lookup(name)
 	if !ok {
 		return nil, Tensor{}, fmt.Errorf("safetensors: %s has no tensor %s", c.dir, quote(name))
+	}
+	if w.Dtype == f4 {
+		s, ok := c.Lookup(name + mxSuffix)
+		if !ok || w.DtypeName != mxfp4 {
+			return nil, Tensor{}, nil
+		}
+		return &BlockScale{Name: s.Name, across: int(s.Shape[2])}, s, nil
 	}
 	s, ok := c.Lookup(name + scaleSuffix)
 	if !ok {
@@ -339,6 +359,10 @@ func ceil(n int64, block int) int64 { return n/int64(block) + min(n%int64(block)
 
 // apply multiplies row r, counted over all matrices, by the scales of its blocks.
 func (b *BlockScale) apply(row []float32, r int) {
+	if b.exponents != nil {
+		b.applyExponents(row, r)
+		return
+	}
 	first := (r/b.rows*b.down + r%b.rows/b.block[0]) * b.across
 	for _, scale := range b.scales[first:][:b.across] {
 		run := row[:min(b.block[1], len(row))]

@@ -7,6 +7,8 @@
 //	F8E4M3     1        4        3     7      448  no          0x7f and 0xff only (the "FN" variant,
 //	                                                           Micikevicius et al., arXiv:2209.05433)
 //	F8E5M2     1        5        2    15    57344  yes         exponent all set, mantissa not 0
+//	E2M1       1        2        1     1        6  no          no
+//	E8M0       0        8        0   127   1.7e38  no          0xff only
 //
 // Widening (the ToF32 functions) is exact: every value of a narrow format is a float32. Narrowing
 // (the FromF32 functions) rounds to nearest, ties to even, overflows to infinity and produces

@@ -100,6 +100,23 @@ func F8E4M3ToF32(b byte) float32 { return f8e4m3[b] }
 // F8E5M2ToF32 widens a value of the 8-bit format with 5 exponent bits: the upper half of an F16.
 func F8E5M2ToF32(b byte) float32 { return f8e5m2[b] }
 
+// E2M1ToF32 widens the low four bits, a value of the format with 2 exponent bits: up to 6.
+func E2M1ToF32(b byte) float32 { return e2m1[b&15] }
+
+var e2m1 = [16]float32{0, 0.5, 1, 1.5, 2, 3, 4, 6, float32(math.Copysign(0, -1)), -0.5, -1, -1.5, -2, -3, -4, -6}
+
+// E8M0ToF32 widens an exponent without sign and mantissa: 2^(b-127), and NaN for 255 (OCP
+// Microscaling Formats specification).
+func E8M0ToF32(b byte) float32 {
+	switch b {
+	case 0: // subnormal
+		return 0x1p-127
+	case 255:
+		return float32(math.NaN())
+	}
+	return math.Float32frombits(uint32(b) << 23)
+}
+
 func tableF8E4M3() (t [256]float32) {
 	for i := range t {
 		sign := uint32(i&0x80) << 24

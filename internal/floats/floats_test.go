@@ -272,3 +272,28 @@ func BenchmarkF16FromF32(b *testing.B) {
 	}
 	_ = sum
 }
+
+// TestMicroscaling holds both formats to the OCP Microscaling Formats specification's formulas.
+func TestMicroscaling(t *testing.T) {
+	for b := range 255 {
+		if got := E8M0ToF32(byte(b)); float64(got) != math.Ldexp(1, b-127) {
+			t.Errorf("E8M0 %d: %g", b, got)
+		}
+	}
+	if got := E8M0ToF32(255); got == got {
+		t.Errorf("E8M0 255: %g, want NaN", got)
+	}
+	for b := range 256 {
+		exp, mant := b>>1&3, float64(b&1)
+		want := mant / 2
+		if exp > 0 {
+			want = math.Ldexp(1+mant/2, exp-1)
+		}
+		if b&8 != 0 {
+			want = -want
+		}
+		if got := E2M1ToF32(byte(b)); float64(got) != want || math.Signbit(float64(got)) != (b&8 != 0) {
+			t.Errorf("E2M1 %#x: %g, want %g", b, got, want)
+		}
+	}
+}

@@ -24,6 +24,10 @@ type Imatrix struct {
 	Linears map[string]*Moments
 	// Choices says which rows are rounded with the second moments, from Collect and Choose.
 	Choices map[string][]bool
+	// Entries, Chunks and Datasets are the numbers of tensors and of chunks of text, and the names of
+	// the texts, that the files of the matrix state.
+	Entries, Chunks int
+	Datasets        []string
 }
 
 func NewImatrix() *Imatrix {
@@ -38,6 +42,7 @@ type Moments struct {
 
 // Merge adds the second moments of another importance matrix, before Collect or Choose.
 func (im *Imatrix) Merge(o *Imatrix) error {
+	im.Entries, im.Chunks, im.Datasets = im.Entries+o.Entries, im.Chunks+o.Chunks, append(im.Datasets, o.Datasets...)
 	for name, m := range o.Linears {
 		own := im.Linears[name]
 		if own == nil {
@@ -56,7 +61,8 @@ func (im *Imatrix) Merge(o *Imatrix) error {
 }
 
 // Write writes the imatrix in llama.cpp's older format (imatrix.dat): the number of entries, and
-// for each the tensor's name in the checkpoint, rows n, columns and the mean squares times n.
+// for each the tensor's name in the checkpoint, rows n, columns and the mean squares times n. The
+// number of chunks and the texts' names follow, if files stated them.
 func (im *Imatrix) Write(w io.Writer) error {
 	b := bufio.NewWriter(w)
 	put := func(v any) { _ = binary.Write(b, binary.LittleEndian, v) } // Flush returns the error
@@ -78,6 +84,12 @@ func (im *Imatrix) Write(w io.Writer) error {
 		}
 		put(values)
 	}
+	if im.Chunks > 0 {
+		texts := strings.Join(im.Datasets, ",")
+		put(int32(min(im.Chunks, math.MaxInt32)))
+		put(int32(len(texts)))
+		b.WriteString(texts)
+	}
 	return b.Flush()
 }
 
@@ -90,12 +102,16 @@ func ReadImatrix(data []byte, p *fromcheckpoint.Plan) (*Imatrix, error) {
 	}
 	im := NewImatrix()
 	if bytes.HasPrefix(data, []byte(gguf.Magic)) {
-		err := readGGUF(data, func(name string, counts []int64, sums []float64) error {
+		f, err := readGGUF(data, func(name string, counts []int64, sums []float64) error {
 			return im.add(name, counts, sums, byName)
 		})
 		if err != nil {
 			return nil, err
 		}
+		chunks, _ := f.Int("imatrix.chunk_count")
+		im.Chunks = int(max(0, min(chunks, math.MaxInt32)))
+		texts, _ := f.Array("imatrix.datasets")
+		im.Datasets, _ = texts.Strings()
 		return im, nil
 	}
 	malformed := errors.New("this is no importance matrix: expected a file of --imatrix-out, or a GGUF file or imatrix.dat of llama.cpp")
@@ -143,12 +159,21 @@ func ReadImatrix(data []byte, p *fromcheckpoint.Plan) (*Imatrix, error) {
 			return nil, err
 		}
 	}
+	if chunks, err := number(math.MaxInt32); err == nil { // of newer files
+		im.Chunks = chunks
+		if n, err := number(int32(min(r.Len()-4, 1<<16))); err == nil {
+			text := make([]byte, n)
+			_, _ = io.ReadFull(r, text) // number has compared the length
+			im.Datasets = []string{string(text)}
+		}
+	}
 	return im, nil
 }
 
 // add adds an entry of a file: the sums of as many experts as there are counts of tokens, or of any
 // number of experts that share a count. The matrices of a plan determine which names are meant.
 func (im *Imatrix) add(name string, counts []int64, sums []float64, byName map[string]plan.Matrix) error {
+	im.Entries++
 	// put stores expert i of n. An expert that no token reached has no moments.
 	put := func(as string, i, n int) {
 		k := len(sums) / n
@@ -248,24 +273,24 @@ func expertNames(pattern string, byName map[string]plan.Matrix) (list []string) 
 // readGGUF calls entry for every matrix of an imatrix in GGUF, in the file's order. counts are the
 // tokens of each expert, or of the single matrix, and sums the concatenated sums of squares. Errors
 // are *gguf.FormatError, or come from entry.
-func readGGUF(data []byte, entry func(name string, counts []int64, sums []float64) error) error {
+func readGGUF(data []byte, entry func(name string, counts []int64, sums []float64) error) (*gguf.File, error) {
 	f, err := gguf.Parse(data)
 	if err != nil {
-		return fmt.Errorf("imatrix: %w", err)
+		return nil, fmt.Errorf("imatrix: %w", err)
 	}
 	if general, _ := f.Metadata["general.type"].(string); general != "imatrix" {
-		return malformed(0, "a GGUF file of type %q, not of type \"imatrix\": take the file that llama-imatrix wrote", general)
+		return nil, malformed(0, "a GGUF file of type %q, not of type \"imatrix\": take the file that llama-imatrix wrote", general)
 	}
 	tensors := make(map[string]*gguf.Tensor, len(f.Tensors))
 	for _, t := range f.Tensors {
 		if tensors[t.Name] = t; t.Type != gguf.F32 {
-			return malformed(t.At, "tensor %q has type %s: an imatrix has tensors of F32", t.Name, t.Type)
+			return nil, malformed(t.At, "tensor %q has type %s: an imatrix has tensors of F32", t.Name, t.Type)
 		}
 	}
 	entries := 0
 	for _, t := range f.Tensors {
 		if m, ok := strings.CutSuffix(t.Name, ".counts"); ok && tensors[m+".in_sum2"] == nil {
-			return malformed(t.At, "tensor %q has no %q beside it", t.Name, m+".in_sum2")
+			return nil, malformed(t.At, "tensor %q has no %q beside it", t.Name, m+".in_sum2")
 		}
 		name, isSum := strings.CutSuffix(t.Name, ".in_sum2")
 		if !isSum {
@@ -273,17 +298,17 @@ func readGGUF(data []byte, entry func(name string, counts []int64, sums []float6
 		}
 		counts, sums, err := readMatrix(f, name, t, tensors[name+".counts"])
 		if err != nil {
-			return err
+			return nil, err
 		}
 		entries++
 		if err := entry(name, counts, sums); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if entries == 0 {
-		return malformed(0, "it has no matrices")
+		return nil, malformed(0, "it has no matrices")
 	}
-	return nil
+	return f, nil
 }
 
 func malformed(at int64, format string, args ...any) error {
@@ -325,4 +350,17 @@ func numbers(f *gguf.File, t *gguf.Tensor) ([]float64, error) {
 		list[i] = float64(v)
 	}
 	return list, nil
+}
+
+// Facts are the keys by which llama-quantize describes the files of the importance matrix.
+func (im *Imatrix) Facts(files []string) []gguf.Pair {
+	pairs := []gguf.Pair{{Key: "quantize.imatrix.file", Value: strings.Join(files, ",")}}
+	if len(im.Datasets) > 0 {
+		pairs = append(pairs, gguf.Pair{Key: "quantize.imatrix.dataset", Value: strings.Join(im.Datasets, ",")})
+	}
+	pairs = append(pairs, gguf.Pair{Key: "quantize.imatrix.entries_count", Value: uint32(im.Entries)})
+	if im.Chunks > 0 {
+		pairs = append(pairs, gguf.Pair{Key: "quantize.imatrix.chunks_count", Value: uint32(im.Chunks)})
+	}
+	return pairs
 }

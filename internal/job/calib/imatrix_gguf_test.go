@@ -97,7 +97,7 @@ type ggufEntry struct {
 }
 
 func ggufEntries(data []byte) (list []ggufEntry, err error) {
-	err = readGGUF(data, func(name string, counts []int64, sums []float64) error {
+	_, err = readGGUF(data, func(name string, counts []int64, sums []float64) error {
 		list = append(list, ggufEntry{name, counts, sums})
 		return nil
 	})

@@ -110,7 +110,7 @@ func TestCheckpointWeights(t *testing.T) {
 				dst[k] = float32(c) * r.Scales[k*len(r.Scales)/len(r.Codes)]
 			}
 		}
-		err = togguf.CompareRows(w.Name, weights.Rows, weights.Cols, false, 0, func(dst []float32, row int) error { return weights.Read(dst, row, 1) }, stored)
+		err = togguf.CompareRows(w.Name, weights.Rows, weights.Cols, false, func(dst []float32, row int) error { return weights.Read(dst, row, 1) }, stored)
 		if err != nil {
 			t.Error(err)
 		}

@@ -189,7 +189,7 @@ func UnknownDtype(ck *safetensors.Checkpoint, t *safetensors.Tensor) error {
 // can.
 func cannotQuantize(t *safetensors.Tensor, class arch.Class) string {
 	switch {
-	case !t.Dtype.IsFloat():
+	case !t.Dtype.IsFloat() || t.Dtype.Bits() == 4 && !t.MXFP4():
 		return "dtype " + t.DtypeName + " is not a floating-point one"
 	case len(t.Shape) == 2, len(t.Shape) == 3 && class.Experts > 0:
 	case len(t.Shape) == 3 && class.Reason != "":

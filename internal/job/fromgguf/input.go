@@ -82,7 +82,7 @@ func (in *input) Bytes(e *plan.Entry, first, count int64, buf *[]byte) ([]byte, 
 	if len(t.Shape) > 1 {
 		cols = t.Shape[len(t.Shape)-1]
 	}
-	if unquantizedTypes[kind] == e.Src.Dtype && !t.Permuted() && t.Add == 0 {
+	if unquantizedTypes[kind] == e.Src.Dtype && !t.Permuted() && !t.Fused() && t.Same() {
 		return data[int64(t.First)*kind.Size(cols)+first:][:count], nil
 	}
 	size := cols * int64(e.Src.Dtype.Bits()/8)
@@ -93,23 +93,63 @@ func (in *input) Bytes(e *plan.Entry, first, count int64, buf *[]byte) ([]byte, 
 		if err := in.elements(x, t, from); err != nil {
 			return nil, err
 		}
+		t.Restore(x)
 		imports.PutFloats(out, x, t.Add)
 		return out[first-from*size:][:count], nil
 	}
-	rowBytes := kind.Size(cols)
 	x := make([]float32, cols)
+	if t.Split != nil {
+		read := in.splitRows(t.Split, int(cols))
+		for i := from; i < to; i++ {
+			if err := read(x, int(i)); err != nil {
+				return nil, err
+			}
+			imports.PutFloats(out[(i-from)*size:][:size], x, 0)
+		}
+		return out[first-from*size:][:count], nil
+	}
+	rowBytes := kind.Size(cols)
 	for i := from; i < to; i++ {
-		row := data[int64(t.Row(int(i)))*rowBytes:][:rowBytes]
-		if unquantizedTypes[kind] == e.Src.Dtype && t.Add == 0 {
+		stored, at := t.At(int(i))
+		row := in.file.gguf.Data(stored)[int64(at)*rowBytes:][:rowBytes]
+		if unquantizedTypes[kind] == e.Src.Dtype && t.Same() {
 			copy(out[(i-from)*size:], row)
 			continue
 		}
-		if err := in.decode(x, t.Stored, t.Row(int(i)), 0, row); err != nil {
+		if err := in.decode(x, stored, at, 0, row); err != nil {
 			return nil, err
 		}
+		t.Restore(x)
 		imports.PutFloats(out[(i-from)*size:][:size], x, t.Add)
 	}
 	return out[first-from*size:][:count], nil
+}
+
+// splitRows returns a function that reads rows of keys and values of latents. It turns the keys of
+// one head at a time.
+func (in *input) splitRows(s *llamacpp.Split, cols int) func(x []float32, row int) error {
+	keys, have := make([]float32, cols*s.Nope), -1
+	// row decodes one row of n weights.
+	row := func(x []float32, t *gguf.Tensor, i int) error {
+		size := int(t.RowBytes())
+		return in.decode(x, t, i, 0, in.file.gguf.Data(t)[i*size:][:size])
+	}
+	return func(x []float32, i int) error {
+		head, i := i/(s.Nope+s.Value), i%(s.Nope+s.Value)
+		if i >= s.Nope {
+			return row(x, s.Values, head*s.Value+i-s.Nope)
+		}
+		for c := 0; c < cols && have != head; c++ {
+			if err := row(keys[c*s.Nope:][:s.Nope], s.Keys, head*cols+c); err != nil {
+				return err
+			}
+		}
+		have = head
+		for c := range x {
+			x[c] = keys[c*s.Nope+i]
+		}
+		return nil
+	}
 }
 
 // elements puts the elements of a vector from first on into x, in the order of the checkpoint. It
@@ -156,14 +196,15 @@ type reader struct {
 func (in *input) Reader(*plan.Codes) write.Reader { return reader{input: in} }
 
 func (in reader) Begin(b *write.Block, _ *write.Result) (fill func(n, i int64) error, end func() error, err error) {
-	t, row0 := in.tensor(&b.Item.Entry), b.Row0()
+	t, row0 := in.tensor(&b.Item.Entry), int64(b.Unit.Slice)*b.Item.Rows+b.Row0()
 	if err := in.readBias(b); err != nil {
 		return nil, nil, err
 	}
-	data, rowBytes := in.file.gguf.Data(t.Stored), t.Stored.RowBytes()
+	rowBytes := t.Stored.RowBytes()
 	var f gguf.Fields
 	return func(n, i int64) error {
-		if err := t.Stored.Type.Unpack(&f, data[int64(t.Row(int(row0+n)))*rowBytes:][:rowBytes]); err != nil {
+		stored, at := t.At(int(row0 + n))
+		if err := stored.Type.Unpack(&f, in.file.gguf.Data(stored)[int64(at)*rowBytes:][:rowBytes]); err != nil {
 			return b.Fail(n, err)
 		}
 		row := b.Row(i)

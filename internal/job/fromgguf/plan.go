@@ -46,7 +46,7 @@ func (in *input) Import(out write.Output, recipe quantizer.Recipe, threads int, 
 	if pl.Cfg, err = arch.ParseConfig(pl.Config); err != nil {
 		return nil, fmt.Errorf("%s: %w", f.path, err)
 	}
-	if len(ck.Assets) == 1 {
+	if !slices.ContainsFunc(ck.Assets, func(a llamacpp.Asset) bool { return a.Name == "tokenizer.json" }) {
 		pl.Warn("%s holds no tokenizer: no text can be given to the model", f.path)
 	}
 	if err := out.Begin(pl, nil); err != nil {
@@ -76,12 +76,18 @@ func (in *input) draft(t *llamacpp.CheckpointTensor, dequantize bool) (*plan.Dra
 	pl.SourceBytes += t.Bytes()
 	line := plan.NewLine(t.Name, class.Role, t.Shape, "")
 	line.Action = plan.ActionUnquantized
-	d := &plan.Draft{Entry: plan.Entry{Src: &safetensors.Tensor{Name: t.Name, Shape: t.Shape}, Line: line, Role: class.Role}, Form: plan.Form{Slices: 1}}
+	d := &plan.Draft{Entry: plan.Entry{Src: &safetensors.Tensor{Name: t.Name, Shape: t.Shape}, Line: line, Role: class.Role}, Form: plan.Form{Slices: class.Slices()}}
 	d.SetDtype(packing.F32)
 	dtype, unquantized := unquantizedTypes[kind]
+	if t.Split != nil { // a quantized half is read as float32
+		_, values := unquantizedTypes[t.Split.Values.Type]
+		if unquantized = unquantized && values; !unquantized && unquantizedTypes[kind] != 0 {
+			kind = t.Split.Values.Type
+		}
+	}
 	scheme, codes := Grids[kind]
-	switch codes = codes && len(t.Shape) == 2 && t.Add == 0; {
-	case unquantized && t.Add == 0:
+	switch codes = codes && (len(t.Shape) == 2 || class.Experts > 0) && t.Same(); {
+	case unquantized && t.Same():
 		d.SetDtype(dtype)
 	case unquantized || codes:
 	case !kind.Decodable():
@@ -100,7 +106,7 @@ func (in *input) draft(t *llamacpp.CheckpointTensor, dequantize bool) (*plan.Dra
 		return d, nil
 	}
 	d.TakeOver(scheme)
-	d.Src.Size = d.Rows * t.Stored.RowBytes()
+	d.Src.Size = int64(d.Slices) * d.Rows * t.Stored.RowBytes()
 	if err := pl.ChooseLayouts(d, true); err != nil {
 		return nil, err
 	}

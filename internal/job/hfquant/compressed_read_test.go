@@ -265,7 +265,7 @@ func TestCompressedRefused(t *testing.T) {
 		{"sparse weights", pack, set(int8Tensor("bitmask", []int64{1}, 0)), `tensor "m.bitmask": it belongs to a sparse weight, which is not read`},
 		{"no config", `{}`, nil, `tensor "m.weight_packed": it looks like a weight of compressed-tensors, but no quantization_config in config.json says how it is quantized`},
 		{"another library", `{"quantization_config": {"quant_method": "bitsandbytes"}}`, nil, `tensor "m.weight_packed": I32, and config.json names quant_method "bitsandbytes": the methods read are `},
-		{"MXFP4", `{"quantization_config": {"quant_method": "mxfp4"}}`, nil, `tensor "m.weight_packed": I32, and config.json names quant_method "mxfp4": the methods read are auto-round, awq, compressed-tensors, fp8, gptq, mlx or torchao; convert the checkpoint to BF16 with the library of its method first`},
+		{"HQQ", `{"quantization_config": {"quant_method": "hqq"}}`, nil, `tensor "m.weight_packed": I32, and config.json names quant_method "hqq": the methods read are auto-round, awq, compressed-tensors, fp8, gptq, mlx, mxfp4 or torchao; convert the checkpoint to BF16 with the library of its method first`},
 		{"no JSON", `{"quantization_config": `, nil, `config.json: `},
 		{"a method that is no string", `{"quantization_config": {"quant_method": 3}}`, nil, `quantization_config`},
 	} {

@@ -62,11 +62,12 @@ var finders = map[string]func(*finder) error{
 	"auto-round":         findAutoRound,
 	"mlx":                findMLX,                            // MLX writes no quant_method
 	"fp8":                func(*finder) error { return nil }, // see Find
+	"mxfp4":              func(*finder) error { return nil },
 }
 
 // Find lists the quantized weights of ck. config is its config.json, nil if there is none. The
-// result is nil if no weight is quantized, and for FP8 weights, read by [safetensors.Weights]. A
-// weight that cannot be read is an error.
+// result is nil if no weight is quantized, and for FP8 and MXFP4 weights, read by
+// [safetensors.Weights]. A weight that cannot be read is an error.
 func Find(ck *safetensors.Checkpoint, config []byte) (*Quantized, error) {
 	f := &finder{ck: ck, q: &Quantized{Parts: map[string]int{}}}
 	var err error

@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 
+	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/job/provenance"
 	"github.com/lowbit-go/gq/internal/job/rounding"
@@ -66,6 +67,8 @@ type Codes struct {
 	Tuned *Tuned
 	// Calibration goes into the file's provenance.
 	Calibration *provenance.Calibration
+	// Facts go into the metadata of a .gguf file.
+	Facts []gguf.Pair
 	// Warnings go into the report, after the plan's.
 	Warnings []string
 }

@@ -210,10 +210,8 @@ func LogicalShape(shape []int64, transposed bool) []int64 {
 
 // TakeOver gives a draft the scheme of its source's codes, which stay as they are.
 func (d *Draft) TakeOver(scheme rounding.Scheme) {
-	d.Quantize, d.Rows, d.Cols, d.Scheme = true, d.Src.Shape[0], d.Src.Shape[1], scheme
-	if d.Transposed {
-		d.Rows, d.Cols = d.Cols, d.Rows
-	}
+	d.Quantize, d.Scheme = true, scheme
+	_, d.Rows, d.Cols = SliceShape(d.Src.Shape, d.Transposed)
 	d.Smallest = scheme.ScaleDtype.Smallest()
 	l := d.Line
 	l.Action, l.Bits, l.Group, l.Mapping, l.ScaleDtype, l.Algorithm = ActionQuantize, scheme.Bits, scheme.Group, scheme.Mapping, scheme.ScaleDtype, gqf.AlgorithmOther
@@ -255,14 +253,15 @@ func (pl *Planner) FindBias(it *Draft) *safetensors.Tensor {
 }
 
 func (pl *Planner) FindBlockScale(it *Draft) error {
-	if it.Src.Dtype != packing.F8E4M3 && it.Src.Dtype != packing.F8E5M2 {
+	mx := it.Src.MXFP4()
+	if it.Src.Dtype != packing.F8E4M3 && it.Src.Dtype != packing.F8E5M2 && !mx {
 		return nil
 	}
 	bs, scales, err := pl.Ck.FindBlockScales(it.Src.Name, pl.ScaleBlock)
 	if err != nil || bs == nil {
 		return err
 	}
-	if it.Transposed {
+	if it.Transposed && !mx {
 		return fmt.Errorf("tensor %q: FP8 block scales of a tensor stored in x out are not supported; leave it unquantized with --rule '%s=skip'", it.Src.Name, it.Src.Name)
 	}
 	pl.Absorbed[bs.Name] = true

@@ -87,7 +87,10 @@ func (o *Output) Store(pl *plan.Planner, d *plan.Draft) error {
 		return nil
 	}
 	err := pl.FindBlockScale(d)
-	if d.Absorbs() {
+	switch {
+	case d.Absorbs() && d.Src.MXFP4(): // exact
+		d.As = packing.BF16
+	case d.Absorbs():
 		d.As = packing.F32
 	}
 	return err

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/lowbit-go/gq/formats/gguf"
@@ -334,6 +335,9 @@ func (o *Output) LayOut(pl *plan.Planner) (err error) {
 	}
 	var notes []string
 	o.card, notes = o.Model.Card(assets.NameOf(o.Config), card)
+	if o.from.Facts().Weights { // quantized anew
+		o.card = slices.DeleteFunc(o.card, func(p gguf.Pair) bool { return strings.HasPrefix(p.Key, llamacpp.QuantizePrefix) })
+	}
 	for _, note := range append(o.vocab.Notes, notes...) {
 		pl.Warn("%s", note)
 	}
@@ -360,7 +364,7 @@ func (o *Output) metadata(c *plan.Codes, hashes []string, found []write.ItemResu
 		gguf.Pair{Key: "general.file_type", Value: fileTypes[o.mostType()]},
 		gguf.Pair{Key: "general.quantization_version", Value: uint32(2)}, // GGML_QNT_VERSION
 	)
-	pairs = append(pairs, o.vocab.Metadata...)
+	pairs = append(append(pairs, c.Facts...), o.vocab.Metadata...)
 	recipe, origin, err := o.from.Provenance(c, hashes, found)
 	if err != nil {
 		return nil, err

@@ -246,7 +246,7 @@ func (c *rowCopier) copy(w *write.Worker, it *plan.Unquantized, u write.Unit, r 
 		kind := c.types[r.Tensor]
 		data, err := c.sameBytes(w, it, u.Slice, from, to, r, kind)
 		if err == nil && data == nil {
-			data, err = c.convert(w, it, u.Slice, from, to, r.Add, kind)
+			data, err = c.convert(w, it, u.Slice, from, to, r, kind)
 		}
 		if err == nil {
 			err = c.scatter.write(w, c.target, r, data, from, int(kind.Size(it.Cols)))
@@ -261,7 +261,7 @@ func (c *rowCopier) copy(w *write.Worker, it *plan.Unquantized, u write.Unit, r 
 // sameBytes returns the source's bytes of rows, if the tensor has the same; else nil.
 func (c *rowCopier) sameBytes(w *write.Worker, it *plan.Unquantized, slice int, from, to int64, r Region, kind gguf.TensorType) ([]byte, error) {
 	same := map[packing.Dtype]gguf.TensorType{packing.F32: gguf.F32, packing.F16: gguf.F16, packing.BF16: gguf.BF16}
-	if of, ok := same[it.Src.Dtype]; !ok || of != kind || r.Add != 0 || it.Transposed {
+	if of, ok := same[it.Src.Dtype]; !ok || of != kind || r.Add != 0 || r.Decay || it.Transposed {
 		return nil, nil
 	}
 	size, first := kind.Size(it.Cols), int64(slice)*it.Rows
@@ -269,17 +269,15 @@ func (c *rowCopier) sameBytes(w *write.Worker, it *plan.Unquantized, slice int, 
 	return data, err
 }
 
-// convert reads rows as float32 and returns them, with add to each value, in another type.
-func (c *rowCopier) convert(w *write.Worker, it *plan.Unquantized, slice int, from, to int64, add float32, kind gguf.TensorType) ([]byte, error) {
+// convert reads rows as float32 and returns them, as the region stores values, in another type.
+func (c *rowCopier) convert(w *write.Worker, it *plan.Unquantized, slice int, from, to int64, r Region, kind gguf.TensorType) ([]byte, error) {
 	read, err := write.SourceRows(c.from, w.Codes(), it)
 	if err != nil {
 		return nil, err
 	}
 	x := buffer.Grow(&c.x, int((to-from)*it.Cols))
 	read(x, slice, from, to-from)
-	for i := range x {
-		x[i] = float32(x[i] + add)
-	}
+	r.Store(x)
 	c.out = write.AppendFloats(c.out[:0], x, floatDtype(kind))
 	return c.out, nil
 }

@@ -255,6 +255,9 @@ func (t *Target) Extents(units *write.Units, s write.Share) ([]part.Extent, erro
 
 // Store settles the layouts of a quantized tensor, its bias and the kind of its zero points.
 func (o *Output) Store(pl *plan.Planner, d *plan.Draft) error {
+	if !d.Quantize && d.Src.MXFP4() {
+		return quantizer.Requestf("tensor %q is MXFP4 and would stay unquantized (%s), but a .gqf file has no unquantized MXFP4: quantize it, or take a BF16 checkpoint", d.Src.Name, d.Line.Reason)
+	}
 	if !d.Quantize {
 		return nil
 	}

@@ -134,6 +134,11 @@ func (c *ForwardConfig) NameOf(kind Kind) string {
 	if c.QKNorm == NoQKNorm && (kind == QueryNorm || kind == KeyNorm) {
 		return ""
 	}
+	if a := c.Latent; a != nil { // queries come from a latent or from the hidden states
+		if down := kind == QueryDown || kind == LatentQueryNorm || kind == QueryUp; a.QueryRank > 0 && kind == Query || a.QueryRank == 0 && down {
+			return ""
+		}
+	}
 	return c.Facts.NameOf(kind)
 }
 
@@ -403,16 +408,14 @@ func checkClass(facts *Config, class string) error {
 	return nil
 }
 
-// readMethod refuses checkpoints of other quantizers. FP8 with scales is accepted because weights
-// can be widened exactly.
+// readMethod refuses checkpoints of other quantizers. FP8 and MXFP4 are accepted because
+// package safetensors widens their weights.
 func (k *keys) readMethod() {
 	if q := k.within("quantization_config"); q != nil && k.err == nil {
 		switch method := q.string("quant_method", ""); method {
-		case "fp8":
-		case "mxfp4":
-			k.fail("quantization_config.quant_method", "is mxfp4: weights in BF16, F16 or F32 were expected; convert the checkpoint first, for example with Transformers: Mxfp4Config(dequantize=True), then save_pretrained")
+		case "fp8", "mxfp4":
 		default:
-			k.fail("quantization_config.quant_method", "is %q: this forward pass reads only fp8 of the formats of other quantizers", method)
+			k.fail("quantization_config.quant_method", "is %q: this forward pass reads only fp8 and mxfp4 of the formats of other quantizers", method)
 		}
 	}
 }

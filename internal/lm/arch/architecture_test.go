@@ -71,7 +71,7 @@ func TestParseForwardErrors(t *testing.T) {
 		{"llama3", changes{"rope_scaling": changes{"rope_type": "linear", "factor": 2, "beta_fast": 32}}, "rope_scaling.beta_fast is a key that this forward pass does not know"},
 		{"llama3", changes{"rope_parameters": changes{"rope_type": "default"}}, "rope_scaling exists beside rope_parameters"},
 		{"llama3", changes{"quantization_config": changes{"quant_method": "gptq", "bits": 4}}, `quant_method is "gptq"`},
-		{gptOss, changes{"quantization_config": changes{"quant_method": "mxfp4"}}, "quantization_config.quant_method is mxfp4: weights in BF16, F16 or F32 were expected; convert the checkpoint first"},
+		{gptOss, changes{"quantization_config": changes{"quant_method": "hqq"}}, `quant_method is "hqq": this forward pass reads only fp8 and mxfp4`},
 		{gptOss, changes{"rope_scaling": nil}, "rope_scaling is missing"},
 		{gptOss, changes{"experts_per_token": 2}, "experts_per_token is 2"},
 		{"qwen2", changes{"use_mrope": true}, "use_mrope is true"},

@@ -14,8 +14,10 @@ type Facts struct {
 	Outer []Naming
 	// FinalNorm is the norm before the lm_head, and llama.cpp's name; default norm and output_norm.
 	FinalNorm Naming
-	// LlamaCpp is nil if gq does not write .gguf files of the architecture.
+	// LlamaCpp is nil if gq does not write .gguf files of the architecture, for example because
+	// llama.cpp computes it in another way: Differs says how.
 	LlamaCpp *LlamaCpp
+	Differs  string
 
 	// read reads the keys of the model_type in config.json. Its defaults are those of the
 	// configuration class in transformers: published files rely on them.
@@ -142,6 +144,8 @@ type LlamaCpp struct {
 	States string
 	// Mixture is llama.cpp's view of a mixture of experts.
 	Mixture LlamaCppMixture
+	// Check returns what llama.cpp's code for the architecture does not support in a model, or "".
+	Check func(c *ForwardConfig) string
 	// Config returns keys of the config.json of a .gguf file, next to the sizes. nil: package
 	// llamacpp reads the architecture's own keys.
 	Config func(m Metadata) map[string]any
@@ -153,6 +157,8 @@ type LlamaCppMixture struct {
 	Sigmoid bool // scores are sigmoids
 	// Dense: the first layers may be dense.
 	Dense bool
+	// Groups: a token's experts may be limited to the groups with the best two scores.
+	Groups bool
 }
 
 // WeightUse is what llama.cpp does with the weights of the chosen experts.

@@ -130,6 +130,20 @@ func (c *ForwardConfig) HasStates() bool {
 	return slices.ContainsFunc(c.Layers, func(l LayerConfig) bool { return l.States() })
 }
 
+// AttentionPeriod returns n if each n-th layer has attention and all others have a state, else 0.
+func (c *ForwardConfig) AttentionPeriod() int {
+	for n := 1; n <= len(c.Layers); n++ {
+		same := true
+		for i := range c.Layers {
+			same = same && c.Layers[i].States() == ((i+1)%n != 0)
+		}
+		if same {
+			return n
+		}
+	}
+	return 0
+}
+
 // mixers reads layer_types, in which the names stand for layers with a mixer. Without the key, full
 // decides which layers have attention.
 func (k *keys) mixers(c *ForwardConfig, mixer Mixer, full func(i int) bool, names ...string) {

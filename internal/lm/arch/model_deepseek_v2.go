@@ -3,7 +3,12 @@ package arch
 var _ = register("deepseek_v2", Facts{
 	Title: "DeepSeek-V2", Class: "DeepseekV2ForCausalLM",
 	Layer: join(preNorms, latentAttention, separateMLP, separateExperts, sharedExperts),
-	read:  readDeepseekV2,
+	LlamaCpp: &LlamaCpp{Name: "deepseek2", Mixture: LlamaCppMixture{Weights: WeightKeys, Dense: true}, Check: checkLatents, Config: func(m Metadata) map[string]any {
+		config := deepseekMetadata(m)
+		config["topk_method"] = "greedy"
+		return config
+	}},
+	read: readDeepseekV2,
 })
 
 func readDeepseekV2(k *keys, c *ForwardConfig) {

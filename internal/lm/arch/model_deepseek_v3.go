@@ -1,6 +1,8 @@
 package arch
 
 import (
+	"fmt"
+	"maps"
 	"math"
 
 	"github.com/lowbit-go/gq/internal/detmath"
@@ -10,8 +12,56 @@ var _ = register("deepseek_v3", Facts{
 	Title: "DeepSeek-V3, R1", Class: "DeepseekV3ForCausalLM",
 	Layer: join(preNorms, latentAttention, separateMLP, separateExperts, sharedExperts,
 		[]Naming{{RouterCorrection, "mlp.gate.e_score_correction_bias", "exp_probs_b.bias"}}),
-	read: readDeepseekV3,
+	LlamaCpp: deepseekLlamaCpp,
+	read:     readDeepseekV3,
 })
+
+// deepseekLlamaCpp is also GLM-4.7-Flash's.
+var deepseekLlamaCpp = &LlamaCpp{
+	Name: "deepseek2", Mixture: LlamaCppMixture{Weights: WeightKeys, Sigmoid: true, Dense: true, Groups: true},
+	Check: func(c *ForwardConfig) string {
+		if !c.Ropes[0].Neighbours {
+			return "ropes that rotate the dimensions i and i + n/2 together (rope_interleave false)"
+		}
+		return checkLatents(c)
+	},
+	Config: deepseekMetadata,
+}
+
+// checkLatents refuses what llama.cpp does not read of yarn: its factor of sines and cosines is 1,
+// and the factor of queries and keys follows from mscale_all_dim. llama.cpp recognizes models whose
+// queries have no latent by the number of layers.
+func checkLatents(c *ForwardConfig) string {
+	if n := len(c.Layers); c.Latent.QueryRank == 0 && n != 26 && n != 27 && (n != 48 || c.VocabSize != 128256) {
+		return fmt.Sprintf("queries without a latent (q_lora_rank null) in a model of %d layers, only in those of 26 and 27", n)
+	}
+	if r := &c.Ropes[0]; r.Type == "yarn" && (r.ScoreFactor == 0 || r.AttentionFactor != 1) {
+		return "yarn with other numbers for mscale and mscale_all_dim, or without mscale_all_dim"
+	}
+	return ""
+}
+
+// deepseekMetadata returns the keys of attention with latents and of mixtures in DeepSeek's way.
+func deepseekMetadata(m Metadata) map[string]any {
+	config := latentMetadata(m)
+	maps.Copy(config, deepseekExpertMetadata(m))
+	return config
+}
+
+func latentMetadata(m Metadata) map[string]any {
+	rope := m.Count("rope.dimension_count", -1)
+	config := map[string]any{
+		"hidden_act": "silu", "kv_lora_rank": m.Count("attention.kv_lora_rank", -1), "q_lora_rank": nil,
+		"qk_rope_head_dim": rope, "num_key_value_heads": m.Count("attention.head_count", -1),
+		// Files with attn_k_b have the sizes of latents under the other keys.
+		"qk_nope_head_dim": m.Count("attention.key_length_mla", m.Count("attention.key_length", 0)) - rope,
+		"v_head_dim":       m.Count("attention.value_length_mla", m.Count("attention.value_length", 0)),
+	}
+	if n := m.Count("attention.q_lora_rank", 0); n > 0 {
+		config["q_lora_rank"] = n
+	}
+	return config
+}
 
 func readDeepseekV3(k *keys, c *ForwardConfig) {
 	k.readLatent(c, 128, 4096, 1536)

@@ -7,15 +7,11 @@ var _ = register("glm4_moe", Facts{
 		{FeedForwardNorm, "post_attention_layernorm", "post_attention_norm"},
 	}, separateAttention, queryKeyNorms, separateMLP, separateExperts, sharedExperts,
 		[]Naming{{RouterCorrection, "mlp.gate.e_score_correction_bias", "exp_probs_b.bias"}}),
-	LlamaCpp: &LlamaCpp{Name: "glm4moe", Bias: QKVBias, PartialRope: true, Mixture: LlamaCppMixture{Weights: WeightKeys, Sigmoid: true, Dense: true}, Config: func(m Metadata) map[string]any {
-		return map[string]any{
-			"hidden_act":       "silu",
-			"n_routed_experts": m.Count("expert_count", -1), "num_experts_per_tok": m.Count("expert_used_count", -1),
-			"moe_intermediate_size": m.Count("expert_feed_forward_length", -1), "n_shared_experts": m.Count("expert_shared_count", 0),
-			"first_k_dense_replace": m.Count("leading_dense_block_count", 0),
-			"norm_topk_prob":        m.Flag("expert_weights_norm", false), "routed_scaling_factor": m.Positive("expert_weights_scale", 1),
-			"attention_bias": m.HasTensor("blk.0.attn_q.bias"), "use_qk_norm": m.HasTensor("blk.0.attn_q_norm.weight"),
-		}
+	LlamaCpp: &LlamaCpp{Name: "glm4moe", Bias: QKVBias, PartialRope: true, Mixture: LlamaCppMixture{Weights: WeightKeys, Sigmoid: true, Dense: true, Groups: true}, Config: func(m Metadata) map[string]any {
+		config := deepseekExpertMetadata(m)
+		config["hidden_act"], config["attention_bias"] = "silu", m.HasTensor("blk.0.attn_q.bias")
+		config["use_qk_norm"] = m.HasTensor("blk.0.attn_q_norm.weight")
+		return config
 	}},
 	read: readGlm4Moe,
 })
@@ -34,6 +30,17 @@ func readGlm4Moe(k *keys, c *ForwardConfig) {
 	k.predictors(c)
 	k.deepseekExperts(c, 128, 8, 1408, 1)
 	c.Experts.Sigmoid = true
+}
+
+// deepseekExpertMetadata returns the keys that deepseekExperts reads.
+func deepseekExpertMetadata(m Metadata) map[string]any {
+	return map[string]any{
+		"n_routed_experts": m.Count("expert_count", -1), "num_experts_per_tok": m.Count("expert_used_count", -1),
+		"moe_intermediate_size": m.Count("expert_feed_forward_length", -1), "n_shared_experts": m.Count("expert_shared_count", 0),
+		"first_k_dense_replace": m.Count("leading_dense_block_count", 0),
+		"norm_topk_prob":        m.Flag("expert_weights_norm", false), "routed_scaling_factor": m.Positive("expert_weights_scale", 1),
+		"n_group": max(1, m.Count("expert_group_count", 1)), "topk_group": max(1, m.Count("expert_group_used_count", 1)),
+	}
 }
 
 // deepseekExperts reads the keys of mixtures in DeepSeek's way, with their defaults.

@@ -4,7 +4,8 @@ var _ = register("glm4_moe_lite", Facts{
 	Title: "GLM-4.7-Flash", Class: "Glm4MoeLiteForCausalLM",
 	Layer: join(preNorms, latentAttention, separateMLP, separateExperts, sharedExperts,
 		[]Naming{{RouterCorrection, "mlp.gate.e_score_correction_bias", "exp_probs_b.bias"}}),
-	read: readGlm4MoeLite,
+	LlamaCpp: deepseekLlamaCpp,
+	read:     readGlm4MoeLite,
 })
 
 func readGlm4MoeLite(k *keys, c *ForwardConfig) {

@@ -8,7 +8,8 @@ var _ = register("gpt_oss", Facts{
 		{GateUpExperts, "mlp.experts.gate_up_proj", ""},
 		{DownExperts, "mlp.experts.down_proj", "ffn_down_exps"},
 	}),
-	read: readGptOss,
+	Differs: "llama.cpp rounds the dimensions between which yarn interpolates, the models ask for truncate false",
+	read:    readGptOss,
 })
 
 func readGptOss(k *keys, c *ForwardConfig) {

@@ -3,7 +3,10 @@ package arch
 var _ = register("granitemoe", Facts{
 	Title: "Granite-MoE", Class: "GraniteMoeForCausalLM",
 	Layer: join(preNorms, separateAttention, graniteExperts),
-	read:  readGraniteMoe,
+	LlamaCpp: &LlamaCpp{Name: "granitemoe", Permuted: true, Scales: true, Config: func(m Metadata) map[string]any {
+		return map[string]any{"hidden_act": "silu", "num_local_experts": m.Count("expert_count", -1), "num_experts_per_tok": m.Count("expert_used_count", -1)}
+	}},
+	read: readGraniteMoe,
 })
 
 var graniteExperts = []Naming{

@@ -2,8 +2,9 @@ package arch
 
 var _ = register("ministral", Facts{
 	Title: "Ministral", Class: "MinistralForCausalLM",
-	Layer: join(preNorms, separateAttention, separateMLP),
-	read:  readMinistral,
+	Layer:    join(preNorms, separateAttention, separateMLP),
+	LlamaCpp: llamaLlamaCpp,
+	read:     readMinistral,
 })
 
 func readMinistral(k *keys, c *ForwardConfig) {

@@ -1,11 +1,10 @@
 package arch
 
-// llama.cpp divides the softmax of the chosen experts by its sum, and gives other weights than the
-// sparse mixer.
 var _ = register("phimoe", Facts{
 	Title: "Phi-3.5-MoE", Class: "PhimoeForCausalLM",
-	Layer: join(preNorms, separateAttention, mixtralExperts),
-	read:  readPhimoe,
+	Layer:   join(preNorms, separateAttention, mixtralExperts),
+	Differs: "llama.cpp divides the weights of the two experts by their sum, the model does not",
+	read:    readPhimoe,
 })
 
 func readPhimoe(k *keys, c *ForwardConfig) {

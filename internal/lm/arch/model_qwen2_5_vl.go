@@ -3,7 +3,10 @@ package arch
 var _ = register("qwen2_5_vl_text", Facts{
 	Title: "Qwen2.5-VL (text)", Class: "Qwen2_5_VLForConditionalGeneration",
 	Layer: join(preNorms, separateAttention, separateMLP),
-	read:  readQwen2_5VL,
+	LlamaCpp: &LlamaCpp{Name: "qwen2vl", Square: true, Bias: QKVBias, Config: func(Metadata) map[string]any {
+		return map[string]any{"hidden_act": "silu", "use_sliding_window": false}
+	}},
+	read: readQwen2_5VL,
 })
 
 var _ = registerMultimodal("qwen2_5_vl", nesting{class: "Qwen2_5_VLForConditionalGeneration", text: "qwen2_5_vl_text", irrelevant: qwenImages, flat: true})
@@ -14,7 +17,7 @@ var qwenImages = []string{
 
 func readQwen2_5VL(k *keys, c *ForwardConfig) {
 	k.readCommon(c, 64, 8, 0, 1e-5)
-	k.sectionPositions(c, 32768, 1e6)
+	k.sectionPositions(c, 32768, 1e6, 16, 24, 24)
 	k.silu()
 	c.AttentionBias = QKVBias
 	k.qwenWindows(c)
@@ -22,7 +25,7 @@ func readQwen2_5VL(k *keys, c *ForwardConfig) {
 
 // sectionPositions is positions for ropes whose dimensions belong to text, height and width of an
 // image. The three positions of a token of text are the same.
-func (k *keys) sectionPositions(c *ForwardConfig, maxPositions int, theta float64) {
+func (k *keys) sectionPositions(c *ForwardConfig, maxPositions int, theta float64, sections ...int) {
 	c.MaxPositions = k.size("max_position_embeddings", maxPositions)
-	c.Ropes = []RopeConfig{k.readRope(ropeDefaults{theta: theta, thetaKey: "rope_theta", dims: c.HeadDim, maxPositions: c.MaxPositions, sections: true})}
+	c.Ropes = []RopeConfig{k.readRope(ropeDefaults{theta: theta, thetaKey: "rope_theta", dims: c.HeadDim, maxPositions: c.MaxPositions, sections: sections})}
 }

@@ -2,12 +2,15 @@ package arch
 
 var _ = register("qwen3_5_text", Facts{
 	Title: "Qwen3.5", Class: "Qwen3_5ForCausalLM",
-	Layer: join(preNorms, separateAttention, queryKeyNorms, qwen35Inputs, deltaNets, separateMLP),
-	read:  readQwen35,
-	vocab: 248320,
+	Layer:   join(preNorms, separateAttention, queryKeyNorms, qwen35Inputs, deltaNets, separateMLP),
+	Differs: qwen35Differs,
+	read:    readQwen35,
+	vocab:   248320,
 })
 
 var _ = registerMultimodal("qwen3_5", nesting{class: "Qwen3_5ForConditionalGeneration", text: "qwen3_5_text", irrelevant: qwenImages})
+
+const qwen35Differs = "llama.cpp has the heads of values of a delta net in another order, and with them the columns of its output projection"
 
 // qwen35Inputs are the names of a delta net's input projections.
 var qwen35Inputs = []Naming{
@@ -34,7 +37,7 @@ func readQwen35(k *keys, c *ForwardConfig) {
 func (k *keys) readQwen35Common(c *ForwardConfig, heads, kvHeads int) {
 	k.readCommon(c, heads, kvHeads, 256, 1e-6)
 	c.MaxPositions = k.size("max_position_embeddings", 32768)
-	d := ropeDefaults{theta: 10000, thetaKey: "rope_theta", dims: k.partialDims(c, 0.25), maxPositions: c.MaxPositions, partial: true, sections: true}
+	d := ropeDefaults{theta: 10000, thetaKey: "rope_theta", dims: k.partialDims(c, 0.25), maxPositions: c.MaxPositions, partial: true, sections: []int{11, 11, 10}}
 	c.Ropes = []RopeConfig{k.readRope(d)}
 	k.silu()
 	k.never("attention_bias")

@@ -2,9 +2,10 @@ package arch
 
 var _ = register("qwen3_5_moe_text", Facts{
 	Title: "Qwen3.5-MoE", Class: "Qwen3_5MoeForCausalLM",
-	Layer: join(preNorms, separateAttention, queryKeyNorms, qwen35Inputs, deltaNets, separateExperts, qwenShared),
-	read:  readQwen35Moe,
-	vocab: 248320,
+	Layer:   join(preNorms, separateAttention, queryKeyNorms, qwen35Inputs, deltaNets, separateExperts, qwenShared),
+	Differs: qwen35Differs,
+	read:    readQwen35Moe,
+	vocab:   248320,
 })
 
 var _ = registerMultimodal("qwen3_5_moe", nesting{class: "Qwen3_5MoeForConditionalGeneration", text: "qwen3_5_moe_text", irrelevant: qwenImages})

@@ -1,11 +1,27 @@
 package arch
 
+import "fmt"
+
 var _ = register("qwen3_next", Facts{
 	Title: "Qwen3-Next", Class: "Qwen3NextForCausalLM",
-	Layer: join(preNorms, separateAttention, queryKeyNorms, []Naming{
+	Layer: join([]Naming{
+		{InputNorm, "input_layernorm", "attn_norm"},
+		{FeedForwardNorm, "post_attention_layernorm", "post_attention_norm"},
+	}, separateAttention, queryKeyNorms, []Naming{
 		{DeltaQKVZ, "linear_attn.in_proj_qkvz", "ssm_in"},
 		{DeltaBA, "linear_attn.in_proj_ba", "ssm_ba"},
 	}, deltaNets, separateMLP, separateExperts, qwenShared),
+	LlamaCpp: &LlamaCpp{Name: "qwen3next", PartialRope: true, Check: checkDeltaNets, Config: func(m Metadata) map[string]any {
+		heads := m.Count("ssm.time_step_rank", -1)
+		return map[string]any{
+			"hidden_act": "silu", "norm_topk_prob": true, "decoder_sparse_step": 1,
+			"num_experts": m.Count("expert_count", -1), "num_experts_per_tok": m.Count("expert_used_count", -1),
+			"moe_intermediate_size": m.Count("expert_feed_forward_length", -1), "shared_expert_intermediate_size": m.Count("expert_shared_feed_forward_length", -1),
+			"full_attention_interval": m.Count("full_attention_interval", 4), "linear_conv_kernel_dim": m.Count("ssm.conv_kernel", -1),
+			"linear_num_key_heads": m.Count("ssm.group_count", -1), "linear_num_value_heads": heads,
+			"linear_key_head_dim": m.Count("ssm.state_size", -1), "linear_value_head_dim": m.Count("ssm.inner_size", -1) / max(1, heads),
+		}
+	}},
 	read: readQwen3Next,
 })
 
@@ -21,4 +37,15 @@ func readQwen3Next(k *keys, c *ForwardConfig) {
 		Normalize: k.boolean("norm_topk_prob", true), Shared: k.size("shared_expert_intermediate_size", 512),
 	}
 	k.sparseLayers(c)
+}
+
+// checkDeltaNets refuses delta nets that llama.cpp's keys do not describe.
+func checkDeltaNets(c *ForwardConfig) string {
+	if d := c.DeltaNet; d.KeyDim != d.ValueDim {
+		return fmt.Sprintf("heads of keys and of values of different sizes, %d and %d", d.KeyDim, d.ValueDim)
+	}
+	if period := c.AttentionPeriod(); period == 0 {
+		return "attention in other layers than each n-th (layer_types)"
+	}
+	return ""
 }

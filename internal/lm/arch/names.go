@@ -146,10 +146,11 @@ var quantizedParts = set(
 // activationScales are last segments of activation scales.
 var activationScales = set("activation_scale", "input_scale", "output_scale", "input_global_scale", "qscale_act", "k_scale", "v_scale", "kv_scale", "q_scale")
 
-// ScaleOf reports whether a tensor holds the scales of an FP8 weight, and returns the name of the
-// weight: "X.weight" for "X.weight_scale_inv" (DeepSeek, Qwen), "X.weight_scale"
+// ScaleOf reports whether a tensor holds the scales of an FP8 or MXFP4 weight, and returns the name
+// of the weight: "X.weight" for "X.weight_scale_inv" (DeepSeek, Qwen), "X.weight_scale"
 // (compressed-tensors) and "X.qscale_weight" (Mistral); "X" for "X_scale_inv" if X is a parameter
-// without a module, such as fused experts. The caller must check that the weight exists and is FP8.
+// without a module, such as fused experts, and for "X_scales" (MXFP4). The caller must check that
+// the weight exists and has such a dtype.
 func ScaleOf(name string) (weight string, ok bool) {
 	if w, ok := strings.CutSuffix(name, "_scale_inv"); ok {
 		return w, true
@@ -160,20 +161,22 @@ func ScaleOf(name string) (weight string, ok bool) {
 	if w, ok := strings.CutSuffix(name, ".qscale_weight"); ok {
 		return w + ".weight", true
 	}
+	if w, ok := strings.CutSuffix(name, "_scales"); ok { // MXFP4
+		return w, true
+	}
 	return "", false
 }
 
 // foreignPart describes a tensor that another quantizer wrote; "" for all other tensors.
 func (n tensorName) foreignPart() string {
 	last := n.segs[len(n.segs)-1]
-	if _, ok := ScaleOf(n.full); ok {
-		return "scales of an FP8 weight"
-	}
-	switch {
-	case activationScales[last] || strings.HasSuffix(last, "_input_scale"):
-		return "scale of activations"
+	switch _, ok := ScaleOf(n.full); {
 	case strings.HasSuffix(last, "_blocks") || strings.HasSuffix(last, "_scales"):
 		return "MXFP4: quantized already"
+	case ok:
+		return "scales of an FP8 weight"
+	case activationScales[last] || strings.HasSuffix(last, "_input_scale"):
+		return "scale of activations"
 	case quantizedParts[last] || n.any(func(s string) bool { return s == "quant_state" }):
 		return "part of a weight that is quantized already"
 	}

@@ -97,7 +97,7 @@ func TestScaleOf(t *testing.T) {
 		"model.layers.3.mlp.up_proj.weight":                     "",
 		"model.layers.3.mlp.up_proj.input_scale":                "",
 		"layers.0.attention.wq.qscale_act":                      "",
-		"model.layers.0.mlp.experts.gate_up_proj_scales":        "",
+		"model.layers.0.mlp.experts.gate_up_proj_scales":        "model.layers.0.mlp.experts.gate_up_proj",
 		"model.language_model.layers.0.router.per_expert_scale": "",
 	} {
 		if got, ok := ScaleOf(name); got != want || ok != (want != "") {

@@ -3,6 +3,7 @@ package arch
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/lowbit-go/gq/internal/detmath"
 )
@@ -33,6 +34,9 @@ type RopeConfig struct {
 	Short, Long []float64
 	// Pairs is the number of pairs of dimensions that rotate (proportional); the others stay.
 	Pairs int
+	// Sections are the numbers of pairs of dimensions that rotate by the position in time, and by
+	// the height and width in an image. The three positions of a token of text are the same.
+	Sections []int
 	// Neighbours: the dimensions 2i and 2i + 1 are rotated instead. No config.json says so:
 	// llama.cpp stores some models like this.
 	Neighbours bool
@@ -46,11 +50,11 @@ type ropeDefaults struct {
 	// maxPositions is max_position_embeddings, originalPositions a key next to rope_scaling (Phi-3); 0
 	// if absent.
 	maxPositions, originalPositions int
-	partial                         bool // there is a partial_rotary_factor, already read
-	proportional                    bool // rope_type may be proportional
-	sections                        bool // positions have several parts, equal in text
-	alpha                           bool // rope_type dynamic has an alpha, which scales theta
-	mscales                         bool // longrope states its attention factors
+	partial                         bool  // there is a partial_rotary_factor, already read
+	proportional                    bool  // rope_type may be proportional
+	sections                        []int // default of mrope_section; nil: positions have one part
+	alpha                           bool  // rope_type dynamic has an alpha, which scales theta
+	mscales                         bool  // longrope states its attention factors
 }
 
 // readRope reads rope_theta and rope_scaling, or the rope_parameters of transformers 5.
@@ -70,7 +74,7 @@ func (k *keys) readRope(d ropeDefaults) RopeConfig {
 	d.theta = k.positive(d.thetaKey, d.theta)
 	in := k.within("rope_scaling")
 	if in == nil {
-		return RopeConfig{Type: "default", Theta: d.theta, Dims: d.dims, AttentionFactor: 1}
+		return RopeConfig{Type: "default", Theta: d.theta, Dims: d.dims, AttentionFactor: 1, Sections: d.sections}
 	}
 	r := in.readScaling(d)
 	k.join(in)
@@ -83,7 +87,7 @@ func (k *keys) readScaling(d ropeDefaults) RopeConfig {
 		k.irrelevant("partial_rotary_factor")
 	}
 	if legacy := k.string("type", ""); k.has("rope_type") {
-		if r.Type = k.string("rope_type", ""); legacy != "" && legacy != r.Type && !(d.sections && legacy == "mrope") {
+		if r.Type = k.string("rope_type", ""); legacy != "" && legacy != r.Type && !(d.sections != nil && legacy == "mrope") {
 			k.fail("type", "is %q, but rope_type is %q", legacy, r.Type)
 		}
 	} else if r.Type = legacy; legacy == "" {
@@ -94,8 +98,12 @@ func (k *keys) readScaling(d ropeDefaults) RopeConfig {
 		r.Theta *= detmath.Pow(k.positive("alpha", 0), float64(r.Dims)/float64(r.Dims-2))
 		k.irrelevant("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim")
 	}
-	if d.sections {
-		k.irrelevant("mrope_section", "mrope_interleaved")
+	if d.sections != nil {
+		k.irrelevant("mrope_interleaved")
+		r.Sections = read(k, "mrope_section", d.sections, "is not a list of integers")
+		if slices.ContainsFunc(r.Sections, func(n int) bool { return n < 0 || n > r.Dims }) || len(r.Sections) != 3 {
+			k.fail("mrope_section", "is %d: three numbers of up to %d were expected", r.Sections, r.Dims)
+		}
 		if r.Type == "mrope" {
 			r.Type = "default"
 		}

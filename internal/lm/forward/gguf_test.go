@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gguf"
@@ -71,9 +72,9 @@ func partRows(t *testing.T, ck *safetensors.Checkpoint, p *llamacpp.Part) []floa
 	}
 	var out []float32
 	for i := range p.Rows {
-		for _, v := range all[(p.Slice*height+p.From+p.Row(i))*cols:][:cols] {
-			out = append(out, v+p.Add)
-		}
+		row := slices.Clone(all[(p.Slice*height+p.From+p.Row(i))*cols:][:cols])
+		p.Store(row)
+		out = append(out, row...)
 	}
 	return out
 }

@@ -145,7 +145,7 @@ func (s *checkpointSource) find(name string, shape ...int64) (*safetensors.Weigh
 	if !t.Dtype.IsFloat() {
 		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q: %s is not a dtype of weights", name, t.DtypeName)}
 	}
-	w, err := s.ck.Weights(t, safetensors.WeightsOptions{Block: s.block})
+	w, err := s.ck.Weights(t, safetensors.WeightsOptions{Block: s.block, Transposed: t.MXFP4()})
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +194,7 @@ func (s *checkpointSource) linear(l linearSpec) (kernels.Operator, bool, error) 
 	if err != nil {
 		return nil, false, err
 	}
-	if l.transposed {
+	if l.transposed && !w.Tensor.MXFP4() {
 		if w.Scale != nil {
 			return nil, false, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q is FP8 with scales and stored inputs x outputs: BF16, F16 or F32 was expected", l.name)}
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/lowbit-go/gq/formats/gguf"
+	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/internal/lm/llamacpp"
 	"github.com/lowbit-go/gq/kernels"
@@ -31,7 +32,7 @@ func OpenGGUF(f *gguf.File, o Options) (*Model, error) {
 	c.PlusOne = false // weights are stored plus 1
 	for i := range c.Ropes {
 		switch name { // llama_model_rope_type
-		case "llama", "smollm3", "granite", "glm4", "ernie4_5", "ernie4_5-moe", "cohere2":
+		case "llama", "smollm3", "granite", "granitemoe", "glm4", "ernie4_5", "ernie4_5-moe", "cohere2", "deepseek2":
 			c.Ropes[i].Neighbours = true
 		default:
 			c.Ropes[i].Neighbours = false
@@ -88,46 +89,58 @@ func (s *ggufSource) frequencies(r *arch.RopeConfig) error {
 
 // inLayer maps names in a layer to llama.cpp's.
 var inLayer = map[string]string{
-	"input_layernorm":            "attn_norm",
-	"self_attn.q_proj":           "attn_q",
-	"self_attn.k_proj":           "attn_k",
-	"self_attn.v_proj":           "attn_v",
-	"self_attn.qkv_proj":         "attn_qkv",
-	"self_attn.o_proj":           "attn_output",
-	"self_attn.q_norm":           "attn_q_norm",
-	"self_attn.k_norm":           "attn_k_norm",
-	"self_attn.query_layernorm":  "attn_q_norm",
-	"self_attn.key_layernorm":    "attn_k_norm",
-	"post_self_attn_layernorm":   "post_attention_norm",
-	"post_mlp_layernorm":         "post_ffw_norm",
-	"pre_feedforward_layernorm":  "ffn_norm",
-	"post_feedforward_layernorm": "post_ffw_norm",
-	"mlp.gate_proj":              "ffn_gate",
-	"mlp.up_proj":                "ffn_up",
-	"mlp.gate_up_proj":           "ffn_up",
-	"mlp.down_proj":              "ffn_down",
-	"mlp.gate":                   "ffn_gate_inp",
-	"block_sparse_moe.gate":      "ffn_gate_inp",
-	"mlp.gate.wg":                "ffn_gate_inp",
-	"mlp.shared_expert_gate":     "ffn_gate_inp_shexp",
-	"operator_norm":              "attn_norm",
-	"ffn_norm":                   "ffn_norm",
-	"self_attn.out_proj":         "attn_output",
-	"self_attn.q_layernorm":      "attn_q_norm",
-	"self_attn.k_layernorm":      "attn_k_norm",
-	"conv.in_proj":               "shortconv.in_proj",
-	"conv.conv":                  "shortconv.conv",
-	"conv.out_proj":              "shortconv.out_proj",
-	"feed_forward.w1":            "ffn_gate",
-	"feed_forward.w3":            "ffn_up",
-	"feed_forward.w2":            "ffn_down",
-	"feed_forward.gate":          "ffn_gate_inp",
-	"w1":                         "ffn_gate_exps",
-	"w3":                         "ffn_up_exps",
-	"w2":                         "ffn_down_exps",
-	"gate_proj":                  "ffn_gate_exps",
-	"up_proj":                    "ffn_up_exps",
-	"down_proj":                  "ffn_down_exps",
+	"input_layernorm":               "attn_norm",
+	"self_attn.q_proj":              "attn_q",
+	"self_attn.k_proj":              "attn_k",
+	"self_attn.v_proj":              "attn_v",
+	"self_attn.qkv_proj":            "attn_qkv",
+	"self_attn.o_proj":              "attn_output",
+	"self_attn.q_a_proj":            "attn_q_a",
+	"self_attn.q_a_layernorm":       "attn_q_a_norm",
+	"self_attn.q_b_proj":            "attn_q_b",
+	"self_attn.kv_a_proj_with_mqa":  "attn_kv_a_mqa",
+	"self_attn.kv_a_layernorm":      "attn_kv_a_norm",
+	"self_attn.kv_b_proj":           "attn_kv_b",
+	"self_attn.q_norm":              "attn_q_norm",
+	"self_attn.k_norm":              "attn_k_norm",
+	"self_attn.query_layernorm":     "attn_q_norm",
+	"self_attn.key_layernorm":       "attn_k_norm",
+	"post_self_attn_layernorm":      "post_attention_norm",
+	"post_mlp_layernorm":            "post_ffw_norm",
+	"pre_feedforward_layernorm":     "ffn_norm",
+	"post_feedforward_layernorm":    "post_ffw_norm",
+	"mlp.gate_proj":                 "ffn_gate",
+	"mlp.up_proj":                   "ffn_up",
+	"mlp.gate_up_proj":              "ffn_up",
+	"mlp.down_proj":                 "ffn_down",
+	"mlp.gate":                      "ffn_gate_inp",
+	"block_sparse_moe.gate":         "ffn_gate_inp",
+	"block_sparse_moe.router.layer": "ffn_gate_inp",
+	"mlp.gate.wg":                   "ffn_gate_inp",
+	"mlp.shared_expert_gate":        "ffn_gate_inp_shexp",
+	"operator_norm":                 "attn_norm",
+	"ffn_norm":                      "ffn_norm",
+	"self_attn.out_proj":            "attn_output",
+	"self_attn.q_layernorm":         "attn_q_norm",
+	"self_attn.k_layernorm":         "attn_k_norm",
+	"conv.in_proj":                  "shortconv.in_proj",
+	"conv.conv":                     "shortconv.conv",
+	"conv.out_proj":                 "shortconv.out_proj",
+	"linear_attn.in_proj_qkvz":      "ssm_in",
+	"linear_attn.in_proj_ba":        "ssm_ba",
+	"linear_attn.conv1d":            "ssm_conv1d",
+	"linear_attn.norm":              "ssm_norm",
+	"linear_attn.out_proj":          "ssm_out",
+	"feed_forward.w1":               "ffn_gate",
+	"feed_forward.w3":               "ffn_up",
+	"feed_forward.w2":               "ffn_down",
+	"feed_forward.gate":             "ffn_gate_inp",
+	"w1":                            "ffn_gate_exps",
+	"w3":                            "ffn_up_exps",
+	"w2":                            "ffn_down_exps",
+	"gate_proj":                     "ffn_gate_exps",
+	"up_proj":                       "ffn_up_exps",
+	"down_proj":                     "ffn_down_exps",
 }
 
 // find returns the tensor of a name in a checkpoint, and the expert in that tensor, or nil.
@@ -163,9 +176,15 @@ func (s *ggufSource) find(name string) (t *gguf.Tensor, expert int) {
 		if suffix == ".e_score_correction_bias" || suffix == ".expert_bias" {
 			theirs, suffix = "exp_probs_b", ".bias"
 		}
+		switch suffix { // parameters without a module
+		case ".A_log":
+			theirs, suffix = "ssm_a", ""
+		case ".dt_bias":
+			theirs, suffix = "ssm_dt", ".bias"
+		}
 		if part == "post_attention_layernorm" {
 			theirs = "ffn_norm"
-			if s.config.Facts.NameOf(arch.FeedForwardNorm) != part || s.config.Architecture == "seed_oss" || s.config.Architecture == "glm4_moe" {
+			if s.config.Facts.NameOf(arch.FeedForwardNorm) != part || s.config.Architecture == "seed_oss" || s.config.Architecture == "glm4_moe" || s.config.DeltaNet != nil {
 				theirs = "post_attention_norm"
 			}
 		}
@@ -205,7 +224,13 @@ func (s *ggufSource) vector(name string, n int) ([]float32, error) {
 		return nil, arch.Missing(name)
 	}
 	s.asked[t.Name] = true
-	return s.values(t, n)
+	v, err := s.values(t, n)
+	if strings.HasSuffix(t.Name, ".ssm_a") { // -e^x
+		for i := range v {
+			v[i] = float32(detmath.Log(-float64(v[i])))
+		}
+	}
+	return v, err
 }
 
 // tensor reads a tensor without its dimensions of 1, as llama.cpp has it.
@@ -237,13 +262,23 @@ func (r ggufRows) read(dst []float32, row int) error {
 }
 
 func (s *ggufSource) linear(l linearSpec) (kernels.Operator, bool, error) {
-	t, data, err := s.matrix(l.name, l.rows, l.cols)
-	if err != nil {
-		return nil, false, err
+	names := []string{l.name} // of tensors, whose rows follow
+	if at, ok := strings.CutSuffix(l.name, "input_linear.weight"); ok {
+		names = []string{fmt.Sprintf("%sexperts.%d.w1.weight", at, l.slice), fmt.Sprintf("%sexperts.%d.w3.weight", at, l.slice)}
+	} else if at, ok := strings.CutSuffix(l.name, "output_linear.weight"); ok {
+		names[0] = fmt.Sprintf("%sexperts.%d.w2.weight", at, l.slice)
 	}
-	r := ggufRows{s.file, t, data}
+	each := l.rows / len(names)
+	var list []ggufRows
+	for _, name := range names {
+		t, data, err := s.matrix(name, each, l.cols)
+		if err != nil {
+			return nil, false, err
+		}
+		list = append(list, ggufRows{s.file, t, data})
+	}
 	op, err := kernels.NewRows(l.rows, l.cols, func(dst []float32, row int) {
-		if err := r.read(dst, row); err != nil {
+		if err := list[row/each].read(dst, row%each); err != nil {
 			panic(err) // the type and the size were checked
 		}
 	}, nil, s.options)

@@ -21,11 +21,15 @@ const CardFile = "README.md"
 
 // Card returns the keys for the model's name and size, and from its model card the licence, author,
 // base models, tags and languages. name is used if the card has no name. card is the content of
-// CardFile, or nil. A card that cannot be read gives a note.
+// CardFile, or nil. A card that cannot be read gives a note. A card that was made of a GGUF file
+// gives the file's keys.
 func (m *Model) Card(name string, card []byte) (pairs []gguf.Pair, notes []string) {
 	facts, err := cardFacts(card)
 	if err != nil {
 		notes = append(notes, fmt.Sprintf("%s: %v: the licence and other facts of the model card are left out", CardFile, err))
+	}
+	if exact, ok := facts[exactFacts].(map[string]any); ok {
+		return exactPairs(exact), notes
 	}
 	c := &cardWriter{facts: facts}
 	if said := c.first("name", "model_name"); said != "" {
@@ -39,7 +43,7 @@ func (m *Model) Card(name string, card []byte) (pairs []gguf.Pair, notes []strin
 	c.set("general.finetune", cmp.Or(c.first("finetune", "model_finetune"), parts.finetune))
 	c.set("general.basename", cmp.Or(c.first("basename", "model_basename", "model_type"), parts.base))
 	c.set("general.description", c.first("description", "model_description"))
-	c.set("general.size_label", cmp.Or(c.first("size_label", "model_size_label"), m.sizeLabel()))
+	c.set(keySizeLabel, cmp.Or(c.first("size_label", "model_size_label"), m.sizeLabel()))
 	c.set("general.license", strings.Join(c.list("license"), ","))
 	c.set("general.license.name", c.first("license_name"))
 	c.set("general.license.link", c.first("license_link"))

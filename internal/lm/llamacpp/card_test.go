@@ -2,8 +2,11 @@ package llamacpp
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/lowbit-go/gq/formats/gguf"
 )
 
 func TestCard(t *testing.T) {
@@ -63,5 +66,48 @@ func TestSizeLabel(t *testing.T) {
 		if got := roundedCount(n); got != want {
 			t.Errorf("%d: %s, want %s", n, got, want)
 		}
+	}
+}
+
+// TestReadCard makes the card of a GGUF file, and the keys of the file from the card.
+func TestReadCard(t *testing.T) {
+	file := func(pairs ...gguf.Pair) *gguf.File {
+		t.Helper()
+		own := []gguf.Pair{{Key: gguf.KeyArchitecture, Value: "llama"}, {Key: keyType, Value: "model"}, {Key: "general.file_type", Value: uint32(2)}, {Key: "llama.block_count", Value: uint32(1)}}
+		layout, err := gguf.NewLayout(append(own, pairs...), nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := gguf.Parse(layout.Shards[0].Header)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	if card, err := readCard(file(gguf.Pair{Key: keySizeLabel, Value: "7B"})); card != nil || err != nil {
+		t.Errorf("a file without facts: %s, %v", card, err)
+	}
+	want := []gguf.Pair{
+		{Key: "general.base_model.count", Value: uint32(1)},
+		{Key: "general.languages", Value: []string{"no", "de"}},
+		{Key: "general.license", Value: "other"},
+		{Key: "general.name", Value: "Mini: \"7B\"\n--- # yes"},
+		{Key: "general.sampling.temp", Value: float32(1)},
+		{Key: "general.sampling.top_p", Value: float32(0.95)},
+		{Key: keySizeLabel, Value: "7B"},
+		{Key: "general.tags", Value: []string{}},
+		{Key: "quantize.imatrix.chunks_count", Value: uint32(141)},
+		{Key: "quantize.imatrix.file", Value: "c:\\x.gguf"},
+	}
+	card, err := readCard(file(want...))
+	if err != nil || !IsCard(card) {
+		t.Fatalf("%s, %v", card, err)
+	}
+	pairs, notes := (&Model{}).Card("another", card)
+	if !reflect.DeepEqual(pairs, want) || len(notes) > 0 {
+		t.Errorf("%v, %q\nwant %v\n%s", pairs, notes, want, card)
+	}
+	if facts, err := cardFacts(card); err != nil || facts["license"] != "other" || facts["model_name"] != want[3].Value {
+		t.Errorf("%v, %v", facts, err)
 	}
 }

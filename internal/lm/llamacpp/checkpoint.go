@@ -1,17 +1,21 @@
 package llamacpp
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/lowbit-go/gq/formats/gguf"
+	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/lm/arch"
 )
 
 // Checkpoint is the model of a GGUF file in the form of a Hugging Face checkpoint.
 type Checkpoint struct {
 	// Assets are config.json and, if the file has a tokenizer, tokenizer.json,
-	// tokenizer_config.json and generation_config.json.
+	// tokenizer_config.json and generation_config.json. The last is CardFile, if the file has facts
+	// for it.
 	Assets []Asset
 	// Tensors are in the order of the file. Rows of q and k are in the checkpoint's order, and norms
 	// of Gemma are less by 1. Otherwise the weights are as stored.
@@ -36,9 +40,59 @@ type CheckpointTensor struct {
 	// sum with -1 is exact, so the result is the weight if weight + 1 was exact. That holds for 0 and
 	// for BF16 weights of at least 2^-16. Smaller weights come back with an error below 2^-24,
 	// invisible to a forward pass that adds 1 again.
-	Add float32
+	Add   float32
+	decay bool // elements are stored as -e^x
+	// Split is set if two tensors hold the rows of the heads' keys and values.
+	Split *Split
 
+	pieces  []fusedRows // of fused experts, in order; nil: the rows are rows of Stored
 	headDim int
+}
+
+// fusedRows is a range of rows of fused experts: rows from first on of stored.
+type fusedRows struct {
+	at     int // the first row of the checkpoint's tensor, counted over all experts
+	stored *gguf.Tensor
+	first  int
+}
+
+// Fused reports whether the tensor holds experts that are parts of several tensors of the file.
+func (t *CheckpointTensor) Fused() bool { return t.pieces != nil }
+
+// At returns the tensor and the row that have row i, counted over all experts.
+func (t *CheckpointTensor) At(i int) (stored *gguf.Tensor, row int) {
+	if t.pieces == nil {
+		return t.Stored, t.Row(i)
+	}
+	k, found := slices.BinarySearchFunc(t.pieces, i, func(p fusedRows, i int) int { return cmp.Compare(p.at, i) })
+	if !found {
+		k--
+	}
+	return t.pieces[k].stored, t.pieces[k].first + i - t.pieces[k].at
+}
+
+// Split has the keys and values of latents as llama.cpp's converter stores them, Stored being Keys.
+// Its rows are those of the heads: of each, Nope rows of keys, and then Value rows of values.
+type Split struct {
+	// Keys has a matrix of each head, [columns][Nope], and Values one of [Value][columns].
+	Keys, Values *gguf.Tensor
+	Nope, Value  int
+}
+
+// splitOf finds the tensors of a Split in place of the tensor name, or returns nil.
+func splitOf(f *gguf.File, name string, c *arch.ForwardConfig) *Split {
+	layer, ok := strings.CutSuffix(name, "attn_kv_b.weight")
+	a := c.Latent
+	if !ok || a == nil {
+		return nil
+	}
+	s := &Split{f.Tensor(layer + "attn_k_b.weight"), f.Tensor(layer + "attn_v_b.weight"), a.Nope, a.Value}
+	heads := int64(c.Heads)
+	if s.Keys == nil || s.Values == nil || !slices.Equal(trim(s.Keys.Dims), trim([]int64{int64(a.Nope), int64(a.KeyRank), heads})) ||
+		!slices.Equal(trim(s.Values.Dims), trim([]int64{int64(a.KeyRank), int64(a.Value), heads})) {
+		return nil
+	}
+	return s
 }
 
 // Row returns the row of Stored that has row i of the tensor.
@@ -48,10 +102,25 @@ func (t *CheckpointTensor) Row(i int) int {
 }
 
 func (t *CheckpointTensor) Bytes() int64 {
-	if len(t.Shape) == 1 {
+	switch {
+	case len(t.Shape) == 1:
 		return t.Stored.Size
+	case t.Split != nil:
+		return t.Split.Keys.Size + t.Split.Values.Size
 	}
 	return int64(t.Rows) * t.Stored.RowBytes()
+}
+
+// Same reports whether elements have the values that are stored.
+func (t *CheckpointTensor) Same() bool { return t.Add == 0 && !t.decay && t.Split == nil }
+
+// Restore changes stored elements to the elements of the tensor, but for Add.
+func (t *CheckpointTensor) Restore(x []float32) {
+	if t.decay {
+		for i, v := range x {
+			x[i] = float32(detmath.Log(-float64(v)))
+		}
+	}
 }
 
 // Permuted reports whether the rows are in another order in Stored.
@@ -93,7 +162,11 @@ func readCheckpoint(f *gguf.File) (*Checkpoint, error) {
 	if c.Tensors, err = invert(f, &r.family, forward); err != nil {
 		return nil, err
 	}
-	return c, nil
+	card, err := readCard(f)
+	if card != nil {
+		c.Assets = append(c.Assets, Asset{CardFile, card})
+	}
+	return c, err
 }
 
 // addTokenizer adds the files of the tokenizer, and its special tokens to config.json.
@@ -153,9 +226,16 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 	}
 	known := map[string]bool{ropeFreqs: true, ropeLong: true, ropeShort: true}
 	var list []CheckpointTensor
+	fused := map[string]int{} // index in list
 	for _, t := range d.list {
 		known[t.Name] = true
 		stored := f.Tensor(t.Name)
+		if split := splitOf(f, t.Name, config); stored == nil && split != nil {
+			known[split.Keys.Name], known[split.Values.Name] = true, true
+			source := t.Parts[0].Source
+			list = append(list, CheckpointTensor{Name: source, Shape: d.sources[source].Shape, Stored: split.Keys, Rows: t.Parts[0].Rows, Split: split})
+			continue
+		}
 		if stored == nil {
 			return nil, missing(t.Name)
 		}
@@ -164,8 +244,15 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 		}
 		first := 0
 		for _, p := range t.Parts {
+			if shape := d.sources[p.Source].Shape; len(shape) == 3 && config.NameOf(arch.GateUpExperts) != "" {
+				if err := fuse(&list, fused, p, shape, stored, first); err != nil {
+					return nil, err
+				}
+				first += p.Rows
+				continue
+			}
 			list = append(list, CheckpointTensor{
-				Name: p.Source, Shape: d.sources[p.Source].Shape, Stored: stored, First: first, Rows: p.Rows, Add: -p.Add, headDim: p.HeadDim,
+				Name: p.Source, Shape: d.sources[p.Source].Shape, Stored: stored, First: first, Rows: p.Rows, Add: -p.Add, headDim: p.HeadDim, decay: p.Decay,
 			})
 			first += p.Rows
 		}
@@ -178,17 +265,37 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 	return list, nil
 }
 
+// fuse adds a part of a fused tensor's experts to the tensor.
+func fuse(list *[]CheckpointTensor, index map[string]int, p Part, shape []int64, stored *gguf.Tensor, first int) error {
+	i, ok := index[p.Source]
+	if !ok {
+		i = len(*list)
+		index[p.Source] = i
+		*list = append(*list, CheckpointTensor{Name: p.Source, Shape: shape, Stored: stored, Rows: int(shape[0] * shape[1])})
+	}
+	t := &(*list)[i]
+	if t.Stored.Type != stored.Type {
+		return fmt.Errorf("tensor %q has type %s and %q type %s: one type was expected for both", t.Stored.Name, t.Stored.Type, stored.Name, stored.Type)
+	}
+	t.pieces = append(t.pieces, fusedRows{p.Slice*int(shape[1]) + p.From, stored, first})
+	slices.SortFunc(t.pieces, func(a, b fusedRows) int { return cmp.Compare(a.at, b.at) })
+	return nil
+}
+
 // layersThere checks that the layers have their matrices and norms, and as many experts as the
 // metadata say. A checkpoint has tensors for each expert, so the list of tensors is made only for a
 // file of that size.
 func layersThere(f *gguf.File, fam *family, config *arch.ForwardConfig) error {
 	for i := range config.Layers {
 		for _, n := range fam.layer {
-			if !config.Layers[i].Uses(n.Kind) || config.NameOf(n.Kind) == "" || n.Kind == arch.RouterCorrection {
+			if !config.Layers[i].Uses(n.Kind) || config.NameOf(n.Kind) == "" || slices.Contains([]arch.Kind{arch.RouterCorrection, arch.DeltaDecay, arch.DeltaBias, arch.GateUpExperts}, n.Kind) {
 				continue
 			}
 			name := fmt.Sprintf("blk.%d.%s.weight", i, n.GGUF)
 			t := f.Tensor(name)
+			if t == nil && splitOf(f, name, config) != nil {
+				continue
+			}
 			if t == nil {
 				return missing(name)
 			}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/lowbit-go/gq/formats/gguf"
+	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/lm/arch"
 )
 
@@ -15,6 +16,9 @@ const (
 	maxLayers  = 512
 	maxExperts = 1024
 )
+
+// latentEps is what norms of latents add to the mean square, whatever config.json says.
+const latentEps = 1e-6
 
 // set adds a key of the architecture.
 func (m *Model) set(key string, value any) {
@@ -42,7 +46,18 @@ func (m *Model) describeConfig(f *family, c *arch.ForwardConfig) error {
 	m.set(keyHeads, c.Heads)
 	m.describeStates(c)
 	m.set(keyKeyLength, c.HeadDim)
-	m.set(keyValueLength, c.HeadDim)
+	if a := c.Latent; a != nil {
+		m.set(keyValueLength, a.Value)
+		m.set(keyKeyRank, a.KeyRank)
+		if a.QueryRank > 0 {
+			m.set(keyQueryRank, a.QueryRank)
+		}
+		if c.NormEps != latentEps {
+			m.note("llama.cpp's %s adds %g, not %g, to the mean squares of latents", f.Name, c.NormEps, latentEps)
+		}
+	} else {
+		m.set(keyValueLength, c.HeadDim)
+	}
 	if c.LayerNorm {
 		m.set(keyLayerNormEps, float32(c.NormEps))
 	} else {
@@ -74,6 +89,16 @@ func (m *Model) describeConfig(f *family, c *arch.ForwardConfig) error {
 
 // describeStates writes the heads of keys and values of each layer: layers with a state have none.
 func (m *Model) describeStates(c *arch.ForwardConfig) {
+	if d := c.DeltaNet; d != nil {
+		m.set(keyKVHeads, c.KVHeads)
+		m.set(keyDeltaTaps, d.Kernel)
+		m.set(keyDeltaState, d.KeyDim)
+		m.set(keyDeltaKeyHeads, d.KeyHeads)
+		m.set(keyDeltaHeads, d.ValueHeads)
+		m.set(keyDeltaInner, d.Inner())
+		m.set(keyAttentionPeriod, c.AttentionPeriod())
+		return
+	}
 	if !c.HasStates() {
 		m.set(keyKVHeads, c.KVHeads)
 		return
@@ -109,7 +134,12 @@ func (f *family) check(c *arch.ForwardConfig) error {
 			return unsupported("llama.cpp's %s does not support %s", f.Name, x.what)
 		}
 	}
-	if want := f.attentionScale(c); !f.Scales && math.Abs(c.AttentionScale/want-1) > 1e-6 {
+	if f.Check != nil {
+		if what := f.Check(c); what != "" {
+			return unsupported("llama.cpp's %s does not support %s", f.Name, what)
+		}
+	}
+	if want := f.attentionScale(c); !f.Scales && c.Latent == nil && math.Abs(c.AttentionScale/want-1) > 1e-6 {
 		return unsupported("llama.cpp's %s multiplies queries and keys by %.6g in a model of this shape, config.json asks for %.6g (query_pre_attn_scalar)", f.Name, want, c.AttentionScale)
 	}
 	return f.checkExperts(c)
@@ -133,8 +163,8 @@ func (f *family) checkExperts(c *arch.ForwardConfig) error {
 		return unsupported("llama.cpp does not support %d experts: its limit is %d", e.Count, maxExperts)
 	}
 	switch {
-	case e.Groups > 1:
-		return unsupported("llama.cpp's %s chooses among all experts, config.json divides them into %d groups (n_group)", f.Name, e.Groups)
+	case e.Groups > 1 && !f.Mixture.Groups:
+		return unsupported("llama.cpp's %s does not choose as config.json asks, among the experts of the best of %d groups (n_group)", f.Name, e.Groups)
 	case e.Scale != 1 && f.Mixture.Weights != arch.WeightKeys:
 		return unsupported("llama.cpp's %s does not scale the weights of experts, config.json asks for %v (routed_scaling_factor)", f.Name, e.Scale)
 	case !e.Normalize && f.Mixture.Weights == arch.NormalizedWeights:
@@ -174,8 +204,14 @@ func (m *Model) describeExperts(f *family, c *arch.ForwardConfig) {
 		m.set(keySharedLength, e.Shared)
 		m.set(keySharedCount, e.Shared/e.Intermediate)
 	}
+	if e.Groups > 1 {
+		m.set(keyGroups, e.Groups)
+		m.set(keyGroupsUsed, e.GroupsPerToken)
+	}
 	if f.Mixture.Sigmoid {
 		m.set(keyGating, gatingSigmoid)
+	} else if c.Latent != nil { // llama.cpp's default depends on the shape
+		m.set(keyGating, gatingSoftmax)
 	}
 	if f.Mixture.Weights == arch.WeightKeys {
 		m.set(keyWeightsNorm, e.Normalize)
@@ -301,6 +337,16 @@ type Part struct {
 	// together where a checkpoint rotates rows i and i + HeadDim/2.
 	HeadDim int
 	Add     float32 // added to each element: Gemma's norms store weight + 1
+	Decay   bool    // an element x is stored as -e^x
+}
+
+// Store changes elements of the source to the elements of the tensor.
+func (p *Part) Store(x []float32) {
+	for i, v := range x {
+		if x[i] = float32(v + p.Add); p.Decay {
+			x[i] = float32(-detmath.Exp(float64(v)))
+		}
+	}
 }
 
 // Row returns the row of the source, counted from p.From, that is row i of the part.

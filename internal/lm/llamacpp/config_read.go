@@ -54,6 +54,9 @@ func newConfigReader(f *gguf.File) (*configReader, error) {
 	if r.modelType, ok = modelTypes()[r.arch]; !ok && r.err == nil {
 		return nil, unsupported("%s is %.40q, which this program does not know. Known are %s", gguf.KeyArchitecture, r.arch, strings.Join(knownFamilies(), ", "))
 	}
+	if r.err != nil {
+		return nil, r.err
+	}
 	if r.modelType == "llama" && r.has(keyExperts) && r.count(keyExperts, 0) > 0 {
 		r.modelType = "mixtral"
 	}
@@ -66,13 +69,21 @@ func newConfigReader(f *gguf.File) (*configReader, error) {
 			}
 		}
 	}
+	if r.family.Config != nil && r.has(keyGating) && r.count(keyGating, 0) == gatingSigmoid && !r.family.Mixture.Sigmoid {
+		for _, name := range arch.Architectures() { // one name for both kinds of scores
+			if f, ok := familyOf(name); ok && f.Name == r.family.Name && f.Mixture.Sigmoid {
+				r.modelType, r.family = name, f
+				break
+			}
+		}
+	}
 	return r, r.err
 }
 
 // otherKeys are keys of an architecture that do not change the model, or that are read elsewhere.
 var otherKeys = []string{
 	keyVocabSize, "ARCH.tensor_data_layout", "ARCH.rope.scaling.finetuned", "ARCH.leading_dense_block_count", "ARCH.pooling_type",
-	"ARCH.expert_group_count", "ARCH.expert_group_used_count",
+	keyGroupsUsed, keyDeepstack,
 }
 
 // read makes the config.json. Each key of the architecture must be understood.
@@ -154,6 +165,9 @@ func (r *configReader) checkExperts() {
 	if got := r.count(keyGating, want); got != want {
 		r.fail(keyGating, "is %d: %d was expected", got, want)
 	}
+	if n := r.count(keyGroups, 1); n > 1 && !r.family.Mixture.Groups {
+		r.fail(keyGroups, "is %d: at most 1 was expected", n)
+	}
 	if step := r.count(keyMixtureStep, 1); step != 1 {
 		r.fail(keyMixtureStep, "is %d: 1 was expected", step)
 	}
@@ -171,14 +185,19 @@ func (r *configReader) readSizes() {
 		return
 	}
 	r.headDim = r.size(keyKeyLength, max(1, embd/max(1, heads)))
-	if v := r.size(keyValueLength, r.headDim); v != r.headDim {
+	if r.family.latent() {
+		r.headDim = r.size("ARCH.attention.key_length_mla", r.headDim)
+	}
+	if v := r.size(keyValueLength, r.headDim); v != r.headDim && !r.family.latent() {
 		r.fail(keyValueLength, "is %d, and %s is %d: equal numbers were expected", v, r.name(keyKeyLength), r.headDim)
 	}
 	r.positions = r.size(keyContextLength, -1)
 	r.set("hidden_size", embd)
 	r.set("num_attention_heads", heads)
 	r.set("num_hidden_layers", r.layers)
-	r.set("head_dim", r.headDim)
+	if !r.family.latent() {
+		r.set("head_dim", r.headDim)
+	}
 	r.set("max_position_embeddings", r.positions)
 	r.set("intermediate_size", r.each(keyFeedForward, -1, r.layers))
 	r.set("num_key_value_heads", r.readKVHeads(heads))

@@ -1,6 +1,7 @@
 package llamacpp
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,6 +17,9 @@ func Describe(config []byte, sources []Source) (*Model, error) {
 		return nil, err
 	}
 	f, ok := familyOf(c.Architecture)
+	if !ok && c.Facts.Differs != "" {
+		return nil, unsupported("model_type %q is not written to .gguf files: %s. A .gqf file takes the model", c.Architecture, c.Facts.Differs)
+	}
 	if !ok {
 		return nil, unsupported("model_type %q is not written to .gguf files: gq writes llama.cpp's %s. A .gqf file takes the model", c.Architecture, strings.Join(knownFamilies(), ", "))
 	}
@@ -23,6 +27,7 @@ func Describe(config []byte, sources []Source) (*Model, error) {
 	if err := m.describeConfig(&f, c); err != nil {
 		return nil, err
 	}
+	m.describeDeepstack(config)
 	d := &describer{family: f, config: c, sources: map[string]Source{}, used: map[string]bool{}}
 	for _, s := range sources {
 		d.sources[s.Name] = s
@@ -35,6 +40,18 @@ func Describe(config []byte, sources []Source) (*Model, error) {
 	}
 	m.Tensors = append(ropeTensors(c), d.list...)
 	return m, nil
+}
+
+// describeDeepstack writes the number of layers to which images add features.
+func (m *Model) describeDeepstack(config []byte) {
+	var outer struct {
+		Vision struct {
+			Layers []int `json:"deepstack_visual_indexes"`
+		} `json:"vision_config"`
+	}
+	if json.Unmarshal(config, &outer) == nil && len(outer.Vision.Layers) > 0 {
+		m.set(keyDeepstack, len(outer.Vision.Layers))
+	}
 }
 
 func unsupported(format string, args ...any) error {
@@ -101,6 +118,10 @@ func (d *describer) layer(i int, at string) {
 	if c.QKNorm == arch.WholeNorms {
 		qNorm, kNorm = q, kv
 	}
+	a, out := c.Latent, q
+	if a != nil {
+		out = c.Heads * a.Value
+	}
 	for _, n := range d.family.layer {
 		ours, theirs := at+n.HF, fmt.Sprintf("blk.%d.%s", i, n.GGUF)
 		if !c.Layers[i].Uses(n.Kind) || c.NameOf(n.Kind) == "" {
@@ -115,6 +136,9 @@ func (d *describer) layer(i int, at string) {
 		case arch.KeyNorm:
 			d.norm(theirs+".weight", ours+".weight", kNorm)
 		case arch.Query:
+			if c.AttentionGate {
+				q *= 2 // the gate of each head behind its queries
+			}
 			linear(q, c.HiddenSize, permuted)
 		case arch.Key:
 			linear(kv, c.HiddenSize, permuted)
@@ -122,8 +146,20 @@ func (d *describer) layer(i int, at string) {
 			linear(kv, c.HiddenSize, 0)
 		case arch.FusedQKV:
 			linear(q+2*kv, c.HiddenSize, 0)
+		case arch.QueryDown:
+			linear(a.QueryRank, c.HiddenSize, 0)
+		case arch.LatentQueryNorm:
+			d.norm(theirs+".weight", ours+".weight", a.QueryRank)
+		case arch.QueryUp:
+			linear(q, a.QueryRank, 0)
+		case arch.KeyDown:
+			linear(a.KeyRank+a.Rope, c.HiddenSize, 0)
+		case arch.LatentKeyNorm:
+			d.norm(theirs+".weight", ours+".weight", a.KeyRank)
+		case arch.KeyValueUp:
+			linear(c.Heads*(a.Nope+a.Value), a.KeyRank, 0)
 		case arch.Output:
-			linear(c.HiddenSize, q, 0)
+			linear(c.HiddenSize, out, 0)
 		case arch.Gate, arch.Up:
 			linear(c.Intermediate, c.HiddenSize, 0)
 		case arch.FusedGateUp:
@@ -140,6 +176,20 @@ func (d *describer) layer(i int, at string) {
 			linear(c.HiddenSize, c.HiddenSize, 0)
 		case arch.ConvKernel:
 			d.convolution(theirs+".weight", ours+".weight", c.HiddenSize, c.ShortConv.Kernel)
+		case arch.DeltaQKVZ:
+			linear(c.DeltaNet.Channels()+c.DeltaNet.Inner(), c.HiddenSize, 0)
+		case arch.DeltaBA:
+			linear(2*c.DeltaNet.ValueHeads, c.HiddenSize, 0)
+		case arch.DeltaConv:
+			d.convolution(theirs+".weight", ours+".weight", c.DeltaNet.Channels(), c.DeltaNet.Kernel)
+		case arch.DeltaDecay:
+			d.vector(theirs, Part{Source: ours, Rows: c.DeltaNet.ValueHeads, Decay: true})
+		case arch.DeltaBias:
+			d.vector(theirs+".bias", Part{Source: ours, Rows: c.DeltaNet.ValueHeads})
+		case arch.DeltaNorm:
+			d.vector(theirs+".weight", Part{Source: ours + ".weight", Rows: c.DeltaNet.ValueDim})
+		case arch.DeltaOut:
+			linear(c.HiddenSize, c.DeltaNet.Inner(), 0)
 		case arch.SharedRouter:
 			d.matrix(theirs+".weight", ours+".weight", 1, c.HiddenSize, 0)
 			d.list[len(d.list)-1].F32 = true
@@ -150,6 +200,9 @@ func (d *describer) layer(i int, at string) {
 			} else {
 				d.vector(theirs, Part{Source: ours, Rows: c.Experts.Count})
 			}
+		case arch.GateUpExperts:
+			d.mixture(arch.Naming{Kind: arch.GateExperts}, theirs+"ffn_gate_exps.weight", at)
+			d.mixture(arch.Naming{Kind: arch.UpExperts}, theirs+"ffn_up_exps.weight", at)
 		default:
 			d.mixture(n, theirs+".weight", at)
 		}
@@ -159,10 +212,14 @@ func (d *describer) layer(i int, at string) {
 // mixture adds the router or a kind of experts.
 func (d *describer) mixture(n arch.Naming, theirs, at string) {
 	c, e := d.config, d.config.Experts
-	fused := d.has(at + fusedInputs)
+	fused, inputs, outputs := d.has(at+fusedInputs), at+fusedInputs, at+fusedDown
+	own := c.NameOf(arch.GateUpExperts)
+	if own != "" { // fused in each checkpoint
+		fused, inputs, outputs = true, at+own+".weight", at+c.NameOf(arch.DownExperts)+".weight"
+	}
 	if n.Kind == arch.Router {
 		ours := n.HF
-		if fused {
+		if fused && own == "" {
 			ours = fusedRouter
 		}
 		d.matrix(theirs, at+ours+".weight", e.Count, c.HiddenSize, 0)
@@ -181,10 +238,10 @@ func (d *describer) mixture(n arch.Naming, theirs, at string) {
 			p.Source, p.Slice = at+strings.Replace(n.HF, "*", fmt.Sprint(i), 1)+".weight", 0
 			d.use(p.Source, rows, cols)
 		case n.Kind == arch.DownExperts:
-			p.Source = at + fusedDown
+			p.Source = outputs
 			d.use(p.Source, e.Count, rows, cols)
 		default:
-			p.Source = at + fusedInputs
+			p.Source = inputs
 			d.use(p.Source, e.Count, 2*rows, cols)
 			if n.Kind == arch.UpExperts {
 				p.From = rows

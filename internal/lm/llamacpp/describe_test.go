@@ -168,6 +168,44 @@ func TestDescribeErrors(t *testing.T) {
 	}
 }
 
+// TestDescribeRefused lists what llama.cpp computes in another way than models of Transformers.
+func TestDescribeRefused(t *testing.T) {
+	type keys map[string]any
+	yarn := keys{"type": "yarn", "factor": 8, "original_max_position_embeddings": 64}
+	for _, c := range []struct {
+		name string
+		keys keys
+		want string
+	}{
+		{"deepseek-v2", nil, "among the experts of the best of 4 groups (n_group)"},
+		{"deepseek-v2", keys{"topk_method": "greedy", "rope_scaling": yarn}, "without mscale_all_dim"},
+		{"deepseek-v2-lite", nil, "queries without a latent (q_lora_rank null) in a model of 3 layers"},
+		{"deepseek-v3", keys{"rope_interleave": false}, "(rope_interleave false)"},
+		{"deepseek-v3", keys{"rope_scaling": yarn}, "without mscale_all_dim"},
+		{"minicpm3", nil, "factors other than scale_emb 12, scale_depth 1.4 and dim_model_base 256"},
+		{"minicpm3", keys{"scale_emb": 12, "dim_model_base": 256, "q_lora_rank": nil}, "q_lora_rank null"},
+		{"minicpm3", keys{"scale_emb": 12, "dim_model_base": 256, "rope_scaling": yarn}, "rope_type yarn"},
+		{"gpt-oss", nil, "llama.cpp rounds the dimensions between which yarn interpolates"},
+		{"phimoe", nil, "llama.cpp divides the weights of the two experts by their sum"},
+	} {
+		raw, err := os.ReadFile(filepath.Join(testshared.Root(t), "internal", "lm", "forward", "testdata", "transformers", c.name, "config.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		config := keys{}
+		if err := json.Unmarshal(raw, &config); err != nil {
+			t.Fatal(err)
+		}
+		maps.Copy(config, c.keys)
+		if raw, err = json.Marshal(config); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Describe(raw, nil); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s %v: %v, want %q", c.name, c.keys, err, c.want)
+		}
+	}
+}
+
 // TestFusedExperts describes experts in the tensors that transformers 5 saves.
 func TestFusedExperts(t *testing.T) {
 	config, sources := model(t, "mixtral", nil, nil)
@@ -245,6 +283,9 @@ func TestDocumented(t *testing.T) {
 		if !ok {
 			if row != nil {
 				t.Errorf("model_type %s has a row, but no family", name)
+			}
+			if why := arch.FactsOf(arch.TextType(name)).Differs; why != "" && !regexp.MustCompile(`(?m)^\| [^|]*\b`+name+`\b[^|]*\| \| (as qwen3_5|all: `+why+`) \|`).Match(raw) {
+				t.Errorf("model_type %s: no row says that %s", name, why)
 			}
 			continue
 		}

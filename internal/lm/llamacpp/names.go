@@ -22,6 +22,13 @@ const (
 	keyValueLength     = "ARCH.attention.value_length"
 	keyNormEps         = "ARCH.attention.layer_norm_rms_epsilon"
 	keyLayerNormEps    = "ARCH.attention.layer_norm_epsilon" // of norms that subtract the mean
+	keyQueryRank       = "ARCH.attention.q_lora_rank"
+	keyKeyRank         = "ARCH.attention.kv_lora_rank"
+	keyGroups          = "ARCH.expert_group_count"
+	keyGroupsUsed      = "ARCH.expert_group_used_count"
+	keySections        = "ARCH.rope.dimension_sections"
+	keyDeepstack       = "ARCH.n_deepstack_layers" // layers that add features of an image
+	keyYarnLog         = "ARCH.rope.scaling.yarn_log_multiplier"
 	keyWindow          = "ARCH.attention.sliding_window"
 	keyWindowPattern   = "ARCH.attention.sliding_window_pattern"
 	keyAttentionCap    = "ARCH.attn_logit_softcapping"
@@ -47,6 +54,12 @@ const (
 	keyResidualScale   = "ARCH.residual_scale"
 	keyAttentionScale  = "ARCH.attention.scale"
 	keyConvTaps        = "ARCH.shortconv.l_cache"
+	keyDeltaTaps       = "ARCH.ssm.conv_kernel"
+	keyDeltaState      = "ARCH.ssm.state_size"
+	keyDeltaKeyHeads   = "ARCH.ssm.group_count"
+	keyDeltaHeads      = "ARCH.ssm.time_step_rank"
+	keyDeltaInner      = "ARCH.ssm.inner_size"
+	keyAttentionPeriod = "ARCH.full_attention_interval"
 	keyLogitScale      = "ARCH.logit_scale" // divides the logits of Scales, multiplies others
 )
 
@@ -118,6 +131,11 @@ func familyOf(modelType string) (family, bool) {
 		return family{}, false
 	}
 	return family{f.LlamaCpp, f.Layer, f.Final()}, true
+}
+
+// latent reports whether keys and values come from latents.
+func (f *family) latent() bool {
+	return slices.ContainsFunc(f.layer, func(n arch.Naming) bool { return n.Kind == arch.KeyDown })
 }
 
 // modelTypes returns the model types by general.architecture. llama is Llama, Mistral and Mixtral:

@@ -29,6 +29,9 @@ func (m *Model) describeRope(f *family, c *arch.ForwardConfig) error {
 	if len(c.Ropes) > 1 {
 		m.set(keyRopeBaseWindow, float32(c.Ropes[1].Theta))
 	}
+	if r.Sections != nil {
+		m.set(keySections, []int32{int32(r.Sections[0]), int32(r.Sections[1]), int32(r.Sections[2]), 0})
+	}
 	switch r.Type {
 	case "linear":
 		m.set(keyScalingType, "linear")
@@ -37,7 +40,9 @@ func (m *Model) describeRope(f *family, c *arch.ForwardConfig) error {
 		m.set(keyScalingType, "yarn")
 		m.set(keyScalingFactor, float32(r.Factor))
 		m.set(keyScalingContext, r.OriginalPositions)
-		if a := r.AttentionFactor / yarnAttention(r.Factor); float32(a) != 1 {
+		if c.Latent != nil {
+			m.set(keyYarnLog, float32(0.1*r.ScoreFactor))
+		} else if a := r.AttentionFactor / yarnAttention(r.Factor); float32(a) != 1 {
 			m.set(keyScalingAttn, float32(a))
 		}
 	case "longrope":
@@ -102,7 +107,7 @@ func ropeTensors(c *arch.ForwardConfig) []Tensor {
 func (r *configReader) readRope() {
 	theta := r.positive(keyRopeBase, 10000)
 	r.set("rope_theta", theta)
-	if dims := r.size(keyRopeDims, r.headDim); dims != r.headDim && !r.family.PartialRope {
+	if dims := r.size(keyRopeDims, r.headDim); dims != r.headDim && !r.family.PartialRope && !r.family.latent() {
 		r.fail(keyRopeDims, "is %d: the %d dimensions of a head were expected", dims, r.headDim)
 	}
 	kind := r.text(keyScalingType)
@@ -138,9 +143,22 @@ func (r *configReader) readRope() {
 		}
 		r.set("rope_scaling", object{"rope_type": "linear", "factor": factor})
 	case kind == "" || kind == "none":
+		if r.has(keySections) {
+			r.readSections()
+		}
 	default:
 		r.fail(keyScalingType, "is %.40q: this program knows none, linear, yarn and longrope", kind)
 	}
+}
+
+// readSections reads the parts of a rope of several positions.
+func (r *configReader) readSections() {
+	list := r.integers(keySections, 4)
+	if len(list) != 4 || slices.Max(list) > int64(r.headDim) || slices.Min(list) < 0 || list[3] != 0 {
+		r.fail(keySections, "is %d: three numbers of up to %d, and 0, were expected", list, r.headDim)
+		return
+	}
+	r.set("rope_scaling", object{"rope_type": "default", "mrope_section": list[:3]})
 }
 
 func (r *configReader) yarn(factor float64, context int, attention float64) {
@@ -154,6 +172,10 @@ func (r *configReader) yarn(factor float64, context int, attention float64) {
 	}
 	if attention != 1 {
 		scaling["attention_factor"] = attention * yarnAttention(factor)
+	}
+	if r.has(keyYarnLog) && r.family.latent() {
+		scaling["mscale_all_dim"] = shortest(float32(10 * r.positive(keyYarnLog, 0)))
+		scaling["mscale"] = scaling["mscale_all_dim"]
 	}
 	// Rotations that llama.cpp's converter writes, and its code for these families ignores.
 	for key, name := range map[string]string{"ARCH.rope.scaling.yarn_beta_fast": "beta_fast", "ARCH.rope.scaling.yarn_beta_slow": "beta_slow"} {

@@ -18,6 +18,8 @@ func TestModels(t *testing.T) {
 		"dense":   Dense(3, 128, 352, 1000, 4, 2),
 		"experts": Experts("BF16", 2, 4, 128, 64, 500),
 		"fp8":     Experts("F8_E4M3", 2, 4, 256, 192, 500),
+		"v3":      Published["deepseek-v3"](4),
+		"30B-A3B": Published["qwen3-30b-a3b"](1),
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -81,9 +81,15 @@ func ForLlamaCpp(t testing.TB) (list []Variant) {
 			v = v.With("full", "sliding_window", nil).With("layers", "layer_types", nil)
 		case "olmoe":
 			v = v.With("ungrouped", "num_key_value_heads", heads)
-		case "glm4-moe":
-			v = v.With("one", "n_group", 1).With("group", "topk_group", 1)
-		case "qwen3-moe-unnormalized", "ernie4-5-bias":
+		case "qwen2-5-vl":
+			v = v.With("epsilon", "rms_norm_eps", 1e-12) // 0 in llama.cpp, see docs/GGUF.md
+		case "qwen3-next":
+			v = v.With("all", "mlp_only_layers", []int{})
+		case "deepseek-v2":
+			v = v.With("greedy", "topk_method", "greedy")
+		case "minicpm3":
+			v = v.With("embedding", "scale_emb", 12).With("head", "dim_model_base", 256).With("untied", "tie_word_embeddings", false)
+		case "qwen3-moe-unnormalized", "ernie4-5-bias", "deepseek-v2-lite":
 			continue
 		}
 		if name, ok := v.Config["model_type"].(string); ok {
@@ -158,6 +164,9 @@ func (v Variant) widen() {
 	c["bos_token_id"], c["eos_token_id"] = v.Tokenizer.bos(), v.Tokenizer.eos()
 	delete(c, "pad_token_id")
 	if s, ok := c["rope_scaling"].(map[string]any); ok {
+		if _, ok := s["mrope_section"]; ok { // in the proportions of Qwen3-VL, 24, 20 and 20
+			s["mrope_section"] = []int{headDim * 3 / 16, headDim * 5 / 32, headDim * 5 / 32}
+		}
 		part, ok := c["partial_rotary_factor"].(float64)
 		if !ok {
 			part = 1
