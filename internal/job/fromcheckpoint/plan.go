@@ -76,8 +76,11 @@ func (in *Input) Plan(out write.Output) (*Plan, error) {
 		return nil, err
 	}
 	pl.warnOfOneBit()
-	if slices.ContainsFunc(ck.Files(), func(f safetensors.SourceFile) bool { return f.Unverified }) {
-		pl.Warn("%s states no SHA-256 of its files: nothing shows that the streamed bytes are right (the provenance says unverified)", ck.Dir())
+	for _, s := range in.sources() {
+		if s.Unverified {
+			pl.Warn("%s comes from a place that states no SHA-256 of its files: nothing shows that the bytes are right (the provenance says unverified)", s.Name)
+			break
+		}
 	}
 	if err := in.warnOfLattices(base); err != nil {
 		return nil, err
