@@ -378,7 +378,7 @@ func (j *Job) compare(ctx context.Context, s *scored, r *accuracy.Report) error 
 			s.texts[i].spell(s.tokenizer, list[k].Worst)
 		}
 		to.Model = &list[0]
-		to.Text.Distinct, to.Text.Vocabulary = text.Distinct(s.texts[i].windows), s.quantized.VocabSize()
+		to.Text.Content, to.Text.Vocabulary = text.ContentOf(s.texts[i].windows), s.quantized.VocabSize()
 		if why := to.NoContent(); why != "" && !j.gated() {
 			to.Text.Warning = strings.TrimPrefix(to.Text.Warning+"; "+why, "; ")
 		}
