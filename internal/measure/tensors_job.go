@@ -65,8 +65,7 @@ func Tensors(ctx context.Context, src *safetensors.Checkpoint, f *gqf.File, o Te
 	if err := src.Unchanged(); err != nil {
 		return nil, err
 	}
-	j.checkSources()
-	return j.stats, nil
+	return j.stats, j.checkSources()
 }
 
 // TensorOptions are the options of Tensors. The zero value is ready to use.
@@ -329,7 +328,7 @@ func (j *tensorJob) inputs(e *entry) error {
 }
 
 // checkSources compares checksums of the checkpoint's bytes with the file's. Slices are adjacent.
-func (j *tensorJob) checkSources() {
+func (j *tensorJob) checkSources() error {
 	for i := 0; i < len(j.entries); {
 		e, crc, read, n := &j.entries[i], uint32(0), int64(0), i
 		for ; n < len(j.entries) && j.entries[n].tensorIndex == e.tensorIndex; n++ {
@@ -339,7 +338,11 @@ func (j *tensorJob) checkSources() {
 			}
 		}
 		found, _ := j.sources.find(j.f.Tensor(int(e.tensorIndex))) // as plan found it
-		changed := found.crc != 0 && (read != found.src.Size || crc != found.crc)
+		changed, err := j.sources.scalesChanged(int(e.tensorIndex))
+		if err != nil {
+			return err
+		}
+		changed = changed || found.crc != 0 && (read != found.src.Size || crc != found.crc)
 		for ; i < n; i++ {
 			s := j.entries[i].stats
 			// The source may have had the checkpoint's numbers in another dtype.
@@ -347,6 +350,7 @@ func (j *tensorJob) checkSources() {
 			s.SourceRecorded = found.crc != 0 || found.src.Size == 0
 		}
 	}
+	return nil
 }
 
 // label names a slice of a tensor, as TensorStats.Label does.

@@ -165,6 +165,9 @@ type Source struct {
 // checkpoint has them: 8 hexadecimal digits. A .gqf file stores them with its names.
 type SourceSums map[string]string
 
+// ScaleSuffix ends the name of FP8 scales, after the name of their weights.
+const ScaleSuffix = "_scale_inv"
+
 func (s SourceSums) Set(name string, crc uint32) { s[name] = fmt.Sprintf("%08x", crc) }
 
 // AddTo adds the checksums to a provenance, and the record of a fold if there is one. The length of
