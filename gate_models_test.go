@@ -21,8 +21,8 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
-// rewriteBooks makes another checkpoint of two layers of the bundled one: edit changes config.json, and each turns
-// a tensor into tensors.
+// rewriteBooks makes another checkpoint of two layers of the bundled checkpoint: edit changes
+// config.json, and each turns a tensor into tensors.
 func rewriteBooks(t *testing.T, edit func(config map[string]any) map[string]any, each func(testquant.Tensor) []testquant.Tensor) string {
 	t.Helper()
 	src, dir := testmodels.Books(t, 2), t.TempDir()

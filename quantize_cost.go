@@ -26,10 +26,9 @@ import (
 // machine says little: stories260K, books1.3M, books3.7M, and a synthetic Llama of 23.6M weights
 // that the machine shared with others (gq synth --hidden 1024 --intermediate 2816 --layers 2
 // --heads 16 --kv-heads 4 --vocab 512). rtn, search and asymmetric mappings were measured with
-// 62.9M weights, perCompare with a Llama of 19M weights. The constants of gptq are a fit to 63 jobs
-// with 1024 to 8192 tokens: these models, two Llamas of 11M and 14M weights (hidden 576 and 512), a
-// mixture of 8 experts and a layer of Llama-3.2-1B (11.0 s for gptq and 16.1 for gptq-ft with 1024
-// tokens). They are .75 to 1.2 of the measured times.
+// 62.9M weights, perCompare with a Llama of 19M weights. The constants of gptq fit 63 jobs with
+// 1024 to 8192 tokens by factors of .75 to 1.2: these models, Llamas of 11M and 14M weights (hidden
+// 576 and 512), a mixture of 8 experts and a layer of Llama-3.2-1B.
 const (
 	perPass    = .35 // of a weight and a token: a forward pass of whole sequences
 	perWritten = .7  // of a weight and a token of sequences that are written, one token at a time
@@ -37,17 +36,17 @@ const (
 	// of a pair of tokens and a number of a head, of at most 32: attention (.3 ns)
 	perScore      = 11
 	perKey        = 60    // of a pair of tokens, if they are written one at a time (1.6 ns)
-	perDrawn      = 300   // of a token of the vocabulary and a written token: its probability (8 ns)
-	perLogit      = 100   // of a token of the vocabulary and a token of a pass: divergences (2.6 ns)
+	perDrawn      = 300   // of a token of the vocabulary and a written token (8 ns)
+	perLogit      = 100   // of a token of the vocabulary and a token of a pass (2.6 ns)
 	perPacked     = 80    // of a weight: to round it, to pack and to write it (2.1 ns)
-	perStored     = 180   // of a weight: to read its codes, to check them, to pack and to write them
+	perStored     = 180   // of a weight: to read its code, to check, to pack and to write it
 	perSearch     = 175   // of a weight: to search a scale first (4.5 ns)
 	perWeighed    = 440   // of a weight: to search a scale with second moments first (11 ns)
 	perZeroSearch = 325   // of a weight: to search a scale and a zero point first (8.4 ns)
 	perFractions  = 260   // of a weight: to search a scale and a fractional zero point first (6.7 ns)
 	perInput      = 110   // of a number that gptq collects for a Hessian (3 ns)
 	perSolve      = .55   // of a multiply-add of gptq and gptq-ft, outside of passes and Hessians
-	perSolved     = 2550  // of a weight: gptq and gptq-ft, to choose the grids and each code (66 ns)
+	perSolved     = 2550  // of a weight: gptq and gptq-ft, to choose grids and codes (66 ns)
 	perRefined    = 6000  // of a weight: to refine codes and scales (160 ns)
 	perRefine     = 4.4   // of a weight and a column: to refine them
 	perFolded     = 600   // of a weight and a step (16 ns)
@@ -188,11 +187,11 @@ func (v view) calibrationCost() float64 {
 		return 0
 	}
 	defer m.Close()
-	window := text.WindowOf(m.Config())
-	_, e := calib.Estimate(v.plan, m, v.calibration.tokens, window, calib.Options{Refine: v.calibration.refine, Threads: v.o.Threads})
-	cost := e.Inputs*perInput + (e.Passes+e.Sums)*perPass + e.Solves*perSolve + e.Weights*perSolved
+	_, e := calib.Estimate(v.plan, m, v.calibration.tokens, text.WindowOf(m.Config()), calib.Options{Refine: v.calibration.refine, Threads: v.o.Threads})
+	chosen := float64(calib.Work(v.plan))
+	cost := e.Inputs*perInput + (e.Passes+e.Sums)*perPass + e.Solves*perSolve + chosen*perSolved
 	if v.calibration.refine {
-		cost += e.Weights*perRefined + e.Refines*perRefine
+		cost += chosen*perRefined + e.Refines*perRefine
 	}
 	return cost/1e9 + v.attentionCost(0, 0)*tokens*e.Models/1e9
 }

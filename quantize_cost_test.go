@@ -14,8 +14,8 @@ import (
 )
 
 // TestEstimateMeasured compares the estimates of stages with user and system time of single threads
-// on an AMD EPYC with AVX-512: on an idle machine up to a fifth below the estimate, on a busy one up
-// to a fifth above.
+// on an AMD EPYC with AVX-512: up to a fifth below the estimate on an idle machine, up to a fifth
+// above on a busy one.
 func TestEstimateMeasured(t *testing.T) {
 	type stages map[string]float64
 	recipe := func(a gqf.Algorithm, calibrate string, tokens int, refine bool) quantizer.Recipe {

@@ -77,7 +77,7 @@ func (c *cancels) Stage(s Stage) (add func(n int64), end func()) {
 	return c.recorder.Stage(s)
 }
 
-// TestHeldOutCancelled: a job that is cancelled while it measures fails, and has no warning instead.
+// TestHeldOutCancelled: a job that is cancelled while it measures fails. It does not only warn.
 func TestHeldOutCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	r, err := Quantize(ctx, testmodels.Books(t, 2), filepath.Join(t.TempDir(), "m.gqf"), QuantizeOptions{

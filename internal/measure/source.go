@@ -42,8 +42,8 @@ type sources struct {
 	ck        *safetensors.Checkpoint
 	f         *gqf.File
 	fold      map[int]gqf.Name // by tensor: its scales
-	block     [2]int         // of FP8 scales
-	embedding int            // index of the embedding in the file; -1: none
+	block     [2]int           // of FP8 scales
+	embedding int              // index of the embedding in the file; -1: none
 	long      func(name string) string
 }
 
@@ -140,19 +140,15 @@ func (s *sources) lookUp(name string) (t safetensors.Tensor, ok bool) {
 	return t, ok
 }
 
-// scalesChanged reports whether the checkpoint's FP8 scales of a tensor are others than the file
-// records.
-func (s *sources) scalesChanged(tensor int) (changed bool, err error) {
+// scalesChanged reports whether a tensor has other FP8 scales in the checkpoint than in the file's
+// record, or scales that cannot be read.
+func (s *sources) scalesChanged(tensor int) (changed bool) {
 	name := s.fold[tensor]
-	scales, ok := s.lookUp(name.Name)
-	if name.SourceCRC == 0 || !ok {
-		return false, nil
+	if scales, ok := s.lookUp(name.Name); ok && name.SourceCRC != 0 {
+		b, err := s.ck.Bytes(scales)
+		return err != nil || s.ck.Guard(func() error { changed = crc32c.Checksum(b) != name.SourceCRC; return nil }) != nil || changed
 	}
-	b, err := s.ck.Bytes(scales)
-	if err == nil {
-		err = s.ck.Guard(func() error { changed = crc32c.Checksum(b) != name.SourceCRC; return nil })
-	}
-	return changed, err
+	return false
 }
 
 // file is the name of the file that holds the weights.

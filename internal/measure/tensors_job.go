@@ -65,7 +65,8 @@ func Tensors(ctx context.Context, src *safetensors.Checkpoint, f *gqf.File, o Te
 	if err := src.Unchanged(); err != nil {
 		return nil, err
 	}
-	return j.stats, j.checkSources()
+	j.checkSources()
+	return j.stats, nil
 }
 
 // TensorOptions are the options of Tensors. The zero value is ready to use.
@@ -328,7 +329,7 @@ func (j *tensorJob) inputs(e *entry) error {
 }
 
 // checkSources compares checksums of the checkpoint's bytes with the file's. Slices are adjacent.
-func (j *tensorJob) checkSources() error {
+func (j *tensorJob) checkSources() {
 	for i := 0; i < len(j.entries); {
 		e, crc, read, n := &j.entries[i], uint32(0), int64(0), i
 		for ; n < len(j.entries) && j.entries[n].tensorIndex == e.tensorIndex; n++ {
@@ -338,11 +339,7 @@ func (j *tensorJob) checkSources() error {
 			}
 		}
 		found, _ := j.sources.find(j.f.Tensor(int(e.tensorIndex))) // as plan found it
-		changed, err := j.sources.scalesChanged(int(e.tensorIndex))
-		if err != nil {
-			return err
-		}
-		changed = changed || found.crc != 0 && (read != found.src.Size || crc != found.crc)
+		changed := found.crc != 0 && (read != found.src.Size || crc != found.crc) || j.sources.scalesChanged(int(e.tensorIndex))
 		for ; i < n; i++ {
 			s := j.entries[i].stats
 			// The source may have had the checkpoint's numbers in another dtype.
@@ -350,7 +347,6 @@ func (j *tensorJob) checkSources() error {
 			s.SourceRecorded = found.crc != 0 || found.src.Size == 0
 		}
 	}
-	return nil
 }
 
 // label names a slice of a tensor, as TensorStats.Label does.

@@ -17,7 +17,6 @@ import (
 type Effort struct {
 	Models  float64 // that read the text: 2 if codes follow the float model, else 1
 	Inputs  float64 // numbers that linear layers with different inputs read
-	Weights float64 // numbers whose codes are chosen, see Work
 	Passes  float64 // of linear layers in forward passes
 	Sums    float64 // of Hessians, and of the sums for the targets of gptq-ft
 	Solves  float64 // of factors, targets, codes and errors
@@ -25,8 +24,8 @@ type Effort struct {
 }
 
 // Estimate returns the memory that Run takes for a plan at its peak, without garbage, and the
-// effort. m is the model of the plan's checkpoint; the text has this many tokens, in sequences of up
-// to longest tokens. Finished layers are not counted, because o.Work stores them.
+// effort. m is the model of the plan's checkpoint; the text has this many tokens, in sequences of
+// up to longest tokens. Finished layers are not counted, because o.Work stores them.
 func Estimate(p *fromcheckpoint.Plan, m *forward.Model, tokens, longest int, o Options) (memory int64, e Effort) {
 	j := newJob(context.Background(), p, &text.Text{}, o)
 	j.quant, j.longest = m, min(longest, tokens)
@@ -38,7 +37,7 @@ func Estimate(p *fromcheckpoint.Plan, m *forward.Model, tokens, longest int, o O
 	if j.find() {
 		streams = 2
 	}
-	s.effort.Models, s.effort.Weights = float64(streams), float64(Work(p))
+	s.effort.Models = float64(streams)
 	codes := int64(0)
 	for layer := range m.Config().Layers {
 		codes = max(codes, s.layer(layer))

@@ -155,7 +155,7 @@ type Source struct {
 	Size         int64  `json:"size"`
 	HeaderSHA256 string `json:"header_sha256"`    // of a .gguf file: of all bytes before the data
 	SHA256       string `json:"sha256,omitempty"` // of the whole file, with Recipe.HashFiles
-	// Unverified: the file was streamed or downloaded, and its store states no hash to compare it with.
+	// Unverified: the file came from a store that states no hash to compare it with.
 	Unverified bool `json:"unverified,omitempty"`
 
 	Path string `json:"-"` // of the file on this machine
@@ -164,9 +164,6 @@ type Source struct {
 // SourceSums are checksums of the source's tensors by name, as the provenance of a .gguf file or a
 // checkpoint has them: 8 hexadecimal digits. A .gqf file stores them with its names.
 type SourceSums map[string]string
-
-// ScaleSuffix ends the name of FP8 scales, after the name of their weights.
-const ScaleSuffix = "_scale_inv"
 
 func (s SourceSums) Set(name string, crc uint32) { s[name] = fmt.Sprintf("%08x", crc) }
 

@@ -4,15 +4,14 @@ import "fmt"
 
 const (
 	ngramLength = 4   // tokens
-	ngramBlock  = 512 // n-grams
 	runLength   = 32  // tokens
-	pieceLength = 512 // tokens
+	block       = 512 // tokens, and n-grams
 	newShare    = 64  // a piece with less than 1/newShare new tokens repeats earlier text
 )
 
-// LeastDistinct is the share of distinct n-grams, see Content, below which a text is degenerate: the
-// text repeats itself. At most the rest of a text's tokens may repeat earlier text: standard errors
-// of a text with copies are then at most 1.2 times too small.
+// LeastDistinct is the share of distinct n-grams, see Content, below which a text is degenerate:
+// the text repeats itself. At most the rest of a text's tokens may repeat earlier text: standard
+// errors of a text with copies are then at most 1.2 times too small.
 //
 // Three small models write texts with shares of .959 and more, and of .399 and less if they almost
 // always take the likeliest token. Real text has .900 and more, byte by byte .778 and more.
@@ -25,7 +24,7 @@ const LeastDistinct = 0.7
 // piece with hardly any new tokens repeats earlier text. The same instructions before different
 // questions do not, if each piece has some of a question.
 type Content struct {
-	// Distinct is the share of distinct 4-grams of tokens, without old tokens.
+	// Distinct is the share of distinct 4-grams, in blocks of 512, that end in new tokens.
 	Distinct float64 `json:"distinct_4_grams,omitempty"`
 	// Repeated is the share of tokens in pieces that repeat earlier text.
 	Repeated float64 `json:"repeated,omitempty"`
@@ -42,36 +41,29 @@ func (c Content) Fault() string {
 	return ""
 }
 
-// ContentOf measures the scored tokens of windows. The shares of an empty text are 1 and 0.
-//
-// The longer a text, the smaller its share of distinct 4-grams, so these are counted in blocks of
-// 512. The share of a text of less than a block is larger. Each new token ends an n-gram; at the
-// start of a window the n-gram is shorter.
+// ContentOf measures the scored tokens of windows. The shares of an empty text are 1 and 0. Each
+// new token ends an n-gram; at the start of a window the n-gram is shorter.
 func ContentOf(windows []Window) Content {
 	runs := map[uint64]int{} // hashes, with the piece that has them first
-	grams := make(map[[ngramLength]int32]bool, ngramBlock)
+	grams := make(map[uint64]bool, block)
 	piece, repeated, scored, different, counted := 0, 0, 0, 0, 0
 	for _, w := range windows {
-		for start := w.First; start < len(w.Tokens); start += pieceLength {
-			end := min(start+pieceLength, len(w.Tokens))
-			fresh := 0
+		for start := w.First; start < len(w.Tokens); start += block {
+			end, before := min(start+block, len(w.Tokens)), counted
 			for i, old := range oldTokens(runs, piece, w.Tokens, start, end) {
 				if old {
 					continue
 				}
-				fresh++
-				if counted%ngramBlock == 0 {
+				if counted%block == 0 {
 					clear(grams)
 				}
-				gram := [ngramLength]int32{-1, -1, -1, -1}
-				copy(gram[:], w.Tokens[max(start+i+1-ngramLength, 0):start+i+1])
-				if !grams[gram] {
+				if gram := hashOf(w.Tokens[max(start+i+1-ngramLength, 0) : start+i+1]); !grams[gram] {
 					grams[gram] = true
 					different++
 				}
 				counted++
 			}
-			if fresh*newShare < end-start {
+			if (counted-before)*newShare < end-start {
 				repeated += end - start
 			}
 			scored += end - start
@@ -88,20 +80,11 @@ func ContentOf(windows []Window) Content {
 // runs that end there.
 func oldTokens(runs map[uint64]int, piece int, window []int32, start, end int) []bool {
 	old := make([]bool, end-start)
-	for to := start + 1; to <= end; to++ {
-		from := to - runLength
-		if from < 0 {
-			if to < len(window) {
-				continue
-			}
-			from = 0
-		}
-		hash := uint64(14695981039346656037) // FNV-1a
-		for _, id := range window[from:to] {
-			hash = (hash ^ uint64(uint32(id))) * 1099511628211
-		}
-		if first, ok := runs[hash]; !ok {
-			runs[hash] = piece
+	for to := max(start+1, min(runLength, len(window))); to <= end; to++ {
+		from := max(to-runLength, 0)
+		run := hashOf(window[from:to])
+		if first, ok := runs[run]; !ok {
+			runs[run] = piece
 		} else if first < piece {
 			for i := max(from, start); i < to; i++ {
 				old[i-start] = true
@@ -109,4 +92,13 @@ func oldTokens(runs map[uint64]int, piece int, window []int32, start, end int) [
 		}
 	}
 	return old
+}
+
+// hashOf is FNV-1a.
+func hashOf(tokens []int32) uint64 {
+	hash := uint64(14695981039346656037)
+	for _, id := range tokens {
+		hash = (hash ^ uint64(uint32(id))) * 1099511628211
+	}
+	return hash
 }

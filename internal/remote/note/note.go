@@ -6,20 +6,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 )
 
-const ending = ".gq-object"
+// Ending ends the names of notes.
+const Ending = ".gq-object"
 
 // Of is the name of the note of the file at path.
 func Of(path string) string {
-	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+ending)
-}
-
-// File is the base name of the file that a note belongs to, by the base name of the note.
-func File(base string) (file string, ok bool) {
-	file, ok = strings.CutSuffix(base, ending)
-	return strings.TrimPrefix(file, "."), ok
+	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+Ending)
 }
 
 // Note is the content of a note. modified is left out if it is empty.
@@ -38,8 +32,7 @@ func Unverified(path string) bool {
 	if err != nil {
 		return false
 	}
-	var size int64
-	var etag, sha256 string
-	_, err = fmt.Sscanf(string(text), "%d %q %q", &size, &etag, &sha256)
+	var size, etag, sha256 string
+	_, err = fmt.Sscanf(string(text), "%s %q %q", &size, &etag, &sha256)
 	return err == nil && sha256 == ""
 }

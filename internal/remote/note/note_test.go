@@ -30,7 +30,4 @@ func TestUnverified(t *testing.T) {
 			t.Errorf("%q: unverified %v", tt.note, got)
 		}
 	}
-	if got, ok := File(filepath.Base(Of(file))); got != "model.safetensors" || !ok {
-		t.Errorf("the file of a note: %q, %v", got, ok)
-	}
 }
