@@ -36,8 +36,8 @@ const (
 	// of a pair of tokens and a number of a head, of at most 32: attention (.3 ns)
 	perScore      = 11
 	perKey        = 60    // of a pair of tokens, if they are written one at a time (1.6 ns)
-	perDrawn      = 300   // of a token of the vocabulary and a written token (8 ns)
-	perLogit      = 100   // of a token of the vocabulary and a token of a pass (2.6 ns)
+	perDrawn      = 350   // of a token of the vocabulary and a written token (9 ns)
+	perLogit      = 200   // of a token of the vocabulary and a token of a pass (5 ns)
 	perPacked     = 80    // of a weight: to round it, to pack and to write it (2.1 ns)
 	perStored     = 180   // of a weight: to read its code, to check, to pack and to write it
 	perSearch     = 175   // of a weight: to search a scale first (4.5 ns)
