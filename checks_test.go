@@ -10,6 +10,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/inspect"
 	"github.com/lowbit-go/gq/quantizer"
 )
@@ -22,6 +23,35 @@ func TestWrongOptions(t *testing.T) {
 				t.Errorf("%v: %v", err, got)
 			}
 		}
+	}
+}
+
+// TestMeasurePaths: no report replaces what the measurement reads.
+func TestMeasurePaths(t *testing.T) {
+	text := TextFile{Path: "in.txt"}
+	for want, o := range map[string]MeasureOptions{
+		"the text": {Texts: []TextFile{text}}, "the token ids": {Texts: []TextFile{{Path: "in.txt", Tokens: true}}},
+		"the questions": {Choices: []ChoiceFile{{Path: "in.txt"}}}, "the gate": {Gate: "in.txt"},
+		"the earlier report": {Against: "in.txt"}, "the baseline": {Baseline: "in.txt"}, "the reference logits": {Reference: "in.txt"},
+	} {
+		o.Reports = []string{"in.txt"}
+		var s files.Set
+		o.addPaths(&s)
+		if err := collisions(&s); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
+
+// TestNeedsEarlier: a gate that compares with an earlier report is refused before any work.
+func TestNeedsEarlier(t *testing.T) {
+	gate := filepath.Join(t.TempDir(), "worse.yaml")
+	if err := os.WriteFile(gate, []byte("version: 1\nmodel: {mean_kl: {worse: 1}}\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Measure(t.Context(), "none", "none.gqf", MeasureOptions{Gate: gate})
+	if e, ok := errors.AsType[*OptionError](err); !ok || !strings.Contains(e.Error(), "compares with an earlier report: name one") {
+		t.Errorf("%v", err)
 	}
 }
 

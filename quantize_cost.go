@@ -11,6 +11,7 @@ import (
 	"github.com/lowbit-go/gq/internal/job/rounding"
 	"github.com/lowbit-go/gq/internal/job/tune"
 	"github.com/lowbit-go/gq/internal/lm/arch"
+	"github.com/lowbit-go/gq/internal/lm/forward"
 	"github.com/lowbit-go/gq/internal/lm/text"
 	"github.com/lowbit-go/gq/internal/measure"
 	"github.com/lowbit-go/gq/quantizer"
@@ -25,28 +26,32 @@ import (
 // machine says little: stories260K, books1.3M, books3.7M, and a synthetic Llama of 23.6M weights
 // that the machine shared with others (gq synth --hidden 1024 --intermediate 2816 --layers 2
 // --heads 16 --kv-heads 4 --vocab 512). rtn, search and asymmetric mappings were measured with
-// 62.9M weights, perSolve with a layer of Llama-3.2-1B and 1024 tokens (11.6 s for gptq, 16.1 to
-// 18.5 s for gptq-ft), perCompare with a Llama of 19M weights.
+// 62.9M weights, perCompare with a Llama of 19M weights. The constants of gptq fit 63 jobs with
+// 1024 to 8192 tokens by factors of .75 to 1.2: these models, Llamas of 11M and 14M weights (hidden
+// 576 and 512), a mixture of 8 experts and a layer of Llama-3.2-1B.
 const (
 	perPass    = .35 // of a weight and a token: a forward pass of whole sequences
-	perWritten = .5  // of a weight and a token of sequences that are written, one token at a time
-	perStep    = 2.4 // of a weight and a token of each of these sequences: to read the weights
+	perWritten = .7  // of a weight and a token of sequences that are written, one token at a time
+	perStep    = 4.1 // of a weight and a token of each of these sequences: to read the weights
 	// of a pair of tokens and a number of a head, of at most 32: attention (.3 ns)
 	perScore      = 11
 	perKey        = 60    // of a pair of tokens, if they are written one at a time (1.6 ns)
-	perDrawn      = 1500  // of a token of the vocabulary and a written token: its probability (40 ns)
+	perDrawn      = 350   // of a token of the vocabulary and a written token (9 ns)
+	perLogit      = 200   // of a token of the vocabulary and a token of a pass (5 ns)
 	perPacked     = 80    // of a weight: to round it, to pack and to write it (2.1 ns)
-	perStored     = 220   // of a weight: to read its codes, to check them, to pack and to write them
+	perStored     = 180   // of a weight: to read its code, to check, to pack and to write it
 	perSearch     = 175   // of a weight: to search a scale first (4.5 ns)
-	perWeighed    = 490   // of a weight: to search a scale with second moments first (13 ns)
+	perWeighed    = 440   // of a weight: to search a scale with second moments first (11 ns)
 	perZeroSearch = 325   // of a weight: to search a scale and a zero point first (8.4 ns)
 	perFractions  = 260   // of a weight: to search a scale and a fractional zero point first (6.7 ns)
-	perSolve      = .75   // of a weight and a column: gptq and gptq-ft
-	perTarget     = .7    // of a weight and a column: the target of gptq-ft
-	perSolved     = 4800  // of a weight: gptq and gptq-ft, to choose the grids and each code (125 ns)
+	perInput      = 110   // of a number that gptq collects for a Hessian (3 ns)
+	perSolve      = .55   // of a multiply-add of gptq and gptq-ft, outside of passes and Hessians
+	perSolved     = 2550  // of a weight: gptq and gptq-ft, to choose grids and codes (66 ns)
+	perRefined    = 6000  // of a weight: to refine codes and scales (160 ns)
+	perRefine     = 4.4   // of a weight and a column: to refine them
 	perFolded     = 600   // of a weight and a step (16 ns)
 	perAWQ        = 17600 // of a weight: 20 searches, each with the outputs of 512 tokens (460 ns)
-	perAWQRow     = 1.7e6 // of a row: what 20 searches take for each row (45 us)
+	perAWQRow     = 1.2e6 // of a row: what 20 searches take for each row (31 us)
 	perCompare    = 500   // of a weight that is compared with its codes
 	perPlanned    = 1.5e6 // of a tensor and a plan of an option, to find its bytes (40 us)
 	perRow        = 150e3 // of a row that is rounded to compare options (4 us)
@@ -62,6 +67,26 @@ func weights(p *fromcheckpoint.Plan) (n float64) {
 	return n
 }
 
+// active is the number of weights in layers and in the lm_head that a token passes: of the experts,
+// those that it is sent to.
+func (v view) active() (layers, head float64) {
+	share := 1.0
+	if c, err := arch.ParseForward(v.config); err == nil && c.Experts != nil {
+		share = float64(c.Experts.PerToken) / float64(c.Experts.Count)
+	}
+	for _, m := range v.plan.Matrices() {
+		switch w := float64(m.Rows) * float64(m.Cols); m.Role {
+		case gqf.RoleExpert:
+			layers += w * share
+		case gqf.RoleEmbedding, gqf.RoleHead: // alike; a tied embedding is the lm_head
+			head = w
+		default:
+			layers += w
+		}
+	}
+	return layers, head
+}
+
 // attentionCost is the cost of a token's attention to half a window, and of the probability of each
 // token of the vocabulary if the token is written. 0: gq cannot run the model.
 func (v view) attentionCost(perPair, perLogit float64) float64 {
@@ -73,9 +98,16 @@ func (v view) attentionCost(perPair, perLogit float64) float64 {
 	return (perScore*float64(min(c.HeadDim, 32))+perPair)*pairs + perLogit*float64(c.VocabSize)
 }
 
-// passCost is the cost of forward passes of so many tokens in whole sequences.
+// passCost is the cost of forward passes of so many tokens in whole sequences, with logits.
 func (v view) passCost(tokens float64) float64 {
-	return (perPass*weights(v.plan) + v.attentionCost(0, 0)) * tokens / 1e9
+	layers, head := v.active()
+	return (perPass*(layers+head) + v.attentionCost(0, perLogit)) * tokens / 1e9
+}
+
+// layersCost is passCost without logits.
+func (v view) layersCost(tokens float64) float64 {
+	layers, _ := v.active()
+	return (perPass*layers + v.attentionCost(0, 0)) * tokens / 1e9
 }
 
 // textCost is the cost of a text that the model writes.
@@ -84,7 +116,8 @@ func (v view) textCost(tokens int) float64 {
 	if c, err := arch.ParseForward(v.config); err == nil {
 		slots = float64(text.WriteOptions{Tokens: tokens, Window: text.WindowOf(*c)}.Slots())
 	}
-	return ((perWritten+perStep/slots)*weights(v.plan) + v.attentionCost(perKey, perDrawn)) * float64(tokens) / 1e9
+	layers, head := v.active()
+	return ((perWritten+perStep/slots)*(layers+head) + v.attentionCost(perKey, perDrawn)) * float64(tokens) / 1e9
 }
 
 // foldCost is the cost of the steps of a fold, and of AWQ's factors.
@@ -100,9 +133,11 @@ func (v view) foldCost() float64 {
 	cost := (perFolded*weights(v.plan)*steps + perJob) / 1e9
 	if v.calibration.awq {
 		for _, m := range v.plan.Matrices() {
-			cost += float64(m.Rows) * (perAWQ*float64(m.Cols) + perAWQRow) / 1e9
+			if layerOf(m.Tensor) >= 0 { // AWQ's factors are of layers
+				cost += float64(m.Rows) * (perAWQ*float64(m.Cols) + perAWQRow) / 1e9
+			}
 		}
-		cost += v.passCost(float64(v.calibration.tokens))
+		cost += v.layersCost(float64(v.calibration.tokens))
 	}
 	return cost
 }
@@ -147,34 +182,32 @@ func (v view) calibrationCost() float64 {
 	if !v.calibration.solved {
 		return v.imatrixCost(tokens)
 	}
-	cost, streams := 0.0, 1.0
-	for _, m := range v.plan.Matrices() {
-		if m.Scheme.Algorithm == gqf.AlgorithmGPTQFT {
-			streams = 2
-		}
-		cost += solveCost(float64(m.Rows), float64(m.Cols), tokens, streams)
+	m, err := forward.OpenCheckpoint(v.source.plan.SourceDir(), forward.Options{Threads: v.o.Threads})
+	if err != nil { // the job will fail
+		return 0
 	}
-	return cost + v.attentionCost(0, 0)*tokens*(2*streams-1)/1e9
+	defer m.Close()
+	_, e := calib.Estimate(v.plan, m, v.calibration.tokens, text.WindowOf(m.Config()), calib.Options{Refine: v.calibration.refine, Threads: v.o.Threads})
+	chosen := float64(calib.Work(v.plan))
+	cost := e.Inputs*perInput + (e.Passes+e.Sums)*perPass + e.Solves*perSolve + chosen*perSolved
+	if v.calibration.refine {
+		cost += chosen*perRefined + e.Refines*perRefine
+	}
+	return cost/1e9 + v.attentionCost(0, 0)*tokens*e.Models/1e9
 }
 
 // imatrixCost is the cost of collecting second moments, unless they are in files, and of rounding
 // each row twice to choose the better rounding.
 func (v view) imatrixCost(tokens float64) (cost float64) {
 	for _, m := range v.plan.Matrices() {
-		cost += 2 * codeCost(m.Scheme) * float64(m.Rows) * float64(m.Cols) / 1e9
+		if m.Scheme.Algorithm.Calibrated() {
+			cost += 2 * codeCost(m.Scheme) * float64(m.Rows) * float64(m.Cols) / 1e9
+		}
 	}
 	if v.calibration.onText {
-		cost += v.passCost(tokens + calib.ChoiceTokens)
+		cost += v.layersCost(tokens + calib.ChoiceTokens)
 	}
 	return cost
-}
-
-// solveCost is the cost of choosing a matrix's codes by gptq, or by gptq-ft: it has two streams of
-// hidden states and sums the differences between them.
-func solveCost(rows, cols, tokens, streams float64) float64 {
-	passes := rows * cols * tokens * (2*streams - 1) * perPass
-	hessian := cols * cols * tokens / 2 * perPass
-	return (passes + hessian + rows*cols*(perSolved+cols*(perSolve+perTarget*(streams-1)))) / 1e9
 }
 
 // codesCost is the cost of choosing, packing and writing a plan's codes without calibration: CPU

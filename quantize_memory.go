@@ -94,7 +94,7 @@ func (v view) textBytes() int64 {
 	window := text.WindowOf(m.Config())
 	n := int64(0)
 	if k.solved {
-		n = calib.Memory(p, m, k.tokens, window, calib.Options{Refine: k.refine, Threads: v.o.Threads})
+		n, _ = calib.Estimate(p, m, k.tokens, window, calib.Options{Refine: k.refine, Threads: v.o.Threads})
 	}
 	if v.textCalibrated() {
 		n = max(n, eval.KLBytes(m, k.heldOutTokens(), window))

@@ -90,8 +90,8 @@ func steps() []step {
 		}, {
 			stage: stageHeldOut,
 			runs:  func(v view) int { return once(v.textCalibrated()) },
-			// both models, and the comparison
-			cost: func(v view) float64 { return v.passCost(2.4 * float64(v.calibration.heldOutTokens())) },
+			// both models
+			cost: func(v view) float64 { return v.passCost(2 * float64(v.calibration.heldOutTokens())) },
 		},
 	}
 }

@@ -1,6 +1,8 @@
 package gq
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -58,6 +60,32 @@ func TestHeldOut(t *testing.T) {
 	r, err := Quantize(t.Context(), model, filepath.Join(t.TempDir(), "m.gqf"), QuantizeOptions{})
 	if err != nil || r.HeldOut != nil || r.MeanSQNR == 0 {
 		t.Errorf("without calibration: %+v, %v", r, err)
+	}
+}
+
+// cancels cancels a job when a stage begins.
+type cancels struct {
+	recorder
+	stage  string
+	cancel context.CancelFunc
+}
+
+func (c *cancels) Stage(s Stage) (add func(n int64), end func()) {
+	if s.Name == c.stage {
+		c.cancel()
+	}
+	return c.recorder.Stage(s)
+}
+
+// TestHeldOutCancelled: a job that is cancelled while it measures fails. It does not only warn.
+func TestHeldOutCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	r, err := Quantize(ctx, testmodels.Books(t, 2), filepath.Join(t.TempDir(), "m.gqf"), QuantizeOptions{
+		Recipe:   quantizer.Recipe{Algorithm: gqf.AlgorithmGPTQ, Calibrate: story, CalibrateTokens: 200},
+		Progress: &cancels{stage: stageHeldOut, cancel: cancel},
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
 

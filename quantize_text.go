@@ -191,8 +191,8 @@ func (r *run) writtenText(j *job, p *fromcheckpoint.Plan, tok *tokenizer.Tokeniz
 // for each option.
 func (r *run) remember(j *job, key string, t *text.Text, s selfText) {
 	r.texts[key] = t
-	share := text.Distinct(text.WindowsOf(t.Sequences))
-	if share >= text.LeastDistinct || r.degenerate[s.option] {
+	fault := text.ContentOf(text.WindowsOf(t.Sequences)).Fault()
+	if fault == "" || r.degenerate[s.option] {
 		return
 	}
 	r.degenerate[s.option] = true
@@ -203,8 +203,7 @@ func (r *run) remember(j *job, key string, t *text.Text, s selfText) {
 	case s.name == textName && j.o.CalibrateOut == "":
 		do += ", and --calibrate-out FILE to see what the model wrote"
 	}
-	r.warn("the model repeats itself in the text that it wrote: %.3f of the 4-grams of tokens are distinct, and at least %g is expected; %s",
-		share, text.LeastDistinct, do)
+	r.warn("the model repeats itself in the text that it wrote: %s; %s", fault, do)
 }
 
 // writeTexts lets the model write texts, or finish the texts of an interrupted job. The stage is

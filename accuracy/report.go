@@ -84,9 +84,8 @@ func (t *TextReport) NoContent() string {
 	switch info := t.Text; {
 	case t.Model == nil || info.Vocabulary == 0: // not measured yet
 		return ""
-	case info.Distinct < text.LeastDistinct:
-		return fmt.Sprintf("the text repeats itself, or windows are too short: %.3f of the 4-grams of tokens that the model reads are distinct, "+
-			"and at least %g is expected; use real text, and windows of the default length", info.Distinct, text.LeastDistinct)
+	case info.Content.Fault() != "":
+		return fmt.Sprintf("the text repeats itself, or windows are too short: %s; use real text, and windows of the default length", info.Content.Fault())
 	case t.Model.Float.Perplexity > float64(info.Vocabulary):
 		return fmt.Sprintf("the float model does not understand the text: its perplexity %.0f is above the %d tokens of the vocabulary; "+
 			"use text of the kind that the model is made for", t.Model.Float.Perplexity, info.Vocabulary)
@@ -127,9 +126,9 @@ type TextInfo struct {
 	Context int `json:"context,omitempty"`
 	// Reference is the file of the float model's predictions, if the float model did not run.
 	Reference string `json:"reference,omitempty"`
-	// Distinct is the share of distinct 4-grams of tokens. Vocabulary is the model's number of tokens.
-	Distinct   float64 `json:"distinct_4_grams,omitempty"`
-	Vocabulary int     `json:"vocabulary,omitempty"`
+	text.Content
+	// Vocabulary is the model's number of tokens.
+	Vocabulary int `json:"vocabulary,omitempty"`
 	// Warning says that end-of-document markers were read as text, or that figures say little.
 	Warning string `json:"warning,omitempty"`
 }

@@ -225,9 +225,6 @@ func (j *Job) preflight(f *gqf.File) error {
 	if j.Source == "" && (len(g.Tensors) > 0 || g.Unquantized) {
 		return &accuracy.GateError{File: g.Name, Msg: "limits figures of tensors, which are compared with the checkpoint: name the checkpoint too"}
 	}
-	if j.Earlier == nil && g.NeedsEarlier() {
-		return &accuracy.GateError{File: g.Name, Msg: "compares with an earlier report, and none was given"}
-	}
 	for i, rule := range g.Tensors {
 		if rule.Bits != 0 || rule.Group != nil || rule.Match == "" {
 			continue
@@ -378,7 +375,7 @@ func (j *Job) compare(ctx context.Context, s *scored, r *accuracy.Report) error 
 			s.texts[i].spell(s.tokenizer, list[k].Worst)
 		}
 		to.Model = &list[0]
-		to.Text.Distinct, to.Text.Vocabulary = text.Distinct(s.texts[i].windows), s.quantized.VocabSize()
+		to.Text.Content, to.Text.Vocabulary = text.ContentOf(s.texts[i].windows), s.quantized.VocabSize()
 		if why := to.NoContent(); why != "" && !j.gated() {
 			to.Text.Warning = strings.TrimPrefix(to.Text.Warning+"; "+why, "; ")
 		}

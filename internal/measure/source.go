@@ -10,6 +10,8 @@ import (
 	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/crc32c"
+	"github.com/lowbit-go/gq/internal/job/assets"
 	"github.com/lowbit-go/gq/internal/job/fold"
 	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/internal/lm/forward"
@@ -39,37 +41,32 @@ type source struct {
 type sources struct {
 	ck        *safetensors.Checkpoint
 	f         *gqf.File
-	fold      map[int]string // by tensor: the name of its scales
-	block     [2]int         // of FP8 scales
-	embedding int            // index of the embedding in the file; -1: none
+	fold      map[int]gqf.Name // by tensor: its scales
+	block     [2]int           // of FP8 scales
+	embedding int              // index of the embedding in the file; -1: none
 	long      func(name string) string
 }
 
 func newSources(ck *safetensors.Checkpoint, f *gqf.File) (*sources, error) {
-	s := &sources{ck: ck, f: f, fold: map[int]string{}, embedding: embeddingOf(f)}
+	s := &sources{ck: ck, f: f, fold: map[int]gqf.Name{}, embedding: embeddingOf(f)}
 	_, s.long = namesOf(ck)
 	for n := range f.AllNames() {
 		if n.Absorbed {
-			s.fold[n.Tensor] = n.Name
+			s.fold[n.Tensor] = n
 		}
 	}
 	if len(s.fold) == 0 {
 		return s, nil
 	}
-	for _, a := range f.Assets() {
-		if a.Kind != gqf.AssetConfig {
-			continue
-		}
-		config, err := f.Asset(a.Name)
-		if err != nil {
-			return nil, err
-		}
-		c, err := arch.ParseConfig(config)
-		if err != nil {
-			return nil, fmt.Errorf("%s in the .gqf: %w", a.Name, err)
-		}
-		s.block = c.WeightBlockSize
+	config, err := assets.ReadConfig(ck)
+	if err != nil || config == nil {
+		return s, err
 	}
+	c, err := arch.ParseConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(ck.Dir(), assets.ConfigName), err)
+	}
+	s.block = c.WeightBlockSize
 	return s, nil
 }
 
@@ -108,10 +105,7 @@ func (s *sources) find(t gqf.Tensor) (source, error) {
 	if !ok {
 		return source{}, &MismatchError{s.ck.Dir(), t.Name, "is under no name of a checkpoint's tensor"}
 	}
-	src, ok := s.ck.Lookup(name.Name)
-	if !ok {
-		src, ok = s.ck.Lookup(s.long(name.Name))
-	}
+	src, ok := s.lookUp(name.Name)
 	if !ok {
 		return source{}, &MismatchError{s.ck.Dir(), name.Name, "is not in it"}
 	}
@@ -132,10 +126,29 @@ func (s *sources) find(t gqf.Tensor) (source, error) {
 	if err != nil {
 		return source{}, err
 	}
-	if fold := s.fold[t.Index]; fold != "" && found.weights.Scale == nil {
+	if fold := s.fold[t.Index].Name; fold != "" && found.weights.Scale == nil {
 		return source{}, &MismatchError{file, name.Name, fmt.Sprintf("has no scales %q there", fold)}
 	}
 	return found, nil
+}
+
+// lookUp finds a tensor of the checkpoint by its name in the file.
+func (s *sources) lookUp(name string) (t safetensors.Tensor, ok bool) {
+	if t, ok = s.ck.Lookup(name); !ok {
+		t, ok = s.ck.Lookup(s.long(name))
+	}
+	return t, ok
+}
+
+// scalesChanged reports whether a tensor has other FP8 scales in the checkpoint than in the file's
+// record, or scales that cannot be read.
+func (s *sources) scalesChanged(tensor int) (changed bool) {
+	name := s.fold[tensor]
+	if scales, ok := s.lookUp(name.Name); ok && name.SourceCRC != 0 {
+		b, err := s.ck.Bytes(scales)
+		return err != nil || s.ck.Guard(func() error { changed = crc32c.Checksum(b) != name.SourceCRC; return nil }) != nil || changed
+	}
+	return false
 }
 
 // file is the name of the file that holds the weights.

@@ -339,7 +339,7 @@ func (j *tensorJob) checkSources() {
 			}
 		}
 		found, _ := j.sources.find(j.f.Tensor(int(e.tensorIndex))) // as plan found it
-		changed := found.crc != 0 && (read != found.src.Size || crc != found.crc)
+		changed := found.crc != 0 && (read != found.src.Size || crc != found.crc) || j.sources.scalesChanged(int(e.tensorIndex))
 		for ; i < n; i++ {
 			s := j.entries[i].stats
 			// The source may have had the checkpoint's numbers in another dtype.

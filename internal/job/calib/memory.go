@@ -13,17 +13,31 @@ import (
 	"github.com/lowbit-go/gq/kernels"
 )
 
-// Memory is the memory that Run takes for a plan at its peak, without garbage. m is the model of
-// the plan's checkpoint; the text has this many tokens, in sequences of up to longest tokens.
-// Finished layers are not counted, because o.Work stores them.
-func Memory(p *fromcheckpoint.Plan, m *forward.Model, tokens, longest int, o Options) int64 {
+// Effort is the work of Run. Passes and what follows are multiply-adds.
+type Effort struct {
+	Models  float64 // that read the text: 2 if codes follow the float model, else 1
+	Inputs  float64 // numbers that linear layers with different inputs read
+	Passes  float64 // of linear layers in forward passes
+	Sums    float64 // of Hessians, and of the sums for the targets of gptq-ft
+	Solves  float64 // of factors, targets, codes and errors
+	Refines float64 // of a product of the matrices with their Hessians, if Options.Refine is set
+}
+
+// Estimate returns the memory that Run takes for a plan at its peak, without garbage, and the
+// effort. m is the model of the plan's checkpoint; the text has this many tokens, in sequences of
+// up to longest tokens. Finished layers are not counted, because o.Work stores them.
+func Estimate(p *fromcheckpoint.Plan, m *forward.Model, tokens, longest int, o Options) (memory int64, e Effort) {
 	j := newJob(context.Background(), p, &text.Text{}, o)
 	j.quant, j.longest = m, min(longest, tokens)
-	s := &sizes{job: j, tokens: tokens}
+	s := &sizes{job: j, tokens: tokens, weights: map[string]float64{}}
+	for _, m := range p.Matrices() {
+		s.weights[m.Name()] = float64(m.Rows) * float64(m.Cols)
+	}
 	streams := int64(1)
 	if j.find() {
 		streams = 2
 	}
+	s.effort.Models = float64(streams)
 	codes := int64(0)
 	for layer := range m.Config().Layers {
 		codes = max(codes, s.layer(layer))
@@ -33,38 +47,76 @@ func Memory(p *fromcheckpoint.Plan, m *forward.Model, tokens, longest int, o Opt
 		codes = max(codes, groupCodes(head))
 	}
 	hidden, keys, shared := m.StreamBytes(tokens, j.longest)
-	return streams*(hidden+keys) + shared + kernels.AddBytes(cpu.Threads(o.Threads)) + 4*s.inputs + 4*s.floats + s.solver + codes
+	return streams*(hidden+keys) + shared + kernels.AddBytes(cpu.Threads(o.Threads)) + 4*s.inputs + 4*s.floats + s.solver + codes, s.effort
 }
 
 type sizes struct {
 	*job
-	tokens int
-	inputs int64 // values of job.inputs
-	floats int64 // values in use of engine.floats
-	solver int64 // bytes of codes and grids while a matrix is solved
+	tokens  int
+	weights map[string]float64 // numbers of weights
+	effort  Effort
+	inputs  int64 // values of job.inputs
+	floats  int64 // values in use of engine.floats
+	solver  int64 // bytes of codes and grids while a matrix is solved
 }
 
 // layer counts the stages of a layer, and returns the bytes of its codes.
 func (s *sizes) layer(layer int) (codes int64) {
 	stages := s.quant.Stages(layer)
+	half := 0.0 // multiply-adds of a pass of this half of the layer so far
 	for i, stage := range stages {
 		for len(stage) > 0 {
 			batch := s.batch(stage)
 			stage = stage[len(batch):]
 			last := len(stage) == 0 && (i+1 == len(stages) || stages[i+1][0].Block != batch[0].Block)
+			pass := 0.0
 			var groups []*group
 			for _, g := range batch {
+				for _, name := range g.Linears {
+					pass += s.rows(g) * s.weights[name]
+				}
 				if own := s.prepare(g); len(own.matrices) > 0 {
 					groups = append(groups, own)
 					codes += groupCodes(own)
 				}
 			}
+			s.effort.Passes += s.effort.Models * pass
 			if len(groups) > 0 {
 				s.stage(groups, last)
+				if last && inputsOf(groups[0], s.tokens) == 0 { // see job.advance
+					s.effort.Passes += half
+				}
+			}
+			if half += pass; last {
+				half = 0
 			}
 		}
 	}
 	return codes
+}
+
+// rows is the number of tokens that a group sees.
+func (s *sizes) rows(g forward.Group) float64 {
+	if e := s.quant.Config().Experts; g.Expert >= 0 {
+		return float64(s.tokens) * float64(e.PerToken) / float64(e.Count)
+	}
+	return float64(s.tokens)
+}
+
+// add counts the work for a group's codes.
+func (e *Effort) add(g *group, n float64, ofOutputs bool) {
+	k, width := float64(g.cols()), float64(g.outputs())
+	e.Inputs += e.Models * n * k
+	e.Sums += n * k * k / 2
+	e.Solves += k*k*k/6 + 1.5*width*k*k // codes for two sets of scales, and errors
+	switch {
+	case ofOutputs:
+		e.Sums += 2 * n * width * k
+		e.Solves += width * k * k
+	case g.follow:
+		e.Sums += n * k * k
+		e.Solves += (k + width) * k * k
+	}
 }
 
 func groupCodes(g *group) (n int64) {
@@ -79,6 +131,10 @@ func (s *sizes) stage(groups []*group, last bool) {
 	collected := int64(0)
 	for _, g := range groups {
 		collected += s.hessianBytes(g)/4 + s.rowBuffers(g)
+		s.effort.add(g, s.rows(g.Group), s.ofOutputs(g))
+		if s.Refine {
+			s.effort.Refines += float64(g.outputs()) * float64(g.cols()) * float64(g.cols())
+		}
 	}
 	inputs := int64(0) // of the float model
 	if first := groups[0]; first.follow {

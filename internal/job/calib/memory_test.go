@@ -12,7 +12,7 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
-// TestMemory compares the sizes that Memory adds with the buffers of a job.
+// TestMemory compares the sizes that Estimate adds with the buffers of a job.
 func TestMemory(t *testing.T) {
 	books, mixture := testmodels.Books(t, 2), t.TempDir()
 	testmodels.Mixture(t).Write(t, mixture)

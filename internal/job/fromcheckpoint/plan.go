@@ -16,6 +16,7 @@ import (
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/internal/job/assets"
 	"github.com/lowbit-go/gq/internal/job/plan"
+	"github.com/lowbit-go/gq/internal/job/provenance"
 	"github.com/lowbit-go/gq/internal/job/rounding"
 	"github.com/lowbit-go/gq/internal/job/write"
 	"github.com/lowbit-go/gq/internal/lm/arch"
@@ -76,8 +77,9 @@ func (in *Input) Plan(out write.Output) (*Plan, error) {
 		return nil, err
 	}
 	pl.warnOfOneBit()
-	if slices.ContainsFunc(ck.Files(), func(f safetensors.SourceFile) bool { return f.Unverified }) {
-		pl.Warn("%s states no SHA-256 of its files: nothing shows that the streamed bytes are right (the provenance says unverified)", ck.Dir())
+	sources := in.sources()
+	if i := slices.IndexFunc(sources, func(s provenance.Source) bool { return s.Unverified }); i >= 0 {
+		pl.Warn("%s comes from a place that states no SHA-256 of its files: nothing shows that the bytes are right (the provenance says unverified)", sources[i].Name)
 	}
 	if err := in.warnOfLattices(base); err != nil {
 		return nil, err

@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -301,7 +300,7 @@ func (f *File) Sources() (list []provenance.Source, err error) {
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, provenance.Source{Name: filepath.Base(path), Size: f.stats[i].Size(), HeaderSHA256: sum, Path: path})
+		list = append(list, provenance.NewSource(path, f.stats[i].Size(), sum))
 	}
 	return list, nil
 }

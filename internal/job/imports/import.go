@@ -115,6 +115,10 @@ func (im *Imported) RecordOrigin(b *gqf.Builder, record []byte, by *provenance.Q
 			}
 			b.AddName(spec)
 		}
+		// FP8 scales that the checkpoint's weights were multiplied with.
+		if name := e.Name() + "_scale_inv"; sum(name) != 0 {
+			b.AddName(gqf.NameSpec{Name: name, Tensor: e.Index, InCheckpoint: true, Absorbed: true, SourceFile: -1, SourceCRC: sum(name)})
+		}
 	}
 	sources, err := im.Src.Sources()
 	if err != nil {

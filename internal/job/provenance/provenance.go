@@ -20,6 +20,7 @@ import (
 	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/hubpath"
 	"github.com/lowbit-go/gq/internal/lm/arch"
+	"github.com/lowbit-go/gq/internal/remote/note"
 )
 
 // Provenance is the content of a file's gq/provenance.json: its origin. It holds
@@ -154,7 +155,7 @@ type Source struct {
 	Size         int64  `json:"size"`
 	HeaderSHA256 string `json:"header_sha256"`    // of a .gguf file: of all bytes before the data
 	SHA256       string `json:"sha256,omitempty"` // of the whole file, with Recipe.HashFiles
-	// Unverified: the file was streamed, and its store states no hash to compare it with.
+	// Unverified: the file came from a store that states no hash to compare it with.
 	Unverified bool `json:"unverified,omitempty"`
 
 	Path string `json:"-"` // of the file on this machine
@@ -213,10 +214,17 @@ func RepositoryOf(sources []Source) *Repository {
 	return &Repository{"hf://" + repo, commit}
 }
 
+// NewSource returns the record of a file at path, with the SHA-256 of its header.
+func NewSource(path string, size int64, header string) Source {
+	return Source{Name: filepath.Base(path), Size: size, HeaderSHA256: header, Unverified: note.Unverified(path), Path: path}
+}
+
 // SourceFiles are the files of a checkpoint.
 func SourceFiles(ck *safetensors.Checkpoint) (list []Source) {
 	for _, f := range ck.Files() {
-		list = append(list, Source{Name: f.Name, Size: f.Size, HeaderSHA256: hex.EncodeToString(f.HeaderSHA256[:]), Unverified: f.Unverified, Path: filepath.Join(ck.Dir(), f.Name)})
+		s := NewSource(filepath.Join(ck.Dir(), f.Name), f.Size, hex.EncodeToString(f.HeaderSHA256[:]))
+		s.Unverified = s.Unverified || f.Unverified
+		list = append(list, s)
 	}
 	return list
 }

@@ -68,47 +68,6 @@ func WindowsOf(sequences [][]int32) []Window {
 	return windows
 }
 
-const (
-	ngramLength = 4   // tokens
-	ngramBlock  = 512 // n-grams
-)
-
-// LeastDistinct is the share of distinct n-grams, see Distinct, below which a text is degenerate:
-// the text repeats itself.
-//
-// Three small models write texts with shares of .959 and more, and of .399 and less if they almost
-// always take the likeliest token. Real text has .900 and more, byte by byte .778 and more.
-const LeastDistinct = 0.7
-
-// Distinct returns the share of distinct 4-grams of tokens in a text: the number of different
-// 4-grams over the number of all. The longer a text, the smaller its share, so Distinct counts in
-// blocks of 512 n-grams. The share of a text of less than a block is larger.
-//
-// Each scored token ends an n-gram; at the start of a window the n-gram is shorter. So many windows
-// of a few tokens count as repetition, too.
-func Distinct(windows []Window) float64 {
-	distinct, total := 0, 0
-	seen := make(map[[ngramLength]int32]bool, ngramBlock)
-	for _, w := range windows {
-		for end := w.First + 1; end <= len(w.Tokens); end++ {
-			if total%ngramBlock == 0 {
-				clear(seen)
-			}
-			gram := [ngramLength]int32{-1, -1, -1, -1}
-			copy(gram[:], w.Tokens[max(end-ngramLength, 0):end])
-			if !seen[gram] {
-				seen[gram] = true
-				distinct++
-			}
-			total++
-		}
-	}
-	if total == 0 {
-		return 1
-	}
-	return float64(distinct) / float64(total)
-}
-
 // Format returns the content of a file from which Read makes the text again: plain text, or with
 // ids the token ids. Each sequence is a document of its own. Plain text gives other tokens where
 // the tokenizer would not have chosen the tokens of the sequences, and where documents begin or end

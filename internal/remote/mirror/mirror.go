@@ -18,6 +18,7 @@ import (
 	"github.com/lowbit-go/gq/internal/atomicfile"
 	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/remote"
+	"github.com/lowbit-go/gq/internal/remote/note"
 	"github.com/lowbit-go/gq/internal/remote/transfer"
 )
 
@@ -58,27 +59,14 @@ func (m *Mirror) path(o remote.Object) string {
 	return filepath.Join(m.dir, filepath.FromSlash(o.Name))
 }
 
-// note is the file that identifies the object with content at path.
-func (m *Mirror) note(o remote.Object) string {
-	return filepath.Join(m.dir, filepath.FromSlash(path.Dir(o.Name)), "."+path.Base(o.Name)+noteEnding)
-}
-
-const noteEnding = ".gq-object"
-
-func identity(o remote.Object) string {
-	s := fmt.Sprintf("%d %q %q", o.Size, o.ETag, o.SHA256)
-	if o.Modified != "" {
-		s += fmt.Sprintf(" %q", o.Modified)
-	}
-	return s + "\n"
-}
+func identity(o remote.Object) string { return note.Note(o.Size, o.ETag, o.SHA256, o.Modified) }
 
 func (m *Mirror) Cached(o remote.Object) bool {
 	if !transfer.IsComplete(m.path(o), o.Size) {
 		return false
 	}
-	note, err := os.ReadFile(m.note(o))
-	return err == nil && string(note) == identity(o)
+	text, err := os.ReadFile(note.Of(m.path(o)))
+	return err == nil && string(text) == identity(o)
 }
 
 func (m *Mirror) Missing(o remote.Object) int64 {
@@ -136,7 +124,7 @@ func (m *Mirror) Fetch(ctx context.Context, objects []remote.Object, opts transf
 		if err := m.copyOf(o, slots, opts.Progress).Run(ctx); err != nil {
 			return err
 		}
-		return atomicfile.WriteFile(m.note(o), []byte(identity(o)))
+		return atomicfile.WriteFile(note.Of(m.path(o)), []byte(identity(o)))
 	})
 }
 
@@ -170,7 +158,7 @@ func (m *Mirror) Forget(ctx context.Context, gone func(name string) bool) error 
 	defer unlock()
 	for _, name := range names {
 		o := remote.Object{Name: name}
-		for _, file := range append(transfer.PartialFiles(m.path(o)), m.path(o), m.note(o)) {
+		for _, file := range append(transfer.PartialFiles(m.path(o)), m.path(o), note.Of(m.path(o))) {
 			if err := os.Remove(file); err != nil && !os.IsNotExist(err) {
 				return err
 			}
@@ -182,7 +170,7 @@ func (m *Mirror) Forget(ctx context.Context, gone func(name string) bool) error 
 // objectOf is the base name of the object that a file in the mirror belongs to: its content, its
 // note or an unfinished download. A job that was killed may have left a content without a note.
 func objectOf(file string) string {
-	if base, ok := strings.CutSuffix(file, noteEnding); ok {
+	if base, ok := strings.CutSuffix(file, note.Ending); ok {
 		return strings.TrimPrefix(base, ".")
 	}
 	for _, suffix := range transfer.PartialFiles("") {
