@@ -310,7 +310,7 @@ func (a *ReadAhead) Wait(step int) error {
 				return err
 			}
 		}
-		if err := context.Cause(a.ctx); err != nil {
+		if err := a.ctx.Err(); err != nil {
 			return err
 		}
 		if slices.ContainsFunc(a.open[step], a.tail.overlaps) {
