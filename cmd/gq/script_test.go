@@ -38,8 +38,8 @@ func TestMain(m *testing.M) {
 
 // TestScript runs testdata/script/*.txt. Beside testscript's own commands, scripts have the
 // functions below, which are named after them. MODEL is the bundled model; SMALL has two of its
-// layers, for jobs that run the model many times. TEXT is the bundled text. Commands have one CPU, as
-// scripts run in parallel; same-bytes.txt and TestGolden have all CPUs.
+// layers, for jobs that run the model many times. TEXT is the bundled text. Commands have one CPU,
+// as scripts run in parallel; same-bytes.txt and TestGolden have all CPUs.
 func TestScript(t *testing.T) {
 	if path, err := exec.LookPath("gq"); err == nil {
 		if err := exec.Command(path, "--version").Run(); errors.Is(err, syscall.ENOEXEC) {
