@@ -310,7 +310,7 @@ func (a *ReadAhead) Wait(step int) error {
 				return err
 			}
 		}
-		if err := a.ctx.Err(); err != nil {
+		if err := context.Cause(a.ctx); err != nil {
 			return err
 		}
 		if slices.ContainsFunc(a.open[step], a.tail.overlaps) {

@@ -158,10 +158,9 @@ func (f *Family[T]) All() []Implementation[T] { return slices.Clone(f.list) }
 func (f *Family[T]) choose(features []string) { f.chosen = f.For(features) }
 
 // Parallel calls the function that newWorker returns for each i in 0 to n-1, in order, from up to
-// threads goroutines. Each goroutine has a function of its own. The first error ends the work; the
-// end of the parent context is its Err, not its cause.
-func Parallel(parent context.Context, threads, n int, newWorker func() func(i int) error) error {
-	ctx, cancel := context.WithCancelCause(parent)
+// threads goroutines. Each goroutine has a function of its own. The first error ends the work.
+func Parallel(ctx context.Context, threads, n int, newWorker func() func(i int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var next atomic.Int64
 	var wg sync.WaitGroup
@@ -181,10 +180,7 @@ func Parallel(parent context.Context, threads, n int, newWorker func() func(i in
 		})
 	}
 	wg.Wait()
-	if err := context.Cause(ctx); err != context.Cause(parent) {
-		return err
-	}
-	return parent.Err()
+	return context.Cause(ctx)
 }
 
 // Threads is the meaning of an option "threads": n, or GOMAXPROCS if n is below 1.
