@@ -77,8 +77,24 @@ func quantize(t *testing.T, model, dst string, l *listener, stop func(stage stri
 	return err
 }
 
-// wholeJob returns the file of an uninterrupted job.
+// whole is the file of an uninterrupted job, from the first call of wholeJob.
+var whole struct {
+	sync.Mutex
+	file []byte
+}
+
+// wholeJob returns the file of an uninterrupted job on two layers of the bundled model.
 func wholeJob(t *testing.T, model string) []byte {
+	t.Helper()
+	whole.Lock()
+	defer whole.Unlock()
+	if whole.file == nil {
+		whole.file = makeWhole(t, model)
+	}
+	return whole.file
+}
+
+func makeWhole(t *testing.T, model string) []byte {
 	t.Helper()
 	dst := filepath.Join(t.TempDir(), "model.gqf")
 	var l listener

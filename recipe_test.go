@@ -37,7 +37,7 @@ func TestSavedRecipe(t *testing.T) {
 	t.Parallel()
 	model := testmodels.Books(t, 1)
 	dir := t.TempDir()
-	fixed := rule(t, "*.o_proj.weight=4,64,search") // beside calibration and the choice of bits
+	fixed := rule(t, "re:.*(o_proj|mlp).*=4,64,search") // beside calibration and the choice of bits
 	moments := filepath.Join(dir, "moments.dat")
 	story := shortStory(t, dir)
 	short := func(r quantizer.Recipe) quantizer.Recipe {

@@ -19,15 +19,19 @@ import (
 	"github.com/lowbit-go/gq/internal/remote"
 	"github.com/lowbit-go/gq/internal/remote/hub"
 	"github.com/lowbit-go/gq/internal/remote/transfer"
+	"github.com/lowbit-go/gq/internal/test/testmodels"
 	"github.com/lowbit-go/gq/internal/test/testremote"
 	"github.com/lowbit-go/gq/quantizer"
 )
 
 // hubOfBooks starts a hub with the bundled model as org/books, and a new cache at home.
-func hubOfBooks(t *testing.T) (s *testremote.Server, home string) {
+func hubOfBooks(t *testing.T) (s *testremote.Server, home string) { return hubOf(t, books) }
+
+// hubOf has a model under the name of the bundled one.
+func hubOf(t *testing.T, dir string) (s *testremote.Server, home string) {
 	t.Helper()
 	s, home = testremote.Start(t), t.TempDir()
-	s.AddRepo(t, "org/books", books)
+	s.AddRepo(t, "org/books", dir)
 	for name, value := range map[string]string{
 		"HF_ENDPOINT": s.URL, "HF_HOME": home, "HF_TOKEN": "", "HF_HUB_CACHE": "", "HF_HUB_OFFLINE": "", "XDG_CACHE_HOME": filepath.Join(home, "xdg"),
 		"HTTP_PROXY": "", "http_proxy": "",
@@ -166,7 +170,7 @@ func impatient() *remote.Client {
 // TestStreamedFaults has each fault at each request of a streamed job. Either the file has the
 // bytes of a local job, or the job fails and leaves nothing.
 func TestStreamedFaults(t *testing.T) {
-	s, _ := hubOfBooks(t)
+	s, _ := hubOf(t, testmodels.Books(t, 2))
 	want := filepath.Join(t.TempDir(), "local.gqf")
 	if _, err := Quantize(t.Context(), pulled(t), want, QuantizeOptions{}); err != nil {
 		t.Fatal(err)
@@ -208,6 +212,7 @@ func TestStreamedFaults(t *testing.T) {
 		t.Fatalf("without a fault: %d bytes, %v", len(file), err)
 	}
 	requests := len(s.Requests())
+	t.Log(requests)
 	for _, fault := range testremote.Faults() {
 		for n := 1; n <= requests; n++ {
 			file, err := job(map[int]testremote.Fault{n: fault})

@@ -112,11 +112,11 @@ func changePanels(t testing.TB, n int) []panelChanges {
 // TestPanels compares the verdicts of gqf_verify_tensor and of gqf.File.Verify on thousands of
 // payloads with a changed byte and correct checksums.
 func TestPanels(t *testing.T) {
-	files := changePanels(t, 400)
+	files := changePanels(t, 200)
 	for _, test := range []struct {
 		toolchain
 		n int // the first changes
-	}{{sanitized, 120}, {optimized, 400}, {arm64, 30}} {
+	}{{sanitized, 80}, {optimized, 200}, {arm64, 20}} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			run := test.compile(t, driver)

@@ -92,7 +92,7 @@ func TestPython(t *testing.T) {
 // TestPythonMutations gives the Python reader damaged files, as TestMutations does to gqf.h.
 func TestPythonMutations(t *testing.T) {
 	good := everything(t)
-	const random = 100
+	const random = 60
 	opened, verified := differ(t, python{}, good, true, random, func(i int) []byte { return mutate(good, uint64(i)) })
 	t.Logf("%d of %d random changes could be opened, %d verified", opened, random, verified)
 	if opened < random/20 || verified < random/100 {
@@ -100,7 +100,7 @@ func TestPythonMutations(t *testing.T) {
 	}
 	list := append(consistent(good), otherCompanions(t, good)...)
 	for i, change := range structural(good) {
-		if i%83 == 0 {
+		if i%167 == 0 {
 			list = append(list, change)
 		}
 	}

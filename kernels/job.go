@@ -197,11 +197,11 @@ func (w *Workspace) multiplyPanels(own *worker, from, to int) {
 		for p := from; p < to; p++ {
 			r.read(&own.panels[0], l.data, p)
 			if p+1 < to {
-				own.tile.Ahead, own.tile.AheadStep = r.packed(l.data, p+1)
+				own.tile.product.Ahead, own.tile.product.AheadStep = r.packed(l.data, p+1)
 			}
 			for i := range a.tiles {
 				w.finishTile(own, &a.tiles[i], &own.panels[0], p*r.outs)
-				own.tile.AheadStep = 0
+				own.tile.product.AheadStep = 0
 			}
 		}
 		return
@@ -232,8 +232,8 @@ func (w *Workspace) finishTile(own *worker, t *rowTile, p *panel, first int) {
 // matrix.
 func (l *Linear) multiplyTile(own *worker, a *activations, t *rowTile, p *panel, dst []float32, first int) {
 	step, f, nr := &l.set.Steps[t.step], l.panelLayout, l.set.NR
-	k := &own.tile
-	l.setArgs(k, own, a, t, p)
+	k := &own.tile.product
+	l.setArgs(k, a, t, p)
 	valid := min(nr, f.rows-first)
 	whole := valid == nr && t.valid == step.MR
 	if whole {
@@ -244,7 +244,7 @@ func (l *Linear) multiplyTile(own *worker, a *activations, t *rowTile, p *panel,
 	if f.epilogue == epilogueGroup && !p.exact {
 		l.multiplyUnit(own, a, t, p)
 	} else {
-		l.products[t.step](k)
+		l.multiplyStep(step, own, a, t, p)
 	}
 	if whole {
 		return
@@ -254,8 +254,8 @@ func (l *Linear) multiplyTile(own *worker, a *activations, t *rowTile, p *panel,
 	}
 }
 
-// setArgs sets the arguments of a product, except where its outputs go.
-func (l *Linear) setArgs(k *tile.Args, own *worker, a *activations, t *rowTile, p *panel) {
+// setArgs sets the arguments that all products have, except where outputs go.
+func (l *Linear) setArgs(k *tile.Args, a *activations, t *rowTile, p *panel) {
 	groups := l.groups
 	k.Codes, k.Acts = first(p.codes), (*int8)(unsafe.Pointer(&a.codes[t.at*l.stored]))
 	k.Sums, k.Zeros, k.ZeroStep = &a.sums[t.at*groups], first(p.zeros), 0
@@ -264,14 +264,39 @@ func (l *Linear) setArgs(k *tile.Args, own *worker, a *activations, t *rowTile, 
 	}
 	k.NoZeros = !l.zeroStep && l.reader.zero == 0
 	k.Steps, k.Groups = &l.steps[0], groups
-	if l.shift > 0 {
-		k.Shift = l.shift8
-	}
-	k.Scales, k.Bias = first(p.scales), first(p.bias)
-	k.NegZero, k.NegInt, k.Rec = &a.negZero[t.at], &a.negInt[t.at], &a.rec[t.at]
-	k.RowSums, k.IntSums, k.Factor, k.Points, k.T = first(p.float), first(p.sums), l.codeFactor, first(p.points), first(own.dots)
-	if l.panelLayout.quantize != asymmetric {
-		k.ActScales, k.ActSums = first(t.numbers(a.scales, groups)), first(t.numbers(a.asums, groups))
+}
+
+// multiplyStep is the product with the layout's epilogue, for the arguments own.tile.product.
+func (l *Linear) multiplyStep(step *tile.Step, own *worker, a *activations, t *rowTile, p *panel) {
+	k, dots, scales, bias := &own.tile, first(own.dots), first(p.scales), first(p.bias)
+	negInt, rec := &a.negInt[t.at], &a.rec[t.at]
+	switch l.epilogue {
+	case epilogueRow:
+		k.row = tile.RowArgs{
+			Args: k.product, T: dots, Scales: scales, IntSums: first(p.sums), NegInt: negInt, Rec: rec, Bias: bias, Factor: l.codeFactor,
+		}
+		step.Row(&k.row)
+	case epilogueTorchAO:
+		k.torchAO = tile.TorchAOArgs{Args: k.product, T: dots, Scales: scales, IntSums: first(p.sums), NegInt: negInt, Rec: rec, Bias: bias}
+		step.TorchAO(&k.torchAO)
+	case epilogueF16, epilogueQAI4:
+		blocks := tile.BlocksArgs{Args: k.product, T: dots, Scales: scales, ActScales: first(t.numbers(a.scales, l.groups))}
+		if l.epilogue == epilogueF16 {
+			k.blocks = blocks
+			step.Blocks(&k.blocks)
+			return
+		}
+		k.qai4 = tile.BlocksQAI4Args{BlocksArgs: blocks, Points: first(p.points), ActSums: first(t.numbers(a.asums, l.groups)), Bias: bias}
+		step.BlocksQAI4(&k.qai4)
+	default:
+		group := tile.GroupArgs{Args: k.product, Scales: scales, RowSums: first(p.float), Bias: bias, NegZero: &a.negZero[t.at], Rec: rec}
+		if l.shift > 0 {
+			k.shifted = tile.ShiftedArgs{GroupArgs: group, Shift: l.shift8}
+			step.Shifted(&k.shifted)
+			return
+		}
+		k.group = group
+		step.Group(&k.group)
 	}
 }
 
@@ -279,7 +304,7 @@ func first[T any](x []T) *T { return unsafe.SliceData(x) }
 
 // multiplyUnit is tile.Step.Group or Shifted, to own.out, for scales that t's unit cannot multiply.
 func (l *Linear) multiplyUnit(own *worker, a *activations, t *rowTile, p *panel) {
-	step, k, groups, nr := &l.set.Steps[t.step], &own.tile, l.groups, l.set.NR
+	step, k, groups, nr := &l.set.Steps[t.step], &own.tile.product, l.groups, l.set.NR
 	out, stride := k.Out, k.OutStride
 	k.Out, k.OutStride = unsafe.Pointer(&own.dots[0]), 4*groups*nr
 	if l.shift > 0 { // without zero points: shiftDots subtracts them

@@ -8,7 +8,6 @@ import (
 
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/floats"
-	"github.com/lowbit-go/gq/internal/kernels/tile"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/packing/layouts"
 )
@@ -36,9 +35,8 @@ type Linear struct {
 	selection
 	reader   reader
 	steps    []int32
-	products []func(*tile.Args) // of each step
-	zeroStep bool               // each group has its own zero points
-	sumsUsed bool               // products need the sums of activations
+	zeroStep bool // each group has its own zero points
+	sumsUsed bool // products need the sums of activations
 	shift8   [8]uint32
 	noZeros  []int32 // [NR] of 0
 	maxRows  int     // rows of a pass
@@ -88,10 +86,6 @@ func (l *Linear) use() {
 	l.steps = l.panelLayout.steps()
 	l.zeroStep = l.panelLayout.header.ZeroKind.IsInt8()
 	l.sumsUsed = l.zeroStep || l.reader.zero != 0
-	l.products = nil
-	for i := range l.set.Steps {
-		l.products = append(l.products, l.product(&l.set.Steps[i]))
-	}
 	for i := range l.shift8 {
 		l.shift8[i] = uint32(l.panelLayout.shift)
 	}
@@ -112,23 +106,6 @@ func (l *Linear) Header() packing.Header { return l.header }
 func (l *Linear) Kernel(m int) string { return l.choose(m).name }
 
 func (l *Linear) ReadRow(dst []float32, row int) { l.packer.DequantizeRow(dst, l.data, row) }
-
-func (f *panelLayout) product(step *tile.Step) func(*tile.Args) {
-	switch f.epilogue {
-	case epilogueRow:
-		return step.Row
-	case epilogueF16:
-		return step.Blocks
-	case epilogueQAI4:
-		return step.BlocksQAI4
-	case epilogueTorchAO:
-		return step.TorchAO
-	}
-	if f.shift > 0 {
-		return step.Shifted
-	}
-	return step.Group
-}
 
 // shiftDots turns dot products without zero points, [mr][groups][NR], into tile.Step.Shifted's t.
 func (l *Linear) shiftDots(dots, zeros, sums []int32, mr int) {

@@ -200,7 +200,7 @@ func (w *Workspace) Pool() *Pool { return w.pool }
 
 type worker struct {
 	// not on a stack: kernels are called through pointers, so arguments escape
-	tile   tile.Args
+	tile   tileArgs
 	gemv   gemv.Args
 	panels []panel
 	dots   []int32   // [rows of activations][groups][NR]
@@ -211,6 +211,17 @@ type worker struct {
 	asums  []float32 // sums of its groups, blocksF32
 	float  floatmm.Scratch
 	_      [64]byte // keeps goroutines out of each other's cache lines
+}
+
+// tileArgs are the arguments of the tile kernels: of Step.Dots, and of each epilogue.
+type tileArgs struct {
+	product tile.Args
+	group   tile.GroupArgs
+	shifted tile.ShiftedArgs
+	row     tile.RowArgs
+	blocks  tile.BlocksArgs
+	qai4    tile.BlocksQAI4Args
+	torchAO tile.TorchAOArgs
 }
 
 // grow makes room for a batch of panels of l, and for the products with tiles of rows.

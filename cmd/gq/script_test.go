@@ -38,7 +38,8 @@ func TestMain(m *testing.M) {
 
 // TestScript runs testdata/script/*.txt. Beside testscript's own commands, scripts have the
 // functions below, which are named after them. MODEL is the bundled model; SMALL has two of its
-// layers, for jobs that run the model many times. TEXT is the bundled text.
+// layers, for jobs that run the model many times. TEXT is the bundled text. Commands have one CPU,
+// as scripts run in parallel; same-bytes.txt and TestGolden have all CPUs.
 func TestScript(t *testing.T) {
 	if path, err := exec.LookPath("gq"); err == nil {
 		if err := exec.Command(path, "--version").Run(); errors.Is(err, syscall.ENOEXEC) {
@@ -63,6 +64,7 @@ func TestScript(t *testing.T) {
 			env.Setenv("MODEL", model)
 			env.Setenv("SMALL", small)
 			env.Setenv("TEXT", text)
+			env.Setenv("GOMAXPROCS", "1")
 			env.Values[servedKey{}] = new(*served)
 			return nil
 		},

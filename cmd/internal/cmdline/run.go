@@ -59,6 +59,9 @@ type SignalError struct {
 
 func (e *SignalError) Error() string { return e.Signal.String() }
 
+// Unwrap: loops that return the cause of their end were cancelled.
+func (e *SignalError) Unwrap() error { return context.Canceled }
+
 // NotifyContext returns a context that the first of these signals cancels; the cause is a
 // *SignalError. A second signal ends the process, as if NotifyContext had not been called.
 func NotifyContext(ctx context.Context, signals ...os.Signal) context.Context {

@@ -18,6 +18,7 @@ import (
 	"github.com/lowbit-go/gq/internal/lm/eval"
 	"github.com/lowbit-go/gq/internal/lm/forward"
 	"github.com/lowbit-go/gq/internal/lm/text"
+	"github.com/lowbit-go/gq/internal/test/testmodels"
 	"github.com/lowbit-go/gq/internal/test/testplan"
 	"github.com/lowbit-go/gq/internal/test/testshared"
 	"github.com/lowbit-go/gq/kernels"
@@ -93,10 +94,17 @@ func long(t *testing.T) {
 	}
 }
 
-func TestTargetsAreMet(t *testing.T) {
+// TestProbed tests choices for targets of all kinds, from one probe of a model.
+func TestProbed(t *testing.T) {
 	long(t)
-	j := openJob(t, bundled, 2)
-	p := probe(t, j)
+	p := probe(t, openJob(t, testmodels.Books(t, 2), 2))
+	t.Run("targets are met", func(t *testing.T) { targetsAreMet(t, p) })
+	t.Run("KL", func(t *testing.T) { maxKL(t, p) })
+	t.Run("KL that jumps", func(t *testing.T) { maxKLNear(t, p) })
+	t.Run("best", func(t *testing.T) { bestOf(t, *p) })
+}
+
+func targetsAreMet(t *testing.T, p *Sensitivities) {
 	if p.Decisions[0].Name != "model.embed_tokens.weight" || !p.Decisions[0].Embedding || p.Decisions[0].ProbeKL[0] <= 0 {
 		t.Errorf("the table, which is the head too, is not the first decision: %+v", p.Decisions[0])
 	}
@@ -118,7 +126,7 @@ func TestTargetsAreMet(t *testing.T) {
 			t.Errorf("%.5f bits per weight and %d bytes were promised, the file has %.5f and %d", a.BitsPerWeight, a.OutputBytes, r.BitsPerWeight, r.OutputBytes)
 		}
 	}
-	for _, bytes := range []int64{500_000, 700_001, 777_777, 1_200_000} {
+	for _, bytes := range []int64{300_000, 400_001, 444_444, 500_000} {
 		a, err := p.FileBytes(bytes)
 		if err != nil {
 			t.Fatal(err)
@@ -140,14 +148,14 @@ func TestTargetsAreMet(t *testing.T) {
 			t.Errorf("a target that is too small: %v", err)
 		}
 	}
-	if now, err := j.Reference.KL(t.Context(), j.Model); err != nil || now != 0 {
+	if now, err := p.job.Reference.KL(t.Context(), p.job.Model); err != nil || now != 0 {
 		t.Errorf("the model is not what it was: KL %g, %v", now, err)
 	}
 }
 
 func TestRules(t *testing.T) {
 	long(t)
-	j := openJob(t, bundled, 2)
+	j := openJob(t, testmodels.Books(t, 2), 2)
 	rule := func(s string) quantizer.Rule {
 		r, err := quantizer.ParseRule(s)
 		if err != nil {
@@ -166,7 +174,7 @@ func TestRules(t *testing.T) {
 			t.Errorf("%s: a rule says per channel, options are %+v", d.Name, d.Options)
 		}
 	}
-	a, err := p.BitsPerWeight(4.2)
+	a, err := p.BitsPerWeight(6)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +229,7 @@ func TestExpertsAreOneDecision(t *testing.T) {
 
 func TestRecipeRoundTrip(t *testing.T) {
 	long(t)
-	j := openJob(t, bundled, 2)
+	j := openJob(t, testmodels.Books(t, 2), 2)
 	j.Options.Rules = []quantizer.Rule{{Match: "re:.*q_proj", Mapping: gqf.MappingAsymmetric}}
 	a, err := probe(t, j).BitsPerWeight(4)
 	if err != nil {

@@ -8,10 +8,8 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 )
 
-// TestBest wants the allocation whose measured divergence is less, whatever was predicted.
-func TestBest(t *testing.T) {
-	long(t)
-	p := probe(t, openJob(t, bundled, 2))
+// bestOf wants the allocation whose measured divergence is less, whatever was predicted.
+func bestOf(t *testing.T, p Sensitivities) {
 	fractional := func(a *Allocation) bool {
 		return slices.ContainsFunc(a.Rows, func(r Row) bool { return r.Mapping == gqf.MappingAsymmetric.String() })
 	}

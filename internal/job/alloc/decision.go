@@ -341,7 +341,7 @@ func (j *Job) takes(d *Decision, o Option) bool {
 
 func (j *Job) uniform(list []*Decision, o Option, chosen func(*Decision) bool) (*fromcheckpoint.Plan, error) {
 	opts := j.Options
-	opts.Rules = nil
+	opts.Rules, opts.Trial = nil, true
 	for _, d := range list {
 		if chosen(d) {
 			opts.Rules = append(opts.Rules, d.rules(o)...)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/detmath"
+	"github.com/lowbit-go/gq/internal/test/testmodels"
 	"github.com/lowbit-go/gq/internal/test/testplan"
 	"github.com/lowbit-go/gq/internal/test/testshared"
 )
@@ -56,8 +57,9 @@ func TestSampledGradient(t *testing.T) {
 // TestImportance compares predicted divergences with probes of single tensors.
 func TestImportance(t *testing.T) {
 	testshared.SlowEmulated(t, "a probe of each tensor")
-	j := openJob(t, bundled, 2)
-	j.Reference = reference(t, bundled, testplan.Text(j.Model.VocabSize(), 128, 100, 156).Sequences)
+	dir := testmodels.Books(t, 3)
+	j := openJob(t, dir, 2)
+	j.Reference = reference(t, dir, testplan.Text(j.Model.VocabSize(), 128, 100, 156).Sequences)
 	p, err := j.layOut()
 	if err != nil {
 		t.Fatal(err)

@@ -7,9 +7,7 @@ import (
 	"testing"
 )
 
-func TestMaxKL(t *testing.T) {
-	long(t)
-	p := probe(t, openJob(t, bundled, 2))
+func maxKL(t *testing.T, p *Sensitivities) {
 	// The measured divergence differs from the predicted one by this factor.
 	for _, off := range []float64{.3, 1, 1.3, 4} {
 		for _, target := range []float64{.5, .05, .01} {
@@ -49,11 +47,9 @@ func TestMaxKL(t *testing.T) {
 	}
 }
 
-// TestMaxKLNear searches where the divergence jumps from above the target to below closeEnough of
+// maxKLNear searches where the divergence jumps from above the target to below closeEnough of
 // it. The search ends near the jump, and does not use up its evaluations.
-func TestMaxKLNear(t *testing.T) {
-	long(t)
-	p := probe(t, openJob(t, bundled, 2))
+func maxKLNear(t *testing.T, p *Sensitivities) {
 	const target = .05
 	edge := int64(0)
 	a, list, err := p.MaxKL(t.Context(), target, func(_ context.Context, a *Allocation) (Measured, error) {

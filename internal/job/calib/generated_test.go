@@ -29,7 +29,7 @@ func TestGenerated(t *testing.T) {
 		t.Run(g.Name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), g.Name)
 			g.Write(t, dir)
-			float, err := forward.OpenCheckpoint(dir, forward.Options{Threads: 2})
+			float, err := forward.OpenCheckpoint(dir, forward.Options{Threads: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -42,9 +42,9 @@ func TestGenerated(t *testing.T) {
 				}
 				return s
 			}
-			calibration := own(1, 4096)
+			calibration := own(1, 2048)
 			var windows []text.Window
-			for _, ids := range own(2, 1024).Sequences {
+			for _, ids := range own(2, 512).Sequences {
 				windows = append(windows, text.Window{Tokens: ids, First: 1})
 			}
 			kl, sizes := [2]float64{}, [2]int64{}
@@ -53,7 +53,7 @@ func TestGenerated(t *testing.T) {
 				p := testplan.New(t, dir, r)
 				var o write.Options
 				if algorithm.Calibrated() {
-					result, err := calib.Run(context.Background(), p, calibration, calib.Options{Refine: true})
+					result, err := calib.Run(context.Background(), p, calibration, calib.Options{Refine: true, Threads: 1})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -65,7 +65,7 @@ func TestGenerated(t *testing.T) {
 					t.Fatal(err)
 				}
 				m := openResult(t, path)
-				c, err := eval.Compare(context.Background(), float, []*forward.Model{m}, windows, eval.CompareOptions{Sessions: 2, Worst: -1})
+				c, err := eval.Compare(context.Background(), float, []*forward.Model{m}, windows, eval.CompareOptions{Sessions: 1, Worst: -1})
 				if err != nil {
 					t.Fatal(err)
 				}

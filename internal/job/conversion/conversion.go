@@ -48,6 +48,7 @@ type Options struct {
 	// Assets lets the plans of a job share the packed files of a checkpoint; copies of Options
 	// share it. Default (nil): each plan reads and compresses these files.
 	Assets *fromcheckpoint.AssetCache
+	Trial  bool // as in fromcheckpoint.Options
 }
 
 // NewPlan lays out the job of quantizing ck. config is the raw config.json, nil if the checkpoint
@@ -58,7 +59,7 @@ type Options struct {
 // and for a layout that cannot hold the scheme; also for a tensor of unknown dtype.
 func NewPlan(ck *safetensors.Checkpoint, config []byte, o Options) (*fromcheckpoint.Plan, error) {
 	in := fromcheckpoint.New(ck, config, fromcheckpoint.Options{
-		Context: o.Context, Recipe: o.Recipe, Rules: o.Rules, Threads: o.Threads, Origin: o.Origin, Sources: o.Sources, Cache: o.Assets,
+		Context: o.Context, Recipe: o.Recipe, Rules: o.Rules, Threads: o.Threads, Origin: o.Origin, Sources: o.Sources, Cache: o.Assets, Trial: o.Trial,
 	})
 	switch {
 	case o.Checkpoint != nil:

@@ -51,6 +51,8 @@ type Options struct {
 	Sources []provenance.Source
 	// Cache has the packed files of the checkpoint. Default (nil): each plan reads and packs them.
 	Cache *AssetCache
+	// Trial: the plan is one of many, for its sizes alone, so no weights are read for warnings.
+	Trial bool
 }
 
 // New returns the input of a plan. config is the raw config.json, nil if there is none.

@@ -81,8 +81,10 @@ func (in *Input) Plan(out write.Output) (*Plan, error) {
 	if i := slices.IndexFunc(sources, func(s provenance.Source) bool { return s.Unverified }); i >= 0 {
 		pl.Warn("%s comes from a place that states no SHA-256 of its files: nothing shows that the bytes are right (the provenance says unverified)", sources[i].Name)
 	}
-	if err := in.warnOfLattices(base); err != nil {
-		return nil, err
+	if !opts.Trial {
+		if err := in.warnOfLattices(base); err != nil {
+			return nil, err
+		}
 	}
 	j, err := write.New(pl.Plan, in, out)
 	if err != nil {

@@ -111,7 +111,7 @@ func TestBlocksArchitectures(t *testing.T) {
 				kept++
 			}
 		}}
-		r, err := Run(context.Background(), p, nil, ids(t, testmodels.Vocab, 100, 100, 100, 100), o)
+		r, err := Run(context.Background(), p, nil, ids(t, testmodels.Vocab, 90, 90, 90), o)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

@@ -102,102 +102,102 @@ func dots1WideAVX2(a *Args)
 // group16TallAVX2 is Step.Group for 16 rows of activations and panels of 8 rows.
 //
 //go:noescape
-func group16TallAVX2(a *Args)
+func group16TallAVX2(a *GroupArgs)
 
 // group8TallAVX2 is Step.Group for 8 rows of activations and panels of 8 rows.
 //
 //go:noescape
-func group8TallAVX2(a *Args)
+func group8TallAVX2(a *GroupArgs)
 
 // group4SmallAVX2 is Step.Group for 4 rows of activations and panels of 8 rows.
 //
 //go:noescape
-func group4SmallAVX2(a *Args)
+func group4SmallAVX2(a *GroupArgs)
 
 // group4NarrowAVX2 is Step.Group for 4 rows of activations and panels of 8 rows.
 //
 //go:noescape
-func group4NarrowAVX2(a *Args)
+func group4NarrowAVX2(a *GroupArgs)
 
 // group2NarrowAVX2 is Step.Group for 2 rows of activations and panels of 8 rows.
 //
 //go:noescape
-func group2NarrowAVX2(a *Args)
+func group2NarrowAVX2(a *GroupArgs)
 
 // group1NarrowAVX2 is Step.Group for 1 rows of activations and panels of 8 rows.
 //
 //go:noescape
-func group1NarrowAVX2(a *Args)
+func group1NarrowAVX2(a *GroupArgs)
 
 // group4SingleAVX2 is Step.Group for 4 rows of activations and panels of 8 rows.
 //
 //go:noescape
-func group4SingleAVX2(a *Args)
+func group4SingleAVX2(a *GroupArgs)
 
 // group2SingleAVX2 is Step.Group for 2 rows of activations and panels of 8 rows.
 //
 //go:noescape
-func group2SingleAVX2(a *Args)
+func group2SingleAVX2(a *GroupArgs)
 
 // group1SingleAVX2 is Step.Group for 1 rows of activations and panels of 8 rows.
 //
 //go:noescape
-func group1SingleAVX2(a *Args)
+func group1SingleAVX2(a *GroupArgs)
 
 // group2WideAVX2 is Step.Group for 2 rows of activations and panels of 8 rows.
 //
 //go:noescape
-func group2WideAVX2(a *Args)
+func group2WideAVX2(a *GroupArgs)
 
 // group1WideAVX2 is Step.Group for 1 rows of activations and panels of 8 rows.
 //
 //go:noescape
-func group1WideAVX2(a *Args)
+func group1WideAVX2(a *GroupArgs)
 
 // shifted16TallAVX2 is Step.Shifted for 16 rows of activations and panels of 8 rows.
 //
 //go:noescape
-func shifted16TallAVX2(a *Args)
+func shifted16TallAVX2(a *ShiftedArgs)
 
 // shifted8TallAVX2 is Step.Shifted for 8 rows of activations and panels of 8 rows.
 //
 //go:noescape
-func shifted8TallAVX2(a *Args)
+func shifted8TallAVX2(a *ShiftedArgs)
 
 // shifted4SmallAVX2 is Step.Shifted for 4 rows of activations and panels of 8 rows.
 //
 //go:noescape
-func shifted4SmallAVX2(a *Args)
+func shifted4SmallAVX2(a *ShiftedArgs)
 
 // shifted4NarrowAVX2 is Step.Shifted for 4 rows of activations and panels of 8 rows.
 //
 //go:noescape
-func shifted4NarrowAVX2(a *Args)
+func shifted4NarrowAVX2(a *ShiftedArgs)
 
 // shifted2NarrowAVX2 is Step.Shifted for 2 rows of activations and panels of 8 rows.
 //
 //go:noescape
-func shifted2NarrowAVX2(a *Args)
+func shifted2NarrowAVX2(a *ShiftedArgs)
 
 // shifted1NarrowAVX2 is Step.Shifted for 1 rows of activations and panels of 8 rows.
 //
 //go:noescape
-func shifted1NarrowAVX2(a *Args)
+func shifted1NarrowAVX2(a *ShiftedArgs)
 
 // shifted4SingleAVX2 is Step.Shifted for 4 rows of activations and panels of 8 rows.
 //
 //go:noescape
-func shifted4SingleAVX2(a *Args)
+func shifted4SingleAVX2(a *ShiftedArgs)
 
 // shifted2SingleAVX2 is Step.Shifted for 2 rows of activations and panels of 8 rows.
 //
 //go:noescape
-func shifted2SingleAVX2(a *Args)
+func shifted2SingleAVX2(a *ShiftedArgs)
 
 // shifted1SingleAVX2 is Step.Shifted for 1 rows of activations and panels of 8 rows.
 //
 //go:noescape
-func shifted1SingleAVX2(a *Args)
+func shifted1SingleAVX2(a *ShiftedArgs)
 
 // epilogueFMAAVX2 is epilogueFMA for at least one group.
 //

@@ -1293,7 +1293,7 @@ TEXT ·dots16TallAVX2(SB), $320-8
 	MOVQ 40(AX), SI
 	MOVQ 56(AX), DI
 	MOVQ 64(AX), R8
-	MOVQ 176(AX), R10
+	MOVQ 72(AX), R10
 	MOVQ (AX), R11
 	LEAQ (SP), R14
 	ADDQ $0x3f, R14
@@ -1835,13 +1835,13 @@ finishshort1:
 	VMOVUPS      X1, (R12)
 	VEXTRACTF128 $0x01, Y1, (R13)
 	MOVQ         R13, R12
-	CMPQ         184(AX), $0x00
+	CMPQ         80(AX), $0x00
 	JE           ahead1
 	PREFETCHT1   (R10)
 	PREFETCHT1   64(R10)
 	PREFETCHT1   128(R10)
-	ADDQ         184(AX), R10
-	ADDQ         184(AX), R10
+	ADDQ         80(AX), R10
+	ADDQ         80(AX), R10
 
 ahead1:
 	ADDQ $0x00000100, CX
@@ -1951,11 +1951,11 @@ block0:
 	VPADDW       Y8, Y6, Y6
 	VPMADDUBSW   Y9, Y10, Y10
 	VPADDW       Y10, Y7, Y7
-	CMPQ         184(AX), $0x00
+	CMPQ         80(AX), $0x00
 	JE           ahead2
 	PREFETCHT1   (R10)
 	PREFETCHT1   64(R10)
-	ADDQ         184(AX), R10
+	ADDQ         80(AX), R10
 
 ahead2:
 	ADDQ         $0x00000080, R12
@@ -2050,11 +2050,11 @@ ahead2:
 	VPADDW       Y8, Y6, Y6
 	VPMADDUBSW   Y9, Y10, Y10
 	VPADDW       Y10, Y7, Y7
-	CMPQ         184(AX), $0x00
+	CMPQ         80(AX), $0x00
 	JE           ahead3
 	PREFETCHT1   (R10)
 	PREFETCHT1   64(R10)
-	ADDQ         184(AX), R10
+	ADDQ         80(AX), R10
 
 ahead3:
 	ADDQ $0x00000080, R12
@@ -2508,7 +2508,7 @@ TEXT ·dots8TallAVX2(SB), $320-8
 	MOVQ 40(AX), SI
 	MOVQ 56(AX), DI
 	MOVQ 64(AX), R8
-	MOVQ 176(AX), R10
+	MOVQ 72(AX), R10
 	MOVQ (AX), R11
 	LEAQ (SP), R12
 	ADDQ $0x3f, R12
@@ -2810,13 +2810,13 @@ finishshort0:
 	VMOVUPS      X1, (R13)
 	VEXTRACTF128 $0x01, Y1, (R14)
 	MOVQ         R14, R13
-	CMPQ         184(AX), $0x00
+	CMPQ         80(AX), $0x00
 	JE           ahead1
 	PREFETCHT1   (R10)
 	PREFETCHT1   64(R10)
 	PREFETCHT1   128(R10)
-	ADDQ         184(AX), R10
-	ADDQ         184(AX), R10
+	ADDQ         80(AX), R10
+	ADDQ         80(AX), R10
 
 ahead1:
 	ADDQ $0x00000100, CX
@@ -2936,11 +2936,11 @@ block0:
 	VPBROADCASTD 124(CX), Y9
 	VPMADDUBSW   Y8, Y9, Y9
 	VPADDW       Y9, Y7, Y7
-	CMPQ         184(AX), $0x00
+	CMPQ         80(AX), $0x00
 	JE           ahead2
 	PREFETCHT1   (R10)
 	PREFETCHT1   64(R10)
-	ADDQ         184(AX), R10
+	ADDQ         80(AX), R10
 
 ahead2:
 	ADDQ         $0x00000080, CX
@@ -3047,11 +3047,11 @@ ahead2:
 	VPBROADCASTD 124(CX), Y9
 	VPMADDUBSW   Y8, Y9, Y9
 	VPADDW       Y9, Y7, Y7
-	CMPQ         184(AX), $0x00
+	CMPQ         80(AX), $0x00
 	JE           ahead3
 	PREFETCHT1   (R10)
 	PREFETCHT1   64(R10)
-	ADDQ         184(AX), R10
+	ADDQ         80(AX), R10
 
 ahead3:
 	ADDQ $0x00000080, CX
@@ -3194,7 +3194,7 @@ TEXT ·dots4SmallAVX2(SB), NOSPLIT, $128-8
 	MOVQ 40(AX), SI
 	MOVQ 56(AX), DI
 	MOVQ 64(AX), R8
-	MOVQ 176(AX), R10
+	MOVQ 72(AX), R10
 	MOVQ (AX), R11
 
 group:
@@ -3281,13 +3281,13 @@ group:
 	VPADDW       Y8, Y6, Y6
 	VPMADDUBSW   Y10, Y9, Y10
 	VPADDW       Y10, Y7, Y7
-	CMPQ         184(AX), $0x00
+	CMPQ         80(AX), $0x00
 	JE           ahead1
 	PREFETCHT1   (R10)
 	PREFETCHT1   64(R10)
 	PREFETCHT1   128(R10)
-	ADDQ         184(AX), R10
-	ADDQ         184(AX), R10
+	ADDQ         80(AX), R10
+	ADDQ         80(AX), R10
 
 ahead1:
 	ADDQ     $0x00000100, CX
@@ -3392,11 +3392,11 @@ block:
 	VPADDW       Y8, Y6, Y6
 	VPMADDUBSW   Y10, Y9, Y10
 	VPADDW       Y10, Y7, Y7
-	CMPQ         184(AX), $0x00
+	CMPQ         80(AX), $0x00
 	JE           ahead2
 	PREFETCHT1   (R10)
 	PREFETCHT1   64(R10)
-	ADDQ         184(AX), R10
+	ADDQ         80(AX), R10
 
 ahead2:
 	ADDQ $0x00000080, CX
@@ -3449,11 +3449,11 @@ step:
 	VPADDW       Y8, Y6, Y6
 	VPMADDUBSW   Y10, Y9, Y10
 	VPADDW       Y10, Y7, Y7
-	CMPQ         184(AX), $0x00
+	CMPQ         80(AX), $0x00
 	JE           ahead3
 	PREFETCHT1   (R10)
 	PREFETCHT1   64(R10)
-	ADDQ         184(AX), R10
+	ADDQ         80(AX), R10
 
 ahead3:
 	ADDQ $0x00000080, CX
@@ -3508,7 +3508,7 @@ TEXT ·dots4NarrowAVX2(SB), NOSPLIT, $0-8
 	MOVQ 40(AX), SI
 	MOVQ 56(AX), DI
 	MOVQ 64(AX), R8
-	MOVQ 176(AX), R10
+	MOVQ 72(AX), R10
 	MOVQ (AX), R11
 
 group:
@@ -3523,11 +3523,11 @@ group:
 	VPXOR   Y7, Y7, Y7
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU      (CX), Y8
@@ -3649,7 +3649,7 @@ TEXT ·dots2NarrowAVX2(SB), NOSPLIT, $0-8
 	MOVQ 40(AX), SI
 	MOVQ 56(AX), DI
 	MOVQ 64(AX), R8
-	MOVQ 176(AX), R10
+	MOVQ 72(AX), R10
 	MOVQ (AX), R11
 
 group:
@@ -3660,11 +3660,11 @@ group:
 	VPXOR   Y3, Y3, Y3
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU      (CX), Y4
@@ -3740,7 +3740,7 @@ TEXT ·dots1NarrowAVX2(SB), NOSPLIT, $0-8
 	MOVQ 40(AX), SI
 	MOVQ 56(AX), DI
 	MOVQ 64(AX), R8
-	MOVQ 176(AX), R10
+	MOVQ 72(AX), R10
 	MOVQ (AX), R11
 
 group:
@@ -3749,11 +3749,11 @@ group:
 	VPXOR   Y1, Y1, Y1
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU      (CX), Y2
@@ -3806,7 +3806,7 @@ TEXT ·dots4SingleAVX2(SB), NOSPLIT, $0-8
 	MOVQ 40(AX), SI
 	MOVQ 56(AX), DI
 	MOVQ 64(AX), R8
-	MOVQ 176(AX), R10
+	MOVQ 72(AX), R10
 	MOVQ (AX), R11
 
 group:
@@ -3821,11 +3821,11 @@ group:
 	VPXOR   Y7, Y7, Y7
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU      (CX), Y8
@@ -3955,7 +3955,7 @@ TEXT ·dots2SingleAVX2(SB), NOSPLIT, $0-8
 	MOVQ 40(AX), SI
 	MOVQ 56(AX), DI
 	MOVQ 64(AX), R8
-	MOVQ 176(AX), R10
+	MOVQ 72(AX), R10
 	MOVQ (AX), R11
 
 group:
@@ -3966,11 +3966,11 @@ group:
 	VPXOR   Y3, Y3, Y3
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU      (CX), Y4
@@ -4050,7 +4050,7 @@ TEXT ·dots1SingleAVX2(SB), NOSPLIT, $0-8
 	MOVQ 40(AX), SI
 	MOVQ 56(AX), DI
 	MOVQ 64(AX), R8
-	MOVQ 176(AX), R10
+	MOVQ 72(AX), R10
 	MOVQ (AX), R11
 
 group:
@@ -4059,11 +4059,11 @@ group:
 	VPXOR   Y1, Y1, Y1
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU      (CX), Y2
@@ -4118,7 +4118,7 @@ TEXT ·dots2WideAVX2(SB), NOSPLIT, $0-8
 	MOVQ 40(AX), SI
 	MOVQ 56(AX), DI
 	MOVQ 64(AX), R8
-	MOVQ 176(AX), R10
+	MOVQ 72(AX), R10
 	MOVQ (AX), R11
 
 group:
@@ -4133,11 +4133,11 @@ group:
 	VPXOR   Y7, Y7, Y7
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VPBROADCASTQ (DX), X8
@@ -4249,7 +4249,7 @@ TEXT ·dots1WideAVX2(SB), NOSPLIT, $0-8
 	MOVQ 40(AX), SI
 	MOVQ 56(AX), DI
 	MOVQ 64(AX), R8
-	MOVQ 176(AX), R10
+	MOVQ 72(AX), R10
 	MOVQ (AX), R11
 
 group:
@@ -4260,11 +4260,11 @@ group:
 	VPXOR   Y3, Y3, Y3
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VPBROADCASTQ (DX), X4
@@ -4334,8 +4334,8 @@ TEXT ·group16TallAVX2(SB), $832-8
 	MOVQ    40(AX), SI
 	MOVQ    56(AX), DI
 	MOVQ    64(AX), R8
-	MOVQ    176(AX), R10
-	MOVQ    80(AX), R11
+	MOVQ    72(AX), R10
+	MOVQ    96(AX), R11
 	LEAQ    (SP), R14
 	ADDQ    $0x3f, R14
 	ANDQ    $-64, R14
@@ -4845,13 +4845,13 @@ finishshort1:
 	VCVTDQ2PS    Y7, Y7
 	VFMADD213PS  736(R14), Y0, Y7
 	VMOVUPS      Y7, 736(R14)
-	CMPQ         184(AX), $0x00
+	CMPQ         80(AX), $0x00
 	JE           ahead1
 	PREFETCHT1   (R10)
 	PREFETCHT1   64(R10)
 	PREFETCHT1   128(R10)
-	ADDQ         184(AX), R10
-	ADDQ         184(AX), R10
+	ADDQ         80(AX), R10
+	ADDQ         80(AX), R10
 
 ahead1:
 	ADDQ $0x00000100, CX
@@ -4961,11 +4961,11 @@ block0:
 	VPADDW       Y8, Y6, Y6
 	VPMADDUBSW   Y9, Y10, Y10
 	VPADDW       Y10, Y7, Y7
-	CMPQ         184(AX), $0x00
+	CMPQ         80(AX), $0x00
 	JE           ahead2
 	PREFETCHT1   (R10)
 	PREFETCHT1   64(R10)
-	ADDQ         184(AX), R10
+	ADDQ         80(AX), R10
 
 ahead2:
 	ADDQ         $0x00000080, R12
@@ -5060,11 +5060,11 @@ ahead2:
 	VPADDW       Y8, Y6, Y6
 	VPMADDUBSW   Y9, Y10, Y10
 	VPADDW       Y10, Y7, Y7
-	CMPQ         184(AX), $0x00
+	CMPQ         80(AX), $0x00
 	JE           ahead3
 	PREFETCHT1   (R10)
 	PREFETCHT1   64(R10)
-	ADDQ         184(AX), R10
+	ADDQ         80(AX), R10
 
 ahead3:
 	ADDQ $0x00000080, R12
@@ -5452,89 +5452,89 @@ finishlong1:
 
 end:
 	MOVQ         (AX), CX
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VBROADCASTSS (DX), Y2
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VBROADCASTSS (DX), Y3
 	VMOVUPS      256(R14), Y0
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  (DX), Y2, Y0
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       (DX), Y0, Y0
 	VADDPS       Y3, Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y4
 	VBLENDVPS    Y1, Y4, Y0, Y0
 	VMOVUPS      288(R14), Y1
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  32(DX), Y2, Y1
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       32(DX), Y1, Y1
 	VADDPS       Y3, Y1, Y1
 	VCMPPS       $0x03, Y1, Y1, Y2
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y3
 	VBLENDVPS    Y2, Y3, Y1, Y1
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VBROADCASTSS 4(DX), Y4
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VBROADCASTSS 4(DX), Y5
 	VMOVUPS      320(R14), Y2
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  (DX), Y4, Y2
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       (DX), Y2, Y2
 	VADDPS       Y5, Y2, Y2
 	VCMPPS       $0x03, Y2, Y2, Y3
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y6
 	VBLENDVPS    Y3, Y6, Y2, Y2
 	VMOVUPS      352(R14), Y3
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  32(DX), Y4, Y3
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       32(DX), Y3, Y3
 	VADDPS       Y5, Y3, Y3
 	VCMPPS       $0x03, Y3, Y3, Y4
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y5
 	VBLENDVPS    Y4, Y5, Y3, Y3
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VBROADCASTSS 8(DX), Y6
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VBROADCASTSS 8(DX), Y7
 	VMOVUPS      384(R14), Y4
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  (DX), Y6, Y4
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       (DX), Y4, Y4
 	VADDPS       Y7, Y4, Y4
 	VCMPPS       $0x03, Y4, Y4, Y5
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y8
 	VBLENDVPS    Y5, Y8, Y4, Y4
 	VMOVUPS      416(R14), Y5
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  32(DX), Y6, Y5
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       32(DX), Y5, Y5
 	VADDPS       Y7, Y5, Y5
 	VCMPPS       $0x03, Y5, Y5, Y6
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y7
 	VBLENDVPS    Y6, Y7, Y5, Y5
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VBROADCASTSS 12(DX), Y8
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VBROADCASTSS 12(DX), Y9
 	VMOVUPS      448(R14), Y6
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  (DX), Y8, Y6
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       (DX), Y6, Y6
 	VADDPS       Y9, Y6, Y6
 	VCMPPS       $0x03, Y6, Y6, Y7
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y10
 	VBLENDVPS    Y7, Y10, Y6, Y6
 	VMOVUPS      480(R14), Y7
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  32(DX), Y8, Y7
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       32(DX), Y7, Y7
 	VADDPS       Y9, Y7, Y7
 	VCMPPS       $0x03, Y7, Y7, Y8
@@ -5592,89 +5592,89 @@ end:
 	VMOVUPS      X1, (BX)
 	VEXTRACTF128 $0x01, Y1, (SI)
 	MOVQ         SI, BX
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VBROADCASTSS 16(DX), Y2
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VBROADCASTSS 16(DX), Y3
 	VMOVUPS      512(R14), Y0
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  (DX), Y2, Y0
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       (DX), Y0, Y0
 	VADDPS       Y3, Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y4
 	VBLENDVPS    Y1, Y4, Y0, Y0
 	VMOVUPS      544(R14), Y1
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  32(DX), Y2, Y1
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       32(DX), Y1, Y1
 	VADDPS       Y3, Y1, Y1
 	VCMPPS       $0x03, Y1, Y1, Y2
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y3
 	VBLENDVPS    Y2, Y3, Y1, Y1
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VBROADCASTSS 20(DX), Y4
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VBROADCASTSS 20(DX), Y5
 	VMOVUPS      576(R14), Y2
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  (DX), Y4, Y2
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       (DX), Y2, Y2
 	VADDPS       Y5, Y2, Y2
 	VCMPPS       $0x03, Y2, Y2, Y3
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y6
 	VBLENDVPS    Y3, Y6, Y2, Y2
 	VMOVUPS      608(R14), Y3
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  32(DX), Y4, Y3
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       32(DX), Y3, Y3
 	VADDPS       Y5, Y3, Y3
 	VCMPPS       $0x03, Y3, Y3, Y4
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y5
 	VBLENDVPS    Y4, Y5, Y3, Y3
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VBROADCASTSS 24(DX), Y6
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VBROADCASTSS 24(DX), Y7
 	VMOVUPS      640(R14), Y4
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  (DX), Y6, Y4
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       (DX), Y4, Y4
 	VADDPS       Y7, Y4, Y4
 	VCMPPS       $0x03, Y4, Y4, Y5
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y8
 	VBLENDVPS    Y5, Y8, Y4, Y4
 	VMOVUPS      672(R14), Y5
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  32(DX), Y6, Y5
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       32(DX), Y5, Y5
 	VADDPS       Y7, Y5, Y5
 	VCMPPS       $0x03, Y5, Y5, Y6
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y7
 	VBLENDVPS    Y6, Y7, Y5, Y5
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VBROADCASTSS 28(DX), Y8
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VBROADCASTSS 28(DX), Y9
 	VMOVUPS      704(R14), Y6
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  (DX), Y8, Y6
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       (DX), Y6, Y6
 	VADDPS       Y9, Y6, Y6
 	VCMPPS       $0x03, Y6, Y6, Y7
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y10
 	VBLENDVPS    Y7, Y10, Y6, Y6
 	VMOVUPS      736(R14), Y7
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  32(DX), Y8, Y7
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       32(DX), Y7, Y7
 	VADDPS       Y9, Y7, Y7
 	VCMPPS       $0x03, Y7, Y7, Y8
@@ -5748,8 +5748,8 @@ TEXT ·group8TallAVX2(SB), $576-8
 	MOVQ    40(AX), SI
 	MOVQ    56(AX), DI
 	MOVQ    64(AX), R8
-	MOVQ    176(AX), R10
-	MOVQ    80(AX), R11
+	MOVQ    72(AX), R10
+	MOVQ    96(AX), R11
 	LEAQ    (SP), R12
 	ADDQ    $0x3f, R12
 	ANDQ    $-64, R12
@@ -6040,13 +6040,13 @@ finishshort0:
 	VCVTDQ2PS    Y7, Y7
 	VFMADD213PS  480(R12), Y0, Y7
 	VMOVUPS      Y7, 480(R12)
-	CMPQ         184(AX), $0x00
+	CMPQ         80(AX), $0x00
 	JE           ahead1
 	PREFETCHT1   (R10)
 	PREFETCHT1   64(R10)
 	PREFETCHT1   128(R10)
-	ADDQ         184(AX), R10
-	ADDQ         184(AX), R10
+	ADDQ         80(AX), R10
+	ADDQ         80(AX), R10
 
 ahead1:
 	ADDQ $0x00000100, CX
@@ -6166,11 +6166,11 @@ block0:
 	VPBROADCASTD 124(CX), Y9
 	VPMADDUBSW   Y8, Y9, Y9
 	VPADDW       Y9, Y7, Y7
-	CMPQ         184(AX), $0x00
+	CMPQ         80(AX), $0x00
 	JE           ahead2
 	PREFETCHT1   (R10)
 	PREFETCHT1   64(R10)
-	ADDQ         184(AX), R10
+	ADDQ         80(AX), R10
 
 ahead2:
 	ADDQ         $0x00000080, CX
@@ -6277,11 +6277,11 @@ ahead2:
 	VPBROADCASTD 124(CX), Y9
 	VPMADDUBSW   Y8, Y9, Y9
 	VPADDW       Y9, Y7, Y7
-	CMPQ         184(AX), $0x00
+	CMPQ         80(AX), $0x00
 	JE           ahead3
 	PREFETCHT1   (R10)
 	PREFETCHT1   64(R10)
-	ADDQ         184(AX), R10
+	ADDQ         80(AX), R10
 
 ahead3:
 	ADDQ $0x00000080, CX
@@ -6393,105 +6393,105 @@ finishlong0:
 
 end:
 	MOVQ         (AX), CX
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VBROADCASTSS (DX), Y1
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VBROADCASTSS (DX), Y2
 	VMOVUPS      256(R12), Y0
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  (DX), Y1, Y0
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       (DX), Y0, Y0
 	VADDPS       Y2, Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
 	VBLENDVPS    Y1, Y2, Y0, Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VBROADCASTSS 4(DX), Y2
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VBROADCASTSS 4(DX), Y3
 	VMOVUPS      288(R12), Y1
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  (DX), Y2, Y1
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       (DX), Y1, Y1
 	VADDPS       Y3, Y1, Y1
 	VCMPPS       $0x03, Y1, Y1, Y2
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y3
 	VBLENDVPS    Y2, Y3, Y1, Y1
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VBROADCASTSS 8(DX), Y3
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VBROADCASTSS 8(DX), Y4
 	VMOVUPS      320(R12), Y2
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  (DX), Y3, Y2
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       (DX), Y2, Y2
 	VADDPS       Y4, Y2, Y2
 	VCMPPS       $0x03, Y2, Y2, Y3
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y4
 	VBLENDVPS    Y3, Y4, Y2, Y2
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VBROADCASTSS 12(DX), Y4
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VBROADCASTSS 12(DX), Y5
 	VMOVUPS      352(R12), Y3
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  (DX), Y4, Y3
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       (DX), Y3, Y3
 	VADDPS       Y5, Y3, Y3
 	VCMPPS       $0x03, Y3, Y3, Y4
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y5
 	VBLENDVPS    Y4, Y5, Y3, Y3
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VBROADCASTSS 16(DX), Y5
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VBROADCASTSS 16(DX), Y6
 	VMOVUPS      384(R12), Y4
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  (DX), Y5, Y4
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       (DX), Y4, Y4
 	VADDPS       Y6, Y4, Y4
 	VCMPPS       $0x03, Y4, Y4, Y5
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y6
 	VBLENDVPS    Y5, Y6, Y4, Y4
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VBROADCASTSS 20(DX), Y6
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VBROADCASTSS 20(DX), Y7
 	VMOVUPS      416(R12), Y5
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  (DX), Y6, Y5
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       (DX), Y5, Y5
 	VADDPS       Y7, Y5, Y5
 	VCMPPS       $0x03, Y5, Y5, Y6
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y7
 	VBLENDVPS    Y6, Y7, Y5, Y5
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VBROADCASTSS 24(DX), Y7
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VBROADCASTSS 24(DX), Y8
 	VMOVUPS      448(R12), Y6
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  (DX), Y7, Y6
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       (DX), Y6, Y6
 	VADDPS       Y8, Y6, Y6
 	VCMPPS       $0x03, Y6, Y6, Y7
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y8
 	VBLENDVPS    Y7, Y8, Y6, Y6
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VBROADCASTSS 28(DX), Y8
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VBROADCASTSS 28(DX), Y9
 	VMOVUPS      480(R12), Y7
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  (DX), Y8, Y7
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       (DX), Y7, Y7
 	VADDPS       Y9, Y7, Y7
 	VCMPPS       $0x03, Y7, Y7, Y8
@@ -6561,8 +6561,8 @@ TEXT ·group4SmallAVX2(SB), NOSPLIT, $128-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  176(AX), R10
-	MOVQ  80(AX), R11
+	MOVQ  72(AX), R10
+	MOVQ  96(AX), R11
 	VPXOR Y8, Y8, Y8
 	VPXOR Y9, Y9, Y9
 	VPXOR Y10, Y10, Y10
@@ -6652,13 +6652,13 @@ group:
 	VPADDW       Y12, Y6, Y6
 	VPMADDUBSW   Y14, Y13, Y14
 	VPADDW       Y14, Y7, Y7
-	CMPQ         184(AX), $0x00
+	CMPQ         80(AX), $0x00
 	JE           ahead1
 	PREFETCHT1   (R10)
 	PREFETCHT1   64(R10)
 	PREFETCHT1   128(R10)
-	ADDQ         184(AX), R10
-	ADDQ         184(AX), R10
+	ADDQ         80(AX), R10
+	ADDQ         80(AX), R10
 
 ahead1:
 	ADDQ     $0x00000100, CX
@@ -6760,11 +6760,11 @@ block:
 	VPADDW       Y12, Y6, Y6
 	VPMADDUBSW   Y14, Y13, Y14
 	VPADDW       Y14, Y7, Y7
-	CMPQ         184(AX), $0x00
+	CMPQ         80(AX), $0x00
 	JE           ahead2
 	PREFETCHT1   (R10)
 	PREFETCHT1   64(R10)
-	ADDQ         184(AX), R10
+	ADDQ         80(AX), R10
 
 ahead2:
 	ADDQ $0x00000080, CX
@@ -6817,11 +6817,11 @@ step:
 	VPADDW       Y12, Y6, Y6
 	VPMADDUBSW   Y14, Y13, Y14
 	VPADDW       Y14, Y7, Y7
-	CMPQ         184(AX), $0x00
+	CMPQ         80(AX), $0x00
 	JE           ahead3
 	PREFETCHT1   (R10)
 	PREFETCHT1   64(R10)
-	ADDQ         184(AX), R10
+	ADDQ         80(AX), R10
 
 ahead3:
 	ADDQ $0x00000080, CX
@@ -6865,14 +6865,14 @@ add:
 end:
 	MOVQ         (AX), CX
 	VPERMQ       $0xd8, Y8, Y8
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS (DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y8
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS (DX), Y0
 	VMULPS       Y0, Y8, Y8
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y8, Y8
 	VCMPPS       $0x03, Y8, Y8, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
@@ -6880,14 +6880,14 @@ end:
 	VMOVUPS      Y8, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, Y9, Y9
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 4(DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y9
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 4(DX), Y0
 	VMULPS       Y0, Y9, Y9
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y9, Y9
 	VCMPPS       $0x03, Y9, Y9, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
@@ -6895,14 +6895,14 @@ end:
 	VMOVUPS      Y9, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, Y10, Y10
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 8(DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y10
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 8(DX), Y0
 	VMULPS       Y0, Y10, Y10
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y10, Y10
 	VCMPPS       $0x03, Y10, Y10, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
@@ -6910,14 +6910,14 @@ end:
 	VMOVUPS      Y10, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, Y11, Y11
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 12(DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y11
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 12(DX), Y0
 	VMULPS       Y0, Y11, Y11
-	MOVQ         96(AX), AX
+	MOVQ         112(AX), AX
 	VADDPS       (AX), Y11, Y11
 	VCMPPS       $0x03, Y11, Y11, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
@@ -6936,8 +6936,8 @@ TEXT ·group4NarrowAVX2(SB), NOSPLIT, $0-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  176(AX), R10
-	MOVQ  80(AX), R11
+	MOVQ  72(AX), R10
+	MOVQ  96(AX), R11
 	VPXOR Y8, Y8, Y8
 	VPXOR Y9, Y9, Y9
 	VPXOR Y10, Y10, Y10
@@ -6955,11 +6955,11 @@ group:
 	VPXOR   Y7, Y7, Y7
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU      (CX), Y12
@@ -7069,56 +7069,56 @@ ahead1:
 	DECQ         R8
 	JNE          group
 	MOVQ         (AX), CX
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS (DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y8
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS (DX), Y0
 	VMULPS       Y0, Y8, Y8
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y8, Y8
 	VCMPPS       $0x03, Y8, Y8, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
 	VBLENDVPS    Y0, Y1, Y8, Y8
 	VMOVUPS      Y8, (CX)
 	ADDQ         8(AX), CX
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 4(DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y9
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 4(DX), Y0
 	VMULPS       Y0, Y9, Y9
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y9, Y9
 	VCMPPS       $0x03, Y9, Y9, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
 	VBLENDVPS    Y0, Y1, Y9, Y9
 	VMOVUPS      Y9, (CX)
 	ADDQ         8(AX), CX
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 8(DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y10
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 8(DX), Y0
 	VMULPS       Y0, Y10, Y10
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y10, Y10
 	VCMPPS       $0x03, Y10, Y10, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
 	VBLENDVPS    Y0, Y1, Y10, Y10
 	VMOVUPS      Y10, (CX)
 	ADDQ         8(AX), CX
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 12(DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y11
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 12(DX), Y0
 	VMULPS       Y0, Y11, Y11
-	MOVQ         96(AX), AX
+	MOVQ         112(AX), AX
 	VADDPS       (AX), Y11, Y11
 	VCMPPS       $0x03, Y11, Y11, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
@@ -7137,8 +7137,8 @@ TEXT ·group2NarrowAVX2(SB), NOSPLIT, $0-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  176(AX), R10
-	MOVQ  80(AX), R11
+	MOVQ  72(AX), R10
+	MOVQ  96(AX), R11
 	VPXOR Y4, Y4, Y4
 	VPXOR Y5, Y5, Y5
 
@@ -7150,11 +7150,11 @@ group:
 	VPXOR   Y3, Y3, Y3
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU      (CX), Y6
@@ -7218,28 +7218,28 @@ ahead1:
 	DECQ         R8
 	JNE          group
 	MOVQ         (AX), CX
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS (DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y4
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS (DX), Y0
 	VMULPS       Y0, Y4, Y4
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y4, Y4
 	VCMPPS       $0x03, Y4, Y4, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
 	VBLENDVPS    Y0, Y1, Y4, Y4
 	VMOVUPS      Y4, (CX)
 	ADDQ         8(AX), CX
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 4(DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y5
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 4(DX), Y0
 	VMULPS       Y0, Y5, Y5
-	MOVQ         96(AX), AX
+	MOVQ         112(AX), AX
 	VADDPS       (AX), Y5, Y5
 	VCMPPS       $0x03, Y5, Y5, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
@@ -7258,8 +7258,8 @@ TEXT ·group1NarrowAVX2(SB), NOSPLIT, $0-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  176(AX), R10
-	MOVQ  80(AX), R11
+	MOVQ  72(AX), R10
+	MOVQ  96(AX), R11
 	VPXOR Y2, Y2, Y2
 
 group:
@@ -7268,11 +7268,11 @@ group:
 	VPXOR   Y1, Y1, Y1
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU      (CX), Y3
@@ -7313,14 +7313,14 @@ ahead1:
 	DECQ         R8
 	JNE          group
 	MOVQ         (AX), CX
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS (DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y2
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS (DX), Y0
 	VMULPS       Y0, Y2, Y2
-	MOVQ         96(AX), AX
+	MOVQ         112(AX), AX
 	VADDPS       (AX), Y2, Y2
 	VCMPPS       $0x03, Y2, Y2, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
@@ -7339,8 +7339,8 @@ TEXT ·group4SingleAVX2(SB), NOSPLIT, $0-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  176(AX), R10
-	MOVQ  80(AX), R11
+	MOVQ  72(AX), R10
+	MOVQ  96(AX), R11
 	VPXOR Y8, Y8, Y8
 	VPXOR Y9, Y9, Y9
 	VPXOR Y10, Y10, Y10
@@ -7358,11 +7358,11 @@ group:
 	VPXOR   Y7, Y7, Y7
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU      (CX), Y12
@@ -7480,56 +7480,56 @@ ahead1:
 	DECQ         R8
 	JNE          group
 	MOVQ         (AX), CX
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS (DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y8
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS (DX), Y0
 	VMULPS       Y0, Y8, Y8
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y8, Y8
 	VCMPPS       $0x03, Y8, Y8, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
 	VBLENDVPS    Y0, Y1, Y8, Y8
 	VMOVUPS      Y8, (CX)
 	ADDQ         8(AX), CX
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 4(DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y9
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 4(DX), Y0
 	VMULPS       Y0, Y9, Y9
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y9, Y9
 	VCMPPS       $0x03, Y9, Y9, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
 	VBLENDVPS    Y0, Y1, Y9, Y9
 	VMOVUPS      Y9, (CX)
 	ADDQ         8(AX), CX
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 8(DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y10
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 8(DX), Y0
 	VMULPS       Y0, Y10, Y10
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y10, Y10
 	VCMPPS       $0x03, Y10, Y10, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
 	VBLENDVPS    Y0, Y1, Y10, Y10
 	VMOVUPS      Y10, (CX)
 	ADDQ         8(AX), CX
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 12(DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y11
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 12(DX), Y0
 	VMULPS       Y0, Y11, Y11
-	MOVQ         96(AX), AX
+	MOVQ         112(AX), AX
 	VADDPS       (AX), Y11, Y11
 	VCMPPS       $0x03, Y11, Y11, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
@@ -7548,8 +7548,8 @@ TEXT ·group2SingleAVX2(SB), NOSPLIT, $0-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  176(AX), R10
-	MOVQ  80(AX), R11
+	MOVQ  72(AX), R10
+	MOVQ  96(AX), R11
 	VPXOR Y4, Y4, Y4
 	VPXOR Y5, Y5, Y5
 
@@ -7561,11 +7561,11 @@ group:
 	VPXOR   Y3, Y3, Y3
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU      (CX), Y6
@@ -7633,28 +7633,28 @@ ahead1:
 	DECQ         R8
 	JNE          group
 	MOVQ         (AX), CX
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS (DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y4
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS (DX), Y0
 	VMULPS       Y0, Y4, Y4
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y4, Y4
 	VCMPPS       $0x03, Y4, Y4, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
 	VBLENDVPS    Y0, Y1, Y4, Y4
 	VMOVUPS      Y4, (CX)
 	ADDQ         8(AX), CX
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 4(DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y5
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 4(DX), Y0
 	VMULPS       Y0, Y5, Y5
-	MOVQ         96(AX), AX
+	MOVQ         112(AX), AX
 	VADDPS       (AX), Y5, Y5
 	VCMPPS       $0x03, Y5, Y5, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
@@ -7673,8 +7673,8 @@ TEXT ·group1SingleAVX2(SB), NOSPLIT, $0-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  176(AX), R10
-	MOVQ  80(AX), R11
+	MOVQ  72(AX), R10
+	MOVQ  96(AX), R11
 	VPXOR Y2, Y2, Y2
 
 group:
@@ -7683,11 +7683,11 @@ group:
 	VPXOR   Y1, Y1, Y1
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU      (CX), Y3
@@ -7730,14 +7730,14 @@ ahead1:
 	DECQ         R8
 	JNE          group
 	MOVQ         (AX), CX
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS (DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y2
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS (DX), Y0
 	VMULPS       Y0, Y2, Y2
-	MOVQ         96(AX), AX
+	MOVQ         112(AX), AX
 	VADDPS       (AX), Y2, Y2
 	VCMPPS       $0x03, Y2, Y2, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
@@ -7756,8 +7756,8 @@ TEXT ·group2WideAVX2(SB), NOSPLIT, $0-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  176(AX), R10
-	MOVQ  80(AX), R11
+	MOVQ  72(AX), R10
+	MOVQ  96(AX), R11
 	VPXOR Y8, Y8, Y8
 	VPXOR Y9, Y9, Y9
 
@@ -7773,11 +7773,11 @@ group:
 	VPXOR   Y7, Y7, Y7
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VPBROADCASTQ (DX), X10
@@ -7871,28 +7871,28 @@ ahead1:
 	DECQ         R8
 	JNE          group
 	MOVQ         (AX), CX
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS (DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y8
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS (DX), Y0
 	VMULPS       Y0, Y8, Y8
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y8, Y8
 	VCMPPS       $0x03, Y8, Y8, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
 	VBLENDVPS    Y0, Y1, Y8, Y8
 	VMOVUPS      Y8, (CX)
 	ADDQ         8(AX), CX
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 4(DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y9
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 4(DX), Y0
 	VMULPS       Y0, Y9, Y9
-	MOVQ         96(AX), AX
+	MOVQ         112(AX), AX
 	VADDPS       (AX), Y9, Y9
 	VCMPPS       $0x03, Y9, Y9, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
@@ -7911,8 +7911,8 @@ TEXT ·group1WideAVX2(SB), NOSPLIT, $0-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  176(AX), R10
-	MOVQ  80(AX), R11
+	MOVQ  72(AX), R10
+	MOVQ  96(AX), R11
 	VPXOR Y4, Y4, Y4
 
 group:
@@ -7923,11 +7923,11 @@ group:
 	VPXOR   Y3, Y3, Y3
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VPBROADCASTQ (DX), X5
@@ -7985,14 +7985,14 @@ ahead1:
 	DECQ         R8
 	JNE          group
 	MOVQ         (AX), CX
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS (DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y4
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS (DX), Y0
 	VMULPS       Y0, Y4, Y4
-	MOVQ         96(AX), AX
+	MOVQ         112(AX), AX
 	VADDPS       (AX), Y4, Y4
 	VCMPPS       $0x03, Y4, Y4, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
@@ -8011,8 +8011,8 @@ TEXT ·shifted16TallAVX2(SB), $832-8
 	MOVQ    40(AX), SI
 	MOVQ    56(AX), DI
 	MOVQ    64(AX), R8
-	MOVQ    176(AX), R10
-	MOVQ    80(AX), R11
+	MOVQ    72(AX), R10
+	MOVQ    96(AX), R11
 	LEAQ    (SP), R14
 	ADDQ    $0x3f, R14
 	ANDQ    $-64, R14
@@ -8214,7 +8214,7 @@ group:
 	VPMADDWD     u32_10001x8<>+0(SB), Y5, Y5
 	VPMADDWD     u32_10001x8<>+0(SB), Y6, Y6
 	VPMADDWD     u32_10001x8<>+0(SB), Y7, Y7
-	VMOVDQU      192(AX), Y8
+	VMOVDQU      136(AX), Y8
 	VPSLLVD      Y8, Y0, Y0
 	VPSLLVD      Y8, Y1, Y1
 	VPSLLVD      Y8, Y2, Y2
@@ -8465,7 +8465,7 @@ finishshort0:
 	VPMADDWD     u32_10001x8<>+0(SB), Y5, Y5
 	VPMADDWD     u32_10001x8<>+0(SB), Y6, Y6
 	VPMADDWD     u32_10001x8<>+0(SB), Y7, Y7
-	VMOVDQU      192(AX), Y8
+	VMOVDQU      136(AX), Y8
 	VPSLLVD      Y8, Y0, Y0
 	VPSLLVD      Y8, Y1, Y1
 	VPSLLVD      Y8, Y2, Y2
@@ -8540,13 +8540,13 @@ finishshort1:
 	VCVTDQ2PS    Y7, Y7
 	VFMADD213PS  736(R14), Y0, Y7
 	VMOVUPS      Y7, 736(R14)
-	CMPQ         184(AX), $0x00
+	CMPQ         80(AX), $0x00
 	JE           ahead1
 	PREFETCHT1   (R10)
 	PREFETCHT1   64(R10)
 	PREFETCHT1   128(R10)
-	ADDQ         184(AX), R10
-	ADDQ         184(AX), R10
+	ADDQ         80(AX), R10
+	ADDQ         80(AX), R10
 
 ahead1:
 	ADDQ $0x00000100, CX
@@ -8656,11 +8656,11 @@ block0:
 	VPADDW       Y8, Y6, Y6
 	VPMADDUBSW   Y9, Y10, Y10
 	VPADDW       Y10, Y7, Y7
-	CMPQ         184(AX), $0x00
+	CMPQ         80(AX), $0x00
 	JE           ahead2
 	PREFETCHT1   (R10)
 	PREFETCHT1   64(R10)
-	ADDQ         184(AX), R10
+	ADDQ         80(AX), R10
 
 ahead2:
 	ADDQ         $0x00000080, R12
@@ -8755,11 +8755,11 @@ ahead2:
 	VPADDW       Y8, Y6, Y6
 	VPMADDUBSW   Y9, Y10, Y10
 	VPADDW       Y10, Y7, Y7
-	CMPQ         184(AX), $0x00
+	CMPQ         80(AX), $0x00
 	JE           ahead3
 	PREFETCHT1   (R10)
 	PREFETCHT1   64(R10)
-	ADDQ         184(AX), R10
+	ADDQ         80(AX), R10
 
 ahead3:
 	ADDQ $0x00000080, R12
@@ -8793,7 +8793,7 @@ add0:
 	VMOVDQA      Y7, 224(R14)
 	TESTQ        R15, R15
 	JNE          block0
-	VMOVDQU      192(AX), Y8
+	VMOVDQU      136(AX), Y8
 	VPSLLVD      Y8, Y0, Y0
 	VPSLLVD      Y8, Y1, Y1
 	VPSLLVD      Y8, Y2, Y2
@@ -9084,7 +9084,7 @@ add1:
 	VMOVDQA      Y7, 224(R14)
 	TESTQ        R9, R9
 	JNE          block1
-	VMOVDQU      192(AX), Y8
+	VMOVDQU      136(AX), Y8
 	VPSLLVD      Y8, Y0, Y0
 	VPSLLVD      Y8, Y1, Y1
 	VPSLLVD      Y8, Y2, Y2
@@ -9165,89 +9165,89 @@ finishlong1:
 
 end:
 	MOVQ         (AX), CX
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VBROADCASTSS (DX), Y2
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VBROADCASTSS (DX), Y3
 	VMOVUPS      256(R14), Y0
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  (DX), Y2, Y0
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       (DX), Y0, Y0
 	VADDPS       Y3, Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y4
 	VBLENDVPS    Y1, Y4, Y0, Y0
 	VMOVUPS      288(R14), Y1
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  32(DX), Y2, Y1
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       32(DX), Y1, Y1
 	VADDPS       Y3, Y1, Y1
 	VCMPPS       $0x03, Y1, Y1, Y2
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y3
 	VBLENDVPS    Y2, Y3, Y1, Y1
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VBROADCASTSS 4(DX), Y4
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VBROADCASTSS 4(DX), Y5
 	VMOVUPS      320(R14), Y2
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  (DX), Y4, Y2
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       (DX), Y2, Y2
 	VADDPS       Y5, Y2, Y2
 	VCMPPS       $0x03, Y2, Y2, Y3
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y6
 	VBLENDVPS    Y3, Y6, Y2, Y2
 	VMOVUPS      352(R14), Y3
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  32(DX), Y4, Y3
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       32(DX), Y3, Y3
 	VADDPS       Y5, Y3, Y3
 	VCMPPS       $0x03, Y3, Y3, Y4
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y5
 	VBLENDVPS    Y4, Y5, Y3, Y3
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VBROADCASTSS 8(DX), Y6
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VBROADCASTSS 8(DX), Y7
 	VMOVUPS      384(R14), Y4
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  (DX), Y6, Y4
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       (DX), Y4, Y4
 	VADDPS       Y7, Y4, Y4
 	VCMPPS       $0x03, Y4, Y4, Y5
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y8
 	VBLENDVPS    Y5, Y8, Y4, Y4
 	VMOVUPS      416(R14), Y5
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  32(DX), Y6, Y5
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       32(DX), Y5, Y5
 	VADDPS       Y7, Y5, Y5
 	VCMPPS       $0x03, Y5, Y5, Y6
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y7
 	VBLENDVPS    Y6, Y7, Y5, Y5
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VBROADCASTSS 12(DX), Y8
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VBROADCASTSS 12(DX), Y9
 	VMOVUPS      448(R14), Y6
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  (DX), Y8, Y6
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       (DX), Y6, Y6
 	VADDPS       Y9, Y6, Y6
 	VCMPPS       $0x03, Y6, Y6, Y7
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y10
 	VBLENDVPS    Y7, Y10, Y6, Y6
 	VMOVUPS      480(R14), Y7
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  32(DX), Y8, Y7
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       32(DX), Y7, Y7
 	VADDPS       Y9, Y7, Y7
 	VCMPPS       $0x03, Y7, Y7, Y8
@@ -9305,89 +9305,89 @@ end:
 	VMOVUPS      X1, (BX)
 	VEXTRACTF128 $0x01, Y1, (SI)
 	MOVQ         SI, BX
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VBROADCASTSS 16(DX), Y2
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VBROADCASTSS 16(DX), Y3
 	VMOVUPS      512(R14), Y0
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  (DX), Y2, Y0
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       (DX), Y0, Y0
 	VADDPS       Y3, Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y4
 	VBLENDVPS    Y1, Y4, Y0, Y0
 	VMOVUPS      544(R14), Y1
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  32(DX), Y2, Y1
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       32(DX), Y1, Y1
 	VADDPS       Y3, Y1, Y1
 	VCMPPS       $0x03, Y1, Y1, Y2
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y3
 	VBLENDVPS    Y2, Y3, Y1, Y1
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VBROADCASTSS 20(DX), Y4
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VBROADCASTSS 20(DX), Y5
 	VMOVUPS      576(R14), Y2
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  (DX), Y4, Y2
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       (DX), Y2, Y2
 	VADDPS       Y5, Y2, Y2
 	VCMPPS       $0x03, Y2, Y2, Y3
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y6
 	VBLENDVPS    Y3, Y6, Y2, Y2
 	VMOVUPS      608(R14), Y3
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  32(DX), Y4, Y3
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       32(DX), Y3, Y3
 	VADDPS       Y5, Y3, Y3
 	VCMPPS       $0x03, Y3, Y3, Y4
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y5
 	VBLENDVPS    Y4, Y5, Y3, Y3
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VBROADCASTSS 24(DX), Y6
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VBROADCASTSS 24(DX), Y7
 	VMOVUPS      640(R14), Y4
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  (DX), Y6, Y4
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       (DX), Y4, Y4
 	VADDPS       Y7, Y4, Y4
 	VCMPPS       $0x03, Y4, Y4, Y5
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y8
 	VBLENDVPS    Y5, Y8, Y4, Y4
 	VMOVUPS      672(R14), Y5
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  32(DX), Y6, Y5
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       32(DX), Y5, Y5
 	VADDPS       Y7, Y5, Y5
 	VCMPPS       $0x03, Y5, Y5, Y6
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y7
 	VBLENDVPS    Y6, Y7, Y5, Y5
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VBROADCASTSS 28(DX), Y8
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VBROADCASTSS 28(DX), Y9
 	VMOVUPS      704(R14), Y6
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  (DX), Y8, Y6
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       (DX), Y6, Y6
 	VADDPS       Y9, Y6, Y6
 	VCMPPS       $0x03, Y6, Y6, Y7
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y10
 	VBLENDVPS    Y7, Y10, Y6, Y6
 	VMOVUPS      736(R14), Y7
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  32(DX), Y8, Y7
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       32(DX), Y7, Y7
 	VADDPS       Y9, Y7, Y7
 	VCMPPS       $0x03, Y7, Y7, Y8
@@ -9458,8 +9458,8 @@ TEXT ·shifted8TallAVX2(SB), $576-8
 	MOVQ    40(AX), SI
 	MOVQ    56(AX), DI
 	MOVQ    64(AX), R8
-	MOVQ    176(AX), R10
-	MOVQ    80(AX), R11
+	MOVQ    72(AX), R10
+	MOVQ    96(AX), R11
 	LEAQ    (SP), R12
 	ADDQ    $0x3f, R12
 	ANDQ    $-64, R12
@@ -9677,7 +9677,7 @@ group:
 	VPMADDWD     u32_10001x8<>+0(SB), Y5, Y5
 	VPMADDWD     u32_10001x8<>+0(SB), Y6, Y6
 	VPMADDWD     u32_10001x8<>+0(SB), Y7, Y7
-	VMOVDQU      192(AX), Y8
+	VMOVDQU      136(AX), Y8
 	VPSLLVD      Y8, Y0, Y0
 	VPSLLVD      Y8, Y1, Y1
 	VPSLLVD      Y8, Y2, Y2
@@ -9759,13 +9759,13 @@ finishshort0:
 	VCVTDQ2PS    Y7, Y7
 	VFMADD213PS  480(R12), Y0, Y7
 	VMOVUPS      Y7, 480(R12)
-	CMPQ         184(AX), $0x00
+	CMPQ         80(AX), $0x00
 	JE           ahead1
 	PREFETCHT1   (R10)
 	PREFETCHT1   64(R10)
 	PREFETCHT1   128(R10)
-	ADDQ         184(AX), R10
-	ADDQ         184(AX), R10
+	ADDQ         80(AX), R10
+	ADDQ         80(AX), R10
 
 ahead1:
 	ADDQ $0x00000100, CX
@@ -9885,11 +9885,11 @@ block0:
 	VPBROADCASTD 124(CX), Y9
 	VPMADDUBSW   Y8, Y9, Y9
 	VPADDW       Y9, Y7, Y7
-	CMPQ         184(AX), $0x00
+	CMPQ         80(AX), $0x00
 	JE           ahead2
 	PREFETCHT1   (R10)
 	PREFETCHT1   64(R10)
-	ADDQ         184(AX), R10
+	ADDQ         80(AX), R10
 
 ahead2:
 	ADDQ         $0x00000080, CX
@@ -9996,11 +9996,11 @@ ahead2:
 	VPBROADCASTD 124(CX), Y9
 	VPMADDUBSW   Y8, Y9, Y9
 	VPADDW       Y9, Y7, Y7
-	CMPQ         184(AX), $0x00
+	CMPQ         80(AX), $0x00
 	JE           ahead3
 	PREFETCHT1   (R10)
 	PREFETCHT1   64(R10)
-	ADDQ         184(AX), R10
+	ADDQ         80(AX), R10
 
 ahead3:
 	ADDQ $0x00000080, CX
@@ -10034,7 +10034,7 @@ add0:
 	VMOVDQA      Y7, 224(R12)
 	TESTQ        R9, R9
 	JNE          block0
-	VMOVDQU      192(AX), Y8
+	VMOVDQU      136(AX), Y8
 	VPSLLVD      Y8, Y0, Y0
 	VPSLLVD      Y8, Y1, Y1
 	VPSLLVD      Y8, Y2, Y2
@@ -10121,105 +10121,105 @@ finishlong0:
 
 end:
 	MOVQ         (AX), CX
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VBROADCASTSS (DX), Y1
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VBROADCASTSS (DX), Y2
 	VMOVUPS      256(R12), Y0
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  (DX), Y1, Y0
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       (DX), Y0, Y0
 	VADDPS       Y2, Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
 	VBLENDVPS    Y1, Y2, Y0, Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VBROADCASTSS 4(DX), Y2
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VBROADCASTSS 4(DX), Y3
 	VMOVUPS      288(R12), Y1
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  (DX), Y2, Y1
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       (DX), Y1, Y1
 	VADDPS       Y3, Y1, Y1
 	VCMPPS       $0x03, Y1, Y1, Y2
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y3
 	VBLENDVPS    Y2, Y3, Y1, Y1
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VBROADCASTSS 8(DX), Y3
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VBROADCASTSS 8(DX), Y4
 	VMOVUPS      320(R12), Y2
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  (DX), Y3, Y2
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       (DX), Y2, Y2
 	VADDPS       Y4, Y2, Y2
 	VCMPPS       $0x03, Y2, Y2, Y3
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y4
 	VBLENDVPS    Y3, Y4, Y2, Y2
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VBROADCASTSS 12(DX), Y4
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VBROADCASTSS 12(DX), Y5
 	VMOVUPS      352(R12), Y3
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  (DX), Y4, Y3
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       (DX), Y3, Y3
 	VADDPS       Y5, Y3, Y3
 	VCMPPS       $0x03, Y3, Y3, Y4
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y5
 	VBLENDVPS    Y4, Y5, Y3, Y3
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VBROADCASTSS 16(DX), Y5
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VBROADCASTSS 16(DX), Y6
 	VMOVUPS      384(R12), Y4
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  (DX), Y5, Y4
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       (DX), Y4, Y4
 	VADDPS       Y6, Y4, Y4
 	VCMPPS       $0x03, Y4, Y4, Y5
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y6
 	VBLENDVPS    Y5, Y6, Y4, Y4
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VBROADCASTSS 20(DX), Y6
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VBROADCASTSS 20(DX), Y7
 	VMOVUPS      416(R12), Y5
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  (DX), Y6, Y5
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       (DX), Y5, Y5
 	VADDPS       Y7, Y5, Y5
 	VCMPPS       $0x03, Y5, Y5, Y6
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y7
 	VBLENDVPS    Y6, Y7, Y5, Y5
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VBROADCASTSS 24(DX), Y7
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VBROADCASTSS 24(DX), Y8
 	VMOVUPS      448(R12), Y6
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  (DX), Y7, Y6
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       (DX), Y6, Y6
 	VADDPS       Y8, Y6, Y6
 	VCMPPS       $0x03, Y6, Y6, Y7
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y8
 	VBLENDVPS    Y7, Y8, Y6, Y6
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VBROADCASTSS 28(DX), Y8
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VBROADCASTSS 28(DX), Y9
 	VMOVUPS      480(R12), Y7
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VFMADD231PS  (DX), Y8, Y7
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VMULPS       (DX), Y7, Y7
 	VADDPS       Y9, Y7, Y7
 	VCMPPS       $0x03, Y7, Y7, Y8
@@ -10289,8 +10289,8 @@ TEXT ·shifted4SmallAVX2(SB), NOSPLIT, $128-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  176(AX), R10
-	MOVQ  80(AX), R11
+	MOVQ  72(AX), R10
+	MOVQ  96(AX), R11
 	VPXOR Y8, Y8, Y8
 	VPXOR Y9, Y9, Y9
 	VPXOR Y10, Y10, Y10
@@ -10380,13 +10380,13 @@ group:
 	VPADDW       Y12, Y6, Y6
 	VPMADDUBSW   Y14, Y13, Y14
 	VPADDW       Y14, Y7, Y7
-	CMPQ         184(AX), $0x00
+	CMPQ         80(AX), $0x00
 	JE           ahead1
 	PREFETCHT1   (R10)
 	PREFETCHT1   64(R10)
 	PREFETCHT1   128(R10)
-	ADDQ         184(AX), R10
-	ADDQ         184(AX), R10
+	ADDQ         80(AX), R10
+	ADDQ         80(AX), R10
 
 ahead1:
 	ADDQ     $0x00000100, CX
@@ -10411,25 +10411,25 @@ ahead1:
 flush:
 	VPERMQ       $0xd8, (SI), Y3
 	VPERMQ       $0xd8, (R11), Y1
-	VPSLLVD      192(AX), Y0, Y0
+	VPSLLVD      136(AX), Y0, Y0
 	VPBROADCASTD (BX), Y5
 	VPMULLD      Y3, Y5, Y5
 	VPSUBD       Y5, Y0, Y0
 	VCVTDQ2PS    Y0, Y0
 	VFMADD231PS  Y1, Y0, Y8
-	VPSLLVD      192(AX), Y2, Y2
+	VPSLLVD      136(AX), Y2, Y2
 	VPBROADCASTD 4(BX), Y0
 	VPMULLD      Y3, Y0, Y0
 	VPSUBD       Y0, Y2, Y2
 	VCVTDQ2PS    Y2, Y2
 	VFMADD231PS  Y1, Y2, Y9
-	VPSLLVD      192(AX), Y4, Y4
+	VPSLLVD      136(AX), Y4, Y4
 	VPBROADCASTD 8(BX), Y0
 	VPMULLD      Y3, Y0, Y0
 	VPSUBD       Y0, Y4, Y4
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y1, Y4, Y10
-	VPSLLVD      192(AX), Y6, Y6
+	VPSLLVD      136(AX), Y6, Y6
 	VPBROADCASTD 12(BX), Y0
 	VPMULLD      Y3, Y0, Y0
 	VPSUBD       Y0, Y6, Y6
@@ -10492,11 +10492,11 @@ block:
 	VPADDW       Y12, Y6, Y6
 	VPMADDUBSW   Y14, Y13, Y14
 	VPADDW       Y14, Y7, Y7
-	CMPQ         184(AX), $0x00
+	CMPQ         80(AX), $0x00
 	JE           ahead2
 	PREFETCHT1   (R10)
 	PREFETCHT1   64(R10)
-	ADDQ         184(AX), R10
+	ADDQ         80(AX), R10
 
 ahead2:
 	ADDQ $0x00000080, CX
@@ -10549,11 +10549,11 @@ step:
 	VPADDW       Y12, Y6, Y6
 	VPMADDUBSW   Y14, Y13, Y14
 	VPADDW       Y14, Y7, Y7
-	CMPQ         184(AX), $0x00
+	CMPQ         80(AX), $0x00
 	JE           ahead3
 	PREFETCHT1   (R10)
 	PREFETCHT1   64(R10)
-	ADDQ         184(AX), R10
+	ADDQ         80(AX), R10
 
 ahead3:
 	ADDQ $0x00000080, CX
@@ -10597,14 +10597,14 @@ add:
 end:
 	MOVQ         (AX), CX
 	VPERMQ       $0xd8, Y8, Y8
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS (DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y8
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS (DX), Y0
 	VMULPS       Y0, Y8, Y8
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y8, Y8
 	VCMPPS       $0x03, Y8, Y8, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
@@ -10612,14 +10612,14 @@ end:
 	VMOVUPS      Y8, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, Y9, Y9
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 4(DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y9
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 4(DX), Y0
 	VMULPS       Y0, Y9, Y9
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y9, Y9
 	VCMPPS       $0x03, Y9, Y9, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
@@ -10627,14 +10627,14 @@ end:
 	VMOVUPS      Y9, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, Y10, Y10
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 8(DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y10
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 8(DX), Y0
 	VMULPS       Y0, Y10, Y10
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y10, Y10
 	VCMPPS       $0x03, Y10, Y10, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
@@ -10642,14 +10642,14 @@ end:
 	VMOVUPS      Y10, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, Y11, Y11
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 12(DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y11
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 12(DX), Y0
 	VMULPS       Y0, Y11, Y11
-	MOVQ         96(AX), AX
+	MOVQ         112(AX), AX
 	VADDPS       (AX), Y11, Y11
 	VCMPPS       $0x03, Y11, Y11, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
@@ -10668,8 +10668,8 @@ TEXT ·shifted4NarrowAVX2(SB), NOSPLIT, $0-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  176(AX), R10
-	MOVQ  80(AX), R11
+	MOVQ  72(AX), R10
+	MOVQ  96(AX), R11
 	VPXOR Y8, Y8, Y8
 	VPXOR Y9, Y9, Y9
 	VPXOR Y10, Y10, Y10
@@ -10687,11 +10687,11 @@ group:
 	VPXOR   Y7, Y7, Y7
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU      (CX), Y12
@@ -10762,7 +10762,7 @@ ahead1:
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y12, Y0, Y0
 	VPERMQ       $0xd8, Y0, Y0
-	VPSLLVD      192(AX), Y0, Y0
+	VPSLLVD      136(AX), Y0, Y0
 	VPBROADCASTD (BX), Y1
 	VPMULLD      (SI), Y1, Y1
 	VPSUBD       Y1, Y0, Y0
@@ -10772,7 +10772,7 @@ ahead1:
 	VSHUFPS      $0x88, Y3, Y2, Y1
 	VPADDD       Y0, Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
-	VPSLLVD      192(AX), Y1, Y1
+	VPSLLVD      136(AX), Y1, Y1
 	VPBROADCASTD 4(BX), Y0
 	VPMULLD      (SI), Y0, Y0
 	VPSUBD       Y0, Y1, Y1
@@ -10782,7 +10782,7 @@ ahead1:
 	VSHUFPS      $0x88, Y5, Y4, Y1
 	VPADDD       Y0, Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
-	VPSLLVD      192(AX), Y1, Y1
+	VPSLLVD      136(AX), Y1, Y1
 	VPBROADCASTD 8(BX), Y0
 	VPMULLD      (SI), Y0, Y0
 	VPSUBD       Y0, Y1, Y1
@@ -10792,7 +10792,7 @@ ahead1:
 	VSHUFPS      $0x88, Y7, Y6, Y1
 	VPADDD       Y0, Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
-	VPSLLVD      192(AX), Y1, Y1
+	VPSLLVD      136(AX), Y1, Y1
 	VPBROADCASTD 12(BX), Y0
 	VPMULLD      (SI), Y0, Y0
 	VPSUBD       Y0, Y1, Y1
@@ -10805,56 +10805,56 @@ ahead1:
 	DECQ         R8
 	JNE          group
 	MOVQ         (AX), CX
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS (DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y8
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS (DX), Y0
 	VMULPS       Y0, Y8, Y8
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y8, Y8
 	VCMPPS       $0x03, Y8, Y8, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
 	VBLENDVPS    Y0, Y1, Y8, Y8
 	VMOVUPS      Y8, (CX)
 	ADDQ         8(AX), CX
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 4(DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y9
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 4(DX), Y0
 	VMULPS       Y0, Y9, Y9
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y9, Y9
 	VCMPPS       $0x03, Y9, Y9, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
 	VBLENDVPS    Y0, Y1, Y9, Y9
 	VMOVUPS      Y9, (CX)
 	ADDQ         8(AX), CX
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 8(DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y10
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 8(DX), Y0
 	VMULPS       Y0, Y10, Y10
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y10, Y10
 	VCMPPS       $0x03, Y10, Y10, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
 	VBLENDVPS    Y0, Y1, Y10, Y10
 	VMOVUPS      Y10, (CX)
 	ADDQ         8(AX), CX
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 12(DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y11
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 12(DX), Y0
 	VMULPS       Y0, Y11, Y11
-	MOVQ         96(AX), AX
+	MOVQ         112(AX), AX
 	VADDPS       (AX), Y11, Y11
 	VCMPPS       $0x03, Y11, Y11, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
@@ -10873,8 +10873,8 @@ TEXT ·shifted2NarrowAVX2(SB), NOSPLIT, $0-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  176(AX), R10
-	MOVQ  80(AX), R11
+	MOVQ  72(AX), R10
+	MOVQ  96(AX), R11
 	VPXOR Y4, Y4, Y4
 	VPXOR Y5, Y5, Y5
 
@@ -10886,11 +10886,11 @@ group:
 	VPXOR   Y3, Y3, Y3
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU      (CX), Y6
@@ -10933,7 +10933,7 @@ ahead1:
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y6, Y0, Y0
 	VPERMQ       $0xd8, Y0, Y0
-	VPSLLVD      192(AX), Y0, Y0
+	VPSLLVD      136(AX), Y0, Y0
 	VPBROADCASTD (BX), Y1
 	VPMULLD      (SI), Y1, Y1
 	VPSUBD       Y1, Y0, Y0
@@ -10943,7 +10943,7 @@ ahead1:
 	VSHUFPS      $0x88, Y3, Y2, Y1
 	VPADDD       Y0, Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
-	VPSLLVD      192(AX), Y1, Y1
+	VPSLLVD      136(AX), Y1, Y1
 	VPBROADCASTD 4(BX), Y0
 	VPMULLD      (SI), Y0, Y0
 	VPSUBD       Y0, Y1, Y1
@@ -10956,28 +10956,28 @@ ahead1:
 	DECQ         R8
 	JNE          group
 	MOVQ         (AX), CX
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS (DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y4
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS (DX), Y0
 	VMULPS       Y0, Y4, Y4
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y4, Y4
 	VCMPPS       $0x03, Y4, Y4, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
 	VBLENDVPS    Y0, Y1, Y4, Y4
 	VMOVUPS      Y4, (CX)
 	ADDQ         8(AX), CX
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 4(DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y5
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 4(DX), Y0
 	VMULPS       Y0, Y5, Y5
-	MOVQ         96(AX), AX
+	MOVQ         112(AX), AX
 	VADDPS       (AX), Y5, Y5
 	VCMPPS       $0x03, Y5, Y5, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
@@ -10996,8 +10996,8 @@ TEXT ·shifted1NarrowAVX2(SB), NOSPLIT, $0-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  176(AX), R10
-	MOVQ  80(AX), R11
+	MOVQ  72(AX), R10
+	MOVQ  96(AX), R11
 	VPXOR Y2, Y2, Y2
 
 group:
@@ -11006,11 +11006,11 @@ group:
 	VPXOR   Y1, Y1, Y1
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU      (CX), Y3
@@ -11039,7 +11039,7 @@ ahead1:
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y3, Y0, Y0
 	VPERMQ       $0xd8, Y0, Y0
-	VPSLLVD      192(AX), Y0, Y0
+	VPSLLVD      136(AX), Y0, Y0
 	VPBROADCASTD (BX), Y1
 	VPMULLD      (SI), Y1, Y1
 	VPSUBD       Y1, Y0, Y0
@@ -11052,14 +11052,14 @@ ahead1:
 	DECQ         R8
 	JNE          group
 	MOVQ         (AX), CX
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS (DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y2
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS (DX), Y0
 	VMULPS       Y0, Y2, Y2
-	MOVQ         96(AX), AX
+	MOVQ         112(AX), AX
 	VADDPS       (AX), Y2, Y2
 	VCMPPS       $0x03, Y2, Y2, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
@@ -11078,8 +11078,8 @@ TEXT ·shifted4SingleAVX2(SB), NOSPLIT, $0-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  176(AX), R10
-	MOVQ  80(AX), R11
+	MOVQ  72(AX), R10
+	MOVQ  96(AX), R11
 	VPXOR Y8, Y8, Y8
 	VPXOR Y9, Y9, Y9
 	VPXOR Y10, Y10, Y10
@@ -11097,11 +11097,11 @@ group:
 	VPXOR   Y7, Y7, Y7
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU      (CX), Y12
@@ -11180,7 +11180,7 @@ ahead1:
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y12, Y0, Y0
 	VPERMQ       $0xd8, Y0, Y0
-	VPSLLVD      192(AX), Y0, Y0
+	VPSLLVD      136(AX), Y0, Y0
 	VPBROADCASTD (BX), Y1
 	VPMULLD      (SI), Y1, Y1
 	VPSUBD       Y1, Y0, Y0
@@ -11190,7 +11190,7 @@ ahead1:
 	VSHUFPS      $0x88, Y3, Y2, Y1
 	VPADDD       Y0, Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
-	VPSLLVD      192(AX), Y1, Y1
+	VPSLLVD      136(AX), Y1, Y1
 	VPBROADCASTD 4(BX), Y0
 	VPMULLD      (SI), Y0, Y0
 	VPSUBD       Y0, Y1, Y1
@@ -11200,7 +11200,7 @@ ahead1:
 	VSHUFPS      $0x88, Y5, Y4, Y1
 	VPADDD       Y0, Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
-	VPSLLVD      192(AX), Y1, Y1
+	VPSLLVD      136(AX), Y1, Y1
 	VPBROADCASTD 8(BX), Y0
 	VPMULLD      (SI), Y0, Y0
 	VPSUBD       Y0, Y1, Y1
@@ -11210,7 +11210,7 @@ ahead1:
 	VSHUFPS      $0x88, Y7, Y6, Y1
 	VPADDD       Y0, Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
-	VPSLLVD      192(AX), Y1, Y1
+	VPSLLVD      136(AX), Y1, Y1
 	VPBROADCASTD 12(BX), Y0
 	VPMULLD      (SI), Y0, Y0
 	VPSUBD       Y0, Y1, Y1
@@ -11223,56 +11223,56 @@ ahead1:
 	DECQ         R8
 	JNE          group
 	MOVQ         (AX), CX
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS (DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y8
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS (DX), Y0
 	VMULPS       Y0, Y8, Y8
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y8, Y8
 	VCMPPS       $0x03, Y8, Y8, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
 	VBLENDVPS    Y0, Y1, Y8, Y8
 	VMOVUPS      Y8, (CX)
 	ADDQ         8(AX), CX
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 4(DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y9
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 4(DX), Y0
 	VMULPS       Y0, Y9, Y9
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y9, Y9
 	VCMPPS       $0x03, Y9, Y9, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
 	VBLENDVPS    Y0, Y1, Y9, Y9
 	VMOVUPS      Y9, (CX)
 	ADDQ         8(AX), CX
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 8(DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y10
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 8(DX), Y0
 	VMULPS       Y0, Y10, Y10
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y10, Y10
 	VCMPPS       $0x03, Y10, Y10, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
 	VBLENDVPS    Y0, Y1, Y10, Y10
 	VMOVUPS      Y10, (CX)
 	ADDQ         8(AX), CX
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 12(DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y11
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 12(DX), Y0
 	VMULPS       Y0, Y11, Y11
-	MOVQ         96(AX), AX
+	MOVQ         112(AX), AX
 	VADDPS       (AX), Y11, Y11
 	VCMPPS       $0x03, Y11, Y11, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
@@ -11291,8 +11291,8 @@ TEXT ·shifted2SingleAVX2(SB), NOSPLIT, $0-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  176(AX), R10
-	MOVQ  80(AX), R11
+	MOVQ  72(AX), R10
+	MOVQ  96(AX), R11
 	VPXOR Y4, Y4, Y4
 	VPXOR Y5, Y5, Y5
 
@@ -11304,11 +11304,11 @@ group:
 	VPXOR   Y3, Y3, Y3
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU      (CX), Y6
@@ -11355,7 +11355,7 @@ ahead1:
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y6, Y0, Y0
 	VPERMQ       $0xd8, Y0, Y0
-	VPSLLVD      192(AX), Y0, Y0
+	VPSLLVD      136(AX), Y0, Y0
 	VPBROADCASTD (BX), Y1
 	VPMULLD      (SI), Y1, Y1
 	VPSUBD       Y1, Y0, Y0
@@ -11365,7 +11365,7 @@ ahead1:
 	VSHUFPS      $0x88, Y3, Y2, Y1
 	VPADDD       Y0, Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
-	VPSLLVD      192(AX), Y1, Y1
+	VPSLLVD      136(AX), Y1, Y1
 	VPBROADCASTD 4(BX), Y0
 	VPMULLD      (SI), Y0, Y0
 	VPSUBD       Y0, Y1, Y1
@@ -11378,28 +11378,28 @@ ahead1:
 	DECQ         R8
 	JNE          group
 	MOVQ         (AX), CX
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS (DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y4
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS (DX), Y0
 	VMULPS       Y0, Y4, Y4
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y4, Y4
 	VCMPPS       $0x03, Y4, Y4, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
 	VBLENDVPS    Y0, Y1, Y4, Y4
 	VMOVUPS      Y4, (CX)
 	ADDQ         8(AX), CX
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 4(DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y5
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 4(DX), Y0
 	VMULPS       Y0, Y5, Y5
-	MOVQ         96(AX), AX
+	MOVQ         112(AX), AX
 	VADDPS       (AX), Y5, Y5
 	VCMPPS       $0x03, Y5, Y5, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1
@@ -11418,8 +11418,8 @@ TEXT ·shifted1SingleAVX2(SB), NOSPLIT, $0-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  176(AX), R10
-	MOVQ  80(AX), R11
+	MOVQ  72(AX), R10
+	MOVQ  96(AX), R11
 	VPXOR Y2, Y2, Y2
 
 group:
@@ -11428,11 +11428,11 @@ group:
 	VPXOR   Y1, Y1, Y1
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU      (CX), Y3
@@ -11463,7 +11463,7 @@ ahead1:
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y3, Y0, Y0
 	VPERMQ       $0xd8, Y0, Y0
-	VPSLLVD      192(AX), Y0, Y0
+	VPSLLVD      136(AX), Y0, Y0
 	VPBROADCASTD (BX), Y1
 	VPMULLD      (SI), Y1, Y1
 	VPSUBD       Y1, Y0, Y0
@@ -11476,14 +11476,14 @@ ahead1:
 	DECQ         R8
 	JNE          group
 	MOVQ         (AX), CX
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS (DX), Y0
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y0, Y2
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS (DX), Y0
 	VMULPS       Y0, Y2, Y2
-	MOVQ         96(AX), AX
+	MOVQ         112(AX), AX
 	VADDPS       (AX), Y2, Y2
 	VCMPPS       $0x03, Y2, Y2, Y0
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y1

@@ -67,42 +67,42 @@ func dots1AVX512(a *Args)
 // group8AVX512 is Step.Group for 8 rows of activations and panels of 16 rows.
 //
 //go:noescape
-func group8AVX512(a *Args)
+func group8AVX512(a *GroupArgs)
 
 // group4AVX512 is Step.Group for 4 rows of activations and panels of 16 rows.
 //
 //go:noescape
-func group4AVX512(a *Args)
+func group4AVX512(a *GroupArgs)
 
 // group2AVX512 is Step.Group for 2 rows of activations and panels of 16 rows.
 //
 //go:noescape
-func group2AVX512(a *Args)
+func group2AVX512(a *GroupArgs)
 
 // group1AVX512 is Step.Group for 1 rows of activations and panels of 16 rows.
 //
 //go:noescape
-func group1AVX512(a *Args)
+func group1AVX512(a *GroupArgs)
 
 // shifted8AVX512 is Step.Shifted for 8 rows of activations and panels of 16 rows.
 //
 //go:noescape
-func shifted8AVX512(a *Args)
+func shifted8AVX512(a *ShiftedArgs)
 
 // shifted4AVX512 is Step.Shifted for 4 rows of activations and panels of 16 rows.
 //
 //go:noescape
-func shifted4AVX512(a *Args)
+func shifted4AVX512(a *ShiftedArgs)
 
 // shifted2AVX512 is Step.Shifted for 2 rows of activations and panels of 16 rows.
 //
 //go:noescape
-func shifted2AVX512(a *Args)
+func shifted2AVX512(a *ShiftedArgs)
 
 // shifted1AVX512 is Step.Shifted for 1 rows of activations and panels of 16 rows.
 //
 //go:noescape
-func shifted1AVX512(a *Args)
+func shifted1AVX512(a *ShiftedArgs)
 
 // epilogueFMAAVX512 is epilogueFMA for at least one group.
 //

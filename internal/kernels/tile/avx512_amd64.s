@@ -1209,7 +1209,7 @@ TEXT ·dots8AVX512(SB), NOSPLIT, $0-8
 	MOVQ      40(AX), SI
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
-	MOVQ      176(AX), R10
+	MOVQ      72(AX), R10
 	MOVQ      (AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z1
@@ -1226,12 +1226,12 @@ group:
 	VPXORD  Z9, Z9, Z9
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
 	PREFETCHT1 128(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU64     (CX), Z10
@@ -1358,7 +1358,7 @@ TEXT ·dots4AVX512(SB), NOSPLIT, $0-8
 	MOVQ      40(AX), SI
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
-	MOVQ      176(AX), R10
+	MOVQ      72(AX), R10
 	MOVQ      (AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z1
@@ -1375,12 +1375,12 @@ group:
 	VPXORD  Z9, Z9, Z9
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
 	PREFETCHT1 128(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU64     (CX), Z10
@@ -1455,7 +1455,7 @@ TEXT ·dots2AVX512(SB), NOSPLIT, $0-8
 	MOVQ      40(AX), SI
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
-	MOVQ      176(AX), R10
+	MOVQ      72(AX), R10
 	MOVQ      (AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z1
@@ -1472,12 +1472,12 @@ group:
 	VPXORD  Z9, Z9, Z9
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
 	PREFETCHT1 128(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU64     (CX), Z10
@@ -1536,7 +1536,7 @@ TEXT ·dots1AVX512(SB), NOSPLIT, $0-8
 	MOVQ      40(AX), SI
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
-	MOVQ      176(AX), R10
+	MOVQ      72(AX), R10
 	MOVQ      (AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z1
@@ -1549,12 +1549,12 @@ group:
 	VPXORD  Z5, Z5, Z5
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
 	PREFETCHT1 128(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU64     (CX), Z6
@@ -1601,8 +1601,8 @@ TEXT ·group8AVX512(SB), NOSPLIT, $0-8
 	MOVQ      40(AX), SI
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
-	MOVQ      176(AX), R10
-	MOVQ      80(AX), R11
+	MOVQ      72(AX), R10
+	MOVQ      96(AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z1
 	VPXORD    Z10, Z10, Z10
@@ -1626,12 +1626,12 @@ group:
 	VPXORD  Z9, Z9, Z9
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
 	PREFETCHT1 128(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU64        (CX), Z18
@@ -1718,15 +1718,15 @@ ahead1:
 	ADDQ             $0x00000040, R11
 	DECQ             R8
 	JNE              group
-	MOVQ             88(AX), CX
+	MOVQ             104(AX), CX
 	VMOVDQU64        (CX), Z0
-	MOVQ             96(AX), CX
+	MOVQ             112(AX), CX
 	VMOVDQU64        (CX), Z2
 	MOVQ             (AX), CX
 	VPERMPS          Z10, Z1, Z10
-	MOVQ             104(AX), DX
+	MOVQ             120(AX), DX
 	VFMADD231PS.BCST (DX), Z0, Z10
-	MOVQ             112(AX), DX
+	MOVQ             128(AX), DX
 	VMULPS.BCST      (DX), Z10, Z10
 	VADDPS           Z2, Z10, Z10
 	VCMPPS           $0x03, Z10, Z10, K1
@@ -1734,9 +1734,9 @@ ahead1:
 	VMOVUPS          Z10, (CX)
 	ADDQ             8(AX), CX
 	VPERMPS          Z11, Z1, Z11
-	MOVQ             104(AX), DX
+	MOVQ             120(AX), DX
 	VFMADD231PS.BCST 4(DX), Z0, Z11
-	MOVQ             112(AX), DX
+	MOVQ             128(AX), DX
 	VMULPS.BCST      4(DX), Z11, Z11
 	VADDPS           Z2, Z11, Z11
 	VCMPPS           $0x03, Z11, Z11, K1
@@ -1744,9 +1744,9 @@ ahead1:
 	VMOVUPS          Z11, (CX)
 	ADDQ             8(AX), CX
 	VPERMPS          Z12, Z1, Z12
-	MOVQ             104(AX), DX
+	MOVQ             120(AX), DX
 	VFMADD231PS.BCST 8(DX), Z0, Z12
-	MOVQ             112(AX), DX
+	MOVQ             128(AX), DX
 	VMULPS.BCST      8(DX), Z12, Z12
 	VADDPS           Z2, Z12, Z12
 	VCMPPS           $0x03, Z12, Z12, K1
@@ -1754,9 +1754,9 @@ ahead1:
 	VMOVUPS          Z12, (CX)
 	ADDQ             8(AX), CX
 	VPERMPS          Z13, Z1, Z13
-	MOVQ             104(AX), DX
+	MOVQ             120(AX), DX
 	VFMADD231PS.BCST 12(DX), Z0, Z13
-	MOVQ             112(AX), DX
+	MOVQ             128(AX), DX
 	VMULPS.BCST      12(DX), Z13, Z13
 	VADDPS           Z2, Z13, Z13
 	VCMPPS           $0x03, Z13, Z13, K1
@@ -1764,9 +1764,9 @@ ahead1:
 	VMOVUPS          Z13, (CX)
 	ADDQ             8(AX), CX
 	VPERMPS          Z14, Z1, Z14
-	MOVQ             104(AX), DX
+	MOVQ             120(AX), DX
 	VFMADD231PS.BCST 16(DX), Z0, Z14
-	MOVQ             112(AX), DX
+	MOVQ             128(AX), DX
 	VMULPS.BCST      16(DX), Z14, Z14
 	VADDPS           Z2, Z14, Z14
 	VCMPPS           $0x03, Z14, Z14, K1
@@ -1774,9 +1774,9 @@ ahead1:
 	VMOVUPS          Z14, (CX)
 	ADDQ             8(AX), CX
 	VPERMPS          Z15, Z1, Z15
-	MOVQ             104(AX), DX
+	MOVQ             120(AX), DX
 	VFMADD231PS.BCST 20(DX), Z0, Z15
-	MOVQ             112(AX), DX
+	MOVQ             128(AX), DX
 	VMULPS.BCST      20(DX), Z15, Z15
 	VADDPS           Z2, Z15, Z15
 	VCMPPS           $0x03, Z15, Z15, K1
@@ -1784,9 +1784,9 @@ ahead1:
 	VMOVUPS          Z15, (CX)
 	ADDQ             8(AX), CX
 	VPERMPS          Z16, Z1, Z16
-	MOVQ             104(AX), DX
+	MOVQ             120(AX), DX
 	VFMADD231PS.BCST 24(DX), Z0, Z16
-	MOVQ             112(AX), DX
+	MOVQ             128(AX), DX
 	VMULPS.BCST      24(DX), Z16, Z16
 	VADDPS           Z2, Z16, Z16
 	VCMPPS           $0x03, Z16, Z16, K1
@@ -1794,9 +1794,9 @@ ahead1:
 	VMOVUPS          Z16, (CX)
 	ADDQ             8(AX), CX
 	VPERMPS          Z17, Z1, Z17
-	MOVQ             104(AX), DX
+	MOVQ             120(AX), DX
 	VFMADD231PS.BCST 28(DX), Z0, Z17
-	MOVQ             112(AX), AX
+	MOVQ             128(AX), AX
 	VMULPS.BCST      28(AX), Z17, Z17
 	VADDPS           Z2, Z17, Z17
 	VCMPPS           $0x03, Z17, Z17, K1
@@ -1818,8 +1818,8 @@ TEXT ·group4AVX512(SB), NOSPLIT, $0-8
 	MOVQ      40(AX), SI
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
-	MOVQ      176(AX), R10
-	MOVQ      80(AX), R11
+	MOVQ      72(AX), R10
+	MOVQ      96(AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z1
 	VPXORD    Z10, Z10, Z10
@@ -1839,12 +1839,12 @@ group:
 	VPXORD  Z9, Z9, Z9
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
 	PREFETCHT1 128(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU64        (CX), Z14
@@ -1903,15 +1903,15 @@ ahead1:
 	ADDQ             $0x00000040, R11
 	DECQ             R8
 	JNE              group
-	MOVQ             88(AX), CX
+	MOVQ             104(AX), CX
 	VMOVDQU64        (CX), Z0
-	MOVQ             96(AX), CX
+	MOVQ             112(AX), CX
 	VMOVDQU64        (CX), Z2
 	MOVQ             (AX), CX
 	VPERMPS          Z10, Z1, Z10
-	MOVQ             104(AX), DX
+	MOVQ             120(AX), DX
 	VFMADD231PS.BCST (DX), Z0, Z10
-	MOVQ             112(AX), DX
+	MOVQ             128(AX), DX
 	VMULPS.BCST      (DX), Z10, Z10
 	VADDPS           Z2, Z10, Z10
 	VCMPPS           $0x03, Z10, Z10, K1
@@ -1919,9 +1919,9 @@ ahead1:
 	VMOVUPS          Z10, (CX)
 	ADDQ             8(AX), CX
 	VPERMPS          Z11, Z1, Z11
-	MOVQ             104(AX), DX
+	MOVQ             120(AX), DX
 	VFMADD231PS.BCST 4(DX), Z0, Z11
-	MOVQ             112(AX), DX
+	MOVQ             128(AX), DX
 	VMULPS.BCST      4(DX), Z11, Z11
 	VADDPS           Z2, Z11, Z11
 	VCMPPS           $0x03, Z11, Z11, K1
@@ -1929,9 +1929,9 @@ ahead1:
 	VMOVUPS          Z11, (CX)
 	ADDQ             8(AX), CX
 	VPERMPS          Z12, Z1, Z12
-	MOVQ             104(AX), DX
+	MOVQ             120(AX), DX
 	VFMADD231PS.BCST 8(DX), Z0, Z12
-	MOVQ             112(AX), DX
+	MOVQ             128(AX), DX
 	VMULPS.BCST      8(DX), Z12, Z12
 	VADDPS           Z2, Z12, Z12
 	VCMPPS           $0x03, Z12, Z12, K1
@@ -1939,9 +1939,9 @@ ahead1:
 	VMOVUPS          Z12, (CX)
 	ADDQ             8(AX), CX
 	VPERMPS          Z13, Z1, Z13
-	MOVQ             104(AX), DX
+	MOVQ             120(AX), DX
 	VFMADD231PS.BCST 12(DX), Z0, Z13
-	MOVQ             112(AX), AX
+	MOVQ             128(AX), AX
 	VMULPS.BCST      12(AX), Z13, Z13
 	VADDPS           Z2, Z13, Z13
 	VCMPPS           $0x03, Z13, Z13, K1
@@ -1960,8 +1960,8 @@ TEXT ·group2AVX512(SB), NOSPLIT, $0-8
 	MOVQ      40(AX), SI
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
-	MOVQ      176(AX), R10
-	MOVQ      80(AX), R11
+	MOVQ      72(AX), R10
+	MOVQ      96(AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z1
 	VPXORD    Z10, Z10, Z10
@@ -1979,12 +1979,12 @@ group:
 	VPXORD  Z9, Z9, Z9
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
 	PREFETCHT1 128(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU64        (CX), Z12
@@ -2029,15 +2029,15 @@ ahead1:
 	ADDQ             $0x00000040, R11
 	DECQ             R8
 	JNE              group
-	MOVQ             88(AX), CX
+	MOVQ             104(AX), CX
 	VMOVDQU64        (CX), Z0
-	MOVQ             96(AX), CX
+	MOVQ             112(AX), CX
 	VMOVDQU64        (CX), Z2
 	MOVQ             (AX), CX
 	VPERMPS          Z10, Z1, Z10
-	MOVQ             104(AX), DX
+	MOVQ             120(AX), DX
 	VFMADD231PS.BCST (DX), Z0, Z10
-	MOVQ             112(AX), DX
+	MOVQ             128(AX), DX
 	VMULPS.BCST      (DX), Z10, Z10
 	VADDPS           Z2, Z10, Z10
 	VCMPPS           $0x03, Z10, Z10, K1
@@ -2045,9 +2045,9 @@ ahead1:
 	VMOVUPS          Z10, (CX)
 	ADDQ             8(AX), CX
 	VPERMPS          Z11, Z1, Z11
-	MOVQ             104(AX), DX
+	MOVQ             120(AX), DX
 	VFMADD231PS.BCST 4(DX), Z0, Z11
-	MOVQ             112(AX), AX
+	MOVQ             128(AX), AX
 	VMULPS.BCST      4(AX), Z11, Z11
 	VADDPS           Z2, Z11, Z11
 	VCMPPS           $0x03, Z11, Z11, K1
@@ -2066,8 +2066,8 @@ TEXT ·group1AVX512(SB), NOSPLIT, $0-8
 	MOVQ      40(AX), SI
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
-	MOVQ      176(AX), R10
-	MOVQ      80(AX), R11
+	MOVQ      72(AX), R10
+	MOVQ      96(AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z1
 	VPXORD    Z6, Z6, Z6
@@ -2080,12 +2080,12 @@ group:
 	VPXORD  Z5, Z5, Z5
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
 	PREFETCHT1 128(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU64        (CX), Z7
@@ -2119,15 +2119,15 @@ ahead1:
 	ADDQ             $0x00000040, R11
 	DECQ             R8
 	JNE              group
-	MOVQ             88(AX), CX
+	MOVQ             104(AX), CX
 	VMOVDQU64        (CX), Z0
-	MOVQ             96(AX), CX
+	MOVQ             112(AX), CX
 	VMOVDQU64        (CX), Z2
 	MOVQ             (AX), CX
 	VPERMPS          Z6, Z1, Z6
-	MOVQ             104(AX), DX
+	MOVQ             120(AX), DX
 	VFMADD231PS.BCST (DX), Z0, Z6
-	MOVQ             112(AX), AX
+	MOVQ             128(AX), AX
 	VMULPS.BCST      (AX), Z6, Z6
 	VADDPS           Z2, Z6, Z6
 	VCMPPS           $0x03, Z6, Z6, K1
@@ -2146,8 +2146,8 @@ TEXT ·shifted8AVX512(SB), NOSPLIT, $0-8
 	MOVQ      40(AX), SI
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
-	MOVQ      176(AX), R10
-	MOVQ      80(AX), R11
+	MOVQ      72(AX), R10
+	MOVQ      96(AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z1
 	VPXORD    Z10, Z10, Z10
@@ -2171,12 +2171,12 @@ group:
 	VPXORD  Z9, Z9, Z9
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
 	PREFETCHT1 128(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU64        (CX), Z18
@@ -2225,42 +2225,42 @@ ahead1:
 	JNE              step
 	VPERMD           (SI), Z0, Z18
 	VPERMPS          (R11), Z0, Z19
-	VPSLLVD.BCST     192(AX), Z2, Z2
+	VPSLLVD.BCST     136(AX), Z2, Z2
 	VPMULLD.BCST     (BX), Z18, Z20
 	VPSUBD           Z20, Z2, Z2
 	VCVTDQ2PS        Z2, Z2
 	VFMADD231PS      Z2, Z19, Z10
-	VPSLLVD.BCST     192(AX), Z3, Z3
+	VPSLLVD.BCST     136(AX), Z3, Z3
 	VPMULLD.BCST     4(BX), Z18, Z20
 	VPSUBD           Z20, Z3, Z3
 	VCVTDQ2PS        Z3, Z3
 	VFMADD231PS      Z3, Z19, Z11
-	VPSLLVD.BCST     192(AX), Z4, Z4
+	VPSLLVD.BCST     136(AX), Z4, Z4
 	VPMULLD.BCST     8(BX), Z18, Z20
 	VPSUBD           Z20, Z4, Z4
 	VCVTDQ2PS        Z4, Z4
 	VFMADD231PS      Z4, Z19, Z12
-	VPSLLVD.BCST     192(AX), Z5, Z5
+	VPSLLVD.BCST     136(AX), Z5, Z5
 	VPMULLD.BCST     12(BX), Z18, Z20
 	VPSUBD           Z20, Z5, Z5
 	VCVTDQ2PS        Z5, Z5
 	VFMADD231PS      Z5, Z19, Z13
-	VPSLLVD.BCST     192(AX), Z6, Z6
+	VPSLLVD.BCST     136(AX), Z6, Z6
 	VPMULLD.BCST     16(BX), Z18, Z20
 	VPSUBD           Z20, Z6, Z6
 	VCVTDQ2PS        Z6, Z6
 	VFMADD231PS      Z6, Z19, Z14
-	VPSLLVD.BCST     192(AX), Z7, Z7
+	VPSLLVD.BCST     136(AX), Z7, Z7
 	VPMULLD.BCST     20(BX), Z18, Z20
 	VPSUBD           Z20, Z7, Z7
 	VCVTDQ2PS        Z7, Z7
 	VFMADD231PS      Z7, Z19, Z15
-	VPSLLVD.BCST     192(AX), Z8, Z8
+	VPSLLVD.BCST     136(AX), Z8, Z8
 	VPMULLD.BCST     24(BX), Z18, Z20
 	VPSUBD           Z20, Z8, Z8
 	VCVTDQ2PS        Z8, Z8
 	VFMADD231PS      Z8, Z19, Z16
-	VPSLLVD.BCST     192(AX), Z9, Z9
+	VPSLLVD.BCST     136(AX), Z9, Z9
 	VPMULLD.BCST     28(BX), Z18, Z18
 	VPSUBD           Z18, Z9, Z9
 	VCVTDQ2PS        Z9, Z9
@@ -2271,15 +2271,15 @@ ahead1:
 	ADDQ             $0x00000040, R11
 	DECQ             R8
 	JNE              group
-	MOVQ             88(AX), CX
+	MOVQ             104(AX), CX
 	VMOVDQU64        (CX), Z0
-	MOVQ             96(AX), CX
+	MOVQ             112(AX), CX
 	VMOVDQU64        (CX), Z2
 	MOVQ             (AX), CX
 	VPERMPS          Z10, Z1, Z10
-	MOVQ             104(AX), DX
+	MOVQ             120(AX), DX
 	VFMADD231PS.BCST (DX), Z0, Z10
-	MOVQ             112(AX), DX
+	MOVQ             128(AX), DX
 	VMULPS.BCST      (DX), Z10, Z10
 	VADDPS           Z2, Z10, Z10
 	VCMPPS           $0x03, Z10, Z10, K1
@@ -2287,9 +2287,9 @@ ahead1:
 	VMOVUPS          Z10, (CX)
 	ADDQ             8(AX), CX
 	VPERMPS          Z11, Z1, Z11
-	MOVQ             104(AX), DX
+	MOVQ             120(AX), DX
 	VFMADD231PS.BCST 4(DX), Z0, Z11
-	MOVQ             112(AX), DX
+	MOVQ             128(AX), DX
 	VMULPS.BCST      4(DX), Z11, Z11
 	VADDPS           Z2, Z11, Z11
 	VCMPPS           $0x03, Z11, Z11, K1
@@ -2297,9 +2297,9 @@ ahead1:
 	VMOVUPS          Z11, (CX)
 	ADDQ             8(AX), CX
 	VPERMPS          Z12, Z1, Z12
-	MOVQ             104(AX), DX
+	MOVQ             120(AX), DX
 	VFMADD231PS.BCST 8(DX), Z0, Z12
-	MOVQ             112(AX), DX
+	MOVQ             128(AX), DX
 	VMULPS.BCST      8(DX), Z12, Z12
 	VADDPS           Z2, Z12, Z12
 	VCMPPS           $0x03, Z12, Z12, K1
@@ -2307,9 +2307,9 @@ ahead1:
 	VMOVUPS          Z12, (CX)
 	ADDQ             8(AX), CX
 	VPERMPS          Z13, Z1, Z13
-	MOVQ             104(AX), DX
+	MOVQ             120(AX), DX
 	VFMADD231PS.BCST 12(DX), Z0, Z13
-	MOVQ             112(AX), DX
+	MOVQ             128(AX), DX
 	VMULPS.BCST      12(DX), Z13, Z13
 	VADDPS           Z2, Z13, Z13
 	VCMPPS           $0x03, Z13, Z13, K1
@@ -2317,9 +2317,9 @@ ahead1:
 	VMOVUPS          Z13, (CX)
 	ADDQ             8(AX), CX
 	VPERMPS          Z14, Z1, Z14
-	MOVQ             104(AX), DX
+	MOVQ             120(AX), DX
 	VFMADD231PS.BCST 16(DX), Z0, Z14
-	MOVQ             112(AX), DX
+	MOVQ             128(AX), DX
 	VMULPS.BCST      16(DX), Z14, Z14
 	VADDPS           Z2, Z14, Z14
 	VCMPPS           $0x03, Z14, Z14, K1
@@ -2327,9 +2327,9 @@ ahead1:
 	VMOVUPS          Z14, (CX)
 	ADDQ             8(AX), CX
 	VPERMPS          Z15, Z1, Z15
-	MOVQ             104(AX), DX
+	MOVQ             120(AX), DX
 	VFMADD231PS.BCST 20(DX), Z0, Z15
-	MOVQ             112(AX), DX
+	MOVQ             128(AX), DX
 	VMULPS.BCST      20(DX), Z15, Z15
 	VADDPS           Z2, Z15, Z15
 	VCMPPS           $0x03, Z15, Z15, K1
@@ -2337,9 +2337,9 @@ ahead1:
 	VMOVUPS          Z15, (CX)
 	ADDQ             8(AX), CX
 	VPERMPS          Z16, Z1, Z16
-	MOVQ             104(AX), DX
+	MOVQ             120(AX), DX
 	VFMADD231PS.BCST 24(DX), Z0, Z16
-	MOVQ             112(AX), DX
+	MOVQ             128(AX), DX
 	VMULPS.BCST      24(DX), Z16, Z16
 	VADDPS           Z2, Z16, Z16
 	VCMPPS           $0x03, Z16, Z16, K1
@@ -2347,9 +2347,9 @@ ahead1:
 	VMOVUPS          Z16, (CX)
 	ADDQ             8(AX), CX
 	VPERMPS          Z17, Z1, Z17
-	MOVQ             104(AX), DX
+	MOVQ             120(AX), DX
 	VFMADD231PS.BCST 28(DX), Z0, Z17
-	MOVQ             112(AX), AX
+	MOVQ             128(AX), AX
 	VMULPS.BCST      28(AX), Z17, Z17
 	VADDPS           Z2, Z17, Z17
 	VCMPPS           $0x03, Z17, Z17, K1
@@ -2368,8 +2368,8 @@ TEXT ·shifted4AVX512(SB), NOSPLIT, $0-8
 	MOVQ      40(AX), SI
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
-	MOVQ      176(AX), R10
-	MOVQ      80(AX), R11
+	MOVQ      72(AX), R10
+	MOVQ      96(AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z1
 	VPXORD    Z10, Z10, Z10
@@ -2389,12 +2389,12 @@ group:
 	VPXORD  Z9, Z9, Z9
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
 	PREFETCHT1 128(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU64        (CX), Z14
@@ -2428,25 +2428,25 @@ ahead1:
 	VPERMD           (SI), Z0, Z14
 	VPERMPS          (R11), Z0, Z15
 	VPADDD           Z3, Z2, Z2
-	VPSLLVD.BCST     192(AX), Z2, Z2
+	VPSLLVD.BCST     136(AX), Z2, Z2
 	VPMULLD.BCST     (BX), Z14, Z16
 	VPSUBD           Z16, Z2, Z2
 	VCVTDQ2PS        Z2, Z2
 	VFMADD231PS      Z2, Z15, Z10
 	VPADDD           Z5, Z4, Z4
-	VPSLLVD.BCST     192(AX), Z4, Z4
+	VPSLLVD.BCST     136(AX), Z4, Z4
 	VPMULLD.BCST     4(BX), Z14, Z16
 	VPSUBD           Z16, Z4, Z4
 	VCVTDQ2PS        Z4, Z4
 	VFMADD231PS      Z4, Z15, Z11
 	VPADDD           Z7, Z6, Z6
-	VPSLLVD.BCST     192(AX), Z6, Z6
+	VPSLLVD.BCST     136(AX), Z6, Z6
 	VPMULLD.BCST     8(BX), Z14, Z16
 	VPSUBD           Z16, Z6, Z6
 	VCVTDQ2PS        Z6, Z6
 	VFMADD231PS      Z6, Z15, Z12
 	VPADDD           Z9, Z8, Z8
-	VPSLLVD.BCST     192(AX), Z8, Z8
+	VPSLLVD.BCST     136(AX), Z8, Z8
 	VPMULLD.BCST     12(BX), Z14, Z14
 	VPSUBD           Z14, Z8, Z8
 	VCVTDQ2PS        Z8, Z8
@@ -2457,15 +2457,15 @@ ahead1:
 	ADDQ             $0x00000040, R11
 	DECQ             R8
 	JNE              group
-	MOVQ             88(AX), CX
+	MOVQ             104(AX), CX
 	VMOVDQU64        (CX), Z0
-	MOVQ             96(AX), CX
+	MOVQ             112(AX), CX
 	VMOVDQU64        (CX), Z2
 	MOVQ             (AX), CX
 	VPERMPS          Z10, Z1, Z10
-	MOVQ             104(AX), DX
+	MOVQ             120(AX), DX
 	VFMADD231PS.BCST (DX), Z0, Z10
-	MOVQ             112(AX), DX
+	MOVQ             128(AX), DX
 	VMULPS.BCST      (DX), Z10, Z10
 	VADDPS           Z2, Z10, Z10
 	VCMPPS           $0x03, Z10, Z10, K1
@@ -2473,9 +2473,9 @@ ahead1:
 	VMOVUPS          Z10, (CX)
 	ADDQ             8(AX), CX
 	VPERMPS          Z11, Z1, Z11
-	MOVQ             104(AX), DX
+	MOVQ             120(AX), DX
 	VFMADD231PS.BCST 4(DX), Z0, Z11
-	MOVQ             112(AX), DX
+	MOVQ             128(AX), DX
 	VMULPS.BCST      4(DX), Z11, Z11
 	VADDPS           Z2, Z11, Z11
 	VCMPPS           $0x03, Z11, Z11, K1
@@ -2483,9 +2483,9 @@ ahead1:
 	VMOVUPS          Z11, (CX)
 	ADDQ             8(AX), CX
 	VPERMPS          Z12, Z1, Z12
-	MOVQ             104(AX), DX
+	MOVQ             120(AX), DX
 	VFMADD231PS.BCST 8(DX), Z0, Z12
-	MOVQ             112(AX), DX
+	MOVQ             128(AX), DX
 	VMULPS.BCST      8(DX), Z12, Z12
 	VADDPS           Z2, Z12, Z12
 	VCMPPS           $0x03, Z12, Z12, K1
@@ -2493,9 +2493,9 @@ ahead1:
 	VMOVUPS          Z12, (CX)
 	ADDQ             8(AX), CX
 	VPERMPS          Z13, Z1, Z13
-	MOVQ             104(AX), DX
+	MOVQ             120(AX), DX
 	VFMADD231PS.BCST 12(DX), Z0, Z13
-	MOVQ             112(AX), AX
+	MOVQ             128(AX), AX
 	VMULPS.BCST      12(AX), Z13, Z13
 	VADDPS           Z2, Z13, Z13
 	VCMPPS           $0x03, Z13, Z13, K1
@@ -2514,8 +2514,8 @@ TEXT ·shifted2AVX512(SB), NOSPLIT, $0-8
 	MOVQ      40(AX), SI
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
-	MOVQ      176(AX), R10
-	MOVQ      80(AX), R11
+	MOVQ      72(AX), R10
+	MOVQ      96(AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z1
 	VPXORD    Z10, Z10, Z10
@@ -2533,12 +2533,12 @@ group:
 	VPXORD  Z9, Z9, Z9
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
 	PREFETCHT1 128(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU64        (CX), Z12
@@ -2566,7 +2566,7 @@ ahead1:
 	VPADDD           Z4, Z2, Z2
 	VPADDD           Z5, Z3, Z3
 	VPADDD           Z3, Z2, Z2
-	VPSLLVD.BCST     192(AX), Z2, Z2
+	VPSLLVD.BCST     136(AX), Z2, Z2
 	VPMULLD.BCST     (BX), Z12, Z14
 	VPSUBD           Z14, Z2, Z2
 	VCVTDQ2PS        Z2, Z2
@@ -2574,7 +2574,7 @@ ahead1:
 	VPADDD           Z8, Z6, Z6
 	VPADDD           Z9, Z7, Z7
 	VPADDD           Z7, Z6, Z6
-	VPSLLVD.BCST     192(AX), Z6, Z6
+	VPSLLVD.BCST     136(AX), Z6, Z6
 	VPMULLD.BCST     4(BX), Z12, Z12
 	VPSUBD           Z12, Z6, Z6
 	VCVTDQ2PS        Z6, Z6
@@ -2585,15 +2585,15 @@ ahead1:
 	ADDQ             $0x00000040, R11
 	DECQ             R8
 	JNE              group
-	MOVQ             88(AX), CX
+	MOVQ             104(AX), CX
 	VMOVDQU64        (CX), Z0
-	MOVQ             96(AX), CX
+	MOVQ             112(AX), CX
 	VMOVDQU64        (CX), Z2
 	MOVQ             (AX), CX
 	VPERMPS          Z10, Z1, Z10
-	MOVQ             104(AX), DX
+	MOVQ             120(AX), DX
 	VFMADD231PS.BCST (DX), Z0, Z10
-	MOVQ             112(AX), DX
+	MOVQ             128(AX), DX
 	VMULPS.BCST      (DX), Z10, Z10
 	VADDPS           Z2, Z10, Z10
 	VCMPPS           $0x03, Z10, Z10, K1
@@ -2601,9 +2601,9 @@ ahead1:
 	VMOVUPS          Z10, (CX)
 	ADDQ             8(AX), CX
 	VPERMPS          Z11, Z1, Z11
-	MOVQ             104(AX), DX
+	MOVQ             120(AX), DX
 	VFMADD231PS.BCST 4(DX), Z0, Z11
-	MOVQ             112(AX), AX
+	MOVQ             128(AX), AX
 	VMULPS.BCST      4(AX), Z11, Z11
 	VADDPS           Z2, Z11, Z11
 	VCMPPS           $0x03, Z11, Z11, K1
@@ -2622,8 +2622,8 @@ TEXT ·shifted1AVX512(SB), NOSPLIT, $0-8
 	MOVQ      40(AX), SI
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
-	MOVQ      176(AX), R10
-	MOVQ      80(AX), R11
+	MOVQ      72(AX), R10
+	MOVQ      96(AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VMOVDQU64 u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z1
 	VPXORD    Z6, Z6, Z6
@@ -2636,12 +2636,12 @@ group:
 	VPXORD  Z5, Z5, Z5
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
 	PREFETCHT1 128(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU64        (CX), Z7
@@ -2665,7 +2665,7 @@ ahead1:
 	VPADDD           Z4, Z2, Z2
 	VPADDD           Z5, Z3, Z3
 	VPADDD           Z3, Z2, Z2
-	VPSLLVD.BCST     192(AX), Z2, Z2
+	VPSLLVD.BCST     136(AX), Z2, Z2
 	VPMULLD.BCST     (BX), Z7, Z7
 	VPSUBD           Z7, Z2, Z2
 	VCVTDQ2PS        Z2, Z2
@@ -2676,15 +2676,15 @@ ahead1:
 	ADDQ             $0x00000040, R11
 	DECQ             R8
 	JNE              group
-	MOVQ             88(AX), CX
+	MOVQ             104(AX), CX
 	VMOVDQU64        (CX), Z0
-	MOVQ             96(AX), CX
+	MOVQ             112(AX), CX
 	VMOVDQU64        (CX), Z2
 	MOVQ             (AX), CX
 	VPERMPS          Z6, Z1, Z6
-	MOVQ             104(AX), DX
+	MOVQ             120(AX), DX
 	VFMADD231PS.BCST (DX), Z0, Z6
-	MOVQ             112(AX), AX
+	MOVQ             128(AX), AX
 	VMULPS.BCST      (AX), Z6, Z6
 	VADDPS           Z2, Z6, Z6
 	VCMPPS           $0x03, Z6, Z6, K1

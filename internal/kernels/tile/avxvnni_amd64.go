@@ -27,39 +27,39 @@ func dots1AVXVNNI(a *Args)
 // group6AVXVNNI is Step.Group for 6 rows of activations and panels of 8 rows.
 //
 //go:noescape
-func group6AVXVNNI(a *Args)
+func group6AVXVNNI(a *GroupArgs)
 
 // group4AVXVNNI is Step.Group for 4 rows of activations and panels of 8 rows.
 //
 //go:noescape
-func group4AVXVNNI(a *Args)
+func group4AVXVNNI(a *GroupArgs)
 
 // group2AVXVNNI is Step.Group for 2 rows of activations and panels of 8 rows.
 //
 //go:noescape
-func group2AVXVNNI(a *Args)
+func group2AVXVNNI(a *GroupArgs)
 
 // group1AVXVNNI is Step.Group for 1 rows of activations and panels of 8 rows.
 //
 //go:noescape
-func group1AVXVNNI(a *Args)
+func group1AVXVNNI(a *GroupArgs)
 
 // shifted6AVXVNNI is Step.Shifted for 6 rows of activations and panels of 8 rows.
 //
 //go:noescape
-func shifted6AVXVNNI(a *Args)
+func shifted6AVXVNNI(a *ShiftedArgs)
 
 // shifted4AVXVNNI is Step.Shifted for 4 rows of activations and panels of 8 rows.
 //
 //go:noescape
-func shifted4AVXVNNI(a *Args)
+func shifted4AVXVNNI(a *ShiftedArgs)
 
 // shifted2AVXVNNI is Step.Shifted for 2 rows of activations and panels of 8 rows.
 //
 //go:noescape
-func shifted2AVXVNNI(a *Args)
+func shifted2AVXVNNI(a *ShiftedArgs)
 
 // shifted1AVXVNNI is Step.Shifted for 1 rows of activations and panels of 8 rows.
 //
 //go:noescape
-func shifted1AVXVNNI(a *Args)
+func shifted1AVXVNNI(a *ShiftedArgs)

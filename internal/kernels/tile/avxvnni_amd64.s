@@ -14,7 +14,7 @@ TEXT ·dots6AVXVNNI(SB), NOSPLIT, $0-8
 	MOVQ 40(AX), SI
 	MOVQ 56(AX), DI
 	MOVQ 64(AX), R8
-	MOVQ 176(AX), R10
+	MOVQ 72(AX), R10
 	MOVQ (AX), R11
 
 group:
@@ -33,11 +33,11 @@ group:
 	VPXOR   Y11, Y11, Y11
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU      (CX), Y12
@@ -158,7 +158,7 @@ TEXT ·dots4AVXVNNI(SB), NOSPLIT, $0-8
 	MOVQ 40(AX), SI
 	MOVQ 56(AX), DI
 	MOVQ 64(AX), R8
-	MOVQ 176(AX), R10
+	MOVQ 72(AX), R10
 	MOVQ (AX), R11
 
 group:
@@ -173,11 +173,11 @@ group:
 	VPXOR   Y7, Y7, Y7
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU      (CX), Y8
@@ -268,7 +268,7 @@ TEXT ·dots2AVXVNNI(SB), NOSPLIT, $0-8
 	MOVQ 40(AX), SI
 	MOVQ 56(AX), DI
 	MOVQ 64(AX), R8
-	MOVQ 176(AX), R10
+	MOVQ 72(AX), R10
 	MOVQ (AX), R11
 
 group:
@@ -283,11 +283,11 @@ group:
 	VPXOR   Y7, Y7, Y7
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU      (CX), Y8
@@ -352,7 +352,7 @@ TEXT ·dots1AVXVNNI(SB), NOSPLIT, $0-8
 	MOVQ 40(AX), SI
 	MOVQ 56(AX), DI
 	MOVQ 64(AX), R8
-	MOVQ 176(AX), R10
+	MOVQ 72(AX), R10
 	MOVQ (AX), R11
 
 group:
@@ -363,11 +363,11 @@ group:
 	VPXOR   Y3, Y3, Y3
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU      (CX), Y4
@@ -415,8 +415,8 @@ TEXT ·group6AVXVNNI(SB), NOSPLIT, $192-8
 	MOVQ    40(AX), SI
 	MOVQ    56(AX), DI
 	MOVQ    64(AX), R8
-	MOVQ    176(AX), R10
-	MOVQ    80(AX), R11
+	MOVQ    72(AX), R10
+	MOVQ    96(AX), R11
 	VPXOR   Y0, Y0, Y0
 	VMOVUPS Y0, (SP)
 	VMOVUPS Y0, 32(SP)
@@ -441,11 +441,11 @@ group:
 	VPXOR   Y11, Y11, Y11
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU      (CX), Y12
@@ -556,14 +556,14 @@ ahead1:
 	JNE          group
 	MOVQ         (AX), CX
 	VPERMQ       $0xd8, (SP), Y0
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS (DX), Y1
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y1, Y0
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS (DX), Y1
 	VMULPS       Y1, Y0, Y0
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -571,14 +571,14 @@ ahead1:
 	VMOVUPS      Y0, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, 32(SP), Y0
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 4(DX), Y1
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y1, Y0
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 4(DX), Y1
 	VMULPS       Y1, Y0, Y0
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -586,14 +586,14 @@ ahead1:
 	VMOVUPS      Y0, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, 64(SP), Y0
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 8(DX), Y1
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y1, Y0
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 8(DX), Y1
 	VMULPS       Y1, Y0, Y0
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -601,14 +601,14 @@ ahead1:
 	VMOVUPS      Y0, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, 96(SP), Y0
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 12(DX), Y1
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y1, Y0
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 12(DX), Y1
 	VMULPS       Y1, Y0, Y0
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -616,14 +616,14 @@ ahead1:
 	VMOVUPS      Y0, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, 128(SP), Y0
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 16(DX), Y1
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y1, Y0
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 16(DX), Y1
 	VMULPS       Y1, Y0, Y0
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -631,14 +631,14 @@ ahead1:
 	VMOVUPS      Y0, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, 160(SP), Y0
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 20(DX), Y1
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y1, Y0
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 20(DX), Y1
 	VMULPS       Y1, Y0, Y0
-	MOVQ         96(AX), AX
+	MOVQ         112(AX), AX
 	VADDPS       (AX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -660,8 +660,8 @@ TEXT ·group4AVXVNNI(SB), NOSPLIT, $0-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  176(AX), R10
-	MOVQ  80(AX), R11
+	MOVQ  72(AX), R10
+	MOVQ  96(AX), R11
 	VPXOR Y8, Y8, Y8
 	VPXOR Y9, Y9, Y9
 	VPXOR Y10, Y10, Y10
@@ -679,11 +679,11 @@ group:
 	VPXOR   Y7, Y7, Y7
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU      (CX), Y12
@@ -760,14 +760,14 @@ ahead1:
 	JNE          group
 	MOVQ         (AX), CX
 	VPERMQ       $0xd8, Y8, Y0
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS (DX), Y1
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y1, Y0
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS (DX), Y1
 	VMULPS       Y1, Y0, Y0
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -775,14 +775,14 @@ ahead1:
 	VMOVUPS      Y0, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, Y9, Y0
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 4(DX), Y1
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y1, Y0
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 4(DX), Y1
 	VMULPS       Y1, Y0, Y0
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -790,14 +790,14 @@ ahead1:
 	VMOVUPS      Y0, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, Y10, Y0
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 8(DX), Y1
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y1, Y0
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 8(DX), Y1
 	VMULPS       Y1, Y0, Y0
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -805,14 +805,14 @@ ahead1:
 	VMOVUPS      Y0, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, Y11, Y0
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 12(DX), Y1
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y1, Y0
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 12(DX), Y1
 	VMULPS       Y1, Y0, Y0
-	MOVQ         96(AX), AX
+	MOVQ         112(AX), AX
 	VADDPS       (AX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -831,8 +831,8 @@ TEXT ·group2AVXVNNI(SB), NOSPLIT, $0-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  176(AX), R10
-	MOVQ  80(AX), R11
+	MOVQ  72(AX), R10
+	MOVQ  96(AX), R11
 	VPXOR Y8, Y8, Y8
 	VPXOR Y9, Y9, Y9
 
@@ -848,11 +848,11 @@ group:
 	VPXOR   Y7, Y7, Y7
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU      (CX), Y10
@@ -905,14 +905,14 @@ ahead1:
 	JNE          group
 	MOVQ         (AX), CX
 	VPERMQ       $0xd8, Y8, Y0
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS (DX), Y1
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y1, Y0
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS (DX), Y1
 	VMULPS       Y1, Y0, Y0
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -920,14 +920,14 @@ ahead1:
 	VMOVUPS      Y0, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, Y9, Y0
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 4(DX), Y1
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y1, Y0
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 4(DX), Y1
 	VMULPS       Y1, Y0, Y0
-	MOVQ         96(AX), AX
+	MOVQ         112(AX), AX
 	VADDPS       (AX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -946,8 +946,8 @@ TEXT ·group1AVXVNNI(SB), NOSPLIT, $0-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  176(AX), R10
-	MOVQ  80(AX), R11
+	MOVQ  72(AX), R10
+	MOVQ  96(AX), R11
 	VPXOR Y4, Y4, Y4
 
 group:
@@ -958,11 +958,11 @@ group:
 	VPXOR   Y3, Y3, Y3
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU      (CX), Y5
@@ -999,14 +999,14 @@ ahead1:
 	JNE          group
 	MOVQ         (AX), CX
 	VPERMQ       $0xd8, Y4, Y0
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS (DX), Y1
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y1, Y0
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS (DX), Y1
 	VMULPS       Y1, Y0, Y0
-	MOVQ         96(AX), AX
+	MOVQ         112(AX), AX
 	VADDPS       (AX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -1025,8 +1025,8 @@ TEXT ·shifted6AVXVNNI(SB), NOSPLIT, $192-8
 	MOVQ    40(AX), SI
 	MOVQ    56(AX), DI
 	MOVQ    64(AX), R8
-	MOVQ    176(AX), R10
-	MOVQ    80(AX), R11
+	MOVQ    72(AX), R10
+	MOVQ    96(AX), R11
 	VPXOR   Y0, Y0, Y0
 	VMOVUPS Y0, (SP)
 	VMOVUPS Y0, 32(SP)
@@ -1051,11 +1051,11 @@ group:
 	VPXOR   Y11, Y11, Y11
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU      (CX), Y12
@@ -1107,7 +1107,7 @@ ahead1:
 	VSHUFPS      $0xdd, Y1, Y0, Y14
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y14, Y0, Y0
-	VPSLLVD      192(AX), Y0, Y0
+	VPSLLVD      136(AX), Y0, Y0
 	VPBROADCASTD (BX), Y1
 	VPMULLD      Y12, Y1, Y1
 	VPSUBD       Y1, Y0, Y0
@@ -1117,7 +1117,7 @@ ahead1:
 	VSHUFPS      $0xdd, Y3, Y2, Y0
 	VSHUFPS      $0x88, Y3, Y2, Y1
 	VPADDD       Y0, Y1, Y1
-	VPSLLVD      192(AX), Y1, Y1
+	VPSLLVD      136(AX), Y1, Y1
 	VPBROADCASTD 4(BX), Y0
 	VPMULLD      Y12, Y0, Y0
 	VPSUBD       Y0, Y1, Y1
@@ -1127,7 +1127,7 @@ ahead1:
 	VSHUFPS      $0xdd, Y5, Y4, Y0
 	VSHUFPS      $0x88, Y5, Y4, Y1
 	VPADDD       Y0, Y1, Y1
-	VPSLLVD      192(AX), Y1, Y1
+	VPSLLVD      136(AX), Y1, Y1
 	VPBROADCASTD 8(BX), Y0
 	VPMULLD      Y12, Y0, Y0
 	VPSUBD       Y0, Y1, Y1
@@ -1137,7 +1137,7 @@ ahead1:
 	VSHUFPS      $0xdd, Y7, Y6, Y0
 	VSHUFPS      $0x88, Y7, Y6, Y1
 	VPADDD       Y0, Y1, Y1
-	VPSLLVD      192(AX), Y1, Y1
+	VPSLLVD      136(AX), Y1, Y1
 	VPBROADCASTD 12(BX), Y0
 	VPMULLD      Y12, Y0, Y0
 	VPSUBD       Y0, Y1, Y1
@@ -1147,7 +1147,7 @@ ahead1:
 	VSHUFPS      $0xdd, Y9, Y8, Y0
 	VSHUFPS      $0x88, Y9, Y8, Y1
 	VPADDD       Y0, Y1, Y1
-	VPSLLVD      192(AX), Y1, Y1
+	VPSLLVD      136(AX), Y1, Y1
 	VPBROADCASTD 16(BX), Y0
 	VPMULLD      Y12, Y0, Y0
 	VPSUBD       Y0, Y1, Y1
@@ -1157,7 +1157,7 @@ ahead1:
 	VSHUFPS      $0xdd, Y11, Y10, Y0
 	VSHUFPS      $0x88, Y11, Y10, Y1
 	VPADDD       Y0, Y1, Y1
-	VPSLLVD      192(AX), Y1, Y1
+	VPSLLVD      136(AX), Y1, Y1
 	VPBROADCASTD 20(BX), Y0
 	VPMULLD      Y12, Y0, Y0
 	VPSUBD       Y0, Y1, Y1
@@ -1172,14 +1172,14 @@ ahead1:
 	JNE          group
 	MOVQ         (AX), CX
 	VPERMQ       $0xd8, (SP), Y0
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS (DX), Y1
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y1, Y0
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS (DX), Y1
 	VMULPS       Y1, Y0, Y0
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -1187,14 +1187,14 @@ ahead1:
 	VMOVUPS      Y0, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, 32(SP), Y0
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 4(DX), Y1
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y1, Y0
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 4(DX), Y1
 	VMULPS       Y1, Y0, Y0
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -1202,14 +1202,14 @@ ahead1:
 	VMOVUPS      Y0, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, 64(SP), Y0
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 8(DX), Y1
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y1, Y0
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 8(DX), Y1
 	VMULPS       Y1, Y0, Y0
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -1217,14 +1217,14 @@ ahead1:
 	VMOVUPS      Y0, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, 96(SP), Y0
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 12(DX), Y1
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y1, Y0
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 12(DX), Y1
 	VMULPS       Y1, Y0, Y0
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -1232,14 +1232,14 @@ ahead1:
 	VMOVUPS      Y0, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, 128(SP), Y0
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 16(DX), Y1
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y1, Y0
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 16(DX), Y1
 	VMULPS       Y1, Y0, Y0
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -1247,14 +1247,14 @@ ahead1:
 	VMOVUPS      Y0, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, 160(SP), Y0
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 20(DX), Y1
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y1, Y0
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 20(DX), Y1
 	VMULPS       Y1, Y0, Y0
-	MOVQ         96(AX), AX
+	MOVQ         112(AX), AX
 	VADDPS       (AX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -1273,8 +1273,8 @@ TEXT ·shifted4AVXVNNI(SB), NOSPLIT, $0-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  176(AX), R10
-	MOVQ  80(AX), R11
+	MOVQ  72(AX), R10
+	MOVQ  96(AX), R11
 	VPXOR Y8, Y8, Y8
 	VPXOR Y9, Y9, Y9
 	VPXOR Y10, Y10, Y10
@@ -1292,11 +1292,11 @@ group:
 	VPXOR   Y7, Y7, Y7
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU      (CX), Y12
@@ -1336,7 +1336,7 @@ ahead1:
 	VSHUFPS      $0xdd, Y1, Y0, Y14
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y14, Y0, Y0
-	VPSLLVD      192(AX), Y0, Y0
+	VPSLLVD      136(AX), Y0, Y0
 	VPBROADCASTD (BX), Y1
 	VPMULLD      Y12, Y1, Y1
 	VPSUBD       Y1, Y0, Y0
@@ -1345,7 +1345,7 @@ ahead1:
 	VSHUFPS      $0xdd, Y3, Y2, Y0
 	VSHUFPS      $0x88, Y3, Y2, Y1
 	VPADDD       Y0, Y1, Y1
-	VPSLLVD      192(AX), Y1, Y1
+	VPSLLVD      136(AX), Y1, Y1
 	VPBROADCASTD 4(BX), Y0
 	VPMULLD      Y12, Y0, Y0
 	VPSUBD       Y0, Y1, Y1
@@ -1354,7 +1354,7 @@ ahead1:
 	VSHUFPS      $0xdd, Y5, Y4, Y0
 	VSHUFPS      $0x88, Y5, Y4, Y1
 	VPADDD       Y0, Y1, Y1
-	VPSLLVD      192(AX), Y1, Y1
+	VPSLLVD      136(AX), Y1, Y1
 	VPBROADCASTD 8(BX), Y0
 	VPMULLD      Y12, Y0, Y0
 	VPSUBD       Y0, Y1, Y1
@@ -1363,7 +1363,7 @@ ahead1:
 	VSHUFPS      $0xdd, Y7, Y6, Y0
 	VSHUFPS      $0x88, Y7, Y6, Y1
 	VPADDD       Y0, Y1, Y1
-	VPSLLVD      192(AX), Y1, Y1
+	VPSLLVD      136(AX), Y1, Y1
 	VPBROADCASTD 12(BX), Y0
 	VPMULLD      Y12, Y0, Y0
 	VPSUBD       Y0, Y1, Y1
@@ -1377,14 +1377,14 @@ ahead1:
 	JNE          group
 	MOVQ         (AX), CX
 	VPERMQ       $0xd8, Y8, Y0
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS (DX), Y1
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y1, Y0
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS (DX), Y1
 	VMULPS       Y1, Y0, Y0
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -1392,14 +1392,14 @@ ahead1:
 	VMOVUPS      Y0, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, Y9, Y0
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 4(DX), Y1
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y1, Y0
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 4(DX), Y1
 	VMULPS       Y1, Y0, Y0
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -1407,14 +1407,14 @@ ahead1:
 	VMOVUPS      Y0, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, Y10, Y0
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 8(DX), Y1
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y1, Y0
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 8(DX), Y1
 	VMULPS       Y1, Y0, Y0
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -1422,14 +1422,14 @@ ahead1:
 	VMOVUPS      Y0, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, Y11, Y0
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 12(DX), Y1
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y1, Y0
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 12(DX), Y1
 	VMULPS       Y1, Y0, Y0
-	MOVQ         96(AX), AX
+	MOVQ         112(AX), AX
 	VADDPS       (AX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -1448,8 +1448,8 @@ TEXT ·shifted2AVXVNNI(SB), NOSPLIT, $0-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  176(AX), R10
-	MOVQ  80(AX), R11
+	MOVQ  72(AX), R10
+	MOVQ  96(AX), R11
 	VPXOR Y8, Y8, Y8
 	VPXOR Y9, Y9, Y9
 
@@ -1465,11 +1465,11 @@ group:
 	VPXOR   Y7, Y7, Y7
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU      (CX), Y10
@@ -1499,7 +1499,7 @@ ahead1:
 	VSHUFPS      $0xdd, Y1, Y0, Y2
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y2, Y0, Y0
-	VPSLLVD      192(AX), Y0, Y0
+	VPSLLVD      136(AX), Y0, Y0
 	VPBROADCASTD (BX), Y1
 	VPMULLD      Y10, Y1, Y1
 	VPSUBD       Y1, Y0, Y0
@@ -1510,7 +1510,7 @@ ahead1:
 	VSHUFPS      $0xdd, Y5, Y4, Y0
 	VSHUFPS      $0x88, Y5, Y4, Y1
 	VPADDD       Y0, Y1, Y1
-	VPSLLVD      192(AX), Y1, Y1
+	VPSLLVD      136(AX), Y1, Y1
 	VPBROADCASTD 4(BX), Y0
 	VPMULLD      Y10, Y0, Y0
 	VPSUBD       Y0, Y1, Y1
@@ -1524,14 +1524,14 @@ ahead1:
 	JNE          group
 	MOVQ         (AX), CX
 	VPERMQ       $0xd8, Y8, Y0
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS (DX), Y1
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y1, Y0
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS (DX), Y1
 	VMULPS       Y1, Y0, Y0
-	MOVQ         96(AX), DX
+	MOVQ         112(AX), DX
 	VADDPS       (DX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -1539,14 +1539,14 @@ ahead1:
 	VMOVUPS      Y0, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, Y9, Y0
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS 4(DX), Y1
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y1, Y0
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS 4(DX), Y1
 	VMULPS       Y1, Y0, Y0
-	MOVQ         96(AX), AX
+	MOVQ         112(AX), AX
 	VADDPS       (AX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -1565,8 +1565,8 @@ TEXT ·shifted1AVXVNNI(SB), NOSPLIT, $0-8
 	MOVQ  40(AX), SI
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
-	MOVQ  176(AX), R10
-	MOVQ  80(AX), R11
+	MOVQ  72(AX), R10
+	MOVQ  96(AX), R11
 	VPXOR Y4, Y4, Y4
 
 group:
@@ -1577,11 +1577,11 @@ group:
 	VPXOR   Y3, Y3, Y3
 
 step:
-	CMPQ       184(AX), $0x00
+	CMPQ       80(AX), $0x00
 	JE         ahead1
 	PREFETCHT1 (R10)
 	PREFETCHT1 64(R10)
-	ADDQ       184(AX), R10
+	ADDQ       80(AX), R10
 
 ahead1:
 	VMOVDQU      (CX), Y5
@@ -1605,7 +1605,7 @@ ahead1:
 	VSHUFPS      $0xdd, Y1, Y0, Y2
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y2, Y0, Y0
-	VPSLLVD      192(AX), Y0, Y0
+	VPSLLVD      136(AX), Y0, Y0
 	VPBROADCASTD (BX), Y1
 	VPMULLD      Y5, Y1, Y1
 	VPSUBD       Y1, Y0, Y0
@@ -1619,14 +1619,14 @@ ahead1:
 	JNE          group
 	MOVQ         (AX), CX
 	VPERMQ       $0xd8, Y4, Y0
-	MOVQ         104(AX), DX
+	MOVQ         120(AX), DX
 	VBROADCASTSS (DX), Y1
-	MOVQ         88(AX), DX
+	MOVQ         104(AX), DX
 	VFMADD231PS  (DX), Y1, Y0
-	MOVQ         112(AX), DX
+	MOVQ         128(AX), DX
 	VBROADCASTSS (DX), Y1
 	VMULPS       Y1, Y0, Y0
-	MOVQ         96(AX), AX
+	MOVQ         112(AX), AX
 	VADDPS       (AX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2

@@ -25,7 +25,8 @@ func BenchmarkTile(b *testing.B) {
 							if group == 0 {
 								step.Dots(&p.args)
 							} else {
-								step.Group(&p.args)
+								p.group.Args = p.args
+								step.Group(&p.group)
 							}
 						})
 					})
@@ -49,11 +50,11 @@ func BenchmarkEpilogue(b *testing.B) {
 							t := (*int32)(unsafe.Add(p.args.Out, row*p.args.OutStride))
 							switch epilogue {
 							case "fma":
-								p.set.EpilogueFMA(&out[0], t, p.args.Groups, p.args.Scales, p.args.Scales, 4)
+								p.set.EpilogueFMA(&out[0], t, p.args.Groups, p.group.Scales, p.group.Scales, 4)
 							case "qai4":
-								p.set.EpilogueQAI4(&out[0], t, p.args.Groups, p.args.Scales, p.args.Scales, p.args.Scales, p.args.Scales, 4)
+								p.set.EpilogueQAI4(&out[0], t, p.args.Groups, p.group.Scales, p.group.Scales, p.group.Scales, p.group.Scales, 4)
 							case "torchao":
-								p.set.EpilogueTorchAO(&out[0], t, p.args.Groups, p.args.Scales, 1)
+								p.set.EpilogueTorchAO(&out[0], t, p.args.Groups, p.group.Scales, 1)
 							}
 						}
 					})
@@ -69,6 +70,7 @@ const benchRows, benchColumns = 128, 2048
 type benchPanel struct {
 	set           Set
 	args          Args
+	group         GroupArgs
 	lanes         Lanes
 	packed, codes []byte
 	acts          []int8
@@ -115,11 +117,9 @@ func newBenchPanel(s Set, bits, group, tile int) *benchPanel {
 		Steps:     &steps[0],
 		Groups:    groups,
 		NoZeros:   true,
-		Scales:    &ones[0],
-		RowSums:   &ones[0],
-		Bias:      &ones[0],
-		NegZero:   &make([]float32, benchRows)[0],
-		Rec:       &make([]float32, benchRows)[0],
+	}
+	p.group = GroupArgs{
+		Scales: &ones[0], RowSums: &ones[0], Bias: &ones[0], NegZero: &make([]float32, benchRows)[0], Rec: &make([]float32, benchRows)[0],
 	}
 
 	// The lanes of tiles of 8 or 4 rows, 16x2, see someLanes.

@@ -13,39 +13,39 @@ import (
 func (s *Set) compose(step *Step) {
 	mr, dots, set := step.MR, step.Dots, *s
 	if step.Row == nil {
-		step.Row = func(a *Args) {
-			runDots(dots, a, set.NR)
+		step.Row = func(a *RowArgs) {
+			runDots(dots, &a.Args, a.T, set.NR)
 			for m := range mr {
-				out, t := a.row(m, set.NR)
+				out, t := a.row(a.T, m, set.NR)
 				set.EpilogueRow(&out[0], t, a.IntSums, a.Factor, at(a.NegInt, m), a.Scales, a.Bias, at(a.Rec, m))
 			}
 		}
 	}
 	if step.Blocks == nil {
-		step.Blocks = func(a *Args) {
-			runDots(dots, a, set.NR)
+		step.Blocks = func(a *BlocksArgs) {
+			runDots(dots, &a.Args, a.T, set.NR)
 			for m := range mr {
-				out, t := a.row(m, set.NR)
+				out, t := a.row(a.T, m, set.NR)
 				set.EpilogueFMA(&out[0], t, a.Groups, a.Scales, after(a.ActScales, m), 4*mr)
 				finish(out, nil)
 			}
 		}
 	}
 	if step.BlocksQAI4 == nil {
-		step.BlocksQAI4 = func(a *Args) {
-			runDots(dots, a, set.NR)
+		step.BlocksQAI4 = func(a *BlocksQAI4Args) {
+			runDots(dots, &a.Args, a.T, set.NR)
 			for m := range mr {
-				out, t := a.row(m, set.NR)
+				out, t := a.row(a.T, m, set.NR)
 				set.EpilogueQAI4(&out[0], t, a.Groups, a.Scales, a.Points, after(a.ActScales, m), after(a.ActSums, m), 4*mr)
 				finish(out, a.Bias)
 			}
 		}
 	}
 	if step.TorchAO == nil {
-		step.TorchAO = func(a *Args) {
-			runDots(dots, a, set.NR)
+		step.TorchAO = func(a *TorchAOArgs) {
+			runDots(dots, &a.Args, a.T, set.NR)
 			for m := range mr {
-				out, t := a.row(m, set.NR)
+				out, t := a.row(a.T, m, set.NR)
 				set.AddSums(t, a.IntSums, a.Groups, at(a.NegInt, m))
 				set.EpilogueTorchAO(&out[0], t, a.Groups, a.Scales, at(a.Rec, m))
 				finish(out, a.Bias)
@@ -54,16 +54,17 @@ func (s *Set) compose(step *Step) {
 	}
 }
 
-func runDots(dots func(*Args), a *Args, nr int) {
+func runDots(dots func(*Args), a *Args, t *int32, nr int) {
 	out, stride := a.Out, a.OutStride
-	a.Out, a.OutStride = unsafe.Pointer(a.T), 4*a.Groups*nr
+	a.Out, a.OutStride = unsafe.Pointer(t), 4*a.Groups*nr
 	dots(a)
 	a.Out, a.OutStride = out, stride
 }
 
-func (a *Args) row(m, nr int) (out []float32, t *int32) {
+// row returns the outputs of row m of activations, and its part of dots.
+func (a *Args) row(dots *int32, m, nr int) (out []float32, t *int32) {
 	out = unsafe.Slice((*float32)(unsafe.Add(a.Out, m*a.OutStride)), nr)
-	return out, after(a.T, m*a.Groups*nr)
+	return out, after(dots, m*a.Groups*nr)
 }
 
 func finish(out []float32, bias *float32) {

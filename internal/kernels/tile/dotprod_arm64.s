@@ -104,17 +104,18 @@ TEXT ·dots8DotProd(SB), NOSPLIT, $0-8
 	ROW_HALF(d1, 17, 19, 21, negInt, rec, lane, 29)
 
 #define OUT_ROW_8 \
-	MOVD   Args_IntSums(R0), R13        \
+	MOVD   RowArgs_IntSums(R0), R13     \
 	VLD1   (R13), [V16.S4, V17.S4]      \
-	VLD1   (R4), [V18.S4, V19.S4]       \
-	MOVD   Args_Bias(R0), R13           \
+	MOVD   RowArgs_Scales(R0), R13      \
+	VLD1   (R13), [V18.S4, V19.S4]      \
+	MOVD   RowArgs_Bias(R0), R13        \
 	VLD1   (R13), [V20.S4, V21.S4]      \
-	MOVW   Args_Factor(R0), R13         \
+	MOVW   RowArgs_Factor(R0), R13      \
 	VDUP   R13, V22.S4                  \
 	SAME(NAN, V23)                      \
-	MOVD   Args_NegInt(R0), R13         \
+	MOVD   RowArgs_NegInt(R0), R13      \
 	VLD1   (R13), [V24.S4, V25.S4]      \
-	MOVD   Args_Rec(R0), R13            \
+	MOVD   RowArgs_Rec(R0), R13         \
 	VLD1   (R13), [V26.S4, V27.S4]      \
 	ROW_BOTH(0, 1, 24, 26, 0)           \
 	ROW_BOTH(2, 3, 24, 26, 1)           \
@@ -133,7 +134,7 @@ TEXT ·dots8DotProd(SB), NOSPLIT, $0-8
 	VST1.P [V12.S4, V13.S4], (R10)(R11) \
 	VST1.P [V14.S4, V15.S4], (R10)(R11)
 
-// func row8DotProd(a *Args)
+// func row8DotProd(a *RowArgs)
 TEXT ·row8DotProd(SB), NOSPLIT, $0-8
 	ARGS
 	EACH_GROUP(CLEAR_DOTS_8, STEP_DOTS_8, OUT_ROW_8)

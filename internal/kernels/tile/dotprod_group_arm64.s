@@ -87,20 +87,20 @@
 	FINAL(15, 20, 21, 25, 27, 3, 30, 16) \
 	VST1.P [V15.S4], (R10)(R11)
 
-// func group8DotProd(a *Args)
+// func group8DotProd(a *GroupArgs)
 TEXT ·group8DotProd(SB), NOSPLIT, $0-8
 	MOVD $32, R16
 	GROUP_8(ZERO_POINTS_8, STEP_8, FINISH_8, OUT_8)
 	RET
 
-// func groupShort8DotProd(a *Args)
+// func groupShort8DotProd(a *GroupArgs)
 TEXT ·groupShort8DotProd(SB), NOSPLIT, $0-8
 	MOVD $32, R16
 	SAME(MAGIC, V31)
 	GROUP_8(START_AT_MAGIC, STEP_8, FINISH_SHORT_8, OUT_8)
 	RET
 
-// func shifted8DotProd(a *Args)
+// func shifted8DotProd(a *ShiftedArgs)
 TEXT ·shifted8DotProd(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	LOAD_SHIFT(V31)
@@ -144,18 +144,18 @@ TEXT ·shifted8DotProd(SB), NOSPLIT, $0-8
 	ROW(14, 15, 3)                      \
 	VST1.P [V14.S4, V15.S4], (R10)(R11)
 
-// func group4DotProd(a *Args)
+// func group4DotProd(a *GroupArgs)
 TEXT ·group4DotProd(SB), NOSPLIT, $0-8
 	GROUP_4(ZERO_POINTS_4, STEP_4, FINISH_4, OUT_4)
 	RET
 
-// func groupShort4DotProd(a *Args)
+// func groupShort4DotProd(a *GroupArgs)
 TEXT ·groupShort4DotProd(SB), NOSPLIT, $0-8
 	SAME(MAGIC, V31)
 	GROUP_4(START_AT_MAGIC, STEP_4, FINISH_SHORT_4, OUT_4)
 	RET
 
-// func shifted4DotProd(a *Args)
+// func shifted4DotProd(a *ShiftedArgs)
 TEXT ·shifted4DotProd(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	LOAD_SHIFT(V31)
@@ -164,18 +164,18 @@ TEXT ·shifted4DotProd(SB), NOSPLIT, $0-8
 
 // One row, see row_arm64.h.
 
-// func group1DotProd(a *Args)
+// func group1DotProd(a *GroupArgs)
 TEXT ·group1DotProd(SB), NOSPLIT, $0-8
-	ARGS
+	GROUP_ARGS
 	VZERO(8)
 	VZERO(9)
 	EACH_GROUP(CLEAR_1, STEP_1, FINISH_1)
 	OUT_1
 	RET
 
-// func shifted1DotProd(a *Args)
+// func shifted1DotProd(a *ShiftedArgs)
 TEXT ·shifted1DotProd(SB), NOSPLIT, $0-8
-	ARGS
+	GROUP_ARGS
 	LOAD_SHIFT(V31)
 	VZERO(8)
 	VZERO(9)

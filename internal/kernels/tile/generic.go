@@ -33,14 +33,10 @@ func genericSet(bits int) Set {
 
 func stepGeneric(mr int) Step {
 	return Step{
-		MR:   mr,
-		Dots: func(a *Args) { dotsGeneric(a, mr) },
-		Group: func(a *Args) {
-			groupGeneric(&groups{a: a, mr: mr})
-		},
-		Shifted: func(a *Args) {
-			groupGeneric(&groups{a: a, mr: mr, shift: a.Shift[0]})
-		},
+		MR:      mr,
+		Dots:    func(a *Args) { dotsGeneric(a, mr) },
+		Group:   func(a *GroupArgs) { groupGeneric(a, mr, 0) },
+		Shifted: func(a *ShiftedArgs) { groupGeneric(&a.GroupArgs, mr, a.Shift[0]) },
 	}
 }
 
@@ -167,9 +163,9 @@ func dotsGeneric(a *Args, mr int) {
 	}
 }
 
-// groupGeneric is Step.Group, and Step.Shifted if s has a shift.
-func groupGeneric(s *groups) {
-	a, mr := s.a, s.mr
+// groupGeneric is Step.Group, and Step.Shifted with a shift.
+func groupGeneric(a *GroupArgs, mr int, shift uint32) {
+	s := groups{a: &a.Args, mr: mr, shift: shift}
 	scales := unsafe.Slice(a.Scales, a.Groups*genericNR)
 	var f [4 * genericNR]float32
 	for g := range a.Groups {

@@ -49,7 +49,7 @@
 // LOAD_SHIFT reads Shift. SHIFT_SUMS shifts the sums of a group to the left by it, into the unit of the zero points,
 // which are subtracted afterwards.
 #define LOAD_SHIFT(r) \
-	ADD   $Args_Shift, R0, R13 \
+	ADD   $ShiftedArgs_Shift, R0, R13 \
 	VLD1R (R13), [r.S4]
 
 #define SHIFT_SUMS \
@@ -61,6 +61,11 @@
 	VUSHL_4S(31, 5, 5) \
 	VUSHL_4S(31, 6, 6) \
 	VUSHL_4S(31, 7, 7)
+
+// GROUP_ARGS is ARGS and the scales, for Group and Shifted.
+#define GROUP_ARGS \
+	ARGS                          \
+	MOVD GroupArgs_Scales(R0), R4
 
 #define CLEAR_GROUP \
 	CLEAR_4(0, 1, 2, 3) \
@@ -78,13 +83,13 @@
 // PANEL_NUMBERS loads the inputs of FINAL for the 8 rows of a panel: V20-V21 row sums, V22-V23 biases, V26 the NaN. R13
 // and R14 point to NegZero and Rec.
 #define PANEL_NUMBERS \
-	SAME(NAN, V26)               \
-	MOVD Args_RowSums(R0), R13   \
-	VLD1 (R13), [V20.S4, V21.S4] \
-	MOVD Args_Bias(R0), R13      \
-	VLD1 (R13), [V22.S4, V23.S4] \
-	MOVD Args_NegZero(R0), R13   \
-	MOVD Args_Rec(R0), R14
+	SAME(NAN, V26)                  \
+	MOVD GroupArgs_RowSums(R0), R13 \
+	VLD1 (R13), [V20.S4, V21.S4]    \
+	MOVD GroupArgs_Bias(R0), R13    \
+	VLD1 (R13), [V22.S4, V23.S4]    \
+	MOVD GroupArgs_NegZero(R0), R13 \
+	MOVD GroupArgs_Rec(R0), R14
 
 // 8 rows of activations take the panel in two halves of 4 rows, so that all sums stay in registers. R14 is the offset
 // of the half among 8 numbers of 4 bytes. R15 is the distance between chunks of codes, R16 between groups of scales.
@@ -94,8 +99,6 @@
 	MOVD Args_Codes(R0), R2  \
 	ADD  R14<<1, R2          \
 	MOVD Args_Steps(R0), R3  \
-	MOVD Args_Scales(R0), R4 \
-	ADD  R14, R4             \
 	MOVD Args_Groups(R0), R5 \
 	MOVD Args_Zeros(R0), R7  \
 	ADD  R14, R7             \
@@ -103,19 +106,24 @@
 	MOVD Args_Out(R0), R10   \
 	ADD  R14, R10
 
+#define HALF_GROUP \
+	HALF_ARGS                     \
+	MOVD GroupArgs_Scales(R0), R4 \
+	ADD  R14, R4
+
 // HALF_NUMBERS loads the inputs of FINAL for a half: V20 row sums, V21 biases, V24-V25 NegZero, V26-V27 Rec, V30 the
 // NaN.
 #define HALF_NUMBERS \
-	SAME(NAN, V30)               \
-	MOVD Args_RowSums(R0), R13   \
-	ADD  R14, R13                \
-	VLD1 (R13), [V20.S4]         \
-	MOVD Args_Bias(R0), R13      \
-	ADD  R14, R13                \
-	VLD1 (R13), [V21.S4]         \
-	MOVD Args_NegZero(R0), R13   \
-	VLD1 (R13), [V24.S4, V25.S4] \
-	MOVD Args_Rec(R0), R13       \
+	SAME(NAN, V30)                  \
+	MOVD GroupArgs_RowSums(R0), R13 \
+	ADD  R14, R13                   \
+	VLD1 (R13), [V20.S4]            \
+	MOVD GroupArgs_Bias(R0), R13    \
+	ADD  R14, R13                   \
+	VLD1 (R13), [V21.S4]            \
+	MOVD GroupArgs_NegZero(R0), R13 \
+	VLD1 (R13), [V24.S4, V25.S4]    \
+	MOVD GroupArgs_Rec(R0), R13     \
 	VLD1 (R13), [V26.S4, V27.S4]
 
 // HALVES computes the two halves. HALF loads the arguments of a half, as HALF_ARGS does, OUT writes its outputs.
@@ -134,10 +142,10 @@ half:                                   \
 	ADD  $16, R14                   \
 	TBZ  $5, R14, half
 
-#define GROUP_8(CLEAR, STEP, FINISH, OUT) HALVES(HALF_ARGS, CLEAR, STEP, FINISH, OUT)
+#define GROUP_8(CLEAR, STEP, FINISH, OUT) HALVES(HALF_GROUP, CLEAR, STEP, FINISH, OUT)
 
 #define GROUP_4(CLEAR, STEP, FINISH, OUT) \
-	ARGS                            \
+	GROUP_ARGS                      \
 	CLEAR_4(8, 9, 10, 11)           \
 	CLEAR_4(12, 13, 14, 15)         \
 	EACH_GROUP(CLEAR, STEP, FINISH) \

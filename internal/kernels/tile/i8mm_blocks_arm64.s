@@ -56,22 +56,23 @@
 	VLD1R.P 8(r), [d3.D2]
 
 #define OUT_ROW_8 \
-	MOVD  Args_IntSums(R0), R13       \
-	MOVD  Args_Bias(R0), R14          \
+	MOVD  RowArgs_IntSums(R0), R13    \
+	MOVD  RowArgs_Bias(R0), R14       \
+	MOVD  RowArgs_Scales(R0), R4      \
 	SQUARES(R13, V16, V17, V18, V19)  \
 	SQUARES(R4, V20, V21, V22, V23)   \
 	SQUARES(R14, V24, V25, V26, V27)  \
-	MOVW  Args_Factor(R0), R13        \
+	MOVW  RowArgs_Factor(R0), R13     \
 	VDUP  R13, V28.S4                 \
 	SAME(NAN, V29)                    \
-	MOVD  Args_NegInt(R0), R13        \
-	MOVD  Args_Rec(R0), R14           \
+	MOVD  RowArgs_NegInt(R0), R13     \
+	MOVD  RowArgs_Rec(R0), R14        \
 	ROW_PAIR(0, 1, 2, 3)              \
 	ROW_PAIR(4, 5, 6, 7)              \
 	ROW_PAIR(8, 9, 10, 11)            \
 	ROW_PAIR(12, 13, 14, 15)
 
-// func row8I8MM(a *Args)
+// func row8I8MM(a *RowArgs)
 TEXT ·row8I8MM(SB), NOSPLIT, $0-8
 	ARGS
 	EACH_GROUP(CLEAR_DOTS_8, STEP_DOTS_8, OUT_ROW_8)
@@ -81,13 +82,15 @@ TEXT ·row8I8MM(SB), NOSPLIT, $0-8
 // the sums of activations, as squares.
 
 #define HALF_BLOCKS \
-	HALF_ARGS                   \
-	MOVD Args_ActScales(R0), R19
+	HALF_ARGS                          \
+	MOVD BlocksArgs_Scales(R0), R4     \
+	ADD  R14, R4                       \
+	MOVD BlocksArgs_ActScales(R0), R19
 
 #define HALF_QAI4 \
-	HALF_BLOCKS                   \
-	MOVD Args_ActSums(R0), R20    \
-	MOVD Args_Points(R0), R17     \
+	HALF_BLOCKS                          \
+	MOVD BlocksQAI4Args_ActSums(R0), R20 \
+	MOVD BlocksQAI4Args_Points(R0), R17  \
 	ADD  R14, R17
 
 // SCALE_BLOCKS adds the sums of a group times the scales of the panel times the scales of the activations.
@@ -184,35 +187,35 @@ TEXT ·row8I8MM(SB), NOSPLIT, $0-8
 	BLOCK_ROWS(NO_BIAS, 14, 15)
 
 #define OUT_QAI4 \
-	SAME(NAN, V30)               \
-	MOVD Args_Bias(R0), R13      \
-	ADD  R14, R13                \
-	VLD1 (R13), [V20.S4]         \
+	SAME(NAN, V30)                    \
+	MOVD BlocksQAI4Args_Bias(R0), R13 \
+	ADD  R14, R13                     \
+	VLD1 (R13), [V20.S4]              \
 	BLOCK_ROWS(ADD_BIAS, 8, 9)   \
 	BLOCK_ROWS(ADD_BIAS, 10, 11) \
 	BLOCK_ROWS(ADD_BIAS, 12, 13) \
 	BLOCK_ROWS(ADD_BIAS, 14, 15)
 
-// func blocks8I8MM(a *Args)
+// func blocks8I8MM(a *BlocksArgs)
 TEXT ·blocks8I8MM(SB), NOSPLIT, $0-8
 	MOVD $24, R16
 	HALVES(HALF_BLOCKS, ZERO_POINTS_8, STEP_8, FINISH_BLOCKS, OUT_BLOCKS)
 	RET
 
-// func blocksShort8I8MM(a *Args)
+// func blocksShort8I8MM(a *BlocksArgs)
 TEXT ·blocksShort8I8MM(SB), NOSPLIT, $0-8
 	MOVD $24, R16
 	SAME(MAGIC, V31)
 	HALVES(HALF_BLOCKS, START_AT_MAGIC, STEP_8, FINISH_SHORT_BLOCKS, OUT_BLOCKS)
 	RET
 
-// func blocksQAI48I8MM(a *Args)
+// func blocksQAI48I8MM(a *BlocksQAI4Args)
 TEXT ·blocksQAI48I8MM(SB), NOSPLIT, $0-8
 	MOVD $24, R16
 	HALVES(HALF_QAI4, ZERO_POINTS_8, STEP_8, FINISH_QAI4, OUT_QAI4)
 	RET
 
-// func blocksShortQAI48I8MM(a *Args)
+// func blocksShortQAI48I8MM(a *BlocksQAI4Args)
 TEXT ·blocksShortQAI48I8MM(SB), NOSPLIT, $0-8
 	MOVD $24, R16
 	SAME(MAGIC_16, V31)

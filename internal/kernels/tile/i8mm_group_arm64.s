@@ -65,20 +65,20 @@
 	ROWS(12, 13, 25, 27, 0, 1) \
 	ROWS(14, 15, 25, 27, 2, 3)
 
-// func group8I8MM(a *Args)
+// func group8I8MM(a *GroupArgs)
 TEXT ·group8I8MM(SB), NOSPLIT, $0-8
 	MOVD $24, R16
 	GROUP_8(ZERO_POINTS_8, STEP_8, FINISH_8, OUT_8)
 	RET
 
-// func groupShort8I8MM(a *Args)
+// func groupShort8I8MM(a *GroupArgs)
 TEXT ·groupShort8I8MM(SB), NOSPLIT, $0-8
 	MOVD $24, R16
 	SAME(MAGIC, V31)
 	GROUP_8(START_AT_MAGIC, STEP_8, FINISH_SHORT_8, OUT_8)
 	RET
 
-// func shifted8I8MM(a *Args)
+// func shifted8I8MM(a *ShiftedArgs)
 TEXT ·shifted8I8MM(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	LOAD_SHIFT(V31)
@@ -138,18 +138,18 @@ TEXT ·shifted8I8MM(SB), NOSPLIT, $0-8
 	PANEL_ROWS(8, 9, 10, 11, 0, 1) \
 	PANEL_ROWS(12, 13, 14, 15, 2, 3)
 
-// func group4I8MM(a *Args)
+// func group4I8MM(a *GroupArgs)
 TEXT ·group4I8MM(SB), NOSPLIT, $0-8
 	GROUP_4(ZERO_POINTS_4, STEP_4, FINISH_4, OUT_4)
 	RET
 
-// func groupShort4I8MM(a *Args)
+// func groupShort4I8MM(a *GroupArgs)
 TEXT ·groupShort4I8MM(SB), NOSPLIT, $0-8
 	SAME(MAGIC, V31)
 	GROUP_4(START_AT_MAGIC, STEP_4, FINISH_SHORT_4, OUT_4)
 	RET
 
-// func shifted4I8MM(a *Args)
+// func shifted4I8MM(a *ShiftedArgs)
 TEXT ·shifted4I8MM(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
 	LOAD_SHIFT(V31)
@@ -187,15 +187,15 @@ TEXT ·shifted4I8MM(SB), NOSPLIT, $0-8
 	FMOVD (R14), F25                  \
 	PANEL_ROWS(8, 9, 10, 11, 0, 1)
 
-// func group2I8MM(a *Args)
+// func group2I8MM(a *GroupArgs)
 TEXT ·group2I8MM(SB), NOSPLIT, $0-8
-	ARGS
+	GROUP_ARGS
 	GROUP_2(ZERO_POINTS_2, FINISH_2)
 	RET
 
-// func shifted2I8MM(a *Args)
+// func shifted2I8MM(a *ShiftedArgs)
 TEXT ·shifted2I8MM(SB), NOSPLIT, $0-8
-	ARGS
+	GROUP_ARGS
 	LOAD_SHIFT(V31)
 	GROUP_2(CLEAR_2, FINISH_SHIFTED_2)
 	RET

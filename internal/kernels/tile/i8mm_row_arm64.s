@@ -38,18 +38,18 @@ TEXT ·dots1I8MM(SB), NOSPLIT, $0-8
 	EACH_GROUP(CLEAR_1, STEP_1, STORE_DOTS_1)
 	RET
 
-// func group1I8MM(a *Args)
+// func group1I8MM(a *GroupArgs)
 TEXT ·group1I8MM(SB), NOSPLIT, $0-8
-	ARGS
+	GROUP_ARGS
 	VZERO(8)
 	VZERO(9)
 	EACH_GROUP(CLEAR_1, STEP_1, FINISH_1)
 	OUT_1
 	RET
 
-// func shifted1I8MM(a *Args)
+// func shifted1I8MM(a *ShiftedArgs)
 TEXT ·shifted1I8MM(SB), NOSPLIT, $0-8
-	ARGS
+	GROUP_ARGS
 	LOAD_SHIFT(V31)
 	VZERO(8)
 	VZERO(9)

@@ -13,52 +13,52 @@ const shortGroup = 16
 
 // short reports whether the groupShort kernels can compute a product. These kernels also omit zero
 // points. No group is longer than the first.
-func short(a *Args) bool { return a.NoZeros && *a.Steps <= shortGroup }
+func (a *Args) short() bool { return a.NoZeros && *a.Steps <= shortGroup }
 
 // dotsGeneric and groupGeneric by SMMLA, for CPUs with I8MM.
 
 func dots8I8MM(a *Args)
 func dots4I8MM(a *Args)
 func dots2I8MM(a *Args)
-func group8I8MM(a *Args)
-func groupShort8I8MM(a *Args)
-func group4I8MM(a *Args)
-func groupShort4I8MM(a *Args)
-func group2I8MM(a *Args)
-func shifted8I8MM(a *Args)
-func shifted4I8MM(a *Args)
-func shifted2I8MM(a *Args)
+func group8I8MM(a *GroupArgs)
+func groupShort8I8MM(a *GroupArgs)
+func group4I8MM(a *GroupArgs)
+func groupShort4I8MM(a *GroupArgs)
+func group2I8MM(a *GroupArgs)
+func shifted8I8MM(a *ShiftedArgs)
+func shifted4I8MM(a *ShiftedArgs)
+func shifted2I8MM(a *ShiftedArgs)
 
 // dotsGeneric and groupGeneric by SDOT, for the panels of CPUs with I8MM.
 
 func dots1I8MM(a *Args)
-func group1I8MM(a *Args)
-func shifted1I8MM(a *Args)
+func group1I8MM(a *GroupArgs)
+func shifted1I8MM(a *ShiftedArgs)
 
 // Step.Row, Blocks and BlocksQAI4 by SMMLA: what compose makes of dots8I8MM and the epilogues.
 
-func row8I8MM(a *Args)
-func blocks8I8MM(a *Args)
-func blocksShort8I8MM(a *Args)
-func blocksQAI48I8MM(a *Args)
-func blocksShortQAI48I8MM(a *Args)
+func row8I8MM(a *RowArgs)
+func blocks8I8MM(a *BlocksArgs)
+func blocksShort8I8MM(a *BlocksArgs)
+func blocksQAI48I8MM(a *BlocksQAI4Args)
+func blocksShortQAI48I8MM(a *BlocksQAI4Args)
 
 // dotsGeneric and groupGeneric by SDOT, for CPUs with DotProd, with panels after unzipNEON.
 
 func dots8DotProd(a *Args)
 
 // row8DotProd is Step.Row.
-func row8DotProd(a *Args)
+func row8DotProd(a *RowArgs)
 func dots4DotProd(a *Args)
 func dots1DotProd(a *Args)
-func group8DotProd(a *Args)
-func groupShort8DotProd(a *Args)
-func group4DotProd(a *Args)
-func groupShort4DotProd(a *Args)
-func group1DotProd(a *Args)
-func shifted8DotProd(a *Args)
-func shifted4DotProd(a *Args)
-func shifted1DotProd(a *Args)
+func group8DotProd(a *GroupArgs)
+func groupShort8DotProd(a *GroupArgs)
+func group4DotProd(a *GroupArgs)
+func groupShort4DotProd(a *GroupArgs)
+func group1DotProd(a *GroupArgs)
+func shifted8DotProd(a *ShiftedArgs)
+func shifted4DotProd(a *ShiftedArgs)
+func shifted1DotProd(a *ShiftedArgs)
 
 // dotsGeneric and groupGeneric by SMULL, for any CPU: Narrow for codes of up to 7 bits, -64 to 63,
 // Wide for all of int8.
@@ -67,12 +67,12 @@ func dots2NarrowNEON(a *Args)
 func dots2WideNEON(a *Args)
 func dots1NarrowNEON(a *Args)
 func dots1WideNEON(a *Args)
-func group2NarrowNEON(a *Args)
-func group2WideNEON(a *Args)
-func group1NarrowNEON(a *Args)
-func group1WideNEON(a *Args)
-func shifted2NarrowNEON(a *Args)
-func shifted1NarrowNEON(a *Args)
+func group2NarrowNEON(a *GroupArgs)
+func group2WideNEON(a *GroupArgs)
+func group1NarrowNEON(a *GroupArgs)
+func group1WideNEON(a *GroupArgs)
+func shifted2NarrowNEON(a *ShiftedArgs)
+func shifted1NarrowNEON(a *ShiftedArgs)
 
 // unpack1 to unpack8 are unpackGeneric for codes of 1 to 8 bits; units is positive.
 

@@ -1,6 +1,6 @@
 // Shared by the products of all instruction sets. Registers:
 //
-//	R0 the Args                R6  steps left in the group
+//	R0 the arguments           R6  steps left in the group
 //	R1 activations             R7  zero points, R9 their step
 //	R2 codes                   R8  sums of activations
 //	R3 steps of the groups     R10 output, R11 its stride
@@ -9,13 +9,12 @@
 //
 // Macros whose instructions are words take V registers by number.
 
-// ARGS reads the arguments that Dots and Group share.
+// ARGS reads the arguments that all products have.
 #define ARGS \
 	MOVD  a+0(FP), R0             \
 	MOVD  Args_Acts(R0), R1       \
 	MOVD  Args_Codes(R0), R2      \
 	MOVD  Args_Steps(R0), R3      \
-	MOVD  Args_Scales(R0), R4     \
 	MOVD  Args_Groups(R0), R5     \
 	MOVD  Args_Zeros(R0), R7      \
 	MOVD  Args_Sums(R0), R8       \

@@ -12,7 +12,11 @@ import (
 
 // product holds random arguments of a Step and the expected results.
 type product struct {
-	args               Args
+	args               Args // in the arguments of epilogues only when a product runs
+	shifted            ShiftedArgs
+	rowArgs            RowArgs
+	qai4               BlocksQAI4Args
+	torch              TorchAOArgs
 	mr, nr, groups     int
 	steps, sums, zeros []int32
 	acts               []int8
@@ -113,10 +117,43 @@ func newProduct(t *testing.T, rng *rand.Rand, s Set, bits int, step Step, f fill
 		s.Unzip(&codes[0], len(codes)/32)
 	}
 	a.Codes, a.Acts, a.Sums, a.Zeros, a.Steps, a.Groups = &codes[0], &acts[0], &p.sums[0], &p.zeros[0], &p.steps[0], p.groups
-	a.Scales, a.RowSums, a.Bias, a.NegZero, a.Rec = &p.scales[0], &p.rowSums[0], &p.bias[0], &p.negZero[0], &p.rec[0]
-	a.T, a.IntSums, a.NegInt, a.Factor = &make([]int32, mr*p.groups*s.NR)[0], &p.intSums[0], &p.negInt[0], int32(rng.IntN(17))
-	a.Points = &p.points[0]
+	scales, bias, rec, intSums, negInt := &p.scales[0], &p.bias[0], &p.rec[0], &p.intSums[0], &p.negInt[0]
+	dots := func() *int32 { return &make([]int32, mr*p.groups*s.NR)[0] }
+	p.shifted.GroupArgs = GroupArgs{Scales: scales, RowSums: &p.rowSums[0], Bias: bias, NegZero: &p.negZero[0], Rec: rec}
+	p.rowArgs = RowArgs{T: dots(), Scales: scales, IntSums: intSums, NegInt: negInt, Rec: rec, Bias: bias, Factor: int32(rng.IntN(17))}
+	p.torch = TorchAOArgs{T: dots(), Scales: scales, IntSums: intSums, NegInt: negInt, Rec: rec, Bias: bias}
+	p.qai4 = BlocksQAI4Args{
+		BlocksArgs: BlocksArgs{T: dots(), Scales: scales, ActScales: &asmtest.AtPageEnd(t, twice(p.actScales, step.Twice))[0]},
+		Points:     &p.points[0], ActSums: &asmtest.AtPageEnd(t, twice(p.actSums, step.Twice))[0], Bias: bias,
+	}
 	return p
+}
+
+// A runner runs a product of a Step with the operands.
+type runner func(operands Args)
+
+func (p *product) runGroup(step Step) runner {
+	return func(a Args) { p.shifted.Args = a; step.Group(&p.shifted.GroupArgs) }
+}
+
+func (p *product) runShifted(step Step) runner {
+	return func(a Args) { p.shifted.Args = a; step.Shifted(&p.shifted) }
+}
+
+func (p *product) runRow(step Step) runner {
+	return func(a Args) { p.rowArgs.Args = a; step.Row(&p.rowArgs) }
+}
+
+func (p *product) runBlocks(step Step) runner {
+	return func(a Args) { p.qai4.Args = a; step.Blocks(&p.qai4.BlocksArgs) }
+}
+
+func (p *product) runBlocksQAI4(step Step) runner {
+	return func(a Args) { p.qai4.Args = a; step.BlocksQAI4(&p.qai4) }
+}
+
+func (p *product) runTorchAO(step Step) runner {
+	return func(a Args) { p.torch.Args = a; step.TorchAO(&p.torch) }
 }
 
 // quads puts activations of chunks of 8 columns into the order of Step.Quads.
@@ -201,7 +238,7 @@ func (p *product) group(t []int32) []uint32 {
 // row computes Step.Row.
 func (p *product) row(t []int32) []uint32 {
 	return p.outputs(t, func(_ float32, t int32, m, w, a int) float32 {
-		return float32(float32(p.args.Factor*t+p.intSums[w]*p.negInt[m]) * float32(p.scales[w]*p.rec[m]))
+		return float32(float32(p.rowArgs.Factor*t+p.intSums[w]*p.negInt[m]) * float32(p.scales[w]*p.rec[m]))
 	}, func(f float32, m, r int) float32 { return f + p.bias[r] })
 }
 

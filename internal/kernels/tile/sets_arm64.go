@@ -59,9 +59,9 @@ var (
 )
 
 // either calls the first function for groups that are short, and the second for others.
-func either(atShort, otherwise func(*Args)) func(*Args) {
-	return func(a *Args) {
-		if short(a) {
+func either[A interface{ short() bool }](atShort, otherwise func(A)) func(A) {
+	return func(a A) {
+		if a.short() {
 			atShort(a)
 		} else {
 			otherwise(a)

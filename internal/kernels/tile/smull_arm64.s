@@ -147,7 +147,7 @@ TEXT ·dots2WideNEON(SB), NOSPLIT, $0-8
 	RET
 
 #define GROUP_2(STEP, FINISH) \
-	ARGS                                 \
+	GROUP_ARGS                           \
 	CLEAR_4(28, 29, 30, 31)              \
 	EACH_GROUP(CLEAR_2, STEP, FINISH)    \
 	PANEL_NUMBERS                        \
@@ -160,17 +160,17 @@ TEXT ·dots2WideNEON(SB), NOSPLIT, $0-8
 	VST1.P [V28.S4, V29.S4], (R10)(R11)  \
 	VST1   [V30.S4, V31.S4], (R10)
 
-// func group2NarrowNEON(a *Args)
+// func group2NarrowNEON(a *GroupArgs)
 TEXT ·group2NarrowNEON(SB), NOSPLIT, $0-8
 	GROUP_2(STEP_2_NARROW, FINISH_2)
 	RET
 
-// func shifted2NarrowNEON(a *Args)
+// func shifted2NarrowNEON(a *ShiftedArgs)
 TEXT ·shifted2NarrowNEON(SB), NOSPLIT, $0-8
 	GROUP_2(STEP_2_NARROW, FINISH_SHIFTED_2)
 	RET
 
-// func group2WideNEON(a *Args)
+// func group2WideNEON(a *GroupArgs)
 TEXT ·group2WideNEON(SB), NOSPLIT, $0-8
 	GROUP_2(STEP_2_WIDE, FINISH_2)
 	RET
@@ -245,7 +245,7 @@ TEXT ·dots1WideNEON(SB), NOSPLIT, $0-8
 	RET
 
 #define GROUP_1(STEP, FINISH) \
-	ARGS                                 \
+	GROUP_ARGS                           \
 	VZERO(28)                            \
 	VZERO(29)                            \
 	EACH_GROUP(CLEAR_1, STEP, FINISH)    \
@@ -256,17 +256,17 @@ TEXT ·dots1WideNEON(SB), NOSPLIT, $0-8
 	FINAL(29, 21, 23, 24, 25, 0, 26, 27) \
 	VST1  [V28.S4, V29.S4], (R10)
 
-// func group1NarrowNEON(a *Args)
+// func group1NarrowNEON(a *GroupArgs)
 TEXT ·group1NarrowNEON(SB), NOSPLIT, $0-8
 	GROUP_1(STEP_1_NARROW, FINISH_1)
 	RET
 
-// func shifted1NarrowNEON(a *Args)
+// func shifted1NarrowNEON(a *ShiftedArgs)
 TEXT ·shifted1NarrowNEON(SB), NOSPLIT, $0-8
 	GROUP_1(STEP_1_NARROW, FINISH_SHIFTED_1)
 	RET
 
-// func group1WideNEON(a *Args)
+// func group1WideNEON(a *GroupArgs)
 TEXT ·group1WideNEON(SB), NOSPLIT, $0-8
 	GROUP_1(STEP_1_WIDE, FINISH_1)
 	RET

@@ -35,10 +35,11 @@ type Lanes struct {
 	Flip, Sub uint8
 }
 
-// Args are the arguments of a product of MR rows of activations with the NR rows of a panel.
-// Results are exact int32 arithmetic (modulo 2^32) and single float32 operations in the order of
-// Step.Group and Step.Dots, so every Set gives the same bits. Kernels read only the memory that the
-// arguments describe and write MR x NR values.
+// Args are the operands that all products of MR rows of activations with the NR rows of a panel
+// have, and the arguments of Step.Dots. Each epilogue adds the numbers of its formula. Results are
+// exact int32 arithmetic (modulo 2^32) and single float32 operations in the order that Step states,
+// so every Set gives the same bits. Kernels read only the memory that the arguments describe and
+// write MR x NR values.
 type Args struct {
 	Out       unsafe.Pointer // row m at Out + m*OutStride
 	OutStride int            // bytes
@@ -51,34 +52,70 @@ type Args struct {
 	// [Groups]: steps of 16 columns in each group, at least 1 and at most as many as in the first
 	Steps  *int32
 	Groups int
-	// NoZeros: all Zeros are 0, so kernels may skip Zeros and Sums. Both are valid even so.
-	NoZeros bool
-
-	// For Group and Shifted alone:
-	Scales  *float32 // [Groups][NR]
-	RowSums *float32 // [NR]
-	Bias    *float32 // [NR]
-	NegZero *float32 // [MR]: minus the row's zero point
-	Rec     *float32 // [MR]: the row's scale
-
-	// For Row, Blocks, BlocksQAI4 and TorchAO:
-	T       *int32   // [MR][Groups][NR]: memory for t
-	IntSums *int32   // [Groups][NR]: sums of codes
-	NegInt  *int32   // [MR]: minus the row's zero point
-	Factor  int32    // of t in Row
-	Points  *float32 // [Groups][NR]: floating-point zero points
-	// [Groups][MR]: scales of the activations; each twice if Step.Twice
-	ActScales *float32
-	ActSums   *float32 // likewise: sums of the activations
 
 	// Ahead is memory that will be read next, a packed panel. For each step of 16 columns, kernels may
 	// prefetch AheadStep bytes; none if AheadStep is 0.
 	Ahead     *byte
 	AheadStep int
+	// NoZeros: all Zeros are 0, so kernels may skip Zeros and Sums. Both are valid even so.
+	NoZeros bool
+}
 
-	// Shift is the number of bits, 8 times, by which Shifted moves dot products to the left. Zeros
-	// are then zero point + Offset << Shift.
+// GroupArgs are the arguments of Step.Group.
+type GroupArgs struct {
+	Args
+	Scales  *float32 // [Groups][NR]
+	RowSums *float32 // [NR]
+	Bias    *float32 // [NR]
+	NegZero *float32 // [MR]: minus the row's zero point
+	Rec     *float32 // [MR]: the row's scale
+}
+
+// ShiftedArgs are the arguments of Step.Shifted.
+type ShiftedArgs struct {
+	GroupArgs
+	// Shift is the number of bits, 8 times, by which dot products move to the left. Zeros are zero
+	// point + Offset << Shift.
 	Shift [8]uint32
+}
+
+// RowArgs are the arguments of Step.Row. Groups is 1.
+type RowArgs struct {
+	Args
+	T       *int32   // [MR][NR]: memory for t
+	Scales  *float32 // [NR]
+	IntSums *int32   // [NR]: sums of codes
+	NegInt  *int32   // [MR]: minus the row's zero point
+	Rec     *float32 // [MR]: the row's scale
+	Bias    *float32 // [NR]
+	Factor  int32    // of t
+}
+
+// BlocksArgs are the arguments of Step.Blocks.
+type BlocksArgs struct {
+	Args
+	T         *int32   // [MR][Groups][NR]: memory for t
+	Scales    *float32 // [Groups][NR]
+	ActScales *float32 // [Groups][MR]: scales of the activations; each twice if Step.Twice
+}
+
+// BlocksQAI4Args are the arguments of Step.BlocksQAI4.
+type BlocksQAI4Args struct {
+	BlocksArgs
+	Points  *float32 // [Groups][NR]: floating-point zero points
+	ActSums *float32 // as ActScales: sums of the activations
+	Bias    *float32 // [NR]
+}
+
+// TorchAOArgs are the arguments of Step.TorchAO.
+type TorchAOArgs struct {
+	Args
+	T       *int32   // [MR][Groups][NR]: memory for t
+	Scales  *float32 // [Groups][NR]
+	IntSums *int32   // [Groups][NR]: sums of codes
+	NegInt  *int32   // [MR]: minus the row's zero point
+	Rec     *float32 // [MR]: the row's scale
+	Bias    *float32 // [NR]
 }
 
 // Set holds the kernels of an instruction set for codes of a width.
@@ -161,11 +198,10 @@ type Step struct {
 	//	out = float32(f * Rec[m]) + Bias[r]
 	//
 	// fma rounding once, and writes out as float32 to Out + m*OutStride + 4*r; any NaN as 0x7fc00000.
-	Group func(a *Args)
+	Group func(a *GroupArgs)
 	// Shifted is Group with t = sum(act * code) << Shift - Zeros[g][r] * Sums[g][m], for zero points
-	// in a smaller unit than codes; nil for codes of 8 bits: their unit is the smallest. NoZeros has
-	// no meaning.
-	Shifted func(a *Args)
+	// in a smaller unit than codes; nil for codes of 8 bits: their unit is the smallest.
+	Shifted func(a *ShiftedArgs)
 
 	// Row, Blocks, BlocksQAI4 and TorchAO compute outputs from the t of Dots by other layouts'
 	// arithmetic and write outputs as Group does. nil means Dots and the epilogue of the Set.
@@ -174,26 +210,26 @@ type Step struct {
 	//
 	//	a = Factor*t + IntSums[r]*NegInt[m] in int32
 	//	out = float32(float32(a) * float32(Scales[r]*Rec[m])) + Bias[r]
-	Row func(a *Args)
+	Row func(a *RowArgs)
 	// Blocks:
 	//
 	//	f = 0; for each group: f = fma(float32(t), float32(ActScales[g][m]*Scales[g][r]), f)
 	//	out = f
-	Blocks func(a *Args)
+	Blocks func(a *BlocksArgs)
 	// BlocksQAI4:
 	//
 	//	f = 0; for each group:
 	//	    f = fma(Points[g][r], ActSums[g][m], f)
 	//	    f = fma(float32(16*t), float32(ActScales[g][m]*Scales[g][r]), f)
 	//	out = f + Bias[r]
-	BlocksQAI4 func(a *Args)
+	BlocksQAI4 func(a *BlocksQAI4Args)
 	// TorchAO:
 	//
 	//	f = 0; for each group:
 	//	    a = t + IntSums[g][r]*NegInt[m] in int32
 	//	    f = f + float32(float32(Scales[g][r]*Rec[m]) * float32(a))
 	//	out = f + Bias[r]
-	TorchAO func(a *Args)
+	TorchAO func(a *TorchAOArgs)
 	// Quads: Acts are cut into chunks of 4 columns instead of 8: [chunk][row 0..MR-1][4 columns].
 	Quads bool
 	// Twice: ActScales and ActSums hold each number twice, as SMMLA's squares of two rows need it.

@@ -67,8 +67,8 @@ func TestKernelsDoNotAllocate(t *testing.T) {
 			src, dst := make([]byte, 2*16*bits), make([]byte, 4*8*s.NR)
 			a := p.args
 			a.Out, a.OutStride = unsafe.Pointer(&out[0]), 8*s.NR
-			a.ActScales, a.ActSums = &twice(p.actScales, step.Twice)[0], &twice(p.actSums, step.Twice)[0]
 			f := make([]float32, s.NR)
+			products := []runner{p.runGroup(step), p.runBlocks(step), p.runBlocksQAI4(step), p.runTorchAO(step)}
 			if n := testing.AllocsPerRun(5, func() {
 				step.Dots(&a)
 				s.EpilogueFMA(&f[0], &out[0], 2, &p.scales[0], &p.scales[0], 4)
@@ -76,9 +76,9 @@ func TestKernelsDoNotAllocate(t *testing.T) {
 				s.AddSums(&out[0], &p.zeros[0], 1, 2)
 				s.EpilogueTorchAO(&f[0], &out[0], 2, &p.scales[0], 1)
 				s.EpilogueRow(&f[0], &out[0], &p.zeros[0], 16, 1, &p.scales[0], &p.bias[0], 1)
-				step.Group(&a)
-				step.BlocksQAI4(&a)
-				step.TorchAO(&a)
+				for _, run := range products {
+					run(a)
+				}
 				s.Unpack(&dst[0], &src[0], 2, &lanes)
 				s.Zip(&dst[0], 2)
 			}); n != 0 {

@@ -21,6 +21,7 @@ import (
 	"github.com/lowbit-go/gq/internal/job/conversion"
 	"github.com/lowbit-go/gq/internal/lm/forward"
 	"github.com/lowbit-go/gq/internal/lm/tokenizer"
+	"github.com/lowbit-go/gq/internal/test/testmodels"
 	"github.com/lowbit-go/gq/internal/test/testshared"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/packing"
@@ -284,12 +285,13 @@ func TestArchitecturesFromGQF(t *testing.T) {
 // TestBatchOfGQF holds a Batch to sessions for kinds of kernels and activations.
 func TestBatchOfGQF(t *testing.T) {
 	testshared.SlowEmulated(t, "TestBatch runs there")
+	model := testmodels.Books(t, 2)
 	for i, recipe := range []quantizer.Recipe{
 		{Bits: 4, Group: new(32)}, {Bits: 3, Group: new(48), Mapping: gqf.MappingAsymmetric}, {Bits: 8, Group: new(16)},
 		{Bits: 4, Group: new(32), Layouts: formats(t, "kleidiai")},
 		{Bits: 4, Group: new(32), Layouts: formats(t, "torchao"), PositiveScales: new(true), ScaleDtype: packing.ScaleF32, Mapping: gqf.MappingSymmetric},
 	} {
-		f := quantized(t, books(t), recipe)
+		f := quantized(t, model, recipe)
 		for j, o := range []forward.Options{{Threads: 1}, {Threads: 3}, {Threads: 3, CPU: "generic"}, {Threads: 2, Activations: forward.Float32}} {
 			// Each kind of weights meets two of the options, each of the options two kinds or three.
 			if (i+j)%2 != 0 || testing.Short() && (i != j || o.CPU != "") {

@@ -18,10 +18,11 @@ type reference struct {
 	routing   [][]int32
 	params    map[string][]float64 // by tensor; "embedding" are the looked-up rows of all tokens
 	longest   int                  // tokens of the longest sequence
+	states    [][][][]float64      // before each layer, of each sequence: set by fix
 }
 
 func newReference(t testing.TB, m *Model, sequences [][]int32, routing [][]int32) *reference {
-	r := &reference{m, newTestLoss(sequences, m.VocabSize()), sequences, routing, map[string][]float64{}, 0}
+	r := &reference{m, newTestLoss(sequences, m.VocabSize()), sequences, routing, map[string][]float64{}, 0, nil}
 	wide := func(x []float32) (y []float64) {
 		for _, v := range x {
 			y = append(y, float64(v))
@@ -93,10 +94,7 @@ func (r *reference) linear(x []float64, list ...*linear) (y []float64) {
 	for _, l := range list {
 		w := r.params[l.name]
 		for n := range len(w) / len(x) {
-			sum := 0.0
-			for k, v := range x {
-				sum += v * w[n*len(x)+k]
-			}
+			sum := dot64(x, w[n*len(x):][:len(x)])
 			if l.bias != nil {
 				sum += float64(l.bias[n])
 			}
@@ -106,11 +104,55 @@ func (r *reference) linear(x []float64, list ...*linear) (y []float64) {
 	return y
 }
 
-// total is the loss of all sequences.
-func (r *reference) total() (sum float64) {
+// dot64 adds in four chains, so that an addition does not wait for the one before.
+func dot64(x, w []float64) float64 {
+	var s0, s1, s2, s3 float64
+	for ; len(x) >= 4 && len(w) >= 4; x, w = x[4:], w[4:] {
+		s0 += x[0] * w[0]
+		s1 += x[1] * w[1]
+		s2 += x[2] * w[2]
+		s3 += x[3] * w[3]
+	}
+	for k := range x {
+		s0 += x[k] * w[k]
+	}
+	return s0 + s1 + s2 + s3
+}
+
+// fix computes the hidden states before each layer, from which total begins.
+func (r *reference) fix() {
+	r.states = make([][][][]float64, len(r.m.layers)+1)
+	token := 0
+	for _, ids := range r.sequences {
+		x := r.embedded(token, len(ids))
+		for i := range r.states {
+			if i > 0 {
+				r.layer(i-1, token, x)
+			}
+			var copied [][]float64
+			for _, row := range x {
+				copied = append(copied, slices.Clone(row))
+			}
+			r.states[i] = append(r.states[i], copied)
+		}
+		token += len(ids)
+	}
+}
+
+// total is the loss of all sequences, if no parameter before a layer has changed since fix; -1 is
+// the embedding.
+func (r *reference) total(layer int) (sum float64) {
 	token := 0
 	for i, ids := range r.sequences {
-		for j, l := range r.logits(token, len(ids)) {
+		var x [][]float64
+		if layer < 0 {
+			x = r.embedded(token, len(ids))
+		} else {
+			for _, row := range r.states[layer][i] {
+				x = append(x, slices.Clone(row))
+			}
+		}
+		for j, l := range r.logits(max(layer, 0), token, x) {
 			sum += float64(r.loss.a[i][j])*l + float64(r.loss.b[i][j])*l*l/2
 		}
 		token += len(ids)
@@ -118,17 +160,24 @@ func (r *reference) total() (sum float64) {
 	return sum
 }
 
-// logits runs n tokens, whose first one has this index among the tokens of all sequences.
-func (r *reference) logits(token, n int) (logits []float64) {
+// embedded returns the hidden states before the first layer of n tokens; the first token has this
+// index among the tokens of all sequences.
+func (r *reference) embedded(token, n int) (x [][]float64) {
 	c := &r.m.config
-	x := make([][]float64, n)
+	x = make([][]float64, n)
 	for p := range x {
 		for _, v := range r.params["embedding"][(token+p)*c.HiddenSize:][:c.HiddenSize] {
 			x[p] = append(x[p], v*float64(float32(c.EmbeddingScale)))
 		}
 		x[p] = append(x[p], r.beginSide(x[p], r.ids(token+p))...)
 	}
-	for i := range r.m.layers {
+	return x
+}
+
+// logits runs a sequence from a layer on; its first token has this index.
+func (r *reference) logits(layer, token int, x [][]float64) (logits []float64) {
+	c := &r.m.config
+	for i := layer; i < len(r.m.layers); i++ {
 		r.layer(i, token, x)
 	}
 	for p := range x {

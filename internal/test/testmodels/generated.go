@@ -84,8 +84,9 @@ func (g *Generated) Write(t testing.TB, dir string) {
 	}
 	defer w.Abort()
 	for i, s := range specs {
-		var b []byte
-		for _, v := range weights(s.Name, s.Shape, g.Norms) {
+		values := weights(s.Name, s.Shape, g.Norms)
+		b := make([]byte, 0, 4*len(values))
+		for _, v := range values {
 			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
 		}
 		if err := w.WriteAt(i, b, 0); err != nil {

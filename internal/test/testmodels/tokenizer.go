@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/lowbit-go/gq/internal/test/testshared"
@@ -42,8 +43,25 @@ func (k Tokenizer) spm() bool { return k <= Gemma }
 func (k Tokenizer) bos() int { return []int{1, 2, Vocab - 2, Vocab - 2}[k] }
 func (k Tokenizer) eos() int { return []int{2, 1, Vocab - 1, Vocab - 1}[k] }
 
-// files returns tokenizer.json and tokenizer_config.json.
+// made holds the files of each Tokenizer: many models have the same.
+var made [Qwen + 1]struct {
+	sync.Mutex
+	files map[string][]byte
+}
+
+// files returns tokenizer.json and tokenizer_config.json, which the caller must not change.
 func (k Tokenizer) files(t testing.TB) map[string][]byte {
+	t.Helper()
+	m := &made[k]
+	m.Lock()
+	defer m.Unlock()
+	if m.files == nil {
+		m.files = k.makeFiles(t)
+	}
+	return m.files
+}
+
+func (k Tokenizer) makeFiles(t testing.TB) map[string][]byte {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(testshared.Root(t), "LICENSE"))
 	if err != nil {

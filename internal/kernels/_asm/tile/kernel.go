@@ -9,11 +9,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// args is tile.Args, lanes tile.Lanes.
-var (
-	args  = emit.ParseStruct("../../tile/tile.go", "Args")
-	lanes = emit.ParseStruct("../../tile/tile.go", "Lanes")
-)
+var lanes = emit.ParseStruct("../../tile/tile.go", "Lanes")
 
 // result is the kind of output of a product.
 type result int
@@ -27,7 +23,16 @@ const (
 var (
 	resultNames  = [...]string{"dots", "group", "shifted"}
 	resultFields = [...]string{"Dots", "Group", "Shifted"}
+	resultArgs   = [...]string{"Args", "GroupArgs", "ShiftedArgs"}
 )
+
+// args are the arguments of each result.
+var args = func() (list [len(resultArgs)]emit.Struct) {
+	for r, name := range resultArgs {
+		list[r] = emit.ParseStruct("../../tile/tile.go", name)
+	}
+	return list
+}()
 
 // kernel holds the registers that all products use.
 type kernel struct {
@@ -52,7 +57,7 @@ type kernel struct {
 // begin starts a function. kind distinguishes the products of one instruction set.
 func begin(isa emit.ISA, r result, kind string, mr, nr int) *kernel {
 	name := fmt.Sprintf("%s%d%s%s", resultNames[r], mr, kind, isa.Suffix())
-	emit.Func(name, "func(a *Args)", fmt.Sprintf("%s is Step.%s for %d rows of activations and panels of %d rows.",
+	emit.Func(name, "func(a *"+resultArgs[r]+")", fmt.Sprintf("%s is Step.%s for %d rows of activations and panels of %d rows.",
 		name, resultFields[r], mr, nr))
 	k := &kernel{
 		isa: isa, result: r, mr: mr, nr: nr, args: GP64(), codes: GP64(), acts: GP64(), sums: GP64(), zeros: GP64(),
@@ -76,7 +81,7 @@ func begin(isa emit.ISA, r result, kind string, mr, nr int) *kernel {
 	return k
 }
 
-func (k *kernel) arg(name string) operand.Mem { return args.Field(k.args, name) }
+func (k *kernel) arg(name string) operand.Mem { return args[k.result].Field(k.args, name) }
 
 // code is a byte of the current step's codes; act is the 8 activations of row m in chunk 0 or 1 of
 // the step.
