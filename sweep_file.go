@@ -96,7 +96,7 @@ func (s *sweep) openReferences() error {
 	return err
 }
 
-// measured adds the figures of the file of recipe i, or finds them as an earlier sweep measured them.
+// measured adds the figures of the file of recipe i, or finds the figures of an earlier sweep.
 func (s *sweep) measured(i int, path string, made *accuracy.SweepFile) (f *accuracy.SweepFile, found bool, err error) {
 	key, f, err := s.figures(made)
 	if err != nil || f != nil {

@@ -101,9 +101,9 @@ func (j *job) choose(s *solver) (improved bool, err error) {
 }
 
 // follow is the factor of gptq-ft's targets for n rows of k inputs: 1/2 up to 8192 rows, because
-// measured differences are noisier the fewer the rows and the more the inputs, and 1 from 32768 rows
-// on if there are 48 rows per input. (With 8192 self-written tokens, 1 is 1-8 % worse than 1/2 on
-// the models of docs/QUALITY.md; with 32768, 1 is 0-16 % better.)
+// measured differences are noisier the fewer the rows and the more the inputs, and 1 from 32768
+// rows on if there are 48 rows per input. (With 8192 self-written tokens, 1 is 1-8 % worse than 1/2
+// on the models of docs/QUALITY.md; with 32768, 1 is 0-16 % better.)
 func follow(n, k int) float32 {
 	ratio := min(float64(n)/8192, float64(n)/float64(12*k))
 	if ratio <= 1 {

@@ -61,8 +61,8 @@ func (t *Text) batches(n int) [][][]int32 {
 	return list
 }
 
-// shuffled gives batches of sequences with these lengths, in another order in each pass. A batch has
-// at most StepTokens, or a single sequence.
+// shuffled gives batches of sequences with these lengths, in another order in each pass. A batch
+// has at most StepTokens, or a single sequence.
 func shuffled(lengths []int, random detmath.Source) func() []int {
 	order := make([]int, len(lengths))
 	for i := range order {
