@@ -2,8 +2,6 @@ package calib
 
 import (
 	"bufio"
-	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -25,8 +23,7 @@ type store struct {
 	results map[string]plan.RowReader
 }
 
-// finished is a finished layer. Its entry is the length of the layer as JSON, the layer, and the
-// codes of the matrices.
+// finished is a finished layer: the index of an entry with the codes of the matrices.
 type finished struct {
 	Matrices []finishedMatrix `json:"matrices"`
 	Notes    layerNotes       `json:"notes"`
@@ -78,14 +75,8 @@ func (s *store) put(layer int, names []string, list []*rounding.Codes, notes lay
 		index.Matrices = append(index.Matrices, finishedMatrix{Name: names[i], Shape: c.Shape, Offset: size})
 		size += c.Bytes()
 	}
-	head, err := json.Marshal(index)
-	if err != nil {
-		return err
-	}
-	err = s.work.Put(layerName(layer), s.key, 8+int64(len(head))+size, func(w io.Writer) error {
+	err := s.work.PutIndexed(layerName(layer), s.key, index, size, func(w io.Writer) error {
 		b := bufio.NewWriter(w) // which keeps the first error for Flush
-		_, _ = b.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(head))))
-		_, _ = b.Write(head)
 		for _, c := range list {
 			c.Write(b)
 		}
@@ -111,38 +102,18 @@ func (s *store) get(layer int) (*finished, error) {
 		return nil, nil
 	}
 	l := &finished{entry: e}
-	if err := l.read(); err != nil { // although the entry is of this job and whole
+	base, err := e.Index(l)
+	if err != nil { // although the entry is of this job and whole
 		e.Close()
 		return nil, fmt.Errorf("%s: %s: %w", s.work.Path(), layerName(layer), err)
 	}
-	s.layers[layer] = l
-	for _, m := range l.Matrices {
-		s.results[m.Name] = m.rows
-	}
-	return l, nil
-}
-
-func (l *finished) read() error {
-	var start [8]byte
-	if _, err := io.ReadFull(l.entry, start[:]); err != nil {
-		return err
-	}
-	n := int64(binary.LittleEndian.Uint64(start[:]))
-	if n < 0 || n > l.entry.Size()-8 {
-		return fmt.Errorf("an index of %d bytes in %d bytes", n, l.entry.Size())
-	}
-	head := make([]byte, n)
-	if _, err := io.ReadFull(l.entry, head); err != nil {
-		return err
-	}
-	if err := json.Unmarshal(head, l); err != nil {
-		return err
-	}
 	for i := range l.Matrices {
 		m := &l.Matrices[i]
-		m.rows = &rounding.StoredCodes{Shape: m.Shape, At: 8 + n + m.Offset, File: l.entry}
+		m.rows = &rounding.StoredCodes{Shape: m.Shape, At: base + m.Offset, File: e}
+		s.results[m.Name] = m.rows
 	}
-	return nil
+	s.layers[layer] = l
+	return l, nil
 }
 
 // resumed opens the finished layers and reports how many an interrupted job has left.
