@@ -12,6 +12,8 @@ import (
 	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/hubpath"
 	"github.com/lowbit-go/gq/internal/job/conversion"
+	"github.com/lowbit-go/gq/internal/job/fromgguf"
+	"github.com/lowbit-go/gq/internal/job/fromquantized"
 	"github.com/lowbit-go/gq/internal/job/imports"
 	"github.com/lowbit-go/gq/internal/job/write"
 	"github.com/lowbit-go/gq/internal/measure"
@@ -36,7 +38,7 @@ func IsGGUF(name string) bool {
 
 // openForeign opens a GGUF file, or a checkpoint with quantized weights. It returns nil for
 // every other path, and for a path that cannot be read: its reader reports the error.
-func openForeign(path string) (*conversion.Foreign, error) {
+func openForeign(path string) (imports.Foreign, error) {
 	if path == "" {
 		return nil, nil
 	}
@@ -44,9 +46,9 @@ func openForeign(path string) (*conversion.Foreign, error) {
 	case err != nil:
 		return nil, nil
 	case kind == files.GGUF:
-		return conversion.OpenGGUF(path)
+		return fromgguf.Open(path)
 	case kind == files.Safetensors:
-		return conversion.OpenQuantized(path)
+		return fromquantized.Open(path)
 	}
 	return nil, nil
 }
@@ -94,7 +96,7 @@ func withGQF(ctx context.Context, path string, threads int, s stages, use func(f
 		return use(path, nil)
 	}
 	defer f.Close()
-	p, err := conversion.NewImport(f, conversion.ImportOptions{RepackOptions: conversion.RepackOptions{Threads: threads}, Dequantize: true})
+	p, err := conversion.NewImport(f, conversion.RepackOptions{Threads: threads, Dequantize: true})
 	if err != nil {
 		return err
 	}
