@@ -1,6 +1,7 @@
 package gq
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -353,7 +354,7 @@ func (s *sweep) cleanUp(err error) error {
 			return strings.HasPrefix(name, madePrefix) || strings.HasPrefix(name, measuredPrefix)
 		})
 		_, closed := s.work.Close()
-		return join(err, closed)
+		return cmp.Or(err, closed)
 	}
 	kept, closed := s.work.Close()
 	if closed != nil || !kept {

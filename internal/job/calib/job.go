@@ -307,13 +307,6 @@ func (e *engine) rows(n, piece int, f func(worker, from, to int)) {
 	e.pool.Run(parts, func(worker, part int) { f(worker, part*piece, min(n, (part+1)*piece)) })
 }
 
-// try is rows for an f that may fail. It returns the error of the first piece that failed.
-func (e *engine) try(n, piece int, f func(worker, from, to int) error) error {
-	errs := make([]error, n)
-	e.rows(n, piece, func(worker, from, to int) { errs[from] = f(worker, from, to) })
-	return cmp.Or(errs...)
-}
-
 func (j *job) open(follow bool) (err error) {
 	o := forward.Options{Threads: j.Threads, Log: quiet}
 	j.e = newEngine(j.Threads)

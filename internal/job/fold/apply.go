@@ -13,6 +13,7 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/atomicfile"
 	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/job/assets"
 	"github.com/lowbit-go/gq/internal/job/hfquant"
 	"github.com/lowbit-go/gq/kernels"
@@ -289,14 +290,11 @@ func (w *rewriter) matrix(i int, t safetensors.Tensor, ed *edit) error {
 // rows reads rows from row from on, as many as x holds, and applies the edits of rows.
 func (w *rewriter) rows(x []float64, weights *safetensors.Weights, ed *edit, from, k int) error {
 	const piece = 16 // rows
-	n := len(x) / k
-	parts := (n + piece - 1) / piece
-	errs := make([]error, parts)
-	w.pool.Run(parts, func(_, part int) {
+	return cpu.Pieces(w.pool.Run, len(x)/k, piece, func(_, first, end int) error {
 		line, scratch := make([]float32, k), make([]float64, k)
-		for r := part * piece; r < min(n, (part+1)*piece); r++ {
-			if errs[part] = weights.Read(line, from+r, 1); errs[part] != nil {
-				return
+		for r := first; r < end; r++ {
+			if err := weights.Read(line, from+r, 1); err != nil {
+				return err
 			}
 			row := x[r*k:][:k]
 			for c, v := range line {
@@ -304,8 +302,8 @@ func (w *rewriter) rows(x []float64, weights *safetensors.Weights, ed *edit, fro
 			}
 			ed.row(row, from+r, scratch)
 		}
+		return nil
 	})
-	return errors.Join(errs...)
 }
 
 func (w *rewriter) columns(x []float64, n, k int, r *rotation) {

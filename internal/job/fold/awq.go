@@ -2,13 +2,13 @@ package fold
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/internal/job/assets"
@@ -307,31 +307,28 @@ func (j *awq) difference(s *forward.Scaling, m plan.Matrix, t []float32, in *inp
 		}
 	}
 	const piece = 16 // rows
-	parts := (m.Rows + piece - 1) / piece
-	errs := make([]error, parts)
-	j.pool.Run(parts, func(_, part int) {
+	return cpu.Pieces(j.pool.Run, m.Rows, piece, func(_, from, to int) error {
 		q, err := rounding.NewRounder(m.Scheme, m.Cols)
 		if err != nil {
-			errs[part] = err
-			return
+			return err
 		}
 		q.LimitScales(m.SmallestScale)
 		q.Weigh(weights, false)
 		x := make([]float32, m.Cols)
-		for r := part * piece; r < min(m.Rows, (part+1)*piece); r++ {
+		for r := from; r < to; r++ {
 			for c, v := range w[r*m.Cols:][:m.Cols] {
 				x[c] = float32(v * cols[c])
 			}
 			row := d[r*m.Cols:][:m.Cols]
-			if errs[part] = q.Round(row, x); errs[part] != nil {
-				return
+			if err := q.Round(row, x); err != nil {
+				return err
 			}
 			for c, v := range row {
 				row[c] = (v - x[c]) / cols[c]
 			}
 		}
+		return nil
 	})
-	return errors.Join(errs...)
 }
 
 func (j *awq) outputs(m plan.Matrix, in *inputs) (sum float64) {

@@ -1,10 +1,10 @@
 package tune
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 
+	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/internal/job/plan"
@@ -175,11 +175,10 @@ func (j *job) start(m plan.Matrix, c *plan.Codes) (*rounding.Codes, error) {
 	}
 	codes, importance := rounding.NewCodes(m.Scheme.Shape(m.Rows, m.Cols)), c.ImportanceOf(m)
 	const piece = 32
-	errs := make([]error, (m.Rows+piece-1)/piece)
-	j.rows(m.Rows, piece, func(from, to int) {
-		errs[from/piece] = j.round(m, codes, importance, from, to)
+	err := cpu.Pieces(j.pool.Run, m.Rows, piece, func(_, from, to int) error {
+		return j.round(m, codes, importance, from, to)
 	})
-	if err := cmp.Or(errs...); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("%q: %w", m.Name(), err)
 	}
 	return codes, nil
