@@ -6,12 +6,10 @@ import (
 	"slices"
 
 	"github.com/lowbit-go/gq/formats/gqf"
-	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/floats"
-	"github.com/lowbit-go/gq/internal/job/assets"
 	"github.com/lowbit-go/gq/internal/job/conversion"
 	"github.com/lowbit-go/gq/internal/job/fromcheckpoint"
 	"github.com/lowbit-go/gq/internal/job/plan"
@@ -53,7 +51,7 @@ func AWQ(ctx context.Context, dir string, o conversion.Options, text *text.Text,
 			}
 			s.Scalings = append(s.Scalings, list...)
 		}
-		j.layerDone(j.ck, len(j.m.Config().Layers))
+		j.layerDone(j.ck.Checkpoint, len(j.m.Config().Layers))
 	}
 	return s, nil
 }
@@ -62,7 +60,7 @@ type awq struct {
 	Options
 	ctx      context.Context
 	text     *text.Text
-	ck       *safetensors.Checkpoint
+	ck       *source
 	plan     *fromcheckpoint.Plan
 	matrices map[string]plan.Matrix // those with the algorithm awq
 	m        *forward.Model
@@ -83,14 +81,10 @@ func (j *awq) open(dir string, o conversion.Options) (err error) {
 			j.close()
 		}
 	}()
-	if j.ck, err = safetensors.Open(dir, safetensors.Options{}); err != nil {
+	if j.ck, err = openSource(dir); err != nil {
 		return err
 	}
-	config, err := assets.ReadConfig(j.ck)
-	if err != nil {
-		return err
-	}
-	if j.plan, err = conversion.NewPlan(j.ck, config, o); err != nil {
+	if j.plan, err = conversion.NewPlan(j.ck.Checkpoint, j.ck.config, o); err != nil {
 		return err
 	}
 	for _, m := range j.plan.Matrices() {
