@@ -71,15 +71,6 @@ func floatReference(src string) error {
 		src, f.Quantized(), src)
 }
 
-// importedTensors describes the tensors that a plan takes over from a model of so many bytes.
-func importedTensors(p *imports.Import, bytes int64) *measure.Imported {
-	im := &measure.Imported{Bytes: bytes, Tensors: map[string]measure.ImportedTensor{}}
-	for _, t := range p.Imported() {
-		im.Tensors[t.Name] = measure.ImportedTensor{Type: t.Type, Quantized: t.Quantized, Bits: t.Bits, Group: t.Group, Bytes: t.Bytes}
-	}
-	return im
-}
-
 // withGQF calls use with path and nil, or, if path is a GGUF file or a quantized checkpoint, with a
 // temporary .gqf file that has the same model and with a description of its tensors. The .gqf file
 // has exact codes where its layouts hold them, and all other weights in float32. See temporaryPath
@@ -106,7 +97,7 @@ func withGQF(ctx context.Context, path string, threads int, s stages, use func(f
 		if err := f.Close(); err != nil {
 			return err
 		}
-		return use(temp, importedTensors(p, f.Bytes()))
+		return use(temp, &measure.Imported{Bytes: f.Bytes(), Tensors: p.Imported()})
 	})
 }
 

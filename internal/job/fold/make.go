@@ -33,10 +33,7 @@ type Job struct {
 }
 
 // Work is approximately the total of Progress.
-func (j *Job) Work(ck *safetensors.Checkpoint) (n int64) {
-	for _, t := range ck.Tensors() {
-		n += t.Size
-	}
+func (j *Job) Work(ck *safetensors.Checkpoint) int64 {
 	steps := int64(0) // choosing factors is a step too
 	if j.Rotate {
 		steps++
@@ -50,19 +47,14 @@ func (j *Job) Work(ck *safetensors.Checkpoint) (n int64) {
 	if j.AWQ != nil {
 		steps += 2
 	}
-	return n * max(steps, 1)
+	return ck.DataBytes() * max(steps, 1)
 }
 
 // layerDone reports the factors of a layer, out of so many, to Progress.
 func (o Options) layerDone(ck *safetensors.Checkpoint, layers int) {
-	if o.Progress == nil {
-		return
+	if o.Progress != nil {
+		o.Progress(ck.DataBytes() / int64(layers))
 	}
-	n := int64(0)
-	for _, t := range ck.Tensors() {
-		n += t.Size
-	}
-	o.Progress(n / int64(layers))
 }
 
 // Make folds the checkpoint in the directory src into dst. dst must not exist; it appears when
