@@ -43,7 +43,6 @@ func HTML(w io.Writer, r *accuracy.Report) error {
 		Met      string
 		Failed   string
 		Failures []string
-		MoreBad  int
 		Blame    []string
 		Try      []htmlTry
 		Plots    []*figurePlot
@@ -51,17 +50,7 @@ func HTML(w io.Writer, r *accuracy.Report) error {
 		Tables   []htmlTable
 	}{R: r, Headline: headline(r), Timing: timing(r), Plots: plots(r)}
 	if g := r.Gate; g != nil {
-		data.Met = checked(g)
-	}
-	if g := r.Gate; g != nil && !g.Passed {
-		data.Failed, data.Blame, data.Try = failed(g), blame(g), htmlTries(g)
-		for i, f := range g.Failures {
-			if i == 2*listed {
-				data.MoreBad = len(g.Failures) - i
-				break
-			}
-			data.Failures = append(data.Failures, f.String())
-		}
+		data.Met, data.Failed, data.Failures, data.Blame, data.Try = checked(g), failed(g), failures(g, 2*listed), blame(g), htmlTries(g)
 	}
 	for _, t := range withRows(append(models(r), byKind(r))...) {
 		data.First = append(data.First, t.html())
