@@ -194,14 +194,6 @@ func Parallel(ctx context.Context, threads, n int, newWorker func() func(i int) 
 	return cmp.Or(first, context.Cause(ctx))
 }
 
-// Pieces calls f for pieces of [0, n), as parts of the work of several workers, and returns the
-// error of the first piece that failed. run is the method Run of a kernels.Pool.
-func Pieces(run func(parts int, f func(worker, part int)), n, piece int, f func(worker, from, to int) error) error {
-	errs := make([]error, (n+piece-1)/piece)
-	run(len(errs), func(worker, part int) { errs[part] = f(worker, part*piece, min(n, (part+1)*piece)) })
-	return cmp.Or(errs...)
-}
-
 // Threads is the meaning of an option "threads": n, or GOMAXPROCS if n is below 1.
 func Threads(n int) int {
 	if n < 1 {

@@ -5,7 +5,6 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
-	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/internal/job/plan"
 	"github.com/lowbit-go/gq/internal/job/rounding"
@@ -247,7 +246,7 @@ func (j *job) hold(m plan.Matrix, w []float32) (*held, error) {
 	n := h.codes.Groups()
 	h.groups = make([]bool, m.Rows*n)
 	zeros := make([]bool, m.Rows*n)
-	err := cpu.Pieces(j.e.pool.Run, m.Rows, 8, func(_, from, to int) error {
+	err := j.e.pool.Pieces(m.Rows, 8, func(_, from, to int) error {
 		q, err := m.Rounder(gqf.AlgorithmRTN)
 		if err != nil {
 			return err

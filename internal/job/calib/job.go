@@ -33,11 +33,6 @@ type Options struct {
 	BatchBytes int64
 }
 
-func (o Options) withDefaults() Options {
-	o.BatchBytes = cmp.Or(o.BatchBytes, 2<<30)
-	return o
-}
-
 // Work is the number of a plan's weights that Run chooses codes for.
 func Work(p *fromcheckpoint.Plan) (n int64) {
 	for _, m := range p.Matrices() {
@@ -124,7 +119,8 @@ func Run(ctx context.Context, p *fromcheckpoint.Plan, text *text.Text, o Options
 }
 
 func newJob(ctx context.Context, p *fromcheckpoint.Plan, text *text.Text, o Options) *job {
-	j := &job{Options: o.withDefaults(), ctx: ctx, plan: p, text: text, matrices: map[string]plan.Matrix{}, progress: func(int64) {}}
+	j := &job{Options: o, ctx: ctx, plan: p, text: text, matrices: map[string]plan.Matrix{}, progress: func(int64) {}}
+	j.BatchBytes = cmp.Or(o.BatchBytes, 2<<30)
 	for _, s := range text.Sequences {
 		j.longest = max(j.longest, len(s))
 	}

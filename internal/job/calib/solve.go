@@ -5,7 +5,6 @@ import (
 	"unsafe"
 
 	"github.com/lowbit-go/gq/internal/buffer"
-	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/job/rounding"
 	"github.com/lowbit-go/gq/internal/vec"
 )
@@ -77,7 +76,7 @@ func (s *solver) search(flat bool) error {
 	}
 	weights := s.f.searchWeights()
 	quantizers := make([]*rowQuantizer, s.e.pool.Threads())
-	err := cpu.Pieces(s.e.pool.Run, n, 8, func(worker, from, to int) (err error) {
+	err := s.e.pool.Pieces(n, 8, func(worker, from, to int) (err error) {
 		if quantizers[worker] == nil {
 			if quantizers[worker], err = s.rowQuantizer(weights, flat); err != nil {
 				return err
@@ -306,7 +305,7 @@ func (s *solver) gradients(grad, d []float32, r0, m int) {
 
 func (s *solver) result() (*rounding.Codes, error) {
 	c := rounding.NewCodes(s.scheme.Shape(s.n, s.k))
-	err := cpu.Pieces(s.e.pool.Run, s.n, 16, func(_, from, to int) error {
+	err := s.e.pool.Pieces(s.n, 16, func(_, from, to int) error {
 		codes := make([]int8, s.k)
 		for r := from; r < to; r++ {
 			for a, j := range s.f.order {

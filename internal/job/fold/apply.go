@@ -13,7 +13,6 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/atomicfile"
 	"github.com/lowbit-go/gq/internal/buffer"
-	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/job/assets"
 	"github.com/lowbit-go/gq/internal/job/hfquant"
 	"github.com/lowbit-go/gq/kernels"
@@ -262,7 +261,7 @@ func (w *rewriter) matrix(i int, t safetensors.Tensor, ed *edit) error {
 		}
 		b := buffer.Grow(&w.bytes, 4*n*k)
 		const piece = 1 << 16
-		err := cpu.Pieces(w.pool.Run, len(x), piece, func(_, from, to int) error {
+		err := w.pool.Pieces(len(x), piece, func(_, from, to int) error {
 			bad := narrow(b[4*from:4*to], x[from:to])
 			if bad < 0 {
 				return nil
@@ -282,7 +281,7 @@ func (w *rewriter) matrix(i int, t safetensors.Tensor, ed *edit) error {
 // rows reads rows from row from on, as many as x holds, and applies the edits of rows.
 func (w *rewriter) rows(x []float64, weights *safetensors.Weights, ed *edit, from, k int) error {
 	const piece = 16 // rows
-	return cpu.Pieces(w.pool.Run, len(x)/k, piece, func(_, first, end int) error {
+	return w.pool.Pieces(len(x)/k, piece, func(_, first, end int) error {
 		line, scratch := make([]float32, k), make([]float64, k)
 		for r := first; r < end; r++ {
 			if err := weights.Read(line, from+r, 1); err != nil {

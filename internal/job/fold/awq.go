@@ -7,7 +7,6 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/buffer"
-	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/internal/job/conversion"
@@ -301,7 +300,7 @@ func (j *awq) difference(s *forward.Scaling, m plan.Matrix, t []float32, in *inp
 		}
 	}
 	const piece = 16 // rows
-	return cpu.Pieces(j.pool.Run, m.Rows, piece, func(_, from, to int) error {
+	return j.pool.Pieces(m.Rows, piece, func(_, from, to int) error {
 		q, err := rounding.NewRounder(m.Scheme, m.Cols)
 		if err != nil {
 			return err

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/lm/forward"
 	"github.com/lowbit-go/gq/kernels"
@@ -139,7 +138,7 @@ func (e *equalizer) balanceRows(sums []float64, s *forward.Scaling, b forward.Bl
 	const most = 64
 	piece := max(16, (b.Rows+most-1)/most)
 	partial := make([][]float64, most)
-	err = cpu.Pieces(e.pool.Run, b.Rows, piece, func(_, from, to int) error {
+	err = e.pool.Pieces(b.Rows, piece, func(_, from, to int) error {
 		own, line := make([]float64, s.Width), make([]float32, b.Cols)
 		partial[from/piece] = own
 		for r := from; r < to; r++ {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/internal/job/plan"
@@ -175,7 +174,7 @@ func (j *job) start(m plan.Matrix, c *plan.Codes) (*rounding.Codes, error) {
 	}
 	codes, importance := rounding.NewCodes(m.Scheme.Shape(m.Rows, m.Cols)), c.ImportanceOf(m)
 	const piece = 32
-	err := cpu.Pieces(j.pool.Run, m.Rows, piece, func(_, from, to int) error {
+	err := j.pool.Pieces(m.Rows, piece, func(_, from, to int) error {
 		return j.round(m, codes, importance, from, to)
 	})
 	if err != nil {
