@@ -12,6 +12,8 @@ import (
 	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/hubpath"
 	"github.com/lowbit-go/gq/internal/job/conversion"
+	"github.com/lowbit-go/gq/internal/job/fromgguf"
+	"github.com/lowbit-go/gq/internal/job/fromquantized"
 	"github.com/lowbit-go/gq/internal/job/imports"
 	"github.com/lowbit-go/gq/internal/job/write"
 	"github.com/lowbit-go/gq/internal/measure"
@@ -36,7 +38,7 @@ func IsGGUF(name string) bool {
 
 // openForeign opens a GGUF file, or a checkpoint with quantized weights. It returns nil for
 // every other path, and for a path that cannot be read: its reader reports the error.
-func openForeign(path string) (*conversion.Foreign, error) {
+func openForeign(path string) (imports.Foreign, error) {
 	if path == "" {
 		return nil, nil
 	}
@@ -44,9 +46,9 @@ func openForeign(path string) (*conversion.Foreign, error) {
 	case err != nil:
 		return nil, nil
 	case kind == files.GGUF:
-		return conversion.OpenGGUF(path)
+		return fromgguf.Open(path)
 	case kind == files.Safetensors:
-		return conversion.OpenQuantized(path)
+		return fromquantized.Open(path)
 	}
 	return nil, nil
 }
@@ -69,15 +71,6 @@ func floatReference(src string) error {
 		src, f.Quantized(), src)
 }
 
-// importedTensors describes the tensors that a plan takes over from a model of so many bytes.
-func importedTensors(p *imports.Import, bytes int64) *measure.Imported {
-	im := &measure.Imported{Bytes: bytes, Tensors: map[string]measure.ImportedTensor{}}
-	for _, t := range p.Imported() {
-		im.Tensors[t.Name] = measure.ImportedTensor{Type: t.Type, Quantized: t.Quantized, Bits: t.Bits, Group: t.Group, Bytes: t.Bytes}
-	}
-	return im
-}
-
 // withGQF calls use with path and nil, or, if path is a GGUF file or a quantized checkpoint, with a
 // temporary .gqf file that has the same model and with a description of its tensors. The .gqf file
 // has exact codes where its layouts hold them, and all other weights in float32. See temporaryPath
@@ -94,7 +87,7 @@ func withGQF(ctx context.Context, path string, threads int, s stages, use func(f
 		return use(path, nil)
 	}
 	defer f.Close()
-	p, err := conversion.NewImport(f, conversion.ImportOptions{RepackOptions: conversion.RepackOptions{Threads: threads}, Dequantize: true})
+	p, err := conversion.NewImport(f, conversion.RepackOptions{Threads: threads, Dequantize: true})
 	if err != nil {
 		return err
 	}
@@ -104,7 +97,7 @@ func withGQF(ctx context.Context, path string, threads int, s stages, use func(f
 		if err := f.Close(); err != nil {
 			return err
 		}
-		return use(temp, importedTensors(p, f.Bytes()))
+		return use(temp, &measure.Imported{Bytes: f.Bytes(), Tensors: p.Imported()})
 	})
 }
 

@@ -1,9 +1,7 @@
 package gq
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -82,9 +80,8 @@ func InspectLattices(ctx context.Context, path string, o LatticeOptions) (*Latti
 	}
 	add, end := stages{to: o.Progress}.begin("looking for lattices", "bytes", bytes)
 	defer end()
-	errs := make([]error, len(list))
 	config := latticeConfig(data)
-	_ = cpu.Parallel(ctx, cpu.Threads(o.Threads), len(list), func() func(i int) error {
+	err = cpu.Parallel(ctx, cpu.Threads(o.Threads), len(list), func() func(i int) error {
 		return func(i int) error {
 			t := list[i]
 			transposed := arch.Classify(config, t.Name, t.Shape).Transposed
@@ -92,12 +89,11 @@ func InspectLattices(ctx context.Context, path string, o LatticeOptions) (*Latti
 			if err == nil {
 				r.Tensors[i].Lattice, err = lattice.FindLattice(w, 0)
 			}
-			errs[i] = err
 			add(t.Size)
-			return nil
+			return err
 		}
 	})
-	if err := cmp.Or(ctx.Err(), errors.Join(errs...)); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	for _, t := range r.Tensors {

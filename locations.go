@@ -11,7 +11,7 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/job/assets"
-	"github.com/lowbit-go/gq/internal/job/conversion"
+	"github.com/lowbit-go/gq/internal/job/imports"
 	"github.com/lowbit-go/gq/internal/job/location"
 )
 
@@ -122,7 +122,7 @@ func checkpointFiles(src string) []string {
 }
 
 // foreignFiles lists the files of the source src that a job reads.
-func foreignFiles(src string, f *conversion.Foreign) []string {
+func foreignFiles(src string, f imports.Foreign) []string {
 	if f.IsGGUF() {
 		return f.Paths()
 	}

@@ -143,11 +143,8 @@ const packedBytes = 1 << 29 // there are two copies
 
 // open opens the model and the text and runs the float model on it.
 func (h *chooser) open() (err error) {
-	j, s, size := h.job, h.subject, int64(0)
-	for _, t := range s.ck.Tensors() {
-		size += t.Size
-	}
-	options := forward.Options{Threads: j.o.Threads, Packed: size <= packedBytes, Log: func(kernels.Choice) {}}
+	j, s := h.job, h.subject
+	options := forward.Options{Threads: j.o.Threads, Packed: s.ck.DataBytes() <= packedBytes, Log: func(kernels.Choice) {}}
 	if h.float, err = forward.OpenCheckpoint(s.ck.Dir(), options); err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/lowbit-go/gq/internal/job/assets"
 	"github.com/lowbit-go/gq/internal/job/conversion"
 	"github.com/lowbit-go/gq/internal/job/fromcheckpoint"
+	"github.com/lowbit-go/gq/internal/job/imports"
 	"github.com/lowbit-go/gq/internal/job/location"
 	"github.com/lowbit-go/gq/internal/job/plan"
 	"github.com/lowbit-go/gq/internal/job/provenance"
@@ -180,7 +181,7 @@ func (j *job) foldsFor() string {
 type input struct {
 	*location.Source
 	ck      *safetensors.Checkpoint // nil: not open yet
-	foreign *conversion.Foreign     // nil: the source is a checkpoint
+	foreign imports.Foreign         // nil: the source is a checkpoint
 	files   []provenance.Source     // of foreign, or of a checkpoint with adapters
 	merges  bool                    // ck merges adapters into rows as they are read
 }

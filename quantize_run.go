@@ -1,6 +1,7 @@
 package gq
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -106,11 +107,11 @@ func (r *run) cleanUp(t *task, err error) error {
 		switch d := r.dirs[suffix]; {
 		case d == nil:
 		case done || suffix == importSuffix && wrongOptions(err):
-			err = join(err, d.Remove())
+			err = cmp.Or(err, d.Remove())
 		default:
 			size := d.Size()
 			kept, e := d.Close()
-			if err = join(err, e); kept {
+			if err = cmp.Or(err, e); kept {
 				left = append(left, fmt.Sprintf("%s (%.1f MB)", d.Path(), float64(size)/1e6))
 			}
 		}
@@ -128,13 +129,6 @@ func wrongOptions(err error) bool {
 	_, option := errors.AsType[*OptionError](err)
 	_, request := errors.AsType[*quantizer.RequestError](err)
 	return option || request
-}
-
-func join(err, second error) error {
-	if err != nil {
-		return err
-	}
-	return second
 }
 
 // planJob plans the job of a task, and refuses it if its steps do not suit the checkpoint or each

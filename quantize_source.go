@@ -74,7 +74,7 @@ func (r *run) importSource(t *task, in *input) (*input, error) {
 	if err := r.mayQuantize(t, in); err != nil {
 		return nil, err
 	}
-	plan, err := conversion.NewImport(f, conversion.ImportOptions{RepackOptions: conversion.RepackOptions{Threads: t.o.Threads}, Dequantize: true})
+	plan, err := conversion.NewImport(f, conversion.RepackOptions{Threads: t.o.Threads, Dequantize: true})
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/job/assets"
 	"github.com/lowbit-go/gq/internal/job/conversion"
+	"github.com/lowbit-go/gq/internal/job/imports"
 	"github.com/lowbit-go/gq/internal/job/location"
 	"github.com/lowbit-go/gq/internal/job/write"
 	"github.com/lowbit-go/gq/internal/lm/tokenizer"
@@ -79,9 +80,9 @@ func inRepack[T any](ctx context.Context, src, dst string, o RepackOptions, do f
 	if err := o.check(from, dst, foreign); err != nil {
 		return result, err
 	}
-	options := conversion.RepackOptions{Layouts: o.Layouts, Targets: o.Targets, Threads: o.Threads}
+	options := conversion.RepackOptions{Layouts: o.Layouts, Targets: o.Targets, Threads: o.Threads, Dequantize: o.Dequantize}
 	if foreign != nil {
-		p, err := conversion.NewImport(foreign, conversion.ImportOptions{RepackOptions: options, Dequantize: o.Dequantize})
+		p, err := conversion.NewImport(foreign, options)
 		if err != nil {
 			return result, err
 		}
@@ -105,7 +106,7 @@ func inRepack[T any](ctx context.Context, src, dst string, o RepackOptions, do f
 }
 
 // check finds invalid options. foreign is nil if src is a .gqf file.
-func (o *RepackOptions) check(from *location.Source, dst string, foreign *conversion.Foreign) error {
+func (o *RepackOptions) check(from *location.Source, dst string, foreign imports.Foreign) error {
 	src := from.Path
 	var s files.Set
 	list := []string{src}

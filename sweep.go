@@ -1,6 +1,7 @@
 package gq
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -135,9 +136,9 @@ type sweep struct {
 	stages
 	reports []string     // files for the report
 	job     *measure.Job // for all files
-	tensors bool         // the job compares tensors
 	keys    []string     // of the files, by recipe
 	recipes []string     // as YAML
+	bytes   int64        // of the checkpoint's tensors
 
 	work       *workdir.Dir
 	references func() // closes the float model's predictions; nil: they are not open yet
@@ -146,7 +147,7 @@ type sweep struct {
 func (s *sweep) run() (*accuracy.SweepReport, error) {
 	start := time.Now()
 	r := &accuracy.SweepReport{
-		Schema: accuracy.SweepSchema, Source: s.name, Activations: s.o.Measure.Activations.String(),
+		Schema: accuracy.SweepSchema, Source: s.name, SourceBytes: s.bytes, Activations: s.o.Measure.Activations.String(),
 		Run: &accuracy.Run{Version: s.o.Measure.Version, CPU: kernels.Features(), Threads: cpu.Threads(s.o.Measure.Threads), Seconds: map[string]float64{}},
 	}
 	defer func() {
@@ -156,7 +157,7 @@ func (s *sweep) run() (*accuracy.SweepReport, error) {
 	}()
 	for i := range s.o.Recipes {
 		s.logf("recipe %d of %d: %s", i+1, len(s.o.Recipes), s.o.Recipes[i].Name)
-		f, err := s.file(i, r)
+		f, err := s.file(i)
 		if err != nil {
 			return nil, fmt.Errorf("recipe %s: %w", s.o.Recipes[i].Name, err)
 		}
@@ -207,15 +208,11 @@ func (s *sweep) check() (err error) {
 	if err := s.job.CheckNames(); err != nil {
 		return &OptionError{Err: err}
 	}
-	s.tensors = len(s.job.Choices) > 0
-	if g := s.job.Gate; g != nil {
-		s.tensors = s.tensors || len(g.Tensors) > 0 || g.Unquantized
-	}
-	s.tensors = s.tensors || s.job.DefaultGate
+	g := s.job.Gate
 	s.job.SourceName, s.job.Parity, s.job.Worst = s.name, o.Measure.Gate != "", -1
-	s.job.NoOutputs = s.job.Gate == nil || !s.job.Gate.NeedsOutputs()
-	if s.tensors {
-		s.job.Source = s.src
+	s.job.NoOutputs = g == nil || !g.NeedsOutputs()
+	if len(s.job.Choices) > 0 || s.job.DefaultGate || g != nil && (len(g.Tensors) > 0 || g.Unquantized) {
+		s.job.Source = s.src // tensors are compared
 	}
 	return s.plan()
 }
@@ -357,7 +354,7 @@ func (s *sweep) cleanUp(err error) error {
 			return strings.HasPrefix(name, madePrefix) || strings.HasPrefix(name, measuredPrefix)
 		})
 		_, closed := s.work.Close()
-		return join(err, closed)
+		return cmp.Or(err, closed)
 	}
 	kept, closed := s.work.Close()
 	if closed != nil || !kept {
@@ -415,5 +412,7 @@ func (s *sweep) key(i int, ck *safetensors.Checkpoint, assets []any) (string, er
 	if err != nil {
 		return "", err
 	}
-	return workdir.Key("sweep", s.recipes[i], inputs, j.source.plan.SourceStamps(), assets)
+	s.bytes = j.source.plan.SourceBytes
+	// 2: the version of the entry.
+	return workdir.Key("sweep", 2, s.recipes[i], inputs, j.source.plan.SourceStamps(), assets)
 }

@@ -11,29 +11,15 @@ import (
 	"github.com/lowbit-go/gq/internal/job/workdir"
 )
 
-// Entries of the working directory have these prefixes before the name of the recipe.
+// Entries of the working directory have these prefixes before the name of the recipe. They keep the
+// reports of files, before and after they are measured.
 const (
 	madePrefix     = "made-"
 	measuredPrefix = "measured-"
 )
 
-type madeFile struct {
-	SHA256           string   `json:"sha256"`
-	Bytes            int64    `json:"bytes"`
-	BitsPerWeight    float64  `json:"bits_per_weight"`
-	AllBitsPerWeight float64  `json:"all_bits_per_weight"`
-	SourceBytes      int64    `json:"source_bytes"`
-	Seconds          float64  `json:"seconds"`
-	Warnings         []string `json:"warnings"`
-}
-
-type measuredFile struct {
-	Report  *accuracy.Report `json:"report"`
-	Seconds float64          `json:"seconds"`
-}
-
 // file makes and measures the file of recipe i, as far as an earlier job has not.
-func (s *sweep) file(i int, to *accuracy.SweepReport) (*accuracy.SweepFile, error) {
+func (s *sweep) file(i int) (*accuracy.SweepFile, error) {
 	path, err := s.output(i)
 	if err != nil {
 		return nil, err
@@ -42,41 +28,28 @@ func (s *sweep) file(i int, to *accuracy.SweepReport) (*accuracy.SweepFile, erro
 	if err != nil {
 		return nil, err
 	}
-	measured, known, err := s.measured(i, path, made)
+	f, known, err := s.measured(i, path, made)
 	if err != nil {
 		return nil, err
 	}
-	r := &accuracy.SweepFile{Name: s.o.Recipes[i].Name, Recipe: s.recipes[i], Found: found && known}
-	if r.Found {
+	if f.Found = found && known; f.Found {
 		s.logf("found %s, made and measured by an earlier sweep", path)
 	}
-	if s.o.Output == "" {
+	if f.File = path; s.o.Output == "" {
+		f.File = ""
 		if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
 			return nil, err
 		}
-	} else {
-		r.File = path
 	}
-	to.SourceBytes = made.SourceBytes
-	r.FileBytes, r.SHA256, r.BitsPerWeight, r.AllBitsPerWeight = made.Bytes, made.SHA256, made.BitsPerWeight, made.AllBitsPerWeight
-	r.QuantizeSeconds, r.MeasureSeconds = made.Seconds, measured.Seconds
-	r.Warnings = append(append(r.Warnings, made.Warnings...), measured.Report.Notes...)
-	for _, t := range measured.Report.Scored() {
-		if s.o.Measure.Reference == "" {
-			t.Text.Reference = "" // in the working directory, which is removed
-		}
-		r.Texts = append(r.Texts, *t)
-	}
-	r.Choices, r.Gate = measured.Report.Choices, measured.Report.Gate
-	return r, nil
+	return f, nil
 }
 
-// made quantizes the file of recipe i, or finds it as an earlier sweep made it. Without an output
-// directory the figures of the file are enough.
-func (s *sweep) made(i int, path string) (made *madeFile, found bool, err error) {
+// made quantizes the file of recipe i, or finds it as an earlier sweep made it: the report without
+// figures. Without an output directory the figures of the file are enough.
+func (s *sweep) made(i int, path string) (made *accuracy.SweepFile, found bool, err error) {
 	recipe, entry := &s.o.Recipes[i], madePrefix+s.o.Recipes[i].Name
 	if s.work.GetJSON(entry, s.keys[i], &made) && made != nil {
-		_, measured, err := s.figures(i, made)
+		_, measured, err := s.figures(made)
 		if err != nil || measured != nil && s.o.Output == "" {
 			return made, true, err
 		}
@@ -84,7 +57,7 @@ func (s *sweep) made(i int, path string) (made *madeFile, found bool, err error)
 		if s.ctx.Err() != nil {
 			return nil, false, s.ctx.Err()
 		}
-		if err == nil && size == made.Bytes && hash == made.SHA256 {
+		if err == nil && size == made.FileBytes && hash == made.SHA256 {
 			return made, true, nil
 		}
 	}
@@ -98,8 +71,8 @@ func (s *sweep) made(i int, path string) (made *madeFile, found bool, err error)
 	if err != nil {
 		return nil, false, err
 	}
-	made = &madeFile{BitsPerWeight: r.BitsPerWeight, AllBitsPerWeight: r.AllBitsPerWeight, SourceBytes: r.SourceBytes, Seconds: r.Seconds, Warnings: r.Warnings}
-	if made.Bytes, made.SHA256, err = workdir.SHA256(s.ctx, path); err != nil {
+	made = &accuracy.SweepFile{Name: recipe.Name, Recipe: s.recipes[i], BitsPerWeight: r.BitsPerWeight, AllBitsPerWeight: r.AllBitsPerWeight, QuantizeSeconds: r.Seconds, Warnings: r.Warnings}
+	if made.FileBytes, made.SHA256, err = workdir.SHA256(s.ctx, path); err != nil {
 		return nil, false, err
 	}
 	return made, false, s.work.PutJSON(entry, s.keys[i], made)
@@ -123,11 +96,11 @@ func (s *sweep) openReferences() error {
 	return err
 }
 
-// measured measures the file of recipe i, or finds its figures as an earlier sweep measured them.
-func (s *sweep) measured(i int, path string, made *madeFile) (measured *measuredFile, found bool, err error) {
-	key, measured, err := s.figures(i, made)
-	if err != nil || measured != nil {
-		return measured, true, err
+// measured adds the figures of the file of recipe i, or finds the figures of an earlier sweep.
+func (s *sweep) measured(i int, path string, made *accuracy.SweepFile) (f *accuracy.SweepFile, found bool, err error) {
+	key, f, err := s.figures(made)
+	if err != nil || f != nil {
+		return f, true, err
 	}
 	if err := s.openReferences(); err != nil {
 		return nil, false, err
@@ -136,32 +109,38 @@ func (s *sweep) measured(i int, path string, made *madeFile) (measured *measured
 	j := *s.job
 	j.File, j.Name = path, filepath.Base(path)
 	r, err := s.o.Measure.run(s.ctx, &j, s.stages)
+	if err == nil {
+		err = different(r)
+	}
 	if err != nil {
 		return nil, false, err
 	}
+	made.Choices, made.Gate, made.Warnings = r.Choices, r.Gate, append(made.Warnings, r.Notes...)
 	if r.NoModel != "" {
-		r.Notes = append(r.Notes, "the model was not run: "+r.NoModel)
+		made.Warnings = append(made.Warnings, "the model was not run: "+r.NoModel)
 	}
-	if err := different(r); err != nil {
-		return nil, false, err
+	for _, t := range r.Scored() {
+		if s.o.Measure.Reference == "" {
+			t.Text.Reference = "" // in the working directory, which is removed
+		}
+		made.Texts = append(made.Texts, *t)
 	}
-	r.Tensors, r.Parity = nil, nil // the gate has seen them
-	measured = &measuredFile{r, time.Since(start).Seconds()}
-	return measured, false, s.work.PutJSON(measuredPrefix+s.o.Recipes[i].Name, key, measured)
+	made.MeasureSeconds = time.Since(start).Seconds()
+	return made, false, s.work.PutJSON(measuredPrefix+made.Name, key, made)
 }
 
-// figures returns the stored figures of the file of recipe i, nil if there are none, and their key:
-// it hashes everything that the figures depend on.
-func (s *sweep) figures(i int, made *madeFile) (key string, measured *measuredFile, err error) {
+// figures returns the report of a file with its stored figures, nil if there are
+// none, and their key: it hashes everything that the figures depend on.
+func (s *sweep) figures(made *accuracy.SweepFile) (key string, f *accuracy.SweepFile, err error) {
 	m := &s.o.Measure
-	parts := []any{"figures", accuracy.ReportSchema, made.SHA256, m.MinTokens, m.MaxQuestions, m.Activations, m.ActivationShare}
+	// 2: the version of the entry.
+	parts := []any{"figures", 2, accuracy.ReportSchema, made.SHA256, m.MinTokens, m.MaxQuestions, m.Activations, m.ActivationShare, m.Gate}
 	for _, t := range s.job.Texts {
 		parts = append(parts, t.Name, sha256.Sum256(t.Data), t.Tokens, t.Options)
 	}
 	for _, c := range s.job.Choices {
 		parts = append(parts, c.Name, sha256.Sum256(c.Data))
 	}
-	parts = append(parts, m.Gate)
 	if s.job.Gate != nil {
 		raw, err := files.Read(m.Gate, files.MaxYAML)
 		if err != nil {
@@ -169,11 +148,8 @@ func (s *sweep) figures(i int, made *madeFile) (key string, measured *measuredFi
 		}
 		parts = append(parts, sha256.Sum256(raw))
 	}
-	if key, err = workdir.Key(parts...); err != nil {
-		return "", nil, err
+	if key, err = workdir.Key(parts...); err != nil || !s.work.GetJSON(measuredPrefix+made.Name, key, &f) {
+		return key, nil, err
 	}
-	if !s.work.GetJSON(measuredPrefix+s.o.Recipes[i].Name, key, &measured) || measured == nil || measured.Report == nil {
-		return key, nil, nil
-	}
-	return key, measured, nil
+	return key, f, nil
 }

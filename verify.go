@@ -118,28 +118,22 @@ func VerifyGGUF(ctx context.Context, file string, o VerifyOptions) (*GGUFReport,
 // firstNotFinite returns, for each tensor, the first row with a weight that is not finite, or -1.
 func firstNotFinite(ctx context.Context, f *gguf.File, threads int, add func(int64)) ([]int64, error) {
 	rows := make([]int64, len(f.Tensors))
-	errs := make([]error, len(f.Tensors))
-	_ = cpu.Parallel(ctx, threads, len(rows), func() func(i int) error {
+	err := cpu.Parallel(ctx, threads, len(rows), func() func(i int) error {
 		x := make([]float32, pieceWeights)
 		return func(i int) error {
 			t := f.Tensors[i]
-			errs[i] = f.Guard(func() (err error) {
+			err := f.Guard(func() (err error) {
 				rows[i], err = notFinite(ctx, f, t, x)
 				return err
 			})
+			if err != nil {
+				return fmt.Errorf("tensor %q: %w", t.Name, err)
+			}
 			add(t.Size)
 			return nil
 		}
 	})
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	for i, err := range errs {
-		if err != nil {
-			return nil, fmt.Errorf("tensor %q: %w", f.Tensors[i].Name, err)
-		}
-	}
-	return rows, nil
+	return rows, err
 }
 
 // notFinite returns the first row of a tensor with a weight that is not finite, or -1. x has room

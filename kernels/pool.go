@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"cmp"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -117,6 +118,14 @@ func (p *Pool) Run(parts int, f func(worker, part int)) {
 		p.failed.Store(false)
 		panic(cause)
 	}
+}
+
+// Pieces calls fn for pieces of [0, n), as Run does for parts, and returns the error of the first
+// piece that failed.
+func (p *Pool) Pieces(n, piece int, fn func(worker, from, to int) error) error {
+	errs := make([]error, (n+piece-1)/piece)
+	p.Run(len(errs), func(worker, part int) { errs[part] = fn(worker, part*piece, min(n, (part+1)*piece)) })
+	return cmp.Or(errs...)
 }
 
 // finish counts a helper that takes no more parts.

@@ -252,6 +252,14 @@ func (c *Checkpoint) Files() []SourceFile { return c.files }
 // Tensors returns all tensors in bytewise order of name. The caller must not change the list.
 func (c *Checkpoint) Tensors() []Tensor { return c.tensors }
 
+// DataBytes is the size of all tensors.
+func (c *Checkpoint) DataBytes() (n int64) {
+	for _, t := range c.tensors {
+		n += t.Size
+	}
+	return n
+}
+
 // Lookup returns the tensor called name.
 func (c *Checkpoint) Lookup(name string) (Tensor, bool) {
 	i, ok := c.find(name)

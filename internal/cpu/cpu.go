@@ -14,7 +14,9 @@
 package cpu
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -158,12 +160,16 @@ func (f *Family[T]) All() []Implementation[T] { return slices.Clone(f.list) }
 func (f *Family[T]) choose(features []string) { f.chosen = f.For(features) }
 
 // Parallel calls the function that newWorker returns for each i in 0 to n-1, in order, from up to
-// threads goroutines. Each goroutine has a function of its own. The first error ends the work.
+// threads goroutines. Each goroutine has a function of its own. An error ends the work. Of several
+// errors Parallel returns the error of the least i, but no error that the end of the work caused.
 func Parallel(ctx context.Context, threads, n int, newWorker func() func(i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var next atomic.Int64
 	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var first error
+	failed := n
 	for range max(1, min(threads, n)) {
 		wg.Go(func() {
 			work := newWorker()
@@ -173,6 +179,11 @@ func Parallel(ctx context.Context, threads, n int, newWorker func() func(i int) 
 					return
 				}
 				if err := work(i); err != nil {
+					mu.Lock()
+					if i < failed && (ctx.Err() == nil || !errors.Is(err, context.Canceled)) {
+						failed, first = i, err
+					}
+					mu.Unlock()
 					cancel(err)
 					return
 				}
@@ -180,7 +191,7 @@ func Parallel(ctx context.Context, threads, n int, newWorker func() func(i int) 
 		})
 	}
 	wg.Wait()
-	return context.Cause(ctx)
+	return cmp.Or(first, context.Cause(ctx))
 }
 
 // Threads is the meaning of an option "threads": n, or GOMAXPROCS if n is below 1.

@@ -9,6 +9,7 @@ import (
 	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/job/imports"
 	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -17,16 +18,7 @@ import (
 type Imported struct {
 	Bytes int64 // of all files
 	// Tensors are the tensors by their names in a checkpoint.
-	Tensors map[string]ImportedTensor
-}
-
-// ImportedTensor is a tensor as stored in the GGUF file or the quantized checkpoint.
-type ImportedTensor struct {
-	Type      string // of ggml, or the scheme in a checkpoint, or a dtype
-	Quantized bool
-	Bits      int // of a code
-	Group     int // weights that share a scale; 0: the row
-	Bytes     int64
+	Tensors map[string]imports.ImportedTensor
 }
 
 // describe makes the figures of a tensor say how its file stores the tensor. A quantized tensor

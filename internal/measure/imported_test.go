@@ -7,6 +7,7 @@ import (
 
 	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/job/imports"
 	"github.com/lowbit-go/gq/internal/lm/tokenizer"
 )
 
@@ -46,8 +47,9 @@ func TestTokenizerNotes(t *testing.T) {
 
 // TestImportedStats: figures say how the GGUF file stores a tensor.
 func TestImportedStats(t *testing.T) {
-	im := &Imported{Tensors: map[string]ImportedTensor{
-		"k": {"Q4_K", true, 4, 256, 144}, "norm": {"F32", false, 32, 1, 1024}, "codes": {"Q8_0", true, 8, 32, 272}, "half": {"F16", false, 16, 1, 512},
+	im := &Imported{Tensors: map[string]imports.ImportedTensor{
+		"k": {Type: "Q4_K", Quantized: true, Bits: 4, Group: 256, Bytes: 144}, "norm": {Type: "F32", Quantized: false, Bits: 32, Group: 1, Bytes: 1024},
+		"codes": {Type: "Q8_0", Quantized: true, Bits: 8, Group: 32, Bytes: 272}, "half": {Type: "F16", Quantized: false, Bits: 16, Group: 1, Bytes: 512},
 	}}
 	for _, c := range []struct{ in, want accuracy.TensorStats }{
 		{accuracy.TensorStats{Name: "k", Unquantized: true, TensorScheme: &accuracy.TensorScheme{Layout: "plain", Bits: 32}, Difference: "x"}, accuracy.TensorStats{Name: "k", TensorScheme: &accuracy.TensorScheme{Layout: "Q4_K", Bits: 4, Group: 256}, Bytes: 144, BPW: 4.5}},

@@ -17,6 +17,7 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/lm/eval"
+	"github.com/lowbit-go/gq/internal/lm/forward"
 	"github.com/lowbit-go/gq/internal/lm/logits"
 	"github.com/lowbit-go/gq/internal/lm/text"
 	"github.com/lowbit-go/gq/internal/pattern"
@@ -262,7 +263,7 @@ func (j *Job) tensors(ctx context.Context, ck *safetensors.Checkpoint, folded *f
 		start := time.Now()
 		float := text.float
 		if folded != nil {
-			m, err := folded.model(cpu.Threads(j.Threads))
+			m, err := forward.OpenCheckpoint(folded.ck.Dir(), forward.Options{Threads: cpu.Threads(j.Threads)})
 			if err != nil {
 				return err
 			}
@@ -287,11 +288,7 @@ func (j *Job) tensors(ctx context.Context, ck *safetensors.Checkpoint, folded *f
 	}
 	add, end := j.stage(r, "tensors", "comparing tensors", "weights", total)
 	defer end()
-	last := int64(0)
-	o.Progress = func(done, _ int64) {
-		add(done - last)
-		last = done
-	}
+	o.Progress = add
 	if folded != nil {
 		ck = folded.ck
 	}

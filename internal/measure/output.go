@@ -187,7 +187,7 @@ type calibration struct {
 
 // take keeps rows of the input of a linear layer.
 func (c *calibration) take(name string, x []float32, m, k int) {
-	if c.bad == "" && !finite(x[:m*k]) {
+	if c.bad == "" && slices.ContainsFunc(x[:m*k], func(v float32) bool { return !floats.Finite(v) }) {
 		c.bad = name
 	}
 	s := c.samples[name]
@@ -211,8 +211,4 @@ func (c *calibration) take(name string, x []float32, m, k int) {
 		s.x = append(s.x, x[r*k:][:k]...)
 		s.m++
 	}
-}
-
-func finite(x []float32) bool {
-	return !slices.ContainsFunc(x, func(v float32) bool { return !floats.Finite(v) })
 }

@@ -240,7 +240,9 @@ func comparePayload(w *kernels.Workspace, t gqf.Tensor, p gqf.Payload, data []by
 	if err := ref.Forward(w, want, x, parityRows); err != nil {
 		return c, err
 	}
-	c.reference = hashOf(want)
+	sum := sha256.New()
+	_ = binary.Write(sum, binary.LittleEndian, want)
+	c.reference = hex.EncodeToString(sum.Sum(nil))
 	for i, op := range ops {
 		if err := c.run(w, op, features[i], x, want, got); err != nil {
 			return c, err
@@ -290,16 +292,6 @@ func (c *comparison) difference(want, got []float32, rows, m int) string {
 		}
 	}
 	return ""
-}
-
-func hashOf(x []float32) string {
-	h := sha256.New()
-	var b [4]byte
-	for _, v := range x {
-		binary.LittleEndian.PutUint32(b[:], math.Float32bits(v))
-		h.Write(b[:])
-	}
-	return hex.EncodeToString(h.Sum(nil))
 }
 
 // parityInputs returns the rows of activations, the same on any machine: a dozen difficult rows,

@@ -14,7 +14,6 @@ import (
 	"github.com/lowbit-go/gq/internal/job/assets"
 	"github.com/lowbit-go/gq/internal/job/fold"
 	"github.com/lowbit-go/gq/internal/lm/arch"
-	"github.com/lowbit-go/gq/internal/lm/forward"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -151,9 +150,6 @@ func (s *sources) scalesChanged(tensor int) (changed bool) {
 	return false
 }
 
-// file is the name of the file that holds the weights.
-func (s *source) file() string { return s.ck.Files()[s.src.File].Name }
-
 // foldedSource is the folded checkpoint that a file was quantized from. The file's tensors are
 // compared with the folded checkpoint instead of the checkpoint that the user names.
 type foldedSource struct {
@@ -186,11 +182,7 @@ func (j *Job) folded(ctx context.Context, ck *safetensors.Checkpoint, f *gqf.Fil
 		if s.tmp, err = os.MkdirTemp("", "gq-fold"); err != nil {
 			return nil, err
 		}
-		size := int64(0)
-		for _, t := range ck.Tensors() {
-			size += t.Size
-		}
-		add, end := j.stage(r, "fold", "folding", "bytes", size*int64(len(record.Steps)))
+		add, end := j.stage(r, "fold", "folding", "bytes", ck.DataBytes()*int64(len(record.Steps)))
 		defer end()
 		dir = filepath.Join(s.tmp, "checkpoint")
 		if err := fold.Apply(ctx, ck.Dir(), dir, record, fold.Options{Threads: j.Threads, Progress: add}); err != nil {
@@ -201,11 +193,6 @@ func (j *Job) folded(ctx context.Context, ck *safetensors.Checkpoint, f *gqf.Fil
 		return nil, err
 	}
 	return s, nil
-}
-
-// model opens the folded model: the file's weights are multiplied with its activations.
-func (s *foldedSource) model(threads int) (*forward.Model, error) {
-	return forward.OpenCheckpoint(s.ck.Dir(), forward.Options{Threads: threads})
 }
 
 func (s *foldedSource) close() {

@@ -83,8 +83,8 @@ type TensorOptions struct {
 	Inputs func(name string) (x []float32, m int)
 	// NoOutputs skips the outputs of layers: half of the time.
 	NoOutputs bool
-	// Progress is called with the number of weights done and the total, never concurrently.
-	Progress func(done, total int64)
+	// Progress is called, from any worker, with weights done since the last call. Default: none.
+	Progress func(n int64)
 }
 
 type tensorJob struct {
@@ -98,7 +98,6 @@ type tensorJob struct {
 
 	mu          sync.Mutex
 	next, block int // the next block
-	done, total int64
 }
 
 type schemeKey struct {
@@ -200,7 +199,6 @@ func (j *tensorJob) describe(e *entry, t gqf.Tensor, p gqf.Payload) {
 			s.NoOutput = "not asked for"
 		}
 	}
-	j.total += s.Rows * s.Cols
 	if e.blocks == 0 { // no elements
 		s.Equal, s.SQNR, s.Cosine = true, accuracy.Ratio(1, 0), 1
 	}
@@ -274,14 +272,11 @@ func (j *tensorJob) do(b *block, e *entry, i int) error {
 		})
 	})
 	if err != nil {
-		return fmt.Errorf("tensor %q (%s): %w", e.stats.Label(), e.source.file(), err)
+		return fmt.Errorf("tensor %q (%s): %w", e.stats.Label(), e.source.ck.Files()[e.source.src.File].Name, err)
 	}
 	e.merge(i, p)
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.done += p.count
 	if j.o.Progress != nil {
-		j.o.Progress(j.done, j.total)
+		j.o.Progress(p.count)
 	}
 	return nil
 }

@@ -43,7 +43,6 @@ func HTML(w io.Writer, r *accuracy.Report) error {
 		Met      string
 		Failed   string
 		Failures []string
-		MoreBad  int
 		Blame    []string
 		Try      []htmlTry
 		Plots    []*figurePlot
@@ -51,17 +50,7 @@ func HTML(w io.Writer, r *accuracy.Report) error {
 		Tables   []htmlTable
 	}{R: r, Headline: headline(r), Timing: timing(r), Plots: plots(r)}
 	if g := r.Gate; g != nil {
-		data.Met = checked(g)
-	}
-	if g := r.Gate; g != nil && !g.Passed {
-		data.Failed, data.Blame, data.Try = failed(g), blame(g), htmlTries(g)
-		for i, f := range g.Failures {
-			if i == 2*listed {
-				data.MoreBad = len(g.Failures) - i
-				break
-			}
-			data.Failures = append(data.Failures, f.String())
-		}
+		data.Met, data.Failed, data.Failures, data.Blame, data.Try = checked(g), failed(g), failures(g, 2*listed), blame(g), htmlTries(g)
 	}
 	for _, t := range withRows(append(models(r), byKind(r))...) {
 		data.First = append(data.First, t.html())
@@ -124,8 +113,6 @@ type chart struct {
 	curves []curve
 	dots   []curve // points that no line joins
 	names  []named
-	// rows is the height of the plot in rows of text, if y lists names.
-	rows int
 }
 
 type axis struct {
@@ -147,7 +134,8 @@ type curve struct {
 	dashed bool
 }
 
-// Sizes of a drawing, for text of at most 14 units. A page of 375 pixels shows the whole drawing.
+// Sizes of a drawing, for text of at most 14 units; page.html repeats the width and the height. A
+// page of 375 pixels shows the whole drawing.
 const (
 	chartWidth  = 400
 	chartHeight = 230
@@ -155,12 +143,11 @@ const (
 	chartBottom = 42
 	chartRight  = 14
 	letterWidth = 8
-	rowHeight   = 24
 )
 
 // drawing is the data for an SVG in page.html. Coordinates are text, to avoid exponents.
 type drawing struct {
-	Height, LabelX string
+	LabelX         string
 	XLabel, YLabel string
 	Grid, Axes     []segment
 	Labels         []caption
@@ -189,20 +176,17 @@ func color(series int) (n int, dashed bool) { return series%seriesColours + 1, s
 func coordinate(v float64) string { return strconv.FormatFloat(v, 'f', 1, 64) }
 
 func (c *chart) draw() *drawing {
-	left, height := 8.0, float64(chartHeight)
+	left := 8.0
 	for _, t := range c.y.ticks {
 		left = max(left, 8+float64(letterWidth*float64(len([]rune(t.text)))))
 	}
-	if c.rows > 0 {
-		height = float64(chartTop + chartBottom + rowHeight*c.rows)
-	}
-	right, bottom := float64(chartWidth-chartRight), height-chartBottom
+	const right, bottom = float64(chartWidth - chartRight), float64(chartHeight - chartBottom)
 	x := func(v float64) float64 { return left + float64((v-c.x.min)/(c.x.max-c.x.min)*(right-left)) }
 	y := func(v float64) float64 { return bottom - float64((v-c.y.min)/(c.y.max-c.y.min)*(bottom-chartTop)) }
 	line := func(x1, y1, x2, y2 float64) segment {
 		return segment{coordinate(x1), coordinate(y1), coordinate(x2), coordinate(y2)}
 	}
-	d := &drawing{Height: coordinate(height), XLabel: c.x.label, YLabel: c.y.label, LabelX: coordinate((left + right) / 2)}
+	d := &drawing{XLabel: c.x.label, YLabel: c.y.label, LabelX: coordinate((left + right) / 2)}
 	for _, t := range c.y.ticks {
 		d.Grid = append(d.Grid, line(left, y(t.at), right, y(t.at)))
 		d.Labels = append(d.Labels, caption{coordinate(left - 5), coordinate(y(t.at) + 4), "end", t.text})

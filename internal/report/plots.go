@@ -1,7 +1,6 @@
 package report
 
 import (
-	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -26,8 +25,6 @@ type legend struct {
 
 const (
 	seriesColours = 9
-	// dots limits the tensors drawn for a kind, chosen evenly by rank.
-	dots = 64
 	// ticks limits the ticks of an axis.
 	ticks = 8
 )
@@ -44,7 +41,6 @@ func plots(r *accuracy.Report) []*figurePlot {
 				}
 				return s.Output.SQNR, true
 			}),
-		strips(kinds),
 		errorsPlot(kinds),
 	}
 	for _, t := range r.Scored() {
@@ -105,59 +101,12 @@ func byLayer(kinds []*kind, title, note string, get func(*accuracy.TensorStats) 
 	return f.draw(c)
 }
 
-// strips draws the tensors of each kind as dots next to the kind's name.
-func strips(kinds []*kind) *figurePlot {
-	c := &chart{x: axis{label: "dB"}, rows: len(kinds)}
-	f := &figurePlot{Title: "SQNR by kind of tensor", Note: fmt.Sprintf("Each dot is a tensor; of more than %d of a kind, as many evenly chosen by rank.", dots)}
-	sets := [2]curve{{series: 0}, {series: 1}} // weights and outputs
-	for i, k := range kinds {
-		var w, o []float64
-		for _, s := range k.tensors {
-			w = append(w, float64(s.SQNR))
-			if s.Output != nil {
-				o = append(o, float64(s.Output.SQNR))
-			}
-		}
-		for _, v := range ranked(w) {
-			sets[0].points = append(sets[0].points, point{v, -float64(i) + 0.15})
-		}
-		for _, v := range ranked(o) {
-			sets[1].points = append(sets[1].points, point{v, -float64(i) - 0.15})
-		}
-		c.y.ticks = append(c.y.ticks, tick{-float64(i), shortened(k.name)})
-	}
-	for i, name := range []string{"weights", "outputs"} {
-		if len(sets[i].points) > 0 {
-			c.dots = append(c.dots, sets[i])
-			f.name(i, name)
-		}
-	}
-	c.fit()
-	c.x.mark(ticks, false)
-	c.y.min, c.y.max = 0.5-float64(len(kinds)), 0.5
-	return f.draw(c)
-}
-
 // shortened limits a name to a third of a plot's width.
 func shortened(name string) string {
 	if r := []rune(name); len(r) > 18 {
 		return string(r[:17]) + "…"
 	}
 	return name
-}
-
-// ranked sorts numbers and chooses at most dots finite numbers, including both ends.
-func ranked(v []float64) []float64 {
-	v = slices.DeleteFunc(v, func(x float64) bool { return math.IsInf(x, 0) })
-	slices.Sort(v)
-	if len(v) <= dots {
-		return v
-	}
-	picked := make([]float64, dots)
-	for i := range picked {
-		picked[i] = v[i*(len(v)-1)/(dots-1)]
-	}
-	return picked
 }
 
 func errorsPlot(kinds []*kind) *figurePlot {

@@ -77,18 +77,13 @@ func gateText(b *bytes.Buffer, r *accuracy.Report, o TextOptions) {
 	for _, l := range failures(g, most) {
 		fmt.Fprintf(b, "  %s\n", l)
 	}
-	if len(g.Blame) > 0 {
-		fmt.Fprintf(b, "  to blame, worst first:\n")
-		for _, l := range blame(g) {
-			fmt.Fprintf(b, "    %s\n", l)
+	list := func(head string, lines []string) {
+		if len(lines) > 0 {
+			fmt.Fprintf(b, "  %s:\n    %s\n", head, strings.Join(lines, "\n    "))
 		}
 	}
-	if len(g.Try) > 0 {
-		fmt.Fprintf(b, "  to try with gq quantize:\n")
-		for _, l := range tries(g) {
-			fmt.Fprintf(b, "    %s\n", l)
-		}
-	}
+	list("to blame, worst first", blame(g))
+	list("to try with gq quantize", tries(g))
 	b.WriteByte('\n')
 }
 
@@ -234,16 +229,16 @@ func Markdown(w io.Writer, r *accuracy.Report) error {
 			fmt.Fprintf(&b, "**Gate %s: met.** %s.\n\n", code(g.Gate), checked(g))
 		} else {
 			fmt.Fprintf(&b, "**Gate %s: NOT MET.** %s:\n\n", code(g.Gate), failed(g))
-			for _, l := range failures(g, listed) {
-				fmt.Fprintf(&b, "- %s\n", escapeMarkdown(l))
-			}
-			b.WriteByte('\n')
-			if len(g.Blame) > 0 {
-				b.WriteString("To blame, worst first:\n\n")
-				for _, l := range blame(g) {
+			list := func(lines []string) {
+				for _, l := range lines {
 					fmt.Fprintf(&b, "- %s\n", escapeMarkdown(l))
 				}
 				b.WriteByte('\n')
+			}
+			list(failures(g, listed))
+			if len(g.Blame) > 0 {
+				b.WriteString("To blame, worst first:\n\n")
+				list(blame(g))
 			}
 			if len(g.Try) > 0 {
 				b.WriteString("To try with `gq quantize`:\n\n")

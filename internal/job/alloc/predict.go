@@ -36,15 +36,13 @@ func (j *Job) errors(ctx context.Context, list []*Decision) ([]*tensorErrors, er
 		return nil, err
 	}
 	found := make([]*tensorErrors, len(list))
-	errs := make([]error, len(list))
-	_ = cpu.Parallel(ctx, cpu.Threads(j.Options.Threads), len(list), func() func(i int) error {
-		return func(i int) error {
-			found[i], errs[i] = j.errorsOf(list[i], im)
+	return found, cpu.Parallel(ctx, cpu.Threads(j.Options.Threads), len(list), func() func(i int) error {
+		return func(i int) (err error) {
+			found[i], err = j.errorsOf(list[i], im)
 			j.progress(1)
-			return nil
+			return err
 		}
 	})
-	return found, cmp.Or(append(errs, ctx.Err())...)
 }
 
 func (j *Job) errorsOf(d *Decision, im *importances) (*tensorErrors, error) {

@@ -77,9 +77,7 @@ func (j *Job) probe(ctx context.Context, g *group, bits int) (float64, error) {
 			}
 		}
 		for _, d := range g.decisions[layer] {
-			back, err := j.replace(ctx, d, d.probeScheme(bits))
-			undos = append(undos, back)
-			if err != nil {
+			if err := j.replace(ctx, d, d.probeScheme(bits), &undos); err != nil {
 				return undo, err
 			}
 		}
@@ -144,25 +142,20 @@ func (j *Job) layer(d *Decision) int {
 	return j.Model.LayerOf(d.Tensors[0])
 }
 
-// replace puts a decision's rounded tensors into the model.
-func (j *Job) replace(ctx context.Context, d *Decision, s rounding.Scheme) (undo func(), err error) {
-	var undos []func()
-	undo = func() {
-		for _, f := range undos {
-			f()
-		}
-	}
+// replace puts a decision's rounded tensors into the model, and adds to undos what puts the others
+// back.
+func (j *Job) replace(ctx context.Context, d *Decision, s rounding.Scheme, undos *[]func()) error {
 	for _, name := range d.Tensors {
 		w, err := j.weights(name)
 		if err != nil {
-			return undo, err
+			return err
 		}
 		r, err := round(ctx, w, s, cpu.Threads(j.Options.Threads))
 		if err != nil {
-			return undo, err
+			return err
 		}
 		if d.Embedding {
-			undos = append(undos, j.Model.SetEmbedding(roundedEmbedding{r}))
+			*undos = append(*undos, j.Model.SetEmbedding(roundedEmbedding{r}))
 		}
 		for i, linear := range d.replaced(w, name) {
 			old := j.Model.Linear(linear)
@@ -175,16 +168,16 @@ func (j *Job) replace(ctx context.Context, d *Decision, s rounding.Scheme) (undo
 			}
 			op, err := kernels.NewRows(w.Rows, w.Cols, read, nil, kernels.Options{Log: func(kernels.Choice) {}})
 			if err != nil {
-				return undo, err
+				return err
 			}
 			back, err := j.Model.SetLinear(linear, op, false)
 			if err != nil {
-				return undo, err
+				return err
 			}
-			undos = append(undos, back)
+			*undos = append(*undos, back)
 		}
 	}
-	return undo, nil
+	return nil
 }
 
 func (j *Job) errorSteps(list []*Decision) int { return len(j.Reference.Sequences()) + len(list) }

@@ -242,36 +242,29 @@ func (j *job) hold(m plan.Matrix, w []float32) (*held, error) {
 	if m.Precision == packing.ScaleNone || m.Scheme.Type != 0 {
 		return nil, nil
 	}
-	scheme := m.Scheme
-	scheme.Algorithm = gqf.AlgorithmRTN
-	h := &held{codes: rounding.NewCodes(scheme.Shape(m.Rows, m.Cols))}
+	h := &held{codes: rounding.NewCodes(m.Scheme.Shape(m.Rows, m.Cols))}
 	n := h.codes.Groups()
 	h.groups = make([]bool, m.Rows*n)
 	zeros := make([]bool, m.Rows*n)
-	errs := make([]error, m.Rows)
-	j.e.rows(m.Rows, 8, func(_, from, to int) {
-		q, err := rounding.NewRounder(scheme, m.Cols)
+	err := j.e.pool.Pieces(m.Rows, 8, func(_, from, to int) error {
+		q, err := m.Rounder(gqf.AlgorithmRTN)
 		if err != nil {
-			errs[from] = err
-			return
+			return err
 		}
-		q.LimitScales(m.SmallestScale)
-		q.Recover(m.Precision)
 		for r := from; r < to; r++ {
 			row := w[r*m.Cols:][:m.Cols]
-			if errs[r] = q.Quantize(h.codes.Row(r), row); errs[r] != nil {
-				return
+			if err := q.Quantize(h.codes.Row(r), row); err != nil {
+				return err
 			}
 			for g := range n {
 				h.groups[r*n+g] = q.Recovered(g)
 				zeros[r*n+g] = !slices.ContainsFunc(row[g*h.codes.Group:min(m.Cols, (g+1)*h.codes.Group)], func(v float32) bool { return v != 0 })
 			}
 		}
+		return nil
 	})
-	for r, err := range errs {
-		if err != nil {
-			return nil, matrixError(m, &rowError{r, err})
-		}
+	if err != nil {
+		return nil, matrixError(m, err)
 	}
 	if !slices.Contains(h.groups, true) {
 		return nil, nil

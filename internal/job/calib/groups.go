@@ -38,16 +38,15 @@ func (g *group) outputs() (n int) {
 
 // ofOutputs reports whether a group's hessian multiplies differences with weights before summing:
 // for less work than multiplying the sums, or for the sake of residuals.
-func (j *job) ofOutputs(g *group) bool {
-	residual := g.Residual && j.FollowResidual >= 0
-	return g.follow && (residual || j.FollowInputs >= 0 && g.outputs() <= g.cols())
+func (g *group) ofOutputs() bool {
+	return g.follow && (g.Residual || g.outputs() <= g.cols())
 }
 
-func (j *job) hessianBytes(g *group) int64 {
+func (g *group) hessianBytes() int64 {
 	switch {
-	case j.ofOutputs(g):
+	case g.ofOutputs():
 		return hessianBytes(g.cols(), g.outputs(), true)
-	case g.follow && j.FollowInputs >= 0:
+	case g.follow:
 		return hessianBytes(g.cols(), g.cols(), false)
 	}
 	return hessianBytes(g.cols(), 0, false)
@@ -55,8 +54,8 @@ func (j *job) hessianBytes(g *group) int64 {
 
 func (j *job) newHessian(g *group) error {
 	k := g.cols()
-	if !j.ofOutputs(g) {
-		g.hessian = newHessian(j.e, k, g.follow && j.FollowInputs >= 0)
+	if !g.ofOutputs() {
+		g.hessian = newHessian(j.e, k, g.follow)
 		return nil
 	}
 	weights := j.e.floats.Take(g.outputs() * k)
@@ -67,14 +66,11 @@ func (j *job) newHessian(g *group) error {
 		}
 		at += m.Rows * k
 	}
-	a, r := float32(1), float32(0) // the factor follows when the number of rows is known
-	if g.Residual && j.FollowResidual >= 0 {
-		a, r = 0, follow(j.FollowResidual, j.quants.Tokens(), k)
-		if j.FollowInputs >= 0 {
-			a = follow(j.FollowInputs, j.quants.Tokens(), k)
-		}
+	factor := float32(0)
+	if g.Residual { // else the factor follows when the number of rows is known
+		factor = follow(j.quants.Tokens(), k)
 	}
-	g.hessian = newHessianOf(j.e, k, weights, a, r)
+	g.hessian = newHessianOf(j.e, k, weights, factor)
 	return nil
 }
 
@@ -83,7 +79,7 @@ func (j *job) batch(stage []forward.Group) []forward.Group {
 	bytes := int64(0)
 	for i, g := range stage {
 		if own := j.prepare(g); len(own.matrices) > 0 {
-			bytes += j.hessianBytes(own)
+			bytes += own.hessianBytes()
 		}
 		if i > 0 && bytes > j.BatchBytes {
 			return stage[:i]

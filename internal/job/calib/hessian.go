@@ -8,10 +8,11 @@ const hessianRows = 512
 // in float32, in order of rows.
 //
 // With D = X_float - X, R the float model's hidden states minus the quantized model's, and W the
-// weights, A is either of
+// weights, A is one of
 //
 //	D                     S has k rows, and W S takes n k^2 operations: for many weights
-//	a D W^T + r R         S has n rows: for few weights, and for all that output residuals
+//	D W^T                 S has n rows: for few weights
+//	factor (D W^T + R)    the same, for all that output residuals
 type hessian struct {
 	e *engine
 	k int
@@ -21,9 +22,9 @@ type hessian struct {
 	shift []float32 // S, [width][k]; nil if not wanted
 	width int
 
-	weights             []float32 // W, [width][k], until done; nil if A is D
-	ofWeights           bool      // A is not D
-	ofInputs, ofOutputs float32   // a and r; 0: the part is not wanted
+	weights   []float32 // W, [width][k], until done; nil if A is D
+	ofWeights bool      // A is not D
+	factor    float32   // 0: A is without R
 
 	rows int       // buffered
 	x, d []float32 // [rows][k]
@@ -34,15 +35,15 @@ type hessian struct {
 func newHessian(e *engine, k int, shift bool) *hessian {
 	g := &hessian{e: e, k: k, h: e.floats.Zeros(k * k)}
 	if shift {
-		g.width, g.ofInputs = k, 1
+		g.width = k
 		g.shift = e.floats.Zeros(k * k)
 	}
 	return g
 }
 
-func newHessianOf(e *engine, k int, weights []float32, ofInputs, ofOutputs float32) *hessian {
+func newHessianOf(e *engine, k int, weights []float32, factor float32) *hessian {
 	g := newHessian(e, k, false)
-	g.ofWeights, g.width, g.weights, g.ofInputs, g.ofOutputs = true, len(weights)/k, weights, ofInputs, ofOutputs
+	g.ofWeights, g.width, g.weights, g.factor = true, len(weights)/k, weights, factor
 	g.shift = e.floats.Zeros(g.width * k)
 	return g
 }
@@ -61,7 +62,7 @@ func hessianBytes(k, width int, of bool) int64 {
 func (g *hessian) add(n int, fill func(i int, x, d, r []float32)) {
 	if g.x == nil {
 		g.x = g.e.floats.Take(hessianRows * g.k)
-		if g.ofInputs != 0 {
+		if g.shift != nil {
 			g.d = g.e.floats.Take(hessianRows * g.k)
 		}
 		if g.ofWeights {
@@ -77,7 +78,7 @@ func (g *hessian) add(n int, fill func(i int, x, d, r []float32)) {
 				if g.d != nil {
 					d = g.d[at*g.k:][:g.k]
 				}
-				if g.ofOutputs != 0 {
+				if g.factor != 0 {
 					r = g.a[at*g.width:][:g.width]
 				}
 				fill(done+i, g.x[at*g.k:][:g.k], d, r)
@@ -111,27 +112,20 @@ func (g *hessian) flush() {
 	e.add(g.shift, k, g.width, k, n, a, x)
 }
 
-// outputs sets A of n rows to a D W^T + r R.
+// outputs sets A of n rows, see hessian.
 func (g *hessian) outputs(n int) {
-	scale := func(x []float32, by float32) {
-		g.e.rows(n, 16, func(_, from, to int) {
-			part := x[from*len(x)/n : to*len(x)/n]
-			for i := range part {
-				part[i] = float32(part[i] * by)
-			}
-		})
-	}
 	a := g.a[:n*g.width]
-	if g.ofOutputs == 0 {
+	if g.factor == 0 {
 		clear(a)
 	} else {
-		scale(a, g.ofOutputs)
-	}
-	if g.ofInputs == 0 {
-		return
-	}
-	if g.ofInputs != 1 {
-		scale(g.d[:n*g.k], g.ofInputs)
+		for _, x := range [][]float32{a, g.d[:n*g.k]} {
+			g.e.rows(n, 16, func(_, from, to int) {
+				part := x[from*len(x)/n : to*len(x)/n]
+				for i := range part {
+					part[i] = float32(part[i] * g.factor)
+				}
+			})
+		}
 	}
 	g.e.add(a, g.width, n, g.width, g.k, operand{Data: g.d, Stride: g.k}, operand{Data: g.weights, Stride: g.k, Transposed: true})
 }

@@ -63,12 +63,10 @@ const chosenRows = 256
 func (c *chooser) choose(m plan.Matrix, d []float32, x *sample) ([]bool, error) {
 	rounders := make([]*rounding.Rounder, c.e.pool.Threads())
 	for i := range rounders {
-		r, err := rounding.NewRounder(m.Scheme, m.Cols)
+		r, err := m.Rounder(m.Scheme.Algorithm)
 		if err != nil {
 			return nil, matrixError(m, err)
 		}
-		r.LimitScales(m.SmallestScale)
-		r.Recover(m.Precision)
 		if m.FloatZeros {
 			r.UseFloatZeros()
 		}

@@ -20,9 +20,6 @@ import (
 type Options struct {
 	// Refine adds coordinate descent and a refit of scales.
 	Refine bool
-	// FollowInputs and FollowResidual are the factors a and r of gptq-ft, see the package's
-	// documentation. Default (0): see follow; a negative value stands for 0.
-	FollowInputs, FollowResidual float64
 	// Work stores the codes of finished layers for a later job with the same result. Work must stay
 	// open until the Result is closed. Default: memory.
 	Work *workdir.Dir
@@ -34,11 +31,6 @@ type Options struct {
 	Progress func(n int64)
 	// BatchBytes bounds the memory for Hessians of experts. Default: 2 GiB.
 	BatchBytes int64
-}
-
-func (o Options) withDefaults() Options {
-	o.BatchBytes = cmp.Or(o.BatchBytes, 2<<30)
-	return o
 }
 
 // Work is the number of a plan's weights that Run chooses codes for.
@@ -127,7 +119,8 @@ func Run(ctx context.Context, p *fromcheckpoint.Plan, text *text.Text, o Options
 }
 
 func newJob(ctx context.Context, p *fromcheckpoint.Plan, text *text.Text, o Options) *job {
-	j := &job{Options: o.withDefaults(), ctx: ctx, plan: p, text: text, matrices: map[string]plan.Matrix{}, progress: func(int64) {}}
+	j := &job{Options: o, ctx: ctx, plan: p, text: text, matrices: map[string]plan.Matrix{}, progress: func(int64) {}}
+	j.BatchBytes = cmp.Or(o.BatchBytes, 2<<30)
 	for _, s := range text.Sequences {
 		j.longest = max(j.longest, len(s))
 	}
@@ -154,51 +147,40 @@ func (j *job) attempt(follow bool, r *Result) error {
 	return j.run(r)
 }
 
-// run goes through the layers, the last of which is lm_head.
+// run goes through the layers, the last of which is lm_head. It runs no text if all are finished.
 func (j *job) run(r *Result) error {
-	layers := len(j.quant.Config().Layers)
-	found, err := j.resumed(layers + 1)
+	layers := len(j.quant.Config().Layers) + 1
+	found, err := j.resumed(layers)
 	if err != nil {
 		return err
 	}
-	if found == layers+1 {
-		return j.complete(r)
-	}
 	for layer := range layers {
 		l, err := j.store.get(layer)
+		head := layer == layers-1
+		switch {
+		case err != nil:
+		case l == nil && head:
+			err = j.head()
+		case l == nil:
+			err = j.layer(layer)
+		case found < layers && !head:
+			err = j.resume(layer, l)
+		}
 		if err != nil {
 			return err
 		}
-		if l != nil {
-			if err := j.resume(layer, l); err != nil {
+		if l == nil {
+			if err := j.store.put(layer, j.names, j.done, j.notes); err != nil {
 				return err
 			}
 		} else {
-			if err := j.layer(layer); err != nil {
-				return err
-			}
-			if err := j.keep(layer); err != nil {
-				return err
+			j.notes = l.Notes
+			for _, m := range l.Matrices {
+				j.progress(int64(m.Rows) * int64(m.Cols))
 			}
 		}
 		r.note(j.notes)
 	}
-	l, err := j.store.get(layers)
-	if err != nil {
-		return err
-	}
-	if l == nil {
-		if err := j.head(); err != nil {
-			return err
-		}
-		if err := j.keep(layers); err != nil {
-			return err
-		}
-	} else {
-		j.notes = l.notes
-		j.count(l)
-	}
-	r.note(j.notes)
 	r.finish(j)
 	return nil
 }
@@ -242,10 +224,6 @@ func (j *job) layer(layer int) error {
 		u()
 	}
 	return nil
-}
-
-func (j *job) keep(layer int) error {
-	return j.store.put(layer, j.names, j.done, j.notes)
 }
 
 // advance moves the streams past a block where needed and not done by the last stage.

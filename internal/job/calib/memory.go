@@ -130,8 +130,8 @@ func groupCodes(g *group) (n int64) {
 func (s *sizes) stage(groups []*group, last bool) {
 	collected := int64(0)
 	for _, g := range groups {
-		collected += s.hessianBytes(g)/4 + s.rowBuffers(g)
-		s.effort.add(g, s.rows(g.Group), s.ofOutputs(g))
+		collected += g.hessianBytes()/4 + s.rowBuffers(g)
+		s.effort.add(g, s.rows(g.Group), g.ofOutputs())
 		if s.Refine {
 			s.effort.Refines += float64(g.outputs()) * float64(g.cols()) * float64(g.cols())
 		}
@@ -152,7 +152,7 @@ func (s *sizes) stage(groups []*group, last bool) {
 	}
 	s.floats = max(s.floats, collected+inputs)
 	for _, g := range groups {
-		collected -= s.hessianBytes(g)/4 + s.rowBuffers(g)
+		collected -= g.hessianBytes()/4 + s.rowBuffers(g)
 		s.floats = max(s.floats, collected+s.solving(g))
 	}
 }
@@ -162,7 +162,7 @@ func (s *sizes) rowBuffers(g *group) int64 {
 	if g.follow {
 		n += g.cols()
 	}
-	if s.ofOutputs(g) {
+	if g.ofOutputs() {
 		n += g.outputs()
 	}
 	return hessianRows * int64(n)
@@ -172,8 +172,8 @@ func (s *sizes) rowBuffers(g *group) int64 {
 func (s *sizes) solving(g *group) int64 {
 	k := int64(g.cols())
 	short, wide := min(k, panel), min(k, int64(wideBlock(g.cols())))
-	shifted := s.hessianBytes(g)/4 - k*k // S, and the weights of a group that has any
-	if s.ofOutputs(g) {
+	shifted := g.hessianBytes()/4 - k*k // S, and the weights of a group that has any
+	if g.ofOutputs() {
 		shifted /= 2
 	}
 	own := k*k + shifted
@@ -187,7 +187,7 @@ func (s *sizes) solving(g *group) int64 {
 	for _, m := range g.matrices {
 		n := int64(m.Rows)
 		reading := 2 * n * k
-		if shifted > 0 && !s.ofOutputs(g) {
+		if shifted > 0 && !g.ofOutputs() {
 			reading += n * k
 		}
 		most = max(most, reading, 2*n*k+max((n+k)*short, n*wide))

@@ -37,7 +37,6 @@ var (
 	fullGroup  = flag.Int("group", 32, "with -full: the group")
 	fullTable  = flag.Int("table", 8, "with -full: bits of the table")
 	fullCalib  = flag.Int("calibration-tokens", calib.DefaultTokens, "with -full: tokens of calibration")
-	fullFollow = flag.Float64("follow", 0, "with -full: both factors of gptq-ft")
 	fullSkip   = flag.Int("skip", 0, "with -full: tokens to leave out between calibration and evaluation: other text than that on which recipes were chosen")
 	fullEval   = flag.Int("evaluated", evaluated, "with -full: tokens to score")
 	fullSeed   = flag.Uint64("seed", 1, "with -full: the seed of text of the model's own")
@@ -267,7 +266,7 @@ func TestQuality(t *testing.T) {
 					text = o.text(t, self, *fullCalib)
 				}
 				begin := time.Now()
-				path := o.quantize(t, r, text, calib.Options{Refine: refine, FollowInputs: *fullFollow, FollowResidual: *fullFollow})
+				path := o.quantize(t, r, text, calib.Options{Refine: refine})
 				took := time.Since(begin)
 				c := o.measure(t, path)
 				base := o.base(t, bits)

@@ -76,48 +76,32 @@ func (s *solver) search(flat bool) error {
 	}
 	weights := s.f.searchWeights()
 	quantizers := make([]*rowQuantizer, s.e.pool.Threads())
-	errs := make([]error, n)
-	s.e.rows(n, 8, func(worker, from, to int) {
-		q := quantizers[worker]
-		if q == nil {
-			var err error
-			if q, err = s.rowQuantizer(weights, flat); err != nil {
-				errs[from] = err
-				return
+	err := s.e.pool.Pieces(n, 8, func(worker, from, to int) (err error) {
+		if quantizers[worker] == nil {
+			if quantizers[worker], err = s.rowQuantizer(weights, flat); err != nil {
+				return err
 			}
-			quantizers[worker] = q
 		}
 		row := make([]float32, k)
 		for r := from; r < to; r++ {
 			for a, j := range s.f.order {
 				row[j] = s.target[r*k+a]
 			}
-			var codes []int8
-			if codes, errs[r] = s.grids.search(q, r, row); errs[r] != nil {
-				return
+			codes, err := s.grids.search(quantizers[worker], r, row)
+			if err != nil {
+				return err
 			}
 			for a, j := range s.f.order {
 				s.codes[r*k+a] = codes[j]
 			}
 		}
+		return nil
 	})
-	for r, err := range errs {
-		if err != nil {
-			return &rowError{r, err}
-		}
+	if err == nil {
+		s.restore()
 	}
-	s.restore()
-	return nil
+	return err
 }
-
-type rowError struct {
-	row int
-	err error
-}
-
-func (e *rowError) Error() string { return e.err.Error() }
-
-func (e *rowError) Unwrap() error { return e.err }
 
 // searchWeights is the diagonal of H with mean 1 and without zeros.
 func (f *factor) searchWeights() []float32 {
@@ -321,20 +305,17 @@ func (s *solver) gradients(grad, d []float32, r0, m int) {
 
 func (s *solver) result() (*rounding.Codes, error) {
 	c := rounding.NewCodes(s.scheme.Shape(s.n, s.k))
-	errs := make([]error, s.n)
-	s.e.rows(s.n, 16, func(_, from, to int) {
+	err := s.e.pool.Pieces(s.n, 16, func(_, from, to int) error {
 		codes := make([]int8, s.k)
 		for r := from; r < to; r++ {
 			for a, j := range s.f.order {
 				codes[j] = s.codes[r*s.k+a]
 			}
-			errs[r] = s.store(c.Row(r), r, codes)
+			if err := s.store(c.Row(r), r, codes); err != nil {
+				return err
+			}
 		}
+		return nil
 	})
-	for r, err := range errs {
-		if err != nil {
-			return nil, &rowError{r, err}
-		}
-	}
-	return c, nil
+	return c, err
 }

@@ -2,11 +2,10 @@ package calib
 
 import (
 	"bufio"
-	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/job/plan"
@@ -23,16 +22,26 @@ type store struct {
 	results map[string]plan.RowReader
 }
 
+// finished is a finished layer: the index of an entry with the codes of the matrices.
 type finished struct {
-	matrices []finishedMatrix
-	notes    layerNotes
-	entry    io.Closer // nil: none
+	Matrices []finishedMatrix `json:"matrices"`
+	Notes    layerNotes       `json:"notes"`
+	entry    *workdir.Entry
 }
 
+// finishedMatrix is a matrix of a layer, with the codes at Offset.
 type finishedMatrix struct {
-	name string
+	Name string `json:"name"`
 	rounding.Shape
-	rows plan.RowReader
+	Offset int64 `json:"offset"`
+	rows   *rounding.StoredCodes
+}
+
+// layerNotes are a job's remarks on a layer.
+type layerNotes struct {
+	Unreached []string `json:"unreached,omitempty"` // matrices that no calibration token reached
+	Searched  []string `json:"searched,omitempty"`  // matrices for which the search was no worse
+	Dead      int      `json:"dead,omitempty"`      // columns that were always zero
 }
 
 const layerPrefix = "layer-"
@@ -47,41 +56,9 @@ func openStore(work *workdir.Dir, key string) (*store, error) {
 
 func (s *store) close() {
 	for _, l := range s.layers {
-		if l.entry != nil {
-			l.entry.Close()
-		}
+		l.entry.Close()
 	}
 	s.layers = nil
-}
-
-// layerFile is the entry of a finished layer: length of index, index as JSON, matrices.
-type layerFile struct {
-	entry *workdir.Entry
-	base  int64 // of the matrices
-	index layerIndex
-}
-
-type layerIndex struct {
-	Matrices []matrixIndex `json:"matrices"`
-	Notes    layerNotes    `json:"notes"`
-}
-
-// layerNotes are a job's remarks on a layer.
-type layerNotes struct {
-	Unreached []string `json:"unreached,omitempty"` // matrices that no calibration token reached
-	Searched  []string `json:"searched,omitempty"`  // matrices for which the search was no worse
-	Dead      int      `json:"dead,omitempty"`      // columns that were always zero
-}
-
-// matrixIndex is a matrix of a layer, with the codes at Offset.
-type matrixIndex struct {
-	Name string `json:"name"`
-	rounding.Shape
-	Offset int64 `json:"offset"`
-}
-
-func (l *layerFile) codes(m *matrixIndex) *rounding.StoredCodes {
-	return &rounding.StoredCodes{Shape: m.Shape, At: l.base + m.Offset, File: l.entry}
 }
 
 func (s *store) put(layer int, names []string, list []*rounding.Codes, notes layerNotes) error {
@@ -91,20 +68,14 @@ func (s *store) put(layer int, names []string, list []*rounding.Codes, notes lay
 		}
 		return nil
 	}
-	index := layerIndex{Notes: notes}
+	index := finished{Notes: notes}
 	size := int64(0)
 	for i, c := range list {
-		index.Matrices = append(index.Matrices, matrixIndex{names[i], c.Shape, size})
+		index.Matrices = append(index.Matrices, finishedMatrix{Name: names[i], Shape: c.Shape, Offset: size})
 		size += c.Bytes()
 	}
-	head, err := json.Marshal(index)
-	if err != nil {
-		return err
-	}
-	err = s.work.Put(layerName(layer), s.key, 8+int64(len(head))+size, func(w io.Writer) error {
+	err := s.work.PutIndexed(layerName(layer), s.key, index, size, func(w io.Writer) error {
 		b := bufio.NewWriter(w) // which keeps the first error for Flush
-		_, _ = b.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(head))))
-		_, _ = b.Write(head)
 		for _, c := range list {
 			c.Write(b)
 		}
@@ -125,64 +96,23 @@ func (s *store) get(layer int) (*finished, error) {
 	if l := s.layers[layer]; l != nil {
 		return l, nil
 	}
-	l, err := s.entry(layer)
-	if l == nil || err != nil {
-		return nil, err
-	}
-	s.layers[layer] = l
-	for i := range l.matrices {
-		s.results[l.matrices[i].name] = l.matrices[i].rows
-	}
-	return l, nil
-}
-
-func (s *store) entry(layer int) (*finished, error) {
 	e := s.work.Get(layerName(layer), s.key)
 	if e == nil {
 		return nil, nil
 	}
-	file := &layerFile{entry: e}
-	if err := file.read(); err != nil { // although the entry is of this job and whole
+	l := &finished{entry: e}
+	base, err := e.Index(l)
+	if err != nil { // although the entry is of this job and whole
 		e.Close()
 		return nil, fmt.Errorf("%s: %s: %w", s.work.Path(), layerName(layer), err)
 	}
-	l := &finished{notes: file.index.Notes, entry: e}
-	for i := range file.index.Matrices {
-		m := &file.index.Matrices[i]
-		l.matrices = append(l.matrices, finishedMatrix{m.Name, m.Shape, file.codes(m)})
+	for i := range l.Matrices {
+		m := &l.Matrices[i]
+		m.rows = &rounding.StoredCodes{Shape: m.Shape, At: base + m.Offset, File: e}
+		s.results[m.Name] = m.rows
 	}
+	s.layers[layer] = l
 	return l, nil
-}
-
-func (l *layerFile) read() error {
-	var start [8]byte
-	if _, err := io.ReadFull(l.entry, start[:]); err != nil {
-		return err
-	}
-	n := int64(binary.LittleEndian.Uint64(start[:]))
-	if n < 0 || n > l.entry.Size()-8 {
-		return fmt.Errorf("an index of %d bytes in %d bytes", n, l.entry.Size())
-	}
-	head := make([]byte, n)
-	if _, err := io.ReadFull(l.entry, head); err != nil {
-		return err
-	}
-	l.base = 8 + n
-	return json.Unmarshal(head, &l.index)
-}
-
-// complete takes the layers of a finished job, without running text.
-func (j *job) complete(r *Result) error {
-	for layer := range len(j.quant.Config().Layers) + 1 {
-		l, err := j.store.get(layer)
-		if err != nil {
-			return err
-		}
-		j.count(l)
-		r.note(l.notes)
-	}
-	r.finish(j)
-	return nil
 }
 
 // resumed opens the finished layers and reports how many an interrupted job has left.
@@ -202,64 +132,43 @@ func (j *job) resumed(layers int) (found int, err error) {
 	return found, nil
 }
 
+// resume moves the streams past a finished layer.
 func (j *job) resume(layer int, l *finished) error {
-	j.notes = l.notes
-	var undo []func()
-	for i := range l.matrices {
-		m := &l.matrices[i]
+	for _, m := range l.Matrices {
 		c, err := rounding.LoadCodes(m.Shape, m.rows.ReadRow)
 		if err != nil {
 			return err
 		}
-		u, err := j.replace(m.name, c)
+		undo, err := j.replace(m.Name, c)
 		if err != nil {
 			return err
 		}
-		undo = append(undo, u)
+		defer undo()
 	}
 	for block := range j.quants.Blocks(layer) {
 		if err := j.advance(layer, block); err != nil {
 			return err
 		}
 	}
-	for _, u := range undo {
-		u()
-	}
-	j.count(l)
 	return nil
-}
-
-func (j *job) count(l *finished) {
-	for _, m := range l.matrices {
-		j.progress(int64(m.Rows) * int64(m.Cols))
-	}
 }
 
 func (j *job) info() provenance.Calibration {
 	c := provenance.Calibration{Source: j.text.Source, SHA256: j.text.SHA256, Tokens: j.text.Tokens(), Sequences: len(j.text.Sequences), Seed: j.text.Seed, Parameters: map[string]any{},
 		SequencesSHA256: j.text.Hash(), Version: version}
-	follows := false
 	var names []string
 	for _, m := range j.matrices {
 		if name := m.Scheme.Algorithm.String(); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
-		follows = follows || m.Scheme.Algorithm == gqf.AlgorithmGPTQFT
 	}
 	slices.Sort(names)
-	for i, n := range names {
-		if i > 0 {
-			c.Algorithm += ", "
-		}
-		c.Algorithm += n
-	}
+	c.Algorithm = strings.Join(names, ", ")
 	c.Parameters["damping"] = "max(.01, .2 K/n)"
 	c.Parameters["refine"] = j.Refine
-	if follows {
-		for name, v := range map[string]float64{"follow-inputs": j.FollowInputs, "follow-residual": j.FollowResidual} {
-			if c.Parameters[name] = max(v, 0); v == 0 {
-				c.Parameters[name] = "1/2 + log2(min(n/8192, n/12K))/4, 1/2 to 1"
-			}
+	if slices.Contains(names, gqf.AlgorithmGPTQFT.String()) {
+		for _, name := range []string{"follow-inputs", "follow-residual"} {
+			c.Parameters[name] = "1/2 + log2(min(n/8192, n/12K))/4, 1/2 to 1"
 		}
 	}
 	return c

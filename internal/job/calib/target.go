@@ -100,14 +100,11 @@ func (j *job) choose(s *solver) (improved bool, err error) {
 	return taken > 0, nil
 }
 
-// follow is the factor a or r for n rows of k inputs, unless stated. The default is 1/2 up to 8192
-// rows, because measured differences are noisier the fewer the rows and the more the inputs, and 1
-// from 32768 rows on if there are 48 rows per input. (With 8192 self-written tokens, 1 is 1-8 %
-// worse than 1/2 on the models of docs/QUALITY.md; with 32768, 1 is 0-16 % better.)
-func follow(stated float64, n, k int) float32 {
-	if stated != 0 {
-		return float32(max(stated, 0))
-	}
+// follow is the factor of gptq-ft's targets for n rows of k inputs: 1/2 up to 8192 rows, because
+// measured differences are noisier the fewer the rows and the more the inputs, and 1 from 32768
+// rows on if there are 48 rows per input. (With 8192 self-written tokens, 1 is 1-8 % worse than 1/2
+// on the models of docs/QUALITY.md; with 32768, 1 is 0-16 % better.)
+func follow(n, k int) float32 {
 	ratio := min(float64(n)/8192, float64(n)/float64(12*k))
 	if ratio <= 1 {
 		return 0.5
@@ -132,8 +129,8 @@ func (j *job) shift(g *group, f *factor) *shift {
 	s := &shift{rows: f.permute(h.shift, h.width), product: !h.ofWeights, factor: 1}
 	f.e.floats.Put(h.shift)
 	h.shift = nil
-	if h.ofOutputs == 0 { // else S has the factors already
-		s.factor = follow(j.FollowInputs, h.n, h.k)
+	if h.factor == 0 { // else S has the factor already
+		s.factor = follow(h.n, h.k)
 	}
 	f.solve(s.rows, h.width)
 	return s
@@ -182,18 +179,14 @@ func (j *job) unreached(m plan.Matrix) (*rounding.Codes, error) {
 	if err := j.plan.ReadMatrix(w, m); err != nil {
 		return nil, err
 	}
-	scheme := m.Scheme
-	scheme.Algorithm = gqf.AlgorithmSearch
-	q, err := rounding.NewRounder(scheme, m.Cols)
+	q, err := m.Rounder(gqf.AlgorithmSearch)
 	if err != nil {
 		return nil, err
 	}
-	q.LimitScales(m.SmallestScale)
-	q.Recover(m.Precision)
-	c := rounding.NewCodes(scheme.Shape(m.Rows, m.Cols))
+	c := rounding.NewCodes(m.Scheme.Shape(m.Rows, m.Cols))
 	for r := range m.Rows {
 		if err := q.Quantize(c.Row(r), w[r*m.Cols:][:m.Cols]); err != nil {
-			return nil, matrixError(m, &rowError{r, err})
+			return nil, matrixError(m, err)
 		}
 	}
 	return c, nil
@@ -223,7 +216,7 @@ func (j *job) head() error {
 			return err
 		}
 		var floats []float32
-		if g.hessian.ofInputs != 0 {
+		if g.hessian.shift != nil {
 			if err := j.floats.HeadInput(seq, func(in *forward.Input) { floats = slices.Clone(in.X) }); err != nil {
 				return err
 			}

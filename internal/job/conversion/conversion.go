@@ -8,9 +8,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/job/fromcheckpoint"
-	"github.com/lowbit-go/gq/internal/job/fromgguf"
 	"github.com/lowbit-go/gq/internal/job/fromgqf"
-	"github.com/lowbit-go/gq/internal/job/fromquantized"
 	"github.com/lowbit-go/gq/internal/job/imports"
 	"github.com/lowbit-go/gq/internal/job/provenance"
 	"github.com/lowbit-go/gq/internal/job/tocheckpoint"
@@ -109,6 +107,9 @@ type RepackOptions struct {
 	Layouts []quantizer.LayoutRequest
 	// Targets choose layouts and tiles for consumers. Default: none.
 	Targets []quantizer.Target
+	// Dequantize stores tensors of another program's model whose codes a .gqf file cannot hold as
+	// unquantized float32. Default: they are refused.
+	Dequantize bool
 	// Threads is how many workers run. Default: GOMAXPROCS.
 	Threads int
 }
@@ -138,39 +139,8 @@ func NewRepack(f *gqf.File, path string, o RepackOptions) (*write.Job, error) {
 	return in.Repack(togqf.New(in), recipe, o.Threads)
 }
 
-// ImportOptions are the options of NewImport.
-type ImportOptions struct {
-	RepackOptions
-	// Dequantize stores tensors whose codes a .gqf file cannot hold as unquantized float32. Default:
-	// they are refused.
-	Dequantize bool
-}
-
-// Foreign is an open model of another program: a GGUF file, or a checkpoint with quantized weights.
-type Foreign struct{ imports.Foreign }
-
-// OpenGGUF opens a GGUF file, or the shards of one model.
-func OpenGGUF(path string) (*Foreign, error) {
-	f, err := fromgguf.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	return &Foreign{f}, nil
-}
-
-// OpenQuantized opens a checkpoint with weights that another library quantized. It returns nil if
-// no weight is quantized, and if path is no checkpoint that can be read: its reader reports the
-// error.
-func OpenQuantized(path string) (*Foreign, error) {
-	f, err := fromquantized.Open(path)
-	if f == nil {
-		return nil, err
-	}
-	return &Foreign{f}, nil
-}
-
 // NewImport lays out the job of putting a model of another program into a .gqf file.
-func NewImport(f *Foreign, o ImportOptions) (*imports.Import, error) {
+func NewImport(f imports.Foreign, o RepackOptions) (*imports.Import, error) {
 	recipe, err := o.recipe()
 	if err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/job/fromquantized"
 	"github.com/lowbit-go/gq/internal/job/hfquant"
 	"github.com/lowbit-go/gq/internal/job/plan"
 	"github.com/lowbit-go/gq/internal/job/write"
@@ -23,7 +24,7 @@ import (
 )
 
 // importDir imports a quantized checkpoint and opens the file, which it verifies.
-func importDir(t *testing.T, dir string, opts ImportOptions) (*gqf.File, *write.Job) {
+func importDir(t *testing.T, dir string, opts RepackOptions) (*gqf.File, *write.Job) {
 	t.Helper()
 	return writeVerified(t, func() (*write.Job, error) { return tryDir(t, dir, opts) })
 }
@@ -50,9 +51,9 @@ func writeVerified(t *testing.T, make func() (*write.Job, error)) (*gqf.File, *w
 	return f, plan
 }
 
-func tryDir(t *testing.T, dir string, opts ImportOptions) (*write.Job, error) {
+func tryDir(t *testing.T, dir string, opts RepackOptions) (*write.Job, error) {
 	t.Helper()
-	f, err := OpenQuantized(dir)
+	f, err := fromquantized.Open(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +170,7 @@ func TestImportQuantized(t *testing.T) {
 				}
 				return nil
 			})
-			opts := ImportOptions{RepackOptions: RepackOptions{Layouts: c.layouts}}
+			opts := RepackOptions{Layouts: c.layouts}
 			if c.targets != "" {
 				var err error
 				if opts.Targets, err = quantizer.ParseTargets(c.targets); err != nil {
@@ -288,7 +289,7 @@ func TestImportUnfit(t *testing.T) {
 				patch(t, dir, strings.TrimSuffix(weight, "weight")+c.tensor, c.off, c.bytes)
 				delete(weights, weight)
 			}
-			opts := ImportOptions{RepackOptions: RepackOptions{Layouts: c.layouts}}
+			opts := RepackOptions{Layouts: c.layouts}
 			_, err := tryDir(t, dir, opts)
 			switch {
 			case c.want == "" && err == nil:
@@ -339,7 +340,7 @@ func TestImportTied(t *testing.T) {
 		}
 		return &scheme
 	})
-	f, p := importDir(t, dir, ImportOptions{})
+	f, p := importDir(t, dir, RepackOptions{})
 	if l := findRow(p, "lm_head.weight"); l.Action != plan.ActionShare || l.SharedWith != "model.embed_tokens.weight" {
 		t.Errorf("lm_head: %+v", l)
 	}
@@ -383,7 +384,7 @@ func TestImportBiasOfZeros(t *testing.T) {
 		if err := os.WriteFile(path, config, 0o666); err != nil {
 			t.Fatal(err)
 		}
-		f, p := importDir(t, dir, ImportOptions{})
+		f, p := importDir(t, dir, RepackOptions{})
 		for _, name := range []string{q, k, o} {
 			if _, ok := f.Lookup(name + ".bias"); ok != (bias || name != q) {
 				t.Errorf("attention_bias %v: tensor %s.bias is there: %v", bias, name, ok)

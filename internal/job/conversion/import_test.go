@@ -119,9 +119,9 @@ func fillTensor(r *rand.Rand, b []byte, kind gguf.TensorType, values []float32) 
 }
 
 // importFile runs an import and opens its file.
-func importFile(t *testing.T, path string, opts ImportOptions) *gqf.File {
+func importFile(t *testing.T, path string, opts RepackOptions) *gqf.File {
 	t.Helper()
-	f, err := OpenGGUF(path)
+	f, err := fromgguf.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,16 +161,16 @@ func TestImport(t *testing.T) {
 	for _, c := range []struct {
 		variant string
 		types   []gguf.TensorType
-		opts    ImportOptions
+		opts    RepackOptions
 	}{
-		{"llama2-linear", exact, ImportOptions{}},
-		{"llama-bias-tied", exact, ImportOptions{}},
-		{"mixtral", exact[1:3], ImportOptions{}},
-		{"mixtral", []gguf.TensorType{gguf.Q6_K, gguf.Q4_0, gguf.Q3_K}, ImportOptions{}},
-		{"llama-bias-tied", []gguf.TensorType{gguf.Q3_K, gguf.Q6_K}, ImportOptions{RepackOptions: RepackOptions{Layouts: codes}}},
-		{"llama2-linear", []gguf.TensorType{gguf.Q4_0}, ImportOptions{RepackOptions: RepackOptions{Layouts: kleidiai}}},
+		{"llama2-linear", exact, RepackOptions{}},
+		{"llama-bias-tied", exact, RepackOptions{}},
+		{"mixtral", exact[1:3], RepackOptions{}},
+		{"mixtral", []gguf.TensorType{gguf.Q6_K, gguf.Q4_0, gguf.Q3_K}, RepackOptions{}},
+		{"llama-bias-tied", []gguf.TensorType{gguf.Q3_K, gguf.Q6_K}, RepackOptions{Layouts: codes}},
+		{"llama2-linear", []gguf.TensorType{gguf.Q4_0}, RepackOptions{Layouts: kleidiai}},
 		// 20 is IQ4_NL.
-		{"gemma3", []gguf.TensorType{gguf.Q4_K, gguf.Q6_K, gguf.Q8_0, 20, gguf.Q4_1}, ImportOptions{Dequantize: true}},
+		{"gemma3", []gguf.TensorType{gguf.Q4_K, gguf.Q6_K, gguf.Q8_0, 20, gguf.Q4_1}, RepackOptions{Dequantize: true}},
 	} {
 		path := writeGGUF(t, testmodels.Find(t, c.variant), c.types)
 		g := importFile(t, path, c.opts)
@@ -199,7 +199,7 @@ func TestImport(t *testing.T) {
 // and the biases of q and k must have the checkpoint's order.
 func TestImportQuantizedVectors(t *testing.T) {
 	path := writeGGUFWith(t, testmodels.Find(t, "llama-bias-tied"), []gguf.TensorType{gguf.Q8_0}, gguf.Q4_1)
-	g := importFile(t, path, ImportOptions{Dequantize: true})
+	g := importFile(t, path, RepackOptions{Dequantize: true})
 	f, err := gguf.Open(path)
 	if err != nil {
 		t.Fatal(err)
@@ -354,16 +354,16 @@ func TestSubScales(t *testing.T) {
 // TestImportErrors: codes that a .gqf file cannot hold are refused.
 func TestImportErrors(t *testing.T) {
 	path := writeGGUF(t, testmodels.Find(t, "llama2-linear"), []gguf.TensorType{gguf.Q4_K})
-	f, err := OpenGGUF(path)
+	f, err := fromgguf.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
 	want := `has type Q4_K: a .gqf file has no layout for its codes, only for those of Q1_0, Q2_0, Q3_K, Q4_0, Q5_0, Q6_K and Q8_0`
-	if _, err := importing(f, ImportOptions{}); err == nil || !strings.Contains(err.Error(), want) {
+	if _, err := importing(f, RepackOptions{}); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)
 	}
-	forGGUF := ImportOptions{RepackOptions: RepackOptions{Targets: []quantizer.Target{quantizer.TargetGGUF}}, Dequantize: true}
+	forGGUF := RepackOptions{Targets: []quantizer.Target{quantizer.TargetGGUF}, Dequantize: true}
 	if _, err := importing(f, forGGUF); err == nil || !strings.Contains(err.Error(), "target gguf chooses schemes, which a repack takes over") {
 		t.Errorf("target gguf: %v", err)
 	}
@@ -393,12 +393,12 @@ func TestImportNotFinite(t *testing.T) {
 		if err := os.WriteFile(path, data, 0o666); err != nil {
 			t.Fatal(err)
 		}
-		foreign, err := OpenGGUF(path)
+		foreign, err := fromgguf.Open(path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer foreign.Close()
-		plan, err := importing(foreign, ImportOptions{Dequantize: true})
+		plan, err := importing(foreign, RepackOptions{Dequantize: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/job/assets"
+	"github.com/lowbit-go/gq/internal/job/imports"
 	"github.com/lowbit-go/gq/internal/job/rounding"
 	"github.com/lowbit-go/gq/internal/job/write"
 	"github.com/lowbit-go/gq/packing"
@@ -55,7 +56,7 @@ func quantizing(ck *safetensors.Checkpoint, config []byte, o Options) (*write.Jo
 }
 
 // importing is NewImport for tests that only write.
-func importing(f *Foreign, o ImportOptions) (*write.Job, error) {
+func importing(f imports.Foreign, o RepackOptions) (*write.Job, error) {
 	p, err := NewImport(f, o)
 	if err != nil {
 		return nil, err

@@ -91,7 +91,7 @@ func TestSourceSums(t *testing.T) {
 			t.Errorf("%s: %v\nwant %v", name, got, want)
 		}
 	}
-	again := importFile(t, direct, ImportOptions{Dequantize: true})
+	again := importFile(t, direct, RepackOptions{Dequantize: true})
 	sum := want.Of()
 	for n := range again.AllNames() {
 		if n.InCheckpoint && (n.SourceCRC == 0 || n.SourceCRC != sum(n.Name)) {

@@ -242,11 +242,10 @@ func (w *partJob) record(hashes []string) (*part.Record, error) {
 		}
 		e := it.Common()
 		sum := &w.Tally.Items[e.Index]
-		r.Tensors = append(r.Tensors, part.Tensor{
+		r.Tensors = append(r.Tensors, part.Tensor{TensorSums: part.TensorSums{
 			Index: uint32(e.Index), First: uint32(lo - first), Units: uint32(hi - lo), Of: uint32(end - first), CRC: sum.Crc, Bytes: uint64(sum.Bytes),
 			SmallScales: uint64(sum.SmallScales), Exact: uint64(sum.Recovered.Exact), Groups: uint64(sum.Recovered.Groups),
-			Errors: w.errors[lo-w.Share.First : hi-w.Share.First],
-		})
+		}, Errors: w.errors[lo-w.Share.First : hi-w.Share.First]})
 		if lo > first { // the part with the first unit sums absorbed tensors
 			continue
 		}

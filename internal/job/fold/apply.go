@@ -40,32 +40,17 @@ func Apply(ctx context.Context, src, dst string, r *Record, o Options) error {
 	if _, err := os.Lstat(dst); err == nil {
 		return &fs.PathError{Op: "create", Path: dst, Err: fs.ErrExist}
 	}
-	partial := func(i int) string { return fmt.Sprintf("%s.part%d", dst, i) }
-	defer func() {
-		for i := range r.Steps {
-			os.RemoveAll(partial(i))
-		}
-	}()
-	from := src
-	for i := range r.Steps {
-		to := partial(i)
-		if err := os.RemoveAll(to); err != nil {
-			return err
-		}
-		if err := change(ctx, from, to, r.Steps[i].edits, o); err != nil {
-			return err
-		}
-		if i > 0 {
-			if err := os.RemoveAll(from); err != nil {
-				return err
-			}
-		}
-		from = to
-	}
 	if len(r.Steps) == 0 {
 		return errors.New("fold: a record of no steps")
 	}
-	return os.Rename(from, dst)
+	c := newChain(ctx, src, dst, o)
+	defer c.close()
+	for i := range r.Steps {
+		if err := c.take(r.Steps[i].edits); err != nil {
+			return err
+		}
+	}
+	return os.Rename(c.from, dst)
 }
 
 func (s *Step) edits(ck *source) (*edits, error) {
@@ -275,9 +260,16 @@ func (w *rewriter) matrix(i int, t safetensors.Tensor, ed *edit) error {
 			w.columns(x, n, k, s.out)
 		}
 		b := buffer.Grow(&w.bytes, 4*n*k)
-		bad := w.narrow(b, x, k)
-		if bad >= 0 {
-			return w.notFinite(t, s.from+bad/k, bad%k)
+		const piece = 1 << 16
+		err := w.pool.Pieces(len(x), piece, func(_, from, to int) error {
+			bad := narrow(b[4*from:4*to], x[from:to])
+			if bad < 0 {
+				return nil
+			}
+			return w.notFinite(t, s.from+(from+bad)/k, (from+bad)%k)
+		})
+		if err != nil {
+			return err
 		}
 		if err := w.out.WriteAt(i, b, 4*int64(s.from)*cols); err != nil {
 			return err
@@ -289,14 +281,11 @@ func (w *rewriter) matrix(i int, t safetensors.Tensor, ed *edit) error {
 // rows reads rows from row from on, as many as x holds, and applies the edits of rows.
 func (w *rewriter) rows(x []float64, weights *safetensors.Weights, ed *edit, from, k int) error {
 	const piece = 16 // rows
-	n := len(x) / k
-	parts := (n + piece - 1) / piece
-	errs := make([]error, parts)
-	w.pool.Run(parts, func(_, part int) {
+	return w.pool.Pieces(len(x)/k, piece, func(_, first, end int) error {
 		line, scratch := make([]float32, k), make([]float64, k)
-		for r := part * piece; r < min(n, (part+1)*piece); r++ {
-			if errs[part] = weights.Read(line, from+r, 1); errs[part] != nil {
-				return
+		for r := first; r < end; r++ {
+			if err := weights.Read(line, from+r, 1); err != nil {
+				return err
 			}
 			row := x[r*k:][:k]
 			for c, v := range line {
@@ -304,8 +293,8 @@ func (w *rewriter) rows(x []float64, weights *safetensors.Weights, ed *edit, fro
 			}
 			ed.row(row, from+r, scratch)
 		}
+		return nil
 	})
-	return errors.Join(errs...)
 }
 
 func (w *rewriter) columns(x []float64, n, k int, r *rotation) {
@@ -328,23 +317,4 @@ func (w *rewriter) columns(x []float64, n, k int, r *rotation) {
 			}
 		}
 	})
-}
-
-// narrow writes x as float32. bad is the index of the first number that is not finite, or -1.
-func (w *rewriter) narrow(b []byte, x []float64, k int) (bad int) {
-	const piece = 1 << 16
-	parts := (len(x) + piece - 1) / piece
-	found := make([]int, parts)
-	w.pool.Run(parts, func(_, part int) {
-		from, to := part*piece, min(len(x), (part+1)*piece)
-		if found[part] = narrow(b[4*from:4*to], x[from:to]); found[part] >= 0 {
-			found[part] += from
-		}
-	})
-	for _, f := range found {
-		if f >= 0 {
-			return f
-		}
-	}
-	return -1
 }

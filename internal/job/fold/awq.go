@@ -2,16 +2,13 @@ package fold
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/lowbit-go/gq/formats/gqf"
-	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/floats"
-	"github.com/lowbit-go/gq/internal/job/assets"
 	"github.com/lowbit-go/gq/internal/job/conversion"
 	"github.com/lowbit-go/gq/internal/job/fromcheckpoint"
 	"github.com/lowbit-go/gq/internal/job/plan"
@@ -53,7 +50,7 @@ func AWQ(ctx context.Context, dir string, o conversion.Options, text *text.Text,
 			}
 			s.Scalings = append(s.Scalings, list...)
 		}
-		j.layerDone(j.ck, len(j.m.Config().Layers))
+		j.layerDone(j.ck.Checkpoint, len(j.m.Config().Layers))
 	}
 	return s, nil
 }
@@ -62,7 +59,7 @@ type awq struct {
 	Options
 	ctx      context.Context
 	text     *text.Text
-	ck       *safetensors.Checkpoint
+	ck       *source
 	plan     *fromcheckpoint.Plan
 	matrices map[string]plan.Matrix // those with the algorithm awq
 	m        *forward.Model
@@ -83,14 +80,10 @@ func (j *awq) open(dir string, o conversion.Options) (err error) {
 			j.close()
 		}
 	}()
-	if j.ck, err = safetensors.Open(dir, safetensors.Options{}); err != nil {
+	if j.ck, err = openSource(dir); err != nil {
 		return err
 	}
-	config, err := assets.ReadConfig(j.ck)
-	if err != nil {
-		return err
-	}
-	if j.plan, err = conversion.NewPlan(j.ck, config, o); err != nil {
+	if j.plan, err = conversion.NewPlan(j.ck.Checkpoint, j.ck.config, o); err != nil {
 		return err
 	}
 	for _, m := range j.plan.Matrices() {
@@ -307,31 +300,28 @@ func (j *awq) difference(s *forward.Scaling, m plan.Matrix, t []float32, in *inp
 		}
 	}
 	const piece = 16 // rows
-	parts := (m.Rows + piece - 1) / piece
-	errs := make([]error, parts)
-	j.pool.Run(parts, func(_, part int) {
+	return j.pool.Pieces(m.Rows, piece, func(_, from, to int) error {
 		q, err := rounding.NewRounder(m.Scheme, m.Cols)
 		if err != nil {
-			errs[part] = err
-			return
+			return err
 		}
 		q.LimitScales(m.SmallestScale)
 		q.Weigh(weights, false)
 		x := make([]float32, m.Cols)
-		for r := part * piece; r < min(m.Rows, (part+1)*piece); r++ {
+		for r := from; r < to; r++ {
 			for c, v := range w[r*m.Cols:][:m.Cols] {
 				x[c] = float32(v * cols[c])
 			}
 			row := d[r*m.Cols:][:m.Cols]
-			if errs[part] = q.Round(row, x); errs[part] != nil {
-				return
+			if err := q.Round(row, x); err != nil {
+				return err
 			}
 			for c, v := range row {
 				row[c] = (v - x[c]) / cols[c]
 			}
 		}
+		return nil
 	})
-	return errors.Join(errs...)
 }
 
 func (j *awq) outputs(m plan.Matrix, in *inputs) (sum float64) {

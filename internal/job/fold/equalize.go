@@ -2,7 +2,6 @@ package fold
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 
@@ -138,14 +137,13 @@ func (e *equalizer) balanceRows(sums []float64, s *forward.Scaling, b forward.Bl
 	// The parts depend on the shape alone, and so does the order of sums.
 	const most = 64
 	piece := max(16, (b.Rows+most-1)/most)
-	parts := (b.Rows + piece - 1) / piece
-	partial, errs := make([][]float64, parts), make([]error, parts)
-	e.pool.Run(parts, func(_, part int) {
+	partial := make([][]float64, most)
+	err = e.pool.Pieces(b.Rows, piece, func(_, from, to int) error {
 		own, line := make([]float64, s.Width), make([]float32, b.Cols)
-		partial[part] = own
-		for r := part * piece; r < min(b.Rows, (part+1)*piece); r++ {
-			if errs[part] = weights.Read(line, b.From+r, 1); errs[part] != nil {
-				return
+		partial[from/piece] = own
+		for r := from; r < to; r++ {
+			if err := weights.Read(line, b.From+r, 1); err != nil {
+				return err
 			}
 			sum := 0.0
 			for c, v := range line {
@@ -159,13 +157,14 @@ func (e *equalizer) balanceRows(sums []float64, s *forward.Scaling, b forward.Bl
 				row[r] = float64(row[r] * step(math.Sqrt(float64(b.Cols)/sum)))
 			}
 		}
+		return nil
 	})
 	for _, p := range partial {
 		for i, v := range p {
 			sums[i] += v
 		}
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 func quiet(kernels.Choice) {}

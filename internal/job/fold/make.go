@@ -33,10 +33,7 @@ type Job struct {
 }
 
 // Work is approximately the total of Progress.
-func (j *Job) Work(ck *safetensors.Checkpoint) (n int64) {
-	for _, t := range ck.Tensors() {
-		n += t.Size
-	}
+func (j *Job) Work(ck *safetensors.Checkpoint) int64 {
 	steps := int64(0) // choosing factors is a step too
 	if j.Rotate {
 		steps++
@@ -50,19 +47,14 @@ func (j *Job) Work(ck *safetensors.Checkpoint) (n int64) {
 	if j.AWQ != nil {
 		steps += 2
 	}
-	return n * max(steps, 1)
+	return ck.DataBytes() * max(steps, 1)
 }
 
 // layerDone reports the factors of a layer, out of so many, to Progress.
 func (o Options) layerDone(ck *safetensors.Checkpoint, layers int) {
-	if o.Progress == nil {
-		return
+	if o.Progress != nil {
+		o.Progress(ck.DataBytes() / int64(layers))
 	}
-	n := int64(0)
-	for _, t := range ck.Tensors() {
-		n += t.Size
-	}
-	o.Progress(n / int64(layers))
 }
 
 // Make folds the checkpoint in the directory src into dst. dst must not exist; it appears when
@@ -70,40 +62,29 @@ func (o Options) layerDone(ck *safetensors.Checkpoint, layers int) {
 // *ExactnessError. The record makes the same checkpoint again.
 func Make(ctx context.Context, src, dst string, j Job) (*Record, error) {
 	r := &Record{Version: recordVersion}
-	c := &chain{ctx: ctx, src: src, from: src, base: dst, Options: j.Options}
+	c := newChain(ctx, src, dst, j.Options)
 	defer c.close()
-	take := func(s Step) error {
-		r.Steps = append(r.Steps, s)
-		return c.take(s.edits)
-	}
-	equalize := func() error {
-		s, err := Equalize(ctx, c.from, j.Options)
-		if err == nil {
-			err = take(s)
-		}
-		return err
-	}
+	equalize := func() (Step, error) { return Equalize(ctx, c.from, j.Options) }
+	var steps []func() (Step, error)
 	if j.Equalize {
-		if err := equalize(); err != nil {
-			return nil, err
-		}
+		steps = append(steps, equalize)
 	}
 	if j.Rotate {
-		if err := take(Rotate(j.Seed)); err != nil {
-			return nil, err
-		}
+		steps = append(steps, func() (Step, error) { return Rotate(j.Seed), nil })
 		if j.Equalize {
-			if err := equalize(); err != nil {
-				return nil, err
-			}
+			steps = append(steps, equalize)
 		}
 	}
 	if j.AWQ != nil {
-		s, err := AWQ(ctx, c.from, *j.AWQ, j.Text, j.Options)
-		if err == nil {
-			err = take(s)
-		}
+		steps = append(steps, func() (Step, error) { return AWQ(ctx, c.from, *j.AWQ, j.Text, j.Options) })
+	}
+	for _, choose := range steps {
+		s, err := choose()
 		if err != nil {
+			return nil, err
+		}
+		r.Steps = append(r.Steps, s)
+		if err := c.take(s.edits); err != nil {
 			return nil, err
 		}
 	}
@@ -129,6 +110,10 @@ type chain struct {
 	src, from string // the first and the last checkpoint
 	base      string // the path
 	parts     []string
+}
+
+func newChain(ctx context.Context, src, base string, o Options) *chain {
+	return &chain{ctx: ctx, src: src, from: src, base: base, Options: o}
 }
 
 func (c *chain) take(prepare func(*source) (*edits, error)) error {

@@ -84,11 +84,8 @@ type Check struct {
 type Vector []float32
 
 func (v Vector) MarshalText() ([]byte, error) {
-	raw := make([]byte, 0, 4*len(v))
-	for _, x := range v {
-		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
-	}
-	return base64.StdEncoding.AppendEncode(nil, raw), nil
+	raw, err := binary.Append(nil, binary.LittleEndian, []float32(v))
+	return base64.StdEncoding.AppendEncode(nil, raw), err
 }
 
 func (v *Vector) UnmarshalText(text []byte) error {
@@ -100,10 +97,8 @@ func (v *Vector) UnmarshalText(text []byte) error {
 		return fmt.Errorf("%d bytes are no float32 numbers", len(raw))
 	}
 	*v = make(Vector, len(raw)/4)
-	for i := range *v {
-		(*v)[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
-	}
-	return nil
+	_, err = binary.Decode(raw, binary.LittleEndian, []float32(*v))
+	return err
 }
 
 func (r *Record) JSON() ([]byte, error) { return json.Marshal(r) }
@@ -237,13 +232,12 @@ func (e *ExactnessError) Error() string {
 // Compare runs two models on the first tokens of sequences, by default on random tokens. If their
 // logits differ by more than float32 rounding, the error is an *ExactnessError.
 func Compare(ctx context.Context, original, folded string, sequences [][]int32, source string, o Options) (*Check, error) {
-	options := forward.Options{Threads: o.Threads, Log: quiet}
-	a, err := forward.OpenCheckpoint(original, options)
+	a, err := openModel(original, o.Threads)
 	if err != nil {
 		return nil, err
 	}
 	defer a.Close()
-	b, err := forward.OpenCheckpoint(folded, options)
+	b, err := openModel(folded, o.Threads)
 	if err != nil {
 		return nil, err
 	}

@@ -57,18 +57,14 @@ func rotateEdits(ck *source, by rotations) (*edits, error) {
 	e := newEdits()
 	r1 := by.hidden(res.Width)
 	gains := map[string][]float64{}
-	gain := func(n forward.Norm) ([]float64, error) {
-		if g := gains[n.Tensor]; g != nil {
-			return g, nil
-		}
-		g, err := readGain(ck, n)
-		gains[n.Tensor] = g
-		return g, err
-	}
 	for _, r := range res.Reads {
-		g, err := gain(r.Norm)
-		if err != nil {
-			return nil, err
+		g := gains[r.Norm.Tensor]
+		if g == nil {
+			if g, err = readGain(ck, r.Norm); err != nil {
+				return nil, err
+			}
+			gains[r.Norm.Tensor] = g
+			e.vector(r.Norm.Tensor, res.Width, one(r.Norm.PlusOne))
 		}
 		ed := e.matrix(r.Tensor)
 		ed.cols, ed.in = append(ed.cols, colFactors{r.From, r.From + r.Rows, g}), r1
@@ -81,9 +77,6 @@ func rotateEdits(ck *source, by rotations) (*edits, error) {
 	}
 	if by.values != nil {
 		e.rotateValues(res, by.values)
-	}
-	for name := range gains {
-		e.vector(name, res.Width, ones(res.Reads, name))
 	}
 	return e, e.rotateEnds(ck, res, r1)
 }
@@ -141,15 +134,6 @@ func one(plusOne bool) func(v []float64) {
 			}
 		}
 	}
-}
-
-func ones(reads []forward.Read, name string) func(v []float64) {
-	for _, r := range reads {
-		if r.Norm.Tensor == name {
-			return one(r.Norm.PlusOne)
-		}
-	}
-	return one(false)
 }
 
 func readGain(ck *source, n forward.Norm) ([]float64, error) {

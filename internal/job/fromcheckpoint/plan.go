@@ -99,10 +99,7 @@ func (in *Input) Plan(out write.Output) (*Plan, error) {
 	}
 	p := &Plan{Job: j, from: in}
 	if o := opts.Origin; o != nil {
-		p.Fold, p.folded, p.SourceBytes = &o.Fold, p.SourceBytes, 0
-		for _, t := range o.Checkpoint.Tensors() {
-			p.SourceBytes += t.Size
-		}
+		p.Fold, p.folded, p.SourceBytes = &o.Fold, p.SourceBytes, o.Checkpoint.DataBytes()
 	}
 	return p, nil
 }
@@ -295,12 +292,9 @@ func (pl *TensorPlanner) shapeDraft(d *plan.Draft) error {
 	if err := pl.FindBlockScale(d); err != nil {
 		return err
 	}
-	l := d.Line
-	l.Action = plan.ActionQuantize
-	l.Bits, l.Group = d.Scheme.Bits, d.Scheme.Group
-	l.Mapping, l.ScaleDtype, l.Algorithm = d.Scheme.Mapping, d.Scheme.ScaleDtype, d.Scheme.Algorithm
+	d.Line.SetScheme(d.Scheme, d.Scheme.Algorithm)
 	if d.Slices > 1 {
-		l.Slices = d.Slices
+		d.Line.Slices = d.Slices
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func (pl *TensorPlanner) Tie() error {
 	case stated && !tied:
 		pl.Warn("config.json says that %q is not tied to %q, but their contents are equal: stored once", lmHead.Src.Name, embedding.Src.Name)
 	}
-	pl.alias(embedding, lmHead, plan.NameRef{Src: *lmHead.Src}, "same content as "+embedding.Src.Name)
+	pl.Share(&embedding.Entry, plan.NameRef{Src: *lmHead.Src}, "same content as "+embedding.Src.Name)
 	pl.Drafts = slices.DeleteFunc(pl.Drafts, func(it *plan.Draft) bool { return it == lmHead })
 	return nil
 }
@@ -85,16 +85,8 @@ func (pl *TensorPlanner) tieAbsent(embedding *plan.Draft) error {
 		pl.Drafts = slices.Insert(pl.Drafts, i, lmHead)
 		return nil
 	}
-	pl.alias(embedding, lmHead, plan.NameRef{Src: safetensors.Tensor{Name: name}, Absent: true}, "not in the checkpoint: tied to the embedding")
+	pl.Share(&embedding.Entry, plan.NameRef{Src: safetensors.Tensor{Name: name}, Absent: true}, "not in the checkpoint: tied to the embedding")
 	return nil
-}
-
-func (pl *TensorPlanner) alias(embedding, lmHead *plan.Draft, name plan.NameRef, reason string) {
-	embedding.Aliases = append(embedding.Aliases, name)
-	l := lmHead.Line
-	l.Action, l.SharedWith, l.Rule, l.Reason = plan.ActionShare, embedding.Src.Name, "", reason
-	l.ClearScheme()
-	pl.Tensors = append(pl.Tensors, l)
 }
 
 // share makes the embedding the lm_head too: at --embedding-bits, unless a rule names it

@@ -247,7 +247,7 @@ type File struct {
 }
 
 // Open opens a GGUF file, or the shards of one model.
-func Open(path string) (*File, error) {
+func Open(path string) (imports.Foreign, error) {
 	g, err := gguf.Open(path)
 	if err != nil {
 		return nil, err

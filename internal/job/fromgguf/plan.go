@@ -124,12 +124,7 @@ func (in *input) tie(d *plan.Draft) {
 		return
 	}
 	d.Shared = true
-	d.Aliases = append(d.Aliases, plan.NameRef{Src: safetensors.Tensor{Name: head}, Absent: true})
-	pl.Tensors = append(pl.Tensors, &plan.Tensor{
-		Scheme: new(plan.Scheme),
-		Name:   head, Role: gqf.RoleHead, Action: plan.ActionShare, Shape: d.Src.Shape, Dtype: d.Src.DtypeName, SharedWith: d.Src.Name,
-		Reason: "not in the file: tied to the embedding",
-	})
+	pl.Share(&d.Entry, plan.NameRef{Src: safetensors.Tensor{Name: head}, Absent: true}, "not in the file: tied to the embedding")
 }
 
 // codeBits is the width of a type's codes, which is in its name: 4 for Q4_1, Q4_K and IQ4_XS.

@@ -105,8 +105,7 @@ func (in *Input) item(t gqf.Tensor) (plan.Item, error) {
 	pl.SourceBytes += int64(t.Experts) * e.Src.Size
 	names := t.Names()
 	for _, name := range names[1:] {
-		e.Aliases = append(e.Aliases, plan.NameRef{Src: safetensors.Tensor{Name: name}, Absent: true})
-		pl.Tensors = append(pl.Tensors, &plan.Tensor{Name: name, Role: gqf.RoleHead, Action: plan.ActionShare, Shape: t.Shape, Dtype: e.Src.DtypeName, SharedWith: t.Name, Scheme: new(plan.Scheme)})
+		pl.Share(&e, plan.NameRef{Src: safetensors.Tensor{Name: name}, Absent: true}, "")
 	}
 	if h.Layout == packing.LayoutPlain {
 		e.Src.Size *= int64(t.Experts)
@@ -134,8 +133,7 @@ func (in *Input) item(t gqf.Tensor) (plan.Item, error) {
 	}
 	it.Scheme.NegativeScales = it.Scheme.Mapping == gqf.MappingAsymmetric && !it.Scheme.PositiveScales
 	it.Smallest = it.Scheme.ScaleDtype.Smallest()
-	l := it.Line
-	l.Action, l.Bits, l.Group, l.Mapping, l.ScaleDtype, l.Algorithm = plan.ActionQuantize, it.Scheme.Bits, it.Scheme.Group, it.Scheme.Mapping, it.Scheme.ScaleDtype, t.Algorithm
+	it.Line.SetScheme(it.Scheme, t.Algorithm)
 	if err := pl.Out.Take(pl, it, plan.FileTensor{Tensor: t, Header: h, File: in.gqf, Path: in.path}); err != nil {
 		return nil, err
 	}

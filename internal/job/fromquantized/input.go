@@ -178,7 +178,7 @@ type Checkpoint struct {
 
 // Open opens a checkpoint with weights that another library quantized. It returns nil if no weight
 // is quantized, and if path is no checkpoint that can be read: its reader reports the error.
-func Open(path string) (*Checkpoint, error) {
+func Open(path string) (imports.Foreign, error) {
 	ck, err := safetensors.Open(path, safetensors.Options{})
 	if err != nil {
 		return nil, nil

@@ -60,22 +60,20 @@ func (f *scaleFacts) unfit(d packing.ScaleDtype, smallest float32, holdsZero boo
 // checkpoint.
 func (in *input) scanAll(weights map[string]*weight) ([]*scaleFacts, error) {
 	list := in.from.quantized.Weights
-	facts, errs := make([]*scaleFacts, len(list)), make([]error, len(list))
-	_ = cpu.Parallel(context.Background(), cpu.Threads(in.Pl.Threads), len(list), func() func(i int) error {
+	facts := make([]*scaleFacts, len(list))
+	err := cpu.Parallel(context.Background(), cpu.Threads(in.Pl.Threads), len(list), func() func(i int) error {
 		return func(i int) error {
-			errs[i] = in.Guard(func() (err error) {
+			err := in.Guard(func() (err error) {
 				facts[i], err = scanScales(&list[i])
 				return err
 			})
-			return nil
+			if err != nil {
+				err = fmt.Errorf("%s: %w", in.ck.Files()[weights[list[i].Name].file].Name, err)
+			}
+			return err
 		}
 	})
-	for i, err := range errs {
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", in.ck.Files()[weights[list[i].Name].file].Name, err)
-		}
-	}
-	return facts, nil
+	return facts, err
 }
 
 func scanScales(w *hfquant.Weight) (*scaleFacts, error) {

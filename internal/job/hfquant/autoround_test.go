@@ -47,7 +47,7 @@ func TestAutoRoundConfig(t *testing.T) {
 			}
 		})
 	}
-	fp8 := []stored{{Part{"m.weight", packing.F8E4M3, []int64{32, 32}}, nil}}
+	fp8 := []stored{{Part{Name: "m.weight", Dtype: packing.F8E4M3, Shape: []int64{32, 32}}, nil}}
 	if q, err := Find(store(t, fp8...), []byte(with("auto_round:fp8_static", ""))); q != nil || err != nil {
 		t.Errorf("FP8 weights: %v, %v, want none", q, err)
 	}

@@ -26,9 +26,9 @@ const awqTestConfig = `{"quantization_config": {"quant_method": "awq", "bits": 4
 // awqTensors is a weight [16, 64] in groups of 32.
 func awqTensors() []stored {
 	all := []stored{
-		{Part: Part{"m.qweight", packing.I32, []int64{64, 2}}},
-		{Part: Part{"m.qzeros", packing.I32, []int64{2, 2}}},
-		{Part: Part{"m.scales", packing.F16, []int64{2, 16}}},
+		{Part: Part{Name: "m.qweight", Dtype: packing.I32, Shape: []int64{64, 2}}},
+		{Part: Part{Name: "m.qzeros", Dtype: packing.I32, Shape: []int64{2, 2}}},
+		{Part: Part{Name: "m.scales", Dtype: packing.F16, Shape: []int64{2, 16}}},
 	}
 	for i := range all {
 		all[i].data = make([]byte, all[i].bytes())
@@ -45,7 +45,7 @@ func TestAWQErrors(t *testing.T) {
 	}{
 		"no scales": {change: func(all []stored) []stored { return all[:2] }, want: []string{`no tensor "m.scales"`}},
 		"scaled activations": {change: func(all []stored) []stored {
-			return append(all, stored{Part{"act.scales", packing.F16, []int64{16}}, make([]byte, 32)})
+			return append(all, stored{Part{Name: "act.scales", Dtype: packing.F16, Shape: []int64{16}}, make([]byte, 32)})
 		}, want: []string{`"act.scales"`, "scales activations"}},
 		"no zero points":       {change: func(all []stored) []stored { return []stored{all[0], all[2]} }, want: []string{`no tensor "m.qzeros"`}},
 		"codes of other rows":  {change: func(all []stored) []stored { return reshape(all, 0, packing.I32, 64, 3) }, want: []string{`"m.qweight"`, "[64 3], expected [K, 16/8]"}},

@@ -24,6 +24,14 @@ type stored struct {
 	data []byte
 }
 
+func (p Part) bytes() int64 {
+	n := int64(p.Dtype.Bits() / 8)
+	for _, d := range p.Shape {
+		n *= d
+	}
+	return n
+}
+
 // fileOf is a safetensors file of the tensors, whose data may be short.
 func fileOf(metadata map[string]string, tensors ...stored) ([]byte, error) {
 	header := map[string]any{}
@@ -237,7 +245,7 @@ func (v *vector) stored() []stored {
 	var all []stored
 	for _, t := range v.Tensors {
 		d, _ := packing.ParseDtype(t.Dtype)
-		all = append(all, stored{Part{t.Name, d, t.Shape}, t.Data})
+		all = append(all, stored{Part{Name: t.Name, Dtype: d, Shape: t.Shape}, t.Data})
 	}
 	return all
 }

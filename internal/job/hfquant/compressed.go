@@ -219,96 +219,41 @@ func (w *compressedWeight) readGroups(row *Row, n int64) error {
 	return nil
 }
 
-func holdsCompressed(s Scheme, k int64) error {
-	if s.Zeros == Offsets {
-		return errors.New("zero points are integers")
-	}
-	return holdsGroups(s, k)
-}
-
-// holdsIntQuantized is holdsCompressed for int-quantized: only symmetric, as vLLM multiplies.
-func holdsIntQuantized(s Scheme, _, k int64) error {
+// holdsIntQuantized refuses zero points: vLLM multiplies symmetric weights only.
+func holdsIntQuantized(s Scheme, n, k int64) error {
 	if s.Zeros != NoZeros {
 		return errors.New("weights are symmetric")
 	}
-	return holdsCompressed(s, k)
+	return holdsIntegers(s, n, k)
 }
 
-func holdsPackQuantized(s Scheme, _, k int64) error { return holdsCompressed(s, k) }
-
 func layoutIntQuantized(name string, n, k int64, s Scheme) *Layout {
-	parts := []Part{
-		{Name: name, Dtype: packing.I8, Shape: []int64{n, k}},
-		{Name: name + "_scale", Dtype: s.Scales, Shape: []int64{n, s.Groups(k)}},
-	}
-	return &Layout{Parts: parts, RowStep: 1, encoder: &compressedEncoder{scheme: s, n: n, k: k, parts: parts}}
+	return &Layout{RowStep: 1, Parts: []Part{int8Codes(name, n, k), scalesPart(name+"_scale", n, k, s)}}
 }
 
 func layoutPackQuantized(name string, n, k int64, s Scheme) *Layout {
-	e := &compressedEncoder{scheme: s, n: n, k: k, packed: true}
-	l := &Layout{RowStep: 1, encoder: e}
-	l.Parts = []Part{
-		{Name: name + "_packed", Dtype: packing.I32, Shape: []int64{n, streamWords(k, s.Bits)}},
-		{Name: name + "_scale", Dtype: s.Scales, Shape: []int64{n, s.Groups(k)}},
-		{Name: name + "_shape", Dtype: packing.I64, Shape: []int64{2}},
-	}
+	l := &Layout{RowStep: 1, Parts: []Part{
+		streamPart(name+"_packed", packing.I32, n, k, s),
+		scalesPart(name+"_scale", n, k, s),
+		{Name: name + "_shape", Dtype: packing.I64, Shape: []int64{2}, constant: func() []byte {
+			return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(n)), uint64(k))
+		}},
+	}}
 	if s.Zeros == IntZeros {
+		groups := s.Groups(k)
 		l.RowStep = codesOfWords(s.Bits)
-		l.Parts = append(l.Parts, Part{Name: name + "_zero_point", Dtype: packing.I32, Shape: []int64{streamWords(n, s.Bits), s.Groups(k)}})
+		l.Parts = append(l.Parts, Part{
+			Name: name + "_zero_point", Dtype: packing.I32, Shape: []int64{streamWords(n, s.Bits), groups},
+			put: func(rows []Row, first int64, write func(off int64, b []byte) error) error {
+				c := &columns{view: make([]byte, 4*groups*streamWords(int64(len(rows)), s.Bits)), cols: groups, bits: s.Bits}
+				for i := range rows {
+					for g, z := range rows[i].Zeros {
+						c.set(int64(i), int64(g), z)
+					}
+				}
+				return write(4*groups*(first*int64(s.Bits)/32), c.view)
+			},
+		})
 	}
-	e.parts = l.Parts
 	return l
-}
-
-type compressedEncoder struct {
-	scheme Scheme
-	n, k   int64
-	packed bool
-	parts  []Part
-}
-
-// The indices of parts. Only pack-quantized has the last two.
-const (
-	compressedCodes = iota
-	compressedScales
-	compressedShape
-	compressedZeros
-)
-
-func (e *compressedEncoder) put(rows []Row, first int64, write func(part int, off int64, b []byte) error) error {
-	if err := putRows(e.parts[compressedCodes], e.n, rows, first, compressedCodes, write, e.putCodes); err != nil {
-		return err
-	}
-	if err := putRows(e.parts[compressedScales], e.n, rows, first, compressedScales, write, func(dst []byte, r *Row) {
-		putFloats(dst, e.scheme.Scales, r.Scales)
-	}); err != nil {
-		return err
-	}
-	if e.scheme.Zeros != IntZeros {
-		return nil
-	}
-	groups := e.scheme.Groups(e.k)
-	c := &columns{view: make([]byte, 4*groups*streamWords(int64(len(rows)), e.scheme.Bits)), cols: groups, bits: e.scheme.Bits}
-	for i := range rows {
-		for g, z := range rows[i].Zeros {
-			c.set(int64(i), int64(g), z)
-		}
-	}
-	return write(compressedZeros, 4*groups*(first*int64(e.scheme.Bits)/32), c.view)
-}
-
-func (e *compressedEncoder) putCodes(dst []byte, r *Row) {
-	if e.packed {
-		packCodes(dst, r.Codes, e.scheme.Bits)
-		return
-	}
-	putInt8s(dst, r.Codes)
-}
-
-func (e *compressedEncoder) constant(part int) []byte {
-	if part != compressedShape {
-		return nil
-	}
-	b := binary.LittleEndian.AppendUint64(nil, uint64(e.n))
-	return binary.LittleEndian.AppendUint64(b, uint64(e.k))
 }

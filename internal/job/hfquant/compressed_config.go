@@ -209,14 +209,6 @@ func (c *compressedConfig) compile() error {
 	return nil
 }
 
-func configIntQuantized(config []byte, weights []ModelWeight) ([]byte, map[string]string, error) {
-	return writeCompressedConfig(config, weights, IntQuantized)
-}
-
-func configPackQuantized(config []byte, weights []ModelWeight) ([]byte, map[string]string, error) {
-	return writeCompressedConfig(config, weights, PackQuantized)
-}
-
 // The entry as the library writes it, without fields that older versions refuse.
 type (
 	compressedEntry struct {
@@ -248,9 +240,9 @@ type (
 	}
 )
 
-// writeCompressedConfig is Format.Config. If all weights have the same scheme, its group targets
+// configCompressed is Format.Config. If all weights have the same scheme, its group targets
 // the class Linear, and "ignore" names other linear layers. Otherwise each group names its modules.
-func writeCompressedConfig(config []byte, weights []ModelWeight, format Format) ([]byte, map[string]string, error) {
+func configCompressed(format Format, config []byte, weights []ModelWeight) ([]byte, map[string]string, error) {
 	e := compressedEntry{
 		Groups: map[string]compressedEntryGroup{}, Format: format, Ignore: []string{},
 		Method: "compressed-tensors", Status: "compressed",

@@ -167,7 +167,7 @@ func TestKimi(t *testing.T) {
 		want = append(want, name+".weight")
 	}
 	for _, name := range []string{"model.layers.0.mlp.down_proj.weight", "model.layers.1.mlp.shared_experts.up_proj.weight", "lm_head.weight"} {
-		tensors = append(tensors, stored{Part{name, packing.BF16, []int64{8, 64}}, make([]byte, 1024)})
+		tensors = append(tensors, stored{Part{Name: name, Dtype: packing.BF16, Shape: []int64{8, 64}}, make([]byte, 1024)})
 	}
 	q, err := Find(store(t, tensors...), []byte(config))
 	if err != nil {
@@ -187,8 +187,8 @@ func TestKimi(t *testing.T) {
 
 // TestFindNothing reads checkpoints that no library quantized to integers.
 func TestFindNothing(t *testing.T) {
-	half := stored{Part{"m.weight", packing.BF16, []int64{2, 2}}, make([]byte, 8)}
-	fp8 := stored{Part{"m.weight", packing.F8E4M3, []int64{2, 2}}, make([]byte, 4)}
+	half := stored{Part{Name: "m.weight", Dtype: packing.BF16, Shape: []int64{2, 2}}, make([]byte, 8)}
+	fp8 := stored{Part{Name: "m.weight", Dtype: packing.F8E4M3, Shape: []int64{2, 2}}, make([]byte, 4)}
 	table := int32Tensor("gate.tid2eid", []int64{2, 2}, 0, 1, 2, 3)
 	for _, tt := range []struct {
 		name, config string

@@ -63,13 +63,13 @@ func tensorsOf(m map[string]stored) []stored {
 
 // int8Tensor, int32Tensor and floatTensor are tensors of m.
 func int8Tensor(name string, shape []int64, values ...int8) stored {
-	s := stored{Part{"m." + name, packing.I8, shape}, make([]byte, len(values))}
+	s := stored{Part{Name: "m." + name, Dtype: packing.I8, Shape: shape}, make([]byte, len(values))}
 	putInt8s(s.data, values)
 	return s
 }
 
 func int32Tensor(name string, shape []int64, values ...int32) stored {
-	s := stored{Part: Part{"m." + name, packing.I32, shape}}
+	s := stored{Part: Part{Name: "m." + name, Dtype: packing.I32, Shape: shape}}
 	for _, v := range values {
 		s.data = binary.LittleEndian.AppendUint32(s.data, uint32(v))
 	}
@@ -77,7 +77,7 @@ func int32Tensor(name string, shape []int64, values ...int32) stored {
 }
 
 func floatTensor(name string, shape []int64, values ...float32) stored {
-	s := stored{Part{"m." + name, packing.F32, shape}, make([]byte, 4*len(values))}
+	s := stored{Part{Name: "m." + name, Dtype: packing.F32, Shape: shape}, make([]byte, 4*len(values))}
 	putFloats(s.data, packing.F32, values)
 	return s
 }

@@ -139,19 +139,31 @@ func resize[T any](s []T, n int) []T {
 	return s[:n]
 }
 
-// Part is a tensor with some of a weight.
+// Part is a tensor with some of a weight. One of its functions says what it holds.
 type Part struct {
 	Name  string
 	Dtype packing.Dtype
 	Shape []int64
+
+	fill     func(dst []byte, r *Row) // sets a row of the part, zeros before, to a row of the weight
+	put      putFunc                  // writes ranges of bytes that rows fill
+	constant func() []byte            // of a part that no row fills, such as weight_shape
 }
 
-func (p Part) bytes() int64 {
-	n := int64(p.Dtype.Bits() / 8)
-	for _, d := range p.Shape {
-		n *= d
-	}
-	return n
+// putFunc calls write for every range of bytes that rows first to first + len(rows) - 1 fill.
+type putFunc func(rows []Row, first int64, write func(off int64, b []byte) error) error
+
+func int8Codes(name string, n, k int64) Part {
+	return Part{Name: name, Dtype: packing.I8, Shape: []int64{n, k}, fill: func(dst []byte, r *Row) { putInt8s(dst, r.Codes) }}
+}
+
+// streamPart holds each row's codes as a stream in words of 32 bits.
+func streamPart(name string, words packing.Dtype, n, k int64, s Scheme) Part {
+	return Part{Name: name, Dtype: words, Shape: []int64{n, streamWords(k, s.Bits)}, fill: func(dst []byte, r *Row) { packCodes(dst, r.Codes, s.Bits) }}
+}
+
+func scalesPart(name string, n, k int64, s Scheme) Part {
+	return Part{Name: name, Dtype: s.Scales, Shape: []int64{n, s.Groups(k)}, fill: func(dst []byte, r *Row) { putFloats(dst, s.Scales, r.Scales) }}
 }
 
 // FormatError reports quantized weights that contradict themselves or the checkpoint's config.json.

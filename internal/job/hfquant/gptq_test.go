@@ -38,7 +38,7 @@ func TestGPTQVectors(t *testing.T) {
 			parts := putAll(t, l, rows, l.RowStep)
 			ownConfig(t, GPTQ, w, parts)
 			if v2 := strings.Contains(string(v.Config), "gptq_v2"); v2 != (w.Scheme.Zeros == IntZeros) {
-				parts[gptqZeros].data = v.stored()[gptqZeros].data // stored in the other way
+				parts[1].data = v.stored()[1].data // stored in the other way
 			}
 			v.equalParts(t, parts)
 		})
@@ -108,10 +108,10 @@ func gptqTensors() []stored {
 		scales = binary.LittleEndian.AppendUint16(scales, uint16(0x3c00+0x400*(i/32)))
 	}
 	return []stored{
-		{Part{"m.qweight", packing.I32, []int64{12, 32}}, u32(12*32, func(i int) uint32 { return uint32(i) * 0x9e3779b9 })},
-		{Part{"m.qzeros", packing.I32, []int64{3, 4}}, u32(3*4, func(i int) uint32 { return 0x66666666 + 0x11111111*uint32(i/4) })},
-		{Part{"m.scales", packing.F16, []int64{3, 32}}, scales},
-		{Part{"m.g_idx", packing.I32, []int64{96}}, u32(96, func(i int) uint32 { return uint32(i / 32) })},
+		{Part{Name: "m.qweight", Dtype: packing.I32, Shape: []int64{12, 32}}, u32(12*32, func(i int) uint32 { return uint32(i) * 0x9e3779b9 })},
+		{Part{Name: "m.qzeros", Dtype: packing.I32, Shape: []int64{3, 4}}, u32(3*4, func(i int) uint32 { return 0x66666666 + 0x11111111*uint32(i/4) })},
+		{Part{Name: "m.scales", Dtype: packing.F16, Shape: []int64{3, 32}}, scales},
+		{Part{Name: "m.g_idx", Dtype: packing.I32, Shape: []int64{96}}, u32(96, func(i int) uint32 { return uint32(i / 32) })},
 	}
 }
 

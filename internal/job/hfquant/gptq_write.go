@@ -41,29 +41,32 @@ func holdsGPTQ(s Scheme, n, k int64) error {
 	return nil
 }
 
-const (
-	gptqCodes = iota
-	gptqZeros
-	gptqScales
-	gptqIndex
-)
-
 func layoutGPTQ(name string, n, k int64, s Scheme) *Layout {
 	module := strings.TrimSuffix(name, "weight")
 	groups, bits := s.Groups(k), int64(s.Bits)
-	e := &gptqEncoder{name: name, scheme: s, n: n, k: k, groups: groups}
-	if s.Zeros == NoZeros {
-		e.subtracted = 1
-	}
+	e := &gptqEncoder{scheme: s, n: n, words: int(k * bits / 32), groups: groups}
 	return &Layout{
 		Parts: []Part{
-			gptqCodes:  {Name: module + "qweight", Dtype: packing.I32, Shape: []int64{k * bits / 32, n}},
-			gptqZeros:  {Name: module + "qzeros", Dtype: packing.I32, Shape: []int64{groups, n * bits / 32}},
-			gptqScales: {Name: module + "scales", Dtype: packing.F16, Shape: []int64{groups, n}},
-			gptqIndex:  {Name: module + "g_idx", Dtype: packing.I32, Shape: []int64{k}},
+			{Name: module + "qweight", Dtype: packing.I32, Shape: []int64{k * bits / 32, n}, put: e.with(e.putCodes)},
+			{Name: module + "qzeros", Dtype: packing.I32, Shape: []int64{groups, n * bits / 32}, put: e.with(e.putZeros)},
+			{Name: module + "scales", Dtype: packing.F16, Shape: []int64{groups, n}, put: e.with(e.putScales)},
+			{Name: module + "g_idx", Dtype: packing.I32, Shape: []int64{k}, constant: func() []byte {
+				index := make([]byte, 0, 4*k)
+				for i := range k {
+					index = binary.LittleEndian.AppendUint32(index, uint32(i/(k/groups)))
+				}
+				return index
+			}},
 		},
 		RowStep: gptqStep(k),
-		encoder: e,
+		exact: func(r *Row) error {
+			for g, v := range r.Scales {
+				if !isExact(packing.F16, v) {
+					return fmt.Errorf("scale %g of group %d is not an F16 number, which format gptq stores", v, g)
+				}
+			}
+			return nil
+		},
 	}
 }
 
@@ -73,10 +76,9 @@ func layoutGPTQ(name string, n, k int64, s Scheme) *Layout {
 func gptqStep(k int64) int64 { return min(max((1<<20)/k/32, 1), 16) * 32 }
 
 type gptqEncoder struct {
-	name         string
-	scheme       Scheme
-	n, k, groups int64
-	subtracted   int8 // from stored zero points
+	scheme    Scheme
+	n, groups int64
+	words     int // of a row's codes
 }
 
 type gptqBuffers struct {
@@ -87,81 +89,67 @@ type gptqBuffers struct {
 
 var gptqPool = sync.Pool{New: func() any { return new(gptqBuffers) }}
 
-func (e *gptqEncoder) put(rows []Row, first int64, write func(part int, off int64, b []byte) error) error {
-	b := gptqPool.Get().(*gptqBuffers)
-	defer gptqPool.Put(b)
-	if err := e.putCodes(b, rows, first, write); err != nil {
-		return err
+// with gives put buffers.
+func (e *gptqEncoder) with(put func(b *gptqBuffers, rows []Row, first int64, write func(off int64, b []byte) error) error) putFunc {
+	return func(rows []Row, first int64, write func(off int64, b []byte) error) error {
+		b := gptqPool.Get().(*gptqBuffers)
+		defer gptqPool.Put(b)
+		return put(b, rows, first, write)
 	}
-	for g := range e.groups {
-		if err := e.putZeros(b, rows, first, g, write); err != nil {
-			return err
-		}
-		if err := e.putScales(b, rows, first, g, write); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // putCodes writes the words of rows. Each word of a row goes to another row of the part.
-func (e *gptqEncoder) putCodes(b *gptqBuffers, rows []Row, first int64, write func(part int, off int64, b []byte) error) error {
-	words := int(e.k) * e.scheme.Bits / 32
+func (e *gptqEncoder) putCodes(b *gptqBuffers, rows []Row, first int64, write func(off int64, b []byte) error) error {
 	stride := 4 * len(rows)
-	b.stream = resize(b.stream, 4*words)
-	b.out = resize(b.out, words*stride)
+	b.stream = resize(b.stream, 4*e.words)
+	b.out = resize(b.out, e.words*stride)
 	for r := range rows {
 		packCodes(b.stream, rows[r].Codes, e.scheme.Bits)
 		out := b.out[4*r:]
-		for i := range words {
+		for i := range e.words {
 			binary.LittleEndian.PutUint32(out[i*stride:], binary.LittleEndian.Uint32(b.stream[4*i:]))
 		}
 	}
 	if int64(len(rows)) == e.n {
-		return write(gptqCodes, 0, b.out)
+		return write(0, b.out)
 	}
-	for i := range words {
-		if err := write(gptqCodes, 4*(int64(i)*e.n+first), b.out[i*stride:][:stride]); err != nil {
+	for i := range e.words {
+		if err := write(4*(int64(i)*e.n+first), b.out[i*stride:][:stride]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (e *gptqEncoder) putZeros(b *gptqBuffers, rows []Row, first, g int64, write func(part int, off int64, b []byte) error) error {
+// putZeros writes zero points: less 1 in format "gptq".
+func (e *gptqEncoder) putZeros(b *gptqBuffers, rows []Row, first int64, write func(off int64, b []byte) error) error {
 	b.zeros = resize(b.zeros, len(rows))
-	for r := range rows {
-		b.zeros[r] = -e.subtracted
-		if e.scheme.Zeros == IntZeros {
-			b.zeros[r] += rows[r].Zeros[g]
-		}
-	}
 	b.out = resize(b.out, len(rows)*e.scheme.Bits/8)
-	packCodes(b.out, b.zeros, e.scheme.Bits)
-	return write(gptqZeros, (g*e.n+first)*int64(e.scheme.Bits)/8, b.out)
-}
-
-func (e *gptqEncoder) putScales(b *gptqBuffers, rows []Row, first, g int64, write func(part int, off int64, b []byte) error) error {
-	b.out = resize(b.out, 2*len(rows))
-	for r := range rows {
-		s := rows[r].Scales[g]
-		if !isExact(packing.F16, s) {
-			return fmt.Errorf("tensor %s: row %d: scale %g of group %d is not an F16 number, which format gptq stores", quote(e.name), first+int64(r), s, g)
+	for g := range e.groups {
+		for r := range rows {
+			if b.zeros[r] = -1; e.scheme.Zeros == IntZeros {
+				b.zeros[r] = rows[r].Zeros[g]
+			}
 		}
-		putFloat(b.out[2*r:], packing.F16, s)
+		packCodes(b.out, b.zeros, e.scheme.Bits)
+		if err := write((g*e.n+first)*int64(e.scheme.Bits)/8, b.out); err != nil {
+			return err
+		}
 	}
-	return write(gptqScales, 2*(g*e.n+first), b.out)
+	return nil
 }
 
-func (e *gptqEncoder) constant(part int) []byte {
-	if part != gptqIndex {
-		return nil
+func (e *gptqEncoder) putScales(b *gptqBuffers, rows []Row, first int64, write func(off int64, b []byte) error) error {
+	b.out = resize(b.out, 2*len(rows))
+	for g := range e.groups {
+		for r := range rows {
+			putFloat(b.out[2*r:], packing.F16, rows[r].Scales[g])
+		}
+		if err := write(2*(g*e.n+first), b.out); err != nil {
+			return err
+		}
 	}
-	index := make([]byte, 0, 4*e.k)
-	for i := range e.k {
-		index = binary.LittleEndian.AppendUint32(index, uint32(i/(e.k/e.groups)))
-	}
-	return index
+	return nil
 }
 
 type gptqEntry struct {
@@ -187,7 +175,7 @@ type gptqMeta struct {
 }
 
 // configGPTQ describes the most frequent scheme, with rules for linear layers of another or none.
-func configGPTQ(config []byte, weights []ModelWeight) ([]byte, map[string]string, error) {
+func configGPTQ(_ Format, config []byte, weights []ModelWeight) ([]byte, map[string]string, error) {
 	usual, err := usualScheme(weights)
 	if err != nil {
 		return nil, nil, err
@@ -269,7 +257,7 @@ func usualScheme(weights []ModelWeight) (Scheme, error) {
 		}
 	}
 	if len(count) == 0 {
-		return usual, errors.New("no weight is quantized")
+		return usual, errNothingQuantized
 	}
 	return usual, nil
 }

@@ -209,71 +209,33 @@ func holdsMLX(s Scheme, _, k int64) error {
 	return nil
 }
 
-const (
-	mlxCodes = iota
-	mlxScales
-	mlxBiases
-)
-
 func layoutMLX(name string, n, k int64, s Scheme) *Layout {
 	module := strings.TrimSuffix(name, "weight")
-	groups := s.Groups(k)
-	parts := []Part{
-		mlxCodes:  {Name: name, Dtype: packing.U32, Shape: []int64{n, k * int64(s.Bits) / 32}},
-		mlxScales: {Name: module + "scales", Dtype: s.Scales, Shape: []int64{n, groups}},
-		mlxBiases: {Name: module + "biases", Dtype: s.Scales, Shape: []int64{n, groups}},
-	}
-	return &Layout{Parts: parts, RowStep: 1, encoder: &mlxEncoder{name: name, scheme: s, n: n, parts: parts}}
-}
-
-type mlxEncoder struct {
-	name   string
-	scheme Scheme
-	n      int64
-	parts  []Part
-}
-
-func (e *mlxEncoder) put(rows []Row, first int64, write func(part int, off int64, b []byte) error) error {
-	for i := range rows {
-		if err := e.checkBiases(&rows[i], first+int64(i)); err != nil {
-			return err
+	biases := scalesPart(module+"biases", n, k, s)
+	biases.fill = func(dst []byte, r *Row) {
+		for g := range r.Scales {
+			bias, _ := mlxBias(s, r, g)
+			putFloat(dst[g*s.Scales.Bits()/8:], s.Scales, bias)
 		}
 	}
-	for part, put := range []func(dst []byte, r *Row){mlxCodes: e.putCodes, mlxScales: e.putScales, mlxBiases: e.putBiases} {
-		if err := putRows(e.parts[part], e.n, rows, first, part, write, put); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (e *mlxEncoder) putCodes(dst []byte, r *Row) { packCodes(dst, r.Codes, e.scheme.Bits) }
-
-func (e *mlxEncoder) putScales(dst []byte, r *Row) { putFloats(dst, e.scheme.Scales, r.Scales) }
-
-func (e *mlxEncoder) putBiases(dst []byte, r *Row) {
-	size := e.scheme.Scales.Bits() / 8
-	for g := range r.Scales {
-		bias, _ := e.bias(r, g)
-		putFloat(dst[g*size:], e.scheme.Scales, bias)
+	return &Layout{
+		Parts:   []Part{streamPart(name, packing.U32, n, k, s), scalesPart(module+"scales", n, k, s), biases},
+		RowStep: 1,
+		exact: func(r *Row) error {
+			for g := range r.Scales {
+				if bias, ok := mlxBias(s, r, g); !ok || !isExact(s.Scales, bias) {
+					return fmt.Errorf("the bias of group %d for unsigned codes, %g, is not exact in %s, which format mlx stores: quantize symmetrically", g, bias, s.Scales)
+				}
+			}
+			return nil
+		},
 	}
 }
 
-// checkBiases fails if a bias of row n is not a number of the scales' dtype.
-func (e *mlxEncoder) checkBiases(r *Row, n int64) error {
-	for g := range r.Scales {
-		if bias, ok := e.bias(r, g); !ok || !isExact(e.scheme.Scales, bias) {
-			return fmt.Errorf("tensor %s: row %d: the bias of group %d for unsigned codes, %g, is not exact in %s, which format mlx stores: quantize symmetrically",
-				quote(e.name), n, g, bias, e.scheme.Scales)
-		}
-	}
-	return nil
-}
-
-// bias is the weight of unsigned code 0 in group g; ok reports a float32 number.
-func (e *mlxEncoder) bias(r *Row, g int) (bias float32, ok bool) {
-	zero, offset := 1<<(e.scheme.Bits-1), float32(0)
-	switch e.scheme.Zeros {
+// mlxBias is the weight of unsigned code 0 in group g; ok reports a float32 number.
+func mlxBias(s Scheme, r *Row, g int) (bias float32, ok bool) {
+	zero, offset := 1<<(s.Bits-1), float32(0)
+	switch s.Zeros {
 	case IntZeros:
 		zero += int(r.Zeros[g])
 	case Offsets:
@@ -282,11 +244,9 @@ func (e *mlxEncoder) bias(r *Row, g int) (bias float32, ok bool) {
 	return exactSum(float64(offset), -float64(float64(zero)*float64(r.Scales[g])))
 }
 
-func (e *mlxEncoder) constant(int) []byte { return nil }
-
 // configMLX describes the weights by the most frequent scheme, and by an entry for each module with
 // another scheme. Modules without scales are not quantized and need no entry.
-func configMLX(config []byte, weights []ModelWeight) ([]byte, map[string]string, error) {
+func configMLX(_ Format, config []byte, weights []ModelWeight) ([]byte, map[string]string, error) {
 	usual, err := usualScheme(weights)
 	if err != nil {
 		return nil, nil, err

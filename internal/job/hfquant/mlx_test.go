@@ -42,9 +42,9 @@ const mlxTestConfig = `{"quantization": {"group_size": 32, "bits": 4}}`
 // biases in F32.
 func mlxTensors(module string, scales, biases [4]float32) []stored {
 	all := []stored{
-		{Part: Part{module + ".weight", packing.U32, []int64{2, 8}}, data: make([]byte, 64)},
-		{Part: Part{module + ".scales", packing.F32, []int64{2, 2}}},
-		{Part: Part{module + ".biases", packing.F32, []int64{2, 2}}},
+		{Part: Part{Name: module + ".weight", Dtype: packing.U32, Shape: []int64{2, 8}}, data: make([]byte, 64)},
+		{Part: Part{Name: module + ".scales", Dtype: packing.F32, Shape: []int64{2, 2}}},
+		{Part: Part{Name: module + ".biases", Dtype: packing.F32, Shape: []int64{2, 2}}},
 	}
 	for i := range 4 {
 		all[1].data = binary.LittleEndian.AppendUint32(all[1].data, math.Float32bits(scales[i]))
@@ -195,7 +195,7 @@ func TestMLXPut(t *testing.T) {
 			}
 			var bias []byte
 			err = l.Put([]Row{row}, 3, func(part int, off int64, b []byte) error {
-				if part == mlxBiases {
+				if part == 2 {
 					bias = bytes.Clone(b)
 				}
 				return nil

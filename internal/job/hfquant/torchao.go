@@ -2,7 +2,6 @@ package hfquant
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -214,39 +213,13 @@ func (w *torchAOWeight) readGroups(row *Row, n int64) error {
 	return nil
 }
 
-func holdsTorchAO(s Scheme, _, k int64) error {
-	if s.Zeros == Offsets {
-		return errors.New("zero points are integers")
-	}
-	return holdsGroups(s, k)
-}
-
 func layoutTorchAO(name string, n, k int64, s Scheme) *Layout {
-	groups := s.Groups(k)
-	parts := []Part{
-		{Name: torchAOName(name, torchAOParts[0]), Dtype: packing.I8, Shape: []int64{n, k}},
-		{Name: torchAOName(name, torchAOParts[1]), Dtype: s.Scales, Shape: []int64{n, groups}},
-		{Name: torchAOName(name, torchAOParts[2]), Dtype: packing.I8, Shape: []int64{n, groups}},
-	}
-	return &Layout{Parts: parts, RowStep: 1, encoder: &torchAOEncoder{parts: parts, n: n}}
+	return &Layout{RowStep: 1, Parts: []Part{
+		int8Codes(torchAOName(name, torchAOParts[0]), n, k),
+		scalesPart(torchAOName(name, torchAOParts[1]), n, k, s),
+		{ // zeros without zero points
+			Name: torchAOName(name, torchAOParts[2]), Dtype: packing.I8, Shape: []int64{n, s.Groups(k)},
+			fill: func(dst []byte, r *Row) { putInt8s(dst, r.Zeros) },
+		},
+	}}
 }
-
-type torchAOEncoder struct {
-	parts []Part
-	n     int64
-}
-
-func (e *torchAOEncoder) put(rows []Row, first int64, write func(part int, off int64, b []byte) error) error {
-	for i, put := range []func(dst []byte, r *Row){
-		func(dst []byte, r *Row) { putInt8s(dst, r.Codes) },
-		func(dst []byte, r *Row) { putFloats(dst, e.parts[1].Dtype, r.Scales) },
-		func(dst []byte, r *Row) { putInt8s(dst, r.Zeros) }, // zeros without zero points
-	} {
-		if err := putRows(e.parts[i], e.n, rows, first, i, write, put); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (e *torchAOEncoder) constant(int) []byte { return nil }

@@ -33,7 +33,7 @@ type torchAOObject struct {
 const torchAOActivations = "int8_asym_per_token"
 
 // configTorchAO is Format.Config. The metadata name every tensor: vLLM ignores other tensors.
-func configTorchAO(config []byte, weights []ModelWeight) ([]byte, map[string]string, error) {
+func configTorchAO(_ Format, config []byte, weights []ModelWeight) ([]byte, map[string]string, error) {
 	e := torchAOEntry{Skip: []string{}, Method: "torchao"}
 	metadata := map[string]string{}
 	objects := map[string]torchAOObject{} // by module

@@ -18,32 +18,24 @@ type Layout struct {
 	// Put takes rows from a multiple of RowStep on, in multiples of RowStep except at the end.
 	RowStep int64
 
-	encoder encoder
-	name    string
-	shape   []int64
-	scheme  Scheme
-}
-
-// encoder puts rows of a weight into the bytes of its parts. Layout has checked the rows.
-type encoder interface {
-	// put calls write for every range of bytes that rows first to first + len(rows) - 1 fill.
-	put(rows []Row, first int64, write func(part int, off int64, b []byte) error) error
-	// constant is the content of a part that no row fills, such as weight_shape; nil for other parts.
-	constant(part int) []byte
+	exact  func(r *Row) error // fails for a row that the parts cannot hold; nil: they hold all rows
+	name   string
+	shape  []int64
+	scheme Scheme
 }
 
 type writer struct {
 	// holds fails if the format does not hold the weight name of shape [n, k] in the scheme.
 	holds func(s Scheme, n, k int64) error
-	// layout returns Parts, RowStep and encoder for what holds accepts.
+	// layout returns Parts, RowStep and exact for what holds accepts.
 	layout func(name string, n, k int64, s Scheme) *Layout
-	config func(config []byte, weights []ModelWeight) ([]byte, map[string]string, error)
+	config func(f Format, config []byte, weights []ModelWeight) ([]byte, map[string]string, error)
 }
 
 var writers = map[Format]writer{
-	IntQuantized:  {holdsIntQuantized, layoutIntQuantized, configIntQuantized},
-	TorchAO:       {holdsTorchAO, layoutTorchAO, configTorchAO},
-	PackQuantized: {holdsPackQuantized, layoutPackQuantized, configPackQuantized},
+	IntQuantized:  {holdsIntQuantized, layoutIntQuantized, configCompressed},
+	TorchAO:       {holdsIntegers, layoutTorchAO, configTorchAO},
+	PackQuantized: {holdsIntegers, layoutPackQuantized, configCompressed},
 	GPTQ:          {holdsGPTQ, layoutGPTQ, configGPTQ},
 	MLX:           {holdsMLX, layoutMLX, configMLX},
 }
@@ -102,7 +94,20 @@ func (l *Layout) Put(rows []Row, first int64, write func(part int, off int64, b 
 			return fmt.Errorf("tensor %s: row %d: %w", quote(l.name), first+int64(i), err)
 		}
 	}
-	return l.encoder.put(rows, first, write)
+	for i, p := range l.Parts {
+		to := func(off int64, b []byte) error { return write(i, off, b) }
+		put := p.put
+		if p.fill != nil {
+			put = l.rows(p)
+		}
+		if put == nil { // a constant
+			continue
+		}
+		if err := put(rows, first, to); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // check fails if the layout's scheme does not hold the row exactly.
@@ -139,6 +144,9 @@ func (l *Layout) check(r *Row) error {
 		if !isExact(packing.F32, v) {
 			return fmt.Errorf("offset %g of group %d is not a finite number", v, g)
 		}
+	}
+	if l.exact != nil {
+		return l.exact(r)
 	}
 	return nil
 }
@@ -182,9 +190,12 @@ func putInt8s(dst []byte, vs []int8) {
 	}
 }
 
-// holdsGroups fails if groups of the scheme do not divide rows of k weights.
-func holdsGroups(s Scheme, k int64) error {
-	if s.Group > 0 && k%s.Group != 0 {
+// holdsIntegers refuses offsets, and groups that do not divide rows of k weights.
+func holdsIntegers(s Scheme, _, k int64) error {
+	switch {
+	case s.Zeros == Offsets:
+		return errors.New("zero points are integers")
+	case s.Group > 0 && k%s.Group != 0:
 		return fmt.Errorf("groups of %d columns do not divide rows of %d", s.Group, k)
 	}
 	return nil
@@ -192,21 +203,28 @@ func holdsGroups(s Scheme, k int64) error {
 
 var bytePool = sync.Pool{New: func() any { return new([]byte) }}
 
-// putRows writes rows of part number index, with n rows of equal length. Bytes are 0 by default.
-func putRows(p Part, n int64, rows []Row, first int64, index int, write func(part int, off int64, b []byte) error, put func(dst []byte, r *Row)) error {
-	b := bytePool.Get().(*[]byte)
-	defer bytePool.Put(b)
-	width := p.bytes() / n
-	*b = resize(*b, int(int64(len(rows))*width))
-	clear(*b)
-	for i := range rows {
-		put((*b)[int64(i)*width:][:width], &rows[i])
+// rows fills rows of a part, which are of equal length.
+func (l *Layout) rows(p Part) putFunc {
+	width := int64(p.Dtype.Bits()/8) * p.Shape[1]
+	return func(rows []Row, first int64, write func(off int64, b []byte) error) error {
+		b := bytePool.Get().(*[]byte)
+		defer bytePool.Put(b)
+		*b = resize(*b, int(int64(len(rows))*width))
+		clear(*b)
+		for i := range rows {
+			p.fill((*b)[int64(i)*width:][:width], &rows[i])
+		}
+		return write(first*width, *b)
 	}
-	return write(index, first*width, *b)
 }
 
 // Constant is the content of a part that Put does not write; nil for other parts.
-func (l *Layout) Constant(part int) []byte { return l.encoder.constant(part) }
+func (l *Layout) Constant(part int) []byte {
+	if constant := l.Parts[part].constant; constant != nil {
+		return constant()
+	}
+	return nil
+}
 
 // ModelWeight is a tensor of a model, for Config.
 type ModelWeight struct {
@@ -230,7 +248,7 @@ func (f Format) Config(config []byte, weights []ModelWeight) (out []byte, metada
 		_, err := ParseFormat(string(f))
 		return nil, nil, err
 	}
-	if out, metadata, err = w.config(config, weights); err != nil {
+	if out, metadata, err = w.config(f, config, weights); err != nil {
 		err = fmt.Errorf("config.json for format %s: %w", f, err)
 	}
 	return out, metadata, err

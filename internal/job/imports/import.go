@@ -49,8 +49,14 @@ type Import struct {
 	tensors []ImportedTensor // by item
 }
 
-// Imported are the tensors of the source.
-func (p *Import) Imported() []ImportedTensor { return p.tensors }
+// Imported are the tensors of the source, by their names in the .gqf file.
+func (p *Import) Imported() map[string]ImportedTensor {
+	m := map[string]ImportedTensor{}
+	for _, t := range p.tensors {
+		m[t.Name] = t
+	}
+	return m
+}
 
 // ImportedTensor is a tensor as the file or the checkpoint stores it that a plan imports.
 type ImportedTensor struct {

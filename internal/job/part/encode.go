@@ -4,7 +4,7 @@ import (
 	"bufio"
 	"encoding/binary"
 	"io"
-	"math"
+	"slices"
 
 	"github.com/lowbit-go/gq/internal/crc32c"
 )
@@ -22,12 +22,8 @@ const (
 	magic      = "\x89GQP\r\n\x1a\n"
 	headerSize = 128
 	crcOff     = headerSize - 4
-	extentSize = 16
-	sumSize    = 4
-	tensorSize = 56
-	errorSize  = 16
-	nameSize   = 8
-	hashSize   = 36
+	// listPiece is the number of entries of a list that are encoded at a time.
+	listPiece = 1 << 10
 )
 
 var le = binary.LittleEndian
@@ -64,74 +60,48 @@ func (h *Header) encode() []byte {
 	return b
 }
 
-// encoder writes the fields of a record and sums the bytes.
+// encoder writes the fields of a record, as package binary encodes them, and sums the bytes.
 type encoder struct {
 	w   *bufio.Writer
 	n   uint64
 	crc uint32
-	buf []byte
 }
 
 func (e *encoder) Write(p []byte) (int, error) {
 	e.n += uint64(len(p))
 	e.crc = crc32c.Update(e.crc, p)
-	return e.w.Write(p) // Flush returns the first error
+	return e.w.Write(p)
 }
 
-func (e *encoder) u32(v ...uint32) {
-	e.buf = e.buf[:0]
-	for _, v := range v {
-		e.buf = le.AppendUint32(e.buf, v)
-	}
-	e.Write(e.buf)
-}
+func (e *encoder) put(v any) { _ = binary.Write(e, le, v) } // Flush returns the first error
 
-func (e *encoder) u64(v ...uint64) {
-	e.buf = e.buf[:0]
-	for _, v := range v {
-		e.buf = le.AppendUint64(e.buf, v)
+func putList[T any](e *encoder, list []T) {
+	e.put(uint32(len(list)))
+	for piece := range slices.Chunk(list, listPiece) {
+		e.put(piece)
 	}
-	e.Write(e.buf)
 }
 
 // encode writes the record to w, and sets its length and checksum.
 func (r *Record) encode(w io.Writer, report, template Stream) error {
 	e := &encoder{w: bufio.NewWriterSize(w, 1<<16)}
-	e.u32(uint32(len(r.Maker)))
-	io.WriteString(e, r.Maker)
-	e.u32(uint32(len(r.Extents)))
-	for _, x := range r.Extents {
-		e.u64(uint64(x.Off), uint64(x.Len))
-	}
-	e.u32(uint32(len(r.Sums)))
-	for _, s := range r.Sums {
-		e.u32(s)
-	}
-	e.u32(uint32(len(r.Tensors)))
+	putList(e, []byte(r.Maker))
+	putList(e, r.Extents)
+	putList(e, r.Sums)
+	e.put(uint32(len(r.Tensors)))
 	units := 0
 	for i := range r.Tensors {
-		t := &r.Tensors[i]
-		e.u32(t.Index, t.First, t.Units, t.Of, t.CRC, 0)
-		e.u64(t.Bytes, t.SmallScales, t.Exact, t.Groups)
-		units += len(t.Errors)
+		e.put(&r.Tensors[i].TensorSums)
+		units += len(r.Tensors[i].Errors)
 	}
-	e.u32(uint32(units))
+	e.put(uint32(units))
 	for i := range r.Tensors {
-		for _, u := range r.Tensors[i].Errors {
-			e.u64(math.Float64bits(u.Noise), math.Float64bits(u.Signal))
-		}
+		e.put(r.Tensors[i].Errors)
 	}
-	e.u32(uint32(len(r.Absorbed)))
-	for _, a := range r.Absorbed {
-		e.u32(a.Name, a.CRC)
-	}
-	e.u32(uint32(len(r.Hashes)))
-	for _, h := range r.Hashes {
-		e.u32(h.File)
-		e.Write(h.SHA256[:])
-	}
+	putList(e, r.Absorbed)
+	putList(e, r.Hashes)
 	for _, s := range []Stream{report, template} {
-		e.u64(uint64(s.Size))
+		e.put(uint64(s.Size))
 		if s.Size == 0 {
 			continue
 		}

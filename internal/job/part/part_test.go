@@ -27,8 +27,8 @@ func testRecord(data []byte) *Record {
 	r := &Record{
 		Maker: "test", Extents: testExtents,
 		Tensors: []Tensor{
-			{Index: 1, First: 3, Units: 2, Of: 9, CRC: 5, Bytes: 100, SmallScales: 1, Exact: 2, Groups: 3, Errors: []UnitError{{0.5, 2}, {0.25, 1}}},
-			{Index: 4, Units: 1, Of: 1, Errors: []UnitError{{}}},
+			{TensorSums{Index: 1, First: 3, Units: 2, Of: 9, CRC: 5, Bytes: 100, SmallScales: 1, Exact: 2, Groups: 3}, []UnitError{{0.5, 2}, {0.25, 1}}},
+			{TensorSums{Index: 4, Units: 1, Of: 1}, []UnitError{{}}},
 		},
 		Absorbed: []NameSum{{7, 8}}, Hashes: []FileHash{{2, [32]byte{1, 2}}}, Report: []byte("{}"),
 	}
@@ -129,7 +129,7 @@ func TestMalformed(t *testing.T) {
 	valid := testFile(t)
 	record := headerSize + int(DataBytes(testExtents))
 	extents := record + 4 + len("test") + 4
-	tensors := extents + 3*extentSize + 4 + 3*sumSize + 4
+	tensors := extents + 3*16 + 4 + 3*4 + 4
 	for _, c := range []struct {
 		name, want string
 		change     func(b []byte) []byte
@@ -149,7 +149,7 @@ func TestMalformed(t *testing.T) {
 		{"truncated", "it is truncated or damaged", func(b []byte) []byte { return b[:len(b)-1] }},
 		{"longer", "it is truncated or damaged", func(b []byte) []byte { return append(b, 0) }},
 		{"record checksum", "checksum of the record", func(b []byte) []byte { b[len(b)-1] ^= 1; return b }},
-		{"maker", "a version of", func(b []byte) []byte { b[record+3] = 1; return resum(b) }},
+		{"maker", "bytes of a version, the record has", func(b []byte) []byte { b[record+3] = 1; return resum(b) }},
 		{"extents", "extents, the record has", func(b []byte) []byte { b[extents-1] = 1; return resum(b) }},
 		{"extent", "extent 0 has", func(b []byte) []byte { b[extents+7] = 0x80; return resum(b) }},
 		{"extent before the data", "extent 0 has", func(b []byte) []byte { b[extents+2] = 0; return resum(b) }},

@@ -2,10 +2,12 @@ package part
 
 import (
 	"bufio"
+	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
-	"math"
+	"slices"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/crc32c"
@@ -105,10 +107,10 @@ func (f *File) Record() (*Record, error) {
 	if _, err := section.Seek(0, io.SeekStart); err != nil {
 		return nil, err
 	}
-	d := &decoder{r: bufio.NewReaderSize(section, 1<<16), left: int64(f.recordLen)}
+	d := &decoder{rest: io.LimitedReader{R: bufio.NewReaderSize(section, 1<<16), N: int64(f.recordLen)}}
 	r := d.record()
-	if d.err == nil && d.left != 0 {
-		d.fail("%d bytes behind the template", d.left)
+	if d.rest.N != 0 {
+		d.fail("%d bytes behind the template", d.rest.N)
 	}
 	if d.err == nil {
 		r.Header = f.Header
@@ -117,17 +119,15 @@ func (f *File) Record() (*Record, error) {
 		}
 	}
 	if d.err != nil {
-		return nil, f.bad(at+int64(f.recordLen)-d.left, "%v", d.err)
+		return nil, f.bad(at+int64(f.recordLen)-d.rest.N, "%v", d.err)
 	}
 	return r, nil
 }
 
 // decoder reads the fields of a record. After an error, all fields read as zeros.
 type decoder struct {
-	r    io.Reader
-	left int64
+	rest io.LimitedReader
 	err  error
-	buf  [tensorSize]byte
 }
 
 func (d *decoder) fail(format string, args ...any) {
@@ -136,26 +136,21 @@ func (d *decoder) fail(format string, args ...any) {
 	}
 }
 
-func (d *decoder) take(n int) []byte {
-	b := d.buf[:n]
-	if d.err == nil && int64(n) > d.left {
-		d.fail("the record ends within a field")
-	}
-	if d.err == nil {
-		_, d.err = io.ReadFull(d.r, b)
-		d.left -= int64(n)
-	}
+func (d *decoder) get(v any) {
 	if d.err != nil {
-		clear(b)
+		return
 	}
-	return b
+	d.err = binary.Read(&d.rest, le, v)
+	if d.err == io.EOF || d.err == io.ErrUnexpectedEOF {
+		d.err = errors.New("the record ends within a field")
+	}
 }
 
 // count reads the length of a list. The entries, of size bytes each, must fit in the rest.
-func (d *decoder) count(size int64, what string) int {
-	n := int64(le.Uint32(d.take(4)))
-	if d.err == nil && n > d.left/size {
-		d.fail("%d %s, the record has %d bytes left", n, what, d.left)
+func (d *decoder) count(size int, what string) int {
+	var n uint32
+	if d.get(&n); int64(n) > d.rest.N/int64(size) {
+		d.fail("%d %s, the record has %d bytes left", n, what, d.rest.N)
 	}
 	if d.err != nil {
 		return 0
@@ -163,78 +158,50 @@ func (d *decoder) count(size int64, what string) int {
 	return int(n)
 }
 
-func (d *decoder) bytes(n uint64, what string) []byte {
-	if d.err == nil && n > uint64(max(d.left, 0)) {
-		d.fail("%s of %d bytes, the record has %d left", what, n, d.left)
+func getList[T any](d *decoder, what string) []T {
+	var entry T
+	list := make([]T, d.count(binary.Size(entry), what))
+	for piece := range slices.Chunk(list, listPiece) {
+		d.get(piece)
+	}
+	return list
+}
+
+func (d *decoder) bytes(what string) []byte {
+	var n uint64
+	if d.get(&n); n > uint64(d.rest.N) {
+		d.fail("%s of %d bytes, the record has %d left", what, n, d.rest.N)
 	}
 	if d.err != nil {
 		return nil
 	}
 	b := make([]byte, n)
-	_, d.err = io.ReadFull(d.r, b)
-	d.left -= int64(n)
+	_, d.err = io.ReadFull(&d.rest, b)
 	return b
 }
 
 func (d *decoder) record() *Record {
-	r := &Record{}
-	r.Maker = string(d.bytes(uint64(le.Uint32(d.take(4))), "a version"))
-	r.Extents = make([]Extent, d.count(extentSize, "extents"))
-	for i := range r.Extents {
-		b := d.take(extentSize)
-		off, n := le.Uint64(b), le.Uint64(b[8:])
-		if off > 1<<62 || n > 1<<62 {
-			d.fail("extent %d has %d bytes at %d", i, n, off)
-			return r
-		}
-		r.Extents[i] = Extent{int64(off), int64(n)}
-	}
-	r.Sums = make([]uint32, d.count(sumSize, "checksums"))
-	for i := range r.Sums {
-		r.Sums[i] = le.Uint32(d.take(sumSize))
-	}
+	r := &Record{Maker: string(getList[byte](d, "bytes of a version")), Extents: getList[Extent](d, "extents"), Sums: getList[uint32](d, "checksums")}
 	d.tensors(r)
-	r.Absorbed = make([]NameSum, d.count(nameSize, "absorbed names"))
-	for i := range r.Absorbed {
-		b := d.take(nameSize)
-		r.Absorbed[i] = NameSum{le.Uint32(b), le.Uint32(b[4:])}
-	}
-	r.Hashes = make([]FileHash, d.count(hashSize, "hashes"))
-	for i := range r.Hashes {
-		b := d.take(hashSize)
-		r.Hashes[i] = FileHash{le.Uint32(b), [32]byte(b[4:])}
-	}
-	r.Report = d.bytes(le.Uint64(d.take(8)), "a report")
-	r.Template = d.bytes(le.Uint64(d.take(8)), "a template")
+	r.Absorbed, r.Hashes = getList[NameSum](d, "absorbed names"), getList[FileHash](d, "hashes")
+	r.Report, r.Template = d.bytes("a report"), d.bytes("a template")
 	return r
 }
 
 // tensors reads the tensors, and then the errors of all their units.
 func (d *decoder) tensors(r *Record) {
-	r.Tensors = make([]Tensor, d.count(tensorSize, "tensors"))
+	r.Tensors = make([]Tensor, d.count(binary.Size(TensorSums{}), "tensors"))
 	units := uint64(0)
 	for i := range r.Tensors {
-		b := d.take(tensorSize)
-		r.Tensors[i] = Tensor{
-			Index: le.Uint32(b), First: le.Uint32(b[4:]), Units: le.Uint32(b[8:]), Of: le.Uint32(b[12:]), CRC: le.Uint32(b[16:]),
-			Bytes: le.Uint64(b[24:]), SmallScales: le.Uint64(b[32:]), Exact: le.Uint64(b[40:]), Groups: le.Uint64(b[48:]),
-		}
-		if le.Uint32(b[20:]) != 0 {
-			d.fail("reserved bytes of tensor record %d are not zero", i)
-		}
+		d.get(&r.Tensors[i].TensorSums)
 		units += uint64(r.Tensors[i].Units)
 	}
-	n := d.count(errorSize, "units")
-	if d.err == nil && uint64(n) != units {
-		d.fail("errors of %d units, the tensors have %d", n, units)
+	all := getList[UnitError](d, "units")
+	if uint64(len(all)) != units {
+		d.fail("errors of %d units, the tensors have %d", len(all), units)
 	}
 	if d.err != nil {
 		return
-	}
-	all := make([]UnitError, n)
-	for i := range all {
-		b := d.take(errorSize)
-		all[i] = UnitError{math.Float64frombits(le.Uint64(b)), math.Float64frombits(le.Uint64(b[8:]))}
 	}
 	for i := range r.Tensors {
 		t := &r.Tensors[i]

@@ -33,14 +33,20 @@ type Extent struct{ Off, Len int64 }
 
 // Tensor holds a tensor's checksums and error sums over the units of a part.
 type Tensor struct {
+	TensorSums
+	// Errors has an entry for each unit: sums of floating-point numbers depend on their order.
+	Errors []UnitError
+}
+
+// TensorSums are the numbers of fixed size of a tensor.
+type TensorSums struct {
 	Index            uint32 // of the tensor in the .gqf file
 	First, Units, Of uint32 // the units of the part, of all units
 	CRC              uint32 // CRC32C of the source's bytes that the units read
+	Reserved         uint32 // 0
 	Bytes            uint64 // as many
 	SmallScales      uint64 // groups, as in a report
 	Exact, Groups    uint64 // recovered groups of all
-	// Errors has an entry for each unit: sums of floating-point numbers depend on their order.
-	Errors []UnitError
 }
 
 // UnitError has the sums of squares of a unit's errors and weights.
@@ -110,7 +116,9 @@ func (r *Record) check() error {
 		if int64(t.Index) <= int64(last) {
 			return fmt.Errorf("tensor record %d is of tensor %d, after tensor %d", i, t.Index, last)
 		}
-		last = int(t.Index)
+		if last = int(t.Index); t.Reserved != 0 {
+			return fmt.Errorf("reserved bytes of tensor record %d are not zero", i)
+		}
 		if t.Units == 0 || uint64(t.First)+uint64(t.Units) > uint64(t.Of) {
 			return fmt.Errorf("tensor record %d has %d units from %d of %d", i, t.Units, t.First, t.Of)
 		}

@@ -42,6 +42,18 @@ func (m Matrix) Name() string {
 	return m.Tensor
 }
 
+// Rounder rounds rows of the matrix, in its scheme with another algorithm.
+func (m Matrix) Rounder(a gqf.Algorithm) (*rounding.Rounder, error) {
+	s := m.Scheme
+	s.Algorithm = a
+	q, err := rounding.NewRounder(s, m.Cols)
+	if err == nil {
+		q.LimitScales(m.SmallestScale)
+		q.Recover(m.Precision)
+	}
+	return q, err
+}
+
 // Matrix is a slice of the item.
 func (it *Quantized) Matrix(slice int) Matrix {
 	return Matrix{it.Src.Name, slice, it.Slices, it.Role, it.Shared, int(it.Rows), int(it.Cols), it.Scheme, it.Smallest, it.Src.Precision(), it.Zeros == packing.ZeroF32, it}

@@ -278,6 +278,11 @@ type Scheme struct {
 
 func (l *Tensor) ClearScheme() { l.Scheme, l.Layouts = new(Scheme), nil }
 
+// SetScheme says that codes of a scheme represent the tensor.
+func (l *Tensor) SetScheme(s rounding.Scheme, a gqf.Algorithm) {
+	l.Action, l.Bits, l.Group, l.Mapping, l.ScaleDtype, l.Algorithm = ActionQuantize, s.Bits, s.Group, s.Mapping, s.ScaleDtype, a
+}
+
 // NewLine is the line of a tensor that nothing is decided on.
 func NewLine(name string, role gqf.Role, shape []int64, dtype string) *Tensor {
 	return &Tensor{Name: name, Role: role, Shape: shape, Dtype: dtype, Scheme: new(Scheme)}

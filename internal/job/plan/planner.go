@@ -68,6 +68,14 @@ func (pl *Planner) WarnTwice(line *Tensor, warning string) {
 	pl.twice = append(pl.twice, twice{line, warning})
 }
 
+// Share makes the embedding the lm_head, too, under another name.
+func (pl *Planner) Share(embedding *Entry, name NameRef, reason string) {
+	embedding.Aliases = append(embedding.Aliases, name)
+	l := NewLine(name.Src.Name, gqf.RoleHead, embedding.Src.Shape, embedding.Src.DtypeName)
+	l.Action, l.SharedWith, l.Reason = ActionShare, embedding.Name(), reason
+	pl.Tensors = append(pl.Tensors, l)
+}
+
 // Settle turns the drafts into the plan's items.
 func (pl *Planner) Settle() {
 	pl.Items = make([]Item, len(pl.Drafts))
@@ -213,8 +221,7 @@ func (d *Draft) TakeOver(scheme rounding.Scheme) {
 	d.Quantize, d.Scheme = true, scheme
 	_, d.Rows, d.Cols = SliceShape(d.Src.Shape, d.Transposed)
 	d.Smallest = scheme.ScaleDtype.Smallest()
-	l := d.Line
-	l.Action, l.Bits, l.Group, l.Mapping, l.ScaleDtype, l.Algorithm = ActionQuantize, scheme.Bits, scheme.Group, scheme.Mapping, scheme.ScaleDtype, gqf.AlgorithmOther
+	d.Line.SetScheme(scheme, gqf.AlgorithmOther)
 }
 
 // Dequantized is the reason that a plan gives for a tensor that an import stores in float32. why

@@ -232,16 +232,15 @@ func SourceFiles(ck *safetensors.Checkpoint) (list []Source) {
 // HashFiles returns the SHA-256 of the files with the numbers index, index + of, and so on, in
 // parallel; "" for the other files.
 func HashFiles(ctx context.Context, list []Source, threads, index, of int) ([]string, error) {
-	hashes, errs := make([]string, len(list)), make([]error, len(list))
-	_ = cpu.Parallel(ctx, cpu.Threads(threads), len(list), func() func(i int) error {
-		return func(i int) error {
+	hashes := make([]string, len(list))
+	return hashes, cpu.Parallel(ctx, cpu.Threads(threads), len(list), func() func(i int) error {
+		return func(i int) (err error) {
 			if i%of == index {
-				hashes[i], errs[i] = hashFile(ctx, list[i].Path)
+				hashes[i], err = hashFile(ctx, list[i].Path)
 			}
-			return nil
+			return err
 		}
 	})
-	return hashes, cmp.Or(append(errs, ctx.Err())...)
 }
 
 // HashStart returns the SHA-256 of the first n bytes of a file.

@@ -3,6 +3,7 @@ package rounding
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -155,15 +156,8 @@ func (c *Codes) DequantizeRow(dst []float32, i int) { c.Dequantize(dst, c.Row(i)
 
 // Write writes all blocks, or all codes, then all scales, then all zero points. b keeps the error.
 func (c *Codes) Write(b *bufio.Writer) {
-	_, _ = b.Write(c.Blocks)
-	for _, q := range c.Values {
-		_ = b.WriteByte(byte(q))
-	}
-	for _, v := range c.Scales {
-		_, _ = b.Write(binary.LittleEndian.AppendUint32(b.AvailableBuffer(), math.Float32bits(v)))
-	}
-	for _, z := range c.Zeros {
-		_ = b.WriteByte(byte(z))
+	for _, list := range []any{c.Blocks, c.Values, c.Scales, c.Zeros} {
+		_ = binary.Write(b, binary.LittleEndian, list)
 	}
 }
 
@@ -176,40 +170,19 @@ type StoredCodes struct {
 
 // ReadRow reads row i. Several goroutines may read at once.
 func (s *StoredCodes) ReadRow(i int, dst Row) error {
+	row, groups := int64(i), int64(s.Groups())
 	if s.Type != 0 {
 		n := s.blockBytes()
-		_, err := s.File.ReadAt(dst.Blocks[:n], s.At+int64(i)*int64(n))
-		return err
+		return s.read(row*int64(n), dst.Blocks[:n])
 	}
-	row, rows, groups := int64(i), int64(s.Rows), int64(s.Groups())
-	b := make([]byte, max(s.Cols, 4*s.Groups()))
-	read := func(n, at int64) error {
-		_, err := s.File.ReadAt(b[:n], s.At+at)
-		return err
-	}
-	if err := read(int64(s.Cols), row*int64(s.Cols)); err != nil {
-		return err
-	}
-	for k := range dst.Codes {
-		dst.Codes[k] = int8(b[k])
-	}
-	scales := rows * int64(s.Cols)
-	if err := read(4*groups, scales+row*4*groups); err != nil {
-		return err
-	}
-	for g := range dst.Scales {
-		dst.Scales[g] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*g:]))
-	}
-	if dst.Zeros == nil {
-		return nil
-	}
-	if err := read(groups, scales+rows*4*groups+row*groups); err != nil {
-		return err
-	}
-	for g := range dst.Zeros {
-		dst.Zeros[g] = int8(b[g])
-	}
-	return nil
+	scales := int64(s.Rows) * int64(s.Cols)
+	zeros := scales + int64(s.Rows)*4*groups
+	return cmp.Or(s.read(row*int64(s.Cols), dst.Codes), s.read(scales+row*4*groups, dst.Scales), s.read(zeros+row*groups, dst.Zeros))
+}
+
+// read reads a slice of numbers from a byte of the codes on.
+func (s *StoredCodes) read(at int64, list any) error {
+	return binary.Read(io.NewSectionReader(s.File, s.At+at, s.Bytes()-at), binary.LittleEndian, list)
 }
 
 func LoadCodes(s Shape, readRow func(i int, dst Row) error) (*Codes, error) {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/safetensors"
@@ -78,12 +79,12 @@ func TestWrite(t *testing.T) {
 	s := Presets["tiny-moe"]
 	s.MaxShardBytes = 100_000
 	dir := filepath.Join(t.TempDir(), "a", "b")
-	total := int64(0)
-	if err := Write(context.Background(), dir, s, func(n int64) { total += n }); err != nil {
+	var total atomic.Int64
+	if err := Write(context.Background(), dir, s, func(n int64) { total.Add(n) }); err != nil {
 		t.Fatal(err)
 	}
-	if total != s.Bytes() {
-		t.Errorf("progress of %d bytes, want %d", total, s.Bytes())
+	if total.Load() != s.Bytes() {
+		t.Errorf("progress of %d bytes, want %d", total.Load(), s.Bytes())
 	}
 	c, err := safetensors.Open(dir, safetensors.Options{})
 	if err != nil {

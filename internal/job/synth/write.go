@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/atomicfile"
@@ -20,8 +19,8 @@ import (
 const unitBytes = 4 << 20
 
 // Write makes the checkpoint that spec describes in dir, on all CPUs. dir is created if necessary
-// and must not hold a checkpoint. progress, unless nil, is called with the size of each written
-// piece, by a single goroutine at a time.
+// and must not hold a checkpoint. progress, unless nil, is called from any worker, with the size of
+// each written piece.
 //
 // The final names appear only after everything is written, config.json last.
 func Write(ctx context.Context, dir string, spec Spec, progress func(n int64)) error {
@@ -92,8 +91,7 @@ type unit struct {
 type generator struct {
 	model    Model
 	w        *safetensors.Writer
-	mu       sync.Mutex // guards progress
-	progress func(n int64)
+	progress func(n int64) // called by the workers; nil: not needed
 }
 
 func (g *generator) run(ctx context.Context) error {
@@ -126,8 +124,6 @@ func (g *generator) unit(u unit, buf []byte) error {
 		return err
 	}
 	if g.progress != nil {
-		g.mu.Lock()
-		defer g.mu.Unlock()
 		g.progress(u.end - u.begin)
 	}
 	return nil

@@ -205,7 +205,7 @@ type TrainedLayer struct {
 
 func (b *blocks) steps(layer int, all []*trained) error {
 	n := blockSteps(b.text)
-	next := b.order(layer)
+	next := shuffled(b.lengths[:b.trains], detmath.Source(layer+1))
 	for step := range n {
 		if err := b.ctx.Err(); err != nil {
 			return err
@@ -225,32 +225,6 @@ func (b *blocks) steps(layer int, all []*trained) error {
 		}
 	}
 	return nil
-}
-
-// order gives batches of the sequences that train, in another order in each pass.
-func (b *blocks) order(layer int) func() []int {
-	random := detmath.Source(layer + 1)
-	list := make([]int, b.trains)
-	for i := range list {
-		list[i] = i
-	}
-	at := len(list)
-	return func() (batch []int) {
-		for used := 0; ; at++ {
-			if at == len(list) {
-				for i := len(list) - 1; i > 0; i-- {
-					k := int(random.Next() % uint64(i+1))
-					list[i], list[k] = list[k], list[i]
-				}
-				at = 0
-			}
-			n := b.lengths[list[at]]
-			if used > 0 && used+n > StepTokens {
-				return batch
-			}
-			batch, used = append(batch, list[at]), used+n
-		}
-	}
 }
 
 // gather copies the values of sequences before and behind the layer.

@@ -116,7 +116,7 @@ func Run(ctx context.Context, p *fromcheckpoint.Plan, c *plan.Codes, t *Text, o 
 		j.Progress = func(int64) {}
 	}
 	defer j.close()
-	if err := j.open(c); err != nil {
+	if err := j.open(cmp.Or(c, &plan.Codes{})); err != nil {
 		return nil, err
 	}
 	if j.Kind == quantizer.TuneBlocks {

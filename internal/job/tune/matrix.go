@@ -1,16 +1,14 @@
 package tune
 
 import (
-	"encoding/binary"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/internal/buffer"
-	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/internal/job/plan"
 	"github.com/lowbit-go/gq/internal/job/rounding"
+	"github.com/lowbit-go/gq/internal/job/write"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -366,18 +364,7 @@ func (j *job) vectors() map[string][]byte {
 		if slices.Equal(g.value, g.base) {
 			continue
 		}
-		var b []byte
-		for _, v := range g.stored() {
-			switch g.Dtype {
-			case packing.F32:
-				b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
-			case packing.F16:
-				b = binary.LittleEndian.AppendUint16(b, floats.F16FromF32(v))
-			case packing.BF16:
-				b = binary.LittleEndian.AppendUint16(b, floats.BF16FromF32(v))
-			}
-		}
-		list[g.Name] = b
+		list[g.Name] = write.AppendFloats(nil, g.stored(), g.dtype)
 	}
 	return list
 }

@@ -165,42 +165,30 @@ func (t *trained) update(from, to int, rate, first, second float64) {
 // start returns the codes of a matrix before training: the codes that calibration chose, or the
 // codes that writing the plan would choose.
 func (j *job) start(m plan.Matrix, c *plan.Codes) (*rounding.Codes, error) {
-	codes := rounding.NewCodes(m.Scheme.Shape(m.Rows, m.Cols))
-	if c != nil && c.Rows != nil {
-		if rows := c.Rows(m); rows != nil {
-			for r := range m.Rows {
-				if err := rows.ReadRow(r, codes.Row(r)); err != nil {
-					return nil, fmt.Errorf("%q: %w", m.Name(), err)
-				}
-			}
-			return codes, nil
-		}
-	}
-	var importance *plan.Importance
-	if c != nil && c.Importance != nil {
-		importance = c.Importance(m)
-	}
-	const piece = 32
-	errs := make([]error, (m.Rows+piece-1)/piece)
-	j.rows(m.Rows, piece, func(from, to int) {
-		errs[from/piece] = j.round(m, codes, importance, from, to)
-	})
-	for _, err := range errs {
+	if rows := c.Chosen(m); rows != nil {
+		codes, err := rounding.LoadCodes(m.Scheme.Shape(m.Rows, m.Cols), rows.ReadRow)
 		if err != nil {
 			return nil, fmt.Errorf("%q: %w", m.Name(), err)
 		}
+		return codes, nil
+	}
+	codes, importance := rounding.NewCodes(m.Scheme.Shape(m.Rows, m.Cols)), c.ImportanceOf(m)
+	const piece = 32
+	err := j.pool.Pieces(m.Rows, piece, func(_, from, to int) error {
+		return j.round(m, codes, importance, from, to)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%q: %w", m.Name(), err)
 	}
 	return codes, nil
 }
 
 // round chooses the codes of rows as the writing of the plan does.
 func (j *job) round(m plan.Matrix, codes *rounding.Codes, importance *plan.Importance, from, to int) error {
-	q, err := rounding.NewRounder(m.Scheme, m.Cols)
+	q, err := m.Rounder(m.Scheme.Algorithm)
 	if err != nil {
 		return err
 	}
-	q.LimitScales(m.SmallestScale)
-	q.Recover(m.Precision)
 	w := make([]float32, m.Cols)
 	for r := from; r < to; r++ {
 		if err := j.plan.ReadRows(w, m, r, 1); err != nil {

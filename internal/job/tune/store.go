@@ -1,14 +1,12 @@
 package tune
 
 import (
-	"bufio"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"hash"
 	"io"
-	"math"
+	"slices"
 
 	"github.com/lowbit-go/gq/internal/job/plan"
 	"github.com/lowbit-go/gq/internal/job/workdir"
@@ -27,8 +25,8 @@ type state struct {
 // keyVersion changes whenever the results change.
 const keyVersion = 2
 
-// stateName is the name of the entry: the length of the state as JSON, the state, then the values,
-// moments and best values of all parameters.
+// stateName is the name of the entry: the state as index, then the values, moments and best values
+// of all parameters.
 const stateName = "tuning"
 
 // setKey hashes everything that the result depends on, the codes before training included.
@@ -44,31 +42,35 @@ func (j *job) setKey() (err error) {
 	return err
 }
 
-func (t *matrix) hash(h hash.Hash) {
-	b := make([]byte, 0, 1<<12)
-	add := func(more ...byte) {
-		if b = append(b, more...); len(b) >= 1<<12-8 {
-			_, _ = h.Write(b)
-			b = b[:0]
-		}
-	}
+func (t *matrix) hash(h hash.Hash) { // which returns no errors
 	for _, list := range [][]int8{t.codes, t.zeros, t.subs} {
-		for _, q := range list {
-			add(byte(q))
+		_ = put(h, list)
+	}
+	_ = put(h, t.leasts)
+	for _, list := range t.lists() {
+		_ = put(h, list)
+	}
+}
+
+// piece is the number of values that put and get convert at a time.
+const piece = 1 << 14
+
+func put[T any](w io.Writer, list []T) error {
+	for part := range slices.Chunk(list, piece) {
+		if err := binary.Write(w, binary.LittleEndian, part); err != nil {
+			return err
 		}
 	}
-	for _, q := range t.leasts {
-		add(q)
-	}
-	for _, f := range []*factors{t.scales, t.mins} {
-		if f == nil {
-			continue
-		}
-		for _, v := range f.base {
-			add(binary.LittleEndian.AppendUint32(nil, math.Float32bits(v))...)
+	return nil
+}
+
+func get[T any](r io.Reader, list []T) error {
+	for part := range slices.Chunk(list, piece) {
+		if err := binary.Read(r, binary.LittleEndian, part); err != nil {
+			return err
 		}
 	}
-	_, _ = h.Write(b)
+	return nil
 }
 
 // savedBytes is the size of a trained number in an entry, see parts.
@@ -80,31 +82,15 @@ func (t *trained) parts() [savedBytes / 4][]float32 {
 }
 
 func (j *job) save() error {
-	head, err := json.Marshal(j.state)
-	if err != nil {
-		return err
-	}
-	size := int64(8 + len(head))
+	size := int64(0)
 	for _, t := range j.all {
 		size += savedBytes * int64(len(t.x))
 	}
-	return j.Work.Put(stateName, j.key, size, func(w io.Writer) error {
-		if _, err := w.Write(append(binary.LittleEndian.AppendUint64(nil, uint64(len(head))), head...)); err != nil {
-			return err
-		}
-		b := make([]byte, 0, 1<<16)
+	return j.Work.PutIndexed(stateName, j.key, j.state, size, func(w io.Writer) error {
 		for _, t := range j.all {
 			for _, list := range t.parts() {
-				for len(list) > 0 {
-					n := min(len(list), 1<<14)
-					b = b[:0]
-					for _, v := range list[:n] {
-						b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
-					}
-					if _, err := w.Write(b); err != nil {
-						return err
-					}
-					list = list[n:]
+				if err := put(w, list); err != nil {
+					return err
 				}
 			}
 		}
@@ -121,7 +107,7 @@ func (j *job) resume() error {
 		return nil
 	}
 	defer e.Close()
-	if err := j.load(e, e.Size()); err != nil { // although the entry is of this job and whole
+	if err := j.load(e); err != nil { // although the entry is of this job and whole
 		return fmt.Errorf("%s: %s: %w", j.Work.Path(), stateName, err)
 	}
 	if j.Resumed != nil {
@@ -131,32 +117,14 @@ func (j *job) resume() error {
 	return j.refresh()
 }
 
-func (j *job) load(r io.Reader, size int64) error {
-	b := make([]byte, 1<<16)
-	if _, err := io.ReadFull(r, b[:8]); err != nil {
-		return err
-	}
-	n := binary.LittleEndian.Uint64(b)
-	if n > uint64(min(size, int64(len(b)))) {
-		return fmt.Errorf("a state of %d bytes", n)
-	}
-	if _, err := io.ReadFull(r, b[:n]); err != nil {
-		return err
-	}
-	if err := json.Unmarshal(b[:n], &j.state); err != nil {
+func (j *job) load(e *workdir.Entry) error {
+	if _, err := e.Index(&j.state); err != nil {
 		return err
 	}
 	for _, t := range j.all {
 		for _, list := range t.parts() {
-			for len(list) > 0 {
-				n := min(len(list), len(b)/4)
-				if _, err := io.ReadFull(r, b[:4*n]); err != nil {
-					return err
-				}
-				for i := range n {
-					list[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
-				}
-				list = list[n:]
+			if err := get(e, list); err != nil {
+				return err
 			}
 		}
 	}
@@ -195,18 +163,17 @@ func (b *blocks) saveLayer(layer int) error {
 		}
 	}
 	return b.Work.Put(entryName(layer), b.stored, size, func(w io.Writer) error {
-		to := bufio.NewWriter(w)
 		for _, m := range b.list {
-			if err := binary.Write(to, binary.LittleEndian, m.codes); err != nil {
+			if err := put(w, m.codes); err != nil {
 				return err
 			}
 			for _, l := range m.lists() {
-				if err := binary.Write(to, binary.LittleEndian, l); err != nil {
+				if err := put(w, l); err != nil {
 					return err
 				}
 			}
 		}
-		return to.Flush()
+		return nil
 	})
 }
 
@@ -217,13 +184,12 @@ func (b *blocks) resumeLayer(layer int) (bool, error) {
 		return false, nil
 	}
 	defer e.Close()
-	from := bufio.NewReader(e)
 	for _, m := range b.list {
-		if err := binary.Read(from, binary.LittleEndian, m.codes); err != nil {
+		if err := get(e, m.codes); err != nil {
 			return false, b.damaged(layer, err)
 		}
 		for _, l := range m.lists() {
-			if err := binary.Read(from, binary.LittleEndian, l); err != nil {
+			if err := get(e, l); err != nil {
 				return false, b.damaged(layer, err)
 			}
 		}

@@ -45,37 +45,44 @@ func (t *Text) TrainTokens() (n int) {
 	return n
 }
 
-// batches divides the text, in another order in each pass, into batches of at most StepTokens.
+// batches divides the text, in another order in each pass, into n batches of at most StepTokens.
 func (t *Text) batches(n int) [][][]int32 {
-	random := detmath.Source(1)
-	order := make([]int, len(t.train))
+	lengths := make([]int, len(t.train))
+	for i, s := range t.train {
+		lengths[i] = len(s)
+	}
+	next := shuffled(lengths, 1)
+	list := make([][][]int32, n)
+	for i := range list {
+		for _, k := range next() {
+			list[i] = append(list[i], t.train[k])
+		}
+	}
+	return list
+}
+
+// shuffled gives batches of sequences with these lengths, in another order in each pass. A batch
+// has at most StepTokens, or a single sequence.
+func shuffled(lengths []int, random detmath.Source) func() []int {
+	order := make([]int, len(lengths))
 	for i := range order {
 		order[i] = i
 	}
 	at := len(order)
-	next := func() []int32 {
-		if at == len(order) {
-			for i := len(order) - 1; i > 0; i-- {
-				k := int(random.Next() % uint64(i+1))
-				order[i], order[k] = order[k], order[i]
-			}
-			at = 0
-		}
-		return t.train[order[at]]
-	}
-	list := make([][][]int32, n)
-	for i := range list {
+	return func() (batch []int) {
 		for used := 0; ; at++ {
-			s := next()
-			if used > 0 && used+len(s) > StepTokens {
-				break
+			if at == len(order) {
+				for i := len(order) - 1; i > 0; i-- {
+					k := int(random.Next() % uint64(i+1))
+					order[i], order[k] = order[k], order[i]
+				}
+				at = 0
 			}
-			list[i], used = append(list[i], s), used+len(s)
-			if used == StepTokens {
-				at++
-				break
+			n := lengths[order[at]]
+			if used > 0 && used+n > StepTokens {
+				return batch
 			}
+			batch, used = append(batch, order[at]), used+n
 		}
 	}
-	return list
 }

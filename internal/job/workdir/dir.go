@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/lowbit-go/gq/internal/atomicfile"
@@ -139,15 +138,9 @@ func writePID(f *os.File) error {
 	return err
 }
 
-func readPID(f *os.File) int {
-	raw, err := io.ReadAll(io.NewSectionReader(f, 0, 32))
-	if err != nil {
-		return 0
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(raw)))
-	if err != nil {
-		return 0
-	}
+// readPID is the number of the process that holds the lock, 0 if the file does not say it.
+func readPID(f *os.File) (pid int) {
+	_, _ = fmt.Fscan(io.NewSectionReader(f, 0, 32), &pid)
 	return pid
 }
 

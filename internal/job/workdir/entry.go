@@ -125,8 +125,8 @@ func verify(f *os.File, fileSize int64, name, key string) (size int64, ok bool) 
 	return size, bytes.Equal(tail, h.Sum(nil))
 }
 
-// PutJSON writes an entry with v as JSON.
-func (d *Dir) PutJSON(name, key string, v any) error {
+// PutIndexed is Put for size bytes behind an index: the length of v as JSON, then v.
+func (d *Dir) PutIndexed(name, key string, v any, size int64, write func(w io.Writer) error) error {
 	if d == nil {
 		return nil
 	}
@@ -134,10 +134,33 @@ func (d *Dir) PutJSON(name, key string, v any) error {
 	if err != nil {
 		return err
 	}
-	return d.Put(name, key, int64(len(raw)), func(w io.Writer) error {
-		_, err := w.Write(raw)
-		return err
+	return d.Put(name, key, 8+int64(len(raw))+size, func(w io.Writer) error {
+		if _, err := w.Write(append(binary.LittleEndian.AppendUint64(nil, uint64(len(raw))), raw...)); err != nil {
+			return err
+		}
+		return write(w)
 	})
+}
+
+// Index reads the index of an entry into v. The rest of the entry begins at base.
+func (e *Entry) Index(v any) (base int64, err error) {
+	var n uint64
+	if err := binary.Read(e, binary.LittleEndian, &n); err != nil {
+		return 0, err
+	}
+	if n > uint64(e.Size()-8) {
+		return 0, fmt.Errorf("an index of %d bytes in %d bytes", n, e.Size())
+	}
+	raw := make([]byte, n)
+	if _, err := io.ReadFull(e, raw); err != nil {
+		return 0, err
+	}
+	return 8 + int64(n), json.Unmarshal(raw, v)
+}
+
+// PutJSON writes an entry with v as JSON.
+func (d *Dir) PutJSON(name, key string, v any) error {
+	return d.PutIndexed(name, key, v, 0, func(io.Writer) error { return nil })
 }
 
 // GetJSON reads an entry of PutJSON into v, and returns false if Get returns nil.
@@ -147,8 +170,8 @@ func (d *Dir) GetJSON(name, key string, v any) bool {
 		return false
 	}
 	defer e.Close()
-	raw, err := io.ReadAll(e)
-	return err == nil && json.Unmarshal(raw, v) == nil
+	_, err := e.Index(v)
+	return err == nil
 }
 
 func (d *Dir) Delete(name string) error {

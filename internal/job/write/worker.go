@@ -2,12 +2,9 @@ package write
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/lowbit-go/gq/formats/safetensors"
@@ -37,12 +34,7 @@ type Run struct {
 	Tally     *tally                 // nil for an input of codes
 	Each      func(Result)           // gets the results of units in order; nil: nobody
 	ahead     *safetensors.ReadAhead // nil if the checkpoint's files are local
-	done      func(u Unit, r Result) // called by the workers; nil: not needed
 	progress  func(n int64)          // called by the workers; nil: not needed
-	next      atomic.Int64
-	mu        sync.Mutex
-	failed    int // the first unit, in order, that failed
-	err       error
 }
 
 // NewRun prepares the writing of the output.
@@ -108,8 +100,6 @@ func (r *Run) DoUnits(ctx context.Context) error {
 // work starts the workers, which do the units, and waits. It returns the error of the first failed
 // unit in the file's order among those that were tried.
 func (r *Run) work(ctx context.Context) error {
-	r.failed = r.Share.End
-	r.next.Store(int64(r.Share.First))
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	if r.Job.Ahead != nil {
@@ -118,37 +108,16 @@ func (r *Run) work(ctx context.Context) error {
 		defer r.ahead.Close()
 		defer memlimit.Outside(most - safetensors.ReadAheadBytes)()
 	}
-	var wg sync.WaitGroup
-	for range cpu.Threads(r.Job.Threads) {
-		wg.Go(func() {
-			w := &Worker{Run: r, reader: r.Job.In.Reader(r.codes), copy: r.Target.Copier()}
-			for ctx.Err() == nil {
-				i := int(r.next.Add(1) - 1)
-				if i >= r.Share.End {
-					return
-				}
-				if err := w.do(i); err != nil {
-					r.fail(ctx, i, err)
-					stop()
-					return
-				}
+	return cpu.Parallel(ctx, cpu.Threads(r.Job.Threads), r.Share.End-r.Share.First, func() func(i int) error {
+		w := &Worker{Run: r, reader: r.Job.In.Reader(r.codes), copy: r.Target.Copier()}
+		return func(i int) error {
+			err := w.do(r.Share.First + i)
+			if err != nil {
+				stop() // the requests of the read ahead
 			}
-		})
-	}
-	wg.Wait()
-	if r.err != nil {
-		return r.err
-	}
-	return ctx.Err()
-}
-
-// fail notes why unit i failed, unless the run has ended for another reason: requests fail then.
-func (r *Run) fail(ctx context.Context, i int, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if i < r.failed && (ctx.Err() == nil || !errors.Is(err, context.Canceled)) {
-		r.failed, r.err = i, err
-	}
+			return err
+		}
+	})
 }
 
 // Worker holds one goroutine's buffers, all reused.
@@ -173,9 +142,6 @@ func (w *Worker) do(i int) error {
 	w.ahead.Done(i - w.Share.First)
 	if w.Tally != nil {
 		w.Tally.Add(i, *r)
-	}
-	if w.done != nil {
-		w.done(u, *r)
 	}
 	if w.progress != nil {
 		w.progress(u.ProgressBytes())
