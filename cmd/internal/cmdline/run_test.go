@@ -89,7 +89,7 @@ func TestRunErrors(t *testing.T) {
 		{t.Context(), cli.Exit("gate not met", 3), 3, "gq: gate not met\n"},
 		{interrupted, fmt.Errorf("write: %w", context.Canceled), 130, "gq: interrupted\n"},
 		{terminated, fmt.Errorf("write: %w", context.Canceled), 143, "gq: interrupted\n"},
-		{terminated, fmt.Errorf("quantizing: %w", context.Cause(terminated)), 143, "gq: interrupted\n"}, // a loop returns the cause
+		{terminated, fmt.Errorf("quantizing: %w", context.Cause(terminated)), 143, "gq: interrupted\n"},
 		{interrupted, errors.New("disk full"), 1, "gq: disk full\n"},
 	} {
 		var out, errs bytes.Buffer
