@@ -61,7 +61,7 @@ func (e *Embedding) PackPanel(dst []byte, p *packing.Panel) {
 	}
 }
 
-// unitOf returns the number of codes of the next unit of a row that has n codes left, a multiple of 32.
+// unitOf returns the number of codes of the next unit of a row with n codes left.
 func unitOf(n int) int {
 	switch {
 	case n >= maxUnit:
