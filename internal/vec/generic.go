@@ -136,14 +136,22 @@ const (
 // byte, or the NaN 0x7fc00000 if d is not finite.
 func DecodeNibbles(dst []float32, src []byte) {
 	checkBlocks(dst, src, nibbleBytes)
-	decodeNibbles(dst, src)
+	if !onX86() || len(dst) == 0 {
+		decodeNibblesGeneric(dst, src)
+		return
+	}
+	decodeNibblesBlock(&dst[0], &src[0], len(dst)/codeBlock)
 }
 
 // DecodeBytes decodes blocks of 32 codes of 8 bits: an F16 scale d and the codes q. The weights are
 // float32(d*q), or NaN as in DecodeNibbles.
 func DecodeBytes(dst []float32, src []byte) {
 	checkBlocks(dst, src, byteBytes)
-	decodeBytes(dst, src)
+	if !onX86() || len(dst) == 0 {
+		decodeBytesGeneric(dst, src)
+		return
+	}
+	decodeBytesBlock(&dst[0], &src[0], len(dst)/codeBlock)
 }
 
 func checkBlocks(dst []float32, src []byte, size int) {
