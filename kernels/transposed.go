@@ -52,11 +52,16 @@ type Shape struct{ M, Rows, Cols int }
 // Bytes is the memory that both products of these shapes take, and Forward of operators with
 // float32 activations, in a Workspace of this many threads.
 func (t *Transposed) Bytes(threads int, shapes []Shape) int64 {
-	weights := 0
+	pad := func(n int) int { return t.set.XLen(1, n) }
+	var weights, packed, input, panel, rows int
 	for _, s := range shapes {
+		depth, terms := pad(min(s.Rows, addDepth)), pad(min(s.M, addDepth))
 		weights = max(weights, blockOf(s.Rows, s.Cols)*s.Cols)
+		packed = max(packed, min(s.M, addRows)*depth, min(s.Rows, addRows)*terms)
+		input = max(input, min(s.M, floatPassRows(t.set, s.Cols))*pad(s.Cols))
+		panel, rows = max(panel, depth, terms, pad(s.Cols)), max(rows, readRows*s.Cols)
 	}
-	return 4*int64(weights) + AddBytes(threads) + ForwardBytes(threads, shapes)
+	return 4 * (int64(weights) + int64(packed) + int64(input) + int64(threads)*int64((panel+t.set.Tiles[0]+1)*t.set.NR+rows))
 }
 
 // Multiply computes dst = x W for m rows: dst is [m][Cols()], x is [m][Rows()]. Each element is a
