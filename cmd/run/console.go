@@ -194,7 +194,7 @@ func (r *rawWriter) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// readLines returns a function for the lines of r, without their ends; the last one may have no end.
+// readLines returns a function for the lines of r, without their ends. The last may have no end.
 func readLines(r io.Reader) func(more bool) (string, error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxPrompt+len("\r\n"))
