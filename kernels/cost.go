@@ -106,6 +106,9 @@ func stepCost(feature string, bits, mr int) float64 {
 	return c.step + float64(mr)*row
 }
 
+// readRows is the number of rows of weights that floatmm reads at a time.
+const readRows = 8
+
 // ForwardBytes is the memory that Forward of [Rows] operators of these shapes takes in a Workspace.
 func ForwardBytes(threads int, shapes []Shape) int64 {
 	set := defaultFloats()

@@ -25,9 +25,8 @@ type RowReader interface {
 // Products run on the pool of the Workspace.
 type Transposed struct {
 	set     *floatmm.Set
-	weights []float32   // some rows of the weights, in panels
-	packed  []float32   // rows of the other matrix
-	rows    [][]float32 // of each thread: readRows rows of weights
+	weights []float32 // some rows of the weights
+	packed  []float32 // rows of the other matrix
 }
 
 // NewTransposed chooses the kernels. Only o.CPU is used.
@@ -39,11 +38,8 @@ func NewTransposed(o Options) (*Transposed, error) {
 	return &Transposed{set: floatmm.Sets.For(features).Code}, nil
 }
 
-// transposedBytes bounds the rows of weights, and the packed rows of the other matrix, that a
-// product holds, unless a single part of a kernel is larger.
+// transposedBytes bounds the rows of weights that a product holds, unless 64 rows are larger.
 const transposedBytes = 4 << 20
-
-const readRows = 8
 
 // blockOf returns the number of rows of cols values that are held at a time: a multiple of 4.
 func blockOf(rows, cols int) int {
@@ -56,17 +52,16 @@ type Shape struct{ M, Rows, Cols int }
 // Bytes is the memory that both products of these shapes take, and Forward of operators with
 // float32 activations, in a Workspace of this many threads.
 func (t *Transposed) Bytes(threads int, shapes []Shape) int64 {
-	pad := func(n int) int { return (n + 3) &^ 3 }
-	var weights, packed, input, panel, matrix, rows, tile int
+	pad := func(n int) int { return t.set.XLen(1, n) }
+	var weights, packed, input, panel, rows int
 	for _, s := range shapes {
-		block, outer := blockOf(s.Rows, s.Cols), min(outerRows(s.M), s.Rows)
-		weights = max(weights, t.set.MatrixLen(block, s.Cols))
-		packed = max(packed, s.M*pad(block), outer*pad(s.M))
-		input = max(input, min(s.M, max(floatPassBytes/4/s.Cols, t.set.Tiles[0]))*pad(s.Cols))
-		panel, matrix = max(panel, pad(s.Cols)), max(matrix, pad(s.M))
-		rows, tile = max(rows, 2*readRows*s.Cols), max(tile, s.M, outer)
+		depth, terms := pad(min(s.Rows, addDepth)), pad(min(s.M, addDepth))
+		weights = max(weights, blockOf(s.Rows, s.Cols)*s.Cols)
+		packed = max(packed, min(s.M, addRows)*depth, min(s.Rows, addRows)*terms)
+		input = max(input, min(s.M, floatPassRows(t.set, s.Cols))*pad(s.Cols))
+		panel, rows = max(panel, depth, terms, pad(s.Cols)), max(rows, readRows*s.Cols)
 	}
-	return 4 * (int64(weights) + int64(packed) + int64(input) + int64(threads)*int64((panel+matrix+tile+2)*t.set.NR+rows))
+	return 4 * (int64(weights) + int64(packed) + int64(input) + int64(threads)*int64((panel+t.set.Tiles[0]+1)*t.set.NR+rows))
 }
 
 // Multiply computes dst = x W for m rows: dst is [m][Cols()], x is [m][Rows()]. Each element is a
@@ -77,39 +72,23 @@ func (t *Transposed) Multiply(w *Workspace, dst, x []float32, m int, weights Row
 	if m < 0 || m > math.MaxInt/max(rows, cols) || len(dst) != m*cols || len(x) != m*rows {
 		return fmt.Errorf("kernels: %d values to %d, want %d rows of %d and %d", len(x), len(dst), m, rows, cols)
 	}
-	if m == 0 {
-		return nil
+	if !add {
+		clear(dst)
 	}
-	for from := 0; from < rows; {
+	for from := 0; from < rows && m > 0; {
 		n := blockOf(rows-from, cols)
-		block := buffer.Grow(&t.weights, t.set.MatrixLen(n, cols))
-		t.read(w, block, weights, from, n)
-		packed := buffer.Grow(&t.packed, t.set.XLen(m, n))
-		w.each(m, 1<<14/n, func(_, a, b int) { t.set.PackColumns(packed, x[from:], rows, m, n, a, b) })
-		part := floatmm.Part{First: from == 0 && !add, Last: from+n == rows}
-		w.each(t.panels(cols), t.least(n), func(worker, a, b int) {
-			t.set.MulMatrix(&w.workers[worker].float, dst, packed, m, block, n, cols, a, b, part)
+		block := buffer.Grow(&t.weights, n*cols)
+		w.each(n, 1<<14/cols, func(_, a, b int) {
+			for r := a; r < b; r++ {
+				weights.ReadRow(block[r*cols:(r+1)*cols:(r+1)*cols], from+r)
+			}
 		})
+		if err := t.Add(w, dst, cols, m, cols, n, Operand{Data: x[from:], Stride: rows}, Operand{Data: block, Stride: cols}); err != nil {
+			return err
+		}
 		from += n
 	}
 	return nil
-}
-
-func (t *Transposed) read(w *Workspace, block []float32, weights RowReader, from, n int) {
-	cols := weights.Cols()
-	for len(t.rows) < len(w.workers) {
-		t.rows = append(t.rows, nil)
-	}
-	w.each((n+readRows-1)/readRows, 1<<14/cols/readRows, func(worker, a, b int) {
-		rows := buffer.Grow(&t.rows[worker], readRows*cols)
-		for r := a * readRows; r < min(b*readRows, n); r += readRows {
-			have := min(readRows, n-r)
-			for i := range have {
-				weights.ReadRow(rows[i*cols:(i+1)*cols:(i+1)*cols], from+r+i)
-			}
-			t.set.PackMatrix(block, rows[:have*cols], n, cols, r, r+have)
-		}
-	})
 }
 
 func (t *Transposed) panels(n int) int { return (n + t.set.NR - 1) / t.set.NR }
@@ -128,28 +107,11 @@ func (t *Transposed) Outer(w *Workspace, dst, y, x []float32, m, rows, cols, fro
 	case from < 0 || n < 0 || from > rows-n || len(dst) != n*cols:
 		return fmt.Errorf("kernels: rows %d to %d of %d x %d products to %d values", from, from+n, rows, cols, len(dst))
 	}
-	if m == 0 {
-		clear(dst)
+	if clear(dst); m == 0 {
 		return nil
 	}
-	for n > 0 {
-		part := min(n, outerRows(m))
-		packed := buffer.Grow(&t.packed, t.set.XLen(part, m))
-		tile := t.set.Tiles[0]
-		w.each((part+tile-1)/tile, 1<<14/(m*tile), func(_, a, b int) {
-			t.set.PackTransposed(packed, y[from:], rows, part, m, a*tile, min(b*tile, part))
-		})
-		to := dst[:part*cols]
-		w.each(t.panels(cols), t.least(m), func(worker, a, b int) {
-			t.set.MulRowMajor(&w.workers[worker].float, to, packed, part, x, m, cols, a, b, floatmm.Part{First: true, Last: true})
-		})
-		dst, from, n = dst[part*cols:], from+part, n-part
-	}
-	return nil
+	return t.Add(w, dst, cols, n, cols, m, Operand{Data: y[from:], Stride: rows, Transposed: true}, Operand{Data: x, Stride: cols})
 }
-
-// outerRows is the number of rows of an outer product of m terms that are computed at a time.
-func outerRows(m int) int { return min(max(transposedBytes/4/max(m, 1), 64), 1024) }
 
 // each divides n items among the goroutines; a part has least items or more.
 func (w *Workspace) each(n, least int, f func(worker, from, to int)) {

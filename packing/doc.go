@@ -53,9 +53,4 @@
 //		... // p.Codes, p.Scales, p.Zeros, p.Bias
 //		l.PackPanel(data[i*l.PanelBytes():][:l.PanelBytes()], p)
 //	}
-//
-// # Bit planes
-//
-// [PackUnit] and [UnpackUnit] are TorchAO's bit packing for units of 128, 64 and 32 codes. The
-// lowbit layout uses units of 128.
 package packing

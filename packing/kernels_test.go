@@ -5,34 +5,6 @@ import (
 	"testing"
 )
 
-// TestStoredColumn compares StoredColumn with UnpackUnit.
-func TestStoredColumn(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	for bits := 1; bits <= 8; bits++ {
-		unit, codes := make([]byte, 16*bits), make([]int8, 128)
-		for i := range unit {
-			unit[i] = byte(rng.Uint32())
-		}
-		UnpackUnit(bits, 128, codes, unit)
-		for half := range 2 {
-			var x [8]uint64
-			StoredColumn(bits, &x, unit, half)
-			for i, q := range codes {
-				if i%16/8 != half {
-					continue
-				}
-				want := uint8(q)
-				if bits < 8 {
-					want += 1 << (bits - 1)
-				}
-				if got := uint8(x[i/16] >> (8 * (i % 8))); got != want {
-					t.Fatalf("%d bits: code %d is stored as %d, want %d", bits, i, got, want)
-				}
-			}
-		}
-	}
-}
-
 // TestOffsets compares the offsets with the positions of a panel's blocks, records and sums.
 func TestOffsets(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 
+	"github.com/lowbit-go/gq/internal/bitplane"
 	"github.com/lowbit-go/gq/internal/buffer"
 )
 
@@ -245,6 +246,8 @@ func (l *Lowbit) addRagged(sum, scale, zero float32, codes []byte) float32 {
 	return sum
 }
 
+const ones = 0x0101010101010101
+
 func word(b []byte, at int) uint64 { return binary.LittleEndian.Uint64(b[at:]) }
 
 // sum16 adds the 16 signed bytes of x and y: 128 to each, then pairs, then a multiplication.
@@ -297,7 +300,7 @@ func (l *Lowbit) packPlanes(panel, codes []byte, rows int) {
 		block, codes := panel[l.BlockOffset(b):][:l.blockBytes], codes[32*b:]
 		for u := range l.nr / 4 {
 			for e := range 2 {
-				var x, planes [8]uint64
+				var x [8]uint64
 				if l.width == 8 {
 					for j, at := range start[u][e] {
 						x[j] = word(codes, at)&l.mask ^ l.flip
@@ -309,11 +312,7 @@ func (l *Lowbit) packPlanes(panel, codes []byte, rows int) {
 						x[j] = w&l.mask ^ l.flip
 					}
 				}
-				packColumn(l.bits, &planes, &x)
-				out := block[u*unitBytes+8*e:]
-				for i, w := range planes[:l.bits] {
-					binary.LittleEndian.PutUint64(out[16*i:], w)
-				}
+				bitplane.PutColumn(l.bits, block[u*unitBytes:], e, &x)
 			}
 		}
 	}

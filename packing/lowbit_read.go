@@ -5,6 +5,7 @@ import (
 	"math"
 	"sync"
 
+	"github.com/lowbit-go/gq/internal/bitplane"
 	"github.com/lowbit-go/gq/internal/buffer"
 )
 
@@ -57,14 +58,14 @@ func (l *Lowbit) pair(block []byte, i, e int) (x0, x1 uint64) {
 		lanes := block[32*i+8*e:]
 		return le.Uint64(lanes), le.Uint64(lanes[16:])
 	}
-	return unpackPair(l.bits, i%4, block[i/4*16*l.bits+8*e:], 16, 8)
+	return bitplane.Pair(l.bits, i%4, block[i/4*16*l.bits+8*e:], 16, 8)
 }
 
 func signedLowbit(bits int, u uint64) uint64 {
 	if bits == 4 { // in two's complement, unlike TorchAO's
 		u ^= 8 * ones
 	}
-	return signedCodes(bits, u)
+	return bitplane.Signed(bits, u)
 }
 
 func (l *Lowbit) scales(dst []float32, panel []byte, r int) {
@@ -109,7 +110,7 @@ func (l *Lowbit) rowWords(x *[4]uint64, block []byte, r int) {
 	default: // L is 4: runs of 4 columns
 		for s := range 4 {
 			i := s*l.pairs + r/4
-			x0, x1 := unpackPair(l.bits, i%4, block[i/4*16*l.bits+4*(r%4):], 16, 4)
+			x0, x1 := bitplane.Pair(l.bits, i%4, block[i/4*16*l.bits+4*(r%4):], 16, 4)
 			if s%2 == 0 {
 				x[s/2], x[2+s/2] = x0, x1
 			} else {

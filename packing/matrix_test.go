@@ -205,3 +205,11 @@ func (m *matrix) weight(row, col int) float32 {
 	i := row*((k+group-1)/group) + col/group
 	return float32((float64(m.codes[row*k+col]) - m.zero(i)) * float64(m.scales[i]))
 }
+
+func randomCodes(rng *rand.Rand, bits, n int) []int8 {
+	q := make([]int8, n)
+	for i := range q {
+		q[i] = int8(rng.IntN(1<<bits) - 1<<(bits-1))
+	}
+	return q
+}

@@ -106,7 +106,7 @@ func kernelOptions(c *cli.Context) (o gq.BenchKernelsOptions, err error) {
 	if o.Threads, err = payloads.Ints(c, "threads", 1, 1<<10); err != nil {
 		return o, err
 	}
-	o.CPU, err = payloads.Words(c, "cpu")
+	o.CPU, err = cmdline.List(c, "cpu", func(s string) (string, error) { return s, nil })
 	return o, err
 }
 

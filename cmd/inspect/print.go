@@ -188,7 +188,8 @@ func printFiles(w io.Writer, r *inspect.Checkpoint) error {
 	for i, f := range r.Files {
 		// Shards often repeat the metadata of the first one.
 		if len(f.Metadata) > 0 && (i == 0 || !maps.Equal(f.Metadata, r.Files[i-1].Metadata)) {
-			printStrings(w, "metadata of "+cmdline.Text(f.Name), f.Metadata)
+			raw, _ := json.Marshal(f.Metadata) // strings always have JSON
+			printJSON(w, "metadata of "+cmdline.Text(f.Name), raw)
 		}
 	}
 	if err != nil {
@@ -250,17 +251,6 @@ func printObject(w io.Writer, depth int, object map[string]json.RawMessage) {
 		default:
 			fmt.Fprintf(w, "%s%-*s  %s\n", indent, width, name, short(raw))
 		}
-	}
-}
-
-func printStrings(w io.Writer, title string, m map[string]string) {
-	fmt.Fprintf(w, "\n%s\n", title)
-	width := 0
-	for k := range m {
-		width = max(width, min(len(cmdline.Text(k)), maxKeys))
-	}
-	for _, k := range slices.Sorted(maps.Keys(m)) {
-		fmt.Fprintf(w, "  %-*s  %s\n", width, cmdline.Text(k), cut(cmdline.Text(m[k])))
 	}
 }
 

@@ -78,7 +78,7 @@ A line that ends with \ goes on in the next one. Ctrl-C stops an answer, Ctrl-D 
 
 // script reads the user's messages line by line. The first failure ends it.
 func (t *talker) script() error {
-	return t.converse(newLines(t.c.App.Reader).next, func(message string) error {
+	return t.converse(readLines(t.c.App.Reader), func(message string) error {
 		return t.answer(t.c.Context, newWriter(t.c), message)
 	}, func(err error) error { return err })
 }

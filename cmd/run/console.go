@@ -194,25 +194,19 @@ func (r *rawWriter) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// lines reads lines without their ends.
-type lines struct{ r *bufio.Reader }
-
-func newLines(r io.Reader) *lines { return &lines{bufio.NewReader(r)} }
-
-// next returns a line; the last one may have no end.
-func (l *lines) next(bool) (string, error) {
-	var line []byte
-	for {
-		part, err := l.r.ReadSlice('\n')
-		if line = append(line, part...); len(line) > maxPrompt {
+// readLines returns a function for the lines of r, without their ends. The last may have no end.
+func readLines(r io.Reader) func(more bool) (string, error) {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxPrompt+len("\r\n"))
+	return func(bool) (string, error) {
+		switch {
+		case lines.Scan():
+			return lines.Text(), nil
+		case lines.Err() == bufio.ErrTooLong:
 			return "", fmt.Errorf("a line has more than %d bytes", maxPrompt)
+		case lines.Err() != nil:
+			return "", lines.Err()
 		}
-		if err == bufio.ErrBufferFull {
-			continue
-		}
-		if err != nil && (err != io.EOF || len(line) == 0) {
-			return "", err
-		}
-		return strings.TrimSuffix(strings.TrimSuffix(string(line), "\n"), "\r"), nil
+		return "", io.EOF
 	}
 }

@@ -123,7 +123,7 @@ func recipes(c *cli.Context) ([]gq.SweepRecipe, error) {
 		}
 	}
 	var list []gq.SweepRecipe
-	for _, path := range split(strings.Join(c.StringSlice("recipes"), ",")) {
+	for _, path := range strings.Split(strings.Join(c.StringSlice("recipes"), ","), ",") {
 		if path == "" {
 			return nil, cmdline.Usagef("--recipes: an empty name names no file")
 		}
@@ -137,15 +137,15 @@ func recipes(c *cli.Context) ([]gq.SweepRecipe, error) {
 }
 
 func crossed(c *cli.Context) ([]gq.SweepRecipe, error) {
-	bits, err := parse(c, "bits", func(r *quantizer.Recipe) int { return r.Bits })
+	bits, err := values(c, "bits", func(r *quantizer.Recipe) int { return r.Bits })
 	if err != nil {
 		return nil, err
 	}
-	groups, err := parse(c, "group", func(r *quantizer.Recipe) int { return *r.Group })
+	groups, err := values(c, "group", func(r *quantizer.Recipe) int { return *r.Group })
 	if err != nil {
 		return nil, err
 	}
-	algorithms, err := parse(c, "algorithm", func(r *quantizer.Recipe) gqf.Algorithm { return r.Algorithm })
+	algorithms, err := values(c, "algorithm", func(r *quantizer.Recipe) gqf.Algorithm { return r.Algorithm })
 	if err != nil {
 		return nil, err
 	}
@@ -158,25 +158,14 @@ func crossed(c *cli.Context) ([]gq.SweepRecipe, error) {
 	return gq.CrossRecipes(quantizer.Recipe{Calibrate: c.String("calibrate")}, bits, groups, algorithms), nil
 }
 
-func split(list string) []string { return strings.Split(list, ",") }
-
-// parse parses a list of values of a setting, in which no value appears twice; nil if the flag was
-// not given. of returns the value that a recipe has.
-func parse[T comparable](c *cli.Context, name string, of func(*quantizer.Recipe) T) (list []T, err error) {
-	if !c.IsSet(name) {
-		return nil, nil
-	}
+// values reads a list of values of a setting. of returns the value that a recipe has.
+func values[T comparable](c *cli.Context, name string, of func(*quantizer.Recipe) T) ([]T, error) {
 	setting, _ := quantizer.SettingOf(name)
-	for _, s := range split(c.String(name)) {
+	return cmdline.List(c, name, func(s string) (v T, err error) {
 		var r quantizer.Recipe
 		if err := setting.Set(&r, s); err != nil {
-			return nil, cmdline.Usagef("--%s: %w", name, err)
+			return v, err
 		}
-		v := of(&r)
-		if slices.Contains(list, v) {
-			return nil, cmdline.Usagef("--%s %s: %s is in it twice", name, c.String(name), s)
-		}
-		list = append(list, v)
-	}
-	return list, nil
+		return of(&r), nil
+	})
 }

@@ -47,19 +47,11 @@ type WeightsOptions struct {
 // format, and block scales of a transposed tensor are an *UnsupportedError. Block scales that do
 // not fit the tensor are a *FormatError.
 func (c *Checkpoint) Weights(t Tensor, o WeightsOptions) (*Weights, error) {
-	if !t.Dtype.IsFloat() {
-		return nil, c.unsupported(t, "dtype "+t.DtypeName+" does not hold floating-point weights")
-	}
-	view, err := c.Bytes(t)
+	w, err := c.plain(t)
 	if err != nil {
 		return nil, err
 	}
-	all, cols := t.Matrix()
-	w := &Weights{Tensor: t, Slices: 1, Rows: int(all), Cols: int(cols), ck: c, view: view, bits: t.Dtype.Bits(), transposed: o.Transposed}
-	if n := len(t.Shape); n >= 2 {
-		w.Rows = int(t.Shape[n-2])
-		w.Slices = int(all) / max(w.Rows, 1)
-	}
+	w.transposed = o.Transposed
 	if t.Dtype == f4 {
 		return w, w.openMXFP4(o.Transposed)
 	}
@@ -73,6 +65,24 @@ func (c *Checkpoint) Weights(t Tensor, o WeightsOptions) (*Weights, error) {
 			return nil, c.unsupported(t, "it has block scales ("+quote(w.Scale.Name)+") and is stored inputs x outputs")
 		}
 		w.Rows, w.Cols = w.Cols, w.Rows
+	}
+	return w, nil
+}
+
+// plain is Weights without block scales and transposition.
+func (c *Checkpoint) plain(t Tensor) (*Weights, error) {
+	if !t.Dtype.IsFloat() {
+		return nil, c.unsupported(t, "dtype "+t.DtypeName+" does not hold floating-point weights")
+	}
+	view, err := c.Bytes(t)
+	if err != nil {
+		return nil, err
+	}
+	all, cols := t.Matrix()
+	w := &Weights{Tensor: t, Slices: 1, Rows: int(all), Cols: int(cols), ck: c, view: view, bits: t.Dtype.Bits()}
+	if n := len(t.Shape); n >= 2 {
+		w.Rows = int(t.Shape[n-2])
+		w.Slices = int(all) / max(w.Rows, 1)
 	}
 	return w, nil
 }
@@ -178,41 +188,11 @@ func (w *Weights) gather(dst []float32, first, n int) {
 //
 // ReadRows needs no Guard: a truncated file is a *FormatError. Rows of a remote file are fetched.
 func (c *Checkpoint) ReadRows(dst []float32, t Tensor, row0, rows int) error {
-	src, err := c.rows(dst, t, row0, rows)
+	w, err := c.plain(t)
 	if err != nil {
 		return err
 	}
-	_, cols := t.Matrix()
-	width := cols * int64(t.Dtype.Bits()/8)
-	release, err := c.fetch([]Range{t.Range(int64(row0)*width, int64(rows)*width)})
-	if err != nil {
-		return err
-	}
-	defer release()
-	return c.Guard(func() error {
-		Widen(dst, src, t.Dtype)
-		return nil
-	})
-}
-
-// rows checks the arguments of ReadRows and returns the bytes of the rows.
-func (c *Checkpoint) rows(dst []float32, t Tensor, row0, rows int) ([]byte, error) {
-	b, err := c.Bytes(t)
-	if err != nil {
-		return nil, err
-	}
-	if !t.Dtype.IsFloat() {
-		return nil, c.unsupported(t, "dtype "+t.DtypeName+" does not hold floating-point weights")
-	}
-	all, cols := t.Matrix()
-	if row0 < 0 || rows < 0 || int64(row0) > all || int64(rows) > all-int64(row0) {
-		return nil, fmt.Errorf("safetensors: tensor %s has %d rows, not rows %d to %d", quote(t.Name), all, row0, row0+rows)
-	}
-	if int64(len(dst)) != int64(rows)*cols {
-		return nil, fmt.Errorf("safetensors: tensor %s: %d rows of %d values do not go into %d", quote(t.Name), rows, cols, len(dst))
-	}
-	width := cols * int64(t.Dtype.Bits()/8)
-	return b[int64(row0)*width:][:int64(rows)*width], nil
+	return w.Read(dst, row0, rows)
 }
 
 // Widen converts len(dst) little-endian values in src, of a dtype with Dtype.IsFloat, to float32.

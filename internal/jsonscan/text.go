@@ -5,6 +5,7 @@ import (
 	"iter"
 	"math/bits"
 	"slices"
+	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -156,21 +157,11 @@ func unicodeEscape(b []byte) (rune, int) {
 		if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
 			return -1
 		}
-		var r rune
-		for _, d := range b[2:6] {
-			switch {
-			case d >= '0' && d <= '9':
-				d -= '0'
-			case d >= 'a' && d <= 'f':
-				d -= 'a' - 10
-			case d >= 'A' && d <= 'F':
-				d -= 'A' - 10
-			default:
-				return -1
-			}
-			r = r<<4 | rune(d)
+		r, err := strconv.ParseUint(string(b[2:6]), 16, 16)
+		if err != nil {
+			return -1
 		}
-		return r
+		return rune(r)
 	}
 	r := unit(b)
 	switch {

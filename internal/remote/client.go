@@ -127,7 +127,7 @@ func (c *Client) get(ctx context.Context, r *Request, at *url.URL, byteRange str
 		}
 		var err error
 		if a.Response, err = c.Transport().RoundTrip(q); err != nil {
-			return nil, sending(err, to)
+			return nil, Sending(err, to)
 		}
 		if a.origin && r.Check != nil {
 			if err := r.Check(a.StatusCode, a.Header); err != nil {
@@ -178,7 +178,7 @@ func target(from *url.URL, location string) (*url.URL, error) {
 	to, err := from.Parse(location)
 	switch {
 	case err != nil || location == "" || to.Host == "":
-		return nil, passing(errors.New("the server redirects to an address that is not valid"))
+		return nil, Passing(errors.New("the server redirects to an address that is not valid"), nil)
 	case to.Scheme == "https", to.Scheme == "http" && from.Scheme == "http":
 		to.User, to.Fragment = nil, ""
 		return to, nil
@@ -186,7 +186,8 @@ func target(from *url.URL, location string) (*url.URL, error) {
 	return nil, fmt.Errorf("the server redirects from %s to %s://%s: refused, because only TLS is used unless http:// is asked for by name", from.Scheme, to.Scheme, to.Host)
 }
 
-func sending(err error, to *url.URL) error {
+// Sending explains the error of a request without an answer, and marks errors that may pass.
+func Sending(err error, to *url.URL) error {
 	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
 	_, header := errors.AsType[tls.RecordHeaderError](err)
 	_, unknown := errors.AsType[x509.UnknownAuthorityError](err)
@@ -199,7 +200,7 @@ func sending(err error, to *url.URL) error {
 	case isDNS && dns.IsNotFound:
 		return fmt.Errorf("the host %s is not known: is the name right, and is this machine online?", to.Hostname())
 	}
-	return passing(err)
+	return Passing(err, nil)
 }
 
 func (c *Client) failure(r *Request, a *answer, token string) error {
@@ -211,11 +212,11 @@ func (c *Client) failure(r *Request, a *answer, token string) error {
 	}
 	switch s := a.StatusCode; {
 	case s == http.StatusRequestTimeout, s == http.StatusTooEarly, s == http.StatusTooManyRequests, s >= 500 && s != http.StatusNotImplemented && s != http.StatusHTTPVersionNotSupported:
-		return &passingError{e, retryAfter(a.Header, time.Now())}
+		return Passing(e, a.Header)
 	case !a.origin:
-		return &passingError{expiredError{e}, 0} // the signature of an address expires
+		return Passing(expiredError{e}, nil) // the signature of an address expires
 	case s == http.StatusUnauthorized && r.Token != nil && r.Token() != token:
-		return passing(e) // the token was renewed meanwhile
+		return Passing(e, nil) // the token was renewed meanwhile
 	case r.Refused != nil:
 		return explainedError{r.Refused(e)}
 	}
@@ -237,19 +238,6 @@ func (e expiredError) Unwrap() error { return e.Refusal }
 // Transport sends the client's requests, and ends requests with stalling bodies.
 func (c *Client) Transport() http.RoundTripper { return &watchedTransport{c} }
 
-// Retry calls try until try succeeds, fails for another reason than a [Passing] error, or fails too
-// often in a row without progress. try returns how many bytes were received. name is for errors.
-func (c *Client) Retry(ctx context.Context, name string, try func() (received int, err error)) error {
-	return c.retry(ctx, name, try)
-}
-
-// Passing marks an error that a repeated request may not have. h is the header of the answer, with
-// the time of the next attempt, if stated; nil: no answer.
-func Passing(err error, h http.Header) error { return &passingError{err, retryAfter(h, time.Now())} }
-
-// Sending explains the error of a request without an answer, and marks errors that may pass.
-func Sending(err error, to *url.URL) error { return sending(err, to) }
-
 const (
 	attempts  = 7                      // in a row without progress
 	firstWait = 250 * time.Millisecond // doubled after each attempt
@@ -266,11 +254,13 @@ type passingError struct {
 func (e *passingError) Error() string { return e.err.Error() }
 func (e *passingError) Unwrap() error { return e.err }
 
-func passing(err error) error { return &passingError{err, 0} }
+// Passing marks an error that a repeated request may not have. h is the header of the answer, with
+// the time of the next attempt, if stated; nil: no answer.
+func Passing(err error, h http.Header) error { return &passingError{err, retryAfter(h, time.Now())} }
 
-// retry calls try until try succeeds, fails for good, or fails too often in a row. try returns how
-// many bytes were received. name is for errors.
-func (c *Client) retry(ctx context.Context, name string, try func() (received int, err error)) error {
+// Retry calls try until try succeeds, fails for another reason than a [Passing] error, or fails too
+// often in a row without progress. try returns how many bytes were received. name is for errors.
+func (c *Client) Retry(ctx context.Context, name string, try func() (received int, err error)) error {
 	failed, got := 0, 0
 	for {
 		n, err := try()

@@ -69,7 +69,7 @@ func (f *File) ReadAt(ctx context.Context, dst []byte, off int64) error {
 		return nil
 	}
 	done := 0
-	return f.client.retry(ctx, f.r.Name, func() (int, error) {
+	return f.client.Retry(ctx, f.r.Name, func() (int, error) {
 		n, err := f.read(ctx, dst[done:], off+int64(done))
 		done += n
 		return n, err
@@ -95,10 +95,10 @@ func (f *File) read(ctx context.Context, dst []byte, off int64) (n int, err erro
 		return 0, err
 	}
 	if n, err = io.ReadFull(a.Body, dst[:want]); err != nil {
-		return n, passing(fmt.Errorf("the body ended after %d of %d bytes: %w", n, want, err))
+		return n, Passing(fmt.Errorf("the body ended after %d of %d bytes: %w", n, want, err), nil)
 	}
 	if want < len(dst) {
-		return n, passing(fmt.Errorf("the server sent %d of %d bytes", want, len(dst)))
+		return n, Passing(fmt.Errorf("the server sent %d of %d bytes", want, len(dst)), nil)
 	}
 	return n, nil
 }
@@ -110,27 +110,27 @@ func (f *File) check(a *answer, off, last int64) (want int, err error) {
 		return 0, err
 	}
 	if e := a.Header.Get("Content-Encoding"); e != "" && e != "identity" {
-		return 0, passing(fmt.Errorf("the server compressed the body (%q) although that was not asked for", e))
+		return 0, Passing(fmt.Errorf("the server compressed the body (%q) although that was not asked for", e), nil)
 	}
 	if a.StatusCode == http.StatusOK {
 		switch {
 		case a.ContentLength >= 0 && a.ContentLength != f.size:
 			return 0, f.resized(a.ContentLength)
 		case off > 0 || a.ContentLength < 0 && last+1 < f.size:
-			return 0, passing(errors.New("the server does not serve ranges of bytes: download the files, and name their directory"))
+			return 0, Passing(errors.New("the server does not serve ranges of bytes: download the files, and name their directory"), nil)
 		}
 		return int(last + 1), nil
 	}
 	r, err := parseContentRange(a.Header.Get("Content-Range"))
 	switch {
 	case err != nil:
-		return 0, passing(err)
+		return 0, Passing(err, nil)
 	case r.size >= 0 && r.size != f.size:
 		return 0, f.resized(r.size)
 	case a.StatusCode == http.StatusRequestedRangeNotSatisfiable, r.first != off, r.last > last:
-		return 0, passing(fmt.Errorf("the server sent the range %q, asked for bytes %d-%d", a.Header.Get("Content-Range"), off, last))
+		return 0, Passing(fmt.Errorf("the server sent the range %q, asked for bytes %d-%d", a.Header.Get("Content-Range"), off, last), nil)
 	case a.ContentLength >= 0 && a.ContentLength != r.last-r.first+1:
-		return 0, passing(fmt.Errorf("the server announced %d bytes for the range %q", a.ContentLength, a.Header.Get("Content-Range")))
+		return 0, Passing(fmt.Errorf("the server announced %d bytes for the range %q", a.ContentLength, a.Header.Get("Content-Range")), nil)
 	}
 	return int(r.last - r.first + 1), nil
 }
@@ -174,7 +174,7 @@ type Head struct {
 
 // Stat asks for the head of a file, by a request for its first byte.
 func (c *Client) Stat(ctx context.Context, r *Request) (h Head, err error) {
-	err = c.retry(ctx, r.Name, func() (int, error) {
+	err = c.Retry(ctx, r.Name, func() (int, error) {
 		a, err := c.get(ctx, r, nil, "bytes=0-0")
 		if err != nil {
 			return 0, err
@@ -184,7 +184,7 @@ func (c *Client) Stat(ctx context.Context, r *Request) (h Head, err error) {
 		if a.StatusCode != http.StatusOK {
 			span, err := parseContentRange(a.Header.Get("Content-Range"))
 			if err != nil {
-				return 0, passing(err)
+				return 0, Passing(err, nil)
 			}
 			h.Size = span.size
 		}
@@ -197,22 +197,22 @@ func (c *Client) Stat(ctx context.Context, r *Request) (h Head, err error) {
 }
 
 func (c *Client) Get(ctx context.Context, r *Request, limit int64) (body []byte, h http.Header, err error) {
-	err = c.retry(ctx, r.Name, func() (int, error) {
+	err = c.Retry(ctx, r.Name, func() (int, error) {
 		a, err := c.get(ctx, r, nil, "")
 		if err != nil {
 			return 0, err
 		}
 		defer a.Close()
 		if a.StatusCode != http.StatusOK {
-			return 0, passing(fmt.Errorf("the server answers with status %d to a request without a range", a.StatusCode))
+			return 0, Passing(fmt.Errorf("the server answers with status %d to a request without a range", a.StatusCode), nil)
 		}
 		if e := a.Header.Get("Content-Encoding"); e != "" && e != "identity" {
-			return 0, passing(fmt.Errorf("the server compressed the body (%q) although that was not asked for", e))
+			return 0, Passing(fmt.Errorf("the server compressed the body (%q) although that was not asked for", e), nil)
 		}
 		body, h = nil, a.Header
 		if body, err = io.ReadAll(io.LimitReader(a.Body, limit+1)); err != nil {
 			// No progress: the next attempt begins at byte 0 again.
-			return 0, passing(fmt.Errorf("the body ended after %d bytes: %w", len(body), err))
+			return 0, Passing(fmt.Errorf("the body ended after %d bytes: %w", len(body), err), nil)
 		}
 		if int64(len(body)) > limit {
 			return 0, fmt.Errorf("the answer is larger than the limit of %d bytes", limit)

@@ -20,7 +20,7 @@ type chatRequest struct {
 }
 
 func parseChat(body []byte) (*chatRequest, error) {
-	r := &chatRequest{}
+	r := &chatRequest{common: newCommon()}
 	o := r.object()
 	o.fields["messages"] = &r.messages
 	o.fields["max_completion_tokens"] = &r.maxCompletionTokens

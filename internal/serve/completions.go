@@ -30,7 +30,7 @@ const noLogprob = -9999
 func finite(logprob float64) float64 { return max(logprob, noLogprob) }
 
 func parseCompletion(body []byte) (*completionRequest, error) {
-	r := &completionRequest{}
+	r := &completionRequest{common: newCommon()}
 	o := r.object()
 	o.fields["prompt"] = &r.prompts
 	o.fields["echo"] = &r.echo

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
+	"strings"
 
 	"github.com/lowbit-go/gq/model/generate"
 )
@@ -15,26 +16,27 @@ type common struct {
 	n             *int
 	maxTokens     *int
 	stop          stops
-	seed          *uint64
-	temperature   *float64
-	topP          *float64
-	topK          *int
-	minP          *float64
-	repetition    *float64
-	presence      *float64
-	frequency     *float64
+	sampling      generate.Sampling
 	ignoreEOS     bool
 	cacheKey      string
 	streamOptions streamOptions
 }
 
+// newCommon has the values of missing fields: the defaults of `gq run`, except for a random seed.
+func newCommon() common {
+	c := common{sampling: generate.DefaultSampling}
+	c.sampling.Seed = rand.Uint64N(maxRandomSeed)
+	return c
+}
+
 func (c *common) object() object {
+	s := &c.sampling
 	return object{
 		fields: map[string]any{
 			"model": &c.model, "stream": &c.stream, "stream_options": &c.streamOptions, "n": &c.n,
-			"max_tokens": &c.maxTokens, "stop": &c.stop, "seed": &c.seed, "temperature": &c.temperature,
-			"top_p": &c.topP, "top_k": &c.topK, "min_p": &c.minP, "repetition_penalty": &c.repetition,
-			"presence_penalty": &c.presence, "frequency_penalty": &c.frequency, "ignore_eos": &c.ignoreEOS, "prompt_cache_key": &c.cacheKey,
+			"max_tokens": &c.maxTokens, "stop": &c.stop, "seed": &s.Seed, "temperature": &s.Temperature,
+			"top_p": &s.TopP, "top_k": &s.TopK, "min_p": &s.MinP, "repetition_penalty": &s.RepeatPenalty,
+			"presence_penalty": &s.PresencePenalty, "frequency_penalty": &s.FrequencyPenalty, "ignore_eos": &c.ignoreEOS, "prompt_cache_key": &c.cacheKey,
 		},
 		// These say who asks, or what a service of many machines keeps.
 		ignored: []string{"user", "metadata", "store", "safety_identifier", "prompt_cache_retention"},
@@ -88,50 +90,16 @@ func (s *stops) decode(at string, raw json.RawMessage) error {
 // maxRandomSeed keeps seeds exact in JavaScript with its numbers of 53 bits.
 const maxRandomSeed = 1 << 53
 
-// options turns the fields into options of the engine. Missing fields have the defaults of `gq
-// run`, except for a random seed.
+// options turns the fields into options of the engine.
 func (c *common) options() (generate.Options, error) {
-	o := generate.Options{Sampling: generate.DefaultSampling, Stop: c.stop, IgnoreEOS: c.ignoreEOS}
-	s := &o.Sampling
-	if s.Seed = rand.Uint64N(maxRandomSeed); c.seed != nil {
-		s.Seed = *c.seed
-	}
-	if c.topK != nil {
-		s.TopK = *c.topK
-		if err := checkSampling("top_k", s); err != nil {
-			return o, err
+	if e, wrong := errors.AsType[*generate.RangeError](c.sampling.CheckGiven()); wrong {
+		name := strings.ReplaceAll(e.Field, "-", "_")
+		if name == "repeat_penalty" {
+			name = "repetition_penalty"
 		}
+		return generate.Options{}, invalid(name, "%s %v %s", name, e.Value, e.Problem)
 	}
-	for _, f := range []struct {
-		name  string
-		value *float64
-		into  *float64
-	}{
-		{"temperature", c.temperature, &s.Temperature},
-		{"top_p", c.topP, &s.TopP},
-		{"min_p", c.minP, &s.MinP},
-		{"repetition_penalty", c.repetition, &s.RepeatPenalty},
-		{"presence_penalty", c.presence, &s.PresencePenalty},
-		{"frequency_penalty", c.frequency, &s.FrequencyPenalty},
-	} {
-		if f.value == nil {
-			continue
-		}
-		*f.into = *f.value
-		if err := checkSampling(f.name, s); err != nil {
-			return o, err
-		}
-	}
-	return o, nil
-}
-
-// checkSampling refuses the field that was set last, if out of range.
-func checkSampling(name string, s *generate.Sampling) error {
-	e, ok := errors.AsType[*generate.RangeError](s.CheckGiven())
-	if !ok {
-		return nil
-	}
-	return invalid(name, "%s %v %s", name, e.Value, e.Problem)
+	return generate.Options{Sampling: c.sampling, Stop: c.stop, IgnoreEOS: c.ignoreEOS}, nil
 }
 
 // choices returns the number of answers per prompt.

@@ -111,11 +111,11 @@ func wording(into any) string {
 		return "a string"
 	case *bool, **bool:
 		return "true or false"
-	case **uint64:
+	case *uint64:
 		return "an integer from 0 to 2^64-1"
 	case *int, **int:
 		return "an integer"
-	case **float64:
+	case *float64:
 		return "a number"
 	}
 	return "a list"

@@ -131,15 +131,41 @@ func (f *Fit) Load(x, w []float32) {
 	fitLoad(f, f.rest[:n], f.rest[n:])
 }
 
+func fitLoad(f *Fit, x, w []float32) {
+	if !assembled() {
+		fitLoadGeneric(f, x, w)
+		return
+	}
+	fitLoadBlock(&f.data[0], &x[0], &w[0], &f.Unit[0], f.width)
+}
+
 // Search sets Scale to the best of the scales that fit best the steps of the starts. In float32,
 // with every step rounded, the score of a start is A*A/B, and its scale is A/B. The first start
 // with the highest score above 0 wins.
-func (f *Fit) Search() { fitSearch(f) }
+func (f *Fit) Search() {
+	switch accelerated.Chosen() {
+	case portable:
+		fitSearchGeneric(f)
+	case wide:
+		fitSearchWide(&f.Scale[0], &f.data[0], &f.starts[0][0], &f.limits[0], f.width)
+	default:
+		fitSearchBlock(&f.Scale[0], &f.data[0], &f.starts[0][0], &f.limits[0], f.width)
+	}
+}
 
 // Choose sets Choice to the best of the scales Stored. In float32, with every step rounded, c of a
 // scale s is power/s, brought into -32767 .. 32767 and rounded to the nearest integer, ties to
 // even. The first scale with the largest s*((A+A) - s*B) wins.
-func (f *Fit) Choose() { fitChoose(f) }
+func (f *Fit) Choose() {
+	switch accelerated.Chosen() {
+	case portable:
+		fitChooseGeneric(f)
+	case wide:
+		fitChooseWide(&f.Choice[0], &f.Stored[0][0], &f.data[0], &f.limits[0], f.width, f.power)
+	default:
+		fitChooseBlock(&f.Choice[0], &f.Stored[0][0], &f.data[0], &f.limits[0], f.width, f.power)
+	}
+}
 
 func fitLoadGeneric(f *Fit, x, w []float32) {
 	for g := range FitLanes {

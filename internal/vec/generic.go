@@ -23,24 +23,7 @@ func widenBF16Generic(dst []float32, src []byte) {
 func widenF16Generic(dst []float32, src []byte) {
 	src = src[:2*len(dst)]
 	for i := range dst {
-		dst[i] = widenF16One(binary.LittleEndian.Uint16(src[2*i:]))
-	}
-}
-
-func widenF16One(h uint16) float32 {
-	sign := uint32(h&0x8000) << 16
-	magnitude := uint32(h&0x7fff) << 13 // the fraction is in place, the exponent still biased by 15
-	switch exp := h & 0x7c00; {
-	case exp == 0:
-		// zero or subnormal: the fraction counts units of 2^-24
-		v := float32(float32(h&0x3ff) * 0x1p-24)
-		return math.Float32frombits(sign | math.Float32bits(v))
-	case exp != 0x7c00:
-		return math.Float32frombits(sign | magnitude + (127-15)<<23)
-	case h&0x3ff == 0:
-		return math.Float32frombits(sign | expMask)
-	default:
-		return math.Float32frombits(sign | expMask | 1<<22 | magnitude)
+		dst[i] = floats.F16ToF32(binary.LittleEndian.Uint16(src[2*i:]))
 	}
 }
 
@@ -136,14 +119,22 @@ const (
 // byte, or the NaN 0x7fc00000 if d is not finite.
 func DecodeNibbles(dst []float32, src []byte) {
 	checkBlocks(dst, src, nibbleBytes)
-	decodeNibbles(dst, src)
+	if !onX86() || len(dst) == 0 {
+		decodeNibblesGeneric(dst, src)
+		return
+	}
+	decodeNibblesBlock(&dst[0], &src[0], len(dst)/codeBlock)
 }
 
 // DecodeBytes decodes blocks of 32 codes of 8 bits: an F16 scale d and the codes q. The weights are
 // float32(d*q), or NaN as in DecodeNibbles.
 func DecodeBytes(dst []float32, src []byte) {
 	checkBlocks(dst, src, byteBytes)
-	decodeBytes(dst, src)
+	if !onX86() || len(dst) == 0 {
+		decodeBytesGeneric(dst, src)
+		return
+	}
+	decodeBytesBlock(&dst[0], &src[0], len(dst)/codeBlock)
 }
 
 func checkBlocks(dst []float32, src []byte, size int) {

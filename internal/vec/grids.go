@@ -63,7 +63,13 @@ func NewGridFit(group, bits int) *Fit {
 func (f *Fit) Power() float32 { return f.power }
 
 // Totals sets Values to the sums of rnd(w*x), and Weights to the sums of the weights.
-func (f *Fit) Totals(c *GridChoice) { fitTotals(f, c) }
+func (f *Fit) Totals(c *GridChoice) {
+	if !assembled() {
+		fitTotalsGeneric(f, c)
+		return
+	}
+	fitTotalsBlock(&c.Values[0], &f.data[0], f.width)
+}
 
 // SearchGrids replaces the results of s if a candidate of list has a higher score. The length of
 // list is a multiple of 4. In float32, with every step rounded, for each candidate, in order:
@@ -76,7 +82,14 @@ func (f *Fit) SearchGrids(s *GridSearch, list []GridStart) {
 	if len(list) == 0 || len(list)%4 != 0 || f.bits == 0 {
 		panic(fmt.Sprintf("vec: search of %d grids with codes of %d bits", len(list), f.bits))
 	}
-	searchGrids(f, s, list)
+	switch accelerated.Chosen() {
+	case portable:
+		searchGridsGeneric(f, s, list)
+	case wide:
+		searchGridsWide(&s.Inverse[0], &list[0].Factor, &f.data[0], f.width, len(list)/4, 16-f.bits)
+	default:
+		searchGridsBlock(&s.Inverse[0], &list[0].Factor, &f.data[0], f.width, len(list)/4, 16-f.bits)
+	}
 }
 
 // ChooseGrids sets Choice to the first of so many grids, a multiple of 4, with the largest gain. In
@@ -90,7 +103,14 @@ func (f *Fit) ChooseGrids(c *GridChoice, count int) {
 	if count <= 0 || count > GridChoices || count%4 != 0 || f.bits == 0 {
 		panic(fmt.Sprintf("vec: choice of %d grids with codes of %d bits", count, f.bits))
 	}
-	chooseGrids(f, c, count)
+	switch accelerated.Chosen() {
+	case portable:
+		chooseGridsGeneric(f, c, count)
+	case wide:
+		chooseGridsWide(&c.Choice[0], &c.Values[0], &f.data[0], f.width, count, 16-f.bits, f.power)
+	default:
+		chooseGridsBlock(&c.Choice[0], &c.Values[0], &f.data[0], f.width, count, 16-f.bits, f.power)
+	}
 }
 
 func gridInteger(v float32) int16 {
@@ -175,7 +195,11 @@ func ColumnSums(sum *[ColumnLanes]float32, e, v []float32) {
 	if len(e) != ColumnLanes*len(v) {
 		panic(fmt.Sprintf("vec: %d values in rows of %d for %d factors", len(e), ColumnLanes, len(v)))
 	}
-	columnSums(sum, e, v)
+	if !assembled() || len(v) == 0 {
+		columnSumsGeneric(sum, e, v)
+		return
+	}
+	columnSumsBlock(&sum[0], &e[0], &v[0], len(v))
 }
 
 func columnSumsGeneric(sum *[ColumnLanes]float32, e, v []float32) {
@@ -199,7 +223,11 @@ type ColumnGrids struct {
 // nearest, ties to even, and sets values to values minus the codes' weights, shifts to the targets
 // minus these weights, and codes. Every operation is rounded to float32. The values must be finite.
 func ColumnCodes(g *ColumnGrids, values, shifts, codes, sums *[ColumnLanes]float32) {
-	columnCodes(g, values, shifts, codes, sums)
+	if !assembled() {
+		columnCodesGeneric(g, values, shifts, codes, sums)
+		return
+	}
+	columnCodesBlock(&g.Scale[0], &values[0], &shifts[0], &codes[0], &sums[0])
 }
 
 func columnCodesGeneric(g *ColumnGrids, values, shifts, codes, sums *[ColumnLanes]float32) {

@@ -37,7 +37,11 @@ type Search struct {
 // be finite, and weights not negative; otherwise the results are undefined.
 func SearchScales(s *Search, unit float32, x, w []float32) {
 	checkWeights(x, w)
-	searchScales(s, unit, x, w)
+	if !assembled() {
+		searchScalesGeneric(s, unit, x, w)
+		return
+	}
+	searchScalesBlock(&s.Inv[0], unit, &x[0], &w[0], len(x))
 }
 
 // FinalLanes is the number of scales that a call of ScaleErrors measures.
@@ -65,7 +69,11 @@ type Final struct {
 // The conditions of SearchScales hold.
 func ScaleErrors(f *Final, x, w []float32) {
 	checkWeights(x, w)
-	scaleErrors(f, x, w)
+	if !assembled() {
+		scaleErrorsGeneric(f, x, w)
+		return
+	}
+	scaleErrorsBlock(&f.Scale[0], &x[0], &w[0], len(x))
 }
 
 func checkWeights(x, w []float32) {
@@ -77,7 +85,12 @@ func checkWeights(x, w []float32) {
 // SumSquares returns the sum of the squares of x, added as QuantizeGroups adds a group's signal.
 func SumSquares(x []float32) float64 {
 	var sum [Lanes]float64
-	sumSquares(&sum, x)
+	// The lanes restart after every flushEvery values, so the values can only be cut there.
+	if n := len(x) &^ (flushEvery - 1); assembled() && n > 0 {
+		sumSquaresBlock(&sum[0], &x[0], n)
+		x = x[n:]
+	}
+	sumSquaresGeneric(&sum, x)
 	return tree(sum)
 }
 
@@ -87,7 +100,11 @@ func Importance(w, x []float32, inverse float32) {
 	if len(w) != len(x) {
 		panic(fmt.Sprintf("vec: %d weights of %d values", len(w), len(x)))
 	}
-	importance(w, x, inverse)
+	if n := len(x) &^ (Lanes - 1); assembled() && n > 0 {
+		importanceBlock(&w[0], &x[0], n, inverse)
+		w, x = w[n:], x[n:]
+	}
+	importanceGeneric(w, x, inverse)
 }
 
 func searchScalesGeneric(s *Search, unit float32, x, w []float32) {
@@ -177,7 +194,11 @@ func NearScales(stored, scaled [][FitLanes]float32, n *Near, distances []uint32,
 	if len(distances) == 0 || len(stored) != 1+len(distances) || len(scaled) != len(stored) || most > math.MaxInt32 || least > most {
 		panic(fmt.Sprintf("vec: %d scales for %d distances, within %#x .. %#x", len(stored), len(distances), least, most))
 	}
-	nearScales(stored, scaled, n, distances, least, most)
+	if !onX86() {
+		nearScalesGeneric(stored, scaled, n, distances, least, most)
+		return
+	}
+	nearScalesBlock(&stored[0][0], &scaled[0][0], &n.From[0], &distances[0], len(distances), least, most)
 }
 
 func nearScalesGeneric(stored, scaled [][FitLanes]float32, n *Near, distances []uint32, least, most uint32) {
@@ -239,7 +260,29 @@ func LatticeGroups(mask []uint8, lo, hi []float32, least []uint32, t *LatticeTes
 		panic(fmt.Sprintf("vec: %d and %d ends of ranges, %d least magnitudes and a mask of %d bytes contradict each other",
 			n, len(hi), len(least), len(mask)))
 	}
-	latticeGroups(mask, lo, hi, least, t)
+	n := len(lo)
+	if !assembled() || n == 0 {
+		latticeGroupsGeneric(mask, lo, hi, least, t)
+		return
+	}
+	if n >= 8 {
+		latticeGroupsBlock(&mask[0], &lo[0], &hi[0], &least[0], &t.Inverse, n/8)
+	}
+	if n%8 == 0 {
+		return
+	}
+	last := &mask[n/8]
+	if n > 8 { // the last 8 groups, without those that have been tested already
+		latticeGroupsBlock(last, &lo[n-8], &hi[n-8], &least[LeastLanes*(n-8)], &t.Inverse, 1)
+		*last >>= 8 - n%8
+		return
+	}
+	var ends [2][8]float32
+	var m [8 * LeastLanes]uint32
+	copy(ends[0][:], lo)
+	copy(ends[1][:], hi)
+	copy(m[:], least)
+	latticeGroupsBlock(last, &ends[0][0], &ends[1][0], &m[0], &t.Inverse, 1)
 }
 
 func latticeGroupsGeneric(mask []uint8, lo, hi []float32, least []uint32, t *LatticeTest) {

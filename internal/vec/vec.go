@@ -20,7 +20,11 @@ const flushEvery = 256
 // payloads stay). len(src) is 2*len(dst); src needs no alignment.
 func WidenBF16(dst []float32, src []byte) {
 	checkWiden(len(dst), len(src))
-	widenBF16(dst, src)
+	if n := len(dst) &^ (Lanes - 1); assembled() && n > 0 {
+		widenBF16Block(&dst[0], &src[0], n)
+		dst, src = dst[n:], src[2*n:]
+	}
+	widenBF16Generic(dst, src)
 }
 
 // WidenF16 converts the little-endian IEEE binary16 values of src to float32: exact for all numbers
@@ -28,7 +32,11 @@ func WidenBF16(dst []float32, src []byte) {
 // set), as hardware does. len(src) is 2*len(dst); src needs no alignment.
 func WidenF16(dst []float32, src []byte) {
 	checkWiden(len(dst), len(src))
-	widenF16(dst, src)
+	if n := len(dst) &^ (Lanes - 1); assembled() && n > 0 {
+		widenF16Block(&dst[0], &src[0], n)
+		dst, src = dst[n:], src[2*n:]
+	}
+	widenF16Generic(dst, src)
 }
 
 // GroupRange stores the range of each run of group values of x, zero included: lo[g] = min(0, ...)
@@ -40,7 +48,26 @@ func GroupRange(lo, hi, x []float32, group int) (finite bool) {
 	if len(lo) != n || len(hi) != n {
 		panic(fmt.Sprintf("vec: %d values in groups of %d need %d ranges, not %d and %d", len(x), group, n, len(lo), len(hi)))
 	}
-	return groupRange(lo, hi, x, group)
+	groups, last, ok := cut(len(x), group)
+	if !assembled() || !ok {
+		return groupRangeGeneric(lo, hi, x, group)
+	}
+	var top uint32
+	if groups > 0 {
+		top = groupRangeBlock(&lo[0], &hi[0], &x[0], groups, group)
+		lo, hi, x = lo[groups:], hi[groups:], x[groups*group:]
+	}
+	if last == 0 {
+		return top < expMask
+	}
+	whole := last &^ (Lanes - 1)
+	finite = groupRangeGeneric(lo, hi, x[whole:], last)
+	if whole > 0 {
+		var low, high float32
+		top = max(top, groupRangeBlock(&low, &high, &x[0], 1, whole))
+		lo[0], hi[0] = min(lo[0], low), max(hi[0], high)
+	}
+	return finite && top < expMask
 }
 
 // LeastLanes is the number of results of LeastMagnitudes for each group.
@@ -54,7 +81,27 @@ func LeastMagnitudes(least []uint32, x []float32, group int) {
 	if n := Groups(len(x), group); len(least) != LeastLanes*n {
 		panic(fmt.Sprintf("vec: %d values in groups of %d need %d least magnitudes, not %d", len(x), group, LeastLanes*n, len(least)))
 	}
-	leastMagnitudes(least, x, group)
+	groups, last, ok := cut(len(x), group)
+	if !assembled() || !ok {
+		leastMagnitudesGeneric(least, x, group)
+		return
+	}
+	if groups > 0 {
+		leastMagnitudesBlock(&least[0], &x[0], groups, group)
+	}
+	least, x = least[LeastLanes*groups:], x[groups*group:]
+	if last == 0 {
+		return
+	}
+	whole := last &^ (Lanes - 1)
+	leastMagnitudesGeneric(least, x[whole:], last)
+	if whole > 0 {
+		var m [LeastLanes]uint32
+		leastMagnitudesBlock(&m[0], &x[0], 1, whole)
+		for i, v := range m {
+			least[i] = min(least[i], v)
+		}
+	}
 }
 
 // QuantizeGroups chooses the code of each value of x, cut into runs of group values (the last may
@@ -173,17 +220,80 @@ func tree(v [Lanes]float64) float64 {
 
 // level says which assembly runs. level is a number, because calls through function variables would
 // make the arguments of these functions escape to the heap.
+//
+// The assembly (kernels_amd64.go, kernels_arm64.go) needs positive counts, and values in multiples
+// of 16. The functions here cut calls into such pieces; the portable code does the rest.
 type level int
 
 const (
 	portable level = iota
-	assembly       // AVX2 or NEON
-	wide           // AVX2, and AVX-512 with VNNI for some functions
+	neon
+	avx2
+	wide // AVX2, and AVX-512 with VNNI for some functions
 )
 
 var accelerated = cpu.NewFamily("vec", portable)
 
 func assembled() bool { return accelerated.Chosen() != portable }
+
+// onX86 is assembled for functions without NEON.
+func onX86() bool { return accelerated.Chosen() >= avx2 }
+
+// noZero stands in for absent zero points.
+var noZero int8
+
+func quantizeGroups(q []int8, x, scale, inv []float32, zero []int8, fraction []float32, group, qmin, qmax int, acc *ErrorSum) {
+	groups, last, ok := cut(len(x), group)
+	if !assembled() || !ok {
+		quantizeGroupsGeneric(q, x, scale, inv, zero, fraction, group, qmin, qmax, acc)
+		return
+	}
+	block := func(q []int8, x, scale, inv []float32, z *int8, zeroStep int, fraction []float32, groups, group int) {
+		if fraction != nil {
+			quantizeFractionsBlock(&q[0], &x[0], &scale[0], &inv[0], z, &fraction[0], zeroStep, groups, group, qmin, qmax, &acc.Noise[0])
+			return
+		}
+		quantizeGroupsBlock(&q[0], &x[0], &scale[0], &inv[0], z, zeroStep, groups, group, qmin, qmax, &acc.Noise[0])
+	}
+	z, zeroStep := &noZero, 0
+	if groups > 0 {
+		if zero != nil {
+			z, zeroStep = &zero[0], 1
+		}
+		block(q, x, scale, inv, z, zeroStep, fraction, groups, group)
+	}
+	if last == 0 {
+		return
+	}
+	q, x, scale, inv = q[groups*group:], x[groups*group:], scale[groups:], inv[groups:]
+	if zero != nil {
+		z = &zero[groups]
+	}
+	var f float32
+	if fraction != nil {
+		fraction = fraction[groups:]
+		f = fraction[0]
+	}
+	// The sums of a group restart after every flushEvery values, so the group can only be cut there.
+	whole := last
+	if last%Lanes != 0 {
+		whole = last &^ (flushEvery - 1)
+	}
+	if whole > 0 {
+		block(q, x, scale, inv, z, 0, fraction, 1, whole)
+	}
+	quantizeRun(q[whole:], x[whole:], scale[0], inv[0], f, int(*z), qmin, qmax, acc)
+}
+
+// cut returns the number of whole groups of n values for the assembly, and the number of values
+// after the groups. ok is false if a group size that is not a multiple of Lanes has several groups
+// begin within a row.
+func cut(n, group int) (groups, last int, ok bool) {
+	if group%Lanes != 0 {
+		return 0, n, group >= n
+	}
+	return n / group, n % group, true
+}
 
 // Ranges holds the grids that FitRanges tries and its results.
 type Ranges struct {
@@ -215,7 +325,11 @@ type Ranges struct {
 // be finite, and weights not negative; otherwise the results are undefined.
 func FitRanges(s *Ranges, unit, base, inverse, most float32, x, w []float32) {
 	checkWeights(x, w)
-	fitRanges(s, unit, base, inverse, most, x, w)
+	if !assembled() {
+		fitRangesGeneric(s, unit, base, inverse, most, x, w)
+		return
+	}
+	fitRangesBlock(&s.Inv[0], unit, base, inverse, most, &x[0], &w[0], len(x))
 }
 
 // Grids holds the grids that GridErrors measures and its results.
@@ -238,7 +352,11 @@ type Grids struct {
 // Error[c] is sum[0] + sum[1]. The conditions of FitRanges hold.
 func GridErrors(f *Grids, least, most float32, x, w []float32) {
 	checkWeights(x, w)
-	gridErrors(f, least, most, x, w)
+	if !assembled() {
+		gridErrorsGeneric(f, least, most, x, w)
+		return
+	}
+	gridErrorsBlock(&f.Scale[0], least, most, &x[0], &w[0], len(x))
 }
 
 func fitRangesGeneric(s *Ranges, unit, base, inverse, most float32, x, w []float32) {

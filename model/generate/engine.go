@@ -184,15 +184,7 @@ func (e *Engine) Run(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	defer context.AfterFunc(ctx, e.notify)()
-	end, err := q.deliver(out, cancel)
-	if err != nil {
-		return out.finish(err, false, "")
-	}
-	out.prefilled(end.prefill, end.cached)
-	if end.err == nil {
-		out.stop(a.stopped, a.stopString)
-	}
-	return out.finish(end.err, end.err != nil && end.err == ctx.Err(), end.held)
+	return q.result(out, q.deliver(out, cancel))
 }
 
 // enter takes a place in the queue.

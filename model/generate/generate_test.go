@@ -126,7 +126,7 @@ func TestContext(t *testing.T) {
 	}
 	// A prompt longer than a step of prefill, in a context longer than the model's.
 	long := strings.Repeat("It was. ", 150)
-	if r := mustRun(t, g, Options{Prompt: long, MaxTokens: 3, Context: 2000}); len(r.PromptIDs) <= prefillStep || len(r.IDs) != 3 {
+	if r := mustRun(t, g, Options{Prompt: long, MaxTokens: 3, Context: 2000}); len(r.PromptIDs) <= prefillAlone || len(r.IDs) != 3 {
 		t.Errorf("%d tokens, then %d", len(r.PromptIDs), len(r.IDs))
 	}
 	for _, o := range []Options{{Prompt: long}, {Prompt: "The old man said", Context: 3}} {

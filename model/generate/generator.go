@@ -172,96 +172,42 @@ func (g *Generator) Run(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	out := g.newOutput(a, start)
-	if err = out.prompt(); err == nil {
-		err = g.generate(ctx, a, out)
+	if err := out.prompt(); err != nil {
+		return out.finish(err, false, "")
 	}
-	interrupted := err != nil && err == ctx.Err()
-	held := ""
-	if interrupted {
-		held = a.flush()
-	}
-	return out.finish(err, interrupted, held)
+	q := newRequest(ctx, a)
+	return q.result(out, g.compute(q, out))
 }
-
-func (g *Generator) generate(ctx context.Context, a *answer, out *output) error {
-	s := g.model.NewSession(a.o.Context)
-	logits, err := g.prefill(ctx, s, a, out)
-	if err != nil {
-		return err
-	}
-	for a.stopped == "" {
-		step, err := a.choose(logits)
-		if err != nil {
-			return err
-		}
-		out.chosen(time.Now())
-		if err := out.step(step); err != nil {
-			return err
-		}
-		if a.stopped != "" {
-			break
-		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := s.Forward([]int32{step.ID}, logits, false); err != nil {
-			return err
-		}
-	}
-	out.stop(a.stopped, a.stopString)
-	return nil
-}
-
-// prefillStep is the number of tokens of a prompt between two checks of the context.Context.
-const prefillStep = 256
 
 // echoStep is the number of tokens of a prompt per block of logits. Logits of a large vocabulary
 // take half a megabyte per token.
 const echoStep = 64
 
-// prefill computes the prompt and returns the logits behind the last token.
-func (g *Generator) prefill(ctx context.Context, s *forward.Session, a *answer, out *output) ([]float32, error) {
-	t := time.Now()
-	vocab, size := g.model.VocabSize(), prefillStep
-	if a.echo() {
+// compute computes a request alone. It returns the error of a callback; other errors are q.err.
+func (g *Generator) compute(q *request, out *output) error {
+	s, vocab, size := g.model.NewSession(q.o.Context), g.model.VocabSize(), prefillAlone
+	if q.echo() {
 		size = echoStep
-		if err := a.echoed(0, nil, out); err != nil {
-			return nil, err
-		}
 	}
-	var buf, logits []float32
-	for at := 0; at < len(a.ids); {
-		if err := ctx.Err(); err != nil {
-			return nil, err
+	var buf []float32
+	for q.begun = time.Now(); !q.ends(false); {
+		tokens, all := q.next[:], false
+		if !q.decodes() {
+			tokens, all = q.ids[q.at:][:min(size, q.left())], q.echo()
 		}
-		n := min(size, len(a.ids)-at)
-		all := a.echo()
-		switch {
-		case all:
+		var logits []float32
+		if n := q.wants(len(tokens)); n > 0 {
 			logits = buffer.Grow(&buf, n*vocab)
-		case at+n == len(a.ids):
-			logits = buffer.Grow(&buf, vocab)
 		}
-		if err := s.Forward(a.ids[at:at+n], logits, all); err != nil {
-			return nil, err
+		if q.err = s.Forward(tokens, logits, all); q.err == nil {
+			q.computed(len(tokens), logits, vocab)
 		}
-		for i := 0; all && i < n && at+i+1 < len(a.ids); i++ {
-			if err := a.echoed(at+i+1, logits[i*vocab:][:vocab], out); err != nil {
-				return nil, err
-			}
+		steps, _ := q.take()
+		if err := out.steps(steps); err != nil {
+			return err
 		}
-		at += n
 	}
-	out.prefilled(time.Since(t), 0)
-	return logits[len(logits)-vocab:], nil
-}
-
-func (a *answer) echoed(at int, logits []float32, out *output) error {
-	step, err := a.promptStep(at, logits)
-	if err != nil {
-		return err
-	}
-	return out.step(step)
+	return nil
 }
 
 // Close ends the model's goroutines and closes its files.

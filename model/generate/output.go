@@ -32,6 +32,18 @@ func (x *output) prefilled(took time.Duration, cached int) {
 	x.r.PrefillSeconds, x.r.CachedTokens = took.Seconds(), cached
 }
 
+func (x *output) steps(list []timedStep) error {
+	for _, s := range list {
+		if !s.Prompt {
+			x.chosen(s.at)
+		}
+		if err := x.step(s.Step); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (x *output) chosen(at time.Time) {
 	if x.first.IsZero() {
 		x.first = at

@@ -8,13 +8,13 @@ import (
 
 // request is a call of Engine.Run between its goroutine and the loop.
 type request struct {
-	*answer // belongs to the loop until end is set
+	*answer // belongs to the loop until ended
 	ctx     context.Context
-	news    chan struct{} // there are steps, or end is set
+	news    chan struct{} // there are steps, or the request has ended
 
 	mu    sync.Mutex
 	steps []timedStep
-	end   *ending
+	ended bool
 
 	// These belong to the loop.
 	slot    int       // sequence of the batch
@@ -32,38 +32,44 @@ type timedStep struct {
 	at time.Time
 }
 
-type ending struct {
-	err     error
-	held    string // text that was held back, if the request was interrupted
-	prefill time.Duration
-	cached  int
-}
-
 func newRequest(ctx context.Context, a *answer) *request {
 	return &request{answer: a, ctx: ctx, news: make(chan struct{}, 1)}
 }
 
 // deliver passes the steps to the output until the request ends. failed is the error of a callback.
-func (q *request) deliver(out *output, cancel func()) (*ending, error) {
-	var failed error
+func (q *request) deliver(out *output, cancel func()) (failed error) {
 	for {
-		q.mu.Lock()
-		steps, end := q.steps, q.end
-		q.steps = nil
-		q.mu.Unlock()
-		for i := 0; i < len(steps) && failed == nil; i++ {
-			if s := &steps[i]; !s.Prompt {
-				out.chosen(s.at)
-			}
-			if failed = out.step(steps[i].Step); failed != nil {
+		steps, ended := q.take()
+		if failed == nil {
+			if failed = out.steps(steps); failed != nil {
 				cancel()
 			}
 		}
-		if end != nil {
-			return end, failed
+		if ended {
+			return failed
 		}
 		<-q.news
 	}
+}
+
+func (q *request) take() (steps []timedStep, ended bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	steps, q.steps = q.steps, nil
+	return steps, q.ended
+}
+
+// result returns what Run returns for a request that has ended. failed is the error of a callback.
+func (q *request) result(out *output, failed error) (*Result, error) {
+	out.prefilled(q.prefill, q.cached)
+	if failed != nil {
+		return out.finish(failed, false, "")
+	}
+	if q.err == nil {
+		out.stop(q.stopped, q.stopString)
+		return out.finish(nil, false, "")
+	}
+	return out.finish(q.err, q.err == q.ctx.Err(), q.flush())
 }
 
 func (q *request) report(s Step) {
@@ -90,12 +96,8 @@ func (q *request) ends(closed bool) bool {
 
 // finish tells deliver that the request has ended.
 func (q *request) finish() {
-	end := &ending{err: q.err, prefill: q.prefill, cached: q.cached}
-	if q.err != nil {
-		end.held = q.flush()
-	}
 	q.mu.Lock()
-	q.end = end
+	q.ended = true
 	q.mu.Unlock()
 	q.notify()
 }

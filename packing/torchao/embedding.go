@@ -1,9 +1,13 @@
 package torchao
 
 import (
+	"github.com/lowbit-go/gq/internal/bitplane"
 	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/packing"
 )
+
+// maxUnit is the largest number of codes of a unit of bit planes.
+const maxUnit = 128
 
 // Embedding is the [packing.Packer] of a packing.LayoutTorchAOEmbedding payload, TorchAO's type 2.
 // Each row's codes are packed separately: as many units of 128 as fit, then a unit of 64 and a unit
@@ -14,7 +18,6 @@ import (
 // DequantizeRow need the companions to read anything but codes; WithCompanions attaches them.
 type Embedding struct {
 	packing.Geometry
-	planes     *bitPlanes
 	prefix     []byte
 	bits       int
 	k          int // columns
@@ -30,45 +33,43 @@ func newEmbedding(h packing.Header) (*Embedding, error) {
 	}
 	k := int(h.Cols)
 	return &Embedding{
-		Geometry: g, planes: planesOf(int(h.Bits)), prefix: embeddingHeader(h.Bits), bits: int(h.Bits), k: k, group: k / int(h.Groups()),
+		Geometry: g, prefix: embeddingHeader(h.Bits), bits: int(h.Bits), k: k, group: k / int(h.Groups()),
 	}, nil
 }
 
 func (e *Embedding) Prefix() []byte { return e.prefix }
 
-// PackPanel stores the low bits of codes. At K 2048 it takes 0.06 (4 bits), 0.01 (8 bits) and 0.22
-// to 0.41 ns per weight (others) on one core of an AMD EPYC of Zen 5.
+// PackPanel stores the low bits of codes. At K 2048 it takes 0.06 (4 bits) and 0.01 (8 bits) ns per
+// weight on one core of an AMD EPYC of Zen 5.
 func (e *Embedding) PackPanel(dst []byte, p *packing.Panel) {
 	e.CheckArgs(dst, p)
-	codes, unitBytes := buffer.Bytes(p.Codes), 16*e.bits
 	switch e.bits {
 	case 4: // the same in units of any length: columns i and i+16 share a byte
-		for ; len(codes) >= 32; codes, dst = codes[32:], dst[16:] {
+		for codes := buffer.Bytes(p.Codes); len(codes) >= 32; codes, dst = codes[32:], dst[16:] {
 			x, out := (*[32]byte)(codes), (*[16]byte)(dst)
 			putWord(out[:], nibbles(word(x[:], 0), word(x[:], 16)))
 			putWord(out[8:], nibbles(word(x[:], 8), word(x[:], 24)))
 		}
 	case 8:
-		copy(dst, codes)
-		return
-	}
-	for ; len(codes) >= unitCodes; codes, dst = codes[unitCodes:], dst[unitBytes:] {
-		unit := (*[unitCodes]byte)(codes)
-		for c := 0; c < 16; c += 8 {
-			var x [8]uint64
-			for lane := range x {
-				x[lane] = e.planes.stored(word(unit[:], 16*lane+c))
-			}
-			e.planes.pack(dst[c:], &x)
+		copy(dst, buffer.Bytes(p.Codes))
+	default:
+		for codes := p.Codes; len(codes) > 0; {
+			n := unitOf(len(codes))
+			bitplane.PackUnit(e.bits, n, dst[:n/8*e.bits], codes[:n])
+			codes, dst = codes[n:], dst[n/8*e.bits:]
 		}
 	}
-	rest := p.Codes[e.k-len(codes):]
-	for unit := unitCodes / 2; unit >= 32; unit /= 2 {
-		if len(rest) >= unit {
-			packing.PackUnit(e.bits, unit, dst[:unit/8*e.bits], rest[:unit])
-			rest, dst = rest[unit:], dst[unit/8*e.bits:]
-		}
+}
+
+// unitOf returns the number of codes of the next unit of a row with n codes left.
+func unitOf(n int) int {
+	switch {
+	case n >= maxUnit:
+		return maxUnit
+	case n >= 64:
+		return 64
 	}
+	return 32
 }
 
 func (e *Embedding) UnpackPanel(p *packing.Panel, src []byte) {
@@ -86,20 +87,9 @@ func (e *Embedding) unpack(codes []int8, src []byte) {
 
 // unpackUnit unpacks the first unit of src to the start of codes, and returns its number of codes.
 func (e *Embedding) unpackUnit(codes []int8, src []byte) int {
-	if len(codes) < unitCodes {
-		unit := 32
-		if len(codes) >= 64 {
-			unit = 64
-		}
-		packing.UnpackUnit(e.bits, unit, codes[:unit], src[:unit/8*e.bits])
-		return unit
-	}
-	dst := (*[unitCodes]byte)(buffer.Bytes(codes))
-	for lane := range 8 {
-		putWord(dst[16*lane:], e.planes.lane(src, lane))
-		putWord(dst[16*lane+8:], e.planes.lane(src[8:], lane))
-	}
-	return unitCodes
+	n := unitOf(len(codes))
+	bitplane.UnpackUnit(e.bits, n, codes[:n], src[:n/8*e.bits])
+	return n
 }
 
 // CheckPanel accepts any bytes: every byte is a valid packed code.
@@ -135,10 +125,10 @@ func (e *Embedding) Row(codes []int8, scales []float32, zeros []int8, data []byt
 func (e *Embedding) DequantizeRow(dst []float32, data []byte, row int) {
 	src, _ := e.PanelOf(data, row)
 	dst = dst[:e.k]
-	var buffer [unitCodes]int8
+	var buffer [maxUnit]int8
 	scale, zero := float32(0), int32(0)
 	for k, group := 0, 0; k < e.k; {
-		codes := buffer[:min(unitCodes, e.k-k)]
+		codes := buffer[:min(maxUnit, e.k-k)]
 		codes = codes[:e.unpackUnit(codes, src)]
 		src = src[len(codes)/8*e.bits:]
 		for len(codes) > 0 {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/lowbit-go/gq/internal/bitplane"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -24,7 +25,7 @@ func linearHeaders(f func(h packing.Header)) {
 	}
 }
 
-// linearReference packs m as TorchAO's documentation says, unit by unit with packing.PackUnit. It
+// linearReference packs m as TorchAO's documentation says, unit by unit with bitplane.PackUnit. It
 // shares no other code with PackPanel.
 func linearReference(h packing.Header, m *matrix) []byte {
 	n, k, groups := int(h.Rows), int(h.Cols), int(h.Groups())
@@ -51,7 +52,7 @@ func linearReference(h packing.Header, m *matrix) []byte {
 					}
 				}
 				unit := make([]byte, 16*bits)
-				packing.PackUnit(bits, 128, unit, codes)
+				bitplane.PackUnit(bits, 128, unit, codes)
 				out = append(out, unit...)
 			}
 			for j := range 8 {

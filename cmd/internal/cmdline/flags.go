@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -122,6 +123,24 @@ func Size(c *cli.Context, name string) (int64, error) {
 		return 0, Usagef("--%s: %w", name, err)
 	}
 	return n, nil
+}
+
+// List reads a flag that lists values between commas, each once; nil if it is not given.
+func List[T comparable](c *cli.Context, name string, parse func(string) (T, error)) (list []T, err error) {
+	if !c.IsSet(name) {
+		return nil, nil
+	}
+	for _, word := range strings.Split(c.String(name), ",") {
+		v, err := parse(strings.TrimSpace(word))
+		if err != nil {
+			return nil, Usagef("--%s: %w", name, err)
+		}
+		if slices.Contains(list, v) {
+			return nil, Usagef("--%s: %q is there twice", name, word)
+		}
+		list = append(list, v)
+	}
+	return list, nil
 }
 
 // Split is the flag --split.

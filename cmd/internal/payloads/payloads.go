@@ -4,7 +4,6 @@ package payloads
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -29,65 +28,25 @@ func Flags(layouts, groups string) []cli.Flag {
 // Query reads the flags.
 func Query(c *cli.Context) (q kernels.Query, err error) {
 	q.Zeros, q.Fractions = c.Bool("zeros"), c.Bool("fractions")
-	if c.IsSet("layout") {
-		if q.Layouts, err = each(c.String("layout"), parseLayout); err != nil {
-			return q, cmdline.Usagef("--layout: %w", err)
-		}
+	if q.Layouts, err = cmdline.List(c, "layout", parseLayout); err != nil {
+		return q, err
 	}
 	if q.Bits, err = Ints(c, "bits", 1, 8); err != nil {
 		return q, err
 	}
-	if c.IsSet("group") {
-		if q.Groups, err = each(c.String("group"), parseGroup); err != nil {
-			return q, cmdline.Usagef("--group: %w", err)
-		}
-	}
-	return q, nil
-}
-
-// Words reads a flag that lists words, each once; nil if it was not given.
-func Words(c *cli.Context, name string) ([]string, error) {
-	if !c.IsSet(name) {
-		return nil, nil
-	}
-	list, err := each(c.String(name), func(s string) (string, error) { return s, nil })
-	if err != nil {
-		return nil, cmdline.Usagef("--%s: %w", name, err)
-	}
-	return list, nil
+	q.Groups, err = cmdline.List(c, "group", parseGroup)
+	return q, err
 }
 
 // Ints reads the flag name, a list of numbers from least to most; nil if it was not given.
 func Ints(c *cli.Context, name string, least, most int) ([]int, error) {
-	if !c.IsSet(name) {
-		return nil, nil
-	}
-	list, err := each(c.String(name), func(s string) (int, error) {
+	return cmdline.List(c, name, func(s string) (int, error) {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < least || n > most {
 			return 0, fmt.Errorf("%q is not a number from %d to %d", s, least, most)
 		}
 		return n, nil
 	})
-	if err != nil {
-		return nil, cmdline.Usagef("--%s: %w", name, err)
-	}
-	return list, nil
-}
-
-// each reads a list.
-func each[T comparable](s string, parse func(string) (T, error)) (list []T, err error) {
-	for _, word := range strings.Split(s, ",") {
-		x, err := parse(strings.TrimSpace(word))
-		if err != nil {
-			return nil, err
-		}
-		if slices.Contains(list, x) {
-			return nil, fmt.Errorf("%q is there twice", word)
-		}
-		list = append(list, x)
-	}
-	return list, nil
 }
 
 func parseLayout(s string) (kernels.LayoutTile, error) {

@@ -63,33 +63,10 @@ func asymmetricScale(lo, hi float32) (factor float32, zero int32, rec float32) {
 // value of x or the inverse of a scale is not finite, or a scale is beyond F16, ok is false and all
 // other results are 0.
 func BlocksF16(q []int8, scales []float32, x []float32, block int) (ok bool) {
-	checkCodes(len(q), len(x))
-	checkBlocks("scales", len(scales), len(x), block)
-	var lo, hi, factors [run]float32
-	for g := 0; g < len(scales); g += run {
-		n := min(run, len(scales)-g)
-		from, to := g*block, min((g+n)*block, len(x))
-		ok := vec.GroupRange(lo[:n], hi[:n], x[from:to], block)
-		for i := range n {
-			scale, factor := float32(max(-lo[i], hi[i])/127), float32(0)
-			if scale != 0 {
-				factor = 1 / scale
-			}
-			factors[i], scales[g+i] = factor, floats.F16ToF32(floats.F16FromF32(scale))
-			ok = ok && floats.Finite(factor) && floats.Finite(scales[g+i])
-		}
-		if !ok {
-			clear(q)
-			clear(scales)
-			return false
-		}
-		quantizeAway(q[from:to], x[from:to], factors[:n], block, 0)
-	}
-	clear(q[len(x):])
-	return true
+	return blocks(q, scales, nil, x, block)
 }
 
-const run = 32
+const run = 32 // blocks at a time
 
 // BlocksF32 quantizes a row x in blocks of block columns (the last may be short) to codes
 // q with values q * scales[g] in block g. In float32, with every step rounded, and top the largest
@@ -104,9 +81,14 @@ const run = 32
 // len(x) are set to 0. If a value of x, a factor or a scale is not finite, ok is false and all
 // other results are 0.
 func BlocksF32(q []int8, scales, sums []float32, x []float32, block int) (ok bool) {
+	checkBlocks("sums", len(sums), len(x), block)
+	return blocks(q, scales, sums, x, block)
+}
+
+// blocks is BlocksF32, or BlocksF16 if sums is nil.
+func blocks(q []int8, scales, sums, x []float32, block int) (ok bool) {
 	checkCodes(len(q), len(x))
 	checkBlocks("scales", len(scales), len(x), block)
-	checkBlocks("sums", len(sums), len(x), block)
 	var lo, hi, factors [run]float32
 	var total [run]int32
 	for g := 0; g < len(scales); g += run {
@@ -114,8 +96,14 @@ func BlocksF32(q []int8, scales, sums []float32, x []float32, block int) (ok boo
 		from, to := g*block, min((g+n)*block, len(x))
 		ok := vec.GroupRange(lo[:n], hi[:n], x[from:to], block)
 		for i := range n {
-			factor, scale := float32(0), float32(0)
-			if top := max(-lo[i], hi[i]); top != 0 {
+			top, factor, scale := max(-lo[i], hi[i]), float32(0), float32(0)
+			switch {
+			case sums == nil:
+				if scale = top / 127; scale != 0 {
+					factor = 1 / scale
+				}
+				scale = floats.F16ToF32(floats.F16FromF32(scale))
+			case top != 0:
 				factor = 127 / top
 				scale = 1 / factor
 			}
@@ -127,6 +115,10 @@ func BlocksF32(q []int8, scales, sums []float32, x []float32, block int) (ok boo
 			clear(scales)
 			clear(sums)
 			return false
+		}
+		if sums == nil {
+			quantizeAway(q[from:to], x[from:to], factors[:n], block, 0)
+			continue
 		}
 		quantizeEven(q[from:to], x[from:to], factors[:n], block)
 		groupSums(total[:n], q[from:to], block)

@@ -65,12 +65,10 @@ func (s *Set) Name(bf16 bool, mr int) string {
 // Scratch is a goroutine's memory for Fill, Mul and MulRows. The zero value is ready. A Scratch
 // grows on first use and is not safe for concurrent use.
 type Scratch struct {
-	rows   []float32 // [blockRows][cols]
-	panel  []uint32
-	matrix []float32 // a panel of a row-major matrix
-	// [largest tile][NR], for panels with padding rows; of a matrix or of BF16: [m][NR]
-	tile []float32
-	bias []float32 // [NR]
+	rows  []float32 // [blockRows][cols]
+	panel []uint32
+	tile  []float32 // [largest tile][NR], for panels with padding rows; of BF16: [m][NR]
+	bias  []float32 // [NR]
 }
 
 type Weights struct {

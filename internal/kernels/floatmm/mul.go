@@ -2,6 +2,7 @@ package floatmm
 
 import (
 	"fmt"
+	"math"
 	"unsafe"
 
 	"github.com/lowbit-go/gq/internal/buffer"
@@ -30,7 +31,7 @@ func (w *Weights) Mul(sc *Scratch, dst, x []float32, m, first, last int) {
 	}
 	for ; p < last; p++ {
 		n := p * s.NR
-		s.panel(sc, kernels, dst[n:], w.rows, min(s.NR, w.rows-n), w.words[p*size:(p+1)*size], w.words[(p+1)*size:], x, m, k, w.bias[n:])
+		s.panel(sc, kernels, dst[n:], w.rows, min(s.NR, w.rows-n), w.words[p*size:(p+1)*size], w.words[(p+1)*size:], x, m, k, 0, w.bias[n:])
 	}
 }
 
@@ -68,20 +69,21 @@ func (s *Set) MulRows(sc *Scratch, dst, x []float32, m int, src *Source, first, 
 		if src.Bias != nil {
 			copy(sc.bias, src.Bias[row:row+n])
 		}
-		s.panel(sc, &s.f32, dst[row:], src.Rows, n, panel, nil, x, m, k, sc.bias)
+		s.panel(sc, &s.f32, dst[row:], src.Rows, n, panel, nil, x, m, k, 0, sc.bias)
 	}
 }
 
 // panel multiplies m rows of x with a panel of n rows; row i of out begins stride values after row
-// i-1. after holds the data that will be multiplied next, if known.
-func (s *Set) panel(sc *Scratch, kernels *kernels, out []float32, stride, n int, panel, after []uint32, x []float32, m, k int, bias []float32) {
+// i-1. after holds the data that will be multiplied next, if known. The sums start at the values in
+// out if resume is not 0. If bias is nil, the sums are written unchanged, see tileKernel.
+func (s *Set) panel(sc *Scratch, kernels *kernels, out []float32, stride, n int, panel, after []uint32, x []float32, m, k, resume int, bias []float32) {
 	if n < s.NR {
-		s.lastPanel(sc, kernels, out, stride, n, panel, x, m, k, bias)
+		s.lastPanel(sc, kernels, out, stride, n, panel, x, m, k, resume, bias)
 		return
 	}
 	words := len(panel) / k // words of a column
 	for from := 0; from < k; from += blockCols {
-		cols, b := min(blockCols, k-from), &bias[0]
+		cols, b := min(blockCols, k-from), unsafe.SliceData(bias)
 		block, next := panel[from*words:(from+cols)*words], after
 		if from+cols < k {
 			b, next = nil, panel[(from+cols)*words:]
@@ -92,7 +94,7 @@ func (s *Set) panel(sc *Scratch, kernels *kernels, out []float32, stride, n int,
 			if len(next) > 0 {
 				ahead, step = &next[0], 8*words // half of the bytes that a step reads
 			}
-			kernels.tiles[i](&out[at*stride], 4*stride, &block[0], &x[at*k+from*s.Tiles[i]], cols, b, from, ahead, step)
+			kernels.tiles[i](&out[at*stride], 4*stride, &block[0], &x[at*k+from*s.Tiles[i]], cols, b, resume|from, ahead, step)
 			// The first tile prefetches half of the next block, the second the other half.
 			if half := len(block) / 2; at == 0 && half < len(next) {
 				next = next[half:]
@@ -105,13 +107,16 @@ func (s *Set) panel(sc *Scratch, kernels *kernels, out []float32, stride, n int,
 }
 
 // lastPanel is panel for n < NR, by way of scratch, because kernels write whole panels.
-func (s *Set) lastPanel(sc *Scratch, kernels *kernels, out []float32, stride, n int, panel []uint32, x []float32, m, k int, bias []float32) {
-	buffer.Grow(&sc.tile, s.Tiles[0]*s.NR)
+func (s *Set) lastPanel(sc *Scratch, kernels *kernels, out []float32, stride, n int, panel []uint32, x []float32, m, k, resume int, bias []float32) {
+	tile := buffer.Grow(&sc.tile, s.Tiles[0]*s.NR)
 	for at := 0; at < m; {
 		i := s.nextTile(m - at)
-		kernels.tiles[i](&sc.tile[0], 4*s.NR, &panel[0], &x[at*k], k, &bias[0], 0, &panel[0], 0)
+		for j := 0; resume != 0 && j < s.Tiles[i]; j++ {
+			clear(tile[j*s.NR+copy(tile[j*s.NR:][:n], out[(at+j)*stride:]) : (j+1)*s.NR])
+		}
+		kernels.tiles[i](&tile[0], 4*s.NR, &panel[0], &x[at*k], k, unsafe.SliceData(bias), resume, &panel[0], 0)
 		for j := range s.Tiles[i] {
-			copy(out[(at+j)*stride:][:n], sc.tile[j*s.NR:])
+			copy(out[(at+j)*stride:][:n], tile[j*s.NR:])
 		}
 		at += s.Tiles[i]
 	}
@@ -158,26 +163,48 @@ func (s *Set) PackOperand(dst []float32, x Operand, m, k, from, to int) {
 
 // AddPanel adds the products of x and panel p of y, an operand of k rows and n columns, to columns
 // p*NR and following of dst, with rows stride values apart. x are m packed rows, cut into
-// separately packed chunks of chunk rows. A sum goes on from its value in dst.
+// separately packed chunks of chunk rows. A sum goes on from its value in dst. If last is set, any
+// NaN is written as 0x7fc00000.
 func (s *Set) AddPanel(sc *Scratch, dst []float32, stride int, x []float32, m, chunk int, y Operand, k, n, p int, last bool) {
 	at, size := p*s.NR, filled(k)
 	width := min(s.NR, n-at)
 	if m < 1 || k < 1 || width < 1 || len(x) != m*size || !y.Holds(k, n) || len(dst) < (m-1)*stride+n {
 		panic(fmt.Sprintf("floatmm: panel %d of %d x %d values with %d rows of %d packed values to %d", p, k, n, m, len(x), len(dst)))
 	}
-	panel := buffer.Grow(&sc.matrix, s.NR*size)
+	if len(sc.panel) < s.NR*size {
+		sc.panel = aligned(s.NR * size)
+	}
+	panel := sc.panel[:s.NR*size]
 	y = y.Part(0, at)
 	if y.Transposed {
-		words := unsafe.Slice((*uint32)(unsafe.Pointer(&panel[0])), len(panel))
 		for i := 0; i < s.NR; i += blockRows {
 			have := max(0, min(blockRows, width-i))
-			s.fillFloats(words, i, y.Data[min(i, width-1)*y.Stride:], have, y.Stride, k)
+			s.fillFloats(panel, i, y.Data[min(i, width-1)*y.Stride:], have, y.Stride, k)
 		}
 	} else {
-		s.fillColumns(panel, y.Data, y.Stride, 0, k, width, true)
+		s.fillColumns(unsafe.Slice((*float32)(unsafe.Pointer(&panel[0])), len(panel)), y.Data, y.Stride, k, width)
+	}
+	var bias []float32
+	if last {
+		bias = buffer.Grow(&sc.bias, s.NR)
+		clear(bias)
 	}
 	for from := 0; from < m; from += chunk {
 		rows := min(chunk, m-from)
-		s.matrixPanel(sc, dst[from*stride+at:], stride, x[from*size:][:rows*size], rows, panel, k, width, Part{Last: last})
+		s.panel(sc, &s.f32, dst[from*stride+at:], stride, width, panel, nil, x[from*size:][:rows*size], rows, size, 1, bias)
+	}
+}
+
+// fillColumns copies width columns of a matrix of k rows to a panel and pads the panel.
+func (s *Set) fillColumns(panel, w []float32, stride, k, width int) {
+	none := math.Float32frombits(noWeight)
+	for r := range k {
+		row := panel[r*s.NR:][:s.NR]
+		for i := copy(row, w[r*stride:][:width]); i < s.NR; i++ {
+			row[i] = none
+		}
+	}
+	for i := k * s.NR; i < len(panel); i++ {
+		panel[i] = none
 	}
 }

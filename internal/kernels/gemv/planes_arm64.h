@@ -1,4 +1,4 @@
-// Bit planes of TorchAO, packing.PackUnit, unpacked to the 8 lanes of a unit of 128 codes. EVENn and ODDn take the
+// Bit planes of TorchAO, bitplane.PackUnit, unpacked to the 8 lanes of a unit of 128 codes. EVENn and ODDn take the
 // registers of the planes, unpack the even and the odd lanes, and multiply: MUL(a, w, x, y, z) is given activations a and
 // the lanes.
 

@@ -6,9 +6,9 @@ import (
 	"math"
 	"unsafe"
 
+	"github.com/lowbit-go/gq/internal/bitplane"
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/floats"
-	"github.com/lowbit-go/gq/packing"
 )
 
 // genericNR is the number of rows of the portable kernels' panels.
@@ -53,7 +53,7 @@ func unpackGeneric(bits int, dst, src *byte, units int, lanes *Lanes) {
 		}
 		var x [8]uint64
 		for half := range 2 {
-			packing.StoredColumn(bits, &x, packed[:unit], half)
+			bitplane.Column(bits, &x, packed[:unit], half)
 			for j := range x {
 				w := subBytes(x[j]^flip, sub)
 				lane := (*[8]byte)(unsafe.Add(unsafe.Pointer(dst), at+int(lanes.Lane[j])+8*half))

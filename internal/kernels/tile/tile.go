@@ -124,7 +124,7 @@ type Set struct {
 	Offset  int    // codes are q + Offset: 0, or 2^(bits-1)
 	NR      int    // rows of a panel
 
-	// Unpack unpacks units of 128 codes of TorchAO's bit planes (packing.PackUnit; 16*bits bytes
+	// Unpack unpacks units of 128 codes of TorchAO's bit planes (bitplane.PackUnit; 16*bits bytes
 	// each) to dst. Lane j of unit u, 16 bytes, goes to dst + Lane[j] + the sum of Step over the
 	// units before.
 	Unpack func(dst, src *byte, units int, lanes *Lanes)

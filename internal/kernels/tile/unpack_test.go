@@ -5,8 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/lowbit-go/gq/internal/bitplane"
 	"github.com/lowbit-go/gq/internal/test/asmtest"
-	"github.com/lowbit-go/gq/packing"
 )
 
 // someLanes are the ways in which panels of nr rows place lanes: the rows of 8x16x2 together, and
@@ -56,7 +56,7 @@ func TestUnpack(t *testing.T) {
 	})
 }
 
-// modelUnpack is Set.Unpack by packing.UnpackUnit.
+// modelUnpack is Set.Unpack by bitplane.UnpackUnit.
 func modelUnpack(dst, src []byte, bits, units int, lanes *Lanes) {
 	var codes [128]int8
 	at := 0
@@ -64,7 +64,7 @@ func modelUnpack(dst, src []byte, bits, units int, lanes *Lanes) {
 		if u > 0 && lanes.Run > 0 && u%int(lanes.Run) == 0 {
 			src = src[lanes.Gap:]
 		}
-		packing.UnpackUnit(bits, 128, codes[:], src[:16*bits])
+		bitplane.UnpackUnit(bits, 128, codes[:], src[:16*bits])
 		src = src[16*bits:]
 		for i, q := range codes {
 			field := uint8(q)

@@ -7,9 +7,8 @@ import (
 	"io"
 	"math"
 
-	"github.com/klauspost/compress/zstd"
-
 	"github.com/lowbit-go/gq/internal/crc32c"
+	"github.com/lowbit-go/gq/internal/zstdframe"
 )
 
 // File is an open file of reference logits. Its methods may be called concurrently.
@@ -129,16 +128,14 @@ func (f *File) load(b block) ([]byte, error) {
 		return nil, &FormatError{b.offset, "the block is damaged: its checksum differs"}
 	}
 	size := f.content(b)
-	memory := uint64(max(size, 1<<10))
-	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(memory),
-		zstd.WithDecoderMaxWindow(memory), zstd.WithDecodeAllCapLimit(true))
+	d, err := zstdframe.NewDecoder(int64(size), 1<<10)
 	if err != nil {
 		return nil, err
 	}
 	defer d.Close()
-	content, err := d.DecodeAll(z, make([]byte, 0, size))
-	if err != nil || len(content) != size {
-		return nil, &FormatError{b.offset, fmt.Sprintf("the block's content is not one of %d bytes (%d, %v)", size, len(content), err)}
+	content := make([]byte, size)
+	if err := d.Decode(content, z); err != nil {
+		return nil, &FormatError{b.offset, fmt.Sprintf("the block has no content of %d bytes: %v", size, err)}
 	}
 	return content, nil
 }

@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -141,17 +142,9 @@ func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
 // Bytes returns the bytes, perhaps a part of a character, that a token adds to a text after the
 // first token, or "" for an unused id. The bytes of a special token are its name.
 func (t *Tokenizer) Bytes(id int32) string {
-	token := t.Token(id)
-	verbatim := false
-	if i, ok := t.byID[id]; ok {
-		if a := &t.added[i]; a.special {
-			return token
-		} else if verbatim = !a.normalized; a.normalized {
-			token = a.form
-		}
-	}
-	for _, change := range t.decoder.tokens {
-		token = change(token, false)
+	token, verbatim, special := t.form(id, false)
+	if special {
+		return t.Token(id)
 	}
 	switch t.decoder.bytes {
 	case byteFallback:
@@ -164,6 +157,22 @@ func (t *Tokenizer) Bytes(id int32) string {
 		}
 	}
 	return token
+}
+
+// form returns a token as the decoder changes it, for the start of a text or not. verbatim: it is
+// text, not characters that stand for bytes. special: it is a special token.
+func (t *Tokenizer) form(id int32, first bool) (token string, verbatim, special bool) {
+	token = t.Token(id)
+	if i, ok := t.byID[id]; ok {
+		a := &t.added[i]
+		if verbatim, special = !a.normalized, a.special; a.normalized {
+			token = a.form
+		}
+	}
+	for _, change := range t.decoder.tokens {
+		token = change(token, first)
+	}
+	return token, verbatim, special
 }
 
 // Stream decodes tokens one by one.
@@ -188,27 +197,15 @@ func (t *Tokenizer) NewStream(skipSpecial bool) *Stream {
 // except for consecutive byte-fallback tokens that are not UTF-8 together: there Decode, like the
 // tokenizers library, returns a U+FFFD per token.
 func (s *Stream) Next(id int32) string {
-	d := &s.t.decoder
-	token := s.t.Token(id)
-	if token == "" {
+	if s.t.Token(id) == "" {
 		return ""
 	}
-	verbatim := false // the token is text, not characters that stand for bytes
-	if i, ok := s.t.byID[id]; ok {
-		a := &s.t.added[i]
-		if s.skip && a.special {
-			return ""
-		}
-		if verbatim = !a.normalized; a.normalized {
-			token = a.form
-		}
+	token, verbatim, special := s.t.form(id, !s.begun)
+	if s.skip && special {
+		return ""
 	}
-	first := !s.begun
 	s.begun = true
-	for _, change := range d.tokens {
-		token = change(token, first)
-	}
-	switch d.bytes {
+	switch s.t.decoder.bytes {
 	case byteFallback:
 		if b, ok := fallbackByte(token); ok {
 			return s.byteToken(b)
@@ -277,21 +274,8 @@ func fallbackByte(token string) (byte, bool) {
 	if len(token) != 6 || token[:3] != "<0x" || token[5] != '>' {
 		return 0, false
 	}
-	var b byte
-	for _, c := range []byte(token[3:5]) {
-		switch {
-		case c >= '0' && c <= '9':
-			c -= '0'
-		case c >= 'A' && c <= 'F':
-			c -= 'A' - 10
-		case c >= 'a' && c <= 'f':
-			c -= 'a' - 10
-		default:
-			return 0, false
-		}
-		b = b<<4 | c
-	}
-	return b, true
+	b, err := strconv.ParseUint(token[3:5], 16, 8)
+	return byte(b), err == nil
 }
 
 // appendText appends the characters of b and returns the number of bytes used. Unless end is set,

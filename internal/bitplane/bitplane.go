@@ -1,10 +1,5 @@
-package packing
-
-import (
-	"encoding/binary"
-	"fmt"
-)
-
+// Package bitplane packs and unpacks TorchAO's bit planes, for the layouts of lowbit and TorchAO.
+//
 // Bit planes store 8 lanes of b-bit codes in b planes of bytes: position i of the planes holds the
 // codes at position i of the lanes. The arithmetic is the same at every position, so a uint64 does
 // 8 positions at once, a byte each. docs/FORMAT.md gives the planes of a unit of 128 codes.
@@ -12,11 +7,19 @@ import (
 //
 // A stored code is unsigned and below 2^b. TorchAO stores q + 2^(b-1), and the two's complement
 // byte at 8 bits.
+package bitplane
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/lowbit-go/gq/internal/buffer"
+)
 
 const ones = 0x0101010101010101
 
-// storedCodes turns 8 signed codes into TorchAO's stored codes and drops the bits above the low b.
-func storedCodes(bits int, q uint64) uint64 {
+// Stored turns 8 signed codes into TorchAO's stored codes and drops the bits above the low b.
+func Stored(bits int, q uint64) uint64 {
 	if bits == 8 {
 		return q
 	}
@@ -24,7 +27,8 @@ func storedCodes(bits int, q uint64) uint64 {
 	return q&mask ^ half
 }
 
-func signedCodes(bits int, u uint64) uint64 {
+// Signed is the inverse of Stored.
+func Signed(bits int, u uint64) uint64 {
 	if bits == 8 {
 		return u
 	}
@@ -33,8 +37,8 @@ func signedCodes(bits int, u uint64) uint64 {
 	return (u | 0x80*ones) - half ^ 0x80*ones
 }
 
-// packColumn packs the stored codes at 8 positions of 8 lanes into 8 positions of b planes, p[0:b].
-func packColumn(bits int, p *[8]uint64, x *[8]uint64) {
+// Pack packs the stored codes at 8 positions of 8 lanes into 8 positions of b planes, p[0:b].
+func Pack(bits int, p *[8]uint64, x *[8]uint64) {
 	switch bits {
 	case 1:
 		p[0] = x[0]<<7 | x[1]<<6 | x[2]<<5 | x[3]<<4 | x[4]<<3 | x[5]<<2 | x[6]<<1 | x[7]
@@ -73,10 +77,10 @@ func packColumn(bits int, p *[8]uint64, x *[8]uint64) {
 	}
 }
 
-// unpackPair inverts packColumn for lanes 2m and 2m+1 only, at the first 8 or 4 positions, and
+// Pair inverts Pack for lanes 2m and 2m+1 only, at the first 8 or 4 positions, and
 // reads only planes with bits of the two lanes. Plane p starts at src[stride*p] and has a byte per
 // position.
-func unpackPair(bits, m int, src []byte, stride, positions int) (x0, x1 uint64) {
+func Pair(bits, m int, src []byte, stride, positions int) (x0, x1 uint64) {
 	plane := func(p int) uint64 {
 		if positions == 4 {
 			return uint64(binary.LittleEndian.Uint32(src[stride*p:]))
@@ -122,35 +126,39 @@ func unpackPair(bits, m int, src []byte, stride, positions int) (x0, x1 uint64) 
 	return plane(2 * m), plane(2*m + 1)
 }
 
-// StoredColumn reads the stored codes at positions 8*half to 8*half+7 of the 8 lanes of a unit of
-// 128 codes, 16*bits bytes long: position i in byte i of each word. Kernels that place the lanes
-// themselves use StoredColumn, half of UnpackUnit.
-func StoredColumn(bits int, x *[8]uint64, unit []byte, half int) {
+// Column reads the stored codes at positions 8*half to 8*half+7 of the 8 lanes of a unit of 128
+// codes, 16*bits bytes long: position i in byte i of each word.
+func Column(bits int, x *[8]uint64, unit []byte, half int) {
 	unit = unit[8*half : 16*bits]
 	for m := range 4 {
-		x[2*m], x[2*m+1] = unpackPair(bits, m, unit, 16, 8)
+		x[2*m], x[2*m+1] = Pair(bits, m, unit, 16, 8)
 	}
 }
 
-// planeGeometry places the lanes and planes of a unit. A unit of 128 codes has two columns c.
-// Position i of lane j in column c is code lane[j] + laneStep*i + 8c; position i of plane p is byte
-// plane[p] + planeStep*i + 8c.
+// PutColumn is the inverse of Column.
+func PutColumn(bits int, unit []byte, half int, x *[8]uint64) {
+	var planes [8]uint64
+	Pack(bits, &planes, x)
+	unit = unit[8*half : 16*bits]
+	for i, w := range planes[:bits] {
+		binary.LittleEndian.PutUint64(unit[16*i:], w)
+	}
+}
+
+// planeGeometry places the lanes and planes of a unit of 64 or 32 codes. Position i of lane j is
+// code lane[j] + laneStep*i; position i of plane p is byte plane[p] + planeStep*i.
 type planeGeometry struct {
-	columns, positions  int
 	lane, plane         [8]int
 	laneStep, planeStep int
 }
 
 func geometry(bits, unit int) planeGeometry {
-	g := planeGeometry{columns: 1, positions: unit / 8, laneStep: 1, planeStep: 1}
-	if unit == 128 {
-		g.columns, g.positions = 2, 8
-	}
+	g := planeGeometry{laneStep: 1, planeStep: 1}
 	w := unit / 8 // codes in a lane, bytes in a plane
 	for i := range 8 {
 		g.lane[i], g.plane[i] = w*i, w*i
 	}
-	if unit == 128 || bits == 8 {
+	if bits == 8 {
 		return g
 	}
 	switch bits {
@@ -186,10 +194,10 @@ func geometry(bits, unit int) planeGeometry {
 
 func checkUnit(bits, unit int, packed, codes int) {
 	if bits < 1 || bits > 8 || unit != 128 && unit != 64 && unit != 32 {
-		panic(fmt.Sprintf("packing: no unit of %d codes of %d bits", unit, bits))
+		panic(fmt.Sprintf("bitplane: no unit of %d codes of %d bits", unit, bits))
 	}
 	if codes != unit || packed != unit*bits/8 {
-		panic(fmt.Sprintf("packing: %d codes and %d bytes for a unit of %d codes of %d bits", codes, packed, unit, bits))
+		panic(fmt.Sprintf("bitplane: %d codes and %d bytes for a unit of %d codes of %d bits", codes, packed, unit, bits))
 	}
 }
 
@@ -199,20 +207,29 @@ func checkUnit(bits, unit int, packed, codes int) {
 // neighbours. PackUnit panics if a length is wrong.
 func PackUnit(bits, unit int, dst []byte, src []int8) {
 	checkUnit(bits, unit, len(dst), len(src))
-	g := geometry(bits, unit)
-	for c := range g.columns {
-		var x, p [8]uint64
-		for j := range x {
-			for i := range g.positions {
-				x[j] |= uint64(uint8(src[g.lane[j]+g.laneStep*i+8*c])) << (8 * i)
+	if unit == 128 {
+		codes := (*[128]byte)(buffer.Bytes(src))
+		for half := range 2 {
+			var x [8]uint64
+			for j := range x {
+				x[j] = Stored(bits, binary.LittleEndian.Uint64(codes[16*j+8*half:]))
 			}
-			x[j] = storedCodes(bits, x[j])
+			PutColumn(bits, dst, half, &x)
 		}
-		packColumn(bits, &p, &x)
-		for j := range bits {
-			for i := range g.positions {
-				dst[g.plane[j]+g.planeStep*i+8*c] = byte(p[j] >> (8 * i))
-			}
+		return
+	}
+	g := geometry(bits, unit)
+	var x, p [8]uint64
+	for j := range x {
+		for i := range unit / 8 {
+			x[j] |= uint64(uint8(src[g.lane[j]+g.laneStep*i])) << (8 * i)
+		}
+		x[j] = Stored(bits, x[j])
+	}
+	Pack(bits, &p, &x)
+	for j := range bits {
+		for i := range unit / 8 {
+			dst[g.plane[j]+g.planeStep*i] = byte(p[j] >> (8 * i))
 		}
 	}
 }
@@ -220,21 +237,30 @@ func PackUnit(bits, unit int, dst []byte, src []int8) {
 // UnpackUnit is the inverse of PackUnit.
 func UnpackUnit(bits, unit int, dst []int8, src []byte) {
 	checkUnit(bits, unit, len(src), len(dst))
-	g := geometry(bits, unit)
-	for c := range g.columns {
-		var planes [64]byte
-		for j := range bits {
-			for i := range g.positions {
-				planes[8*j+i] = src[g.plane[j]+g.planeStep*i+8*c]
+	if unit == 128 {
+		codes := (*[128]byte)(buffer.Bytes(dst))
+		for half := range 2 {
+			var x [8]uint64
+			Column(bits, &x, src, half)
+			for j, w := range x {
+				binary.LittleEndian.PutUint64(codes[16*j+8*half:], Signed(bits, w))
 			}
 		}
-		for m := range 4 {
-			x0, x1 := unpackPair(bits, m, planes[:], 8, 8)
-			x0, x1 = signedCodes(bits, x0), signedCodes(bits, x1)
-			for i := range g.positions {
-				dst[g.lane[2*m]+g.laneStep*i+8*c] = int8(x0 >> (8 * i))
-				dst[g.lane[2*m+1]+g.laneStep*i+8*c] = int8(x1 >> (8 * i))
-			}
+		return
+	}
+	g := geometry(bits, unit)
+	var planes [64]byte
+	for j := range bits {
+		for i := range unit / 8 {
+			planes[8*j+i] = src[g.plane[j]+g.planeStep*i]
+		}
+	}
+	for m := range 4 {
+		x0, x1 := Pair(bits, m, planes[:], 8, 8)
+		x0, x1 = Signed(bits, x0), Signed(bits, x1)
+		for i := range unit / 8 {
+			dst[g.lane[2*m]+g.laneStep*i] = int8(x0 >> (8 * i))
+			dst[g.lane[2*m+1]+g.laneStep*i] = int8(x1 >> (8 * i))
 		}
 	}
 }

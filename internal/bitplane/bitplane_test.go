@@ -1,4 +1,4 @@
-package packing
+package bitplane
 
 import (
 	"encoding/hex"
@@ -24,7 +24,7 @@ type bitpackCase struct {
 
 func bitpackCases(t testing.TB) map[[2]int]bitpackCase {
 	var cases []bitpackCase
-	if err := json.Unmarshal(testshared.VectorsZst(t, "../testdata/vectors/torchao/bitpack.json.zst"), &cases); err != nil {
+	if err := json.Unmarshal(testshared.VectorsZst(t, "../../testdata/vectors/torchao/bitpack.json.zst"), &cases); err != nil {
 		t.Fatal(err)
 	}
 	byUnit := map[[2]int]bitpackCase{}
@@ -155,4 +155,32 @@ func FuzzUnit(f *testing.F) {
 			t.Fatalf("%x became %x", packed, again)
 		}
 	})
+}
+
+// TestColumn compares Column with UnpackUnit.
+func TestColumn(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for bits := 1; bits <= 8; bits++ {
+		unit, codes := make([]byte, 16*bits), make([]int8, 128)
+		for i := range unit {
+			unit[i] = byte(rng.Uint32())
+		}
+		UnpackUnit(bits, 128, codes, unit)
+		for half := range 2 {
+			var x [8]uint64
+			Column(bits, &x, unit, half)
+			for i, q := range codes {
+				if i%16/8 != half {
+					continue
+				}
+				want := uint8(q)
+				if bits < 8 {
+					want += 1 << (bits - 1)
+				}
+				if got := uint8(x[i/16] >> (8 * (i % 8))); got != want {
+					t.Fatalf("%d bits: code %d is stored as %d, want %d", bits, i, got, want)
+				}
+			}
+		}
+	}
 }
