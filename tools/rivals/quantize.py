@@ -139,7 +139,7 @@ def nncf(job):
         for name, hook in get_hook_storage(model).named_hooks():
             if name.startswith("post_hooks.") and name.split(".")[1].endswith("weight__0"):
                 key = name.split(".")[1].removesuffix("__0").replace(":", ".")
-                out[key] = hook(out[key]).reshape(model.get_parameter(key).shape[0], -1)
+                out[key] = hook(out[key]).reshape(model.get_submodule(key.removesuffix(".weight")).out_features, -1)
         return out
     return result
 

@@ -6,8 +6,8 @@
     python3 rivals.py MODEL run BITS/GROUP METHOD...
     python3 rivals.py tables
 
-run quantizes and judges one method after the other, goes on when one fails, and writes the tables after each: of
-RECORD.md, docs/QUALITY.md and README.md.
+run quantizes and judges one method after the other, and writes the tables of RECORD.md, docs/QUALITY.md and README.md
+after each. A method that fails is printed, and the next begins.
 """
 
 import json
@@ -147,7 +147,11 @@ def quantize_rival(model, cell, method, out):
 def quantize(model, cell, methods):
     for method in methods:
         out = work(model, f"{cell.replace('/', '-')}.{method}")
-        result = (quantize_gq if method in GQ else quantize_rival)(model, cell, method, out)
+        try:
+            result = (quantize_gq if method in GQ else quantize_rival)(model, cell, method, out)
+        except subprocess.CalledProcessError as err:
+            print(model, cell, method, err, flush=True)
+            continue
         with open(out + ".json", "w") as f:
             json.dump(result, f)
         print(model, cell, method, result, flush=True)
@@ -274,11 +278,7 @@ def main():
         judge(model)
     elif job == "run":
         for method in args[1:]:
-            try:
-                quantize(model, args[0], [method])
-            except subprocess.CalledProcessError as err:
-                print(model, args[0], method, err, flush=True)
-                continue
+            quantize(model, args[0], [method])
             judge(model)
             write_tables()
     else:
