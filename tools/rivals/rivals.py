@@ -256,7 +256,7 @@ def documents():
         row.append(f"{short(overall(cells[c][rival]))} ({NAMES[rival]})" if rival else "-")
     lines.append("| " + " | ".join(["best other program", *row]) + " |")
     for method in "gq-search", "gq-good", "gq-good-mixed":
-        lines.append("| " + " | ".join([NAMES[method], *[short(overall(cells[c][method])) if method in cells[c] else "-" for c in columns]]) + " |")
+        lines.append("| " + " | ".join([NAMES[method].removeprefix("gq "), *[short(overall(cells[c][method])) if method in cells[c] else "-" for c in columns]]) + " |")
     put(os.path.join(ROOT, "README.md"), "rivals", "\n".join(lines) + "\n")
 
 
