@@ -220,10 +220,10 @@ def tables():
 def put(path, name, text):
     """Replaces the text between two marks of a document."""
     with open(path) as f:
-        before, begin, rest = f.read().partition(f"<!-- begin {name} -->\n")
-    _, end, after = rest.partition(f"<!-- end {name} -->\n")
+        before, begin, rest = f.read().partition(f"<!-- rivals:begin {name} -->\n")
+    _, end, after = rest.partition(f"<!-- rivals:end {name} -->\n")
     if not end:
-        sys.exit(f"{path} has no marks begin {name} and end {name}")
+        sys.exit(f"{path} has no marks of {name}")
     with open(path, "w") as f:
         f.write(before + begin + text + end + after)
 
@@ -246,7 +246,7 @@ def documents():
         if set(values) != {"-"}:
             cpu = cells[columns[0]].get(method)
             lines.append("| " + " | ".join([name, *values, f"{cpu['cpu']:.0f}" if cpu else "-"]) + " |")
-    put(os.path.join(ROOT, "docs/QUALITY.md"), "real", "\n".join(lines) + "\n")
+    put(os.path.join(ROOT, "docs/QUALITY.md"), "all", "\n".join(lines) + "\n")
 
     columns = [c for c in columns if c[1] == "4/32"]
     lines = ["| 4 bits | " + " | ".join(c[0] for c in columns) + " |", "|---" * (len(columns) + 1) + "|"]
@@ -257,7 +257,7 @@ def documents():
     lines.append("| " + " | ".join(["best other program", *row]) + " |")
     for method in "gq-search", "gq-good", "gq-good-mixed":
         lines.append("| " + " | ".join([NAMES[method].removeprefix("gq "), *[short(overall(cells[c][method])) if method in cells[c] else "-" for c in columns]]) + " |")
-    put(os.path.join(ROOT, "README.md"), "rivals", "\n".join(lines) + "\n")
+    put(os.path.join(ROOT, "README.md"), "best", "\n".join(lines) + "\n")
 
 
 def write_tables():
