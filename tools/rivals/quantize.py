@@ -93,6 +93,7 @@ def llmcompressor(algorithm):
         weights = {"num_bits": job.bits, "type": "int", "symmetric": True, "strategy": "group", "group_size": job.group}
         scheme = {"config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}}, "ignore": ["lm_head"]}
         recipe = [GPTQModifier(**scheme)] if algorithm == "gptq" else [AWQModifier(), QuantizationModifier(**scheme)]
+        torch.Tensor.pin_memory = lambda self: self  # AWQModifier calls it, and it needs a GPU
         model = load(job.checkpoint)
         data = [{"input_ids": torch.tensor(ids), "attention_mask": torch.ones(len(ids), dtype=torch.int64)} for ids in job.calibration]
         model = oneshot(model=model, recipe=recipe, dataset=DataLoader(data, batch_size=1), output_dir=None,
@@ -101,8 +102,7 @@ def llmcompressor(algorithm):
         def result():
             out = {k: v for k, v in tensors(model).items() if not k.endswith(("_scale", "_zero_point", "_g_idx"))}
             for name, m in linears(model).items():
-                out[name + ".weight"] = fake_quantize(m.weight, m.weight_scale, m.weight_zero_point,
-                                                      m.quantization_scheme.weights, g_idx=getattr(m, "weight_g_idx", None))
+                out[name + ".weight"] = fake_quantize(m.weight, m.weight_scale, m.weight_zero_point, m.quantization_scheme.weights)
             return out
         return result
     return quantize, ["llmcompressor", "compressed-tensors"]
@@ -139,7 +139,7 @@ def nncf(job):
         for name, hook in get_hook_storage(model).named_hooks():
             if name.startswith("post_hooks.") and name.split(".")[1].endswith("weight__0"):
                 key = name.split(".")[1].removesuffix("__0").replace(":", ".")
-                out[key] = hook(out[key]).reshape(model.get_parameter(key).shape[0], -1)
+                out[key] = hook(out[key]).reshape(model.get_submodule(key.removesuffix(".weight")).out_features, -1)
         return out
     return result
 

@@ -3,7 +3,11 @@
     python3 rivals.py MODEL texts
     python3 rivals.py MODEL quantize BITS/GROUP METHOD...
     python3 rivals.py MODEL judge
+    python3 rivals.py MODEL run BITS/GROUP METHOD...
     python3 rivals.py tables
+
+run quantizes and judges one method after the other, and writes the tables of RECORD.md, docs/QUALITY.md and README.md
+after each. A method that fails is printed, and the next begins.
 """
 
 import json
@@ -39,8 +43,41 @@ GQ = {
     "gq-best-mixed": [*BEST, "--target-bpw"],
 }
 
+# The table of docs/QUALITY.md: its columns, the first with the CPU time, and its rows.
+COLUMNS = {
+    ("smollm2-135m", "4/32"): "SmolLM2, 4 bits",
+    ("smollm2-135m", "4/64"): "groups of 64",
+    ("smollm2-135m", "3/32"): "3 bits",
+    ("smollm2-135m", "2/32"): "2 bits",
+    ("gemma3-270m", "4/32"): "Gemma, 4 bits",
+}
+NAMES = {
+    "torchao-rtn": "torchao RTN",
+    "torchao-hqq": "torchao HQQ",
+    "llamacpp-q4_0": "llama.cpp Q4_0",
+    "llamacpp-iq4_nl": "llama.cpp IQ4_NL",
+    "gptqmodel-gptq": "GPTQModel GPTQ",
+    "gptqmodel-gptaq": "GPTQModel GPTAQ",
+    "gptqmodel-foem": "GPTQModel FOEM",
+    "llmcompressor-gptq": "llm-compressor GPTQ",
+    "llmcompressor-awq": "llm-compressor AWQ",
+    "nncf-awq-se": "NNCF",
+    "autoround-light": "AutoRound light",
+    "autoround-200": "AutoRound",
+    "mlx-gptq": "mlx-lm gptq",
+    "mlx-awq": "mlx-lm awq",
+    "mlx-dwq": "mlx-lm dwq",
+    "mlx-dynamic": "mlx-lm dynamic",
+    "gq-search": "gq `search`",
+    "gq-good": "gq `good`",
+    "gq-best": "gq `best`",
+    "gq-good-mixed": "gq `good`, mixed",
+}
+
 
 def environment(method):
+    if method.startswith("mlx"):
+        return judges.environment("mlx")
     return judges.environment("llmcompressor" if method.startswith("llmcompressor") else "torch", HERE)
 
 
@@ -101,15 +138,20 @@ def quantize_gq(model, cell, method, out):
 
 def quantize_rival(model, cell, method, out):
     bits, group = cell.split("/")
-    command = [environment(method), os.path.join(HERE, "quantize.py"), method, os.path.join(REAL, model), bits, group, work(model), out]
+    program = "quantize_mlx.py" if method.startswith("mlx") else "quantize.py"
+    command = [environment(method), os.path.join(HERE, program), method, os.path.join(REAL, model), bits, group, work(model), out]
     timed(command, out + ".log", env=ENVIRONMENT)
-    return {**read(out + ".json"), "bpw": int(bits) + 16 / int(group)}
+    return {"bpw": int(bits) + 16 / int(group), **read(out + ".json")}
 
 
 def quantize(model, cell, methods):
     for method in methods:
         out = work(model, f"{cell.replace('/', '-')}.{method}")
-        result = (quantize_gq if method in GQ else quantize_rival)(model, cell, method, out)
+        try:
+            result = (quantize_gq if method in GQ else quantize_rival)(model, cell, method, out)
+        except subprocess.CalledProcessError as err:
+            print(model, cell, method, err, flush=True)
+            continue
         with open(out + ".json", "w") as f:
             json.dump(result, f)
         print(model, cell, method, result, flush=True)
@@ -175,12 +217,52 @@ def tables():
     return "\n".join(lines) + "\n\n"
 
 
+def put(path, name, text):
+    """Replaces the text between two marks of a document."""
+    with open(path) as f:
+        before, begin, rest = f.read().partition(f"<!-- rivals:begin {name} -->\n")
+    _, end, after = rest.partition(f"<!-- rivals:end {name} -->\n")
+    if not end:
+        sys.exit(f"{path} has no marks of {name}")
+    with open(path, "w") as f:
+        f.write(before + begin + text + end + after)
+
+
+def best(methods, allowed):
+    return min((m for m in methods if allowed(m)), key=lambda m: overall(methods[m]), default=None)
+
+
+def short(x):
+    return f"{x:.3g}" if x >= 1 else f"{x:.3f}".removeprefix("0")
+
+
+def documents():
+    """The table of QUALITY.md, and the lines of README.md."""
+    cells = {(model, cell): methods for model, all in figures().items() for cell, methods in all.items() if (model, cell) in COLUMNS}
+    columns = [c for c in COLUMNS if c in cells]
+    lines = ["| | " + " | ".join(COLUMNS[c] for c in columns) + " | CPU s |", "|---" * (len(columns) + 2) + "|"]
+    for method, name in NAMES.items():
+        values = [short(overall(cells[c][method])) if method in cells[c] else "-" for c in columns]
+        if set(values) != {"-"}:
+            cpu = cells[columns[0]].get(method)
+            lines.append("| " + " | ".join([name, *values, f"{cpu['cpu']:.0f}" if cpu else "-"]) + " |")
+    put(os.path.join(ROOT, "docs/QUALITY.md"), "all", "\n".join(lines) + "\n")
+
+    columns = [c for c in columns if c[1] == "4/32"]
+    lines = ["| 4 bits | " + " | ".join(c[0] for c in columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    row = []
+    for c in columns:
+        rival = best(cells[c], lambda m: m not in GQ)
+        row.append(f"{short(overall(cells[c][rival]))} ({NAMES[rival]})" if rival else "-")
+    lines.append("| " + " | ".join(["best other program", *row]) + " |")
+    for method in "gq-search", "gq-good", "gq-good-mixed":
+        lines.append("| " + " | ".join([NAMES[method].removeprefix("gq "), *[short(overall(cells[c][method])) if method in cells[c] else "-" for c in columns]]) + " |")
+    put(os.path.join(ROOT, "README.md"), "best", "\n".join(lines) + "\n")
+
+
 def write_tables():
-    with open(RECORD) as f:
-        before, begin, rest = f.read().partition("<!-- begin tables -->\n")
-    _, end, after = rest.partition("<!-- end tables -->\n")
-    with open(RECORD, "w") as f:
-        f.write(before + begin + tables() + end + after)
+    put(RECORD, "tables", tables())
+    documents()
 
 
 def main():
@@ -189,11 +271,16 @@ def main():
     model, job, *args = sys.argv[1:]
     if job == "texts":
         judges.run(environment(""), os.path.join(HERE, "texts.py"), os.path.join(REAL, model), os.path.join(ROOT, "../shared/text"),
-                   work(model), str(MODELS[model]))
+                   work(model), str(MODELS.get(model, 8)))
     elif job == "quantize":
         quantize(model, args[0], args[1:])
     elif job == "judge":
         judge(model)
+    elif job == "run":
+        for method in args[1:]:
+            quantize(model, args[0], [method])
+            judge(model)
+            write_tables()
     else:
         sys.exit(__doc__)
 

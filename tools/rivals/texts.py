@@ -2,8 +2,8 @@
 
     python texts.py CHECKPOINT TEXTS DATA WINDOWS
 
-DATA/calibration.json gets the sequences of the calibration, DATA/calibration.ids the same for gq, and DATA/eval.json
-the windows that the judge reads: WINDOWS of each text.
+DATA/calibration.json gets the sequences of the calibration. DATA/calibration.ids has the same for gq, and sequences on
+which gq measures its file. DATA/eval.json has the windows that the judge reads: WINDOWS of each text.
 """
 
 import json
@@ -13,7 +13,7 @@ import sys
 from transformers import AutoTokenizer
 
 LENGTH = 256  # tokens of a sequence, BOS included
-CALIBRATION = 16  # sequences of each text
+CALIBRATION, HELD_OUT = 16, 2  # sequences of each text
 
 
 def main():
@@ -35,8 +35,10 @@ def main():
     def spread(windows):
         return [windows[len(windows) * (2 * i + 1) // (2 * count)] for i in range(count)]
 
-    calibration = [*sequences("tinystories-val-300stories.txt", 0, 40)[:CALIBRATION],
-                   *sequences("wikitext2-test.txt", 0, 40)[:CALIBRATION]]
+    stories, articles = sequences("tinystories-val-300stories.txt", 0, 40), sequences("wikitext2-test.txt", 0, 40)
+    calibration = [*stories[:CALIBRATION], *articles[:CALIBRATION]]
+    last = CALIBRATION + HELD_OUT
+    held_out = [*stories[CALIBRATION:last], *articles[CALIBRATION:last]]
     evaluation = {"books": spread(sequences("books-heldout.txt", 0, 100)),
                   "wikitext": spread(sequences("wikitext2-test.txt", 50, 100))}
     os.makedirs(data, exist_ok=True)
@@ -44,7 +46,7 @@ def main():
         with open(os.path.join(data, name + ".json"), "w") as f:
             json.dump(value, f)
     with open(os.path.join(data, "calibration.ids"), "w") as f:
-        for ids in calibration:
+        for ids in [*calibration, *held_out]:  # gq calibrates on 8192 tokens, 32 sequences, unless told otherwise
             f.write(" ".join(map(str, [*ids, end])) + "\n")
     print(f"calibration: {len(calibration)} sequences; evaluation:", {k: len(v) for k, v in evaluation.items()}, "BOS", bos)
 
