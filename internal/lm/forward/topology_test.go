@@ -82,7 +82,7 @@ func TestTopology(t *testing.T) {
 			}
 			for _, name := range m.Linears() {
 				want := 1
-				if name == m.Head() || unnormed[name] || gated[name] || m.LayerOf(name) < 0 { // before all layers, or behind
+				if name == m.Head() || unnormed[name] || gated[name] || m.LayerOf(name) < 0 {
 					want = 0
 				}
 				if read[name] != want {
