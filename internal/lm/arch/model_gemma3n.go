@@ -40,7 +40,7 @@ func readGemma3n(k *keys, c *ForwardConfig) {
 	only(k, "altup_active_idx", 0, "is not an integer")
 	c.AltUp = &AltUpConfig{Streams: k.size("altup_num_inputs", 4), Scaled: k.boolean("altup_correct_scale", true)}
 	c.Laurel = k.size("laurel_rank", 64)
-	k.irrelevant("altup_coef_clip", "altup_lr_multiplier", "query_pre_attn_scalar") // of training, and unused
+	k.irrelevant("altup_coef_clip", "altup_lr_multiplier", "query_pre_attn_scalar") // of training
 	k.sparsity(c)
 }
 

@@ -312,7 +312,7 @@ func (a *attentionThreads) block(worker int, c *cache, sinks, heads, q []float32
 	last := start + to
 	width := padded(last - first + min(1, len(sinks)))
 	tokens, d, group := to-from, c.dim, a.heads/c.heads // query heads per key-value head
-	rows := tokens * group                              // row t*group + g is token t and the group's head g
+	rows := tokens * group                              // row t*group + g: token t, head g
 	queries, scores, out := buffer.Grow(&w.queries, rows*d), buffer.Grow(&w.scores, rows*width), buffer.Grow(&w.out, rows*d)
 	at := kvHead * group * d // offset of the group's first head in a token's row
 	for t := range tokens {

@@ -69,8 +69,8 @@ func (f *mlp) forward(s *Session, dst, x []float32, m int) error {
 	return s.multiply(dst, gate, m, f.down)
 }
 
-// cut zeroes the gates of m rows of a sparse network that are below a bound, and subtracts the bound
-// from the others.
+// cut subtracts a bound from the gates of m rows of a sparse network, and zeroes those below the
+// bound.
 func (s *Session) cut(f *mlp, gate []float32, m int) {
 	if !f.sparse {
 		return

@@ -26,7 +26,7 @@ type record struct {
 	gatedHeads []float32 // [tokens][heads][dim]: the heads behind the gates
 
 	// Of several streams, of layers' own inputs, and of a path of low rank.
-	streams                       []float32 // [tokens][streams][hidden]: the further streams and the prediction before the block
+	streams                       []float32 // [tokens][streams][hidden]: the prediction last
 	modes, coefs                  []float32 // [tokens][...]
 	routed, fed, projected, added []float32 // [tokens][hidden]
 

@@ -92,7 +92,7 @@ func TestTopology(t *testing.T) {
 					gated[name] = true // no factor passes the square
 				}
 				want := 1
-				if name == m.Head() || unnormed[name] || gated[name] || m.LayerOf(name) < 0 { // before all layers, or behind
+				if name == m.Head() || unnormed[name] || gated[name] || m.LayerOf(name) < 0 {
 					want = 0
 				}
 				if read[name] != want {
