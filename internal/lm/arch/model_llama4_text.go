@@ -15,7 +15,8 @@ var _ = register("llama4_text", Facts{
 		{SharedUp, "feed_forward.shared_expert.up_proj", "ffn_up_shexp"},
 		{SharedDown, "feed_forward.shared_expert.down_proj", "ffn_down_shexp"},
 	}),
-	read: readLlama4,
+	Differs: "checkpoints store experts as inputs x outputs, and gq does not turn them",
+	read:    readLlama4,
 })
 
 var _ = registerMultimodal("llama4", nesting{class: "Llama4ForConditionalGeneration", text: "llama4_text", irrelevant: []string{
