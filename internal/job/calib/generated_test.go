@@ -42,9 +42,9 @@ func TestGenerated(t *testing.T) {
 				}
 				return s
 			}
-			calibration := own(1, 2048)
+			calibration := own(1, 4096)
 			var windows []text.Window
-			for _, ids := range own(2, 512).Sequences {
+			for _, ids := range own(2, 1024).Sequences {
 				windows = append(windows, text.Window{Tokens: ids, First: 1})
 			}
 			kl, sizes := [2]float64{}, [2]int64{}
