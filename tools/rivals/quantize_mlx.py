@@ -22,7 +22,7 @@ from mlx_lm.utils import load
 
 # For dwq: times that it reads the calibration in batches of 4, and the rate for Adam; its command's 1e-6 is meant for
 # 512 batches of larger models.
-EPOCHS, RATE = int(os.environ.get("DWQ_EPOCHS", "4")), 1e-5
+EPOCHS, RATE = 4, 1e-5
 
 
 class Embedding(nn.Module):
