@@ -8,7 +8,7 @@ var _ = register("gpt_oss", Facts{
 		{GateUpExperts, "mlp.experts.gate_up_proj", ""},
 		{DownExperts, "mlp.experts.down_proj", "ffn_down_exps"},
 	}),
-	Differs: "llama.cpp rounds the dimensions between which yarn interpolates, the models ask for truncate false",
+	Differs: "llama.cpp does not know yarn's truncate false",
 	read:    readGptOss,
 })
 

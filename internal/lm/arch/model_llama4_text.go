@@ -15,7 +15,7 @@ var _ = register("llama4_text", Facts{
 		{SharedUp, "feed_forward.shared_expert.up_proj", "ffn_up_shexp"},
 		{SharedDown, "feed_forward.shared_expert.down_proj", "ffn_down_shexp"},
 	}),
-	Differs: "checkpoints store experts as inputs x outputs, and gq does not turn them",
+	Differs: "experts stored inputs x outputs",
 	read:    readLlama4,
 })
 

@@ -3,7 +3,7 @@ package arch
 var _ = register("phimoe", Facts{
 	Title: "Phi-3.5-MoE", Class: "PhimoeForCausalLM",
 	Layer:   join(preNorms, separateAttention, mixtralExperts),
-	Differs: "llama.cpp divides the weights of the two experts by their sum, the model does not",
+	Differs: "llama.cpp divides the experts' weights by their sum",
 	read:    readPhimoe,
 })
 

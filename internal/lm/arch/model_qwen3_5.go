@@ -10,7 +10,7 @@ var _ = register("qwen3_5_text", Facts{
 
 var _ = registerMultimodal("qwen3_5", nesting{class: "Qwen3_5ForConditionalGeneration", text: "qwen3_5_text", irrelevant: qwenImages})
 
-const qwen35Differs = "llama.cpp has the heads of values of a delta net in another order, and with them the columns of its output projection"
+const qwen35Differs = "llama.cpp orders the heads of values otherwise"
 
 // qwen35Inputs are the names of a delta net's input projections.
 var qwen35Inputs = []Naming{

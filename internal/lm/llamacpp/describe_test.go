@@ -185,8 +185,8 @@ func TestDescribeRefused(t *testing.T) {
 		{"minicpm3", nil, "factors other than scale_emb 12, scale_depth 1.4 and dim_model_base 256"},
 		{"minicpm3", keys{"scale_emb": 12, "dim_model_base": 256, "q_lora_rank": nil}, "q_lora_rank null"},
 		{"minicpm3", keys{"scale_emb": 12, "dim_model_base": 256, "rope_scaling": yarn}, "rope_type yarn"},
-		{"gpt-oss", nil, "llama.cpp rounds the dimensions between which yarn interpolates"},
-		{"phimoe", nil, "llama.cpp divides the weights of the two experts by their sum"},
+		{"gpt-oss", nil, "llama.cpp does not know yarn's truncate false"},
+		{"phimoe", nil, "llama.cpp divides the experts' weights by their sum"},
 	} {
 		raw, err := os.ReadFile(filepath.Join(testshared.Root(t), "internal", "lm", "forward", "testdata", "transformers", c.name, "config.json"))
 		if err != nil {
