@@ -40,17 +40,17 @@ func (r *reference) derivative(rng *rand.Rand, name string) (slope float64, dir 
 	return (at(step) - at(-step)) / (2 * step), dir
 }
 
-// layerOf returns the layer of a tensor, -1 for the embedding, and the number of layers for tensors
-// behind them.
+// layerOf returns the layer of a tensor, the number of layers for tensors behind them, and -1 for
+// others.
 func (r *reference) layerOf(name string) int {
-	if name == "embedding" {
-		return -1
-	}
 	if m := regexp.MustCompile(`\blayers\.(\d+)\.`).FindStringSubmatch(name); m != nil {
 		layer, _ := strconv.Atoi(m[1])
 		return layer
 	}
-	return len(r.m.layers)
+	if name == r.m.norm.Tensor || name == r.m.Head() {
+		return len(r.m.layers)
+	}
+	return -1
 }
 
 // worst compares all gradients with numeric ones, each in a few random directions, and returns the
@@ -91,7 +91,7 @@ func (r *reference) worst(t testing.TB, got gradients) (worst float64, tensor st
 // gradientSequences are longer than the windows of the test models, and of one token.
 func gradientSequences(vocab int) [][]int32 {
 	tokens := someTokens(64, vocab)
-	return [][]int32{tokens[:11], tokens[11:12], tokens[12:15]}
+	return [][]int32{tokens[:11], tokens[11:12], tokens[12:18]}
 }
 
 // TestGradients holds the gradients of every architecture to numeric derivatives of an independent

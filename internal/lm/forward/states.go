@@ -288,7 +288,11 @@ func (r *recurrence) recordSizes(t *Tape, k *record, n int) []size {
 }
 
 func (r *recurrence) gradientSizes(t *Tape, n int) []size {
-	return []size{{&t.back.draw, n * r.raw()}, {&t.back.dheads, n * r.inner()}}
+	list := []size{{&t.back.draw, n * r.raw()}, {&t.back.dheads, n * r.inner()}}
+	if r.late != nil {
+		list = append(list, size{&t.s.heads, n * r.inner()})
+	}
+	return list
 }
 
 func (r *recurrence) record(t *Tape, k *record, dst, x []float32) (err error) {
