@@ -13,7 +13,16 @@ var _ = register("deepseek_v3", Facts{
 	Layer: join(preNorms, latentAttention, separateMLP, separateExperts, sharedExperts,
 		[]Naming{{RouterCorrection, "mlp.gate.e_score_correction_bias", "exp_probs_b.bias"}}),
 	LlamaCpp: deepseekLlamaCpp,
-	read:     readDeepseekV3,
+	read: func(k *keys, c *ForwardConfig) {
+		k.readLatent(c, 128, 4096, 1536)
+		if !k.boolean("rope_interleave", true) {
+			c.Ropes[0].Neighbours = false
+		}
+		only(k, "scoring_func", "sigmoid", "is not a string")
+		only(k, "topk_method", "noaux_tc", "is not a string")
+		k.deepseekExperts(c, 256, 8, 2048, 3)
+		c.Experts.Sigmoid = true
+	},
 })
 
 // deepseekLlamaCpp is also GLM-4.7-Flash's.
@@ -61,17 +70,6 @@ func latentMetadata(m Metadata) map[string]any {
 		config["q_lora_rank"] = n
 	}
 	return config
-}
-
-func readDeepseekV3(k *keys, c *ForwardConfig) {
-	k.readLatent(c, 128, 4096, 1536)
-	if !k.boolean("rope_interleave", true) {
-		c.Ropes[0].Neighbours = false
-	}
-	only(k, "scoring_func", "sigmoid", "is not a string")
-	only(k, "topk_method", "noaux_tc", "is not a string")
-	k.deepseekExperts(c, 256, 8, 2048, 3)
-	c.Experts.Sigmoid = true
 }
 
 // readLatent reads the keys of attention with latents in DeepSeek's way, and what its models share.

@@ -19,30 +19,28 @@ var _ = register("gemma3n_text", Facts{
 		{StreamOutputs, "altup_unembed_projections.*", "altup_unembd_proj"},
 	}),
 	vocab: 262400,
-	read:  readGemma3n,
+	read: func(k *keys, c *ForwardConfig) {
+		k.readGemmaUnit(c, 2, 32768)
+		k.widths(c, 16384)
+		c.LogitSoftcap = k.softcap("final_logit_softcapping", 30)
+		k.slidingLayers(c, k.window(512), func(i int) bool { return (i+1)%5 != 0 })
+		global := ropeDefaults{theta: 1e6, thetaKey: "rope_theta", dims: c.HeadDim, maxPositions: c.MaxPositions}
+		local := ropeDefaults{theta: 10000, thetaKey: "rope_local_base_freq", dims: c.HeadDim, maxPositions: c.MaxPositions}
+		c.Ropes = k.layerRopes(global, local)
+		c.localRopes()
+		k.borrow(c, 15)
+		c.PerLayer = &PerLayerConfig{Vocab: k.size("vocab_size_per_layer_input", 262144), Width: k.size("hidden_size_per_layer_input", 256)}
+		only(k, "altup_active_idx", 0, "is not an integer")
+		c.AltUp = &AltUpConfig{Streams: k.size("altup_num_inputs", 4), Scaled: k.boolean("altup_correct_scale", true)}
+		c.Laurel = k.size("laurel_rank", 64)
+		k.irrelevant("altup_coef_clip", "altup_lr_multiplier", "query_pre_attn_scalar") // of training
+		k.sparsity(c)
+	},
 })
 
 var _ = registerMultimodal("gemma3n", nesting{class: "Gemma3nForConditionalGeneration", text: "gemma3n_text", irrelevant: []string{
 	"text_config", "vision_config", "audio_config", "audio_soft_tokens_per_image", "vision_soft_tokens_per_image", "audio_token_id", "image_token_id",
 	"boa_token_id", "boi_token_id", "eoa_token_id", "eoi_token_id"}})
-
-func readGemma3n(k *keys, c *ForwardConfig) {
-	k.readGemmaUnit(c, 2, 32768)
-	k.widths(c, 16384)
-	c.LogitSoftcap = k.softcap("final_logit_softcapping", 30)
-	k.slidingLayers(c, k.window(512), func(i int) bool { return (i+1)%5 != 0 })
-	global := ropeDefaults{theta: 1e6, thetaKey: "rope_theta", dims: c.HeadDim, maxPositions: c.MaxPositions}
-	local := ropeDefaults{theta: 10000, thetaKey: "rope_local_base_freq", dims: c.HeadDim, maxPositions: c.MaxPositions}
-	c.Ropes = k.layerRopes(global, local)
-	c.localRopes()
-	k.borrow(c, 15)
-	c.PerLayer = &PerLayerConfig{Vocab: k.size("vocab_size_per_layer_input", 262144), Width: k.size("hidden_size_per_layer_input", 256)}
-	only(k, "altup_active_idx", 0, "is not an integer")
-	c.AltUp = &AltUpConfig{Streams: k.size("altup_num_inputs", 4), Scaled: k.boolean("altup_correct_scale", true)}
-	c.Laurel = k.size("laurel_rank", 64)
-	k.irrelevant("altup_coef_clip", "altup_lr_multiplier", "query_pre_attn_scalar") // of training
-	k.sparsity(c)
-}
 
 // readGemmaUnit reads the keys that Gemma 3n and Gemma 4 share: queries, keys and values are
 // normalized, and products of queries and keys have no factor.

@@ -4,8 +4,10 @@ var _ = register("qwen3_5_text", Facts{
 	Title: "Qwen3.5", Class: "Qwen3_5ForCausalLM",
 	Layer:   join(preNorms, separateAttention, queryKeyNorms, qwen35Inputs, deltaNets, separateMLP),
 	Differs: qwen35Differs,
-	read:    readQwen35,
 	vocab:   248320,
+	read: func(k *keys, c *ForwardConfig) {
+		k.readQwen35Common(c, 16, 4)
+	},
 })
 
 var _ = registerMultimodal("qwen3_5", nesting{class: "Qwen3_5ForConditionalGeneration", text: "qwen3_5_text", irrelevant: qwenImages})
@@ -27,10 +29,6 @@ var deltaNets = []Naming{
 	{DeltaBias, "linear_attn.dt_bias", "ssm_dt"},
 	{DeltaNorm, "linear_attn.norm", "ssm_norm"},
 	{DeltaOut, "linear_attn.out_proj", "ssm_out"},
-}
-
-func readQwen35(k *keys, c *ForwardConfig) {
-	k.readQwen35Common(c, 16, 4)
 }
 
 // readQwen35Common reads the keys that Qwen3.5 and its mixture share.
