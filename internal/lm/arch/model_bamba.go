@@ -8,8 +8,7 @@ var _ = register("bamba", Facts{
 	FinalNorm: Naming{HF: "final_layernorm", GGUF: "output_norm"},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 32, 8, 0, 1e-5)
-		k.partialPositions(c, 262144, 10000, 0.5)
-		k.silu()
+		k.positions(c, 262144, ropeDefaults{theta: 10000, part: 0.5})
 		k.attentionBias(c)
 		c.MLPBias = k.boolean("mlp_bias", false)
 		k.irrelevant("num_logits_to_keep", "z_loss_coefficient", "attn_rotary_emb")

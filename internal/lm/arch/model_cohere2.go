@@ -9,9 +9,8 @@ var _ = register("cohere2", Facts{
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 64, 0, 0, 1e-5)
 		c.NormEps = k.positive("layer_norm_eps", 1e-5)
-		k.positions(c, 8192, 10000)
+		k.positions(c, 8192, ropeDefaults{theta: 10000})
 		c.Ropes[0].Neighbours = true
-		k.silu()
 		k.attentionBias(c)
 		k.never("use_qk_norm")
 		for _, key := range []string{"use_gated_activation", "use_parallel_block"} {

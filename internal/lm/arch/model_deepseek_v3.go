@@ -75,7 +75,6 @@ func latentMetadata(m Metadata) map[string]any {
 // readLatent reads the keys of attention with latents in DeepSeek's way, and what its models share.
 func (k *keys) readLatent(c *ForwardConfig, heads, maxPositions, queryRank int) {
 	k.readCommon(c, heads, 0, 64, 1e-6)
-	k.silu()
 	k.never("attention_bias", "mlp_bias")
 	k.irrelevant("ep_size", "aux_loss_alpha", "seq_aux", "output_router_logits", "qk_head_dim")
 	k.predictors(c)
@@ -88,9 +87,7 @@ func (k *keys) readLatent(c *ForwardConfig, heads, maxPositions, queryRank int) 
 	}
 	c.Latent, c.HeadDim, c.RopeStart = a, a.Nope+a.Rope, a.Nope
 	c.AttentionScale = 1 / math.Sqrt(float64(c.HeadDim))
-	c.MaxPositions = k.size("max_position_embeddings", maxPositions)
-	d := ropeDefaults{theta: 10000, thetaKey: "rope_theta", dims: a.Rope, maxPositions: c.MaxPositions}
-	c.Ropes = []RopeConfig{k.readRope(d)}
+	k.positions(c, maxPositions, ropeDefaults{theta: 10000, dims: a.Rope})
 	c.Ropes[0].Neighbours = true
 	// Twice: of queries and of keys.
 	if r := &c.Ropes[0]; r.Type == "yarn" && r.Factor > 1 && r.ScoreFactor != 0 {

@@ -8,9 +8,8 @@ var _ = register("ernie4_5", Facts{
 	}},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 16, 2, 128, 1e-5)
-		k.positions(c, 131072, 500000)
+		k.positions(c, 131072, ropeDefaults{theta: 500000})
 		c.Ropes[0].Neighbours = true
-		k.silu()
 		if c.MLPBias = k.boolean("use_bias", false); c.MLPBias {
 			c.AttentionBias = AllBias
 		}

@@ -15,9 +15,8 @@ var _ = register("ernie4_5_moe", Facts{
 	}},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 20, 4, 0, 1e-5)
-		k.positions(c, 131072, 500000)
+		k.positions(c, 131072, ropeDefaults{theta: 500000})
 		c.Ropes[0].Neighbours = true
-		k.silu()
 		k.never("use_bias")
 		only(k, "moe_gate", "topk", "is not a string")
 		only(k, "moe_use_aux_free", true, "is neither true nor false")

@@ -10,8 +10,7 @@ var _ = register("exaone4", Facts{
 	}},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 32, 32, 0, 1e-5)
-		k.positions(c, 2048, 10000)
-		k.silu()
+		k.positions(c, 2048, ropeDefaults{theta: 10000})
 		c.QKNorm = HeadNorms
 		window := k.window(4096)
 		k.slidingLayers(c, window, k.exaonePattern(window))

@@ -6,8 +6,7 @@ var _ = register("falcon_h1", Facts{
 	FinalNorm: Naming{HF: "final_layernorm", GGUF: "output_norm"},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 32, 8, 0, 1e-5)
-		k.positions(c, 8192, 10000)
-		k.silu()
+		k.positions(c, 8192, ropeDefaults{theta: 10000})
 		// The factors below move through linear layers without a bias only.
 		k.never("attention_bias", "mlp_bias")
 		k.irrelevant("num_logits_to_keep", "attn_layer_indices", "mamba_use_mlp", "mlp_expansion_factor")

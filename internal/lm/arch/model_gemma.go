@@ -9,8 +9,9 @@ var _ = register("gemma", Facts{
 		return map[string]any{"hidden_act": "gelu_pytorch_tanh"}
 	}},
 	read: func(k *keys, c *ForwardConfig) {
-		k.readCommon(c, 16, 16, 256, 1e-6)
-		k.positions(c, 8192, 10000)
+		k.readHeads(c, 16, 16, 256, 1e-6)
+		c.Intermediate = k.size("intermediate_size", 0)
+		k.positions(c, 8192, ropeDefaults{theta: 10000})
 		// Published files say gelu and mean its approximation: transformers reads them so.
 		c.Activation = "gelu_pytorch_tanh"
 		if k.string("hidden_act", c.Activation) != "gelu" {

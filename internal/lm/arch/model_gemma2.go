@@ -5,8 +5,8 @@ var _ = register("gemma2", Facts{
 	Layer:    join(allNorms, separateAttention, separateMLP),
 	LlamaCpp: &LlamaCpp{Name: "gemma2", Windows: UsedWindow, Period: 2, Caps: true, WideLayers: 46, Tied: true},
 	read: func(k *keys, c *ForwardConfig) {
-		k.readGemma(c, 8192)
-		c.Ropes = []RopeConfig{k.readRope(ropeDefaults{theta: 10000, thetaKey: "rope_theta", dims: c.HeadDim, maxPositions: c.MaxPositions})}
+		k.readGemma(c)
+		k.positions(c, 8192, ropeDefaults{theta: 10000})
 		c.AttentionSoftcap = k.softcap("attn_logit_softcapping", 50)
 		c.LogitSoftcap = k.softcap("final_logit_softcapping", 30)
 		k.slidingLayers(c, k.window(4096), func(i int) bool { return i%2 == 0 })

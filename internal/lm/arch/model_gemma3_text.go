@@ -6,7 +6,7 @@ var _ = register("gemma3_text", Facts{
 	LlamaCpp: &LlamaCpp{Name: "gemma3", Windows: OptionalWindow, Period: 6, WideLayers: 62},
 	vocab:    262208,
 	read: func(k *keys, c *ForwardConfig) {
-		k.readGemma(c, 131072)
+		k.readGemma(c)
 		c.QKNorm = HeadNorms
 		if k.has("attn_logit_softcapping") {
 			k.fail("attn_logit_softcapping", "is %s: Gemma 3 has none", k.keys["attn_logit_softcapping"])
@@ -15,10 +15,7 @@ var _ = register("gemma3_text", Facts{
 		pattern := k.size("sliding_window_pattern", k.size("_sliding_window_pattern", 6))
 		k.slidingLayers(c, k.window(4096), func(i int) bool { return (i+1)%max(1, pattern) != 0 })
 		// The local rope is never scaled.
-		global := ropeDefaults{theta: 1e6, thetaKey: "rope_theta", dims: c.HeadDim, maxPositions: c.MaxPositions}
-		local := ropeDefaults{theta: 10000, thetaKey: "rope_local_base_freq", dims: c.HeadDim, maxPositions: c.MaxPositions}
-		c.Ropes = k.layerRopes(global, local)
-		c.localRopes()
+		k.layerPositions(c, 131072, ropeDefaults{theta: 1e6, thetaKey: "rope_theta"}, ropeDefaults{theta: 10000, thetaKey: "rope_local_base_freq"})
 	},
 })
 

@@ -25,7 +25,8 @@ var _ = register("gemma4_text", Facts{
 	Outer: perLayerModel,
 	vocab: 262144,
 	read: func(k *keys, c *ForwardConfig) {
-		k.readGemmaUnit(c, 4, 131072)
+		k.readGemmaUnit(c, 4)
+		c.MaxPositions = k.size("max_position_embeddings", 131072)
 		c.Intermediate = k.size("intermediate_size", 9216)
 		c.LogitSoftcap = k.softcap("final_logit_softcapping", 0)
 		if s := k.string("use_bidirectional_attention", "vision"); s != "vision" { // of images only
@@ -62,9 +63,7 @@ var _ = register("gemma4_text", Facts{
 			Count: k.size("num_experts", 0), PerToken: k.size("top_k_experts", 0), Intermediate: k.size("moe_intermediate_size", 0),
 			Shared: c.Intermediate, Normalize: true,
 		}
-		for i := range c.Layers {
-			c.Layers[i].Experts = true
-		}
+		c.expertsFrom(0)
 	},
 })
 

@@ -13,9 +13,8 @@ var _ = register("glm4", Facts{
 	}},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 32, 2, 128, 0.00000015625)
-		k.partialPositions(c, 131072, 10000, 0.5)
+		k.positions(c, 131072, ropeDefaults{theta: 10000, part: 0.5})
 		c.Ropes[0].Neighbours = true
-		k.silu()
 		if k.boolean("attention_bias", true) {
 			c.AttentionBias = QKVBias
 		}

@@ -14,11 +14,7 @@ var _ = register("glm4_moe_lite", Facts{
 		only(k, "topk_method", "noaux_tc", "is not a string")
 		k.deepseekExperts(c, 64, 4, 1536, 1)
 		c.Experts.Sigmoid = true
-		types := read(k, "mlp_layer_types", []string(nil), "is not a list of strings")
-		if types != nil && len(types) != len(c.Layers) {
-			k.fail("mlp_layer_types", "has %d entries for %d layers", len(types), len(c.Layers))
-			return
-		}
+		types := byLayer(k, c, "mlp_layer_types", []string(nil), "is not a list of strings")
 		for i, kind := range types {
 			if kind != "dense" && kind != "sparse" {
 				k.fail("mlp_layer_types", "has %q: dense and sparse were expected", kind)

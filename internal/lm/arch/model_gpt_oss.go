@@ -11,14 +11,13 @@ var _ = register("gpt_oss", Facts{
 	Differs: "llama.cpp rounds the dimensions between which yarn interpolates, the models ask for truncate false",
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 64, 8, 64, 1e-5)
-		k.silu()
 		if k.boolean("attention_bias", true) {
 			c.AttentionBias = AllBias
 		}
 		if !k.has("rope_parameters") && !k.has("rope_scaling") {
 			k.fail("rope_scaling", "is missing: a rope_scaling of type yarn, as published files have it, was expected")
 		}
-		k.positions(c, 131072, 150000)
+		k.positions(c, 131072, ropeDefaults{theta: 150000})
 		k.irrelevant("initial_context_length", "output_router_logits", "router_aux_loss_coef")
 		k.slidingLayers(c, k.window(128), func(i int) bool { return i%2 == 0 })
 		c.Activation = ClampedSilu
@@ -29,8 +28,6 @@ var _ = register("gpt_oss", Facts{
 			Bias: true, Interleaved: true,
 		}
 		only(k, "experts_per_token", c.Experts.PerToken, "is not an integer")
-		for i := range c.Layers {
-			c.Layers[i].Experts = true
-		}
+		c.expertsFrom(0)
 	},
 })

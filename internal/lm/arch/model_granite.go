@@ -8,8 +8,7 @@ var _ = register("granite", Facts{
 	}},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 32, 0, 0, 1e-6)
-		k.positions(c, 2048, 10000)
-		k.silu()
+		k.positions(c, 2048, ropeDefaults{theta: 10000})
 		k.attentionBias(c)
 		c.MLPBias = k.boolean("mlp_bias", false)
 		k.graniteScales(c)

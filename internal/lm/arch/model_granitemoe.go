@@ -8,17 +8,14 @@ var _ = register("granitemoe", Facts{
 	}},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 32, 0, 0, 1e-6)
-		k.positions(c, 2048, 10000)
-		k.silu()
+		k.positions(c, 2048, ropeDefaults{theta: 10000})
 		k.attentionBias(c)
 		k.irrelevant("output_router_logits", "router_aux_loss_coef")
 		k.graniteScales(c)
 		c.Experts = &ExpertConfig{
 			Count: k.size("num_local_experts", 8), PerToken: k.size("num_experts_per_tok", 2), Intermediate: c.Intermediate, Normalize: true,
 		}
-		for i := range c.Layers {
-			c.Layers[i].Experts = true
-		}
+		c.expertsFrom(0)
 	},
 })
 

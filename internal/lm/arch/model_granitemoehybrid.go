@@ -10,8 +10,7 @@ var _ = register("granitemoehybrid", Facts{
 	}),
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 32, 0, 0, 1e-6)
-		k.positions(c, 2048, 10000)
-		k.silu()
+		k.positions(c, 2048, ropeDefaults{theta: 10000})
 		k.attentionBias(c)
 		k.graniteScales(c)
 		k.irrelevant("output_router_logits", "router_aux_loss_coef", "init_method", "mlp_bias")

@@ -30,9 +30,7 @@ var _ = register("hunyuan_v1_moe", Facts{
 			k.fail("moe_intermediate_size", "is %d: intermediate_size, %d, was expected", v, c.Intermediate)
 		}
 		c.Experts.Shared = c.Intermediate * k.each("num_shared_expert", 1, len(c.Layers))
-		for i := range c.Layers {
-			c.Layers[i].Experts = true
-		}
+		c.expertsFrom(0)
 	},
 })
 

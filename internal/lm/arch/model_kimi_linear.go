@@ -72,11 +72,7 @@ func (k *keys) kimiLayers(c *ForwardConfig) {
 	d.ValueDim, d.ValueHeads = d.KeyDim, d.KeyHeads
 	c.DeltaNet = d
 	k.mixers(c, DeltaNetMixer, full, "linear_attention")
-	kinds := read(k, "mlp_layer_types", []string(nil), "is not a list of strings")
-	if kinds != nil && len(kinds) != len(c.Layers) {
-		k.fail("mlp_layer_types", "has %d entries for %d layers", len(kinds), len(c.Layers))
-		return
-	}
+	kinds := byLayer(k, c, "mlp_layer_types", []string(nil), "is not a list of strings")
 	for i := range c.Layers {
 		l := &c.Layers[i]
 		if l.Rope = -1; kinds != nil {

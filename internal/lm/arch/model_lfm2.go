@@ -57,8 +57,9 @@ var lfm2Final = Naming{HF: "embedding_norm", GGUF: "token_embd_norm"}
 
 // readLfm2Common reads the keys that LFM2 and its mixture share.
 func (k *keys) readLfm2Common(c *ForwardConfig) {
-	k.readCommon(c, 32, 8, 0, 1e-6)
-	k.positions(c, 128000, 1000000)
+	k.readHeads(c, 32, 8, 0, 1e-6)
+	c.Intermediate = k.size("intermediate_size", 0)
+	k.positions(c, 128000, ropeDefaults{theta: 1000000})
 	c.NormEps = k.positive("norm_eps", 1e-5)
 	c.QKNorm = HeadNorms
 	c.ShortConv = &ShortConvConfig{Kernel: k.size("conv_L_cache", 3)}

@@ -27,9 +27,6 @@ var _ = register("lfm2_moe", Facts{
 			Count: k.size("num_experts", 32), PerToken: k.size("num_experts_per_tok", 4), Intermediate: k.size("moe_intermediate_size", 1792),
 			Normalize: k.boolean("norm_topk_prob", true), Sigmoid: true, Scale: k.positive("routed_scaling_factor", 1),
 		}
-		dense := k.count("num_dense_layers", 2)
-		for i := range c.Layers {
-			c.Layers[i].Experts = i >= dense
-		}
+		c.expertsFrom(k.count("num_dense_layers", 2))
 	},
 })

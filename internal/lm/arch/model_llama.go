@@ -6,8 +6,7 @@ var _ = register("llama", Facts{
 	LlamaCpp: llamaLlamaCpp,
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 0, 0, 0, 1e-6)
-		k.positions(c, 2048, 10000)
-		k.silu()
+		k.positions(c, 2048, ropeDefaults{theta: 10000})
 		k.attentionBias(c)
 		c.MLPBias = k.boolean("mlp_bias", false)
 	},

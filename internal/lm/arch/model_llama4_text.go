@@ -18,9 +18,8 @@ var _ = register("llama4_text", Facts{
 	Differs: "checkpoints store experts as inputs x outputs, and gq does not turn them",
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 40, 8, 128, 1e-5)
-		k.positions(c, 4096*32, 500000)
+		k.positions(c, 4096*32, ropeDefaults{theta: 500000})
 		c.Ropes[0].Neighbours = true
-		k.silu()
 		k.attentionBias(c)
 		k.never("for_llm_compressor")
 		k.irrelevant("output_router_logits", "router_aux_loss_coef", "router_jitter_noise")

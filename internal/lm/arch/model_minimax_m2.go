@@ -18,8 +18,7 @@ var _ = register("minimax_m2", Facts{
 		if dims := k.count("rotary_dim", 0); dims != 0 {
 			part = float64(dims) / float64(max(1, c.HeadDim))
 		}
-		k.partialPositions(c, 196608, 5000000, part)
-		k.silu()
+		k.positions(c, 196608, ropeDefaults{theta: 5000000, part: part})
 		only(k, "use_qk_norm", true, "is neither true nor false")
 		only(k, "qk_norm_type", "per_layer", "is not a string")
 		only(k, "scoring_func", "sigmoid", "is not a string")
@@ -33,8 +32,6 @@ var _ = register("minimax_m2", Facts{
 		c.Experts = &ExpertConfig{
 			Count: k.size("num_local_experts", 256), PerToken: k.size("num_experts_per_tok", 8), Intermediate: c.Intermediate, Normalize: true, Sigmoid: true,
 		}
-		for i := range c.Layers {
-			c.Layers[i].Experts = true
-		}
+		c.expertsFrom(0)
 	},
 })

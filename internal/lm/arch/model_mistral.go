@@ -6,13 +6,9 @@ var _ = register("mistral", Facts{
 	LlamaCpp: llamaLlamaCpp,
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 0, 8, 0, 1e-6)
-		k.positions(c, 4096*32, 10000)
-		k.silu()
+		k.positions(c, 4096*32, ropeDefaults{theta: 10000})
 		k.never("attention_bias", "mlp_bias")
-		window := k.window(4096)
-		for i := range c.Layers {
-			c.Layers[i].Window = window
-		}
+		c.windows(k.window(4096))
 	},
 })
 

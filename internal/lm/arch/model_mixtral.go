@@ -6,17 +6,14 @@ var _ = register("mixtral", Facts{
 	LlamaCpp: &LlamaCpp{Name: "llama", Permuted: true, Bias: AllBias, RopeFactors: llamaLlamaCpp.RopeFactors},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 0, 8, 0, 1e-5)
-		k.positions(c, 4096*32, 1e6)
-		k.silu()
+		k.positions(c, 4096*32, ropeDefaults{theta: 1e6})
 		k.never("attention_bias", "mlp_bias")
 		k.irrelevant("output_router_logits", "router_aux_loss_coef", "router_jitter_noise")
-		window := k.window(0)
 		c.Experts = &ExpertConfig{
 			Count: k.size("num_local_experts", 8), PerToken: k.size("num_experts_per_tok", 2), Intermediate: c.Intermediate, Normalize: true,
 		}
-		for i := range c.Layers {
-			c.Layers[i] = LayerConfig{Window: window, Experts: true}
-		}
+		c.windows(k.window(0))
+		c.expertsFrom(0)
 	},
 })
 

@@ -39,7 +39,8 @@ var _ = register("nemotron_h", Facts{
 	read: func(k *keys, c *ForwardConfig) {
 		layers := k.nemotronLayers()
 		k.keys["num_hidden_layers"] = json.RawMessage(strconv.Itoa(len(layers))) // the list decides
-		k.readCommon(c, 32, 8, 128, 1e-5)
+		k.readHeads(c, 32, 8, 128, 1e-5)
+		c.Intermediate = k.size("intermediate_size", 0)
 		c.NormEps = k.positive("layer_norm_epsilon", 1e-5)
 		c.MaxPositions = k.size("max_position_embeddings", 4096)
 		c.Activation = SquaredRelu

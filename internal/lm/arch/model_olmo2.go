@@ -8,8 +8,7 @@ var _ = register("olmo2", Facts{
 	}},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 32, 0, 0, 1e-5)
-		k.positions(c, 2048, 10000)
-		k.silu()
+		k.positions(c, 2048, ropeDefaults{theta: 10000})
 		k.attentionBias(c)
 		c.QKNorm = WholeNorms
 	},

@@ -8,14 +8,11 @@ var _ = register("olmo3", Facts{
 	}},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 32, 0, 0, 1e-5)
-		c.MaxPositions = k.size("max_position_embeddings", 2048)
-		k.silu()
 		k.attentionBias(c)
 		c.QKNorm = WholeNorms
-		// Only layers that see all tokens have a scaled rope.
-		d := ropeDefaults{theta: 500000, thetaKey: "rope_theta", dims: c.HeadDim, maxPositions: c.MaxPositions}
-		c.Ropes = k.layerRopes(d, d)
 		k.slidingLayers(c, k.window(4096), func(i int) bool { return (i+1)%4 != 0 })
-		c.localRopes()
+		// Only layers that see all tokens have a scaled rope.
+		d := ropeDefaults{theta: 500000, thetaKey: "rope_theta"}
+		k.layerPositions(c, 2048, d, d)
 	},
 })

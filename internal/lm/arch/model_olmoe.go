@@ -11,8 +11,7 @@ var _ = register("olmoe", Facts{
 	}},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 16, 0, 0, 1e-5)
-		k.positions(c, 4096, 10000)
-		k.silu()
+		k.positions(c, 4096, ropeDefaults{theta: 10000})
 		k.attentionBias(c)
 		if k.has("clip_qkv") {
 			k.fail("clip_qkv", "is %s: only null was expected", k.keys["clip_qkv"])
@@ -22,8 +21,6 @@ var _ = register("olmoe", Facts{
 		c.Experts = &ExpertConfig{
 			Count: k.size("num_experts", 64), PerToken: k.size("num_experts_per_tok", 8), Intermediate: c.Intermediate, Normalize: k.boolean("norm_topk_prob", false),
 		}
-		for i := range c.Layers {
-			c.Layers[i].Experts = true
-		}
+		c.expertsFrom(0)
 	},
 })

@@ -6,18 +6,11 @@ var _ = register("phi3", Facts{
 	LlamaCpp: &LlamaCpp{Name: "phi3", Square: true, RopeFactors: []string{"longrope"}, Windows: WrittenWindow, PartialRope: true},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 0, 0, 0, 1e-5)
-		k.silu()
 		k.never("attention_bias", "mlp_bias", "lm_head_bias")
 		only(k, "full_attn_mod", 1, "is not an integer")
 		only(k, "interpolate_factor", 1, "is not an integer")
-		c.MaxPositions = k.size("max_position_embeddings", 4096)
-		d := ropeDefaults{theta: 10000, thetaKey: "rope_theta", dims: k.partialDims(c, 1), maxPositions: c.MaxPositions, partial: true}
-		d.originalPositions = k.size("original_max_position_embeddings", 4096)
-		c.Ropes = []RopeConfig{k.readRope(d)}
-		window := k.window(0)
-		for i := range c.Layers {
-			c.Layers[i].Window = window
-		}
+		k.positions(c, 4096, ropeDefaults{theta: 10000, part: 1, originalPositions: k.size("original_max_position_embeddings", 4096)})
+		c.windows(k.window(0))
 	},
 })
 

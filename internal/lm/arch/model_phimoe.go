@@ -6,11 +6,7 @@ var _ = register("phimoe", Facts{
 	Differs: "llama.cpp divides the weights of the two experts by their sum, the model does not",
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 32, 8, 0, 1e-5)
-		c.MaxPositions = k.size("max_position_embeddings", 4096*32)
-		d := ropeDefaults{theta: 1e6, thetaKey: "rope_theta", dims: c.HeadDim, maxPositions: c.MaxPositions, mscales: true}
-		d.originalPositions = k.count("original_max_position_embeddings", 0)
-		c.Ropes = []RopeConfig{k.readRope(d)}
-		k.silu()
+		k.positions(c, 4096*32, ropeDefaults{theta: 1e6, mscales: true, originalPositions: k.count("original_max_position_embeddings", 0)})
 		k.attentionBias(c)
 		c.LayerNorm, c.NormBias = true, true
 		if c.HeadBias = k.boolean("lm_head_bias", false); c.HeadBias && c.Tied {
@@ -18,13 +14,11 @@ var _ = register("phimoe", Facts{
 		}
 		k.irrelevant("output_router_logits", "router_aux_loss_coef", "input_jitter_noise")
 		only(k, "num_experts_per_tok", 2, "is not an integer") // the sparse mixer chooses two
-		window := k.window(0)
 		c.Experts = &ExpertConfig{
 			Count: k.size("num_local_experts", 16), PerToken: 2, Intermediate: c.Intermediate,
 			Sparse: true, Jitter: k.positive("router_jitter_noise", 0.01),
 		}
-		for i := range c.Layers {
-			c.Layers[i] = LayerConfig{Window: window, Experts: true}
-		}
+		c.windows(k.window(0))
+		c.expertsFrom(0)
 	},
 })

@@ -6,8 +6,7 @@ var _ = register("qwen2", Facts{
 	LlamaCpp: &LlamaCpp{Name: "qwen2", Square: true, Bias: QKVBias},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 0, 32, 0, 1e-6)
-		k.positions(c, 32768, 10000)
-		k.silu()
+		k.positions(c, 32768, ropeDefaults{theta: 10000})
 		k.never("mlp_bias", "use_mrope")
 		only(k, "attention_bias", true, "is neither true nor false")
 		c.AttentionBias = QKVBias

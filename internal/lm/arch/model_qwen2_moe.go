@@ -13,8 +13,7 @@ var _ = register("qwen2_moe", Facts{
 	}},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 16, 16, 0, 1e-6)
-		k.positions(c, 32768, 10000)
-		k.silu()
+		k.positions(c, 32768, ropeDefaults{theta: 10000})
 		k.never("mlp_bias")
 		if k.boolean("qkv_bias", true) {
 			c.AttentionBias = QKVBias

@@ -6,8 +6,7 @@ var _ = register("qwen3", Facts{
 	LlamaCpp: &LlamaCpp{Name: "qwen3", Bias: QKVBias},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 0, 32, 128, 1e-6)
-		k.positions(c, 32768, 10000)
-		k.silu()
+		k.positions(c, 32768, ropeDefaults{theta: 10000})
 		k.never("mlp_bias")
 		k.attentionBias(c)
 		c.QKNorm = HeadNorms

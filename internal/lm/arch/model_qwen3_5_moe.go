@@ -15,9 +15,7 @@ var _ = register("qwen3_5_moe_text", Facts{
 			Count: k.size("num_experts", 256), PerToken: k.size("num_experts_per_tok", 8), Intermediate: k.size("moe_intermediate_size", 512),
 			Normalize: true, Shared: k.size("shared_expert_intermediate_size", 512),
 		}
-		for i := range c.Layers {
-			c.Layers[i].Experts = true
-		}
+		c.expertsFrom(0)
 	},
 })
 

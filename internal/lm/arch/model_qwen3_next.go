@@ -24,8 +24,7 @@ var _ = register("qwen3_next", Facts{
 	}},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 16, 2, 256, 1e-6)
-		k.partialPositions(c, 32768, 10000, 0.25)
-		k.silu()
+		k.positions(c, 32768, ropeDefaults{theta: 10000, part: 0.25})
 		k.never("attention_bias")
 		k.deltaNet(c)
 		k.irrelevant("output_router_logits", "router_aux_loss_coef", "num_nextn_predict_layers", "use_sliding_window")

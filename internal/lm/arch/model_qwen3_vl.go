@@ -6,8 +6,7 @@ var _ = register("qwen3_vl_text", Facts{
 	LlamaCpp: &LlamaCpp{Name: "qwen3vl", Config: func(Metadata) map[string]any { return map[string]any{"hidden_act": "silu"} }},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 32, 32, 128, 1e-6)
-		k.sectionPositions(c, 128000, 500000, 24, 20, 20)
-		k.silu()
+		k.positions(c, 128000, ropeDefaults{theta: 500000, sections: []int{24, 20, 20}})
 		k.attentionBias(c)
 		c.QKNorm = HeadNorms
 	},

@@ -11,8 +11,7 @@ var _ = register("seed_oss", Facts{
 	}},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 80, 8, 128, 1e-6)
-		k.positions(c, 524288, 10000)
-		k.silu()
+		k.positions(c, 524288, ropeDefaults{theta: 10000})
 		k.irrelevant("residual_dropout")
 		c.MLPBias = k.boolean("mlp_bias", false)
 		inputs, output := k.boolean("attention_bias", true), k.boolean("attention_out_bias", false)
