@@ -11,9 +11,10 @@ import (
 func (k *keys) readCommon(c *ForwardConfig, heads, kvHeads, headDim int, eps float64) {
 	k.readHeads(c, heads, kvHeads, headDim, eps)
 	c.Intermediate = k.size("intermediate_size", 0)
+	only(k, "hidden_act", "silu", "is not a string")
 }
 
-// readHeads is readCommon without the width of feed-forward networks.
+// readHeads is readCommon without the width and the activation of feed-forward networks.
 func (k *keys) readHeads(c *ForwardConfig, heads, kvHeads, headDim int, eps float64) {
 	c.HiddenSize = k.size("hidden_size", 0)
 	c.Heads = k.size("num_attention_heads", heads)
@@ -43,26 +44,46 @@ func (k *keys) layers() int {
 	return n
 }
 
-func (k *keys) silu() { only(k, "hidden_act", "silu", "is not a string") }
-
 func (k *keys) attentionBias(c *ForwardConfig) {
 	if k.boolean("attention_bias", false) {
 		c.AttentionBias = AllBias
 	}
 }
 
-func (k *keys) positions(c *ForwardConfig, maxPositions int, theta float64) {
+// positions reads the number of positions, and the rope of all layers.
+func (k *keys) positions(c *ForwardConfig, maxPositions int, d ropeDefaults) {
 	c.MaxPositions = k.size("max_position_embeddings", maxPositions)
-	c.Ropes = []RopeConfig{k.readRope(ropeDefaults{theta: theta, thetaKey: "rope_theta", dims: c.HeadDim, maxPositions: c.MaxPositions})}
+	if d.thetaKey, d.maxPositions = "rope_theta", c.MaxPositions; d.part != 0 {
+		d.dims = k.partialDims(c, d.part)
+	} else {
+		d.dims = cmp.Or(d.dims, c.HeadDim)
+	}
+	c.Ropes = []RopeConfig{k.readRope(d)}
+}
+
+// layerPositions is positions with another rope for layers with a sliding window.
+func (k *keys) layerPositions(c *ForwardConfig, maxPositions int, global, local ropeDefaults) {
+	c.MaxPositions = k.size("max_position_embeddings", maxPositions)
+	for _, d := range []*ropeDefaults{&global, &local} {
+		d.dims, d.maxPositions = c.HeadDim, c.MaxPositions
+	}
+	c.Ropes = k.layerRopes(global, local)
+	c.localRopes()
+}
+
+// byLayer reads a list with a value for each layer; nil if absent.
+func byLayer[T any](k *keys, c *ForwardConfig, key string, absent []T, wrong string) []T {
+	list := read(k, key, absent, wrong)
+	if list != nil && len(list) != len(c.Layers) {
+		k.fail(key, "has %d entries for %d layers", len(list), len(c.Layers))
+		return nil
+	}
+	return list
 }
 
 // slidingLayers reads layer_types. Without the key, sliding decides which layers have a window.
 func (k *keys) slidingLayers(c *ForwardConfig, window int, sliding func(i int) bool) {
-	types := read(k, "layer_types", []string(nil), "is not a list of strings")
-	if types != nil && len(types) != len(c.Layers) {
-		k.fail("layer_types", "has %d entries for %d layers", len(types), len(c.Layers))
-		return
-	}
+	types := byLayer(k, c, "layer_types", []string(nil), "is not a list of strings")
 	for i := range c.Layers {
 		slides := types == nil && sliding(i)
 		if types != nil {
@@ -95,6 +116,13 @@ func (k *keys) window(absent int) int {
 	return k.size("sliding_window", absent)
 }
 
+// windows gives all layers a sliding window, if there is any.
+func (c *ForwardConfig) windows(window int) {
+	for i := range c.Layers {
+		c.Layers[i].Window = window
+	}
+}
+
 // qwenWindows reads the sliding window of Qwen2 and Qwen3 for the layers from max_window_layers on.
 func (k *keys) qwenWindows(c *ForwardConfig) {
 	window := k.window(4096)
@@ -105,9 +133,9 @@ func (k *keys) qwenWindows(c *ForwardConfig) {
 	k.slidingLayers(c, window, func(i int) bool { return window != 0 && i >= first })
 }
 
-func (k *keys) readGemma(c *ForwardConfig, maxPositions int) {
-	k.readCommon(c, 8, 4, 256, 1e-6)
-	c.MaxPositions = k.size("max_position_embeddings", maxPositions)
+func (k *keys) readGemma(c *ForwardConfig) {
+	k.readHeads(c, 8, 4, 256, 1e-6)
+	c.Intermediate = k.size("intermediate_size", 0)
 	c.Activation = "gelu_pytorch_tanh"
 	only(k, "hidden_activation", c.Activation, "is not a string")
 	only(k, "hidden_act", c.Activation, "is not a string") // older files have both keys
@@ -145,6 +173,13 @@ func (k *keys) layerRopes(global, local ropeDefaults) []RopeConfig {
 	}
 }
 
+// expertsFrom makes the layers from first on mixtures.
+func (c *ForwardConfig) expertsFrom(first int) {
+	for i := range c.Layers {
+		c.Layers[i].Experts = i >= first
+	}
+}
+
 // localRopes gives the layers with a sliding window the second rope.
 func (c *ForwardConfig) localRopes() {
 	for i := range c.Layers {
@@ -165,13 +200,6 @@ func (k *keys) partialDims(c *ForwardConfig, absent float64) int {
 		k.fail("partial_rotary_factor", "is %v: at most 1 was expected", part)
 	}
 	return int(float64(c.HeadDim) * part)
-}
-
-// partialPositions is positions for heads of which a part rotates.
-func (k *keys) partialPositions(c *ForwardConfig, maxPositions int, theta, part float64) {
-	c.MaxPositions = k.size("max_position_embeddings", maxPositions)
-	d := ropeDefaults{theta: theta, thetaKey: "rope_theta", dims: k.partialDims(c, part), maxPositions: c.MaxPositions, partial: true}
-	c.Ropes = []RopeConfig{k.readRope(d)}
 }
 
 // innerRope reads a rope of several in the form of transformers 5.

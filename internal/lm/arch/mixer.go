@@ -147,11 +147,7 @@ func (c *ForwardConfig) AttentionPeriod() int {
 // mixers reads layer_types, in which the names stand for layers with a mixer. Without the key, full
 // decides which layers have attention.
 func (k *keys) mixers(c *ForwardConfig, mixer Mixer, full func(i int) bool, names ...string) {
-	types := read(k, "layer_types", []string(nil), "is not a list of strings")
-	if types != nil && len(types) != len(c.Layers) {
-		k.fail("layer_types", "has %d entries for %d layers", len(types), len(c.Layers))
-		return
-	}
+	types := byLayer(k, c, "layer_types", []string(nil), "is not a list of strings")
 	for i := range c.Layers {
 		attends := types == nil && full(i)
 		if types != nil {

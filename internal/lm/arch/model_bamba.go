@@ -6,7 +6,16 @@ var _ = register("bamba", Facts{
 	Title: "Bamba", Class: "BambaForCausalLM",
 	Layer:     join(feedForwardNames, separateAttention, mambaMixers),
 	FinalNorm: Naming{HF: "final_layernorm", GGUF: "output_norm"},
-	read:      readBamba,
+	read: func(k *keys, c *ForwardConfig) {
+		k.readCommon(c, 32, 8, 0, 1e-5)
+		k.positions(c, 262144, ropeDefaults{theta: 10000, part: 0.5})
+		k.attentionBias(c)
+		c.MLPBias = k.boolean("mlp_bias", false)
+		k.irrelevant("num_logits_to_keep", "z_loss_coefficient", "attn_rotary_emb")
+		k.mamba(c, k.size("mamba_expand", 2)*c.HiddenSize)
+		attention := read(k, "attn_layer_indices", []int(nil), "is not a list of integers")
+		k.mixers(c, MambaMixer, func(i int) bool { return slices.Contains(attention, i) }, "mamba", "linear_attention")
+	},
 })
 
 // feedForwardNames are the names of norms and of the network in Bamba and Falcon-H1.
@@ -16,16 +25,4 @@ var feedForwardNames = []Naming{
 	{Gate, "feed_forward.gate_proj", "ffn_gate"},
 	{Up, "feed_forward.up_proj", "ffn_up"},
 	{Down, "feed_forward.down_proj", "ffn_down"},
-}
-
-func readBamba(k *keys, c *ForwardConfig) {
-	k.readCommon(c, 32, 8, 0, 1e-5)
-	k.partialPositions(c, 262144, 10000, 0.5)
-	k.silu()
-	k.attentionBias(c)
-	c.MLPBias = k.boolean("mlp_bias", false)
-	k.irrelevant("num_logits_to_keep", "z_loss_coefficient", "attn_rotary_emb")
-	k.mamba(c, k.size("mamba_expand", 2)*c.HiddenSize)
-	attention := read(k, "attn_layer_indices", []int(nil), "is not a list of integers")
-	k.mixers(c, MambaMixer, func(i int) bool { return slices.Contains(attention, i) }, "mamba", "linear_attention")
 }

@@ -8,21 +8,19 @@ var _ = register("deepseek_v2", Facts{
 		config["topk_method"] = "greedy"
 		return config
 	}},
-	read: readDeepseekV2,
+	read: func(k *keys, c *ForwardConfig) {
+		k.readLatent(c, 32, 2048, 1536)
+		only(k, "scoring_func", "softmax", "is not a string")
+		only(k, "norm_topk_prob", false, "is neither true nor false")
+		k.deepseekExperts(c, 64, 0, 1407, 0)
+		e := c.Experts
+		e.Normalize, e.GroupBest = false, true
+		switch method := k.string("topk_method", "greedy"); method {
+		case "greedy":
+			e.Groups = 1
+		case "group_limited_greedy":
+		default:
+			k.fail("topk_method", "is %q: greedy or group_limited_greedy was expected", method)
+		}
+	},
 })
-
-func readDeepseekV2(k *keys, c *ForwardConfig) {
-	k.readLatent(c, 32, 2048, 1536)
-	only(k, "scoring_func", "softmax", "is not a string")
-	only(k, "norm_topk_prob", false, "is neither true nor false")
-	k.deepseekExperts(c, 64, 0, 1407, 0)
-	e := c.Experts
-	e.Normalize, e.GroupBest = false, true
-	switch method := k.string("topk_method", "greedy"); method {
-	case "greedy":
-		e.Groups = 1
-	case "group_limited_greedy":
-	default:
-		k.fail("topk_method", "is %q: greedy or group_limited_greedy was expected", method)
-	}
-}

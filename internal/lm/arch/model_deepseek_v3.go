@@ -13,7 +13,16 @@ var _ = register("deepseek_v3", Facts{
 	Layer: join(preNorms, latentAttention, separateMLP, separateExperts, sharedExperts,
 		[]Naming{{RouterCorrection, "mlp.gate.e_score_correction_bias", "exp_probs_b.bias"}}),
 	LlamaCpp: deepseekLlamaCpp,
-	read:     readDeepseekV3,
+	read: func(k *keys, c *ForwardConfig) {
+		k.readLatent(c, 128, 4096, 1536)
+		if !k.boolean("rope_interleave", true) {
+			c.Ropes[0].Neighbours = false
+		}
+		only(k, "scoring_func", "sigmoid", "is not a string")
+		only(k, "topk_method", "noaux_tc", "is not a string")
+		k.deepseekExperts(c, 256, 8, 2048, 3)
+		c.Experts.Sigmoid = true
+	},
 })
 
 // deepseekLlamaCpp is also GLM-4.7-Flash's.
@@ -63,21 +72,9 @@ func latentMetadata(m Metadata) map[string]any {
 	return config
 }
 
-func readDeepseekV3(k *keys, c *ForwardConfig) {
-	k.readLatent(c, 128, 4096, 1536)
-	if !k.boolean("rope_interleave", true) {
-		c.Ropes[0].Neighbours = false
-	}
-	only(k, "scoring_func", "sigmoid", "is not a string")
-	only(k, "topk_method", "noaux_tc", "is not a string")
-	k.deepseekExperts(c, 256, 8, 2048, 3)
-	c.Experts.Sigmoid = true
-}
-
 // readLatent reads the keys of attention with latents in DeepSeek's way, and what its models share.
 func (k *keys) readLatent(c *ForwardConfig, heads, maxPositions, queryRank int) {
 	k.readCommon(c, heads, 0, 64, 1e-6)
-	k.silu()
 	k.never("attention_bias", "mlp_bias")
 	k.irrelevant("ep_size", "aux_loss_alpha", "seq_aux", "output_router_logits", "qk_head_dim")
 	k.predictors(c)
@@ -90,9 +87,7 @@ func (k *keys) readLatent(c *ForwardConfig, heads, maxPositions, queryRank int) 
 	}
 	c.Latent, c.HeadDim, c.RopeStart = a, a.Nope+a.Rope, a.Nope
 	c.AttentionScale = 1 / math.Sqrt(float64(c.HeadDim))
-	c.MaxPositions = k.size("max_position_embeddings", maxPositions)
-	d := ropeDefaults{theta: 10000, thetaKey: "rope_theta", dims: a.Rope, maxPositions: c.MaxPositions}
-	c.Ropes = []RopeConfig{k.readRope(d)}
+	k.positions(c, maxPositions, ropeDefaults{theta: 10000, dims: a.Rope})
 	c.Ropes[0].Neighbours = true
 	// Twice: of queries and of keys.
 	if r := &c.Ropes[0]; r.Type == "yarn" && r.Factor > 1 && r.ScoreFactor != 0 {

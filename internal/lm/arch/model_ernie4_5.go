@@ -6,15 +6,12 @@ var _ = register("ernie4_5", Facts{
 	LlamaCpp: &LlamaCpp{Name: "ernie4_5", Config: func(m Metadata) map[string]any {
 		return map[string]any{"hidden_act": "silu"}
 	}},
-	read: readErnie4_5,
+	read: func(k *keys, c *ForwardConfig) {
+		k.readCommon(c, 16, 2, 128, 1e-5)
+		k.positions(c, 131072, ropeDefaults{theta: 500000})
+		c.Ropes[0].Neighbours = true
+		if c.MLPBias = k.boolean("use_bias", false); c.MLPBias {
+			c.AttentionBias = AllBias
+		}
+	},
 })
-
-func readErnie4_5(k *keys, c *ForwardConfig) {
-	k.readCommon(c, 16, 2, 128, 1e-5)
-	k.positions(c, 131072, 500000)
-	c.Ropes[0].Neighbours = true
-	k.silu()
-	if c.MLPBias = k.boolean("use_bias", false); c.MLPBias {
-		c.AttentionBias = AllBias
-	}
-}

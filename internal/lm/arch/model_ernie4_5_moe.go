@@ -13,29 +13,26 @@ var _ = register("ernie4_5_moe", Facts{
 			"moe_layer_start_index":  m.Count("leading_dense_block_count", 0), "moe_layer_interval": m.Count("interleave_moe_layer_step", 1),
 		}
 	}},
-	read: readErnie4_5Moe,
+	read: func(k *keys, c *ForwardConfig) {
+		k.readCommon(c, 20, 4, 0, 1e-5)
+		k.positions(c, 131072, ropeDefaults{theta: 500000})
+		c.Ropes[0].Neighbours = true
+		k.never("use_bias")
+		only(k, "moe_gate", "topk", "is not a string")
+		only(k, "moe_use_aux_free", true, "is neither true nor false")
+		k.irrelevant("moe_capacity", "moe_norm_min", "output_router_logits", "router_aux_loss_coef", "moe_layer_freq")
+		k.predictors(c)
+		width := k.size("moe_intermediate_size", 1536)
+		c.Experts = &ExpertConfig{
+			Count: k.size("moe_num_experts", 64), PerToken: k.size("moe_k", 6), Intermediate: width, Normalize: true,
+			Shared: width * k.count("moe_num_shared_experts", 2),
+		}
+		first, last, interval := k.count("moe_layer_start_index", 1), len(c.Layers)-1, k.size("moe_layer_interval", 1)
+		if end := read(k, "moe_layer_end_index", -1, "is not an integer"); end != -1 {
+			last = end
+		}
+		for i := range c.Layers {
+			c.Layers[i].Experts = (i+1)%max(1, interval) == 0 && i >= first && i <= last
+		}
+	},
 })
-
-func readErnie4_5Moe(k *keys, c *ForwardConfig) {
-	k.readCommon(c, 20, 4, 0, 1e-5)
-	k.positions(c, 131072, 500000)
-	c.Ropes[0].Neighbours = true
-	k.silu()
-	k.never("use_bias")
-	only(k, "moe_gate", "topk", "is not a string")
-	only(k, "moe_use_aux_free", true, "is neither true nor false")
-	k.irrelevant("moe_capacity", "moe_norm_min", "output_router_logits", "router_aux_loss_coef", "moe_layer_freq")
-	k.predictors(c)
-	width := k.size("moe_intermediate_size", 1536)
-	c.Experts = &ExpertConfig{
-		Count: k.size("moe_num_experts", 64), PerToken: k.size("moe_k", 6), Intermediate: width, Normalize: true,
-		Shared: width * k.count("moe_num_shared_experts", 2),
-	}
-	first, last, interval := k.count("moe_layer_start_index", 1), len(c.Layers)-1, k.size("moe_layer_interval", 1)
-	if end := read(k, "moe_layer_end_index", -1, "is not an integer"); end != -1 {
-		last = end
-	}
-	for i := range c.Layers {
-		c.Layers[i].Experts = (i+1)%max(1, interval) == 0 && i >= first && i <= last
-	}
-}

@@ -8,25 +8,22 @@ var _ = register("exaone4", Facts{
 	LlamaCpp: &LlamaCpp{Name: "exaone4", Windows: RefusedWindow, WindowLayers: 64, RopeFactors: []string{"llama3"}, Config: func(m Metadata) map[string]any {
 		return map[string]any{"hidden_act": "silu", "sliding_window": nil}
 	}},
-	read: readExaone4,
-})
-
-func readExaone4(k *keys, c *ForwardConfig) {
-	k.readCommon(c, 32, 32, 0, 1e-5)
-	k.positions(c, 2048, 10000)
-	k.silu()
-	c.QKNorm = HeadNorms
-	window := k.window(4096)
-	k.slidingLayers(c, window, k.exaonePattern(window))
-	if window == 0 {
-		return
-	}
-	for i := range c.Layers {
-		if c.Layers[i].Window == 0 {
-			c.Layers[i].Rope = -1
+	read: func(k *keys, c *ForwardConfig) {
+		k.readCommon(c, 32, 32, 0, 1e-5)
+		k.positions(c, 2048, ropeDefaults{theta: 10000})
+		c.QKNorm = HeadNorms
+		window := k.window(4096)
+		k.slidingLayers(c, window, k.exaonePattern(window))
+		if window == 0 {
+			return
 		}
-	}
-}
+		for i := range c.Layers {
+			if c.Layers[i].Window == 0 {
+				c.Layers[i].Rope = -1
+			}
+		}
+	},
+})
 
 // exaonePattern reads which layers have a sliding window if layer_types is missing: a period, or
 // letters of which each L is a local layer.

@@ -4,29 +4,26 @@ var _ = register("falcon_h1", Facts{
 	Title: "Falcon-H1", Class: "FalconH1ForCausalLM",
 	Layer:     join(feedForwardNames, separateAttention, mambaMixers),
 	FinalNorm: Naming{HF: "final_layernorm", GGUF: "output_norm"},
-	read:      readFalconH1,
+	read: func(k *keys, c *ForwardConfig) {
+		k.readCommon(c, 32, 8, 0, 1e-5)
+		k.positions(c, 8192, ropeDefaults{theta: 10000})
+		// The factors below move through linear layers without a bias only.
+		k.never("attention_bias", "mlp_bias")
+		k.irrelevant("num_logits_to_keep", "attn_layer_indices", "mamba_use_mlp", "mlp_expansion_factor")
+		inner := k.size("mamba_expand", 2) * c.HiddenSize
+		if !k.isNull("mamba_d_ssm") {
+			inner = k.size("mamba_d_ssm", 1024)
+		}
+		k.irrelevant("mamba_d_ssm")
+		k.mamba(c, inner)
+		c.Mamba.OutBias = k.boolean("projectors_bias", false)
+		c.Mamba.Norm, c.Mamba.NormFirst = k.boolean("mamba_rms_norm", false), k.boolean("mamba_norm_before_gate", true)
+		for i := range c.Layers {
+			c.Layers[i].Mixer, c.Layers[i].Beside = MambaMixer, true
+		}
+		k.falconFactors(c)
+	},
 })
-
-func readFalconH1(k *keys, c *ForwardConfig) {
-	k.readCommon(c, 32, 8, 0, 1e-5)
-	k.positions(c, 8192, 10000)
-	k.silu()
-	// The factors below move through linear layers without a bias only.
-	k.never("attention_bias", "mlp_bias")
-	k.irrelevant("num_logits_to_keep", "attn_layer_indices", "mamba_use_mlp", "mlp_expansion_factor")
-	inner := k.size("mamba_expand", 2) * c.HiddenSize
-	if !k.isNull("mamba_d_ssm") {
-		inner = k.size("mamba_d_ssm", 1024)
-	}
-	k.irrelevant("mamba_d_ssm")
-	k.mamba(c, inner)
-	c.Mamba.OutBias = k.boolean("projectors_bias", false)
-	c.Mamba.Norm, c.Mamba.NormFirst = k.boolean("mamba_rms_norm", false), k.boolean("mamba_norm_before_gate", true)
-	for i := range c.Layers {
-		c.Layers[i].Mixer, c.Layers[i].Beside = MambaMixer, true
-	}
-	k.falconFactors(c)
-}
 
 // falconFactors reads the factors of Falcon-H1. Factors of a linear layer's inputs become factors
 // of what follows.

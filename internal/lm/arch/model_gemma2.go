@@ -4,13 +4,11 @@ var _ = register("gemma2", Facts{
 	Title: "Gemma 2", Class: "Gemma2ForCausalLM",
 	Layer:    join(allNorms, separateAttention, separateMLP),
 	LlamaCpp: &LlamaCpp{Name: "gemma2", Windows: UsedWindow, Period: 2, Caps: true, WideLayers: 46, Tied: true},
-	read:     readGemma2,
+	read: func(k *keys, c *ForwardConfig) {
+		k.readGemma(c)
+		k.positions(c, 8192, ropeDefaults{theta: 10000})
+		c.AttentionSoftcap = k.softcap("attn_logit_softcapping", 50)
+		c.LogitSoftcap = k.softcap("final_logit_softcapping", 30)
+		k.slidingLayers(c, k.window(4096), func(i int) bool { return i%2 == 0 })
+	},
 })
-
-func readGemma2(k *keys, c *ForwardConfig) {
-	k.readGemma(c, 8192)
-	c.Ropes = []RopeConfig{k.readRope(ropeDefaults{theta: 10000, thetaKey: "rope_theta", dims: c.HeadDim, maxPositions: c.MaxPositions})}
-	c.AttentionSoftcap = k.softcap("attn_logit_softcapping", 50)
-	c.LogitSoftcap = k.softcap("final_logit_softcapping", 30)
-	k.slidingLayers(c, k.window(4096), func(i int) bool { return i%2 == 0 })
-}

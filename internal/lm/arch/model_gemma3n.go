@@ -19,36 +19,30 @@ var _ = register("gemma3n_text", Facts{
 		{StreamOutputs, "altup_unembed_projections.*", "altup_unembd_proj"},
 	}),
 	vocab: 262400,
-	read:  readGemma3n,
+	read: func(k *keys, c *ForwardConfig) {
+		k.readGemmaUnit(c, 2)
+		k.widths(c, 16384)
+		c.LogitSoftcap = k.softcap("final_logit_softcapping", 30)
+		k.slidingLayers(c, k.window(512), func(i int) bool { return (i+1)%5 != 0 })
+		k.layerPositions(c, 32768, ropeDefaults{theta: 1e6, thetaKey: "rope_theta"}, ropeDefaults{theta: 10000, thetaKey: "rope_local_base_freq"})
+		k.borrow(c, 15)
+		c.PerLayer = &PerLayerConfig{Vocab: k.size("vocab_size_per_layer_input", 262144), Width: k.size("hidden_size_per_layer_input", 256)}
+		only(k, "altup_active_idx", 0, "is not an integer")
+		c.AltUp = &AltUpConfig{Streams: k.size("altup_num_inputs", 4), Scaled: k.boolean("altup_correct_scale", true)}
+		c.Laurel = k.size("laurel_rank", 64)
+		k.irrelevant("altup_coef_clip", "altup_lr_multiplier", "query_pre_attn_scalar") // of training
+		k.sparsity(c)
+	},
 })
 
 var _ = registerMultimodal("gemma3n", nesting{class: "Gemma3nForConditionalGeneration", text: "gemma3n_text", irrelevant: []string{
 	"text_config", "vision_config", "audio_config", "audio_soft_tokens_per_image", "vision_soft_tokens_per_image", "audio_token_id", "image_token_id",
 	"boa_token_id", "boi_token_id", "eoa_token_id", "eoi_token_id"}})
 
-func readGemma3n(k *keys, c *ForwardConfig) {
-	k.readGemmaUnit(c, 2, 32768)
-	k.widths(c, 16384)
-	c.LogitSoftcap = k.softcap("final_logit_softcapping", 30)
-	k.slidingLayers(c, k.window(512), func(i int) bool { return (i+1)%5 != 0 })
-	global := ropeDefaults{theta: 1e6, thetaKey: "rope_theta", dims: c.HeadDim, maxPositions: c.MaxPositions}
-	local := ropeDefaults{theta: 10000, thetaKey: "rope_local_base_freq", dims: c.HeadDim, maxPositions: c.MaxPositions}
-	c.Ropes = k.layerRopes(global, local)
-	c.localRopes()
-	k.borrow(c, 15)
-	c.PerLayer = &PerLayerConfig{Vocab: k.size("vocab_size_per_layer_input", 262144), Width: k.size("hidden_size_per_layer_input", 256)}
-	only(k, "altup_active_idx", 0, "is not an integer")
-	c.AltUp = &AltUpConfig{Streams: k.size("altup_num_inputs", 4), Scaled: k.boolean("altup_correct_scale", true)}
-	c.Laurel = k.size("laurel_rank", 64)
-	k.irrelevant("altup_coef_clip", "altup_lr_multiplier", "query_pre_attn_scalar") // of training
-	k.sparsity(c)
-}
-
 // readGemmaUnit reads the keys that Gemma 3n and Gemma 4 share: queries, keys and values are
 // normalized, and products of queries and keys have no factor.
-func (k *keys) readGemmaUnit(c *ForwardConfig, kvHeads, maxPositions int) {
+func (k *keys) readGemmaUnit(c *ForwardConfig, kvHeads int) {
 	k.readHeads(c, 8, kvHeads, 256, 1e-6)
-	c.MaxPositions = k.size("max_position_embeddings", maxPositions)
 	c.Activation = "gelu_pytorch_tanh"
 	only(k, "hidden_activation", c.Activation, "is not a string")
 	k.attentionBias(c)
@@ -62,12 +56,7 @@ func (k *keys) widths(c *ForwardConfig, absent int) {
 		c.Intermediate = k.size("intermediate_size", absent)
 		return
 	}
-	list := read(k, "intermediate_size", []int(nil), "is not a list of integers")
-	if len(list) != len(c.Layers) {
-		k.fail("intermediate_size", "has %d entries for %d layers", len(list), len(c.Layers))
-		return
-	}
-	for i, n := range list {
+	for i, n := range byLayer(k, c, "intermediate_size", []int{}, "is not a list of integers") {
 		if n < 1 || n > math.MaxInt32 {
 			k.fail("intermediate_size", "has %d: positive integers were expected", n)
 		}
@@ -77,16 +66,12 @@ func (k *keys) widths(c *ForwardConfig, absent int) {
 
 // sparsity reads the share of gates that are zero in each layer.
 func (k *keys) sparsity(c *ForwardConfig) {
-	list := read(k, "activation_sparsity_pattern", []float64(nil), "is not a list of numbers")
+	list := byLayer(k, c, "activation_sparsity_pattern", []float64(nil), "is not a list of numbers")
 	if list == nil {
 		list = make([]float64, len(c.Layers))
 		for i := range min(10, len(list)) * min(1, len(list)/11) {
 			list[i] = 0.95
 		}
-	}
-	if len(list) != len(c.Layers) {
-		k.fail("activation_sparsity_pattern", "has %d entries for %d layers", len(list), len(c.Layers))
-		return
 	}
 	for i, p := range list {
 		if !(p >= 0 && p < 1) {

@@ -24,55 +24,52 @@ var _ = register("gemma4_text", Facts{
 	}),
 	Outer: perLayerModel,
 	vocab: 262144,
-	read:  readGemma4,
+	read: func(k *keys, c *ForwardConfig) {
+		k.readGemmaUnit(c, 4)
+		c.MaxPositions = k.size("max_position_embeddings", 131072)
+		c.Intermediate = k.size("intermediate_size", 9216)
+		c.LogitSoftcap = k.softcap("final_logit_softcapping", 0)
+		if s := k.string("use_bidirectional_attention", "vision"); s != "vision" { // of images only
+			k.fail("use_bidirectional_attention", "is %q: this forward pass knows attention to earlier tokens only", s)
+		}
+		k.slidingLayers(c, k.window(512), func(i int) bool { return (i+1)%6 != 0 })
+		if n := len(c.Layers); n > 0 {
+			c.Layers[n-1].Window = 0 // whatever layer_types says
+		}
+		k.gemma4Heads(c)
+		k.borrow(c, 0)
+		wide := k.boolean("use_double_wide_mlp", false)
+		if wide {
+			for i := range c.Layers {
+				if c.Layers[i].Borrow > 0 {
+					c.Layers[i].Intermediate = 2 * c.Intermediate
+				}
+			}
+		}
+		vocab := k.size("vocab_size_per_layer_input", 262144)
+		if width := k.count("hidden_size_per_layer_input", 256); width > 0 {
+			if c.PerLayer = (&PerLayerConfig{Vocab: vocab, Width: width}); vocab < c.VocabSize {
+				k.fail("vocab_size_per_layer_input", "is %d: at least vocab_size, %d, was expected", vocab, c.VocabSize)
+			}
+		}
+		if !k.boolean("enable_moe_block", false) {
+			k.irrelevant("num_experts", "top_k_experts", "moe_intermediate_size")
+			return
+		}
+		if wide {
+			k.fail("use_double_wide_mlp", "is true beside experts: this forward pass knows either of the two")
+		}
+		c.Experts = &ExpertConfig{
+			Count: k.size("num_experts", 0), PerToken: k.size("top_k_experts", 0), Intermediate: k.size("moe_intermediate_size", 0),
+			Shared: c.Intermediate, Normalize: true,
+		}
+		c.expertsFrom(0)
+	},
 })
 
 var _ = registerMultimodal("gemma4", nesting{class: "Gemma4ForConditionalGeneration", text: "gemma4_text", irrelevant: []string{
 	"text_config", "vision_config", "audio_config", "image_token_id", "video_token_id", "audio_token_id", "boi_token_id", "eoi_token_id", "boa_token_id",
 	"eoa_token_id", "eoa_token_index", "vision_soft_tokens_per_image"}})
-
-func readGemma4(k *keys, c *ForwardConfig) {
-	k.readGemmaUnit(c, 4, 131072)
-	c.Intermediate = k.size("intermediate_size", 9216)
-	c.LogitSoftcap = k.softcap("final_logit_softcapping", 0)
-	if s := k.string("use_bidirectional_attention", "vision"); s != "vision" { // of images only
-		k.fail("use_bidirectional_attention", "is %q: this forward pass knows attention to earlier tokens only", s)
-	}
-	k.slidingLayers(c, k.window(512), func(i int) bool { return (i+1)%6 != 0 })
-	if n := len(c.Layers); n > 0 {
-		c.Layers[n-1].Window = 0 // whatever layer_types says
-	}
-	k.gemma4Heads(c)
-	k.borrow(c, 0)
-	wide := k.boolean("use_double_wide_mlp", false)
-	if wide {
-		for i := range c.Layers {
-			if c.Layers[i].Borrow > 0 {
-				c.Layers[i].Intermediate = 2 * c.Intermediate
-			}
-		}
-	}
-	vocab := k.size("vocab_size_per_layer_input", 262144)
-	if width := k.count("hidden_size_per_layer_input", 256); width > 0 {
-		if c.PerLayer = (&PerLayerConfig{Vocab: vocab, Width: width}); vocab < c.VocabSize {
-			k.fail("vocab_size_per_layer_input", "is %d: at least vocab_size, %d, was expected", vocab, c.VocabSize)
-		}
-	}
-	if !k.boolean("enable_moe_block", false) {
-		k.irrelevant("num_experts", "top_k_experts", "moe_intermediate_size")
-		return
-	}
-	if wide {
-		k.fail("use_double_wide_mlp", "is true beside experts: this forward pass knows either of the two")
-	}
-	c.Experts = &ExpertConfig{
-		Count: k.size("num_experts", 0), PerToken: k.size("top_k_experts", 0), Intermediate: k.size("moe_intermediate_size", 0),
-		Shared: c.Intermediate, Normalize: true,
-	}
-	for i := range c.Layers {
-		c.Layers[i].Experts = true
-	}
-}
 
 // gemma4Heads reads the sizes of heads in layers that see all tokens, and the ropes.
 func (k *keys) gemma4Heads(c *ForwardConfig) {

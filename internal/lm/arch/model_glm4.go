@@ -11,15 +11,12 @@ var _ = register("glm4", Facts{
 	LlamaCpp: &LlamaCpp{Name: "glm4", Bias: QKVBias, PartialRope: true, Config: func(m Metadata) map[string]any {
 		return map[string]any{"hidden_act": "silu", "attention_bias": m.HasTensor("blk.0.attn_q.bias")}
 	}},
-	read: readGlm4,
+	read: func(k *keys, c *ForwardConfig) {
+		k.readCommon(c, 32, 2, 128, 0.00000015625)
+		k.positions(c, 131072, ropeDefaults{theta: 10000, part: 0.5})
+		c.Ropes[0].Neighbours = true
+		if k.boolean("attention_bias", true) {
+			c.AttentionBias = QKVBias
+		}
+	},
 })
-
-func readGlm4(k *keys, c *ForwardConfig) {
-	k.readCommon(c, 32, 2, 128, 0.00000015625)
-	k.partialPositions(c, 131072, 10000, 0.5)
-	c.Ropes[0].Neighbours = true
-	k.silu()
-	if k.boolean("attention_bias", true) {
-		c.AttentionBias = QKVBias
-	}
-}

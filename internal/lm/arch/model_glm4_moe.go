@@ -13,24 +13,21 @@ var _ = register("glm4_moe", Facts{
 		config["use_qk_norm"] = m.HasTensor("blk.0.attn_q_norm.weight")
 		return config
 	}},
-	read: readGlm4Moe,
+	read: func(k *keys, c *ForwardConfig) {
+		k.readCommon(c, 96, 8, 0, 1e-5)
+		k.positions(c, 131072, ropeDefaults{theta: 10000, part: 0.5})
+		if k.boolean("attention_bias", false) {
+			c.AttentionBias = QKVBias
+		}
+		if k.boolean("use_qk_norm", false) {
+			c.QKNorm = HeadNorms
+		}
+		k.irrelevant("output_router_logits")
+		k.predictors(c)
+		k.deepseekExperts(c, 128, 8, 1408, 1)
+		c.Experts.Sigmoid = true
+	},
 })
-
-func readGlm4Moe(k *keys, c *ForwardConfig) {
-	k.readCommon(c, 96, 8, 0, 1e-5)
-	k.partialPositions(c, 131072, 10000, 0.5)
-	k.silu()
-	if k.boolean("attention_bias", false) {
-		c.AttentionBias = QKVBias
-	}
-	if k.boolean("use_qk_norm", false) {
-		c.QKNorm = HeadNorms
-	}
-	k.irrelevant("output_router_logits")
-	k.predictors(c)
-	k.deepseekExperts(c, 128, 8, 1408, 1)
-	c.Experts.Sigmoid = true
-}
 
 // deepseekExpertMetadata returns the keys that deepseekExperts reads.
 func deepseekExpertMetadata(m Metadata) map[string]any {
@@ -51,8 +48,5 @@ func (k *keys) deepseekExperts(c *ForwardConfig, count, perToken, width, dense i
 		Groups: max(1, k.count("n_group", 1)), GroupsPerToken: max(1, k.count("topk_group", 1)), Scale: k.positive("routed_scaling_factor", 1),
 	}
 	c.Experts.Shared = c.Experts.Intermediate * k.count("n_shared_experts", 1)
-	dense = k.count("first_k_dense_replace", dense)
-	for i := range c.Layers {
-		c.Layers[i].Experts = i >= dense
-	}
+	c.expertsFrom(k.count("first_k_dense_replace", dense))
 }

@@ -5,27 +5,21 @@ var _ = register("glm4_moe_lite", Facts{
 	Layer: join(preNorms, latentAttention, separateMLP, separateExperts, sharedExperts,
 		[]Naming{{RouterCorrection, "mlp.gate.e_score_correction_bias", "exp_probs_b.bias"}}),
 	LlamaCpp: deepseekLlamaCpp,
-	read:     readGlm4MoeLite,
-})
-
-func readGlm4MoeLite(k *keys, c *ForwardConfig) {
-	k.readLatent(c, 20, 202752, 768)
-	c.NormEps = k.positive("rms_norm_eps", 1e-5)
-	only(k, "rope_interleave", true, "is neither true nor false")
-	only(k, "partial_rotary_factor", 1.0, "is not a number")
-	only(k, "scoring_func", "sigmoid", "is not a string")
-	only(k, "topk_method", "noaux_tc", "is not a string")
-	k.deepseekExperts(c, 64, 4, 1536, 1)
-	c.Experts.Sigmoid = true
-	types := read(k, "mlp_layer_types", []string(nil), "is not a list of strings")
-	if types != nil && len(types) != len(c.Layers) {
-		k.fail("mlp_layer_types", "has %d entries for %d layers", len(types), len(c.Layers))
-		return
-	}
-	for i, kind := range types {
-		if kind != "dense" && kind != "sparse" {
-			k.fail("mlp_layer_types", "has %q: dense and sparse were expected", kind)
+	read: func(k *keys, c *ForwardConfig) {
+		k.readLatent(c, 20, 202752, 768)
+		c.NormEps = k.positive("rms_norm_eps", 1e-5)
+		only(k, "rope_interleave", true, "is neither true nor false")
+		only(k, "partial_rotary_factor", 1.0, "is not a number")
+		only(k, "scoring_func", "sigmoid", "is not a string")
+		only(k, "topk_method", "noaux_tc", "is not a string")
+		k.deepseekExperts(c, 64, 4, 1536, 1)
+		c.Experts.Sigmoid = true
+		types := byLayer(k, c, "mlp_layer_types", []string(nil), "is not a list of strings")
+		for i, kind := range types {
+			if kind != "dense" && kind != "sparse" {
+				k.fail("mlp_layer_types", "has %q: dense and sparse were expected", kind)
+			}
+			c.Layers[i].Experts = kind == "sparse"
 		}
-		c.Layers[i].Experts = kind == "sparse"
-	}
-}
+	},
+})

@@ -9,30 +9,25 @@ var _ = register("gpt_oss", Facts{
 		{DownExperts, "mlp.experts.down_proj", "ffn_down_exps"},
 	}),
 	Differs: "llama.cpp does not know yarn's truncate false",
-	read:    readGptOss,
+	read: func(k *keys, c *ForwardConfig) {
+		k.readCommon(c, 64, 8, 64, 1e-5)
+		if k.boolean("attention_bias", true) {
+			c.AttentionBias = AllBias
+		}
+		if !k.has("rope_parameters") && !k.has("rope_scaling") {
+			k.fail("rope_scaling", "is missing: a rope_scaling of type yarn, as published files have it, was expected")
+		}
+		k.positions(c, 131072, ropeDefaults{theta: 150000})
+		k.irrelevant("initial_context_length", "output_router_logits", "router_aux_loss_coef")
+		k.slidingLayers(c, k.window(128), func(i int) bool { return i%2 == 0 })
+		c.Activation = ClampedSilu
+		c.GateLimit, c.GateSlope = k.positive("swiglu_limit", 7), k.positive("swiglu_alpha", 1.702)
+		// The softmax of the chosen experts' logits is the softmax of all logits, divided by its sum.
+		c.Experts = &ExpertConfig{
+			Count: k.size("num_local_experts", 128), PerToken: k.size("num_experts_per_tok", 4), Intermediate: c.Intermediate, Normalize: true,
+			Bias: true, Interleaved: true,
+		}
+		only(k, "experts_per_token", c.Experts.PerToken, "is not an integer")
+		c.expertsFrom(0)
+	},
 })
-
-func readGptOss(k *keys, c *ForwardConfig) {
-	k.readCommon(c, 64, 8, 64, 1e-5)
-	k.silu()
-	if k.boolean("attention_bias", true) {
-		c.AttentionBias = AllBias
-	}
-	if !k.has("rope_parameters") && !k.has("rope_scaling") {
-		k.fail("rope_scaling", "is missing: a rope_scaling of type yarn, as published files have it, was expected")
-	}
-	k.positions(c, 131072, 150000)
-	k.irrelevant("initial_context_length", "output_router_logits", "router_aux_loss_coef")
-	k.slidingLayers(c, k.window(128), func(i int) bool { return i%2 == 0 })
-	c.Activation = ClampedSilu
-	c.GateLimit, c.GateSlope = k.positive("swiglu_limit", 7), k.positive("swiglu_alpha", 1.702)
-	// The softmax of the chosen experts' logits is the softmax of all logits, divided by its sum.
-	c.Experts = &ExpertConfig{
-		Count: k.size("num_local_experts", 128), PerToken: k.size("num_experts_per_tok", 4), Intermediate: c.Intermediate, Normalize: true,
-		Bias: true, Interleaved: true,
-	}
-	only(k, "experts_per_token", c.Experts.PerToken, "is not an integer")
-	for i := range c.Layers {
-		c.Layers[i].Experts = true
-	}
-}

@@ -6,17 +6,14 @@ var _ = register("granite", Facts{
 	LlamaCpp: &LlamaCpp{Name: "granite", Permuted: true, Bias: AllBias, MLPBias: true, Scales: true, Config: func(m Metadata) map[string]any {
 		return map[string]any{"hidden_act": "silu", "attention_bias": m.HasTensor("blk.0.attn_q.bias"), "mlp_bias": m.HasTensor("blk.0.ffn_gate.bias")}
 	}},
-	read: readGranite,
+	read: func(k *keys, c *ForwardConfig) {
+		k.readCommon(c, 32, 0, 0, 1e-6)
+		k.positions(c, 2048, ropeDefaults{theta: 10000})
+		k.attentionBias(c)
+		c.MLPBias = k.boolean("mlp_bias", false)
+		k.graniteScales(c)
+	},
 })
-
-func readGranite(k *keys, c *ForwardConfig) {
-	k.readCommon(c, 32, 0, 0, 1e-6)
-	k.positions(c, 2048, 10000)
-	k.silu()
-	k.attentionBias(c)
-	c.MLPBias = k.boolean("mlp_bias", false)
-	k.graniteScales(c)
-}
 
 // graniteScales reads the factors of Granite's models.
 func (k *keys) graniteScales(c *ForwardConfig) {

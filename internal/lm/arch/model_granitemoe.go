@@ -6,26 +6,21 @@ var _ = register("granitemoe", Facts{
 	LlamaCpp: &LlamaCpp{Name: "granitemoe", Permuted: true, Scales: true, Config: func(m Metadata) map[string]any {
 		return map[string]any{"hidden_act": "silu", "num_local_experts": m.Count("expert_count", -1), "num_experts_per_tok": m.Count("expert_used_count", -1)}
 	}},
-	read: readGraniteMoe,
+	read: func(k *keys, c *ForwardConfig) {
+		k.readCommon(c, 32, 0, 0, 1e-6)
+		k.positions(c, 2048, ropeDefaults{theta: 10000})
+		k.attentionBias(c)
+		k.irrelevant("output_router_logits", "router_aux_loss_coef")
+		k.graniteScales(c)
+		c.Experts = &ExpertConfig{
+			Count: k.size("num_local_experts", 8), PerToken: k.size("num_experts_per_tok", 2), Intermediate: c.Intermediate, Normalize: true,
+		}
+		c.expertsFrom(0)
+	},
 })
 
 var graniteExperts = []Naming{
 	{Router, "block_sparse_moe.router.layer", "ffn_gate_inp"},
 	{GateUpExperts, "block_sparse_moe.input_linear", ""},
 	{DownExperts, "block_sparse_moe.output_linear", "ffn_down_exps"},
-}
-
-func readGraniteMoe(k *keys, c *ForwardConfig) {
-	k.readCommon(c, 32, 0, 0, 1e-6)
-	k.positions(c, 2048, 10000)
-	k.silu()
-	k.attentionBias(c)
-	k.irrelevant("output_router_logits", "router_aux_loss_coef")
-	k.graniteScales(c)
-	c.Experts = &ExpertConfig{
-		Count: k.size("num_local_experts", 8), PerToken: k.size("num_experts_per_tok", 2), Intermediate: c.Intermediate, Normalize: true,
-	}
-	for i := range c.Layers {
-		c.Layers[i].Experts = true
-	}
 }

@@ -16,10 +16,7 @@ var hunyuanNorms = []Naming{
 
 func (k *keys) readHunyuan(c *ForwardConfig) {
 	k.readCommon(c, 32, 0, 0, 1e-5)
-	c.MaxPositions = k.size("max_position_embeddings", 2048)
-	d := ropeDefaults{theta: 10000, thetaKey: "rope_theta", dims: c.HeadDim, maxPositions: c.MaxPositions, alpha: true}
-	c.Ropes = []RopeConfig{k.readRope(d)}
-	k.silu()
+	k.positions(c, 2048, ropeDefaults{theta: 10000, alpha: true})
 	k.attentionBias(c)
 	k.never("mlp_bias", "use_cla")
 	only(k, "use_qk_norm", true, "is neither true nor false")

@@ -20,23 +20,19 @@ var _ = register("hunyuan_v1_moe", Facts{
 			"num_shared_expert": max(1, m.Count("expert_shared_feed_forward_length", -1)/max(1, m.Count("expert_feed_forward_length", -1))),
 		}
 	}},
-	read: readHunyuanMoe,
+	read: func(k *keys, c *ForwardConfig) {
+		k.readHunyuan(c)
+		only(k, "use_mixed_mlp_moe", true, "is neither true nor false")
+		k.irrelevant("capacity_factor", "moe_drop_tokens", "moe_random_routing_dropped_token", "moe_layer_num_skipped", "output_router_logits",
+			"num_experts_per_tok", "routed_scaling_factor", "norm_topk_prob", "group_limited_greedy")
+		c.Experts = &ExpertConfig{Count: k.each("num_experts", 1, len(c.Layers)), PerToken: k.each("moe_topk", 1, len(c.Layers)), Intermediate: c.Intermediate, Normalize: true}
+		if v := k.each("moe_intermediate_size", c.Intermediate, len(c.Layers)); v != c.Intermediate {
+			k.fail("moe_intermediate_size", "is %d: intermediate_size, %d, was expected", v, c.Intermediate)
+		}
+		c.Experts.Shared = c.Intermediate * k.each("num_shared_expert", 1, len(c.Layers))
+		c.expertsFrom(0)
+	},
 })
-
-func readHunyuanMoe(k *keys, c *ForwardConfig) {
-	k.readHunyuan(c)
-	only(k, "use_mixed_mlp_moe", true, "is neither true nor false")
-	k.irrelevant("capacity_factor", "moe_drop_tokens", "moe_random_routing_dropped_token", "moe_layer_num_skipped", "output_router_logits",
-		"num_experts_per_tok", "routed_scaling_factor", "norm_topk_prob", "group_limited_greedy")
-	c.Experts = &ExpertConfig{Count: k.each("num_experts", 1, len(c.Layers)), PerToken: k.each("moe_topk", 1, len(c.Layers)), Intermediate: c.Intermediate, Normalize: true}
-	if v := k.each("moe_intermediate_size", c.Intermediate, len(c.Layers)); v != c.Intermediate {
-		k.fail("moe_intermediate_size", "is %d: intermediate_size, %d, was expected", v, c.Intermediate)
-	}
-	c.Experts.Shared = c.Intermediate * k.each("num_shared_expert", 1, len(c.Layers))
-	for i := range c.Layers {
-		c.Layers[i].Experts = true
-	}
-}
 
 // each reads an integer, or a list of n equal ones.
 func (k *keys) each(key string, absent, n int) int {

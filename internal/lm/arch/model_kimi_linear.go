@@ -29,30 +29,28 @@ var _ = register("kimi_linear", Facts{
 		{SharedUp, "block_sparse_moe.shared_experts.up_proj", "ffn_up_shexp"},
 		{SharedDown, "block_sparse_moe.shared_experts.down_proj", "ffn_down_shexp"},
 	}, separateMLP),
-	read:  readKimiLinear,
 	vocab: 163840,
-})
-
-func readKimiLinear(k *keys, c *ForwardConfig) {
-	for own, usual := range map[string]string{ // the names in published files
-		"num_experts": "n_routed_experts", "num_experts_per_token": "num_experts_per_tok", "num_shared_experts": "n_shared_experts",
-		"moe_renormalize": "norm_topk_prob", "num_expert_group": "n_group", "model_max_length": "max_position_embeddings",
-	} {
-		if k.has(own) {
-			k.keys[usual] = k.keys[own]
+	read: func(k *keys, c *ForwardConfig) {
+		for own, usual := range map[string]string{ // the names in published files
+			"num_experts": "n_routed_experts", "num_experts_per_token": "num_experts_per_tok", "num_shared_experts": "n_shared_experts",
+			"moe_renormalize": "norm_topk_prob", "num_expert_group": "n_group", "model_max_length": "max_position_embeddings",
+		} {
+			if k.has(own) {
+				k.keys[usual] = k.keys[own]
+			}
 		}
-	}
-	k.readLatent(c, 32, 1048576, 0)
-	c.NormEps = k.positive("rms_norm_eps", 1e-5)
-	only(k, "moe_router_activation_func", "sigmoid", "is not a string")
-	for _, key := range []string{"mla_use_nope", "use_grouped_topk"} {
-		only(k, key, true, "is neither true nor false")
-	}
-	scale := k.positive("routed_scaling_factor", 2.446)
-	k.deepseekExperts(c, 256, 8, 1024, 1)
-	c.Experts.Sigmoid, c.Experts.Scale = true, scale
-	k.kimiLayers(c)
-}
+		k.readLatent(c, 32, 1048576, 0)
+		c.NormEps = k.positive("rms_norm_eps", 1e-5)
+		only(k, "moe_router_activation_func", "sigmoid", "is not a string")
+		for _, key := range []string{"mla_use_nope", "use_grouped_topk"} {
+			only(k, key, true, "is neither true nor false")
+		}
+		scale := k.positive("routed_scaling_factor", 2.446)
+		k.deepseekExperts(c, 256, 8, 1024, 1)
+		c.Experts.Sigmoid, c.Experts.Scale = true, scale
+		k.kimiLayers(c)
+	},
+})
 
 // kimiLayers reads which layers have attention, counted from 1, and the sizes of the others.
 func (k *keys) kimiLayers(c *ForwardConfig) {
@@ -74,11 +72,7 @@ func (k *keys) kimiLayers(c *ForwardConfig) {
 	d.ValueDim, d.ValueHeads = d.KeyDim, d.KeyHeads
 	c.DeltaNet = d
 	k.mixers(c, DeltaNetMixer, full, "linear_attention")
-	kinds := read(k, "mlp_layer_types", []string(nil), "is not a list of strings")
-	if kinds != nil && len(kinds) != len(c.Layers) {
-		k.fail("mlp_layer_types", "has %d entries for %d layers", len(kinds), len(c.Layers))
-		return
-	}
+	kinds := byLayer(k, c, "mlp_layer_types", []string(nil), "is not a list of strings")
 	for i := range c.Layers {
 		l := &c.Layers[i]
 		if l.Rope = -1; kinds != nil {

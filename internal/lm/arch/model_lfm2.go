@@ -7,8 +7,22 @@ var _ = register("lfm2", Facts{
 	Layer:     join(lfm2Mixers, lfm2MLP),
 	FinalNorm: lfm2Final,
 	LlamaCpp:  &LlamaCpp{Name: "lfm2", Square: true, States: "conv", Config: lfm2Metadata},
-	read:      readLfm2,
 	vocab:     65536,
+	read: func(k *keys, c *ForwardConfig) {
+		if k.has("block_ff_dim") { // the name in the first files
+			k.keys["intermediate_size"] = k.keys["block_ff_dim"]
+		}
+		k.readLfm2Common(c)
+		if k.boolean("block_auto_adjust_ff_dim", true) {
+			c.Intermediate = 2 * c.Intermediate / 3
+			c.Intermediate = int(k.positive("block_ffn_dim_multiplier", 1) * float64(c.Intermediate))
+			multiple := k.size("block_multiple_of", 256)
+			c.Intermediate = (c.Intermediate + multiple - 1) / max(1, multiple) * multiple
+		}
+		k.irrelevant("block_ffn_dim_multiplier", "block_multiple_of")
+		full := read(k, "full_attn_idxs", []int(nil), "is not a list of integers")
+		k.mixers(c, ShortConvMixer, func(i int) bool { return full == nil || slices.Contains(full, i) }, "conv")
+	},
 })
 
 // lfm2Mixers are the names of attention, short convolutions and norms.
@@ -41,26 +55,11 @@ var lfm2MLP = []Naming{
 
 var lfm2Final = Naming{HF: "embedding_norm", GGUF: "token_embd_norm"}
 
-func readLfm2(k *keys, c *ForwardConfig) {
-	if k.has("block_ff_dim") { // the name in the first files
-		k.keys["intermediate_size"] = k.keys["block_ff_dim"]
-	}
-	k.readLfm2Common(c)
-	if k.boolean("block_auto_adjust_ff_dim", true) {
-		c.Intermediate = 2 * c.Intermediate / 3
-		c.Intermediate = int(k.positive("block_ffn_dim_multiplier", 1) * float64(c.Intermediate))
-		multiple := k.size("block_multiple_of", 256)
-		c.Intermediate = (c.Intermediate + multiple - 1) / max(1, multiple) * multiple
-	}
-	k.irrelevant("block_ffn_dim_multiplier", "block_multiple_of")
-	full := read(k, "full_attn_idxs", []int(nil), "is not a list of integers")
-	k.mixers(c, ShortConvMixer, func(i int) bool { return full == nil || slices.Contains(full, i) }, "conv")
-}
-
 // readLfm2Common reads the keys that LFM2 and its mixture share.
 func (k *keys) readLfm2Common(c *ForwardConfig) {
-	k.readCommon(c, 32, 8, 0, 1e-6)
-	k.positions(c, 128000, 1000000)
+	k.readHeads(c, 32, 8, 0, 1e-6)
+	c.Intermediate = k.size("intermediate_size", 0)
+	k.positions(c, 128000, ropeDefaults{theta: 1000000})
 	c.NormEps = k.positive("norm_eps", 1e-5)
 	c.QKNorm = HeadNorms
 	c.ShortConv = &ShortConvConfig{Kernel: k.size("conv_L_cache", 3)}

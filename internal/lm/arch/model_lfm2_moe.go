@@ -17,21 +17,16 @@ var _ = register("lfm2_moe", Facts{
 		config["moe_intermediate_size"], config["num_dense_layers"] = m.Count("expert_feed_forward_length", -1), m.Count("leading_dense_block_count", 0)
 		return config
 	}},
-	read:  readLfm2Moe,
 	vocab: 65536,
+	read: func(k *keys, c *ForwardConfig) {
+		k.readLfm2Common(c)
+		k.mixers(c, ShortConvMixer, func(int) bool { return false }, "conv")
+		only(k, "use_expert_bias", true, "is neither true nor false")
+		k.irrelevant("output_router_logits")
+		c.Experts = &ExpertConfig{
+			Count: k.size("num_experts", 32), PerToken: k.size("num_experts_per_tok", 4), Intermediate: k.size("moe_intermediate_size", 1792),
+			Normalize: k.boolean("norm_topk_prob", true), Sigmoid: true, Scale: k.positive("routed_scaling_factor", 1),
+		}
+		c.expertsFrom(k.count("num_dense_layers", 2))
+	},
 })
-
-func readLfm2Moe(k *keys, c *ForwardConfig) {
-	k.readLfm2Common(c)
-	k.mixers(c, ShortConvMixer, func(int) bool { return false }, "conv")
-	only(k, "use_expert_bias", true, "is neither true nor false")
-	k.irrelevant("output_router_logits")
-	c.Experts = &ExpertConfig{
-		Count: k.size("num_experts", 32), PerToken: k.size("num_experts_per_tok", 4), Intermediate: k.size("moe_intermediate_size", 1792),
-		Normalize: k.boolean("norm_topk_prob", true), Sigmoid: true, Scale: k.positive("routed_scaling_factor", 1),
-	}
-	dense := k.count("num_dense_layers", 2)
-	for i := range c.Layers {
-		c.Layers[i].Experts = i >= dense
-	}
-}

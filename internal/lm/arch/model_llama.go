@@ -4,16 +4,13 @@ var _ = register("llama", Facts{
 	Title: "Llama", Class: "LlamaForCausalLM",
 	Layer:    join(preNorms, separateAttention, separateMLP),
 	LlamaCpp: llamaLlamaCpp,
-	read:     readLlama,
+	read: func(k *keys, c *ForwardConfig) {
+		k.readCommon(c, 0, 0, 0, 1e-6)
+		k.positions(c, 2048, ropeDefaults{theta: 10000})
+		k.attentionBias(c)
+		c.MLPBias = k.boolean("mlp_bias", false)
+	},
 })
 
 // llamaLlamaCpp is also Mistral's: llama.cpp has one architecture for both.
 var llamaLlamaCpp = &LlamaCpp{Name: "llama", Permuted: true, Bias: AllBias, MLPBias: true, RopeFactors: []string{"llama3", "longrope"}}
-
-func readLlama(k *keys, c *ForwardConfig) {
-	k.readCommon(c, 0, 0, 0, 1e-6)
-	k.positions(c, 2048, 10000)
-	k.silu()
-	k.attentionBias(c)
-	c.MLPBias = k.boolean("mlp_bias", false)
-}

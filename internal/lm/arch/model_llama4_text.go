@@ -16,36 +16,33 @@ var _ = register("llama4_text", Facts{
 		{SharedDown, "feed_forward.shared_expert.down_proj", "ffn_down_shexp"},
 	}),
 	Differs: "experts stored inputs x outputs",
-	read:    readLlama4,
+	read: func(k *keys, c *ForwardConfig) {
+		k.readCommon(c, 40, 8, 128, 1e-5)
+		k.positions(c, 4096*32, ropeDefaults{theta: 500000})
+		c.Ropes[0].Neighbours = true
+		k.attentionBias(c)
+		k.never("for_llm_compressor")
+		k.irrelevant("output_router_logits", "router_aux_loss_coef", "router_jitter_noise")
+		if k.boolean("use_qk_norm", true) {
+			c.QKNorm = UnitNorms
+		}
+		c.Experts = &ExpertConfig{
+			Count: k.size("num_local_experts", 16), PerToken: k.size("num_experts_per_tok", 1), Intermediate: c.Intermediate, Shared: c.Intermediate,
+			Sigmoid: true, ScaleInputs: true,
+		}
+		c.Intermediate = k.size("intermediate_size_mlp", 16384)
+		k.llama4Layers(c)
+		c.TemperatureStep = k.size("floor_scale", 8192)
+		// Published files have 4 for true.
+		if raw := string(k.keys["attn_temperature_tuning"]); raw == "4" || k.boolean("attn_temperature_tuning", true) {
+			c.Temperature = k.positive("attn_scale", 0.1)
+		}
+		k.irrelevant("attn_temperature_tuning", "attn_scale")
+	},
 })
 
 var _ = registerMultimodal("llama4", nesting{class: "Llama4ForConditionalGeneration", text: "llama4_text", irrelevant: []string{
 	"vision_config", "text_config", "image_token_index", "boi_token_index", "eoi_token_index"}})
-
-func readLlama4(k *keys, c *ForwardConfig) {
-	k.readCommon(c, 40, 8, 128, 1e-5)
-	k.positions(c, 4096*32, 500000)
-	c.Ropes[0].Neighbours = true
-	k.silu()
-	k.attentionBias(c)
-	k.never("for_llm_compressor")
-	k.irrelevant("output_router_logits", "router_aux_loss_coef", "router_jitter_noise")
-	if k.boolean("use_qk_norm", true) {
-		c.QKNorm = UnitNorms
-	}
-	c.Experts = &ExpertConfig{
-		Count: k.size("num_local_experts", 16), PerToken: k.size("num_experts_per_tok", 1), Intermediate: c.Intermediate, Shared: c.Intermediate,
-		Sigmoid: true, ScaleInputs: true,
-	}
-	c.Intermediate = k.size("intermediate_size_mlp", 16384)
-	k.llama4Layers(c)
-	c.TemperatureStep = k.size("floor_scale", 8192)
-	// Published files have 4 for true.
-	if raw := string(k.keys["attn_temperature_tuning"]); raw == "4" || k.boolean("attn_temperature_tuning", true) {
-		c.Temperature = k.positive("attn_scale", 0.1)
-	}
-	k.irrelevant("attn_temperature_tuning", "attn_scale")
-}
 
 // llama4Layers reads which layers have a rope, chunks of tokens and experts.
 func (k *keys) llama4Layers(c *ForwardConfig) {

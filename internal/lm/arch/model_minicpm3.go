@@ -21,16 +21,14 @@ var _ = register("minicpm3", Facts{
 		config["scale_emb"], config["scale_depth"], config["dim_model_base"] = 12, 1.4, 256
 		return config
 	}},
-	read: readMiniCPM3,
+	read: func(k *keys, c *ForwardConfig) {
+		width := k.size("v_head_dim", max(1, k.size("hidden_size", 2560)/max(1, k.size("num_attention_heads", 40))))
+		k.readLatent(c, 40, 32768, 768)
+		c.NormEps = k.positive("rms_norm_eps", 1e-5)
+		c.Latent.Value = width
+		c.Ropes[0].Neighbours = false
+		c.EmbeddingScale = k.positive("scale_emb", 12)
+		c.ResidualScale = k.positive("scale_depth", 1.4) / math.Sqrt(float64(max(1, len(c.Layers))))
+		c.LogitScale = float64(k.size("dim_model_base", 256)) / float64(max(1, c.HiddenSize))
+	},
 })
-
-func readMiniCPM3(k *keys, c *ForwardConfig) {
-	width := k.size("v_head_dim", max(1, k.size("hidden_size", 2560)/max(1, k.size("num_attention_heads", 40))))
-	k.readLatent(c, 40, 32768, 768)
-	c.NormEps = k.positive("rms_norm_eps", 1e-5)
-	c.Latent.Value = width
-	c.Ropes[0].Neighbours = false
-	c.EmbeddingScale = k.positive("scale_emb", 12)
-	c.ResidualScale = k.positive("scale_depth", 1.4) / math.Sqrt(float64(max(1, len(c.Layers))))
-	c.LogitScale = float64(k.size("dim_model_base", 256)) / float64(max(1, c.HiddenSize))
-}

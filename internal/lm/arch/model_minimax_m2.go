@@ -12,31 +12,26 @@ var _ = register("minimax_m2", Facts{
 			"num_local_experts": m.Count("expert_count", -1), "num_experts_per_tok": m.Count("expert_used_count", -1),
 		}
 	}},
-	read: readMiniMaxM2,
+	read: func(k *keys, c *ForwardConfig) {
+		k.readCommon(c, 48, 8, 128, 1e-6)
+		part := 1.0
+		if dims := k.count("rotary_dim", 0); dims != 0 {
+			part = float64(dims) / float64(max(1, c.HeadDim))
+		}
+		k.positions(c, 196608, ropeDefaults{theta: 5000000, part: part})
+		only(k, "use_qk_norm", true, "is neither true nor false")
+		only(k, "qk_norm_type", "per_layer", "is not a string")
+		only(k, "scoring_func", "sigmoid", "is not a string")
+		only(k, "use_routing_bias", true, "is neither true nor false")
+		only(k, "shared_intermediate_size", 0, "is not an integer")
+		if types := read(k, "attn_type_list", []int(nil), "is not a list of integers"); slices.ContainsFunc(types, func(t int) bool { return t != 1 }) {
+			k.fail("attn_type_list", "is %v: layers of softmax attention, 1, were expected", types)
+		}
+		k.irrelevant("output_router_logits", "router_aux_loss_coef", "router_jitter_noise", "use_mtp", "num_mtp_modules", "mtp_transformer_layers")
+		c.QKNorm = WholeNorms
+		c.Experts = &ExpertConfig{
+			Count: k.size("num_local_experts", 256), PerToken: k.size("num_experts_per_tok", 8), Intermediate: c.Intermediate, Normalize: true, Sigmoid: true,
+		}
+		c.expertsFrom(0)
+	},
 })
-
-func readMiniMaxM2(k *keys, c *ForwardConfig) {
-	k.readCommon(c, 48, 8, 128, 1e-6)
-	part := 1.0
-	if dims := k.count("rotary_dim", 0); dims != 0 {
-		part = float64(dims) / float64(max(1, c.HeadDim))
-	}
-	k.partialPositions(c, 196608, 5000000, part)
-	k.silu()
-	only(k, "use_qk_norm", true, "is neither true nor false")
-	only(k, "qk_norm_type", "per_layer", "is not a string")
-	only(k, "scoring_func", "sigmoid", "is not a string")
-	only(k, "use_routing_bias", true, "is neither true nor false")
-	only(k, "shared_intermediate_size", 0, "is not an integer")
-	if types := read(k, "attn_type_list", []int(nil), "is not a list of integers"); slices.ContainsFunc(types, func(t int) bool { return t != 1 }) {
-		k.fail("attn_type_list", "is %v: layers of softmax attention, 1, were expected", types)
-	}
-	k.irrelevant("output_router_logits", "router_aux_loss_coef", "router_jitter_noise", "use_mtp", "num_mtp_modules", "mtp_transformer_layers")
-	c.QKNorm = WholeNorms
-	c.Experts = &ExpertConfig{
-		Count: k.size("num_local_experts", 256), PerToken: k.size("num_experts_per_tok", 8), Intermediate: c.Intermediate, Normalize: true, Sigmoid: true,
-	}
-	for i := range c.Layers {
-		c.Layers[i].Experts = true
-	}
-}

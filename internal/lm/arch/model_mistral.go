@@ -4,20 +4,14 @@ var _ = register("mistral", Facts{
 	Title: "Mistral", Class: "MistralForCausalLM",
 	Layer:    join(preNorms, separateAttention, separateMLP),
 	LlamaCpp: llamaLlamaCpp,
-	read:     readMistral,
+	read: func(k *keys, c *ForwardConfig) {
+		k.readCommon(c, 0, 8, 0, 1e-6)
+		k.positions(c, 4096*32, ropeDefaults{theta: 10000})
+		k.never("attention_bias", "mlp_bias")
+		c.windows(k.window(4096))
+	},
 })
 
 var _ = registerMultimodal("mistral3", nesting{class: "Mistral3ForConditionalGeneration", text: "mistral", irrelevant: []string{
 	"vision_config", "text_config", "image_token_index", "multimodal_projector_bias", "projector_hidden_act", "spatial_merge_size",
 	"vision_feature_layer"}})
-
-func readMistral(k *keys, c *ForwardConfig) {
-	k.readCommon(c, 0, 8, 0, 1e-6)
-	k.positions(c, 4096*32, 10000)
-	k.silu()
-	k.never("attention_bias", "mlp_bias")
-	window := k.window(4096)
-	for i := range c.Layers {
-		c.Layers[i].Window = window
-	}
-}

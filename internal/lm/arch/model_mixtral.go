@@ -4,7 +4,17 @@ var _ = register("mixtral", Facts{
 	Title: "Mixtral", Class: "MixtralForCausalLM",
 	Layer:    join(preNorms, separateAttention, mixtralExperts),
 	LlamaCpp: &LlamaCpp{Name: "llama", Permuted: true, Bias: AllBias, RopeFactors: llamaLlamaCpp.RopeFactors},
-	read:     readMixtral,
+	read: func(k *keys, c *ForwardConfig) {
+		k.readCommon(c, 0, 8, 0, 1e-5)
+		k.positions(c, 4096*32, ropeDefaults{theta: 1e6})
+		k.never("attention_bias", "mlp_bias")
+		k.irrelevant("output_router_logits", "router_aux_loss_coef", "router_jitter_noise")
+		c.Experts = &ExpertConfig{
+			Count: k.size("num_local_experts", 8), PerToken: k.size("num_experts_per_tok", 2), Intermediate: c.Intermediate, Normalize: true,
+		}
+		c.windows(k.window(0))
+		c.expertsFrom(0)
+	},
 })
 
 var mixtralExperts = []Naming{
@@ -12,19 +22,4 @@ var mixtralExperts = []Naming{
 	{GateExperts, "block_sparse_moe.experts.*.w1", "ffn_gate_exps"},
 	{UpExperts, "block_sparse_moe.experts.*.w3", "ffn_up_exps"},
 	{DownExperts, "block_sparse_moe.experts.*.w2", "ffn_down_exps"},
-}
-
-func readMixtral(k *keys, c *ForwardConfig) {
-	k.readCommon(c, 0, 8, 0, 1e-5)
-	k.positions(c, 4096*32, 1e6)
-	k.silu()
-	k.never("attention_bias", "mlp_bias")
-	k.irrelevant("output_router_logits", "router_aux_loss_coef", "router_jitter_noise")
-	window := k.window(0)
-	c.Experts = &ExpertConfig{
-		Count: k.size("num_local_experts", 8), PerToken: k.size("num_experts_per_tok", 2), Intermediate: c.Intermediate, Normalize: true,
-	}
-	for i := range c.Layers {
-		c.Layers[i] = LayerConfig{Window: window, Experts: true}
-	}
 }

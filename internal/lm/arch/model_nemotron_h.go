@@ -35,37 +35,36 @@ var _ = register("nemotron_h", Facts{
 		{ExpertsOut, "mixer.fc2_latent_proj", "ffn_latent_out"},
 	},
 	FinalNorm: Naming{HF: "norm_f", GGUF: "output_norm"},
-	read:      readNemotronH,
 	vocab:     131072,
+	read: func(k *keys, c *ForwardConfig) {
+		layers := k.nemotronLayers()
+		k.keys["num_hidden_layers"] = json.RawMessage(strconv.Itoa(len(layers))) // the list decides
+		k.readHeads(c, 32, 8, 128, 1e-5)
+		c.Intermediate = k.size("intermediate_size", 0)
+		c.NormEps = k.positive("layer_norm_epsilon", 1e-5)
+		c.MaxPositions = k.size("max_position_embeddings", 4096)
+		c.Activation = SquaredRelu
+		only(k, "mlp_hidden_act", SquaredRelu, "is not a string")
+		only(k, "mamba_hidden_act", "silu", "is not a string")
+		k.never("attention_bias", "mamba_proj_bias") // use_bias decides in state spaces
+		c.MLPBias = k.boolean("mlp_bias", false)
+		bias := k.boolean("use_bias", false)
+		c.Mamba = &MambaConfig{
+			Kernel: k.size("conv_kernel", 4), Heads: k.size("mamba_num_heads", 128), HeadDim: k.size("mamba_head_dim", 64),
+			Groups: k.size("n_groups", 8), State: k.size("ssm_state_size", 128), ConvBias: k.boolean("use_conv_bias", true), InBias: bias, OutBias: bias,
+			Least: k.positive("time_step_min", 0.001), Most: math.Inf(1), Norm: true, Factors: [5]float64{1, 1, 1, 1, 1},
+		}
+		k.deepseekExperts(c, 8, 2, 7688, 0)
+		c.Experts.Sigmoid, c.Experts.Shared = true, k.size("moe_shared_expert_intermediate_size", 7688)
+		c.Experts.Latent = k.count("moe_latent_size", 0)
+		c.Layers = layers
+		k.predictors(c)
+		// Transformers ignores a sliding window, ropes, and all keys about time steps but the least.
+		k.irrelevant("chunk_size", "expand", "mamba_ssm_cache_dtype", "norm_eps", "num_logits_to_keep", "partial_rotary_factor", "rope_theta",
+			"rescale_prenorm_residual", "residual_in_fp32", "sliding_window", "time_step_floor", "time_step_limit", "time_step_max", "use_mamba_kernels",
+			"moe_shared_expert_overlap", "mtp_layers_block_type", "mtp_hybrid_override_pattern", "output_router_logits")
+	},
 })
-
-func readNemotronH(k *keys, c *ForwardConfig) {
-	layers := k.nemotronLayers()
-	k.keys["num_hidden_layers"] = json.RawMessage(strconv.Itoa(len(layers))) // the list decides
-	k.readCommon(c, 32, 8, 128, 1e-5)
-	c.NormEps = k.positive("layer_norm_epsilon", 1e-5)
-	c.MaxPositions = k.size("max_position_embeddings", 4096)
-	c.Activation = SquaredRelu
-	only(k, "mlp_hidden_act", SquaredRelu, "is not a string")
-	only(k, "mamba_hidden_act", "silu", "is not a string")
-	k.never("attention_bias", "mamba_proj_bias") // use_bias decides in state spaces
-	c.MLPBias = k.boolean("mlp_bias", false)
-	bias := k.boolean("use_bias", false)
-	c.Mamba = &MambaConfig{
-		Kernel: k.size("conv_kernel", 4), Heads: k.size("mamba_num_heads", 128), HeadDim: k.size("mamba_head_dim", 64),
-		Groups: k.size("n_groups", 8), State: k.size("ssm_state_size", 128), ConvBias: k.boolean("use_conv_bias", true), InBias: bias, OutBias: bias,
-		Least: k.positive("time_step_min", 0.001), Most: math.Inf(1), Norm: true, Factors: [5]float64{1, 1, 1, 1, 1},
-	}
-	k.deepseekExperts(c, 8, 2, 7688, 0)
-	c.Experts.Sigmoid, c.Experts.Shared = true, k.size("moe_shared_expert_intermediate_size", 7688)
-	c.Experts.Latent = k.count("moe_latent_size", 0)
-	c.Layers = layers
-	k.predictors(c)
-	// Transformers ignores a sliding window, ropes, and all keys about time steps but the least.
-	k.irrelevant("chunk_size", "expand", "mamba_ssm_cache_dtype", "norm_eps", "num_logits_to_keep", "partial_rotary_factor", "rope_theta",
-		"rescale_prenorm_residual", "residual_in_fp32", "sliding_window", "time_step_floor", "time_step_limit", "time_step_max", "use_mamba_kernels",
-		"moe_shared_expert_overlap", "mtp_layers_block_type", "mtp_hybrid_override_pattern", "output_router_logits")
-}
 
 // nemotronLayers reads the kinds of layers, each a single part: of layers_block_type, or of the
 // letters in hybrid_override_pattern.

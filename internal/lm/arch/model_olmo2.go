@@ -6,13 +6,10 @@ var _ = register("olmo2", Facts{
 	LlamaCpp: &LlamaCpp{Name: "olmo2", Config: func(m Metadata) map[string]any {
 		return map[string]any{"hidden_act": "silu"}
 	}},
-	read: readOlmo2,
+	read: func(k *keys, c *ForwardConfig) {
+		k.readCommon(c, 32, 0, 0, 1e-5)
+		k.positions(c, 2048, ropeDefaults{theta: 10000})
+		k.attentionBias(c)
+		c.QKNorm = WholeNorms
+	},
 })
-
-func readOlmo2(k *keys, c *ForwardConfig) {
-	k.readCommon(c, 32, 0, 0, 1e-5)
-	k.positions(c, 2048, 10000)
-	k.silu()
-	k.attentionBias(c)
-	c.QKNorm = WholeNorms
-}

@@ -6,18 +6,13 @@ var _ = register("olmo3", Facts{
 	LlamaCpp: &LlamaCpp{Name: "olmo2", Square: true, Windows: OptionalWindow, Period: 4, LocalRope: true, Config: func(m Metadata) map[string]any {
 		return map[string]any{"hidden_act": "silu"}
 	}},
-	read: readOlmo3,
+	read: func(k *keys, c *ForwardConfig) {
+		k.readCommon(c, 32, 0, 0, 1e-5)
+		k.attentionBias(c)
+		c.QKNorm = WholeNorms
+		k.slidingLayers(c, k.window(4096), func(i int) bool { return (i+1)%4 != 0 })
+		// Only layers that see all tokens have a scaled rope.
+		d := ropeDefaults{theta: 500000, thetaKey: "rope_theta"}
+		k.layerPositions(c, 2048, d, d)
+	},
 })
-
-func readOlmo3(k *keys, c *ForwardConfig) {
-	k.readCommon(c, 32, 0, 0, 1e-5)
-	c.MaxPositions = k.size("max_position_embeddings", 2048)
-	k.silu()
-	k.attentionBias(c)
-	c.QKNorm = WholeNorms
-	// Only layers that see all tokens have a scaled rope.
-	d := ropeDefaults{theta: 500000, thetaKey: "rope_theta", dims: c.HeadDim, maxPositions: c.MaxPositions}
-	c.Ropes = k.layerRopes(d, d)
-	k.slidingLayers(c, k.window(4096), func(i int) bool { return (i+1)%4 != 0 })
-	c.localRopes()
-}

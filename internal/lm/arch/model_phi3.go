@@ -4,26 +4,17 @@ var _ = register("phi3", Facts{
 	Title: "Phi-3", Class: "Phi3ForCausalLM",
 	Layer:    join(preNorms, phi3Attention, fusedMLP),
 	LlamaCpp: &LlamaCpp{Name: "phi3", Square: true, RopeFactors: []string{"longrope"}, Windows: WrittenWindow, PartialRope: true},
-	read:     readPhi3,
+	read: func(k *keys, c *ForwardConfig) {
+		k.readCommon(c, 0, 0, 0, 1e-5)
+		k.never("attention_bias", "mlp_bias", "lm_head_bias")
+		only(k, "full_attn_mod", 1, "is not an integer")
+		only(k, "interpolate_factor", 1, "is not an integer")
+		k.positions(c, 4096, ropeDefaults{theta: 10000, part: 1, originalPositions: k.size("original_max_position_embeddings", 4096)})
+		c.windows(k.window(0))
+	},
 })
 
 var phi3Attention = []Naming{
 	{FusedQKV, "self_attn.qkv_proj", "attn_qkv"},
 	{Output, "self_attn.o_proj", "attn_output"},
-}
-
-func readPhi3(k *keys, c *ForwardConfig) {
-	k.readCommon(c, 0, 0, 0, 1e-5)
-	k.silu()
-	k.never("attention_bias", "mlp_bias", "lm_head_bias")
-	only(k, "full_attn_mod", 1, "is not an integer")
-	only(k, "interpolate_factor", 1, "is not an integer")
-	c.MaxPositions = k.size("max_position_embeddings", 4096)
-	d := ropeDefaults{theta: 10000, thetaKey: "rope_theta", dims: k.partialDims(c, 1), maxPositions: c.MaxPositions, partial: true}
-	d.originalPositions = k.size("original_max_position_embeddings", 4096)
-	c.Ropes = []RopeConfig{k.readRope(d)}
-	window := k.window(0)
-	for i := range c.Layers {
-		c.Layers[i].Window = window
-	}
 }

@@ -4,29 +4,21 @@ var _ = register("phimoe", Facts{
 	Title: "Phi-3.5-MoE", Class: "PhimoeForCausalLM",
 	Layer:   join(preNorms, separateAttention, mixtralExperts),
 	Differs: "llama.cpp divides the experts' weights by their sum",
-	read:    readPhimoe,
+	read: func(k *keys, c *ForwardConfig) {
+		k.readCommon(c, 32, 8, 0, 1e-5)
+		k.positions(c, 4096*32, ropeDefaults{theta: 1e6, mscales: true, originalPositions: k.count("original_max_position_embeddings", 0)})
+		k.attentionBias(c)
+		c.LayerNorm, c.NormBias = true, true
+		if c.HeadBias = k.boolean("lm_head_bias", false); c.HeadBias && c.Tied {
+			k.fail("lm_head_bias", "is true, but the lm_head is the embedding: an lm_head of its own was expected")
+		}
+		k.irrelevant("output_router_logits", "router_aux_loss_coef", "input_jitter_noise")
+		only(k, "num_experts_per_tok", 2, "is not an integer") // the sparse mixer chooses two
+		c.Experts = &ExpertConfig{
+			Count: k.size("num_local_experts", 16), PerToken: 2, Intermediate: c.Intermediate,
+			Sparse: true, Jitter: k.positive("router_jitter_noise", 0.01),
+		}
+		c.windows(k.window(0))
+		c.expertsFrom(0)
+	},
 })
-
-func readPhimoe(k *keys, c *ForwardConfig) {
-	k.readCommon(c, 32, 8, 0, 1e-5)
-	c.MaxPositions = k.size("max_position_embeddings", 4096*32)
-	d := ropeDefaults{theta: 1e6, thetaKey: "rope_theta", dims: c.HeadDim, maxPositions: c.MaxPositions, mscales: true}
-	d.originalPositions = k.count("original_max_position_embeddings", 0)
-	c.Ropes = []RopeConfig{k.readRope(d)}
-	k.silu()
-	k.attentionBias(c)
-	c.LayerNorm, c.NormBias = true, true
-	if c.HeadBias = k.boolean("lm_head_bias", false); c.HeadBias && c.Tied {
-		k.fail("lm_head_bias", "is true, but the lm_head is the embedding: an lm_head of its own was expected")
-	}
-	k.irrelevant("output_router_logits", "router_aux_loss_coef", "input_jitter_noise")
-	only(k, "num_experts_per_tok", 2, "is not an integer") // the sparse mixer chooses two
-	window := k.window(0)
-	c.Experts = &ExpertConfig{
-		Count: k.size("num_local_experts", 16), PerToken: 2, Intermediate: c.Intermediate,
-		Sparse: true, Jitter: k.positive("router_jitter_noise", 0.01),
-	}
-	for i := range c.Layers {
-		c.Layers[i] = LayerConfig{Window: window, Experts: true}
-	}
-}

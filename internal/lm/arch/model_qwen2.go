@@ -4,15 +4,12 @@ var _ = register("qwen2", Facts{
 	Title: "Qwen2", Class: "Qwen2ForCausalLM",
 	Layer:    join(preNorms, separateAttention, separateMLP),
 	LlamaCpp: &LlamaCpp{Name: "qwen2", Square: true, Bias: QKVBias},
-	read:     readQwen2,
+	read: func(k *keys, c *ForwardConfig) {
+		k.readCommon(c, 0, 32, 0, 1e-6)
+		k.positions(c, 32768, ropeDefaults{theta: 10000})
+		k.never("mlp_bias", "use_mrope")
+		only(k, "attention_bias", true, "is neither true nor false")
+		c.AttentionBias = QKVBias
+		k.qwenWindows(c)
+	},
 })
-
-func readQwen2(k *keys, c *ForwardConfig) {
-	k.readCommon(c, 0, 32, 0, 1e-6)
-	k.positions(c, 32768, 10000)
-	k.silu()
-	k.never("mlp_bias", "use_mrope")
-	only(k, "attention_bias", true, "is neither true nor false")
-	c.AttentionBias = QKVBias
-	k.qwenWindows(c)
-}

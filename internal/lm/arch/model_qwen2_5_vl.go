@@ -6,26 +6,16 @@ var _ = register("qwen2_5_vl_text", Facts{
 	LlamaCpp: &LlamaCpp{Name: "qwen2vl", Square: true, Bias: QKVBias, Config: func(Metadata) map[string]any {
 		return map[string]any{"hidden_act": "silu", "use_sliding_window": false}
 	}},
-	read: readQwen2_5VL,
+	read: func(k *keys, c *ForwardConfig) {
+		k.readCommon(c, 64, 8, 0, 1e-5)
+		k.positions(c, 32768, ropeDefaults{theta: 1e6, sections: []int{16, 24, 24}})
+		c.AttentionBias = QKVBias
+		k.qwenWindows(c)
+	},
 })
 
 var _ = registerMultimodal("qwen2_5_vl", nesting{class: "Qwen2_5_VLForConditionalGeneration", text: "qwen2_5_vl_text", irrelevant: qwenImages, flat: true})
 
 var qwenImages = []string{
 	"vision_config", "text_config", "image_token_id", "video_token_id", "vision_token_id", "vision_start_token_id", "vision_end_token_id",
-}
-
-func readQwen2_5VL(k *keys, c *ForwardConfig) {
-	k.readCommon(c, 64, 8, 0, 1e-5)
-	k.sectionPositions(c, 32768, 1e6, 16, 24, 24)
-	k.silu()
-	c.AttentionBias = QKVBias
-	k.qwenWindows(c)
-}
-
-// sectionPositions is positions for ropes whose dimensions belong to text, height and width of an
-// image. The three positions of a token of text are the same.
-func (k *keys) sectionPositions(c *ForwardConfig, maxPositions int, theta float64, sections ...int) {
-	c.MaxPositions = k.size("max_position_embeddings", maxPositions)
-	c.Ropes = []RopeConfig{k.readRope(ropeDefaults{theta: theta, thetaKey: "rope_theta", dims: c.HeadDim, maxPositions: c.MaxPositions, sections: sections})}
 }

@@ -11,7 +11,22 @@ var _ = register("qwen2_moe", Facts{
 			"norm_topk_prob": false, "decoder_sparse_step": 1, "qkv_bias": m.HasTensor("blk.0.attn_q.bias"),
 		}
 	}},
-	read: readQwen2Moe,
+	read: func(k *keys, c *ForwardConfig) {
+		k.readCommon(c, 16, 16, 0, 1e-6)
+		k.positions(c, 32768, ropeDefaults{theta: 10000})
+		k.never("mlp_bias")
+		if k.boolean("qkv_bias", true) {
+			c.AttentionBias = QKVBias
+		}
+		k.never("use_sliding_window") // implementations disagree on the layers
+		k.irrelevant("sliding_window", "max_window_layers", "output_router_logits", "router_aux_loss_coef")
+		k.slidingLayers(c, 0, func(int) bool { return false })
+		c.Experts = &ExpertConfig{
+			Count: k.size("num_experts", 60), PerToken: k.size("num_experts_per_tok", 4), Intermediate: k.size("moe_intermediate_size", 1408),
+			Normalize: k.boolean("norm_topk_prob", false), Shared: k.size("shared_expert_intermediate_size", 5632),
+		}
+		k.sparseLayers(c)
+	},
 })
 
 // qwenShared is an expert that sees every token, with a factor of its own for each token.
@@ -20,22 +35,4 @@ var qwenShared = []Naming{
 	{SharedUp, "mlp.shared_expert.up_proj", "ffn_up_shexp"},
 	{SharedDown, "mlp.shared_expert.down_proj", "ffn_down_shexp"},
 	{SharedRouter, "mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
-}
-
-func readQwen2Moe(k *keys, c *ForwardConfig) {
-	k.readCommon(c, 16, 16, 0, 1e-6)
-	k.positions(c, 32768, 10000)
-	k.silu()
-	k.never("mlp_bias")
-	if k.boolean("qkv_bias", true) {
-		c.AttentionBias = QKVBias
-	}
-	k.never("use_sliding_window") // implementations disagree on the layers
-	k.irrelevant("sliding_window", "max_window_layers", "output_router_logits", "router_aux_loss_coef")
-	k.slidingLayers(c, 0, func(int) bool { return false })
-	c.Experts = &ExpertConfig{
-		Count: k.size("num_experts", 60), PerToken: k.size("num_experts_per_tok", 4), Intermediate: k.size("moe_intermediate_size", 1408),
-		Normalize: k.boolean("norm_topk_prob", false), Shared: k.size("shared_expert_intermediate_size", 5632),
-	}
-	k.sparseLayers(c)
 }

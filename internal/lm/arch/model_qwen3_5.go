@@ -4,8 +4,10 @@ var _ = register("qwen3_5_text", Facts{
 	Title: "Qwen3.5", Class: "Qwen3_5ForCausalLM",
 	Layer:   join(preNorms, separateAttention, queryKeyNorms, qwen35Inputs, deltaNets, separateMLP),
 	Differs: qwen35Differs,
-	read:    readQwen35,
 	vocab:   248320,
+	read: func(k *keys, c *ForwardConfig) {
+		k.readQwen35Common(c, 16, 4)
+	},
 })
 
 var _ = registerMultimodal("qwen3_5", nesting{class: "Qwen3_5ForConditionalGeneration", text: "qwen3_5_text", irrelevant: qwenImages})
@@ -29,17 +31,10 @@ var deltaNets = []Naming{
 	{DeltaOut, "linear_attn.out_proj", "ssm_out"},
 }
 
-func readQwen35(k *keys, c *ForwardConfig) {
-	k.readQwen35Common(c, 16, 4)
-}
-
 // readQwen35Common reads the keys that Qwen3.5 and its mixture share.
 func (k *keys) readQwen35Common(c *ForwardConfig, heads, kvHeads int) {
 	k.readCommon(c, heads, kvHeads, 256, 1e-6)
-	c.MaxPositions = k.size("max_position_embeddings", 32768)
-	d := ropeDefaults{theta: 10000, thetaKey: "rope_theta", dims: k.partialDims(c, 0.25), maxPositions: c.MaxPositions, partial: true, sections: []int{11, 11, 10}}
-	c.Ropes = []RopeConfig{k.readRope(d)}
-	k.silu()
+	k.positions(c, 32768, ropeDefaults{theta: 10000, part: 0.25, sections: []int{11, 11, 10}})
 	k.never("attention_bias")
 	k.deltaNet(c)
 	only(k, "attn_output_gate", true, "is neither true nor false")

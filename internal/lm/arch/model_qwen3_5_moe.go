@@ -4,23 +4,19 @@ var _ = register("qwen3_5_moe_text", Facts{
 	Title: "Qwen3.5-MoE", Class: "Qwen3_5MoeForCausalLM",
 	Layer:   join(preNorms, separateAttention, queryKeyNorms, qwen35Inputs, deltaNets, separateExperts, qwenShared),
 	Differs: qwen35Differs,
-	read:    readQwen35Moe,
 	vocab:   248320,
+	read: func(k *keys, c *ForwardConfig) {
+		if !k.has("intermediate_size") && k.has("moe_intermediate_size") { // no layer is dense
+			k.keys["intermediate_size"] = k.keys["moe_intermediate_size"]
+		}
+		k.readQwen35Common(c, 16, 2)
+		k.irrelevant("output_router_logits", "router_aux_loss_coef", "norm_topk_prob", "decoder_sparse_step")
+		c.Experts = &ExpertConfig{
+			Count: k.size("num_experts", 256), PerToken: k.size("num_experts_per_tok", 8), Intermediate: k.size("moe_intermediate_size", 512),
+			Normalize: true, Shared: k.size("shared_expert_intermediate_size", 512),
+		}
+		c.expertsFrom(0)
+	},
 })
 
 var _ = registerMultimodal("qwen3_5_moe", nesting{class: "Qwen3_5MoeForConditionalGeneration", text: "qwen3_5_moe_text", irrelevant: qwenImages})
-
-func readQwen35Moe(k *keys, c *ForwardConfig) {
-	if !k.has("intermediate_size") && k.has("moe_intermediate_size") { // no layer is dense
-		k.keys["intermediate_size"] = k.keys["moe_intermediate_size"]
-	}
-	k.readQwen35Common(c, 16, 2)
-	k.irrelevant("output_router_logits", "router_aux_loss_coef", "norm_topk_prob", "decoder_sparse_step")
-	c.Experts = &ExpertConfig{
-		Count: k.size("num_experts", 256), PerToken: k.size("num_experts_per_tok", 8), Intermediate: k.size("moe_intermediate_size", 512),
-		Normalize: true, Shared: k.size("shared_expert_intermediate_size", 512),
-	}
-	for i := range c.Layers {
-		c.Layers[i].Experts = true
-	}
-}

@@ -8,25 +8,22 @@ var _ = register("qwen3_moe", Facts{
 	Title: "Qwen3-MoE", Class: "Qwen3MoeForCausalLM",
 	Layer:    join(preNorms, separateAttention, queryKeyNorms, separateMLP, separateExperts),
 	LlamaCpp: &LlamaCpp{Name: "qwen3moe", Bias: QKVBias},
-	read:     readQwen3Moe,
+	read: func(k *keys, c *ForwardConfig) {
+		k.readCommon(c, 0, 4, 0, 1e-6)
+		k.positions(c, 32768, ropeDefaults{theta: 10000})
+		k.never("mlp_bias")
+		k.attentionBias(c)
+		c.QKNorm = HeadNorms
+		k.never("use_sliding_window") // implementations disagree on the layers
+		k.irrelevant("sliding_window", "max_window_layers", "output_router_logits", "router_aux_loss_coef")
+		k.slidingLayers(c, 0, func(int) bool { return false })
+		c.Experts = &ExpertConfig{
+			Count: k.size("num_experts", 128), PerToken: k.size("num_experts_per_tok", 8), Intermediate: k.size("moe_intermediate_size", 768),
+			Normalize: k.boolean("norm_topk_prob", false),
+		}
+		k.sparseLayers(c)
+	},
 })
-
-func readQwen3Moe(k *keys, c *ForwardConfig) {
-	k.readCommon(c, 0, 4, 0, 1e-6)
-	k.positions(c, 32768, 10000)
-	k.silu()
-	k.never("mlp_bias")
-	k.attentionBias(c)
-	c.QKNorm = HeadNorms
-	k.never("use_sliding_window") // implementations disagree on the layers
-	k.irrelevant("sliding_window", "max_window_layers", "output_router_logits", "router_aux_loss_coef")
-	k.slidingLayers(c, 0, func(int) bool { return false })
-	c.Experts = &ExpertConfig{
-		Count: k.size("num_experts", 128), PerToken: k.size("num_experts_per_tok", 8), Intermediate: k.size("moe_intermediate_size", 768),
-		Normalize: k.boolean("norm_topk_prob", false),
-	}
-	k.sparseLayers(c)
-}
 
 // sparseLayers reads which layers of Qwen's models are mixtures.
 func (k *keys) sparseLayers(c *ForwardConfig) {

@@ -22,22 +22,19 @@ var _ = register("qwen3_next", Facts{
 			"linear_key_head_dim": m.Count("ssm.state_size", -1), "linear_value_head_dim": m.Count("ssm.inner_size", -1) / max(1, heads),
 		}
 	}},
-	read: readQwen3Next,
+	read: func(k *keys, c *ForwardConfig) {
+		k.readCommon(c, 16, 2, 256, 1e-6)
+		k.positions(c, 32768, ropeDefaults{theta: 10000, part: 0.25})
+		k.never("attention_bias")
+		k.deltaNet(c)
+		k.irrelevant("output_router_logits", "router_aux_loss_coef", "num_nextn_predict_layers", "use_sliding_window")
+		c.Experts = &ExpertConfig{
+			Count: k.size("num_experts", 512), PerToken: k.size("num_experts_per_tok", 10), Intermediate: k.size("moe_intermediate_size", 512),
+			Normalize: k.boolean("norm_topk_prob", true), Shared: k.size("shared_expert_intermediate_size", 512),
+		}
+		k.sparseLayers(c)
+	},
 })
-
-func readQwen3Next(k *keys, c *ForwardConfig) {
-	k.readCommon(c, 16, 2, 256, 1e-6)
-	k.partialPositions(c, 32768, 10000, 0.25)
-	k.silu()
-	k.never("attention_bias")
-	k.deltaNet(c)
-	k.irrelevant("output_router_logits", "router_aux_loss_coef", "num_nextn_predict_layers", "use_sliding_window")
-	c.Experts = &ExpertConfig{
-		Count: k.size("num_experts", 512), PerToken: k.size("num_experts_per_tok", 10), Intermediate: k.size("moe_intermediate_size", 512),
-		Normalize: k.boolean("norm_topk_prob", true), Shared: k.size("shared_expert_intermediate_size", 512),
-	}
-	k.sparseLayers(c)
-}
 
 // checkDeltaNets refuses delta nets that llama.cpp's keys do not describe.
 func checkDeltaNets(c *ForwardConfig) string {

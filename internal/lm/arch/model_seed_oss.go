@@ -9,22 +9,19 @@ var _ = register("seed_oss", Facts{
 	LlamaCpp: &LlamaCpp{Name: "seed_oss", Bias: QKVBias, Config: func(m Metadata) map[string]any {
 		return map[string]any{"hidden_act": "silu", "attention_bias": m.HasTensor("blk.0.attn_q.bias")}
 	}},
-	read: readSeedOss,
+	read: func(k *keys, c *ForwardConfig) {
+		k.readCommon(c, 80, 8, 128, 1e-6)
+		k.positions(c, 524288, ropeDefaults{theta: 10000})
+		k.irrelevant("residual_dropout")
+		c.MLPBias = k.boolean("mlp_bias", false)
+		inputs, output := k.boolean("attention_bias", true), k.boolean("attention_out_bias", false)
+		switch {
+		case inputs && output:
+			c.AttentionBias = AllBias
+		case inputs:
+			c.AttentionBias = QKVBias
+		case output:
+			k.fail("attention_out_bias", "is true, but attention_bias is false: this forward pass knows a bias of the output only with biases of q, k and v")
+		}
+	},
 })
-
-func readSeedOss(k *keys, c *ForwardConfig) {
-	k.readCommon(c, 80, 8, 128, 1e-6)
-	k.positions(c, 524288, 10000)
-	k.silu()
-	k.irrelevant("residual_dropout")
-	c.MLPBias = k.boolean("mlp_bias", false)
-	inputs, output := k.boolean("attention_bias", true), k.boolean("attention_out_bias", false)
-	switch {
-	case inputs && output:
-		c.AttentionBias = AllBias
-	case inputs:
-		c.AttentionBias = QKVBias
-	case output:
-		k.fail("attention_out_bias", "is true, but attention_bias is false: this forward pass knows a bias of the output only with biases of q, k and v")
-	}
-}

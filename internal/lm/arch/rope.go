@@ -50,11 +50,11 @@ type ropeDefaults struct {
 	// maxPositions is max_position_embeddings, originalPositions a key next to rope_scaling (Phi-3); 0
 	// if absent.
 	maxPositions, originalPositions int
-	partial                         bool  // there is a partial_rotary_factor, already read
-	proportional                    bool  // rope_type may be proportional
-	sections                        []int // default of mrope_section; nil: positions have one part
-	alpha                           bool  // rope_type dynamic has an alpha, which scales theta
-	mscales                         bool  // longrope states its attention factors
+	part                            float64 // default of partial_rotary_factor; 0: there is none
+	proportional                    bool    // rope_type may be proportional
+	sections                        []int   // default of mrope_section; nil: positions have one part
+	alpha                           bool    // rope_type dynamic has an alpha, which scales theta
+	mscales                         bool    // longrope states its attention factors
 }
 
 // readRope reads rope_theta and rope_scaling, or the rope_parameters of transformers 5.
@@ -83,7 +83,7 @@ func (k *keys) readRope(d ropeDefaults) RopeConfig {
 
 func (k *keys) readScaling(d ropeDefaults) RopeConfig {
 	r := RopeConfig{Theta: k.positive("rope_theta", d.theta), Dims: d.dims, AttentionFactor: 1}
-	if d.partial {
+	if d.part != 0 {
 		k.irrelevant("partial_rotary_factor")
 	}
 	if legacy := k.string("type", ""); k.has("rope_type") {
