@@ -2,6 +2,7 @@ package forward
 
 import (
 	"math"
+	"slices"
 
 	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/lm/arch"
@@ -50,10 +51,7 @@ func (m *Model) loadDeltaNet(at string) (r *recurrence, err error) {
 	}
 	keys, values := d.KeyHeads*d.KeyDim, d.inner()
 	specs := d.arrange(m, at, keys, values)
-	d.ones = make([]float32, max(d.width(), d.ValueDim))
-	for i := range d.ones {
-		d.ones[i] = 1
-	}
+	d.ones = slices.Repeat([]float32{1}, max(d.width(), d.ValueDim))
 	lists := make([][]int, d.KeyHeads)
 	for p := range lists {
 		for _, r := range [][2]int{{p * d.KeyDim, d.KeyDim}, {keys + p*d.KeyDim, d.KeyDim}, {2*keys + p*d.group*d.ValueDim, d.group * d.ValueDim}} {

@@ -169,9 +169,7 @@ func (t *Tape) finishNorm(g *Gradients, n *norm) error {
 // norm takes gradients back through a norm, or adds them to dst if there is no norm.
 func (t *Tape) norm(g *Gradients, n *norm, dst, dy, x []float32, rows int, add bool) error {
 	if n == nil {
-		for i, v := range dy[:rows*t.m.config.HiddenSize] {
-			dst[i] += v
-		}
+		addTo(dst[:rows*t.m.config.HiddenSize], dy)
 		return nil
 	}
 	t.normBackward(n, dst, dy, x, rows, g.Norm != nil && n.Tensor != "", add)
@@ -179,13 +177,13 @@ func (t *Tape) norm(g *Gradients, n *norm, dst, dy, x []float32, rows int, add b
 }
 
 // through shows the gradients dy of the outputs y of a linear layer that reads x, and computes the
-// gradients dx of x.
-func (t *Tape) through(g *Gradients, l *linear, dx, x, dy, y []float32) error {
+// gradients dx of x, or adds to dx.
+func (t *Tape) through(g *Gradients, l *linear, dx, x, dy, y []float32, add bool) error {
 	n := t.tokens()
 	if err := t.visit(g, l, 0, n, x, dy, y, nil); err != nil {
 		return err
 	}
-	return t.multiplyBack(dx, dy, n, l, false)
+	return t.multiplyBack(dx, dy, n, l, add)
 }
 
 // layerBackward replaces t.back.dx, the gradients of the recorded layer's outputs, by the gradients
@@ -211,9 +209,7 @@ func (t *Tape) layerBackward(i int, g *Gradients, input bool) error {
 			continue
 		}
 		if j+1 < len(blocks) && blocks[j+1].beside {
-			for i, v := range b.dbeside {
-				b.dnormed[i] += v
-			}
+			addTo(b.dnormed[:len(b.dbeside)], b.dbeside)
 		}
 		if own.replace {
 			clear(b.dx)
@@ -232,7 +228,7 @@ func (a *attention) backward(t *Tape, r *record, g *Gradients, dy []float32, inp
 	if c := &t.m.config; c.Latent != nil {
 		dheads = buffer.Grow(&t.s.latent.dHeads, t.tokens()*c.Heads*c.Latent.Value)
 	}
-	if err := t.through(g, a.out, dheads, a.outInput(t, r), dy, r.out); err != nil {
+	if err := t.through(g, a.out, dheads, a.outInput(t, r), dy, r.out, false); err != nil {
 		return err
 	}
 	if t.m.config.AttentionGate {
@@ -278,16 +274,11 @@ func (t *Tape) storeBackward(a *attention, r *record, g *Gradients) error {
 	for token := range n {
 		for i, d := range [][]float32{b.dk[token*nkv:][:nkv], b.dv[token*nkv:][:nkv]} {
 			if a.borrow >= 0 {
-				to := side.row(b.dside, token, a.borrow+i*nkv, nkv)
-				for j, v := range d {
-					to[j] += v
-				}
+				addTo(side.row(b.dside, token, a.borrow+i*nkv, nkv), d)
 			}
 			if a.lend >= 0 {
 				from := side.row(b.dside, token, a.lend+i*nkv, nkv)
-				for j, v := range from {
-					d[j] += v
-				}
+				addTo(d, from)
 				clear(from)
 			}
 		}
@@ -362,9 +353,7 @@ func (t *Tape) projectBackward(l *attention, r *record, g *Gradients, input bool
 	if !t.m.config.Facts.Has(arch.FusedQKV) {
 		if l.KeyValues {
 			_, nkv := l.sizes(&t.m.config, n)
-			for i, v := range b.dv[:nkv] {
-				b.dk[i] += v
-			}
+			addTo(b.dk[:nkv], b.dv)
 		}
 		gradients, outputs = gradients[:len(l.qkv)], outputs[:len(l.qkv)]
 	}
@@ -472,10 +461,7 @@ func (t *Tape) headBackward(loss func(sequence, from, n int, logits []float32) e
 				return err
 			}
 			copy(b.uncapped, logits)
-			scale(logits, c.LogitScale)
-			if c.LogitSoftcap != 0 {
-				s.split(len(logits), 16, func(_, from, to int) { softcap(logits[from:to], float32(c.LogitSoftcap)) })
-			}
+			s.capLogits(logits)
 			if err := loss(j, from-start, n, logits); err != nil {
 				return err
 			}

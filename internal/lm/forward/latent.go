@@ -158,9 +158,7 @@ func (t *Tape) latentBackward(l *latent, r *record, g *Gradients, input bool) er
 			own, at := dBoth[(t*c.Heads+h)*size:][:size], (t*c.Heads+h)*c.HeadDim
 			copy(own, b.dk[at:][:a.Nope])
 			copy(own[a.Nope:], b.dv[at:][:a.Value])
-			for i, v := range b.dk[at+a.Nope:][:a.Rope] {
-				shared[i] += v
-			}
+			addTo(shared, b.dk[at+a.Nope:])
 		}
 	}
 	dLatent := buffer.Grow(&z.dLatent, n*a.KeyRank)
@@ -184,14 +182,10 @@ func (t *Tape) latentBackward(l *latent, r *record, g *Gradients, input bool) er
 // throughLatent takes the gradients dy of a linear layer's outputs y back through the linear layer
 // and the norm of its inputs x: dst receives the gradients of the norm's inputs, raw.
 func (t *Tape) throughLatent(g *Gradients, l *linear, by *norm, dst, dy, x, y, raw []float32) error {
-	n := t.tokens()
-	if err := t.visit(g, l, 0, n, x, dy, y, nil); err != nil {
+	if err := t.through(g, l, dst, x, dy, y, false); err != nil {
 		return err
 	}
-	if err := t.multiplyBack(dst, dy, n, l, false); err != nil {
-		return err
-	}
-	return t.norm(g, by, dst, dst, raw, n, false)
+	return t.norm(g, by, dst, dst, raw, t.tokens(), false)
 }
 
 // sizes lists the memory of a pass of m rows.

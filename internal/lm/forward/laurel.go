@@ -50,10 +50,10 @@ func (l *laurel) backward(t *Tape, r *record, g *Gradients, dy []float32, _ bool
 	if err := t.norm(g, l.by, b.dback, dy, r.projected, t.tokens(), false); err != nil {
 		return err
 	}
-	if err := t.through(g, l.right, b.dgate, r.act, b.dback, r.projected); err != nil {
+	if err := t.through(g, l.right, b.dgate, r.act, b.dback, r.projected, false); err != nil {
 		return err
 	}
-	if err := t.through(g, l.left, b.dnormed, r.in, b.dgate, r.act); err != nil {
+	if err := t.through(g, l.left, b.dnormed, r.in, b.dgate, r.act, false); err != nil {
 		return err
 	}
 	addTo(b.dnormed, dy)

@@ -292,8 +292,7 @@ func (m *Model) loadLayer(l arch.LayerConfig, at string) (*layer, error) {
 		}
 	}
 	if name := c.NameOf(arch.LayerScalar); name != "" {
-		m.used[at+name] = true
-		factor, err := m.source.vector(at+name, 1)
+		factor, err := m.vector(at+name, 1)
 		if err != nil {
 			return nil, err
 		}

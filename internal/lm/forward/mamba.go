@@ -142,9 +142,7 @@ func (d *mamba) scatter(row, du []float32, first, heads int) {
 func (d *mamba) mix(x, mixed, u, taps []float32, kernel int) {
 	convolve(mixed, u, taps, d.kernels[kernel])
 	if d.biases != nil {
-		for i, b := range d.biases[kernel] {
-			mixed[i] += b
-		}
+		addTo(mixed, d.biases[kernel])
 	}
 	copy(x, mixed)
 	d.m.math.Gate(x, d.ones[:len(x)], rowmath.SiluLinear, rowmath.SiluCubic)

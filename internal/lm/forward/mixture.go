@@ -96,13 +96,6 @@ func (m *Model) loadExperts(at string) (*mixture, error) {
 // loadExpertNorms opens the norms of a mixture beside a dense network, and the experts' factors.
 func (m *Model) loadExpertNorms(l *mixture, at string) (err error) {
 	h := m.config.HiddenSize
-	vector := func(kind arch.Kind, n int) (v []float32) {
-		name := at + m.config.NameOf(kind)
-		if m.used[name] = true; err == nil {
-			v, err = m.source.vector(name, n)
-		}
-		return v
-	}
 	for _, n := range []struct {
 		dst  **norm
 		kind arch.Kind
@@ -111,8 +104,13 @@ func (m *Model) loadExpertNorms(l *mixture, at string) (err error) {
 			*n.dst, err = m.loadNorm(at+m.config.NameOf(n.kind)+".weight", h)
 		}
 	}
-	l.routed, l.factors = m.unitNorm(h), vector(arch.ExpertScale, l.Count)
-	copy(l.routed.weights, vector(arch.RouterScale, h))
+	l.routed = m.unitNorm(h)
+	if err == nil {
+		l.factors, err = m.vector(at+m.config.NameOf(arch.ExpertScale), l.Count)
+	}
+	if err == nil {
+		l.routed.weights, err = m.vector(at+m.config.NameOf(arch.RouterScale), h)
+	}
 	scale(l.routed.weights, 1/math.Sqrt(float64(h)))
 	return err
 }
@@ -292,10 +290,7 @@ func addShared(l *mixture, dst, shared, gates []float32) {
 		if l.sharedRouter == nil {
 			gate = 1
 		}
-		to := dst[t*h:][:h]
-		for j, v := range shared[t*h:][:h] {
-			to[j] += float32(v * gate)
-		}
+		addTimes(dst[t*h:][:h], shared[t*h:], gate)
 	}
 }
 
@@ -322,9 +317,7 @@ func choose(e *arch.ExpertConfig, correction []float32, dst []choice, scores []f
 	by := scores
 	if correction != nil {
 		by = slices.Clone(scores)
-		for i, v := range correction {
-			by[i] += v
-		}
+		addTo(by, correction)
 	}
 	from, groups := len(dst), bestGroups(e, by)
 	for range e.PerToken {
@@ -426,9 +419,7 @@ func layerNorm(dst, x, weights, bias []float32, eps float64) {
 	for i, v := range x {
 		dst[i] = float32(float32((v-mean)*inverse) * weights[i])
 	}
-	for i, v := range bias {
-		dst[i] += v
-	}
+	addTo(dst[:len(bias)], bias)
 }
 
 // moments returns the mean of x, and 1 / sqrt(variance(x) + eps).

@@ -58,7 +58,7 @@ func (p *ownInput) backward(t *Tape, r *record, g *Gradients, dy []float32, _ bo
 func (p *ownInput) gradients(t *Tape, r *record, g *Gradients, x, dy, y []float32) error {
 	b, n := &t.back, t.tokens()
 	dgate, dup := b.dgate[:n*p.width], b.dup[:n*p.width]
-	if err := t.through(g, p.project, dup, r.act, dy, y); err != nil {
+	if err := t.through(g, p.project, dup, r.act, dy, y, false); err != nil {
 		return err
 	}
 	t.s.split(n*p.width, 8, func(_, from, to int) {
@@ -67,7 +67,7 @@ func (p *ownInput) gradients(t *Tape, r *record, g *Gradients, x, dy, y []float3
 	for token := range n {
 		addTo(t.m.side.row(b.dside, token, p.at, p.width), dup[token*p.width:])
 	}
-	return t.through(g, p.gate, b.dnormed, x, dgate, r.gate)
+	return t.through(g, p.gate, b.dnormed, x, dgate, r.gate, false)
 }
 
 // addTo adds as many values of x to dst as dst has.

@@ -183,9 +183,7 @@ func (s *Session) endSide(x, rows []float32, m int) error {
 			for t := from; t < to; t++ {
 				row := out[t*h:][:h]
 				resize(row, row, x[t*h:][:h])
-				for j, v := range row {
-					sum[t*h+j] += v
-				}
+				addTo(sum[t*h:][:h], row)
 			}
 		})
 	}

@@ -317,7 +317,7 @@ func (r *recurrence) record(t *Tape, k *record, dst, x []float32) (err error) {
 
 func (r *recurrence) backward(t *Tape, k *record, g *Gradients, dy []float32, input bool) error {
 	b, n := &t.back, t.tokens()
-	if err := t.through(g, r.out, b.dheads, k.heads, dy, k.out); err != nil {
+	if err := t.through(g, r.out, b.dheads, k.heads, dy, k.out, false); err != nil {
 		return err
 	}
 	sequences, parts := len(t.starts)-1, r.units()
@@ -351,7 +351,7 @@ func (r *recurrence) backward(t *Tape, k *record, g *Gradients, dy []float32, in
 	}
 	for i, up := range r.ups {
 		at := len(r.in) + i
-		if err := t.through(g, up.linear, draw[up.from], k.inputs[up.from], draw[at], k.inputs[at]); err != nil {
+		if err := t.through(g, up.linear, draw[up.from], k.inputs[up.from], draw[at], k.inputs[at], false); err != nil {
 			return err
 		}
 	}

@@ -154,7 +154,7 @@ func (m *Model) NewStream(sequences [][]int32) (*Stream, error) {
 			return nil, fmt.Errorf("model: sequence %d has no tokens", i)
 		}
 		longest, n = max(longest, len(ids)), n+len(ids)
-		if err := m.checkTokens(i, ids); err != nil {
+		if err := m.checkTokens(i, 0, ids); err != nil {
 			return nil, err
 		}
 	}

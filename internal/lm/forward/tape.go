@@ -235,7 +235,7 @@ func (t *Tape) Forward(sequences [][]int32, routing [][]int32) error {
 	lengths := make([]int, len(sequences))
 	for i, ids := range sequences {
 		lengths[i] = len(ids)
-		if err := t.m.checkTokens(i, ids); err != nil {
+		if err := t.m.checkTokens(i, 0, ids); err != nil {
 			return err
 		}
 	}

@@ -255,23 +255,20 @@ func (l *mixture) scalings(m *Model) (list []Scaling) {
 // architecture that cannot be rotated, the error is an *UnsupportedError with the reason.
 func (m *Model) Residual() (*Residual, error) {
 	c := &m.config
-	if c.LayerNorm {
-		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("the hidden states of model_type %s cannot be rotated: norms subtract the mean of the channels, and a rotation changes the mean", c.Architecture)}
-	}
-	if c.ExpertsTransposed() {
-		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("models of model_type %s are not rotated: experts are stored inputs x outputs, and a rotation changes rows of outputs", c.Architecture)}
-	}
-	if c.Latent != nil {
-		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("the hidden states of model_type %s cannot be rotated: the rows of values lie between those of keys, and heads of values are rotated, too", c.Architecture)}
-	}
-	if !c.Facts.Has(arch.InputNorm) || !c.Facts.Has(arch.FeedForwardNorm) {
-		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("the hidden states of model_type %s cannot be rotated: attention and feed-forward network read them without a norm that could take up the rotation", c.Architecture)}
-	}
-	if c.Facts.Has(arch.PostAttentionNorm) || c.Facts.Has(arch.PostFeedForwardNorm) {
-		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("the hidden states of model_type %s cannot be rotated: norms with gains of their own follow attention and feed-forward network, and a gain and a rotation do not change places", c.Architecture)}
-	}
-	if c.HasStates() {
-		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("models of model_type %s are not rotated: the heads of values would have to rotate in each layer, and layers with a state have none that could", c.Architecture)}
+	for _, refused := range []struct {
+		is  bool
+		why string
+	}{
+		{c.LayerNorm, "the hidden states of model_type %s cannot be rotated: norms subtract the mean of the channels, and a rotation changes the mean"},
+		{c.ExpertsTransposed(), "models of model_type %s are not rotated: experts are stored inputs x outputs, and a rotation changes rows of outputs"},
+		{c.Latent != nil, "the hidden states of model_type %s cannot be rotated: the rows of values lie between those of keys, and heads of values are rotated, too"},
+		{!c.Facts.Has(arch.InputNorm) || !c.Facts.Has(arch.FeedForwardNorm), "the hidden states of model_type %s cannot be rotated: attention and feed-forward network read them without a norm that could take up the rotation"},
+		{c.Facts.Has(arch.PostAttentionNorm) || c.Facts.Has(arch.PostFeedForwardNorm), "the hidden states of model_type %s cannot be rotated: norms with gains of their own follow attention and feed-forward network, and a gain and a rotation do not change places"},
+		{c.HasStates(), "models of model_type %s are not rotated: the heads of values would have to rotate in each layer, and layers with a state have none that could"},
+	} {
+		if refused.is {
+			return nil, &arch.UnsupportedError{Msg: fmt.Sprintf(refused.why, c.Architecture)}
+		}
 	}
 	r := &Residual{
 		Width: c.HiddenSize, HeadDim: c.HeadDim, Vocab: c.VocabSize,
