@@ -15,6 +15,7 @@ import (
 // output x in place of the prediction s_0, adds (1 + (C m)_i) (x - s_0) to each s_i. R, P, C and
 // the gains of the norm are constants.
 type altUp struct {
+	whole
 	streams        int
 	by             *norm
 	router, matrix []float32 // R; P or C

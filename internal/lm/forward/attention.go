@@ -92,24 +92,30 @@ func (a *attention) inputs() []*linear {
 	return a.qkv
 }
 
-func (a *attention) scratch(s *Session, m int) []size {
+func (a *attention) memory(s *Session, r *record, m int) []size {
 	c := &s.m.config
 	nq, nkv := a.sizes(c, m)
-	return append(a.projected(s, m), size{&s.q, nq}, size{&s.k, nkv}, size{&s.v, nkv}, size{&s.heads, nq})
-}
-
-// projected lists the memory of projections whose outputs are not queries, keys and values as such.
-func (a *attention) projected(s *Session, m int) (list []size) {
-	c := &s.m.config
-	nq, nkv := a.sizes(c, m)
+	list := []size{{&r.q, nq}, {&r.k, nkv}, {&r.v, nkv}, {&r.heads, nq}}
 	if c.AttentionGate {
-		list = append(list, size{&s.qkv, 2 * nq}, size{&s.gates, nq})
+		list = append(list, size{&s.qkv, 2 * nq}, size{&r.gates, nq})
 	}
 	if c.Facts.Has(arch.FusedQKV) {
 		list = append(list, size{&s.qkv, nq + 2*nkv})
 	}
 	if a.latent != nil {
 		list = append(list, s.latent.sizes(c, m)...)
+	}
+	if !r.kept {
+		return list
+	}
+	if c.QKNorm != arch.NoQKNorm || r.tape.o.Outputs || c.Latent != nil {
+		list = append(list, size{&r.rawQ, nq}, size{&r.rawK, nkv})
+	}
+	if a.values != nil {
+		list = append(list, size{&r.rawV, nkv})
+	}
+	if c.AttentionGate {
+		list = append(list, size{&r.gatedHeads, nq})
 	}
 	return list
 }
@@ -169,20 +175,31 @@ func (s *Session) arrange() {
 	slices.SortStableFunc(s.units, func(a, b unit) int { return cost(b) - cost(a) })
 }
 
-func (a *attention) forward(s *Session, dst, x []float32, m int) error {
+func (a *attention) run(s *Session, r *record, dst, x []float32, m int) error {
 	c := &s.m.config
 	nq, nkv := a.sizes(c, 1)
-	q, k, v := buffer.Grow(&s.q, m*nq), buffer.Grow(&s.k, m*nkv), buffer.Grow(&s.v, m*nkv)
-	if err := s.project(a, q, k, v, x, m); err != nil {
+	q, k, v, heads := buffer.Grow(&r.q, m*nq), buffer.Grow(&r.k, m*nkv), buffer.Grow(&r.v, m*nkv), buffer.Grow(&r.heads, m*nq)
+	if err := s.project(a, r, q, k, v, x, m); err != nil {
 		return err
 	}
-	heads := buffer.Grow(&s.heads, m*nq)
-	s.meet(a, heads, q, k, v)
+	copy(r.rawQ, q) // of a Tape
+	copy(r.rawK, k)
+	copy(r.rawV, v)
+	s.sequences(r, a.cache, m, func(from, to int) {
+		s.meet(a, heads[from*nq:to*nq], q[from*nq:to*nq], k[from*nkv:to*nkv], v[from*nkv:to*nkv])
+	})
 	a.store(s, k, v, m)
-	if c.AttentionGate {
-		s.applyGates(heads, heads, s.gates)
+	if r.attended = heads; c.AttentionGate {
+		if r.kept {
+			r.attended = buffer.Grow(&r.gatedHeads, m*nq)
+		}
+		s.applyGates(r.attended, heads, r.gates)
 	}
-	return s.multiply(dst, s.unpad(&s.latent.heads, heads, m), m, a.out)
+	r.attended = s.unpad(&s.latent.heads, r.attended, m)
+	if dst == nil {
+		return nil
+	}
+	return s.multiply(dst, r.attended, m, a.out)
 }
 
 // meet normalizes, rotates and scales the queries and keys of all segments, stores keys and values,
@@ -215,7 +232,7 @@ func (s *Session) meet(a *attention, heads, q, k, v []float32) {
 	s.each(len(s.units)*a.KVHeads, s.work*nq, run)
 }
 
-func (s *Session) project(a *attention, q, k, v, x []float32, m int) error {
+func (s *Session) project(a *attention, r *record, q, k, v, x []float32, m int) error {
 	if a.latent != nil {
 		return s.projectLatent(a.latent, q, k, v, x, m)
 	}
@@ -236,7 +253,7 @@ func (s *Session) project(a *attention, q, k, v, x []float32, m int) error {
 	}
 	for i, dst := range [][]float32{q, k, v} {
 		if i == 0 && s.m.config.AttentionGate {
-			if err := s.gatedQueries(a, q, x, m); err != nil {
+			if err := s.gatedQueries(a, r, q, x, m); err != nil {
 				return err
 			}
 			continue

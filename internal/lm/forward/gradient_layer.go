@@ -71,7 +71,7 @@ func (t *Tape) gradientSizes(n int) sizes {
 func (a *attention) gradientSizes(t *Tape, n int) []size {
 	c, b := &t.m.config, &t.back
 	nq, nkv := a.sizes(c, n)
-	list := append(a.projected(t.s, n), size{&b.dheads, nq}, size{&b.dq, nq}, size{&b.dk, nkv}, size{&b.dv, nkv})
+	list := []size{{&b.dheads, nq}, {&b.dq, nq}, {&b.dk, nkv}, {&b.dv, nkv}}
 	if c.AttentionGate {
 		list = append(list, size{&b.dqGates, nq}, size{&b.joined, 2 * nq}, size{&b.outputs, 2 * nq})
 	}
@@ -88,7 +88,7 @@ func (f *mlp) gradientSizes(t *Tape, rows int) []size {
 	b, n := &t.back, rows*f.width
 	list := []size{{&b.dgate, n}, {&b.dup, n}}
 	if f.fused() {
-		list = append(list, size{&t.s.both, 2 * n}, size{&b.joined, 2 * n}, size{&b.outputs, 2 * n})
+		list = append(list, size{&b.joined, 2 * n}, size{&b.outputs, 2 * n})
 	}
 	return list
 }
@@ -228,7 +228,7 @@ func (a *attention) backward(t *Tape, r *record, g *Gradients, dy []float32, inp
 	if c := &t.m.config; c.Latent != nil {
 		dheads = buffer.Grow(&t.s.latent.dHeads, t.tokens()*c.Heads*c.Latent.Value)
 	}
-	if err := t.through(g, a.out, dheads, a.outInput(t, r), dy, r.out, false); err != nil {
+	if err := t.through(g, a.out, dheads, r.attended, dy, r.out, false); err != nil {
 		return err
 	}
 	if t.m.config.AttentionGate {

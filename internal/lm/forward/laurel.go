@@ -8,6 +8,7 @@ import (
 // laurel is a linear path of low rank beside attention: x + norm(right(left(x))) (Menghani et al.,
 // LAUREL, arXiv:2411.07501).
 type laurel struct {
+	whole
 	left, right *linear
 	by          *norm
 }
@@ -19,7 +20,7 @@ func (m *Model) loadLaurel(at string) (*laurel, error) {
 		return nil, err
 	}
 	by, err := m.loadNorm(at+m.config.NameOf(arch.LaurelNorm)+".weight", h)
-	return &laurel{list[0], list[1], by}, err
+	return &laurel{whole{}, list[0], list[1], by}, err
 }
 
 func (l *laurel) stages() [][]Group { return [][]Group{{groupOf(-1, l.left)}, {groupOf(-1, l.right)}} }

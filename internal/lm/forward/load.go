@@ -231,7 +231,7 @@ func (m *Model) loadLayer(l arch.LayerConfig, at string) (*layer, error) {
 		if err != nil {
 			return nil, err
 		}
-		add(whole{&prediction{a}}, nil, nil, 1, false).replace = true
+		add(&prediction{a}, nil, nil, 1, false).replace = true
 	}
 	if l.States() {
 		r, err := m.loadRecurrence(l, at)
@@ -255,7 +255,7 @@ func (m *Model) loadLayer(l arch.LayerConfig, at string) (*layer, error) {
 		if err != nil {
 			return nil, err
 		}
-		add(whole{p}, before, nil, 1, true).times = math.Sqrt2 / 2
+		add(p, before, nil, 1, true).times = math.Sqrt2 / 2
 	}
 	if c.Parallel {
 		fed = before
@@ -282,13 +282,13 @@ func (m *Model) loadLayer(l arch.LayerConfig, at string) (*layer, error) {
 			return nil, err
 		}
 		if c.AltUp == nil {
-			add(whole{p}, nil, post, 1, false)
+			add(p, nil, post, 1, false)
 		} else {
 			p, err := m.loadCorrection(at, p, post)
 			if err != nil {
 				return nil, err
 			}
-			add(whole{p}, nil, nil, 1, false).replace = true
+			add(p, nil, nil, 1, false).replace = true
 		}
 	}
 	if name := c.NameOf(arch.LayerScalar); name != "" {

@@ -50,23 +50,48 @@ func (f *mlp) last() *linear { return f.down }
 // fused reports whether gate and up are a single linear layer.
 func (f *mlp) fused() bool { return len(f.gateUp) == 1 && !f.plain }
 
-func (f *mlp) scratch(s *Session, m int) []size {
-	list := []size{{&s.gate, m * f.width}, {&s.up, m * f.width}}
+func (f *mlp) memory(s *Session, r *record, m int) []size { return f.sizes(s, &r.gatedRecord, m) }
+
+func (f *mlp) sizes(s *Session, r *gatedRecord, rows int) []size {
+	n := rows * f.width
+	list := []size{{&r.gate, n}, {&r.up, n}}
 	if f.fused() {
-		list = append(list, size{&s.both, 2 * m * f.width})
+		list = append(list, size{&s.both, 2 * n})
+	}
+	if r.kept {
+		list = append(list, size{&r.act, n})
+	}
+	if r.kept && f.sparse {
+		list = append(list, size{&r.uncut, n})
 	}
 	return list
 }
 
-func (f *mlp) forward(s *Session, dst, x []float32, m int) error {
-	n := f.width
-	gate, up := buffer.Grow(&s.gate, m*n), buffer.Grow(&s.up, m*n)
+func (f *mlp) run(s *Session, r *record, dst, x []float32, m int) error {
+	return f.rows(s, &r.gatedRecord, dst, x, 0, m)
+}
+
+// rows is run for m rows from row at of the record r on.
+func (f *mlp) rows(s *Session, r *gatedRecord, dst, x []float32, at, m int) error {
+	own := func(b *[]float32) []float32 { return buffer.Grow(b, (at+m)*f.width)[at*f.width:] }
+	gate, up := own(&r.gate), own(&r.up)
 	if err := s.gateUp(f, gate, up, x, m); err != nil {
 		return err
 	}
+	if r.kept && f.sparse {
+		copy(own(&r.uncut), gate)
+	}
 	s.cut(f, gate, m)
-	s.activate(gate, up)
-	return s.multiply(dst, gate, m, f.down)
+	act := gate
+	if r.kept {
+		act = own(&r.act)
+		copy(act, gate)
+	}
+	s.activate(act, up)
+	if dst == nil {
+		return nil
+	}
+	return s.multiply(dst, act, m, f.down)
 }
 
 // cut subtracts a bound from the gates of m rows of a sparse network, and zeroes those below the

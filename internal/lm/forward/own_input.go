@@ -7,6 +7,7 @@ import (
 
 // ownInput reads the layer's own input p of each token, from the side: project(f(gate(x)) p).
 type ownInput struct {
+	whole
 	gate, project *linear
 	width         int
 	at            int // where p begins in a row of the side
@@ -20,7 +21,7 @@ func (m *Model) loadOwnInput(at string) (p *ownInput, post *norm, err error) {
 		return nil, nil, err
 	}
 	post, err = m.loadNorm(at+m.config.NameOf(arch.PerLayerNorm)+".weight", h)
-	return &ownInput{list[0], list[1], n, m.side.inputs + len(m.layers)*n}, post, err
+	return &ownInput{whole{}, list[0], list[1], n, m.side.inputs + len(m.layers)*n}, post, err
 }
 
 func (p *ownInput) stages() [][]Group {

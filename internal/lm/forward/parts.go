@@ -15,18 +15,16 @@ type block struct {
 
 // part is what a block computes: attention, a recurrence, a feed-forward network or a mixture.
 type part interface {
-	// forward computes the outputs dst of the m rows of a pass, given their normalized inputs x.
-	forward(s *Session, dst, x []float32, m int) error
-	// scratch lists the memory of forward for m rows.
-	scratch(s *Session, m int) []size
-	// record is forward for all sequences of a Tape. It keeps what backward needs in r. If dst is
-	// nil, record skips the products that only the outputs need.
-	record(t *Tape, r *record, dst, x []float32) error
+	// run computes the outputs dst of m rows, given their normalized inputs x. r has the memory, and
+	// keeps what backward needs if it is a Tape's. If dst is nil, run skips the products that only
+	// the outputs need.
+	run(s *Session, r *record, dst, x []float32, m int) error
+	// memory lists the memory of run for m rows.
+	memory(s *Session, r *record, m int) []size
 	// backward computes gradients from the gradients dy of the outputs. If input is set,
 	// t.back.dnormed receives the gradients of the inputs.
 	backward(t *Tape, r *record, g *Gradients, dy []float32, input bool) error
-	// recordSizes and gradientSizes list the memory of record and backward for n tokens.
-	recordSizes(t *Tape, r *record, n int) []size
+	// gradientSizes lists the memory of backward for n tokens.
 	gradientSizes(t *Tape, n int) []size
 
 	// stages lists the linear layers: see [Model.Stages].
@@ -101,7 +99,7 @@ func (s *Session) sizes(m int) sizes {
 	}
 	for i := range s.m.layers {
 		for _, b := range s.m.layers[i].blocks {
-			all.add(b.scratch(s, m)...)
+			all.add(b.memory(s, &s.record, m)...)
 		}
 	}
 	return all

@@ -29,6 +29,7 @@ type Session struct {
 	owners    []int                                         // [row], the index of its segment
 	units     []unit                                        // of the current pass, slowest first
 	work      int                                           // keys that all rows meet
+	expert    []int                                         // the rows of the running expert: indices in chosen; nil: none runs
 
 	attention attentionThreads
 	mixers    []mixerWorker // by thread
@@ -39,14 +40,11 @@ type Session struct {
 type scratch struct {
 	workspace *kernels.Workspace
 	// Activations of a chunk, [tokens][...].
-	x, normed, q, k, v, heads, back []float32
-	side                            []float32 // rows of a side
-	qkv, both, gate, up             []float32
-	record                          record // of parts that always have one
-	latent                          latentScratch
-	mixture                         mixtureScratch
-	raw                             []float32 // outputs of a mixer's input projections
-	gates                           []float32 // of the heads
+	x, normed, back []float32
+	side            []float32 // rows of a side
+	qkv, both       []float32 // outputs of fused linear layers
+	record          record    // of a part
+	latent          latentScratch
 }
 
 // NewSession makes an empty session for at most maxTokens tokens. In models with longrope, sessions
@@ -242,7 +240,7 @@ func (s *Session) layer(i int, x []float32, m int) error {
 		if !b.beside {
 			s.begin(b, x, m)
 		}
-		if err := b.forward(s, s.back, s.normed, m); err != nil {
+		if err := b.run(s, &s.record, s.back, s.normed, m); err != nil {
 			return err
 		}
 		s.add(x, s.back, b, m)

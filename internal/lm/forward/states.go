@@ -95,8 +95,12 @@ func (r *recurrence) raw() (n int) {
 	return n
 }
 
-func (r *recurrence) scratch(s *Session, m int) []size {
-	return []size{{&s.raw, m * r.raw()}, {&s.heads, m * r.inner()}}
+func (r *recurrence) memory(_ *Session, k *record, m int) []size {
+	list := []size{{&k.raw, m * r.raw()}, {&k.heads, m * r.inner()}}
+	if r.behind != nil && k.kept {
+		list = append(list, size{&k.unnormed, m * r.inner()})
+	}
+	return list
 }
 
 // mixerWorker is the memory of a thread.
@@ -146,14 +150,27 @@ func (r *recurrence) inputs(s *Session, b *[]float32, x []float32, m int) ([][]f
 	return list, nil
 }
 
-func (r *recurrence) forward(s *Session, dst, x []float32, m int) error {
-	in, err := r.inputs(s, &s.raw, x, m)
-	if err != nil {
+func (r *recurrence) run(s *Session, k *record, dst, x []float32, m int) (err error) {
+	if k.inputs, err = r.inputs(s, &k.raw, x, m); err != nil {
 		return err
 	}
-	heads := buffer.Grow(&s.heads, m*r.inner())
-	s.recur(r, heads, in)
-	r.finish(s, heads, heads, in, m)
+	inner := r.inner()
+	heads := buffer.Grow(&k.heads, m*inner)
+	y := heads
+	if r.behind != nil && k.kept {
+		y = buffer.Grow(&k.unnormed, m*inner)
+	}
+	s.sequences(k, r.cache, m, func(from, to int) {
+		part := make([][]float32, len(k.inputs))
+		for i, in := range r.projections() {
+			part[i] = k.inputs[i][from*in.spec.rows : to*in.spec.rows]
+		}
+		s.recur(r, y[from*inner:to*inner], part)
+	})
+	r.finish(s, heads, y, k.inputs, m)
+	if dst == nil {
+		return nil
+	}
 	return s.multiply(dst, heads, m, r.out)
 }
 
@@ -279,40 +296,12 @@ func (m *Model) loadKernel(at string, channels, taps int, parts [][]int, kinds .
 	return kernels, nil
 }
 
-func (r *recurrence) recordSizes(t *Tape, k *record, n int) []size {
-	list := []size{{&k.raw, n * r.raw()}, {&k.heads, n * r.inner()}}
-	if r.behind != nil {
-		list = append(list, size{&k.unnormed, n * r.inner()})
+func (r *recurrence) gradientSizes(t *Tape, n int) []size {
+	list := []size{{&t.back.draw, n * r.raw()}, {&t.back.dheads, n * r.inner()}}
+	if r.late != nil {
+		list = append(list, size{&t.s.record.heads, n * r.inner()})
 	}
 	return list
-}
-
-func (r *recurrence) gradientSizes(t *Tape, n int) []size {
-	return []size{{&t.back.draw, n * r.raw()}, {&t.back.dheads, n * r.inner()}}
-}
-
-func (r *recurrence) record(t *Tape, k *record, dst, x []float32) (err error) {
-	s := t.s
-	if k.inputs, err = r.inputs(s, &k.raw, x, t.tokens()); err != nil {
-		return err
-	}
-	inner, y := r.inner(), k.heads
-	if r.behind != nil {
-		y = k.unnormed
-	}
-	t.alone(func(from, to int) {
-		part := make([][]float32, len(k.inputs))
-		for i, in := range r.projections() {
-			part[i] = k.inputs[i][from*in.spec.rows : to*in.spec.rows]
-		}
-		s.recur(r, y[from*inner:to*inner], part)
-		s.caches[r.cache].reset()
-	})
-	r.finish(s, k.heads, y, k.inputs, t.tokens())
-	if dst == nil {
-		return nil
-	}
-	return s.multiply(dst, k.heads, t.tokens(), r.out)
 }
 
 func (r *recurrence) backward(t *Tape, k *record, g *Gradients, dy []float32, input bool) error {
@@ -367,7 +356,7 @@ func (r *recurrence) finishBackward(t *Tape, k *record, g *Gradients, draw [][]f
 	n, dheads := t.tokens(), t.back.dheads
 	if d := r.late; d != nil {
 		inner := d.Inner()
-		normed := buffer.Grow(&t.s.heads, n*inner)
+		normed := buffer.Grow(&t.s.record.heads, n*inner)
 		t.s.norm(normed, k.unnormed, r.behind, n)
 		t.s.split(n, 32*inner, func(worker, from, to int) {
 			w := &t.s.mixers[worker]

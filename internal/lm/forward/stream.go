@@ -366,7 +366,7 @@ func (t *Stream) block(sequence, layer, block int, fn func(*Input) bool) error {
 		s.alone(m)
 		s.side = append(s.side[:0], t.sideOf(sequence)...)
 		s.begin(b, x, m)
-		return b.forward(s, s.back, s.normed, m)
+		return b.run(s, &s.record, s.back, s.normed, m)
 	})
 	if errors.Is(err, errStop) {
 		return nil
@@ -381,10 +381,10 @@ func (t *Stream) visitor(fn func(*Input) bool) func(name string, x []float32, m,
 	}
 	return func(name string, x []float32, m, k int) bool {
 		t.input = Input{name, x, m, k, nil}
-		if mix := &t.s.mixture; mix.running {
+		if t.s.expert != nil {
 			t.tokens = t.tokens[:0]
-			for _, ch := range mix.tokens {
-				t.tokens = append(t.tokens, ch.token)
+			for _, i := range t.s.expert {
+				t.tokens = append(t.tokens, t.s.record.chosen[i].token)
 			}
 			t.input.Tokens = t.tokens
 		}

@@ -50,7 +50,6 @@ type Tape struct {
 	valid   bool      // states are complete
 
 	records []record // of the blocks of a layer
-	forced  []int32  // the layer's choice of experts, or nil
 	back    backward
 	workers []attentionGradient
 }
@@ -146,6 +145,10 @@ func (m *Model) NewTape(o TapeOptions) (*Tape, error) {
 		return nil, err
 	}
 	t := &Tape{m: m, s: m.NewSession(o.MaxLength), o: o, transposed: transposed, workers: make([]attentionGradient, m.pool.Threads()), records: make([]record, m.mostBlocks())}
+	for i := range t.records {
+		r := &t.records[i]
+		r.tape, r.kept, r.shared.kept = t, true, true
+	}
 	t.states = make([][]float32, len(m.layers)+1)
 	t.routing = make([][]int32, len(m.layers))
 	return t, nil
