@@ -25,26 +25,26 @@ type attention struct {
 	lend, borrow int   // where keys and values go to, and come from, in a row of the side; -1: nowhere
 }
 
-func (m *Model) loadAttention(l arch.LayerConfig, at string, qNorm, kNorm *norm) (*attention, error) {
-	c := &m.config
-	a := &attention{LayerConfig: l, cache: len(m.caches), qNorm: qNorm, kNorm: kNorm, lend: -1, borrow: -1}
-	layer := len(m.layers)
-	if at, lends := m.side.lent[layer]; lends {
+func (o *opener) attention(l arch.LayerConfig, qNorm, kNorm *norm) *attention {
+	c, layer := &o.config, len(o.layers)
+	a := &attention{LayerConfig: l, cache: len(o.caches), qNorm: qNorm, kNorm: kNorm, lend: -1, borrow: -1}
+	if at, lends := o.Model.side.lent[layer]; lends {
 		a.lend = at
 	}
 	if l.Borrow > 0 {
-		a.cache, a.borrow = m.attentionOf(layer-l.Borrow).cache, m.side.lent[layer-l.Borrow]
+		a.cache, a.borrow = o.attentionOf(layer-l.Borrow).cache, o.Model.side.lent[layer-l.Borrow]
 	} else {
-		m.caches = append(m.caches, cache{heads: l.KVHeads, dim: l.HeadDim, span: spanOf(&l)})
+		o.caches = append(o.caches, cache{heads: l.KVHeads, dim: l.HeadDim, span: spanOf(&l)})
 	}
 	if c.UnitValues {
-		a.values = m.unitNorm(l.HeadDim)
+		a.values = o.unitNorm(l.HeadDim)
 	}
 	if c.Latent != nil {
-		return a, m.loadLatent(a, at)
+		o.latent(a)
+		return a
 	}
-	if err := m.loadSinks(a, at); err != nil {
-		return nil, err
+	if c.Facts.Has(arch.Sinks) {
+		a.sinks = o.vector(o.name(arch.Sinks), c.Heads)
 	}
 	q, kv := a.sizes(c, 1)
 	if c.AttentionGate {
@@ -53,18 +53,15 @@ func (m *Model) loadAttention(l arch.LayerConfig, at string, qNorm, kNorm *norm)
 	var inputs []linearSpec
 	for i, kind := range []arch.Kind{arch.Query, arch.Key, arch.Value} {
 		if l.Uses(kind) {
-			inputs = append(inputs, m.spec(at, kind, []int{q, kv, kv}[i], c.HiddenSize))
+			inputs = append(inputs, o.spec(kind, []int{q, kv, kv}[i], c.HiddenSize))
 		}
 	}
 	if c.Facts.Has(arch.FusedQKV) {
-		inputs = []linearSpec{m.spec(at, arch.FusedQKV, q+2*kv, c.HiddenSize)}
+		inputs = []linearSpec{o.spec(arch.FusedQKV, q+2*kv, c.HiddenSize)}
 	}
-	var err error
-	if a.qkv, err = m.linearsOf(inputs); err != nil {
-		return nil, err
-	}
-	a.out, err = m.linear(m.spec(at, arch.Output, c.HiddenSize, c.Heads*l.HeadDim))
-	return a, err
+	a.qkv = o.all(inputs...)
+	a.out = o.linear(arch.Output, c.HiddenSize, c.Heads*l.HeadDim)
+	return a
 }
 
 // attentionOf returns the attention of an open layer, or nil.

@@ -36,37 +36,23 @@ type latentScratch struct {
 	dHeads           []float32
 }
 
-func (m *Model) loadLatent(by *attention, at string) (err error) {
-	c, a := &m.config, m.config.Latent
-	l := &latent{}
-	by.latent = l
+// latent opens the linear layers and norms of attention with latents.
+func (o *opener) latent(by *attention) {
+	c, a, l := &o.config, o.config.Latent, &latent{}
 	q, in := c.Heads*c.HeadDim, c.HiddenSize
 	if a.QueryRank > 0 {
-		if l.queryDown, err = m.linear(m.spec(at, arch.QueryDown, a.QueryRank, in)); err != nil {
-			return err
-		}
-		if l.queryNorm, err = m.loadNorm(at+c.Facts.NameOf(arch.LatentQueryNorm)+".weight", a.QueryRank); err != nil {
-			return err
-		}
+		l.queryDown = o.linear(arch.QueryDown, a.QueryRank, in)
+		l.queryNorm = o.norm(arch.LatentQueryNorm, a.QueryRank)
 		l.queryNorm.eps = latentEps
-		if l.query, err = m.linear(m.spec(at, arch.QueryUp, q, a.QueryRank)); err != nil {
-			return err
-		}
-	} else if l.query, err = m.linear(m.spec(at, arch.Query, q, in)); err != nil {
-		return err
+		l.query = o.linear(arch.QueryUp, q, a.QueryRank)
+	} else {
+		l.query = o.linear(arch.Query, q, in)
 	}
-	if l.keyDown, err = m.linear(m.spec(at, arch.KeyDown, a.KeyRank+a.Rope, in)); err != nil {
-		return err
-	}
-	if l.keyNorm, err = m.loadNorm(at+c.Facts.NameOf(arch.LatentKeyNorm)+".weight", a.KeyRank); err != nil {
-		return err
-	}
+	l.keyDown = o.linear(arch.KeyDown, a.KeyRank+a.Rope, in)
+	l.keyNorm = o.norm(arch.LatentKeyNorm, a.KeyRank)
 	l.keyNorm.eps = latentEps
-	if l.keyValue, err = m.linear(m.spec(at, arch.KeyValueUp, c.Heads*(a.Nope+a.Value), a.KeyRank)); err != nil {
-		return err
-	}
-	by.out, err = m.linear(m.spec(at, arch.Output, c.HiddenSize, c.Heads*a.Value))
-	return err
+	l.keyValue = o.linear(arch.KeyValueUp, c.Heads*(a.Nope+a.Value), a.KeyRank)
+	by.latent, by.out = l, o.linear(arch.Output, in, c.Heads*a.Value)
 }
 
 // readers returns the linear layers that read the hidden states.

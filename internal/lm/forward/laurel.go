@@ -13,14 +13,9 @@ type laurel struct {
 	by          *norm
 }
 
-func (m *Model) loadLaurel(at string) (*laurel, error) {
-	h, rank := m.config.HiddenSize, m.config.Laurel
-	list, err := m.linearsOf([]linearSpec{m.spec(at, arch.LaurelLeft, rank, h), m.spec(at, arch.LaurelRight, h, rank)})
-	if err != nil {
-		return nil, err
-	}
-	by, err := m.loadNorm(at+m.config.NameOf(arch.LaurelNorm)+".weight", h)
-	return &laurel{whole{}, list[0], list[1], by}, err
+func (o *opener) laurel() *laurel {
+	h, rank := o.config.HiddenSize, o.config.Laurel
+	return &laurel{left: o.linear(arch.LaurelLeft, rank, h), right: o.linear(arch.LaurelRight, h, rank), by: o.norm(arch.LaurelNorm, h)}
 }
 
 func (l *laurel) stages() [][]Group { return [][]Group{{groupOf(-1, l.left)}, {groupOf(-1, l.right)}} }

@@ -31,43 +31,34 @@ type mixture struct {
 	width   int // of an expert's inputs and outputs
 }
 
-// loadExperts opens a mixture's router and experts. Published checkpoints have a tensor per expert;
+// mixture opens a mixture's router and experts. Published checkpoints have a tensor per expert;
 // transformers 5 saves fused tensors under mlp.
-func (m *Model) loadExperts(at string) (*mixture, error) {
-	l, c, e := &mixture{ExpertConfig: m.config.Experts, width: m.config.HiddenSize}, &m.config, m.config.Experts
-	router, both, last := m.spec(at, arch.Router, e.Count, c.HiddenSize), at+"mlp.experts.gate_up_proj", at+"mlp.experts.down_proj"
-	_, fused := m.source.shape(both)
+func (o *opener) mixture() *mixture {
+	c, e := &o.config, o.config.Experts
+	l := &mixture{ExpertConfig: e, width: c.HiddenSize}
+	router, both, last := o.spec(arch.Router, e.Count, c.HiddenSize), o.at+"mlp.experts.gate_up_proj", o.at+"mlp.experts.down_proj"
+	_, fused := o.source.shape(both)
 	if fused {
 		if !c.Facts.Has(arch.GateUpExperts) {
-			router.name = at + "mlp.gate.weight"
+			router.name = o.at + "mlp.gate.weight"
 		}
-	} else if name := c.Facts.NameOf(arch.GateUpExperts); name != "" {
-		fused, both, last = true, at+name, at+c.Facts.NameOf(arch.DownExperts)
-		if _, bare := m.source.shape(both); !bare {
+	} else if c.Facts.Has(arch.GateUpExperts) {
+		fused, both, last = true, o.name(arch.GateUpExperts), o.name(arch.DownExperts)
+		if _, bare := o.source.shape(both); !bare {
 			both, last = both+".weight", last+".weight"
 		}
 	}
-	var err error
-	if l.router, err = m.linear(router); err != nil {
-		return nil, err
-	}
-	if name := c.Facts.NameOf(arch.RouterCorrection); name != "" {
-		if l.correction, err = m.vector(at+name, e.Count); err != nil {
-			return nil, err
-		}
+	l.router = o.open(router)
+	if c.Facts.Has(arch.RouterCorrection) {
+		l.correction = o.vector(o.name(arch.RouterCorrection), e.Count)
 	}
 	if e.Latent > 0 {
 		l.width = e.Latent
-		if l.in, err = m.linear(m.spec(at, arch.ExpertsIn, l.width, c.HiddenSize)); err != nil {
-			return nil, err
-		}
-		if l.out, err = m.linear(m.spec(at, arch.ExpertsOut, c.HiddenSize, l.width)); err != nil {
-			return nil, err
-		}
+		l.in, l.out = o.linear(arch.ExpertsIn, l.width, c.HiddenSize), o.linear(arch.ExpertsOut, c.HiddenSize, l.width)
 	}
 	for i := range e.Count {
 		own := func(kind arch.Kind, rows, cols int) linearSpec {
-			spec := m.spec(at, kind, rows, cols)
+			spec := o.spec(kind, rows, cols)
 			spec.name = strings.Replace(spec.name, "*", strconv.Itoa(i), 1)
 			return spec
 		}
@@ -79,41 +70,28 @@ func (m *Model) loadExperts(at string) (*mixture, error) {
 			gateUp[0].name, gateUp[0].rows, gateUp[0].cols = both, 2*e.Intermediate, c.HiddenSize
 			down.name, down.rows, down.cols = last, c.HiddenSize, e.Intermediate
 		}
-		expert, err := m.gated(gateUp, down)
-		if err != nil {
-			return nil, err
-		}
+		expert := o.gated(gateUp, down)
 		expert.interleaved = e.Interleaved
 		l.experts = append(l.experts, expert)
 	}
-	if c.Facts.Has(arch.ExpertsNorm) {
-		if err := m.loadExpertNorms(l, at); err != nil {
-			return nil, err
-		}
+	if c.Facts.Has(arch.ExpertsNorm) { // beside a dense network
+		l.fed, l.post, l.sharedPost = o.norm(arch.ExpertsNorm, c.HiddenSize), o.norm(arch.ExpertsPostNorm, c.HiddenSize), o.norm(arch.SharedPostNorm, c.HiddenSize)
+		l.factors, l.routed = o.vector(o.name(arch.ExpertScale), e.Count), o.unitNorm(c.HiddenSize)
+		l.routed.weights = o.vector(o.name(arch.RouterScale), c.HiddenSize)
+		scale(l.routed.weights, 1/math.Sqrt(float64(c.HiddenSize)))
 	}
-	return l, m.loadShared(l, at)
-}
-
-// loadExpertNorms opens the norms of a mixture beside a dense network, and the experts' factors.
-func (m *Model) loadExpertNorms(l *mixture, at string) (err error) {
-	h := m.config.HiddenSize
-	for _, n := range []struct {
-		dst  **norm
-		kind arch.Kind
-	}{{&l.fed, arch.ExpertsNorm}, {&l.post, arch.ExpertsPostNorm}, {&l.sharedPost, arch.SharedPostNorm}} {
-		if err == nil {
-			*n.dst, err = m.loadNorm(at+m.config.NameOf(n.kind)+".weight", h)
-		}
+	if e.Shared == 0 {
+		return l
 	}
-	l.routed = m.unitNorm(h)
-	if err == nil {
-		l.factors, err = m.vector(at+m.config.NameOf(arch.ExpertScale), l.Count)
+	inputs := []linearSpec{o.spec(arch.SharedGate, e.Shared, c.HiddenSize), o.spec(arch.SharedUp, e.Shared, c.HiddenSize)}
+	if c.Facts.Has(arch.SharedFused) {
+		inputs = []linearSpec{o.spec(arch.SharedFused, 2*e.Shared, c.HiddenSize)}
 	}
-	if err == nil {
-		l.routed.weights, err = m.vector(at+m.config.NameOf(arch.RouterScale), h)
+	l.shared = o.gated(inputs, o.spec(arch.SharedDown, c.HiddenSize, e.Shared))
+	if c.Facts.Has(arch.SharedRouter) {
+		l.sharedRouter = o.linear(arch.SharedRouter, 1, c.HiddenSize)
 	}
-	scale(l.routed.weights, 1/math.Sqrt(float64(h)))
-	return err
+	return l
 }
 
 // inputs returns m rows of x behind a norm, or x without one.
@@ -124,26 +102,6 @@ func (l *mixture) inputs(s *Session, by *norm, b *[]float32, x []float32, m int)
 	normed := buffer.Grow(b, m*s.m.config.HiddenSize)
 	s.norm(normed, x, by, m)
 	return normed
-}
-
-// loadShared opens the expert that sees every token.
-func (m *Model) loadShared(l *mixture, at string) error {
-	c, e := &m.config, m.config.Experts
-	if e.Shared == 0 {
-		return nil
-	}
-	inputs := []linearSpec{m.spec(at, arch.SharedGate, e.Shared, c.HiddenSize), m.spec(at, arch.SharedUp, e.Shared, c.HiddenSize)}
-	if c.Facts.Has(arch.SharedFused) {
-		inputs = []linearSpec{m.spec(at, arch.SharedFused, 2*e.Shared, c.HiddenSize)}
-	}
-	var err error
-	if l.shared, err = m.gated(inputs, m.spec(at, arch.SharedDown, c.HiddenSize, e.Shared)); err != nil {
-		return err
-	}
-	if c.Facts.Has(arch.SharedRouter) {
-		l.sharedRouter, err = m.linear(m.spec(at, arch.SharedRouter, 1, c.HiddenSize))
-	}
-	return err
 }
 
 func (l *mixture) last() *linear { return nil }

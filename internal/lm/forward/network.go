@@ -20,29 +20,25 @@ type mlp struct {
 	cutoff float64
 }
 
-// loadNetwork opens the feed-forward network of a dense layer.
-func (m *Model) loadNetwork(l *arch.LayerConfig, at string) (*mlp, error) {
-	c, width := &m.config, l.Intermediate
-	inputs := []linearSpec{m.spec(at, arch.Gate, width, c.HiddenSize), m.spec(at, arch.Up, width, c.HiddenSize)}
-	if c.Facts.Has(arch.FusedGateUp) {
-		inputs = []linearSpec{m.spec(at, arch.FusedGateUp, 2*width, c.HiddenSize)}
+// network opens the feed-forward network of a dense layer.
+func (o *opener) network(l *arch.LayerConfig) *mlp {
+	h, width := o.config.HiddenSize, l.Intermediate
+	inputs := []linearSpec{o.spec(arch.Gate, width, h), o.spec(arch.Up, width, h)}
+	if o.config.Facts.Has(arch.FusedGateUp) {
+		inputs = []linearSpec{o.spec(arch.FusedGateUp, 2*width, h)}
 	}
-	f, err := m.gated(inputs, m.spec(at, arch.Down, c.HiddenSize, width))
-	if f != nil {
-		f.sparse, f.cutoff = l.Sparse, l.Cutoff
-	}
-	return f, err
+	f := o.gated(inputs, o.spec(arch.Down, h, width))
+	f.sparse, f.cutoff = l.Sparse, l.Cutoff
+	return f
 }
 
-func (m *Model) gated(gateUp []linearSpec, down linearSpec) (f *mlp, err error) {
-	f = &mlp{width: down.cols, plain: m.config.Activation == arch.SquaredRelu}
+func (o *opener) gated(gateUp []linearSpec, down linearSpec) *mlp {
+	f := &mlp{width: down.cols, plain: o.config.Activation == arch.SquaredRelu}
 	if f.plain {
 		gateUp = gateUp[1:]
 	}
-	if f.gateUp, err = m.linearsOf(gateUp); err == nil {
-		f.down, err = m.linear(down)
-	}
-	return f, err
+	f.gateUp, f.down = o.all(gateUp...), o.open(down)
+	return f
 }
 
 func (f *mlp) last() *linear { return f.down }

@@ -13,15 +13,12 @@ type ownInput struct {
 	at            int // where p begins in a row of the side
 }
 
-// loadOwnInput opens the part of the next layer, and the norm of its outputs.
-func (m *Model) loadOwnInput(at string) (p *ownInput, post *norm, err error) {
-	h, n := m.config.HiddenSize, m.side.perInputs
-	list, err := m.linearsOf([]linearSpec{m.spec(at, arch.PerLayerGate, n, h), m.spec(at, arch.PerLayerProjection, h, n)})
-	if err != nil {
-		return nil, nil, err
-	}
-	post, err = m.loadNorm(at+m.config.NameOf(arch.PerLayerNorm)+".weight", h)
-	return &ownInput{whole{}, list[0], list[1], n, m.side.inputs + len(m.layers)*n}, post, err
+// ownInput opens the part of the next layer, and the norm of its outputs.
+func (o *opener) ownInput() (p *ownInput, post *norm) {
+	h, n := o.config.HiddenSize, o.Model.side.perInputs
+	p = &ownInput{gate: o.linear(arch.PerLayerGate, n, h), project: o.linear(arch.PerLayerProjection, h, n), width: n}
+	p.at = o.Model.side.inputs + len(o.layers)*n
+	return p, o.norm(arch.PerLayerNorm, h)
 }
 
 func (p *ownInput) stages() [][]Group {

@@ -62,27 +62,15 @@ func (r *recurrence) projections() []*linear {
 	return list
 }
 
-func (m *Model) loadRecurrence(l arch.LayerConfig, at string) (*recurrence, error) {
-	load := map[arch.Mixer]func(at string) (*recurrence, error){
-		arch.ShortConvMixer: m.loadShortConv, arch.DeltaNetMixer: m.loadDeltaNet, arch.MambaMixer: m.loadMamba,
+func (o *opener) recurrence(l arch.LayerConfig) *recurrence {
+	open := map[arch.Mixer]func() *recurrence{
+		arch.ShortConvMixer: o.shortConv, arch.DeltaNetMixer: o.deltaNet, arch.MambaMixer: o.mamba,
 	}
-	r, err := load[l.Mixer](at)
-	if err != nil {
-		return nil, err
-	}
-	r.cache = len(m.caches)
+	r := open[l.Mixer]()
+	r.cache = len(o.caches)
 	_, n := r.state(r.parts() - 1)
-	m.caches = append(m.caches, cache{state: n})
-	return r, nil
-}
-
-// recurrence opens the projections of a mixer.
-func (m *Model) recurrence(middle mixer, in []linearSpec, out linearSpec) (r *recurrence, err error) {
-	r = &recurrence{mixer: middle}
-	if r.in, err = m.linearsOf(in); err == nil {
-		r.out, err = m.linear(out)
-	}
-	return r, err
+	o.caches = append(o.caches, cache{state: n})
+	return r
 }
 
 func (r *recurrence) last() *linear { return r.out }
@@ -271,18 +259,15 @@ func convolveBack(du, dy, kernel []float32, n, width int) {
 	}
 }
 
-// loadKernel reads the weights of a convolution, [channel][1][tap], as [tap][channel] of each part.
+// kernels reads the weights of a convolution, [channel][1][tap], as [tap][channel] of each part.
 // The channels are those of all kinds in order; parts lists the channels of a part.
-func (m *Model) loadKernel(at string, channels, taps int, parts [][]int, kinds ...arch.Kind) ([][]float32, error) {
+func (o *opener) kernels(channels, taps int, parts [][]int, kinds ...arch.Kind) [][]float32 {
 	var weights []float32
 	for _, kind := range kinds {
-		name := at + m.config.Facts.NameOf(kind) + ".weight"
-		m.used[name] = true
-		own, err := m.source.tensor(name, int64(channels/len(kinds)), 1, int64(taps))
-		if err != nil {
-			return nil, err
-		}
-		weights = append(weights, own...)
+		weights = append(weights, o.values(o.name(kind)+".weight", int64(channels/len(kinds)), 1, int64(taps))...)
+	}
+	if o.err != nil {
+		return nil
 	}
 	kernels := make([][]float32, len(parts))
 	for p, list := range parts {
@@ -293,7 +278,17 @@ func (m *Model) loadKernel(at string, channels, taps int, parts [][]int, kinds .
 			}
 		}
 	}
-	return kernels, nil
+	return kernels
+}
+
+// spread lists the numbers of ranges: the first of a range, and how many.
+func spread(ranges ...[2]int) (list []int) {
+	for _, r := range ranges {
+		for i := range r[1] {
+			list = append(list, r[0]+i)
+		}
+	}
+	return list
 }
 
 func (r *recurrence) gradientSizes(t *Tape, n int) []size {
