@@ -57,10 +57,8 @@ func (t *Tape) gradientSizes(n int) sizes {
 	if width := t.m.side.width; width > 0 {
 		all.add(size{&b.dside, n * width}, size{&b.drow, n * t.m.Width()})
 	}
-	for i := range t.m.layers {
-		for _, block := range t.m.layers[i].blocks {
-			all.add(block.gradientSizes(t, n)...)
-		}
+	for block := range t.m.blocks {
+		all.add(block.gradientSizes(t, n)...)
 	}
 	if !t.o.Outputs {
 		delete(all, &b.outputs)

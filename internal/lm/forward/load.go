@@ -218,12 +218,11 @@ func (o *opener) open(spec linearSpec) *linear {
 	o.used[spec.name] = true
 	l := &linear{spec: spec, name: spec.label(), hasBias: spec.bias}
 	o.do(func() (err error) {
-		withBias := false
-		if l.op, withBias, err = o.source.linear(spec); err != nil || !spec.bias {
+		if l.op, err = o.source.linear(&l.spec); err != nil || !spec.bias {
 			return err
 		}
 		l.biasName = o.source.biasOf(spec.name)
-		if o.used[l.biasName] = true; !withBias {
+		if o.used[l.biasName] = true; !l.spec.added {
 			l.bias, err = o.storedBias(l)
 		}
 		return err

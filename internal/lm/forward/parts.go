@@ -42,6 +42,17 @@ type part interface {
 // Blocks returns the number of blocks of a layer.
 func (m *Model) Blocks(layer int) int { return len(m.layers[layer].blocks) }
 
+// blocks goes through the blocks of all layers.
+func (m *Model) blocks(yield func(*block) bool) {
+	for i := range m.layers {
+		for j := range m.layers[i].blocks {
+			if !yield(&m.layers[i].blocks[j]) {
+				return
+			}
+		}
+	}
+}
+
 // mostBlocks returns the largest number of blocks of a layer.
 func (m *Model) mostBlocks() (most int) {
 	for i := range m.layers {
@@ -52,11 +63,9 @@ func (m *Model) mostBlocks() (most int) {
 
 // parallel reports whether blocks of a layer read the same inputs.
 func (m *Model) parallel() bool {
-	for i := range m.layers {
-		for _, b := range m.layers[i].blocks {
-			if b.beside {
-				return true
-			}
+	for b := range m.blocks {
+		if b.beside {
+			return true
 		}
 	}
 	return false
@@ -97,10 +106,8 @@ func (s *Session) sizes(m int) sizes {
 	if d := &s.m.side; d.perLayer != nil {
 		all.add(size{&s.both, m * d.layers * d.perInputs})
 	}
-	for i := range s.m.layers {
-		for _, b := range s.m.layers[i].blocks {
-			all.add(b.memory(s, &s.record, m)...)
-		}
+	for b := range s.m.blocks {
+		all.add(b.memory(s, &s.record, m)...)
 	}
 	return all
 }

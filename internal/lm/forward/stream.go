@@ -190,11 +190,9 @@ func (m *Model) StreamBytes(tokens, longest int) (hidden, keys, shared int64) {
 	all := s.sizes(longest)
 	all.add(size{&s.back, finished * h})
 	shapes := []kernels.Shape{{M: longest, Rows: c.VocabSize, Cols: h}}
-	for i := range m.layers {
-		for _, b := range m.layers[i].blocks {
-			if last := b.last(); last != nil {
-				shapes = append(shapes, kernels.Shape{M: finished, Rows: h, Cols: last.spec.cols})
-			}
+	for b := range m.blocks {
+		if last := b.last(); last != nil {
+			shapes = append(shapes, kernels.Shape{M: finished, Rows: h, Cols: last.spec.cols})
 		}
 	}
 	states := tokens * h

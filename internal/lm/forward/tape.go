@@ -165,17 +165,15 @@ func (t *Tape) Bytes() int64 {
 	n += 8*int64(tokens+m.widestNorm()) + m.cacheBytes(t.o.MaxLength) + 8*int64(cap(t.back.partGains))
 
 	s, mixing, attending, rows := 0, 0, sizes{}, 0
-	for i := range m.layers {
-		for _, b := range m.layers[i].blocks {
-			if r, ok := b.part.(*recurrence); ok {
-				mixing = max(mixing, r.workerSize(t.o.MaxLength))
+	for b := range m.blocks {
+		switch part := b.part.(type) {
+		case *recurrence:
+			mixing = max(mixing, part.workerSize(t.o.MaxLength))
+		case *attention:
+			for buffer, elements := range w.sizes(t, part, t.o.MaxLength) {
+				attending.add(size{buffer, elements})
 			}
-			if a, ok := b.part.(*attention); ok {
-				for buffer, elements := range w.sizes(t, a, t.o.MaxLength) {
-					attending.add(size{buffer, elements})
-				}
-				rows = max(rows, queryBlock*c.Heads/a.KVHeads*(2*a.HeadDim+m.scoreWidth(t.o.MaxLength)+keyBlock))
-			}
+			rows = max(rows, queryBlock*c.Heads/part.KVHeads*(2*part.HeadDim+m.scoreWidth(t.o.MaxLength)+keyBlock))
 		}
 	}
 	s += threads * (mixing + rows)

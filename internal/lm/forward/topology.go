@@ -277,15 +277,13 @@ func (m *Model) Residual() (*Residual, error) {
 	if r.Head == r.Embedding {
 		r.Head, r.Tied = m.tensors.Head, true
 	}
-	for i := range m.layers {
-		for _, b := range m.layers[i].blocks {
-			for _, read := range b.readers(m) {
-				r.Reads = append(r.Reads, Read{b.norm.Norm, read})
-			}
-			r.Writes = append(r.Writes, b.writers()...)
-			if a, ok := b.part.(*attention); ok {
-				r.Values, r.Outputs = append(r.Values, a.valueRows()), append(r.Outputs, blockOf(a.out))
-			}
+	for b := range m.blocks {
+		for _, read := range b.readers(m) {
+			r.Reads = append(r.Reads, Read{b.norm.Norm, read})
+		}
+		r.Writes = append(r.Writes, b.writers()...)
+		if a, ok := b.part.(*attention); ok {
+			r.Values, r.Outputs = append(r.Values, a.valueRows()), append(r.Outputs, blockOf(a.out))
 		}
 	}
 	return r, nil
