@@ -15,28 +15,20 @@ import (
 // output x in place of the prediction s_0, adds (1 + (C m)_i) (x - s_0) to each s_i. R, P, C and
 // the gains of the norm are constants.
 type altUp struct {
+	whole
 	streams        int
 	by             *norm
 	router, matrix []float32 // R; P or C
 }
 
-// loadAltUp opens the tensors of the prediction or the correction of a layer.
-func (m *Model) loadAltUp(at string, kind arch.Kind, rows int) (*altUp, error) {
-	n, h := m.config.AltUp.Streams, m.config.HiddenSize
-	a := &altUp{streams: n, by: m.unitNorm(h)}
-	for _, t := range []struct {
-		kind  arch.Kind
-		dst   *[]float32
-		shape []int64
-	}{{arch.StreamNorm, &a.by.weights, []int64{int64(h)}}, {arch.StreamRouter, &a.router, []int64{int64(n), int64(h)}}, {kind, &a.matrix, []int64{int64(rows), int64(n)}}} {
-		name := at + m.config.NameOf(t.kind) + ".weight"
-		m.used[name] = true
-		var err error
-		if *t.dst, err = m.source.tensor(name, t.shape...); err != nil {
-			return nil, err
-		}
-	}
-	return a, nil
+// altUp opens the tensors of the prediction or the correction of a layer.
+func (o *opener) altUp(kind arch.Kind, rows int) *altUp {
+	n, h := o.config.AltUp.Streams, o.config.HiddenSize
+	a := &altUp{streams: n, by: o.unitNorm(h)}
+	a.by.weights = o.vector(o.name(arch.StreamNorm)+".weight", h)
+	a.router = o.values(o.name(arch.StreamRouter)+".weight", int64(n), int64(h))
+	a.matrix = o.values(o.name(kind)+".weight", int64(rows), int64(n))
+	return a
 }
 
 func (a *altUp) stages() [][]Group { return nil }
@@ -165,18 +157,13 @@ type correction struct {
 	scale []float32 // or nil
 }
 
-// loadCorrection opens the correction of a layer.
-func (m *Model) loadCorrection(at string, own *ownInput, post *norm) (p *correction, err error) {
-	p = &correction{own: own, post: post}
-	if p.altUp, err = m.loadAltUp(at, arch.StreamCorrect, m.config.AltUp.Streams); err != nil {
-		return nil, err
+// correction opens the correction of a layer.
+func (o *opener) correction(own *ownInput, post *norm) *correction {
+	p := &correction{altUp: o.altUp(arch.StreamCorrect, o.config.AltUp.Streams), own: own, post: post}
+	if o.used[o.name(arch.StreamScale)] = true; o.config.AltUp.Scaled {
+		p.scale = o.vector(o.name(arch.StreamScale), o.config.HiddenSize)
 	}
-	name := at + m.config.NameOf(arch.StreamScale)
-	m.used[name] = true
-	if m.config.AltUp.Scaled {
-		p.scale, err = m.source.vector(name, m.config.HiddenSize)
-	}
-	return p, err
+	return p
 }
 
 func (p *correction) stages() [][]Group { return p.own.stages() }

@@ -25,26 +25,26 @@ type attention struct {
 	lend, borrow int   // where keys and values go to, and come from, in a row of the side; -1: nowhere
 }
 
-func (m *Model) loadAttention(l arch.LayerConfig, at string, qNorm, kNorm *norm) (*attention, error) {
-	c := &m.config
-	a := &attention{LayerConfig: l, cache: len(m.caches), qNorm: qNorm, kNorm: kNorm, lend: -1, borrow: -1}
-	layer := len(m.layers)
-	if at, lends := m.side.lent[layer]; lends {
+func (o *opener) attention(l arch.LayerConfig, qNorm, kNorm *norm) *attention {
+	c, layer := &o.config, len(o.layers)
+	a := &attention{LayerConfig: l, cache: len(o.caches), qNorm: qNorm, kNorm: kNorm, lend: -1, borrow: -1}
+	if at, lends := o.Model.side.lent[layer]; lends {
 		a.lend = at
 	}
 	if l.Borrow > 0 {
-		a.cache, a.borrow = m.attentionOf(layer-l.Borrow).cache, m.side.lent[layer-l.Borrow]
+		a.cache, a.borrow = o.attentionOf(layer-l.Borrow).cache, o.Model.side.lent[layer-l.Borrow]
 	} else {
-		m.caches = append(m.caches, cache{heads: l.KVHeads, dim: l.HeadDim, span: spanOf(&l)})
+		o.caches = append(o.caches, cache{heads: l.KVHeads, dim: l.HeadDim, span: spanOf(&l)})
 	}
 	if c.UnitValues {
-		a.values = m.unitNorm(l.HeadDim)
+		a.values = o.unitNorm(l.HeadDim)
 	}
 	if c.Latent != nil {
-		return a, m.loadLatent(a, at)
+		o.latent(a)
+		return a
 	}
-	if err := m.loadSinks(a, at); err != nil {
-		return nil, err
+	if c.Facts.Has(arch.Sinks) {
+		a.sinks = o.vector(o.name(arch.Sinks), c.Heads)
 	}
 	q, kv := a.sizes(c, 1)
 	if c.AttentionGate {
@@ -53,18 +53,15 @@ func (m *Model) loadAttention(l arch.LayerConfig, at string, qNorm, kNorm *norm)
 	var inputs []linearSpec
 	for i, kind := range []arch.Kind{arch.Query, arch.Key, arch.Value} {
 		if l.Uses(kind) {
-			inputs = append(inputs, m.spec(at, kind, []int{q, kv, kv}[i], c.HiddenSize))
+			inputs = append(inputs, o.spec(kind, []int{q, kv, kv}[i], c.HiddenSize))
 		}
 	}
 	if c.Facts.Has(arch.FusedQKV) {
-		inputs = []linearSpec{m.spec(at, arch.FusedQKV, q+2*kv, c.HiddenSize)}
+		inputs = []linearSpec{o.spec(arch.FusedQKV, q+2*kv, c.HiddenSize)}
 	}
-	var err error
-	if a.qkv, err = m.linearsOf(inputs); err != nil {
-		return nil, err
-	}
-	a.out, err = m.linear(m.spec(at, arch.Output, c.HiddenSize, c.Heads*l.HeadDim))
-	return a, err
+	a.qkv = o.all(inputs...)
+	a.out = o.linear(arch.Output, c.HiddenSize, c.Heads*l.HeadDim)
+	return a
 }
 
 // attentionOf returns the attention of an open layer, or nil.
@@ -92,24 +89,30 @@ func (a *attention) inputs() []*linear {
 	return a.qkv
 }
 
-func (a *attention) scratch(s *Session, m int) []size {
+func (a *attention) memory(s *Session, r *record, m int) []size {
 	c := &s.m.config
 	nq, nkv := a.sizes(c, m)
-	return append(a.projected(s, m), size{&s.q, nq}, size{&s.k, nkv}, size{&s.v, nkv}, size{&s.heads, nq})
-}
-
-// projected lists the memory of projections whose outputs are not queries, keys and values as such.
-func (a *attention) projected(s *Session, m int) (list []size) {
-	c := &s.m.config
-	nq, nkv := a.sizes(c, m)
+	list := []size{{&r.q, nq}, {&r.k, nkv}, {&r.v, nkv}, {&r.heads, nq}}
 	if c.AttentionGate {
-		list = append(list, size{&s.qkv, 2 * nq}, size{&s.gates, nq})
+		list = append(list, size{&s.qkv, 2 * nq}, size{&r.gates, nq})
 	}
 	if c.Facts.Has(arch.FusedQKV) {
 		list = append(list, size{&s.qkv, nq + 2*nkv})
 	}
 	if a.latent != nil {
 		list = append(list, s.latent.sizes(c, m)...)
+	}
+	if !r.kept {
+		return list
+	}
+	if c.QKNorm != arch.NoQKNorm || r.tape.o.Outputs || c.Latent != nil {
+		list = append(list, size{&r.rawQ, nq}, size{&r.rawK, nkv})
+	}
+	if a.values != nil {
+		list = append(list, size{&r.rawV, nkv})
+	}
+	if c.AttentionGate {
+		list = append(list, size{&r.gatedHeads, nq})
 	}
 	return list
 }
@@ -169,20 +172,31 @@ func (s *Session) arrange() {
 	slices.SortStableFunc(s.units, func(a, b unit) int { return cost(b) - cost(a) })
 }
 
-func (a *attention) forward(s *Session, dst, x []float32, m int) error {
+func (a *attention) run(s *Session, r *record, dst, x []float32, m int) error {
 	c := &s.m.config
 	nq, nkv := a.sizes(c, 1)
-	q, k, v := buffer.Grow(&s.q, m*nq), buffer.Grow(&s.k, m*nkv), buffer.Grow(&s.v, m*nkv)
-	if err := s.project(a, q, k, v, x, m); err != nil {
+	q, k, v, heads := buffer.Grow(&r.q, m*nq), buffer.Grow(&r.k, m*nkv), buffer.Grow(&r.v, m*nkv), buffer.Grow(&r.heads, m*nq)
+	if err := s.project(a, r, q, k, v, x, m); err != nil {
 		return err
 	}
-	heads := buffer.Grow(&s.heads, m*nq)
-	s.meet(a, heads, q, k, v)
+	copy(r.rawQ, q) // of a Tape
+	copy(r.rawK, k)
+	copy(r.rawV, v)
+	s.sequences(r, a.cache, m, func(from, to int) {
+		s.meet(a, heads[from*nq:to*nq], q[from*nq:to*nq], k[from*nkv:to*nkv], v[from*nkv:to*nkv])
+	})
 	a.store(s, k, v, m)
-	if c.AttentionGate {
-		s.applyGates(heads, heads, s.gates)
+	if r.attended = heads; c.AttentionGate {
+		if r.kept {
+			r.attended = buffer.Grow(&r.gatedHeads, m*nq)
+		}
+		s.applyGates(r.attended, heads, r.gates)
 	}
-	return s.multiply(dst, s.unpad(&s.latent.heads, heads, m), m, a.out)
+	r.attended = s.unpad(&s.latent.heads, r.attended, m)
+	if dst == nil {
+		return nil
+	}
+	return s.multiply(dst, r.attended, m, a.out)
 }
 
 // meet normalizes, rotates and scales the queries and keys of all segments, stores keys and values,
@@ -215,7 +229,7 @@ func (s *Session) meet(a *attention, heads, q, k, v []float32) {
 	s.each(len(s.units)*a.KVHeads, s.work*nq, run)
 }
 
-func (s *Session) project(a *attention, q, k, v, x []float32, m int) error {
+func (s *Session) project(a *attention, r *record, q, k, v, x []float32, m int) error {
 	if a.latent != nil {
 		return s.projectLatent(a.latent, q, k, v, x, m)
 	}
@@ -236,7 +250,7 @@ func (s *Session) project(a *attention, q, k, v, x []float32, m int) error {
 	}
 	for i, dst := range [][]float32{q, k, v} {
 		if i == 0 && s.m.config.AttentionGate {
-			if err := s.gatedQueries(a, q, x, m); err != nil {
+			if err := s.gatedQueries(a, r, q, x, m); err != nil {
 				return err
 			}
 			continue

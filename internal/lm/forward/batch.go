@@ -209,7 +209,6 @@ func (b *Batch) restore(sequence int) error {
 }
 
 func (b *Batch) check(chunks []Chunk) (rows, wanted int, err error) {
-	vocab := b.s.m.config.VocabSize
 	for i, chunk := range chunks {
 		n := chunk.Sequence
 		if n < 0 || n >= len(b.sequences) {
@@ -229,10 +228,8 @@ func (b *Batch) check(chunks []Chunk) (rows, wanted int, err error) {
 		case chunk.Logits < 0 || chunk.Logits > len(chunk.Tokens):
 			return 0, 0, fmt.Errorf("model: sequence %d: logits of %d of %d tokens", n, chunk.Logits, len(chunk.Tokens))
 		}
-		for j, id := range chunk.Tokens {
-			if id < 0 || int(id) >= vocab {
-				return 0, 0, fmt.Errorf("model: sequence %d: token %d at position %d: the vocabulary has %d tokens", n, id, q.n+j, vocab)
-			}
+		if err := b.s.m.checkTokens(n, q.n, chunk.Tokens); err != nil {
+			return 0, 0, err
 		}
 		rows, wanted = rows+len(chunk.Tokens), wanted+chunk.Logits
 	}

@@ -2,6 +2,7 @@ package forward
 
 import (
 	"math"
+	"slices"
 
 	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/lm/arch"
@@ -41,66 +42,33 @@ func (p *deltaPlace) of(in [][]float32, row, part int) []float32 {
 // deltaEps is added to squares of lengths of queries and keys.
 const deltaEps = 1e-6
 
-func (m *Model) loadDeltaNet(at string) (r *recurrence, err error) {
-	c := &m.config
-	d := &deltaNet{DeltaNetConfig: c.DeltaNet, m: m, group: c.DeltaNet.ValueHeads / c.DeltaNet.KeyHeads, decays: 1}
+func (o *opener) deltaNet() *recurrence {
+	c := &o.config
+	d := &deltaNet{DeltaNetConfig: c.DeltaNet, m: o.Model, group: c.DeltaNet.ValueHeads / c.DeltaNet.KeyHeads, decays: 1}
 	kinds := []arch.Kind{arch.DeltaConv}
 	if d.ChannelDecay {
 		d.decays, kinds = d.KeyDim, []arch.Kind{arch.DeltaConvQuery, arch.DeltaConvKey, arch.DeltaConvValue}
 	}
 	keys, values := d.KeyHeads*d.KeyDim, d.inner()
-	specs := d.arrange(m, at, keys, values)
-	d.ones = make([]float32, max(d.width(), d.ValueDim))
-	for i := range d.ones {
-		d.ones[i] = 1
-	}
+	specs := d.arrange(o, keys, values)
+	d.ones = slices.Repeat([]float32{1}, max(d.width(), d.ValueDim))
 	lists := make([][]int, d.KeyHeads)
 	for p := range lists {
-		for _, r := range [][2]int{{p * d.KeyDim, d.KeyDim}, {keys + p*d.KeyDim, d.KeyDim}, {2*keys + p*d.group*d.ValueDim, d.group * d.ValueDim}} {
-			for i := range r[1] {
-				lists[p] = append(lists[p], r[0]+i)
-			}
-		}
+		lists[p] = spread([2]int{p * d.KeyDim, d.KeyDim}, [2]int{keys + p*d.KeyDim, d.KeyDim}, [2]int{2*keys + p*d.group*d.ValueDim, d.group * d.ValueDim})
 	}
-	if d.kernels, err = m.loadKernel(at, d.Channels(), d.Kernel, lists, kinds...); err != nil {
-		return nil, err
+	d.kernels = o.kernels(d.Channels(), d.Kernel, lists, kinds...)
+	if stored, _ := o.source.shape(o.name(arch.DeltaDecay)); len(stored) == 4 { // Kimi Linear
+		d.rate = rates(o.values(o.name(arch.DeltaDecay), 1, 1, int64(d.ValueHeads), 1))
+	} else {
+		d.rate = rates(o.vector(o.name(arch.DeltaDecay), d.ValueHeads))
 	}
-	decay, err := d.loadDecay(at + c.Facts.NameOf(arch.DeltaDecay))
-	if err != nil {
-		return nil, err
+	d.bias = o.vector(o.name(arch.DeltaBias), d.ValueHeads*d.decays)
+	d.by = o.normOf(o.name(arch.DeltaNorm)+".weight", d.ValueDim, false)
+	r := &recurrence{mixer: d, in: o.all(specs...), out: o.linear(arch.DeltaOut, c.HiddenSize, values)}
+	if d.ChannelDecay {
+		r.ups = []lowRank{{3, o.linear(arch.DeltaForgetUp, keys, d.KeyDim)}, {5, o.linear(arch.DeltaGateUp, keys, d.KeyDim)}}
 	}
-	for _, v := range decay {
-		d.rate = append(d.rate, -detmath.Exp(float64(v)))
-	}
-	if d.bias, err = m.vector(at+c.Facts.NameOf(arch.DeltaBias), d.ValueHeads*d.decays); err != nil {
-		return nil, err
-	}
-	if d.by, err = m.loadGains(at+c.Facts.NameOf(arch.DeltaNorm)+".weight", d.ValueDim, false); err != nil {
-		return nil, err
-	}
-	if r, err = m.recurrence(d, specs, m.spec(at, arch.DeltaOut, c.HiddenSize, values)); err != nil || !d.ChannelDecay {
-		return r, err
-	}
-	for _, up := range []struct {
-		from int
-		kind arch.Kind
-	}{{3, arch.DeltaForgetUp}, {5, arch.DeltaGateUp}} {
-		l, err := m.linear(m.spec(at, up.kind, keys, d.KeyDim))
-		if err != nil {
-			return nil, err
-		}
-		r.ups = append(r.ups, lowRank{up.from, l})
-	}
-	return r, nil
-}
-
-// loadDecay reads the logarithms of the decays' factors. Kimi Linear has them in four dimensions.
-func (d *deltaNet) loadDecay(name string) ([]float32, error) {
-	if shape, _ := d.m.source.shape(name); len(shape) != 4 {
-		return d.m.vector(name, d.ValueHeads)
-	}
-	d.m.used[name] = true
-	return d.m.source.tensor(name, 1, 1, int64(d.ValueHeads), 1)
+	return r
 }
 
 // scaled: the norm of the outputs takes every factor back.
@@ -109,16 +77,16 @@ func (d *deltaNet) scaled([]*linear) *Block { return nil }
 // arrange returns the input projections and finds the places of a part's values in their outputs:
 // Qwen3.5 has four projections, Qwen3-Next has two that hold the values of each head of keys
 // together, Kimi Linear has six and two behind them.
-func (d *deltaNet) arrange(m *Model, at string, keys, values int) []linearSpec {
-	h, own := m.config.HiddenSize, d.group*d.ValueDim
-	if m.config.Facts.Has(arch.DeltaQKVZ) {
+func (d *deltaNet) arrange(o *opener, keys, values int) []linearSpec {
+	h, own := o.config.HiddenSize, d.group*d.ValueDim
+	if o.config.Facts.Has(arch.DeltaQKVZ) {
 		all, both := 2*d.KeyDim+2*own, 2*d.group
 		d.places = [6]deltaPlace{
 			{0, 0, all, d.KeyDim, all * d.KeyHeads}, {0, d.KeyDim, all, d.KeyDim, all * d.KeyHeads},
 			{0, 2 * d.KeyDim, all, own, all * d.KeyHeads}, {0, 2*d.KeyDim + own, all, own, all * d.KeyHeads},
 			{1, 0, both, d.group, both * d.KeyHeads}, {1, d.group, both, d.group, both * d.KeyHeads},
 		}
-		return []linearSpec{m.spec(at, arch.DeltaQKVZ, 2*keys+2*values, h), m.spec(at, arch.DeltaBA, 2*d.ValueHeads, h)}
+		return []linearSpec{o.spec(arch.DeltaQKVZ, 2*keys+2*values, h), o.spec(arch.DeltaBA, 2*d.ValueHeads, h)}
 	}
 	if d.ChannelDecay {
 		d.places = [6]deltaPlace{
@@ -126,8 +94,8 @@ func (d *deltaNet) arrange(m *Model, at string, keys, values int) []linearSpec {
 			{7, 0, d.ValueDim, d.ValueDim, values}, {4, 0, 1, 1, d.ValueHeads}, {6, 0, d.KeyDim, d.KeyDim, keys},
 		}
 		return []linearSpec{
-			m.spec(at, arch.DeltaQuery, keys, h), m.spec(at, arch.DeltaKey, keys, h), m.spec(at, arch.DeltaValue, values, h),
-			m.spec(at, arch.DeltaForgetDown, d.KeyDim, h), m.spec(at, arch.DeltaB, d.ValueHeads, h), m.spec(at, arch.DeltaGateDown, d.KeyDim, h),
+			o.spec(arch.DeltaQuery, keys, h), o.spec(arch.DeltaKey, keys, h), o.spec(arch.DeltaValue, values, h),
+			o.spec(arch.DeltaForgetDown, d.KeyDim, h), o.spec(arch.DeltaB, d.ValueHeads, h), o.spec(arch.DeltaGateDown, d.KeyDim, h),
 		}
 	}
 	all := d.Channels()
@@ -136,8 +104,8 @@ func (d *deltaNet) arrange(m *Model, at string, keys, values int) []linearSpec {
 		{2, 0, d.group, d.group, d.ValueHeads}, {3, 0, d.group, d.group, d.ValueHeads},
 	}
 	return []linearSpec{
-		m.spec(at, arch.DeltaQKV, all, h), m.spec(at, arch.DeltaZ, values, h),
-		m.spec(at, arch.DeltaB, d.ValueHeads, h), m.spec(at, arch.DeltaA, d.ValueHeads, h),
+		o.spec(arch.DeltaQKV, all, h), o.spec(arch.DeltaZ, values, h),
+		o.spec(arch.DeltaB, d.ValueHeads, h), o.spec(arch.DeltaA, d.ValueHeads, h),
 	}
 }
 

@@ -113,10 +113,15 @@ func (m *Model) run(fn func() error) error {
 	return m.source.guard(fn)
 }
 
-func (m *Model) checkTokens(sequence int, ids []int32) error {
+// checkTokens checks tokens from a position of a sequence on; sequence -1 has no number.
+func (m *Model) checkTokens(sequence, from int, ids []int32) error {
 	for p, id := range ids {
 		if id < 0 || int(id) >= m.config.VocabSize {
-			return fmt.Errorf("model: token %d at position %d of sequence %d: the vocabulary has %d tokens", id, p, sequence, m.config.VocabSize)
+			of := ""
+			if sequence >= 0 {
+				of = fmt.Sprintf("sequence %d: ", sequence)
+			}
+			return fmt.Errorf("model: %stoken %d at position %d: the vocabulary has %d tokens", of, id, from+p, m.config.VocabSize)
 		}
 	}
 	return nil

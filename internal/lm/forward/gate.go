@@ -8,9 +8,9 @@ import (
 // its gates. The sigmoid of a gate multiplies an output of attention.
 
 // gatedQueries computes queries and gates of m rows.
-func (s *Session) gatedQueries(a *attention, q, x []float32, m int) error {
+func (s *Session) gatedQueries(a *attention, r *record, q, x []float32, m int) error {
 	nq, d := len(q)/m, a.HeadDim
-	all, gates := buffer.Grow(&s.qkv, 2*m*nq), buffer.Grow(&s.gates, m*nq)
+	all, gates := buffer.Grow(&s.qkv, 2*m*nq), buffer.Grow(&r.gates, m*nq)
 	if err := s.multiply(all, x, m, a.qkv[0]); err != nil {
 		return err
 	}

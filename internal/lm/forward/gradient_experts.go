@@ -36,7 +36,7 @@ func (l *mixture) backward(t *Tape, r *record, g *Gradients, dy []float32, _ boo
 	}
 	if l.out != nil {
 		dsums, read, dread = b.dsums, r.latents, b.dlatents
-		if err := t.through(g, l.out, dsums, r.sums, dy, r.projected); err != nil {
+		if err := t.through(g, l.out, dsums, r.sums, dy, r.projected, false); err != nil {
 			return err
 		}
 	}
@@ -86,10 +86,7 @@ func (l *mixture) backward(t *Tape, r *record, g *Gradients, dy []float32, _ boo
 	if l.routed != nil {
 		in = r.routed
 	}
-	if err := t.visit(g, l.router, 0, n, in, b.drouter, r.routerLogits, nil); err != nil {
-		return err
-	}
-	if err := t.multiplyBack(b.dnormed, b.drouter, n, l.router, false); err != nil {
+	if err := t.through(g, l.router, b.dnormed, in, b.drouter, r.routerLogits, false); err != nil {
 		return err
 	}
 	if l.routed != nil {
@@ -109,10 +106,7 @@ func (l *mixture) backward(t *Tape, r *record, g *Gradients, dy []float32, _ boo
 		}
 	}
 	if l.in != nil {
-		if err := t.visit(g, l.in, 0, n, r.in, dread, read, nil); err != nil {
-			return err
-		}
-		if err := t.multiplyBack(b.dnormed, dread, n, l.in, true); err != nil {
+		if err := t.through(g, l.in, b.dnormed, r.in, dread, read, true); err != nil {
 			return err
 		}
 	}
@@ -156,10 +150,7 @@ func (t *Tape) sharedBackward(l *mixture, r *record, g *Gradients, dy []float32)
 	if l.sharedRouter == nil {
 		return nil
 	}
-	if err := t.visit(g, l.sharedRouter, 0, n, r.in, b.dgates, r.sharedLogits, nil); err != nil {
-		return err
-	}
-	return t.multiplyBack(b.dnormed, b.dgates, n, l.sharedRouter, true)
+	return t.through(g, l.sharedRouter, b.dnormed, r.in, b.dgates, r.sharedLogits, true)
 }
 
 func routerBackward(e *arch.ExpertConfig, r *record, b *backward, token int) {

@@ -57,10 +57,8 @@ func (t *Tape) gradientSizes(n int) sizes {
 	if width := t.m.side.width; width > 0 {
 		all.add(size{&b.dside, n * width}, size{&b.drow, n * t.m.Width()})
 	}
-	for i := range t.m.layers {
-		for _, block := range t.m.layers[i].blocks {
-			all.add(block.gradientSizes(t, n)...)
-		}
+	for block := range t.m.blocks {
+		all.add(block.gradientSizes(t, n)...)
 	}
 	if !t.o.Outputs {
 		delete(all, &b.outputs)
@@ -71,7 +69,7 @@ func (t *Tape) gradientSizes(n int) sizes {
 func (a *attention) gradientSizes(t *Tape, n int) []size {
 	c, b := &t.m.config, &t.back
 	nq, nkv := a.sizes(c, n)
-	list := append(a.projected(t.s, n), size{&b.dheads, nq}, size{&b.dq, nq}, size{&b.dk, nkv}, size{&b.dv, nkv})
+	list := []size{{&b.dheads, nq}, {&b.dq, nq}, {&b.dk, nkv}, {&b.dv, nkv}}
 	if c.AttentionGate {
 		list = append(list, size{&b.dqGates, nq}, size{&b.joined, 2 * nq}, size{&b.outputs, 2 * nq})
 	}
@@ -88,7 +86,7 @@ func (f *mlp) gradientSizes(t *Tape, rows int) []size {
 	b, n := &t.back, rows*f.width
 	list := []size{{&b.dgate, n}, {&b.dup, n}}
 	if f.fused() {
-		list = append(list, size{&t.s.both, 2 * n}, size{&b.joined, 2 * n}, size{&b.outputs, 2 * n})
+		list = append(list, size{&b.joined, 2 * n}, size{&b.outputs, 2 * n})
 	}
 	return list
 }
@@ -169,9 +167,7 @@ func (t *Tape) finishNorm(g *Gradients, n *norm) error {
 // norm takes gradients back through a norm, or adds them to dst if there is no norm.
 func (t *Tape) norm(g *Gradients, n *norm, dst, dy, x []float32, rows int, add bool) error {
 	if n == nil {
-		for i, v := range dy[:rows*t.m.config.HiddenSize] {
-			dst[i] += v
-		}
+		addTo(dst[:rows*t.m.config.HiddenSize], dy)
 		return nil
 	}
 	t.normBackward(n, dst, dy, x, rows, g.Norm != nil && n.Tensor != "", add)
@@ -179,13 +175,13 @@ func (t *Tape) norm(g *Gradients, n *norm, dst, dy, x []float32, rows int, add b
 }
 
 // through shows the gradients dy of the outputs y of a linear layer that reads x, and computes the
-// gradients dx of x.
-func (t *Tape) through(g *Gradients, l *linear, dx, x, dy, y []float32) error {
+// gradients dx of x, or adds to dx.
+func (t *Tape) through(g *Gradients, l *linear, dx, x, dy, y []float32, add bool) error {
 	n := t.tokens()
 	if err := t.visit(g, l, 0, n, x, dy, y, nil); err != nil {
 		return err
 	}
-	return t.multiplyBack(dx, dy, n, l, false)
+	return t.multiplyBack(dx, dy, n, l, add)
 }
 
 // layerBackward replaces t.back.dx, the gradients of the recorded layer's outputs, by the gradients
@@ -211,9 +207,7 @@ func (t *Tape) layerBackward(i int, g *Gradients, input bool) error {
 			continue
 		}
 		if j+1 < len(blocks) && blocks[j+1].beside {
-			for i, v := range b.dbeside {
-				b.dnormed[i] += v
-			}
+			addTo(b.dnormed[:len(b.dbeside)], b.dbeside)
 		}
 		if own.replace {
 			clear(b.dx)
@@ -232,7 +226,7 @@ func (a *attention) backward(t *Tape, r *record, g *Gradients, dy []float32, inp
 	if c := &t.m.config; c.Latent != nil {
 		dheads = buffer.Grow(&t.s.latent.dHeads, t.tokens()*c.Heads*c.Latent.Value)
 	}
-	if err := t.through(g, a.out, dheads, a.outInput(t, r), dy, r.out); err != nil {
+	if err := t.through(g, a.out, dheads, r.attended, dy, r.out, false); err != nil {
 		return err
 	}
 	if t.m.config.AttentionGate {
@@ -278,16 +272,11 @@ func (t *Tape) storeBackward(a *attention, r *record, g *Gradients) error {
 	for token := range n {
 		for i, d := range [][]float32{b.dk[token*nkv:][:nkv], b.dv[token*nkv:][:nkv]} {
 			if a.borrow >= 0 {
-				to := side.row(b.dside, token, a.borrow+i*nkv, nkv)
-				for j, v := range d {
-					to[j] += v
-				}
+				addTo(side.row(b.dside, token, a.borrow+i*nkv, nkv), d)
 			}
 			if a.lend >= 0 {
 				from := side.row(b.dside, token, a.lend+i*nkv, nkv)
-				for j, v := range from {
-					d[j] += v
-				}
+				addTo(d, from)
 				clear(from)
 			}
 		}
@@ -362,9 +351,7 @@ func (t *Tape) projectBackward(l *attention, r *record, g *Gradients, input bool
 	if !t.m.config.Facts.Has(arch.FusedQKV) {
 		if l.KeyValues {
 			_, nkv := l.sizes(&t.m.config, n)
-			for i, v := range b.dv[:nkv] {
-				b.dk[i] += v
-			}
+			addTo(b.dk[:nkv], b.dv)
 		}
 		gradients, outputs = gradients[:len(l.qkv)], outputs[:len(l.qkv)]
 	}
@@ -472,10 +459,7 @@ func (t *Tape) headBackward(loss func(sequence, from, n int, logits []float32) e
 				return err
 			}
 			copy(b.uncapped, logits)
-			scale(logits, c.LogitScale)
-			if c.LogitSoftcap != 0 {
-				s.split(len(logits), 16, func(_, from, to int) { softcap(logits[from:to], float32(c.LogitSoftcap)) })
-			}
+			s.capLogits(logits)
 			if err := loss(j, from-start, n, logits); err != nil {
 				return err
 			}

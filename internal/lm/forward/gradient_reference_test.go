@@ -218,10 +218,9 @@ func (r *reference) layer(i, token int, x [][]float64) {
 
 // part computes the outputs of a part for a sequence. rows are the values between layers.
 func (r *reference) part(p part, i, token int, x, rows [][]float64) (out [][]float64) {
-	if w, ok := p.(whole); ok {
-		return r.whole(w, x, rows)
-	}
 	switch l := p.(type) {
+	case *prediction, *correction, *ownInput, *laurel:
+		return r.whole(l, x, rows)
 	case *attention:
 		return r.attention(l, x, rows)
 	case *recurrence:

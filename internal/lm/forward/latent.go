@@ -36,37 +36,23 @@ type latentScratch struct {
 	dHeads           []float32
 }
 
-func (m *Model) loadLatent(by *attention, at string) (err error) {
-	c, a := &m.config, m.config.Latent
-	l := &latent{}
-	by.latent = l
+// latent opens the linear layers and norms of attention with latents.
+func (o *opener) latent(by *attention) {
+	c, a, l := &o.config, o.config.Latent, &latent{}
 	q, in := c.Heads*c.HeadDim, c.HiddenSize
 	if a.QueryRank > 0 {
-		if l.queryDown, err = m.linear(m.spec(at, arch.QueryDown, a.QueryRank, in)); err != nil {
-			return err
-		}
-		if l.queryNorm, err = m.loadNorm(at+c.Facts.NameOf(arch.LatentQueryNorm)+".weight", a.QueryRank); err != nil {
-			return err
-		}
+		l.queryDown = o.linear(arch.QueryDown, a.QueryRank, in)
+		l.queryNorm = o.norm(arch.LatentQueryNorm, a.QueryRank)
 		l.queryNorm.eps = latentEps
-		if l.query, err = m.linear(m.spec(at, arch.QueryUp, q, a.QueryRank)); err != nil {
-			return err
-		}
-	} else if l.query, err = m.linear(m.spec(at, arch.Query, q, in)); err != nil {
-		return err
+		l.query = o.linear(arch.QueryUp, q, a.QueryRank)
+	} else {
+		l.query = o.linear(arch.Query, q, in)
 	}
-	if l.keyDown, err = m.linear(m.spec(at, arch.KeyDown, a.KeyRank+a.Rope, in)); err != nil {
-		return err
-	}
-	if l.keyNorm, err = m.loadNorm(at+c.Facts.NameOf(arch.LatentKeyNorm)+".weight", a.KeyRank); err != nil {
-		return err
-	}
+	l.keyDown = o.linear(arch.KeyDown, a.KeyRank+a.Rope, in)
+	l.keyNorm = o.norm(arch.LatentKeyNorm, a.KeyRank)
 	l.keyNorm.eps = latentEps
-	if l.keyValue, err = m.linear(m.spec(at, arch.KeyValueUp, c.Heads*(a.Nope+a.Value), a.KeyRank)); err != nil {
-		return err
-	}
-	by.out, err = m.linear(m.spec(at, arch.Output, c.HiddenSize, c.Heads*a.Value))
-	return err
+	l.keyValue = o.linear(arch.KeyValueUp, c.Heads*(a.Nope+a.Value), a.KeyRank)
+	by.latent, by.out = l, o.linear(arch.Output, in, c.Heads*a.Value)
 }
 
 // readers returns the linear layers that read the hidden states.
@@ -158,9 +144,7 @@ func (t *Tape) latentBackward(l *latent, r *record, g *Gradients, input bool) er
 			own, at := dBoth[(t*c.Heads+h)*size:][:size], (t*c.Heads+h)*c.HeadDim
 			copy(own, b.dk[at:][:a.Nope])
 			copy(own[a.Nope:], b.dv[at:][:a.Value])
-			for i, v := range b.dk[at+a.Nope:][:a.Rope] {
-				shared[i] += v
-			}
+			addTo(shared, b.dk[at+a.Nope:])
 		}
 	}
 	dLatent := buffer.Grow(&z.dLatent, n*a.KeyRank)
@@ -184,14 +168,10 @@ func (t *Tape) latentBackward(l *latent, r *record, g *Gradients, input bool) er
 // throughLatent takes the gradients dy of a linear layer's outputs y back through the linear layer
 // and the norm of its inputs x: dst receives the gradients of the norm's inputs, raw.
 func (t *Tape) throughLatent(g *Gradients, l *linear, by *norm, dst, dy, x, y, raw []float32) error {
-	n := t.tokens()
-	if err := t.visit(g, l, 0, n, x, dy, y, nil); err != nil {
+	if err := t.through(g, l, dst, x, dy, y, false); err != nil {
 		return err
 	}
-	if err := t.multiplyBack(dst, dy, n, l, false); err != nil {
-		return err
-	}
-	return t.norm(g, by, dst, dst, raw, n, false)
+	return t.norm(g, by, dst, dst, raw, t.tokens(), false)
 }
 
 // sizes lists the memory of a pass of m rows.

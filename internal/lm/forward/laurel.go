@@ -8,18 +8,14 @@ import (
 // laurel is a linear path of low rank beside attention: x + norm(right(left(x))) (Menghani et al.,
 // LAUREL, arXiv:2411.07501).
 type laurel struct {
+	whole
 	left, right *linear
 	by          *norm
 }
 
-func (m *Model) loadLaurel(at string) (*laurel, error) {
-	h, rank := m.config.HiddenSize, m.config.Laurel
-	list, err := m.linearsOf([]linearSpec{m.spec(at, arch.LaurelLeft, rank, h), m.spec(at, arch.LaurelRight, h, rank)})
-	if err != nil {
-		return nil, err
-	}
-	by, err := m.loadNorm(at+m.config.NameOf(arch.LaurelNorm)+".weight", h)
-	return &laurel{list[0], list[1], by}, err
+func (o *opener) laurel() *laurel {
+	h, rank := o.config.HiddenSize, o.config.Laurel
+	return &laurel{left: o.linear(arch.LaurelLeft, rank, h), right: o.linear(arch.LaurelRight, h, rank), by: o.norm(arch.LaurelNorm, h)}
 }
 
 func (l *laurel) stages() [][]Group { return [][]Group{{groupOf(-1, l.left)}, {groupOf(-1, l.right)}} }
@@ -50,10 +46,10 @@ func (l *laurel) backward(t *Tape, r *record, g *Gradients, dy []float32, _ bool
 	if err := t.norm(g, l.by, b.dback, dy, r.projected, t.tokens(), false); err != nil {
 		return err
 	}
-	if err := t.through(g, l.right, b.dgate, r.act, b.dback, r.projected); err != nil {
+	if err := t.through(g, l.right, b.dgate, r.act, b.dback, r.projected, false); err != nil {
 		return err
 	}
-	if err := t.through(g, l.left, b.dnormed, r.in, b.dgate, r.act); err != nil {
+	if err := t.through(g, l.left, b.dnormed, r.in, b.dgate, r.act, false); err != nil {
 		return err
 	}
 	addTo(b.dnormed, dy)

@@ -10,6 +10,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/cpu"
+	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/internal/rowmath"
@@ -112,16 +113,14 @@ func (m *Model) load() error {
 	if m.embed, err = m.source.embedding(embedding, c.VocabSize, c.HiddenSize); err != nil {
 		return err
 	}
-	if m.norm, err = m.loadNorm(body+c.Facts.Final().HF+".weight", c.HiddenSize); err != nil {
-		return err
-	}
-	if err := m.loadSide(); err != nil {
-		return err
-	}
+	o := &opener{Model: m, at: body}
+	m.norm = o.normOf(body+c.Facts.Final().HF+".weight", c.HiddenSize, c.PlusOne)
+	o.side()
 	for i, l := range c.Layers {
-		loaded, err := m.loadLayer(l, fmt.Sprintf("%slayers.%d.", body, i))
-		if err != nil {
-			return err
+		o.at = fmt.Sprintf("%slayers.%d.", body, i)
+		loaded := o.layer(l)
+		if o.err != nil {
+			return o.err
 		}
 		m.layers = append(m.layers, *loaded)
 	}
@@ -133,8 +132,104 @@ func (m *Model) load() error {
 		}
 		head = embedding
 	}
-	m.head, err = m.linear(linearSpec{name: head, rows: c.VocabSize, cols: c.HiddenSize, bias: c.HeadBias})
-	return err
+	m.head = o.open(linearSpec{name: head, rows: c.VocabSize, cols: c.HiddenSize, bias: c.HeadBias})
+	return o.err
+}
+
+// opener opens the tensors of a layer, or those outside of layers. Behind the first error it opens
+// nothing, and what it returns is of no use.
+type opener struct {
+	*Model
+	at  string // prefix of the names
+	err error
+}
+
+// do calls fn unless there was an error.
+func (o *opener) do(fn func() error) {
+	if o.err == nil {
+		o.err = fn()
+	}
+}
+
+// name returns the name of a kind of tensor, without a suffix.
+func (o *opener) name(kind arch.Kind) string { return o.at + o.config.Facts.NameOf(kind) }
+
+// values reads a parameter that is a tensor of this shape.
+func (o *opener) values(name string, shape ...int64) (v []float32) {
+	o.used[name] = true
+	o.do(func() (err error) {
+		v, err = o.source.tensor(name, shape...)
+		return err
+	})
+	return v
+}
+
+// vector reads a parameter of n values.
+func (o *opener) vector(name string, n int) (v []float32) {
+	o.used[name] = true
+	o.do(func() (err error) {
+		v, err = o.source.vector(name, n)
+		return err
+	})
+	return v
+}
+
+// rates reads the logarithms of decays of heads, and returns the factors of the time.
+func rates(logarithms []float32) (list []float64) {
+	for _, v := range logarithms {
+		list = append(list, -detmath.Exp(float64(v)))
+	}
+	return list
+}
+
+// norm opens a norm of a kind.
+func (o *opener) norm(kind arch.Kind, width int) *norm {
+	return o.normOf(o.name(kind)+".weight", width, o.config.PlusOne)
+}
+
+func (o *opener) normOf(name string, width int, plusOne bool) *norm {
+	n := &norm{Norm: Norm{name, plusOne, width}, weights: make([]float32, width), eps: o.config.NormEps}
+	n.set(o.vector(name, width))
+	if o.config.NormBias {
+		n.bias = o.vector(strings.TrimSuffix(name, "weight")+"bias", width)
+	}
+	o.norms = append(o.norms, n)
+	return n
+}
+
+// linear opens a linear layer of a kind.
+func (o *opener) linear(kind arch.Kind, rows, cols int) *linear {
+	return o.open(o.spec(kind, rows, cols))
+}
+
+// spec names the linear layer of a kind.
+func (o *opener) spec(kind arch.Kind, rows, cols int) linearSpec {
+	return linearSpec{name: o.name(kind) + ".weight", rows: rows, cols: cols, bias: o.config.BiasOf(kind)}
+}
+
+func (o *opener) all(specs ...linearSpec) (list []*linear) {
+	for _, spec := range specs {
+		list = append(list, o.open(spec))
+	}
+	return list
+}
+
+func (o *opener) open(spec linearSpec) *linear {
+	o.used[spec.name] = true
+	l := &linear{spec: spec, name: spec.label(), hasBias: spec.bias}
+	o.do(func() (err error) {
+		if l.op, err = o.source.linear(&l.spec); err != nil || !spec.bias {
+			return err
+		}
+		l.biasName = o.source.biasOf(spec.name)
+		if o.used[l.biasName] = true; !l.spec.added {
+			l.bias, err = o.storedBias(l)
+		}
+		return err
+	})
+	o.linears[l.name] = l
+	o.names = append(o.names, l.name)
+	return l
 }
 
 type norm struct {
@@ -143,33 +238,6 @@ type norm struct {
 	bias    []float32 // nil without a bias
 	eps     float64
 	groups  int // of neighbouring values that are normalized apart; 0: 1
-}
-
-// vector reads a parameter of a layer.
-func (m *Model) vector(name string, n int) ([]float32, error) {
-	m.used[name] = true
-	return m.source.vector(name, n)
-}
-
-func (m *Model) loadNorm(name string, width int) (*norm, error) {
-	return m.loadGains(name, width, m.config.PlusOne)
-}
-
-func (m *Model) loadGains(name string, width int, plusOne bool) (*norm, error) {
-	gains, err := m.vector(name, width)
-	if err != nil {
-		return nil, err
-	}
-	n := &norm{Norm: Norm{name, plusOne, width}, weights: make([]float32, width), eps: m.config.NormEps}
-	n.set(gains)
-	if m.config.NormBias {
-		bias := strings.TrimSuffix(name, "weight") + "bias"
-		if n.bias, err = m.vector(bias, width); err != nil {
-			return nil, err
-		}
-	}
-	m.norms = append(m.norms, n)
-	return n, nil
 }
 
 // parts returns the number of parts of a row that are normalized apart, their width and eps.
@@ -192,33 +260,23 @@ func (n *norm) set(gains []float32) {
 	}
 }
 
-func (m *Model) loadLayer(l arch.LayerConfig, at string) (*layer, error) {
-	c := &m.config
+func (o *opener) layer(l arch.LayerConfig) *layer {
+	c := &o.config
 	width, keyWidth := l.HeadDim, l.HeadDim
 	if c.QKNorm == arch.WholeNorms {
 		width, keyWidth = c.Heads*l.HeadDim, l.KVHeads*l.HeadDim
 	}
-	var before, fed, behind, fedBehind, query, key *norm
-	for _, n := range []struct {
-		dst  **norm
-		kind arch.Kind
-		n    int
-	}{
-		{&before, arch.InputNorm, c.HiddenSize}, {&fed, arch.FeedForwardNorm, c.HiddenSize},
-		{&behind, arch.PostAttentionNorm, c.HiddenSize}, {&fedBehind, arch.PostFeedForwardNorm, c.HiddenSize},
-		{&query, arch.QueryNorm, width}, {&key, arch.KeyNorm, keyWidth},
-	} {
-		name := c.NameOf(n.kind)
-		if name == "" || !l.Uses(n.kind) {
-			continue
+	optional := func(kind arch.Kind, width int) *norm {
+		if c.NameOf(kind) == "" || !l.Uses(kind) {
+			return nil
 		}
-		var err error
-		if *n.dst, err = m.loadNorm(at+name+".weight", n.n); err != nil {
-			return nil, err
-		}
+		return o.norm(kind, width)
 	}
+	before, fed := optional(arch.InputNorm, c.HiddenSize), optional(arch.FeedForwardNorm, c.HiddenSize)
+	behind, fedBehind := optional(arch.PostAttentionNorm, c.HiddenSize), optional(arch.PostFeedForwardNorm, c.HiddenSize)
+	query, key := optional(arch.QueryNorm, width), optional(arch.KeyNorm, keyWidth)
 	if c.QKNorm == arch.UnitNorms && l.Rope >= 0 {
-		query = m.unitNorm(l.HeadDim)
+		query = o.unitNorm(l.HeadDim)
 		key = query
 	}
 	all := &layer{LayerConfig: l}
@@ -227,115 +285,45 @@ func (m *Model) loadLayer(l arch.LayerConfig, at string) (*layer, error) {
 		return &all.blocks[len(all.blocks)-1]
 	}
 	if c.AltUp != nil {
-		a, err := m.loadAltUp(at, arch.StreamPredict, c.AltUp.Streams*c.AltUp.Streams)
-		if err != nil {
-			return nil, err
-		}
-		add(whole{&prediction{a}}, nil, nil, 1, false).replace = true
+		add(&prediction{o.altUp(arch.StreamPredict, c.AltUp.Streams*c.AltUp.Streams)}, nil, nil, 1, false).replace = true
 	}
 	if l.States() {
-		r, err := m.loadRecurrence(l, at)
-		if err != nil {
-			return nil, err
-		}
-		add(r, before, behind, c.Outputs.Mixer, false)
+		add(o.recurrence(l), before, behind, c.Outputs.Mixer, false)
 	}
 	if l.Mixer == arch.AttentionMixer || l.Beside {
-		a, err := m.loadAttention(l, at, query, key)
-		if err != nil {
-			return nil, err
-		}
-		add(a, before, behind, c.Outputs.Attention, l.Beside)
+		add(o.attention(l, query, key), before, behind, c.Outputs.Attention, l.Beside)
 	}
 	if l.NoFeedForward {
-		return all, nil
+		return all
 	}
 	if c.Laurel > 0 {
-		p, err := m.loadLaurel(at)
-		if err != nil {
-			return nil, err
-		}
-		add(whole{p}, before, nil, 1, true).times = math.Sqrt2 / 2
+		add(o.laurel(), before, nil, 1, true).times = math.Sqrt2 / 2
 	}
 	if c.Parallel {
 		fed = before
 	}
 	if l.Experts {
-		e, err := m.loadExperts(at)
-		if err != nil {
-			return nil, err
-		}
+		e := o.mixture()
 		if e.fed != nil {
 			e.sharedFed, fed = fed, nil
 		}
 		add(e, fed, fedBehind, c.Outputs.FeedForward, c.Parallel)
 	} else {
-		f, err := m.loadNetwork(&l, at)
-		if err != nil {
-			return nil, err
-		}
-		add(f, fed, fedBehind, c.Outputs.FeedForward, c.Parallel)
+		add(o.network(&l), fed, fedBehind, c.Outputs.FeedForward, c.Parallel)
 	}
 	if c.PerLayer != nil {
-		p, post, err := m.loadOwnInput(at)
-		if err != nil {
-			return nil, err
-		}
-		if c.AltUp == nil {
-			add(whole{p}, nil, post, 1, false)
+		if p, post := o.ownInput(); c.AltUp == nil {
+			add(p, nil, post, 1, false)
 		} else {
-			p, err := m.loadCorrection(at, p, post)
-			if err != nil {
-				return nil, err
-			}
-			add(whole{p}, nil, nil, 1, false).replace = true
+			add(o.correction(p, post), nil, nil, 1, false).replace = true
 		}
 	}
-	if name := c.NameOf(arch.LayerScalar); name != "" {
-		m.used[at+name] = true
-		factor, err := m.source.vector(at+name, 1)
-		if err != nil {
-			return nil, err
-		}
-		all.blocks[len(all.blocks)-1].times = float64(factor[0])
-	}
-	return all, nil
-}
-
-// spec names the linear layer of a kind in the layer at a prefix.
-func (m *Model) spec(at string, kind arch.Kind, rows, cols int) linearSpec {
-	return linearSpec{name: at + m.config.Facts.NameOf(kind) + ".weight", rows: rows, cols: cols, bias: m.config.BiasOf(kind)}
-}
-
-func (m *Model) linearsOf(specs []linearSpec) (list []*linear, err error) {
-	list = make([]*linear, len(specs))
-	for i := range specs {
-		if list[i], err = m.linear(specs[i]); err != nil {
-			return nil, err
+	if c.NameOf(arch.LayerScalar) != "" {
+		if factor := o.vector(o.name(arch.LayerScalar), 1); o.err == nil {
+			all.blocks[len(all.blocks)-1].times = float64(factor[0])
 		}
 	}
-	return list, nil
-}
-
-func (m *Model) linear(spec linearSpec) (*linear, error) {
-	m.used[spec.name] = true
-	op, withBias, err := m.source.linear(spec)
-	if err != nil {
-		return nil, err
-	}
-	l := &linear{spec: spec, name: spec.label(), op: op, hasBias: spec.bias}
-	if spec.bias {
-		l.biasName = m.source.biasOf(spec.name)
-		m.used[l.biasName] = true
-		if !withBias {
-			if l.bias, err = m.storedBias(l); err != nil {
-				return nil, err
-			}
-		}
-	}
-	m.linears[l.name] = l
-	m.names = append(m.names, l.name)
-	return l, nil
+	return all
 }
 
 // unused fails for tensors that the model of config.json does not use: the checkpoint must be for

@@ -31,9 +31,9 @@ type mamba struct {
 // mambaHeads is the largest number of heads in a part. Parts of a group compute B and C again.
 const mambaHeads = 8
 
-func (m *Model) loadMamba(at string) (r *recurrence, err error) {
-	c := &m.config
-	d := &mamba{MambaConfig: c.Mamba, m: m, heads: 1}
+func (o *opener) mamba() *recurrence {
+	c := &o.config
+	d := &mamba{MambaConfig: c.Mamba, m: o.Model, heads: 1}
 	own := d.Heads / d.Groups
 	for n := 2; n <= min(own, mambaHeads); n++ {
 		if own%n == 0 {
@@ -43,54 +43,32 @@ func (m *Model) loadMamba(at string) (r *recurrence, err error) {
 	lists := make([][]int, 0, d.parts()+d.Groups)
 	for _, heads := range []int{d.heads, own} {
 		for first := 0; first < d.Heads; first += heads {
-			var list []int
-			for _, r := range d.channels(first, heads) {
-				for i := range r[1] {
-					list = append(list, r[0]+i)
-				}
-			}
-			lists = append(lists, list)
+			channels := d.channels(first, heads)
+			lists = append(lists, spread(channels[:]...))
 		}
 	}
 	d.ones = slices.Repeat([]float32{1}, max(own*d.HeadDim+2*d.State, d.Inner()))
-	if d.kernels, err = m.loadKernel(at, d.Channels(), d.Kernel, lists, arch.MambaConv); err != nil {
-		return nil, err
-	}
+	d.kernels = o.kernels(d.Channels(), d.Kernel, lists, arch.MambaConv)
 	if d.ConvBias {
-		all, err := m.vector(at+c.Facts.NameOf(arch.MambaConv)+".bias", d.Channels())
-		if err != nil {
-			return nil, err
-		}
-		for _, list := range lists {
+		all := o.vector(o.name(arch.MambaConv)+".bias", d.Channels())
+		for p := 0; p < len(lists) && o.err == nil; p++ {
 			var bias []float32
-			for _, i := range list {
+			for _, i := range lists[p] {
 				bias = append(bias, all[i])
 			}
 			d.biases = append(d.biases, bias)
 		}
 	}
-	decay, err := m.vector(at+c.Facts.NameOf(arch.MambaDecay), d.Heads)
-	if err != nil {
-		return nil, err
-	}
-	for _, v := range decay {
-		d.rate = append(d.rate, -detmath.Exp(float64(v)))
-	}
-	if d.skip, err = m.vector(at+c.Facts.NameOf(arch.MambaSkip), d.Heads); err != nil {
-		return nil, err
-	}
-	if d.timeBias, err = m.vector(at+c.Facts.NameOf(arch.MambaBias), d.Heads); err != nil {
-		return nil, err
-	}
-	if r, err = m.recurrence(d, []linearSpec{m.spec(at, arch.MambaIn, d.Rows(), c.HiddenSize)}, m.spec(at, arch.MambaOut, c.HiddenSize, d.Inner())); err != nil || !d.Norm {
-		return r, err
-	}
-	if r.behind, err = m.loadGains(at+c.Facts.NameOf(arch.MambaNorm)+".weight", d.Inner(), false); err == nil {
+	d.rate = rates(o.vector(o.name(arch.MambaDecay), d.Heads))
+	d.skip, d.timeBias = o.vector(o.name(arch.MambaSkip), d.Heads), o.vector(o.name(arch.MambaBias), d.Heads)
+	r := &recurrence{mixer: d, in: o.all(o.spec(arch.MambaIn, d.Rows(), c.HiddenSize)), out: o.linear(arch.MambaOut, c.HiddenSize, d.Inner())}
+	if d.Norm {
+		r.behind = o.normOf(o.name(arch.MambaNorm)+".weight", d.Inner(), false)
 		if r.behind.groups = d.Groups; d.NormFirst {
 			r.late = d
 		}
 	}
-	return r, err
+	return r
 }
 
 func (d *mamba) inner() int              { return d.Inner() }
@@ -142,9 +120,7 @@ func (d *mamba) scatter(row, du []float32, first, heads int) {
 func (d *mamba) mix(x, mixed, u, taps []float32, kernel int) {
 	convolve(mixed, u, taps, d.kernels[kernel])
 	if d.biases != nil {
-		for i, b := range d.biases[kernel] {
-			mixed[i] += b
-		}
+		addTo(mixed, d.biases[kernel])
 	}
 	copy(x, mixed)
 	d.m.math.Gate(x, d.ones[:len(x)], rowmath.SiluLinear, rowmath.SiluCubic)

@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -30,43 +31,34 @@ type mixture struct {
 	width   int // of an expert's inputs and outputs
 }
 
-// loadExperts opens a mixture's router and experts. Published checkpoints have a tensor per expert;
+// mixture opens a mixture's router and experts. Published checkpoints have a tensor per expert;
 // transformers 5 saves fused tensors under mlp.
-func (m *Model) loadExperts(at string) (*mixture, error) {
-	l, c, e := &mixture{ExpertConfig: m.config.Experts, width: m.config.HiddenSize}, &m.config, m.config.Experts
-	router, both, last := m.spec(at, arch.Router, e.Count, c.HiddenSize), at+"mlp.experts.gate_up_proj", at+"mlp.experts.down_proj"
-	_, fused := m.source.shape(both)
+func (o *opener) mixture() *mixture {
+	c, e := &o.config, o.config.Experts
+	l := &mixture{ExpertConfig: e, width: c.HiddenSize}
+	router, both, last := o.spec(arch.Router, e.Count, c.HiddenSize), o.at+"mlp.experts.gate_up_proj", o.at+"mlp.experts.down_proj"
+	_, fused := o.source.shape(both)
 	if fused {
 		if !c.Facts.Has(arch.GateUpExperts) {
-			router.name = at + "mlp.gate.weight"
+			router.name = o.at + "mlp.gate.weight"
 		}
-	} else if name := c.Facts.NameOf(arch.GateUpExperts); name != "" {
-		fused, both, last = true, at+name, at+c.Facts.NameOf(arch.DownExperts)
-		if _, bare := m.source.shape(both); !bare {
+	} else if c.Facts.Has(arch.GateUpExperts) {
+		fused, both, last = true, o.name(arch.GateUpExperts), o.name(arch.DownExperts)
+		if _, bare := o.source.shape(both); !bare {
 			both, last = both+".weight", last+".weight"
 		}
 	}
-	var err error
-	if l.router, err = m.linear(router); err != nil {
-		return nil, err
-	}
-	if name := c.Facts.NameOf(arch.RouterCorrection); name != "" {
-		if l.correction, err = m.vector(at+name, e.Count); err != nil {
-			return nil, err
-		}
+	l.router = o.open(router)
+	if c.Facts.Has(arch.RouterCorrection) {
+		l.correction = o.vector(o.name(arch.RouterCorrection), e.Count)
 	}
 	if e.Latent > 0 {
 		l.width = e.Latent
-		if l.in, err = m.linear(m.spec(at, arch.ExpertsIn, l.width, c.HiddenSize)); err != nil {
-			return nil, err
-		}
-		if l.out, err = m.linear(m.spec(at, arch.ExpertsOut, c.HiddenSize, l.width)); err != nil {
-			return nil, err
-		}
+		l.in, l.out = o.linear(arch.ExpertsIn, l.width, c.HiddenSize), o.linear(arch.ExpertsOut, c.HiddenSize, l.width)
 	}
 	for i := range e.Count {
 		own := func(kind arch.Kind, rows, cols int) linearSpec {
-			spec := m.spec(at, kind, rows, cols)
+			spec := o.spec(kind, rows, cols)
 			spec.name = strings.Replace(spec.name, "*", strconv.Itoa(i), 1)
 			return spec
 		}
@@ -78,43 +70,28 @@ func (m *Model) loadExperts(at string) (*mixture, error) {
 			gateUp[0].name, gateUp[0].rows, gateUp[0].cols = both, 2*e.Intermediate, c.HiddenSize
 			down.name, down.rows, down.cols = last, c.HiddenSize, e.Intermediate
 		}
-		expert, err := m.gated(gateUp, down)
-		if err != nil {
-			return nil, err
-		}
+		expert := o.gated(gateUp, down)
 		expert.interleaved = e.Interleaved
 		l.experts = append(l.experts, expert)
 	}
-	if c.Facts.Has(arch.ExpertsNorm) {
-		if err := m.loadExpertNorms(l, at); err != nil {
-			return nil, err
-		}
+	if c.Facts.Has(arch.ExpertsNorm) { // beside a dense network
+		l.fed, l.post, l.sharedPost = o.norm(arch.ExpertsNorm, c.HiddenSize), o.norm(arch.ExpertsPostNorm, c.HiddenSize), o.norm(arch.SharedPostNorm, c.HiddenSize)
+		l.factors, l.routed = o.vector(o.name(arch.ExpertScale), e.Count), o.unitNorm(c.HiddenSize)
+		l.routed.weights = o.vector(o.name(arch.RouterScale), c.HiddenSize)
+		scale(l.routed.weights, 1/math.Sqrt(float64(c.HiddenSize)))
 	}
-	return l, m.loadShared(l, at)
-}
-
-// loadExpertNorms opens the norms of a mixture beside a dense network, and the experts' factors.
-func (m *Model) loadExpertNorms(l *mixture, at string) (err error) {
-	h := m.config.HiddenSize
-	vector := func(kind arch.Kind, n int) (v []float32) {
-		name := at + m.config.NameOf(kind)
-		if m.used[name] = true; err == nil {
-			v, err = m.source.vector(name, n)
-		}
-		return v
+	if e.Shared == 0 {
+		return l
 	}
-	for _, n := range []struct {
-		dst  **norm
-		kind arch.Kind
-	}{{&l.fed, arch.ExpertsNorm}, {&l.post, arch.ExpertsPostNorm}, {&l.sharedPost, arch.SharedPostNorm}} {
-		if err == nil {
-			*n.dst, err = m.loadNorm(at+m.config.NameOf(n.kind)+".weight", h)
-		}
+	inputs := []linearSpec{o.spec(arch.SharedGate, e.Shared, c.HiddenSize), o.spec(arch.SharedUp, e.Shared, c.HiddenSize)}
+	if c.Facts.Has(arch.SharedFused) {
+		inputs = []linearSpec{o.spec(arch.SharedFused, 2*e.Shared, c.HiddenSize)}
 	}
-	l.routed, l.factors = m.unitNorm(h), vector(arch.ExpertScale, l.Count)
-	copy(l.routed.weights, vector(arch.RouterScale, h))
-	scale(l.routed.weights, 1/math.Sqrt(float64(h)))
-	return err
+	l.shared = o.gated(inputs, o.spec(arch.SharedDown, c.HiddenSize, e.Shared))
+	if c.Facts.Has(arch.SharedRouter) {
+		l.sharedRouter = o.linear(arch.SharedRouter, 1, c.HiddenSize)
+	}
+	return l
 }
 
 // inputs returns m rows of x behind a norm, or x without one.
@@ -127,56 +104,49 @@ func (l *mixture) inputs(s *Session, by *norm, b *[]float32, x []float32, m int)
 	return normed
 }
 
-// loadShared opens the expert that sees every token.
-func (m *Model) loadShared(l *mixture, at string) error {
-	c, e := &m.config, m.config.Experts
-	if e.Shared == 0 {
-		return nil
-	}
-	inputs := []linearSpec{m.spec(at, arch.SharedGate, e.Shared, c.HiddenSize), m.spec(at, arch.SharedUp, e.Shared, c.HiddenSize)}
-	if c.Facts.Has(arch.SharedFused) {
-		inputs = []linearSpec{m.spec(at, arch.SharedFused, 2*e.Shared, c.HiddenSize)}
-	}
-	var err error
-	if l.shared, err = m.gated(inputs, m.spec(at, arch.SharedDown, c.HiddenSize, e.Shared)); err != nil {
-		return err
-	}
-	if c.Facts.Has(arch.SharedRouter) {
-		l.sharedRouter, err = m.linear(m.spec(at, arch.SharedRouter, 1, c.HiddenSize))
-	}
-	return err
-}
-
 func (l *mixture) last() *linear { return nil }
 
-func (l *mixture) scratch(s *Session, m int) []size {
-	h, mix := s.m.config.HiddenSize, &s.mixture
-	list := append(l.experts[0].scratch(s, m), size{&mix.logits, m * l.Count}, size{&mix.rows, m * l.width}, size{&mix.out, m * l.width})
-	if l.in != nil {
-		list = append(list, size{&mix.latents, m * l.width}, size{&mix.sums, m * l.width})
+// sharedMemory returns the memory of the shared expert, that of the experts in a Session.
+func (r *record) sharedMemory() *gatedRecord {
+	if r.kept {
+		return &r.shared
 	}
-	if l.fed != nil {
-		list = append(list, size{&s.record.fed, m * h})
-	}
-	if l.shared != nil {
-		list = append(append(list, l.shared.scratch(s, m)...), size{&mix.shared, m * h}, size{&mix.gates, m})
-	}
-	return list
+	return &r.gatedRecord
 }
 
-// mixtureScratch is the memory of a mixture during a pass.
-type mixtureScratch struct {
-	logits []float32 // [token][expert]
-	chosen []choice  // [token][PerToken], in order of expert
-	rows   []float32 // inputs of an expert's tokens
-	out    []float32 // outputs of the expert
-	tokens []choice  // the tokens of the expert
-	shared []float32 // outputs of the shared expert
-	// [token][width]: what experts read, and the sums of their outputs, if these are latents.
-	latents, sums []float32
-	gates         []float32 // [token]: its factors
-	// running: an expert is running; the rows of its linear layers belong to tokens.
-	running bool
+// keep returns a buffer of a Tape. A Session has one for all inputs behind norms.
+func (r *record) keep(b *[]float32) *[]float32 {
+	if r.kept {
+		return b
+	}
+	return &r.fed
+}
+
+func (l *mixture) memory(s *Session, r *record, m int) []size {
+	h, rows := m*s.m.config.HiddenSize, m
+	if r.kept {
+		rows = m * l.PerToken
+	}
+	list := append(l.experts[0].sizes(s, &r.gatedRecord, rows), size{&r.down, rows * l.width}, size{&r.rows, rows * l.width}, size{&r.routerLogits, m * l.Count})
+	if l.in != nil {
+		list = append(list, size{&r.latents, m * l.width}, size{&r.sums, m * l.width})
+	}
+	if l.fed != nil {
+		list = append(list, size{&r.fed, h})
+	}
+	if l.shared != nil {
+		list = append(append(list, l.shared.sizes(s, r.sharedMemory(), m)...), size{&r.sharedDown, h}, size{&r.sharedLogits, m}, size{&r.sharedGates, m})
+	}
+	if !r.kept {
+		return list
+	}
+	if l.in != nil || l.post != nil {
+		list = append(list, size{&r.projected, h})
+	}
+	if l.fed != nil {
+		list = append(list, size{&r.routed, h}, size{&r.added, h}, size{&s.back, h})
+	}
+	return append(list, size{&r.router, m * l.Count})
 }
 
 type choice struct {
@@ -184,78 +154,137 @@ type choice struct {
 	weight        float32
 }
 
-// forward adds each token's outputs in order of expert.
-func (l *mixture) forward(s *Session, dst, x []float32, m int) error {
-	e, mix, h, w := l.ExpertConfig, &s.mixture, s.m.config.HiddenSize, l.width
-	logits := buffer.Grow(&mix.logits, m*e.Count)
-	if err := s.multiply(logits, l.inputs(s, l.routed, &s.record.fed, x, m), m, l.router); err != nil {
+// run adds each token's outputs in order of expert.
+func (l *mixture) run(s *Session, r *record, dst, x []float32, m int) error {
+	h, w := s.m.config.HiddenSize, l.width
+	if err := l.route(s, r, x, m); err != nil {
 		return err
 	}
-	mix.chosen = mix.chosen[:0]
-	for t := range m {
-		scores := logits[t*e.Count:][:e.Count]
-		score(e, s.m.math, scores)
-		mix.chosen = choose(e, l.correction, mix.chosen, scores, t)
+	y, read := dst, l.inputs(s, l.fed, &r.fed, x, m)
+	if r.kept && dst != nil && (l.out != nil || l.post != nil) {
+		y = buffer.Grow(&r.projected, m*h)
 	}
-	read, sums := l.inputs(s, l.fed, &s.record.fed, x, m), dst
+	sums := y
 	if l.in != nil {
-		read, sums = buffer.Grow(&mix.latents, m*w), buffer.Grow(&mix.sums, m*w)
+		read, sums = buffer.Grow(&r.latents, m*w), buffer.Grow(&r.sums, m*w)
 		if err := s.multiply(read, x, m, l.in); err != nil {
 			return err
 		}
 	}
-	clear(sums[:m*w])
+	if sums != nil {
+		clear(sums[:m*w])
+	}
 	for i := range l.experts {
-		mix.tokens = mix.tokens[:0]
-		for _, ch := range mix.chosen {
-			if ch.expert == i {
-				mix.tokens = append(mix.tokens, ch)
-			}
-		}
-		n := len(mix.tokens)
-		if n == 0 {
-			continue
-		}
-		rows, out := buffer.Grow(&mix.rows, n*w), buffer.Grow(&mix.out, n*w)
-		for r, ch := range mix.tokens {
-			copyScaled(e, rows[r*w:][:w], read[ch.token*w:], ch)
-		}
-		mix.running = true
-		err := l.experts[i].forward(s, out, rows, n)
-		mix.running = false
-		if err != nil {
-			return err
-		}
-		for r, ch := range mix.tokens {
-			l.addScaled(sums[ch.token*w:][:w], out[r*w:][:w], ch)
-		}
-	}
-	if l.out != nil {
-		if err := s.multiply(dst, sums, m, l.out); err != nil {
+		if err := l.expert(s, r, i, sums, read); err != nil {
 			return err
 		}
 	}
-	if l.post != nil {
-		s.norm(dst, dst, l.post, m)
+	if dst != nil && l.out != nil {
+		if err := s.multiply(y, sums, m, l.out); err != nil {
+			return err
+		}
+	}
+	switch {
+	case dst != nil && l.post != nil:
+		s.norm(dst, y, l.post, m)
+	default:
+		copy(dst, y)
 	}
 	if l.shared == nil {
 		return nil
 	}
-	x = l.inputs(s, l.sharedFed, &s.record.fed, x, m)
-	shared, gates := buffer.Grow(&mix.shared, m*h), buffer.Grow(&mix.gates, m)
-	if err := l.shared.forward(s, shared, x, m); err != nil {
+	return l.runShared(s, r, dst, x, m)
+}
+
+// expert runs an expert, and adds the outputs to sums, if not nil.
+func (l *mixture) expert(s *Session, r *record, i int, sums, read []float32) error {
+	at, n, w := r.first[i], r.first[i+1]-r.first[i], l.width
+	if n == 0 {
+		return nil
+	}
+	own := r.order[at:][:n]
+	if !r.kept {
+		at = 0
+	}
+	rows, out := buffer.Grow(&r.rows, (at+n)*w)[at*w:], buffer.Grow(&r.down, (at+n)*w)[at*w:]
+	for j, c := range own {
+		copyScaled(l.ExpertConfig, rows[j*w:][:w], read[r.chosen[c].token*w:], r.chosen[c])
+	}
+	s.expert = own
+	err := l.experts[i].rows(s, &r.gatedRecord, out, rows, at, n)
+	s.expert = nil
+	if err != nil || sums == nil {
+		return err
+	}
+	for j, c := range own {
+		ch := r.chosen[c]
+		l.addScaled(sums[ch.token*w:][:w], out[j*w:][:w], ch)
+	}
+	return nil
+}
+
+// runShared runs the shared expert, and adds the outputs to dst, if not nil.
+func (l *mixture) runShared(s *Session, r *record, dst, x []float32, m int) error {
+	h := s.m.config.HiddenSize
+	shared, gates := buffer.Grow(&r.sharedDown, m*h), buffer.Grow(&r.sharedGates, m)
+	if err := l.shared.rows(s, r.sharedMemory(), shared, l.inputs(s, l.sharedFed, r.keep(&r.added), x, m), 0, m); err != nil {
 		return err
 	}
 	if l.sharedRouter != nil {
-		if err := s.multiply(gates, x, m, l.sharedRouter); err != nil {
+		logits := buffer.Grow(&r.sharedLogits, m)
+		if err := s.multiply(logits, x, m, l.sharedRouter); err != nil {
 			return err
 		}
+		copy(gates, logits)
 		sigmoid(gates)
 	}
+	if dst == nil {
+		return nil
+	}
 	if l.sharedPost != nil {
-		s.norm(shared, shared, l.sharedPost, m)
+		normed := shared
+		if r.kept {
+			normed = buffer.Grow(&s.back, m*h)
+		}
+		s.norm(normed, shared, l.sharedPost, m)
+		shared = normed
 	}
 	addShared(l, dst, shared, gates)
+	return nil
+}
+
+// route chooses the experts of m rows.
+func (l *mixture) route(s *Session, r *record, x []float32, m int) error {
+	e, forced := l.ExpertConfig, r.forced
+	if forced != nil && len(forced) != m*e.PerToken {
+		return fmt.Errorf("model: %d choices of experts for %d tokens, want %d for each", len(forced), m, e.PerToken)
+	}
+	all := buffer.Grow(&r.routerLogits, m*e.Count)
+	if err := s.multiply(all, l.inputs(s, l.routed, r.keep(&r.routed), x, m), m, l.router); err != nil {
+		return err
+	}
+	if r.kept {
+		all = append(r.router[:0], all...)
+		r.router = all
+	}
+	r.chosen = r.chosen[:0]
+	for token := range m {
+		scores := all[token*e.Count:][:e.Count]
+		score(e, s.m.math, scores)
+		if forced == nil {
+			r.chosen = choose(e, l.correction, r.chosen, scores, token)
+			continue
+		}
+		from := len(r.chosen)
+		for _, i := range forced[token*e.PerToken:][:e.PerToken] {
+			if i < 0 || int(i) >= e.Count {
+				return fmt.Errorf("model: expert %d of %d", i, e.Count)
+			}
+			r.chosen = append(r.chosen, choice{token, int(i), scores[i]})
+		}
+		weigh(e, r.chosen[from:], scores)
+	}
+	r.sort(e.Count)
 	return nil
 }
 
@@ -292,10 +321,7 @@ func addShared(l *mixture, dst, shared, gates []float32) {
 		if l.sharedRouter == nil {
 			gate = 1
 		}
-		to := dst[t*h:][:h]
-		for j, v := range shared[t*h:][:h] {
-			to[j] += float32(v * gate)
-		}
+		addTimes(dst[t*h:][:h], shared[t*h:], gate)
 	}
 }
 
@@ -322,9 +348,7 @@ func choose(e *arch.ExpertConfig, correction []float32, dst []choice, scores []f
 	by := scores
 	if correction != nil {
 		by = slices.Clone(scores)
-		for i, v := range correction {
-			by[i] += v
-		}
+		addTo(by, correction)
 	}
 	from, groups := len(dst), bestGroups(e, by)
 	for range e.PerToken {
@@ -426,9 +450,7 @@ func layerNorm(dst, x, weights, bias []float32, eps float64) {
 	for i, v := range x {
 		dst[i] = float32(float32((v-mean)*inverse) * weights[i])
 	}
-	for i, v := range bias {
-		dst[i] += v
-	}
+	addTo(dst[:len(bias)], bias)
 }
 
 // moments returns the mean of x, and 1 / sqrt(variance(x) + eps).

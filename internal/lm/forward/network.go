@@ -20,29 +20,25 @@ type mlp struct {
 	cutoff float64
 }
 
-// loadNetwork opens the feed-forward network of a dense layer.
-func (m *Model) loadNetwork(l *arch.LayerConfig, at string) (*mlp, error) {
-	c, width := &m.config, l.Intermediate
-	inputs := []linearSpec{m.spec(at, arch.Gate, width, c.HiddenSize), m.spec(at, arch.Up, width, c.HiddenSize)}
-	if c.Facts.Has(arch.FusedGateUp) {
-		inputs = []linearSpec{m.spec(at, arch.FusedGateUp, 2*width, c.HiddenSize)}
+// network opens the feed-forward network of a dense layer.
+func (o *opener) network(l *arch.LayerConfig) *mlp {
+	h, width := o.config.HiddenSize, l.Intermediate
+	inputs := []linearSpec{o.spec(arch.Gate, width, h), o.spec(arch.Up, width, h)}
+	if o.config.Facts.Has(arch.FusedGateUp) {
+		inputs = []linearSpec{o.spec(arch.FusedGateUp, 2*width, h)}
 	}
-	f, err := m.gated(inputs, m.spec(at, arch.Down, c.HiddenSize, width))
-	if f != nil {
-		f.sparse, f.cutoff = l.Sparse, l.Cutoff
-	}
-	return f, err
+	f := o.gated(inputs, o.spec(arch.Down, h, width))
+	f.sparse, f.cutoff = l.Sparse, l.Cutoff
+	return f
 }
 
-func (m *Model) gated(gateUp []linearSpec, down linearSpec) (f *mlp, err error) {
-	f = &mlp{width: down.cols, plain: m.config.Activation == arch.SquaredRelu}
+func (o *opener) gated(gateUp []linearSpec, down linearSpec) *mlp {
+	f := &mlp{width: down.cols, plain: o.config.Activation == arch.SquaredRelu}
 	if f.plain {
 		gateUp = gateUp[1:]
 	}
-	if f.gateUp, err = m.linearsOf(gateUp); err == nil {
-		f.down, err = m.linear(down)
-	}
-	return f, err
+	f.gateUp, f.down = o.all(gateUp...), o.open(down)
+	return f
 }
 
 func (f *mlp) last() *linear { return f.down }
@@ -50,23 +46,48 @@ func (f *mlp) last() *linear { return f.down }
 // fused reports whether gate and up are a single linear layer.
 func (f *mlp) fused() bool { return len(f.gateUp) == 1 && !f.plain }
 
-func (f *mlp) scratch(s *Session, m int) []size {
-	list := []size{{&s.gate, m * f.width}, {&s.up, m * f.width}}
+func (f *mlp) memory(s *Session, r *record, m int) []size { return f.sizes(s, &r.gatedRecord, m) }
+
+func (f *mlp) sizes(s *Session, r *gatedRecord, rows int) []size {
+	n := rows * f.width
+	list := []size{{&r.gate, n}, {&r.up, n}}
 	if f.fused() {
-		list = append(list, size{&s.both, 2 * m * f.width})
+		list = append(list, size{&s.both, 2 * n})
+	}
+	if r.kept {
+		list = append(list, size{&r.act, n})
+	}
+	if r.kept && f.sparse {
+		list = append(list, size{&r.uncut, n})
 	}
 	return list
 }
 
-func (f *mlp) forward(s *Session, dst, x []float32, m int) error {
-	n := f.width
-	gate, up := buffer.Grow(&s.gate, m*n), buffer.Grow(&s.up, m*n)
+func (f *mlp) run(s *Session, r *record, dst, x []float32, m int) error {
+	return f.rows(s, &r.gatedRecord, dst, x, 0, m)
+}
+
+// rows is run for m rows from row at of the record r on.
+func (f *mlp) rows(s *Session, r *gatedRecord, dst, x []float32, at, m int) error {
+	own := func(b *[]float32) []float32 { return buffer.Grow(b, (at+m)*f.width)[at*f.width:] }
+	gate, up := own(&r.gate), own(&r.up)
 	if err := s.gateUp(f, gate, up, x, m); err != nil {
 		return err
 	}
+	if r.kept && f.sparse {
+		copy(own(&r.uncut), gate)
+	}
 	s.cut(f, gate, m)
-	s.activate(gate, up)
-	return s.multiply(dst, gate, m, f.down)
+	act := gate
+	if r.kept {
+		act = own(&r.act)
+		copy(act, gate)
+	}
+	s.activate(act, up)
+	if dst == nil {
+		return nil
+	}
+	return s.multiply(dst, act, m, f.down)
 }
 
 // cut subtracts a bound from the gates of m rows of a sparse network, and zeroes those below the

@@ -7,20 +7,18 @@ import (
 
 // ownInput reads the layer's own input p of each token, from the side: project(f(gate(x)) p).
 type ownInput struct {
+	whole
 	gate, project *linear
 	width         int
 	at            int // where p begins in a row of the side
 }
 
-// loadOwnInput opens the part of the next layer, and the norm of its outputs.
-func (m *Model) loadOwnInput(at string) (p *ownInput, post *norm, err error) {
-	h, n := m.config.HiddenSize, m.side.perInputs
-	list, err := m.linearsOf([]linearSpec{m.spec(at, arch.PerLayerGate, n, h), m.spec(at, arch.PerLayerProjection, h, n)})
-	if err != nil {
-		return nil, nil, err
-	}
-	post, err = m.loadNorm(at+m.config.NameOf(arch.PerLayerNorm)+".weight", h)
-	return &ownInput{list[0], list[1], n, m.side.inputs + len(m.layers)*n}, post, err
+// ownInput opens the part of the next layer, and the norm of its outputs.
+func (o *opener) ownInput() (p *ownInput, post *norm) {
+	h, n := o.config.HiddenSize, o.Model.side.perInputs
+	p = &ownInput{gate: o.linear(arch.PerLayerGate, n, h), project: o.linear(arch.PerLayerProjection, h, n), width: n}
+	p.at = o.Model.side.inputs + len(o.layers)*n
+	return p, o.norm(arch.PerLayerNorm, h)
 }
 
 func (p *ownInput) stages() [][]Group {
@@ -58,7 +56,7 @@ func (p *ownInput) backward(t *Tape, r *record, g *Gradients, dy []float32, _ bo
 func (p *ownInput) gradients(t *Tape, r *record, g *Gradients, x, dy, y []float32) error {
 	b, n := &t.back, t.tokens()
 	dgate, dup := b.dgate[:n*p.width], b.dup[:n*p.width]
-	if err := t.through(g, p.project, dup, r.act, dy, y); err != nil {
+	if err := t.through(g, p.project, dup, r.act, dy, y, false); err != nil {
 		return err
 	}
 	t.s.split(n*p.width, 8, func(_, from, to int) {
@@ -67,7 +65,7 @@ func (p *ownInput) gradients(t *Tape, r *record, g *Gradients, x, dy, y []float3
 	for token := range n {
 		addTo(t.m.side.row(b.dside, token, p.at, p.width), dup[token*p.width:])
 	}
-	return t.through(g, p.gate, b.dnormed, x, dgate, r.gate)
+	return t.through(g, p.gate, b.dnormed, x, dgate, r.gate, false)
 }
 
 // addTo adds as many values of x to dst as dst has.

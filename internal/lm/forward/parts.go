@@ -15,18 +15,16 @@ type block struct {
 
 // part is what a block computes: attention, a recurrence, a feed-forward network or a mixture.
 type part interface {
-	// forward computes the outputs dst of the m rows of a pass, given their normalized inputs x.
-	forward(s *Session, dst, x []float32, m int) error
-	// scratch lists the memory of forward for m rows.
-	scratch(s *Session, m int) []size
-	// record is forward for all sequences of a Tape. It keeps what backward needs in r. If dst is
-	// nil, record skips the products that only the outputs need.
-	record(t *Tape, r *record, dst, x []float32) error
+	// run computes the outputs dst of m rows, given their normalized inputs x. r has the memory, and
+	// keeps what backward needs if it is a Tape's. If dst is nil, run skips the products that only
+	// the outputs need.
+	run(s *Session, r *record, dst, x []float32, m int) error
+	// memory lists the memory of run for m rows.
+	memory(s *Session, r *record, m int) []size
 	// backward computes gradients from the gradients dy of the outputs. If input is set,
 	// t.back.dnormed receives the gradients of the inputs.
 	backward(t *Tape, r *record, g *Gradients, dy []float32, input bool) error
-	// recordSizes and gradientSizes list the memory of record and backward for n tokens.
-	recordSizes(t *Tape, r *record, n int) []size
+	// gradientSizes lists the memory of backward for n tokens.
 	gradientSizes(t *Tape, n int) []size
 
 	// stages lists the linear layers: see [Model.Stages].
@@ -44,6 +42,17 @@ type part interface {
 // Blocks returns the number of blocks of a layer.
 func (m *Model) Blocks(layer int) int { return len(m.layers[layer].blocks) }
 
+// blocks goes through the blocks of all layers.
+func (m *Model) blocks(yield func(*block) bool) {
+	for i := range m.layers {
+		for j := range m.layers[i].blocks {
+			if !yield(&m.layers[i].blocks[j]) {
+				return
+			}
+		}
+	}
+}
+
 // mostBlocks returns the largest number of blocks of a layer.
 func (m *Model) mostBlocks() (most int) {
 	for i := range m.layers {
@@ -54,11 +63,9 @@ func (m *Model) mostBlocks() (most int) {
 
 // parallel reports whether blocks of a layer read the same inputs.
 func (m *Model) parallel() bool {
-	for i := range m.layers {
-		for _, b := range m.layers[i].blocks {
-			if b.beside {
-				return true
-			}
+	for b := range m.blocks {
+		if b.beside {
+			return true
 		}
 	}
 	return false
@@ -99,10 +106,8 @@ func (s *Session) sizes(m int) sizes {
 	if d := &s.m.side; d.perLayer != nil {
 		all.add(size{&s.both, m * d.layers * d.perInputs})
 	}
-	for i := range s.m.layers {
-		for _, b := range s.m.layers[i].blocks {
-			all.add(b.scratch(s, m)...)
-		}
+	for b := range s.m.blocks {
+		all.add(b.memory(s, &s.record, m)...)
 	}
 	return all
 }

@@ -29,6 +29,7 @@ type Session struct {
 	owners    []int                                         // [row], the index of its segment
 	units     []unit                                        // of the current pass, slowest first
 	work      int                                           // keys that all rows meet
+	expert    []int                                         // the rows of the expert that runs, in chosen; or nil
 
 	attention attentionThreads
 	mixers    []mixerWorker // by thread
@@ -39,14 +40,11 @@ type Session struct {
 type scratch struct {
 	workspace *kernels.Workspace
 	// Activations of a chunk, [tokens][...].
-	x, normed, q, k, v, heads, back []float32
-	side                            []float32 // rows of a side
-	qkv, both, gate, up             []float32
-	record                          record // of parts that always have one
-	latent                          latentScratch
-	mixture                         mixtureScratch
-	raw                             []float32 // outputs of a mixer's input projections
-	gates                           []float32 // of the heads
+	x, normed, back []float32
+	side            []float32 // rows of a side
+	qkv, both       []float32 // outputs of fused linear layers
+	record          record    // of a part
+	latent          latentScratch
 }
 
 // NewSession makes an empty session for at most maxTokens tokens. In models with longrope, sessions
@@ -140,12 +138,7 @@ func (s *Session) check(tokens []int32) error {
 	case len(tokens) > s.max-s.n:
 		return fmt.Errorf("model: %d tokens after %d: the session was made for %d", len(tokens), s.n, s.max)
 	}
-	for i, id := range tokens {
-		if id < 0 || int(id) >= s.m.config.VocabSize {
-			return fmt.Errorf("model: token %d at position %d: the vocabulary has %d tokens", id, s.n+i, s.m.config.VocabSize)
-		}
-	}
-	return nil
+	return s.m.checkTokens(-1, s.n, tokens)
 }
 
 // MaxAppend is the greatest number of tokens that Append takes.
@@ -227,11 +220,17 @@ func (s *Session) logits(logits, x []float32, m int) error {
 	if err := s.multiply(logits, normed, m, s.m.head); err != nil {
 		return err
 	}
-	scale(logits[:m*c.VocabSize], c.LogitScale)
-	if c.LogitSoftcap != 0 {
-		s.split(m*c.VocabSize, 16, func(_, from, to int) { softcap(logits[from:to], float32(c.LogitSoftcap)) })
-	}
+	s.capLogits(logits[:m*c.VocabSize])
 	return nil
+}
+
+// capLogits applies the model's factor and softcap to outputs of the lm_head.
+func (s *Session) capLogits(logits []float32) {
+	c := &s.m.config
+	scale(logits, c.LogitScale)
+	if c.LogitSoftcap != 0 {
+		s.split(len(logits), 16, func(_, from, to int) { softcap(logits[from:to], float32(c.LogitSoftcap)) })
+	}
 }
 
 func (s *Session) layer(i int, x []float32, m int) error {
@@ -241,7 +240,7 @@ func (s *Session) layer(i int, x []float32, m int) error {
 		if !b.beside {
 			s.begin(b, x, m)
 		}
-		if err := b.forward(s, s.back, s.normed, m); err != nil {
+		if err := b.run(s, &s.record, s.back, s.normed, m); err != nil {
 			return err
 		}
 		s.add(x, s.back, b, m)
@@ -268,21 +267,9 @@ func (s *Session) join(x, y []float32, b *block) {
 	if b.replace {
 		copy(x, y)
 	} else {
-		s.addScaled(x, y, b.scale)
+		addTimes(x, y, float32(b.scale))
 	}
 	scale(x, b.times)
-}
-
-func (s *Session) addScaled(x, y []float32, factor float64) {
-	if f := float32(factor); f != 1 {
-		for i, v := range y[:len(x)] {
-			x[i] += float32(v * f)
-		}
-		return
-	}
-	for i, v := range y[:len(x)] {
-		x[i] += v
-	}
 }
 
 // norm normalizes m rows, or copies them if there is no norm.
@@ -317,10 +304,7 @@ func (s *Session) multiply(dst, x []float32, m int, l *linear) error {
 	}
 	if l.bias != nil {
 		for r := range m {
-			row := dst[r*n:][:n]
-			for i, b := range l.bias {
-				row[i] += b
-			}
+			addTo(dst[r*n:][:n], l.bias)
 		}
 	}
 	return nil

@@ -12,17 +12,16 @@ type shortConv struct {
 	kernels        [][]float32 // of each part, [tap][channel]
 }
 
-func (m *Model) loadShortConv(at string) (r *recurrence, err error) {
-	h := m.config.HiddenSize
-	conv := &shortConv{channels: h, taps: m.config.ShortConv.Kernel}
+func (o *opener) shortConv() *recurrence {
+	h := o.config.HiddenSize
+	conv := &shortConv{channels: h, taps: o.config.ShortConv.Kernel}
 	lists := make([][]int, conv.parts())
-	for c := range h {
-		lists[c/convBlock] = append(lists[c/convBlock], c)
+	for p := range lists {
+		from, to := conv.span(p)
+		lists[p] = spread([2]int{from, to - from})
 	}
-	if conv.kernels, err = m.loadKernel(at, h, conv.taps, lists, arch.ConvKernel); err != nil {
-		return nil, err
-	}
-	return m.recurrence(conv, []linearSpec{m.spec(at, arch.ConvIn, 3*h, h)}, m.spec(at, arch.ConvOut, h, h))
+	conv.kernels = o.kernels(h, conv.taps, lists, arch.ConvKernel)
+	return &recurrence{mixer: conv, in: o.all(o.spec(arch.ConvIn, 3*h, h)), out: o.linear(arch.ConvOut, h, h)}
 }
 
 // scaled: C multiplies the convolution's outputs.

@@ -59,43 +59,32 @@ func (d *side) arrange(c *arch.ForwardConfig) {
 	}
 }
 
-// loadSide opens the tensors outside of layers that the side needs.
-func (m *Model) loadSide() (err error) {
-	c, h := &m.config, m.config.HiddenSize
-	outer := func(kind arch.Kind, rows int) linearSpec { return m.spec(m.tensors.Body, kind, rows, h) }
+// side opens the tensors outside of layers that the side needs.
+func (o *opener) side() {
+	c, h, d := &o.config, o.config.HiddenSize, &o.Model.side
 	if p := c.PerLayer; p != nil {
-		spec := m.spec(m.tensors.Body, arch.PerLayerEmbedding, p.Vocab, m.side.layers*p.Width)
-		m.used[spec.name] = true
-		own := &perLayerModel{name: spec.name, vocab: p.Vocab}
-		if own.table, err = m.source.embedding(spec.name, spec.rows, spec.cols); err != nil {
+		own := &perLayerModel{name: o.name(arch.PerLayerEmbedding) + ".weight", vocab: p.Vocab}
+		o.used[own.name] = true
+		o.do(func() (err error) {
+			own.table, err = o.source.embedding(own.name, p.Vocab, d.layers*p.Width)
 			return err
-		}
-		if own.project, err = m.linear(outer(arch.PerLayerModel, spec.cols)); err != nil {
-			return err
-		}
-		if own.norm, err = m.loadNorm(m.tensors.Body+c.Facts.NameOf(arch.PerLayerModelNorm)+".weight", p.Width); err != nil {
-			return err
-		}
-		m.side.perLayer = own
+		})
+		own.project = o.linear(arch.PerLayerModel, d.layers*p.Width, h)
+		own.norm = o.norm(arch.PerLayerModelNorm, p.Width)
+		d.perLayer = own
 	}
 	if c.AltUp == nil {
-		return nil
+		return
 	}
-	m.side.streams = &streams{}
-	for _, s := range []struct {
-		kind arch.Kind
-		list *[]*linear
-	}{{arch.StreamProjections, &m.side.streams.projections}, {arch.StreamOutputs, &m.side.streams.outputs}} {
-		var specs []linearSpec
+	numbered := func(kind arch.Kind) (specs []linearSpec) {
 		for i := range c.AltUp.Streams - 1 {
-			specs = append(specs, outer(s.kind, h))
-			specs[i].name = strings.Replace(specs[i].name, "*", fmt.Sprint(i), 1)
+			spec := o.spec(kind, h, h)
+			spec.name = strings.Replace(spec.name, "*", fmt.Sprint(i), 1)
+			specs = append(specs, spec)
 		}
-		if *s.list, err = m.linearsOf(specs); err != nil {
-			return err
-		}
+		return specs
 	}
-	return nil
+	d.streams = &streams{o.all(numbered(arch.StreamProjections)...), o.all(numbered(arch.StreamOutputs)...)}
 }
 
 // row returns values of a token's row, from an offset on.
@@ -183,9 +172,7 @@ func (s *Session) endSide(x, rows []float32, m int) error {
 			for t := from; t < to; t++ {
 				row := out[t*h:][:h]
 				resize(row, row, x[t*h:][:h])
-				for j, v := range row {
-					sum[t*h+j] += v
-				}
+				addTo(sum[t*h:][:h], row)
 			}
 		})
 	}

@@ -52,7 +52,7 @@ func (t *Tape) endSideBackward(g *Gradients) error {
 		t.rows(n, func(row func([]float32) []float32) {
 			resizeBackward(row(b.dback), row(b.dx), row(dy), row(raw), row(x))
 		})
-		if err := t.through(g, l, b.dnormed, in, b.dback, raw); err != nil {
+		if err := t.through(g, l, b.dnormed, in, b.dback, raw, false); err != nil {
 			return err
 		}
 		for token := range n {
@@ -80,12 +80,6 @@ func (t *Tape) beginSideBackward(g *Gradients) error {
 		return nil
 	}
 	x := s.unpack(t.states[0], n)
-	add := func(l *linear, dy, y []float32) error {
-		if err := t.visit(g, l, 0, n, x, dy, y, nil); err != nil {
-			return err
-		}
-		return t.multiplyBack(b.dx, dy, n, l, true)
-	}
 	if d.streams != nil {
 		raw := buffer.Grow(&s.back, n*h)
 		for i, l := range d.streams.projections {
@@ -98,7 +92,7 @@ func (t *Tape) beginSideBackward(g *Gradients) error {
 			t.rows(n, func(row func([]float32) []float32) {
 				resizeBackward(row(b.dback), row(b.dx), row(b.dnormed), row(raw), row(x))
 			})
-			if err := add(l, b.dback, raw); err != nil {
+			if err := t.through(g, l, b.dx, x, b.dback, raw, true); err != nil {
 				return err
 			}
 		}
@@ -123,5 +117,5 @@ func (t *Tape) beginSideBackward(g *Gradients) error {
 	}
 	scale(dy, factor)
 	scale(raw, 1/factor) // the outputs again
-	return add(p.project, dy, raw)
+	return t.through(g, p.project, b.dx, x, dy, raw, true)
 }

@@ -162,10 +162,10 @@ func cut(gates []float64, deviations float64) {
 }
 
 // whole computes the outputs of a part of these for a sequence.
-func (r *reference) whole(w whole, x, rows [][]float64) (out [][]float64) {
+func (r *reference) whole(of part, x, rows [][]float64) (out [][]float64) {
 	for p, row := range x {
 		var y []float64
-		switch l := w.steps.(type) {
+		switch l := of.(type) {
 		case *prediction:
 			y = r.predict(l, row, rows[p])
 		case *correction:

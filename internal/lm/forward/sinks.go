@@ -8,16 +8,6 @@ import (
 // In models with sinks, each head has a learned logit. It takes a part of the softmax of the head's
 // scores, but no value belongs to it: the probabilities of the tokens add up to less than 1.
 
-// loadSinks reads the sinks of a layer, if the architecture has any.
-func (m *Model) loadSinks(a *attention, at string) (err error) {
-	name := m.config.NameOf(arch.Sinks)
-	if name == "" {
-		return nil
-	}
-	a.sinks, err = m.vector(at+name, m.config.Heads)
-	return err
-}
-
 // scoreWidth is the number of columns of a row of scores against this many tokens: with a place for
 // the sink, if there are sinks.
 func (m *Model) scoreWidth(tokens int) int {

@@ -24,8 +24,8 @@ type source interface {
 	tensor(name string, shape ...int64) ([]float32, error)
 	// embedding opens the token embedding.
 	embedding(name string, rows, cols int) (Embedding, error)
-	// linear opens a matrix. withBias reports that the operator adds the layer's bias itself.
-	linear(l linearSpec) (op kernels.Operator, withBias bool, err error)
+	// linear opens a matrix, and sets l.added if the operator adds the layer's bias itself.
+	linear(l *linearSpec) (kernels.Operator, error)
 	// biasOf returns the name of the bias tensor that belongs to these weights.
 	biasOf(weights string) string
 	// guard calls fn, and returns an error if reading the map fails in fn.
@@ -41,6 +41,7 @@ type linearSpec struct {
 	rows   int
 	cols   int
 	bias   bool // the layer has a bias
+	added  bool // the operator adds the bias
 	// transposed: the tensor is stored inputs x outputs.
 	transposed bool
 }
@@ -189,26 +190,23 @@ type checkpointEmbedding struct{ *safetensors.Weights }
 
 func (t checkpointEmbedding) Lookup(dst []float32, row int) error { return t.Read(dst, row, 1) }
 
-func (s *checkpointSource) linear(l linearSpec) (kernels.Operator, bool, error) {
+func (s *checkpointSource) linear(l *linearSpec) (kernels.Operator, error) {
 	w, err := s.find(l.name, l.wantShape()...)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	if l.transposed && !w.Tensor.MXFP4() {
 		if w.Scale != nil {
-			return nil, false, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q is FP8 with scales and stored inputs x outputs: BF16, F16 or F32 was expected", l.name)}
+			return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q is FP8 with scales and stored inputs x outputs: BF16, F16 or F32 was expected", l.name)}
 		}
-		op, err := s.floats.transposed(w.Bytes(l.slice*l.cols, l.cols), w.Tensor.Dtype, l.rows, l.cols)
-		return op, false, err
+		return s.floats.transposed(w.Bytes(l.slice*l.cols, l.cols), w.Tensor.Dtype, l.rows, l.cols)
 	}
 	first := l.slice * l.rows
 	if w.Scale != nil {
 		read := func(dst []float32, row int) { w.Widen(dst, first+row, 1) }
-		op, err := kernels.NewRows(l.rows, l.cols, read, nil, s.floats.options)
-		return op, false, err
+		return kernels.NewRows(l.rows, l.cols, read, nil, s.floats.options)
 	}
-	op, err := s.floats.linear(w.Bytes(first, l.rows), w.Tensor.Dtype, l.rows, l.cols)
-	return op, false, err
+	return s.floats.linear(w.Bytes(first, l.rows), w.Tensor.Dtype, l.rows, l.cols)
 }
 
 func (s *checkpointSource) guard(fn func() error) error { return s.ck.Guard(fn) }

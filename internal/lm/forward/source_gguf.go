@@ -261,7 +261,7 @@ func (r ggufRows) read(dst []float32, row int) error {
 	return r.Type.Decode(dst, r.data[row*size:][:size])
 }
 
-func (s *ggufSource) linear(l linearSpec) (kernels.Operator, bool, error) {
+func (s *ggufSource) linear(l *linearSpec) (kernels.Operator, error) {
 	names := []string{l.name} // of tensors, whose rows follow
 	if at, ok := strings.CutSuffix(l.name, "input_linear.weight"); ok {
 		names = []string{fmt.Sprintf("%sexperts.%d.w1.weight", at, l.slice), fmt.Sprintf("%sexperts.%d.w3.weight", at, l.slice)}
@@ -273,16 +273,15 @@ func (s *ggufSource) linear(l linearSpec) (kernels.Operator, bool, error) {
 	for _, name := range names {
 		t, data, err := s.matrix(name, each, l.cols)
 		if err != nil {
-			return nil, false, err
+			return nil, err
 		}
 		list = append(list, ggufRows{s.file, t, data})
 	}
-	op, err := kernels.NewRows(l.rows, l.cols, func(dst []float32, row int) {
+	return kernels.NewRows(l.rows, l.cols, func(dst []float32, row int) {
 		if err := list[row/each].read(dst, row%each); err != nil {
 			panic(err) // the type and the size were checked
 		}
 	}, nil, s.options)
-	return op, false, err
 }
 
 func (s *ggufSource) shape(name string) ([]int64, bool) {

@@ -98,10 +98,10 @@ func (s *gqfSource) embedding(name string, rows, cols int) (Embedding, error) {
 	return embedding.Open(s.file, name)
 }
 
-func (s *gqfSource) linear(l linearSpec) (kernels.Operator, bool, error) {
+func (s *gqfSource) linear(l *linearSpec) (kernels.Operator, error) {
 	t, err := s.find(l.name, l.wantShape()...)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	slice := l.slice
 	if t.Experts == 1 && l.slices > 0 { // unquantized, in a single payload
@@ -110,73 +110,65 @@ func (s *gqfSource) linear(l linearSpec) (kernels.Operator, bool, error) {
 	p, ok := t.Payload(0, slice, gqf.KindWeights)
 	switch {
 	case !ok:
-		return nil, false, fmt.Errorf("tensor %q has no slice %d", l.name, slice)
+		return nil, fmt.Errorf("tensor %q has no slice %d", l.name, slice)
 	case p.Header.Layout == packing.LayoutPlain:
 		return s.unquantized(t, l, slice)
 	case t.Transposed != l.transposed:
-		return nil, false, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q: stored inputs x outputs is %v in the file, but %v was expected for config.json's model_type: quantize the checkpoint again", l.name, t.Transposed, l.transposed)}
+		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q: stored inputs x outputs is %v in the file, but %v was expected for config.json's model_type: quantize the checkpoint again", l.name, t.Transposed, l.transposed)}
 	case s.activations == Float32:
 		return s.dequantized(t, l, slice)
 	}
 	return s.packed(t, l, slice)
 }
 
-func (s *gqfSource) unquantized(t gqf.Tensor, l linearSpec, slice int) (kernels.Operator, bool, error) {
+func (s *gqfSource) unquantized(t gqf.Tensor, l *linearSpec, slice int) (kernels.Operator, error) {
 	data, h, err := s.plain(t, slice)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	if t.Experts == 1 && l.slices > 0 {
 		size := len(data) / l.slices
 		data = data[l.slice*size:][:size]
 	}
 	if l.transposed {
-		op, err := s.floats.transposed(data, h.Dtype, l.rows, l.cols)
-		return op, false, err
+		return s.floats.transposed(data, h.Dtype, l.rows, l.cols)
 	}
-	op, err := s.floats.linear(data, h.Dtype, l.rows, l.cols)
-	return op, false, err
+	return s.floats.linear(data, h.Dtype, l.rows, l.cols)
 }
 
 // packed opens the best variant for the CPU that has kernels.
-func (s *gqfSource) packed(t gqf.Tensor, l linearSpec, slice int) (kernels.Operator, bool, error) {
+func (s *gqfSource) packed(t gqf.Tensor, l *linearSpec, slice int) (kernels.Operator, error) {
 	var first error
 	for _, variant := range t.VariantsFor(s.cpu) {
 		p, _ := t.Payload(variant, slice, gqf.KindWeights)
 		data, err := s.file.Data(p)
 		if err != nil {
-			return nil, false, err
+			return nil, err
 		}
 		op, err := kernels.NewLinear(p.Header, data, s.floats.options)
 		if err == nil {
-			return op, p.Header.Flags&packing.FlagBias != 0, checkBias(l, p.Header)
+			if l.added = p.Header.Flags&packing.FlagBias != 0; l.added && !l.bias {
+				err = fmt.Errorf("tensor %q has a bias, but config.json describes a model without one there", l.label())
+			}
+			return op, err
 		}
 		if first == nil {
 			first = err
 		}
 	}
-	return nil, false, fmt.Errorf("tensor %q: %w (float32 activations work with any layout)", l.label(), first)
+	return nil, fmt.Errorf("tensor %q: %w (float32 activations work with any layout)", l.label(), first)
 }
 
 // dequantized opens an operator that multiplies float32 activations with the dequantized weights.
-func (s *gqfSource) dequantized(t gqf.Tensor, l linearSpec, slice int) (kernels.Operator, bool, error) {
+func (s *gqfSource) dequantized(t gqf.Tensor, l *linearSpec, slice int) (kernels.Operator, error) {
 	rows, err := t.Rows(0, slice)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	if s.floats.packed {
-		op, err := s.floats.unpacked(rows.Dequantize, l.rows, l.cols)
-		return op, false, err
+		return s.floats.unpacked(rows.Dequantize, l.rows, l.cols)
 	}
-	op, err := kernels.NewRows(l.rows, l.cols, rows.Dequantize, nil, s.floats.options)
-	return op, false, err
-}
-
-func checkBias(l linearSpec, h packing.Header) error {
-	if h.Flags&packing.FlagBias != 0 && !l.bias {
-		return fmt.Errorf("tensor %q has a bias, but config.json describes a model without one there", l.label())
-	}
-	return nil
+	return kernels.NewRows(l.rows, l.cols, rows.Dequantize, nil, s.floats.options)
 }
 
 func (s *gqfSource) guard(fn func() error) error { return s.file.Guard(fn) }

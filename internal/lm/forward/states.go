@@ -62,27 +62,15 @@ func (r *recurrence) projections() []*linear {
 	return list
 }
 
-func (m *Model) loadRecurrence(l arch.LayerConfig, at string) (*recurrence, error) {
-	load := map[arch.Mixer]func(at string) (*recurrence, error){
-		arch.ShortConvMixer: m.loadShortConv, arch.DeltaNetMixer: m.loadDeltaNet, arch.MambaMixer: m.loadMamba,
+func (o *opener) recurrence(l arch.LayerConfig) *recurrence {
+	open := map[arch.Mixer]func() *recurrence{
+		arch.ShortConvMixer: o.shortConv, arch.DeltaNetMixer: o.deltaNet, arch.MambaMixer: o.mamba,
 	}
-	r, err := load[l.Mixer](at)
-	if err != nil {
-		return nil, err
-	}
-	r.cache = len(m.caches)
+	r := open[l.Mixer]()
+	r.cache = len(o.caches)
 	_, n := r.state(r.parts() - 1)
-	m.caches = append(m.caches, cache{state: n})
-	return r, nil
-}
-
-// recurrence opens the projections of a mixer.
-func (m *Model) recurrence(middle mixer, in []linearSpec, out linearSpec) (r *recurrence, err error) {
-	r = &recurrence{mixer: middle}
-	if r.in, err = m.linearsOf(in); err == nil {
-		r.out, err = m.linear(out)
-	}
-	return r, err
+	o.caches = append(o.caches, cache{state: n})
+	return r
 }
 
 func (r *recurrence) last() *linear { return r.out }
@@ -95,8 +83,12 @@ func (r *recurrence) raw() (n int) {
 	return n
 }
 
-func (r *recurrence) scratch(s *Session, m int) []size {
-	return []size{{&s.raw, m * r.raw()}, {&s.heads, m * r.inner()}}
+func (r *recurrence) memory(_ *Session, k *record, m int) []size {
+	list := []size{{&k.raw, m * r.raw()}, {&k.heads, m * r.inner()}}
+	if r.behind != nil && k.kept {
+		list = append(list, size{&k.unnormed, m * r.inner()})
+	}
+	return list
 }
 
 // mixerWorker is the memory of a thread.
@@ -146,14 +138,27 @@ func (r *recurrence) inputs(s *Session, b *[]float32, x []float32, m int) ([][]f
 	return list, nil
 }
 
-func (r *recurrence) forward(s *Session, dst, x []float32, m int) error {
-	in, err := r.inputs(s, &s.raw, x, m)
-	if err != nil {
+func (r *recurrence) run(s *Session, k *record, dst, x []float32, m int) (err error) {
+	if k.inputs, err = r.inputs(s, &k.raw, x, m); err != nil {
 		return err
 	}
-	heads := buffer.Grow(&s.heads, m*r.inner())
-	s.recur(r, heads, in)
-	r.finish(s, heads, heads, in, m)
+	inner := r.inner()
+	heads := buffer.Grow(&k.heads, m*inner)
+	y := heads
+	if r.behind != nil && k.kept {
+		y = buffer.Grow(&k.unnormed, m*inner)
+	}
+	s.sequences(k, r.cache, m, func(from, to int) {
+		part := make([][]float32, len(k.inputs))
+		for i, in := range r.projections() {
+			part[i] = k.inputs[i][from*in.spec.rows : to*in.spec.rows]
+		}
+		s.recur(r, y[from*inner:to*inner], part)
+	})
+	r.finish(s, heads, y, k.inputs, m)
+	if dst == nil {
+		return nil
+	}
 	return s.multiply(dst, heads, m, r.out)
 }
 
@@ -254,18 +259,15 @@ func convolveBack(du, dy, kernel []float32, n, width int) {
 	}
 }
 
-// loadKernel reads the weights of a convolution, [channel][1][tap], as [tap][channel] of each part.
+// kernels reads the weights of a convolution, [channel][1][tap], as [tap][channel] of each part.
 // The channels are those of all kinds in order; parts lists the channels of a part.
-func (m *Model) loadKernel(at string, channels, taps int, parts [][]int, kinds ...arch.Kind) ([][]float32, error) {
+func (o *opener) kernels(channels, taps int, parts [][]int, kinds ...arch.Kind) [][]float32 {
 	var weights []float32
 	for _, kind := range kinds {
-		name := at + m.config.Facts.NameOf(kind) + ".weight"
-		m.used[name] = true
-		own, err := m.source.tensor(name, int64(channels/len(kinds)), 1, int64(taps))
-		if err != nil {
-			return nil, err
-		}
-		weights = append(weights, own...)
+		weights = append(weights, o.values(o.name(kind)+".weight", int64(channels/len(kinds)), 1, int64(taps))...)
+	}
+	if o.err != nil {
+		return nil
 	}
 	kernels := make([][]float32, len(parts))
 	for p, list := range parts {
@@ -276,13 +278,15 @@ func (m *Model) loadKernel(at string, channels, taps int, parts [][]int, kinds .
 			}
 		}
 	}
-	return kernels, nil
+	return kernels
 }
 
-func (r *recurrence) recordSizes(t *Tape, k *record, n int) []size {
-	list := []size{{&k.raw, n * r.raw()}, {&k.heads, n * r.inner()}}
-	if r.behind != nil {
-		list = append(list, size{&k.unnormed, n * r.inner()})
+// spread lists the numbers of ranges: the first of a range, and how many.
+func spread(ranges ...[2]int) (list []int) {
+	for _, r := range ranges {
+		for i := range r[1] {
+			list = append(list, r[0]+i)
+		}
 	}
 	return list
 }
@@ -290,38 +294,14 @@ func (r *recurrence) recordSizes(t *Tape, k *record, n int) []size {
 func (r *recurrence) gradientSizes(t *Tape, n int) []size {
 	list := []size{{&t.back.draw, n * r.raw()}, {&t.back.dheads, n * r.inner()}}
 	if r.late != nil {
-		list = append(list, size{&t.s.heads, n * r.inner()})
+		list = append(list, size{&t.s.record.heads, n * r.inner()})
 	}
 	return list
 }
 
-func (r *recurrence) record(t *Tape, k *record, dst, x []float32) (err error) {
-	s := t.s
-	if k.inputs, err = r.inputs(s, &k.raw, x, t.tokens()); err != nil {
-		return err
-	}
-	inner, y := r.inner(), k.heads
-	if r.behind != nil {
-		y = k.unnormed
-	}
-	t.alone(func(from, to int) {
-		part := make([][]float32, len(k.inputs))
-		for i, in := range r.projections() {
-			part[i] = k.inputs[i][from*in.spec.rows : to*in.spec.rows]
-		}
-		s.recur(r, y[from*inner:to*inner], part)
-		s.caches[r.cache].reset()
-	})
-	r.finish(s, k.heads, y, k.inputs, t.tokens())
-	if dst == nil {
-		return nil
-	}
-	return s.multiply(dst, k.heads, t.tokens(), r.out)
-}
-
 func (r *recurrence) backward(t *Tape, k *record, g *Gradients, dy []float32, input bool) error {
 	b, n := &t.back, t.tokens()
-	if err := t.through(g, r.out, b.dheads, k.heads, dy, k.out); err != nil {
+	if err := t.through(g, r.out, b.dheads, k.heads, dy, k.out, false); err != nil {
 		return err
 	}
 	sequences, parts := len(t.starts)-1, r.units()
@@ -355,7 +335,7 @@ func (r *recurrence) backward(t *Tape, k *record, g *Gradients, dy []float32, in
 	}
 	for i, up := range r.ups {
 		at := len(r.in) + i
-		if err := t.through(g, up.linear, draw[up.from], k.inputs[up.from], draw[at], k.inputs[at]); err != nil {
+		if err := t.through(g, up.linear, draw[up.from], k.inputs[up.from], draw[at], k.inputs[at], false); err != nil {
 			return err
 		}
 	}
@@ -371,7 +351,7 @@ func (r *recurrence) finishBackward(t *Tape, k *record, g *Gradients, draw [][]f
 	n, dheads := t.tokens(), t.back.dheads
 	if d := r.late; d != nil {
 		inner := d.Inner()
-		normed := buffer.Grow(&t.s.heads, n*inner)
+		normed := buffer.Grow(&t.s.record.heads, n*inner)
 		t.s.norm(normed, k.unnormed, r.behind, n)
 		t.s.split(n, 32*inner, func(worker, from, to int) {
 			w := &t.s.mixers[worker]

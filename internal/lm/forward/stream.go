@@ -154,7 +154,7 @@ func (m *Model) NewStream(sequences [][]int32) (*Stream, error) {
 			return nil, fmt.Errorf("model: sequence %d has no tokens", i)
 		}
 		longest, n = max(longest, len(ids)), n+len(ids)
-		if err := m.checkTokens(i, ids); err != nil {
+		if err := m.checkTokens(i, 0, ids); err != nil {
 			return nil, err
 		}
 	}
@@ -190,11 +190,9 @@ func (m *Model) StreamBytes(tokens, longest int) (hidden, keys, shared int64) {
 	all := s.sizes(longest)
 	all.add(size{&s.back, finished * h})
 	shapes := []kernels.Shape{{M: longest, Rows: c.VocabSize, Cols: h}}
-	for i := range m.layers {
-		for _, b := range m.layers[i].blocks {
-			if last := b.last(); last != nil {
-				shapes = append(shapes, kernels.Shape{M: finished, Rows: h, Cols: last.spec.cols})
-			}
+	for b := range m.blocks {
+		if last := b.last(); last != nil {
+			shapes = append(shapes, kernels.Shape{M: finished, Rows: h, Cols: last.spec.cols})
 		}
 	}
 	states := tokens * h
@@ -366,7 +364,7 @@ func (t *Stream) block(sequence, layer, block int, fn func(*Input) bool) error {
 		s.alone(m)
 		s.side = append(s.side[:0], t.sideOf(sequence)...)
 		s.begin(b, x, m)
-		return b.forward(s, s.back, s.normed, m)
+		return b.run(s, &s.record, s.back, s.normed, m)
 	})
 	if errors.Is(err, errStop) {
 		return nil
@@ -381,10 +379,10 @@ func (t *Stream) visitor(fn func(*Input) bool) func(name string, x []float32, m,
 	}
 	return func(name string, x []float32, m, k int) bool {
 		t.input = Input{name, x, m, k, nil}
-		if mix := &t.s.mixture; mix.running {
+		if t.s.expert != nil {
 			t.tokens = t.tokens[:0]
-			for _, ch := range mix.tokens {
-				t.tokens = append(t.tokens, ch.token)
+			for _, i := range t.s.expert {
+				t.tokens = append(t.tokens, t.s.record.chosen[i].token)
 			}
 			t.input.Tokens = t.tokens
 		}

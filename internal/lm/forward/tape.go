@@ -50,7 +50,6 @@ type Tape struct {
 	valid   bool      // states are complete
 
 	records []record // of the blocks of a layer
-	forced  []int32  // the layer's choice of experts, or nil
 	back    backward
 	workers []attentionGradient
 }
@@ -146,6 +145,10 @@ func (m *Model) NewTape(o TapeOptions) (*Tape, error) {
 		return nil, err
 	}
 	t := &Tape{m: m, s: m.NewSession(o.MaxLength), o: o, transposed: transposed, workers: make([]attentionGradient, m.pool.Threads()), records: make([]record, m.mostBlocks())}
+	for i := range t.records {
+		r := &t.records[i]
+		r.tape, r.kept, r.shared.kept = t, true, true
+	}
 	t.states = make([][]float32, len(m.layers)+1)
 	t.routing = make([][]int32, len(m.layers))
 	return t, nil
@@ -162,17 +165,15 @@ func (t *Tape) Bytes() int64 {
 	n += 8*int64(tokens+m.widestNorm()) + m.cacheBytes(t.o.MaxLength) + 8*int64(cap(t.back.partGains))
 
 	s, mixing, attending, rows := 0, 0, sizes{}, 0
-	for i := range m.layers {
-		for _, b := range m.layers[i].blocks {
-			if r, ok := b.part.(*recurrence); ok {
-				mixing = max(mixing, r.workerSize(t.o.MaxLength))
+	for b := range m.blocks {
+		switch part := b.part.(type) {
+		case *recurrence:
+			mixing = max(mixing, part.workerSize(t.o.MaxLength))
+		case *attention:
+			for buffer, elements := range w.sizes(t, part, t.o.MaxLength) {
+				attending.add(size{buffer, elements})
 			}
-			if a, ok := b.part.(*attention); ok {
-				for buffer, elements := range w.sizes(t, a, t.o.MaxLength) {
-					attending.add(size{buffer, elements})
-				}
-				rows = max(rows, queryBlock*c.Heads/a.KVHeads*(2*a.HeadDim+m.scoreWidth(t.o.MaxLength)+keyBlock))
-			}
+			rows = max(rows, queryBlock*c.Heads/part.KVHeads*(2*part.HeadDim+m.scoreWidth(t.o.MaxLength)+keyBlock))
 		}
 	}
 	s += threads * (mixing + rows)
@@ -235,7 +236,7 @@ func (t *Tape) Forward(sequences [][]int32, routing [][]int32) error {
 	lengths := make([]int, len(sequences))
 	for i, ids := range sequences {
 		lengths[i] = len(ids)
-		if err := t.m.checkTokens(i, ids); err != nil {
+		if err := t.m.checkTokens(i, 0, ids); err != nil {
 			return err
 		}
 	}

@@ -51,17 +51,15 @@ func (s *randomSource) vector(_ string, n int) ([]float32, error) {
 	return v, nil
 }
 
-func (s *randomSource) linear(l linearSpec) (kernels.Operator, bool, error) {
+func (s *randomSource) linear(l *linearSpec) (kernels.Operator, error) {
 	rows := len(s.data) / 2 / l.cols
 	read := func(dst []float32, row int) {
 		safetensors.Widen(dst, s.data[2*(row%rows)*l.cols:][:2*l.cols], packing.BF16)
 	}
 	if l.rows <= rows {
-		op, err := s.floats.linear(s.data[:2*l.rows*l.cols], packing.BF16, l.rows, l.cols)
-		return op, false, err
+		return s.floats.linear(s.data[:2*l.rows*l.cols], packing.BF16, l.rows, l.cols)
 	}
-	op, err := kernels.NewRows(l.rows, l.cols, read, nil, s.floats.options)
-	return op, false, err
+	return kernels.NewRows(l.rows, l.cols, read, nil, s.floats.options)
 }
 
 func (s *randomSource) embedding(_ string, _, cols int) (Embedding, error) {

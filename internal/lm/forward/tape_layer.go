@@ -1,16 +1,16 @@
 package forward
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/lowbit-go/gq/internal/buffer"
-	"github.com/lowbit-go/gq/internal/lm/arch"
 )
 
-// record holds everything of a block's forward pass that the derivatives need, for all tokens of
-// all sequences.
+// record is the memory of a block's forward pass. A Tape's record keeps everything that the
+// derivatives need, for all tokens of all sequences; a Session's is used again by each block.
 type record struct {
+	tape   *Tape     // nil in a Session
+	forced []int32   // the choice of experts, or nil
 	x      []float32 // the hidden states that the block reads
 	in     []float32 // [tokens][hidden]: the same behind the norm
 	normed []float32 // memory of in
@@ -24,6 +24,7 @@ type record struct {
 	heads      []float32 // [tokens][heads][dim]: input of the output projection, without gates
 	gates      []float32 // [tokens][heads][dim]
 	gatedHeads []float32 // [tokens][heads][dim]: the heads behind the gates
+	attended   []float32 // input of the output projection
 
 	// Of several streams, of layers' own inputs, and of a path of low rank.
 	streams                       []float32 // [tokens][streams][hidden]: the prediction last
@@ -54,18 +55,10 @@ type record struct {
 
 // gatedRecord is the record of a gated feed-forward network.
 type gatedRecord struct {
+	kept     bool      // the record is a Tape's
 	gate, up []float32 // [rows][width]
-	uncut    []float32 // [rows][width]: the gates of a sparse network before the cut
-	act      []float32 // [rows][width]: input of the down projection
-}
-
-func (r *gatedRecord) sizes(f *mlp, rows int) []size {
-	n := rows * f.width
-	list := []size{{&r.gate, n}, {&r.up, n}, {&r.act, n}}
-	if f.sparse {
-		list = append(list, size{&r.uncut, n})
-	}
-	return list
+	uncut    []float32 // [rows][width]: the gates of a sparse network before the cut, if kept
+	act      []float32 // [rows][width]: input of the down projection, if kept
 }
 
 // recordSizes is the memory of a layer's forward pass for n tokens.
@@ -87,7 +80,7 @@ func (t *Tape) recordSizes(n int) sizes {
 			if blocks[j].post != nil {
 				all.add(size{&t.s.back, h})
 			}
-			all.add(blocks[j].recordSizes(t, r, n)...)
+			all.add(blocks[j].memory(t.s, r, n)...)
 		}
 	}
 	return all
@@ -97,12 +90,11 @@ func (t *Tape) recordSizes(n int) sizes {
 // layer to out. If out is nil, layer skips the products that only out needs. experts, if not nil,
 // is the choice of experts.
 func (t *Tape) layer(i int, out, x []float32, experts []int32) error {
-	t.forced = experts
 	blocks := t.m.layers[i].blocks
 	x = t.s.unpack(x, t.tokens())
 	for j := range blocks {
 		b, r := &blocks[j], &t.records[j]
-		if b.beside {
+		if r.forced = experts; b.beside {
 			r.x, r.in = t.records[j-1].x, t.records[j-1].in
 		} else {
 			r.x, r.in = x, r.normed
@@ -110,13 +102,13 @@ func (t *Tape) layer(i int, out, x []float32, experts []int32) error {
 		}
 		dst, to := r.out, r.behind
 		if j+1 == len(blocks) {
-			if to = out; out == nil {
+			if to = out; out == nil && !b.replace {
 				dst = nil
-			} else if t.m.side.width > 0 {
+			} else if out != nil && t.m.side.width > 0 {
 				to = r.behind
 			}
 		}
-		if err := b.record(t, r, dst, r.in); err != nil {
+		if err := b.run(t.s, r, dst, r.in, t.tokens()); err != nil {
 			return err
 		}
 		if to != nil {
@@ -154,204 +146,20 @@ func (t *Tape) residual(dst, x, y []float32, b *block) {
 	t.s.join(dst, y, b)
 }
 
-// alone runs fn for the tokens of each sequence, as the only segment of a pass.
-func (t *Tape) alone(fn func(from, to int)) {
-	t.s.n = 0
-	for j, from := range t.starts[:len(t.starts)-1] {
-		t.s.alone(t.starts[j+1] - from)
-		fn(from, t.starts[j+1])
+// sequences runs fn for all rows of a pass, or for the tokens of each sequence of a Tape, as the
+// only segment of a pass.
+func (s *Session) sequences(r *record, cache, m int, fn func(from, to int)) {
+	if r.tape == nil {
+		fn(0, m)
+		return
 	}
-}
-
-func (a *attention) recordSizes(t *Tape, r *record, n int) []size {
-	c := &t.m.config
-	nq, nkv := a.sizes(c, n)
-	list := []size{{&r.q, nq}, {&r.k, nkv}, {&r.v, nkv}, {&r.heads, nq}}
-	if c.QKNorm != arch.NoQKNorm || t.o.Outputs || c.Latent != nil {
-		list = append(list, size{&r.rawQ, nq}, size{&r.rawK, nkv})
+	s.n = 0
+	starts := r.tape.starts
+	for j, from := range starts[:len(starts)-1] {
+		s.alone(starts[j+1] - from)
+		fn(from, starts[j+1])
+		s.caches[cache].reset()
 	}
-	if a.values != nil {
-		list = append(list, size{&r.rawV, nkv})
-	}
-	if c.AttentionGate {
-		list = append(list, size{&r.gates, nq}, size{&r.gatedHeads, nq})
-	}
-	return list
-}
-
-func (a *attention) record(t *Tape, r *record, dst, x []float32) error {
-	s, c, n := t.s, &t.m.config, t.tokens()
-	nq, nkv := a.sizes(c, n)
-	// The layers that share the record may have other numbers of heads.
-	q, k, v := r.q[:nq], r.k[:nkv], r.v[:nkv]
-	if err := s.project(a, q, k, v, x, n); err != nil {
-		return err
-	}
-	copy(r.rawQ, q)
-	copy(r.rawK, k)
-	copy(r.rawV, v)
-	copy(r.gates, s.gates)
-	nq, nkv = a.sizes(c, 1)
-	t.alone(func(from, to int) {
-		s.meet(a, r.heads[from*nq:to*nq], q[from*nq:to*nq], k[from*nkv:to*nkv], v[from*nkv:to*nkv])
-		s.caches[a.cache].reset()
-	})
-	a.store(s, k, v, n)
-	if c.AttentionGate {
-		s.applyGates(r.gatedHeads, r.heads[:len(r.gatedHeads)], r.gates)
-	}
-	s.unpad(&s.latent.heads, r.heads, n)
-	if dst == nil {
-		return nil
-	}
-	return s.multiply(dst, a.outInput(t, r), n, a.out)
-}
-
-// outInput returns the input of the output projection.
-func (a *attention) outInput(t *Tape, r *record) []float32 {
-	switch {
-	case a.latent != nil:
-		return t.s.latent.heads
-	case t.m.config.AttentionGate:
-		return r.gatedHeads
-	default:
-		return r.heads
-	}
-}
-
-func (f *mlp) recordSizes(t *Tape, r *record, n int) []size { return r.gatedRecord.sizes(f, n) }
-
-func (f *mlp) record(t *Tape, r *record, dst, x []float32) error {
-	return t.gated(f, &r.gatedRecord, dst, x, 0, t.tokens())
-}
-
-// gated computes n rows of a gated feed-forward network from row at of the record r on, without the
-// down projection if dst is nil.
-func (t *Tape) gated(f *mlp, r *gatedRecord, dst, x []float32, at, n int) error {
-	s, width := t.s, f.width
-	gate, up, act := r.gate[at*width:][:n*width], r.up[at*width:][:n*width], r.act[at*width:][:n*width]
-	if err := s.gateUp(f, gate, up, x, n); err != nil {
-		return err
-	}
-	if f.sparse {
-		copy(r.uncut, gate)
-		s.cut(f, gate, n)
-	}
-	copy(act, gate)
-	s.activate(act, up)
-	if dst == nil {
-		return nil
-	}
-	return s.multiply(dst, act, n, f.down)
-}
-
-func (l *mixture) recordSizes(t *Tape, r *record, n int) []size {
-	h, rows := t.m.config.HiddenSize, n*l.PerToken
-	list := append(r.gatedRecord.sizes(l.experts[0], rows), size{&r.down, rows * l.width}, size{&r.rows, rows * l.width},
-		size{&r.router, n * l.Count}, size{&r.routerLogits, n * l.Count})
-	if l.in != nil {
-		list = append(list, size{&r.latents, n * l.width}, size{&r.sums, n * l.width}, size{&r.projected, n * h})
-	}
-	if l.fed != nil {
-		list = append(list, size{&r.routed, n * h}, size{&r.fed, n * h}, size{&r.projected, n * h}, size{&r.added, n * h}, size{&t.s.back, n * h})
-	}
-	if l.shared != nil {
-		list = append(append(list, r.shared.sizes(l.shared, n)...), size{&r.sharedDown, n * h}, size{&r.sharedLogits, n}, size{&r.sharedGates, n})
-	}
-	return list
-}
-
-func (l *mixture) record(t *Tape, r *record, dst, x []float32) error {
-	if err := t.experts(l, r, x); err != nil || dst == nil && l.out == nil {
-		return err
-	}
-	sums, w := dst, l.width
-	if l.out != nil {
-		sums = r.sums
-	}
-	clear(sums)
-	for row, i := range r.order {
-		ch := r.chosen[i]
-		l.addScaled(sums[ch.token*w:][:w], r.down[row*w:][:w], ch)
-	}
-	if dst == nil {
-		return nil
-	}
-	if l.out != nil {
-		if err := t.s.multiply(r.projected, sums, t.tokens(), l.out); err != nil {
-			return err
-		}
-		copy(dst, r.projected)
-	}
-	if l.post != nil {
-		copy(r.projected, dst)
-		t.s.norm(dst, r.projected, l.post, t.tokens())
-	}
-	if l.shared != nil {
-		addShared(l, dst, l.inputs(t.s, l.sharedPost, &t.s.back, r.sharedDown, t.tokens()), r.sharedGates)
-	}
-	return nil
-}
-
-// experts computes the outputs of all experts.
-func (t *Tape) experts(l *mixture, r *record, x []float32) error {
-	s, e, n, forced := t.s, l.ExpertConfig, t.tokens(), t.forced
-	r.chosen = r.chosen[:0]
-	if forced != nil && len(forced) != n*e.PerToken {
-		return fmt.Errorf("model: %d choices of experts for %d tokens, want %d for each", len(forced), n, e.PerToken)
-	}
-	if err := s.multiply(r.routerLogits, l.inputs(s, l.routed, &r.routed, x, n), n, l.router); err != nil {
-		return err
-	}
-	copy(r.router, r.routerLogits)
-	for token := range n {
-		scores := r.router[token*e.Count:][:e.Count]
-		score(e, s.m.math, scores)
-		if forced == nil {
-			r.chosen = choose(e, l.correction, r.chosen, scores, token)
-			continue
-		}
-		from := len(r.chosen)
-		for _, i := range forced[token*e.PerToken:][:e.PerToken] {
-			if i < 0 || int(i) >= e.Count {
-				return fmt.Errorf("model: expert %d of %d", i, e.Count)
-			}
-			r.chosen = append(r.chosen, choice{token, int(i), scores[i]})
-		}
-		weigh(e, r.chosen[from:], scores)
-	}
-	r.sort(e.Count)
-	sharedFed := l.inputs(s, l.sharedFed, &r.added, x, n)
-	read, w := l.inputs(s, l.fed, &r.fed, x, n), l.width
-	if l.in != nil {
-		read = r.latents
-		if err := s.multiply(read, x, n, l.in); err != nil {
-			return err
-		}
-	}
-	for row, i := range r.order {
-		copyScaled(e, r.rows[row*w:][:w], read[r.chosen[i].token*w:], r.chosen[i])
-	}
-	for i := range l.experts {
-		at, rows := r.first[i], r.first[i+1]-r.first[i]
-		if rows == 0 {
-			continue
-		}
-		if err := t.gated(l.experts[i], &r.gatedRecord, r.down[at*w:][:rows*w], r.rows[at*w:][:rows*w], at, rows); err != nil {
-			return err
-		}
-	}
-	if l.shared == nil {
-		return nil
-	}
-	if l.sharedRouter != nil {
-		if err := s.multiply(r.sharedLogits, x, n, l.sharedRouter); err != nil {
-			return err
-		}
-		copy(r.sharedGates, r.sharedLogits)
-		sigmoid(r.sharedGates)
-	}
-	return t.gated(l.shared, &r.shared, r.sharedDown, sharedFed, 0, n)
 }
 
 func (r *record) sort(experts int) {

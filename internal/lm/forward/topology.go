@@ -255,23 +255,20 @@ func (l *mixture) scalings(m *Model) (list []Scaling) {
 // architecture that cannot be rotated, the error is an *UnsupportedError with the reason.
 func (m *Model) Residual() (*Residual, error) {
 	c := &m.config
-	if c.LayerNorm {
-		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("the hidden states of model_type %s cannot be rotated: norms subtract the mean of the channels, and a rotation changes the mean", c.Architecture)}
-	}
-	if c.ExpertsTransposed() {
-		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("models of model_type %s are not rotated: experts are stored inputs x outputs, and a rotation changes rows of outputs", c.Architecture)}
-	}
-	if c.Latent != nil {
-		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("the hidden states of model_type %s cannot be rotated: the rows of values lie between those of keys, and heads of values are rotated, too", c.Architecture)}
-	}
-	if !c.Facts.Has(arch.InputNorm) || !c.Facts.Has(arch.FeedForwardNorm) {
-		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("the hidden states of model_type %s cannot be rotated: attention and feed-forward network read them without a norm that could take up the rotation", c.Architecture)}
-	}
-	if c.Facts.Has(arch.PostAttentionNorm) || c.Facts.Has(arch.PostFeedForwardNorm) {
-		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("the hidden states of model_type %s cannot be rotated: norms with gains of their own follow attention and feed-forward network, and a gain and a rotation do not change places", c.Architecture)}
-	}
-	if c.HasStates() {
-		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("models of model_type %s are not rotated: the heads of values would have to rotate in each layer, and layers with a state have none that could", c.Architecture)}
+	for _, refused := range []struct {
+		is  bool
+		why string
+	}{
+		{c.LayerNorm, "the hidden states of model_type %s cannot be rotated: norms subtract the mean of the channels, and a rotation changes the mean"},
+		{c.ExpertsTransposed(), "models of model_type %s are not rotated: experts are stored inputs x outputs, and a rotation changes rows of outputs"},
+		{c.Latent != nil, "the hidden states of model_type %s cannot be rotated: the rows of values lie between those of keys, and heads of values are rotated, too"},
+		{!c.Facts.Has(arch.InputNorm) || !c.Facts.Has(arch.FeedForwardNorm), "the hidden states of model_type %s cannot be rotated: attention and feed-forward network read them without a norm that could take up the rotation"},
+		{c.Facts.Has(arch.PostAttentionNorm) || c.Facts.Has(arch.PostFeedForwardNorm), "the hidden states of model_type %s cannot be rotated: norms with gains of their own follow attention and feed-forward network, and a gain and a rotation do not change places"},
+		{c.HasStates(), "models of model_type %s are not rotated: the heads of values would have to rotate in each layer, and layers with a state have none that could"},
+	} {
+		if refused.is {
+			return nil, &arch.UnsupportedError{Msg: fmt.Sprintf(refused.why, c.Architecture)}
+		}
 	}
 	r := &Residual{
 		Width: c.HiddenSize, HeadDim: c.HeadDim, Vocab: c.VocabSize,
@@ -280,15 +277,13 @@ func (m *Model) Residual() (*Residual, error) {
 	if r.Head == r.Embedding {
 		r.Head, r.Tied = m.tensors.Head, true
 	}
-	for i := range m.layers {
-		for _, b := range m.layers[i].blocks {
-			for _, read := range b.readers(m) {
-				r.Reads = append(r.Reads, Read{b.norm.Norm, read})
-			}
-			r.Writes = append(r.Writes, b.writers()...)
-			if a, ok := b.part.(*attention); ok {
-				r.Values, r.Outputs = append(r.Values, a.valueRows()), append(r.Outputs, blockOf(a.out))
-			}
+	for b := range m.blocks {
+		for _, read := range b.readers(m) {
+			r.Reads = append(r.Reads, Read{b.norm.Norm, read})
+		}
+		r.Writes = append(r.Writes, b.writers()...)
+		if a, ok := b.part.(*attention); ok {
+			r.Values, r.Outputs = append(r.Values, a.valueRows()), append(r.Outputs, blockOf(a.out))
 		}
 	}
 	return r, nil

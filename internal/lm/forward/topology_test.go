@@ -80,7 +80,7 @@ func TestTopology(t *testing.T) {
 						if p.out != nil {
 							gated[p.out.name] = true // reads the sum of several experts
 						}
-					case whole:
+					case *prediction, *correction, *ownInput, *laurel:
 						for _, stage := range p.stages() {
 							unnormed[stage[0].Linears[0]] = true
 						}
