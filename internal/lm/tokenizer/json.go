@@ -5,6 +5,7 @@ import (
 	"iter"
 	"maps"
 	"math"
+	"strings"
 	"unsafe"
 
 	"github.com/lowbit-go/gq/internal/jsonscan"
@@ -164,6 +165,21 @@ func (n node) integer() (int32, error) {
 	return v, nil
 }
 
+// integers reads an array of such numbers.
+func (n node) integers() (list []int32, err error) {
+	if err := n.array(); err != nil {
+		return nil, err
+	}
+	for _, e := range n.elements() {
+		v, err := e.integer()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, v)
+	}
+	return list, nil
+}
+
 // integer reads the digits from position i on, up to 2^31-1, and returns the position behind the
 // digits, i without digits.
 func (d *document) integer(i int) (v int32, next int) {
@@ -213,6 +229,14 @@ func (f *fields) optional(key string) node {
 	return node{}
 }
 
+// component reads the member key, perhaps a null node, unless an error occurred.
+func component[T any](f *fields, key string, read func(node) (T, error)) (v T) {
+	if f.err == nil {
+		v, f.err = read(f.optional(key))
+	}
+	return v
+}
+
 func (f *fields) typ() string { return f.str("type") }
 
 // required reads the member key unless an error occurred.
@@ -246,9 +270,9 @@ func (f *fields) optionalBool(key string, def bool) bool {
 }
 
 // components reads the array key of a Sequence, each element with read.
-func components[T any](f *fields, key string, depth int, read func(n node, depth int) ([]T, error)) ([]T, error) {
+func components[T any](f *fields, key string, read func(n node) ([]T, error)) ([]T, error) {
 	list := f.child(key)
-	if f.err == nil && depth >= maxSequences {
+	if f.err == nil && strings.Count(f.path, "[") >= maxSequences {
 		f.fail(f.malformed("sequences nest deeper than %d", maxSequences))
 	}
 	if f.err == nil {
@@ -259,7 +283,7 @@ func components[T any](f *fields, key string, depth int, read func(n node, depth
 	}
 	var all []T
 	for _, n := range list.elements() {
-		some, err := read(n, depth+1)
+		some, err := read(n)
 		if err != nil {
 			return nil, err
 		}

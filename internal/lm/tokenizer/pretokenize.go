@@ -18,7 +18,7 @@ type preTokenizer interface {
 }
 
 // readPreTokenizers reads pre_tokenizer as a list, with Sequences flattened.
-func readPreTokenizers(n node, depth int) ([]preTokenizer, error) {
+func readPreTokenizers(n node) ([]preTokenizer, error) {
 	if n.null() {
 		return nil, nil
 	}
@@ -27,7 +27,7 @@ func readPreTokenizers(n node, depth int) ([]preTokenizer, error) {
 	switch t := f.typ(); {
 	case f.err != nil:
 	case t == "Sequence":
-		return components(f, "pretokenizers", depth, readPreTokenizers)
+		return components(f, "pretokenizers", readPreTokenizers)
 	case t == "Split":
 		p = &splitter{readFinder(f, "pattern"), readBehavior(f), f.optionalBool("invert", false)}
 	case t == "ByteLevel":

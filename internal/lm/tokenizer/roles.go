@@ -48,17 +48,16 @@ func (t *Tokenizer) AddsEOS() bool { return t.roles.addEOS }
 
 func (t *Tokenizer) readRoles(files Files) (roles, error) {
 	r := roles{bos: -1, eos: -1}
-	config, err := readSettings(configFile, files.Config)
-	if err != nil {
-		return r, err
-	}
-	special, err := readSettings(specialFile, files.SpecialTokensMap)
-	if err != nil {
-		return r, err
-	}
-	generation, err := readSettings(generationFile, files.GenerationConfig)
-	if err != nil {
-		return r, err
+	var config, special, generation *fields
+	for _, s := range []struct {
+		to   **fields
+		name string
+		data []byte
+	}{{&config, configFile, files.Config}, {&special, specialFile, files.SpecialTokensMap}, {&generation, generationFile, files.GenerationConfig}} {
+		var err error
+		if *s.to, err = readSettings(s.name, s.data); err != nil {
+			return r, err
+		}
 	}
 	for _, role := range []struct {
 		name string
@@ -139,23 +138,12 @@ func (t *Tokenizer) role(name string, ids []int32, settings ...*fields) (int32, 
 }
 
 func tokenIDs(n node) ([]int32, error) {
-	if n.kind() == '[' {
-		var ids []int32
-		for _, e := range n.elements() {
-			id, err := e.integer()
-			if err != nil {
-				return nil, err
-			}
-			ids = append(ids, id)
-		}
-		return ids, nil
-	}
-	if n.null() {
+	switch n.kind() {
+	case '[':
+		return n.integers()
+	case 'n':
 		return nil, nil
 	}
 	id, err := n.integer()
-	if err != nil {
-		return nil, err
-	}
-	return []int32{id}, nil
+	return []int32{id}, err
 }

@@ -101,27 +101,16 @@ func ParseFiles(files Files) (*Tokenizer, error) {
 	if v := f.optionalStr("version"); v != "" && v != "1.0" {
 		f.fail(f.m["version"].unsupported("version %q is not supported", v))
 	}
+	t := &Tokenizer{
+		model:       component(f, "model", readModel),
+		normalizers: component(f, "normalizer", readNormalizers),
+		pre:         component(f, "pre_tokenizer", readPreTokenizers),
+		post:        component(f, "post_processor", readPostProcessor),
+		decoder:     component(f, "decoder", readDecoder),
+		added:       component(f, "added_tokens", readAdded),
+	}
 	if f.err != nil {
 		return nil, f.err
-	}
-	t := &Tokenizer{}
-	if t.model, err = readModel(f.optional("model")); err != nil {
-		return nil, err
-	}
-	if t.normalizers, err = readNormalizers(f.optional("normalizer"), 0); err != nil {
-		return nil, err
-	}
-	if t.pre, err = readPreTokenizers(f.optional("pre_tokenizer"), 0); err != nil {
-		return nil, err
-	}
-	if t.post, err = readPostProcessor(f.optional("post_processor")); err != nil {
-		return nil, err
-	}
-	if t.decoder, err = readDecoder(f.optional("decoder")); err != nil {
-		return nil, err
-	}
-	if t.added, err = readAdded(f.optional("added_tokens")); err != nil {
-		return nil, err
 	}
 	if err := t.indexAdded(f.optional("added_tokens")); err != nil {
 		return nil, err
