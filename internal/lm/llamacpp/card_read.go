@@ -106,19 +106,15 @@ func exactPairs(facts map[string]any) (pairs []gguf.Pair) {
 		if !exactKey(key) {
 			continue
 		}
-		switch v := facts[key].(type) {
-		case string, bool:
-			pairs = append(pairs, gguf.Pair{Key: key, Value: v})
+		value := facts[key]
+		switch v := value.(type) {
+		case string, bool, int64:
 		case float64:
-			pairs = append(pairs, gguf.Pair{Key: key, Value: float32(v)})
+			value = float32(v)
 		case uint64:
 			if v <= math.MaxUint32 {
-				pairs = append(pairs, gguf.Pair{Key: key, Value: uint32(v)})
-			} else {
-				pairs = append(pairs, gguf.Pair{Key: key, Value: v})
+				value = uint32(v)
 			}
-		case int64:
-			pairs = append(pairs, gguf.Pair{Key: key, Value: v})
 		case []any:
 			list := []string{}
 			for _, s := range v {
@@ -126,8 +122,11 @@ func exactPairs(facts map[string]any) (pairs []gguf.Pair) {
 					list = append(list, s)
 				}
 			}
-			pairs = append(pairs, gguf.Pair{Key: key, Value: list})
+			value = list
+		default:
+			continue
 		}
+		pairs = append(pairs, gguf.Pair{Key: key, Value: value})
 	}
 	return pairs
 }

@@ -61,23 +61,24 @@ func newConfigReader(f *gguf.File) (*configReader, error) {
 		r.modelType = "mixtral"
 	}
 	r.family, _ = familyOf(r.modelType)
+	// An architecture of llama.cpp may be two model types, with windows or sigmoid scores and without.
 	if r.has(keyWindow) && r.count(keyWindow, 0) > 0 && r.family.Windows == arch.IgnoredWindow {
-		// An architecture of llama.cpp may be two model types, with windows and without.
-		for _, name := range arch.Architectures() {
-			if f, ok := familyOf(name); ok && f.Name == r.family.Name && f.Windows != arch.IgnoredWindow {
-				r.modelType, r.family = name, f
-			}
-		}
+		r.choose(func(f *family) bool { return f.Windows != arch.IgnoredWindow })
 	}
 	if r.family.Config != nil && r.has(keyGating) && r.count(keyGating, 0) == gatingSigmoid && !r.family.Mixture.Sigmoid {
-		for _, name := range arch.Architectures() { // one name for both kinds of scores
-			if f, ok := familyOf(name); ok && f.Name == r.family.Name && f.Mixture.Sigmoid {
-				r.modelType, r.family = name, f
-				break
-			}
-		}
+		r.choose(func(f *family) bool { return f.Mixture.Sigmoid })
 	}
 	return r, r.err
+}
+
+// choose takes the first model type of the architecture that fits, if any does.
+func (r *configReader) choose(fits func(f *family) bool) {
+	for _, name := range arch.Architectures() {
+		if f, ok := familyOf(name); ok && f.Name == r.family.Name && fits(&f) {
+			r.modelType, r.family = name, f
+			return
+		}
+	}
 }
 
 // otherKeys are keys of an architecture that do not change the model, or that are read elsewhere.
@@ -107,7 +108,11 @@ func (r *configReader) read() (object, error) {
 		r.set("logits_scaling", r.positive(keyLogitScale, 1))
 	}
 	if r.family.PartialRope {
-		r.readPartialRope()
+		dims := r.size(keyRopeDims, r.headDim)
+		if dims > r.headDim {
+			r.fail(keyRopeDims, "is %d: at most the %d dimensions of a head were expected", dims, r.headDim)
+		}
+		r.set("partial_rotary_factor", partialFactor(dims, r.headDim))
 	}
 	if r.family.Config != nil && r.family.Windows >= arch.UsedWindow {
 		r.readWindows(r.count(keyWindow, 0))
@@ -137,9 +142,22 @@ func (r *configReader) read() (object, error) {
 	case "gemma2", "gemma3_text":
 		r.readGemma()
 	case "phi3":
-		r.readPhi3()
+		r.set("hidden_act", "silu")
+		r.set("original_max_position_embeddings", r.size(keyScalingContext, r.positions))
+		r.set("sliding_window", nil)
+		if w := r.count(keyWindow, 0); w != 0 {
+			r.set("sliding_window", w)
+		}
 	case "smollm3":
-		r.readSmolLM3()
+		r.set("hidden_act", "silu")
+		turns := make([]int, r.layers)
+		for i := range turns {
+			if !r.family.skipsRope(i) {
+				turns[i] = 1
+			}
+		}
+		r.set("no_rope_layers", turns)
+		r.set("use_sliding_window", false)
 	}
 	r.unknownKeys()
 	return r.config, r.err
@@ -155,9 +173,7 @@ func (r *configReader) Flag(key string, absent bool) bool { return r.boolean("AR
 
 // checkExperts refuses mixtures of other kinds than the family's.
 func (r *configReader) checkExperts() {
-	if n := r.count(keyExperts, -1); n > maxExperts {
-		r.fail(keyExperts, "is %d: at most %d were expected", n, maxExperts)
-	}
+	r.limit(keyExperts, r.count(keyExperts, -1), maxExperts)
 	want := gatingSoftmax
 	if r.family.Mixture.Sigmoid {
 		want = gatingSigmoid
@@ -173,6 +189,12 @@ func (r *configReader) checkExperts() {
 	}
 	for _, key := range []string{keySharedLength, keySharedCount, keyExpertLength} {
 		r.count(key, 0)
+	}
+}
+
+func (r *configReader) limit(key string, n, most int) {
+	if n > most {
+		r.fail(key, "is %d: at most %d were expected", n, most)
 	}
 }
 
@@ -244,9 +266,7 @@ func (r *configReader) readKVHeads(heads int) int {
 
 func (r *configReader) experts() int {
 	n := r.size(keyExperts, -1)
-	if n > maxExperts {
-		r.fail(keyExperts, "is %d: at most %d were expected", n, maxExperts)
-	}
+	r.limit(keyExperts, n, maxExperts)
 	r.set("num_experts_per_tok", r.size(keyExpertsUsed, -1))
 	return n
 }
@@ -308,23 +328,6 @@ func (r *configReader) slidingLayers() func(i int) bool {
 	return func(i int) bool { return hasWindow(i, n) }
 }
 
-func (r *configReader) readPartialRope() {
-	dims := r.size(keyRopeDims, r.headDim)
-	if dims > r.headDim {
-		r.fail(keyRopeDims, "is %d: at most the %d dimensions of a head were expected", dims, r.headDim)
-	}
-	r.set("partial_rotary_factor", partialFactor(dims, r.headDim))
-}
-
-func (r *configReader) readPhi3() {
-	r.set("hidden_act", "silu")
-	r.set("original_max_position_embeddings", r.size(keyScalingContext, r.positions))
-	r.set("sliding_window", nil)
-	if w := r.count(keyWindow, 0); w != 0 {
-		r.set("sliding_window", w)
-	}
-}
-
 // partialFactor returns the factor from which package arch derives dims of headDim. Package arch
 // rounds down.
 func partialFactor(dims, headDim int) float64 {
@@ -333,18 +336,6 @@ func partialFactor(dims, headDim int) float64 {
 		f = math.Nextafter(f, 2)
 	}
 	return f
-}
-
-func (r *configReader) readSmolLM3() {
-	r.set("hidden_act", "silu")
-	turns := make([]int, r.layers)
-	for i := range turns {
-		if !r.family.skipsRope(i) {
-			turns[i] = 1
-		}
-	}
-	r.set("no_rope_layers", turns)
-	r.set("use_sliding_window", false)
 }
 
 // unknownKeys fails for an unread key of the architecture: the key may change the model.

@@ -191,12 +191,10 @@ func (d *describer) layer(i int, at string) {
 		case arch.DeltaOut:
 			linear(c.HiddenSize, c.DeltaNet.Inner(), 0)
 		case arch.SharedRouter:
-			d.matrix(theirs+".weight", ours+".weight", 1, c.HiddenSize, 0)
-			d.list[len(d.list)-1].F32 = true
+			d.router(theirs+".weight", ours+".weight", 1, c.HiddenSize)
 		case arch.RouterCorrection:
 			if len(d.sources[ours].Shape) == 2 { // of a single row
-				d.matrix(theirs, ours, 1, c.Experts.Count, 0)
-				d.list[len(d.list)-1].F32 = true
+				d.router(theirs, ours, 1, c.Experts.Count)
 			} else {
 				d.vector(theirs, Part{Source: ours, Rows: c.Experts.Count})
 			}
@@ -222,8 +220,7 @@ func (d *describer) mixture(n arch.Naming, theirs, at string) {
 		if fused && own == "" {
 			ours = fusedRouter
 		}
-		d.matrix(theirs, at+ours+".weight", e.Count, c.HiddenSize, 0)
-		d.list[len(d.list)-1].F32 = true
+		d.router(theirs, at+ours+".weight", e.Count, c.HiddenSize)
 		return
 	}
 	rows, cols := e.Intermediate, c.HiddenSize
@@ -266,6 +263,11 @@ func (d *describer) matrix(theirs, ours string, rows, cols, headDim int) {
 		Name: theirs, Shape: []int64{int64(cols), int64(rows)},
 		Parts: []Part{{Source: ours, Rows: rows, HeadDim: headDim}},
 	})
+}
+
+func (d *describer) router(theirs, ours string, rows, cols int) {
+	d.matrix(theirs, ours, rows, cols, 0)
+	d.list[len(d.list)-1].F32 = true
 }
 
 // convolution adds the weights of a convolution of each channel for itself.

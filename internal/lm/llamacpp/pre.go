@@ -39,8 +39,8 @@ func (e *PreError) Error() string {
 // preName returns the value of tokenizer.ggml.pre. given is the user's choice, or "".
 func preName(t *tokenizer.Tokenizer, given string) (string, error) {
 	if given != "" {
-		if !slices.Contains(preNames, given) && given != "default" {
-			return "", fmt.Errorf("llama.cpp has no pre-tokenizer named %q%s", given, suggest.DidYouMean(given, preNames))
+		if names := preNames(); !slices.Contains(names, given) {
+			return "", fmt.Errorf("llama.cpp has no pre-tokenizer named %q%s", given, suggest.DidYouMean(given, names))
 		}
 		return given, nil
 	}

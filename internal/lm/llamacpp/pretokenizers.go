@@ -1,6 +1,9 @@
 package llamacpp
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // A pretokenizer is how a byte-level BPE divides a text into words: llama.cpp's rule for a value of
 // tokenizer.ggml.pre, in the expressions of the original tokenizer.json. Each expression splits the
@@ -83,21 +86,15 @@ func findPretokenizer(name string) *pretokenizer {
 	return nil
 }
 
-// preNames are the values of tokenizer.ggml.pre that llama.cpp knows for byte-level BPE
-// (src/llama-vocab.cpp). default is missing: llama.cpp then splits texts like GPT-2 and warns.
-var preNames = []string{
-	"a.x-4.0", "afmoe", "bailingmoe", "bailingmoe2", "bloom", "chameleon", "chatglm-bpe",
-	"codeshell", "cohere2moe", "command-r", "dbrx", "deepseek-coder", "deepseek-llm",
-	"deepseek-r1-qwen", "deepseek-v3", "exaone", "exaone-moe", "exaone4", "f2llmv2", "falcon",
-	"falcon-h1", "falcon3", "gemma4", "gigachat", "glm4", "gpt-2", "gpt-4o", "gpt3-finnish",
-	"granite-docling", "granite-embed-multi-311m", "granite-embed-multi-97m", "grok-2", "hunyuan",
-	"hunyuan-dense", "jais", "jais-2", "jina-de", "jina-es", "jina-v1-en", "jina-v2-code",
-	"jina-v2-de", "jina-v2-es", "jina-v5-nano", "joyai-llm", "kanana2", "kimi-k2", "kormo",
-	"laguna", "lfm2", "llada-moe", "llama-bpe", "llama-v3", "llama3", "llama4", "megrez",
-	"mellum", "mellum2", "midm-2.0", "minerva-7b", "minicpm5", "minimax-m2", "modern-bert", "mpt",
-	"olmo", "phi-2", "pixtral", "poro-chat", "qwen2", "qwen35", "refact", "roberta-bpe",
-	"sarvam-moe", "seed-coder", "smaug-bpe", "smollm", "solar-open", "stablelm2", "starcoder",
-	"superbpe", "talkie", "tekken", "tiny_aya", "trillion", "viking", "whitespace", "youtu",
+// preNames returns the values of tokenizer.ggml.pre that llama.cpp knows for byte-level BPE
+// (src/llama-vocab.cpp). With default, llama.cpp splits texts like GPT-2 and warns.
+func preNames() []string {
+	names := slices.AppendSeq([]string{"gemma4", "jina-de", "jina-es", "llada-moe", "whitespace"}, maps.Values(preHashes))
+	for _, p := range pretokenizers {
+		names = append(names, p.names...)
+	}
+	slices.Sort(names)
+	return slices.Compact(slices.DeleteFunc(names, func(name string) bool { return name == "" }))
 }
 
 // preHashes maps the SHA-256 of the ids of preText, written as a Python list, to the name of the
