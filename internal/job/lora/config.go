@@ -58,21 +58,8 @@ func parseConfig(path string, raw []byte) (*config, error) {
 		return nil, fmt.Errorf("%s: peft_type %q: only LORA is merged; merge this adapter in Python (merge_and_unload of peft)", path, c.Type)
 	}
 	for _, key := range unsupported {
-		switch v := keys[key].(type) {
-		case nil:
+		if v, err := json.Marshal(keys[key]); err == nil && slices.Contains([]string{"null", "false", "[]", "{}"}, string(v)) {
 			continue
-		case bool:
-			if !v {
-				continue
-			}
-		case []any:
-			if len(v) == 0 {
-				continue
-			}
-		case map[string]any:
-			if len(v) == 0 {
-				continue
-			}
 		}
 		return nil, fmt.Errorf("%s: %s is set, and gq does not merge such adapters: merge it in Python (merge_and_unload of peft)", path, key)
 	}
@@ -97,7 +84,9 @@ func (c *config) rank(module string) (r int, scale float64) {
 
 // patterns is a JSON object of numbers by patterns of modules. The first pattern that matches
 // counts.
-type patterns []struct {
+type patterns []pattern
+
+type pattern struct {
 	match *regexp.Regexp
 	value float64
 }
@@ -126,10 +115,7 @@ func (p *patterns) UnmarshalJSON(b []byte) error {
 		if err != nil {
 			return fmt.Errorf("pattern %q: %w", key, err)
 		}
-		*p = append(*p, struct {
-			match *regexp.Regexp
-			value float64
-		}{match, v})
+		*p = append(*p, pattern{match, v})
 	}
 	return nil
 }
