@@ -23,8 +23,12 @@ func (t TensorType) Decode(dst []float32, src []byte) error {
 	switch n, err := t.blocks(len(dst), len(src)); {
 	case err != nil:
 		return err
-	case t == F32 || t == F16 || t == BF16:
-		t.widen(dst, src)
+	case t == F32:
+		vec.WidenF32(dst, src)
+	case t == F16:
+		vec.WidenF16(dst, src)
+	case t == BF16:
+		vec.WidenBF16(dst, src)
 	case t == nvfp4:
 		for i := range n {
 			decodeNVFP4(dst[64*i:][:64], src[36*i:][:36])
@@ -49,17 +53,6 @@ func (t TensorType) blocks(n, size int) (int, error) {
 	return count, nil
 }
 
-func (t TensorType) widen(dst []float32, src []byte) {
-	switch t {
-	case F32:
-		vec.WidenF32(dst, src)
-	case F16:
-		vec.WidenF16(dst, src)
-	default:
-		vec.WidenBF16(dst, src)
-	}
-}
-
 // decode decodes blocks of weights weights in size bytes. All products of types with minima are
 // exact, so fusing with the addition in ggml's compiler makes no difference.
 func (c *codec) decode(dst []float32, src []byte, weights, size int) {
@@ -68,8 +61,7 @@ func (c *codec) decode(dst []float32, src []byte, weights, size int) {
 		return
 	}
 	var b block
-	group := c.group
-	group = cmp.Or(group, weights)
+	group := cmp.Or(c.group, weights)
 	for ; len(src) >= size; src, dst = src[size:], dst[weights:] {
 		c.read(&b, src[:size])
 		d, m := floats.FiniteOrNaN(b.d), floats.FiniteOrNaN(b.m)

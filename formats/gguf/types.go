@@ -2,6 +2,7 @@ package gguf
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 )
 
@@ -26,14 +27,19 @@ const (
 	typeFloat64 ValueType = 12
 )
 
+// valueKinds has the Go types of values by type.
+var valueKinds = [...]reflect.Kind{
+	reflect.Uint8, reflect.Int8, reflect.Uint16, reflect.Int16, reflect.Uint32, reflect.Int32, reflect.Float32, reflect.Bool,
+	reflect.String, reflect.Array, reflect.Uint64, reflect.Int64, reflect.Float64,
+}
+
 // valueBytes has the sizes of values by type; 0: variable.
-var valueBytes = [...]uint64{1, 1, 2, 2, 4, 4, 4, 1, typeString: 0, typeArray: 0, typeUint64: 8, typeInt64: 8, typeFloat64: 8}
+var valueBytes = [len(valueKinds)]uint64{1, 1, 2, 2, 4, 4, 4, 1, typeUint64: 8, typeInt64: 8, typeFloat64: 8}
 
 // String returns the Go type of a value: "uint32", "string".
 func (t ValueType) String() string {
-	names := [...]string{"uint8", "int8", "uint16", "int16", "uint32", "int32", "float32", "bool", "string", "array", "uint64", "int64", "float64"}
-	if int64(t) < int64(len(names)) {
-		return names[t]
+	if int64(t) < int64(len(valueKinds)) {
+		return valueKinds[t].String()
 	}
 	return fmt.Sprintf("type %d", uint32(t))
 }

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -51,23 +52,11 @@ func (f *File) Array(key string) (a Array, ok bool) {
 }
 
 func toInt(v any) (n int64, ok bool) {
-	switch v := v.(type) {
-	case uint8:
-		return int64(v), true
-	case int8:
-		return int64(v), true
-	case uint16:
-		return int64(v), true
-	case int16:
-		return int64(v), true
-	case uint32:
-		return int64(v), true
-	case int32:
-		return int64(v), true
-	case int64:
-		return v, true
-	case uint64:
-		return int64(v), v <= math.MaxInt64
+	switch x := reflect.ValueOf(v); {
+	case x.CanInt():
+		return x.Int(), true
+	case x.CanUint():
+		return int64(x.Uint()), x.Uint() <= math.MaxInt64
 	}
 	return 0, false
 }
@@ -173,19 +162,12 @@ func (p *encodedPairs) must(pair Pair) {
 
 func (p *encodedPairs) add(pair Pair) error {
 	b, err := appendValue(appendString(p.bytes, pair.Key), pair.Value)
-	p.bytes = b
-	p.n++
+	p.bytes, p.n = b, p.n+1
 	return err
 }
 
 func appendString(b []byte, s string) []byte {
 	return append(le.AppendUint64(b, uint64(len(s))), s...)
-}
-
-// kindTypes has the types of metadata values by kind of Go type.
-var kindTypes = map[reflect.Kind]ValueType{
-	reflect.Uint8: typeUint8, reflect.Int8: typeInt8, reflect.Uint16: typeUint16, reflect.Int16: typeInt16, reflect.Uint32: typeUint32, reflect.Int32: typeInt32,
-	reflect.Uint64: typeUint64, reflect.Int64: typeInt64, reflect.Float32: typeFloat32, reflect.Float64: typeFloat64, reflect.Bool: typeBool, reflect.String: typeString,
 }
 
 // typeOf returns the type of a metadata value, and of the elements if it is a slice or an Array.
@@ -202,14 +184,14 @@ func typeOf(v any) (t, element ValueType) {
 	if kind == nil || kind.PkgPath() != "" {
 		return noType, 0
 	}
-	t, ok := kindTypes[kind.Kind()]
+	i := slices.Index(valueKinds[:], kind.Kind())
 	switch {
-	case !ok:
+	case i < 0 || i == int(typeArray):
 		return noType, 0
 	case array:
-		return typeArray, t
+		return typeArray, ValueType(i)
 	}
-	return t, 0
+	return ValueType(i), 0
 }
 
 // noType stands for Go types that are no metadata values.
