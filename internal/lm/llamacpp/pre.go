@@ -52,7 +52,7 @@ func preName(t *tokenizer.Tokenizer, given string) (string, error) {
 	for _, with := range surrounded(t, ids) {
 		hash := fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(strings.Fields(fmt.Sprint(with)), ", "))))
 		first = cmp.Or(first, hash)
-		if found, ok := preHashes[hash]; ok && (name == "" || wholeWords(found) == t.IgnoreMerges()) {
+		if found, ok := preHashes()[hash]; ok && (name == "" || wholeWords(found) == t.IgnoreMerges()) {
 			name = found
 		}
 	}
