@@ -244,16 +244,14 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 		}
 		first := 0
 		for _, p := range t.Parts {
-			if shape := d.sources[p.Source].Shape; len(shape) == 3 && config.NameOf(arch.GateUpExperts) != "" {
+			shape := d.sources[p.Source].Shape
+			if len(shape) == 3 && config.NameOf(arch.GateUpExperts) != "" {
 				if err := fuse(&list, fused, p, shape, stored, first); err != nil {
 					return nil, err
 				}
-				first += p.Rows
-				continue
+			} else {
+				list = append(list, CheckpointTensor{Name: p.Source, Shape: shape, Stored: stored, First: first, Rows: p.Rows, Add: -p.Add, headDim: p.HeadDim, decay: p.Decay})
 			}
-			list = append(list, CheckpointTensor{
-				Name: p.Source, Shape: d.sources[p.Source].Shape, Stored: stored, First: first, Rows: p.Rows, Add: -p.Add, headDim: p.HeadDim, decay: p.Decay,
-			})
 			first += p.Rows
 		}
 	}

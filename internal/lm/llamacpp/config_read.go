@@ -241,9 +241,8 @@ func (r *configReader) readKVHeads(heads int) int {
 	if _, ok := r.file.Array(r.name(keyKVHeads)); !ok || r.family.States == "" {
 		return r.each(keyKVHeads, heads, r.layers)
 	}
-	list := r.integers(keyKVHeads, r.layers)
-	if len(list) != r.layers {
-		r.fail(keyKVHeads, "has %d elements for %d layers", len(list), r.layers)
+	list := r.perLayer(keyKVHeads)
+	if list == nil {
 		return 0
 	}
 	types, most := make([]string, r.layers), slices.Max(list)
@@ -262,6 +261,16 @@ func (r *configReader) readKVHeads(heads int) int {
 	}
 	r.set("layer_types", types)
 	return int(most)
+}
+
+// perLayer reads an array with an integer for each layer.
+func (r *configReader) perLayer(key string) []int64 {
+	list := r.integers(key, r.layers)
+	if len(list) != r.layers {
+		r.fail(key, "has %d elements for %d layers", len(list), r.layers)
+		return nil
+	}
+	return list
 }
 
 func (r *configReader) experts() int {
@@ -317,12 +326,8 @@ func (r *configReader) readWindows(window int) {
 // array names.
 func (r *configReader) slidingLayers() func(i int) bool {
 	if _, ok := r.file.Array(r.name(keyWindowPattern)); ok {
-		list := r.integers(keyWindowPattern, r.layers)
-		if len(list) != r.layers {
-			r.fail(keyWindowPattern, "has %d elements for %d layers", len(list), r.layers)
-			return func(int) bool { return false }
-		}
-		return func(i int) bool { return list[i] != 0 }
+		list := r.perLayer(keyWindowPattern)
+		return func(i int) bool { return list != nil && list[i] != 0 }
 	}
 	n := r.count(keyWindowPattern, r.family.Period)
 	return func(i int) bool { return hasWindow(i, n) }

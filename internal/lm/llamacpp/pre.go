@@ -128,18 +128,13 @@ func nearNames(t *tokenizer.Tokenizer) (names []string, same bool) {
 			continue
 		}
 		theirs := cuts(other)
-		n := 0
+		far := len(theirs) + len(mine)
 		for at := range theirs {
-			if !mine[at] {
-				n++
+			if mine[at] {
+				far -= 2
 			}
 		}
-		for at := range mine {
-			if !theirs[at] {
-				n++
-			}
-		}
-		list = append(list, near{p.names, n})
+		list = append(list, near{p.names, far})
 	}
 	slices.SortStableFunc(list, func(a, b near) int { return cmp.Compare(a.far, b.far) })
 	same = list[0].far == 0

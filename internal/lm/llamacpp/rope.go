@@ -135,12 +135,11 @@ func (r *configReader) readRope() {
 		r.divided(theta, freqs)
 	case kind == "longrope":
 		r.fail(keyScalingType, "is longrope, but tensors %q and %q are missing", ropeLong, ropeShort)
+	case (kind == "yarn" || kind == "linear") && !(factor > 0), kind == "" && factor < 0:
+		r.fail(keyScalingFactor, "is missing, or not a positive number")
 	case kind == "yarn":
 		r.yarn(factor, context, attention)
 	case kind == "linear", kind == "" && factor != 0 && factor != 1:
-		if !(factor > 0) {
-			r.fail(keyScalingFactor, "is missing, or not a positive number")
-		}
 		r.set("rope_scaling", object{"rope_type": "linear", "factor": factor})
 	case kind == "" || kind == "none":
 		if r.has(keySections) {
@@ -162,10 +161,6 @@ func (r *configReader) readSections() {
 }
 
 func (r *configReader) yarn(factor float64, context int, attention float64) {
-	if !(factor > 0) {
-		r.fail(keyScalingFactor, "is missing, or not a positive number")
-		return
-	}
 	scaling := object{"rope_type": "yarn", "factor": factor}
 	if context != 0 {
 		scaling["original_max_position_embeddings"] = context
