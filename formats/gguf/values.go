@@ -19,10 +19,7 @@ type Pair struct {
 }
 
 // Text returns the string of a key; ok is false if there is none.
-func (f *File) Text(key string) (s string, ok bool) {
-	s, ok = f.Metadata[key].(string)
-	return s, ok
-}
+func (f *File) Text(key string) (s string, ok bool) { return as[string](f.Metadata[key]) }
 
 // Int returns the integer of a key, whatever its type; ok is false without an int64.
 func (f *File) Int(key string) (n int64, ok bool) { return toInt(f.Metadata[key]) }
@@ -40,15 +37,14 @@ func (f *File) Float(key string) (x float64, ok bool) {
 }
 
 // Bool returns the boolean of a key; ok is false if there is none.
-func (f *File) Bool(key string) (b, ok bool) {
-	b, ok = f.Metadata[key].(bool)
-	return b, ok
-}
+func (f *File) Bool(key string) (b, ok bool) { return as[bool](f.Metadata[key]) }
 
 // Array returns the array of a key; ok is false if there is none.
-func (f *File) Array(key string) (a Array, ok bool) {
-	a, ok = f.Metadata[key].(Array)
-	return a, ok
+func (f *File) Array(key string) (a Array, ok bool) { return as[Array](f.Metadata[key]) }
+
+func as[T any](v any) (x T, ok bool) {
+	x, ok = v.(T)
+	return x, ok
 }
 
 func toInt(v any) (n int64, ok bool) {
@@ -75,17 +71,15 @@ func (a Array) All() iter.Seq[any] {
 
 // Strings returns copies of the values of an array of strings; ok is false for another type.
 func (a Array) Strings() (list []string, ok bool) {
-	return collect(a, a.Type == typeString, func(v any) (string, bool) { s, ok := v.(string); return s, ok })
+	return collect(a, a.Type == typeString, as[string])
 }
 
 // Ints returns the values of an array of integers; ok is false for another type.
-func (a Array) Ints() (list []int64, ok bool) {
-	return collect(a, a.Type != typeString, toInt)
-}
+func (a Array) Ints() (list []int64, ok bool) { return collect(a, a.Type != typeString, toInt) }
 
 // Floats returns the values of an array of float32; ok is false for another type.
 func (a Array) Floats() (list []float32, ok bool) {
-	return collect(a, a.Type == typeFloat32, func(v any) (float32, bool) { x, ok := v.(float32); return x, ok })
+	return collect(a, a.Type == typeFloat32, as[float32])
 }
 
 func collect[T any](a Array, ok bool, convert func(any) (T, bool)) ([]T, bool) {

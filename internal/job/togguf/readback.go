@@ -372,33 +372,20 @@ func CompareRows(name string, rows, cols int, exact bool, source func(dst []floa
 	return nil
 }
 
-// similar reports whether a row is the source's; ok is false if a row of zeros has no direction.
+// similar reports whether a row is the source's: the same, or codes that correlate. ok is false if a
+// row of zeros has no direction.
 func similar(want, got []float32, exact bool) (alike, ok bool) {
-	if !exact {
-		r, ok := correlation(want, got)
-		return r >= minCorrelation, ok
+	if exact {
+		return slices.EqualFunc(want, got, func(w, g float32) bool { return w == g || w != w && g != g }), true // NaN may have other bits
 	}
-	for i, w := range want {
-		if w != got[i] && (w == w || got[i] == got[i]) { // NaN may have other bits
-			return false, true
-		}
-	}
-	return true, true
-}
-
-// correlation is the cosine between two rows; ok is false if one is zero.
-func correlation(a, b []float32) (r float64, ok bool) {
 	var ab, aa, bb float64
-	for i, x := range a {
-		y := float64(b[i])
+	for i, x := range want {
+		y := float64(got[i])
 		ab += float64(float64(x) * y)
 		aa += float64(float64(x) * float64(x))
 		bb += float64(y * y)
 	}
-	if aa == 0 || bb == 0 {
-		return 0, false
-	}
-	return ab / math.Sqrt(aa*bb), true
+	return ab/math.Sqrt(aa*bb) >= minCorrelation, aa != 0 && bb != 0
 }
 
 // Check reads the file back. A model that this program cannot run is a warning.
