@@ -7,7 +7,6 @@ import (
 	"iter"
 	"math"
 	"reflect"
-	"slices"
 	"strings"
 )
 
@@ -178,9 +177,12 @@ func typeOf(v any) (t, element ValueType) {
 	if kind == nil || kind.PkgPath() != "" {
 		return noType, 0
 	}
-	i := slices.Index(valueKinds[:], kind.Kind())
+	i := 0
+	for i < len(valueTypes) && valueTypes[i].kind != kind.Kind() {
+		i++
+	}
 	switch {
-	case i < 0 || i == int(typeArray):
+	case i == len(valueTypes) || i == int(typeArray):
 		return noType, 0
 	case array:
 		return typeArray, ValueType(i)

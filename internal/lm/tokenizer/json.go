@@ -122,7 +122,6 @@ func (n node) elements() iter.Seq2[int, node] {
 	}
 }
 
-// at returns the node of element i at position pos.
 func (n node) at(i, pos int) node {
 	return node{n.doc, fmt.Sprintf("%s[%d]", n.path, i), pos, n.doc.end(pos)}
 }
@@ -239,7 +238,6 @@ func component[T any](f *fields, key string, read func(node) (T, error)) (v T) {
 
 func (f *fields) typ() string { return f.str("type") }
 
-// required reads the member key unless an error occurred.
 func required[T any](f *fields, key string, read func(node) (T, error)) (v T) {
 	if n := f.child(key); f.err == nil {
 		v, f.err = read(n)
@@ -250,7 +248,6 @@ func required[T any](f *fields, key string, read func(node) (T, error)) (v T) {
 func (f *fields) str(key string) string    { return required(f, key, node.str) }
 func (f *fields) integer(key string) int32 { return required(f, key, node.integer) }
 
-// optionalStr returns "" for a string that is missing or null.
 func (f *fields) optionalStr(key string) string {
 	if f.optional(key).null() {
 		return ""
@@ -258,15 +255,11 @@ func (f *fields) optionalStr(key string) string {
 	return f.str(key)
 }
 
-// optionalBool returns def for a boolean that is missing or null.
 func (f *fields) optionalBool(key string, def bool) bool {
-	n := f.optional(key)
-	if f.err != nil || n.null() {
+	if f.optional(key).null() {
 		return def
 	}
-	b, err := n.boolean()
-	f.fail(err)
-	return b
+	return required(f, key, node.boolean)
 }
 
 // components reads the array key of a Sequence, each element with read.
