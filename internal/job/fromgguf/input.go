@@ -41,7 +41,19 @@ func (in *input) Facts() write.Facts {
 func (in *input) Guard(fn func() error) error { return in.file.gguf.Guard(fn) }
 
 // Unchanged fails if a file was changed after it was opened. No checksum would find the change.
-func (in *input) Unchanged() error { return in.file.unchanged() }
+func (in *input) Unchanged() error {
+	f := in.file
+	for i, path := range f.gguf.Paths() {
+		st, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		if was := f.stats[i]; st.Size() != was.Size() || !st.ModTime().Equal(was.ModTime()) || !os.SameFile(st, was) {
+			return fmt.Errorf("%s was changed while it was read: run the job again", path)
+		}
+	}
+	return nil
+}
 
 func (in *input) Advice(it *plan.Quantized, e *rounding.ScaleError) string {
 	if e == nil || floats.Abs(e.Scale) > e.Dtype.Max() || e.Scale < 0 && it.Scheme.Positive() {
@@ -302,18 +314,4 @@ func (f *File) Sources() (list []provenance.Source, err error) {
 		list = append(list, provenance.NewSource(path, f.stats[i].Size(), sum))
 	}
 	return list, nil
-}
-
-// unchanged fails if a shard was changed after it was opened.
-func (f *File) unchanged() error {
-	for i, path := range f.gguf.Paths() {
-		st, err := os.Stat(path)
-		if err != nil {
-			return err
-		}
-		if was := f.stats[i]; st.Size() != was.Size() || !st.ModTime().Equal(was.ModTime()) || !os.SameFile(st, was) {
-			return fmt.Errorf("%s was changed while it was read: run the job again", path)
-		}
-	}
-	return nil
 }

@@ -183,13 +183,12 @@ func (m *bpe) readVocab(n node) error {
 	}
 	list := n.parts()
 	m.vocab.init(count(list))
-	var parts []tokenTexts
+	parts, err := readParts(list, func(p jsonscan.Part) (tokenTexts, error) { return m.readTokens(n, p) })
+	if err != nil {
+		return err
+	}
 	top := int32(-1)
-	for p, err := range readParts(list, func(p jsonscan.Part) (tokenTexts, error) { return m.readTokens(n, p) }) {
-		if err != nil {
-			return err
-		}
-		parts = append(parts, p)
+	for _, p := range parts {
 		top = max(top, slices.Max(p.ids))
 	}
 	if int(top) > maxTokenID(count(list)) {
@@ -260,11 +259,12 @@ func (m *bpe) readMerges(n node) error {
 	}
 	list := n.parts()
 	m.merges.init(count(list))
+	parts, err := readParts(list, func(p jsonscan.Part) ([]tokenMerge, error) { return m.readSome(n, p) })
+	if err != nil {
+		return err
+	}
 	rank := uint32(0)
-	for merges, err := range readParts(list, func(p jsonscan.Part) ([]tokenMerge, error) { return m.readSome(n, p) }) {
-		if err != nil {
-			return err
-		}
+	for _, merges := range parts {
 		for _, r := range merges {
 			m.merges.set(pairKey(r.a, r.b), merge{rank, r.merged})
 			m.joints.add(r.joint)
