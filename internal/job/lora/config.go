@@ -70,9 +70,6 @@ func readConfig(dir string) (*config, []byte, error) {
 	if s, ok := c.Init.(string); ok && slices.ContainsFunc(changesBase, func(p string) bool { return strings.HasPrefix(strings.ToLower(s), p) }) {
 		return nil, nil, fmt.Errorf("%s: init_lora_weights %q: the adapter belongs to other weights than the base model's; convert it when saving (path_initial_model_for_weight_conversion of peft)", path, s)
 	}
-	if math.IsNaN(c.Alpha) || math.IsInf(c.Alpha, 0) {
-		return nil, nil, fmt.Errorf("%s: lora_alpha %v: expected a finite number", path, c.Alpha)
-	}
 	return c, raw, nil
 }
 

@@ -79,7 +79,6 @@ func DivideCard(card []byte) (facts, text []byte, ok bool) {
 	return rest[lines[0][1]:lines[1][0]], rest[lines[1][1]:], true
 }
 
-// cardFacts returns the facts of a model card, or nil.
 func cardFacts(card []byte) (facts map[string]any, err error) {
 	if !IsCard(card) {
 		return nil, nil

@@ -26,7 +26,6 @@ var ownKeys = []string{
 
 const keySizeLabel = "general.size_label"
 
-// exactKey reports whether a card carries a key of a GGUF file.
 func exactKey(key string) bool {
 	return (strings.HasPrefix(key, "general.") || strings.HasPrefix(key, QuantizePrefix)) && !slices.Contains(ownKeys, key)
 }
@@ -74,7 +73,6 @@ func readCard(f *gguf.File) ([]byte, error) {
 	return append(card, "---\n"...), err
 }
 
-// exactValue returns a value that a card can carry, or nil.
 func exactValue(f *gguf.File, key string) any {
 	switch v := f.Metadata[key].(type) {
 	case string:

@@ -263,7 +263,6 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 	return list, nil
 }
 
-// fuse adds a part of a fused tensor's experts to the tensor.
 func fuse(list *[]CheckpointTensor, index map[string]int, p Part, shape []int64, stored *gguf.Tensor, first int) error {
 	i, ok := index[p.Source]
 	if !ok {

@@ -38,7 +38,6 @@ func ReadConfig(f *gguf.File) (config []byte, err error) {
 	return config, err
 }
 
-// newConfigReader finds the family of a file.
 func newConfigReader(f *gguf.File) (*configReader, error) {
 	r := &configReader{keyReader: keyReader{file: f, used: map[string]bool{}}}
 	switch t := r.text(keyType); t {
@@ -280,7 +279,6 @@ func (r *configReader) experts() int {
 	return n
 }
 
-// readGemma reads the keys of Gemma 2 and 3 only.
 func (r *configReader) readGemma() {
 	r.set("hidden_activation", "gelu_pytorch_tanh")
 	scalar := r.headDim
@@ -305,7 +303,6 @@ func (r *configReader) readGemma() {
 	r.readWindows(window)
 }
 
-// readWindows reads which layers have a sliding window of this size.
 func (r *configReader) readWindows(window int) {
 	slides := r.slidingLayers()
 	types := make([]string, r.layers)

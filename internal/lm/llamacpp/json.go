@@ -13,7 +13,6 @@ type jsonWriter struct {
 	err   error
 }
 
-// next prepares for a key or a value.
 func (w *jsonWriter) next() {
 	if w.comma {
 		w.data = append(w.data, ',')

@@ -195,7 +195,6 @@ func (k *keyReader) floats(key string) []float32 {
 	})
 }
 
-// readArray reads an array with get, or returns nil.
 func readArray[T any](k *keyReader, key, elements string, get func(gguf.Array) ([]T, bool)) []T {
 	a, ok := k.array(key)
 	if !ok {

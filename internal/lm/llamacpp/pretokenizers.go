@@ -106,7 +106,6 @@ func preNames() []string {
 //go:embed prehashes.txt
 var preHashList string
 
-// preHashes returns the names of preHashList by their hashes.
 var preHashes = sync.OnceValue(func() map[string]string {
 	names := map[string]string{}
 	for line := range strings.Lines(preHashList) {

@@ -16,7 +16,6 @@ const (
 	yarnSlow = 1
 )
 
-// skipsRope reports whether layer i has no rope.
 func (f *family) skipsRope(i int) bool { return f.NoRopeStep != 0 && (i+1)%f.NoRopeStep == 0 }
 
 func (m *Model) describeRope(f *family, c *arch.ForwardConfig) error {
@@ -150,7 +149,6 @@ func (r *configReader) readRope() {
 	}
 }
 
-// readSections reads the parts of a rope of several positions.
 func (r *configReader) readSections() {
 	list := r.integers(keySections, 4)
 	if len(list) != 4 || slices.Max(list) > int64(r.headDim) || slices.Min(list) < 0 || list[3] != 0 {
@@ -226,7 +224,6 @@ func (r *configReader) divided(theta float64, divisors []float64) {
 	})
 }
 
-// factors reads a tensor of rope factors, or returns nil.
 func (r *configReader) factors(name string) []float64 {
 	t := r.file.Tensor(name)
 	if t == nil {

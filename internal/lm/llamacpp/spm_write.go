@@ -164,7 +164,6 @@ func (s *spm) merge(ids []int32, text string) []int32 {
 	return ids
 }
 
-// append appends the token of a symbol, or the tokens of its bytes.
 func (s *spm) append(ids []int32, symbol string) []int32 {
 	if id, ok := s.ids[symbol]; ok {
 		return append(ids, id)

@@ -267,7 +267,6 @@ func (s *Stream) text(text string) string {
 	return text
 }
 
-// fallbackByte parses a token <0xNN>.
 func fallbackByte(token string) (byte, bool) {
 	if len(token) != 6 || token[:3] != "<0x" || token[5] != '>' {
 		return 0, false

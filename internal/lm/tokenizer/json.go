@@ -220,18 +220,10 @@ func (f *fields) child(key string) node {
 	return n
 }
 
-// optional returns the member key, or a null node if the member is missing or null.
-func (f *fields) optional(key string) node {
-	if n := f.m[key]; !n.null() {
-		return n
-	}
-	return node{}
-}
-
 // component reads the member key, perhaps a null node, unless an error occurred.
 func component[T any](f *fields, key string, read func(node) (T, error)) (v T) {
 	if f.err == nil {
-		v, f.err = read(f.optional(key))
+		v, f.err = read(f.m[key])
 	}
 	return v
 }
@@ -249,14 +241,14 @@ func (f *fields) str(key string) string    { return required(f, key, node.str) }
 func (f *fields) integer(key string) int32 { return required(f, key, node.integer) }
 
 func (f *fields) optionalStr(key string) string {
-	if f.optional(key).null() {
+	if f.m[key].null() {
 		return ""
 	}
 	return f.str(key)
 }
 
 func (f *fields) optionalBool(key string, def bool) bool {
-	if f.optional(key).null() {
+	if f.m[key].null() {
 		return def
 	}
 	return required(f, key, node.boolean)

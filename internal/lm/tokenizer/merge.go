@@ -236,7 +236,6 @@ func (c candidate) before(d candidate) bool {
 	return c.rank < d.rank || c.rank == d.rank && c.pos < d.pos
 }
 
-// siftDown moves the first candidate to its place.
 func siftDown(h []candidate) {
 	for i := 0; ; {
 		least := i
@@ -253,7 +252,6 @@ func siftDown(h []candidate) {
 	}
 }
 
-// siftUp moves the last candidate to its place.
 func siftUp(h []candidate) {
 	for i := len(h) - 1; i > 0; {
 		up := (i - 1) / 2

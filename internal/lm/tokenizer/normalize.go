@@ -47,7 +47,6 @@ func readNormalizers(n node) ([]normalizer, error) {
 	return []normalizer{fn}, nil
 }
 
-// always makes a normalizer from a function that cannot fail.
 func always(fn func(string) string) normalizer {
 	return func(s string, _ *matcher) (string, error) { return fn(s), nil }
 }
@@ -171,7 +170,6 @@ func manyMarks(s string) bool {
 	return false
 }
 
-// postProcessor adds tokens around the tokens of a text.
 type postProcessor struct {
 	before, after []int32
 }
@@ -211,7 +209,7 @@ func readPostProcessors(n node) ([]postProcessor, error) {
 func readTemplate(f *fields) (p postProcessor, err error) {
 	single := f.child("single")
 	tokens := map[string]node{}
-	if special := f.optional("special_tokens"); f.err == nil && !special.null() {
+	if special := f.m["special_tokens"]; f.err == nil && !special.null() {
 		tokens, f.err = special.object()
 	}
 	if f.err == nil {

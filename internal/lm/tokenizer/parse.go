@@ -67,7 +67,6 @@ func (p *reParser) take() rune {
 	return r
 }
 
-// accept consumes s if s is next.
 func (p *reParser) accept(s string) bool {
 	if !strings.HasPrefix(p.src[p.pos:], s) {
 		return false

@@ -112,7 +112,7 @@ func patternFault(n node, err error) error {
 }
 
 func readBehavior(f *fields) behavior {
-	if f.optional("behavior").null() {
+	if f.m["behavior"].null() {
 		return isolated
 	}
 	name := f.str("behavior")

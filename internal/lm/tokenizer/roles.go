@@ -2,7 +2,6 @@ package tokenizer
 
 import "slices"
 
-// roles are the tokens that begin and end a text.
 type roles struct {
 	bos, eos int32 // -1 if absent
 	eosAll   []int32
@@ -63,7 +62,7 @@ func (t *Tokenizer) readRoles(files Files) (roles, error) {
 		name string
 		id   *int32
 	}{{"bos_token", &r.bos}, {"eos_token", &r.eos}} {
-		ids, err := tokenIDs(generation.optional(role.name + "_id"))
+		ids, err := tokenIDs(generation.m[role.name+"_id"])
 		if err != nil {
 			return r, err
 		}

@@ -112,7 +112,7 @@ func ParseFiles(files Files) (*Tokenizer, error) {
 	if f.err != nil {
 		return nil, f.err
 	}
-	if err := t.indexAdded(f.optional("added_tokens")); err != nil {
+	if err := t.indexAdded(f.m["added_tokens"]); err != nil {
 		return nil, err
 	}
 	for _, id := range slices.Concat(t.post.before, t.post.after) {

@@ -133,7 +133,6 @@ func (t *tokenTable) key(text string) uint64 {
 	return 0
 }
 
-// load32 returns the first four bytes of a text.
 func load32(s string) uint32 {
 	return uint32(s[0]) | uint32(s[1])<<8 | uint32(s[2])<<16 | uint32(s[3])<<24
 }
@@ -213,7 +212,6 @@ func (m *bpe) readVocab(n node) error {
 	return nil
 }
 
-// readTokens reads a part of the vocabulary.
 func (m *bpe) readTokens(n node, p jsonscan.Part) (t tokenTexts, err error) {
 	d, at := n.doc, p.At
 	t.ends, t.ids, t.keys = make([]int, p.Count), make([]int32, p.Count), make([]uint64, p.Count)
