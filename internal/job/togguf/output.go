@@ -374,7 +374,6 @@ func (o *Output) metadata(c *plan.Codes, hashes []string, found []write.ItemResu
 	return pairs, nil
 }
 
-// mostType is the type of most weights in matrices.
 func (o *Output) mostType() gguf.TensorType {
 	counts := map[gguf.TensorType]int64{}
 	for i, t := range o.Model.Tensors {

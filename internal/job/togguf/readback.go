@@ -205,7 +205,6 @@ func (o *Output) setCodes(m *forward.Model, f *gguf.File) error {
 	return nil
 }
 
-// setGains replaces gains of norms by tuned ones.
 func (o *Output) setGains(m *forward.Model, c *plan.Codes) error {
 	norms := map[string]bool{}
 	for _, n := range m.Norms() {

@@ -89,13 +89,8 @@ func (v *tokenWriter) mergeScores() []float32 {
 // sameTokens reports whether the pieces are the vocabulary's first tokens, except control tokens:
 // fine-tuning renames these.
 func (v *tokenWriter) sameTokens(pieces []piece) bool {
-	for i, p := range pieces {
-		if i < v.rows && v.types[i] == tokenNormal && v.tokens[i] != p.text {
-			return false
-		}
-	}
-	for i := len(pieces); i < v.rows; i++ {
-		if v.types[i] == tokenNormal {
+	for i, kind := range v.types {
+		if kind == tokenNormal && (i >= len(pieces) || v.tokens[i] != pieces[i].text) {
 			return false
 		}
 	}

@@ -172,7 +172,7 @@ func (t *Tokenizer) form(id int32, first bool) (token string, verbatim, special 
 	token = t.Token(id)
 	if i, ok := t.byID[id]; ok {
 		a := &t.added[i]
-		if verbatim, special = !a.normalized, a.special; a.normalized {
+		if verbatim, special = !a.Normalized, a.Special; a.Normalized {
 			token = a.form
 		}
 	}

@@ -13,22 +13,13 @@ import (
 	"github.com/lowbit-go/gq/internal/jsonscan"
 )
 
-// AddedToken is an entry of added_tokens: text that is a single token wherever it occurs.
-type AddedToken struct {
-	ID         int32
-	Content    string
-	Special    bool // may be omitted in decoding
-	Normalized bool // found in the normalized text
-}
-
 // Added returns the added token with this id; ok is false if the id is another kind of token.
 func (t *Tokenizer) Added(id int32) (a AddedToken, ok bool) {
 	i, ok := t.byID[id]
-	if !ok {
-		return a, false
+	if ok {
+		a = t.added[i].AddedToken
 	}
-	x := &t.added[i]
-	return AddedToken{x.id, x.content, x.special, x.normalized}, true
+	return a, ok
 }
 
 // Merges yields the pairs of tokens that merge, best first.
