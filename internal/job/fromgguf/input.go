@@ -161,8 +161,8 @@ func (in *input) splitRows(s *llamacpp.Split, cols int) func(x []float32, row in
 	}
 }
 
-// elements returns a function that reads the elements of a vector from first on, in the order of the
-// checkpoint. It dequantizes only the blocks that hold them.
+// elements returns a function that reads the elements of a vector from first on, in the
+// checkpoint's order. It dequantizes only the blocks that hold them.
 func (in *input) elements(t *llamacpp.CheckpointTensor) func(x []float32, first int) error {
 	data, kind := in.file.gguf.Data(t.Stored), t.Stored.Type
 	n := kind.BlockWeights()

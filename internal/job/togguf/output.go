@@ -278,7 +278,8 @@ func (o *Output) kindOf(it plan.Item, t *llamacpp.Tensor) gguf.TensorType {
 		return gguf.F32
 	case e.Src.Dtype == packing.BF16:
 		return gguf.BF16
-	case e.Src.Dtype == packing.F16, e.Unfit, e.Src.Dtype.Bits() == 8 && !e.Absorbs(): // FP8: all values are F16 numbers
+	case e.Src.Dtype == packing.F16, e.Unfit, e.Src.Dtype.Bits() == 8 && !e.Absorbs():
+		// All values of FP8 are F16 numbers.
 		return gguf.F16
 	}
 	return gguf.F32

@@ -371,11 +371,11 @@ func CompareRows(name string, rows, cols int, exact bool, source func(dst []floa
 	return nil
 }
 
-// similar reports whether a row is the source's: the same, or codes that correlate. ok is false if a
-// row of zeros has no direction.
+// similar reports whether a row is the source's: the same, or codes that correlate. NaN may have
+// other bits. ok is false if a row of zeros has no direction.
 func similar(want, got []float32, exact bool) (alike, ok bool) {
 	if exact {
-		return slices.EqualFunc(want, got, func(w, g float32) bool { return w == g || w != w && g != g }), true // NaN may have other bits
+		return slices.EqualFunc(want, got, func(w, g float32) bool { return w == g || w != w && g != g }), true
 	}
 	var ab, aa, bb float64
 	for i, x := range want {

@@ -200,8 +200,8 @@ var (
 	namedVer = regexp.MustCompile(`^v\d+(\.\d+)*$`)
 )
 
-// divideName divides names such as Mistral-7B-Instruct-v0.3 at the number of parameters. Without that
-// number the end of the base name is unknown.
+// divideName divides names such as Mistral-7B-Instruct-v0.3 at the number of parameters. Without
+// that number the end of the base name is unknown.
 func divideName(name string) (base, finetune, version string) {
 	var front, behind []string
 	sized := false

@@ -100,8 +100,8 @@ func preNames() []string {
 	return slices.Compact(slices.DeleteFunc(names, func(name string) bool { return name == "" }))
 }
 
-// preHashList has lines of a name of a pre-tokenizer and the SHA-256 of the ids of preText, written as
-// a Python list (conversion/base.py, get_vocab_base_pre).
+// preHashList has lines of a name of a pre-tokenizer and the SHA-256 of the ids of preText, written
+// as a Python list (conversion/base.py, get_vocab_base_pre).
 //
 //go:embed prehashes.txt
 var preHashList string

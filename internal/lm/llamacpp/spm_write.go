@@ -133,8 +133,8 @@ func (s *spm) divide(ids []int32, text string, rest []string) []int32 {
 	return s.merge(ids, text)
 }
 
-// merge appends the ids of a text without special tokens: of all neighbours that form a token, those
-// with the highest score merge first, then the leftmost.
+// merge appends the ids of a text without special tokens: of all neighbours that form a token, the
+// neighbours with the highest score merge first, then the leftmost.
 func (s *spm) merge(ids []int32, text string) []int32 {
 	if s.prefix {
 		text = " " + text

@@ -58,20 +58,18 @@ func (t *Tokenizer) readRoles(files Files) (roles, error) {
 			return r, err
 		}
 	}
-	for _, role := range []struct {
-		name string
-		id   *int32
-	}{{"bos_token", &r.bos}, {"eos_token", &r.eos}} {
-		ids, err := tokenIDs(generation.m[role.name+"_id"])
-		if err != nil {
-			return r, err
-		}
-		if role.id == &r.eos {
-			r.eosAll = ids
-		}
-		if *role.id, err = t.role(role.name, ids, config, special); err != nil {
-			return r, err
-		}
+	starts, err := tokenIDs(generation.m["bos_token_id"])
+	if err == nil {
+		r.bos, err = t.role("bos_token", starts, config, special)
+	}
+	if err == nil {
+		r.eosAll, err = tokenIDs(generation.m["eos_token_id"])
+	}
+	if err == nil {
+		r.eos, err = t.role("eos_token", r.eosAll, config, special)
+	}
+	if err != nil {
+		return r, err
 	}
 	if r.eos >= 0 {
 		r.eosAll = append(r.eosAll, r.eos)

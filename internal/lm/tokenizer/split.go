@@ -116,8 +116,8 @@ func matches(p *pattern) finder {
 	}
 }
 
-// finds makes a finder of a function that returns the place and length of the first match in a text;
-// at is -1 if there is none.
+// finds makes a finder of a function that returns the place and length of the first match in a
+// text; at is -1 if there is none.
 func finds(first func(text string) (at, n int)) finder {
 	return func(piece string, _ *matcher) func() (int, int, error) {
 		done := 0
