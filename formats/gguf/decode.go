@@ -11,29 +11,20 @@ import (
 )
 
 // Decodable reports whether Decode knows the type: all but integers and F64.
-func (t TensorType) Decodable() bool {
-	return t.codec() != nil || t == F32 || t == F16 || t == BF16 || t == nvfp4
-}
+func (t TensorType) Decodable() bool { return t.codec() != nil }
 
 // Decode sets dst to the weights of src, whole blocks of the type. The weights have the bits of
 // ggml's dequantize_row functions. A scale of a quantized type that is infinite or NaN gives NaN
 // for the whole block. Decode fails if the type is not Decodable, and if dst and src do not have
 // lengths of the same number of blocks.
 func (t TensorType) Decode(dst []float32, src []byte) error {
-	switch n, err := t.blocks(len(dst), len(src)); {
-	case err != nil:
+	if _, err := t.blocks(len(dst), len(src)); err != nil {
 		return err
-	case t == F32 || t == F16 || t == BF16:
-		t.widen(dst, src)
-	case t == nvfp4:
-		for i := range n {
-			decodeNVFP4(dst[64*i:][:64], src[36*i:][:36])
-		}
-	case t.codec() == nil:
-		return fmt.Errorf("weights of type %s cannot be read: this program has no decoder for it", t)
-	default:
-		t.codec().decode(dst, src, t.BlockWeights(), t.BlockBytes())
 	}
+	if !t.Decodable() {
+		return fmt.Errorf("weights of type %s cannot be read: this program has no decoder for it", t)
+	}
+	t.codec().decode(dst, src, t.BlockWeights(), t.BlockBytes())
 	return nil
 }
 
@@ -49,17 +40,6 @@ func (t TensorType) blocks(n, size int) (int, error) {
 	return count, nil
 }
 
-func (t TensorType) widen(dst []float32, src []byte) {
-	switch t {
-	case F32:
-		vec.WidenF32(dst, src)
-	case F16:
-		vec.WidenF16(dst, src)
-	default:
-		vec.WidenBF16(dst, src)
-	}
-}
-
 // decode decodes blocks of weights weights in size bytes. All products of types with minima are
 // exact, so fusing with the addition in ggml's compiler makes no difference.
 func (c *codec) decode(dst []float32, src []byte, weights, size int) {
@@ -68,8 +48,7 @@ func (c *codec) decode(dst []float32, src []byte, weights, size int) {
 		return
 	}
 	var b block
-	group := c.group
-	group = cmp.Or(group, weights)
+	group := cmp.Or(c.group, weights)
 	for ; len(src) >= size; src, dst = src[size:], dst[weights:] {
 		c.read(&b, src[:size])
 		d, m := floats.FiniteOrNaN(b.d), floats.FiniteOrNaN(b.m)
@@ -119,7 +98,7 @@ type codec struct {
 	d, m   int                             // offsets of an F16 scale and minimum; m 0: no minimum
 	unpack func(b *block, src []byte)      // the rest, and scales in other formats
 	pack   func(dst []byte, b *block)      // nil: this package does not write the type
-	whole  func(dst []float32, src []byte) // decodes blocks faster than unpack and products; nil: none
+	whole  func(dst []float32, src []byte) // decodes blocks in place of unpack and products; nil: none
 	group  int                             // weights per sub-scale; 0: no sub-scales
 	mins   minima
 
@@ -148,7 +127,7 @@ var codecs = [len(typeTable)]*codec{
 
 	q8_1: {unpack: eightBits(4, 32)}, q8_K: {unpack: unpackQ8_K}, iq4_NL: {unpack: unpackIQ4_NL},
 	iq4_XS: {unpack: unpackIQ4_XS, group: 32}, tq1_0: {d: 52, unpack: unpackTQ1_0}, tq2_0: {d: 64, unpack: unpackTQ2_0},
-	mxfp4: {unpack: unpackMXFP4},
+	mxfp4: {unpack: unpackMXFP4}, nvfp4: {whole: decodeNVFP4}, F32: {whole: vec.WidenF32}, F16: {whole: vec.WidenF16}, BF16: {whole: vec.WidenBF16},
 	iq1_S: {unpack: unpackIQ1_S, group: 32}, iq1_M: {unpack: unpackIQ1_M, group: 16}, iq2_XXS: {unpack: unpackIQ2_XXS, group: 32},
 	iq2_XS: {unpack: unpackIQ2_XS, group: 16}, iq2_S: {unpack: unpackIQ2_S, group: 16},
 	iq3_XXS: {unpack: unpackIQ3_XXS, group: 32}, iq3_S: {unpack: unpackIQ3_S, group: 32},
@@ -245,14 +224,16 @@ func unpackMXFP4(b *block, src []byte) {
 	lookUp(b.codes[:], src[1:17], &fp4)
 }
 
-// decodeNVFP4 decodes a block: a scale for each of 4 groups of 16, then their codes.
+// decodeNVFP4 decodes blocks: a scale for each of 4 groups of 16, then their codes.
 func decodeNVFP4(dst []float32, src []byte) {
 	var codes [16]int8
-	for g := range 4 {
-		scale := nvScale(src[g])
-		lookUp(codes[:], src[4+8*g:][:8], &fp4)
-		for i, q := range codes {
-			dst[16*g+i] = float32(scale * float32(q))
+	for ; len(src) > 0; dst, src = dst[64:], src[36:] {
+		for g := range 4 {
+			scale := nvScale(src[g])
+			lookUp(codes[:], src[4+8*g:][:8], &fp4)
+			for i, q := range codes {
+				dst[16*g+i] = float32(scale * float32(q))
+			}
 		}
 	}
 }

@@ -47,9 +47,15 @@ func (t TensorType) Unpack(f *Fields, src []byte) error {
 	if len(src)%size != 0 {
 		return fmt.Errorf("%d bytes of %s: want a multiple of %d", len(src), t, size)
 	}
-	f.resize(c, weights, len(src)/size)
+	n := len(src) / size
+	mins, subs, subMins := c.lengths(weights, n)
+	buffer.Grow(&f.Codes, n*weights)
+	buffer.Grow(&f.Scales, n)
+	buffer.Grow(&f.Mins, mins)
+	buffer.Grow(&f.SubScales, subs)
+	buffer.Grow(&f.SubMins, subMins)
 	var b block
-	for i := range len(src) / size {
+	for i := range n {
 		c.read(&b, src[i*size:][:size])
 		if !floats.Finite(b.d) || !floats.Finite(b.m) {
 			return fmt.Errorf("block %d has the scale %v and the minimum %v: want finite numbers", i, b.d, b.m)
@@ -74,15 +80,6 @@ func (t TensorType) Unpack(f *Fields, src []byte) error {
 		}
 	}
 	return nil
-}
-
-func (f *Fields) resize(c *codec, weights, n int) {
-	mins, subs, subMins := c.lengths(weights, n)
-	buffer.Grow(&f.Codes, n*weights)
-	buffer.Grow(&f.Scales, n)
-	buffer.Grow(&f.Mins, mins)
-	buffer.Grow(&f.SubScales, subs)
-	buffer.Grow(&f.SubMins, subMins)
 }
 
 // lengths returns the lengths of Fields' last three slices for n blocks.

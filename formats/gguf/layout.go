@@ -228,20 +228,20 @@ func (p encodedPairs) layout(tensors []TensorInfo) (ShardLayout, []int64) {
 	b = append(b, p.bytes...)
 	pairsEnd := len(b)
 	offsets := make([]int64, len(tensors))
-	at := int64(0)
+	size := newSizer(p)
 	for i, t := range tensors {
 		b = le.AppendUint32(appendString(b, t.Name), uint32(len(t.Dims)))
 		for _, d := range t.Dims {
 			b = le.AppendUint64(b, uint64(d))
 		}
-		b = le.AppendUint64(le.AppendUint32(b, uint32(t.Type)), uint64(at))
-		offsets[i] = at
-		at += align(t.Size(), p.alignment)
+		b = le.AppendUint64(le.AppendUint32(b, uint32(t.Type)), uint64(size.data))
+		offsets[i] = size.data
+		size.add(t)
 	}
-	start := align(int64(len(b)), p.alignment)
+	start := size.bytes() - size.data
 	b = append(b, make([]byte, start-int64(len(b)))...)
 	for i := range offsets {
 		offsets[i] += start
 	}
-	return ShardLayout{Header: b, Size: start + at, pairsEnd: pairsEnd}, offsets
+	return ShardLayout{Header: b, Size: size.bytes(), pairsEnd: pairsEnd}, offsets
 }

@@ -125,55 +125,32 @@ func (r *reader) value(t ValueType, what string) any {
 		return r.text(what)
 	case t == typeArray:
 		return r.array(what)
-	case uint64(t) >= uint64(len(valueBytes)):
+	case uint64(t) >= uint64(len(valueTypes)):
 		r.fail(at, "%s has type %d, which GGUF does not know", what, t)
 	}
 	if r.err != nil {
 		return nil
 	}
-	b := r.take(valueBytes[t], what)
+	b := r.take(valueTypes[t].bytes, what)
 	if b == nil {
 		return nil
 	}
-	switch t {
-	case typeUint8:
-		return b[0]
-	case typeInt8:
-		return int8(b[0])
-	case typeUint16:
-		return le.Uint16(b)
-	case typeInt16:
-		return int16(le.Uint16(b))
-	case typeUint32:
-		return le.Uint32(b)
-	case typeInt32:
-		return int32(le.Uint32(b))
-	case typeFloat32:
-		return math.Float32frombits(le.Uint32(b))
-	case typeBool:
-		if b[0] > 1 {
-			r.fail(at, "%s is %d, want 0 or 1", what, b[0])
-		}
-		return b[0] == 1
-	case typeUint64:
-		return le.Uint64(b)
-	case typeInt64:
-		return int64(le.Uint64(b))
-	default:
-		return math.Float64frombits(le.Uint64(b))
+	if t == typeBool && b[0] > 1 {
+		r.fail(at, "%s is %d, want 0 or 1", what, b[0])
 	}
+	return valueTypes[t].read(b)
 }
 
 func (r *reader) array(what string) any {
 	at := r.at
 	a := Array{Type: ValueType(r.u32(what))}
-	if r.err == nil && (a.Type == typeArray || uint64(a.Type) >= uint64(len(valueBytes))) {
+	if r.err == nil && (a.Type == typeArray || uint64(a.Type) >= uint64(len(valueTypes))) {
 		r.fail(at, "%s is an array of type %d, which this reader does not know", what, a.Type)
 		return nil
 	}
 	size := 8 // bytes of an empty string
 	if a.Type != typeString && r.err == nil {
-		size = int(valueBytes[a.Type])
+		size = int(valueTypes[a.Type].bytes)
 	}
 	a.Len = r.count("values in "+what, size, math.MaxInt)
 	start := r.at

@@ -2,6 +2,8 @@ package gguf
 
 import (
 	"fmt"
+	"math"
+	"reflect"
 	"slices"
 )
 
@@ -26,14 +28,31 @@ const (
 	typeFloat64 ValueType = 12
 )
 
-// valueBytes has the sizes of values by type; 0: variable.
-var valueBytes = [...]uint64{1, 1, 2, 2, 4, 4, 4, 1, typeString: 0, typeArray: 0, typeUint64: 8, typeInt64: 8, typeFloat64: 8}
+// valueTypes has the Go kinds of values by type, their sizes (0: variable), and how to read them.
+var valueTypes = [...]struct {
+	kind  reflect.Kind
+	bytes uint64
+	read  func(b []byte) any
+}{
+	typeUint8:   {reflect.Uint8, 1, func(b []byte) any { return b[0] }},
+	typeInt8:    {reflect.Int8, 1, func(b []byte) any { return int8(b[0]) }},
+	typeUint16:  {reflect.Uint16, 2, func(b []byte) any { return le.Uint16(b) }},
+	typeInt16:   {reflect.Int16, 2, func(b []byte) any { return int16(le.Uint16(b)) }},
+	typeUint32:  {reflect.Uint32, 4, func(b []byte) any { return le.Uint32(b) }},
+	typeInt32:   {reflect.Int32, 4, func(b []byte) any { return int32(le.Uint32(b)) }},
+	typeFloat32: {reflect.Float32, 4, func(b []byte) any { return math.Float32frombits(le.Uint32(b)) }},
+	typeBool:    {reflect.Bool, 1, func(b []byte) any { return b[0] == 1 }},
+	typeString:  {kind: reflect.String},
+	typeArray:   {kind: reflect.Array},
+	typeUint64:  {reflect.Uint64, 8, func(b []byte) any { return le.Uint64(b) }},
+	typeInt64:   {reflect.Int64, 8, func(b []byte) any { return int64(le.Uint64(b)) }},
+	typeFloat64: {reflect.Float64, 8, func(b []byte) any { return math.Float64frombits(le.Uint64(b)) }},
+}
 
 // String returns the Go type of a value: "uint32", "string".
 func (t ValueType) String() string {
-	names := [...]string{"uint8", "int8", "uint16", "int16", "uint32", "int32", "float32", "bool", "string", "array", "uint64", "int64", "float64"}
-	if int64(t) < int64(len(names)) {
-		return names[t]
+	if int64(t) < int64(len(valueTypes)) {
+		return valueTypes[t].kind.String()
 	}
 	return fmt.Sprintf("type %d", uint32(t))
 }

@@ -18,10 +18,7 @@ type Pair struct {
 }
 
 // Text returns the string of a key; ok is false if there is none.
-func (f *File) Text(key string) (s string, ok bool) {
-	s, ok = f.Metadata[key].(string)
-	return s, ok
-}
+func (f *File) Text(key string) (s string, ok bool) { return as[string](f.Metadata[key]) }
 
 // Int returns the integer of a key, whatever its type; ok is false without an int64.
 func (f *File) Int(key string) (n int64, ok bool) { return toInt(f.Metadata[key]) }
@@ -39,35 +36,22 @@ func (f *File) Float(key string) (x float64, ok bool) {
 }
 
 // Bool returns the boolean of a key; ok is false if there is none.
-func (f *File) Bool(key string) (b, ok bool) {
-	b, ok = f.Metadata[key].(bool)
-	return b, ok
-}
+func (f *File) Bool(key string) (b, ok bool) { return as[bool](f.Metadata[key]) }
 
 // Array returns the array of a key; ok is false if there is none.
-func (f *File) Array(key string) (a Array, ok bool) {
-	a, ok = f.Metadata[key].(Array)
-	return a, ok
+func (f *File) Array(key string) (a Array, ok bool) { return as[Array](f.Metadata[key]) }
+
+func as[T any](v any) (x T, ok bool) {
+	x, ok = v.(T)
+	return x, ok
 }
 
 func toInt(v any) (n int64, ok bool) {
-	switch v := v.(type) {
-	case uint8:
-		return int64(v), true
-	case int8:
-		return int64(v), true
-	case uint16:
-		return int64(v), true
-	case int16:
-		return int64(v), true
-	case uint32:
-		return int64(v), true
-	case int32:
-		return int64(v), true
-	case int64:
-		return v, true
-	case uint64:
-		return int64(v), v <= math.MaxInt64
+	switch x := reflect.ValueOf(v); {
+	case x.CanInt():
+		return x.Int(), true
+	case x.CanUint():
+		return int64(x.Uint()), x.Uint() <= math.MaxInt64
 	}
 	return 0, false
 }
@@ -86,17 +70,15 @@ func (a Array) All() iter.Seq[any] {
 
 // Strings returns copies of the values of an array of strings; ok is false for another type.
 func (a Array) Strings() (list []string, ok bool) {
-	return collect(a, a.Type == typeString, func(v any) (string, bool) { s, ok := v.(string); return s, ok })
+	return collect(a, a.Type == typeString, as[string])
 }
 
 // Ints returns the values of an array of integers; ok is false for another type.
-func (a Array) Ints() (list []int64, ok bool) {
-	return collect(a, a.Type != typeString, toInt)
-}
+func (a Array) Ints() (list []int64, ok bool) { return collect(a, a.Type != typeString, toInt) }
 
 // Floats returns the values of an array of float32; ok is false for another type.
 func (a Array) Floats() (list []float32, ok bool) {
-	return collect(a, a.Type == typeFloat32, func(v any) (float32, bool) { x, ok := v.(float32); return x, ok })
+	return collect(a, a.Type == typeFloat32, as[float32])
 }
 
 func collect[T any](a Array, ok bool, convert func(any) (T, bool)) ([]T, bool) {
@@ -173,19 +155,12 @@ func (p *encodedPairs) must(pair Pair) {
 
 func (p *encodedPairs) add(pair Pair) error {
 	b, err := appendValue(appendString(p.bytes, pair.Key), pair.Value)
-	p.bytes = b
-	p.n++
+	p.bytes, p.n = b, p.n+1
 	return err
 }
 
 func appendString(b []byte, s string) []byte {
 	return append(le.AppendUint64(b, uint64(len(s))), s...)
-}
-
-// kindTypes has the types of metadata values by kind of Go type.
-var kindTypes = map[reflect.Kind]ValueType{
-	reflect.Uint8: typeUint8, reflect.Int8: typeInt8, reflect.Uint16: typeUint16, reflect.Int16: typeInt16, reflect.Uint32: typeUint32, reflect.Int32: typeInt32,
-	reflect.Uint64: typeUint64, reflect.Int64: typeInt64, reflect.Float32: typeFloat32, reflect.Float64: typeFloat64, reflect.Bool: typeBool, reflect.String: typeString,
 }
 
 // typeOf returns the type of a metadata value, and of the elements if it is a slice or an Array.
@@ -202,14 +177,17 @@ func typeOf(v any) (t, element ValueType) {
 	if kind == nil || kind.PkgPath() != "" {
 		return noType, 0
 	}
-	t, ok := kindTypes[kind.Kind()]
+	i := 0
+	for i < len(valueTypes) && valueTypes[i].kind != kind.Kind() {
+		i++
+	}
 	switch {
-	case !ok:
+	case i == len(valueTypes) || i == int(typeArray):
 		return noType, 0
 	case array:
-		return typeArray, t
+		return typeArray, ValueType(i)
 	}
-	return t, 0
+	return ValueType(i), 0
 }
 
 // noType stands for Go types that are no metadata values.

@@ -41,7 +41,19 @@ func (in *input) Facts() write.Facts {
 func (in *input) Guard(fn func() error) error { return in.file.gguf.Guard(fn) }
 
 // Unchanged fails if a file was changed after it was opened. No checksum would find the change.
-func (in *input) Unchanged() error { return in.file.unchanged() }
+func (in *input) Unchanged() error {
+	f := in.file
+	for i, path := range f.gguf.Paths() {
+		st, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		if was := f.stats[i]; st.Size() != was.Size() || !st.ModTime().Equal(was.ModTime()) || !os.SameFile(st, was) {
+			return fmt.Errorf("%s was changed while it was read: run the job again", path)
+		}
+	}
+	return nil
+}
 
 func (in *input) Advice(it *plan.Quantized, e *rounding.ScaleError) string {
 	if e == nil || floats.Abs(e.Scale) > e.Dtype.Max() || e.Scale < 0 && it.Scheme.Positive() {
@@ -81,65 +93,63 @@ func (in *input) Bytes(e *plan.Entry, first, count int64, buf *[]byte) ([]byte, 
 	if len(t.Shape) > 1 {
 		cols = t.Shape[len(t.Shape)-1]
 	}
-	if unquantizedTypes[kind] == e.Src.Dtype && !t.Permuted() && !t.Fused() && t.Same() {
+	same := unquantizedTypes[kind] == e.Src.Dtype && t.Same()
+	if same && !t.Permuted() && !t.Fused() {
 		return data[int64(t.First)*kind.Size(cols)+first:][:count], nil
 	}
 	size := cols * int64(e.Src.Dtype.Bits()/8)
 	from, to := first/size, (first+count-1)/size+1
 	out := buffer.Grow(buf, int((to-from)*size))
-	if len(t.Shape) == 1 && kind.BlockWeights() > 1 { // blocks hold many rows
-		x := make([]float32, to-from)
-		if err := in.elements(x, t, from); err != nil {
-			return nil, err
-		}
-		t.Restore(x)
-		imports.PutFloats(out, x, t.Add)
-		return out[first-from*size:][:count], nil
-	}
-	x := make([]float32, cols)
-	if t.Split != nil {
-		read := in.splitRows(t.Split, int(cols))
-		for i := from; i < to; i++ {
-			if err := read(x, int(i)); err != nil {
-				return nil, err
-			}
-			imports.PutFloats(out[(i-from)*size:][:size], x, 0)
-		}
-		return out[first-from*size:][:count], nil
-	}
-	rowBytes := kind.Size(cols)
+	x, read := make([]float32, cols), in.rows(t, int(cols))
 	for i := from; i < to; i++ {
-		stored, at := t.At(int(i))
-		row := in.file.gguf.Data(stored)[int64(at)*rowBytes:][:rowBytes]
-		if unquantizedTypes[kind] == e.Src.Dtype && t.Same() {
-			copy(out[(i-from)*size:], row)
+		dst := out[(i-from)*size:][:size]
+		if same {
+			stored, at := t.At(int(i))
+			copy(dst, in.stored(stored, at, cols))
 			continue
 		}
-		if err := in.decode(x, stored, at, 0, row); err != nil {
+		if err := read(x, int(i)); err != nil {
 			return nil, err
 		}
 		t.Restore(x)
-		imports.PutFloats(out[(i-from)*size:][:size], x, t.Add)
+		imports.PutFloats(dst, x, t.Add)
 	}
 	return out[first-from*size:][:count], nil
+}
+
+// stored returns the bytes of a row of cols weights.
+func (in *input) stored(t *gguf.Tensor, row int, cols int64) []byte {
+	size := t.Type.Size(cols)
+	return in.file.gguf.Data(t)[int64(row)*size:][:size]
+}
+
+// rows returns a function that dequantizes rows of a tensor, as they are stored.
+func (in *input) rows(t *llamacpp.CheckpointTensor, cols int) func(x []float32, row int) error {
+	switch {
+	case t.Split != nil:
+		return in.splitRows(t.Split, cols)
+	case len(t.Shape) == 1:
+		return in.elements(t)
+	}
+	return func(x []float32, row int) error {
+		stored, at := t.At(row)
+		return in.decode(x, stored, at, 0, in.stored(stored, at, int64(cols)))
+	}
 }
 
 // splitRows returns a function that reads rows of keys and values of latents. It turns the keys of
 // one head at a time.
 func (in *input) splitRows(s *llamacpp.Split, cols int) func(x []float32, row int) error {
 	keys, have := make([]float32, cols*s.Nope), -1
-	// row decodes one row of n weights.
-	row := func(x []float32, t *gguf.Tensor, i int) error {
-		size := int(t.RowBytes())
-		return in.decode(x, t, i, 0, in.file.gguf.Data(t)[i*size:][:size])
-	}
 	return func(x []float32, i int) error {
 		head, i := i/(s.Nope+s.Value), i%(s.Nope+s.Value)
 		if i >= s.Nope {
-			return row(x, s.Values, head*s.Value+i-s.Nope)
+			row := head*s.Value + i - s.Nope
+			return in.decode(x, s.Values, row, 0, in.stored(s.Values, row, int64(cols)))
 		}
 		for c := 0; c < cols && have != head; c++ {
-			if err := row(keys[c*s.Nope:][:s.Nope], s.Keys, head*cols+c); err != nil {
+			row := head*cols + c
+			if err := in.decode(keys[c*s.Nope:][:s.Nope], s.Keys, row, 0, in.stored(s.Keys, row, int64(s.Nope))); err != nil {
 				return err
 			}
 		}
@@ -151,24 +161,26 @@ func (in *input) splitRows(s *llamacpp.Split, cols int) func(x []float32, row in
 	}
 }
 
-// elements puts the elements of a vector from first on into x, in the order of the checkpoint. It
-// dequantizes only the blocks that hold them.
-func (in *input) elements(x []float32, t *llamacpp.CheckpointTensor, first int64) error {
+// elements returns a function that reads the elements of a vector from first on, in the
+// checkpoint's order. It dequantizes only the blocks that hold them.
+func (in *input) elements(t *llamacpp.CheckpointTensor) func(x []float32, first int) error {
 	data, kind := in.file.gguf.Data(t.Stored), t.Stored.Type
 	n := kind.BlockWeights()
 	size := int(kind.Size(int64(n)))
 	block, have := make([]float32, n), -1
-	for i := range x {
-		at := t.Row(int(first) + i)
-		if b := at / n; b != have {
-			if err := in.decode(block, t.Stored, 0, b*n, data[b*size:][:size]); err != nil {
-				return err
+	return func(x []float32, first int) error {
+		for i := range x {
+			at := t.Row(first + i)
+			if b := at / n; b != have {
+				if err := in.decode(block, t.Stored, 0, b*n, data[b*size:][:size]); err != nil {
+					return err
+				}
+				have = b
 			}
-			have = b
+			x[i] = block[at%n]
 		}
-		x[i] = block[at%n]
+		return nil
 	}
-	return nil
 }
 
 // decode dequantizes a row from a column on. It fails if a weight of a quantized type is not
@@ -199,11 +211,10 @@ func (in reader) Begin(b *write.Block, _ *write.Result) (fill func(n, i int64) e
 	if err := in.readBias(b); err != nil {
 		return nil, nil, err
 	}
-	rowBytes := t.Stored.RowBytes()
 	var f gguf.Fields
 	return func(n, i int64) error {
 		stored, at := t.At(int(row0 + n))
-		if err := stored.Type.Unpack(&f, in.file.gguf.Data(stored)[int64(at)*rowBytes:][:rowBytes]); err != nil {
+		if err := stored.Type.Unpack(&f, in.stored(stored, at, stored.Columns())); err != nil {
 			return b.Fail(n, err)
 		}
 		row := b.Row(i)
@@ -227,7 +238,7 @@ func (in *input) readBias(b *write.Block) error {
 	if t == nil {
 		return nil
 	}
-	if err := in.elements(bias[:rows], t, first); err != nil {
+	if err := in.elements(t)(bias[:rows], int(first)); err != nil {
 		return err
 	}
 	if i := slices.IndexFunc(bias[:rows], func(v float32) bool { return !floats.Finite(v) }); i >= 0 {
@@ -303,18 +314,4 @@ func (f *File) Sources() (list []provenance.Source, err error) {
 		list = append(list, provenance.NewSource(path, f.stats[i].Size(), sum))
 	}
 	return list, nil
-}
-
-// unchanged fails if a shard was changed after it was opened.
-func (f *File) unchanged() error {
-	for i, path := range f.gguf.Paths() {
-		st, err := os.Stat(path)
-		if err != nil {
-			return err
-		}
-		if was := f.stats[i]; st.Size() != was.Size() || !st.ModTime().Equal(was.ModTime()) || !os.SameFile(st, was) {
-			return fmt.Errorf("%s was changed while it was read: run the job again", path)
-		}
-	}
-	return nil
 }

@@ -86,7 +86,6 @@ func (m *Merged) Close() error {
 	return errors.Join(errs...)
 }
 
-// adapter is an adapter that add reads.
 type adapter struct {
 	*Merged
 	ck      *safetensors.Checkpoint
@@ -96,7 +95,6 @@ type adapter struct {
 	factors map[string]*factors // by module
 }
 
-// factors are the tensors of a module.
 type factors struct {
 	a, b, magnitude string // names in the adapter; "": none
 	embedding       bool
@@ -145,7 +143,6 @@ func (m *Merged) add(ctx context.Context, name string) error {
 	return nil
 }
 
-// errorf is an error of a tensor of the adapter.
 func (ad *adapter) errorf(tensor, format string, args ...any) error {
 	return fmt.Errorf("%s: tensor %q: %w", ad.path, tensor, fmt.Errorf(format, args...))
 }
@@ -153,7 +150,6 @@ func (ad *adapter) errorf(tensor, format string, args ...any) error {
 // outer is how PEFT names the model in its own.
 const outer = "base_model.model."
 
-// The ends of names in an adapter.
 var ends = []struct {
 	suffix    string
 	at        func(f *factors) *string
@@ -274,7 +270,6 @@ func (ad *adapter) replace(t safetensors.Tensor, name string) error {
 	return nil
 }
 
-// merge adds the delta of a module.
 func (ad *adapter) merge(module string, f *factors) error {
 	first := cmp.Or(f.a, f.b, f.magnitude)
 	if f.a == "" || f.b == "" {
@@ -375,7 +370,6 @@ func (m *Merged) tie() error {
 	return nil
 }
 
-// equal reports whether two tensors of the same shape have the same numbers.
 func equal(a, b *safetensors.Weights) (bool, error) {
 	x, y := make([]float32, a.Cols), make([]float32, a.Cols)
 	for r := range a.Slices * a.Rows {

@@ -44,45 +44,33 @@ var unsupported = []string{"lora_bias", "layer_replication", "target_parameters"
 // model before it adds the adapter.
 var changesBase = []string{"pissa", "olora", "corda", "loftq", "lora_ga", "loraga"}
 
-func parseConfig(path string, raw []byte) (*config, error) {
+func readConfig(dir string) (*config, []byte, error) {
+	path := filepath.Join(dir, configName)
+	raw, err := files.Read(path, files.MaxModelFile)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: an adapter of PEFT has this file and %s", err, weightsName)
+	}
 	c := &config{Type: "LORA", R: 8, Alpha: 8}
 	var keys map[string]any
-	err := json.Unmarshal(raw, c)
-	if err == nil {
+	if err = json.Unmarshal(raw, c); err == nil {
 		err = json.Unmarshal(raw, &keys)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if c.Type != "LORA" {
-		return nil, fmt.Errorf("%s: peft_type %q: only LORA is merged; merge this adapter in Python (merge_and_unload of peft)", path, c.Type)
+		return nil, nil, fmt.Errorf("%s: peft_type %q: only LORA is merged; merge this adapter in Python (merge_and_unload of peft)", path, c.Type)
 	}
 	for _, key := range unsupported {
-		switch v := keys[key].(type) {
-		case nil:
+		if v, err := json.Marshal(keys[key]); err == nil && slices.Contains([]string{"null", "false", "[]", "{}"}, string(v)) {
 			continue
-		case bool:
-			if !v {
-				continue
-			}
-		case []any:
-			if len(v) == 0 {
-				continue
-			}
-		case map[string]any:
-			if len(v) == 0 {
-				continue
-			}
 		}
-		return nil, fmt.Errorf("%s: %s is set, and gq does not merge such adapters: merge it in Python (merge_and_unload of peft)", path, key)
+		return nil, nil, fmt.Errorf("%s: %s is set, and gq does not merge such adapters: merge it in Python (merge_and_unload of peft)", path, key)
 	}
 	if s, ok := c.Init.(string); ok && slices.ContainsFunc(changesBase, func(p string) bool { return strings.HasPrefix(strings.ToLower(s), p) }) {
-		return nil, fmt.Errorf("%s: init_lora_weights %q: the adapter belongs to other weights than the base model's; convert it when saving (path_initial_model_for_weight_conversion of peft)", path, s)
+		return nil, nil, fmt.Errorf("%s: init_lora_weights %q: the adapter belongs to other weights than the base model's; convert it when saving (path_initial_model_for_weight_conversion of peft)", path, s)
 	}
-	if math.IsNaN(c.Alpha) || math.IsInf(c.Alpha, 0) {
-		return nil, fmt.Errorf("%s: lora_alpha %v: expected a finite number", path, c.Alpha)
-	}
-	return c, nil
+	return c, raw, nil
 }
 
 // rank returns the rank that the configuration states for a module, and the factor of B A.
@@ -97,7 +85,9 @@ func (c *config) rank(module string) (r int, scale float64) {
 
 // patterns is a JSON object of numbers by patterns of modules. The first pattern that matches
 // counts.
-type patterns []struct {
+type patterns []pattern
+
+type pattern struct {
 	match *regexp.Regexp
 	value float64
 }
@@ -126,10 +116,7 @@ func (p *patterns) UnmarshalJSON(b []byte) error {
 		if err != nil {
 			return fmt.Errorf("pattern %q: %w", key, err)
 		}
-		*p = append(*p, struct {
-			match *regexp.Regexp
-			value float64
-		}{match, v})
+		*p = append(*p, pattern{match, v})
 	}
 	return nil
 }
@@ -163,14 +150,4 @@ func Files(name string) []string {
 		return nil
 	}
 	return []string{filepath.Join(dir, configName), filepath.Join(dir, weightsName)}
-}
-
-func readConfig(dir string) (*config, []byte, error) {
-	path := filepath.Join(dir, configName)
-	raw, err := files.Read(path, files.MaxModelFile)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%w: an adapter of PEFT has this file and %s", err, weightsName)
-	}
-	c, err := parseConfig(path, raw)
-	return c, raw, err
 }

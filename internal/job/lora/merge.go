@@ -241,15 +241,16 @@ func (c *change) rows(dst []float32, first, n int) error {
 // factors reads n rows of the left factor, n x rank, and all of the right factor, rank x columns.
 func (d *delta) factors(first, n int) (left, right []float32, rank int, err error) {
 	rank = d.a.Rows
+	left = make([]float32, n*rank)
 	if !d.swapped {
-		left, right = make([]float32, n*rank), make([]float32, rank*d.a.Cols)
+		right = make([]float32, rank*d.a.Cols)
 		if err = d.b.Read(left, first, n); err == nil {
 			err = d.a.Read(right, 0, rank)
 		}
 		return left, right, rank, err
 	}
 	// (B A)' = A' B'
-	left, right = make([]float32, n*rank), make([]float32, rank*d.b.Rows)
+	right = make([]float32, rank*d.b.Rows)
 	column, turned := make([]float32, n), make([]float32, d.b.Rows*rank)
 	err = d.guard(func() error {
 		for j := range rank { // of an embedding, a row of A has a value for each token

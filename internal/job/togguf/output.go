@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -101,30 +102,28 @@ func (o *Output) Begin(pl *plan.Planner, list func() ([]llamacpp.Source, error))
 
 // Store chooses the type of a draft. FP8 scales are multiplied into unquantized weights too: a
 // .gguf file has no place for them.
-func (o *Output) Store(pl *plan.Planner, d *plan.Draft) error {
+func (o *Output) Store(pl *plan.Planner, d *plan.Draft) (err error) {
 	if !d.Quantize {
 		return pl.FindBlockScale(d)
 	}
-	return o.choose(d)
-}
-
-func (o *Output) choose(d *plan.Draft) (err error) {
 	if d.Kind, err = rounding.GGUFType(d.Scheme); err != nil {
 		return quantizer.Requestf("tensor %q: %w", d.Src.Name, err)
 	}
-	d.Line.Type, d.Line.Layouts = d.Kind.String(), typeNames(d.Kind)
+	show(d.Line, d.Kind)
 	return nil
 }
 
-// typeNames is the type as a plan shows it in place of layouts.
-func typeNames(t gguf.TensorType) []string { return []string{t.String()} }
+// show has a plan show the type, also in place of layouts.
+func show(line *plan.Tensor, t gguf.TensorType) {
+	line.Type, line.Layouts = t.String(), []string{t.String()}
+}
 
 // Take keeps the codes of a file's tensor.
 func (o *Output) Take(_ *plan.Planner, d *plan.Draft, from plan.FileTensor) (err error) {
 	if d.Kind, err = exactType(from.Header); err != nil {
 		return quantizer.Requestf("%s: tensor %q (%s): %w", from.Path, from.Name, d.Scheme, err)
 	}
-	d.Line.Type, d.Line.Layouts = d.Kind.String(), typeNames(d.Kind)
+	show(d.Line, d.Kind)
 	return nil
 }
 
@@ -277,13 +276,10 @@ func (o *Output) kindOf(it plan.Item, t *llamacpp.Tensor) gguf.TensorType {
 		return q.Kind
 	case t.F32:
 		return gguf.F32
-	case e.Src.Dtype == packing.F16:
-		return gguf.F16
 	case e.Src.Dtype == packing.BF16:
 		return gguf.BF16
-	case e.Src.Dtype.Bits() == 8 && !e.Absorbs(): // FP8: all values are F16 numbers
-		return gguf.F16
-	case e.Unfit:
+	case e.Src.Dtype == packing.F16, e.Unfit, e.Src.Dtype.Bits() == 8 && !e.Absorbs():
+		// All values of FP8 are F16 numbers.
 		return gguf.F16
 	}
 	return gguf.F32
@@ -308,9 +304,8 @@ func (o *Output) leaveOut(pl *plan.Planner) {
 	pl.Items, o.Regions = items, regions
 	for _, it := range items {
 		if u, ok := it.(*plan.Unquantized); ok {
-			t := o.typeOf(u)
 			u.Line.ClearScheme() // which may be shared
-			u.Line.Type, u.Line.Layouts = t.String(), typeNames(t)
+			show(u.Line, o.typeOf(u))
 		}
 	}
 }
@@ -380,20 +375,16 @@ func (o *Output) metadata(c *plan.Codes, hashes []string, found []write.ItemResu
 	return pairs, nil
 }
 
-// mostType is the type of most weights in matrices.
-func (o *Output) mostType() (most gguf.TensorType) {
+func (o *Output) mostType() gguf.TensorType {
 	counts := map[gguf.TensorType]int64{}
 	for i, t := range o.Model.Tensors {
-		if len(t.Shape) < 2 {
-			continue
-		}
-		counts[o.types[i]] += t.Elements()
-	}
-	first := true
-	for t, n := range counts {
-		if first || cmp.Or(cmp.Compare(n, counts[most]), cmp.Compare(most, t)) > 0 {
-			most, first = t, false
+		if len(t.Shape) > 1 {
+			counts[o.types[i]] += t.Elements()
 		}
 	}
-	return most
+	types := slices.Sorted(maps.Keys(counts))
+	if len(types) == 0 {
+		return gguf.F32
+	}
+	return slices.MaxFunc(types, func(a, b gguf.TensorType) int { return cmp.Compare(counts[a], counts[b]) })
 }

@@ -31,7 +31,6 @@ func (o *Output) Target(c *plan.Codes, hashes []string, found []write.ItemResult
 	return &target{Output: o, hashes: hashes, layout: layout}, err
 }
 
-// lay gives all tensors their places.
 func (o *Output) lay(c *plan.Codes, hashes []string, found []write.ItemResult) (*gguf.Layout, error) {
 	pairs, err := o.metadata(c, hashes, found)
 	if err != nil {
@@ -278,19 +277,11 @@ func (c *rowCopier) convert(w *write.Worker, it *plan.Unquantized, slice int, fr
 	x := buffer.Grow(&c.x, int((to-from)*it.Cols))
 	read(x, slice, from, to-from)
 	r.Store(x)
-	c.out = write.AppendFloats(c.out[:0], x, floatDtype(kind))
+	c.out = write.AppendFloats(c.out[:0], x, scaleDtypes[kind])
 	return c.out, nil
 }
 
-func floatDtype(kind gguf.TensorType) packing.ScaleDtype {
-	switch kind {
-	case gguf.F16:
-		return packing.ScaleF16
-	case gguf.BF16:
-		return packing.ScaleBF16
-	}
-	return packing.ScaleF32
-}
+var scaleDtypes = map[gguf.TensorType]packing.ScaleDtype{gguf.F32: packing.ScaleF32, gguf.F16: packing.ScaleF16, gguf.BF16: packing.ScaleBF16}
 
 func (o *Output) Paths(path string) ([]string, error) {
 	if o.opts.Split == 0 {

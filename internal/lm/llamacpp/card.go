@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -35,13 +36,13 @@ func (m *Model) Card(name string, card []byte) (pairs []gguf.Pair, notes []strin
 	if said := c.first("name", "model_name"); said != "" {
 		name = said
 	}
-	parts := divideName(name)
+	base, finetune, version := divideName(name)
 	c.set("general.name", name)
 	c.set("general.author", c.first("author", "model_author", "model_creator"))
-	c.set("general.version", cmp.Or(c.first("version", "model_version"), parts.version))
+	c.set("general.version", cmp.Or(c.first("version", "model_version"), version))
 	c.set("general.organization", c.first("organization", "model_organization"))
-	c.set("general.finetune", cmp.Or(c.first("finetune", "model_finetune"), parts.finetune))
-	c.set("general.basename", cmp.Or(c.first("basename", "model_basename", "model_type"), parts.base))
+	c.set("general.finetune", cmp.Or(c.first("finetune", "model_finetune"), finetune))
+	c.set("general.basename", cmp.Or(c.first("basename", "model_basename", "model_type"), base))
 	c.set("general.description", c.first("description", "model_description"))
 	c.set(keySizeLabel, cmp.Or(c.first("size_label", "model_size_label"), m.sizeLabel()))
 	c.set("general.license", strings.Join(c.list("license"), ","))
@@ -51,8 +52,8 @@ func (m *Model) Card(name string, card []byte) (pairs []gguf.Pair, notes []strin
 	c.set("general.source.repo_url", c.first("repo_url", "model_repo_url"))
 	c.related("general.base_model", c.list("base_model", "base_models"), "https://huggingface.co/")
 	c.related("general.dataset", c.list("datasets", "dataset"), "https://huggingface.co/datasets/")
-	c.setList("general.tags", append(c.list("tags"), c.list("pipeline_tag")...))
-	c.setList("general.languages", append(c.list("languages"), c.list("language")...))
+	c.set("general.tags", append(c.list("tags"), c.list("pipeline_tag")...))
+	c.set("general.languages", append(c.list("languages"), c.list("language")...))
 	return c.pairs, notes
 }
 
@@ -78,7 +79,6 @@ func DivideCard(card []byte) (facts, text []byte, ok bool) {
 	return rest[lines[0][1]:lines[1][0]], rest[lines[1][1]:], true
 }
 
-// cardFacts returns the facts of a model card, or nil.
 func cardFacts(card []byte) (facts map[string]any, err error) {
 	if !IsCard(card) {
 		return nil, nil
@@ -96,15 +96,10 @@ type cardWriter struct {
 	pairs []gguf.Pair
 }
 
-func (c *cardWriter) set(key, value string) {
-	if value != "" {
+// set adds a text or a list of texts that is not empty.
+func (c *cardWriter) set(key string, value any) {
+	if reflect.ValueOf(value).Len() > 0 {
 		c.pairs = append(c.pairs, gguf.Pair{Key: key, Value: value})
-	}
-}
-
-func (c *cardWriter) setList(key string, list []string) {
-	if len(list) > 0 {
-		c.pairs = append(c.pairs, gguf.Pair{Key: key, Value: list})
 	}
 }
 
@@ -175,8 +170,9 @@ func (c *cardWriter) related(key string, ids []string, site string) {
 		if !ok {
 			owner, name = "", id
 		}
+		_, _, version := divideName(name)
 		c.set(at+"name", title(name))
-		c.set(at+"version", divideName(name).version)
+		c.set(at+"version", version)
 		c.set(at+"organization", title(owner))
 		if url == "" && owner != "" {
 			url = site + id
@@ -199,37 +195,32 @@ func title(name string) string {
 	return strings.Join(words, " ")
 }
 
-// nameParts are the parts of names such as Mistral-7B-Instruct-v0.3.
-type nameParts struct {
-	base, finetune, version string
-}
-
 var (
 	sizePart = regexp.MustCompile(`^(\d+x)?\d+([._]\d+)?[KMBT]$`)
 	namedVer = regexp.MustCompile(`^v\d+(\.\d+)*$`)
 )
 
-// divideName divides a name at the number of parameters. Without that number the end of the base
-// name is unknown.
-func divideName(name string) (p nameParts) {
-	var base, tune []string
+// divideName divides names such as Mistral-7B-Instruct-v0.3 at the number of parameters. Without
+// that number the end of the base name is unknown.
+func divideName(name string) (base, finetune, version string) {
+	var front, behind []string
 	sized := false
 	for _, w := range strings.FieldsFunc(name, func(r rune) bool { return r == '-' || r == ' ' }) {
 		switch {
-		case sizePart.MatchString(strings.ToUpper(w)) && len(base) > 0 && !sized:
+		case sizePart.MatchString(strings.ToUpper(w)) && len(front) > 0 && !sized:
 			sized = true
 		case namedVer.MatchString(w):
-			p.version = w
+			version = w
 		case sized:
-			tune = append(tune, w)
+			behind = append(behind, w)
 		default:
-			base = append(base, w)
+			front = append(front, w)
 		}
 	}
-	if sized {
-		p.base, p.finetune = strings.Join(base, "-"), strings.Join(tune, "-")
+	if !sized {
+		return "", "", version
 	}
-	return p
+	return strings.Join(front, "-"), strings.Join(behind, "-"), version
 }
 
 // sizeLabel is the number of parameters in two digits or more: 1.3M, 7B, 8x7B with the shared

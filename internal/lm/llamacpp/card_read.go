@@ -26,7 +26,6 @@ var ownKeys = []string{
 
 const keySizeLabel = "general.size_label"
 
-// exactKey reports whether a card carries a key of a GGUF file.
 func exactKey(key string) bool {
 	return (strings.HasPrefix(key, "general.") || strings.HasPrefix(key, QuantizePrefix)) && !slices.Contains(ownKeys, key)
 }
@@ -74,7 +73,6 @@ func readCard(f *gguf.File) ([]byte, error) {
 	return append(card, "---\n"...), err
 }
 
-// exactValue returns a value that a card can carry, or nil.
 func exactValue(f *gguf.File, key string) any {
 	switch v := f.Metadata[key].(type) {
 	case string:
@@ -106,19 +104,15 @@ func exactPairs(facts map[string]any) (pairs []gguf.Pair) {
 		if !exactKey(key) {
 			continue
 		}
-		switch v := facts[key].(type) {
-		case string, bool:
-			pairs = append(pairs, gguf.Pair{Key: key, Value: v})
+		value := facts[key]
+		switch v := value.(type) {
+		case string, bool, int64:
 		case float64:
-			pairs = append(pairs, gguf.Pair{Key: key, Value: float32(v)})
+			value = float32(v)
 		case uint64:
 			if v <= math.MaxUint32 {
-				pairs = append(pairs, gguf.Pair{Key: key, Value: uint32(v)})
-			} else {
-				pairs = append(pairs, gguf.Pair{Key: key, Value: v})
+				value = uint32(v)
 			}
-		case int64:
-			pairs = append(pairs, gguf.Pair{Key: key, Value: v})
 		case []any:
 			list := []string{}
 			for _, s := range v {
@@ -126,8 +120,11 @@ func exactPairs(facts map[string]any) (pairs []gguf.Pair) {
 					list = append(list, s)
 				}
 			}
-			pairs = append(pairs, gguf.Pair{Key: key, Value: list})
+			value = list
+		default:
+			continue
 		}
+		pairs = append(pairs, gguf.Pair{Key: key, Value: value})
 	}
 	return pairs
 }

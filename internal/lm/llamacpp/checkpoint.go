@@ -244,16 +244,14 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 		}
 		first := 0
 		for _, p := range t.Parts {
-			if shape := d.sources[p.Source].Shape; len(shape) == 3 && config.NameOf(arch.GateUpExperts) != "" {
+			shape := d.sources[p.Source].Shape
+			if len(shape) == 3 && config.NameOf(arch.GateUpExperts) != "" {
 				if err := fuse(&list, fused, p, shape, stored, first); err != nil {
 					return nil, err
 				}
-				first += p.Rows
-				continue
+			} else {
+				list = append(list, CheckpointTensor{Name: p.Source, Shape: shape, Stored: stored, First: first, Rows: p.Rows, Add: -p.Add, headDim: p.HeadDim, decay: p.Decay})
 			}
-			list = append(list, CheckpointTensor{
-				Name: p.Source, Shape: d.sources[p.Source].Shape, Stored: stored, First: first, Rows: p.Rows, Add: -p.Add, headDim: p.HeadDim, decay: p.Decay,
-			})
 			first += p.Rows
 		}
 	}
@@ -265,7 +263,6 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 	return list, nil
 }
 
-// fuse adds a part of a fused tensor's experts to the tensor.
 func fuse(list *[]CheckpointTensor, index map[string]int, p Part, shape []int64, stored *gguf.Tensor, first int) error {
 	i, ok := index[p.Source]
 	if !ok {

@@ -350,20 +350,17 @@ func (p *Part) Store(x []float32) {
 }
 
 // Row returns the row of the source, counted from p.From, that is row i of the part.
-func (p *Part) Row(i int) int {
-	if p.HeadDim == 0 {
-		return i
-	}
-	head, in := i/p.HeadDim*p.HeadDim, i%p.HeadDim
-	return head + in%2*(p.HeadDim/2) + in/2
-}
+func (p *Part) Row(i int) int { return p.turn(i, 2) }
 
 // PartRow is the inverse of Row: the row of the part for row i of the source.
-func (p *Part) PartRow(i int) int {
+func (p *Part) PartRow(i int) int { return p.turn(i, p.HeadDim/2) }
+
+// turn returns the place of row i when the rows of its head, in lines of n, are written column by
+// column.
+func (p *Part) turn(i, n int) int {
 	if p.HeadDim == 0 {
 		return i
 	}
-	head, in := i/p.HeadDim*p.HeadDim, i%p.HeadDim
-	half := p.HeadDim / 2
-	return head + in%half*2 + in/half
+	in := i % p.HeadDim
+	return i - in + in%n*(p.HeadDim/n) + in/n
 }

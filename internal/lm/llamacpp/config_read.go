@@ -38,7 +38,6 @@ func ReadConfig(f *gguf.File) (config []byte, err error) {
 	return config, err
 }
 
-// newConfigReader finds the family of a file.
 func newConfigReader(f *gguf.File) (*configReader, error) {
 	r := &configReader{keyReader: keyReader{file: f, used: map[string]bool{}}}
 	switch t := r.text(keyType); t {
@@ -61,23 +60,24 @@ func newConfigReader(f *gguf.File) (*configReader, error) {
 		r.modelType = "mixtral"
 	}
 	r.family, _ = familyOf(r.modelType)
+	// An architecture of llama.cpp may be two model types, with windows or sigmoid scores and without.
 	if r.has(keyWindow) && r.count(keyWindow, 0) > 0 && r.family.Windows == arch.IgnoredWindow {
-		// An architecture of llama.cpp may be two model types, with windows and without.
-		for _, name := range arch.Architectures() {
-			if f, ok := familyOf(name); ok && f.Name == r.family.Name && f.Windows != arch.IgnoredWindow {
-				r.modelType, r.family = name, f
-			}
-		}
+		r.choose(func(f *family) bool { return f.Windows != arch.IgnoredWindow })
 	}
 	if r.family.Config != nil && r.has(keyGating) && r.count(keyGating, 0) == gatingSigmoid && !r.family.Mixture.Sigmoid {
-		for _, name := range arch.Architectures() { // one name for both kinds of scores
-			if f, ok := familyOf(name); ok && f.Name == r.family.Name && f.Mixture.Sigmoid {
-				r.modelType, r.family = name, f
-				break
-			}
-		}
+		r.choose(func(f *family) bool { return f.Mixture.Sigmoid })
 	}
 	return r, r.err
+}
+
+// choose takes the first model type of the architecture that fits, if any does.
+func (r *configReader) choose(fits func(f *family) bool) {
+	for _, name := range arch.Architectures() {
+		if f, ok := familyOf(name); ok && f.Name == r.family.Name && fits(&f) {
+			r.modelType, r.family = name, f
+			return
+		}
+	}
 }
 
 // otherKeys are keys of an architecture that do not change the model, or that are read elsewhere.
@@ -107,7 +107,11 @@ func (r *configReader) read() (object, error) {
 		r.set("logits_scaling", r.positive(keyLogitScale, 1))
 	}
 	if r.family.PartialRope {
-		r.readPartialRope()
+		dims := r.size(keyRopeDims, r.headDim)
+		if dims > r.headDim {
+			r.fail(keyRopeDims, "is %d: at most the %d dimensions of a head were expected", dims, r.headDim)
+		}
+		r.set("partial_rotary_factor", partialFactor(dims, r.headDim))
 	}
 	if r.family.Config != nil && r.family.Windows >= arch.UsedWindow {
 		r.readWindows(r.count(keyWindow, 0))
@@ -137,9 +141,22 @@ func (r *configReader) read() (object, error) {
 	case "gemma2", "gemma3_text":
 		r.readGemma()
 	case "phi3":
-		r.readPhi3()
+		r.set("hidden_act", "silu")
+		r.set("original_max_position_embeddings", r.size(keyScalingContext, r.positions))
+		r.set("sliding_window", nil)
+		if w := r.count(keyWindow, 0); w != 0 {
+			r.set("sliding_window", w)
+		}
 	case "smollm3":
-		r.readSmolLM3()
+		r.set("hidden_act", "silu")
+		turns := make([]int, r.layers)
+		for i := range turns {
+			if !r.family.skipsRope(i) {
+				turns[i] = 1
+			}
+		}
+		r.set("no_rope_layers", turns)
+		r.set("use_sliding_window", false)
 	}
 	r.unknownKeys()
 	return r.config, r.err
@@ -155,9 +172,7 @@ func (r *configReader) Flag(key string, absent bool) bool { return r.boolean("AR
 
 // checkExperts refuses mixtures of other kinds than the family's.
 func (r *configReader) checkExperts() {
-	if n := r.count(keyExperts, -1); n > maxExperts {
-		r.fail(keyExperts, "is %d: at most %d were expected", n, maxExperts)
-	}
+	r.limit(keyExperts, r.count(keyExperts, -1), maxExperts)
 	want := gatingSoftmax
 	if r.family.Mixture.Sigmoid {
 		want = gatingSigmoid
@@ -173,6 +188,12 @@ func (r *configReader) checkExperts() {
 	}
 	for _, key := range []string{keySharedLength, keySharedCount, keyExpertLength} {
 		r.count(key, 0)
+	}
+}
+
+func (r *configReader) limit(key string, n, most int) {
+	if n > most {
+		r.fail(key, "is %d: at most %d were expected", n, most)
 	}
 }
 
@@ -219,9 +240,8 @@ func (r *configReader) readKVHeads(heads int) int {
 	if _, ok := r.file.Array(r.name(keyKVHeads)); !ok || r.family.States == "" {
 		return r.each(keyKVHeads, heads, r.layers)
 	}
-	list := r.integers(keyKVHeads, r.layers)
-	if len(list) != r.layers {
-		r.fail(keyKVHeads, "has %d elements for %d layers", len(list), r.layers)
+	list := r.perLayer(keyKVHeads)
+	if list == nil {
 		return 0
 	}
 	types, most := make([]string, r.layers), slices.Max(list)
@@ -242,16 +262,23 @@ func (r *configReader) readKVHeads(heads int) int {
 	return int(most)
 }
 
+// perLayer reads an array with an integer for each layer.
+func (r *configReader) perLayer(key string) []int64 {
+	list := r.integers(key, r.layers)
+	if len(list) != r.layers {
+		r.fail(key, "has %d elements for %d layers", len(list), r.layers)
+		return nil
+	}
+	return list
+}
+
 func (r *configReader) experts() int {
 	n := r.size(keyExperts, -1)
-	if n > maxExperts {
-		r.fail(keyExperts, "is %d: at most %d were expected", n, maxExperts)
-	}
+	r.limit(keyExperts, n, maxExperts)
 	r.set("num_experts_per_tok", r.size(keyExpertsUsed, -1))
 	return n
 }
 
-// readGemma reads the keys of Gemma 2 and 3 only.
 func (r *configReader) readGemma() {
 	r.set("hidden_activation", "gelu_pytorch_tanh")
 	scalar := r.headDim
@@ -276,7 +303,6 @@ func (r *configReader) readGemma() {
 	r.readWindows(window)
 }
 
-// readWindows reads which layers have a sliding window of this size.
 func (r *configReader) readWindows(window int) {
 	slides := r.slidingLayers()
 	types := make([]string, r.layers)
@@ -297,32 +323,11 @@ func (r *configReader) readWindows(window int) {
 // array names.
 func (r *configReader) slidingLayers() func(i int) bool {
 	if _, ok := r.file.Array(r.name(keyWindowPattern)); ok {
-		list := r.integers(keyWindowPattern, r.layers)
-		if len(list) != r.layers {
-			r.fail(keyWindowPattern, "has %d elements for %d layers", len(list), r.layers)
-			return func(int) bool { return false }
-		}
-		return func(i int) bool { return list[i] != 0 }
+		list := r.perLayer(keyWindowPattern)
+		return func(i int) bool { return list != nil && list[i] != 0 }
 	}
 	n := r.count(keyWindowPattern, r.family.Period)
 	return func(i int) bool { return hasWindow(i, n) }
-}
-
-func (r *configReader) readPartialRope() {
-	dims := r.size(keyRopeDims, r.headDim)
-	if dims > r.headDim {
-		r.fail(keyRopeDims, "is %d: at most the %d dimensions of a head were expected", dims, r.headDim)
-	}
-	r.set("partial_rotary_factor", partialFactor(dims, r.headDim))
-}
-
-func (r *configReader) readPhi3() {
-	r.set("hidden_act", "silu")
-	r.set("original_max_position_embeddings", r.size(keyScalingContext, r.positions))
-	r.set("sliding_window", nil)
-	if w := r.count(keyWindow, 0); w != 0 {
-		r.set("sliding_window", w)
-	}
 }
 
 // partialFactor returns the factor from which package arch derives dims of headDim. Package arch
@@ -333,18 +338,6 @@ func partialFactor(dims, headDim int) float64 {
 		f = math.Nextafter(f, 2)
 	}
 	return f
-}
-
-func (r *configReader) readSmolLM3() {
-	r.set("hidden_act", "silu")
-	turns := make([]int, r.layers)
-	for i := range turns {
-		if !r.family.skipsRope(i) {
-			turns[i] = 1
-		}
-	}
-	r.set("no_rope_layers", turns)
-	r.set("use_sliding_window", false)
 }
 
 // unknownKeys fails for an unread key of the architecture: the key may change the model.

@@ -106,28 +106,69 @@ func (d *describer) tensors() error {
 	return d.err
 }
 
+// matrices have the numbers of outputs and inputs of the linear layers in a layer.
+var matrices = map[arch.Kind]func(c *arch.ForwardConfig) (rows, cols int){
+	arch.Query: func(c *arch.ForwardConfig) (int, int) {
+		if c.AttentionGate {
+			return 2 * c.Heads * c.HeadDim, c.HiddenSize // the gate of each head behind its queries
+		}
+		return c.Heads * c.HeadDim, c.HiddenSize
+	},
+	arch.Key:       func(c *arch.ForwardConfig) (int, int) { return c.KVHeads * c.HeadDim, c.HiddenSize },
+	arch.Value:     func(c *arch.ForwardConfig) (int, int) { return c.KVHeads * c.HeadDim, c.HiddenSize },
+	arch.FusedQKV:  func(c *arch.ForwardConfig) (int, int) { return (c.Heads + 2*c.KVHeads) * c.HeadDim, c.HiddenSize },
+	arch.QueryDown: func(c *arch.ForwardConfig) (int, int) { return c.Latent.QueryRank, c.HiddenSize },
+	arch.QueryUp:   func(c *arch.ForwardConfig) (int, int) { return c.Heads * c.HeadDim, c.Latent.QueryRank },
+	arch.KeyDown:   func(c *arch.ForwardConfig) (int, int) { return c.Latent.KeyRank + c.Latent.Rope, c.HiddenSize },
+	arch.KeyValueUp: func(c *arch.ForwardConfig) (int, int) {
+		return c.Heads * (c.Latent.Nope + c.Latent.Value), c.Latent.KeyRank
+	},
+	arch.Output: func(c *arch.ForwardConfig) (int, int) {
+		if c.Latent != nil {
+			return c.HiddenSize, c.Heads * c.Latent.Value
+		}
+		return c.HiddenSize, c.Heads * c.HeadDim
+	},
+	arch.Gate:        func(c *arch.ForwardConfig) (int, int) { return c.Intermediate, c.HiddenSize },
+	arch.Up:          func(c *arch.ForwardConfig) (int, int) { return c.Intermediate, c.HiddenSize },
+	arch.FusedGateUp: func(c *arch.ForwardConfig) (int, int) { return 2 * c.Intermediate, c.HiddenSize },
+	arch.Down:        func(c *arch.ForwardConfig) (int, int) { return c.HiddenSize, c.Intermediate },
+	arch.SharedGate:  func(c *arch.ForwardConfig) (int, int) { return c.Experts.Shared, c.HiddenSize },
+	arch.SharedUp:    func(c *arch.ForwardConfig) (int, int) { return c.Experts.Shared, c.HiddenSize },
+	arch.SharedDown:  func(c *arch.ForwardConfig) (int, int) { return c.HiddenSize, c.Experts.Shared },
+	arch.ConvIn:      func(c *arch.ForwardConfig) (int, int) { return 3 * c.HiddenSize, c.HiddenSize },
+	arch.ConvOut:     func(c *arch.ForwardConfig) (int, int) { return c.HiddenSize, c.HiddenSize },
+	arch.DeltaQKVZ: func(c *arch.ForwardConfig) (int, int) {
+		return c.DeltaNet.Channels() + c.DeltaNet.Inner(), c.HiddenSize
+	},
+	arch.DeltaBA:  func(c *arch.ForwardConfig) (int, int) { return 2 * c.DeltaNet.ValueHeads, c.HiddenSize },
+	arch.DeltaOut: func(c *arch.ForwardConfig) (int, int) { return c.HiddenSize, c.DeltaNet.Inner() },
+}
+
 // layer adds the tensors of layer i. at is the prefix of their names.
 func (d *describer) layer(i int, at string) {
 	c := d.config
-	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	permuted := 0
+	permuted := map[arch.Kind]int{}
 	if d.Permuted {
-		permuted = c.HeadDim
+		permuted = map[arch.Kind]int{arch.Query: c.HeadDim, arch.Key: c.HeadDim}
 	}
 	qNorm, kNorm := c.HeadDim, c.HeadDim
 	if c.QKNorm == arch.WholeNorms {
-		qNorm, kNorm = q, kv
-	}
-	a, out := c.Latent, q
-	if a != nil {
-		out = c.Heads * a.Value
+		qNorm, kNorm = c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	}
 	for _, n := range d.family.layer {
 		ours, theirs := at+n.HF, fmt.Sprintf("blk.%d.%s", i, n.GGUF)
 		if !c.Layers[i].Uses(n.Kind) || c.NameOf(n.Kind) == "" {
 			continue
 		}
-		linear := func(rows, cols, headDim int) { d.linear(theirs, ours, rows, cols, headDim, c.BiasOf(n.Kind)) }
+		if shape, ok := matrices[n.Kind]; ok {
+			rows, cols := shape(c)
+			d.matrix(theirs+".weight", ours+".weight", rows, cols, permuted[n.Kind])
+			if c.BiasOf(n.Kind) {
+				d.vector(theirs+".bias", Part{Source: ours + ".bias", Rows: rows, HeadDim: permuted[n.Kind]})
+			}
+			continue
+		}
 		switch n.Kind {
 		case arch.InputNorm, arch.PostAttentionNorm, arch.FeedForwardNorm, arch.PostFeedForwardNorm:
 			d.norm(theirs+".weight", ours+".weight", c.HiddenSize)
@@ -135,51 +176,12 @@ func (d *describer) layer(i int, at string) {
 			d.norm(theirs+".weight", ours+".weight", qNorm)
 		case arch.KeyNorm:
 			d.norm(theirs+".weight", ours+".weight", kNorm)
-		case arch.Query:
-			if c.AttentionGate {
-				q *= 2 // the gate of each head behind its queries
-			}
-			linear(q, c.HiddenSize, permuted)
-		case arch.Key:
-			linear(kv, c.HiddenSize, permuted)
-		case arch.Value:
-			linear(kv, c.HiddenSize, 0)
-		case arch.FusedQKV:
-			linear(q+2*kv, c.HiddenSize, 0)
-		case arch.QueryDown:
-			linear(a.QueryRank, c.HiddenSize, 0)
 		case arch.LatentQueryNorm:
-			d.norm(theirs+".weight", ours+".weight", a.QueryRank)
-		case arch.QueryUp:
-			linear(q, a.QueryRank, 0)
-		case arch.KeyDown:
-			linear(a.KeyRank+a.Rope, c.HiddenSize, 0)
+			d.norm(theirs+".weight", ours+".weight", c.Latent.QueryRank)
 		case arch.LatentKeyNorm:
-			d.norm(theirs+".weight", ours+".weight", a.KeyRank)
-		case arch.KeyValueUp:
-			linear(c.Heads*(a.Nope+a.Value), a.KeyRank, 0)
-		case arch.Output:
-			linear(c.HiddenSize, out, 0)
-		case arch.Gate, arch.Up:
-			linear(c.Intermediate, c.HiddenSize, 0)
-		case arch.FusedGateUp:
-			linear(2*c.Intermediate, c.HiddenSize, 0)
-		case arch.Down:
-			linear(c.HiddenSize, c.Intermediate, 0)
-		case arch.SharedGate, arch.SharedUp:
-			linear(c.Experts.Shared, c.HiddenSize, 0)
-		case arch.SharedDown:
-			linear(c.HiddenSize, c.Experts.Shared, 0)
-		case arch.ConvIn:
-			linear(3*c.HiddenSize, c.HiddenSize, 0)
-		case arch.ConvOut:
-			linear(c.HiddenSize, c.HiddenSize, 0)
+			d.norm(theirs+".weight", ours+".weight", c.Latent.KeyRank)
 		case arch.ConvKernel:
 			d.convolution(theirs+".weight", ours+".weight", c.HiddenSize, c.ShortConv.Kernel)
-		case arch.DeltaQKVZ:
-			linear(c.DeltaNet.Channels()+c.DeltaNet.Inner(), c.HiddenSize, 0)
-		case arch.DeltaBA:
-			linear(2*c.DeltaNet.ValueHeads, c.HiddenSize, 0)
 		case arch.DeltaConv:
 			d.convolution(theirs+".weight", ours+".weight", c.DeltaNet.Channels(), c.DeltaNet.Kernel)
 		case arch.DeltaDecay:
@@ -188,15 +190,11 @@ func (d *describer) layer(i int, at string) {
 			d.vector(theirs+".bias", Part{Source: ours, Rows: c.DeltaNet.ValueHeads})
 		case arch.DeltaNorm:
 			d.vector(theirs+".weight", Part{Source: ours + ".weight", Rows: c.DeltaNet.ValueDim})
-		case arch.DeltaOut:
-			linear(c.HiddenSize, c.DeltaNet.Inner(), 0)
 		case arch.SharedRouter:
-			d.matrix(theirs+".weight", ours+".weight", 1, c.HiddenSize, 0)
-			d.list[len(d.list)-1].F32 = true
+			d.router(theirs+".weight", ours+".weight", 1, c.HiddenSize)
 		case arch.RouterCorrection:
 			if len(d.sources[ours].Shape) == 2 { // of a single row
-				d.matrix(theirs, ours, 1, c.Experts.Count, 0)
-				d.list[len(d.list)-1].F32 = true
+				d.router(theirs, ours, 1, c.Experts.Count)
 			} else {
 				d.vector(theirs, Part{Source: ours, Rows: c.Experts.Count})
 			}
@@ -222,8 +220,7 @@ func (d *describer) mixture(n arch.Naming, theirs, at string) {
 		if fused && own == "" {
 			ours = fusedRouter
 		}
-		d.matrix(theirs, at+ours+".weight", e.Count, c.HiddenSize, 0)
-		d.list[len(d.list)-1].F32 = true
+		d.router(theirs, at+ours+".weight", e.Count, c.HiddenSize)
 		return
 	}
 	rows, cols := e.Intermediate, c.HiddenSize
@@ -252,28 +249,27 @@ func (d *describer) mixture(n arch.Naming, theirs, at string) {
 	d.list = append(d.list, t)
 }
 
-// linear adds a linear layer, with its bias if bias is set.
-func (d *describer) linear(theirs, ours string, rows, cols, headDim int, bias bool) {
-	d.matrix(theirs+".weight", ours+".weight", rows, cols, headDim)
-	if bias {
-		d.vector(theirs+".bias", Part{Source: ours + ".bias", Rows: rows, HeadDim: headDim})
-	}
+func (d *describer) matrix(theirs, ours string, rows, cols, headDim int) {
+	d.add(theirs, Part{Source: ours, Rows: rows, HeadDim: headDim}, false, rows, cols)
 }
 
-func (d *describer) matrix(theirs, ours string, rows, cols, headDim int) {
-	d.use(ours, rows, cols)
-	d.list = append(d.list, Tensor{
-		Name: theirs, Shape: []int64{int64(cols), int64(rows)},
-		Parts: []Part{{Source: ours, Rows: rows, HeadDim: headDim}},
-	})
+func (d *describer) router(theirs, ours string, rows, cols int) {
+	d.add(theirs, Part{Source: ours, Rows: rows}, true, rows, cols)
 }
 
 // convolution adds the weights of a convolution of each channel for itself.
 func (d *describer) convolution(theirs, ours string, channels, taps int) {
-	d.use(ours, channels, 1, taps)
-	d.list = append(d.list, Tensor{
-		Name: theirs, Shape: []int64{int64(taps), int64(channels)}, Parts: []Part{{Source: ours, Rows: channels}}, F32: true,
-	})
+	d.add(theirs, Part{Source: ours, Rows: channels}, true, channels, 1, taps)
+}
+
+// add adds a tensor with a single part, a whole source of this shape.
+func (d *describer) add(theirs string, p Part, f32 bool, shape ...int) {
+	d.use(p.Source, shape...)
+	dims := []int64{int64(shape[0])}
+	if last := len(shape) - 1; last > 0 {
+		dims = []int64{int64(shape[last]), int64(shape[0])}
+	}
+	d.list = append(d.list, Tensor{Name: theirs, Shape: dims, Parts: []Part{p}, F32: f32})
 }
 
 func (d *describer) norm(theirs, ours string, n int) {
@@ -285,8 +281,7 @@ func (d *describer) norm(theirs, ours string, n int) {
 }
 
 func (d *describer) vector(theirs string, p Part) {
-	d.use(p.Source, p.Rows)
-	d.list = append(d.list, Tensor{Name: theirs, Shape: []int64{int64(p.Rows)}, Parts: []Part{p}, F32: true})
+	d.add(theirs, p, true, p.Rows)
 }
 
 func (d *describer) use(name string, shape ...int) {

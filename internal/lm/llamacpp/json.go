@@ -2,6 +2,7 @@ package llamacpp
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 )
 
@@ -12,14 +13,14 @@ type jsonWriter struct {
 	err   error
 }
 
-func (w *jsonWriter) separate() {
+func (w *jsonWriter) next() {
 	if w.comma {
 		w.data = append(w.data, ',')
 	}
-	w.comma = false
 }
 
 func (w *jsonWriter) open(c byte) {
+	w.next()
 	w.data, w.comma = append(w.data, c), false
 }
 
@@ -29,22 +30,15 @@ func (w *jsonWriter) close(c byte) {
 
 // member writes a key. The caller writes its value.
 func (w *jsonWriter) member(key string) *jsonWriter {
-	w.separate()
 	w.value(key)
 	w.data, w.comma = append(w.data, ':'), false
 	return w
 }
 
-func (w *jsonWriter) element() *jsonWriter {
-	w.separate()
-	return w
-}
-
 func (w *jsonWriter) value(v any) {
+	w.next()
 	b, err := encode(v)
-	if w.err == nil {
-		w.err = err
-	}
+	w.err = cmp.Or(w.err, err)
 	w.data, w.comma = append(w.data, b...), true
 }
 

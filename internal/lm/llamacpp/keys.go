@@ -53,14 +53,20 @@ func (k *keyReader) has(key string) bool {
 	return ok
 }
 
-func (k *keyReader) text(key string) string {
+// readKey reads a key with get, or returns absent.
+func readKey[T any](k *keyReader, key string, absent T, want string, get func(key string) (T, bool)) T {
 	if !k.has(key) {
-		return ""
+		return absent
 	}
-	s, ok := k.file.Text(k.name(key))
+	v, ok := get(k.name(key))
 	if !ok {
-		k.fail(key, "is %s: a string was expected", k.describe(key))
+		k.fail(key, "is %s: %s was expected", k.describe(key), want)
 	}
+	return v
+}
+
+func (k *keyReader) text(key string) string {
+	s := readKey(k, key, "", "a string", k.file.Text)
 	if !utf8.ValidString(s) {
 		k.fail(key, "is not valid UTF-8")
 	}
@@ -68,14 +74,7 @@ func (k *keyReader) text(key string) string {
 }
 
 func (k *keyReader) boolean(key string, absent bool) bool {
-	if !k.has(key) {
-		return absent
-	}
-	b, ok := k.file.Bool(k.name(key))
-	if !ok {
-		k.fail(key, "is %s: true or false was expected", k.describe(key))
-	}
-	return b
+	return readKey(k, key, absent, "true or false", k.file.Bool)
 }
 
 // count reads an integer from 0 to 2^31-1. absent < 0: the key is required.
@@ -164,15 +163,7 @@ func shortest(f float32) float64 {
 }
 
 func (k *keyReader) strings(key string) []string {
-	a, ok := k.array(key)
-	if !ok {
-		return nil
-	}
-	list, ok := a.Strings()
-	if !ok {
-		k.fail(key, "is %s: an array of strings was expected", k.describe(key))
-		return nil
-	}
+	list := readArray(k, key, "strings", gguf.Array.Strings)
 	for i, s := range list {
 		if !utf8.ValidString(s) {
 			k.fail(key, "has %.40q as element %d, which is not valid UTF-8", s, i)
@@ -184,37 +175,34 @@ func (k *keyReader) strings(key string) []string {
 
 // integers reads an array of at most n integers.
 func (k *keyReader) integers(key string, n int) []int64 {
-	a, ok := k.array(key)
-	if !ok {
-		return nil
-	}
-	if a.Len > n {
+	if a, ok := k.array(key); ok && a.Len > n {
 		k.fail(key, "has %d elements: at most %d were expected", a.Len, n)
 		return nil
 	}
-	list, ok := a.Ints()
-	if !ok {
-		k.fail(key, "is %s: an array of integers was expected", k.describe(key))
-	}
-	return list
+	return readArray(k, key, "integers", gguf.Array.Ints)
 }
 
 func (k *keyReader) floats(key string) []float32 {
+	return readArray(k, key, "numbers", func(a gguf.Array) (list []float32, ok bool) {
+		if list, ok = a.Floats(); ok {
+			return list, true
+		}
+		integers, ok := a.Ints() // older files have such scores
+		for _, n := range integers {
+			list = append(list, float32(n))
+		}
+		return list, ok
+	})
+}
+
+func readArray[T any](k *keyReader, key, elements string, get func(gguf.Array) ([]T, bool)) []T {
 	a, ok := k.array(key)
 	if !ok {
 		return nil
 	}
-	if list, ok := a.Floats(); ok {
-		return list
-	}
-	integers, ok := a.Ints() // older files have such scores
+	list, ok := get(a)
 	if !ok {
-		k.fail(key, "is %s: an array of numbers was expected", k.describe(key))
-		return nil
-	}
-	list := make([]float32, len(integers))
-	for i, n := range integers {
-		list[i] = float32(n)
+		k.fail(key, "is %s: an array of %s was expected", k.describe(key), elements)
 	}
 	return list
 }

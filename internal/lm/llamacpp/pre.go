@@ -39,8 +39,8 @@ func (e *PreError) Error() string {
 // preName returns the value of tokenizer.ggml.pre. given is the user's choice, or "".
 func preName(t *tokenizer.Tokenizer, given string) (string, error) {
 	if given != "" {
-		if !slices.Contains(preNames, given) && given != "default" {
-			return "", fmt.Errorf("llama.cpp has no pre-tokenizer named %q%s", given, suggest.DidYouMean(given, preNames))
+		if names := preNames(); !slices.Contains(names, given) {
+			return "", fmt.Errorf("llama.cpp has no pre-tokenizer named %q%s", given, suggest.DidYouMean(given, names))
 		}
 		return given, nil
 	}
@@ -52,7 +52,7 @@ func preName(t *tokenizer.Tokenizer, given string) (string, error) {
 	for _, with := range surrounded(t, ids) {
 		hash := fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(strings.Fields(fmt.Sprint(with)), ", "))))
 		first = cmp.Or(first, hash)
-		if found, ok := preHashes[hash]; ok && (name == "" || wholeWords(found) == t.IgnoreMerges()) {
+		if found, ok := preHashes()[hash]; ok && (name == "" || wholeWords(found) == t.IgnoreMerges()) {
 			name = found
 		}
 	}
@@ -128,18 +128,13 @@ func nearNames(t *tokenizer.Tokenizer) (names []string, same bool) {
 			continue
 		}
 		theirs := cuts(other)
-		n := 0
+		far := len(theirs) + len(mine)
 		for at := range theirs {
-			if !mine[at] {
-				n++
+			if mine[at] {
+				far -= 2
 			}
 		}
-		for at := range mine {
-			if !theirs[at] {
-				n++
-			}
-		}
-		list = append(list, near{p.names, n})
+		list = append(list, near{p.names, far})
 	}
 	slices.SortStableFunc(list, func(a, b near) int { return cmp.Compare(a.far, b.far) })
 	same = list[0].far == 0

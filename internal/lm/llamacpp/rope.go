@@ -16,7 +16,6 @@ const (
 	yarnSlow = 1
 )
 
-// skipsRope reports whether layer i has no rope.
 func (f *family) skipsRope(i int) bool { return f.NoRopeStep != 0 && (i+1)%f.NoRopeStep == 0 }
 
 func (m *Model) describeRope(f *family, c *arch.ForwardConfig) error {
@@ -135,12 +134,11 @@ func (r *configReader) readRope() {
 		r.divided(theta, freqs)
 	case kind == "longrope":
 		r.fail(keyScalingType, "is longrope, but tensors %q and %q are missing", ropeLong, ropeShort)
+	case (kind == "yarn" || kind == "linear") && !(factor > 0), kind == "" && factor < 0:
+		r.fail(keyScalingFactor, "is missing, or not a positive number")
 	case kind == "yarn":
 		r.yarn(factor, context, attention)
 	case kind == "linear", kind == "" && factor != 0 && factor != 1:
-		if !(factor > 0) {
-			r.fail(keyScalingFactor, "is missing, or not a positive number")
-		}
 		r.set("rope_scaling", object{"rope_type": "linear", "factor": factor})
 	case kind == "" || kind == "none":
 		if r.has(keySections) {
@@ -151,7 +149,6 @@ func (r *configReader) readRope() {
 	}
 }
 
-// readSections reads the parts of a rope of several positions.
 func (r *configReader) readSections() {
 	list := r.integers(keySections, 4)
 	if len(list) != 4 || slices.Max(list) > int64(r.headDim) || slices.Min(list) < 0 || list[3] != 0 {
@@ -162,10 +159,6 @@ func (r *configReader) readSections() {
 }
 
 func (r *configReader) yarn(factor float64, context int, attention float64) {
-	if !(factor > 0) {
-		r.fail(keyScalingFactor, "is missing, or not a positive number")
-		return
-	}
 	scaling := object{"rope_type": "yarn", "factor": factor}
 	if context != 0 {
 		scaling["original_max_position_embeddings"] = context
@@ -231,7 +224,6 @@ func (r *configReader) divided(theta float64, divisors []float64) {
 	})
 }
 
-// factors reads a tensor of rope factors, or returns nil.
 func (r *configReader) factors(name string) []float64 {
 	t := r.file.Tensor(name)
 	if t == nil {

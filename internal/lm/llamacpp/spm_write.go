@@ -2,13 +2,11 @@ package llamacpp
 
 import (
 	"cmp"
-	"container/heap"
 	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/lowbit-go/gq/internal/lm/tokenizer"
 )
@@ -91,13 +89,8 @@ func (v *tokenWriter) mergeScores() []float32 {
 // sameTokens reports whether the pieces are the vocabulary's first tokens, except control tokens:
 // fine-tuning renames these.
 func (v *tokenWriter) sameTokens(pieces []piece) bool {
-	for i, p := range pieces {
-		if i < v.rows && v.types[i] == tokenNormal && v.tokens[i] != p.text {
-			return false
-		}
-	}
-	for i := len(pieces); i < v.rows; i++ {
-		if v.types[i] == tokenNormal {
+	for i, kind := range v.types {
+		if kind == tokenNormal && (i >= len(pieces) || v.tokens[i] != pieces[i].text) {
 			return false
 		}
 	}
@@ -140,81 +133,32 @@ func (s *spm) divide(ids []int32, text string, rest []string) []int32 {
 	return s.merge(ids, text)
 }
 
-// span is a part of a text that is a single symbol, in a list of neighbours by index; -1: none.
-type span struct {
-	start, size int
-	prev, next  int
-}
-
-// bigram is a pair of neighbours that form a token.
-type bigram struct {
-	left, right int
-	size        int // of both when found; else the bigram is outdated
-	score       float32
-}
-
-// bigrams is a heap: the highest score first, then the leftmost.
-type bigrams []bigram
-
-func (h bigrams) Len() int { return len(h) }
-func (h bigrams) Less(i, j int) bool {
-	return h[i].score > h[j].score || h[i].score == h[j].score && h[i].left < h[j].left
-}
-func (h bigrams) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *bigrams) Push(x any)   { *h = append(*h, x.(bigram)) }
-func (h *bigrams) Pop() any {
-	last := len(*h) - 1
-	x := (*h)[last]
-	*h = (*h)[:last]
-	return x
-}
-
-// merge appends the ids of a text without special tokens.
+// merge appends the ids of a text without special tokens: of all neighbours that form a token, the
+// neighbours with the highest score merge first, then the leftmost.
 func (s *spm) merge(ids []int32, text string) []int32 {
 	if s.prefix {
 		text = " " + text
 	}
-	text = strings.ReplaceAll(text, " ", spaces)
-	var list []span
-	for at := 0; at < len(text); {
-		_, n := utf8.DecodeRuneInString(text[at:])
-		list = append(list, span{at, n, len(list) - 1, len(list) + 1})
-		at += n
-	}
-	list[len(list)-1].next = -1
-	queue := &bigrams{}
-	join := func(left, right int) {
-		if left < 0 || right < 0 {
-			return
+	symbols := strings.Split(strings.ReplaceAll(text, " ", spaces), "")
+	for {
+		best, score := -1, float32(0)
+		for i := range len(symbols) - 1 {
+			if id, ok := s.ids[symbols[i]+symbols[i+1]]; ok && (best < 0 || s.scores[id] > score) {
+				best, score = i, s.scores[id]
+			}
 		}
-		size := list[left].size + list[right].size
-		if id, ok := s.ids[text[list[left].start:][:size]]; ok {
-			heap.Push(queue, bigram{left, right, size, s.scores[id]})
+		if best < 0 {
+			break
 		}
+		symbols[best] += symbols[best+1]
+		symbols = slices.Delete(symbols, best+1, best+2)
 	}
-	for i := 1; i < len(list); i++ {
-		join(i-1, i)
-	}
-	for queue.Len() > 0 {
-		b := heap.Pop(queue).(bigram)
-		l, r := &list[b.left], &list[b.right]
-		if l.size == 0 || r.size == 0 || l.size+r.size != b.size {
-			continue
-		}
-		l.size, r.size, l.next = b.size, 0, r.next
-		if r.next >= 0 {
-			list[r.next].prev = b.left
-		}
-		join(l.prev, b.left)
-		join(b.left, l.next)
-	}
-	for i := 0; i >= 0; i = list[i].next {
-		ids = s.append(ids, text[list[i].start:][:list[i].size])
+	for _, symbol := range symbols {
+		ids = s.append(ids, symbol)
 	}
 	return ids
 }
 
-// append appends the token of a symbol, or the tokens of its bytes.
 func (s *spm) append(ids []int32, symbol string) []int32 {
 	if id, ok := s.ids[symbol]; ok {
 		return append(ids, id)

@@ -1,6 +1,9 @@
 package llamacpp
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 func (v *vocabulary) tokenizerConfig() ([]byte, error) {
 	c := object{
@@ -19,10 +22,8 @@ func (v *vocabulary) tokenizerConfig() ([]byte, error) {
 	if t := v.chatTemplate(); t != nil {
 		c["chat_template"] = t
 	}
-	if v.err != nil {
-		return nil, v.err
-	}
-	return encode(c)
+	data, err := encode(c)
+	return data, cmp.Or(v.err, err)
 }
 
 // chatTemplate returns a template, a list of named templates in transformers' form, or nil.
@@ -116,8 +117,6 @@ func (v *vocabulary) generationConfig() ([]byte, error) {
 			c[s.name] = v.number(s.key)
 		}
 	}
-	if v.err != nil {
-		return nil, v.err
-	}
-	return encode(c)
+	data, err := encode(c)
+	return data, cmp.Or(v.err, err)
 }

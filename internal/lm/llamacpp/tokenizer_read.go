@@ -194,7 +194,7 @@ func (v *vocabulary) tokenizerJSON() ([]byte, error) {
 	w.close('}')
 	w.member("merges").open('[')
 	for _, m := range merges {
-		w.element().value(m)
+		w.value(m)
 	}
 	w.close(']')
 	w.close('}')

@@ -62,7 +62,6 @@ func Tokenizer(read func(name string) ([]byte, error), rows int, o TokenizerOpti
 	return &v.Vocabulary, v.templates(read)
 }
 
-// tokenWriter collects the tokens.
 type tokenWriter struct {
 	Vocabulary
 	*tokenizer.Tokenizer

@@ -9,16 +9,20 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// addedToken is an entry of added_tokens: text that is a single token wherever it occurs.
+// AddedToken is an entry of added_tokens: text that is a single token wherever it occurs.
+type AddedToken struct {
+	ID         int32
+	Content    string
+	Special    bool // may be omitted in decoding
+	Normalized bool // found in the normalized text
+}
+
 type addedToken struct {
-	id         int32
-	content    string
+	AddedToken
 	form       string // the normalized content, if normalized
 	singleWord bool   // not next to characters of words
 	lstrip     bool   // includes preceding white space
 	rstrip     bool   // includes following white space
-	normalized bool   // is found in the normalized text
-	special    bool   // may be omitted in decoding
 }
 
 // maxAdded bounds the length of an added token and so, with the length of the text, the time to
@@ -40,23 +44,23 @@ func readAdded(n node) ([]addedToken, error) {
 	total := 0
 	for _, e := range n.elements() {
 		f := e.fields()
-		t := addedToken{id: f.integer("id"), content: f.str("content")}
+		t := addedToken{AddedToken: AddedToken{ID: f.integer("id"), Content: f.str("content")}}
 		t.singleWord = f.optionalBool("single_word", false)
 		t.lstrip = f.optionalBool("lstrip", false)
 		t.rstrip = f.optionalBool("rstrip", false)
-		t.special = f.optionalBool("special", false)
-		t.normalized = f.optionalBool("normalized", !t.special)
+		t.Special = f.optionalBool("special", false)
+		t.Normalized = f.optionalBool("normalized", !t.Special)
 		switch {
 		case f.err != nil:
 			return nil, f.err
-		case len(t.content) > maxAdded:
-			return nil, e.unsupported("an added token of %d bytes, more than %d", len(t.content), maxAdded)
-		case total+len(t.content) > maxAddedBytes:
+		case len(t.Content) > maxAdded:
+			return nil, e.unsupported("an added token of %d bytes, more than %d", len(t.Content), maxAdded)
+		case total+len(t.Content) > maxAddedBytes:
 			return nil, n.unsupported("added tokens of more than %d bytes", maxAddedBytes)
-		case t.content == "": // matches nothing; the library ignores such a token too
+		case t.Content == "": // matches nothing; the library ignores such a token too
 			continue
 		}
-		total += len(t.content)
+		total += len(t.Content)
 		list = append(list, t)
 	}
 	return list, nil
@@ -134,7 +138,7 @@ func (t *Tokenizer) cut(tr *trie, text string, plain func(offset int) bool, out 
 		a := &t.added[token]
 		start, end := i, i+n
 		i = end
-		if a.special && plain(start) || a.singleWord && !alone(text, start, end) {
+		if a.Special && plain(start) || a.singleWord && !alone(text, start, end) {
 			continue
 		}
 		if a.lstrip && done < start {
@@ -187,7 +191,7 @@ func (t *Tokenizer) SpecialTokens(text string) []int {
 			if tr.token == nil || tr.root[text[i]] == 0 {
 				continue
 			}
-			if token, _ := tr.longest(text[i:]); token >= 0 && t.added[token].special {
+			if token, _ := tr.longest(text[i:]); token >= 0 && t.added[token].Special {
 				found = append(found, i)
 				break
 			}

@@ -51,7 +51,7 @@ func readModel(n node) (*bpe, error) {
 	if s := f.optionalStr("end_of_word_suffix"); s != "" {
 		f.fail(f.m["end_of_word_suffix"].unsupported("the suffix %q is not supported", s))
 	}
-	if d := f.optional("dropout"); !d.null() && strings.Trim(string(d.doc.data[d.start:d.end]), "0.") != "" {
+	if d := f.m["dropout"]; !d.null() && strings.Trim(string(d.doc.data[d.start:d.end]), "0.") != "" {
 		f.fail(d.unsupported("dropout is not supported"))
 	}
 	vocab, merges := f.child("vocab"), f.child("merges")

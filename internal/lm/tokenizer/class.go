@@ -5,6 +5,8 @@ import (
 	"sync"
 	"unicode"
 	"unicode/utf8"
+
+	"golang.org/x/text/unicode/rangetable"
 )
 
 // class is a set of characters in a regular expression.
@@ -100,17 +102,7 @@ var fillCategories = sync.OnceFunc(func() {
 		if i == 0 || name == "" {
 			continue
 		}
-		t := unicode.Categories[name]
-		for _, r := range t.R16 {
-			for c := uint32(r.Lo); c <= uint32(r.Hi); c += uint32(r.Stride) {
-				catTable[c] = uint8(i)
-			}
-		}
-		for _, r := range t.R32 {
-			for c := r.Lo; c <= r.Hi; c += r.Stride {
-				catTable[c] = uint8(i)
-			}
-		}
+		rangetable.Visit(unicode.Categories[name], func(r rune) { catTable[r] = uint8(i) })
 	}
 	for _, c := range [...]rune{'\t', '\n', '\v', '\f', '\r', 0x85} {
 		catTable[c] = catSpace

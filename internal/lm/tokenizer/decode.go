@@ -37,12 +37,12 @@ func readDecoder(n node) (decoder, error) {
 		})
 		return d, nil
 	}
-	err := d.read(n, 0)
+	err := d.read(n)
 	return d, err
 }
 
 // read adds a decoder, or the decoders of a Sequence, to d.
-func (d *decoder) read(n node, depth int) error {
+func (d *decoder) read(n node) error {
 	f := n.fields()
 	t := f.typ()
 	if f.err != nil {
@@ -53,8 +53,8 @@ func (d *decoder) read(n node, depth int) error {
 	}
 	switch t {
 	case "Sequence":
-		_, err := components(f, "decoders", depth, func(n node, depth int) ([]struct{}, error) {
-			return make([]struct{}, 1), d.read(n, depth)
+		_, err := components(f, "decoders", func(n node) ([]struct{}, error) {
+			return make([]struct{}, 1), d.read(n)
 		})
 		return err
 	case "Replace":
@@ -146,17 +146,24 @@ func (t *Tokenizer) Bytes(id int32) string {
 	if special {
 		return t.Token(id)
 	}
-	switch t.decoder.bytes {
-	case byteFallback:
-		if b, ok := fallbackByte(token); ok {
-			return string([]byte{b})
-		}
-	case byteLevelMode:
-		if !verbatim {
-			return string(byteLevelBytes(nil, token))
-		}
+	if b, ok := t.appendBytes(nil, token, verbatim); ok {
+		return string(b)
 	}
 	return token
+}
+
+// appendBytes appends the bytes for which a token stands; ok is false if it is text.
+func (t *Tokenizer) appendBytes(dst []byte, token string, verbatim bool) (b []byte, ok bool) {
+	switch t.decoder.bytes {
+	case byteFallback:
+		b, ok := fallbackByte(token)
+		return append(dst, b), ok
+	case byteLevelMode:
+		if !verbatim {
+			return byteLevelBytes(dst, token), true
+		}
+	}
+	return dst, false
 }
 
 // form returns a token as the decoder changes it, for the start of a text or not. verbatim: it is
@@ -165,7 +172,7 @@ func (t *Tokenizer) form(id int32, first bool) (token string, verbatim, special 
 	token = t.Token(id)
 	if i, ok := t.byID[id]; ok {
 		a := &t.added[i]
-		if verbatim, special = !a.normalized, a.special; a.normalized {
+		if verbatim, special = !a.Normalized, a.Special; a.Normalized {
 			token = a.form
 		}
 	}
@@ -179,7 +186,7 @@ func (t *Tokenizer) form(id int32, first bool) (token string, verbatim, special 
 type Stream struct {
 	t       *Tokenizer
 	skip    bool   // skip special tokens
-	whole   bool   // decode whole groups of byte tokens, see byteToken
+	whole   bool   // decode whole groups of byte tokens
 	begun   bool   // there was a token
 	held    []byte // bytes that may become a character
 	group   []byte // with whole: bytes of byte-fallback tokens in a row
@@ -205,31 +212,22 @@ func (s *Stream) Next(id int32) string {
 		return ""
 	}
 	s.begun = true
-	switch s.t.decoder.bytes {
-	case byteFallback:
-		if b, ok := fallbackByte(token); ok {
-			return s.byteToken(b)
-		}
-	case byteLevelMode:
-		if !verbatim {
-			s.held = byteLevelBytes(s.held, token)
-			return s.take(false)
-		}
+	to := &s.held
+	if s.whole && s.t.decoder.bytes == byteFallback {
+		to = &s.group
 	}
-	return s.bytesBefore() + s.text(token)
+	b, ok := s.t.appendBytes(*to, token, verbatim)
+	if !ok {
+		return s.bytesBefore() + s.text(token)
+	}
+	if *to = b; to == &s.group {
+		return ""
+	}
+	return s.take(false)
 }
 
 // Flush ends the text and returns the rest.
 func (s *Stream) Flush() string { return s.bytesBefore() }
-
-func (s *Stream) byteToken(b byte) string {
-	if s.whole {
-		s.group = append(s.group, b)
-		return ""
-	}
-	s.held = append(s.held, b)
-	return s.take(false)
-}
 
 // bytesBefore returns the text of the held bytes when no byte can follow.
 func (s *Stream) bytesBefore() string {
@@ -269,7 +267,6 @@ func (s *Stream) text(text string) string {
 	return text
 }
 
-// fallbackByte parses a token <0xNN>.
 func fallbackByte(token string) (byte, bool) {
 	if len(token) != 6 || token[:3] != "<0x" || token[5] != '>' {
 		return 0, false

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"maps"
 	"math"
+	"strings"
 	"unsafe"
 
 	"github.com/lowbit-go/gq/internal/jsonscan"
@@ -121,7 +122,6 @@ func (n node) elements() iter.Seq2[int, node] {
 	}
 }
 
-// at returns the node of element i at position pos.
 func (n node) at(i, pos int) node {
 	return node{n.doc, fmt.Sprintf("%s[%d]", n.path, i), pos, n.doc.end(pos)}
 }
@@ -162,6 +162,21 @@ func (n node) integer() (int32, error) {
 		return 0, n.malformed("is not an integer from 0 to 2147483647")
 	}
 	return v, nil
+}
+
+// integers reads an array of such numbers.
+func (n node) integers() (list []int32, err error) {
+	if err := n.array(); err != nil {
+		return nil, err
+	}
+	for _, e := range n.elements() {
+		v, err := e.integer()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, v)
+	}
+	return list, nil
 }
 
 // integer reads the digits from position i on, up to 2^31-1, and returns the position behind the
@@ -205,17 +220,16 @@ func (f *fields) child(key string) node {
 	return n
 }
 
-// optional returns the member key, or a null node if the member is missing or null.
-func (f *fields) optional(key string) node {
-	if n := f.m[key]; !n.null() {
-		return n
+// component reads the member key, perhaps a null node, unless an error occurred.
+func component[T any](f *fields, key string, read func(node) (T, error)) (v T) {
+	if f.err == nil {
+		v, f.err = read(f.m[key])
 	}
-	return node{}
+	return v
 }
 
 func (f *fields) typ() string { return f.str("type") }
 
-// required reads the member key unless an error occurred.
 func required[T any](f *fields, key string, read func(node) (T, error)) (v T) {
 	if n := f.child(key); f.err == nil {
 		v, f.err = read(n)
@@ -226,29 +240,24 @@ func required[T any](f *fields, key string, read func(node) (T, error)) (v T) {
 func (f *fields) str(key string) string    { return required(f, key, node.str) }
 func (f *fields) integer(key string) int32 { return required(f, key, node.integer) }
 
-// optionalStr returns "" for a string that is missing or null.
 func (f *fields) optionalStr(key string) string {
-	if f.optional(key).null() {
+	if f.m[key].null() {
 		return ""
 	}
 	return f.str(key)
 }
 
-// optionalBool returns def for a boolean that is missing or null.
 func (f *fields) optionalBool(key string, def bool) bool {
-	n := f.optional(key)
-	if f.err != nil || n.null() {
+	if f.m[key].null() {
 		return def
 	}
-	b, err := n.boolean()
-	f.fail(err)
-	return b
+	return required(f, key, node.boolean)
 }
 
 // components reads the array key of a Sequence, each element with read.
-func components[T any](f *fields, key string, depth int, read func(n node, depth int) ([]T, error)) ([]T, error) {
+func components[T any](f *fields, key string, read func(n node) ([]T, error)) ([]T, error) {
 	list := f.child(key)
-	if f.err == nil && depth >= maxSequences {
+	if f.err == nil && strings.Count(f.path, "[") >= maxSequences {
 		f.fail(f.malformed("sequences nest deeper than %d", maxSequences))
 	}
 	if f.err == nil {
@@ -259,7 +268,7 @@ func components[T any](f *fields, key string, depth int, read func(n node, depth
 	}
 	var all []T
 	for _, n := range list.elements() {
-		some, err := read(n, depth+1)
+		some, err := read(n)
 		if err != nil {
 			return nil, err
 		}

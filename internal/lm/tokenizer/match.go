@@ -155,7 +155,6 @@ func (m *matcher) back() (pc, pos int) {
 	return pc, pos
 }
 
-// one matches a character and returns its length.
 func (m *matcher) one(c *class, pos int) (int, bool) {
 	if pos >= len(m.text) {
 		return 0, false

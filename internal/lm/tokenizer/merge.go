@@ -191,27 +191,22 @@ func (m *bpe) mergeHeap(dst, ids []int32, w *work) []int32 {
 	links, h := w.links[:0], w.heap[:0]
 	for i, id := range ids {
 		links = append(links, link{id, int32(i) - 1, int32(i) + 1})
-		if i > 0 {
-			if c, ok := m.merges.get(ids[i-1], id); ok {
-				h = append(h, candidate{c.rank, int32(i) - 1, c.id})
-			}
-		}
 	}
 	links[len(links)-1].next = -1
-	for i := len(h)/2 - 1; i >= 0; i-- {
-		siftDown(h, i)
-	}
 	offer := func(pos int32) {
 		if c, ok := m.merges.get(links[pos].id, links[links[pos].next].id); ok {
 			h = append(h, candidate{c.rank, pos, c.id})
 			siftUp(h)
 		}
 	}
+	for i := range len(ids) - 1 {
+		offer(int32(i))
+	}
 	for len(h) > 0 {
 		top := h[0]
 		h[0] = h[len(h)-1]
 		h = h[:len(h)-1]
-		siftDown(h, 0)
+		siftDown(h)
 		// Symbols may have changed since the candidate was added.
 		left := &links[top.pos]
 		if left.id < 0 || left.next < 0 {
@@ -241,8 +236,8 @@ func (c candidate) before(d candidate) bool {
 	return c.rank < d.rank || c.rank == d.rank && c.pos < d.pos
 }
 
-func siftDown(h []candidate, i int) {
-	for {
+func siftDown(h []candidate) {
+	for i := 0; ; {
 		least := i
 		for k := 2*i + 1; k <= 2*i+2 && k < len(h); k++ {
 			if h[k].before(h[least]) {
@@ -257,7 +252,6 @@ func siftDown(h []candidate, i int) {
 	}
 }
 
-// siftUp moves the last candidate to its place.
 func siftUp(h []candidate) {
 	for i := len(h) - 1; i > 0; {
 		up := (i - 1) / 2

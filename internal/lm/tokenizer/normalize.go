@@ -11,7 +11,7 @@ import (
 // normalizer changes a text before the division into words.
 type normalizer func(text string, m *matcher) (string, error)
 
-func readNormalizers(n node, depth int) ([]normalizer, error) {
+func readNormalizers(n node) ([]normalizer, error) {
 	if n.null() {
 		return nil, nil
 	}
@@ -23,19 +23,13 @@ func readNormalizers(n node, depth int) ([]normalizer, error) {
 	var fn normalizer
 	switch t {
 	case "Sequence":
-		return components(f, "normalizers", depth, readNormalizers)
+		return components(f, "normalizers", readNormalizers)
 	case "Prepend":
 		fn = prepend(readContent(f, "prepend"))
 	case "Replace":
 		fn = readReplace(f)
-	case "NFC":
-		fn = unicodeForm(norm.NFC)
-	case "NFD":
-		fn = unicodeForm(norm.NFD)
-	case "NFKC":
-		fn = unicodeForm(norm.NFKC)
-	case "NFKD":
-		fn = unicodeForm(norm.NFKD)
+	case "NFC", "NFD", "NFKC", "NFKD":
+		fn = unicodeForm(map[string]norm.Form{"NFC": norm.NFC, "NFD": norm.NFD, "NFKC": norm.NFKC, "NFKD": norm.NFKD}[t])
 	case "Lowercase":
 		fn = always(lowercase)
 	case "Strip":
@@ -53,7 +47,6 @@ func readNormalizers(n node, depth int) ([]normalizer, error) {
 	return []normalizer{fn}, nil
 }
 
-// always makes a normalizer from a function that cannot fail.
 func always(fn func(string) string) normalizer {
 	return func(s string, _ *matcher) (string, error) { return fn(s), nil }
 }
@@ -177,7 +170,6 @@ func manyMarks(s string) bool {
 	return false
 }
 
-// postProcessor adds tokens around the tokens of a text.
 type postProcessor struct {
 	before, after []int32
 }
@@ -187,7 +179,7 @@ func readPostProcessor(n node) (postProcessor, error) {
 	if n.null() {
 		return postProcessor{}, nil
 	}
-	all, err := readPostProcessors(n, 0)
+	all, err := readPostProcessors(n)
 	var p postProcessor
 	for _, q := range all {
 		p.before = append(slices.Clone(q.before), p.before...)
@@ -196,13 +188,13 @@ func readPostProcessor(n node) (postProcessor, error) {
 	return p, err
 }
 
-func readPostProcessors(n node, depth int) ([]postProcessor, error) {
+func readPostProcessors(n node) ([]postProcessor, error) {
 	f := n.fields()
 	switch t := f.typ(); {
 	case f.err != nil:
 		return nil, f.err
 	case t == "Sequence":
-		return components(f, "processors", depth, readPostProcessors)
+		return components(f, "processors", readPostProcessors)
 	case t == "ByteLevel":
 		return nil, nil
 	case t == "TemplateProcessing":
@@ -217,7 +209,7 @@ func readPostProcessors(n node, depth int) ([]postProcessor, error) {
 func readTemplate(f *fields) (p postProcessor, err error) {
 	single := f.child("single")
 	tokens := map[string]node{}
-	if special := f.optional("special_tokens"); f.err == nil && !special.null() {
+	if special := f.m["special_tokens"]; f.err == nil && !special.null() {
 		tokens, f.err = special.object()
 	}
 	if f.err == nil {
@@ -278,20 +270,5 @@ func readSpecial(piece *fields, tokens map[string]node) ([]int32, error) {
 		return nil, ref.malformed("special_tokens does not have %q", name)
 	}
 	d := def.fields()
-	list := d.child("ids")
-	if d.err == nil {
-		d.fail(list.array())
-	}
-	if d.err != nil {
-		return nil, d.err
-	}
-	var ids []int32
-	for _, e := range list.elements() {
-		id, err := e.integer()
-		if err != nil {
-			return nil, err
-		}
-		ids = append(ids, id)
-	}
-	return ids, nil
+	return required(d, "ids", node.integers), d.err
 }

@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -66,7 +67,6 @@ func (p *reParser) take() rune {
 	return r
 }
 
-// accept consumes s if s is next.
 func (p *reParser) accept(s string) bool {
 	if !strings.HasPrefix(p.src[p.pos:], s) {
 		return false
@@ -206,11 +206,8 @@ func (p *reParser) literal(r rune) *reNode {
 func (p *reParser) group() *reNode {
 	fold := p.fold
 	n := &reNode{}
-	var closed bool
 	switch {
-	case !p.accept("?"):
-		n = p.alternatives() // captures are not used
-	case p.accept(":"):
+	case !p.accept("?"), p.accept(":"): // captures are not used
 		n = p.alternatives()
 	case p.accept("i:"):
 		p.fold = true
@@ -235,13 +232,12 @@ func (p *reParser) group() *reNode {
 		if end < 0 {
 			p.fail("comment without end")
 		}
-		p.pos += end + 1
-		closed = true
+		p.pos += end
 		n = &reNode{op: reCat}
 	default:
 		p.unsupported(fmt.Sprintf("a group that begins with (?%.3s", p.src[p.pos:]))
 	}
-	if !closed && !p.accept(")") {
+	if !p.accept(")") {
 		p.fail("missing parenthesis")
 	}
 	p.fold = fold
@@ -369,19 +365,16 @@ func (p *reParser) property(c *class, neg bool) {
 	if strings.HasPrefix(name, "^") {
 		name, neg = name[1:], !neg
 	}
-	sub := &class{neg: neg}
 	if cats, ok := catMasks[name]; ok {
 		c.cats |= flip(cats, neg)
 		p.pos += end
 		return
-	} else if t, ok := unicode.Scripts[name]; ok {
-		sub.tables = append(sub.tables, t)
-	} else if t, ok := unicode.Properties[name]; ok {
-		sub.tables = append(sub.tables, t)
-	} else {
+	}
+	t := cmp.Or(unicode.Scripts[name], unicode.Properties[name])
+	if t == nil {
 		p.unsupported(fmt.Sprintf("the property %.30q", name))
 	}
-	c.subs = append(c.subs, sub)
+	c.subs = append(c.subs, &class{neg: neg, tables: []*unicode.RangeTable{t}})
 	p.pos += end
 }
 
@@ -395,11 +388,7 @@ type FormatError struct {
 func (e *FormatError) Error() string { return place(e.File, e.Path) + e.Msg }
 
 // UnsupportedError reports a component that this package does not implement.
-type UnsupportedError struct {
-	File string // "tokenizer.json"
-	Path string // the component: "pre_tokenizer.pretokenizers[1]"
-	Msg  string // "type \"UnicodeScripts\" is not supported"
-}
+type UnsupportedError FormatError
 
 func (e *UnsupportedError) Error() string { return place(e.File, e.Path) + e.Msg }
 

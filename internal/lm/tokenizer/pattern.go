@@ -2,7 +2,6 @@ package tokenizer
 
 import (
 	"fmt"
-	"slices"
 	"unicode/utf8"
 )
 
@@ -46,23 +45,6 @@ type reNode struct {
 	greed    greed
 	neg      bool
 	assert   byte // '^' '$' 'A' 'z' 'Z' 'b' 'B'
-}
-
-// nullable reports whether the node may match the empty string.
-func (n *reNode) nullable() bool {
-	switch n.op {
-	case reClass:
-		return false
-	case reCat:
-		return !slices.ContainsFunc(n.subs, func(s *reNode) bool { return !s.nullable() })
-	case reAlt:
-		return slices.ContainsFunc(n.subs, (*reNode).nullable)
-	case reRepeat:
-		return n.min == 0 || n.subs[0].nullable()
-	case reAtomic:
-		return n.subs[0].nullable()
-	}
-	return true
 }
 
 // starts reports whether a match of the node may begin with the ASCII character b, and whether a
@@ -248,10 +230,10 @@ func (p *pattern) emitRepeat(n *reNode) error {
 		}
 	}
 	if n.max < 0 {
-		if sub.nullable() {
+		if _, empty := sub.starts(0); empty {
 			return &patternError{"a repeated group that may match nothing is not supported", true}
 		}
-		split := p.addSplit(n.greed)
+		split := p.add(inst{op: iSplit, greed: n.greed})
 		if err := p.emit(sub); err != nil {
 			return err
 		}
@@ -261,7 +243,7 @@ func (p *pattern) emitRepeat(n *reNode) error {
 	}
 	var splits []int
 	for range n.max - n.min {
-		splits = append(splits, p.addSplit(n.greed))
+		splits = append(splits, p.add(inst{op: iSplit, greed: n.greed}))
 		if err := p.emit(sub); err != nil {
 			return err
 		}
@@ -272,11 +254,7 @@ func (p *pattern) emitRepeat(n *reNode) error {
 	return nil
 }
 
-// addSplit adds the choice between the next instruction and the code after endSplit.
-func (p *pattern) addSplit(g greed) int {
-	return p.add(inst{op: iSplit, greed: g})
-}
-
+// endSplit completes a choice between the next instruction and the code from here on.
 func (p *pattern) endSplit(at int) {
 	in := &p.prog[at]
 	in.x, in.y = at+1, len(p.prog)

@@ -1,14 +1,12 @@
 package tokenizer
 
 import (
-	"iter"
-	"runtime"
+	"context"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/jsonscan"
 )
 
@@ -18,7 +16,7 @@ type preTokenizer interface {
 }
 
 // readPreTokenizers reads pre_tokenizer as a list, with Sequences flattened.
-func readPreTokenizers(n node, depth int) ([]preTokenizer, error) {
+func readPreTokenizers(n node) ([]preTokenizer, error) {
 	if n.null() {
 		return nil, nil
 	}
@@ -27,7 +25,7 @@ func readPreTokenizers(n node, depth int) ([]preTokenizer, error) {
 	switch t := f.typ(); {
 	case f.err != nil:
 	case t == "Sequence":
-		return components(f, "pretokenizers", depth, readPreTokenizers)
+		return components(f, "pretokenizers", readPreTokenizers)
 	case t == "Split":
 		p = &splitter{readFinder(f, "pattern"), readBehavior(f), f.optionalBool("invert", false)}
 	case t == "ByteLevel":
@@ -114,7 +112,7 @@ func patternFault(n node, err error) error {
 }
 
 func readBehavior(f *fields) behavior {
-	if f.optional("behavior").null() {
+	if f.m["behavior"].null() {
 		return isolated
 	}
 	name := f.str("behavior")
@@ -249,51 +247,14 @@ func (b *byteLevel) split(piece string, first bool, m *matcher, out emit) error 
 	return b.words.split(piece, first, m, mapped)
 }
 
-// partReaders bounds the goroutines that read the parts of a value. Another goroutine takes the
-// results.
-const partReaders = 4
-
-// part is a part of the vocabulary or of the list of merges, with the entries read.
-type part[T any] struct {
-	jsonscan.Part
-	ready chan struct{} // closed when the fields below are set
-	read  T
-	err   error
-}
-
-// readParts reads the parts of an array or object in several goroutines, each with read, and yields
-// the results in order, up to the first error.
-func readParts[T any](list []jsonscan.Part, read func(p jsonscan.Part) (T, error)) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		parts := make([]part[T], len(list))
-		for i := range parts {
-			parts[i].Part, parts[i].ready = list[i], make(chan struct{})
+// readParts reads the parts of an array or object in up to four goroutines, each with read.
+func readParts[T any](list []jsonscan.Part, read func(p jsonscan.Part) (T, error)) ([]T, error) {
+	parts := make([]T, len(list))
+	err := cpu.Parallel(context.Background(), min(4, cpu.Threads(0)), len(list), func() func(i int) error {
+		return func(i int) (err error) {
+			parts[i], err = read(list[i])
+			return err
 		}
-		var next atomic.Int64
-		var wg sync.WaitGroup
-		defer wg.Wait()
-		defer next.Store(int64(len(parts))) // if yield wants no more
-		for range min(len(parts), partReaders, runtime.GOMAXPROCS(0)) {
-			wg.Go(func() {
-				for {
-					i := int(next.Add(1)) - 1
-					if i >= len(parts) {
-						return
-					}
-					p := &parts[i]
-					p.read, p.err = read(p.Part)
-					close(p.ready)
-				}
-			})
-		}
-		for i := range parts {
-			p := &parts[i]
-			<-p.ready
-			if !yield(p.read, p.err) || p.err != nil {
-				return
-			}
-			var none T
-			p.read = none // for the garbage collector
-		}
-	}
+	})
+	return parts, err
 }

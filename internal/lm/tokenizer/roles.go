@@ -2,7 +2,6 @@ package tokenizer
 
 import "slices"
 
-// roles are the tokens that begin and end a text.
 type roles struct {
 	bos, eos int32 // -1 if absent
 	eosAll   []int32
@@ -48,32 +47,29 @@ func (t *Tokenizer) AddsEOS() bool { return t.roles.addEOS }
 
 func (t *Tokenizer) readRoles(files Files) (roles, error) {
 	r := roles{bos: -1, eos: -1}
-	config, err := readSettings(configFile, files.Config)
-	if err != nil {
-		return r, err
-	}
-	special, err := readSettings(specialFile, files.SpecialTokensMap)
-	if err != nil {
-		return r, err
-	}
-	generation, err := readSettings(generationFile, files.GenerationConfig)
-	if err != nil {
-		return r, err
-	}
-	for _, role := range []struct {
+	var config, special, generation *fields
+	for _, s := range []struct {
+		to   **fields
 		name string
-		id   *int32
-	}{{"bos_token", &r.bos}, {"eos_token", &r.eos}} {
-		ids, err := tokenIDs(generation.optional(role.name + "_id"))
-		if err != nil {
+		data []byte
+	}{{&config, configFile, files.Config}, {&special, specialFile, files.SpecialTokensMap}, {&generation, generationFile, files.GenerationConfig}} {
+		var err error
+		if *s.to, err = readSettings(s.name, s.data); err != nil {
 			return r, err
 		}
-		if role.id == &r.eos {
-			r.eosAll = ids
-		}
-		if *role.id, err = t.role(role.name, ids, config, special); err != nil {
-			return r, err
-		}
+	}
+	starts, err := tokenIDs(generation.m["bos_token_id"])
+	if err == nil {
+		r.bos, err = t.role("bos_token", starts, config, special)
+	}
+	if err == nil {
+		r.eosAll, err = tokenIDs(generation.m["eos_token_id"])
+	}
+	if err == nil {
+		r.eos, err = t.role("eos_token", r.eosAll, config, special)
+	}
+	if err != nil {
+		return r, err
 	}
 	if r.eos >= 0 {
 		r.eosAll = append(r.eosAll, r.eos)
@@ -139,23 +135,12 @@ func (t *Tokenizer) role(name string, ids []int32, settings ...*fields) (int32, 
 }
 
 func tokenIDs(n node) ([]int32, error) {
-	if n.kind() == '[' {
-		var ids []int32
-		for _, e := range n.elements() {
-			id, err := e.integer()
-			if err != nil {
-				return nil, err
-			}
-			ids = append(ids, id)
-		}
-		return ids, nil
-	}
-	if n.null() {
+	switch n.kind() {
+	case '[':
+		return n.integers()
+	case 'n':
 		return nil, nil
 	}
 	id, err := n.integer()
-	if err != nil {
-		return nil, err
-	}
-	return []int32{id}, nil
+	return []int32{id}, err
 }

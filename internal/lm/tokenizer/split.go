@@ -116,34 +116,32 @@ func matches(p *pattern) finder {
 	}
 }
 
-func literals(s string) finder {
+// finds makes a finder of a function that returns the place and length of the first match in a
+// text; at is -1 if there is none.
+func finds(first func(text string) (at, n int)) finder {
 	return func(piece string, _ *matcher) func() (int, int, error) {
-		at := 0
+		done := 0
 		return func() (int, int, error) {
-			i := strings.Index(piece[at:], s)
-			if i < 0 {
+			at, n := first(piece[done:])
+			if at < 0 {
 				return -1, -1, nil
 			}
-			start := at + i
-			at = start + len(s)
-			return start, at, nil
+			start := done + at
+			done = start + n
+			return start, done, nil
 		}
 	}
 }
 
+func literals(s string) finder {
+	return finds(func(text string) (at, n int) { return strings.Index(text, s), len(s) })
+}
+
 // characters finds the characters for which is returns true, each a separate match.
 func characters(is func(r rune) bool) finder {
-	return func(piece string, _ *matcher) func() (int, int, error) {
-		at := 0
-		return func() (int, int, error) {
-			i := strings.IndexFunc(piece[at:], is)
-			if i < 0 {
-				return -1, -1, nil
-			}
-			start := at + i
-			_, n := utf8.DecodeRuneInString(piece[start:])
-			at = start + n
-			return start, at, nil
-		}
-	}
+	return finds(func(text string) (at, n int) {
+		at = strings.IndexFunc(text, is)
+		_, n = utf8.DecodeRuneInString(text[max(at, 0):])
+		return at, n
+	})
 }

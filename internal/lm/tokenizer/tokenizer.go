@@ -101,29 +101,18 @@ func ParseFiles(files Files) (*Tokenizer, error) {
 	if v := f.optionalStr("version"); v != "" && v != "1.0" {
 		f.fail(f.m["version"].unsupported("version %q is not supported", v))
 	}
+	t := &Tokenizer{
+		model:       component(f, "model", readModel),
+		normalizers: component(f, "normalizer", readNormalizers),
+		pre:         component(f, "pre_tokenizer", readPreTokenizers),
+		post:        component(f, "post_processor", readPostProcessor),
+		decoder:     component(f, "decoder", readDecoder),
+		added:       component(f, "added_tokens", readAdded),
+	}
 	if f.err != nil {
 		return nil, f.err
 	}
-	t := &Tokenizer{}
-	if t.model, err = readModel(f.optional("model")); err != nil {
-		return nil, err
-	}
-	if t.normalizers, err = readNormalizers(f.optional("normalizer"), 0); err != nil {
-		return nil, err
-	}
-	if t.pre, err = readPreTokenizers(f.optional("pre_tokenizer"), 0); err != nil {
-		return nil, err
-	}
-	if t.post, err = readPostProcessor(f.optional("post_processor")); err != nil {
-		return nil, err
-	}
-	if t.decoder, err = readDecoder(f.optional("decoder")); err != nil {
-		return nil, err
-	}
-	if t.added, err = readAdded(f.optional("added_tokens")); err != nil {
-		return nil, err
-	}
-	if err := t.indexAdded(f.optional("added_tokens")); err != nil {
+	if err := t.indexAdded(f.m["added_tokens"]); err != nil {
 		return nil, err
 	}
 	for _, id := range slices.Concat(t.post.before, t.post.after) {
@@ -141,30 +130,30 @@ func (t *Tokenizer) indexAdded(list node) error {
 	t.size = len(t.model.tokens)
 	w := t.newWork()
 	for i, a := range t.added {
-		if id, ok := t.model.id(a.content); ok && id != a.id {
-			return list.malformed("token %.40q has id %d, in the vocabulary %d", a.content, a.id, id)
+		if id, ok := t.model.id(a.Content); ok && id != a.ID {
+			return list.malformed("token %.40q has id %d, in the vocabulary %d", a.Content, a.ID, id)
 		}
-		if id, ok := t.addedIDs[a.content]; ok && id != a.id {
-			return list.malformed("token %.40q has the ids %d and %d", a.content, id, a.id)
+		if id, ok := t.addedIDs[a.Content]; ok && id != a.ID {
+			return list.malformed("token %.40q has the ids %d and %d", a.Content, id, a.ID)
 		}
-		if j, ok := t.byID[a.id]; ok && t.added[j].content != a.content {
-			return list.malformed("the tokens %.40q and %.40q have the same id %d", t.added[j].content, a.content, a.id)
+		if j, ok := t.byID[a.ID]; ok && t.added[j].Content != a.Content {
+			return list.malformed("the tokens %.40q and %.40q have the same id %d", t.added[j].Content, a.Content, a.ID)
 		}
-		if int(a.id) < len(t.model.tokens) && t.model.tokens[a.id] != "" && t.model.tokens[a.id] != a.content {
-			return list.malformed("token %.40q has id %d, which is %.40q in the vocabulary", a.content, a.id, t.model.tokens[a.id])
+		if int(a.ID) < len(t.model.tokens) && t.model.tokens[a.ID] != "" && t.model.tokens[a.ID] != a.Content {
+			return list.malformed("token %.40q has id %d, which is %.40q in the vocabulary", a.Content, a.ID, t.model.tokens[a.ID])
 		}
-		if int(a.id) > maxTokenID(t.model.vocab.used+len(t.added)) {
-			return list.malformed("id %d in a vocabulary of %d tokens", a.id, t.model.vocab.used+len(t.added))
+		if int(a.ID) > maxTokenID(t.model.vocab.used+len(t.added)) {
+			return list.malformed("id %d in a vocabulary of %d tokens", a.ID, t.model.vocab.used+len(t.added))
 		}
-		t.addedIDs[a.content], t.byID[a.id] = a.id, int32(i)
-		t.size = max(t.size, int(a.id)+1)
-		if !a.normalized {
-			t.plainTrie.add(a.content, int32(i))
+		t.addedIDs[a.Content], t.byID[a.ID] = a.ID, int32(i)
+		t.size = max(t.size, int(a.ID)+1)
+		if !a.Normalized {
+			t.plainTrie.add(a.Content, int32(i))
 			continue
 		}
-		form, err := t.normalize(a.content, w)
+		form, err := t.normalize(a.Content, w)
 		if err != nil {
-			return list.malformed("token %.40q: %v", a.content, err)
+			return list.malformed("token %.40q: %v", a.Content, err)
 		}
 		if t.added[i].form = form; len(form) > maxAdded {
 			return list.unsupported("an added token of %d bytes when normalized, more than %d", len(form), maxAdded)
@@ -226,7 +215,7 @@ func (t *Tokenizer) EncodeContext(ctx context.Context, text string, o Options) (
 	})
 	err := t.cut(&t.plainTrie, text, o.plain, func(part string, token int32, start int) error {
 		if token >= 0 {
-			ids = append(ids, t.added[token].id)
+			ids = append(ids, t.added[token].ID)
 			return nil
 		}
 		normal, err := t.normalize(part, w)
@@ -237,7 +226,7 @@ func (t *Tokenizer) EncodeContext(ctx context.Context, text string, o Options) (
 		plain := func(at int) bool { return o.PlainText || normal == part && o.plain(start+at) }
 		return t.cut(&t.normalTrie, normal, plain, func(part string, token int32, at int) error {
 			if token >= 0 {
-				ids = append(ids, t.added[token].id)
+				ids = append(ids, t.added[token].ID)
 				return nil
 			}
 			return word(part, start == 0 && at == 0)
@@ -291,7 +280,7 @@ func (t *Tokenizer) Fits(rows int) error {
 // for an unused id.
 func (t *Tokenizer) Token(id int32) string {
 	if i, ok := t.byID[id]; ok {
-		return t.added[i].content
+		return t.added[i].Content
 	}
 	if id < 0 || int(id) >= len(t.model.tokens) {
 		return ""

@@ -13,22 +13,13 @@ import (
 	"github.com/lowbit-go/gq/internal/jsonscan"
 )
 
-// AddedToken is an entry of added_tokens: text that is a single token wherever it occurs.
-type AddedToken struct {
-	ID         int32
-	Content    string
-	Special    bool // may be omitted in decoding
-	Normalized bool // found in the normalized text
-}
-
 // Added returns the added token with this id; ok is false if the id is another kind of token.
 func (t *Tokenizer) Added(id int32) (a AddedToken, ok bool) {
 	i, ok := t.byID[id]
-	if !ok {
-		return a, false
+	if ok {
+		a = t.added[i].AddedToken
 	}
-	x := &t.added[i]
-	return AddedToken{x.id, x.content, x.special, x.normalized}, true
+	return a, ok
 }
 
 // Merges yields the pairs of tokens that merge, best first.
@@ -133,7 +124,6 @@ func (t *tokenTable) key(text string) uint64 {
 	return 0
 }
 
-// load32 returns the first four bytes of a text.
 func load32(s string) uint32 {
 	return uint32(s[0]) | uint32(s[1])<<8 | uint32(s[2])<<16 | uint32(s[3])<<24
 }
@@ -183,13 +173,12 @@ func (m *bpe) readVocab(n node) error {
 	}
 	list := n.parts()
 	m.vocab.init(count(list))
-	var parts []tokenTexts
+	parts, err := readParts(list, func(p jsonscan.Part) (tokenTexts, error) { return m.readTokens(n, p) })
+	if err != nil {
+		return err
+	}
 	top := int32(-1)
-	for p, err := range readParts(list, func(p jsonscan.Part) (tokenTexts, error) { return m.readTokens(n, p) }) {
-		if err != nil {
-			return err
-		}
-		parts = append(parts, p)
+	for _, p := range parts {
 		top = max(top, slices.Max(p.ids))
 	}
 	if int(top) > maxTokenID(count(list)) {
@@ -214,7 +203,6 @@ func (m *bpe) readVocab(n node) error {
 	return nil
 }
 
-// readTokens reads a part of the vocabulary.
 func (m *bpe) readTokens(n node, p jsonscan.Part) (t tokenTexts, err error) {
 	d, at := n.doc, p.At
 	t.ends, t.ids, t.keys = make([]int, p.Count), make([]int32, p.Count), make([]uint64, p.Count)
@@ -260,11 +248,12 @@ func (m *bpe) readMerges(n node) error {
 	}
 	list := n.parts()
 	m.merges.init(count(list))
+	parts, err := readParts(list, func(p jsonscan.Part) ([]tokenMerge, error) { return m.readSome(n, p) })
+	if err != nil {
+		return err
+	}
 	rank := uint32(0)
-	for merges, err := range readParts(list, func(p jsonscan.Part) ([]tokenMerge, error) { return m.readSome(n, p) }) {
-		if err != nil {
-			return err
-		}
+	for _, merges := range parts {
 		for _, r := range merges {
 			m.merges.set(pairKey(r.a, r.b), merge{rank, r.merged})
 			m.joints.add(r.joint)
