@@ -41,6 +41,7 @@ type scratch struct {
 	workspace *kernels.Workspace
 	// Activations of a chunk, [tokens][...].
 	x, normed, back []float32
+	heads           []float32 // what a late gate reads, on the way back
 	side            []float32 // rows of a side
 	qkv, both       []float32 // outputs of fused linear layers
 	record          record    // of a part
