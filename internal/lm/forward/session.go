@@ -29,7 +29,7 @@ type Session struct {
 	owners    []int                                         // [row], the index of its segment
 	units     []unit                                        // of the current pass, slowest first
 	work      int                                           // keys that all rows meet
-	expert    []int                                         // rows of the running expert, in chosen; or nil
+	expert    []int                                         // rows of the running expert; or nil
 
 	attention attentionThreads
 	mixers    []mixerWorker // by thread
