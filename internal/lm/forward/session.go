@@ -29,7 +29,7 @@ type Session struct {
 	owners    []int                                         // [row], the index of its segment
 	units     []unit                                        // of the current pass, slowest first
 	work      int                                           // keys that all rows meet
-	expert    []int                                         // the rows of the expert that runs, in chosen; or nil
+	expert    []int                                         // rows of the running expert; or nil
 
 	attention attentionThreads
 	mixers    []mixerWorker // by thread
@@ -41,6 +41,7 @@ type scratch struct {
 	workspace *kernels.Workspace
 	// Activations of a chunk, [tokens][...].
 	x, normed, back []float32
+	heads           []float32 // what a late gate reads, on the way back
 	side            []float32 // rows of a side
 	qkv, both       []float32 // outputs of fused linear layers
 	record          record    // of a part

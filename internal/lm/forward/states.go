@@ -292,11 +292,7 @@ func spread(ranges ...[2]int) (list []int) {
 }
 
 func (r *recurrence) gradientSizes(t *Tape, n int) []size {
-	list := []size{{&t.back.draw, n * r.raw()}, {&t.back.dheads, n * r.inner()}}
-	if r.late != nil {
-		list = append(list, size{&t.s.record.heads, n * r.inner()})
-	}
-	return list
+	return []size{{&t.back.draw, n * r.raw()}, {&t.back.dheads, n * r.inner()}}
 }
 
 func (r *recurrence) backward(t *Tape, k *record, g *Gradients, dy []float32, input bool) error {
@@ -351,7 +347,7 @@ func (r *recurrence) finishBackward(t *Tape, k *record, g *Gradients, draw [][]f
 	n, dheads := t.tokens(), t.back.dheads
 	if d := r.late; d != nil {
 		inner := d.Inner()
-		normed := buffer.Grow(&t.s.record.heads, n*inner)
+		normed := buffer.Grow(&t.s.heads, n*inner)
 		t.s.norm(normed, k.unnormed, r.behind, n)
 		t.s.split(n, 32*inner, func(worker, from, to int) {
 			w := &t.s.mixers[worker]
