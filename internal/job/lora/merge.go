@@ -166,14 +166,7 @@ func (m *Merged) read(ctx context.Context, dst []byte, s *stored, off int64) err
 			return err
 		}
 		defer release()
-		if !m.base.Remote() {
-			return m.base.ReadAt(s.t, dst, off)
-		}
-		b, err := m.base.Bytes(s.t)
-		if err != nil {
-			return err
-		}
-		return m.base.Guard(func() error { copy(dst, b[off:]); return nil })
+		return m.base.Guard(func() error { return m.base.ReadAt(s.t, dst, off) })
 	}
 	w := s.change.from
 	width := int64(4 * w.Cols)
