@@ -166,7 +166,6 @@ func isHalf(v float32) bool {
 	return floats.Finite(v) && floats.RoundF16(v) == v
 }
 
-// fill sets b to the fields of a block.
 func (c *codec) fill(b *block, f Fields) {
 	copy(b.codes[:], f.Codes)
 	b.d, b.m = f.Scales[0], 0

@@ -52,7 +52,7 @@ func preName(t *tokenizer.Tokenizer, given string) (string, error) {
 	for _, with := range surrounded(t, ids) {
 		hash := fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(strings.Fields(fmt.Sprint(with)), ", "))))
 		first = cmp.Or(first, hash)
-		// Two names may differ only in whether a word that is a token is this token, regardless of merges.
+		// Two names may differ only in whether a word that is a token is built by merges.
 		found, ok := preHashes()[hash]
 		if p := findPretokenizer(found); ok && (name == "" || (p != nil && p.wholeWords) == t.IgnoreMerges()) {
 			name = found
