@@ -3,7 +3,7 @@ package lora
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -123,7 +123,7 @@ func (m *Merged) add(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	m.records = append(m.records, provenance.Adapter{Name: filepath.Base(filepath.Clean(dir)), SHA256: sum, ConfigSHA256: hex.EncodeToString(sha(raw)), Scale: scale})
+	m.records = append(m.records, provenance.Adapter{Name: filepath.Base(filepath.Clean(dir)), SHA256: sum, ConfigSHA256: fmt.Sprintf("%x", sha256.Sum256(raw)), Scale: scale})
 	if len(ad.ck.Tensors()) == 0 {
 		return fmt.Errorf("%s has no tensors: expected an adapter", ad.path)
 	}

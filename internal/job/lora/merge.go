@@ -24,11 +24,6 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-func sha(b []byte) []byte {
-	sum := sha256.Sum256(b)
-	return sum[:]
-}
-
 // file is a file of the merged checkpoint, with the name of the checkpoint's file.
 type file struct {
 	m       *Merged
@@ -115,7 +110,7 @@ func (m *Merged) Checkpoint(ctx context.Context) (*safetensors.Checkpoint, error
 	for _, f := range list {
 		paths = append(paths, filepath.Join(m.base.Dir(), f.name))
 		opts.Remote = append(opts.Remote, safetensors.RemoteFile{
-			Name: f.name, Size: f.size, Version: fmt.Sprintf("%x", sha(f.header)), ReadAt: f.readAt,
+			Name: f.name, Size: f.size, Version: fmt.Sprintf("%x", sha256.Sum256(f.header)), ReadAt: f.readAt,
 			Check: func(context.Context) error { return m.Unchanged() },
 		})
 	}
@@ -166,14 +161,7 @@ func (m *Merged) read(ctx context.Context, dst []byte, s *stored, off int64) err
 			return err
 		}
 		defer release()
-		if !m.base.Remote() {
-			return m.base.ReadAt(s.t, dst, off)
-		}
-		b, err := m.base.Bytes(s.t)
-		if err != nil {
-			return err
-		}
-		return m.base.Guard(func() error { copy(dst, b[off:]); return nil })
+		return m.base.Guard(func() error { return m.base.ReadAt(s.t, dst, off) })
 	}
 	w := s.change.from
 	width := int64(4 * w.Cols)

@@ -141,7 +141,6 @@ func (s *blockSink) blockScales(scales []float32) []float32 {
 	return s.scales
 }
 
-// explain names a scale that the type cannot hold.
 func (s *blockSink) explain(scales []float32, err error) error {
 	for g, v := range scales {
 		if s.it.Kind == gguf.Q1_0 {

@@ -52,7 +52,9 @@ func preName(t *tokenizer.Tokenizer, given string) (string, error) {
 	for _, with := range surrounded(t, ids) {
 		hash := fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(strings.Fields(fmt.Sprint(with)), ", "))))
 		first = cmp.Or(first, hash)
-		if found, ok := preHashes()[hash]; ok && (name == "" || wholeWords(found) == t.IgnoreMerges()) {
+		// Two names may differ only in whether a word that is a token is built by merges.
+		found, ok := preHashes()[hash]
+		if p := findPretokenizer(found); ok && (name == "" || (p != nil && p.wholeWords) == t.IgnoreMerges()) {
 			name = found
 		}
 	}
@@ -61,13 +63,6 @@ func preName(t *tokenizer.Tokenizer, given string) (string, error) {
 	}
 	near, same := nearNames(t)
 	return "", &PreError{Hash: first, Near: near, Same: same}
-}
-
-// wholeWords reports whether llama.cpp takes a word that is a token as this token, regardless of
-// merges. Two names may differ only in this.
-func wholeWords(name string) bool {
-	p := findPretokenizer(name)
-	return p != nil && p.wholeWords
 }
 
 // surrounded returns the ids with the tokens that the tokenizer puts around a text, without any,

@@ -78,11 +78,8 @@ var samplings = []struct {
 func (v *vocabulary) generationConfig() ([]byte, error) {
 	c := object{}
 	stops := []int{}
-	if v.eos >= 0 {
-		stops = append(stops, v.eos)
-	}
-	for _, role := range []string{keyEOT, keyEOM} {
-		if id := v.role(role, -1); id >= 0 {
+	for _, id := range []int{v.eos, v.role(keyEOT, -1), v.role(keyEOM, -1)} {
+		if id >= 0 {
 			stops = append(stops, id)
 		}
 	}
@@ -100,11 +97,10 @@ func (v *vocabulary) generationConfig() ([]byte, error) {
 	default:
 		c["eos_token_id"] = stops
 	}
-	if v.bos >= 0 {
-		c["bos_token_id"] = v.bos
-	}
-	if v.pad >= 0 {
-		c["pad_token_id"] = v.pad
+	for key, id := range map[string]int{"bos_token_id": v.bos, "pad_token_id": v.pad} {
+		if id >= 0 {
+			c[key] = id
+		}
 	}
 	for _, s := range samplings {
 		if !v.has(s.key) {

@@ -175,11 +175,11 @@ func (v *vocabulary) tokenizerJSON() ([]byte, error) {
 	w.member("model").open('{')
 	w.member("type").value("BPE")
 	w.member("dropout").value(nil)
+	var unk any
 	if v.spm && v.unk >= 0 {
-		w.member("unk_token").value(v.tokens[v.unk])
-	} else {
-		w.member("unk_token").value(nil)
+		unk = v.tokens[v.unk]
 	}
+	w.member("unk_token").value(unk)
 	w.member("continuing_subword_prefix").value(nil)
 	w.member("end_of_word_suffix").value(nil)
 	w.member("fuse_unk").value(v.spm)

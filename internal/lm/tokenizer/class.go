@@ -51,7 +51,7 @@ func (c *class) eval(r rune) bool {
 
 // plain is eval without fold and neg.
 func (c *class) plain(r rune) bool {
-	in := c.cats != 0 && c.cats>>category(r)&1 != 0
+	in := c.cats != 0 && c.cats>>catTable[r]&1 != 0
 	for i := 0; i < len(c.ranges) && !in; i += 2 {
 		in = c.ranges[i] <= r && r <= c.ranges[i+1]
 	}
@@ -108,9 +108,6 @@ var fillCategories = sync.OnceFunc(func() {
 		catTable[c] = catSpace
 	}
 })
-
-// category returns the number of r's category. fillCategories must have been called.
-func category(r rune) uint8 { return catTable[r] }
 
 // The classes of escapes.
 var (

@@ -218,7 +218,7 @@ func (s *Stream) Next(id int32) string {
 	}
 	b, ok := s.t.appendBytes(*to, token, verbatim)
 	if !ok {
-		return s.bytesBefore() + s.text(token)
+		return s.Flush() + s.text(token)
 	}
 	if *to = b; to == &s.group {
 		return ""
@@ -226,11 +226,8 @@ func (s *Stream) Next(id int32) string {
 	return s.take(false)
 }
 
-// Flush ends the text and returns the rest.
-func (s *Stream) Flush() string { return s.bytesBefore() }
-
-// bytesBefore returns the text of the held bytes when no byte can follow.
-func (s *Stream) bytesBefore() string {
+// Flush ends the text, or a run of bytes in the text, and returns the rest.
+func (s *Stream) Flush() string {
 	if len(s.group) == 0 {
 		return s.take(true)
 	}

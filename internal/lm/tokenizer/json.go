@@ -92,9 +92,6 @@ func (n node) raw() iter.Seq2[int, int] {
 	return jsonscan.Elements(n.doc.data, n.start, n.end, n.doc.index)
 }
 
-// parts divides an array or object for several goroutines.
-func (n node) parts() []jsonscan.Part { return n.doc.index.Parts(n.doc.data, n.start) }
-
 func (n node) members() iter.Seq2[string, node] {
 	return func(yield func(string, node) bool) {
 		for k, v := range n.raw() {

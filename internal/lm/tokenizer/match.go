@@ -52,11 +52,8 @@ func (m *matcher) find() (start, end int, err error) {
 
 // width returns the length of the character at pos; 1 at the end.
 func (m *matcher) width(pos int) int {
-	if pos >= len(m.text) || m.text[pos] < utf8.RuneSelf {
-		return 1
-	}
 	_, n := utf8.DecodeRuneInString(m.text[pos:])
-	return n
+	return max(1, n)
 }
 
 // matchAt returns the end of the match that begins at pos, or -1.

@@ -247,7 +247,6 @@ func (p *reParser) group() *reNode {
 	return n
 }
 
-// behind reads a look-behind of a single character.
 func (p *reParser) behind(neg bool) *reNode {
 	n := p.alternatives()
 	for (n.op == reCat || n.op == reAlt) && len(n.subs) == 1 {

@@ -171,7 +171,7 @@ func (m *bpe) readVocab(n node) error {
 	if n.kind() != '{' {
 		return n.malformed("is not an object")
 	}
-	list := n.parts()
+	list := n.doc.index.Parts(n.doc.data, n.start)
 	m.vocab.init(count(list))
 	parts, err := readParts(list, func(p jsonscan.Part) (tokenTexts, error) { return m.readTokens(n, p) })
 	if err != nil {
@@ -246,7 +246,7 @@ func (m *bpe) readMerges(n node) error {
 	if err := n.array(); err != nil {
 		return err
 	}
-	list := n.parts()
+	list := n.doc.index.Parts(n.doc.data, n.start)
 	m.merges.init(count(list))
 	parts, err := readParts(list, func(p jsonscan.Part) ([]tokenMerge, error) { return m.readSome(n, p) })
 	if err != nil {
