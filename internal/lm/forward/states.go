@@ -292,7 +292,11 @@ func spread(ranges ...[2]int) (list []int) {
 }
 
 func (r *recurrence) gradientSizes(t *Tape, n int) []size {
-	return []size{{&t.back.draw, n * r.raw()}, {&t.back.dheads, n * r.inner()}}
+	list := []size{{&t.back.draw, n * r.raw()}, {&t.back.dheads, n * r.inner()}}
+	if r.late != nil {
+		list = append(list, size{&t.s.heads, n * r.inner()})
+	}
+	return list
 }
 
 func (r *recurrence) backward(t *Tape, k *record, g *Gradients, dy []float32, input bool) error {
