@@ -194,14 +194,15 @@ func (w *Workspace) multiplyPanels(own *worker, from, to int) {
 	l := j.l
 	r := &l.reader
 	if j.m <= fewRows {
+		k := l.shared(&own.tile)
 		for p := from; p < to; p++ {
 			r.read(&own.panels[0], l.data, p)
 			if p+1 < to {
-				own.tile.product.Ahead, own.tile.product.AheadStep = r.packed(l.data, p+1)
+				k.Ahead, k.AheadStep = r.packed(l.data, p+1)
 			}
 			for i := range a.tiles {
 				w.finishTile(own, &a.tiles[i], &own.panels[0], p*r.outs)
-				own.tile.product.AheadStep = 0
+				k.AheadStep = 0
 			}
 		}
 		return
@@ -232,7 +233,7 @@ func (w *Workspace) finishTile(own *worker, t *rowTile, p *panel, first int) {
 // matrix.
 func (l *Linear) multiplyTile(own *worker, a *activations, t *rowTile, p *panel, dst []float32, first int) {
 	step, f, nr := &l.set.Steps[t.step], l.panelLayout, l.set.NR
-	k := &own.tile.product
+	k := l.shared(&own.tile)
 	l.setArgs(k, a, t, p)
 	valid := min(nr, f.rows-first)
 	whole := valid == nr && t.valid == step.MR
@@ -266,37 +267,60 @@ func (l *Linear) setArgs(k *tile.Args, a *activations, t *rowTile, p *panel) {
 	k.Steps, k.Groups = &l.steps[0], groups
 }
 
-// multiplyStep is the product with the layout's epilogue, for the arguments own.tile.product.
-func (l *Linear) multiplyStep(step *tile.Step, own *worker, a *activations, t *rowTile, p *panel) {
-	k, dots, scales, bias := &own.tile, first(own.dots), first(p.scales), first(p.bias)
-	negInt, rec := &a.negInt[t.at], &a.rec[t.at]
+// shared returns the arguments that all products have, in those of the layout's epilogue.
+func (l *Linear) shared(k *tileArgs) *tile.Args {
 	switch l.epilogue {
 	case epilogueRow:
-		k.row = tile.RowArgs{
-			Args: k.product, T: dots, Scales: scales, IntSums: first(p.sums), NegInt: negInt, Rec: rec, Bias: bias, Factor: l.codeFactor,
-		}
-		step.Row(&k.row)
+		return &k.row.Args
 	case epilogueTorchAO:
-		k.torchAO = tile.TorchAOArgs{Args: k.product, T: dots, Scales: scales, IntSums: first(p.sums), NegInt: negInt, Rec: rec, Bias: bias}
-		step.TorchAO(&k.torchAO)
-	case epilogueF16, epilogueQAI4:
-		blocks := tile.BlocksArgs{Args: k.product, T: dots, Scales: scales, ActScales: first(t.numbers(a.scales, l.groups))}
-		if l.epilogue == epilogueF16 {
-			k.blocks = blocks
-			step.Blocks(&k.blocks)
-			return
-		}
-		k.qai4 = tile.BlocksQAI4Args{BlocksArgs: blocks, Points: first(p.points), ActSums: first(t.numbers(a.asums, l.groups)), Bias: bias}
-		step.BlocksQAI4(&k.qai4)
+		return &k.torchAO.Args
+	case epilogueF16:
+		return &k.blocks.Args
+	case epilogueQAI4:
+		return &k.qai4.Args
+	}
+	if l.shift > 0 {
+		return &k.shifted.Args
+	}
+	return &k.group.Args
+}
+
+// multiplyStep is the product with the layout's epilogue, whose shared arguments are set.
+func (l *Linear) multiplyStep(step *tile.Step, own *worker, a *activations, t *rowTile, p *panel) {
+	// Fields are set one by one: a copy of a whole struct takes longer than a small product.
+	dots, scales, bias := first(own.dots), first(p.scales), first(p.bias)
+	switch l.epilogue {
+	case epilogueRow:
+		k := &own.tile.row
+		k.T, k.Scales, k.IntSums, k.Bias, k.Factor = dots, scales, first(p.sums), bias, l.codeFactor
+		k.NegInt, k.Rec = &a.negInt[t.at], &a.rec[t.at]
+		step.Row(k)
+	case epilogueTorchAO:
+		k := &own.tile.torchAO
+		k.T, k.Scales, k.IntSums, k.Bias = dots, scales, first(p.sums), bias
+		k.NegInt, k.Rec = &a.negInt[t.at], &a.rec[t.at]
+		step.TorchAO(k)
+	case epilogueF16:
+		k := &own.tile.blocks
+		k.T, k.Scales, k.ActScales = dots, scales, first(t.numbers(a.scales, l.groups))
+		step.Blocks(k)
+	case epilogueQAI4:
+		k := &own.tile.qai4
+		k.T, k.Scales, k.ActScales = dots, scales, first(t.numbers(a.scales, l.groups))
+		k.Points, k.ActSums, k.Bias = first(p.points), first(t.numbers(a.asums, l.groups)), bias
+		step.BlocksQAI4(k)
 	default:
-		group := tile.GroupArgs{Args: k.product, Scales: scales, RowSums: first(p.float), Bias: bias, NegZero: &a.negZero[t.at], Rec: rec}
+		k := &own.tile.group
 		if l.shift > 0 {
-			k.shifted = tile.ShiftedArgs{GroupArgs: group, Shift: l.shift8}
-			step.Shifted(&k.shifted)
+			k = &own.tile.shifted.GroupArgs
+		}
+		k.Scales, k.RowSums, k.Bias, k.NegZero, k.Rec = scales, first(p.float), bias, &a.negZero[t.at], &a.rec[t.at]
+		if l.shift > 0 {
+			own.tile.shifted.Shift = l.shift8
+			step.Shifted(&own.tile.shifted)
 			return
 		}
-		k.group = group
-		step.Group(&k.group)
+		step.Group(k)
 	}
 }
 
@@ -304,7 +328,7 @@ func first[T any](x []T) *T { return unsafe.SliceData(x) }
 
 // multiplyUnit is tile.Step.Group or Shifted, to own.out, for scales that t's unit cannot multiply.
 func (l *Linear) multiplyUnit(own *worker, a *activations, t *rowTile, p *panel) {
-	step, k, groups, nr := &l.set.Steps[t.step], &own.tile.product, l.groups, l.set.NR
+	step, k, groups, nr := &l.set.Steps[t.step], l.shared(&own.tile), l.groups, l.set.NR
 	out, stride := k.Out, k.OutStride
 	k.Out, k.OutStride = unsafe.Pointer(&own.dots[0]), 4*groups*nr
 	if l.shift > 0 { // without zero points: shiftDots subtracts them

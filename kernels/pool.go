@@ -222,9 +222,8 @@ type worker struct {
 	_      [64]byte // keeps goroutines out of each other's cache lines
 }
 
-// tileArgs are the arguments of the tile kernels: of Step.Dots, and of each epilogue.
+// tileArgs are the arguments of the tile kernels, by epilogue.
 type tileArgs struct {
-	product tile.Args
 	group   tile.GroupArgs
 	shifted tile.ShiftedArgs
 	row     tile.RowArgs
