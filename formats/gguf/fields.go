@@ -47,35 +47,42 @@ func (t TensorType) Unpack(f *Fields, src []byte) error {
 	if len(src)%size != 0 {
 		return fmt.Errorf("%d bytes of %s: want a multiple of %d", len(src), t, size)
 	}
-	n := len(src) / size
+	f.resize(c, weights, len(src)/size)
+	var b block
+	for i := range len(src) / size {
+		c.read(&b, src[i*size:][:size])
+		if !floats.Finite(b.d) || !floats.Finite(b.m) {
+			return fmt.Errorf("block %d has the scale %v and the minimum %v: want finite numbers", i, b.d, b.m)
+		}
+		codes := f.Codes[i*weights:][:weights]
+		copy(codes, b.codes[:])
+		f.Scales[i] = b.d
+		if c.mul != 0 {
+			f.Scales[i] = b.d / c.factor
+			for j, q := range codes {
+				codes[j] = (q - c.add) / c.mul
+			}
+		}
+		if c.mins != noMins {
+			f.Mins[i] = b.m
+		}
+		if c.group > 0 {
+			copy(f.SubScales[i*weights/c.group:][:weights/c.group], b.subs[:])
+		}
+		if c.mins == subsMins {
+			copy(f.SubMins[i*weights/c.group:][:weights/c.group], b.subMins[:])
+		}
+	}
+	return nil
+}
+
+func (f *Fields) resize(c *codec, weights, n int) {
 	mins, subs, subMins := c.lengths(weights, n)
 	buffer.Grow(&f.Codes, n*weights)
 	buffer.Grow(&f.Scales, n)
 	buffer.Grow(&f.Mins, mins)
 	buffer.Grow(&f.SubScales, subs)
 	buffer.Grow(&f.SubMins, subMins)
-	var b block
-	for i := range n {
-		c.read(&b, src[i*size:][:size])
-		if !floats.Finite(b.d) || !floats.Finite(b.m) {
-			return fmt.Errorf("block %d has the scale %v and the minimum %v: want finite numbers", i, b.d, b.m)
-		}
-		p := f.part(c, weights, i)
-		copy(p.Codes, b.codes[:])
-		p.Scales[0] = b.d
-		if c.mul != 0 {
-			p.Scales[0] = b.d / c.factor
-			for j, q := range p.Codes {
-				p.Codes[j] = (q - c.add) / c.mul
-			}
-		}
-		if c.mins != noMins {
-			p.Mins[0] = b.m
-		}
-		copy(p.SubScales, b.subs[:])
-		copy(p.SubMins, b.subMins[:])
-	}
-	return nil
 }
 
 // lengths returns the lengths of Fields' last three slices for n blocks.
@@ -118,13 +125,12 @@ func (t TensorType) Encode(dst []byte, f Fields) error {
 	}
 	var b block
 	for i := range n {
-		c.fill(&b, f.part(c, weights, i))
+		c.fill(&b, f, i, weights)
 		c.write(dst[i*size:][:size], &b)
 	}
 	return nil
 }
 
-// part returns the fields of block i, in the memory of f.
 func (f Fields) part(c *codec, weights, i int) Fields {
 	mins, subs, subMins := c.lengths(weights, 1)
 	return Fields{
@@ -166,20 +172,26 @@ func isHalf(v float32) bool {
 	return floats.Finite(v) && floats.RoundF16(v) == v
 }
 
-func (c *codec) fill(b *block, f Fields) {
-	copy(b.codes[:], f.Codes)
-	b.d, b.m = f.Scales[0], 0
+func (c *codec) fill(b *block, f Fields, i, weights int) {
+	copy(b.codes[:], f.Codes[i*weights:][:weights])
+	b.d, b.m = f.Scales[i], 0
 	if c.mul != 0 {
 		b.d *= c.factor
-		for j, q := range f.Codes {
+		for j, q := range b.codes[:weights] {
 			b.codes[j] = q*c.mul + c.add
 		}
 	}
 	if c.mins != noMins {
-		b.m = f.Mins[0]
+		b.m = f.Mins[i]
 	}
-	copy(b.subs[:], f.SubScales)
-	copy(b.subMins[:], f.SubMins)
+	if c.group == 0 {
+		return
+	}
+	groups := weights / c.group
+	copy(b.subs[:], f.SubScales[i*groups:][:groups])
+	if c.mins == subsMins {
+		copy(b.subMins[:], f.SubMins[i*groups:][:groups])
+	}
 }
 
 // within reports whether all values are in lo .. hi, by their bits: hi-lo+1 is a power of two.
