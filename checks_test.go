@@ -26,7 +26,7 @@ func TestWrongOptions(t *testing.T) {
 	}
 }
 
-// TestMeasurePaths: no report replaces what the measurement reads.
+// TestMeasurePaths refuses reports at the path of a file that the measurement reads.
 func TestMeasurePaths(t *testing.T) {
 	text := TextFile{Path: "in.txt"}
 	for want, o := range map[string]MeasureOptions{

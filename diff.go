@@ -22,8 +22,8 @@ type DiffOptions struct {
 	Tensors string
 	// All lists equal tensors too. Default: those that differ.
 	All bool
-	// Lora names adapters that are merged into the checkpoint A, as in quantizer.Recipe. They have to
-	// be the file's. Default: none.
+	// Lora names adapters that are merged into the checkpoint A, as in quantizer.Recipe. They have
+	// to be the file's. Default: none.
 	Lora []string
 	// Threads is the number of goroutines. Default (0): GOMAXPROCS. No figure depends on it.
 	Threads int

@@ -152,8 +152,8 @@ func changedCopy(t *testing.T, src, name string) string {
 	return dir
 }
 
-// TestGateModels: what is made of an FP8 checkpoint, or of a multimodal checkpoint, meets a gate of
-// the checkpoint, and what is made of a changed copy meets none.
+// TestGateModels makes files of FP8 checkpoints and of multimodal checkpoints. A file meets a gate
+// with its own checkpoint. A file of a changed copy does not.
 func TestGateModels(t *testing.T) {
 	t.Parallel()
 	gate := filepath.Join(t.TempDir(), "gate.yaml")

@@ -11,8 +11,8 @@ import (
 // mxfp4 is the DtypeName of a tensor that the files store as blocks and scales of the OCP
 // Microscaling Formats specification: X_blocks, U8 [experts, rows, cols/32, 16] with the first of
 // two columns in the low half of a byte, and X_scales, U8 [experts, rows, cols/32] of E8M0. The
-// tensor X has dtype F4 and the shape that X has in an unquantized checkpoint of gpt-oss: [experts,
-// cols, rows], inputs x outputs. Its bytes are those of X_blocks.
+// tensor X has dtype F4, the bytes of X_blocks, and the shape that X has in an unquantized
+// checkpoint of gpt-oss: [experts, cols, rows].
 const mxfp4 = "MXFP4"
 
 // f4 is the dtype of numbers of 4 bits, two to a byte.

@@ -274,7 +274,8 @@ func quantizeGroups(q []int8, x, scale, inv []float32, zero []int8, fraction []f
 		fraction = fraction[groups:]
 		f = fraction[0]
 	}
-	// The sums of a group restart after every flushEvery values, so the group can only be cut there.
+	// The sums of a group restart after every flushEvery values, so the group can only be cut
+	// there.
 	whole := last
 	if last%Lanes != 0 {
 		whole = last &^ (flushEvery - 1)

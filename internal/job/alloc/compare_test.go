@@ -8,7 +8,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 )
 
-// bestOf wants the allocation whose measured divergence is less, whatever was predicted.
+// bestOf wants the allocation with the least measured divergence, whatever was predicted.
 func bestOf(t *testing.T, p Sensitivities) {
 	fractional := func(a *Allocation) bool {
 		return slices.ContainsFunc(a.Rows, func(r Row) bool { return r.Mapping == gqf.MappingAsymmetric.String() })

@@ -183,8 +183,8 @@ func difference(d, a, b []float32) {
 	}
 }
 
-// collect adds a sequence's activations to the groups. In the last stage of a block it moves the
-// float model's stream on, which nothing else waits for.
+// collect adds a sequence's activations to the groups. In the last stage of a block, collect also
+// moves the float model's stream past the block.
 func (j *job) collect(seq, layer, block int, first map[string]*group) error {
 	floats := map[string]*seen{}
 	var residual []float32 // the float model's hidden states

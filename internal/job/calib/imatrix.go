@@ -24,8 +24,8 @@ type Imatrix struct {
 	Linears map[string]*Moments
 	// Choices says which rows are rounded with the second moments, from Collect and Choose.
 	Choices map[string][]bool
-	// Entries, Chunks and Datasets are the numbers of tensors and of chunks of text, and the names of
-	// the texts, that the files of the matrix state.
+	// Entries, Chunks and Datasets are the numbers of tensors and of chunks of text, and the names
+	// of the texts, that the files of the matrix state.
 	Entries, Chunks int
 	Datasets        []string
 }

@@ -147,7 +147,7 @@ func (j *job) attempt(follow bool, r *Result) error {
 	return j.run(r)
 }
 
-// run goes through the layers, the last of which is lm_head. It runs no text if all are finished.
+// run goes through the layers and the lm_head. No text runs if all of them are finished.
 func (j *job) run(r *Result) error {
 	layers := len(j.quant.Config().Layers) + 1
 	found, err := j.resumed(layers)

@@ -107,8 +107,8 @@ type RepackOptions struct {
 	Layouts []quantizer.LayoutRequest
 	// Targets choose layouts and tiles for consumers. Default: none.
 	Targets []quantizer.Target
-	// Dequantize stores tensors of another program's model whose codes a .gqf file cannot hold as
-	// unquantized float32. Default: they are refused.
+	// Dequantize stores tensors of another program's model as unquantized float32 if a .gqf file
+	// cannot hold their codes. Default: such tensors are refused.
 	Dequantize bool
 	// Threads is how many workers run. Default: GOMAXPROCS.
 	Threads int

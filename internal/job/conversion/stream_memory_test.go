@@ -47,8 +47,8 @@ type streamMemory struct {
 	Bytes          int64 // of the checkpoint, quantized
 }
 
-// TestStreamMemory plans giants whose headers a server makes, and makes one part of 3,000, which
-// reads more than 256 MiB. Private memory stays below 256 MiB.
+// TestStreamMemory plans giants from the headers that a server makes, and makes one part of 3,000.
+// The part reads more than 256 MiB. Private memory stays below 256 MiB.
 func TestStreamMemory(t *testing.T) {
 	if url := os.Getenv(memoryURL); url != "" {
 		streamChild(t, url, os.Getenv(memoryJob))

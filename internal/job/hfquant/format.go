@@ -139,7 +139,7 @@ func resize[T any](s []T, n int) []T {
 	return s[:n]
 }
 
-// Part is a tensor with some of a weight. One of its functions says what it holds.
+// Part is a tensor of a weight: codes, scales or zero points. One of the functions fills it.
 type Part struct {
 	Name  string
 	Dtype packing.Dtype

@@ -203,7 +203,7 @@ func holdsIntegers(s Scheme, _, k int64) error {
 
 var bytePool = sync.Pool{New: func() any { return new([]byte) }}
 
-// rows fills rows of a part, which are of equal length.
+// rows fills rows of a part. All rows have the same length.
 func (l *Layout) rows(p Part) putFunc {
 	width := int64(p.Dtype.Bits()/8) * p.Shape[1]
 	return func(rows []Row, first int64, write func(off int64, b []byte) error) error {

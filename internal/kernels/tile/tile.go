@@ -53,8 +53,8 @@ type Args struct {
 	Steps  *int32
 	Groups int
 
-	// Ahead is memory that will be read next, a packed panel. For each step of 16 columns, kernels may
-	// prefetch AheadStep bytes; none if AheadStep is 0.
+	// Ahead is memory that will be read next, a packed panel. For each step of 16 columns, kernels
+	// may prefetch AheadStep bytes; none if AheadStep is 0.
 	Ahead     *byte
 	AheadStep int
 	// NoZeros: all Zeros are 0, so kernels may skip Zeros and Sums. Both are valid even so.

@@ -142,9 +142,8 @@ func (c *ForwardConfig) NameOf(kind Kind) string {
 	return c.Facts.NameOf(kind)
 }
 
-// Unread reports whether no pass reads a tensor: it belongs to a layer of Predictors, or to keys or
-// values in whose place a layer reads another layer's. body is the prefix of the language model's
-// tensors.
+// Unread reports whether no pass reads a tensor: of a layer of Predictors, or of the keys and
+// values of a layer that reads another layer's. body is the prefix of the language model's tensors.
 func (c *ForwardConfig) Unread(body, name string) bool {
 	rest, ok := strings.CutPrefix(name, body+"layers.")
 	number, rest, _ := strings.Cut(rest, ".")
@@ -190,7 +189,7 @@ type LayerConfig struct {
 
 	HeadDim, KVHeads int // of attention
 	Intermediate     int // width of the dense feed-forward network
-	// Borrow is the distance to the earlier layer whose keys and values attention reads; 0: its own.
+	// Borrow: attention reads the keys and values of the layer Borrow layers before; 0: its own.
 	Borrow int
 	// KeyValues: the values are the keys before norm and rotation.
 	KeyValues bool

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestGemmaRefusals changes a key of the configurations of Gemma 3n and Gemma 4: what the forward
-// pass cannot honour is refused with the key.
+// TestGemmaRefusals changes keys of the configurations of Gemma 3n and Gemma 4 to values that the
+// forward pass cannot honour. The error names the key.
 func TestGemmaRefusals(t *testing.T) {
 	for _, c := range []struct {
 		model, key string

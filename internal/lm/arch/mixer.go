@@ -37,7 +37,7 @@ const (
 	DeltaBias  // of DeltaA
 	DeltaNorm
 	DeltaOut
-	// Of a delta net with a decay of each channel, whose gates come from latents.
+	// Of a delta net with a decay of each channel. The gates come from latents.
 	DeltaQuery
 	DeltaKey
 	DeltaValue
@@ -94,7 +94,7 @@ type MambaConfig struct {
 	// Norm: the outputs of each group are normalized, behind the gate or, with NormFirst, before
 	// it.
 	Norm, NormFirst bool
-	// Factors are those of gates, inputs, B, C and time steps.
+	// Factors multiply the gates, inputs, B, C and time steps.
 	Factors [5]float64
 }
 
@@ -162,7 +162,7 @@ func (k *keys) mixers(c *ForwardConfig, mixer Mixer, full func(i int) bool, name
 	}
 }
 
-// mamba reads the keys of state spaces in the way of Bamba, whose inner size has this default.
+// mamba reads the keys of state spaces under Bamba's names. inner is the default of the inner size.
 func (k *keys) mamba(c *ForwardConfig, inner int) {
 	d := &MambaConfig{
 		Kernel: k.size("mamba_d_conv", 4), Heads: k.size("mamba_n_heads", 128), Groups: k.size("mamba_n_groups", 1), State: k.size("mamba_d_state", 256),
@@ -186,7 +186,7 @@ func (k *keys) mamba(c *ForwardConfig, inner int) {
 			k.fail("time_step_limit", "is %v: a lower and an upper limit were expected", limits)
 			return
 		}
-		if d.Least = limits[0]; limits[1] > 0 { // else it is Infinity, which reads as 0
+		if d.Least = limits[0]; limits[1] > 0 { // Infinity is read as 0
 			d.Most = limits[1]
 		}
 	}

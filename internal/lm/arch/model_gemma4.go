@@ -9,7 +9,7 @@ var _ = register("gemma4_text", Facts{
 	Title: "Gemma 4 (text)", Class: "Gemma4ForCausalLM",
 	Layer: join(allNorms, separateAttention, queryKeyNorms, separateMLP, perLayerInputs, []Naming{
 		{LayerScalar, "layer_scalar", "layer_output_scale"},
-		// A mixture beside the dense network, which takes the place of a shared expert.
+		// A mixture beside the dense network. The dense network is like a shared expert.
 		{Router, "router.proj", "ffn_gate_inp"},
 		{RouterScale, "router.scale", "ffn_gate_inp.scale"},
 		{ExpertScale, "router.per_expert_scale", "ffn_down_exps.scale"},

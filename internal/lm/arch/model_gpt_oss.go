@@ -22,7 +22,8 @@ var _ = register("gpt_oss", Facts{
 		k.slidingLayers(c, k.window(128), func(i int) bool { return i%2 == 0 })
 		c.Activation = ClampedSilu
 		c.GateLimit, c.GateSlope = k.positive("swiglu_limit", 7), k.positive("swiglu_alpha", 1.702)
-		// The softmax of the chosen experts' logits is the softmax of all logits, divided by its sum.
+		// The softmax of the chosen experts' logits is the softmax of all logits, divided by its
+		// sum.
 		c.Experts = &ExpertConfig{
 			Count: k.size("num_local_experts", 128), PerToken: k.size("num_experts_per_tok", 4), Intermediate: c.Intermediate, Normalize: true,
 			Bias: true, Interleaved: true,

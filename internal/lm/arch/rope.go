@@ -53,7 +53,7 @@ type ropeDefaults struct {
 	part                            float64 // default of partial_rotary_factor; 0: there is none
 	proportional                    bool    // rope_type may be proportional
 	sections                        []int   // default of mrope_section; nil: positions have one part
-	alpha                           bool    // rope_type dynamic has an alpha, which scales theta
+	alpha                           bool    // rope_type dynamic has an alpha that scales theta
 	mscales                         bool    // longrope states its attention factors
 }
 

@@ -6,8 +6,8 @@ import (
 	"github.com/lowbit-go/gq/internal/lm/arch"
 )
 
-// altUp is what the prediction of a layer's streams and their correction have in common. A router
-// gives each token a mode m for each stream:
+// altUp is the common part of prediction and correction of a layer's streams. A router gives each
+// token a mode m for each stream:
 //
 //	m = tanh(R norm(x) / n),  n: the number of values of x
 //
@@ -148,8 +148,9 @@ func (p *prediction) backward(t *Tape, r *record, g *Gradients, dy []float32, _ 
 	return p.endBackward(t, r, g)
 }
 
-// correction is the last part of a layer: it corrects all streams, and adds what the layer's own
-// input makes of the first stream, times factors of its channels, to the others.
+// correction is the last part of a layer. All streams are corrected. Then the layer's own input
+// computes values from the first stream. Times a factor for each channel, they are added to the
+// other streams.
 type correction struct {
 	*altUp
 	own   *ownInput

@@ -150,7 +150,7 @@ func (g *deltaGradient) outputBackward(t, j int, dy []float32) {
 //	dv = beta dDelta, dbeta = dDelta (v - decay (k before)), dk -= decay before dv,
 //	dS -= k dv, ddecay = dS before, dbefore = decay dS
 //
-// With a decay of each row, the products with decays are those of rows.
+// With a decay of each channel, decay multiplies the rows of the state.
 func (g *deltaGradient) stepBackward(t, j int, before, behind []float32) {
 	set, dk, dv := g.m.math, g.KeyDim, g.ValueDim
 	q, k, v := g.split(g.x, t, j)

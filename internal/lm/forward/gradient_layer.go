@@ -264,8 +264,8 @@ func (t *Tape) branch(own *block, g *Gradients, y []float32) ([]float32, error) 
 	return b.dback, t.norm(g, own.post, b.dback, dback, y, t.tokens(), false)
 }
 
-// storeBackward moves gradients of keys and values between the layer that computes them and the
-// layers that borrow them, by way of the side, and takes those of values back through their norm.
+// storeBackward moves gradients of keys and values through the side, from the layers that borrow to
+// the layer that computes keys and values. Gradients of values go back through the values' norm.
 func (t *Tape) storeBackward(a *attention, r *record, g *Gradients) error {
 	b, n, side := &t.back, t.tokens(), &t.m.side
 	_, nkv := a.sizes(&t.m.config, 1)

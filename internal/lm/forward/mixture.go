@@ -22,8 +22,8 @@ type mixture struct {
 	shared       *mlp      // the expert of all tokens, or nil
 	sharedRouter *linear   // of the shared expert's factor, or nil
 	factors      []float32 // of the experts' outputs, or nil
-	// Norms of the inputs of router, experts and shared expert, and of the outputs of the latter two,
-	// in a mixture without a norm for all inputs; or nil.
+	// Norms of the inputs of router, experts and shared expert, and of the outputs of the latter
+	// two, in a mixture without a norm for all inputs; or nil.
 	routed, fed, sharedFed, post, sharedPost *norm
 	// in projects to the latents that experts read, out from the latents that they write. Without
 	// them, experts read and write hidden states.

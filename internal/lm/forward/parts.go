@@ -15,9 +15,9 @@ type block struct {
 
 // part is what a block computes: attention, a recurrence, a feed-forward network or a mixture.
 type part interface {
-	// run computes the outputs dst of m rows, given their normalized inputs x. r has the memory, and
-	// keeps what backward needs if it is a Tape's. If dst is nil, run skips the products that only
-	// the outputs need.
+	// run computes the outputs dst of m rows, given their normalized inputs x. r has the memory,
+	// and keeps what backward needs if it is a Tape's. If dst is nil, run skips the products that
+	// only the outputs need.
 	run(s *Session, r *record, dst, x []float32, m int) error
 	// memory lists the memory of run for m rows.
 	memory(s *Session, r *record, m int) []size

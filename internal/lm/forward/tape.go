@@ -322,8 +322,8 @@ func (t *Tape) forwarded() error {
 // LayerInput is the input of a layer that runs alone.
 type LayerInput struct {
 	Lengths []int // tokens of each sequence
-	// X has the values of all tokens between layers: the hidden states, [tokens][HiddenSize], in some
-	// models with further values of each token behind its hidden states.
+	// X has the values of all tokens between layers: the hidden states, [tokens][HiddenSize], in
+	// some models with further values of each token behind its hidden states.
 	X []float32
 	// Experts is the choice of experts, [tokens][PerToken]; nil: the layer's own choice.
 	Experts []int32

@@ -207,7 +207,8 @@ func TestGradientBits(t *testing.T) {
 	cpus := everyCPU()
 	for i, c := range torchCases(t) {
 		name := filepath.Base(c.dir)
-		// The models take turns with the instruction sets: package kernels compares every kernel's bits.
+		// The models take turns with the instruction sets: package kernels compares every kernel's
+		// bits.
 		options := []Options{{Threads: 1}, {Threads: 3}, cpus[i%len(cpus)]}
 		if testing.Short() && runtime.GOARCH == "arm64" { // emulated
 			options = options[:2]

@@ -60,7 +60,8 @@ func newConfigReader(f *gguf.File) (*configReader, error) {
 		r.modelType = "mixtral"
 	}
 	r.family, _ = familyOf(r.modelType)
-	// An architecture of llama.cpp may be two model types, with windows or sigmoid scores and without.
+	// An architecture of llama.cpp may be two model types, with windows or sigmoid scores and
+	// without.
 	if r.has(keyWindow) && r.count(keyWindow, 0) > 0 && r.family.Windows == arch.IgnoredWindow {
 		r.choose(func(f *family) bool { return f.Windows != arch.IgnoredWindow })
 	}
