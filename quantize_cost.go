@@ -33,6 +33,8 @@ const (
 	perPass    = .35 // of a weight and a token: a forward pass of whole sequences
 	perWritten = .7  // of a weight and a token of sequences that are written, one token at a time
 	perStep    = 4.1 // of a weight and a token of each of these sequences: to read the weights
+	// of a byte beyond two for a weight, and such a token: to read F32 from memory (.15 ns)
+	perWide = 5.7
 	// of a pair of tokens and a number of a head, of at most 32: attention (.3 ns)
 	perScore      = 11
 	perKey        = 60    // of a pair of tokens, if they are written one at a time (1.6 ns)
@@ -59,6 +61,9 @@ const (
 	perTokenizer  = 1000  // of a byte of tokenizer.json (26 ns)
 	perJob        = 1.2e9 // to start, to open files and to sync (.03 s)
 )
+
+// cacheBytes is the size of checkpoints that caches of CPUs hold in part.
+const cacheBytes = 64 << 20
 
 func weights(p *fromcheckpoint.Plan) (n float64) {
 	for _, m := range p.Matrices() {
@@ -117,7 +122,11 @@ func (v view) textCost(tokens int) float64 {
 		slots = float64(text.WriteOptions{Tokens: tokens, Window: text.WindowOf(*c)}.Slots())
 	}
 	layers, head := v.active()
-	return ((perWritten+perStep/slots)*(layers+head) + v.attentionCost(perKey, perDrawn)) * float64(tokens) / 1e9
+	step := perStep * (layers + head)
+	if bytes := float64(v.plan.SourceBytes); bytes > cacheBytes {
+		step += perWide * max(0, bytes-2*weights(v.plan))
+	}
+	return (perWritten*(layers+head) + step/slots + v.attentionCost(perKey, perDrawn)) * float64(tokens) / 1e9
 }
 
 // foldCost is the cost of the steps of a fold, and of AWQ's factors.
