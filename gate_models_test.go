@@ -156,10 +156,7 @@ func changedCopy(t *testing.T, src, name string) string {
 // with its own checkpoint. A file of a changed copy does not.
 func TestGateModels(t *testing.T) {
 	t.Parallel()
-	gate := filepath.Join(t.TempDir(), "gate.yaml")
-	if err := os.WriteFile(gate, []byte("version: 1\nunquantized: true\n"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	gate := sourceGate(t)
 	for _, tt := range []struct {
 		name, src string
 		changed   []string

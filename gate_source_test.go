@@ -52,14 +52,20 @@ func editTokenizer(t *testing.T, edit func(vocab map[string]any, whole map[strin
 	}
 }
 
+// sourceGate is the path of a gate that compares sources alone.
+func sourceGate(t *testing.T) string {
+	path := filepath.Join(t.TempDir(), "gate.yaml")
+	if err := os.WriteFile(path, []byte("version: 1\nunquantized: true\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 // TestGateSource: a file of any format meets a gate of the checkpoint that it was made of, and none
 // if the checkpoint had other weights or a tokenizer with two ids swapped.
 func TestGateSource(t *testing.T) {
 	t.Parallel()
-	gate := filepath.Join(t.TempDir(), "gate.yaml")
-	if err := os.WriteFile(gate, []byte("version: 1\nunquantized: true\n"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	gate := sourceGate(t)
 	same := func(b []byte) []byte { return b }
 	for _, source := range []struct{ dir, want string }{
 		{copyBooks(t, "tokenizer.json", same), ""},
@@ -97,10 +103,7 @@ func TestGateSource(t *testing.T) {
 // can be met, and the folds of another checkpoint meet none.
 func TestGateFolded(t *testing.T) {
 	t.Parallel()
-	gate := filepath.Join(t.TempDir(), "gate.yaml")
-	if err := os.WriteFile(gate, []byte("version: 1\nunquantized: true\n"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	gate := sourceGate(t)
 	other := copyBooks(t, "model.safetensors", func(b []byte) []byte { b[len(b)/4*2] ^= 1; return b })
 	for _, source := range []struct{ dir, want string }{{books, ""}, {other, "has other bytes in the checkpoint"}} {
 		for _, target := range []string{"gguf", "gptq"} {
@@ -132,10 +135,7 @@ func TestGateFolded(t *testing.T) {
 // gate of the checkpoint that the .gguf file was made of.
 func TestGateOfUnquantizedGGUF(t *testing.T) {
 	t.Parallel()
-	gate := filepath.Join(t.TempDir(), "gate.yaml")
-	if err := os.WriteFile(gate, []byte("version: 1\nunquantized: true\n"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	gate := sourceGate(t)
 	other := copyBooks(t, "model.safetensors", func(b []byte) []byte { b[len(b)-2] ^= 1; return b })
 	for _, source := range []struct{ dir, want string }{{books, ""}, {other, "model.norm.weight: source: has other bytes in the checkpoint"}} {
 		dir := t.TempDir()
@@ -191,10 +191,7 @@ func TestNoTokenizer(t *testing.T) {
 	if _, err := Quantize(t.Context(), dir, file, QuantizeOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	gate := filepath.Join(t.TempDir(), "gate.yaml")
-	if err := os.WriteFile(gate, []byte("version: 1\nunquantized: true\n"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	gate := sourceGate(t)
 	checkGate(t, gate, file, "")
 	checkGate(t, gate, file, "tokenizer: the file holds no tokenizer, the checkpoint does", TextFile{Path: "testdata/text/lighthouse.txt"})
 }
