@@ -1,6 +1,7 @@
 package divide
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -13,7 +14,7 @@ import (
 
 // MergeParts joins the parts that WritePart made of the file at path. The file appears when it is
 // complete, with the bytes that Write would have given it. A file that is merged already is no
-// error. A *PartsError lists missing and damaged parts, a *PlansError parts of several jobs.
+// error. A *PartsError lists the parts that are missing, damaged or of another plan.
 func MergeParts(ctx context.Context, path string, o MergeOptions) (*MergeReport, error) {
 	m := &merge{ctx: ctx, path: path, o: o, start: time.Now(), store: o.Store}
 	if m.store == nil {
@@ -46,11 +47,12 @@ func MergeParts(ctx context.Context, path string, o MergeOptions) (*MergeReport,
 	return r, m.store.RemoveParts(ctx, path, of)
 }
 
-// openAll reads the headers of all parts.
+// openAll reads the headers of all parts, and finds the number of parts of the plan. Parts of other
+// plans have to be made again, or are ignored if their number is another one.
 func (m *merge) openAll(found map[int][]bool) error {
-	var plans []PlanParts
+	other := "" // plan
 	for _, of := range slices.Sorted(maps.Keys(found)) {
-		m.bad = PartsError{Output: m.path, Of: of}
+		m.bad, m.bytes = PartsError{Output: m.path, Of: of}, 0
 		for i, ok := range found[of] {
 			if !ok {
 				m.bad.Missing, m.bad.Again = append(m.bad.Missing, i), append(m.bad.Again, i)
@@ -61,44 +63,42 @@ func (m *merge) openAll(found map[int][]bool) error {
 					return badf("%s holds part %d of %d", part.Path(m.path, i, of), f.Index, f.Of)
 				}
 				m.bytes += f.Data().Size()
-				return m.sort(f, &plans)
+				if name := f.PlanName(); name != cmp.Or(m.o.Plan, name) {
+					other = name
+				}
+				return m.sort(f)
 			})
 			if err := m.note(i, err); err != nil {
 				return err
 			}
 		}
+		if m.any.Of == of {
+			return nil
+		}
 	}
-	if len(plans) > 1 || len(found) > 1 {
-		return &PlansError{Output: m.path, Plans: plans, found: found}
+	if other != "" {
+		return fmt.Errorf("%s: its parts are of plan %s, expected plan %s: make them with the options of that plan, or merge with --plan %s", m.path, other, m.o.Plan, other)
 	}
-	if m.any.Of == 0 {
-		return &m.bad
-	}
-	if name := m.any.PlanName(); m.o.Plan != "" && name != m.o.Plan {
-		return fmt.Errorf("%s: its parts are of plan %s, expected plan %s: make them with the options of that plan, or merge with --plan %s", m.path, name, m.o.Plan, name)
-	}
-	return nil
+	return &m.bad
 }
 
-func (m *merge) sort(f *part.File, plans *[]PlanParts) error {
-	at := slices.IndexFunc(*plans, func(p PlanParts) bool {
-		return p.plan == f.Plan && p.Of == f.Of
-	})
-	if at < 0 {
-		r, err := f.Record()
-		if err != nil {
-			return err
+// sort refuses a part of another plan than the stated plan, or than the first part's.
+func (m *merge) sort(f *part.File) error {
+	name, plan := part.Path(m.path, f.Index, f.Of), f.PlanName()
+	m.o.Plan = cmp.Or(m.o.Plan, plan)
+	if plan == m.o.Plan && m.any.Of != 0 {
+		if f.FileSize != m.any.FileSize || f.DataStart != m.any.DataStart {
+			return badf("%s: its file has %d bytes with data from %d on, that of %s %d and %d", name, f.FileSize, f.DataStart, part.Path(m.path, m.any.Index, m.any.Of), m.any.FileSize, m.any.DataStart)
 		}
-		if len(*plans) == 0 {
-			m.any, m.maker = f.Header, r.Maker
-		}
-		at = len(*plans)
-		*plans = append(*plans, PlanParts{Plan: f.PlanName(), Of: f.Of, Maker: r.Maker, plan: f.Plan})
+		return nil
 	}
-	if at == 0 && (f.FileSize != m.any.FileSize || f.DataStart != m.any.DataStart) {
-		return badf("%s: its file has %d bytes with data from %d on, that of %s %d and %d", part.Path(m.path, f.Index, f.Of), f.FileSize, f.DataStart, part.Path(m.path, m.any.Index, m.any.Of), m.any.FileSize, m.any.DataStart)
+	r, err := f.Record()
+	switch {
+	case err != nil:
+		return err
+	case plan != m.o.Plan:
+		return badf("%s is of plan %s of gq %s, expected plan %s (another source, options, number of parts or version of gq)", name, plan, r.Maker, m.o.Plan)
 	}
-	p := &(*plans)[at]
-	p.Parts = append(p.Parts, f.Index)
+	m.any, m.maker = f.Header, r.Maker
 	return nil
 }

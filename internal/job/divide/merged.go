@@ -50,22 +50,17 @@ func (m *merge) mergedBefore() (bool, error) {
 		return false, m.verdict()
 	}
 	defer file.Close()
-	if file.Size != m.any.FileSize || !hasPlan(m.path, file, &m.any, m.maker) {
+	plan, err := filePlan(m.path, file, &m.any, m.maker)
+	if err != nil || file.Size != m.any.FileSize || plan != m.any.PlanName() {
 		return false, m.verdict()
 	}
-	// The file does not record which weights it was made from.
+	// The file does not record which weights it was made from, and plans do not tell weights with
+	// equal headers apart.
 	same, err := m.sameData(file)
 	if err == nil && !same {
 		err = m.verdict()
 	}
 	return same, err
-}
-
-// hasPlan reports whether a complete .gqf file, of the size that h states, has the front that the
-// plan of h gives it. It does not tell weights with equal headers apart.
-func hasPlan(name string, file io.ReaderAt, h *part.Header, maker string) bool {
-	plan, err := filePlan(name, file, h, maker)
-	return err == nil && plan == h.PlanName()
 }
 
 // filePlan returns the name of the plan of a complete .gqf file. h has the file's size, and what

@@ -16,7 +16,7 @@ import (
 // MergeOptions are the options of MergeParts. The zero value is ready to use.
 type MergeOptions struct {
 	// Plan is the plan of the job as WritePart reports it: parts of another plan are refused.
-	// Default (""): any plan, and a file without parts is refused.
+	// Default (""): the first part's plan, and a file without parts is refused.
 	Plan string
 	// Maker is PartOptions.Maker.
 	Maker string
@@ -40,13 +40,13 @@ type MergeReport struct {
 	Merged bool `json:"merged_before"`
 }
 
-// A PartsError lists the parts of a file that are missing or damaged.
+// A PartsError lists the parts of a file that are missing, damaged or of another plan.
 type PartsError struct {
 	Output  string
 	Of      int
 	Missing []int
-	Damaged []error // one line each, with the path of the part
-	Again   []int   // the parts to make again: missing and damaged ones
+	Damaged []error // or of another plan: one line each, with the path of the part
+	Again   []int   // the parts to make again
 }
 
 func (e *PartsError) Error() string {
@@ -63,6 +63,37 @@ func (e *PartsError) Error() string {
 		what = append(what, err.Error())
 	}
 	return strings.Join(what, "; ") + ": run gq quantize again with " + partFlags(e.Again, e.Of) + ", then merge"
+}
+
+func partFlags(list []int, of int) string {
+	const most = 5
+	flags := make([]string, 0, most+1)
+	for i, k := range list {
+		if i == most {
+			flags = append(flags, "...")
+			break
+		}
+		flags = append(flags, fmt.Sprintf("--part %d/%d", k, of))
+	}
+	return strings.Join(flags, ", ")
+}
+
+// ranges spells ascending numbers: "2, 5-7".
+func ranges(list []int) string {
+	var s []string
+	for i := 0; i < len(list); {
+		k := i
+		for k+1 < len(list) && list[k+1] == list[k]+1 {
+			k++
+		}
+		if k == i {
+			s = append(s, fmt.Sprint(list[i]))
+		} else {
+			s = append(s, fmt.Sprintf("%d-%d", list[i], list[k]))
+		}
+		i = k + 1
+	}
+	return strings.Join(s, ", ")
 }
 
 type merge struct {
