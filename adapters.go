@@ -13,10 +13,8 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/job/fromquantized"
-	"github.com/lowbit-go/gq/internal/job/location"
 	"github.com/lowbit-go/gq/internal/job/lora"
 	"github.com/lowbit-go/gq/internal/job/provenance"
-	"github.com/lowbit-go/gq/internal/job/workdir"
 )
 
 // stageMerge is the name of the stage that stores a merged checkpoint.
@@ -57,18 +55,10 @@ func (r *run) mergeAdapters(t *task, in *input, whole bool) (*input, error) {
 		}
 		parts = append(parts, f.Name, f.Size, f.HeaderSHA256, st.ModTime().UnixNano())
 	}
-	key, err := workdir.Key(parts...)
-	if err != nil {
-		return nil, err
-	}
-	dirs, err := r.openDir(t, importSuffix)
-	if err != nil {
-		return nil, err
-	}
-	dir, _, err := dirs.Tree(r.ctx, "merged", key, func(dir string) error {
+	to.merges = false
+	to.Source, err = r.made(t, in.Name, "merged", parts, func(dir string) error {
 		return writeMerged(r.ctx, m, filepath.Join(dir, importedName), t.o.Threads, r.stages)
 	})
-	to.merges, to.Source = false, &location.Source{Name: in.Name, Path: filepath.Join(dir, importedName)}
 	return to, err
 }
 

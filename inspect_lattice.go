@@ -80,7 +80,10 @@ func InspectLattices(ctx context.Context, path string, o LatticeOptions) (*Latti
 	}
 	add, end := stages{to: o.Progress}.begin("looking for lattices", "bytes", bytes)
 	defer end()
-	config := latticeConfig(data)
+	config, err := arch.ParseConfig(data)
+	if data == nil || err != nil {
+		config = nil // the names alone say what tensors are
+	}
 	err = cpu.Parallel(ctx, cpu.Threads(o.Threads), len(list), func() func(i int) error {
 		return func(i int) error {
 			t := list[i]
@@ -123,13 +126,4 @@ func latticeTensors(ck *safetensors.Checkpoint, path, match string) (list []safe
 		return nil, fmt.Errorf("%s: no floating-point matrix matches %q%s", path, match, pattern.NoMatch(match, names))
 	}
 	return list, nil
-}
-
-// latticeConfig is a config.json, which says what tensors are; nil without one that can be read.
-func latticeConfig(data []byte) *arch.Config {
-	c, err := arch.ParseConfig(data)
-	if data == nil || err != nil {
-		return nil
-	}
-	return c
 }

@@ -155,14 +155,11 @@ func checkOrder(src, file string) error {
 	if err != nil || k != files.GQF && k != files.GGUF {
 		return nil
 	}
-	if other, err := files.KindOf(file); err == nil && (other == files.GQF || other == files.GGUF) {
-		return nil // which of them is mistaken is not known
-	}
 	if _, err := safetensors.Files(file); err != nil {
 		return nil
 	}
 	if other, err := files.KindOf(file); err == nil && other != files.Safetensors {
-		return nil // a file of another kind
+		return nil // of two files, it is not known which is mistaken
 	}
 	name := ".gqf"
 	if k == files.GGUF {

@@ -356,22 +356,21 @@ func (o *MeasureOptions) run(ctx context.Context, j *measure.Job, s stages) (*ac
 		return nil, err
 	}
 	for _, name := range o.Reports {
-		if err := writeReport(ctx, name, func(w io.Writer) error { return report.Write(w, filepath.Ext(name), r) }); err != nil {
+		if err := writeReport(ctx, name, func(w *io.OffsetWriter) error { return report.Write(w, filepath.Ext(name), r) }); err != nil {
 			return nil, err
 		}
 	}
 	return r, nil
 }
 
-// writeReport writes a report. The file at the path is replaced when the new one is complete.
-func writeReport(ctx context.Context, name string, write func(w io.Writer) error) error {
+// writeReport writes a report or reference logits. The file at the path is replaced when the new one is complete.
+func writeReport(ctx context.Context, name string, write func(w *io.OffsetWriter) error) error {
 	f, err := atomicfile.Create(name)
 	if err != nil {
 		return err
 	}
 	defer f.Abort()
-	w := io.NewOffsetWriter(f, 0)
-	if err := write(w); err != nil {
+	if err := write(io.NewOffsetWriter(f, 0)); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {

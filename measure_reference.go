@@ -13,7 +13,6 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
-	"github.com/lowbit-go/gq/internal/atomicfile"
 	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/job/assets"
 	"github.com/lowbit-go/gq/internal/job/lora"
@@ -90,29 +89,20 @@ func SaveReference(ctx context.Context, src, file string, o ReferenceOptions) (*
 // predictions to file. The stage stands alone unless s has a plan.
 func writeReference(ctx context.Context, src, file string, o measure.SaveOptions, s stages) (*ReferenceReport, error) {
 	defer memlimit.Lift()()
-	f, err := atomicfile.Create(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Abort()
-	w := io.NewOffsetWriter(f, 0)
-	b := bufio.NewWriterSize(w, 1<<20)
 	o.Stage = s.begin
-	h, err := measure.SaveLogits(ctx, b, src, o)
-	if err != nil {
-		return nil, err
-	}
-	if err := b.Flush(); err != nil {
-		return nil, err
-	}
-	size, err := w.Seek(0, io.SeekCurrent)
-	if err != nil {
-		return nil, err
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	return &ReferenceReport{file, size, h}, f.Commit()
+	r := &ReferenceReport{File: file}
+	err := writeReport(ctx, file, func(w *io.OffsetWriter) (err error) {
+		b := bufio.NewWriterSize(w, 1<<20)
+		if r.Header, err = measure.SaveLogits(ctx, b, src, o); err != nil {
+			return err
+		}
+		if err := b.Flush(); err != nil {
+			return err
+		}
+		r.Bytes, err = w.Seek(0, io.SeekCurrent)
+		return err
+	})
+	return r, err
 }
 
 func openReference(name string) (*os.File, *measure.Saved, error) {

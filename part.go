@@ -65,13 +65,6 @@ func (t *task) checkPart() error {
 	return nil
 }
 
-func (t *task) checkPartSource(in *input) error {
-	if t.part == nil || in.foreign == nil {
-		return nil
-	}
-	return optionf("part", "%s is %s: every worker would have to convert all of it; parts are made of unquantized safetensors", in.Name, in.foreign.Noun())
-}
-
 // checkDivisible refuses a part of a job whose steps need all of the model.
 func (j *job) checkDivisible() error {
 	what := ""

@@ -124,7 +124,8 @@ func writeFile(r *run, j *job, v *values) error {
 	if to.Report != nil {
 		to.Warnings = append(to.Warnings, r.warnings...)
 		to.WriteSeconds, to.Seconds = to.Seconds, time.Since(r.start).Seconds()
-		if to.BytesPerSecond = 0; j.onlyWrites() {
+		// A rate makes sense if the job only writes.
+		if to.BytesPerSecond = 0; !j.calibration.needed() && j.tuning == nil && j.foldsFor() == "" && j.o.Budget == nil && j.measured == nil {
 			to.BytesPerSecond = float64(to.SourceBytes) / to.Seconds
 		}
 	}
@@ -186,11 +187,6 @@ func (j *job) checkSize(p *fromcheckpoint.Plan, c *plan.Codes) error {
 		err = fmt.Errorf("the file would have %d bytes with what it says of calibration, more than the %d of its target", size, b.FileBytes)
 	}
 	return err
-}
-
-// onlyWrites reports whether the job only writes a file, so that a rate makes sense.
-func (j *job) onlyWrites() bool {
-	return !j.calibration.needed() && j.tuning == nil && j.foldsFor() == "" && j.o.Budget == nil && j.measured == nil
 }
 
 // measure measures the complete file at temp before it appears. An error keeps it from appearing.

@@ -111,15 +111,6 @@ func (b *Budget) spare(a *alloc.Allocation) float64 {
 // (search and good).
 const oneBitShare = .1
 
-// minBits decides the least bits of the options, given the smallest allocation of 2 bits and more:
-// 1 bit is for targets that 2 bits everywhere exceed or nearly exceed.
-func (b *Budget) minBits(least *alloc.Allocation) int {
-	if b.spare(least) < float64(oneBitShare*float64(least.PayloadBytes)) {
-		return 1
-	}
-	return 2
-}
-
 // meet chooses options for a target of bytes.
 func (b *Budget) meet(p *alloc.Sensitivities) (*alloc.Allocation, error) {
 	if b.BitsPerWeight > 0 {
@@ -200,8 +191,9 @@ func (r *run) bounds(j *job, s *subject) (*bounds, error) {
 		if b.outline, err = task.Outline(); err != nil {
 			return err
 		}
-		if b.minBits = budget.minBits(b.outline.Least); b.minBits < task.MinBits {
-			task.MinBits = b.minBits
+		// 1 bit is for targets that 2 bits everywhere exceed or nearly exceed.
+		if least := b.outline.Least; budget.spare(least) < float64(oneBitShare*float64(least.PayloadBytes)) {
+			b.minBits, task.MinBits = 1, 1
 			b.outline, err = task.Outline()
 		}
 		return err

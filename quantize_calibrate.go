@@ -134,8 +134,6 @@ func (r *run) imatrixCodes(j *job, p *fromcheckpoint.Plan) (*plan.Codes, error) 
 		if im, err = r.moments(j, p, im, files, t); err != nil {
 			return nil, err
 		}
-	}
-	if k.onText {
 		im.Chunks = 0 // of files alone
 	}
 	if j.o.ImatrixOut != "" {
@@ -147,7 +145,12 @@ func (r *run) imatrixCodes(j *job, p *fromcheckpoint.Plan) (*plan.Codes, error) 
 			return nil, err
 		}
 	}
-	if err := r.weigh(j, im, p); err != nil {
+	o, end := calib.Options{Threads: j.o.Threads}, func() {}
+	if !k.onText { // rows that are rounded with second moments of files alone
+		o.Progress, end = r.begin(stageCalibrate, "weights", calib.Weighed(p))
+	}
+	err := im.Choose(r.ctx, p, o)
+	if end(); err != nil {
 		return nil, err
 	}
 	codes, err := im.Codes(p, info)
@@ -159,17 +162,6 @@ func (r *run) imatrixCodes(j *job, p *fromcheckpoint.Plan) (*plan.Codes, error) 
 		codes.Facts = im.Facts(bases)
 	}
 	return codes, err
-}
-
-// weigh chooses the rows that are rounded with second moments of files alone.
-func (r *run) weigh(j *job, im *calib.Imatrix, p *fromcheckpoint.Plan) error {
-	o := calib.Options{Threads: j.o.Threads}
-	if !j.calibration.onText {
-		var end func()
-		o.Progress, end = r.begin(stageCalibrate, "weights", calib.Weighed(p))
-		defer end()
-	}
-	return im.Choose(r.ctx, p, o)
 }
 
 // momentsName is the entry of the working directory that has the second moments.
@@ -189,21 +181,16 @@ func (r *run) moments(j *job, p *fromcheckpoint.Plan, files *calib.Imatrix, hash
 		r.resumed(r.work, "the importance matrix")
 		return im, nil
 	}
-	if err := r.collect(j, files, p, t); err != nil {
-		return nil, err
-	}
-	return files, r.work.PutJSON(momentsName, key, files)
-}
-
-// collect adds the second moments of a text to an importance matrix.
-func (r *run) collect(j *job, im *calib.Imatrix, p *fromcheckpoint.Plan, t *text.Text) error {
 	m, err := forward.OpenCheckpoint(p.SourceDir(), forward.Options{Threads: 1})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	layers := len(m.Config().Layers)
 	m.Close()
 	add, end := r.begin(stageCalibrate, "tokens", int64(layers)*int64(t.Tokens()))
 	defer end()
-	return im.Collect(r.ctx, p, t, calib.Options{Threads: j.o.Threads, Progress: add})
+	if err := files.Collect(r.ctx, p, t, calib.Options{Threads: j.o.Threads, Progress: add}); err != nil {
+		return nil, err
+	}
+	return files, r.work.PutJSON(momentsName, key, files)
 }

@@ -271,11 +271,6 @@ func (v view) tuneCost() float64 {
 // ownText reports whether the model writes the text, if one is needed.
 func (v view) ownText() bool { return named(v.o.Recipe.Calibrate) == "" }
 
-// writesText reports whether the model writes the text that bits, the fold or codes are chosen on.
-func (v view) writesText() bool {
-	return v.ownText() && (v.choosesOnText() || v.calibration.onText && v.calibration.needed())
-}
-
 // textTokens is the length of the text that the model writes, with the held-out text.
 func (v view) textTokens() int {
 	switch {
@@ -299,21 +294,6 @@ func (v view) folds() bool { return v.opts.Recipe.Fold != (quantizer.Fold{}) }
 func (v view) mayFold() bool { return v.folds() || v.calibration.awq || v.o.Recipe.Auto }
 
 func (v view) foldChoices() int { return once(v.o.Recipe.Auto) }
-
-func (v view) calibrations() int {
-	if !v.calibration.needed() {
-		return 0
-	}
-	return max(v.measuredFiles(evaluations), 1)
-}
-
-// measuredCalibrations is the number of calibrated files that are measured to choose bits.
-func (v view) measuredCalibrations() int {
-	if !v.calibration.needed() {
-		return 0
-	}
-	return v.measuredFiles(evaluations)
-}
 
 // accuracyStages lists the stages of measuring so many weights, with the names of package accuracy.
 func accuracyStages(j *measure.Job, weights float64) []*planned {

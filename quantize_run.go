@@ -320,8 +320,8 @@ func (t *task) rereads() string {
 
 // checkPaths checks the source, and the outputs of the job against its inputs.
 func (t *task) checkPaths(in *input) error {
-	if err := t.checkPartSource(in); err != nil {
-		return err
+	if t.part != nil && in.foreign != nil {
+		return optionf("part", "%s is %s: every worker would have to convert all of it; parts are made of unquantized safetensors", in.Name, in.foreign.Noun())
 	}
 	var s files.Set
 	o := &t.o

@@ -96,15 +96,7 @@ func (r *run) importSource(t *task, in *input) (*input, error) {
 	for _, s := range sources {
 		parts = append(parts, s.HeaderSHA256)
 	}
-	key, err := workdir.Key(parts...)
-	if err != nil {
-		return nil, err
-	}
-	dirs, err := r.openDir(t, importSuffix)
-	if err != nil {
-		return nil, err
-	}
-	dir, _, err := dirs.Tree(r.ctx, "checkpoint", key, func(dir string) error {
+	from, err := r.made(t, in.Name, "checkpoint", parts, func(dir string) error {
 		add, end := r.stages.begin(stageImport, "bytes", plan.SourceBytes)
 		return plan.WriteTemporary(r.ctx, filepath.Join(dir, "import.gqf"), write.Options{Progress: add}, func(temp string) error {
 			end()
@@ -117,10 +109,22 @@ func (r *run) importSource(t *task, in *input) (*input, error) {
 			return err
 		})
 	})
+	return &input{Source: from, foreign: f, files: sources}, err
+}
+
+// made finds a checkpoint that was made of the source called name in the working directory, or
+// makes it. parts identify the source.
+func (r *run) made(t *task, name, tree string, parts []any, write func(dir string) error) (*location.Source, error) {
+	key, err := workdir.Key(parts...)
 	if err != nil {
 		return nil, err
 	}
-	return &input{Source: &location.Source{Name: in.Name, Path: filepath.Join(dir, importedName)}, foreign: f, files: sources}, nil
+	dirs, err := r.openDir(t, importSuffix)
+	if err != nil {
+		return nil, err
+	}
+	dir, _, err := dirs.Tree(r.ctx, tree, key, write)
+	return &location.Source{Name: name, Path: filepath.Join(dir, importedName)}, err
 }
 
 // importedName is the name of the checkpoint in its working directory: it appears when it is

@@ -53,7 +53,9 @@ func steps() []step {
 	return []step{
 		{
 			stage: stageText, dir: calibSuffix, keeps: []string{textName, draftName, heldOutName, heldDraft},
-			runs:  func(v view) int { return once(v.writesText()) },
+			runs: func(v view) int {
+				return once(v.ownText() && (v.choosesOnText() || v.calibration.onText && v.calibration.needed()))
+			},
 			plans: func(v view) int { return once(v.choosesOnText() && v.ownText()) }, cost: func(v view) float64 { return v.textCost(v.textTokens()) },
 		}, {
 			stage: stageFoldChoice, dir: foldSuffix, keeps: []string{choiceName},
@@ -71,8 +73,9 @@ func steps() []step {
 			key: choiceKey, entry: func(v *values) any { return &v.choice }, make: chooseBits, use: useBits,
 		}, {
 			stage: stageCalibrate, dir: calibSuffix, keeps: []string{"layer", momentsName},
-			runs: view.calibrations, plans: view.measuredCalibrations, cost: view.calibrationCost, memory: view.calibrationBytes, disk: view.codesBytes,
-			make: calibrate, file: true,
+			runs:  func(v view) int { return once(v.calibration.needed()) * max(v.measuredFiles(evaluations), 1) },
+			plans: func(v view) int { return once(v.calibration.needed()) * v.measuredFiles(evaluations) },
+			cost:  view.calibrationCost, memory: view.calibrationBytes, disk: view.codesBytes, make: calibrate, file: true,
 		}, {
 			stage: stageTuneText, dir: calibSuffix, keeps: []string{tuneText, tuneDraft},
 			runs: func(v view) int { return once(v.tuning != nil && v.tuning.self) }, cost: func(v view) float64 { return v.textCost(v.tuning.tokens) },

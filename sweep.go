@@ -109,7 +109,13 @@ func Sweep(ctx context.Context, src string, o SweepOptions) (*accuracy.SweepRepo
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	if err := s.openWork(); err != nil {
+	if o.Output != "" {
+		if err := os.Mkdir(o.Output, 0o777); err != nil && !errors.Is(err, os.ErrExist) {
+			return nil, err
+		}
+	}
+	var err error
+	if s.work, err = workdir.Open(s.workPath()); err != nil { // and locked
 		return nil, err
 	}
 	r, err := s.run()
@@ -166,7 +172,7 @@ func (s *sweep) run() (*accuracy.SweepReport, error) {
 	r.MarkPareto()
 	r.Run.Seconds["sweep"] = time.Since(start).Seconds()
 	for _, name := range s.reports {
-		if err := writeReport(s.ctx, name, func(w io.Writer) error { return report.WriteSweep(w, filepath.Ext(name), r) }); err != nil {
+		if err := writeReport(s.ctx, name, func(w *io.OffsetWriter) error { return report.WriteSweep(w, filepath.Ext(name), r) }); err != nil {
 			return nil, err
 		}
 	}
@@ -330,17 +336,6 @@ func (s *sweep) checkPaths() error {
 		return fmt.Errorf("%s: the directory %s does not exist", o.Output, filepath.Dir(filepath.Clean(o.Output)))
 	}
 	return nil
-}
-
-// openWork makes the output directory, and opens and locks the working directory.
-func (s *sweep) openWork() (err error) {
-	if s.o.Output != "" {
-		if err := os.Mkdir(s.o.Output, 0o777); err != nil && !errors.Is(err, os.ErrExist) {
-			return err
-		}
-	}
-	s.work, err = workdir.Open(s.workPath())
-	return err
 }
 
 // cleanUp ends the job with the error err. After a finished job the working directory stays with

@@ -28,7 +28,7 @@ func (s *sweep) file(i int) (*accuracy.SweepFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, known, err := s.measured(i, path, made)
+	f, known, err := s.measured(path, made)
 	if err != nil {
 		return nil, err
 	}
@@ -96,8 +96,8 @@ func (s *sweep) openReferences() error {
 	return err
 }
 
-// measured adds the figures of the file of recipe i, or finds the figures of an earlier sweep.
-func (s *sweep) measured(i int, path string, made *accuracy.SweepFile) (f *accuracy.SweepFile, found bool, err error) {
+// measured adds the figures of the file at path, or finds the figures of an earlier sweep.
+func (s *sweep) measured(path string, made *accuracy.SweepFile) (f *accuracy.SweepFile, found bool, err error) {
 	key, f, err := s.figures(made)
 	if err != nil || f != nil {
 		return f, true, err
