@@ -112,7 +112,8 @@ func (r *run) fold(j *job, spec fold.Job, opts conversion.Options, stage bool) (
 	if opts.Origin.Record, err = record.JSON(); err != nil {
 		return nil, false, err
 	}
-	opts.Origin.Untied = record.Rotated() && slices.ContainsFunc(source.plan.Tensors, func(t *plan.Tensor) bool { return t.Action == plan.ActionShare })
+	rotated := slices.ContainsFunc(record.Steps, func(s fold.Step) bool { return s.Kind == fold.KindRotate })
+	opts.Origin.Untied = rotated && slices.ContainsFunc(source.plan.Tensors, func(t *plan.Tensor) bool { return t.Action == plan.ActionShare })
 	ck, err := safetensors.Open(dir, safetensors.Options{})
 	if err != nil {
 		return nil, false, err

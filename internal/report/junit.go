@@ -111,10 +111,8 @@ func junitCondition(g *accuracy.GateResult, i int) junitCase {
 	if len(lines) > 1 {
 		message += fmt.Sprintf(" (and %d more)", len(lines)-1)
 	}
-	if c.OfModel() {
-		if b := blame(g); b != nil {
-			lines = append(append(lines, "to blame, worst first:"), b...)
-		}
+	if b := blame(g); b != nil && c.OfModel() {
+		lines = append(append(lines, "to blame, worst first:"), b...)
 	}
 	if t := tries(g); t != nil && c.OfAccuracy() {
 		lines = append(append(lines, "to try with gq quantize:"), t...)

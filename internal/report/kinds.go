@@ -94,13 +94,11 @@ var usual = []string{"q_proj", "k_proj", "v_proj", "qkv_proj", "o_proj", "gate_p
 func (k *kind) bitsOf() string {
 	var list []int
 	for _, s := range k.tensors {
-		if !slices.Contains(list, s.Bits) {
-			list = append(list, s.Bits)
-		}
+		list = append(list, s.Bits)
 	}
 	slices.Sort(list)
 	var text []string
-	for _, b := range list {
+	for _, b := range slices.Compact(list) {
 		text = append(text, strconv.Itoa(b))
 	}
 	return strings.Join(text, ", ")

@@ -65,20 +65,16 @@ func sweepHeadline(r *accuracy.SweepReport) [][2]string {
 			lines = append(lines, [2]string{"float", "perplexity " + plusMinus(t.Model.Float.Perplexity, t.Model.Float.StdErr)})
 		}
 	}
-	if best := smallestMet(r); best != nil {
-		lines = append(lines, [2]string{"gate", fmt.Sprintf("the smallest file that meets %s: %s", text(best.Gate.Gate), text(best.Name))})
-	}
-	return lines
-}
-
-// smallestMet is the smallest file that meets its gate; nil if there is none.
-func smallestMet(r *accuracy.SweepReport) (best *accuracy.SweepFile) {
+	var best *accuracy.SweepFile
 	for _, f := range r.Files {
 		if f.Gate != nil && f.Gate.Passed && (best == nil || f.FileBytes < best.FileBytes) {
 			best = f
 		}
 	}
-	return best
+	if best != nil {
+		lines = append(lines, [2]string{"gate", fmt.Sprintf("the smallest file that meets %s: %s", text(best.Gate.Gate), text(best.Name))})
+	}
+	return lines
 }
 
 // sweepTables has the files by size: on each text a table, and the failed conditions of gates.
@@ -105,9 +101,13 @@ func bySize(r *accuracy.SweepReport) []*accuracy.SweepFile {
 }
 
 func sweepTable(files []*accuracy.SweepFile, i int, title string) *table {
+	first := "" // the text for the deciding divergences
+	if len(files[0].Texts) > 1 {
+		first = " on " + text(files[0].Texts[0].Text.Label())
+	}
 	t := &table{
 		title: title, heads: []string{"", "recipe", "bytes>", "bits/weight>", "mean KL>", "perplexity>", "ratio to float>", "same likeliest token>", "quantized in>", "measured in>", "gate"},
-		note: "An asterisk marks files that no other file beats: none is smaller and no worse, or better and no larger, by bytes and mean KL" + firstText(files) + ".",
+		note: "An asterisk marks files that no other file beats: none is smaller and no worse, or better and no larger, by bytes and mean KL" + first + ".",
 	}
 	for _, f := range files {
 		mark, gate := "", ""
@@ -129,14 +129,6 @@ func sweepTable(files []*accuracy.SweepFile, i int, title string) *table {
 		t.add(append(row, seconds(f.QuantizeSeconds), seconds(f.MeasureSeconds), gate)...)
 	}
 	return t
-}
-
-// firstText names the text for the deciding divergences; "" if there is only a single text.
-func firstText(files []*accuracy.SweepFile) string {
-	if len(files[0].Texts) < 2 {
-		return ""
-	}
-	return " on " + text(files[0].Texts[0].Text.Label())
 }
 
 func seconds(s float64) string { return fmt.Sprintf("%.2f s", s) }

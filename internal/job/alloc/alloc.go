@@ -164,7 +164,7 @@ func (j *Job) measure(ctx context.Context, p *Sensitivities) error {
 	of := func(d *Decision) *tensorErrors { return known.Errors[slices.Index(p.Decisions, d)] }
 	for i, g := range groups {
 		for width, bits := range j.Widths {
-			name := probeName(i, bits)
+			name := fmt.Sprintf("%d %d", i, bits)
 			kl, ok := known.KL[name]
 			if ok {
 				j.progress(j.probeSteps(g))
@@ -345,8 +345,6 @@ type stored struct {
 }
 
 const storedName = "probes"
-
-func probeName(group, bits int) string { return fmt.Sprintf("%d %d", group, bits) }
 
 // openStored reads the results of an earlier job with the same probes.
 func (j *Job) openStored(list []*Decision, probes int) (*stored, error) {

@@ -194,7 +194,8 @@ func (j *Job) options(list []*Decision) error {
 				continue
 			}
 			if o, why, ok := d.planned(candidate, lines, schemes); ok && o.Bits <= j.MaxBits {
-				if i := slices.IndexFunc(d.Options, o.same); i < 0 {
+				same := func(p Option) bool { return o.scheme == p.scheme && o.Type == p.Type }
+				if i := slices.IndexFunc(d.Options, same); i < 0 {
 					d.Options, reasons[d] = append(d.Options, o), append(reasons[d], why)
 				} else if o.stated > d.Options[i].stated { // a rule states a type's own bits, if possible
 					d.Options[i] = o
@@ -242,10 +243,6 @@ func (d *Decision) planned(o Option, lines map[string]*plan.Tensor, schemes map[
 		}
 	}
 	return o, reason, true
-}
-
-func (o Option) same(p Option) bool {
-	return o.scheme == p.scheme && o.Type == p.Type
 }
 
 // preferred drops the options that the requested layout cannot store, if other options remain.

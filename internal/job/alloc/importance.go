@@ -75,13 +75,21 @@ func (j *Job) importances(ctx context.Context) (*importances, error) {
 			return nil, err
 		}
 		err := tape.Backward(func(sequence, from, n int, logits []float32) error {
-			g.sample(first+sequence, from, n, logits)
+			vocab := j.Model.VocabSize()
+			pool.Run(n, func(worker, row int) {
+				root := buffer.Grow(&g.rows[worker], vocab)
+				sampleRow(logits[row*vocab:][:vocab], root, detmath.Source(uint64(first+sequence)<<32|uint64(from+row)))
+			})
 			return nil
 		}, &forward.Gradients{Linear: func(l *forward.LinearGradient) error {
 			g.linear(l)
 			return ctx.Err()
 		}, Embedding: func(sequence int, gradient []float32) error {
-			g.lookup(batch[sequence], gradient)
+			ids := batch[sequence]
+			for m, w := range g.squaresOfTokens(g.embedding, gradient, len(ids)) {
+				g.embedding.rows[ids[m]] += w
+			}
+			g.squares(g.embedding.cols, gradient, nil)
 			return nil
 		}})
 		if err != nil {
@@ -124,18 +132,6 @@ func tapeOptions(sequences [][]int32) (o forward.TapeOptions) {
 	return o
 }
 
-// sample replaces the logits of n tokens by a random gradient v. The mean of v v^T is diag(p) - p
-// p^T, with p the probabilities: the second derivatives of the divergence by the logits. So the
-// mean of 0.5 (v d)^2 is the divergence of a small change d of the logits. With signs r that depend
-// on sequence and position only, v = sqrt(p) r - p (sum of sqrt(p) r).
-func (g *gradients) sample(sequence, from, n int, logits []float32) {
-	vocab := g.model.VocabSize()
-	g.pool.Run(n, func(worker, row int) {
-		root := buffer.Grow(&g.rows[worker], vocab)
-		sampleRow(logits[row*vocab:][:vocab], root, detmath.Source(uint64(sequence)<<32|uint64(from+row)))
-	})
-}
-
 func sampleRow(logits []float32, root []float64, random detmath.Source) {
 	top := logits[0]
 	for _, v := range logits {
@@ -172,14 +168,6 @@ func (g *gradients) linear(l *forward.LinearGradient) {
 	tokens := g.squaresOfTokens(i, l.DY, l.M)
 	g.squares(i.rows, l.DY, nil)
 	g.squares(i.cols, l.X, tokens)
-}
-
-func (g *gradients) lookup(sequence []int32, gradient []float32) {
-	i := g.embedding
-	for m, w := range g.squaresOfTokens(i, gradient, len(sequence)) {
-		i.rows[sequence[m]] += w
-	}
-	g.squares(i.cols, gradient, nil)
 }
 
 // squaresOfTokens sums the squares of each row of x, [tokens][...], and adds the sums to the weight

@@ -28,7 +28,10 @@ func CheckAsset(name string, data []byte) error {
 	case filepath.Ext(name) == ".json":
 		what, err = "a JSON object", checkObject(data, name == "tokenizer.json")
 	case filepath.Ext(name) == ".model":
-		what, err = "a SentencePiece model, nor a list of tokens in base64", checkTokenizerModel(data)
+		what, err = "a SentencePiece model, nor a list of tokens in base64", checkSentencePiece(data)
+		if err != nil && checkRanks(data) == nil {
+			return nil
+		}
 	case isTerms(name):
 		what, err = "a licence", checkText(data)
 	case filepath.Ext(name) == ".md":
@@ -90,16 +93,6 @@ func isObject(data []byte, tokenizer bool) bool {
 		return s.Skip("it")
 	})
 	return err == nil && s.End("it") == nil && model
-}
-
-// checkTokenizerModel wants a SentencePiece model, or a list of tokens with their ranks, as
-// tiktoken's.
-func checkTokenizerModel(data []byte) error {
-	err := checkSentencePiece(data)
-	if err == nil || checkRanks(data) == nil {
-		return nil
-	}
-	return err
 }
 
 // checkSentencePiece wants the protocol buffer ModelProto: field 1 is a piece, whose field 1 is its

@@ -33,7 +33,11 @@ func CheckTemplate(data []byte) error {
 			tags++
 			size, err = closeTag(text[at+1:], "%}")
 			if rawBlock.MatchString(text[at-1:]) && err == nil {
-				size, err = closeRaw(text[at+1:])
+				end := rawEnd.FindStringIndex(text[at+1:])
+				if end == nil {
+					return fmt.Errorf("byte %d: the raw block is not closed", at-1)
+				}
+				size = end[1]
 			}
 		case '#':
 			if size = strings.Index(text[at+1:], "#}"); size < 0 {
@@ -58,15 +62,6 @@ var (
 	rawBlock = regexp.MustCompile(`^\{%[-+]?\s*raw\s*[-+]?%\}`)
 	rawEnd   = regexp.MustCompile(`\{%[-+]?\s*endraw\s*[-+]?%\}`)
 )
-
-// closeRaw is where a block ends whose content is not looked into.
-func closeRaw(s string) (int, error) {
-	end := rawEnd.FindStringIndex(s)
-	if end == nil {
-		return 0, errors.New("the raw block is not closed")
-	}
-	return end[1], nil
-}
 
 // closeTag is the index behind the end of a tag, given what follows its beginning. Strings and
 // brackets in it may hold what looks like its end.

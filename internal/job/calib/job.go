@@ -102,7 +102,7 @@ func Run(ctx context.Context, p *fromcheckpoint.Plan, text *text.Text, o Options
 		j.progress = o.Progress
 	}
 	follow := j.find()
-	key, err := j.key()
+	key, err := workdir.Key("codes", j.info(), p.SourceStamps(), plan.Keys(p.Matrices()))
 	if err != nil {
 		return nil, err
 	}

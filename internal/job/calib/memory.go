@@ -6,7 +6,6 @@ import (
 
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/job/fromcheckpoint"
-	"github.com/lowbit-go/gq/internal/job/plan"
 	"github.com/lowbit-go/gq/internal/lm/forward"
 	"github.com/lowbit-go/gq/internal/lm/text"
 	"github.com/lowbit-go/gq/internal/vec"
@@ -193,15 +192,11 @@ func (s *sizes) solving(g *group) int64 {
 		most = max(most, reading, 2*n*k+max((n+k)*short, n*wide))
 		groups := int64(m.Scheme.Groups(m.Cols))
 		if s.Refine {
-			most = max(most, 2*n*k+refineRows*k, n*k+s.refitting(m))
+			g := m.Scheme.Groups(m.Cols)
+			most = max(most, 2*n*k+refineRows*k, n*k+int64(refitRows(g))*int64(4*m.Cols+g*g+g))
 		}
 		grids := groups * (n + abreast - 1) / abreast * int64(unsafe.Sizeof(vec.ColumnGrids{}))
 		s.solver = max(s.solver, 3*m.Scheme.Shape(m.Rows, m.Cols).Bytes()+grids)
 	}
 	return own + most
-}
-
-func (s *sizes) refitting(m plan.Matrix) int64 {
-	n := m.Scheme.Groups(m.Cols)
-	return int64(refitRows(n)) * int64(4*m.Cols+n*n+n)
 }

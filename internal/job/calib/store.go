@@ -177,11 +177,6 @@ func (j *job) info() provenance.Calibration {
 // version is recorded in files and changes whenever the codes change.
 const version = 10
 
-// key hashes everything that the codes depend on.
-func (j *job) key() (string, error) {
-	return workdir.Key("codes", j.info(), j.plan.SourceStamps(), plan.Keys(j.plan.Matrices()))
-}
-
 func (r *Result) note(n layerNotes) {
 	r.info.Fallbacks += len(n.Unreached) + len(n.Searched)
 	if len(n.Unreached) > 0 {

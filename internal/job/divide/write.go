@@ -178,7 +178,17 @@ func (w *partJob) write(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	sink, err := w.create(ctx, hashes)
+	// The file's size is known before the units are done: their figures have fixed sizes.
+	w.errors = make([]part.UnitError, w.report.Units)
+	w.Tally = write.NewTally(w.Job, w.Units, w.Share.First)
+	r, err := w.record(hashes)
+	if err != nil {
+		return err
+	}
+	if w.report.OutputBytes, err = r.PartSize(w.outline, w.template); err != nil {
+		return err
+	}
+	sink, err := w.store.Create(ctx, w.report.Output, w.report.OutputBytes, nil)
 	if err != nil {
 		return err
 	}
@@ -195,8 +205,7 @@ func (w *partJob) write(ctx context.Context) (err error) {
 	if err := w.DoUnits(ctx); err != nil {
 		return err
 	}
-	r, err := w.record(hashes)
-	if err != nil {
+	if r, err = w.record(hashes); err != nil {
 		return err
 	}
 	if err := cmp.Or(ctx.Err(), w.Job.In.Unchanged()); err != nil {
@@ -206,21 +215,6 @@ func (w *partJob) write(ctx context.Context) (err error) {
 		return err
 	}
 	return sink.Commit()
-}
-
-// create begins the part file. Its size is known before the units are done: their figures have
-// fixed sizes.
-func (w *partJob) create(ctx context.Context, hashes []string) (write.Sink, error) {
-	w.errors = make([]part.UnitError, w.report.Units)
-	w.Tally = write.NewTally(w.Job, w.Units, w.Share.First)
-	r, err := w.record(hashes)
-	if err != nil {
-		return nil, err
-	}
-	if w.report.OutputBytes, err = r.PartSize(w.outline, w.template); err != nil {
-		return nil, err
-	}
-	return w.store.Create(ctx, w.report.Output, w.report.OutputBytes, nil)
 }
 
 func (w *partJob) record(hashes []string) (*part.Record, error) {

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/lowbit-go/gq/internal/buffer"
@@ -198,11 +197,6 @@ func (r *Record) String() string {
 		}
 	}
 	return strings.Join(parts, ", ")
-}
-
-// Rotated reports whether a step is a rotation.
-func (r *Record) Rotated() bool {
-	return slices.ContainsFunc(r.Steps, func(s Step) bool { return s.Kind == KindRotate })
 }
 
 const (

@@ -279,11 +279,6 @@ func (in *Input) sumScales(e *plan.Entry, u write.Unit, found *write.Result) err
 	return nil
 }
 
-// readAhead begins to fetch the bytes of remote files that n units will read.
-func (in *Input) readAhead(ctx context.Context, n int, at func(i int) write.Unit) *safetensors.ReadAhead {
-	return in.Ck.ReadAhead(ctx, n, func(i int, list []safetensors.Range) []safetensors.Range { return in.ranges(list, at(i)) })
-}
-
 // ranges appends the ranges of the checkpoint that a unit of a .gqf file reads.
 func (in *Input) ranges(list []safetensors.Range, u write.Unit) []safetensors.Range {
 	it, ok := u.Item.(*plan.Quantized)

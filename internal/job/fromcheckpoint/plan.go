@@ -91,11 +91,15 @@ func (in *Input) Plan(out write.Output) (*Plan, error) {
 		return nil, err
 	}
 	if opts.Recipe.HashFiles {
-		j.Hash = in.hash
+		j.Hash = func(ctx context.Context, t write.Part) ([]string, error) {
+			return provenance.HashFiles(ctx, in.sources(), opts.Threads, t.Index, t.Of)
+		}
 	}
 	j.Samples = ck.SampleDigest
 	if ck.Remote() {
-		j.Ahead = in.readAhead
+		j.Ahead = func(ctx context.Context, n int, at func(i int) write.Unit) *safetensors.ReadAhead {
+			return ck.ReadAhead(ctx, n, func(i int, list []safetensors.Range) []safetensors.Range { return in.ranges(list, at(i)) })
+		}
 	}
 	p := &Plan{Job: j, from: in}
 	if o := opts.Origin; o != nil {

@@ -1,7 +1,6 @@
 package fromcheckpoint
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"slices"
@@ -28,8 +27,10 @@ func (in *Input) sources() (list []provenance.Source) {
 
 // provenance has zeros in the place of hashes that are not known yet, so that its length is known.
 func (in *Input) provenance(c *plan.Codes, hashes []string) ([]byte, error) {
-	prov := provenance.Provenance{Sources: []provenance.Source{}, Calibration: c.Calibration, Tuning: c.Tuning()}
-	prov.Adapters = provenance.AdaptersOf(in.Ck)
+	prov := provenance.Provenance{Sources: []provenance.Source{}, Calibration: c.Calibration, Adapters: provenance.AdaptersOf(in.Ck)}
+	if c.Tuned != nil {
+		prov.Tuning = c.Tuned.Tuning
+	}
 	if o := in.opts.Origin; o != nil {
 		prov.Fold, prov.Adapters = &o.Fold, provenance.AdaptersOf(o.Checkpoint)
 	}
@@ -63,10 +64,6 @@ func (in *Input) Provenance(c *plan.Codes, hashes []string, found []write.ItemRe
 	}
 	origin, err = sums.AddTo(origin, fold)
 	return recipe, origin, err
-}
-
-func (in *Input) hash(ctx context.Context, t write.Part) ([]string, error) {
-	return provenance.HashFiles(ctx, in.sources(), in.opts.Threads, t.Index, t.Of)
 }
 
 func (in *Input) AddNames(b *gqf.Builder, c *plan.Codes, hashes []string) error {

@@ -117,10 +117,7 @@ func (r *rowQuantizer) take(b *write.Block, chosen plan.RowReader, x []float32, 
 		if !floats.Finite(v) {
 			return b.Fail(n, &rounding.NonFiniteError{Column: k, Value: v})
 		}
-		e := v - dequantized[k]
-		lane := k % len(r.acc.Noise)
-		r.acc.Noise[lane] += float64(float32(e * e))
-		r.acc.Signal[lane] += float64(float32(v * v))
+		rounding.AddSquares(&r.acc, k, v, v-dequantized[k])
 	}
 	precision := it.Src.Precision()
 	r.countGroups(x, dst.Scales, func(g int) bool {

@@ -96,8 +96,9 @@ func (in *input) draft(t *llamacpp.CheckpointTensor, dequantize bool) (*plan.Dra
 		return nil, quantizer.Requestf("%s: tensor %q has type %s: a .gqf file has no layout for its codes, only for those of Q1_0, Q2_0, Q3_K, Q4_0, Q5_0, Q6_K and Q8_0; --dequantize stores such tensors in float32, gq accuracy, gq run and gq diff need no other file",
 			in.file.path, t.Stored.Name, kind)
 	}
-	if class.Role == gqf.RoleEmbedding {
-		in.tie(d)
+	if head := arch.HeadName(pl.Cfg, t.Name); class.Role == gqf.RoleEmbedding && head != "" && in.byName[head] == nil {
+		d.Shared = true
+		pl.Share(&d.Entry, plan.NameRef{Src: safetensors.Tensor{Name: head}, Absent: true}, "not in the file: tied to the embedding")
 	}
 	if !codes {
 		if line.Reason = class.Reason; !unquantized {
@@ -114,17 +115,6 @@ func (in *input) draft(t *llamacpp.CheckpointTensor, dequantize bool) (*plan.Dra
 		d.HoldBias()
 	}
 	return d, nil
-}
-
-// tie gives the embedding the name of the lm_head that the file leaves out.
-func (in *input) tie(d *plan.Draft) {
-	pl := in.Pl
-	head := arch.HeadName(pl.Cfg, d.Src.Name)
-	if head == "" || in.byName[head] != nil {
-		return
-	}
-	d.Shared = true
-	pl.Share(&d.Entry, plan.NameRef{Src: safetensors.Tensor{Name: head}, Absent: true}, "not in the file: tied to the embedding")
 }
 
 // codeBits is the width of a type's codes, which is in its name: 4 for Q4_1, Q4_K and IQ4_XS.

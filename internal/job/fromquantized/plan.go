@@ -60,7 +60,16 @@ func (in *input) Import(out write.Output, recipe quantizer.Recipe, threads int, 
 		pl.Drafts = append(pl.Drafts, d)
 	}
 	slices.SortFunc(pl.Drafts, func(a, b *plan.Draft) int { return plan.CompareNatural(a.Src.Name, b.Src.Name) })
-	if err := (&fromcheckpoint.TensorPlanner{Planner: pl, Rules: rules, Same: in.same}).Tie(); err != nil {
+	same := func(a, b *plan.Draft) (bool, error) { // codes and scales, or bytes of unquantized weights
+		if a.Quantize && b.Quantize {
+			return in.sameCodes(a.Src.Name, b.Src.Name)
+		}
+		if a.Quantize != b.Quantize {
+			return false, nil
+		}
+		return fromcheckpoint.SameContent(in.ck, *a.Src, *b.Src)
+	}
+	if err := (&fromcheckpoint.TensorPlanner{Planner: pl, Rules: rules, Same: same}).Tie(); err != nil {
 		return nil, err
 	}
 	facts, err := in.scanAll(weights)
@@ -79,17 +88,6 @@ func (in *input) Import(out write.Output, recipe quantizer.Recipe, threads int, 
 	}
 	pl.Settle()
 	return in.Job(in, out)
-}
-
-// same compares two drafts: codes and scales, or bytes of unquantized weights.
-func (in *input) same(a, b *plan.Draft) (bool, error) {
-	switch {
-	case !a.Quantize && !b.Quantize:
-		return fromcheckpoint.SameContent(in.ck, *a.Src, *b.Src)
-	case a.Quantize && b.Quantize:
-		return in.sameCodes(a.Src.Name, b.Src.Name)
-	}
-	return false, nil
 }
 
 // draftWeights makes drafts of the quantized weights, and returns the weights by name.

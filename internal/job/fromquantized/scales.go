@@ -18,8 +18,8 @@ type scaleFacts struct {
 	// The scale of the smallest magnitude above 0, the first that is 0, and the first negative one.
 	least, zero, negative scalePlace
 	zeros                 zeroFacts
-	// long tells that a scale has more than 16 significant bits, so that its product with a code may
-	// be rounded.
+	// long tells that a scale has more than 16 significant bits, so that its product with a code or a
+	// zero point, of 8 bits, may be rounded.
 	long bool
 }
 
@@ -108,7 +108,7 @@ func scanScales(w *hfquant.Weight) (*scaleFacts, error) {
 }
 
 func (f *scaleFacts) addScale(p scalePlace) {
-	f.long = f.long || isLong(p.scale)
+	f.long = f.long || math.Float32bits(p.scale)&0xff != 0
 	if p.scale < 0 && f.negative.row < 0 {
 		f.negative = p
 	}
@@ -121,7 +121,3 @@ func (f *scaleFacts) addScale(p scalePlace) {
 		f.least = p
 	}
 }
-
-// isLong reports whether the product of a scale with a code or a zero point, of 8 bits, may be
-// rounded.
-func isLong(scale float32) bool { return math.Float32bits(scale)&0xff != 0 }

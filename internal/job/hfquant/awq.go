@@ -100,19 +100,14 @@ func (f *finder) addAWQ(module string, t safetensors.Tensor, group int64) error 
 	if w.zeros, err = f.part(name, module+"qzeros", []packing.Dtype{packing.I32}, []int64{groups, words}); err != nil {
 		return err
 	}
-	scheme := Scheme{Bits: awqBits, Scales: w.scales.dtype, Zeros: awqZeros(w.zeros.view)}
+	scheme := Scheme{Bits: awqBits, Scales: w.scales.dtype, Zeros: IntZeros}
+	if bytes.Count(w.zeros.view, []byte{0x88}) == len(w.zeros.view) { // all are 8, the middle of the codes
+		scheme.Zeros = NoZeros
+	}
 	if scheme.Group, err = f.transposedGroup(name, group, k, groups, false); err != nil {
 		return err
 	}
 	return f.add(Weight{Name: name, Shape: []int64{n, k}, Scheme: scheme, codec: w}, t.Name, module+"qzeros", module+"scales")
-}
-
-// awqZeros returns NoZeros if all zero points are in the middle of the codes.
-func awqZeros(view []byte) Zeros {
-	if bytes.Count(view, []byte{0x88}) == len(view) {
-		return NoZeros
-	}
-	return IntZeros
 }
 
 type awqWeight struct{ transposed }

@@ -55,7 +55,12 @@ func (f *finder) addCompressed(c *compressedConfig, module string, format Format
 	p := compressedParts{finder: f, weight: module + "weight", module: module, names: []string{t.Name}}
 	shape := t.Shape
 	if format == PackQuantized {
-		if shape, err = p.shape(); err != nil {
+		name, _ := p.has("weight_shape")
+		m, err := p.part(p.weight, name, []packing.Dtype{packing.I64, packing.I32}, []int64{2})
+		if err != nil {
+			return err
+		}
+		if shape, err = m.integers(p.ck); err != nil {
 			return err
 		}
 	}
@@ -101,15 +106,6 @@ func (p *compressedParts) has(last string) (string, bool) {
 		p.names = append(p.names, name)
 	}
 	return name, ok
-}
-
-func (p *compressedParts) shape() ([]int64, error) {
-	name, _ := p.has("weight_shape")
-	m, err := p.part(p.weight, name, []packing.Dtype{packing.I64, packing.I32}, []int64{2})
-	if err != nil {
-		return nil, err
-	}
-	return m.integers(p.ck)
 }
 
 // companions sets scales, zero points and order of groups of w, and claims activations' tensors.

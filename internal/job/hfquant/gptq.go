@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"slices"
 
 	"github.com/lowbit-go/gq/formats/safetensors"
@@ -174,7 +175,8 @@ func (w *gptqWeight) readGroups(row *Row, n int64) error {
 	for g := range min(len(row.Zeros), w.groups()) {
 		z := unsignedAt(w.zeros.row(int64(g)), n, w.bits) + w.subtracted
 		if z >= 1<<w.bits {
-			return w.zeroError(n, g, z)
+			return fmt.Errorf("tensor %s: row %d: the zero point of group %d is stored as %d: libraries read %d or 0; expected at most %d",
+				quote(w.zeros.name), n, g, z-1, z, z-2)
 		}
 		row.Zeros[g] = int8(z - 1<<(w.bits-1))
 	}

@@ -319,13 +319,6 @@ func (w *transposed) readScales(row *Row, n int64) error {
 	return checkFinite(w.scales.name, n, row.Scales[:min(len(row.Scales), w.groups())])
 }
 
-// zeroError reports zero point z outside the codes. Such a zero point is stored as the largest
-// number less 1, and libraries disagree: some add 1 and get z, others wrap around to 0.
-func (w *transposed) zeroError(n int64, g, z int) error {
-	return fmt.Errorf("tensor %s: row %d: the zero point of group %d is stored as %d: libraries read %d or 0; expected at most %d",
-		quote(w.zeros.name), n, g, z-1, z, z-2)
-}
-
 func checkFinite(tensor string, n int64, values []float32) error {
 	for g, v := range values {
 		if !floats.Finite(v) {

@@ -97,12 +97,7 @@ func findTorchAO(f *finder) error {
 			return err
 		}
 	}
-	return f.undescribed()
-}
-
-// undescribed fails if a tensor looks like a weight's codes but no metadata describes the tensor.
-func (f *finder) undescribed() error {
-	for _, t := range f.ck.Tensors() {
+	for _, t := range f.ck.Tensors() { // that look like a weight's codes
 		if _, ok := f.q.Parts[t.Name]; !ok && strings.HasSuffix(t.Name, "_"+torchAOParts[0]) {
 			return f.formatError(t.Name, "no __metadata__ describes it as torchao does")
 		}

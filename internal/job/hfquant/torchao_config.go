@@ -167,16 +167,11 @@ func pythonJSON(v any) string {
 	for i, c := range bytes.TrimSuffix(b.Bytes(), []byte("\n")) {
 		out.WriteByte(c)
 		switch {
-		case c == '"' && !escaped(b.Bytes()[:i]):
+		case c == '"' && (i-len(bytes.TrimRight(b.Bytes()[:i], `\`)))%2 == 0: // not escaped
 			inString = !inString
 		case !inString && (c == ',' || c == ':'):
 			out.WriteByte(' ')
 		}
 	}
 	return out.String()
-}
-
-// escaped reports whether b ends in an odd number of backslashes.
-func escaped(b []byte) bool {
-	return (len(b)-len(bytes.TrimRight(b, `\`)))%2 == 1
 }

@@ -79,8 +79,11 @@ func (p *place) model(ctx context.Context) (*placeModel, error) {
 			m.small = append(m.small, o)
 		}
 	}
-	if err := p.forgetOthers(ctx, list); err != nil {
-		return nil, err
+	if p.forget != nil { // files in the cache that the place no longer has
+		err := p.forget(ctx, func(name string) bool { return (p.ask == nil || p.asked[name]) && !hasObject(list, name) })
+		if err != nil {
+			return nil, err
+		}
 	}
 	if err := p.download(ctx, m.small); err != nil {
 		return nil, err
@@ -91,17 +94,6 @@ func (p *place) model(ctx context.Context) (*placeModel, error) {
 	}
 	m.weights, err = p.find(ctx, dir, names)
 	return m, err
-}
-
-// forgetOthers removes files from the cache that the place no longer has: a chat template, or
-// weights that lie in other files now.
-func (p *place) forgetOthers(ctx context.Context, list []remote.Object) error {
-	if p.forget == nil {
-		return nil
-	}
-	return p.forget(ctx, func(name string) bool {
-		return (p.ask == nil || p.asked[name]) && !hasObject(list, name)
-	})
 }
 
 func hasObject(list []remote.Object, name string) bool {

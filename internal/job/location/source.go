@@ -83,11 +83,6 @@ func (s *Source) Streams() bool { return len(s.Weights) > 0 }
 // OpenCheckpoint opens the source, a checkpoint. Weights that are not on this machine are read by
 // range until the context ends.
 func (s *Source) OpenCheckpoint(ctx context.Context) (*safetensors.Checkpoint, error) {
-	return safetensors.Open(s.Path, s.options(ctx))
-}
-
-// options name the weights that are not on this machine.
-func (s *Source) options(ctx context.Context) safetensors.Options {
 	opts := safetensors.Options{Context: ctx}
 	hashed := remote.HashObjects(s.Store, s.Weights)
 	for i, o := range s.Weights {
@@ -96,7 +91,7 @@ func (s *Source) options(ctx context.Context) safetensors.Options {
 			ReadAt: hashed[i].ReadAt, Check: hashed[i].Check, Unverified: o.SHA256 == "",
 		})
 	}
-	return opts
+	return safetensors.Open(s.Path, opts)
 }
 
 // RemoteNames returns the names in the store of a remote source of files that the source has on

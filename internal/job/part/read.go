@@ -108,7 +108,10 @@ func (f *File) Record() (*Record, error) {
 		return nil, err
 	}
 	d := &decoder{rest: io.LimitedReader{R: bufio.NewReaderSize(section, 1<<16), N: int64(f.recordLen)}}
-	r := d.record()
+	r := &Record{Maker: string(getList[byte](d, "bytes of a version")), Extents: getList[Extent](d, "extents"), Sums: getList[uint32](d, "checksums")}
+	d.tensors(r)
+	r.Absorbed, r.Hashes = getList[NameSum](d, "absorbed names"), getList[FileHash](d, "hashes")
+	r.Report, r.Template = d.bytes("a report"), d.bytes("a template")
 	if d.rest.N != 0 {
 		d.fail("%d bytes behind the template", d.rest.N)
 	}
@@ -178,14 +181,6 @@ func (d *decoder) bytes(what string) []byte {
 	b := make([]byte, n)
 	_, d.err = io.ReadFull(&d.rest, b)
 	return b
-}
-
-func (d *decoder) record() *Record {
-	r := &Record{Maker: string(getList[byte](d, "bytes of a version")), Extents: getList[Extent](d, "extents"), Sums: getList[uint32](d, "checksums")}
-	d.tensors(r)
-	r.Absorbed, r.Hashes = getList[NameSum](d, "absorbed names"), getList[FileHash](d, "hashes")
-	r.Report, r.Template = d.bytes("a report"), d.bytes("a template")
-	return r
 }
 
 // tensors reads the tensors, and then the errors of all their units.

@@ -171,14 +171,6 @@ func (c *Codes) Vector(e *Entry) []byte {
 	return c.Tuned.Vectors[e.Src.Name]
 }
 
-// Tuning is the account of tuning for the provenance; nil without.
-func (c *Codes) Tuning() *provenance.Tuning {
-	if c.Tuned == nil {
-		return nil
-	}
-	return c.Tuned.Tuning
-}
-
 // Keys lists what the codes of matrices depend on, for the keys of working directories.
 func Keys(list []Matrix) (keys []any) {
 	for _, m := range list {

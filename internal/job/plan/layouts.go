@@ -137,14 +137,10 @@ func LayoutName(h packing.Header) string {
 	if h.Flags&packing.FlagQSI4C32P != 0 {
 		name = "lowbit=qsi4c32p"
 	}
-	return strings.TrimSpace(name + " " + tileName(h.Tile))
-}
-
-func tileName(t packing.Tile) string {
-	if t == (packing.Tile{}) {
-		return ""
+	if h.Tile == (packing.Tile{}) {
+		return name
 	}
-	return t.String()
+	return name + " " + h.Tile.String()
 }
 
 // HoldFractions makes the zero points fractions if every layout holds them, and reports whether it

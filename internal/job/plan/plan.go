@@ -52,6 +52,26 @@ type FileTensor struct {
 	Path   string
 }
 
+// HasNonIntegerZeros reports whether a slice has a floating-point zero point that is no integer.
+func (t FileTensor) HasNonIntegerZeros(slice int) (has bool, err error) {
+	rows, err := t.Rows(0, slice)
+	if err != nil {
+		return false, err
+	}
+	return has, t.File.Guard(func() error { has = rows.HasNonIntegerZeros(); return nil })
+}
+
+// Repeat appends n values: each of values as often as a group holds smaller ones.
+func Repeat[T any](dst, values []T, n int) []T {
+	if len(values) == 0 {
+		return dst
+	}
+	for i := range n {
+		dst = append(dst, values[i*len(values)/n])
+	}
+	return dst
+}
+
 // AndMore counts further tensors in a message.
 func AndMore(n int) string {
 	if n == 0 {

@@ -83,13 +83,6 @@ func (s Scheme) validateBlocks() error {
 	return nil
 }
 
-func (s Scheme) validateColumns(k int) error {
-	if n := s.Type.BlockWeights(); s.Type != 0 && k%n != 0 {
-		return fmt.Errorf("rows of %d weights have no whole number of blocks of %d weights, which %s needs: use a type with smaller blocks", k, n, s.Type)
-	}
-	return nil
-}
-
 // CodeRange returns the least and the greatest code.
 func (s Scheme) CodeRange() (least, most int) {
 	if g := blockGrids[s.Type]; g != nil {
@@ -142,14 +135,6 @@ func (f *blockFit) set(g int, sub, min int32) {
 	f.sub[g], f.min[g] = sub, min
 	f.scale[g] = float32(f.d * float32(sub))
 	f.offset[g] = 0 - float32(f.dmin*float32(min))
-}
-
-// inverse is the inverse of a group's scale, or 0 for the scale 0, where every code is 0.
-func (f *blockFit) inverse(g int) float32 {
-	if f.scale[g] == 0 {
-		return 0
-	}
-	return 1 / f.scale[g]
 }
 
 // blockRows is the part of a RowQuantizer for block types.
@@ -312,7 +297,10 @@ func (b *blockGrid) nearestMin(m, dmin float32) int32 {
 func (b *blockRows) store(i int, f *blockFit) {
 	at := i * b.groups
 	for g := range b.groups {
-		b.scales[at+g], b.offsets[at+g], b.inverses[at+g] = f.scale[g], f.offset[g], f.inverse(g)
+		b.scales[at+g], b.offsets[at+g], b.inverses[at+g] = f.scale[g], f.offset[g], 0
+		if f.scale[g] != 0 {
+			b.inverses[at+g] = 1 / f.scale[g]
+		}
 	}
 	b.fields.Scales[i] = f.d
 	if b.minMax > 0 {

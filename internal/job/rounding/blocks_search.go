@@ -106,7 +106,11 @@ func multiples(s *vec.Search, least, most int) {
 // weighted error. lo and hi are the groups' ranges.
 func (b *blockRows) searchBlock(f *blockFit, lo, hi, x, w []float32) {
 	// Beyond these limits a search gains nothing and may overflow.
-	if a := b.largestSize(lo, hi); !(a > 0x1p-40 && a < 0x1p60) {
+	size := float32(0)
+	for g := range lo {
+		size = max(size, -lo[g], hi[g])
+	}
+	if !(size > 0x1p-40 && size < 0x1p60) {
 		return
 	}
 	if b.minMax > 0 {
@@ -119,13 +123,6 @@ func (b *blockRows) searchBlock(f *blockFit, lo, hi, x, w []float32) {
 	if b.refine(&found, f, x, w) {
 		*f = found
 	}
-}
-
-func (b *blockRows) largestSize(lo, hi []float32) (size float32) {
-	for g := range lo {
-		size = max(size, -lo[g], hi[g])
-	}
-	return size
 }
 
 func (b *blockGrid) groupOf(v []float32, g int) []float32 { return v[g*b.group:][:b.group] }
@@ -200,11 +197,7 @@ func (b *blockGrid) rangeOf(x []float32, lo, hi float32) (low, high float32) {
 	if lo < 0 && hi > 0 {
 		return lo, hi
 	}
-	low, high = x[0], x[0]
-	for _, v := range x {
-		low, high = min(low, v), max(high, v)
-	}
-	if b.super() {
+	if low, high = bounds(x); b.super() {
 		low = min(low, 0)
 	}
 	return low, high

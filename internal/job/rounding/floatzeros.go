@@ -63,13 +63,13 @@ func (r floatSearch) floatCodes(codes []int8, scales, zeros, x []float32, acc *v
 		for k := g * r.group; k < min((g+1)*r.group, len(x)); k++ {
 			v, q := x[k], grid.code(x[k])
 			codes[k] = int8(q)
-			addSquares(acc, k, v, v-float32(float32(float32(q)*s)+zeros[g]))
+			AddSquares(acc, k, v, v-float32(float32(float32(q)*s)+zeros[g]))
 		}
 	}
 }
 
 // addSquares adds squares of weight v in column k and its error to acc, as vec.QuantizeGroups does.
-func addSquares(acc *vec.ErrorSum, k int, v, e float32) {
+func AddSquares(acc *vec.ErrorSum, k int, v, e float32) {
 	lane := k % len(acc.Noise)
 	acc.Noise[lane] += float64(float32(e * e))
 	acc.Signal[lane] += float64(float32(v * v))

@@ -77,8 +77,8 @@ func NewRowQuantizer(s Scheme, k int) (*RowQuantizer, error) {
 	if k <= 0 {
 		return nil, fmt.Errorf("rows of %d weights cannot be quantized", k)
 	}
-	if err := s.validateColumns(k); err != nil {
-		return nil, err
+	if n := s.Type.BlockWeights(); s.Type != 0 && k%n != 0 {
+		return nil, fmt.Errorf("rows of %d weights have no whole number of blocks of %d weights, which %s needs: use a type with smaller blocks", k, n, s.Type)
 	}
 	r := &RowQuantizer{}
 	r.damped = s.Algorithm == gqf.AlgorithmImatrix || s.Algorithm == gqf.AlgorithmAWQ

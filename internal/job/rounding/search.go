@@ -94,7 +94,7 @@ func newSearches(r *weighing) (plain, weighted algorithm) {
 	switch {
 	case r.scheme.searchesGrids(r.group):
 		return newGridSearch(r, fractions), weighted
-	case r.scheme.searchesFits(r.group):
+	case r.scheme.Mapping != gqf.MappingAsymmetric && r.scheme.Mapping != gqf.MappingHalfStep && r.scheme.Bits <= 6 && r.group <= longGroup:
 		return newFitSearch(r), weighted
 	}
 	return weighted, weighted

@@ -3,7 +3,6 @@ package rounding
 import (
 	"math"
 
-	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -123,9 +122,4 @@ func (r *rowGroups) storedBits(s float32) uint32 {
 		return (bits + 0x7fff + bits>>16&1) &^ 0xffff
 	}
 	return math.Float32bits(r.scheme.ScaleDtype.Round(s))
-}
-
-// searchesFits reports whether a fitSearch finds the scales of a scheme's rows.
-func (s Scheme) searchesFits(group int) bool {
-	return s.Mapping != gqf.MappingAsymmetric && s.Mapping != gqf.MappingHalfStep && s.Bits <= 6 && group <= longGroup
 }

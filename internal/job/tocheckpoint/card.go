@@ -27,7 +27,7 @@ func (o *Output) card(source []byte, recipe, origin bool) []byte {
 			facts += key + ": " + value + "\n"
 		}
 	}
-	if name := repositoryOf(o.Config); name != "" {
+	if name := assets.PathOf(o.Config); repository.MatchString(name) {
 		add("base_model", name)
 		add("base_model_relation", "quantized")
 	}
@@ -59,15 +59,6 @@ var ownSection = regexp.MustCompile(`(?m)^## Quantization\n\n(?:The weights were
 
 // repository is the form of a name that the Hugging Face Hub knows.
 var repository = regexp.MustCompile(`^[\w.-]+/[\w.-]+$`)
-
-// repositoryOf is the model's repository as config.json names it; "" if the name is a path or
-// absent.
-func repositoryOf(config []byte) string {
-	if name := assets.PathOf(config); repository.MatchString(name) {
-		return name
-	}
-	return ""
-}
 
 func (o *Output) cardSection(recipe, origin bool) string {
 	counts := map[string]int{}

@@ -33,16 +33,6 @@ func (o *Output) checkDir(dir string) error {
 	return nil
 }
 
-// existing returns dir, or the nearest directory above it that exists.
-func existing(dir string) string {
-	for {
-		if _, err := os.Stat(dir); err == nil || dir == filepath.Dir(dir) {
-			return dir
-		}
-		dir = filepath.Dir(dir)
-	}
-}
-
 // files lists the directory's other files, and returns metadata for the files with weights.
 func (o *Output) files() (metadata map[string]string, err error) {
 	files, err := o.from.Assets()
@@ -106,5 +96,12 @@ func (o *Output) Paths(dir string) ([]string, error) {
 	return write.Paths(t.Files(dir)), o.checkDir(dir)
 }
 
-// Home is the directory that holds the new directory, or a directory above it.
-func (o *Output) Home(dir string) string { return existing(dir) }
+// Home is the new directory, or the nearest directory above it that exists.
+func (o *Output) Home(dir string) string {
+	for {
+		if _, err := os.Stat(dir); err == nil || dir == filepath.Dir(dir) {
+			return dir
+		}
+		dir = filepath.Dir(dir)
+	}
+}

@@ -133,15 +133,9 @@ func (o *Output) hold(d *plan.Draft, from plan.FileTensor) (err error) {
 		return fmt.Errorf("it has fractional zero points, %s has none", o.opts.Format)
 	default:
 		d.Scheme.Mapping, d.Zeros, d.Line.ZeroPoints = gqf.MappingAsymmetric, packing.ZeroInt8, rounding.IntegerZeros
-		rows, err := from.Rows(0, 0)
-		if err != nil {
+		if nonInteger, err := from.HasNonIntegerZeros(0); err != nil {
 			return err
-		}
-		nonInteger := false
-		if err := from.File.Guard(func() error { nonInteger = rows.HasNonIntegerZeros(); return nil }); err != nil {
-			return err
-		}
-		if nonInteger {
+		} else if nonInteger {
 			return fmt.Errorf("it has floating-point zero points, %s has none", o.opts.Format)
 		}
 	}

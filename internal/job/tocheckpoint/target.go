@@ -165,8 +165,8 @@ func (s *codesSink) Pack(b *write.Block, first, n int) (row int, err error) {
 	for i := range n {
 		from, to := b.Row(int64(i)), &s.rows[first+i]
 		to.Codes = append(to.Codes[:0], from.Codes...)
-		to.Scales = repeat(to.Scales[:0], from.Scales, groups)
-		to.Zeros = repeat(to.Zeros[:0], from.Zeros, groups)
+		to.Scales = plan.Repeat(to.Scales[:0], from.Scales, groups)
+		to.Zeros = plan.Repeat(to.Zeros[:0], from.Zeros, groups)
 		if s.it.Stored.Zeros == hfquant.NoZeros {
 			to.Zeros = nil
 		}
@@ -175,17 +175,6 @@ func (s *codesSink) Pack(b *write.Block, first, n int) (row int, err error) {
 		}
 	}
 	return 0, nil
-}
-
-// repeat appends n values: each of values as often as a group holds smaller ones.
-func repeat[T any](dst, values []T, n int) []T {
-	if len(values) == 0 {
-		return dst
-	}
-	for i := range n {
-		dst = append(dst, values[i*len(values)/n])
-	}
-	return dst
 }
 
 // check finds a scale that the format's dtype cannot hold: one of a .gqf file of another target.

@@ -56,21 +56,16 @@ func (t *target) Shards() (n int, dir bool) { return len(t.layout.Shards), false
 // they hold.
 func (t *target) write(w *write.Worker, file int, b []byte, off int64) error {
 	if len(t.layout.Shards) > 1 {
-		t.add(file, off, b)
+		rest := -off - int64(len(b))
+		for _, s := range t.layout.Shards[file:] {
+			rest += s.Size
+		}
+		register := crc32c.Combine(^crc32c.Update(0xFFFFFFFF, b), 0, rest)
+		t.mu.Lock()
+		t.sum ^= register
+		t.mu.Unlock()
 	}
 	return w.Write(file, b, off)
-}
-
-func (t *target) add(file int, off int64, b []byte) {
-	register := ^crc32c.Update(0xFFFFFFFF, b)
-	rest := -off - int64(len(b))
-	for _, s := range t.layout.Shards[file:] {
-		rest += s.Size
-	}
-	register = crc32c.Combine(register, 0, rest)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.sum ^= register
 }
 
 func (t *target) Sinks(list []write.RowSink, it *plan.Quantized) ([]write.RowSink, error) {
@@ -131,14 +126,11 @@ func (s *blockSink) Pack(b *write.Block, first, n int) (row int, err error) {
 // blockScales repeats the scales of groups that are several blocks.
 func (s *blockSink) blockScales(scales []float32) []float32 {
 	blocks := int(s.it.Cols) / s.it.Kind.BlockWeights()
-	if len(scales) == blocks {
-		return scales
+	if len(scales) != blocks {
+		s.scales = plan.Repeat(s.scales[:0], scales, blocks)
+		return s.scales
 	}
-	buffer.Grow(&s.scales, blocks)
-	for i := range s.scales {
-		s.scales[i] = scales[i*len(scales)/blocks]
-	}
-	return s.scales
+	return scales
 }
 
 func (s *blockSink) explain(scales []float32, err error) error {

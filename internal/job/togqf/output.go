@@ -297,18 +297,6 @@ func (o *Output) Take(pl *plan.Planner, d *plan.Draft, from plan.FileTensor) err
 	return chooseZeros(d, from)
 }
 
-// keepFractions takes fractional zero points over. Layouts with integer zero points cannot hold
-// them.
-func keepFractions(it *plan.Draft, from plan.FileTensor) error {
-	for i := range it.Variants {
-		if h := it.Variants[i].Header(); h.ZeroKind == packing.ZeroInt8 {
-			return quantizer.Requestf("%s: tensor %q has fractional zero points, which layout %s cannot hold: repack with --layout lowbit, codes or, with f32 scales, kleidiai, or quantize the checkpoint again", from.Path, from.Name, plan.LayoutName(h))
-		}
-	}
-	it.Line.ZeroPoints, it.Zeros = rounding.FractionalZeros, packing.ZeroFraction
-	return nil
-}
-
 // chooseZeros settles how the zero points of a tensor with packed header h go into other layouts.
 // Floating-point zero points that are no integers go only into layouts with float32 zero points.
 func chooseZeros(it *plan.Draft, from plan.FileTensor) error {
@@ -316,7 +304,13 @@ func chooseZeros(it *plan.Draft, from plan.FileTensor) error {
 	case packing.ZeroNone:
 		return nil
 	case packing.ZeroFraction:
-		return keepFractions(it, from)
+		for i := range it.Variants { // layouts with integer zero points cannot hold fractions
+			if h := it.Variants[i].Header(); h.ZeroKind == packing.ZeroInt8 {
+				return quantizer.Requestf("%s: tensor %q has fractional zero points, which layout %s cannot hold: repack with --layout lowbit, codes or, with f32 scales, kleidiai, or quantize the checkpoint again", from.Path, from.Name, plan.LayoutName(h))
+			}
+		}
+		it.Line.ZeroPoints, it.Zeros = rounding.FractionalZeros, packing.ZeroFraction
+		return nil
 	}
 	it.Line.ZeroPoints, it.Zeros = rounding.IntegerZeros, packing.ZeroInt8
 	if from.Header.ZeroKind != packing.ZeroF32 {
@@ -326,15 +320,9 @@ func chooseZeros(it *plan.Draft, from plan.FileTensor) error {
 		it.Zeros = packing.ZeroF32
 	}
 	for s := range from.Experts {
-		rows, err := from.Rows(0, s)
-		if err != nil {
+		if nonInteger, err := from.HasNonIntegerZeros(s); err != nil {
 			return err
-		}
-		nonInteger := false
-		if err := from.File.Guard(func() error { nonInteger = rows.HasNonIntegerZeros(); return nil }); err != nil {
-			return err
-		}
-		if !nonInteger {
+		} else if !nonInteger {
 			continue
 		}
 		if it.Line.ZeroPoints = rounding.FloatZeros; it.Zeros == packing.ZeroF32 {

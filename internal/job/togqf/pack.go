@@ -84,7 +84,13 @@ func (p *layoutPacking) Pack(w *write.Block, first, n int) (row int, err error) 
 		}
 	}
 	for i, c := range p.beside {
-		p.parts[i] = appendCompanion(p.parts[i], c.Kind, p.v.Header().ScaleDtype, w.Scales[:n*g], w.Zeros[:n*g])
+		if c.Kind != gqf.KindZeros {
+			p.parts[i] = write.AppendFloats(p.parts[i], w.Scales[:n*g], p.v.Header().ScaleDtype)
+			continue
+		}
+		for _, z := range w.Zeros[:n*g] {
+			p.parts[i] = append(p.parts[i], byte(z))
+		}
 	}
 	return 0, nil
 }
@@ -114,17 +120,6 @@ func (p *layoutPacking) floatZeros(w *write.Block, r int) []float32 {
 	return floats
 }
 
-// appendCompanion adds rows of scales or zero points as the layout's companion holds them.
-func appendCompanion(b []byte, kind gqf.Kind, dtype packing.ScaleDtype, scales []float32, zeros []int8) []byte {
-	if kind == gqf.KindZeros {
-		for _, z := range zeros {
-			b = append(b, byte(z))
-		}
-		return b
-	}
-	return write.AppendFloats(b, scales, dtype)
-}
-
 // Write puts the unit's panels and companions at their places, and sums them for the file's
 // checksums.
 func (p *layoutPacking) Write(w *write.Worker, u write.Unit) error {
@@ -133,7 +128,13 @@ func (p *layoutPacking) Write(w *write.Worker, u write.Unit) error {
 		return err
 	}
 	for _, s := range spans {
-		b, off := p.packed(s), p.offset(u, s)
+		b, off := p.out, p.offset(u, s)
+		switch {
+		case s.part > 0:
+			b = p.parts[s.part-1]
+		case s.off == 0 && len(p.pk.Prefix()) > 0:
+			b = slices.Concat(p.pk.Prefix(), p.out)
+		}
 		p.image.AddData(off, b)
 		if err := w.Write(0, b, off); err != nil {
 			return err
@@ -145,7 +146,7 @@ func (p *layoutPacking) Write(w *write.Worker, u write.Unit) error {
 // span is a range of a payload's data that holds a part of a unit: the weights, or a companion.
 type span struct {
 	kind   gqf.Kind
-	part   int // as in dataOffset
+	part   int // of the slice's payloads: 0 is the weights, the companions follow
 	off, n int64
 }
 
@@ -169,16 +170,6 @@ func (p *layoutPacking) spans(it *plan.Quantized, u write.Unit) ([]span, error) 
 	return list, nil
 }
 
-func (p *layoutPacking) packed(s span) []byte {
-	switch {
-	case s.part > 0:
-		return p.parts[s.part-1]
-	case s.off == 0 && len(p.pk.Prefix()) > 0:
-		return slices.Concat(p.pk.Prefix(), p.out)
-	}
-	return p.out
-}
-
 // extents appends the places that write writes to, in a unit or in several that follow one another.
 func (p *layoutPacking) extents(list []part.Extent, it *plan.Quantized, u write.Unit) ([]part.Extent, error) {
 	spans, err := p.spans(it, u)
@@ -190,11 +181,5 @@ func (p *layoutPacking) extents(list []part.Extent, it *plan.Quantized, u write.
 
 // offset is where a span begins in the file.
 func (p *layoutPacking) offset(u write.Unit, s span) int64 {
-	return p.dataOffset(u.Slice, s.part) + s.off
-}
-
-// dataOffset is where the data of a payload begin: number part of a slice's, the
-// weights being 0 and the companions following.
-func (p *layoutPacking) dataOffset(slice, part int) int64 {
-	return p.image.PayloadOffset(p.v.Payload+slice*(1+len(p.beside))+part) + packing.HeaderSize
+	return p.image.PayloadOffset(p.v.Payload+u.Slice*(1+len(p.beside))+s.part) + packing.HeaderSize + s.off
 }

@@ -332,14 +332,3 @@ func blockTrained(p *fromcheckpoint.Plan) (most int64) {
 	}
 	return most
 }
-
-// blockBytes is the memory of the hidden states of both models, as wide as the narrowest matrix.
-func blockBytes(p *fromcheckpoint.Plan, tokens int64) int64 {
-	hidden := 0
-	for _, m := range p.Matrices() {
-		if hidden == 0 || m.Cols < hidden {
-			hidden = m.Cols
-		}
-	}
-	return 2 * 4 * tokens * int64(hidden)
-}

@@ -15,16 +15,6 @@ type tapes struct {
 
 var tapeOptions = forward.TapeOptions{MaxTokens: StepTokens}
 
-func (j *job) openTapes() (err error) {
-	if j.tapes.teacher, err = j.teacher.NewTape(tapeOptions); err != nil {
-		return err
-	}
-	o := tapeOptions
-	o.Outputs = j.Kind == quantizer.TuneNorms // for factors of rows
-	j.tapes.student, err = j.student.NewTape(o)
-	return err
-}
-
 // gradients adds the gradients of a batch's mean divergence. Experts are the teacher's choice.
 func (j *job) gradients(batch [][]int32) error {
 	t := &j.tapes
@@ -41,7 +31,10 @@ func (j *job) gradients(batch [][]int32) error {
 	g := &forward.Gradients{Linear: j.linearGradient, Norm: j.normGradient}
 	if j.embedding != nil {
 		g.Embedding = func(sequence int, gradient []float32) error {
-			j.lookupGradient(batch[sequence], gradient)
+			cols := j.embedding.Cols
+			for i, id := range batch[sequence] {
+				j.embedding.gradient(int(id), gradient[i*cols:][:cols])
+			}
 			return nil
 		}
 	}
@@ -96,14 +89,6 @@ func (j *job) linearGradient(g *forward.LinearGradient) error {
 }
 
 const gradientBytes = 16 << 20
-
-// lookupGradient adds the gradients of the embedding's rows of a sequence, in order of position.
-func (j *job) lookupGradient(tokens []int32, gradient []float32) {
-	cols := j.embedding.Cols
-	for i, id := range tokens {
-		j.embedding.gradient(int(id), gradient[i*cols:][:cols])
-	}
-}
 
 func (j *job) normGradient(tensor string, gradient []float32) error {
 	if g := j.gainsOf[tensor]; g != nil {

@@ -264,11 +264,14 @@ func (j *job) prepare() (err error) {
 	if err := j.openGains(r); err != nil {
 		return err
 	}
-	if err := j.openTapes(); err != nil {
+	if j.tapes.teacher, err = j.teacher.NewTape(tapeOptions); err != nil {
 		return err
 	}
+	o := tapeOptions
+	o.Outputs = j.Kind == quantizer.TuneNorms // for factors of rows
+	j.tapes.student, err = j.student.NewTape(o)
 	j.batches = j.text.batches(j.Steps)
-	return nil
+	return err
 }
 
 func (j *job) heldOut() (float64, error) {
@@ -282,7 +285,10 @@ func (j *job) heldOut() (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return kl, checkFinite(kl)
+	if kl-kl != 0 {
+		err = fmt.Errorf("tuning: the divergence of the quantized model is %v: tune less (--tune norms), or not (--tune off)", kl)
+	}
+	return kl, err
 }
 
 func (j *job) reader(m *matrix) func(dst []float32, first, rows int) error {
@@ -313,10 +319,7 @@ func (j *job) train() error {
 	if err != nil && j.ctx.Err() == nil {
 		return err
 	}
-	if err := j.save(); err != nil {
-		return err
-	}
-	return err
+	return cmp.Or(j.save(), err)
 }
 
 func (j *job) steps() error {
@@ -471,11 +474,4 @@ func (j *job) account() *provenance.Tuning {
 		Source: t.Source, SHA256: t.SHA256, Tokens: t.Tokens(), Sequences: len(t.Sequences), HeldOut: text.CountScored(t.HeldOut), Seed: t.Seed,
 		Steps: j.earlier + j.Steps, Step: j.earlier + j.state.BestStep,
 	}
-}
-
-func checkFinite(kl float64) error {
-	if kl-kl != 0 {
-		return fmt.Errorf("tuning: the divergence of the quantized model is %v: tune less (--tune norms), or not (--tune off)", kl)
-	}
-	return nil
 }

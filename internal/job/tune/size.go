@@ -47,7 +47,9 @@ func SizeOf(p *fromcheckpoint.Plan, k quantizer.Tune, tokens, threads int) (s Si
 		return s, err
 	}
 	var codes, trained, scales int64
+	narrowest := p.Matrices()[0].Cols // Check refuses a plan without matrices
 	for _, m := range p.Matrices() {
+		narrowest = min(narrowest, m.Cols)
 		rows, n := int64(m.Rows), int64(m.Rows)*int64(m.Cols)
 		groups := rows * int64(m.Scheme.Groups(m.Cols))
 		codes += n
@@ -71,7 +73,8 @@ func SizeOf(p *fromcheckpoint.Plan, k quantizer.Tune, tokens, threads int) (s Si
 	predictions := min(12*held*int64(c.VocabSize), eval.ReferenceBytes)
 	s.Memory = codes + 8*scales + StateBytes*trained + 2*tape.Bytes() + gradientBytes + predictions + 12*held*int64(m.Width())
 	if k == quantizer.TuneBlocks {
-		s.Memory += blockBytes(p, int64(tokens)) + codes + 4*scales
+		// the hidden states of both models are as wide as the narrowest matrix
+		s.Memory += 2*4*int64(tokens)*int64(narrowest) + codes + 4*scales
 	}
 	if p.SourceBytes <= packedBytes {
 		s.Memory += p.SourceBytes

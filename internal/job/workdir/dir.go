@@ -116,32 +116,22 @@ func open(path string) (*Dir, error) {
 	case err != nil:
 		err = fmt.Errorf("%s: the file system cannot lock files: write to another one (%w)", path, err)
 	case !held:
-		err = &LockedError{path, readPID(f)}
+		locked := &LockedError{Dir: path}
+		_, _ = fmt.Fscan(io.NewSectionReader(f, 0, 32), &locked.PID)
+		err = locked
 	case !filelock.LeadsTo(name, f):
 		f.Close()
 		return nil, nil
 	default:
-		err = writePID(f)
+		if err = f.Truncate(0); err == nil {
+			_, err = f.WriteAt(fmt.Appendln(nil, os.Getpid()), 0)
+		}
 	}
 	if err != nil {
 		f.Close()
 		return nil, err
 	}
 	return &Dir{path, f}, nil
-}
-
-func writePID(f *os.File) error {
-	if err := f.Truncate(0); err != nil {
-		return err
-	}
-	_, err := f.WriteAt(fmt.Appendln(nil, os.Getpid()), 0)
-	return err
-}
-
-// readPID is the number of the process that holds the lock, 0 if the file does not say it.
-func readPID(f *os.File) (pid int) {
-	_, _ = fmt.Fscan(io.NewSectionReader(f, 0, 32), &pid)
-	return pid
 }
 
 func (d *Dir) Path() string { return d.path }

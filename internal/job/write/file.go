@@ -34,7 +34,7 @@ func (j *Job) WriteWith(ctx context.Context, path string, o Options) (*Report, e
 	if o.Written != nil {
 		o.Written()
 	}
-	written := &Written{Path: path, Codes: r.codes, Temp: out.temp}
+	written := &Written{Path: path, Codes: r.codes, Temp: func(i int) string { return out.Files[i].Temp() }}
 	if err := j.Out.Check(r.Target, written); err != nil {
 		return nil, err
 	}
@@ -92,7 +92,10 @@ func (j *Job) WriteTemp(ctx context.Context, path string, o Options) (*temporari
 	if err != nil {
 		return nil, nil, err
 	}
-	r.Out, r.Writeback = out.writers(), out.startWriteback
+	for _, f := range out.Files {
+		r.Out = append(r.Out, f)
+	}
+	r.Writeback = func(file int, off, n int64) { out.Files[file].StartWriteback(off, n) }
 	if err = r.Fill(ctx); err != nil {
 		out.Abort()
 		return nil, nil, err
@@ -203,13 +206,15 @@ func createTemporaries(path string, isDir bool, files []File) (list *temporaries
 	if list.made, err = makeDir(list.home); err != nil {
 		return list, err
 	}
+	create := atomicfile.Create
 	if isDir {
 		if list.dir, err = atomicfile.CreateDir(path); err != nil {
 			return list, err
 		}
+		create = func(path string) (*atomicfile.File, error) { return list.dir.Create(filepath.Base(path)) }
 	}
 	for _, file := range files {
-		f, err := list.create(file.Path)
+		f, err := create(file.Path)
 		if err != nil {
 			return list, err
 		}
@@ -219,13 +224,6 @@ func createTemporaries(path string, isDir bool, files []File) (list *temporaries
 		}
 	}
 	return list, nil
-}
-
-func (t *temporaries) create(path string) (*atomicfile.File, error) {
-	if t.dir != nil {
-		return t.dir.Create(filepath.Base(path))
-	}
-	return atomicfile.Create(path)
 }
 
 // Abort removes the files that have not been committed, and directories that were made for them.
@@ -251,18 +249,6 @@ func (t *temporaries) Commit() error {
 	t.done = err == nil
 	return err
 }
-
-func (t *temporaries) writers() []io.WriterAt {
-	list := make([]io.WriterAt, len(t.Files))
-	for i, f := range t.Files {
-		list[i] = f
-	}
-	return list
-}
-
-func (t *temporaries) temp(i int) string { return t.Files[i].Temp() }
-
-func (t *temporaries) startWriteback(file int, off, n int64) { t.Files[file].StartWriteback(off, n) }
 
 // makeDir makes a directory, and returns the uppermost one that was missing; "" if there was none.
 func makeDir(dir string) (made string, err error) {
