@@ -5,6 +5,7 @@ package about
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -40,11 +41,10 @@ func complete(c *cli.Context) error {
 	if len(args) != 1 {
 		return cmdline.Usagef("which shell? one of %s", strings.Join(shells, ", "))
 	}
-	err := cmdline.Completion(c.App.Writer, args[0])
-	if err == cmdline.ErrShell {
-		return &cmdline.UsageError{Err: suggest.Unknown("shell", c.Args().First(), shells)}
+	if !slices.Contains(shells, args[0]) {
+		return &cmdline.UsageError{Err: suggest.Unknown("shell", args[0], shells)}
 	}
-	return err
+	return cmdline.Completion(c.App.Writer, args[0])
 }
 
 func Man() *cli.Command {

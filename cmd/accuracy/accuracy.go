@@ -3,6 +3,7 @@ package accuracy
 
 import (
 	"fmt"
+	"io"
 	"slices"
 
 	"github.com/lowbit-go/gq"
@@ -131,14 +132,10 @@ func save(c *cli.Context) error {
 		r, err := gq.SaveReference(c.Context, c.Args().First(), c.String("save-reference"), gq.ReferenceOptions{
 			Text: o.Texts[0], Windows: o.Windows, Lora: c.StringSlice("lora"), Version: o.Version, Threads: o.Threads, Progress: o.Progress,
 		})
-		if err != nil {
+		return cmdline.Show(c, r, err, func(w io.Writer, r *gq.ReferenceReport) error {
+			_, err := fmt.Fprintf(w, "wrote    %s\ntext     %s, %d tokens scored\nsize     %s, %.2f bytes per logit\n",
+				cmdline.Text(r.File), cmdline.Text(r.Text.Name), r.Scored, cmdline.Bytes(r.Bytes), float64(r.Bytes)/float64(r.Scored)/float64(r.Vocab))
 			return err
-		}
-		if c.Bool("json") {
-			return cmdline.PrintJSON(c.App.Writer, r)
-		}
-		_, err = fmt.Fprintf(c.App.Writer, "wrote    %s\ntext     %s, %d tokens scored\nsize     %s, %.2f bytes per logit\n",
-			cmdline.Text(r.File), cmdline.Text(r.Text.Name), r.Scored, cmdline.Bytes(r.Bytes), float64(r.Bytes)/float64(r.Scored)/float64(r.Vocab))
-		return err
+		})
 	}
 }

@@ -61,24 +61,17 @@ func runKernels(c *cli.Context) error {
 	o.Begin = func(cache, memory int64) {
 		fmt.Fprintf(os.Stderr, "last-level cache %s, up to %s of memory\n", cmdline.Bytes(cache), cmdline.Bytes(memory))
 		if !c.Bool("json") {
-			t.heads()
+			t.line("KERNEL", "BITS", "GROUP", "THREADS", "M", "GMAC/s", "GB/s", "READ GB/s", "SHARE", "x M=1", "x F32", "x BF16")
 		}
 	}
 	if c.Bool("verbose") {
 		o.Log = func(choice kernels.Choice) { fmt.Fprintln(os.Stderr, "kernels:", choice) }
 	}
-	if c.Bool("json") {
-		r, err := gq.BenchKernels(c.Context, o)
-		if err != nil {
-			return err
-		}
-		return cmdline.PrintJSON(c.App.Writer, r)
+	if !c.Bool("json") {
+		o.Each = t.figure
 	}
-	o.Each = t.figure
-	if _, err := gq.BenchKernels(c.Context, o); err != nil {
-		return err
-	}
-	return t.err
+	r, err := gq.BenchKernels(c.Context, o)
+	return cmdline.Show(c, r, err, func(io.Writer, *bench.Report) error { return t.err })
 }
 
 func kernelOptions(c *cli.Context) (o gq.BenchKernelsOptions, err error) {
@@ -131,10 +124,6 @@ func (t *table) line(cells ...any) {
 	if t.err == nil {
 		_, t.err = fmt.Fprintln(t.w, strings.TrimRight(fmt.Sprintf(format, cells...), " "))
 	}
-}
-
-func (t *table) heads() {
-	t.line("KERNEL", "BITS", "GROUP", "THREADS", "M", "GMAC/s", "GB/s", "READ GB/s", "SHARE", "x M=1", "x F32", "x BF16")
 }
 
 func (t *table) figure(f *bench.Figure) {

@@ -4,11 +4,13 @@ package dequantize
 
 import (
 	"fmt"
+	"io"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
+	"github.com/lowbit-go/gq/internal/job/tocheckpoint"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -49,14 +51,10 @@ func run(c *cli.Context) error {
 	default:
 		return cmdline.Usagef("--dtype %s: bf16 or f32", c.String("dtype"))
 	}
-	report, err := gq.Dequantize(c.Context, c.Args().First(), dir, opts)
-	if err != nil {
+	r, err := gq.Dequantize(c.Context, c.Args().First(), dir, opts)
+	return cmdline.Show(c, r, err, func(w io.Writer, r *tocheckpoint.DequantizeReport) error {
+		_, err := fmt.Fprintf(w, "wrote    %s\ntensors  %d dequantized to %s, %d as they were\nsize     %s of weights, %d files beside them\n",
+			r.Output, r.Dequantized, opts.Dtype, r.Unquantized, cmdline.Bytes(r.Bytes), r.Files)
 		return err
-	}
-	if c.Bool("json") {
-		return cmdline.PrintJSON(c.App.Writer, report)
-	}
-	_, err = fmt.Fprintf(c.App.Writer, "wrote    %s\ntensors  %d dequantized to %s, %d as they were\nsize     %s of weights, %d files beside them\n",
-		report.Output, report.Dequantized, opts.Dtype, report.Unquantized, cmdline.Bytes(report.Bytes), report.Files)
-	return err
+	})
 }

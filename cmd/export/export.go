@@ -61,14 +61,8 @@ func run(c *cli.Context) error {
 	src := c.Args().First()
 	if c.Bool("dry-run") {
 		plan, err := gq.PlanExport(c.Context, src, opts)
-		if err != nil {
-			return err
-		}
-		return filereport.Plan(c, plan)
+		return filereport.Plan(c, plan, err)
 	}
 	report, err := gq.Export(c.Context, src, c.String("output"), opts)
-	if err != nil {
-		return err
-	}
-	return filereport.Report(c, report)
+	return filereport.Report(c, report, err)
 }

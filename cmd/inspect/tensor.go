@@ -147,15 +147,12 @@ func runLattice(c *cli.Context, path string) error {
 	if c.IsSet("slice") || c.Bool("verbose") {
 		return cmdline.Usagef("--lattice goes with --tensor, not with --slice or --verbose")
 	}
-	w := c.App.Writer
 	r, err := gq.InspectLattices(c.Context, path, gq.LatticeOptions{Match: c.String("tensor"), Threads: c.Int("threads"), Progress: cmdline.Reporter(c)})
-	switch {
-	case err != nil:
-		return err
-	case c.Bool("json"):
-		return cmdline.PrintJSON(w, r)
-	}
-	err = cmdline.Table(w, []string{"TENSOR", "DTYPE", "SHAPE", "BITS>", "GROUP>", "MAPPING", "SCALES", "GROUPS>", "EXACT>"}, func(line func(...any)) {
+	return cmdline.Show(c, r, err, printLattices)
+}
+
+func printLattices(w io.Writer, r *gq.LatticeReport) error {
+	err := cmdline.Table(w, []string{"TENSOR", "DTYPE", "SHAPE", "BITS>", "GROUP>", "MAPPING", "SCALES", "GROUPS>", "EXACT>"}, func(line func(...any)) {
 		for _, t := range r.Tensors {
 			l := t.Lattice
 			if l == nil {

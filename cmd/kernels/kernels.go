@@ -43,13 +43,7 @@ func run(c *cli.Context) error {
 		return err
 	}
 	r, err := gq.Kernels(gq.KernelsOptions{Weights: q, M: m, CPU: c.String("cpu")})
-	if err != nil {
-		return err
-	}
-	if c.Bool("json") {
-		return cmdline.PrintJSON(c.App.Writer, r)
-	}
-	return print(c.App.Writer, r)
+	return cmdline.Show(c, r, err, print)
 }
 
 func print(w io.Writer, r *gq.KernelsReport) error {

@@ -55,53 +55,35 @@ func run(c *cli.Context) error {
 	case list && c.NArg() > 0:
 		return cmdline.Usagef("gq pull --list wants no name, got %d", c.NArg())
 	case list:
-		return runList(c)
+		r, err := gq.ListCache()
+		return cmdline.Show(c, r, err, printList)
 	case prune:
 		return runPrune(c)
 	case c.NArg() != 1:
 		return cmdline.Usagef("gq pull wants one name of a model, got %d", c.NArg())
 	}
 	r, err := gq.Pull(c.Context, c.Args().First(), gq.PullOptions{Revision: c.String("revision"), Progress: cmdline.Reporter(c)})
-	if err != nil {
+	return cmdline.Show(c, r, err, func(w io.Writer, r *gq.PullReport) error {
+		fetched := ""
+		if r.FetchedBytes < r.Bytes {
+			fetched = fmt.Sprintf(", %s of them fetched now", cmdline.Bytes(r.FetchedBytes))
+		}
+		_, err := fmt.Fprintf(w, "%s: %d files, %s%s\n%s\n", cmdline.Text(r.Name), len(r.Files), cmdline.Bytes(r.Bytes), fetched, cmdline.Text(r.Path))
 		return err
-	}
-	if c.Bool("json") {
-		return cmdline.PrintJSON(c.App.Writer, r)
-	}
-	fetched := ""
-	if r.FetchedBytes < r.Bytes {
-		fetched = fmt.Sprintf(", %s of them fetched now", cmdline.Bytes(r.FetchedBytes))
-	}
-	_, err = fmt.Fprintf(c.App.Writer, "%s: %d files, %s%s\n%s\n", cmdline.Text(r.Name), len(r.Files), cmdline.Bytes(r.Bytes), fetched, cmdline.Text(r.Path))
-	return err
+	})
 }
 
 func runPrune(c *cli.Context) error {
 	r, err := gq.PruneCache(c.Args().Slice()...)
-	if err != nil {
-		return err
-	}
-	if c.Bool("json") {
-		return cmdline.PrintJSON(c.App.Writer, r)
-	}
-	for _, name := range r.InUse {
-		if _, err := fmt.Fprintf(c.App.Writer, "%s: a running job uses it: nothing of it was removed\n", cmdline.Text(name)); err != nil {
-			return err
+	return cmdline.Show(c, r, err, func(w io.Writer, r *gq.PruneReport) error {
+		for _, name := range r.InUse {
+			if _, err := fmt.Fprintf(w, "%s: a running job uses it: nothing of it was removed\n", cmdline.Text(name)); err != nil {
+				return err
+			}
 		}
-	}
-	_, err = fmt.Fprintf(c.App.Writer, "%s removed\n", cmdline.Bytes(r.RemovedBytes))
-	return err
-}
-
-func runList(c *cli.Context) error {
-	r, err := gq.ListCache()
-	if err != nil {
+		_, err := fmt.Fprintf(w, "%s removed\n", cmdline.Bytes(r.RemovedBytes))
 		return err
-	}
-	if c.Bool("json") {
-		return cmdline.PrintJSON(c.App.Writer, r)
-	}
-	return printList(c.App.Writer, r)
+	})
 }
 
 func printList(w io.Writer, r *gq.CacheReport) error {

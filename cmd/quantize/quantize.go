@@ -67,10 +67,7 @@ func run(c *cli.Context) error {
 	}
 	if c.Bool("dry-run") {
 		plan, err := gq.Plan(c.Context, src, output(c, opts.Recipe), opts)
-		if err != nil {
-			return err
-		}
-		return filereport.Plan(c, plan)
+		return filereport.Plan(c, plan, err)
 	}
 	r, err := gq.Quantize(c.Context, src, output(c, opts.Recipe), opts)
 	if r == nil {
@@ -119,21 +116,16 @@ func part(c *cli.Context) (*gq.PartOptions, error) {
 
 func runPart(c *cli.Context, src string, p *gq.PartOptions, opts gq.QuantizeOptions) error {
 	r, err := gq.QuantizePart(c.Context, src, output(c, opts.Recipe), *p, opts)
-	if err != nil {
-		return err
-	}
-	if c.Bool("json") {
-		return cmdline.PrintJSON(c.App.Writer, r)
-	}
-	if p.Dry {
-		_, err := fmt.Fprintln(c.App.Writer, r.Plan)
-		return err
-	}
-	return printPart(c, r)
+	return cmdline.Show(c, r, err, func(w io.Writer, r *divide.PartReport) error {
+		if p.Dry {
+			_, err := fmt.Fprintln(w, r.Plan)
+			return err
+		}
+		return printPart(c, w, r)
+	})
 }
 
-func printPart(c *cli.Context, r *divide.PartReport) error {
-	w := c.App.Writer
+func printPart(c *cli.Context, w io.Writer, r *divide.PartReport) error {
 	for _, s := range r.Warnings {
 		fmt.Fprintf(c.App.ErrWriter, "gq: warning: %s\n", s)
 	}

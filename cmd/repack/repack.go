@@ -53,16 +53,10 @@ func run(c *cli.Context) error {
 	}
 	if c.Bool("dry-run") {
 		plan, err := gq.PlanRepack(c.Context, c.Args().First(), opts)
-		if err != nil {
-			return err
-		}
-		return filereport.Plan(c, plan)
+		return filereport.Plan(c, plan, err)
 	}
 	report, err := gq.Repack(c.Context, c.Args().First(), c.String("output"), opts)
-	if err != nil {
-		return err
-	}
-	return filereport.Report(c, report)
+	return filereport.Report(c, report, err)
 }
 
 func options(c *cli.Context) (opts gq.RepackOptions, err error) {

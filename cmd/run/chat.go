@@ -43,7 +43,8 @@ func talk(c *cli.Context, path string, o gq.RunOptions) error {
 		if c.App.Reader == os.Stdin && isTerminal(os.Stdin) && !c.Bool("json") {
 			err = t.interactive()
 		} else {
-			err = t.script()
+			answer := func(message string) error { return t.answer(c.Context, newWriter(c), message) }
+			err = t.converse(readLines(c.App.Reader), answer, func(err error) error { return err }) // the first failure
 		}
 		if errors.Is(err, errNobody) {
 			return nil
@@ -75,13 +76,6 @@ const chatHelp = `/system TEXT  give the model instructions; without TEXT there 
 A line that begins with a space is a message, even if a slash follows.
 A line that ends with \ goes on in the next one. Ctrl-C stops an answer, Ctrl-D ends.
 `
-
-// script reads the user's messages line by line. The first failure ends it.
-func (t *talker) script() error {
-	return t.converse(readLines(t.c.App.Reader), func(message string) error {
-		return t.answer(t.c.Context, newWriter(t.c), message)
-	}, func(err error) error { return err })
-}
 
 // converse reads messages, line by line with next, until the input ends. It runs commands and
 // passes other messages to answer. The error of a refused message, or of a failed answer, goes to

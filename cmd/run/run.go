@@ -115,7 +115,7 @@ func run(c *cli.Context) error {
 	switch {
 	case c.Bool("json"):
 	case c.Bool("tokens"):
-		opts.Token = w.token
+		opts.Token = func(id int32, token string, _ bool) error { return w.print(fmt.Sprintf("%d\t%q\n", id, token)) }
 	default:
 		opts.Text = w.text
 	}
@@ -227,10 +227,6 @@ func printable(r rune) rune {
 	return r
 }
 
-func (w *writer) token(id int32, token string, _ bool) error {
-	return w.print(fmt.Sprintf("%d\t%q\n", id, token))
-}
-
 func (w *writer) print(s string) error {
 	if _, err := io.WriteString(w.w, s); err != nil {
 		return err
@@ -300,13 +296,10 @@ func printSummary(w io.Writer, r *generate.Result) {
 
 // seconds formats a time, from microseconds to hours, with three digits.
 func seconds(s float64) string {
-	d := time.Duration(s * 1e9)
-	switch {
-	case d < time.Second:
+	if time.Duration(s*1e9) < time.Second {
 		return fmt.Sprintf("%.3g ms", s*1e3)
-	default:
-		return fmt.Sprintf("%.2f s", s)
 	}
+	return fmt.Sprintf("%.2f s", s)
 }
 
 func ended(r *generate.Result) string {

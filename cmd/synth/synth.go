@@ -4,6 +4,7 @@ package synth
 
 import (
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -70,14 +71,10 @@ func run(c *cli.Context) error {
 		return err
 	}
 	r, err := gq.Synth(c.Context, c.Args().First(), spec, cmdline.Reporter(c))
-	if err != nil {
+	return cmdline.Show(c, r, err, func(w io.Writer, r *gq.SynthReport) error {
+		_, err := fmt.Fprintf(w, "%s: %d parameters, %s of data, made in %.1f s\n", r.Output, r.Parameters, cmdline.Bytes(r.Bytes), r.Seconds)
 		return err
-	}
-	if c.Bool("json") {
-		return cmdline.PrintJSON(c.App.Writer, r)
-	}
-	_, err = fmt.Fprintf(c.App.Writer, "%s: %d parameters, %s of data, made in %.1f s\n", r.Output, r.Parameters, cmdline.Bytes(r.Bytes), r.Seconds)
-	return err
+	})
 }
 
 func specOf(c *cli.Context) (synth.Spec, error) {

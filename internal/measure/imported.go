@@ -1,14 +1,13 @@
 package measure
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/job/fromcheckpoint"
 	"github.com/lowbit-go/gq/internal/job/imports"
 	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/packing"
@@ -54,11 +53,14 @@ func missingTensors(ck *safetensors.Checkpoint, f *gqf.File) ([]string, error) {
 			}
 			missing = append(missing, t.Name)
 		case have.Name != name: // the lm_head is the embedding in the file
-			same, err := sameTensor(ck, t, long(have.Name))
-			if err != nil {
-				return nil, err
+			other, ok := ck.Lookup(long(have.Name))
+			if ok {
+				var err error
+				if ok, err = fromcheckpoint.SameContent(ck, t, other); err != nil {
+					return nil, err
+				}
 			}
-			if !same {
+			if !ok {
 				missing = append(missing, t.Name)
 			}
 		}
@@ -71,23 +73,6 @@ func missingTensors(ck *safetensors.Checkpoint, f *gqf.File) ([]string, error) {
 		more = fmt.Sprintf(" and %d more", len(missing)-1)
 	}
 	return []string{fmt.Sprintf("the checkpoint has tensor %q%s, which the file does not", missing[0], more)}, nil
-}
-
-func sameTensor(ck *safetensors.Checkpoint, a safetensors.Tensor, name string) (same bool, err error) {
-	b, ok := ck.Lookup(name)
-	if !ok || a.Dtype != b.Dtype || !slices.Equal(a.Shape, b.Shape) {
-		return false, nil
-	}
-	x, err := ck.Bytes(a)
-	if err != nil {
-		return false, err
-	}
-	y, err := ck.Bytes(b)
-	if err != nil {
-		return false, err
-	}
-	err = ck.Guard(func() error { same = bytes.Equal(x, y); return nil })
-	return same, err
 }
 
 // namesOf translates a checkpoint's names, see arch.Names.

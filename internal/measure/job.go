@@ -119,12 +119,21 @@ func (j *Job) Run(ctx context.Context) (*accuracy.Report, error) {
 		}
 	}
 	if ck != nil {
-		if err := j.compareTensors(ctx, ck, f, text, r); err != nil {
+		folded, err := j.folded(ctx, ck, f, r)
+		if err == nil {
+			err = j.tensors(ctx, ck, folded, f, text, r)
+			folded.close()
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
-	if err := j.parity(ctx, f, r); err != nil {
-		return nil, err
+	if j.Parity {
+		_, end := j.stage(r, "parity", "checking kernels", "", 0)
+		r.Parity, err = CheckParity(ctx, f, ParityOptions{Threads: j.Threads, Match: j.Match})
+		if end(); err != nil {
+			return nil, err
+		}
 	}
 	if text != nil && r.NoModel == "" {
 		text.executed(r)
@@ -147,18 +156,6 @@ func (j *Job) Run(ctx context.Context) (*accuracy.Report, error) {
 		}
 	}
 	return r, nil
-}
-
-// compareTensors compares the file's tensors with the checkpoint's, or the folded checkpoint's.
-func (j *Job) compareTensors(ctx context.Context, ck *safetensors.Checkpoint, f *gqf.File, text *scored, r *accuracy.Report) error {
-	folded, err := j.folded(ctx, ck, f, r)
-	if err != nil {
-		return err
-	}
-	if folded != nil {
-		defer folded.close()
-	}
-	return j.tensors(ctx, ck, folded, f, text, r)
 }
 
 // NeedsModel reports whether the models are run: on Texts, the text of Saved or Choices, or for
@@ -326,16 +323,6 @@ func kernelsOf(f *gqf.File) []string {
 	return names
 }
 
-func (j *Job) parity(ctx context.Context, f *gqf.File, r *accuracy.Report) (err error) {
-	if !j.Parity {
-		return nil
-	}
-	_, end := j.stage(r, "parity", "checking kernels", "", 0)
-	defer end()
-	r.Parity, err = CheckParity(ctx, f, ParityOptions{Threads: j.Threads, Match: j.Match})
-	return err
-}
-
 func (j *Job) compare(ctx context.Context, s *scored, r *accuracy.Report) error {
 	if len(s.texts) == 0 {
 		return nil
@@ -343,7 +330,9 @@ func (j *Job) compare(ctx context.Context, s *scored, r *accuracy.Report) error 
 	total, tokens := 0, 0
 	for i := range s.texts {
 		total += text.CountScored(s.texts[i].windows)
-		tokens += s.texts[i].tokens()
+		for _, w := range s.texts[i].windows {
+			tokens += len(w.Tokens) // context included
+		}
 	}
 	add, end := j.stage(r, "text", "scoring", "tokens", int64(total))
 	defer end()

@@ -76,14 +76,6 @@ func (s *scored) add(info *accuracy.TextInfo, windows []text.Window, sizes []tex
 	}
 }
 
-// tokens is the number of tokens that the models read, context included.
-func (c *cutText) tokens() (n int) {
-	for _, w := range c.windows {
-		n += len(w.Tokens)
-	}
-	return n
-}
-
 // open opens the models and the texts, or sets r.NoModel to the reason why the model cannot be run.
 func (j *Job) open(ctx context.Context, f *gqf.File, r *accuracy.Report) (*scored, error) {
 	s := &scored{}

@@ -30,12 +30,6 @@ const (
 
 type outputSums struct{ all, weights, activations signalSums }
 
-func (s *outputSums) merge(o *outputSums) {
-	s.all.merge(&o.all)
-	s.weights.merge(&o.weights)
-	s.activations.merge(&o.activations)
-}
-
 func (s *outputSums) stats(in *inputs, outputs int64) *accuracy.OutputStats {
 	return &accuracy.OutputStats{
 		SQNR: s.all.ratio(), Cosine: cosineOf(s.all.dot, s.all.signal, s.all.other),

@@ -208,13 +208,16 @@ func (s *Saved) sameVocabulary(of *scored, r *accuracy.Report) error {
 
 // sameText refuses predictions of another text than info's text, cut into windows.
 func (s *Saved) sameText(info *accuracy.TextInfo, windows []text.Window) error {
+	same := func(a text.Window, b logits.Window) bool {
+		return a.First == b.First && slices.Equal(a.Tokens, b.Tokens)
+	}
 	switch t := s.Text; {
 	case info.SHA256 != t.SHA256:
 		return s.errorf("it is of the text %s with SHA-256 %.16s..., %s has %.16s...", t.Name, t.SHA256, info.Name, info.SHA256)
 	case string(info.Convention) != t.Convention || info.Window != t.Window || info.Stride != t.Stride:
 		return s.errorf("it is of %s, the text is cut into %s: use the same convention, window and stride",
 			cutOf(t.Convention, t.Window, t.Stride), cutOf(string(info.Convention), info.Window, info.Stride))
-	case !equalWindows(windows, s.Windows):
+	case !slices.EqualFunc(windows, s.Windows, same):
 		return s.errorf("the text gives %d windows with %d scored tokens, it has %d with %d, or other tokens: is the tokenizer another, or max-tokens (%d there)?",
 			len(windows), info.Tokens, len(s.Windows), s.Scored, t.MaxTokens)
 	}
@@ -228,12 +231,6 @@ func cutOf(convention string, window, stride int) string {
 		s += fmt.Sprintf(", one every %d", stride)
 	}
 	return s
-}
-
-func equalWindows(a []text.Window, b []logits.Window) bool {
-	return slices.EqualFunc(a, b, func(a text.Window, b logits.Window) bool {
-		return a.First == b.First && slices.Equal(a.Tokens, b.Tokens)
-	})
 }
 
 // savedTokenizer refuses a file with another tokenizer: tokens cannot be compared without the text.

@@ -196,6 +196,9 @@ func (j *Job) folded(ctx context.Context, ck *safetensors.Checkpoint, f *gqf.Fil
 }
 
 func (s *foldedSource) close() {
+	if s == nil {
+		return
+	}
 	if s.ck != nil {
 		s.ck.Close()
 	}

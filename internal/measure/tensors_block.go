@@ -209,7 +209,9 @@ func (e *entry) merge(i int, p *part) {
 func (t *total) add(p *part) {
 	t.sums.add(&p.sums)
 	if p.out != nil {
-		t.out.merge(p.out)
+		t.out.all.merge(&p.out.all)
+		t.out.weights.merge(&p.out.weights)
+		t.out.activations.merge(&p.out.activations)
 		t.outputs += p.rows
 	}
 	if t.differ < 0 {

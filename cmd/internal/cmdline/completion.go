@@ -1,7 +1,6 @@
 package cmdline
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -14,9 +13,6 @@ import (
 	"github.com/lowbit-go/gq/internal/lm/text"
 	"github.com/lowbit-go/gq/quantizer"
 )
-
-// ErrShell reports a shell without a completion script.
-var ErrShell = errors.New("no completion script for this shell")
 
 // completions are the scripts. Each asks `gq completion reply -- WORDS... =WORD`, where WORD is the
 // word that is being typed, and completes files if there is no reply. The sign keeps an empty word
@@ -75,13 +71,9 @@ Register-ArgumentCompleter -Native -CommandName gq -ScriptBlock {
 func Shells() []string { return []string{"bash", "zsh", "fish", "powershell"} }
 
 // Completion writes a script with which a shell completes gq's commands, flags, values of flags,
-// and files. It fails with ErrShell for a shell that it does not know.
+// and files.
 func Completion(w io.Writer, shell string) error {
-	script, ok := completions[shell]
-	if !ok {
-		return ErrShell
-	}
-	_, err := io.WriteString(w, script)
+	_, err := io.WriteString(w, completions[shell])
 	return err
 }
 

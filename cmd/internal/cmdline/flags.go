@@ -68,30 +68,16 @@ func Recipe(ctx context.Context, path string) (quantizer.Recipe, error) {
 
 // Needs refuses given flags unless one of others is given.
 func Needs(c *cli.Context, flags []string, others ...string) error {
-	return each(c, flags, func(name string) error {
-		if len(given(c, others)) > 0 {
-			return nil
-		}
-		return Usagef("--%s goes with --%s", name, strings.Join(others, " or --"))
-	})
+	if list := given(c, flags); len(list) > 0 && len(given(c, others)) == 0 {
+		return Usagef("--%s goes with --%s", list[0], strings.Join(others, " or --"))
+	}
+	return nil
 }
 
 // Excludes refuses given flags together with one of others.
 func Excludes(c *cli.Context, flags []string, others ...string) error {
-	return each(c, flags, func(name string) error {
-		if list := given(c, others); len(list) > 0 {
-			return Usagef("--%s beside --%s: give one of them", name, list[0])
-		}
-		return nil
-	})
-}
-
-// each calls check with the flags that are given, until an error.
-func each(c *cli.Context, flags []string, check func(name string) error) error {
-	for _, name := range given(c, flags) {
-		if err := check(name); err != nil {
-			return err
-		}
+	if list, beside := given(c, flags), given(c, others); len(list) > 0 && len(beside) > 0 {
+		return Usagef("--%s beside --%s: give one of them", list[0], beside[0])
 	}
 	return nil
 }
@@ -308,16 +294,6 @@ func names(commands []*cli.Command) []string {
 	for _, c := range commands {
 		if !c.Hidden {
 			list = append(list, c.Name)
-		}
-	}
-	return list
-}
-
-func flagNames(flags []cli.Flag) []string {
-	list := []string{"--help", "--help-all"}
-	for _, f := range flags {
-		for _, name := range f.Names() {
-			list = append(list, dashed(name))
 		}
 	}
 	return list

@@ -5,13 +5,11 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/urfave/cli/v2"
-	"golang.org/x/term"
 )
 
 // Advanced is the category of flags that only --help-all shows.
@@ -70,15 +68,6 @@ func help(w io.Writer, app *cli.App, c *cli.Command, path string, all bool, widt
 	}
 	_, err := w.Write(p.Bytes())
 	return err
-}
-
-// helpWidth returns the number of columns that help may use: the terminal's, between 40 and 100, or
-// 80 if standard output is no terminal.
-func helpWidth() int {
-	if width, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil && width > 0 {
-		return min(max(width, 40), 100)
-	}
-	return 80
 }
 
 // page collects the text of help.

@@ -33,7 +33,7 @@ type manPage struct{ strings.Builder }
 // command writes a subsection: a command's description, its examples and all of its flags.
 func (m *manPage) command(path string, c *cli.Command) {
 	m.macro("SS", strings.TrimSpace(path+" [FLAGS] "+c.ArgsUsage))
-	m.text(sentence(c.Usage))
+	m.text(strings.ToUpper(c.Usage[:1]) + c.Usage[1:] + ".")
 	if c.Description != "" {
 		m.macro("PP")
 		m.text(c.Description)
@@ -177,6 +177,3 @@ func (m *markdownPage) row(cells ...string) {
 func escape(s string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "<", `\<`, "|", `\|`).Replace(s)
 }
-
-// sentence makes a sentence of a command's one-line description.
-func sentence(s string) string { return strings.ToUpper(s[:1]) + s[1:] + "." }

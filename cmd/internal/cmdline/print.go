@@ -10,6 +10,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/urfave/cli/v2"
 )
 
 // Shape spells the shape of a tensor: "4096x1024", "scalar" without dimensions.
@@ -130,6 +132,17 @@ func ParseBytes(s string) (int64, error) {
 
 // Count writes a number as Bytes does: "12.3 k".
 func Count(n int64) string { return strings.TrimRight(strings.TrimSuffix(Bytes(n), "B"), " ") }
+
+// Show prints the result of a job that ended with err: as JSON with --json, else by print.
+func Show[T any](c *cli.Context, result T, err error, print func(w io.Writer, result T) error) error {
+	switch {
+	case err != nil:
+		return err
+	case c.Bool("json"):
+		return PrintJSON(c.App.Writer, result)
+	}
+	return print(c.App.Writer, result)
+}
 
 // PrintJSON writes v as indented JSON with a newline at the end, without escapes for HTML. If v is
 // a struct, the elements of lists in its fields are written one by one: encoding/json would hold

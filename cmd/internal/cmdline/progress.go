@@ -50,15 +50,17 @@ func NewDisplay(f *os.File, quiet bool) *Display {
 	case quiet:
 		return nil
 	case term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb":
-		return &Display{w: f, columns: func() int {
-			width, _, err := term.GetSize(int(f.Fd()))
-			if err != nil || width <= 0 {
-				return 80
-			}
-			return width
-		}}
+		return &Display{w: f, columns: func() int { return columns(f) }}
 	}
 	return &Display{w: f}
+}
+
+// columns is the width of a terminal; 80 for another file.
+func columns(f *os.File) int {
+	if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
+		return width
+	}
+	return 80
 }
 
 // Stage implements gq.Progress. add is one atomic addition. end must be called at least once;

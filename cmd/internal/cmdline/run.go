@@ -110,7 +110,7 @@ func Run(ctx context.Context, app *cli.App, args []string) int {
 	var err error
 	switch {
 	case req.help:
-		err = help(app.Writer, app, req.command, req.path, req.all, helpWidth())
+		err = help(app.Writer, app, req.command, req.path, req.all, min(max(columns(os.Stdout), 40), 100))
 	case req.unknown != "":
 		err = Usagef("unknown command %q%s", req.unknown, suggest.DidYouMean(req.unknown, names(req.commands())))
 	default:
@@ -211,7 +211,13 @@ func flagError(text string, known []cli.Flag) error {
 	if name, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
 		hint := ""
 		if len(name) > 1 {
-			hint = suggest.DidYouMean(dashed(name), flagNames(known))
+			list := []string{"--help", "--help-all"}
+			for _, f := range known {
+				for _, name := range f.Names() {
+					list = append(list, dashed(name))
+				}
+			}
+			hint = suggest.DidYouMean(dashed(name), list)
 		}
 		return Usagef("unknown flag %s%s", dashed(name), hint)
 	}

@@ -19,12 +19,12 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// Plan prints a plan as a table, or as JSON with --json.
-func Plan(c *cli.Context, p *gq.PlanReport) error {
-	w := c.App.Writer
-	if c.Bool("json") {
-		return cmdline.PrintJSON(w, p)
-	}
+// Plan prints the plan of a job that ended with err as a table, or as JSON with --json.
+func Plan(c *cli.Context, p *gq.PlanReport, err error) error {
+	return cmdline.Show(c, p, err, func(w io.Writer, p *gq.PlanReport) error { return printPlan(c, w, p) })
+}
+
+func printPlan(c *cli.Context, w io.Writer, p *gq.PlanReport) error {
 	if err := Allocation(c, p.Allocation); err != nil {
 		return err
 	}
@@ -94,14 +94,13 @@ func why(t *plan.Tensor) string {
 	return ""
 }
 
-// Report prints the result of a repack job, or JSON with --json.
-func Report(c *cli.Context, r *write.Report) error {
-	if c.Bool("json") {
-		return cmdline.PrintJSON(c.App.Writer, r)
-	}
-	Tensors(c, r)
-	SQNR(c.App.Writer, r)
-	return Time(c.App.Writer, r)
+// Report prints the result of a repack job that ended with err, or JSON with --json.
+func Report(c *cli.Context, r *write.Report, err error) error {
+	return cmdline.Show(c, r, err, func(w io.Writer, r *write.Report) error {
+		Tensors(c, r)
+		SQNR(w, r)
+		return Time(w, r)
+	})
 }
 
 // Tensors prints the numbers of quantized and unquantized tensors.
