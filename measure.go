@@ -363,7 +363,8 @@ func (o *MeasureOptions) run(ctx context.Context, j *measure.Job, s stages) (*ac
 	return r, nil
 }
 
-// writeReport writes a report or reference logits. The file at the path is replaced when the new one is complete.
+// writeReport writes a report or reference logits. The file at the path is replaced when the new
+// one is complete.
 func writeReport(ctx context.Context, name string, write func(w *io.OffsetWriter) error) error {
 	f, err := atomicfile.Create(name)
 	if err != nil {

@@ -124,13 +124,18 @@ func Sweep(ctx context.Context, src string, o SweepOptions) (*accuracy.SweepRepo
 
 // SweepVerdict returns a *GateNotMetError if there was a gate that some files do not meet.
 func SweepVerdict(r *accuracy.SweepReport) error {
-	unmet := r.Unmet()
+	e := &GateNotMetError{Of: len(r.Files)}
 	for _, f := range r.Files {
-		if len(unmet) > 0 && f.Name == unmet[0] {
-			return &GateNotMetError{Gate: f.Gate.Gate, Failures: f.Gate.Failures, Unmet: unmet, Of: len(r.Files)}
+		if g := f.Gate; g != nil && !g.Passed {
+			if e.Unmet = append(e.Unmet, f.Name); len(e.Unmet) == 1 {
+				e.Gate, e.Failures = g.Gate, g.Failures
+			}
 		}
 	}
-	return nil
+	if e.Unmet == nil {
+		return nil
+	}
+	return e
 }
 
 type sweep struct {

@@ -67,8 +67,6 @@ type Gate struct {
 
 const defaultMinTokens = 1000
 
-func (g *Gate) minTokens() int { return cmp.Or(g.MinTokens, defaultMinTokens) }
-
 // Limit bounds a figure with at least a single field: Min only where more is better, Max only where
 // less is better. A figure with a standard error must meet Min or Max by two standard errors.
 type Limit struct {

@@ -79,9 +79,6 @@ func (c *Condition) OfModel() bool { return c.Of == "model" || c.Of == "answers"
 // OfAccuracy reports whether the condition limits a figure of the model or of tensors.
 func (c *Condition) OfAccuracy() bool { return c.OfModel() || strings.HasPrefix(c.Of, "tensors") }
 
-// String describes the condition in a line: "model: mean_kl at most 0.05 nats".
-func (c *Condition) String() string { return c.Whose() + ": " + c.demand() }
-
 // Whose names the owner of the figure: "model", or "model on code.txt".
 func (c *Condition) Whose() string {
 	if c.Text == "" {
@@ -90,17 +87,13 @@ func (c *Condition) Whose() string {
 	return c.Of + " on " + c.Text
 }
 
-func (c *Condition) demand() string {
-	limit := strings.TrimSpace(fmt.Sprintf("%.6g %s", float64(c.Limit), c.Unit))
-	switch c.Kind {
-	case AtLeast:
-		return c.Metric + " at least " + limit
-	case AtMost:
-		return c.Metric + " at most " + limit
-	case NoWorse:
-		return fmt.Sprintf("%s not worse than before by more than %s", c.Metric, limit)
+// String describes the condition in a line: "model: mean_kl at most 0.05 nats".
+func (c *Condition) String() string {
+	demand := map[Kind]string{AtLeast: " at least ", AtMost: " at most ", NoWorse: " not worse than before by more than "}[c.Kind]
+	if demand != "" {
+		demand += strings.TrimSpace(fmt.Sprintf("%.6g %s", float64(c.Limit), c.Unit))
 	}
-	return c.Metric
+	return c.Whose() + ": " + c.Metric + demand
 }
 
 // Failure is a figure that misses its limit.
@@ -174,21 +167,24 @@ func (g *Gate) Check(r, earlier *Report) (*GateResult, error) {
 	if earlier == nil && g.NeedsEarlier() {
 		return nil, &GateError{g.Name, "", "compares with an earlier report, and none was given"}
 	}
-	if r.Text != nil {
-		if err := matchLabels("texts", g.Texts, r.labels()); err != nil {
-			return nil, err.in(g.Name)
-		}
+	var texts, choices []string
+	for _, t := range r.Scored() {
+		texts = append(texts, t.Text.Label())
 	}
-	if len(r.Choices) > 0 {
-		if err := matchLabels("choices", g.Choices, r.choiceLabels()); err != nil {
-			return nil, err.in(g.Name)
-		}
+	for i := range r.Choices {
+		choices = append(choices, r.Choices[i].Label())
+	}
+	if err := matchLabels("texts", g.Texts, texts); err != nil && texts != nil {
+		return nil, err.in(g.Name)
+	}
+	if err := matchLabels("choices", g.Choices, choices); err != nil && choices != nil {
+		return nil, err.in(g.Name)
 	}
 	res := &GateResult{Gate: g.Name, ModelRun: r.Model != nil || len(r.Choices) > 0, Conditions: []Condition{}, Failures: []Failure{}}
 	// Every gate's own conditions come first: the failure of such a condition explains the others.
 	res.source(r)
 	if g.NeedsModel() {
-		res.tokens(r, g.minTokens())
+		res.tokens(r, cmp.Or(g.MinTokens, defaultMinTokens))
 	}
 	given, failed := len(res.Conditions), len(res.Failures)
 	if err := res.model(g, r, earlier); err != nil {
@@ -389,10 +385,8 @@ func (r TensorRule) matches(s *TensorStats) bool {
 	if r.fitted && !(s.fitted() && s.Output != nil && s.Output.Source == "calibration") || r.Bits != 0 && r.Bits != s.Bits || r.Group != nil && *r.Group != s.Group {
 		return false
 	}
-	return r.Match == "" || pattern.MatchAny(r.Match, append([]string{s.Label()}, s.names()...)...)
+	return r.Match == "" || pattern.MatchAny(r.Match, append([]string{s.Label(), s.Name}, s.SharedWith...)...)
 }
-
-func (s *TensorStats) names() []string { return append([]string{s.Name}, s.SharedWith...) }
 
 // parity adds the condition that kernels give the bits of the portable reference.
 func (res *GateResult) parity(r *Report) {

@@ -17,7 +17,11 @@ func (res *GateResult) model(g *Gate, r, earlier *Report) error {
 			if ok {
 				res.figure(g, m, all, r, earlier, nil, nil)
 			}
-			res.unmeasured(g, m, r)
+			for _, rule := range g.Texts { // no text was scored
+				if l, ok := rule.Limits[m.name]; ok {
+					res.limit(Condition{Of: "model", Text: rule.Match}, m.metric, l, []figure{{missing: m.missing(g, r, nil)}})
+				}
+			}
 			continue
 		}
 		for _, t := range texts {
@@ -35,15 +39,6 @@ func (res *GateResult) model(g *Gate, r, earlier *Report) error {
 		}
 	}
 	return nil
-}
-
-// unmeasured adds the conditions of g.Texts on a figure as not met, if no text was scored.
-func (res *GateResult) unmeasured(g *Gate, m modelMetric, r *Report) {
-	for _, rule := range g.Texts {
-		if l, ok := rule.Limits[m.name]; ok {
-			res.limit(Condition{Of: "model", Text: rule.Match}, m.metric, l, []figure{{missing: m.missing(g, r, nil)}})
-		}
-	}
 }
 
 // missing says why a report does not have the figure, on text t if that is not nil.
@@ -165,18 +160,4 @@ func (g *Gate) pinned(r *Report) error {
 		}
 	}
 	return nil
-}
-
-func (r *Report) labels() (list []string) {
-	for _, t := range r.Scored() {
-		list = append(list, t.Text.Label())
-	}
-	return list
-}
-
-func (r *Report) choiceLabels() (list []string) {
-	for i := range r.Choices {
-		list = append(list, r.Choices[i].Label())
-	}
-	return list
 }

@@ -21,19 +21,17 @@ const tried = 3
 // tries lists changes to try if figures of accuracy do not meet the gate, the best first. Nothing
 // helps if the checkpoint is wrong, kernels differ, or a figure is missing.
 func (res *GateResult) tries(r *Report) (list []Try) {
-	var failed []string // tensors
-	lost := false
+	var failed []string // tensors; "" for the model
 	for _, f := range res.Failures {
 		c := &res.Conditions[f.Condition]
 		if c.Of == "source" {
 			return nil
 		}
 		if f.Missing == "" && c.OfAccuracy() && !slices.Contains(sizeMetrics, f.Metric) {
-			lost = true
 			failed = append(failed, f.Tensor)
 		}
 	}
-	if !lost {
+	if failed == nil {
 		return nil
 	}
 	if t, ok := tryAlgorithm(r); ok {

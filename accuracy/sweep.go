@@ -63,13 +63,3 @@ func (r *SweepReport) MarkPareto() {
 		}
 	}
 }
-
-// Unmet lists the names of the files that do not meet their gate.
-func (r *SweepReport) Unmet() (names []string) {
-	for _, f := range r.Files {
-		if f.Gate != nil && !f.Gate.Passed {
-			names = append(names, f.Name)
-		}
-	}
-	return names
-}

@@ -122,8 +122,8 @@ func (r Recipe) Scheme(role gqf.Role, rule *Rule) rounding.Scheme {
 			scales:  rule != nil && rule.ScaleDtype != packing.ScaleNone || scaled,
 		})
 	}
-	if f := r.CheckpointFormat(); f != "" {
-		s = checkpointScheme(f, s, grouped || rule != nil && rule.Group != nil)
+	if f := r.CheckpointFormat(); f != "" && channelsAt[f] == s.Bits && !grouped && (rule == nil || rule.Group == nil) {
+		s.Group = 0
 	}
 	s.Algorithm = cmp.Or(s.Algorithm, defaultAlgorithm(s.Mapping))
 	// Calibration covers the layers between embedding and lm_head; lm_head is included if a rule
@@ -218,7 +218,8 @@ func (r Recipe) WithDefaults() Recipe {
 	r.Mapping = cmp.Or(r.Mapping, gqf.MappingFullRange)
 	r.ScaleDtype = cmp.Or(r.ScaleDtype, packing.ScaleBF16)
 	r.EmbeddingBits = cmp.Or(r.EmbeddingBits, 8)
-	if r.EmbeddingGroup == nil && embeddingPerChannel(r.Targets) {
+	perChannel := func(t Target) bool { return t.channel8 != packing.Tile{} } // of embeddings
+	if r.EmbeddingGroup == nil && slices.ContainsFunc(r.Targets, perChannel) {
 		r.EmbeddingGroup = new(PerChannel)
 	}
 	r.EmbeddingGroup = cmp.Or(r.EmbeddingGroup, r.Group)

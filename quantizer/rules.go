@@ -57,7 +57,9 @@ func ParseRule(s string) (Rule, error) {
 			return fail(errors.New("skip leaves the tensor unquantized: nothing may follow it"))
 		}
 		r.Skip = true
-	} else if err := r.setBits(words[0]); err != nil {
+	} else if _, err := strconv.Atoi(words[0]); err != nil {
+		return fail(fmt.Errorf("%q is neither a number of bits, 1 to 8, nor skip", words[0]))
+	} else if r.Bits, err = parseBits(words[0]); err != nil {
 		return fail(err)
 	}
 	for _, w := range words[1:] {
@@ -69,14 +71,6 @@ func ParseRule(s string) (Rule, error) {
 		return fail(err)
 	}
 	return r, nil
-}
-
-func (r *Rule) setBits(s string) (err error) {
-	if _, err := strconv.Atoi(s); err != nil {
-		return fmt.Errorf("%q is neither a number of bits, 1 to 8, nor skip", s)
-	}
-	r.Bits, err = parseBits(s)
-	return err
 }
 
 func (r *Rule) recipe() *Recipe {

@@ -157,12 +157,6 @@ func (t Target) Layout(s rounding.Scheme, k int64) (LayoutRequest, error) {
 	return LayoutRequest{Family: FamilyKleidiAI, Tile: tile}, nil
 }
 
-// embeddingPerChannel reports whether a target has a kernel for an lm_head of 8-bit channels. The
-// embedding then gets 8-bit channels: the other targets have no kernel for 8-bit groups either.
-func embeddingPerChannel(list []Target) bool {
-	return slices.ContainsFunc(list, func(t Target) bool { return t.channel8 != packing.Tile{} })
-}
-
 // alone reports whether the target chooses schemes that other targets do not load.
 func (t Target) alone() bool { return t.Format != "" || t.Name == TargetGGUF.Name }
 
@@ -243,14 +237,6 @@ func (r Recipe) CheckpointFormat() hfquant.Format {
 // channelsAt is the number of bits at which groups of a format are channels, unless a group is
 // stated: vLLM's kernels for int8 weights and activations have no smaller groups.
 var channelsAt = map[hfquant.Format]int{hfquant.IntQuantized: 8}
-
-// checkpointScheme gives a scheme the group of its bits, if the group was not stated.
-func checkpointScheme(f hfquant.Format, s rounding.Scheme, grouped bool) rounding.Scheme {
-	if !grouped && channelsAt[f] == s.Bits {
-		s.Group = 0
-	}
-	return s
-}
 
 // storedScales is the dtype in which a format stores scales of dtype d.
 func storedScales(f hfquant.Format, d packing.ScaleDtype) packing.Dtype {

@@ -44,7 +44,7 @@ func talk(c *cli.Context, path string, o gq.RunOptions) error {
 			err = t.interactive()
 		} else {
 			answer := func(message string) error { return t.answer(c.Context, newWriter(c), message) }
-			err = t.converse(readLines(c.App.Reader), answer, func(err error) error { return err }) // the first failure
+			err = t.converse(readLines(c.App.Reader), answer, func(err error) error { return err })
 		}
 		if errors.Is(err, errNobody) {
 			return nil

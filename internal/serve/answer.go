@@ -144,7 +144,11 @@ func (s *Server) answer(x *exchange, r *http.Request, j *job) error {
 	m.metrics.count(&u, &t)
 	x.log("prompt_tokens", u.Prompt, "completion_tokens", u.Completion, "seed", t.Seed, "seconds", t.Total)
 	if s.logPrompts {
-		x.log("answers", answers(choices))
+		var answers []string
+		for _, c := range choices {
+			answers = append(answers, c.result.Text)
+		}
+		x.log("answers", answers)
 	}
 	return out.end(choices, &u, &t)
 }
@@ -263,14 +267,6 @@ func (j *job) texts() []string {
 			p.text = j.model.Generator.Tokenizer().Decode(p.ids, false)
 		}
 		list = append(list, p.text)
-	}
-	return list
-}
-
-func answers(choices []*choice) []string {
-	var list []string
-	for _, c := range choices {
-		list = append(list, c.result.Text)
 	}
 	return list
 }

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -49,18 +50,10 @@ func (s *Server) readBody(x *exchange, r *http.Request) ([]byte, error) {
 	if !utf8.Valid(body) {
 		return nil, invalid("", "the body is not UTF-8")
 	}
-	return body, checkJSON(body)
-}
-
-// checkJSON refuses a body that is not a single JSON value.
-func checkJSON(body []byte) error {
-	s := jsonscan.New(body, func(pos int, msg string) error {
+	scan := jsonscan.New(body, func(pos int, msg string) error {
 		return invalid("", "the body is not JSON: %s at byte %d", msg, pos)
 	})
-	if err := s.Skip("the body"); err != nil {
-		return err
-	}
-	return s.End("the body")
+	return body, cmp.Or(scan.Skip("the body"), scan.End("the body"))
 }
 
 // A bodyReader adds the bytes that were read to the sum of the bodies of all requests.

@@ -2,7 +2,6 @@ package serve
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -79,14 +78,6 @@ func invalid(param, format string, args ...any) *apiError {
 
 // errInternal is all that a client is told about a failure of the server.
 var errInternal = &apiError{status: http.StatusInternalServerError, message: "the server failed to compute this answer; its log says why", code: "internal_error"}
-
-// asAPI returns the *apiError in err, or errInternal.
-func asAPI(err error) *apiError {
-	if e, ok := errors.AsType[*apiError](err); ok {
-		return e
-	}
-	return errInternal
-}
 
 func writeError(w http.ResponseWriter, e *apiError) {
 	if e.retryAfter > 0 {

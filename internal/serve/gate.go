@@ -26,7 +26,10 @@ func (g *gate) enter(places int) (leave func(done int), taken, retry int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.taken+places > g.parallel+g.queue {
-		return nil, g.taken, g.retryAfter(places)
+		// The sequences in front end one by one. Times in the gate include waiting, so a full server
+		// errs on the long side.
+		short := g.taken + places - g.parallel - g.queue
+		return nil, g.taken, min(max(int(g.seconds*float64(short)/float64(g.parallel)+1), minRetry), maxRetry)
 	}
 	g.taken += places
 	start := time.Now()
@@ -47,10 +50,3 @@ func (g *gate) leave(places, done int, took time.Duration) {
 
 // Retry-After in seconds.
 const minRetry, maxRetry = 1, 120
-
-// retryAfter estimates when there are places: the sequences in front end one by one. Times in the
-// gate include waiting, so a full server errs on the long side.
-func (g *gate) retryAfter(places int) int {
-	short := g.taken + places - g.parallel - g.queue
-	return min(max(int(g.seconds*float64(short)/float64(g.parallel)+1), minRetry), maxRetry)
-}

@@ -3,7 +3,6 @@ package serve
 import (
 	"bytes"
 	_ "embed"
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -96,13 +95,6 @@ func (m *modelMetrics) count(u *usage, t *timings) {
 	if t.DecodeTokens > 0 {
 		m.decodeSpeed.Update(t.DecodeTokens)
 	}
-}
-
-// request counts a request. name is the route: a path of a client would be a label of its own for
-// each misspelling.
-func (m *metricsSet) request(name string, status int, took time.Duration) {
-	m.set.GetOrCreateCounter(labelled("gq_http_requests_total", "path", name, "status", fmt.Sprint(status))).Inc()
-	m.set.GetOrCreateSummaryExt(labelled("gq_http_request_seconds", "path", name), window, quantiles).Update(took.Seconds())
 }
 
 func (s *Server) writeMetrics(x *exchange, _ *http.Request) error {

@@ -150,7 +150,9 @@ func (s *Server) handler(name string, open bool, h handle) http.Handler {
 				x.fail(errInternal)
 			}
 			took := time.Since(start)
-			s.metrics.request(name, x.status, took)
+			// By the route: a path of a client would be a label of its own for each misspelling.
+			s.metrics.set.GetOrCreateCounter(labelled("gq_http_requests_total", "path", name, "status", fmt.Sprint(x.status))).Inc()
+			s.metrics.set.GetOrCreateSummaryExt(labelled("gq_http_request_seconds", "path", name), window, quantiles).Update(took.Seconds())
 			x.slog(s.logger, r, took)
 		}()
 		err := s.guard.check(r, open)
@@ -163,8 +165,9 @@ func (s *Server) handler(name string, open bool, h handle) http.Handler {
 		if err == nil {
 			return
 		}
-		e := asAPI(err)
-		if e == errInternal {
+		e, ok := errors.AsType[*apiError](err)
+		if !ok {
+			e = errInternal
 			s.logger.Error("failure", "request", id, "error", err)
 		}
 		x.fail(e)

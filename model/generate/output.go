@@ -27,11 +27,6 @@ func (x *output) prompt() error {
 	return nil
 }
 
-// prefilled records the time of the prompt's computation and its tokens without computation.
-func (x *output) prefilled(took time.Duration, cached int) {
-	x.r.PrefillSeconds, x.r.CachedTokens = took.Seconds(), cached
-}
-
 func (x *output) steps(list []timedStep) error {
 	for _, s := range list {
 		if !s.Prompt {
@@ -69,8 +64,6 @@ func (x *output) step(s Step) error {
 	}
 	return x.text(s.Text)
 }
-
-func (x *output) stop(why Reason, stopString string) { x.r.Stopped, x.r.StopString = why, stopString }
 
 func (x *output) token(id int32, prompt bool) error {
 	if x.o.Token == nil {

@@ -61,12 +61,12 @@ func (q *request) take() (steps []timedStep, ended bool) {
 
 // result returns what Run returns for a request that has ended. failed is the error of a callback.
 func (q *request) result(out *output, failed error) (*Result, error) {
-	out.prefilled(q.prefill, q.cached)
+	out.r.PrefillSeconds, out.r.CachedTokens = q.prefill.Seconds(), q.cached
 	if failed != nil {
 		return out.finish(failed, false, "")
 	}
 	if q.err == nil {
-		out.stop(q.stopped, q.stopString)
+		out.r.Stopped, out.r.StopString = q.stopped, q.stopString
 		return out.finish(nil, false, "")
 	}
 	return out.finish(q.err, q.err == q.ctx.Err(), q.flush())

@@ -18,8 +18,8 @@ type scaleFacts struct {
 	// The scale of the smallest magnitude above 0, the first that is 0, and the first negative one.
 	least, zero, negative scalePlace
 	zeros                 zeroFacts
-	// long tells that a scale has more than 16 significant bits, so that its product with a code or a
-	// zero point, of 8 bits, may be rounded.
+	// long tells that a scale has more than 16 significant bits, so that its product with a code or
+	// a zero point, of 8 bits, may be rounded.
 	long bool
 }
 

@@ -101,7 +101,7 @@ func (f *finder) addAWQ(module string, t safetensors.Tensor, group int64) error 
 		return err
 	}
 	scheme := Scheme{Bits: awqBits, Scales: w.scales.dtype, Zeros: IntZeros}
-	if bytes.Count(w.zeros.view, []byte{0x88}) == len(w.zeros.view) { // all are 8, the middle of the codes
+	if bytes.Count(w.zeros.view, []byte{0x88}) == len(w.zeros.view) { // all 8, the middle
 		scheme.Zeros = NoZeros
 	}
 	if scheme.Group, err = f.transposedGroup(name, group, k, groups, false); err != nil {

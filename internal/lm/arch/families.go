@@ -28,20 +28,15 @@ func (k *keys) readHeads(c *ForwardConfig, heads, kvHeads, headDim int, eps floa
 	}
 	c.HeadDim = k.size("head_dim", max(1, headDim))
 	c.NormEps = k.positive("rms_norm_eps", eps)
-	c.Layers = make([]LayerConfig, k.layers())
+	layers := k.size("num_hidden_layers", 0)
+	if layers > 1000 {
+		k.fail("num_hidden_layers", "is %d: this forward pass takes at most 1000", layers)
+		layers = 0
+	}
+	c.Layers = make([]LayerConfig, layers)
 	if c.HeadDim > 0 {
 		c.AttentionScale = 1 / math.Sqrt(float64(c.HeadDim))
 	}
-}
-
-// layers reads the number of layers. More than a thousand layers are taken for damage.
-func (k *keys) layers() int {
-	n := k.size("num_hidden_layers", 0)
-	if n > 1000 {
-		k.fail("num_hidden_layers", "is %d: this forward pass takes at most 1000", n)
-		return 0
-	}
-	return n
 }
 
 func (k *keys) attentionBias(c *ForwardConfig) {

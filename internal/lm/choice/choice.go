@@ -97,23 +97,18 @@ func parse(line []byte) (Question, Form, error) {
 			continue
 		}
 		q, err := f.read(line)
-		if err != nil {
-			return q, f.form, fmt.Errorf("a question of the form %s: %w", f.form, err)
+		switch n := len(q.Endings); {
+		case err != nil:
+			err = fmt.Errorf("a question of the form %s: %w", f.form, err)
+		case n < 2 || n > maxEndings:
+			err = fmt.Errorf("has %d endings: 2 to %d are expected", n, maxEndings)
+		case q.Answer < 0 || q.Answer >= n:
+			err = fmt.Errorf("the answer is %d, of %d endings: the index of an ending, from 0, is expected", q.Answer, n)
 		}
-		return q, f.form, q.check()
+		return q, f.form, err
 	}
 	return Question{}, "", errors.New(`has the keys of no known form: "prompt", "endings" and "answer"; ` +
 		`HellaSwag's "activity_label", "ctx_a", "ctx_b", "endings" and "label"; ARC's "question", "choices" and "answerKey"; MMLU's "question", "subject", "choices" and "answer"`)
-}
-
-func (q *Question) check() error {
-	switch n := len(q.Endings); {
-	case n < 2 || n > maxEndings:
-		return fmt.Errorf("has %d endings: 2 to %d are expected", n, maxEndings)
-	case q.Answer < 0 || q.Answer >= n:
-		return fmt.Errorf("the answer is %d, of %d endings: the index of an ending, from 0, is expected", q.Answer, n)
-	}
-	return nil
 }
 
 // forms lists how the forms are recognized and read, the more specific forms first.

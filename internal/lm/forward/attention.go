@@ -34,7 +34,7 @@ func (o *opener) attention(l arch.LayerConfig, qNorm, kNorm *norm) *attention {
 	if l.Borrow > 0 {
 		a.cache, a.borrow = o.attentionOf(layer-l.Borrow).cache, o.Model.side.lent[layer-l.Borrow]
 	} else {
-		o.caches = append(o.caches, cache{heads: l.KVHeads, dim: l.HeadDim, span: spanOf(&l)})
+		o.caches = append(o.caches, cache{heads: l.KVHeads, dim: l.HeadDim, span: span{l.Window, l.Chunk}})
 	}
 	if c.UnitValues {
 		a.values = o.unitNorm(l.HeadDim)
@@ -190,7 +190,11 @@ func (a *attention) run(s *Session, r *record, dst, x []float32, m int) error {
 		if r.kept {
 			r.attended = buffer.Grow(&r.gatedHeads, m*nq)
 		}
-		s.applyGates(r.attended, heads, r.gates)
+		s.split(len(heads), 32, func(_, from, to int) {
+			for i := from; i < to; i++ {
+				r.attended[i] = float32(heads[i] * logistic(r.gates[i]))
+			}
+		})
 	}
 	r.attended = s.unpad(&s.latent.heads, r.attended, m)
 	if dst == nil {

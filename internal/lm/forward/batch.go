@@ -76,7 +76,13 @@ func (b *Batch) Bytes() int64 {
 		}
 	}
 	n += len(b.s.attention.workers) * queryBlock * worker
-	return b.pool.bytes() + 4*int64(n) + b.s.sizes(b.MaxRows()).bytes()
+	all := 4*int64(n) + b.s.sizes(b.MaxRows()).bytes()
+	for _, g := range b.pool.groups {
+		for _, i := range g.caches {
+			all += 4 * int64(g.most) * int64(b.pool.caches[i].size())
+		}
+	}
+	return all
 }
 
 // PageStats counts pages of keys and values.
@@ -185,7 +191,12 @@ func (b *Batch) Forward(chunks []Chunk, logits []float32) error {
 	}
 	for _, chunk := range chunks {
 		q := &b.sequences[chunk.Sequence]
-		if q.accept(chunk.Tokens); c.HasStates() {
+		for _, id := range chunk.Tokens {
+			n := q.path[q.n/pageTokens]
+			n.tokens = append(n.tokens, id)
+			q.n++
+		}
+		if c.HasStates() {
 			b.release(q) // other sequences need the memory of states
 		}
 	}
@@ -268,15 +279,6 @@ func (b *Batch) pass(chunks []Chunk, rows, wanted int, logits []float32) error {
 		hidden = append(hidden, x[(at-chunk.Logits)*h:at*h]...)
 	}
 	return s.logits(logits, hidden, wanted)
-}
-
-// accept records tokens after their keys and values have been stored.
-func (q *sequence) accept(tokens []int32) {
-	for _, id := range tokens {
-		n := q.path[q.n/pageTokens]
-		n.tokens = append(n.tokens, id)
-		q.n++
-	}
 }
 
 // release gives up pages that no later token sees.

@@ -2,8 +2,6 @@ package forward
 
 import (
 	"slices"
-
-	"github.com/lowbit-go/gq/internal/lm/arch"
 )
 
 // pageTokens is the number of tokens in a page of keys and values. Pages are allocated and shared
@@ -90,8 +88,6 @@ func (c *cache) release(p *page) {
 // span is the tokens that a token sees: the last tokens of a window, or its own chunk. Sizes of 0
 // have no limit.
 type span struct{ window, chunk int }
-
-func spanOf(l *arch.LayerConfig) span { return span{l.Window, l.Chunk} }
 
 // first returns the first position that the token at a position sees.
 func (s span) first(position int) int {

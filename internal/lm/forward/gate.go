@@ -21,15 +21,6 @@ func (s *Session) gatedQueries(a *attention, r *record, q, x []float32, m int) e
 	return nil
 }
 
-// applyGates multiplies the outputs of attention, in place or into dst.
-func (s *Session) applyGates(dst, heads, gates []float32) {
-	s.split(len(heads), 32, func(_, from, to int) {
-		for i := from; i < to; i++ {
-			dst[i] = float32(heads[i] * logistic(gates[i]))
-		}
-	})
-}
-
 // gatesBackward computes the gradients of gates, and turns the gradients of gated outputs into
 // gradients of outputs.
 func (t *Tape) gatesBackward(r *record) {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/lowbit-go/gq/internal/buffer"
-	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/kernels"
 )
 
@@ -64,22 +63,6 @@ func (t *Tape) gradientSizes(n int) sizes {
 		delete(all, &b.outputs)
 	}
 	return all
-}
-
-func (a *attention) gradientSizes(t *Tape, n int) []size {
-	c, b := &t.m.config, &t.back
-	nq, nkv := a.sizes(c, n)
-	list := []size{{&b.dheads, nq}, {&b.dq, nq}, {&b.dk, nkv}, {&b.dv, nkv}}
-	if c.AttentionGate {
-		list = append(list, size{&b.dqGates, nq}, size{&b.joined, 2 * nq}, size{&b.outputs, 2 * nq})
-	}
-	if c.Facts.Has(arch.FusedQKV) {
-		list = append(list, size{&b.joined, nq + 2*nkv}, size{&b.outputs, nq + 2*nkv})
-	}
-	if a.latent != nil {
-		list = append(list, t.s.latent.gradientSizes(c, n)...)
-	}
-	return list
 }
 
 func (f *mlp) gradientSizes(t *Tape, rows int) []size {
@@ -221,30 +204,6 @@ func (t *Tape) layerBackward(i int, g *Gradients, input bool) error {
 	return nil
 }
 
-func (a *attention) backward(t *Tape, r *record, g *Gradients, dy []float32, input bool) error {
-	dheads := t.back.dheads
-	if c := &t.m.config; c.Latent != nil {
-		dheads = buffer.Grow(&t.s.latent.dHeads, t.tokens()*c.Heads*c.Latent.Value)
-	}
-	if err := t.through(g, a.out, dheads, r.attended, dy, r.out, false); err != nil {
-		return err
-	}
-	if t.m.config.AttentionGate {
-		t.gatesBackward(r)
-	}
-	if a.latent != nil {
-		t.padBackward()
-	}
-	t.attentionBackward(a, r)
-	if err := t.storeBackward(a, r, g); err != nil {
-		return err
-	}
-	if err := t.prepareBackward(a, r, g); err != nil {
-		return err
-	}
-	return t.projectBackward(a, r, g, input)
-}
-
 func (f *mlp) backward(t *Tape, r *record, g *Gradients, dy []float32, input bool) error {
 	return t.gatedBackward(f, &r.gatedRecord, g, t.back.dnormed, r.in, dy, r.out, 0, t.tokens(), nil, input)
 }
@@ -262,106 +221,6 @@ func (t *Tape) branch(own *block, g *Gradients, y []float32) ([]float32, error) 
 		return dback, nil
 	}
 	return b.dback, t.norm(g, own.post, b.dback, dback, y, t.tokens(), false)
-}
-
-// storeBackward moves gradients of keys and values through the side, from the layers that borrow to
-// the layer that computes keys and values. Gradients of values go back through the values' norm.
-func (t *Tape) storeBackward(a *attention, r *record, g *Gradients) error {
-	b, n, side := &t.back, t.tokens(), &t.m.side
-	_, nkv := a.sizes(&t.m.config, 1)
-	for token := range n {
-		for i, d := range [][]float32{b.dk[token*nkv:][:nkv], b.dv[token*nkv:][:nkv]} {
-			if a.borrow >= 0 {
-				addTo(side.row(b.dside, token, a.borrow+i*nkv, nkv), d)
-			}
-			if a.lend >= 0 {
-				from := side.row(b.dside, token, a.lend+i*nkv, nkv)
-				addTo(d, from)
-				clear(from)
-			}
-		}
-	}
-	if a.values == nil || a.borrow >= 0 {
-		return nil
-	}
-	return t.norm(g, a.values, b.dv, b.dv, r.rawV, n*a.KVHeads, false)
-}
-
-// prepareBackward takes the gradients of the queries and keys back through scale, rotation and
-// norm.
-func (t *Tape) prepareBackward(l *attention, r *record, g *Gradients) error {
-	c, b, n := &t.m.config, &t.back, t.tokens()
-	nq, nkv := l.sizes(c, 1)
-	turn := func(q, k []float32, sign float32) {
-		if l.Rope < 0 {
-			return
-		}
-		t.s.split(n, 4*(nq+nkv), func(_, from, to int) {
-			for token := from; token < to; token++ {
-				for i, x := range [][]float32{q[token*nq:][:nq], k[token*nkv:][:nkv]} {
-					if i > 0 && l.borrow >= 0 {
-						break
-					}
-					for ; len(x) > 0; x = x[l.HeadDim:] {
-						t.s.rotations[l.Rope].turn(x[c.RopeStart:], t.positions[token], sign)
-					}
-				}
-			}
-		})
-	}
-	norms := func(q, k []float32) error {
-		if err := t.norm(g, l.qNorm, b.dq, b.dq, q, n*nq/l.qNorm.Width, false); err != nil {
-			return err
-		}
-		if l.borrow >= 0 {
-			return nil
-		}
-		return t.norm(g, l.kNorm, b.dk, b.dk, k, n*nkv/l.kNorm.Width, false)
-	}
-	t.s.split(n, nq, func(_, from, to int) {
-		for token := from; token < to; token++ {
-			scale(b.dq[token*nq:][:nq], float64(c.AttentionScale*c.QueryFactor(&l.LayerConfig, t.positions[token])))
-		}
-	})
-	if c.QKNorm >= arch.RotatedNorms && l.qNorm != nil {
-		// The attention's gradients are done: its queries and keys become the norms' inputs again.
-		copy(r.q, r.rawQ)
-		copy(r.k, r.rawK)
-		turn(r.q, r.k, 1)
-		if err := norms(r.q, r.k); err != nil {
-			return err
-		}
-	}
-	turn(b.dq, b.dk, -1)
-	if c.QKNorm == arch.HeadNorms || c.QKNorm == arch.WholeNorms {
-		return norms(r.rawQ, r.rawK)
-	}
-	return nil
-}
-
-func (t *Tape) projectBackward(l *attention, r *record, g *Gradients, input bool) error {
-	if l.latent != nil {
-		return t.latentBackward(l.latent, r, g, input)
-	}
-	b, n := &t.back, t.tokens()
-	gradients, outputs := [][]float32{b.dq, b.dk, b.dv}, [][]float32{r.rawQ, r.rawK, r.v}
-	if l.values != nil {
-		outputs[2] = r.rawV
-	}
-	if !t.m.config.Facts.Has(arch.FusedQKV) {
-		if l.KeyValues {
-			_, nkv := l.sizes(&t.m.config, n)
-			addTo(b.dk[:nkv], b.dv)
-		}
-		gradients, outputs = gradients[:len(l.qkv)], outputs[:len(l.qkv)]
-	}
-	if d := l.HeadDim; t.m.config.AttentionGate {
-		gradients[0] = interleave(b.joined, b.dq, b.dqGates, d)
-		if t.o.Outputs {
-			outputs[0] = interleave(b.outputs, r.rawQ, r.gates, d)
-		}
-	}
-	return t.fused(l.qkv, g, b.dnormed, r.in, gradients, outputs, n, input, nil)
 }
 
 // fused computes the gradients of linear layers that share their input x of m rows, or of the

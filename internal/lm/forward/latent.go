@@ -122,15 +122,6 @@ func (s *Session) unpad(dst *[]float32, heads []float32, m int) []float32 {
 	return out
 }
 
-// padBackward pads the gradients of the heads' outputs, as values are padded.
-func (t *Tape) padBackward() {
-	c := &t.m.config
-	clear(t.back.dheads)
-	for i := range t.tokens() * c.Heads {
-		copy(t.back.dheads[i*c.HeadDim:][:c.Latent.Value], t.s.latent.dHeads[i*c.Latent.Value:])
-	}
-}
-
 // latentBackward computes the gradients of the layer's input behind its norm, t.back.dnormed, from
 // the gradients of queries, keys and values.
 func (t *Tape) latentBackward(l *latent, r *record, g *Gradients, input bool) error {

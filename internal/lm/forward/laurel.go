@@ -2,7 +2,6 @@ package forward
 
 import (
 	"github.com/lowbit-go/gq/internal/buffer"
-	"github.com/lowbit-go/gq/internal/lm/arch"
 )
 
 // laurel is a linear path of low rank beside attention: x + norm(right(left(x))) (Menghani et al.,
@@ -13,12 +12,7 @@ type laurel struct {
 	by          *norm
 }
 
-func (o *opener) laurel() *laurel {
-	h, rank := o.config.HiddenSize, o.config.Laurel
-	return &laurel{left: o.linear(arch.LaurelLeft, rank, h), right: o.linear(arch.LaurelRight, h, rank), by: o.norm(arch.LaurelNorm, h)}
-}
-
-func (l *laurel) stages() [][]Group { return [][]Group{{groupOf(-1, l.left)}, {groupOf(-1, l.right)}} }
+func (l *laurel) stages() [][]Group { return [][]Group{{groupOf(l.left)}, {groupOf(l.right)}} }
 
 func (l *laurel) memory(s *Session, r *record, m int) []size {
 	return []size{{&r.act, m * l.left.spec.rows}, {&r.projected, m * s.m.config.HiddenSize}}

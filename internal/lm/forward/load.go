@@ -297,7 +297,9 @@ func (o *opener) layer(l arch.LayerConfig) *layer {
 		return all
 	}
 	if c.Laurel > 0 {
-		add(o.laurel(), before, nil, 1, true).times = math.Sqrt2 / 2
+		h, rank := c.HiddenSize, c.Laurel
+		path := &laurel{left: o.linear(arch.LaurelLeft, rank, h), right: o.linear(arch.LaurelRight, h, rank), by: o.norm(arch.LaurelNorm, h)}
+		add(path, before, nil, 1, true).times = math.Sqrt2 / 2
 	}
 	if c.Parallel {
 		fed = before

@@ -208,7 +208,10 @@ func (l *mixture) expert(s *Session, r *record, i int, sums, read []float32) err
 	}
 	rows, out := buffer.Grow(&r.rows, (at+n)*w)[at*w:], buffer.Grow(&r.down, (at+n)*w)[at*w:]
 	for j, c := range own {
-		copyScaled(l.ExpertConfig, rows[j*w:][:w], read[r.chosen[c].token*w:], r.chosen[c])
+		row, ch := rows[j*w:][:w], r.chosen[c]
+		if copy(row, read[ch.token*w:]); l.ScaleInputs {
+			scale(row, float64(ch.weight))
+		}
 	}
 	s.expert = own
 	err := l.experts[i].rows(s, &r.gatedRecord, out, rows, at, n)
@@ -218,7 +221,11 @@ func (l *mixture) expert(s *Session, r *record, i int, sums, read []float32) err
 	}
 	for j, c := range own {
 		ch := r.chosen[c]
-		l.addScaled(sums[ch.token*w:][:w], out[j*w:][:w], ch)
+		weight := float32(ch.weight * l.factor(ch))
+		if l.ScaleInputs {
+			weight = 1
+		}
+		addTimes(sums[ch.token*w:][:w], out[j*w:][:w], weight)
 	}
 	return nil
 }
@@ -249,7 +256,12 @@ func (l *mixture) runShared(s *Session, r *record, dst, x []float32, m int) erro
 		s.norm(normed, shared, l.sharedPost, m)
 		shared = normed
 	}
-	addShared(l, dst, shared, gates)
+	for t, gate := range gates {
+		if l.sharedRouter == nil {
+			gate = 1
+		}
+		addTimes(dst[t*h:][:h], shared[t*h:], gate)
+	}
 	return nil
 }
 
@@ -270,7 +282,12 @@ func (l *mixture) route(s *Session, r *record, x []float32, m int) error {
 	r.chosen = r.chosen[:0]
 	for token := range m {
 		scores := all[token*e.Count:][:e.Count]
-		score(e, s.m.math, scores)
+		switch { // the scores of a sparse mixer are the logits
+		case e.Sigmoid:
+			sigmoid(scores)
+		case !e.Sparse:
+			s.m.math.Softmax(scores)
+		}
 		if forced == nil {
 			r.chosen = choose(e, l.correction, r.chosen, scores, token)
 			continue
@@ -288,52 +305,12 @@ func (l *mixture) route(s *Session, r *record, x []float32, m int) error {
 	return nil
 }
 
-// copyScaled copies the inputs x of an expert, times its weight if the model scales inputs.
-func copyScaled(e *arch.ExpertConfig, dst, x []float32, ch choice) {
-	copy(dst, x)
-	if e.ScaleInputs {
-		scale(dst, float64(ch.weight))
-	}
-}
-
-// addScaled adds the outputs y of an expert to dst, times its weight unless the model scales
-// inputs.
-func (l *mixture) addScaled(dst, y []float32, ch choice) {
-	weight := float32(ch.weight * l.factor(ch))
-	if l.ScaleInputs {
-		weight = 1
-	}
-	addTimes(dst, y, weight)
-}
-
 // factor returns the factor of an expert's outputs.
 func (l *mixture) factor(ch choice) float32 {
 	if l.factors == nil {
 		return 1
 	}
 	return l.factors[ch.expert]
-}
-
-// addShared adds the outputs of the shared expert to dst, each row times its factor, if any.
-func addShared(l *mixture, dst, shared, gates []float32) {
-	h := len(shared) / len(gates)
-	for t, gate := range gates {
-		if l.sharedRouter == nil {
-			gate = 1
-		}
-		addTimes(dst[t*h:][:h], shared[t*h:], gate)
-	}
-}
-
-// score turns a router's logits of a token into scores. The scores of a sparse mixer are the
-// logits.
-func score(e *arch.ExpertConfig, set *rowmath.Set, logits []float32) {
-	switch {
-	case e.Sigmoid:
-		sigmoid(logits)
-	case !e.Sparse:
-		set.Softmax(logits)
-	}
 }
 
 func sigmoid(x []float32) {
@@ -442,15 +419,6 @@ func rmsNorm(dst, x, weights []float32, eps float64) {
 	for i, v := range x {
 		dst[i] = float32(float32(v*inverse) * weights[i])
 	}
-}
-
-// layerNorm writes (x - mean(x)) / sqrt(variance(x) + eps) * weights + bias; bias may be nil.
-func layerNorm(dst, x, weights, bias []float32, eps float64) {
-	mean, inverse := moments(x, eps)
-	for i, v := range x {
-		dst[i] = float32(float32((v-mean)*inverse) * weights[i])
-	}
-	addTo(dst[:len(bias)], bias)
 }
 
 // moments returns the mean of x, and 1 / sqrt(variance(x) + eps).

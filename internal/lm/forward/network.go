@@ -154,7 +154,9 @@ func (s *Session) gateUp(f *mlp, gate, up, x []float32, m int) error {
 		return err
 	}
 	if f.interleaved {
-		alternate(gate, up, both)
+		for i := range gate {
+			gate[i], up[i] = both[2*i], both[2*i+1]
+		}
 		return nil
 	}
 	for r := range m {

@@ -22,7 +22,7 @@ func (o *opener) ownInput() (p *ownInput, post *norm) {
 }
 
 func (p *ownInput) stages() [][]Group {
-	return [][]Group{{groupOf(-1, p.gate)}, {groupOf(-1, p.project)}}
+	return [][]Group{{groupOf(p.gate)}, {groupOf(p.project)}}
 }
 
 func (p *ownInput) memory(_ *Session, r *record, m int) []size {

@@ -67,15 +67,6 @@ func (p *pagePool) init(caches []cache, sequences, context int) {
 
 func pagesOf(n int) int { return (n + pageTokens - 1) / pageTokens }
 
-func (p *pagePool) bytes() (n int64) {
-	for _, g := range p.groups {
-		for _, i := range g.caches {
-			n += 4 * int64(g.most) * int64(p.caches[i].size())
-		}
-	}
-	return n
-}
-
 func (p *pagePool) stats() (s PageStats) {
 	for _, g := range p.groups {
 		for _, b := range g.blocks {
@@ -146,7 +137,12 @@ func (p *pagePool) take(g int) (*pageBlock, error) {
 	group := p.groups[g]
 	if len(group.free) == 0 {
 		if len(group.blocks) < group.most {
-			return p.allocate(group), nil
+			b := &pageBlock{pages: make([]page, len(group.caches))}
+			for i, at := range group.caches {
+				b.pages[i] = p.caches[at].newPage()
+			}
+			group.blocks = append(group.blocks, b)
+			return b, nil
 		}
 		oldest := (*pageBlock)(nil)
 		for _, b := range group.blocks {
@@ -162,15 +158,6 @@ func (p *pagePool) take(g int) (*pageBlock, error) {
 	b := group.free[len(group.free)-1]
 	group.free = group.free[:len(group.free)-1]
 	return b, nil
-}
-
-func (p *pagePool) allocate(g *pageGroup) *pageBlock {
-	b := &pageBlock{pages: make([]page, len(g.caches))}
-	for i, at := range g.caches {
-		b.pages[i] = p.caches[at].newPage()
-	}
-	g.blocks = append(g.blocks, b)
-	return b
 }
 
 // drop gives up a sequence's hold on a block of a node.

@@ -53,14 +53,6 @@ func (m *Model) blocks(yield func(*block) bool) {
 	}
 }
 
-// mostBlocks returns the largest number of blocks of a layer.
-func (m *Model) mostBlocks() (most int) {
-	for i := range m.layers {
-		most = max(most, m.Blocks(i))
-	}
-	return most
-}
-
 // parallel reports whether blocks of a layer read the same inputs.
 func (m *Model) parallel() bool {
 	for b := range m.blocks {

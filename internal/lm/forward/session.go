@@ -283,7 +283,12 @@ func (s *Session) norm(dst, x []float32, by *norm, m int) {
 	s.split(m*groups, n, func(_, from, to int) {
 		for r := from; r < to; r++ {
 			if s.m.config.LayerNorm {
-				layerNorm(dst[r*n:][:n], x[r*n:][:n], by.weights, by.bias, eps)
+				row := dst[r*n:][:n]
+				mean, inverse := moments(x[r*n:][:n], eps)
+				for i, v := range x[r*n:][:n] {
+					row[i] = float32(float32((v-mean)*inverse) * by.weights[i])
+				}
+				addTo(row[:len(by.bias)], by.bias)
 				continue
 			}
 			rmsNorm(dst[r*n:][:n], x[r*n:][:n], by.weights[r%groups*n:], eps)

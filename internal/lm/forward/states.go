@@ -110,18 +110,6 @@ func (w *mixerWorker) take(n int) []float32 {
 	return w.memory[w.at-n : w.at : w.at]
 }
 
-// reachState makes room for tokens up to position n-1. Outside of a Batch, all pages are the same:
-// the state changes in place.
-func (c *cache) reachState(n int) {
-	for len(c.pages)*pageTokens < n {
-		if len(c.pages) > 0 {
-			c.pages = append(c.pages, c.pages[0])
-		} else {
-			c.pages = append(c.pages, c.take())
-		}
-	}
-}
-
 // inputs computes the input projections of m rows, one behind the other in b.
 func (r *recurrence) inputs(s *Session, b *[]float32, x []float32, m int) ([][]float32, error) {
 	all := r.projections()
@@ -187,7 +175,14 @@ func (s *Session) recur(mixer *recurrence, out []float32, in [][]float32) {
 	rows := 0
 	for j := range s.segments {
 		g := &s.segments[j]
-		g.caches[mixer.cache].reachState(g.start + g.rows)
+		// All pages of a sequence are the same: the state.
+		for c := &g.caches[mixer.cache]; len(c.pages)*pageTokens < g.start+g.rows; {
+			if len(c.pages) > 0 {
+				c.pages = append(c.pages, c.pages[0])
+			} else {
+				c.pages = append(c.pages, c.take())
+			}
+		}
 		rows += g.rows
 	}
 	if len(s.mixers) == 0 {

@@ -40,8 +40,8 @@ func (m *Model) Stages(layer int) (stages [][]Group) {
 }
 
 // groupOf lists linear layers that share an input.
-func groupOf(expert int, list ...*linear) Group {
-	g := Group{Expert: expert}
+func groupOf(list ...*linear) Group {
+	g := Group{Expert: -1}
 	for _, l := range list {
 		g.Linears = append(g.Linears, l.name)
 	}
@@ -49,31 +49,31 @@ func groupOf(expert int, list ...*linear) Group {
 }
 
 func (a *attention) stages() [][]Group {
-	stages := [][]Group{{groupOf(-1, a.inputs()...)}}
+	stages := [][]Group{{groupOf(a.inputs()...)}}
 	if l := a.latent; l != nil {
-		second := []Group{groupOf(-1, l.keyValue)}
+		second := []Group{groupOf(l.keyValue)}
 		if l.queryDown != nil {
-			second = append(second, groupOf(-1, l.query))
+			second = append(second, groupOf(l.query))
 		}
 		stages = append(stages, second)
 	}
-	return append(stages, []Group{groupOf(-1, a.out)})
+	return append(stages, []Group{groupOf(a.out)})
 }
 
 func (r *recurrence) stages() [][]Group {
-	stages := [][]Group{{groupOf(-1, r.in...)}}
+	stages := [][]Group{{groupOf(r.in...)}}
 	var second []Group
 	for _, up := range r.ups {
-		second = append(second, groupOf(-1, up.linear))
+		second = append(second, groupOf(up.linear))
 	}
 	if second != nil {
 		stages = append(stages, second)
 	}
-	return append(stages, []Group{groupOf(-1, r.out)})
+	return append(stages, []Group{groupOf(r.out)})
 }
 
 func (f *mlp) stages() [][]Group {
-	return [][]Group{{groupOf(-1, f.gateUp...)}, {groupOf(-1, f.down)}}
+	return [][]Group{{groupOf(f.gateUp...)}, {groupOf(f.down)}}
 }
 
 func (l *mixture) stages() [][]Group {
@@ -94,7 +94,7 @@ func (l *mixture) stages() [][]Group {
 		return stages
 	}
 	// Shared: a mixture has no last linear layer.
-	in, out := groupOf(-1, l.in), groupOf(-1, l.out)
+	in, out := groupOf(l.in), groupOf(l.out)
 	in.Shared, out.Shared = true, true
 	return append(append([][]Group{{in}}, stages...), []Group{out})
 }

@@ -144,7 +144,11 @@ func (m *Model) NewTape(o TapeOptions) (*Tape, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Tape{m: m, s: m.NewSession(o.MaxLength), o: o, transposed: transposed, workers: make([]attentionGradient, m.pool.Threads()), records: make([]record, m.mostBlocks())}
+	most := 0
+	for i := range m.layers {
+		most = max(most, m.Blocks(i))
+	}
+	t := &Tape{m: m, s: m.NewSession(o.MaxLength), o: o, transposed: transposed, workers: make([]attentionGradient, m.pool.Threads()), records: make([]record, most)}
 	for i := range t.records {
 		r := &t.records[i]
 		r.tape, r.kept, r.shared.kept = t, true, true
@@ -271,7 +275,14 @@ func (t *Tape) Forward(sequences [][]int32, routing [][]int32) error {
 			if err := t.layer(i, t.states[i+1], t.states[i], experts); err != nil {
 				return err
 			}
-			t.routing[i] = t.routed(i, t.routing[i][:0])
+			t.routing[i] = t.routing[i][:0]
+			for j, b := range t.m.layers[i].blocks {
+				if _, ok := b.part.(*mixture); ok {
+					for _, ch := range t.records[j].chosen {
+						t.routing[i] = append(t.routing[i], int32(ch.expert))
+					}
+				}
+			}
 		}
 		t.valid = true
 		return nil

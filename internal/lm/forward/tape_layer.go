@@ -122,18 +122,6 @@ func (t *Tape) layer(i int, out, x []float32, experts []int32) error {
 	return nil
 }
 
-// routed appends the choice of experts of the last layer that ran.
-func (t *Tape) routed(i int, dst []int32) []int32 {
-	for j, b := range t.m.layers[i].blocks {
-		if _, ok := b.part.(*mixture); ok {
-			for _, ch := range t.records[j].chosen {
-				dst = append(dst, int32(ch.expert))
-			}
-		}
-	}
-	return dst
-}
-
 // residual writes x plus the outputs y of a block to dst; y itself stays.
 func (t *Tape) residual(dst, x, y []float32, b *block) {
 	n := t.tokens()

@@ -107,16 +107,6 @@ func (a *attention) valueRows() Block {
 	return last.part(last.Rows-rows, rows)
 }
 
-// up returns the block of a gated network that feeds the down projection without a nonlinear
-// function.
-func (f *mlp) up() Block {
-	last := blockOf(f.gateUp[len(f.gateUp)-1])
-	if len(f.gateUp) == 1 {
-		return last.part(last.Rows/2, last.Rows/2)
-	}
-	return last
-}
-
 // Scalings lists a layer's places for factors in order of computation. Blocks without a norm of
 // their own have none for their inputs. Norms that add a bias have none, nor have experts stored
 // inputs x outputs and their norm.
@@ -184,7 +174,10 @@ func (f *mlp) scalings(m *Model) []Scaling {
 	if m.config.Activation == arch.ClampedSilu || f.plain {
 		return nil // a factor would move the limit, or through the activation
 	}
-	up := f.up()
+	up := blockOf(f.gateUp[len(f.gateUp)-1])
+	if len(f.gateUp) == 1 {
+		up = up.part(up.Rows/2, up.Rows/2)
+	}
 	return []Scaling{{Rows: &up, Consumers: f.writers(), Width: up.Rows}}
 }
 

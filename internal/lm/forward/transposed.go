@@ -51,10 +51,3 @@ func (m *Model) storedBias(l *linear) ([]float32, error) {
 	}
 	return all[s.slice*s.rows:][:s.rows], nil
 }
-
-// alternate divides rows of both in which the values of gate and up alternate.
-func alternate(gate, up, both []float32) {
-	for i := range gate {
-		gate[i], up[i] = both[2*i], both[2*i+1]
-	}
-}

@@ -3,7 +3,6 @@ package logits
 import (
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -165,8 +164,11 @@ func NewWriter(w io.Writer, h Header, windows []Window) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := parseHeader(header); err != nil || len(header) > maxHeader {
-		return nil, fmt.Errorf("these predictions do not fit the format: %w", errors.Join(err, limitHeader(len(header))))
+	if len(header) > maxHeader {
+		return nil, fmt.Errorf("these predictions do not fit the format: a header of %d bytes: %d are possible", len(header), maxHeader)
+	}
+	if _, err := parseHeader(header); err != nil {
+		return nil, fmt.Errorf("these predictions do not fit the format: %w", err)
 	}
 	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithSingleSegment(true))
 	if err != nil {
@@ -192,13 +194,6 @@ func NewWriter(w io.Writer, h Header, windows []Window) (*Writer, error) {
 		}
 	}
 	return out, out.put(b)
-}
-
-func limitHeader(n int) error {
-	if n > maxHeader {
-		return fmt.Errorf("a header of %d bytes: %d are possible", n, maxHeader)
-	}
-	return nil
 }
 
 // Header returns the file's header, with the counts.

@@ -68,7 +68,8 @@ func (c *Cutting) Warning() string {
 func Read(ctx context.Context, t *tokenizer.Tokenizer, data []byte, tokens, window int) (*Text, error) {
 	sum := sha256.Sum256(data)
 	text := &Text{Source: "text", SHA256: hex.EncodeToString(sum[:])}
-	in := Input{Data: data, IDs: holdsIDs(data)}
+	ids, err := ParseIDs(data)
+	in := Input{Data: data, IDs: err == nil && len(ids) > 1}
 	if in.IDs {
 		text.Source = "tokens"
 	}
@@ -292,9 +293,4 @@ func ParseIDs(text []byte) ([]int32, error) {
 		ids = append(ids, int32(id))
 	}
 	return ids, nil
-}
-
-func holdsIDs(data []byte) bool {
-	ids, err := ParseIDs(data)
-	return err == nil && len(ids) > 1
 }

@@ -97,7 +97,10 @@ func WriteAll(ctx context.Context, m *forward.Model, options []WriteOptions) ([]
 	for {
 		if ctx.Err() != nil || time.Since(kept) > keepInterval {
 			for _, w := range p.writers {
-				if err := w.keep(); err != nil {
+				if w.Keep == nil {
+					continue
+				}
+				if err := w.Keep(&w.Draft); err != nil {
 					return nil, err
 				}
 			}
@@ -204,13 +207,6 @@ func (w *writer) resume(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-func (w *writer) keep() error {
-	if w.Keep == nil {
-		return nil
-	}
-	return w.Keep(&w.Draft)
 }
 
 func (p *passes) step(open []*writer) error {
