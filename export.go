@@ -48,18 +48,7 @@ func Export(ctx context.Context, src, dst string, o ExportOptions) (*write.Repor
 		return nil, err
 	}
 	return inExport(ctx, src, o, func(p *write.Job) (*write.Report, error) {
-		to, err := newDestination(dst, o.format(), o.Split)
-		if err != nil {
-			return nil, err
-		}
-		if err := to.Open(ctx, false); err != nil {
-			return nil, err
-		}
-		defer to.Close()
-		s := stages{to: o.Progress}
-		add, end := s.begin("exporting", "bytes", p.SourceBytes)
-		defer end()
-		return to.Write(ctx, p, write.Options{Progress: add}, s.told(), end)
+		return writeTo(ctx, p, dst, o.format(), o.Split, stages{to: o.Progress}, "exporting")
 	})
 }
 

@@ -114,30 +114,17 @@ type InspectOptions struct {
 // shards, or the headers of the checkpoint at path. It reads no codes and checks no checksums of
 // weights; Verify does.
 func Inspect(ctx context.Context, path string, o InspectOptions) (*Inspection, error) {
-	from, err := resolveSource(ctx, path, false, stages{to: o.Progress})
-	if err != nil {
-		return nil, err
-	}
-	defer from.Release()
-	path = from.Path
-	in, err := openSource(ctx, from)
-	if err != nil {
-		return nil, err
-	}
-	defer in.Close()
-	r := &Inspection{Name: from.Name}
-	switch {
-	case in.gqf != nil:
-		err = r.addFile(path, in.gqf)
-	case in.gguf != nil:
-		err = r.addGGUF(path, in.gguf)
-	default:
-		r.addCheckpoint(path, in.checkpoint)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return r, nil
+	return withModel(ctx, path, false, o.Progress, func(from *location.Source, in container) (*Inspection, error) {
+		r := &Inspection{Name: from.Name}
+		switch {
+		case in.gqf != nil:
+			return r, r.addFile(from.Path, in.gqf)
+		case in.gguf != nil:
+			return r, r.addGGUF(from.Path, in.gguf)
+		}
+		r.addCheckpoint(from.Path, in.checkpoint)
+		return r, nil
+	})
 }
 
 func (r *Inspection) addFile(path string, f *gqf.File) (err error) {
@@ -197,28 +184,35 @@ type container struct {
 	checkpoint *safetensors.Checkpoint
 }
 
-// openSource opens a source. Of a checkpoint that is elsewhere it reads the headers.
-func openSource(ctx context.Context, s *location.Source) (m container, err error) {
-	if !s.Streams() {
-		return openAny(s.Path)
+// withModel calls use with the .gqf file, .gguf file or checkpoint at path, open. Unless whole is
+// set, it reads only the headers of a checkpoint that is elsewhere.
+func withModel[T any](ctx context.Context, path string, whole bool, p Progress, use func(from *location.Source, m container) (*T, error)) (*T, error) {
+	from, err := resolveSource(ctx, path, whole, stages{to: p})
+	if err != nil {
+		return nil, err
 	}
-	m.checkpoint, err = s.OpenCheckpoint(ctx)
-	return m, err
-}
-
-// openAny opens a .gqf file, a .gguf file or a checkpoint.
-func openAny(path string) (m container, err error) {
-	kind, err := kindOf(path)
+	defer from.Release()
+	var m container
+	kind := files.Safetensors
+	if !from.Streams() {
+		kind, err = kindOf(from.Path)
+	}
 	switch {
 	case err != nil:
+	case from.Streams():
+		m.checkpoint, err = from.OpenCheckpoint(ctx)
 	case kind == files.GQF:
-		m.gqf, err = gqf.Open(path, gqf.Options{})
+		m.gqf, err = gqf.Open(from.Path, gqf.Options{})
 	case kind == files.GGUF:
-		m.gguf, err = gguf.Open(path)
+		m.gguf, err = gguf.Open(from.Path)
 	default:
-		m.checkpoint, err = safetensors.Open(path, safetensors.Options{})
+		m.checkpoint, err = safetensors.Open(from.Path, safetensors.Options{})
 	}
-	return m, err
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	return use(from, m)
 }
 
 // Close closes the file.
@@ -252,33 +246,24 @@ func InspectTensors(ctx context.Context, path, match string, slice int, o Inspec
 	if err != nil {
 		return nil, optionf("tensor", "%q: %w", match, err)
 	}
-	from, err := resolveSource(ctx, path, false, stages{to: o.Progress})
-	if err != nil {
-		return nil, err
-	}
-	defer from.Release()
-	path = from.Name
-	m, err := openSource(ctx, from)
-	if err != nil {
-		return nil, err
-	}
-	defer m.Close()
-	r := &TensorInspection{}
-	names, err := r.match(m, p)
-	if err != nil {
-		return nil, err
-	}
-	switch n := len(r.Tensors) + len(r.GGUF) + len(r.Sources); {
-	case n == 0:
-		return nil, fmt.Errorf("%s: no tensor matches %q%s", path, match, pattern.NoMatch(match, names))
-	case slice != 0 && (n > 1 || m.gqf == nil):
-		return nil, optionf("slice", "%d: shows an expert of a single tensor of a .gqf file; %d tensors of %s match %q", slice, n, path, match)
-	case n == 1 && m.gqf != nil:
-		r.One, err = gqf.InspectTensor(m.gqf, r.Tensors[0].Name, slice)
-	case n == 1 && m.gguf != nil:
-		r.OneGGUF, err = inspectGGUF(m.gguf, r.GGUF[0])
-	}
-	return r, err
+	return withModel(ctx, path, false, o.Progress, func(from *location.Source, m container) (*TensorInspection, error) {
+		r := &TensorInspection{}
+		names, err := r.match(m, p)
+		if err != nil {
+			return nil, err
+		}
+		switch n := len(r.Tensors) + len(r.GGUF) + len(r.Sources); {
+		case n == 0:
+			return nil, fmt.Errorf("%s: no tensor matches %q%s", from.Name, match, pattern.NoMatch(match, names))
+		case slice != 0 && (n > 1 || m.gqf == nil):
+			return nil, optionf("slice", "%d: shows an expert of a single tensor of a .gqf file; %d tensors of %s match %q", slice, n, from.Name, match)
+		case n == 1 && m.gqf != nil:
+			r.One, err = gqf.InspectTensor(m.gqf, r.Tensors[0].Name, slice)
+		case n == 1 && m.gguf != nil:
+			r.OneGGUF, err = inspectGGUF(m.gguf, r.GGUF[0])
+		}
+		return r, err
+	})
 }
 
 // match keeps the tensors that the pattern matches and returns all names.

@@ -13,6 +13,7 @@ import (
 	"github.com/lowbit-go/gq/internal/job/assets"
 	"github.com/lowbit-go/gq/internal/job/imports"
 	"github.com/lowbit-go/gq/internal/job/location"
+	"github.com/lowbit-go/gq/internal/job/write"
 )
 
 // told tells a package below of the stages.
@@ -51,6 +52,21 @@ func resolveAll(ctx context.Context, s stages, names ...*string) (reported []str
 func newDestination(name string, f format, split int64) (*location.Destination, error) {
 	d, err := location.NewDestination(name, f.isDirectory() || split > 0)
 	return d, optionOf(err)
+}
+
+// writeTo runs a job whose output of format f is dst. stage names it for progress.
+func writeTo(ctx context.Context, p *write.Job, dst string, f format, split int64, s stages, stage string) (*write.Report, error) {
+	to, err := newDestination(dst, f, split)
+	if err != nil {
+		return nil, err
+	}
+	if err := to.Open(ctx, false); err != nil {
+		return nil, err
+	}
+	defer to.Close()
+	add, end := s.begin(stage, "bytes", p.SourceBytes)
+	defer end()
+	return to.Write(ctx, p, write.Options{Progress: add}, s.told(), end)
 }
 
 // optionOf turns an option's error of package location into an *OptionError.

@@ -38,33 +38,20 @@ type RepackOptions struct {
 // Q5_0, Q6_K and Q8_0), or a checkpoint that compressed-tensors, GPTQ, AWQ, MLX or torchao
 // quantized. dst appears when it is complete.
 func Repack(ctx context.Context, src, dst string, o RepackOptions) (*write.Report, error) {
-	return inRepack(ctx, src, dst, o, func(p *write.Job, begin func() (add func(int64), end func())) (*write.Report, error) {
-		to, err := newDestination(dst, formatGQF, 0)
-		if err != nil {
-			return nil, err
-		}
-		if err := to.Open(ctx, false); err != nil {
-			return nil, err
-		}
-		defer to.Close()
-		add, end := begin()
-		defer end()
-		return to.Write(ctx, p, write.Options{Progress: add}, stages{to: o.Progress}.told(), end)
+	return inRepack(ctx, src, dst, o, func(p *write.Job, stage string) (*write.Report, error) {
+		return writeTo(ctx, p, dst, formatGQF, 0, stages{to: o.Progress}, stage)
 	})
 }
 
 // PlanRepack describes the job of Repack with the same arguments and writes nothing.
 func PlanRepack(ctx context.Context, src string, o RepackOptions) (*PlanReport, error) {
-	return inRepack(ctx, src, "", o, func(p *write.Job, _ func() (func(int64), func())) (*PlanReport, error) {
-		return newPlanReport(p), nil
-	})
+	return inRepack(ctx, src, "", o, func(p *write.Job, _ string) (*PlanReport, error) { return newPlanReport(p), nil })
 }
 
-// inRepack calls do with the plan of a job and the function that begins its stage. dst is "" if
-// nothing is written.
-func inRepack[T any](ctx context.Context, src, dst string, o RepackOptions, do func(p *write.Job, begin func() (add func(int64), end func())) (T, error)) (result T, err error) {
-	s := stages{to: o.Progress}
-	from, err := resolveSource(ctx, src, true, s)
+// inRepack calls do with the plan of a job and the name of its stage. dst is "" if nothing is
+// written.
+func inRepack[T any](ctx context.Context, src, dst string, o RepackOptions, do func(p *write.Job, stage string) (T, error)) (result T, err error) {
+	from, err := resolveSource(ctx, src, true, stages{to: o.Progress})
 	if err != nil {
 		return result, err
 	}
@@ -89,7 +76,7 @@ func inRepack[T any](ctx context.Context, src, dst string, o RepackOptions, do f
 		if !foreign.IsGGUF() { // NewImport refuses a GGUF file with more tokens than rows
 			warnMisfit(&p.Warnings, p.Config, func() (*tokenizer.Tokenizer, error) { return tokenizer.Open(filepath.Dir(foreign.Paths()[0])) })
 		}
-		return do(p.Job, func() (func(int64), func()) { return s.begin(stageImport, "bytes", p.SourceBytes) })
+		return do(p.Job, stageImport)
 	}
 	f, err := gqf.Open(src, gqf.Options{})
 	if err != nil {
@@ -102,7 +89,7 @@ func inRepack[T any](ctx context.Context, src, dst string, o RepackOptions, do f
 	}
 	config, _ := f.Asset(assets.ConfigName) // misfit returns nil without a config.json
 	warnMisfit(&plan.Warnings, config, func() (*tokenizer.Tokenizer, error) { return tokenizer.Read(f.Asset) })
-	return do(plan, func() (func(int64), func()) { return s.begin("repacking", "bytes", plan.SourceBytes) })
+	return do(plan, "repacking")
 }
 
 // check finds invalid options. foreign is nil if src is a .gqf file.

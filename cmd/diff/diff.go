@@ -50,12 +50,7 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.Bool("json") {
-		err = cmdline.PrintJSON(c.App.Writer, r)
-	} else {
-		err = print(c.App.Writer, r)
-	}
-	if err != nil {
+	if err := cmdline.Show(c, r, nil, print); err != nil {
 		return &cmdline.StatusError{Err: err, Status: 2}
 	}
 	if !r.Equal {

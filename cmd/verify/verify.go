@@ -44,12 +44,7 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.Bool("json") {
-		err = cmdline.PrintJSON(c.App.Writer, result{report.OK(), report})
-	} else {
-		err = print(c.App.Writer, report)
-	}
-	if err != nil {
+	if err := cmdline.Show(c, result{report.OK(), report}, nil, print); err != nil {
 		return err
 	}
 	switch n := len(report.Damage) + report.MoreDamage; {
@@ -67,7 +62,7 @@ type result struct {
 	*gqf.VerifyReport
 }
 
-func print(w io.Writer, r *gqf.VerifyReport) error {
+func print(w io.Writer, r result) error {
 	for _, d := range r.Damage {
 		if _, err := fmt.Fprintln(w, d); err != nil {
 			return err
@@ -77,7 +72,7 @@ func print(w io.Writer, r *gqf.VerifyReport) error {
 		_, err := fmt.Fprintf(w, "and %d places more\n", r.MoreDamage)
 		return err
 	}
-	if !r.OK() {
+	if !r.OK {
 		return nil
 	}
 	depth := "every panel"
@@ -98,12 +93,7 @@ func verifyGGUF(c *cli.Context, path string, o gq.VerifyOptions) error {
 		return err
 	}
 	ok := len(report.NotFinite) == 0
-	if c.Bool("json") {
-		err = cmdline.PrintJSON(c.App.Writer, ggufResult{ok, report})
-	} else {
-		err = printGGUF(c.App.Writer, report)
-	}
-	if err != nil {
+	if err := cmdline.Show(c, ggufResult{ok, report}, nil, printGGUF); err != nil {
 		return err
 	}
 	if !ok {
@@ -117,7 +107,7 @@ type ggufResult struct {
 	*gq.GGUFReport
 }
 
-func printGGUF(w io.Writer, r *gq.GGUFReport) error {
+func printGGUF(w io.Writer, r ggufResult) error {
 	for _, line := range r.NotFinite {
 		if _, err := fmt.Fprintln(w, cmdline.Text(line)); err != nil {
 			return err

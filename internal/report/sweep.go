@@ -22,19 +22,12 @@ func SweepExtensions() []string { return []string{".html", ".csv", ".json", ".md
 
 // WriteSweep writes the report of a sweep in the format of a file name extension.
 func WriteSweep(w io.Writer, extension string, r *accuracy.SweepReport) error {
-	switch extension {
-	case ".html":
-		return sweepHTML(w, r)
-	case ".csv":
-		return sweepCSV(w, r)
-	case ".json":
-		return writeJSON(w, r)
-	case ".md":
-		return sweepMarkdown(w, r)
-	case ".txt":
-		return SweepText(w, r)
+	list := func(w io.Writer, r *accuracy.SweepReport) error { return writeJSON(w, r) }
+	write := map[string]func(io.Writer, *accuracy.SweepReport) error{".html": sweepHTML, ".csv": sweepCSV, ".json": list, ".md": sweepMarkdown, ".txt": SweepText}[extension]
+	if write == nil {
+		return fmt.Errorf("no report of a sweep is written as %q", extension)
 	}
-	return fmt.Errorf("no report of a sweep is written as %q", extension)
+	return write(w, r)
 }
 
 // SweepText writes the report of a sweep for a terminal.

@@ -195,19 +195,12 @@ func (t *table) text(w io.Writer) {
 func Extensions() []string { return []string{".html", ".md", ".xml", ".json", ".txt"} }
 
 func Write(w io.Writer, extension string, r *accuracy.Report) error {
-	switch extension {
-	case ".html":
-		return HTML(w, r)
-	case ".md":
-		return Markdown(w, r)
-	case ".xml":
-		return JUnit(w, r)
-	case ".json":
-		return JSON(w, r)
-	case ".txt":
-		return Text(w, r, TextOptions{Verbose: true})
+	text := func(w io.Writer, r *accuracy.Report) error { return Text(w, r, TextOptions{Verbose: true}) }
+	write := map[string]func(io.Writer, *accuracy.Report) error{".html": HTML, ".md": Markdown, ".xml": JUnit, ".json": JSON, ".txt": text}[extension]
+	if write == nil {
+		return fmt.Errorf("no report is written as %q", extension)
 	}
-	return fmt.Errorf("no report is written as %q", extension)
+	return write(w, r)
 }
 
 // JSON writes a report with the keys of docs/accuracy-report.schema.json, for accuracy.ReadReport.

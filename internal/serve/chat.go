@@ -153,16 +153,12 @@ func (s *Server) chatCompletions(x *exchange, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	m, err := s.model(q.model)
-	if err != nil {
-		return err
-	}
-	j, err := s.newJob(m, &q.common, chatFormat{logprobs: q.logprobs})
+	j, err := s.newJob(&q.common, chatFormat{logprobs: q.logprobs})
 	if err != nil {
 		return err
 	}
 	j.prompts = []prompt{{messages: q.messages}}
-	j.options.Stop = slices.Concat(j.options.Stop, m.Template.Stops())
+	j.options.Stop = slices.Concat(j.options.Stop, j.model.Template.Stops())
 	if q.logprobs {
 		if j.options.Logprobs = true; q.topLogprobs != nil {
 			j.options.TopLogprobs = *q.topLogprobs

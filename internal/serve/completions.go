@@ -117,11 +117,7 @@ func (s *Server) completions(x *exchange, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	m, err := s.model(q.model)
-	if err != nil {
-		return err
-	}
-	j, err := s.newJob(m, &q.common, completionFormat{logprobs: q.logprobs != nil})
+	j, err := s.newJob(&q.common, completionFormat{logprobs: q.logprobs != nil})
 	if err != nil {
 		return err
 	}

@@ -55,12 +55,15 @@ type format interface {
 }
 
 // newJob makes a job with the fields that all endpoints share.
-func (s *Server) newJob(m *Model, c *common, f format) (*job, error) {
+func (s *Server) newJob(c *common, f format) (*job, error) {
+	m, err := s.model(c.model)
+	if err != nil {
+		return nil, err
+	}
 	j := &job{model: m, stream: c.stream, includeUsage: c.streamOptions.includeUsage, format: f, id: f.prefix() + randomID(), created: time.Now().Unix(), most: s.limits.Held}
 	if j.includeUsage && !j.stream {
 		return nil, invalid("stream_options", "stream_options needs stream: set it to true")
 	}
-	var err error
 	if j.n, err = c.choices(s.limits.Choices); err != nil {
 		return nil, err
 	}

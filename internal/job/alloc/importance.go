@@ -82,7 +82,14 @@ func (j *Job) importances(ctx context.Context) (*importances, error) {
 			})
 			return nil
 		}, &forward.Gradients{Linear: func(l *forward.LinearGradient) error {
-			g.linear(l)
+			i := g.linears[l.Name]
+			if i == nil {
+				i = &importance{make([]float64, l.N), make([]float64, l.K)}
+				g.linears[l.Name] = i
+			}
+			tokens := g.squaresOfTokens(i, l.DY, l.M)
+			g.squares(i.rows, l.DY, nil)
+			g.squares(i.cols, l.X, tokens)
 			return ctx.Err()
 		}, Embedding: func(sequence int, gradient []float32) error {
 			ids := batch[sequence]
@@ -157,17 +164,6 @@ func sampleRow(logits []float32, root []float64, random detmath.Source) {
 	for i, r := range root {
 		logits[i] = float32(r - float64(float64(r*r)*total))
 	}
-}
-
-func (g *gradients) linear(l *forward.LinearGradient) {
-	i := g.linears[l.Name]
-	if i == nil {
-		i = &importance{make([]float64, l.N), make([]float64, l.K)}
-		g.linears[l.Name] = i
-	}
-	tokens := g.squaresOfTokens(i, l.DY, l.M)
-	g.squares(i.rows, l.DY, nil)
-	g.squares(i.cols, l.X, tokens)
 }
 
 // squaresOfTokens sums the squares of each row of x, [tokens][...], and adds the sums to the weight

@@ -222,9 +222,13 @@ func (j *Job) predict(d *Decision, e *tensorErrors) {
 	d.hull = lowerHull(d.Options)
 }
 
-// probeScheme is that of the options with the nearest bits and group, as far as the bits allow.
+// probeScheme is that of the options with the nearest bits, then with the nearest group, as far as
+// the bits allow.
 func (d *Decision) probeScheme(bits int) rounding.Scheme {
-	s := d.nearest(bits, probeGroup).scheme
+	apart := func(a, b int) int { return max(a-b, b-a) }
+	s := slices.MinFunc(d.Options, func(a, b Option) int {
+		return cmp.Or(cmp.Compare(apart(a.Bits, bits), apart(b.Bits, bits)), cmp.Compare(apart(a.Group, probeGroup), apart(b.Group, probeGroup)))
+	}).scheme
 	s.Bits, s.Group = bits, probeGroup
 	// Half-step ends at 2 bits, and the blocks of a type may not divide a row.
 	if s.Mapping == gqf.MappingHalfStep && bits > 2 || s.Type != 0 {
@@ -233,14 +237,6 @@ func (d *Decision) probeScheme(bits int) rounding.Scheme {
 	}
 	s.Fractions = s.Fractions && s.FractionalZeroPoints()
 	return s
-}
-
-// nearest is the option with the nearest bits, then with the nearest group.
-func (d *Decision) nearest(bits, group int) Option {
-	apart := func(a, b int) int { return max(a-b, b-a) }
-	return slices.MinFunc(d.Options, func(a, b Option) int {
-		return cmp.Or(cmp.Compare(apart(a.Bits, bits), apart(b.Bits, bits)), cmp.Compare(apart(a.Group, group), apart(b.Group, group)))
-	})
 }
 
 type Evaluation struct {

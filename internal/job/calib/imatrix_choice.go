@@ -242,9 +242,7 @@ func (im *Imatrix) Codes(p *fromcheckpoint.Plan, info provenance.Calibration) (*
 	}
 	info.Parameters["rows"], info.Parameters["rows-weighted"] = rows, chosen
 	c := &plan.Codes{Calibration: &info, Importance: func(m plan.Matrix) *plan.Importance { return importance[m.Name()] }}
-	if len(missed) > 0 {
-		c.Warnings = append(c.Warnings, fmt.Sprintf("%q%s: no calibration token reached it: quantized by search", missed[0], more(missed)))
-	}
+	warn(&c.Warnings, missed, unreached)
 	info.Algorithm, info.Fallbacks = algorithm.String(), len(missed)
 	return c, nil
 }

@@ -179,9 +179,18 @@ func (j *job) run(r *Result) error {
 				j.progress(int64(m.Rows) * int64(m.Cols))
 			}
 		}
-		r.note(j.notes)
+		r.info.Fallbacks += len(j.notes.Unreached) + len(j.notes.Searched)
+		warn(&r.Warnings, j.notes.Unreached, unreached)
+		warn(&r.Warnings, j.notes.Searched, "the search has the smaller error: kept")
 	}
-	r.finish(j)
+	var missed []string
+	for _, m := range r.plan.Matrices() {
+		if m.Scheme.Algorithm.ByLayers() && r.store.results[m.Name()] == nil {
+			missed = append(missed, m.Name())
+		}
+	}
+	r.info.Fallbacks += len(missed)
+	warn(&r.Warnings, missed, "not part of the language model that calibration runs: quantized by search")
 	return nil
 }
 

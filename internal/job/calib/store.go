@@ -177,32 +177,14 @@ func (j *job) info() provenance.Calibration {
 // version is recorded in files and changes whenever the codes change.
 const version = 10
 
-func (r *Result) note(n layerNotes) {
-	r.info.Fallbacks += len(n.Unreached) + len(n.Searched)
-	if len(n.Unreached) > 0 {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("%q%s: no calibration token reached it: quantized by search", n.Unreached[0], more(n.Unreached)))
-	}
-	if len(n.Searched) > 0 {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("%q%s: the search has the smaller error: kept", n.Searched[0], more(n.Searched)))
-	}
-}
+const unreached = "no calibration token reached it: quantized by search"
 
-func (r *Result) finish(j *job) {
-	var missed []string
-	for _, m := range r.plan.Matrices() {
-		if m.Scheme.Algorithm.ByLayers() && r.store.results[m.Name()] == nil {
-			missed = append(missed, m.Name())
-		}
+// warn warns of matrices, if there are any.
+func warn(warnings *[]string, names []string, why string) {
+	switch n := len(names); {
+	case n == 1:
+		*warnings = append(*warnings, fmt.Sprintf("%q: %s", names[0], why))
+	case n > 1:
+		*warnings = append(*warnings, fmt.Sprintf("%q and %d more: %s", names[0], n-1, why))
 	}
-	if len(missed) > 0 {
-		r.info.Fallbacks += len(missed)
-		r.Warnings = append(r.Warnings, fmt.Sprintf("%q%s: not part of the language model that calibration runs: quantized by search", missed[0], more(missed)))
-	}
-}
-
-func more(names []string) string {
-	if len(names) == 1 {
-		return ""
-	}
-	return fmt.Sprintf(" and %d more", len(names)-1)
 }

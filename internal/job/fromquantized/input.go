@@ -291,7 +291,11 @@ func (r *Inspection) String() string {
 	for _, s := range r.Schemes {
 		parts = append(parts, fmt.Sprintf("%d of %s", s.Tensors, s.Scheme))
 	}
-	return fmt.Sprintf("%s; tensors: %s", r.Name(), strings.Join(parts, "; "))
+	name := r.Library
+	if r.Format != name { // a library with several formats
+		name += " " + r.Format
+	}
+	return fmt.Sprintf("%s; tensors: %s", name, strings.Join(parts, "; "))
 }
 
 // Parameters is the number of weights of a checkpoint whose tensors have so many elements.

@@ -77,13 +77,15 @@ func (in *input) Import(out write.Output, recipe quantizer.Recipe, threads int, 
 		return nil, err
 	}
 	for _, d := range pl.Drafts {
-		var w *weight
-		if w = weights[d.Src.Name]; w != nil {
+		t := imports.ImportedTensor{Name: d.Src.Name, Type: d.Src.DtypeName, Bits: d.Src.Dtype.Bits(), Group: 1, Bytes: d.Src.Size, File: d.Src.File}
+		w := weights[d.Src.Name]
+		if w != nil {
 			if err := in.takeWeight(d, w, facts[w.index], dequantize); err != nil {
 				return nil, err
 			}
+			t.Type, t.Quantized, t.Bits, t.Group, t.Bytes = fmt.Sprintf("%s: %s", in.from.quantized.Format.Library(), w.Scheme), true, w.Scheme.Bits, int(w.Scheme.Group), w.bytes
 		}
-		in.Tensors = append(in.Tensors, in.describe(d, w))
+		in.Tensors = append(in.Tensors, t)
 		in.weights = append(in.weights, w)
 	}
 	pl.Settle()
@@ -218,17 +220,20 @@ func (in *input) fitWeight(d *plan.Draft, w *weight, facts *scaleFacts) error {
 		s.Group, w.group = narrow, int64(narrow)
 	}
 	d.TakeOver(s)
-	if facts.zeros == floatZeros {
-		if d.Rule = floatZeroLayouts(pl.Recipe); d.Rule != nil {
-			d.Line.Reason = "not lowbit, which holds no floating-point zero points"
-		}
+	if r := &pl.Recipe; facts.zeros == floatZeros && len(r.Layouts) == 0 && len(r.Targets) == 0 {
+		d.Rule = &quantizer.Rule{Layouts: []quantizer.LayoutRequest{{Family: quantizer.FamilyKleidiAI}}}
+		d.Line.Reason = "not lowbit, which holds no floating-point zero points"
 	}
 	if err := pl.ChooseLayouts(d, true); err != nil {
 		return err
 	}
 	switch {
 	case facts.zeros == floatZeros && !plan.FloatZerosOnly(d.Variants):
-		return fmt.Errorf("its offsets are no multiples of the scales, which layout %s cannot hold: only qai4c32p of --layout kleidiai can%s", d.Line.Layouts[0], because(d.Line.Reason))
+		because := ""
+		if d.Line.Reason != "" {
+			because = " (" + d.Line.Reason + ")"
+		}
+		return fmt.Errorf("its offsets are no multiples of the scales, which layout %s cannot hold: only qai4c32p of --layout kleidiai can%s", d.Line.Layouts[0], because)
 	case facts.zeros == floatZeros:
 		d.Zeros, d.Line.ZeroPoints = packing.ZeroF32, rounding.FloatZeros
 	case facts.zeros == integerZeros && facts.long && slices.ContainsFunc(d.Variants, func(v plan.Variant) bool { return v.Header().ZeroKind == packing.ZeroF32 }):
@@ -248,13 +253,6 @@ func (in *input) fitWeight(d *plan.Draft, w *weight, facts *scaleFacts) error {
 	return nil
 }
 
-func because(reason string) string {
-	if reason == "" {
-		return ""
-	}
-	return " (" + reason + ")"
-}
-
 // schemeOf is the scheme with exactly the codes, scales and zero points of a weight.
 func schemeOf(w *weight, facts *scaleFacts) (rounding.Scheme, error) {
 	s := rounding.Scheme{Bits: w.Scheme.Bits, Mapping: gqf.MappingFullRange, ScaleDtype: plan.ScaleDtype(w.Scheme.Scales), PositiveScales: facts.positive()}
@@ -271,15 +269,6 @@ func schemeOf(w *weight, facts *scaleFacts) (rounding.Scheme, error) {
 		s.Group = int(w.Scheme.Group)
 	}
 	return s, nil
-}
-
-// floatZeroLayouts makes a draft with floating-point zero points get the only layout that holds
-// them, if the recipe states none.
-func floatZeroLayouts(r quantizer.Recipe) *quantizer.Rule {
-	if len(r.Layouts) > 0 || len(r.Targets) > 0 {
-		return nil
-	}
-	return &quantizer.Rule{Layouts: []quantizer.LayoutRequest{{Family: quantizer.FamilyKleidiAI}}}
 }
 
 // narrowGroup is a smaller group than the scheme's with which every target has a layout, if the
@@ -302,15 +291,6 @@ func narrowGroup(targets []quantizer.Target, s rounding.Scheme, k int64) int {
 		}
 	}
 	return narrow
-}
-
-// describe says how the checkpoint stores the tensor of a draft. w is nil if it is not quantized.
-func (in *input) describe(d *plan.Draft, w *weight) imports.ImportedTensor {
-	t := imports.ImportedTensor{Name: d.Src.Name, Type: d.Src.DtypeName, Bits: d.Src.Dtype.Bits(), Group: 1, Bytes: d.Src.Size, File: d.Src.File}
-	if w != nil {
-		t.Type, t.Quantized, t.Bits, t.Group, t.Bytes = fmt.Sprintf("%s: %s", in.from.quantized.Format.Library(), w.Scheme), true, w.Scheme.Bits, int(w.Scheme.Group), w.bytes
-	}
-	return t
 }
 
 // sameCodes compares two quantized weights.

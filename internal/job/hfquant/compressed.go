@@ -68,7 +68,10 @@ func (f *finder) addCompressed(c *compressedConfig, module string, format Format
 		return f.unsupported(t.Name, "shape %v, expected [rows, columns]", shape)
 	}
 	n, k := shape[0], shape[1]
-	scheme := Scheme{Bits: w.bits, Group: group.groupSize()}
+	scheme := Scheme{Bits: w.bits}
+	if group.strategy() == "group" {
+		scheme.Group = *group.Weights.GroupSize
+	}
 	if scheme.Group > 0 && scheme.Group < k && k%scheme.Group != 0 {
 		return f.unsupported(t.Name, "groups of %d columns do not divide rows of %d", scheme.Group, k)
 	}

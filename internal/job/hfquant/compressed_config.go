@@ -137,14 +137,6 @@ func (g *compressedGroup) strategy() string {
 	return "group"
 }
 
-// groupSize is the number of weights of a row that share a scale, 0 for the row.
-func (g *compressedGroup) groupSize() int64 {
-	if g.strategy() == "group" {
-		return *g.Weights.GroupSize
-	}
-	return 0
-}
-
 // unread says why weights of the group cannot be read, or is "". format is the checkpoint's.
 func (g *compressedGroup) unread(format string) string {
 	if g.Format != "" {

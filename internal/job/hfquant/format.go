@@ -174,24 +174,17 @@ type FormatError struct {
 	Msg    string
 }
 
-func (e *FormatError) Error() string { return place(e.Dir, e.Tensor, e.File) + e.Msg }
+func (e *FormatError) Error() string {
+	if e.Tensor == "" {
+		return e.Dir + ": " + cmp.Or(e.File, "config.json") + ": " + e.Msg
+	}
+	return fmt.Sprintf("%s: tensor %s: %s", e.Dir, quote(e.Tensor), e.Msg)
+}
 
 // UnsupportedError reports well-formed quantized weights that this package cannot read exactly.
-type UnsupportedError struct {
-	Dir    string // of the checkpoint
-	Tensor string // "" for the file
-	File   string // which says how weights are quantized; "" for config.json
-	Msg    string
-}
+type UnsupportedError FormatError
 
-func (e *UnsupportedError) Error() string { return place(e.Dir, e.Tensor, e.File) + e.Msg }
-
-func place(dir, tensor, file string) string {
-	if tensor == "" {
-		return dir + ": " + cmp.Or(file, "config.json") + ": "
-	}
-	return fmt.Sprintf("%s: tensor %s: ", dir, quote(tensor))
-}
+func (e *UnsupportedError) Error() string { return (*FormatError)(e).Error() }
 
 // quote makes a string from a file fit for a message: escaped, and shortened if very long.
 func quote(s string) string {

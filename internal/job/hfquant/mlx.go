@@ -153,8 +153,11 @@ func (w *mlxWeight) readGroups(row *Row, n int64) error {
 }
 
 func (w *mlxWeight) readZeros(row *Row, n int64) error {
+	biases, size := w.biases.row(n), w.biases.dtype.Bits()/8
+	var bias [1]float32
 	for g, s := range row.Scales {
-		z, ok := zeroPoint(w.bias(n, g), s, w.bits)
+		safetensors.Widen(bias[:], biases[g*size:][:size], w.biases.dtype)
+		z, ok := zeroPoint(bias[0], s, w.bits)
 		if !ok {
 			return fmt.Errorf("tensor %s: row %d changed while it was read", quote(w.biases.name), n)
 		}
@@ -178,13 +181,6 @@ func (w *mlxWeight) readOffsets(row *Row, n int64) error {
 		row.Offsets[g] = offset
 	}
 	return nil
-}
-
-func (w *mlxWeight) bias(n int64, g int) float32 {
-	var one [1]float32
-	size := w.biases.dtype.Bits() / 8
-	safetensors.Widen(one[:], w.biases.row(n)[g*size:][:size], w.biases.dtype)
-	return one[0]
 }
 
 // exactSum returns a + b, and whether the sum is a finite float32 number.

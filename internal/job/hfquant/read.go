@@ -205,18 +205,14 @@ func (f *finder) readEntry(dst any) error {
 	return nil
 }
 
-// file is the file that has the entry, "" for config.json.
-func (f *finder) file() string {
-	if f.entry == nil {
-		return ""
+func (f *finder) formatError(tensor, format string, args ...any) *FormatError {
+	e := &FormatError{Dir: f.ck.Dir(), Tensor: tensor, Msg: fmt.Sprintf(format, args...)}
+	if f.entry != nil {
+		e.File = f.entry.file
 	}
-	return f.entry.file
-}
-
-func (f *finder) formatError(tensor, format string, args ...any) error {
-	return &FormatError{Dir: f.ck.Dir(), Tensor: tensor, File: f.file(), Msg: fmt.Sprintf(format, args...)}
+	return e
 }
 
 func (f *finder) unsupported(tensor, format string, args ...any) error {
-	return &UnsupportedError{Dir: f.ck.Dir(), Tensor: tensor, File: f.file(), Msg: fmt.Sprintf(format, args...)}
+	return (*UnsupportedError)(f.formatError(tensor, format, args...))
 }

@@ -83,14 +83,6 @@ type QuantizedBy struct {
 	Format  string `json:"format"`  // "pack-quantized"
 }
 
-// Name is the library, and its format if it has several.
-func (q *QuantizedBy) Name() string {
-	if q.Library == q.Format {
-		return q.Library
-	}
-	return q.Library + " " + q.Format
-}
-
 // Fold is a summary of the asset gq/fold.json.
 type Fold struct {
 	// Steps in a few words: "rotated (seed 1)".

@@ -168,7 +168,7 @@ func (o *opener) values(name string, shape ...int64) (v []float32) {
 func (o *opener) vector(name string, n int) (v []float32) {
 	o.used[name] = true
 	o.do(func() (err error) {
-		v, err = o.source.vector(name, n)
+		v, err = readVector(o.source, name, n)
 		return err
 	})
 	return v
@@ -398,7 +398,7 @@ func (m *Model) NormGains(tensor string) (gains []float32, err error) {
 		return nil, err
 	}
 	return gains, m.source.guard(func() (err error) {
-		gains, err = m.source.vector(tensor, n.Width)
+		gains, err = readVector(m.source, tensor, n.Width)
 		return err
 	})
 }

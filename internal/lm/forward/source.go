@@ -18,8 +18,6 @@ type source interface {
 	names() []string
 	// shape returns the shape of a tensor in the checkpoint.
 	shape(name string) ([]int64, bool)
-	// vector reads a tensor of n values.
-	vector(name string, n int) ([]float32, error)
 	// tensor reads a small tensor of this shape.
 	tensor(name string, shape ...int64) ([]float32, error)
 	// embedding opens the token embedding.
@@ -62,12 +60,12 @@ func (l linearSpec) label() string {
 	return l.name
 }
 
-// flat returns the shape of a tensor of n values: [1, n] if it is stored so.
-func flat(s source, name string, n int) []int64 {
+// readVector reads a tensor of n values, which may be stored as [1, n].
+func readVector(s source, name string, n int) ([]float32, error) {
 	if shape, _ := s.shape(name); len(shape) == 2 && shape[0] == 1 {
-		return []int64{1, int64(n)}
+		return s.tensor(name, 1, int64(n))
 	}
-	return []int64{int64(n)}
+	return s.tensor(name, int64(n))
 }
 
 func checkShape(name string, got, want []int64) error {
@@ -154,10 +152,6 @@ func (s *checkpointSource) find(name string, shape ...int64) (*safetensors.Weigh
 		return nil, fmt.Errorf("tensor %q: %s without scales", name, t.DtypeName)
 	}
 	return w, nil
-}
-
-func (s *checkpointSource) vector(name string, n int) ([]float32, error) {
-	return s.tensor(name, flat(s, name, n)...)
 }
 
 func (s *checkpointSource) tensor(name string, shape ...int64) ([]float32, error) {

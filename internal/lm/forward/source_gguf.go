@@ -218,24 +218,20 @@ func (s *ggufSource) values(t *gguf.Tensor, n int) ([]float32, error) {
 	return v, s.guard(func() error { return t.Type.Decode(v, s.file.Data(t)) })
 }
 
-func (s *ggufSource) vector(name string, n int) ([]float32, error) {
+// tensor reads a tensor without its dimensions of 1, as llama.cpp has it.
+func (s *ggufSource) tensor(name string, shape ...int64) ([]float32, error) {
 	t, _ := s.find(name)
 	if t == nil {
 		return nil, arch.Missing(name)
 	}
 	s.asked[t.Name] = true
-	v, err := s.values(t, n)
+	v, err := s.values(t, elements(shape))
 	if strings.HasSuffix(t.Name, ".ssm_a") { // -e^x
 		for i := range v {
 			v[i] = float32(detmath.Log(-float64(v[i])))
 		}
 	}
 	return v, err
-}
-
-// tensor reads a tensor without its dimensions of 1, as llama.cpp has it.
-func (s *ggufSource) tensor(name string, shape ...int64) ([]float32, error) {
-	return s.vector(name, elements(shape))
 }
 
 func (s *ggufSource) embedding(name string, rows, cols int) (Embedding, error) {

@@ -54,10 +54,6 @@ func (s *gqfSource) find(name string, shape ...int64) (gqf.Tensor, error) {
 	return t, checkShape(name, t.Shape, shape)
 }
 
-func (s *gqfSource) vector(name string, n int) ([]float32, error) {
-	return s.tensor(name, flat(s, name, n)...)
-}
-
 func (s *gqfSource) tensor(name string, shape ...int64) ([]float32, error) {
 	t, err := s.find(name, shape...)
 	if err != nil {

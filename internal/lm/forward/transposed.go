@@ -39,7 +39,7 @@ func (f floats) transposed(data []byte, d packing.Dtype, rows, cols int) (kernel
 func (m *Model) storedBias(l *linear) ([]float32, error) {
 	s := l.spec
 	if s.slices == 0 {
-		return m.source.vector(l.biasName, s.rows)
+		return readVector(m.source, l.biasName, s.rows)
 	}
 	all, ok := m.biases[l.biasName]
 	if !ok {
