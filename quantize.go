@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lowbit-go/gq/internal/atomicfile"
+	"github.com/lowbit-go/gq/internal/job/alloc"
 	"github.com/lowbit-go/gq/internal/job/fromcheckpoint"
 	"github.com/lowbit-go/gq/internal/job/plan"
 	"github.com/lowbit-go/gq/internal/job/provenance"
@@ -163,7 +164,14 @@ func Plan(ctx context.Context, src, dst string, o QuantizeOptions) (*PlanReport,
 		case v.bits != nil:
 			p.OutputBytes = v.bits.OutputBytes // with room for a description of calibration
 		case o.Budget != nil:
-			p.Choice, p.OutputBytes = at.plannedChoice(), 0
+			p.OutputBytes = 0
+			of := at.bounds.outline
+			p.Choice = &PlannedChoice{
+				Tensors: of.Tensors, MinBits: of.MinBits, MaxBits: of.MaxBits, Groups: of.Groups,
+				LeastBitsPerWeight: of.Least.BitsPerWeight, MostBitsPerWeight: of.Most.BitsPerWeight,
+				LeastOutputBytes: of.Least.OutputBytes, MostOutputBytes: of.Most.OutputBytes,
+				Tokens: at.choiceTokens(), Probes: of.Probes, Files: at.measuredFiles(alloc.MostEvaluations),
+			}
 		}
 		p.Warnings = append(p.Warnings, r.warnings...)
 		warnMisfit(&p.Warnings, j.source.config, func() (*tokenizer.Tokenizer, error) { return tokenizer.Open(j.source.ck.Dir()) })

@@ -119,17 +119,6 @@ func (b *Budget) meet(p *alloc.Sensitivities) (*alloc.Allocation, error) {
 	return p.FileBytes(b.FileBytes)
 }
 
-// plannedChoice describes the choice for the job's budget.
-func (v view) plannedChoice() *PlannedChoice {
-	o := v.bounds.outline
-	return &PlannedChoice{
-		Tensors: o.Tensors, MinBits: o.MinBits, MaxBits: o.MaxBits, Groups: o.Groups,
-		LeastBitsPerWeight: o.Least.BitsPerWeight, MostBitsPerWeight: o.Most.BitsPerWeight,
-		LeastOutputBytes: o.Least.OutputBytes, MostOutputBytes: o.Most.OutputBytes,
-		Tokens: v.choiceTokens(), Probes: o.Probes, Files: v.measuredFiles(alloc.MostEvaluations),
-	}
-}
-
 // measuredFiles is the number of files that are made and run to choose bits, if a search for a
 // divergence measures so many.
 func (j *job) measuredFiles(search int) int {

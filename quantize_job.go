@@ -140,7 +140,7 @@ type tuning struct {
 // bounds are the limits of the choice of bits for a checkpoint.
 type bounds struct {
 	outline *alloc.Outline
-	minBits int   // of the options, see Budget.minBits
+	minBits int   // of the options
 	memory  int64 // for gradients and divergences
 }
 

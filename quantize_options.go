@@ -4,9 +4,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/lowbit-go/gq/internal/job/conversion"
-	"github.com/lowbit-go/gq/internal/job/tocheckpoint"
-	"github.com/lowbit-go/gq/internal/job/togguf"
 	"github.com/lowbit-go/gq/internal/job/write"
 	"github.com/lowbit-go/gq/quantizer"
 )
@@ -69,16 +66,6 @@ func (o *QuantizeOptions) resolveFormat(dst string) error {
 		return optionf("split", "goes with a .gguf file or a checkpoint, and %s is a .gqf file", dst)
 	}
 	return checkEnding(dst, o.format, "")
-}
-
-// setFormat sets the options of a plan that follow from the format.
-func (o *QuantizeOptions) setFormat(to *conversion.Options) {
-	switch {
-	case o.format.isDirectory():
-		to.Checkpoint = &tocheckpoint.Options{Format: o.format.checkpoint(), Split: o.Split}
-	case o.format == formatGGUF:
-		to.GGUF = &togguf.Options{Pre: o.Recipe.Pre, Split: o.Split}
-	}
 }
 
 // PartOptions say which part of a file QuantizePart makes.

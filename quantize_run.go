@@ -19,6 +19,8 @@ import (
 	"github.com/lowbit-go/gq/internal/job/conversion"
 	"github.com/lowbit-go/gq/internal/job/fromcheckpoint"
 	"github.com/lowbit-go/gq/internal/job/lora"
+	"github.com/lowbit-go/gq/internal/job/tocheckpoint"
+	"github.com/lowbit-go/gq/internal/job/togguf"
 	"github.com/lowbit-go/gq/internal/job/write"
 	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/internal/lm/tokenizer"
@@ -144,7 +146,12 @@ func (r *run) planJob(t *task, in *input) (_ *job, err error) {
 		Context: r.ctx, Recipe: t.o.Recipe, Rules: t.o.Rules, Threads: t.o.Threads, Sources: in.files,
 		Assets: new(fromcheckpoint.AssetCache),
 	}
-	t.o.setFormat(&opts)
+	switch {
+	case t.o.format.isDirectory():
+		opts.Checkpoint = &tocheckpoint.Options{Format: t.o.format.checkpoint(), Split: t.o.Split}
+	case t.o.format == formatGGUF:
+		opts.GGUF = &togguf.Options{Pre: t.o.Recipe.Pre, Split: t.o.Split}
+	}
 	runnable := sync.OnceValue(func() string { return notRunnable(in) })
 	j := &job{task: *t, name: in.Name, path: in.Path, notRunnable: runnable}
 	if j.writes() { // while the plan compresses the checkpoint's small files, in one goroutine

@@ -97,7 +97,11 @@ func Serve(ctx context.Context, o ServeOptions) error {
 	if err := o.check(ctx); err != nil {
 		return err
 	}
-	l, err := o.listen(ctx)
+	network := "tcp"
+	if a, err := netip.ParseAddr(o.host()); err == nil && a.Is4() {
+		network = "tcp4" // "tcp" takes 0.0.0.0 for all addresses of IPv6, too
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, network, net.JoinHostPort(o.host(), strconv.Itoa(o.Port)))
 	if err != nil {
 		return err
 	}
@@ -127,14 +131,6 @@ func Serve(ctx context.Context, o ServeOptions) error {
 		}
 		return s.Serve(ctx, l)
 	})
-}
-
-func (o *ServeOptions) listen(ctx context.Context) (net.Listener, error) {
-	network := "tcp"
-	if a, err := netip.ParseAddr(o.host()); err == nil && a.Is4() {
-		network = "tcp4" // "tcp" takes 0.0.0.0 for all addresses of IPv6, too
-	}
-	return new(net.ListenConfig).Listen(ctx, network, net.JoinHostPort(o.host(), strconv.Itoa(o.Port)))
 }
 
 func (o *ServeOptions) host() string {

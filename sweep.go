@@ -283,18 +283,6 @@ func (s *sweep) checkMeasure() error {
 	return nil
 }
 
-// output is the path of a recipe's file. Without s.o.Output, the working directory must be open.
-func (s *sweep) output(i int) (string, error) {
-	dir := s.o.Output
-	if dir == "" {
-		var err error
-		if dir, err = s.work.Loose("files"); err != nil {
-			return "", err
-		}
-	}
-	return filepath.Join(dir, s.o.Recipes[i].Name+".gqf"), nil
-}
-
 func (s *sweep) workPath() string {
 	if s.o.Output != "" {
 		return filepath.Join(s.o.Output, "sweep.work")

@@ -20,10 +20,14 @@ const (
 
 // file makes and measures the file of recipe i, as far as an earlier job has not.
 func (s *sweep) file(i int) (*accuracy.SweepFile, error) {
-	path, err := s.output(i)
-	if err != nil {
-		return nil, err
+	dir := s.o.Output
+	if dir == "" {
+		var err error
+		if dir, err = s.work.Loose("files"); err != nil {
+			return nil, err
+		}
 	}
+	path := filepath.Join(dir, s.o.Recipes[i].Name+".gqf")
 	made, found, err := s.made(i, path)
 	if err != nil {
 		return nil, err

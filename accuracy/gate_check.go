@@ -184,7 +184,13 @@ func (g *Gate) Check(r, earlier *Report) (*GateResult, error) {
 	// Every gate's own conditions come first: the failure of such a condition explains the others.
 	res.source(r)
 	if g.NeedsModel() {
-		res.tokens(r, cmp.Or(g.MinTokens, defaultMinTokens))
+		for _, t := range r.Scored() {
+			c := Condition{Of: "text", Metric: "scored tokens", Kind: AtLeast, Limit: Figure(cmp.Or(g.MinTokens, defaultMinTokens))}
+			if len(r.Texts) > 0 {
+				c.Text = t.Text.Label()
+			}
+			res.condition(c, true, []figure{{value: float64(t.Text.Tokens), missing: t.NoContent()}})
+		}
 	}
 	given, failed := len(res.Conditions), len(res.Failures)
 	if err := res.model(g, r, earlier); err != nil {
@@ -324,8 +330,8 @@ func (res *GateResult) rule(g *Gate, rule TensorRule, r, earlier *Report) error 
 			f := figure{tensor: s.Label()}
 			if f.value, ok = m.get(s); !ok {
 				f.missing = "was not measured: " + s.NoOutput
-				if s.lookedUp() {
-					continue
+				if s.Role == gqf.RolePosition.String() || s.Role == gqf.RoleEmbedding.String() && len(s.SharedWith) == 0 {
+					continue // no outputs: its rows are only looked up
 				}
 			}
 			if o := old[key(s)]; o != nil {
@@ -344,11 +350,6 @@ func (res *GateResult) rule(g *Gate, rule TensorRule, r, earlier *Report) error 
 		res.limit(c, m.metric, l, figures)
 	}
 	return nil
-}
-
-// lookedUp reports whether the tensor has no outputs because its rows are only looked up.
-func (s *TensorStats) lookedUp() bool {
-	return s.Role == gqf.RolePosition.String() || s.Role == gqf.RoleEmbedding.String() && len(s.SharedWith) == 0
 }
 
 // key identifies a payload within a report.

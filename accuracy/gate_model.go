@@ -112,17 +112,6 @@ func comparable(a, b *TextInfo, r, earlier *Report) error {
 	return nil
 }
 
-// tokens adds the condition that figures of the model come from enough tokens of each text.
-func (res *GateResult) tokens(r *Report, least int) {
-	for _, t := range r.Scored() {
-		c := Condition{Of: "text", Metric: "scored tokens", Kind: AtLeast, Limit: Figure(least)}
-		if len(r.Texts) > 0 {
-			c.Text = t.Text.Label()
-		}
-		res.condition(c, true, []figure{{value: float64(t.Text.Tokens), missing: t.NoContent()}})
-	}
-}
-
 // Comparable fails if the gate asks for another measurement than r's, or if the earlier report has
 // other texts or questions. r needs no figures yet.
 func (g *Gate) Comparable(r, earlier *Report) error {

@@ -75,7 +75,11 @@ func run(c *cli.Context) error {
 	}
 	path, w := c.Args().First(), c.App.Writer
 	if c.Bool("lattice") {
-		return runLattice(c, path)
+		if c.IsSet("slice") || c.Bool("verbose") {
+			return cmdline.Usagef("--lattice goes with --tensor, not with --slice or --verbose")
+		}
+		r, err := gq.InspectLattices(c.Context, path, gq.LatticeOptions{Match: c.String("tensor"), Threads: c.Int("threads"), Progress: cmdline.Reporter(c)})
+		return cmdline.Show(c, r, err, printLattices)
 	}
 	if c.IsSet("tensor") {
 		return runTensors(c, path)

@@ -10,7 +10,6 @@ import (
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/packing"
-	"github.com/urfave/cli/v2"
 )
 
 func printTensor(w io.Writer, r *gqf.TensorInspection) error {
@@ -140,15 +139,6 @@ func histogram(w io.Writer, title string, counts []gqf.CodeCount) {
 		}
 		fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("  %10s %12d %6.2f %%  %s", label, n, share, bar), " "))
 	}
-}
-
-// runLattice shows the lattices that the weights of a checkpoint are on.
-func runLattice(c *cli.Context, path string) error {
-	if c.IsSet("slice") || c.Bool("verbose") {
-		return cmdline.Usagef("--lattice goes with --tensor, not with --slice or --verbose")
-	}
-	r, err := gq.InspectLattices(c.Context, path, gq.LatticeOptions{Match: c.String("tensor"), Threads: c.Int("threads"), Progress: cmdline.Reporter(c)})
-	return cmdline.Show(c, r, err, printLattices)
 }
 
 func printLattices(w io.Writer, r *gq.LatticeReport) error {

@@ -58,12 +58,19 @@ func run(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	p, err := part(c)
-	if err != nil {
-		return err
-	}
-	if p != nil {
-		return runPart(c, src, p, opts)
+	if c.IsSet("part") {
+		p, err := gq.ParsePart(c.String("part"), os.Getenv)
+		if err != nil {
+			return cmdline.Usagef("--part: %w", err)
+		}
+		r, err := gq.QuantizePart(c.Context, src, output(c, opts.Recipe), gq.PartOptions{Part: p, Dry: c.Bool("dry-run")}, opts)
+		return cmdline.Show(c, r, err, func(w io.Writer, r *divide.PartReport) error {
+			if c.Bool("dry-run") {
+				_, err := fmt.Fprintln(w, r.Plan)
+				return err
+			}
+			return printPart(c, w, r)
+		})
 	}
 	if c.Bool("dry-run") {
 		plan, err := gq.Plan(c.Context, src, output(c, opts.Recipe), opts)
@@ -103,28 +110,6 @@ func source(c *cli.Context) (string, error) {
 	return "", cmdline.Usagef("one checkpoint at a time: %s are %d", strings.Join(c.Args().Slice(), " "), c.NArg())
 }
 
-func part(c *cli.Context) (*gq.PartOptions, error) {
-	if !c.IsSet("part") {
-		return nil, nil
-	}
-	p, err := gq.ParsePart(c.String("part"), os.Getenv)
-	if err != nil {
-		return nil, cmdline.Usagef("--part: %w", err)
-	}
-	return &gq.PartOptions{Part: p, Dry: c.Bool("dry-run")}, nil
-}
-
-func runPart(c *cli.Context, src string, p *gq.PartOptions, opts gq.QuantizeOptions) error {
-	r, err := gq.QuantizePart(c.Context, src, output(c, opts.Recipe), *p, opts)
-	return cmdline.Show(c, r, err, func(w io.Writer, r *divide.PartReport) error {
-		if p.Dry {
-			_, err := fmt.Fprintln(w, r.Plan)
-			return err
-		}
-		return printPart(c, w, r)
-	})
-}
-
 func printPart(c *cli.Context, w io.Writer, r *divide.PartReport) error {
 	for _, s := range r.Warnings {
 		fmt.Fprintf(c.App.ErrWriter, "gq: warning: %s\n", s)
@@ -146,7 +131,15 @@ func options(c *cli.Context) (opts gq.QuantizeOptions, err error) {
 		RecipeFile: c.String("recipe"), SaveRecipe: c.String("save-recipe"), ImatrixOut: c.String("imatrix-out"), CalibrateOut: c.String("calibrate-out"),
 		Keep: c.Bool("keep"), Requantize: c.Bool("requantize"), Threads: c.Int("threads"), Progress: cmdline.Reporter(c),
 	}
-	if err := together(c); err != nil {
+	err = cmp.Or(
+		cmdline.Needs(c, append(cmdline.Names(measure.TextFlags(""))[1:], "keep"), "gate"),
+		cmdline.Excludes(c, []string{"gate"}, "dry-run"),
+		cmdline.Excludes(c, []string{"algorithm"}, "quality"),
+		cmdline.Excludes(c, sizes[:1], sizes[1:]...),
+		cmdline.Excludes(c, sizes[1:2], sizes[2]),
+		cmdline.Excludes(c, []string{"bits"}, sizes...),
+	)
+	if err != nil {
 		return opts, err
 	}
 	if opts.Split, err = cmdline.Size(c, "split"); err != nil {
@@ -184,17 +177,6 @@ func options(c *cli.Context) (opts gq.QuantizeOptions, err error) {
 
 // sizes are the flags of a budget.
 var sizes = []string{"target-bpw", "target-size", "max-kl"}
-
-func together(c *cli.Context) error {
-	return cmp.Or(
-		cmdline.Needs(c, append(cmdline.Names(measure.TextFlags(""))[1:], "keep"), "gate"),
-		cmdline.Excludes(c, []string{"gate"}, "dry-run"),
-		cmdline.Excludes(c, []string{"algorithm"}, "quality"),
-		cmdline.Excludes(c, sizes[:1], sizes[1:]...),
-		cmdline.Excludes(c, sizes[1:2], sizes[2]),
-		cmdline.Excludes(c, []string{"bits"}, sizes...),
-	)
-}
 
 func budget(c *cli.Context, r quantizer.Recipe) (*gq.Budget, error) {
 	b := gq.Budget{EmbeddingFixed: c.IsSet("embedding-bits")}

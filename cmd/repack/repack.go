@@ -44,10 +44,11 @@ gq repack Qwen3-8B-AWQ -o model.gqf
 }
 
 func run(c *cli.Context) error {
-	opts, err := options(c)
-	if err != nil {
+	var r quantizer.Recipe
+	if err := cmdline.Override(c, &r); err != nil {
 		return err
 	}
+	opts := gq.RepackOptions{Layouts: r.Layouts, Targets: r.Targets, Dequantize: c.Bool("dequantize"), Threads: c.Int("threads"), Progress: cmdline.Reporter(c)}
 	if !c.Bool("dry-run") && c.String("output") == "" {
 		return cmdline.Usagef("where to? name a file with -o OUT.gqf")
 	}
@@ -57,14 +58,4 @@ func run(c *cli.Context) error {
 	}
 	report, err := gq.Repack(c.Context, c.Args().First(), c.String("output"), opts)
 	return filereport.Report(c, report, err)
-}
-
-func options(c *cli.Context) (opts gq.RepackOptions, err error) {
-	var r quantizer.Recipe
-	if err := cmdline.Override(c, &r); err != nil {
-		return opts, err
-	}
-	opts.Layouts, opts.Targets = r.Layouts, r.Targets
-	opts.Dequantize, opts.Threads, opts.Progress = c.Bool("dequantize"), c.Int("threads"), cmdline.Reporter(c)
-	return opts, nil
 }

@@ -37,7 +37,12 @@ func talk(c *cli.Context, path string, o gq.RunOptions) error {
 		t := &talker{c: c, conversation: conversation}
 		t.system(system)
 		if !c.Bool("quiet") {
-			t.greet(o.MaxTokens)
+			if source := conversation.Template(); source == "plain" {
+				fmt.Fprintln(c.App.ErrWriter, "The model has no chat template: it continues lines that begin with User: and Assistant:.")
+			} else {
+				fmt.Fprintf(c.App.ErrWriter, "Chat template from %s.\n", source)
+			}
+			fmt.Fprintf(c.App.ErrWriter, "At most %d tokens in the conversation, %d in an answer. /help lists commands.\n", conversation.Context(), o.MaxTokens)
 		}
 		var err error
 		if c.App.Reader == os.Stdin && isTerminal(os.Stdin) && !c.Bool("json") {
@@ -57,17 +62,6 @@ type talker struct {
 	c            *cli.Context
 	conversation *gq.Conversation
 	console      *console // nil without a terminal
-}
-
-// greet says what talks, and whether it has a chat template.
-func (t *talker) greet(maxTokens int) {
-	w := t.c.App.ErrWriter
-	if source := t.conversation.Template(); source == "plain" {
-		fmt.Fprintln(w, "The model has no chat template: it continues lines that begin with User: and Assistant:.")
-	} else {
-		fmt.Fprintf(w, "Chat template from %s.\n", source)
-	}
-	fmt.Fprintf(w, "At most %d tokens in the conversation, %d in an answer. /help lists commands.\n", t.conversation.Context(), maxTokens)
 }
 
 const chatHelp = `/system TEXT  give the model instructions; without TEXT there are none

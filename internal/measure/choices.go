@@ -33,9 +33,11 @@ func (j *Job) encode(ctx context.Context, s *scored, r *accuracy.Report) error {
 		return err
 	}
 	for _, source := range j.Choices {
-		items, err := e.EncodeAll(ctx, source.Questions)
-		if err != nil {
-			return fmt.Errorf("%s: %w", source.Name, err)
+		items := make([]*choice.Item, len(source.Questions))
+		for i := range items {
+			if items[i], err = e.Encode(ctx, &source.Questions[i]); err != nil {
+				return fmt.Errorf("%s: %w", source.Name, err)
+			}
 		}
 		c := accuracy.ChoiceReport{Name: source.Name, SHA256: hash(source.Data), Form: source.Form}
 		different := map[string]bool{}

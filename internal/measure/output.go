@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/floats"
@@ -29,14 +28,6 @@ const (
 )
 
 type outputSums struct{ all, weights, activations signalSums }
-
-func (s *outputSums) stats(in *inputs, outputs int64) *accuracy.OutputStats {
-	return &accuracy.OutputStats{
-		SQNR: s.all.ratio(), Cosine: cosineOf(s.all.dot, s.all.signal, s.all.other),
-		WeightSQNR: s.weights.ratio(), ActivationSQNR: s.activations.ratio(),
-		Source: in.source, Inputs: in.m, Outputs: outputs,
-	}
-}
 
 type inputs struct {
 	x      []float32

@@ -254,7 +254,12 @@ func (e *entry) finish() {
 	s.ZeroGroups, s.LostGroups = t.sums.zeros, t.sums.lost
 	s.Signal, s.Noise, s.Errors = t.sums.signal, t.sums.noise, t.sums.histogram()
 	if e.every > 0 {
-		s.Output = t.out.stats(&e.inputs, t.outputs)
+		o := &t.out
+		s.Output = &accuracy.OutputStats{
+			SQNR: o.all.ratio(), Cosine: cosineOf(o.all.dot, o.all.signal, o.all.other),
+			WeightSQNR: o.weights.ratio(), ActivationSQNR: o.activations.ratio(),
+			Source: e.inputs.source, Inputs: e.inputs.m, Outputs: t.outputs,
+		}
 	}
 }
 

@@ -50,7 +50,14 @@ func HTML(w io.Writer, r *accuracy.Report) error {
 		Tables   []htmlTable
 	}{R: r, Headline: headline(r), Timing: timing(r), Plots: plots(r)}
 	if g := r.Gate; g != nil {
-		data.Met, data.Failed, data.Failures, data.Blame, data.Try = checked(g), failed(g), failures(g, 2*listed), blame(g), htmlTries(g)
+		data.Met, data.Failed, data.Failures, data.Blame = checked(g), failed(g), failures(g, 2*listed), blame(g)
+		for _, t := range g.Try {
+			h := htmlTry{Why: t.Why}
+			for word := range strings.FieldsSeq(t.Flags) {
+				h.Words = append(h.Words, htmlWord{word, strings.HasPrefix(word, "--")})
+			}
+			data.Try = append(data.Try, h)
+		}
 	}
 	for _, t := range withRows(append(models(r), byKind(r))...) {
 		data.First = append(data.First, t.html())
@@ -94,17 +101,6 @@ type htmlTry struct {
 type htmlWord struct {
 	Text string
 	Flag bool
-}
-
-func htmlTries(g *accuracy.GateResult) (list []htmlTry) {
-	for _, t := range g.Try {
-		h := htmlTry{Why: t.Why}
-		for word := range strings.FieldsSeq(t.Flags) {
-			h.Words = append(h.Words, htmlWord{word, strings.HasPrefix(word, "--")})
-		}
-		list = append(list, h)
-	}
-	return list
 }
 
 // A chart is a plot in its own units. Its drawing is in the units of the SVG's viewBox.
@@ -214,7 +210,11 @@ func (c *chart) draw() *drawing {
 	}
 	var names []named
 	for _, p := range c.names {
-		names = append(names, named{point{x(p.x), y(p.y)}, shortened(p.name)})
+		name := p.name
+		if r := []rune(name); len(r) > 18 { // a third of a plot's width
+			name = string(r[:17]) + "…"
+		}
+		names = append(names, named{point{x(p.x), y(p.y)}, name})
 	}
 	d.Labels = append(d.Labels, placeNames(names, left, right)...)
 	return d

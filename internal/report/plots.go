@@ -101,14 +101,6 @@ func byLayer(kinds []*kind, title, note string, get func(*accuracy.TensorStats) 
 	return f.draw(c)
 }
 
-// shortened limits a name to a third of a plot's width.
-func shortened(name string) string {
-	if r := []rune(name); len(r) > 18 {
-		return string(r[:17]) + "…"
-	}
-	return name
-}
-
 func errorsPlot(kinds []*kind) *figurePlot {
 	c := &chart{x: axis{label: "error of a weight"}, y: axis{label: "% of weights"}}
 	f := &figurePlot{Title: "Errors of weights", Note: "Share of the weights of a kind whose error is from 2ⁿ up to twice that. The rest has a smaller error, or none."}

@@ -22,8 +22,9 @@ func SweepExtensions() []string { return []string{".html", ".csv", ".json", ".md
 
 // WriteSweep writes the report of a sweep in the format of a file name extension.
 func WriteSweep(w io.Writer, extension string, r *accuracy.SweepReport) error {
-	list := func(w io.Writer, r *accuracy.SweepReport) error { return writeJSON(w, r) }
-	write := map[string]func(io.Writer, *accuracy.SweepReport) error{".html": sweepHTML, ".csv": sweepCSV, ".json": list, ".md": sweepMarkdown, ".txt": SweepText}[extension]
+	write := map[string]func(io.Writer, *accuracy.SweepReport) error{
+		".html": sweepHTML, ".csv": sweepCSV, ".json": writeJSON[*accuracy.SweepReport], ".md": sweepMarkdown, ".txt": SweepText,
+	}[extension]
 	if write == nil {
 		return fmt.Errorf("no report of a sweep is written as %q", extension)
 	}

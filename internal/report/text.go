@@ -196,17 +196,17 @@ func Extensions() []string { return []string{".html", ".md", ".xml", ".json", ".
 
 func Write(w io.Writer, extension string, r *accuracy.Report) error {
 	text := func(w io.Writer, r *accuracy.Report) error { return Text(w, r, TextOptions{Verbose: true}) }
-	write := map[string]func(io.Writer, *accuracy.Report) error{".html": HTML, ".md": Markdown, ".xml": JUnit, ".json": JSON, ".txt": text}[extension]
+	write := map[string]func(io.Writer, *accuracy.Report) error{
+		".html": HTML, ".md": Markdown, ".xml": JUnit, ".json": writeJSON[*accuracy.Report], ".txt": text,
+	}[extension]
 	if write == nil {
 		return fmt.Errorf("no report is written as %q", extension)
 	}
 	return write(w, r)
 }
 
-// JSON writes a report with the keys of docs/accuracy-report.schema.json, for accuracy.ReadReport.
-func JSON(w io.Writer, r *accuracy.Report) error { return writeJSON(w, r) }
-
-func writeJSON(w io.Writer, r any) error {
+// writeJSON writes a report with the keys of docs/accuracy-report.schema.json, or one of a sweep.
+func writeJSON[R any](w io.Writer, r R) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")

@@ -109,7 +109,14 @@ func (s *Server) answer(x *exchange, r *http.Request, j *job) error {
 		return j.failure(err)
 	}
 	if s.logPrompts {
-		x.log("prompts", j.texts())
+		var list []string
+		for _, p := range j.prompts {
+			if p.ids != nil {
+				p.text = j.model.Generator.Tokenizer().Decode(p.ids, false)
+			}
+			list = append(list, p.text)
+		}
+		x.log("prompts", list)
 	}
 	choices, box, wait := j.start(ctx, places)
 	defer func() { // sequences are freed before the places are
@@ -258,15 +265,4 @@ func (j *job) echoed(c *choice) string {
 		return p.text
 	}
 	return j.model.Generator.Tokenizer().Decode(p.ids, true)
-}
-
-func (j *job) texts() []string {
-	var list []string
-	for _, p := range j.prompts {
-		if p.ids != nil {
-			p.text = j.model.Generator.Tokenizer().Decode(p.ids, false)
-		}
-		list = append(list, p.text)
-	}
-	return list
 }

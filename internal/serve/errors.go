@@ -79,16 +79,6 @@ func invalid(param, format string, args ...any) *apiError {
 // errInternal is all that a client is told about a failure of the server.
 var errInternal = &apiError{status: http.StatusInternalServerError, message: "the server failed to compute this answer; its log says why", code: "internal_error"}
 
-func writeError(w http.ResponseWriter, e *apiError) {
-	if e.retryAfter > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(e.retryAfter))
-	}
-	if e.status == http.StatusUnauthorized {
-		w.Header().Set("WWW-Authenticate", `Bearer realm="gq"`)
-	}
-	writeJSON(w, e.status, e)
-}
-
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	b := mustJSON(v)
 	h := w.Header()

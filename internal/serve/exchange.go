@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"time"
 )
 
@@ -80,7 +81,13 @@ func (x *exchange) fail(e *apiError) {
 	case x.events:
 		_, _ = x.Write([]byte("data: " + string(mustJSON(e)) + "\n\n"))
 	case x.status == 0:
-		writeError(x, e)
+		if e.retryAfter > 0 {
+			x.Header().Set("Retry-After", strconv.Itoa(e.retryAfter))
+		}
+		if e.status == http.StatusUnauthorized {
+			x.Header().Set("WWW-Authenticate", `Bearer realm="gq"`)
+		}
+		writeJSON(x, e.status, e)
 	}
 }
 

@@ -2,9 +2,7 @@ package serve
 
 import (
 	"encoding/json"
-	"errors"
 	"math/rand/v2"
-	"strings"
 
 	"github.com/lowbit-go/gq/model/generate"
 )
@@ -89,26 +87,3 @@ func (s *stops) decode(at string, raw json.RawMessage) error {
 
 // maxRandomSeed keeps seeds exact in JavaScript with its numbers of 53 bits.
 const maxRandomSeed = 1 << 53
-
-// options turns the fields into options of the engine.
-func (c *common) options() (generate.Options, error) {
-	if e, wrong := errors.AsType[*generate.RangeError](c.sampling.CheckGiven()); wrong {
-		name := strings.ReplaceAll(e.Field, "-", "_")
-		if name == "repeat_penalty" {
-			name = "repetition_penalty"
-		}
-		return generate.Options{}, invalid(name, "%s %v %s", name, e.Value, e.Problem)
-	}
-	return generate.Options{Sampling: c.sampling, Stop: c.stop, IgnoreEOS: c.ignoreEOS}, nil
-}
-
-// choices returns the number of answers per prompt.
-func (c *common) choices(limit int) (int, error) {
-	if c.n == nil {
-		return 1, nil
-	}
-	if *c.n < 1 || *c.n > limit {
-		return 0, invalid("n", "n %d is not from 1 to %d", *c.n, limit)
-	}
-	return *c.n, nil
-}

@@ -24,15 +24,6 @@ type guard struct {
 	origin *http.CrossOriginProtection
 }
 
-func newGuard(key []byte) *guard {
-	g := &guard{origin: http.NewCrossOriginProtection()}
-	if key != nil {
-		sum := sha256.Sum256(key)
-		g.key = &sum
-	}
-	return g
-}
-
 // check refuses requests that other pages in a browser have sent, and requests without the key.
 // Open routes need no key.
 func (g *guard) check(r *http.Request, open bool) error {

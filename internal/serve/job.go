@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -17,14 +18,6 @@ type prompt struct {
 	text     string
 	ids      []int32
 	messages messages
-}
-
-func (p *prompt) bytes() (n int64) {
-	n = int64(len(p.text))
-	for _, m := range p.messages {
-		n += int64(len(m.Role) + len(m.Content) + len(m.Name))
-	}
-	return n
 }
 
 // A job is what a request asks of a model.
@@ -64,12 +57,19 @@ func (s *Server) newJob(c *common, f format) (*job, error) {
 	if j.includeUsage && !j.stream {
 		return nil, invalid("stream_options", "stream_options needs stream: set it to true")
 	}
-	if j.n, err = c.choices(s.limits.Choices); err != nil {
-		return nil, err
+	if j.n = 1; c.n != nil {
+		if j.n = *c.n; j.n < 1 || j.n > s.limits.Choices {
+			return nil, invalid("n", "n %d is not from 1 to %d", j.n, s.limits.Choices)
+		}
 	}
-	if j.options, err = c.options(); err != nil {
-		return nil, err
+	if e, wrong := errors.AsType[*generate.RangeError](c.sampling.CheckGiven()); wrong {
+		name := strings.ReplaceAll(e.Field, "-", "_")
+		if name == "repeat_penalty" {
+			name = "repetition_penalty"
+		}
+		return nil, invalid(name, "%s %v %s", name, e.Value, e.Problem)
 	}
+	j.options = generate.Options{Sampling: c.sampling, Stop: c.stop, IgnoreEOS: c.ignoreEOS}
 	// Clients that share keys and values can find out each other's prompts. Only requests with the
 	// same cache key share, or all requests without a cache key that have sent the API key. Any other
 	// request shares with itself only.
@@ -92,7 +92,11 @@ func (s *Server) check(j *job) error {
 		return invalid("prompt", "%d prompts with %d answers each are %d answers, the limit of this server is %d", len(j.prompts), j.n, all, s.limits.Choices)
 	}
 	for i, p := range j.prompts {
-		if n := p.bytes(); n > s.limits.Prompt {
+		n := int64(len(p.text))
+		for _, m := range p.messages {
+			n += int64(len(m.Role) + len(m.Content) + len(m.Name))
+		}
+		if n > s.limits.Prompt {
 			return &apiError{status: http.StatusBadRequest, code: codeContext, message: fmt.Sprintf("prompt %d has %d bytes, the limit of this server is %d", i, n, s.limits.Prompt)}
 		}
 		for _, id := range p.ids {

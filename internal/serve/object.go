@@ -52,8 +52,12 @@ func (o object) read(at string, raw json.RawMessage) error {
 				return err
 			}
 		case known:
-			if err := readValue(path, value, into); err != nil {
-				return err
+			if d, ok := into.(decoder); ok {
+				if err := d.decode(path, value); err != nil {
+					return err
+				}
+			} else if err := json.Unmarshal(value, into); err != nil {
+				return expected(path, wording(into), value)
 			}
 		}
 	}
@@ -91,17 +95,6 @@ func neutral(path string, value json.RawMessage, allowed []string) error {
 		message += " or set it to " + strings.Join(allowed, " or ")
 	}
 	return &apiError{status: http.StatusBadRequest, param: path, code: codeUnmet, message: message}
-}
-
-// readValue reads a value that is not null.
-func readValue(at string, raw json.RawMessage, into any) error {
-	if d, ok := into.(decoder); ok {
-		return d.decode(at, raw)
-	}
-	if err := json.Unmarshal(raw, into); err != nil {
-		return expected(at, wording(into), raw)
-	}
-	return nil
 }
 
 // wording names the JSON values that fit into the pointer.

@@ -67,8 +67,12 @@ func New(o Options) (*Server, error) {
 		return nil, errors.New("the API key is empty")
 	}
 	s := &Server{
-		models: o.Models, limits: o.Limits.WithDefaults(), guard: newGuard(o.APIKey), routes: map[string]http.Handler{},
+		models: o.Models, limits: o.Limits.WithDefaults(), guard: &guard{origin: http.NewCrossOriginProtection()}, routes: map[string]http.Handler{},
 		pricePerHour: o.PricePerHour, version: cmp.Or(o.Version, "devel"), logger: o.Log, logPrompts: o.LogPrompts,
+	}
+	if o.APIKey != nil {
+		sum := sha256.Sum256(o.APIKey)
+		s.guard.key = &sum
 	}
 	if s.logger == nil {
 		s.logger = slog.New(slog.DiscardHandler)

@@ -15,7 +15,11 @@ type output struct {
 }
 
 func (g *Generator) newOutput(a *answer, start time.Time) *output {
-	return &output{g: g, o: a.o, r: g.newResult(a.o, a.ids), start: start}
+	activations, executed := g.model.Executed()
+	return &output{g: g, o: a.o, start: start, r: &Result{
+		File: g.path, Architecture: g.model.Config().Architecture, Activations: activations.String(), Executed: executed, Threads: g.options.Threads,
+		Sampling: a.o.Sampling, Context: a.o.Context, Warning: g.ContextWarning(a.o.Context), PromptIDs: a.ids, IDs: []int32{}, OpenSeconds: g.opening.Seconds(),
+	}}
 }
 
 func (x *output) prompt() error {
@@ -30,21 +34,17 @@ func (x *output) prompt() error {
 func (x *output) steps(list []timedStep) error {
 	for _, s := range list {
 		if !s.Prompt {
-			x.chosen(s.at)
+			if x.first.IsZero() {
+				x.first = s.at
+				x.r.FirstTokenSeconds = s.at.Sub(x.start).Seconds()
+			}
+			x.r.DecodeSeconds = s.at.Sub(x.first).Seconds()
 		}
 		if err := x.step(s.Step); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func (x *output) chosen(at time.Time) {
-	if x.first.IsZero() {
-		x.first = at
-		x.r.FirstTokenSeconds = at.Sub(x.start).Seconds()
-	}
-	x.r.DecodeSeconds = at.Sub(x.first).Seconds()
 }
 
 func (x *output) step(s Step) error {

@@ -76,14 +76,6 @@ type Cost struct {
 	MillionOutput float64 `json:"million_output_tokens"`
 }
 
-func (g *Generator) newResult(o Options, ids []int32) *Result {
-	activations, executed := g.model.Executed()
-	return &Result{
-		File: g.path, Architecture: g.model.Config().Architecture, Activations: activations.String(), Executed: executed, Threads: g.options.Threads,
-		Sampling: o.Sampling, Context: o.Context, Warning: g.ContextWarning(o.Context), PromptIDs: ids, IDs: []int32{}, OpenSeconds: g.opening.Seconds(),
-	}
-}
-
 func (g *Generator) measure(r *Result, took time.Duration, perHour float64) {
 	r.TotalSeconds = (g.opening + took).Seconds()
 	if r.PrefillSeconds > 0 {

@@ -294,8 +294,9 @@ func (p *Sensitivities) MaxKL(ctx context.Context, target float64, measure func(
 			best = a
 		}
 		s.learn(e, bytes, met)
+		_, most := p.Bytes()
 		switch {
-		case !met && e.bytes >= s.largest():
+		case !met && e.bytes >= most:
 			return nil, list, &TargetError{fmt.Sprintf("a KL divergence of %g: the file with %d bits everywhere has %.6f: ask for more, or for another algorithm or --quality", target, p.job.MaxBits, math.Ceil(e.KL*1e6)/1e6)}
 		case best != nil && (met && e.KL >= closeEnough*target || s.high-s.low <= max(1, s.high/nearEnough) || i >= MostEvaluations-1 || e.bytes <= least):
 			return best, list, nil
@@ -310,11 +311,6 @@ type search struct {
 	low, high     int64
 	lowKL, highKL float64 // measured; 0: not yet
 	ratio         float64 // measured KL over the weights' predicted KL, so far
-}
-
-func (s *search) largest() int64 {
-	_, most := s.p.Bytes()
-	return most
 }
 
 func (s *search) next() int64 {

@@ -197,9 +197,10 @@ func scaleEdits(ck *source, list []Factors) (*edits, error) {
 				return nil, &MismatchError{ck.Dir(), fmt.Sprintf("tensor %q is not there, or has not %d columns and rows from %d", r.Tensor, f.columns(), r.From)}
 			}
 		}
+		s := forward.Scaling{HeadDim: f.HeadDim, Repeat: f.Repeat}
 		cols := make([]float64, f.columns())
 		for c := range cols {
-			cols[c] = f.factor(c)
+			cols[c] = float64(f.T[s.Factor(c)])
 		}
 		for _, r := range f.Consumers {
 			ed := e.matrix(r.Tensor)

@@ -156,11 +156,6 @@ func (s *Step) check() error {
 
 func (f *Factors) columns() int { return len(f.T) * max(f.Repeat, 1) }
 
-func (f *Factors) factor(c int) float64 {
-	s := forward.Scaling{HeadDim: f.HeadDim, Repeat: f.Repeat}
-	return float64(f.T[s.Factor(c)])
-}
-
 // FactorsOf are the factors t of a place.
 func FactorsOf(s *forward.Scaling, t []float32) Factors {
 	f := Factors{T: t}

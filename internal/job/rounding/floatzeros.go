@@ -230,17 +230,11 @@ func (f *floatFit) residual() float64 {
 	return f.square - float64(f.sum/f.n*f.sum) - float64(xq/qq*xq)
 }
 
-// slope is the least-squares scale of the codes with any zero point; not ok if all codes are equal.
-func (f *floatFit) slope() (scale float64, ok bool) {
-	d := float64(f.n*f.qq) - float64(f.q*f.q)
-	return (float64(f.n*f.xq) - float64(f.sum*f.q)) / d, d > 0
-}
-
 // solve returns the stored least-squares scale and zero point of the codes. ok is false if all
 // codes are equal or the scale is not positive.
 func (f *floatFit) solve() (scale, zero float32, ok bool) {
-	s, ok := f.slope()
-	scale = float32(s)
+	d := float64(f.n*f.qq) - float64(f.q*f.q)
+	scale = float32((float64(f.n*f.xq) - float64(f.sum*f.q)) / d)
 	zero = float32((f.sum - float64(float64(scale)*f.q)) / f.n)
-	return scale, zero, ok && scale > 0 && floats.Finite(zero)
+	return scale, zero, d > 0 && scale > 0 && floats.Finite(zero)
 }

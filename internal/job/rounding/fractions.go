@@ -226,13 +226,6 @@ func (s Scheme) ZeroShift() int {
 // ZeroUnit is the unit of int8 zero points: 2^-ZeroShift.
 func (s Scheme) ZeroUnit() float32 { return 1 / float32(int(1)<<s.ZeroShift()) }
 
-// storeZero rounds a zero point to a multiple of ZeroUnit and returns the multiple.
-func (r *rowGroups) storeZero(z float64) int8 {
-	shift := r.scheme.ZeroShift()
-	least, most := float64(r.qmin<<shift), float64((r.qmax+1)<<shift-1)
-	return int8(min(max(math.RoundToEven(float64(z*float64(int(1)<<shift))), least), most))
-}
-
 // fractionCodes chooses the nearest codes for stored scales and zero points; acc gets squares.
 func (r *RowQuantizer) fractionCodes(codes []int8, scales []float32, zeros []int8, x []float32, acc *vec.ErrorSum) {
 	unit := r.scheme.ZeroUnit()

@@ -156,7 +156,8 @@ func (l *lattice) search(x []float32, a float32, small []float32) bool {
 	if l.ranged {
 		least = (l.edges(l.hi).lo + l.edges(-l.lo).lo) / float64(l.span)
 	}
-	tolerance, half := l.tolerances(max(first.hi/float64(a)-1, 1-first.lo/float64(a)))
+	e := max(first.hi/float64(a)-1, 1-first.lo/float64(a)) + l.rounding
+	tolerance, half := float32(e/(1-e))+0x1p-20, float32(float64(l.normal)*l.rounding/(1-e)*(1+0x1p-20))
 	step := 1
 	if l.odd {
 		step = 2
@@ -203,12 +204,6 @@ func (l *lattice) settle(c int) bool {
 func (l *lattice) allowed(p int, signs uint8) bool {
 	mask := l.modulus - 1
 	return (signs&plus == 0 || (p-l.residue)&mask == 0) && (signs&minus == 0 || (p+l.residue)&mask == 0)
-}
-
-// tolerances are the last arguments of near for a least magnitude with a relative error of up to e.
-func (l *lattice) tolerances(e float64) (tolerance, half float32) {
-	e += l.rounding
-	return float32(e/(1-e)) + 0x1p-20, float32(float64(l.normal) * l.rounding / (1 - e) * (1 + 0x1p-20))
 }
 
 // nearCount is how many weights near looks at. More weights hardly reject another group.

@@ -262,12 +262,7 @@ func (l *lattice) narrow(u interval, i int) bool {
 			return false
 		}
 	}
-	return l.choose(u)
-}
-
-// choose looks for a storable scale among the units u, from the middle and from the upper end on.
-// Larger units have smaller multiples, so codes may suffice that do not for smaller units.
-func (l *lattice) choose(u interval) bool {
+	// Larger units have smaller multiples, so codes may suffice that do not for smaller units.
 	return l.chooseNear(u, (u.lo+u.hi)/2) || l.chooseNear(u, u.hi)
 }
 

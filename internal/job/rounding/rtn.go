@@ -238,13 +238,14 @@ func (r *rowGroups) storeScales(scales []float32) (bad int) {
 }
 
 func (r *rowGroups) zeroPoints(zeros []int8, scales []float32) {
-	qmin, unit := float32(r.qmin), r.scheme.ZeroUnit()
+	qmin, unit, shift := float32(r.qmin), r.scheme.ZeroUnit(), r.scheme.ZeroShift()
+	least, most := float64(r.qmin<<shift), float64((r.qmax+1)<<shift-1)
 	for g, s := range scales {
 		z := qmin - float32(roundToEven(r.lo[g]/s/unit)*unit)
 		if r.lo[g] == 0 && r.hi[g] == 0 {
 			z = 0
 		}
-		zeros[g] = r.storeZero(float64(z))
+		zeros[g] = int8(min(max(math.RoundToEven(float64(float64(z)*float64(int(1)<<shift))), least), most))
 	}
 }
 

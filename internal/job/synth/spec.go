@@ -236,17 +236,14 @@ func makeTail() (factors [tailLen]float32) {
 	return factors
 }
 
-// gain returns the factor of a row, nearly triangular over 0.7 .. 1.3.
-func gain(key, row uint64) float64 {
-	x := mix(^key + (row+1)*gamma)
-	return 0.7 + float64(float64(x>>32+x&math.MaxUint32)*(0.3/(1<<32)))
-}
-
 // fill writes the values first, first+1, ... of row row of t to dst, as dtype d.
 func (t *Tensor) fill(dst []byte, d packing.Dtype, key uint64, row, first int64) {
 	std := float32(t.Std)
 	if !t.Vector {
-		std = float32(t.Std * gain(key, uint64(row)))
+		x := mix(^key + (uint64(row)+1)*gamma)
+		// nearly triangular over 0.7 .. 1.3
+		gain := 0.7 + float64(float64(x>>32+x&math.MaxUint32)*(0.3/(1<<32)))
+		std = float32(t.Std * gain)
 	}
 	mean := float32(t.Mean)
 	state := key + uint64(row*t.Cols+first)*gamma

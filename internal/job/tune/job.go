@@ -325,7 +325,9 @@ func (j *job) train() error {
 func (j *job) steps() error {
 	saved, interval := time.Now(), saveInterval
 	for {
-		if j.due() && !j.state.Measured {
+		s := j.state.Step
+		due := s == 0 || s*Evaluations/j.Steps > (s-1)*Evaluations/j.Steps
+		if due && !j.state.Measured {
 			if err := j.evaluate(); err != nil {
 				return err
 			}
@@ -349,12 +351,6 @@ func (j *job) steps() error {
 		}
 		j.Progress(1)
 	}
-}
-
-// due reports whether the student is measured after the steps so far.
-func (j *job) due() bool {
-	s := j.state.Step
-	return s == 0 || s*Evaluations/j.Steps > (s-1)*Evaluations/j.Steps
 }
 
 func (j *job) step() error {

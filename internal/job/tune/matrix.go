@@ -2,6 +2,7 @@ package tune
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/lowbit-go/gq/formats/gguf"
@@ -221,7 +222,8 @@ func (t *matrix) refresh(from, to int) {
 		return
 	}
 	for i := from * t.Cols; i < to*t.Cols; i++ {
-		t.codes[i] = int8(roundCode(t.steps.x[i], t.lo, t.hi))
+		code := int(math.RoundToEven(float64(max(-300, min(t.steps.x[i], 300)))))
+		t.codes[i] = int8(min(max(code, t.lo), t.hi))
 	}
 }
 

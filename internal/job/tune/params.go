@@ -89,11 +89,6 @@ func softmax(dst []float64, logits []float32) {
 	}
 }
 
-// roundCode is the code at a position: the nearest integer, within the range of codes.
-func roundCode(x float32, lo, hi int) int {
-	return min(max(int(math.RoundToEven(float64(max(-300, min(x, 300))))), lo), hi)
-}
-
 // confine keeps positions from .. to within half a step of the codes, so that codes can come back.
 func (t *matrix) confine(from, to int) {
 	lo, hi := float32(t.lo)-.5, float32(t.hi)+.5

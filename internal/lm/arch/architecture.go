@@ -435,8 +435,8 @@ func (c *ForwardConfig) validate() error {
 		}
 	}
 	for _, r := range c.Ropes {
-		if err := r.validate(); err != nil {
-			return err
+		if r.Dims <= 0 || r.Dims%2 != 0 {
+			return &ConfigError{"", fmt.Sprintf("%d dimensions of a head would rotate with the position: an even number was expected", r.Dims)}
 		}
 	}
 	return nil

@@ -49,7 +49,14 @@ func (k *keys) attentionBias(c *ForwardConfig) {
 func (k *keys) positions(c *ForwardConfig, maxPositions int, d ropeDefaults) {
 	c.MaxPositions = k.size("max_position_embeddings", maxPositions)
 	if d.thetaKey, d.maxPositions = "rope_theta", c.MaxPositions; d.part != 0 {
-		d.dims = k.partialDims(c, d.part)
+		part := k.positive("partial_rotary_factor", d.part)
+		if in := k.within("rope_parameters"); in != nil { // transformers 5
+			part = in.positive("partial_rotary_factor", part)
+		}
+		if part > 1 {
+			k.fail("partial_rotary_factor", "is %v: at most 1 was expected", part)
+		}
+		d.dims = int(float64(c.HeadDim) * part)
 	} else {
 		d.dims = cmp.Or(d.dims, c.HeadDim)
 	}
@@ -182,19 +189,6 @@ func (c *ForwardConfig) localRopes() {
 			c.Layers[i].Rope = 1
 		}
 	}
-}
-
-// partialDims reads how many dimensions of a head rotate. absent is the default of
-// partial_rotary_factor.
-func (k *keys) partialDims(c *ForwardConfig, absent float64) int {
-	part := k.positive("partial_rotary_factor", absent)
-	if in := k.within("rope_parameters"); in != nil { // transformers 5
-		part = in.positive("partial_rotary_factor", part)
-	}
-	if part > 1 {
-		k.fail("partial_rotary_factor", "is %v: at most 1 was expected", part)
-	}
-	return int(float64(c.HeadDim) * part)
 }
 
 // innerRope reads a rope of several in the form of transformers 5.

@@ -1,7 +1,6 @@
 package arch
 
 import (
-	"fmt"
 	"math"
 	"slices"
 
@@ -288,11 +287,4 @@ func (r *RopeConfig) yarn(f float64, i int) float64 {
 	}
 	ramp := max(0, min(1, (float64(i)-low)/(high-low)))
 	return float64(f/r.Factor*ramp) + float64(f*(1-ramp))
-}
-
-func (r *RopeConfig) validate() error {
-	if r.Dims <= 0 || r.Dims%2 != 0 {
-		return &ConfigError{"", fmt.Sprintf("%d dimensions of a head would rotate with the position: an even number was expected", r.Dims)}
-	}
-	return nil
 }

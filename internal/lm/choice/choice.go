@@ -297,17 +297,6 @@ func (e *Encoder) encode(ctx context.Context, s string) ([]int32, error) {
 	return append(append([]int32{}, e.bos...), ids...), nil
 }
 
-func (e *Encoder) EncodeAll(ctx context.Context, list []Question) ([]*Item, error) {
-	items := make([]*Item, len(list))
-	for i := range list {
-		var err error
-		if items[i], err = e.Encode(ctx, &list[i]); err != nil {
-			return nil, err
-		}
-	}
-	return items, nil
-}
-
 // The functions of this file do what lm-evaluation-harness does with methods of Python's strings.
 
 // strip is Python's str.strip().

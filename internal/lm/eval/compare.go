@@ -254,9 +254,16 @@ func run(ctx context.Context, models []*forward.Model, windows []text.Window, o 
 	err := cpu.Parallel(ctx, o.Sessions, len(windows), func() func(i int) error {
 		s := newScorer(models, longest(windows))
 		s.saved = o.Saved
-		return func(i int) (err error) {
-			if scores[i], err = s.window(ctx, i, windows[i]); err == nil && o.Progress != nil {
-				o.Progress(windows[i].Scored())
+		return func(i int) error {
+			w := windows[i]
+			scores[i] = make([]score, 0, w.Scored())
+			err := s.predict(ctx, i, w, func(position, row int) error {
+				sc, err := s.score(i, position, row, w.Tokens[position])
+				scores[i] = append(scores[i], sc)
+				return err
+			})
+			if err == nil && o.Progress != nil {
+				o.Progress(w.Scored())
 			}
 			return err
 		}

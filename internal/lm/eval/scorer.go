@@ -113,16 +113,6 @@ func (s *scorer) predict(ctx context.Context, i int, w text.Window, scored func(
 	return nil
 }
 
-func (s *scorer) window(ctx context.Context, i int, w text.Window) ([]score, error) {
-	scores := make([]score, 0, w.Scored())
-	err := s.predict(ctx, i, w, func(position, row int) error {
-		sc, err := s.score(i, position, row, w.Tokens[position])
-		scores = append(scores, sc)
-		return err
-	})
-	return scores, err
-}
-
 // score compares the models' predictions of a token, in row row of the buffers.
 func (s *scorer) score(window, position, row int, token int32) (score, error) {
 	for k := range s.models {

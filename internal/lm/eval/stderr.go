@@ -173,7 +173,10 @@ func (c *Clusters) String() string {
 func clustersOf(windows []text.Window, series ...[]float64) *Clusters {
 	c := &Clusters{Of: "documents", of: make([]int, len(windows))}
 	for i := 1; i < len(windows); i++ {
-		if c.of[i] = c.of[i-1]; !continues(windows[i-1], windows[i]) {
+		// A window in the document of the window before begins with its last tokens. See text.LMEval.
+		before, w := windows[i-1], windows[i]
+		at := len(before.Tokens) - w.First
+		if c.of[i] = c.of[i-1]; at < 0 || !slices.Equal(before.Tokens[at:], w.Tokens[:w.First]) {
 			c.of[i]++
 		}
 	}
@@ -197,13 +200,6 @@ func clustersOf(windows []text.Window, series ...[]float64) *Clusters {
 		c.count()
 	}
 	return c
-}
-
-// continues reports whether a window goes on in the document of the window before: the tokens
-// before its scored tokens are the last tokens of that window. See text.LMEval.
-func continues(before, w text.Window) bool {
-	at := len(before.Tokens) - w.First
-	return at >= 0 && slices.Equal(before.Tokens[at:], w.Tokens[:w.First])
 }
 
 func (c *Clusters) count() {

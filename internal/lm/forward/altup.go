@@ -158,15 +158,6 @@ type correction struct {
 	scale []float32 // or nil
 }
 
-// correction opens the correction of a layer.
-func (o *opener) correction(own *ownInput, post *norm) *correction {
-	p := &correction{altUp: o.altUp(arch.StreamCorrect, o.config.AltUp.Streams), own: own, post: post}
-	if o.used[o.name(arch.StreamScale)] = true; o.config.AltUp.Scaled {
-		p.scale = o.vector(o.name(arch.StreamScale), o.config.HiddenSize)
-	}
-	return p
-}
-
 func (p *correction) stages() [][]Group { return p.own.stages() }
 
 func (p *correction) memory(s *Session, r *record, m int) []size {

@@ -314,10 +314,17 @@ func (o *opener) layer(l arch.LayerConfig) *layer {
 		add(o.network(&l), fed, fedBehind, c.Outputs.FeedForward, c.Parallel)
 	}
 	if c.PerLayer != nil {
-		if p, post := o.ownInput(); c.AltUp == nil {
+		h, n := c.HiddenSize, o.Model.side.perInputs
+		p := &ownInput{gate: o.linear(arch.PerLayerGate, n, h), project: o.linear(arch.PerLayerProjection, h, n), width: n}
+		p.at = o.Model.side.inputs + len(o.layers)*n
+		if post := o.norm(arch.PerLayerNorm, h); c.AltUp == nil {
 			add(p, nil, post, 1, false)
 		} else {
-			add(o.correction(p, post), nil, nil, 1, false).replace = true
+			a := &correction{altUp: o.altUp(arch.StreamCorrect, c.AltUp.Streams), own: p, post: post}
+			if o.used[o.name(arch.StreamScale)] = true; c.AltUp.Scaled {
+				a.scale = o.vector(o.name(arch.StreamScale), c.HiddenSize)
+			}
+			add(a, nil, nil, 1, false).replace = true
 		}
 	}
 	if c.NameOf(arch.LayerScalar) != "" {

@@ -2,7 +2,6 @@ package forward
 
 import (
 	"github.com/lowbit-go/gq/internal/buffer"
-	"github.com/lowbit-go/gq/internal/lm/arch"
 )
 
 // ownInput reads the layer's own input p of each token, from the side: project(f(gate(x)) p).
@@ -11,14 +10,6 @@ type ownInput struct {
 	gate, project *linear
 	width         int
 	at            int // where p begins in a row of the side
-}
-
-// ownInput opens the part of the next layer, and the norm of its outputs.
-func (o *opener) ownInput() (p *ownInput, post *norm) {
-	h, n := o.config.HiddenSize, o.Model.side.perInputs
-	p = &ownInput{gate: o.linear(arch.PerLayerGate, n, h), project: o.linear(arch.PerLayerProjection, h, n), width: n}
-	p.at = o.Model.side.inputs + len(o.layers)*n
-	return p, o.norm(arch.PerLayerNorm, h)
 }
 
 func (p *ownInput) stages() [][]Group {

@@ -45,9 +45,11 @@ type linearSpec struct {
 }
 
 func (l linearSpec) wantShape() []int64 {
-	if l.slices > 0 {
-		rows, cols := l.stored()
-		return []int64{int64(l.slices), int64(rows), int64(cols)}
+	switch {
+	case l.slices > 0 && l.transposed:
+		return []int64{int64(l.slices), int64(l.cols), int64(l.rows)}
+	case l.slices > 0:
+		return []int64{int64(l.slices), int64(l.rows), int64(l.cols)}
 	}
 	return []int64{int64(l.rows), int64(l.cols)}
 }

@@ -111,8 +111,14 @@ func (t *Tape) layer(i int, out, x []float32, experts []int32) error {
 		if err := b.run(t.s, r, dst, r.in, t.tokens()); err != nil {
 			return err
 		}
-		if to != nil {
-			t.residual(to, x, r.out, b)
+		if to != nil { // x plus the outputs of the block, which stay
+			y := r.out
+			if b.post != nil {
+				y = buffer.Grow(&t.s.back, len(x))
+				t.s.norm(y, r.out, b.post, t.tokens())
+			}
+			copy(to, x)
+			t.s.join(to, y, b)
 		}
 		x = to
 	}
@@ -120,18 +126,6 @@ func (t *Tape) layer(i int, out, x []float32, experts []int32) error {
 		t.m.pack(out, x, t.s.side)
 	}
 	return nil
-}
-
-// residual writes x plus the outputs y of a block to dst; y itself stays.
-func (t *Tape) residual(dst, x, y []float32, b *block) {
-	n := t.tokens()
-	if b.post != nil {
-		normed := buffer.Grow(&t.s.back, len(x))
-		t.s.norm(normed, y, b.post, n)
-		y = normed
-	}
-	copy(dst, x)
-	t.s.join(dst, y, b)
 }
 
 // sequences runs fn for all rows of a pass, or for the tokens of each sequence of a Tape, as the

@@ -6,14 +6,6 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// stored returns the shape of a matrix in the checkpoint.
-func (l linearSpec) stored() (rows, cols int) {
-	if l.transposed {
-		return l.cols, l.rows
-	}
-	return l.rows, l.cols
-}
-
 // transposed is linear for weights that are stored inputs x outputs.
 func (f floats) transposed(data []byte, d packing.Dtype, rows, cols int) (kernels.Operator, error) {
 	size := d.Bits() / 8
