@@ -180,7 +180,7 @@ func (im *Image) EditAsset(name string, edit func(b []byte) error) error {
 			return err
 		}
 		r.rawCRC = crc32c.Checksum(b)
-		r.encode(im.record(secAssets, i))
+		encode(im.record(secAssets, i), &r)
 		return nil
 	}
 	return &noAssetError{im.name, name}

@@ -278,8 +278,7 @@ const (
 // program that makes a file, a report or a verdict from payloads calls CheckSums first, to pass on
 // no damage. CheckSums itself reads nothing; a second call does nothing.
 //
-// Data then reads the whole payload, at the speed of the disk, and DataRange the blocks of its
-// range.
+// Data then reads the whole payload, at the speed of the disk.
 func (f *File) CheckSums() {
 	f.sums.CompareAndSwap(nil, &sumChecks{make([]atomic.Uint32, f.count(secChecksums))})
 }
