@@ -96,14 +96,14 @@ func (f *File) FindName(name string) (Name, bool) {
 	if i == n || !bytes.Equal(f.nameBytes(i), key) {
 		return Name{}, false
 	}
-	return f.nameAt(i), true
+	return f.nameOf(i), true
 }
 
 // AllNames iterates over all names, absorbed names too, in ascending order of their bytes.
 func (f *File) AllNames() iter.Seq[Name] {
 	return func(yield func(Name) bool) {
 		for i := range f.count(secNames) {
-			if !yield(f.nameAt(i)) {
+			if !yield(f.nameOf(i)) {
 				return
 			}
 		}
@@ -113,7 +113,7 @@ func (f *File) AllNames() iter.Seq[Name] {
 // Names returns all names that AllNames yields.
 func (f *File) Names() []Name { return slices.Collect(f.AllNames()) }
 
-func (f *File) nameAt(i int) Name {
+func (f *front) nameOf(i int) Name {
 	r := f.nameRec(i)
 	n := Name{
 		Name: f.nameString(i), Tensor: int(r.tensor), Absorbed: r.flags&flagAbsorbed != 0,
@@ -281,11 +281,9 @@ func (f *File) Data(p Payload) (data []byte, err error) {
 		if err := f.checkPacked(p.Index, &r); err != nil {
 			return err
 		}
-		off, end := r.off+packing.HeaderSize, r.off+r.length
-		if data = f.b[off:end:end]; len(data) == 0 {
-			return nil
-		}
-		return f.checkSums(&r, off, uint64(len(data)))
+		end := r.off + r.length
+		data = f.b[r.off+packing.HeaderSize : end : end]
+		return f.checkSums(&r)
 	})
 	if err != nil {
 		return nil, err
