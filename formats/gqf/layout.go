@@ -22,8 +22,8 @@ const (
 	versionMinor = 0
 )
 
-// Sizes and alignments of version 1, in bytes. docs/FORMAT.md is the specification. Only the records
-// and decode functions below know the offsets of fields.
+// Sizes and alignments of version 1, in bytes. docs/FORMAT.md is the specification. Only the
+// records and decode functions below know the offsets of fields.
 const (
 	headerSize    = 256
 	tensorSize    = 48

@@ -265,9 +265,9 @@ func UnpackUnit(bits, unit int, dst []int8, src []byte) {
 	}
 }
 
-// PackNibbles stores a row of 4-bit codes, a multiple of 32, two to a byte. The codes of a byte are d
-// columns apart, the first in the low bits; d is 16 or half a group. Runs of run bytes, 4 or 8, lie
-// step bytes apart, with gap more bytes after each group.
+// PackNibbles stores a row of 4-bit codes, a multiple of 32, two to a byte. The codes of a byte are
+// d columns apart, the first in the low bits; d is 16 or half a group. Runs of run bytes, 4 or 8,
+// lie step bytes apart, with gap more bytes after each group.
 func PackNibbles(dst, codes []byte, run, d, group, step, gap int) {
 	const mask = 15 * ones
 	le, at := binary.LittleEndian, 0

@@ -33,8 +33,8 @@ func New(h packing.Header) (packing.Packer, error) {
 	return nil, &packing.UnsupportedError{Field: "layout", Offset: 6, Msg: fmt.Sprintf("a payload of layout %s holds no packed codes", h.Layout)}
 }
 
-// WithCompanions returns a Packer that also reads scales and zero points from these companions, or p
-// itself if its layout has no companions. A companion of the wrong size is an error.
+// WithCompanions returns a Packer that also reads scales and zero points from these companions, or
+// p itself if its layout has no companions. A companion of the wrong size is an error.
 func WithCompanions(p packing.Packer, scales, zeros []byte) (packing.Packer, error) {
 	switch c := p.(type) {
 	case *packing.Codes:
