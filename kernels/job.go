@@ -39,14 +39,10 @@ func (j *job) limit(lo, hi float32) {
 }
 
 func (l *Linear) Forward(w *Workspace, dst, x []float32, m int) error {
-	return l.forward(w, dst, x, m, float32(math.Inf(-1)), float32(math.Inf(1)))
+	return l.ForwardClamped(w, dst, x, m, float32(math.Inf(-1)), float32(math.Inf(1)))
 }
 
 func (l *Linear) ForwardClamped(w *Workspace, dst, x []float32, m int, lo, hi float32) error {
-	return l.forward(w, dst, x, m, lo, hi)
-}
-
-func (l *Linear) forward(w *Workspace, dst, x []float32, m int, lo, hi float32) error {
 	if err := checkForward(l.rows, l.cols, dst, x, m, lo, hi); err != nil || m == 0 {
 		return err
 	}
