@@ -97,42 +97,32 @@ func (l *Lowbit) sum(codes []byte, scales []float32, zeros []int8) float32 {
 		zero4 := float32(4 * zero)
 		// A group starts at a multiple of 16; the last group may end anywhere.
 		for k, end := g*l.group, l.groupEnd(g); k < end; {
-			n := min(32-k%32, end-k)     // columns of the group in this block
-			if n == 32 && l.width == 8 { // the usual case
-				x := (*[32]byte)(codes[k:])
-				sum += float32((float32(sum16(word(x[:], 0), word(x[:], 16))) - 4*zero4) * scale)
-				sum += float32((float32(sum16(word(x[:], 8), word(x[:], 24))) - 4*zero4) * scale)
-				k += 32
-				continue
-			}
-			var x0, x1, y0, y1 uint64
-			switch n {
-			case 32:
-				x := codes[k:][:32]
-				x0, x1, y0, y1 = word(x, 0), word(x, 8), word(x, 16), word(x, 24)
-			case 16: // half of the block; the other half adds nothing
-				x := codes[k:][:16]
-				x0, x1 = word(x, 0), word(x, 8)
+			n := min(32-k%32, end-k) // columns of the group in this block
+			switch {
+			case n == 32 && l.width == 8: // the usual case
+				for z := 4 * zero4; end-k >= 32; k += 32 {
+					x := (*[32]byte)(codes[k:])
+					sum += float32((float32(sum16(word(x[:], 0), word(x[:], 16))) - z) * scale)
+					sum += float32((float32(sum16(word(x[:], 8), word(x[:], 24))) - z) * scale)
+				}
+			case n == 32:
+				for z := 2 * zero4; end-k >= 32; k += 32 {
+					x := (*[32]byte)(codes[k:])
+					sum = add8x2(sum, scale, z, word(x[:], 0), word(x[:], 16))
+					sum = add8x2(sum, scale, z, word(x[:], 8), word(x[:], 24))
+				}
+			case n == 16 && l.width == 8: // half of the block; the other half adds nothing
+				sum += float32((float32(sum16(word(codes, k), 0)) - 2*zero4) * scale)
+				sum += float32((float32(sum16(word(codes, k+8), 0)) - 2*zero4) * scale)
+				k += n
+			case n == 16:
+				sum = add8x2(sum, scale, zero4, word(codes, k), 0)
+				sum = add8x2(sum, scale, zero4, word(codes, k+8), 0)
+				k += n
 			default:
 				sum = l.addRagged(sum, scale, zero, codes[k:k+n])
 				k += n
-				continue
 			}
-			if l.width == 8 {
-				z := float32(zero4 * float32(n/8))
-				s0, s1 := float32(sum16(x0, y0))-z, float32(sum16(x1, y1))-z
-				sum += float32(s0 * scale)
-				sum += float32(s1 * scale)
-			} else {
-				z := float32(zero4 * float32(n/16))
-				s0, s1 := sum8x2(x0, y0)
-				s2, s3 := sum8x2(x1, y1)
-				sum += float32((float32(s0) - z) * scale)
-				sum += float32((float32(s1) - z) * scale)
-				sum += float32((float32(s2) - z) * scale)
-				sum += float32((float32(s3) - z) * scale)
-			}
-			k += n
 		}
 	}
 	return sum
@@ -161,11 +151,13 @@ func sum16(x, y uint64) int32 {
 	return int32((bytePairs(x)+bytePairs(y))*0x0001000100010001>>48) - 16*128
 }
 
-// sum8x2 adds the 4 low bytes of x and y, and the 4 high bytes.
-func sum8x2(x, y uint64) (low, high int32) {
+// add8x2 adds to sum the segments of the 4 low bytes of x and y, and of the 4 high bytes. z is the
+// zero point times the columns of a segment.
+func add8x2(sum, scale, z float32, x, y uint64) float32 {
 	pairs := bytePairs(x) + bytePairs(y)
 	pairs += pairs >> 16
-	return int32(pairs&0xffff) - 8*128, int32(pairs>>32&0xffff) - 8*128
+	sum += float32((float32(int32(pairs&0xffff)-8*128) - z) * scale)
+	return sum + float32((float32(int32(pairs>>32&0xffff)-8*128)-z)*scale)
 }
 
 // bytePairs adds 128 to each signed byte and sums pairs.
