@@ -8,6 +8,7 @@ import (
 
 	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/kernels/floatmm"
+	"github.com/lowbit-go/gq/internal/kernels/reference"
 	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -192,6 +193,6 @@ func (w *Workspace) multiplyFloatPanels(own *worker, from, to int) {
 		return
 	}
 	for i := range j.m {
-		clamp(j.dst[i*rows:][:rows][from*f.set.NR:min(to*f.set.NR, rows)], j.min, j.max)
+		reference.Clamp(j.dst[i*rows:][:rows][from*f.set.NR:min(to*f.set.NR, rows)], j.min, j.max)
 	}
 }
