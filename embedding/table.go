@@ -1,7 +1,6 @@
 package embedding
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -10,7 +9,6 @@ import (
 	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/packing/layouts"
-	"github.com/lowbit-go/gq/packing/torchao"
 )
 
 // Table looks up rows of an embedding. A Table is immutable and holds no copy of the rows. Many
@@ -81,7 +79,11 @@ func Open(f *gqf.File, name string) (*Table, error) {
 		if !ok {
 			return nil, first // every tensor has a variant 0
 		}
-		parts, err := partsOf(f, t, variant)
+		var parts Parts
+		var err error
+		if parts.Data, err = f.Data(weights); err == nil {
+			parts.Scales, parts.Zeros, err = t.Companions(variant, 0)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -96,24 +98,6 @@ func Open(f *gqf.File, name string) (*Table, error) {
 			first = &UnsupportedError{name, unsupported.Msg}
 		}
 	}
-}
-
-func partsOf(f *gqf.File, t gqf.Tensor, variant int) (Parts, error) {
-	var parts Parts
-	for _, part := range []struct {
-		kind gqf.Kind
-		data *[]byte
-	}{{gqf.KindWeights, &parts.Data}, {gqf.KindScales, &parts.Scales}, {gqf.KindZeros, &parts.Zeros}} {
-		p, ok := t.Payload(variant, 0, part.kind)
-		if !ok {
-			continue
-		}
-		var err error
-		if *part.data, err = f.Data(p); err != nil {
-			return Parts{}, err
-		}
-	}
-	return parts, nil
 }
 
 // New makes a Table of a payload: h describes p.Data and the companions. New fails as h.Validate
@@ -155,21 +139,10 @@ func newReader(h packing.Header, p Parts) (rowReader, error) {
 	case err != nil:
 		return nil, err
 	}
-	switch c := pk.(type) {
-	case *packing.Codes:
-		return made(c.WithCompanions(p.Scales, p.Zeros))
-	case *torchao.Embedding:
-		return made(c.WithCompanions(p.Scales, p.Zeros))
-	}
-	return pk, nil
-}
-
-// made reports companions of a wrong size as New documents.
-func made[R rowReader](r R, err error) (rowReader, error) {
-	if err != nil {
+	if pk, err = layouts.WithCompanions(pk, p.Scales, p.Zeros); err != nil {
 		return nil, &packing.HeaderError{Field: "data size", Offset: offDataSize, Msg: err.Error()}
 	}
-	return r, nil
+	return pk, nil
 }
 
 func (t *Table) Header() packing.Header { return t.h }
@@ -233,8 +206,6 @@ func (u *unquantized) DequantizeRow(dst []float32, data []byte, row int) {
 	case packing.F16:
 		vec.WidenF16(dst, src)
 	case packing.F32:
-		for i := range dst {
-			dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
-		}
+		vec.WidenF32(dst, src)
 	}
 }

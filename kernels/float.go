@@ -8,6 +8,7 @@ import (
 
 	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/kernels/floatmm"
+	"github.com/lowbit-go/gq/internal/kernels/reference"
 	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -137,11 +138,7 @@ func (f *floatOperator) tile(m int) int {
 func (f *floatOperator) Kernel(m int) string { return f.set.Name(f.bf16, f.set.Tiles[f.tile(m)]) }
 
 func (f *floatOperator) Forward(w *Workspace, dst, x []float32, m int) error {
-	return f.forward(w, dst, x, m, float32(math.Inf(-1)), float32(math.Inf(1)))
-}
-
-func (f *floatOperator) ForwardClamped(w *Workspace, dst, x []float32, m int, lo, hi float32) error {
-	return f.forward(w, dst, x, m, lo, hi)
+	return f.ForwardClamped(w, dst, x, m, float32(math.Inf(-1)), float32(math.Inf(1)))
 }
 
 // floatPassBytes bounds the packed activations that a Workspace holds.
@@ -153,7 +150,7 @@ func floatPassRows(set *floatmm.Set, cols int) int {
 	return max(floatPassBytes/4/cols/tile*tile, tile)
 }
 
-func (f *floatOperator) forward(w *Workspace, dst, x []float32, m int, lo, hi float32) error {
+func (f *floatOperator) ForwardClamped(w *Workspace, dst, x []float32, m int, lo, hi float32) error {
 	rows, cols := f.Rows(), f.Cols()
 	if err := checkForward(rows, cols, dst, x, m, lo, hi); err != nil || m == 0 {
 		return err
@@ -196,6 +193,6 @@ func (w *Workspace) multiplyFloatPanels(own *worker, from, to int) {
 		return
 	}
 	for i := range j.m {
-		clamp(j.dst[i*rows:][:rows][from*f.set.NR:min(to*f.set.NR, rows)], j.min, j.max)
+		reference.Clamp(j.dst[i*rows:][:rows][from*f.set.NR:min(to*f.set.NR, rows)], j.min, j.max)
 	}
 }

@@ -39,14 +39,10 @@ func (j *job) limit(lo, hi float32) {
 }
 
 func (l *Linear) Forward(w *Workspace, dst, x []float32, m int) error {
-	return l.forward(w, dst, x, m, float32(math.Inf(-1)), float32(math.Inf(1)))
+	return l.ForwardClamped(w, dst, x, m, float32(math.Inf(-1)), float32(math.Inf(1)))
 }
 
 func (l *Linear) ForwardClamped(w *Workspace, dst, x []float32, m int, lo, hi float32) error {
-	return l.forward(w, dst, x, m, lo, hi)
-}
-
-func (l *Linear) forward(w *Workspace, dst, x []float32, m int, lo, hi float32) error {
 	if err := checkForward(l.rows, l.cols, dst, x, m, lo, hi); err != nil || m == 0 {
 		return err
 	}
@@ -347,12 +343,10 @@ func (l *Linear) multiplyUnit(own *worker, a *activations, t *rowTile, p *panel)
 // multiplyPacked multiplies the rows with the packed panels [from, to), by the gemv kernel.
 func (w *Workspace) multiplyPacked(own *worker, from, to int) {
 	j, a := &w.job, &w.acts
-	l, k := j.l, &own.gemv
-	f, kernel := l.panelLayout, j.c.gemv
-	k.PanelBytes, k.Biased = f.panelBytes, 0
-	if f.biasAt >= 0 {
-		k.Biased = 1
-	}
+	f, kernel, l := j.l.panelLayout, j.c.gemv, j.l
+	k := kernel.Args(&own.gemv)
+	k.PanelBytes = f.panelBytes
+	own.gemv.SetBiased(f.biasAt >= 0)
 	kernel.SetGroups(k, f.groups, f.group, f.cols)
 	run := kernel.For(f.groups, f.group)
 	stride := f.stored * copies(kernel.Order)
@@ -360,18 +354,19 @@ func (w *Workspace) multiplyPacked(own *worker, from, to int) {
 	for i := range j.m {
 		k.Acts = (*int8)(unsafe.Pointer(&a.codes[i*stride]))
 		k.Sums = &a.sums[i*f.groups]
-		k.NegZero, k.NegZeroInt, k.Rec = a.negZero[i], a.negInt[i], a.rec[i]
+		var scales, sums *float32
 		if f.quantize != asymmetric {
-			k.ActScales, k.ActSums = &a.scales[i*f.groups], &a.asums[i*f.groups]
+			scales, sums = &a.scales[i*f.groups], &a.asums[i*f.groups]
 		}
+		kernel.SetRow(&own.gemv, a.negInt[i], a.rec[i], scales, sums)
 		out := j.dst[i*f.rows:][:f.rows]
 		if whole > from {
 			k.Dst, k.Data, k.Panels = &out[from*f.nr], &l.data[f.prefix+from*f.panelBytes], whole-from
-			run(k)
+			run(&own.gemv)
 		}
 		if whole < to { // the last panel has padding rows
 			k.Dst, k.Data, k.Panels = &own.out[0], &l.data[f.prefix+whole*f.panelBytes], 1
-			run(k)
+			run(&own.gemv)
 			copy(out[whole*f.nr:], own.out[:f.nr])
 		}
 		w.finishRows(i, i, 1, from*f.nr, min(to*f.nr, f.rows))

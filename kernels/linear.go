@@ -8,6 +8,7 @@ import (
 
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/internal/kernels/reference"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/packing/layouts"
 )
@@ -146,17 +147,7 @@ func (w *Workspace) finishRows(row, at, n, from, to int) {
 				out[r] = floats.NaN
 			}
 		} else if j.clamped {
-			clamp(out, j.min, j.max)
-		}
-	}
-}
-
-// clamp clamps as KleidiAI does: the maximum with lo, then the minimum with hi, where -0 is below
-// +0 and NaN stays. Go's max and min do the same, but may change the bits of a NaN.
-func clamp(out []float32, lo, hi float32) {
-	for i, x := range out {
-		if x == x {
-			out[i] = min(max(x, lo), hi)
+			reference.Clamp(out, j.min, j.max)
 		}
 	}
 }

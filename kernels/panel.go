@@ -2,7 +2,6 @@ package kernels
 
 import (
 	"encoding/binary"
-	"math"
 	"unsafe"
 
 	"github.com/lowbit-go/gq/internal/buffer"
@@ -157,12 +156,12 @@ func (r *reader) readRecords(p *panel, src []byte, row int) {
 	}
 	switch r.epilogue {
 	case epilogueGroup:
-		getFloats(p.float[row:][:nr], src[r.sumAt:])
+		vec.WidenF32(p.float[row:][:nr], src[r.sumAt:][:4*nr])
 	case epilogueRow:
 		getInts(p.sums[row:][:nr], src[r.sumAt:])
 	}
 	if r.biasAt >= 0 {
-		getFloats(p.bias[row:][:nr], src[r.biasAt:])
+		vec.WidenF32(p.bias[row:][:nr], src[r.biasAt:][:4*nr])
 	} else {
 		clear(p.bias[row:][:nr])
 	}
@@ -202,7 +201,7 @@ func (r *reader) readScales(p *panel, src []byte, row int) {
 		if r.narrowScales {
 			copy(p.half[2*to:], src[at:][:2*nr])
 		} else {
-			getFloats(p.scales[to:][:nr], src[at:])
+			vec.WidenF32(p.scales[to:][:nr], src[at:][:4*nr])
 		}
 		if zeros {
 			points := src[at+r.zeroAt:][:nr]
@@ -217,7 +216,7 @@ func (r *reader) readTorchAO(p *panel, src []byte, row int) {
 	le := binary.LittleEndian
 	for g, at := range r.scaleAt {
 		to := g*r.outs + row
-		getFloats(p.scales[to:][:8], src[at:])
+		vec.WidenF32(p.scales[to:][:8], src[at:][:4*8])
 		sums := (*[8]int32)(p.sums[to:])
 		getInts(sums[:], src[at+r.sumAt:])
 		if r.header.ZeroKind != packing.ZeroInt8 {
@@ -261,16 +260,6 @@ func getInts(dst []int32, src []byte) {
 	for len(dst) >= 4 {
 		d, s := (*[4]int32)(dst), (*[16]byte)(src)
 		d[0], d[1], d[2], d[3] = int32(le.Uint32(s[0:])), int32(le.Uint32(s[4:])), int32(le.Uint32(s[8:])), int32(le.Uint32(s[12:]))
-		dst, src = dst[4:], src[16:]
-	}
-}
-
-// getFloats reads len(dst) little-endian float32, a multiple of 4.
-func getFloats(dst []float32, src []byte) {
-	le, float := binary.LittleEndian, math.Float32frombits
-	for len(dst) >= 4 {
-		d, s := (*[4]float32)(dst), (*[16]byte)(src)
-		d[0], d[1], d[2], d[3] = float(le.Uint32(s[0:])), float(le.Uint32(s[4:])), float(le.Uint32(s[8:])), float(le.Uint32(s[12:]))
 		dst, src = dst[4:], src[16:]
 	}
 }

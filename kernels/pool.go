@@ -210,7 +210,7 @@ func (w *Workspace) Pool() *Pool { return w.pool }
 type worker struct {
 	// not on a stack: kernels are called through pointers, so arguments escape
 	tile   tileArgs
-	gemv   gemv.Args
+	gemv   gemv.Call
 	panels []panel
 	dots   []int32   // [rows of activations][groups][NR]
 	out    []float32 // [rows of activations][NR]

@@ -141,8 +141,8 @@ func KernelFor(h packing.Header, m int, o Options) (string, error) {
 type plainReference struct{ op *reference.Operator }
 
 // NewReference makes the operator that defines the bits of every kernel, in plain Go: slow and
-// single-threaded. It shares only the layout's packer and the quantization of activations with the
-// kernels. A payload without a kernel is an *UnsupportedError.
+// single-threaded. It shares only the layout's packer, the quantization of activations and clamping
+// with the kernels. A payload without a kernel is an *UnsupportedError.
 func NewReference(h packing.Header, data []byte) (Operator, error) {
 	if _, err := newPanelLayout(h); err != nil {
 		return nil, err

@@ -143,13 +143,7 @@ func (t *Transposed) Add(w *Workspace, dst []float32, stride, m, n, k int, x, y 
 	if !x.Holds(m, k) || !y.Holds(k, n) || !(Operand{Data: dst, Stride: stride}).Holds(m, n) {
 		return fmt.Errorf("kernels: products of %d x %d and %d x %d values: one of the matrices is smaller", m, k, k, n)
 	}
-	for depth := 0; depth < k; depth += addDepth {
-		terms := min(addDepth, k-depth)
-		for row := 0; row < m; row += addRows {
-			rows := min(addRows, m-row)
-			t.add(w, dst[row*stride:], stride, rows, n, terms, x.Part(row, depth), y.Part(depth, 0), depth+terms == k, false)
-		}
-	}
+	t.addBlocks(w, dst, stride, m, n, k, x, y, false)
 	return nil
 }
 
@@ -167,14 +161,22 @@ func (t *Transposed) AddGram(w *Workspace, dst []float32, stride, n, k int, x Op
 	}
 	turned := x
 	turned.Transposed = !x.Transposed
+	t.addBlocks(w, dst, stride, n, n, k, turned, x, true)
+	return nil
+}
+
+// addBlocks is Add, or AddGram if upper is set, block by block.
+func (t *Transposed) addBlocks(w *Workspace, dst []float32, stride, m, n, k int, x, y Operand, upper bool) {
 	for depth := 0; depth < k; depth += addDepth {
 		terms := min(addDepth, k-depth)
-		for row := 0; row < n; row += addRows {
-			rows := min(addRows, n-row)
-			t.add(w, dst[row*stride+row:], stride, rows, n-row, terms, turned.Part(row, depth), x.Part(depth, row), depth+terms == k, true)
+		for row := 0; row < m; row += addRows {
+			rows, col := min(addRows, m-row), 0
+			if upper {
+				col = row
+			}
+			t.add(w, dst[row*stride+col:], stride, rows, n-col, terms, x.Part(row, depth), y.Part(depth, col), depth+terms == k, upper)
 		}
 	}
-	return nil
 }
 
 // add is Add for a block. If upper is set, add leaves out chunks of rows below the diagonal.

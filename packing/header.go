@@ -45,7 +45,8 @@ var headerMagic = [4]byte{'G', 'Q', 'P', 'K'}
 // compute every weight.
 //
 // LayoutPlain uses Dtype, Rows and Cols; all other fields are zero. The other layouts use all
-// fields but Dtype; Validate states the values that each layout accepts.
+// fields but Dtype; Validate states the values that each layout accepts. The order of the fields is
+// the file's.
 type Header struct {
 	Layout     Layout
 	Flags      Flags
@@ -246,20 +247,16 @@ func (h Header) DataSize() (int64, error) {
 		}
 		return int64(size.v), nil
 	}
-	if h.Layout == LayoutCodes {
-		n := newChecked(h.Rows).mul(h.Cols)
-		if n.overflow || n.v > maxDataSize {
-			return 0, h.tooLarge()
-		}
-		return int64(n.v), nil
-	}
 	f := h.Layout.foreign()
-	if h.Layout != LayoutLowbit && f == nil || h.Tile.NR == 0 && h.Layout != LayoutTorchAOEmbedding {
+	rows := h.Layout == LayoutCodes || h.Layout == LayoutTorchAOEmbedding // without panels
+	if h.Layout != LayoutLowbit && h.Layout != LayoutCodes && f == nil || h.Tile.NR == 0 && !rows {
 		return 0, &HeaderError{"layout", offLayout, "size unknown"}
 	}
-	prefix, nr := uint64(0), uint64(max(h.Tile.NR, 1))
-	row := h.lowbitRowSize()
-	if f != nil {
+	prefix, nr, row := uint64(0), uint64(max(h.Tile.NR, 1)), h.lowbitRowSize()
+	switch {
+	case h.Layout == LayoutCodes:
+		row = newChecked(h.Cols)
+	case f != nil:
 		prefix, row = f.prefix, f.rowSize(h)
 	}
 	n := newChecked(h.Rows / nr)
@@ -324,17 +321,7 @@ func (h Header) Append(dst []byte) []byte {
 	le := binary.LittleEndian
 	copy(b[offMagic:], headerMagic[:])
 	le.PutUint16(b[offVersion:], headerVersion)
-	b[offLayout] = uint8(h.Layout)
-	b[offFlags] = uint8(h.Flags)
-	b[offBits] = h.Bits
-	b[offGrid] = uint8(h.Grid)
-	b[offScaleDtype] = uint8(h.ScaleDtype)
-	b[offZeroKind] = uint8(h.ZeroKind)
-	b[offTile], b[offTile+1], b[offTile+2] = h.Tile.NR, h.Tile.KR, h.Tile.SR
-	b[offDtype] = uint8(h.Dtype)
-	le.PutUint64(b[offRows:], h.Rows)
-	le.PutUint64(b[offCols:], h.Cols)
-	le.PutUint64(b[offGroup:], h.Group)
+	binary.Encode(b[offLayout:], le, h)
 	le.PutUint64(b[offDataSize:], uint64(size))
 	le.PutUint32(b[offCRC:], crc32c.Checksum(b[:offCRC]))
 	return append(dst, b[:]...)
@@ -364,19 +351,8 @@ func ParseHeader(b []byte) (Header, error) {
 			return Header{}, &HeaderError{"reserved", offReserved + i, fmt.Sprintf("%#02x, want 0", c)}
 		}
 	}
-	h := Header{
-		Layout:     Layout(b[offLayout]),
-		Flags:      Flags(b[offFlags]),
-		Bits:       b[offBits],
-		Grid:       Grid(b[offGrid]),
-		ScaleDtype: ScaleDtype(b[offScaleDtype]),
-		ZeroKind:   ZeroKind(b[offZeroKind]),
-		Tile:       Tile{b[offTile], b[offTile+1], b[offTile+2]},
-		Dtype:      Dtype(b[offDtype]),
-		Rows:       le.Uint64(b[offRows:]),
-		Cols:       le.Uint64(b[offCols:]),
-		Group:      le.Uint64(b[offGroup:]),
-	}
+	var h Header
+	binary.Decode(b[offLayout:], le, &h)
 	if err := h.Validate(); err != nil {
 		return Header{}, err
 	}

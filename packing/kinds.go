@@ -95,18 +95,13 @@ const (
 func (z ZeroKind) IsInt8() bool { return z == ZeroInt8 || z == ZeroFraction }
 
 // String gives "none", "int8", "f32" or "fraction".
-func (z ZeroKind) String() string {
-	switch z {
-	case ZeroNone:
-		return "none"
-	case ZeroInt8:
-		return "int8"
-	case ZeroF32:
-		return "f32"
-	case ZeroFraction:
-		return "fraction"
+func (z ZeroKind) String() string { return nameOf(uint8(z), "none", "int8", "f32", "fraction") }
+
+func nameOf(code uint8, names ...string) string {
+	if int(code) >= len(names) {
+		return fmt.Sprintf("%s(%d)", unknownName, code)
 	}
-	return fmt.Sprintf("%s(%d)", unknownName, uint8(z))
+	return names[code]
 }
 
 // FloatZero converts an integer or fractional zero point to a floating-point zero point (ZeroF32):
@@ -134,15 +129,7 @@ const (
 )
 
 // String gives "integer" or "half-step".
-func (g Grid) String() string {
-	switch g {
-	case GridInteger:
-		return "integer"
-	case GridHalfStep:
-		return "half-step"
-	}
-	return fmt.Sprintf("%s(%d)", unknownName, uint8(g))
-}
+func (g Grid) String() string { return nameOf(uint8(g), "integer", "half-step") }
 
 // Flags are facts about a payload that a reader may rely on. Files store the bits.
 type Flags uint8
@@ -162,14 +149,10 @@ const (
 // String lists the flags: "bias,qsi4c32p"; "" when there is none.
 func (f Flags) String() string {
 	var s []string
-	if f&FlagBias != 0 {
-		s = append(s, "bias")
-	}
-	if f&FlagQSI4C32P != 0 {
-		s = append(s, "qsi4c32p")
-	}
-	if f&FlagPositiveScales != 0 {
-		s = append(s, "positive-scales")
+	for i, name := range []string{"bias", "qsi4c32p", "positive-scales"} {
+		if f&(1<<i) != 0 {
+			s = append(s, name)
+		}
 	}
 	if rest := f &^ flagsKnown; rest != 0 {
 		s = append(s, fmt.Sprintf("%s(%#x)", unknownName, uint8(rest)))

@@ -210,8 +210,11 @@ func (b *Builder) Build() (*Image, error) {
 	for at, i := range payloadOrder {
 		p := b.payloads[i].spec()
 		size, _ := p.Header.DataSize()
-		r := payloadRecord{uint64(im.payloadOff[i]), packing.HeaderSize + uint64(size), uint32(p.Tensor), uint32(p.Slice), uint8(p.Kind), uint8(p.Variant), uint32(p.CPU)}
-		r.encode(im.payloadPlace(at))
+		r := payloadRecord{
+			off: uint64(im.payloadOff[i]), length: packing.HeaderSize + uint64(size), tensor: uint32(p.Tensor), slice: uint32(p.Slice),
+			kind: uint8(p.Kind), variant: uint8(p.Variant), cpu: uint32(p.CPU),
+		}
+		encode(im.payloadPlace(at), &r)
 		head := b.payloads[i].head
 		if _, ok := numbers[head]; !ok {
 			numbers[head], im.heads = uint32(len(numbers)), p.Header.Append(im.heads)

@@ -153,7 +153,7 @@ func (b *Builder) encodeNames(im *Image, nameOrder []uint32, assets []PackedAsse
 		if n.Absorbed {
 			r.flags |= flagAbsorbed
 		}
-		r.encode(im.record(secNames, k))
+		encode(im.record(secNames, k), &r)
 		im.nameAt[i] = uint32(k)
 	}
 	for i := range assets {
@@ -195,7 +195,7 @@ func (b *Builder) encodeAssets(im *Image, assets []PackedAsset) error {
 			rawLen: uint64(a.rawLen), rawCRC: a.rawCRC, kind: uint8(a.kind), codec: uint8(a.codec),
 		}
 		str += r.strLen
-		r.encode(im.record(secAssets, k))
+		encode(im.record(secAssets, k), &r)
 	}
 	return nil
 }
@@ -234,6 +234,6 @@ func (b *Builder) encodeTensors(im *Image) {
 		for ; payloads < im.count(secPayloads) && im.payload(payloads).tensor == uint32(i); payloads++ {
 			r.payloads++
 		}
-		r.encode(im.record(secTensors, i))
+		encode(im.record(secTensors, i), &r)
 	}
 }

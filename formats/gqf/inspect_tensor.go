@@ -235,47 +235,37 @@ func count(histogram *[256]int64, q []int8) {
 	}
 }
 
+var plainValue = map[packing.Dtype]func(b []byte) Value{
+	packing.F64:    func(b []byte) Value { return Value(math.Float64frombits(le.Uint64(b))) },
+	packing.F32:    func(b []byte) Value { return Value(math.Float32frombits(le.Uint32(b))) },
+	packing.F16:    func(b []byte) Value { return Value(floats.F16ToF32(le.Uint16(b))) },
+	packing.BF16:   func(b []byte) Value { return Value(floats.BF16ToF32(le.Uint16(b))) },
+	packing.F8E4M3: func(b []byte) Value { return Value(floats.F8E4M3ToF32(b[0])) },
+	packing.F8E5M2: func(b []byte) Value { return Value(floats.F8E5M2ToF32(b[0])) },
+	packing.I64:    func(b []byte) Value { return Value(int64(le.Uint64(b))) },
+	packing.I32:    func(b []byte) Value { return Value(int32(le.Uint32(b))) },
+	packing.I16:    func(b []byte) Value { return Value(int16(le.Uint16(b))) },
+	packing.I8:     func(b []byte) Value { return Value(int8(b[0])) },
+	packing.U64:    func(b []byte) Value { return Value(le.Uint64(b)) },
+	packing.U32:    func(b []byte) Value { return Value(le.Uint32(b)) },
+	packing.U16:    func(b []byte) Value { return Value(le.Uint16(b)) },
+	packing.U8:     func(b []byte) Value { return Value(b[0]) },
+	packing.Bool:   func(b []byte) Value { return Value(b[0]) },
+}
+
 // plainValues reads the first elements of row 0: nil unless an element is a number of whole bytes.
 func plainValues(h *packing.Header, data []byte) []Value {
+	read := plainValue[h.Dtype]
 	n := int(min(h.Cols, firstValues))
 	if h.Rows == 0 {
 		n = 0
 	}
+	if n > 0 && read == nil {
+		return nil
+	}
 	values := make([]Value, n)
 	for i := range values {
-		b := data[i*h.Dtype.Bits()/8:]
-		switch h.Dtype {
-		case packing.F64:
-			values[i] = Value(math.Float64frombits(le.Uint64(b)))
-		case packing.F32:
-			values[i] = Value(math.Float32frombits(le.Uint32(b)))
-		case packing.F16:
-			values[i] = Value(floats.F16ToF32(le.Uint16(b)))
-		case packing.BF16:
-			values[i] = Value(floats.BF16ToF32(le.Uint16(b)))
-		case packing.F8E4M3:
-			values[i] = Value(floats.F8E4M3ToF32(b[0]))
-		case packing.F8E5M2:
-			values[i] = Value(floats.F8E5M2ToF32(b[0]))
-		case packing.I64:
-			values[i] = Value(int64(le.Uint64(b)))
-		case packing.I32:
-			values[i] = Value(int32(le.Uint32(b)))
-		case packing.I16:
-			values[i] = Value(int16(le.Uint16(b)))
-		case packing.I8:
-			values[i] = Value(int8(b[0]))
-		case packing.U64:
-			values[i] = Value(le.Uint64(b))
-		case packing.U32:
-			values[i] = Value(le.Uint32(b))
-		case packing.U16:
-			values[i] = Value(le.Uint16(b))
-		case packing.U8, packing.Bool:
-			values[i] = Value(b[0])
-		default:
-			return nil
-		}
+		values[i] = read(data[i*h.Dtype.Bits()/8:])
 	}
 	return values
 }

@@ -22,8 +22,8 @@ const (
 	versionMinor = 0
 )
 
-// Sizes and alignments of version 1, in bytes. docs/FORMAT.md is the specification. Only the encode
-// and decode functions below know the offsets of fields.
+// Sizes and alignments of version 1, in bytes. docs/FORMAT.md is the specification. Only the
+// records and decode functions below know the offsets of fields.
 const (
 	headerSize    = 256
 	tensorSize    = 48
@@ -88,23 +88,16 @@ type header struct {
 	dataOff, dataLen uint64
 }
 
+// encode writes the fields of a header or a record, in their order, to the start of b.
+func encode(b []byte, fields any) {
+	if _, err := binary.Encode(b, le, fields); err != nil {
+		panic(err) // b is shorter than a record
+	}
+}
+
 func (h *header) encode() []byte {
 	b := make([]byte, headerSize)
-	copy(b, magic)
-	le.PutUint32(b[8:], h.major)
-	le.PutUint32(b[12:], h.minor)
-	le.PutUint64(b[16:], h.fileSize)
-	le.PutUint32(b[24:], h.headerSize)
-	le.PutUint32(b[28:], h.blockLog2)
-	for i, s := range h.sections {
-		e := b[32+24*i:]
-		le.PutUint64(e, s.off)
-		le.PutUint64(e[8:], s.length)
-		le.PutUint32(e[16:], s.count)
-		le.PutUint32(e[20:], s.crc)
-	}
-	le.PutUint64(b[224:], h.dataOff)
-	le.PutUint64(b[232:], h.dataLen)
+	encode(b[copy(b, magic):], h)
 	le.PutUint32(b[headerCRCOff:], crc32c.Checksum(b[:headerCRCOff]))
 	return b
 }
@@ -134,19 +127,9 @@ type tensorRecord struct {
 	payloadFirst, payloads   uint32
 	slices                   uint32
 	mapping, algorithm       uint8
+	_                        [tensorBias - tensorReserved]byte
 	bias                     uint32 // 1 + the index of the bias tensor; 0: none
-}
-
-func (r *tensorRecord) encode(b []byte) {
-	le.PutUint32(b, r.name)
-	le.PutUint32(b[4:], r.names)
-	le.PutUint32(b[8:], r.dimsFirst)
-	b[12], b[13], b[14], b[15] = r.ndim, r.dtype, r.role, r.flags
-	le.PutUint32(b[16:], r.payloadFirst)
-	le.PutUint32(b[20:], r.payloads)
-	le.PutUint32(b[24:], r.slices)
-	b[28], b[29] = r.mapping, r.algorithm
-	le.PutUint32(b[tensorBias:], r.bias)
+	_                        [tensorSize - tensorReserved2]byte
 }
 
 func decodeTensor(b []byte) tensorRecord {
@@ -173,22 +156,17 @@ type payloadRecord struct {
 	off, length   uint64 // of packed header and data
 	tensor, slice uint32
 	kind, variant uint8
+	_             [payloadCPU - payloadReserved]byte
 	cpu           uint32 // CPUFeatures
 	// the rest of the record is a copy of the packed header
 }
 
-func (r *payloadRecord) encode(b []byte) {
-	le.PutUint64(b, r.off)
-	le.PutUint64(b[8:], r.length)
-	le.PutUint32(b[16:], r.tensor)
-	le.PutUint32(b[20:], r.slice)
-	b[24], b[25] = r.kind, r.variant
-	le.PutUint32(b[payloadCPU:], r.cpu)
-}
-
 func decodePayload(b []byte) payloadRecord {
 	_ = b[payloadHeader-1]
-	return payloadRecord{le.Uint64(b), le.Uint64(b[8:]), le.Uint32(b[16:]), le.Uint32(b[20:]), b[24], b[25], le.Uint32(b[payloadCPU:])}
+	return payloadRecord{
+		off: le.Uint64(b), length: le.Uint64(b[8:]), tensor: le.Uint32(b[16:]), slice: le.Uint32(b[20:]),
+		kind: b[24], variant: b[25], cpu: le.Uint32(b[payloadCPU:]),
+	}
 }
 
 // Offsets in a payload record of its reserved bytes, its CPU features and its packed header.
@@ -204,22 +182,16 @@ type nameRecord struct {
 	sourceFile     uint32
 	sourceCRC      uint32
 	flags          uint8
+	_              [3]byte
 	sourceBytes    uint64
-}
-
-func (r *nameRecord) encode(b []byte) {
-	le.PutUint32(b, r.strOff)
-	le.PutUint32(b[4:], r.strLen)
-	le.PutUint32(b[8:], r.tensor)
-	le.PutUint32(b[12:], r.sourceFile)
-	le.PutUint32(b[16:], r.sourceCRC)
-	b[20] = r.flags
-	le.PutUint64(b[24:], r.sourceBytes)
 }
 
 func decodeName(b []byte) nameRecord {
 	_ = b[nameSize-1]
-	return nameRecord{le.Uint32(b), le.Uint32(b[4:]), le.Uint32(b[8:]), le.Uint32(b[12:]), le.Uint32(b[16:]), b[20], le.Uint64(b[24:])}
+	return nameRecord{
+		strOff: le.Uint32(b), strLen: le.Uint32(b[4:]), tensor: le.Uint32(b[8:]), sourceFile: le.Uint32(b[12:]),
+		sourceCRC: le.Uint32(b[16:]), flags: b[20], sourceBytes: le.Uint64(b[24:]),
+	}
 }
 
 type assetRecord struct {
@@ -227,21 +199,15 @@ type assetRecord struct {
 	off, stored, rawLen uint64
 	rawCRC              uint32
 	kind, codec         uint8
-}
-
-func (r *assetRecord) encode(b []byte) {
-	le.PutUint32(b, r.strOff)
-	le.PutUint32(b[4:], r.strLen)
-	le.PutUint64(b[8:], r.off)
-	le.PutUint64(b[16:], r.stored)
-	le.PutUint64(b[24:], r.rawLen)
-	le.PutUint32(b[32:], r.rawCRC)
-	b[36], b[37] = r.kind, r.codec
+	_                   [assetSize - assetReserved]byte
 }
 
 func decodeAsset(b []byte) assetRecord {
 	_ = b[assetSize-1]
-	return assetRecord{le.Uint32(b), le.Uint32(b[4:]), le.Uint64(b[8:]), le.Uint64(b[16:]), le.Uint64(b[24:]), le.Uint32(b[32:]), b[36], b[37]}
+	return assetRecord{
+		strOff: le.Uint32(b), strLen: le.Uint32(b[4:]), off: le.Uint64(b[8:]), stored: le.Uint64(b[16:]),
+		rawLen: le.Uint64(b[24:]), rawCRC: le.Uint32(b[32:]), kind: b[36], codec: b[37],
+	}
 }
 
 // assetReserved is the offset in an asset record of its reserved bytes.

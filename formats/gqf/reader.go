@@ -13,7 +13,6 @@ import (
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/packing/kleidiai"
 	"github.com/lowbit-go/gq/packing/layouts"
-	"github.com/lowbit-go/gq/packing/torchao"
 )
 
 // Options are the limits of a reader against hostile files. The zero value means the defaults.
@@ -142,36 +141,25 @@ func (t Tensor) Rows(variant, slice int) (*Rows, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: tensor %q: %w", t.f.name, t.Name, err)
 	}
-	switch c := pk.(type) {
-	case *torchao.Embedding:
-		pk, err = withCompanions(t, variant, slice, c.WithCompanions)
-	case *packing.Codes:
-		pk, err = withCompanions(t, variant, slice, c.WithCompanions)
-	}
+	scales, zeros, err := t.Companions(variant, slice)
 	if err != nil {
 		return nil, err
+	}
+	if pk, err = layouts.WithCompanions(pk, scales, zeros); err != nil {
+		return nil, &FormatError{File: t.f.name, Section: "payloads", Msg: fmt.Sprintf("companions of tensor %q", t.Name), Err: err}
 	}
 	return &Rows{pk, data}, nil
 }
 
-// withCompanions returns a packer with the data of its companions, empty if absent.
-func withCompanions[P packing.Packer](t Tensor, variant, slice int, with func(scales, zeros []byte) (P, error)) (packing.Packer, error) {
-	var parts [2][]byte
-	for i, kind := range []Kind{KindScales, KindZeros} {
-		p, ok := t.Payload(variant, slice, kind)
-		if !ok {
-			continue
-		}
-		var err error
-		if parts[i], err = t.f.Data(p); err != nil {
-			return nil, err
-		}
+// Companions returns the data of the companions of a slice's weights, in place; nil if absent.
+func (t Tensor) Companions(variant, slice int) (scales, zeros []byte, err error) {
+	if p, ok := t.Payload(variant, slice, KindScales); ok {
+		scales, err = t.f.Data(p)
 	}
-	pk, err := with(parts[0], parts[1])
-	if err != nil {
-		return nil, &FormatError{File: t.f.name, Section: "payloads", Msg: fmt.Sprintf("companions of tensor %q", t.Name), Err: err}
+	if p, ok := t.Payload(variant, slice, KindZeros); ok && err == nil {
+		zeros, err = t.f.Data(p)
 	}
-	return pk, nil
+	return scales, zeros, err
 }
 
 // Codes reads the codes, scales and zero points of a row, see packing.Packer.Row. Zero points are

@@ -143,18 +143,12 @@ func (im *Image) PayloadExtent(i int) (off, size int64) {
 func (im *Image) Tensors() int { return im.count(secTensors) }
 
 // TensorName returns the canonical name of tensor i.
-func (im *Image) TensorName(i int) string {
-	return im.tensorName(i)
-}
+func (im *Image) TensorName(i int) string { return im.tensorName(i) }
 
 func (im *Image) Names() int { return im.count(secNames) }
 
-// NameAt returns the tensor of name i in the order of the file, and whether the name is in the
-// checkpoint and absorbed.
-func (im *Image) NameAt(i int) Name {
-	r := im.nameRec(i)
-	return Name{Tensor: int(r.tensor), InCheckpoint: r.flags&flagCheckpt != 0, Absorbed: r.flags&flagAbsorbed != 0}
-}
+// NameAt returns name i in the order of the file.
+func (im *Image) NameAt(i int) Name { return im.nameOf(i) }
 
 // NameIndex returns the position in the file of name i, by AddName's number.
 func (im *Image) NameIndex(i int) int {
@@ -180,7 +174,7 @@ func (im *Image) EditAsset(name string, edit func(b []byte) error) error {
 			return err
 		}
 		r.rawCRC = crc32c.Checksum(b)
-		r.encode(im.record(secAssets, i))
+		encode(im.record(secAssets, i), &r)
 		return nil
 	}
 	return &noAssetError{im.name, name}

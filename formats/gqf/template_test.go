@@ -67,7 +67,7 @@ func TestTemplate(t *testing.T) {
 	for i := range b.names {
 		at := im.NameIndex(i)
 		n, want := parsed.NameAt(at), b.names[i]
-		if n != (Name{Tensor: want.Tensor, InCheckpoint: want.InCheckpoint, Absorbed: want.Absorbed}) {
+		if n != (Name{Name: want.Name, Tensor: want.Tensor, InCheckpoint: want.InCheckpoint, Absorbed: want.Absorbed, SourceFile: want.SourceFile, SourceBytes: want.SourceBytes}) {
 			t.Errorf("name %q is %+v", want.Name, n)
 		}
 		if n.InCheckpoint {

@@ -96,14 +96,14 @@ func (f *File) FindName(name string) (Name, bool) {
 	if i == n || !bytes.Equal(f.nameBytes(i), key) {
 		return Name{}, false
 	}
-	return f.nameAt(i), true
+	return f.nameOf(i), true
 }
 
 // AllNames iterates over all names, absorbed names too, in ascending order of their bytes.
 func (f *File) AllNames() iter.Seq[Name] {
 	return func(yield func(Name) bool) {
 		for i := range f.count(secNames) {
-			if !yield(f.nameAt(i)) {
+			if !yield(f.nameOf(i)) {
 				return
 			}
 		}
@@ -113,7 +113,7 @@ func (f *File) AllNames() iter.Seq[Name] {
 // Names returns all names that AllNames yields.
 func (f *File) Names() []Name { return slices.Collect(f.AllNames()) }
 
-func (f *File) nameAt(i int) Name {
+func (f *front) nameOf(i int) Name {
 	r := f.nameRec(i)
 	n := Name{
 		Name: f.nameString(i), Tensor: int(r.tensor), Absorbed: r.flags&flagAbsorbed != 0,
@@ -272,36 +272,18 @@ func (f *File) Payload(i int) Payload {
 // how long the slice is valid. If the packed header before the data differs from its copy in the
 // directory, the error is a [*FormatError]; for a skipped variant, an [*UnsupportedError]. The data
 // are checked only after [File.CheckSums].
-func (f *File) Data(p Payload) ([]byte, error) { return f.DataRange(p, 0, p.Length-packing.HeaderSize) }
-
-// DataRange returns n bytes of the data of a payload, from byte off on, like Data, and checks the
-// checksums of these bytes only. DataRange panics if the range lies outside the data.
-func (f *File) DataRange(p Payload, off, n int64) ([]byte, error) {
-	return f.dataRange(p, off, n, true)
-}
-
-// UncheckedRange is DataRange without the checksums, for comparing bytes: if two ranges differ,
-// DataRange tells whether the bytes are damaged.
-func (f *File) UncheckedRange(p Payload, off, n int64) ([]byte, error) {
-	return f.dataRange(p, off, n, false)
-}
-
-func (f *File) dataRange(p Payload, off, n int64, check bool) ([]byte, error) {
+func (f *File) Data(p Payload) (data []byte, err error) {
 	if p.Variant < 0 {
 		return nil, &UnsupportedError{f.name, fmt.Sprintf("tensor %q, variant %d: layout %s is not known to this version: use a newer gq", f.tensorName(p.Tensor), p.Stored, p.Header.Layout)}
 	}
-	var data []byte
-	err := f.Guard(func() error {
+	err = f.Guard(func() error {
 		r := f.payload(p.Index)
 		if err := f.checkPacked(p.Index, &r); err != nil {
 			return err
 		}
-		whole := f.b[r.off+packing.HeaderSize : r.off+r.length]
-		data = whole[off : off+n : off+n]
-		if n == 0 || !check {
-			return nil
-		}
-		return f.checkSums(&r, r.off+packing.HeaderSize+uint64(off), uint64(n))
+		end := r.off + r.length
+		data = f.b[r.off+packing.HeaderSize : end : end]
+		return f.checkSums(&r)
 	})
 	if err != nil {
 		return nil, err

@@ -278,21 +278,20 @@ const (
 // program that makes a file, a report or a verdict from payloads calls CheckSums first, to pass on
 // no damage. CheckSums itself reads nothing; a second call does nothing.
 //
-// Data then reads the whole payload, at the speed of the disk, and DataRange the blocks of its
-// range.
+// Data then reads the whole payload, at the speed of the disk.
 func (f *File) CheckSums() {
 	f.sums.CompareAndSwap(nil, &sumChecks{make([]atomic.Uint32, f.count(secChecksums))})
 }
 
-// checkSums checks the blocks with n bytes of payload r, at byte off of the file, if CheckSums was
-// called. checkSums runs under Guard. Goroutines that ask for the same payload share its blocks.
-func (f *File) checkSums(r *payloadRecord, off, n uint64) error {
+// checkSums checks the blocks with data of payload r if CheckSums was called. checkSums runs under
+// Guard. Goroutines that ask for the same payload share its blocks.
+func (f *File) checkSums(r *payloadRecord) error {
 	c := f.sums.Load()
-	if c == nil {
+	if c == nil || r.length == packing.HeaderSize {
 		return nil
 	}
-	first := int((off - f.h.dataOff) >> f.h.blockLog2)
-	last := int((off + n - 1 - f.h.dataOff) >> f.h.blockLog2)
+	first := int((r.off + packing.HeaderSize - f.h.dataOff) >> f.h.blockLog2)
+	last := int((r.off + r.length - 1 - f.h.dataOff) >> f.h.blockLog2)
 	for i := first; i <= last; i++ {
 		if c.state[i].CompareAndSwap(sumUnknown, sumClaimed) {
 			if err := f.checkSum(c, i, r); err != nil {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/packing/layouts"
-	"github.com/lowbit-go/gq/packing/torchao"
 )
 
 // deepBytes returns the number of bytes that deep reads: codes, and companions with scales.
@@ -122,15 +121,11 @@ func (v *verifier) payloadData(k int) []byte {
 // and the offset in the scales; or "".
 func checkScales(h packing.Header, scales, zeros []byte) (at int64, msg string) {
 	pk, err := layouts.New(h)
-	switch c := pk.(type) {
-	case *packing.Codes:
-		if c, err = c.WithCompanions(scales, zeros); err == nil {
-			err = c.CheckCompanions()
-		}
-	case *torchao.Embedding:
-		if c, err = c.WithCompanions(scales, zeros); err == nil {
-			err = c.CheckCompanions()
-		}
+	if err == nil {
+		pk, err = layouts.WithCompanions(pk, scales, zeros)
+	}
+	if c, ok := pk.(interface{ CheckCompanions() error }); ok && err == nil {
+		err = c.CheckCompanions()
 	}
 	if pe, ok := errors.AsType[*packing.PanelError](err); ok {
 		return pe.Offset, pe.Msg

@@ -183,10 +183,8 @@ func (c *Checkpoint) load(l *loader) error {
 			f, err := l.file(c.maps[i].Bytes(), c.maps[i].Name(), i)
 			f.Name = filepath.Base(c.maps[i].Name())
 			if r, ok := c.remoteFile(i); ok {
-				f.Name = r.Name
+				f.Name, f.Unverified = r.Name, r.Unverified
 			}
-			r, ok := c.remoteFile(i)
-			f.Unverified = ok && r.Unverified
 			c.files = append(c.files, f)
 			return err
 		})

@@ -264,3 +264,35 @@ func UnpackUnit(bits, unit int, dst []int8, src []byte) {
 		}
 	}
 }
+
+// PackNibbles stores a row of 4-bit codes, a multiple of 32, two to a byte. The codes of a byte are
+// d columns apart, the first in the low bits; d is 16 or half a group. Runs of run bytes, 4 or 8,
+// lie step bytes apart, with gap more bytes after each group.
+func PackNibbles(dst, codes []byte, run, d, group, step, gap int) {
+	const mask = 15 * ones
+	le, at := binary.LittleEndian, 0
+	put := func(at int, w uint64) {
+		if run == 8 {
+			le.PutUint64(dst[at:], w)
+			return
+		}
+		le.PutUint32(dst[at:], uint32(w))
+		le.PutUint32(dst[at+step:], uint32(w>>32))
+	}
+	words := 8 / run * step // from 8 bytes to the next
+	if d == 16 {
+		for k := 0; k < len(codes); at += gap {
+			for end := min(k+group, len(codes)); k < end; k, at = k+32, at+2*words {
+				x := (*[32]byte)(codes[k:])
+				put(at, le.Uint64(x[:])&mask|le.Uint64(x[16:])&mask<<4)
+				put(at+words, le.Uint64(x[8:])&mask|le.Uint64(x[24:])&mask<<4)
+			}
+		}
+		return
+	}
+	for ; len(codes) >= 2*d; codes, at = codes[2*d:], at+gap {
+		for k := 0; k < d; k, at = k+8, at+words {
+			put(at, le.Uint64(codes[k:])&mask|le.Uint64(codes[k+d:])&mask<<4)
+		}
+	}
+}

@@ -88,44 +88,29 @@ func (s *Scanner) End(what string) error {
 // Object reads an object. member reads the value of each key; key is valid until the next string is
 // read, and at is the key's position.
 func (s *Scanner) Object(what string, member func(key []byte, at int) error) error {
-	if err := s.expect('{', what); err != nil {
-		return err
-	}
-	if s.peek() == '}' {
-		s.pos++
-		return nil
-	}
-	for {
-		s.peek()
-		at := s.pos
+	return s.list('{', '}', what, func(at int) error {
 		key, err := s.String(what)
+		if err == nil {
+			err = s.expect(':', what)
+		}
 		if err != nil {
 			return err
 		}
-		if err := s.expect(':', what); err != nil {
-			return err
-		}
-		if err := member(key, at); err != nil {
-			return err
-		}
-		switch s.peek() {
-		case ',':
-			s.pos++
-		case '}':
-			s.pos++
-			return nil
-		default:
-			return s.Fail(s.pos, "expected ',' or '}' in %s, found %s", what, s.found())
-		}
-	}
+		return member(key, at)
+	})
 }
 
 // Array reads an array. element reads each value; at is the value's position.
 func (s *Scanner) Array(what string, element func(at int) error) error {
-	if err := s.expect('[', what); err != nil {
+	return s.list('[', ']', what, element)
+}
+
+// list reads elements between brackets. element reads each, at its position.
+func (s *Scanner) list(open, end byte, what string, element func(at int) error) error {
+	if err := s.expect(open, what); err != nil {
 		return err
 	}
-	if s.peek() == ']' {
+	if s.peek() == end {
 		s.pos++
 		return nil
 	}
@@ -136,11 +121,11 @@ func (s *Scanner) Array(what string, element func(at int) error) error {
 		switch s.peek() {
 		case ',':
 			s.pos++
-		case ']':
+		case end:
 			s.pos++
 			return nil
 		default:
-			return s.Fail(s.pos, "expected ',' or ']' in %s, found %s", what, s.found())
+			return s.Fail(s.pos, "expected ',' or %q in %s, found %s", end, what, s.found())
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -131,21 +132,11 @@ func unescape(b []byte) (rune, int) {
 	if len(b) < 2 {
 		return 0, 0
 	}
-	switch b[1] {
-	case '"', '\\', '/':
-		return rune(b[1]), 2
-	case 'b':
-		return '\b', 2
-	case 'f':
-		return '\f', 2
-	case 'n':
-		return '\n', 2
-	case 'r':
-		return '\r', 2
-	case 't':
-		return '\t', 2
-	case 'u':
+	if b[1] == 'u' {
 		return unicodeEscape(b)
+	}
+	if i := strings.IndexByte(`"\/bfnrt`, b[1]); i >= 0 {
+		return rune("\"\\/\b\f\n\r\t"[i]), 2
 	}
 	return 0, 0
 }

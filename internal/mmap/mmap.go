@@ -140,13 +140,6 @@ func (f *File) AdviseSequential(off, n int64) {
 	}
 }
 
-// AdviseWillNeed is a hint to start reading the n bytes at off from disk, see AdviseSequential.
-func (f *File) AdviseWillNeed(off, n int64) {
-	if b := f.pages(off, n); b != nil {
-		adviseWillNeed(b)
-	}
-}
-
 // AdviseHugePages is a hint to read the n bytes at off from disk in huge pages, as far as not yet
 // in memory. Only Linux follows this hint.
 func (f *File) AdviseHugePages(off, n int64) {

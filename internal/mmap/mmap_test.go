@@ -87,10 +87,10 @@ func TestOpen(t *testing.T) {
 			t.Errorf("%d bytes: len %d, cap %d, size %d, name %q", n, len(b), cap(b), f.Size(), f.Name())
 		}
 		f.AdviseSequential(0, f.Size())
-		f.AdviseWillNeed(int64(n/2), 1<<62)
+		f.AdviseSequential(int64(n/2), 1<<62)
 		f.AdviseHugePages(0, f.Size())
-		f.AdviseWillNeed(-1, 5)
-		f.AdviseWillNeed(int64(n), 5)
+		f.AdviseSequential(-1, 5)
+		f.AdviseSequential(int64(n), 5)
 		if err := f.Close(); err != nil {
 			t.Error(err)
 		}

@@ -15,5 +15,3 @@ func mapFile(f *os.File, size int) ([]byte, error) {
 func unmapFile(b []byte) error { return unix.Munmap(b) }
 
 func adviseSequential(b []byte) { _ = unix.Madvise(b, unix.MADV_SEQUENTIAL) }
-
-func adviseWillNeed(b []byte) { _ = unix.Madvise(b, unix.MADV_WILLNEED) }

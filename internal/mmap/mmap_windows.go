@@ -28,5 +28,3 @@ func unmapFile(b []byte) error {
 }
 
 func adviseSequential([]byte) {}
-
-func adviseWillNeed([]byte) {}

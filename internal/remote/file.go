@@ -12,6 +12,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -232,40 +233,24 @@ type byteRange struct {
 	first, last, size int64
 }
 
+var contentRange = regexp.MustCompile(`^bytes (?:(\d+)-(\d+)|\*)/(?:(\d+)|\*)$`)
+
 // parseContentRange reads the header Content-Range of an answer with status 206 or 416. An answer
 // with status 416 has no bytes: first and last are 0 and -1.
 func parseContentRange(s string) (r byteRange, err error) {
-	bad := errors.New("the header Content-Range is not valid")
-	rest, ok := strings.CutPrefix(s, "bytes ")
-	span, size, found := strings.Cut(rest, "/")
-	if !ok || !found {
-		return r, bad
-	}
-	if r.size = -1; size != "*" {
-		if r.size, ok = decimal(size); !ok {
-			return r, bad
+	r.last, r.size = -1, -1
+	parts := contentRange.FindStringSubmatch(s)
+	valid := parts != nil
+	for i, n := range []*int64{&r.first, &r.last, &r.size} {
+		if valid && parts[i+1] != "" {
+			*n, err = strconv.ParseInt(parts[i+1], 10, 64)
+			valid = err == nil
 		}
 	}
-	if span == "*" {
-		r.last = -1
-		return r, nil
-	}
-	first, last, found := strings.Cut(span, "-")
-	var ok1, ok2 bool
-	r.first, ok1 = decimal(first)
-	r.last, ok2 = decimal(last)
-	if !found || !ok1 || !ok2 || r.last < r.first || r.size >= 0 && r.last >= r.size {
-		return r, bad
+	if !valid || parts[1] != "" && r.last < r.first || r.size >= 0 && r.last >= r.size {
+		return r, errors.New("the header Content-Range is not valid")
 	}
 	return r, nil
-}
-
-func decimal(s string) (int64, bool) {
-	if s == "" || strings.Trim(s, "0123456789") != "" {
-		return 0, false
-	}
-	n, err := strconv.ParseInt(s, 10, 64)
-	return n, err == nil
 }
 
 // heldBytes is the most memory for bytes of all [Hashed] of a source that came before their turn.

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -267,6 +269,36 @@ type Object struct {
 
 // Version identifies the content, by hash or by the server; "" if only the size is known.
 func (o Object) Version() string { return cmp.Or(o.SHA256, o.ETag, o.Modified) }
+
+// Note is the content of the object's note.
+func (o Object) Note() string {
+	s := fmt.Sprintf("%d %q %q", o.Size, o.ETag, o.SHA256)
+	if o.Modified != "" {
+		s += fmt.Sprintf(" %q", o.Modified)
+	}
+	return s + "\n"
+}
+
+// NoteEnding ends the names of notes: files of gq's cache, each of which identifies another file's
+// object.
+const NoteEnding = ".gq-object"
+
+// NoteOf is the name of the note of the file at path.
+func NoteOf(path string) string {
+	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+NoteEnding)
+}
+
+// Unverified reports whether the file at path has a note, and the note has no SHA-256: the file was
+// downloaded from a place that states no hash of it.
+func Unverified(path string) bool {
+	text, err := os.ReadFile(NoteOf(path))
+	if err != nil {
+		return false
+	}
+	var size, etag, sha256 string
+	_, err = fmt.Sscanf(string(text), "%s %q %q", &size, &etag, &sha256)
+	return err == nil && sha256 == ""
+}
 
 // A Store is a place with files that can be read by ranges. Several goroutines may call methods.
 type Store interface {

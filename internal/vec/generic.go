@@ -86,14 +86,7 @@ func quantizeRun(q []int8, x []float32, scale, inv, fraction float32, z, qmin, q
 		n := min(len(x), flushEvery)
 		var noise, signal [Lanes]float32
 		for i, v := range x[:n] {
-			t := float32(v*inv) + fraction
-			if t < lo {
-				t = lo
-			}
-			if t > hi {
-				t = hi
-			}
-			r := float32(t+roundMagic) - roundMagic
+			r := nearest(float32(v*inv)+fraction, lo, hi)
 			q[i] = int8(int(r) + z)
 			e := v - float32((r-fraction)*scale)
 			noise[i%Lanes] += float32(e * e)

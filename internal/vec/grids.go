@@ -113,15 +113,7 @@ func (f *Fit) ChooseGrids(c *GridChoice, count int) {
 	}
 }
 
-func gridInteger(v float32) int16 {
-	if v < -math.MaxInt16 {
-		v = -math.MaxInt16
-	}
-	if v > math.MaxInt16 {
-		v = math.MaxInt16
-	}
-	return integer(v)
-}
+func gridInteger(v float32) int16 { return integer(min(max(v, -math.MaxInt16), math.MaxInt16)) }
 
 func saturated(v int) int { return min(max(v, math.MinInt16), math.MaxInt16) }
 

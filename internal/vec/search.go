@@ -150,13 +150,7 @@ func scaleErrorsGeneric(f *Final, x, w []float32) {
 }
 
 func nearest(t, lo, hi float32) float32 {
-	if t < lo {
-		t = lo
-	}
-	if t > hi {
-		t = hi
-	}
-	return float32(t+roundMagic) - roundMagic
+	return float32(min(max(t, lo), hi)+roundMagic) - roundMagic
 }
 
 // sumSquaresGeneric adds to sum; x begins at lane 0.

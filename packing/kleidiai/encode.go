@@ -1,6 +1,10 @@
 package kleidiai
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/lowbit-go/gq/internal/bitplane"
+)
 
 const ones = 0x0101010101010101
 
@@ -15,88 +19,27 @@ func (f *frame) encodeRow(panel, codes []byte, i int) {
 	dst, step := panel[f.data0+f.run*i:], f.nr*f.run
 	gap := f.dataStep - f.nr*f.stream() // behind the codes of a group
 	switch {
-	case f.bits == 4 && f.run == 8:
-		encodeNibbles8(dst, codes, f.distance, f.group, step, gap)
 	case f.bits == 4:
-		encodeNibbles4(dst, codes, f.distance, f.group, step, gap)
-	case f.bits == 8 && f.run == 8:
-		encodeBytes8(dst, codes, step)
+		bitplane.PackNibbles(dst, codes, f.run, f.distance, f.group, step, gap)
 	case f.bits == 8:
-		encodeBytes4(dst, codes, step)
+		encodeBytes(dst, codes, f.run, step)
 	default:
 		encodeQuarters(dst, codes, step)
 	}
 }
 
-// The functions below store the stream of a row in dst, in runs that are step bytes apart, plus gap
-// bytes after each group. The number of codes is a multiple of 32.
+// The functions below store the stream of a row in dst, in runs that are step bytes apart. The
+// number of codes is a multiple of 32.
 
-// encodeNibbles8 pairs codes that are d columns apart and stores runs of 8
-// bytes. d is 16 or half a group.
-func encodeNibbles8(dst, codes []byte, d, group, step, gap int) {
-	const mask = 15 * ones
-	at := 0
-	if d == 16 {
-		for k := 0; k < len(codes); at += gap {
-			for end := k + group; k < end; k, at = k+32, at+2*step {
-				x := (*[32]byte)(codes[k:])
-				put64(dst, at, get64(x[:], 0)&mask|get64(x[:], 16)&mask<<4)
-				put64(dst, at+step, get64(x[:], 8)&mask|get64(x[:], 24)&mask<<4)
-			}
+func encodeBytes(dst, codes []byte, run, step int) {
+	for k, at := 0, 0; k < len(codes); k, at = k+8, at+8/run*step {
+		w := get64(codes, k)
+		if run == 8 {
+			put64(dst, at, w)
+			continue
 		}
-		return
-	}
-	for ; len(codes) >= 2*d; codes, at = codes[2*d:], at+gap {
-		for k := 0; k < d; k, at = k+8, at+step {
-			put64(dst, at, get64(codes, k)&mask|get64(codes, k+d)&mask<<4)
-		}
-	}
-}
-
-func encodeNibbles4(dst, codes []byte, d, group, step, gap int) {
-	const mask = 15 * ones
-	at := 0
-	if d == 16 {
-		for k := 0; k < len(codes); at += gap {
-			for end := k + group; k < end; k, at = k+32, at+4*step {
-				x := (*[32]byte)(codes[k:])
-				a := get64(x[:], 0)&mask | get64(x[:], 16)&mask<<4
-				b := get64(x[:], 8)&mask | get64(x[:], 24)&mask<<4
-				put32(dst, at, uint32(a))
-				put32(dst, at+step, uint32(a>>32))
-				put32(dst, at+2*step, uint32(b))
-				put32(dst, at+3*step, uint32(b>>32))
-			}
-		}
-		return
-	}
-	for ; len(codes) >= 2*d; codes, at = codes[2*d:], at+gap {
-		for k := 0; k < d; k, at = k+8, at+2*step {
-			x := get64(codes, k)&mask | get64(codes, k+d)&mask<<4
-			put32(dst, at, uint32(x))
-			put32(dst, at+step, uint32(x>>32))
-		}
-	}
-}
-
-func encodeBytes8(dst, codes []byte, step int) {
-	for k, at := 0, 0; k < len(codes); k, at = k+32, at+4*step {
-		x := (*[32]byte)(codes[k:])
-		put64(dst, at, get64(x[:], 0))
-		put64(dst, at+step, get64(x[:], 8))
-		put64(dst, at+2*step, get64(x[:], 16))
-		put64(dst, at+3*step, get64(x[:], 24))
-	}
-}
-
-func encodeBytes4(dst, codes []byte, step int) {
-	for k, at := 0, 0; k < len(codes); k, at = k+16, at+4*step {
-		x := (*[16]byte)(codes[k:])
-		a, b := get64(x[:], 0), get64(x[:], 8)
-		put32(dst, at, uint32(a))
-		put32(dst, at+step, uint32(a>>32))
-		put32(dst, at+2*step, uint32(b))
-		put32(dst, at+3*step, uint32(b>>32))
+		put32(dst, at, uint32(w))
+		put32(dst, at+step, uint32(w>>32))
 	}
 }
 

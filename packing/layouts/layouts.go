@@ -15,7 +15,7 @@ import (
 // *packing.UnsupportedError.
 //
 // LayoutTorchAOEmbedding and LayoutCodes store scales and zero points in companions. Their packers
-// need the companions to read weights, see WithCompanions of torchao.Embedding and packing.Codes.
+// need the companions to read weights, see WithCompanions.
 func New(h packing.Header) (packing.Packer, error) {
 	switch {
 	case h.Layout == packing.LayoutLowbit:
@@ -31,6 +31,18 @@ func New(h packing.Header) (packing.Packer, error) {
 		return nil, err
 	}
 	return nil, &packing.UnsupportedError{Field: "layout", Offset: 6, Msg: fmt.Sprintf("a payload of layout %s holds no packed codes", h.Layout)}
+}
+
+// WithCompanions returns a Packer that also reads scales and zero points from these companions, or
+// p itself if its layout has no companions. A companion of the wrong size is an error.
+func WithCompanions(p packing.Packer, scales, zeros []byte) (packing.Packer, error) {
+	switch c := p.(type) {
+	case *packing.Codes:
+		return made(c.WithCompanions(scales, zeros))
+	case *torchao.Embedding:
+		return made(c.WithCompanions(scales, zeros))
+	}
+	return p, nil
 }
 
 // made returns a nil Packer rather than a Packer that holds a nil pointer.

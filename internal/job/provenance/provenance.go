@@ -20,7 +20,7 @@ import (
 	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/hubpath"
 	"github.com/lowbit-go/gq/internal/lm/arch"
-	"github.com/lowbit-go/gq/internal/remote/note"
+	"github.com/lowbit-go/gq/internal/remote"
 )
 
 // Provenance is the content of a file's gq/provenance.json: its origin. It holds
@@ -208,7 +208,7 @@ func RepositoryOf(sources []Source) *Repository {
 
 // NewSource returns the record of a file at path, with the SHA-256 of its header.
 func NewSource(path string, size int64, header string) Source {
-	return Source{Name: filepath.Base(path), Size: size, HeaderSHA256: header, Unverified: note.Unverified(path), Path: path}
+	return Source{Name: filepath.Base(path), Size: size, HeaderSHA256: header, Unverified: remote.Unverified(path), Path: path}
 }
 
 // SourceFiles are the files of a checkpoint.

@@ -139,15 +139,11 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	}
 	most := slices.Max(o.M)
 	r.x, r.dst = activations(most, int(cols)), make([]float32, most*int(rows))
+	floats := []packing.Header{packing.PlainHeader(packing.F32, rows, cols), packing.PlainHeader(packing.BF16, rows, cols)}
 	for _, name := range o.CPU {
 		r.first = len(r.report.Figures)
-		for _, d := range []packing.Dtype{packing.F32, packing.BF16} {
-			if err := r.float(name, d); err != nil {
-				return nil, err
-			}
-		}
-		for _, h := range o.Headers {
-			if err := r.linear(name, h); err != nil {
+		for _, h := range slices.Concat(floats, o.Headers) {
+			if err := r.operator(name, h); err != nil {
 				return nil, err
 			}
 		}
@@ -165,44 +161,35 @@ type run struct {
 	first  int             // index of the first figure of the current instruction set
 }
 
-func (r *run) float(name string, d packing.Dtype) error {
-	h := packing.PlainHeader(d, r.report.Rows, r.report.Cols)
+func (r *run) operator(name string, h packing.Header) error {
 	s, err := newSpace(h, r.CacheBytes)
 	if err != nil {
 		return err
 	}
-	// The operators hold copies. The last is packed from r.memory; then r.memory is only read.
 	r.grow(s.bytes())
-	fillFloats(r.memory[:s.bytes()], d)
+	f := Figure{Layout: h.Layout.String(), Tile: h.Tile.String(), Bits: int(h.Bits), Group: h.Group, Zeros: h.ZeroKind.String()}
+	plain := h.Layout == packing.LayoutPlain
+	if plain {
+		f.Bits, f.Zeros = h.Dtype.Bits(), ""
+		fillFloats(r.memory[:s.bytes()], h.Dtype)
+	} else if err := s.fill(r.memory, h); err != nil {
+		return err
+	}
 	ops := make([]kernels.Operator, s.copies)
 	for i := range ops {
-		if ops[i], err = kernels.NewFloat(h, s.copy(r.memory, i), r.options(name, i)); err != nil {
+		if plain { // holds a copy; the last is made from r.memory, which is then only read
+			ops[i], err = kernels.NewFloat(h, s.copy(r.memory, i), r.options(name, i))
+		} else {
+			ops[i], err = kernels.NewLinear(h, s.copy(r.memory, i), r.options(name, i))
+		}
+		if err != nil {
 			return err
 		}
 	}
-	err = r.figures(Figure{Layout: h.Layout.String(), Bits: d.Bits()}, s, ops)
+	err = r.figures(f, s, ops)
 	clear(ops)
 	debug.FreeOSMemory()
 	return err
-}
-
-func (r *run) linear(name string, h packing.Header) error {
-	s, err := newSpace(h, r.CacheBytes)
-	if err != nil {
-		return err
-	}
-	r.grow(s.bytes())
-	if err := s.fill(r.memory, h); err != nil {
-		return err
-	}
-	ops := make([]kernels.Operator, s.copies)
-	for i := range ops {
-		if ops[i], err = kernels.NewLinear(h, s.copy(r.memory, i), r.options(name, i)); err != nil {
-			return err
-		}
-	}
-	f := Figure{Layout: h.Layout.String(), Tile: h.Tile.String(), Bits: int(h.Bits), Group: h.Group, Zeros: h.ZeroKind.String()}
-	return r.figures(f, s, ops)
 }
 
 func (r *run) options(name string, i int) kernels.Options {

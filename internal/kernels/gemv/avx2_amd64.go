@@ -7,252 +7,252 @@ package gemv
 // lowbit1AVX2 is the product of lowbit panels 8x16x2 of 1 bits.
 //
 //go:noescape
-func lowbit1AVX2(a *Args)
+func lowbit1AVX2(a *LowbitArgs)
 
 // lowbit1ZerosAVX2 is the product of lowbit panels 8x16x2 of 1 bits with zero points.
 //
 //go:noescape
-func lowbit1ZerosAVX2(a *Args)
+func lowbit1ZerosAVX2(a *LowbitArgs)
 
 // lowbit1FractionsAVX2 is the product of lowbit panels 8x16x2 of 1 bits with fractional zero points.
 //
 //go:noescape
-func lowbit1FractionsAVX2(a *Args)
+func lowbit1FractionsAVX2(a *LowbitArgs)
 
 // lowbit1HalfAVX2 is the product of lowbit panels 8x16x2 of 1 bits on the half-step grid.
 //
 //go:noescape
-func lowbit1HalfAVX2(a *Args)
+func lowbit1HalfAVX2(a *LowbitArgs)
 
 // lowbit1SplitAVX2 is the product of lowbit panels 8x16x2 of 1 bits, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit1SplitAVX2(a *Args)
+func lowbit1SplitAVX2(a *LowbitArgs)
 
 // lowbit1ZerosSplitAVX2 is the product of lowbit panels 8x16x2 of 1 bits with zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit1ZerosSplitAVX2(a *Args)
+func lowbit1ZerosSplitAVX2(a *LowbitArgs)
 
 // lowbit1FractionsSplitAVX2 is the product of lowbit panels 8x16x2 of 1 bits with fractional zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit1FractionsSplitAVX2(a *Args)
+func lowbit1FractionsSplitAVX2(a *LowbitArgs)
 
 // lowbit1HalfSplitAVX2 is the product of lowbit panels 8x16x2 of 1 bits on the half-step grid, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit1HalfSplitAVX2(a *Args)
+func lowbit1HalfSplitAVX2(a *LowbitArgs)
 
 // lowbit2AVX2 is the product of lowbit panels 8x16x2 of 2 bits.
 //
 //go:noescape
-func lowbit2AVX2(a *Args)
+func lowbit2AVX2(a *LowbitArgs)
 
 // lowbit2ZerosAVX2 is the product of lowbit panels 8x16x2 of 2 bits with zero points.
 //
 //go:noescape
-func lowbit2ZerosAVX2(a *Args)
+func lowbit2ZerosAVX2(a *LowbitArgs)
 
 // lowbit2FractionsAVX2 is the product of lowbit panels 8x16x2 of 2 bits with fractional zero points.
 //
 //go:noescape
-func lowbit2FractionsAVX2(a *Args)
+func lowbit2FractionsAVX2(a *LowbitArgs)
 
 // lowbit2HalfAVX2 is the product of lowbit panels 8x16x2 of 2 bits on the half-step grid.
 //
 //go:noescape
-func lowbit2HalfAVX2(a *Args)
+func lowbit2HalfAVX2(a *LowbitArgs)
 
 // lowbit2SplitAVX2 is the product of lowbit panels 8x16x2 of 2 bits, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit2SplitAVX2(a *Args)
+func lowbit2SplitAVX2(a *LowbitArgs)
 
 // lowbit2ZerosSplitAVX2 is the product of lowbit panels 8x16x2 of 2 bits with zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit2ZerosSplitAVX2(a *Args)
+func lowbit2ZerosSplitAVX2(a *LowbitArgs)
 
 // lowbit2FractionsSplitAVX2 is the product of lowbit panels 8x16x2 of 2 bits with fractional zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit2FractionsSplitAVX2(a *Args)
+func lowbit2FractionsSplitAVX2(a *LowbitArgs)
 
 // lowbit2HalfSplitAVX2 is the product of lowbit panels 8x16x2 of 2 bits on the half-step grid, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit2HalfSplitAVX2(a *Args)
+func lowbit2HalfSplitAVX2(a *LowbitArgs)
 
 // lowbit3AVX2 is the product of lowbit panels 8x16x2 of 3 bits.
 //
 //go:noescape
-func lowbit3AVX2(a *Args)
+func lowbit3AVX2(a *LowbitArgs)
 
 // lowbit3ZerosAVX2 is the product of lowbit panels 8x16x2 of 3 bits with zero points.
 //
 //go:noescape
-func lowbit3ZerosAVX2(a *Args)
+func lowbit3ZerosAVX2(a *LowbitArgs)
 
 // lowbit3FractionsAVX2 is the product of lowbit panels 8x16x2 of 3 bits with fractional zero points.
 //
 //go:noescape
-func lowbit3FractionsAVX2(a *Args)
+func lowbit3FractionsAVX2(a *LowbitArgs)
 
 // lowbit3SplitAVX2 is the product of lowbit panels 8x16x2 of 3 bits, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit3SplitAVX2(a *Args)
+func lowbit3SplitAVX2(a *LowbitArgs)
 
 // lowbit3ZerosSplitAVX2 is the product of lowbit panels 8x16x2 of 3 bits with zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit3ZerosSplitAVX2(a *Args)
+func lowbit3ZerosSplitAVX2(a *LowbitArgs)
 
 // lowbit3FractionsSplitAVX2 is the product of lowbit panels 8x16x2 of 3 bits with fractional zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit3FractionsSplitAVX2(a *Args)
+func lowbit3FractionsSplitAVX2(a *LowbitArgs)
 
 // lowbit4AVX2 is the product of lowbit panels 8x16x2 of 4 bits.
 //
 //go:noescape
-func lowbit4AVX2(a *Args)
+func lowbit4AVX2(a *LowbitArgs)
 
 // lowbit4ZerosAVX2 is the product of lowbit panels 8x16x2 of 4 bits with zero points.
 //
 //go:noescape
-func lowbit4ZerosAVX2(a *Args)
+func lowbit4ZerosAVX2(a *LowbitArgs)
 
 // lowbit4FractionsAVX2 is the product of lowbit panels 8x16x2 of 4 bits with fractional zero points.
 //
 //go:noescape
-func lowbit4FractionsAVX2(a *Args)
+func lowbit4FractionsAVX2(a *LowbitArgs)
 
 // lowbit4SplitAVX2 is the product of lowbit panels 8x16x2 of 4 bits, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit4SplitAVX2(a *Args)
+func lowbit4SplitAVX2(a *LowbitArgs)
 
 // lowbit4ZerosSplitAVX2 is the product of lowbit panels 8x16x2 of 4 bits with zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit4ZerosSplitAVX2(a *Args)
+func lowbit4ZerosSplitAVX2(a *LowbitArgs)
 
 // lowbit4FractionsSplitAVX2 is the product of lowbit panels 8x16x2 of 4 bits with fractional zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit4FractionsSplitAVX2(a *Args)
+func lowbit4FractionsSplitAVX2(a *LowbitArgs)
 
 // lowbit5AVX2 is the product of lowbit panels 8x16x2 of 5 bits.
 //
 //go:noescape
-func lowbit5AVX2(a *Args)
+func lowbit5AVX2(a *LowbitArgs)
 
 // lowbit5ZerosAVX2 is the product of lowbit panels 8x16x2 of 5 bits with zero points.
 //
 //go:noescape
-func lowbit5ZerosAVX2(a *Args)
+func lowbit5ZerosAVX2(a *LowbitArgs)
 
 // lowbit5FractionsAVX2 is the product of lowbit panels 8x16x2 of 5 bits with fractional zero points.
 //
 //go:noescape
-func lowbit5FractionsAVX2(a *Args)
+func lowbit5FractionsAVX2(a *LowbitArgs)
 
 // lowbit5SplitAVX2 is the product of lowbit panels 8x16x2 of 5 bits, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit5SplitAVX2(a *Args)
+func lowbit5SplitAVX2(a *LowbitArgs)
 
 // lowbit5ZerosSplitAVX2 is the product of lowbit panels 8x16x2 of 5 bits with zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit5ZerosSplitAVX2(a *Args)
+func lowbit5ZerosSplitAVX2(a *LowbitArgs)
 
 // lowbit5FractionsSplitAVX2 is the product of lowbit panels 8x16x2 of 5 bits with fractional zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit5FractionsSplitAVX2(a *Args)
+func lowbit5FractionsSplitAVX2(a *LowbitArgs)
 
 // lowbit6AVX2 is the product of lowbit panels 8x16x2 of 6 bits.
 //
 //go:noescape
-func lowbit6AVX2(a *Args)
+func lowbit6AVX2(a *LowbitArgs)
 
 // lowbit6ZerosAVX2 is the product of lowbit panels 8x16x2 of 6 bits with zero points.
 //
 //go:noescape
-func lowbit6ZerosAVX2(a *Args)
+func lowbit6ZerosAVX2(a *LowbitArgs)
 
 // lowbit6FractionsAVX2 is the product of lowbit panels 8x16x2 of 6 bits with fractional zero points.
 //
 //go:noescape
-func lowbit6FractionsAVX2(a *Args)
+func lowbit6FractionsAVX2(a *LowbitArgs)
 
 // lowbit6SplitAVX2 is the product of lowbit panels 8x16x2 of 6 bits, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit6SplitAVX2(a *Args)
+func lowbit6SplitAVX2(a *LowbitArgs)
 
 // lowbit6ZerosSplitAVX2 is the product of lowbit panels 8x16x2 of 6 bits with zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit6ZerosSplitAVX2(a *Args)
+func lowbit6ZerosSplitAVX2(a *LowbitArgs)
 
 // lowbit6FractionsSplitAVX2 is the product of lowbit panels 8x16x2 of 6 bits with fractional zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit6FractionsSplitAVX2(a *Args)
+func lowbit6FractionsSplitAVX2(a *LowbitArgs)
 
 // lowbit7AVX2 is the product of lowbit panels 8x16x2 of 7 bits.
 //
 //go:noescape
-func lowbit7AVX2(a *Args)
+func lowbit7AVX2(a *LowbitArgs)
 
 // lowbit7ZerosAVX2 is the product of lowbit panels 8x16x2 of 7 bits with zero points.
 //
 //go:noescape
-func lowbit7ZerosAVX2(a *Args)
+func lowbit7ZerosAVX2(a *LowbitArgs)
 
 // lowbit7FractionsAVX2 is the product of lowbit panels 8x16x2 of 7 bits with fractional zero points.
 //
 //go:noescape
-func lowbit7FractionsAVX2(a *Args)
+func lowbit7FractionsAVX2(a *LowbitArgs)
 
 // lowbit7SplitAVX2 is the product of lowbit panels 8x16x2 of 7 bits, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit7SplitAVX2(a *Args)
+func lowbit7SplitAVX2(a *LowbitArgs)
 
 // lowbit7ZerosSplitAVX2 is the product of lowbit panels 8x16x2 of 7 bits with zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit7ZerosSplitAVX2(a *Args)
+func lowbit7ZerosSplitAVX2(a *LowbitArgs)
 
 // lowbit7FractionsSplitAVX2 is the product of lowbit panels 8x16x2 of 7 bits with fractional zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit7FractionsSplitAVX2(a *Args)
+func lowbit7FractionsSplitAVX2(a *LowbitArgs)
 
 // lowbit8AVX2 is the product of lowbit panels 8x16x2 of 8 bits.
 //
 //go:noescape
-func lowbit8AVX2(a *Args)
+func lowbit8AVX2(a *LowbitArgs)
 
 // lowbit8ZerosAVX2 is the product of lowbit panels 8x16x2 of 8 bits with zero points.
 //
 //go:noescape
-func lowbit8ZerosAVX2(a *Args)
+func lowbit8ZerosAVX2(a *LowbitArgs)
 
 // lowbit8SplitAVX2 is the product of lowbit panels 8x16x2 of 8 bits, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit8SplitAVX2(a *Args)
+func lowbit8SplitAVX2(a *LowbitArgs)
 
 // lowbit8ZerosSplitAVX2 is the product of lowbit panels 8x16x2 of 8 bits with zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit8ZerosSplitAVX2(a *Args)
+func lowbit8ZerosSplitAVX2(a *LowbitArgs)
 
 // readAVX2 is readGeneric for n bytes, a positive multiple of 256.
 //
@@ -262,94 +262,94 @@ func readAVX2(p *byte, n int) uint64
 // qsi4cxpAVX2 is the product of qsi4cxp panels 8x16x2.
 //
 //go:noescape
-func qsi4cxpAVX2(a *Args)
+func qsi4cxpAVX2(a *ChannelArgs)
 
 // qsi8cxp4x4AVX2 is the product of qsi8cxp panels 4x4x1.
 //
 //go:noescape
-func qsi8cxp4x4AVX2(a *Args)
+func qsi8cxp4x4AVX2(a *ChannelArgs)
 
 // qsi8cxp4x8AVX2 is the product of qsi8cxp panels 4x8x1.
 //
 //go:noescape
-func qsi8cxp4x8AVX2(a *Args)
+func qsi8cxp4x8AVX2(a *ChannelArgs)
 
 // lowbit4Tile4x8AVX2 is the product of lowbit 4-bit panels 4x8x2.
 //
 //go:noescape
-func lowbit4Tile4x8AVX2(a *Args)
+func lowbit4Tile4x8AVX2(a *LowbitArgs)
 
 // lowbit4ZerosTile4x8AVX2 is the product of lowbit 4-bit (with zero points) panels 4x8x2.
 //
 //go:noescape
-func lowbit4ZerosTile4x8AVX2(a *Args)
+func lowbit4ZerosTile4x8AVX2(a *LowbitArgs)
 
 // qsi4cxpTile4x8AVX2 is the product of qsi4cxp panels 4x8x2.
 //
 //go:noescape
-func qsi4cxpTile4x8AVX2(a *Args)
+func qsi4cxpTile4x8AVX2(a *ChannelArgs)
 
 // lowbit4Tile4x16AVX2 is the product of lowbit 4-bit panels 4x16x2.
 //
 //go:noescape
-func lowbit4Tile4x16AVX2(a *Args)
+func lowbit4Tile4x16AVX2(a *LowbitArgs)
 
 // lowbit4ZerosTile4x16AVX2 is the product of lowbit 4-bit (with zero points) panels 4x16x2.
 //
 //go:noescape
-func lowbit4ZerosTile4x16AVX2(a *Args)
+func lowbit4ZerosTile4x16AVX2(a *LowbitArgs)
 
 // qsi4cxpTile4x16AVX2 is the product of qsi4cxp panels 4x16x2.
 //
 //go:noescape
-func qsi4cxpTile4x16AVX2(a *Args)
+func qsi4cxpTile4x16AVX2(a *ChannelArgs)
 
 // lowbit4Tile8x8AVX2 is the product of lowbit 4-bit panels 8x8x2.
 //
 //go:noescape
-func lowbit4Tile8x8AVX2(a *Args)
+func lowbit4Tile8x8AVX2(a *LowbitArgs)
 
 // lowbit4ZerosTile8x8AVX2 is the product of lowbit 4-bit (with zero points) panels 8x8x2.
 //
 //go:noescape
-func lowbit4ZerosTile8x8AVX2(a *Args)
+func lowbit4ZerosTile8x8AVX2(a *LowbitArgs)
 
 // qsi4cxpTile8x8AVX2 is the product of qsi4cxp panels 8x8x2.
 //
 //go:noescape
-func qsi4cxpTile8x8AVX2(a *Args)
+func qsi4cxpTile8x8AVX2(a *ChannelArgs)
 
 // f16Tile4x8AVX2 is the product of qsi4c32p-f16 panels 4x8x2.
 //
 //go:noescape
-func f16Tile4x8AVX2(a *Args)
+func f16Tile4x8AVX2(a *BlocksArgs)
 
 // f16Tile4x16AVX2 is the product of qsi4c32p-f16 panels 4x16x2.
 //
 //go:noescape
-func f16Tile4x16AVX2(a *Args)
+func f16Tile4x16AVX2(a *BlocksArgs)
 
 // f16Tile8x8AVX2 is the product of qsi4c32p-f16 panels 8x8x2.
 //
 //go:noescape
-func f16Tile8x8AVX2(a *Args)
+func f16Tile8x8AVX2(a *BlocksArgs)
 
 // f16Tile8x16AVX2 is the product of qsi4c32p-f16 panels 8x16x2.
 //
 //go:noescape
-func f16Tile8x16AVX2(a *Args)
+func f16Tile8x16AVX2(a *BlocksArgs)
 
 // qai4c32pTile4x8AVX2 is the product of qai4c32p panels 4x8x2.
 //
 //go:noescape
-func qai4c32pTile4x8AVX2(a *Args)
+func qai4c32pTile4x8AVX2(a *QAI4Args)
 
 // qai4c32pTile4x16AVX2 is the product of qai4c32p panels 4x16x2.
 //
 //go:noescape
-func qai4c32pTile4x16AVX2(a *Args)
+func qai4c32pTile4x16AVX2(a *QAI4Args)
 
 // qsu2cxpAVX2 is the product of qsu2cxp panels 4x4x1.
 //
 //go:noescape
-func qsu2cxpAVX2(a *Args)
+func qsu2cxpAVX2(a *ChannelArgs)

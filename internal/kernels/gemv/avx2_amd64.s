@@ -76,7 +76,7 @@ blocks1group:
 	DECQ           R9
 	JNE            blocks1group
 	VBROADCASTSS   72(AX), Y6
-	VBROADCASTSS   80(AX), Y7
+	VBROADCASTSS   76(AX), Y7
 	VFMADD231PS    (SI), Y6, Y5
 	VMULPS         Y7, Y5, Y5
 	VADDPS         32(SI), Y5, Y5
@@ -252,7 +252,7 @@ blocks4group:
 	DECQ           R9
 	JNE            blocks4group
 	VBROADCASTSS   72(AX), Y6
-	VBROADCASTSS   80(AX), Y7
+	VBROADCASTSS   76(AX), Y7
 	VFMADD231PS    (SI), Y6, Y5
 	VMULPS         Y7, Y5, Y5
 	VADDPS         32(SI), Y5, Y5
@@ -383,7 +383,7 @@ runEnd:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y6
-	VBROADCASTSS   80(AX), Y7
+	VBROADCASTSS   76(AX), Y7
 	VFMADD231PS    (SI), Y6, Y5
 	VMULPS         Y7, Y5, Y5
 	VADDPS         32(SI), Y5, Y5
@@ -520,7 +520,7 @@ blocks1group:
 	DECQ           R9
 	JNE            blocks1group
 	VBROADCASTSS   72(AX), Y6
-	VBROADCASTSS   80(AX), Y7
+	VBROADCASTSS   76(AX), Y7
 	VFMADD231PS    (SI), Y6, Y5
 	VMULPS         Y7, Y5, Y5
 	VADDPS         32(SI), Y5, Y5
@@ -701,7 +701,7 @@ blocks4group:
 	DECQ           R9
 	JNE            blocks4group
 	VBROADCASTSS   72(AX), Y6
-	VBROADCASTSS   80(AX), Y7
+	VBROADCASTSS   76(AX), Y7
 	VFMADD231PS    (SI), Y6, Y5
 	VMULPS         Y7, Y5, Y5
 	VADDPS         32(SI), Y5, Y5
@@ -837,7 +837,7 @@ runEnd:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y6
-	VBROADCASTSS   80(AX), Y7
+	VBROADCASTSS   76(AX), Y7
 	VFMADD231PS    (SI), Y6, Y5
 	VMULPS         Y7, Y5, Y5
 	VADDPS         32(SI), Y5, Y5
@@ -937,7 +937,7 @@ blocks1group:
 	DECQ           R9
 	JNE            blocks1group
 	VBROADCASTSS   72(AX), Y6
-	VBROADCASTSS   80(AX), Y7
+	VBROADCASTSS   76(AX), Y7
 	VFMADD231PS    (SI), Y6, Y5
 	VMULPS         Y7, Y5, Y5
 	VADDPS         32(SI), Y5, Y5
@@ -1120,7 +1120,7 @@ blocks4group:
 	DECQ           R9
 	JNE            blocks4group
 	VBROADCASTSS   72(AX), Y6
-	VBROADCASTSS   80(AX), Y7
+	VBROADCASTSS   76(AX), Y7
 	VFMADD231PS    (SI), Y6, Y5
 	VMULPS         Y7, Y5, Y5
 	VADDPS         32(SI), Y5, Y5
@@ -1258,7 +1258,7 @@ runEnd:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y6
-	VBROADCASTSS   80(AX), Y7
+	VBROADCASTSS   76(AX), Y7
 	VFMADD231PS    (SI), Y6, Y5
 	VMULPS         Y7, Y5, Y5
 	VADDPS         32(SI), Y5, Y5
@@ -1361,7 +1361,7 @@ blocks1group:
 	DECQ           R9
 	JNE            blocks1group
 	VBROADCASTSS   72(AX), Y6
-	VBROADCASTSS   80(AX), Y7
+	VBROADCASTSS   76(AX), Y7
 	VFMADD231PS    (SI), Y6, Y5
 	VMULPS         Y7, Y5, Y5
 	VADDPS         32(SI), Y5, Y5
@@ -1541,7 +1541,7 @@ blocks4group:
 	DECQ           R9
 	JNE            blocks4group
 	VBROADCASTSS   72(AX), Y6
-	VBROADCASTSS   80(AX), Y7
+	VBROADCASTSS   76(AX), Y7
 	VFMADD231PS    (SI), Y6, Y5
 	VMULPS         Y7, Y5, Y5
 	VADDPS         32(SI), Y5, Y5
@@ -1676,7 +1676,7 @@ runEnd:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y6
-	VBROADCASTSS   80(AX), Y7
+	VBROADCASTSS   76(AX), Y7
 	VFMADD231PS    (SI), Y6, Y5
 	VMULPS         Y7, Y5, Y5
 	VADDPS         32(SI), Y5, Y5
@@ -1847,7 +1847,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -2043,7 +2043,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -2211,7 +2211,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -2376,7 +2376,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -2462,7 +2462,7 @@ blocks1group:
 	DECQ           R9
 	JNE            blocks1group
 	VBROADCASTSS   72(AX), Y3
-	VBROADCASTSS   80(AX), Y4
+	VBROADCASTSS   76(AX), Y4
 	VFMADD231PS    (SI), Y3, Y2
 	VMULPS         Y4, Y2, Y2
 	VADDPS         32(SI), Y2, Y2
@@ -2641,7 +2641,7 @@ blocks4group:
 	DECQ           R9
 	JNE            blocks4group
 	VBROADCASTSS   72(AX), Y3
-	VBROADCASTSS   80(AX), Y4
+	VBROADCASTSS   76(AX), Y4
 	VFMADD231PS    (SI), Y3, Y2
 	VMULPS         Y4, Y2, Y2
 	VADDPS         32(SI), Y2, Y2
@@ -2773,7 +2773,7 @@ runEnd:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y3
-	VBROADCASTSS   80(AX), Y4
+	VBROADCASTSS   76(AX), Y4
 	VFMADD231PS    (SI), Y3, Y2
 	VMULPS         Y4, Y2, Y2
 	VADDPS         32(SI), Y2, Y2
@@ -2874,7 +2874,7 @@ blocks1group:
 	DECQ           R9
 	JNE            blocks1group
 	VBROADCASTSS   72(AX), Y3
-	VBROADCASTSS   80(AX), Y4
+	VBROADCASTSS   76(AX), Y4
 	VFMADD231PS    (SI), Y3, Y2
 	VMULPS         Y4, Y2, Y2
 	VADDPS         32(SI), Y2, Y2
@@ -3056,7 +3056,7 @@ blocks4group:
 	DECQ           R9
 	JNE            blocks4group
 	VBROADCASTSS   72(AX), Y3
-	VBROADCASTSS   80(AX), Y4
+	VBROADCASTSS   76(AX), Y4
 	VFMADD231PS    (SI), Y3, Y2
 	VMULPS         Y4, Y2, Y2
 	VADDPS         32(SI), Y2, Y2
@@ -3191,7 +3191,7 @@ runEnd:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y3
-	VBROADCASTSS   80(AX), Y4
+	VBROADCASTSS   76(AX), Y4
 	VFMADD231PS    (SI), Y3, Y2
 	VMULPS         Y4, Y2, Y2
 	VADDPS         32(SI), Y2, Y2
@@ -3288,7 +3288,7 @@ blocks1group:
 	DECQ           R9
 	JNE            blocks1group
 	VBROADCASTSS   72(AX), Y3
-	VBROADCASTSS   80(AX), Y4
+	VBROADCASTSS   76(AX), Y4
 	VFMADD231PS    (SI), Y3, Y2
 	VMULPS         Y4, Y2, Y2
 	VADDPS         32(SI), Y2, Y2
@@ -3472,7 +3472,7 @@ blocks4group:
 	DECQ           R9
 	JNE            blocks4group
 	VBROADCASTSS   72(AX), Y3
-	VBROADCASTSS   80(AX), Y4
+	VBROADCASTSS   76(AX), Y4
 	VFMADD231PS    (SI), Y3, Y2
 	VMULPS         Y4, Y2, Y2
 	VADDPS         32(SI), Y2, Y2
@@ -3609,7 +3609,7 @@ runEnd:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y3
-	VBROADCASTSS   80(AX), Y4
+	VBROADCASTSS   76(AX), Y4
 	VFMADD231PS    (SI), Y3, Y2
 	VMULPS         Y4, Y2, Y2
 	VADDPS         32(SI), Y2, Y2
@@ -3703,7 +3703,7 @@ blocks1group:
 	DECQ           R9
 	JNE            blocks1group
 	VBROADCASTSS   72(AX), Y3
-	VBROADCASTSS   80(AX), Y4
+	VBROADCASTSS   76(AX), Y4
 	VFMADD231PS    (SI), Y3, Y2
 	VMULPS         Y4, Y2, Y2
 	VADDPS         32(SI), Y2, Y2
@@ -3884,7 +3884,7 @@ blocks4group:
 	DECQ           R9
 	JNE            blocks4group
 	VBROADCASTSS   72(AX), Y3
-	VBROADCASTSS   80(AX), Y4
+	VBROADCASTSS   76(AX), Y4
 	VFMADD231PS    (SI), Y3, Y2
 	VMULPS         Y4, Y2, Y2
 	VADDPS         32(SI), Y2, Y2
@@ -4018,7 +4018,7 @@ runEnd:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y3
-	VBROADCASTSS   80(AX), Y4
+	VBROADCASTSS   76(AX), Y4
 	VFMADD231PS    (SI), Y3, Y2
 	VMULPS         Y4, Y2, Y2
 	VADDPS         32(SI), Y2, Y2
@@ -4185,7 +4185,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -4361,7 +4361,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -4533,7 +4533,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -4702,7 +4702,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -4803,7 +4803,7 @@ blocks1group:
 	DECQ           R9
 	JNE            blocks1group
 	VBROADCASTSS   72(AX), Y2
-	VBROADCASTSS   80(AX), Y3
+	VBROADCASTSS   76(AX), Y3
 	VFMADD231PS    (SI), Y2, Y1
 	VMULPS         Y3, Y1, Y1
 	VADDPS         32(SI), Y1, Y1
@@ -5042,7 +5042,7 @@ blocks4group:
 	DECQ           R9
 	JNE            blocks4group
 	VBROADCASTSS   72(AX), Y2
-	VBROADCASTSS   80(AX), Y3
+	VBROADCASTSS   76(AX), Y3
 	VFMADD231PS    (SI), Y2, Y1
 	VMULPS         Y3, Y1, Y1
 	VADDPS         32(SI), Y1, Y1
@@ -5206,7 +5206,7 @@ runEnd:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y2
-	VBROADCASTSS   80(AX), Y3
+	VBROADCASTSS   76(AX), Y3
 	VFMADD231PS    (SI), Y2, Y1
 	VMULPS         Y3, Y1, Y1
 	VADDPS         32(SI), Y1, Y1
@@ -5328,7 +5328,7 @@ blocks1group:
 	DECQ           R9
 	JNE            blocks1group
 	VBROADCASTSS   72(AX), Y2
-	VBROADCASTSS   80(AX), Y3
+	VBROADCASTSS   76(AX), Y3
 	VFMADD231PS    (SI), Y2, Y1
 	VMULPS         Y3, Y1, Y1
 	VADDPS         32(SI), Y1, Y1
@@ -5570,7 +5570,7 @@ blocks4group:
 	DECQ           R9
 	JNE            blocks4group
 	VBROADCASTSS   72(AX), Y2
-	VBROADCASTSS   80(AX), Y3
+	VBROADCASTSS   76(AX), Y3
 	VFMADD231PS    (SI), Y2, Y1
 	VMULPS         Y3, Y1, Y1
 	VADDPS         32(SI), Y1, Y1
@@ -5737,7 +5737,7 @@ runEnd:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y2
-	VBROADCASTSS   80(AX), Y3
+	VBROADCASTSS   76(AX), Y3
 	VFMADD231PS    (SI), Y2, Y1
 	VMULPS         Y3, Y1, Y1
 	VADDPS         32(SI), Y1, Y1
@@ -5849,7 +5849,7 @@ blocks1group:
 	DECQ           R9
 	JNE            blocks1group
 	VBROADCASTSS   72(AX), Y2
-	VBROADCASTSS   80(AX), Y3
+	VBROADCASTSS   76(AX), Y3
 	VFMADD231PS    (SI), Y2, Y1
 	VMULPS         Y3, Y1, Y1
 	VADDPS         32(SI), Y1, Y1
@@ -6093,7 +6093,7 @@ blocks4group:
 	DECQ           R9
 	JNE            blocks4group
 	VBROADCASTSS   72(AX), Y2
-	VBROADCASTSS   80(AX), Y3
+	VBROADCASTSS   76(AX), Y3
 	VFMADD231PS    (SI), Y2, Y1
 	VMULPS         Y3, Y1, Y1
 	VADDPS         32(SI), Y1, Y1
@@ -6262,7 +6262,7 @@ runEnd:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y2
-	VBROADCASTSS   80(AX), Y3
+	VBROADCASTSS   76(AX), Y3
 	VFMADD231PS    (SI), Y2, Y1
 	VMULPS         Y3, Y1, Y1
 	VADDPS         32(SI), Y1, Y1
@@ -6473,7 +6473,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -6705,7 +6705,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -6915,7 +6915,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -7019,7 +7019,7 @@ block:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y3
-	VBROADCASTSS   80(AX), Y4
+	VBROADCASTSS   76(AX), Y4
 	VFMADD231PS    (SI), Y3, Y0
 	VMULPS         Y4, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -7138,7 +7138,7 @@ block:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y3
-	VBROADCASTSS   80(AX), Y4
+	VBROADCASTSS   76(AX), Y4
 	VFMADD231PS    (SI), Y3, Y0
 	VMULPS         Y4, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -7253,7 +7253,7 @@ block:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y3
-	VBROADCASTSS   80(AX), Y4
+	VBROADCASTSS   76(AX), Y4
 	VFMADD231PS    (SI), Y3, Y0
 	VMULPS         Y4, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -7427,7 +7427,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -7598,7 +7598,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -7771,7 +7771,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -7889,7 +7889,7 @@ block:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y6
-	VBROADCASTSS   80(AX), Y7
+	VBROADCASTSS   76(AX), Y7
 	VFMADD231PS    (SI), Y6, Y0
 	VMULPS         Y7, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -8028,7 +8028,7 @@ block:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y6
-	VBROADCASTSS   80(AX), Y7
+	VBROADCASTSS   76(AX), Y7
 	VFMADD231PS    (SI), Y6, Y0
 	VMULPS         Y7, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -8157,7 +8157,7 @@ block:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y6
-	VBROADCASTSS   80(AX), Y7
+	VBROADCASTSS   76(AX), Y7
 	VFMADD231PS    (SI), Y6, Y0
 	VMULPS         Y7, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -8354,7 +8354,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -8548,7 +8548,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -8744,7 +8744,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -8890,7 +8890,7 @@ block:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y6
-	VBROADCASTSS   80(AX), Y7
+	VBROADCASTSS   76(AX), Y7
 	VFMADD231PS    (SI), Y6, Y0
 	VMULPS         Y7, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -9063,7 +9063,7 @@ block:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y6
-	VBROADCASTSS   80(AX), Y7
+	VBROADCASTSS   76(AX), Y7
 	VFMADD231PS    (SI), Y6, Y0
 	VMULPS         Y7, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -9220,7 +9220,7 @@ block:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y6
-	VBROADCASTSS   80(AX), Y7
+	VBROADCASTSS   76(AX), Y7
 	VFMADD231PS    (SI), Y6, Y0
 	VMULPS         Y7, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -9471,7 +9471,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -9719,7 +9719,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -9969,7 +9969,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -10112,7 +10112,7 @@ block:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y2
-	VBROADCASTSS   80(AX), Y3
+	VBROADCASTSS   76(AX), Y3
 	VFMADD231PS    (SI), Y2, Y0
 	VMULPS         Y3, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -10300,7 +10300,7 @@ block:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y2
-	VBROADCASTSS   80(AX), Y3
+	VBROADCASTSS   76(AX), Y3
 	VFMADD231PS    (SI), Y2, Y0
 	VMULPS         Y3, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -10454,7 +10454,7 @@ block:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y2
-	VBROADCASTSS   80(AX), Y3
+	VBROADCASTSS   76(AX), Y3
 	VFMADD231PS    (SI), Y2, Y0
 	VMULPS         Y3, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -10698,7 +10698,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -10945,7 +10945,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -11194,7 +11194,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -11319,7 +11319,7 @@ block:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y2
-	VBROADCASTSS   80(AX), Y3
+	VBROADCASTSS   76(AX), Y3
 	VFMADD231PS    (SI), Y2, Y0
 	VMULPS         Y3, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -11454,7 +11454,7 @@ block:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y2
-	VBROADCASTSS   80(AX), Y3
+	VBROADCASTSS   76(AX), Y3
 	VFMADD231PS    (SI), Y2, Y0
 	VMULPS         Y3, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -11661,7 +11661,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y2
-	VBROADCASTSS   80(AX), Y3
+	VBROADCASTSS   76(AX), Y3
 	VFMADD231PS    (SI), Y2, Y0
 	VMULPS         Y3, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -11872,7 +11872,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y2
-	VBROADCASTSS   80(AX), Y3
+	VBROADCASTSS   76(AX), Y3
 	VFMADD231PS    (SI), Y2, Y0
 	VMULPS         Y3, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -11991,11 +11991,11 @@ block:
 	VPBROADCASTD (R8), Y3
 	VPADDD       Y3, Y2, Y2
 	VPSLLD       $0x04, Y2, Y2
-	VPBROADCASTD 76(AX), Y3
+	VPBROADCASTD 72(AX), Y3
 	VPMULLD      (SI), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCVTDQ2PS    Y2, Y2
-	VBROADCASTSS 80(AX), Y3
+	VBROADCASTSS 76(AX), Y3
 	VMULPS       32(SI), Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VADDPS       64(SI), Y2, Y2
@@ -12078,11 +12078,11 @@ block:
 	VSHUFPS      $0x88, Y0, Y0, Y0
 	VPADDD       Y1, Y0, Y0
 	VPERMQ       $0x08, Y0, Y0
-	VPBROADCASTD 76(AX), X1
+	VPBROADCASTD 72(AX), X1
 	VPMULLD      (SI), X1, X1
 	VPADDD       X1, X0, X0
 	VCVTDQ2PS    X0, X0
-	VBROADCASTSS 80(AX), X1
+	VBROADCASTSS 76(AX), X1
 	VMULPS       16(SI), X1, X1
 	VMULPS       X1, X0, X0
 	VADDPS       32(SI), X0, X0
@@ -12160,11 +12160,11 @@ block:
 	VPADDD       Y1, Y0, Y0
 	VEXTRACTI128 $0x01, Y0, X1
 	VPUNPCKLDQ   X1, X0, X0
-	VPBROADCASTD 76(AX), X1
+	VPBROADCASTD 72(AX), X1
 	VPMULLD      (SI), X1, X1
 	VPADDD       X1, X0, X0
 	VCVTDQ2PS    X0, X0
-	VBROADCASTSS 80(AX), X1
+	VBROADCASTSS 76(AX), X1
 	VMULPS       16(SI), X1, X1
 	VMULPS       X1, X0, X0
 	VADDPS       32(SI), X0, X0
@@ -12248,7 +12248,7 @@ block:
 	JNE          group
 	VPBROADCASTD 72(AX), X4
 	VFMADD231PS  (SI), X4, X3
-	VPBROADCASTD 80(AX), X4
+	VPBROADCASTD 76(AX), X4
 	VMULPS       X4, X3, X3
 	VADDPS       16(SI), X3, X3
 	VCMPPS       $0x03, X3, X3, X4
@@ -12340,7 +12340,7 @@ block:
 	JNE          group
 	VPBROADCASTD 72(AX), X4
 	VFMADD231PS  (SI), X4, X3
-	VPBROADCASTD 80(AX), X4
+	VPBROADCASTD 76(AX), X4
 	VMULPS       X4, X3, X3
 	VADDPS       16(SI), X3, X3
 	VCMPPS       $0x03, X3, X3, X4
@@ -12408,11 +12408,11 @@ block:
 	VPBROADCASTD (R8), X3
 	VPADDD       X3, X4, X4
 	VPSLLD       $0x04, X4, X4
-	VPBROADCASTD 76(AX), X3
+	VPBROADCASTD 72(AX), X3
 	VPMULLD      (SI), X3, X3
 	VPADDD       X3, X4, X4
 	VCVTDQ2PS    X4, X4
-	VBROADCASTSS 80(AX), X3
+	VBROADCASTSS 76(AX), X3
 	VMULPS       16(SI), X3, X3
 	VMULPS       X3, X4, X4
 	VADDPS       32(SI), X4, X4
@@ -12493,7 +12493,7 @@ block:
 	JNE          group
 	VPBROADCASTD 72(AX), X3
 	VFMADD231PS  (SI), X3, X2
-	VPBROADCASTD 80(AX), X3
+	VPBROADCASTD 76(AX), X3
 	VMULPS       X3, X2, X2
 	VADDPS       16(SI), X2, X2
 	VCMPPS       $0x03, X2, X2, X3
@@ -12576,7 +12576,7 @@ block:
 	JNE          group
 	VPBROADCASTD 72(AX), X3
 	VFMADD231PS  (SI), X3, X2
-	VPBROADCASTD 80(AX), X3
+	VPBROADCASTD 76(AX), X3
 	VMULPS       X3, X2, X2
 	VADDPS       16(SI), X2, X2
 	VCMPPS       $0x03, X2, X2, X3
@@ -12641,11 +12641,11 @@ block:
 	VPBROADCASTD (R8), X3
 	VPADDD       X3, X2, X2
 	VPSLLD       $0x04, X2, X2
-	VPBROADCASTD 76(AX), X3
+	VPBROADCASTD 72(AX), X3
 	VPMULLD      (SI), X3, X3
 	VPADDD       X3, X2, X2
 	VCVTDQ2PS    X2, X2
-	VBROADCASTSS 80(AX), X3
+	VBROADCASTSS 76(AX), X3
 	VMULPS       16(SI), X3, X3
 	VMULPS       X3, X2, X2
 	VADDPS       32(SI), X2, X2
@@ -12743,7 +12743,7 @@ block:
 	JNE          group
 	VPBROADCASTD 72(AX), Y3
 	VFMADD231PS  (SI), Y3, Y2
-	VPBROADCASTD 80(AX), Y3
+	VPBROADCASTD 76(AX), Y3
 	VMULPS       Y3, Y2, Y2
 	VADDPS       32(SI), Y2, Y2
 	VCMPPS       $0x03, Y2, Y2, Y3
@@ -12843,7 +12843,7 @@ block:
 	JNE          group
 	VPBROADCASTD 72(AX), Y3
 	VFMADD231PS  (SI), Y3, Y2
-	VPBROADCASTD 80(AX), Y3
+	VPBROADCASTD 76(AX), Y3
 	VMULPS       Y3, Y2, Y2
 	VADDPS       32(SI), Y2, Y2
 	VCMPPS       $0x03, Y2, Y2, Y3
@@ -12925,11 +12925,11 @@ block:
 	VPBROADCASTD (R8), Y3
 	VPADDD       Y3, Y2, Y2
 	VPSLLD       $0x04, Y2, Y2
-	VPBROADCASTD 76(AX), Y3
+	VPBROADCASTD 72(AX), Y3
 	VPMULLD      (SI), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCVTDQ2PS    Y2, Y2
-	VBROADCASTSS 80(AX), Y3
+	VBROADCASTSS 76(AX), Y3
 	VMULPS       32(SI), Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VADDPS       64(SI), Y2, Y2
@@ -12960,8 +12960,7 @@ panel:
 	MOVQ  32(AX), DI
 	MOVQ  40(AX), R8
 	VPXOR X3, X3, X3
-	MOVQ  88(AX), R11
-	MOVQ  96(AX), R12
+	MOVQ  72(AX), R11
 	MOVQ  48(AX), R9
 
 group:
@@ -13012,7 +13011,6 @@ block:
 	VCVTDQ2PS    X6, X6
 	VFMADD231PS  X6, X4, X3
 	ADDQ         $0x04, R11
-	ADDQ         $0x04, R12
 	ADDQ         $0x04, R8
 	DECQ         R9
 	JNE          group
@@ -13042,8 +13040,7 @@ panel:
 	MOVQ  32(AX), DI
 	MOVQ  40(AX), R8
 	VPXOR X2, X2, X2
-	MOVQ  88(AX), R11
-	MOVQ  96(AX), R12
+	MOVQ  72(AX), R11
 	MOVQ  48(AX), R9
 
 group:
@@ -13092,7 +13089,6 @@ block:
 	VCVTDQ2PS    X4, X4
 	VFMADD231PS  X4, X3, X2
 	ADDQ         $0x04, R11
-	ADDQ         $0x04, R12
 	ADDQ         $0x04, R8
 	DECQ         R9
 	JNE          group
@@ -13122,8 +13118,7 @@ panel:
 	MOVQ  32(AX), DI
 	MOVQ  40(AX), R8
 	VPXOR Y2, Y2, Y2
-	MOVQ  88(AX), R11
-	MOVQ  96(AX), R12
+	MOVQ  72(AX), R11
 	MOVQ  48(AX), R9
 
 group:
@@ -13189,7 +13184,6 @@ block:
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y4, Y3, Y2
 	ADDQ         $0x04, R11
-	ADDQ         $0x04, R12
 	ADDQ         $0x04, R8
 	DECQ         R9
 	JNE          group
@@ -13219,8 +13213,7 @@ panel:
 	MOVQ  32(AX), DI
 	MOVQ  40(AX), R8
 	VPXOR Y2, Y2, Y2
-	MOVQ  88(AX), R11
-	MOVQ  96(AX), R12
+	MOVQ  72(AX), R11
 	MOVQ  48(AX), R9
 
 group:
@@ -13288,7 +13281,6 @@ block:
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y4, Y3, Y2
 	ADDQ         $0x04, R11
-	ADDQ         $0x04, R12
 	ADDQ         $0x04, R8
 	DECQ         R9
 	JNE          group
@@ -13319,8 +13311,8 @@ panel:
 	MOVQ  32(AX), DI
 	MOVQ  40(AX), R8
 	VPXOR X3, X3, X3
-	MOVQ  88(AX), R11
-	MOVQ  96(AX), R12
+	MOVQ  72(AX), R11
+	MOVQ  80(AX), R12
 	MOVQ  48(AX), R9
 
 group:
@@ -13404,8 +13396,8 @@ panel:
 	MOVQ  32(AX), DI
 	MOVQ  40(AX), R8
 	VPXOR X2, X2, X2
-	MOVQ  88(AX), R11
-	MOVQ  96(AX), R12
+	MOVQ  72(AX), R11
+	MOVQ  80(AX), R12
 	MOVQ  48(AX), R9
 
 group:
@@ -13520,11 +13512,11 @@ block:
 	VPADDD       X2, X1, X2
 	VPBROADCASTD (R8), X1
 	VPADDD       X1, X2, X2
-	VPBROADCASTD 76(AX), X1
+	VPBROADCASTD 72(AX), X1
 	VPMULLD      (SI), X1, X1
 	VPADDD       X1, X2, X2
 	VCVTDQ2PS    X2, X2
-	VBROADCASTSS 80(AX), X1
+	VBROADCASTSS 76(AX), X1
 	VMULPS       16(SI), X1, X1
 	VMULPS       X1, X2, X2
 	VADDPS       32(SI), X2, X2

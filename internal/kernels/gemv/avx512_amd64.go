@@ -7,252 +7,252 @@ package gemv
 // lowbit1AVX512 is the product of lowbit panels 8x16x2 of 1 bits.
 //
 //go:noescape
-func lowbit1AVX512(a *Args)
+func lowbit1AVX512(a *LowbitArgs)
 
 // lowbit1ZerosAVX512 is the product of lowbit panels 8x16x2 of 1 bits with zero points.
 //
 //go:noescape
-func lowbit1ZerosAVX512(a *Args)
+func lowbit1ZerosAVX512(a *LowbitArgs)
 
 // lowbit1FractionsAVX512 is the product of lowbit panels 8x16x2 of 1 bits with fractional zero points.
 //
 //go:noescape
-func lowbit1FractionsAVX512(a *Args)
+func lowbit1FractionsAVX512(a *LowbitArgs)
 
 // lowbit1HalfAVX512 is the product of lowbit panels 8x16x2 of 1 bits on the half-step grid.
 //
 //go:noescape
-func lowbit1HalfAVX512(a *Args)
+func lowbit1HalfAVX512(a *LowbitArgs)
 
 // lowbit1SplitAVX512 is the product of lowbit panels 8x16x2 of 1 bits, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit1SplitAVX512(a *Args)
+func lowbit1SplitAVX512(a *LowbitArgs)
 
 // lowbit1ZerosSplitAVX512 is the product of lowbit panels 8x16x2 of 1 bits with zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit1ZerosSplitAVX512(a *Args)
+func lowbit1ZerosSplitAVX512(a *LowbitArgs)
 
 // lowbit1FractionsSplitAVX512 is the product of lowbit panels 8x16x2 of 1 bits with fractional zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit1FractionsSplitAVX512(a *Args)
+func lowbit1FractionsSplitAVX512(a *LowbitArgs)
 
 // lowbit1HalfSplitAVX512 is the product of lowbit panels 8x16x2 of 1 bits on the half-step grid, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit1HalfSplitAVX512(a *Args)
+func lowbit1HalfSplitAVX512(a *LowbitArgs)
 
 // lowbit2AVX512 is the product of lowbit panels 8x16x2 of 2 bits.
 //
 //go:noescape
-func lowbit2AVX512(a *Args)
+func lowbit2AVX512(a *LowbitArgs)
 
 // lowbit2ZerosAVX512 is the product of lowbit panels 8x16x2 of 2 bits with zero points.
 //
 //go:noescape
-func lowbit2ZerosAVX512(a *Args)
+func lowbit2ZerosAVX512(a *LowbitArgs)
 
 // lowbit2FractionsAVX512 is the product of lowbit panels 8x16x2 of 2 bits with fractional zero points.
 //
 //go:noescape
-func lowbit2FractionsAVX512(a *Args)
+func lowbit2FractionsAVX512(a *LowbitArgs)
 
 // lowbit2HalfAVX512 is the product of lowbit panels 8x16x2 of 2 bits on the half-step grid.
 //
 //go:noescape
-func lowbit2HalfAVX512(a *Args)
+func lowbit2HalfAVX512(a *LowbitArgs)
 
 // lowbit2SplitAVX512 is the product of lowbit panels 8x16x2 of 2 bits, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit2SplitAVX512(a *Args)
+func lowbit2SplitAVX512(a *LowbitArgs)
 
 // lowbit2ZerosSplitAVX512 is the product of lowbit panels 8x16x2 of 2 bits with zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit2ZerosSplitAVX512(a *Args)
+func lowbit2ZerosSplitAVX512(a *LowbitArgs)
 
 // lowbit2FractionsSplitAVX512 is the product of lowbit panels 8x16x2 of 2 bits with fractional zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit2FractionsSplitAVX512(a *Args)
+func lowbit2FractionsSplitAVX512(a *LowbitArgs)
 
 // lowbit2HalfSplitAVX512 is the product of lowbit panels 8x16x2 of 2 bits on the half-step grid, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit2HalfSplitAVX512(a *Args)
+func lowbit2HalfSplitAVX512(a *LowbitArgs)
 
 // lowbit3AVX512 is the product of lowbit panels 8x16x2 of 3 bits.
 //
 //go:noescape
-func lowbit3AVX512(a *Args)
+func lowbit3AVX512(a *LowbitArgs)
 
 // lowbit3ZerosAVX512 is the product of lowbit panels 8x16x2 of 3 bits with zero points.
 //
 //go:noescape
-func lowbit3ZerosAVX512(a *Args)
+func lowbit3ZerosAVX512(a *LowbitArgs)
 
 // lowbit3FractionsAVX512 is the product of lowbit panels 8x16x2 of 3 bits with fractional zero points.
 //
 //go:noescape
-func lowbit3FractionsAVX512(a *Args)
+func lowbit3FractionsAVX512(a *LowbitArgs)
 
 // lowbit3SplitAVX512 is the product of lowbit panels 8x16x2 of 3 bits, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit3SplitAVX512(a *Args)
+func lowbit3SplitAVX512(a *LowbitArgs)
 
 // lowbit3ZerosSplitAVX512 is the product of lowbit panels 8x16x2 of 3 bits with zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit3ZerosSplitAVX512(a *Args)
+func lowbit3ZerosSplitAVX512(a *LowbitArgs)
 
 // lowbit3FractionsSplitAVX512 is the product of lowbit panels 8x16x2 of 3 bits with fractional zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit3FractionsSplitAVX512(a *Args)
+func lowbit3FractionsSplitAVX512(a *LowbitArgs)
 
 // lowbit4AVX512 is the product of lowbit panels 8x16x2 of 4 bits.
 //
 //go:noescape
-func lowbit4AVX512(a *Args)
+func lowbit4AVX512(a *LowbitArgs)
 
 // lowbit4ZerosAVX512 is the product of lowbit panels 8x16x2 of 4 bits with zero points.
 //
 //go:noescape
-func lowbit4ZerosAVX512(a *Args)
+func lowbit4ZerosAVX512(a *LowbitArgs)
 
 // lowbit4FractionsAVX512 is the product of lowbit panels 8x16x2 of 4 bits with fractional zero points.
 //
 //go:noescape
-func lowbit4FractionsAVX512(a *Args)
+func lowbit4FractionsAVX512(a *LowbitArgs)
 
 // lowbit4SplitAVX512 is the product of lowbit panels 8x16x2 of 4 bits, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit4SplitAVX512(a *Args)
+func lowbit4SplitAVX512(a *LowbitArgs)
 
 // lowbit4ZerosSplitAVX512 is the product of lowbit panels 8x16x2 of 4 bits with zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit4ZerosSplitAVX512(a *Args)
+func lowbit4ZerosSplitAVX512(a *LowbitArgs)
 
 // lowbit4FractionsSplitAVX512 is the product of lowbit panels 8x16x2 of 4 bits with fractional zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit4FractionsSplitAVX512(a *Args)
+func lowbit4FractionsSplitAVX512(a *LowbitArgs)
 
 // lowbit5AVX512 is the product of lowbit panels 8x16x2 of 5 bits.
 //
 //go:noescape
-func lowbit5AVX512(a *Args)
+func lowbit5AVX512(a *LowbitArgs)
 
 // lowbit5ZerosAVX512 is the product of lowbit panels 8x16x2 of 5 bits with zero points.
 //
 //go:noescape
-func lowbit5ZerosAVX512(a *Args)
+func lowbit5ZerosAVX512(a *LowbitArgs)
 
 // lowbit5FractionsAVX512 is the product of lowbit panels 8x16x2 of 5 bits with fractional zero points.
 //
 //go:noescape
-func lowbit5FractionsAVX512(a *Args)
+func lowbit5FractionsAVX512(a *LowbitArgs)
 
 // lowbit5SplitAVX512 is the product of lowbit panels 8x16x2 of 5 bits, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit5SplitAVX512(a *Args)
+func lowbit5SplitAVX512(a *LowbitArgs)
 
 // lowbit5ZerosSplitAVX512 is the product of lowbit panels 8x16x2 of 5 bits with zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit5ZerosSplitAVX512(a *Args)
+func lowbit5ZerosSplitAVX512(a *LowbitArgs)
 
 // lowbit5FractionsSplitAVX512 is the product of lowbit panels 8x16x2 of 5 bits with fractional zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit5FractionsSplitAVX512(a *Args)
+func lowbit5FractionsSplitAVX512(a *LowbitArgs)
 
 // lowbit6AVX512 is the product of lowbit panels 8x16x2 of 6 bits.
 //
 //go:noescape
-func lowbit6AVX512(a *Args)
+func lowbit6AVX512(a *LowbitArgs)
 
 // lowbit6ZerosAVX512 is the product of lowbit panels 8x16x2 of 6 bits with zero points.
 //
 //go:noescape
-func lowbit6ZerosAVX512(a *Args)
+func lowbit6ZerosAVX512(a *LowbitArgs)
 
 // lowbit6FractionsAVX512 is the product of lowbit panels 8x16x2 of 6 bits with fractional zero points.
 //
 //go:noescape
-func lowbit6FractionsAVX512(a *Args)
+func lowbit6FractionsAVX512(a *LowbitArgs)
 
 // lowbit6SplitAVX512 is the product of lowbit panels 8x16x2 of 6 bits, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit6SplitAVX512(a *Args)
+func lowbit6SplitAVX512(a *LowbitArgs)
 
 // lowbit6ZerosSplitAVX512 is the product of lowbit panels 8x16x2 of 6 bits with zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit6ZerosSplitAVX512(a *Args)
+func lowbit6ZerosSplitAVX512(a *LowbitArgs)
 
 // lowbit6FractionsSplitAVX512 is the product of lowbit panels 8x16x2 of 6 bits with fractional zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit6FractionsSplitAVX512(a *Args)
+func lowbit6FractionsSplitAVX512(a *LowbitArgs)
 
 // lowbit7AVX512 is the product of lowbit panels 8x16x2 of 7 bits.
 //
 //go:noescape
-func lowbit7AVX512(a *Args)
+func lowbit7AVX512(a *LowbitArgs)
 
 // lowbit7ZerosAVX512 is the product of lowbit panels 8x16x2 of 7 bits with zero points.
 //
 //go:noescape
-func lowbit7ZerosAVX512(a *Args)
+func lowbit7ZerosAVX512(a *LowbitArgs)
 
 // lowbit7FractionsAVX512 is the product of lowbit panels 8x16x2 of 7 bits with fractional zero points.
 //
 //go:noescape
-func lowbit7FractionsAVX512(a *Args)
+func lowbit7FractionsAVX512(a *LowbitArgs)
 
 // lowbit7SplitAVX512 is the product of lowbit panels 8x16x2 of 7 bits, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit7SplitAVX512(a *Args)
+func lowbit7SplitAVX512(a *LowbitArgs)
 
 // lowbit7ZerosSplitAVX512 is the product of lowbit panels 8x16x2 of 7 bits with zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit7ZerosSplitAVX512(a *Args)
+func lowbit7ZerosSplitAVX512(a *LowbitArgs)
 
 // lowbit7FractionsSplitAVX512 is the product of lowbit panels 8x16x2 of 7 bits with fractional zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit7FractionsSplitAVX512(a *Args)
+func lowbit7FractionsSplitAVX512(a *LowbitArgs)
 
 // lowbit8AVX512 is the product of lowbit panels 8x16x2 of 8 bits.
 //
 //go:noescape
-func lowbit8AVX512(a *Args)
+func lowbit8AVX512(a *LowbitArgs)
 
 // lowbit8ZerosAVX512 is the product of lowbit panels 8x16x2 of 8 bits with zero points.
 //
 //go:noescape
-func lowbit8ZerosAVX512(a *Args)
+func lowbit8ZerosAVX512(a *LowbitArgs)
 
 // lowbit8SplitAVX512 is the product of lowbit panels 8x16x2 of 8 bits, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit8SplitAVX512(a *Args)
+func lowbit8SplitAVX512(a *LowbitArgs)
 
 // lowbit8ZerosSplitAVX512 is the product of lowbit panels 8x16x2 of 8 bits with zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit8ZerosSplitAVX512(a *Args)
+func lowbit8ZerosSplitAVX512(a *LowbitArgs)
 
 // readAVX512 is readGeneric for n bytes, a positive multiple of 256.
 //
@@ -262,94 +262,94 @@ func readAVX512(p *byte, n int) uint64
 // qsi4cxpAVX512 is the product of qsi4cxp panels 8x16x2.
 //
 //go:noescape
-func qsi4cxpAVX512(a *Args)
+func qsi4cxpAVX512(a *ChannelArgs)
 
 // qsi8cxp4x4AVX512 is the product of qsi8cxp panels 4x4x1.
 //
 //go:noescape
-func qsi8cxp4x4AVX512(a *Args)
+func qsi8cxp4x4AVX512(a *ChannelArgs)
 
 // qsi8cxp4x8AVX512 is the product of qsi8cxp panels 4x8x1.
 //
 //go:noescape
-func qsi8cxp4x8AVX512(a *Args)
+func qsi8cxp4x8AVX512(a *ChannelArgs)
 
 // lowbit4Tile4x8AVX512 is the product of lowbit 4-bit panels 4x8x2.
 //
 //go:noescape
-func lowbit4Tile4x8AVX512(a *Args)
+func lowbit4Tile4x8AVX512(a *LowbitArgs)
 
 // lowbit4ZerosTile4x8AVX512 is the product of lowbit 4-bit (with zero points) panels 4x8x2.
 //
 //go:noescape
-func lowbit4ZerosTile4x8AVX512(a *Args)
+func lowbit4ZerosTile4x8AVX512(a *LowbitArgs)
 
 // qsi4cxpTile4x8AVX512 is the product of qsi4cxp panels 4x8x2.
 //
 //go:noescape
-func qsi4cxpTile4x8AVX512(a *Args)
+func qsi4cxpTile4x8AVX512(a *ChannelArgs)
 
 // lowbit4Tile4x16AVX512 is the product of lowbit 4-bit panels 4x16x2.
 //
 //go:noescape
-func lowbit4Tile4x16AVX512(a *Args)
+func lowbit4Tile4x16AVX512(a *LowbitArgs)
 
 // lowbit4ZerosTile4x16AVX512 is the product of lowbit 4-bit (with zero points) panels 4x16x2.
 //
 //go:noescape
-func lowbit4ZerosTile4x16AVX512(a *Args)
+func lowbit4ZerosTile4x16AVX512(a *LowbitArgs)
 
 // qsi4cxpTile4x16AVX512 is the product of qsi4cxp panels 4x16x2.
 //
 //go:noescape
-func qsi4cxpTile4x16AVX512(a *Args)
+func qsi4cxpTile4x16AVX512(a *ChannelArgs)
 
 // lowbit4Tile8x8AVX512 is the product of lowbit 4-bit panels 8x8x2.
 //
 //go:noescape
-func lowbit4Tile8x8AVX512(a *Args)
+func lowbit4Tile8x8AVX512(a *LowbitArgs)
 
 // lowbit4ZerosTile8x8AVX512 is the product of lowbit 4-bit (with zero points) panels 8x8x2.
 //
 //go:noescape
-func lowbit4ZerosTile8x8AVX512(a *Args)
+func lowbit4ZerosTile8x8AVX512(a *LowbitArgs)
 
 // qsi4cxpTile8x8AVX512 is the product of qsi4cxp panels 8x8x2.
 //
 //go:noescape
-func qsi4cxpTile8x8AVX512(a *Args)
+func qsi4cxpTile8x8AVX512(a *ChannelArgs)
 
 // f16Tile4x8AVX512 is the product of qsi4c32p-f16 panels 4x8x2.
 //
 //go:noescape
-func f16Tile4x8AVX512(a *Args)
+func f16Tile4x8AVX512(a *BlocksArgs)
 
 // f16Tile4x16AVX512 is the product of qsi4c32p-f16 panels 4x16x2.
 //
 //go:noescape
-func f16Tile4x16AVX512(a *Args)
+func f16Tile4x16AVX512(a *BlocksArgs)
 
 // f16Tile8x8AVX512 is the product of qsi4c32p-f16 panels 8x8x2.
 //
 //go:noescape
-func f16Tile8x8AVX512(a *Args)
+func f16Tile8x8AVX512(a *BlocksArgs)
 
 // f16Tile8x16AVX512 is the product of qsi4c32p-f16 panels 8x16x2.
 //
 //go:noescape
-func f16Tile8x16AVX512(a *Args)
+func f16Tile8x16AVX512(a *BlocksArgs)
 
 // qai4c32pTile4x8AVX512 is the product of qai4c32p panels 4x8x2.
 //
 //go:noescape
-func qai4c32pTile4x8AVX512(a *Args)
+func qai4c32pTile4x8AVX512(a *QAI4Args)
 
 // qai4c32pTile4x16AVX512 is the product of qai4c32p panels 4x16x2.
 //
 //go:noescape
-func qai4c32pTile4x16AVX512(a *Args)
+func qai4c32pTile4x16AVX512(a *QAI4Args)
 
 // qsu2cxpAVX512 is the product of qsu2cxp panels 4x4x1.
 //
 //go:noescape
-func qsu2cxpAVX512(a *Args)
+func qsu2cxpAVX512(a *ChannelArgs)

@@ -7,234 +7,234 @@ package gemv
 // lowbit4AVXVNNI is the product of lowbit panels 8x16x2 of 4 bits.
 //
 //go:noescape
-func lowbit4AVXVNNI(a *Args)
+func lowbit4AVXVNNI(a *LowbitArgs)
 
 // lowbit4ZerosAVXVNNI is the product of lowbit panels 8x16x2 of 4 bits with zero points.
 //
 //go:noescape
-func lowbit4ZerosAVXVNNI(a *Args)
+func lowbit4ZerosAVXVNNI(a *LowbitArgs)
 
 // lowbit4FractionsAVXVNNI is the product of lowbit panels 8x16x2 of 4 bits with fractional zero points.
 //
 //go:noescape
-func lowbit4FractionsAVXVNNI(a *Args)
+func lowbit4FractionsAVXVNNI(a *LowbitArgs)
 
 // lowbit4SplitAVXVNNI is the product of lowbit panels 8x16x2 of 4 bits, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit4SplitAVXVNNI(a *Args)
+func lowbit4SplitAVXVNNI(a *LowbitArgs)
 
 // lowbit4ZerosSplitAVXVNNI is the product of lowbit panels 8x16x2 of 4 bits with zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit4ZerosSplitAVXVNNI(a *Args)
+func lowbit4ZerosSplitAVXVNNI(a *LowbitArgs)
 
 // lowbit4FractionsSplitAVXVNNI is the product of lowbit panels 8x16x2 of 4 bits with fractional zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit4FractionsSplitAVXVNNI(a *Args)
+func lowbit4FractionsSplitAVXVNNI(a *LowbitArgs)
 
 // lowbit5AVXVNNI is the product of lowbit panels 8x16x2 of 5 bits.
 //
 //go:noescape
-func lowbit5AVXVNNI(a *Args)
+func lowbit5AVXVNNI(a *LowbitArgs)
 
 // lowbit5ZerosAVXVNNI is the product of lowbit panels 8x16x2 of 5 bits with zero points.
 //
 //go:noescape
-func lowbit5ZerosAVXVNNI(a *Args)
+func lowbit5ZerosAVXVNNI(a *LowbitArgs)
 
 // lowbit5FractionsAVXVNNI is the product of lowbit panels 8x16x2 of 5 bits with fractional zero points.
 //
 //go:noescape
-func lowbit5FractionsAVXVNNI(a *Args)
+func lowbit5FractionsAVXVNNI(a *LowbitArgs)
 
 // lowbit5SplitAVXVNNI is the product of lowbit panels 8x16x2 of 5 bits, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit5SplitAVXVNNI(a *Args)
+func lowbit5SplitAVXVNNI(a *LowbitArgs)
 
 // lowbit5ZerosSplitAVXVNNI is the product of lowbit panels 8x16x2 of 5 bits with zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit5ZerosSplitAVXVNNI(a *Args)
+func lowbit5ZerosSplitAVXVNNI(a *LowbitArgs)
 
 // lowbit5FractionsSplitAVXVNNI is the product of lowbit panels 8x16x2 of 5 bits with fractional zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit5FractionsSplitAVXVNNI(a *Args)
+func lowbit5FractionsSplitAVXVNNI(a *LowbitArgs)
 
 // lowbit6AVXVNNI is the product of lowbit panels 8x16x2 of 6 bits.
 //
 //go:noescape
-func lowbit6AVXVNNI(a *Args)
+func lowbit6AVXVNNI(a *LowbitArgs)
 
 // lowbit6ZerosAVXVNNI is the product of lowbit panels 8x16x2 of 6 bits with zero points.
 //
 //go:noescape
-func lowbit6ZerosAVXVNNI(a *Args)
+func lowbit6ZerosAVXVNNI(a *LowbitArgs)
 
 // lowbit6FractionsAVXVNNI is the product of lowbit panels 8x16x2 of 6 bits with fractional zero points.
 //
 //go:noescape
-func lowbit6FractionsAVXVNNI(a *Args)
+func lowbit6FractionsAVXVNNI(a *LowbitArgs)
 
 // lowbit6SplitAVXVNNI is the product of lowbit panels 8x16x2 of 6 bits, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit6SplitAVXVNNI(a *Args)
+func lowbit6SplitAVXVNNI(a *LowbitArgs)
 
 // lowbit6ZerosSplitAVXVNNI is the product of lowbit panels 8x16x2 of 6 bits with zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit6ZerosSplitAVXVNNI(a *Args)
+func lowbit6ZerosSplitAVXVNNI(a *LowbitArgs)
 
 // lowbit6FractionsSplitAVXVNNI is the product of lowbit panels 8x16x2 of 6 bits with fractional zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit6FractionsSplitAVXVNNI(a *Args)
+func lowbit6FractionsSplitAVXVNNI(a *LowbitArgs)
 
 // lowbit7AVXVNNI is the product of lowbit panels 8x16x2 of 7 bits.
 //
 //go:noescape
-func lowbit7AVXVNNI(a *Args)
+func lowbit7AVXVNNI(a *LowbitArgs)
 
 // lowbit7ZerosAVXVNNI is the product of lowbit panels 8x16x2 of 7 bits with zero points.
 //
 //go:noescape
-func lowbit7ZerosAVXVNNI(a *Args)
+func lowbit7ZerosAVXVNNI(a *LowbitArgs)
 
 // lowbit7FractionsAVXVNNI is the product of lowbit panels 8x16x2 of 7 bits with fractional zero points.
 //
 //go:noescape
-func lowbit7FractionsAVXVNNI(a *Args)
+func lowbit7FractionsAVXVNNI(a *LowbitArgs)
 
 // lowbit7SplitAVXVNNI is the product of lowbit panels 8x16x2 of 7 bits, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit7SplitAVXVNNI(a *Args)
+func lowbit7SplitAVXVNNI(a *LowbitArgs)
 
 // lowbit7ZerosSplitAVXVNNI is the product of lowbit panels 8x16x2 of 7 bits with zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit7ZerosSplitAVXVNNI(a *Args)
+func lowbit7ZerosSplitAVXVNNI(a *LowbitArgs)
 
 // lowbit7FractionsSplitAVXVNNI is the product of lowbit panels 8x16x2 of 7 bits with fractional zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit7FractionsSplitAVXVNNI(a *Args)
+func lowbit7FractionsSplitAVXVNNI(a *LowbitArgs)
 
 // lowbit8AVXVNNI is the product of lowbit panels 8x16x2 of 8 bits.
 //
 //go:noescape
-func lowbit8AVXVNNI(a *Args)
+func lowbit8AVXVNNI(a *LowbitArgs)
 
 // lowbit8ZerosAVXVNNI is the product of lowbit panels 8x16x2 of 8 bits with zero points.
 //
 //go:noescape
-func lowbit8ZerosAVXVNNI(a *Args)
+func lowbit8ZerosAVXVNNI(a *LowbitArgs)
 
 // lowbit8SplitAVXVNNI is the product of lowbit panels 8x16x2 of 8 bits, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit8SplitAVXVNNI(a *Args)
+func lowbit8SplitAVXVNNI(a *LowbitArgs)
 
 // lowbit8ZerosSplitAVXVNNI is the product of lowbit panels 8x16x2 of 8 bits with zero points, in groups of odd multiples of 16 columns.
 //
 //go:noescape
-func lowbit8ZerosSplitAVXVNNI(a *Args)
+func lowbit8ZerosSplitAVXVNNI(a *LowbitArgs)
 
 // qsi4cxpAVXVNNI is the product of qsi4cxp panels 8x16x2.
 //
 //go:noescape
-func qsi4cxpAVXVNNI(a *Args)
+func qsi4cxpAVXVNNI(a *ChannelArgs)
 
 // qsi8cxp4x4AVXVNNI is the product of qsi8cxp panels 4x4x1.
 //
 //go:noescape
-func qsi8cxp4x4AVXVNNI(a *Args)
+func qsi8cxp4x4AVXVNNI(a *ChannelArgs)
 
 // qsi8cxp4x8AVXVNNI is the product of qsi8cxp panels 4x8x1.
 //
 //go:noescape
-func qsi8cxp4x8AVXVNNI(a *Args)
+func qsi8cxp4x8AVXVNNI(a *ChannelArgs)
 
 // lowbit4Tile4x8AVXVNNI is the product of lowbit 4-bit panels 4x8x2.
 //
 //go:noescape
-func lowbit4Tile4x8AVXVNNI(a *Args)
+func lowbit4Tile4x8AVXVNNI(a *LowbitArgs)
 
 // lowbit4ZerosTile4x8AVXVNNI is the product of lowbit 4-bit (with zero points) panels 4x8x2.
 //
 //go:noescape
-func lowbit4ZerosTile4x8AVXVNNI(a *Args)
+func lowbit4ZerosTile4x8AVXVNNI(a *LowbitArgs)
 
 // qsi4cxpTile4x8AVXVNNI is the product of qsi4cxp panels 4x8x2.
 //
 //go:noescape
-func qsi4cxpTile4x8AVXVNNI(a *Args)
+func qsi4cxpTile4x8AVXVNNI(a *ChannelArgs)
 
 // lowbit4Tile4x16AVXVNNI is the product of lowbit 4-bit panels 4x16x2.
 //
 //go:noescape
-func lowbit4Tile4x16AVXVNNI(a *Args)
+func lowbit4Tile4x16AVXVNNI(a *LowbitArgs)
 
 // lowbit4ZerosTile4x16AVXVNNI is the product of lowbit 4-bit (with zero points) panels 4x16x2.
 //
 //go:noescape
-func lowbit4ZerosTile4x16AVXVNNI(a *Args)
+func lowbit4ZerosTile4x16AVXVNNI(a *LowbitArgs)
 
 // qsi4cxpTile4x16AVXVNNI is the product of qsi4cxp panels 4x16x2.
 //
 //go:noescape
-func qsi4cxpTile4x16AVXVNNI(a *Args)
+func qsi4cxpTile4x16AVXVNNI(a *ChannelArgs)
 
 // lowbit4Tile8x8AVXVNNI is the product of lowbit 4-bit panels 8x8x2.
 //
 //go:noescape
-func lowbit4Tile8x8AVXVNNI(a *Args)
+func lowbit4Tile8x8AVXVNNI(a *LowbitArgs)
 
 // lowbit4ZerosTile8x8AVXVNNI is the product of lowbit 4-bit (with zero points) panels 8x8x2.
 //
 //go:noescape
-func lowbit4ZerosTile8x8AVXVNNI(a *Args)
+func lowbit4ZerosTile8x8AVXVNNI(a *LowbitArgs)
 
 // qsi4cxpTile8x8AVXVNNI is the product of qsi4cxp panels 8x8x2.
 //
 //go:noescape
-func qsi4cxpTile8x8AVXVNNI(a *Args)
+func qsi4cxpTile8x8AVXVNNI(a *ChannelArgs)
 
 // f16Tile4x8AVXVNNI is the product of qsi4c32p-f16 panels 4x8x2.
 //
 //go:noescape
-func f16Tile4x8AVXVNNI(a *Args)
+func f16Tile4x8AVXVNNI(a *BlocksArgs)
 
 // f16Tile4x16AVXVNNI is the product of qsi4c32p-f16 panels 4x16x2.
 //
 //go:noescape
-func f16Tile4x16AVXVNNI(a *Args)
+func f16Tile4x16AVXVNNI(a *BlocksArgs)
 
 // f16Tile8x8AVXVNNI is the product of qsi4c32p-f16 panels 8x8x2.
 //
 //go:noescape
-func f16Tile8x8AVXVNNI(a *Args)
+func f16Tile8x8AVXVNNI(a *BlocksArgs)
 
 // f16Tile8x16AVXVNNI is the product of qsi4c32p-f16 panels 8x16x2.
 //
 //go:noescape
-func f16Tile8x16AVXVNNI(a *Args)
+func f16Tile8x16AVXVNNI(a *BlocksArgs)
 
 // qai4c32pTile4x8AVXVNNI is the product of qai4c32p panels 4x8x2.
 //
 //go:noescape
-func qai4c32pTile4x8AVXVNNI(a *Args)
+func qai4c32pTile4x8AVXVNNI(a *QAI4Args)
 
 // qai4c32pTile4x16AVXVNNI is the product of qai4c32p panels 4x16x2.
 //
 //go:noescape
-func qai4c32pTile4x16AVXVNNI(a *Args)
+func qai4c32pTile4x16AVXVNNI(a *QAI4Args)
 
 // qsu2cxpAVXVNNI is the product of qsu2cxp panels 4x4x1.
 //
 //go:noescape
-func qsu2cxpAVXVNNI(a *Args)
+func qsu2cxpAVXVNNI(a *ChannelArgs)

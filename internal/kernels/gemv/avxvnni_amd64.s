@@ -87,7 +87,7 @@ block:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y3
-	VBROADCASTSS   80(AX), Y4
+	VBROADCASTSS   76(AX), Y4
 	VFMADD231PS    (SI), Y3, Y0
 	VMULPS         Y4, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -209,7 +209,7 @@ block:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y3
-	VBROADCASTSS   80(AX), Y4
+	VBROADCASTSS   76(AX), Y4
 	VFMADD231PS    (SI), Y3, Y0
 	VMULPS         Y4, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -318,7 +318,7 @@ block:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y3
-	VBROADCASTSS   80(AX), Y4
+	VBROADCASTSS   76(AX), Y4
 	VFMADD231PS    (SI), Y3, Y0
 	VMULPS         Y4, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -480,7 +480,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -633,7 +633,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -788,7 +788,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -900,7 +900,7 @@ block:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y6
-	VBROADCASTSS   80(AX), Y7
+	VBROADCASTSS   76(AX), Y7
 	VFMADD231PS    (SI), Y6, Y0
 	VMULPS         Y7, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -1045,7 +1045,7 @@ block:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y6
-	VBROADCASTSS   80(AX), Y7
+	VBROADCASTSS   76(AX), Y7
 	VFMADD231PS    (SI), Y6, Y0
 	VMULPS         Y7, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -1168,7 +1168,7 @@ block:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y6
-	VBROADCASTSS   80(AX), Y7
+	VBROADCASTSS   76(AX), Y7
 	VFMADD231PS    (SI), Y6, Y0
 	VMULPS         Y7, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -1347,7 +1347,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -1523,7 +1523,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -1701,7 +1701,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -1839,7 +1839,7 @@ block:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y6
-	VBROADCASTSS   80(AX), Y7
+	VBROADCASTSS   76(AX), Y7
 	VFMADD231PS    (SI), Y6, Y0
 	VMULPS         Y7, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -2010,7 +2010,7 @@ block:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y6
-	VBROADCASTSS   80(AX), Y7
+	VBROADCASTSS   76(AX), Y7
 	VFMADD231PS    (SI), Y6, Y0
 	VMULPS         Y7, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -2159,7 +2159,7 @@ block:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y6
-	VBROADCASTSS   80(AX), Y7
+	VBROADCASTSS   76(AX), Y7
 	VFMADD231PS    (SI), Y6, Y0
 	VMULPS         Y7, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -2390,7 +2390,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -2618,7 +2618,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -2848,7 +2848,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -2979,7 +2979,7 @@ block:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y2
-	VBROADCASTSS   80(AX), Y3
+	VBROADCASTSS   76(AX), Y3
 	VFMADD231PS    (SI), Y2, Y0
 	VMULPS         Y3, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -3167,7 +3167,7 @@ block:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y2
-	VBROADCASTSS   80(AX), Y3
+	VBROADCASTSS   76(AX), Y3
 	VFMADD231PS    (SI), Y2, Y0
 	VMULPS         Y3, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -3309,7 +3309,7 @@ block:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y2
-	VBROADCASTSS   80(AX), Y3
+	VBROADCASTSS   76(AX), Y3
 	VFMADD231PS    (SI), Y2, Y0
 	VMULPS         Y3, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -3531,7 +3531,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -3750,7 +3750,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -3971,7 +3971,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -4074,7 +4074,7 @@ block:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y2
-	VBROADCASTSS   80(AX), Y3
+	VBROADCASTSS   76(AX), Y3
 	VFMADD231PS    (SI), Y2, Y0
 	VMULPS         Y3, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -4186,7 +4186,7 @@ block:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y2
-	VBROADCASTSS   80(AX), Y3
+	VBROADCASTSS   76(AX), Y3
 	VFMADD231PS    (SI), Y2, Y0
 	VMULPS         Y3, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -4347,7 +4347,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -4511,7 +4511,7 @@ sum:
 	DECQ           R9
 	JNE            group
 	VBROADCASTSS   72(AX), Y1
-	VBROADCASTSS   80(AX), Y2
+	VBROADCASTSS   76(AX), Y2
 	VFMADD231PS    (SI), Y1, Y0
 	VMULPS         Y2, Y0, Y0
 	VADDPS         32(SI), Y0, Y0
@@ -4594,11 +4594,11 @@ block:
 	VPBROADCASTD (R8), Y3
 	VPADDD       Y3, Y2, Y2
 	VPSLLD       $0x04, Y2, Y2
-	VPBROADCASTD 76(AX), Y3
+	VPBROADCASTD 72(AX), Y3
 	VPMULLD      (SI), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCVTDQ2PS    Y2, Y2
-	VBROADCASTSS 80(AX), Y3
+	VBROADCASTSS 76(AX), Y3
 	VMULPS       32(SI), Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VADDPS       64(SI), Y2, Y2
@@ -4663,11 +4663,11 @@ block:
 	VPADDD       X3, X2, X3
 	VPBROADCASTD (R8), X2
 	VPADDD       X2, X3, X3
-	VPBROADCASTD 76(AX), X2
+	VPBROADCASTD 72(AX), X2
 	VPMULLD      (SI), X2, X2
 	VPADDD       X2, X3, X3
 	VCVTDQ2PS    X3, X3
-	VBROADCASTSS 80(AX), X2
+	VBROADCASTSS 76(AX), X2
 	VMULPS       16(SI), X2, X2
 	VMULPS       X2, X3, X3
 	VADDPS       32(SI), X3, X3
@@ -4735,11 +4735,11 @@ block:
 	VPERMQ       $0x08, Y1, Y1
 	VPBROADCASTD (R8), X2
 	VPADDD       X2, X1, X1
-	VPBROADCASTD 76(AX), X2
+	VPBROADCASTD 72(AX), X2
 	VPMULLD      (SI), X2, X2
 	VPADDD       X2, X1, X1
 	VCVTDQ2PS    X1, X1
-	VBROADCASTSS 80(AX), X2
+	VBROADCASTSS 76(AX), X2
 	VMULPS       16(SI), X2, X2
 	VMULPS       X2, X1, X1
 	VADDPS       32(SI), X1, X1
@@ -4820,7 +4820,7 @@ block:
 	JNE          group
 	VPBROADCASTD 72(AX), X4
 	VFMADD231PS  (SI), X4, X3
-	VPBROADCASTD 80(AX), X4
+	VPBROADCASTD 76(AX), X4
 	VMULPS       X4, X3, X3
 	VADDPS       16(SI), X3, X3
 	VCMPPS       $0x03, X3, X3, X4
@@ -4903,7 +4903,7 @@ block:
 	JNE          group
 	VPBROADCASTD 72(AX), X4
 	VFMADD231PS  (SI), X4, X3
-	VPBROADCASTD 80(AX), X4
+	VPBROADCASTD 76(AX), X4
 	VMULPS       X4, X3, X3
 	VADDPS       16(SI), X3, X3
 	VCMPPS       $0x03, X3, X3, X4
@@ -4972,11 +4972,11 @@ block:
 	VPBROADCASTD (R8), X3
 	VPADDD       X3, X4, X4
 	VPSLLD       $0x04, X4, X4
-	VPBROADCASTD 76(AX), X3
+	VPBROADCASTD 72(AX), X3
 	VPMULLD      (SI), X3, X3
 	VPADDD       X3, X4, X4
 	VCVTDQ2PS    X4, X4
-	VBROADCASTSS 80(AX), X3
+	VBROADCASTSS 76(AX), X3
 	VMULPS       16(SI), X3, X3
 	VMULPS       X3, X4, X4
 	VADDPS       32(SI), X4, X4
@@ -5054,7 +5054,7 @@ block:
 	JNE          group
 	VPBROADCASTD 72(AX), X3
 	VFMADD231PS  (SI), X3, X2
-	VPBROADCASTD 80(AX), X3
+	VPBROADCASTD 76(AX), X3
 	VMULPS       X3, X2, X2
 	VADDPS       16(SI), X2, X2
 	VCMPPS       $0x03, X2, X2, X3
@@ -5134,7 +5134,7 @@ block:
 	JNE          group
 	VPBROADCASTD 72(AX), X3
 	VFMADD231PS  (SI), X3, X2
-	VPBROADCASTD 80(AX), X3
+	VPBROADCASTD 76(AX), X3
 	VMULPS       X3, X2, X2
 	VADDPS       16(SI), X2, X2
 	VCMPPS       $0x03, X2, X2, X3
@@ -5200,11 +5200,11 @@ block:
 	VPBROADCASTD (R8), X3
 	VPADDD       X3, X2, X2
 	VPSLLD       $0x04, X2, X2
-	VPBROADCASTD 76(AX), X3
+	VPBROADCASTD 72(AX), X3
 	VPMULLD      (SI), X3, X3
 	VPADDD       X3, X2, X2
 	VCVTDQ2PS    X2, X2
-	VBROADCASTSS 80(AX), X3
+	VBROADCASTSS 76(AX), X3
 	VMULPS       16(SI), X3, X3
 	VMULPS       X3, X2, X2
 	VADDPS       32(SI), X2, X2
@@ -5295,7 +5295,7 @@ block:
 	JNE          group
 	VPBROADCASTD 72(AX), Y3
 	VFMADD231PS  (SI), Y3, Y2
-	VPBROADCASTD 80(AX), Y3
+	VPBROADCASTD 76(AX), Y3
 	VMULPS       Y3, Y2, Y2
 	VADDPS       32(SI), Y2, Y2
 	VCMPPS       $0x03, Y2, Y2, Y3
@@ -5388,7 +5388,7 @@ block:
 	JNE          group
 	VPBROADCASTD 72(AX), Y3
 	VFMADD231PS  (SI), Y3, Y2
-	VPBROADCASTD 80(AX), Y3
+	VPBROADCASTD 76(AX), Y3
 	VMULPS       Y3, Y2, Y2
 	VADDPS       32(SI), Y2, Y2
 	VCMPPS       $0x03, Y2, Y2, Y3
@@ -5467,11 +5467,11 @@ block:
 	VPBROADCASTD (R8), Y3
 	VPADDD       Y3, Y2, Y2
 	VPSLLD       $0x04, Y2, Y2
-	VPBROADCASTD 76(AX), Y3
+	VPBROADCASTD 72(AX), Y3
 	VPMULLD      (SI), Y3, Y3
 	VPADDD       Y3, Y2, Y2
 	VCVTDQ2PS    Y2, Y2
-	VBROADCASTSS 80(AX), Y3
+	VBROADCASTSS 76(AX), Y3
 	VMULPS       32(SI), Y3, Y3
 	VMULPS       Y3, Y2, Y2
 	VADDPS       64(SI), Y2, Y2
@@ -5502,8 +5502,7 @@ panel:
 	MOVQ  32(AX), DI
 	MOVQ  40(AX), R8
 	VPXOR X3, X3, X3
-	MOVQ  88(AX), R11
-	MOVQ  96(AX), R12
+	MOVQ  72(AX), R11
 	MOVQ  48(AX), R9
 
 group:
@@ -5551,7 +5550,6 @@ block:
 	VCVTDQ2PS    X6, X6
 	VFMADD231PS  X6, X4, X3
 	ADDQ         $0x04, R11
-	ADDQ         $0x04, R12
 	ADDQ         $0x04, R8
 	DECQ         R9
 	JNE          group
@@ -5581,8 +5579,7 @@ panel:
 	MOVQ  32(AX), DI
 	MOVQ  40(AX), R8
 	VPXOR X2, X2, X2
-	MOVQ  88(AX), R11
-	MOVQ  96(AX), R12
+	MOVQ  72(AX), R11
 	MOVQ  48(AX), R9
 
 group:
@@ -5628,7 +5625,6 @@ block:
 	VCVTDQ2PS    X4, X4
 	VFMADD231PS  X4, X3, X2
 	ADDQ         $0x04, R11
-	ADDQ         $0x04, R12
 	ADDQ         $0x04, R8
 	DECQ         R9
 	JNE          group
@@ -5658,8 +5654,7 @@ panel:
 	MOVQ  32(AX), DI
 	MOVQ  40(AX), R8
 	VPXOR Y2, Y2, Y2
-	MOVQ  88(AX), R11
-	MOVQ  96(AX), R12
+	MOVQ  72(AX), R11
 	MOVQ  48(AX), R9
 
 group:
@@ -5718,7 +5713,6 @@ block:
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y4, Y3, Y2
 	ADDQ         $0x04, R11
-	ADDQ         $0x04, R12
 	ADDQ         $0x04, R8
 	DECQ         R9
 	JNE          group
@@ -5748,8 +5742,7 @@ panel:
 	MOVQ  32(AX), DI
 	MOVQ  40(AX), R8
 	VPXOR Y2, Y2, Y2
-	MOVQ  88(AX), R11
-	MOVQ  96(AX), R12
+	MOVQ  72(AX), R11
 	MOVQ  48(AX), R9
 
 group:
@@ -5811,7 +5804,6 @@ block:
 	VCVTDQ2PS    Y4, Y4
 	VFMADD231PS  Y4, Y3, Y2
 	ADDQ         $0x04, R11
-	ADDQ         $0x04, R12
 	ADDQ         $0x04, R8
 	DECQ         R9
 	JNE          group
@@ -5842,8 +5834,8 @@ panel:
 	MOVQ  32(AX), DI
 	MOVQ  40(AX), R8
 	VPXOR X3, X3, X3
-	MOVQ  88(AX), R11
-	MOVQ  96(AX), R12
+	MOVQ  72(AX), R11
+	MOVQ  80(AX), R12
 	MOVQ  48(AX), R9
 
 group:
@@ -5924,8 +5916,8 @@ panel:
 	MOVQ  32(AX), DI
 	MOVQ  40(AX), R8
 	VPXOR X2, X2, X2
-	MOVQ  88(AX), R11
-	MOVQ  96(AX), R12
+	MOVQ  72(AX), R11
+	MOVQ  80(AX), R12
 	MOVQ  48(AX), R9
 
 group:
@@ -6038,11 +6030,11 @@ block:
 	VPADDD       X2, X1, X2
 	VPBROADCASTD (R8), X1
 	VPADDD       X1, X2, X2
-	VPBROADCASTD 76(AX), X1
+	VPBROADCASTD 72(AX), X1
 	VPMULLD      (SI), X1, X1
 	VPADDD       X1, X2, X2
 	VCVTDQ2PS    X2, X2
-	VBROADCASTSS 80(AX), X1
+	VBROADCASTSS 76(AX), X1
 	VMULPS       16(SI), X1, X1
 	VMULPS       X1, X2, X2
 	VADDPS       32(SI), X2, X2

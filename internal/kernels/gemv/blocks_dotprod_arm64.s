@@ -11,6 +11,19 @@
 // Products of one row of activations that has a scale a group with 4-bit weights, by dot products: qsi4c32p-f16 and
 // qai4c32p.
 
+// R8 is the place in ActScales. It begins anew with each panel.
+#define F16_CONSTS()                       \
+	CONSTS4()                          \
+	MOVD BlocksArgs_ActScales(R0), R8
+
+#define F16_TAIL8()                        \
+	MOVD BlocksArgs_ActScales(R0), R8  \
+	STORE8()
+
+#define F16_TAIL4()                        \
+	MOVD BlocksArgs_ActScales(R0), R8  \
+	STORE4()
+
 // qsi4c32p-f16: F16 scales precede the codes of a group. V31 keeps them.
 #define F16_START8()           \
 	VLD1.P 16(R3), [V31.H8] \
@@ -39,29 +52,37 @@
 	VFMLA_4S(2, 0, 28)
 
 #define F16_8(BLOCK, REDUCE) \
-	GROUPS(CONSTS4, F16_START8, BLOCK, REDUCE, F16_EPILOGUE8, F16_EPILOGUE8, STORE8)
+	GROUPS(F16_CONSTS, F16_START8, BLOCK, REDUCE, F16_EPILOGUE8, F16_EPILOGUE8, F16_TAIL8)
 
 #define F16_4(BLOCK, REDUCE) \
-	GROUPS(CONSTS4, F16_START4, BLOCK, REDUCE, F16_EPILOGUE4, F16_EPILOGUE4, STORE4)
+	GROUPS(F16_CONSTS, F16_START4, BLOCK, REDUCE, F16_EPILOGUE4, F16_EPILOGUE4, F16_TAIL4)
 
-// func f16Tile8x16Dotprod(a *Args)
+// func f16Tile8x16Dotprod(a *BlocksArgs)
 TEXT ·f16Tile8x16Dotprod(SB), NOSPLIT, $0-8
 	F16_8(BLOCK4, PAIRS)
 
-// func f16Tile8x8Dotprod(a *Args)
+// func f16Tile8x8Dotprod(a *BlocksArgs)
 TEXT ·f16Tile8x8Dotprod(SB), NOSPLIT, $0-8
 	F16_8(BLOCK4_8X8, REDUCE4_8X8)
 
-// func f16Tile4x16Dotprod(a *Args)
+// func f16Tile4x16Dotprod(a *BlocksArgs)
 TEXT ·f16Tile4x16Dotprod(SB), NOSPLIT, $0-8
 	F16_4(BLOCK4_4X16, REDUCE4_4X16)
 
-// func f16Tile4x8Dotprod(a *Args)
+// func f16Tile4x8Dotprod(a *BlocksArgs)
 TEXT ·f16Tile4x8Dotprod(SB), NOSPLIT, $0-8
 	F16_4(BLOCK4_4X8, REDUCE4_4X8)
 
 // qai4c32p: the zero points of a group, float32, and its scales, divided by 16, follow the codes. Biases follow the
-// last group.
+// last group. R9 is the place in ActSums.
+#define QAI4_ACTS()                      \
+	MOVD QAI4Args_ActScales(R0), R8  \
+	MOVD QAI4Args_ActSums(R0), R9
+
+#define QAI4_CONSTS() \
+	CONSTS4()     \
+	QAI4_ACTS()
+
 #define QAI4_EPILOGUE()               \
 	VLD1.P 32(R3), [V2.S4, V3.S4] \
 	FMOVS.P 4(R9), F4             \
@@ -74,12 +95,13 @@ TEXT ·f16Tile4x8Dotprod(SB), NOSPLIT, $0-8
 #define QAI4_TAIL()        \
 	VLD1 (R3), [V0.S4] \
 	VFADD_4S(0, 28, 28) \
+	QAI4_ACTS()        \
 	STORE4()
 
-// func qai4c32p4x16Dotprod(a *Args)
+// func qai4c32p4x16Dotprod(a *QAI4Args)
 TEXT ·qai4c32p4x16Dotprod(SB), NOSPLIT, $0-8
-	GROUPS(CONSTS4, ZERO2, BLOCK4_4X16, REDUCE4_4X16, QAI4_EPILOGUE, QAI4_EPILOGUE, QAI4_TAIL)
+	GROUPS(QAI4_CONSTS, ZERO2, BLOCK4_4X16, REDUCE4_4X16, QAI4_EPILOGUE, QAI4_EPILOGUE, QAI4_TAIL)
 
-// func qai4c32p4x8Dotprod(a *Args)
+// func qai4c32p4x8Dotprod(a *QAI4Args)
 TEXT ·qai4c32p4x8Dotprod(SB), NOSPLIT, $0-8
-	GROUPS(CONSTS4, ZERO2, BLOCK4_4X8, REDUCE4_4X8, QAI4_EPILOGUE, QAI4_EPILOGUE, QAI4_TAIL)
+	GROUPS(QAI4_CONSTS, ZERO2, BLOCK4_4X8, REDUCE4_4X8, QAI4_EPILOGUE, QAI4_EPILOGUE, QAI4_TAIL)

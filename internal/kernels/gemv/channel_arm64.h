@@ -39,8 +39,8 @@ finish:                                            \
 	CANONICAL(d)
 
 #define FACTORS()                     \
-	FMOVS Args_NegZeroInt(R0), F4 \
-	FMOVS Args_Rec(R0), F5
+	FMOVS ChannelArgs_NegZeroInt(R0), F4 \
+	FMOVS ChannelArgs_Rec(R0), F5
 
 // WRITE8 writes the outputs of a panel of 8 rows, whose integers are in V0 and V1. WRITE4: 4 rows, V0.
 #define WRITE8()                                      \

@@ -31,7 +31,7 @@
 	PAIRS()   \
 	WRITE8()
 
-// func qsi4cxpDotprod(a *Args)
+// func qsi4cxpDotprod(a *ChannelArgs)
 TEXT ·qsi4cxpDotprod(SB), NOSPLIT, $0-8
 	CHANNEL(CONSTS4, ZERO4, TWO4, BLOCK4, FINISH4)
 
@@ -72,7 +72,7 @@ TEXT ·qsi4cxpDotprod(SB), NOSPLIT, $0-8
 	VADD V22.S4, V20.S4, V0.S4  \
 	WRITE4()
 
-// func qsi8cxp4x4Dotprod(a *Args)
+// func qsi8cxp4x4Dotprod(a *ChannelArgs)
 TEXT ·qsi8cxp4x4Dotprod(SB), NOSPLIT, $0-8
 	CHANNEL(NONE, ZERO4, TWO8X4, BLOCK8X4, FINISH8X4)
 
@@ -105,7 +105,7 @@ TEXT ·qsi8cxp4x4Dotprod(SB), NOSPLIT, $0-8
 	VADDP_4S(21, 20, 0)         \
 	WRITE4()
 
-// func qsi8cxp4x8Dotprod(a *Args)
+// func qsi8cxp4x8Dotprod(a *ChannelArgs)
 TEXT ·qsi8cxp4x8Dotprod(SB), NOSPLIT, $0-8
 	CHANNEL(NONE, ZERO4, TWO8X8, BLOCK8X8, FINISH8X8)
 
@@ -153,6 +153,6 @@ TEXT ·qsi8cxp4x8Dotprod(SB), NOSPLIT, $0-8
 	VSSRA_4S(4, 22, 0)         \
 	WRITE4()
 
-// func qsu2cxpDotprod(a *Args)
+// func qsu2cxpDotprod(a *ChannelArgs)
 TEXT ·qsu2cxpDotprod(SB), NOSPLIT, $0-8
 	CHANNEL(CONSTS2, START2, TWO2, BLOCK2, FINISH2)

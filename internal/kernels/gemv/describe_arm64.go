@@ -3,38 +3,24 @@
 package gemv
 
 import (
-	"fmt"
-	"strings"
-
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/packing"
 )
 
-func lowbit(feature string, bits uint8, zeros packing.ZeroKind, grid packing.Grid, sumFactor int32, run, split func(*Args)) Kernel {
-	scheme := ""
-	switch {
-	case zeros == packing.ZeroInt8:
-		scheme = "_zeros"
-	case zeros == packing.ZeroFraction:
-		scheme = "_fractions"
-	case grid != packing.GridInteger:
-		scheme = "_half"
-	}
+func lowbit(feature string, bits uint8, zeros packing.ZeroKind, grid packing.Grid, sumFactor int32, run, split func(*LowbitArgs)) Kernel {
+	functions := lowbits(run, split)
 	return Kernel{
-		Name:    fmt.Sprintf("gemv_lowbit%d%s_%s_%s", bits, scheme, packing.DefaultTile, feature),
 		Feature: feature, Layout: packing.LayoutLowbit, Bits: bits, Tile: packing.DefaultTile, Zeros: zeros, Grid: grid,
-		Order: Twice, SumFactor: sumFactor, Run: run, RunSplit: split,
+		Order: Twice, SumFactor: sumFactor, Run: functions[0], RunSplit: functions[1],
 	}
 }
 
 func scaled(k Kernel, scales packing.ScaleDtype) Kernel {
-	k.Name = strings.Replace(k.Name, "_"+k.Tile.String(), "_"+scales.String()+"_"+k.Tile.String(), 1)
 	k.Scales = scales
 	return k
 }
 
 func tiled(k Kernel, tile packing.Tile) Kernel {
-	k.Name = strings.Replace(k.Name, k.Tile.String(), tile.String(), 1)
 	k.Tile, k.Order = tile, orderOf(tile)
 	return k
 }
@@ -48,37 +34,31 @@ func orderOf(tile packing.Tile) Order {
 	return Row
 }
 
-// unsigned is k for a function that multiplies codes q + offset.
-func unsigned(k Kernel, offset int32) Kernel {
-	k.SumFactor = -offset
-	return k
-}
-
-// blocks describes a kernel of a 4-bit layout with an activation scale for each group.
-func blocks(feature string, layout packing.Layout, tile packing.Tile, run func(*Args)) Kernel {
-	k := channel(feature, layout, 4, tile, orderOf(tile), run)
-	if layout == packing.LayoutQAI4C32P {
-		k.Zeros = packing.ZeroF32
-	} else {
-		k.Halves = true
-	}
-	return k
-}
-
-func torchao(bits uint8, zeros packing.ZeroKind, sumFactor int32, run func(*Args)) Kernel {
-	k := channel(cpu.DotProd, packing.LayoutTorchAOLinear, bits, packing.DefaultTile, Twice, run)
-	k.Name = fmt.Sprintf("gemv_%s%d_%s_%s", k.Layout, bits, k.Tile, cpu.DotProd)
-	k.Zeros, k.SumFactor = zeros, sumFactor
-	if zeros != packing.ZeroNone {
-		k.Name = fmt.Sprintf("gemv_%s%d_zeros_%s_%s", k.Layout, bits, k.Tile, cpu.DotProd)
-		k.CenterSums = true
-	}
-	return k
-}
-
-func channel(feature string, layout packing.Layout, bits uint8, tile packing.Tile, order Order, run func(*Args)) Kernel {
+func f16(tile packing.Tile, run func(*BlocksArgs)) Kernel {
 	return Kernel{
-		Name:    fmt.Sprintf("gemv_%s_%s_%s", layout, tile, feature),
-		Feature: feature, Layout: layout, Bits: bits, Tile: tile, Order: order, Run: run,
+		Feature: cpu.DotProd, Layout: packing.LayoutQSI4C32PF16, Bits: 4, Tile: tile, Order: orderOf(tile), Halves: true,
+		Run: blocks(run)[0],
+	}
+}
+
+func qai4c32p(tile packing.Tile, run func(*QAI4Args)) Kernel {
+	return Kernel{
+		Feature: cpu.DotProd, Layout: packing.LayoutQAI4C32P, Bits: 4, Tile: tile, Zeros: packing.ZeroF32, Order: orderOf(tile),
+		Run: qai4s(run)[0],
+	}
+}
+
+func torchao(bits uint8, zeros packing.ZeroKind, sumFactor int32, run func(*TorchAOArgs)) Kernel {
+	return Kernel{
+		Feature: cpu.DotProd, Layout: packing.LayoutTorchAOLinear, Bits: bits, Tile: packing.DefaultTile, Zeros: zeros,
+		Order: Twice, SumFactor: sumFactor, CenterSums: zeros != packing.ZeroNone, Run: torchAOs(run)[0],
+	}
+}
+
+// channel describes a kernel of a layout with one scale a row. A function that multiplies codes q +
+// offset has the sumFactor -offset.
+func channel(feature string, layout packing.Layout, bits uint8, tile packing.Tile, order Order, sumFactor int32, run func(*ChannelArgs)) Kernel {
+	return Kernel{
+		Feature: feature, Layout: layout, Bits: bits, Tile: tile, Order: order, SumFactor: sumFactor, Run: channels(run)[0],
 	}
 }

@@ -4,7 +4,9 @@ package gemv
 
 import (
 	"encoding/binary"
+	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/packing"
@@ -21,7 +23,7 @@ const (
 	Twice
 )
 
-// Args are the arguments of a product.
+// Args are the arguments that the products of all kinds have.
 type Args struct {
 	Dst        *float32 // Panels x nr outputs
 	Data       *byte    // the first panel
@@ -33,13 +35,81 @@ type Args struct {
 	// blocks of BlockCols columns in a group but the last; of RunSplit, whole blocks
 	Blocks     int
 	LastBlocks int // blocks in the last group; of RunSplit, without the shared block
-	NegZero    float32
+}
+
+// LowbitArgs are the arguments of products with lowbit panels.
+type LowbitArgs struct {
+	Args
+	NegZero, Rec float32
+}
+
+// ChannelArgs are the arguments of products with qsi4cxp, qsi8cxp and qsu2cxp panels.
+type ChannelArgs struct {
+	Args
 	NegZeroInt int32
 	Rec        float32
-	// [Groups] the activations' scales, for layouts that quantize activations in groups
-	ActScales *float32
-	ActSums   *float32 // [Groups] qai4c32p: the sums of the activations, times their scales
-	Biased    int      // torchao-linear: 1 if biases follow the last group, else 0
+}
+
+// BlocksArgs are the arguments of products with qsi4c32p-f16 panels.
+type BlocksArgs struct {
+	Args
+	ActScales *float32 // [Groups]
+}
+
+// QAI4Args are the arguments of products with qai4c32p panels.
+type QAI4Args struct {
+	Args
+	ActScales *float32 // [Groups]
+	ActSums   *float32 // [Groups] the sums of the activations, times their scales
+}
+
+// TorchAOArgs are the arguments of products with torchao-linear panels.
+type TorchAOArgs struct {
+	Args
+	NegZeroInt int32
+	Rec        float32
+	Biased     int // 1 if biases follow the last group, else 0
+}
+
+// Call holds arguments of every kind, so that it serves any Kernel.
+type Call struct {
+	lowbit  LowbitArgs
+	channel ChannelArgs
+	blocks  BlocksArgs
+	qai4    QAI4Args
+	torchAO TorchAOArgs
+}
+
+// runs makes functions of a kind functions of a Call, whose arguments of this kind are those at of.
+// A nil remains nil.
+func runs[A any](of func(c *Call) *A, functions []func(a *A)) []func(c *Call) {
+	all := make([]func(c *Call), len(functions))
+	for i, f := range functions {
+		if f != nil {
+			all[i] = func(c *Call) { f(of(c)) }
+		}
+	}
+	return all
+}
+
+func lowbits(f ...func(a *LowbitArgs)) []func(c *Call) {
+	return runs(func(c *Call) *LowbitArgs { return &c.lowbit }, f)
+}
+
+func channels(f ...func(a *ChannelArgs)) []func(c *Call) {
+	return runs(func(c *Call) *ChannelArgs { return &c.channel }, f)
+}
+
+func blocks(f ...func(a *BlocksArgs)) []func(c *Call) {
+	return runs(func(c *Call) *BlocksArgs { return &c.blocks }, f)
+}
+
+func qai4s(f ...func(a *QAI4Args)) []func(c *Call) {
+	return runs(func(c *Call) *QAI4Args { return &c.qai4 }, f)
+}
+
+func torchAOs(f ...func(a *TorchAOArgs)) []func(c *Call) {
+	return runs(func(c *Call) *TorchAOArgs { return &c.torchAO }, f)
 }
 
 // Kernel is a product. A Kernel computes the same bits as the portable reference of its layout:
@@ -62,7 +132,7 @@ type Args struct {
 //
 // Any NaN is written as 0x7fc00000.
 type Kernel struct {
-	Name    string // "gemv_lowbit4_8x16x2_dotprod"
+	Name    string // set by register
 	Feature string // neon, dotprod, avx2, avxvnni, avx512vnni
 	Layout  packing.Layout
 	Bits    uint8
@@ -81,15 +151,15 @@ type Kernel struct {
 	SumFactor int32
 	// CenterSums: the sums are of activations without their zero point.
 	CenterSums bool
-	Run        func(a *Args)
+	Run        func(c *Call)
 	// RunSplit is Run for several groups of an odd multiple of 16 columns: every second group begins
 	// in the second half of a block. nil if the kernel does not read such groups. The record of a
 	// group follows the block in which the group ends, even if the next group shares the block. Run of
 	// a multiple of 32 columns has fewer instructions for each group.
-	RunSplit func(a *Args)
+	RunSplit func(c *Call)
 }
 
-func (k *Kernel) For(groups, group int) func(a *Args) {
+func (k *Kernel) For(groups, group int) func(c *Call) {
 	if k.splits(groups, group) {
 		return k.RunSplit
 	}
@@ -103,6 +173,46 @@ func (k *Kernel) BlockCols() int {
 		return 16
 	}
 	return 32
+}
+
+// Args returns the arguments in c that all kinds have.
+func (k *Kernel) Args(c *Call) *Args {
+	switch k.Layout {
+	case packing.LayoutLowbit:
+		return &c.lowbit.Args
+	case packing.LayoutQSI4C32PF16:
+		return &c.blocks.Args
+	case packing.LayoutQAI4C32P:
+		return &c.qai4.Args
+	case packing.LayoutTorchAOLinear:
+		return &c.torchAO.Args
+	}
+	return &c.channel.Args
+}
+
+// SetRow sets what else the kind reads of a row of activations: minus the zero point and Rec, or
+// scales and sums.
+func (k *Kernel) SetRow(c *Call, negZero int32, rec float32, scales, sums *float32) {
+	switch k.Layout {
+	case packing.LayoutLowbit:
+		c.lowbit.NegZero, c.lowbit.Rec = float32(negZero), rec
+	case packing.LayoutQSI4C32PF16:
+		c.blocks.ActScales = scales
+	case packing.LayoutQAI4C32P:
+		c.qai4.ActScales, c.qai4.ActSums = scales, sums
+	case packing.LayoutTorchAOLinear:
+		c.torchAO.NegZeroInt, c.torchAO.Rec = negZero, rec
+	default:
+		c.channel.NegZeroInt, c.channel.Rec = negZero, rec
+	}
+}
+
+// SetBiased says whether torchao-linear panels have biases. Other layouts always have them.
+func (c *Call) SetBiased(biased bool) {
+	c.torchAO.Biased = 0
+	if biased {
+		c.torchAO.Biased = 1
+	}
 }
 
 // SetGroups sets a's Groups, Blocks and LastBlocks for groups of a multiple of 16 columns, or for a
@@ -138,6 +248,7 @@ func register(kernels ...Kernel) {
 		if k.Scales == packing.ScaleNone {
 			k.Scales = usualScales(k.Layout)
 		}
+		k.Name = k.name()
 		r := Reads{k.Layout, k.Scales, k.Bits, k.Tile, k.Zeros, k.Grid}
 		if families[r] == nil {
 			families[r] = cpu.NewFamily[*Kernel]("gemv", nil)
@@ -145,6 +256,27 @@ func register(kernels ...Kernel) {
 		families[r].Register(k.Feature, &k)
 		all = append(all, &k)
 	}
+}
+
+// name is for example gemv_lowbit4_8x16x2_dotprod, or with all parts
+// gemv_lowbit4_zeros_f16_8x16x2_dotprod.
+func (k *Kernel) name() string {
+	name := "gemv_" + k.Layout.String()
+	if k.Layout == packing.LayoutLowbit || k.Layout == packing.LayoutTorchAOLinear {
+		name += strconv.Itoa(int(k.Bits))
+	}
+	switch {
+	case k.Zeros == packing.ZeroInt8:
+		name += "_zeros"
+	case k.Zeros == packing.ZeroFraction:
+		name += "_fractions"
+	case k.Grid == packing.GridHalfStep:
+		name += "_half"
+	}
+	if k.Scales != usualScales(k.Layout) {
+		name += "_" + k.Scales.String()
+	}
+	return fmt.Sprintf("%s_%s_%s", name, k.Tile, k.Feature)
 }
 
 // usualScales is the dtype of scales of kernels that do not state a dtype.

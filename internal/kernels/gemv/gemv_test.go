@@ -167,7 +167,7 @@ func (p *product) check(t *testing.T, what string) {
 		dst[i] = -7
 	}
 	a := p.args(asmtest.AtPageEnd(t, p.data), asmtest.AtPageEnd(t, p.ordered()), asmtest.AtPageEnd(t, p.sums()))
-	a.Dst = &dst[margin]
+	p.kernel.Args(&a).Dst = &dst[margin]
 	before := a
 	p.run(&a)
 	h := p.packer.Header()
@@ -337,7 +337,7 @@ func BenchmarkGemv(b *testing.B) {
 				randomBytes(rng, p.data)
 				p.randomActs(rng)
 				a := p.args(p.data, p.ordered(), p.sums())
-				a.Dst = &make([]float32, n)[0]
+				k.Args(&a).Dst = &make([]float32, n)[0]
 				b.SetBytes(int64(len(p.data)))
 				b.ResetTimer()
 				for b.Loop() {

@@ -14,129 +14,129 @@ import (
 // Zeros in their names read integer zero points, kernels with Fractions read fractional zero
 // points, and kernels with Half are for the half-step grid. Kernels with Split are RunSplit.
 
-func lowbit1Dotprod(a *Args)
-func lowbit1SplitDotprod(a *Args)
-func lowbit1ZerosDotprod(a *Args)
-func lowbit1ZerosSplitDotprod(a *Args)
-func lowbit1FractionsDotprod(a *Args)
-func lowbit1FractionsSplitDotprod(a *Args)
-func lowbit1HalfDotprod(a *Args)
-func lowbit1HalfSplitDotprod(a *Args)
-func lowbit2Dotprod(a *Args)
-func lowbit2SplitDotprod(a *Args)
-func lowbit2ZerosDotprod(a *Args)
-func lowbit2ZerosSplitDotprod(a *Args)
-func lowbit2FractionsDotprod(a *Args)
-func lowbit2FractionsSplitDotprod(a *Args)
-func lowbit2HalfDotprod(a *Args)
-func lowbit2HalfSplitDotprod(a *Args)
-func lowbit3Dotprod(a *Args)
-func lowbit3SplitDotprod(a *Args)
-func lowbit3ZerosDotprod(a *Args)
-func lowbit3ZerosSplitDotprod(a *Args)
-func lowbit3FractionsDotprod(a *Args)
-func lowbit3FractionsSplitDotprod(a *Args)
-func lowbit4Dotprod(a *Args)
-func lowbit4SplitDotprod(a *Args)
-func lowbit4ZerosDotprod(a *Args)
-func lowbit4ZerosSplitDotprod(a *Args)
-func lowbit4FractionsDotprod(a *Args)
-func lowbit4FractionsSplitDotprod(a *Args)
-func lowbit5Dotprod(a *Args)
-func lowbit5SplitDotprod(a *Args)
-func lowbit5ZerosDotprod(a *Args)
-func lowbit5ZerosSplitDotprod(a *Args)
-func lowbit5FractionsDotprod(a *Args)
-func lowbit5FractionsSplitDotprod(a *Args)
-func lowbit6Dotprod(a *Args)
-func lowbit6SplitDotprod(a *Args)
-func lowbit6ZerosDotprod(a *Args)
-func lowbit6ZerosSplitDotprod(a *Args)
-func lowbit6FractionsDotprod(a *Args)
-func lowbit6FractionsSplitDotprod(a *Args)
-func lowbit7Dotprod(a *Args)
-func lowbit7SplitDotprod(a *Args)
-func lowbit7ZerosDotprod(a *Args)
-func lowbit7ZerosSplitDotprod(a *Args)
-func lowbit7FractionsDotprod(a *Args)
-func lowbit7FractionsSplitDotprod(a *Args)
-func lowbit8Dotprod(a *Args)
-func lowbit8SplitDotprod(a *Args)
-func lowbit8ZerosDotprod(a *Args)
-func lowbit8ZerosSplitDotprod(a *Args)
+func lowbit1Dotprod(a *LowbitArgs)
+func lowbit1SplitDotprod(a *LowbitArgs)
+func lowbit1ZerosDotprod(a *LowbitArgs)
+func lowbit1ZerosSplitDotprod(a *LowbitArgs)
+func lowbit1FractionsDotprod(a *LowbitArgs)
+func lowbit1FractionsSplitDotprod(a *LowbitArgs)
+func lowbit1HalfDotprod(a *LowbitArgs)
+func lowbit1HalfSplitDotprod(a *LowbitArgs)
+func lowbit2Dotprod(a *LowbitArgs)
+func lowbit2SplitDotprod(a *LowbitArgs)
+func lowbit2ZerosDotprod(a *LowbitArgs)
+func lowbit2ZerosSplitDotprod(a *LowbitArgs)
+func lowbit2FractionsDotprod(a *LowbitArgs)
+func lowbit2FractionsSplitDotprod(a *LowbitArgs)
+func lowbit2HalfDotprod(a *LowbitArgs)
+func lowbit2HalfSplitDotprod(a *LowbitArgs)
+func lowbit3Dotprod(a *LowbitArgs)
+func lowbit3SplitDotprod(a *LowbitArgs)
+func lowbit3ZerosDotprod(a *LowbitArgs)
+func lowbit3ZerosSplitDotprod(a *LowbitArgs)
+func lowbit3FractionsDotprod(a *LowbitArgs)
+func lowbit3FractionsSplitDotprod(a *LowbitArgs)
+func lowbit4Dotprod(a *LowbitArgs)
+func lowbit4SplitDotprod(a *LowbitArgs)
+func lowbit4ZerosDotprod(a *LowbitArgs)
+func lowbit4ZerosSplitDotprod(a *LowbitArgs)
+func lowbit4FractionsDotprod(a *LowbitArgs)
+func lowbit4FractionsSplitDotprod(a *LowbitArgs)
+func lowbit5Dotprod(a *LowbitArgs)
+func lowbit5SplitDotprod(a *LowbitArgs)
+func lowbit5ZerosDotprod(a *LowbitArgs)
+func lowbit5ZerosSplitDotprod(a *LowbitArgs)
+func lowbit5FractionsDotprod(a *LowbitArgs)
+func lowbit5FractionsSplitDotprod(a *LowbitArgs)
+func lowbit6Dotprod(a *LowbitArgs)
+func lowbit6SplitDotprod(a *LowbitArgs)
+func lowbit6ZerosDotprod(a *LowbitArgs)
+func lowbit6ZerosSplitDotprod(a *LowbitArgs)
+func lowbit6FractionsDotprod(a *LowbitArgs)
+func lowbit6FractionsSplitDotprod(a *LowbitArgs)
+func lowbit7Dotprod(a *LowbitArgs)
+func lowbit7SplitDotprod(a *LowbitArgs)
+func lowbit7ZerosDotprod(a *LowbitArgs)
+func lowbit7ZerosSplitDotprod(a *LowbitArgs)
+func lowbit7FractionsDotprod(a *LowbitArgs)
+func lowbit7FractionsSplitDotprod(a *LowbitArgs)
+func lowbit8Dotprod(a *LowbitArgs)
+func lowbit8SplitDotprod(a *LowbitArgs)
+func lowbit8ZerosDotprod(a *LowbitArgs)
+func lowbit8ZerosSplitDotprod(a *LowbitArgs)
 
 // Kernels with F16 and F32 in their names read scales of these types.
 
-func lowbit4F16Dotprod(a *Args)
-func lowbit4F16SplitDotprod(a *Args)
-func lowbit4ZerosF16Dotprod(a *Args)
-func lowbit4ZerosF16SplitDotprod(a *Args)
-func lowbit4F32Dotprod(a *Args)
-func lowbit4F32SplitDotprod(a *Args)
-func lowbit4ZerosF32Dotprod(a *Args)
-func lowbit4ZerosF32SplitDotprod(a *Args)
-func lowbit4Tile4x16Dotprod(a *Args)
-func lowbit4ZerosTile4x16Dotprod(a *Args)
-func lowbit4Tile4x8Dotprod(a *Args)
-func lowbit4ZerosTile4x8Dotprod(a *Args)
-func lowbit4Tile8x8Dotprod(a *Args)
-func lowbit4ZerosTile8x8Dotprod(a *Args)
-func lowbit4Neon(a *Args)
-func lowbit4SplitNeon(a *Args)
-func lowbit4ZerosNeon(a *Args)
-func lowbit4ZerosSplitNeon(a *Args)
-func lowbit4FractionsNeon(a *Args)
-func lowbit4FractionsSplitNeon(a *Args)
-func lowbit8Neon(a *Args)
-func lowbit8SplitNeon(a *Args)
-func lowbit8ZerosNeon(a *Args)
-func lowbit8ZerosSplitNeon(a *Args)
+func lowbit4F16Dotprod(a *LowbitArgs)
+func lowbit4F16SplitDotprod(a *LowbitArgs)
+func lowbit4ZerosF16Dotprod(a *LowbitArgs)
+func lowbit4ZerosF16SplitDotprod(a *LowbitArgs)
+func lowbit4F32Dotprod(a *LowbitArgs)
+func lowbit4F32SplitDotprod(a *LowbitArgs)
+func lowbit4ZerosF32Dotprod(a *LowbitArgs)
+func lowbit4ZerosF32SplitDotprod(a *LowbitArgs)
+func lowbit4Tile4x16Dotprod(a *LowbitArgs)
+func lowbit4ZerosTile4x16Dotprod(a *LowbitArgs)
+func lowbit4Tile4x8Dotprod(a *LowbitArgs)
+func lowbit4ZerosTile4x8Dotprod(a *LowbitArgs)
+func lowbit4Tile8x8Dotprod(a *LowbitArgs)
+func lowbit4ZerosTile8x8Dotprod(a *LowbitArgs)
+func lowbit4Neon(a *LowbitArgs)
+func lowbit4SplitNeon(a *LowbitArgs)
+func lowbit4ZerosNeon(a *LowbitArgs)
+func lowbit4ZerosSplitNeon(a *LowbitArgs)
+func lowbit4FractionsNeon(a *LowbitArgs)
+func lowbit4FractionsSplitNeon(a *LowbitArgs)
+func lowbit8Neon(a *LowbitArgs)
+func lowbit8SplitNeon(a *LowbitArgs)
+func lowbit8ZerosNeon(a *LowbitArgs)
+func lowbit8ZerosSplitNeon(a *LowbitArgs)
 
 // The qsi4cxp, qsi8cxp and qsu2cxp kernels give the same bits as package reference for
 // packing.LayoutQSI4CXP, LayoutQSI8CXP and LayoutQSU2CXP. Names state tiles but 8x16x2
 // (qsi4cxp) and 4x4x1 (qsu2cxp).
 
-func qsi4cxpDotprod(a *Args)
-func qsi4cxp4x16Dotprod(a *Args)
-func qsi4cxp4x8Dotprod(a *Args)
-func qsi4cxp8x8Dotprod(a *Args)
-func qsi4cxpNeon(a *Args)
-func qsi8cxp4x4Dotprod(a *Args)
-func qsi8cxp4x4Neon(a *Args)
-func qsi8cxp4x8Dotprod(a *Args)
-func qsi8cxp4x8Neon(a *Args)
-func qsu2cxpDotprod(a *Args)
+func qsi4cxpDotprod(a *ChannelArgs)
+func qsi4cxp4x16Dotprod(a *ChannelArgs)
+func qsi4cxp4x8Dotprod(a *ChannelArgs)
+func qsi4cxp8x8Dotprod(a *ChannelArgs)
+func qsi4cxpNeon(a *ChannelArgs)
+func qsi8cxp4x4Dotprod(a *ChannelArgs)
+func qsi8cxp4x4Neon(a *ChannelArgs)
+func qsi8cxp4x8Dotprod(a *ChannelArgs)
+func qsi8cxp4x8Neon(a *ChannelArgs)
+func qsu2cxpDotprod(a *ChannelArgs)
 
 // The f16 kernels give the same bits as package reference for packing.LayoutQSI4C32PF16.
 
-func f16Tile8x16Dotprod(a *Args)
-func f16Tile8x8Dotprod(a *Args)
-func f16Tile4x16Dotprod(a *Args)
-func f16Tile4x8Dotprod(a *Args)
+func f16Tile8x16Dotprod(a *BlocksArgs)
+func f16Tile8x8Dotprod(a *BlocksArgs)
+func f16Tile4x16Dotprod(a *BlocksArgs)
+func f16Tile4x8Dotprod(a *BlocksArgs)
 
 // The qai4c32p kernels give the same bits as package reference for packing.LayoutQAI4C32P.
 
-func qai4c32p4x16Dotprod(a *Args)
-func qai4c32p4x8Dotprod(a *Args)
+func qai4c32p4x16Dotprod(a *QAI4Args)
+func qai4c32p4x8Dotprod(a *QAI4Args)
 
 // The torchao kernels give the same bits as package reference for packing.LayoutTorchAOLinear.
 
-func torchao1Dotprod(a *Args)
-func torchao1ZerosDotprod(a *Args)
-func torchao2Dotprod(a *Args)
-func torchao2ZerosDotprod(a *Args)
-func torchao3Dotprod(a *Args)
-func torchao3ZerosDotprod(a *Args)
-func torchao4Dotprod(a *Args)
-func torchao4ZerosDotprod(a *Args)
-func torchao5Dotprod(a *Args)
-func torchao5ZerosDotprod(a *Args)
-func torchao6Dotprod(a *Args)
-func torchao6ZerosDotprod(a *Args)
-func torchao7Dotprod(a *Args)
-func torchao7ZerosDotprod(a *Args)
-func torchao8Dotprod(a *Args)
-func torchao8ZerosDotprod(a *Args)
+func torchao1Dotprod(a *TorchAOArgs)
+func torchao1ZerosDotprod(a *TorchAOArgs)
+func torchao2Dotprod(a *TorchAOArgs)
+func torchao2ZerosDotprod(a *TorchAOArgs)
+func torchao3Dotprod(a *TorchAOArgs)
+func torchao3ZerosDotprod(a *TorchAOArgs)
+func torchao4Dotprod(a *TorchAOArgs)
+func torchao4ZerosDotprod(a *TorchAOArgs)
+func torchao5Dotprod(a *TorchAOArgs)
+func torchao5ZerosDotprod(a *TorchAOArgs)
+func torchao6Dotprod(a *TorchAOArgs)
+func torchao6ZerosDotprod(a *TorchAOArgs)
+func torchao7Dotprod(a *TorchAOArgs)
+func torchao7ZerosDotprod(a *TorchAOArgs)
+func torchao8Dotprod(a *TorchAOArgs)
+func torchao8ZerosDotprod(a *TorchAOArgs)
 
 func init() {
 	const none, zeros, fractions = packing.ZeroNone, packing.ZeroInt8, packing.ZeroFraction
@@ -184,12 +184,12 @@ func init() {
 		tiled(lowbit(cpu.DotProd, 4, none, integer, 0, lowbit4Tile8x8Dotprod, nil), tile8x8x2),
 		tiled(lowbit(cpu.DotProd, 4, zeros, integer, -1, lowbit4ZerosTile8x8Dotprod, nil), tile8x8x2),
 
-		blocks(cpu.DotProd, packing.LayoutQSI4C32PF16, tile8x16x2, f16Tile8x16Dotprod),
-		blocks(cpu.DotProd, packing.LayoutQSI4C32PF16, tile8x8x2, f16Tile8x8Dotprod),
-		blocks(cpu.DotProd, packing.LayoutQSI4C32PF16, tile4x16x2, f16Tile4x16Dotprod),
-		blocks(cpu.DotProd, packing.LayoutQSI4C32PF16, tile4x8x2, f16Tile4x8Dotprod),
-		blocks(cpu.DotProd, packing.LayoutQAI4C32P, tile4x16x2, qai4c32p4x16Dotprod),
-		blocks(cpu.DotProd, packing.LayoutQAI4C32P, tile4x8x2, qai4c32p4x8Dotprod),
+		f16(tile8x16x2, f16Tile8x16Dotprod),
+		f16(tile8x8x2, f16Tile8x8Dotprod),
+		f16(tile4x16x2, f16Tile4x16Dotprod),
+		f16(tile4x8x2, f16Tile4x8Dotprod),
+		qai4c32p(tile4x16x2, qai4c32p4x16Dotprod),
+		qai4c32p(tile4x8x2, qai4c32p4x8Dotprod),
 
 		torchao(1, none, -1, torchao1Dotprod),
 		torchao(1, zeros, 1, torchao1ZerosDotprod),
@@ -208,15 +208,15 @@ func init() {
 		torchao(8, none, 0, torchao8Dotprod),
 		torchao(8, zeros, 1, torchao8ZerosDotprod),
 
-		channel(cpu.DotProd, packing.LayoutQSI4CXP, 4, tile8x16x2, Twice, qsi4cxpDotprod),
-		channel(cpu.DotProd, packing.LayoutQSI4CXP, 4, tile4x16x2, Twice, qsi4cxp4x16Dotprod),
-		channel(cpu.DotProd, packing.LayoutQSI4CXP, 4, tile4x8x2, Row, qsi4cxp4x8Dotprod),
-		channel(cpu.DotProd, packing.LayoutQSI4CXP, 4, tile8x8x2, Row, qsi4cxp8x8Dotprod),
-		channel(cpu.NEON, packing.LayoutQSI4CXP, 4, tile8x16x2, Twice, qsi4cxpNeon),
-		unsigned(channel(cpu.DotProd, packing.LayoutQSU2CXP, 2, tile4x4x1, Row, qsu2cxpDotprod), 2),
-		channel(cpu.DotProd, packing.LayoutQSI8CXP, 8, tile4x4x1, Row, qsi8cxp4x4Dotprod),
-		channel(cpu.NEON, packing.LayoutQSI8CXP, 8, tile4x4x1, Row, qsi8cxp4x4Neon),
-		channel(cpu.DotProd, packing.LayoutQSI8CXP, 8, tile4x8x1, Twice, qsi8cxp4x8Dotprod),
-		channel(cpu.NEON, packing.LayoutQSI8CXP, 8, tile4x8x1, Twice, qsi8cxp4x8Neon),
+		channel(cpu.DotProd, packing.LayoutQSI4CXP, 4, tile8x16x2, Twice, 0, qsi4cxpDotprod),
+		channel(cpu.DotProd, packing.LayoutQSI4CXP, 4, tile4x16x2, Twice, 0, qsi4cxp4x16Dotprod),
+		channel(cpu.DotProd, packing.LayoutQSI4CXP, 4, tile4x8x2, Row, 0, qsi4cxp4x8Dotprod),
+		channel(cpu.DotProd, packing.LayoutQSI4CXP, 4, tile8x8x2, Row, 0, qsi4cxp8x8Dotprod),
+		channel(cpu.NEON, packing.LayoutQSI4CXP, 4, tile8x16x2, Twice, 0, qsi4cxpNeon),
+		channel(cpu.DotProd, packing.LayoutQSU2CXP, 2, tile4x4x1, Row, -2, qsu2cxpDotprod),
+		channel(cpu.DotProd, packing.LayoutQSI8CXP, 8, tile4x4x1, Row, 0, qsi8cxp4x4Dotprod),
+		channel(cpu.NEON, packing.LayoutQSI8CXP, 8, tile4x4x1, Row, 0, qsi8cxp4x4Neon),
+		channel(cpu.DotProd, packing.LayoutQSI8CXP, 8, tile4x8x1, Twice, 0, qsi8cxp4x8Dotprod),
+		channel(cpu.NEON, packing.LayoutQSI8CXP, 8, tile4x8x1, Twice, 0, qsi8cxp4x8Neon),
 	)
 }

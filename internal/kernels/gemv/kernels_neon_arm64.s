@@ -92,19 +92,19 @@
 	VMOV V30.B16, V0.B16 \
 	VMOV V31.B16, V1.B16
 
-// func lowbit4Neon(a *Args)
+// func lowbit4Neon(a *LowbitArgs)
 TEXT ·lowbit4Neon(SB), NOSPLIT, $0-8
 	LOWBIT(NONE, START4, BLOCK4, REDUCE4, EPILOGUE, EPILOGUE)
 
-// func lowbit4SplitNeon(a *Args)
+// func lowbit4SplitNeon(a *LowbitArgs)
 TEXT ·lowbit4SplitNeon(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(NONE, START4, BLOCK4, FIRST4, SECOND4, REDUCE4, EPILOGUE)
 
-// func lowbit4ZerosNeon(a *Args)
+// func lowbit4ZerosNeon(a *LowbitArgs)
 TEXT ·lowbit4ZerosNeon(SB), NOSPLIT, $0-8
 	LOWBIT(NONE, START4, BLOCK4, REDUCE4, EPILOGUE_ZEROS, EPILOGUE1_ZEROS)
 
-// func lowbit4ZerosSplitNeon(a *Args)
+// func lowbit4ZerosSplitNeon(a *LowbitArgs)
 TEXT ·lowbit4ZerosSplitNeon(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(NONE, START4, BLOCK4, FIRST4, SECOND4, REDUCE4, EPILOGUE_ZEROS)
 
@@ -115,11 +115,11 @@ TEXT ·lowbit4ZerosSplitNeon(SB), NOSPLIT, $0-8
 #define EPILOGUE_FRACTIONS4() FRACTIONS(4, SUB_POINTS)
 #define EPILOGUE1_FRACTIONS4() FRACTIONS(4, SUB_POINTS1)
 
-// func lowbit4FractionsNeon(a *Args)
+// func lowbit4FractionsNeon(a *LowbitArgs)
 TEXT ·lowbit4FractionsNeon(SB), NOSPLIT, $0-8
 	LOWBIT(NONE, START4, BLOCK4, REDUCE4_FRACTIONS, EPILOGUE_FRACTIONS4, EPILOGUE1_FRACTIONS4)
 
-// func lowbit4FractionsSplitNeon(a *Args)
+// func lowbit4FractionsSplitNeon(a *LowbitArgs)
 TEXT ·lowbit4FractionsSplitNeon(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(NONE, START4, BLOCK4, FIRST4, SECOND4, REDUCE4_FRACTIONS, EPILOGUE_FRACTIONS4)
 
@@ -188,19 +188,19 @@ TEXT ·lowbit4FractionsSplitNeon(SB), NOSPLIT, $0-8
 	LANE8(5, 19, 24, 25)                                 \
 	LANE8(7, 19, 26, 27)
 
-// func lowbit8Neon(a *Args)
+// func lowbit8Neon(a *LowbitArgs)
 TEXT ·lowbit8Neon(SB), NOSPLIT, $0-8
 	LOWBIT(NONE, ZERO8, BLOCK8, ROWS, EPILOGUE, EPILOGUE)
 
-// func lowbit8SplitNeon(a *Args)
+// func lowbit8SplitNeon(a *LowbitArgs)
 TEXT ·lowbit8SplitNeon(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(NONE, ZERO8, BLOCK8, FIRST8, SECOND8, ROWS, EPILOGUE)
 
-// func lowbit8ZerosNeon(a *Args)
+// func lowbit8ZerosNeon(a *LowbitArgs)
 TEXT ·lowbit8ZerosNeon(SB), NOSPLIT, $0-8
 	LOWBIT(NONE, ZERO8, BLOCK8, ROWS, EPILOGUE_ZEROS, EPILOGUE1_ZEROS)
 
-// func lowbit8ZerosSplitNeon(a *Args)
+// func lowbit8ZerosSplitNeon(a *LowbitArgs)
 TEXT ·lowbit8ZerosSplitNeon(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(NONE, ZERO8, BLOCK8, FIRST8, SECOND8, ROWS, EPILOGUE_ZEROS)
 
@@ -215,7 +215,7 @@ TEXT ·lowbit8ZerosSplitNeon(SB), NOSPLIT, $0-8
 	VSHL $4, V31.S4, V1.S4 \
 	WRITE8()
 
-// func qsi4cxpNeon(a *Args)
+// func qsi4cxpNeon(a *ChannelArgs)
 TEXT ·qsi4cxpNeon(SB), NOSPLIT, $0-8
 	CHANNEL(NONE, START4, TWO4, BLOCK4, FINISH4)
 
@@ -259,7 +259,7 @@ TEXT ·qsi4cxpNeon(SB), NOSPLIT, $0-8
 	VADDP_4S(21, 20, 0)         \
 	WRITE4()
 
-// func qsi8cxp4x4Neon(a *Args)
+// func qsi8cxp4x4Neon(a *ChannelArgs)
 TEXT ·qsi8cxp4x4Neon(SB), NOSPLIT, $0-8
 	CHANNEL(NONE, ZERO4, TWO8X4, BLOCK8X4, FINISH8X4)
 
@@ -295,6 +295,6 @@ TEXT ·qsi8cxp4x4Neon(SB), NOSPLIT, $0-8
 	VADDP_4S(21, 20, 0)  \
 	WRITE4()
 
-// func qsi8cxp4x8Neon(a *Args)
+// func qsi8cxp4x8Neon(a *ChannelArgs)
 TEXT ·qsi8cxp4x8Neon(SB), NOSPLIT, $0-8
 	CHANNEL(NONE, ZERO4, TWO8X8, BLOCK8X8, FINISH8X8)

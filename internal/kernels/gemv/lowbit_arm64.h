@@ -6,12 +6,11 @@
 //	BLOCK()      adds a block of columns of all rows to the accumulators, and moves R3 and R10 past it
 //	REDUCE()     after a group: moves the integers of rows 0-3 to V0, of rows 4-7 to V1
 //	EPILOGUE()   adds float32(t) * scale to V28 (rows 0-3) and V29 (rows 4-7), and moves R3 past the group's
-//	             record and R11, R8 and R9 past its sum and scale
+//	             record and R11 past its sum
 //	EPILOGUE1()  the same after a group of one block
 //	TAIL()       after the last group: writes the outputs
 //
-// R5 is Groups, R6 Blocks, R7 LastBlocks, R8 ActScales, R9 ActSums, R11 Sums, R12 the groups left, R13 the blocks left.
-// Kernels for panels of 4 rows leave V1 and V29 alone.
+// R5 is Groups, R6 Blocks, R7 LastBlocks, R11 Sums, R12 the groups left, R13 the blocks left. Kernels for panels of 4 rows leave V1 and V29 alone.
 //
 // Groups of one block have a loop of their own: 3 instructions less for each 256 products. GROUPS1 has another BLOCK in
 // this loop, BLOCK1.
@@ -28,8 +27,6 @@ panel:                                                            \
 	MOVD R2, R3                                               \
 	MOVD Args_Acts(R0), R10                                   \
 	MOVD Args_Sums(R0), R11                                   \
-	MOVD Args_ActScales(R0), R8                               \
-	MOVD Args_ActSums(R0), R9                                 \
 	MOVD R5, R12                                              \
 	VMOVI_2D(28)                                              \
 	VMOVI_2D(29)                                              \
@@ -116,8 +113,8 @@ sum:                                                                        \
 // TAIL8 and TAIL4 end a lowbit panel of 8 or 4 rows: float32 sums and biases follow the last group.
 #define TAIL8()                                 \
 	VLD1 (R3), [V0.S4, V1.S4, V2.S4, V3.S4] \
-	FMOVS Args_NegZero(R0), F4              \
-	FMOVS Args_Rec(R0), F5                  \
+	FMOVS LowbitArgs_NegZero(R0), F4              \
+	FMOVS LowbitArgs_Rec(R0), F5                  \
 	VFMLA_4S_0(4, 0, 28)                    \
 	VFMLA_4S_0(4, 1, 29)                    \
 	VFMUL_4S_0(5, 28, 28)                   \
@@ -128,8 +125,8 @@ sum:                                                                        \
 
 #define TAIL4()                    \
 	VLD1 (R3), [V0.S4, V1.S4]  \
-	FMOVS Args_NegZero(R0), F4 \
-	FMOVS Args_Rec(R0), F5     \
+	FMOVS LowbitArgs_NegZero(R0), F4 \
+	FMOVS LowbitArgs_Rec(R0), F5     \
 	VFMLA_4S_0(4, 0, 28)       \
 	VFMUL_4S_0(5, 28, 28)      \
 	VFADD_4S(1, 28, 28)        \

@@ -61,19 +61,19 @@
 	ODD1(0, DOTS, 18) \
 	ODD1(1, DOTS, 19)
 
-// func lowbit1Dotprod(a *Args)
+// func lowbit1Dotprod(a *LowbitArgs)
 TEXT ·lowbit1Dotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS1, START1, BLOCK1, PAIRS, EPILOGUE_NEGATED, EPILOGUE_NEGATED)
 
-// func lowbit1SplitDotprod(a *Args)
+// func lowbit1SplitDotprod(a *LowbitArgs)
 TEXT ·lowbit1SplitDotprod(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(CONSTS1, START1, BLOCK1, FIRST1, SECOND1, PAIRS, EPILOGUE_NEGATED)
 
-// func lowbit1ZerosDotprod(a *Args)
+// func lowbit1ZerosDotprod(a *LowbitArgs)
 TEXT ·lowbit1ZerosDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS1, ZERO4, BLOCK1, PAIRS, EPILOGUE_ZEROS_NEGATED, EPILOGUE1_ZEROS_NEGATED)
 
-// func lowbit1ZerosSplitDotprod(a *Args)
+// func lowbit1ZerosSplitDotprod(a *LowbitArgs)
 TEXT ·lowbit1ZerosSplitDotprod(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(CONSTS1, ZERO4, BLOCK1, FIRST1, SECOND1, PAIRS, EPILOGUE_ZEROS_NEGATED)
 
@@ -84,19 +84,19 @@ TEXT ·lowbit1ZerosSplitDotprod(SB), NOSPLIT, $0-8
 #define EPILOGUE_FRACTIONS1() FRACTIONS_OFFSET(7, ADD_POINTS, SUB_SCALED)
 #define EPILOGUE1_FRACTIONS1() FRACTIONS_OFFSET(7, ADD_POINTS1, SUB_SCALED)
 
-// func lowbit1FractionsDotprod(a *Args)
+// func lowbit1FractionsDotprod(a *LowbitArgs)
 TEXT ·lowbit1FractionsDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS1_FRACTIONS, ZERO4, BLOCK1, PAIRS, EPILOGUE_FRACTIONS1, EPILOGUE1_FRACTIONS1)
 
-// func lowbit1FractionsSplitDotprod(a *Args)
+// func lowbit1FractionsSplitDotprod(a *LowbitArgs)
 TEXT ·lowbit1FractionsSplitDotprod(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(CONSTS1_FRACTIONS, ZERO4, BLOCK1, FIRST1, SECOND1, PAIRS, EPILOGUE_FRACTIONS1)
 
-// func lowbit1HalfDotprod(a *Args)
+// func lowbit1HalfDotprod(a *LowbitArgs)
 TEXT ·lowbit1HalfDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS1_HALF, ZERO4, BLOCK1, PAIRS, EPILOGUE_HALF_NEGATED, EPILOGUE_HALF_NEGATED)
 
-// func lowbit1HalfSplitDotprod(a *Args)
+// func lowbit1HalfSplitDotprod(a *LowbitArgs)
 TEXT ·lowbit1HalfSplitDotprod(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(CONSTS1_HALF, ZERO4, BLOCK1, FIRST1, SECOND1, PAIRS, EPILOGUE_HALF_NEGATED)
 
@@ -161,19 +161,19 @@ TEXT ·lowbit1HalfSplitDotprod(SB), NOSPLIT, $0-8
 	VSSRA_4S(2, 27, 23) \
 	PAIRS()
 
-// func lowbit2Dotprod(a *Args)
+// func lowbit2Dotprod(a *LowbitArgs)
 TEXT ·lowbit2Dotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS2, START_SUM8, BLOCK2, REDUCE2, EPILOGUE, EPILOGUE)
 
-// func lowbit2SplitDotprod(a *Args)
+// func lowbit2SplitDotprod(a *LowbitArgs)
 TEXT ·lowbit2SplitDotprod(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(CONSTS2, START_SUM8, BLOCK2, FIRST2, SECOND2, REDUCE2, EPILOGUE)
 
-// func lowbit2ZerosDotprod(a *Args)
+// func lowbit2ZerosDotprod(a *LowbitArgs)
 TEXT ·lowbit2ZerosDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS2, ZERO8, BLOCK2, REDUCE2, EPILOGUE_ZEROS_OFFSET, EPILOGUE1_ZEROS_OFFSET)
 
-// func lowbit2ZerosSplitDotprod(a *Args)
+// func lowbit2ZerosSplitDotprod(a *LowbitArgs)
 TEXT ·lowbit2ZerosSplitDotprod(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(CONSTS2, ZERO8, BLOCK2, FIRST2, SECOND2, REDUCE2, EPILOGUE_ZEROS_OFFSET)
 
@@ -184,19 +184,19 @@ TEXT ·lowbit2ZerosSplitDotprod(SB), NOSPLIT, $0-8
 #define EPILOGUE_FRACTIONS2() FRACTIONS_OFFSET(6, SUB_POINTS, ADD_SCALED)
 #define EPILOGUE1_FRACTIONS2() FRACTIONS_OFFSET(6, SUB_POINTS1, ADD_SCALED)
 
-// func lowbit2FractionsDotprod(a *Args)
+// func lowbit2FractionsDotprod(a *LowbitArgs)
 TEXT ·lowbit2FractionsDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS2_FRACTIONS, ZERO8, BLOCK2, REDUCE2, EPILOGUE_FRACTIONS2, EPILOGUE1_FRACTIONS2)
 
-// func lowbit2FractionsSplitDotprod(a *Args)
+// func lowbit2FractionsSplitDotprod(a *LowbitArgs)
 TEXT ·lowbit2FractionsSplitDotprod(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(CONSTS2_FRACTIONS, ZERO8, BLOCK2, FIRST2, SECOND2, REDUCE2, EPILOGUE_FRACTIONS2)
 
-// func lowbit2HalfDotprod(a *Args)
+// func lowbit2HalfDotprod(a *LowbitArgs)
 TEXT ·lowbit2HalfDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS2_HALF, ZERO8, BLOCK2, REDUCE2, EPILOGUE_HALF, EPILOGUE_HALF)
 
-// func lowbit2HalfSplitDotprod(a *Args)
+// func lowbit2HalfSplitDotprod(a *LowbitArgs)
 TEXT ·lowbit2HalfSplitDotprod(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(CONSTS2_HALF, ZERO8, BLOCK2, FIRST2, SECOND2, REDUCE2, EPILOGUE_HALF)
 
@@ -269,19 +269,19 @@ TEXT ·lowbit2HalfSplitDotprod(SB), NOSPLIT, $0-8
 	VSSRA_4S(3, 26, 22) \
 	PAIRS()
 
-// func lowbit3Dotprod(a *Args)
+// func lowbit3Dotprod(a *LowbitArgs)
 TEXT ·lowbit3Dotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS3, START3, BLOCK3, REDUCE3, EPILOGUE, EPILOGUE)
 
-// func lowbit3SplitDotprod(a *Args)
+// func lowbit3SplitDotprod(a *LowbitArgs)
 TEXT ·lowbit3SplitDotprod(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(CONSTS3, START3, BLOCK3, FIRST3, SECOND3, REDUCE3, EPILOGUE)
 
-// func lowbit3ZerosDotprod(a *Args)
+// func lowbit3ZerosDotprod(a *LowbitArgs)
 TEXT ·lowbit3ZerosDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS3, START3_ZEROS, BLOCK3, REDUCE3, EPILOGUE_ZEROS_OFFSET, EPILOGUE1_ZEROS_OFFSET)
 
-// func lowbit3ZerosSplitDotprod(a *Args)
+// func lowbit3ZerosSplitDotprod(a *LowbitArgs)
 TEXT ·lowbit3ZerosSplitDotprod(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(CONSTS3, START3_ZEROS, BLOCK3, FIRST3, SECOND3, REDUCE3, EPILOGUE_ZEROS_OFFSET)
 
@@ -292,38 +292,38 @@ TEXT ·lowbit3ZerosSplitDotprod(SB), NOSPLIT, $0-8
 #define EPILOGUE_FRACTIONS3() FRACTIONS_OFFSET(5, SUB_POINTS, ADD_SCALED)
 #define EPILOGUE1_FRACTIONS3() FRACTIONS_OFFSET(5, SUB_POINTS1, ADD_SCALED)
 
-// func lowbit3FractionsDotprod(a *Args)
+// func lowbit3FractionsDotprod(a *LowbitArgs)
 TEXT ·lowbit3FractionsDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS3_FRACTIONS, START3_ZEROS, BLOCK3, REDUCE3, EPILOGUE_FRACTIONS3, EPILOGUE1_FRACTIONS3)
 
-// func lowbit3FractionsSplitDotprod(a *Args)
+// func lowbit3FractionsSplitDotprod(a *LowbitArgs)
 TEXT ·lowbit3FractionsSplitDotprod(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(CONSTS3_FRACTIONS, START3_ZEROS, BLOCK3, FIRST3, SECOND3, REDUCE3, EPILOGUE_FRACTIONS3)
 
-// func lowbit4Dotprod(a *Args)
+// func lowbit4Dotprod(a *LowbitArgs)
 TEXT ·lowbit4Dotprod(SB), NOSPLIT, $0-8
 	GROUPS1(CONSTS4, ZERO4, BLOCK4, BLOCK4_LOADS, PAIRS, EPILOGUE16, EPILOGUE16, TAIL8)
 
-// func lowbit4SplitDotprod(a *Args)
+// func lowbit4SplitDotprod(a *LowbitArgs)
 TEXT ·lowbit4SplitDotprod(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(CONSTS4, ZERO4, BLOCK4, FIRST4, SECOND4, PAIRS, EPILOGUE16)
 
-// func lowbit4ZerosDotprod(a *Args)
+// func lowbit4ZerosDotprod(a *LowbitArgs)
 TEXT ·lowbit4ZerosDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS4, ZERO4, BLOCK4, PAIRS, EPILOGUE_ZEROS16, EPILOGUE1_ZEROS16)
 
-// func lowbit4ZerosSplitDotprod(a *Args)
+// func lowbit4ZerosSplitDotprod(a *LowbitArgs)
 TEXT ·lowbit4ZerosSplitDotprod(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(CONSTS4, ZERO4, BLOCK4, FIRST4, SECOND4, PAIRS, EPILOGUE_ZEROS16)
 
 #define EPILOGUE_FRACTIONS4() FRACTIONS(4, SUB_POINTS)
 #define EPILOGUE1_FRACTIONS4() FRACTIONS(4, SUB_POINTS1)
 
-// func lowbit4FractionsDotprod(a *Args)
+// func lowbit4FractionsDotprod(a *LowbitArgs)
 TEXT ·lowbit4FractionsDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS4, ZERO4, BLOCK4, PAIRS, EPILOGUE_FRACTIONS4, EPILOGUE1_FRACTIONS4)
 
-// func lowbit4FractionsSplitDotprod(a *Args)
+// func lowbit4FractionsSplitDotprod(a *LowbitArgs)
 TEXT ·lowbit4FractionsSplitDotprod(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(CONSTS4, ZERO4, BLOCK4, FIRST4, SECOND4, PAIRS, EPILOGUE_FRACTIONS4)
 
@@ -351,19 +351,19 @@ TEXT ·lowbit4FractionsSplitDotprod(SB), NOSPLIT, $0-8
 	ODD5(0, 1, 2, 3, 4, DOTS, 18) \
 	ODD5(5, 6, 7, 8, 9, DOTS, 19)
 
-// func lowbit5Dotprod(a *Args)
+// func lowbit5Dotprod(a *LowbitArgs)
 TEXT ·lowbit5Dotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS5, START_SUM, BLOCK5, PAIRS, EPILOGUE, EPILOGUE)
 
-// func lowbit5SplitDotprod(a *Args)
+// func lowbit5SplitDotprod(a *LowbitArgs)
 TEXT ·lowbit5SplitDotprod(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(CONSTS5, START_SUM, BLOCK5, FIRST5, SECOND5, PAIRS, EPILOGUE)
 
-// func lowbit5ZerosDotprod(a *Args)
+// func lowbit5ZerosDotprod(a *LowbitArgs)
 TEXT ·lowbit5ZerosDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS5, ZERO4, BLOCK5, PAIRS, EPILOGUE_ZEROS_OFFSET, EPILOGUE1_ZEROS_OFFSET)
 
-// func lowbit5ZerosSplitDotprod(a *Args)
+// func lowbit5ZerosSplitDotprod(a *LowbitArgs)
 TEXT ·lowbit5ZerosSplitDotprod(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(CONSTS5, ZERO4, BLOCK5, FIRST5, SECOND5, PAIRS, EPILOGUE_ZEROS_OFFSET)
 
@@ -374,11 +374,11 @@ TEXT ·lowbit5ZerosSplitDotprod(SB), NOSPLIT, $0-8
 #define EPILOGUE_FRACTIONS5() FRACTIONS_OFFSET(3, SUB_POINTS, ADD_SCALED)
 #define EPILOGUE1_FRACTIONS5() FRACTIONS_OFFSET(3, SUB_POINTS1, ADD_SCALED)
 
-// func lowbit5FractionsDotprod(a *Args)
+// func lowbit5FractionsDotprod(a *LowbitArgs)
 TEXT ·lowbit5FractionsDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS5_FRACTIONS, ZERO4, BLOCK5, PAIRS, EPILOGUE_FRACTIONS5, EPILOGUE1_FRACTIONS5)
 
-// func lowbit5FractionsSplitDotprod(a *Args)
+// func lowbit5FractionsSplitDotprod(a *LowbitArgs)
 TEXT ·lowbit5FractionsSplitDotprod(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(CONSTS5_FRACTIONS, ZERO4, BLOCK5, FIRST5, SECOND5, PAIRS, EPILOGUE_FRACTIONS5)
 
@@ -406,19 +406,19 @@ TEXT ·lowbit5FractionsSplitDotprod(SB), NOSPLIT, $0-8
 	ODD6(0, 1, 2, 3, 4, 5, DOTS, 18) \
 	ODD6(6, 7, 8, 9, 10, 11, DOTS, 19)
 
-// func lowbit6Dotprod(a *Args)
+// func lowbit6Dotprod(a *LowbitArgs)
 TEXT ·lowbit6Dotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS6, START_SUM, BLOCK6, PAIRS, EPILOGUE, EPILOGUE)
 
-// func lowbit6SplitDotprod(a *Args)
+// func lowbit6SplitDotprod(a *LowbitArgs)
 TEXT ·lowbit6SplitDotprod(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(CONSTS6, START_SUM, BLOCK6, FIRST6, SECOND6, PAIRS, EPILOGUE)
 
-// func lowbit6ZerosDotprod(a *Args)
+// func lowbit6ZerosDotprod(a *LowbitArgs)
 TEXT ·lowbit6ZerosDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS6, ZERO4, BLOCK6, PAIRS, EPILOGUE_ZEROS_OFFSET, EPILOGUE1_ZEROS_OFFSET)
 
-// func lowbit6ZerosSplitDotprod(a *Args)
+// func lowbit6ZerosSplitDotprod(a *LowbitArgs)
 TEXT ·lowbit6ZerosSplitDotprod(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(CONSTS6, ZERO4, BLOCK6, FIRST6, SECOND6, PAIRS, EPILOGUE_ZEROS_OFFSET)
 
@@ -429,11 +429,11 @@ TEXT ·lowbit6ZerosSplitDotprod(SB), NOSPLIT, $0-8
 #define EPILOGUE_FRACTIONS6() FRACTIONS_OFFSET(2, SUB_POINTS, ADD_SCALED)
 #define EPILOGUE1_FRACTIONS6() FRACTIONS_OFFSET(2, SUB_POINTS1, ADD_SCALED)
 
-// func lowbit6FractionsDotprod(a *Args)
+// func lowbit6FractionsDotprod(a *LowbitArgs)
 TEXT ·lowbit6FractionsDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS6_FRACTIONS, ZERO4, BLOCK6, PAIRS, EPILOGUE_FRACTIONS6, EPILOGUE1_FRACTIONS6)
 
-// func lowbit6FractionsSplitDotprod(a *Args)
+// func lowbit6FractionsSplitDotprod(a *LowbitArgs)
 TEXT ·lowbit6FractionsSplitDotprod(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(CONSTS6_FRACTIONS, ZERO4, BLOCK6, FIRST6, SECOND6, PAIRS, EPILOGUE_FRACTIONS6)
 
@@ -462,19 +462,19 @@ TEXT ·lowbit6FractionsSplitDotprod(SB), NOSPLIT, $0-8
 	ODD7(0, 1, 2, 3, 4, 5, 6, DOTS, 18) \
 	ODD7(7, 8, 9, 10, 11, 12, 13, DOTS, 19)
 
-// func lowbit7Dotprod(a *Args)
+// func lowbit7Dotprod(a *LowbitArgs)
 TEXT ·lowbit7Dotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS7, START_SUM, BLOCK7, PAIRS, EPILOGUE, EPILOGUE)
 
-// func lowbit7SplitDotprod(a *Args)
+// func lowbit7SplitDotprod(a *LowbitArgs)
 TEXT ·lowbit7SplitDotprod(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(CONSTS7, START_SUM, BLOCK7, FIRST7, SECOND7, PAIRS, EPILOGUE)
 
-// func lowbit7ZerosDotprod(a *Args)
+// func lowbit7ZerosDotprod(a *LowbitArgs)
 TEXT ·lowbit7ZerosDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS7, ZERO4, BLOCK7, PAIRS, EPILOGUE_ZEROS_OFFSET, EPILOGUE1_ZEROS_OFFSET)
 
-// func lowbit7ZerosSplitDotprod(a *Args)
+// func lowbit7ZerosSplitDotprod(a *LowbitArgs)
 TEXT ·lowbit7ZerosSplitDotprod(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(CONSTS7, ZERO4, BLOCK7, FIRST7, SECOND7, PAIRS, EPILOGUE_ZEROS_OFFSET)
 
@@ -485,11 +485,11 @@ TEXT ·lowbit7ZerosSplitDotprod(SB), NOSPLIT, $0-8
 #define EPILOGUE_FRACTIONS7() FRACTIONS_OFFSET(1, SUB_POINTS, ADD_SCALED)
 #define EPILOGUE1_FRACTIONS7() FRACTIONS_OFFSET(1, SUB_POINTS1, ADD_SCALED)
 
-// func lowbit7FractionsDotprod(a *Args)
+// func lowbit7FractionsDotprod(a *LowbitArgs)
 TEXT ·lowbit7FractionsDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS7_FRACTIONS, ZERO4, BLOCK7, PAIRS, EPILOGUE_FRACTIONS7, EPILOGUE1_FRACTIONS7)
 
-// func lowbit7FractionsSplitDotprod(a *Args)
+// func lowbit7FractionsSplitDotprod(a *LowbitArgs)
 TEXT ·lowbit7FractionsSplitDotprod(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(CONSTS7_FRACTIONS, ZERO4, BLOCK7, FIRST7, SECOND7, PAIRS, EPILOGUE_FRACTIONS7)
 
@@ -518,18 +518,18 @@ TEXT ·lowbit7FractionsSplitDotprod(SB), NOSPLIT, $0-8
 	DOTS(18, 1, 3, 5, 7) \
 	DOTS(19, 9, 11, 13, 15)
 
-// func lowbit8Dotprod(a *Args)
+// func lowbit8Dotprod(a *LowbitArgs)
 TEXT ·lowbit8Dotprod(SB), NOSPLIT, $0-8
 	LOWBIT(NONE, ZERO4, BLOCK8, PAIRS, EPILOGUE, EPILOGUE)
 
-// func lowbit8SplitDotprod(a *Args)
+// func lowbit8SplitDotprod(a *LowbitArgs)
 TEXT ·lowbit8SplitDotprod(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(NONE, ZERO4, BLOCK8, FIRST8, SECOND8, PAIRS, EPILOGUE)
 
-// func lowbit8ZerosDotprod(a *Args)
+// func lowbit8ZerosDotprod(a *LowbitArgs)
 TEXT ·lowbit8ZerosDotprod(SB), NOSPLIT, $0-8
 	LOWBIT(NONE, ZERO4, BLOCK8, PAIRS, EPILOGUE_ZEROS, EPILOGUE1_ZEROS)
 
-// func lowbit8ZerosSplitDotprod(a *Args)
+// func lowbit8ZerosSplitDotprod(a *LowbitArgs)
 TEXT ·lowbit8ZerosSplitDotprod(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(NONE, ZERO4, BLOCK8, FIRST8, SECOND8, PAIRS, EPILOGUE_ZEROS)

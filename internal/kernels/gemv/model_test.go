@@ -128,23 +128,20 @@ func (p *product) sums() []int32 {
 
 // args are the arguments for the kernel, but for Dst; the slices are data, ordered() and sums(),
 // perhaps elsewhere.
-func (p *product) args(data []byte, acts []int8, sums []int32) Args {
-	a := Args{
-		Data: &data[0], PanelBytes: p.packer.PanelBytes(), Panels: p.packer.Panels(), Acts: &acts[0],
-		NegZero: float32(-p.zero), NegZeroInt: -p.zero, Rec: p.rec, ActScales: &p.scales[0], ActSums: &p.asums[0],
-	}
-	if p.packer.Header().Flags&packing.FlagBias != 0 {
-		a.Biased = 1
-	}
+func (p *product) args(data []byte, acts []int8, sums []int32) (c Call) {
+	a := p.kernel.Args(&c)
+	*a = Args{Data: &data[0], PanelBytes: p.packer.PanelBytes(), Panels: p.packer.Panels(), Acts: &acts[0]}
+	p.kernel.SetRow(&c, -p.zero, p.rec, &p.scales[0], &p.asums[0])
+	c.SetBiased(p.packer.Header().Flags&packing.FlagBias != 0)
 	if p.kernel.SumFactor != 0 {
 		a.Sums = &sums[0]
 	}
-	p.kernel.SetGroups(&a, p.packer.Groups(), p.group(), int(p.packer.Header().Cols))
-	return a
+	p.kernel.SetGroups(a, p.packer.Groups(), p.group(), int(p.packer.Header().Cols))
+	return c
 }
 
 // run runs the kernel's function for the product's groups.
-func (p *product) run(a *Args) { p.kernel.For(p.packer.Groups(), p.group())(a) }
+func (p *product) run(c *Call) { p.kernel.For(p.packer.Groups(), p.group())(c) }
 
 // model computes the outputs of all rows of all panels, rows of padding included, as Kernel says.
 func (p *product) model() (out []float32) {

@@ -26,19 +26,19 @@
 	SCALES_F16() \
 	ZEROS1_SCALED16()
 
-// func lowbit4F16Dotprod(a *Args)
+// func lowbit4F16Dotprod(a *LowbitArgs)
 TEXT ·lowbit4F16Dotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS4, ZERO4, BLOCK4, PAIRS, EPILOGUE16_F16, EPILOGUE16_F16)
 
-// func lowbit4F16SplitDotprod(a *Args)
+// func lowbit4F16SplitDotprod(a *LowbitArgs)
 TEXT ·lowbit4F16SplitDotprod(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(CONSTS4, ZERO4, BLOCK4, FIRST4, SECOND4, PAIRS, EPILOGUE16_F16)
 
-// func lowbit4ZerosF16Dotprod(a *Args)
+// func lowbit4ZerosF16Dotprod(a *LowbitArgs)
 TEXT ·lowbit4ZerosF16Dotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS4, ZERO4, BLOCK4, PAIRS, EPILOGUE_ZEROS16_F16, EPILOGUE1_ZEROS16_F16)
 
-// func lowbit4ZerosF16SplitDotprod(a *Args)
+// func lowbit4ZerosF16SplitDotprod(a *LowbitArgs)
 TEXT ·lowbit4ZerosF16SplitDotprod(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(CONSTS4, ZERO4, BLOCK4, FIRST4, SECOND4, PAIRS, EPILOGUE_ZEROS16_F16)
 
@@ -57,18 +57,18 @@ TEXT ·lowbit4ZerosF16SplitDotprod(SB), NOSPLIT, $0-8
 	SCALES_F32() \
 	ZEROS1_SCALED16()
 
-// func lowbit4F32Dotprod(a *Args)
+// func lowbit4F32Dotprod(a *LowbitArgs)
 TEXT ·lowbit4F32Dotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS4, ZERO4, BLOCK4, PAIRS, EPILOGUE16_F32, EPILOGUE16_F32)
 
-// func lowbit4F32SplitDotprod(a *Args)
+// func lowbit4F32SplitDotprod(a *LowbitArgs)
 TEXT ·lowbit4F32SplitDotprod(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(CONSTS4, ZERO4, BLOCK4, FIRST4, SECOND4, PAIRS, EPILOGUE16_F32)
 
-// func lowbit4ZerosF32Dotprod(a *Args)
+// func lowbit4ZerosF32Dotprod(a *LowbitArgs)
 TEXT ·lowbit4ZerosF32Dotprod(SB), NOSPLIT, $0-8
 	LOWBIT(CONSTS4, ZERO4, BLOCK4, PAIRS, EPILOGUE_ZEROS16_F32, EPILOGUE1_ZEROS16_F32)
 
-// func lowbit4ZerosF32SplitDotprod(a *Args)
+// func lowbit4ZerosF32SplitDotprod(a *LowbitArgs)
 TEXT ·lowbit4ZerosF32SplitDotprod(SB), NOSPLIT, $0-8
 	LOWBIT_SPLIT(CONSTS4, ZERO4, BLOCK4, FIRST4, SECOND4, PAIRS, EPILOGUE_ZEROS16_F32)

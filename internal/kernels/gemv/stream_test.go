@@ -54,20 +54,21 @@ func benchmarkStream(b *testing.B, p *product, memory []byte, threads int) {
 	h, matrix := p.packer.Header(), len(p.data)
 	copies := len(memory) / matrix
 	dst := make([]float32, h.Rows)
-	args, parts := make([]Args, threads), make([][2]int, threads) // parts of the matrix, in bytes
-	for i := range args {
-		a := p.args(p.data, p.ordered(), p.sums())
+	calls, parts := make([]Call, threads), make([][2]int, threads) // parts of the matrix, in bytes
+	for i := range calls {
+		calls[i] = p.args(p.data, p.ordered(), p.sums())
+		a := p.kernel.Args(&calls[i])
 		first, end := a.Panels*i/threads, a.Panels*(i+1)/threads
 		a.Panels, a.Dst = end-first, &dst[first*int(h.Tile.NR)]
-		args[i], parts[i] = a, [2]int{first * a.PanelBytes, end * a.PanelBytes}
+		parts[i] = [2]int{first * a.PanelBytes, end * a.PanelBytes}
 	}
 	product, read := time.Hour, time.Hour
 	for b.Loop() {
 		for c := range copies {
 			weights := memory[c*matrix:]
 			product = min(product, inParallel(threads, func(i int) {
-				args[i].Data = &weights[parts[i][0]]
-				p.run(&args[i])
+				p.kernel.Args(&calls[i]).Data = &weights[parts[i][0]]
+				p.run(&calls[i])
 			}))
 			other := memory[(c+copies/2)%copies*matrix:]
 			read = min(read, inParallel(threads, func(i int) {

@@ -44,27 +44,27 @@
 	VSCVTF_4S_F(4, 0, 0)  \
 	VFMLA_4S(2, 0, 28)
 
-// func lowbit4Tile4x16Dotprod(a *Args)
+// func lowbit4Tile4x16Dotprod(a *LowbitArgs)
 TEXT ·lowbit4Tile4x16Dotprod(SB), NOSPLIT, $0-8
 	GROUPS(CONSTS4, ZERO2, BLOCK4_4X16, REDUCE4_4X16, EPILOGUE16_4, EPILOGUE16_4, TAIL4)
 
-// func lowbit4ZerosTile4x16Dotprod(a *Args)
+// func lowbit4ZerosTile4x16Dotprod(a *LowbitArgs)
 TEXT ·lowbit4ZerosTile4x16Dotprod(SB), NOSPLIT, $0-8
 	GROUPS(CONSTS4, ZERO2, BLOCK4_4X16, REDUCE4_4X16, EPILOGUE_ZEROS16_4, EPILOGUE1_ZEROS16_4, TAIL4)
 
-// func lowbit4Tile4x8Dotprod(a *Args)
+// func lowbit4Tile4x8Dotprod(a *LowbitArgs)
 TEXT ·lowbit4Tile4x8Dotprod(SB), NOSPLIT, $0-8
 	GROUPS(CONSTS4, ZERO2, BLOCK4_4X8, REDUCE4_4X8, EPILOGUE16_4, EPILOGUE16_4, TAIL4)
 
-// func lowbit4ZerosTile4x8Dotprod(a *Args)
+// func lowbit4ZerosTile4x8Dotprod(a *LowbitArgs)
 TEXT ·lowbit4ZerosTile4x8Dotprod(SB), NOSPLIT, $0-8
 	GROUPS(CONSTS4, ZERO2, BLOCK4_4X8, REDUCE4_4X8, EPILOGUE_ZEROS16_4, EPILOGUE1_ZEROS16_4, TAIL4)
 
-// func lowbit4Tile8x8Dotprod(a *Args)
+// func lowbit4Tile8x8Dotprod(a *LowbitArgs)
 TEXT ·lowbit4Tile8x8Dotprod(SB), NOSPLIT, $0-8
 	GROUPS(CONSTS4, ZERO4, BLOCK4_8X8, REDUCE4_8X8, EPILOGUE16, EPILOGUE16, TAIL8)
 
-// func lowbit4ZerosTile8x8Dotprod(a *Args)
+// func lowbit4ZerosTile8x8Dotprod(a *LowbitArgs)
 TEXT ·lowbit4ZerosTile8x8Dotprod(SB), NOSPLIT, $0-8
 	GROUPS(CONSTS4, ZERO4, BLOCK4_8X8, REDUCE4_8X8, EPILOGUE_ZEROS16, EPILOGUE1_ZEROS16, TAIL8)
 
@@ -101,14 +101,14 @@ TEXT ·lowbit4ZerosTile8x8Dotprod(SB), NOSPLIT, $0-8
 	REDUCE4_8X8() \
 	WRITE8()
 
-// func qsi4cxp4x16Dotprod(a *Args)
+// func qsi4cxp4x16Dotprod(a *ChannelArgs)
 TEXT ·qsi4cxp4x16Dotprod(SB), NOSPLIT, $0-8
 	CHANNEL(CONSTS4, ZERO4, TWO4X16, CHANNEL4X16, FINISH4X16)
 
-// func qsi4cxp4x8Dotprod(a *Args)
+// func qsi4cxp4x8Dotprod(a *ChannelArgs)
 TEXT ·qsi4cxp4x8Dotprod(SB), NOSPLIT, $0-8
 	CHANNEL(CONSTS4, ZERO4, TWO4X8, CHANNEL4X8, FINISH4X8)
 
-// func qsi4cxp8x8Dotprod(a *Args)
+// func qsi4cxp8x8Dotprod(a *ChannelArgs)
 TEXT ·qsi4cxp8x8Dotprod(SB), NOSPLIT, $0-8
 	CHANNEL(CONSTS4, ZERO4, TWO8X8, BLOCK4_8X8, FINISH8X8)

@@ -21,13 +21,13 @@
 // V18 holds -za and the last term, or half of this term, because each row has two accumulators that start with it. V19
 // is Rec, V31 (4S) the offset. Without zero points, Sums have the factor -offset, or half of it.
 #define FACTORS_TORCHAO()              \
-	FMOVS Args_NegZeroInt(R0), F18 \
-	FMOVS Args_Rec(R0), F19
+	FMOVS TorchAOArgs_NegZeroInt(R0), F18 \
+	FMOVS TorchAOArgs_Rec(R0), F19
 
 // FACTORS_ZEROS is for codes of a number of bits with zero points. The term is divided by 2^half.
 #define FACTORS_ZEROS(bits, half)          \
 	FACTORS_TORCHAO()                  \
-	MOVW Args_NegZeroInt(R0), R14      \
+	MOVW TorchAOArgs_NegZeroInt(R0), R14      \
 	MUL R6, R14, R14                   \
 	LSL $(4+bits-1-half), R14, R14     \
 	VMOV R14, V18.S[1]                 \
@@ -116,7 +116,7 @@
 	ADD_ROUNDED()
 
 #define TAIL_TORCHAO()              \
-	MOVD Args_Biased(R0), R14   \
+	MOVD TorchAOArgs_Biased(R0), R14   \
 	CBZ R14, unbiased           \
 	VLD1 (R3), [V0.S4, V1.S4]   \
 	VFADD_4S(0, 28, 28)         \
@@ -145,7 +145,7 @@ unbiased:                           \
 	PAIRS() \
 	SUB_SUM()
 
-// func torchao1Dotprod(a *Args)
+// func torchao1Dotprod(a *TorchAOArgs)
 TEXT ·torchao1Dotprod(SB), NOSPLIT, $0-8
 	TORCHAO(HEAD1, ZERO4, UNIT1, REDUCE1)
 
@@ -157,7 +157,7 @@ TEXT ·torchao1Dotprod(SB), NOSPLIT, $0-8
 	PAIRS() \
 	SUB_TERM()
 
-// func torchao1ZerosDotprod(a *Args)
+// func torchao1ZerosDotprod(a *TorchAOArgs)
 TEXT ·torchao1ZerosDotprod(SB), NOSPLIT, $0-8
 	TORCHAO_ZEROS(HEAD1_ZEROS, ZERO4, UNIT1, REDUCE1_ZEROS)
 
@@ -194,7 +194,7 @@ TEXT ·torchao1ZerosDotprod(SB), NOSPLIT, $0-8
 	PAIRS() \
 	ADD_SUM()
 
-// func torchao2Dotprod(a *Args)
+// func torchao2Dotprod(a *TorchAOArgs)
 TEXT ·torchao2Dotprod(SB), NOSPLIT, $0-8
 	TORCHAO(HEAD2, ZERO4, UNIT2, REDUCE2)
 
@@ -207,7 +207,7 @@ TEXT ·torchao2Dotprod(SB), NOSPLIT, $0-8
 	PAIRS() \
 	ADD_TERM()
 
-// func torchao2ZerosDotprod(a *Args)
+// func torchao2ZerosDotprod(a *TorchAOArgs)
 TEXT ·torchao2ZerosDotprod(SB), NOSPLIT, $0-8
 	TORCHAO_ZEROS(HEAD2_ZEROS, ZERO4, UNIT2, REDUCE2_ZEROS)
 
@@ -256,7 +256,7 @@ TEXT ·torchao2ZerosDotprod(SB), NOSPLIT, $0-8
 	PAIRS() \
 	ADD_SUM()
 
-// func torchao3Dotprod(a *Args)
+// func torchao3Dotprod(a *TorchAOArgs)
 TEXT ·torchao3Dotprod(SB), NOSPLIT, $0-8
 	TORCHAO(HEAD3, START3_TORCHAO, UNIT3, REDUCE3)
 
@@ -269,7 +269,7 @@ TEXT ·torchao3Dotprod(SB), NOSPLIT, $0-8
 	PAIRS() \
 	ADD_TERM()
 
-// func torchao3ZerosDotprod(a *Args)
+// func torchao3ZerosDotprod(a *TorchAOArgs)
 TEXT ·torchao3ZerosDotprod(SB), NOSPLIT, $0-8
 	TORCHAO_ZEROS(HEAD3_ZEROS, START3_TORCHAO, UNIT3, REDUCE3_ZEROS)
 
@@ -295,7 +295,7 @@ TEXT ·torchao3ZerosDotprod(SB), NOSPLIT, $0-8
 	CONSTS4_TORCHAO() \
 	FACTORS_TORCHAO()
 
-// func torchao4Dotprod(a *Args)
+// func torchao4Dotprod(a *TorchAOArgs)
 TEXT ·torchao4Dotprod(SB), NOSPLIT, $0-8
 	TORCHAO(HEAD4, START_SUM, UNIT4, PAIRS)
 
@@ -303,7 +303,7 @@ TEXT ·torchao4Dotprod(SB), NOSPLIT, $0-8
 	CONSTS4_TORCHAO() \
 	FACTORS_ZEROS(4, 1)
 
-// func torchao4ZerosDotprod(a *Args)
+// func torchao4ZerosDotprod(a *TorchAOArgs)
 TEXT ·torchao4ZerosDotprod(SB), NOSPLIT, $0-8
 	TORCHAO_ZEROS(HEAD4_ZEROS, START_TERM, UNIT4, PAIRS)
 
@@ -319,7 +319,7 @@ TEXT ·torchao4ZerosDotprod(SB), NOSPLIT, $0-8
 	CONSTS5() \
 	FACTORS_TORCHAO()
 
-// func torchao5Dotprod(a *Args)
+// func torchao5Dotprod(a *TorchAOArgs)
 TEXT ·torchao5Dotprod(SB), NOSPLIT, $0-8
 	TORCHAO(HEAD5, START_SUM, UNIT5, PAIRS)
 
@@ -327,7 +327,7 @@ TEXT ·torchao5Dotprod(SB), NOSPLIT, $0-8
 	CONSTS5() \
 	FACTORS_ZEROS(5, 1)
 
-// func torchao5ZerosDotprod(a *Args)
+// func torchao5ZerosDotprod(a *TorchAOArgs)
 TEXT ·torchao5ZerosDotprod(SB), NOSPLIT, $0-8
 	TORCHAO_ZEROS(HEAD5_ZEROS, START_TERM, UNIT5, PAIRS)
 
@@ -343,7 +343,7 @@ TEXT ·torchao5ZerosDotprod(SB), NOSPLIT, $0-8
 	CONSTS6() \
 	FACTORS_TORCHAO()
 
-// func torchao6Dotprod(a *Args)
+// func torchao6Dotprod(a *TorchAOArgs)
 TEXT ·torchao6Dotprod(SB), NOSPLIT, $0-8
 	TORCHAO(HEAD6, START_SUM, UNIT6, PAIRS)
 
@@ -351,7 +351,7 @@ TEXT ·torchao6Dotprod(SB), NOSPLIT, $0-8
 	CONSTS6() \
 	FACTORS_ZEROS(6, 1)
 
-// func torchao6ZerosDotprod(a *Args)
+// func torchao6ZerosDotprod(a *TorchAOArgs)
 TEXT ·torchao6ZerosDotprod(SB), NOSPLIT, $0-8
 	TORCHAO_ZEROS(HEAD6_ZEROS, START_TERM, UNIT6, PAIRS)
 
@@ -367,7 +367,7 @@ TEXT ·torchao6ZerosDotprod(SB), NOSPLIT, $0-8
 	CONSTS7() \
 	FACTORS_TORCHAO()
 
-// func torchao7Dotprod(a *Args)
+// func torchao7Dotprod(a *TorchAOArgs)
 TEXT ·torchao7Dotprod(SB), NOSPLIT, $0-8
 	TORCHAO(HEAD7, START_SUM, UNIT7, PAIRS)
 
@@ -375,7 +375,7 @@ TEXT ·torchao7Dotprod(SB), NOSPLIT, $0-8
 	CONSTS7() \
 	FACTORS_ZEROS(7, 1)
 
-// func torchao7ZerosDotprod(a *Args)
+// func torchao7ZerosDotprod(a *TorchAOArgs)
 TEXT ·torchao7ZerosDotprod(SB), NOSPLIT, $0-8
 	TORCHAO_ZEROS(HEAD7_ZEROS, START_TERM, UNIT7, PAIRS)
 
@@ -387,7 +387,7 @@ TEXT ·torchao7ZerosDotprod(SB), NOSPLIT, $0-8
 	EVEN_LANES(0, 0, 2, 4, 6)                       \
 	ODD_LANES(0, 1, 3, 5, 7)
 
-// func torchao8Dotprod(a *Args)
+// func torchao8Dotprod(a *TorchAOArgs)
 TEXT ·torchao8Dotprod(SB), NOSPLIT, $0-8
 	TORCHAO(FACTORS_TORCHAO, ZERO4, UNIT8, PAIRS)
 
@@ -395,6 +395,6 @@ TEXT ·torchao8Dotprod(SB), NOSPLIT, $0-8
 	FACTORS_TORCHAO() \
 	VMOVI $0, V31.B16
 
-// func torchao8ZerosDotprod(a *Args)
+// func torchao8ZerosDotprod(a *TorchAOArgs)
 TEXT ·torchao8ZerosDotprod(SB), NOSPLIT, $0-8
 	TORCHAO_ZEROS(HEAD8_ZEROS, ZERO4, UNIT8, PAIRS)

@@ -97,8 +97,9 @@ func (o *Operator) MultiplyQuantized(dst []float32, a *Activations, m int) {
 	}
 }
 
-// Clamp limits outputs to low .. high: the maximum with low, then the minimum with high, where -0
-// is below +0. low and high are not NaN. NaN in dst stays.
+// Clamp limits outputs to low .. high as KleidiAI does: the maximum with low, then the minimum with
+// high, where -0 is below +0. low and high are not NaN. NaN in dst stays: Go's max and min do the
+// same, but may change the bits of a NaN.
 func Clamp(dst []float32, low, high float32) {
 	for i, v := range dst {
 		if v == v {

@@ -2,8 +2,6 @@ package tile
 
 import (
 	"encoding/binary"
-	"math"
-	"slices"
 	"unsafe"
 
 	"github.com/lowbit-go/gq/internal/floats"
@@ -74,7 +72,7 @@ func finish(out []float32, bias *float32) {
 			out[r] = x
 		}
 		if x != x {
-			out[r] = math.Float32frombits(canonicalNaN)
+			out[r] = floats.NaN
 		}
 	}
 }
@@ -84,92 +82,55 @@ func after[T int32 | float32](p *T, i int) *T { return (*T)(unsafe.Add(unsafe.Po
 
 func at[T int32 | float32](p *T, i int) T { return *after(p, i) }
 
-func (s *Set) fill() {
-	nr := s.NR
-	if s.Zip == nil {
-		s.Zip = zip
-	}
-	if s.EpilogueFMA == nil {
-		s.EpilogueFMA = func(out *float32, t *int32, groups int, scales, as *float32, step int) {
-			epilogueFMA(unsafe.Slice(out, nr), unsafe.Slice(t, nr*groups), unsafe.Slice(scales, nr*groups), as, step)
-		}
-	}
-	if s.EpilogueQAI4 == nil {
-		s.EpilogueQAI4 = func(out *float32, t *int32, groups int, scales, zeros, as, asum *float32, step int) {
-			epilogueQAI4(unsafe.Slice(out, nr), unsafe.Slice(t, nr*groups), unsafe.Slice(scales, nr*groups), unsafe.Slice(zeros, nr*groups),
-				as, asum, step)
-		}
-	}
-	if s.EpilogueTorchAO == nil {
-		s.EpilogueTorchAO = func(out *float32, t *int32, groups int, scales *float32, as float32) {
-			epilogueTorchAO(unsafe.Slice(out, nr), unsafe.Slice(t, nr*groups), unsafe.Slice(scales, nr*groups), as)
-		}
-	}
-	if s.EpilogueRow == nil {
-		s.EpilogueRow = func(out *float32, t, sums *int32, factor, negZero int32, scales, bias *float32, rec float32) {
-			epilogueRow(unsafe.Slice(out, nr), unsafe.Slice(t, nr), unsafe.Slice(sums, nr), factor, negZero, unsafe.Slice(scales, nr), unsafe.Slice(bias, nr), rec)
-		}
-	}
-	if s.AddSums == nil {
-		s.AddSums = func(t, sums *int32, groups int, factor int32) {
-			addSums(unsafe.Slice(t, nr*groups), unsafe.Slice(sums, nr*groups), factor)
-		}
-	}
-	s.Steps = slices.Clone(s.Steps)
-	for i := range s.Steps {
-		s.compose(&s.Steps[i])
-	}
-}
+// The portable epilogues, for panels of genericNR rows.
 
-func epilogueFMA(out []float32, t []int32, scales []float32, as *float32, step int) {
-	clear(out)
-	for g := 0; len(t) > 0; g++ {
+func epilogueFMA(out *float32, t *int32, groups int, scales, as *float32, step int) {
+	f := [genericNR]float32{}
+	for g := range groups {
 		a := at(as, g*step/4)
-		for r := range out {
-			out[r] = floats.FMA32(float32(t[r]), float32(a*scales[r]), out[r])
+		for r := range f {
+			i := g*genericNR + r
+			f[r] = floats.FMA32(float32(at(t, i)), float32(a*at(scales, i)), f[r])
 		}
-		t, scales = t[len(out):], scales[len(out):]
 	}
+	*(*[genericNR]float32)(unsafe.Pointer(out)) = f
 }
 
-func epilogueQAI4(out []float32, t []int32, scales, zeros []float32, as, asum *float32, step int) {
-	clear(out)
-	for g := 0; len(t) > 0; g++ {
+func epilogueQAI4(out *float32, t *int32, groups int, scales, zeros, as, asum *float32, step int) {
+	f := [genericNR]float32{}
+	for g := range groups {
 		a, sum := at(as, g*step/4), at(asum, g*step/4)
-		for r := range out {
-			f := floats.FMA32(zeros[r], sum, out[r])
-			out[r] = floats.FMA32(float32(16*t[r]), float32(scales[r]*a), f)
+		for r := range f {
+			i := g*genericNR + r
+			zero := floats.FMA32(at(zeros, i), sum, f[r])
+			f[r] = floats.FMA32(float32(16*at(t, i)), float32(at(scales, i)*a), zero)
 		}
-		t, scales, zeros = t[len(out):], scales[len(out):], zeros[len(out):]
 	}
+	*(*[genericNR]float32)(unsafe.Pointer(out)) = f
 }
 
-func epilogueTorchAO(out []float32, t []int32, scales []float32, as float32) {
-	clear(out)
-	for len(t) > 0 {
-		for r := range out {
-			out[r] += float32(float32(scales[r]*as) * float32(t[r]))
-		}
-		t, scales = t[len(out):], scales[len(out):]
+func epilogueTorchAO(out *float32, t *int32, groups int, scales *float32, as float32) {
+	f := [genericNR]float32{}
+	for i := range groups * genericNR {
+		f[i%genericNR] += float32(float32(at(scales, i)*as) * float32(at(t, i)))
 	}
+	*(*[genericNR]float32)(unsafe.Pointer(out)) = f
 }
 
-func epilogueRow(out []float32, t, sums []int32, factor, negZero int32, scales, bias []float32, rec float32) {
-	t, sums, scales, bias = t[:len(out)], sums[:len(out)], scales[:len(out)], bias[:len(out)]
-	for r := range out {
-		a := factor*t[r] + sums[r]*negZero
-		x := float32(float32(a)*float32(scales[r]*rec)) + bias[r]
+func epilogueRow(out *float32, t, sums *int32, factor, negZero int32, scales, bias *float32, rec float32) {
+	for r := range genericNR {
+		a := factor*at(t, r) + at(sums, r)*negZero
+		x := float32(float32(a)*float32(at(scales, r)*rec)) + at(bias, r)
 		if x != x {
-			x = math.Float32frombits(canonicalNaN)
+			x = floats.NaN
 		}
-		out[r] = x
+		*after(out, r) = x
 	}
 }
 
-func addSums(t, sums []int32, factor int32) {
-	sums = sums[:len(t)]
-	for i := range t {
-		t[i] += factor * sums[i]
+func addSums(t, sums *int32, groups int, factor int32) {
+	for i := range groups * genericNR {
+		*after(t, i) += factor * at(sums, i)
 	}
 }
 

@@ -3,7 +3,6 @@ package tile
 import (
 	"cmp"
 	"encoding/binary"
-	"math"
 	"unsafe"
 
 	"github.com/lowbit-go/gq/internal/bitplane"
@@ -14,20 +13,16 @@ import (
 // genericNR is the number of rows of the portable kernels' panels.
 const genericNR = 8
 
-// canonicalNaN is the only NaN in outputs: x86 and Arm make different NaNs.
-const canonicalNaN = 0x7fc00000
-
 // genericSet is portable Go on signed codes: every other Set's reference.
 func genericSet(bits int) Set {
 	return Set{
-		Feature: cpu.Generic,
-		NR:      genericNR,
+		Feature: cpu.Generic, NR: genericNR, Zip: zip,
+		EpilogueFMA: epilogueFMA, EpilogueQAI4: epilogueQAI4, EpilogueTorchAO: epilogueTorchAO,
+		EpilogueRow: epilogueRow, AddSums: addSums,
 		Unpack: func(dst, src *byte, units int, lanes *Lanes) {
 			unpackGeneric(bits, dst, src, units, lanes)
 		},
-		Steps: []Step{
-			stepGeneric(4), stepGeneric(1),
-		},
+		Steps: []Step{stepGeneric(4), stepGeneric(1)},
 	}
 }
 
@@ -183,7 +178,7 @@ func groupGeneric(a *GroupArgs, mr int, shift uint32) {
 			x := floats.FMA32(rowSums[r], negZero[m], f[m*genericNR+r])
 			x = float32(x*rec[m]) + bias[r]
 			if x != x {
-				x = math.Float32frombits(canonicalNaN)
+				x = floats.NaN
 			}
 			out[r] = x
 		}

@@ -266,7 +266,7 @@ func (p *product) torchAO(t []int32) []uint32 {
 
 func canonical(x float32) uint32 {
 	if x != x {
-		return canonicalNaN
+		return 0x7fc00000
 	}
 	return math.Float32bits(x)
 }

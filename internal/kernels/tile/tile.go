@@ -16,6 +16,7 @@
 package tile
 
 import (
+	"slices"
 	"sync"
 	"unsafe"
 
@@ -129,8 +130,7 @@ type Set struct {
 	// units before.
 	Unpack func(dst, src *byte, units int, lanes *Lanes)
 	// Zip interleaves the result of unpacking tiles with 4 columns to a lane: n times 32 bytes at
-	// dst, 8 runs of 4 bytes A0 A1 A2 A3 B0 B1 B2 B3, become A0 B0 A1 B1 A2 B2 A3 B3. nil means the
-	// portable function.
+	// dst, 8 runs of 4 bytes A0 A1 A2 A3 B0 B1 B2 B3, become A0 B0 A1 B1 A2 B2 A3 B3.
 	Zip func(dst *byte, n int)
 	// Unzip, if not nil, is the inverse of Zip, and the products need unzipped codes: for every 4 rows
 	// of a chunk, their first 4 columns, then their other 4.
@@ -139,9 +139,9 @@ type Set struct {
 	Steps []Step
 
 	// Each epilogue turns the t of a row of activations that Dots wrote, [groups][NR], into NR
-	// outputs. nil means the portable function. The products of Step that are not written for an
-	// instruction set are Dots and an epilogue. All but EpilogueRow may leave any NaN in out. step is
-	// the distance in bytes between the elements of as and asum.
+	// outputs. The products of Step that are not written for an instruction set are Dots and an
+	// epilogue. All but EpilogueRow may leave any NaN in out. step is the distance in bytes between
+	// the elements of as and asum.
 
 	// EpilogueFMA: f = 0; for each group: f = fma(float32(t), float32(as[g]*scales[g][r]), f);
 	// out[r] = f.
@@ -171,7 +171,10 @@ func widths(set func(bits int) Set) (w Widths) {
 	for bits := range w {
 		w[bits] = sync.OnceValue(func() Set {
 			s := set(bits)
-			s.fill()
+			s.Steps = slices.Clone(s.Steps)
+			for i := range s.Steps {
+				s.compose(&s.Steps[i])
+			}
 			return s
 		})
 	}

@@ -8,8 +8,6 @@ import (
 // maxOperators is the number of operators in an expression. Each may copy the text joined so far.
 const maxOperators = 500
 
-var errOperators = fmt.Errorf("more than %d operators in one expression", maxOperators)
-
 // operand says which filters the last operand in the output needs.
 type operand struct {
 	charge bool // has to pass the filter charge
@@ -43,13 +41,10 @@ func (r *rewriter) expression(joined bool, until ...string) error {
 	}
 	for {
 		switch t := r.tok; {
-		case t.kind == tokenEnd || t.kind == tokenBad:
-			finish()
-			return nil
-		case t.kind == tokenName && slices.Contains(until, t.text):
-			finish()
-			return nil
-		case t.kind == tokenOperator && slices.Contains([]string{")", "]", "}", ",", ":", "="}, t.text):
+		case operators > maxOperators:
+			return fmt.Errorf("more than %d operators in one expression", maxOperators)
+		case t.kind == tokenEnd || t.kind == tokenBad || t.kind == tokenName && slices.Contains(until, t.text),
+			t.kind == tokenOperator && slices.Contains([]string{")", "]", "}", ",", ":", "="}, t.text):
 			finish()
 			return nil
 		case have && t.is(tokenOperator, "|"):
@@ -73,9 +68,7 @@ func (r *rewriter) expression(joined bool, until ...string) error {
 			r.copy()
 			now.charge = true
 		case t.kind == tokenName && slices.Contains([]string{"and", "or", "not", "if", "else"}, t.text):
-			if operators++; operators > maxOperators {
-				return errOperators
-			}
+			operators++
 			finish()
 			r.copy()
 		case t.is(tokenOperator, "**"):
@@ -89,9 +82,7 @@ func (r *rewriter) expression(joined bool, until ...string) error {
 			r.copy()
 			now.factor = true
 		case have && (t.kind == tokenOperator || t.is(tokenName, "in")):
-			if operators++; operators > maxOperators {
-				return errOperators
-			}
+			operators++
 			// All operators but these four, for numbers, read both operands completely.
 			compared := !slices.Contains([]string{"-", "/", "//", "%"}, t.text)
 			now.charge = now.charge || compared
@@ -106,9 +97,7 @@ func (r *rewriter) expression(joined bool, until ...string) error {
 				r.emit("")
 			}
 			if t.is(tokenOperator, "-") { // a sign
-				if operators++; operators > maxOperators {
-					return errOperators
-				}
+				operators++
 				r.copy()
 				continue
 			}
@@ -119,6 +108,8 @@ func (r *rewriter) expression(joined bool, until ...string) error {
 		}
 	}
 }
+
+var closing = map[string]string{"(": ")", "[": "]", "{": "}"}
 
 // chain rewrites a name, a literal or brackets, with the following attributes, subscripts and
 // calls.
@@ -133,16 +124,8 @@ func (r *rewriter) chain(joined bool) error {
 		}
 	case t.kind == tokenName || t.kind == tokenNumber:
 		r.copy()
-	case t.is(tokenOperator, "("):
-		if err := r.list(")", joined, func() {}); err != nil {
-			return err
-		}
-	case t.is(tokenOperator, "["):
-		if err := r.list("]", true, func() {}); err != nil {
-			return err
-		}
-	case t.is(tokenOperator, "{"):
-		if err := r.list("}", true, func() {}); err != nil {
+	case t.kind == tokenOperator && closing[t.text] != "":
+		if err := r.list(closing[t.text], joined || t.text != "(", func() {}); err != nil {
 			return err
 		}
 	default:
@@ -227,15 +210,23 @@ func (r *rewriter) list(end string, joined bool, colon func()) error {
 			r.copy()
 			continue
 		}
-		before := r.at
-		if err := r.expression(joined); err != nil {
+		if err := r.element(end, joined); err != nil {
 			return err
-		}
-		if r.tok.kind == tokenEnd || r.tok.kind == tokenBad || before == r.at && !r.tok.is(tokenOperator, end) {
-			return r.unexpected(end)
 		}
 	}
 	r.copy()
+	return nil
+}
+
+// element rewrites a value in brackets.
+func (r *rewriter) element(end string, joined bool) error {
+	before := r.at
+	if err := r.expression(joined); err != nil {
+		return err
+	}
+	if r.tok.kind == tokenEnd || r.tok.kind == tokenBad || before == r.at && !r.tok.is(tokenOperator, end) {
+		return r.unexpected(end)
+	}
 	return nil
 }
 
@@ -252,12 +243,8 @@ func (r *rewriter) arguments() error {
 		case r.tok.is(tokenOperator, "*"):
 			return fmt.Errorf("lists of arguments are not supported in chat templates")
 		}
-		before := r.at
-		if err := r.expression(false); err != nil {
+		if err := r.element(")", false); err != nil {
 			return err
-		}
-		if r.tok.kind == tokenEnd || r.tok.kind == tokenBad || before == r.at && !r.tok.is(tokenOperator, ")") {
-			return r.unexpected(")")
 		}
 	}
 	r.copy()

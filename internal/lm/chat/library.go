@@ -190,14 +190,27 @@ func toJSON(_ filters.State, v value.Value, _ []value.Value, named map[string]va
 	if indent > 16 {
 		return v, fmt.Errorf("tojson: an indent of %d is more than 16", indent)
 	}
-	var b bytes.Buffer
-	if err := writeJSON(&b, v, indent, 0); err != nil {
+	plain, err := plainValue(v)
+	if err != nil {
 		return v, err
 	}
-	if ascii, ok := named["ensure_ascii"].AsBool(); ok && ascii {
-		return value.FromString(escapeNonASCII(b.String())), nil
+	var compact, b bytes.Buffer
+	e := json.NewEncoder(&compact)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(plain); err != nil {
+		return v, err
 	}
-	return value.FromString(b.String()), nil
+	if err := json.Indent(&b, bytes.TrimSpace(compact.Bytes()), "", strings.Repeat(" ", max(indent, 0))); err != nil {
+		return v, err
+	}
+	text := b.String()
+	if indent < 0 { // Python separates elements by spaces; strings have no line breaks
+		text = strings.NewReplacer(",\n", ", ", "\n", "").Replace(text)
+	}
+	if ascii, ok := named["ensure_ascii"].AsBool(); ok && ascii {
+		text = escapeNonASCII(text)
+	}
+	return value.FromString(text), nil
 }
 
 // escapeNonASCII escapes all characters of a JSON text beyond ASCII as UTF-16. Only strings have
@@ -216,77 +229,39 @@ func escapeNonASCII(text string) string {
 	return b.String()
 }
 
-func writeJSON(b *bytes.Buffer, v value.Value, indent, depth int) error {
+// plainValue is v for package json. Numbers keep minijinja's spelling.
+func plainValue(v value.Value) (plain any, err error) {
 	if v.IsNone() {
-		b.WriteString("null")
-		return nil
+		return nil, nil
 	}
 	if fields, ok := v.AsMap(); ok {
-		var keys []string
-		for key := range fields {
-			keys = append(keys, key)
-		}
-		slices.Sort(keys)
-		return writeList(b, "{}", len(keys), indent, depth, func(i int) error {
-			if err := writeText(b, keys[i]); err != nil {
-				return err
+		object := map[string]any{}
+		for _, key := range slices.Sorted(maps.Keys(fields)) {
+			if object[key], err = plainValue(fields[key]); err != nil {
+				return nil, err
 			}
-			b.WriteString(": ")
-			return writeJSON(b, fields[keys[i]], indent, depth+1)
-		})
+		}
+		return object, nil
 	}
 	if text, ok := v.AsString(); ok {
-		return writeText(b, text)
+		return text, nil
 	}
 	if list, ok := v.AsSlice(); ok {
-		return writeList(b, "[]", len(list), indent, depth, func(i int) error { return writeJSON(b, list[i], indent, depth+1) })
-	}
-	if truth, ok := v.AsBool(); ok {
-		fmt.Fprint(b, truth)
-		return nil
-	}
-	if _, ok := v.AsFloat(); ok {
-		b.WriteString(v.String())
-		return nil
-	}
-	return fmt.Errorf("tojson: a value of type %s has no JSON", v.Kind())
-}
-
-// writeList writes n elements in brackets, on lines of their own if indent is not negative.
-func writeList(b *bytes.Buffer, brackets string, n, indent, depth int, element func(i int) error) error {
-	line := func(depth int) {
-		if indent >= 0 {
-			b.WriteString("\n" + strings.Repeat(" ", indent*depth))
-		}
-	}
-	b.WriteString(brackets[:1])
-	for i := range n {
-		if i > 0 {
-			b.WriteString(",")
-			if indent < 0 {
-				b.WriteString(" ")
+		array := make([]any, len(list))
+		for i := range list {
+			if array[i], err = plainValue(list[i]); err != nil {
+				return nil, err
 			}
 		}
-		line(depth + 1)
-		if err := element(i); err != nil {
-			return err
-		}
+		return array, nil
 	}
-	if n > 0 {
-		line(depth)
+	if truth, ok := v.AsBool(); ok {
+		return truth, nil
 	}
-	b.WriteString(brackets[1:])
-	return nil
-}
-
-func writeText(b *bytes.Buffer, text string) error {
-	e := json.NewEncoder(b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(text); err != nil {
-		return err
+	if _, ok := v.AsFloat(); ok {
+		return json.RawMessage(v.String()), nil
 	}
-	b.Truncate(b.Len() - 1) // the newline
-	return nil
+	return nil, fmt.Errorf("tojson: a value of type %s has no JSON", v.Kind())
 }
 
 func rangeFunction(s *minijinja.State, args []value.Value, _ map[string]value.Value) (value.Value, error) {

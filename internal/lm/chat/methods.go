@@ -2,6 +2,7 @@ package chat
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -143,19 +144,13 @@ func rsplit(st filters.State, s string, args []value.Value, named map[string]val
 	if sep == "" {
 		return value.Undefined(), fmt.Errorf("rsplit at white space with a limit is not supported")
 	}
-	var tail []string
-	for ; limit > 0; limit-- {
-		i := strings.LastIndex(s, sep)
-		if i < 0 {
-			break
-		}
-		tail = append(tail, s[i+len(sep):])
+	var parts []string
+	for i := strings.LastIndex(s, sep); i >= 0 && len(parts) < limit; i = strings.LastIndex(s, sep) {
+		parts = append(parts, s[i+len(sep):])
 		s = s[:i]
 	}
-	parts := []string{s}
-	for i := len(tail) - 1; i >= 0; i-- {
-		parts = append(parts, tail[i])
-	}
+	parts = append(parts, s)
+	slices.Reverse(parts)
 	return texts(st, parts)
 }
 

@@ -63,17 +63,15 @@ func (r *rewriter) template() error {
 			if comment, err = r.comment(); err == nil {
 				r.emit(comment)
 			}
-		case "{{":
-			r.emit(r.open())
-			r.next()
-			if err = r.expression(true); err == nil {
-				err = r.close("}}")
+		default:
+			end, rest := "}}", func() error { return r.expression(true) }
+			if kind == "{%" {
+				end, rest = "%}", r.statement
 			}
-		case "{%":
 			r.emit(r.open())
 			r.next()
-			if err = r.statement(); err == nil {
-				err = r.close("%}")
+			if err = rest(); err == nil {
+				err = r.close(end)
 			}
 		}
 		if err != nil {
@@ -125,16 +123,12 @@ func (r *rewriter) statement() error {
 		return r.unexpected("a statement")
 	}
 	name := r.tok.text
-	switch {
-	case name == "generation":
-		r.tok.text = "if true"
+	switch name {
+	case "generation", "endgeneration":
+		r.tok.text = map[string]string{"generation": "if true", "endgeneration": "endif"}[name]
 		r.copy()
 		return nil
-	case name == "endgeneration":
-		r.tok.text = "endif"
-		r.copy()
-		return nil
-	case name == "endfor":
+	case "endfor":
 		if len(r.loops) == 0 {
 			return fmt.Errorf("an endfor without a for")
 		}

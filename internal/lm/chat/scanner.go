@@ -2,6 +2,7 @@ package chat
 
 import (
 	"errors"
+	"regexp"
 	"strings"
 )
 
@@ -139,6 +140,12 @@ func (s *scanner) token() (space string, t token) {
 	return space, t
 }
 
+var lexeme = regexp.MustCompile(`(?s)^(?:` +
+	`('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|` +
+	`([0-9](?:\w|[^\x00-\x7f]|\.[0-9])*)|` +
+	`((?:\w|[^\x00-\x7f])+)|` + // letters beyond ASCII, as in minijinja
+	`(\*\*|//|[=!<>]=))`)
+
 func (s *scanner) read(text string) token {
 	if text == "" {
 		return token{tokenEnd, ""}
@@ -149,28 +156,14 @@ func (s *scanner) read(text string) token {
 			return token{tokenEnd, text[:n+2]}
 		}
 	}
-	switch c := text[0]; {
-	case c == '\'' || c == '"':
-		return quoted(text, c)
-	case isDigit(c):
-		n := 1
-		for n < len(text) && (isNameByte(text[n]) || text[n] == '.' && n+1 < len(text) && isDigit(text[n+1])) {
-			n++
-		}
-		return token{tokenNumber, text[:n]}
-	case isNameByte(c):
-		n := 1
-		for n < len(text) && isNameByte(text[n]) {
-			n++
-		}
-		return token{tokenName, text[:n]}
-	}
-	for _, long := range []string{"**", "//", "==", "!=", "<=", ">="} {
-		if strings.HasPrefix(text, long) {
-			return token{tokenOperator, long}
+	for i, found := range lexeme.FindStringSubmatch(text) {
+		if i > 0 && found != "" {
+			return token{[]tokenKind{tokenString, tokenNumber, tokenName, tokenOperator}[i-1], found}
 		}
 	}
 	switch c := text[0]; c {
+	case '\'', '"':
+		return token{tokenBad, "a string has no end"}
 	case '(', '[', '{':
 		s.depth++
 	case ')', ']', '}':
@@ -180,23 +173,4 @@ func (s *scanner) read(text string) token {
 		return token{tokenBad, "unexpected character " + strings.ToValidUTF8(text[:1], "\uFFFD")}
 	}
 	return token{tokenOperator, text[:1]}
-}
-
-func quoted(text string, quote byte) token {
-	for i := 1; i < len(text); i++ {
-		switch text[i] {
-		case '\\':
-			i++
-		case quote:
-			return token{tokenString, text[:i+1]}
-		}
-	}
-	return token{tokenBad, "a string has no end"}
-}
-
-func isDigit(c byte) bool { return c >= '0' && c <= '9' }
-
-// isNameByte accepts letters beyond ASCII as minijinja does.
-func isNameByte(c byte) bool {
-	return c == '_' || isDigit(c) || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= 0x80
 }

@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"container/heap"
 	"context"
 	"slices"
 	"unicode/utf8"
@@ -124,7 +125,7 @@ type work struct {
 	spare    []int32         // tokens of an unknown character
 	pairs    []merge         // by symbol: the merge with the next symbol
 	links    []link
-	heap     []candidate
+	heap     candidates
 }
 
 // scanLimit is the number of symbols up to which scanning all pairs for the best pair is faster
@@ -188,25 +189,29 @@ type candidate struct {
 }
 
 func (m *bpe) mergeHeap(dst, ids []int32, w *work) []int32 {
-	links, h := w.links[:0], w.heap[:0]
+	links, h := w.links[:0], &w.heap
+	*h = (*h)[:0]
 	for i, id := range ids {
 		links = append(links, link{id, int32(i) - 1, int32(i) + 1})
 	}
 	links[len(links)-1].next = -1
 	offer := func(pos int32) {
 		if c, ok := m.merges.get(links[pos].id, links[links[pos].next].id); ok {
-			h = append(h, candidate{c.rank, pos, c.id})
-			siftUp(h)
+			*h = append(*h, candidate{c.rank, pos, c.id})
+			heap.Fix(h, len(*h)-1)
 		}
 	}
 	for i := range len(ids) - 1 {
 		offer(int32(i))
 	}
-	for len(h) > 0 {
-		top := h[0]
-		h[0] = h[len(h)-1]
-		h = h[:len(h)-1]
-		siftDown(h)
+	for len(*h) > 0 {
+		last := len(*h) - 1
+		top := (*h)[0]
+		h.Swap(0, last)
+		*h = (*h)[:last]
+		if last > 0 {
+			heap.Fix(h, 0)
+		}
 		// Symbols may have changed since the candidate was added.
 		left := &links[top.pos]
 		if left.id < 0 || left.next < 0 {
@@ -228,37 +233,17 @@ func (m *bpe) mergeHeap(dst, ids []int32, w *work) []int32 {
 	for at := int32(0); at >= 0; at = links[at].next {
 		dst = append(dst, links[at].id)
 	}
-	w.links, w.heap = links, h
+	w.links = links
 	return dst
 }
 
-func (c candidate) before(d candidate) bool {
-	return c.rank < d.rank || c.rank == d.rank && c.pos < d.pos
-}
+// candidates are a heap, whose Push and Pop are not used: these would allocate.
+type candidates []candidate
 
-func siftDown(h []candidate) {
-	for i := 0; ; {
-		least := i
-		for k := 2*i + 1; k <= 2*i+2 && k < len(h); k++ {
-			if h[k].before(h[least]) {
-				least = k
-			}
-		}
-		if least == i {
-			return
-		}
-		h[i], h[least] = h[least], h[i]
-		i = least
-	}
-}
-
-func siftUp(h []candidate) {
-	for i := len(h) - 1; i > 0; {
-		up := (i - 1) / 2
-		if !h[i].before(h[up]) {
-			return
-		}
-		h[i], h[up] = h[up], h[i]
-		i = up
-	}
+func (h candidates) Len() int      { return len(h) }
+func (h candidates) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h candidates) Push(any)      {}
+func (h candidates) Pop() any      { return nil }
+func (h candidates) Less(i, j int) bool {
+	return h[i].rank < h[j].rank || h[i].rank == h[j].rank && h[i].pos < h[j].pos
 }

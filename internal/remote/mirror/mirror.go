@@ -18,7 +18,6 @@ import (
 	"github.com/lowbit-go/gq/internal/atomicfile"
 	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/remote"
-	"github.com/lowbit-go/gq/internal/remote/note"
 	"github.com/lowbit-go/gq/internal/remote/transfer"
 )
 
@@ -59,14 +58,12 @@ func (m *Mirror) path(o remote.Object) string {
 	return filepath.Join(m.dir, filepath.FromSlash(o.Name))
 }
 
-func identity(o remote.Object) string { return note.Note(o.Size, o.ETag, o.SHA256, o.Modified) }
-
 func (m *Mirror) Cached(o remote.Object) bool {
 	if !transfer.IsComplete(m.path(o), o.Size) {
 		return false
 	}
-	text, err := os.ReadFile(note.Of(m.path(o)))
-	return err == nil && string(text) == identity(o)
+	text, err := os.ReadFile(remote.NoteOf(m.path(o)))
+	return err == nil && string(text) == o.Note()
 }
 
 func (m *Mirror) Missing(o remote.Object) int64 {
@@ -124,7 +121,7 @@ func (m *Mirror) Fetch(ctx context.Context, objects []remote.Object, opts transf
 		if err := m.copyOf(o, slots, opts.Progress).Run(ctx); err != nil {
 			return err
 		}
-		return atomicfile.WriteFile(note.Of(m.path(o)), []byte(identity(o)))
+		return atomicfile.WriteFile(remote.NoteOf(m.path(o)), []byte(o.Note()))
 	})
 }
 
@@ -158,7 +155,7 @@ func (m *Mirror) Forget(ctx context.Context, gone func(name string) bool) error 
 	defer unlock()
 	for _, name := range names {
 		o := remote.Object{Name: name}
-		for _, file := range append(transfer.PartialFiles(m.path(o)), m.path(o), note.Of(m.path(o))) {
+		for _, file := range append(transfer.PartialFiles(m.path(o)), m.path(o), remote.NoteOf(m.path(o))) {
 			if err := os.Remove(file); err != nil && !os.IsNotExist(err) {
 				return err
 			}
@@ -170,7 +167,7 @@ func (m *Mirror) Forget(ctx context.Context, gone func(name string) bool) error 
 // objectOf is the base name of the object that a file in the mirror belongs to: its content, its
 // note or an unfinished download. A job that was killed may have left a content without a note.
 func objectOf(file string) string {
-	if base, ok := strings.CutSuffix(file, note.Ending); ok {
+	if base, ok := strings.CutSuffix(file, remote.NoteEnding); ok {
 		return strings.TrimPrefix(base, ".")
 	}
 	for _, suffix := range transfer.PartialFiles("") {

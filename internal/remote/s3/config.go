@@ -1,6 +1,7 @@
 package s3
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -40,13 +41,12 @@ func newEndpoint(l remote.Location, transport http.RoundTripper) (e endpoint, er
 	}
 	profile := readProfile()
 	e = endpoint{host: amazonHost, secure: true, keys: amazonChain(transport)}
-	e.region = first(os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION"), profile.get("region"))
-	name, address := "AWS_ENDPOINT_URL_S3", os.Getenv("AWS_ENDPOINT_URL_S3")
-	if address == "" {
-		name, address = "AWS_ENDPOINT_URL", os.Getenv("AWS_ENDPOINT_URL")
-	}
-	if address == "" {
-		name, address = "endpoint_url in the profile", profile.get("endpoint_url")
+	e.region = cmp.Or(os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION"), profile.get("region"))
+	name, address := "endpoint_url in the profile", profile.get("endpoint_url")
+	for _, variable := range []string{"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"} {
+		if v := os.Getenv(variable); v != "" {
+			name, address = variable, v
+		}
 	}
 	if address == "" {
 		if strings.HasPrefix(e.region, "cn-") {
@@ -70,15 +70,6 @@ func newEndpoint(l remote.Location, transport http.RoundTripper) (e endpoint, er
 	return e, nil
 }
 
-func first(list ...string) string {
-	for _, s := range list {
-		if s != "" {
-			return s
-		}
-	}
-	return ""
-}
-
 type profile struct{ section *ini.Section }
 
 // readProfile reads the shared configuration, if any. Its errors are reported with the credentials,
@@ -96,7 +87,7 @@ func readProfile() profile {
 	if err != nil {
 		return profile{}
 	}
-	name := first(os.Getenv("AWS_PROFILE"), "default")
+	name := cmp.Or(os.Getenv("AWS_PROFILE"), "default")
 	for _, section := range []string{"profile " + name, name} {
 		if s, err := f.GetSection(section); err == nil {
 			return profile{s}

@@ -13,6 +13,7 @@ import (
 	"iter"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/minio/minio-go/v7"
@@ -179,13 +180,6 @@ func (u *Upload) completed(ctx context.Context, parts []Part) bool {
 	return o.ETag == fmt.Sprintf("%x-%d", h.Sum(nil), len(parts))
 }
 
-// abandon aborts an upload even if ctx has ended.
-func (u *Upload) abandon(ctx context.Context) error {
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), abortTime)
-	defer stop()
-	return u.Abort(ctx)
-}
-
 func (u *Upload) Abort(ctx context.Context) error {
 	b := u.bucket
 	err := b.do(ctx, b.String(), func(ctx context.Context) (int, error) {
@@ -208,7 +202,7 @@ type Writer struct {
 
 	mu   sync.Mutex
 	sent []Part
-	done bool // committed or aborted
+	done atomic.Bool // committed or aborted
 }
 
 // Create begins to write the location's object of size bytes. gaps are ranges of bytes that will
@@ -283,19 +277,14 @@ func (w *Writer) WriteAt(p []byte, off int64) (n int, err error) { return w.part
 
 // Commit sends the remaining parts, the front of the file last, and completes the upload.
 func (w *Writer) Commit() error {
-	w.mu.Lock()
-	done := w.done
-	w.mu.Unlock()
-	if done {
+	if w.done.Load() {
 		return errors.New("the object is committed or aborted already")
 	}
 	if err := w.complete(); err != nil {
 		w.Abort()
 		return err
 	}
-	w.mu.Lock()
-	w.done = true
-	w.mu.Unlock()
+	w.done.Store(true)
 	w.stop()
 	return nil
 }
@@ -323,16 +312,14 @@ const abortTime = 20 * time.Second
 // Abort removes the upload. The bucket keeps the former object. After Commit or Abort, Abort does
 // nothing and can be deferred. If Abort fails, the next AbortUnfinished removes the upload.
 func (w *Writer) Abort() {
-	w.mu.Lock()
-	done := w.done
-	w.done = true
-	w.mu.Unlock()
-	if done {
+	if w.done.Swap(true) {
 		return
 	}
 	w.stop()
 	_ = w.parts.Wait()
-	_ = w.upload.abandon(w.ctx)
+	ctx, stop := context.WithTimeout(context.WithoutCancel(w.ctx), abortTime)
+	defer stop()
+	_ = w.upload.Abort(ctx)
 }
 
 // PutStream writes the location's object from a stream of size bytes.

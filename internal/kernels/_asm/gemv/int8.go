@@ -14,7 +14,7 @@ const rows8 = 4
 
 func qsi8cxp(isa emit.ISA, columns int) *kernel {
 	name := fmt.Sprintf("qsi8cxp4x%d%s", columns, isa.Suffix())
-	return begin(name, fmt.Sprintf("%s is the product of qsi8cxp panels 4x%dx1.", name, columns), rows8)
+	return begin(name, fmt.Sprintf("%s is the product of qsi8cxp panels 4x%dx1.", name, columns), "ChannelArgs", rows8)
 }
 
 // qsi8cxp512 has 16 columns of the 4 rows in a vector: 8 columns in each half.

@@ -7,12 +7,10 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// args is gemv.Args.
-var args = emit.ParseStruct("../../gemv/gemv.go", "Args")
-
 // kernel holds the registers that all kernels use.
 type kernel struct {
 	args     reg.GPVirtual
+	fields   emit.Struct   // of args
 	dst      reg.GPVirtual // outputs of the current panel
 	data     reg.GPVirtual // the current panel
 	panels   reg.GPVirtual // panels left, including the current one
@@ -25,11 +23,12 @@ type kernel struct {
 	path     string        // begins the labels of loops that a function has twice
 }
 
-// begin starts a function for panels of some rows.
-func begin(name, doc string, rows int) *kernel {
-	emit.Func(name, "func(a *Args)", doc)
+// begin starts a function for panels of some rows, whose arguments are the structure of this name
+// in package gemv.
+func begin(name, doc, args string, rows int) *kernel {
+	emit.Func(name, "func(a *"+args+")", doc)
 	k := &kernel{
-		args: GP64(), dst: GP64(), data: GP64(), panels: GP64(), codes: GP64(), acts: GP64(), sums: GP64(),
+		fields: emit.ParseStruct("../../gemv/gemv.go", args), args: GP64(), dst: GP64(), data: GP64(), panels: GP64(), codes: GP64(), acts: GP64(), sums: GP64(),
 		groups: GP64(), blocks: GP64(), perPanel: rows,
 	}
 	Load(Param("a"), k.args)
@@ -39,7 +38,7 @@ func begin(name, doc string, rows int) *kernel {
 	return k
 }
 
-func (k *kernel) arg(name string) operand.Mem { return args.Field(k.args, name) }
+func (k *kernel) arg(name string) operand.Mem { return k.fields.Field(k.args, name) }
 
 // at is the current place in the panel, plus offset.
 func (k *kernel) at(offset int) operand.Mem { return operand.Mem{Base: k.codes, Disp: offset} }

@@ -46,7 +46,7 @@ func newLowbit(isa emit.ISA, bits int, v variant, split bool) *lowbit {
 		doc += ", in groups of odd multiples of 16 columns"
 	}
 	name += isa.Suffix()
-	return &lowbit{kernel: begin(name, name+doc+".", rows), isa: isa, bits: bits, variant: v, split: split}
+	return &lowbit{kernel: begin(name, name+doc+".", "LowbitArgs", rows), isa: isa, bits: bits, variant: v, split: split}
 }
 
 // clear clears registers.

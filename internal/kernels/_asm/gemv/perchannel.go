@@ -28,7 +28,7 @@ func (k *kernel) finishPerChannel(isa emit.ISA, a reg.VecVirtual, tail func(offs
 // qsi4cxp is a kernel of lowbit blocks of 4 bits without records.
 func qsi4cxp(isa emit.ISA) *lowbit {
 	name := "qsi4cxp" + isa.Suffix()
-	return &lowbit{kernel: begin(name, name+" is the product of qsi4cxp panels 8x16x2.", rows), isa: isa, bits: 4}
+	return &lowbit{kernel: begin(name, name+" is the product of qsi4cxp panels 8x16x2.", "ChannelArgs", rows), isa: isa, bits: 4}
 }
 
 func qsi4cxp512(isa emit.ISA) {

@@ -43,10 +43,10 @@ func tiles(isa emit.ISA) {
 	tileQSU2(isa)
 }
 
-func newTiled(isa emit.ISA, name, layout string, nr, columns int) *tiled {
+func newTiled(isa emit.ISA, name, layout, args string, nr, columns int) *tiled {
 	name += fmt.Sprintf("Tile%dx%d%s", nr, 2*columns, isa.Suffix())
 	doc := fmt.Sprintf("%s is the product of %s panels %dx%dx2.", name, layout, nr, 2*columns)
-	t := &tiled{kernel: begin(name, doc, nr), isa: isa, nr: nr, columns: columns, chains: 2}
+	t := &tiled{kernel: begin(name, doc, args, nr), isa: isa, nr: nr, columns: columns, chains: 2}
 	t.product = t.nibbles()
 	return t
 }
@@ -223,7 +223,7 @@ func (t *tiled) store(f reg.VecVirtual) {
 }
 
 func tileLowbit(isa emit.ISA, nr, columns int, v variant) {
-	t := newTiled(isa, "lowbit4"+[...]string{"", "Zeros"}[v], "lowbit 4-bit"+[...]string{"", " (with zero points)"}[v], nr, columns)
+	t := newTiled(isa, "lowbit4"+[...]string{"", "Zeros"}[v], "lowbit 4-bit"+[...]string{"", " (with zero points)"}[v], "LowbitArgs", nr, columns)
 	record := 2 * nr
 	t.eachPanel(func() {
 		f := t.vector()
@@ -255,7 +255,7 @@ func tileLowbit(isa emit.ISA, nr, columns int, v variant) {
 }
 
 func tileQSI4CXP(isa emit.ISA, nr, columns int) {
-	t := newTiled(isa, "qsi4cxp", "qsi4cxp", nr, columns)
+	t := newTiled(isa, "qsi4cxp", "qsi4cxp", "ChannelArgs", nr, columns)
 	t.chains = 4
 	t.eachPanel(func() {
 		t.oneGroup(func() {
@@ -271,17 +271,22 @@ func tileQSI4CXP(isa emit.ISA, nr, columns int) {
 // eachBlockGroup goes through the groups of a panel whose activations have a scale a group.
 func (t *tiled) eachBlockGroup(body func(actScale, actSum operand.Mem)) {
 	t.actScales, t.actSums = GP64(), GP64()
+	_, sums := t.fields["ActSums"]
 	MOVQ(t.arg("ActScales"), t.actScales)
-	MOVQ(t.arg("ActSums"), t.actSums)
+	if sums {
+		MOVQ(t.arg("ActSums"), t.actSums)
+	}
 	t.eachGroup(func() {
 		body(operand.Mem{Base: t.actScales}, operand.Mem{Base: t.actSums})
 		ADDQ(operand.Imm(4), t.actScales)
-		ADDQ(operand.Imm(4), t.actSums)
+		if sums {
+			ADDQ(operand.Imm(4), t.actSums)
+		}
 	})
 }
 
 func tileF16(isa emit.ISA, nr, columns int) {
-	t := newTiled(isa, "f16", "qsi4c32p-f16", nr, columns)
+	t := newTiled(isa, "f16", "qsi4c32p-f16", "BlocksArgs", nr, columns)
 	t.eachPanel(func() {
 		f := t.vector()
 		VPXOR(f, f, f)
@@ -300,7 +305,7 @@ func tileF16(isa emit.ISA, nr, columns int) {
 }
 
 func tileQAI4(isa emit.ISA, nr, columns int) {
-	t := newTiled(isa, "qai4c32p", "qai4c32p", nr, columns)
+	t := newTiled(isa, "qai4c32p", "qai4c32p", "QAI4Args", nr, columns)
 	t.eachPanel(func() {
 		f := t.vector()
 		VPXOR(f, f, f)
@@ -325,7 +330,7 @@ func tileQAI4(isa emit.ISA, nr, columns int) {
 func tileQSU2(isa emit.ISA) {
 	const nr = 4
 	name := "qsu2cxp" + isa.Suffix()
-	t := &tiled{kernel: begin(name, name+" is the product of qsu2cxp panels 4x4x1.", nr), isa: isa, nr: nr, columns: 4, chains: 4}
+	t := &tiled{kernel: begin(name, name+" is the product of qsu2cxp panels 4x4x1.", "ChannelArgs", nr), isa: isa, nr: nr, columns: 4, chains: 4}
 	low := YMM()
 	VMOVDQU(emit.AVX2.All(0x03), low)
 	t.eachPanel(func() {

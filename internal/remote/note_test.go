@@ -1,4 +1,4 @@
-package note
+package remote
 
 import (
 	"os"
@@ -16,14 +16,14 @@ func TestUnverified(t *testing.T) {
 		note string
 		want bool
 	}{
-		{Note(7, `"e"`, "", ""), true},
-		{Note(7, "", "", "Tue, 24 Nov 2026 09:00:00 GMT"), true},
-		{Note(7, `"e"`, "00ff", ""), false},
-		{Note(7, `"e"`, "00ff", "Tue, 24 Nov 2026 09:00:00 GMT"), false},
+		{Object{Size: 7, ETag: `"e"`, SHA256: "", Modified: ""}.Note(), true},
+		{Object{Size: 7, ETag: "", SHA256: "", Modified: "Tue, 24 Nov 2026 09:00:00 GMT"}.Note(), true},
+		{Object{Size: 7, ETag: `"e"`, SHA256: "00ff", Modified: ""}.Note(), false},
+		{Object{Size: 7, ETag: `"e"`, SHA256: "00ff", Modified: "Tue, 24 Nov 2026 09:00:00 GMT"}.Note(), false},
 		{"7", false},
 		{"", false},
 	} {
-		if err := os.WriteFile(Of(file), []byte(tt.note), 0o666); err != nil {
+		if err := os.WriteFile(NoteOf(file), []byte(tt.note), 0o666); err != nil {
 			t.Fatal(err)
 		}
 		if got := Unverified(file); got != tt.want {
