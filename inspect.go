@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,6 +20,7 @@ import (
 	"github.com/lowbit-go/gq/internal/job/assets"
 	"github.com/lowbit-go/gq/internal/job/fromquantized"
 	"github.com/lowbit-go/gq/internal/job/location"
+	"github.com/lowbit-go/gq/internal/job/provenance"
 	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/internal/lm/llamacpp"
 	"github.com/lowbit-go/gq/internal/lm/tokenizer"
@@ -38,6 +41,8 @@ type Inspection struct {
 	// says why gq cannot read quantized weights; "" if it can.
 	Quantized  *fromquantized.Inspection
 	Unreadable string
+	// Adapters are merged into the checkpoint.
+	Adapters []provenance.Adapter
 }
 
 // Summary is a short description of a model.
@@ -106,6 +111,8 @@ func warnMisfit(warnings *[]string, config []byte, open func() (*tokenizer.Token
 
 // InspectOptions are the options of Inspect and InspectTensors. The zero value is ready to use.
 type InspectOptions struct {
+	// Lora names adapters to merge into a checkpoint, as in quantizer.Recipe. Default: none.
+	Lora []string
 	// Progress is told how far the download of a remote file is. Default (nil): none.
 	Progress Progress
 }
@@ -120,7 +127,7 @@ func Inspect(ctx context.Context, path string, o InspectOptions) (*Inspection, e
 	}
 	defer from.Release()
 	path = from.Path
-	in, err := openSource(ctx, from)
+	in, err := openSource(ctx, from, o.Lora)
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +179,7 @@ func (r *Inspection) addGGUF(path string, f *gguf.File) (err error) {
 }
 
 func (r *Inspection) addCheckpoint(path string, ck *safetensors.Checkpoint) {
-	r.Checkpoint = inspect.OfCheckpoint(ck)
+	r.Checkpoint, r.Adapters = inspect.OfCheckpoint(ck), provenance.AdaptersOf(ck)
 	t := &r.Checkpoint.Totals
 	r.Summary = Summary{Parameters: t.Elements, Tensors: t.Tensors, Bits: packing.BitsPerWeight(t.Bytes, t.Elements), Bytes: t.FileBytes, SourceBytes: t.Bytes}
 	config, err := assets.ReadConfig(ck)
@@ -190,20 +197,46 @@ func (r *Inspection) addCheckpoint(path string, ck *safetensors.Checkpoint) {
 	}
 }
 
-// container is an open model file; one field is set.
+// container is an open model file: gqf, gguf or checkpoint is set. A checkpoint with merged adapters
+// has further files to close.
 type container struct {
 	gqf        *gqf.File
 	gguf       *gguf.File
 	checkpoint *safetensors.Checkpoint
+	below      []io.Closer
 }
 
-// openSource opens a source. Of a checkpoint that is elsewhere it reads the headers.
-func openSource(ctx context.Context, s *location.Source) (m container, err error) {
-	if !s.Streams() {
-		return openAny(s.Path)
+// openSource opens a source, and merges adapters. Of a checkpoint that is elsewhere it reads the
+// headers.
+func openSource(ctx context.Context, s *location.Source, adapters []string) (m container, err error) {
+	if s.Streams() {
+		m.checkpoint, err = s.OpenCheckpoint(ctx)
+	} else {
+		m, err = openAny(s.Path)
 	}
-	m.checkpoint, err = s.OpenCheckpoint(ctx)
-	return m, err
+	if err != nil || len(adapters) == 0 {
+		return m, err
+	}
+	if m.checkpoint == nil {
+		return container{}, errors.Join(optionf("lora", loraSource, s.Name), m.Close())
+	}
+	merged, err := openAdapters(ctx, m.checkpoint, adapters)
+	if err != nil {
+		return container{}, errors.Join(err, m.Close())
+	}
+	below := []io.Closer{merged, m.checkpoint}
+	if m.checkpoint, err = merged.Checkpoint(ctx); err != nil {
+		return container{}, errors.Join(err, closeAll(below))
+	}
+	m.below = below
+	return m, nil
+}
+
+func closeAll(files []io.Closer) (err error) {
+	for _, f := range files {
+		err = errors.Join(err, f.Close())
+	}
+	return err
 }
 
 // openAny opens a .gqf file, a .gguf file or a checkpoint.
@@ -229,7 +262,7 @@ func (m container) Close() error {
 	case m.gguf != nil:
 		return m.gguf.Close()
 	}
-	return m.checkpoint.Close()
+	return errors.Join(m.checkpoint.Close(), closeAll(m.below))
 }
 
 // TensorInspection describes the tensors whose names match a pattern: in Tensors for a .gqf file,
@@ -258,7 +291,7 @@ func InspectTensors(ctx context.Context, path, match string, slice int, o Inspec
 	}
 	defer from.Release()
 	path = from.Name
-	m, err := openSource(ctx, from)
+	m, err := openSource(ctx, from, o.Lora)
 	if err != nil {
 		return nil, err
 	}

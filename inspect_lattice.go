@@ -10,6 +10,7 @@ import (
 	"github.com/lowbit-go/gq/internal/job/assets"
 	"github.com/lowbit-go/gq/internal/job/fromquantized"
 	"github.com/lowbit-go/gq/internal/job/lattice"
+	"github.com/lowbit-go/gq/internal/job/provenance"
 	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/internal/pattern"
 	"github.com/lowbit-go/gq/packing"
@@ -19,6 +20,8 @@ import (
 type LatticeOptions struct {
 	// Match restricts the search to tensors with a matching name, as in InspectTensors. Default: all.
 	Match string
+	// Lora names adapters to merge into the checkpoint first, as in quantizer.Recipe. Default: none.
+	Lora []string
 	// Threads is how many tensors are read at once. Default (0): GOMAXPROCS.
 	Threads int
 	// Progress is told how many bytes were read. Default (nil): none.
@@ -46,30 +49,39 @@ type TensorLattice struct {
 // InspectLattices reads all matrices of a checkpoint and finds those whose weights are codes times
 // scales already: of models that were trained with quantized weights, or dequantized. Quantize
 // keeps such codes if its scheme has these bits, this group and this mapping.
-func InspectLattices(ctx context.Context, path string, o LatticeOptions) (*LatticeReport, error) {
+func InspectLattices(ctx context.Context, path string, o LatticeOptions) (r *LatticeReport, err error) {
 	from, err := resolveSource(ctx, path, true, stages{to: o.Progress})
 	if err != nil {
 		return nil, err
 	}
 	defer from.Release()
-	in, err := openAny(from.Path)
+	err = withAdapters(ctx, from.Path, o.Lora, o.Threads, stages{to: o.Progress}, func(merged string, _ *provenance.Provenance) error {
+		r, err = findLattices(ctx, merged, path, o)
+		return err
+	})
+	return r, err
+}
+
+// findLattices reads a source of InspectLattices that is on this machine, and is called name.
+func findLattices(ctx context.Context, path, name string, o LatticeOptions) (*LatticeReport, error) {
+	in, err := openAny(path)
 	if err != nil {
 		return nil, err
 	}
 	defer in.Close()
 	ck := in.checkpoint
 	if ck == nil {
-		return nil, optionf("lattice", "is for safetensors checkpoints, and %s is none: it says itself how its weights are quantized", path)
+		return nil, optionf("lattice", "is for safetensors checkpoints, and %s is none: it says itself how its weights are quantized", name)
 	}
 	data, err := assets.ReadConfig(ck)
 	if err != nil {
 		data = nil // the weights need no config.json
 	}
 	if q, err := fromquantized.Inspect(ck, data); err == nil && q != nil {
-		return nil, optionf("lattice", "is for unquantized weights, and %s is quantized already (%s): gq repack takes its codes over", path, q)
+		return nil, optionf("lattice", "is for unquantized weights, and %s is quantized already (%s): gq repack takes its codes over", name, q)
 	}
 	r := &LatticeReport{Tensors: []TensorLattice{}}
-	list, err := latticeTensors(ck, path, o.Match)
+	list, err := latticeTensors(ck, name, o.Match)
 	if err != nil {
 		return nil, err
 	}

@@ -148,7 +148,7 @@ func runLattice(c *cli.Context, path string) error {
 		return cmdline.Usagef("--lattice goes with --tensor, not with --slice or --verbose")
 	}
 	w := c.App.Writer
-	r, err := gq.InspectLattices(c.Context, path, gq.LatticeOptions{Match: c.String("tensor"), Threads: c.Int("threads"), Progress: cmdline.Reporter(c)})
+	r, err := gq.InspectLattices(c.Context, path, gq.LatticeOptions{Match: c.String("tensor"), Lora: c.StringSlice("lora"), Threads: c.Int("threads"), Progress: cmdline.Reporter(c)})
 	switch {
 	case err != nil:
 		return err
