@@ -197,8 +197,8 @@ func (r *Inspection) addCheckpoint(path string, ck *safetensors.Checkpoint) {
 	}
 }
 
-// container is an open model file: gqf, gguf or checkpoint is set. A checkpoint with merged adapters
-// has further files to close.
+// container is an open model file: gqf, gguf or checkpoint is set. A checkpoint with adapters has
+// further files to close.
 type container struct {
 	gqf        *gqf.File
 	gguf       *gguf.File

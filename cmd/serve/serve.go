@@ -32,8 +32,6 @@ func Command() *cli.Command {
 		UsageText: `gq serve model.gqf
 # a quantized file beside its checkpoint, to compare their answers on the page
 gq serve model.gqf Llama-3.2-1B --alias 4bit --alias float
-# a checkpoint with an adapter
-gq serve Llama-3.2-1B --lora adapter
 gq serve model.gqf --host 0.0.0.0 --api-key-file key.txt
 `,
 		ArgsUsage: "FILE|DIR [FILE|DIR ...]",

@@ -48,8 +48,8 @@ func TestStateTruncate(t *testing.T) {
 	})
 }
 
-// TestStrongDecays holds logits to the float64 reference with decays as published models begin with:
-// rates from 1 to 16, so that a state forgets within a few tokens. The vectors of Transformers have
+// TestStrongDecays holds logits to the float64 reference with the decays of published models before
+// training: rates from 1 to 16, so that a state forgets within a few tokens. The vectors of Transformers have
 // weaker decays, because Transformers loses precision here: its chunks subtract sums of the decays'
 // logarithms over 64 tokens. With the rate 16 everywhere, the 300 tokens of the vectors and float64
 // as the truth, logits of kimi_linear differ by 4.6e-5 of the largest logit (root mean square
