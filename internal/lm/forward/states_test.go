@@ -49,12 +49,13 @@ func TestStateTruncate(t *testing.T) {
 }
 
 // TestStrongDecays holds logits to the float64 reference with the decays of published models before
-// training: rates from 1 to 16, so that a state forgets within a few tokens. The vectors of Transformers have
-// weaker decays, because Transformers loses precision here: its chunks subtract sums of the decays'
-// logarithms over 64 tokens. With the rate 16 everywhere, the 300 tokens of the vectors and float64
-// as the truth, logits of kimi_linear differ by 4.6e-5 of the largest logit (root mean square
-// 3.7e-6) in Transformers 5.23, by 2.9e-5 (9.8e-7) in its form for single tokens, and by 3.0e-5
-// (9.7e-7) in gq: one output that is nearly 0 before its norm makes most of the difference.
+// training: rates from 1 to 16, so that a state forgets within a few tokens. The vectors of
+// Transformers have weaker decays, because Transformers loses precision here: its chunks subtract
+// sums of the decays' logarithms over 64 tokens. With the rate 16 everywhere, the 300 tokens of the
+// vectors and float64 as the truth, logits of kimi_linear differ by 4.6e-5 of the largest logit
+// (root mean square 3.7e-6) in Transformers 5.23, by 2.9e-5 (9.8e-7) in its form for single tokens,
+// and by 3.0e-5 (9.7e-7) in gq: a single output, nearly 0 before its norm, makes most of the
+// difference.
 func TestStrongDecays(t *testing.T) {
 	stateCases(t, func(t *testing.T, m *Model) {
 		for _, l := range m.layers {
