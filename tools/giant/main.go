@@ -23,8 +23,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/test/testgiant"
 )
@@ -96,8 +94,7 @@ func writeFile(path string, f *testgiant.File, data int64, pool *os.File, shared
 	}
 	for shared > 0 && f.Size-at >= testgiant.Block {
 		n := min(shared, (f.Size-at)/testgiant.Block*testgiant.Block)
-		err := unix.IoctlFileCloneRange(int(out.Fd()), &unix.FileCloneRange{Src_fd: int64(pool.Fd()), Src_length: uint64(n), Dest_offset: uint64(at)})
-		if err != nil {
+		if err := share(out, pool, n, at); err != nil {
 			return fmt.Errorf("sharing %d bytes at offset %d: %w", n, at, err)
 		}
 		at += n
