@@ -95,7 +95,7 @@ func writeFile(path string, f *testgiant.File, data int64, pool *os.File, shared
 	for shared > 0 && f.Size-at >= testgiant.Block {
 		n := min(shared, (f.Size-at)/testgiant.Block*testgiant.Block)
 		if err := share(out, pool, n, at); err != nil {
-			return fmt.Errorf("sharing %d bytes at offset %d: %w", n, at, err)
+			return fmt.Errorf("sharing %d bytes at offset %d: %w; -shared needs a file system that shares blocks, such as XFS", n, at, err)
 		}
 		at += n
 	}
