@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,6 +20,7 @@ import (
 	"github.com/lowbit-go/gq/internal/job/assets"
 	"github.com/lowbit-go/gq/internal/job/fromquantized"
 	"github.com/lowbit-go/gq/internal/job/location"
+	"github.com/lowbit-go/gq/internal/job/provenance"
 	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/internal/lm/llamacpp"
 	"github.com/lowbit-go/gq/internal/lm/tokenizer"
@@ -38,6 +41,8 @@ type Inspection struct {
 	// says why gq cannot read quantized weights; "" if it can.
 	Quantized  *fromquantized.Inspection
 	Unreadable string
+	// Adapters are merged into the checkpoint.
+	Adapters []provenance.Adapter
 }
 
 // Summary is a short description of a model.
@@ -106,6 +111,8 @@ func warnMisfit(warnings *[]string, config []byte, open func() (*tokenizer.Token
 
 // InspectOptions are the options of Inspect and InspectTensors. The zero value is ready to use.
 type InspectOptions struct {
+	// Lora names adapters to merge into a checkpoint, as in quantizer.Recipe. Default: none.
+	Lora []string
 	// Progress is told how far the download of a remote file is. Default (nil): none.
 	Progress Progress
 }
@@ -114,7 +121,7 @@ type InspectOptions struct {
 // shards, or the headers of the checkpoint at path. It reads no codes and checks no checksums of
 // weights; Verify does.
 func Inspect(ctx context.Context, path string, o InspectOptions) (*Inspection, error) {
-	return withModel(ctx, path, false, o.Progress, func(from *location.Source, in container) (*Inspection, error) {
+	return withModel(ctx, path, false, o.Lora, o.Progress, func(from *location.Source, in container) (*Inspection, error) {
 		r := &Inspection{Name: from.Name}
 		switch {
 		case in.gqf != nil:
@@ -159,7 +166,7 @@ func (r *Inspection) addGGUF(path string, f *gguf.File) (err error) {
 }
 
 func (r *Inspection) addCheckpoint(path string, ck *safetensors.Checkpoint) {
-	r.Checkpoint = inspect.OfCheckpoint(ck)
+	r.Checkpoint, r.Adapters = inspect.OfCheckpoint(ck), provenance.AdaptersOf(ck)
 	t := &r.Checkpoint.Totals
 	r.Summary = Summary{Parameters: t.Elements, Tensors: t.Tensors, Bits: packing.BitsPerWeight(t.Bytes, t.Elements), Bytes: t.FileBytes, SourceBytes: t.Bytes}
 	config, err := assets.ReadConfig(ck)
@@ -177,16 +184,18 @@ func (r *Inspection) addCheckpoint(path string, ck *safetensors.Checkpoint) {
 	}
 }
 
-// container is an open model file; one field is set.
+// container is an open model file: gqf, gguf or checkpoint is set. A checkpoint with adapters has
+// further files to close.
 type container struct {
 	gqf        *gqf.File
 	gguf       *gguf.File
 	checkpoint *safetensors.Checkpoint
+	below      []io.Closer
 }
 
-// withModel calls use with the .gqf file, .gguf file or checkpoint at path, open. Unless whole is
-// set, it reads only the headers of a checkpoint that is elsewhere.
-func withModel[T any](ctx context.Context, path string, whole bool, p Progress, use func(from *location.Source, m container) (*T, error)) (*T, error) {
+// withModel calls use with the .gqf file, .gguf file or checkpoint at path, open, and adapters
+// merged. Unless whole is set, it reads only the headers of a checkpoint that is elsewhere.
+func withModel[T any](ctx context.Context, path string, whole bool, adapters []string, p Progress, use func(from *location.Source, m container) (*T, error)) (*T, error) {
 	from, err := resolveSource(ctx, path, whole, stages{to: p})
 	if err != nil {
 		return nil, err
@@ -208,11 +217,38 @@ func withModel[T any](ctx context.Context, path string, whole bool, p Progress, 
 	default:
 		m.checkpoint, err = safetensors.Open(from.Path, safetensors.Options{})
 	}
+	if err == nil && len(adapters) > 0 {
+		m, err = m.merge(ctx, from.Name, adapters)
+	}
 	if err != nil {
 		return nil, err
 	}
 	defer m.Close()
 	return use(from, m)
+}
+
+// merge gives the checkpoint name with the adapters merged. After an error, m is closed.
+func (m container) merge(ctx context.Context, name string, adapters []string) (container, error) {
+	if m.checkpoint == nil {
+		return m, errors.Join(optionf("lora", loraSource, name), m.Close())
+	}
+	merged, err := openAdapters(ctx, m.checkpoint, adapters)
+	if err != nil {
+		return m, errors.Join(err, m.Close())
+	}
+	below := []io.Closer{merged, m.checkpoint}
+	if m.checkpoint, err = merged.Checkpoint(ctx); err != nil {
+		return m, errors.Join(err, closeAll(below))
+	}
+	m.below = below
+	return m, nil
+}
+
+func closeAll(files []io.Closer) (err error) {
+	for _, f := range files {
+		err = errors.Join(err, f.Close())
+	}
+	return err
 }
 
 // Close closes the file.
@@ -223,7 +259,7 @@ func (m container) Close() error {
 	case m.gguf != nil:
 		return m.gguf.Close()
 	}
-	return m.checkpoint.Close()
+	return errors.Join(m.checkpoint.Close(), closeAll(m.below))
 }
 
 // TensorInspection describes the tensors whose names match a pattern: in Tensors for a .gqf file,
@@ -246,7 +282,7 @@ func InspectTensors(ctx context.Context, path, match string, slice int, o Inspec
 	if err != nil {
 		return nil, optionf("tensor", "%q: %w", match, err)
 	}
-	return withModel(ctx, path, false, o.Progress, func(from *location.Source, m container) (*TensorInspection, error) {
+	return withModel(ctx, path, false, o.Lora, o.Progress, func(from *location.Source, m container) (*TensorInspection, error) {
 		r := &TensorInspection{}
 		names, err := r.match(m, p)
 		if err != nil {

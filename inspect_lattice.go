@@ -11,6 +11,7 @@ import (
 	"github.com/lowbit-go/gq/internal/job/fromquantized"
 	"github.com/lowbit-go/gq/internal/job/lattice"
 	"github.com/lowbit-go/gq/internal/job/location"
+	"github.com/lowbit-go/gq/internal/job/provenance"
 	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/internal/pattern"
 	"github.com/lowbit-go/gq/packing"
@@ -20,6 +21,8 @@ import (
 type LatticeOptions struct {
 	// Match restricts the search to tensors with a matching name, as in InspectTensors. Default: all.
 	Match string
+	// Lora names adapters to merge into the checkpoint first, as in quantizer.Recipe. Default: none.
+	Lora []string
 	// Threads is how many tensors are read at once. Default (0): GOMAXPROCS.
 	Threads int
 	// Progress is told how many bytes were read. Default (nil): none.
@@ -47,57 +50,70 @@ type TensorLattice struct {
 // InspectLattices reads all matrices of a checkpoint and finds those whose weights are codes times
 // scales already: of models that were trained with quantized weights, or dequantized. Quantize
 // keeps such codes if its scheme has these bits, this group and this mapping.
-func InspectLattices(ctx context.Context, path string, o LatticeOptions) (*LatticeReport, error) {
-	return withModel(ctx, path, true, o.Progress, func(_ *location.Source, m container) (*LatticeReport, error) {
-		ck := m.checkpoint
-		if ck == nil {
-			return nil, optionf("lattice", "is for safetensors checkpoints, and %s is none: it says itself how its weights are quantized", path)
-		}
-		data, err := assets.ReadConfig(ck)
-		if err != nil {
-			data = nil // the weights need no config.json
-		}
-		if q, err := fromquantized.Inspect(ck, data); err == nil && q != nil {
-			return nil, optionf("lattice", "is for unquantized weights, and %s is quantized already (%s): gq repack takes its codes over", path, q)
-		}
-		r := &LatticeReport{Tensors: []TensorLattice{}}
-		list, err := latticeTensors(ck, path, o.Match)
-		if err != nil {
-			return nil, err
-		}
-		var bytes int64
-		for _, t := range list {
-			r.Tensors = append(r.Tensors, TensorLattice{Name: t.Name, Dtype: t.DtypeName, Shape: t.Shape})
-			bytes += t.Size
-		}
-		add, end := stages{to: o.Progress}.begin("looking for lattices", "bytes", bytes)
-		defer end()
-		config, err := arch.ParseConfig(data)
-		if data == nil || err != nil {
-			config = nil // the names alone say what tensors are
-		}
-		err = cpu.Parallel(ctx, cpu.Threads(o.Threads), len(list), func() func(i int) error {
-			return func(i int) error {
-				t := list[i]
-				transposed := arch.Classify(config, t.Name, t.Shape).Transposed
-				w, err := ck.Weights(t, safetensors.WeightsOptions{Transposed: transposed})
-				if err == nil {
-					r.Tensors[i].Lattice, err = lattice.FindLattice(w, 0)
-				}
-				add(t.Size)
-				return err
-			}
+func InspectLattices(ctx context.Context, path string, o LatticeOptions) (r *LatticeReport, err error) {
+	from, err := resolveSource(ctx, path, true, stages{to: o.Progress})
+	if err != nil {
+		return nil, err
+	}
+	defer from.Release()
+	err = withAdapters(ctx, from.Path, o.Lora, o.Threads, stages{to: o.Progress}, func(merged string, _ *provenance.Provenance) error {
+		r, err = withModel(ctx, merged, true, nil, o.Progress, func(_ *location.Source, m container) (*LatticeReport, error) {
+			return findLattices(ctx, m.checkpoint, path, o)
 		})
-		if err != nil {
-			return nil, err
-		}
-		for _, t := range r.Tensors {
-			if t.Lattice != nil {
-				r.Lattices++
-			}
-		}
-		return r, nil
+		return err
 	})
+	return r, err
+}
+
+// findLattices reads ck, the checkpoint of InspectLattices that is called name; nil for other files.
+func findLattices(ctx context.Context, ck *safetensors.Checkpoint, name string, o LatticeOptions) (*LatticeReport, error) {
+	if ck == nil {
+		return nil, optionf("lattice", "is for safetensors checkpoints, and %s is none: it says itself how its weights are quantized", name)
+	}
+	data, err := assets.ReadConfig(ck)
+	if err != nil {
+		data = nil // the weights need no config.json
+	}
+	if q, err := fromquantized.Inspect(ck, data); err == nil && q != nil {
+		return nil, optionf("lattice", "is for unquantized weights, and %s is quantized already (%s): gq repack takes its codes over", name, q)
+	}
+	r := &LatticeReport{Tensors: []TensorLattice{}}
+	list, err := latticeTensors(ck, name, o.Match)
+	if err != nil {
+		return nil, err
+	}
+	var bytes int64
+	for _, t := range list {
+		r.Tensors = append(r.Tensors, TensorLattice{Name: t.Name, Dtype: t.DtypeName, Shape: t.Shape})
+		bytes += t.Size
+	}
+	add, end := stages{to: o.Progress}.begin("looking for lattices", "bytes", bytes)
+	defer end()
+	config, err := arch.ParseConfig(data)
+	if data == nil || err != nil {
+		config = nil // the names alone say what tensors are
+	}
+	err = cpu.Parallel(ctx, cpu.Threads(o.Threads), len(list), func() func(i int) error {
+		return func(i int) error {
+			t := list[i]
+			transposed := arch.Classify(config, t.Name, t.Shape).Transposed
+			w, err := ck.Weights(t, safetensors.WeightsOptions{Transposed: transposed})
+			if err == nil {
+				r.Tensors[i].Lattice, err = lattice.FindLattice(w, 0)
+			}
+			add(t.Size)
+			return err
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range r.Tensors {
+		if t.Lattice != nil {
+			r.Lattices++
+		}
+	}
+	return r, nil
 }
 
 // latticeTensors lists the matrices of a checkpoint that may be on a lattice.

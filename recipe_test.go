@@ -46,7 +46,7 @@ func TestSavedRecipe(t *testing.T) {
 	}
 	jobs := map[string]QuantizeOptions{
 		"defaults":          {},
-		"adapter":           {Recipe: quantizer.Recipe{Lora: []string{booksAdapter(t, model) + "=0.5"}, Fold: quantizer.Fold{Rotate: true}}},
+		"adapter":           {Recipe: quantizer.Recipe{Lora: []string{testmodels.Adapter(t, model) + "=0.5"}, Fold: quantizer.Fold{Rotate: true}}},
 		"3 bits":            {Recipe: quantizer.Recipe{Bits: 3, Group: new(64), EmbeddingBits: 6}},
 		"1 bit":             {Recipe: quantizer.Recipe{Bits: 1}, Rules: []quantizer.Rule{rule(t, "re:.*q_proj=2,half-step")}},
 		"1-bit rule":        {Rules: []quantizer.Rule{rule(t, "re:.*q_proj=1")}},

@@ -7,12 +7,12 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
 	"runtime/debug"
 	"slices"
 	"strconv"
 
 	"github.com/lowbit-go/gq/internal/job/location"
+	"github.com/lowbit-go/gq/internal/job/provenance"
 	"github.com/lowbit-go/gq/internal/lm/forward"
 	"github.com/lowbit-go/gq/internal/measure"
 	"github.com/lowbit-go/gq/internal/memlimit"
@@ -23,6 +23,10 @@ import (
 type ServeOptions struct {
 	// Models are the models to serve, at least one.
 	Models []ServeModel
+	// Lora names adapters to merge into the checkpoint among Models, as in quantizer.Recipe. Exactly
+	// one model has to be an unquantized checkpoint. The merged checkpoint is a temporary copy.
+	// Default: none.
+	Lora []string
 	// Host is the IP address to listen on, or "localhost". Default: 127.0.0.1. Any address that is
 	// not of the loopback interface needs APIKey.
 	Host string
@@ -67,6 +71,7 @@ type ServeModel struct {
 	// Path is a .gqf file, a .gguf file, a checkpoint directory, or a remote name (see [Pull]).
 	Path string
 	from *location.Source // nil: not resolved yet
+	lora []string         // adapters to merge
 	// ID is the model's name for clients. Default (""): the name of the file or directory, without
 	// its ending.
 	ID string
@@ -161,6 +166,7 @@ func (o *ServeOptions) check(ctx context.Context) error {
 		return optionf("", "there is no model to serve")
 	}
 	paths := map[string]string{}
+	var checkpoints []int
 	for i := range o.Models {
 		m := &o.Models[i]
 		if m.from, err = resolveSource(ctx, m.Path, true, stages{to: o.Progress}); err != nil {
@@ -174,9 +180,22 @@ func (o *ServeOptions) check(ctx context.Context) error {
 			return optionf("alias", "is needed: %s and %s would both be called %q", other, m.from.Name, m.ID)
 		}
 		paths[m.ID] = m.from.Name
-		if st, err := os.Stat(m.Path); o.Verify && (IsGGUF(m.Path) || err == nil && st.IsDir()) {
+		directory := isDirectory(m.Path)
+		if directory {
+			checkpoints = append(checkpoints, i)
+		}
+		if o.Verify && (IsGGUF(m.Path) || directory) {
 			return optionf("verify", "needs .gqf files: %s has no checksums", m.from.Name)
 		}
+	}
+	switch n := len(checkpoints); {
+	case len(o.Lora) == 0:
+	case n == 1:
+		o.Models[checkpoints[0]].lora = o.Lora
+	case n == 0 && len(o.Models) == 1:
+		return optionf("lora", loraSource, o.Models[0].from.Name)
+	default:
+		return optionf("lora", "merges into one checkpoint, and %d of the %d models are checkpoints: name one checkpoint", n, len(o.Models))
 	}
 	return nil
 }
@@ -187,12 +206,15 @@ func (o *ServeOptions) open(ctx context.Context, rest []ServeModel, models []*se
 		return use(models)
 	}
 	m := rest[0]
-	return withGQF(ctx, m.Path, o.Threads, stages{}, func(file string, _ *measure.Imported) (err error) {
-		s, err := o.openModel(ctx, m, file)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, s.Engine.Close(), s.Generator.Close()) }()
-		return o.open(ctx, rest[1:], append(models, s), use)
+	return withAdapters(ctx, m.Path, m.lora, o.Threads, stages{to: o.Progress}, func(path string, _ *provenance.Provenance) error {
+		m.Path = path
+		return withGQF(ctx, path, o.Threads, stages{}, func(file string, _ *measure.Imported) (err error) {
+			s, err := o.openModel(ctx, m, file)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, s.Engine.Close(), s.Generator.Close()) }()
+			return o.open(ctx, rest[1:], append(models, s), use)
+		})
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +19,8 @@ import (
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/job/location"
+	"github.com/lowbit-go/gq/internal/job/lora"
+	"github.com/lowbit-go/gq/internal/job/provenance"
 	"github.com/lowbit-go/gq/internal/job/workdir"
 	"github.com/lowbit-go/gq/internal/measure"
 	"github.com/lowbit-go/gq/internal/remote"
@@ -29,7 +32,7 @@ import (
 // SweepOptions are the options of Sweep. Recipes and Measure.Texts must be set.
 type SweepOptions struct {
 	// Recipes are the recipes of the .gqf files to make. No two may have the same name or the same
-	// content.
+	// content. All have the same adapters, which the float model has too.
 	Recipes []SweepRecipe
 	// Output is a directory for the files, NAME.gqf by the recipes' names. Sweep makes the directory
 	// if its parent exists. A later sweep takes files and figures from there. Default (""): files are
@@ -39,8 +42,8 @@ type SweepOptions struct {
 	// of the sweep, in .html, .csv, .json, .md or .txt. Its Threads and Progress are also for
 	// quantizing. Tensors are compared only if the gate or Choices need that. Reference may be a
 	// directory; by default the working directory keeps the float model's predictions until the sweep
-	// is done. Baseline, Tensors, TensorsOnly, NoOutputs, RandomInputs, Parity and Against must not be
-	// set.
+	// is done. Baseline, Tensors, TensorsOnly, NoOutputs, RandomInputs, Parity, Against and Lora must
+	// not be set.
 	Measure MeasureOptions
 }
 
@@ -118,9 +121,19 @@ func Sweep(ctx context.Context, src string, o SweepOptions) (*accuracy.SweepRepo
 	if s.work, err = workdir.Open(s.workPath()); err != nil { // and locked
 		return nil, err
 	}
-	r, err := s.run()
+	var r *accuracy.SweepReport
+	err = withAdapters(ctx, s.src, s.adapters(), o.Measure.Threads, s.stages, func(merged string, _ *provenance.Provenance) (err error) {
+		if s.float = merged; s.job.Source != "" {
+			s.job.Source = merged
+		}
+		r, err = s.run()
+		return err
+	})
 	return r, s.cleanUp(err)
 }
+
+// adapters are the adapters of all recipes.
+func (s *sweep) adapters() []string { return s.o.Recipes[0].Recipe.Lora }
 
 // SweepVerdict returns a *GateNotMetError if there was a gate that some files do not meet.
 func SweepVerdict(r *accuracy.SweepReport) error {
@@ -144,6 +157,8 @@ type sweep struct {
 	name string // as reports have it
 	from *location.Source
 	o    SweepOptions
+	// float is the checkpoint to compare files with: src, or a copy with merged adapters.
+	float string
 	stages
 	reports []string     // files for the report
 	job     *measure.Job // for all files
@@ -239,8 +254,8 @@ func (s *sweep) checkRecipes() error {
 		if !isSweepName.MatchString(r.Name) {
 			return optionf("recipes", "%q cannot be the name of a file: use letters, digits, \".\", \"_\", \"+\" and \"-\"", r.Name)
 		}
-		if len(r.Recipe.Lora) > 0 {
-			return optionf("recipes", "%s has lora: a sweep measures files by the checkpoint as it is", r.Name)
+		if !slices.Equal(r.Recipe.Lora, s.adapters()) {
+			return optionf("recipes", "%s and %s differ in lora: a sweep compares all files with the same float model, so give both the same adapters in the same order", list[0].Name, r.Name)
 		}
 		r.Recipe = r.Recipe.WithQuality()
 		text, err := r.Recipe.YAML("", nil)
@@ -277,6 +292,9 @@ func (s *sweep) checkMeasure() error {
 			return optionf(option.name, "does not go with a sweep: measure single files with gq accuracy")
 		}
 	}
+	if len(m.Lora) > 0 {
+		return optionf("lora", "of a sweep is a setting of its recipes")
+	}
 	if m.Reference != "" && !isDirectory(m.Reference) {
 		return optionf("reference", "%s is not a directory: a sweep keeps the float model's predictions in one", m.Reference)
 	}
@@ -307,6 +325,9 @@ func (s *sweep) checkPaths() error {
 		set.Input("the calibration text", named(r.Recipe.Calibrate))
 		set.Input("the text to tune on", named(r.Recipe.TuneText))
 		set.Input("the importance matrix", r.Recipe.Imatrix...)
+		for _, name := range r.Recipe.Lora {
+			set.Input("the adapter", lora.Files(name)...)
+		}
 		if o.Output != "" {
 			set.Output("output", "the file of recipe "+r.Name, filepath.Join(o.Output, r.Name+".gqf"))
 		}
@@ -376,7 +397,11 @@ func (s *sweep) plan() error {
 func (s *sweep) key(i int, ck *safetensors.Checkpoint, assets []any) (string, error) {
 	recipe := s.o.Recipes[i].Recipe
 	var inputs []string // hashes of the files that the recipe names
-	for _, name := range append([]string{named(recipe.Calibrate), named(recipe.TuneText)}, recipe.Imatrix...) {
+	names := append([]string{named(recipe.Calibrate), named(recipe.TuneText)}, recipe.Imatrix...)
+	for _, name := range recipe.Lora {
+		names = append(names, lora.Files(name)...)
+	}
+	for _, name := range names {
 		hash := ""
 		if name != "" {
 			var err error

@@ -94,7 +94,7 @@ func (s *sweep) openReferences() error {
 			return err
 		}
 	}
-	store := references{dir: dir, src: s.src, version: s.o.Measure.Version, threads: s.o.Measure.Threads}
+	store := references{dir: dir, src: s.float, version: s.o.Measure.Version, threads: s.o.Measure.Threads}
 	done, err := store.open(s.ctx, s.job.Texts, s.stages)
 	s.references = done
 	return err

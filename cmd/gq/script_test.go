@@ -38,8 +38,9 @@ func TestMain(m *testing.M) {
 
 // TestScript runs testdata/script/*.txt. Beside testscript's own commands, scripts have the
 // functions below, which are named after them. MODEL is the bundled model; SMALL has two of its
-// layers, for jobs that run the model many times. TEXT is the bundled text. Commands have one CPU,
-// as scripts run in parallel; same-bytes.txt and TestGolden have all CPUs.
+// layers, for jobs that run the model many times, and ADAPTER is an adapter of SMALL. TEXT is the
+// bundled text. Commands have one CPU, as scripts run in parallel; same-bytes.txt and TestGolden
+// have all CPUs.
 func TestScript(t *testing.T) {
 	if path, err := exec.LookPath("gq"); err == nil {
 		if err := exec.Command(path, "--version").Run(); errors.Is(err, syscall.ENOEXEC) {
@@ -51,6 +52,7 @@ func TestScript(t *testing.T) {
 		t.Fatal(err)
 	}
 	small := testmodels.Books(t, 2)
+	adapter := testmodels.Adapter(t, small)
 	text, err := filepath.Abs("../../testdata/text/lighthouse.txt")
 	if err != nil {
 		t.Fatal(err)
@@ -63,6 +65,7 @@ func TestScript(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("MODEL", model)
 			env.Setenv("SMALL", small)
+			env.Setenv("ADAPTER", adapter)
 			env.Setenv("TEXT", text)
 			env.Setenv("GOMAXPROCS", "1")
 			env.Values[servedKey{}] = new(*served)

@@ -16,6 +16,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/inspect"
 	"github.com/lowbit-go/gq/internal/job/fromquantized"
+	"github.com/lowbit-go/gq/internal/job/provenance"
 )
 
 // Command gives `gq inspect`.
@@ -43,6 +44,7 @@ gq inspect model.gguf --verbose
 			&cli.IntFlag{Name: "slice", Usage: "with --tensor: `NUMBER` of an expert of a fused tensor of a .gqf file, from 0"},
 			&cli.BoolFlag{Name: "verbose", Usage: "show sections, checksums, assets, config, recipe and provenance, too; of a .gguf file its metadata; of a checkpoint its files and their metadata"},
 			&cli.BoolFlag{Name: "lattice", Usage: "read all weights of a checkpoint, or of the tensors that --tensor matches, and find those that are codes times scales already: their bits, group and mapping, which gq quantize keeps exactly"},
+			cmdline.Settings("", "lora")[0],
 			cmdline.JSON(),
 			cmdline.Quiet(),
 			cmdline.Threads(),
@@ -66,6 +68,7 @@ type (
 		*inspect.Checkpoint
 		Quantized  *fromquantized.Inspection `json:"quantized,omitempty"`
 		Unreadable string                    `json:"unreadable,omitempty"`
+		Adapters   []provenance.Adapter      `json:"adapters,omitempty"`
 	}
 )
 
@@ -78,13 +81,13 @@ func run(c *cli.Context) error {
 		if c.IsSet("slice") || c.Bool("verbose") {
 			return cmdline.Usagef("--lattice goes with --tensor, not with --slice or --verbose")
 		}
-		r, err := gq.InspectLattices(c.Context, path, gq.LatticeOptions{Match: c.String("tensor"), Threads: c.Int("threads"), Progress: cmdline.Reporter(c)})
+		r, err := gq.InspectLattices(c.Context, path, gq.LatticeOptions{Match: c.String("tensor"), Lora: c.StringSlice("lora"), Threads: c.Int("threads"), Progress: cmdline.Reporter(c)})
 		return cmdline.Show(c, r, err, printLattices)
 	}
 	if c.IsSet("tensor") {
 		return runTensors(c, path)
 	}
-	r, err := gq.Inspect(c.Context, path, gq.InspectOptions{Progress: cmdline.Reporter(c)})
+	r, err := gq.Inspect(c.Context, path, gq.InspectOptions{Lora: c.StringSlice("lora"), Progress: cmdline.Reporter(c)})
 	switch {
 	case err != nil:
 		return err
@@ -93,7 +96,7 @@ func run(c *cli.Context) error {
 	case c.Bool("json") && r.GGUF != nil:
 		return cmdline.PrintJSON(w, ggufResult{r.Summary, r.GGUF})
 	case c.Bool("json"):
-		return cmdline.PrintJSON(w, checkpointResult{r.Summary, r.Checkpoint, r.Quantized, r.Unreadable})
+		return cmdline.PrintJSON(w, checkpointResult{r.Summary, r.Checkpoint, r.Quantized, r.Unreadable, r.Adapters})
 	case r.File != nil:
 		return printFile(w, r.Name, r, c.Bool("verbose"))
 	case r.GGUF != nil:
@@ -104,7 +107,7 @@ func run(c *cli.Context) error {
 
 func runTensors(c *cli.Context, path string) error {
 	w := c.App.Writer
-	r, err := gq.InspectTensors(c.Context, path, c.String("tensor"), c.Int("slice"), gq.InspectOptions{Progress: cmdline.Reporter(c)})
+	r, err := gq.InspectTensors(c.Context, path, c.String("tensor"), c.Int("slice"), gq.InspectOptions{Lora: c.StringSlice("lora"), Progress: cmdline.Reporter(c)})
 	switch {
 	case err != nil:
 		return err

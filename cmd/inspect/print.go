@@ -134,6 +134,9 @@ func printCheckpoint(w io.Writer, path string, r *gq.Inspection, verbose bool) e
 	} else {
 		field(w, "bits", "%.3f per weight", r.Summary.Bits)
 	}
+	for _, a := range r.Adapters {
+		field(w, "adapter", "%s, SHA-256 %s", cmdline.Text(a.String()), a.SHA256)
+	}
 	if r.Unreadable != "" {
 		field(w, "quantized", "gq cannot read the weights: %s", cmdline.Text(r.Unreadable))
 	}

@@ -54,6 +54,7 @@ gq serve model.gqf --host 0.0.0.0 --api-key-file key.txt
 			&cli.Float64Flag{Name: "price-per-hour", DefaultText: "the page asks", Usage: "`PRICE` of the machine, for costs on the page"},
 
 			&cli.StringSliceFlag{Name: "alias", Category: models, DefaultText: "file names without their endings", Usage: "`NAME` of a model for clients; give one for each file, in their order"},
+			cmdline.Settings(models, "lora")[0],
 			cmdline.Positive(&cli.IntFlag{Name: "context", Category: models, DefaultText: "what config.json says, at most 8192", Usage: "make room for `N` tokens per sequence, the prompt's included"}),
 			cmdline.Positive(&cli.IntFlag{Name: "parallel", Category: models, Value: 4, Usage: "compute `N` sequences of a model together"}),
 			&cli.IntFlag{Name: "queue", Category: models, DefaultText: "4 times --parallel", Usage: "let `N` sequences of a model wait"},
@@ -92,7 +93,7 @@ func run(c *cli.Context) error {
 func options(c *cli.Context) (o gq.ServeOptions, err error) {
 	o = gq.ServeOptions{
 		Host: c.String("host"), Port: c.Int("port"), Context: c.Int("context"), Parallel: c.Int("parallel"),
-		Threads: c.Int("threads"), Verify: c.Bool("verify"), LogPrompts: c.Bool("log-prompts"), Progress: cmdline.Reporter(c),
+		Lora: c.StringSlice("lora"), Threads: c.Int("threads"), Verify: c.Bool("verify"), LogPrompts: c.Bool("log-prompts"), Progress: cmdline.Reporter(c),
 	}
 	if c.NArg() == 0 {
 		return o, cmdline.Usagef("gq serve wants at least one .gqf or .gguf file or directory")

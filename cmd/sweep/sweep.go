@@ -50,6 +50,7 @@ func flags() []cli.Flag {
 		&cli.StringFlag{Name: "group", Usage: "`LIST` of group sizes: multiples of 16, or channel"},
 		&cli.StringFlag{Name: "algorithm", Usage: "`LIST` of algorithms: search, rtn, imatrix, awq, gptq or gptq-ft"},
 		&cli.StringFlag{Name: "calibrate", DefaultText: "self", Usage: "`FILE` of text or token ids to calibrate on; self: the model writes the text"},
+		cmdline.Settings("", "lora")[0],
 		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, DefaultText: "none: files are dropped when they are measured", Usage: "`DIRECTORY` for the files"},
 		&cli.StringSliceFlag{Name: "report", Usage: "`FILE` for a report: .html, .csv, .json, .md or .txt (repeatable)"},
 		&cli.StringFlag{Name: "reference", Usage: "`DIRECTORY` that keeps the float model's predictions by content, also for gq accuracy"},
@@ -117,7 +118,7 @@ func recipes(c *cli.Context) ([]gq.SweepRecipe, error) {
 	if !c.IsSet("recipes") {
 		return crossed(c)
 	}
-	for _, name := range append(lists, "calibrate") {
+	for _, name := range append(lists, "calibrate", "lora") {
 		if c.IsSet(name) {
 			return nil, cmdline.Usagef("--%s beside --recipes, which state it: leave one of them out", name)
 		}
@@ -155,7 +156,7 @@ func crossed(c *cli.Context) ([]gq.SweepRecipe, error) {
 	case c.IsSet("calibrate") && !slices.ContainsFunc(algorithms, gqf.Algorithm.Calibrated):
 		return nil, cmdline.Usagef("--calibrate goes with algorithm gptq, gptq-ft, imatrix or awq")
 	}
-	return gq.CrossRecipes(quantizer.Recipe{Calibrate: c.String("calibrate")}, bits, groups, algorithms), nil
+	return gq.CrossRecipes(quantizer.Recipe{Calibrate: c.String("calibrate"), Lora: c.StringSlice("lora")}, bits, groups, algorithms), nil
 }
 
 // values reads a list of values of a setting. of returns the value that a recipe has.

@@ -55,7 +55,7 @@ type Job struct {
 	Start    func(steps int)
 	Progress func(n int)
 
-	block  [2]int         // of FP8 scales
+	facts  *arch.Config   // of Config
 	layers map[string]int // by tensor of a linear layer in a decoder layer
 }
 
@@ -92,7 +92,7 @@ func (j Job) layOut() (*Sensitivities, error) {
 	if err != nil {
 		return nil, err
 	}
-	j.block, j.layers = facts.WeightBlockSize, layersOf(j.Model)
+	j.facts, j.layers = facts, layersOf(j.Model)
 	if j.Options.Assets == nil {
 		j.Options.Assets = new(fromcheckpoint.AssetCache)
 	}

@@ -14,7 +14,9 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/job/conversion"
+	"github.com/lowbit-go/gq/internal/job/fromcheckpoint"
 	"github.com/lowbit-go/gq/internal/job/plan"
+	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/internal/lm/eval"
 	"github.com/lowbit-go/gq/internal/lm/forward"
 	"github.com/lowbit-go/gq/internal/lm/text"
@@ -224,6 +226,75 @@ func TestExpertsAreOneDecision(t *testing.T) {
 				t.Errorf("%s has %d bits against its rule", l.Name, l.Bits)
 			}
 		}
+	}
+}
+
+// TestMixtures chooses bits for architectures with experts: every third, and those that store
+// experts transposed. Some experts get other bits than others, and the file diverges less from the
+// float model than a file of as many bytes with 4 bits everywhere.
+func TestMixtures(t *testing.T) {
+	long(t)
+	n := 0
+	for _, g := range testmodels.AllGenerated(t) {
+		c, err := arch.ParseForward(g.Config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Experts == nil {
+			continue
+		}
+		if n++; n%3 != 0 && !c.ExpertsTransposed() {
+			continue
+		}
+		t.Run(g.Name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), g.Name)
+			g.Write(t, dir)
+			j := openJob(t, dir, 1)
+			p := probe(t, j)
+			uniform, err := conversion.NewPlan(j.Checkpoint, j.Config, conversion.Options{Recipe: quantizer.Recipe{Group: new(64)}, Threads: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, err := p.FileBytes(uniform.OutputBytes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			bits := map[string]bool{}
+			for _, l := range a.Plan.Tensors {
+				if l.Role == gqf.RoleExpert {
+					bits[fmt.Sprint(l.Bits, " ", l.Group)] = true
+				}
+			}
+			kl := func(p *fromcheckpoint.Plan) float64 {
+				path := filepath.Join(t.TempDir(), "m.gqf")
+				if _, err := p.Write(t.Context(), path); err != nil {
+					t.Fatal(err)
+				}
+				f, err := gqf.Open(path, gqf.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer f.Close()
+				m, err := forward.OpenGQF(f, forward.Options{Threads: 1, Activations: forward.Float32})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer m.Close()
+				v, err := j.Reference.KL(t.Context(), m)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return v
+			}
+			chosen, same := kl(a.Plan), kl(uniform)
+			t.Logf("KL %.4g, %.4g with 4 bits everywhere; experts of %d schemes", chosen, same, len(bits))
+			if !(chosen < same) || len(bits) < 2 || a.OutputBytes > uniform.OutputBytes {
+				t.Errorf("KL %.4g, %.4g with 4 bits everywhere; experts of %d schemes, %d bytes of %d", chosen, same, len(bits), a.OutputBytes, uniform.OutputBytes)
+			}
+		})
+	}
+	if n < 15 {
+		t.Errorf("%d mixtures", n)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/job/rounding"
+	"github.com/lowbit-go/gq/internal/lm/arch"
 )
 
 // Best chooses an allocation twice, from all options and without the options that change the
@@ -86,7 +87,7 @@ func (j *Job) weights(name string) (*safetensors.Weights, error) {
 	if !ok || len(t.Shape) < 2 {
 		return nil, fmt.Errorf("tensor %q is not a matrix of the checkpoint", name)
 	}
-	return j.Checkpoint.Weights(t, safetensors.WeightsOptions{Block: j.block})
+	return j.Checkpoint.Weights(t, safetensors.WeightsOptions{Block: j.facts.WeightBlockSize, Transposed: arch.Classify(j.facts, name, t.Shape).Transposed})
 }
 
 func round(ctx context.Context, w *safetensors.Weights, s rounding.Scheme, threads int) (*rounding.Codes, error) {

@@ -107,7 +107,7 @@ func (j *Job) tensor(e *tensorErrors, d *Decision, name string, im *importances)
 		if d.Embedding {
 			list = append(list, im.embedding)
 		}
-		if len(list) == 0 && strings.Contains(name, ".experts.") {
+		if len(list) == 0 && (w.Slices > 1 || strings.Contains(name, ".experts.")) {
 			continue // an expert that no token reached
 		}
 		r := rows{w, slice * w.Rows, list}

@@ -292,8 +292,15 @@ func (m *Merged) Write(ctx context.Context, dir string, threads int, progress fu
 		return fmt.Errorf("%s: the merged checkpoint needs %d bytes, but only %d are free", dir, total, free)
 	}
 	for _, f := range list {
-		if err := f.write(ctx, filepath.Join(dir, f.name), threads, progress); err != nil {
+		path := filepath.Join(dir, f.name)
+		if err := f.write(ctx, path, threads, progress); err != nil {
 			return err
+		}
+		// two copies of the same weights are the same to gq serve
+		if st, err := os.Stat(filepath.Join(m.base.Dir(), f.name)); err == nil {
+			if err := os.Chtimes(path, st.ModTime(), st.ModTime()); err != nil {
+				return err
+			}
 		}
 	}
 	if len(list) > 1 {

@@ -62,8 +62,12 @@ func (a *altUp) begin(s *Session, r *record, x []float32, m int) {
 	})
 }
 
-// kept returns a stream of a token before the part; the last is the prediction of the first.
-func (a *altUp) kept(r *record, token, i, h int) []float32 {
+// kept returns a stream of a token before the part: the first in x; the last is the prediction of
+// the first.
+func (a *altUp) kept(r *record, x []float32, token, i, h int) []float32 {
+	if i == 0 {
+		return x[token*h:][:h]
+	}
 	return r.streams[(token*a.streams+i-1)*h:][:h]
 }
 
@@ -102,17 +106,11 @@ func (p *prediction) run(s *Session, r *record, dst, x []float32, m int) error {
 	p.begin(s, r, x, m)
 	s.split(m, 2*h*n*n, func(_, from, to int) {
 		for t := from; t < to; t++ {
-			of := func(i int) []float32 {
-				if i == 0 {
-					return x[t*h:][:h]
-				}
-				return p.kept(r, t, i, h)
-			}
 			for i := range n {
 				to := p.stream(d, s.side, dst, t, i, h)
-				copy(to, of(i))
+				copy(to, p.kept(r, x, t, i, h))
 				for j := range n {
-					addTimes(to, of(j), r.coefs[(t*n+i)*n+j])
+					addTimes(to, p.kept(r, x, t, j, h), r.coefs[(t*n+i)*n+j])
 				}
 			}
 			copy(p.stream(d, s.side, nil, t, n, h), dst[t*h:])
@@ -133,10 +131,7 @@ func (p *prediction) backward(t *Tape, r *record, g *Gradients, dy []float32, _ 
 			clear(predicted)
 			copy(b.dnormed[token*h:][:h], all)
 			for j := range n {
-				to, before := p.stream(d, b.dside, b.dnormed, token, j, h), r.in[token*h:][:h]
-				if j > 0 {
-					before = p.kept(r, token, j, h)
-				}
+				to, before := p.stream(d, b.dside, b.dnormed, token, j, h), p.kept(r, r.in, token, j, h)
 				for i := range n {
 					at := (token*n+i)*n + j
 					b.dcoefs[at] = dot(all[i*h:][:h], before)
@@ -184,7 +179,7 @@ func (p *correction) run(s *Session, r *record, dst, x []float32, m int) error {
 	fed, projected, added := buffer.Grow(&r.fed, m*h), buffer.Grow(&r.projected, m*h), buffer.Grow(&r.added, m*h)
 	s.split(m, 4*h*n, func(_, from, to int) {
 		for t := from; t < to; t++ {
-			predicted := p.kept(r, t, n, h)
+			predicted := p.kept(r, x, t, n, h)
 			copy(dst[t*h:][:h], predicted)
 			for i := range n {
 				to, coef := p.stream(d, s.side, dst, t, i, h), r.coefs[t*n+i]+1
@@ -230,7 +225,7 @@ func (p *correction) backward(t *Tape, r *record, g *Gradients, dy []float32, _ 
 		for token := from; token < to; token++ {
 			dx := b.dnormed[token*h:][:h]
 			copy(diff, r.in[token*h:])
-			addTimes(diff, p.kept(r, token, n, h), -1)
+			addTimes(diff, p.kept(r, r.in, token, n, h), -1)
 			clear(dx)
 			for i := range n {
 				of := p.stream(d, b.dside, dy, token, i, h)

@@ -92,6 +92,13 @@ func (d *side) row(rows []float32, token, at, n int) []float32 {
 	return rows[token*d.width+at:][:n]
 }
 
+// gather copies values of m rows, from an offset on, one behind the other.
+func (d *side) gather(dst, rows []float32, m, at, n int) {
+	for token := range m {
+		copy(dst[token*n:][:n], d.row(rows, token, at, n))
+	}
+}
+
 // beginSide computes the rows of tokens at the first layer from the scaled rows x of the embedding.
 func (s *Session) beginSide(rows, x []float32, tokens []int32) error {
 	d, h, m := &s.m.side, s.m.config.HiddenSize, len(tokens)
@@ -162,9 +169,7 @@ func (s *Session) endSide(x, rows []float32, m int) error {
 	in, out, sum := buffer.Grow(&s.normed, m*h), buffer.Grow(&s.back, m*h), append(s.both[:0], x[:m*h]...)
 	s.both = sum
 	for i, l := range d.streams.outputs {
-		for t := range m {
-			copy(in[t*h:], d.row(rows, t, i*h, h))
-		}
+		d.gather(in, rows, m, i*h, h)
 		if err := s.multiply(out, in, m, l); err != nil {
 			return err
 		}
@@ -198,19 +203,19 @@ func (s *Session) unpack(rows []float32, m int) []float32 {
 }
 
 // unpack divides rows of hidden states and side, pack joins them.
-func (m *Model) unpack(x, side, rows []float32) { m.move(rows, x, side, false) }
-func (m *Model) pack(rows, x, side []float32)   { m.move(rows, x, side, true) }
-
-func (m *Model) move(rows, x, side []float32, in bool) {
+func (m *Model) unpack(x, side, rows []float32) {
 	h, n := m.config.HiddenSize, m.side.width
 	for t := range min(len(rows)/(h+n), len(x)/h) {
-		for _, c := range [][2][]float32{{rows[t*(h+n):][:h], x[t*h:]}, {rows[t*(h+n)+h:][:n], side[t*n:]}} {
-			if in {
-				copy(c[0], c[1])
-			} else {
-				copy(c[1], c[0])
-			}
-		}
+		copy(x[t*h:][:h], rows[t*(h+n):])
+		copy(side[t*n:][:n], rows[t*(h+n)+h:])
+	}
+}
+
+func (m *Model) pack(rows, x, side []float32) {
+	h, n := m.config.HiddenSize, m.side.width
+	for t := range min(len(rows)/(h+n), len(x)/h) {
+		copy(rows[t*(h+n):][:h], x[t*h:])
+		copy(rows[t*(h+n)+h:][:n], side[t*n:])
 	}
 }
 

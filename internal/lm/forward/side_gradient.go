@@ -41,18 +41,10 @@ func (t *Tape) endSideBackward(g *Gradients) error {
 	x := s.unpack(t.states[len(t.m.layers)], n)
 	scale(b.dx, 1/float64(len(d.streams.outputs)+1))
 	dy := append(b.drow[:0], b.dx...)
-	in, raw := buffer.Grow(&s.normed, n*h), buffer.Grow(&s.back, n*h)
+	in := buffer.Grow(&s.normed, n*h)
 	for i, l := range d.streams.outputs {
-		for token := range n {
-			copy(in[token*h:], d.row(s.side, token, i*h, h))
-		}
-		if err := s.multiply(raw, in, n, l); err != nil {
-			return err
-		}
-		t.rows(n, func(row func([]float32) []float32) {
-			resizeBackward(row(b.dback), row(b.dx), row(dy), row(raw), row(x))
-		})
-		if err := t.through(g, l, b.dnormed, in, b.dback, raw, false); err != nil {
+		d.gather(in, s.side, n, i*h, h)
+		if err := t.streamBackward(g, l, b.dnormed, in, dy, x, false); err != nil {
 			return err
 		}
 		for token := range n {
@@ -62,14 +54,21 @@ func (t *Tape) endSideBackward(g *Gradients) error {
 	return nil
 }
 
-// rows calls f for each of n rows of hidden states. row returns the row of a matrix.
-func (t *Tape) rows(n int, f func(row func([]float32) []float32)) {
-	h := t.m.config.HiddenSize
+// streamBackward computes the gradients dst of the inputs of a projection, or adds them. The
+// outputs get the sizes of the rows of x, and then have the gradients dy. streamBackward adds the
+// gradients of x to t.back.dx.
+func (t *Tape) streamBackward(g *Gradients, l *linear, dst, in, dy, x []float32, add bool) error {
+	b, h, n := &t.back, t.m.config.HiddenSize, t.tokens()
+	raw := buffer.Grow(&t.s.back, n*h)
+	if err := t.s.multiply(raw, in, n, l); err != nil {
+		return err
+	}
 	t.s.split(n, 16*h, func(_, from, to int) {
-		for r := from; r < to; r++ {
-			f(func(x []float32) []float32 { return x[r*h:][:h] })
+		for at := from * h; at < to*h; at += h {
+			resizeBackward(b.dback[at:][:h], b.dx[at:][:h], dy[at:][:h], raw[at:][:h], x[at:][:h])
 		}
 	})
+	return t.through(g, l, dst, in, b.dback, raw, add)
 }
 
 // beginSideBackward adds the gradients of the looked-up and scaled rows of the embedding, from the
@@ -81,18 +80,9 @@ func (t *Tape) beginSideBackward(g *Gradients) error {
 	}
 	x := s.unpack(t.states[0], n)
 	if d.streams != nil {
-		raw := buffer.Grow(&s.back, n*h)
 		for i, l := range d.streams.projections {
-			if err := s.multiply(raw, x, n, l); err != nil {
-				return err
-			}
-			for token := range n {
-				copy(b.dnormed[token*h:][:h], d.row(b.dside, token, i*h, h))
-			}
-			t.rows(n, func(row func([]float32) []float32) {
-				resizeBackward(row(b.dback), row(b.dx), row(b.dnormed), row(raw), row(x))
-			})
-			if err := t.through(g, l, b.dx, x, b.dback, raw, true); err != nil {
+			d.gather(b.dnormed, b.dside, n, i*h, h)
+			if err := t.streamBackward(g, l, b.dx, x, b.dnormed, x, true); err != nil {
 				return err
 			}
 		}
@@ -108,9 +98,7 @@ func (t *Tape) beginSideBackward(g *Gradients) error {
 	}
 	factor := 1 / math.Sqrt(float64(h))
 	scale(raw, factor)
-	for token := range n {
-		copy(dy[token*width:][:width], d.row(b.dside, token, d.inputs, width))
-	}
+	d.gather(dy, b.dside, n, d.inputs, width)
 	scale(dy, math.Sqrt2/2)
 	if err := t.norm(g, p.norm, dy, dy, raw, n*d.layers, false); err != nil {
 		return err

@@ -53,6 +53,9 @@ func (t tensor) bytes() int64 {
 	return n
 }
 
+// Block divides the offset of the data in a file, so that files can share blocks of a disk.
+const Block = 4096
+
 // shardBytes is the greatest size of the tensors in a file.
 const shardBytes = 5_000_000_000
 
@@ -159,7 +162,7 @@ func newFile(name string, tensors []tensor) *File {
 		}
 	}
 	h[len(h)-1] = '}'
-	for len(h)%8 != 0 {
+	for (len(h)+8)%Block != 0 {
 		h = append(h, ' ')
 	}
 	f.header = append(binary.LittleEndian.AppendUint64(nil, uint64(len(h))), h...)
