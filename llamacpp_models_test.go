@@ -140,7 +140,7 @@ func (c *llamaCase) file(t *testing.T, settings string) string {
 func (c *llamaCase) float32(t *testing.T) llamaAnswer {
 	t.Helper()
 	a := c.llama.ask(t, llamaRequest{Model: c.file(t, unquantized), Texts: c.texts, Sequences: [][]int32{c.ids}})
-	m, err := forward.OpenCheckpoint(c.dir, forward.Options{})
+	m, err := forward.OpenCheckpoint(c.dir, forward.Options{LlamaCpp: true})
 	if err != nil {
 		t.Fatal(err)
 	}

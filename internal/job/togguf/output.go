@@ -196,6 +196,9 @@ func (o *Output) settle(pl *plan.Planner) error {
 			}
 			(*at)[p.Slice] = append((*at)[p.Slice], Region{Tensor: i, row: row, Part: p})
 			row += int64(p.Rows)
+			if u, ok := it.(*plan.Unquantized); ok && p.Elements {
+				u.Rows, u.Cols = u.Rows*u.Cols, 1
+			}
 		}
 		if err := o.setType(i, byName); err != nil {
 			return err

@@ -144,6 +144,16 @@ type LlamaCpp struct {
 	States string
 	// Mixture is llama.cpp's view of a mixture of experts.
 	Mixture LlamaCppMixture
+	// TiledValues: heads of values that share a head of keys lie apart in delta nets.
+	TiledValues bool
+	// Factors: tensors of rope factors suffice for a rope of type longrope. Mscales: config.json has the
+	// factors of sines and cosines of such ropes.
+	Factors, Mscales bool
+	// Untruncated: config.json has truncate false for yarn, for which there is no key.
+	Untruncated bool
+	// Change makes what llama.cpp computes of a model, if that is not what Transformers computes, and
+	// returns the difference; "" if there is none.
+	Change func(c *ForwardConfig) (difference string)
 	// Check returns what llama.cpp's code for the architecture does not support in a model, or "".
 	Check func(c *ForwardConfig) string
 	// Config returns keys of the config.json of a .gguf file, next to the sizes. nil: package
@@ -157,6 +167,8 @@ type LlamaCppMixture struct {
 	Sigmoid bool // scores are sigmoids
 	// Dense: the first layers may be dense.
 	Dense bool
+	// Steps: each n-th layer is a mixture, the others are dense.
+	Steps bool
 	// Groups: a token's experts may be limited to the groups with the best two scores.
 	Groups bool
 }
@@ -225,6 +237,15 @@ func (f *Facts) NameOf(kind Kind) string {
 				return n.HF
 			}
 		}
+	}
+	return ""
+}
+
+// AsLlamaCpp makes the configuration what llama.cpp computes, and returns how this differs from what
+// Transformers computes.
+func (c *ForwardConfig) AsLlamaCpp() (difference string) {
+	if l := c.Facts.LlamaCpp; l != nil && l.Change != nil {
+		return l.Change(c)
 	}
 	return ""
 }

@@ -32,7 +32,7 @@ func OpenGGUF(f *gguf.File, o Options) (*Model, error) {
 	c.PlusOne = false // weights are stored plus 1
 	for i := range c.Ropes {
 		switch name { // llama_model_rope_type
-		case "llama", "smollm3", "granite", "granitemoe", "glm4", "ernie4_5", "ernie4_5-moe", "cohere2", "deepseek2":
+		case "llama", "smollm3", "granite", "granitemoe", "glm4", "ernie4_5", "ernie4_5-moe", "cohere2", "deepseek2", "llama4":
 			c.Ropes[i].Neighbours = true
 		default:
 			c.Ropes[i].Neighbours = false
@@ -42,6 +42,7 @@ func OpenGGUF(f *gguf.File, o Options) (*Model, error) {
 	if err := s.frequencies(&c.Ropes[0]); err != nil {
 		return nil, err
 	}
+	o.LlamaCpp = true
 	return newModel(c, s, o)
 }
 
@@ -128,6 +129,10 @@ var inLayer = map[string]string{
 	"conv.out_proj":                 "shortconv.out_proj",
 	"linear_attn.in_proj_qkvz":      "ssm_in",
 	"linear_attn.in_proj_ba":        "ssm_ba",
+	"linear_attn.in_proj_qkv":       "attn_qkv",
+	"linear_attn.in_proj_z":         "attn_gate",
+	"linear_attn.in_proj_b":         "ssm_beta",
+	"linear_attn.in_proj_a":         "ssm_alpha",
 	"linear_attn.conv1d":            "ssm_conv1d",
 	"linear_attn.norm":              "ssm_norm",
 	"linear_attn.out_proj":          "ssm_out",
@@ -135,6 +140,11 @@ var inLayer = map[string]string{
 	"feed_forward.w3":               "ffn_up",
 	"feed_forward.w2":               "ffn_down",
 	"feed_forward.gate":             "ffn_gate_inp",
+	"feed_forward.gate_proj":        "ffn_gate",
+	"feed_forward.up_proj":          "ffn_up",
+	"feed_forward.down_proj":        "ffn_down",
+	"feed_forward.router":           "ffn_gate_inp",
+	"mlp.router":                    "ffn_gate_inp",
 	"w1":                            "ffn_gate_exps",
 	"w3":                            "ffn_up_exps",
 	"w2":                            "ffn_down_exps",
@@ -153,8 +163,12 @@ func (s *ggufSource) find(name string) (t *gguf.Tensor, expert int) {
 		theirs = "output_norm.weight"
 	case "model.embedding_norm.weight":
 		theirs = "token_embd_norm.weight"
+	case "model.norm.bias":
+		theirs = "output_norm.bias"
 	case "lm_head.weight":
 		theirs = "output.weight"
+	case "lm_head.bias":
+		theirs = "output.bias"
 	default:
 		rest, _ := strings.CutPrefix(name, "model.layers.")
 		layer, rest, _ := strings.Cut(rest, ".")
@@ -181,10 +195,12 @@ func (s *ggufSource) find(name string) (t *gguf.Tensor, expert int) {
 			theirs, suffix = "ssm_a", ""
 		case ".dt_bias":
 			theirs, suffix = "ssm_dt", ".bias"
+		case ".sinks":
+			theirs, suffix = "attn_sinks", ".weight"
 		}
 		if part == "post_attention_layernorm" {
 			theirs = "ffn_norm"
-			if s.config.Facts.NameOf(arch.FeedForwardNorm) != part || s.config.Architecture == "seed_oss" || s.config.Architecture == "glm4_moe" || s.config.DeltaNet != nil {
+			if s.config.Facts.NameOf(arch.FeedForwardNorm) != part || s.config.Architecture == "seed_oss" || s.config.Architecture == "gpt_oss" || s.config.Architecture == "glm4_moe" || s.config.DeltaNet != nil {
 				theirs = "post_attention_norm"
 			}
 		}
@@ -225,6 +241,15 @@ func (s *ggufSource) vector(name string, n int) ([]float32, error) {
 	}
 	s.asked[t.Name] = true
 	v, err := s.values(t, n)
+	if place := s.places(name); place != nil && err == nil {
+		stored, width := slices.Clone(v), 1
+		if strings.HasSuffix(name, "conv1d.weight") {
+			width = s.config.DeltaNet.Kernel
+		}
+		for i := range v {
+			v[i] = stored[place(i/width)*width+i%width]
+		}
+	}
 	if strings.HasSuffix(t.Name, ".ssm_a") { // -e^x
 		for i := range v {
 			v[i] = float32(detmath.Log(-float64(v[i])))
@@ -233,9 +258,54 @@ func (s *ggufSource) vector(name string, n int) ([]float32, error) {
 	return v, err
 }
 
-// tensor reads a tensor without its dimensions of 1, as llama.cpp has it.
+// tensor reads a tensor without its dimensions of 1, as llama.cpp has it. The biases of gate and up of
+// fused experts are in two tensors.
 func (s *ggufSource) tensor(name string, shape ...int64) ([]float32, error) {
-	return s.vector(name, elements(shape))
+	if at, ok := strings.CutSuffix(name, ".experts.down_proj.bias"); ok {
+		name = at + ".experts.0.down_proj.bias"
+	}
+	at, ok := strings.CutSuffix(name, ".experts.gate_up_proj.bias")
+	if !ok {
+		return s.vector(name, elements(shape))
+	}
+	v := make([]float32, elements(shape))
+	for i, part := range []string{".experts.0.gate_proj.bias", ".experts.0.up_proj.bias"} {
+		half, err := s.vector(at+part, len(v)/2)
+		if err != nil {
+			return nil, err
+		}
+		for j, x := range half {
+			v[2*j+i] = x
+		}
+	}
+	return v, nil
+}
+
+// places returns the places in the file of the rows of a delta net's tensor, or of the columns of
+// the output projection, if the heads of values that share a head of keys lie apart; else nil.
+func (s *ggufSource) places(name string) func(i int) int {
+	d, keys, height := s.config.DeltaNet, 0, 1
+	if d == nil || !s.config.Facts.Has(arch.DeltaQKV) {
+		return nil
+	}
+	_, part, _ := strings.Cut(name, "linear_attn.")
+	switch part, _, _ := strings.Cut(part, "."); part {
+	case "in_proj_qkv", "conv1d":
+		keys, height = 2*d.KeyHeads*d.KeyDim, d.ValueDim
+	case "in_proj_z", "out_proj":
+		height = d.ValueDim
+	case "in_proj_b", "in_proj_a", "A_log", "dt_bias":
+	default:
+		return nil
+	}
+	each := d.ValueHeads / d.KeyHeads
+	return func(i int) int {
+		if i < keys {
+			return i
+		}
+		head, row := (i-keys)/height, (i-keys)%height
+		return keys + (head%each*d.KeyHeads+head/each)*height + row
+	}
 }
 
 func (s *ggufSource) embedding(name string, rows, cols int) (Embedding, error) {
@@ -263,7 +333,13 @@ func (r ggufRows) read(dst []float32, row int) error {
 
 func (s *ggufSource) linear(l *linearSpec) (kernels.Operator, error) {
 	names := []string{l.name} // of tensors, whose rows follow
-	if at, ok := strings.CutSuffix(l.name, "input_linear.weight"); ok {
+	stacked := true
+	if at, ok := strings.CutSuffix(l.name, ".experts.gate_up_proj.weight"); ok {
+		names = []string{fmt.Sprintf("%s.experts.%d.gate_proj.weight", at, l.slice), fmt.Sprintf("%s.experts.%d.up_proj.weight", at, l.slice)}
+		stacked = !s.config.Experts.Interleaved
+	} else if at, ok := strings.CutSuffix(l.name, ".experts.down_proj.weight"); ok {
+		names[0] = fmt.Sprintf("%s.experts.%d.down_proj.weight", at, l.slice)
+	} else if at, ok := strings.CutSuffix(l.name, "input_linear.weight"); ok {
 		names = []string{fmt.Sprintf("%sexperts.%d.w1.weight", at, l.slice), fmt.Sprintf("%sexperts.%d.w3.weight", at, l.slice)}
 	} else if at, ok := strings.CutSuffix(l.name, "output_linear.weight"); ok {
 		names[0] = fmt.Sprintf("%sexperts.%d.w2.weight", at, l.slice)
@@ -277,9 +353,23 @@ func (s *ggufSource) linear(l *linearSpec) (kernels.Operator, error) {
 		}
 		list = append(list, ggufRows{s.file, t, data})
 	}
+	place, columns := s.places(l.name), strings.HasSuffix(l.name, "linear_attn.out_proj.weight")
 	return kernels.NewRows(l.rows, l.cols, func(dst []float32, row int) {
-		if err := list[row/each].read(dst, row%each); err != nil {
+		tensor, at := row/each, row%each
+		if !stacked {
+			tensor, at = row%len(list), row/len(list)
+		}
+		if place != nil && !columns {
+			at = place(at)
+		}
+		if err := list[tensor].read(dst, at); err != nil {
 			panic(err) // the type and the size were checked
+		}
+		if place != nil && columns {
+			stored := slices.Clone(dst)
+			for i := range dst {
+				dst[i] = stored[place(i)]
+			}
 		}
 	}, nil, s.options)
 }

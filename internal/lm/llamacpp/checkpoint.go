@@ -17,7 +17,7 @@ type Checkpoint struct {
 	// tokenizer_config.json and generation_config.json. The last is CardFile, if the file has facts
 	// for it.
 	Assets []Asset
-	// Tensors are in the order of the file. Rows of q and k are in the checkpoint's order, and norms
+	// Tensors are in the order of the file. Rows and columns are in the checkpoint's order, and norms
 	// of Gemma are less by 1. Otherwise the weights are as stored.
 	Tensors []CheckpointTensor
 }
@@ -34,8 +34,13 @@ type CheckpointTensor struct {
 	Name   string
 	Shape  []int64
 	Stored *gguf.Tensor
-	// First is the first of Rows rows of Stored, counted over all its slices.
-	First, Rows int
+	Rows   int
+	// Transposed: Shape is of the transposed slices.
+	Transposed bool
+	// Columns is the order of the stored rows' elements.
+	Columns Order
+	// Elements: the rows of pieces are elements.
+	Elements bool
 	// Add is added to each element. Norms of Gemma are stored as weight + 1, rounded to float32: the
 	// sum with -1 is exact, so the result is the weight if weight + 1 was exact. That holds for 0 and
 	// for BF16 weights of at least 2^-16. Smaller weights come back with an error below 2^-24,
@@ -45,30 +50,32 @@ type CheckpointTensor struct {
 	// Split is set if two tensors hold the rows of the heads' keys and values.
 	Split *Split
 
-	pieces  []fusedRows // of fused experts, in order; nil: the rows are rows of Stored
-	headDim int
+	pieces []segment // in order of the rows
 }
 
-// fusedRows is a range of rows of fused experts: rows from first on of stored.
-type fusedRows struct {
-	at     int // the first row of the checkpoint's tensor, counted over all experts
+// A segment is a part of the tensor: rows from first on of stored.
+type segment struct {
+	Part   // From is counted over all slices
 	stored *gguf.Tensor
 	first  int
 }
 
-// Fused reports whether the tensor holds experts that are parts of several tensors of the file.
-func (t *CheckpointTensor) Fused() bool { return t.pieces != nil }
+// Plain returns the row of Stored with which the tensor begins, if the rows follow in order.
+func (t *CheckpointTensor) Plain() (first int, ok bool) {
+	return t.pieces[0].first, len(t.pieces) == 1 && t.pieces[0].Same() && t.Columns.Head == 0 && !t.Transposed
+}
 
 // At returns the tensor and the row that have row i, counted over all experts.
 func (t *CheckpointTensor) At(i int) (stored *gguf.Tensor, row int) {
-	if t.pieces == nil {
-		return t.Stored, t.Row(i)
-	}
-	k, found := slices.BinarySearchFunc(t.pieces, i, func(p fusedRows, i int) int { return cmp.Compare(p.at, i) })
+	k, found := slices.BinarySearchFunc(t.pieces, i, func(p segment, i int) int { return cmp.Compare(p.From, i) })
 	if !found {
 		k--
 	}
-	return t.pieces[k].stored, t.pieces[k].first + i - t.pieces[k].at
+	for ; ; k-- { // the rows of pieces with steps alternate
+		if row, ok := t.pieces[k].Find(i); ok {
+			return t.pieces[k].stored, t.pieces[k].first + row
+		}
+	}
 }
 
 // Split has the keys and values of latents as llama.cpp's converter stores them, Stored being Keys.
@@ -95,20 +102,18 @@ func splitOf(f *gguf.File, name string, c *arch.ForwardConfig) *Split {
 	return s
 }
 
-// Row returns the row of Stored that has row i of the tensor.
-func (t *CheckpointTensor) Row(i int) int {
-	p := Part{HeadDim: t.headDim}
-	return t.First + p.PartRow(i)
-}
-
-func (t *CheckpointTensor) Bytes() int64 {
-	switch {
-	case len(t.Shape) == 1:
-		return t.Stored.Size
-	case t.Split != nil:
+func (t *CheckpointTensor) Bytes() (n int64) {
+	if t.Split != nil {
 		return t.Split.Keys.Size + t.Split.Values.Size
 	}
-	return int64(t.Rows) * t.Stored.RowBytes()
+	for _, p := range t.pieces {
+		if t.Elements { // of a whole tensor
+			n += p.stored.Size
+		} else {
+			n += int64(p.Rows) * p.stored.RowBytes()
+		}
+	}
+	return n
 }
 
 // Same reports whether elements have the values that are stored.
@@ -122,9 +127,6 @@ func (t *CheckpointTensor) Restore(x []float32) {
 		}
 	}
 }
-
-// Permuted reports whether the rows are in another order in Stored.
-func (t *CheckpointTensor) Permuted() bool { return t.headDim != 0 }
 
 // ReadCheckpoint is the inverse of [Describe]. Every key of the architecture and every tensor must
 // be understood. Errors are a *KeyError with the key, an *arch.UnsupportedError, or name the
@@ -226,14 +228,14 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 	}
 	known := map[string]bool{ropeFreqs: true, ropeLong: true, ropeShort: true}
 	var list []CheckpointTensor
-	fused := map[string]int{} // index in list
+	index := map[string]int{} // in list
 	for _, t := range d.list {
 		known[t.Name] = true
 		stored := f.Tensor(t.Name)
 		if split := splitOf(f, t.Name, config); stored == nil && split != nil {
 			known[split.Keys.Name], known[split.Values.Name] = true, true
 			source := t.Parts[0].Source
-			list = append(list, CheckpointTensor{Name: source, Shape: d.sources[source].Shape, Stored: split.Keys, Rows: t.Parts[0].Rows, Split: split})
+			list = append(list, CheckpointTensor{Name: source, Shape: d.sources[source].Shape, Stored: split.Keys, Rows: t.Parts[0].Rows, Split: split, pieces: []segment{{}}})
 			continue
 		}
 		if stored == nil {
@@ -244,15 +246,20 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 		}
 		first := 0
 		for _, p := range t.Parts {
-			shape := d.sources[p.Source].Shape
-			if len(shape) == 3 && config.NameOf(arch.GateUpExperts) != "" {
-				if err := fuse(&list, fused, p, shape, stored, first); err != nil {
-					return nil, err
-				}
-			} else {
-				list = append(list, CheckpointTensor{Name: p.Source, Shape: shape, Stored: stored, First: first, Rows: p.Rows, Add: -p.Add, headDim: p.HeadDim, decay: p.Decay})
+			i, ok := index[p.Source]
+			if !ok {
+				i, index[p.Source] = len(list), len(list)
+				list = append(list, checkpointTensor(d.sources[p.Source].Shape, stored, p))
+			}
+			if err := list[i].add(p, stored, first); err != nil {
+				return nil, err
 			}
 			first += p.Rows
+		}
+	}
+	for i := range list {
+		if t := &list[i]; len(t.Shape) == 3 && t.Shape[1] > 1 && config.ExpertsTransposed() {
+			t.Shape, t.Transposed = []int64{t.Shape[0], t.Shape[2], t.Shape[1]}, true
 		}
 	}
 	for _, t := range f.Tensors {
@@ -263,19 +270,22 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 	return list, nil
 }
 
-func fuse(list *[]CheckpointTensor, index map[string]int, p Part, shape []int64, stored *gguf.Tensor, first int) error {
-	i, ok := index[p.Source]
-	if !ok {
-		i = len(*list)
-		index[p.Source] = i
-		*list = append(*list, CheckpointTensor{Name: p.Source, Shape: shape, Stored: stored, Rows: int(shape[0] * shape[1])})
+// checkpointTensor returns the tensor of a source with this shape, without pieces. p is a part.
+func checkpointTensor(shape []int64, stored *gguf.Tensor, p Part) CheckpointTensor {
+	t := CheckpointTensor{Name: p.Source, Shape: shape, Stored: stored, Rows: int(shape[0]), Columns: p.Columns, Elements: p.Elements || len(shape) == 1, Add: -p.Add, decay: p.Decay}
+	if len(shape) == 3 && shape[1] > 1 { // not a convolution
+		t.Rows *= int(shape[1])
 	}
-	t := &(*list)[i]
+	return t
+}
+
+func (t *CheckpointTensor) add(p Part, stored *gguf.Tensor, first int) error {
 	if t.Stored.Type != stored.Type {
 		return fmt.Errorf("tensor %q has type %s and %q type %s: one type was expected for both", t.Stored.Name, t.Stored.Type, stored.Name, stored.Type)
 	}
-	t.pieces = append(t.pieces, fusedRows{p.Slice*int(shape[1]) + p.From, stored, first})
-	slices.SortFunc(t.pieces, func(a, b fusedRows) int { return cmp.Compare(a.at, b.at) })
+	p.From += p.Slice * int(t.Shape[max(0, len(t.Shape)-2)])
+	t.pieces = append(t.pieces, segment{p, stored, first})
+	slices.SortFunc(t.pieces, func(a, b segment) int { return cmp.Compare(a.From, b.From) })
 	return nil
 }
 

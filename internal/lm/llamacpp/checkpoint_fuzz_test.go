@@ -87,8 +87,9 @@ func FuzzReadCheckpoint(f *testing.F) {
 				if tensor.Split != nil {
 					break
 				}
-				if row := int64(tensor.Row(r)); row < 0 || len(tensor.Shape) > 1 && row >= tensor.Stored.Rows() || row >= tensor.Stored.Elements() {
-					t.Fatalf("row %d of %q is row %d of %v", r, tensor.Name, row, tensor.Stored)
+				stored, at := tensor.At(r)
+				if row := int64(at); row < 0 || !tensor.Elements && row >= stored.Rows() || row >= stored.Elements() {
+					t.Fatalf("row %d of %q is row %d of %v", r, tensor.Name, row, stored)
 				}
 			}
 		}

@@ -62,7 +62,7 @@ func storedBytes(t testing.TB, m *Model, more []gguf.Pair, value func(name strin
 				cols, height = shape[len(shape)-1], shape[len(shape)-2]
 			}
 			for r := range p.Rows {
-				row := int64(p.Slice)*height + int64(p.From+p.Row(r))
+				row := int64(p.Slice)*height + int64(p.Row(r))
 				for c := range cols {
 					put(value(p.Source, row*cols+c) + p.Add)
 				}
@@ -85,7 +85,8 @@ func (c *CheckpointTensor) weights(t *testing.T, f *gguf.File) []float32 {
 	}
 	var out []float32
 	for r := range c.Rows {
-		for _, v := range all[c.Row(r)*cols:][:cols] {
+		_, row := c.At(r)
+		for _, v := range all[row*cols:][:cols] {
 			out = append(out, v+c.Add)
 		}
 	}

@@ -172,17 +172,26 @@ func (f *family) checkExperts(c *arch.ForwardConfig) error {
 	case e.Normalize && f.Mixture.Weights == arch.PlainWeights:
 		return unsupported("llama.cpp's %s never divides the weights of the chosen experts by their sum, but norm_topk_prob is true", f.Name)
 	}
-	dense := denseLayers(c)
+	dense, step := denseLayers(c), 1
+	if f.Mixture.Steps {
+		step = mixtureStep(c)
+	}
 	for i, l := range c.Layers {
+		if step > 1 && l.Experts != ((i+1)%step == 0) {
+			return unsupported("llama.cpp's %s expects experts in each n-th layer, but layer %d has another network (moe_layers)", f.Name, i)
+		}
 		if f.Mixture.Dense && l.Experts != (i >= dense) {
 			return unsupported("llama.cpp's %s expects experts in every layer behind the first %d, but layer %d is dense", f.Name, dense, i)
 		}
-		if !f.Mixture.Dense && !l.Experts {
+		if !f.Mixture.Dense && step == 1 && !l.Experts {
 			return unsupported("llama.cpp's %s expects experts in every layer, but layer %d is dense (mlp_only_layers or decoder_sparse_step)", f.Name, i)
 		}
 	}
 	return nil
 }
+
+// mixtureStep returns the number of layers up to the first mixture.
+func mixtureStep(c *arch.ForwardConfig) int { return denseLayers(c) + 1 }
 
 // denseLayers returns the number of dense layers at the start.
 func denseLayers(c *arch.ForwardConfig) int {
@@ -220,6 +229,9 @@ func (m *Model) describeExperts(f *family, c *arch.ForwardConfig) {
 	if f.Mixture.Dense {
 		m.set(keyDenseLayers, denseLayers(c))
 		m.set(keyMixtureStep, 1)
+	}
+	if f.Mixture.Steps {
+		m.set(keyMixtureStep, mixtureStep(c))
 	}
 }
 
@@ -331,14 +343,21 @@ func (t *Tensor) Elements() int64 {
 type Part struct {
 	Source string
 	Slice  int // expert in a source of fused experts; else 0
-	// From is the first of Rows rows, within the slice.
-	From, Rows int
-	// HeadDim is not 0 if llama.cpp has the rows in another order: neighbouring rows of a head rotate
-	// together where a checkpoint rotates rows i and i + HeadDim/2.
-	HeadDim int
-	Add     float32 // added to each element: Gemma's norms store weight + 1
-	Decay   bool    // an element x is stored as -e^x
+	// From is the first of Rows rows, within the slice. Step is from a row to the next; 0: 1.
+	From, Rows, Step int
+	Order            // of the rows
+	Columns          Order
+	// Elements: the rows of the part are elements of a matrix.
+	Elements bool
+	Add      float32 // added to each element: Gemma's norms store weight + 1
+	Decay    bool    // an element x is stored as -e^x
 }
+
+// Order is an order of rows or columns. Each Head of them are Lines lines of blocks of Block.
+// llama.cpp has the blocks column by column: neighbouring rows of a head rotate together where a
+// checkpoint rotates rows i and i + Head/2 (2 lines), and heads of values that share a head of keys
+// lie apart. The zero value is the order of the source.
+type Order struct{ Head, Lines, Block int }
 
 // Store changes elements of the source to the elements of the tensor.
 func (p *Part) Store(x []float32) {
@@ -349,18 +368,40 @@ func (p *Part) Store(x []float32) {
 	}
 }
 
-// Row returns the row of the source, counted from p.From, that is row i of the part.
-func (p *Part) Row(i int) int { return p.turn(i, 2) }
+// Row returns the row of the source that is row i of the part.
+func (p *Part) Row(i int) int { return p.From + max(1, p.Step)*p.At(i) }
 
-// PartRow is the inverse of Row: the row of the part for row i of the source.
-func (p *Part) PartRow(i int) int { return p.turn(i, p.HeadDim/2) }
+// Find is the inverse of Row. ok is false for a row outside of the part.
+func (p *Part) Find(row int) (i int, ok bool) {
+	step := max(1, p.Step)
+	i = (row - p.From) / step
+	if row < p.From || i >= p.Rows || (row-p.From)%step != 0 {
+		return 0, false
+	}
+	if p.Head != 0 {
+		i = p.turn(i, p.Head/p.Block/p.Lines)
+	}
+	return i, true
+}
 
-// turn returns the place of row i when the rows of its head, in lines of n, are written column by
-// column.
-func (p *Part) turn(i, n int) int {
-	if p.HeadDim == 0 {
+// End is the row behind the last row of the source.
+func (p *Part) End() int { return p.From + p.Rows*max(1, p.Step) }
+
+// Same reports whether the rows are neighbours in the order of the source.
+func (p *Part) Same() bool { return p.Step <= 1 && p.Head == 0 }
+
+// At returns the place in the source of place i in llama.cpp's order.
+func (o *Order) At(i int) int {
+	if o.Head == 0 {
 		return i
 	}
-	in := i % p.HeadDim
-	return i - in + in%n*(p.HeadDim/n) + in/n
+	return o.turn(i, o.Lines)
+}
+
+// turn returns the place of place i when the blocks of its head, in columns of lines blocks, are
+// written line by line.
+func (o *Order) turn(i, lines int) int {
+	in, columns := i%o.Head, o.Head/o.Block/lines
+	b := in / o.Block
+	return i - in + (b%lines*columns+b/lines)*o.Block + in%o.Block
 }

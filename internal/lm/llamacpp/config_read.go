@@ -184,7 +184,7 @@ func (r *configReader) checkExperts() {
 	if n := r.count(keyGroups, 1); n > 1 && !r.family.Mixture.Groups {
 		r.fail(keyGroups, "is %d: at most 1 was expected", n)
 	}
-	if step := r.count(keyMixtureStep, 1); step != 1 {
+	if step := r.count(keyMixtureStep, 1); step != 1 && !r.family.Mixture.Steps {
 		r.fail(keyMixtureStep, "is %d: 1 was expected", step)
 	}
 	for _, key := range []string{keySharedLength, keySharedCount, keyExpertLength} {

@@ -24,6 +24,9 @@ func Describe(config []byte, sources []Source) (*Model, error) {
 		return nil, unsupported("model_type %q is not written to .gguf files: gq writes llama.cpp's %s. A .gqf file takes the model", c.Architecture, strings.Join(knownFamilies(), ", "))
 	}
 	m := &Model{Architecture: f.Name}
+	if difference := c.AsLlamaCpp(); difference != "" {
+		m.note("llama.cpp's %s %s", f.Name, difference)
+	}
 	if err := m.describeConfig(&f, c); err != nil {
 		return nil, err
 	}
@@ -87,7 +90,7 @@ func (d *describer) tensors() error {
 	}
 	c := d.config
 	body, embedding, head := names.Body, names.Embedding, names.Head
-	d.matrix(embeddingName, embedding, c.VocabSize, c.HiddenSize, 0)
+	d.matrix(embeddingName, embedding, c.VocabSize, c.HiddenSize)
 	for i := range c.Layers {
 		d.layer(i, fmt.Sprintf("%slayers.%d.", body, i))
 	}
@@ -101,7 +104,10 @@ func (d *describer) tensors() error {
 	case d.Tied:
 		d.fail(unsupported("tensor %q differs from the embedding, but llama.cpp's %s has no lm_head of its own", head, d.Name))
 	default:
-		d.matrix(headName, head, c.VocabSize, c.HiddenSize, 0)
+		d.matrix(headName, head, c.VocabSize, c.HiddenSize)
+	}
+	if c.HeadBias {
+		d.vector(headBias, Part{Source: arch.BiasName(head), Rows: c.VocabSize})
 	}
 	return d.err
 }
@@ -142,15 +148,22 @@ var matrices = map[arch.Kind]func(c *arch.ForwardConfig) (rows, cols int){
 		return c.DeltaNet.Channels() + c.DeltaNet.Inner(), c.HiddenSize
 	},
 	arch.DeltaBA:  func(c *arch.ForwardConfig) (int, int) { return 2 * c.DeltaNet.ValueHeads, c.HiddenSize },
+	arch.DeltaQKV: func(c *arch.ForwardConfig) (int, int) { return c.DeltaNet.Channels(), c.HiddenSize },
+	arch.DeltaZ:   func(c *arch.ForwardConfig) (int, int) { return c.DeltaNet.Inner(), c.HiddenSize },
+	arch.DeltaB:   func(c *arch.ForwardConfig) (int, int) { return c.DeltaNet.ValueHeads, c.HiddenSize },
+	arch.DeltaA:   func(c *arch.ForwardConfig) (int, int) { return c.DeltaNet.ValueHeads, c.HiddenSize },
 	arch.DeltaOut: func(c *arch.ForwardConfig) (int, int) { return c.HiddenSize, c.DeltaNet.Inner() },
 }
 
 // layer adds the tensors of layer i. at is the prefix of their names.
 func (d *describer) layer(i int, at string) {
 	c := d.config
-	permuted := map[arch.Kind]int{}
-	if d.Permuted {
-		permuted = map[arch.Kind]int{arch.Query: c.HeadDim, arch.Key: c.HeadDim}
+	orders := map[arch.Kind]Order{}
+	if rope := (Order{c.HeadDim, 2, 1}); d.Permuted {
+		orders = map[arch.Kind]Order{arch.Query: rope, arch.Key: rope}
+	}
+	if d.TiledValues {
+		orders = d.valueOrders()
 	}
 	qNorm, kNorm := c.HeadDim, c.HeadDim
 	if c.QKNorm == arch.WholeNorms {
@@ -163,9 +176,13 @@ func (d *describer) layer(i int, at string) {
 		}
 		if shape, ok := matrices[n.Kind]; ok {
 			rows, cols := shape(c)
-			d.matrix(theirs+".weight", ours+".weight", rows, cols, permuted[n.Kind])
+			p := Part{Source: ours + ".weight", Rows: rows, Order: orders[n.Kind]}
+			if n.Kind == arch.DeltaOut { // reads the values
+				p.Order, p.Columns = Order{}, p.Order
+			}
+			d.add(theirs+".weight", p, false, rows, cols)
 			if c.BiasOf(n.Kind) {
-				d.vector(theirs+".bias", Part{Source: ours + ".bias", Rows: rows, HeadDim: permuted[n.Kind]})
+				d.vector(theirs+".bias", Part{Source: ours + ".bias", Rows: rows, Order: orders[n.Kind]})
 			}
 			continue
 		}
@@ -181,13 +198,15 @@ func (d *describer) layer(i int, at string) {
 		case arch.LatentKeyNorm:
 			d.norm(theirs+".weight", ours+".weight", c.Latent.KeyRank)
 		case arch.ConvKernel:
-			d.convolution(theirs+".weight", ours+".weight", c.HiddenSize, c.ShortConv.Kernel)
+			d.convolution(theirs+".weight", Part{Source: ours + ".weight", Rows: c.HiddenSize}, c.ShortConv.Kernel)
 		case arch.DeltaConv:
-			d.convolution(theirs+".weight", ours+".weight", c.DeltaNet.Channels(), c.DeltaNet.Kernel)
+			d.convolution(theirs+".weight", Part{Source: ours + ".weight", Rows: c.DeltaNet.Channels(), Order: orders[n.Kind]}, c.DeltaNet.Kernel)
 		case arch.DeltaDecay:
-			d.vector(theirs, Part{Source: ours, Rows: c.DeltaNet.ValueHeads, Decay: true})
+			d.vector(theirs, Part{Source: ours, Rows: c.DeltaNet.ValueHeads, Order: orders[n.Kind], Decay: true})
 		case arch.DeltaBias:
-			d.vector(theirs+".bias", Part{Source: ours, Rows: c.DeltaNet.ValueHeads})
+			d.vector(theirs+".bias", Part{Source: ours, Rows: c.DeltaNet.ValueHeads, Order: orders[n.Kind]})
+		case arch.Sinks:
+			d.vector(theirs, Part{Source: ours, Rows: c.Heads})
 		case arch.DeltaNorm:
 			d.vector(theirs+".weight", Part{Source: ours + ".weight", Rows: c.DeltaNet.ValueDim})
 		case arch.SharedRouter:
@@ -213,14 +232,20 @@ func (d *describer) mixture(n arch.Naming, theirs, at string) {
 	fused, inputs, outputs := d.has(at+fusedInputs), at+fusedInputs, at+fusedDown
 	own := c.NameOf(arch.GateUpExperts)
 	if own != "" { // fused in each checkpoint
-		fused, inputs, outputs = true, at+own+".weight", at+c.NameOf(arch.DownExperts)+".weight"
+		suffix := ".weight"
+		if c.ExpertsTransposed() {
+			suffix = ""
+		}
+		fused, inputs, outputs = true, at+own+suffix, at+c.NameOf(arch.DownExperts)+suffix
 	}
 	if n.Kind == arch.Router {
 		ours := n.HF
 		if fused && own == "" {
 			ours = fusedRouter
 		}
-		d.router(theirs, at+ours+".weight", e.Count, c.HiddenSize)
+		if d.router(theirs, at+ours+".weight", e.Count, c.HiddenSize); e.Bias {
+			d.vector(arch.BiasName(theirs), Part{Source: at + ours + ".bias", Rows: e.Count})
+		}
 		return
 	}
 	rows, cols := e.Intermediate, c.HiddenSize
@@ -240,17 +265,27 @@ func (d *describer) mixture(n arch.Naming, theirs, at string) {
 		default:
 			p.Source = inputs
 			d.use(p.Source, e.Count, 2*rows, cols)
-			if n.Kind == arch.UpExperts {
+			if e.Interleaved {
+				p.Step = 2
+			}
+			if n.Kind == arch.UpExperts && e.Interleaved {
+				p.From = 1
+			} else if n.Kind == arch.UpExperts {
 				p.From = rows
 			}
 		}
 		t.Parts = append(t.Parts, p)
 	}
-	d.list = append(d.list, t)
+	if d.list = append(d.list, t); e.Bias { // of interleaved experts, whose biases have the order of the rows
+		p := t.Parts[0]
+		p.Source, p.Rows, p.Elements = arch.BiasName(p.Source), rows*e.Count, true
+		d.use(p.Source, e.Count, rows*max(1, p.Step))
+		d.list = append(d.list, Tensor{Name: arch.BiasName(theirs), Shape: []int64{int64(rows), int64(e.Count)}, Parts: []Part{p}, F32: true})
+	}
 }
 
-func (d *describer) matrix(theirs, ours string, rows, cols, headDim int) {
-	d.add(theirs, Part{Source: ours, Rows: rows, HeadDim: headDim}, false, rows, cols)
+func (d *describer) matrix(theirs, ours string, rows, cols int) {
+	d.add(theirs, Part{Source: ours, Rows: rows}, false, rows, cols)
 }
 
 func (d *describer) router(theirs, ours string, rows, cols int) {
@@ -258,8 +293,22 @@ func (d *describer) router(theirs, ours string, rows, cols int) {
 }
 
 // convolution adds the weights of a convolution of each channel for itself.
-func (d *describer) convolution(theirs, ours string, channels, taps int) {
-	d.add(theirs, Part{Source: ours, Rows: channels}, true, channels, 1, taps)
+func (d *describer) convolution(theirs string, p Part, taps int) {
+	d.add(theirs, p, true, p.Rows, 1, taps)
+}
+
+// valueOrders returns the orders of rows, and of the columns of DeltaOut, if heads of values that
+// share a head of keys lie apart.
+func (d *describer) valueOrders() map[arch.Kind]Order {
+	n := d.config.DeltaNet
+	if n.KeyHeads == n.ValueHeads {
+		return nil
+	}
+	heads, values := Order{n.ValueHeads, n.KeyHeads, 1}, Order{n.Inner(), n.KeyHeads, n.ValueDim}
+	return map[arch.Kind]Order{
+		arch.DeltaQKV: values, arch.DeltaZ: values, arch.DeltaConv: values, arch.DeltaOut: values,
+		arch.DeltaB: heads, arch.DeltaA: heads, arch.DeltaDecay: heads, arch.DeltaBias: heads,
+	}
 }
 
 // add adds a tensor with a single part, a whole source of this shape.
@@ -269,7 +318,11 @@ func (d *describer) add(theirs string, p Part, f32 bool, shape ...int) {
 	if last := len(shape) - 1; last > 0 {
 		dims = []int64{int64(shape[last]), int64(shape[0])}
 	}
-	d.list = append(d.list, Tensor{Name: theirs, Shape: dims, Parts: []Part{p}, F32: f32})
+	parts := []Part{p}
+	if keys := p.Rows - p.Head; d.TiledValues && p.Head > 0 && keys > 0 { // queries and keys come first
+		parts = []Part{{Source: p.Source, Rows: keys}, {Source: p.Source, From: keys, Rows: p.Head, Order: p.Order}}
+	}
+	d.list = append(d.list, Tensor{Name: theirs, Shape: dims, Parts: parts, F32: f32})
 }
 
 func (d *describer) norm(theirs, ours string, n int) {
@@ -278,6 +331,9 @@ func (d *describer) norm(theirs, ours string, n int) {
 		p.Add = 1
 	}
 	d.vector(theirs, p)
+	if d.config.NormBias {
+		d.vector(arch.BiasName(theirs), Part{Source: arch.BiasName(ours), Rows: n})
+	}
 }
 
 func (d *describer) vector(theirs string, p Part) {

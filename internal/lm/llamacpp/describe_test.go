@@ -66,8 +66,8 @@ func (m *Model) text() string {
 		}
 		for _, p := range t.Parts {
 			fmt.Fprintf(&b, " %s[%d][%d:%d]", p.Source, p.Slice, p.From, p.From+p.Rows)
-			if p.HeadDim != 0 {
-				fmt.Fprintf(&b, " heads of %d", p.HeadDim)
+			if p.Head != 0 {
+				fmt.Fprintf(&b, " heads of %d", p.Head)
 			}
 			if p.Add != 0 {
 				fmt.Fprintf(&b, " + %v", p.Add)
@@ -252,7 +252,7 @@ func TestMultimodal(t *testing.T) {
 // two halves become heads of pairs.
 func TestPartRow(t *testing.T) {
 	const heads, dim = 3, 8
-	p := Part{Rows: heads * dim, HeadDim: dim}
+	p := Part{Rows: heads * dim, Order: Order{dim, 2, 1}}
 	var want []int
 	for h := range heads {
 		for j := range dim / 2 {
@@ -262,12 +262,27 @@ func TestPartRow(t *testing.T) {
 		}
 	}
 	for i := range p.Rows {
-		if p.Row(i) != want[i] || p.PartRow(p.Row(i)) != i {
-			t.Errorf("row %d is %d, want %d; back %d", i, p.Row(i), want[i], p.PartRow(p.Row(i)))
+		if back, ok := p.Find(p.Row(i)); p.Row(i) != want[i] || back != i || !ok {
+			t.Errorf("row %d is %d, want %d; back %d, %v", i, p.Row(i), want[i], back, ok)
 		}
 	}
-	if p = (Part{Rows: 4}); p.Row(3) != 3 || p.PartRow(2) != 2 {
-		t.Error("rows are in another order without HeadDim")
+	// Six heads of values of two rows, of which three share a head of keys, follow two other rows.
+	p, want = Part{From: 2, Rows: 12, Order: Order{12, 2, 2}}, nil
+	for g := range 3 {
+		for k := range 2 {
+			want = append(want, 2+2*(3*k+g), 3+2*(3*k+g))
+		}
+	}
+	for i := range p.Rows {
+		if back, ok := p.Find(p.Row(i)); p.Row(i) != want[i] || back != i || !ok {
+			t.Errorf("row %d is %d, want %d; back %d, %v", i, p.Row(i), want[i], back, ok)
+		}
+	}
+	p = Part{From: 1, Rows: 4, Step: 2}
+	for row, want := range []int{-1, 0, -1, 1, -1, 2, -1, 3, -1, -1} {
+		if i, ok := p.Find(row); ok != (want >= 0) || ok && (i != want || p.Row(i) != row) {
+			t.Errorf("row %d of the source is row %d, %v, want %d", row, i, ok, want)
+		}
 	}
 }
 

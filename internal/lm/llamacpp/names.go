@@ -104,6 +104,7 @@ const (
 const (
 	embeddingName = "token_embd.weight" // embed_tokens.weight
 	headName      = "output.weight"     // lm_head.weight
+	headBias      = "output.bias"
 	ropeFreqs     = "rope_freqs.weight"
 	ropeLong      = "rope_factors_long.weight"
 	ropeShort     = "rope_factors_short.weight"

@@ -45,7 +45,7 @@ func (m *Model) describeRope(f *family, c *arch.ForwardConfig) error {
 			m.set(keyScalingAttn, float32(a))
 		}
 	case "longrope":
-		if f.Name != "phi3" { // the llama family reads the factors only with the type
+		if !f.Factors { // the llama family reads the factors only with the type
 			m.set(keyScalingType, "longrope")
 		}
 		m.set(keyScalingContext, r.OriginalPositions)
@@ -126,7 +126,7 @@ func (r *configReader) readRope() {
 		return
 	}
 	switch {
-	case long != nil && short != nil && (kind == "longrope" || r.modelType == "phi3"):
+	case long != nil && short != nil && (kind == "longrope" || r.family.Factors):
 		r.longRope(long, short, context, attention)
 	case long != nil || short != nil:
 		r.fail("", "tensors %q and %q: both were expected, in a model whose %s is longrope", ropeLong, ropeShort, r.name(keyScalingType))
@@ -170,6 +170,9 @@ func (r *configReader) yarn(factor float64, context int, attention float64) {
 		scaling["mscale_all_dim"] = shortest(float32(10 * r.positive(keyYarnLog, 0)))
 		scaling["mscale"] = scaling["mscale_all_dim"]
 	}
+	if r.family.Untruncated {
+		scaling["truncate"] = false
+	}
 	// Rotations that llama.cpp's converter writes, and its code for these families ignores.
 	for key, name := range map[string]string{"ARCH.rope.scaling.yarn_beta_fast": "beta_fast", "ARCH.rope.scaling.yarn_beta_slow": "beta_slow"} {
 		if r.has(key) {
@@ -184,6 +187,9 @@ func (r *configReader) yarn(factor float64, context int, attention float64) {
 func (r *configReader) longRope(long, short []float64, context int, attention float64) {
 	context = cmp.Or(context, r.positions)
 	scaling := object{"rope_type": "longrope", "long_factor": long, "short_factor": short}
+	if r.family.Mscales {
+		scaling["long_mscale"], scaling["short_mscale"] = attention, attention
+	}
 	if r.modelType != "phi3" { // Phi-3 has the context outside
 		scaling["original_max_position_embeddings"] = context
 	}
