@@ -71,8 +71,8 @@ func TestLlamaCppModels(t *testing.T) {
 				c.activations = expertsKL
 			case "qwen3-next-all":
 				c.activations = 2 * expertsKL // the state of a delta net sums over all tokens, and so do errors
-			case "lfm2":
-				c.activations = 2 * denseKL // short convolutions multiply three projections
+			case "lfm2", "qwen3-5":
+				c.activations = 2 * denseKL // products of three projections, or a state that sums over all tokens
 			}
 			checkTokens(t, dir, llamaText, c.float32(t).Tokens[0])
 			for _, q := range mixtures {

@@ -52,6 +52,8 @@ type Output struct {
 	Model *llamacpp.Model
 	vocab *llamacpp.Vocabulary
 	card  []gguf.Pair // general.name and the facts of a model card
+	// whole are the numbers of columns that stay together where columns have another order, by source.
+	whole map[string]int64
 	// types are the types of the model's tensors.
 	types []gguf.TensorType
 	// Regions are the places of an item's rows, by the item's index and slice. An item without a
@@ -97,6 +99,14 @@ func (o *Output) Begin(pl *plan.Planner, list func() ([]llamacpp.Source, error))
 	for _, note := range o.Model.Notes {
 		pl.Warn("%s", note)
 	}
+	o.whole = map[string]int64{}
+	for _, t := range o.Model.Tensors {
+		for _, p := range t.Parts {
+			if p.Columns.Head != 0 {
+				o.whole[p.Source] = int64(p.Columns.Block)
+			}
+		}
+	}
 	return nil
 }
 
@@ -108,6 +118,12 @@ func (o *Output) Store(pl *plan.Planner, d *plan.Draft) (err error) {
 	}
 	if d.Kind, err = rounding.GGUFType(d.Scheme); err != nil {
 		return quantizer.Requestf("tensor %q: %w", d.Src.Name, err)
+	}
+	if n, ok := o.whole[d.Src.Name]; ok && n%int64(d.Kind.BlockWeights()) != 0 {
+		if err := pl.FitBlocks(d, "heads", n); err != nil || !d.Quantize {
+			return err
+		}
+		d.Kind, _ = rounding.GGUFType(d.Scheme)
 	}
 	show(d.Line, d.Kind)
 	return nil
@@ -122,6 +138,9 @@ func show(line *plan.Tensor, t gguf.TensorType) {
 func (o *Output) Take(_ *plan.Planner, d *plan.Draft, from plan.FileTensor) (err error) {
 	if d.Kind, err = exactType(from.Header); err != nil {
 		return quantizer.Requestf("%s: tensor %q (%s): %w", from.Path, from.Name, d.Scheme, err)
+	}
+	if n, ok := o.whole[from.Name]; ok && n%int64(d.Kind.BlockWeights()) != 0 {
+		return quantizer.Requestf("%s: tensor %q: heads of %d values, which have another order in llama.cpp, are no whole number of %s's blocks of %d: quantize the checkpoint again with --rule '%s=4'", from.Path, from.Name, n, d.Kind, d.Kind.BlockWeights(), from.Name)
 	}
 	show(d.Line, d.Kind)
 	return nil
