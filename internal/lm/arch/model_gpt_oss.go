@@ -5,7 +5,7 @@ import "fmt"
 var _ = register("gpt_oss", Facts{
 	Title: "gpt-oss", Class: "GptOssForCausalLM",
 	Layer: join(qwen35Norms, separateAttention, []Naming{
-		{Sinks, "self_attn.sinks", "attn_sinks.weight"},
+		{Sinks, "self_attn.sinks", "attn_sinks"},
 		{Router, "mlp.router", "ffn_gate_inp"},
 		{GateUpExperts, "mlp.experts.gate_up_proj", ""},
 		{DownExperts, "mlp.experts.down_proj", "ffn_down_exps"},

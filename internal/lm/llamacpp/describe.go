@@ -206,7 +206,7 @@ func (d *describer) layer(i int, at string) {
 		case arch.DeltaBias:
 			d.vector(theirs+".bias", Part{Source: ours, Rows: c.DeltaNet.ValueHeads, Order: orders[n.Kind]})
 		case arch.Sinks:
-			d.vector(theirs, Part{Source: ours, Rows: c.Heads})
+			d.vector(theirs+".weight", Part{Source: ours, Rows: c.Heads})
 		case arch.DeltaNorm:
 			d.vector(theirs+".weight", Part{Source: ours + ".weight", Rows: c.DeltaNet.ValueDim})
 		case arch.SharedRouter:

@@ -87,6 +87,8 @@ func ForLlamaCpp(t testing.TB) (list []Variant) {
 			v = v.With("all", "mlp_only_layers", []int{})
 		case "gpt-oss":
 			v = v.With("limit", "swiglu_limit", 7)
+		case "phimoe":
+			v = v.With("jitter", "router_jitter_noise", 0.01) // has no key
 		case "llama4":
 			v = v.With("chunk", "attention_chunk_size", 8192).With("scale", "attn_scale", 0.1).With("floor", "floor_scale", 8192).With("ropes", "no_rope_layers", []int{1, 1, 1, 0})
 		case "deepseek-v2":
