@@ -46,12 +46,13 @@ type Source interface {
 // Output makes a .gguf file, or shards: the tensors of llama.cpp, whose rows come from the items.
 type Output struct {
 	*plan.Plan
-	from  Source
-	root  string // of the input
-	opts  Options
-	Model *llamacpp.Model
-	vocab *llamacpp.Vocabulary
-	card  []gguf.Pair // general.name and the facts of a model card
+	from   Source
+	root   string // of the input
+	opts   Options
+	Model  *llamacpp.Model
+	vocab  *llamacpp.Vocabulary
+	card   []gguf.Pair     // general.name and the facts of a model card
+	turned map[string]bool // sources with transposed parts
 	// whole are the numbers of columns that stay together where columns have another order, by source.
 	whole map[string]int64
 	// types are the types of the model's tensors.
@@ -99,9 +100,12 @@ func (o *Output) Begin(pl *plan.Planner, list func() ([]llamacpp.Source, error))
 	for _, note := range o.Model.Notes {
 		pl.Warn("%s", note)
 	}
-	o.whole = map[string]int64{}
+	o.whole, o.turned = map[string]int64{}, map[string]bool{}
 	for _, t := range o.Model.Tensors {
 		for _, p := range t.Parts {
+			if p.Turned > 0 {
+				o.turned[p.Source] = true
+			}
 			if p.Columns.Head != 0 {
 				o.whole[p.Source] = int64(p.Columns.Block)
 			}
@@ -113,6 +117,9 @@ func (o *Output) Begin(pl *plan.Planner, list func() ([]llamacpp.Source, error))
 // Store chooses the type of a draft. FP8 scales are multiplied into unquantized weights too: a
 // .gguf file has no place for them.
 func (o *Output) Store(pl *plan.Planner, d *plan.Draft) (err error) {
+	if d.Quantize && o.turned[d.Src.Name] {
+		d.Leave("llama.cpp transposes parts of it, and codes go along rows")
+	}
 	if !d.Quantize {
 		return pl.FindBlockScale(d)
 	}
@@ -141,6 +148,9 @@ func (o *Output) Take(_ *plan.Planner, d *plan.Draft, from plan.FileTensor) (err
 	}
 	if n, ok := o.whole[from.Name]; ok && n%int64(d.Kind.BlockWeights()) != 0 {
 		return quantizer.Requestf("%s: tensor %q: heads of %d values, which have another order in llama.cpp, are no whole number of %s's blocks of %d: quantize the checkpoint again with --rule '%s=4'", from.Path, from.Name, n, d.Kind, d.Kind.BlockWeights(), from.Name)
+	}
+	if o.turned[from.Name] {
+		return quantizer.Requestf("%s: tensor %q is quantized, but llama.cpp transposes parts of it, and codes go along rows: quantize the checkpoint again with --rule '%s=skip'", from.Path, from.Name, from.Name)
 	}
 	show(d.Line, d.Kind)
 	return nil
@@ -214,7 +224,7 @@ func (o *Output) settle(pl *plan.Planner) error {
 				*at = append(*at, nil)
 			}
 			(*at)[p.Slice] = append((*at)[p.Slice], Region{Tensor: i, row: row, Part: p})
-			row += int64(p.Rows)
+			row += int64(p.Height())
 			if u, ok := it.(*plan.Unquantized); ok && p.Elements {
 				u.Rows, u.Cols = u.Rows*u.Cols, 1
 			}

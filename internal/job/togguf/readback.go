@@ -275,6 +275,16 @@ func (o *Output) storedRows(f *gguf.File, regions []Region) (func(dst []float32,
 			if !ok {
 				continue
 			}
+			if r.Turned > 0 {
+				size := int(tensors[i].Type.Size(1))
+				for c := range dst {
+					at := ((int(r.row)+c)*r.Rows + own) * size
+					if err := tensors[i].Type.Decode(dst[c:c+1], f.Data(tensors[i])[at:at+size]); err != nil {
+						panic(err)
+					}
+				}
+				return
+			}
 			size := int64(tensors[i].Type.Size(int64(len(dst))))
 			at := (r.row + int64(own)) * size
 			if err := tensors[i].Type.Decode(dst, f.Data(tensors[i])[at:at+size]); err != nil {

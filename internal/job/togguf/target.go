@@ -185,6 +185,9 @@ func (s *scatter) write(w *write.Worker, t *target, r Region, data []byte, from 
 	n := len(data) / rowBytes
 	size := int64(rowBytes)
 	place := t.layout.Places[r.Tensor]
+	if r.Turned > 0 {
+		return s.turn(w, t, r, data, from, n)
+	}
 	s.columns(&r, t.types[r.Tensor], data, rowBytes)
 	if r.Same() {
 		return t.write(w, place.Shard, data, place.Offset+(r.row+from-int64(r.From))*size)
@@ -210,6 +213,27 @@ func (s *scatter) write(w *write.Worker, t *target, r Region, data []byte, from 
 			return err
 		}
 		i = end
+	}
+	return nil
+}
+
+// turn writes n rows from on transposed: elements of neighbouring rows are neighbours.
+func (s *scatter) turn(w *write.Worker, t *target, r Region, data []byte, from int64, n int) error {
+	place, size := t.layout.Places[r.Tensor], int(t.types[r.Tensor].Size(1))
+	buffer.Grow(&s.sorted, len(data))
+	for c := range r.Turned {
+		for i := range n {
+			copy(s.sorted[(c*n+i)*size:][:size], data[(i*r.Turned+c)*size:])
+		}
+	}
+	if n == r.Rows {
+		return t.write(w, place.Shard, s.sorted, place.Offset+r.row*int64(n*size))
+	}
+	for c := range r.Turned {
+		at := (int(r.row)+c)*r.Rows + int(from) - r.From
+		if err := t.write(w, place.Shard, s.sorted[c*n*size:][:n*size], place.Offset+int64(at*size)); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -144,6 +144,8 @@ type LlamaCpp struct {
 	States string
 	// Mixture is llama.cpp's view of a mixture of experts.
 	Mixture LlamaCppMixture
+	// SplitLatents: keys and values of latents are two tensors, and a head's keys are transposed.
+	SplitLatents bool
 	// TiledValues: heads of values that share a head of keys lie apart in delta nets.
 	TiledValues bool
 	// Factors: tensors of rope factors suffice for a rope of type longrope. Mscales: config.json has the

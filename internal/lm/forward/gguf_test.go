@@ -91,7 +91,15 @@ func partRows(read map[string][]float32, shapes map[string][]int64, p *llamacpp.
 	if shape := shapes[p.Source]; len(shape) > 1 && !p.Elements {
 		cols, height = int(shape[len(shape)-1]), int(shape[len(shape)-2])
 	}
+	for c := range p.Turned {
+		for i := range p.Rows {
+			out = append(out, read[p.Source][(p.From+i)*cols+c])
+		}
+	}
 	for i := range p.Rows {
+		if p.Turned > 0 {
+			break
+		}
 		stored := read[p.Source][(p.Slice*height+p.Row(i))*cols:][:cols]
 		row := make([]float32, cols)
 		for c := range row {

@@ -129,6 +129,17 @@ var inLayer = map[string]string{
 	"conv.out_proj":                 "shortconv.out_proj",
 	"linear_attn.in_proj_qkvz":      "ssm_in",
 	"linear_attn.in_proj_ba":        "ssm_ba",
+	"self_attn.k_b_proj":            "attn_k_b",
+	"self_attn.v_b_proj":            "attn_v_b",
+	"self_attn.q_conv1d":            "ssm_conv1d_q",
+	"self_attn.k_conv1d":            "ssm_conv1d_k",
+	"self_attn.v_conv1d":            "ssm_conv1d_v",
+	"self_attn.f_a_proj":            "ssm_f_a",
+	"self_attn.f_b_proj":            "ssm_f_b",
+	"self_attn.b_proj":              "ssm_beta",
+	"self_attn.g_a_proj":            "ssm_g_a",
+	"self_attn.g_b_proj":            "ssm_g_b",
+	"self_attn.o_norm":              "ssm_norm",
 	"linear_attn.in_proj_qkv":       "attn_qkv",
 	"linear_attn.in_proj_z":         "attn_gate",
 	"linear_attn.in_proj_b":         "ssm_beta",
@@ -200,7 +211,7 @@ func (s *ggufSource) find(name string) (t *gguf.Tensor, expert int) {
 		}
 		if part == "post_attention_layernorm" {
 			theirs = "ffn_norm"
-			if s.config.Facts.NameOf(arch.FeedForwardNorm) != part || s.config.Architecture == "seed_oss" || s.config.Architecture == "gpt_oss" || s.config.Architecture == "glm4_moe" || s.config.DeltaNet != nil {
+			if s.config.Facts.NameOf(arch.FeedForwardNorm) != part || s.config.Architecture == "seed_oss" || s.config.Architecture == "gpt_oss" || s.config.Architecture == "glm4_moe" || s.config.DeltaNet != nil && s.config.Latent == nil {
 				theirs = "post_attention_norm"
 			}
 		}
@@ -332,6 +343,11 @@ func (r ggufRows) read(dst []float32, row int) error {
 }
 
 func (s *ggufSource) linear(l *linearSpec) (kernels.Operator, error) {
+	if at, ok := strings.CutSuffix(l.name, "kv_b_proj.weight"); ok {
+		if keys, _ := s.find(at + "k_b_proj.weight"); keys != nil {
+			return s.splitLatents(at, l)
+		}
+	}
 	names := []string{l.name} // of tensors, whose rows follow
 	stacked := true
 	if at, ok := strings.CutSuffix(l.name, ".experts.gate_up_proj.weight"); ok {
@@ -370,6 +386,35 @@ func (s *ggufSource) linear(l *linearSpec) (kernels.Operator, error) {
 			for i := range dst {
 				dst[i] = stored[place(i)]
 			}
+		}
+	}, nil, s.options)
+}
+
+// splitLatents reads keys and values of latents from two tensors. at is the prefix of the names.
+func (s *ggufSource) splitLatents(at string, l *linearSpec) (kernels.Operator, error) {
+	a, heads := s.config.Latent, s.config.Heads
+	k, keys, err := s.matrix(at+"k_b_proj.weight", heads*a.KeyRank, a.Nope)
+	if err != nil {
+		return nil, err
+	}
+	v, values, err := s.matrix(at+"v_b_proj.weight", heads*a.Value, a.KeyRank)
+	if err != nil {
+		return nil, err
+	}
+	return kernels.NewRows(l.rows, l.cols, func(dst []float32, row int) {
+		head, i := row/(a.Nope+a.Value), row%(a.Nope+a.Value)
+		if i >= a.Nope {
+			if err := (ggufRows{s.file, v, values}).read(dst, head*a.Value+i-a.Nope); err != nil {
+				panic(err) // the type and the size were checked
+			}
+			return
+		}
+		line := make([]float32, a.Nope)
+		for c := range dst {
+			if err := (ggufRows{s.file, k, keys}).read(line, head*a.KeyRank+c); err != nil {
+				panic(err)
+			}
+			dst[c] = line[i]
 		}
 	}, nil, s.options)
 }

@@ -218,7 +218,9 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 	if err := layersThere(f, fam, config); err != nil {
 		return nil, err
 	}
-	d := &describer{family: *fam, config: config, sources: map[string]Source{}, used: map[string]bool{}, invent: true}
+	one := *fam.LlamaCpp
+	one.SplitLatents = false // splitOf finds the tensors
+	d := &describer{family: family{&one, fam.layer, fam.final}, config: config, sources: map[string]Source{}, used: map[string]bool{}, invent: true}
 	d.sources[embedding] = Source{Name: embedding, Shape: shape}
 	if !config.Tied {
 		d.sources[head] = Source{Name: head, Shape: shape}

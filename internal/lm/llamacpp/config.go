@@ -45,9 +45,16 @@ func (m *Model) describeConfig(f *family, c *arch.ForwardConfig) error {
 	m.set(keyFeedForward, c.Intermediate)
 	m.set(keyHeads, c.Heads)
 	m.describeStates(c)
-	m.set(keyKeyLength, c.HeadDim)
 	if a := c.Latent; a != nil {
-		m.set(keyValueLength, a.Value)
+		if f.SplitLatents { // all heads read the latents themselves
+			m.set(keyKeyLengthMLA, c.HeadDim)
+			m.set(keyValueLengthMLA, a.Value)
+			m.set(keyKeyLength, a.KeyRank+a.Rope)
+			m.set(keyValueLength, a.KeyRank)
+		} else {
+			m.set(keyKeyLength, c.HeadDim)
+			m.set(keyValueLength, a.Value)
+		}
 		m.set(keyKeyRank, a.KeyRank)
 		if a.QueryRank > 0 {
 			m.set(keyQueryRank, a.QueryRank)
@@ -56,6 +63,7 @@ func (m *Model) describeConfig(f *family, c *arch.ForwardConfig) error {
 			m.note("llama.cpp's %s adds %g, not %g, to the mean squares of latents", f.Name, c.NormEps, latentEps)
 		}
 	} else {
+		m.set(keyKeyLength, c.HeadDim)
 		m.set(keyValueLength, c.HeadDim)
 	}
 	if c.LayerNorm {
@@ -89,7 +97,7 @@ func (m *Model) describeConfig(f *family, c *arch.ForwardConfig) error {
 
 // describeStates writes the heads of keys and values of each layer: layers with a state have none.
 func (m *Model) describeStates(c *arch.ForwardConfig) {
-	if d := c.DeltaNet; d != nil {
+	if d := c.DeltaNet; d != nil && !d.ChannelDecay {
 		m.set(keyKVHeads, c.KVHeads)
 		m.set(keyDeltaTaps, d.Kernel)
 		m.set(keyDeltaState, d.KeyDim)
@@ -103,10 +111,15 @@ func (m *Model) describeStates(c *arch.ForwardConfig) {
 		m.set(keyKVHeads, c.KVHeads)
 		return
 	}
-	list := make([]int32, len(c.Layers))
+	list, heads := make([]int32, len(c.Layers)), c.KVHeads
+	if d := c.DeltaNet; d != nil {
+		m.set(keyDeltaTaps, d.Kernel)
+		m.set(keyDeltaHeadDim, d.KeyDim)
+		heads = 1 // the latents
+	}
 	for i := range list {
 		if !c.Layers[i].States() {
-			list[i] = int32(c.KVHeads)
+			list[i] = int32(heads)
 		}
 	}
 	m.set(keyKVHeads, list)
@@ -349,8 +362,10 @@ type Part struct {
 	Columns          Order
 	// Elements: the rows of the part are elements of a matrix.
 	Elements bool
-	Add      float32 // added to each element: Gemma's norms store weight + 1
-	Decay    bool    // an element x is stored as -e^x
+	// Turned, if not 0, is the number of columns: the part is transposed.
+	Turned int
+	Add    float32 // added to each element: Gemma's norms store weight + 1
+	Decay  bool    // an element x is stored as -e^x
 }
 
 // Order is an order of rows or columns. Each Head of them are Lines lines of blocks of Block.
@@ -386,6 +401,14 @@ func (p *Part) Find(row int) (i int, ok bool) {
 
 // End is the row behind the last row of the source.
 func (p *Part) End() int { return p.From + p.Rows*max(1, p.Step) }
+
+// Height is the number of rows that the part has in the tensor.
+func (p *Part) Height() int {
+	if p.Turned > 0 {
+		return p.Turned
+	}
+	return p.Rows
+}
 
 // Same reports whether the rows are neighbours in the order of the source.
 func (p *Part) Same() bool { return p.Step <= 1 && p.Head == 0 }

@@ -208,7 +208,7 @@ func (r *configReader) readSizes() {
 	}
 	r.headDim = r.size(keyKeyLength, max(1, embd/max(1, heads)))
 	if r.family.latent() {
-		r.headDim = r.size("ARCH.attention.key_length_mla", r.headDim)
+		r.headDim = r.size(keyKeyLengthMLA, r.headDim)
 	}
 	if v := r.size(keyValueLength, r.headDim); v != r.headDim && !r.family.latent() {
 		r.fail(keyValueLength, "is %d, and %s is %d: equal numbers were expected", v, r.name(keyKeyLength), r.headDim)

@@ -147,11 +147,22 @@ var matrices = map[arch.Kind]func(c *arch.ForwardConfig) (rows, cols int){
 	arch.DeltaQKVZ: func(c *arch.ForwardConfig) (int, int) {
 		return c.DeltaNet.Channels() + c.DeltaNet.Inner(), c.HiddenSize
 	},
-	arch.DeltaBA:  func(c *arch.ForwardConfig) (int, int) { return 2 * c.DeltaNet.ValueHeads, c.HiddenSize },
-	arch.DeltaQKV: func(c *arch.ForwardConfig) (int, int) { return c.DeltaNet.Channels(), c.HiddenSize },
-	arch.DeltaZ:   func(c *arch.ForwardConfig) (int, int) { return c.DeltaNet.Inner(), c.HiddenSize },
-	arch.DeltaB:   func(c *arch.ForwardConfig) (int, int) { return c.DeltaNet.ValueHeads, c.HiddenSize },
-	arch.DeltaA:   func(c *arch.ForwardConfig) (int, int) { return c.DeltaNet.ValueHeads, c.HiddenSize },
+	arch.DeltaBA:         func(c *arch.ForwardConfig) (int, int) { return 2 * c.DeltaNet.ValueHeads, c.HiddenSize },
+	arch.DeltaQKV:        func(c *arch.ForwardConfig) (int, int) { return c.DeltaNet.Channels(), c.HiddenSize },
+	arch.DeltaZ:          func(c *arch.ForwardConfig) (int, int) { return c.DeltaNet.Inner(), c.HiddenSize },
+	arch.DeltaB:          func(c *arch.ForwardConfig) (int, int) { return c.DeltaNet.ValueHeads, c.HiddenSize },
+	arch.DeltaA:          func(c *arch.ForwardConfig) (int, int) { return c.DeltaNet.ValueHeads, c.HiddenSize },
+	arch.DeltaQuery:      func(c *arch.ForwardConfig) (int, int) { return c.DeltaNet.KeyHeads * c.DeltaNet.KeyDim, c.HiddenSize },
+	arch.DeltaKey:        func(c *arch.ForwardConfig) (int, int) { return c.DeltaNet.KeyHeads * c.DeltaNet.KeyDim, c.HiddenSize },
+	arch.DeltaValue:      func(c *arch.ForwardConfig) (int, int) { return c.DeltaNet.Inner(), c.HiddenSize },
+	arch.DeltaForgetDown: func(c *arch.ForwardConfig) (int, int) { return c.DeltaNet.KeyDim, c.HiddenSize },
+	arch.DeltaGateDown:   func(c *arch.ForwardConfig) (int, int) { return c.DeltaNet.KeyDim, c.HiddenSize },
+	arch.DeltaForgetUp: func(c *arch.ForwardConfig) (int, int) {
+		return c.DeltaNet.KeyHeads * c.DeltaNet.KeyDim, c.DeltaNet.KeyDim
+	},
+	arch.DeltaGateUp: func(c *arch.ForwardConfig) (int, int) {
+		return c.DeltaNet.KeyHeads * c.DeltaNet.KeyDim, c.DeltaNet.KeyDim
+	},
 	arch.DeltaOut: func(c *arch.ForwardConfig) (int, int) { return c.HiddenSize, c.DeltaNet.Inner() },
 }
 
@@ -172,6 +183,10 @@ func (d *describer) layer(i int, at string) {
 	for _, n := range d.family.layer {
 		ours, theirs := at+n.HF, fmt.Sprintf("blk.%d.%s", i, n.GGUF)
 		if !c.Layers[i].Uses(n.Kind) || c.NameOf(n.Kind) == "" {
+			continue
+		}
+		if n.Kind == arch.KeyValueUp && d.SplitLatents {
+			d.splitLatents(strings.TrimSuffix(theirs, "kv_b"), ours+".weight")
 			continue
 		}
 		if shape, ok := matrices[n.Kind]; ok {
@@ -201,10 +216,28 @@ func (d *describer) layer(i int, at string) {
 			d.convolution(theirs+".weight", Part{Source: ours + ".weight", Rows: c.HiddenSize}, c.ShortConv.Kernel)
 		case arch.DeltaConv:
 			d.convolution(theirs+".weight", Part{Source: ours + ".weight", Rows: c.DeltaNet.Channels(), Order: orders[n.Kind]}, c.DeltaNet.Kernel)
+		case arch.DeltaConvQuery, arch.DeltaConvKey, arch.DeltaConvValue:
+			d.convolution(theirs+".weight", Part{Source: ours + ".weight", Rows: c.DeltaNet.Inner()}, c.DeltaNet.Kernel)
+			t := &d.list[len(d.list)-1]
+			t.Shape = []int64{t.Shape[0], 1, t.Shape[1]}
 		case arch.DeltaDecay:
+			if c.DeltaNet.ChannelDecay {
+				p := Part{Source: ours, Rows: c.DeltaNet.ValueHeads, Decay: true}
+				if p.Elements = d.invent || len(d.sources[ours].Shape) == 4; p.Elements {
+					d.use(ours, 1, 1, p.Rows, 1)
+				} else {
+					d.use(ours, p.Rows)
+				}
+				d.list = append(d.list, Tensor{Name: theirs, Shape: []int64{1, int64(p.Rows)}, Parts: []Part{p}, F32: true})
+				continue
+			}
 			d.vector(theirs, Part{Source: ours, Rows: c.DeltaNet.ValueHeads, Order: orders[n.Kind], Decay: true})
 		case arch.DeltaBias:
-			d.vector(theirs+".bias", Part{Source: ours, Rows: c.DeltaNet.ValueHeads, Order: orders[n.Kind]})
+			p := Part{Source: ours, Rows: c.DeltaNet.ValueHeads, Order: orders[n.Kind]}
+			if c.DeltaNet.ChannelDecay {
+				p.Rows = c.DeltaNet.Inner()
+			}
+			d.vector(theirs+".bias", p)
 		case arch.Sinks:
 			d.vector(theirs+".weight", Part{Source: ours, Rows: c.Heads})
 		case arch.DeltaNorm:
@@ -295,6 +328,20 @@ func (d *describer) router(theirs, ours string, rows, cols int) {
 // convolution adds the weights of a convolution of each channel for itself.
 func (d *describer) convolution(theirs string, p Part, taps int) {
 	d.add(theirs, p, true, p.Rows, 1, taps)
+}
+
+// splitLatents adds the keys and values of latents. at is the start of the names.
+func (d *describer) splitLatents(at, ours string) {
+	a, heads := d.config.Latent, d.config.Heads
+	d.use(ours, heads*(a.Nope+a.Value), a.KeyRank)
+	keys := Tensor{Name: at + "k_b.weight", Shape: []int64{int64(a.Nope), int64(a.KeyRank), int64(heads)}}
+	values := Tensor{Name: at + "v_b.weight", Shape: []int64{int64(a.KeyRank), int64(a.Value), int64(heads)}}
+	for i := range heads {
+		first := i * (a.Nope + a.Value)
+		keys.Parts = append(keys.Parts, Part{Source: ours, From: first, Rows: a.Nope, Turned: a.KeyRank})
+		values.Parts = append(values.Parts, Part{Source: ours, From: first + a.Nope, Rows: a.Value})
+	}
+	d.list = append(d.list, keys, values)
 }
 
 // valueOrders returns the orders of rows, and of the columns of DeltaOut, if heads of values that

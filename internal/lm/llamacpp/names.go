@@ -20,6 +20,8 @@ const (
 	keyKVHeads         = "ARCH.attention.head_count_kv"
 	keyKeyLength       = "ARCH.attention.key_length"
 	keyValueLength     = "ARCH.attention.value_length"
+	keyKeyLengthMLA    = "ARCH.attention.key_length_mla"
+	keyValueLengthMLA  = "ARCH.attention.value_length_mla"
 	keyNormEps         = "ARCH.attention.layer_norm_rms_epsilon"
 	keyLayerNormEps    = "ARCH.attention.layer_norm_epsilon" // of norms that subtract the mean
 	keyQueryRank       = "ARCH.attention.q_lora_rank"
@@ -55,6 +57,7 @@ const (
 	keyAttentionScale  = "ARCH.attention.scale"
 	keyConvTaps        = "ARCH.shortconv.l_cache"
 	keyDeltaTaps       = "ARCH.ssm.conv_kernel"
+	keyDeltaHeadDim    = "ARCH.kda.head_dim"
 	keyDeltaState      = "ARCH.ssm.state_size"
 	keyDeltaKeyHeads   = "ARCH.ssm.group_count"
 	keyDeltaHeads      = "ARCH.ssm.time_step_rank"
