@@ -128,16 +128,29 @@ func (in *input) stored(t *gguf.Tensor, row int, cols int64) []byte {
 
 // rows returns a function that dequantizes rows of a tensor, as they are stored.
 func (in *input) rows(t *llamacpp.CheckpointTensor, cols int) func(x []float32, row int) error {
-	switch {
-	case t.Split != nil:
-		return in.splitRows(t.Split, cols)
-	case t.Elements:
+	if t.Elements {
 		read := in.elements(t)
 		return func(x []float32, row int) error { return read(x, row*len(x)) }
 	}
 	y := make([]float32, cols)
+	var have *llamacpp.Segment
+	var turned []float32 // of have
 	return func(x []float32, row int) error {
-		stored, at := t.At(row)
+		s, own := t.Segment(row)
+		if s.Turned > 0 {
+			for c := 0; c < cols && s != have; c++ {
+				line := buffer.Grow(&turned, cols*s.Rows)[c*s.Rows:][:s.Rows]
+				if err := in.decode(line, s.Stored, s.First+c, 0, in.stored(s.Stored, s.First+c, int64(s.Rows))); err != nil {
+					return err
+				}
+			}
+			have = s
+			for c := range x {
+				x[c] = turned[c*s.Rows+own]
+			}
+			return nil
+		}
+		stored, at := s.Stored, s.First+own
 		if err := in.decode(y, stored, at, 0, in.stored(stored, at, int64(cols))); err != nil {
 			return err
 		}
@@ -171,30 +184,6 @@ func (in *input) transposed(t *llamacpp.CheckpointTensor, cols, from, to int) fu
 		}
 		for i := range x {
 			x[i] = block[i*(last-first)+at-first]
-		}
-		return nil
-	}
-}
-
-// splitRows returns a function that reads rows of keys and values of latents. It turns the keys of
-// one head at a time.
-func (in *input) splitRows(s *llamacpp.Split, cols int) func(x []float32, row int) error {
-	keys, have := make([]float32, cols*s.Nope), -1
-	return func(x []float32, i int) error {
-		head, i := i/(s.Nope+s.Value), i%(s.Nope+s.Value)
-		if i >= s.Nope {
-			row := head*s.Value + i - s.Nope
-			return in.decode(x, s.Values, row, 0, in.stored(s.Values, row, int64(cols)))
-		}
-		for c := 0; c < cols && have != head; c++ {
-			row := head*cols + c
-			if err := in.decode(keys[c*s.Nope:][:s.Nope], s.Keys, row, 0, in.stored(s.Keys, row, int64(s.Nope))); err != nil {
-				return err
-			}
-		}
-		have = head
-		for c := range x {
-			x[c] = keys[c*s.Nope+i]
 		}
 		return nil
 	}

@@ -79,10 +79,9 @@ func (in *input) draft(t *llamacpp.CheckpointTensor, dequantize bool) (*plan.Dra
 	d := &plan.Draft{Entry: plan.Entry{Src: &safetensors.Tensor{Name: t.Name, Shape: t.Shape}, Line: line, Role: class.Role}, Form: plan.Form{Slices: class.Slices(), Transposed: t.Transposed}}
 	d.SetDtype(packing.F32)
 	dtype, unquantized := unquantizedTypes[kind]
-	if t.Split != nil { // a quantized half is read as float32
-		_, values := unquantizedTypes[t.Split.Values.Type]
-		if unquantized = unquantized && values; !unquantized && unquantizedTypes[kind] != 0 {
-			kind = t.Split.Values.Type
+	for _, other := range t.Types() { // a quantized part of latents is read as float32
+		if _, ok := unquantizedTypes[other]; !ok {
+			kind, unquantized = other, false
 		}
 	}
 	scheme, codes := Grids[kind]

@@ -146,6 +146,8 @@ type LlamaCpp struct {
 	Mixture LlamaCppMixture
 	// SplitLatents: keys and values of latents are two tensors, and a head's keys are transposed.
 	SplitLatents bool
+	// SplitInputs: the input projection of a delta net is attn_qkv and attn_gate, not ssm_in.
+	SplitInputs bool
 	// TiledValues: heads of values that share a head of keys lie apart in delta nets.
 	TiledValues bool
 	// Factors: tensors of rope factors suffice for a rope of type longrope. Mscales: config.json has the

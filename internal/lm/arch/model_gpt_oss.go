@@ -19,6 +19,9 @@ var _ = register("gpt_oss", Facts{
 			return difference
 		},
 		Check: func(c *ForwardConfig) string {
+			if c.AttentionBias != AllBias {
+				return "attention_bias false"
+			}
 			if c.GateLimit != 7 || c.GateSlope != 1.702 {
 				return fmt.Sprintf("swiglu_limit %v and swiglu_alpha %v, only 7 and 1.702", c.GateLimit, c.GateSlope)
 			}

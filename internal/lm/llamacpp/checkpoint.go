@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/lowbit-go/gq/formats/gguf"
@@ -45,79 +46,66 @@ type CheckpointTensor struct {
 	// sum with -1 is exact, so the result is the weight if weight + 1 was exact. That holds for 0 and
 	// for BF16 weights of at least 2^-16. Smaller weights come back with an error below 2^-24,
 	// invisible to a forward pass that adds 1 again.
-	Add   float32
-	decay bool // elements are stored as -e^x
-	// Split is set if two tensors hold the rows of the heads' keys and values.
-	Split *Split
-
-	pieces []segment // in order of the rows
+	Add    float32
+	decay  bool      // elements are stored as -e^x
+	pieces []Segment // in order of the rows
 }
 
-// A segment is a part of the tensor: rows from first on of stored.
-type segment struct {
+// A Segment is a part of a checkpoint's tensor: rows from First on of Stored.
+type Segment struct {
 	Part   // From is counted over all slices
-	stored *gguf.Tensor
-	first  int
+	Stored *gguf.Tensor
+	First  int
 }
 
 // Plain returns the row of Stored with which the tensor begins, if the rows follow in order.
 func (t *CheckpointTensor) Plain() (first int, ok bool) {
-	return t.pieces[0].first, len(t.pieces) == 1 && t.pieces[0].Same() && t.Columns.Head == 0 && !t.Transposed
+	return t.pieces[0].First, len(t.pieces) == 1 && t.pieces[0].Same() && t.Columns.Head == 0 && !t.Transposed
 }
 
-// At returns the tensor and the row that have row i, counted over all experts.
-func (t *CheckpointTensor) At(i int) (stored *gguf.Tensor, row int) {
-	k, found := slices.BinarySearchFunc(t.pieces, i, func(p segment, i int) int { return cmp.Compare(p.From, i) })
+// Segment returns the segment with row i, counted over all experts, and the row's number there.
+func (t *CheckpointTensor) Segment(i int) (s *Segment, row int) {
+	k, found := slices.BinarySearchFunc(t.pieces, i, func(p Segment, i int) int { return cmp.Compare(p.From, i) })
 	if !found {
 		k--
 	}
-	for ; ; k-- { // the rows of pieces with steps alternate
+	for ; ; k-- { // the rows of segments with steps alternate
 		if row, ok := t.pieces[k].Find(i); ok {
-			return t.pieces[k].stored, t.pieces[k].first + row
+			return &t.pieces[k], row
 		}
 	}
 }
 
-// Split has the keys and values of latents as llama.cpp's converter stores them, Stored being Keys.
-// Its rows are those of the heads: of each, Nope rows of keys, and then Value rows of values.
-type Split struct {
-	// Keys has a matrix of each head, [columns][Nope], and Values one of [Value][columns].
-	Keys, Values *gguf.Tensor
-	Nope, Value  int
+// At returns the tensor and the row that have row i of a tensor that is not Turned.
+func (t *CheckpointTensor) At(i int) (stored *gguf.Tensor, row int) {
+	s, row := t.Segment(i)
+	return s.Stored, s.First + row
 }
 
-// splitOf finds the tensors of a Split in place of the tensor name, or returns nil.
-func splitOf(f *gguf.File, name string, c *arch.ForwardConfig) *Split {
-	layer, ok := strings.CutSuffix(name, "attn_kv_b.weight")
-	a := c.Latent
-	if !ok || a == nil {
-		return nil
+// Turned reports whether parts are transposed. The parts may then have several types.
+func (t *CheckpointTensor) Turned() bool { return t.pieces[0].Turned > 0 }
+
+// Types are the types of the parts.
+func (t *CheckpointTensor) Types() (list []gguf.TensorType) {
+	for _, p := range t.pieces {
+		list = append(list, p.Stored.Type)
 	}
-	s := &Split{f.Tensor(layer + "attn_k_b.weight"), f.Tensor(layer + "attn_v_b.weight"), a.Nope, a.Value}
-	heads := int64(c.Heads)
-	if s.Keys == nil || s.Values == nil || !slices.Equal(trim(s.Keys.Dims), trim([]int64{int64(a.Nope), int64(a.KeyRank), heads})) ||
-		!slices.Equal(trim(s.Values.Dims), trim([]int64{int64(a.KeyRank), int64(a.Value), heads})) {
-		return nil
-	}
-	return s
+	return list
 }
 
 func (t *CheckpointTensor) Bytes() (n int64) {
-	if t.Split != nil {
-		return t.Split.Keys.Size + t.Split.Values.Size
-	}
 	for _, p := range t.pieces {
 		if t.Elements { // of a whole tensor
-			n += p.stored.Size
+			n += p.Stored.Size
 		} else {
-			n += int64(p.Rows) * p.stored.RowBytes()
+			n += int64(p.Height()) * p.Stored.RowBytes()
 		}
 	}
 	return n
 }
 
 // Same reports whether elements have the values that are stored.
-func (t *CheckpointTensor) Same() bool { return t.Add == 0 && !t.decay && t.Split == nil }
+func (t *CheckpointTensor) Same() bool { return t.Add == 0 && !t.decay && !t.Turned() }
 
 // Restore changes stored elements to the elements of the tensor, but for Add.
 func (t *CheckpointTensor) Restore(x []float32) {
@@ -219,7 +207,10 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 		return nil, err
 	}
 	one := *fam.LlamaCpp
-	one.SplitLatents = false // splitOf finds the tensors
+	has := func(name string) bool {
+		return slices.ContainsFunc(f.Tensors, func(t *gguf.Tensor) bool { return strings.HasSuffix(t.Name, name) })
+	}
+	one.SplitLatents, one.SplitInputs = has(".attn_k_b.weight"), has(".attn_gate.weight")
 	d := &describer{family: family{&one, fam.layer, fam.final}, config: config, sources: map[string]Source{}, used: map[string]bool{}, invent: true}
 	d.sources[embedding] = Source{Name: embedding, Shape: shape}
 	if !config.Tied {
@@ -234,12 +225,6 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 	for _, t := range d.list {
 		known[t.Name] = true
 		stored := f.Tensor(t.Name)
-		if split := splitOf(f, t.Name, config); stored == nil && split != nil {
-			known[split.Keys.Name], known[split.Values.Name] = true, true
-			source := t.Parts[0].Source
-			list = append(list, CheckpointTensor{Name: source, Shape: d.sources[source].Shape, Stored: split.Keys, Rows: t.Parts[0].Rows, Split: split, pieces: []segment{{}}})
-			continue
-		}
 		if stored == nil {
 			return nil, missing(t.Name)
 		}
@@ -256,7 +241,7 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 			if err := list[i].add(p, stored, first); err != nil {
 				return nil, err
 			}
-			first += p.Rows
+			first += p.Height()
 		}
 	}
 	for i := range list {
@@ -265,11 +250,19 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 		}
 	}
 	for _, t := range f.Tensors {
-		if !known[t.Name] {
+		if !known[t.Name] && !predicts(f, t.Name, fam.Name, len(config.Layers)) {
 			return nil, fmt.Errorf("tensor %q has no place in the model that the metadata describe (%s)", t.Name, fam.Name)
 		}
 	}
 	return list, nil
+}
+
+// predicts reports whether a tensor is in a layer behind the model's, to predict further tokens.
+func predicts(f *gguf.File, name, architecture string, layers int) bool {
+	more, _ := f.Int(strings.Replace(keyPredictors, "ARCH", architecture, 1))
+	number, _, _ := strings.Cut(strings.TrimPrefix(name, "blk."), ".")
+	n, err := strconv.Atoi(number)
+	return err == nil && n >= layers && n < layers+int(more)
 }
 
 // checkpointTensor returns the tensor of a source with this shape, without pieces. p is a part.
@@ -282,12 +275,12 @@ func checkpointTensor(shape []int64, stored *gguf.Tensor, p Part) CheckpointTens
 }
 
 func (t *CheckpointTensor) add(p Part, stored *gguf.Tensor, first int) error {
-	if t.Stored.Type != stored.Type {
+	if t.Stored.Type != stored.Type && !t.Turned() {
 		return fmt.Errorf("tensor %q has type %s and %q type %s: one type was expected for both", t.Stored.Name, t.Stored.Type, stored.Name, stored.Type)
 	}
 	p.From += p.Slice * int(t.Shape[max(0, len(t.Shape)-2)])
-	t.pieces = append(t.pieces, segment{p, stored, first})
-	slices.SortFunc(t.pieces, func(a, b segment) int { return cmp.Compare(a.From, b.From) })
+	t.pieces = append(t.pieces, Segment{p, stored, first})
+	slices.SortFunc(t.pieces, func(a, b Segment) int { return cmp.Compare(a.From, b.From) })
 	return nil
 }
 
@@ -297,14 +290,11 @@ func (t *CheckpointTensor) add(p Part, stored *gguf.Tensor, first int) error {
 func layersThere(f *gguf.File, fam *family, config *arch.ForwardConfig) error {
 	for i := range config.Layers {
 		for _, n := range fam.layer {
-			if !config.Layers[i].Uses(n.Kind) || config.NameOf(n.Kind) == "" || slices.Contains([]arch.Kind{arch.RouterCorrection, arch.DeltaDecay, arch.DeltaBias, arch.GateUpExperts}, n.Kind) {
+			if !config.Layers[i].Uses(n.Kind) || config.NameOf(n.Kind) == "" || slices.Contains([]arch.Kind{arch.RouterCorrection, arch.DeltaDecay, arch.DeltaBias, arch.GateUpExperts, arch.KeyValueUp, arch.DeltaQKVZ}, n.Kind) {
 				continue
 			}
 			name := fmt.Sprintf("blk.%d.%s.weight", i, n.GGUF)
 			t := f.Tensor(name)
-			if t == nil && splitOf(f, name, config) != nil {
-				continue
-			}
 			if t == nil {
 				return missing(name)
 			}

@@ -206,6 +206,9 @@ func (r *configReader) readSizes() {
 		r.fail(keyBlockCount, "is %d: at most %d were expected, in a file of %d tensors", r.layers, maxLayers, len(r.file.Tensors))
 		return
 	}
+	if n := r.count(keyPredictors, 0); n < r.layers { // these follow
+		r.layers -= n
+	}
 	r.headDim = r.size(keyKeyLength, max(1, embd/max(1, heads)))
 	if r.family.latent() {
 		r.headDim = r.size(keyKeyLengthMLA, r.headDim)

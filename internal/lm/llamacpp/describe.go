@@ -147,24 +147,19 @@ var matrices = map[arch.Kind]func(c *arch.ForwardConfig) (rows, cols int){
 	arch.DeltaQKVZ: func(c *arch.ForwardConfig) (int, int) {
 		return c.DeltaNet.Channels() + c.DeltaNet.Inner(), c.HiddenSize
 	},
-	arch.DeltaBA:         func(c *arch.ForwardConfig) (int, int) { return 2 * c.DeltaNet.ValueHeads, c.HiddenSize },
-	arch.DeltaQKV:        func(c *arch.ForwardConfig) (int, int) { return c.DeltaNet.Channels(), c.HiddenSize },
-	arch.DeltaZ:          func(c *arch.ForwardConfig) (int, int) { return c.DeltaNet.Inner(), c.HiddenSize },
-	arch.DeltaB:          func(c *arch.ForwardConfig) (int, int) { return c.DeltaNet.ValueHeads, c.HiddenSize },
-	arch.DeltaA:          func(c *arch.ForwardConfig) (int, int) { return c.DeltaNet.ValueHeads, c.HiddenSize },
-	arch.DeltaQuery:      func(c *arch.ForwardConfig) (int, int) { return c.DeltaNet.KeyHeads * c.DeltaNet.KeyDim, c.HiddenSize },
-	arch.DeltaKey:        func(c *arch.ForwardConfig) (int, int) { return c.DeltaNet.KeyHeads * c.DeltaNet.KeyDim, c.HiddenSize },
-	arch.DeltaValue:      func(c *arch.ForwardConfig) (int, int) { return c.DeltaNet.Inner(), c.HiddenSize },
-	arch.DeltaForgetDown: func(c *arch.ForwardConfig) (int, int) { return c.DeltaNet.KeyDim, c.HiddenSize },
-	arch.DeltaGateDown:   func(c *arch.ForwardConfig) (int, int) { return c.DeltaNet.KeyDim, c.HiddenSize },
-	arch.DeltaForgetUp: func(c *arch.ForwardConfig) (int, int) {
-		return c.DeltaNet.KeyHeads * c.DeltaNet.KeyDim, c.DeltaNet.KeyDim
-	},
-	arch.DeltaGateUp: func(c *arch.ForwardConfig) (int, int) {
-		return c.DeltaNet.KeyHeads * c.DeltaNet.KeyDim, c.DeltaNet.KeyDim
-	},
+	arch.DeltaBA:  func(c *arch.ForwardConfig) (int, int) { return 2 * c.DeltaNet.ValueHeads, c.HiddenSize },
+	arch.DeltaQKV: func(c *arch.ForwardConfig) (int, int) { return c.DeltaNet.Channels(), c.HiddenSize },
+	arch.DeltaZ:   innerOfHidden, arch.DeltaQuery: innerOfHidden, arch.DeltaKey: innerOfHidden, arch.DeltaValue: innerOfHidden,
+	arch.DeltaB: headsOfHidden, arch.DeltaA: headsOfHidden,
+	arch.DeltaForgetDown: headOfHidden, arch.DeltaGateDown: headOfHidden, arch.DeltaForgetUp: innerOfHead, arch.DeltaGateUp: innerOfHead,
 	arch.DeltaOut: func(c *arch.ForwardConfig) (int, int) { return c.HiddenSize, c.DeltaNet.Inner() },
 }
+
+// Shapes of matrices of delta nets.
+func innerOfHidden(c *arch.ForwardConfig) (int, int) { return c.DeltaNet.Inner(), c.HiddenSize }
+func headsOfHidden(c *arch.ForwardConfig) (int, int) { return c.DeltaNet.ValueHeads, c.HiddenSize }
+func headOfHidden(c *arch.ForwardConfig) (int, int)  { return c.DeltaNet.KeyDim, c.HiddenSize }
+func innerOfHead(c *arch.ForwardConfig) (int, int)   { return c.DeltaNet.Inner(), c.DeltaNet.KeyDim }
 
 // layer adds the tensors of layer i. at is the prefix of their names.
 func (d *describer) layer(i int, at string) {
@@ -185,8 +180,12 @@ func (d *describer) layer(i int, at string) {
 		if !c.Layers[i].Uses(n.Kind) || c.NameOf(n.Kind) == "" {
 			continue
 		}
-		if n.Kind == arch.KeyValueUp && d.SplitLatents {
-			d.splitLatents(strings.TrimSuffix(theirs, "kv_b"), ours+".weight")
+		switch block := fmt.Sprintf("blk.%d.attn_", i); {
+		case n.Kind == arch.KeyValueUp && d.SplitLatents:
+			d.splitLatents(block, ours+".weight")
+			continue
+		case n.Kind == arch.DeltaQKVZ && d.SplitInputs:
+			d.splitInputs(block, ours+".weight")
 			continue
 		}
 		if shape, ok := matrices[n.Kind]; ok {
@@ -218,26 +217,21 @@ func (d *describer) layer(i int, at string) {
 			d.convolution(theirs+".weight", Part{Source: ours + ".weight", Rows: c.DeltaNet.Channels(), Order: orders[n.Kind]}, c.DeltaNet.Kernel)
 		case arch.DeltaConvQuery, arch.DeltaConvKey, arch.DeltaConvValue:
 			d.convolution(theirs+".weight", Part{Source: ours + ".weight", Rows: c.DeltaNet.Inner()}, c.DeltaNet.Kernel)
-			t := &d.list[len(d.list)-1]
-			t.Shape = []int64{t.Shape[0], 1, t.Shape[1]}
+			d.last().Shape = []int64{int64(c.DeltaNet.Kernel), 1, int64(c.DeltaNet.Inner())}
 		case arch.DeltaDecay:
-			if c.DeltaNet.ChannelDecay {
-				p := Part{Source: ours, Rows: c.DeltaNet.ValueHeads, Decay: true}
-				if p.Elements = d.invent || len(d.sources[ours].Shape) == 4; p.Elements {
-					d.use(ours, 1, 1, p.Rows, 1)
-				} else {
-					d.use(ours, p.Rows)
-				}
-				d.list = append(d.list, Tensor{Name: theirs, Shape: []int64{1, int64(p.Rows)}, Parts: []Part{p}, F32: true})
+			p := Part{Source: ours, Rows: c.DeltaNet.ValueHeads, Order: orders[n.Kind], Decay: true}
+			if !c.DeltaNet.ChannelDecay {
+				d.vector(theirs, p)
 				continue
 			}
-			d.vector(theirs, Part{Source: ours, Rows: c.DeltaNet.ValueHeads, Order: orders[n.Kind], Decay: true})
+			d.add(theirs, p, true, 1, 1, p.Rows, 1)
+			d.last().Shape = []int64{1, int64(p.Rows)}
 		case arch.DeltaBias:
-			p := Part{Source: ours, Rows: c.DeltaNet.ValueHeads, Order: orders[n.Kind]}
+			rows := c.DeltaNet.ValueHeads
 			if c.DeltaNet.ChannelDecay {
-				p.Rows = c.DeltaNet.Inner()
+				rows = c.DeltaNet.Inner()
 			}
-			d.vector(theirs+".bias", p)
+			d.vector(theirs+".bias", Part{Source: ours, Rows: rows, Order: orders[n.Kind]})
 		case arch.Sinks:
 			d.vector(theirs+".weight", Part{Source: ours, Rows: c.Heads})
 		case arch.DeltaNorm:
@@ -309,7 +303,7 @@ func (d *describer) mixture(n arch.Naming, theirs, at string) {
 		}
 		t.Parts = append(t.Parts, p)
 	}
-	if d.list = append(d.list, t); e.Bias { // of interleaved experts, whose biases have the order of the rows
+	if d.list = append(d.list, t); e.Bias { // in the order of the rows
 		p := t.Parts[0]
 		p.Source, p.Rows, p.Elements = arch.BiasName(p.Source), rows*e.Count, true
 		d.use(p.Source, e.Count, rows*max(1, p.Step))
@@ -342,6 +336,24 @@ func (d *describer) splitLatents(at, ours string) {
 		values.Parts = append(values.Parts, Part{Source: ours, From: first + a.Nope, Rows: a.Value})
 	}
 	d.list = append(d.list, keys, values)
+}
+
+// splitInputs adds the input projection of a delta net. The checkpoint has queries, keys, values and
+// gates of each head of keys together.
+func (d *describer) splitInputs(at, ours string) {
+	n, h := d.config.DeltaNet, d.config.HiddenSize
+	own := n.Inner() / n.KeyHeads
+	d.use(ours, n.Channels()+n.Inner(), h)
+	inputs, gates := Tensor{Name: at + "qkv.weight", Shape: []int64{int64(h), int64(n.Channels())}}, Tensor{Name: at + "gate.weight", Shape: []int64{int64(h), int64(n.Inner())}}
+	for _, p := range []struct {
+		t         *Tensor
+		from, num int
+	}{{&inputs, 0, n.KeyDim}, {&inputs, n.KeyDim, n.KeyDim}, {&inputs, 2 * n.KeyDim, own}, {&gates, 2*n.KeyDim + own, own}} {
+		for head := range n.KeyHeads {
+			p.t.Parts = append(p.t.Parts, Part{Source: ours, From: head*2*(n.KeyDim+own) + p.from, Rows: p.num})
+		}
+	}
+	d.list = append(d.list, inputs, gates)
 }
 
 // valueOrders returns the orders of rows, and of the columns of DeltaOut, if heads of values that
@@ -383,6 +395,8 @@ func (d *describer) norm(theirs, ours string, n int) {
 	}
 }
 
+func (d *describer) last() *Tensor { return &d.list[len(d.list)-1] }
+
 func (d *describer) vector(theirs string, p Part) {
 	d.add(theirs, p, true, p.Rows)
 }
@@ -399,7 +413,7 @@ func (d *describer) use(name string, shape ...int) {
 		d.sources[name] = Source{Name: name, Shape: want}
 	case !ok:
 		d.fail(arch.Missing(name))
-	case !slices.Equal(s.Shape, want):
+	case !slices.Equal(s.Shape, want) && !slices.Equal(s.Shape, slices.DeleteFunc(slices.Clone(want), func(n int64) bool { return n == 1 })):
 		d.fail(fmt.Errorf("tensor %q: shape %v, but config.json makes it %v", name, s.Shape, want))
 	}
 }

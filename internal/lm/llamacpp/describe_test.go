@@ -185,8 +185,14 @@ func TestDescribeRefused(t *testing.T) {
 		{"minicpm3", nil, "factors other than scale_emb 12, scale_depth 1.4 and dim_model_base 256"},
 		{"minicpm3", keys{"scale_emb": 12, "dim_model_base": 256, "q_lora_rank": nil}, "q_lora_rank null"},
 		{"minicpm3", keys{"scale_emb": 12, "dim_model_base": 256, "rope_scaling": yarn}, "rope_type yarn"},
-		{"gpt-oss", nil, "llama.cpp does not know yarn's truncate false"},
-		{"phimoe", nil, "llama.cpp divides the experts' weights by their sum"},
+		{"gpt-oss", nil, "swiglu_limit 1.5 and swiglu_alpha 1.702"},
+		{"gpt-oss", keys{"swiglu_limit": 7, "attention_bias": false}, "attention_bias false"},
+		{"phimoe", keys{"lm_head_bias": false}, "(attention_bias, lm_head_bias)"},
+		{"llama4", nil, "(attn_temperature_tuning, attn_scale, floor_scale)"},
+		{"llama4", keys{"attn_scale": 0.1, "floor_scale": 8192}, "chunks of 100 tokens in layer 0"},
+		{"llama4", keys{"attn_scale": 0.1, "floor_scale": 8192, "use_qk_norm": false}, "use_qk_norm false with 4 experts"},
+		{"llama4", keys{"attn_scale": 0.1, "floor_scale": 8192, "attention_chunk_size": 8192, "no_rope_layers": []int{}, "moe_layers": []int{1, 2}}, "layer 2 has another network (moe_layers)"},
+		{"kimi-linear", keys{"moe_renormalize": false}, "moe_renormalize false"},
 	} {
 		raw, err := os.ReadFile(filepath.Join(testshared.Root(t), "internal", "lm", "forward", "testdata", "transformers", c.name, "config.json"))
 		if err != nil {

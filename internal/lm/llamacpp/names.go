@@ -13,6 +13,7 @@ const (
 
 	keyVocabSize       = "ARCH.vocab_size"
 	keyContextLength   = "ARCH.context_length"
+	keyPredictors      = "ARCH.nextn_predict_layers"
 	keyEmbeddingLength = "ARCH.embedding_length"
 	keyBlockCount      = "ARCH.block_count"
 	keyFeedForward     = "ARCH.feed_forward_length"
