@@ -71,9 +71,9 @@ func (r *rewrite) write(t *testing.T, f *gguf.File, to string) {
 	}
 }
 
-// otherForm rewrites a file of deepseek2 with attn_kv_b into two tensors, the keys' part of each head
-// transposed, with sizes of latents in the metadata; and ssm_in of qwen3next into two tensors with
-// the queries, keys, values and gates of all heads behind each other.
+// otherForm rewrites a file. attn_kv_b of deepseek2 becomes two tensors, the keys' part of each
+// head transposed, with sizes of latents in the metadata. ssm_in of qwen3next becomes two tensors
+// with the queries, keys, values and gates of all heads behind each other.
 func otherForm(t *testing.T, from, to string) {
 	t.Helper()
 	f, err := gguf.Open(from)

@@ -72,7 +72,7 @@ func TestLlamaCppModels(t *testing.T) {
 			case "qwen3-next-all":
 				c.activations = 2 * expertsKL // the state of a delta net sums over all tokens, and so do errors
 			case "lfm2", "qwen3-5":
-				c.activations = 2 * denseKL // products of three projections, or a state that sums over all tokens
+				c.activations = 2 * denseKL // three projections, or a sum over all tokens
 			}
 			checkTokens(t, dir, llamaText, c.float32(t).Tokens[0])
 			for _, q := range mixtures {

@@ -243,9 +243,9 @@ func checkBias(t *testing.T, f *gguf.File, g *gqf.File, c *llamacpp.CheckpointTe
 	if err := c.Stored.Type.Decode(all, f.Data(c.Stored)); err != nil {
 		t.Fatal(err)
 	}
-	for i := range c.Rows {
-		_, row := c.At(i)
-		if got, want := rows.RowBias(i), all[row]; got != want {
+	for i := range c.Shape[0] {
+		_, row := c.At(int(i))
+		if got, want := rows.RowBias(int(i)), all[row]; got != want {
 			t.Errorf("bias %d of %s is %v, want %v", i, module, got, want)
 			return
 		}
@@ -303,7 +303,7 @@ func checkImported(t *testing.T, f *gguf.File, g *gqf.File, want *llamacpp.Check
 		return
 	}
 	row := make([]float32, cols)
-	for i := range want.Rows {
+	for i := range int(want.Shape[0]) {
 		if quantized {
 			rows, err := tensor.Rows(0, 0)
 			if err != nil {

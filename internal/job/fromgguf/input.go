@@ -102,7 +102,7 @@ func (in *input) Bytes(e *plan.Entry, first, count int64, buf *[]byte) ([]byte, 
 	out := buffer.Grow(buf, int((to-from)*size))
 	x, read := make([]float32, cols), in.rows(t, int(cols))
 	if t.Transposed {
-		read = in.transposed(t, int(cols), int(from), int(to))
+		read = in.transposed(t, int(cols), int(to))
 	}
 	for i := from; i < to; i++ {
 		dst := out[(i-from)*size:][:size]
@@ -150,40 +150,36 @@ func (in *input) rows(t *llamacpp.CheckpointTensor, cols int) func(x []float32, 
 			}
 			return nil
 		}
-		stored, at := s.Stored, s.First+own
-		if err := in.decode(y, stored, at, 0, in.stored(stored, at, int64(cols))); err != nil {
-			return err
+		err := in.decode(y, s.Stored, s.First+own, 0, in.stored(s.Stored, s.First+own, int64(cols)))
+		if copy(x, y); t.Columns.Head != 0 {
+			for i, v := range y {
+				x[t.Columns.At(i)] = v
+			}
 		}
-		for i, v := range y {
-			x[t.Columns.At(i)] = v
-		}
-		return nil
+		return err
 	}
 }
 
-// transposed returns a function that reads rows from .. to of transposed slices. It reads the
+// transposed returns a function that reads rows up to a row of transposed slices. It reads the
 // columns that these rows are at once.
-func (in *input) transposed(t *llamacpp.CheckpointTensor, cols, from, to int) func(x []float32, row int) error {
-	rows := int(t.Shape[1])
+func (in *input) transposed(t *llamacpp.CheckpointTensor, cols, to int) func(x []float32, row int) error {
+	rows, n := int(t.Shape[1]), t.Stored.Type.BlockWeights()
 	var block []float32
-	var have, first, last int // the slice and the rows in block
+	have, first, width := -1, 0, 0 // the slice and the rows in block
 	return func(x []float32, row int) error {
 		slice, at := row/rows, row%rows
-		if block == nil || have != slice {
-			n := t.Stored.Type.BlockWeights()
-			have, first, last = slice, at/n*n, min(rows, (at+to-row+n-1)/n*n)
-			w := last - first
-			block = buffer.Grow(&block, cols*w)
-			for i := range cols {
-				stored, line := t.At(slice*cols + i)
-				data := in.stored(stored, line, int64(rows))[stored.Type.Size(int64(first)):][:stored.Type.Size(int64(w))]
-				if err := in.decode(block[i*w:][:w], stored, line, first, data); err != nil {
-					return err
-				}
+		for i := 0; i < cols && have != slice; i++ {
+			first = at / n * n
+			width = min(rows, (at+to-row+n-1)/n*n) - first
+			stored, line := t.At(slice*cols + i)
+			data := in.stored(stored, line, int64(rows))[stored.Type.Size(int64(first)):][:stored.Type.Size(int64(width))]
+			if err := in.decode(buffer.Grow(&block, cols*width)[i*width:][:width], stored, line, first, data); err != nil {
+				return err
 			}
 		}
+		have = slice
 		for i := range x {
-			x[i] = block[i*(last-first)+at-first]
+			x[i] = block[i*width+at-first]
 		}
 		return nil
 	}

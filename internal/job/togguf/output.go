@@ -46,15 +46,14 @@ type Source interface {
 // Output makes a .gguf file, or shards: the tensors of llama.cpp, whose rows come from the items.
 type Output struct {
 	*plan.Plan
-	from   Source
-	root   string // of the input
-	opts   Options
-	Model  *llamacpp.Model
-	vocab  *llamacpp.Vocabulary
-	card   []gguf.Pair     // general.name and the facts of a model card
-	turned map[string]bool // sources with transposed parts
-	// whole are the numbers of columns that stay together where columns have another order, by source.
-	whole map[string]int64
+	from  Source
+	root  string // of the input
+	opts  Options
+	Model *llamacpp.Model
+	vocab *llamacpp.Vocabulary
+	card  []gguf.Pair // general.name and the facts of a model card
+	// columns are parts with other columns than their source, by source: in another order, or rows.
+	columns map[string]*llamacpp.Part
 	// types are the types of the model's tensors.
 	types []gguf.TensorType
 	// Regions are the places of an item's rows, by the item's index and slice. An item without a
@@ -100,14 +99,11 @@ func (o *Output) Begin(pl *plan.Planner, list func() ([]llamacpp.Source, error))
 	for _, note := range o.Model.Notes {
 		pl.Warn("%s", note)
 	}
-	o.whole, o.turned = map[string]int64{}, map[string]bool{}
+	o.columns = map[string]*llamacpp.Part{}
 	for _, t := range o.Model.Tensors {
-		for _, p := range t.Parts {
-			if p.Turned > 0 {
-				o.turned[p.Source] = true
-			}
-			if p.Columns.Head != 0 {
-				o.whole[p.Source] = int64(p.Columns.Block)
+		for i := range t.Parts {
+			if p := &t.Parts[i]; p.Turned > 0 || p.Columns.Head != 0 {
+				o.columns[p.Source] = p
 			}
 		}
 	}
@@ -117,7 +113,8 @@ func (o *Output) Begin(pl *plan.Planner, list func() ([]llamacpp.Source, error))
 // Store chooses the type of a draft. FP8 scales are multiplied into unquantized weights too: a
 // .gguf file has no place for them.
 func (o *Output) Store(pl *plan.Planner, d *plan.Draft) (err error) {
-	if d.Quantize && o.turned[d.Src.Name] {
+	p := o.columns[d.Src.Name]
+	if d.Quantize && p != nil && p.Turned > 0 {
 		d.Leave("llama.cpp transposes parts of it, and codes go along rows")
 	}
 	if !d.Quantize {
@@ -126,8 +123,8 @@ func (o *Output) Store(pl *plan.Planner, d *plan.Draft) (err error) {
 	if d.Kind, err = rounding.GGUFType(d.Scheme); err != nil {
 		return quantizer.Requestf("tensor %q: %w", d.Src.Name, err)
 	}
-	if n, ok := o.whole[d.Src.Name]; ok && n%int64(d.Kind.BlockWeights()) != 0 {
-		if err := pl.FitBlocks(d, "heads", n); err != nil || !d.Quantize {
+	if p != nil && p.Columns.Block%d.Kind.BlockWeights() != 0 {
+		if err := pl.FitBlocks(d, "heads", int64(p.Columns.Block)); err != nil || !d.Quantize {
 			return err
 		}
 		d.Kind, _ = rounding.GGUFType(d.Scheme)
@@ -146,11 +143,8 @@ func (o *Output) Take(_ *plan.Planner, d *plan.Draft, from plan.FileTensor) (err
 	if d.Kind, err = exactType(from.Header); err != nil {
 		return quantizer.Requestf("%s: tensor %q (%s): %w", from.Path, from.Name, d.Scheme, err)
 	}
-	if n, ok := o.whole[from.Name]; ok && n%int64(d.Kind.BlockWeights()) != 0 {
-		return quantizer.Requestf("%s: tensor %q: heads of %d values, which have another order in llama.cpp, are no whole number of %s's blocks of %d: quantize the checkpoint again with --rule '%s=4'", from.Path, from.Name, n, d.Kind, d.Kind.BlockWeights(), from.Name)
-	}
-	if o.turned[from.Name] {
-		return quantizer.Requestf("%s: tensor %q is quantized, but llama.cpp transposes parts of it, and codes go along rows: quantize the checkpoint again with --rule '%s=skip'", from.Path, from.Name, from.Name)
+	if p := o.columns[from.Name]; p != nil && (p.Turned > 0 || p.Columns.Block%d.Kind.BlockWeights() != 0) {
+		return quantizer.Requestf("%s: tensor %q: llama.cpp has the columns in another order, but %s has blocks of %d of them: quantize the checkpoint again with --rule '%s=skip'", from.Path, from.Name, d.Kind, d.Kind.BlockWeights(), from.Name)
 	}
 	show(d.Line, d.Kind)
 	return nil

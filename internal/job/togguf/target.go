@@ -226,9 +226,6 @@ func (s *scatter) turn(w *write.Worker, t *target, r Region, data []byte, from i
 			copy(s.sorted[(c*n+i)*size:][:size], data[(i*r.Turned+c)*size:])
 		}
 	}
-	if n == r.Rows {
-		return t.write(w, place.Shard, s.sorted, place.Offset+r.row*int64(n*size))
-	}
 	for c := range r.Turned {
 		at := (int(r.row)+c)*r.Rows + int(from) - r.From
 		if err := t.write(w, place.Shard, s.sorted[c*n*size:][:n*size], place.Offset+int64(at*size)); err != nil {

@@ -150,13 +150,13 @@ type LlamaCpp struct {
 	SplitInputs bool
 	// TiledValues: heads of values that share a head of keys lie apart in delta nets.
 	TiledValues bool
-	// Factors: tensors of rope factors suffice for a rope of type longrope. Mscales: config.json has the
-	// factors of sines and cosines of such ropes.
+	// Factors: tensors of rope factors suffice for a rope of type longrope. Mscales: config.json has
+	// the factors of sines and cosines of such ropes.
 	Factors, Mscales bool
 	// Untruncated: config.json has truncate false for yarn, for which there is no key.
 	Untruncated bool
-	// Change makes what llama.cpp computes of a model, if that is not what Transformers computes, and
-	// returns the difference; "" if there is none.
+	// Change makes the configuration what llama.cpp computes, and returns how this differs from what
+	// Transformers computes; "" if nothing does.
 	Change func(c *ForwardConfig) (difference string)
 	// Check returns what llama.cpp's code for the architecture does not support in a model, or "".
 	Check func(c *ForwardConfig) string
@@ -245,8 +245,7 @@ func (f *Facts) NameOf(kind Kind) string {
 	return ""
 }
 
-// AsLlamaCpp makes the configuration what llama.cpp computes, and returns how this differs from what
-// Transformers computes.
+// AsLlamaCpp calls Change of the architecture.
 func (c *ForwardConfig) AsLlamaCpp() (difference string) {
 	if l := c.Facts.LlamaCpp; l != nil && l.Change != nil {
 		return l.Change(c)

@@ -19,11 +19,8 @@ var _ = register("gpt_oss", Facts{
 			return difference
 		},
 		Check: func(c *ForwardConfig) string {
-			if c.AttentionBias != AllBias {
-				return "attention_bias false"
-			}
-			if c.GateLimit != 7 || c.GateSlope != 1.702 {
-				return fmt.Sprintf("swiglu_limit %v and swiglu_alpha %v, only 7 and 1.702", c.GateLimit, c.GateSlope)
+			if c.AttentionBias != AllBias || c.GateLimit != 7 || c.GateSlope != 1.702 {
+				return fmt.Sprintf("attention_bias false, and other than swiglu_limit 7 (%v) and swiglu_alpha 1.702 (%v)", c.GateLimit, c.GateSlope)
 			}
 			return ""
 		},

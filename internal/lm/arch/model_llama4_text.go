@@ -63,16 +63,13 @@ const llama4Chunk = 8192
 
 // checkLlama4 refuses what llama.cpp has no keys for.
 func checkLlama4(c *ForwardConfig) string {
-	if c.TemperatureStep != llama4Chunk || c.Temperature != 0.1 {
+	switch chunks := func(l LayerConfig) bool { return l.Chunk != llama4Chunk && l.Rope >= 0 || l.Chunk != 0 && l.Rope < 0 }; {
+	case c.TemperatureStep != llama4Chunk || c.Temperature != 0.1:
 		return "attention temperatures other than 0.1 each 8192 tokens (attn_temperature_tuning, attn_scale, floor_scale)"
-	}
-	if c.Experts.Count == 128 != (c.QKNorm == NoQKNorm) {
+	case c.Experts.Count == 128 != (c.QKNorm == NoQKNorm):
 		return fmt.Sprintf("use_qk_norm %v with %d experts: only models of 128 experts have no norms", c.QKNorm != NoQKNorm, c.Experts.Count)
-	}
-	for i, l := range c.Layers {
-		if l.Rope >= 0 && l.Chunk != llama4Chunk || l.Rope < 0 && l.Chunk != 0 {
-			return fmt.Sprintf("chunks of %d tokens in layer %d, only chunks of 8192 in layers with a rope", l.Chunk, i)
-		}
+	case slices.ContainsFunc(c.Layers, chunks):
+		return "chunks of other than 8192 tokens (attention_chunk_size), or in layers without a rope"
 	}
 	return ""
 }

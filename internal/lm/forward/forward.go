@@ -58,7 +58,7 @@ type Options struct {
 	// may then differ between CPUs, because layouts may sum in different orders. Default: the first
 	// variant that has kernels.
 	ForCPU bool
-	// LlamaCpp computes as llama.cpp does, for an architecture that llama.cpp computes in another way.
+	// LlamaCpp computes as llama.cpp does where llama.cpp differs from Transformers.
 	LlamaCpp bool
 }
 

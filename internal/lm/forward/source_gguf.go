@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -129,21 +130,6 @@ var inLayer = map[string]string{
 	"conv.out_proj":                 "shortconv.out_proj",
 	"linear_attn.in_proj_qkvz":      "ssm_in",
 	"linear_attn.in_proj_ba":        "ssm_ba",
-	"self_attn.k_b_proj":            "attn_k_b",
-	"self_attn.v_b_proj":            "attn_v_b",
-	"self_attn.q_conv1d":            "ssm_conv1d_q",
-	"self_attn.k_conv1d":            "ssm_conv1d_k",
-	"self_attn.v_conv1d":            "ssm_conv1d_v",
-	"self_attn.f_a_proj":            "ssm_f_a",
-	"self_attn.f_b_proj":            "ssm_f_b",
-	"self_attn.b_proj":              "ssm_beta",
-	"self_attn.g_a_proj":            "ssm_g_a",
-	"self_attn.g_b_proj":            "ssm_g_b",
-	"self_attn.o_norm":              "ssm_norm",
-	"linear_attn.in_proj_qkv":       "attn_qkv",
-	"linear_attn.in_proj_z":         "attn_gate",
-	"linear_attn.in_proj_b":         "ssm_beta",
-	"linear_attn.in_proj_a":         "ssm_alpha",
 	"linear_attn.conv1d":            "ssm_conv1d",
 	"linear_attn.norm":              "ssm_norm",
 	"linear_attn.out_proj":          "ssm_out",
@@ -151,17 +137,17 @@ var inLayer = map[string]string{
 	"feed_forward.w3":               "ffn_up",
 	"feed_forward.w2":               "ffn_down",
 	"feed_forward.gate":             "ffn_gate_inp",
-	"feed_forward.gate_proj":        "ffn_gate",
-	"feed_forward.up_proj":          "ffn_up",
-	"feed_forward.down_proj":        "ffn_down",
-	"feed_forward.router":           "ffn_gate_inp",
-	"mlp.router":                    "ffn_gate_inp",
 	"w1":                            "ffn_gate_exps",
 	"w3":                            "ffn_up_exps",
 	"w2":                            "ffn_down_exps",
 	"gate_proj":                     "ffn_gate_exps",
 	"up_proj":                       "ffn_up_exps",
 	"down_proj":                     "ffn_down_exps",
+	"self_attn.k_b_proj":            "attn_k_b", "self_attn.v_b_proj": "attn_v_b", "self_attn.o_norm": "ssm_norm",
+	"self_attn.q_conv1d": "ssm_conv1d_q", "self_attn.k_conv1d": "ssm_conv1d_k", "self_attn.v_conv1d": "ssm_conv1d_v",
+	"self_attn.f_a_proj": "ssm_f_a", "self_attn.f_b_proj": "ssm_f_b", "self_attn.b_proj": "ssm_beta", "self_attn.g_a_proj": "ssm_g_a", "self_attn.g_b_proj": "ssm_g_b",
+	"linear_attn.in_proj_qkv": "attn_qkv", "linear_attn.in_proj_z": "attn_gate", "linear_attn.in_proj_b": "ssm_beta", "linear_attn.in_proj_a": "ssm_alpha",
+	"feed_forward.gate_proj": "ffn_gate", "feed_forward.up_proj": "ffn_up", "feed_forward.down_proj": "ffn_down", "feed_forward.router": "ffn_gate_inp", "mlp.router": "ffn_gate_inp",
 }
 
 // find returns the tensor of a name in a checkpoint, and the expert in that tensor, or nil.
@@ -269,25 +255,21 @@ func (s *ggufSource) vector(name string, n int) ([]float32, error) {
 	return v, err
 }
 
-// tensor reads a tensor without its dimensions of 1, as llama.cpp has it. The biases of gate and up of
+// tensor reads a tensor without its dimensions of 1, as llama.cpp has it. Biases of gate and up of
 // fused experts are in two tensors.
 func (s *ggufSource) tensor(name string, shape ...int64) ([]float32, error) {
-	if at, ok := strings.CutSuffix(name, ".experts.down_proj.bias"); ok {
-		name = at + ".experts.0.down_proj.bias"
-	}
 	at, ok := strings.CutSuffix(name, ".experts.gate_up_proj.bias")
 	if !ok {
-		return s.vector(name, elements(shape))
+		return s.vector(strings.Replace(name, ".experts.down", ".experts.0.down", 1), elements(shape))
 	}
 	v := make([]float32, elements(shape))
-	for i, part := range []string{".experts.0.gate_proj.bias", ".experts.0.up_proj.bias"} {
-		half, err := s.vector(at+part, len(v)/2)
-		if err != nil {
-			return nil, err
-		}
-		for j, x := range half {
-			v[2*j+i] = x
-		}
+	gate, err := s.vector(at+".experts.0.gate_proj.bias", len(v)/2)
+	up, err2 := s.vector(at+".experts.0.up_proj.bias", len(v)/2)
+	if err = errors.Join(err, err2); err != nil {
+		return nil, err
+	}
+	for i := range gate {
+		v[2*i], v[2*i+1] = gate[i], up[i]
 	}
 	return v, nil
 }
@@ -296,18 +278,15 @@ func (s *ggufSource) tensor(name string, shape ...int64) ([]float32, error) {
 // the output projection, if the heads of values that share a head of keys lie apart; else nil.
 func (s *ggufSource) places(name string) func(i int) int {
 	d, keys, height := s.config.DeltaNet, 0, 1
-	if d == nil || !s.config.Facts.Has(arch.DeltaQKV) {
+	_, part, ok := strings.Cut(name, "linear_attn.")
+	if part, _, _ = strings.Cut(part, "."); !ok || part == "norm" || !s.config.Facts.Has(arch.DeltaQKV) {
 		return nil
 	}
-	_, part, _ := strings.Cut(name, "linear_attn.")
-	switch part, _, _ := strings.Cut(part, "."); part {
+	switch part {
 	case "in_proj_qkv", "conv1d":
 		keys, height = 2*d.KeyHeads*d.KeyDim, d.ValueDim
 	case "in_proj_z", "out_proj":
 		height = d.ValueDim
-	case "in_proj_b", "in_proj_a", "A_log", "dt_bias":
-	default:
-		return nil
 	}
 	each := d.ValueHeads / d.KeyHeads
 	return func(i int) int {
@@ -349,10 +328,10 @@ func (s *ggufSource) linear(l *linearSpec) (kernels.Operator, error) {
 		}
 	}
 	names := []string{l.name} // of tensors, whose rows follow
-	stacked := true
+	alternate := false
 	if at, ok := strings.CutSuffix(l.name, ".experts.gate_up_proj.weight"); ok {
 		names = []string{fmt.Sprintf("%s.experts.%d.gate_proj.weight", at, l.slice), fmt.Sprintf("%s.experts.%d.up_proj.weight", at, l.slice)}
-		stacked = !s.config.Experts.Interleaved
+		alternate = s.config.Experts.Interleaved
 	} else if at, ok := strings.CutSuffix(l.name, ".experts.down_proj.weight"); ok {
 		names[0] = fmt.Sprintf("%s.experts.%d.down_proj.weight", at, l.slice)
 	} else if at, ok := strings.CutSuffix(l.name, "input_linear.weight"); ok {
@@ -372,7 +351,7 @@ func (s *ggufSource) linear(l *linearSpec) (kernels.Operator, error) {
 	place, columns := s.places(l.name), strings.HasSuffix(l.name, "linear_attn.out_proj.weight")
 	return kernels.NewRows(l.rows, l.cols, func(dst []float32, row int) {
 		tensor, at := row/each, row%each
-		if !stacked {
+		if alternate {
 			tensor, at = row%len(list), row/len(list)
 		}
 		if place != nil && !columns {
@@ -403,17 +382,13 @@ func (s *ggufSource) splitLatents(at string, l *linearSpec) (kernels.Operator, e
 	}
 	return kernels.NewRows(l.rows, l.cols, func(dst []float32, row int) {
 		head, i := row/(a.Nope+a.Value), row%(a.Nope+a.Value)
-		if i >= a.Nope {
-			if err := (ggufRows{s.file, v, values}).read(dst, head*a.Value+i-a.Nope); err != nil {
-				panic(err) // the type and the size were checked
-			}
+		if i >= a.Nope { // errors: the types and the sizes were checked
+			_ = ggufRows{s.file, v, values}.read(dst, head*a.Value+i-a.Nope)
 			return
 		}
 		line := make([]float32, a.Nope)
 		for c := range dst {
-			if err := (ggufRows{s.file, k, keys}).read(line, head*a.KeyRank+c); err != nil {
-				panic(err)
-			}
+			_ = ggufRows{s.file, k, keys}.read(line, head*a.KeyRank+c)
 			dst[c] = line[i]
 		}
 	}, nil, s.options)

@@ -18,8 +18,8 @@ type Checkpoint struct {
 	// tokenizer_config.json and generation_config.json. The last is CardFile, if the file has facts
 	// for it.
 	Assets []Asset
-	// Tensors are in the order of the file. Rows and columns are in the checkpoint's order, and norms
-	// of Gemma are less by 1. Otherwise the weights are as stored.
+	// Tensors are in the order of the file, with rows and columns in the checkpoint's order. Norms of
+	// Gemma are less by 1. Otherwise the weights are as stored.
 	Tensors []CheckpointTensor
 }
 
@@ -35,7 +35,6 @@ type CheckpointTensor struct {
 	Name   string
 	Shape  []int64
 	Stored *gguf.Tensor
-	Rows   int
 	// Transposed: Shape is of the transposed slices.
 	Transposed bool
 	// Columns is the order of the stored rows' elements.
@@ -236,7 +235,8 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 			i, ok := index[p.Source]
 			if !ok {
 				i, index[p.Source] = len(list), len(list)
-				list = append(list, checkpointTensor(d.sources[p.Source].Shape, stored, p))
+				shape := d.sources[p.Source].Shape
+				list = append(list, CheckpointTensor{Name: p.Source, Shape: shape, Stored: stored, Columns: p.Columns, Elements: p.Elements || len(shape) == 1, Add: -p.Add, decay: p.Decay})
 			}
 			if err := list[i].add(p, stored, first); err != nil {
 				return nil, err
@@ -257,21 +257,12 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 	return list, nil
 }
 
-// predicts reports whether a tensor is in a layer behind the model's, to predict further tokens.
+// predicts reports whether a tensor is in a layer behind the last, to predict further tokens.
 func predicts(f *gguf.File, name, architecture string, layers int) bool {
 	more, _ := f.Int(strings.Replace(keyPredictors, "ARCH", architecture, 1))
 	number, _, _ := strings.Cut(strings.TrimPrefix(name, "blk."), ".")
 	n, err := strconv.Atoi(number)
 	return err == nil && n >= layers && n < layers+int(more)
-}
-
-// checkpointTensor returns the tensor of a source with this shape, without pieces. p is a part.
-func checkpointTensor(shape []int64, stored *gguf.Tensor, p Part) CheckpointTensor {
-	t := CheckpointTensor{Name: p.Source, Shape: shape, Stored: stored, Rows: int(shape[0]), Columns: p.Columns, Elements: p.Elements || len(shape) == 1, Add: -p.Add, decay: p.Decay}
-	if len(shape) == 3 && shape[1] > 1 { // not a convolution
-		t.Rows *= int(shape[1])
-	}
-	return t
 }
 
 func (t *CheckpointTensor) add(p Part, stored *gguf.Tensor, first int) error {

@@ -83,7 +83,7 @@ func FuzzReadCheckpoint(f *testing.F) {
 		}
 		for i := range c.Tensors {
 			tensor := &c.Tensors[i]
-			for r := range tensor.Rows {
+			for r := range tensor.rows() {
 				s, at := tensor.Segment(r)
 				stored := s.Stored
 				if at += s.First; s.Turned > 0 {

@@ -72,6 +72,17 @@ func storedBytes(t testing.TB, m *Model, more []gguf.Pair, value func(name strin
 	return data
 }
 
+// rows is the number of rows, or of elements.
+func (c *CheckpointTensor) rows() int {
+	n := 1
+	for i, d := range c.Shape {
+		if i == 0 || i+1 < len(c.Shape) || c.Elements {
+			n *= int(d)
+		}
+	}
+	return n
+}
+
 // weights reads a checkpoint's tensor out of the file.
 func (c *CheckpointTensor) weights(t *testing.T, f *gguf.File) []float32 {
 	t.Helper()
@@ -84,7 +95,7 @@ func (c *CheckpointTensor) weights(t *testing.T, f *gguf.File) []float32 {
 		cols = int(c.Shape[len(c.Shape)-1])
 	}
 	var out []float32
-	for r := range c.Rows {
+	for r := range c.rows() {
 		_, row := c.At(r)
 		for _, v := range all[row*cols:][:cols] {
 			out = append(out, v+c.Add)

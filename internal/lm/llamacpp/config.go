@@ -46,15 +46,14 @@ func (m *Model) describeConfig(f *family, c *arch.ForwardConfig) error {
 	m.set(keyHeads, c.Heads)
 	m.describeStates(c)
 	if a := c.Latent; a != nil {
+		key, value := c.HeadDim, a.Value
 		if f.SplitLatents { // all heads read the latents themselves
-			m.set(keyKeyLengthMLA, c.HeadDim)
-			m.set(keyValueLengthMLA, a.Value)
-			m.set(keyKeyLength, a.KeyRank+a.Rope)
-			m.set(keyValueLength, a.KeyRank)
-		} else {
-			m.set(keyKeyLength, c.HeadDim)
-			m.set(keyValueLength, a.Value)
+			m.set(keyKeyLengthMLA, key)
+			m.set(keyValueLengthMLA, value)
+			key, value = a.KeyRank+a.Rope, a.KeyRank
 		}
+		m.set(keyKeyLength, key)
+		m.set(keyValueLength, value)
 		m.set(keyKeyRank, a.KeyRank)
 		if a.QueryRank > 0 {
 			m.set(keyQueryRank, a.QueryRank)

@@ -338,8 +338,8 @@ func (d *describer) splitLatents(at, ours string) {
 	d.list = append(d.list, keys, values)
 }
 
-// splitInputs adds the input projection of a delta net. The checkpoint has queries, keys, values and
-// gates of each head of keys together.
+// splitInputs adds the input projection of a delta net. The checkpoint has queries, keys, values
+// and gates of each head of keys together.
 func (d *describer) splitInputs(at, ours string) {
 	n, h := d.config.DeltaNet, d.config.HiddenSize
 	own := n.Inner() / n.KeyHeads
@@ -378,7 +378,7 @@ func (d *describer) add(theirs string, p Part, f32 bool, shape ...int) {
 		dims = []int64{int64(shape[last]), int64(shape[0])}
 	}
 	parts := []Part{p}
-	if keys := p.Rows - p.Head; d.TiledValues && p.Head > 0 && keys > 0 { // queries and keys come first
+	if keys := p.Rows - p.Head; d.TiledValues && p.Head > 0 && keys > 0 { // queries and keys first
 		parts = []Part{{Source: p.Source, Rows: keys}, {Source: p.Source, From: keys, Rows: p.Head, Order: p.Order}}
 	}
 	d.list = append(d.list, Tensor{Name: theirs, Shape: dims, Parts: parts, F32: f32})
