@@ -201,3 +201,37 @@ func TestLlamaCppOtherForms(t *testing.T) {
 		}
 	}
 }
+
+// TestImportedHalves reads .gguf files of BF16 weights, and of 4 bits and F16, with other orders of
+// rows and columns: the model is the same as of the file's own weights.
+func TestImportedHalves(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for _, v := range testmodels.ForLlamaCpp(t) {
+		if name, _, _ := strings.Cut(v.Name, "-"); !slices.Contains([]string{"gpt", "llama4", "kimi"}, name) && !strings.HasPrefix(v.Name, "qwen3-5") {
+			continue
+		}
+		dir := filepath.Join(t.TempDir(), "m")
+		v.Write(t, dir)
+		toGGUF(t, dir, dir+".gguf", v.Tokenizer.Pre(), unquantized)
+		for dtype, settings := range map[packing.Dtype]string{packing.BF16: unquantized, packing.F32: "bits: 4"} {
+			from := dir + dtype.String()
+			if _, err := gq.Dequantize(ctx, dir+".gguf", from, gq.DequantizeOptions{Dtype: dtype}); err != nil {
+				t.Fatal(err)
+			}
+			toGGUF(t, from, from+".gguf", v.Tokenizer.Pre(), settings)
+			if _, err := gq.Dequantize(ctx, from+".gguf", from+".d", gq.DequantizeOptions{Dtype: packing.F32}); err != nil {
+				t.Fatal(err)
+			}
+			m, err := forward.OpenCheckpoint(from+".d", forward.Options{LlamaCpp: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			ids := randomTokens(1, 8, testmodels.Vocab)
+			if worst := worstProbability(t, ourProbabilities(t, m, ids), ourProbabilities(t, openGGUF(t, from+".gguf"), ids)); worst > 1e-5 {
+				t.Errorf("%s, %s: probabilities are off by %g", v.Name, dtype, worst)
+			}
+		}
+	}
+}

@@ -114,7 +114,10 @@ func (in *input) Bytes(e *plan.Entry, first, count int64, buf *[]byte) ([]byte, 
 		if err := read(x, int(i)); err != nil {
 			return nil, err
 		}
-		t.Restore(x)
+		if t.Restore(x); same {
+			write.AppendFloats(dst[:0], x, plan.ScaleDtype(e.Src.Dtype))
+			continue
+		}
 		imports.PutFloats(dst, x, t.Add)
 	}
 	return out[first-from*size:][:count], nil

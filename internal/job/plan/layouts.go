@@ -183,7 +183,7 @@ func (pl *Planner) FitBlocks(d *Draft, what string, cols int64) error {
 	fit, ok := rounding.FitGGUF(d.Scheme, cols)
 	if !ok {
 		d.Leave("")
-		pl.MarkUnfit(&d.Entry, cols)
+		pl.MarkUnfit(&d.Entry, what, cols)
 		return pl.Out.Store(pl, d)
 	}
 	if fit != d.Scheme {
@@ -196,8 +196,8 @@ func (pl *Planner) FitBlocks(d *Draft, what string, cols int64) error {
 }
 
 // MarkUnfit marks an unquantized tensor with rows that no type of GGUF files divides.
-func (pl *Planner) MarkUnfit(e *Entry, cols int64) {
-	e.Unfit, e.Line.Reason = true, fmt.Sprintf("rows of %d weights are no whole number of blocks of 32, the smallest of GGUF", cols)
+func (pl *Planner) MarkUnfit(e *Entry, what string, cols int64) {
+	e.Unfit, e.Line.Reason = true, fmt.Sprintf("%s of %d weights are no whole number of blocks of 32, the smallest of GGUF", what, cols)
 	pl.Unfit = append(pl.Unfit, e.Line)
 }
 

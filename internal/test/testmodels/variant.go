@@ -91,6 +91,7 @@ func ForLlamaCpp(t testing.TB) (list []Variant) {
 			v = v.With("jitter", "router_jitter_noise", 0.01) // has no key
 		case "llama4":
 			v = v.With("chunk", "attention_chunk_size", 8192).With("scale", "attn_scale", 0.1).With("floor", "floor_scale", 8192).With("ropes", "no_rope_layers", []int{1, 1, 1, 0})
+			v.Config["rope_scaling"].(map[string]any)["original_max_position_embeddings"] = 8192
 		case "deepseek-v2":
 			v = v.With("greedy", "topk_method", "greedy")
 		case "minicpm3":
@@ -147,7 +148,7 @@ func (v Variant) widen() {
 		"qk_nope_head_dim": headDim * 3 / 4, "qk_rope_head_dim": headDim / 4, "kv_lora_rank": Hidden / 2, "q_lora_rank": Hidden / 2, "dim_model_base": Hidden * 3 / 4,
 		"global_head_dim": 2 * headDim, "num_global_key_value_heads": kvHeads / 2,
 		"hidden_size_per_layer_input": headDim / 2, "vocab_size_per_layer_input": Vocab, "laurel_rank": headDim / 2,
-		"mamba_d_head": headDim, "mamba_d_ssm": 6 * headDim, // Falcon-H1 has 6 heads
+		"linear_key_head_dim": headDim, "linear_value_head_dim": headDim, "mamba_d_head": headDim, "mamba_d_ssm": 6 * headDim, // Falcon-H1 has 6 heads
 	}
 	for key, size := range sizes {
 		switch list := c[key].(type) {
