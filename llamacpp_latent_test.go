@@ -2,6 +2,7 @@ package gq_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -202,8 +203,8 @@ func TestLlamaCppOtherForms(t *testing.T) {
 	}
 }
 
-// TestImportedHalves reads .gguf files of BF16 weights, and of 4 bits and F16, with other orders of
-// rows and columns: the model is the same as of the file's own weights.
+// TestImportedHalves reads .gguf files of BF16 weights, and of 4 bits and F16, with other orders
+// of rows and columns: the model is the same as of the file's own weights.
 func TestImportedHalves(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -233,5 +234,49 @@ func TestImportedHalves(t *testing.T) {
 				t.Errorf("%s, %s: probabilities are off by %g", v.Name, dtype, worst)
 			}
 		}
+	}
+}
+
+// TestPredictingLayers reads a file with a layer that predicts further tokens: the layer is left
+// out. Without its key, it is an unknown tensor.
+func TestPredictingLayers(t *testing.T) {
+	t.Parallel()
+	v := testmodels.Find(t, "qwen3-5")
+	dir := filepath.Join(t.TempDir(), "m")
+	v.Write(t, dir)
+	toGGUF(t, dir, dir+".gguf", v.Tokenizer.Pre(), unquantized)
+	f, err := gguf.Open(dir + ".gguf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	layers, _ := f.Int("qwen35.block_count")
+	r := rewrite{tensors: func(x *gguf.Tensor, raw []byte) ([]gguf.TensorInfo, [][]byte) {
+		if x.Name != "output_norm.weight" {
+			return nil, nil
+		}
+		norm := gguf.TensorInfo{Name: x.Name, Dims: x.Dims, Type: x.Type}
+		return []gguf.TensorInfo{norm, {Name: fmt.Sprintf("blk.%d.nextn.enorm.weight", layers), Dims: x.Dims, Type: x.Type}}, [][]byte{raw, raw}
+	}}
+	r.write(t, f, dir+"-unknown.gguf")
+	r.pairs = []gguf.Pair{{Key: "qwen35.block_count", Value: uint32(layers + 1)}, {Key: "qwen35.nextn_predict_layers", Value: uint32(1)}}
+	r.write(t, f, dir+"-known.gguf")
+	dequantize := func(name string) error {
+		_, err := gq.Dequantize(context.Background(), name+".gguf", name+".d", gq.DequantizeOptions{Dtype: packing.F32})
+		return err
+	}
+	if err := dequantize(dir + "-unknown"); err == nil || !strings.Contains(err.Error(), "nextn.enorm.weight\" has no place") {
+		t.Error(err)
+	}
+	if err := dequantize(dir + "-known"); err != nil {
+		t.Fatal(err)
+	}
+	m, err := forward.OpenCheckpoint(dir+"-known.d", forward.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if n := len(m.Config().Layers); n != int(layers) {
+		t.Errorf("%d layers, want %d", n, layers)
 	}
 }

@@ -14,10 +14,8 @@ type Facts struct {
 	Outer []Naming
 	// FinalNorm is the norm before the lm_head, and llama.cpp's name; default norm and output_norm.
 	FinalNorm Naming
-	// LlamaCpp is nil if gq does not write .gguf files of the architecture, mostly because
-	// llama.cpp computes it in another way: Differs is the reason.
+	// LlamaCpp is nil if gq does not write .gguf files of the architecture.
 	LlamaCpp *LlamaCpp
-	Differs  string
 
 	// read reads the keys of the model_type in config.json. Its defaults are those of the
 	// configuration class in transformers: published files rely on them.

@@ -186,7 +186,7 @@ func (f *family) checkExperts(c *arch.ForwardConfig) error {
 	}
 	dense, step := denseLayers(c), 1
 	if f.Mixture.Steps {
-		step = mixtureStep(c)
+		step = dense + 1
 	}
 	for i, l := range c.Layers {
 		if step > 1 && l.Experts != ((i+1)%step == 0) {
@@ -201,9 +201,6 @@ func (f *family) checkExperts(c *arch.ForwardConfig) error {
 	}
 	return nil
 }
-
-// mixtureStep returns the number of layers up to the first mixture.
-func mixtureStep(c *arch.ForwardConfig) int { return denseLayers(c) + 1 }
 
 // denseLayers returns the number of dense layers at the start.
 func denseLayers(c *arch.ForwardConfig) int {
@@ -243,7 +240,7 @@ func (m *Model) describeExperts(f *family, c *arch.ForwardConfig) {
 		m.set(keyMixtureStep, 1)
 	}
 	if f.Mixture.Steps {
-		m.set(keyMixtureStep, mixtureStep(c))
+		m.set(keyMixtureStep, denseLayers(c)+1)
 	}
 }
 

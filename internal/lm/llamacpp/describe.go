@@ -17,9 +17,6 @@ func Describe(config []byte, sources []Source) (*Model, error) {
 		return nil, err
 	}
 	f, ok := familyOf(c.Architecture)
-	if !ok && c.Facts.Differs != "" {
-		return nil, unsupported("model_type %q is not written to .gguf files: %s. A .gqf file takes the model", c.Architecture, c.Facts.Differs)
-	}
 	if !ok {
 		return nil, unsupported("model_type %q is not written to .gguf files: gq writes llama.cpp's %s. A .gqf file takes the model", c.Architecture, strings.Join(knownFamilies(), ", "))
 	}
@@ -344,16 +341,13 @@ func (d *describer) splitInputs(at, ours string) {
 	n, h := d.config.DeltaNet, d.config.HiddenSize
 	own := n.Inner() / n.KeyHeads
 	d.use(ours, n.Channels()+n.Inner(), h)
-	inputs, gates := Tensor{Name: at + "qkv.weight", Shape: []int64{int64(h), int64(n.Channels())}}, Tensor{Name: at + "gate.weight", Shape: []int64{int64(h), int64(n.Inner())}}
-	for _, p := range []struct {
-		t         *Tensor
-		from, num int
-	}{{&inputs, 0, n.KeyDim}, {&inputs, n.KeyDim, n.KeyDim}, {&inputs, 2 * n.KeyDim, own}, {&gates, 2*n.KeyDim + own, own}} {
+	list := []Tensor{{Name: at + "qkv.weight", Shape: []int64{int64(h), int64(n.Channels())}}, {Name: at + "gate.weight", Shape: []int64{int64(h), int64(n.Inner())}}}
+	for i, p := range [][2]int{{0, n.KeyDim}, {n.KeyDim, n.KeyDim}, {2 * n.KeyDim, own}, {2*n.KeyDim + own, own}} {
 		for head := range n.KeyHeads {
-			p.t.Parts = append(p.t.Parts, Part{Source: ours, From: head*2*(n.KeyDim+own) + p.from, Rows: p.num})
+			list[i/3].Parts = append(list[i/3].Parts, Part{Source: ours, From: head*2*(n.KeyDim+own) + p[0], Rows: p[1]})
 		}
 	}
-	d.list = append(d.list, inputs, gates)
+	d.list = append(d.list, list...)
 }
 
 // valueOrders returns the orders of rows, and of the columns of DeltaOut, if heads of values that

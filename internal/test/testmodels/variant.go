@@ -148,7 +148,8 @@ func (v Variant) widen() {
 		"qk_nope_head_dim": headDim * 3 / 4, "qk_rope_head_dim": headDim / 4, "kv_lora_rank": Hidden / 2, "q_lora_rank": Hidden / 2, "dim_model_base": Hidden * 3 / 4,
 		"global_head_dim": 2 * headDim, "num_global_key_value_heads": kvHeads / 2,
 		"hidden_size_per_layer_input": headDim / 2, "vocab_size_per_layer_input": Vocab, "laurel_rank": headDim / 2,
-		"linear_key_head_dim": headDim, "linear_value_head_dim": headDim, "mamba_d_head": headDim, "mamba_d_ssm": 6 * headDim, // Falcon-H1 has 6 heads
+		"linear_key_head_dim": headDim, "linear_value_head_dim": headDim,
+		"mamba_d_head": headDim, "mamba_d_ssm": 6 * headDim, // Falcon-H1 has 6 heads
 	}
 	for key, size := range sizes {
 		switch list := c[key].(type) {
