@@ -302,7 +302,7 @@ func (o *Output) kindOf(it plan.Item, t *llamacpp.Tensor) gguf.TensorType {
 		return q.Kind
 	case t.F32:
 		return gguf.F32
-	case e.Src.Dtype == packing.BF16:
+	case e.Src.Dtype == packing.BF16, e.Src.MXFP4(): // BF16 holds these weights
 		return gguf.BF16
 	case e.Src.Dtype == packing.F16, e.Unfit, e.Src.Dtype.Bits() == 8 && !e.Absorbs():
 		// All values of FP8 are F16 numbers.

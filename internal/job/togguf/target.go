@@ -253,7 +253,7 @@ func (s *scatter) columns(r *Region, kind gguf.TensorType, data []byte, rowBytes
 
 // CopyUnits cuts an unquantized item into whole rows.
 func (o *Output) CopyUnits(list *write.Units, it *plan.Unquantized) {
-	rowBytes := it.Cols * int64(it.Src.Dtype.Bits()/8)
+	rowBytes := it.Cols * int64(it.Src.Dtype.Bits()) / 8
 	for s := range it.Slices {
 		list.Cut(write.Unit{Item: it, Slice: s}, it.Rows*rowBytes, max(1, write.UnitBytes/rowBytes)*rowBytes)
 	}
@@ -274,7 +274,7 @@ func (c *rowCopier) copy(w *write.Worker, it *plan.Unquantized, u write.Unit, r 
 	if err := w.Sum(it, u, r); err != nil {
 		return err
 	}
-	rowBytes := it.Cols * int64(it.Src.Dtype.Bits()/8)
+	rowBytes := it.Cols * int64(it.Src.Dtype.Bits()) / 8
 	row, rows := u.First/rowBytes, u.Count/rowBytes
 	for _, r := range c.Regions[it.Index][u.Slice] {
 		from, to := r.rows(row, row+rows)
