@@ -79,11 +79,6 @@ func (in *input) draft(t *llamacpp.CheckpointTensor, dequantize bool) (*plan.Dra
 	d := &plan.Draft{Entry: plan.Entry{Src: &safetensors.Tensor{Name: t.Name, Shape: t.Shape}, Line: line, Role: class.Role}, Form: plan.Form{Slices: class.Slices(), Transposed: t.Transposed}}
 	d.SetDtype(packing.F32)
 	dtype, unquantized := unquantizedTypes[kind]
-	for _, other := range t.Types() { // a quantized part of latents is read as float32
-		if _, ok := unquantizedTypes[other]; !ok {
-			kind, unquantized = other, false
-		}
-	}
 	scheme, codes := Grids[kind]
 	codes = codes && (len(t.Shape) == 2 || class.Experts > 0) && t.Same() && (t.Columns.Head == 0 || t.Columns.Block%scheme.Group == 0)
 	switch {

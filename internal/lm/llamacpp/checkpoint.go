@@ -81,16 +81,9 @@ func (t *CheckpointTensor) At(i int) (stored *gguf.Tensor, row int) {
 	return s.Stored, s.First + row
 }
 
-// Turned reports whether parts are transposed. The parts may then have several types.
+// Turned reports whether parts are transposed. The parts may then have two types: Stored has the
+// quantized type, if any.
 func (t *CheckpointTensor) Turned() bool { return t.pieces[0].Turned > 0 }
-
-// Types are the types of the parts.
-func (t *CheckpointTensor) Types() (list []gguf.TensorType) {
-	for _, p := range t.pieces {
-		list = append(list, p.Stored.Type)
-	}
-	return list
-}
 
 func (t *CheckpointTensor) Bytes() (n int64) {
 	for _, p := range t.pieces {
@@ -266,8 +259,11 @@ func predicts(f *gguf.File, name, architecture string, layers int) bool {
 }
 
 func (t *CheckpointTensor) add(p Part, stored *gguf.Tensor, first int) error {
-	if t.Stored.Type != stored.Type && !t.Turned() {
+	if t.Stored.Type != stored.Type && len(t.pieces) > 0 && !t.Turned() {
 		return fmt.Errorf("tensor %q has type %s and %q type %s: one type was expected for both", t.Stored.Name, t.Stored.Type, stored.Name, stored.Type)
+	}
+	if stored.Type.BlockWeights() > 1 {
+		t.Stored = stored
 	}
 	p.From += p.Slice * int(t.Shape[max(0, len(t.Shape)-2)])
 	t.pieces = append(t.pieces, Segment{p, stored, first})
