@@ -71,8 +71,8 @@ func TestLlamaCppModels(t *testing.T) {
 				c.activations = expertsKL
 			case "qwen3-next-all":
 				c.activations = 2 * expertsKL // the state of a delta net sums over all tokens, and so do errors
-			case "lfm2":
-				c.activations = 2 * denseKL // short convolutions multiply three projections
+			case "lfm2", "qwen3-5":
+				c.activations = 2 * denseKL // three projections, or a sum over all tokens
 			}
 			checkTokens(t, dir, llamaText, c.float32(t).Tokens[0])
 			for _, q := range mixtures {
@@ -140,7 +140,7 @@ func (c *llamaCase) file(t *testing.T, settings string) string {
 func (c *llamaCase) float32(t *testing.T) llamaAnswer {
 	t.Helper()
 	a := c.llama.ask(t, llamaRequest{Model: c.file(t, unquantized), Texts: c.texts, Sequences: [][]int32{c.ids}})
-	m, err := forward.OpenCheckpoint(c.dir, forward.Options{})
+	m, err := forward.OpenCheckpoint(c.dir, forward.Options{LlamaCpp: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/job/hfquant"
@@ -27,7 +28,7 @@ import (
 func mxfp4Experts(t *testing.T) (mx, bf16 string) {
 	t.Helper()
 	dir := t.TempDir()
-	v := testmodels.Find(t, "gpt-oss")
+	v := testmodels.Find(t, "gpt-oss").With("limit", "swiglu_limit", 7) // llama.cpp's
 	v.Write(t, filepath.Join(dir, "from"))
 	from, err := safetensors.Open(filepath.Join(dir, "from"), safetensors.Options{})
 	if err != nil {
@@ -100,6 +101,15 @@ func mxfp4Experts(t *testing.T) (mx, bf16 string) {
 		if err := os.WriteFile(filepath.Join(path, "config.json"), raw, 0o666); err != nil {
 			t.Fatal(err)
 		}
+		for _, name := range []string{"tokenizer.json", "tokenizer_config.json"} {
+			data, err := os.ReadFile(filepath.Join(dir, "from", name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(path, name), data, 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
 		return path
 	}
 	bf16 = write("bf16", plain, v.Config)
@@ -146,6 +156,30 @@ func TestMXFP4(t *testing.T) {
 	}
 	if want, got := readTensors(t, bf16+"-gptq"), readTensors(t, mx+"-gptq"); !maps.Equal(want, got) {
 		t.Errorf("checkpoints of format gptq differ: %d tensors, want %d", len(got), len(want))
+	}
+	for _, bits := range []int{4, 0} { // 0: unquantized
+		var files [2]map[string]string
+		for i, dir := range []string{bf16, mx} {
+			o := QuantizeOptions{Recipe: quantizer.Recipe{Bits: bits}}
+			if bits == 0 {
+				o.Rules = []quantizer.Rule{{Match: "*", Skip: true}}
+			}
+			if _, err := Quantize(ctx, dir, dir+".gguf", o); err != nil {
+				t.Fatal(err)
+			}
+			f, err := gguf.Open(dir + ".gguf")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			files[i] = map[string]string{}
+			for _, x := range f.Tensors {
+				files[i][x.Name] = string(f.Data(x))
+			}
+		}
+		if !maps.Equal(files[0], files[1]) {
+			t.Errorf("%d bits: .gguf files of MXFP4 and BF16 differ", bits)
+		}
 	}
 	for name, data := range weights[0] {
 		if weights[1][name] != data {

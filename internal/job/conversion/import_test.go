@@ -216,7 +216,7 @@ func TestImportQuantizedVectors(t *testing.T) {
 			continue
 		}
 		checked++
-		if c.Permuted() {
+		if _, plain := c.Plain(); !plain {
 			permuted++
 		}
 		checkImported(t, f, g, c)
@@ -243,8 +243,9 @@ func checkBias(t *testing.T, f *gguf.File, g *gqf.File, c *llamacpp.CheckpointTe
 	if err := c.Stored.Type.Decode(all, f.Data(c.Stored)); err != nil {
 		t.Fatal(err)
 	}
-	for i := range c.Rows {
-		if got, want := rows.RowBias(i), all[c.Row(i)]; got != want {
+	for i := range c.Shape[0] {
+		_, row := c.At(int(i))
+		if got, want := rows.RowBias(int(i)), all[row]; got != want {
 			t.Errorf("bias %d of %s is %v, want %v", i, module, got, want)
 			return
 		}
@@ -302,7 +303,7 @@ func checkImported(t *testing.T, f *gguf.File, g *gqf.File, want *llamacpp.Check
 		return
 	}
 	row := make([]float32, cols)
-	for i := range want.Rows {
+	for i := range int(want.Shape[0]) {
 		if quantized {
 			rows, err := tensor.Rows(0, 0)
 			if err != nil {
@@ -317,7 +318,8 @@ func checkImported(t *testing.T, f *gguf.File, g *gqf.File, want *llamacpp.Check
 			size := cols * int(tensor.Dtype.Bits()/8)
 			safetensors.Widen(row, data[i*size:][:size], tensor.Dtype)
 		}
-		for c, v := range all[want.Row(i)*cols:][:cols] {
+		_, stored := want.At(i)
+		for c, v := range all[stored*cols:][:cols] {
 			if want.Add != 0 {
 				v += want.Add
 			}

@@ -220,14 +220,14 @@ func (in *Input) Weights(src *safetensors.Tensor, transposed bool) (*safetensors
 }
 
 func (in *Input) Rows(it plan.Item) (func(dst []float32, slice int, row, n int64), error) {
-	src, rows, transposed := it.Common().Src, int64(0), false
+	src, rows, transposed, elements := it.Common().Src, int64(0), false, false
 	switch it := it.(type) {
 	case *plan.Unquantized:
-		rows, transposed = it.Rows, it.Transposed
+		rows, transposed, elements = it.Rows, it.Transposed, it.Cols == 1 && !it.Transposed
 	case *plan.Quantized:
 		rows, transposed = it.Rows, it.Transposed
 	}
-	if len(src.Shape) < 2 { // a vector, whose rows are its elements
+	if len(src.Shape) < 2 || elements { // the rows are elements
 		view, err := in.Ck.Bytes(*src)
 		size := src.Size / max(src.Numel(), 1)
 		return func(dst []float32, _ int, row, n int64) {

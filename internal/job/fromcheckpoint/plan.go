@@ -280,7 +280,7 @@ func (pl *TensorPlanner) shapeDraft(d *plan.Draft) error {
 		return quantizer.Requestf("tensor %q: %w", d.Src.Name, err)
 	}
 	if pl.Recipe.ForGGUF() {
-		if err := pl.FitBlocks(d); err != nil || !d.Quantize {
+		if err := pl.FitBlocks(d, "rows", d.Cols); err != nil || !d.Quantize {
 			return err
 		}
 	}

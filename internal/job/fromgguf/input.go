@@ -94,16 +94,19 @@ func (in *input) Bytes(e *plan.Entry, first, count int64, buf *[]byte) ([]byte, 
 		cols = t.Shape[len(t.Shape)-1]
 	}
 	same := unquantizedTypes[kind] == e.Src.Dtype && t.Same()
-	if same && !t.Permuted() && !t.Fused() {
-		return data[int64(t.First)*kind.Size(cols)+first:][:count], nil
+	if start, plain := t.Plain(); same && plain {
+		return data[int64(start)*kind.Size(cols)+first:][:count], nil
 	}
 	size := cols * int64(e.Src.Dtype.Bits()/8)
 	from, to := first/size, (first+count-1)/size+1
 	out := buffer.Grow(buf, int((to-from)*size))
 	x, read := make([]float32, cols), in.rows(t, int(cols))
+	if t.Transposed {
+		read = in.transposed(t, int(cols), int(to))
+	}
 	for i := from; i < to; i++ {
 		dst := out[(i-from)*size:][:size]
-		if same {
+		if same && t.Columns.Head == 0 && !t.Transposed && !t.Elements {
 			stored, at := t.At(int(i))
 			copy(dst, in.stored(stored, at, cols))
 			continue
@@ -111,7 +114,10 @@ func (in *input) Bytes(e *plan.Entry, first, count int64, buf *[]byte) ([]byte, 
 		if err := read(x, int(i)); err != nil {
 			return nil, err
 		}
-		t.Restore(x)
+		if t.Restore(x); same {
+			write.AppendFloats(dst[:0], x, plan.ScaleDtype(e.Src.Dtype))
+			continue
+		}
 		imports.PutFloats(dst, x, t.Add)
 	}
 	return out[first-from*size:][:count], nil
@@ -125,57 +131,77 @@ func (in *input) stored(t *gguf.Tensor, row int, cols int64) []byte {
 
 // rows returns a function that dequantizes rows of a tensor, as they are stored.
 func (in *input) rows(t *llamacpp.CheckpointTensor, cols int) func(x []float32, row int) error {
-	switch {
-	case t.Split != nil:
-		return in.splitRows(t.Split, cols)
-	case len(t.Shape) == 1:
-		return in.elements(t)
+	if t.Elements {
+		read := in.elements(t)
+		return func(x []float32, row int) error { return read(x, row*len(x)) }
 	}
+	y := make([]float32, cols)
+	var have *llamacpp.Segment
+	var turned []float32 // of have
 	return func(x []float32, row int) error {
-		stored, at := t.At(row)
-		return in.decode(x, stored, at, 0, in.stored(stored, at, int64(cols)))
+		s, own := t.Segment(row)
+		if s.Turned > 0 {
+			for c := 0; c < cols && s != have; c++ {
+				line := buffer.Grow(&turned, cols*s.Rows)[c*s.Rows:][:s.Rows]
+				if err := in.decode(line, s.Stored, s.First+c, 0, in.stored(s.Stored, s.First+c, int64(s.Rows))); err != nil {
+					return err
+				}
+			}
+			have = s
+			for c := range x {
+				x[c] = turned[c*s.Rows+own]
+			}
+			return nil
+		}
+		err := in.decode(y, s.Stored, s.First+own, 0, in.stored(s.Stored, s.First+own, int64(cols)))
+		if copy(x, y); t.Columns.Head != 0 {
+			for i, v := range y {
+				x[t.Columns.At(i)] = v
+			}
+		}
+		return err
 	}
 }
 
-// splitRows returns a function that reads rows of keys and values of latents. It turns the keys of
-// one head at a time.
-func (in *input) splitRows(s *llamacpp.Split, cols int) func(x []float32, row int) error {
-	keys, have := make([]float32, cols*s.Nope), -1
-	return func(x []float32, i int) error {
-		head, i := i/(s.Nope+s.Value), i%(s.Nope+s.Value)
-		if i >= s.Nope {
-			row := head*s.Value + i - s.Nope
-			return in.decode(x, s.Values, row, 0, in.stored(s.Values, row, int64(cols)))
-		}
-		for c := 0; c < cols && have != head; c++ {
-			row := head*cols + c
-			if err := in.decode(keys[c*s.Nope:][:s.Nope], s.Keys, row, 0, in.stored(s.Keys, row, int64(s.Nope))); err != nil {
+// transposed returns a function that reads rows up to a row of transposed slices. It reads the
+// columns that these rows are at once.
+func (in *input) transposed(t *llamacpp.CheckpointTensor, cols, to int) func(x []float32, row int) error {
+	rows, n := int(t.Shape[1]), t.Stored.Type.BlockWeights()
+	var block []float32
+	have, first, width := -1, 0, 0 // the slice and the rows in block
+	return func(x []float32, row int) error {
+		slice, at := row/rows, row%rows
+		for i := 0; i < cols && have != slice; i++ {
+			first = at / n * n
+			width = min(rows, (at+to-row+n-1)/n*n) - first
+			stored, line := t.At(slice*cols + i)
+			data := in.stored(stored, line, int64(rows))[stored.Type.Size(int64(first)):][:stored.Type.Size(int64(width))]
+			if err := in.decode(buffer.Grow(&block, cols*width)[i*width:][:width], stored, line, first, data); err != nil {
 				return err
 			}
 		}
-		have = head
-		for c := range x {
-			x[c] = keys[c*s.Nope+i]
+		have = slice
+		for i := range x {
+			x[i] = block[i*width+at-first]
 		}
 		return nil
 	}
 }
 
-// elements returns a function that reads the elements of a vector from first on, in the
-// checkpoint's order. It dequantizes only the blocks that hold them.
+// elements returns a function that reads elements from first on, in the checkpoint's order. It
+// dequantizes only the blocks that hold them.
 func (in *input) elements(t *llamacpp.CheckpointTensor) func(x []float32, first int) error {
-	data, kind := in.file.gguf.Data(t.Stored), t.Stored.Type
-	n := kind.BlockWeights()
-	size := int(kind.Size(int64(n)))
-	block, have := make([]float32, n), -1
+	n := t.Stored.Type.BlockWeights()
+	size := int(t.Stored.Type.Size(int64(n)))
+	block, have, of := make([]float32, n), -1, t.Stored
 	return func(x []float32, first int) error {
 		for i := range x {
-			at := t.Row(first + i)
-			if b := at / n; b != have {
-				if err := in.decode(block, t.Stored, 0, b*n, data[b*size:][:size]); err != nil {
+			stored, at := t.At(first + i)
+			if b := at / n; b != have || stored != of {
+				if err := in.decode(block, stored, 0, b*n, in.file.gguf.Data(stored)[b*size:][:size]); err != nil {
 					return err
 				}
-				have = b
+				have, of = b, stored
 			}
 			x[i] = block[at%n]
 		}
@@ -223,6 +249,15 @@ func (in reader) Begin(b *write.Block, _ *write.Result) (fill func(n, i int64) e
 		for g, sub := range f.SubScales {
 			row.Scales[g] = f.Scales[g*len(f.Scales)/b.Groups] * float32(sub) // exact, see grids
 		}
+		if t.Columns.Head != 0 { // whole groups have other places
+			copy(f.Codes, row.Codes)
+			scales, group := slices.Clone(row.Scales), len(row.Codes)/b.Groups
+			for g, s := range scales {
+				at := t.Columns.At(g * group)
+				copy(row.Codes[at:], f.Codes[g*group:][:group])
+				row.Scales[at/group] = s
+			}
+		}
 		if err := b.Holds(i); err != nil {
 			return b.Fail(n, err)
 		}
@@ -231,7 +266,7 @@ func (in reader) Begin(b *write.Block, _ *write.Result) (fill func(n, i int64) e
 }
 
 func (in *input) readBias(b *write.Block) error {
-	rows, first := b.Rows(), b.Row0()
+	rows, first := b.Rows(), int64(b.Unit.Slice)*b.Item.Rows+b.Row0()
 	bias := b.GrowBias(rows)
 	clear(bias)
 	t := in.byName[arch.BiasName(b.Item.Name())]
@@ -242,7 +277,8 @@ func (in *input) readBias(b *write.Block) error {
 		return err
 	}
 	if i := slices.IndexFunc(bias[:rows], func(v float32) bool { return !floats.Finite(v) }); i >= 0 {
-		return fmt.Errorf("%s: tensor %q: element %d is %v: a bias has to be finite", in.file.path, t.Stored.Name, t.Row(int(first)+i), bias[i])
+		stored, at := t.At(int(first) + i)
+		return fmt.Errorf("%s: tensor %q: element %d is %v: a bias has to be finite", in.file.path, stored.Name, at, bias[i])
 	}
 	b.PadBias(rows)
 	return nil

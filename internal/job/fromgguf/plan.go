@@ -76,17 +76,12 @@ func (in *input) draft(t *llamacpp.CheckpointTensor, dequantize bool) (*plan.Dra
 	pl.SourceBytes += t.Bytes()
 	line := plan.NewLine(t.Name, class.Role, t.Shape, "")
 	line.Action = plan.ActionUnquantized
-	d := &plan.Draft{Entry: plan.Entry{Src: &safetensors.Tensor{Name: t.Name, Shape: t.Shape}, Line: line, Role: class.Role}, Form: plan.Form{Slices: class.Slices()}}
+	d := &plan.Draft{Entry: plan.Entry{Src: &safetensors.Tensor{Name: t.Name, Shape: t.Shape}, Line: line, Role: class.Role}, Form: plan.Form{Slices: class.Slices(), Transposed: t.Transposed}}
 	d.SetDtype(packing.F32)
 	dtype, unquantized := unquantizedTypes[kind]
-	if t.Split != nil { // a quantized half is read as float32
-		_, values := unquantizedTypes[t.Split.Values.Type]
-		if unquantized = unquantized && values; !unquantized && unquantizedTypes[kind] != 0 {
-			kind = t.Split.Values.Type
-		}
-	}
 	scheme, codes := Grids[kind]
-	switch codes = codes && (len(t.Shape) == 2 || class.Experts > 0) && t.Same(); {
+	codes = codes && (len(t.Shape) == 2 || class.Experts > 0) && t.Same() && (t.Columns.Head == 0 || t.Columns.Block%scheme.Group == 0)
+	switch {
 	case unquantized && t.Same():
 		d.SetDtype(dtype)
 	case unquantized || codes:

@@ -167,7 +167,7 @@ func (in *Input) findUnfit() error {
 		}
 		u.Index = i
 		if rule, ok := matchAny(set, &u.Entry); !ok || !rule.Skip {
-			pl.MarkUnfit(&u.Entry, u.Cols)
+			pl.MarkUnfit(&u.Entry, "rows", u.Cols)
 		}
 	}
 	return nil

@@ -172,19 +172,19 @@ func HoldsZeroScales(variants []Variant) bool {
 }
 
 // FitBlocks gives a tensor a type of GGUF files, of no fewer bits if its type's blocks do not
-// divide a row. If no type's do, the tensor stays unquantized.
-func (pl *Planner) FitBlocks(d *Draft) error {
+// divide what is cols columns wide: its rows, or parts of rows that stay together. If no type's do,
+// the tensor stays unquantized.
+func (pl *Planner) FitBlocks(d *Draft, what string, cols int64) error {
 	kind, _ := rounding.GGUFType(d.Scheme) // which the scheme was checked for
-	fit, ok := rounding.FitGGUF(d.Scheme, d.Cols)
+	fit, ok := rounding.FitGGUF(d.Scheme, cols)
 	if !ok {
-		cols := d.Cols
 		d.Leave("")
-		pl.MarkUnfit(&d.Entry, cols)
+		pl.MarkUnfit(&d.Entry, what, cols)
 		return pl.Out.Store(pl, d)
 	}
 	if fit != d.Scheme {
 		other, _ := rounding.GGUFType(fit)
-		d.Line.Reason = fmt.Sprintf("%s, because rows of %d weights are no whole number of %s's blocks of %d", other, d.Cols, kind, kind.BlockWeights())
+		d.Line.Reason = fmt.Sprintf("%s, because %s of %d weights are no whole number of %s's blocks of %d", other, what, cols, kind, kind.BlockWeights())
 		d.Scheme, kind = fit, other
 	}
 	d.Smallest, d.Line.Type = rounding.SmallestGGUFScale(kind), kind.String()
@@ -192,8 +192,8 @@ func (pl *Planner) FitBlocks(d *Draft) error {
 }
 
 // MarkUnfit marks an unquantized tensor with rows that no type of GGUF files divides.
-func (pl *Planner) MarkUnfit(e *Entry, cols int64) {
-	e.Unfit, e.Line.Reason = true, fmt.Sprintf("rows of %d weights are no whole number of blocks of 32, the smallest of GGUF", cols)
+func (pl *Planner) MarkUnfit(e *Entry, what string, cols int64) {
+	e.Unfit, e.Line.Reason = true, fmt.Sprintf("%s of %d weights are no whole number of blocks of 32, the smallest of GGUF", what, cols)
 	pl.Unfit = append(pl.Unfit, e.Line)
 }
 

@@ -52,6 +52,8 @@ type Output struct {
 	Model *llamacpp.Model
 	vocab *llamacpp.Vocabulary
 	card  []gguf.Pair // general.name and the facts of a model card
+	// columns are parts with other columns than their source, by source: in another order, or rows.
+	columns map[string]*llamacpp.Part
 	// types are the types of the model's tensors.
 	types []gguf.TensorType
 	// Regions are the places of an item's rows, by the item's index and slice. An item without a
@@ -97,17 +99,35 @@ func (o *Output) Begin(pl *plan.Planner, list func() ([]llamacpp.Source, error))
 	for _, note := range o.Model.Notes {
 		pl.Warn("%s", note)
 	}
+	o.columns = map[string]*llamacpp.Part{}
+	for _, t := range o.Model.Tensors {
+		for i := range t.Parts {
+			if p := &t.Parts[i]; p.Turned > 0 || p.Columns.Head != 0 {
+				o.columns[p.Source] = p
+			}
+		}
+	}
 	return nil
 }
 
 // Store chooses the type of a draft. FP8 scales are multiplied into unquantized weights too: a
 // .gguf file has no place for them.
 func (o *Output) Store(pl *plan.Planner, d *plan.Draft) (err error) {
+	p := o.columns[d.Src.Name]
+	if d.Quantize && p != nil && p.Turned > 0 {
+		d.Leave("llama.cpp transposes parts of it, and codes go along rows")
+	}
 	if !d.Quantize {
 		return pl.FindBlockScale(d)
 	}
 	if d.Kind, err = rounding.GGUFType(d.Scheme); err != nil {
 		return quantizer.Requestf("tensor %q: %w", d.Src.Name, err)
+	}
+	if p != nil && p.Columns.Block%d.Kind.BlockWeights() != 0 {
+		if err := pl.FitBlocks(d, "heads", int64(p.Columns.Block)); err != nil || !d.Quantize {
+			return err
+		}
+		d.Kind, _ = rounding.GGUFType(d.Scheme)
 	}
 	show(d.Line, d.Kind)
 	return nil
@@ -122,6 +142,9 @@ func show(line *plan.Tensor, t gguf.TensorType) {
 func (o *Output) Take(_ *plan.Planner, d *plan.Draft, from plan.FileTensor) (err error) {
 	if d.Kind, err = exactType(from.Header); err != nil {
 		return quantizer.Requestf("%s: tensor %q (%s): %w", from.Path, from.Name, d.Scheme, err)
+	}
+	if p := o.columns[from.Name]; p != nil && (p.Turned > 0 || p.Columns.Block%d.Kind.BlockWeights() != 0) {
+		return quantizer.Requestf("%s: tensor %q: llama.cpp has the columns in another order, but %s has blocks of %d of them: quantize the checkpoint again with --rule '%s=skip'", from.Path, from.Name, d.Kind, d.Kind.BlockWeights(), from.Name)
 	}
 	show(d.Line, d.Kind)
 	return nil
@@ -195,7 +218,10 @@ func (o *Output) settle(pl *plan.Planner) error {
 				*at = append(*at, nil)
 			}
 			(*at)[p.Slice] = append((*at)[p.Slice], Region{Tensor: i, row: row, Part: p})
-			row += int64(p.Rows)
+			row += int64(p.Height())
+			if u, ok := it.(*plan.Unquantized); ok && p.Elements {
+				u.Rows, u.Cols = u.Rows*u.Cols, 1
+			}
 		}
 		if err := o.setType(i, byName); err != nil {
 			return err
@@ -276,7 +302,7 @@ func (o *Output) kindOf(it plan.Item, t *llamacpp.Tensor) gguf.TensorType {
 		return q.Kind
 	case t.F32:
 		return gguf.F32
-	case e.Src.Dtype == packing.BF16:
+	case e.Src.Dtype == packing.BF16, e.Src.MXFP4(): // BF16 holds these weights
 		return gguf.BF16
 	case e.Src.Dtype == packing.F16, e.Unfit, e.Src.Dtype.Bits() == 8 && !e.Absorbs():
 		// All values of FP8 are F16 numbers.

@@ -72,7 +72,7 @@ func (o *Output) readBack(paths []string, w *write.Written) (*write.ReadBack, er
 	if err != nil {
 		return nil, err
 	}
-	opts := forward.Options{Threads: o.Threads, Activations: forward.Float32, Log: func(kernels.Choice) {}, Layers: layers}
+	opts := forward.Options{Threads: o.Threads, Activations: forward.Float32, Log: func(kernels.Choice) {}, Layers: layers, LlamaCpp: true}
 	want, err := o.reference(f, opts, c)
 	if err != nil {
 		return nil, err
@@ -271,13 +271,29 @@ func (o *Output) storedRows(f *gguf.File, regions []Region) (func(dst []float32,
 	}
 	return func(dst []float32, row int) {
 		for i, r := range regions {
-			if row < r.From || row >= r.From+r.Rows {
+			own, ok := r.Find(row)
+			if !ok {
 				continue
 			}
+			if r.Turned > 0 {
+				size := int(tensors[i].Type.Size(1))
+				for c := range dst {
+					at := ((int(r.row)+c)*r.Rows + own) * size
+					if err := tensors[i].Type.Decode(dst[c:c+1], f.Data(tensors[i])[at:at+size]); err != nil {
+						panic(err)
+					}
+				}
+				return
+			}
 			size := int64(tensors[i].Type.Size(int64(len(dst))))
-			at := (r.row + int64(r.PartRow(row-r.From))) * size
+			at := (r.row + int64(own)) * size
 			if err := tensors[i].Type.Decode(dst, f.Data(tensors[i])[at:at+size]); err != nil {
 				panic(err) // a type that this program wrote, in whole blocks
+			}
+			if r.Columns.Head != 0 {
+				for c, v := range slices.Clone(dst) {
+					dst[r.Columns.At(c)] = v
+				}
 			}
 			return
 		}

@@ -162,13 +162,14 @@ func (s *blockSink) Write(w *write.Worker, u write.Unit) error {
 
 // rows is the part of the source's rows from .. to that is in the region.
 func (r *Region) rows(from, to int64) (int64, int64) {
-	return max(from, int64(r.From)), min(to, int64(r.From+r.Rows))
+	return max(from, int64(r.From)), min(to, int64(r.End()))
 }
 
 // scatter writes rows in the order that llama.cpp has them.
 type scatter struct {
-	order  []int64 // numbers of rows in the part, of the rows to write
+	order  []int // numbers of rows in the part, of the rows to write
 	sorted []byte
+	row    []byte
 }
 
 // write puts rows from on of a slice, which are data, at their places in the region's tensor.
@@ -176,26 +177,31 @@ func (s *scatter) write(w *write.Worker, t *target, r Region, data []byte, from 
 	n := len(data) / rowBytes
 	size := int64(rowBytes)
 	place := t.layout.Places[r.Tensor]
-	first := from - int64(r.From)
-	if r.HeadDim == 0 {
-		return t.write(w, place.Shard, data, place.Offset+(r.row+first)*size)
+	if r.Turned > 0 {
+		return s.turn(w, t, r, data, from, n)
 	}
-	// Whole heads are contiguous again when their rows are sorted.
+	s.columns(&r, t.types[r.Tensor], data, rowBytes)
+	if r.Same() {
+		return t.write(w, place.Shard, data, place.Offset+(r.row+from-int64(r.From))*size)
+	}
+	// Rows that are neighbours in llama.cpp's order are written together.
 	s.order = s.order[:0]
 	for i := range n {
-		s.order = append(s.order, int64(r.PartRow(int(first)+i)))
+		if row, ok := r.Find(int(from) + i); ok {
+			s.order = append(s.order, row)
+		}
 	}
 	slices.Sort(s.order)
-	buffer.Grow(&s.sorted, len(data))
+	buffer.Grow(&s.sorted, len(s.order)*rowBytes)
 	for i, row := range s.order {
-		copy(s.sorted[i*rowBytes:][:rowBytes], data[(int64(r.Row(int(row)))-first)*size:])
+		copy(s.sorted[i*rowBytes:][:rowBytes], data[(int64(r.Row(row))-from)*size:])
 	}
-	for i := 0; i < n; {
+	for i := 0; i < len(s.order); {
 		end := i + 1
-		for end < n && s.order[end] == s.order[end-1]+1 {
+		for end < len(s.order) && s.order[end] == s.order[end-1]+1 {
 			end++
 		}
-		if err := t.write(w, place.Shard, s.sorted[i*rowBytes:end*rowBytes], place.Offset+(r.row+s.order[i])*size); err != nil {
+		if err := t.write(w, place.Shard, s.sorted[i*rowBytes:end*rowBytes], place.Offset+(r.row+int64(s.order[i]))*size); err != nil {
 			return err
 		}
 		i = end
@@ -203,9 +209,43 @@ func (s *scatter) write(w *write.Worker, t *target, r Region, data []byte, from 
 	return nil
 }
 
+// turn writes n rows from on transposed: elements of neighbouring rows are neighbours.
+func (s *scatter) turn(w *write.Worker, t *target, r Region, data []byte, from int64, n int) error {
+	place, size := t.layout.Places[r.Tensor], int(t.types[r.Tensor].Size(1))
+	buffer.Grow(&s.sorted, len(data))
+	for c := range r.Turned {
+		for i := range n {
+			copy(s.sorted[(c*n+i)*size:][:size], data[(i*r.Turned+c)*size:])
+		}
+	}
+	for c := range r.Turned {
+		at := (int(r.row)+c)*r.Rows + int(from) - r.From
+		if err := t.write(w, place.Shard, s.sorted[c*n*size:][:n*size], place.Offset+int64(at*size)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// columns puts the blocks of each row into llama.cpp's order of columns.
+func (s *scatter) columns(r *Region, kind gguf.TensorType, data []byte, rowBytes int) {
+	if r.Columns.Head == 0 {
+		return
+	}
+	block := kind.BlockWeights()
+	size := int(kind.Size(int64(block)))
+	buffer.Grow(&s.row, rowBytes)
+	for ; len(data) > 0; data = data[rowBytes:] {
+		copy(s.row, data)
+		for i := range rowBytes / size {
+			copy(data[i*size:][:size], s.row[r.Columns.At(i*block)/block*size:])
+		}
+	}
+}
+
 // CopyUnits cuts an unquantized item into whole rows.
 func (o *Output) CopyUnits(list *write.Units, it *plan.Unquantized) {
-	rowBytes := it.Cols * int64(it.Src.Dtype.Bits()/8)
+	rowBytes := it.Cols * int64(it.Src.Dtype.Bits()) / 8
 	for s := range it.Slices {
 		list.Cut(write.Unit{Item: it, Slice: s}, it.Rows*rowBytes, max(1, write.UnitBytes/rowBytes)*rowBytes)
 	}
@@ -226,7 +266,7 @@ func (c *rowCopier) copy(w *write.Worker, it *plan.Unquantized, u write.Unit, r 
 	if err := w.Sum(it, u, r); err != nil {
 		return err
 	}
-	rowBytes := it.Cols * int64(it.Src.Dtype.Bits()/8)
+	rowBytes := it.Cols * int64(it.Src.Dtype.Bits()) / 8
 	row, rows := u.First/rowBytes, u.Count/rowBytes
 	for _, r := range c.Regions[it.Index][u.Slice] {
 		from, to := r.rows(row, row+rows)
@@ -251,7 +291,7 @@ func (c *rowCopier) copy(w *write.Worker, it *plan.Unquantized, u write.Unit, r 
 // sameBytes returns the source's bytes of rows, if the tensor has the same; else nil.
 func (c *rowCopier) sameBytes(w *write.Worker, it *plan.Unquantized, slice int, from, to int64, r Region, kind gguf.TensorType) ([]byte, error) {
 	same := map[packing.Dtype]gguf.TensorType{packing.F32: gguf.F32, packing.F16: gguf.F16, packing.BF16: gguf.BF16}
-	if of, ok := same[it.Src.Dtype]; !ok || of != kind || r.Add != 0 || r.Decay || it.Transposed {
+	if of, ok := same[it.Src.Dtype]; !ok || of != kind || r.Add != 0 || r.Decay || r.Columns.Head != 0 || it.Transposed {
 		return nil, nil
 	}
 	size, first := kind.Size(it.Cols), int64(slice)*it.Rows

@@ -14,10 +14,8 @@ type Facts struct {
 	Outer []Naming
 	// FinalNorm is the norm before the lm_head, and llama.cpp's name; default norm and output_norm.
 	FinalNorm Naming
-	// LlamaCpp is nil if gq does not write .gguf files of the architecture, mostly because
-	// llama.cpp computes it in another way: Differs is the reason.
+	// LlamaCpp is nil if gq does not write .gguf files of the architecture.
 	LlamaCpp *LlamaCpp
-	Differs  string
 
 	// read reads the keys of the model_type in config.json. Its defaults are those of the
 	// configuration class in transformers: published files rely on them.
@@ -144,6 +142,20 @@ type LlamaCpp struct {
 	States string
 	// Mixture is llama.cpp's view of a mixture of experts.
 	Mixture LlamaCppMixture
+	// SplitLatents: keys and values of latents are two tensors, and a head's keys are transposed.
+	SplitLatents bool
+	// SplitInputs: the input projection of a delta net is attn_qkv and attn_gate, not ssm_in.
+	SplitInputs bool
+	// TiledValues: heads of values that share a head of keys lie apart in delta nets.
+	TiledValues bool
+	// Factors: tensors of rope factors suffice for a rope of type longrope. Mscales: config.json has
+	// the factors of sines and cosines of such ropes.
+	Factors, Mscales bool
+	// Untruncated: config.json has truncate false for yarn, for which there is no key.
+	Untruncated bool
+	// Change makes the configuration what llama.cpp computes, and returns how this differs from what
+	// Transformers computes; "" if nothing does.
+	Change func(c *ForwardConfig) (difference string)
 	// Check returns what llama.cpp's code for the architecture does not support in a model, or "".
 	Check func(c *ForwardConfig) string
 	// Config returns keys of the config.json of a .gguf file, next to the sizes. nil: package
@@ -157,6 +169,8 @@ type LlamaCppMixture struct {
 	Sigmoid bool // scores are sigmoids
 	// Dense: the first layers may be dense.
 	Dense bool
+	// Steps: each n-th layer is a mixture, the others are dense.
+	Steps bool
 	// Groups: a token's experts may be limited to the groups with the best two scores.
 	Groups bool
 }
@@ -225,6 +239,14 @@ func (f *Facts) NameOf(kind Kind) string {
 				return n.HF
 			}
 		}
+	}
+	return ""
+}
+
+// AsLlamaCpp calls Change of the architecture.
+func (c *ForwardConfig) AsLlamaCpp() (difference string) {
+	if l := c.Facts.LlamaCpp; l != nil && l.Change != nil {
+		return l.Change(c)
 	}
 	return ""
 }

@@ -1,14 +1,36 @@
 package arch
 
+import "fmt"
+
 var _ = register("gpt_oss", Facts{
 	Title: "gpt-oss", Class: "GptOssForCausalLM",
-	Layer: join(preNorms, separateAttention, []Naming{
-		{Sinks, "self_attn.sinks", "attn_sinks.weight"},
+	Layer: join(qwen35Norms, separateAttention, []Naming{
+		{Sinks, "self_attn.sinks", "attn_sinks"},
 		{Router, "mlp.router", "ffn_gate_inp"},
 		{GateUpExperts, "mlp.experts.gate_up_proj", ""},
 		{DownExperts, "mlp.experts.down_proj", "ffn_down_exps"},
 	}),
-	Differs: "llama.cpp does not know yarn's truncate false",
+	LlamaCpp: &LlamaCpp{
+		Name: "gpt-oss", Bias: AllBias, Windows: UsedWindow, Period: 2, Untruncated: true,
+		Change: func(c *ForwardConfig) (difference string) {
+			if r := &c.Ropes[0]; r.Type == "yarn" && !r.Truncate {
+				r.Truncate, difference = true, "rounds the dimensions between which yarn interpolates, as truncate true: logits differ slightly from Transformers'"
+			}
+			return difference
+		},
+		Check: func(c *ForwardConfig) string {
+			if c.AttentionBias != AllBias || c.GateLimit != 7 || c.GateSlope != 1.702 {
+				return fmt.Sprintf("attention_bias false, and other than swiglu_limit 7 (%v) and swiglu_alpha 1.702 (%v)", c.GateLimit, c.GateSlope)
+			}
+			return ""
+		},
+		Config: func(m Metadata) map[string]any {
+			return map[string]any{
+				"hidden_act": "silu", "attention_bias": m.HasTensor("blk.0.attn_q.bias"), "intermediate_size": m.Count("expert_feed_forward_length", -1),
+				"num_local_experts": m.Count("expert_count", -1), "num_experts_per_tok": m.Count("expert_used_count", -1),
+			}
+		},
+	},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 64, 8, 64, 1e-5)
 		if k.boolean("attention_bias", true) {

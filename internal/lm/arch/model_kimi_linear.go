@@ -29,6 +29,24 @@ var _ = register("kimi_linear", Facts{
 		{SharedUp, "block_sparse_moe.shared_experts.up_proj", "ffn_up_shexp"},
 		{SharedDown, "block_sparse_moe.shared_experts.down_proj", "ffn_down_shexp"},
 	}, separateMLP),
+	LlamaCpp: &LlamaCpp{
+		Name: "kimi-linear", NoRopeStep: 1, SplitLatents: true, States: "linear_attention",
+		Mixture: LlamaCppMixture{Weights: WeightKeys, Sigmoid: true, Dense: true},
+		Check: func(c *ForwardConfig) string {
+			if !c.Experts.Normalize || c.DeltaNet.KeyHeads != c.Heads || c.Tied {
+				return "moe_renormalize false, delta nets of other than num_attention_heads heads, or a tied lm_head"
+			}
+			return ""
+		},
+		Config: func(m Metadata) map[string]any {
+			config := deepseekMetadata(m)
+			delete(config, "norm_topk_prob") // has no key in the converter's files
+			config["linear_attn_config"] = map[string]any{
+				"head_dim": m.Count("kda.head_dim", -1), "num_heads": m.Count("attention.head_count", -1), "short_conv_kernel_size": m.Count("ssm.conv_kernel", -1),
+			}
+			return config
+		},
+	},
 	vocab: 163840,
 	read: func(k *keys, c *ForwardConfig) {
 		for own, usual := range map[string]string{ // the names in published files

@@ -3,7 +3,7 @@ package arch
 var _ = register("phi3", Facts{
 	Title: "Phi-3", Class: "Phi3ForCausalLM",
 	Layer:    join(preNorms, phi3Attention, fusedMLP),
-	LlamaCpp: &LlamaCpp{Name: "phi3", Square: true, RopeFactors: []string{"longrope"}, Windows: WrittenWindow, PartialRope: true},
+	LlamaCpp: &LlamaCpp{Name: "phi3", Square: true, RopeFactors: []string{"longrope"}, Factors: true, Windows: WrittenWindow, PartialRope: true},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 0, 0, 0, 1e-5)
 		k.never("attention_bias", "mlp_bias", "lm_head_bias")

@@ -2,8 +2,30 @@ package arch
 
 var _ = register("phimoe", Facts{
 	Title: "Phi-3.5-MoE", Class: "PhimoeForCausalLM",
-	Layer:   join(preNorms, separateAttention, mixtralExperts),
-	Differs: "llama.cpp divides the experts' weights by their sum",
+	Layer: join(preNorms, separateAttention, mixtralExperts),
+	LlamaCpp: &LlamaCpp{
+		Name: "phimoe", Square: true, Bias: AllBias, RopeFactors: []string{"longrope"}, Factors: true, Mscales: true, Windows: WrittenWindow,
+		Change: func(c *ForwardConfig) string {
+			c.LayerNorm, c.Experts.Sparse, c.Experts.Normalize = false, false, true
+			return "subtracts no mean in norms, and weights the two best experts by their softmax, not by a sparse mixer (its pull request 11003): logits differ from Transformers'"
+		},
+		Check: func(c *ForwardConfig) string {
+			if c.AttentionBias != AllBias || !c.HeadBias {
+				return "models without biases of attention and lm_head (attention_bias, lm_head_bias)"
+			}
+			return ""
+		},
+		Config: func(m Metadata) map[string]any {
+			config := map[string]any{
+				"hidden_act": "silu", "attention_bias": true, "lm_head_bias": true, "sliding_window": nil,
+				"num_local_experts": m.Count("expert_count", -1), "num_experts_per_tok": m.Count("expert_used_count", -1),
+			}
+			if w := m.Count("attention.sliding_window", 0); w != 0 {
+				config["sliding_window"] = w
+			}
+			return config
+		},
+	},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 32, 8, 0, 1e-5)
 		k.positions(c, 4096*32, ropeDefaults{theta: 1e6, mscales: true, originalPositions: k.count("original_max_position_embeddings", 0)})

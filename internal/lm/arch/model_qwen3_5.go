@@ -2,9 +2,13 @@ package arch
 
 var _ = register("qwen3_5_text", Facts{
 	Title: "Qwen3.5", Class: "Qwen3_5ForCausalLM",
-	Layer:   join(preNorms, separateAttention, queryKeyNorms, qwen35Inputs, deltaNets, separateMLP),
-	Differs: qwen35Differs,
-	vocab:   248320,
+	Layer: join(qwen35Norms, separateAttention, queryKeyNorms, qwen35Inputs, deltaNets, separateMLP),
+	LlamaCpp: &LlamaCpp{Name: "qwen35", PartialRope: true, TiledValues: true, Check: checkDeltaNets, Config: func(m Metadata) map[string]any {
+		config := deltaNetMetadata(m)
+		config["hidden_act"] = "silu"
+		return config
+	}},
+	vocab: 248320,
 	read: func(k *keys, c *ForwardConfig) {
 		k.readQwen35Common(c, 16, 4)
 	},
@@ -12,7 +16,11 @@ var _ = register("qwen3_5_text", Facts{
 
 var _ = registerMultimodal("qwen3_5", nesting{class: "Qwen3_5ForConditionalGeneration", text: "qwen3_5_text", irrelevant: qwenImages})
 
-const qwen35Differs = "llama.cpp orders the heads of values otherwise"
+// qwen35Norms are the norms of Qwen3.5, and of Qwen3-Next.
+var qwen35Norms = []Naming{
+	{InputNorm, "input_layernorm", "attn_norm"},
+	{FeedForwardNorm, "post_attention_layernorm", "post_attention_norm"},
+}
 
 // qwen35Inputs are the names of a delta net's input projections.
 var qwen35Inputs = []Naming{

@@ -2,9 +2,9 @@ package arch
 
 var _ = register("qwen3_5_moe_text", Facts{
 	Title: "Qwen3.5-MoE", Class: "Qwen3_5MoeForCausalLM",
-	Layer:   join(preNorms, separateAttention, queryKeyNorms, qwen35Inputs, deltaNets, separateExperts, qwenShared),
-	Differs: qwen35Differs,
-	vocab:   248320,
+	Layer:    join(qwen35Norms, separateAttention, queryKeyNorms, qwen35Inputs, deltaNets, separateExperts, qwenShared),
+	LlamaCpp: &LlamaCpp{Name: "qwen35moe", PartialRope: true, TiledValues: true, Check: checkDeltaNets, Config: qwenMixtureMetadata},
+	vocab:    248320,
 	read: func(k *keys, c *ForwardConfig) {
 		if !k.has("intermediate_size") && k.has("moe_intermediate_size") { // no layer is dense
 			k.keys["intermediate_size"] = k.keys["moe_intermediate_size"]

@@ -58,6 +58,8 @@ type Options struct {
 	// may then differ between CPUs, because layouts may sum in different orders. Default: the first
 	// variant that has kernels.
 	ForCPU bool
+	// LlamaCpp computes as llama.cpp does where llama.cpp differs from Transformers.
+	LlamaCpp bool
 }
 
 // Model is a language model that computes logits. Sessions of a Model share its threads. Several

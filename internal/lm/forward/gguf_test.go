@@ -10,6 +10,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/internal/lm/forward"
 	"github.com/lowbit-go/gq/internal/lm/llamacpp"
 	"github.com/lowbit-go/gq/internal/test/testmodels"
@@ -27,9 +28,36 @@ func asGGUF(t *testing.T, dir string, edit func(m *llamacpp.Model)) (*gguf.File,
 		t.Fatal(err)
 	}
 	defer ck.Close()
+	c, err := arch.ParseForward(config)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var sources []llamacpp.Source
+	read, shapes := map[string][]float32{}, map[string][]int64{}
 	for _, s := range ck.Tensors() {
-		sources = append(sources, llamacpp.Source{Name: s.Name, Shape: s.Shape})
+		transposed := len(s.Shape) == 3 && c.ExpertsTransposed()
+		rows, _ := s.Matrix()
+		shape := slices.Clone(s.Shape)
+		if transposed {
+			shape[1], shape[2], rows = shape[2], shape[1], shape[0]*shape[2]
+		}
+		sources = append(sources, llamacpp.Source{Name: s.Name, Shape: shape})
+		w, err := ck.Weights(s, safetensors.WeightsOptions{Transposed: transposed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := make([]float32, s.Numel())
+		each := int(rows)
+		if transposed {
+			each /= int(shape[0])
+		}
+		for row := 0; row < int(rows); row += each { // a slice, if transposed
+			n := len(all) / int(rows)
+			if err := w.Read(all[row*n:][:each*n], row, each); err != nil {
+				t.Fatal(err)
+			}
+		}
+		read[s.Name], shapes[s.Name] = all, shape
 	}
 	m, err := llamacpp.Describe(config, sources)
 	if err != nil {
@@ -45,11 +73,10 @@ func asGGUF(t *testing.T, dir string, edit func(m *llamacpp.Model)) (*gguf.File,
 		t.Fatal(err)
 	}
 	data := append(layout.Shards[0].Header, make([]byte, layout.Shards[0].Size-int64(len(layout.Shards[0].Header)))...)
-	read := map[string][]float32{} // a tensor may be in many parts
 	for i, s := range m.Tensors {
 		values := s.Values
 		for _, p := range s.Parts {
-			values = append(values, partRows(t, ck, read, &p)...)
+			values = append(values, partRows(read, shapes, &p)...)
 		}
 		for j, v := range values {
 			binary.LittleEndian.PutUint32(data[layout.Places[i].Offset+4*int64(j):], math.Float32bits(v))
@@ -58,26 +85,26 @@ func asGGUF(t *testing.T, dir string, edit func(m *llamacpp.Model)) (*gguf.File,
 	return gguf.Parse(data)
 }
 
-// partRows reads the rows of a part in llama.cpp's order. read holds the tensors that were read.
-func partRows(t *testing.T, ck *safetensors.Checkpoint, read map[string][]float32, p *llamacpp.Part) []float32 {
-	t.Helper()
-	tensor, _ := ck.Lookup(p.Source)
+// partRows returns the rows of a part in llama.cpp's order.
+func partRows(read map[string][]float32, shapes map[string][]int64, p *llamacpp.Part) (out []float32) {
 	cols, height := 1, p.Rows
-	if n := len(tensor.Shape); n > 1 {
-		cols, height = int(tensor.Shape[n-1]), int(tensor.Shape[n-2])
+	if shape := shapes[p.Source]; len(shape) > 1 && !p.Elements {
+		cols, height = int(shape[len(shape)-1]), int(shape[len(shape)-2])
 	}
-	all := read[p.Source]
-	if all == nil {
-		rows, width := tensor.Matrix()
-		all = make([]float32, rows*width)
-		if err := ck.ReadRows(all, tensor, 0, int(rows)); err != nil {
-			t.Fatal(err)
+	for c := range p.Turned {
+		for i := range p.Rows {
+			out = append(out, read[p.Source][(p.From+i)*cols+c])
 		}
-		read[p.Source] = all
 	}
-	var out []float32
 	for i := range p.Rows {
-		row := slices.Clone(all[(p.Slice*height+p.From+p.Row(i))*cols:][:cols])
+		if p.Turned > 0 {
+			break
+		}
+		stored := read[p.Source][(p.Slice*height+p.Row(i))*cols:][:cols]
+		row := make([]float32, cols)
+		for c := range row {
+			row[c] = stored[p.Columns.At(c)]
+		}
 		p.Store(row)
 		out = append(out, row...)
 	}
@@ -113,14 +140,14 @@ func TestOpenGGUF(t *testing.T) {
 	}
 	spoil := map[string]func(m *llamacpp.Model, s *llamacpp.Tensor){
 		"":            func(*llamacpp.Model, *llamacpp.Tensor) {},
-		"permutation": func(m *llamacpp.Model, s *llamacpp.Tensor) { s.Parts[0].HeadDim = 0 },
+		"permutation": func(m *llamacpp.Model, s *llamacpp.Tensor) { s.Parts[0].Order = llamacpp.Order{} },
 		"norm":        func(m *llamacpp.Model, s *llamacpp.Tensor) { s.Parts[0].Add = 0 },
 	}
 	for _, v := range variants {
 		t.Run(v.Name, func(t *testing.T) {
 			dir := t.TempDir()
 			v.Write(t, dir)
-			want, err := forward.OpenCheckpoint(dir, forward.Options{Threads: 1})
+			want, err := forward.OpenCheckpoint(dir, forward.Options{Threads: 1, LlamaCpp: true})
 			if err != nil {
 				t.Fatal(err)
 			}

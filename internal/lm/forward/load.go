@@ -74,6 +74,9 @@ func (o Options) floats() floats {
 
 // newModel opens all weights, under the source's guard.
 func newModel(c *arch.ForwardConfig, s source, o Options) (*Model, error) {
+	if o.LlamaCpp {
+		c.AsLlamaCpp()
+	}
 	features, err := cpu.UpTo(o.CPU)
 	if err != nil {
 		return nil, fmt.Errorf("model: %w", err)

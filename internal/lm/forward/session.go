@@ -292,6 +292,9 @@ func (s *Session) norm(dst, x []float32, by *norm, m int) {
 				continue
 			}
 			rmsNorm(dst[r*n:][:n], x[r*n:][:n], by.weights[r%groups*n:], eps)
+			if by.bias != nil { // in llama.cpp alone
+				addTo(dst[r*n:][:n], by.bias)
+			}
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -32,7 +33,7 @@ func OpenGGUF(f *gguf.File, o Options) (*Model, error) {
 	c.PlusOne = false // weights are stored plus 1
 	for i := range c.Ropes {
 		switch name { // llama_model_rope_type
-		case "llama", "smollm3", "granite", "granitemoe", "glm4", "ernie4_5", "ernie4_5-moe", "cohere2", "deepseek2":
+		case "llama", "smollm3", "granite", "granitemoe", "glm4", "ernie4_5", "ernie4_5-moe", "cohere2", "deepseek2", "llama4":
 			c.Ropes[i].Neighbours = true
 		default:
 			c.Ropes[i].Neighbours = false
@@ -42,6 +43,7 @@ func OpenGGUF(f *gguf.File, o Options) (*Model, error) {
 	if err := s.frequencies(&c.Ropes[0]); err != nil {
 		return nil, err
 	}
+	o.LlamaCpp = true
 	return newModel(c, s, o)
 }
 
@@ -141,6 +143,11 @@ var inLayer = map[string]string{
 	"gate_proj":                     "ffn_gate_exps",
 	"up_proj":                       "ffn_up_exps",
 	"down_proj":                     "ffn_down_exps",
+	"self_attn.k_b_proj":            "attn_k_b", "self_attn.v_b_proj": "attn_v_b", "self_attn.o_norm": "ssm_norm",
+	"self_attn.q_conv1d": "ssm_conv1d_q", "self_attn.k_conv1d": "ssm_conv1d_k", "self_attn.v_conv1d": "ssm_conv1d_v",
+	"self_attn.f_a_proj": "ssm_f_a", "self_attn.f_b_proj": "ssm_f_b", "self_attn.b_proj": "ssm_beta", "self_attn.g_a_proj": "ssm_g_a", "self_attn.g_b_proj": "ssm_g_b",
+	"linear_attn.in_proj_qkv": "attn_qkv", "linear_attn.in_proj_z": "attn_gate", "linear_attn.in_proj_b": "ssm_beta", "linear_attn.in_proj_a": "ssm_alpha",
+	"feed_forward.gate_proj": "ffn_gate", "feed_forward.up_proj": "ffn_up", "feed_forward.down_proj": "ffn_down", "feed_forward.router": "ffn_gate_inp", "mlp.router": "ffn_gate_inp",
 }
 
 // find returns the tensor of a name in a checkpoint, and the expert in that tensor, or nil.
@@ -153,8 +160,12 @@ func (s *ggufSource) find(name string) (t *gguf.Tensor, expert int) {
 		theirs = "output_norm.weight"
 	case "model.embedding_norm.weight":
 		theirs = "token_embd_norm.weight"
+	case "model.norm.bias":
+		theirs = "output_norm.bias"
 	case "lm_head.weight":
 		theirs = "output.weight"
+	case "lm_head.bias":
+		theirs = "output.bias"
 	default:
 		rest, _ := strings.CutPrefix(name, "model.layers.")
 		layer, rest, _ := strings.Cut(rest, ".")
@@ -181,10 +192,12 @@ func (s *ggufSource) find(name string) (t *gguf.Tensor, expert int) {
 			theirs, suffix = "ssm_a", ""
 		case ".dt_bias":
 			theirs, suffix = "ssm_dt", ".bias"
+		case ".sinks":
+			theirs, suffix = "attn_sinks", ".weight"
 		}
 		if part == "post_attention_layernorm" {
 			theirs = "ffn_norm"
-			if s.config.Facts.NameOf(arch.FeedForwardNorm) != part || s.config.Architecture == "seed_oss" || s.config.Architecture == "glm4_moe" || s.config.DeltaNet != nil {
+			if s.config.Facts.NameOf(arch.FeedForwardNorm) != part || s.config.Architecture == "seed_oss" || s.config.Architecture == "gpt_oss" || s.config.Architecture == "glm4_moe" || s.config.DeltaNet != nil && s.config.Latent == nil {
 				theirs = "post_attention_norm"
 			}
 		}
@@ -218,20 +231,71 @@ func (s *ggufSource) values(t *gguf.Tensor, n int) ([]float32, error) {
 	return v, s.guard(func() error { return t.Type.Decode(v, s.file.Data(t)) })
 }
 
-// tensor reads a tensor without its dimensions of 1, as llama.cpp has it.
-func (s *ggufSource) tensor(name string, shape ...int64) ([]float32, error) {
+func (s *ggufSource) vector(name string, n int) ([]float32, error) {
 	t, _ := s.find(name)
 	if t == nil {
 		return nil, arch.Missing(name)
 	}
 	s.asked[t.Name] = true
-	v, err := s.values(t, elements(shape))
+	v, err := s.values(t, n)
+	if place := s.places(name); place != nil && err == nil {
+		stored, width := slices.Clone(v), 1
+		if strings.HasSuffix(name, "conv1d.weight") {
+			width = s.config.DeltaNet.Kernel
+		}
+		for i := range v {
+			v[i] = stored[place(i/width)*width+i%width]
+		}
+	}
 	if strings.HasSuffix(t.Name, ".ssm_a") { // -e^x
 		for i := range v {
 			v[i] = float32(detmath.Log(-float64(v[i])))
 		}
 	}
 	return v, err
+}
+
+// tensor reads a tensor without its dimensions of 1, as llama.cpp has it. Biases of gate and up of
+// fused experts are in two tensors.
+func (s *ggufSource) tensor(name string, shape ...int64) ([]float32, error) {
+	at, ok := strings.CutSuffix(name, ".experts.gate_up_proj.bias")
+	if !ok {
+		return s.vector(strings.Replace(name, ".experts.down", ".experts.0.down", 1), elements(shape))
+	}
+	v := make([]float32, elements(shape))
+	gate, err := s.vector(at+".experts.0.gate_proj.bias", len(v)/2)
+	up, err2 := s.vector(at+".experts.0.up_proj.bias", len(v)/2)
+	if err = errors.Join(err, err2); err != nil {
+		return nil, err
+	}
+	for i := range gate {
+		v[2*i], v[2*i+1] = gate[i], up[i]
+	}
+	return v, nil
+}
+
+// places returns the places in the file of the rows of a delta net's tensor, or of the columns of
+// the output projection, if the heads of values that share a head of keys lie apart; else nil.
+func (s *ggufSource) places(name string) func(i int) int {
+	d, keys, height := s.config.DeltaNet, 0, 1
+	_, part, ok := strings.Cut(name, "linear_attn.")
+	if part, _, _ = strings.Cut(part, "."); !ok || part == "norm" || !s.config.Facts.Has(arch.DeltaQKV) {
+		return nil
+	}
+	switch part {
+	case "in_proj_qkv", "conv1d":
+		keys, height = 2*d.KeyHeads*d.KeyDim, d.ValueDim
+	case "in_proj_z", "out_proj":
+		height = d.ValueDim
+	}
+	each := d.ValueHeads / d.KeyHeads
+	return func(i int) int {
+		if i < keys {
+			return i
+		}
+		head, row := (i-keys)/height, (i-keys)%height
+		return keys + (head%each*d.KeyHeads+head/each)*height + row
+	}
 }
 
 func (s *ggufSource) embedding(name string, rows, cols int) (Embedding, error) {
@@ -258,8 +322,19 @@ func (r ggufRows) read(dst []float32, row int) error {
 }
 
 func (s *ggufSource) linear(l *linearSpec) (kernels.Operator, error) {
+	if at, ok := strings.CutSuffix(l.name, "kv_b_proj.weight"); ok {
+		if keys, _ := s.find(at + "k_b_proj.weight"); keys != nil {
+			return s.splitLatents(at, l)
+		}
+	}
 	names := []string{l.name} // of tensors, whose rows follow
-	if at, ok := strings.CutSuffix(l.name, "input_linear.weight"); ok {
+	alternate := false
+	if at, ok := strings.CutSuffix(l.name, ".experts.gate_up_proj.weight"); ok {
+		names = []string{fmt.Sprintf("%s.experts.%d.gate_proj.weight", at, l.slice), fmt.Sprintf("%s.experts.%d.up_proj.weight", at, l.slice)}
+		alternate = s.config.Experts.Interleaved
+	} else if at, ok := strings.CutSuffix(l.name, ".experts.down_proj.weight"); ok {
+		names[0] = fmt.Sprintf("%s.experts.%d.down_proj.weight", at, l.slice)
+	} else if at, ok := strings.CutSuffix(l.name, "input_linear.weight"); ok {
 		names = []string{fmt.Sprintf("%sexperts.%d.w1.weight", at, l.slice), fmt.Sprintf("%sexperts.%d.w3.weight", at, l.slice)}
 	} else if at, ok := strings.CutSuffix(l.name, "output_linear.weight"); ok {
 		names[0] = fmt.Sprintf("%sexperts.%d.w2.weight", at, l.slice)
@@ -273,9 +348,48 @@ func (s *ggufSource) linear(l *linearSpec) (kernels.Operator, error) {
 		}
 		list = append(list, ggufRows{s.file, t, data})
 	}
+	place, columns := s.places(l.name), strings.HasSuffix(l.name, "linear_attn.out_proj.weight")
 	return kernels.NewRows(l.rows, l.cols, func(dst []float32, row int) {
-		if err := list[row/each].read(dst, row%each); err != nil {
+		tensor, at := row/each, row%each
+		if alternate {
+			tensor, at = row%len(list), row/len(list)
+		}
+		if place != nil && !columns {
+			at = place(at)
+		}
+		if err := list[tensor].read(dst, at); err != nil {
 			panic(err) // the type and the size were checked
+		}
+		if place != nil && columns {
+			stored := slices.Clone(dst)
+			for i := range dst {
+				dst[i] = stored[place(i)]
+			}
+		}
+	}, nil, s.options)
+}
+
+// splitLatents reads keys and values of latents from two tensors. at is the prefix of the names.
+func (s *ggufSource) splitLatents(at string, l *linearSpec) (kernels.Operator, error) {
+	a, heads := s.config.Latent, s.config.Heads
+	k, keys, err := s.matrix(at+"k_b_proj.weight", heads*a.KeyRank, a.Nope)
+	if err != nil {
+		return nil, err
+	}
+	v, values, err := s.matrix(at+"v_b_proj.weight", heads*a.Value, a.KeyRank)
+	if err != nil {
+		return nil, err
+	}
+	return kernels.NewRows(l.rows, l.cols, func(dst []float32, row int) {
+		head, i := row/(a.Nope+a.Value), row%(a.Nope+a.Value)
+		if i >= a.Nope { // errors: the types and the sizes were checked
+			_ = ggufRows{s.file, v, values}.read(dst, head*a.Value+i-a.Nope)
+			return
+		}
+		line := make([]float32, a.Nope)
+		for c := range dst {
+			_ = ggufRows{s.file, k, keys}.read(line, head*a.KeyRank+c)
+			dst[c] = line[i]
 		}
 	}, nil, s.options)
 }

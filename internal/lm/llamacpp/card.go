@@ -230,7 +230,7 @@ func (m *Model) sizeLabel() string {
 	for _, t := range m.Tensors {
 		n := t.Elements()
 		if strings.Contains(t.Name, "_exps.") {
-			experts = t.Shape[2]
+			experts = t.Shape[len(t.Shape)-1]
 			n /= experts
 		}
 		total += n

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/lowbit-go/gq/formats/gguf"
@@ -17,8 +18,8 @@ type Checkpoint struct {
 	// tokenizer_config.json and generation_config.json. The last is CardFile, if the file has facts
 	// for it.
 	Assets []Asset
-	// Tensors are in the order of the file. Rows of q and k are in the checkpoint's order, and norms
-	// of Gemma are less by 1. Otherwise the weights are as stored.
+	// Tensors are in the order of the file, with rows and columns in the checkpoint's order. Norms of
+	// Gemma are less by 1. Otherwise the weights are as stored.
 	Tensors []CheckpointTensor
 }
 
@@ -34,85 +35,69 @@ type CheckpointTensor struct {
 	Name   string
 	Shape  []int64
 	Stored *gguf.Tensor
-	// First is the first of Rows rows of Stored, counted over all its slices.
-	First, Rows int
+	// Transposed: Shape is of the transposed slices.
+	Transposed bool
+	// Columns is the order of the stored rows' elements.
+	Columns Order
+	// Elements: the rows of pieces are elements.
+	Elements bool
 	// Add is added to each element. Norms of Gemma are stored as weight + 1, rounded to float32: the
 	// sum with -1 is exact, so the result is the weight if weight + 1 was exact. That holds for 0 and
 	// for BF16 weights of at least 2^-16. Smaller weights come back with an error below 2^-24,
 	// invisible to a forward pass that adds 1 again.
-	Add   float32
-	decay bool // elements are stored as -e^x
-	// Split is set if two tensors hold the rows of the heads' keys and values.
-	Split *Split
-
-	pieces  []fusedRows // of fused experts, in order; nil: the rows are rows of Stored
-	headDim int
+	Add    float32
+	decay  bool      // elements are stored as -e^x
+	pieces []Segment // in order of the rows
 }
 
-// fusedRows is a range of rows of fused experts: rows from first on of stored.
-type fusedRows struct {
-	at     int // the first row of the checkpoint's tensor, counted over all experts
-	stored *gguf.Tensor
-	first  int
+// A Segment is a part of a checkpoint's tensor: rows from First on of Stored.
+type Segment struct {
+	Part   // From is counted over all slices
+	Stored *gguf.Tensor
+	First  int
 }
 
-// Fused reports whether the tensor holds experts that are parts of several tensors of the file.
-func (t *CheckpointTensor) Fused() bool { return t.pieces != nil }
+// Plain returns the row of Stored with which the tensor begins, if the rows follow in order.
+func (t *CheckpointTensor) Plain() (first int, ok bool) {
+	return t.pieces[0].First, len(t.pieces) == 1 && t.pieces[0].Same() && t.Columns.Head == 0 && !t.Transposed
+}
 
-// At returns the tensor and the row that have row i, counted over all experts.
-func (t *CheckpointTensor) At(i int) (stored *gguf.Tensor, row int) {
-	if t.pieces == nil {
-		return t.Stored, t.Row(i)
-	}
-	k, found := slices.BinarySearchFunc(t.pieces, i, func(p fusedRows, i int) int { return cmp.Compare(p.at, i) })
+// Segment returns the segment with row i, counted over all experts, and the row's number there.
+func (t *CheckpointTensor) Segment(i int) (s *Segment, row int) {
+	k, found := slices.BinarySearchFunc(t.pieces, i, func(p Segment, i int) int { return cmp.Compare(p.From, i) })
 	if !found {
 		k--
 	}
-	return t.pieces[k].stored, t.pieces[k].first + i - t.pieces[k].at
-}
-
-// Split has the keys and values of latents as llama.cpp's converter stores them, Stored being Keys.
-// Its rows are those of the heads: of each, Nope rows of keys, and then Value rows of values.
-type Split struct {
-	// Keys has a matrix of each head, [columns][Nope], and Values one of [Value][columns].
-	Keys, Values *gguf.Tensor
-	Nope, Value  int
-}
-
-// splitOf finds the tensors of a Split in place of the tensor name, or returns nil.
-func splitOf(f *gguf.File, name string, c *arch.ForwardConfig) *Split {
-	layer, ok := strings.CutSuffix(name, "attn_kv_b.weight")
-	a := c.Latent
-	if !ok || a == nil {
-		return nil
+	for ; ; k-- { // the rows of segments with steps alternate
+		if row, ok := t.pieces[k].Find(i); ok {
+			return &t.pieces[k], row
+		}
 	}
-	s := &Split{f.Tensor(layer + "attn_k_b.weight"), f.Tensor(layer + "attn_v_b.weight"), a.Nope, a.Value}
-	heads := int64(c.Heads)
-	if s.Keys == nil || s.Values == nil || !slices.Equal(trim(s.Keys.Dims), trim([]int64{int64(a.Nope), int64(a.KeyRank), heads})) ||
-		!slices.Equal(trim(s.Values.Dims), trim([]int64{int64(a.KeyRank), int64(a.Value), heads})) {
-		return nil
-	}
-	return s
 }
 
-// Row returns the row of Stored that has row i of the tensor.
-func (t *CheckpointTensor) Row(i int) int {
-	p := Part{HeadDim: t.headDim}
-	return t.First + p.PartRow(i)
+// At returns the tensor and the row that have row i of a tensor that is not Turned.
+func (t *CheckpointTensor) At(i int) (stored *gguf.Tensor, row int) {
+	s, row := t.Segment(i)
+	return s.Stored, s.First + row
 }
 
-func (t *CheckpointTensor) Bytes() int64 {
-	switch {
-	case len(t.Shape) == 1:
-		return t.Stored.Size
-	case t.Split != nil:
-		return t.Split.Keys.Size + t.Split.Values.Size
+// Turned reports whether parts are transposed. The parts may then have two types: Stored has the
+// quantized type, if any.
+func (t *CheckpointTensor) Turned() bool { return t.pieces[0].Turned > 0 }
+
+func (t *CheckpointTensor) Bytes() (n int64) {
+	for _, p := range t.pieces {
+		if t.Elements { // of a whole tensor
+			n += p.Stored.Size
+		} else {
+			n += int64(p.Height()) * p.Stored.RowBytes()
+		}
 	}
-	return int64(t.Rows) * t.Stored.RowBytes()
+	return n
 }
 
 // Same reports whether elements have the values that are stored.
-func (t *CheckpointTensor) Same() bool { return t.Add == 0 && !t.decay && t.Split == nil }
+func (t *CheckpointTensor) Same() bool { return t.Add == 0 && !t.decay && !t.Turned() }
 
 // Restore changes stored elements to the elements of the tensor, but for Add.
 func (t *CheckpointTensor) Restore(x []float32) {
@@ -122,9 +107,6 @@ func (t *CheckpointTensor) Restore(x []float32) {
 		}
 	}
 }
-
-// Permuted reports whether the rows are in another order in Stored.
-func (t *CheckpointTensor) Permuted() bool { return t.headDim != 0 }
 
 // ReadCheckpoint is the inverse of [Describe]. Every key of the architecture and every tensor must
 // be understood. Errors are a *KeyError with the key, an *arch.UnsupportedError, or name the
@@ -216,7 +198,12 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 	if err := layersThere(f, fam, config); err != nil {
 		return nil, err
 	}
-	d := &describer{family: *fam, config: config, sources: map[string]Source{}, used: map[string]bool{}, invent: true}
+	one := *fam.LlamaCpp
+	has := func(name string) bool {
+		return slices.ContainsFunc(f.Tensors, func(t *gguf.Tensor) bool { return strings.HasSuffix(t.Name, name) })
+	}
+	one.SplitLatents, one.SplitInputs = has(".attn_k_b.weight"), has(".attn_gate.weight")
+	d := &describer{family: family{&one, fam.layer, fam.final}, config: config, sources: map[string]Source{}, used: map[string]bool{}, invent: true}
 	d.sources[embedding] = Source{Name: embedding, Shape: shape}
 	if !config.Tied {
 		d.sources[head] = Source{Name: head, Shape: shape}
@@ -226,16 +213,10 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 	}
 	known := map[string]bool{ropeFreqs: true, ropeLong: true, ropeShort: true}
 	var list []CheckpointTensor
-	fused := map[string]int{} // index in list
+	index := map[string]int{} // in list
 	for _, t := range d.list {
 		known[t.Name] = true
 		stored := f.Tensor(t.Name)
-		if split := splitOf(f, t.Name, config); stored == nil && split != nil {
-			known[split.Keys.Name], known[split.Values.Name] = true, true
-			source := t.Parts[0].Source
-			list = append(list, CheckpointTensor{Name: source, Shape: d.sources[source].Shape, Stored: split.Keys, Rows: t.Parts[0].Rows, Split: split})
-			continue
-		}
 		if stored == nil {
 			return nil, missing(t.Name)
 		}
@@ -244,38 +225,49 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 		}
 		first := 0
 		for _, p := range t.Parts {
-			shape := d.sources[p.Source].Shape
-			if len(shape) == 3 && config.NameOf(arch.GateUpExperts) != "" {
-				if err := fuse(&list, fused, p, shape, stored, first); err != nil {
-					return nil, err
-				}
-			} else {
-				list = append(list, CheckpointTensor{Name: p.Source, Shape: shape, Stored: stored, First: first, Rows: p.Rows, Add: -p.Add, headDim: p.HeadDim, decay: p.Decay})
+			i, ok := index[p.Source]
+			if !ok {
+				i, index[p.Source] = len(list), len(list)
+				shape := d.sources[p.Source].Shape
+				list = append(list, CheckpointTensor{Name: p.Source, Shape: shape, Stored: stored, Columns: p.Columns, Elements: p.Elements || len(shape) == 1, Add: -p.Add, decay: p.Decay})
 			}
-			first += p.Rows
+			if err := list[i].add(p, stored, first); err != nil {
+				return nil, err
+			}
+			first += p.Height()
+		}
+	}
+	for i := range list {
+		if t := &list[i]; len(t.Shape) == 3 && t.Shape[1] > 1 && config.ExpertsTransposed() {
+			t.Shape, t.Transposed = []int64{t.Shape[0], t.Shape[2], t.Shape[1]}, true
 		}
 	}
 	for _, t := range f.Tensors {
-		if !known[t.Name] {
+		if !known[t.Name] && !predicts(f, t.Name, fam.Name, len(config.Layers)) {
 			return nil, fmt.Errorf("tensor %q has no place in the model that the metadata describe (%s)", t.Name, fam.Name)
 		}
 	}
 	return list, nil
 }
 
-func fuse(list *[]CheckpointTensor, index map[string]int, p Part, shape []int64, stored *gguf.Tensor, first int) error {
-	i, ok := index[p.Source]
-	if !ok {
-		i = len(*list)
-		index[p.Source] = i
-		*list = append(*list, CheckpointTensor{Name: p.Source, Shape: shape, Stored: stored, Rows: int(shape[0] * shape[1])})
-	}
-	t := &(*list)[i]
-	if t.Stored.Type != stored.Type {
+// predicts reports whether a tensor is in a layer behind the last, to predict further tokens.
+func predicts(f *gguf.File, name, architecture string, layers int) bool {
+	more, _ := f.Int(strings.Replace(keyPredictors, "ARCH", architecture, 1))
+	number, _, _ := strings.Cut(strings.TrimPrefix(name, "blk."), ".")
+	n, err := strconv.Atoi(number)
+	return err == nil && n >= layers && n < layers+int(more)
+}
+
+func (t *CheckpointTensor) add(p Part, stored *gguf.Tensor, first int) error {
+	if t.Stored.Type != stored.Type && len(t.pieces) > 0 && !t.Turned() {
 		return fmt.Errorf("tensor %q has type %s and %q type %s: one type was expected for both", t.Stored.Name, t.Stored.Type, stored.Name, stored.Type)
 	}
-	t.pieces = append(t.pieces, fusedRows{p.Slice*int(shape[1]) + p.From, stored, first})
-	slices.SortFunc(t.pieces, func(a, b fusedRows) int { return cmp.Compare(a.at, b.at) })
+	if stored.Type.BlockWeights() > 1 {
+		t.Stored = stored
+	}
+	p.From += p.Slice * int(t.Shape[max(0, len(t.Shape)-2)])
+	t.pieces = append(t.pieces, Segment{p, stored, first})
+	slices.SortFunc(t.pieces, func(a, b Segment) int { return cmp.Compare(a.From, b.From) })
 	return nil
 }
 
@@ -285,14 +277,11 @@ func fuse(list *[]CheckpointTensor, index map[string]int, p Part, shape []int64,
 func layersThere(f *gguf.File, fam *family, config *arch.ForwardConfig) error {
 	for i := range config.Layers {
 		for _, n := range fam.layer {
-			if !config.Layers[i].Uses(n.Kind) || config.NameOf(n.Kind) == "" || slices.Contains([]arch.Kind{arch.RouterCorrection, arch.DeltaDecay, arch.DeltaBias, arch.GateUpExperts}, n.Kind) {
+			if !config.Layers[i].Uses(n.Kind) || config.NameOf(n.Kind) == "" || slices.Contains([]arch.Kind{arch.RouterCorrection, arch.DeltaDecay, arch.DeltaBias, arch.GateUpExperts, arch.KeyValueUp, arch.DeltaQKVZ}, n.Kind) {
 				continue
 			}
 			name := fmt.Sprintf("blk.%d.%s.weight", i, n.GGUF)
 			t := f.Tensor(name)
-			if t == nil && splitOf(f, name, config) != nil {
-				continue
-			}
 			if t == nil {
 				return missing(name)
 			}

@@ -62,7 +62,7 @@ func storedBytes(t testing.TB, m *Model, more []gguf.Pair, value func(name strin
 				cols, height = shape[len(shape)-1], shape[len(shape)-2]
 			}
 			for r := range p.Rows {
-				row := int64(p.Slice)*height + int64(p.From+p.Row(r))
+				row := int64(p.Slice)*height + int64(p.Row(r))
 				for c := range cols {
 					put(value(p.Source, row*cols+c) + p.Add)
 				}
@@ -70,6 +70,17 @@ func storedBytes(t testing.TB, m *Model, more []gguf.Pair, value func(name strin
 		}
 	}
 	return data
+}
+
+// rows is the number of rows, or of elements.
+func (c *CheckpointTensor) rows() int {
+	n := 1
+	for i, d := range c.Shape {
+		if i == 0 || i+1 < len(c.Shape) || c.Elements {
+			n *= int(d)
+		}
+	}
+	return n
 }
 
 // weights reads a checkpoint's tensor out of the file.
@@ -84,8 +95,9 @@ func (c *CheckpointTensor) weights(t *testing.T, f *gguf.File) []float32 {
 		cols = int(c.Shape[len(c.Shape)-1])
 	}
 	var out []float32
-	for r := range c.Rows {
-		for _, v := range all[c.Row(r)*cols:][:cols] {
+	for r := range c.rows() {
+		_, row := c.At(r)
+		for _, v := range all[row*cols:][:cols] {
 			out = append(out, v+c.Add)
 		}
 	}

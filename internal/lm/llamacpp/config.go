@@ -45,9 +45,15 @@ func (m *Model) describeConfig(f *family, c *arch.ForwardConfig) error {
 	m.set(keyFeedForward, c.Intermediate)
 	m.set(keyHeads, c.Heads)
 	m.describeStates(c)
-	m.set(keyKeyLength, c.HeadDim)
 	if a := c.Latent; a != nil {
-		m.set(keyValueLength, a.Value)
+		key, value := c.HeadDim, a.Value
+		if f.SplitLatents { // all heads read the latents themselves
+			m.set(keyKeyLengthMLA, key)
+			m.set(keyValueLengthMLA, value)
+			key, value = a.KeyRank+a.Rope, a.KeyRank
+		}
+		m.set(keyKeyLength, key)
+		m.set(keyValueLength, value)
 		m.set(keyKeyRank, a.KeyRank)
 		if a.QueryRank > 0 {
 			m.set(keyQueryRank, a.QueryRank)
@@ -56,6 +62,7 @@ func (m *Model) describeConfig(f *family, c *arch.ForwardConfig) error {
 			m.note("llama.cpp's %s adds %g, not %g, to the mean squares of latents", f.Name, c.NormEps, latentEps)
 		}
 	} else {
+		m.set(keyKeyLength, c.HeadDim)
 		m.set(keyValueLength, c.HeadDim)
 	}
 	if c.LayerNorm {
@@ -89,7 +96,7 @@ func (m *Model) describeConfig(f *family, c *arch.ForwardConfig) error {
 
 // describeStates writes the heads of keys and values of each layer: layers with a state have none.
 func (m *Model) describeStates(c *arch.ForwardConfig) {
-	if d := c.DeltaNet; d != nil {
+	if d := c.DeltaNet; d != nil && !d.ChannelDecay {
 		m.set(keyKVHeads, c.KVHeads)
 		m.set(keyDeltaTaps, d.Kernel)
 		m.set(keyDeltaState, d.KeyDim)
@@ -103,10 +110,15 @@ func (m *Model) describeStates(c *arch.ForwardConfig) {
 		m.set(keyKVHeads, c.KVHeads)
 		return
 	}
-	list := make([]int32, len(c.Layers))
+	list, heads := make([]int32, len(c.Layers)), c.KVHeads
+	if d := c.DeltaNet; d != nil {
+		m.set(keyDeltaTaps, d.Kernel)
+		m.set(keyDeltaHeadDim, d.KeyDim)
+		heads = 1 // the latents
+	}
 	for i := range list {
 		if !c.Layers[i].States() {
-			list[i] = int32(c.KVHeads)
+			list[i] = int32(heads)
 		}
 	}
 	m.set(keyKVHeads, list)
@@ -172,12 +184,18 @@ func (f *family) checkExperts(c *arch.ForwardConfig) error {
 	case e.Normalize && f.Mixture.Weights == arch.PlainWeights:
 		return unsupported("llama.cpp's %s never divides the weights of the chosen experts by their sum, but norm_topk_prob is true", f.Name)
 	}
-	dense := denseLayers(c)
+	dense, step := denseLayers(c), 1
+	if f.Mixture.Steps {
+		step = dense + 1
+	}
 	for i, l := range c.Layers {
+		if step > 1 && l.Experts != ((i+1)%step == 0) {
+			return unsupported("llama.cpp's %s expects experts in each n-th layer, but layer %d has another network (moe_layers)", f.Name, i)
+		}
 		if f.Mixture.Dense && l.Experts != (i >= dense) {
 			return unsupported("llama.cpp's %s expects experts in every layer behind the first %d, but layer %d is dense", f.Name, dense, i)
 		}
-		if !f.Mixture.Dense && !l.Experts {
+		if !f.Mixture.Dense && step == 1 && !l.Experts {
 			return unsupported("llama.cpp's %s expects experts in every layer, but layer %d is dense (mlp_only_layers or decoder_sparse_step)", f.Name, i)
 		}
 	}
@@ -220,6 +238,9 @@ func (m *Model) describeExperts(f *family, c *arch.ForwardConfig) {
 	if f.Mixture.Dense {
 		m.set(keyDenseLayers, denseLayers(c))
 		m.set(keyMixtureStep, 1)
+	}
+	if f.Mixture.Steps {
+		m.set(keyMixtureStep, denseLayers(c)+1)
 	}
 }
 
@@ -331,14 +352,23 @@ func (t *Tensor) Elements() int64 {
 type Part struct {
 	Source string
 	Slice  int // expert in a source of fused experts; else 0
-	// From is the first of Rows rows, within the slice.
-	From, Rows int
-	// HeadDim is not 0 if llama.cpp has the rows in another order: neighbouring rows of a head rotate
-	// together where a checkpoint rotates rows i and i + HeadDim/2.
-	HeadDim int
-	Add     float32 // added to each element: Gemma's norms store weight + 1
-	Decay   bool    // an element x is stored as -e^x
+	// From is the first of Rows rows, within the slice. Step is from a row to the next; 0: 1.
+	From, Rows, Step int
+	Order            // of the rows
+	Columns          Order
+	// Elements: the rows of the part are elements of a matrix.
+	Elements bool
+	// Turned, if not 0, is the number of columns: the part is transposed.
+	Turned int
+	Add    float32 // added to each element: Gemma's norms store weight + 1
+	Decay  bool    // an element x is stored as -e^x
 }
+
+// Order is an order of rows or columns. Each Head of them are Lines lines of blocks of Block.
+// llama.cpp has the blocks column by column: neighbouring rows of a head rotate together where a
+// checkpoint rotates rows i and i + Head/2 (2 lines), and heads of values that share a head of keys
+// lie apart. The zero value is the order of the source.
+type Order struct{ Head, Lines, Block int }
 
 // Store changes elements of the source to the elements of the tensor.
 func (p *Part) Store(x []float32) {
@@ -349,18 +379,48 @@ func (p *Part) Store(x []float32) {
 	}
 }
 
-// Row returns the row of the source, counted from p.From, that is row i of the part.
-func (p *Part) Row(i int) int { return p.turn(i, 2) }
+// Row returns the row of the source that is row i of the part.
+func (p *Part) Row(i int) int { return p.From + max(1, p.Step)*p.At(i) }
 
-// PartRow is the inverse of Row: the row of the part for row i of the source.
-func (p *Part) PartRow(i int) int { return p.turn(i, p.HeadDim/2) }
+// Find is the inverse of Row. ok is false for a row outside of the part.
+func (p *Part) Find(row int) (i int, ok bool) {
+	step := max(1, p.Step)
+	i = (row - p.From) / step
+	if row < p.From || i >= p.Rows || (row-p.From)%step != 0 {
+		return 0, false
+	}
+	if p.Head != 0 {
+		i = p.turn(i, p.Head/p.Block/p.Lines)
+	}
+	return i, true
+}
 
-// turn returns the place of row i when the rows of its head, in lines of n, are written column by
-// column.
-func (p *Part) turn(i, n int) int {
-	if p.HeadDim == 0 {
+// End is the row behind the last row of the source.
+func (p *Part) End() int { return p.From + p.Rows*max(1, p.Step) }
+
+// Height is the number of rows that the part has in the tensor.
+func (p *Part) Height() int {
+	if p.Turned > 0 {
+		return p.Turned
+	}
+	return p.Rows
+}
+
+// Same reports whether the rows are neighbours in the order of the source.
+func (p *Part) Same() bool { return p.Step <= 1 && p.Head == 0 }
+
+// At returns the place in the source of place i in llama.cpp's order.
+func (o *Order) At(i int) int {
+	if o.Head == 0 {
 		return i
 	}
-	in := i % p.HeadDim
-	return i - in + in%n*(p.HeadDim/n) + in/n
+	return o.turn(i, o.Lines)
+}
+
+// turn returns the place of place i when the blocks of its head, in columns of lines blocks, are
+// written line by line.
+func (o *Order) turn(i, lines int) int {
+	in, columns := i%o.Head, o.Head/o.Block/lines
+	b := in / o.Block
+	return i - in + (b%lines*columns+b/lines)*o.Block + in%o.Block
 }

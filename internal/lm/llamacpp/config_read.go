@@ -184,7 +184,7 @@ func (r *configReader) checkExperts() {
 	if n := r.count(keyGroups, 1); n > 1 && !r.family.Mixture.Groups {
 		r.fail(keyGroups, "is %d: at most 1 was expected", n)
 	}
-	if step := r.count(keyMixtureStep, 1); step != 1 {
+	if step := r.count(keyMixtureStep, 1); step != 1 && !r.family.Mixture.Steps {
 		r.fail(keyMixtureStep, "is %d: 1 was expected", step)
 	}
 	for _, key := range []string{keySharedLength, keySharedCount, keyExpertLength} {
@@ -206,9 +206,12 @@ func (r *configReader) readSizes() {
 		r.fail(keyBlockCount, "is %d: at most %d were expected, in a file of %d tensors", r.layers, maxLayers, len(r.file.Tensors))
 		return
 	}
+	if n := r.count(keyPredictors, 0); n < r.layers { // these follow
+		r.layers -= n
+	}
 	r.headDim = r.size(keyKeyLength, max(1, embd/max(1, heads)))
 	if r.family.latent() {
-		r.headDim = r.size("ARCH.attention.key_length_mla", r.headDim)
+		r.headDim = r.size(keyKeyLengthMLA, r.headDim)
 	}
 	if v := r.size(keyValueLength, r.headDim); v != r.headDim && !r.family.latent() {
 		r.fail(keyValueLength, "is %d, and %s is %d: equal numbers were expected", v, r.name(keyKeyLength), r.headDim)

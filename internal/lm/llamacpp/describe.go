@@ -17,13 +17,13 @@ func Describe(config []byte, sources []Source) (*Model, error) {
 		return nil, err
 	}
 	f, ok := familyOf(c.Architecture)
-	if !ok && c.Facts.Differs != "" {
-		return nil, unsupported("model_type %q is not written to .gguf files: %s. A .gqf file takes the model", c.Architecture, c.Facts.Differs)
-	}
 	if !ok {
 		return nil, unsupported("model_type %q is not written to .gguf files: gq writes llama.cpp's %s. A .gqf file takes the model", c.Architecture, strings.Join(knownFamilies(), ", "))
 	}
 	m := &Model{Architecture: f.Name}
+	if difference := c.AsLlamaCpp(); difference != "" {
+		m.note("llama.cpp's %s %s", f.Name, difference)
+	}
 	if err := m.describeConfig(&f, c); err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func (d *describer) tensors() error {
 	}
 	c := d.config
 	body, embedding, head := names.Body, names.Embedding, names.Head
-	d.matrix(embeddingName, embedding, c.VocabSize, c.HiddenSize, 0)
+	d.matrix(embeddingName, embedding, c.VocabSize, c.HiddenSize)
 	for i := range c.Layers {
 		d.layer(i, fmt.Sprintf("%slayers.%d.", body, i))
 	}
@@ -101,7 +101,10 @@ func (d *describer) tensors() error {
 	case d.Tied:
 		d.fail(unsupported("tensor %q differs from the embedding, but llama.cpp's %s has no lm_head of its own", head, d.Name))
 	default:
-		d.matrix(headName, head, c.VocabSize, c.HiddenSize, 0)
+		d.matrix(headName, head, c.VocabSize, c.HiddenSize)
+	}
+	if c.HeadBias {
+		d.vector(headBias, Part{Source: arch.BiasName(head), Rows: c.VocabSize})
 	}
 	return d.err
 }
@@ -142,15 +145,28 @@ var matrices = map[arch.Kind]func(c *arch.ForwardConfig) (rows, cols int){
 		return c.DeltaNet.Channels() + c.DeltaNet.Inner(), c.HiddenSize
 	},
 	arch.DeltaBA:  func(c *arch.ForwardConfig) (int, int) { return 2 * c.DeltaNet.ValueHeads, c.HiddenSize },
+	arch.DeltaQKV: func(c *arch.ForwardConfig) (int, int) { return c.DeltaNet.Channels(), c.HiddenSize },
+	arch.DeltaZ:   innerOfHidden, arch.DeltaQuery: innerOfHidden, arch.DeltaKey: innerOfHidden, arch.DeltaValue: innerOfHidden,
+	arch.DeltaB: headsOfHidden, arch.DeltaA: headsOfHidden,
+	arch.DeltaForgetDown: headOfHidden, arch.DeltaGateDown: headOfHidden, arch.DeltaForgetUp: innerOfHead, arch.DeltaGateUp: innerOfHead,
 	arch.DeltaOut: func(c *arch.ForwardConfig) (int, int) { return c.HiddenSize, c.DeltaNet.Inner() },
 }
+
+// Shapes of matrices of delta nets.
+func innerOfHidden(c *arch.ForwardConfig) (int, int) { return c.DeltaNet.Inner(), c.HiddenSize }
+func headsOfHidden(c *arch.ForwardConfig) (int, int) { return c.DeltaNet.ValueHeads, c.HiddenSize }
+func headOfHidden(c *arch.ForwardConfig) (int, int)  { return c.DeltaNet.KeyDim, c.HiddenSize }
+func innerOfHead(c *arch.ForwardConfig) (int, int)   { return c.DeltaNet.Inner(), c.DeltaNet.KeyDim }
 
 // layer adds the tensors of layer i. at is the prefix of their names.
 func (d *describer) layer(i int, at string) {
 	c := d.config
-	permuted := map[arch.Kind]int{}
-	if d.Permuted {
-		permuted = map[arch.Kind]int{arch.Query: c.HeadDim, arch.Key: c.HeadDim}
+	orders := map[arch.Kind]Order{}
+	if rope := (Order{c.HeadDim, 2, 1}); d.Permuted {
+		orders = map[arch.Kind]Order{arch.Query: rope, arch.Key: rope}
+	}
+	if d.TiledValues {
+		orders = d.valueOrders()
 	}
 	qNorm, kNorm := c.HeadDim, c.HeadDim
 	if c.QKNorm == arch.WholeNorms {
@@ -161,11 +177,23 @@ func (d *describer) layer(i int, at string) {
 		if !c.Layers[i].Uses(n.Kind) || c.NameOf(n.Kind) == "" {
 			continue
 		}
+		switch block := fmt.Sprintf("blk.%d.attn_", i); {
+		case n.Kind == arch.KeyValueUp && d.SplitLatents:
+			d.splitLatents(block, ours+".weight")
+			continue
+		case n.Kind == arch.DeltaQKVZ && d.SplitInputs:
+			d.splitInputs(block, ours+".weight")
+			continue
+		}
 		if shape, ok := matrices[n.Kind]; ok {
 			rows, cols := shape(c)
-			d.matrix(theirs+".weight", ours+".weight", rows, cols, permuted[n.Kind])
+			p := Part{Source: ours + ".weight", Rows: rows, Order: orders[n.Kind]}
+			if n.Kind == arch.DeltaOut { // reads the values
+				p.Order, p.Columns = Order{}, p.Order
+			}
+			d.add(theirs+".weight", p, false, rows, cols)
 			if c.BiasOf(n.Kind) {
-				d.vector(theirs+".bias", Part{Source: ours + ".bias", Rows: rows, HeadDim: permuted[n.Kind]})
+				d.vector(theirs+".bias", Part{Source: ours + ".bias", Rows: rows, Order: orders[n.Kind]})
 			}
 			continue
 		}
@@ -181,13 +209,28 @@ func (d *describer) layer(i int, at string) {
 		case arch.LatentKeyNorm:
 			d.norm(theirs+".weight", ours+".weight", c.Latent.KeyRank)
 		case arch.ConvKernel:
-			d.convolution(theirs+".weight", ours+".weight", c.HiddenSize, c.ShortConv.Kernel)
+			d.convolution(theirs+".weight", Part{Source: ours + ".weight", Rows: c.HiddenSize}, c.ShortConv.Kernel)
 		case arch.DeltaConv:
-			d.convolution(theirs+".weight", ours+".weight", c.DeltaNet.Channels(), c.DeltaNet.Kernel)
+			d.convolution(theirs+".weight", Part{Source: ours + ".weight", Rows: c.DeltaNet.Channels(), Order: orders[n.Kind]}, c.DeltaNet.Kernel)
+		case arch.DeltaConvQuery, arch.DeltaConvKey, arch.DeltaConvValue:
+			d.convolution(theirs+".weight", Part{Source: ours + ".weight", Rows: c.DeltaNet.Inner()}, c.DeltaNet.Kernel)
+			d.last().Shape = []int64{int64(c.DeltaNet.Kernel), 1, int64(c.DeltaNet.Inner())}
 		case arch.DeltaDecay:
-			d.vector(theirs, Part{Source: ours, Rows: c.DeltaNet.ValueHeads, Decay: true})
+			p := Part{Source: ours, Rows: c.DeltaNet.ValueHeads, Order: orders[n.Kind], Decay: true}
+			if !c.DeltaNet.ChannelDecay {
+				d.vector(theirs, p)
+				continue
+			}
+			d.add(theirs, p, true, 1, 1, p.Rows, 1)
+			d.last().Shape = []int64{1, int64(p.Rows)}
 		case arch.DeltaBias:
-			d.vector(theirs+".bias", Part{Source: ours, Rows: c.DeltaNet.ValueHeads})
+			rows := c.DeltaNet.ValueHeads
+			if c.DeltaNet.ChannelDecay {
+				rows = c.DeltaNet.Inner()
+			}
+			d.vector(theirs+".bias", Part{Source: ours, Rows: rows, Order: orders[n.Kind]})
+		case arch.Sinks:
+			d.vector(theirs+".weight", Part{Source: ours, Rows: c.Heads})
 		case arch.DeltaNorm:
 			d.vector(theirs+".weight", Part{Source: ours + ".weight", Rows: c.DeltaNet.ValueDim})
 		case arch.SharedRouter:
@@ -213,14 +256,20 @@ func (d *describer) mixture(n arch.Naming, theirs, at string) {
 	fused, inputs, outputs := d.has(at+fusedInputs), at+fusedInputs, at+fusedDown
 	own := c.NameOf(arch.GateUpExperts)
 	if own != "" { // fused in each checkpoint
-		fused, inputs, outputs = true, at+own+".weight", at+c.NameOf(arch.DownExperts)+".weight"
+		suffix := ".weight"
+		if c.ExpertsTransposed() {
+			suffix = ""
+		}
+		fused, inputs, outputs = true, at+own+suffix, at+c.NameOf(arch.DownExperts)+suffix
 	}
 	if n.Kind == arch.Router {
 		ours := n.HF
 		if fused && own == "" {
 			ours = fusedRouter
 		}
-		d.router(theirs, at+ours+".weight", e.Count, c.HiddenSize)
+		if d.router(theirs, at+ours+".weight", e.Count, c.HiddenSize); e.Bias {
+			d.vector(arch.BiasName(theirs), Part{Source: at + ours + ".bias", Rows: e.Count})
+		}
 		return
 	}
 	rows, cols := e.Intermediate, c.HiddenSize
@@ -240,17 +289,27 @@ func (d *describer) mixture(n arch.Naming, theirs, at string) {
 		default:
 			p.Source = inputs
 			d.use(p.Source, e.Count, 2*rows, cols)
-			if n.Kind == arch.UpExperts {
+			if e.Interleaved {
+				p.Step = 2
+			}
+			if n.Kind == arch.UpExperts && e.Interleaved {
+				p.From = 1
+			} else if n.Kind == arch.UpExperts {
 				p.From = rows
 			}
 		}
 		t.Parts = append(t.Parts, p)
 	}
-	d.list = append(d.list, t)
+	if d.list = append(d.list, t); e.Bias { // in the order of the rows
+		p := t.Parts[0]
+		p.Source, p.Rows, p.Elements = arch.BiasName(p.Source), rows*e.Count, true
+		d.use(p.Source, e.Count, rows*max(1, p.Step))
+		d.list = append(d.list, Tensor{Name: arch.BiasName(theirs), Shape: []int64{int64(rows), int64(e.Count)}, Parts: []Part{p}, F32: true})
+	}
 }
 
-func (d *describer) matrix(theirs, ours string, rows, cols, headDim int) {
-	d.add(theirs, Part{Source: ours, Rows: rows, HeadDim: headDim}, false, rows, cols)
+func (d *describer) matrix(theirs, ours string, rows, cols int) {
+	d.add(theirs, Part{Source: ours, Rows: rows}, false, rows, cols)
 }
 
 func (d *describer) router(theirs, ours string, rows, cols int) {
@@ -258,8 +317,51 @@ func (d *describer) router(theirs, ours string, rows, cols int) {
 }
 
 // convolution adds the weights of a convolution of each channel for itself.
-func (d *describer) convolution(theirs, ours string, channels, taps int) {
-	d.add(theirs, Part{Source: ours, Rows: channels}, true, channels, 1, taps)
+func (d *describer) convolution(theirs string, p Part, taps int) {
+	d.add(theirs, p, true, p.Rows, 1, taps)
+}
+
+// splitLatents adds the keys and values of latents. at is the start of the names.
+func (d *describer) splitLatents(at, ours string) {
+	a, heads := d.config.Latent, d.config.Heads
+	d.use(ours, heads*(a.Nope+a.Value), a.KeyRank)
+	keys := Tensor{Name: at + "k_b.weight", Shape: []int64{int64(a.Nope), int64(a.KeyRank), int64(heads)}}
+	values := Tensor{Name: at + "v_b.weight", Shape: []int64{int64(a.KeyRank), int64(a.Value), int64(heads)}}
+	for i := range heads {
+		first := i * (a.Nope + a.Value)
+		keys.Parts = append(keys.Parts, Part{Source: ours, From: first, Rows: a.Nope, Turned: a.KeyRank})
+		values.Parts = append(values.Parts, Part{Source: ours, From: first + a.Nope, Rows: a.Value})
+	}
+	d.list = append(d.list, keys, values)
+}
+
+// splitInputs adds the input projection of a delta net. The checkpoint has queries, keys, values
+// and gates of each head of keys together.
+func (d *describer) splitInputs(at, ours string) {
+	n, h := d.config.DeltaNet, d.config.HiddenSize
+	own := n.Inner() / n.KeyHeads
+	d.use(ours, n.Channels()+n.Inner(), h)
+	list := []Tensor{{Name: at + "qkv.weight", Shape: []int64{int64(h), int64(n.Channels())}}, {Name: at + "gate.weight", Shape: []int64{int64(h), int64(n.Inner())}}}
+	for i, p := range [][2]int{{0, n.KeyDim}, {n.KeyDim, n.KeyDim}, {2 * n.KeyDim, own}, {2*n.KeyDim + own, own}} {
+		for head := range n.KeyHeads {
+			list[i/3].Parts = append(list[i/3].Parts, Part{Source: ours, From: head*2*(n.KeyDim+own) + p[0], Rows: p[1]})
+		}
+	}
+	d.list = append(d.list, list...)
+}
+
+// valueOrders returns the orders of rows, and of the columns of DeltaOut, if heads of values that
+// share a head of keys lie apart.
+func (d *describer) valueOrders() map[arch.Kind]Order {
+	n := d.config.DeltaNet
+	if n.KeyHeads == n.ValueHeads {
+		return nil
+	}
+	heads, values := Order{n.ValueHeads, n.KeyHeads, 1}, Order{n.Inner(), n.KeyHeads, n.ValueDim}
+	return map[arch.Kind]Order{
+		arch.DeltaQKV: values, arch.DeltaZ: values, arch.DeltaConv: values, arch.DeltaOut: values,
+		arch.DeltaB: heads, arch.DeltaA: heads, arch.DeltaDecay: heads, arch.DeltaBias: heads,
+	}
 }
 
 // add adds a tensor with a single part, a whole source of this shape.
@@ -269,7 +371,11 @@ func (d *describer) add(theirs string, p Part, f32 bool, shape ...int) {
 	if last := len(shape) - 1; last > 0 {
 		dims = []int64{int64(shape[last]), int64(shape[0])}
 	}
-	d.list = append(d.list, Tensor{Name: theirs, Shape: dims, Parts: []Part{p}, F32: f32})
+	parts := []Part{p}
+	if keys := p.Rows - p.Head; d.TiledValues && p.Head > 0 && keys > 0 { // queries and keys first
+		parts = []Part{{Source: p.Source, Rows: keys}, {Source: p.Source, From: keys, Rows: p.Head, Order: p.Order}}
+	}
+	d.list = append(d.list, Tensor{Name: theirs, Shape: dims, Parts: parts, F32: f32})
 }
 
 func (d *describer) norm(theirs, ours string, n int) {
@@ -278,7 +384,12 @@ func (d *describer) norm(theirs, ours string, n int) {
 		p.Add = 1
 	}
 	d.vector(theirs, p)
+	if d.config.NormBias {
+		d.vector(arch.BiasName(theirs), Part{Source: arch.BiasName(ours), Rows: n})
+	}
 }
+
+func (d *describer) last() *Tensor { return &d.list[len(d.list)-1] }
 
 func (d *describer) vector(theirs string, p Part) {
 	d.add(theirs, p, true, p.Rows)
@@ -296,7 +407,7 @@ func (d *describer) use(name string, shape ...int) {
 		d.sources[name] = Source{Name: name, Shape: want}
 	case !ok:
 		d.fail(arch.Missing(name))
-	case !slices.Equal(s.Shape, want):
+	case !slices.Equal(s.Shape, want) && !slices.Equal(s.Shape, slices.DeleteFunc(slices.Clone(want), func(n int64) bool { return n == 1 })):
 		d.fail(fmt.Errorf("tensor %q: shape %v, but config.json makes it %v", name, s.Shape, want))
 	}
 }

@@ -66,8 +66,8 @@ func (m *Model) text() string {
 		}
 		for _, p := range t.Parts {
 			fmt.Fprintf(&b, " %s[%d][%d:%d]", p.Source, p.Slice, p.From, p.From+p.Rows)
-			if p.HeadDim != 0 {
-				fmt.Fprintf(&b, " heads of %d", p.HeadDim)
+			if p.Head != 0 {
+				fmt.Fprintf(&b, " heads of %d", p.Head)
 			}
 			if p.Add != 0 {
 				fmt.Fprintf(&b, " + %v", p.Add)
@@ -185,8 +185,14 @@ func TestDescribeRefused(t *testing.T) {
 		{"minicpm3", nil, "factors other than scale_emb 12, scale_depth 1.4 and dim_model_base 256"},
 		{"minicpm3", keys{"scale_emb": 12, "dim_model_base": 256, "q_lora_rank": nil}, "q_lora_rank null"},
 		{"minicpm3", keys{"scale_emb": 12, "dim_model_base": 256, "rope_scaling": yarn}, "rope_type yarn"},
-		{"gpt-oss", nil, "llama.cpp does not know yarn's truncate false"},
-		{"phimoe", nil, "llama.cpp divides the experts' weights by their sum"},
+		{"gpt-oss", nil, "swiglu_limit 7 (1.5)"},
+		{"gpt-oss", keys{"swiglu_limit": 7, "attention_bias": false}, "attention_bias false"},
+		{"phimoe", keys{"lm_head_bias": false}, "(attention_bias, lm_head_bias)"},
+		{"llama4", nil, "(attn_temperature_tuning, attn_scale, floor_scale)"},
+		{"llama4", keys{"attn_scale": 0.1, "floor_scale": 8192}, "chunks of other than 8192 tokens (attention_chunk_size)"},
+		{"llama4", keys{"attn_scale": 0.1, "floor_scale": 8192, "use_qk_norm": false}, "use_qk_norm false with 4 experts"},
+		{"llama4", keys{"attn_scale": 0.1, "floor_scale": 8192, "attention_chunk_size": 8192, "no_rope_layers": []int{}, "moe_layers": []int{1, 2}}, "layer 2 has another network (moe_layers)"},
+		{"kimi-linear", keys{"moe_renormalize": false}, "moe_renormalize false"},
 	} {
 		raw, err := os.ReadFile(filepath.Join(testshared.Root(t), "internal", "lm", "forward", "testdata", "transformers", c.name, "config.json"))
 		if err != nil {
@@ -252,7 +258,7 @@ func TestMultimodal(t *testing.T) {
 // two halves become heads of pairs.
 func TestPartRow(t *testing.T) {
 	const heads, dim = 3, 8
-	p := Part{Rows: heads * dim, HeadDim: dim}
+	p := Part{Rows: heads * dim, Order: Order{dim, 2, 1}}
 	var want []int
 	for h := range heads {
 		for j := range dim / 2 {
@@ -262,12 +268,27 @@ func TestPartRow(t *testing.T) {
 		}
 	}
 	for i := range p.Rows {
-		if p.Row(i) != want[i] || p.PartRow(p.Row(i)) != i {
-			t.Errorf("row %d is %d, want %d; back %d", i, p.Row(i), want[i], p.PartRow(p.Row(i)))
+		if back, ok := p.Find(p.Row(i)); p.Row(i) != want[i] || back != i || !ok {
+			t.Errorf("row %d is %d, want %d; back %d, %v", i, p.Row(i), want[i], back, ok)
 		}
 	}
-	if p = (Part{Rows: 4}); p.Row(3) != 3 || p.PartRow(2) != 2 {
-		t.Error("rows are in another order without HeadDim")
+	// Six heads of values of two rows, of which three share a head of keys, follow two other rows.
+	p, want = Part{From: 2, Rows: 12, Order: Order{12, 2, 2}}, nil
+	for g := range 3 {
+		for k := range 2 {
+			want = append(want, 2+2*(3*k+g), 3+2*(3*k+g))
+		}
+	}
+	for i := range p.Rows {
+		if back, ok := p.Find(p.Row(i)); p.Row(i) != want[i] || back != i || !ok {
+			t.Errorf("row %d is %d, want %d; back %d, %v", i, p.Row(i), want[i], back, ok)
+		}
+	}
+	p = Part{From: 1, Rows: 4, Step: 2}
+	for row, want := range []int{-1, 0, -1, 1, -1, 2, -1, 3, -1, -1} {
+		if i, ok := p.Find(row); ok != (want >= 0) || ok && (i != want || p.Row(i) != row) {
+			t.Errorf("row %d of the source is row %d, %v, want %d", row, i, ok, want)
+		}
 	}
 }
 
@@ -283,9 +304,6 @@ func TestDocumented(t *testing.T) {
 		if !ok {
 			if row != nil {
 				t.Errorf("model_type %s has a row, but no family", name)
-			}
-			if why := arch.FactsOf(arch.TextType(name)).Differs; why != "" && !regexp.MustCompile(`(?m)^\| [^|]*\b`+name+`\b[^|]*\| \| (as qwen3_5|all: `+why+`) \|`).Match(raw) {
-				t.Errorf("model_type %s: no row says that %s", name, why)
 			}
 			continue
 		}

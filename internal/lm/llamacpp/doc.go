@@ -9,7 +9,7 @@
 //	for _, t := range m.Tensors {
 //		for _, p := range t.Parts {
 //			for i := range p.Rows {
-//				// row p.From + p.Row(i) of slice p.Slice of p.Source, plus p.Add
+//				// row p.Row(i) of slice p.Slice of p.Source, plus p.Add
 //			}
 //		}
 //	}

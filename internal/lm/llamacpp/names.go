@@ -13,6 +13,7 @@ const (
 
 	keyVocabSize       = "ARCH.vocab_size"
 	keyContextLength   = "ARCH.context_length"
+	keyPredictors      = "ARCH.nextn_predict_layers"
 	keyEmbeddingLength = "ARCH.embedding_length"
 	keyBlockCount      = "ARCH.block_count"
 	keyFeedForward     = "ARCH.feed_forward_length"
@@ -20,6 +21,8 @@ const (
 	keyKVHeads         = "ARCH.attention.head_count_kv"
 	keyKeyLength       = "ARCH.attention.key_length"
 	keyValueLength     = "ARCH.attention.value_length"
+	keyKeyLengthMLA    = "ARCH.attention.key_length_mla"
+	keyValueLengthMLA  = "ARCH.attention.value_length_mla"
 	keyNormEps         = "ARCH.attention.layer_norm_rms_epsilon"
 	keyLayerNormEps    = "ARCH.attention.layer_norm_epsilon" // of norms that subtract the mean
 	keyQueryRank       = "ARCH.attention.q_lora_rank"
@@ -55,6 +58,7 @@ const (
 	keyAttentionScale  = "ARCH.attention.scale"
 	keyConvTaps        = "ARCH.shortconv.l_cache"
 	keyDeltaTaps       = "ARCH.ssm.conv_kernel"
+	keyDeltaHeadDim    = "ARCH.kda.head_dim"
 	keyDeltaState      = "ARCH.ssm.state_size"
 	keyDeltaKeyHeads   = "ARCH.ssm.group_count"
 	keyDeltaHeads      = "ARCH.ssm.time_step_rank"
@@ -104,6 +108,7 @@ const (
 const (
 	embeddingName = "token_embd.weight" // embed_tokens.weight
 	headName      = "output.weight"     // lm_head.weight
+	headBias      = "output.bias"
 	ropeFreqs     = "rope_freqs.weight"
 	ropeLong      = "rope_factors_long.weight"
 	ropeShort     = "rope_factors_short.weight"

@@ -45,7 +45,7 @@ func (m *Model) describeRope(f *family, c *arch.ForwardConfig) error {
 			m.set(keyScalingAttn, float32(a))
 		}
 	case "longrope":
-		if f.Name != "phi3" { // the llama family reads the factors only with the type
+		if !f.Factors { // the llama family reads the factors only with the type
 			m.set(keyScalingType, "longrope")
 		}
 		m.set(keyScalingContext, r.OriginalPositions)
@@ -126,7 +126,7 @@ func (r *configReader) readRope() {
 		return
 	}
 	switch {
-	case long != nil && short != nil && (kind == "longrope" || r.modelType == "phi3"):
+	case long != nil && short != nil && (kind == "longrope" || r.family.Factors):
 		r.longRope(long, short, context, attention)
 	case long != nil || short != nil:
 		r.fail("", "tensors %q and %q: both were expected, in a model whose %s is longrope", ropeLong, ropeShort, r.name(keyScalingType))
@@ -170,6 +170,9 @@ func (r *configReader) yarn(factor float64, context int, attention float64) {
 		scaling["mscale_all_dim"] = shortest(float32(10 * r.positive(keyYarnLog, 0)))
 		scaling["mscale"] = scaling["mscale_all_dim"]
 	}
+	if r.family.Untruncated {
+		scaling["truncate"] = false
+	}
 	// Rotations that llama.cpp's converter writes, and its code for these families ignores.
 	for key, name := range map[string]string{"ARCH.rope.scaling.yarn_beta_fast": "beta_fast", "ARCH.rope.scaling.yarn_beta_slow": "beta_slow"} {
 		if r.has(key) {
@@ -184,6 +187,9 @@ func (r *configReader) yarn(factor float64, context int, attention float64) {
 func (r *configReader) longRope(long, short []float64, context int, attention float64) {
 	context = cmp.Or(context, r.positions)
 	scaling := object{"rope_type": "longrope", "long_factor": long, "short_factor": short}
+	if r.family.Mscales {
+		scaling["long_mscale"], scaling["short_mscale"] = attention, attention
+	}
 	if r.modelType != "phi3" { // Phi-3 has the context outside
 		scaling["original_max_position_embeddings"] = context
 	}
@@ -193,25 +199,29 @@ func (r *configReader) longRope(long, short []float64, context int, attention fl
 	r.set("rope_scaling", scaling)
 }
 
-// llama31 are the settings of rope_scaling in Llama 3.1, 3.2 and 3.3, except the factor.
-var llama31 = arch.RopeConfig{Type: "llama3", LowFactor: 1, HighFactor: 4, OriginalPositions: 8192}
+// dividedRopes are the settings of rope_scaling in Llama 3.1, 3.2 and 3.3, and in Llama 4, except
+// the factor.
+var dividedRopes = []arch.RopeConfig{
+	{Type: "llama3", LowFactor: 1, HighFactor: 4, OriginalPositions: 8192},
+	{Type: "llama3", LowFactor: 1, HighFactor: 1, OriginalPositions: 8192},
+}
 
-// divided writes the divisors of the frequencies. If Llama 3.1's settings give the same divisors,
+// divided writes the divisors of the frequencies. If Llama's settings give the same divisors,
 // rope_type is llama3. Else rope_type is longrope, with factors that do not depend on the context.
 func (r *configReader) divided(theta float64, divisors []float64) {
 	if !slices.Contains(r.family.RopeFactors, "llama3") {
 		r.fail("", "tensor %q: llama.cpp does not read it in a model of architecture %s", ropeFreqs, r.arch)
 		return
 	}
-	rope := llama31
-	rope.Theta, rope.Dims, rope.Factor = theta, r.headDim, divisors[len(divisors)-1]
-	same := rope.Factor >= 1
-	if same {
+	for _, rope := range dividedRopes {
+		rope.Theta, rope.Dims, rope.Factor = theta, r.headDim, divisors[len(divisors)-1]
+		same := rope.Factor >= 1
 		for i, d := range rope.Divisors() {
 			same = same && math.Abs(d/divisors[i]-1) < 1e-5 // llama.cpp's converter computes in float32
 		}
-	}
-	if same {
+		if !same {
+			continue
+		}
 		r.set("rope_scaling", object{
 			"rope_type": "llama3", "factor": rope.Factor, "low_freq_factor": rope.LowFactor, "high_freq_factor": rope.HighFactor,
 			"original_max_position_embeddings": rope.OriginalPositions,

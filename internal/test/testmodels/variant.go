@@ -85,6 +85,13 @@ func ForLlamaCpp(t testing.TB) (list []Variant) {
 			v = v.With("epsilon", "rms_norm_eps", 1e-12) // 0 in llama.cpp, see docs/GGUF.md
 		case "qwen3-next":
 			v = v.With("all", "mlp_only_layers", []int{})
+		case "gpt-oss":
+			v = v.With("limit", "swiglu_limit", 7)
+		case "phimoe":
+			v = v.With("jitter", "router_jitter_noise", 0.01) // has no key
+		case "llama4":
+			v = v.With("chunk", "attention_chunk_size", 8192).With("scale", "attn_scale", 0.1).With("floor", "floor_scale", 8192).With("ropes", "no_rope_layers", []int{1, 1, 1, 0})
+			v.Config["rope_scaling"].(map[string]any)["original_max_position_embeddings"] = 8192
 		case "deepseek-v2":
 			v = v.With("greedy", "topk_method", "greedy")
 		case "minicpm3":
@@ -135,12 +142,13 @@ func (v Variant) widen() {
 		c = text
 	}
 	sizes := map[string]any{
-		"hidden_size": Hidden, "intermediate_size": Intermediate, "moe_intermediate_size": Intermediate / 2, "moe_latent_size": Hidden / 2, "vocab_size": Vocab,
+		"hidden_size": Hidden, "intermediate_size": Intermediate, "intermediate_size_mlp": Intermediate * 3 / 2, "moe_intermediate_size": Intermediate / 2, "moe_latent_size": Hidden / 2, "vocab_size": Vocab,
 		"num_attention_heads": heads, "num_key_value_heads": kvHeads, "head_dim": headDim, "query_pre_attn_scalar": headDim,
 		"shared_expert_intermediate_size": Intermediate / 2, "rotary_dim": headDim / 2, "block_ff_dim": Intermediate * 3 / 2,
 		"qk_nope_head_dim": headDim * 3 / 4, "qk_rope_head_dim": headDim / 4, "kv_lora_rank": Hidden / 2, "q_lora_rank": Hidden / 2, "dim_model_base": Hidden * 3 / 4,
 		"global_head_dim": 2 * headDim, "num_global_key_value_heads": kvHeads / 2,
 		"hidden_size_per_layer_input": headDim / 2, "vocab_size_per_layer_input": Vocab, "laurel_rank": headDim / 2,
+		"linear_key_head_dim": headDim, "linear_value_head_dim": headDim,
 		"mamba_d_head": headDim, "mamba_d_ssm": 6 * headDim, // Falcon-H1 has 6 heads
 	}
 	for key, size := range sizes {
