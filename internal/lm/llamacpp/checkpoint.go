@@ -195,15 +195,16 @@ func CheckTokens(f *gguf.File) error {
 func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]CheckpointTensor, error) {
 	const embedding, head = "model.embed_tokens.weight", "lm_head.weight"
 	shape := []int64{int64(config.VocabSize), int64(config.HiddenSize)}
-	if err := layersThere(f, fam, config); err != nil {
-		return nil, err
-	}
 	one := *fam.LlamaCpp
 	has := func(name string) bool {
 		return slices.ContainsFunc(f.Tensors, func(t *gguf.Tensor) bool { return strings.HasSuffix(t.Name, name) })
 	}
 	one.SplitLatents, one.SplitInputs = has(".attn_k_b.weight"), has(".attn_gate.weight")
-	d := &describer{family: family{&one, fam.layer, fam.final}, config: config, sources: map[string]Source{}, used: map[string]bool{}, invent: true}
+	form := family{&one, fam.layer, fam.final}
+	if err := layersThere(f, &form, config); err != nil {
+		return nil, err
+	}
+	d := &describer{family: form, config: config, sources: map[string]Source{}, used: map[string]bool{}, invent: true}
 	d.sources[embedding] = Source{Name: embedding, Shape: shape}
 	if !config.Tied {
 		d.sources[head] = Source{Name: head, Shape: shape}
@@ -271,19 +272,28 @@ func (t *CheckpointTensor) add(p Part, stored *gguf.Tensor, first int) error {
 	return nil
 }
 
-// layersThere checks that the layers have their matrices and norms, and as many experts as the
-// metadata say. A checkpoint has tensors for each expert, so the list of tensors is made only for a
-// file of that size.
+// layersThere checks that the layers have their matrices and norms, and as many experts and heads
+// as the metadata say. A checkpoint has tensors for each expert, and a head has parts, so the list
+// of tensors is made only for a file of that size.
 func layersThere(f *gguf.File, fam *family, config *arch.ForwardConfig) error {
 	for i := range config.Layers {
 		for _, n := range fam.layer {
-			if !config.Layers[i].Uses(n.Kind) || config.NameOf(n.Kind) == "" || slices.Contains([]arch.Kind{arch.RouterCorrection, arch.DeltaDecay, arch.DeltaBias, arch.GateUpExperts, arch.KeyValueUp, arch.DeltaQKVZ}, n.Kind) {
+			if !config.Layers[i].Uses(n.Kind) || config.NameOf(n.Kind) == "" || slices.Contains([]arch.Kind{arch.RouterCorrection, arch.DeltaDecay, arch.DeltaBias, arch.GateUpExperts}, n.Kind) {
 				continue
 			}
-			name := fmt.Sprintf("blk.%d.%s.weight", i, n.GGUF)
+			theirs, rows := n.GGUF, 0
+			if n.Kind == arch.KeyValueUp && fam.SplitLatents {
+				theirs, rows = "attn_k_b", config.Heads*config.Latent.KeyRank
+			} else if n.Kind == arch.DeltaQKVZ && fam.SplitInputs {
+				theirs, rows = "attn_gate", config.DeltaNet.Inner()
+			}
+			name := fmt.Sprintf("blk.%d.%s.weight", i, theirs)
 			t := f.Tensor(name)
 			if t == nil {
 				return missing(name)
+			}
+			if rows > 0 && t.Rows() != int64(rows) {
+				return fmt.Errorf("tensor %q has the dimensions %v: the metadata give it %d rows", name, t.Dims, rows)
 			}
 			if e := config.Experts; n.Kind >= arch.GateExperts && n.Kind <= arch.DownExperts && (len(t.Dims) < 3 || t.Dims[2] != int64(e.Count)) && e.Count > 1 {
 				return fmt.Errorf("tensor %q has the dimensions %v: the metadata give it %d experts", name, t.Dims, e.Count)
