@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/lowbit-go/gq/formats/gguf"
-	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/internal/job/assets"
 	"github.com/lowbit-go/gq/internal/job/plan"
@@ -316,9 +315,9 @@ func (o *Output) LayOut(pl *plan.Planner) (err error) {
 		return err
 	}
 	rows := 0
-	for _, it := range pl.Items {
-		if it.Common().Role == gqf.RoleEmbedding {
-			rows = int(it.Common().Src.Shape[0])
+	for _, t := range o.Model.Tensors {
+		if t.Name == llamacpp.Embedding {
+			rows = int(t.Shape[1])
 		}
 	}
 	if o.vocab, err = llamacpp.Tokenizer(o.from.Asset, rows, llamacpp.TokenizerOptions{Pre: o.opts.Pre}); err != nil {

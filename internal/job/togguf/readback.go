@@ -168,10 +168,10 @@ func (o *Output) reference(f *gguf.File, opts forward.Options, c *plan.Codes) (m
 func (o *Output) setCodes(m *forward.Model, f *gguf.File) error {
 	var embedding, lmHead *plan.Entry
 	for _, it := range o.Items {
-		switch e := it.Common(); e.Role {
-		case gqf.RoleEmbedding:
+		switch e := it.Common(); {
+		case m.IsEmbedding(e.Name()):
 			embedding = e
-		case gqf.RoleHead:
+		case e.Role == gqf.RoleHead:
 			lmHead = e
 		}
 	}
@@ -197,8 +197,8 @@ func (o *Output) setCodes(m *forward.Model, f *gguf.File) error {
 					return err
 				}
 			}
-			if e.Role == gqf.RoleEmbedding {
-				m.SetEmbedding(embeddingRows{f, read})
+			if table := m.Table(e.Name()); table != nil {
+				*table = embeddingRows{f, read}
 			}
 		}
 	}

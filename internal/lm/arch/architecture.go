@@ -134,6 +134,14 @@ func (c *ForwardConfig) NameOf(kind Kind) string {
 	if c.QKNorm == NoQKNorm && (kind == QueryNorm || kind == KeyNorm) {
 		return ""
 	}
+	switch none := ""; {
+	case (kind == ExpertsIn || kind == ExpertsOut) && c.Experts.Latent == 0:
+		return none
+	case kind >= PerLayerGate && kind <= PerLayerNorm && c.PerLayer == nil:
+		return none
+	case kind == MambaNorm && !c.Mamba.Norm:
+		return none
+	}
 	if a := c.Latent; a != nil { // queries come from a latent or from the hidden states
 		if down := kind == QueryDown || kind == LatentQueryNorm || kind == QueryUp; a.QueryRank > 0 && kind == Query || a.QueryRank == 0 && down {
 			return ""
@@ -230,7 +238,8 @@ func (l *LayerConfig) Uses(kind Kind) bool {
 	switch kind {
 	case Gate, Up, Down, FusedGateUp:
 		return !l.Experts
-	case Router, GateExperts, UpExperts, DownExperts, GateUpExperts, RouterCorrection, SharedGate, SharedUp, SharedDown, SharedFused, ExpertsIn, ExpertsOut, SharedRouter:
+	case Router, GateExperts, UpExperts, DownExperts, GateUpExperts, RouterCorrection, SharedGate, SharedUp, SharedDown, SharedFused, ExpertsIn, ExpertsOut, SharedRouter,
+		ExpertsNorm, ExpertsPostNorm, SharedPostNorm, RouterScale, ExpertScale:
 		return l.Experts
 	}
 	return true

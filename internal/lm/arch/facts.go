@@ -12,6 +12,8 @@ type Facts struct {
 	Layer []Naming
 	// Outer lists further tensors outside of layers.
 	Outer []Naming
+	// Body is the prefix of the tensors of published files, default model.
+	Body string
 	// FinalNorm is the norm before the lm_head, and llama.cpp's name; default norm and output_norm.
 	FinalNorm Naming
 	// LlamaCpp is nil if gq does not write .gguf files of the architecture, mostly because
@@ -107,6 +109,8 @@ const (
 // LlamaCpp has llama.cpp's view of an architecture.
 type LlamaCpp struct {
 	Name string // general.architecture
+	// MixtureName is Name of models with mixtures. Default (""): Name.
+	MixtureName string
 	// Permuted: neighbouring rows of a head of q and k rotate together.
 	Permuted bool
 	Windows  WindowUse
@@ -139,6 +143,17 @@ type LlamaCpp struct {
 	LogitScale bool
 	// Scales: embedding, residual, attention and logits have factors.
 	Scales bool
+	// SharesKeys: the last layers read keys and values of earlier layers, layers have inputs of their
+	// own, and products of queries and keys have no factor.
+	SharesKeys bool
+	// CopiesKeys: layers that read other layers' keys and values have copies that nothing reads.
+	CopiesKeys bool
+	// Varied: heads of keys and values, and widths, may differ between layers.
+	Varied bool
+	// NormKeys: the key of norms that subtract the mean is required, although no norm does.
+	NormKeys bool
+	// RopeSwitch: a key says whether layers have ropes.
+	RopeSwitch bool
 	// States is the name in layer_types of layers with a state: llama.cpp recognizes these layers by 0
 	// heads of keys and values.
 	States string
@@ -176,7 +191,12 @@ type Metadata interface {
 	// Count reads an integer. Without a default (-1) the key is required.
 	Count(key string, absent int) int
 	Positive(key string, absent float64) float64
+	Number(key string, absent float64) float64
 	Flag(key string, absent bool) bool
+	// List reads an integer for each layer.
+	List(key string) []int
+	// Rows returns the number of rows of a tensor, 0 without the tensor.
+	Rows(name string) int
 }
 
 // WindowUse is llama.cpp's use of sliding windows.
@@ -188,6 +208,7 @@ const (
 	RefusedWindow            // of one model, known by the number of its layers
 	UsedWindow               // the key has a default
 	OptionalWindow           // without the key, no layer has a window
+	ListedWindow             // a list says which layers have the window
 )
 
 // architectures are the tested architectures by model_type: testdata has another implementation's

@@ -1,6 +1,9 @@
 package arch
 
-import "math"
+import (
+	"fmt"
+	"math"
+)
 
 var _ = register("gemma3n_text", Facts{
 	Title: "Gemma 3n (text)", Class: "Gemma3nForCausalLM",
@@ -18,6 +21,15 @@ var _ = register("gemma3n_text", Facts{
 		{StreamProjections, "altup_projections.*", "altup_proj"},
 		{StreamOutputs, "altup_unembed_projections.*", "altup_unembd_proj"},
 	}),
+	LlamaCpp: &LlamaCpp{Name: "gemma3n", Windows: UsedWindow, Period: 5, SharesKeys: true, CopiesKeys: true, Check: checkGemma3n, Config: func(m Metadata) map[string]any {
+		return map[string]any{
+			"hidden_activation": "gelu_pytorch_tanh", "final_logit_softcapping": m.Positive("final_logit_softcapping", 30),
+			"rope_local_base_freq":       m.Positive("rope.freq_base_swa", 10000),
+			"num_kv_shared_layers":       max(0, m.Count("block_count", -1)-gemma3nOwnKeys),
+			"vocab_size_per_layer_input": m.Rows("per_layer_token_embd.weight"), "hidden_size_per_layer_input": gemma3nPerLayer,
+			"altup_num_inputs": gemma3nStreams, "laurel_rank": gemma3nLaurel,
+		}
+	}},
 	vocab: 262400,
 	read: func(k *keys, c *ForwardConfig) {
 		k.readGemmaUnit(c, 2)
@@ -83,4 +95,37 @@ func (k *keys) sparsity(c *ForwardConfig) {
 			c.Layers[i].Cutoff = quantile(float64(float32(p)))
 		}
 	}
+}
+
+// Numbers that llama.cpp has in its code for Gemma 3n.
+const (
+	gemma3nOwnKeys  = 20 // layers with keys and values of their own
+	gemma3nSparse   = 10 // layers with 95 % of gates that are zero
+	gemma3nPerLayer = 256
+	gemma3nStreams  = 4
+	gemma3nLaurel   = 64
+)
+
+func checkGemma3n(c *ForwardConfig) string {
+	for i, l := range c.Layers {
+		switch {
+		case (l.Borrow > 0) != (i >= gemma3nOwnKeys):
+			return fmt.Sprintf("other numbers of layers with keys of their own than %d (num_kv_shared_layers)", gemma3nOwnKeys)
+		case l.Sparse != (i < gemma3nSparse) || l.Sparse && l.Cutoff != quantile(float64(float32(0.95))):
+			return fmt.Sprintf("an activation_sparsity_pattern other than 0.95 in the first %d layers", gemma3nSparse)
+		case l.Intermediate != c.Intermediate:
+			return "layers of different widths (intermediate_size)"
+		}
+	}
+	switch {
+	case c.PerLayer.Width != gemma3nPerLayer || c.AltUp.Streams != gemma3nStreams || c.Laurel != gemma3nLaurel:
+		return fmt.Sprintf("other numbers than %d for hidden_size_per_layer_input, %d for altup_num_inputs and %d for laurel_rank", gemma3nPerLayer, gemma3nStreams, gemma3nLaurel)
+	case !c.AltUp.Scaled:
+		return "altup_correct_scale false"
+	case c.LogitSoftcap != 30:
+		return "a final_logit_softcapping other than 30"
+	case c.PerLayer.Vocab > c.VocabSize:
+		return "a vocab_size_per_layer_input above vocab_size"
+	}
+	return ""
 }

@@ -2,6 +2,7 @@ package arch
 
 import (
 	"cmp"
+	"fmt"
 	"strconv"
 )
 
@@ -23,6 +24,12 @@ var _ = register("gemma4_text", Facts{
 		{SharedDown, "mlp.down_proj", "ffn_down"},
 	}),
 	Outer: perLayerModel,
+	LlamaCpp: &LlamaCpp{Name: "gemma4", Windows: ListedWindow, SharesKeys: true, Varied: true, RopeFactors: []string{"proportional"}, Check: func(c *ForwardConfig) string {
+		if c.PerLayer != nil && c.PerLayer.Vocab > c.VocabSize {
+			return "a vocab_size_per_layer_input above vocab_size"
+		}
+		return ""
+	}, Config: gemma4Metadata},
 	vocab: 262144,
 	read: func(k *keys, c *ForwardConfig) {
 		k.readGemmaUnit(c, 4)
@@ -112,4 +119,38 @@ func (k *keys) gemma4Heads(c *ForwardConfig) {
 			k.fail("per_layer_config", "has heads of %d in layer %d: %d was expected, as in the other layers of its kind", n, i, c.Ropes[c.Layers[i].Rope].Dims)
 		}
 	}
+}
+
+func gemma4Metadata(m Metadata) map[string]any {
+	heads, widths, windows := m.List("attention.head_count_kv"), m.List("feed_forward_length"), m.List("attention.sliding_window_pattern")
+	shared := m.Count("attention.shared_kv_layers", 0)
+	config := map[string]any{
+		"hidden_activation": "gelu_pytorch_tanh", "head_dim": m.Count("attention.key_length_swa", -1), "global_head_dim": m.Count("attention.key_length", -1),
+		"num_kv_shared_layers": shared, "hidden_size_per_layer_input": m.Count("embedding_length_per_layer_input", 0),
+		"final_logit_softcapping": nil, "use_double_wide_mlp": false,
+	}
+	if limit := m.Number("final_logit_softcapping", 30); limit != 0 {
+		config["final_logit_softcapping"] = limit
+	}
+	if n := m.Rows("per_layer_token_embd.weight"); n > 0 {
+		config["vocab_size_per_layer_input"] = n
+	}
+	if last := len(heads) - 1; shared > 0 && widths[last] == 2*widths[0] {
+		config["intermediate_size"], config["use_double_wide_mlp"] = widths[0], true
+	}
+	for i, n := range heads {
+		if windows[i] != 0 {
+			config["num_key_value_heads"] = n
+			continue
+		}
+		config["num_global_key_value_heads"] = n
+		if i < len(heads)-shared {
+			config["attention_k_eq_v"] = !m.HasTensor(fmt.Sprintf("blk.%d.attn_v.weight", i))
+		}
+	}
+	if n := m.Count("expert_count", 0); n > 0 {
+		config["enable_moe_block"], config["num_experts"], config["top_k_experts"] = true, n, m.Count("expert_used_count", -1)
+		config["moe_intermediate_size"] = m.Count("expert_feed_forward_length", -1)
+	}
+	return config
 }

@@ -2,6 +2,7 @@ package arch
 
 import (
 	"encoding/json"
+	"maps"
 	"math"
 	"strconv"
 	"strings"
@@ -31,11 +32,16 @@ var _ = register("nemotron_h", Facts{
 		{RouterCorrection, "mixer.gate.e_score_correction_bias", "exp_probs_b.bias"},
 		{SharedUp, "mixer.shared_experts.up_proj", "ffn_up_shexp"},
 		{SharedDown, "mixer.shared_experts.down_proj", "ffn_down_shexp"},
-		{ExpertsIn, "mixer.fc1_latent_proj", "ffn_latent_in"},
-		{ExpertsOut, "mixer.fc2_latent_proj", "ffn_latent_out"},
+		{ExpertsIn, "mixer.fc1_latent_proj", "ffn_latent_down"},
+		{ExpertsOut, "mixer.fc2_latent_proj", "ffn_latent_up"},
 	},
+	Body:      "backbone.",
 	FinalNorm: Naming{HF: "norm_f", GGUF: "output_norm"},
-	vocab:     131072,
+	LlamaCpp: &LlamaCpp{
+		Name: "nemotron_h", MixtureName: "nemotron_h_moe", MLPBias: true, NoRopeStep: 1, NormKeys: true, Varied: true, Mixture: LlamaCppMixture{Weights: WeightKeys, Sigmoid: true},
+		Check: func(c *ForwardConfig) string { return c.Mamba.checkLlamaCpp() }, Config: nemotronMetadata,
+	},
+	vocab: 131072,
 	read: func(k *keys, c *ForwardConfig) {
 		layers := k.nemotronLayers()
 		k.keys["num_hidden_layers"] = json.RawMessage(strconv.Itoa(len(layers))) // the list decides
@@ -93,4 +99,37 @@ func (k *keys) nemotronLayers() []LayerConfig {
 		}
 	}
 	return layers
+}
+
+// nemotronMetadata returns the keys of config.json. llama.cpp tells kinds of layers by heads and
+// widths: attention has heads, a state space has neither.
+func nemotronMetadata(m Metadata) map[string]any {
+	var pattern []byte
+	heads, experts := m.List("attention.head_count_kv"), m.Count("expert_count", 0)
+	for i, width := range m.List("feed_forward_length") {
+		switch {
+		case i < len(heads) && heads[i] > 0:
+			pattern = append(pattern, '*')
+		case width == 0:
+			pattern = append(pattern, 'M')
+		case experts > 0:
+			pattern = append(pattern, 'E')
+		default:
+			pattern = append(pattern, '-')
+		}
+	}
+	inner := m.Count("ssm.time_step_rank", -1)
+	config := map[string]any{
+		"hybrid_override_pattern": string(pattern), "layer_norm_epsilon": m.Positive("attention.layer_norm_epsilon", 0), "mlp_bias": inLayer(m, "ffn_up.bias"),
+		"conv_kernel": m.Count("ssm.conv_kernel", -1), "mamba_num_heads": inner, "mamba_head_dim": m.Count("ssm.inner_size", -1) / max(1, inner),
+		"n_groups": m.Count("ssm.group_count", -1), "ssm_state_size": m.Count("ssm.state_size", -1),
+	}
+	if experts > 0 {
+		maps.Copy(config, map[string]any{
+			"n_routed_experts": experts, "num_experts_per_tok": m.Count("expert_used_count", -1), "moe_intermediate_size": m.Count("expert_feed_forward_length", -1),
+			"moe_shared_expert_intermediate_size": m.Count("expert_shared_feed_forward_length", -1), "norm_topk_prob": m.Flag("expert_weights_norm", false),
+			"routed_scaling_factor": m.Positive("expert_weights_scale", 1), "n_group": 1, "topk_group": 1, "moe_latent_size": m.Count("moe_latent_size", 0),
+		})
+	}
+	return config
 }

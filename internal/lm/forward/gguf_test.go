@@ -10,6 +10,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/internal/lm/forward"
 	"github.com/lowbit-go/gq/internal/lm/llamacpp"
 	"github.com/lowbit-go/gq/internal/test/testmodels"
@@ -142,6 +143,10 @@ func TestOpenGGUF(t *testing.T) {
 					t.Fatal(err)
 				}
 				if name != "" && !changed { // the file of ""
+					continue
+				}
+				noRope := !slices.ContainsFunc(want.Config().Layers, func(l arch.LayerConfig) bool { return l.Rope >= 0 })
+				if name == "permutation" && noRope { // any order that queries and keys share
 					continue
 				}
 				got, err := forward.OpenGGUF(f, forward.Options{Threads: 1})

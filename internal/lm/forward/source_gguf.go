@@ -32,15 +32,17 @@ func OpenGGUF(f *gguf.File, o Options) (*Model, error) {
 	c.PlusOne = false // weights are stored plus 1
 	for i := range c.Ropes {
 		switch name { // llama_model_rope_type
-		case "llama", "smollm3", "granite", "granitemoe", "glm4", "ernie4_5", "ernie4_5-moe", "cohere2", "deepseek2":
+		case "llama", "smollm3", "granite", "granitemoe", "glm4", "ernie4_5", "ernie4_5-moe", "cohere2", "deepseek2", "granitehybrid":
 			c.Ropes[i].Neighbours = true
 		default:
 			c.Ropes[i].Neighbours = false
 		}
 	}
 	s := &ggufSource{file: f, config: c, options: kernels.Options{CPU: o.CPU, Log: o.Log}, asked: map[string]bool{}}
-	if err := s.frequencies(&c.Ropes[0]); err != nil {
-		return nil, err
+	if len(c.Ropes) > 0 {
+		if err := s.frequencies(&c.Ropes[0]); err != nil {
+			return nil, err
+		}
 	}
 	return newModel(c, s, o)
 }
@@ -113,6 +115,21 @@ var inLayer = map[string]string{
 	"mlp.up_proj":                   "ffn_up",
 	"mlp.gate_up_proj":              "ffn_up",
 	"mlp.down_proj":                 "ffn_down",
+	"per_layer_input_gate":          "inp_gate",
+	"per_layer_projection":          "proj",
+	"post_per_layer_input_norm":     "post_norm",
+	"altup.router_norm":             "altup_router_norm",
+	"altup.modality_router":         "altup_router",
+	"altup.prediction_coefs":        "altup_predict_coef",
+	"altup.correction_coefs":        "altup_correct_coef",
+	"laurel.linear_left":            "laurel_l",
+	"laurel.linear_right":           "laurel_r",
+	"laurel.post_laurel_norm":       "laurel_post_norm",
+	"pre_feedforward_layernorm_2":   "pre_ffw_norm_2",
+	"post_feedforward_layernorm_1":  "post_ffw_norm_1",
+	"post_feedforward_layernorm_2":  "post_ffw_norm_2",
+	"router.proj":                   "ffn_gate_inp",
+	"gate_up_proj":                  "ffn_gate_up_exps",
 	"mlp.gate":                      "ffn_gate_inp",
 	"block_sparse_moe.gate":         "ffn_gate_inp",
 	"block_sparse_moe.router.layer": "ffn_gate_inp",
@@ -126,6 +143,29 @@ var inLayer = map[string]string{
 	"conv.in_proj":                  "shortconv.in_proj",
 	"conv.conv":                     "shortconv.conv",
 	"conv.out_proj":                 "shortconv.out_proj",
+	"mamba.in_proj":                 "ssm_in",
+	"mamba.conv1d":                  "ssm_conv1d",
+	"mamba.norm":                    "ssm_norm",
+	"mamba.out_proj":                "ssm_out",
+	"mamba":                         "ssm_d",
+	"shared_mlp.gate_proj":          "ffn_gate",
+	"shared_mlp.up_proj":            "ffn_up",
+	"shared_mlp.output_linear":      "ffn_down",
+	"norm":                          "attn_norm",
+	"mixer.q_proj":                  "attn_q",
+	"mixer.k_proj":                  "attn_k",
+	"mixer.v_proj":                  "attn_v",
+	"mixer.o_proj":                  "attn_output",
+	"mixer.in_proj":                 "ssm_in",
+	"mixer.conv1d":                  "ssm_conv1d",
+	"mixer.norm":                    "ssm_norm",
+	"mixer.out_proj":                "ssm_out",
+	"mixer":                         "ssm_d",
+	"mixer.up_proj":                 "ffn_up",
+	"mixer.down_proj":               "ffn_down",
+	"mixer.gate":                    "ffn_gate_inp",
+	"mixer.fc1_latent_proj":         "ffn_latent_down",
+	"mixer.fc2_latent_proj":         "ffn_latent_up",
 	"linear_attn.in_proj_qkvz":      "ssm_in",
 	"linear_attn.in_proj_ba":        "ssm_ba",
 	"linear_attn.conv1d":            "ssm_conv1d",
@@ -149,15 +189,30 @@ func (s *ggufSource) find(name string) (t *gguf.Tensor, expert int) {
 	switch name {
 	case "model.embed_tokens.weight":
 		theirs = "token_embd.weight"
-	case "model.norm.weight":
+	case "model.norm.weight", "model.norm_f.weight":
 		theirs = "output_norm.weight"
 	case "model.embedding_norm.weight":
 		theirs = "token_embd_norm.weight"
 	case "lm_head.weight":
 		theirs = "output.weight"
+	case "model.embed_tokens_per_layer.weight":
+		theirs = "per_layer_token_embd.weight"
+	case "model.per_layer_model_projection.weight":
+		theirs = "per_layer_model_proj.weight"
+	case "model.per_layer_projection_norm.weight":
+		theirs = "per_layer_proj_norm.weight"
 	default:
-		rest, _ := strings.CutPrefix(name, "model.layers.")
+		rest, ok := strings.CutPrefix(name, "model.layers.")
+		if !ok { // a matrix of several in a tensor
+			stack, number, _ := strings.Cut(name, "_projections.")
+			number, _, _ = strings.Cut(number, ".")
+			expert, _ = strconv.Atoi(number)
+			return s.file.Tensor(map[string]string{"model.altup": "altup_proj.weight", "model.altup_unembed": "altup_unembd_proj.weight"}[stack]), expert
+		}
 		layer, rest, _ := strings.Cut(rest, ".")
+		if rest == "layer_scalar" {
+			return s.file.Tensor("blk." + layer + ".layer_output_scale.weight"), 0
+		}
 		at := strings.LastIndexByte(rest, '.')
 		if at < 0 {
 			return nil, 0
@@ -173,12 +228,23 @@ func (s *ggufSource) find(name string) (t *gguf.Tensor, expert int) {
 			_, matrix, _ = strings.Cut(matrix, ".")
 			theirs = strings.Replace(inLayer[matrix], "_exps", "_shexp", 1)
 		}
+		if s.config.Experts != nil && strings.HasPrefix(part, "shared_mlp.") {
+			theirs += "_shexp"
+		}
 		if suffix == ".e_score_correction_bias" || suffix == ".expert_bias" {
 			theirs, suffix = "exp_probs_b", ".bias"
 		}
 		switch suffix { // parameters without a module
 		case ".A_log":
 			theirs, suffix = "ssm_a", ""
+		case ".correct_output_scale":
+			theirs, suffix = "altup_correct_scale", ".weight"
+		case ".scale":
+			theirs = "ffn_gate_inp"
+		case ".per_expert_scale":
+			theirs, suffix = "ffn_down_exps", ".scale"
+		case ".D":
+			suffix = ""
 		case ".dt_bias":
 			theirs, suffix = "ssm_dt", ".bias"
 		}
@@ -263,10 +329,16 @@ func (r ggufRows) read(dst []float32, row int) error {
 
 func (s *ggufSource) linear(l *linearSpec) (kernels.Operator, error) {
 	names := []string{l.name} // of tensors, whose rows follow
-	if at, ok := strings.CutSuffix(l.name, "input_linear.weight"); ok {
+	if at, ok := strings.CutSuffix(l.name, "shared_mlp.input_linear.weight"); ok {
+		names = []string{at + "shared_mlp.gate_proj.weight", at + "shared_mlp.up_proj.weight"}
+	} else if at, ok := strings.CutSuffix(l.name, "input_linear.weight"); ok {
 		names = []string{fmt.Sprintf("%sexperts.%d.w1.weight", at, l.slice), fmt.Sprintf("%sexperts.%d.w3.weight", at, l.slice)}
-	} else if at, ok := strings.CutSuffix(l.name, "output_linear.weight"); ok {
-		names[0] = fmt.Sprintf("%sexperts.%d.w2.weight", at, l.slice)
+	} else if at, ok := strings.CutSuffix(l.name, ".experts.gate_up_proj.weight"); ok {
+		names[0] = fmt.Sprintf("%s.mlp.experts.%d.gate_up_proj.weight", at, l.slice)
+	} else if at, ok := strings.CutSuffix(l.name, ".experts.down_proj.weight"); ok {
+		names[0] = fmt.Sprintf("%s.mlp.experts.%d.down_proj.weight", at, l.slice)
+	} else if at, ok := strings.CutSuffix(l.name, "block_sparse_moe.output_linear.weight"); ok {
+		names[0] = fmt.Sprintf("%sblock_sparse_moe.experts.%d.w2.weight", at, l.slice)
 	}
 	each := l.rows / len(names)
 	var list []ggufRows
@@ -295,7 +367,10 @@ func (s *ggufSource) shape(name string) ([]int64, bool) {
 // names lists the tensors that the model did not ask for. Model refuses these.
 func (s *ggufSource) names() (names []string) {
 	for _, t := range s.file.Tensors {
-		if !s.asked[t.Name] {
+		layer, part, _ := strings.Cut(strings.TrimPrefix(t.Name, "blk."), ".")
+		n, err := strconv.Atoi(layer)
+		copied := err == nil && n < len(s.config.Layers) && s.config.Layers[n].Borrow > 0 && strings.HasPrefix(part, "attn_")
+		if !s.asked[t.Name] && !copied {
 			names = append(names, t.Name)
 		}
 	}

@@ -229,7 +229,7 @@ func (m *Model) sizeLabel() string {
 	total, experts := int64(0), int64(0)
 	for _, t := range m.Tensors {
 		n := t.Elements()
-		if strings.Contains(t.Name, "_exps.") {
+		if len(t.Shape) == 3 && strings.Contains(t.Name, "_exps.") {
 			experts = t.Shape[2]
 			n /= experts
 		}

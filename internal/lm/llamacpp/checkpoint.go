@@ -203,15 +203,16 @@ func (c *Checkpoint) addTokenizer(r *configReader, config object) error {
 // reads no token.
 func CheckTokens(f *gguf.File) error {
 	tokens, _ := f.Array(keyTokens)
-	if t := f.Tensor(embeddingName); t != nil && int64(tokens.Len) > t.Rows() {
-		return &KeyError{keyTokens, fmt.Sprintf("has %d tokens, but tensor %q has %d rows", tokens.Len, embeddingName, t.Rows())}
+	if t := f.Tensor(Embedding); t != nil && int64(tokens.Len) > t.Rows() {
+		return &KeyError{keyTokens, fmt.Sprintf("has %d tokens, but tensor %q has %d rows", tokens.Len, Embedding, t.Rows())}
 	}
 	return nil
 }
 
 // invert lists the checkpoint's tensors: Describe would store these as the tensors of the file.
 func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]CheckpointTensor, error) {
-	const embedding, head = "model.embed_tokens.weight", "lm_head.weight"
+	names := config.Facts.Prefix()
+	embedding, head := names.Embedding, names.Head
 	shape := []int64{int64(config.VocabSize), int64(config.HiddenSize)}
 	if err := layersThere(f, fam, config); err != nil {
 		return nil, err
@@ -227,9 +228,14 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 	known := map[string]bool{ropeFreqs: true, ropeLong: true, ropeShort: true}
 	var list []CheckpointTensor
 	fused := map[string]int{} // index in list
+	seen := map[string]bool{} // a source may have copies
 	for _, t := range d.list {
 		known[t.Name] = true
 		stored := f.Tensor(t.Name)
+		if stored != nil && len(t.Parts) == 1 && seen[t.Parts[0].Source] && t.Parts[0].From == 0 {
+			continue
+		}
+		seen[t.Parts[0].Source] = true
 		if split := splitOf(f, t.Name, config); stored == nil && split != nil {
 			known[split.Keys.Name], known[split.Values.Name] = true, true
 			source := t.Parts[0].Source
@@ -245,8 +251,12 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 		first := 0
 		for _, p := range t.Parts {
 			shape := d.sources[p.Source].Shape
-			if len(shape) == 3 && config.NameOf(arch.GateUpExperts) != "" {
-				if err := fuse(&list, fused, p, shape, stored, first); err != nil {
+			rows := shape[0]
+			if len(shape) == 3 {
+				rows *= shape[1]
+			}
+			if len(shape) > 1 && int64(p.Rows) < rows {
+				if err := fuse(&list, fused, p, shape, rows, stored, first); err != nil {
 					return nil, err
 				}
 			} else {
@@ -263,12 +273,13 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 	return list, nil
 }
 
-func fuse(list *[]CheckpointTensor, index map[string]int, p Part, shape []int64, stored *gguf.Tensor, first int) error {
+// fuse adds a part of a tensor with this number of rows.
+func fuse(list *[]CheckpointTensor, index map[string]int, p Part, shape []int64, rows int64, stored *gguf.Tensor, first int) error {
 	i, ok := index[p.Source]
 	if !ok {
 		i = len(*list)
 		index[p.Source] = i
-		*list = append(*list, CheckpointTensor{Name: p.Source, Shape: shape, Stored: stored, Rows: int(shape[0] * shape[1])})
+		*list = append(*list, CheckpointTensor{Name: p.Source, Shape: shape, Stored: stored, Rows: int(rows)})
 	}
 	t := &(*list)[i]
 	if t.Stored.Type != stored.Type {
@@ -279,13 +290,16 @@ func fuse(list *[]CheckpointTensor, index map[string]int, p Part, shape []int64,
 	return nil
 }
 
+// bare are kinds of tensors that have other suffixes than .weight in .gguf files, or none.
+var bare = []arch.Kind{arch.RouterCorrection, arch.DeltaDecay, arch.DeltaBias, arch.MambaDecay, arch.MambaSkip, arch.MambaBias, arch.RouterScale, arch.ExpertScale}
+
 // layersThere checks that the layers have their matrices and norms, and as many experts as the
 // metadata say. A checkpoint has tensors for each expert, so the list of tensors is made only for a
 // file of that size.
 func layersThere(f *gguf.File, fam *family, config *arch.ForwardConfig) error {
 	for i := range config.Layers {
 		for _, n := range fam.layer {
-			if !config.Layers[i].Uses(n.Kind) || config.NameOf(n.Kind) == "" || slices.Contains([]arch.Kind{arch.RouterCorrection, arch.DeltaDecay, arch.DeltaBias, arch.GateUpExperts}, n.Kind) {
+			if !config.Layers[i].Uses(n.Kind) || config.NameOf(n.Kind) == "" || n.GGUF == "" || slices.Contains(bare, n.Kind) {
 				continue
 			}
 			name := fmt.Sprintf("blk.%d.%s.weight", i, n.GGUF)

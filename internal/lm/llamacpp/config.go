@@ -1,6 +1,7 @@
 package llamacpp
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -42,10 +43,14 @@ func (m *Model) describeConfig(f *family, c *arch.ForwardConfig) error {
 	m.set(keyBlockCount, len(c.Layers))
 	m.set(keyContextLength, c.MaxPositions)
 	m.set(keyEmbeddingLength, c.HiddenSize)
-	m.set(keyFeedForward, c.Intermediate)
+	if f.Varied {
+		m.set(keyFeedForward, layered(c, func(l *arch.LayerConfig) int { return width(c, l) }))
+	} else {
+		m.set(keyFeedForward, c.Intermediate)
+	}
 	m.set(keyHeads, c.Heads)
 	m.describeStates(c)
-	m.set(keyKeyLength, c.HeadDim)
+	m.set(keyKeyLength, c.Layers[len(c.Layers)-1].HeadDim)
 	if a := c.Latent; a != nil {
 		m.set(keyValueLength, a.Value)
 		m.set(keyKeyRank, a.KeyRank)
@@ -56,17 +61,21 @@ func (m *Model) describeConfig(f *family, c *arch.ForwardConfig) error {
 			m.note("llama.cpp's %s adds %g, not %g, to the mean squares of latents", f.Name, c.NormEps, latentEps)
 		}
 	} else {
-		m.set(keyValueLength, c.HeadDim)
+		m.set(keyValueLength, c.Layers[len(c.Layers)-1].HeadDim)
 	}
-	if c.LayerNorm {
+	if f.SharesKeys {
+		m.describeShared(c)
+	}
+	if c.LayerNorm || f.NormKeys {
 		m.set(keyLayerNormEps, float32(c.NormEps))
-	} else {
+	}
+	if !c.LayerNorm {
 		m.set(keyNormEps, float32(c.NormEps))
 	}
 	if f.LogitScale {
 		m.set(keyLogitScale, float32(c.LogitScale))
 	}
-	if c.Experts != nil {
+	if mixtures(c) {
 		m.describeExperts(f, c)
 	}
 	if f.Scales {
@@ -78,7 +87,7 @@ func (m *Model) describeConfig(f *family, c *arch.ForwardConfig) error {
 	if c.AttentionSoftcap != 0 {
 		m.set(keyAttentionCap, float32(c.AttentionSoftcap))
 	}
-	if c.LogitSoftcap != 0 {
+	if c.LogitSoftcap != 0 || f.SharesKeys {
 		m.set(keyLogitCap, float32(c.LogitSoftcap))
 	}
 	if err := m.describeWindows(f, c); err != nil {
@@ -99,20 +108,75 @@ func (m *Model) describeStates(c *arch.ForwardConfig) {
 		m.set(keyAttentionPeriod, c.AttentionPeriod())
 		return
 	}
-	if !c.HasStates() {
-		m.set(keyKVHeads, c.KVHeads)
-		return
-	}
-	list := make([]int32, len(c.Layers))
-	for i := range list {
-		if !c.Layers[i].States() {
-			list[i] = int32(c.KVHeads)
+	m.set(keyKVHeads, layered(c, func(l *arch.LayerConfig) int {
+		if l.Mixer == arch.AttentionMixer || l.Beside {
+			return l.KVHeads
 		}
-	}
-	m.set(keyKVHeads, list)
+		return 0
+	}))
 	if c.ShortConv != nil {
 		m.set(keyConvTaps, c.ShortConv.Kernel)
 	}
+	if d := c.Mamba; d != nil {
+		m.set(keyDeltaTaps, d.Kernel)
+		m.set(keyDeltaState, d.State)
+		m.set(keyDeltaKeyHeads, d.Groups)
+		m.set(keyDeltaHeads, d.Heads)
+		m.set(keyDeltaInner, d.Inner())
+	}
+}
+
+// describeShared writes the keys of Gemma 3n and Gemma 4.
+func (m *Model) describeShared(c *arch.ForwardConfig) {
+	width, shared, scales := 0, 0, make([]float32, len(c.Layers))
+	if c.PerLayer != nil {
+		width = c.PerLayer.Width
+	}
+	for i, l := range c.Layers {
+		if scales[i] = float32(l.Cutoff); l.Borrow > 0 {
+			shared++
+		}
+	}
+	m.set(keyPerLayerWidth, width)
+	m.set(keySharedKeys, shared)
+	if c.AltUp != nil {
+		m.set(keyStreams, c.AltUp.Streams)
+		m.set(keyActiveStream, 0)
+		m.set(keySparsity, scales)
+	} else {
+		m.set(keyWindowKeyLength, c.HeadDim)
+		m.set(keyWindowValues, c.HeadDim)
+		m.set(keyWindowRopeDims, c.Ropes[1].Dims)
+	}
+}
+
+// layered returns a number for each layer, or the number of all layers.
+func layered(c *arch.ForwardConfig, of func(l *arch.LayerConfig) int) any {
+	list := make([]int32, len(c.Layers))
+	for i := range list {
+		list[i] = int32(of(&c.Layers[i]))
+	}
+	if slices.Min(list) == slices.Max(list) {
+		return int(list[0])
+	}
+	return list
+}
+
+// width returns the width of a layer's feed-forward network, or of its experts in a mixture without
+// a dense network.
+func width(c *arch.ForwardConfig, l *arch.LayerConfig) int {
+	switch {
+	case l.NoFeedForward:
+		return 0
+	case l.Experts && !c.Facts.Has(arch.ExpertsNorm):
+		return c.Experts.Intermediate
+	}
+	return l.Intermediate
+}
+
+// mixtures reports whether any layer is a mixture.
+func mixtures(c *arch.ForwardConfig) bool {
+	return slices.ContainsFunc(c.Layers, func(l arch.LayerConfig) bool { return l.Experts })
 }
 
 // check refuses features that llama.cpp's code for the family lacks.
@@ -139,15 +203,38 @@ func (f *family) check(c *arch.ForwardConfig) error {
 			return unsupported("llama.cpp's %s does not support %s", f.Name, what)
 		}
 	}
+	if shared := sharedDiffers(c); shared != "" {
+		return unsupported("llama.cpp's %s does not support %s", f.Name, shared)
+	}
 	if want := f.attentionScale(c); !f.Scales && c.Latent == nil && math.Abs(c.AttentionScale/want-1) > 1e-6 {
 		return unsupported("llama.cpp's %s multiplies queries and keys by %.6g in a model of this shape, config.json asks for %.6g (query_pre_attn_scalar)", f.Name, want, c.AttentionScale)
 	}
 	return f.checkExperts(c)
 }
 
+// sharedDiffers returns what differs if layers read keys and values of earlier layers: llama.cpp
+// takes those of the last layer before these without a sliding window, and of the last but one with
+// a window.
+func sharedDiffers(c *arch.ForwardConfig) string {
+	first := slices.IndexFunc(c.Layers, func(l arch.LayerConfig) bool { return l.Borrow > 0 })
+	for i := max(first, 0); i < len(c.Layers) && first >= 0; i++ {
+		from := first - 1
+		if c.Layers[i].Window > 0 {
+			from--
+		}
+		if i-c.Layers[i].Borrow != from {
+			return fmt.Sprintf("keys and values of layer %d in layer %d, only of layer %d (num_kv_shared_layers)", i-c.Layers[i].Borrow, i, from)
+		}
+	}
+	return ""
+}
+
 // attentionScale returns llama.cpp's factor of queries and keys. llama.cpp recognizes the 27B
 // models of Gemma by the number of layers.
 func (f *family) attentionScale(c *arch.ForwardConfig) float64 {
+	if f.SharesKeys {
+		return 1
+	}
 	if f.WideLayers != 0 && len(c.Layers) == f.WideLayers {
 		return 1 / math.Sqrt(float64(c.HiddenSize/c.Heads))
 	}
@@ -156,7 +243,7 @@ func (f *family) attentionScale(c *arch.ForwardConfig) float64 {
 
 func (f *family) checkExperts(c *arch.ForwardConfig) error {
 	e := c.Experts
-	if e == nil {
+	if !mixtures(c) {
 		return nil
 	}
 	if e.Count > maxExperts {
@@ -177,7 +264,7 @@ func (f *family) checkExperts(c *arch.ForwardConfig) error {
 		if f.Mixture.Dense && l.Experts != (i >= dense) {
 			return unsupported("llama.cpp's %s expects experts in every layer behind the first %d, but layer %d is dense", f.Name, dense, i)
 		}
-		if !f.Mixture.Dense && !l.Experts {
+		if !f.Mixture.Dense && !l.Experts && !l.NoFeedForward {
 			return unsupported("llama.cpp's %s expects experts in every layer, but layer %d is dense (mlp_only_layers or decoder_sparse_step)", f.Name, i)
 		}
 	}
@@ -203,6 +290,9 @@ func (m *Model) describeExperts(f *family, c *arch.ForwardConfig) {
 	if e.Shared > 0 {
 		m.set(keySharedLength, e.Shared)
 		m.set(keySharedCount, e.Shared/e.Intermediate)
+	}
+	if e.Latent > 0 {
+		m.set(keyLatentExperts, e.Latent)
 	}
 	if e.Groups > 1 {
 		m.set(keyGroups, e.Groups)
@@ -250,10 +340,19 @@ func (m *Model) describeWindows(f *family, c *arch.ForwardConfig) error {
 		}
 		return nil
 	}
-	if sliding != 0 {
+	if sliding != 0 && f.Windows != arch.ListedWindow {
 		m.set(keyWindow, window)
 	}
 	if sliding == 0 && f.Windows == arch.OptionalWindow {
+		return nil
+	}
+	if f.Windows == arch.ListedWindow {
+		list := make([]bool, len(c.Layers))
+		for i, l := range c.Layers {
+			list[i] = l.Window != 0
+		}
+		m.set(keyWindow, cmp.Or(window, c.MaxPositions))
+		m.set(keyWindowPattern, list)
 		return nil
 	}
 	period, ok := windowPeriod(c)

@@ -84,7 +84,7 @@ func (r *configReader) choose(fits func(f *family) bool) {
 // otherKeys are keys of an architecture that do not change the model, or that are read elsewhere.
 var otherKeys = []string{
 	keyVocabSize, "ARCH.tensor_data_layout", "ARCH.rope.scaling.finetuned", "ARCH.leading_dense_block_count", "ARCH.pooling_type",
-	keyGroupsUsed, keyDeepstack,
+	keyGroupsUsed, keyDeepstack, keySharedKeys, keyPerLayerWidth, keyStreams, keyActiveStream, keySparsity,
 }
 
 // read makes the config.json. Each key of the architecture must be understood.
@@ -117,7 +117,7 @@ func (r *configReader) read() (object, error) {
 	if r.family.Config != nil && r.family.Windows >= arch.UsedWindow {
 		r.readWindows(r.count(keyWindow, 0))
 	}
-	if theta := r.config["rope_theta"].(float64); r.family.LocalRope && r.positive(keyRopeBaseWindow, theta) != theta {
+	if theta, _ := r.config["rope_theta"].(float64); r.family.LocalRope && r.positive(keyRopeBaseWindow, theta) != theta {
 		r.fail(keyRopeBaseWindow, "is %v: %v was expected, as in layers without a window", r.positive(keyRopeBaseWindow, theta), theta)
 	}
 	switch r.modelType {
@@ -163,11 +163,39 @@ func (r *configReader) read() (object, error) {
 	return r.config, r.err
 }
 
-// HasTensor, Count, Positive and Flag make a configReader an arch.Metadata.
+// The methods below make a configReader an arch.Metadata.
 func (r *configReader) HasTensor(name string) bool       { return r.file.Tensor(name) != nil }
 func (r *configReader) Count(key string, absent int) int { return r.count("ARCH."+key, absent) }
 func (r *configReader) Positive(key string, absent float64) float64 {
 	return r.positive("ARCH."+key, absent)
+}
+func (r *configReader) Number(key string, absent float64) float64 {
+	if !r.has("ARCH." + key) {
+		return absent
+	}
+	return r.number("ARCH." + key)
+}
+func (r *configReader) Rows(name string) int {
+	if t := r.file.Tensor(name); t != nil {
+		return int(t.Rows())
+	}
+	return 0
+}
+func (r *configReader) List(key string) []int {
+	list := make([]int, r.layers)
+	if _, ok := r.file.Array(r.name("ARCH." + key)); !ok {
+		n := r.count("ARCH."+key, -1)
+		for i := range list {
+			list[i] = n
+		}
+		return list
+	}
+	for i, n := range r.perLayer("ARCH." + key) {
+		if list[i] = int(n); n < 0 || n > math.MaxInt32 {
+			r.fail("ARCH."+key, "is %d for layer %d: an integer from 0 to %d was expected", n, i, math.MaxInt32)
+		}
+	}
+	return list
 }
 func (r *configReader) Flag(key string, absent bool) bool { return r.boolean("ARCH."+key, absent) }
 
@@ -213,6 +241,14 @@ func (r *configReader) readSizes() {
 	if v := r.size(keyValueLength, r.headDim); v != r.headDim && !r.family.latent() {
 		r.fail(keyValueLength, "is %d, and %s is %d: equal numbers were expected", v, r.name(keyKeyLength), r.headDim)
 	}
+	if r.family.SharesKeys && r.has(keyWindowKeyLength) {
+		n := r.size(keyWindowKeyLength, -1)
+		for _, key := range []string{keyWindowValues, keyWindowRopeDims} {
+			if v := r.size(key, n); v != n {
+				r.fail(key, "is %d, and %s is %d: equal numbers were expected", v, r.name(keyWindowKeyLength), n)
+			}
+		}
+	}
 	r.positions = r.size(keyContextLength, -1)
 	r.set("hidden_size", embd)
 	r.set("num_attention_heads", heads)
@@ -221,14 +257,18 @@ func (r *configReader) readSizes() {
 		r.set("head_dim", r.headDim)
 	}
 	r.set("max_position_embeddings", r.positions)
-	r.set("intermediate_size", r.each(keyFeedForward, -1, r.layers))
+	if r.family.Varied {
+		r.set("intermediate_size", r.largest(keyFeedForward))
+	} else {
+		r.set("intermediate_size", r.each(keyFeedForward, -1, r.layers))
+	}
 	r.set("num_key_value_heads", r.readKVHeads(heads))
 	if r.has(keyNormEps) || !r.has(keyLayerNormEps) {
 		r.set("rms_norm_eps", r.positive(keyNormEps, 0))
 	}
-	table := r.file.Tensor(embeddingName)
+	table := r.file.Tensor(Embedding)
 	if table == nil {
-		r.fail("", "tensor %q is missing", embeddingName)
+		r.fail("", "tensor %q is missing", Embedding)
 		return
 	}
 	r.set("vocab_size", table.Rows())
@@ -238,7 +278,11 @@ func (r *configReader) readSizes() {
 // readKVHeads reads the heads of keys and values, and the layers that have none because they have a
 // state.
 func (r *configReader) readKVHeads(heads int) int {
-	if _, ok := r.file.Array(r.name(keyKVHeads)); !ok || r.family.States == "" {
+	_, ok := r.file.Array(r.name(keyKVHeads))
+	if r.family.Varied && r.family.States == "" {
+		return r.largest(keyKVHeads)
+	}
+	if !ok || r.family.States == "" {
 		return r.each(keyKVHeads, heads, r.layers)
 	}
 	list := r.perLayer(keyKVHeads)
@@ -261,6 +305,15 @@ func (r *configReader) readKVHeads(heads int) int {
 	}
 	r.set("layer_types", types)
 	return int(most)
+}
+
+// largest reads the largest of the numbers of all layers.
+func (r *configReader) largest(key string) int {
+	n := slices.Max(append(r.List(strings.TrimPrefix(key, "ARCH.")), 0))
+	if n == 0 {
+		r.fail(key, "is 0 in all layers: a positive integer was expected")
+	}
+	return n
 }
 
 // perLayer reads an array with an integer for each layer.

@@ -1,6 +1,7 @@
 package llamacpp
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -24,6 +25,9 @@ func Describe(config []byte, sources []Source) (*Model, error) {
 		return nil, unsupported("model_type %q is not written to .gguf files: gq writes llama.cpp's %s. A .gqf file takes the model", c.Architecture, strings.Join(knownFamilies(), ", "))
 	}
 	m := &Model{Architecture: f.Name}
+	if f.MixtureName != "" && mixtures(c) {
+		m.Architecture = f.MixtureName
+	}
 	if err := m.describeConfig(&f, c); err != nil {
 		return nil, err
 	}
@@ -87,7 +91,8 @@ func (d *describer) tensors() error {
 	}
 	c := d.config
 	body, embedding, head := names.Body, names.Embedding, names.Head
-	d.matrix(embeddingName, embedding, c.VocabSize, c.HiddenSize, 0)
+	d.matrix(Embedding, embedding, c.VocabSize, c.HiddenSize, 0)
+	d.outside(body)
 	for i := range c.Layers {
 		d.layer(i, fmt.Sprintf("%slayers.%d.", body, i))
 	}
@@ -135,19 +140,72 @@ var matrices = map[arch.Kind]func(c *arch.ForwardConfig) (rows, cols int){
 	arch.Down:        func(c *arch.ForwardConfig) (int, int) { return c.HiddenSize, c.Intermediate },
 	arch.SharedGate:  func(c *arch.ForwardConfig) (int, int) { return c.Experts.Shared, c.HiddenSize },
 	arch.SharedUp:    func(c *arch.ForwardConfig) (int, int) { return c.Experts.Shared, c.HiddenSize },
+	arch.SharedFused: func(c *arch.ForwardConfig) (int, int) { return 2 * c.Experts.Shared, c.HiddenSize },
 	arch.SharedDown:  func(c *arch.ForwardConfig) (int, int) { return c.HiddenSize, c.Experts.Shared },
 	arch.ConvIn:      func(c *arch.ForwardConfig) (int, int) { return 3 * c.HiddenSize, c.HiddenSize },
 	arch.ConvOut:     func(c *arch.ForwardConfig) (int, int) { return c.HiddenSize, c.HiddenSize },
 	arch.DeltaQKVZ: func(c *arch.ForwardConfig) (int, int) {
 		return c.DeltaNet.Channels() + c.DeltaNet.Inner(), c.HiddenSize
 	},
-	arch.DeltaBA:  func(c *arch.ForwardConfig) (int, int) { return 2 * c.DeltaNet.ValueHeads, c.HiddenSize },
-	arch.DeltaOut: func(c *arch.ForwardConfig) (int, int) { return c.HiddenSize, c.DeltaNet.Inner() },
+	arch.PerLayerGate:       func(c *arch.ForwardConfig) (int, int) { return c.PerLayer.Width, c.HiddenSize },
+	arch.PerLayerProjection: func(c *arch.ForwardConfig) (int, int) { return c.HiddenSize, c.PerLayer.Width },
+	arch.StreamRouter:       func(c *arch.ForwardConfig) (int, int) { return c.AltUp.Streams, c.HiddenSize },
+	arch.StreamPredict:      func(c *arch.ForwardConfig) (int, int) { return c.AltUp.Streams * c.AltUp.Streams, c.AltUp.Streams },
+	arch.StreamCorrect:      func(c *arch.ForwardConfig) (int, int) { return c.AltUp.Streams, c.AltUp.Streams },
+	arch.LaurelLeft:         func(c *arch.ForwardConfig) (int, int) { return c.Laurel, c.HiddenSize },
+	arch.LaurelRight:        func(c *arch.ForwardConfig) (int, int) { return c.HiddenSize, c.Laurel },
+	arch.MambaIn:            func(c *arch.ForwardConfig) (int, int) { return c.Mamba.Rows(), c.HiddenSize },
+	arch.MambaOut:           func(c *arch.ForwardConfig) (int, int) { return c.HiddenSize, c.Mamba.Inner() },
+	arch.ExpertsIn:          func(c *arch.ForwardConfig) (int, int) { return c.Experts.Latent, c.HiddenSize },
+	arch.ExpertsOut:         func(c *arch.ForwardConfig) (int, int) { return c.HiddenSize, c.Experts.Latent },
+	arch.DeltaBA:            func(c *arch.ForwardConfig) (int, int) { return 2 * c.DeltaNet.ValueHeads, c.HiddenSize },
+	arch.DeltaOut:           func(c *arch.ForwardConfig) (int, int) { return c.HiddenSize, c.DeltaNet.Inner() },
 }
+
+// outside adds the tensors outside of layers.
+func (d *describer) outside(body string) {
+	c, h := d.config, d.config.HiddenSize
+	for _, n := range d.outer {
+		ours, theirs := body+n.HF+".weight", n.GGUF+".weight"
+		switch n.Kind {
+		case arch.StreamProjections, arch.StreamOutputs:
+			n, t := c.AltUp.Streams-1, Tensor{Name: theirs}
+			for i := range n {
+				p := Part{Source: strings.Replace(ours, "*", fmt.Sprint(i), 1), Rows: h}
+				d.use(p.Source, h, h)
+				t.Parts = append(t.Parts, p)
+			}
+			t.Shape = []int64{int64(h), int64(h), int64(n)}
+			d.list = append(d.list, t)
+			continue
+		}
+		if c.PerLayer == nil {
+			continue
+		}
+		switch width := len(c.Layers) * c.PerLayer.Width; n.Kind {
+		case arch.PerLayerEmbedding:
+			d.matrix(theirs, ours, c.PerLayer.Vocab, width, 0)
+			t := &d.list[len(d.list)-1]
+			t.Shape[1] = int64(c.VocabSize)
+			for range c.VocabSize - c.PerLayer.Vocab { // tokens beyond have row 0
+				t.Parts = append(t.Parts, Part{Source: ours, Rows: 1})
+			}
+		case arch.PerLayerModel:
+			d.matrix(theirs, ours, width, h, 0)
+		case arch.PerLayerModelNorm:
+			d.norm(theirs, ours, c.PerLayer.Width)
+		}
+	}
+}
+
+// halves are llama.cpp's tensors for the halves of fused linear layers.
+var halves = map[arch.Kind][2]string{arch.FusedGateUp: {"ffn_gate", "ffn_up"}, arch.SharedFused: {"ffn_gate_shexp", "ffn_up_shexp"}}
 
 // layer adds the tensors of layer i. at is the prefix of their names.
 func (d *describer) layer(i int, at string) {
-	c := d.config
+	own := *d.config // of this layer
+	c, l := &own, &own.Layers[i]
+	c.HeadDim, c.KVHeads, c.Intermediate = l.HeadDim, l.KVHeads, l.Intermediate
 	permuted := map[arch.Kind]int{}
 	if d.Permuted {
 		permuted = map[arch.Kind]int{arch.Query: c.HeadDim, arch.Key: c.HeadDim}
@@ -158,11 +216,19 @@ func (d *describer) layer(i int, at string) {
 	}
 	for _, n := range d.family.layer {
 		ours, theirs := at+n.HF, fmt.Sprintf("blk.%d.%s", i, n.GGUF)
-		if !c.Layers[i].Uses(n.Kind) || c.NameOf(n.Kind) == "" {
+		if d.copied(l, n.Kind) { // llama.cpp requires keys that it does not read
+			ours = strings.Replace(at, fmt.Sprintf("layers.%d.", i), fmt.Sprintf("layers.%d.", i-l.Borrow), 1) + n.HF
+		} else if !l.Uses(n.Kind) || c.NameOf(n.Kind) == "" {
 			continue
 		}
 		if shape, ok := matrices[n.Kind]; ok {
 			rows, cols := shape(c)
+			if n.GGUF == "" {
+				for half, name := range halves[n.Kind] {
+					d.add(theirs+name+".weight", Part{Source: ours + ".weight", From: half * rows / 2, Rows: rows / 2}, false, rows, cols)
+				}
+				continue
+			}
 			d.matrix(theirs+".weight", ours+".weight", rows, cols, permuted[n.Kind])
 			if c.BiasOf(n.Kind) {
 				d.vector(theirs+".bias", Part{Source: ours + ".bias", Rows: rows, HeadDim: permuted[n.Kind]})
@@ -170,7 +236,8 @@ func (d *describer) layer(i int, at string) {
 			continue
 		}
 		switch n.Kind {
-		case arch.InputNorm, arch.PostAttentionNorm, arch.FeedForwardNorm, arch.PostFeedForwardNorm:
+		case arch.InputNorm, arch.PostAttentionNorm, arch.FeedForwardNorm, arch.PostFeedForwardNorm, arch.PerLayerNorm, arch.StreamNorm, arch.LaurelNorm,
+			arch.ExpertsNorm, arch.ExpertsPostNorm, arch.SharedPostNorm:
 			d.norm(theirs+".weight", ours+".weight", c.HiddenSize)
 		case arch.QueryNorm:
 			d.norm(theirs+".weight", ours+".weight", qNorm)
@@ -190,6 +257,15 @@ func (d *describer) layer(i int, at string) {
 			d.vector(theirs+".bias", Part{Source: ours, Rows: c.DeltaNet.ValueHeads})
 		case arch.DeltaNorm:
 			d.vector(theirs+".weight", Part{Source: ours + ".weight", Rows: c.DeltaNet.ValueDim})
+		case arch.MambaConv:
+			d.convolution(theirs+".weight", ours+".weight", c.Mamba.Channels(), c.Mamba.Kernel)
+			d.vector(theirs+".bias", Part{Source: ours + ".bias", Rows: c.Mamba.Channels()})
+		case arch.MambaDecay, arch.MambaSkip:
+			d.vector(theirs, Part{Source: ours, Rows: c.Mamba.Heads, Decay: n.Kind == arch.MambaDecay}, 1, c.Mamba.Heads)
+		case arch.MambaBias:
+			d.vector(theirs+".bias", Part{Source: ours, Rows: c.Mamba.Heads})
+		case arch.MambaNorm:
+			d.vector(theirs+".weight", Part{Source: ours + ".weight", Rows: c.Mamba.Inner()}, c.Mamba.Inner()/c.Mamba.Groups, c.Mamba.Groups)
 		case arch.SharedRouter:
 			d.router(theirs+".weight", ours+".weight", 1, c.HiddenSize)
 		case arch.RouterCorrection:
@@ -198,7 +274,19 @@ func (d *describer) layer(i int, at string) {
 			} else {
 				d.vector(theirs, Part{Source: ours, Rows: c.Experts.Count})
 			}
+		case arch.StreamScale:
+			d.vector(theirs+".weight", Part{Source: ours, Rows: c.HiddenSize})
+		case arch.LayerScalar:
+			d.vector(theirs+".weight", Part{Source: ours, Rows: 1})
+		case arch.RouterScale:
+			d.vector(theirs, Part{Source: ours, Rows: c.HiddenSize})
+		case arch.ExpertScale:
+			d.vector(theirs, Part{Source: ours, Rows: c.Experts.Count})
 		case arch.GateUpExperts:
+			if n.GGUF != "" {
+				d.mixture(n, theirs+".weight", at)
+				continue
+			}
 			d.mixture(arch.Naming{Kind: arch.GateExperts}, theirs+"ffn_gate_exps.weight", at)
 			d.mixture(arch.Naming{Kind: arch.UpExperts}, theirs+"ffn_up_exps.weight", at)
 		default:
@@ -207,13 +295,22 @@ func (d *describer) layer(i int, at string) {
 	}
 }
 
+// copied reports whether a layer without keys and values of its own has copies.
+func (f *family) copied(l *arch.LayerConfig, kind arch.Kind) bool {
+	return f.CopiesKeys && l.Borrow > 0 && (kind == arch.Key || kind == arch.Value || kind == arch.KeyNorm)
+}
+
 // mixture adds the router or a kind of experts.
 func (d *describer) mixture(n arch.Naming, theirs, at string) {
 	c, e := d.config, d.config.Experts
 	fused, inputs, outputs := d.has(at+fusedInputs), at+fusedInputs, at+fusedDown
 	own := c.NameOf(arch.GateUpExperts)
 	if own != "" { // fused in each checkpoint
-		fused, inputs, outputs = true, at+own+".weight", at+c.NameOf(arch.DownExperts)+".weight"
+		fused, inputs, outputs = true, at+own, at+c.NameOf(arch.DownExperts)
+		// Transformers saves gate_up_proj without a suffix.
+		if bare := d.invent && strings.HasSuffix(own, "gate_up_proj"); !bare && !d.has(inputs) {
+			inputs, outputs = inputs+".weight", outputs+".weight"
+		}
 	}
 	if n.Kind == arch.Router {
 		ours := n.HF
@@ -223,9 +320,12 @@ func (d *describer) mixture(n arch.Naming, theirs, at string) {
 		d.router(theirs, at+ours+".weight", e.Count, c.HiddenSize)
 		return
 	}
-	rows, cols := e.Intermediate, c.HiddenSize
-	if n.Kind == arch.DownExperts {
+	rows, cols := e.Intermediate, cmp.Or(e.Latent, c.HiddenSize)
+	switch n.Kind {
+	case arch.DownExperts:
 		rows, cols = cols, rows
+	case arch.GateUpExperts:
+		rows *= 2
 	}
 	t := Tensor{Name: theirs, Shape: []int64{int64(cols), int64(rows), int64(e.Count)}}
 	for i := range e.Count {
@@ -239,7 +339,7 @@ func (d *describer) mixture(n arch.Naming, theirs, at string) {
 			d.use(p.Source, e.Count, rows, cols)
 		default:
 			p.Source = inputs
-			d.use(p.Source, e.Count, 2*rows, cols)
+			d.use(p.Source, e.Count, 2*e.Intermediate, cols)
 			if n.Kind == arch.UpExperts {
 				p.From = rows
 			}
@@ -262,12 +362,12 @@ func (d *describer) convolution(theirs, ours string, channels, taps int) {
 	d.add(theirs, Part{Source: ours, Rows: channels}, true, channels, 1, taps)
 }
 
-// add adds a tensor with a single part, a whole source of this shape.
+// add adds a tensor with a single part, of a source of this shape.
 func (d *describer) add(theirs string, p Part, f32 bool, shape ...int) {
 	d.use(p.Source, shape...)
-	dims := []int64{int64(shape[0])}
+	dims := []int64{int64(p.Rows)}
 	if last := len(shape) - 1; last > 0 {
-		dims = []int64{int64(shape[last]), int64(shape[0])}
+		dims = []int64{int64(shape[last]), int64(p.Rows)}
 	}
 	d.list = append(d.list, Tensor{Name: theirs, Shape: dims, Parts: []Part{p}, F32: f32})
 }
@@ -280,8 +380,12 @@ func (d *describer) norm(theirs, ours string, n int) {
 	d.vector(theirs, p)
 }
 
-func (d *describer) vector(theirs string, p Part) {
+// vector adds a vector, to which llama.cpp may give other dimensions.
+func (d *describer) vector(theirs string, p Part, dims ...int) {
 	d.add(theirs, p, true, p.Rows)
+	if len(dims) == 2 {
+		d.list[len(d.list)-1].Shape = []int64{int64(dims[0]), int64(dims[1])}
+	}
 }
 
 func (d *describer) use(name string, shape ...int) {
@@ -328,7 +432,7 @@ func (d *describer) unused(sources []Source, m *Model) error {
 		}
 	}
 	if predictors > 0 {
-		m.Notes = append(m.Notes, fmt.Sprintf("the tensors of layers that predict further tokens (%d) are left out", predictors))
+		m.Notes = append(m.Notes, fmt.Sprintf("the tensors that no pass reads (%d), of layers that predict further tokens or of keys and values, are left out", predictors))
 	}
 	if towers > 0 {
 		m.Notes = append(m.Notes, fmt.Sprintf("the tensors for images (%d) are left out: llama.cpp keeps them in a file of their own (mmproj)", towers))

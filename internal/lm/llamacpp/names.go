@@ -1,6 +1,7 @@
 package llamacpp
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -60,6 +61,16 @@ const (
 	keyDeltaHeads      = "ARCH.ssm.time_step_rank"
 	keyDeltaInner      = "ARCH.ssm.inner_size"
 	keyAttentionPeriod = "ARCH.full_attention_interval"
+	keyWindowKeyLength = "ARCH.attention.key_length_swa" // and others of layers with a sliding window
+	keyWindowValues    = "ARCH.attention.value_length_swa"
+	keyWindowRopeDims  = "ARCH.rope.dimension_count_swa"
+	keyPerLayerWidth   = "ARCH.embedding_length_per_layer_input"
+	keySharedKeys      = "ARCH.attention.shared_kv_layers"
+	keyStreams         = "ARCH.altup.num_inputs"
+	keyActiveStream    = "ARCH.altup.active_idx"
+	keySparsity        = "ARCH.activation_sparsity_scale"
+	keyRopeSwitch      = "ARCH.rope.scaling.finetuned" // false: no layer has a rope
+	keyLatentExperts   = "ARCH.moe_latent_size"
 	keyLogitScale      = "ARCH.logit_scale" // divides the logits of Scales, multiplies others
 )
 
@@ -102,11 +113,11 @@ const (
 
 // Names of tensors outside of layers, in a checkpoint behind the prefix of arch.Prefix.
 const (
-	embeddingName = "token_embd.weight" // embed_tokens.weight
-	headName      = "output.weight"     // lm_head.weight
-	ropeFreqs     = "rope_freqs.weight"
-	ropeLong      = "rope_factors_long.weight"
-	ropeShort     = "rope_factors_short.weight"
+	Embedding = "token_embd.weight" // embed_tokens.weight, with a row for each token
+	headName  = "output.weight"     // lm_head.weight
+	ropeFreqs = "rope_freqs.weight"
+	ropeLong  = "rope_factors_long.weight"
+	ropeShort = "rope_factors_short.weight"
 )
 
 // Fused experts of transformers 5, in place of the experts of any mixture.
@@ -120,7 +131,8 @@ const (
 type family struct {
 	*arch.LlamaCpp
 	layer []arch.Naming
-	final arch.Naming // the norm before the lm_head
+	outer []arch.Naming // tensors outside of layers
+	final arch.Naming   // the norm before the lm_head
 }
 
 // familyOf returns the family of a model_type of config.json, unless gq writes no .gguf files of
@@ -130,7 +142,18 @@ func familyOf(modelType string) (family, bool) {
 	if f == nil || f.LlamaCpp == nil {
 		return family{}, false
 	}
-	return family{f.LlamaCpp, f.Layer, f.Final()}, true
+	return family{f.LlamaCpp, f.Layer, f.Outer, f.Final()}, true
+}
+
+// names returns the values of general.architecture, if there is a family.
+func (f *family) names(ok bool) []string {
+	switch {
+	case !ok:
+		return nil
+	case f.MixtureName != "":
+		return []string{f.Name, f.MixtureName}
+	}
+	return []string{f.Name}
 }
 
 // latent reports whether keys and values come from latents.
@@ -143,8 +166,9 @@ func (f *family) latent() bool {
 func modelTypes() map[string]string {
 	types := map[string]string{}
 	for _, name := range arch.Architectures() {
-		if f, ok := familyOf(name); ok && types[f.Name] == "" {
-			types[f.Name] = name
+		f, ok := familyOf(name)
+		for _, own := range f.names(ok) {
+			types[own] = cmp.Or(types[own], name)
 		}
 	}
 	return types

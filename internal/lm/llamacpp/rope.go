@@ -19,10 +19,16 @@ const (
 func (f *family) skipsRope(i int) bool { return f.NoRopeStep != 0 && (i+1)%f.NoRopeStep == 0 }
 
 func (m *Model) describeRope(f *family, c *arch.ForwardConfig) error {
-	r := &c.Ropes[0]
 	if err := f.checkRope(c); err != nil {
 		return err
 	}
+	if len(c.Ropes) == 0 {
+		return nil
+	}
+	if f.RopeSwitch {
+		m.set(keyRopeSwitch, c.Layers[0].Rope >= 0)
+	}
+	r := &c.Ropes[0]
 	m.set(keyRopeDims, r.Dims)
 	m.set(keyRopeBase, float32(r.Theta))
 	if len(c.Ropes) > 1 {
@@ -64,9 +70,12 @@ func yarnAttention(factor float64) float64 {
 
 // checkRope refuses ropes that llama.cpp's code for the family lacks.
 func (f *family) checkRope(c *arch.ForwardConfig) error {
-	r := &c.Ropes[0]
+	r := &arch.RopeConfig{}
+	if len(c.Ropes) > 0 {
+		r = &c.Ropes[0]
+	}
 	switch {
-	case (r.Type == "llama3" || r.Type == "longrope") && !slices.Contains(f.RopeFactors, r.Type):
+	case (r.Type == "llama3" || r.Type == "longrope" || r.Type == "proportional") && !slices.Contains(f.RopeFactors, r.Type):
 		return unsupported("llama.cpp's %s does not read the rope factors of rope_type %q", f.Name, r.Type)
 	case r.Type == "yarn" && (r.FastRotations != yarnFast || r.SlowRotations != yarnSlow || !r.Truncate):
 		return unsupported("llama.cpp's %s computes yarn with beta_fast %d, beta_slow %d and truncate true, config.json asks for %v, %v and %v",
@@ -77,6 +86,9 @@ func (f *family) checkRope(c *arch.ForwardConfig) error {
 		return unsupported("llama.cpp's %s would use yarn in layers with a sliding window too", f.Name)
 	}
 	for i, l := range c.Layers {
+		if f.RopeSwitch && c.Layers[0].Rope < 0 {
+			break
+		}
 		if f.skipsRope(i) != (l.Rope < 0) {
 			return unsupported("llama.cpp's %s has no rope in every %dth layer, but layer %d of no_rope_layers differs", f.Name, f.NoRopeStep, i)
 		}
@@ -93,9 +105,20 @@ func ropeTensors(c *arch.ForwardConfig) []Tensor {
 		}
 		return t
 	}
+	if len(c.Ropes) == 0 {
+		return nil
+	}
 	switch r := &c.Ropes[0]; r.Type {
 	case "llama3":
 		return []Tensor{tensor(ropeFreqs, r.Divisors())}
+	case "proportional": // 1e30 stops a rotation
+		divisors := make([]float64, r.Dims/2)
+		for i := range divisors {
+			if divisors[i] = r.Factor; i >= r.Pairs {
+				divisors[i] = 1e30
+			}
+		}
+		return []Tensor{tensor(ropeFreqs, divisors)}
 	case "longrope":
 		return []Tensor{tensor(ropeLong, r.Long), tensor(ropeShort, r.Short)}
 	}
@@ -199,6 +222,27 @@ var llama31 = arch.RopeConfig{Type: "llama3", LowFactor: 1, HighFactor: 4, Origi
 // divided writes the divisors of the frequencies. If Llama 3.1's settings give the same divisors,
 // rope_type is llama3. Else rope_type is longrope, with factors that do not depend on the context.
 func (r *configReader) divided(theta float64, divisors []float64) {
+	if slices.Contains(r.family.RopeFactors, "proportional") {
+		pairs := slices.IndexFunc(divisors, func(d float64) bool { return d != divisors[0] })
+		if pairs < 0 {
+			pairs = len(divisors)
+		}
+		for i, d := range divisors[pairs:] {
+			if d < 1e20 {
+				r.fail("", "tensor %q: element %d is %v: a number of at least 1e20 was expected behind equal numbers", ropeFreqs, pairs+i, d)
+			}
+		}
+		full := object{"rope_type": "proportional", "rope_theta": theta, "partial_rotary_factor": partialFactor(2*pairs, 2*len(divisors))}
+		if divisors[0] != 1 {
+			full["factor"] = divisors[0]
+		}
+		r.set("rope_parameters", object{
+			"full_attention":    full,
+			"sliding_attention": object{"rope_type": "default", "rope_theta": r.positive(keyRopeBaseWindow, theta)},
+		})
+		delete(r.config, "rope_theta")
+		return
+	}
 	if !slices.Contains(r.family.RopeFactors, "llama3") {
 		r.fail("", "tensor %q: llama.cpp does not read it in a model of architecture %s", ropeFreqs, r.arch)
 		return
