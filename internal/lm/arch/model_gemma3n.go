@@ -22,10 +22,14 @@ var _ = register("gemma3n_text", Facts{
 		{StreamOutputs, "altup_unembed_projections.*", "altup_unembd_proj"},
 	}),
 	LlamaCpp: &LlamaCpp{Name: "gemma3n", Windows: UsedWindow, Period: 5, SharesKeys: true, CopiesKeys: true, Check: checkGemma3n, Config: func(m Metadata) map[string]any {
+		sparsity := make([]float64, m.Count("block_count", -1))
+		for i := range min(gemma3nSparse, len(sparsity)) {
+			sparsity[i] = 0.95
+		}
 		return map[string]any{
-			"hidden_activation": "gelu_pytorch_tanh", "final_logit_softcapping": m.Positive("final_logit_softcapping", 30),
+			"hidden_activation": "gelu_pytorch_tanh", "activation_sparsity_pattern": sparsity, "final_logit_softcapping": m.Positive("final_logit_softcapping", 30),
 			"rope_local_base_freq":       m.Positive("rope.freq_base_swa", 10000),
-			"num_kv_shared_layers":       max(0, m.Count("block_count", -1)-gemma3nOwnKeys),
+			"num_kv_shared_layers":       max(0, len(sparsity)-gemma3nOwnKeys),
 			"vocab_size_per_layer_input": m.Rows("per_layer_token_embd.weight"), "hidden_size_per_layer_input": gemma3nPerLayer,
 			"altup_num_inputs": gemma3nStreams, "laurel_rank": gemma3nLaurel,
 		}
