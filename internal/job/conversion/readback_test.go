@@ -61,7 +61,7 @@ func TestReadBack(t *testing.T) {
 	for i, v := range variants {
 		t.Run(v.Name, func(t *testing.T) {
 			bits := []int{1, 2, 3, 4, 6, 8}[i%6]
-			p := ggufPlan(t, v, bits, int64(i%3)*700_000)
+			p := ggufPlan(t, v, bits, int64(i%3)*4_000_000)
 			path := filepath.Join(t.TempDir(), "m.gguf")
 			r, err := p.Write(context.Background(), path)
 			if err != nil {

@@ -260,6 +260,9 @@ func (o *Output) setType(i int, byName map[string]plan.Item) error {
 			kind = gguf.F32 // which holds both exactly
 		}
 	}
+	if q, ok := first.(*plan.Quantized); ok && t.Parts[0].Factor != 0 {
+		return quantizer.Requestf("tensor %q has %d bits, but llama.cpp's %s wants it multiplied by a factor of config.json: write a .gguf file of unquantized weights first (--rule '*=skip' --allow-unquantized), and quantize that file", q.Name(), q.Scheme.Bits, o.Model.Architecture)
+	}
 	if q, ok := first.(*plan.Quantized); ok && t.F32 {
 		return quantizer.Requestf("tensor %q has %d bits, but llama.cpp wants %q as float32: leave it unquantized with --rule '%s=skip'", q.Name(), q.Scheme.Bits, t.Name, q.Name())
 	}

@@ -271,7 +271,7 @@ func (o *Output) storedRows(f *gguf.File, regions []Region) (func(dst []float32,
 	}
 	return func(dst []float32, row int) {
 		for i, r := range regions {
-			if row < r.From || row >= r.From+r.Rows {
+			if !r.holds(row) {
 				continue
 			}
 			size := int64(tensors[i].Type.Size(int64(len(dst))))
@@ -283,6 +283,8 @@ func (o *Output) storedRows(f *gguf.File, regions []Region) (func(dst []float32,
 		}
 	}, nil
 }
+
+func (r *Region) holds(row int) bool { return row >= r.From && row < r.From+r.Rows }
 
 func (o *Output) compareAll(f *gguf.File, c *plan.Codes) error {
 	for _, it := range o.Items {
@@ -297,11 +299,13 @@ func (o *Output) compareAll(f *gguf.File, c *plan.Codes) error {
 			if err != nil {
 				return err
 			}
-			if exact { // an unquantized tensor has one region, or regions of experts with the same values
+			if exact {
 				read := source
 				source = func(dst []float32, row int) error {
 					err := read(dst, row)
-					regions[0].Store(dst)
+					if i := slices.IndexFunc(regions, func(r Region) bool { return r.holds(row) }); i >= 0 {
+						regions[i].Store(dst)
+					}
 					return err
 				}
 			}

@@ -152,6 +152,10 @@ var inLayer = map[string]string{
 	"shared_mlp.up_proj":            "ffn_up",
 	"shared_mlp.output_linear":      "ffn_down",
 	"norm":                          "attn_norm",
+	"pre_ff_layernorm":              "ffn_norm",
+	"feed_forward.gate_proj":        "ffn_gate",
+	"feed_forward.up_proj":          "ffn_up",
+	"feed_forward.down_proj":        "ffn_down",
 	"mixer.q_proj":                  "attn_q",
 	"mixer.k_proj":                  "attn_k",
 	"mixer.v_proj":                  "attn_v",
@@ -189,7 +193,7 @@ func (s *ggufSource) find(name string) (t *gguf.Tensor, expert int) {
 	switch name {
 	case "model.embed_tokens.weight":
 		theirs = "token_embd.weight"
-	case "model.norm.weight", "model.norm_f.weight":
+	case "model.norm.weight", "model.norm_f.weight", "model.final_layernorm.weight":
 		theirs = "output_norm.weight"
 	case "model.embedding_norm.weight":
 		theirs = "token_embd_norm.weight"

@@ -206,7 +206,7 @@ func (f *family) check(c *arch.ForwardConfig) error {
 	if shared := sharedDiffers(c); shared != "" {
 		return unsupported("llama.cpp's %s does not support %s", f.Name, shared)
 	}
-	if want := f.attentionScale(c); !f.Scales && c.Latent == nil && math.Abs(c.AttentionScale/want-1) > 1e-6 {
+	if want := f.attentionScale(c); !f.Scales && !f.Multiplied && c.Latent == nil && math.Abs(c.AttentionScale/want-1) > 1e-6 {
 		return unsupported("llama.cpp's %s multiplies queries and keys by %.6g in a model of this shape, config.json asks for %.6g (query_pre_attn_scalar)", f.Name, want, c.AttentionScale)
 	}
 	return f.checkExperts(c)
@@ -436,14 +436,18 @@ type Part struct {
 	// together where a checkpoint rotates rows i and i + HeadDim/2.
 	HeadDim int
 	Add     float32 // added to each element: Gemma's norms store weight + 1
+	Factor  float32 // of each element; 0: 1
 	Decay   bool    // an element x is stored as -e^x
 }
 
 // Store changes elements of the source to the elements of the tensor.
 func (p *Part) Store(x []float32) {
 	for i, v := range x {
-		if x[i] = float32(v + p.Add); p.Decay {
+		switch x[i] = float32(v + p.Add); {
+		case p.Decay:
 			x[i] = float32(-detmath.Exp(float64(v)))
+		case p.Factor != 0:
+			x[i] = float32(v * p.Factor)
 		}
 	}
 }

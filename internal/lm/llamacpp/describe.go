@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -92,6 +93,7 @@ func (d *describer) tensors() error {
 	c := d.config
 	body, embedding, head := names.Body, names.Embedding, names.Head
 	d.matrix(Embedding, embedding, c.VocabSize, c.HiddenSize, 0)
+	d.multiply(c.EmbeddingScale)
 	d.outside(body)
 	for i := range c.Layers {
 		d.layer(i, fmt.Sprintf("%slayers.%d.", body, i))
@@ -100,13 +102,16 @@ func (d *describer) tensors() error {
 	switch s, ok := d.sources[head]; {
 	case !ok && !c.Tied:
 		d.fail(arch.Missing(head))
-	case !ok:
-	case s.Same == embedding:
-		d.used[head] = true
+	case !ok || s.Same == embedding:
+		if d.used[head] = true; d.Multiplied && c.EmbeddingScale != c.LogitScale {
+			d.matrix(headName, embedding, c.VocabSize, c.HiddenSize, 0)
+			d.multiply(c.LogitScale)
+		}
 	case d.Tied:
 		d.fail(unsupported("tensor %q differs from the embedding, but llama.cpp's %s has no lm_head of its own", head, d.Name))
 	default:
 		d.matrix(headName, head, c.VocabSize, c.HiddenSize, 0)
+		d.multiply(c.LogitScale)
 	}
 	return d.err
 }
@@ -230,6 +235,7 @@ func (d *describer) layer(i int, at string) {
 				continue
 			}
 			d.matrix(theirs+".weight", ours+".weight", rows, cols, permuted[n.Kind])
+			d.multiplyLayer(n.Kind)
 			if c.BiasOf(n.Kind) {
 				d.vector(theirs+".bias", Part{Source: ours + ".bias", Rows: rows, HeadDim: permuted[n.Kind]})
 			}
@@ -292,6 +298,44 @@ func (d *describer) layer(i int, at string) {
 		default:
 			d.mixture(n, theirs+".weight", at)
 		}
+	}
+}
+
+// multiplyLayer multiplies the linear layer that was added last by factors of its outputs.
+func (d *describer) multiplyLayer(kind arch.Kind) {
+	c := d.config
+	switch kind {
+	case arch.Query:
+		d.multiply(float64(c.AttentionScale * math.Sqrt(float64(c.HeadDim))))
+	case arch.Output:
+		d.multiply(c.Outputs.Attention)
+	case arch.Gate:
+		d.multiply(c.GateSlope)
+	case arch.Down:
+		d.multiply(c.Outputs.FeedForward / c.GateSlope)
+	case arch.MambaOut:
+		d.multiply(c.Outputs.Mixer)
+	case arch.MambaIn:
+		d.multiply(c.Mamba.Factors[:]...)
+	}
+}
+
+// multiply multiplies the tensor that was added last by a factor, or the rows of a state space's
+// gates, inputs, B, C and time steps by a factor each.
+func (d *describer) multiply(factors ...float64) {
+	if !d.Multiplied || !slices.ContainsFunc(factors, func(f float64) bool { return float32(f) != 1 }) {
+		return
+	}
+	t := &d.list[len(d.list)-1]
+	whole, rows := t.Parts[0], []int{t.Parts[0].Rows}
+	if m := d.config.Mamba; len(factors) > 1 {
+		rows = []int{m.Inner(), m.Inner(), m.Groups * m.State, m.Groups * m.State, m.Heads}
+	}
+	t.Parts, t.F32 = nil, true
+	for i, f := range factors {
+		whole.Factor, whole.Rows = float32(f), rows[i]
+		t.Parts = append(t.Parts, whole)
+		whole.From += whole.Rows
 	}
 }
 

@@ -109,6 +109,8 @@ func ForLlamaCpp(t testing.TB) (list []Variant) {
 			const s, f = "sliding_attention", "full_attention"
 			text["num_kv_shared_layers"], text["layer_types"] = 2, []string{s, s, s, f, s, f}
 			v = v.With("shared", "text_config", text)
+		case "falcon-h1-norm":
+			v = v.With("late", "mamba_norm_before_gate", false)
 		case "nemotron-h": // dense networks, or mixtures
 			list = append(list, v.With("dense", "hybrid_override_pattern", "M-*-M"))
 			v = v.With("experts", "hybrid_override_pattern", "ME*EM")
