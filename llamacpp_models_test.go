@@ -1,6 +1,7 @@
 package gq_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -80,6 +81,10 @@ func TestLlamaCppModels(t *testing.T) {
 			steep := strings.HasPrefix(v.Name, "gemma3n") || strings.HasPrefix(v.Name, "gemma4")
 			if steep { // products of queries and keys have no factor
 				multiply(t, dir, "q_norm", 1.0/8)
+			}
+			if strings.HasPrefix(v.Name, "falcon-h1") { // factors go into unquantized weights
+				c.from = dir + "-f32.gguf"
+				toGGUF(t, dir, c.from, c.pre, unquantized)
 			}
 			for _, q := range mixtures {
 				c.quantized(t, q.name, q.settings)
@@ -187,6 +192,7 @@ func TestLlamaCppBooks(t *testing.T) {
 type llamaCase struct {
 	llama *llamaCpp
 	dir   string
+	from  string // what is exported; default dir
 	pre   string // name of the pre-tokenizer, if it cannot be found
 	ids   []int32
 	texts []string
@@ -199,7 +205,7 @@ type llamaCase struct {
 func (c *llamaCase) file(t *testing.T, settings string) string {
 	t.Helper()
 	file := c.dir + ".gguf"
-	toGGUF(t, c.dir, file, c.pre, settings)
+	toGGUF(t, cmp.Or(c.from, c.dir), file, c.pre, settings)
 	return file
 }
 
@@ -215,7 +221,13 @@ func (c *llamaCase) float32(t *testing.T) llamaAnswer {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	worst := worstProbability(t, a.Probabilities[0], ourProbabilities(t, m, c.ids))
+	ours := ourProbabilities(t, m, c.ids)
+	worst := worstProbability(t, a.Probabilities[0], ours)
+	if logits := worstLogit(a.Probabilities[0], ours); !(logits <= c.limit) {
+		t.Errorf("float32: a logit is off by %.2g of the largest, want at most %g", logits, c.limit)
+	} else {
+		t.Logf("float32: logits are off by at most %.2g of the largest", logits)
+	}
 	t.Logf("float32: probabilities are off by at most %.2g", worst)
 	if !(worst <= c.limit) {
 		t.Errorf("float32: a probability is off by %g, want at most %g", worst, c.limit)

@@ -61,7 +61,11 @@ func TestReadBack(t *testing.T) {
 	for i, v := range variants {
 		t.Run(v.Name, func(t *testing.T) {
 			bits := []int{1, 2, 3, 4, 6, 8}[i%6]
-			p := ggufPlan(t, v, bits, int64(i%3)*4_000_000)
+			split := int64(i%3) * 700_000
+			if strings.HasPrefix(v.Name, "gemma3n") { // a tensor is larger
+				split *= 6
+			}
+			p := ggufPlan(t, v, bits, split)
 			path := filepath.Join(t.TempDir(), "m.gguf")
 			r, err := p.Write(context.Background(), path)
 			if err != nil {

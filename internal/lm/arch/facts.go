@@ -143,6 +143,8 @@ type LlamaCpp struct {
 	LogitScale bool
 	// Scales: embedding, residual, attention and logits have factors.
 	Scales bool
+	// BareNorm: the name of the norm before the feed-forward network has no suffix.
+	BareNorm bool
 	// Multiplied: weights are multiplied by all factors of the model.
 	Multiplied bool
 	// SharesKeys: the last layers read keys and values of earlier layers, layers have inputs of their

@@ -252,6 +252,9 @@ func (s *ggufSource) find(name string) (t *gguf.Tensor, expert int) {
 		case ".dt_bias":
 			theirs, suffix = "ssm_dt", ".bias"
 		}
+		if part == "pre_ff_layernorm" {
+			suffix = ""
+		}
 		if part == "post_attention_layernorm" {
 			theirs = "ffn_norm"
 			if s.config.Facts.NameOf(arch.FeedForwardNorm) != part || s.config.Architecture == "seed_oss" || s.config.Architecture == "glm4_moe" || s.config.DeltaNet != nil {

@@ -302,7 +302,7 @@ func layersThere(f *gguf.File, fam *family, config *arch.ForwardConfig) error {
 			if !config.Layers[i].Uses(n.Kind) || config.NameOf(n.Kind) == "" || n.GGUF == "" || slices.Contains(bare, n.Kind) {
 				continue
 			}
-			name := fmt.Sprintf("blk.%d.%s.weight", i, n.GGUF)
+			name := fmt.Sprintf("blk.%d.%s%s", i, n.GGUF, fam.suffix(n.Kind))
 			t := f.Tensor(name)
 			if t == nil && splitOf(f, name, config) != nil {
 				continue

@@ -244,7 +244,7 @@ func (d *describer) layer(i int, at string) {
 		switch n.Kind {
 		case arch.InputNorm, arch.PostAttentionNorm, arch.FeedForwardNorm, arch.PostFeedForwardNorm, arch.PerLayerNorm, arch.StreamNorm, arch.LaurelNorm,
 			arch.ExpertsNorm, arch.ExpertsPostNorm, arch.SharedPostNorm:
-			d.norm(theirs+".weight", ours+".weight", c.HiddenSize)
+			d.norm(theirs+d.suffix(n.Kind), ours+".weight", c.HiddenSize)
 		case arch.QueryNorm:
 			d.norm(theirs+".weight", ours+".weight", qNorm)
 		case arch.KeyNorm:
@@ -337,6 +337,14 @@ func (d *describer) multiply(factors ...float64) {
 		t.Parts = append(t.Parts, whole)
 		whole.From += whole.Rows
 	}
+}
+
+// suffix follows llama.cpp's name of a norm or a linear layer.
+func (f *family) suffix(kind arch.Kind) string {
+	if f.BareNorm && kind == arch.FeedForwardNorm {
+		return ""
+	}
+	return ".weight"
 }
 
 // copied reports whether a layer without keys and values of its own has copies.
