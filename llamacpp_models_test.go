@@ -69,7 +69,7 @@ func TestLlamaCppModels(t *testing.T) {
 				c.activations = 2 * expertsKL // 25 layers, and 10 of them choose among gates
 			case "mistral", "ministral", "phi3", "qwen2-window":
 				c.ids = c.ids[:8]
-			case "gemma2", "gemma3":
+			case "gemma", "gemma2", "gemma3":
 				c.limit = 5e-4 // ggml computes GELU by a table of half-precision numbers
 			case "mixtral", "qwen3-moe-all":
 				c.activations = expertsKL

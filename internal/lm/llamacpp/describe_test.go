@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/jsonscan"
 	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/internal/test/testshared"
 )
@@ -171,6 +172,7 @@ func TestDescribeErrors(t *testing.T) {
 // TestDescribeRefused lists what llama.cpp computes in another way than models of Transformers.
 func TestDescribeRefused(t *testing.T) {
 	type keys map[string]any
+	sparse := []float64{0.95, 0.95, 0.95, 0.95, 0.95, 0.95, 0.95}
 	yarn := keys{"type": "yarn", "factor": 8, "original_max_position_embeddings": 64}
 	for _, c := range []struct {
 		name string
@@ -185,6 +187,21 @@ func TestDescribeRefused(t *testing.T) {
 		{"minicpm3", nil, "factors other than scale_emb 12, scale_depth 1.4 and dim_model_base 256"},
 		{"minicpm3", keys{"scale_emb": 12, "dim_model_base": 256, "q_lora_rank": nil}, "q_lora_rank null"},
 		{"minicpm3", keys{"scale_emb": 12, "dim_model_base": 256, "rope_scaling": yarn}, "rope_type yarn"},
+		{"granitemoehybrid", keys{"mamba_expand": 1, "mamba_n_heads": 4}, "state spaces with other than 2 hidden_size inputs (mamba_expand)"},
+		{"granitemoehybrid", keys{"time_step_limit": []float64{0.1, 1}}, "limits of time steps (time_step_limit)"},
+		{"granitemoehybrid", keys{"mamba_proj_bias": true}, "biases of the projections of state spaces (mamba_proj_bias"},
+		{"granitemoehybrid", keys{"mamba_conv_bias": false}, "convolutions without a bias (mamba_conv_bias"},
+		{"falcon-h1-norm", nil, "norms before the gate (mamba_norm_before_gate)"},
+		{"nemotron-h", nil, "nemotron_h expects experts in every layer, but layer 1 is dense"},
+		{"nemotron-h", keys{"use_bias": true}, "biases of the projections of state spaces (mamba_proj_bias, use_bias)"},
+		{"gemma3n", keys{"intermediate_size": 96, "activation_sparsity_pattern": sparse}, "other numbers of layers with keys of their own than 20 (num_kv_shared_layers)"},
+		{"gemma3n", keys{"num_kv_shared_layers": 0, "intermediate_size": 96}, "an activation_sparsity_pattern other than 0.95 in the first 10 layers"},
+		{"gemma3n", keys{"num_kv_shared_layers": 0, "activation_sparsity_pattern": sparse}, "layers of different widths (intermediate_size)"},
+		{"gemma3n", keys{"num_kv_shared_layers": 0, "activation_sparsity_pattern": sparse, "intermediate_size": 96}, "other numbers than 256 for hidden_size_per_layer_input, 4 for altup_num_inputs and 64 for laurel_rank"},
+		{"gemma3n", keys{"num_kv_shared_layers": 0, "activation_sparsity_pattern": sparse, "intermediate_size": 96, "hidden_size_per_layer_input": 256, "laurel_rank": 64, "altup_correct_scale": false}, "altup_correct_scale false"},
+		{"gemma3n", keys{"num_kv_shared_layers": 0, "activation_sparsity_pattern": sparse, "intermediate_size": 96, "hidden_size_per_layer_input": 256, "laurel_rank": 64, "final_logit_softcapping": 20}, "a final_logit_softcapping other than 30"},
+		{"gemma3n", keys{"num_kv_shared_layers": 0, "activation_sparsity_pattern": sparse, "intermediate_size": 96, "hidden_size_per_layer_input": 256, "laurel_rank": 64, "vocab_size": 100}, "a vocab_size_per_layer_input above vocab_size"},
+		{"gemma4", nil, "keys and values of layer 1 in layer 3, only of layer 2 (num_kv_shared_layers)"},
 		{"gpt-oss", nil, "llama.cpp does not know yarn's truncate false"},
 		{"phimoe", nil, "llama.cpp divides the experts' weights by their sum"},
 	} {
@@ -193,7 +210,7 @@ func TestDescribeRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		config := keys{}
-		if err := json.Unmarshal(raw, &config); err != nil {
+		if err := json.Unmarshal(jsonscan.Finite(raw), &config); err != nil {
 			t.Fatal(err)
 		}
 		maps.Copy(config, c.keys)

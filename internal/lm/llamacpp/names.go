@@ -100,9 +100,10 @@ const (
 
 // Values of keyTokenizerModel.
 const (
-	modelBPE  = "gpt2"
-	modelSPM  = "llama" // SentencePiece's BPE
-	modelNone = "none"
+	modelBPE    = "gpt2"
+	modelSPM    = "llama"  // SentencePiece's BPE
+	modelMerged = "gemma4" // SentencePiece's tokens, and merges in place of scores
+	modelNone   = "none"
 )
 
 // Values of keyGating.

@@ -129,7 +129,7 @@ func ropeTensors(c *arch.ForwardConfig) []Tensor {
 func (r *configReader) readRope() {
 	theta := r.positive(keyRopeBase, 10000)
 	r.set("rope_theta", theta)
-	if dims := r.size(keyRopeDims, r.headDim); dims != r.headDim && !r.family.PartialRope && !r.family.latent() {
+	if dims := r.size(keyRopeDims, r.headDim); dims != r.headDim && !r.family.PartialRope && !r.family.latent() && r.family.NoRopeStep != 1 {
 		r.fail(keyRopeDims, "is %d: the %d dimensions of a head were expected", dims, r.headDim)
 	}
 	kind := r.text(keyScalingType)
