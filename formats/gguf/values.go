@@ -76,13 +76,10 @@ func (a Array) Strings() (list []string, ok bool) {
 // Ints returns the values of an array of integers, or of booleans as 0 and 1; ok is false for
 // another type.
 func (a Array) Ints() (list []int64, ok bool) {
-	return collect(a, a.Type != typeString, func(v any) (int64, bool) {
-		if v == true {
-			return 1, true
-		}
-		n, ok := toInt(v)
-		return n, ok || v == false
-	})
+	if a.Type == typeBool { // of a byte each
+		a.Type = typeUint8
+	}
+	return collect(a, a.Type != typeString, toInt)
 }
 
 // Floats returns the values of an array of float32; ok is false for another type.

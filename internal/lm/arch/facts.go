@@ -12,8 +12,8 @@ type Facts struct {
 	Layer []Naming
 	// Outer lists further tensors outside of layers.
 	Outer []Naming
-	// Body is the prefix of the tensors of published files, default model.
-	Body string
+	// Prefix has the names of published files. Default: the first of prefixes.
+	Prefix Prefix
 	// FinalNorm is the norm before the lm_head, and llama.cpp's name; default norm and output_norm.
 	FinalNorm Naming
 	// LlamaCpp is nil if gq does not write .gguf files of the architecture, mostly because
@@ -143,9 +143,8 @@ type LlamaCpp struct {
 	LogitScale bool
 	// Scales: embedding, residual, attention and logits have factors.
 	Scales bool
-	// BareNorm: the name of the norm before the feed-forward network has no suffix.
-	BareNorm bool
-	// Multiplied: weights are multiplied by all factors of the model.
+	// Multiplied: weights are multiplied by all factors of the model, and the name of the norm before
+	// the feed-forward network has no suffix.
 	Multiplied bool
 	// SharesKeys: the last layers read keys and values of earlier layers, layers have inputs of their
 	// own, and products of queries and keys have no factor.
@@ -195,12 +194,9 @@ type Metadata interface {
 	// Count reads an integer. Without a default (-1) the key is required.
 	Count(key string, absent int) int
 	Positive(key string, absent float64) float64
-	Number(key string, absent float64) float64
 	Flag(key string, absent bool) bool
 	// List reads an integer for each layer.
 	List(key string) []int
-	// Rows returns the number of rows of a tensor, 0 without the tensor.
-	Rows(name string) int
 }
 
 // WindowUse is llama.cpp's use of sliding windows.
@@ -221,6 +217,9 @@ var architectures = map[string]*Facts{}
 
 // register adds an architecture when the program starts.
 func register(modelType string, f Facts) *Facts {
+	if f.Prefix.Body == "" {
+		f.Prefix = prefixes[0]
+	}
 	architectures[modelType] = &f
 	return &f
 }

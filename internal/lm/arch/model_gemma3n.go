@@ -12,7 +12,7 @@ var _ = register("gemma3n_text", Facts{
 		{StreamRouter, "altup.modality_router", "altup_router"},
 		{StreamPredict, "altup.prediction_coefs", "altup_predict_coef"},
 		{StreamCorrect, "altup.correction_coefs", "altup_correct_coef"},
-		{StreamScale, "altup.correct_output_scale", "altup_correct_scale"},
+		{StreamScale, "altup.correct_output_scale", "altup_correct_scale.weight"},
 		{LaurelLeft, "laurel.linear_left", "laurel_l"},
 		{LaurelRight, "laurel.linear_right", "laurel_r"},
 		{LaurelNorm, "laurel.post_laurel_norm", "laurel_post_norm"},
@@ -28,10 +28,9 @@ var _ = register("gemma3n_text", Facts{
 		}
 		return map[string]any{
 			"hidden_activation": "gelu_pytorch_tanh", "activation_sparsity_pattern": sparsity, "final_logit_softcapping": m.Positive("final_logit_softcapping", 30),
-			"rope_local_base_freq":       m.Positive("rope.freq_base_swa", 10000),
-			"num_kv_shared_layers":       max(0, len(sparsity)-gemma3nOwnKeys),
-			"vocab_size_per_layer_input": m.Rows("per_layer_token_embd.weight"), "hidden_size_per_layer_input": gemma3nPerLayer,
-			"altup_num_inputs": gemma3nStreams, "laurel_rank": gemma3nLaurel,
+			"rope_local_base_freq":        m.Positive("rope.freq_base_swa", 10000),
+			"num_kv_shared_layers":        max(0, len(sparsity)-gemma3nOwnKeys),
+			"hidden_size_per_layer_input": 256, "altup_num_inputs": 4, "laurel_rank": 64,
 		}
 	}},
 	vocab: 262400,
@@ -101,14 +100,9 @@ func (k *keys) sparsity(c *ForwardConfig) {
 	}
 }
 
-// Numbers that llama.cpp has in its code for Gemma 3n.
-const (
-	gemma3nOwnKeys  = 20 // layers with keys and values of their own
-	gemma3nSparse   = 10 // layers with 95 % of gates that are zero
-	gemma3nPerLayer = 256
-	gemma3nStreams  = 4
-	gemma3nLaurel   = 64
-)
+// Numbers of layers that llama.cpp has in its code: of those with keys and values of their own, and
+// of those with 95 % of gates that are zero.
+const gemma3nOwnKeys, gemma3nSparse = 20, 10
 
 func checkGemma3n(c *ForwardConfig) string {
 	for i, l := range c.Layers {
@@ -121,15 +115,8 @@ func checkGemma3n(c *ForwardConfig) string {
 			return "layers of different widths (intermediate_size)"
 		}
 	}
-	switch {
-	case c.PerLayer.Width != gemma3nPerLayer || c.AltUp.Streams != gemma3nStreams || c.Laurel != gemma3nLaurel:
-		return fmt.Sprintf("other numbers than %d for hidden_size_per_layer_input, %d for altup_num_inputs and %d for laurel_rank", gemma3nPerLayer, gemma3nStreams, gemma3nLaurel)
-	case !c.AltUp.Scaled:
-		return "altup_correct_scale false"
-	case c.LogitSoftcap != 30:
-		return "a final_logit_softcapping other than 30"
-	case c.PerLayer.Vocab > c.VocabSize:
-		return "a vocab_size_per_layer_input above vocab_size"
+	if c.PerLayer.Width != 256 || c.AltUp.Streams != 4 || !c.AltUp.Scaled || c.Laurel != 64 || c.LogitSoftcap != 30 {
+		return "other values than 256 for hidden_size_per_layer_input, 4 for altup_num_inputs, 64 for laurel_rank, 30 for final_logit_softcapping and true for altup_correct_scale"
 	}
 	return ""
 }

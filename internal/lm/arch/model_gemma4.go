@@ -23,14 +23,9 @@ var _ = register("gemma4_text", Facts{
 		{SharedUp, "mlp.up_proj", "ffn_up"},
 		{SharedDown, "mlp.down_proj", "ffn_down"},
 	}),
-	Outer: perLayerModel,
-	LlamaCpp: &LlamaCpp{Name: "gemma4", Windows: ListedWindow, SharesKeys: true, Varied: true, RopeFactors: []string{"proportional"}, Check: func(c *ForwardConfig) string {
-		if c.PerLayer != nil && c.PerLayer.Vocab > c.VocabSize {
-			return "a vocab_size_per_layer_input above vocab_size"
-		}
-		return ""
-	}, Config: gemma4Metadata},
-	vocab: 262144,
+	Outer:    perLayerModel,
+	LlamaCpp: &LlamaCpp{Name: "gemma4", Windows: ListedWindow, SharesKeys: true, Varied: true, RopeFactors: []string{"proportional"}, Config: gemma4Metadata},
+	vocab:    262144,
 	read: func(k *keys, c *ForwardConfig) {
 		k.readGemmaUnit(c, 4)
 		c.MaxPositions = k.size("max_position_embeddings", 131072)
@@ -127,25 +122,14 @@ func gemma4Metadata(m Metadata) map[string]any {
 	config := map[string]any{
 		"hidden_activation": "gelu_pytorch_tanh", "head_dim": m.Count("attention.key_length_swa", -1), "global_head_dim": m.Count("attention.key_length", -1),
 		"num_kv_shared_layers": shared, "hidden_size_per_layer_input": m.Count("embedding_length_per_layer_input", 0),
-		"final_logit_softcapping": nil, "use_double_wide_mlp": false,
-	}
-	if limit := m.Number("final_logit_softcapping", 30); limit != 0 {
-		config["final_logit_softcapping"] = limit
-	}
-	if n := m.Rows("per_layer_token_embd.weight"); n > 0 {
-		config["vocab_size_per_layer_input"] = n
-	}
-	if last := len(heads) - 1; shared > 0 && widths[last] == 2*widths[0] {
-		config["intermediate_size"], config["use_double_wide_mlp"] = widths[0], true
+		"final_logit_softcapping": m.Positive("final_logit_softcapping", 30), "intermediate_size": widths[0], "use_double_wide_mlp": widths[len(widths)-1] != widths[0],
 	}
 	for i, n := range heads {
-		if windows[i] != 0 {
+		switch {
+		case windows[i] != 0:
 			config["num_key_value_heads"] = n
-			continue
-		}
-		config["num_global_key_value_heads"] = n
-		if i < len(heads)-shared {
-			config["attention_k_eq_v"] = !m.HasTensor(fmt.Sprintf("blk.%d.attn_v.weight", i))
+		case i < len(heads)-shared:
+			config["num_global_key_value_heads"], config["attention_k_eq_v"] = n, !m.HasTensor(fmt.Sprintf("blk.%d.attn_v.weight", i))
 		}
 	}
 	if n := m.Count("expert_count", 0); n > 0 {

@@ -1,10 +1,6 @@
 package arch
 
-import (
-	"fmt"
-	"maps"
-	"math"
-)
+import "math"
 
 var _ = register("granitemoehybrid", Facts{
 	Title: "Granite 4", Class: "GraniteMoeHybridForCausalLM",
@@ -14,24 +10,19 @@ var _ = register("granitemoehybrid", Facts{
 		{SharedFused, "shared_mlp.input_linear", ""},
 		{SharedDown, "shared_mlp.output_linear", "ffn_down_shexp"},
 	}),
-	LlamaCpp: &LlamaCpp{Name: "granitehybrid", Permuted: true, Bias: AllBias, Scales: true, RopeSwitch: true, Varied: true, States: "mamba", Check: func(c *ForwardConfig) string {
-		if c.Mamba.Inner() != 2*c.HiddenSize {
+	LlamaCpp: &LlamaCpp{Name: "granitehybrid", Permuted: true, Scales: true, RopeSwitch: true, Varied: true, States: "mamba", Check: func(c *ForwardConfig) string {
+		switch {
+		case c.Mamba.Inner() != 2*c.HiddenSize:
 			return "state spaces with other than 2 hidden_size inputs (mamba_expand)"
-		}
-		if c.Mamba.Least > 0 || !math.IsInf(c.Mamba.Most, 1) {
+		case c.Mamba.Least > 0 || !math.IsInf(c.Mamba.Most, 1):
 			return "limits of time steps (time_step_limit)"
 		}
 		return c.Mamba.checkLlamaCpp()
 	}, Config: func(m Metadata) map[string]any {
-		config := map[string]any{
-			"hidden_act": "silu", "position_embedding_type": "nope", "num_local_experts": m.Count("expert_count", 0), "num_experts_per_tok": m.Count("expert_used_count", 0),
-			"shared_intermediate_size": m.Count("expert_shared_feed_forward_length", m.Count("feed_forward_length", 0)),
-			"attention_bias":           inLayer(m, "attn_q.bias"),
-		}
-		maps.Copy(config, mambaMetadata(m))
-		if m.Flag("rope.scaling.finetuned", true) {
-			config["position_embedding_type"] = "rope"
-		}
+		config := mambaMetadata(m)
+		config["hidden_act"], config["position_embedding_type"] = "silu", map[bool]string{true: "rope", false: "nope"}[m.Flag("rope.scaling.finetuned", true)]
+		config["num_local_experts"], config["num_experts_per_tok"] = m.Count("expert_count", 0), m.Count("expert_used_count", 0)
+		config["shared_intermediate_size"] = m.Count("expert_shared_feed_forward_length", m.Count("feed_forward_length", 0))
 		return config
 	}},
 	read: func(k *keys, c *ForwardConfig) {
@@ -97,14 +88,4 @@ func mambaMetadata(m Metadata) map[string]any {
 		"mamba_d_conv": m.Count("ssm.conv_kernel", -1), "mamba_d_state": m.Count("ssm.state_size", -1), "mamba_n_groups": m.Count("ssm.group_count", -1),
 		"mamba_n_heads": heads, "mamba_d_head": m.Count("ssm.inner_size", -1) / max(1, heads),
 	}
-}
-
-// inLayer reports whether any layer has a tensor.
-func inLayer(m Metadata, name string) bool {
-	for i := range m.List("feed_forward_length") {
-		if m.HasTensor(fmt.Sprintf("blk.%d.%s", i, name)) {
-			return true
-		}
-	}
-	return false
 }

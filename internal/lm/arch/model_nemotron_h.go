@@ -35,10 +35,10 @@ var _ = register("nemotron_h", Facts{
 		{ExpertsIn, "mixer.fc1_latent_proj", "ffn_latent_down"},
 		{ExpertsOut, "mixer.fc2_latent_proj", "ffn_latent_up"},
 	},
-	Body:      "backbone.",
+	Prefix:    Prefix{"backbone.", "backbone.embeddings.weight", "lm_head.weight"},
 	FinalNorm: Naming{HF: "norm_f", GGUF: "output_norm"},
 	LlamaCpp: &LlamaCpp{
-		Name: "nemotron_h", MixtureName: "nemotron_h_moe", MLPBias: true, NoRopeStep: 1, NormKeys: true, Varied: true, Mixture: LlamaCppMixture{Weights: WeightKeys, Sigmoid: true},
+		Name: "nemotron_h", MixtureName: "nemotron_h_moe", NoRopeStep: 1, NormKeys: true, Varied: true, Mixture: LlamaCppMixture{Weights: WeightKeys, Sigmoid: true},
 		Check: func(c *ForwardConfig) string { return c.Mamba.checkLlamaCpp() }, Config: nemotronMetadata,
 	},
 	vocab: 131072,
@@ -64,6 +64,7 @@ var _ = register("nemotron_h", Facts{
 		c.Experts.Sigmoid, c.Experts.Shared = true, k.size("moe_shared_expert_intermediate_size", 7688)
 		c.Experts.Latent = k.count("moe_latent_size", 0)
 		c.Layers = layers
+		c.Ropes = []RopeConfig{{Type: "default", Theta: 10000, Dims: c.HeadDim, AttentionFactor: 1}} // of no layer
 		k.predictors(c)
 		// Transformers ignores a sliding window, ropes, and all keys about time steps but the
 		// least.
@@ -104,32 +105,28 @@ func (k *keys) nemotronLayers() []LayerConfig {
 // nemotronMetadata returns the keys of config.json. llama.cpp tells kinds of layers by heads and
 // widths: attention has heads, a state space has neither.
 func nemotronMetadata(m Metadata) map[string]any {
-	var pattern []byte
-	heads, experts := m.List("attention.head_count_kv"), m.Count("expert_count", 0)
+	pattern, heads, experts := "", m.List("attention.head_count_kv"), m.Count("expert_count", 0)
 	for i, width := range m.List("feed_forward_length") {
 		switch {
-		case i < len(heads) && heads[i] > 0:
-			pattern = append(pattern, '*')
+		case heads[i] > 0:
+			pattern += "*"
 		case width == 0:
-			pattern = append(pattern, 'M')
+			pattern += "M"
 		case experts > 0:
-			pattern = append(pattern, 'E')
+			pattern += "E"
 		default:
-			pattern = append(pattern, '-')
+			pattern += "-"
 		}
 	}
 	inner := m.Count("ssm.time_step_rank", -1)
 	config := map[string]any{
-		"hybrid_override_pattern": string(pattern), "layer_norm_epsilon": m.Positive("attention.layer_norm_epsilon", 0), "mlp_bias": inLayer(m, "ffn_up.bias"),
-		"conv_kernel": m.Count("ssm.conv_kernel", -1), "mamba_num_heads": inner, "mamba_head_dim": m.Count("ssm.inner_size", -1) / max(1, inner),
-		"n_groups": m.Count("ssm.group_count", -1), "ssm_state_size": m.Count("ssm.state_size", -1),
+		"hybrid_override_pattern": pattern, "layer_norm_epsilon": m.Positive("attention.layer_norm_epsilon", 0), "conv_kernel": m.Count("ssm.conv_kernel", -1),
+		"mamba_num_heads": inner, "mamba_head_dim": m.Count("ssm.inner_size", -1) / max(1, inner), "n_groups": m.Count("ssm.group_count", -1),
+		"ssm_state_size": m.Count("ssm.state_size", -1),
 	}
 	if experts > 0 {
-		maps.Copy(config, map[string]any{
-			"n_routed_experts": experts, "num_experts_per_tok": m.Count("expert_used_count", -1), "moe_intermediate_size": m.Count("expert_feed_forward_length", -1),
-			"moe_shared_expert_intermediate_size": m.Count("expert_shared_feed_forward_length", -1), "norm_topk_prob": m.Flag("expert_weights_norm", false),
-			"routed_scaling_factor": m.Positive("expert_weights_scale", 1), "n_group": 1, "topk_group": 1, "moe_latent_size": m.Count("moe_latent_size", 0),
-		})
+		maps.Copy(config, deepseekExpertMetadata(m))
+		config["moe_shared_expert_intermediate_size"], config["moe_latent_size"] = m.Count("expert_shared_feed_forward_length", -1), m.Count("moe_latent_size", 0)
 	}
 	return config
 }

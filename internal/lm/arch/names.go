@@ -222,16 +222,6 @@ func PrefixOf(has func(name string) bool) (Prefix, error) {
 	return Prefix{}, fmt.Errorf("%q and %q are both embeddings: one was expected", found[0].Embedding, found[1].Embedding)
 }
 
-// Prefix returns the names of published files.
-func (f *Facts) Prefix() Prefix {
-	for _, p := range prefixes {
-		if p.Body == f.Body {
-			return p
-		}
-	}
-	return prefixes[0]
-}
-
 // Names returns functions that translate names between a checkpoint and the language model alone:
 // short from, and long to the checkpoint. The language model may be part of a multimodal model. has
 // reports whether the checkpoint has a name.

@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -39,10 +40,8 @@ func OpenGGUF(f *gguf.File, o Options) (*Model, error) {
 		}
 	}
 	s := &ggufSource{file: f, config: c, options: kernels.Options{CPU: o.CPU, Log: o.Log}, asked: map[string]bool{}}
-	if len(c.Ropes) > 0 {
-		if err := s.frequencies(&c.Ropes[0]); err != nil {
-			return nil, err
-		}
+	if err := s.frequencies(&c.Ropes[0]); err != nil {
+		return nil, err
 	}
 	return newModel(c, s, o)
 }
@@ -115,21 +114,6 @@ var inLayer = map[string]string{
 	"mlp.up_proj":                   "ffn_up",
 	"mlp.gate_up_proj":              "ffn_up",
 	"mlp.down_proj":                 "ffn_down",
-	"per_layer_input_gate":          "inp_gate",
-	"per_layer_projection":          "proj",
-	"post_per_layer_input_norm":     "post_norm",
-	"altup.router_norm":             "altup_router_norm",
-	"altup.modality_router":         "altup_router",
-	"altup.prediction_coefs":        "altup_predict_coef",
-	"altup.correction_coefs":        "altup_correct_coef",
-	"laurel.linear_left":            "laurel_l",
-	"laurel.linear_right":           "laurel_r",
-	"laurel.post_laurel_norm":       "laurel_post_norm",
-	"pre_feedforward_layernorm_2":   "pre_ffw_norm_2",
-	"post_feedforward_layernorm_1":  "post_ffw_norm_1",
-	"post_feedforward_layernorm_2":  "post_ffw_norm_2",
-	"router.proj":                   "ffn_gate_inp",
-	"gate_up_proj":                  "ffn_gate_up_exps",
 	"mlp.gate":                      "ffn_gate_inp",
 	"block_sparse_moe.gate":         "ffn_gate_inp",
 	"block_sparse_moe.router.layer": "ffn_gate_inp",
@@ -143,38 +127,9 @@ var inLayer = map[string]string{
 	"conv.in_proj":                  "shortconv.in_proj",
 	"conv.conv":                     "shortconv.conv",
 	"conv.out_proj":                 "shortconv.out_proj",
-	"mamba.in_proj":                 "ssm_in",
-	"mamba.conv1d":                  "ssm_conv1d",
-	"mamba.norm":                    "ssm_norm",
-	"mamba.out_proj":                "ssm_out",
-	"mamba":                         "ssm_d",
-	"shared_mlp.gate_proj":          "ffn_gate",
-	"shared_mlp.up_proj":            "ffn_up",
 	"shared_mlp.output_linear":      "ffn_down",
-	"norm":                          "attn_norm",
-	"pre_ff_layernorm":              "ffn_norm",
-	"feed_forward.gate_proj":        "ffn_gate",
-	"feed_forward.up_proj":          "ffn_up",
-	"feed_forward.down_proj":        "ffn_down",
-	"mixer.q_proj":                  "attn_q",
-	"mixer.k_proj":                  "attn_k",
-	"mixer.v_proj":                  "attn_v",
-	"mixer.o_proj":                  "attn_output",
-	"mixer.in_proj":                 "ssm_in",
-	"mixer.conv1d":                  "ssm_conv1d",
-	"mixer.norm":                    "ssm_norm",
-	"mixer.out_proj":                "ssm_out",
-	"mixer":                         "ssm_d",
-	"mixer.up_proj":                 "ffn_up",
-	"mixer.down_proj":               "ffn_down",
-	"mixer.gate":                    "ffn_gate_inp",
-	"mixer.fc1_latent_proj":         "ffn_latent_down",
-	"mixer.fc2_latent_proj":         "ffn_latent_up",
 	"linear_attn.in_proj_qkvz":      "ssm_in",
 	"linear_attn.in_proj_ba":        "ssm_ba",
-	"linear_attn.conv1d":            "ssm_conv1d",
-	"linear_attn.norm":              "ssm_norm",
-	"linear_attn.out_proj":          "ssm_out",
 	"feed_forward.w1":               "ffn_gate",
 	"feed_forward.w3":               "ffn_up",
 	"feed_forward.w2":               "ffn_down",
@@ -185,6 +140,20 @@ var inLayer = map[string]string{
 	"gate_proj":                     "ffn_gate_exps",
 	"up_proj":                       "ffn_up_exps",
 	"down_proj":                     "ffn_down_exps",
+	"per_layer_input_gate":          "inp_gate", "per_layer_projection": "proj", "post_per_layer_input_norm": "post_norm",
+	"altup.router_norm": "altup_router_norm", "altup.modality_router": "altup_router", "altup.prediction_coefs": "altup_predict_coef", "altup.correction_coefs": "altup_correct_coef",
+	"laurel.linear_left": "laurel_l", "laurel.linear_right": "laurel_r", "laurel.post_laurel_norm": "laurel_post_norm",
+	"pre_feedforward_layernorm_2": "pre_ffw_norm_2", "post_feedforward_layernorm_1": "post_ffw_norm_1", "post_feedforward_layernorm_2": "post_ffw_norm_2",
+	"router.proj": "ffn_gate_inp", "gate_up_proj": "ffn_gate_up_exps",
+	"mixer.fc1_latent_proj": "ffn_latent_down", "mixer.fc2_latent_proj": "ffn_latent_up",
+	"mamba.in_proj": "ssm_in", "mamba.conv1d": "ssm_conv1d", "mamba.norm": "ssm_norm", "mamba.out_proj": "ssm_out",
+	"norm": "attn_norm", "pre_ff_layernorm": "ffn_norm",
+}
+
+// outside maps modules outside of layers.
+var outside = map[string]string{
+	"model.embed_tokens_per_layer": "per_layer_token_embd", "model.per_layer_model_projection": "per_layer_model_proj",
+	"model.per_layer_projection_norm": "per_layer_proj_norm", "model.altup": "altup_proj", "model.altup_unembed": "altup_unembd_proj",
 }
 
 // find returns the tensor of a name in a checkpoint, and the expert in that tensor, or nil.
@@ -199,27 +168,17 @@ func (s *ggufSource) find(name string) (t *gguf.Tensor, expert int) {
 		theirs = "token_embd_norm.weight"
 	case "lm_head.weight":
 		theirs = "output.weight"
-	case "model.embed_tokens_per_layer.weight":
-		theirs = "per_layer_token_embd.weight"
-	case "model.per_layer_model_projection.weight":
-		theirs = "per_layer_model_proj.weight"
-	case "model.per_layer_projection_norm.weight":
-		theirs = "per_layer_proj_norm.weight"
 	default:
 		rest, ok := strings.CutPrefix(name, "model.layers.")
-		if !ok { // a matrix of several in a tensor
-			stack, number, _ := strings.Cut(name, "_projections.")
-			number, _, _ = strings.Cut(number, ".")
+		if !ok { // perhaps a matrix of several in a tensor
+			module, number, _ := strings.Cut(strings.TrimSuffix(name, ".weight"), "_projections.")
 			expert, _ = strconv.Atoi(number)
-			return s.file.Tensor(map[string]string{"model.altup": "altup_proj.weight", "model.altup_unembed": "altup_unembd_proj.weight"}[stack]), expert
+			return s.file.Tensor(outside[module] + ".weight"), expert
 		}
 		layer, rest, _ := strings.Cut(rest, ".")
-		if rest == "layer_scalar" {
-			return s.file.Tensor("blk." + layer + ".layer_output_scale.weight"), 0
-		}
 		at := strings.LastIndexByte(rest, '.')
-		if at < 0 {
-			return nil, 0
+		if at < 0 { // layer_scalar
+			return s.file.Tensor("blk." + layer + ".layer_output_scale.weight"), 0
 		}
 		part, suffix := rest[:at], rest[at:]
 		if _, number, ok := strings.Cut(part, ".experts."); ok {
@@ -232,6 +191,8 @@ func (s *ggufSource) find(name string) (t *gguf.Tensor, expert int) {
 			_, matrix, _ = strings.Cut(matrix, ".")
 			theirs = strings.Replace(inLayer[matrix], "_exps", "_shexp", 1)
 		}
+		last := part[strings.LastIndexByte(part, '.')+1:] // in modules with other names
+		theirs = cmp.Or(theirs, inLayer["mamba."+last], inLayer["self_attn."+last], inLayer["mlp."+last])
 		if s.config.Experts != nil && strings.HasPrefix(part, "shared_mlp.") {
 			theirs += "_shexp"
 		}
@@ -248,7 +209,7 @@ func (s *ggufSource) find(name string) (t *gguf.Tensor, expert int) {
 		case ".per_expert_scale":
 			theirs, suffix = "ffn_down_exps", ".scale"
 		case ".D":
-			suffix = ""
+			theirs, suffix = "ssm_d", ""
 		case ".dt_bias":
 			theirs, suffix = "ssm_dt", ".bias"
 		}

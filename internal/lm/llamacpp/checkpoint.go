@@ -211,8 +211,7 @@ func CheckTokens(f *gguf.File) error {
 
 // invert lists the checkpoint's tensors: Describe would store these as the tensors of the file.
 func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]CheckpointTensor, error) {
-	names := config.Facts.Prefix()
-	embedding, head := names.Embedding, names.Head
+	embedding, head := config.Facts.Prefix.Embedding, config.Facts.Prefix.Head
 	shape := []int64{int64(config.VocabSize), int64(config.HiddenSize)}
 	if err := layersThere(f, fam, config); err != nil {
 		return nil, err
@@ -251,12 +250,8 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 		first := 0
 		for _, p := range t.Parts {
 			shape := d.sources[p.Source].Shape
-			rows := shape[0]
-			if len(shape) == 3 {
-				rows *= shape[1]
-			}
-			if len(shape) > 1 && int64(p.Rows) < rows {
-				if err := fuse(&list, fused, p, shape, rows, stored, first); err != nil {
+			if t := (Tensor{Shape: shape}); len(shape) > 1 && int64(p.Rows) < t.Elements()/shape[len(shape)-1] {
+				if err := fuse(&list, fused, p, shape, stored, first); err != nil {
 					return nil, err
 				}
 			} else {
@@ -273,13 +268,13 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 	return list, nil
 }
 
-// fuse adds a part of a tensor with this number of rows.
-func fuse(list *[]CheckpointTensor, index map[string]int, p Part, shape []int64, rows int64, stored *gguf.Tensor, first int) error {
+func fuse(list *[]CheckpointTensor, index map[string]int, p Part, shape []int64, stored *gguf.Tensor, first int) error {
 	i, ok := index[p.Source]
 	if !ok {
 		i = len(*list)
 		index[p.Source] = i
-		*list = append(*list, CheckpointTensor{Name: p.Source, Shape: shape, Stored: stored, Rows: int(rows)})
+		whole := Tensor{Shape: shape}
+		*list = append(*list, CheckpointTensor{Name: p.Source, Shape: shape, Stored: stored, Rows: int(whole.Elements() / shape[len(shape)-1])})
 	}
 	t := &(*list)[i]
 	if t.Stored.Type != stored.Type {
@@ -291,7 +286,7 @@ func fuse(list *[]CheckpointTensor, index map[string]int, p Part, shape []int64,
 }
 
 // bare are kinds of tensors that have other suffixes than .weight in .gguf files, or none.
-var bare = []arch.Kind{arch.RouterCorrection, arch.DeltaDecay, arch.DeltaBias, arch.MambaDecay, arch.MambaSkip, arch.MambaBias, arch.RouterScale, arch.ExpertScale}
+var bare = []arch.Kind{arch.RouterCorrection, arch.DeltaDecay, arch.DeltaBias, arch.MambaDecay, arch.MambaSkip, arch.MambaBias, arch.StreamScale, arch.RouterScale, arch.ExpertScale}
 
 // layersThere checks that the layers have their matrices and norms, and as many experts as the
 // metadata say. A checkpoint has tensors for each expert, so the list of tensors is made only for a

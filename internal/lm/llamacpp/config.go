@@ -87,7 +87,7 @@ func (m *Model) describeConfig(f *family, c *arch.ForwardConfig) error {
 	if c.AttentionSoftcap != 0 {
 		m.set(keyAttentionCap, float32(c.AttentionSoftcap))
 	}
-	if c.LogitSoftcap != 0 || f.SharesKeys {
+	if c.LogitSoftcap != 0 {
 		m.set(keyLogitCap, float32(c.LogitSoftcap))
 	}
 	if err := m.describeWindows(f, c); err != nil {
@@ -98,13 +98,16 @@ func (m *Model) describeConfig(f *family, c *arch.ForwardConfig) error {
 
 // describeStates writes the heads of keys and values of each layer: layers with a state have none.
 func (m *Model) describeStates(c *arch.ForwardConfig) {
+	describe := func(taps, state, keyHeads, heads, inner int) {
+		m.set(keyDeltaTaps, taps)
+		m.set(keyDeltaState, state)
+		m.set(keyDeltaKeyHeads, keyHeads)
+		m.set(keyDeltaHeads, heads)
+		m.set(keyDeltaInner, inner)
+	}
 	if d := c.DeltaNet; d != nil {
 		m.set(keyKVHeads, c.KVHeads)
-		m.set(keyDeltaTaps, d.Kernel)
-		m.set(keyDeltaState, d.KeyDim)
-		m.set(keyDeltaKeyHeads, d.KeyHeads)
-		m.set(keyDeltaHeads, d.ValueHeads)
-		m.set(keyDeltaInner, d.Inner())
+		describe(d.Kernel, d.KeyDim, d.KeyHeads, d.ValueHeads, d.Inner())
 		m.set(keyAttentionPeriod, c.AttentionPeriod())
 		return
 	}
@@ -118,36 +121,25 @@ func (m *Model) describeStates(c *arch.ForwardConfig) {
 		m.set(keyConvTaps, c.ShortConv.Kernel)
 	}
 	if d := c.Mamba; d != nil {
-		m.set(keyDeltaTaps, d.Kernel)
-		m.set(keyDeltaState, d.State)
-		m.set(keyDeltaKeyHeads, d.Groups)
-		m.set(keyDeltaHeads, d.Heads)
-		m.set(keyDeltaInner, d.Inner())
+		describe(d.Kernel, d.State, d.Groups, d.Heads, d.Inner())
 	}
 }
 
 // describeShared writes the keys of Gemma 3n and Gemma 4.
 func (m *Model) describeShared(c *arch.ForwardConfig) {
-	width, shared, scales := 0, 0, make([]float32, len(c.Layers))
-	if c.PerLayer != nil {
-		width = c.PerLayer.Width
+	m.set(keyPerLayerWidth, cmp.Or(c.PerLayer, &arch.PerLayerConfig{}).Width)
+	m.set(keySharedKeys, len(c.Layers)-withKeys(c))
+	m.set(keyWindowKeyLength, c.HeadDim)
+	m.set(keyWindowValues, c.HeadDim)
+	m.set(keyWindowRopeDims, c.Ropes[1].Dims)
+}
+
+// withKeys returns the number of layers, all at the start, with keys and values of their own.
+func withKeys(c *arch.ForwardConfig) int {
+	if i := slices.IndexFunc(c.Layers, func(l arch.LayerConfig) bool { return l.Borrow > 0 }); i >= 0 {
+		return i
 	}
-	for i, l := range c.Layers {
-		if scales[i] = float32(l.Cutoff); l.Borrow > 0 {
-			shared++
-		}
-	}
-	m.set(keyPerLayerWidth, width)
-	m.set(keySharedKeys, shared)
-	if c.AltUp != nil {
-		m.set(keyStreams, c.AltUp.Streams)
-		m.set(keyActiveStream, 0)
-		m.set(keySparsity, scales)
-	} else {
-		m.set(keyWindowKeyLength, c.HeadDim)
-		m.set(keyWindowValues, c.HeadDim)
-		m.set(keyWindowRopeDims, c.Ropes[1].Dims)
-	}
+	return len(c.Layers)
 }
 
 // layered returns a number for each layer, or the number of all layers.
@@ -192,19 +184,19 @@ func (f *family) check(c *arch.ForwardConfig) error {
 		{c.AttentionBias == arch.AllBias && f.Bias < arch.AllBias, "a bias of attention's output (attention_bias)"},
 		{c.MLPBias && !f.MLPBias, "biases of the feed-forward network (mlp_bias)"},
 		{f.Caps && c.AttentionSoftcap == 0, "attention without a softcap (attn_logit_softcapping null)"},
-		{f.Caps && c.LogitSoftcap == 0, "logits without a softcap (final_logit_softcapping null)"},
+		{c.PerLayer != nil && c.PerLayer.Vocab > c.VocabSize, "more rows of inputs of single layers than tokens (vocab_size_per_layer_input)"},
+		{(f.Caps || f.SharesKeys) && c.LogitSoftcap == 0, "logits without a softcap (final_logit_softcapping null)"},
 	} {
 		if x.bad {
 			return unsupported("llama.cpp's %s does not support %s", f.Name, x.what)
 		}
 	}
+	what := sharedDiffers(c)
 	if f.Check != nil {
-		if what := f.Check(c); what != "" {
-			return unsupported("llama.cpp's %s does not support %s", f.Name, what)
-		}
+		what = cmp.Or(what, f.Check(c))
 	}
-	if shared := sharedDiffers(c); shared != "" {
-		return unsupported("llama.cpp's %s does not support %s", f.Name, shared)
+	if what != "" {
+		return unsupported("llama.cpp's %s does not support %s", f.Name, what)
 	}
 	if want := f.attentionScale(c); !f.Scales && !f.Multiplied && c.Latent == nil && math.Abs(c.AttentionScale/want-1) > 1e-6 {
 		return unsupported("llama.cpp's %s multiplies queries and keys by %.6g in a model of this shape, config.json asks for %.6g (query_pre_attn_scalar)", f.Name, want, c.AttentionScale)
@@ -216,14 +208,10 @@ func (f *family) check(c *arch.ForwardConfig) error {
 // takes those of the last layer before these without a sliding window, and of the last but one with
 // a window.
 func sharedDiffers(c *arch.ForwardConfig) string {
-	first := slices.IndexFunc(c.Layers, func(l arch.LayerConfig) bool { return l.Borrow > 0 })
-	for i := max(first, 0); i < len(c.Layers) && first >= 0; i++ {
-		from := first - 1
-		if c.Layers[i].Window > 0 {
-			from--
-		}
-		if i-c.Layers[i].Borrow != from {
-			return fmt.Sprintf("keys and values of layer %d in layer %d, only of layer %d (num_kv_shared_layers)", i-c.Layers[i].Borrow, i, from)
+	for i := withKeys(c); i < len(c.Layers); i++ {
+		from := withKeys(c) - 1 - min(c.Layers[i].Window, 1)
+		if own := i - c.Layers[i].Borrow; own != from {
+			return fmt.Sprintf("keys and values of layer %d in layer %d, only of layer %d (num_kv_shared_layers)", own, i, from)
 		}
 	}
 	return ""
@@ -292,7 +280,7 @@ func (m *Model) describeExperts(f *family, c *arch.ForwardConfig) {
 		m.set(keySharedCount, e.Shared/e.Intermediate)
 	}
 	if e.Latent > 0 {
-		m.set(keyLatentExperts, e.Latent)
+		m.set("ARCH.moe_latent_size", e.Latent)
 	}
 	if e.Groups > 1 {
 		m.set(keyGroups, e.Groups)

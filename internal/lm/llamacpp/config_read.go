@@ -84,7 +84,7 @@ func (r *configReader) choose(fits func(f *family) bool) {
 // otherKeys are keys of an architecture that do not change the model, or that are read elsewhere.
 var otherKeys = []string{
 	keyVocabSize, "ARCH.tensor_data_layout", "ARCH.rope.scaling.finetuned", "ARCH.leading_dense_block_count", "ARCH.pooling_type",
-	keyGroupsUsed, keyDeepstack, keySharedKeys, keyPerLayerWidth, keyStreams, keyActiveStream, keySparsity,
+	keyGroupsUsed, keyDeepstack, keySharedKeys, keyPerLayerWidth, "ARCH.altup.num_inputs", "ARCH.altup.active_idx", "ARCH.activation_sparsity_scale",
 }
 
 // read makes the config.json. Each key of the architecture must be understood.
@@ -169,31 +169,13 @@ func (r *configReader) Count(key string, absent int) int { return r.count("ARCH.
 func (r *configReader) Positive(key string, absent float64) float64 {
 	return r.positive("ARCH."+key, absent)
 }
-func (r *configReader) Number(key string, absent float64) float64 {
-	if !r.has("ARCH." + key) {
-		return absent
-	}
-	return r.number("ARCH." + key)
-}
-func (r *configReader) Rows(name string) int {
-	if t := r.file.Tensor(name); t != nil {
-		return int(t.Rows())
-	}
-	return 0
-}
 func (r *configReader) List(key string) []int {
-	list := make([]int, r.layers)
 	if _, ok := r.file.Array(r.name("ARCH." + key)); !ok {
-		n := r.count("ARCH."+key, -1)
-		for i := range list {
-			list[i] = n
-		}
-		return list
+		return slices.Repeat([]int{r.count("ARCH."+key, -1)}, r.layers)
 	}
+	list := make([]int, r.layers)
 	for i, n := range r.perLayer("ARCH." + key) {
-		if list[i] = int(n); n < 0 || n > math.MaxInt32 {
-			r.fail("ARCH."+key, "is %d for layer %d: an integer from 0 to %d was expected", n, i, math.MaxInt32)
-		}
+		list[i] = int(max(0, min(n, math.MaxInt32)))
 	}
 	return list
 }
@@ -241,12 +223,9 @@ func (r *configReader) readSizes() {
 	if v := r.size(keyValueLength, r.headDim); v != r.headDim && !r.family.latent() {
 		r.fail(keyValueLength, "is %d, and %s is %d: equal numbers were expected", v, r.name(keyKeyLength), r.headDim)
 	}
-	if r.family.SharesKeys && r.has(keyWindowKeyLength) {
-		n := r.size(keyWindowKeyLength, -1)
-		for _, key := range []string{keyWindowValues, keyWindowRopeDims} {
-			if v := r.size(key, n); v != n {
-				r.fail(key, "is %d, and %s is %d: equal numbers were expected", v, r.name(keyWindowKeyLength), n)
-			}
+	for _, key := range []string{keyWindowValues, keyWindowRopeDims} {
+		if n := r.count(keyWindowKeyLength, 0); r.count(key, n) != n {
+			r.fail(key, "is %d, and %s is %d: equal numbers were expected", r.count(key, n), r.name(keyWindowKeyLength), n)
 		}
 	}
 	r.positions = r.size(keyContextLength, -1)
@@ -257,11 +236,7 @@ func (r *configReader) readSizes() {
 		r.set("head_dim", r.headDim)
 	}
 	r.set("max_position_embeddings", r.positions)
-	if r.family.Varied {
-		r.set("intermediate_size", r.largest(keyFeedForward))
-	} else {
-		r.set("intermediate_size", r.each(keyFeedForward, -1, r.layers))
-	}
+	r.set("intermediate_size", r.width(keyFeedForward, -1))
 	r.set("num_key_value_heads", r.readKVHeads(heads))
 	if r.has(keyNormEps) || !r.has(keyLayerNormEps) {
 		r.set("rms_norm_eps", r.positive(keyNormEps, 0))
@@ -272,18 +247,17 @@ func (r *configReader) readSizes() {
 		return
 	}
 	r.set("vocab_size", table.Rows())
+	if r.family.SharesKeys {
+		r.set("vocab_size_per_layer_input", table.Rows())
+	}
 	r.set("tie_word_embeddings", r.file.Tensor(headName) == nil)
 }
 
 // readKVHeads reads the heads of keys and values, and the layers that have none because they have a
 // state.
 func (r *configReader) readKVHeads(heads int) int {
-	_, ok := r.file.Array(r.name(keyKVHeads))
-	if r.family.Varied && r.family.States == "" {
-		return r.largest(keyKVHeads)
-	}
-	if !ok || r.family.States == "" {
-		return r.each(keyKVHeads, heads, r.layers)
+	if _, ok := r.file.Array(r.name(keyKVHeads)); !ok || r.family.States == "" {
+		return r.width(keyKVHeads, heads)
 	}
 	list := r.perLayer(keyKVHeads)
 	if list == nil {
@@ -307,13 +281,12 @@ func (r *configReader) readKVHeads(heads int) int {
 	return int(most)
 }
 
-// largest reads the largest of the numbers of all layers.
-func (r *configReader) largest(key string) int {
-	n := slices.Max(append(r.List(strings.TrimPrefix(key, "ARCH.")), 0))
-	if n == 0 {
-		r.fail(key, "is 0 in all layers: a positive integer was expected")
+// width reads the number of all layers, or the largest number if layers differ.
+func (r *configReader) width(key string, absent int) int {
+	if !r.family.Varied {
+		return r.each(key, absent, r.layers)
 	}
-	return n
+	return slices.Max(r.List(strings.TrimPrefix(key, "ARCH.")))
 }
 
 // perLayer reads an array with an integer for each layer.

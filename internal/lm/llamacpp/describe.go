@@ -170,35 +170,28 @@ var matrices = map[arch.Kind]func(c *arch.ForwardConfig) (rows, cols int){
 // outside adds the tensors outside of layers.
 func (d *describer) outside(body string) {
 	c, h := d.config, d.config.HiddenSize
+	if c.PerLayer == nil {
+		return
+	}
+	width := len(c.Layers) * c.PerLayer.Width
 	for _, n := range d.outer {
-		ours, theirs := body+n.HF+".weight", n.GGUF+".weight"
-		switch n.Kind {
-		case arch.StreamProjections, arch.StreamOutputs:
-			n, t := c.AltUp.Streams-1, Tensor{Name: theirs}
-			for i := range n {
-				p := Part{Source: strings.Replace(ours, "*", fmt.Sprint(i), 1), Rows: h}
-				d.use(p.Source, h, h)
-				t.Parts = append(t.Parts, p)
-			}
-			t.Shape = []int64{int64(h), int64(h), int64(n)}
-			d.list = append(d.list, t)
-			continue
-		}
-		if c.PerLayer == nil {
-			continue
-		}
-		switch width := len(c.Layers) * c.PerLayer.Width; n.Kind {
+		switch ours, theirs := body+n.HF+".weight", n.GGUF+".weight"; n.Kind {
 		case arch.PerLayerEmbedding:
 			d.matrix(theirs, ours, c.PerLayer.Vocab, width, 0)
 			t := &d.list[len(d.list)-1]
 			t.Shape[1] = int64(c.VocabSize)
-			for range c.VocabSize - c.PerLayer.Vocab { // tokens beyond have row 0
-				t.Parts = append(t.Parts, Part{Source: ours, Rows: 1})
-			}
+			t.Parts = append(t.Parts, slices.Repeat([]Part{{Source: ours, Rows: 1}}, c.VocabSize-c.PerLayer.Vocab)...) // row 0 of tokens beyond
 		case arch.PerLayerModel:
 			d.matrix(theirs, ours, width, h, 0)
 		case arch.PerLayerModelNorm:
 			d.norm(theirs, ours, c.PerLayer.Width)
+		default: // a matrix of each further stream
+			t := Tensor{Name: theirs, Shape: []int64{int64(h), int64(h), int64(c.AltUp.Streams - 1)}}
+			for i := range c.AltUp.Streams - 1 {
+				t.Parts = append(t.Parts, Part{Source: strings.Replace(ours, "*", fmt.Sprint(i), 1), Rows: h})
+				d.use(t.Parts[i].Source, h, h)
+			}
+			d.list = append(d.list, t)
 		}
 	}
 }
@@ -221,7 +214,7 @@ func (d *describer) layer(i int, at string) {
 	}
 	for _, n := range d.family.layer {
 		ours, theirs := at+n.HF, fmt.Sprintf("blk.%d.%s", i, n.GGUF)
-		if d.copied(l, n.Kind) { // llama.cpp requires keys that it does not read
+		if d.CopiesKeys && l.Borrow > 0 && slices.Contains([]arch.Kind{arch.Key, arch.Value, arch.KeyNorm}, n.Kind) { // required, but not read
 			ours = strings.Replace(at, fmt.Sprintf("layers.%d.", i), fmt.Sprintf("layers.%d.", i-l.Borrow), 1) + n.HF
 		} else if !l.Uses(n.Kind) || c.NameOf(n.Kind) == "" {
 			continue
@@ -235,7 +228,7 @@ func (d *describer) layer(i int, at string) {
 				continue
 			}
 			d.matrix(theirs+".weight", ours+".weight", rows, cols, permuted[n.Kind])
-			d.multiplyLayer(n.Kind)
+			d.multiply(d.factors(n.Kind)...)
 			if c.BiasOf(n.Kind) {
 				d.vector(theirs+".bias", Part{Source: ours + ".bias", Rows: rows, HeadDim: permuted[n.Kind]})
 			}
@@ -280,11 +273,9 @@ func (d *describer) layer(i int, at string) {
 			} else {
 				d.vector(theirs, Part{Source: ours, Rows: c.Experts.Count})
 			}
-		case arch.StreamScale:
-			d.vector(theirs+".weight", Part{Source: ours, Rows: c.HiddenSize})
 		case arch.LayerScalar:
 			d.vector(theirs+".weight", Part{Source: ours, Rows: 1})
-		case arch.RouterScale:
+		case arch.StreamScale, arch.RouterScale:
 			d.vector(theirs, Part{Source: ours, Rows: c.HiddenSize})
 		case arch.ExpertScale:
 			d.vector(theirs, Part{Source: ours, Rows: c.Experts.Count})
@@ -301,23 +292,16 @@ func (d *describer) layer(i int, at string) {
 	}
 }
 
-// multiplyLayer multiplies the linear layer that was added last by factors of its outputs.
-func (d *describer) multiplyLayer(kind arch.Kind) {
+// factors returns the factors of the outputs of a linear layer.
+func (d *describer) factors(kind arch.Kind) []float64 {
 	c := d.config
-	switch kind {
-	case arch.Query:
-		d.multiply(float64(c.AttentionScale * math.Sqrt(float64(c.HeadDim))))
-	case arch.Output:
-		d.multiply(c.Outputs.Attention)
-	case arch.Gate:
-		d.multiply(c.GateSlope)
-	case arch.Down:
-		d.multiply(c.Outputs.FeedForward / c.GateSlope)
-	case arch.MambaOut:
-		d.multiply(c.Outputs.Mixer)
-	case arch.MambaIn:
-		d.multiply(c.Mamba.Factors[:]...)
+	if !d.Multiplied {
+		return nil
 	}
+	return map[arch.Kind][]float64{
+		arch.Query: {c.AttentionScale * math.Sqrt(float64(c.HeadDim))}, arch.Output: {c.Outputs.Attention}, arch.Gate: {c.GateSlope},
+		arch.Down: {c.Outputs.FeedForward / c.GateSlope}, arch.MambaIn: c.Mamba.Factors[:], arch.MambaOut: {c.Outputs.Mixer},
+	}[kind]
 }
 
 // multiply multiplies the tensor that was added last by a factor, or the rows of a state space's
@@ -341,15 +325,10 @@ func (d *describer) multiply(factors ...float64) {
 
 // suffix follows llama.cpp's name of a norm or a linear layer.
 func (f *family) suffix(kind arch.Kind) string {
-	if f.BareNorm && kind == arch.FeedForwardNorm {
+	if f.Multiplied && kind == arch.FeedForwardNorm {
 		return ""
 	}
 	return ".weight"
-}
-
-// copied reports whether a layer without keys and values of its own has copies.
-func (f *family) copied(l *arch.LayerConfig, kind arch.Kind) bool {
-	return f.CopiesKeys && l.Borrow > 0 && (kind == arch.Key || kind == arch.Value || kind == arch.KeyNorm)
 }
 
 // mixture adds the router or a kind of experts.

@@ -66,11 +66,6 @@ const (
 	keyWindowRopeDims  = "ARCH.rope.dimension_count_swa"
 	keyPerLayerWidth   = "ARCH.embedding_length_per_layer_input"
 	keySharedKeys      = "ARCH.attention.shared_kv_layers"
-	keyStreams         = "ARCH.altup.num_inputs"
-	keyActiveStream    = "ARCH.altup.active_idx"
-	keySparsity        = "ARCH.activation_sparsity_scale"
-	keyRopeSwitch      = "ARCH.rope.scaling.finetuned" // false: no layer has a rope
-	keyLatentExperts   = "ARCH.moe_latent_size"
 	keyLogitScale      = "ARCH.logit_scale" // divides the logits of Scales, multiplies others
 )
 
@@ -146,17 +141,6 @@ func familyOf(modelType string) (family, bool) {
 	return family{f.LlamaCpp, f.Layer, f.Outer, f.Final()}, true
 }
 
-// names returns the values of general.architecture, if there is a family.
-func (f *family) names(ok bool) []string {
-	switch {
-	case !ok:
-		return nil
-	case f.MixtureName != "":
-		return []string{f.Name, f.MixtureName}
-	}
-	return []string{f.Name}
-}
-
 // latent reports whether keys and values come from latents.
 func (f *family) latent() bool {
 	return slices.ContainsFunc(f.layer, func(n arch.Naming) bool { return n.Kind == arch.KeyDown })
@@ -167,9 +151,9 @@ func (f *family) latent() bool {
 func modelTypes() map[string]string {
 	types := map[string]string{}
 	for _, name := range arch.Architectures() {
-		f, ok := familyOf(name)
-		for _, own := range f.names(ok) {
-			types[own] = cmp.Or(types[own], name)
+		if f, ok := familyOf(name); ok {
+			types[f.Name] = cmp.Or(types[f.Name], name)
+			types[cmp.Or(f.MixtureName, f.Name)] = types[f.Name]
 		}
 	}
 	return types

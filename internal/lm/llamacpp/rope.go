@@ -19,16 +19,13 @@ const (
 func (f *family) skipsRope(i int) bool { return f.NoRopeStep != 0 && (i+1)%f.NoRopeStep == 0 }
 
 func (m *Model) describeRope(f *family, c *arch.ForwardConfig) error {
+	r := &c.Ropes[0]
 	if err := f.checkRope(c); err != nil {
 		return err
 	}
-	if len(c.Ropes) == 0 {
-		return nil
-	}
 	if f.RopeSwitch {
-		m.set(keyRopeSwitch, c.Layers[0].Rope >= 0)
+		m.set("ARCH.rope.scaling.finetuned", c.Layers[0].Rope >= 0)
 	}
-	r := &c.Ropes[0]
 	m.set(keyRopeDims, r.Dims)
 	m.set(keyRopeBase, float32(r.Theta))
 	if len(c.Ropes) > 1 {
@@ -70,26 +67,22 @@ func yarnAttention(factor float64) float64 {
 
 // checkRope refuses ropes that llama.cpp's code for the family lacks.
 func (f *family) checkRope(c *arch.ForwardConfig) error {
-	r := &arch.RopeConfig{}
-	if len(c.Ropes) > 0 {
-		r = &c.Ropes[0]
-	}
+	r := &c.Ropes[0]
 	switch {
 	case (r.Type == "llama3" || r.Type == "longrope" || r.Type == "proportional") && !slices.Contains(f.RopeFactors, r.Type):
 		return unsupported("llama.cpp's %s does not read the rope factors of rope_type %q", f.Name, r.Type)
 	case r.Type == "yarn" && (r.FastRotations != yarnFast || r.SlowRotations != yarnSlow || !r.Truncate):
 		return unsupported("llama.cpp's %s computes yarn with beta_fast %d, beta_slow %d and truncate true, config.json asks for %v, %v and %v",
 			f.Name, yarnFast, yarnSlow, r.FastRotations, r.SlowRotations, r.Truncate)
+	case r.Type == "proportional" && r.Factor != 1:
+		return unsupported("llama.cpp's %s does not divide the frequencies of rope_type proportional, but factor is %v", f.Name, r.Factor)
 	case len(c.Ropes) > 1 && c.Ropes[1].Type != "default":
 		return unsupported("llama.cpp's %s does not scale the rope of layers with a sliding window, but rope_type is %q there", f.Name, c.Ropes[1].Type)
 	case len(c.Ropes) > 1 && r.Type == "yarn" && !f.LocalRope:
 		return unsupported("llama.cpp's %s would use yarn in layers with a sliding window too", f.Name)
 	}
 	for i, l := range c.Layers {
-		if f.RopeSwitch && c.Layers[0].Rope < 0 {
-			break
-		}
-		if f.skipsRope(i) != (l.Rope < 0) {
+		if f.skipsRope(i) != (l.Rope < 0) && !(f.RopeSwitch && c.Layers[0].Rope < 0) {
 			return unsupported("llama.cpp's %s has no rope in every %dth layer, but layer %d of no_rope_layers differs", f.Name, f.NoRopeStep, i)
 		}
 	}
@@ -105,20 +98,11 @@ func ropeTensors(c *arch.ForwardConfig) []Tensor {
 		}
 		return t
 	}
-	if len(c.Ropes) == 0 {
-		return nil
-	}
 	switch r := &c.Ropes[0]; r.Type {
 	case "llama3":
 		return []Tensor{tensor(ropeFreqs, r.Divisors())}
 	case "proportional": // 1e30 stops a rotation
-		divisors := make([]float64, r.Dims/2)
-		for i := range divisors {
-			if divisors[i] = r.Factor; i >= r.Pairs {
-				divisors[i] = 1e30
-			}
-		}
-		return []Tensor{tensor(ropeFreqs, divisors)}
+		return []Tensor{tensor(ropeFreqs, slices.Concat(slices.Repeat([]float64{r.Factor}, r.Pairs), slices.Repeat([]float64{1e30}, r.Dims/2-r.Pairs)))}
 	case "longrope":
 		return []Tensor{tensor(ropeLong, r.Long), tensor(ropeShort, r.Short)}
 	}
@@ -223,23 +207,16 @@ var llama31 = arch.RopeConfig{Type: "llama3", LowFactor: 1, HighFactor: 4, Origi
 // rope_type is llama3. Else rope_type is longrope, with factors that do not depend on the context.
 func (r *configReader) divided(theta float64, divisors []float64) {
 	if slices.Contains(r.family.RopeFactors, "proportional") {
-		pairs := slices.IndexFunc(divisors, func(d float64) bool { return d != divisors[0] })
-		if pairs < 0 {
-			pairs = len(divisors)
-		}
-		for i, d := range divisors[pairs:] {
-			if d < 1e20 {
-				r.fail("", "tensor %q: element %d is %v: a number of at least 1e20 was expected behind equal numbers", ropeFreqs, pairs+i, d)
+		pairs := 0
+		for i, d := range divisors {
+			if d == 1 && pairs == i {
+				pairs++
+			} else if d < 1e20 {
+				r.fail("", "tensor %q: element %d is %v: numbers of at least 1e20 were expected behind ones", ropeFreqs, i, d)
 			}
 		}
 		full := object{"rope_type": "proportional", "rope_theta": theta, "partial_rotary_factor": partialFactor(2*pairs, 2*len(divisors))}
-		if divisors[0] != 1 {
-			full["factor"] = divisors[0]
-		}
-		r.set("rope_parameters", object{
-			"full_attention":    full,
-			"sliding_attention": object{"rope_type": "default", "rope_theta": r.positive(keyRopeBaseWindow, theta)},
-		})
+		r.set("rope_parameters", object{"full_attention": full, "sliding_attention": object{"rope_type": "default", "rope_theta": r.positive(keyRopeBaseWindow, theta)}})
 		delete(r.config, "rope_theta")
 		return
 	}
