@@ -134,13 +134,8 @@ func (c *ForwardConfig) NameOf(kind Kind) string {
 	if c.QKNorm == NoQKNorm && (kind == QueryNorm || kind == KeyNorm) {
 		return ""
 	}
-	switch none := ""; {
-	case (kind == ExpertsIn || kind == ExpertsOut) && c.Experts.Latent == 0:
-		return none
-	case kind >= PerLayerGate && kind <= PerLayerNorm && c.PerLayer == nil:
-		return none
-	case kind == MambaNorm && !c.Mamba.Norm:
-		return none
+	if (kind == ExpertsIn || kind == ExpertsOut) && c.Experts.Latent == 0 || kind >= PerLayerGate && kind <= PerLayerNorm && c.PerLayer == nil || kind == MambaNorm && !c.Mamba.Norm {
+		return ""
 	}
 	if a := c.Latent; a != nil { // queries come from a latent or from the hidden states
 		if down := kind == QueryDown || kind == LatentQueryNorm || kind == QueryUp; a.QueryRank > 0 && kind == Query || a.QueryRank == 0 && down {

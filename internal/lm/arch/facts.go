@@ -28,8 +28,8 @@ type Facts struct {
 	vocab int
 }
 
-// A Naming pairs the name of a tensor in a checkpoint with llama.cpp's name, both without the
-// layer's prefix and the suffix .weight or .bias.
+// A Naming pairs the name of a tensor in a checkpoint with llama.cpp's name, or names of its halves,
+// all without the layer's prefix and the suffix .weight or .bias.
 type Naming struct {
 	Kind     Kind
 	HF, GGUF string

@@ -3,6 +3,7 @@ package arch
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 var _ = register("gemma3n_text", Facts{
@@ -22,14 +23,12 @@ var _ = register("gemma3n_text", Facts{
 		{StreamOutputs, "altup_unembed_projections.*", "altup_unembd_proj"},
 	}),
 	LlamaCpp: &LlamaCpp{Name: "gemma3n", Windows: UsedWindow, Period: 5, SharesKeys: true, CopiesKeys: true, Check: checkGemma3n, Config: func(m Metadata) map[string]any {
-		sparsity := make([]float64, m.Count("block_count", -1))
-		for i := range min(gemma3nSparse, len(sparsity)) {
-			sparsity[i] = 0.95
-		}
+		n := m.Count("block_count", -1)
+		sparsity := slices.Concat(slices.Repeat([]float64{0.95}, min(n, gemma3nSparse)), make([]float64, max(0, n-gemma3nSparse)))
 		return map[string]any{
 			"hidden_activation": "gelu_pytorch_tanh", "activation_sparsity_pattern": sparsity, "final_logit_softcapping": m.Positive("final_logit_softcapping", 30),
 			"rope_local_base_freq":        m.Positive("rope.freq_base_swa", 10000),
-			"num_kv_shared_layers":        max(0, len(sparsity)-gemma3nOwnKeys),
+			"num_kv_shared_layers":        max(0, n-gemma3nOwnKeys),
 			"hidden_size_per_layer_input": 256, "altup_num_inputs": 4, "laurel_rank": 64,
 		}
 	}},
@@ -106,13 +105,8 @@ const gemma3nOwnKeys, gemma3nSparse = 20, 10
 
 func checkGemma3n(c *ForwardConfig) string {
 	for i, l := range c.Layers {
-		switch {
-		case (l.Borrow > 0) != (i >= gemma3nOwnKeys):
-			return fmt.Sprintf("other numbers of layers with keys of their own than %d (num_kv_shared_layers)", gemma3nOwnKeys)
-		case l.Sparse != (i < gemma3nSparse) || l.Sparse && l.Cutoff != quantile(float64(float32(0.95))):
-			return fmt.Sprintf("an activation_sparsity_pattern other than 0.95 in the first %d layers", gemma3nSparse)
-		case l.Intermediate != c.Intermediate:
-			return "layers of different widths (intermediate_size)"
+		if (l.Borrow > 0) != (i >= gemma3nOwnKeys) || l.Sparse != (i < gemma3nSparse) || l.Sparse && l.Cutoff != quantile(float64(float32(0.95))) || l.Intermediate != c.Intermediate {
+			return fmt.Sprintf("layers but %d with keys of their own, and %d with an activation_sparsity_pattern of 0.95, all of one intermediate_size: layer %d differs", gemma3nOwnKeys, gemma3nSparse, i)
 		}
 	}
 	if c.PerLayer.Width != 256 || c.AltUp.Streams != 4 || !c.AltUp.Scaled || c.Laurel != 64 || c.LogitSoftcap != 30 {

@@ -5,9 +5,9 @@ import "math"
 var _ = register("granitemoehybrid", Facts{
 	Title: "Granite 4", Class: "GraniteMoeHybridForCausalLM",
 	Layer: join(preNorms, separateAttention, mambaMixers, graniteExperts, []Naming{
-		{FusedGateUp, "shared_mlp.input_linear", ""},
+		{FusedGateUp, "shared_mlp.input_linear", "ffn_gate ffn_up"},
 		{Down, "shared_mlp.output_linear", "ffn_down"},
-		{SharedFused, "shared_mlp.input_linear", ""},
+		{SharedFused, "shared_mlp.input_linear", "ffn_gate_shexp ffn_up_shexp"},
 		{SharedDown, "shared_mlp.output_linear", "ffn_down_shexp"},
 	}),
 	LlamaCpp: &LlamaCpp{Name: "granitehybrid", Permuted: true, Scales: true, RopeSwitch: true, Varied: true, States: "mamba", Check: func(c *ForwardConfig) string {

@@ -107,16 +107,13 @@ func (k *keys) nemotronLayers() []LayerConfig {
 func nemotronMetadata(m Metadata) map[string]any {
 	pattern, heads, experts := "", m.List("attention.head_count_kv"), m.Count("expert_count", 0)
 	for i, width := range m.List("feed_forward_length") {
-		switch {
-		case heads[i] > 0:
-			pattern += "*"
-		case width == 0:
-			pattern += "M"
-		case experts > 0:
-			pattern += "E"
-		default:
-			pattern += "-"
+		kind := map[bool]string{true: "E", false: "-"}[experts > 0]
+		if heads[i] > 0 {
+			kind = "*"
+		} else if width == 0 {
+			kind = "M"
 		}
+		pattern += kind
 	}
 	inner := m.Count("ssm.time_step_rank", -1)
 	config := map[string]any{

@@ -150,6 +150,12 @@ var inLayer = map[string]string{
 	"norm": "attn_norm", "pre_ff_layernorm": "ffn_norm",
 }
 
+// parameters maps parameters of modules that are no weights and biases.
+var parameters = map[string]string{
+	".A_log": "ssm_a", ".D": "ssm_d", ".dt_bias": "ssm_dt.bias", ".e_score_correction_bias": "exp_probs_b.bias", ".expert_bias": "exp_probs_b.bias",
+	".correct_output_scale": "altup_correct_scale.weight", ".scale": "ffn_gate_inp.scale", ".per_expert_scale": "ffn_down_exps.scale",
+}
+
 // outside maps modules outside of layers.
 var outside = map[string]string{
 	"model.embed_tokens_per_layer": "per_layer_token_embd", "model.per_layer_model_projection": "per_layer_model_proj",
@@ -196,24 +202,9 @@ func (s *ggufSource) find(name string) (t *gguf.Tensor, expert int) {
 		if s.config.Experts != nil && strings.HasPrefix(part, "shared_mlp.") {
 			theirs += "_shexp"
 		}
-		if suffix == ".e_score_correction_bias" || suffix == ".expert_bias" {
-			theirs, suffix = "exp_probs_b", ".bias"
-		}
-		switch suffix { // parameters without a module
-		case ".A_log":
-			theirs, suffix = "ssm_a", ""
-		case ".correct_output_scale":
-			theirs, suffix = "altup_correct_scale", ".weight"
-		case ".scale":
-			theirs = "ffn_gate_inp"
-		case ".per_expert_scale":
-			theirs, suffix = "ffn_down_exps", ".scale"
-		case ".D":
-			theirs, suffix = "ssm_d", ""
-		case ".dt_bias":
-			theirs, suffix = "ssm_dt", ".bias"
-		}
-		if part == "pre_ff_layernorm" {
+		if own := parameters[suffix]; own != "" {
+			theirs, suffix = own, ""
+		} else if part == "pre_ff_layernorm" {
 			suffix = ""
 		}
 		if part == "post_attention_layernorm" {

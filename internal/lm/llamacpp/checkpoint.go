@@ -294,7 +294,7 @@ var bare = []arch.Kind{arch.RouterCorrection, arch.DeltaDecay, arch.DeltaBias, a
 func layersThere(f *gguf.File, fam *family, config *arch.ForwardConfig) error {
 	for i := range config.Layers {
 		for _, n := range fam.layer {
-			if !config.Layers[i].Uses(n.Kind) || config.NameOf(n.Kind) == "" || n.GGUF == "" || slices.Contains(bare, n.Kind) {
+			if !config.Layers[i].Uses(n.Kind) || config.NameOf(n.Kind) == "" || n.GGUF == "" || strings.Contains(n.GGUF, " ") || slices.Contains(bare, n.Kind) {
 				continue
 			}
 			name := fmt.Sprintf("blk.%d.%s%s", i, n.GGUF, fam.suffix(n.Kind))

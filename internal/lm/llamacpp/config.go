@@ -184,6 +184,7 @@ func (f *family) check(c *arch.ForwardConfig) error {
 		{c.AttentionBias == arch.AllBias && f.Bias < arch.AllBias, "a bias of attention's output (attention_bias)"},
 		{c.MLPBias && !f.MLPBias, "biases of the feed-forward network (mlp_bias)"},
 		{f.Caps && c.AttentionSoftcap == 0, "attention without a softcap (attn_logit_softcapping null)"},
+		{sharedDiffers(c) != "", sharedDiffers(c)},
 		{c.PerLayer != nil && c.PerLayer.Vocab > c.VocabSize, "more rows of inputs of single layers than tokens (vocab_size_per_layer_input)"},
 		{(f.Caps || f.SharesKeys) && c.LogitSoftcap == 0, "logits without a softcap (final_logit_softcapping null)"},
 	} {
@@ -191,12 +192,10 @@ func (f *family) check(c *arch.ForwardConfig) error {
 			return unsupported("llama.cpp's %s does not support %s", f.Name, x.what)
 		}
 	}
-	what := sharedDiffers(c)
 	if f.Check != nil {
-		what = cmp.Or(what, f.Check(c))
-	}
-	if what != "" {
-		return unsupported("llama.cpp's %s does not support %s", f.Name, what)
+		if what := f.Check(c); what != "" {
+			return unsupported("llama.cpp's %s does not support %s", f.Name, what)
+		}
 	}
 	if want := f.attentionScale(c); !f.Scales && !f.Multiplied && c.Latent == nil && math.Abs(c.AttentionScale/want-1) > 1e-6 {
 		return unsupported("llama.cpp's %s multiplies queries and keys by %.6g in a model of this shape, config.json asks for %.6g (query_pre_attn_scalar)", f.Name, want, c.AttentionScale)
@@ -335,12 +334,8 @@ func (m *Model) describeWindows(f *family, c *arch.ForwardConfig) error {
 		return nil
 	}
 	if f.Windows == arch.ListedWindow {
-		list := make([]bool, len(c.Layers))
-		for i, l := range c.Layers {
-			list[i] = l.Window != 0
-		}
 		m.set(keyWindow, cmp.Or(window, c.MaxPositions))
-		m.set(keyWindowPattern, list)
+		m.set(keyWindowPattern, layered(c, func(l *arch.LayerConfig) int { return min(l.Window, 1) }))
 		return nil
 	}
 	period, ok := windowPeriod(c)

@@ -174,7 +174,11 @@ func (r *configReader) List(key string) []int {
 		return slices.Repeat([]int{r.count("ARCH."+key, -1)}, r.layers)
 	}
 	list := make([]int, r.layers)
-	for i, n := range r.perLayer("ARCH." + key) {
+	given := r.integers("ARCH."+key, r.layers)
+	if len(given) != r.layers {
+		r.fail("ARCH."+key, "has %d elements for %d layers", len(given), r.layers)
+	}
+	for i, n := range given {
 		list[i] = int(max(0, min(n, math.MaxInt32)))
 	}
 	return list
@@ -259,10 +263,7 @@ func (r *configReader) readKVHeads(heads int) int {
 	if _, ok := r.file.Array(r.name(keyKVHeads)); !ok || r.family.States == "" {
 		return r.width(keyKVHeads, heads)
 	}
-	list := r.perLayer(keyKVHeads)
-	if list == nil {
-		return 0
-	}
+	list := r.List("attention.head_count_kv")
 	types, most := make([]string, r.layers), slices.Max(list)
 	for i, n := range list {
 		switch types[i] = "full_attention"; n {
@@ -273,12 +274,11 @@ func (r *configReader) readKVHeads(heads int) int {
 			r.fail(keyKVHeads, "is %d for layer %d: 0 or %d was expected", n, i, most)
 		}
 	}
-	if most < 1 || most > math.MaxInt32 {
-		r.fail(keyKVHeads, "is %d at most: a positive integer was expected", most)
-		return 0
+	if most == 0 {
+		r.fail(keyKVHeads, "is 0 at most: a positive integer was expected")
 	}
 	r.set("layer_types", types)
-	return int(most)
+	return most
 }
 
 // width reads the number of all layers, or the largest number if layers differ.
@@ -287,16 +287,6 @@ func (r *configReader) width(key string, absent int) int {
 		return r.each(key, absent, r.layers)
 	}
 	return slices.Max(r.List(strings.TrimPrefix(key, "ARCH.")))
-}
-
-// perLayer reads an array with an integer for each layer.
-func (r *configReader) perLayer(key string) []int64 {
-	list := r.integers(key, r.layers)
-	if len(list) != r.layers {
-		r.fail(key, "has %d elements for %d layers", len(list), r.layers)
-		return nil
-	}
-	return list
 }
 
 func (r *configReader) experts() int {
@@ -350,8 +340,8 @@ func (r *configReader) readWindows(window int) {
 // array names.
 func (r *configReader) slidingLayers() func(i int) bool {
 	if _, ok := r.file.Array(r.name(keyWindowPattern)); ok {
-		list := r.perLayer(keyWindowPattern)
-		return func(i int) bool { return list != nil && list[i] != 0 }
+		list := r.List("attention.sliding_window_pattern")
+		return func(i int) bool { return list[i] != 0 }
 	}
 	n := r.count(keyWindowPattern, r.family.Period)
 	return func(i int) bool { return hasWindow(i, n) }

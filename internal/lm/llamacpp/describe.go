@@ -152,19 +152,14 @@ var matrices = map[arch.Kind]func(c *arch.ForwardConfig) (rows, cols int){
 	arch.DeltaQKVZ: func(c *arch.ForwardConfig) (int, int) {
 		return c.DeltaNet.Channels() + c.DeltaNet.Inner(), c.HiddenSize
 	},
-	arch.PerLayerGate:       func(c *arch.ForwardConfig) (int, int) { return c.PerLayer.Width, c.HiddenSize },
-	arch.PerLayerProjection: func(c *arch.ForwardConfig) (int, int) { return c.HiddenSize, c.PerLayer.Width },
-	arch.StreamRouter:       func(c *arch.ForwardConfig) (int, int) { return c.AltUp.Streams, c.HiddenSize },
-	arch.StreamPredict:      func(c *arch.ForwardConfig) (int, int) { return c.AltUp.Streams * c.AltUp.Streams, c.AltUp.Streams },
-	arch.StreamCorrect:      func(c *arch.ForwardConfig) (int, int) { return c.AltUp.Streams, c.AltUp.Streams },
-	arch.LaurelLeft:         func(c *arch.ForwardConfig) (int, int) { return c.Laurel, c.HiddenSize },
-	arch.LaurelRight:        func(c *arch.ForwardConfig) (int, int) { return c.HiddenSize, c.Laurel },
-	arch.MambaIn:            func(c *arch.ForwardConfig) (int, int) { return c.Mamba.Rows(), c.HiddenSize },
-	arch.MambaOut:           func(c *arch.ForwardConfig) (int, int) { return c.HiddenSize, c.Mamba.Inner() },
-	arch.ExpertsIn:          func(c *arch.ForwardConfig) (int, int) { return c.Experts.Latent, c.HiddenSize },
-	arch.ExpertsOut:         func(c *arch.ForwardConfig) (int, int) { return c.HiddenSize, c.Experts.Latent },
-	arch.DeltaBA:            func(c *arch.ForwardConfig) (int, int) { return 2 * c.DeltaNet.ValueHeads, c.HiddenSize },
-	arch.DeltaOut:           func(c *arch.ForwardConfig) (int, int) { return c.HiddenSize, c.DeltaNet.Inner() },
+	arch.PerLayerGate: func(c *arch.ForwardConfig) (int, int) { return c.PerLayer.Width, c.HiddenSize }, arch.PerLayerProjection: func(c *arch.ForwardConfig) (int, int) { return c.HiddenSize, c.PerLayer.Width },
+	arch.StreamRouter: func(c *arch.ForwardConfig) (int, int) { return c.AltUp.Streams, c.HiddenSize }, arch.StreamCorrect: func(c *arch.ForwardConfig) (int, int) { return c.AltUp.Streams, c.AltUp.Streams },
+	arch.StreamPredict: func(c *arch.ForwardConfig) (int, int) { return c.AltUp.Streams * c.AltUp.Streams, c.AltUp.Streams },
+	arch.LaurelLeft:    func(c *arch.ForwardConfig) (int, int) { return c.Laurel, c.HiddenSize }, arch.LaurelRight: func(c *arch.ForwardConfig) (int, int) { return c.HiddenSize, c.Laurel },
+	arch.MambaIn: func(c *arch.ForwardConfig) (int, int) { return c.Mamba.Rows(), c.HiddenSize }, arch.MambaOut: func(c *arch.ForwardConfig) (int, int) { return c.HiddenSize, c.Mamba.Inner() },
+	arch.ExpertsIn: func(c *arch.ForwardConfig) (int, int) { return c.Experts.Latent, c.HiddenSize }, arch.ExpertsOut: func(c *arch.ForwardConfig) (int, int) { return c.HiddenSize, c.Experts.Latent },
+	arch.DeltaBA:  func(c *arch.ForwardConfig) (int, int) { return 2 * c.DeltaNet.ValueHeads, c.HiddenSize },
+	arch.DeltaOut: func(c *arch.ForwardConfig) (int, int) { return c.HiddenSize, c.DeltaNet.Inner() },
 }
 
 // outside adds the tensors outside of layers.
@@ -196,9 +191,6 @@ func (d *describer) outside(body string) {
 	}
 }
 
-// halves are llama.cpp's tensors for the halves of fused linear layers.
-var halves = map[arch.Kind][2]string{arch.FusedGateUp: {"ffn_gate", "ffn_up"}, arch.SharedFused: {"ffn_gate_shexp", "ffn_up_shexp"}}
-
 // layer adds the tensors of layer i. at is the prefix of their names.
 func (d *describer) layer(i int, at string) {
 	own := *d.config // of this layer
@@ -221,9 +213,9 @@ func (d *describer) layer(i int, at string) {
 		}
 		if shape, ok := matrices[n.Kind]; ok {
 			rows, cols := shape(c)
-			if n.GGUF == "" {
-				for half, name := range halves[n.Kind] {
-					d.add(theirs+name+".weight", Part{Source: ours + ".weight", From: half * rows / 2, Rows: rows / 2}, false, rows, cols)
+			if names := strings.Fields(n.GGUF); len(names) == 2 { // of the halves
+				for half, name := range names {
+					d.add(fmt.Sprintf("blk.%d.%s.weight", i, name), Part{Source: ours + ".weight", From: half * rows / 2, Rows: rows / 2}, false, rows, cols)
 				}
 				continue
 			}
