@@ -66,8 +66,8 @@ func TestReadBack(t *testing.T) {
 		t.Run(v.Name, func(t *testing.T) {
 			bits := []int{1, 2, 3, 4, 6, 8}[i%6]
 			split := int64(i%3) * 700_000
-			if strings.HasPrefix(v.Name, "gemma3n") || strings.HasPrefix(v.Name, "falcon-h1") { // a tensor is larger
-				split *= 6
+			if strings.HasPrefix(v.Name, "gemma3n") || strings.HasPrefix(v.Name, "falcon-h1") {
+				split *= 6 // a tensor is larger
 			}
 			if strings.HasPrefix(v.Name, "falcon-h1") { // factors go into unquantized weights
 				bits = 0

@@ -28,8 +28,8 @@ type Facts struct {
 	vocab int
 }
 
-// A Naming pairs the name of a tensor in a checkpoint with llama.cpp's name, or names of its halves,
-// all without the layer's prefix and the suffix .weight or .bias.
+// A Naming pairs the name of a tensor in a checkpoint with llama.cpp's name, or with names of the
+// halves, all without the layer's prefix and the suffix .weight or .bias.
 type Naming struct {
 	Kind     Kind
 	HF, GGUF string
@@ -143,11 +143,11 @@ type LlamaCpp struct {
 	LogitScale bool
 	// Scales: embedding, residual, attention and logits have factors.
 	Scales bool
-	// Multiplied: weights are multiplied by all factors of the model, and the name of the norm before
-	// the feed-forward network has no suffix.
+	// Multiplied: weights are multiplied by all factors of the model, and the name of the norm
+	// before the feed-forward network has no suffix.
 	Multiplied bool
-	// SharesKeys: the last layers read keys and values of earlier layers, layers have inputs of their
-	// own, and products of queries and keys have no factor.
+	// SharesKeys: the last layers read keys and values of earlier layers, layers have inputs of
+	// their own, and products of queries and keys have no factor.
 	SharesKeys bool
 	// CopiesKeys: layers that read other layers' keys and values have copies that nothing reads.
 	CopiesKeys bool

@@ -64,7 +64,7 @@ var _ = register("nemotron_h", Facts{
 		c.Experts.Sigmoid, c.Experts.Shared = true, k.size("moe_shared_expert_intermediate_size", 7688)
 		c.Experts.Latent = k.count("moe_latent_size", 0)
 		c.Layers = layers
-		c.Ropes = []RopeConfig{{Type: "default", Theta: 10000, Dims: c.HeadDim, AttentionFactor: 1}} // of no layer
+		c.Ropes = []RopeConfig{{Type: "default", Theta: 10000, Dims: c.HeadDim, AttentionFactor: 1}}
 		k.predictors(c)
 		// Transformers ignores a sliding window, ropes, and all keys about time steps but the
 		// least.

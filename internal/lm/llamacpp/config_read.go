@@ -264,7 +264,7 @@ func (r *configReader) readKVHeads(heads int) int {
 		return r.width(keyKVHeads, heads)
 	}
 	list := r.List("attention.head_count_kv")
-	types, most := make([]string, r.layers), slices.Max(list)
+	types, most := make([]string, r.layers), slices.Max(append(list, 0))
 	for i, n := range list {
 		switch types[i] = "full_attention"; n {
 		case 0:
@@ -286,7 +286,7 @@ func (r *configReader) width(key string, absent int) int {
 	if !r.family.Varied {
 		return r.each(key, absent, r.layers)
 	}
-	return slices.Max(r.List(strings.TrimPrefix(key, "ARCH.")))
+	return slices.Max(append(r.List(strings.TrimPrefix(key, "ARCH.")), 0))
 }
 
 func (r *configReader) experts() int {

@@ -175,7 +175,8 @@ func (d *describer) outside(body string) {
 			d.matrix(theirs, ours, c.PerLayer.Vocab, width, 0)
 			t := &d.list[len(d.list)-1]
 			t.Shape[1] = int64(c.VocabSize)
-			t.Parts = append(t.Parts, slices.Repeat([]Part{{Source: ours, Rows: 1}}, c.VocabSize-c.PerLayer.Vocab)...) // row 0 of tokens beyond
+			// Tokens beyond have row 0.
+			t.Parts = append(t.Parts, slices.Repeat([]Part{{Source: ours, Rows: 1}}, c.VocabSize-c.PerLayer.Vocab)...)
 		case arch.PerLayerModel:
 			d.matrix(theirs, ours, width, h, 0)
 		case arch.PerLayerModelNorm:
@@ -206,7 +207,7 @@ func (d *describer) layer(i int, at string) {
 	}
 	for _, n := range d.family.layer {
 		ours, theirs := at+n.HF, fmt.Sprintf("blk.%d.%s", i, n.GGUF)
-		if d.CopiesKeys && l.Borrow > 0 && slices.Contains([]arch.Kind{arch.Key, arch.Value, arch.KeyNorm}, n.Kind) { // required, but not read
+		if d.CopiesKeys && l.Borrow > 0 && slices.Contains([]arch.Kind{arch.Key, arch.Value, arch.KeyNorm}, n.Kind) {
 			ours = strings.Replace(at, fmt.Sprintf("layers.%d.", i), fmt.Sprintf("layers.%d.", i-l.Borrow), 1) + n.HF
 		} else if !l.Uses(n.Kind) || c.NameOf(n.Kind) == "" {
 			continue
