@@ -1,6 +1,7 @@
 package arch
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -24,7 +25,7 @@ var _ = register("gemma3n_text", Facts{
 	}),
 	LlamaCpp: &LlamaCpp{Name: "gemma3n", Windows: UsedWindow, Period: 5, SharesKeys: true, CopiesKeys: true, Check: checkGemma3n, Config: func(m Metadata) map[string]any {
 		n := m.Count("block_count", -1)
-		sparsity := slices.Concat(slices.Repeat([]float64{0.95}, min(n, gemma3nSparse)), make([]float64, max(0, n-gemma3nSparse)))
+		sparsity := slices.Concat(slices.Repeat([]json.Number{"0.95"}, min(n, gemma3nSparse)), slices.Repeat([]json.Number{"0.0"}, max(0, n-gemma3nSparse)))
 		return map[string]any{
 			"hidden_activation": "gelu_pytorch_tanh", "activation_sparsity_pattern": sparsity, "final_logit_softcapping": m.Positive("final_logit_softcapping", 30),
 			"rope_local_base_freq":        m.Positive("rope.freq_base_swa", 10000),

@@ -123,7 +123,10 @@ func nemotronMetadata(m Metadata) map[string]any {
 	}
 	if experts > 0 {
 		maps.Copy(config, deepseekExpertMetadata(m))
-		config["moe_shared_expert_intermediate_size"], config["moe_latent_size"] = m.Count("expert_shared_feed_forward_length", -1), m.Count("moe_latent_size", 0)
+		config["moe_shared_expert_intermediate_size"], config["n_shared_experts"] = m.Count("expert_shared_feed_forward_length", -1), 1
+		if n := m.Count("moe_latent_size", 0); n > 0 { // 0 is a size to Transformers
+			config["moe_latent_size"] = n
+		}
 	}
 	return config
 }

@@ -1,6 +1,8 @@
 package llamacpp
 
 import (
+	"encoding/json"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -158,6 +160,12 @@ func (r *configReader) read() (object, error) {
 		}
 		r.set("no_rope_layers", turns)
 		r.set("use_sliding_window", false)
+	}
+	// Transformers wants 30.0, not 30.
+	for _, key := range []string{"attn_logit_softcapping", "final_logit_softcapping"} {
+		if v, ok := r.config[key].(float64); ok && v == math.Trunc(v) {
+			r.config[key] = json.Number(fmt.Sprintf("%.1f", v))
+		}
 	}
 	r.unknownKeys()
 	return r.config, r.err

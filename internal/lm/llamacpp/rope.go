@@ -74,8 +74,6 @@ func (f *family) checkRope(c *arch.ForwardConfig) error {
 	case r.Type == "yarn" && (r.FastRotations != yarnFast || r.SlowRotations != yarnSlow || !r.Truncate):
 		return unsupported("llama.cpp's %s computes yarn with beta_fast %d, beta_slow %d and truncate true, config.json asks for %v, %v and %v",
 			f.Name, yarnFast, yarnSlow, r.FastRotations, r.SlowRotations, r.Truncate)
-	case r.Type == "proportional" && r.Factor != 1:
-		return unsupported("llama.cpp's %s does not divide the frequencies of rope_type proportional, but factor is %v", f.Name, r.Factor)
 	case len(c.Ropes) > 1 && c.Ropes[1].Type != "default":
 		return unsupported("llama.cpp's %s does not scale the rope of layers with a sliding window, but rope_type is %q there", f.Name, c.Ropes[1].Type)
 	case len(c.Ropes) > 1 && r.Type == "yarn" && !f.LocalRope:
@@ -209,13 +207,13 @@ func (r *configReader) divided(theta float64, divisors []float64) {
 	if slices.Contains(r.family.RopeFactors, "proportional") {
 		pairs := 0
 		for i, d := range divisors {
-			if d == 1 && pairs == i {
+			if d == divisors[0] && pairs == i {
 				pairs++
 			} else if d < 1e20 {
-				r.fail("", "tensor %q: element %d is %v: numbers of at least 1e20 were expected behind ones", ropeFreqs, i, d)
+				r.fail("", "tensor %q: element %d is %v: numbers of at least 1e20 were expected behind equal numbers", ropeFreqs, i, d)
 			}
 		}
-		full := object{"rope_type": "proportional", "rope_theta": theta, "partial_rotary_factor": partialFactor(2*pairs, 2*len(divisors))}
+		full := object{"rope_type": "proportional", "rope_theta": theta, "factor": divisors[0], "partial_rotary_factor": partialFactor(2*pairs, 2*len(divisors))}
 		r.set("rope_parameters", object{"full_attention": full, "sliding_attention": object{"rope_type": "default", "rope_theta": r.positive(keyRopeBaseWindow, theta)}})
 		delete(r.config, "rope_theta")
 		return
