@@ -11,11 +11,8 @@ var _ = register("granitemoehybrid", Facts{
 		{SharedDown, "shared_mlp.output_linear", "ffn_down_shexp"},
 	}),
 	LlamaCpp: &LlamaCpp{Name: "granitehybrid", Permuted: true, Scales: true, RopeSwitch: true, Varied: true, States: "mamba", Check: func(c *ForwardConfig) string {
-		switch {
-		case c.Mamba.Inner() != 2*c.HiddenSize:
+		if c.Mamba.Inner() != 2*c.HiddenSize {
 			return "state spaces with other than 2 hidden_size inputs (mamba_expand)"
-		case c.Mamba.Least > 0 || !math.IsInf(c.Mamba.Most, 1):
-			return "limits of time steps (time_step_limit)"
 		}
 		return c.Mamba.checkLlamaCpp()
 	}, Config: func(m Metadata) map[string]any {
@@ -68,13 +65,16 @@ var mambaMixers = []Naming{
 	{MambaOut, "mamba.out_proj", "ssm_out"},
 }
 
-// checkLlamaCpp returns what llama.cpp's state spaces do not support, or "".
+// checkLlamaCpp returns what llama.cpp's state spaces do not support, or "". Nemotron's default
+// limit of time steps, 0.001, passes.
 func (d *MambaConfig) checkLlamaCpp() string {
 	switch {
 	case d.InBias || d.OutBias:
 		return "biases of the projections of state spaces (mamba_proj_bias, use_bias)"
 	case !d.ConvBias:
 		return "convolutions without a bias (mamba_conv_bias, use_conv_bias)"
+	case d.Least > 0.001 || !math.IsInf(d.Most, 1):
+		return "limits of time steps (time_step_limit, time_step_min)"
 	case d.NormFirst && d.Norm:
 		return "norms before the gate (mamba_norm_before_gate)"
 	}

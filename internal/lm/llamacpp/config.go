@@ -64,7 +64,11 @@ func (m *Model) describeConfig(f *family, c *arch.ForwardConfig) error {
 		m.set(keyValueLength, c.Layers[len(c.Layers)-1].HeadDim)
 	}
 	if f.SharesKeys {
-		m.describeShared(c)
+		m.set(keyPerLayerWidth, cmp.Or(c.PerLayer, &arch.PerLayerConfig{}).Width)
+		m.set(keySharedKeys, len(c.Layers)-withKeys(c))
+		m.set(keyWindowKeyLength, c.HeadDim)
+		m.set(keyWindowValues, c.HeadDim)
+		m.set(keyWindowRopeDims, c.Ropes[1].Dims)
 	}
 	if c.LayerNorm || f.NormKeys {
 		m.set(keyLayerNormEps, float32(c.NormEps))
@@ -123,15 +127,6 @@ func (m *Model) describeStates(c *arch.ForwardConfig) {
 	if d := c.Mamba; d != nil {
 		describe(d.Kernel, d.State, d.Groups, d.Heads, d.Inner())
 	}
-}
-
-// describeShared writes the keys of Gemma 3n and Gemma 4.
-func (m *Model) describeShared(c *arch.ForwardConfig) {
-	m.set(keyPerLayerWidth, cmp.Or(c.PerLayer, &arch.PerLayerConfig{}).Width)
-	m.set(keySharedKeys, len(c.Layers)-withKeys(c))
-	m.set(keyWindowKeyLength, c.HeadDim)
-	m.set(keyWindowValues, c.HeadDim)
-	m.set(keyWindowRopeDims, c.Ropes[1].Dims)
 }
 
 // withKeys returns the number of layers, all at the start, with keys and values of their own.
