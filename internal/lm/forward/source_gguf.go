@@ -31,6 +31,9 @@ func OpenGGUF(f *gguf.File, o Options) (*Model, error) {
 	}
 	name, _ := f.Text(gguf.KeyArchitecture)
 	c.PlusOne = false // weights are stored plus 1
+	if c.PerLayer != nil {
+		c.PerLayer.Vocab = c.VocabSize
+	}
 	for i := range c.Ropes {
 		switch name { // llama_model_rope_type
 		case "llama", "smollm3", "granite", "granitemoe", "glm4", "ernie4_5", "ernie4_5-moe", "cohere2", "deepseek2", "granitehybrid":

@@ -248,7 +248,11 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 			return nil, fmt.Errorf("tensor %q has the dimensions %v: the metadata give it %v", t.Name, stored.Dims, t.Shape)
 		}
 		first := 0
-		for _, p := range t.Parts {
+		for i, p := range t.Parts {
+			// Tokens without a row have row 0.
+			if i > 0 && p.From == 0 && p.Slice == 0 && p.Source == t.Parts[0].Source {
+				break
+			}
 			shape := d.sources[p.Source].Shape
 			if t := (Tensor{Shape: shape}); len(shape) > 1 && int64(p.Rows) < t.Elements()/shape[len(shape)-1] {
 				if err := fuse(&list, fused, p, shape, stored, first); err != nil {

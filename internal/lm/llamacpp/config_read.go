@@ -1,6 +1,7 @@
 package llamacpp
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -259,8 +260,13 @@ func (r *configReader) readSizes() {
 		return
 	}
 	r.set("vocab_size", table.Rows())
-	if r.family.SharesKeys {
-		r.set("vocab_size_per_layer_input", table.Rows())
+	if own := r.file.Tensor("per_layer_token_embd.weight"); r.family.SharesKeys && own != nil {
+		rows, size := int(own.Rows()), int(own.RowBytes())
+		// Copies of row 0 at the end are for tokens without a row, except in Gemma 4.
+		for data := r.file.Data(own); !r.family.Varied && rows > 1 && bytes.Equal(data[(rows-1)*size:][:size], data[:size]); {
+			rows--
+		}
+		r.set("vocab_size_per_layer_input", rows)
 	}
 	r.set("tie_word_embeddings", r.file.Tensor(headName) == nil)
 }
