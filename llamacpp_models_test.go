@@ -1,6 +1,7 @@
 package gq_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/lowbit-go/gq"
@@ -63,9 +65,11 @@ func TestLlamaCppModels(t *testing.T) {
 			v.Write(t, dir)
 			c := llamaCase{llama: llama, dir: dir, pre: v.Tokenizer.Pre(), ids: randomTokens(1, 30, testmodels.Vocab), texts: []string{llamaText}, limit: 1e-4, activations: denseKL}
 			switch v.Name {
+			case "gemma3n-e2b":
+				c.activations = 2 * expertsKL // 25 layers, and 10 of them choose among gates
 			case "mistral", "ministral", "phi3", "qwen2-window":
 				c.ids = c.ids[:8]
-			case "gemma2", "gemma3":
+			case "gemma", "gemma2", "gemma3":
 				c.limit = 5e-4 // ggml computes GELU by a table of half-precision numbers
 			case "mixtral", "qwen3-moe-all":
 				c.activations = expertsKL
@@ -74,11 +78,78 @@ func TestLlamaCppModels(t *testing.T) {
 			case "lfm2", "qwen3-5":
 				c.activations = 2 * denseKL // three projections, or a sum over all tokens
 			}
-			checkTokens(t, dir, llamaText, c.float32(t).Tokens[0])
+			steep := strings.HasPrefix(v.Name, "gemma3n") || strings.HasPrefix(v.Name, "gemma4")
+			if steep { // products of queries and keys have no factor
+				multiply(t, dir, "q_norm", 1.0/8)
+			}
+			if strings.HasPrefix(v.Name, "falcon-h1") { // factors go into unquantized weights
+				c.from = dir + "-f32.gguf"
+				toGGUF(t, dir, c.from, c.pre, unquantized)
+			}
 			for _, q := range mixtures {
 				c.quantized(t, q.name, q.settings)
 			}
+			if steep { // GELU of nearly all gates is 0 or the gate: the table ends at -10 and 10
+				multiply(t, dir, "gate", 4096)
+			}
+			if strings.HasPrefix(v.Name, "gemma3n") {
+				c.ids[3] = testmodels.Vocab - 1 // has the inputs of token 0 in each layer
+				c.edit = func() { dividesByOneLess(t, dir, v) }
+			}
+			checkTokens(t, dir, llamaText, c.float32(t).Tokens[0])
 		})
+	}
+}
+
+// multiply multiplies the tensors of a checkpoint's layers with this word in their names.
+func multiply(t *testing.T, dir, word string, factor float32) {
+	t.Helper()
+	file := filepath.Join(dir, "model.safetensors")
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 8 + binary.LittleEndian.Uint64(raw)
+	var header map[string]struct {
+		Offsets []int `json:"data_offsets"`
+	}
+	if err := json.Unmarshal(raw[8:n], &header); err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for name, x := range header {
+		if !strings.Contains(name, word) || !strings.Contains(name, ".layers.") {
+			continue
+		}
+		found = true
+		for b := raw[n:][x.Offsets[0]:x.Offsets[1]]; len(b) > 0; b = b[4:] {
+			binary.LittleEndian.PutUint32(b, math.Float32bits(factor*math.Float32frombits(binary.LittleEndian.Uint32(b))))
+		}
+	}
+	if !found {
+		t.Fatalf("no tensor has %q in its name", word)
+	}
+	if err := os.WriteFile(file, raw, 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// dividesByOneLess changes config.json to llama.cpp's bound of sparse gates. Its standard deviation
+// of n gates divides by n - 1, where Transformers divides by n (gaussian_topk in gemma3n.cpp).
+func dividesByOneLess(t *testing.T, dir string, v testmodels.Variant) {
+	t.Helper()
+	const bound = 1.6448533535003662 // of 0.95
+	p := math.Erfc(-bound*math.Sqrt(testmodels.Intermediate/(testmodels.Intermediate-1.0)/2)) / 2
+	list := slices.Clone(v.Config["activation_sparsity_pattern"].([]float64))
+	for i := range list[:10] {
+		list[i] = p
+	}
+	config, err := json.Marshal(v.With("", "activation_sparsity_pattern", list).Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), config, 0o666); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -121,18 +192,20 @@ func TestLlamaCppBooks(t *testing.T) {
 type llamaCase struct {
 	llama *llamaCpp
 	dir   string
+	from  string // what is exported; default dir
 	pre   string // name of the pre-tokenizer, if it cannot be found
 	ids   []int32
 	texts []string
 	limit float64 // of the difference of a probability
 	// activations is denseKL or expertsKL.
 	activations float64
+	edit        func() // of the checkpoint, before it is compared
 }
 
 func (c *llamaCase) file(t *testing.T, settings string) string {
 	t.Helper()
 	file := c.dir + ".gguf"
-	toGGUF(t, c.dir, file, c.pre, settings)
+	toGGUF(t, cmp.Or(c.from, c.dir), file, c.pre, settings)
 	return file
 }
 
@@ -140,12 +213,21 @@ func (c *llamaCase) file(t *testing.T, settings string) string {
 func (c *llamaCase) float32(t *testing.T) llamaAnswer {
 	t.Helper()
 	a := c.llama.ask(t, llamaRequest{Model: c.file(t, unquantized), Texts: c.texts, Sequences: [][]int32{c.ids}})
+	if c.edit != nil {
+		c.edit()
+	}
 	m, err := forward.OpenCheckpoint(c.dir, forward.Options{LlamaCpp: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	worst := worstProbability(t, a.Probabilities[0], ourProbabilities(t, m, c.ids))
+	ours := ourProbabilities(t, m, c.ids)
+	worst := worstProbability(t, a.Probabilities[0], ours)
+	if logits := worstLogit(a.Probabilities[0], ours); !(logits <= c.limit) {
+		t.Errorf("float32: a logit is off by %.2g of the largest, want at most %g", logits, c.limit)
+	} else {
+		t.Logf("float32: logits are off by at most %.2g of the largest", logits)
+	}
 	t.Logf("float32: probabilities are off by at most %.2g", worst)
 	if !(worst <= c.limit) {
 		t.Errorf("float32: a probability is off by %g, want at most %g", worst, c.limit)

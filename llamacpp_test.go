@@ -148,6 +148,27 @@ func worstProbability(t *testing.T, got, want [][]float64) (worst float64) {
 	return worst
 }
 
+// worstLogit returns the largest difference of two predictions' logits, as a part of the largest
+// logit, where probabilities tell: they have logits but for a number, and none below 1e-6 counts.
+func worstLogit(got, want [][]float64) float64 {
+	worst, largest := 0.0, 0.0
+	for i := range want {
+		mean, n := 0.0, 0.0
+		for j, p := range want[i] {
+			if p > 1e-6 {
+				mean, n = mean+math.Log(p), n+1
+				worst = max(worst, math.Abs(math.Log(got[i][j])-math.Log(p)))
+			}
+		}
+		for _, p := range want[i] {
+			if p > 1e-6 {
+				largest = max(largest, math.Abs(math.Log(p)-mean/n))
+			}
+		}
+	}
+	return worst / largest
+}
+
 func randomTokens(seed uint64, n, vocab int) []int32 {
 	r := detmath.Source(seed)
 	ids := make([]int32, n)

@@ -73,8 +73,14 @@ func (a Array) Strings() (list []string, ok bool) {
 	return collect(a, a.Type == typeString, as[string])
 }
 
-// Ints returns the values of an array of integers; ok is false for another type.
-func (a Array) Ints() (list []int64, ok bool) { return collect(a, a.Type != typeString, toInt) }
+// Ints returns the values of an array of integers, or of booleans as 0 and 1; ok is false for
+// another type.
+func (a Array) Ints() (list []int64, ok bool) {
+	if a.Type == typeBool { // of a byte each
+		a.Type = typeUint8
+	}
+	return collect(a, a.Type != typeString, toInt)
+}
 
 // Floats returns the values of an array of float32; ok is false for another type.
 func (a Array) Floats() (list []float32, ok bool) {

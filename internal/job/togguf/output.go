@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/lowbit-go/gq/formats/gguf"
-	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/internal/job/assets"
 	"github.com/lowbit-go/gq/internal/job/plan"
@@ -287,6 +286,9 @@ func (o *Output) setType(i int, byName map[string]plan.Item) error {
 			kind = gguf.F32 // which holds both exactly
 		}
 	}
+	if q, ok := first.(*plan.Quantized); ok && t.Parts[0].Factor != 0 {
+		return quantizer.Requestf("tensor %q has %d bits, but llama.cpp's %s wants it multiplied by a factor of config.json: write a .gguf file of unquantized weights first (--rule '*=skip' --allow-unquantized), and quantize that file", q.Name(), q.Scheme.Bits, o.Model.Architecture)
+	}
 	if q, ok := first.(*plan.Quantized); ok && t.F32 {
 		return quantizer.Requestf("tensor %q has %d bits, but llama.cpp wants %q as float32: leave it unquantized with --rule '%s=skip'", q.Name(), q.Scheme.Bits, t.Name, q.Name())
 	}
@@ -342,9 +344,9 @@ func (o *Output) LayOut(pl *plan.Planner) (err error) {
 		return err
 	}
 	rows := 0
-	for _, it := range pl.Items {
-		if it.Common().Role == gqf.RoleEmbedding {
-			rows = int(it.Common().Src.Shape[0])
+	for _, t := range o.Model.Tensors {
+		if t.Name == llamacpp.Embedding {
+			rows = int(t.Shape[1])
 		}
 	}
 	if o.vocab, err = llamacpp.Tokenizer(o.from.Asset, rows, llamacpp.TokenizerOptions{Pre: o.opts.Pre}); err != nil {

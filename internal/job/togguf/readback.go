@@ -168,10 +168,10 @@ func (o *Output) reference(f *gguf.File, opts forward.Options, c *plan.Codes) (m
 func (o *Output) setCodes(m *forward.Model, f *gguf.File) error {
 	var embedding, lmHead *plan.Entry
 	for _, it := range o.Items {
-		switch e := it.Common(); e.Role {
-		case gqf.RoleEmbedding:
+		switch e := it.Common(); {
+		case m.IsEmbedding(e.Name()):
 			embedding = e
-		case gqf.RoleHead:
+		case e.Role == gqf.RoleHead:
 			lmHead = e
 		}
 	}
@@ -197,8 +197,8 @@ func (o *Output) setCodes(m *forward.Model, f *gguf.File) error {
 					return err
 				}
 			}
-			if e.Role == gqf.RoleEmbedding {
-				m.SetEmbedding(embeddingRows{f, read})
+			if table := m.Table(e.Name()); table != nil {
+				*table = embeddingRows{f, read}
 			}
 		}
 	}
@@ -313,11 +313,16 @@ func (o *Output) compareAll(f *gguf.File, c *plan.Codes) error {
 			if err != nil {
 				return err
 			}
-			if exact { // an unquantized tensor has one region, or regions of experts with the same values
+			if exact {
 				read := source
 				source = func(dst []float32, row int) error {
 					err := read(dst, row)
-					regions[0].Store(dst)
+					for i := range regions {
+						if _, ok := regions[i].Find(row); ok {
+							regions[i].Store(dst)
+							break // the others are copies
+						}
+					}
 					return err
 				}
 			}

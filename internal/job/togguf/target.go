@@ -291,7 +291,7 @@ func (c *rowCopier) copy(w *write.Worker, it *plan.Unquantized, u write.Unit, r 
 // sameBytes returns the source's bytes of rows, if the tensor has the same; else nil.
 func (c *rowCopier) sameBytes(w *write.Worker, it *plan.Unquantized, slice int, from, to int64, r Region, kind gguf.TensorType) ([]byte, error) {
 	same := map[packing.Dtype]gguf.TensorType{packing.F32: gguf.F32, packing.F16: gguf.F16, packing.BF16: gguf.BF16}
-	if of, ok := same[it.Src.Dtype]; !ok || of != kind || r.Add != 0 || r.Decay || r.Columns.Head != 0 || it.Transposed {
+	if of, ok := same[it.Src.Dtype]; !ok || of != kind || r.Add != 0 || r.Decay || r.Factor != 0 || r.Columns.Head != 0 || it.Transposed {
 		return nil, nil
 	}
 	size, first := kind.Size(it.Cols), int64(slice)*it.Rows

@@ -134,6 +134,9 @@ func (c *ForwardConfig) NameOf(kind Kind) string {
 	if c.QKNorm == NoQKNorm && (kind == QueryNorm || kind == KeyNorm) {
 		return ""
 	}
+	if (kind == ExpertsIn || kind == ExpertsOut) && c.Experts.Latent == 0 || kind >= PerLayerGate && kind <= PerLayerNorm && c.PerLayer == nil || kind == MambaNorm && !c.Mamba.Norm {
+		return ""
+	}
 	if a := c.Latent; a != nil { // queries come from a latent or from the hidden states
 		if down := kind == QueryDown || kind == LatentQueryNorm || kind == QueryUp; a.QueryRank > 0 && kind == Query || a.QueryRank == 0 && down {
 			return ""
@@ -230,7 +233,8 @@ func (l *LayerConfig) Uses(kind Kind) bool {
 	switch kind {
 	case Gate, Up, Down, FusedGateUp:
 		return !l.Experts
-	case Router, GateExperts, UpExperts, DownExperts, GateUpExperts, RouterCorrection, SharedGate, SharedUp, SharedDown, SharedFused, ExpertsIn, ExpertsOut, SharedRouter:
+	case Router, GateExperts, UpExperts, DownExperts, GateUpExperts, RouterCorrection, SharedGate, SharedUp, SharedDown, SharedFused, ExpertsIn, ExpertsOut, SharedRouter,
+		ExpertsNorm, ExpertsPostNorm, SharedPostNorm, RouterScale, ExpertScale:
 		return l.Experts
 	}
 	return true

@@ -12,6 +12,8 @@ type Facts struct {
 	Layer []Naming
 	// Outer lists further tensors outside of layers.
 	Outer []Naming
+	// Prefix has the names of published files. Default: the first of prefixes.
+	Prefix Prefix
 	// FinalNorm is the norm before the lm_head, and llama.cpp's name; default norm and output_norm.
 	FinalNorm Naming
 	// LlamaCpp is nil if gq does not write .gguf files of the architecture.
@@ -24,8 +26,8 @@ type Facts struct {
 	vocab int
 }
 
-// A Naming pairs the name of a tensor in a checkpoint with llama.cpp's name, both without the
-// layer's prefix and the suffix .weight or .bias.
+// A Naming pairs the name of a tensor in a checkpoint with llama.cpp's name, or with names of the
+// halves, all without the layer's prefix and the suffix .weight or .bias.
 type Naming struct {
 	Kind     Kind
 	HF, GGUF string
@@ -105,6 +107,8 @@ const (
 // LlamaCpp has llama.cpp's view of an architecture.
 type LlamaCpp struct {
 	Name string // general.architecture
+	// MixtureName is Name of models with mixtures. Default (""): Name.
+	MixtureName string
 	// Permuted: neighbouring rows of a head of q and k rotate together.
 	Permuted bool
 	Windows  WindowUse
@@ -137,6 +141,20 @@ type LlamaCpp struct {
 	LogitScale bool
 	// Scales: embedding, residual, attention and logits have factors.
 	Scales bool
+	// Multiplied: weights are multiplied by all factors of the model, and the name of the norm
+	// before the feed-forward network has no suffix.
+	Multiplied bool
+	// SharesKeys: the last layers read keys and values of earlier layers, layers have inputs of
+	// their own, and products of queries and keys have no factor.
+	SharesKeys bool
+	// CopiesKeys: layers that read other layers' keys and values have copies that nothing reads.
+	CopiesKeys bool
+	// Varied: heads of keys and values, and widths, may differ between layers.
+	Varied bool
+	// NormKeys: the key of norms that subtract the mean is required, although no norm does.
+	NormKeys bool
+	// RopeSwitch: a key says whether layers have ropes.
+	RopeSwitch bool
 	// States is the name in layer_types of layers with a state: llama.cpp recognizes these layers by 0
 	// heads of keys and values.
 	States string
@@ -191,6 +209,8 @@ type Metadata interface {
 	Count(key string, absent int) int
 	Positive(key string, absent float64) float64
 	Flag(key string, absent bool) bool
+	// List reads an integer for each layer.
+	List(key string) []int
 }
 
 // WindowUse is llama.cpp's use of sliding windows.
@@ -202,6 +222,7 @@ const (
 	RefusedWindow            // of one model, known by the number of its layers
 	UsedWindow               // the key has a default
 	OptionalWindow           // without the key, no layer has a window
+	ListedWindow             // a list says which layers have the window
 )
 
 // architectures are the tested architectures by model_type: testdata has another implementation's
@@ -210,6 +231,9 @@ var architectures = map[string]*Facts{}
 
 // register adds an architecture when the program starts.
 func register(modelType string, f Facts) *Facts {
+	if f.Prefix.Body == "" {
+		f.Prefix = prefixes[0]
+	}
 	architectures[modelType] = &f
 	return &f
 }

@@ -4,6 +4,12 @@ var _ = register("falcon_h1", Facts{
 	Title: "Falcon-H1", Class: "FalconH1ForCausalLM",
 	Layer:     join(feedForwardNames, separateAttention, mambaMixers),
 	FinalNorm: Naming{HF: "final_layernorm", GGUF: "output_norm"},
+	LlamaCpp: &LlamaCpp{Name: "falcon-h1", Multiplied: true, Check: func(c *ForwardConfig) string { return c.Mamba.checkLlamaCpp() }, Config: func(m Metadata) map[string]any {
+		config := mambaMetadata(m) // multipliers are 1
+		config["hidden_act"], config["mamba_d_ssm"] = "silu", m.Count("ssm.inner_size", -1)
+		config["mamba_rms_norm"], config["mamba_norm_before_gate"] = m.HasTensor("blk.0.ssm_norm.weight"), false
+		return config
+	}},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 32, 8, 0, 1e-5)
 		k.positions(c, 8192, ropeDefaults{theta: 10000})

@@ -1,6 +1,11 @@
 package arch
 
-import "math"
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+)
 
 var _ = register("gemma3n_text", Facts{
 	Title: "Gemma 3n (text)", Class: "Gemma3nForCausalLM",
@@ -9,7 +14,7 @@ var _ = register("gemma3n_text", Facts{
 		{StreamRouter, "altup.modality_router", "altup_router"},
 		{StreamPredict, "altup.prediction_coefs", "altup_predict_coef"},
 		{StreamCorrect, "altup.correction_coefs", "altup_correct_coef"},
-		{StreamScale, "altup.correct_output_scale", "altup_correct_scale"},
+		{StreamScale, "altup.correct_output_scale", "altup_correct_scale.weight"},
 		{LaurelLeft, "laurel.linear_left", "laurel_l"},
 		{LaurelRight, "laurel.linear_right", "laurel_r"},
 		{LaurelNorm, "laurel.post_laurel_norm", "laurel_post_norm"},
@@ -18,6 +23,16 @@ var _ = register("gemma3n_text", Facts{
 		{StreamProjections, "altup_projections.*", "altup_proj"},
 		{StreamOutputs, "altup_unembed_projections.*", "altup_unembd_proj"},
 	}),
+	LlamaCpp: &LlamaCpp{Name: "gemma3n", Windows: UsedWindow, Period: 5, SharesKeys: true, CopiesKeys: true, Check: checkGemma3n, Config: func(m Metadata) map[string]any {
+		n := m.Count("block_count", -1)
+		sparsity := slices.Concat(slices.Repeat([]json.Number{"0.95"}, min(n, gemma3nSparse)), slices.Repeat([]json.Number{"0.0"}, max(0, n-gemma3nSparse)))
+		return map[string]any{
+			"hidden_activation": "gelu_pytorch_tanh", "activation_sparsity_pattern": sparsity, "final_logit_softcapping": m.Positive("final_logit_softcapping", 30),
+			"rope_local_base_freq":        m.Positive("rope.freq_base_swa", 10000),
+			"num_kv_shared_layers":        max(0, n-gemma3nOwnKeys),
+			"hidden_size_per_layer_input": 256, "altup_num_inputs": 4, "laurel_rank": 64,
+		}
+	}},
 	vocab: 262400,
 	read: func(k *keys, c *ForwardConfig) {
 		k.readGemmaUnit(c, 2)
@@ -83,4 +98,20 @@ func (k *keys) sparsity(c *ForwardConfig) {
 			c.Layers[i].Cutoff = quantile(float64(float32(p)))
 		}
 	}
+}
+
+// Numbers of layers that llama.cpp has in its code: of those with keys and values of their own, and
+// of those with 95 % of gates that are zero.
+const gemma3nOwnKeys, gemma3nSparse = 20, 10
+
+func checkGemma3n(c *ForwardConfig) string {
+	for i, l := range c.Layers {
+		if (l.Borrow > 0) != (i >= gemma3nOwnKeys) || l.Sparse != (i < gemma3nSparse) || l.Sparse && l.Cutoff != quantile(float64(float32(0.95))) || l.Intermediate != c.Intermediate {
+			return fmt.Sprintf("layers but %d with keys of their own, and %d with an activation_sparsity_pattern of 0.95, all of one intermediate_size: layer %d differs", gemma3nOwnKeys, gemma3nSparse, i)
+		}
+	}
+	if c.PerLayer.Width != 256 || c.AltUp.Streams != 4 || !c.AltUp.Scaled || c.Laurel != 64 || c.LogitSoftcap != 30 {
+		return "other values than 256 for hidden_size_per_layer_input, 4 for altup_num_inputs, 64 for laurel_rank, 30 for final_logit_softcapping and true for altup_correct_scale"
+	}
+	return ""
 }

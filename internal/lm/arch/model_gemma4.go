@@ -2,6 +2,7 @@ package arch
 
 import (
 	"cmp"
+	"fmt"
 	"strconv"
 )
 
@@ -22,8 +23,9 @@ var _ = register("gemma4_text", Facts{
 		{SharedUp, "mlp.up_proj", "ffn_up"},
 		{SharedDown, "mlp.down_proj", "ffn_down"},
 	}),
-	Outer: perLayerModel,
-	vocab: 262144,
+	Outer:    perLayerModel,
+	LlamaCpp: &LlamaCpp{Name: "gemma4", Windows: ListedWindow, SharesKeys: true, Varied: true, RopeFactors: []string{"proportional"}, Config: gemma4Metadata},
+	vocab:    262144,
 	read: func(k *keys, c *ForwardConfig) {
 		k.readGemmaUnit(c, 4)
 		c.MaxPositions = k.size("max_position_embeddings", 131072)
@@ -112,4 +114,27 @@ func (k *keys) gemma4Heads(c *ForwardConfig) {
 			k.fail("per_layer_config", "has heads of %d in layer %d: %d was expected, as in the other layers of its kind", n, i, c.Ropes[c.Layers[i].Rope].Dims)
 		}
 	}
+}
+
+func gemma4Metadata(m Metadata) map[string]any {
+	heads, widths, windows := m.List("attention.head_count_kv"), m.List("feed_forward_length"), m.List("attention.sliding_window_pattern")
+	shared := m.Count("attention.shared_kv_layers", 0)
+	config := map[string]any{
+		"hidden_activation": "gelu_pytorch_tanh", "head_dim": m.Count("attention.key_length_swa", -1), "global_head_dim": m.Count("attention.key_length", -1),
+		"num_kv_shared_layers": shared, "hidden_size_per_layer_input": m.Count("embedding_length_per_layer_input", 0),
+		"final_logit_softcapping": m.Positive("final_logit_softcapping", 30), "intermediate_size": widths[0], "use_double_wide_mlp": widths[len(widths)-1] != widths[0],
+	}
+	for i, n := range heads {
+		switch {
+		case windows[i] != 0:
+			config["num_key_value_heads"] = n
+		case i < len(heads)-shared:
+			config["num_global_key_value_heads"], config["attention_k_eq_v"] = n, !m.HasTensor(fmt.Sprintf("blk.%d.attn_v.weight", i))
+		}
+	}
+	if n := m.Count("expert_count", 0); n > 0 {
+		config["enable_moe_block"], config["num_experts"], config["top_k_experts"] = true, n, m.Count("expert_used_count", -1)
+		config["moe_intermediate_size"] = m.Count("expert_feed_forward_length", -1)
+	}
+	return config
 }

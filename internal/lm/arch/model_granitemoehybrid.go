@@ -1,13 +1,27 @@
 package arch
 
+import "math"
+
 var _ = register("granitemoehybrid", Facts{
 	Title: "Granite 4", Class: "GraniteMoeHybridForCausalLM",
 	Layer: join(preNorms, separateAttention, mambaMixers, graniteExperts, []Naming{
-		{FusedGateUp, "shared_mlp.input_linear", "ffn_up"},
+		{FusedGateUp, "shared_mlp.input_linear", "ffn_gate ffn_up"},
 		{Down, "shared_mlp.output_linear", "ffn_down"},
-		{SharedFused, "shared_mlp.input_linear", "ffn_up_shexp"},
+		{SharedFused, "shared_mlp.input_linear", "ffn_gate_shexp ffn_up_shexp"},
 		{SharedDown, "shared_mlp.output_linear", "ffn_down_shexp"},
 	}),
+	LlamaCpp: &LlamaCpp{Name: "granitehybrid", Permuted: true, Scales: true, RopeSwitch: true, Varied: true, States: "mamba", Check: func(c *ForwardConfig) string {
+		if c.Mamba.Inner() != 2*c.HiddenSize {
+			return "state spaces with other than 2 hidden_size inputs (mamba_expand)"
+		}
+		return c.Mamba.checkLlamaCpp()
+	}, Config: func(m Metadata) map[string]any {
+		config := mambaMetadata(m)
+		config["hidden_act"], config["position_embedding_type"] = "silu", map[bool]string{true: "rope", false: "nope"}[m.Flag("rope.scaling.finetuned", true)]
+		config["num_local_experts"], config["num_experts_per_tok"] = m.Count("expert_count", 0), m.Count("expert_used_count", 0)
+		config["shared_intermediate_size"] = m.Count("expert_shared_feed_forward_length", m.Count("feed_forward_length", 0))
+		return config
+	}},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 32, 0, 0, 1e-6)
 		k.positions(c, 2048, ropeDefaults{theta: 10000})
@@ -49,4 +63,29 @@ var mambaMixers = []Naming{
 	{MambaBias, "mamba.dt_bias", "ssm_dt"},
 	{MambaNorm, "mamba.norm", "ssm_norm"},
 	{MambaOut, "mamba.out_proj", "ssm_out"},
+}
+
+// checkLlamaCpp returns what llama.cpp's state spaces do not support, or "". Nemotron's default
+// limit of time steps, 0.001, passes.
+func (d *MambaConfig) checkLlamaCpp() string {
+	switch {
+	case d.InBias || d.OutBias:
+		return "biases of the projections of state spaces (mamba_proj_bias, use_bias)"
+	case !d.ConvBias:
+		return "convolutions without a bias (mamba_conv_bias, use_conv_bias)"
+	case d.Least > 0.001 || !math.IsInf(d.Most, 1):
+		return "limits of time steps (time_step_limit, time_step_min)"
+	case d.NormFirst && d.Norm:
+		return "norms before the gate (mamba_norm_before_gate)"
+	}
+	return ""
+}
+
+// mambaMetadata returns the keys of state spaces under Bamba's names.
+func mambaMetadata(m Metadata) map[string]any {
+	heads := m.Count("ssm.time_step_rank", -1)
+	return map[string]any{
+		"mamba_d_conv": m.Count("ssm.conv_kernel", -1), "mamba_d_state": m.Count("ssm.state_size", -1), "mamba_n_groups": m.Count("ssm.group_count", -1),
+		"mamba_n_heads": heads, "mamba_d_head": m.Count("ssm.inner_size", -1) / max(1, heads),
+	}
 }

@@ -2,6 +2,7 @@ package arch
 
 import (
 	"encoding/json"
+	"maps"
 	"math"
 	"strconv"
 	"strings"
@@ -31,11 +32,16 @@ var _ = register("nemotron_h", Facts{
 		{RouterCorrection, "mixer.gate.e_score_correction_bias", "exp_probs_b.bias"},
 		{SharedUp, "mixer.shared_experts.up_proj", "ffn_up_shexp"},
 		{SharedDown, "mixer.shared_experts.down_proj", "ffn_down_shexp"},
-		{ExpertsIn, "mixer.fc1_latent_proj", "ffn_latent_in"},
-		{ExpertsOut, "mixer.fc2_latent_proj", "ffn_latent_out"},
+		{ExpertsIn, "mixer.fc1_latent_proj", "ffn_latent_down"},
+		{ExpertsOut, "mixer.fc2_latent_proj", "ffn_latent_up"},
 	},
+	Prefix:    Prefix{"backbone.", "backbone.embeddings.weight", "lm_head.weight"},
 	FinalNorm: Naming{HF: "norm_f", GGUF: "output_norm"},
-	vocab:     131072,
+	LlamaCpp: &LlamaCpp{
+		Name: "nemotron_h", MixtureName: "nemotron_h_moe", NoRopeStep: 1, NormKeys: true, Varied: true, Mixture: LlamaCppMixture{Weights: WeightKeys, Sigmoid: true},
+		Check: func(c *ForwardConfig) string { return c.Mamba.checkLlamaCpp() }, Config: nemotronMetadata,
+	},
+	vocab: 131072,
 	read: func(k *keys, c *ForwardConfig) {
 		layers := k.nemotronLayers()
 		k.keys["num_hidden_layers"] = json.RawMessage(strconv.Itoa(len(layers))) // the list decides
@@ -58,6 +64,7 @@ var _ = register("nemotron_h", Facts{
 		c.Experts.Sigmoid, c.Experts.Shared = true, k.size("moe_shared_expert_intermediate_size", 7688)
 		c.Experts.Latent = k.count("moe_latent_size", 0)
 		c.Layers = layers
+		c.Ropes = []RopeConfig{{Type: "default", Theta: 10000, Dims: c.HeadDim, AttentionFactor: 1}}
 		k.predictors(c)
 		// Transformers ignores a sliding window, ropes, and all keys about time steps but the
 		// least.
@@ -93,4 +100,33 @@ func (k *keys) nemotronLayers() []LayerConfig {
 		}
 	}
 	return layers
+}
+
+// nemotronMetadata returns the keys of config.json. llama.cpp tells kinds of layers by heads and
+// widths: attention has heads, a state space has neither.
+func nemotronMetadata(m Metadata) map[string]any {
+	pattern, heads, experts := "", m.List("attention.head_count_kv"), m.Count("expert_count", 0)
+	for i, width := range m.List("feed_forward_length") {
+		kind := map[bool]string{true: "E", false: "-"}[experts > 0]
+		if heads[i] > 0 {
+			kind = "*"
+		} else if width == 0 {
+			kind = "M"
+		}
+		pattern += kind
+	}
+	inner := m.Count("ssm.time_step_rank", -1)
+	config := map[string]any{
+		"hybrid_override_pattern": pattern, "layer_norm_epsilon": m.Positive("attention.layer_norm_epsilon", 0), "conv_kernel": m.Count("ssm.conv_kernel", -1),
+		"mamba_num_heads": inner, "mamba_head_dim": m.Count("ssm.inner_size", -1) / max(1, inner), "n_groups": m.Count("ssm.group_count", -1),
+		"ssm_state_size": m.Count("ssm.state_size", -1),
+	}
+	if experts > 0 {
+		maps.Copy(config, deepseekExpertMetadata(m))
+		config["moe_shared_expert_intermediate_size"], config["n_shared_experts"] = m.Count("expert_shared_feed_forward_length", -1), 1
+		if n := m.Count("moe_latent_size", 0); n > 0 { // 0 is a size to Transformers
+			config["moe_latent_size"] = n
+		}
+	}
+	return config
 }

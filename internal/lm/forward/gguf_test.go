@@ -171,6 +171,10 @@ func TestOpenGGUF(t *testing.T) {
 				if name != "" && !changed { // the file of ""
 					continue
 				}
+				noRope := !slices.ContainsFunc(want.Config().Layers, func(l arch.LayerConfig) bool { return l.Rope >= 0 })
+				if name == "permutation" && noRope { // any order that queries and keys share
+					continue
+				}
 				got, err := forward.OpenGGUF(f, forward.Options{Threads: 1})
 				if err != nil {
 					t.Fatal(err)

@@ -389,7 +389,7 @@ func (m *Model) Table(tensor string) *Embedding {
 
 // IsEmbedding reports whether a tensor is the token embedding.
 func (m *Model) IsEmbedding(tensor string) bool {
-	return tensor == m.tensors.Body+"embed_tokens.weight"
+	return tensor == m.tensors.Embedding
 }
 
 // Norms describes the norms: the norm before the lm_head, then the norms of each layer.

@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -31,9 +32,12 @@ func OpenGGUF(f *gguf.File, o Options) (*Model, error) {
 	}
 	name, _ := f.Text(gguf.KeyArchitecture)
 	c.PlusOne = false // weights are stored plus 1
+	if c.PerLayer != nil {
+		c.PerLayer.Vocab = c.VocabSize
+	}
 	for i := range c.Ropes {
 		switch name { // llama_model_rope_type
-		case "llama", "smollm3", "granite", "granitemoe", "glm4", "ernie4_5", "ernie4_5-moe", "cohere2", "deepseek2", "llama4":
+		case "llama", "smollm3", "granite", "granitemoe", "granitehybrid", "glm4", "ernie4_5", "ernie4_5-moe", "cohere2", "deepseek2", "llama4":
 			c.Ropes[i].Neighbours = true
 		default:
 			c.Ropes[i].Neighbours = false
@@ -128,11 +132,9 @@ var inLayer = map[string]string{
 	"conv.in_proj":                  "shortconv.in_proj",
 	"conv.conv":                     "shortconv.conv",
 	"conv.out_proj":                 "shortconv.out_proj",
+	"shared_mlp.output_linear":      "ffn_down",
 	"linear_attn.in_proj_qkvz":      "ssm_in",
 	"linear_attn.in_proj_ba":        "ssm_ba",
-	"linear_attn.conv1d":            "ssm_conv1d",
-	"linear_attn.norm":              "ssm_norm",
-	"linear_attn.out_proj":          "ssm_out",
 	"feed_forward.w1":               "ffn_gate",
 	"feed_forward.w3":               "ffn_up",
 	"feed_forward.w2":               "ffn_down",
@@ -148,6 +150,26 @@ var inLayer = map[string]string{
 	"self_attn.f_a_proj": "ssm_f_a", "self_attn.f_b_proj": "ssm_f_b", "self_attn.b_proj": "ssm_beta", "self_attn.g_a_proj": "ssm_g_a", "self_attn.g_b_proj": "ssm_g_b",
 	"linear_attn.in_proj_qkv": "attn_qkv", "linear_attn.in_proj_z": "attn_gate", "linear_attn.in_proj_b": "ssm_beta", "linear_attn.in_proj_a": "ssm_alpha",
 	"feed_forward.gate_proj": "ffn_gate", "feed_forward.up_proj": "ffn_up", "feed_forward.down_proj": "ffn_down", "feed_forward.router": "ffn_gate_inp", "mlp.router": "ffn_gate_inp",
+	"per_layer_input_gate": "inp_gate", "per_layer_projection": "proj", "post_per_layer_input_norm": "post_norm",
+	"altup.router_norm": "altup_router_norm", "altup.modality_router": "altup_router", "altup.prediction_coefs": "altup_predict_coef", "altup.correction_coefs": "altup_correct_coef",
+	"laurel.linear_left": "laurel_l", "laurel.linear_right": "laurel_r", "laurel.post_laurel_norm": "laurel_post_norm",
+	"pre_feedforward_layernorm_2": "pre_ffw_norm_2", "post_feedforward_layernorm_1": "post_ffw_norm_1", "post_feedforward_layernorm_2": "post_ffw_norm_2",
+	"router.proj": "ffn_gate_inp", "gate_up_proj": "ffn_gate_up_exps",
+	"mixer.fc1_latent_proj": "ffn_latent_down", "mixer.fc2_latent_proj": "ffn_latent_up",
+	"mamba.in_proj": "ssm_in", "mamba.conv1d": "ssm_conv1d", "mamba.norm": "ssm_norm", "mamba.out_proj": "ssm_out",
+	"norm": "attn_norm", "pre_ff_layernorm": "ffn_norm",
+}
+
+// parameters maps parameters of modules that are no weights and biases.
+var parameters = map[string]string{
+	".A_log": "ssm_a", ".D": "ssm_d", ".dt_bias": "ssm_dt.bias", ".e_score_correction_bias": "exp_probs_b.bias", ".expert_bias": "exp_probs_b.bias", ".sinks": "attn_sinks.weight",
+	".correct_output_scale": "altup_correct_scale.weight", ".scale": "ffn_gate_inp.scale", ".per_expert_scale": "ffn_down_exps.scale",
+}
+
+// outside maps modules outside of layers.
+var outside = map[string]string{
+	"model.embed_tokens_per_layer": "per_layer_token_embd", "model.per_layer_model_projection": "per_layer_model_proj",
+	"model.per_layer_projection_norm": "per_layer_proj_norm", "model.altup": "altup_proj", "model.altup_unembed": "altup_unembd_proj",
 }
 
 // find returns the tensor of a name in a checkpoint, and the expert in that tensor, or nil.
@@ -156,7 +178,7 @@ func (s *ggufSource) find(name string) (t *gguf.Tensor, expert int) {
 	switch name {
 	case "model.embed_tokens.weight":
 		theirs = "token_embd.weight"
-	case "model.norm.weight":
+	case "model.norm.weight", "model.norm_f.weight", "model.final_layernorm.weight":
 		theirs = "output_norm.weight"
 	case "model.embedding_norm.weight":
 		theirs = "token_embd_norm.weight"
@@ -167,14 +189,19 @@ func (s *ggufSource) find(name string) (t *gguf.Tensor, expert int) {
 	case "lm_head.bias":
 		theirs = "output.bias"
 	default:
-		rest, _ := strings.CutPrefix(name, "model.layers.")
+		rest, ok := strings.CutPrefix(name, "model.layers.")
+		if !ok { // perhaps a matrix of several in a tensor
+			module, number, _ := strings.Cut(strings.TrimSuffix(name, ".weight"), "_projections.")
+			expert, _ = strconv.Atoi(number)
+			return s.file.Tensor(outside[module] + ".weight"), expert
+		}
 		layer, rest, _ := strings.Cut(rest, ".")
 		at := strings.LastIndexByte(rest, '.')
-		if at < 0 {
-			return nil, 0
+		if at < 0 { // layer_scalar
+			return s.file.Tensor("blk." + layer + ".layer_output_scale.weight"), 0
 		}
 		part, suffix := rest[:at], rest[at:]
-		if _, number, ok := strings.Cut(part, ".experts."); ok {
+		if _, number, ok := strings.Cut("."+part, ".experts."); ok {
 			number, part, _ = strings.Cut(number, ".")
 			expert, _ = strconv.Atoi(number)
 		}
@@ -184,16 +211,15 @@ func (s *ggufSource) find(name string) (t *gguf.Tensor, expert int) {
 			_, matrix, _ = strings.Cut(matrix, ".")
 			theirs = strings.Replace(inLayer[matrix], "_exps", "_shexp", 1)
 		}
-		if suffix == ".e_score_correction_bias" || suffix == ".expert_bias" {
-			theirs, suffix = "exp_probs_b", ".bias"
+		last := part[strings.LastIndexByte(part, '.')+1:] // in modules with other names
+		theirs = cmp.Or(theirs, inLayer["mamba."+last], inLayer["self_attn."+last], inLayer["mlp."+last])
+		if s.config.Experts != nil && strings.HasPrefix(part, "shared_mlp.") {
+			theirs += "_shexp"
 		}
-		switch suffix { // parameters without a module
-		case ".A_log":
-			theirs, suffix = "ssm_a", ""
-		case ".dt_bias":
-			theirs, suffix = "ssm_dt", ".bias"
-		case ".sinks":
-			theirs, suffix = "attn_sinks", ".weight"
+		if own := parameters[suffix]; own != "" {
+			theirs, suffix = own, ""
+		} else if part == "pre_ff_layernorm" {
+			suffix = ""
 		}
 		if part == "post_attention_layernorm" {
 			theirs = "ffn_norm"
@@ -330,14 +356,20 @@ func (s *ggufSource) linear(l *linearSpec) (kernels.Operator, error) {
 	names := []string{l.name} // of tensors, whose rows follow
 	alternate := false
 	if at, ok := strings.CutSuffix(l.name, ".experts.gate_up_proj.weight"); ok {
-		names = []string{fmt.Sprintf("%s.experts.%d.gate_proj.weight", at, l.slice), fmt.Sprintf("%s.experts.%d.up_proj.weight", at, l.slice)}
+		expert := fmt.Sprintf("%s.experts.%d.", at, l.slice)
+		names[0] = expert + "gate_up_proj.weight"
+		if t, _ := s.find(names[0]); t == nil {
+			names = []string{expert + "gate_proj.weight", expert + "up_proj.weight"}
+		}
 		alternate = s.config.Experts.Interleaved
 	} else if at, ok := strings.CutSuffix(l.name, ".experts.down_proj.weight"); ok {
 		names[0] = fmt.Sprintf("%s.experts.%d.down_proj.weight", at, l.slice)
+	} else if at, ok := strings.CutSuffix(l.name, "shared_mlp.input_linear.weight"); ok {
+		names = []string{at + "shared_mlp.gate_proj.weight", at + "shared_mlp.up_proj.weight"}
 	} else if at, ok := strings.CutSuffix(l.name, "input_linear.weight"); ok {
 		names = []string{fmt.Sprintf("%sexperts.%d.w1.weight", at, l.slice), fmt.Sprintf("%sexperts.%d.w3.weight", at, l.slice)}
-	} else if at, ok := strings.CutSuffix(l.name, "output_linear.weight"); ok {
-		names[0] = fmt.Sprintf("%sexperts.%d.w2.weight", at, l.slice)
+	} else if at, ok := strings.CutSuffix(l.name, "block_sparse_moe.output_linear.weight"); ok {
+		names[0] = fmt.Sprintf("%sblock_sparse_moe.experts.%d.w2.weight", at, l.slice)
 	}
 	each := l.rows / len(names)
 	var list []ggufRows
@@ -405,7 +437,10 @@ func (s *ggufSource) shape(name string) ([]int64, bool) {
 // names lists the tensors that the model did not ask for. Model refuses these.
 func (s *ggufSource) names() (names []string) {
 	for _, t := range s.file.Tensors {
-		if !s.asked[t.Name] {
+		layer, part, _ := strings.Cut(strings.TrimPrefix(t.Name, "blk."), ".")
+		n, err := strconv.Atoi(layer)
+		copied := err == nil && n < len(s.config.Layers) && s.config.Layers[n].Borrow > 0 && strings.HasPrefix(part, "attn_")
+		if !s.asked[t.Name] && !copied {
 			names = append(names, t.Name)
 		}
 	}

@@ -57,6 +57,8 @@ type Segment struct {
 	First  int
 }
 
+func compareFrom(s Segment, row int) int { return cmp.Compare(s.From, row) }
+
 // Plain returns the row of Stored with which the tensor begins, if the rows follow in order.
 func (t *CheckpointTensor) Plain() (first int, ok bool) {
 	return t.pieces[0].First, len(t.pieces) == 1 && t.pieces[0].Same() && t.Columns.Head == 0 && !t.Transposed
@@ -64,7 +66,7 @@ func (t *CheckpointTensor) Plain() (first int, ok bool) {
 
 // Segment returns the segment with row i, counted over all experts, and the row's number there.
 func (t *CheckpointTensor) Segment(i int) (s *Segment, row int) {
-	k, found := slices.BinarySearchFunc(t.pieces, i, func(p Segment, i int) int { return cmp.Compare(p.From, i) })
+	k, found := slices.BinarySearchFunc(t.pieces, i, compareFrom)
 	if !found {
 		k--
 	}
@@ -185,22 +187,22 @@ func (c *Checkpoint) addTokenizer(r *configReader, config object) error {
 // reads no token.
 func CheckTokens(f *gguf.File) error {
 	tokens, _ := f.Array(keyTokens)
-	if t := f.Tensor(embeddingName); t != nil && int64(tokens.Len) > t.Rows() {
-		return &KeyError{keyTokens, fmt.Sprintf("has %d tokens, but tensor %q has %d rows", tokens.Len, embeddingName, t.Rows())}
+	if t := f.Tensor(Embedding); t != nil && int64(tokens.Len) > t.Rows() {
+		return &KeyError{keyTokens, fmt.Sprintf("has %d tokens, but tensor %q has %d rows", tokens.Len, Embedding, t.Rows())}
 	}
 	return nil
 }
 
 // invert lists the checkpoint's tensors: Describe would store these as the tensors of the file.
 func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]CheckpointTensor, error) {
-	const embedding, head = "model.embed_tokens.weight", "lm_head.weight"
+	embedding, head := config.Facts.Prefix.Embedding, config.Facts.Prefix.Head
 	shape := []int64{int64(config.VocabSize), int64(config.HiddenSize)}
 	one := *fam.LlamaCpp
 	has := func(name string) bool {
 		return slices.ContainsFunc(f.Tensors, func(t *gguf.Tensor) bool { return strings.HasSuffix(t.Name, name) })
 	}
 	one.SplitLatents, one.SplitInputs = has(".attn_k_b.weight"), has(".attn_gate.weight")
-	form := family{&one, fam.layer, fam.final}
+	form := family{&one, fam.layer, fam.outer, fam.final}
 	if err := layersThere(f, &form, config); err != nil {
 		return nil, err
 	}
@@ -260,17 +262,23 @@ func predicts(f *gguf.File, name, architecture string, layers int) bool {
 }
 
 func (t *CheckpointTensor) add(p Part, stored *gguf.Tensor, first int) error {
+	p.From += p.Slice * int(t.Shape[max(0, len(t.Shape)-2)])
+	i, there := slices.BinarySearchFunc(t.pieces, p.From, compareFrom)
+	if there { // a copy: a layer that borrows keys, or a token without a row
+		return nil
+	}
 	if t.Stored.Type != stored.Type && len(t.pieces) > 0 && !t.Turned() {
 		return fmt.Errorf("tensor %q has type %s and %q type %s: one type was expected for both", t.Stored.Name, t.Stored.Type, stored.Name, stored.Type)
 	}
 	if stored.Type.BlockWeights() > 1 {
 		t.Stored = stored
 	}
-	p.From += p.Slice * int(t.Shape[max(0, len(t.Shape)-2)])
-	t.pieces = append(t.pieces, Segment{p, stored, first})
-	slices.SortFunc(t.pieces, func(a, b Segment) int { return cmp.Compare(a.From, b.From) })
+	t.pieces = slices.Insert(t.pieces, i, Segment{p, stored, first})
 	return nil
 }
+
+// bare are kinds of tensors that have other suffixes than .weight in .gguf files, or none.
+var bare = []arch.Kind{arch.RouterCorrection, arch.DeltaDecay, arch.DeltaBias, arch.MambaDecay, arch.MambaSkip, arch.MambaBias, arch.StreamScale, arch.RouterScale, arch.ExpertScale}
 
 // layersThere checks that the layers have their matrices and norms, and as many experts and heads
 // as the metadata say. A checkpoint has tensors for each expert, and a head has parts, so the list
@@ -278,7 +286,7 @@ func (t *CheckpointTensor) add(p Part, stored *gguf.Tensor, first int) error {
 func layersThere(f *gguf.File, fam *family, config *arch.ForwardConfig) error {
 	for i := range config.Layers {
 		for _, n := range fam.layer {
-			if !config.Layers[i].Uses(n.Kind) || config.NameOf(n.Kind) == "" || slices.Contains([]arch.Kind{arch.RouterCorrection, arch.DeltaDecay, arch.DeltaBias, arch.GateUpExperts}, n.Kind) {
+			if !config.Layers[i].Uses(n.Kind) || config.NameOf(n.Kind) == "" || n.GGUF == "" || strings.Contains(n.GGUF, " ") || slices.Contains(bare, n.Kind) {
 				continue
 			}
 			theirs, rows := n.GGUF, 0
@@ -287,7 +295,7 @@ func layersThere(f *gguf.File, fam *family, config *arch.ForwardConfig) error {
 			} else if n.Kind == arch.DeltaQKVZ && fam.SplitInputs {
 				theirs, rows = "attn_gate", config.DeltaNet.Inner()
 			}
-			name := fmt.Sprintf("blk.%d.%s.weight", i, theirs)
+			name := fmt.Sprintf("blk.%d.%s%s", i, theirs, fam.suffix(n.Kind))
 			t := f.Tensor(name)
 			if t == nil {
 				return missing(name)

@@ -2,11 +2,17 @@ package llamacpp
 
 import (
 	"bytes"
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/internal/lm/tokenizer"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 )
 
 // smallTokenizers are metadata of tokenizers: sentencepiece and byte-level.
@@ -36,7 +42,37 @@ func hostileFiles(t testing.TB) (files [][]byte) {
 		}
 		files = append(files, storedBytes(t, m, smallTokenizers[i%2], func(string, int64) float32 { return 1 }, sources))
 	}
+	for i, name := range []string{"granitemoehybrid", "falcon-h1", "nemotron-h-latent", "gemma4-moe"} {
+		config, sources := transformersModel(t, name)
+		m, err := Describe(config, sources)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, storedBytes(t, m, smallTokenizers[i%2], func(string, int64) float32 { return 1 }, sources))
+	}
 	return files
+}
+
+// transformersModel reads a model of testdata/transformers.
+func transformersModel(t testing.TB, name string) (config []byte, sources []Source) {
+	t.Helper()
+	dir := filepath.Join(testshared.Root(t), "internal", "lm", "forward", "testdata", "transformers", name)
+	config, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(filepath.Join(dir, "vectors.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var vectors struct{ Tensors map[string][]int64 }
+	if err := json.Unmarshal(raw, &vectors); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(vectors.Tensors)) {
+		sources = append(sources, Source{Name: name, Shape: vectors.Tensors[name]})
+	}
+	return config, sources
 }
 
 // FuzzReadCheckpoint: hostile metadata end in an error, or in files that can be read.

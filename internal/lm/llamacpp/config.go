@@ -1,6 +1,7 @@
 package llamacpp
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -42,7 +43,11 @@ func (m *Model) describeConfig(f *family, c *arch.ForwardConfig) error {
 	m.set(keyBlockCount, len(c.Layers))
 	m.set(keyContextLength, c.MaxPositions)
 	m.set(keyEmbeddingLength, c.HiddenSize)
-	m.set(keyFeedForward, c.Intermediate)
+	if f.Varied {
+		m.set(keyFeedForward, layered(c, func(l *arch.LayerConfig) int { return width(c, l) }))
+	} else {
+		m.set(keyFeedForward, c.Intermediate)
+	}
 	m.set(keyHeads, c.Heads)
 	m.describeStates(c)
 	if a := c.Latent; a != nil {
@@ -62,18 +67,27 @@ func (m *Model) describeConfig(f *family, c *arch.ForwardConfig) error {
 			m.note("llama.cpp's %s adds %g, not %g, to the mean squares of latents", f.Name, c.NormEps, latentEps)
 		}
 	} else {
-		m.set(keyKeyLength, c.HeadDim)
-		m.set(keyValueLength, c.HeadDim)
+		n := c.Layers[len(c.Layers)-1].HeadDim
+		m.set(keyKeyLength, n)
+		m.set(keyValueLength, n)
 	}
-	if c.LayerNorm {
+	if f.SharesKeys {
+		m.set(keyPerLayerWidth, cmp.Or(c.PerLayer, &arch.PerLayerConfig{}).Width)
+		m.set(keySharedKeys, len(c.Layers)-withKeys(c))
+		m.set(keyWindowKeyLength, c.HeadDim)
+		m.set(keyWindowValues, c.HeadDim)
+		m.set(keyWindowRopeDims, c.Ropes[1].Dims)
+	}
+	if c.LayerNorm || f.NormKeys {
 		m.set(keyLayerNormEps, float32(c.NormEps))
-	} else {
+	}
+	if !c.LayerNorm {
 		m.set(keyNormEps, float32(c.NormEps))
 	}
 	if f.LogitScale {
 		m.set(keyLogitScale, float32(c.LogitScale))
 	}
-	if c.Experts != nil {
+	if mixtures(c) {
 		m.describeExperts(f, c)
 	}
 	if f.Scales {
@@ -96,35 +110,75 @@ func (m *Model) describeConfig(f *family, c *arch.ForwardConfig) error {
 
 // describeStates writes the heads of keys and values of each layer: layers with a state have none.
 func (m *Model) describeStates(c *arch.ForwardConfig) {
+	describe := func(taps, state, keyHeads, heads, inner int) {
+		m.set(keyDeltaTaps, taps)
+		m.set(keyDeltaState, state)
+		m.set(keyDeltaKeyHeads, keyHeads)
+		m.set(keyDeltaHeads, heads)
+		m.set(keyDeltaInner, inner)
+	}
 	if d := c.DeltaNet; d != nil && !d.ChannelDecay {
 		m.set(keyKVHeads, c.KVHeads)
-		m.set(keyDeltaTaps, d.Kernel)
-		m.set(keyDeltaState, d.KeyDim)
-		m.set(keyDeltaKeyHeads, d.KeyHeads)
-		m.set(keyDeltaHeads, d.ValueHeads)
-		m.set(keyDeltaInner, d.Inner())
+		describe(d.Kernel, d.KeyDim, d.KeyHeads, d.ValueHeads, d.Inner())
 		m.set(keyAttentionPeriod, c.AttentionPeriod())
 		return
 	}
-	if !c.HasStates() {
-		m.set(keyKVHeads, c.KVHeads)
-		return
-	}
-	list, heads := make([]int32, len(c.Layers)), c.KVHeads
+	m.set(keyKVHeads, layered(c, func(l *arch.LayerConfig) int {
+		switch {
+		case l.Mixer != arch.AttentionMixer && !l.Beside:
+			return 0
+		case c.DeltaNet != nil: // the latents
+			return 1
+		}
+		return l.KVHeads
+	}))
 	if d := c.DeltaNet; d != nil {
 		m.set(keyDeltaTaps, d.Kernel)
 		m.set(keyDeltaHeadDim, d.KeyDim)
-		heads = 1 // the latents
 	}
-	for i := range list {
-		if !c.Layers[i].States() {
-			list[i] = int32(heads)
-		}
-	}
-	m.set(keyKVHeads, list)
 	if c.ShortConv != nil {
 		m.set(keyConvTaps, c.ShortConv.Kernel)
 	}
+	if d := c.Mamba; d != nil {
+		describe(d.Kernel, d.State, d.Groups, d.Heads, d.Inner())
+	}
+}
+
+// withKeys returns the number of layers, all at the start, with keys and values of their own.
+func withKeys(c *arch.ForwardConfig) int {
+	if i := slices.IndexFunc(c.Layers, func(l arch.LayerConfig) bool { return l.Borrow > 0 }); i >= 0 {
+		return i
+	}
+	return len(c.Layers)
+}
+
+// layered returns a number for each layer, or the number of all layers.
+func layered(c *arch.ForwardConfig, of func(l *arch.LayerConfig) int) any {
+	list := make([]int32, len(c.Layers))
+	for i := range list {
+		list[i] = int32(of(&c.Layers[i]))
+	}
+	if slices.Min(list) == slices.Max(list) {
+		return int(list[0])
+	}
+	return list
+}
+
+// width returns the width of a layer's feed-forward network, or of its experts in a mixture without
+// a dense network.
+func width(c *arch.ForwardConfig, l *arch.LayerConfig) int {
+	switch {
+	case l.NoFeedForward:
+		return 0
+	case l.Experts && !c.Facts.Has(arch.ExpertsNorm):
+		return c.Experts.Intermediate
+	}
+	return l.Intermediate
+}
+
+// mixtures reports whether any layer is a mixture.
+func mixtures(c *arch.ForwardConfig) bool {
+	return slices.ContainsFunc(c.Layers, func(l arch.LayerConfig) bool { return l.Experts })
 }
 
 // check refuses features that llama.cpp's code for the family lacks.
@@ -140,7 +194,9 @@ func (f *family) check(c *arch.ForwardConfig) error {
 		{c.AttentionBias == arch.AllBias && f.Bias < arch.AllBias, "a bias of attention's output (attention_bias)"},
 		{c.MLPBias && !f.MLPBias, "biases of the feed-forward network (mlp_bias)"},
 		{f.Caps && c.AttentionSoftcap == 0, "attention without a softcap (attn_logit_softcapping null)"},
-		{f.Caps && c.LogitSoftcap == 0, "logits without a softcap (final_logit_softcapping null)"},
+		{sharedDiffers(c) != "", sharedDiffers(c)},
+		{c.PerLayer != nil && c.PerLayer.Vocab > c.VocabSize, "more rows of inputs of single layers than tokens (vocab_size_per_layer_input)"},
+		{(f.Caps || f.SharesKeys) && c.LogitSoftcap == 0, "logits without a softcap (final_logit_softcapping null)"},
 	} {
 		if x.bad {
 			return unsupported("llama.cpp's %s does not support %s", f.Name, x.what)
@@ -151,15 +207,31 @@ func (f *family) check(c *arch.ForwardConfig) error {
 			return unsupported("llama.cpp's %s does not support %s", f.Name, what)
 		}
 	}
-	if want := f.attentionScale(c); !f.Scales && c.Latent == nil && math.Abs(c.AttentionScale/want-1) > 1e-6 {
+	if want := f.attentionScale(c); !f.Scales && !f.Multiplied && c.Latent == nil && math.Abs(c.AttentionScale/want-1) > 1e-6 {
 		return unsupported("llama.cpp's %s multiplies queries and keys by %.6g in a model of this shape, config.json asks for %.6g (query_pre_attn_scalar)", f.Name, want, c.AttentionScale)
 	}
 	return f.checkExperts(c)
 }
 
+// sharedDiffers returns what differs if layers read keys and values of earlier layers: llama.cpp
+// takes those of the last layer before these without a sliding window, and of the last but one with
+// a window.
+func sharedDiffers(c *arch.ForwardConfig) string {
+	for i := withKeys(c); i < len(c.Layers); i++ {
+		from := withKeys(c) - 1 - min(c.Layers[i].Window, 1)
+		if own := i - c.Layers[i].Borrow; own != from {
+			return fmt.Sprintf("keys and values of layer %d in layer %d, only of layer %d (num_kv_shared_layers)", own, i, from)
+		}
+	}
+	return ""
+}
+
 // attentionScale returns llama.cpp's factor of queries and keys. llama.cpp recognizes the 27B
 // models of Gemma by the number of layers.
 func (f *family) attentionScale(c *arch.ForwardConfig) float64 {
+	if f.SharesKeys {
+		return 1
+	}
 	if f.WideLayers != 0 && len(c.Layers) == f.WideLayers {
 		return 1 / math.Sqrt(float64(c.HiddenSize/c.Heads))
 	}
@@ -168,7 +240,7 @@ func (f *family) attentionScale(c *arch.ForwardConfig) float64 {
 
 func (f *family) checkExperts(c *arch.ForwardConfig) error {
 	e := c.Experts
-	if e == nil {
+	if !mixtures(c) {
 		return nil
 	}
 	if e.Count > maxExperts {
@@ -195,7 +267,7 @@ func (f *family) checkExperts(c *arch.ForwardConfig) error {
 		if f.Mixture.Dense && l.Experts != (i >= dense) {
 			return unsupported("llama.cpp's %s expects experts in every layer behind the first %d, but layer %d is dense", f.Name, dense, i)
 		}
-		if !f.Mixture.Dense && step == 1 && !l.Experts {
+		if !f.Mixture.Dense && step == 1 && !l.Experts && !l.NoFeedForward {
 			return unsupported("llama.cpp's %s expects experts in every layer, but layer %d is dense (mlp_only_layers or decoder_sparse_step)", f.Name, i)
 		}
 	}
@@ -221,6 +293,9 @@ func (m *Model) describeExperts(f *family, c *arch.ForwardConfig) {
 	if e.Shared > 0 {
 		m.set(keySharedLength, e.Shared)
 		m.set(keySharedCount, e.Shared/e.Intermediate)
+	}
+	if e.Latent > 0 {
+		m.set("ARCH.moe_latent_size", e.Latent)
 	}
 	if e.Groups > 1 {
 		m.set(keyGroups, e.Groups)
@@ -271,10 +346,15 @@ func (m *Model) describeWindows(f *family, c *arch.ForwardConfig) error {
 		}
 		return nil
 	}
-	if sliding != 0 {
+	if sliding != 0 && f.Windows != arch.ListedWindow {
 		m.set(keyWindow, window)
 	}
 	if sliding == 0 && f.Windows == arch.OptionalWindow {
+		return nil
+	}
+	if f.Windows == arch.ListedWindow {
+		m.set(keyWindow, cmp.Or(window, c.MaxPositions))
+		m.set(keyWindowPattern, layered(c, func(l *arch.LayerConfig) int { return min(l.Window, 1) }))
 		return nil
 	}
 	period, ok := windowPeriod(c)
@@ -361,6 +441,7 @@ type Part struct {
 	// Turned, if not 0, is the number of columns: the part is transposed.
 	Turned int
 	Add    float32 // added to each element: Gemma's norms store weight + 1
+	Factor float32 // of each element; 0: 1
 	Decay  bool    // an element x is stored as -e^x
 }
 
@@ -373,8 +454,11 @@ type Order struct{ Head, Lines, Block int }
 // Store changes elements of the source to the elements of the tensor.
 func (p *Part) Store(x []float32) {
 	for i, v := range x {
-		if x[i] = float32(v + p.Add); p.Decay {
+		switch x[i] = float32(v + p.Add); {
+		case p.Decay:
 			x[i] = float32(-detmath.Exp(float64(v)))
+		case p.Factor != 0:
+			x[i] = float32(v * p.Factor)
 		}
 	}
 }

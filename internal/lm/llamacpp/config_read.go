@@ -1,6 +1,9 @@
 package llamacpp
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -84,7 +87,7 @@ func (r *configReader) choose(fits func(f *family) bool) {
 // otherKeys are keys of an architecture that do not change the model, or that are read elsewhere.
 var otherKeys = []string{
 	keyVocabSize, "ARCH.tensor_data_layout", "ARCH.rope.scaling.finetuned", "ARCH.leading_dense_block_count", "ARCH.pooling_type",
-	keyGroupsUsed, keyDeepstack,
+	keyGroupsUsed, keyDeepstack, keySharedKeys, keyPerLayerWidth, "ARCH.altup.num_inputs", "ARCH.altup.active_idx", "ARCH.activation_sparsity_scale",
 }
 
 // read makes the config.json. Each key of the architecture must be understood.
@@ -117,7 +120,7 @@ func (r *configReader) read() (object, error) {
 	if r.family.Config != nil && r.family.Windows >= arch.UsedWindow {
 		r.readWindows(r.count(keyWindow, 0))
 	}
-	if theta := r.config["rope_theta"].(float64); r.family.LocalRope && r.positive(keyRopeBaseWindow, theta) != theta {
+	if theta, _ := r.config["rope_theta"].(float64); r.family.LocalRope && r.positive(keyRopeBaseWindow, theta) != theta {
 		r.fail(keyRopeBaseWindow, "is %v: %v was expected, as in layers without a window", r.positive(keyRopeBaseWindow, theta), theta)
 	}
 	switch r.modelType {
@@ -159,15 +162,35 @@ func (r *configReader) read() (object, error) {
 		r.set("no_rope_layers", turns)
 		r.set("use_sliding_window", false)
 	}
+	// Transformers wants 30.0, not 30.
+	for _, key := range []string{"attn_logit_softcapping", "final_logit_softcapping"} {
+		if v, ok := r.config[key].(float64); ok && v == math.Trunc(v) {
+			r.config[key] = json.Number(fmt.Sprintf("%.1f", v))
+		}
+	}
 	r.unknownKeys()
 	return r.config, r.err
 }
 
-// HasTensor, Count, Positive and Flag make a configReader an arch.Metadata.
+// The methods below make a configReader an arch.Metadata.
 func (r *configReader) HasTensor(name string) bool       { return r.file.Tensor(name) != nil }
 func (r *configReader) Count(key string, absent int) int { return r.count("ARCH."+key, absent) }
 func (r *configReader) Positive(key string, absent float64) float64 {
 	return r.positive("ARCH."+key, absent)
+}
+func (r *configReader) List(key string) []int {
+	if _, ok := r.file.Array(r.name("ARCH." + key)); !ok {
+		return slices.Repeat([]int{r.count("ARCH."+key, -1)}, r.layers)
+	}
+	list := make([]int, r.layers)
+	given := r.integers("ARCH."+key, r.layers)
+	if len(given) != r.layers {
+		r.fail("ARCH."+key, "has %d elements for %d layers", len(given), r.layers)
+	}
+	for i, n := range given {
+		list[i] = int(max(0, min(n, math.MaxInt32)))
+	}
+	return list
 }
 func (r *configReader) Flag(key string, absent bool) bool { return r.boolean("ARCH."+key, absent) }
 
@@ -216,6 +239,11 @@ func (r *configReader) readSizes() {
 	if v := r.size(keyValueLength, r.headDim); v != r.headDim && !r.family.latent() {
 		r.fail(keyValueLength, "is %d, and %s is %d: equal numbers were expected", v, r.name(keyKeyLength), r.headDim)
 	}
+	for _, key := range []string{keyWindowValues, keyWindowRopeDims} {
+		if n := r.count(keyWindowKeyLength, 0); r.count(key, n) != n {
+			r.fail(key, "is %d, and %s is %d: equal numbers were expected", r.count(key, n), r.name(keyWindowKeyLength), n)
+		}
+	}
 	r.positions = r.size(keyContextLength, -1)
 	r.set("hidden_size", embd)
 	r.set("num_attention_heads", heads)
@@ -224,17 +252,25 @@ func (r *configReader) readSizes() {
 		r.set("head_dim", r.headDim)
 	}
 	r.set("max_position_embeddings", r.positions)
-	r.set("intermediate_size", r.each(keyFeedForward, -1, r.layers))
+	r.set("intermediate_size", r.width(keyFeedForward, -1))
 	r.set("num_key_value_heads", r.readKVHeads(heads))
 	if r.has(keyNormEps) || !r.has(keyLayerNormEps) {
 		r.set("rms_norm_eps", r.positive(keyNormEps, 0))
 	}
-	table := r.file.Tensor(embeddingName)
+	table := r.file.Tensor(Embedding)
 	if table == nil {
-		r.fail("", "tensor %q is missing", embeddingName)
+		r.fail("", "tensor %q is missing", Embedding)
 		return
 	}
 	r.set("vocab_size", table.Rows())
+	if own := r.file.Tensor("per_layer_token_embd.weight"); r.family.SharesKeys && own != nil {
+		rows, size := int(own.Rows()), int(own.RowBytes())
+		// Copies of row 0 at the end are for tokens without a row, except in Gemma 4.
+		for data := r.file.Data(own); !r.family.Varied && rows > 1 && bytes.Equal(data[(rows-1)*size:][:size], data[:size]); {
+			rows--
+		}
+		r.set("vocab_size_per_layer_input", rows)
+	}
 	r.set("tie_word_embeddings", r.file.Tensor(headName) == nil)
 }
 
@@ -242,13 +278,10 @@ func (r *configReader) readSizes() {
 // state.
 func (r *configReader) readKVHeads(heads int) int {
 	if _, ok := r.file.Array(r.name(keyKVHeads)); !ok || r.family.States == "" {
-		return r.each(keyKVHeads, heads, r.layers)
+		return r.width(keyKVHeads, heads)
 	}
-	list := r.perLayer(keyKVHeads)
-	if list == nil {
-		return 0
-	}
-	types, most := make([]string, r.layers), slices.Max(list)
+	list := r.List("attention.head_count_kv")
+	types, most := make([]string, r.layers), slices.Max(append(list, 0))
 	for i, n := range list {
 		switch types[i] = "full_attention"; n {
 		case 0:
@@ -258,22 +291,19 @@ func (r *configReader) readKVHeads(heads int) int {
 			r.fail(keyKVHeads, "is %d for layer %d: 0 or %d was expected", n, i, most)
 		}
 	}
-	if most < 1 || most > math.MaxInt32 {
-		r.fail(keyKVHeads, "is %d at most: a positive integer was expected", most)
-		return 0
+	if most == 0 {
+		r.fail(keyKVHeads, "is 0 at most: a positive integer was expected")
 	}
 	r.set("layer_types", types)
-	return int(most)
+	return most
 }
 
-// perLayer reads an array with an integer for each layer.
-func (r *configReader) perLayer(key string) []int64 {
-	list := r.integers(key, r.layers)
-	if len(list) != r.layers {
-		r.fail(key, "has %d elements for %d layers", len(list), r.layers)
-		return nil
+// width reads the number of all layers, or the largest number if layers differ.
+func (r *configReader) width(key string, absent int) int {
+	if !r.family.Varied {
+		return r.each(key, absent, r.layers)
 	}
-	return list
+	return slices.Max(append(r.List(strings.TrimPrefix(key, "ARCH.")), 0))
 }
 
 func (r *configReader) experts() int {
@@ -327,8 +357,8 @@ func (r *configReader) readWindows(window int) {
 // array names.
 func (r *configReader) slidingLayers() func(i int) bool {
 	if _, ok := r.file.Array(r.name(keyWindowPattern)); ok {
-		list := r.perLayer(keyWindowPattern)
-		return func(i int) bool { return list != nil && list[i] != 0 }
+		list := r.List("attention.sliding_window_pattern")
+		return func(i int) bool { return list[i] != 0 }
 	}
 	n := r.count(keyWindowPattern, r.family.Period)
 	return func(i int) bool { return hasWindow(i, n) }

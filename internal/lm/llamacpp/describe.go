@@ -1,8 +1,10 @@
 package llamacpp
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -23,6 +25,9 @@ func Describe(config []byte, sources []Source) (*Model, error) {
 	m := &Model{Architecture: f.Name}
 	if difference := c.AsLlamaCpp(); difference != "" {
 		m.note("llama.cpp's %s %s", f.Name, difference)
+	}
+	if f.MixtureName != "" && mixtures(c) {
+		m.Architecture = f.MixtureName
 	}
 	if err := m.describeConfig(&f, c); err != nil {
 		return nil, err
@@ -87,7 +92,9 @@ func (d *describer) tensors() error {
 	}
 	c := d.config
 	body, embedding, head := names.Body, names.Embedding, names.Head
-	d.matrix(embeddingName, embedding, c.VocabSize, c.HiddenSize)
+	d.matrix(Embedding, embedding, c.VocabSize, c.HiddenSize)
+	d.multiply(c.EmbeddingScale)
+	d.outside(body)
 	for i := range c.Layers {
 		d.layer(i, fmt.Sprintf("%slayers.%d.", body, i))
 	}
@@ -95,13 +102,16 @@ func (d *describer) tensors() error {
 	switch s, ok := d.sources[head]; {
 	case !ok && !c.Tied:
 		d.fail(arch.Missing(head))
-	case !ok:
-	case s.Same == embedding:
-		d.used[head] = true
+	case !ok || s.Same == embedding:
+		if d.used[head] = true; d.Multiplied && c.EmbeddingScale != c.LogitScale {
+			d.matrix(headName, embedding, c.VocabSize, c.HiddenSize)
+			d.multiply(c.LogitScale)
+		}
 	case d.Tied:
 		d.fail(unsupported("tensor %q differs from the embedding, but llama.cpp's %s has no lm_head of its own", head, d.Name))
 	default:
 		d.matrix(headName, head, c.VocabSize, c.HiddenSize)
+		d.multiply(c.LogitScale)
 	}
 	if c.HeadBias {
 		d.vector(headBias, Part{Source: arch.BiasName(head), Rows: c.VocabSize})
@@ -138,12 +148,19 @@ var matrices = map[arch.Kind]func(c *arch.ForwardConfig) (rows, cols int){
 	arch.Down:        func(c *arch.ForwardConfig) (int, int) { return c.HiddenSize, c.Intermediate },
 	arch.SharedGate:  func(c *arch.ForwardConfig) (int, int) { return c.Experts.Shared, c.HiddenSize },
 	arch.SharedUp:    func(c *arch.ForwardConfig) (int, int) { return c.Experts.Shared, c.HiddenSize },
+	arch.SharedFused: func(c *arch.ForwardConfig) (int, int) { return 2 * c.Experts.Shared, c.HiddenSize },
 	arch.SharedDown:  func(c *arch.ForwardConfig) (int, int) { return c.HiddenSize, c.Experts.Shared },
 	arch.ConvIn:      func(c *arch.ForwardConfig) (int, int) { return 3 * c.HiddenSize, c.HiddenSize },
 	arch.ConvOut:     func(c *arch.ForwardConfig) (int, int) { return c.HiddenSize, c.HiddenSize },
 	arch.DeltaQKVZ: func(c *arch.ForwardConfig) (int, int) {
 		return c.DeltaNet.Channels() + c.DeltaNet.Inner(), c.HiddenSize
 	},
+	arch.PerLayerGate: func(c *arch.ForwardConfig) (int, int) { return c.PerLayer.Width, c.HiddenSize }, arch.PerLayerProjection: func(c *arch.ForwardConfig) (int, int) { return c.HiddenSize, c.PerLayer.Width },
+	arch.StreamRouter: func(c *arch.ForwardConfig) (int, int) { return c.AltUp.Streams, c.HiddenSize }, arch.StreamCorrect: func(c *arch.ForwardConfig) (int, int) { return c.AltUp.Streams, c.AltUp.Streams },
+	arch.StreamPredict: func(c *arch.ForwardConfig) (int, int) { return c.AltUp.Streams * c.AltUp.Streams, c.AltUp.Streams },
+	arch.LaurelLeft:    func(c *arch.ForwardConfig) (int, int) { return c.Laurel, c.HiddenSize }, arch.LaurelRight: func(c *arch.ForwardConfig) (int, int) { return c.HiddenSize, c.Laurel },
+	arch.MambaIn: func(c *arch.ForwardConfig) (int, int) { return c.Mamba.Rows(), c.HiddenSize }, arch.MambaOut: func(c *arch.ForwardConfig) (int, int) { return c.HiddenSize, c.Mamba.Inner() },
+	arch.ExpertsIn: func(c *arch.ForwardConfig) (int, int) { return c.Experts.Latent, c.HiddenSize }, arch.ExpertsOut: func(c *arch.ForwardConfig) (int, int) { return c.HiddenSize, c.Experts.Latent },
 	arch.DeltaBA:  func(c *arch.ForwardConfig) (int, int) { return 2 * c.DeltaNet.ValueHeads, c.HiddenSize },
 	arch.DeltaQKV: func(c *arch.ForwardConfig) (int, int) { return c.DeltaNet.Channels(), c.HiddenSize },
 	arch.DeltaZ:   innerOfHidden, arch.DeltaQuery: innerOfHidden, arch.DeltaKey: innerOfHidden, arch.DeltaValue: innerOfHidden,
@@ -158,9 +175,41 @@ func headsOfHidden(c *arch.ForwardConfig) (int, int) { return c.DeltaNet.ValueHe
 func headOfHidden(c *arch.ForwardConfig) (int, int)  { return c.DeltaNet.KeyDim, c.HiddenSize }
 func innerOfHead(c *arch.ForwardConfig) (int, int)   { return c.DeltaNet.Inner(), c.DeltaNet.KeyDim }
 
+// outside adds the tensors outside of layers.
+func (d *describer) outside(body string) {
+	c, h := d.config, d.config.HiddenSize
+	if c.PerLayer == nil {
+		return
+	}
+	width := len(c.Layers) * c.PerLayer.Width
+	for _, n := range d.outer {
+		switch ours, theirs := body+n.HF+".weight", n.GGUF+".weight"; n.Kind {
+		case arch.PerLayerEmbedding:
+			d.matrix(theirs, ours, c.PerLayer.Vocab, width)
+			t := d.last()
+			t.Shape[1] = int64(c.VocabSize)
+			// Tokens beyond have row 0.
+			t.Parts = append(t.Parts, slices.Repeat([]Part{{Source: ours, Rows: 1}}, c.VocabSize-c.PerLayer.Vocab)...)
+		case arch.PerLayerModel:
+			d.matrix(theirs, ours, width, h)
+		case arch.PerLayerModelNorm:
+			d.norm(theirs, ours, c.PerLayer.Width)
+		default: // a matrix of each further stream
+			t := Tensor{Name: theirs, Shape: []int64{int64(h), int64(h), int64(c.AltUp.Streams - 1)}}
+			for i := range c.AltUp.Streams - 1 {
+				t.Parts = append(t.Parts, Part{Source: strings.Replace(ours, "*", fmt.Sprint(i), 1), Rows: h})
+				d.use(t.Parts[i].Source, h, h)
+			}
+			d.list = append(d.list, t)
+		}
+	}
+}
+
 // layer adds the tensors of layer i. at is the prefix of their names.
 func (d *describer) layer(i int, at string) {
-	c := d.config
+	own := *d.config // of this layer
+	c, l := &own, &own.Layers[i]
+	c.HeadDim, c.KVHeads, c.Intermediate = l.HeadDim, l.KVHeads, l.Intermediate
 	orders := map[arch.Kind]Order{}
 	if rope := (Order{c.HeadDim, 2, 1}); d.Permuted {
 		orders = map[arch.Kind]Order{arch.Query: rope, arch.Key: rope}
@@ -174,7 +223,9 @@ func (d *describer) layer(i int, at string) {
 	}
 	for _, n := range d.family.layer {
 		ours, theirs := at+n.HF, fmt.Sprintf("blk.%d.%s", i, n.GGUF)
-		if !c.Layers[i].Uses(n.Kind) || c.NameOf(n.Kind) == "" {
+		if d.CopiesKeys && l.Borrow > 0 && slices.Contains([]arch.Kind{arch.Key, arch.Value, arch.KeyNorm}, n.Kind) {
+			ours = strings.Replace(at, fmt.Sprintf("layers.%d.", i), fmt.Sprintf("layers.%d.", i-l.Borrow), 1) + n.HF
+		} else if !l.Uses(n.Kind) || c.NameOf(n.Kind) == "" {
 			continue
 		}
 		switch block := fmt.Sprintf("blk.%d.attn_", i); {
@@ -187,19 +238,27 @@ func (d *describer) layer(i int, at string) {
 		}
 		if shape, ok := matrices[n.Kind]; ok {
 			rows, cols := shape(c)
+			if names := strings.Fields(n.GGUF); len(names) == 2 { // of the halves
+				for half, name := range names {
+					d.add(fmt.Sprintf("blk.%d.%s.weight", i, name), Part{Source: ours + ".weight", From: half * rows / 2, Rows: rows / 2}, false, rows, cols)
+				}
+				continue
+			}
 			p := Part{Source: ours + ".weight", Rows: rows, Order: orders[n.Kind]}
 			if n.Kind == arch.DeltaOut { // reads the values
 				p.Order, p.Columns = Order{}, p.Order
 			}
 			d.add(theirs+".weight", p, false, rows, cols)
+			d.multiply(d.factors(n.Kind)...)
 			if c.BiasOf(n.Kind) {
 				d.vector(theirs+".bias", Part{Source: ours + ".bias", Rows: rows, Order: orders[n.Kind]})
 			}
 			continue
 		}
 		switch n.Kind {
-		case arch.InputNorm, arch.PostAttentionNorm, arch.FeedForwardNorm, arch.PostFeedForwardNorm:
-			d.norm(theirs+".weight", ours+".weight", c.HiddenSize)
+		case arch.InputNorm, arch.PostAttentionNorm, arch.FeedForwardNorm, arch.PostFeedForwardNorm, arch.PerLayerNorm, arch.StreamNorm, arch.LaurelNorm,
+			arch.ExpertsNorm, arch.ExpertsPostNorm, arch.SharedPostNorm:
+			d.norm(theirs+d.suffix(n.Kind), ours+".weight", c.HiddenSize)
 		case arch.QueryNorm:
 			d.norm(theirs+".weight", ours+".weight", qNorm)
 		case arch.KeyNorm:
@@ -233,6 +292,15 @@ func (d *describer) layer(i int, at string) {
 			d.vector(theirs+".weight", Part{Source: ours, Rows: c.Heads})
 		case arch.DeltaNorm:
 			d.vector(theirs+".weight", Part{Source: ours + ".weight", Rows: c.DeltaNet.ValueDim})
+		case arch.MambaConv:
+			d.convolution(theirs+".weight", Part{Source: ours + ".weight", Rows: c.Mamba.Channels()}, c.Mamba.Kernel)
+			d.vector(theirs+".bias", Part{Source: ours + ".bias", Rows: c.Mamba.Channels()})
+		case arch.MambaDecay, arch.MambaSkip:
+			d.vector(theirs, Part{Source: ours, Rows: c.Mamba.Heads, Decay: n.Kind == arch.MambaDecay}, 1, c.Mamba.Heads)
+		case arch.MambaBias:
+			d.vector(theirs+".bias", Part{Source: ours, Rows: c.Mamba.Heads})
+		case arch.MambaNorm:
+			d.vector(theirs+".weight", Part{Source: ours + ".weight", Rows: c.Mamba.Inner()}, c.Mamba.Inner()/c.Mamba.Groups, c.Mamba.Groups)
 		case arch.SharedRouter:
 			d.router(theirs+".weight", ours+".weight", 1, c.HiddenSize)
 		case arch.RouterCorrection:
@@ -241,7 +309,17 @@ func (d *describer) layer(i int, at string) {
 			} else {
 				d.vector(theirs, Part{Source: ours, Rows: c.Experts.Count})
 			}
+		case arch.LayerScalar:
+			d.vector(theirs+".weight", Part{Source: ours, Rows: 1})
+		case arch.StreamScale, arch.RouterScale:
+			d.vector(theirs, Part{Source: ours, Rows: c.HiddenSize})
+		case arch.ExpertScale:
+			d.vector(theirs, Part{Source: ours, Rows: c.Experts.Count})
 		case arch.GateUpExperts:
+			if n.GGUF != "" {
+				d.mixture(n, theirs+".weight", at)
+				continue
+			}
 			d.mixture(arch.Naming{Kind: arch.GateExperts}, theirs+"ffn_gate_exps.weight", at)
 			d.mixture(arch.Naming{Kind: arch.UpExperts}, theirs+"ffn_up_exps.weight", at)
 		default:
@@ -250,17 +328,56 @@ func (d *describer) layer(i int, at string) {
 	}
 }
 
+// factors returns the factors of the outputs of a linear layer.
+func (d *describer) factors(kind arch.Kind) []float64 {
+	c := d.config
+	if !d.Multiplied {
+		return nil
+	}
+	return map[arch.Kind][]float64{
+		arch.Query: {c.AttentionScale * math.Sqrt(float64(c.HeadDim))}, arch.Output: {c.Outputs.Attention}, arch.Gate: {c.GateSlope},
+		arch.Down: {c.Outputs.FeedForward / c.GateSlope}, arch.MambaIn: c.Mamba.Factors[:], arch.MambaOut: {c.Outputs.Mixer},
+	}[kind]
+}
+
+// multiply multiplies the tensor that was added last by a factor, or the rows of a state space's
+// gates, inputs, B, C and time steps by a factor each.
+func (d *describer) multiply(factors ...float64) {
+	if !d.Multiplied || !slices.ContainsFunc(factors, func(f float64) bool { return float32(f) != 1 }) {
+		return
+	}
+	t := d.last()
+	whole, rows := t.Parts[0], []int{t.Parts[0].Rows}
+	if m := d.config.Mamba; len(factors) > 1 {
+		rows = []int{m.Inner(), m.Inner(), m.Groups * m.State, m.Groups * m.State, m.Heads}
+	}
+	t.Parts, t.F32 = nil, true
+	for i, f := range factors {
+		whole.Factor, whole.Rows = float32(f), rows[i]
+		t.Parts = append(t.Parts, whole)
+		whole.From += whole.Rows
+	}
+}
+
+// suffix follows llama.cpp's name of a norm or a linear layer.
+func (f *family) suffix(kind arch.Kind) string {
+	if f.Multiplied && kind == arch.FeedForwardNorm {
+		return ""
+	}
+	return ".weight"
+}
+
 // mixture adds the router or a kind of experts.
 func (d *describer) mixture(n arch.Naming, theirs, at string) {
 	c, e := d.config, d.config.Experts
 	fused, inputs, outputs := d.has(at+fusedInputs), at+fusedInputs, at+fusedDown
 	own := c.NameOf(arch.GateUpExperts)
 	if own != "" { // fused in each checkpoint
-		suffix := ".weight"
-		if c.ExpertsTransposed() {
-			suffix = ""
+		fused, inputs, outputs = true, at+own, at+c.NameOf(arch.DownExperts)
+		// Transformers saves gate_up_proj without a suffix.
+		if !strings.HasSuffix(own, "gate_up_proj") || d.has(inputs+".weight") {
+			inputs, outputs = inputs+".weight", outputs+".weight"
 		}
-		fused, inputs, outputs = true, at+own+suffix, at+c.NameOf(arch.DownExperts)+suffix
 	}
 	if n.Kind == arch.Router {
 		ours := n.HF
@@ -272,9 +389,12 @@ func (d *describer) mixture(n arch.Naming, theirs, at string) {
 		}
 		return
 	}
-	rows, cols := e.Intermediate, c.HiddenSize
-	if n.Kind == arch.DownExperts {
+	rows, cols := e.Intermediate, cmp.Or(e.Latent, c.HiddenSize)
+	switch n.Kind {
+	case arch.DownExperts:
 		rows, cols = cols, rows
+	case arch.GateUpExperts:
+		rows *= 2
 	}
 	t := Tensor{Name: theirs, Shape: []int64{int64(cols), int64(rows), int64(e.Count)}}
 	for i := range e.Count {
@@ -288,7 +408,7 @@ func (d *describer) mixture(n arch.Naming, theirs, at string) {
 			d.use(p.Source, e.Count, rows, cols)
 		default:
 			p.Source = inputs
-			d.use(p.Source, e.Count, 2*rows, cols)
+			d.use(p.Source, e.Count, 2*e.Intermediate, cols)
 			if e.Interleaved {
 				p.Step = 2
 			}
@@ -364,12 +484,12 @@ func (d *describer) valueOrders() map[arch.Kind]Order {
 	}
 }
 
-// add adds a tensor with a single part, a whole source of this shape.
+// add adds a tensor with a single part, of a source of this shape.
 func (d *describer) add(theirs string, p Part, f32 bool, shape ...int) {
 	d.use(p.Source, shape...)
-	dims := []int64{int64(shape[0])}
+	dims := []int64{int64(p.Rows)}
 	if last := len(shape) - 1; last > 0 {
-		dims = []int64{int64(shape[last]), int64(shape[0])}
+		dims = []int64{int64(shape[last]), int64(p.Rows)}
 	}
 	parts := []Part{p}
 	if keys := p.Rows - p.Head; d.TiledValues && p.Head > 0 && keys > 0 { // queries and keys first
@@ -391,8 +511,12 @@ func (d *describer) norm(theirs, ours string, n int) {
 
 func (d *describer) last() *Tensor { return &d.list[len(d.list)-1] }
 
-func (d *describer) vector(theirs string, p Part) {
+// vector adds a vector, to which llama.cpp may give other dimensions.
+func (d *describer) vector(theirs string, p Part, dims ...int) {
 	d.add(theirs, p, true, p.Rows)
+	if len(dims) == 2 {
+		d.last().Shape = []int64{int64(dims[0]), int64(dims[1])}
+	}
 }
 
 func (d *describer) use(name string, shape ...int) {
@@ -439,7 +563,7 @@ func (d *describer) unused(sources []Source, m *Model) error {
 		}
 	}
 	if predictors > 0 {
-		m.Notes = append(m.Notes, fmt.Sprintf("the tensors of layers that predict further tokens (%d) are left out", predictors))
+		m.Notes = append(m.Notes, fmt.Sprintf("the tensors that no pass reads (%d), of layers that predict further tokens or of keys and values, are left out", predictors))
 	}
 	if towers > 0 {
 		m.Notes = append(m.Notes, fmt.Sprintf("the tensors for images (%d) are left out: llama.cpp keeps them in a file of their own (mmproj)", towers))

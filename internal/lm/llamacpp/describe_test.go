@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/jsonscan"
 	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/internal/test/testshared"
 )
@@ -171,6 +172,7 @@ func TestDescribeErrors(t *testing.T) {
 // TestDescribeRefused lists what llama.cpp computes in another way than models of Transformers.
 func TestDescribeRefused(t *testing.T) {
 	type keys map[string]any
+	sparse := []float64{0.95, 0.95, 0.95, 0.95, 0.95, 0.95, 0.95}
 	yarn := keys{"type": "yarn", "factor": 8, "original_max_position_embeddings": 64}
 	for _, c := range []struct {
 		name string
@@ -193,13 +195,30 @@ func TestDescribeRefused(t *testing.T) {
 		{"llama4", keys{"attn_scale": 0.1, "floor_scale": 8192, "use_qk_norm": false}, "use_qk_norm false with 4 experts"},
 		{"llama4", keys{"attn_scale": 0.1, "floor_scale": 8192, "attention_chunk_size": 8192, "no_rope_layers": []int{}, "moe_layers": []int{1, 2}}, "layer 2 has another network (moe_layers)"},
 		{"kimi-linear", keys{"moe_renormalize": false}, "moe_renormalize false"},
+		{"granitemoehybrid", keys{"mamba_expand": 1, "mamba_n_heads": 4}, "state spaces with other than 2 hidden_size inputs (mamba_expand)"},
+		{"granitemoehybrid", keys{"time_step_limit": []float64{0.1, 1}}, "limits of time steps (time_step_limit, time_step_min)"},
+		{"falcon-h1", keys{"time_step_limit": []float64{0.1, 1}}, "limits of time steps (time_step_limit, time_step_min)"},
+		{"nemotron-h-latent", keys{"time_step_min": 0.1}, "limits of time steps (time_step_limit, time_step_min)"},
+		{"granitemoehybrid", keys{"mamba_proj_bias": true}, "biases of the projections of state spaces (mamba_proj_bias"},
+		{"granitemoehybrid", keys{"mamba_conv_bias": false}, "convolutions without a bias (mamba_conv_bias"},
+		{"falcon-h1-norm", nil, "norms before the gate (mamba_norm_before_gate)"},
+		{"nemotron-h", nil, "nemotron_h expects experts in every layer, but layer 1 is dense"},
+		{"nemotron-h", keys{"use_bias": true}, "biases of the projections of state spaces (mamba_proj_bias, use_bias)"},
+		{"gemma3n", keys{"intermediate_size": 96, "activation_sparsity_pattern": sparse}, "of one intermediate_size: layer 4 differs"},
+		{"gemma3n", keys{"num_kv_shared_layers": 0, "intermediate_size": 96}, "layers but 20 with keys of their own, and 10 with an activation_sparsity_pattern of 0.95, all of one intermediate_size: layer 1 differs"},
+		{"gemma3n", keys{"num_kv_shared_layers": 0, "activation_sparsity_pattern": sparse}, "of one intermediate_size: layer 0 differs"},
+		{"gemma3n", keys{"num_kv_shared_layers": 0, "activation_sparsity_pattern": sparse, "intermediate_size": 96}, "other values than 256 for hidden_size_per_layer_input, 4 for altup_num_inputs, 64 for laurel_rank"},
+		{"gemma3n", keys{"num_kv_shared_layers": 0, "activation_sparsity_pattern": sparse, "intermediate_size": 96, "hidden_size_per_layer_input": 256, "laurel_rank": 64, "altup_correct_scale": false}, "and true for altup_correct_scale"},
+		{"gemma3n", keys{"num_kv_shared_layers": 0, "activation_sparsity_pattern": sparse, "intermediate_size": 96, "hidden_size_per_layer_input": 256, "laurel_rank": 64, "final_logit_softcapping": 20}, "30 for final_logit_softcapping"},
+		{"gemma3n", keys{"num_kv_shared_layers": 0, "activation_sparsity_pattern": sparse, "intermediate_size": 96, "hidden_size_per_layer_input": 256, "laurel_rank": 64, "vocab_size": 100}, "more rows of inputs of single layers than tokens (vocab_size_per_layer_input)"},
+		{"gemma4", nil, "keys and values of layer 1 in layer 3, only of layer 2 (num_kv_shared_layers)"},
 	} {
 		raw, err := os.ReadFile(filepath.Join(testshared.Root(t), "internal", "lm", "forward", "testdata", "transformers", c.name, "config.json"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		config := keys{}
-		if err := json.Unmarshal(raw, &config); err != nil {
+		if err := json.Unmarshal(jsonscan.Finite(raw), &config); err != nil {
 			t.Fatal(err)
 		}
 		maps.Copy(config, c.keys)

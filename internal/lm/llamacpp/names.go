@@ -1,6 +1,7 @@
 package llamacpp
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -64,6 +65,11 @@ const (
 	keyDeltaHeads      = "ARCH.ssm.time_step_rank"
 	keyDeltaInner      = "ARCH.ssm.inner_size"
 	keyAttentionPeriod = "ARCH.full_attention_interval"
+	keyWindowKeyLength = "ARCH.attention.key_length_swa" // and others of layers with a sliding window
+	keyWindowValues    = "ARCH.attention.value_length_swa"
+	keyWindowRopeDims  = "ARCH.rope.dimension_count_swa"
+	keyPerLayerWidth   = "ARCH.embedding_length_per_layer_input"
+	keySharedKeys      = "ARCH.attention.shared_kv_layers"
 	keyLogitScale      = "ARCH.logit_scale" // divides the logits of Scales, multiplies others
 )
 
@@ -93,9 +99,10 @@ const (
 
 // Values of keyTokenizerModel.
 const (
-	modelBPE  = "gpt2"
-	modelSPM  = "llama" // SentencePiece's BPE
-	modelNone = "none"
+	modelBPE    = "gpt2"
+	modelSPM    = "llama"  // SentencePiece's BPE
+	modelMerged = "gemma4" // SentencePiece's tokens, and merges in place of scores
+	modelNone   = "none"
 )
 
 // Values of keyGating.
@@ -106,12 +113,12 @@ const (
 
 // Names of tensors outside of layers, in a checkpoint behind the prefix of arch.Prefix.
 const (
-	embeddingName = "token_embd.weight" // embed_tokens.weight
-	headName      = "output.weight"     // lm_head.weight
-	headBias      = "output.bias"
-	ropeFreqs     = "rope_freqs.weight"
-	ropeLong      = "rope_factors_long.weight"
-	ropeShort     = "rope_factors_short.weight"
+	Embedding = "token_embd.weight" // embed_tokens.weight, with a row for each token
+	headName  = "output.weight"     // lm_head.weight
+	headBias  = "output.bias"
+	ropeFreqs = "rope_freqs.weight"
+	ropeLong  = "rope_factors_long.weight"
+	ropeShort = "rope_factors_short.weight"
 )
 
 // Fused experts of transformers 5, in place of the experts of any mixture.
@@ -125,7 +132,8 @@ const (
 type family struct {
 	*arch.LlamaCpp
 	layer []arch.Naming
-	final arch.Naming // the norm before the lm_head
+	outer []arch.Naming // tensors outside of layers
+	final arch.Naming   // the norm before the lm_head
 }
 
 // familyOf returns the family of a model_type of config.json, unless gq writes no .gguf files of
@@ -135,7 +143,7 @@ func familyOf(modelType string) (family, bool) {
 	if f == nil || f.LlamaCpp == nil {
 		return family{}, false
 	}
-	return family{f.LlamaCpp, f.Layer, f.Final()}, true
+	return family{f.LlamaCpp, f.Layer, f.Outer, f.Final()}, true
 }
 
 // latent reports whether keys and values come from latents.
@@ -148,8 +156,9 @@ func (f *family) latent() bool {
 func modelTypes() map[string]string {
 	types := map[string]string{}
 	for _, name := range arch.Architectures() {
-		if f, ok := familyOf(name); ok && types[f.Name] == "" {
-			types[f.Name] = name
+		if f, ok := familyOf(name); ok {
+			types[f.Name] = cmp.Or(types[f.Name], name)
+			types[cmp.Or(f.MixtureName, f.Name)] = types[f.Name]
 		}
 	}
 	return types

@@ -23,6 +23,9 @@ func (m *Model) describeRope(f *family, c *arch.ForwardConfig) error {
 	if err := f.checkRope(c); err != nil {
 		return err
 	}
+	if f.RopeSwitch {
+		m.set("ARCH.rope.scaling.finetuned", c.Layers[0].Rope >= 0)
+	}
 	m.set(keyRopeDims, r.Dims)
 	m.set(keyRopeBase, float32(r.Theta))
 	if len(c.Ropes) > 1 {
@@ -66,7 +69,7 @@ func yarnAttention(factor float64) float64 {
 func (f *family) checkRope(c *arch.ForwardConfig) error {
 	r := &c.Ropes[0]
 	switch {
-	case (r.Type == "llama3" || r.Type == "longrope") && !slices.Contains(f.RopeFactors, r.Type):
+	case (r.Type == "llama3" || r.Type == "longrope" || r.Type == "proportional") && !slices.Contains(f.RopeFactors, r.Type):
 		return unsupported("llama.cpp's %s does not read the rope factors of rope_type %q", f.Name, r.Type)
 	case r.Type == "yarn" && (r.FastRotations != yarnFast || r.SlowRotations != yarnSlow || !r.Truncate):
 		return unsupported("llama.cpp's %s computes yarn with beta_fast %d, beta_slow %d and truncate true, config.json asks for %v, %v and %v",
@@ -77,7 +80,7 @@ func (f *family) checkRope(c *arch.ForwardConfig) error {
 		return unsupported("llama.cpp's %s would use yarn in layers with a sliding window too", f.Name)
 	}
 	for i, l := range c.Layers {
-		if f.skipsRope(i) != (l.Rope < 0) {
+		if f.skipsRope(i) != (l.Rope < 0) && !(f.RopeSwitch && c.Layers[0].Rope < 0) {
 			return unsupported("llama.cpp's %s has no rope in every %dth layer, but layer %d of no_rope_layers differs", f.Name, f.NoRopeStep, i)
 		}
 	}
@@ -96,6 +99,8 @@ func ropeTensors(c *arch.ForwardConfig) []Tensor {
 	switch r := &c.Ropes[0]; r.Type {
 	case "llama3":
 		return []Tensor{tensor(ropeFreqs, r.Divisors())}
+	case "proportional": // 1e30 stops a rotation
+		return []Tensor{tensor(ropeFreqs, slices.Concat(slices.Repeat([]float64{r.Factor}, r.Pairs), slices.Repeat([]float64{1e30}, r.Dims/2-r.Pairs)))}
 	case "longrope":
 		return []Tensor{tensor(ropeLong, r.Long), tensor(ropeShort, r.Short)}
 	}
@@ -106,7 +111,7 @@ func ropeTensors(c *arch.ForwardConfig) []Tensor {
 func (r *configReader) readRope() {
 	theta := r.positive(keyRopeBase, 10000)
 	r.set("rope_theta", theta)
-	if dims := r.size(keyRopeDims, r.headDim); dims != r.headDim && !r.family.PartialRope && !r.family.latent() {
+	if dims := r.size(keyRopeDims, r.headDim); dims != r.headDim && !r.family.PartialRope && !r.family.latent() && r.family.NoRopeStep != 1 {
 		r.fail(keyRopeDims, "is %d: the %d dimensions of a head were expected", dims, r.headDim)
 	}
 	kind := r.text(keyScalingType)
@@ -209,6 +214,20 @@ var dividedRopes = []arch.RopeConfig{
 // divided writes the divisors of the frequencies. If Llama's settings give the same divisors,
 // rope_type is llama3. Else rope_type is longrope, with factors that do not depend on the context.
 func (r *configReader) divided(theta float64, divisors []float64) {
+	if slices.Contains(r.family.RopeFactors, "proportional") {
+		pairs := 0
+		for i, d := range divisors {
+			if d == divisors[0] && pairs == i {
+				pairs++
+			} else if d < 1e20 {
+				r.fail("", "tensor %q: element %d is %v: numbers of at least 1e20 were expected behind equal numbers", ropeFreqs, i, d)
+			}
+		}
+		full := object{"rope_type": "proportional", "rope_theta": theta, "factor": divisors[0], "partial_rotary_factor": partialFactor(2*pairs, 2*len(divisors))}
+		r.set("rope_parameters", object{"full_attention": full, "sliding_attention": object{"rope_type": "default", "rope_theta": r.positive(keyRopeBaseWindow, theta)}})
+		delete(r.config, "rope_theta")
+		return
+	}
 	if !slices.Contains(r.family.RopeFactors, "llama3") {
 		r.fail("", "tensor %q: llama.cpp does not read it in a model of architecture %s", ropeFreqs, r.arch)
 		return

@@ -19,7 +19,8 @@ const (
 // vocabulary has the facts of tokenizer.ggml.*.
 type vocabulary struct {
 	*keyReader
-	spm      bool // a sentencepiece model with scores; else byte-level BPE with merges
+	spm      bool // a sentencepiece model; else byte-level BPE
+	merged   bool // a sentencepiece model with merges in place of scores
 	tokens   []string
 	types    []int64
 	scores   []float32
@@ -35,13 +36,13 @@ type vocabulary struct {
 // tokenizer.
 func readVocabulary(k *keyReader) *vocabulary {
 	model := k.text(keyTokenizerModel)
-	v := &vocabulary{keyReader: k, spm: model == modelSPM}
+	v := &vocabulary{keyReader: k, spm: model == modelSPM || model == modelMerged, merged: model == modelMerged}
 	switch model {
 	case "", "no_vocab", modelNone:
 		return nil
-	case modelSPM, modelBPE:
+	case modelSPM, modelMerged, modelBPE:
 	default:
-		k.fail(keyTokenizerModel, "is %.40q: this program turns round llama (sentencepiece's BPE) and gpt2 (byte-level BPE) only", model)
+		k.fail(keyTokenizerModel, "is %.40q: this program turns round llama and gemma4 (sentencepiece's BPE) and gpt2 (byte-level BPE) only", model)
 		return nil
 	}
 	v.tokens = k.strings(keyTokens)
@@ -74,7 +75,7 @@ func (v *vocabulary) readRoles() {
 		bos, eos, unk = 1, 2, 0
 		v.addBOS = true
 		v.prefix = v.boolean(keySpacePrefix, true)
-		if v.scores == nil {
+		if v.scores == nil && !v.merged {
 			v.fail(keyScores, "is missing: the tokens of a sentencepiece model merge by their scores")
 		}
 	} else {
@@ -87,7 +88,7 @@ func (v *vocabulary) readRoles() {
 	}
 	v.bos, v.eos = v.role(keyBOS, bos), v.role(keyEOS, eos)
 	v.unk, v.pad = v.role(keyUnknown, unk), v.role(keyPadding, -1)
-	v.addBOS = v.boolean(keyAddBOS, v.addBOS) && v.bos >= 0
+	v.addBOS = (v.boolean(keyAddBOS, v.addBOS) || v.merged) && v.bos >= 0 // as llama.cpp does
 	v.addEOS = v.boolean(keyAddEOS, false) && v.eos >= 0
 }
 
@@ -154,7 +155,7 @@ func (v *vocabulary) checkTokens() {
 
 func (v *vocabulary) tokenizerJSON() ([]byte, error) {
 	var merges [][2]string
-	if v.spm {
+	if v.spm && !v.merged {
 		merges = v.spmMerges()
 	} else {
 		merges = v.listedMerges()
@@ -275,7 +276,7 @@ func (v *vocabulary) decoder() any {
 
 const maxMerges = maxElements
 
-// listedMerges reads the merges of a byte-level BPE: two tokens separated by a space.
+// listedMerges reads merges: two tokens separated by a space.
 func (v *vocabulary) listedMerges() [][2]string {
 	list := v.strings(keyMerges)
 	if v.err == nil && !v.has(keyMerges) {

@@ -53,7 +53,7 @@ type tokenizerFiles struct{ name, dir, pre, bos string }
 var tokenizers = []tokenizerFiles{
 	{"stories260K", "stories260K-f32", "", "<s>"}, {"books13M", "books1.3M-bf16", "", "<s>"}, {"books37M", "books3.7M-bf16", "", "<s>"},
 	{"llama2", "", "", "<s>"}, {"llama3", "", "llama-bpe", ""}, {"qwen3", "", "qwen2", ""}, {"gemma3", "", "", "<bos>"},
-	{"gptoss", "", "gpt-4o", ""}, {"deepseek_v3", "", "deepseek-v3", ""},
+	{"books13M", "books1.3M-bf16", modelMerged, "<s>"}, {"gemma3", "", modelMerged, "<bos>"}, {"gptoss", "", "gpt-4o", ""}, {"deepseek_v3", "", "deepseek-v3", ""},
 }
 
 // tokenizerDir returns the directory with the files of a tokenizer, or skips the test.
@@ -75,6 +75,9 @@ func tokenizerDir(t *testing.T, name, dir string) string {
 func metadataOf(t *testing.T, c tokenizerFiles) map[string]any {
 	t.Helper()
 	pre := c.pre
+	if pre == modelMerged {
+		pre = ""
+	}
 	data, err := os.ReadFile(filepath.Join(tokenizerDir(t, c.name, c.dir), "tokenizer.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -153,6 +156,10 @@ func metadataOf(t *testing.T, c tokenizerFiles) map[string]any {
 		m["tokenizer.ggml.model"], m["tokenizer.ggml.pre"], m["tokenizer.ggml.scores"] = "llama", "default", floatArray(scores)
 		m["tokenizer.ggml.add_space_prefix"] = strings.Contains(string(doc.Normalizer), "Prepend")
 		delete(m, "tokenizer.ggml.merges")
+	}
+	if c.pre == modelMerged {
+		m["tokenizer.ggml.model"], m["tokenizer.ggml.merges"] = modelMerged, stringArray(merges)
+		delete(m, "tokenizer.ggml.scores")
 	}
 	return m
 }

@@ -96,6 +96,31 @@ func ForLlamaCpp(t testing.TB) (list []Variant) {
 			v = v.With("greedy", "topk_method", "greedy")
 		case "minicpm3":
 			v = v.With("embedding", "scale_emb", 12).With("head", "dim_model_base", 256).With("untied", "tie_word_embeddings", false)
+		case "gemma3n": // numbers in llama.cpp's code
+			sparsity, types := make([]float64, 25), make([]string, 25)
+			for i := range types {
+				if types[i] = "sliding_attention"; i%5 == 4 {
+					types[i] = "full_attention"
+				}
+				if i < 10 {
+					sparsity[i] = 0.95
+				}
+			}
+			v = v.With("e2b", "num_hidden_layers", 25)
+			maps.Copy(v.Config, map[string]any{
+				"num_kv_shared_layers": 5, "layer_types": types, "activation_sparsity_pattern": sparsity, "intermediate_size": Intermediate,
+				"hidden_size_per_layer_input": 256, "laurel_rank": 64, "vocab_size_per_layer_input": Vocab - 8,
+			})
+		case "gemma4":
+			text := maps.Clone(v.Config["text_config"].(map[string]any))
+			const s, f = "sliding_attention", "full_attention"
+			text["num_kv_shared_layers"], text["layer_types"] = 2, []string{s, s, s, f, s, f}
+			v = v.With("shared", "text_config", text)
+		case "falcon-h1-norm":
+			v = v.With("late", "mamba_norm_before_gate", false)
+		case "nemotron-h": // dense networks, or mixtures
+			list = append(list, v.With("dense", "hybrid_override_pattern", "M-*-M"))
+			v = v.With("experts", "hybrid_override_pattern", "ME*EM")
 		case "qwen3-moe-unnormalized", "ernie4-5-bias", "deepseek-v2-lite":
 			continue
 		}

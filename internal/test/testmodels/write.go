@@ -53,11 +53,8 @@ type builder struct {
 // a tensor too few or too many.
 func tensors(c *arch.ForwardConfig) []synth.Tensor {
 	b := &builder{c: c}
-	body, embedding := "model.", "embed_tokens"
-	if c.Architecture == "nemotron_h" {
-		body, embedding = "backbone.", "embeddings"
-	}
-	b.linear(body+embedding, c.VocabSize, c.HiddenSize, 1, false)
+	body := c.Facts.Prefix.Body
+	b.linear(strings.TrimSuffix(c.Facts.Prefix.Embedding, ".weight"), c.VocabSize, c.HiddenSize, 1, false)
 	b.outer()
 	for i, l := range c.Layers {
 		b.layer(fmt.Sprintf("%slayers.%d.", body, i), l)
