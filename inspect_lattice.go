@@ -65,7 +65,7 @@ func InspectLattices(ctx context.Context, path string, o LatticeOptions) (r *Lat
 	return r, err
 }
 
-// findLattices reads ck, the checkpoint of InspectLattices that is called name; nil for other files.
+// findLattices reads ck, the checkpoint name of InspectLattices. ck is nil for other files.
 func findLattices(ctx context.Context, ck *safetensors.Checkpoint, name string, o LatticeOptions) (*LatticeReport, error) {
 	if ck == nil {
 		return nil, optionf("lattice", "is for safetensors checkpoints, and %s is none: it says itself how its weights are quantized", name)
