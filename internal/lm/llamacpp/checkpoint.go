@@ -246,7 +246,7 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 		}
 	}
 	for _, t := range f.Tensors {
-		if !known[t.Name] && !predicts(f, t.Name, fam.Name, len(config.Layers)) {
+		if !known[t.Name] && !predicts(f, t.Name, len(config.Layers)) {
 			return nil, fmt.Errorf("tensor %q has no place in the model that the metadata describe (%s)", t.Name, fam.Name)
 		}
 	}
@@ -254,7 +254,8 @@ func invert(f *gguf.File, fam *family, config *arch.ForwardConfig) ([]Checkpoint
 }
 
 // predicts reports whether a tensor is in a layer behind the last, to predict further tokens.
-func predicts(f *gguf.File, name, architecture string, layers int) bool {
+func predicts(f *gguf.File, name string, layers int) bool {
+	architecture, _ := f.Text(gguf.KeyArchitecture)
 	more, _ := f.Int(strings.Replace(keyPredictors, "ARCH", architecture, 1))
 	number, _, _ := strings.Cut(strings.TrimPrefix(name, "blk."), ".")
 	n, err := strconv.Atoi(number)
