@@ -7,6 +7,7 @@ import (
 	"github.com/lowbit-go/gq/internal/job/conversion"
 	"github.com/lowbit-go/gq/internal/job/tocheckpoint"
 	"github.com/lowbit-go/gq/internal/job/togguf"
+	"github.com/lowbit-go/gq/internal/job/toonnx"
 	"github.com/lowbit-go/gq/internal/job/write"
 	"github.com/lowbit-go/gq/quantizer"
 )
@@ -74,6 +75,8 @@ func (o *QuantizeOptions) resolveFormat(dst string) error {
 // setFormat sets the options of a plan that follow from the format.
 func (o *QuantizeOptions) setFormat(to *conversion.Options) {
 	switch {
+	case o.format == formatONNX:
+		to.ONNX = &toonnx.Options{Tile: o.Recipe.Targets[0].PackedTile(), Split: o.Split}
 	case o.format.isDirectory():
 		to.Checkpoint = &tocheckpoint.Options{Format: o.format.checkpoint(), Split: o.Split}
 	case o.format == formatGGUF:

@@ -341,7 +341,7 @@ func (t *task) checkPaths(in *input) error {
 		s.Input("the adapter", lora.Files(name)...)
 	}
 	if o.format.isDirectory() {
-		s.OutputTree("output", "the checkpoint of format "+string(o.format), t.to.Path)
+		s.OutputTree("output", "the "+strings.TrimPrefix(o.format.noun(), "a "), t.to.Path)
 	} else {
 		s.Output("output", "the ."+string(o.format)+" file", t.to.Name)
 	}

@@ -200,6 +200,11 @@ func (r Recipe) ValidateScheme(s rounding.Scheme) error {
 			return err
 		}
 	}
+	if r.ForONNX() {
+		if err := ONNXHolds(s); err != nil {
+			return err
+		}
+	}
 	if f := r.CheckpointFormat(); f != "" {
 		if err := checkpointHolds(f, s); err != nil {
 			return err

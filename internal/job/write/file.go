@@ -209,7 +209,7 @@ func createTemporaries(path string, isDir bool, files []File) (list *temporaries
 		}
 	}
 	for _, file := range files {
-		f, err := list.create(file.Path)
+		f, err := list.create(path, file.Path)
 		if err != nil {
 			return list, err
 		}
@@ -221,11 +221,16 @@ func createTemporaries(path string, isDir bool, files []File) (list *temporaries
 	return list, nil
 }
 
-func (t *temporaries) create(path string) (*atomicfile.File, error) {
-	if t.dir != nil {
-		return t.dir.Create(filepath.Base(path))
+// create begins a file of the output at dir.
+func (t *temporaries) create(dir, path string) (*atomicfile.File, error) {
+	if t.dir == nil {
+		return atomicfile.Create(path)
 	}
-	return atomicfile.Create(path)
+	name, err := filepath.Rel(dir, path)
+	if err != nil {
+		return nil, err
+	}
+	return t.dir.Create(name)
 }
 
 // Abort removes the files that have not been committed, and directories that were made for them.
