@@ -18,7 +18,7 @@ const hashDigits = 20
 // tensor's comment makes the size of the message the same for every hash.
 func (t *Tensor) SetPrepacked(hash uint64, offset, length int64) {
 	digits := fmt.Sprint(hash)
-	t.External.Prepacked = []Pair{{prepackedKey + "_0", fmt.Sprintf("MatMulNBits+%s|%d;%d;0", digits, offset, length)}}
+	t.External.Prepacked = []Pair{{prepackedKey + "_1", fmt.Sprintf("MatMulNBits+%s|%d;%d;0", digits, offset, length)}}
 	t.Doc = strings.Repeat(".", 1+hashDigits-len(digits))
 }
 
