@@ -7,32 +7,24 @@ import (
 	"strings"
 )
 
-// prepackedKey begins the keys of external data with which ONNX Runtime finds packed weights.
-const prepackedKey = "prepacked"
-
-// hashDigits is the greatest number of digits of a hash.
-const hashDigits = 20
-
 // SetPrepacked says where ONNX Runtime finds the weights of a MatMulNBits node as its kernels read
-// them: length bytes at an offset of the tensor's file, with the hash that [PackedHash] returns. The
-// tensor's comment makes the size of the message the same for every hash.
+// them: length bytes at an offset of the tensor's file, with a hash of [PackedHash]. It follows
+// SetPlace. The tensor's comment makes the size of the message the same for every hash.
 func (t *Tensor) SetPrepacked(hash uint64, offset, length int64) {
 	digits := fmt.Sprint(hash)
-	t.External.Prepacked = []Pair{{prepackedKey + "_1", fmt.Sprintf("MatMulNBits+%s|%d;%d;0", digits, offset, length)}}
-	t.Doc = strings.Repeat(".", 1+hashDigits-len(digits))
+	t.Doc = strings.Repeat(".", 21-len(digits)) // one more than the most digits
+	t.External = append(t.External[:3:3], Pair{"prepacked_1", fmt.Sprintf("MatMulNBits+%s|%d;%d;0", digits, offset, length)})
 }
 
-// PackedHash returns the hash by which ONNX Runtime recognizes packed weights: two words of
-// MurmurHash3_x86_128 (Austin Appleby, smhasher) with seed 0, of the first of which ONNX Runtime
-// clears three bits (PrepackedWeights::GetHash).
+// PackedHash computes the hash by which ONNX Runtime recognizes packed weights: two words of
+// MurmurHash3_x86_128 (Austin Appleby, smhasher) with seed 0. ONNX Runtime clears three bits of the
+// first (PrepackedWeights::GetHash).
 type PackedHash struct {
 	h      [4]uint32
 	n      int
 	rest   [16]byte
 	filled int
 }
-
-var murmurFactors = [4]uint32{0x239b961b, 0xab0e9789, 0x38b34ae5, 0xa1e38b93}
 
 // Write adds bytes. It never fails.
 func (m *PackedHash) Write(b []byte) (int, error) {
@@ -41,9 +33,13 @@ func (m *PackedHash) Write(b []byte) (int, error) {
 	for len(b) > 0 {
 		n := copy(m.rest[m.filled:], b)
 		m.filled, b = m.filled+n, b[n:]
-		if m.filled == len(m.rest) {
-			m.block()
-			m.filled = 0
+		if m.filled < len(m.rest) {
+			break
+		}
+		m.filled = 0
+		for i := range 4 {
+			m.h[i] ^= m.mixed(i)
+			m.h[i] = (bits.RotateLeft32(m.h[i], 19-2*i)+m.h[(i+1)%4])*5 + [4]uint32{0x561ccd1b, 0x0bcaa747, 0x96cd1c35, 0x32ac3b17}[i]
 		}
 	}
 	return written, nil
@@ -51,30 +47,19 @@ func (m *PackedHash) Write(b []byte) (int, error) {
 
 // mixed is word i of the block as it is mixed into the hash.
 func (m *PackedHash) mixed(i int) uint32 {
-	rotations := [4]int{15, 16, 17, 18}
-	k := binary.LittleEndian.Uint32(m.rest[4*i:]) * murmurFactors[i]
-	return bits.RotateLeft32(k, rotations[i]) * murmurFactors[(i+1)%4]
-}
-
-func (m *PackedHash) block() {
-	rotations := [4]int{19, 17, 15, 13}
-	added := [4]uint32{0x561ccd1b, 0x0bcaa747, 0x96cd1c35, 0x32ac3b17}
-	for i := range 4 {
-		m.h[i] ^= m.mixed(i)
-		m.h[i] = (bits.RotateLeft32(m.h[i], rotations[i])+m.h[(i+1)%4])*5 + added[i]
-	}
+	factors := [4]uint32{0x239b961b, 0xab0e9789, 0x38b34ae5, 0xa1e38b93}
+	k := binary.LittleEndian.Uint32(m.rest[4*i:]) * factors[i]
+	return bits.RotateLeft32(k, 15+i) * factors[(i+1)%4]
 }
 
 // Sum returns the hash of what was written.
 func (m *PackedHash) Sum() uint64 {
 	h := m.h
-	if m.filled > 0 {
-		clear(m.rest[m.filled:])
-		for i := range 4 {
+	clear(m.rest[m.filled:])
+	for i := range h {
+		if m.filled > 0 {
 			h[i] ^= m.mixed(i)
 		}
-	}
-	for i := range h {
 		h[i] ^= uint32(m.n)
 	}
 	spread := func() {

@@ -2,7 +2,9 @@ package toonnx
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/lowbit-go/gq/internal/job/assets"
 	"github.com/lowbit-go/gq/internal/job/hfquant"
@@ -62,50 +64,23 @@ func (o *Output) config() ([]byte, error) {
 	}{o.dtype.name, len(o.data)})
 }
 
-// genaiConfig is the content of genaiFile (onnxruntime-genai, src/config.h).
-type genaiConfig struct {
-	Model struct {
-		BOS           json.RawMessage `json:"bos_token_id,omitempty"`
-		EOS           json.RawMessage `json:"eos_token_id,omitempty"`
-		Pad           json.RawMessage `json:"pad_token_id,omitempty"`
-		ContextLength int             `json:"context_length"`
-		VocabSize     int             `json:"vocab_size"`
-		Type          string          `json:"type"`
-		Decoder       genaiDecoder    `json:"decoder"`
-	} `json:"model"`
-	Search map[string]any `json:"search"`
-}
-
-type genaiDecoder struct {
-	SessionOptions struct {
-		LogID           string `json:"log_id"`
-		ProviderOptions []any  `json:"provider_options"`
-	} `json:"session_options"`
-	Filename string            `json:"filename"`
-	HeadSize int               `json:"head_size"`
-	Hidden   int               `json:"hidden_size"`
-	Heads    int               `json:"num_attention_heads"`
-	KVHeads  int               `json:"num_key_value_heads"`
-	Layers   int               `json:"num_hidden_layers"`
-	Inputs   map[string]string `json:"inputs"`
-	Outputs  map[string]string `json:"outputs"`
-}
-
 // anyDecoder is GenAI's type of models that differ in nothing that GenAI has to know.
 const anyDecoder = "decoder"
 
 // genai is the configuration of ONNX Runtime GenAI.
 func (o *Output) genai() ([]byte, error) {
 	c := o.c
-	var g genaiConfig
-	m, d := &g.Model, &g.Model.Decoder
-	m.ContextLength, m.VocabSize, m.Type = context(c), c.VocabSize, anyDecoder
-	d.SessionOptions.LogID, d.SessionOptions.ProviderOptions = "onnxruntime-genai", []any{}
-	d.Filename, d.HeadSize, d.Hidden = o.modelPath(), c.HeadDim, c.HiddenSize
-	d.Heads, d.KVHeads, d.Layers = c.Heads, c.KVHeads, len(c.Layers)
-	d.Inputs = map[string]string{inputIDs: inputIDs, attentionMask: attentionMask, "past_key_names": pastKey, "past_value_names": pastValue}
-	d.Outputs = map[string]string{logitsName: logitsName, "present_key_names": presentKey, "present_value_names": presentValue}
-	g.Search = map[string]any{"max_length": m.ContextLength, "past_present_share_buffer": true}
+	type object = map[string]any
+	model := object{
+		"context_length": context(c), "vocab_size": c.VocabSize, "type": anyDecoder, "decoder": object{
+			"session_options": object{"log_id": "onnxruntime-genai", "provider_options": []any{}},
+			"filename":        o.modelPath(), "head_size": c.HeadDim, "hidden_size": c.HiddenSize,
+			"num_attention_heads": c.Heads, "num_key_value_heads": c.KVHeads, "num_hidden_layers": len(c.Layers),
+			"inputs":  object{inputIDs: inputIDs, attentionMask: attentionMask, "past_key_names": pastKey, "past_value_names": pastValue},
+			"outputs": object{logitsName: logitsName, "present_key_names": presentKey, "present_value_names": presentValue},
+		},
+	}
+	search := object{"max_length": context(c), "past_present_share_buffer": true}
 	generation, err := o.asset(generationFile)
 	if err != nil {
 		return nil, err
@@ -118,24 +93,32 @@ func (o *Output) genai() ([]byte, error) {
 		if err := json.Unmarshal(jsonscan.Finite(source), &keys); err != nil {
 			return nil, fmt.Errorf("%s: %w", o.root, err)
 		}
-		for key, to := range map[string]*json.RawMessage{"bos_token_id": &m.BOS, "eos_token_id": &m.EOS, "pad_token_id": &m.Pad} {
-			if v := keys[key]; v != nil && string(v) != "null" {
-				*to = v
-			}
-		}
-		for _, key := range []string{"do_sample", "temperature", "top_k", "top_p", "repetition_penalty"} {
-			if v := keys[key]; v != nil && string(v) != "null" {
-				g.Search[key] = v
+		for to, names := range map[*object][]string{
+			&model:  {"bos_token_id", "eos_token_id", "pad_token_id"},
+			&search: {"do_sample", "temperature", "top_k", "top_p", "repetition_penalty"},
+		} {
+			for _, key := range names {
+				if v := keys[key]; v != nil && string(v) != "null" {
+					(*to)[key] = v
+				}
 			}
 		}
 	}
-	if m.Pad == nil { // GenAI needs it for batches
-		m.Pad = m.EOS
+	if eos, ok := model["eos_token_id"].(json.RawMessage); ok && model["pad_token_id"] == nil { // GenAI needs it for batches
 		var list []json.RawMessage
-		if json.Unmarshal(m.EOS, &list) == nil && len(list) > 0 {
-			m.Pad = list[0]
+		if model["pad_token_id"] = eos; json.Unmarshal(eos, &list) == nil && len(list) > 0 {
+			model["pad_token_id"] = list[0]
 		}
 	}
-	b, err := json.MarshalIndent(g, "", "  ")
+	b, err := json.MarshalIndent(object{"model": model, "search": search}, "", "  ")
 	return append(b, '\n'), err
+}
+
+// asset is a file that belongs to the model; nil if there is none.
+func (o *Output) asset(name string) ([]byte, error) {
+	data, err := o.from.Asset(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return data, err
 }

@@ -1,12 +1,8 @@
 package toonnx
 
 import (
-	"encoding/binary"
 	"fmt"
-	"math"
-	"slices"
 
-	"github.com/lowbit-go/gq/internal/job/plan"
 	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/internal/onnx"
 )
@@ -23,61 +19,6 @@ const (
 	presentValue  = "present.%d.value"
 )
 
-// int8Activations is the accuracy_level of MatMulNBits with which kernels quantize activations.
-const int8Activations = 4
-
-// microsoft are the operators of the domain of ONNX Runtime.
-var microsoft = map[string]bool{
-	"MatMulNBits": true, "GatherBlockQuantized": true, "GroupQueryAttention": true, "SkipSimplifiedLayerNormalization": true,
-	"FusedMatMul": true, "RotaryEmbedding": true,
-}
-
-// part is what a tensor outside of the model's file holds.
-type part uint8
-
-const (
-	codes part = iota
-	scales
-	zeros
-	packed // the codes as kernels read them
-	values // of an unquantized tensor, in float32
-	cosines
-	sines
-)
-
-// content is the content of tensors of the graph.
-type content struct {
-	part
-	item    plan.Item // nil: of a rope
-	rope    int
-	plusOne bool  // of a norm's gains: they are stored with 1 added
-	tensors []int // indices among the graph's initializers
-	place
-}
-
-// graph makes the graph of a model. Behind the first error it adds nothing of use.
-type graph struct {
-	*onnx.Graph
-	c        *arch.ForwardConfig
-	names    arch.Prefix
-	items    map[string]plan.Item // by all names
-	contents []content
-	made     map[string]bool // names of initializers and of outputs of shared nodes
-	at       string          // prefix of the layer's tensors
-	stream   stream
-	context  int // the most tokens of a sequence
-	err      error
-}
-
-// stream is the hidden states: a tensor, and a tensor that has to be added to it.
-type stream struct{ x, add string }
-
-func (g *graph) fail(format string, args ...any) {
-	if g.err == nil {
-		g.err = fmt.Errorf(format, args...)
-	}
-}
-
 // build makes the graph.
 func (g *graph) build() error {
 	c := g.c
@@ -90,9 +31,8 @@ func (g *graph) build() error {
 		g.layer(i)
 	}
 	g.at = g.names.Body
-	y := g.head(g.normed(c.Facts.Final().HF))
+	g.head(g.normed(c.Facts.Final().HF))
 	g.Nodes[len(g.Nodes)-1].Outputs[0] = logitsName
-	_ = y
 	g.value(&g.Outputs, logitsName, onnx.Float, "batch", "sequence", c.VocabSize)
 	for i, l := range c.Layers {
 		for _, name := range []string{pastKey, pastValue} {
@@ -103,78 +43,6 @@ func (g *graph) build() error {
 		}
 	}
 	return g.err
-}
-
-// value adds an input or output. A dimension is a number, or a name.
-func (g *graph) value(list *[]onnx.Value, name string, t onnx.DataType, dims ...any) {
-	v := onnx.Value{Name: name, Type: t}
-	for _, d := range dims {
-		switch d := d.(type) {
-		case string:
-			v.Dims = append(v.Dims, onnx.Dim{Name: d})
-		case int:
-			v.Dims = append(v.Dims, onnx.Dim{Size: int64(d)})
-		}
-	}
-	*list = append(*list, v)
-}
-
-// node adds a node with one output, and returns the output's name.
-func (g *graph) node(name, op string, inputs []string, attributes ...onnx.Attribute) string {
-	out := name + "/" + op
-	g.nodeTo([]string{out}, name, op, inputs, attributes...)
-	return out
-}
-
-func (g *graph) nodeTo(outputs []string, name, op string, inputs []string, attributes ...onnx.Attribute) {
-	n := onnx.Node{Name: name + "/" + op, Op: op, Inputs: inputs, Outputs: outputs, Attributes: attributes}
-	if microsoft[op] {
-		n.Domain = onnx.Microsoft
-	}
-	g.Nodes = append(g.Nodes, n)
-}
-
-// initializer adds a tensor once, and returns its name.
-func (g *graph) initializer(t onnx.Tensor) string {
-	if !g.made[t.Name] {
-		g.made[t.Name] = true
-		g.Initializers = append(g.Initializers, t)
-	}
-	return t.Name
-}
-
-// integers returns a constant: a list, or a scalar if dims is empty.
-func (g *graph) integers(name string, dims []int64, list ...int64) string {
-	t := onnx.Tensor{Name: name, Type: onnx.Int64, Dims: dims}
-	for _, v := range list {
-		t.Raw = binary.LittleEndian.AppendUint64(t.Raw, uint64(v))
-	}
-	return g.initializer(t)
-}
-
-// scalar returns a constant.
-func (g *graph) scalar(v float64) string {
-	f := float32(v)
-	return g.initializer(onnx.Tensor{Name: fmt.Sprint("constant.", f), Type: onnx.Float, Raw: binary.LittleEndian.AppendUint32(nil, math.Float32bits(f))})
-}
-
-// external returns a tensor whose bytes lie in another file. Tensors with the same content share
-// the bytes.
-func (g *graph) external(name string, t onnx.DataType, dims []int64, want content) string {
-	if g.made[name] {
-		return name
-	}
-	i := slices.IndexFunc(g.contents, func(c content) bool { return c.part == want.part && c.item == want.item && c.rope == want.rope })
-	if i < 0 {
-		i = len(g.contents)
-		want.size = t.Size()
-		for _, d := range dims {
-			want.size *= d
-		}
-		g.contents = append(g.contents, want)
-	}
-	g.contents[i].tensors = append(g.contents[i].tensors, len(g.Initializers))
-	return g.initializer(onnx.Tensor{Name: name, Type: t, Dims: dims})
 }
 
 // lengths computes how many tokens GroupQueryAttention sees: seqlens_k is the last position of each
@@ -201,21 +69,6 @@ func (g *graph) positions() string {
 	first := g.node(name, "Max", []string{g.node(name, "Sub", []string{all, n}), zero})
 	g.nodeTo([]string{name}, name, "Add", []string{first, g.node(name, "Range", []string{zero, n, one})})
 	return name
-}
-
-// scaled multiplies by a constant.
-func (g *graph) scaled(x string, factor float64) string {
-	if factor == 1 {
-		return x
-	}
-	return g.node(x+"/scale", "Mul", []string{x, g.scalar(factor)})
-}
-
-// rotation returns the tables of a rope.
-func (g *graph) rotation(rope int) (cos, sin string) {
-	dims := []int64{int64(g.context), int64(g.c.Ropes[rope].Dims / 2)}
-	name := fmt.Sprintf("rope.%d.", rope)
-	return g.external(name+"cos", onnx.Float, dims, content{part: cosines, rope: rope}), g.external(name+"sin", onnx.Float, dims, content{part: sines, rope: rope})
 }
 
 // layer adds the parts of a layer.
@@ -295,19 +148,6 @@ func (g *graph) heads(kind arch.Kind, x string, n, dim int) string {
 	}
 	apart := g.node(name+"/heads", "Reshape", []string{x, g.integers(fmt.Sprintf("shape.%d.%d", n, dim), []int64{4}, 0, 0, int64(n), int64(dim))})
 	return g.node(name+"/tokens", "Reshape", []string{g.norm(name, apart, dim), g.integers(fmt.Sprintf("shape.%d", n*dim), []int64{3}, 0, 0, int64(n*dim))})
-}
-
-// split cuts the last dimension of x.
-func (g *graph) split(x string, widths ...int) []string {
-	var outputs []string
-	var sizes []int64
-	for i, w := range widths {
-		outputs = append(outputs, fmt.Sprintf("%s/%d", x, i))
-		sizes = append(sizes, int64(w))
-	}
-	list := g.integers(fmt.Sprint("widths.", widths), []int64{int64(len(sizes))}, sizes...)
-	g.nodeTo(outputs, x, "Split", []string{x, list}, onnx.Integer("axis", -1))
-	return outputs
 }
 
 // attention adds the attention of layer i.
@@ -394,7 +234,7 @@ func (g *graph) network(l *arch.LayerConfig, x string) string {
 }
 
 // head adds the lm_head, which may be the embedding.
-func (g *graph) head(x string) string {
+func (g *graph) head(x string) {
 	c, name := g.c, g.names.Head
 	if g.items[name] == nil {
 		if !c.Tied {
@@ -404,7 +244,7 @@ func (g *graph) head(x string) string {
 	}
 	x = g.scaled(g.product(name, c.VocabSize, c.HiddenSize, c.HeadBias, x), c.LogitScale)
 	if limit := c.LogitSoftcap; limit != 0 {
-		x = g.node("softcap", "Mul", []string{g.node("softcap", "Tanh", []string{g.node("softcap", "Div", []string{x, g.scalar(limit)})}), g.scalar(limit)})
+		x = g.node("softcap", "Tanh", []string{g.node("softcap", "Div", []string{x, g.scalar(limit)})})
+		g.node("softcap", "Mul", []string{x, g.scalar(limit)})
 	}
-	return x
 }

@@ -5,9 +5,7 @@
 package toonnx
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 
 	"github.com/lowbit-go/gq/formats/gqf"
@@ -187,88 +185,11 @@ func (o *Output) DataBytes(it plan.Item) (n int64, err error) {
 	return n, nil
 }
 
-// LayOut makes the graph, finds the places of its tensors, and prepares the files beside them.
-func (o *Output) LayOut(pl *plan.Planner) error {
-	g := &graph{Graph: &o.model.Graph, c: o.c, names: o.names, items: map[string]plan.Item{}, made: map[string]bool{}, context: context(o.c)}
-	for _, it := range pl.Items {
-		for _, name := range it.Common().Names() {
-			g.items[name] = it
-		}
-	}
-	if err := g.build(); err != nil {
-		return quantizer.Requestf("%s: %w", o.root, err)
-	}
-	o.model.IR, o.model.Producer, o.model.Opsets = 10, "gq", []onnx.Opset{{Domain: "", Version: 21}, {Domain: onnx.Microsoft, Version: 1}}
-	o.model.Graph.Name = o.c.Architecture
-	o.dtype = o.mostBits()
-	o.place(g.contents)
-	for _, it := range pl.Items {
-		e := it.Common()
-		if len(o.byItem[e.Index]) == 0 && e.Line.Action != plan.ActionOmit {
-			return quantizer.Requestf("%s: tensor %q has no place in the model that config.json describes (model_type %s)", o.root, e.Name(), o.c.Architecture)
-		}
-	}
-	if o.opts.Tile != (packing.Tile{}) {
-		n := int64(0)
-		for _, c := range o.contents {
-			if c.part == packed {
-				n += c.size
-			}
-		}
-		pl.Warn("packed weights for the CPU take %d bytes: their codes are in the files twice", n)
-	}
-	return o.files()
-}
+// Home is the directory that holds the new directory, or a directory above it.
+func (o *Output) Home(dir string) string { return tocheckpoint.Home(dir) }
 
 // dtype is transformers.js' name of a model with weights of some bits, and the end of the file's
 // name.
 type dtype struct{ name, suffix string }
 
 var dtypes = map[int]dtype{0: {"fp32", ""}, 2: {"q2", "_q2"}, 4: {"q4", "_q4"}, 8: {"q8", "_quantized"}}
-
-// mostBits is the dtype with the bits of most weights.
-func (o *Output) mostBits() dtype {
-	counts, most := map[int]int64{}, 0
-	for it := range o.Quantized() {
-		counts[it.Scheme.Bits] += it.Weights()
-	}
-	for _, bits := range []int{2, 4, 8} {
-		if counts[bits] > counts[most] {
-			most = bits
-		}
-	}
-	return dtypes[most]
-}
-
-// Paths refuses a directory that holds a checkpoint, or another model's files.
-func (o *Output) Paths(dir string) ([]string, error) {
-	t, err := o.Target(&plan.Codes{}, nil, nil)
-	if err != nil {
-		return nil, err
-	}
-	return write.Paths(t.Files(dir)), tocheckpoint.CheckDir(dir, o.beside)
-}
-
-// Home is the directory that holds the new directory, or a directory above it.
-func (o *Output) Home(dir string) string { return tocheckpoint.Home(dir) }
-
-// asset is a file that belongs to the model; nil if there is none.
-func (o *Output) asset(name string) ([]byte, error) {
-	data, err := o.from.Asset(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return data, err
-}
-
-// Check reads the files back, and looks at the directory again: another job may have finished in
-// it.
-func (o *Output) Check(t write.Target, w *write.Written) error {
-	if err := tocheckpoint.CheckDir(w.Path, o.beside); err != nil {
-		return err
-	}
-	if err := o.readBack(w); err != nil {
-		return fmt.Errorf("%s was not written: read back, %w", w.Path, err)
-	}
-	return nil
-}

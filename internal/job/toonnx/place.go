@@ -5,20 +5,13 @@ import (
 	"path"
 	"slices"
 
+	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/job/plan"
+	"github.com/lowbit-go/gq/internal/job/rounding"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/packing/layouts"
 	"github.com/lowbit-go/gq/quantizer"
-
-	"github.com/lowbit-go/gq/formats/gqf"
-	"github.com/lowbit-go/gq/internal/job/rounding"
 )
-
-// place is a range of a file with weights.
-type place struct {
-	file      int
-	off, size int64
-}
 
 // alignment of tensors in files: ONNX Runtime maps a tensor that begins a page of memory. Small
 // tensors, which it copies, lie closer.
@@ -55,12 +48,10 @@ func (o *Output) place(list []content) {
 			o.addContent(c)
 		}
 	}
-	for i := range o.contents {
-		c := &o.contents[i]
+	for _, c := range o.contents {
 		for _, t := range c.tensors {
-			e := &o.model.Graph.Initializers[t].External
 			if c.part != packed {
-				e.Location, e.Offset, e.Length = o.dataName(c.file), c.off, c.size
+				o.model.Graph.Initializers[t].SetPlace(o.dataName(c.file), c.off)
 			}
 		}
 	}

@@ -9,10 +9,23 @@ import (
 
 	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/job/plan"
+	"github.com/lowbit-go/gq/internal/job/tocheckpoint"
 	"github.com/lowbit-go/gq/internal/job/togguf"
 	"github.com/lowbit-go/gq/internal/job/write"
 	"github.com/lowbit-go/gq/internal/onnx"
 )
+
+// Check reads the files back, and looks at the directory again: another job may have finished in
+// it.
+func (o *Output) Check(t write.Target, w *write.Written) error {
+	if err := tocheckpoint.CheckDir(w.Path, o.beside); err != nil {
+		return err
+	}
+	if err := o.readBack(w); err != nil {
+		return fmt.Errorf("%s was not written: read back, %w", w.Path, err)
+	}
+	return nil
+}
 
 // written is a complete directory that is read back.
 type written struct {
@@ -69,22 +82,21 @@ func (b *written) check() error {
 	for i := range g.Initializers {
 		t := &g.Initializers[i]
 		known[t.Name], b.tensors[t.Name] = true, t
-		if e := t.External; e.Location != "" {
-			f := b.files[e.Location]
-			if f == nil {
-				return fmt.Errorf("tensor %q lies in %q, which is no file of the model", t.Name, e.Location)
-			}
-			st, err := f.Stat()
-			if err != nil {
-				return err
-			}
-			n := t.Type.Size()
-			for _, d := range t.Dims {
-				n *= d
-			}
-			if e.Offset > st.Size() || e.Length > st.Size()-e.Offset || e.Length != n {
-				return fmt.Errorf("tensor %q has %d bytes at offset %d of %q: %d were expected within %d", t.Name, e.Length, e.Offset, e.Location, n, st.Size())
-			}
+		location, off, err := t.Place()
+		switch {
+		case err != nil:
+			return err
+		case location == "":
+			continue
+		case b.files[location] == nil:
+			return fmt.Errorf("tensor %q lies in %q: that is no file of the model", t.Name, location)
+		}
+		st, err := b.files[location].Stat()
+		if err == nil && off+t.Bytes() > st.Size() {
+			err = fmt.Errorf("tensor %q has %d bytes at offset %d of %q: the file ends at %d", t.Name, t.Bytes(), off, location, st.Size())
+		}
+		if err != nil {
+			return err
 		}
 	}
 	for _, n := range g.Nodes {
@@ -154,10 +166,13 @@ func (b *written) floats(dst []float32, name string, first int) error {
 // read reads bytes of a tensor.
 func (b *written) read(dst []byte, name string, off int64) error {
 	t := b.tensors[name]
-	if t == nil || b.files[t.External.Location] == nil {
-		return fmt.Errorf("tensor %q is not in a file with weights", name)
+	if t == nil {
+		return fmt.Errorf("tensor %q is missing", name)
 	}
-	_, err := b.files[t.External.Location].ReadAt(dst, t.External.Offset+off)
+	location, at, err := t.Place()
+	if err == nil {
+		_, err = b.files[location].ReadAt(dst, at+off)
+	}
 	return err
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/lowbit-go/gq/internal/job/hfquant"
 	"github.com/lowbit-go/gq/internal/job/plan"
 	"github.com/lowbit-go/gq/internal/job/provenance"
+	"github.com/lowbit-go/gq/internal/job/tocheckpoint"
 	"github.com/lowbit-go/gq/internal/job/write"
 	"github.com/lowbit-go/gq/internal/onnx"
 	"github.com/lowbit-go/gq/packing"
@@ -32,6 +33,15 @@ func (o *Output) lay(c *plan.Codes, hashes []string, found []write.ItemResult) (
 		t.last = append(t.last, write.FileOf(provenance.ProvenanceFile, origin))
 	}
 	return t, err
+}
+
+// Paths refuses a directory that holds a checkpoint, or another model's files.
+func (o *Output) Paths(dir string) ([]string, error) {
+	t, err := o.Target(&plan.Codes{}, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	return write.Paths(t.Files(dir)), tocheckpoint.CheckDir(dir, o.beside)
 }
 
 func (t *target) Files(dir string) (list []write.File) {
@@ -177,34 +187,19 @@ func (s *codesSink) group(block int) int {
 }
 
 // packBits stores codes as unsigned numbers, the first in the lowest bits of a byte. Behind the last
-// code it stores zeros of the codes.
+// code it stores zeros.
 func packBits(dst []byte, list []int8, bits int) {
-	half := 1 << (bits - 1)
-	per := 8 / bits
-	whole := len(list) / per
-	switch bits {
-	case 8:
-		for i, q := range list {
-			dst[i] = byte(int(q) + half)
-		}
-	case 4:
-		for i := range whole {
-			dst[i] = byte(int(list[2*i])+half) | byte(int(list[2*i+1])+half)<<4
-		}
-	case 2:
-		for i := range whole {
-			dst[i] = byte(int(list[4*i])+half) | byte(int(list[4*i+1])+half)<<2 | byte(int(list[4*i+2])+half)<<4 | byte(int(list[4*i+3])+half)<<6
-		}
-	}
-	for i := whole; i < len(dst); i++ {
-		dst[i] = 0
+	per, half := 8/bits, 1<<(bits-1)
+	for i := range dst {
+		b := 0
 		for j := range per {
 			q := half
 			if at := i*per + j; at < len(list) {
 				q += int(list[at])
 			}
-			dst[i] |= byte(q << (j * bits))
+			b |= q << (j * bits)
 		}
+		dst[i] = byte(b)
 	}
 }
 

@@ -10,6 +10,9 @@ import (
 	"github.com/lowbit-go/gq/internal/onnx"
 )
 
+// int8Activations is the accuracy_level of MatMulNBits with which kernels quantize activations.
+const int8Activations = 4
+
 // find returns the item with a tensor of this shape.
 func (g *graph) find(name string, shape ...int) plan.Item {
 	it := g.items[name]
