@@ -36,8 +36,8 @@ type onnxCase struct {
 	limit float64 // of the difference with float32 activations, as a part of the largest logit
 }
 
-// onnxSettings put every width, kind of zero point and block into a model, each into another kind of
-// tensor.
+// onnxSettings put every width, kind of zero point and block into a model, each into another kind
+// of tensor.
 var onnxSettings = []struct{ name, settings string }{
 	{"4 and 8 bits", `bits: 4`},
 	{"2, 4 and 8 bits", `bits: 2, group: 64, embedding-bits: 4, rules: [{match: "re:.*[.](q|qkv)_proj", bits: 8, group: channel}, {match: "re:.*[.](down_proj|o_proj)", bits: 4, group: 96}]`},

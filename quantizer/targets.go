@@ -15,9 +15,9 @@ import (
 )
 
 // Target is a consumer of weights: of .gqf files on a kind of CPU, of .gguf files, of directories
-// for ONNX Runtime, or of checkpoints in a format of another library. The layouts for a kind of CPU are those that the
-// consumer's own packers make there, so that it can use a file's bytes unchanged. docs/FORMAT.md
-// says how each consumer loads them.
+// for ONNX Runtime, or of checkpoints in a format of another library. The layouts for a kind of CPU
+// are those that the consumer's own packers make there, so that it can use a file's bytes
+// unchanged. docs/FORMAT.md says how each consumer loads them.
 type Target struct {
 	Name string
 	// positive: the consumer refuses scales that are not positive normal numbers.
@@ -34,7 +34,7 @@ type Target struct {
 	// with the target's schemes has the layout lowbit.
 	Format hfquant.Format
 	// onnx: ONNX Runtime loads the target. grouped is then the tile of packed weights that its files
-	// hold beside the codes; a zero tile: none.
+	// hold in addition to the codes; a zero tile: none.
 	onnx bool
 	// CPU is the CPU features that the name implies, which the file records with the variant.
 	CPU gqf.CPUFeatures

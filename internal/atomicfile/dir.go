@@ -76,7 +76,8 @@ func CheckDir(path string) error {
 	return nil
 }
 
-// Create begins a file of the directory, or of a folder in it. Commit the file before the directory.
+// Create begins a file of the directory, or of a folder in it. Commit the file before the
+// directory.
 func (d *Dir) Create(name string) (*File, error) {
 	path := filepath.Join(d.temp, name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {

@@ -101,8 +101,8 @@ func NewPlan(ck *safetensors.Checkpoint, config []byte, o Options) (*fromcheckpo
 	return in.Plan(togqf.New(in))
 }
 
-// wholeGQF returns the job of writing a .gqf file with the codes of a directory. o has no options of
-// the directory.
+// wholeGQF returns the job of writing a .gqf file with the codes of a directory. o must not have
+// options of the directory.
 func wholeGQF(ck *safetensors.Checkpoint, config []byte, o Options) func(path string) (*write.Job, string, error) {
 	return func(path string) (*write.Job, string, error) {
 		one, err := NewPlan(ck, config, o)

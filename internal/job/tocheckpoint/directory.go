@@ -19,8 +19,8 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
-// CheckDir refuses a directory that is not empty. It reads each file of the source that is to lie in
-// it once, so that a damaged source fails before any work.
+// CheckDir refuses a directory that is not empty. It reads each of the files that are to lie in it,
+// so that a damaged source fails before any work.
 func CheckDir(dir string, beside []write.SideFile) error {
 	if err := atomicfile.CheckDir(dir); err != nil {
 		return quantizer.Requestf("%w", err)

@@ -15,13 +15,13 @@ import (
 	"github.com/lowbit-go/gq/internal/jsonscan"
 )
 
-// genaiFile is the configuration of ONNX Runtime GenAI, generationFile the checkpoint's of sampling.
+// genaiFile is the configuration of ONNX Runtime GenAI, generationFile the checkpoint's.
 const (
 	genaiFile      = "genai_config.json"
 	generationFile = "generation_config.json"
 )
 
-// files lists the files beside graph and weights, without the provenance.
+// files lists the other files of the directory, without the provenance.
 func (o *Output) files() error {
 	list, err := o.from.Assets()
 	if err != nil {

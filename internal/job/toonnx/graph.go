@@ -7,18 +7,6 @@ import (
 	"github.com/lowbit-go/gq/internal/onnx"
 )
 
-// Inputs and outputs have the names that ONNX Runtime GenAI and transformers.js expect. In the
-// names of keys and values, %d is the number of the layer.
-const (
-	inputIDs      = "input_ids"
-	attentionMask = "attention_mask"
-	logitsName    = "logits"
-	pastKey       = "past_key_values.%d.key"
-	pastValue     = "past_key_values.%d.value"
-	presentKey    = "present.%d.key"
-	presentValue  = "present.%d.value"
-)
-
 // build makes the graph.
 func (g *graph) build() error {
 	c := g.c
@@ -83,8 +71,8 @@ func (g *graph) layer(i int) {
 	g.add(g.network(l, x), arch.PostFeedForwardNorm, c.Outputs.FeedForward)
 }
 
-// add adds the outputs of a part to the hidden states, behind their norm, if there is one, and times
-// a factor.
+// add adds the outputs of a part to the hidden states, behind a norm, if there is one, and times a
+// factor.
 func (g *graph) add(y string, post arch.Kind, factor float64) {
 	if name := g.c.NameOf(post); name != "" {
 		y = g.norm(g.at+name, y, g.c.HiddenSize)

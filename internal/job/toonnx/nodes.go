@@ -9,6 +9,19 @@ import (
 	"github.com/lowbit-go/gq/internal/job/plan"
 	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/internal/onnx"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// Inputs and outputs have the names that ONNX Runtime GenAI and transformers.js expect. In the
+// names of keys and values, %d is the number of the layer.
+const (
+	inputIDs      = "input_ids"
+	attentionMask = "attention_mask"
+	logitsName    = "logits"
+	pastKey       = "past_key_values.%d.key"
+	pastValue     = "past_key_values.%d.value"
+	presentKey    = "present.%d.key"
+	presentValue  = "present.%d.value"
 )
 
 // place is a range of a file with weights.
@@ -35,8 +48,9 @@ type content struct {
 	part
 	item    plan.Item // nil: of a rope
 	rope    int
-	plusOne bool  // of a norm's gains: they are stored with 1 added
-	tensors []int // indices among the graph's initializers
+	plusOne bool           // of a norm's gains: they are stored with 1 added
+	tensors []int          // indices among the graph's initializers
+	packer  packing.Packer // of packed weights
 	place
 }
 

@@ -1,11 +1,12 @@
-// Package toonnx stores the items of a plan in a directory for ONNX Runtime: a graph whose operators
-// multiply with the codes, and the weights in files beside it. ONNX Runtime GenAI, transformers.js
-// and programs with sessions of their own load the same files. The files are compared with their
-// source before they appear.
+// Package toonnx stores the items of a plan in a directory for ONNX Runtime: a graph of operators
+// that multiply with codes, and files with the weights. ONNX Runtime GenAI, transformers.js and
+// programs with sessions of their own load the same files. The files are compared with their source
+// before they appear.
 package toonnx
 
 import (
 	"fmt"
+	"path"
 	"slices"
 
 	"github.com/lowbit-go/gq/formats/gqf"
@@ -23,8 +24,8 @@ import (
 
 // Options are the options of a directory for ONNX Runtime.
 type Options struct {
-	// Tile is the tile of the packed weights that the files hold beside the codes. Default (zero): no
-	// packed weights.
+	// Tile is the tile of packed weights that the files hold in addition to the codes. Default (zero):
+	// no packed weights.
 	Tile packing.Tile
 	// Split is the greatest size of a file with weights, unless a single tensor is larger. Default
 	// (0): one file.
@@ -193,3 +194,82 @@ func (o *Output) Home(dir string) string { return tocheckpoint.Home(dir) }
 type dtype struct{ name, suffix string }
 
 var dtypes = map[int]dtype{0: {"fp32", ""}, 2: {"q2", "_q2"}, 4: {"q4", "_q4"}, 8: {"q8", "_quantized"}}
+
+// folder is transformers.js' directory of graphs and weights. A graph has mostFiles at most.
+const (
+	folder    = "onnx"
+	mostFiles = 100
+)
+
+func (o *Output) modelName() string { return "model" + o.dtype.suffix + ".onnx" }
+
+// dataName is the name of a file with weights, as transformers.js expects it.
+func (o *Output) dataName(i int) string {
+	if i == 0 {
+		return o.modelName() + "_data"
+	}
+	return fmt.Sprintf("%s_data_%d", o.modelName(), i)
+}
+
+// modelPath is the path of the graph in the directory, with slashes.
+func (o *Output) modelPath() string { return path.Join(folder, o.modelName()) }
+
+// unsupported names what a model has that the graph's operators do not compute, or that nobody has
+// shown them to compute; "" if there is nothing.
+func unsupported(c *arch.ForwardConfig) string {
+	switch {
+	case c.Latent != nil:
+		return "attention with latents"
+	case c.PerLayer != nil || c.AltUp != nil || c.Laurel > 0:
+		return "inputs of single layers"
+	case c.AttentionGate:
+		return "gates of attention"
+	case c.UnitValues || c.QKNorm == arch.UnitNorms:
+		return "norms without gains"
+	case c.Facts.Has(arch.Sinks):
+		return "attention sinks"
+	case c.Temperature != 0:
+		return "queries with a temperature"
+	case c.RopeStart != 0:
+		return "heads whose first dimensions do not rotate"
+	case c.MaxPositions == 0:
+		return "no max_position_embeddings in config.json, by which tables of rotations are made"
+	}
+	for i := range c.Layers {
+		l := &c.Layers[i]
+		what := ""
+		switch {
+		case l.Mixer != arch.AttentionMixer || l.Beside || l.NoFeedForward:
+			what = "layers with a state"
+		case l.Experts:
+			what = "mixtures of experts"
+		case l.Chunk > 0:
+			what = "attention in chunks"
+		case l.Borrow > 0 || l.KeyValues:
+			what = "keys or values of other layers"
+		case l.Sparse:
+			what = "sparse gates"
+		case l.HeadDim%8 != 0:
+			what = fmt.Sprintf("heads of %d dimensions, and GroupQueryAttention only multiples of 8", l.HeadDim)
+		}
+		if what != "" {
+			return what
+		}
+	}
+	if c.Activation != "silu" && c.Activation != "gelu_pytorch_tanh" || c.GateSlope != 1 {
+		return "another activation than silu and gelu_pytorch_tanh"
+	}
+	return ""
+}
+
+// context is the most tokens of a sequence in the graph: tables of rotations have a row for each.
+// The second frequencies of longrope, of longer sequences, would need tables of their own.
+func context(c *arch.ForwardConfig) int {
+	n := c.MaxPositions
+	for _, r := range c.Ropes {
+		if r.Type == "longrope" {
+			n = min(n, r.OriginalPositions)
+		}
+	}
+	return n
+}

@@ -71,8 +71,8 @@ func (o *Output) readBack(w *write.Written) (err error) {
 	return nil
 }
 
-// check follows the names of the graph: each input of a node must be there before the node runs, and
-// each external tensor in a file.
+// check follows the names of the graph. Each input of a node must be there before the node runs,
+// and each external tensor must lie in a file.
 func (b *written) check() error {
 	g := &b.model.Graph
 	known := map[string]bool{"": true}

@@ -1,6 +1,7 @@
 package toonnx
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -60,7 +61,7 @@ func (t *target) Files(dir string) (list []write.File) {
 
 func (t *target) Shards() (n int, dir bool) { return len(t.data), true }
 
-// Finish writes the tables of rotations, the model, and the files beside it.
+// Finish writes the tables of rotations, the model, and the other files.
 func (t *target) Finish(files []io.WriterAt, c *plan.Codes, found []write.ItemResult) error {
 	hashes := make([]uint64, len(t.contents))
 	for i, p := range t.contents {
@@ -125,9 +126,7 @@ func (t *target) Sinks(list []write.RowSink, it *plan.Quantized) ([]write.RowSin
 		s.rowBytes[zeros] = int(zeroBytes(it))
 	}
 	for _, i := range t.byItem[it.Index] {
-		if t.contents[i].part == packed {
-			s.packer = t.packer(it)
-		}
+		s.packer = cmp.Or(s.packer, t.contents[i].packer)
 	}
 	return append(list, s), nil
 }
@@ -186,8 +185,8 @@ func (s *codesSink) group(block int) int {
 	return block * int(s.it.Stored.Group) / s.it.Scheme.Group
 }
 
-// packBits stores codes as unsigned numbers, the first in the lowest bits of a byte. Behind the last
-// code it stores zeros.
+// packBits stores codes as unsigned numbers, the first in the lowest bits of a byte. Behind the
+// last code it stores zeros.
 func packBits(dst []byte, list []int8, bits int) {
 	per, half := 8/bits, 1<<(bits-1)
 	for i := range dst {
