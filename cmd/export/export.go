@@ -15,7 +15,7 @@ import (
 func Command() *cli.Command {
 	return &cli.Command{
 		Name:  "export",
-		Usage: "write the model in a .gqf file as a .gguf file, a checkpoint or an ONNX graph, without changing a code",
+		Usage: "write the model in a .gqf file for another program, with the same codes",
 		UsageText: `# a file of gq quantize --target gguf, for llama.cpp
 gq export model.gqf -o model.gguf
 gq export model.gqf --split 2GB -o model.gguf
