@@ -50,7 +50,8 @@ var onnxSettings = []struct{ name, settings string }{
 func TestONNXRuntime(t *testing.T) {
 	node := startNode(t, "onnxruntime.mjs", "GQ_ONNXRUNTIME", "onnxruntime-node")
 	written := 0
-	for _, g := range testmodels.AllGenerated(t) { // with heads that GroupQueryAttention does not rotate
+	// Some have heads that GroupQueryAttention does not rotate.
+	for _, g := range testmodels.AllGenerated(t) {
 		dir := filepath.Join(t.TempDir(), g.Name)
 		g.Write(t, dir)
 		c := onnxCase{node: node, dir: dir, ids: g.Sequences[0].Tokens, limit: 1e-4}

@@ -55,8 +55,10 @@ func TestBytes(t *testing.T) {
 	m := &Model{IR: 10, Graph: Graph{Nodes: []Node{{Op: "Add", Inputs: []string{"a", ""}, Outputs: []string{"c"}}}, Inputs: []Value{{"a", Float, []Dim{{Name: "n"}, {Size: 3}}}}}, Opsets: []Opset{{"", 21}}}
 	want := "\x08\x0a" + // ir_version
 		"\x3a\x25" + // graph
-		"\x0a\x0d" + "\x0a\x01a" + "\x0a\x00" + "\x12\x01c" + "\x22\x03Add" + // node: input, input, output, op_type
-		"\x5a\x14" + "\x0a\x01a" + "\x12\x0f\x0a\x0d\x08\x01\x12\x09" + "\x0a\x03\x12\x01n" + "\x0a\x02\x08\x03" + // input: name, type, shape
+		// node: input, input, output, op_type
+		"\x0a\x0d" + "\x0a\x01a" + "\x0a\x00" + "\x12\x01c" + "\x22\x03Add" +
+		// input: name, type, shape
+		"\x5a\x14" + "\x0a\x01a" + "\x12\x0f\x0a\x0d\x08\x01\x12\x09" + "\x0a\x03\x12\x01n" + "\x0a\x02\x08\x03" +
 		"\x42\x02" + "\x10\x15" // opset_import
 	if got := string(m.Encode()); got != want {
 		t.Errorf("%q, not %q", got, want)

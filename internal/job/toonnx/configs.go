@@ -104,7 +104,8 @@ func (o *Output) genai() ([]byte, error) {
 			}
 		}
 	}
-	if eos, ok := model["eos_token_id"].(json.RawMessage); ok && model["pad_token_id"] == nil { // GenAI needs it for batches
+	// GenAI pads sequences of a batch.
+	if eos, ok := model["eos_token_id"].(json.RawMessage); ok && model["pad_token_id"] == nil {
 		var list []json.RawMessage
 		if model["pad_token_id"] = eos; json.Unmarshal(eos, &list) == nil && len(list) > 0 {
 			model["pad_token_id"] = list[0]

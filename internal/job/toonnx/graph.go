@@ -10,8 +10,8 @@ import (
 // build makes the graph.
 func (g *graph) build() error {
 	c := g.c
-	g.value(&g.Inputs, inputIDs, onnx.Int64, "batch", "sequence")
-	g.value(&g.Inputs, attentionMask, onnx.Int64, "batch", "total")
+	g.value(&g.Inputs, inputIDs, onnx.Int64, batchSize, sequenceLength)
+	g.value(&g.Inputs, attentionMask, onnx.Int64, batchSize, totalLength)
 	g.lengths()
 	g.stream = stream{x: g.scaled(g.embedding(), c.EmbeddingScale)}
 	for i := range c.Layers {
@@ -21,13 +21,13 @@ func (g *graph) build() error {
 	g.at = g.names.Body
 	g.head(g.normed(c.Facts.Final().HF))
 	g.Nodes[len(g.Nodes)-1].Outputs[0] = logitsName
-	g.value(&g.Outputs, logitsName, onnx.Float, "batch", "sequence", c.VocabSize)
+	g.value(&g.Outputs, logitsName, onnx.Float, batchSize, sequenceLength, c.VocabSize)
 	for i, l := range c.Layers {
 		for _, name := range []string{pastKey, pastValue} {
-			g.value(&g.Inputs, fmt.Sprintf(name, i), onnx.Float, "batch", l.KVHeads, "past", l.HeadDim)
+			g.value(&g.Inputs, fmt.Sprintf(name, i), onnx.Float, batchSize, l.KVHeads, pastLength, l.HeadDim)
 		}
 		for _, name := range []string{presentKey, presentValue} {
-			g.value(&g.Outputs, fmt.Sprintf(name, i), onnx.Float, "batch", l.KVHeads, "total", l.HeadDim)
+			g.value(&g.Outputs, fmt.Sprintf(name, i), onnx.Float, batchSize, l.KVHeads, totalLength, l.HeadDim)
 		}
 	}
 	return g.err

@@ -22,6 +22,12 @@ const (
 	pastValue     = "past_key_values.%d.value"
 	presentKey    = "present.%d.key"
 	presentValue  = "present.%d.value"
+
+	// sizes that vary: transformers.js looks for batch_size
+	batchSize      = "batch_size"
+	sequenceLength = "sequence_length"
+	pastLength     = "past_sequence_length"
+	totalLength    = "total_sequence_length"
 )
 
 // place is a range of a file with weights.
