@@ -74,24 +74,23 @@ func (o *Output) genai() ([]byte, error) {
 	model := object{
 		"context_length": context(c), "vocab_size": c.VocabSize, "type": anyDecoder, "decoder": object{
 			"session_options": object{"log_id": "onnxruntime-genai", "provider_options": []any{}},
-			"filename":        o.modelPath(), "head_size": c.HeadDim, "hidden_size": c.HiddenSize,
+			"filename":        folder + "/" + o.modelName(), "head_size": c.HeadDim, "hidden_size": c.HiddenSize,
 			"num_attention_heads": c.Heads, "num_key_value_heads": c.KVHeads, "num_hidden_layers": len(c.Layers),
 			"inputs":  object{inputIDs: inputIDs, attentionMask: attentionMask, "past_key_names": pastKey, "past_value_names": pastValue},
 			"outputs": object{logitsName: logitsName, "present_key_names": presentKey, "present_value_names": presentValue},
 		},
 	}
 	search := object{"max_length": context(c), "past_present_share_buffer": true}
-	generation, err := o.asset(generationFile)
-	if err != nil {
-		return nil, err
-	}
-	for _, source := range [][]byte{o.Config, generation} { // the second has the last word
-		if source == nil {
+	for _, file := range []string{assets.ConfigName, generationFile} { // the second has the last word
+		source, err := o.from.Asset(file)
+		if errors.Is(err, fs.ErrNotExist) {
 			continue
+		} else if err != nil {
+			return nil, err
 		}
 		var keys map[string]json.RawMessage
 		if err := json.Unmarshal(jsonscan.Finite(source), &keys); err != nil {
-			return nil, fmt.Errorf("%s: %w", o.root, err)
+			return nil, fmt.Errorf("%s: %s: %w", o.root, file, err)
 		}
 		for to, names := range map[*object][]string{
 			&model:  {"bos_token_id", "eos_token_id", "pad_token_id"},
@@ -113,13 +112,4 @@ func (o *Output) genai() ([]byte, error) {
 	}
 	b, err := json.MarshalIndent(object{"model": model, "search": search}, "", "  ")
 	return append(b, '\n'), err
-}
-
-// asset is a file that belongs to the model; nil if there is none.
-func (o *Output) asset(name string) ([]byte, error) {
-	data, err := o.from.Asset(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return data, err
 }

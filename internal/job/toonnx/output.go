@@ -6,7 +6,6 @@ package toonnx
 
 import (
 	"fmt"
-	"path"
 	"slices"
 
 	"github.com/lowbit-go/gq/formats/gqf"
@@ -211,53 +210,35 @@ func (o *Output) dataName(i int) string {
 	return fmt.Sprintf("%s_data_%d", o.modelName(), i)
 }
 
-// modelPath is the path of the graph in the directory, with slashes.
-func (o *Output) modelPath() string { return path.Join(folder, o.modelName()) }
-
 // unsupported names what a model has that the graph's operators do not compute, or that nobody has
 // shown them to compute; "" if there is nothing.
 func unsupported(c *arch.ForwardConfig) string {
-	switch {
-	case c.Latent != nil:
-		return "attention with latents"
-	case c.PerLayer != nil || c.AltUp != nil || c.Laurel > 0:
-		return "inputs of single layers"
-	case c.AttentionGate:
-		return "gates of attention"
-	case c.UnitValues || c.QKNorm == arch.UnitNorms:
-		return "norms without gains"
-	case c.Facts.Has(arch.Sinks):
-		return "attention sinks"
-	case c.Temperature != 0:
-		return "queries with a temperature"
-	case c.RopeStart != 0:
-		return "heads whose first dimensions do not rotate"
-	case c.MaxPositions == 0:
-		return "no max_position_embeddings in config.json, by which tables of rotations are made"
+	any := func(has func(l *arch.LayerConfig) bool) bool {
+		return slices.ContainsFunc(c.Layers, func(l arch.LayerConfig) bool { return has(&l) })
 	}
-	for i := range c.Layers {
-		l := &c.Layers[i]
-		what := ""
-		switch {
-		case l.Mixer != arch.AttentionMixer || l.Beside || l.NoFeedForward:
-			what = "layers with a state"
-		case l.Experts:
-			what = "mixtures of experts"
-		case l.Chunk > 0:
-			what = "attention in chunks"
-		case l.Borrow > 0 || l.KeyValues:
-			what = "keys or values of other layers"
-		case l.Sparse:
-			what = "sparse gates"
-		case l.HeadDim%8 != 0:
-			what = fmt.Sprintf("heads of %d dimensions, and GroupQueryAttention only multiples of 8", l.HeadDim)
+	for _, v := range []struct {
+		has  bool
+		what string
+	}{
+		{c.Latent != nil, "attention with latents"},
+		{c.PerLayer != nil || c.AltUp != nil || c.Laurel > 0, "inputs of single layers"},
+		{c.AttentionGate, "gates of attention"},
+		{c.UnitValues || c.QKNorm == arch.UnitNorms, "norms without gains"},
+		{c.Facts.Has(arch.Sinks), "attention sinks"},
+		{c.Temperature != 0, "queries with a temperature"},
+		{c.RopeStart != 0, "heads whose first dimensions do not rotate"},
+		{any(func(l *arch.LayerConfig) bool { return l.Mixer != arch.AttentionMixer || l.Beside || l.NoFeedForward }), "layers with a state"},
+		{any(func(l *arch.LayerConfig) bool { return l.Experts }), "mixtures of experts"},
+		{any(func(l *arch.LayerConfig) bool { return l.Chunk > 0 }), "attention in chunks"},
+		{any(func(l *arch.LayerConfig) bool { return l.Borrow > 0 || l.KeyValues }), "keys or values of other layers"},
+		{any(func(l *arch.LayerConfig) bool { return l.Sparse }), "sparse gates"},
+		{any(func(l *arch.LayerConfig) bool { return l.HeadDim%8 != 0 }), "heads whose size is no multiple of 8"},
+		{c.Activation != "silu" && c.Activation != "gelu_pytorch_tanh" || c.GateSlope != 1, "another activation than silu and gelu_pytorch_tanh"},
+		{c.MaxPositions == 0, "no max_position_embeddings, the number of rows in tables of rotations"},
+	} {
+		if v.has {
+			return v.what
 		}
-		if what != "" {
-			return what
-		}
-	}
-	if c.Activation != "silu" && c.Activation != "gelu_pytorch_tanh" || c.GateSlope != 1 {
-		return "another activation than silu and gelu_pytorch_tanh"
 	}
 	return ""
 }

@@ -102,7 +102,7 @@ func (b *written) check() error {
 	for _, n := range g.Nodes {
 		for _, name := range n.Inputs {
 			if !known[name] {
-				return fmt.Errorf("node %q reads %q, which no node before it makes: this is a defect of gq, please report it with the model's name", n.Name, name)
+				return fmt.Errorf("node %q reads %q before a node makes it: this is a defect of gq, please report it with the model's name", n.Name, name)
 			}
 		}
 		for _, name := range n.Outputs {

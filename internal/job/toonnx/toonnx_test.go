@@ -369,7 +369,7 @@ func TestReadBack(t *testing.T) {
 		"an input that no node makes": {"onnx/model_q4.onnx", func(m *onnx.Model, _ []byte) []byte {
 			m.Graph.Nodes = m.Graph.Nodes[1:]
 			return m.Encode()
-		}, "which no node before it makes"},
+		}, "before a node makes it"},
 		"a tensor of another file": {"onnx/model_q4.onnx", func(m *onnx.Model, _ []byte) []byte {
 			for i := range m.Graph.Initializers {
 				if m.Graph.Initializers[i].External != nil {
