@@ -9,6 +9,7 @@ import (
 	"github.com/lowbit-go/gq/internal/job/conversion"
 	"github.com/lowbit-go/gq/internal/job/tocheckpoint"
 	"github.com/lowbit-go/gq/internal/job/togguf"
+	"github.com/lowbit-go/gq/internal/job/toonnx"
 	"github.com/lowbit-go/gq/internal/job/write"
 	"github.com/lowbit-go/gq/quantizer"
 )
@@ -30,7 +31,8 @@ type ExportOptions struct {
 }
 
 // Export writes the model in the .gqf file src as the .gguf file dst, for llama.cpp and programs
-// built on it, or as the directory dst with a checkpoint in a format of another library. Every code
+// built on it, or as the directory dst: for ONNX
+// Runtime, or with a checkpoint in a format of another library. Every code
 // and scale stays as it is; a tensor that the format does not hold exactly is an error. dst, or its
 // shards, appear when they are complete.
 func Export(ctx context.Context, src, dst string, o ExportOptions) (*write.Report, error) {
@@ -90,7 +92,9 @@ func (o *ExportOptions) conversion() (q conversion.ExportOptions, err error) {
 	switch {
 	case o.Split < 0:
 		return q, optionf("split", "%d: at least 1", o.Split)
-	case format.isDirectory():
+	case format == formatONNX && !o.Dequantize:
+		q.ONNX = &toonnx.Options{Tile: o.Target.PackedTile(), Split: o.Split}
+	case format.checkpoint() != "":
 		q.Checkpoint = &tocheckpoint.Options{Format: format.checkpoint(), Split: o.Split, Dequantize: o.Dequantize}
 	case format == formatGQF:
 		return q, optionf("target", "%s reads .gqf files, which gq repack writes: an export writes .gguf files and checkpoints", o.Target.Name)

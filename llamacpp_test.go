@@ -15,12 +15,15 @@ import (
 	"github.com/lowbit-go/gq/internal/lm/forward"
 )
 
-// llamaCpp is llama.cpp in a node process.
-type llamaCpp struct {
+// nodeProcess is a node process that answers requests, line by line.
+type nodeProcess struct {
 	mu  sync.Mutex
 	in  io.Writer
 	out *bufio.Reader
 }
+
+// llamaCpp is llama.cpp in a node process.
+type llamaCpp struct{ *nodeProcess }
 
 // llamaRequest and llamaAnswer are described in testdata/llamacpp.mjs.
 type llamaRequest struct {
@@ -39,23 +42,28 @@ type llamaAnswer struct {
 	Greedy        []int32
 }
 
-// startLlamaCpp starts the process. GQ_LLAMACPP is the folder in which npm has installed
-// node-llama-cpp, GQ_NODE the node program. Without GQ_LLAMACPP the test is skipped, or fails if CI
-// is set.
 func startLlamaCpp(t *testing.T) *llamaCpp {
 	t.Helper()
-	dir := os.Getenv("GQ_LLAMACPP")
+	return &llamaCpp{startNode(t, "llamacpp.mjs", "GQ_LLAMACPP", "node-llama-cpp")}
+}
+
+// startNode starts a program of testdata. The variable names the folder in which npm has installed
+// the package, GQ_NODE the node program. Without the folder the test is skipped, or fails if CI is
+// set.
+func startNode(t *testing.T, program, variable, pkg string) *nodeProcess {
+	t.Helper()
+	dir := os.Getenv(variable)
 	if dir == "" {
 		if os.Getenv("CI") != "" {
-			t.Fatal("GQ_LLAMACPP is not set, and CI is set: this test must not be skipped")
+			t.Fatalf("%s is not set, and CI is set: this test must not be skipped", variable)
 		}
-		t.Skip("needs node-llama-cpp in the directory GQ_LLAMACPP (.ci/run installs it)")
+		t.Skipf("needs %s in the directory %s (.ci/run installs it)", pkg, variable)
 	}
 	node := os.Getenv("GQ_NODE")
 	if node == "" {
 		node = "node"
 	}
-	cmd := exec.Command(node, filepath.Join("testdata", "llamacpp.mjs"), dir)
+	cmd := exec.Command(node, filepath.Join("testdata", program), dir)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -74,14 +82,24 @@ func startLlamaCpp(t *testing.T) *llamaCpp {
 			t.Errorf("node: %v", err)
 		}
 	})
-	return &llamaCpp{in: in, out: bufio.NewReader(out)}
+	return &nodeProcess{in: in, out: bufio.NewReader(out)}
 }
 
-func (l *llamaCpp) ask(t *testing.T, r llamaRequest) llamaAnswer {
+func (l *llamaCpp) ask(t *testing.T, r llamaRequest) (a llamaAnswer) {
+	t.Helper()
+	l.nodeProcess.ask(t, r, &a)
+	if a.Error != "" {
+		t.Fatalf("llama.cpp: %s", a.Error)
+	}
+	return a
+}
+
+// ask sends a request and reads the answer.
+func (l *nodeProcess) ask(t *testing.T, request, answer any) {
 	t.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	line, err := json.Marshal(r)
+	line, err := json.Marshal(request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,14 +109,9 @@ func (l *llamaCpp) ask(t *testing.T, r llamaRequest) llamaAnswer {
 	if line, err = l.out.ReadBytes('\n'); err != nil {
 		t.Fatalf("node ended: %v", err)
 	}
-	var a llamaAnswer
-	if err := json.Unmarshal(line, &a); err != nil {
+	if err := json.Unmarshal(line, answer); err != nil {
 		t.Fatalf("%v: %.200s", err, line)
 	}
-	if a.Error != "" {
-		t.Fatalf("llama.cpp: %s", a.Error)
-	}
-	return a
 }
 
 // ourProbabilities runs a model on a sequence.

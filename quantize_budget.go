@@ -128,7 +128,7 @@ func (j *job) measuredFiles(search int) int {
 		return 0
 	case b.MaxKL > 0:
 		return search
-	case j.calibration.needed() && r.Mapping == gqf.MappingNone && !r.ForGGUF() && r.CheckpointFormat() == "":
+	case j.calibration.needed() && r.Mapping == gqf.MappingNone && !r.ForGGUF() && !r.IntegerZeros():
 		return compared
 	}
 	return 0

@@ -21,6 +21,7 @@ import (
 	"github.com/lowbit-go/gq/internal/job/lora"
 	"github.com/lowbit-go/gq/internal/job/tocheckpoint"
 	"github.com/lowbit-go/gq/internal/job/togguf"
+	"github.com/lowbit-go/gq/internal/job/toonnx"
 	"github.com/lowbit-go/gq/internal/job/write"
 	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/internal/lm/tokenizer"
@@ -147,6 +148,8 @@ func (r *run) planJob(t *task, in *input) (_ *job, err error) {
 		Assets: new(fromcheckpoint.AssetCache),
 	}
 	switch {
+	case t.o.format == formatONNX:
+		opts.ONNX = &toonnx.Options{Tile: t.o.Recipe.Targets[0].PackedTile(), Split: t.o.Split}
 	case t.o.format.isDirectory():
 		opts.Checkpoint = &tocheckpoint.Options{Format: t.o.format.checkpoint(), Split: t.o.Split}
 	case t.o.format == formatGGUF:
@@ -348,7 +351,7 @@ func (t *task) checkPaths(in *input) error {
 		s.Input("the adapter", lora.Files(name)...)
 	}
 	if o.format.isDirectory() {
-		s.OutputTree("output", "the checkpoint of format "+string(o.format), t.to.Path)
+		s.OutputTree("output", "the "+strings.TrimPrefix(o.format.noun(), "a "), t.to.Path)
 	} else {
 		s.Output("output", "the ."+string(o.format)+" file", t.to.Name)
 	}

@@ -164,13 +164,13 @@ func (r Recipe) Validate() error {
 	if d := r.WithDefaults(); d.Mapping == gqf.MappingHalfStep && d.Bits > 2 {
 		return fmt.Errorf("mapping %s is for 1 and 2 bits, not %d", d.Mapping, d.Bits)
 	}
-	if err := r.validScheme(gqf.RoleProjection, nil); err != nil {
-		return err
-	}
 	for _, t := range r.Targets {
 		if len(r.Targets) > 1 && t.alone() {
 			return fmt.Errorf("target %s chooses schemes that other targets do not load: make two files", t.Name)
 		}
+	}
+	if err := r.validScheme(gqf.RoleProjection, nil); err != nil {
+		return err
 	}
 	switch f := r.CheckpointFormat(); {
 	case f != "" && !f.QuantizesEmbedding():
@@ -197,6 +197,11 @@ func (r Recipe) validScheme(role gqf.Role, rule *Rule) error {
 func (r Recipe) ValidateScheme(s rounding.Scheme) error {
 	if r.ForGGUF() {
 		if _, err := rounding.GGUFType(s); err != nil {
+			return err
+		}
+	}
+	if r.ForONNX() {
+		if err := ONNXHolds(s); err != nil {
 			return err
 		}
 	}

@@ -206,7 +206,7 @@ func NewRuleSet(recipe Recipe, first []Rule) (*RuleSet, error) {
 			if err = recipe.validScheme(gqf.RoleProjection, &r); recipe.validScheme(gqf.RoleEmbedding, &r) == nil {
 				err = nil
 			}
-			if r.Layouts != nil && (recipe.ForGGUF() || recipe.CheckpointFormat() != "") {
+			if r.Layouts != nil && recipe.Alone() {
 				err = fmt.Errorf("it states a layout, but target %s chooses it: leave the layout out", TargetNames(recipe.Targets))
 			}
 		}

@@ -14,10 +14,10 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// Target is a consumer of weights: of .gqf files on a kind of CPU, of .gguf files, or of
-// checkpoints in a format of another library. The layouts for a kind of CPU are those that the
-// consumer's own packers make there, so that it can use a file's bytes unchanged. docs/FORMAT.md
-// says how each consumer loads them.
+// Target is a consumer of weights: of .gqf files on a kind of CPU, of .gguf files, of directories
+// for ONNX Runtime, or of checkpoints in a format of another library. The layouts for a kind of CPU
+// are those that the consumer's own packers make there, so that it can use a file's bytes
+// unchanged. docs/FORMAT.md says how each consumer loads them.
 type Target struct {
 	Name string
 	// positive: the consumer refuses scales that are not positive normal numbers.
@@ -33,6 +33,9 @@ type Target struct {
 	// Format is the format of checkpoints that the target loads, "" for other targets. A .gqf file
 	// with the target's schemes has the layout lowbit.
 	Format hfquant.Format
+	// onnx: ONNX Runtime loads the target. grouped is then the tile of packed weights that its files
+	// hold in addition to the codes; a zero tile: none.
+	onnx bool
 	// CPU is the CPU features that the name implies, which the file records with the variant.
 	CPU gqf.CPUFeatures
 }
@@ -54,6 +57,9 @@ var Targets = append([]Target{
 	{Name: "llama.cpp-dotprod", grouped: tile4x8x2, channel8: tile4x4x1, groupScale: packing.ScaleF16, group: 32, CPU: gqf.CPUDotProd},
 	{Name: "torchao", torchao: true, groupScale: packing.ScaleF32},
 	TargetGGUF,
+	{Name: "onnx", onnx: true},
+	{Name: "onnx-arm-i8mm", onnx: true, grouped: tile4x16x2},
+	{Name: "onnx-arm-dotprod", onnx: true, grouped: tile4x8x2},
 }, checkpointTargets...)
 
 // ParseTargets reads a list of target names.
@@ -158,7 +164,7 @@ func (t Target) Layout(s rounding.Scheme, k int64) (LayoutRequest, error) {
 }
 
 // alone reports whether the target chooses schemes that other targets do not load.
-func (t Target) alone() bool { return t.Format != "" || t.Name == TargetGGUF.Name }
+func (t Target) alone() bool { return t.Format != "" || t.Name == TargetGGUF.Name || t.onnx }
 
 // TargetNames lists targets as ParseTargets reads them.
 func TargetNames(list []Target) string {
@@ -177,6 +183,41 @@ var TargetGGUF = Target{Name: "gguf"}
 func (r Recipe) ForGGUF() bool {
 	return slices.ContainsFunc(r.Targets, func(t Target) bool { return t.Name == TargetGGUF.Name })
 }
+
+// ForONNX reports whether the recipe's target is ONNX Runtime.
+func (r Recipe) ForONNX() bool {
+	return slices.ContainsFunc(r.Targets, func(t Target) bool { return t.onnx })
+}
+
+// PackedTile is the tile of the packed weights in the files of a target of ONNX Runtime; zero if
+// they have none.
+func (t Target) PackedTile() packing.Tile {
+	if !t.onnx {
+		return packing.Tile{}
+	}
+	return t.grouped
+}
+
+// ONNXHolds reports why the operators of ONNX Runtime do not hold codes of a scheme.
+func ONNXHolds(s rounding.Scheme) error {
+	wider := map[int]int{1: 2, 3: 4, 5: 8, 6: 8, 7: 8}
+	switch instead := wider[s.Bits]; {
+	case instead != 0:
+		return fmt.Errorf("onnx has 2, 4 and 8 bits, and %d would take the bytes of %d: use %d bits", s.Bits, instead, instead)
+	case s.Mapping == gqf.MappingHalfStep || s.Mapping == gqf.MappingKQuant:
+		return fmt.Errorf("onnx has no codes of mapping %s: use full-range or asymmetric", s.Mapping)
+	case s.Bits == 4 && s.Mapping != gqf.MappingAsymmetric && s.ScaleDtype != packing.ScaleBF16:
+		return fmt.Errorf("on Arm, ONNX Runtime rounds the scales of symmetric 4-bit codes to bf16, and %s scales would lose by it: use bf16 scales", s.ScaleDtype)
+	}
+	return nil
+}
+
+// IntegerZeros reports whether zero points must be integers: the target loads no others.
+func (r Recipe) IntegerZeros() bool { return r.ForONNX() || r.CheckpointFormat() != "" }
+
+// Alone reports whether the recipe's target chooses schemes, or the form of the output, so that
+// neither other targets nor layouts go with it.
+func (r Recipe) Alone() bool { return slices.ContainsFunc(r.Targets, Target.alone) }
 
 // stated says which fields of a scheme a person stated for the very bits that the scheme has.
 type stated struct{ group, mapping, scales bool }

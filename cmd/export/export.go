@@ -1,5 +1,5 @@
-// Package export is the command `gq export`: a .gqf file becomes a .gguf file, or a checkpoint in a
-// format of another library, with the same codes.
+// Package export is the command `gq export`: a .gqf file becomes a .gguf file, a directory for ONNX
+// Runtime, or a checkpoint in a format of another library, with the same codes.
 package export
 
 import (
@@ -15,7 +15,7 @@ import (
 func Command() *cli.Command {
 	return &cli.Command{
 		Name:  "export",
-		Usage: "write the model in a .gqf file as a .gguf file or a checkpoint, without changing a code",
+		Usage: "write the model in a .gqf file for another program, with the same codes",
 		UsageText: `# a file of gq quantize --target gguf, for llama.cpp
 gq export model.gqf -o model.gguf
 gq export model.gqf --split 2GB -o model.gguf
@@ -27,7 +27,7 @@ gq export model.gqf --target gptq -o model-gptq
 			"gq quantize SRC --target NAME writes the same at once, and .gguf files with K types and minima.",
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` to write, or s3://BUCKET/KEY; or a new directory, for a checkpoint"},
-			&cli.StringFlag{Name: "target", Value: quantizer.TargetGGUF.Name, Usage: "`NAME`: gguf for llama.cpp; or int-quantized, pack-quantized (compressed-tensors), gptq, mlx or torchao-safetensors, for a checkpoint"},
+			&cli.StringFlag{Name: "target", Value: quantizer.TargetGGUF.Name, Usage: "`NAME`: gguf for llama.cpp; or int-quantized, pack-quantized (compressed-tensors), gptq, mlx or torchao-safetensors, for a checkpoint; or onnx"},
 			&cli.BoolFlag{Name: "dequantize", Usage: "write weights that a checkpoint cannot hold in float32"},
 		}, append(cmdline.Settings("", "pre"),
 			cmdline.Split(""),

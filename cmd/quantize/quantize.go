@@ -90,7 +90,7 @@ func output(c *cli.Context, r quantizer.Recipe) string {
 		return c.String("output")
 	case r.ForGGUF():
 		return "model.gguf"
-	case r.CheckpointFormat() != "":
+	case r.Alone():
 		return "model-" + r.Targets[0].Name
 	}
 	return "model.gqf"

@@ -37,7 +37,7 @@ func Create(path string) (*File, error) {
 	RemoveStale(dir, func(of string) bool { return of == base })
 	for range 100 {
 		f := &File{path: path, target: target, temp: filepath.Join(dir, tempName(base))}
-		f.file, err = os.OpenFile(f.temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+		f.file, err = os.OpenFile(f.temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
 		if errors.Is(err, fs.ErrExist) {
 			continue
 		}
@@ -127,6 +127,9 @@ func (f *File) WriteAt(p []byte, off int64) (int, error) {
 	n, err := f.file.WriteAt(p, off)
 	return n, f.explain("write", err)
 }
+
+// ReadAt reads what was written.
+func (f *File) ReadAt(p []byte, off int64) (int, error) { return f.file.ReadAt(p, off) }
 
 // Truncate sets the file's size in bytes; bytes that were never written read as zeros.
 func (f *File) Truncate(size int64) error {

@@ -76,9 +76,14 @@ func CheckDir(path string) error {
 	return nil
 }
 
-// Create begins a file of the directory. Commit the file before the directory.
+// Create begins a file of the directory, or of a folder in it. Commit the file before the
+// directory.
 func (d *Dir) Create(name string) (*File, error) {
-	f, err := Create(filepath.Join(d.temp, name))
+	path := filepath.Join(d.temp, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		return nil, &fs.PathError{Op: "create", Path: filepath.Join(d.path, name), Err: Cause(err)}
+	}
+	f, err := Create(path)
 	if err == nil {
 		f.path = filepath.Join(d.path, name) // for messages
 	}
@@ -87,7 +92,10 @@ func (d *Dir) Create(name string) (*File, error) {
 
 // Commit makes the directory appear, with files that are committed. An empty directory is replaced.
 func (d *Dir) Commit() error {
-	err := renameDir(d.temp, d.target)
+	err := syncDir(d.temp) // with the names of folders
+	if err == nil {
+		err = renameDir(d.temp, d.target)
+	}
 	if err == nil {
 		d.unlock()
 		err = syncDir(filepath.Dir(d.target))

@@ -81,7 +81,7 @@ func makeDir(t *testing.T, path string) (*Dir, error) {
 		return nil, err
 	}
 	t.Cleanup(d.unlock)
-	for _, name := range []string{"a", "b"} {
+	for _, name := range []string{"a", filepath.Join("folder", "b")} {
 		f, err := d.Create(name)
 		if err != nil {
 			t.Fatal(err)
@@ -119,9 +119,9 @@ func TestDir(t *testing.T) {
 		if err := d.Commit(); err != nil {
 			t.Fatal(err)
 		}
-		wantNames(t, path, "a", "b")
+		wantNames(t, path, "a", "folder")
 		d.Abort()
-		wantNames(t, path, "a", "b")
+		wantNames(t, path, "a", "folder")
 		if st, err := os.Stat(path); before == "empty" && (err != nil || st.Mode().Perm()&0o077 != 0) && canRenameOpen {
 			t.Errorf("mode %v (%v), expected that of the empty directory", st.Mode(), err)
 		}

@@ -288,12 +288,16 @@ func (j *Job) candidates() (list []Option) {
 
 // groups are the group sizes to choose from at a width with the stated or default mapping. For
 // checkpoints these are the groups with kernels in other programs: channels, if there is no other.
+// For ONNX Runtime there are none at widths that it does not hold.
 func (j *Job) groups(bits int) []int {
 	list := j.Groups
 	if list == nil {
 		list = defaultGroups
 	}
 	f := j.Options.Recipe.CheckpointFormat()
+	if f == "" && j.Options.Recipe.ForONNX() && bits != 2 && bits != 4 && bits != 8 {
+		return nil
+	}
 	if f == "" {
 		return list
 	}
@@ -306,7 +310,7 @@ func (j *Job) groups(bits int) []int {
 
 func (j *Job) fractions() []int {
 	switch {
-	case j.Options.Recipe.CheckpointFormat() != "":
+	case j.Options.Recipe.IntegerZeros():
 		return nil
 	case j.Groups != nil:
 		return j.Groups

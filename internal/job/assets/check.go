@@ -13,7 +13,8 @@ import (
 
 	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/jsonscan"
-	"github.com/lowbit-go/gq/internal/lm/llamacpp"
+	"github.com/lowbit-go/gq/internal/protobuf"
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // CheckAsset checks that a file has the kind of content that its name promises, by docs/FORMAT.md,
@@ -99,20 +100,20 @@ func isObject(data []byte, tokenizer bool) bool {
 // text.
 func checkSentencePiece(data []byte) error {
 	pieces := 0
-	err := llamacpp.ProtoFields(data, 0, func(f llamacpp.ProtoField) error {
+	err := protobuf.Fields(data, 0, func(f protobuf.Field) error {
 		if f.Number > 3 { // not pieces, trainer, normalizer
 			return nil
 		}
-		if f.Wire != 2 {
+		if f.Type != protowire.BytesType {
 			return fmt.Errorf("field %d is not a message", f.Number)
 		}
 		if f.Number != 1 {
-			return llamacpp.ProtoFields(f.Value, f.At, func(llamacpp.ProtoField) error { return nil })
+			return protobuf.Fields(f.Value, f.At, func(protobuf.Field) error { return nil })
 		}
 		pieces++
 		text := false
-		err := llamacpp.ProtoFields(f.Value, f.At, func(f llamacpp.ProtoField) error {
-			text = text || f.Number == 1 && f.Wire == 2 && utf8.Valid(f.Value)
+		err := protobuf.Fields(f.Value, f.At, func(f protobuf.Field) error {
+			text = text || f.Number == 1 && f.Type == protowire.BytesType && utf8.Valid(f.Value)
 			return nil
 		})
 		if err == nil && !text {

@@ -14,6 +14,7 @@ import (
 	"github.com/lowbit-go/gq/internal/job/tocheckpoint"
 	"github.com/lowbit-go/gq/internal/job/togguf"
 	"github.com/lowbit-go/gq/internal/job/togqf"
+	"github.com/lowbit-go/gq/internal/job/toonnx"
 	"github.com/lowbit-go/gq/internal/job/write"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
@@ -40,6 +41,9 @@ type Options struct {
 	// Checkpoint makes the output a directory: a checkpoint in a format of another library. The
 	// recipe's target must be the format's. Default (nil): a .gqf file.
 	Checkpoint *tocheckpoint.Options
+	// ONNX makes the output a directory for ONNX Runtime. The recipe's target must be one of ONNX
+	// Runtime. Default (nil): a .gqf file.
+	ONNX *toonnx.Options
 	// Sources are the files that the checkpoint was made of, and that a file says it was made of, if
 	// the checkpoint is temporary. Default: the checkpoint's own files.
 	Sources []provenance.Source
@@ -70,13 +74,18 @@ func NewPlan(ck *safetensors.Checkpoint, config []byte, o Options) (*fromcheckpo
 			return nil, err
 		}
 		o.Checkpoint = nil
-		p.Whole = func(path string) (*write.Job, string, error) {
-			one, err := NewPlan(ck, config, o)
-			if err != nil {
-				return nil, "", err
-			}
-			return one.Job, filepath.Clean(path) + ".gqf", nil // the path may end in a separator
+		p.Whole = wholeGQF(ck, config, o)
+		return p, nil
+	case o.ONNX != nil:
+		if config != nil && !o.Recipe.ForONNX() {
+			return nil, quantizer.Requestf("a directory for ONNX Runtime holds schemes of its own targets only: state the target")
 		}
+		p, err := in.Plan(toonnx.New(in, *o.ONNX))
+		if err != nil {
+			return nil, err
+		}
+		o.ONNX = nil
+		p.Whole = wholeGQF(ck, config, o)
 		return p, nil
 	case o.GGUF != nil:
 		if config != nil && !o.Recipe.ForGGUF() {
@@ -90,6 +99,18 @@ func NewPlan(ck *safetensors.Checkpoint, config []byte, o Options) (*fromcheckpo
 		return p, err
 	}
 	return in.Plan(togqf.New(in))
+}
+
+// wholeGQF returns the job of writing a .gqf file with the codes of a directory. o must not have
+// options of the directory.
+func wholeGQF(ck *safetensors.Checkpoint, config []byte, o Options) func(path string) (*write.Job, string, error) {
+	return func(path string) (*write.Job, string, error) {
+		one, err := NewPlan(ck, config, o)
+		if err != nil {
+			return nil, "", err
+		}
+		return one.Job, filepath.Clean(path) + ".gqf", nil // the path may end in a separator
+	}
 }
 
 func wholeGGUF(j *write.Job, out *togguf.Output) func(path string) (*write.Job, string, error) {
@@ -120,7 +141,7 @@ func (o *RepackOptions) recipe() (quantizer.Recipe, error) {
 	if err := r.Validate(); err != nil {
 		return r, quantizer.Requestf("%w", err)
 	}
-	if name := quantizer.TargetNames(r.Targets); r.ForGGUF() || r.CheckpointFormat() != "" {
+	if name := quantizer.TargetNames(r.Targets); r.Alone() {
 		return r, quantizer.Requestf("target %s chooses schemes, which a repack takes over: write such a file with gq export --target %s", name, name)
 	}
 	return r, nil
@@ -152,8 +173,10 @@ func NewImport(f imports.Foreign, o RepackOptions) (*imports.Import, error) {
 // ExportOptions are the options of NewExport.
 type ExportOptions struct {
 	GGUF togguf.Options
-	// Checkpoint makes the output a checkpoint. Default (nil): a .gguf file.
+	// Checkpoint makes the output a checkpoint, ONNX a directory for ONNX Runtime. Default (nil): a
+	// .gguf file.
 	Checkpoint *tocheckpoint.Options
+	ONNX       *toonnx.Options
 	// Threads is how many workers run. Default: GOMAXPROCS.
 	Threads int
 }
@@ -166,6 +189,9 @@ func NewExport(f *gqf.File, path string, o ExportOptions) (*write.Job, error) {
 	in := fromgqf.New(f, path)
 	if c := o.Checkpoint; c != nil {
 		return in.Export(tocheckpoint.New(in, *c, packing.F32), fmt.Sprintf("a checkpoint of format %s", c.Format), false, o.Threads)
+	}
+	if o.ONNX != nil {
+		return in.Export(toonnx.New(in, *o.ONNX), "a directory for ONNX Runtime", false, o.Threads)
 	}
 	out := togguf.New(in, o.GGUF)
 	j, err := in.Export(out, "a .gguf file", true, o.Threads)

@@ -258,6 +258,15 @@ func withEntry(config []byte, key string, value any) ([]byte, error) {
 	return appendMember(config, key, value)
 }
 
+// WithMember returns config with value as its last member, called key, in place of a former member.
+func WithMember(config []byte, key string, value any) ([]byte, error) {
+	config, err := remove(config, []string{key})
+	if err != nil {
+		return nil, fmt.Errorf("config.json: %w", err)
+	}
+	return appendMember(config, key, value)
+}
+
 // appendMember returns config with the value as its last member, called key.
 func appendMember(config []byte, key string, value any) ([]byte, error) {
 	js, err := json.MarshalIndent(value, "  ", "  ")

@@ -241,3 +241,23 @@ func (d *Draft) NoPlace(f hfquant.Format) string {
 	}
 	return ""
 }
+
+// TakeIntegerZeros takes over the zero points of a file's tensor, if there are any, for a format
+// that holds only integers.
+func (d *Draft) TakeIntegerZeros(from FileTensor, format string) error {
+	switch from.Header.ZeroKind {
+	case packing.ZeroNone:
+		return nil
+	case packing.ZeroFraction:
+		return fmt.Errorf("it has fractional zero points, %s has none", format)
+	}
+	d.Scheme.Mapping, d.Zeros, d.Line.ZeroPoints = gqf.MappingAsymmetric, packing.ZeroInt8, rounding.IntegerZeros
+	nonInteger, err := from.HasNonIntegerZeros(0)
+	if err != nil {
+		return err
+	}
+	if nonInteger {
+		return fmt.Errorf("it has floating-point zero points, %s has none", format)
+	}
+	return nil
+}

@@ -19,18 +19,28 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
-// checkDir refuses a directory that is not empty. It reads each file of the source once, so that a
-// damaged source fails before any work.
-func (o *Output) checkDir(dir string) error {
+// CheckDir refuses a directory that is not empty. It reads each of the files that are to lie in it,
+// so that a damaged source fails before any work.
+func CheckDir(dir string, beside []write.SideFile) error {
 	if err := atomicfile.CheckDir(dir); err != nil {
 		return quantizer.Requestf("%w", err)
 	}
-	for _, f := range o.beside {
+	for _, f := range beside {
 		if err := f.Write(io.Discard); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// Home returns dir, or the nearest directory above it that exists.
+func Home(dir string) string {
+	for {
+		if _, err := os.Stat(dir); err == nil || dir == filepath.Dir(dir) {
+			return dir
+		}
+		dir = filepath.Dir(dir)
+	}
 }
 
 // files lists the directory's other files, and returns metadata for the files with weights.
@@ -52,7 +62,7 @@ func (o *Output) files() (metadata map[string]string, err error) {
 		o.beside = append(o.beside, write.FileOf(assets.ConfigName, config))
 	}
 	for _, a := range files {
-		if ownName(a.Name) {
+		if OwnName(a.Name) {
 			return nil, fmt.Errorf("asset %q has the name of a file that gq writes itself: this file was not made by gq", a.Name)
 		}
 		if a.Name != assets.ConfigName && a.Name != llamacpp.CardFile {
@@ -80,9 +90,9 @@ func (o *Output) files() (metadata map[string]string, err error) {
 	return metadata, nil
 }
 
-// ownName reports whether gq itself writes a file of this name, so that no file of the model may
+// OwnName reports whether gq itself writes a file of this name, so that no file of the model may
 // have it. Some file systems do not distinguish upper and lower case.
-func ownName(name string) bool {
+func OwnName(name string) bool {
 	lower := strings.ToLower(name)
 	return lower == provenance.RecipeFile || lower == provenance.ProvenanceFile || strings.HasSuffix(lower, ".safetensors") || strings.HasSuffix(lower, ".safetensors.index.json")
 }
@@ -93,15 +103,8 @@ func (o *Output) Paths(dir string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return write.Paths(t.Files(dir)), o.checkDir(dir)
+	return write.Paths(t.Files(dir)), CheckDir(dir, o.beside)
 }
 
-// Home is the new directory, or the nearest directory above it that exists.
-func (o *Output) Home(dir string) string {
-	for {
-		if _, err := os.Stat(dir); err == nil || dir == filepath.Dir(dir) {
-			return dir
-		}
-		dir = filepath.Dir(dir)
-	}
-}
+// Home is the directory that holds the new directory, or a directory above it.
+func (o *Output) Home(dir string) string { return Home(dir) }

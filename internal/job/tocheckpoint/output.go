@@ -13,7 +13,6 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/job/hfquant"
 	"github.com/lowbit-go/gq/internal/job/plan"
-	"github.com/lowbit-go/gq/internal/job/rounding"
 	"github.com/lowbit-go/gq/internal/job/write"
 	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/internal/lm/llamacpp"
@@ -127,17 +126,8 @@ func (o *Output) hold(d *plan.Draft, from plan.FileTensor) (err error) {
 	if why := d.NoPlace(o.opts.Format); why != "" {
 		return errors.New(why)
 	}
-	switch from.Header.ZeroKind {
-	case packing.ZeroNone:
-	case packing.ZeroFraction:
-		return fmt.Errorf("it has fractional zero points, %s has none", o.opts.Format)
-	default:
-		d.Scheme.Mapping, d.Zeros, d.Line.ZeroPoints = gqf.MappingAsymmetric, packing.ZeroInt8, rounding.IntegerZeros
-		if nonInteger, err := from.HasNonIntegerZeros(0); err != nil {
-			return err
-		} else if nonInteger {
-			return fmt.Errorf("it has floating-point zero points, %s has none", o.opts.Format)
-		}
+	if err := d.TakeIntegerZeros(from, string(o.opts.Format)); err != nil {
+		return err
 	}
 	d.Layout, d.Stored, err = quantizer.CheckpointLayout(o.opts.Format, from.Name, from.Shape, d.Scheme)
 	return err

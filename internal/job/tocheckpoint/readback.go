@@ -141,7 +141,7 @@ func (o *Output) compareBytes(ck *safetensors.Checkpoint, it *plan.Unquantized, 
 // Check reads the files back, and looks at the directory again: another job may have finished in
 // it.
 func (o *Output) Check(t write.Target, w *write.Written) error {
-	if err := o.checkDir(w.Path); err != nil {
+	if err := CheckDir(w.Path, o.beside); err != nil {
 		return err
 	}
 	if err := o.ReadBack(t.(*Target), w); err != nil {

@@ -277,7 +277,7 @@ func (o *Output) Store(pl *plan.Planner, d *plan.Draft) error {
 	case d.Scheme.Mapping != gqf.MappingAsymmetric:
 	case d.Scheme.FloatZeroPoints() && plan.FloatZerosOnly(d.Variants):
 		d.Zeros, d.Line.ZeroPoints = packing.ZeroF32, rounding.FloatZeros
-	case pl.Recipe.CheckpointFormat() == "" && d.Scheme.FractionalZeroPoints() && d.HoldFractions():
+	case !pl.Recipe.IntegerZeros() && d.Scheme.FractionalZeroPoints() && d.HoldFractions():
 		d.Zeros, d.Line.ZeroPoints = packing.ZeroFraction, rounding.FractionalZeros
 	default:
 		d.Zeros, d.Line.ZeroPoints = packing.ZeroInt8, rounding.IntegerZeros

@@ -211,7 +211,13 @@ func createTemporaries(path string, isDir bool, files []File) (list *temporaries
 		if list.dir, err = atomicfile.CreateDir(path); err != nil {
 			return list, err
 		}
-		create = func(path string) (*atomicfile.File, error) { return list.dir.Create(filepath.Base(path)) }
+		create = func(file string) (*atomicfile.File, error) {
+			name, err := filepath.Rel(path, file)
+			if err != nil {
+				return nil, err
+			}
+			return list.dir.Create(name)
+		}
 	}
 	for _, file := range files {
 		f, err := create(file.Path)

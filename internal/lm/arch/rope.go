@@ -241,6 +241,16 @@ func (r *RopeConfig) Frequencies(maxTokens int) []float32 {
 	return freqs
 }
 
+// AppendRotation appends the cosines and sines of a position's angles, given the frequencies.
+func (r *RopeConfig) AppendRotation(cos, sin, freqs []float32, position int) (c, s []float32) {
+	for _, f := range freqs {
+		a := float64(float32(float32(position) * f)) // in float32, as the models were trained with
+		cos = append(cos, float32(detmath.Cos(a)*r.AttentionFactor))
+		sin = append(sin, float32(detmath.Sin(a)*r.AttentionFactor))
+	}
+	return cos, sin
+}
+
 // Divisors returns the numbers by which llama3 divides the frequencies of the pairs of dimensions.
 func (r *RopeConfig) Divisors() []float64 {
 	list := make([]float64, r.Dims/2)

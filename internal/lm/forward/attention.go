@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/lowbit-go/gq/internal/buffer"
-	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/internal/rowmath"
 )
@@ -383,24 +382,18 @@ func (a *attentionThreads) values(out, scores []float32, c *cache, kvHead, r0, r
 
 // rotation holds the cosines and sines of the positions seen so far.
 type rotation struct {
+	*arch.RopeConfig
 	freqs    []float32
-	factor   float64
 	cos, sin []float32 // [position][len(freqs)]
-	// neighbours: the values 2i and 2i+1 are rotated, not i and i+len(freqs).
-	neighbours bool
 }
 
 func newRotation(r *arch.RopeConfig, maxTokens int) *rotation {
-	return &rotation{freqs: r.Frequencies(maxTokens), factor: r.AttentionFactor, neighbours: r.Neighbours}
+	return &rotation{RopeConfig: r, freqs: r.Frequencies(maxTokens)}
 }
 
 func (r *rotation) reach(n int) {
 	for p := len(r.cos) / len(r.freqs); p < n; p++ {
-		for _, f := range r.freqs {
-			a := float64(float32(float32(p) * f)) // in float32, as the models were trained with
-			r.cos = append(r.cos, float32(detmath.Cos(a)*r.factor))
-			r.sin = append(r.sin, float32(detmath.Sin(a)*r.factor))
-		}
+		r.cos, r.sin = r.AppendRotation(r.cos, r.sin, r.freqs, p)
 	}
 }
 
@@ -409,7 +402,7 @@ func (r *rotation) reach(n int) {
 func (r *rotation) turn(x []float32, p int, sign float32) {
 	n := len(r.freqs)
 	cos, sin := r.cos[p*n:][:n], r.sin[p*n:][:n]
-	if r.neighbours {
+	if r.Neighbours {
 		for i, c := range cos {
 			a, b, s := x[2*i], x[2*i+1], float32(sin[i]*sign)
 			x[2*i] = float32(a*c) - float32(b*s)

@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"unicode/utf8"
+
+	"github.com/lowbit-go/gq/internal/protobuf"
 )
 
 // sentencePieceFile holds SentencePiece's model in a checkpoint, a protocol buffer. Field 1 is a
@@ -20,12 +22,12 @@ type piece struct {
 }
 
 func parseSentencePiece(raw []byte) (pieces []piece, err error) {
-	err = ProtoFields(raw, 0, func(f ProtoField) error {
+	err = protobuf.Fields(raw, 0, func(f protobuf.Field) error {
 		if f.Number != 1 {
 			return nil
 		}
 		var p piece
-		err := ProtoFields(f.Value, f.At, func(f ProtoField) error {
+		err := protobuf.Fields(f.Value, f.At, func(f protobuf.Field) error {
 			switch {
 			case f.Number == 1:
 				p.text = string(f.Value)
@@ -43,63 +45,6 @@ func parseSentencePiece(raw []byte) (pieces []piece, err error) {
 		return nil, fmt.Errorf("%s: %w: this is no model of SentencePiece", sentencePieceFile, err)
 	}
 	return pieces, nil
-}
-
-// ProtoField is a field of a message of a protocol buffer.
-type ProtoField struct {
-	Number uint64
-	Wire   int    // the wire type: 2 has a length
-	At     int    // offset of the value in the file
-	Value  []byte // nil for a variable-length integer
-}
-
-// ProtoFields calls visit for each field of a message that starts at byte at of the file.
-func ProtoFields(message []byte, at int, visit func(ProtoField) error) error {
-	for i := 0; i < len(message); {
-		malformed := func(format string, args ...any) error {
-			return fmt.Errorf("byte %d: "+format, append([]any{at + i}, args...)...)
-		}
-		tag, n := binary.Uvarint(message[i:])
-		if n <= 0 {
-			return malformed("a tag is cut off")
-		}
-		f := ProtoField{Number: tag >> 3, Wire: int(tag & 7)}
-		if f.Number == 0 || f.Number > 1<<29-1 {
-			return malformed("a field of number %d", f.Number)
-		}
-		i += n
-		size := uint64(0)
-		switch f.Wire {
-		case 0:
-			if _, n = binary.Uvarint(message[i:]); n <= 0 {
-				return malformed("an integer is cut off")
-			}
-			i += n
-		case 1:
-			size = 8
-		case 2:
-			if size, n = binary.Uvarint(message[i:]); n <= 0 {
-				return malformed("a length is cut off")
-			}
-			i += n
-		case 5:
-			size = 4
-		default:
-			return malformed("a field of unknown type %d", f.Wire)
-		}
-		if size > uint64(len(message)-i) {
-			return malformed("a field of %d bytes, %d are left", size, len(message)-i)
-		}
-		f.At = at + i
-		if f.Wire != 0 {
-			f.Value = message[i : i+int(size)]
-		}
-		if err := visit(f); err != nil {
-			return err
-		}
-		i += int(size)
-	}
-	return nil
 }
 
 // spmMerges lists the merges with which a BPE divides a text as sentencepiece does. sentencepiece

@@ -1,0 +1,115 @@
+package toonnx
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/lowbit-go/gq/internal/job/assets"
+	"github.com/lowbit-go/gq/internal/job/hfquant"
+	"github.com/lowbit-go/gq/internal/job/plan"
+	"github.com/lowbit-go/gq/internal/job/provenance"
+	"github.com/lowbit-go/gq/internal/job/tocheckpoint"
+	"github.com/lowbit-go/gq/internal/job/write"
+	"github.com/lowbit-go/gq/internal/jsonscan"
+)
+
+// genaiFile is the configuration of ONNX Runtime GenAI, generationFile the checkpoint's.
+const (
+	genaiFile      = "genai_config.json"
+	generationFile = "generation_config.json"
+)
+
+// files lists the other files of the directory, without the provenance.
+func (o *Output) files() error {
+	list, err := o.from.Assets()
+	if err != nil {
+		return err
+	}
+	config, err := o.config()
+	if err != nil {
+		return err
+	}
+	genai, err := o.genai()
+	if err != nil {
+		return err
+	}
+	o.beside = []write.SideFile{write.FileOf(assets.ConfigName, config), write.FileOf(genaiFile, genai)}
+	for _, f := range list {
+		if tocheckpoint.OwnName(f.Name) || f.Name == genaiFile {
+			return fmt.Errorf("asset %q has the name of a file that gq writes itself: this file was not made by gq", f.Name)
+		}
+		if f.Name != assets.ConfigName {
+			o.beside = append(o.beside, f)
+		}
+	}
+	recipe, _, err := o.from.Provenance(&plan.Codes{}, nil, nil)
+	if recipe != nil {
+		o.beside = append(o.beside, write.FileOf(provenance.RecipeFile, recipe))
+	}
+	return err
+}
+
+// config is config.json with the settings of transformers.js: which graph to load, and the number
+// of files with weights.
+func (o *Output) config() ([]byte, error) {
+	config, err := hfquant.WithoutQuantization(o.Config)
+	if err != nil {
+		return nil, err
+	}
+	return hfquant.WithMember(config, "transformers.js_config", struct {
+		Dtype string `json:"dtype"`
+		Files int    `json:"use_external_data_format"`
+	}{o.dtype.name, len(o.data)})
+}
+
+// anyDecoder is GenAI's type of models that differ in nothing that GenAI has to know.
+const anyDecoder = "decoder"
+
+// genai is the configuration of ONNX Runtime GenAI.
+func (o *Output) genai() ([]byte, error) {
+	c := o.c
+	type object = map[string]any
+	model := object{
+		"context_length": context(c), "vocab_size": c.VocabSize, "type": anyDecoder, "decoder": object{
+			"session_options": object{"log_id": "onnxruntime-genai", "provider_options": []any{}},
+			"filename":        folder + "/" + o.modelName(), "head_size": c.HeadDim, "hidden_size": c.HiddenSize,
+			"num_attention_heads": c.Heads, "num_key_value_heads": c.KVHeads, "num_hidden_layers": len(c.Layers),
+			"inputs":  object{inputIDs: inputIDs, attentionMask: attentionMask, "past_key_names": pastKey, "past_value_names": pastValue},
+			"outputs": object{logitsName: logitsName, "present_key_names": presentKey, "present_value_names": presentValue},
+		},
+	}
+	search := object{"max_length": context(c), "past_present_share_buffer": true}
+	for _, file := range []string{assets.ConfigName, generationFile} { // the second has the last word
+		source, err := o.from.Asset(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		} else if err != nil {
+			return nil, err
+		}
+		var keys map[string]json.RawMessage
+		if err := json.Unmarshal(jsonscan.Finite(source), &keys); err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", o.root, file, err)
+		}
+		for to, names := range map[*object][]string{
+			&model:  {"bos_token_id", "eos_token_id", "pad_token_id"},
+			&search: {"do_sample", "temperature", "top_k", "top_p", "repetition_penalty"},
+		} {
+			for _, key := range names {
+				if v := keys[key]; v != nil && string(v) != "null" {
+					(*to)[key] = v
+				}
+			}
+		}
+	}
+	// GenAI pads sequences of a batch.
+	if eos, ok := model["eos_token_id"].(json.RawMessage); ok && model["pad_token_id"] == nil {
+		var list []json.RawMessage
+		if model["pad_token_id"] = eos; json.Unmarshal(eos, &list) == nil && len(list) > 0 {
+			model["pad_token_id"] = list[0]
+		}
+	}
+	b, err := json.MarshalIndent(object{"model": model, "search": search}, "", "  ")
+	return append(b, '\n'), err
+}
