@@ -116,11 +116,27 @@ func nestedBooks(t *testing.T, body string) string {
 	}, func(w testquant.Tensor) []testquant.Tensor {
 		list := []testquant.Tensor{w}
 		if w.Spec.Name == "model.norm.weight" {
-			list = append(list, testquant.Tensor{Spec: safetensors.TensorSpec{Name: "vision_tower.ln_pre.weight", Dtype: w.Spec.Dtype, Shape: w.Spec.Shape}, Data: w.Data})
+			list = append(list, testquant.Tensor{Spec: safetensors.TensorSpec{Name: "image_tower.ln_pre.weight", Dtype: w.Spec.Dtype, Shape: w.Spec.Shape}, Data: w.Data})
 		}
 		list[0].Spec.Name = body + strings.TrimPrefix(w.Spec.Name, "model.")
 		return list
 	})
+}
+
+// TestExportLeavesOut: a .gguf file of a multimodal model has the bytes of gq quantize, although the
+// .gqf file has tensors before the language model's.
+func TestExportLeavesOut(t *testing.T) {
+	dir := nestedBooks(t, "model.language_model.")
+	o := QuantizeOptions{Recipe: quantizer.Recipe{Targets: []quantizer.Target{quantizer.TargetGGUF}}}
+	mustQuantize(t, dir, "model.gqf", o)
+	want := mustQuantize(t, dir, "want.gguf", o)
+	got := filepath.Join(dir, "got.gguf")
+	if _, err := Export(t.Context(), filepath.Join(dir, "model.gqf"), got, ExportOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(got); err != nil || !bytes.Equal(b, want) {
+		t.Errorf("%v, the same bytes: %v", err, bytes.Equal(b, want))
+	}
 }
 
 // changedCopy copies a checkpoint and flips the lowest bit of the last number of a tensor.

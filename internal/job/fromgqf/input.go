@@ -95,7 +95,7 @@ func (in *Input) Absorbed() bool {
 	return false
 }
 
-// Provenance is the file's own, with the checksums of its names.
+// Provenance is the file's own, with the checksums of the names that the output has.
 func (in *Input) Provenance(*plan.Codes, []string, []write.ItemResult) (recipe, origin []byte, err error) {
 	var fold []byte
 	for name, to := range map[string]*[]byte{gqf.RecipeName: &recipe, gqf.ProvenanceName: &origin, gqf.FoldName: &fold} {
@@ -103,14 +103,25 @@ func (in *Input) Provenance(*plan.Codes, []string, []write.ItemResult) (recipe, 
 			return nil, nil, err
 		}
 	}
+	written := map[int]bool{}
+	for _, it := range in.pl.Items {
+		n, _ := in.gqf.FindName(it.Common().Src.Name)
+		written[n.Tensor] = true
+	}
 	sums := provenance.SourceSums{}
 	for n := range in.gqf.AllNames() {
-		if n.SourceCRC != 0 {
+		if n.SourceCRC != 0 && written[n.Tensor] {
 			sums.Set(n.Name, n.SourceCRC)
 		}
 	}
 	origin, err = sums.AddTo(origin, fold)
 	return recipe, origin, err
+}
+
+// tensor finds an item's tensor by name: an output may leave items out, and count the rest anew.
+func (in *Input) tensor(e *plan.Entry) gqf.Tensor {
+	t, _ := in.gqf.Lookup(e.Src.Name)
+	return t
 }
 
 // Rows reads rows of an item: unquantized bytes, or codes.
@@ -119,11 +130,11 @@ func (in *Input) Rows(it plan.Item) (func(dst []float32, slice int, row, n int64
 	if !ok {
 		return in.dequantized(it)
 	}
-	if p, _ := in.gqf.Tensor(u.Index).Payload(0, 0, gqf.KindWeights); p.Header.Layout != packing.LayoutPlain {
+	if p, _ := in.tensor(&u.Entry).Payload(0, 0, gqf.KindWeights); p.Header.Layout != packing.LayoutPlain {
 		return in.dequantized(it)
 	}
 	var views [][]byte
-	for s := range in.gqf.Tensor(u.Index).Experts {
+	for s := range in.tensor(&u.Entry).Experts {
 		view, err := in.data(&u.Entry, s)
 		if err != nil {
 			return nil, err
@@ -140,7 +151,7 @@ func (in *Input) Rows(it plan.Item) (func(dst []float32, slice int, row, n int64
 }
 
 func (in *Input) dequantized(it plan.Item) (func(dst []float32, slice int, row, n int64), error) {
-	t := in.gqf.Tensor(it.Common().Index)
+	t := in.tensor(it.Common())
 	slices := make([]*gqf.Rows, t.Experts)
 	for s := range slices {
 		var err error
@@ -162,13 +173,13 @@ func (in *Input) AddNames(b *gqf.Builder, _ *plan.Codes, _ []string) error {
 }
 
 func (in *Input) data(e *plan.Entry, slice int) ([]byte, error) {
-	payload, _ := in.gqf.Tensor(e.Index).Payload(0, slice, gqf.KindWeights)
+	payload, _ := in.tensor(e).Payload(0, slice, gqf.KindWeights)
 	return in.gqf.Data(payload)
 }
 
 // Bytes is a view of a slice, or a copy if the bytes are in several slices.
 func (in *Input) Bytes(e *plan.Entry, first, count int64, buf *[]byte) ([]byte, error) {
-	size := max(1, e.Src.Size/int64(in.gqf.Tensor(e.Index).Experts))
+	size := max(1, e.Src.Size/int64(in.tensor(e).Experts))
 	for out := []byte(nil); ; {
 		view, err := in.data(e, int(first/size))
 		if err != nil {

@@ -160,12 +160,11 @@ func (in *Input) findUnfit() error {
 	if err != nil {
 		return err
 	}
-	for i, it := range pl.Items {
+	for _, it := range pl.Items {
 		u, ok := it.(*plan.Unquantized)
 		if !ok || !arch.Classify(cfg, u.Name(), u.Src.Shape).Quantize {
 			continue
 		}
-		u.Index = i
 		if rule, ok := matchAny(set, &u.Entry); !ok || !rule.Skip {
 			pl.MarkUnfit(&u.Entry, "rows", u.Cols)
 		}
