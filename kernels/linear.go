@@ -42,7 +42,7 @@ type Linear struct {
 	maxRows  int     // rows of a pass
 	header   packing.Header
 	data     []byte
-	packer   packing.Packer // reads rows
+	readRow  func(dst []float32, row int)
 	log      func(Choice)
 }
 
@@ -76,7 +76,8 @@ func NewLinear(h packing.Header, data []byte, o Options) (*Linear, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Linear{panelLayout: f, selection: newSelection(f, features), header: h, data: data, packer: packer, log: o.log()}
+	l := &Linear{panelLayout: f, selection: newSelection(f, features), header: h, data: data, log: o.log()}
+	l.readRow = func(dst []float32, row int) { packer.DequantizeRow(dst, data, row) }
 	l.use()
 	return l, nil
 }
@@ -85,7 +86,7 @@ func (l *Linear) use() {
 	l.reader = newReader(l.panelLayout, l.set)
 	l.steps = l.panelLayout.steps()
 	l.zeroStep = l.panelLayout.header.ZeroKind.IsInt8()
-	l.sumsUsed = l.zeroStep || l.reader.zero != 0
+	l.sumsUsed = l.zeroStep || l.reader.zero != 0 || l.ggml != nil && l.ggml.Subs && l.ggml.Minima
 	for i := range l.shift8 {
 		l.shift8[i] = uint32(l.panelLayout.shift)
 	}
@@ -101,11 +102,20 @@ func (l *Linear) Rows() int { return l.rows }
 
 func (l *Linear) Cols() int { return l.cols }
 
+// Header is the packed header. The header of NewBlocks has only Rows and Cols.
 func (l *Linear) Header() packing.Header { return l.header }
+
+// Blocks is the type of ggml's blocks, such as "Q4_K", or "" for packed weights.
+func (l *Linear) Blocks() string {
+	if l.ggml == nil {
+		return ""
+	}
+	return l.ggml.Type.String()
+}
 
 func (l *Linear) Kernel(m int) string { return l.choose(m).name }
 
-func (l *Linear) ReadRow(dst []float32, row int) { l.packer.DequantizeRow(dst, l.data, row) }
+func (l *Linear) ReadRow(dst []float32, row int) { l.readRow(dst, row) }
 
 // shiftDots turns dot products without zero points, [mr][groups][NR], into tile.Step.Shifted's t.
 func (l *Linear) shiftDots(dots, zeros, sums []int32, mr int) {
@@ -175,12 +185,16 @@ type Options struct {
 // Choice is the kernel that an operator runs for a number of rows.
 type Choice struct {
 	Kernel string         // its name, as in Table
-	Header packing.Header // of the weights
+	Header packing.Header // of the weights; of blocks: Rows and Cols
+	Blocks string         // the type of ggml's blocks, such as "Q4_K"; "" for packed weights
 	M      int            // rows of activations
 }
 
 func (c Choice) String() string {
 	h := c.Header
+	if c.Blocks != "" {
+		return fmt.Sprintf("%s: %s, %d x %d, m %d", c.Kernel, c.Blocks, h.Rows, h.Cols, c.M)
+	}
 	if h.Layout == packing.LayoutPlain {
 		return fmt.Sprintf("%s: %s %s, %d x %d, m %d", c.Kernel, h.Layout, h.Dtype, h.Rows, h.Cols, c.M)
 	}

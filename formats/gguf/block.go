@@ -1,0 +1,56 @@
+package gguf
+
+import "fmt"
+
+// Block holds the numbers of a block of a quantized type, in ggml's sense. With n weights to a
+// group and g = i/n, weight i is
+//
+//	Scales[0] Codes[i]                                          types without sub-scales
+//	Scales[0] Codes[i] + Min                                    Q4_1, Q5_1
+//	(Scales[0] Subs[g]) Codes[i]                                Q3_K, Q6_K, IQ types of 256 weights
+//	(Scales[0] Subs[g]) Codes[i] - Min SubMins[g]               Q2_K, Q4_K, Q5_K
+//	Scales[g] Codes[i]                                          NVFP4, groups of 16
+//
+// Unlike Fields, a Block has the numbers of every type, codes of Q1_0 and Q2_0 as ggml has them, and
+// scales that are not finite as stored.
+type Block struct {
+	Codes   [256]int8
+	Scales  [4]float32
+	Min     float32
+	Subs    [16]int8
+	SubMins [16]uint8
+}
+
+// ReadBlock sets b to the numbers of src, a block of a quantized type that is Decodable. Elements
+// that the type does not have keep their values.
+func (t TensorType) ReadBlock(b *Block, src []byte) {
+	c := t.codec()
+	if t.GroupWeights() == 0 || len(src) != t.BlockBytes() {
+		panic(fmt.Sprintf("gguf: %d bytes are no block of %s", len(src), t))
+	}
+	if t == nvfp4 {
+		for g := range b.Scales {
+			b.Scales[g] = nvScale(src[g])
+			lookUp(b.Codes[16*g:], src[4+8*g:][:8], &fp4)
+		}
+		return
+	}
+	var raw block
+	c.read(&raw, src)
+	copy(b.Codes[:], raw.codes[:t.BlockWeights()])
+	b.Scales[0], b.Min, b.Subs, b.SubMins = raw.d, raw.m, raw.subs, raw.subMins
+}
+
+// GroupWeights is the number of weights that share a scale, or a sub-scale if the type has
+// sub-scales. It is 0 for types that are not quantized or not Decodable.
+func (t TensorType) GroupWeights() int {
+	switch c := t.codec(); {
+	case c == nil || t.BlockWeights() == 1:
+		return 0
+	case t == nvfp4:
+		return 16
+	case c.group > 0:
+		return c.group
+	}
+	return t.BlockWeights()
+}
