@@ -1,7 +1,6 @@
 package kernels
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"unsafe"
@@ -10,27 +9,26 @@ import (
 	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/kernels/act"
 	"github.com/lowbit-go/gq/internal/kernels/ggml"
+	"github.com/lowbit-go/gq/internal/kernels/reference"
 	"github.com/lowbit-go/gq/packing"
 )
 
-// NewBlocks makes the operator of a matrix of a GGUF file, rows x cols weights in blocks of a
-// quantized type. Activations are quantized to the type that llama.cpp uses with the weights' type.
-// data is used as in NewLinear. The error of a type that has no product is errors.ErrUnsupported.
-func NewBlocks(t gguf.TensorType, rows, cols int, data []byte, o Options) (*Linear, error) {
-	f := ggml.For(t)
-	switch {
-	case f == nil:
-		return nil, fmt.Errorf("kernels: no product has weights of type %s: %w", t, errors.ErrUnsupported)
-	case rows < 1 || cols < 1 || rows > math.MaxInt32 || cols > math.MaxInt32 || cols%f.Block != 0:
-		return nil, fmt.Errorf("kernels: %d x %d weights of %s, want positive numbers, and columns in blocks of %d", rows, cols, t, f.Block)
-	case int64(len(data)) != int64(rows)*int64(cols/f.Block)*int64(f.Bytes):
-		return nil, fmt.Errorf("kernels: %d bytes of data for %d x %d weights of %s, want %d for each row", len(data), rows, cols, t, cols/f.Block*f.Bytes)
+// newBlocks is NewLinear for LayoutBlocks. Activations are quantized to the type that llama.cpp uses
+// with the type of the weights.
+func newBlocks(h packing.Header, data []byte, o Options) (*Linear, error) {
+	f, err := formatOf(h)
+	if err != nil {
+		return nil, err
+	}
+	t, rows, cols := f.Type, int(h.Rows), int(h.Cols)
+	if size := int64(rows) * int64(cols/f.Block) * int64(f.Bytes); int64(len(data)) != size {
+		return nil, fmt.Errorf("kernels: %d bytes of data for %d x %d weights of %s, want %d", len(data), rows, cols, t, size)
 	}
 	features, err := o.features()
 	if err != nil {
 		return nil, err
 	}
-	layout := newBlockLayout(f, rows, cols, features)
+	layout := newBlockLayout(f, h, features)
 	l := &Linear{
 		panelLayout: layout, selection: newSelection(layout, features), header: layout.header, data: data, log: o.log(),
 		readRow: func(dst []float32, row int) {
@@ -44,10 +42,38 @@ func NewBlocks(t gguf.TensorType, rows, cols int, data []byte, o Options) (*Line
 	return l, nil
 }
 
+// formatOf is the arithmetic of a matrix of blocks.
+func formatOf(h packing.Header) (*ggml.Format, error) {
+	t := gguf.TensorType(h.Dtype)
+	f := ggml.For(t)
+	switch {
+	case f == nil:
+		return nil, &UnsupportedError{h, fmt.Sprintf("type %s has no matrix product", t)}
+	case h.Rows < 1 || h.Rows > math.MaxInt32 || h.Cols < 1 || h.Cols > math.MaxInt32 || h.Cols%uint64(f.Block) != 0:
+		return nil, &UnsupportedError{h, fmt.Sprintf("want rows of whole blocks of %d weights", f.Block)}
+	}
+	return f, nil
+}
+
+// blockReference is NewReference for blocks.
+type blockReference struct {
+	format     *ggml.Format
+	rows, cols int
+	data       []byte
+}
+
+func (b *blockReference) Rows() int { return b.rows }
+func (b *blockReference) Cols() int { return b.cols }
+
+func (b *blockReference) Multiply(dst, x []float32, m int) {
+	reference.MultiplyBlocks(dst, x, m, b.format, b.data, b.rows, b.cols)
+}
+
 // newBlockLayout describes rows of blocks. A panel is the rows that a step of a gemv kernel takes.
-func newBlockLayout(t *ggml.Format, rows, cols int, features []string) *panelLayout {
+func newBlockLayout(t *ggml.Format, h packing.Header, features []string) *panelLayout {
+	rows, cols := int(h.Rows), int(h.Cols)
 	f := &panelLayout{
-		header: packing.Header{Rows: uint64(rows), Cols: uint64(cols)}, ggml: t, bits: t.Bits, rows: rows, cols: cols, stored: cols,
+		header: h, ggml: t, bits: t.Bits, rows: rows, cols: cols, stored: cols,
 		group: t.Group, groups: cols / t.Group, block: t.Activations.Block(), blocks: cols / t.Activations.Block(),
 		width: 8, biasAt: -1, nr: 1, rowBytes: cols / t.Block * t.Bytes, unpackRow: t.UnpackFor(features),
 	}

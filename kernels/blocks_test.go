@@ -58,7 +58,7 @@ func blockRows(r *rand.Rand, m, cols int) []float32 {
 func blockVariants(t testing.TB, f *ggml.Format, rows, cols int, data []byte, feature string) map[string]*Linear {
 	t.Helper()
 	make1 := func() *Linear {
-		l, err := NewBlocks(f.Type, rows, cols, data, Options{CPU: feature})
+		l, err := NewLinear(f.Type.Header(uint64(rows), uint64(cols)), data, Options{CPU: feature})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -159,7 +159,7 @@ func (f *floatOperator) forward(w *Workspace, dst, x []float32, m int, lo, hi fl
 		return err
 	}
 	if tile := f.tile(m); f.log != nil && f.logged[tile].CompareAndSwap(false, true) {
-		f.log(Choice{Kernel: f.Kernel(m), Header: f.header, M: m})
+		f.log(Choice{f.Kernel(m), f.header, m})
 	}
 	most := floatPassRows(f.set, cols)
 	w.job.limit(lo, hi)

@@ -52,7 +52,7 @@ func (l *Linear) forward(w *Workspace, dst, x []float32, m int, lo, hi float32) 
 	}
 	c := l.choose(m)
 	if l.log != nil && c.logged.CompareAndSwap(false, true) {
-		l.log(Choice{c.name, l.header, l.Blocks(), m})
+		l.log(Choice{c.name, l.header, m})
 	}
 	w.job.limit(lo, hi)
 	for m > 0 {

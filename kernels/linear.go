@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/packing"
@@ -56,6 +57,9 @@ func NewLinear(h packing.Header, data []byte, o Options) (*Linear, error) {
 	if err := h.Validate(); err != nil {
 		return nil, err
 	}
+	if h.Layout == packing.LayoutBlocks {
+		return newBlocks(h, data, o)
+	}
 	if _, ok := supported[h.Layout]; ok {
 		// Check the size first: newPanelLayout allocates for each group that a header may claim.
 		if size, err := h.DataSize(); err != nil {
@@ -102,15 +106,15 @@ func (l *Linear) Rows() int { return l.rows }
 
 func (l *Linear) Cols() int { return l.cols }
 
-// Header is the packed header. The header of NewBlocks has only Rows and Cols.
 func (l *Linear) Header() packing.Header { return l.header }
 
-// Blocks is the type of ggml's blocks, such as "Q4_K", or "" for packed weights.
-func (l *Linear) Blocks() string {
+// Activations is the type to which the operator quantizes activations: int8, or a type of ggml, such
+// as Q8_K.
+func (l *Linear) Activations() string {
 	if l.ggml == nil {
-		return ""
+		return "int8"
 	}
-	return l.ggml.Type.String()
+	return l.ggml.Activations.String()
 }
 
 func (l *Linear) Kernel(m int) string { return l.choose(m).name }
@@ -185,15 +189,14 @@ type Options struct {
 // Choice is the kernel that an operator runs for a number of rows.
 type Choice struct {
 	Kernel string         // its name, as in Table
-	Header packing.Header // of the weights; of blocks: Rows and Cols
-	Blocks string         // the type of ggml's blocks, such as "Q4_K"; "" for packed weights
+	Header packing.Header // of the weights
 	M      int            // rows of activations
 }
 
 func (c Choice) String() string {
 	h := c.Header
-	if c.Blocks != "" {
-		return fmt.Sprintf("%s: %s, %d x %d, m %d", c.Kernel, c.Blocks, h.Rows, h.Cols, c.M)
+	if h.Layout == packing.LayoutBlocks {
+		return fmt.Sprintf("%s: %s, %d x %d, m %d", c.Kernel, gguf.TensorType(h.Dtype), h.Rows, h.Cols, c.M)
 	}
 	if h.Layout == packing.LayoutPlain {
 		return fmt.Sprintf("%s: %s %s, %d x %d, m %d", c.Kernel, h.Layout, h.Dtype, h.Rows, h.Cols, c.M)

@@ -151,9 +151,9 @@ func TestOptions(t *testing.T) {
 func TestChoiceString(t *testing.T) {
 	h := packing.Header{Layout: packing.LayoutLowbit, Bits: 4, Tile: packing.DefaultTile, Rows: 8, Cols: 64, Group: 32}
 	for want, c := range map[string]Choice{
-		"k: lowbit 8x16x2, 4 bits, group 32, 8 x 64, m 1":      {"k", h, "", 1},
-		"k: qsi4cxp 8x16x2, 4 bits, group channel, 8 x 9, m 2": {"k", packing.Header{Layout: packing.LayoutQSI4CXP, Bits: 4, Tile: packing.DefaultTile, Rows: 8, Cols: 9}, "", 2},
-		"k: plain BF16, 3 x 4, m 5":                            {"k", packing.PlainHeader(packing.BF16, 3, 4), "", 5},
+		"k: lowbit 8x16x2, 4 bits, group 32, 8 x 64, m 1":      {"k", h, 1},
+		"k: qsi4cxp 8x16x2, 4 bits, group channel, 8 x 9, m 2": {"k", packing.Header{Layout: packing.LayoutQSI4CXP, Bits: 4, Tile: packing.DefaultTile, Rows: 8, Cols: 9}, 2},
+		"k: plain BF16, 3 x 4, m 5":                            {"k", packing.PlainHeader(packing.BF16, 3, 4), 5},
 	} {
 		if got := c.String(); got != want {
 			t.Errorf("%q, want %q", got, want)

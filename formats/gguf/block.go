@@ -1,6 +1,11 @@
 package gguf
 
-import "fmt"
+import (
+	"fmt"
+	"math/bits"
+
+	"github.com/lowbit-go/gq/packing"
+)
 
 // Block holds the numbers of a block of a quantized type, in ggml's sense. With n weights to a
 // group and g = i/n, weight i is
@@ -53,4 +58,25 @@ func (t TensorType) GroupWeights() int {
 		return c.group
 	}
 	return t.BlockWeights()
+}
+
+// Header describes rows x cols weights of a quantized type in blocks. Bits is 8 for types with codes
+// that do not fill the range of two's complement.
+func (t TensorType) Header(rows, cols uint64) packing.Header {
+	h := packing.Header{Layout: packing.LayoutBlocks, Bits: 8, Dtype: packing.Dtype(t), Rows: rows, Cols: cols, Group: uint64(t.GroupWeights())}
+	if c := t.codec(); c != nil && c.hi > 0 && c.lo == ^c.hi && c.mul == 0 {
+		h.Bits = uint8(bits.Len(uint(c.hi))) + 1
+	}
+	return h
+}
+
+// GroupScale returns the scale of group g of a block of type t, times the sub-scale.
+func (b *Block) GroupScale(t TensorType, g int) float32 {
+	switch {
+	case t == nvfp4:
+		return b.Scales[g]
+	case t.GroupWeights() < t.BlockWeights():
+		return float32(b.Scales[0] * float32(b.Subs[g]))
+	}
+	return b.Scales[0]
 }

@@ -101,7 +101,7 @@ func (f *File) copyAsset(w io.Writer, i int) error {
 		if assetCodec(r.codec) > codecZstd {
 			return &UnsupportedError{f.name, fmt.Sprintf("asset %q has codec %d, which this version does not know", f.str(r.strOff, r.strLen), r.codec)}
 		}
-		stored := f.b[r.off : r.off+r.stored]
+		stored := f.storedAsset(&r)
 		damaged := func(msg string, err error) error {
 			return &FormatError{f.name, sectionNames[secAssetData], int64(r.off), fmt.Sprintf("asset %q %s", f.str(r.strOff, r.strLen), msg), err}
 		}
@@ -252,4 +252,9 @@ func decodeAll(z []byte, rawLen int) ([]byte, error) {
 	defer dec.Close()
 	raw := make([]byte, rawLen)
 	return raw, dec.Decode(raw, z)
+}
+
+// storedAsset returns the bytes of an asset in its stored form, in place.
+func (f *front) storedAsset(r *assetRecord) []byte {
+	return f.sec[secAssetData][r.off-f.h.sections[secAssetData].off:][:r.stored]
 }

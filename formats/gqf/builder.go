@@ -162,7 +162,7 @@ func (f *File) PackedAsset(name string) (PackedAsset, error) {
 	}
 	r := f.asset(i)
 	return PackedAsset{
-		kind: AssetKind(r.kind), name: name, codec: assetCodec(r.codec), stored: f.b[r.off : r.off+r.stored],
+		kind: AssetKind(r.kind), name: name, codec: assetCodec(r.codec), stored: f.storedAsset(&r),
 		rawLen: int64(r.rawLen), rawCRC: r.rawCRC, from: f,
 	}, nil
 }
@@ -190,6 +190,7 @@ func (b *Builder) Build() (*Image, error) {
 	})
 
 	h, im := b.frontSize(assets), &Image{}
+	im.view = slices.ContainsFunc(b.payloads, func(p payloadSpec) bool { return p.head.Value().Layout == packing.LayoutBlocks })
 	im.payloadOff = make([]int64, len(b.payloads))
 	end := h.dataOff
 	for _, i := range payloadOrder {

@@ -272,7 +272,12 @@ func (f *File) Payload(i int) Payload {
 // how long the slice is valid. If the packed header before the data differs from its copy in the
 // directory, the error is a [*FormatError]; for a skipped variant, an [*UnsupportedError]. The data
 // are checked only after [File.CheckSums].
-func (f *File) Data(p Payload) ([]byte, error) { return f.DataRange(p, 0, p.Length-packing.HeaderSize) }
+func (f *File) Data(p Payload) ([]byte, error) {
+	if v := f.View(p); v != nil {
+		return v.whole(p.Header), nil
+	}
+	return f.DataRange(p, 0, p.Length-packing.HeaderSize)
+}
 
 // DataRange returns n bytes of the data of a payload, from byte off on, like Data, and checks the
 // checksums of these bytes only. DataRange panics if the range lies outside the data.
@@ -289,6 +294,9 @@ func (f *File) UncheckedRange(p Payload, off, n int64) ([]byte, error) {
 func (f *File) dataRange(p Payload, off, n int64, check bool) ([]byte, error) {
 	if p.Variant < 0 {
 		return nil, &UnsupportedError{f.name, fmt.Sprintf("tensor %q, variant %d: layout %s is not known to this version: use a newer gq", f.tensorName(p.Tensor), p.Stored, p.Header.Layout)}
+	}
+	if v := f.View(p); v != nil {
+		return v.whole(p.Header)[off:][:n:n], nil
 	}
 	var data []byte
 	err := f.Guard(func() error {
