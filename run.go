@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"time"
 
 	"github.com/lowbit-go/gq/internal/job/provenance"
 	"github.com/lowbit-go/gq/internal/lm/chat"
 	"github.com/lowbit-go/gq/internal/lm/forward"
-	"github.com/lowbit-go/gq/internal/measure"
 	"github.com/lowbit-go/gq/internal/memlimit"
 	"github.com/lowbit-go/gq/model/generate"
 )
@@ -56,10 +56,11 @@ func (o *RunOptions) open(ctx context.Context, path string, use func(g *generate
 		return err
 	}
 	defer from.Release()
+	start := time.Now()
 	return withAdapters(ctx, from.Path, o.Lora, o.Threads, stages{to: o.Progress}, func(path string, _ *provenance.Provenance) error {
-		return withGQF(ctx, path, o.Threads, stages{}, func(file string, _ *measure.Imported) error {
+		return withModel(ctx, path, o.Threads, stages{}, func(m readable) error {
 			defer memlimit.Lift()()
-			g, err := generate.Open(file, generate.OpenOptions{Threads: o.Threads, Activations: o.Activations, Verify: o.Verify, Name: from.Name})
+			g, err := generate.Open(m.path, generate.OpenOptions{View: m.view, Since: start, Threads: o.Threads, Activations: o.Activations, Verify: o.Verify, Name: from.Name})
 			if err != nil {
 				return err
 			}

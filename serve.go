@@ -14,7 +14,6 @@ import (
 
 	"github.com/lowbit-go/gq/internal/job/location"
 	"github.com/lowbit-go/gq/internal/lm/forward"
-	"github.com/lowbit-go/gq/internal/measure"
 	"github.com/lowbit-go/gq/internal/memlimit"
 	"github.com/lowbit-go/gq/internal/serve"
 )
@@ -191,7 +190,7 @@ func (o *ServeOptions) open(ctx context.Context, rest []ServeModel, models []*se
 		return use(models)
 	}
 	m := rest[0]
-	return withGQF(ctx, m.Path, o.Threads, stages{}, func(file string, _ *measure.Imported) (err error) {
+	return withModel(ctx, m.Path, o.Threads, stages{}, func(file readable) (err error) {
 		s, err := o.openModel(ctx, m, file)
 		if err != nil {
 			return err

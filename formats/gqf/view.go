@@ -42,7 +42,24 @@ func (f *File) View(p Payload) *View {
 	return &f.views[p.Index]
 }
 
-// rowBytes is the size of a row of a payload.
+// Rows returns n rows of a payload from row first on, in the order of Parts and in the runs that
+// Parts have.
+func (v *View) Rows(h packing.Header, first, n int) (runs [][]byte) {
+	size := rowBytes(h)
+	end := first + n
+	for _, part := range v.Parts {
+		have := len(part) / size
+		if from, to := max(first, 0), min(end, have); from < to {
+			runs = append(runs, part[from*size:to*size:to*size])
+		}
+		first, end = first-have, end-have
+	}
+	return runs
+}
+
+// RowBytes is the size of a row of a payload with header h.
+func (v *View) RowBytes(h packing.Header) int { return rowBytes(h) }
+
 func rowBytes(h packing.Header) int {
 	if h.Layout == packing.LayoutBlocks {
 		return int(gguf.TensorType(h.Dtype).Size(int64(h.Cols)))
