@@ -24,13 +24,15 @@ type Block struct {
 	Min     float32
 	Subs    [16]int8
 	SubMins [16]uint8
+
+	raw block // memory for ReadBlock
 }
 
 // ReadBlock sets b to the numbers of src, a block of a quantized type that is Decodable. Elements
 // that the type does not have keep their values.
 func (t TensorType) ReadBlock(b *Block, src []byte) {
-	c := t.codec()
-	if t.GroupWeights() == 0 || len(src) != t.BlockBytes() {
+	c, info := t.codec(), &typeTable[t]
+	if c == nil || info.block == 1 || len(src) != info.bytes {
 		panic(fmt.Sprintf("gguf: %d bytes are no block of %s", len(src), t))
 	}
 	if t == nvfp4 {
@@ -40,10 +42,13 @@ func (t TensorType) ReadBlock(b *Block, src []byte) {
 		}
 		return
 	}
-	var raw block
-	c.read(&raw, src)
-	copy(b.Codes[:], raw.codes[:t.BlockWeights()])
-	b.Scales[0], b.Min, b.Subs, b.SubMins = raw.d, raw.m, raw.subs, raw.subMins
+	raw := &b.raw
+	c.read(raw, src)
+	copy(b.Codes[:info.block], raw.codes[:])
+	b.Scales[0], b.Min = raw.d, raw.m
+	if c.group > 0 {
+		b.Subs, b.SubMins = raw.subs, raw.subMins
+	}
 }
 
 // GroupWeights is the number of weights that share a scale, or a sub-scale if the type has

@@ -53,7 +53,7 @@ func (f *Format) UnpackFor(features []string) Unpack {
 func (f *Format) unpack(a *UnpackArgs) {
 	var b gguf.Block
 	data := unsafe.Slice(a.Data, a.Blocks*f.Bytes)
-	groups, group := f.Groups(), 0
+	groups, group, several := f.Groups(), 0, f.Type.GroupWeights() < f.Activations.Block()
 	for i := range a.Blocks {
 		f.Type.ReadBlock(&b, data[i*f.Bytes:][:f.Bytes])
 		for c := range f.Block / 8 {
@@ -70,7 +70,7 @@ func (f *Format) unpack(a *UnpackArgs) {
 				if f.Minima {
 					put(a.SubMins, group, a.Step, int32(b.SubMins[g]))
 				}
-			case f.Type.GroupWeights() < f.Activations.Block(): // NVFP4
+			case several: // NVFP4
 				put(a.Scales, group, a.Step, b.Scales[g])
 			default:
 				put(a.Scales, group, a.Step, b.Scales[0])
