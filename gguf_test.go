@@ -12,7 +12,6 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/atomicfile"
 	"github.com/lowbit-go/gq/internal/lm/forward"
-	"github.com/lowbit-go/gq/internal/measure"
 	"github.com/lowbit-go/gq/internal/test/testmodels"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
@@ -35,16 +34,8 @@ func TestImportedLogits(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := logitsOf(t, func() (*forward.Model, error) { return forward.OpenCheckpoint(dir, forward.Options{Threads: 1}) })
-			err = withGQF(ctx, out, 1, stages{}, func(file string, f *measure.Imported) error {
-				if f == nil || filepath.Dir(file) != dir {
-					t.Errorf("%s: not a temporary file beside %s", file, out)
-				}
-				g, err := gqf.Open(file, gqf.Options{})
-				if err != nil {
-					return err
-				}
-				defer g.Close()
-				got := logitsOf(t, func() (*forward.Model, error) { return forward.OpenGQF(g, forward.Options{Threads: 1}) })
+			err = withModel(ctx, out, 1, stages{}, func(m readable) error {
+				got := logitsOf(t, func() (*forward.Model, error) { return forward.OpenGQF(m.view, forward.Options{Threads: 1}) })
 				largest, difference := 0.0, 0.0
 				for i := range want {
 					largest = max(largest, math.Abs(float64(want[i])))
@@ -65,7 +56,7 @@ func TestImportedLogits(t *testing.T) {
 			}
 			for _, e := range entries {
 				if strings.Contains(e.Name(), ".gqf") {
-					t.Errorf("%s is left", e.Name())
+					t.Errorf("%s was written", e.Name())
 				}
 			}
 		})

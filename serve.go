@@ -84,8 +84,8 @@ type ServedModel struct {
 }
 
 // Serve answers HTTP requests in OpenAI's way with models, until ctx is cancelled. Then it refuses
-// new requests, finishes running answers for at most Limits.Drain, and returns nil. As in Run, GGUF
-// files and quantized checkpoints take temporary .gqf files, removed at the end.
+// new requests, finishes running answers for at most Limits.Drain, and returns nil. As in Run,
+// quantized checkpoints take temporary .gqf files, removed at the end.
 func Serve(ctx context.Context, o ServeOptions) error {
 	o.Models = slices.Clone(o.Models) // check names them
 	defer func() {

@@ -69,6 +69,9 @@ func ParseLayout(s string) (Layout, bool) {
 	return 0, false
 }
 
+// Panels reports whether payloads consist of a Packer's panels, and not of rows.
+func (l Layout) Panels() bool { return l != LayoutPlain && l != LayoutBlocks }
+
 // IsKleidiAI reports whether l is KleidiAI's alone. Lowbit with FlagQSI4C32P is KleidiAI's too.
 func (l Layout) IsKleidiAI() bool { return l >= LayoutQSI4CXP && l <= LayoutQSU2CXP }
 

@@ -14,8 +14,8 @@ import (
 type View struct {
 	// Parts are the rows in one or several runs.
 	Parts [][]byte
-	// Order returns the place of a row among the rows of Parts. Default (nil): the row's number.
-	Order func(row int) int
+	// Order has the place of each row among the rows of Parts. Default (nil): the row's number.
+	Order []int32
 }
 
 // View makes a File of a Builder's directory, without a file of its own: a model of another program
@@ -79,8 +79,8 @@ func (v *View) whole(h packing.Header) []byte {
 	}
 	size := rowBytes(h)
 	ordered := make([]byte, 0, len(all))
-	for row := range int(h.Rows) {
-		ordered = append(ordered, all[v.Order(row)*size:][:size]...)
+	for _, row := range v.Order {
+		ordered = append(ordered, all[int(row)*size:][:size]...)
 	}
 	return ordered
 }
@@ -88,7 +88,7 @@ func (v *View) whole(h packing.Header) []byte {
 // row returns a row of size bytes in place.
 func (v *View) row(i, size int) []byte {
 	if v.Order != nil {
-		i = v.Order(i)
+		i = int(v.Order[i])
 	}
 	for _, part := range v.Parts {
 		if n := len(part) / size; i >= n {

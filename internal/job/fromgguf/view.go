@@ -120,7 +120,10 @@ func (in *input) viewOf(i int) (*viewed, []gqf.View, error) {
 	for s := range views {
 		views[s].Parts = in.parts(t, s*int(rows), int(rows))
 		if t.Permuted() {
-			views[s].Order = func(row int) int { return t.Row(row) - t.First }
+			views[s].Order = make([]int32, rows)
+			for row := range views[s].Order {
+				views[s].Order[row] = int32(t.Row(row) - t.First)
+			}
 		}
 	}
 	return it, views, nil

@@ -30,7 +30,7 @@ func (s *gqfSource) viewed(p gqf.Payload, h packing.Header, first int, open func
 	for i := range op.order {
 		op.order[i] = int32(i)
 		if v.Order != nil {
-			op.order[i] = int32(v.Order(first+i) - first)
+			op.order[i] = v.Order[first+i] - int32(first)
 		}
 	}
 	return op, nil
