@@ -22,7 +22,7 @@ import (
 // checkpoint. Matrices lie where the GGUF file has them; vectors, and matrices that llama.cpp
 // stores with other numbers, are in memory. f must stay open as long as the view is used.
 func (f *File) View(ctx context.Context) (v *gqf.File, tensors map[string]imports.ImportedTensor, err error) {
-	in := &input{file: f}
+	in := &input{file: f, viewing: true}
 	err = in.Guard(func() error {
 		v, err = in.view(ctx)
 		return err
@@ -80,7 +80,7 @@ func (in *input) view(ctx context.Context) (*gqf.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return target.(*togqf.Target).Image.View(in.file.path, views, in.Guard), nil
+	return target.(*togqf.Target).Image.View(in.file.path, views, in.file.gguf.Guard), nil
 }
 
 // viewOf describes tensor i, and returns the places of its payloads.
