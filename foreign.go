@@ -88,9 +88,9 @@ func (m *readable) open() (*gqf.File, error) {
 	return gqf.Open(m.path, gqf.Options{})
 }
 
-// withModel calls use with the model at path: with a view of a GGUF file; of a quantized checkpoint,
-// with a temporary .gqf file that has exact codes where its layouts hold them, and all other weights
-// in float32. See temporaryPath for its place.
+// withModel calls use with the model at path: with a view of a GGUF file; of a quantized
+// checkpoint, with a temporary .gqf file that has exact codes where its layouts hold them, and all
+// other weights in float32. See temporaryPath for its place.
 func withModel(ctx context.Context, path string, threads int, s stages, use func(m readable) error) error {
 	f, err := openForeign(path)
 	if err != nil {

@@ -63,6 +63,55 @@ func TestImportedLogits(t *testing.T) {
 	}
 }
 
+// TestViewedLogits quantizes every architecture to a .gguf file and runs it in place. With float32
+// activations the logits are those of a reader that knows llama.cpp's names and orders by itself;
+// with int8 activations they are near, though a router may choose other experts.
+func TestViewedLogits(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for _, v := range testmodels.ForLlamaCpp(t) {
+		t.Run(v.Name, func(t *testing.T) {
+			dir := t.TempDir()
+			v.Write(t, dir)
+			out := filepath.Join(dir, "model.gguf")
+			if _, err := Quantize(ctx, dir, out, QuantizeOptions{Recipe: quantizer.Recipe{Bits: 8, Pre: v.Tokenizer.Pre()}}); err != nil {
+				t.Fatal(err)
+			}
+			f, err := gguf.Open(out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			want := logitsOf(t, func() (*forward.Model, error) { return forward.OpenGGUF(f, forward.Options{Threads: 1}) })
+			err = withModel(ctx, out, 1, stages{}, func(m readable) error {
+				for a, bound := range map[forward.Activations]float64{forward.Float32: 1e-5, forward.Int8: 0.3} {
+					got := logitsOf(t, func() (*forward.Model, error) {
+						m, err := forward.OpenGQF(m.view, forward.Options{Threads: 1, Activations: a})
+						if err == nil {
+							if ran, executed := m.Executed(); ran != a {
+								t.Errorf("%s, want %s", executed, a)
+							}
+						}
+						return m, err
+					})
+					largest, difference := 0.0, 0.0
+					for i := range want {
+						largest = max(largest, math.Abs(float64(want[i])))
+						difference = max(difference, math.Abs(float64(got[i]-want[i])))
+					}
+					if !(difference <= bound*largest) {
+						t.Errorf("%s activations: logits differ by %v of %v", a, difference, largest)
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
 // logits are the logits of a model after a few tokens, fewer than any sliding window has.
 func logitsOf(t *testing.T, open func() (*forward.Model, error)) []float32 {
 	t.Helper()

@@ -36,8 +36,8 @@ type RunOptions struct {
 // Run continues a prompt with the model at path: a .gqf file, a GGUF file, a checkpoint directory,
 // or a remote name (see [Pull]): the model is downloaded first. Quantized tensors of a checkpoint
 // run through gq's kernels if a .gqf file holds their codes, and in float32 otherwise; the
-// checkpoint takes a temporary .gqf file. If ctx is cancelled or a callback fails, Run returns the error
-// and the result so far.
+// checkpoint takes a temporary .gqf file. If ctx is cancelled or a callback fails, Run returns the
+// error and the result so far.
 func Run(ctx context.Context, path string, o RunOptions) (r *generate.Result, err error) {
 	err = o.open(ctx, path, func(g *generate.Generator) error {
 		r, err = g.Run(ctx, o.Options)

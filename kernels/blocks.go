@@ -13,8 +13,8 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// newBlocks is NewLinear for LayoutBlocks. Activations are quantized to the type that llama.cpp uses
-// with the type of the weights.
+// newBlocks is NewLinear for LayoutBlocks. Activations are quantized to the type that llama.cpp
+// uses with the type of the weights.
 func newBlocks(h packing.Header, data []byte, o Options) (*Linear, error) {
 	f, err := formatOf(h)
 	if err != nil {

@@ -108,8 +108,8 @@ func (l *Linear) Cols() int { return l.cols }
 
 func (l *Linear) Header() packing.Header { return l.header }
 
-// Activations is the type to which the operator quantizes activations: int8, or a type of ggml, such
-// as Q8_K.
+// Activations is the type to which the operator quantizes activations: int8, or a type of ggml,
+// such as Q8_K.
 func (l *Linear) Activations() string {
 	if l.ggml == nil {
 		return "int8"

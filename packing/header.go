@@ -238,8 +238,8 @@ func (h Header) ZeroUnit() float32 { return 1 / float32(int(1)<<h.ZeroShift()) }
 
 // DataSize is the number of bytes behind the header: Rows*Cols*Bits/8 for LayoutPlain, TorchAO's
 // own header and the panels for the others; 0 for LayoutBlocks, with data in another file. The
-// companions of LayoutTorchAOEmbedding are payloads of their own and not counted. A size that is not a whole number of bytes or exceeds 2^62 is a
-// *HeaderError.
+// companions of LayoutTorchAOEmbedding are payloads of their own and not counted. A size that is
+// not a whole number of bytes or exceeds 2^62 is a *HeaderError.
 func (h Header) DataSize() (int64, error) {
 	if h.Layout == LayoutPlain {
 		n := newChecked(h.Rows).mul(h.Cols)

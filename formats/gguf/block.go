@@ -16,8 +16,8 @@ import (
 //	(Scales[0] Subs[g]) Codes[i] - Min SubMins[g]               Q2_K, Q4_K, Q5_K
 //	Scales[g] Codes[i]                                          NVFP4, groups of 16
 //
-// Unlike Fields, a Block has the numbers of every type, codes of Q1_0 and Q2_0 as ggml has them, and
-// scales that are not finite as stored.
+// Unlike Fields, a Block has the numbers of every type, codes of Q1_0 and Q2_0 as ggml has them,
+// and scales that are not finite as stored.
 type Block struct {
 	Codes   [256]int8
 	Scales  [4]float32
@@ -65,8 +65,8 @@ func (t TensorType) GroupWeights() int {
 	return t.BlockWeights()
 }
 
-// Header describes rows x cols weights of a quantized type in blocks. Bits is 8 for types with codes
-// that do not fill the range of two's complement.
+// Header describes rows x cols weights of a quantized type in blocks. Bits is 8 for types with
+// codes that do not fill the range of two's complement.
 func (t TensorType) Header(rows, cols uint64) packing.Header {
 	h := packing.Header{Layout: packing.LayoutBlocks, Bits: 8, Dtype: packing.Dtype(t), Rows: rows, Cols: cols, Group: uint64(t.GroupWeights())}
 	if c := t.codec(); c != nil && c.hi > 0 && c.lo == ^c.hi && c.mul == 0 {

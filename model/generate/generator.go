@@ -47,8 +47,8 @@ type Generator struct {
 	opening   time.Duration
 }
 
-// Open opens a .gqf file, a view or a checkpoint's directory, with a tokenizer.json. A checkpoint computes
-// in float32.
+// Open opens a .gqf file, a view or a checkpoint's directory, with a tokenizer.json. A checkpoint
+// computes in float32.
 func Open(path string, o OpenOptions) (*Generator, error) {
 	if o.Since.IsZero() {
 		o.Since = time.Now()

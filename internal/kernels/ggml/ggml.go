@@ -36,10 +36,10 @@ func (a Activations) Block() int {
 //
 //	without sub-scales, for each group with the sum t:
 //	    f = fma(float32(t), float32(activation scale * scale), f)
-//	    f = fma(minimum, activation sum, f)                           types with minima
+//	    with minima: f = fma(minimum, activation sum, f)
 //	with sub-scales, for each block with the sums t[g] of products and s[g] of activations:
 //	    f = fma(float32(sum of sub[g] t[g]), float32(activation scale * scale), f)
-//	    f = fma(float32(sum of submin[g] s[g]), -float32(activation scale * minimum), f)   with minima
+//	    with minima: f = fma(float32(sum of submin[g] s[g]), -float32(activation scale * minimum), f)
 type Format struct {
 	Type         gguf.TensorType
 	Block, Bytes int // weights and bytes of a stored block

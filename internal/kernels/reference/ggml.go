@@ -9,8 +9,8 @@ import (
 	"github.com/lowbit-go/gq/internal/kernels/ggml"
 )
 
-// MultiplyBlocks computes m rows of outputs, dst [m][rows], from m rows of activations, x [m][cols],
-// and from a matrix of ggml's blocks, in the order that ggml.Format states.
+// MultiplyBlocks computes m rows of outputs, dst [m][rows], from m rows of activations, x
+// [m][cols], and from a matrix of ggml's blocks, in the order that ggml.Format states.
 func MultiplyBlocks(dst, x []float32, m int, f *ggml.Format, data []byte, rows, cols int) {
 	blocks := cols / f.Block
 	if cols%f.Block != 0 || len(data) != rows*blocks*f.Bytes || len(dst) != m*rows || len(x) != m*cols {

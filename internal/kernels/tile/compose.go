@@ -168,7 +168,8 @@ func epilogueQAI4(out []float32, t []int32, scales, zeros []float32, as, asum *f
 	}
 }
 
-// epilogueMin is BlocksMin for a row of activations. Its numbers begin at element first, step apart.
+// epilogueMin is BlocksMin for a row of activations. Its numbers begin at element first, step
+// apart.
 func epilogueMin(out []float32, p *int32, a *BlocksMinArgs, first, step int) {
 	nr := len(out)
 	t, scales, mins := unsafe.Slice(p, a.Groups*nr), unsafe.Slice(a.Scales, a.Groups*nr), unsafe.Slice(a.Mins, a.Groups*nr)

@@ -114,7 +114,8 @@ type BlocksMinArgs struct {
 	ActSums *float32 // as ActScales
 }
 
-// SubsArgs are the arguments of Step.Subs. Scales, Mins and ActScales are for blocks of Each groups.
+// SubsArgs are the arguments of Step.Subs. Scales, Mins and ActScales are for blocks of Each
+// groups.
 type SubsArgs struct {
 	BlocksArgs
 	Each    int      // groups of a block

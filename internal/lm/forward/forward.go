@@ -167,8 +167,8 @@ func quantizedAs(op kernels.Operator) string {
 }
 
 // Executed returns Int8 if any linear layer runs with int8 activations, and a description: "int8
-// activations in 12 of 40 matrices", or without numbers if that holds for all linear layers. Weights
-// of a GGUF file add ggml's types of the activations: "int8 activations (Q8_K, Q8_0)".
+// activations in 12 of 40 matrices", or without numbers if that holds for all linear layers.
+// Weights of a GGUF file add ggml's types of the activations: "int8 activations (Q8_K, Q8_0)".
 func (m *Model) Executed() (Activations, string) {
 	n, what := 0, Int8.String()+" activations"
 	var types []string
