@@ -1,9 +1,11 @@
 package ggml
 
 import (
+	"encoding/binary"
 	"unsafe"
 
 	"github.com/lowbit-go/gq/formats/gguf"
+	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/cpu"
 )
 
@@ -51,17 +53,20 @@ func (f *Format) UnpackFor(features []string) Unpack {
 
 // unpack is the portable Unpack, and defines the results.
 func (f *Format) unpack(a *UnpackArgs) {
+	const ones, high = 0x0101010101010101, 0x8080808080808080
+	more := uint64(a.Offset) * ones
 	var b gguf.Block
 	data := unsafe.Slice(a.Data, a.Blocks*f.Bytes)
 	groups, group, several := f.Groups(), 0, f.Type.GroupWeights() < f.Activations.Block()
 	for i := range a.Blocks {
 		f.Type.ReadBlock(&b, data[i*f.Bytes:][:f.Bytes])
-		for c := range f.Block / 8 {
-			from := (*[8]int8)(b.Codes[8*c:])
-			to := (*[8]byte)(unsafe.Add(unsafe.Pointer(a.Codes), (i*f.Block/8+c)*a.Stride))
-			for j, q := range from {
-				to[j] = byte(q) + a.Offset
-			}
+		at := i * f.Block / 8 * a.Stride
+		for codes := buffer.Bytes(b.Codes[:f.Block]); len(codes) > 0; codes = codes[8:] {
+			// Sums of the low 7 bits stay in their bytes.
+			x := binary.LittleEndian.Uint64(codes)
+			x = (x&^high + more&^high) ^ (x^more)&high
+			binary.LittleEndian.PutUint64((*[8]byte)(unsafe.Add(unsafe.Pointer(a.Codes), at))[:], x)
+			at += a.Stride
 		}
 		for g := range groups {
 			switch {
