@@ -150,9 +150,9 @@ func (m *Model) Linear(name string) kernels.Operator {
 	return nil
 }
 
-// Executes returns the type of the activations that a linear layer multiplies, whatever Options asks
-// for: int8 if the layer has a packed kernel, a type of ggml such as Q8_K for weights of a GGUF file,
-// else float32.
+// Executes returns the type of the activations that a linear layer multiplies, whatever Options
+// asks for: int8 if the layer has a packed kernel, a type of ggml such as Q8_K for weights of a
+// GGUF file, else float32.
 func (m *Model) Executes(name string) string {
 	return cmp.Or(quantizedAs(m.Linear(name)), Float32.String())
 }
