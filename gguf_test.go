@@ -68,7 +68,7 @@ func TestImportedLogits(t *testing.T) {
 // TestViewedLogits quantizes every architecture to a .gguf file and runs it in place. With float32
 // activations the logits are those of a reader that knows llama.cpp's names and orders by itself;
 // with int8 activations they are near, though a router may choose other experts, and sparse gates
-// other elements.
+// other elements. The dequantized checkpoint has the same logits, too.
 func TestViewedLogits(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -93,6 +93,16 @@ func TestViewedLogits(t *testing.T) {
 			}
 			defer f.Close()
 			want := logitsOf(t, func() (*forward.Model, error) { return forward.OpenGGUF(f, forward.Options{Threads: 1}) })
+			compare := func(what string, got []float32, bound float64) {
+				largest, difference := 0.0, 0.0
+				for i := range want {
+					largest = max(largest, math.Abs(float64(want[i])))
+					difference = max(difference, math.Abs(float64(got[i]-want[i])))
+				}
+				if !(difference <= bound*largest) {
+					t.Errorf("%s: logits differ by %v of %v", what, difference, largest)
+				}
+			}
 			err = withModel(ctx, out, 1, stages{}, func(m readable) error {
 				for a, bound := range map[forward.Activations]float64{forward.Float32: 1e-5, forward.Int8: 0.5} {
 					got := logitsOf(t, func() (*forward.Model, error) {
@@ -104,20 +114,20 @@ func TestViewedLogits(t *testing.T) {
 						}
 						return m, err
 					})
-					largest, difference := 0.0, 0.0
-					for i := range want {
-						largest = max(largest, math.Abs(float64(want[i])))
-						difference = max(difference, math.Abs(float64(got[i]-want[i])))
-					}
-					if !(difference <= bound*largest) {
-						t.Errorf("%s activations: logits differ by %v of %v", a, difference, largest)
-					}
+					compare(a.String()+" activations", got, bound)
 				}
 				return nil
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
+			dir = filepath.Join(dir, "dequantized")
+			if _, err := Dequantize(ctx, out, dir, DequantizeOptions{Dtype: packing.F32, Threads: 1}); err != nil {
+				t.Fatal(err)
+			}
+			compare("dequantized", logitsOf(t, func() (*forward.Model, error) {
+				return forward.OpenCheckpoint(dir, forward.Options{Threads: 1, LlamaCpp: true})
+			}), 1e-5)
 		})
 	}
 }
