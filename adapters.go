@@ -117,8 +117,8 @@ func withAdapters(ctx context.Context, src string, names []string, threads int, 
 // checkAdapters refuses to compare a file with the checkpoint src if their adapters differ. If only
 // the file or only the checkpoint has adapters, the sources decide: another program may have merged
 // the adapters.
-func checkAdapters(name, file, src string, merged *provenance.Provenance) error {
-	f, err := gqf.Open(file, gqf.Options{})
+func checkAdapters(name string, file readable, src string, merged *provenance.Provenance) error {
+	f, err := file.open()
 	if err != nil {
 		return err
 	}

@@ -95,18 +95,18 @@ func TestFingerprint(t *testing.T) {
 	if err := os.CopyFS(dir, os.DirFS(books)); err != nil {
 		t.Fatal(err)
 	}
-	before, err := fingerprint(t.Context(), dir)
+	before, err := fingerprint(t.Context(), readable{path: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := fingerprint(t.Context(), dir); err != nil || again != before {
+	if again, err := fingerprint(t.Context(), readable{path: dir}); err != nil || again != before {
 		t.Errorf("%s %v, before %s", again, err, before)
 	}
 	later := time.Now().Add(time.Hour)
 	if err := os.Chtimes(filepath.Join(dir, "model.safetensors"), later, later); err != nil {
 		t.Fatal(err)
 	}
-	if after, err := fingerprint(t.Context(), dir); err != nil || after == before {
+	if after, err := fingerprint(t.Context(), readable{path: dir}); err != nil || after == before {
 		t.Errorf("%s %v", after, err)
 	}
 }

@@ -3,11 +3,9 @@ package gq
 import (
 	"context"
 
-	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/job/conversion"
 	"github.com/lowbit-go/gq/internal/job/tocheckpoint"
-	"github.com/lowbit-go/gq/internal/measure"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -40,20 +38,20 @@ func Dequantize(ctx context.Context, file, dir string, o DequantizeOptions) (*to
 		return nil, err
 	}
 	var r *tocheckpoint.DequantizeReport
-	err = withGQF(ctx, file, o.Threads, stages, func(file string, im *measure.Imported) error {
-		f, err := gqf.Open(file, gqf.Options{})
+	err = withModel(ctx, file, o.Threads, stages, func(m readable) error {
+		f, err := m.open()
 		if err != nil {
 			return err
 		}
 		defer f.Close()
 		q := conversion.DequantizeOptions{Threads: o.Threads, Dtype: o.Dtype}
-		if im != nil {
-			q.Widened = func(name string) bool { return im.Tensors[name].Quantized }
+		if m.imported != nil {
+			q.Widened = func(name string) bool { return m.imported.Tensors[name].Quantized }
 		}
 		add, end := stages.begin("dequantizing", "bytes", conversion.DequantizedBytes(f))
 		defer end()
 		q.Progress = add
-		r, err = conversion.Dequantize(ctx, f, file, dir, q)
+		r, err = conversion.Dequantize(ctx, f, m.path, dir, q)
 		return err
 	})
 	return r, err

@@ -97,9 +97,9 @@ func Diff(ctx context.Context, a, b string, o DiffOptions) (*DiffReport, error) 
 	}
 	err = withAdapters(ctx, fromA.Path, o.Lora, o.Threads, s, func(path string, merged *provenance.Provenance) error {
 		d.pathA = path
-		return withGQF(ctx, fromB.Path, o.Threads, s, func(temp string, im *measure.Imported) error {
-			d.fileB, d.importedB = temp, im
-			return withGQF(ctx, path, o.Threads, s, func(temp string, im *measure.Imported) error { return d.compare(temp, im, merged) })
+		return withModel(ctx, fromB.Path, o.Threads, s, func(m readable) error {
+			d.b = m
+			return withModel(ctx, path, o.Threads, s, func(m readable) error { return d.compare(m, merged) })
 		})
 	})
 	if e, ok := errors.AsType[*measure.NoTensorError](err); ok {
@@ -115,20 +115,20 @@ func Diff(ctx context.Context, a, b string, o DiffOptions) (*DiffReport, error) 
 	return d.r, nil
 }
 
-// compare compares A, or a .gqf file of A, with B. A may have adapters merged.
-func (d *differ) compare(temp string, im *measure.Imported, merged *provenance.Provenance) error {
-	kind, err := kindOf(temp)
+// compare compares A with B. A may have adapters merged.
+func (d *differ) compare(a readable, merged *provenance.Provenance) error {
+	kind, err := kindOf(a.path)
 	if err == nil && merged != nil {
-		err = checkAdapters(d.r.B, d.fileB, d.pathA, merged)
+		err = checkAdapters(d.r.B, d.b, d.pathA, merged)
 	}
 	switch {
 	case err != nil:
 		return err
-	case kind != files.GQF:
+	case kind != files.GQF && a.view == nil:
 		return d.checkpoint()
 	}
-	d.importedA = im
-	return d.files(temp)
+	d.a = a
+	return d.files()
 }
 
 type differ struct {
@@ -138,10 +138,8 @@ type differ struct {
 	names []string // of all tensors, if none is compared
 	r     *DiffReport
 	words map[string]string // schemes of sides: of many tensors few are different
-	// importedA and importedB describe the sides that are no .gqf files. fileB is the .gqf file of B,
-	// and pathA the place of A on this machine.
-	importedA, importedB *measure.Imported
-	pathA, fileB         string
+	a, b  readable          // a is not set if A is an unquantized checkpoint
+	pathA string            // the place of A on this machine
 }
 
 // add lists the differences of a tensor and adds it to the report.
@@ -150,7 +148,7 @@ func (d *differ) add(t DiffTensor, sameBytes bool) {
 	switch a, b := t.A, t.B; {
 	case a == nil || b == nil:
 		t.Differs = append(t.Differs, "name")
-	case (d.importedA == nil) != (d.importedB == nil):
+	case (d.a.imported == nil) != (d.b.imported == nil):
 		if !slices.Equal(a.Shape, b.Shape) {
 			t.Differs = append(t.Differs, "shape")
 		} else if t.SQNR == nil || !t.SQNR.Exact() {
@@ -200,13 +198,13 @@ func (d *differ) sideOf(row *gqf.TensorRow, im *measure.Imported) *DiffSide {
 	return &DiffSide{Scheme: d.words[s], Shape: row.Shape, Bytes: row.Bytes}
 }
 
-func (d *differ) files(fileA string) error {
-	b, err := gqf.Open(d.fileB, gqf.Options{})
+func (d *differ) files() error {
+	b, err := d.b.open()
 	if err != nil {
 		return err
 	}
 	defer b.Close()
-	a, err := gqf.Open(fileA, gqf.Options{})
+	a, err := d.a.open()
 	if err != nil {
 		return err
 	}
@@ -238,17 +236,17 @@ func (d *differ) files(fileA string) error {
 	d.r.Tensors = make([]DiffTensor, 0, len(pairs)+len(onlyA)+len(onlyB))
 	for i, p := range pairs {
 		distance := &distances[i]
-		t := DiffTensor{Name: p.name, A: side(a, p.a, d.importedA), B: side(b, p.b, d.importedB), Note: distance.Incomparable}
+		t := DiffTensor{Name: p.name, A: side(a, p.a, d.a.imported), B: side(b, p.b, d.b.imported), Note: distance.Incomparable}
 		if t.Note == "" {
 			t.SQNR = &distance.SQNR
 		}
 		d.add(t, distance.Equal)
 	}
 	for _, p := range onlyA {
-		d.add(DiffTensor{Name: p.name, A: side(a, p.a, d.importedA)}, false)
+		d.add(DiffTensor{Name: p.name, A: side(a, p.a, d.a.imported)}, false)
 	}
 	for _, p := range onlyB {
-		d.add(DiffTensor{Name: p.name, B: side(b, p.b, d.importedB)}, false)
+		d.add(DiffTensor{Name: p.name, B: side(b, p.b, d.b.imported)}, false)
 	}
 	return nil
 }
@@ -291,14 +289,14 @@ func (d *differ) pair(a, b *gqf.File) (both, onlyA, onlyB []namedPair) {
 // checkpoint compares a .gqf file with the checkpoint that it was made from. The job opens both
 // sides itself. To hold the names of each side once, checkpoint opens the sides after the job.
 func (d *differ) checkpoint() error {
-	job := &measure.Job{Settings: accuracy.Settings{NoOutputs: true, Threads: d.o.Threads}, Source: d.pathA, SourceName: d.r.A, File: d.fileB, Name: d.r.B, Stage: stages{to: d.o.Progress}.begin, Imported: d.importedB}
+	job := &measure.Job{Settings: accuracy.Settings{NoOutputs: true, Threads: d.o.Threads}, Source: d.pathA, SourceName: d.r.A, File: d.b.path, View: d.b.view, Name: d.r.B, Stage: stages{to: d.o.Progress}.begin, Imported: d.b.imported}
 	job.Match = func(name string) bool { return d.match(name) }
 	measured, err := job.Run(d.ctx)
 	if err != nil {
 		return err
 	}
 	d.r.Fold = measured.Fold
-	f, err := gqf.Open(d.fileB, gqf.Options{})
+	f, err := d.b.open()
 	if err != nil {
 		return err
 	}
@@ -334,7 +332,7 @@ func (d *differ) checkpoint() error {
 			continue
 		}
 		s := &stats[first]
-		t := DiffTensor{Name: row.Name, B: d.sideOf(&row, d.importedB), A: &DiffSide{Scheme: row.Dtype, Shape: row.Shape, Bytes: sourceBytes[i]}, Note: s.Difference}
+		t := DiffTensor{Name: row.Name, B: d.sideOf(&row, d.b.imported), A: &DiffSide{Scheme: row.Dtype, Shape: row.Shape, Bytes: sourceBytes[i]}, Note: s.Difference}
 		for _, name := range f.Tensor(i).Names() {
 			if src, ok := ck.Lookup(name); ok {
 				t.A = &DiffSide{Scheme: src.DtypeName, Shape: src.Shape, Bytes: src.Size}

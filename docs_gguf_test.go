@@ -24,14 +24,22 @@ func TestGGUFDocument(t *testing.T) {
 		for i := range cells {
 			cells[i] = strings.TrimSpace(cells[i])
 		}
-		kind, ok := gguf.ParseType(cells[0])
-		if !ok || len(cells) != 6 {
+		names := strings.Split(cells[0], ", ")
+		if _, ok := gguf.ParseType(names[0]); !ok || len(cells) != 5 {
 			continue
 		}
-		types++
-		want := fmt.Sprint(kind.BlockWeights(), kind.Bits(), written(kind))
-		if got := fmt.Sprint(cells[1], " ", cells[2], cells[4]); got != want || !kind.Decodable() {
-			t.Errorf("%s: %q, want %q", kind, got, want)
+		bits := strings.Split(cells[2], ", ")
+		if len(bits) != len(names) {
+			t.Errorf("%q: %d types, %d bits per weight", line, len(names), len(bits))
+			continue
+		}
+		for i, name := range names {
+			types++
+			kind, _ := gguf.ParseType(name)
+			want := fmt.Sprint(kind.BlockWeights(), kind.Bits(), written(kind))
+			if got := fmt.Sprint(cells[1], " ", bits[i], cells[4]); got != want || !kind.Decodable() {
+				t.Errorf("%s: %q, want %q", name, got, want)
+			}
 		}
 	}
 	if types != 27 {

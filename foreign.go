@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/atomicfile"
 	"github.com/lowbit-go/gq/internal/files"
@@ -71,11 +72,26 @@ func floatReference(src string) error {
 		src, f.Quantized(), src)
 }
 
-// withGQF calls use with path and nil, or, if path is a GGUF file or a quantized checkpoint, with a
-// temporary .gqf file that has the same model and with a description of its tensors. The .gqf file
-// has exact codes where its layouts hold them, and all other weights in float32. See temporaryPath
-// for its place.
-func withGQF(ctx context.Context, path string, threads int, s stages, use func(file string, im *measure.Imported) error) error {
+// readable is a model that a job can read.
+type readable struct {
+	path string // of a .gqf file, a checkpoint, or the GGUF file that view shows
+	view *gqf.File
+	// imported describes the tensors of a GGUF file or a quantized checkpoint; else nil
+	imported *measure.Imported
+}
+
+// open opens the .gqf file, or returns the view, whose Close does nothing.
+func (m *readable) open() (*gqf.File, error) {
+	if m.view != nil {
+		return m.view, nil
+	}
+	return gqf.Open(m.path, gqf.Options{})
+}
+
+// withModel calls use with the model at path: with a view of a GGUF file; of a quantized
+// checkpoint, with a temporary .gqf file that has exact codes where its layouts hold them, and all
+// other weights in float32. See temporaryPath for its place.
+func withModel(ctx context.Context, path string, threads int, s stages, use func(m readable) error) error {
 	f, err := openForeign(path)
 	if err != nil {
 		return err
@@ -84,9 +100,16 @@ func withGQF(ctx context.Context, path string, threads int, s stages, use func(f
 		if _, err := safetensors.Files(path); isDirectory(path) && err != nil {
 			return err // it holds no model
 		}
-		return use(path, nil)
+		return use(readable{path: path})
 	}
 	defer f.Close()
+	if g, ok := f.(*fromgguf.File); ok {
+		view, tensors, err := g.View(ctx)
+		if err != nil {
+			return err
+		}
+		return use(readable{path, view, &measure.Imported{Bytes: f.Bytes(), Tensors: tensors}})
+	}
 	p, err := conversion.NewImport(f, conversion.RepackOptions{Threads: threads, Dequantize: true})
 	if err != nil {
 		return err
@@ -97,7 +120,7 @@ func withGQF(ctx context.Context, path string, threads int, s stages, use func(f
 		if err := f.Close(); err != nil {
 			return err
 		}
-		return use(temp, &measure.Imported{Bytes: f.Bytes(), Tensors: p.Imported()})
+		return use(readable{path: temp, imported: &measure.Imported{Bytes: f.Bytes(), Tensors: p.Imported()}})
 	})
 }
 

@@ -121,7 +121,7 @@ type InspectOptions struct {
 // shards, or the headers of the checkpoint at path. It reads no codes and checks no checksums of
 // weights; Verify does.
 func Inspect(ctx context.Context, path string, o InspectOptions) (*Inspection, error) {
-	return withModel(ctx, path, false, o.Lora, o.Progress, func(from *location.Source, in container) (*Inspection, error) {
+	return withContainer(ctx, path, false, o.Lora, o.Progress, func(from *location.Source, in container) (*Inspection, error) {
 		r := &Inspection{Name: from.Name}
 		switch {
 		case in.gqf != nil:
@@ -193,9 +193,9 @@ type container struct {
 	below      []io.Closer
 }
 
-// withModel calls use with the .gqf file, .gguf file or checkpoint at path, open, and adapters
+// withContainer calls use with the .gqf file, .gguf file or checkpoint at path, open, and adapters
 // merged. Unless whole is set, it reads only the headers of a checkpoint that is elsewhere.
-func withModel[T any](ctx context.Context, path string, whole bool, adapters []string, p Progress, use func(from *location.Source, m container) (*T, error)) (*T, error) {
+func withContainer[T any](ctx context.Context, path string, whole bool, adapters []string, p Progress, use func(from *location.Source, m container) (*T, error)) (*T, error) {
 	from, err := resolveSource(ctx, path, whole, stages{to: p})
 	if err != nil {
 		return nil, err
@@ -282,7 +282,7 @@ func InspectTensors(ctx context.Context, path, match string, slice int, o Inspec
 	if err != nil {
 		return nil, optionf("tensor", "%q: %w", match, err)
 	}
-	return withModel(ctx, path, false, o.Lora, o.Progress, func(from *location.Source, m container) (*TensorInspection, error) {
+	return withContainer(ctx, path, false, o.Lora, o.Progress, func(from *location.Source, m container) (*TensorInspection, error) {
 		r := &TensorInspection{}
 		names, err := r.match(m, p)
 		if err != nil {

@@ -57,7 +57,7 @@ func InspectLattices(ctx context.Context, path string, o LatticeOptions) (r *Lat
 	}
 	defer from.Release()
 	err = withAdapters(ctx, from.Path, o.Lora, o.Threads, stages{to: o.Progress}, func(merged string, _ *provenance.Provenance) error {
-		r, err = withModel(ctx, merged, true, nil, o.Progress, func(_ *location.Source, m container) (*LatticeReport, error) {
+		r, err = withContainer(ctx, merged, true, nil, o.Progress, func(_ *location.Source, m container) (*LatticeReport, error) {
 			return findLattices(ctx, m.checkpoint, path, o)
 		})
 		return err

@@ -156,19 +156,19 @@ func (o *MeasureOptions) measure(ctx context.Context, src, file string, names []
 	j.Source, j.SourceName, j.Name, j.BaselineName, j.Parity = src, names[0], names[1], names[2], o.Parity
 	s := stages{to: o.Progress, plan: accuracyStages(j, 1)}
 	var r *accuracy.Report
-	err = withGQF(ctx, file, o.Threads, s, func(temp string, im *measure.Imported) error {
-		if st, err := os.Stat(temp); err == nil && st.IsDir() {
+	err = withModel(ctx, file, o.Threads, s, func(m readable) error {
+		if st, err := os.Stat(m.path); err == nil && st.IsDir() {
 			return fmt.Errorf("%s is not quantized: name a .gqf file, a .gguf file or a quantized checkpoint", file)
 		}
-		j.File, j.Imported = temp, im
+		j.File, j.View, j.Imported = m.path, m.view, m.imported
 		if src != "" {
-			if err := checkAdapters(names[1], temp, src, merged); err != nil {
+			if err := checkAdapters(names[1], m, src, merged); err != nil {
 				return err
 			}
 		}
-		return withGQF(ctx, o.Baseline, o.Threads, s, func(temp string, im *measure.Imported) (err error) {
-			if j.Baseline = temp; im != nil {
-				j.BaselineBytes = im.Bytes
+		return withModel(ctx, o.Baseline, o.Threads, s, func(m readable) (err error) {
+			if j.Baseline, j.BaselineView = m.path, m.view; m.imported != nil {
+				j.BaselineBytes = m.imported.Bytes
 			}
 			if kept != nil {
 				done, err := kept.openFor(ctx, j, stages{to: o.Progress})

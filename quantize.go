@@ -16,7 +16,6 @@ import (
 	"github.com/lowbit-go/gq/internal/job/workdir"
 	"github.com/lowbit-go/gq/internal/job/write"
 	"github.com/lowbit-go/gq/internal/lm/tokenizer"
-	"github.com/lowbit-go/gq/internal/measure"
 	"github.com/lowbit-go/gq/quantizer"
 )
 
@@ -208,9 +207,9 @@ func (r *run) measure(j *job, s *subject, temp string, to *QuantizeReport) (unme
 	if j.measured == nil {
 		return nil, nil
 	}
-	err = withGQF(r.ctx, temp, j.o.Threads, stages{}, func(file string, im *measure.Imported) (err error) {
+	err = withModel(r.ctx, temp, j.o.Threads, stages{}, func(file readable) (err error) {
 		m := *j.measured
-		m.Source, m.SourceName, m.File, m.Imported = j.path, j.name, file, im
+		m.Source, m.SourceName, m.File, m.View, m.Imported = j.path, j.name, file.path, file.view, file.imported
 		if s.ck != j.source.ck {
 			m.Folded = s.ck.Dir()
 		}

@@ -4,12 +4,10 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/lm/eval"
 	"github.com/lowbit-go/gq/internal/lm/forward"
 	"github.com/lowbit-go/gq/internal/lm/text"
 	"github.com/lowbit-go/gq/internal/lm/tokenizer"
-	"github.com/lowbit-go/gq/internal/measure"
 	"github.com/lowbit-go/gq/internal/memlimit"
 	"github.com/lowbit-go/gq/kernels"
 )
@@ -70,8 +68,8 @@ func newDivergences(ctx context.Context, checkpoint string, windows []text.Windo
 
 // of runs the model in the file at path, .gqf or .gguf, and returns its divergence.
 func (d *divergences) of(path string, a forward.Activations) (kl float64, err error) {
-	err = withGQF(d.ctx, path, d.threads, stages{}, func(path string, _ *measure.Imported) error {
-		f, err := gqf.Open(path, gqf.Options{})
+	err = withModel(d.ctx, path, d.threads, stages{}, func(file readable) error {
+		f, err := file.open()
 		if err != nil {
 			return err
 		}

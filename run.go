@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"time"
 
 	"github.com/lowbit-go/gq/internal/job/provenance"
 	"github.com/lowbit-go/gq/internal/lm/chat"
 	"github.com/lowbit-go/gq/internal/lm/forward"
-	"github.com/lowbit-go/gq/internal/measure"
 	"github.com/lowbit-go/gq/internal/memlimit"
 	"github.com/lowbit-go/gq/model/generate"
 )
@@ -34,10 +34,10 @@ type RunOptions struct {
 }
 
 // Run continues a prompt with the model at path: a .gqf file, a GGUF file, a checkpoint directory,
-// or a remote name (see [Pull]): the model is downloaded first. Quantized tensors of a GGUF file or
-// a checkpoint run through gq's kernels if a .gqf file holds their codes, and in float32 otherwise;
-// it takes a temporary .gqf file. If ctx is cancelled or a callback fails, Run returns the error
-// and the result so far.
+// or a remote name (see [Pull]): the model is downloaded first. Quantized tensors of a checkpoint
+// run through gq's kernels if a .gqf file holds their codes, and in float32 otherwise; the
+// checkpoint takes a temporary .gqf file. If ctx is cancelled or a callback fails, Run returns the
+// error and the result so far.
 func Run(ctx context.Context, path string, o RunOptions) (r *generate.Result, err error) {
 	err = o.open(ctx, path, func(g *generate.Generator) error {
 		r, err = g.Run(ctx, o.Options)
@@ -48,6 +48,7 @@ func Run(ctx context.Context, path string, o RunOptions) (r *generate.Result, er
 
 // open opens the model at path, calls use, and closes the model.
 func (o *RunOptions) open(ctx context.Context, path string, use func(g *generate.Generator) error) error {
+	start := time.Now()
 	if o.Verify && IsGGUF(path) {
 		return optionf("verify", "needs a .gqf file: a .gguf file has no checksums")
 	}
@@ -57,9 +58,9 @@ func (o *RunOptions) open(ctx context.Context, path string, use func(g *generate
 	}
 	defer from.Release()
 	return withAdapters(ctx, from.Path, o.Lora, o.Threads, stages{to: o.Progress}, func(path string, _ *provenance.Provenance) error {
-		return withGQF(ctx, path, o.Threads, stages{}, func(file string, _ *measure.Imported) error {
+		return withModel(ctx, path, o.Threads, stages{}, func(m readable) error {
 			defer memlimit.Lift()()
-			g, err := generate.Open(file, generate.OpenOptions{Threads: o.Threads, Activations: o.Activations, Verify: o.Verify, Name: from.Name})
+			g, err := generate.Open(m.path, generate.OpenOptions{View: m.view, Since: start, Threads: o.Threads, Activations: o.Activations, Verify: o.Verify, Name: from.Name})
 			if err != nil {
 				return err
 			}

@@ -14,7 +14,6 @@ import (
 	"github.com/lowbit-go/gq/internal/job/location"
 	"github.com/lowbit-go/gq/internal/job/provenance"
 	"github.com/lowbit-go/gq/internal/lm/forward"
-	"github.com/lowbit-go/gq/internal/measure"
 	"github.com/lowbit-go/gq/internal/memlimit"
 	"github.com/lowbit-go/gq/internal/serve"
 )
@@ -90,8 +89,8 @@ type ServedModel struct {
 }
 
 // Serve answers HTTP requests in OpenAI's way with models, until ctx is cancelled. Then it refuses
-// new requests, finishes running answers for at most Limits.Drain, and returns nil. As in Run, GGUF
-// files and quantized checkpoints take temporary .gqf files, removed at the end.
+// new requests, finishes running answers for at most Limits.Drain, and returns nil. As in Run,
+// quantized checkpoints take temporary .gqf files, removed at the end.
 func Serve(ctx context.Context, o ServeOptions) error {
 	o.Models = slices.Clone(o.Models) // check names them
 	defer func() {
@@ -208,7 +207,7 @@ func (o *ServeOptions) open(ctx context.Context, rest []ServeModel, models []*se
 	m := rest[0]
 	return withAdapters(ctx, m.Path, m.lora, o.Threads, stages{to: o.Progress}, func(path string, _ *provenance.Provenance) error {
 		m.Path = path
-		return withGQF(ctx, path, o.Threads, stages{}, func(file string, _ *measure.Imported) (err error) {
+		return withModel(ctx, path, o.Threads, stages{}, func(file readable) (err error) {
 			s, err := o.openModel(ctx, m, file)
 			if err != nil {
 				return err

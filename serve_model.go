@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/lm/chat"
@@ -18,8 +19,8 @@ import (
 	"github.com/lowbit-go/gq/model/generate"
 )
 
-// openModel opens the model in file: m.Path, or a temporary .gqf file of the model.
-func (o *ServeOptions) openModel(ctx context.Context, m ServeModel, file string) (s *serve.Model, err error) {
+// openModel opens the model in file: at m.Path, or a temporary .gqf file of the model.
+func (o *ServeOptions) openModel(ctx context.Context, m ServeModel, file readable) (s *serve.Model, err error) {
 	about, err := Inspect(ctx, m.Path, InspectOptions{})
 	if err != nil {
 		return nil, err
@@ -31,7 +32,7 @@ func (o *ServeOptions) openModel(ctx context.Context, m ServeModel, file string)
 	if st, err := os.Stat(m.Path); err == nil {
 		s.Created = st.ModTime().Unix()
 	}
-	generator, err := generate.Open(file, generate.OpenOptions{Threads: o.Threads, Activations: o.Activations, Verify: o.Verify, Name: m.from.Name})
+	generator, err := generate.Open(file.path, generate.OpenOptions{View: file.view, Threads: o.Threads, Activations: o.Activations, Verify: o.Verify, Name: m.from.Name})
 	if err != nil {
 		return nil, err
 	}
@@ -97,16 +98,29 @@ func tensorScheme(t *gqf.TensorRow) string {
 }
 
 // fingerprint identifies the program's version and the model's file: for a .gqf file by its front,
-// which holds the checksums of all weights, and for a checkpoint by its files' headers, sizes and
-// times.
-func fingerprint(ctx context.Context, file string) (string, error) {
+// which holds the checksums of all weights, and for a checkpoint or a GGUF file by its files'
+// headers, sizes and times.
+func fingerprint(ctx context.Context, m readable) (string, error) {
 	h := sha256.New()
-	in, err := Inspect(ctx, file, InspectOptions{})
+	in, err := Inspect(ctx, m.path, InspectOptions{})
 	if err != nil {
 		return "", err
 	}
-	if in.File != nil {
-		f, err := os.Open(file)
+	if m.view != nil {
+		sources, err := m.view.Asset(gqf.ProvenanceName) // sizes and hashes of the headers
+		if err != nil {
+			return "", err
+		}
+		h.Write(sources)
+		for _, path := range gguf.Shards(m.path) {
+			st, err := os.Stat(path)
+			if err != nil {
+				return "", err
+			}
+			fmt.Fprintln(h, st.ModTime().UnixNano())
+		}
+	} else if in.File != nil {
+		f, err := os.Open(m.path)
 		if err != nil {
 			return "", err
 		}

@@ -79,6 +79,13 @@ func Open(f *gqf.File, name string) (*Table, error) {
 		if !ok {
 			return nil, first // every tensor has a variant 0
 		}
+		if weights.Header.Layout == packing.LayoutBlocks {
+			rows, err := t.Rows(variant, 0)
+			if err != nil {
+				return nil, err
+			}
+			return &Table{weights.Header, rows, nil, int(weights.Header.Rows), int(weights.Header.Cols)}, nil
+		}
 		var parts Parts
 		var err error
 		if parts.Data, err = f.Data(weights); err == nil {

@@ -61,9 +61,11 @@ func (a *activations) set(f *panelLayout, i int, q []int8, scales, asums, x []fl
 		zero, a.rec[i], ok = act.Asymmetric(q, x)
 		a.negZero[i], a.negInt[i] = float32(-zero), -zero
 	case blocksF16:
-		ok = act.BlocksF16(q, scales, x, f.group)
+		ok = act.BlocksF16(q, scales[:f.blocks], x, f.block)
+	case blocksSums:
+		ok = act.BlocksSums(q, scales[:f.blocks], asums[:f.blocks], x, f.block)
 	case blocksF32:
-		ok = act.BlocksF32(q, scales, asums, x, f.group)
+		ok = act.BlocksF32(q, scales[:f.blocks], asums[:f.blocks], x, f.block)
 	}
 	a.bad[i] = !ok
 }
@@ -81,6 +83,7 @@ func (a *activations) setTile(l *Linear, w *worker, t *rowTile, x []float32) {
 		}
 		if i < t.valid {
 			a.set(f, t.at+i, q, w.scales, w.asums, x[(t.row+i)*k:][:k])
+			f.spread(w.scales)
 			t.bad = t.bad || a.bad[t.at+i]
 			if l.sumsUsed {
 				act.GroupSums(w.sums, q, f.group)

@@ -1,12 +1,16 @@
 package kernels
 
 import (
+	"cmp"
 	"fmt"
+	"strings"
 	"sync/atomic"
 
+	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/kernels/floatmm"
 	"github.com/lowbit-go/gq/internal/kernels/gemv"
+	"github.com/lowbit-go/gq/internal/kernels/ggml"
 	"github.com/lowbit-go/gq/internal/kernels/tile"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -34,7 +38,13 @@ type costs struct {
 	gemv    [8]float64
 	torchao [8]float64
 	layouts map[packing.Layout]float64
+	// Of ggml's blocks: the costs of unpacking a weight (default: portableBlocks), and of the gemv
+	// kernels (see rowsCost).
+	blocks, rows map[gguf.TensorType]float64
 }
+
+// portableBlocks is the cost of unpacking a weight of ggml's blocks by the portable function.
+const portableBlocks = 1000
 
 // unpackNEON is shared by all instruction sets of arm64.
 var unpackNEON = [8]float64{380, 370, 390, 340, 400, 380, 390, 290}
@@ -87,8 +97,13 @@ func gemvCost(k *gemv.Kernel) float64 {
 	return c.layouts[k.Layout]
 }
 
+func rowsCost(k *ggml.Kernel) float64 { return allCosts[k.Feature].rows[k.Type] }
+
 func unpackCost(feature string, f *panelLayout) float64 {
 	c := allCosts[feature]
+	if f.ggml != nil {
+		return cmp.Or(c.blocks[f.ggml.Type], portableBlocks)
+	}
 	return c.unpack[f.bits-1] + c.record*float64(f.groups)/float64(f.nr*f.stored)
 }
 
@@ -138,11 +153,16 @@ func defaultFloats() *floatmm.Set {
 }
 
 type candidate struct {
-	name   string
-	gemv   *gemv.Kernel // nil: the operator's tile kernels
-	cost   float64      // gemv: cost of a row
+	name string
+	// nil: the operator's tile kernels
+	gemv *gemv.Kernel
+	rows *ggml.Kernel // likewise, of ggml's blocks
+
+	cost   float64 // gemv, rows: cost of a row
 	logged atomic.Bool
 }
+
+func (c *candidate) tiled() bool { return c.gemv == nil && c.rows == nil }
 
 type selection struct {
 	gemm   *candidate
@@ -160,6 +180,14 @@ func newSelection(f *panelLayout, features []string) selection {
 	sets := tile.Sets.For(features)
 	s := selection{set: sets.Code.Set(bits), gemm: &candidate{name: gemmName(f.header.Layout, f.bits, sets.Feature)}}
 	s.tiling = newTiling(f, s.set)
+	if f.ggml != nil {
+		name := strings.ToLower(f.ggml.Type.String())
+		s.gemm.name = fmt.Sprintf("gemm_%s_%s", name, sets.Feature)
+		if k := ggml.KernelFor(f.ggml.Type, features); k != nil && f.rows >= k.Rows {
+			s.gemv = &candidate{name: k.Name, rows: k, cost: rowsCost(k)}
+		}
+		return s
+	}
 	if k := gemvFor(f, features); k != nil {
 		s.gemv = &candidate{name: k.Name, gemv: k, cost: gemvCost(k)}
 	}

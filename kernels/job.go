@@ -79,7 +79,12 @@ func (w *Workspace) runPart(id, part int) {
 	case stagePanels:
 		w.multiplyPanels(own, part*j.batch, min((part+1)*j.batch, j.l.reader.canonical()))
 	case stageGemv:
-		w.multiplyPacked(own, part*j.batch, min((part+1)*j.batch, j.l.panelLayout.panels))
+		from, to := part*j.batch, min((part+1)*j.batch, j.l.panelLayout.panels)
+		if j.c.rows != nil {
+			w.multiplyRows(own, from, to)
+		} else {
+			w.multiplyPacked(own, from, to)
+		}
 	case stagePackFloat:
 		w.packFloat(part*j.batch, min((part+1)*j.batch, j.m))
 	case stageFloat:
@@ -107,8 +112,12 @@ func (w *Workspace) multiply(l *Linear, c *candidate, dst, x []float32, m int) {
 func (w *Workspace) begin(l *Linear, c *candidate, dst, x []float32, m int) {
 	j, a := &w.job, &w.acts
 	j.l, j.c, j.dst, j.x, j.m = l, c, dst, x, m
-	if c.gemv != nil {
+	switch {
+	case c.gemv != nil:
 		a.grow(l.panelLayout, m, l.stored*copies(c.gemv.Order))
+		return
+	case c.rows != nil:
+		a.grow(l.panelLayout, m, l.stored)
 		return
 	}
 	a.tiles = l.tiling.tiles(a.tiles[:0], m)
@@ -135,11 +144,15 @@ func (w *Workspace) quantize() {
 			buffer.Grow(&own.asums, j.l.groups)
 		}
 	}
-	if j.c.gemv == nil {
+	if j.c.tiled() {
 		w.run(len(w.acts.tiles), stageTiles)
 		return
 	}
 	for i := range j.m {
+		if j.c.rows != nil {
+			w.acts.setBlockRow(j.l.panelLayout, i, j.x[i*j.l.cols:][:j.l.cols])
+			continue
+		}
 		w.acts.setRow(j.l.panelLayout, &w.workers[0], j.c.gemv, i, j.x[i*j.l.cols:][:j.l.cols])
 	}
 }
@@ -147,7 +160,7 @@ func (w *Workspace) quantize() {
 func (w *Workspace) product() {
 	j, f := &w.job, w.job.l.panelLayout
 	threads := len(w.workers)
-	if j.c.gemv != nil {
+	if !j.c.tiled() {
 		// Long runs suit the memory, but each goroutine gets several runs, because some goroutines are
 		// slower. With several rows, a run stays in the cache until the last row.
 		j.batch = max(1, f.panels/(threads*gemvParts))
@@ -274,6 +287,10 @@ func (l *Linear) shared(k *tileArgs) *tile.Args {
 		return &k.blocks.Args
 	case epilogueQAI4:
 		return &k.qai4.Args
+	case epilogueMin:
+		return &k.blocksMin.Args
+	case epilogueSubs:
+		return &k.subs.Args
 	}
 	if l.shift > 0 {
 		return &k.shifted.Args
@@ -305,6 +322,8 @@ func (l *Linear) multiplyStep(step *tile.Step, own *worker, a *activations, t *r
 		k.T, k.Scales, k.ActScales = dots, scales, first(t.numbers(a.scales, l.groups))
 		k.Points, k.ActSums, k.Bias = first(p.points), first(t.numbers(a.asums, l.groups)), bias
 		step.BlocksQAI4(k)
+	case epilogueMin, epilogueSubs:
+		l.finishBlocks(own, a, t, p)
 	default:
 		k := &own.tile.group
 		if l.shift > 0 {

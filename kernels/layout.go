@@ -3,6 +3,7 @@ package kernels
 import (
 	"fmt"
 
+	"github.com/lowbit-go/gq/internal/kernels/ggml"
 	"github.com/lowbit-go/gq/internal/kernels/tile"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/packing/layouts"
@@ -18,8 +19,9 @@ type quantization uint8
 
 const (
 	asymmetric quantization = iota // act.Asymmetric
-	blocksF16                      // act.BlocksF16, blocks as long as groups
-	blocksF32                      // act.BlocksF32, blocks as long as groups
+	blocksF16                      // act.BlocksF16
+	blocksF32                      // act.BlocksF32
+	blocksSums                     // act.BlocksSums
 )
 
 // epilogue is how a layout turns dot products into outputs.
@@ -31,6 +33,8 @@ const (
 	epilogueF16                     // tile.Set.EpilogueFMA
 	epilogueQAI4                    // tile.Set.EpilogueQAI4
 	epilogueTorchAO                 // tile.Set.EpilogueTorchAO
+	epilogueMin                     // tile.Step.BlocksMin
+	epilogueSubs                    // tile.Step.Subs
 )
 
 // panelLayout describes how the panels of a payload lie in memory and how products are computed:
@@ -46,11 +50,18 @@ type panelLayout struct {
 	stored     int // columns that a panel holds: cols, rounded up
 	group      int // columns of a group, at most cols
 	groups     int
+	block      int  // columns of activations with a common scale
+	blocks     int  // of a row of activations
 	half       bool // the half-step grid
 	shift      int  // bits by which dot products are moved into the unit of fractional zero points
 
 	quantize quantization
 	epilogue epilogue
+
+	// Of a matrix of ggml's blocks, that has no field below.
+	ggml      *ggml.Format // nil: packed panels
+	rowBytes  int
+	unpackRow ggml.Unpack
 
 	// Codes: the lanes of all units of 128 codes, in contiguous runs.
 	runs      []run
@@ -119,6 +130,7 @@ func newPanelLayout(h packing.Header) (*panelLayout, error) {
 	if f.groups > 1 {
 		f.group = int(h.Group)
 	}
+	f.block, f.blocks = f.group, f.groups
 	if f.group > maxGroup {
 		return nil, &UnsupportedError{h, fmt.Sprintf("a group of %d columns, want at most %d, so that sums of products are exact", f.group, maxGroup)}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/internal/kernels/reference"
@@ -43,19 +44,23 @@ type Linear struct {
 	maxRows  int     // rows of a pass
 	header   packing.Header
 	data     []byte
-	packer   packing.Packer // reads rows
+	readRow  func(dst []float32, row int)
 	log      func(Choice)
 }
 
 // NewLinear makes the operator of a payload. data follows the packed header and must not change
 // while the operator is used. Only Forward reads data: if data is a mapped file that may become
-// shorter, call Forward within mmap.Guard or gqf.File.Guard.
+// shorter, call Forward within mmap.Guard or gqf.File.Guard. Of packing.LayoutBlocks, data are rows
+// of ggml's blocks, and activations are quantized as llama.cpp does for the type.
 //
 // A payload that no kernel reads is an *UnsupportedError: LayoutPlain (see NewFloat), embeddings,
 // and groups of more than 65,536 columns.
 func NewLinear(h packing.Header, data []byte, o Options) (*Linear, error) {
 	if err := h.Validate(); err != nil {
 		return nil, err
+	}
+	if h.Layout == packing.LayoutBlocks {
+		return newBlocks(h, data, o)
 	}
 	if _, ok := supported[h.Layout]; ok {
 		// Check the size first: newPanelLayout allocates for each group that a header may claim.
@@ -77,7 +82,8 @@ func NewLinear(h packing.Header, data []byte, o Options) (*Linear, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Linear{panelLayout: f, selection: newSelection(f, features), header: h, data: data, packer: packer, log: o.log()}
+	l := &Linear{panelLayout: f, selection: newSelection(f, features), header: h, data: data, log: o.log()}
+	l.readRow = func(dst []float32, row int) { packer.DequantizeRow(dst, data, row) }
 	l.use()
 	return l, nil
 }
@@ -86,7 +92,7 @@ func (l *Linear) use() {
 	l.reader = newReader(l.panelLayout, l.set)
 	l.steps = l.panelLayout.steps()
 	l.zeroStep = l.panelLayout.header.ZeroKind.IsInt8()
-	l.sumsUsed = l.zeroStep || l.reader.zero != 0
+	l.sumsUsed = l.zeroStep || l.reader.zero != 0 || l.ggml != nil && l.ggml.Subs && l.ggml.Minima
 	for i := range l.shift8 {
 		l.shift8[i] = uint32(l.panelLayout.shift)
 	}
@@ -104,9 +110,18 @@ func (l *Linear) Cols() int { return l.cols }
 
 func (l *Linear) Header() packing.Header { return l.header }
 
+// Activations is the type to which the operator quantizes activations: int8, or a type of ggml,
+// such as Q8_K.
+func (l *Linear) Activations() string {
+	if l.ggml == nil {
+		return "int8"
+	}
+	return l.ggml.Activations.String()
+}
+
 func (l *Linear) Kernel(m int) string { return l.choose(m).name }
 
-func (l *Linear) ReadRow(dst []float32, row int) { l.packer.DequantizeRow(dst, l.data, row) }
+func (l *Linear) ReadRow(dst []float32, row int) { l.readRow(dst, row) }
 
 // shiftDots turns dot products without zero points, [mr][groups][NR], into tile.Step.Shifted's t.
 func (l *Linear) shiftDots(dots, zeros, sums []int32, mr int) {
@@ -172,6 +187,9 @@ type Choice struct {
 
 func (c Choice) String() string {
 	h := c.Header
+	if h.Layout == packing.LayoutBlocks {
+		return fmt.Sprintf("%s: %s, %d x %d, m %d", c.Kernel, gguf.TensorType(h.Dtype), h.Rows, h.Cols, c.M)
+	}
 	if h.Layout == packing.LayoutPlain {
 		return fmt.Sprintf("%s: %s %s, %d x %d, m %d", c.Kernel, h.Layout, h.Dtype, h.Rows, h.Cols, c.M)
 	}

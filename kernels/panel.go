@@ -17,10 +17,12 @@ type panel struct {
 	codes  []byte    // [chunk][NR][8]
 	scales []float32 // [groups][NR]
 	zeros  []int32   // [groups][NR] with zero points, else [NR]
-	points []float32 // [groups][NR], epilogueQAI4
-	sums   []int32   // [groups][NR], epilogueRow and epilogueTorchAO: sums of the codes
-	float  []float32 // [NR], epilogueGroup: sums of the weights
-	bias   []float32 // [NR]
+	points []float32 // [groups][NR], epilogueQAI4; minima of epilogueMin and epilogueSubs
+	// [groups][NR], epilogueRow and epilogueTorchAO: sums of the codes; epilogueSubs: sub-scales
+	sums    []int32
+	subMins []int32   // [groups][NR], epilogueSubs
+	float   []float32 // [NR], epilogueGroup: sums of the weights
+	bias    []float32 // [NR]
 	// exact is false if a scale times the reader's unit is rounded. The scales are then unscaled.
 	exact bool
 	half  []byte // gathered 2-byte scales
@@ -46,6 +48,9 @@ type reader struct {
 // newReader prepares unpacking for the kernels of set. On the half-step grid kernels multiply with
 // 2q+1, so set is for codes of a bit more.
 func newReader(f *panelLayout, set tile.Set) reader {
+	if f.ggml != nil {
+		return newBlockReader(f, set.NR, set.Offset, set.Unzip)
+	}
 	stored := tile.Sets.For([]string{set.Feature}).Code.Set(f.bits)
 	r := reader{
 		panelLayout: f, outs: set.NR, unpack: stored.Unpack,
@@ -77,11 +82,15 @@ func (p *panel) grow(r *reader) {
 	buffer.Grow(&p.zeros, all)
 	buffer.Grow(&p.bias, nr)
 	buffer.Grow(&p.float, nr)
-	if r.epilogue == epilogueQAI4 {
+	switch r.epilogue {
+	case epilogueQAI4, epilogueMin:
 		buffer.Grow(&p.points, all)
-	}
-	if r.epilogue == epilogueRow || r.epilogue == epilogueTorchAO {
+	case epilogueRow, epilogueTorchAO:
 		buffer.Grow(&p.sums, all)
+	case epilogueSubs:
+		buffer.Grow(&p.sums, all)
+		buffer.Grow(&p.subMins, all)
+		buffer.Grow(&p.points, all)
 	}
 	if r.narrowScales {
 		buffer.Grow(&p.half, 2*all)
@@ -89,6 +98,10 @@ func (p *panel) grow(r *reader) {
 }
 
 func (r *reader) read(p *panel, data []byte, i int) {
+	if r.ggml != nil {
+		r.readBlocks(p, data, i)
+		return
+	}
 	perPanel := r.outs / r.nr
 	first := i * perPanel
 	n := min(perPanel, r.panels-first)
@@ -119,6 +132,9 @@ func (r *reader) read(p *panel, data []byte, i int) {
 
 // packed is where the packed bytes of panel i begin, and the bytes for each step of 16 columns.
 func (r *reader) packed(data []byte, i int) (first *byte, step int) {
+	if r.ggml != nil { // rows do not lie in panels
+		return &data[0], 0
+	}
 	size := r.outs / r.nr * r.panelBytes
 	return &data[r.prefix+i*size], (size + r.stored/16 - 1) / (r.stored / 16)
 }

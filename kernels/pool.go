@@ -13,6 +13,7 @@ import (
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/kernels/floatmm"
 	"github.com/lowbit-go/gq/internal/kernels/gemv"
+	"github.com/lowbit-go/gq/internal/kernels/ggml"
 	"github.com/lowbit-go/gq/internal/kernels/tile"
 )
 
@@ -211,6 +212,7 @@ type worker struct {
 	// not on a stack: kernels are called through pointers, so arguments escape
 	tile   tileArgs
 	gemv   gemv.Call
+	blocks ggml.RowArgs
 	panels []panel
 	dots   []int32   // [rows of activations][groups][NR]
 	out    []float32 // [rows of activations][NR]
@@ -230,6 +232,9 @@ type tileArgs struct {
 	blocks  tile.BlocksArgs
 	qai4    tile.BlocksQAI4Args
 	torchAO tile.TorchAOArgs
+
+	blocksMin tile.BlocksMinArgs
+	subs      tile.SubsArgs
 }
 
 // grow makes room for a batch of panels of l, and for the products with tiles of rows.

@@ -126,11 +126,11 @@ func readAsLowbit(bits int, scales packing.ScaleDtype, zeros packing.ZeroKind, g
 // fails as NewLinear does. h must fit its data, because KernelFor allocates for each group of a
 // row.
 func KernelFor(h packing.Header, m int, o Options) (string, error) {
-	f, err := newPanelLayout(h)
+	features, err := o.features()
 	if err != nil {
 		return "", err
 	}
-	features, err := o.features()
+	f, err := layoutOf(h, features)
 	if err != nil {
 		return "", err
 	}
@@ -138,12 +138,38 @@ func KernelFor(h packing.Header, m int, o Options) (string, error) {
 	return s.choose(m).name, nil
 }
 
-type plainReference struct{ op *reference.Operator }
+// layoutOf is newPanelLayout, or newBlockLayout.
+func layoutOf(h packing.Header, features []string) (*panelLayout, error) {
+	if h.Layout != packing.LayoutBlocks {
+		return newPanelLayout(h)
+	}
+	f, err := formatOf(h)
+	if err != nil {
+		return nil, err
+	}
+	return newBlockLayout(f, h, features), nil
+}
+
+type plainReference struct{ op product }
+
+// product is an operator of package reference.
+type product interface {
+	Rows() int
+	Cols() int
+	Multiply(dst, x []float32, m int)
+}
 
 // NewReference makes the operator that defines the bits of every kernel, in plain Go: slow and
 // single-threaded. It shares only the layout's packer, the quantization of activations and clamping
 // with the kernels. A payload without a kernel is an *UnsupportedError.
 func NewReference(h packing.Header, data []byte) (Operator, error) {
+	if h.Layout == packing.LayoutBlocks {
+		f, err := formatOf(h)
+		if err != nil {
+			return nil, err
+		}
+		return &plainReference{&blockReference{f, int(h.Rows), int(h.Cols), data}}, nil
+	}
 	if _, err := newPanelLayout(h); err != nil {
 		return nil, err
 	}

@@ -44,9 +44,9 @@ var headerMagic = [4]byte{'G', 'Q', 'P', 'K'}
 // Header describes the bytes of a payload completely: the header and the data behind it suffice to
 // compute every weight.
 //
-// LayoutPlain uses Dtype, Rows and Cols; all other fields are zero. The other layouts use all
-// fields but Dtype; Validate states the values that each layout accepts. The order of the fields is
-// the file's.
+// LayoutPlain uses Dtype, Rows and Cols; all other fields are zero. LayoutBlocks uses Bits, Group,
+// and Dtype for ggml's number of the type. The other layouts use all fields but Dtype; Validate
+// states the values that each layout accepts. The order of the fields is the file's.
 type Header struct {
 	Layout     Layout
 	Flags      Flags
@@ -121,6 +121,11 @@ func (h Header) validateFields() error {
 	switch {
 	case h.Layout == LayoutPlain:
 		return h.validatePlain()
+	case h.Layout == LayoutBlocks:
+		if h.Rows == 0 || h.Cols == 0 || h.Group == 0 || h.Bits < 1 || h.Bits > 8 {
+			return &HeaderError{"rows", offRows, fmt.Sprintf("%d x %d weights of blocks, %d bits, groups of %d", h.Rows, h.Cols, h.Bits, h.Group)}
+		}
+		return nil
 	case h.Layout == 0:
 		return &HeaderError{"layout", offLayout, "layout 0 does not exist"}
 	case h.Layout != LayoutLowbit && h.Layout != LayoutCodes && f == nil:
@@ -232,9 +237,9 @@ func (h Header) ZeroShift() int {
 func (h Header) ZeroUnit() float32 { return 1 / float32(int(1)<<h.ZeroShift()) }
 
 // DataSize is the number of bytes behind the header: Rows*Cols*Bits/8 for LayoutPlain, TorchAO's
-// own header and the panels for the others. The companions of LayoutTorchAOEmbedding are payloads
-// of their own and not counted. A size that is not a whole number of bytes or exceeds 2^62 is a
-// *HeaderError.
+// own header and the panels for the others; 0 for LayoutBlocks, with data in another file. The
+// companions of LayoutTorchAOEmbedding are payloads of their own and not counted. A size that is
+// not a whole number of bytes or exceeds 2^62 is a *HeaderError.
 func (h Header) DataSize() (int64, error) {
 	if h.Layout == LayoutPlain {
 		n := newChecked(h.Rows).mul(h.Cols)
@@ -246,6 +251,9 @@ func (h Header) DataSize() (int64, error) {
 			return 0, &HeaderError{"cols", offCols, fmt.Sprintf("%d x %d elements of %s are not a whole number of bytes", h.Rows, h.Cols, h.Dtype)}
 		}
 		return int64(size.v), nil
+	}
+	if h.Layout == LayoutBlocks {
+		return 0, nil
 	}
 	f := h.Layout.foreign()
 	rows := h.Layout == LayoutCodes || h.Layout == LayoutTorchAOEmbedding // without panels

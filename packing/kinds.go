@@ -29,6 +29,10 @@ const (
 	LayoutTorchAOLinear    Layout = 33 // TorchAO's packed weights of type 1, "universal"
 	LayoutTorchAOEmbedding Layout = 34 // type 2; scales and zero points are companions
 	LayoutTorchAOKleidiAI  Layout = 35 // type 3: TorchAO's header, then qsi4c32p
+
+	// LayoutBlocks is rows of ggml's blocks in memory of a GGUF file, see gqf.View. A .gqf file
+	// cannot have LayoutBlocks.
+	LayoutBlocks Layout = 64
 )
 
 // Layouts are the layouts that this version knows, in order of number.
@@ -47,6 +51,8 @@ func (l Layout) String() string {
 		return "lowbit"
 	case LayoutCodes:
 		return "codes"
+	case LayoutBlocks:
+		return "blocks"
 	}
 	if f := l.foreign(); f != nil {
 		return f.name
@@ -62,6 +68,9 @@ func ParseLayout(s string) (Layout, bool) {
 	}
 	return 0, false
 }
+
+// Panels reports whether payloads consist of a Packer's panels, and not of rows.
+func (l Layout) Panels() bool { return l != LayoutPlain && l != LayoutBlocks }
 
 // IsKleidiAI reports whether l is KleidiAI's alone. Lowbit with FlagQSI4C32P is KleidiAI's too.
 func (l Layout) IsKleidiAI() bool { return l >= LayoutQSI4CXP && l <= LayoutQSU2CXP }

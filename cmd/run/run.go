@@ -38,8 +38,8 @@ gq run Llama-3.2-1B --prompt 'Once upon a time' --seed 7
 `,
 		ArgsUsage: "FILE|DIR",
 		Description: "The text goes to standard output as it comes, without the prompt; speed, memory and cost go to standard\n" +
-			"error. A checkpoint's directory instead of a .gqf runs in float32, for comparison. Of a .gguf file or of a\n" +
-			"quantized checkpoint, codes that a .gqf file holds (Q4_0, GPTQ ...) run through the kernels, other\n" +
+			"error. A checkpoint's directory instead of a .gqf runs in float32, for comparison. A .gguf file runs where it\n" +
+			"lies. Of a quantized checkpoint, codes that a .gqf file holds (GPTQ ...) run through the kernels, other\n" +
 			"tensors in float32; a temporary .gqf file beside it is removed at the end.\n\n" +
 			"The same file, prompt and options give the same text on every CPU, for any number of threads; another\n" +
 			"--seed gives another one. Defaults of sampling are llama.cpp's, and so is the order: penalties,\n" +
@@ -274,7 +274,7 @@ func (w *writer) newline() error {
 func printSummary(w io.Writer, r *generate.Result) {
 	fmt.Fprintf(w, "model    %s, %s, %d threads\n", r.Architecture, r.Executed, r.Threads)
 	fmt.Fprintf(w, "prompt   %d tokens at %.1f tokens/s\n", len(r.PromptIDs), r.PrefillTokensPerSecond)
-	fmt.Fprintf(w, "first    token after %s\n", seconds(r.FirstTokenSeconds))
+	fmt.Fprintf(w, "first    token after %s\n", seconds(r.OpenSeconds+r.FirstTokenSeconds))
 	fmt.Fprintf(w, "text     %d tokens", len(r.IDs))
 	if r.DecodeTokensPerSecond > 0 {
 		fmt.Fprintf(w, " at %.1f tokens/s", r.DecodeTokensPerSecond)

@@ -221,12 +221,23 @@ func packQ2_0(dst []byte, b *block) {
 	}
 }
 
-// nibbles splits bytes, plus add: codes[i] is the low half of src[i], codes[len(src)+i] the high.
+// nibbles splits a multiple of 8 bytes, plus add: codes[i] is the low half of src[i],
+// codes[len(src)+i] the high.
 func nibbles(codes []int8, src []byte, add int8) {
-	low, high := codes[:len(src)], codes[len(src):2*len(src)]
-	for i, v := range src {
-		low[i], high[i] = int8(v&15)+add, int8(v>>4)+add
+	low, high := buffer.Bytes(codes[:len(src)]), buffer.Bytes(codes[len(src):2*len(src)])
+	const mask = 0x0f * eachByte
+	more := uint64(byte(add)) * eachByte
+	for i := 0; i < len(src); i += 8 {
+		x := le.Uint64(src[i:])
+		le.PutUint64(low[i:], addBytes(x&mask, more))
+		le.PutUint64(high[i:], addBytes(x>>4&mask, more))
 	}
+}
+
+// addBytes adds the bytes of x and y, each modulo 256.
+func addBytes(x, y uint64) uint64 {
+	const sign = 0x80 * eachByte
+	return (x&^sign + y&^sign) ^ (x^y)&sign
 }
 
 // putNibbles is the inverse of nibbles for the lowest 4 bits of codes[i] - add.

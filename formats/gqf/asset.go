@@ -51,15 +51,14 @@ func (f *File) Assets() []AssetInfo {
 	list := make([]AssetInfo, f.count(secAssets))
 	for i := range list {
 		r := f.asset(i)
-		list[i] = AssetInfo{string(f.str(r.strOff, r.strLen)), AssetKind(r.kind), assetCodec(r.codec).String(), int64(r.stored), int64(r.rawLen)}
+		list[i] = AssetInfo{string(f.assetName(i)), AssetKind(r.kind), assetCodec(r.codec).String(), int64(r.stored), int64(r.rawLen)}
 	}
 	return list
 }
 
 func (f *File) findAsset(name string) int {
 	i, ok := sort.Find(f.count(secAssets), func(i int) int {
-		r := f.asset(i)
-		return bytes.Compare([]byte(name), f.str(r.strOff, r.strLen))
+		return bytes.Compare([]byte(name), f.assetName(i))
 	})
 	if !ok {
 		return -1
@@ -99,11 +98,11 @@ func (f *File) copyAsset(w io.Writer, i int) error {
 	return f.Guard(func() error {
 		r := f.asset(i)
 		if assetCodec(r.codec) > codecZstd {
-			return &UnsupportedError{f.name, fmt.Sprintf("asset %q has codec %d, which this version does not know", f.str(r.strOff, r.strLen), r.codec)}
+			return &UnsupportedError{f.name, fmt.Sprintf("asset %q has codec %d, which this version does not know", f.assetName(i), r.codec)}
 		}
-		stored := f.b[r.off : r.off+r.stored]
+		stored := f.storedAsset(&r)
 		damaged := func(msg string, err error) error {
-			return &FormatError{f.name, sectionNames[secAssetData], int64(r.off), fmt.Sprintf("asset %q %s", f.str(r.strOff, r.strLen), msg), err}
+			return &FormatError{f.name, sectionNames[secAssetData], int64(r.off), fmt.Sprintf("asset %q %s", f.assetName(i), msg), err}
 		}
 		sum := &sumWriter{w: w}
 		if assetCodec(r.codec) == codecZstd {
@@ -252,4 +251,14 @@ func decodeAll(z []byte, rawLen int) ([]byte, error) {
 	defer dec.Close()
 	raw := make([]byte, rawLen)
 	return raw, dec.Decode(raw, z)
+}
+
+// storedAsset returns the bytes of an asset in its stored form, in place.
+func (f *front) storedAsset(r *assetRecord) []byte {
+	return f.sec[secAssetData][r.off-f.h.sections[secAssetData].off:][:r.stored]
+}
+
+func (f *front) assetName(i int) []byte {
+	r := f.asset(i)
+	return f.stringOf(f.count(secNames)+i, r.strOff, r.strLen)
 }

@@ -77,9 +77,10 @@ type NameSpec struct {
 // AssetFold if that saves space, and stores all other kinds uncompressed, readable for people and
 // loaders.
 type AssetSpec struct {
-	Kind AssetKind
-	Name string // RecipeName, ProvenanceName, or a plain file name
-	Data []byte
+	Kind   AssetKind
+	Name   string // RecipeName, ProvenanceName, or a plain file name
+	Data   []byte
+	Stored bool // not compressed: for an Image.View
 }
 
 // A Builder collects the content of a file; Build then fixes every offset. Each Add method returns
@@ -138,7 +139,7 @@ func (b *Builder) AddPacked(a PackedAsset) { b.assets = append(b.assets, a) }
 // holds uncompressed data.
 func PackAsset(a AssetSpec) (PackedAsset, error) {
 	p := PackedAsset{kind: a.Kind, name: a.Name, stored: a.Data, rawLen: int64(len(a.Data)), rawCRC: crc32c.Checksum(a.Data)}
-	if a.Kind == AssetFile || a.Kind == AssetFold {
+	if (a.Kind == AssetFile || a.Kind == AssetFold) && !a.Stored {
 		z, err := compress(a.Data)
 		if err != nil {
 			return p, fmt.Errorf("asset %q: %w", a.Name, err)
@@ -162,7 +163,7 @@ func (f *File) PackedAsset(name string) (PackedAsset, error) {
 	}
 	r := f.asset(i)
 	return PackedAsset{
-		kind: AssetKind(r.kind), name: name, codec: assetCodec(r.codec), stored: f.b[r.off : r.off+r.stored],
+		kind: AssetKind(r.kind), name: name, codec: assetCodec(r.codec), stored: f.storedAsset(&r),
 		rawLen: int64(r.rawLen), rawCRC: r.rawCRC, from: f,
 	}, nil
 }
@@ -190,6 +191,7 @@ func (b *Builder) Build() (*Image, error) {
 	})
 
 	h, im := b.frontSize(assets), &Image{}
+	im.view = slices.ContainsFunc(b.payloads, func(p payloadSpec) bool { return p.head.Value().Layout == packing.LayoutBlocks })
 	im.payloadOff = make([]int64, len(b.payloads))
 	end := h.dataOff
 	for _, i := range payloadOrder {

@@ -24,6 +24,8 @@ type front struct {
 	// strings replaces section strings in what a Builder made: the names of tensors, then of assets.
 	strings []string
 
+	view bool // payloads of LayoutBlocks are known
+
 	// unknown maps tensors to bit masks of unreadable variants; most files have none.
 	unknown map[int32]uint8
 }

@@ -39,6 +39,9 @@ type File struct {
 	m    *mmap.File // nil for OpenBytes
 	opts Options
 
+	views []View // of the payloads, if the data lie in another file; else nil
+	guard func(fn func() error) error
+
 	sums atomic.Pointer[sumChecks] // nil until CheckSums
 
 	aliasOnce sync.Once
@@ -105,6 +108,9 @@ func (f *File) Close() error {
 // their offset; without Guard the program would crash. Guards may be nested. A Guard costs about
 // 100 ns.
 func (f *File) Guard(fn func() error) error {
+	if f.views != nil {
+		return f.guard(fn)
+	}
 	err := mmap.Guard(fn)
 	if fault, ok := errors.AsType[*mmap.FaultError](err); ok && f.m != nil && fault.Name == f.m.Name() {
 		return &FormatError{File: f.name, Offset: fault.Offset, Msg: "cannot be read any more: the file was truncated while it was in use, or its disk failed"}
@@ -132,6 +138,9 @@ func (t Tensor) Rows(variant, slice int) (*Rows, error) {
 			return nil, err
 		}
 		return nil, fmt.Errorf("%s: tensor %q has no variant %d of slice %d", t.f.name, t.Name, variant, slice)
+	}
+	if v := t.f.View(p); v != nil && p.Header.Layout == packing.LayoutBlocks {
+		return &Rows{newBlockRows(p.Header, v), nil}, nil
 	}
 	data, err := t.f.Data(p)
 	if err != nil {

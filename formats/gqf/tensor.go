@@ -276,6 +276,9 @@ func (f *File) Data(p Payload) (data []byte, err error) {
 	if p.Variant < 0 {
 		return nil, &UnsupportedError{f.name, fmt.Sprintf("tensor %q, variant %d: layout %s is not known to this version: use a newer gq", f.tensorName(p.Tensor), p.Stored, p.Header.Layout)}
 	}
+	if v := f.View(p); v != nil {
+		return v.whole(p.Header), nil
+	}
 	err = f.Guard(func() error {
 		r := f.payload(p.Index)
 		if err := f.checkPacked(p.Index, &r); err != nil {

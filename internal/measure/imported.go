@@ -27,12 +27,16 @@ func (im *Imported) describe(s *accuracy.TensorStats, fitted fits) {
 	if !ok {
 		return
 	}
-	s.Bytes, s.BPW = t.Bytes, packing.BitsPerWeight(t.Bytes, s.Rows*s.Cols)
-	if s.Unquantized && t.Quantized {
+	s.Bytes = t.Bytes / int64(max(1, s.Slices))
+	s.BPW = packing.BitsPerWeight(s.Bytes, s.Rows*s.Cols)
+	if !t.Quantized || !s.Unquantized && s.Layout != t.Type {
+		return
+	}
+	s.TensorScheme = &accuracy.TensorScheme{
+		Layout: t.Type, Bits: t.Bits, Group: t.Group, Mapping: gqf.MappingOther.String(), Algorithm: fitted.imported(s.Role).String(), Rows: s.Rows, Cols: s.Cols,
+	}
+	if s.Unquantized {
 		s.Unquantized, s.Equal, s.Difference, s.Tuned = false, false, "", fitted.tuned
-		s.TensorScheme = &accuracy.TensorScheme{
-			Layout: t.Type, Bits: t.Bits, Group: t.Group, Mapping: gqf.MappingOther.String(), Algorithm: fitted.imported(s.Role).String(), Rows: s.Rows, Cols: s.Cols,
-		}
 		s.NoOutput = "computed in float32"
 	}
 }

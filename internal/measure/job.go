@@ -38,13 +38,17 @@ type Job struct {
 	Folded string
 	// File is the .gqf. Name is its name in the report. Default: File.
 	File, Name string
-	// Imported describes the GGUF file, called Name, that was converted to File for the measurement.
-	// Default (nil): File was not converted.
+	// View is a view of the GGUF file File. Default (nil): File is a .gqf file.
+	View *gqf.File
+	// Imported describes the tensors of View, or of the quantized checkpoint, called Name, that was
+	// converted to File for the measurement. Default (nil): File was not converted.
 	Imported *Imported
-	// Baseline is another .gqf to run on the same texts. BaselineName and BaselineBytes are its name
-	// and size in the report, if Baseline stands for a GGUF file. Default: none; Baseline, its size.
+	// Baseline is another file to run on the same texts, BaselineView as View. BaselineName and
+	// BaselineBytes are its name and size in the report, if Baseline is not a .gqf file. Default:
+	// none; Baseline, its size.
 	Baseline, BaselineName string
 	BaselineBytes          int64
+	BaselineView           *gqf.File
 	// Match selects the tensors to compare, by any of their names. A gate refuses Match. Default: all.
 	Match func(name string) bool
 	// Texts are the texts to run the models on. Default: none, or with DefaultGate a text that the
@@ -87,7 +91,7 @@ func (j *Job) Run(ctx context.Context) (*accuracy.Report, error) {
 	} else if r.Source == "" {
 		r.Source = j.savedOf(0).Model
 	}
-	f, err := gqf.Open(j.File, gqf.Options{})
+	f, err := open(j.File, j.View)
 	if err != nil {
 		return nil, err
 	}
@@ -387,6 +391,14 @@ func (j *Job) named(err error, r *accuracy.Report) error {
 
 // maxSessions bounds the windows in work: each needs keys, values and logits of all models.
 const maxSessions = 4
+
+// open opens a .gqf file, or returns a view.
+func open(path string, view *gqf.File) (*gqf.File, error) {
+	if view != nil {
+		return view, nil
+	}
+	return gqf.Open(path, gqf.Options{})
+}
 
 func hash(b []byte) string {
 	h := sha256.Sum256(b)

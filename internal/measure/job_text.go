@@ -150,7 +150,7 @@ func (j *Job) openAll(ctx context.Context, s *scored, f *gqf.File, r *accuracy.R
 		}
 	}
 	if j.Baseline != "" {
-		if s.baselineFile, err = gqf.Open(j.Baseline, gqf.Options{}); err != nil {
+		if s.baselineFile, err = open(j.Baseline, j.BaselineView); err != nil {
 			return err
 		}
 		s.baselineFile.CheckSums()

@@ -51,8 +51,9 @@ func multiplied(t gqf.Tensor, h packing.Header, o kernels.Options) (bool, string
 // with in. first is the beginning of a panel.
 func (b *block) outputs(h packing.Header, data []byte, first, n int64, in *inputs, o kernels.Options) (*outputSums, error) {
 	var panels []int
-	for row := first; row < first+n; row += int64(h.Tile.NR) {
-		panels = append(panels, int(row)/int(h.Tile.NR))
+	nr := int64(panelHeight(h))
+	for row := first; row < first+n; row += nr {
+		panels = append(panels, int(row/nr))
 	}
 	h, data, err := somePanels(h, data, panels)
 	if err != nil {

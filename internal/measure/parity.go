@@ -149,10 +149,18 @@ func spread(all, n int) []int {
 	return list
 }
 
+// panelHeight is the number of rows of a panel, or of rows that somePanels copies together.
+func panelHeight(h packing.Header) int {
+	if h.Layout.Panels() {
+		return max(int(h.Tile.NR), 1)
+	}
+	return panelRows
+}
+
 // somePanels copies some panels of a payload into a payload of their own.
 func somePanels(h packing.Header, data []byte, panels []int) (packing.Header, []byte, error) {
-	if h.Layout == packing.LayoutPlain {
-		size := int(h.Cols) * h.Dtype.Bits() / 8
+	if !h.Layout.Panels() {
+		size := len(data) / int(h.Rows)
 		var part []byte
 		for _, i := range panels {
 			part = append(part, data[i*panelRows*size:min((i+1)*panelRows, int(h.Rows))*size]...)
@@ -210,13 +218,10 @@ func operators(h packing.Header, data []byte, features []string) (ref kernels.Op
 // comparePayload compares the kernels' outputs for a payload with the reference's.
 func comparePayload(w *kernels.Workspace, t gqf.Tensor, p gqf.Payload, data []byte, features []string) (comparison, error) {
 	h := p.Header
-	nr := panelRows
-	if h.Layout != packing.LayoutPlain {
-		nr = max(int(h.Tile.NR), 1)
-	}
-	panels := int((h.Rows + uint64(nr) - 1) / uint64(nr))
+	nr := int64(panelHeight(h))
+	panels := int((int64(h.Rows) + nr - 1) / nr)
 	c := comparison{payload: accuracy.Parity{
-		Tensor: t.Name, Slice: p.Slice, Variant: p.Variant, Layout: h.Layout.String(), Tile: h.Tile.String(),
+		Tensor: t.Name, Slice: p.Slice, Variant: p.Variant, Layout: layoutName(h), Tile: h.Tile.String(),
 		Bits: int(h.Bits), Group: int(h.Group), Rows: int64(h.Rows), Cols: int64(h.Cols), PanelsOf: panels,
 	}}
 	if h.Layout == packing.LayoutPlain {

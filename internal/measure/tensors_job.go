@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/lowbit-go/gq/accuracy"
+	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/cpu"
@@ -161,7 +162,7 @@ func (j *tensorJob) scheme(t gqf.Tensor, h packing.Header) *accuracy.TensorSchem
 	s := j.schemes[key]
 	if s == nil {
 		s = &accuracy.TensorScheme{
-			Layout: h.Layout.String(), Tile: h.Tile.String(), Bits: int(h.Bits), Group: int(h.Group),
+			Layout: layoutName(h), Tile: h.Tile.String(), Bits: int(h.Bits), Group: int(h.Group),
 			Mapping: t.Mapping.String(), Algorithm: t.Algorithm.String(), Rows: int64(h.Rows), Cols: int64(h.Cols),
 		}
 		if h.Layout == packing.LayoutPlain {
@@ -170,6 +171,14 @@ func (j *tensorJob) scheme(t gqf.Tensor, h packing.Header) *accuracy.TensorSchem
 		j.schemes[key] = s
 	}
 	return s
+}
+
+// layoutName is the name of a payload's layout, or the type of ggml's blocks.
+func layoutName(h packing.Header) string {
+	if h.Layout == packing.LayoutBlocks {
+		return gguf.TensorType(h.Dtype).String()
+	}
+	return h.Layout.String()
 }
 
 // describe sets the figures that follow from the file's directory alone.

@@ -29,6 +29,8 @@ type OpenOptions struct {
 	Activations forward.Activations // inputs of a .gqf's quantized linear layers; default forward.Int8
 	Verify      bool                // check a .gqf's checksums before the run; default false
 	Name        string              // of the model in errors and results; default the path
+	View        *gqf.File           // a view of the GGUF file at path; default nil
+	Since       time.Time           // when the caller began to open the model; default now
 }
 
 // Generator is a model with its tokenizer. Several goroutines may call Run, but it computes a token
@@ -45,10 +47,12 @@ type Generator struct {
 	opening   time.Duration
 }
 
-// Open opens a .gqf file or a checkpoint's directory, with a tokenizer.json. A checkpoint computes
-// in float32.
+// Open opens a .gqf file, a view or a checkpoint's directory, with a tokenizer.json. A checkpoint
+// computes in float32.
 func Open(path string, o OpenOptions) (*Generator, error) {
-	start := time.Now()
+	if o.Since.IsZero() {
+		o.Since = time.Now()
+	}
 	o.Threads = cpu.Threads(o.Threads)
 	st, err := os.Stat(path)
 	if err != nil {
@@ -57,6 +61,8 @@ func Open(path string, o OpenOptions) (*Generator, error) {
 	g := &Generator{path: cmp.Or(o.Name, path), options: o}
 	if st.IsDir() {
 		g.read = func(name string) ([]byte, error) { return files.Read(filepath.Join(path, name), files.MaxModelFile) }
+	} else if o.View != nil {
+		g.file, g.read = o.View, o.View.Asset
 	} else {
 		if g.file, err = gqf.Open(path, gqf.Options{}); err != nil {
 			if e, ok := errors.AsType[*gqf.ForeignError](err); ok && e.What == files.Safetensors.String() {
@@ -73,7 +79,7 @@ func Open(path string, o OpenOptions) (*Generator, error) {
 		g.Close()
 		return nil, err
 	}
-	g.opening = time.Since(start)
+	g.opening = time.Since(o.Since)
 	return g, nil
 }
 

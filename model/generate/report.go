@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -106,6 +107,9 @@ func cost(r *Result, perHour float64) *Cost {
 func describe(h packing.Header) string {
 	if h.Layout == packing.LayoutPlain {
 		return "float32"
+	}
+	if h.Layout == packing.LayoutBlocks {
+		return gguf.TensorType(h.Dtype).String()
 	}
 	group := "channel"
 	if h.Group != 0 {

@@ -30,6 +30,7 @@ type input struct {
 	file       *File
 	checkpoint *llamacpp.Checkpoint
 	byName     map[string]*llamacpp.CheckpointTensor
+	viewing    bool // no file is written
 }
 
 func (in *input) Facts() write.Facts {
@@ -70,7 +71,7 @@ func (in *input) FileAssets() ([]gqf.PackedAsset, error) {
 		if a.Name == assets.ConfigName {
 			kind = gqf.AssetConfig
 		}
-		list = append(list, gqf.AssetSpec{Kind: kind, Name: a.Name, Data: a.Data})
+		list = append(list, gqf.AssetSpec{Kind: kind, Name: a.Name, Data: a.Data, Stored: in.viewing})
 	}
 	return assets.PackAssets(list)
 }

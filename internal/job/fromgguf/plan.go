@@ -35,48 +35,48 @@ var Grids = map[gguf.TensorType]rounding.Scheme{
 }
 
 func (in *input) Import(out write.Output, recipe quantizer.Recipe, threads int, dequantize bool) (*imports.Import, error) {
+	if err := in.begin(out, recipe, threads); err != nil {
+		return nil, err
+	}
+	for i := range in.checkpoint.Tensors {
+		d, err := in.draft(&in.checkpoint.Tensors[i], dequantize)
+		if err != nil {
+			return nil, err
+		}
+		in.Pl.Items = append(in.Pl.Items, in.Pl.Item(d))
+	}
+	return in.Job(in, out)
+}
+
+// begin reads the model and begins a plan, without items.
+func (in *input) begin(out write.Output, recipe quantizer.Recipe, threads int) error {
 	f := in.file
 	ck, err := llamacpp.ReadCheckpoint(f.gguf)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.path, err)
+		return fmt.Errorf("%s: %w", f.path, err)
 	}
 	pl := plan.NewPlanner(out, recipe, threads)
 	in.Imported, in.checkpoint, in.byName = imports.Imported{Src: f, Pl: pl}, ck, map[string]*llamacpp.CheckpointTensor{}
 	pl.Config = ck.Assets[0].Data
 	if pl.Cfg, err = arch.ParseConfig(pl.Config); err != nil {
-		return nil, fmt.Errorf("%s: %w", f.path, err)
+		return fmt.Errorf("%s: %w", f.path, err)
 	}
 	if !slices.ContainsFunc(ck.Assets, func(a llamacpp.Asset) bool { return a.Name == "tokenizer.json" }) {
 		pl.Warn("%s holds no tokenizer: no text can be given to the model", f.path)
-	}
-	if err := out.Begin(pl, nil); err != nil {
-		return nil, err
 	}
 	slices.SortFunc(ck.Tensors, func(a, b llamacpp.CheckpointTensor) int { return plan.CompareNatural(a.Name, b.Name) })
 	for i := range ck.Tensors {
 		in.byName[ck.Tensors[i].Name] = &ck.Tensors[i]
 	}
-	for i := range ck.Tensors {
-		d, err := in.draft(&ck.Tensors[i], dequantize)
-		if err != nil {
-			return nil, err
-		}
-		pl.Items = append(pl.Items, pl.Item(d))
-	}
-	return in.Job(in, out)
+	return out.Begin(pl, nil)
 }
 
 func (in *input) draft(t *llamacpp.CheckpointTensor, dequantize bool) (*plan.Draft, error) {
 	pl := in.Pl
 	class := arch.Classify(pl.Cfg, t.Name, t.Shape)
 	kind := t.Stored.Type
-	in.Tensors = append(in.Tensors, imports.ImportedTensor{
-		Name: t.Name, Type: kind.String(), Quantized: kind.BlockWeights() > 1, Bits: codeBits(kind), Group: kind.BlockWeights(), Bytes: t.Bytes(), File: t.Stored.Shard,
-	})
-	pl.SourceBytes += t.Bytes()
-	line := plan.NewLine(t.Name, class.Role, t.Shape, "")
-	line.Action = plan.ActionUnquantized
-	d := &plan.Draft{Entry: plan.Entry{Src: &safetensors.Tensor{Name: t.Name, Shape: t.Shape}, Line: line, Role: class.Role}, Form: plan.Form{Slices: class.Slices(), Transposed: t.Transposed}}
+	in.addTensor(t)
+	d := &plan.Draft{Entry: in.entry(t, class.Role), Form: plan.Form{Slices: class.Slices(), Transposed: t.Transposed}}
 	d.SetDtype(packing.F32)
 	dtype, unquantized := unquantizedTypes[kind]
 	scheme, codes := Grids[kind]
@@ -86,18 +86,15 @@ func (in *input) draft(t *llamacpp.CheckpointTensor, dequantize bool) (*plan.Dra
 		d.SetDtype(dtype)
 	case unquantized || codes:
 	case !kind.Decodable():
-		return nil, fmt.Errorf("%s: tensor %q has type %s, whose weights this program cannot read", in.file.path, t.Stored.Name, kind)
+		return nil, in.undecodable(t)
 	case !dequantize:
 		return nil, quantizer.Requestf("%s: tensor %q has type %s: a .gqf file has no layout for its codes, only for those of Q1_0, Q2_0, Q3_K, Q4_0, Q5_0, Q6_K and Q8_0; --dequantize stores such tensors in float32, gq accuracy, gq run and gq diff need no other file",
 			in.file.path, t.Stored.Name, kind)
 	}
-	if head := arch.HeadName(pl.Cfg, t.Name); class.Role == gqf.RoleEmbedding && head != "" && in.byName[head] == nil {
-		d.Shared = true
-		pl.Share(&d.Entry, plan.NameRef{Src: safetensors.Tensor{Name: head}, Absent: true}, "not in the file: tied to the embedding")
-	}
+	in.tie(d)
 	if !codes {
-		if line.Reason = class.Reason; !unquantized {
-			line.Reason = plan.Dequantized(kind.String(), "")
+		if d.Line.Reason = class.Reason; !unquantized {
+			d.Line.Reason = plan.Dequantized(kind.String(), "")
 		}
 		return d, nil
 	}
@@ -110,6 +107,15 @@ func (in *input) draft(t *llamacpp.CheckpointTensor, dequantize bool) (*plan.Dra
 		d.HoldBias()
 	}
 	return d, nil
+}
+
+// tie gives the embedding the name of the lm_head that the file leaves out.
+func (in *input) tie(d *plan.Draft) {
+	head := arch.HeadName(in.Pl.Cfg, d.Src.Name)
+	if d.Role == gqf.RoleEmbedding && head != "" && in.byName[head] == nil {
+		d.Shared = true
+		in.Pl.Share(&d.Entry, plan.NameRef{Src: safetensors.Tensor{Name: head}, Absent: true}, "not in the file: tied to the embedding")
+	}
 }
 
 // codeBits is the width of a type's codes, which is in its name: 4 for Q4_1, Q4_K and IQ4_XS.

@@ -50,9 +50,12 @@ type Import struct {
 }
 
 // Imported are the tensors of the source, by their names in the .gqf file.
-func (p *Import) Imported() map[string]ImportedTensor {
+func (p *Import) Imported() map[string]ImportedTensor { return ByName(p.tensors) }
+
+// ByName returns tensors by their names.
+func ByName(tensors []ImportedTensor) map[string]ImportedTensor {
 	m := map[string]ImportedTensor{}
-	for _, t := range p.tensors {
+	for _, t := range tensors {
 		m[t.Name] = t
 	}
 	return m

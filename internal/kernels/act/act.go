@@ -63,7 +63,15 @@ func asymmetricScale(lo, hi float32) (factor float32, zero int32, rec float32) {
 // value of x or the inverse of a scale is not finite, or a scale is beyond F16, ok is false and all
 // other results are 0.
 func BlocksF16(q []int8, scales []float32, x []float32, block int) (ok bool) {
-	return blocks(q, scales, nil, x, block)
+	return blocks(q, scales, nil, x, block, false)
+}
+
+// BlocksSums is BlocksF16 with the sums of ggml's Q8_1: sums[g] is float32(the sum of q) times the
+// scale before it is rounded to F16, rounded to F16. If a sum is beyond F16, ok is false and all
+// other results are 0.
+func BlocksSums(q []int8, scales, sums, x []float32, block int) (ok bool) {
+	checkBlocks("sums", len(sums), len(x), block)
+	return blocks(q, scales, sums, x, block, false)
 }
 
 const run = 32 // blocks at a time
@@ -82,14 +90,14 @@ const run = 32 // blocks at a time
 // other results are 0.
 func BlocksF32(q []int8, scales, sums []float32, x []float32, block int) (ok bool) {
 	checkBlocks("sums", len(sums), len(x), block)
-	return blocks(q, scales, sums, x, block)
+	return blocks(q, scales, sums, x, block, true)
 }
 
-// blocks is BlocksF32, or BlocksF16 if sums is nil.
-func blocks(q []int8, scales, sums, x []float32, block int) (ok bool) {
+// blocks is BlocksF32 if wide is set, else BlocksSums, or BlocksF16 if sums is nil.
+func blocks(q []int8, scales, sums, x []float32, block int, wide bool) (ok bool) {
 	checkCodes(len(q), len(x))
 	checkBlocks("scales", len(scales), len(x), block)
-	var lo, hi, factors [run]float32
+	var lo, hi, factors, tops [run]float32
 	var total [run]int32
 	for g := 0; g < len(scales); g += run {
 		n := min(run, len(scales)-g)
@@ -98,10 +106,11 @@ func blocks(q []int8, scales, sums, x []float32, block int) (ok bool) {
 		for i := range n {
 			top, factor, scale := max(-lo[i], hi[i]), float32(0), float32(0)
 			switch {
-			case sums == nil:
+			case !wide:
 				if scale = top / 127; scale != 0 {
 					factor = 1 / scale
 				}
+				tops[i] = scale
 				scale = floats.F16ToF32(floats.F16FromF32(scale))
 			case top != 0:
 				factor = 127 / top
@@ -110,20 +119,29 @@ func blocks(q []int8, scales, sums, x []float32, block int) (ok bool) {
 			factors[i], scales[g+i] = factor, scale
 			ok = ok && floats.Finite(factor) && floats.Finite(scale)
 		}
+		switch {
+		case !ok:
+		case wide:
+			quantizeEven(q[from:to], x[from:to], factors[:n], block)
+		default:
+			quantizeAway(q[from:to], x[from:to], factors[:n], block, 0)
+		}
+		if ok && sums != nil {
+			groupSums(total[:n], q[from:to], block)
+			for i, sum := range total[:n] {
+				if wide {
+					sums[g+i] = float32(float32(sum) * scales[g+i])
+					continue
+				}
+				sums[g+i] = floats.F16ToF32(floats.F16FromF32(float32(float32(sum) * tops[i])))
+				ok = ok && floats.Finite(sums[g+i])
+			}
+		}
 		if !ok {
 			clear(q)
 			clear(scales)
 			clear(sums)
 			return false
-		}
-		if sums == nil {
-			quantizeAway(q[from:to], x[from:to], factors[:n], block, 0)
-			continue
-		}
-		quantizeEven(q[from:to], x[from:to], factors[:n], block)
-		groupSums(total[:n], q[from:to], block)
-		for i, sum := range total[:n] {
-			sums[g+i] = float32(float32(sum) * scales[g+i])
 		}
 	}
 	clear(q[len(x):])

@@ -2,6 +2,7 @@ package act
 
 import (
 	"fmt"
+	"github.com/lowbit-go/gq/internal/floats"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -197,7 +198,34 @@ func checkBlocksF16(t *testing.T, x []float32, block int) (ok bool) {
 		}
 	}
 	checkRefused(t, q[len(x):], nil)
+	checkBlocksSums(t, x, block, q, scales)
 	return true
+}
+
+// checkBlocksSums compares BlocksSums with the codes and scales of BlocksF16.
+func checkBlocksSums(t *testing.T, x []float32, block int, codes []int8, wantScales []float32) {
+	t.Helper()
+	q, scales, sums := slices.Repeat([]int8{99}, len(x)+32), make([]float32, len(x)/block), make([]float32, len(x)/block)
+	ok, wantOK := BlocksSums(q, scales, sums, x, block), true
+	for g, got := range sums {
+		sum := int32(0)
+		for _, v := range codes[g*block:][:block] {
+			sum += int32(v)
+		}
+		want := floats.RoundF16(float32(float32(sum) * (absMax(x[g*block:][:block]) / 127)))
+		wantOK = wantOK && finite(want)
+		if ok && !same(got, want) {
+			t.Fatalf("block %d has the sum %v, want %v", g, got, want)
+		}
+	}
+	switch {
+	case ok != wantOK:
+		t.Fatalf("F16 sums: ok is %v for %v", ok, x)
+	case !ok:
+		checkRefused(t, q, append(scales, sums...))
+	case !slices.Equal(q, codes) || !slices.Equal(scales, wantScales):
+		t.Fatalf("BlocksSums has other codes or scales than BlocksF16 for %v", x)
+	}
 }
 
 // half encodes a non-negative F16 number by its definition.

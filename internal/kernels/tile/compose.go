@@ -39,6 +39,30 @@ func (s *Set) compose(step *Step) {
 			}
 		}
 	}
+	times := 1 // places of a number of a row of activations
+	if step.Twice {
+		times = 2
+	}
+	if step.BlocksMin == nil {
+		step.BlocksMin = func(a *BlocksMinArgs) {
+			runDots(dots, &a.Args, a.T, set.NR)
+			for m := range mr {
+				out, t := a.row(a.T, m, set.NR)
+				epilogueMin(out, t, a, times*m, times*mr)
+				finish(out, nil)
+			}
+		}
+	}
+	if step.Subs == nil {
+		step.Subs = func(a *SubsArgs) {
+			runDots(dots, &a.Args, a.T, set.NR)
+			for m := range mr {
+				out, t := a.row(a.T, m, set.NR)
+				epilogueSubs(out, t, a, m, mr, times)
+				finish(out, nil)
+			}
+		}
+	}
 	if step.TorchAO == nil {
 		step.TorchAO = func(a *TorchAOArgs) {
 			runDots(dots, &a.Args, a.T, set.NR)
@@ -107,6 +131,53 @@ func epilogueQAI4(out *float32, t *int32, groups int, scales, zeros, as, asum *f
 		}
 	}
 	*(*[genericNR]float32)(unsafe.Pointer(out)) = f
+}
+
+// epilogueMin is BlocksMin for a row of activations. Its numbers begin at element first, step
+// apart.
+func epilogueMin(out []float32, p *int32, a *BlocksMinArgs, first, step int) {
+	nr := len(out)
+	t, scales, mins := unsafe.Slice(p, a.Groups*nr), unsafe.Slice(a.Scales, a.Groups*nr), unsafe.Slice(a.Mins, a.Groups*nr)
+	clear(out)
+	for i := first; len(t) > 0; i += step {
+		as, sum := at(a.ActScales, i), at(a.ActSums, i)
+		for r := range out {
+			f := floats.FMA32(float32(t[r]), float32(as*scales[r]), out[r])
+			out[r] = floats.FMA32(mins[r], sum, f)
+		}
+		t, scales, mins = t[nr:], scales[nr:], mins[nr:]
+	}
+}
+
+// epilogueSubs is Subs for row m of mr rows of activations.
+func epilogueSubs(out []float32, p *int32, a *SubsArgs, m, mr, times int) {
+	nr := len(out)
+	all, blocks := a.Groups*nr, a.Groups/a.Each
+	t, factors, scales := unsafe.Slice(p, all), unsafe.Slice(a.Factors, all), unsafe.Slice(a.Scales, blocks*nr)
+	var subMins []int32
+	var mins []float32
+	if a.SubMins != nil {
+		subMins, mins = unsafe.Slice(a.SubMins, all), unsafe.Slice(a.Mins, blocks*nr)
+	}
+	clear(out)
+	for b := range blocks {
+		as := at(a.ActScales, times*(b*mr+m))
+		for r := range out {
+			total := int32(0)
+			for i := b*a.Each*nr + r; i < (b+1)*a.Each*nr; i += nr {
+				total += factors[i] * t[i]
+			}
+			f := floats.FMA32(float32(total), float32(as*scales[b*nr+r]), out[r])
+			if subMins != nil {
+				total = 0
+				for g := b * a.Each; g < (b+1)*a.Each; g++ {
+					total += subMins[g*nr+r] * at(a.Sums, g*mr+m)
+				}
+				f = floats.FMA32(float32(total), -float32(as*mins[b*nr+r]), f)
+			}
+			out[r] = f
+		}
+	}
 }
 
 func epilogueTorchAO(out *float32, t *int32, groups int, scales *float32, as float32) {

@@ -108,6 +108,23 @@ type BlocksQAI4Args struct {
 	Bias    *float32 // [NR]
 }
 
+// BlocksMinArgs are the arguments of Step.BlocksMin.
+type BlocksMinArgs struct {
+	BlocksArgs
+	Mins    *float32 // [Groups][NR]
+	ActSums *float32 // as ActScales
+}
+
+// SubsArgs are the arguments of Step.Subs. Scales, Mins and ActScales are for blocks of Each
+// groups.
+type SubsArgs struct {
+	BlocksArgs
+	Each    int      // groups of a block
+	Factors *int32   // [Groups][NR]
+	SubMins *int32   // [Groups][NR]; nil without minima
+	Mins    *float32 // [Groups/Each][NR]; nil without minima
+}
+
 // TorchAOArgs are the arguments of Step.TorchAO.
 type TorchAOArgs struct {
 	Args
@@ -206,7 +223,7 @@ type Step struct {
 	// in a smaller unit than codes; nil for codes of 8 bits: their unit is the smallest.
 	Shifted func(a *ShiftedArgs)
 
-	// Row, Blocks, BlocksQAI4 and TorchAO compute outputs from the t of Dots by other layouts'
+	// Row and the products below compute outputs from the t of Dots by other layouts'
 	// arithmetic and write outputs as Group does. nil means Dots and the epilogue of the Set.
 
 	// Row, for a single group:
@@ -226,6 +243,21 @@ type Step struct {
 	//	    f = fma(float32(16*t), float32(ActScales[g][m]*Scales[g][r]), f)
 	//	out = f + Bias[r]
 	BlocksQAI4 func(a *BlocksQAI4Args)
+	// BlocksMin, for types of ggml:
+	//
+	//	f = 0; for each group:
+	//	    f = fma(float32(t), float32(ActScales[g][m]*Scales[g][r]), f)
+	//	    f = fma(Mins[g][r], ActSums[g][m], f)
+	//	out = f
+	BlocksMin func(a *BlocksMinArgs)
+	// Subs, for types of ggml, with b counting blocks of Each groups:
+	//
+	//	f = 0; for each block:
+	//	    i = sum(Factors[g][r]*t), n = sum(SubMins[g][r]*Sums[g][m]) over its groups, in int32
+	//	    f = fma(float32(i), float32(ActScales[b][m]*Scales[b][r]), f)
+	//	    f = fma(float32(n), -float32(ActScales[b][m]*Mins[b][r]), f)     with minima
+	//	out = f
+	Subs func(a *SubsArgs)
 	// TorchAO:
 	//
 	//	f = 0; for each group:

@@ -1,8 +1,10 @@
 package forward
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/lowbit-go/gq/internal/lm/arch"
@@ -150,31 +152,46 @@ func (m *Model) Linear(name string) kernels.Operator {
 	return nil
 }
 
-// Executes returns the activations that a linear layer multiplies, whatever Options asks for: Int8
-// if the layer has a packed kernel, else Float32.
-func (m *Model) Executes(name string) Activations {
-	if _, packed := m.Linear(name).(*kernels.Linear); packed {
-		return Int8
+// Executes returns the type of the activations that a linear layer multiplies, whatever Options
+// asks for: int8 if the layer has a packed kernel, a type of ggml such as Q8_K for weights of a
+// GGUF file, else float32.
+func (m *Model) Executes(name string) string {
+	return cmp.Or(quantizedAs(m.Linear(name)), Float32.String())
+}
+
+// quantizedAs is the type to which an operator quantizes activations, or "".
+func quantizedAs(op kernels.Operator) string {
+	if q, ok := op.(interface{ Activations() string }); ok {
+		return q.Activations()
 	}
-	return Float32
+	return ""
 }
 
 // Executed returns Int8 if any linear layer runs with int8 activations, and a description: "int8
 // activations in 12 of 40 matrices", or without numbers if that holds for all linear layers.
+// Weights of a GGUF file add ggml's types of the activations: "int8 activations (Q8_K, Q8_0)".
 func (m *Model) Executed() (Activations, string) {
-	n := 0
+	n, what := 0, Int8.String()+" activations"
+	var types []string
 	for _, name := range m.names {
-		if m.Executes(name) == Int8 {
+		as := quantizedAs(m.Linear(name))
+		if as != "" {
 			n++
 		}
+		if as != "" && as != Int8.String() && !slices.Contains(types, as) {
+			types = append(types, as)
+		}
+	}
+	if types != nil {
+		what += " (" + strings.Join(types, ", ") + ")"
 	}
 	switch n {
 	case 0:
 		return Float32, Float32.String() + " activations"
 	case len(m.names):
-		return Int8, Int8.String() + " activations"
+		return Int8, what
 	}
-	return Int8, fmt.Sprintf("%s activations in %d of %d matrices", Int8, n, len(m.names))
+	return Int8, fmt.Sprintf("%s in %d of %d matrices", what, n, len(m.names))
 }
 
 // SetLinear replaces the operator of a linear layer; undo restores the previous operator. withBias

@@ -118,6 +118,12 @@ func (s *gqfSource) linear(l *linearSpec) (kernels.Operator, error) {
 }
 
 func (s *gqfSource) unquantized(t gqf.Tensor, l *linearSpec, slice int) (kernels.Operator, error) {
+	if p, _ := t.Payload(0, slice, gqf.KindWeights); s.file.View(p) != nil && !l.transposed {
+		h := packing.PlainHeader(p.Header.Dtype, uint64(l.rows), uint64(l.cols))
+		return s.viewed(p, h, l.slice*l.rows, func(h packing.Header, data []byte) (kernels.Operator, error) {
+			return s.floats.linear(data, h.Dtype, int(h.Rows), l.cols)
+		})
+	}
 	data, h, err := s.plain(t, slice)
 	if err != nil {
 		return nil, err
@@ -137,6 +143,11 @@ func (s *gqfSource) packed(t gqf.Tensor, l *linearSpec, slice int) (kernels.Oper
 	var first error
 	for _, variant := range t.VariantsFor(s.cpu) {
 		p, _ := t.Payload(variant, slice, gqf.KindWeights)
+		if s.file.View(p) != nil {
+			return s.viewed(p, p.Header, 0, func(h packing.Header, data []byte) (kernels.Operator, error) {
+				return kernels.NewLinear(h, data, s.floats.options)
+			})
+		}
 		data, err := s.file.Data(p)
 		if err != nil {
 			return nil, err

@@ -1,0 +1,114 @@
+package forward
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/kernels"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// viewed opens the matrix of header h in a payload that lies in a file of another program. first is
+// the matrix's first row in the payload. open makes the operator of rows without gaps.
+func (s *gqfSource) viewed(p gqf.Payload, h packing.Header, first int, open func(h packing.Header, data []byte) (kernels.Operator, error)) (kernels.Operator, error) {
+	v := s.file.View(p)
+	op := &reordered{rows: int(h.Rows), cols: int(h.Cols)}
+	for _, run := range v.Rows(p.Header, first, op.rows) {
+		h.Rows = uint64(len(run)) / uint64(v.RowBytes(p.Header))
+		part, err := open(h, run)
+		if err != nil {
+			return nil, fmt.Errorf("tensor %q: %w", s.file.Tensor(p.Tensor).Name, err)
+		}
+		op.parts = append(op.parts, part)
+	}
+	if v.Order == nil && len(op.parts) == 1 {
+		return op.parts[0], nil
+	}
+	op.order = make([]int32, op.rows)
+	for i := range op.order {
+		op.order[i] = int32(i)
+		if v.Order != nil {
+			op.order[i] = v.Order[first+i] - int32(first)
+		}
+	}
+	return op, nil
+}
+
+// reordered multiplies with a matrix whose rows lie in several parts or in another order: as
+// llama.cpp stores the heads of queries and keys, and the halves of fused experts.
+type reordered struct {
+	parts      []kernels.Operator
+	order      []int32 // the place of each row in parts
+	rows, cols int
+	outputs    sync.Pool // *[]float32: outputs of a part, or of a row of activations
+}
+
+func (r *reordered) Rows() int { return r.rows }
+
+func (r *reordered) Cols() int { return r.cols }
+
+func (r *reordered) Kernel(m int) string { return r.parts[0].Kernel(m) }
+
+// Activations is kernels.Linear.Activations, or "" for unquantized weights.
+func (r *reordered) Activations() string { return quantizedAs(r.parts[0]) }
+
+func (r *reordered) Forward(w *kernels.Workspace, dst, x []float32, m int) error {
+	return r.each(dst, m, func(op kernels.Operator, out []float32) error { return op.Forward(w, out, x, m) })
+}
+
+func (r *reordered) ForwardClamped(w *kernels.Workspace, dst, x []float32, m int, lo, hi float32) error {
+	return r.each(dst, m, func(op kernels.Operator, out []float32) error { return op.ForwardClamped(w, out, x, m, lo, hi) })
+}
+
+func (r *reordered) each(dst []float32, m int, forward func(op kernels.Operator, out []float32) error) error {
+	if len(dst) != m*r.rows {
+		return fmt.Errorf("model: %d outputs for %d rows of %d", len(dst), m, r.rows)
+	}
+	held, _ := r.outputs.Get().(*[]float32)
+	if held == nil {
+		held = new([]float32)
+	}
+	defer r.outputs.Put(held)
+	if len(r.parts) == 1 {
+		if err := forward(r.parts[0], dst); err != nil {
+			return err
+		}
+	} else {
+		at := 0
+		for _, part := range r.parts {
+			n := part.Rows()
+			out := buffer.Grow(held, m*n)
+			if err := forward(part, out); err != nil {
+				return err
+			}
+			for i := range m {
+				copy(dst[i*r.rows+at:], out[i*n:][:n])
+			}
+			at += n
+		}
+	}
+	row := buffer.Grow(held, r.rows)
+	for i := range m {
+		out := dst[i*r.rows:][:r.rows]
+		copy(row, out)
+		for k, from := range r.order {
+			out[k] = row[from]
+		}
+	}
+	return nil
+}
+
+// ReadRow implements kernels.RowReader.
+func (r *reordered) ReadRow(dst []float32, row int) {
+	at := int(r.order[row])
+	for _, part := range r.parts {
+		if n := part.Rows(); at >= n {
+			at -= n
+			continue
+		}
+		part.(kernels.RowReader).ReadRow(dst, at)
+		return
+	}
+}
