@@ -193,10 +193,11 @@ def judge(model):
         measured = read(path + ".kl.json")
         cells = out.setdefault(model, {})
         cells["float"] = {text: round(math.exp(mean(m.pop("float"))), 3) for text, m in measured.items()}
-        method = cells.setdefault(cell.replace("-", "/"), {})[method] = {**read(path + ".json"), "texts": measured}
-        if measured := read(work(model, "wide", os.path.basename(path) + ".kl.json")):
-            method["wide"] = {text: {"kl": m["kl"], "loss": [round(mean(m["loss"]), 4)], "float": round(mean(m["float"]), 4)}
-                              for text, m in measured.items()}
+        figure = {**read(path + ".json"), "texts": measured}
+        if wide := read(work(model, "wide", os.path.basename(path) + ".kl.json")):
+            figure["wide"] = {text: {"kl": m["kl"], "loss": [round(mean(m["loss"]), 4)], "float": round(mean(m["float"]), 4)}
+                              for text, m in wide.items()}
+        cells.setdefault(cell.replace("-", "/"), {})[method] = figure
     save(out)
 
 
