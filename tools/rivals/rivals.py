@@ -53,6 +53,7 @@ COLUMNS = {
     ("smollm2-135m", "3/32"): "3 bits",
     ("smollm2-135m", "2/32"): "2 bits",
     ("gemma3-270m", "4/32"): "Gemma, 4 bits",
+    ("gemma3-270m", "3/32"): "Gemma, 3 bits",
 }
 NAMES = {
     "torchao-rtn": "torchao RTN",
