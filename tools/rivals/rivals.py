@@ -4,10 +4,11 @@
     python3 rivals.py MODEL quantize BITS/GROUP METHOD...
     python3 rivals.py MODEL judge
     python3 rivals.py MODEL run BITS/GROUP METHOD...
+    python3 rivals.py MODEL wide BITS/GROUP METHOD...
     python3 rivals.py tables
 
 run quantizes and judges one method after the other, and writes the tables of RECORD.md, docs/QUALITY.md and README.md
-after each. A method that fails is printed, and the next begins.
+after each. A method that fails is printed, and the next begins. wide judges what was quantized on twelve times the text.
 """
 
 import json
@@ -26,6 +27,7 @@ REAL = os.environ.get("GQ_REAL") or os.path.expanduser("~/.cache/gq-real")  # wh
 FIGURES, RECORD = os.path.join(HERE, "figures.json"), os.path.join(HERE, "RECORD.md")
 # Windows of each text that the judge reads. The vocabulary of Gemma makes each of them five times as dear.
 MODELS = {"smollm2-135m": 8, "gemma3-270m": 4}
+WIDE = 98  # the same for wide: 49,980 tokens
 
 # Threads that wait for each other must not take CPU time: it counts.
 ENVIRONMENT = {**judges.ENVIRONMENT, "OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0",
@@ -38,6 +40,7 @@ GQ = {
     "gq-search": [],
     "gq-good": GOOD,
     "gq-good-self": ["--quality", "good"],
+    "gq-good-fractions": [*GOOD, "--mapping", "asymmetric"],
     "gq-best": BEST,
     "gq-good-mixed": [*GOOD, "--target-bpw"],
     "gq-best-mixed": [*BEST, "--target-bpw"],
@@ -50,6 +53,7 @@ COLUMNS = {
     ("smollm2-135m", "3/32"): "3 bits",
     ("smollm2-135m", "2/32"): "2 bits",
     ("gemma3-270m", "4/32"): "Gemma, 4 bits",
+    ("gemma3-270m", "3/32"): "Gemma, 3 bits",
 }
 NAMES = {
     "torchao-rtn": "torchao RTN",
@@ -71,6 +75,7 @@ NAMES = {
     "gq-search": "gq `search`",
     "gq-good": "gq `good`",
     "gq-best": "gq `best`",
+    "gq-good-fractions": "gq `good`, fractional zero points",
     "gq-good-mixed": "gq `good`, mixed",
 }
 
@@ -126,7 +131,9 @@ def quantize_gq(model, cell, method, out):
         uniform = read(work(model, f"{bits}-{group}.gq-search.json")) or sys.exit(f"quantize {cell} gq-search first: its size is the limit")
         settings = [*settings, str(uniform["bpw"])]
     else:
-        settings = [*settings, "--bits", bits, "--group", group]
+        # An 8-bit zero point and a scale for 48 weights have the bytes of a scale for 32.
+        group = int(group) * 3 // 2 if "asymmetric" in settings else group
+        settings = [*settings, "--bits", bits, "--group", str(group)]
     command = [os.environ.get("GQ", "gq"), "quantize", os.path.join(REAL, model), *SKIP, *settings, "-q", "--json", "-o", out + ".gqf"]
     result = timed(command, out + ".log", cwd=work(model))
     with open(out + ".log") as f:
@@ -157,16 +164,27 @@ def quantize(model, cell, methods):
         print(model, cell, method, result, flush=True)
 
 
+def texts(model, windows, *folder):
+    judges.run(environment(""), os.path.join(HERE, "texts.py"), os.path.join(REAL, model), os.path.join(ROOT, "../shared/text"),
+               work(model, *folder), str(windows))
+
+
+def measure(model, paths, *folder):
+    """Judges dequantized weights on the texts of a folder, where the results go."""
+    tasks = []
+    for path in paths:
+        weights = path if os.path.isdir(path) else path + ".safetensors"
+        if os.path.exists(weights):
+            tasks.append(work(model, *folder, os.path.basename(path) + ".kl.json") + ":" + weights)
+    if tasks:
+        judges.run(environment(""), os.path.join(HERE, "judge.py"), os.path.join(REAL, model), work(model, *folder, "eval.json"),
+                   *tasks, env=ENVIRONMENT)
+
+
 def judge(model):
     """Measures what was quantized and not measured yet."""
-    tasks = []
-    for name in sorted(os.listdir(work(model))):
-        path = work(model, name.removesuffix(".json"))
-        weights = path if os.path.isdir(path) else path + ".safetensors"
-        if name.count(".") == 2 and name.endswith(".json") and not os.path.exists(path + ".kl.json") and os.path.exists(weights):
-            tasks.append(f"{path}.kl.json:{weights}")
-    if tasks:
-        judges.run(environment(""), os.path.join(HERE, "judge.py"), os.path.join(REAL, model), work(model), *tasks, env=ENVIRONMENT)
+    names = [name.removesuffix(".json") for name in sorted(os.listdir(work(model))) if name.count(".") == 2 and name.endswith(".json")]
+    measure(model, [work(model, name) for name in names if not os.path.exists(work(model, name + ".kl.json"))])
     out = figures()
     for name in sorted(os.listdir(work(model))):
         if not name.endswith(".kl.json"):
@@ -176,7 +194,11 @@ def judge(model):
         measured = read(path + ".kl.json")
         cells = out.setdefault(model, {})
         cells["float"] = {text: round(math.exp(mean(m.pop("float"))), 3) for text, m in measured.items()}
-        cells.setdefault(cell.replace("-", "/"), {})[method] = {**read(path + ".json"), "texts": measured}
+        figure = {**read(path + ".json"), "texts": measured}
+        if wide := read(work(model, "wide", os.path.basename(path) + ".kl.json")):
+            figure["wide"] = {text: {"kl": m["kl"], "loss": [round(mean(m["loss"]), 4)], "float": round(mean(m["float"]), 4)}
+                              for text, m in wide.items()}
+        cells.setdefault(cell.replace("-", "/"), {})[method] = figure
     save(out)
 
 
@@ -184,36 +206,45 @@ def mean(values):
     return sum(values) / len(values)
 
 
-def ratio(a, b):
+def ratio(a, b, texts="texts"):
     """The ratio of two methods' mean KL divergence over all windows, and its standard error over windows."""
-    x, y = ([kl for text in m["texts"].values() for kl in text["kl"]] for m in (a, b))
+    x, y = ([kl for text in m[texts].values() for kl in text["kl"]] for m in (a, b))
     r, n = mean(x) / mean(y), len(x)
     return r, math.sqrt(sum((p - r * q) ** 2 for p, q in zip(x, y)) / (n * (n - 1))) / mean(y)
 
 
-def overall(m):
-    return mean([kl for text in m["texts"].values() for kl in text["kl"]])
+def overall(m, texts="texts"):
+    return mean([kl for text in m[texts].values() for kl in text["kl"]])
+
+
+def table(methods, texts, base):
+    """The rivals by their KL divergence, then gq. base has the float model's perplexity by text."""
+    rivals = sorted((m for m in methods if m not in GQ), key=lambda m: overall(methods[m], texts))
+    lines = ["| | KL " + " | KL ".join(base) + " | of the best rival | "
+             + " | ".join(f"perplexity {n} (float {base[n]:.2f})" for n in base) + " | CPU s | MiB |",
+             "|---" * (4 + 2 * len(base)) + "|"]
+    for method in [*rivals, *[m for m in GQ if m in methods]]:
+        m, r = methods[method], "-"
+        if rivals:
+            r = "1" if method == rivals[0] else "{:.2f} ± {:.2f}".format(*ratio(m, methods[rivals[0]], texts))
+        cols = [method, *[f"{mean(m[texts][n]['kl']):.4f}" for n in base], r,
+                *[f"{math.exp(mean(m[texts][n]['loss'])):.2f}" for n in base], f"{m['cpu']:.0f}", str(m["rss"])]
+        lines.append("| " + " | ".join(cols) + " |")
+    return lines
 
 
 def tables():
-    """A table a model and cell: the rivals by their KL divergence, then gq."""
+    """A table a model and cell, and another of what was judged on more text."""
     lines = []
     for model, cells in figures().items():
         base = cells.pop("float")
         for cell, methods in sorted(cells.items(), reverse=True):
-            rivals = sorted((m for m in methods if m not in GQ), key=lambda m: overall(methods[m]))
             bits, _, group = cell.partition("/")
-            lines += ["", f"{model}, {bits} bits, groups of {group}:", "",
-                      "| | KL " + " | KL ".join(base) + " | of the best rival | "
-                      + " | ".join(f"perplexity {n} (float {base[n]:.2f})" for n in base) + " | CPU s | MiB |",
-                      "|---" * (4 + 2 * len(base)) + "|"]
-            for method in [*rivals, *[m for m in GQ if m in methods]]:
-                m, r = methods[method], "-"
-                if rivals:
-                    r = "1" if method == rivals[0] else "{:.2f} ± {:.2f}".format(*ratio(m, methods[rivals[0]]))
-                cols = [method, *[f"{mean(m['texts'][n]['kl']):.4f}" for n in base], r,
-                        *[f"{math.exp(mean(m['texts'][n]['loss'])):.2f}" for n in base], f"{m['cpu']:.0f}", str(m["rss"])]
-                lines.append("| " + " | ".join(cols) + " |")
+            lines += ["", f"{model}, {bits} bits, groups of {group}:", "", *table(methods, "texts", base)]
+            wide = {name: m for name, m in methods.items() if "wide" in m}
+            if wide:
+                floats = {text: math.exp(m["float"]) for text, m in next(iter(wide.values()))["wide"].items()}
+                lines += ["", f"The same files, judged on {2 * WIDE * 255:,} tokens:", "", *table(wide, "wide", floats)]
     return "\n".join(lines) + "\n\n"
 
 
@@ -270,8 +301,7 @@ def main():
         return write_tables()
     model, job, *args = sys.argv[1:]
     if job == "texts":
-        judges.run(environment(""), os.path.join(HERE, "texts.py"), os.path.join(REAL, model), os.path.join(ROOT, "../shared/text"),
-                   work(model), str(MODELS.get(model, 8)))
+        texts(model, MODELS[model])
     elif job == "quantize":
         quantize(model, args[0], args[1:])
     elif job == "judge":
@@ -281,6 +311,11 @@ def main():
             quantize(model, args[0], [method])
             judge(model)
             write_tables()
+    elif job == "wide":
+        texts(model, WIDE, "wide")
+        measure(model, [work(model, f"{args[0].replace('/', '-')}.{method}") for method in args[1:]], "wide")
+        judge(model)
+        write_tables()
     else:
         sys.exit(__doc__)
 
