@@ -14,17 +14,21 @@ import (
 // grid is the grid of a group: code q stands for float32((q - zero + half) * scale) + offset.
 type grid struct {
 	scale, inverse float32
-	zero           float32 // zero point
-	whole          float32 // its integer part; the rest is 0 unless zero points are fractions
-	half           float32 // 1/2 on the half-step grid
-	offset         float32 // of block types with minima
-	least, most    float32 // codes
+	zero           float32         // zero point
+	whole          float32         // its integer part; the rest is 0 unless zero points are fractions
+	half           float32         // 1/2 on the half-step grid
+	offset         float32         // of block types with minima
+	least, most    float32         // codes
+	table          *rounding.Table // the codes where they are no range of integers; else nil
 }
 
 // roundMagic is 1.5 * 2^23: x + roundMagic - roundMagic rounds |x| < 2^22, ties to even.
 const roundMagic = 3 << 22
 
 func (g *grid) code(w float32) float32 {
+	if g.table != nil {
+		return float32(g.table.Code(float32(w * g.inverse)))
+	}
 	t := float32((w-g.offset)*g.inverse) - g.half + (g.zero - g.whole)
 	t = min(max(t, g.least-g.whole), g.most-g.whole)
 	return float32(t+roundMagic) - roundMagic + g.whole
@@ -52,7 +56,7 @@ type grids struct {
 func newGrids(s rounding.Scheme, rows, k int) *grids {
 	g := &grids{scheme: s, columns: k, groups: s.Groups(k), unit: s.ZeroUnit()}
 	least, most := s.CodeRange()
-	g.common.least, g.common.most = float32(least), float32(most)
+	g.common.least, g.common.most, g.common.table = float32(least), float32(most), s.Table()
 	if s.Mapping == gqf.MappingHalfStep {
 		g.common.half = 0.5
 	}

@@ -347,6 +347,13 @@ var fileTypes = map[gguf.TensorType]uint32{
 	gguf.Q2_K: 10, gguf.Q3_K: 11, gguf.Q4_K: 14, gguf.Q5_K: 16, gguf.Q6_K: 18,
 }
 
+func init() {
+	for name, number := range map[string]uint32{"IQ4_NL": 25, "IQ4_XS": 30, "TQ1_0": 36, "TQ2_0": 37, "MXFP4": 38} {
+		t, _ := gguf.ParseType(name)
+		fileTypes[t] = number
+	}
+}
+
 // metadata are the key-value pairs of the file. hashes and found are as for Model.Provenance.
 func (o *Output) metadata(c *plan.Codes, hashes []string, found []write.ItemResult) ([]gguf.Pair, error) {
 	pairs := []gguf.Pair{

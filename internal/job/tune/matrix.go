@@ -257,7 +257,8 @@ func (t *matrix) Lookup(dst []float32, row int) error {
 	return nil
 }
 
-// trainCodes makes the codes parameters. weights reads rows of the checkpoint.
+// trainCodes makes the codes parameters, unless they are of a table: the steps between them differ.
+// weights reads rows of the checkpoint.
 func (t *matrix) trainCodes(rate float64, weights func(dst []float32, first, rows int) error) error {
 	t.steps = newTrained(len(t.codes), rate)
 	t.still = make([]bool, t.Rows*t.groups)
