@@ -37,11 +37,10 @@ type blockGrid struct {
 	power   bool   // scales are powers of two
 }
 
-// The steps of the search are chosen for normally distributed weights: beyond them, less than .1 %
-// of the error is left to gain.
+// The searches' steps are those that are best for normally distributed weights.
 var (
-	nonlinear = newTable([2]float32{-98, -143}, [2]float32{86, 131}, -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
-	ternary   = newTable([2]float32{}, [2]float32{.9, 4}, -1, 0, 1)
+	nonlinear = newTable([2]float32{-101, -141}, [2]float32{89, 128}, -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+	ternary   = newTable([2]float32{}, [2]float32{1.2, 4}, -1, 0, 1)
 	e2m1      = newTable([2]float32{}, [2]float32{}, -12, -8, -6, -4, -3, -2, -1, 0, 1, 2, 3, 4, 6, 8, 12)
 )
 

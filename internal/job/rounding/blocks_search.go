@@ -71,7 +71,8 @@ func newBlockSearch(b *blockGrid) *blockSearch {
 		s.reach, s.minTries = 7, 1
 		switch {
 		case b.table != nil:
-			s.scales.Inv, s.reach = b.table.steps, 2
+			copy(s.scales.Inv[:], b.table.steps[:])
+			s.reach = 2
 			return s
 		case b.bits < 4:
 			s.reach = 3

@@ -279,7 +279,7 @@ func TestBlockBits(t *testing.T) {
 			}
 		}
 	}
-	if got := [2]uint32{integers.Sum32(), tables.Sum32()}; got != [...]uint32{0xb4954a77, 0xa720089e} {
+	if got := [2]uint32{integers.Sum32(), tables.Sum32()}; got != [...]uint32{0xb4954a77, 0x144483df} {
 		t.Errorf("the blocks have the checksums %#x", got)
 	}
 }

@@ -37,19 +37,23 @@ func typeNamed(name string) gguf.TensorType {
 // Table has the codes of a type that are no range of integers: a weight is a code times the scale.
 type Table struct {
 	values []int8 // ascending
-	// nearest[i] is the code nearest to all numbers from (i-256)/2 to (i-255)/2: the middle between
+	// nearest[i] is the code nearest to all numbers from (i-512)/2 to (i-511)/2: the middle between
 	// two codes is a multiple of 1/2.
-	nearest [512]int8
+	nearest [1024]int8
 	// steps are the numbers that the search of a scale tries for the weight of largest size.
-	steps [vec.SearchLanes]float32
+	steps [tableSteps]float32
 }
+
+// tableSteps is how many steps are tried: half of vec.SearchLanes leaves .3 % of the squared error
+// of normally distributed weights.
+const tableSteps = 16
 
 // newTable makes a table. The search tries steps from negative[0] to negative[1] and from
 // positive[0] to positive[1], where these are not 0.
 func newTable(negative, positive [2]float32, values ...int8) *Table {
 	t := &Table{values: values}
 	for i := range t.nearest {
-		middle := float64(i-256)/2 + .25
+		middle := float64(i-512)/2 + .25
 		t.nearest[i] = slices.MinFunc(values, func(a, b int8) int {
 			if math.Abs(float64(a)-middle) < math.Abs(float64(b)-middle) {
 				return -1
@@ -62,8 +66,8 @@ func newTable(negative, positive [2]float32, values ...int8) *Table {
 		return t
 	}
 	if negative[0] != 0 {
-		spread(steps[:signed], negative[0], negative[1])
-		steps = steps[signed:]
+		spread(steps[:tableSteps/2], negative[0], negative[1])
+		steps = steps[tableSteps/2:]
 	}
 	spread(steps, positive[0], positive[1])
 	return t
@@ -71,8 +75,11 @@ func newTable(negative, positive [2]float32, values ...int8) *Table {
 
 // Code returns the code nearest to a number.
 func (t *Table) Code(v float32) int8 {
-	return t.nearest[int32(min(max(float32(v*2)+256, 0), 511))]
+	return t.bounded(min(max(v, -255), 255))
 }
+
+// bounded is Code for numbers from -255 to 255.
+func (t *Table) bounded(v float32) int8 { return t.nearest[int32(float32(v*2)+512)&1023] }
 
 // Table returns the codes of a type where they are no range of integers, else nil.
 func (s Scheme) Table() *Table {
@@ -82,22 +89,31 @@ func (s Scheme) Table() *Table {
 	return nil
 }
 
-// search is vec.SearchScales with the table's codes.
+// search is vec.SearchScales with the table's codes, of four candidates at a time. No product of a
+// candidate's inverse and a value is beyond the steps.
 func (t *Table) search(s *vec.Search, unit float32, x, w []float32) {
-	for c := range s.Inv {
-		inv := float32(s.Inv[c] * unit)
-		var a, b float32
+	for c := 0; c < tableSteps; c += 4 {
+		var inv, a, b [4]float32
+		for i := range inv {
+			inv[i] = float32(s.Inv[c+i] * unit)
+		}
 		for i, v := range x {
-			q := float32(t.Code(float32(v * inv)))
-			p := float32(w[i] * q)
-			a += float32(p * v)
-			b += float32(p * q)
+			w := w[i]
+			q0, q1 := float32(t.bounded(float32(v*inv[0]))), float32(t.bounded(float32(v*inv[1])))
+			q2, q3 := float32(t.bounded(float32(v*inv[2]))), float32(t.bounded(float32(v*inv[3])))
+			p0, p1, p2, p3 := float32(w*q0), float32(w*q1), float32(w*q2), float32(w*q3)
+			a[0], b[0] = a[0]+float32(p0*v), b[0]+float32(p0*q0)
+			a[1], b[1] = a[1]+float32(p1*v), b[1]+float32(p1*q1)
+			a[2], b[2] = a[2]+float32(p2*v), b[2]+float32(p2*q2)
+			a[3], b[3] = a[3]+float32(p3*v), b[3]+float32(p3*q3)
 		}
-		score := float32(a*a) / b
-		if score != score {
-			score = 0
+		for i, sum := range a {
+			score := float32(sum*sum) / b[i]
+			if score != score {
+				score = 0
+			}
+			s.Product[c+i], s.Score[c+i] = sum, score
 		}
-		s.Product[c], s.Score[c] = a, score
 	}
 }
 
