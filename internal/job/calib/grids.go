@@ -218,7 +218,11 @@ func (g *grids) knobs(kind, r int) []float32 {
 }
 
 // turn changes a knob to v in its stored dtype, unless v cannot be stored or has the other sign.
+// Scales of MXFP4 stay: the next power of two is far.
 func (g *grids) turn(kind int, knob *float32, v float64) {
+	if g.scheme.Mapping == rounding.MappingMXFP4 {
+		return
+	}
 	stored := g.scheme.ScaleDtype.Round(float32(v))
 	if kind > 0 { // a minimum
 		if floats.Finite(stored) && (stored >= 0 || *knob < 0) {
