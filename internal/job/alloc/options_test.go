@@ -31,7 +31,7 @@ func TestRuledTypes(t *testing.T) {
 		types, others []gguf.TensorType
 	}{
 		{gqf.MappingNone, gqf.MappingAsymmetric, []gguf.TensorType{gguf.Q4_1, gguf.Q5_1}, []gguf.TensorType{gguf.Q2_0, nonlinear, gguf.Q4_0, gguf.Q4_1, gguf.Q5_0, gguf.Q5_1, gguf.Q8_0}},
-		{gqf.MappingFullRange, gqf.MappingAsymmetric, []gguf.TensorType{gguf.Q4_1, gguf.Q5_1}, []gguf.TensorType{gguf.Q2_0, gguf.Q4_0, gguf.Q5_0, gguf.Q8_0}},
+		{gqf.MappingFullRange, gqf.MappingAsymmetric, []gguf.TensorType{gguf.Q4_1, gguf.Q5_1}, []gguf.TensorType{gguf.Q2_0, nonlinear, gguf.Q4_0, gguf.Q5_0, gguf.Q8_0}},
 		// IQ4_NL: rows do not divide into blocks of Q3_K.
 		{gqf.MappingAsymmetric, gqf.MappingFullRange, []gguf.TensorType{gguf.Q2_0, gguf.Q4_0, gguf.Q5_0, gguf.Q8_0}, []gguf.TensorType{gguf.Q2_0, nonlinear, gguf.Q4_1, gguf.Q5_1, gguf.Q8_0}},
 	} {
