@@ -259,8 +259,8 @@ func (d *Decision) preferred(reasons []string) {
 	d.Options = kept
 }
 
-// ggufMappings are the mappings of the types to choose from. MXFP4 is not among them, because IQ4_XS
-// has its size and half of its errors.
+// ggufMappings are the mappings of the types to choose from. MXFP4 is not among them: IQ4_XS has
+// its size and half of its errors.
 var ggufMappings = []gqf.Mapping{
 	gqf.MappingNone, gqf.MappingFullRange, gqf.MappingAsymmetric, gqf.MappingKQuant,
 	rounding.MappingNonlinear, rounding.MappingNonlinearK, rounding.MappingTernary,

@@ -14,12 +14,13 @@ import (
 // grid is the grid of a group: code q stands for float32((q - zero + half) * scale) + offset.
 type grid struct {
 	scale, inverse float32
-	zero           float32         // zero point
-	whole          float32         // its integer part; the rest is 0 unless zero points are fractions
-	half           float32         // 1/2 on the half-step grid
-	offset         float32         // of block types with minima
-	least, most    float32         // codes
-	table          *rounding.Table // the codes where they are no range of integers; else nil
+	zero           float32 // zero point
+	whole          float32 // its integer part; the rest is 0 unless zero points are fractions
+	half           float32 // 1/2 on the half-step grid
+	offset         float32 // of block types with minima
+	least, most    float32 // codes
+
+	table *rounding.Table // the codes where they are no range of integers; else nil
 }
 
 // roundMagic is 1.5 * 2^23: x + roundMagic - roundMagic rounds |x| < 2^22, ties to even.
@@ -247,6 +248,9 @@ type held struct {
 // hold finds the groups of a matrix of weights w that are on a lattice; nil if there are none. In a
 // matrix with such groups, groups of zeros are held too.
 func (j *job) hold(m plan.Matrix, w []float32) (*held, error) {
+	if m.Scheme.Table() != nil {
+		return j.holdTable(m, w)
+	}
 	if m.Precision == packing.ScaleNone || m.Scheme.Type != 0 {
 		return nil, nil
 	}
@@ -281,6 +285,26 @@ func (j *job) hold(m plan.Matrix, w []float32) (*held, error) {
 		h.groups[i] = h.groups[i] || zero
 	}
 	h.all = !slices.Contains(h.groups, false)
+	return h, nil
+}
+
+// holdTable holds a matrix of a type with a table if the blocks of round-to-nearest hold every
+// weight, as MXFP4 of an MXFP4 checkpoint and TQ2_0 of a ternary checkpoint do; else it returns nil.
+func (j *job) holdTable(m plan.Matrix, w []float32) (*held, error) {
+	q, err := m.Rounder(gqf.AlgorithmRTN)
+	if err != nil {
+		return nil, matrixError(m, err)
+	}
+	h, back := &held{codes: rounding.NewCodes(m.Scheme.Shape(m.Rows, m.Cols)), all: true}, make([]float32, m.Cols)
+	for r := range m.Rows {
+		row := w[r*m.Cols:][:m.Cols]
+		if err := q.Quantize(h.codes.Row(r), row); err != nil {
+			return nil, matrixError(m, err)
+		}
+		if h.codes.DequantizeRow(back, r); !slices.Equal(back, row) {
+			return nil, nil
+		}
+	}
 	return h, nil
 }
 

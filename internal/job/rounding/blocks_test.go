@@ -136,6 +136,33 @@ func blockWeight(grid *blockGrid, f *gguf.Fields, n, i int) float64 {
 	}
 }
 
+// TestBlocksExact: weights of a checkpoint that a type with a table holds come back, by every
+// algorithm. MXFP4's scales are the largest that the group's numbers allow, or larger.
+func TestBlocksExact(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	for _, kind := range []gguf.TensorType{tq1, tq2, mxfp4} {
+		for _, a := range []gqf.Algorithm{gqf.AlgorithmRTN, gqf.AlgorithmSearch, gqf.AlgorithmImatrix} {
+			s, _ := BlockScheme(kind, a)
+			for _, scale := range []float32{1, 0x1p-9 * 171, -0.0234375} {
+				x := make([]float32, 512)
+				for i := range x {
+					x[i] = scale * float32(rng.IntN(3)-1)
+					if kind == mxfp4 {
+						x[i] = float32(math.Ldexp([]float64{0, .5, 1, 1.5, 2, 3, 4, 6}[rng.IntN(i/32%8+1)], i/32-20))
+						if rng.IntN(2) > 0 {
+							x[i] = -x[i]
+						}
+					}
+				}
+				_, weights, sum := quantizeBlocks(t, s, x)
+				if noise, _ := sum.Total(); noise != 0 || !slices.Equal(weights, x) {
+					t.Errorf("%s, scale %g: squared error %g", s, scale, noise)
+				}
+			}
+		}
+	}
+}
+
 // TestBlockErrors: what cannot be quantized is refused.
 func TestBlockErrors(t *testing.T) {
 	for _, kind := range blockTypes {
