@@ -194,7 +194,7 @@ func TestMappings(t *testing.T) {
 // are the types that a plan has instead, once each, with the bytes and the bits of these types.
 func TestTypesThatFit(t *testing.T) {
 	testshared.SlowEmulated(t, "plans are the same natively")
-	types := []gguf.TensorType{nonlinear, gguf.Q5_0, gguf.Q5_1, gguf.Q8_0} // of 2 and 3, 4, 5, 6 bits
+	types := []gguf.TensorType{nonlinear, gguf.Q5_0, gguf.Q5_1, gguf.Q8_0} // 2 and 3, 4, 5, 6 bits
 	for _, c := range []struct {
 		name         string
 		recipe, rule gqf.Mapping

@@ -289,7 +289,7 @@ func (j *job) hold(m plan.Matrix, w []float32) (*held, error) {
 }
 
 // holdTable holds a matrix of a type with a table if the blocks of round-to-nearest hold every
-// weight, as MXFP4 of an MXFP4 checkpoint and TQ2_0 of a ternary checkpoint do; else it returns nil.
+// weight, as MXFP4 of an MXFP4 checkpoint and TQ2_0 of a ternary checkpoint do; else nil.
 func (j *job) holdTable(m plan.Matrix, w []float32) (*held, error) {
 	q, err := m.Rounder(gqf.AlgorithmRTN)
 	if err != nil {

@@ -275,7 +275,7 @@ func TestBlockSearch(t *testing.T) {
 					t.Errorf("%s, %s, weights %t: error %g, round-to-nearest has %g", s, name, d != nil, got, most)
 				}
 				less := 0.9
-				if blockGrids[kind].power { // scales are powers of two: there are few to choose from
+				if blockGrids[kind].power { // few powers of two are near
 					less = 1
 				}
 				if name == "normal" && got > less*most {
