@@ -109,9 +109,10 @@ func TestBlockCodes(t *testing.T) {
 // neighbours are the codes next to a code.
 func (g *blockGrid) neighbours(q int8) (list []int8) {
 	if g.table != nil {
-		i := slices.Index(g.table.values, q)
-		list = append(list, g.table.values[max(i-1, 0):i]...)
-		return append(list, g.table.values[i+1:min(i+2, len(g.table.values))]...)
+		values := slices.Compact(slices.Clone(g.table.nearest[:])) // ascending
+		i := slices.Index(values, q)
+		list = append(list, values[max(i-1, 0):i]...)
+		return append(list, values[i+1:min(i+2, len(values))]...)
 	}
 	for _, step := range []int{-1, 1} {
 		if other := int(q) + step; other >= g.qmin && other <= g.qmax {

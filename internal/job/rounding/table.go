@@ -36,7 +36,6 @@ func typeNamed(name string) gguf.TensorType {
 
 // Table has the codes of a type that are no range of integers: a weight is a code times the scale.
 type Table struct {
-	values []int8 // ascending
 	// nearest[i] is the code nearest to all numbers from (i-512)/2 to (i-511)/2: the middle between
 	// two codes is a multiple of 1/2.
 	nearest [1024]int8
@@ -51,7 +50,7 @@ const tableSteps = 16
 // newTable makes a table. The search tries steps from negative[0] to negative[1] and from
 // positive[0] to positive[1], where these are not 0.
 func newTable(negative, positive [2]float32, values ...int8) *Table {
-	t := &Table{values: values}
+	t := new(Table)
 	for i := range t.nearest {
 		middle := float64(i-512)/2 + .25
 		t.nearest[i] = slices.MinFunc(values, func(a, b int8) int {
