@@ -53,8 +53,10 @@ func written(kind gguf.TensorType) string {
 	switch {
 	case !ok:
 		return ""
-	case s.Bits == 1:
+	case s.Bits == 1 && s.Type == 0:
 		return "1 bit"
+	case s.Bits == 1:
+		return "1 bit, mapping " + s.Mapping.String()
 	case s.Mapping == gqf.MappingFullRange || s.Bits == 3 || s.Bits == 6:
 		return strconv.Itoa(s.Bits) + " bits"
 	}

@@ -180,8 +180,13 @@ func TestLlamaCppBooks(t *testing.T) {
 			c.float32(t)
 			c.quantized(t, "Q4_0", "bits: 4")
 			c.quantized(t, "Q8_0", "bits: 8")
+			c.quantized(t, "IQ4_NL", "mapping: nonlinear")
+			c.quantized(t, "MXFP4", "mapping: mxfp4")
 			if m.k {
 				c.quantized(t, "K types", mixtures[0].settings)
+				c.quantized(t, "IQ4_XS", "mapping: nonlinear-k")
+				c.quantized(t, "TQ1_0", "mapping: ternary, bits: 1")
+				c.quantized(t, "TQ2_0", "mapping: ternary, bits: 2")
 			}
 			c.greedy(t, ids[:10], 40)
 		})

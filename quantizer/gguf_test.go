@@ -10,6 +10,11 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
+func named(name string) gguf.TensorType {
+	t, _ := gguf.ParseType(name)
+	return t
+}
+
 // forGGUF is a recipe for GGUF files.
 func forGGUF(r Recipe) Recipe {
 	r.Targets = []Target{TargetGGUF}
@@ -36,6 +41,11 @@ func TestGGUFTypes(t *testing.T) {
 		{Recipe{Mapping: gqf.MappingKQuant, Bits: 2}, nil, gguf.Q2_K, gguf.Q8_0},
 		{Recipe{Mapping: gqf.MappingKQuant, Bits: 5, EmbeddingBits: 4}, nil, gguf.Q5_K, gguf.Q4_K},
 		{Recipe{Mapping: gqf.MappingSymmetric, Bits: 8}, nil, gguf.Q8_0, gguf.Q8_0},
+		{Recipe{Mapping: rounding.MappingNonlinear}, nil, named("IQ4_NL"), gguf.Q8_0},
+		{Recipe{Mapping: rounding.MappingNonlinearK, EmbeddingBits: 4}, nil, named("IQ4_XS"), named("IQ4_XS")},
+		{Recipe{Mapping: rounding.MappingTernary, Bits: 1, EmbeddingBits: 2}, nil, named("TQ1_0"), named("TQ2_0")},
+		{Recipe{Mapping: rounding.MappingMXFP4}, &Rule{Bits: 3}, gguf.Q3_K, gguf.Q3_K},
+		{Recipe{}, &Rule{Bits: 4, Mapping: rounding.MappingMXFP4}, named("MXFP4"), named("MXFP4")},
 		{Recipe{}, &Rule{Bits: 4, Mapping: gqf.MappingKQuant}, gguf.Q4_K, gguf.Q4_K},
 		{Recipe{Group: new(32)}, &Rule{Bits: 2}, gguf.Q2_0, gguf.Q2_0},
 		{Recipe{Mapping: gqf.MappingAsymmetric}, &Rule{Bits: 8}, gguf.Q8_0, gguf.Q8_0},
@@ -73,6 +83,8 @@ func TestGGUFContradictions(t *testing.T) {
 		{Recipe{EmbeddingBits: 7}, "embedding: a GGUF file has no type of 7 bits"},
 		{Recipe{Bits: 3, Mapping: gqf.MappingAsymmetric}, "Q4_1, Q5_1"},
 		{Recipe{Bits: 8, Mapping: gqf.MappingKQuant}, "K types of 2 to 6 bits"},
+		{Recipe{Bits: 5, Mapping: rounding.MappingNonlinear}, "IQ4_NL with mapping nonlinear, no type of 5 bits: use 4 bits"},
+		{Recipe{Bits: 7, Mapping: rounding.MappingTernary}, "TQ1_0 with mapping ternary, no type of 7 bits: use 1 bits"},
 		{Recipe{Bits: 3, PositiveScales: new(true)}, "not for Q3_K: leave out positive-scales"},
 		{Recipe{EmbeddingBits: 6, PositiveScales: new(true)}, "embedding: positive scales are for types with neither sub-scales nor minima, not for Q6_K"},
 		{Recipe{Mapping: gqf.MappingAsymmetric, PositiveScales: new(true)}, "not for Q4_1"},
@@ -99,8 +111,9 @@ func TestFitGGUF(t *testing.T) {
 		want gguf.TensorType // F32: none
 	}{
 		{gguf.Q1_0, 256, gguf.Q1_0}, {gguf.Q1_0, 192, gguf.Q2_0}, {gguf.Q1_0, 96, gguf.Q4_0},
-		{gguf.Q2_0, 96, gguf.Q4_0}, {gguf.Q2_K, 128, gguf.Q4_0}, {gguf.Q3_K, 320, gguf.Q4_0},
-		{gguf.Q4_K, 128, gguf.Q4_1}, {gguf.Q5_K, 32, gguf.Q5_1}, {gguf.Q6_K, 384, gguf.Q8_0}, {gguf.Q6_K, 512, gguf.Q6_K},
+		{gguf.Q2_0, 96, gguf.Q4_0}, {gguf.Q2_K, 128, named("IQ4_NL")}, {gguf.Q3_K, 320, named("IQ4_NL")},
+		{named("IQ4_XS"), 128, named("IQ4_NL")}, {named("TQ1_0"), 128, gguf.Q2_0}, {named("TQ2_0"), 96, gguf.Q4_0},
+		{gguf.Q4_K, 128, gguf.Q5_0}, {gguf.Q5_K, 32, gguf.Q5_1}, {gguf.Q6_K, 384, gguf.Q8_0}, {gguf.Q6_K, 512, gguf.Q6_K},
 		{gguf.Q4_0, 44, gguf.F32}, {gguf.Q3_K, 48, gguf.F32}, {gguf.Q8_0, 16, gguf.F32},
 	} {
 		s, ok := rounding.GGUFScheme(c.kind, rounding.Scheme{Algorithm: gqf.AlgorithmSearch, Mapping: gqf.MappingFullRange})

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/job/rounding"
 	"github.com/lowbit-go/gq/internal/suggest"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -272,13 +273,14 @@ var folds = map[string]Fold{"none": {}, "rotate": {Rotate: true}, "equalize": {E
 
 // The names of values, in the order of messages and completion.
 var (
-	widths         = []string{"1", "2", "3", "4", "5", "6", "7", "8"}
-	groups         = []string{"16", "32", "64", "128", "256", "channel"}
-	foldNames      = []string{"none", "rotate", "equalize", "rotate,equalize", "auto"}
-	hashNames      = []string{"headers", "sha256"}
-	qualityNames   = []string{string(QualityFast), string(QualityGood), string(QualityBest), string(QualityMax)}
-	tuneNames      = []string{string(TuneOff), string(TuneNorms), string(TuneFloats), string(TuneCodes), string(TuneBlocks)}
-	mappingNames   = namesOf(gqf.MappingFullRange, gqf.MappingSymmetric, gqf.MappingSymmetricNoClip, gqf.MappingAsymmetric, gqf.MappingHalfStep, gqf.MappingKQuant)
+	widths       = []string{"1", "2", "3", "4", "5", "6", "7", "8"}
+	groups       = []string{"16", "32", "64", "128", "256", "channel"}
+	foldNames    = []string{"none", "rotate", "equalize", "rotate,equalize", "auto"}
+	hashNames    = []string{"headers", "sha256"}
+	qualityNames = []string{string(QualityFast), string(QualityGood), string(QualityBest), string(QualityMax)}
+	tuneNames    = []string{string(TuneOff), string(TuneNorms), string(TuneFloats), string(TuneCodes), string(TuneBlocks)}
+	mappingNames = namesOf(gqf.MappingFullRange, gqf.MappingSymmetric, gqf.MappingSymmetricNoClip, gqf.MappingAsymmetric, gqf.MappingHalfStep, gqf.MappingKQuant,
+		rounding.MappingNonlinear, rounding.MappingNonlinearK, rounding.MappingTernary, rounding.MappingMXFP4)
 	algorithmNames = namesOf(gqf.AlgorithmSearch, gqf.AlgorithmRTN, gqf.AlgorithmGPTQ, gqf.AlgorithmGPTQFT, gqf.AlgorithmImatrix, gqf.AlgorithmAWQ)
 	dtypeNames     = namesOf(packing.ScaleBF16, packing.ScaleF16, packing.ScaleF32)
 )

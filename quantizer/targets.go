@@ -299,10 +299,10 @@ var repeatedGroups = []int64{128, 64, 32}
 // error lists the bits and groups that the format can store.
 func CheckpointLayout(f hfquant.Format, name string, shape []int64, s rounding.Scheme) (*hfquant.Layout, hfquant.Scheme, error) {
 	stored := hfquant.Scheme{Bits: s.Bits, Group: int64(s.Group), Scales: storedScales(f, s.ScaleDtype)}
-	switch s.Mapping {
-	case gqf.MappingHalfStep, gqf.MappingKQuant:
+	switch {
+	case s.Mapping == gqf.MappingHalfStep || rounding.OnlyBlocks(s.Mapping):
 		return nil, stored, fmt.Errorf("%s has no codes of mapping %s: use full-range", f, s.Mapping)
-	case gqf.MappingAsymmetric:
+	case s.Mapping == gqf.MappingAsymmetric:
 		if f == hfquant.MLX {
 			return nil, stored, fmt.Errorf("mlx stores a bias in the dtype of scales, which a zero point times a scale is not: use mapping full-range")
 		}

@@ -109,6 +109,12 @@ type codec struct {
 	// ggml's code is mul code + add, its scale is Fields' times factor, if mul is not 0.
 	mul, add int8
 	factor   float32
+
+	// known has 1 + the stored index of each code, by the code's byte, and 0 for other bytes, where
+	// the codes are no range of integers; nil elsewhere.
+	known *[256]uint8
+	// power says that the scale is a power of two with an E8M0 byte, not an F16 number.
+	power bool
 }
 
 var codecs = [len(typeTable)]*codec{
@@ -125,9 +131,13 @@ var codecs = [len(typeTable)]*codec{
 	Q5_K: {m: 2, unpack: unpackQ5_K, pack: packQ5_K, lo: 0, hi: 31, mins: subsMins, group: 32, subHi: 63, subMinHi: 63},
 	Q6_K: {d: 208, unpack: unpackQ6_K, pack: packQ6_K, lo: -32, hi: 31, group: 16, subLo: -128, subHi: 127},
 
-	q8_1: {unpack: eightBits(4, 32)}, q8_K: {unpack: unpackQ8_K}, iq4_NL: {unpack: unpackIQ4_NL},
-	iq4_XS: {unpack: unpackIQ4_XS, group: 32}, tq1_0: {d: 52, unpack: unpackTQ1_0}, tq2_0: {d: 64, unpack: unpackTQ2_0},
-	mxfp4: {unpack: unpackMXFP4}, nvfp4: {whole: decodeNVFP4}, F32: {whole: vec.WidenF32}, F16: {whole: vec.WidenF16}, BF16: {whole: vec.WidenBF16},
+	iq4_NL: {unpack: unpackIQ4_NL, pack: packIQ4_NL, known: &nonLinearIndex},
+	iq4_XS: {unpack: unpackIQ4_XS, pack: packIQ4_XS, known: &nonLinearIndex, group: 32, subLo: -32, subHi: 31},
+	tq1_0:  {d: 52, unpack: unpackTQ1_0, pack: packTQ1_0, known: &ternaryIndex},
+	tq2_0:  {d: 64, unpack: unpackTQ2_0, pack: packTQ2_0, lo: -1, hi: 2},
+	mxfp4:  {unpack: unpackMXFP4, pack: packMXFP4, known: &fp4Index, power: true},
+
+	q8_1: {unpack: eightBits(4, 32)}, q8_K: {unpack: unpackQ8_K}, nvfp4: {whole: decodeNVFP4}, F32: {whole: vec.WidenF32}, F16: {whole: vec.WidenF16}, BF16: {whole: vec.WidenBF16},
 	iq1_S: {unpack: unpackIQ1_S, group: 32}, iq1_M: {unpack: unpackIQ1_M, group: 16}, iq2_XXS: {unpack: unpackIQ2_XXS, group: 32},
 	iq2_XS: {unpack: unpackIQ2_XS, group: 16}, iq2_S: {unpack: unpackIQ2_S, group: 16},
 	iq3_XXS: {unpack: unpackIQ3_XXS, group: 32}, iq3_S: {unpack: unpackIQ3_S, group: 32},
@@ -142,7 +152,9 @@ func (c *codec) read(b *block, src []byte) {
 }
 
 func (c *codec) write(dst []byte, b *block) {
-	putHalf(dst[c.d:], b.d)
+	if !c.power {
+		putHalf(dst[c.d:], b.d)
+	}
 	if c.m > 0 {
 		putHalf(dst[c.m:], b.m)
 	}
@@ -161,67 +173,6 @@ func (t TensorType) codec() *codec {
 func unpackQ8_K(b *block, src []byte) { // a float32 scale, codes, sums of codes
 	eightBits(4, 256)(b, src)
 	b.d = math.Float32frombits(le.Uint32(src))
-}
-
-// nonLinear has the values of the 4-bit codes of IQ4_NL and IQ4_XS (kvalues_iq4nl of ggml), fp4 has
-// twice the values of MXFP4 and NVFP4 (E2M1 of the OCP Microscaling Formats specification).
-var (
-	nonLinear = [16]int8{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
-	fp4       = [16]int8{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}
-)
-
-func lookUp(codes []int8, src []byte, values *[16]int8) {
-	low, high := codes[:len(src)], codes[len(src):2*len(src)]
-	for i, v := range src {
-		low[i], high[i] = values[v&15], values[v>>4]
-	}
-}
-
-func unpackIQ4_NL(b *block, src []byte) {
-	lookUp(b.codes[:], src[2:18], &nonLinear)
-}
-
-// IQ4_XS: d, high (16 bits) and low (4 bytes) bits of 8 sub-scales + 32, 128 bytes of codes.
-func unpackIQ4_XS(b *block, src []byte) {
-	high := le.Uint16(src[2:])
-	for i := range 8 {
-		b.subs[i] = int8(src[4+i/2]>>(i%2*4)&15|byte(high>>(2*i)&3)<<4) - 32
-		lookUp(b.codes[32*i:], src[8+16*i:][:16], &nonLinear)
-	}
-}
-
-// TQ1_0: bytes of 5 base-3 digits, the last 4 bytes with 4 digits, then d. A byte is the digits as
-// a fraction of 3^5, times 256 and rounded up; its first digit is the integer part of 3 times the
-// fraction.
-func unpackTQ1_0(b *block, src []byte) {
-	at := 0
-	for _, part := range []struct{ from, n, digits int }{{0, 32, 5}, {32, 16, 5}, {48, 4, 4}} {
-		power := byte(1)
-		for range part.digits {
-			for _, v := range src[part.from:][:part.n] {
-				b.codes[at] = int8(uint16(v*power)*3>>8) - 1
-				at++
-			}
-			power *= 3
-		}
-	}
-}
-
-func unpackTQ2_0(b *block, src []byte) { // 64 bytes of 2-bit codes, as in Q2_K, then d
-	unpackTwoBits(&b.codes, src[:64])
-	for i := range b.codes {
-		b.codes[i]--
-	}
-}
-
-// unpackMXFP4 halves the E8M0 scale, because fp4 is doubled. The two smallest are subnormal.
-func unpackMXFP4(b *block, src []byte) {
-	bits := uint32(0x00200000) << src[0]
-	if src[0] >= 2 {
-		bits = uint32(src[0]-1) << 23
-	}
-	b.d = math.Float32frombits(bits)
-	lookUp(b.codes[:], src[1:17], &fp4)
 }
 
 // decodeNVFP4 decodes blocks: a scale for each of 4 groups of 16, then their codes.

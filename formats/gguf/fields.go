@@ -15,17 +15,22 @@ import (
 //	Q4_1 Q5_1                code scale + min             codes 0 .. 2^b-1
 //	Q3_K Q6_K                code (subscale scale)        codes -2^(b-1) .. 2^(b-1)-1
 //	Q2_K Q4_K Q5_K           code (subscale scale) - submin min, codes 0 .. 2^b-1
+//	IQ4_NL                   code scale                   16 codes from -127 to 113
+//	IQ4_XS                   code (subscale scale)        the same
+//	TQ1_0 TQ2_0              code scale                   codes -1, 0, 1 (TQ2_0 also holds 2)
+//	MXFP4                    code scale                   twice the numbers of E2M1, -12 .. 12
 //
 // The first two lines are gq's own grids. ggml stores half of Q1_0's scale, has Q2_0's codes as -1
-// .. 2, and negates the codes and the scale of Q2_0. Scales may be negative.
+// .. 2, and negates the codes and the scale of Q2_0. Scales may be negative, but MXFP4's: half of a
+// power of two. MXFP4's zeros have no sign.
 type Fields struct {
 	Codes  []int8    // BlockWeights per block
 	Scales []float32 // per block; exact in F16 as stored
 	Mins   []float32 // per block, of types with minima; exact in F16
 
-	// SubScales has a value per group of 16 (Q2_K, Q3_K, Q6_K) or 32 weights (Q4_K, Q5_K),
-	// SubMins too in types with minima. Q3_K has -32 .. 31, Q6_K -128 .. 127, Q2_K 0 .. 15, and
-	// Q4_K and Q5_K 0 .. 63.
+	// SubScales has a value per group of 16 (Q2_K, Q3_K, Q6_K) or 32 weights (Q4_K, Q5_K, IQ4_XS),
+	// SubMins too in types with minima. Q3_K and IQ4_XS have -32 .. 31, Q6_K -128 .. 127, Q2_K
+	// 0 .. 15, and Q4_K and Q5_K 0 .. 63.
 	SubScales []int8
 	SubMins   []uint8
 }
@@ -141,14 +146,21 @@ func (f Fields) part(c *codec, weights, i int) Fields {
 
 // check fails unless the type holds every number of f. All blocks take no longer than a block.
 func (c *codec) check(f Fields) error {
-	if !within(f.Codes, c.lo, c.hi) {
+	if c.known != nil {
+		if i := slices.IndexFunc(f.Codes, func(q int8) bool { return c.known[byte(q)] == 0 }); i >= 0 {
+			return fmt.Errorf("it has the code %d, a number that is not in the type's table", f.Codes[i])
+		}
+	} else if !within(f.Codes, c.lo, c.hi) {
 		return fmt.Errorf("it has codes %d .. %d: the type has %d .. %d", slices.Min(f.Codes), slices.Max(f.Codes), c.lo, c.hi)
 	}
 	for _, v := range f.Scales {
 		if c.mul != 0 {
 			v *= c.factor
 		}
-		if !isHalf(v) {
+		switch {
+		case c.power && !isHalvedE8M0(v):
+			return fmt.Errorf("%v is not half of an E8M0 scale, a power of two from 2^-127 to 2^128", v)
+		case !c.power && !isHalf(v):
 			return fmt.Errorf("%v is not an F16 value", v)
 		}
 	}

@@ -149,7 +149,7 @@ func FuzzBlocks(f *testing.F) {
 			return
 		}
 		again := make([]byte, len(src))
-		if err := kind.Encode(again, fields); err != nil || !bytes.Equal(again, src) {
+		if err := kind.Encode(again, fields); err != nil || !sameBlocks(kind, again, src) {
 			t.Fatalf("%s: error %v, %x becomes %x", kind, err, src, again)
 		}
 	})

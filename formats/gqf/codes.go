@@ -46,7 +46,9 @@ const (
 	MappingOther Mapping = 255 // none of the above, also every unknown code
 )
 
-var mappingNames = []string{"none", "full-range", "symmetric", "symmetric-no-clip", "asymmetric", "half-step", "k-quant"}
+var mappingNames = []string{"none", "full-range", "symmetric", "symmetric-no-clip", "asymmetric", "half-step", "k-quant",
+	// of other types of .gguf files, see package rounding
+	"nonlinear", "nonlinear-k", "ternary", "mxfp4"}
 
 func (m Mapping) String() string { return informativeName(mappingNames, uint8(m)) }
 

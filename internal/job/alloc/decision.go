@@ -259,6 +259,13 @@ func (d *Decision) preferred(reasons []string) {
 	d.Options = kept
 }
 
+// ggufMappings are the mappings of the types to choose from. MXFP4 is not among them: IQ4_XS has
+// its size and half of its errors.
+var ggufMappings = []gqf.Mapping{
+	gqf.MappingNone, gqf.MappingFullRange, gqf.MappingAsymmetric, gqf.MappingKQuant,
+	rounding.MappingNonlinear, rounding.MappingNonlinearK, rounding.MappingTernary,
+}
+
 // candidates lists the options before their bytes are known.
 func (j *Job) candidates() (list []Option) {
 	r := j.Options.Recipe
@@ -273,7 +280,7 @@ func (j *Job) candidates() (list []Option) {
 			continue
 		}
 		var types []gguf.TensorType
-		for _, m := range []gqf.Mapping{gqf.MappingNone, gqf.MappingFullRange, gqf.MappingAsymmetric, gqf.MappingKQuant} {
+		for _, m := range ggufMappings {
 			s := r.Scheme(gqf.RoleProjection, &quantizer.Rule{Bits: bits, Mapping: m})
 			t, err := rounding.GGUFType(s)
 			if err != nil || slices.Contains(types, t) { // no such type, or the recipe gives the same

@@ -19,6 +19,8 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
+var nonlinear, _ = gguf.ParseType("IQ4_NL")
+
 // TestRuledTypes: the mapping that a rule states for one tensor leaves the other tensors their
 // types, and counts instead of the recipe's.
 func TestRuledTypes(t *testing.T) {
@@ -28,10 +30,10 @@ func TestRuledTypes(t *testing.T) {
 		recipe, rule  gqf.Mapping
 		types, others []gguf.TensorType
 	}{
-		{gqf.MappingNone, gqf.MappingAsymmetric, []gguf.TensorType{gguf.Q4_1, gguf.Q5_1}, []gguf.TensorType{gguf.Q2_0, gguf.Q4_0, gguf.Q4_1, gguf.Q5_0, gguf.Q5_1, gguf.Q8_0}},
-		{gqf.MappingFullRange, gqf.MappingAsymmetric, []gguf.TensorType{gguf.Q4_1, gguf.Q5_1}, []gguf.TensorType{gguf.Q2_0, gguf.Q4_0, gguf.Q5_0, gguf.Q8_0}},
-		// Q4_0: rows do not divide into blocks of Q3_K.
-		{gqf.MappingAsymmetric, gqf.MappingFullRange, []gguf.TensorType{gguf.Q2_0, gguf.Q4_0, gguf.Q5_0, gguf.Q8_0}, []gguf.TensorType{gguf.Q2_0, gguf.Q4_0, gguf.Q4_1, gguf.Q5_1, gguf.Q8_0}},
+		{gqf.MappingNone, gqf.MappingAsymmetric, []gguf.TensorType{gguf.Q4_1, gguf.Q5_1}, []gguf.TensorType{gguf.Q2_0, nonlinear, gguf.Q4_0, gguf.Q4_1, gguf.Q5_0, gguf.Q5_1, gguf.Q8_0}},
+		{gqf.MappingFullRange, gqf.MappingAsymmetric, []gguf.TensorType{gguf.Q4_1, gguf.Q5_1}, []gguf.TensorType{gguf.Q2_0, nonlinear, gguf.Q4_0, gguf.Q5_0, gguf.Q8_0}},
+		// IQ4_NL: rows do not divide into blocks of Q3_K.
+		{gqf.MappingAsymmetric, gqf.MappingFullRange, []gguf.TensorType{gguf.Q2_0, gguf.Q4_0, gguf.Q5_0, gguf.Q8_0}, []gguf.TensorType{gguf.Q2_0, nonlinear, gguf.Q4_1, gguf.Q5_1, gguf.Q8_0}},
 	} {
 		j := openJob(t, bundled, 2)
 		j.Options.Recipe = quantizer.Recipe{Targets: []quantizer.Target{quantizer.TargetGGUF}, Mapping: c.recipe}
@@ -192,7 +194,7 @@ func TestMappings(t *testing.T) {
 // are the types that a plan has instead, once each, with the bytes and the bits of these types.
 func TestTypesThatFit(t *testing.T) {
 	testshared.SlowEmulated(t, "plans are the same natively")
-	types := []gguf.TensorType{gguf.Q4_0, gguf.Q4_1, gguf.Q5_1, gguf.Q8_0} // of 2 and 3, 4, 5, 6 bits
+	types := []gguf.TensorType{nonlinear, gguf.Q5_0, gguf.Q5_1, gguf.Q8_0} // 2 and 3, 4, 5, 6 bits
 	for _, c := range []struct {
 		name         string
 		recipe, rule gqf.Mapping
@@ -202,7 +204,7 @@ func TestTypesThatFit(t *testing.T) {
 		{"the recipe states k-quant", gqf.MappingKQuant, gqf.MappingNone, 0, types},
 		{"a rule states k-quant", gqf.MappingNone, gqf.MappingKQuant, 0, types},
 		{"a type with more bits than allowed", gqf.MappingKQuant, gqf.MappingNone, 6, types[:3]},
-		{"no mapping", gqf.MappingNone, gqf.MappingNone, 0, []gguf.TensorType{gguf.Q2_0, gguf.Q4_0, gguf.Q4_1, gguf.Q5_0, gguf.Q5_1, gguf.Q8_0}},
+		{"no mapping", gqf.MappingNone, gqf.MappingNone, 0, []gguf.TensorType{gguf.Q2_0, nonlinear, gguf.Q4_0, gguf.Q4_1, gguf.Q5_0, gguf.Q5_1, gguf.Q8_0}},
 	} {
 		j := openJob(t, bundled, 2)
 		j.Options.Recipe = quantizer.Recipe{Targets: []quantizer.Target{quantizer.TargetGGUF}, Mapping: c.recipe}

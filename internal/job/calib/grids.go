@@ -19,12 +19,17 @@ type grid struct {
 	half           float32 // 1/2 on the half-step grid
 	offset         float32 // of block types with minima
 	least, most    float32 // codes
+
+	table *rounding.Table // the codes where they are no range of integers; else nil
 }
 
 // roundMagic is 1.5 * 2^23: x + roundMagic - roundMagic rounds |x| < 2^22, ties to even.
 const roundMagic = 3 << 22
 
 func (g *grid) code(w float32) float32 {
+	if g.table != nil {
+		return float32(g.table.Code(float32(w * g.inverse)))
+	}
 	t := float32((w-g.offset)*g.inverse) - g.half + (g.zero - g.whole)
 	t = min(max(t, g.least-g.whole), g.most-g.whole)
 	return float32(t+roundMagic) - roundMagic + g.whole
@@ -52,7 +57,7 @@ type grids struct {
 func newGrids(s rounding.Scheme, rows, k int) *grids {
 	g := &grids{scheme: s, columns: k, groups: s.Groups(k), unit: s.ZeroUnit()}
 	least, most := s.CodeRange()
-	g.common.least, g.common.most = float32(least), float32(most)
+	g.common.least, g.common.most, g.common.table = float32(least), float32(most), s.Table()
 	if s.Mapping == gqf.MappingHalfStep {
 		g.common.half = 0.5
 	}
@@ -214,7 +219,11 @@ func (g *grids) knobs(kind, r int) []float32 {
 }
 
 // turn changes a knob to v in its stored dtype, unless v cannot be stored or has the other sign.
+// Scales of MXFP4 stay: the next power of two is far.
 func (g *grids) turn(kind int, knob *float32, v float64) {
+	if g.scheme.Mapping == rounding.MappingMXFP4 {
+		return
+	}
 	stored := g.scheme.ScaleDtype.Round(float32(v))
 	if kind > 0 { // a minimum
 		if floats.Finite(stored) && (stored >= 0 || *knob < 0) {
@@ -239,6 +248,9 @@ type held struct {
 // hold finds the groups of a matrix of weights w that are on a lattice; nil if there are none. In a
 // matrix with such groups, groups of zeros are held too.
 func (j *job) hold(m plan.Matrix, w []float32) (*held, error) {
+	if m.Scheme.Table() != nil {
+		return j.holdTable(m, w)
+	}
 	if m.Precision == packing.ScaleNone || m.Scheme.Type != 0 {
 		return nil, nil
 	}
@@ -273,6 +285,26 @@ func (j *job) hold(m plan.Matrix, w []float32) (*held, error) {
 		h.groups[i] = h.groups[i] || zero
 	}
 	h.all = !slices.Contains(h.groups, false)
+	return h, nil
+}
+
+// holdTable holds a matrix of a type with a table if the blocks of round-to-nearest hold every
+// weight, as MXFP4 of an MXFP4 checkpoint and TQ2_0 of a ternary checkpoint do; else nil.
+func (j *job) holdTable(m plan.Matrix, w []float32) (*held, error) {
+	q, err := m.Rounder(gqf.AlgorithmRTN)
+	if err != nil {
+		return nil, matrixError(m, err)
+	}
+	h, back := &held{codes: rounding.NewCodes(m.Scheme.Shape(m.Rows, m.Cols)), all: true}, make([]float32, m.Cols)
+	for r := range m.Rows {
+		row := w[r*m.Cols:][:m.Cols]
+		if err := q.Quantize(h.codes.Row(r), row); err != nil {
+			return nil, matrixError(m, err)
+		}
+		if h.codes.DequantizeRow(back, r); !slices.Equal(back, row) {
+			return nil, nil
+		}
+	}
 	return h, nil
 }
 

@@ -196,6 +196,10 @@ func (s *solver) gptqBlock(b *blockRows, grids []vec.ColumnGrids, part []float32
 	for j := w - 1; j >= 0; j-- {
 		var sums, target, to column
 		vec.ColumnSums(&sums, all[(j+1)*abreast:], s.f.u[(j0+j)*k+j0:][j+1:w])
+		if s.common.table != nil {
+			s.tableCodes(b, grids[s.place[j0+j]].Inverse[:m], r, j0+j, j, &sums)
+			continue
+		}
 		if s.held != nil {
 			target = b.errors[j]
 			for i, x := range target {
@@ -223,6 +227,18 @@ func (s *solver) gptqBlock(b *blockRows, grids []vec.ColumnGrids, part []float32
 			part[i*stride+j], row[j], codes[j] = b.errors[j][i], b.left[j][i], int8(b.codes[j][i])
 		}
 		s.errs[r+i] += s.f.squares(row[:w], j0)
+	}
+}
+
+// tableCodes is vec.ColumnCodes for a column of a block of rows from row r, with the codes of a
+// table. at is the column's place, j its place in the block.
+func (s *solver) tableCodes(b *blockRows, inverse []float32, r, at, j int, sums *column) {
+	values, shifts := &b.errors[j], &b.left[j]
+	for c, inv := range inverse {
+		to := values[c] + (shifts[c] + sums[c])
+		q := float32(s.common.table.Code(float32(to * inv)))
+		weight := float32(q * s.scales[(r+c)*s.groups+s.place[at]])
+		b.codes[j][c], values[c], shifts[c] = q, values[c]-weight, to-weight
 	}
 }
 

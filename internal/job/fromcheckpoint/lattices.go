@@ -8,6 +8,7 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/job/lattice"
 	"github.com/lowbit-go/gq/internal/job/plan"
+	"github.com/lowbit-go/gq/internal/job/rounding"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -110,6 +111,13 @@ func (in *Input) lostLattice(it *plan.Quantized) string {
 	}
 	if l.KeptBy(it.Scheme, it.Smallest, src.Precision(), rows) {
 		return ""
+	}
+	if in.opts.Recipe.ForGGUF() {
+		const bits = 2
+		t, _ := rounding.BlockType(bits, rounding.MappingTernary)
+		if s, _ := rounding.BlockScheme(t, it.Scheme.Algorithm); l.KeptBy(s, it.Smallest, src.Precision(), rows) {
+			return fmt.Sprintf("this checkpoint's weights are ternary: use --bits %d --mapping %s (%s) to keep them exactly", bits, s.Mapping, t)
+		}
 	}
 	return fmt.Sprintf("this checkpoint was trained for %s: use %s to keep its codes exactly", l, l.Flags(it.Role, it.Scheme))
 }

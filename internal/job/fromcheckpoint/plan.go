@@ -112,7 +112,7 @@ func (in *Input) Plan(out write.Output) (*Plan, error) {
 func (pl *TensorPlanner) warnOfOneBit() {
 	var names []string
 	for it := range pl.Quantized() {
-		if a := it.Scheme.Algorithm; it.Scheme.Bits == 1 && a != gqf.AlgorithmGPTQ && a != gqf.AlgorithmGPTQFT {
+		if a := it.Scheme.Algorithm; it.Scheme.Bits == 1 && it.Scheme.Mapping != rounding.MappingTernary && a != gqf.AlgorithmGPTQ && a != gqf.AlgorithmGPTQFT {
 			names = append(names, it.Src.Name)
 		}
 	}

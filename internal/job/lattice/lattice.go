@@ -84,10 +84,11 @@ const LatticeRows = 4
 // SampledRow is sample i of n among all rows.
 func SampledRow(i, n, all int) int { return (2*i + 1) * all / (2 * n) }
 
-// KeptBy reports whether a scheme recovers nearly all groups of rows that are on the lattice.
+// KeptBy reports whether a scheme recovers nearly all groups of rows that are on the lattice. Block
+// types must hold every weight of the rows.
 func (l *Lattice) KeptBy(s rounding.Scheme, smallest float32, precision packing.ScaleDtype, rows [][]float32) bool {
 	s.Algorithm = gqf.AlgorithmRTN
-	if s.Type != 0 || len(rows) == 0 {
+	if len(rows) == 0 {
 		return false
 	}
 	q, err := rounding.NewRounder(s, len(rows[0]))
@@ -102,6 +103,12 @@ func (l *Lattice) KeptBy(s rounding.Scheme, smallest float32, precision packing.
 		if q.Round(y, x) != nil {
 			return false
 		}
+		if s.Type != 0 {
+			if !slices.Equal(x, y) {
+				return false
+			}
+			continue
+		}
 		for g := range s.Groups(len(x)) {
 			if q.Recovered(g) {
 				kept, groups = kept+1, groups+1
@@ -110,7 +117,7 @@ func (l *Lattice) KeptBy(s rounding.Scheme, smallest float32, precision packing.
 			}
 		}
 	}
-	return float64(kept)*float64(l.Groups) >= 0.9*float64(l.Exact)*float64(groups)
+	return s.Type != 0 || float64(kept)*float64(l.Groups) >= 0.9*float64(l.Exact)*float64(groups)
 }
 
 // Flags are the command's flags that give a tensor the lattice's scheme, instead of s.

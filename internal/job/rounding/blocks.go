@@ -2,6 +2,8 @@ package rounding
 
 import (
 	"fmt"
+	"math"
+	"slices"
 
 	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
@@ -16,6 +18,8 @@ import (
 //	Q4_1 Q5_1       q s + m        s and m are F16
 //	Q2_K Q4_K Q5_K  q s - m        s = d sub, m = dmin min
 //	Q3_K Q6_K       q s            s = d sub
+//	IQ4_NL TQ MXFP4 q s            s is F16, or a power of two; q is of a table
+//	IQ4_XS          q s            s = d sub; q is of a table
 //
 // d and dmin are F16 numbers of a super-block of 256 weights; sub and min are integers of a group.
 
@@ -27,38 +31,62 @@ type blockGrid struct {
 	subMin, subMax int
 	// minMax is the greatest integer minimum, 0 without minima. Types without sub-scales store a
 	// single minimum per group, of either sign.
-	minMax int
+	minMax  int
+	mapping gqf.Mapping
+	table   *Table // the codes where they are no range of integers; else nil
+	power   bool   // scales are powers of two
 }
+
+// The searches' steps are those that are best for normally distributed weights.
+var (
+	nonlinear = newTable([2]float32{-101, -141}, [2]float32{89, 128}, -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+	ternary   = newTable([2]float32{}, [2]float32{1.2, 4}, -1, 0, 1)
+	e2m1      = newTable([2]float32{}, [2]float32{}, -12, -8, -6, -4, -3, -2, -1, 0, 1, 2, 3, 4, 6, 8, 12)
+)
 
 var blockGrids = map[gguf.TensorType]*blockGrid{
-	gguf.Q4_1: {bits: 4, group: 32, qmax: 15, subMin: 1, subMax: 1, minMax: 1},
-	gguf.Q5_1: {bits: 5, group: 32, qmax: 31, subMin: 1, subMax: 1, minMax: 1},
-	gguf.Q2_K: {bits: 2, group: 16, qmax: 3, subMax: 15, minMax: 15},
-	gguf.Q3_K: {bits: 3, group: 16, qmin: -4, qmax: 3, subMin: -32, subMax: 31},
-	gguf.Q4_K: {bits: 4, group: 32, qmax: 15, subMax: 63, minMax: 63},
-	gguf.Q5_K: {bits: 5, group: 32, qmax: 31, subMax: 63, minMax: 63},
-	gguf.Q6_K: {bits: 6, group: 16, qmin: -32, qmax: 31, subMin: -128, subMax: 127},
+	gguf.Q4_1: {bits: 4, group: 32, qmax: 15, subMin: 1, subMax: 1, minMax: 1, mapping: gqf.MappingAsymmetric},
+	gguf.Q5_1: {bits: 5, group: 32, qmax: 31, subMin: 1, subMax: 1, minMax: 1, mapping: gqf.MappingAsymmetric},
+	gguf.Q2_K: {bits: 2, group: 16, qmax: 3, subMax: 15, minMax: 15, mapping: gqf.MappingKQuant},
+	gguf.Q3_K: {bits: 3, group: 16, qmin: -4, qmax: 3, subMin: -32, subMax: 31, mapping: gqf.MappingKQuant},
+	gguf.Q4_K: {bits: 4, group: 32, qmax: 15, subMax: 63, minMax: 63, mapping: gqf.MappingKQuant},
+	gguf.Q5_K: {bits: 5, group: 32, qmax: 31, subMax: 63, minMax: 63, mapping: gqf.MappingKQuant},
+	gguf.Q6_K: {bits: 6, group: 16, qmin: -32, qmax: 31, subMin: -128, subMax: 127, mapping: gqf.MappingKQuant},
+
+	iq4NL: {bits: 4, group: 32, qmin: -127, qmax: 113, subMin: 1, subMax: 1, mapping: MappingNonlinear, table: nonlinear},
+	iq4XS: {bits: 4, group: 32, qmin: -127, qmax: 113, subMin: -32, subMax: 31, mapping: MappingNonlinearK, table: nonlinear},
+	tq1:   {bits: 1, group: 256, qmin: -1, qmax: 1, subMin: 1, subMax: 1, mapping: MappingTernary, table: ternary},
+	tq2:   {bits: 2, group: 256, qmin: -1, qmax: 1, subMin: 1, subMax: 1, mapping: MappingTernary, table: ternary},
+	mxfp4: {bits: 4, group: 32, qmin: -12, qmax: 12, subMin: 1, subMax: 1, mapping: MappingMXFP4, table: e2m1, power: true},
 }
 
-// super reports whether the type is a K type, with super-blocks and integer sub-scales.
+// super reports whether the type has super-blocks with integer sub-scales.
 func (g *blockGrid) super() bool { return g.subMax > 1 }
 
-func (g *blockGrid) mapping() gqf.Mapping {
-	if g.super() {
-		return gqf.MappingKQuant
-	}
-	return gqf.MappingAsymmetric
-}
-
-// BlockType returns the block type of a width and a mapping: K types of 2 to 6 bits with
-// MappingKQuant, Q4_1 and Q5_1 with MappingAsymmetric.
+// BlockType returns the block type of a width and a mapping.
 func BlockType(bits int, m gqf.Mapping) (gguf.TensorType, bool) {
 	for t, g := range blockGrids {
-		if g.bits == bits && g.mapping() == m {
+		if g.bits == bits && g.mapping == m {
 			return t, true
 		}
 	}
 	return 0, false
+}
+
+// OnlyBlocks reports whether a mapping is of block types alone.
+func OnlyBlocks(m gqf.Mapping) bool {
+	return m != gqf.MappingAsymmetric && len(typesOf(m)) > 0
+}
+
+// typesOf lists the block types of a mapping.
+func typesOf(m gqf.Mapping) (list []gguf.TensorType) {
+	for t, g := range blockGrids {
+		if g.mapping == m {
+			list = append(list, t)
+		}
+	}
+	slices.Sort(list)
+	return list
 }
 
 // BlockScheme is the scheme of a block type. ok is false for other types.
@@ -67,13 +95,13 @@ func BlockScheme(t gguf.TensorType, a gqf.Algorithm) (s Scheme, ok bool) {
 	if g == nil {
 		return Scheme{}, false
 	}
-	return Scheme{Bits: g.bits, Group: g.group, Mapping: g.mapping(), ScaleDtype: packing.ScaleF16, Algorithm: a, Type: t}, true
+	return Scheme{Bits: g.bits, Group: g.group, Mapping: g.mapping, ScaleDtype: packing.ScaleF16, Algorithm: a, Type: t}, true
 }
 
 func (s Scheme) validateBlocks() error {
 	switch want, ok := BlockScheme(s.Type, s.Algorithm); {
 	case !ok:
-		return fmt.Errorf("type %s is not a type of blocks that can be quantized to: use Q4_1, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K or Q6_K", s.Type)
+		return fmt.Errorf("type %s is not a type of blocks that can be quantized to: use another type, see docs/GGUF.md", s.Type)
 	case s.PositiveScales:
 		return fmt.Errorf("positive scales are for types with neither sub-scales nor minima, not for %s: leave out positive-scales, or use 2, 4, 5 or 8 bits without a mapping", s.Type)
 	case s != want:
@@ -204,7 +232,10 @@ func (r *RowQuantizer) QuantizeBlocks(dst []byte, x []float32, acc *vec.ErrorSum
 		at := i * b.groups
 		lo, hi, block := r.lo[at:][:b.groups], r.hi[at:][:b.groups], x[i*n:][:n]
 		var f blockFit
-		if g, need := b.ideal(&f, lo, hi); g >= 0 {
+		if b.power {
+			f.d = powerScale(max(hi[0], -lo[0]))
+			f.set(0, 1, 0)
+		} else if g, need := b.ideal(&f, lo, hi); g >= 0 {
 			return &ScaleError{Group: at + g, Scale: need, Dtype: packing.ScaleF16}
 		}
 		if b.search != nil {
@@ -239,6 +270,9 @@ func (b *blockRows) ideal(f *blockFit, lo, hi []float32) (g int, need float32) {
 	if f.d, ok = storeF16(scales[top] / float32(last)); !ok {
 		return top, scales[top] / float32(last)
 	}
+	if f.d == 0 {
+		f.d = 0 // without a sign
+	}
 	if b.minMax > 0 {
 		if f.dmin, ok = storeF16(mins[least] / float32(b.minMax)); !ok {
 			return least, mins[least] / float32(b.minMax)
@@ -248,6 +282,14 @@ func (b *blockRows) ideal(f *blockFit, lo, hi []float32) (g int, need float32) {
 		f.set(g, b.nearestSub(scales[g], f.d), b.nearestMin(mins[g], f.dmin))
 	}
 	return -1, 0
+}
+
+// powerScale is half of the scale that the OCP Microscaling Formats specification gives a group of
+// MXFP4 with a weight of largest size m: 2^2 is the exponent of E2M1's largest numbers. Scales from
+// 2^-125 on have finite inverses, also if halved.
+func powerScale(m float32) float32 {
+	exponent := int(math.Float32bits(m)>>23) - 127 - 2
+	return float32(math.Ldexp(1, max(exponent, -125)-1))
 }
 
 // largest is the index of the number of largest size.
@@ -324,6 +366,8 @@ func (b *blockRows) store(i int, f *blockFit) {
 //
 //	q = clamp(rne((x - offset) * (1/scale)))
 //	e = (x - offset) - q*scale
+//
+// A type with a table takes the nearest code of the table.
 func (b *blockRows) codes(x []float32, acc *vec.ErrorSum) {
 	signal := vec.SumSquares(x)
 	if b.minMax > 0 {
@@ -337,6 +381,11 @@ func (b *blockRows) codes(x []float32, acc *vec.ErrorSum) {
 		x = b.shifted
 	}
 	var sum vec.ErrorSum
+	if b.table != nil {
+		b.table.quantize(b.fields.Codes, x, b.scales, b.inverses, b.group, acc)
+		acc.Signal[0] += signal
+		return
+	}
 	vec.QuantizeGroups(b.fields.Codes, x, b.scales, b.inverses, nil, b.group, b.qmin, b.qmax, &sum)
 	for i, v := range sum.Noise {
 		acc.Noise[i] += v

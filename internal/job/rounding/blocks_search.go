@@ -68,11 +68,16 @@ func newBlockSearch(b *blockGrid) *blockSearch {
 		for c := range s.scales.Lo {
 			s.scales.Lo[c], s.scales.Hi[c] = float32(b.qmin), float32(b.qmax)
 		}
-		scaleStarts(s.scales.Inv[:], own, b.group)
 		s.reach, s.minTries = 7, 1
-		if b.bits < 4 {
+		switch {
+		case b.table != nil:
+			copy(s.scales.Inv[:], b.table.steps[:])
+			s.reach = 2
+			return s
+		case b.bits < 4:
 			s.reach = 3
 		}
+		scaleStarts(s.scales.Inv[:], own, b.group)
 		return s
 	}
 	multiples(&s.mins, 0, b.minMax)
@@ -113,9 +118,13 @@ func (b *blockRows) searchBlock(f *blockFit, lo, hi, x, w []float32) {
 	if !(size > 0x1p-40 && size < 0x1p60) {
 		return
 	}
-	if b.minMax > 0 {
+	switch {
+	case b.power:
+		b.searchPower(f, x, w)
+		return
+	case b.minMax > 0:
 		b.fitRanges(lo, hi, x, w)
-	} else {
+	default:
 		b.fitScales(lo, hi, x, w)
 	}
 	var found blockFit
@@ -123,6 +132,22 @@ func (b *blockRows) searchBlock(f *blockFit, lo, hi, x, w []float32) {
 	if b.refine(&found, f, x, w) {
 		*f = found
 	}
+}
+
+// searchPower replaces a scale that is a power of two by its double or its half.
+func (b *blockRows) searchPower(f *blockFit, x, w []float32) {
+	grids := &b.search.grids
+	list := []float32{f.d, 2 * f.d, max(f.d/2, powerScale(0))}
+	copy(grids.Scale[:], list)
+	b.table.errors(grids, len(list), x, w)
+	best := 0
+	for c, e := range grids.Error[:len(list)] {
+		if e < grids.Error[best] {
+			best = c
+		}
+	}
+	f.d = grids.Scale[best]
+	f.set(0, 1, 0)
 }
 
 func (b *blockGrid) groupOf(v []float32, g int) []float32 { return v[g*b.group:][:b.group] }
@@ -143,7 +168,11 @@ func (b *blockRows) fitScales(lo, hi, x, w []float32) {
 			fit.scale, fit.curve = m/(float32(b.qmin)+1.5), 1
 			continue
 		}
-		vec.SearchScales(&s.scales, 1/m, b.groupOf(x, g), b.groupOf(w, g))
+		if b.table != nil {
+			b.table.search(&s.scales, 1/m, b.groupOf(x, g), b.groupOf(w, g))
+		} else {
+			vec.SearchScales(&s.scales, 1/m, b.groupOf(x, g), b.groupOf(w, g))
+		}
 		if c, ok := bestCandidate(&s.scales.Score); ok {
 			fit.scale = s.scales.Score[c] / s.scales.Product[c]
 			fit.curve = s.scales.Product[c] / fit.scale
@@ -259,7 +288,11 @@ func (b *blockRows) refine(f, was *blockFit, x, w []float32) (better bool) {
 		lane, errorWas, least := 1, float32(math.NaN()), float32(math.Inf(1))
 		best := s.tried[0]
 		measure := func() {
-			vec.GridErrors(grids, float32(b.qmin), float32(b.qmax), x, w)
+			if b.table != nil {
+				b.table.errors(grids, lane, x, w)
+			} else {
+				vec.GridErrors(grids, float32(b.qmin), float32(b.qmax), x, w)
+			}
 			from := 0
 			if errorWas != errorWas { // the first call
 				errorWas, from = grids.Error[0], 1

@@ -56,10 +56,10 @@
 // # Blocks
 //
 // A [Scheme] with a Type has the grid of a type of .gguf files that codes, scales and zero points
-// cannot express: the K types, and those with F16 minima. [BlockScheme] returns such a scheme, and
-// [RowQuantizer.QuantizeBlocks] the bytes of a row. On the linear layers of books3.7M, the squared
-// error of the search is 0.79 (Q2_K) to 0.97 (Q4_K) of llama.cpp's (commit 3f545be, no importance
-// matrix).
+// cannot express: the K types, those with F16 minima, and those with the codes of a [Table].
+// [BlockScheme] returns such a scheme, and [RowQuantizer.QuantizeBlocks] the bytes of a row. On the
+// linear layers of books3.7M, the squared error of the search is 0.79 (Q2_K) to 0.97 (Q4_K) of
+// llama.cpp's (commit 3f545be, no importance matrix).
 //
 // Errors name the place within the row: [NonFiniteError] the column, [ScaleError] the group,
 // [SumError] the sum.

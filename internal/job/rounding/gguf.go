@@ -27,12 +27,15 @@ func GGUFType(s Scheme) (gguf.TensorType, error) {
 	}
 	t, ok := GGUFGrid(s.Bits, s.Mapping)
 	switch {
-	case s.Bits == 7:
+	case s.Bits == 7 && !OnlyBlocks(s.Mapping):
 		return 0, fmt.Errorf("a GGUF file has no type of 7 bits: use 6 (Q6_K) or 8 (Q8_0)")
 	case !ok && s.Mapping == gqf.MappingAsymmetric:
 		return 0, fmt.Errorf("a GGUF file has asymmetric types of 4 and 5 bits (Q4_1, Q5_1), not of %d: use one of them, or mapping %s at 2 to 6 bits", s.Bits, gqf.MappingKQuant)
 	case !ok && s.Mapping == gqf.MappingKQuant:
 		return 0, fmt.Errorf("a GGUF file has K types of 2 to 6 bits, not of %d: use one of them, or leave out the mapping", s.Bits)
+	case !ok && OnlyBlocks(s.Mapping):
+		list := typesOf(s.Mapping)
+		return 0, fmt.Errorf("a GGUF file has %s with mapping %s, no type of %d bits: use %d bits, or leave out the mapping", list[0], s.Mapping, s.Bits, blockGrids[list[0]].bits)
 	case !ok && s.Bits == 1:
 		return 0, fmt.Errorf("the codes of Q1_0, the type of 1 bit, are a half-step grid, not %s: use mapping %s, or leave it out", s.Mapping, gqf.MappingHalfStep)
 	case !ok:
@@ -50,7 +53,7 @@ func GGUFType(s Scheme) (gguf.TensorType, error) {
 // GGUFGrid returns the type with gq's grid of these bits and this mapping.
 func GGUFGrid(bits int, m gqf.Mapping) (gguf.TensorType, bool) {
 	halfStep := m == gqf.MappingHalfStep
-	if m == gqf.MappingAsymmetric || m == gqf.MappingKQuant || halfStep != (bits == 1) {
+	if m == gqf.MappingAsymmetric || OnlyBlocks(m) || halfStep != (bits == 1) {
 		return 0, false
 	}
 	i := slices.IndexFunc(ggufGrids, func(g ggufGrid) bool { return g.bits == bits })
@@ -91,10 +94,11 @@ func GGUFMapping(bits int) gqf.Mapping {
 }
 
 // wider names, for types whose blocks may not divide a row, a type of smaller blocks that is at
-// least as accurate.
+// least as accurate: of K types and IQ4_XS the type that llama-quantize takes.
 var wider = map[gguf.TensorType]gguf.TensorType{
 	gguf.Q1_0: gguf.Q2_0, gguf.Q2_0: gguf.Q4_0,
-	gguf.Q2_K: gguf.Q4_0, gguf.Q3_K: gguf.Q4_0, gguf.Q4_K: gguf.Q4_1, gguf.Q5_K: gguf.Q5_1, gguf.Q6_K: gguf.Q8_0,
+	gguf.Q2_K: iq4NL, gguf.Q3_K: iq4NL, gguf.Q4_K: gguf.Q5_0, gguf.Q5_K: gguf.Q5_1, gguf.Q6_K: gguf.Q8_0,
+	iq4XS: iq4NL, tq1: gguf.Q2_0, tq2: gguf.Q2_0,
 }
 
 // FitGGUF adapts a scheme to rows of k weights, which need a whole number of blocks: it returns a

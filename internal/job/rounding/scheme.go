@@ -59,16 +59,18 @@ func (s Scheme) Validate() error {
 		if s.Bits == 1 && s.PositiveScales {
 			return fmt.Errorf("1-bit full-range has the codes -1 and 0, so positive weights need a negative scale: allow negative scales, or use asymmetric")
 		}
-	case gqf.MappingKQuant:
-		if s.Type == 0 {
-			return fmt.Errorf("mapping %s is for .gguf files only: use another mapping, or write a .gguf file", s.Mapping)
-		}
 	case gqf.MappingHalfStep:
 		if s.Bits > 2 {
 			return fmt.Errorf("mapping %s is for 1 and 2 bits, not %d", s.Mapping, s.Bits)
 		}
 	default:
-		return fmt.Errorf("mapping %s: use full-range, symmetric, symmetric-no-clip, asymmetric or half-step", s.Mapping)
+		switch only := OnlyBlocks(s.Mapping); {
+		case only && s.Type != 0:
+		case only:
+			return fmt.Errorf("mapping %s is for .gguf files only: use another mapping, or write a .gguf file", s.Mapping)
+		default:
+			return fmt.Errorf("mapping %s: use full-range, symmetric, symmetric-no-clip, asymmetric or half-step", s.Mapping)
+		}
 	}
 	switch {
 	case s.Fractions && (s.Mapping != gqf.MappingAsymmetric || s.Bits == 8 || s.Type != 0):

@@ -369,10 +369,11 @@ func (o *Output) LayOut(pl *plan.Planner) (err error) {
 
 // fileTypes are the values of general.file_type (enum llama_ftype) of files whose weights are
 // mostly of a type. Of K types it is the file type with only that type, where there is one.
-var fileTypes = map[gguf.TensorType]uint32{
-	gguf.F32: 0, gguf.F16: 1, gguf.BF16: 32,
-	gguf.Q1_0: 40, gguf.Q2_0: 41, gguf.Q4_0: 2, gguf.Q4_1: 3, gguf.Q5_0: 8, gguf.Q5_1: 9, gguf.Q8_0: 7,
-	gguf.Q2_K: 10, gguf.Q3_K: 11, gguf.Q4_K: 14, gguf.Q5_K: 16, gguf.Q6_K: 18,
+var fileTypes = map[string]uint32{
+	"F32": 0, "F16": 1, "BF16": 32,
+	"Q1_0": 40, "Q2_0": 41, "Q4_0": 2, "Q4_1": 3, "Q5_0": 8, "Q5_1": 9, "Q8_0": 7,
+	"Q2_K": 10, "Q3_K": 11, "Q4_K": 14, "Q5_K": 16, "Q6_K": 18,
+	"IQ4_NL": 25, "IQ4_XS": 30, "TQ1_0": 36, "TQ2_0": 37, "MXFP4": 38,
 }
 
 // metadata are the key-value pairs of the file. hashes and found are as for Model.Provenance.
@@ -384,7 +385,7 @@ func (o *Output) metadata(c *plan.Codes, hashes []string, found []write.ItemResu
 	pairs = append(pairs, o.card...)
 	pairs = append(pairs, o.Model.Metadata...)
 	pairs = append(pairs,
-		gguf.Pair{Key: "general.file_type", Value: fileTypes[o.mostType()]},
+		gguf.Pair{Key: "general.file_type", Value: fileTypes[o.mostType().String()]},
 		gguf.Pair{Key: "general.quantization_version", Value: uint32(2)}, // GGML_QNT_VERSION
 	)
 	pairs = append(append(pairs, c.Facts...), o.vocab.Metadata...)

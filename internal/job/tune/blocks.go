@@ -170,7 +170,9 @@ func (b *blocks) train(layer int) error {
 		if err := m.trainCodes(codes, b.reader(m)); err != nil {
 			return err
 		}
-		all = append(all, m.steps, m.scales.by)
+		if all = append(all, m.scales.by); m.steps != nil {
+			all = append(all, m.steps)
+		}
 		if m.mins != nil {
 			all = append(all, m.mins.by)
 		}

@@ -259,7 +259,9 @@ func (j *job) prepare() (err error) {
 		if err != nil {
 			return err
 		}
-		j.all = append(j.all, m.steps)
+		if m.steps != nil {
+			j.all = append(j.all, m.steps)
+		}
 	}
 	if err := j.openGains(r); err != nil {
 		return err

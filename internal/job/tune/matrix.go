@@ -87,6 +87,9 @@ func (t *matrix) train(perRow bool, rate float64) {
 		per = t.units()
 		t.scales.still = t.silent()
 	}
+	if t.Scheme.Mapping == rounding.MappingMXFP4 { // the next power of two is far
+		t.scales.still = slices.Repeat([]bool{true}, len(t.scales.base))
+	}
 	t.scales.per, t.scales.by = per, newTrained(len(t.scales.base)/per, rate)
 	if t.mins == nil {
 		return
@@ -257,8 +260,12 @@ func (t *matrix) Lookup(dst []float32, row int) error {
 	return nil
 }
 
-// trainCodes makes the codes parameters. weights reads rows of the checkpoint.
+// trainCodes makes the codes parameters, unless they are of a table: the steps between them differ.
+// weights reads rows of the checkpoint.
 func (t *matrix) trainCodes(rate float64, weights func(dst []float32, first, rows int) error) error {
+	if t.Scheme.Table() != nil {
+		return nil
+	}
 	t.steps = newTrained(len(t.codes), rate)
 	t.still = make([]bool, t.Rows*t.groups)
 	const rows = 64
