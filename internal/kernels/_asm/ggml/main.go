@@ -1,0 +1,38 @@
+// The command ggml writes the AVX2, AVX-VNNI and AVX-512 kernels of package ggml: go generate here.
+package main
+
+//go:generate go run . -isa avx2 -out ../../ggml/avx2_amd64.s -go ../../ggml/avx2_amd64.go -pkg ggml
+//go:generate go run . -isa avxvnni -out ../../ggml/avxvnni_amd64.s -go ../../ggml/avxvnni_amd64.go -pkg ggml
+//go:generate go run . -isa avx512 -out ../../ggml/avx512_amd64.s -go ../../ggml/avx512_amd64.go -pkg ggml
+
+import (
+	"flag"
+
+	"github.com/lowbit-go/gq/internal/kernels/_asm/emit"
+	. "github.com/mmcloughlin/avo/build"
+)
+
+func main() {
+	name := flag.String("isa", "", "instruction set: avx2, avxvnni or avx512")
+	stubs := flag.String("go", "", "Go `file` for the declarations")
+	flag.Parse()
+	ConstraintExpr("!purego")
+	isa := emit.ISAs[*name]
+	// VPDPBUSD gains where codes use all 8 bits. Else VPMADDUBSW and VPMADDWD need as few
+	// instructions, because VPMADDWD multiplies with sub-scales, too.
+	for _, s := range smallTypes {
+		if isa == emit.AVX2 || s.signed {
+			s.gemv(isa)
+		}
+	}
+	if isa == emit.AVX2 {
+		for _, s := range superTypes {
+			s.gemv()
+			s.unpack()
+		}
+		for _, s := range smallTypes {
+			s.unpack()
+		}
+	}
+	emit.Finish(isa, *stubs, "ggml")
+}
