@@ -114,6 +114,11 @@ func epilogueFMAAVX512(out *float32, t *int32, groups int, scales, as *float32, 
 //go:noescape
 func epilogueQAI4AVX512(out *float32, t *int32, groups int, scales, zeros, as, asum *float32, step int)
 
+// epilogueMinAVX512 is epilogueMin for at least one group.
+//
+//go:noescape
+func epilogueMinAVX512(out *float32, t *int32, groups int, scales, mins, as, asum *float32, step int)
+
 // epilogueTorchAOAVX512 is epilogueTorchAO for at least one group.
 //
 //go:noescape
@@ -123,6 +128,11 @@ func epilogueTorchAOAVX512(out *float32, t *int32, groups int, scales *float32, 
 //
 //go:noescape
 func epilogueRowAVX512(out *float32, t, sums *int32, factor, negZero int32, scales, bias *float32, rec float32)
+
+// epilogueSubsAVX512 is epilogueSubs for at least one block.
+//
+//go:noescape
+func epilogueSubsAVX512(out *float32, t *int32, a *SubsArgs, blocks int, as *float32, sums *int32, step, sumStep int)
 
 // addSumsAVX512 is addSums for at least one group.
 //

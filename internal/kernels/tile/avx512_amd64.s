@@ -2750,6 +2750,37 @@ group:
 	VZEROUPPER
 	RET
 
+// func epilogueMinAVX512(out *float32, t *int32, groups int, scales *float32, mins *float32, as *float32, asum *float32, step int)
+// Requires: AVX, AVX512F
+TEXT ·epilogueMinAVX512(SB), NOSPLIT, $0-64
+	MOVQ   out+0(FP), AX
+	MOVQ   groups+16(FP), CX
+	MOVQ   t+8(FP), DX
+	MOVQ   scales+24(FP), BX
+	MOVQ   mins+32(FP), SI
+	MOVQ   step+56(FP), DI
+	MOVQ   as+40(FP), R8
+	MOVQ   asum+48(FP), R9
+	VPXORD Z0, Z0, Z0
+
+group:
+	VCVTDQ2PS    (DX), Z1
+	VBROADCASTSS (R8), Z2
+	VMULPS       (BX), Z2, Z2
+	VFMADD231PS  Z1, Z2, Z0
+	VBROADCASTSS (R9), Z1
+	VFMADD231PS  (SI), Z1, Z0
+	ADDQ         $0x00000040, DX
+	ADDQ         $0x00000040, BX
+	ADDQ         $0x00000040, SI
+	ADDQ         DI, R8
+	ADDQ         DI, R9
+	DECQ         CX
+	JNE          group
+	VMOVUPS      Z0, (AX)
+	VZEROUPPER
+	RET
+
 // func epilogueTorchAOAVX512(out *float32, t *int32, groups int, scales *float32, as float32)
 // Requires: AVX, AVX512F
 TEXT ·epilogueTorchAOAVX512(SB), NOSPLIT, $0-36
@@ -2794,6 +2825,68 @@ TEXT ·epilogueRowAVX512(SB), NOSPLIT, $0-52
 	VBROADCASTSS u32_7fc00000<>+0(SB), K1, Z0
 	MOVQ         out+0(FP), AX
 	VMOVUPS      Z0, (AX)
+	VZEROUPPER
+	RET
+
+// func epilogueSubsAVX512(out *float32, t *int32, a *byte, blocks int, as *float32, sums *int32, step int, sumStep int)
+// Requires: AVX, AVX512F
+TEXT ·epilogueSubsAVX512(SB), NOSPLIT, $0-64
+	MOVQ   a+16(FP), AX
+	MOVQ   t+8(FP), CX
+	MOVQ   as+32(FP), DX
+	MOVQ   sums+40(FP), BX
+	MOVQ   step+48(FP), SI
+	MOVQ   sumStep+56(FP), DI
+	MOVQ   blocks+24(FP), R8
+	MOVQ   128(AX), R9
+	MOVQ   104(AX), R10
+	MOVQ   136(AX), R11
+	MOVQ   144(AX), R12
+	MOVQ   120(AX), AX
+	VPXORD Z0, Z0, Z0
+
+block:
+	VPXORD Z2, Z2, Z2
+	MOVQ   AX, R13
+
+factor:
+	VMOVUPS      (CX), Z1
+	ADDQ         $0x00000040, CX
+	VPMULLD      (R9), Z1, Z1
+	VPADDD       Z1, Z2, Z2
+	ADDQ         $0x00000040, R9
+	DECQ         R13
+	JNE          factor
+	VCVTDQ2PS    Z2, Z2
+	VBROADCASTSS (DX), Z1
+	VMULPS       (R10), Z1, Z1
+	VFMADD231PS  Z2, Z1, Z0
+	TESTQ        R11, R11
+	JE           next
+	VPXORD       Z3, Z3, Z3
+	MOVQ         AX, R13
+
+minimum:
+	VPBROADCASTD (BX), Z1
+	ADDQ         DI, BX
+	VPMULLD      (R11), Z1, Z1
+	VPADDD       Z1, Z3, Z3
+	ADDQ         $0x00000040, R11
+	DECQ         R13
+	JNE          minimum
+	VCVTDQ2PS    Z3, Z3
+	VBROADCASTSS (DX), Z1
+	VMULPS       (R12), Z1, Z1
+	VFNMADD231PS Z3, Z1, Z0
+	ADDQ         $0x00000040, R12
+
+next:
+	ADDQ    $0x00000040, R10
+	ADDQ    SI, DX
+	DECQ    R8
+	JNE     block
+	MOVQ    out+0(FP), AX
+	VMOVUPS Z0, (AX)
 	VZEROUPPER
 	RET
 

@@ -50,7 +50,7 @@ func (s *Set) compose(step *Step) {
 			runDots(dots, &a.Args, a.T, set.NR)
 			for m := range mr {
 				out, t := a.row(a.T, m, set.NR)
-				epilogueMin(out, t, a, times*m, times*mr)
+				set.EpilogueMin(&out[0], t, a.Groups, a.Scales, a.Mins, after(a.ActScales, times*m), after(a.ActSums, times*m), 4*times*mr)
 				finish(out, nil)
 			}
 		}
@@ -60,7 +60,7 @@ func (s *Set) compose(step *Step) {
 			runDots(dots, &a.Args, a.T, set.NR)
 			for m := range mr {
 				out, t := a.row(a.T, m, set.NR)
-				epilogueSubs(out, t, a, m, mr, times)
+				set.EpilogueSubs(&out[0], t, a, a.Groups/a.Each, after(a.ActScales, times*m), after(a.Sums, m), 4*times*mr, 4*mr)
 				finish(out, nil)
 			}
 		}
@@ -124,6 +124,16 @@ func (s *Set) fill() {
 				as, asum, step)
 		}
 	}
+	if s.EpilogueMin == nil {
+		s.EpilogueMin = func(out *float32, t *int32, groups int, scales, mins, as, asum *float32, step int) {
+			epilogueMin(unsafe.Slice(out, nr), unsafe.Slice(t, nr*groups), unsafe.Slice(scales, nr*groups), unsafe.Slice(mins, nr*groups), as, asum, step)
+		}
+	}
+	if s.EpilogueSubs == nil {
+		s.EpilogueSubs = func(out *float32, t *int32, a *SubsArgs, blocks int, as *float32, sums *int32, step, sumStep int) {
+			epilogueSubs(unsafe.Slice(out, nr), t, a, blocks, as, sums, step, sumStep)
+		}
+	}
 	if s.EpilogueTorchAO == nil {
 		s.EpilogueTorchAO = func(out *float32, t *int32, groups int, scales *float32, as float32) {
 			epilogueTorchAO(unsafe.Slice(out, nr), unsafe.Slice(t, nr*groups), unsafe.Slice(scales, nr*groups), as)
@@ -168,26 +178,21 @@ func epilogueQAI4(out []float32, t []int32, scales, zeros []float32, as, asum *f
 	}
 }
 
-// epilogueMin is BlocksMin for a row of activations. Its numbers begin at element first, step
-// apart.
-func epilogueMin(out []float32, p *int32, a *BlocksMinArgs, first, step int) {
-	nr := len(out)
-	t, scales, mins := unsafe.Slice(p, a.Groups*nr), unsafe.Slice(a.Scales, a.Groups*nr), unsafe.Slice(a.Mins, a.Groups*nr)
+func epilogueMin(out []float32, t []int32, scales, mins []float32, as, asum *float32, step int) {
 	clear(out)
-	for i := first; len(t) > 0; i += step {
-		as, sum := at(a.ActScales, i), at(a.ActSums, i)
+	for g := 0; len(t) > 0; g++ {
+		a, sum := at(as, g*step/4), at(asum, g*step/4)
 		for r := range out {
-			f := floats.FMA32(float32(t[r]), float32(as*scales[r]), out[r])
+			f := floats.FMA32(float32(t[r]), float32(a*scales[r]), out[r])
 			out[r] = floats.FMA32(mins[r], sum, f)
 		}
-		t, scales, mins = t[nr:], scales[nr:], mins[nr:]
+		t, scales, mins = t[len(out):], scales[len(out):], mins[len(out):]
 	}
 }
 
-// epilogueSubs is Subs for row m of mr rows of activations.
-func epilogueSubs(out []float32, p *int32, a *SubsArgs, m, mr, times int) {
+func epilogueSubs(out []float32, p *int32, a *SubsArgs, blocks int, as *float32, sums *int32, step, sumStep int) {
 	nr := len(out)
-	all, blocks := a.Groups*nr, a.Groups/a.Each
+	all := blocks * a.Each * nr
 	t, factors, scales := unsafe.Slice(p, all), unsafe.Slice(a.Factors, all), unsafe.Slice(a.Scales, blocks*nr)
 	var subMins []int32
 	var mins []float32
@@ -196,7 +201,7 @@ func epilogueSubs(out []float32, p *int32, a *SubsArgs, m, mr, times int) {
 	}
 	clear(out)
 	for b := range blocks {
-		as := at(a.ActScales, times*(b*mr+m))
+		as := at(as, b*step/4)
 		for r := range out {
 			total := int32(0)
 			for i := b*a.Each*nr + r; i < (b+1)*a.Each*nr; i += nr {
@@ -206,7 +211,7 @@ func epilogueSubs(out []float32, p *int32, a *SubsArgs, m, mr, times int) {
 			if subMins != nil {
 				total = 0
 				for g := b * a.Each; g < (b+1)*a.Each; g++ {
-					total += subMins[g*nr+r] * at(a.Sums, g*mr+m)
+					total += subMins[g*nr+r] * at(sums, g*sumStep/4)
 				}
 				f = floats.FMA32(float32(total), -float32(as*mins[b*nr+r]), f)
 			}

@@ -15,7 +15,7 @@ func setAVX2(bits int) Set {
 	s := Set{
 		Feature: cpu.AVX2, Offset: 1 << (bits - 1), NR: 8, Unpack: unpackAVX2[bits-1], Zip: zipAVX2, Steps: narrowAVX2,
 		EpilogueFMA: epilogueFMAAVX2, EpilogueQAI4: epilogueQAI4AVX2, EpilogueTorchAO: epilogueTorchAOAVX2,
-		EpilogueRow: epilogueRowAVX2, AddSums: addSumsAVX2,
+		EpilogueRow: epilogueRowAVX2, AddSums: addSumsAVX2, EpilogueMin: epilogueMinAVX2, EpilogueSubs: epilogueSubsAVX2,
 	}
 	switch bits {
 	case 1, 2, 3, 4:
@@ -39,7 +39,7 @@ func setAVX512(bits int) Set {
 	return Set{
 		Feature: cpu.AVX512, Offset: 1 << (bits - 1), NR: 16, Unpack: unpackAVX512[bits-1], Zip: zipAVX2, Steps: stepsAVX512,
 		EpilogueFMA: epilogueFMAAVX512, EpilogueQAI4: epilogueQAI4AVX512, EpilogueTorchAO: epilogueTorchAOAVX512,
-		EpilogueRow: epilogueRowAVX512, AddSums: addSumsAVX512,
+		EpilogueRow: epilogueRowAVX512, AddSums: addSumsAVX512, EpilogueMin: epilogueMinAVX512, EpilogueSubs: epilogueSubsAVX512,
 	}
 }
 

@@ -54,6 +54,7 @@ func main() {
 	}
 	epilogues(isa)
 	epilogueRow(isa)
+	epilogueSubs(isa)
 	addSums(isa)
 	if isa == emit.AVX2 {
 		zip()
