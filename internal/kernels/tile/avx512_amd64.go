@@ -104,6 +104,66 @@ func shifted2AVX512(a *ShiftedArgs)
 //go:noescape
 func shifted1AVX512(a *ShiftedArgs)
 
+// blocks8AVX512 is Step.Blocks for 8 rows of activations and panels of 16 rows.
+//
+//go:noescape
+func blocks8AVX512(a *BlocksArgs)
+
+// blocks4AVX512 is Step.Blocks for 4 rows of activations and panels of 16 rows.
+//
+//go:noescape
+func blocks4AVX512(a *BlocksArgs)
+
+// blocks2AVX512 is Step.Blocks for 2 rows of activations and panels of 16 rows.
+//
+//go:noescape
+func blocks2AVX512(a *BlocksArgs)
+
+// blocks1AVX512 is Step.Blocks for 1 rows of activations and panels of 16 rows.
+//
+//go:noescape
+func blocks1AVX512(a *BlocksArgs)
+
+// blocksMin8AVX512 is Step.BlocksMin for 8 rows of activations and panels of 16 rows.
+//
+//go:noescape
+func blocksMin8AVX512(a *BlocksMinArgs)
+
+// blocksMin4AVX512 is Step.BlocksMin for 4 rows of activations and panels of 16 rows.
+//
+//go:noescape
+func blocksMin4AVX512(a *BlocksMinArgs)
+
+// blocksMin2AVX512 is Step.BlocksMin for 2 rows of activations and panels of 16 rows.
+//
+//go:noescape
+func blocksMin2AVX512(a *BlocksMinArgs)
+
+// blocksMin1AVX512 is Step.BlocksMin for 1 rows of activations and panels of 16 rows.
+//
+//go:noescape
+func blocksMin1AVX512(a *BlocksMinArgs)
+
+// subs8AVX512 is Step.Subs for 8 rows of activations and panels of 16 rows.
+//
+//go:noescape
+func subs8AVX512(a *SubsArgs)
+
+// subs4AVX512 is Step.Subs for 4 rows of activations and panels of 16 rows.
+//
+//go:noescape
+func subs4AVX512(a *SubsArgs)
+
+// subs2AVX512 is Step.Subs for 2 rows of activations and panels of 16 rows.
+//
+//go:noescape
+func subs2AVX512(a *SubsArgs)
+
+// subs1AVX512 is Step.Subs for 1 rows of activations and panels of 16 rows.
+//
+//go:noescape
+func subs1AVX512(a *SubsArgs)
+
 // epilogueFMAAVX512 is epilogueFMA for at least one group.
 //
 //go:noescape
