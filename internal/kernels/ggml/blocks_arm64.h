@@ -283,8 +283,8 @@ block:                             \
 
 #define HALF_Q3K(p, q, s, t)          \
 	ACTS()                        \
-	VORR_16B(p, p, 20)            \
-	VORR_16B(q, q, 21)            \
+	VMOV_16B(p, 20)               \
+	VMOV_16B(q, 21)               \
 	THIRD()                       \
 	PAIR(16, 20, 17, 21, s, 0)    \
 	VUSHR_16B(2, p, 20)           \

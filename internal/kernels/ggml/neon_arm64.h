@@ -5,6 +5,7 @@
 #define VMOVI_2D(d) WORD $(0x6f00e400 | (d))
 #define VAND_16B(m, n, d) WORD $(0x4e201c00 | (m)<<16 | (n)<<5 | (d))
 #define VORR_16B(m, n, d) WORD $(0x4ea01c00 | (m)<<16 | (n)<<5 | (d))
+#define VMOV_16B(n, d) WORD $(0x4ea01c00 | (n)<<16 | (n)<<5 | (d))
 #define VCMTST_16B(m, n, d) WORD $(0x4e208c00 | (m)<<16 | (n)<<5 | (d))
 #define VUSHR_16B(k, n, d) WORD $(0x6f000400 | (16-(k))<<16 | (n)<<5 | (d))
 #define VSLI_16B(k, n, d) WORD $(0x6f005400 | (8+(k))<<16 | (n)<<5 | (d))

@@ -13,6 +13,7 @@ func TestWords(t *testing.T) {
 		"VMOVI_2D":    "movi v%[1]s.2d, #0x0",
 		"VAND_16B":    "and v%[3]s.16b, v%[2]s.16b, v%[1]s.16b",
 		"VORR_16B":    "orr v%[3]s.16b, v%[2]s.16b, v%[1]s.16b",
+		"VMOV_16B":    "mov v%[2]s.16b, v%[1]s.16b",
 		"VCMTST_16B":  "cmtst v%[3]s.16b, v%[2]s.16b, v%[1]s.16b",
 		"VBIF_16B":    "bif v%[3]s.16b, v%[2]s.16b, v%[1]s.16b",
 		"VUSHR_16B":   "ushr v%[3]s.16b, v%[2]s.16b, #%[1]s",
