@@ -93,7 +93,7 @@ block:                             \
 	VMLA_4S(18, 9, 28)                               \
 	VMLA_4S(19, 10, 28)
 
-// SIXBITS makes V7 and V8 the sub-scales of Q4_K and Q5_K, and V28 the sums of the activations times the sub-minima.
+// SIXBITS makes V7 and V8 the sub-scales of Q4_K and Q5_K, and V9 and V10 the sub-minima.
 #define SIXBITS()                        \
 	VLD1.P 16(R2), [V0.B16]          \
 	VEXT $4, V0.B16, V0.B16, V1.B16  \
@@ -104,22 +104,32 @@ block:                             \
 	VTRN1 V5.S4, V4.S4, V4.S4        \
 	VSLI_16B(4, 3, 4)                \
 	VZIP1 V4.S4, V2.S4, V1.S4        \
-	WIDEN()                          \
+	WIDEN()
+
+// SUMS8 makes V28 the sums of the activations times V9 and V10.
+#define SUMS8()                          \
 	VLD1.P 32(R5), [V11.S4, V12.S4]  \
 	VMUL_4S(11, 9, 28)               \
 	VMLA_4S(12, 10, 28)
 
-// NIBBLES64 adds 64 columns with codes in p and q and sub-scales i and i+1 of s.
-#define NIBBLES64(p, q, s, i)         \
+// FOURS makes V20-V23 the 64 nibbles of p and q.
+#define FOURS(p, q)            \
+	VAND_16B(31, p, 20)    \
+	VAND_16B(31, q, 21)    \
+	VUSHR_16B(4, p, 22)    \
+	VUSHR_16B(4, q, 23)
+
+// QUARTER adds 64 columns with the codes V20-V23 and sub-scales i and i+1 of s.
+#define QUARTER(s, i)                 \
 	ACTS()                        \
-	VAND_16B(31, p, 20)           \
-	VAND_16B(31, q, 21)           \
-	VUSHR_16B(4, p, 22)           \
-	VUSHR_16B(4, q, 23)           \
 	DOT2(16, 20, 17, 21, 24)      \
 	DOT2(18, 22, 19, 23, 25)      \
 	VMLALANE_4S(i, s, 24, 27)     \
 	VMLALANE_4S(i+1, s, 25, 27)
+
+#define NIBBLES64(p, q, s, i)  \
+	FOURS(p, q)            \
+	QUARTER(s, i)
 
 #define CONSTS_Q4K()          \
 	LOW15()               \
@@ -127,6 +137,7 @@ block:                             \
 
 #define BLOCK_Q4K()               \
 	SIXBITS()                 \
+	SUMS8()                   \
 	VMOVI_2D(27)              \
 	CODES()                   \
 	NIBBLES64(12, 13, 7, 0)   \
@@ -136,9 +147,8 @@ block:                             \
 	NIBBLES64(14, 15, 8, 2)   \
 	FINISH_MIN()
 
-// FIVE64 is NIBBLES64 with bits 0 and 1 of the bytes of V10 and V11 as bit 4 of the codes; the bits then move.
-#define FIVE64(p, q, s, i)            \
-	ACTS()                        \
+// FIVES is FOURS with bits 0 and 1 of the bytes of V10 and V11 as bit 4 of the codes; the bits then move.
+#define FIVES(p, q)                   \
 	VUSHR_16B(4, p, 22)           \
 	VUSHR_16B(4, q, 23)           \
 	VSLI_16B(4, 10, p)            \
@@ -152,11 +162,11 @@ block:                             \
 	VAND_16B(31, p, 20)           \
 	VAND_16B(31, q, 21)           \
 	VAND_16B(31, 22, 22)          \
-	VAND_16B(31, 23, 23)          \
-	DOT2(16, 20, 17, 21, 24)      \
-	DOT2(18, 22, 19, 23, 25)      \
-	VMLALANE_4S(i, s, 24, 27)     \
-	VMLALANE_4S(i+1, s, 25, 27)
+	VAND_16B(31, 23, 23)
+
+#define FIVE64(p, q, s, i)  \
+	FIVES(p, q)         \
+	QUARTER(s, i)
 
 #define CONSTS_Q5K()          \
 	VMOVI $31, V31.B16    \
@@ -164,6 +174,7 @@ block:                             \
 
 #define BLOCK_Q5K()                        \
 	SIXBITS()                          \
+	SUMS8()                            \
 	VLD1.P 32(R2), [V10.B16, V11.B16]  \
 	VMOVI_2D(27)                       \
 	CODES()                            \
@@ -181,39 +192,47 @@ block:                             \
 	VMLALANE_4S(i, s, 24, 27)     \
 	VMLALANE_4S(i+1, s, 25, 27)
 
-// HALF_Q6K adds 128 columns with the sub-scales of s and t. V0 and V1 hold high bits.
-#define HALF_Q6K(s, t)                     \
+// LOW64 loads 128 codes of Q6_K and makes V12-V15 the first 64, HIGH64 makes V20-V23 the others. V0 and V1 hold high
+// bits.
+#define LOW64()                            \
 	CODES()                            \
-	VLD1.P 32(R10), [V0.B16, V1.B16]  \
-	ACTS()                             \
+	VLD1.P 32(R10), [V0.B16, V1.B16]   \
 	VUSHR_16B(4, 12, 20)               \
 	VUSHR_16B(4, 13, 21)               \
 	VUSHR_16B(4, 14, 22)               \
 	VUSHR_16B(4, 15, 23)               \
 	VUSHR_16B(2, 0, 4)                 \
-	VUSHR_16B(2, 1, 5)                \
+	VUSHR_16B(2, 1, 5)                 \
 	VSLI_16B(4, 0, 12)                 \
-	VSLI_16B(4, 1, 13)                \
+	VSLI_16B(4, 1, 13)                 \
 	VSLI_16B(4, 4, 14)                 \
 	VSLI_16B(4, 5, 15)                 \
 	VAND_16B(30, 12, 12)               \
 	VAND_16B(30, 13, 13)               \
 	VAND_16B(30, 14, 14)               \
-	VAND_16B(30, 15, 15)               \
-	PAIR(16, 12, 17, 13, s, 0)         \
-	PAIR(18, 14, 19, 15, s, 2)         \
-	ACTS()                             \
+	VAND_16B(30, 15, 15)
+
+#define HIGH64()                           \
 	VUSHR_16B(4, 0, 4)                 \
-	VUSHR_16B(4, 1, 5)                \
+	VUSHR_16B(4, 1, 5)                 \
 	VUSHR_16B(6, 0, 0)                 \
-	VUSHR_16B(6, 1, 1)               \
+	VUSHR_16B(6, 1, 1)                 \
 	VSLI_16B(4, 4, 20)                 \
 	VSLI_16B(4, 5, 21)                 \
 	VSLI_16B(4, 0, 22)                 \
-	VSLI_16B(4, 1, 23)                \
+	VSLI_16B(4, 1, 23)                 \
 	VAND_16B(30, 20, 20)               \
-	VAND_16B(30, 21, 21)               \
-	PAIR(16, 20, 17, 21, t, 0)         \
+	VAND_16B(30, 21, 21)
+
+// HALF_Q6K adds 128 columns with the sub-scales of s and t.
+#define HALF_Q6K(s, t)              \
+	LOW64()                     \
+	ACTS()                      \
+	PAIR(16, 12, 17, 13, s, 0)  \
+	PAIR(18, 14, 19, 15, s, 2)  \
+	ACTS()                      \
+	HIGH64()                    \
+	PAIR(16, 20, 17, 21, t, 0)  \
 	PAIR(18, 22, 19, 23, t, 2)
 
 #define CONSTS_Q6K() VMOVI $63, V30.B16
@@ -305,10 +324,8 @@ block:                             \
 	VMOVI $7, V30.B16     \
 	VMOVI $32, V26.B16
 
-#define BLOCK_Q3K()                         \
-	MOVD R2, R10                        \
-	ADD $32, R2                         \
-	CODES()                             \
+// SUBS_Q3K makes V7-V10 the sub-scales.
+#define SUBS_Q3K()                          \
 	VLD1.P 8(R2), [V1.B8]               \
 	VLD1R.P 4(R2), [V4.S4]              \
 	VUSHR_16B(4, 1, 5)                  \
@@ -323,7 +340,13 @@ block:                             \
 	VMOVI $63, V6.B16                   \
 	VAND_16B(6, 1, 1)                   \
 	VSUB V26.B16, V1.B16, V1.B16        \
-	WIDEN()                             \
+	WIDEN()
+
+#define BLOCK_Q3K()                         \
+	MOVD R2, R10                        \
+	ADD $32, R2                         \
+	CODES()                             \
+	SUBS_Q3K()                          \
 	SUMS16()                            \
 	VMOVI_2D(27)                        \
 	VLD1 (R10), [V0.B16, V1.B16]        \
@@ -358,7 +381,8 @@ block:                             \
 	MOVD $·iq4Shifts(SB), R14     \
 	VLD1 (R14), [V26.B16]
 
-#define BLOCK_IQ4XS()                 \
+// SUBS_IQ4XS makes V7 and V8 the sub-scales.
+#define SUBS_IQ4XS()                  \
 	VLD1.P 8(R2), [V0.B8]         \
 	VDUP V0.S[1], V1.S4           \
 	VUSHR_16B(4, 1, 2)            \
@@ -374,7 +398,10 @@ block:                             \
 	VSUB V3.B16, V1.B16, V1.B16   \
 	VSXTL_8H(1, 2)                \
 	VSXTL_4S(2, 7)                \
-	VSXTL2_4S(2, 8)               \
+	VSXTL2_4S(2, 8)
+
+#define BLOCK_IQ4XS()                 \
+	SUBS_IQ4XS()                  \
 	VMOVI_2D(27)                  \
 	CODES()                       \
 	IQ4_64(12, 13, 7, 0)          \

@@ -32,6 +32,21 @@ func gemvQ51NEON(a *RowArgs)
 func gemvQ80NEON(a *RowArgs)
 func gemvIQ4NLNEON(a *RowArgs)
 
+// Format.unpack for the type in the name.
+
+func unpackQ2KNEON(a *UnpackArgs)
+func unpackQ3KNEON(a *UnpackArgs)
+func unpackQ4KNEON(a *UnpackArgs)
+func unpackQ5KNEON(a *UnpackArgs)
+func unpackQ6KNEON(a *UnpackArgs)
+func unpackIQ4XSNEON(a *UnpackArgs)
+func unpackQ40NEON(a *UnpackArgs)
+func unpackQ41NEON(a *UnpackArgs)
+func unpackQ50NEON(a *UnpackArgs)
+func unpackQ51NEON(a *UnpackArgs)
+func unpackQ80NEON(a *UnpackArgs)
+func unpackIQ4NLNEON(a *UnpackArgs)
+
 // Constants of the assembly.
 var (
 	iq4Numbers = [16]int8{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
@@ -55,5 +70,9 @@ func init() {
 	})
 	registerRows(cpu.DotProd, 4, map[string]func(*RowArgs){
 		"Q4_0": gemvQ40Dotprod, "Q4_1": gemvQ41Dotprod, "Q5_0": gemvQ50Dotprod, "Q5_1": gemvQ51Dotprod, "Q8_0": gemvQ80Dotprod, "IQ4_NL": gemvIQ4NLDotprod,
+	})
+	registerUnpack(cpu.NEON, map[string]Unpack{
+		"Q2_K": unpackQ2KNEON, "Q3_K": unpackQ3KNEON, "Q4_K": unpackQ4KNEON, "Q5_K": unpackQ5KNEON, "Q6_K": unpackQ6KNEON, "IQ4_XS": unpackIQ4XSNEON,
+		"Q4_0": unpackQ40NEON, "Q4_1": unpackQ41NEON, "Q5_0": unpackQ50NEON, "Q5_1": unpackQ51NEON, "Q8_0": unpackQ80NEON, "IQ4_NL": unpackIQ4NLNEON,
 	})
 }
