@@ -61,6 +61,22 @@ var rowsAVX2 = map[string]float64{
 
 var rowsVNNI = map[string]float64{"Q8_0": 21, "IQ4_NL": 27}
 
+// Of all instruction sets of arm64.
+var blocksNEON = map[string]float64{
+	"Q2_K": 493, "Q3_K": 614, "Q4_K": 399, "Q5_K": 560, "Q6_K": 513, "IQ4_XS": 431,
+	"Q4_0": 438, "Q4_1": 470, "Q5_0": 720, "Q5_1": 751, "Q8_0": 376, "IQ4_NL": 501,
+}
+
+var rowsNEON = map[string]float64{
+	"Q2_K": 503, "Q3_K": 687, "Q4_K": 402, "Q5_K": 562, "Q6_K": 585, "IQ4_XS": 476,
+	"Q4_0": 393, "Q4_1": 409, "Q5_0": 675, "Q5_1": 690, "Q8_0": 338, "IQ4_NL": 464,
+}
+
+var rowsDotProd = map[string]float64{
+	"Q2_K": 441, "Q3_K": 625, "Q4_K": 339, "Q5_K": 500, "Q6_K": 523, "IQ4_XS": 383,
+	"Q4_0": 331, "Q4_1": 346, "Q5_0": 612, "Q5_1": 628, "Q8_0": 245, "IQ4_NL": 370,
+}
+
 var allCosts = map[string]costs{
 	cpu.Generic: {step: 266, row4: 325, row: 326, row7: 325, row8: 328, unpack: [8]float64{363, 406, 399, 363, 434, 466, 533, 401}, record: 1216},
 	cpu.AVX2: {
@@ -90,6 +106,7 @@ var allCosts = map[string]costs{
 	cpu.NEON: {
 		step: 110, row4: 255, row: 255, row7: 255, row8: 320, unpack: unpackNEON, record: 22000,
 		gemv: [8]float64{0, 0, 0, 330, 0, 0, 0, 385}, layouts: map[packing.Layout]float64{packing.LayoutQSI4CXP: 270, packing.LayoutQSI8CXP: 290},
+		blocks: blocksNEON, rows: rowsNEON,
 	},
 	cpu.DotProd: {
 		step: 90, row4: 95, row: 95, row7: 95, row8: 95, unpack: unpackNEON, record: 22000,
@@ -97,8 +114,9 @@ var allCosts = map[string]costs{
 		layouts: map[packing.Layout]float64{
 			packing.LayoutQSI4CXP: 147, packing.LayoutQSI8CXP: 100, packing.LayoutQSU2CXP: 145, packing.LayoutQSI4C32PF16: 225, packing.LayoutQAI4C32P: 245,
 		},
+		blocks: blocksNEON, rows: rowsDotProd,
 	},
-	cpu.I8MM: {step: 115, row4: 62, row: 62, row7: 62, row8: 62, unpack: unpackNEON, record: 22000},
+	cpu.I8MM: {step: 115, row4: 62, row: 62, row7: 62, row8: 62, unpack: unpackNEON, record: 22000, blocks: blocksNEON},
 }
 
 func gemvCost(k *gemv.Kernel) float64 {
