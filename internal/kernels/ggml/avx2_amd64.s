@@ -1314,114 +1314,114 @@ row:
 block:
 	PREFETCHT0   4096(DX)
 	PREFETCHT0   4160(DX)
-	VMOVDQU      (DX), Y1
-	VPXOR        Y2, Y2, Y2
-	VMOVQ        96(DX), X3
-	VPSRLW       $0x04, X3, X4
-	VPUNPCKLQDQ  X4, X3, X3
-	VPAND        u32_f0f0f0fx8<>+0(SB), X3, X3
-	VPBROADCASTD 104(DX), X4
-	VPSRLVD      u32_0_2_4_6<>+0(SB), X4, X4
-	VPAND        u32_3030303x8<>+0(SB), X4, X4
-	VPSLLW       $0x04, X4, X4
-	VPOR         X4, X3, X3
-	VPSUBB       u32_20202020x8<>+0(SB), X3, X3
-	VPMOVSXBD    X3, Y4
-	VPMULLD      (R8), Y4, Y4
-	VPSRLDQ      $0x08, X3, X5
-	VPMOVSXBD    X5, Y5
-	VPMULLD      32(R8), Y5, Y5
-	VPADDD       Y5, Y4, Y4
-	VPSLLD       $0x02, Y4, Y4
-	VPSUBD       Y4, Y2, Y2
-	VPMOVSXBW    X3, Y3
-	VPERM2I128   $0x00, Y3, Y3, Y4
-	VPERM2I128   $0x11, Y3, Y3, Y3
+	VPXOR        Y1, Y1, Y1
+	VMOVQ        96(DX), X2
+	VPSRLW       $0x04, X2, X3
+	VPUNPCKLQDQ  X3, X2, X2
+	VPAND        u32_f0f0f0fx8<>+0(SB), X2, X2
+	VPBROADCASTD 104(DX), X3
+	VPSRLVD      u32_0_2_4_6<>+0(SB), X3, X3
+	VPAND        u32_3030303x8<>+0(SB), X3, X3
+	VPSLLW       $0x04, X3, X3
+	VPOR         X3, X2, X2
+	VPSUBB       u32_20202020x8<>+0(SB), X2, X2
+	VPMOVSXBD    X2, Y3
+	VPMULLD      (R8), Y3, Y3
+	VPSRLDQ      $0x08, X2, X4
+	VPMOVSXBD    X4, Y4
+	VPMULLD      32(R8), Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VPSLLD       $0x02, Y3, Y3
+	VPSUBD       Y3, Y1, Y1
+	VPMOVSXBW    X2, Y2
+	VPERM2I128   $0x00, Y2, Y2, Y3
+	VPERM2I128   $0x11, Y2, Y2, Y2
+	VMOVDQU      (DX), Y4
 	VMOVDQU      32(DX), Y5
 	VPAND        u32_3030303x8<>+0(SB), Y5, Y6
-	VPSLLW       $0x02, Y1, Y7
+	VPSLLW       $0x02, Y4, Y7
 	VPAND        u32_4040404x8<>+0(SB), Y7, Y7
 	VPOR         Y7, Y6, Y6
 	VPMADDUBSW   (SI), Y6, Y6
-	VPSHUFB      u8_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3<>+0(SB), Y4, Y7
+	VPSHUFB      u8_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3<>+0(SB), Y3, Y7
 	VPMADDWD     Y7, Y6, Y6
-	VPADDD       Y6, Y2, Y2
+	VPADDD       Y6, Y1, Y1
 	VPSRLW       $0x02, Y5, Y6
 	VPAND        u32_3030303x8<>+0(SB), Y6, Y6
-	VPSLLW       $0x01, Y1, Y7
+	VPSLLW       $0x01, Y4, Y7
 	VPAND        u32_4040404x8<>+0(SB), Y7, Y7
 	VPOR         Y7, Y6, Y6
 	VPMADDUBSW   32(SI), Y6, Y6
-	VPSHUFB      u8_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7<>+0(SB), Y4, Y7
+	VPSHUFB      u8_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7<>+0(SB), Y3, Y7
 	VPMADDWD     Y7, Y6, Y6
-	VPADDD       Y6, Y2, Y2
+	VPADDD       Y6, Y1, Y1
 	VPSRLW       $0x04, Y5, Y6
 	VPAND        u32_3030303x8<>+0(SB), Y6, Y6
-	VPAND        u32_4040404x8<>+0(SB), Y1, Y7
+	VPAND        u32_4040404x8<>+0(SB), Y4, Y7
 	VPOR         Y7, Y6, Y6
 	VPMADDUBSW   64(SI), Y6, Y6
-	VPSHUFB      u8_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b<>+0(SB), Y4, Y7
+	VPSHUFB      u8_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b<>+0(SB), Y3, Y7
 	VPMADDWD     Y7, Y6, Y6
-	VPADDD       Y6, Y2, Y2
+	VPADDD       Y6, Y1, Y1
 	VPSRLW       $0x06, Y5, Y5
 	VPAND        u32_3030303x8<>+0(SB), Y5, Y5
-	VPSRLW       $0x01, Y1, Y6
+	VPSRLW       $0x01, Y4, Y6
 	VPAND        u32_4040404x8<>+0(SB), Y6, Y6
 	VPOR         Y6, Y5, Y5
 	VPMADDUBSW   96(SI), Y5, Y5
-	VPSHUFB      u8_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f<>+0(SB), Y4, Y4
-	VPMADDWD     Y4, Y5, Y5
-	VPADDD       Y5, Y2, Y2
-	VMOVDQU      64(DX), Y4
-	VPAND        u32_3030303x8<>+0(SB), Y4, Y5
-	VPSRLW       $0x02, Y1, Y6
+	VPSHUFB      u8_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f<>+0(SB), Y3, Y3
+	VPMADDWD     Y3, Y5, Y5
+	VPADDD       Y5, Y1, Y1
+	VMOVDQU      64(DX), Y3
+	VPAND        u32_3030303x8<>+0(SB), Y3, Y5
+	VPSRLW       $0x02, Y4, Y6
 	VPAND        u32_4040404x8<>+0(SB), Y6, Y6
 	VPOR         Y6, Y5, Y5
 	VPMADDUBSW   128(SI), Y5, Y5
-	VPSHUFB      u8_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3<>+0(SB), Y3, Y6
+	VPSHUFB      u8_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3<>+0(SB), Y2, Y6
 	VPMADDWD     Y6, Y5, Y5
-	VPADDD       Y5, Y2, Y2
-	VPSRLW       $0x02, Y4, Y5
+	VPADDD       Y5, Y1, Y1
+	VPSRLW       $0x02, Y3, Y5
 	VPAND        u32_3030303x8<>+0(SB), Y5, Y5
-	VPSRLW       $0x03, Y1, Y6
+	VPSRLW       $0x03, Y4, Y6
 	VPAND        u32_4040404x8<>+0(SB), Y6, Y6
 	VPOR         Y6, Y5, Y5
 	VPMADDUBSW   160(SI), Y5, Y5
-	VPSHUFB      u8_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7<>+0(SB), Y3, Y6
+	VPSHUFB      u8_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7<>+0(SB), Y2, Y6
 	VPMADDWD     Y6, Y5, Y5
-	VPADDD       Y5, Y2, Y2
-	VPSRLW       $0x04, Y4, Y5
+	VPADDD       Y5, Y1, Y1
+	VPSRLW       $0x04, Y3, Y5
 	VPAND        u32_3030303x8<>+0(SB), Y5, Y5
-	VPSRLW       $0x04, Y1, Y6
+	VPSRLW       $0x04, Y4, Y6
 	VPAND        u32_4040404x8<>+0(SB), Y6, Y6
 	VPOR         Y6, Y5, Y5
 	VPMADDUBSW   192(SI), Y5, Y5
-	VPSHUFB      u8_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b<>+0(SB), Y3, Y6
+	VPSHUFB      u8_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b<>+0(SB), Y2, Y6
 	VPMADDWD     Y6, Y5, Y5
-	VPADDD       Y5, Y2, Y2
-	VPSRLW       $0x06, Y4, Y4
-	VPAND        u32_3030303x8<>+0(SB), Y4, Y4
-	VPSRLW       $0x05, Y1, Y1
-	VPAND        u32_4040404x8<>+0(SB), Y1, Y1
-	VPOR         Y1, Y4, Y4
-	VPMADDUBSW   224(SI), Y4, Y1
-	VPSHUFB      u8_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f<>+0(SB), Y3, Y3
-	VPMADDWD     Y3, Y1, Y1
-	VPADDD       Y1, Y2, Y2
-	VSHUFPS      $0xdd, Y2, Y2, Y1
-	VSHUFPS      $0x88, Y2, Y2, Y2
-	VPADDD       Y1, Y2, Y2
-	VSHUFPS      $0xdd, Y2, Y2, Y1
-	VSHUFPS      $0x88, Y2, Y2, Y2
-	VPADDD       Y1, Y2, Y2
-	VEXTRACTI128 $0x01, Y2, X1
-	VPADDD       X1, X2, X2
-	VCVTDQ2PS    X2, X2
-	VPBROADCASTW 108(DX), X1
-	VCVTPH2PS    X1, X1
+	VPADDD       Y5, Y1, Y1
+	VPSRLW       $0x06, Y3, Y3
+	VPAND        u32_3030303x8<>+0(SB), Y3, Y3
+	VPSRLW       $0x05, Y4, Y4
+	VPAND        u32_4040404x8<>+0(SB), Y4, Y4
+	VPOR         Y4, Y3, Y3
+	VPMADDUBSW   224(SI), Y3, Y3
+	VPSHUFB      u8_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f<>+0(SB), Y2, Y2
+	VPMADDWD     Y2, Y3, Y3
+	VPADDD       Y3, Y1, Y1
+	VSHUFPS      $0xdd, Y1, Y1, Y2
+	VSHUFPS      $0x88, Y1, Y1, Y1
+	VPADDD       Y2, Y1, Y1
+	VSHUFPS      $0xdd, Y1, Y1, Y2
+	VSHUFPS      $0x88, Y1, Y1, Y1
+	VPADDD       Y2, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPADDD       X2, X1, X1
+	VCVTDQ2PS    X1, X1
+	VPBROADCASTW 108(DX), X2
+	VCVTPH2PS    X2, X2
 	VBROADCASTSS (DI), X3
-	VMULPS       X3, X1, X1
-	VFMADD231SS  X2, X1, X0
+	VMULPS       X3, X2, X2
+	VFMADD231SS  X1, X2, X0
 	ADDQ         $0x0000006e, DX
 	ADDQ         $0x00000100, SI
 	ADDQ         $0x04, DI
@@ -2022,110 +2022,110 @@ block:
 	PREFETCHT0   4096(DX)
 	PREFETCHT0   4160(DX)
 	PREFETCHT0   4224(DX)
-	VMOVDQU      16(DX), Y1
-	VPXOR        Y2, Y2, Y2
-	VMOVQ        4(DX), X3
-	VPBROADCASTD 12(DX), X4
-	VPSRLVD      u32_0_4_0x2<>+0(SB), X4, X4
-	VPAND        u32_f0f0f0fx8<>+0(SB), X4, X4
-	VPSRLW       $0x02, X3, X5
-	VPAND        u32_30303030x8<>+0(SB), X5, X5
-	VPAND        u32_3f3f3f3fx8<>+0(SB), X3, X3
-	VPOR         X5, X4, X4
-	VPUNPCKLDQ   X4, X3, X3
-	VPSRLDQ      $0x08, X3, X4
-	VPMOVSXBD    X4, Y4
-	VPMULLD      (R8), Y4, Y4
-	VPMOVSXBW    X3, Y3
-	VPERM2I128   $0x00, Y3, Y3, Y3
+	VPXOR        Y1, Y1, Y1
+	VMOVQ        4(DX), X2
+	VPBROADCASTD 12(DX), X3
+	VPSRLVD      u32_0_4_0x2<>+0(SB), X3, X3
+	VPAND        u32_f0f0f0fx8<>+0(SB), X3, X3
+	VPSRLW       $0x02, X2, X4
+	VPAND        u32_30303030x8<>+0(SB), X4, X4
+	VPAND        u32_3f3f3f3fx8<>+0(SB), X2, X2
+	VPOR         X4, X3, X3
+	VPUNPCKLDQ   X3, X2, X2
+	VPSRLDQ      $0x08, X2, X3
+	VPMOVSXBD    X3, Y3
+	VPMULLD      (R8), Y3, Y3
+	VPMOVSXBW    X2, Y2
+	VPERM2I128   $0x00, Y2, Y2, Y2
+	VMOVDQU      16(DX), Y4
 	VMOVDQU      48(DX), Y5
 	VPAND        u32_f0f0f0fx8<>+0(SB), Y5, Y6
-	VPSLLW       $0x04, Y1, Y7
+	VPSLLW       $0x04, Y4, Y7
 	VPAND        u32_10101010x8<>+0(SB), Y7, Y7
 	VPOR         Y7, Y6, Y6
 	VPMADDUBSW   (SI), Y6, Y6
-	VPSHUFB      u8_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1<>+0(SB), Y3, Y7
+	VPSHUFB      u8_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1<>+0(SB), Y2, Y7
 	VPMADDWD     Y7, Y6, Y6
-	VPADDD       Y6, Y2, Y2
+	VPADDD       Y6, Y1, Y1
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        u32_f0f0f0fx8<>+0(SB), Y5, Y5
-	VPSLLW       $0x03, Y1, Y6
+	VPSLLW       $0x03, Y4, Y6
 	VPAND        u32_10101010x8<>+0(SB), Y6, Y6
 	VPOR         Y6, Y5, Y5
 	VPMADDUBSW   32(SI), Y5, Y5
-	VPSHUFB      u8_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3<>+0(SB), Y3, Y6
+	VPSHUFB      u8_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3<>+0(SB), Y2, Y6
 	VPMADDWD     Y6, Y5, Y5
-	VPADDD       Y5, Y2, Y2
+	VPADDD       Y5, Y1, Y1
 	VMOVDQU      80(DX), Y5
 	VPAND        u32_f0f0f0fx8<>+0(SB), Y5, Y6
-	VPSLLW       $0x02, Y1, Y7
+	VPSLLW       $0x02, Y4, Y7
 	VPAND        u32_10101010x8<>+0(SB), Y7, Y7
 	VPOR         Y7, Y6, Y6
 	VPMADDUBSW   64(SI), Y6, Y6
-	VPSHUFB      u8_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5<>+0(SB), Y3, Y7
+	VPSHUFB      u8_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5<>+0(SB), Y2, Y7
 	VPMADDWD     Y7, Y6, Y6
-	VPADDD       Y6, Y2, Y2
+	VPADDD       Y6, Y1, Y1
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        u32_f0f0f0fx8<>+0(SB), Y5, Y5
-	VPSLLW       $0x01, Y1, Y6
+	VPSLLW       $0x01, Y4, Y6
 	VPAND        u32_10101010x8<>+0(SB), Y6, Y6
 	VPOR         Y6, Y5, Y5
 	VPMADDUBSW   96(SI), Y5, Y5
-	VPSHUFB      u8_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7<>+0(SB), Y3, Y6
+	VPSHUFB      u8_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7<>+0(SB), Y2, Y6
 	VPMADDWD     Y6, Y5, Y5
-	VPADDD       Y5, Y2, Y2
+	VPADDD       Y5, Y1, Y1
 	VMOVDQU      112(DX), Y5
 	VPAND        u32_f0f0f0fx8<>+0(SB), Y5, Y6
-	VPAND        u32_10101010x8<>+0(SB), Y1, Y7
+	VPAND        u32_10101010x8<>+0(SB), Y4, Y7
 	VPOR         Y7, Y6, Y6
 	VPMADDUBSW   128(SI), Y6, Y6
-	VPSHUFB      u8_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9<>+0(SB), Y3, Y7
+	VPSHUFB      u8_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9<>+0(SB), Y2, Y7
 	VPMADDWD     Y7, Y6, Y6
-	VPADDD       Y6, Y2, Y2
+	VPADDD       Y6, Y1, Y1
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        u32_f0f0f0fx8<>+0(SB), Y5, Y5
-	VPSRLW       $0x01, Y1, Y6
+	VPSRLW       $0x01, Y4, Y6
 	VPAND        u32_10101010x8<>+0(SB), Y6, Y6
 	VPOR         Y6, Y5, Y5
 	VPMADDUBSW   160(SI), Y5, Y5
-	VPSHUFB      u8_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b<>+0(SB), Y3, Y6
+	VPSHUFB      u8_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b<>+0(SB), Y2, Y6
 	VPMADDWD     Y6, Y5, Y5
-	VPADDD       Y5, Y2, Y2
+	VPADDD       Y5, Y1, Y1
 	VMOVDQU      144(DX), Y5
 	VPAND        u32_f0f0f0fx8<>+0(SB), Y5, Y6
-	VPSRLW       $0x02, Y1, Y7
+	VPSRLW       $0x02, Y4, Y7
 	VPAND        u32_10101010x8<>+0(SB), Y7, Y7
 	VPOR         Y7, Y6, Y6
 	VPMADDUBSW   192(SI), Y6, Y6
-	VPSHUFB      u8_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d<>+0(SB), Y3, Y7
+	VPSHUFB      u8_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d<>+0(SB), Y2, Y7
 	VPMADDWD     Y7, Y6, Y6
-	VPADDD       Y6, Y2, Y2
+	VPADDD       Y6, Y1, Y1
 	VPSRLW       $0x04, Y5, Y5
 	VPAND        u32_f0f0f0fx8<>+0(SB), Y5, Y5
-	VPSRLW       $0x03, Y1, Y1
-	VPAND        u32_10101010x8<>+0(SB), Y1, Y1
-	VPOR         Y1, Y5, Y5
-	VPMADDUBSW   224(SI), Y5, Y1
-	VPSHUFB      u8_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f<>+0(SB), Y3, Y3
-	VPMADDWD     Y3, Y1, Y1
-	VPADDD       Y1, Y2, Y2
-	VSHUFPS      $0xdd, Y4, Y2, Y1
-	VSHUFPS      $0x88, Y4, Y2, Y2
-	VPADDD       Y1, Y2, Y2
-	VSHUFPS      $0xdd, Y2, Y2, Y1
-	VSHUFPS      $0x88, Y2, Y2, Y2
-	VPADDD       Y1, Y2, Y2
-	VEXTRACTI128 $0x01, Y2, X1
-	VPADDD       X1, X2, X2
-	VCVTDQ2PS    X2, X2
-	VMOVD        (DX), X1
-	VCVTPH2PS    X1, X1
+	VPSRLW       $0x03, Y4, Y4
+	VPAND        u32_10101010x8<>+0(SB), Y4, Y4
+	VPOR         Y4, Y5, Y5
+	VPMADDUBSW   224(SI), Y5, Y4
+	VPSHUFB      u8_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f<>+0(SB), Y2, Y2
+	VPMADDWD     Y2, Y4, Y4
+	VPADDD       Y4, Y1, Y1
+	VSHUFPS      $0xdd, Y3, Y1, Y2
+	VSHUFPS      $0x88, Y3, Y1, Y1
+	VPADDD       Y2, Y1, Y1
+	VSHUFPS      $0xdd, Y1, Y1, Y2
+	VSHUFPS      $0x88, Y1, Y1, Y1
+	VPADDD       Y2, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPADDD       X2, X1, X1
+	VCVTDQ2PS    X1, X1
+	VMOVD        (DX), X2
+	VCVTPH2PS    X2, X2
 	VBROADCASTSS (DI), X3
-	VMULPS       X3, X1, X1
-	VFMADD231SS  X2, X1, X0
-	VMOVSHDUP    X2, X2
+	VMULPS       X3, X2, X2
+	VFMADD231SS  X1, X2, X0
 	VMOVSHDUP    X1, X1
-	VFNMADD231SS X2, X1, X0
+	VMOVSHDUP    X2, X2
+	VFNMADD231SS X1, X2, X0
 	ADDQ         $0x000000b0, DX
 	ADDQ         $0x00000100, SI
 	ADDQ         $0x04, DI

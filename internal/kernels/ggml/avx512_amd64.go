@@ -13,3 +13,38 @@ func gemvQ80AVX512(a *RowArgs)
 //
 //go:noescape
 func gemvIQ4NLAVX512(a *RowArgs)
+
+// gemvQ2KAVX512 is the product of rows of Q2_K.
+//
+//go:noescape
+func gemvQ2KAVX512(a *RowArgs)
+
+// gemvQ3KAVX512 is the product of rows of Q3_K.
+//
+//go:noescape
+func gemvQ3KAVX512(a *RowArgs)
+
+// gemvQ4KAVX512 is the product of rows of Q4_K.
+//
+//go:noescape
+func gemvQ4KAVX512(a *RowArgs)
+
+// gemvQ5KAVX512 is the product of rows of Q5_K.
+//
+//go:noescape
+func gemvQ5KAVX512(a *RowArgs)
+
+// gemvQ6KAVX512 is the product of rows of Q6_K.
+//
+//go:noescape
+func gemvQ6KAVX512(a *RowArgs)
+
+// gemvIQ4XSAVX512 is the product of rows of IQ4_XS.
+//
+//go:noescape
+func gemvIQ4XSAVX512(a *RowArgs)
+
+// gemvTQ20AVX512 is the product of rows of TQ2_0.
+//
+//go:noescape
+func gemvTQ20AVX512(a *RowArgs)

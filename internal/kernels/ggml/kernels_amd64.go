@@ -14,6 +14,10 @@ func init() {
 	})
 	registerRows(cpu.AVXVNNI, 8, map[string]func(*RowArgs){"Q8_0": gemvQ80AVXVNNI, "IQ4_NL": gemvIQ4NLAVXVNNI})
 	registerRows(cpu.AVX512, 8, map[string]func(*RowArgs){"Q8_0": gemvQ80AVX512, "IQ4_NL": gemvIQ4NLAVX512})
+	registerRows(cpu.AVX512, 1, map[string]func(*RowArgs){
+		"Q2_K": gemvQ2KAVX512, "Q3_K": gemvQ3KAVX512, "Q4_K": gemvQ4KAVX512, "Q5_K": gemvQ5KAVX512, "Q6_K": gemvQ6KAVX512,
+		"IQ4_XS": gemvIQ4XSAVX512, "TQ2_0": gemvTQ20AVX512,
+	})
 	registerUnpack(cpu.AVX2, map[string]Unpack{
 		"Q2_K": unpackQ2KAVX2, "Q3_K": unpackQ3KAVX2, "Q4_K": unpackQ4KAVX2, "Q5_K": unpackQ5KAVX2, "Q6_K": unpackQ6KAVX2,
 		"IQ4_XS": unpackIQ4XSAVX2, "TQ2_0": unpackTQ20AVX2,

@@ -18,18 +18,22 @@ func main() {
 	flag.Parse()
 	ConstraintExpr("!purego")
 	isa := emit.ISAs[*name]
-	// VPDPBUSD gains where codes use all 8 bits. Else VPMADDUBSW and VPMADDWD need as few
-	// instructions, because VPMADDWD multiplies with sub-scales, too.
+	// VPDPBUSD in vectors of 32 bytes gains where codes use all 8 bits. Else VPMADDUBSW and VPMADDWD
+	// need as few instructions, because VPMADDWD multiplies with sub-scales, too.
 	for _, s := range smallTypes {
 		if isa == emit.AVX2 || s.signed {
 			s.gemv(isa)
 		}
 	}
-	if isa == emit.AVX2 {
-		for _, s := range superTypes {
-			s.gemv()
+	for _, s := range superTypes {
+		if isa != emit.AVXVNNI {
+			s.gemv(isa)
+		}
+		if isa == emit.AVX2 {
 			s.unpack()
 		}
+	}
+	if isa == emit.AVX2 {
 		for _, s := range smallTypes {
 			s.unpack()
 		}

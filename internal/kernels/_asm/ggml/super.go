@@ -197,8 +197,8 @@ func (s *superType) spread(i int) operand.Mem {
 }
 
 // gemv emits a kernel of one row of weights at a time.
-func (s *superType) gemv() {
-	name := "gemv" + strings.ReplaceAll(s.name, "_", "") + "AVX2"
+func (s *superType) gemv(isa emit.ISA) {
+	name := "gemv" + strings.ReplaceAll(s.name, "_", "") + isa.Suffix()
 	emit.Func(name, "func(a *RowArgs)", name+" is the product of rows of "+s.name+".")
 	args := GP64()
 	Load(Param("a"), args)
@@ -213,7 +213,7 @@ func (s *superType) gemv() {
 	for i := 0; i < s.bytes; i += 64 {
 		PREFETCHT0(b.at(ahead + i))
 	}
-	total, minima := s.dots(b, acts, sums)
+	total, minima := s.dots(isa, b, acts, sums)
 	other := total
 	if s.minima {
 		other = minima
@@ -261,23 +261,31 @@ func (s *superType) gemv() {
 
 // dots emits the sums of a block: products times sub-scales, and sums of activations times
 // sub-minima, each to be added over 8 dwords.
-func (s *superType) dots(b block, acts, sums reg.Register) (total, minima reg.VecVirtual) {
-	codes, total := s.codes(b), zero()
+func (s *superType) dots(isa emit.ISA, b block, acts, sums reg.Register) (total, minima reg.VecVirtual) {
+	total = zero()
+	offset := s.offset
+	if isa == emit.AVX512 && s.signed {
+		offset = 128
+	}
 	act := func(i int) operand.Mem { return operand.Mem{Base: acts, Disp: 32 * i} }
 	if s.subs == nil {
-		all := YMM()
-		for i := range 8 {
-			w := words(codes(i), s.signed, act(i))
-			if i == 0 {
-				all = w
-			} else {
-				VPADDW(w, all, all)
+		if isa == emit.AVX512 {
+			s.dots512(b, nil, acts, total)
+		} else {
+			codes, all := s.codes(b), YMM()
+			for i := range 8 {
+				w := words(codes(i), s.signed, act(i))
+				if i == 0 {
+					all = w
+				} else {
+					VPADDW(w, all, all)
+				}
 			}
+			VPMADDWD(emit.Ones(), all, total)
 		}
-		VPMADDWD(emit.Ones(), all, total)
 		sum := XMM()
 		VMOVD(operand.Mem{Base: sums}, sum)
-		times(s.offset, sum)
+		times(offset, sum)
 		VPSUBD(sum.AsY(), total, total)
 		return total, nil
 	}
@@ -297,10 +305,14 @@ func (s *superType) dots(b block, acts, sums reg.Register) (total, minima reg.Ve
 	if s.minima {
 		minima = sumsTimes(mins)
 	}
-	if s.offset != 0 {
+	if offset != 0 {
 		x := sumsTimes(subs)
-		times(s.offset, x)
+		times(offset, x)
 		VPSUBD(x, total, total)
+	}
+	if isa == emit.AVX512 {
+		s.dots512(b, subs, acts, total)
+		return total, minima
 	}
 	var factors [2]reg.VecVirtual // words of sub-scales, the same in both lanes
 	w := YMM()
@@ -309,6 +321,7 @@ func (s *superType) dots(b block, acts, sums reg.Register) (total, minima reg.Ve
 		factors[i] = YMM()
 		VPERM2I128(operand.U8(0x11*i), w, w, factors[i])
 	}
+	codes := s.codes(b)
 	for i := range 8 {
 		p := words(codes(i), s.signed, act(i))
 		x := YMM()
