@@ -4,6 +4,26 @@
 
 package ggml
 
+// gemvQ40AVX512 is the product of rows of Q4_0.
+//
+//go:noescape
+func gemvQ40AVX512(a *RowArgs)
+
+// gemvQ41AVX512 is the product of rows of Q4_1.
+//
+//go:noescape
+func gemvQ41AVX512(a *RowArgs)
+
+// gemvQ50AVX512 is the product of rows of Q5_0.
+//
+//go:noescape
+func gemvQ50AVX512(a *RowArgs)
+
+// gemvQ51AVX512 is the product of rows of Q5_1.
+//
+//go:noescape
+func gemvQ51AVX512(a *RowArgs)
+
 // gemvQ80AVX512 is the product of rows of Q8_0.
 //
 //go:noescape

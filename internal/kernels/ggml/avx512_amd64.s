@@ -4,6 +4,645 @@
 
 #include "textflag.h"
 
+// func gemvQ40AVX512(a *byte)
+// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
+TEXT ·gemvQ40AVX512(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ 8(AX), DX
+	MOVQ 24(AX), BX
+	MOVQ 16(AX), SI
+	LEAQ (SI)(SI*2), DI
+
+rows:
+	MOVQ  40(AX), R8
+	MOVQ  48(AX), R9
+	MOVQ  56(AX), R10
+	MOVQ  32(AX), R11
+	MOVQ  DX, R12
+	LEAQ  (DX)(SI*4), R13
+	LEAQ  (DX)(SI*8), R14
+	VPXOR Y0, Y0, Y0
+
+block:
+	PREFETCHT0     (R14)
+	PREFETCHT0     64(R14)
+	PREFETCHT0     128(R14)
+	ADDQ           $0x00000090, R14
+	VMOVDQU        (R8), Y1
+	VPXOR          Y2, Y2, Y2
+	VBROADCASTI128 2(R12), Y3
+	VPSRLVD        u32_0x4_4x4<>+0(SB), Y3, Y3
+	VPAND          u32_f0f0f0fx8<>+0(SB), Y3, Y3
+	VPDPBUSD       Y1, Y3, Y2
+	VPXOR          Y3, Y3, Y3
+	VBROADCASTI128 2(R12)(SI*1), Y4
+	VPSRLVD        u32_0x4_4x4<>+0(SB), Y4, Y4
+	VPAND          u32_f0f0f0fx8<>+0(SB), Y4, Y4
+	VPDPBUSD       Y1, Y4, Y3
+	VSHUFPS        $0xdd, Y3, Y2, Y4
+	VSHUFPS        $0x88, Y3, Y2, Y2
+	VPADDD         Y4, Y2, Y2
+	VPXOR          Y3, Y3, Y3
+	VBROADCASTI128 2(R12)(SI*2), Y4
+	VPSRLVD        u32_0x4_4x4<>+0(SB), Y4, Y4
+	VPAND          u32_f0f0f0fx8<>+0(SB), Y4, Y4
+	VPDPBUSD       Y1, Y4, Y3
+	VPXOR          Y4, Y4, Y4
+	VBROADCASTI128 2(R12)(DI*1), Y5
+	VPSRLVD        u32_0x4_4x4<>+0(SB), Y5, Y5
+	VPAND          u32_f0f0f0fx8<>+0(SB), Y5, Y5
+	VPDPBUSD       Y1, Y5, Y4
+	VSHUFPS        $0xdd, Y4, Y3, Y5
+	VSHUFPS        $0x88, Y4, Y3, Y3
+	VPADDD         Y5, Y3, Y3
+	VSHUFPS        $0xdd, Y3, Y2, Y4
+	VSHUFPS        $0x88, Y3, Y2, Y2
+	VPADDD         Y4, Y2, Y2
+	VPXOR          Y3, Y3, Y3
+	VBROADCASTI128 2(R13), Y4
+	VPSRLVD        u32_0x4_4x4<>+0(SB), Y4, Y4
+	VPAND          u32_f0f0f0fx8<>+0(SB), Y4, Y4
+	VPDPBUSD       Y1, Y4, Y3
+	VPXOR          Y4, Y4, Y4
+	VBROADCASTI128 2(R13)(SI*1), Y5
+	VPSRLVD        u32_0x4_4x4<>+0(SB), Y5, Y5
+	VPAND          u32_f0f0f0fx8<>+0(SB), Y5, Y5
+	VPDPBUSD       Y1, Y5, Y4
+	VSHUFPS        $0xdd, Y4, Y3, Y5
+	VSHUFPS        $0x88, Y4, Y3, Y3
+	VPADDD         Y5, Y3, Y3
+	VPXOR          Y4, Y4, Y4
+	VBROADCASTI128 2(R13)(SI*2), Y5
+	VPSRLVD        u32_0x4_4x4<>+0(SB), Y5, Y5
+	VPAND          u32_f0f0f0fx8<>+0(SB), Y5, Y5
+	VPDPBUSD       Y1, Y5, Y4
+	VPXOR          Y5, Y5, Y5
+	VBROADCASTI128 2(R13)(DI*1), Y6
+	VPSRLVD        u32_0x4_4x4<>+0(SB), Y6, Y6
+	VPAND          u32_f0f0f0fx8<>+0(SB), Y6, Y6
+	VPDPBUSD       Y1, Y6, Y5
+	VSHUFPS        $0xdd, Y5, Y4, Y1
+	VSHUFPS        $0x88, Y5, Y4, Y4
+	VPADDD         Y1, Y4, Y4
+	VSHUFPS        $0xdd, Y4, Y3, Y1
+	VSHUFPS        $0x88, Y4, Y3, Y3
+	VPADDD         Y1, Y3, Y3
+	VPERM2I128     $0x20, Y3, Y2, Y1
+	VPERM2I128     $0x31, Y3, Y2, Y2
+	VPADDD         Y2, Y1, Y1
+	VPBROADCASTD   (R10), Y2
+	VPSLLD         $0x03, Y2, Y2
+	VPSUBD         Y2, Y1, Y1
+	VCVTDQ2PS      Y1, Y1
+	VPXOR          X2, X2, X2
+	VPINSRW        $0x00, (R12), X2, X2
+	VPINSRW        $0x01, (R12)(SI*1), X2, X2
+	VPINSRW        $0x02, (R12)(SI*2), X2, X2
+	VPINSRW        $0x03, (R12)(DI*1), X2, X2
+	VPXOR          X3, X3, X3
+	VPINSRW        $0x00, (R13), X3, X3
+	VPINSRW        $0x01, (R13)(SI*1), X3, X3
+	VPINSRW        $0x02, (R13)(SI*2), X3, X3
+	VPINSRW        $0x03, (R13)(DI*1), X3, X3
+	VPUNPCKLQDQ    X3, X2, X2
+	VCVTPH2PS      X2, Y2
+	VBROADCASTSS   (R9), Y3
+	VMULPS         Y3, Y2, Y2
+	VFMADD231PS    Y1, Y2, Y0
+	ADDQ           $0x12, R12
+	ADDQ           $0x12, R13
+	ADDQ           $0x20, R8
+	ADDQ           $0x04, R9
+	ADDQ           $0x04, R10
+	DECQ           R11
+	JNE            block
+	VCMPPS         $0x03, Y0, Y0, Y1
+	VBROADCASTSS   u32_7fc00000<>+0(SB), Y2
+	VBLENDVPS      Y1, Y2, Y0, Y0
+	VMOVUPS        Y0, (CX)
+	ADDQ           $0x00000020, CX
+	LEAQ           (DX)(SI*8), DX
+	SUBQ           $0x08, BX
+	JNE            rows
+	VZEROUPPER
+	RET
+
+DATA u32_0x4_4x4<>+0(SB)/8, $0x0000000000000000
+DATA u32_0x4_4x4<>+8(SB)/8, $0x0000000000000000
+DATA u32_0x4_4x4<>+16(SB)/8, $0x0000000400000004
+DATA u32_0x4_4x4<>+24(SB)/8, $0x0000000400000004
+GLOBL u32_0x4_4x4<>(SB), RODATA|NOPTR, $32
+
+DATA u32_f0f0f0fx8<>+0(SB)/8, $0x0f0f0f0f0f0f0f0f
+DATA u32_f0f0f0fx8<>+8(SB)/8, $0x0f0f0f0f0f0f0f0f
+DATA u32_f0f0f0fx8<>+16(SB)/8, $0x0f0f0f0f0f0f0f0f
+DATA u32_f0f0f0fx8<>+24(SB)/8, $0x0f0f0f0f0f0f0f0f
+GLOBL u32_f0f0f0fx8<>(SB), RODATA|NOPTR, $32
+
+DATA u32_7fc00000<>+0(SB)/4, $0x7fc00000
+GLOBL u32_7fc00000<>(SB), RODATA|NOPTR, $4
+
+// func gemvQ41AVX512(a *byte)
+// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
+TEXT ·gemvQ41AVX512(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ 8(AX), DX
+	MOVQ 24(AX), BX
+	MOVQ 16(AX), SI
+	LEAQ (SI)(SI*2), DI
+
+rows:
+	MOVQ  40(AX), R8
+	MOVQ  48(AX), R9
+	MOVQ  56(AX), R10
+	MOVQ  32(AX), R10
+	MOVQ  64(AX), R11
+	MOVQ  DX, R12
+	LEAQ  (DX)(SI*4), R13
+	LEAQ  (DX)(SI*8), R14
+	VPXOR Y0, Y0, Y0
+
+block:
+	PREFETCHT0     (R14)
+	PREFETCHT0     64(R14)
+	PREFETCHT0     128(R14)
+	ADDQ           $0x000000a0, R14
+	VMOVDQU        (R8), Y1
+	VPXOR          Y2, Y2, Y2
+	VBROADCASTI128 4(R12), Y3
+	VPSRLVD        u32_0x4_4x4<>+0(SB), Y3, Y3
+	VPAND          u32_f0f0f0fx8<>+0(SB), Y3, Y3
+	VPDPBUSD       Y1, Y3, Y2
+	VPXOR          Y3, Y3, Y3
+	VBROADCASTI128 4(R12)(SI*1), Y4
+	VPSRLVD        u32_0x4_4x4<>+0(SB), Y4, Y4
+	VPAND          u32_f0f0f0fx8<>+0(SB), Y4, Y4
+	VPDPBUSD       Y1, Y4, Y3
+	VSHUFPS        $0xdd, Y3, Y2, Y4
+	VSHUFPS        $0x88, Y3, Y2, Y2
+	VPADDD         Y4, Y2, Y2
+	VPXOR          Y3, Y3, Y3
+	VBROADCASTI128 4(R12)(SI*2), Y4
+	VPSRLVD        u32_0x4_4x4<>+0(SB), Y4, Y4
+	VPAND          u32_f0f0f0fx8<>+0(SB), Y4, Y4
+	VPDPBUSD       Y1, Y4, Y3
+	VPXOR          Y4, Y4, Y4
+	VBROADCASTI128 4(R12)(DI*1), Y5
+	VPSRLVD        u32_0x4_4x4<>+0(SB), Y5, Y5
+	VPAND          u32_f0f0f0fx8<>+0(SB), Y5, Y5
+	VPDPBUSD       Y1, Y5, Y4
+	VSHUFPS        $0xdd, Y4, Y3, Y5
+	VSHUFPS        $0x88, Y4, Y3, Y3
+	VPADDD         Y5, Y3, Y3
+	VSHUFPS        $0xdd, Y3, Y2, Y4
+	VSHUFPS        $0x88, Y3, Y2, Y2
+	VPADDD         Y4, Y2, Y2
+	VPXOR          Y3, Y3, Y3
+	VBROADCASTI128 4(R13), Y4
+	VPSRLVD        u32_0x4_4x4<>+0(SB), Y4, Y4
+	VPAND          u32_f0f0f0fx8<>+0(SB), Y4, Y4
+	VPDPBUSD       Y1, Y4, Y3
+	VPXOR          Y4, Y4, Y4
+	VBROADCASTI128 4(R13)(SI*1), Y5
+	VPSRLVD        u32_0x4_4x4<>+0(SB), Y5, Y5
+	VPAND          u32_f0f0f0fx8<>+0(SB), Y5, Y5
+	VPDPBUSD       Y1, Y5, Y4
+	VSHUFPS        $0xdd, Y4, Y3, Y5
+	VSHUFPS        $0x88, Y4, Y3, Y3
+	VPADDD         Y5, Y3, Y3
+	VPXOR          Y4, Y4, Y4
+	VBROADCASTI128 4(R13)(SI*2), Y5
+	VPSRLVD        u32_0x4_4x4<>+0(SB), Y5, Y5
+	VPAND          u32_f0f0f0fx8<>+0(SB), Y5, Y5
+	VPDPBUSD       Y1, Y5, Y4
+	VPXOR          Y5, Y5, Y5
+	VBROADCASTI128 4(R13)(DI*1), Y6
+	VPSRLVD        u32_0x4_4x4<>+0(SB), Y6, Y6
+	VPAND          u32_f0f0f0fx8<>+0(SB), Y6, Y6
+	VPDPBUSD       Y1, Y6, Y5
+	VSHUFPS        $0xdd, Y5, Y4, Y1
+	VSHUFPS        $0x88, Y5, Y4, Y4
+	VPADDD         Y1, Y4, Y4
+	VSHUFPS        $0xdd, Y4, Y3, Y1
+	VSHUFPS        $0x88, Y4, Y3, Y3
+	VPADDD         Y1, Y3, Y3
+	VPERM2I128     $0x20, Y3, Y2, Y1
+	VPERM2I128     $0x31, Y3, Y2, Y2
+	VPADDD         Y2, Y1, Y1
+	VCVTDQ2PS      Y1, Y1
+	VMOVD          (R12), X3
+	VPINSRD        $0x01, (R12)(SI*1), X3, X3
+	VPINSRD        $0x02, (R12)(SI*2), X3, X3
+	VPINSRD        $0x03, (R12)(DI*1), X3, X3
+	VMOVD          (R13), X4
+	VPINSRD        $0x01, (R13)(SI*1), X4, X4
+	VPINSRD        $0x02, (R13)(SI*2), X4, X4
+	VPINSRD        $0x03, (R13)(DI*1), X4, X4
+	VPAND          u32_ffffx8<>+0(SB), X3, X2
+	VPAND          u32_ffffx8<>+0(SB), X4, X5
+	VPACKUSDW      X5, X2, X2
+	VCVTPH2PS      X2, Y2
+	VPSRLD         $0x10, X3, X3
+	VPSRLD         $0x10, X4, X4
+	VPACKUSDW      X4, X3, X3
+	VCVTPH2PS      X3, Y3
+	VBROADCASTSS   (R9), Y4
+	VMULPS         Y4, Y2, Y2
+	VFMADD231PS    Y1, Y2, Y0
+	VBROADCASTSS   (R11), Y1
+	VFMADD231PS    Y1, Y3, Y0
+	ADDQ           $0x14, R12
+	ADDQ           $0x14, R13
+	ADDQ           $0x20, R8
+	ADDQ           $0x04, R9
+	ADDQ           $0x04, R11
+	DECQ           R10
+	JNE            block
+	VCMPPS         $0x03, Y0, Y0, Y1
+	VBROADCASTSS   u32_7fc00000<>+0(SB), Y2
+	VBLENDVPS      Y1, Y2, Y0, Y0
+	VMOVUPS        Y0, (CX)
+	ADDQ           $0x00000020, CX
+	LEAQ           (DX)(SI*8), DX
+	SUBQ           $0x08, BX
+	JNE            rows
+	VZEROUPPER
+	RET
+
+DATA u32_ffffx8<>+0(SB)/8, $0x0000ffff0000ffff
+DATA u32_ffffx8<>+8(SB)/8, $0x0000ffff0000ffff
+DATA u32_ffffx8<>+16(SB)/8, $0x0000ffff0000ffff
+DATA u32_ffffx8<>+24(SB)/8, $0x0000ffff0000ffff
+GLOBL u32_ffffx8<>(SB), RODATA|NOPTR, $32
+
+// func gemvQ50AVX512(a *byte)
+// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
+TEXT ·gemvQ50AVX512(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ 8(AX), DX
+	MOVQ 24(AX), BX
+	MOVQ 16(AX), SI
+	LEAQ (SI)(SI*2), DI
+
+rows:
+	MOVQ  40(AX), R8
+	MOVQ  48(AX), R9
+	MOVQ  56(AX), R10
+	MOVQ  32(AX), R11
+	MOVQ  DX, R12
+	LEAQ  (DX)(SI*4), R13
+	LEAQ  (DX)(SI*8), R14
+	VPXOR Y0, Y0, Y0
+
+block:
+	PREFETCHT0     (R14)
+	PREFETCHT0     64(R14)
+	PREFETCHT0     128(R14)
+	ADDQ           $0x000000b0, R14
+	VMOVDQU        (R8), Y1
+	VPXOR          Y2, Y2, Y2
+	VBROADCASTI128 6(R12), Y4
+	VPSRLVD        u32_0x4_4x4<>+0(SB), Y4, Y4
+	VPAND          u32_f0f0f0fx8<>+0(SB), Y4, Y4
+	VPBROADCASTD   2(R12), Y3
+	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y3, Y3
+	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
+	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
+	VPAND          u32_10101010x8<>+0(SB), Y3, Y3
+	VPOR           Y3, Y4, Y4
+	VPDPBUSD       Y1, Y4, Y2
+	VPXOR          Y3, Y3, Y3
+	VBROADCASTI128 6(R12)(SI*1), Y5
+	VPSRLVD        u32_0x4_4x4<>+0(SB), Y5, Y5
+	VPAND          u32_f0f0f0fx8<>+0(SB), Y5, Y5
+	VPBROADCASTD   2(R12)(SI*1), Y4
+	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y4, Y4
+	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y4, Y4
+	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y4, Y4
+	VPAND          u32_10101010x8<>+0(SB), Y4, Y4
+	VPOR           Y4, Y5, Y5
+	VPDPBUSD       Y1, Y5, Y3
+	VSHUFPS        $0xdd, Y3, Y2, Y4
+	VSHUFPS        $0x88, Y3, Y2, Y2
+	VPADDD         Y4, Y2, Y2
+	VPXOR          Y3, Y3, Y3
+	VBROADCASTI128 6(R12)(SI*2), Y5
+	VPSRLVD        u32_0x4_4x4<>+0(SB), Y5, Y5
+	VPAND          u32_f0f0f0fx8<>+0(SB), Y5, Y5
+	VPBROADCASTD   2(R12)(SI*2), Y4
+	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y4, Y4
+	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y4, Y4
+	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y4, Y4
+	VPAND          u32_10101010x8<>+0(SB), Y4, Y4
+	VPOR           Y4, Y5, Y5
+	VPDPBUSD       Y1, Y5, Y3
+	VPXOR          Y4, Y4, Y4
+	VBROADCASTI128 6(R12)(DI*1), Y6
+	VPSRLVD        u32_0x4_4x4<>+0(SB), Y6, Y6
+	VPAND          u32_f0f0f0fx8<>+0(SB), Y6, Y6
+	VPBROADCASTD   2(R12)(DI*1), Y5
+	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y5, Y5
+	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
+	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
+	VPAND          u32_10101010x8<>+0(SB), Y5, Y5
+	VPOR           Y5, Y6, Y6
+	VPDPBUSD       Y1, Y6, Y4
+	VSHUFPS        $0xdd, Y4, Y3, Y5
+	VSHUFPS        $0x88, Y4, Y3, Y3
+	VPADDD         Y5, Y3, Y3
+	VSHUFPS        $0xdd, Y3, Y2, Y4
+	VSHUFPS        $0x88, Y3, Y2, Y2
+	VPADDD         Y4, Y2, Y2
+	VPXOR          Y3, Y3, Y3
+	VBROADCASTI128 6(R13), Y5
+	VPSRLVD        u32_0x4_4x4<>+0(SB), Y5, Y5
+	VPAND          u32_f0f0f0fx8<>+0(SB), Y5, Y5
+	VPBROADCASTD   2(R13), Y4
+	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y4, Y4
+	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y4, Y4
+	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y4, Y4
+	VPAND          u32_10101010x8<>+0(SB), Y4, Y4
+	VPOR           Y4, Y5, Y5
+	VPDPBUSD       Y1, Y5, Y3
+	VPXOR          Y4, Y4, Y4
+	VBROADCASTI128 6(R13)(SI*1), Y6
+	VPSRLVD        u32_0x4_4x4<>+0(SB), Y6, Y6
+	VPAND          u32_f0f0f0fx8<>+0(SB), Y6, Y6
+	VPBROADCASTD   2(R13)(SI*1), Y5
+	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y5, Y5
+	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
+	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
+	VPAND          u32_10101010x8<>+0(SB), Y5, Y5
+	VPOR           Y5, Y6, Y6
+	VPDPBUSD       Y1, Y6, Y4
+	VSHUFPS        $0xdd, Y4, Y3, Y5
+	VSHUFPS        $0x88, Y4, Y3, Y3
+	VPADDD         Y5, Y3, Y3
+	VPXOR          Y4, Y4, Y4
+	VBROADCASTI128 6(R13)(SI*2), Y6
+	VPSRLVD        u32_0x4_4x4<>+0(SB), Y6, Y6
+	VPAND          u32_f0f0f0fx8<>+0(SB), Y6, Y6
+	VPBROADCASTD   2(R13)(SI*2), Y5
+	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y5, Y5
+	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
+	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
+	VPAND          u32_10101010x8<>+0(SB), Y5, Y5
+	VPOR           Y5, Y6, Y6
+	VPDPBUSD       Y1, Y6, Y4
+	VPXOR          Y5, Y5, Y5
+	VBROADCASTI128 6(R13)(DI*1), Y7
+	VPSRLVD        u32_0x4_4x4<>+0(SB), Y7, Y7
+	VPAND          u32_f0f0f0fx8<>+0(SB), Y7, Y7
+	VPBROADCASTD   2(R13)(DI*1), Y6
+	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y6, Y6
+	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y6, Y6
+	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y6, Y6
+	VPAND          u32_10101010x8<>+0(SB), Y6, Y6
+	VPOR           Y6, Y7, Y7
+	VPDPBUSD       Y1, Y7, Y5
+	VSHUFPS        $0xdd, Y5, Y4, Y1
+	VSHUFPS        $0x88, Y5, Y4, Y4
+	VPADDD         Y1, Y4, Y4
+	VSHUFPS        $0xdd, Y4, Y3, Y1
+	VSHUFPS        $0x88, Y4, Y3, Y3
+	VPADDD         Y1, Y3, Y3
+	VPERM2I128     $0x20, Y3, Y2, Y1
+	VPERM2I128     $0x31, Y3, Y2, Y2
+	VPADDD         Y2, Y1, Y1
+	VPBROADCASTD   (R10), Y2
+	VPSLLD         $0x04, Y2, Y2
+	VPSUBD         Y2, Y1, Y1
+	VCVTDQ2PS      Y1, Y1
+	VPXOR          X2, X2, X2
+	VPINSRW        $0x00, (R12), X2, X2
+	VPINSRW        $0x01, (R12)(SI*1), X2, X2
+	VPINSRW        $0x02, (R12)(SI*2), X2, X2
+	VPINSRW        $0x03, (R12)(DI*1), X2, X2
+	VPXOR          X3, X3, X3
+	VPINSRW        $0x00, (R13), X3, X3
+	VPINSRW        $0x01, (R13)(SI*1), X3, X3
+	VPINSRW        $0x02, (R13)(SI*2), X3, X3
+	VPINSRW        $0x03, (R13)(DI*1), X3, X3
+	VPUNPCKLQDQ    X3, X2, X2
+	VCVTPH2PS      X2, Y2
+	VBROADCASTSS   (R9), Y3
+	VMULPS         Y3, Y2, Y2
+	VFMADD231PS    Y1, Y2, Y0
+	ADDQ           $0x16, R12
+	ADDQ           $0x16, R13
+	ADDQ           $0x20, R8
+	ADDQ           $0x04, R9
+	ADDQ           $0x04, R10
+	DECQ           R11
+	JNE            block
+	VCMPPS         $0x03, Y0, Y0, Y1
+	VBROADCASTSS   u32_7fc00000<>+0(SB), Y2
+	VBLENDVPS      Y1, Y2, Y0, Y0
+	VMOVUPS        Y0, (CX)
+	ADDQ           $0x00000020, CX
+	LEAQ           (DX)(SI*8), DX
+	SUBQ           $0x08, BX
+	JNE            rows
+	VZEROUPPER
+	RET
+
+DATA u8_0x8_1x8_2x8_3x8<>+0(SB)/8, $0x0000000000000000
+DATA u8_0x8_1x8_2x8_3x8<>+8(SB)/8, $0x0101010101010101
+DATA u8_0x8_1x8_2x8_3x8<>+16(SB)/8, $0x0202020202020202
+DATA u8_0x8_1x8_2x8_3x8<>+24(SB)/8, $0x0303030303030303
+GLOBL u8_0x8_1x8_2x8_3x8<>(SB), RODATA|NOPTR, $32
+
+DATA u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB)/8, $0x8040201008040201
+DATA u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+8(SB)/8, $0x8040201008040201
+DATA u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+16(SB)/8, $0x8040201008040201
+DATA u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+24(SB)/8, $0x8040201008040201
+GLOBL u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>(SB), RODATA|NOPTR, $32
+
+DATA u32_10101010x8<>+0(SB)/8, $0x1010101010101010
+DATA u32_10101010x8<>+8(SB)/8, $0x1010101010101010
+DATA u32_10101010x8<>+16(SB)/8, $0x1010101010101010
+DATA u32_10101010x8<>+24(SB)/8, $0x1010101010101010
+GLOBL u32_10101010x8<>(SB), RODATA|NOPTR, $32
+
+// func gemvQ51AVX512(a *byte)
+// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
+TEXT ·gemvQ51AVX512(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ 8(AX), DX
+	MOVQ 24(AX), BX
+	MOVQ 16(AX), SI
+	LEAQ (SI)(SI*2), DI
+
+rows:
+	MOVQ  40(AX), R8
+	MOVQ  48(AX), R9
+	MOVQ  56(AX), R10
+	MOVQ  32(AX), R10
+	MOVQ  64(AX), R11
+	MOVQ  DX, R12
+	LEAQ  (DX)(SI*4), R13
+	LEAQ  (DX)(SI*8), R14
+	VPXOR Y0, Y0, Y0
+
+block:
+	PREFETCHT0     (R14)
+	PREFETCHT0     64(R14)
+	PREFETCHT0     128(R14)
+	ADDQ           $0x000000c0, R14
+	VMOVDQU        (R8), Y1
+	VPXOR          Y2, Y2, Y2
+	VBROADCASTI128 8(R12), Y4
+	VPSRLVD        u32_0x4_4x4<>+0(SB), Y4, Y4
+	VPAND          u32_f0f0f0fx8<>+0(SB), Y4, Y4
+	VPBROADCASTD   4(R12), Y3
+	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y3, Y3
+	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
+	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
+	VPAND          u32_10101010x8<>+0(SB), Y3, Y3
+	VPOR           Y3, Y4, Y4
+	VPDPBUSD       Y1, Y4, Y2
+	VPXOR          Y3, Y3, Y3
+	VBROADCASTI128 8(R12)(SI*1), Y5
+	VPSRLVD        u32_0x4_4x4<>+0(SB), Y5, Y5
+	VPAND          u32_f0f0f0fx8<>+0(SB), Y5, Y5
+	VPBROADCASTD   4(R12)(SI*1), Y4
+	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y4, Y4
+	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y4, Y4
+	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y4, Y4
+	VPAND          u32_10101010x8<>+0(SB), Y4, Y4
+	VPOR           Y4, Y5, Y5
+	VPDPBUSD       Y1, Y5, Y3
+	VSHUFPS        $0xdd, Y3, Y2, Y4
+	VSHUFPS        $0x88, Y3, Y2, Y2
+	VPADDD         Y4, Y2, Y2
+	VPXOR          Y3, Y3, Y3
+	VBROADCASTI128 8(R12)(SI*2), Y5
+	VPSRLVD        u32_0x4_4x4<>+0(SB), Y5, Y5
+	VPAND          u32_f0f0f0fx8<>+0(SB), Y5, Y5
+	VPBROADCASTD   4(R12)(SI*2), Y4
+	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y4, Y4
+	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y4, Y4
+	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y4, Y4
+	VPAND          u32_10101010x8<>+0(SB), Y4, Y4
+	VPOR           Y4, Y5, Y5
+	VPDPBUSD       Y1, Y5, Y3
+	VPXOR          Y4, Y4, Y4
+	VBROADCASTI128 8(R12)(DI*1), Y6
+	VPSRLVD        u32_0x4_4x4<>+0(SB), Y6, Y6
+	VPAND          u32_f0f0f0fx8<>+0(SB), Y6, Y6
+	VPBROADCASTD   4(R12)(DI*1), Y5
+	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y5, Y5
+	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
+	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
+	VPAND          u32_10101010x8<>+0(SB), Y5, Y5
+	VPOR           Y5, Y6, Y6
+	VPDPBUSD       Y1, Y6, Y4
+	VSHUFPS        $0xdd, Y4, Y3, Y5
+	VSHUFPS        $0x88, Y4, Y3, Y3
+	VPADDD         Y5, Y3, Y3
+	VSHUFPS        $0xdd, Y3, Y2, Y4
+	VSHUFPS        $0x88, Y3, Y2, Y2
+	VPADDD         Y4, Y2, Y2
+	VPXOR          Y3, Y3, Y3
+	VBROADCASTI128 8(R13), Y5
+	VPSRLVD        u32_0x4_4x4<>+0(SB), Y5, Y5
+	VPAND          u32_f0f0f0fx8<>+0(SB), Y5, Y5
+	VPBROADCASTD   4(R13), Y4
+	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y4, Y4
+	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y4, Y4
+	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y4, Y4
+	VPAND          u32_10101010x8<>+0(SB), Y4, Y4
+	VPOR           Y4, Y5, Y5
+	VPDPBUSD       Y1, Y5, Y3
+	VPXOR          Y4, Y4, Y4
+	VBROADCASTI128 8(R13)(SI*1), Y6
+	VPSRLVD        u32_0x4_4x4<>+0(SB), Y6, Y6
+	VPAND          u32_f0f0f0fx8<>+0(SB), Y6, Y6
+	VPBROADCASTD   4(R13)(SI*1), Y5
+	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y5, Y5
+	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
+	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
+	VPAND          u32_10101010x8<>+0(SB), Y5, Y5
+	VPOR           Y5, Y6, Y6
+	VPDPBUSD       Y1, Y6, Y4
+	VSHUFPS        $0xdd, Y4, Y3, Y5
+	VSHUFPS        $0x88, Y4, Y3, Y3
+	VPADDD         Y5, Y3, Y3
+	VPXOR          Y4, Y4, Y4
+	VBROADCASTI128 8(R13)(SI*2), Y6
+	VPSRLVD        u32_0x4_4x4<>+0(SB), Y6, Y6
+	VPAND          u32_f0f0f0fx8<>+0(SB), Y6, Y6
+	VPBROADCASTD   4(R13)(SI*2), Y5
+	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y5, Y5
+	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
+	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
+	VPAND          u32_10101010x8<>+0(SB), Y5, Y5
+	VPOR           Y5, Y6, Y6
+	VPDPBUSD       Y1, Y6, Y4
+	VPXOR          Y5, Y5, Y5
+	VBROADCASTI128 8(R13)(DI*1), Y7
+	VPSRLVD        u32_0x4_4x4<>+0(SB), Y7, Y7
+	VPAND          u32_f0f0f0fx8<>+0(SB), Y7, Y7
+	VPBROADCASTD   4(R13)(DI*1), Y6
+	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y6, Y6
+	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y6, Y6
+	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y6, Y6
+	VPAND          u32_10101010x8<>+0(SB), Y6, Y6
+	VPOR           Y6, Y7, Y7
+	VPDPBUSD       Y1, Y7, Y5
+	VSHUFPS        $0xdd, Y5, Y4, Y1
+	VSHUFPS        $0x88, Y5, Y4, Y4
+	VPADDD         Y1, Y4, Y4
+	VSHUFPS        $0xdd, Y4, Y3, Y1
+	VSHUFPS        $0x88, Y4, Y3, Y3
+	VPADDD         Y1, Y3, Y3
+	VPERM2I128     $0x20, Y3, Y2, Y1
+	VPERM2I128     $0x31, Y3, Y2, Y2
+	VPADDD         Y2, Y1, Y1
+	VCVTDQ2PS      Y1, Y1
+	VMOVD          (R12), X3
+	VPINSRD        $0x01, (R12)(SI*1), X3, X3
+	VPINSRD        $0x02, (R12)(SI*2), X3, X3
+	VPINSRD        $0x03, (R12)(DI*1), X3, X3
+	VMOVD          (R13), X4
+	VPINSRD        $0x01, (R13)(SI*1), X4, X4
+	VPINSRD        $0x02, (R13)(SI*2), X4, X4
+	VPINSRD        $0x03, (R13)(DI*1), X4, X4
+	VPAND          u32_ffffx8<>+0(SB), X3, X2
+	VPAND          u32_ffffx8<>+0(SB), X4, X5
+	VPACKUSDW      X5, X2, X2
+	VCVTPH2PS      X2, Y2
+	VPSRLD         $0x10, X3, X3
+	VPSRLD         $0x10, X4, X4
+	VPACKUSDW      X4, X3, X3
+	VCVTPH2PS      X3, Y3
+	VBROADCASTSS   (R9), Y4
+	VMULPS         Y4, Y2, Y2
+	VFMADD231PS    Y1, Y2, Y0
+	VBROADCASTSS   (R11), Y1
+	VFMADD231PS    Y1, Y3, Y0
+	ADDQ           $0x18, R12
+	ADDQ           $0x18, R13
+	ADDQ           $0x20, R8
+	ADDQ           $0x04, R9
+	ADDQ           $0x04, R11
+	DECQ           R10
+	JNE            block
+	VCMPPS         $0x03, Y0, Y0, Y1
+	VBROADCASTSS   u32_7fc00000<>+0(SB), Y2
+	VBLENDVPS      Y1, Y2, Y0, Y0
+	VMOVUPS        Y0, (CX)
+	ADDQ           $0x00000020, CX
+	LEAQ           (DX)(SI*8), DX
+	SUBQ           $0x08, BX
+	JNE            rows
+	VZEROUPPER
+	RET
+
 // func gemvQ80AVX512(a *byte)
 // Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
 TEXT ·gemvQ80AVX512(SB), NOSPLIT, $0-8
@@ -127,9 +766,6 @@ DATA u32_80808080x8<>+8(SB)/8, $0x8080808080808080
 DATA u32_80808080x8<>+16(SB)/8, $0x8080808080808080
 DATA u32_80808080x8<>+24(SB)/8, $0x8080808080808080
 GLOBL u32_80808080x8<>(SB), RODATA|NOPTR, $32
-
-DATA u32_7fc00000<>+0(SB)/4, $0x7fc00000
-GLOBL u32_7fc00000<>(SB), RODATA|NOPTR, $4
 
 // func gemvIQ4NLAVX512(a *byte)
 // Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
@@ -270,18 +906,6 @@ block:
 	JNE            rows
 	VZEROUPPER
 	RET
-
-DATA u32_0x4_4x4<>+0(SB)/8, $0x0000000000000000
-DATA u32_0x4_4x4<>+8(SB)/8, $0x0000000000000000
-DATA u32_0x4_4x4<>+16(SB)/8, $0x0000000400000004
-DATA u32_0x4_4x4<>+24(SB)/8, $0x0000000400000004
-GLOBL u32_0x4_4x4<>(SB), RODATA|NOPTR, $32
-
-DATA u32_f0f0f0fx8<>+0(SB)/8, $0x0f0f0f0f0f0f0f0f
-DATA u32_f0f0f0fx8<>+8(SB)/8, $0x0f0f0f0f0f0f0f0f
-DATA u32_f0f0f0fx8<>+16(SB)/8, $0x0f0f0f0f0f0f0f0f
-DATA u32_f0f0f0fx8<>+24(SB)/8, $0x0f0f0f0f0f0f0f0f
-GLOBL u32_f0f0f0fx8<>(SB), RODATA|NOPTR, $32
 
 DATA u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB)/8, $0x766a5d4f3f2d1801
 DATA u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+8(SB)/8, $0xf1d9c5b5a6998d81

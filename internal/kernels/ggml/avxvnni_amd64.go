@@ -4,6 +4,26 @@
 
 package ggml
 
+// gemvQ40AVXVNNI is the product of rows of Q4_0.
+//
+//go:noescape
+func gemvQ40AVXVNNI(a *RowArgs)
+
+// gemvQ41AVXVNNI is the product of rows of Q4_1.
+//
+//go:noescape
+func gemvQ41AVXVNNI(a *RowArgs)
+
+// gemvQ50AVXVNNI is the product of rows of Q5_0.
+//
+//go:noescape
+func gemvQ50AVXVNNI(a *RowArgs)
+
+// gemvQ51AVXVNNI is the product of rows of Q5_1.
+//
+//go:noescape
+func gemvQ51AVXVNNI(a *RowArgs)
+
 // gemvQ80AVXVNNI is the product of rows of Q8_0.
 //
 //go:noescape

@@ -12,8 +12,14 @@ func init() {
 	registerRows(cpu.AVX2, 8, map[string]func(*RowArgs){
 		"Q4_0": gemvQ40AVX2, "Q4_1": gemvQ41AVX2, "Q5_0": gemvQ50AVX2, "Q5_1": gemvQ51AVX2, "Q8_0": gemvQ80AVX2, "IQ4_NL": gemvIQ4NLAVX2,
 	})
-	registerRows(cpu.AVXVNNI, 8, map[string]func(*RowArgs){"Q8_0": gemvQ80AVXVNNI, "IQ4_NL": gemvIQ4NLAVXVNNI})
-	registerRows(cpu.AVX512, 8, map[string]func(*RowArgs){"Q8_0": gemvQ80AVX512, "IQ4_NL": gemvIQ4NLAVX512})
+	registerRows(cpu.AVXVNNI, 8, map[string]func(*RowArgs){
+		"Q4_0": gemvQ40AVXVNNI, "Q4_1": gemvQ41AVXVNNI, "Q5_0": gemvQ50AVXVNNI, "Q5_1": gemvQ51AVXVNNI, "Q8_0": gemvQ80AVXVNNI,
+		"IQ4_NL": gemvIQ4NLAVXVNNI,
+	})
+	registerRows(cpu.AVX512, 8, map[string]func(*RowArgs){
+		"Q4_0": gemvQ40AVX512, "Q4_1": gemvQ41AVX512, "Q5_0": gemvQ50AVX512, "Q5_1": gemvQ51AVX512, "Q8_0": gemvQ80AVX512,
+		"IQ4_NL": gemvIQ4NLAVX512,
+	})
 	registerRows(cpu.AVX512, 1, map[string]func(*RowArgs){
 		"Q2_K": gemvQ2KAVX512, "Q3_K": gemvQ3KAVX512, "Q4_K": gemvQ4KAVX512, "Q5_K": gemvQ5KAVX512, "Q6_K": gemvQ6KAVX512,
 		"IQ4_XS": gemvIQ4XSAVX512, "TQ2_0": gemvTQ20AVX512,

@@ -18,13 +18,11 @@ func main() {
 	flag.Parse()
 	ConstraintExpr("!purego")
 	isa := emit.ISAs[*name]
-	// VPDPBUSD in vectors of 32 bytes gains where codes use all 8 bits. Else VPMADDUBSW and VPMADDWD
-	// need as few instructions, because VPMADDWD multiplies with sub-scales, too.
 	for _, s := range smallTypes {
-		if isa == emit.AVX2 || s.signed {
-			s.gemv(isa)
-		}
+		s.gemv(isa)
 	}
+	// With sub-scales and vectors of 32 bytes, VPDPBUSD and a multiplication take as long as
+	// VPMADDUBSW and VPMADDWD.
 	for _, s := range superTypes {
 		if isa != emit.AVXVNNI {
 			s.gemv(isa)

@@ -117,8 +117,11 @@ func (s *smallType) gemv(isa emit.ISA) {
 		}
 		b := row(first)
 		if isa != emit.AVX2 {
-			v := zero()
-			isa.Dot(a, s.high(b), v)
+			v, codes := zero(), s.codes
+			if s.signed {
+				codes = s.high
+			}
+			isa.Dot(a, codes(b), v)
 			return v
 		}
 		w := s.codes(b)
@@ -133,7 +136,7 @@ func (s *smallType) gemv(isa emit.ISA) {
 		VPMADDWD(emit.Ones(), w, w)
 		return w
 	}
-	if isa != emit.AVX2 {
+	if isa != emit.AVX2 && s.signed {
 		offset = 128
 	}
 	first := sum(0, 4)
