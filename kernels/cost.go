@@ -56,10 +56,15 @@ var blocksAVX2 = map[string]float64{
 
 var rowsAVX2 = map[string]float64{
 	"Q2_K": 26, "Q3_K": 35, "Q4_K": 28, "Q5_K": 33, "Q6_K": 31, "IQ4_XS": 38, "TQ2_0": 16,
-	"Q4_0": 27, "Q4_1": 28, "Q5_0": 49, "Q5_1": 50, "Q8_0": 25, "IQ4_NL": 36,
+	"Q4_0": 24, "Q4_1": 27, "Q5_0": 39, "Q5_1": 42, "Q8_0": 25, "IQ4_NL": 35,
 }
 
-var rowsVNNI = map[string]float64{"Q8_0": 21, "IQ4_NL": 27}
+var rowsAVXVNNI = map[string]float64{"Q4_0": 22, "Q4_1": 24, "Q5_0": 35, "Q5_1": 37, "Q8_0": 22, "IQ4_NL": 25}
+
+var rowsAVX512 = map[string]float64{
+	"Q2_K": 20, "Q3_K": 25, "Q4_K": 23, "Q5_K": 24, "Q6_K": 21, "IQ4_XS": 29, "TQ2_0": 14,
+	"Q4_0": 22, "Q4_1": 24, "Q5_0": 35, "Q5_1": 37, "Q8_0": 21, "IQ4_NL": 26,
+}
 
 // Of all instruction sets of arm64.
 var blocksNEON = map[string]float64{
@@ -93,7 +98,7 @@ var allCosts = map[string]costs{
 		layouts: map[packing.Layout]float64{
 			packing.LayoutQSI4CXP: 11, packing.LayoutQSI8CXP: 13, packing.LayoutQSU2CXP: 11, packing.LayoutQSI4C32PF16: 14, packing.LayoutQAI4C32P: 21,
 		},
-		blocks: blocksAVX2, rows: rowsVNNI,
+		blocks: blocksAVX2, rows: rowsAVXVNNI,
 	},
 	cpu.AVX512: {
 		step: 5, row4: 4.9, row: 4.9, row7: 4.9, row8: 4.9, unpack: [8]float64{10, 12, 20, 12, 14, 18, 22, 23}, record: 1556,
@@ -101,7 +106,7 @@ var allCosts = map[string]costs{
 		layouts: map[packing.Layout]float64{
 			packing.LayoutQSI4CXP: 7.9, packing.LayoutQSI8CXP: 12, packing.LayoutQSU2CXP: 11, packing.LayoutQSI4C32PF16: 15, packing.LayoutQAI4C32P: 22,
 		},
-		blocks: blocksAVX2, rows: rowsVNNI,
+		blocks: blocksAVX2, rows: rowsAVX512,
 	},
 	cpu.NEON: {
 		step: 110, row4: 255, row: 255, row7: 255, row8: 320, unpack: unpackNEON, record: 22000,

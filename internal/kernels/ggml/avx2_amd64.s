@@ -7,12 +7,14 @@
 // func gemvQ40AVX2(a *byte)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·gemvQ40AVX2(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	MOVQ (AX), CX
-	MOVQ 8(AX), DX
-	MOVQ 24(AX), BX
-	MOVQ 16(AX), SI
-	LEAQ (SI)(SI*2), DI
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	MOVQ    16(AX), SI
+	VMOVDQU u32_0x4_4x4<>+0(SB), Y0
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+	LEAQ    (SI)(SI*2), DI
 
 rows:
 	MOVQ  40(AX), R8
@@ -22,94 +24,94 @@ rows:
 	MOVQ  DX, R12
 	LEAQ  (DX)(SI*4), R13
 	LEAQ  (DX)(SI*8), R14
-	VPXOR Y0, Y0, Y0
+	VPXOR Y2, Y2, Y2
 
 block:
 	PREFETCHT0     (R14)
 	PREFETCHT0     64(R14)
 	PREFETCHT0     128(R14)
 	ADDQ           $0x00000090, R14
-	VMOVDQU        (R8), Y1
-	VBROADCASTI128 2(R12), Y2
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y2, Y2
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y2, Y2
-	VPMADDUBSW     Y1, Y2, Y2
-	VPMADDWD       u32_10001x8<>+0(SB), Y2, Y2
-	VBROADCASTI128 2(R12)(SI*1), Y3
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y3, Y3
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y3, Y3
-	VPMADDUBSW     Y1, Y3, Y3
-	VPMADDWD       u32_10001x8<>+0(SB), Y3, Y3
-	VSHUFPS        $0xdd, Y3, Y2, Y4
-	VSHUFPS        $0x88, Y3, Y2, Y2
-	VPADDD         Y4, Y2, Y2
-	VBROADCASTI128 2(R12)(SI*2), Y3
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y3, Y3
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y3, Y3
-	VPMADDUBSW     Y1, Y3, Y3
-	VPMADDWD       u32_10001x8<>+0(SB), Y3, Y3
-	VBROADCASTI128 2(R12)(DI*1), Y4
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y4, Y4
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y4, Y4
-	VPMADDUBSW     Y1, Y4, Y4
+	VMOVDQU        (R8), Y3
+	VBROADCASTI128 2(R12), Y4
+	VPSRLVD        Y0, Y4, Y4
+	VPAND          Y1, Y4, Y4
+	VPMADDUBSW     Y3, Y4, Y4
 	VPMADDWD       u32_10001x8<>+0(SB), Y4, Y4
-	VSHUFPS        $0xdd, Y4, Y3, Y5
-	VSHUFPS        $0x88, Y4, Y3, Y3
-	VPADDD         Y5, Y3, Y3
-	VSHUFPS        $0xdd, Y3, Y2, Y4
-	VSHUFPS        $0x88, Y3, Y2, Y2
-	VPADDD         Y4, Y2, Y2
-	VBROADCASTI128 2(R13), Y3
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y3, Y3
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y3, Y3
-	VPMADDUBSW     Y1, Y3, Y3
-	VPMADDWD       u32_10001x8<>+0(SB), Y3, Y3
-	VBROADCASTI128 2(R13)(SI*1), Y4
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y4, Y4
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y4, Y4
-	VPMADDUBSW     Y1, Y4, Y4
-	VPMADDWD       u32_10001x8<>+0(SB), Y4, Y4
-	VSHUFPS        $0xdd, Y4, Y3, Y5
-	VSHUFPS        $0x88, Y4, Y3, Y3
-	VPADDD         Y5, Y3, Y3
-	VBROADCASTI128 2(R13)(SI*2), Y4
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y4, Y4
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y4, Y4
-	VPMADDUBSW     Y1, Y4, Y4
-	VPMADDWD       u32_10001x8<>+0(SB), Y4, Y4
-	VBROADCASTI128 2(R13)(DI*1), Y5
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y5, Y5
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y5, Y5
-	VPMADDUBSW     Y1, Y5, Y5
+	VBROADCASTI128 2(R12)(SI*1), Y5
+	VPSRLVD        Y0, Y5, Y5
+	VPAND          Y1, Y5, Y5
+	VPMADDUBSW     Y3, Y5, Y5
 	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
-	VSHUFPS        $0xdd, Y5, Y4, Y1
+	VSHUFPS        $0xdd, Y5, Y4, Y6
 	VSHUFPS        $0x88, Y5, Y4, Y4
-	VPADDD         Y1, Y4, Y4
-	VSHUFPS        $0xdd, Y4, Y3, Y1
-	VSHUFPS        $0x88, Y4, Y3, Y3
-	VPADDD         Y1, Y3, Y3
-	VPERM2I128     $0x20, Y3, Y2, Y1
-	VPERM2I128     $0x31, Y3, Y2, Y2
-	VPADDD         Y2, Y1, Y1
-	VPBROADCASTD   (R10), Y2
-	VPSLLD         $0x03, Y2, Y2
-	VPSUBD         Y2, Y1, Y1
-	VCVTDQ2PS      Y1, Y1
-	VPXOR          X2, X2, X2
-	VPINSRW        $0x00, (R12), X2, X2
-	VPINSRW        $0x01, (R12)(SI*1), X2, X2
-	VPINSRW        $0x02, (R12)(SI*2), X2, X2
-	VPINSRW        $0x03, (R12)(DI*1), X2, X2
-	VPXOR          X3, X3, X3
-	VPINSRW        $0x00, (R13), X3, X3
-	VPINSRW        $0x01, (R13)(SI*1), X3, X3
-	VPINSRW        $0x02, (R13)(SI*2), X3, X3
-	VPINSRW        $0x03, (R13)(DI*1), X3, X3
-	VPUNPCKLQDQ    X3, X2, X2
-	VCVTPH2PS      X2, Y2
-	VBROADCASTSS   (R9), Y3
-	VMULPS         Y3, Y2, Y2
-	VFMADD231PS    Y1, Y2, Y0
+	VPADDD         Y6, Y4, Y4
+	VBROADCASTI128 2(R12)(SI*2), Y5
+	VPSRLVD        Y0, Y5, Y5
+	VPAND          Y1, Y5, Y5
+	VPMADDUBSW     Y3, Y5, Y5
+	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
+	VBROADCASTI128 2(R12)(DI*1), Y6
+	VPSRLVD        Y0, Y6, Y6
+	VPAND          Y1, Y6, Y6
+	VPMADDUBSW     Y3, Y6, Y6
+	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
+	VSHUFPS        $0xdd, Y6, Y5, Y7
+	VSHUFPS        $0x88, Y6, Y5, Y5
+	VPADDD         Y7, Y5, Y5
+	VSHUFPS        $0xdd, Y5, Y4, Y6
+	VSHUFPS        $0x88, Y5, Y4, Y4
+	VPADDD         Y6, Y4, Y4
+	VBROADCASTI128 2(R13), Y5
+	VPSRLVD        Y0, Y5, Y5
+	VPAND          Y1, Y5, Y5
+	VPMADDUBSW     Y3, Y5, Y5
+	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
+	VBROADCASTI128 2(R13)(SI*1), Y6
+	VPSRLVD        Y0, Y6, Y6
+	VPAND          Y1, Y6, Y6
+	VPMADDUBSW     Y3, Y6, Y6
+	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
+	VSHUFPS        $0xdd, Y6, Y5, Y7
+	VSHUFPS        $0x88, Y6, Y5, Y5
+	VPADDD         Y7, Y5, Y5
+	VBROADCASTI128 2(R13)(SI*2), Y6
+	VPSRLVD        Y0, Y6, Y6
+	VPAND          Y1, Y6, Y6
+	VPMADDUBSW     Y3, Y6, Y6
+	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
+	VBROADCASTI128 2(R13)(DI*1), Y7
+	VPSRLVD        Y0, Y7, Y7
+	VPAND          Y1, Y7, Y7
+	VPMADDUBSW     Y3, Y7, Y7
+	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
+	VSHUFPS        $0xdd, Y7, Y6, Y3
+	VSHUFPS        $0x88, Y7, Y6, Y6
+	VPADDD         Y3, Y6, Y6
+	VSHUFPS        $0xdd, Y6, Y5, Y3
+	VSHUFPS        $0x88, Y6, Y5, Y5
+	VPADDD         Y3, Y5, Y5
+	VPERM2I128     $0x20, Y5, Y4, Y3
+	VPERM2I128     $0x31, Y5, Y4, Y4
+	VPADDD         Y4, Y3, Y3
+	VPBROADCASTD   (R10), Y4
+	VPSLLD         $0x03, Y4, Y4
+	VPSUBD         Y4, Y3, Y3
+	VCVTDQ2PS      Y3, Y3
+	VPXOR          X4, X4, X4
+	VPINSRW        $0x00, (R12), X4, X4
+	VPINSRW        $0x01, (R12)(SI*1), X4, X4
+	VPINSRW        $0x02, (R12)(SI*2), X4, X4
+	VPINSRW        $0x03, (R12)(DI*1), X4, X4
+	VPXOR          X5, X5, X5
+	VPINSRW        $0x00, (R13), X5, X5
+	VPINSRW        $0x01, (R13)(SI*1), X5, X5
+	VPINSRW        $0x02, (R13)(SI*2), X5, X5
+	VPINSRW        $0x03, (R13)(DI*1), X5, X5
+	VPUNPCKLQDQ    X5, X4, X4
+	VCVTPH2PS      X4, Y4
+	VBROADCASTSS   (R9), Y5
+	VMULPS         Y5, Y4, Y4
+	VFMADD231PS    Y3, Y4, Y2
 	ADDQ           $0x12, R12
 	ADDQ           $0x12, R13
 	ADDQ           $0x20, R8
@@ -117,10 +119,10 @@ block:
 	ADDQ           $0x04, R10
 	DECQ           R11
 	JNE            block
-	VCMPPS         $0x03, Y0, Y0, Y1
-	VBROADCASTSS   u32_7fc00000<>+0(SB), Y2
-	VBLENDVPS      Y1, Y2, Y0, Y0
-	VMOVUPS        Y0, (CX)
+	VCMPPS         $0x03, Y2, Y2, Y3
+	VBROADCASTSS   u32_7fc00000<>+0(SB), Y4
+	VBLENDVPS      Y3, Y4, Y2, Y2
+	VMOVUPS        Y2, (CX)
 	ADDQ           $0x00000020, CX
 	LEAQ           (DX)(SI*8), DX
 	SUBQ           $0x08, BX
@@ -152,12 +154,14 @@ GLOBL u32_7fc00000<>(SB), RODATA|NOPTR, $4
 // func gemvQ41AVX2(a *byte)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·gemvQ41AVX2(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	MOVQ (AX), CX
-	MOVQ 8(AX), DX
-	MOVQ 24(AX), BX
-	MOVQ 16(AX), SI
-	LEAQ (SI)(SI*2), DI
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	MOVQ    16(AX), SI
+	VMOVDQU u32_0x4_4x4<>+0(SB), Y0
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+	LEAQ    (SI)(SI*2), DI
 
 rows:
 	MOVQ  40(AX), R8
@@ -168,97 +172,97 @@ rows:
 	MOVQ  DX, R12
 	LEAQ  (DX)(SI*4), R13
 	LEAQ  (DX)(SI*8), R14
-	VPXOR Y0, Y0, Y0
+	VPXOR Y2, Y2, Y2
 
 block:
 	PREFETCHT0     (R14)
 	PREFETCHT0     64(R14)
 	PREFETCHT0     128(R14)
 	ADDQ           $0x000000a0, R14
-	VMOVDQU        (R8), Y1
-	VBROADCASTI128 4(R12), Y2
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y2, Y2
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y2, Y2
-	VPMADDUBSW     Y1, Y2, Y2
-	VPMADDWD       u32_10001x8<>+0(SB), Y2, Y2
-	VBROADCASTI128 4(R12)(SI*1), Y3
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y3, Y3
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y3, Y3
-	VPMADDUBSW     Y1, Y3, Y3
-	VPMADDWD       u32_10001x8<>+0(SB), Y3, Y3
-	VSHUFPS        $0xdd, Y3, Y2, Y4
-	VSHUFPS        $0x88, Y3, Y2, Y2
-	VPADDD         Y4, Y2, Y2
-	VBROADCASTI128 4(R12)(SI*2), Y3
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y3, Y3
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y3, Y3
-	VPMADDUBSW     Y1, Y3, Y3
-	VPMADDWD       u32_10001x8<>+0(SB), Y3, Y3
-	VBROADCASTI128 4(R12)(DI*1), Y4
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y4, Y4
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y4, Y4
-	VPMADDUBSW     Y1, Y4, Y4
+	VMOVDQU        (R8), Y3
+	VBROADCASTI128 4(R12), Y4
+	VPSRLVD        Y0, Y4, Y4
+	VPAND          Y1, Y4, Y4
+	VPMADDUBSW     Y3, Y4, Y4
 	VPMADDWD       u32_10001x8<>+0(SB), Y4, Y4
-	VSHUFPS        $0xdd, Y4, Y3, Y5
-	VSHUFPS        $0x88, Y4, Y3, Y3
-	VPADDD         Y5, Y3, Y3
-	VSHUFPS        $0xdd, Y3, Y2, Y4
-	VSHUFPS        $0x88, Y3, Y2, Y2
-	VPADDD         Y4, Y2, Y2
-	VBROADCASTI128 4(R13), Y3
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y3, Y3
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y3, Y3
-	VPMADDUBSW     Y1, Y3, Y3
-	VPMADDWD       u32_10001x8<>+0(SB), Y3, Y3
-	VBROADCASTI128 4(R13)(SI*1), Y4
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y4, Y4
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y4, Y4
-	VPMADDUBSW     Y1, Y4, Y4
-	VPMADDWD       u32_10001x8<>+0(SB), Y4, Y4
-	VSHUFPS        $0xdd, Y4, Y3, Y5
-	VSHUFPS        $0x88, Y4, Y3, Y3
-	VPADDD         Y5, Y3, Y3
-	VBROADCASTI128 4(R13)(SI*2), Y4
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y4, Y4
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y4, Y4
-	VPMADDUBSW     Y1, Y4, Y4
-	VPMADDWD       u32_10001x8<>+0(SB), Y4, Y4
-	VBROADCASTI128 4(R13)(DI*1), Y5
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y5, Y5
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y5, Y5
-	VPMADDUBSW     Y1, Y5, Y5
+	VBROADCASTI128 4(R12)(SI*1), Y5
+	VPSRLVD        Y0, Y5, Y5
+	VPAND          Y1, Y5, Y5
+	VPMADDUBSW     Y3, Y5, Y5
 	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
-	VSHUFPS        $0xdd, Y5, Y4, Y1
+	VSHUFPS        $0xdd, Y5, Y4, Y6
 	VSHUFPS        $0x88, Y5, Y4, Y4
-	VPADDD         Y1, Y4, Y4
-	VSHUFPS        $0xdd, Y4, Y3, Y1
-	VSHUFPS        $0x88, Y4, Y3, Y3
-	VPADDD         Y1, Y3, Y3
-	VPERM2I128     $0x20, Y3, Y2, Y1
-	VPERM2I128     $0x31, Y3, Y2, Y2
-	VPADDD         Y2, Y1, Y1
-	VCVTDQ2PS      Y1, Y1
-	VMOVD          (R12), X3
-	VPINSRD        $0x01, (R12)(SI*1), X3, X3
-	VPINSRD        $0x02, (R12)(SI*2), X3, X3
-	VPINSRD        $0x03, (R12)(DI*1), X3, X3
-	VMOVD          (R13), X4
-	VPINSRD        $0x01, (R13)(SI*1), X4, X4
-	VPINSRD        $0x02, (R13)(SI*2), X4, X4
-	VPINSRD        $0x03, (R13)(DI*1), X4, X4
-	VPAND          u32_ffffx8<>+0(SB), X3, X2
-	VPAND          u32_ffffx8<>+0(SB), X4, X5
-	VPACKUSDW      X5, X2, X2
-	VCVTPH2PS      X2, Y2
-	VPSRLD         $0x10, X3, X3
-	VPSRLD         $0x10, X4, X4
-	VPACKUSDW      X4, X3, X3
-	VCVTPH2PS      X3, Y3
-	VBROADCASTSS   (R9), Y4
-	VMULPS         Y4, Y2, Y2
-	VFMADD231PS    Y1, Y2, Y0
-	VBROADCASTSS   (R11), Y1
-	VFMADD231PS    Y1, Y3, Y0
+	VPADDD         Y6, Y4, Y4
+	VBROADCASTI128 4(R12)(SI*2), Y5
+	VPSRLVD        Y0, Y5, Y5
+	VPAND          Y1, Y5, Y5
+	VPMADDUBSW     Y3, Y5, Y5
+	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
+	VBROADCASTI128 4(R12)(DI*1), Y6
+	VPSRLVD        Y0, Y6, Y6
+	VPAND          Y1, Y6, Y6
+	VPMADDUBSW     Y3, Y6, Y6
+	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
+	VSHUFPS        $0xdd, Y6, Y5, Y7
+	VSHUFPS        $0x88, Y6, Y5, Y5
+	VPADDD         Y7, Y5, Y5
+	VSHUFPS        $0xdd, Y5, Y4, Y6
+	VSHUFPS        $0x88, Y5, Y4, Y4
+	VPADDD         Y6, Y4, Y4
+	VBROADCASTI128 4(R13), Y5
+	VPSRLVD        Y0, Y5, Y5
+	VPAND          Y1, Y5, Y5
+	VPMADDUBSW     Y3, Y5, Y5
+	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
+	VBROADCASTI128 4(R13)(SI*1), Y6
+	VPSRLVD        Y0, Y6, Y6
+	VPAND          Y1, Y6, Y6
+	VPMADDUBSW     Y3, Y6, Y6
+	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
+	VSHUFPS        $0xdd, Y6, Y5, Y7
+	VSHUFPS        $0x88, Y6, Y5, Y5
+	VPADDD         Y7, Y5, Y5
+	VBROADCASTI128 4(R13)(SI*2), Y6
+	VPSRLVD        Y0, Y6, Y6
+	VPAND          Y1, Y6, Y6
+	VPMADDUBSW     Y3, Y6, Y6
+	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
+	VBROADCASTI128 4(R13)(DI*1), Y7
+	VPSRLVD        Y0, Y7, Y7
+	VPAND          Y1, Y7, Y7
+	VPMADDUBSW     Y3, Y7, Y7
+	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
+	VSHUFPS        $0xdd, Y7, Y6, Y3
+	VSHUFPS        $0x88, Y7, Y6, Y6
+	VPADDD         Y3, Y6, Y6
+	VSHUFPS        $0xdd, Y6, Y5, Y3
+	VSHUFPS        $0x88, Y6, Y5, Y5
+	VPADDD         Y3, Y5, Y5
+	VPERM2I128     $0x20, Y5, Y4, Y3
+	VPERM2I128     $0x31, Y5, Y4, Y4
+	VPADDD         Y4, Y3, Y3
+	VCVTDQ2PS      Y3, Y3
+	VMOVD          (R12), X5
+	VPINSRD        $0x01, (R12)(SI*1), X5, X5
+	VPINSRD        $0x02, (R12)(SI*2), X5, X5
+	VPINSRD        $0x03, (R12)(DI*1), X5, X5
+	VMOVD          (R13), X6
+	VPINSRD        $0x01, (R13)(SI*1), X6, X6
+	VPINSRD        $0x02, (R13)(SI*2), X6, X6
+	VPINSRD        $0x03, (R13)(DI*1), X6, X6
+	VPAND          u32_ffffx8<>+0(SB), X5, X4
+	VPAND          u32_ffffx8<>+0(SB), X6, X7
+	VPACKUSDW      X7, X4, X4
+	VCVTPH2PS      X4, Y4
+	VPSRLD         $0x10, X5, X5
+	VPSRLD         $0x10, X6, X6
+	VPACKUSDW      X6, X5, X5
+	VCVTPH2PS      X5, Y5
+	VBROADCASTSS   (R9), Y6
+	VMULPS         Y6, Y4, Y4
+	VFMADD231PS    Y3, Y4, Y2
+	VBROADCASTSS   (R11), Y3
+	VFMADD231PS    Y3, Y5, Y2
 	ADDQ           $0x14, R12
 	ADDQ           $0x14, R13
 	ADDQ           $0x20, R8
@@ -266,10 +270,10 @@ block:
 	ADDQ           $0x04, R11
 	DECQ           R10
 	JNE            block
-	VCMPPS         $0x03, Y0, Y0, Y1
-	VBROADCASTSS   u32_7fc00000<>+0(SB), Y2
-	VBLENDVPS      Y1, Y2, Y0, Y0
-	VMOVUPS        Y0, (CX)
+	VCMPPS         $0x03, Y2, Y2, Y3
+	VBROADCASTSS   u32_7fc00000<>+0(SB), Y4
+	VBLENDVPS      Y3, Y4, Y2, Y2
+	VMOVUPS        Y2, (CX)
 	ADDQ           $0x00000020, CX
 	LEAQ           (DX)(SI*8), DX
 	SUBQ           $0x08, BX
@@ -286,12 +290,17 @@ GLOBL u32_ffffx8<>(SB), RODATA|NOPTR, $32
 // func gemvQ50AVX2(a *byte)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·gemvQ50AVX2(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	MOVQ (AX), CX
-	MOVQ 8(AX), DX
-	MOVQ 24(AX), BX
-	MOVQ 16(AX), SI
-	LEAQ (SI)(SI*2), DI
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	MOVQ    16(AX), SI
+	VMOVDQU u32_0x4_4x4<>+0(SB), Y0
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+	VMOVDQU u8_0x8_1x8_2x8_3x8<>+0(SB), Y2
+	VMOVDQU u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3
+	VMOVDQU u32_10101010x8<>+0(SB), Y4
+	LEAQ    (SI)(SI*2), DI
 
 rows:
 	MOVQ  40(AX), R8
@@ -301,142 +310,142 @@ rows:
 	MOVQ  DX, R12
 	LEAQ  (DX)(SI*4), R13
 	LEAQ  (DX)(SI*8), R14
-	VPXOR Y0, Y0, Y0
+	VPXOR Y5, Y5, Y5
 
 block:
 	PREFETCHT0     (R14)
 	PREFETCHT0     64(R14)
 	PREFETCHT0     128(R14)
 	ADDQ           $0x000000b0, R14
-	VMOVDQU        (R8), Y1
-	VBROADCASTI128 6(R12), Y3
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y3, Y3
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y3, Y3
-	VPBROADCASTD   2(R12), Y2
-	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y2, Y2
-	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2, Y2
-	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2, Y2
-	VPAND          u32_10101010x8<>+0(SB), Y2, Y2
-	VPOR           Y2, Y3, Y3
-	VPMADDUBSW     Y1, Y3, Y3
-	VPMADDWD       u32_10001x8<>+0(SB), Y3, Y3
-	VBROADCASTI128 6(R12)(SI*1), Y4
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y4, Y4
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y4, Y4
-	VPBROADCASTD   2(R12)(SI*1), Y2
-	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y2, Y2
-	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2, Y2
-	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2, Y2
-	VPAND          u32_10101010x8<>+0(SB), Y2, Y2
-	VPOR           Y2, Y4, Y4
-	VPMADDUBSW     Y1, Y4, Y4
-	VPMADDWD       u32_10001x8<>+0(SB), Y4, Y4
-	VSHUFPS        $0xdd, Y4, Y3, Y2
-	VSHUFPS        $0x88, Y4, Y3, Y3
-	VPADDD         Y2, Y3, Y3
-	VBROADCASTI128 6(R12)(SI*2), Y4
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y4, Y4
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y4, Y4
-	VPBROADCASTD   2(R12)(SI*2), Y2
-	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y2, Y2
-	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2, Y2
-	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2, Y2
-	VPAND          u32_10101010x8<>+0(SB), Y2, Y2
-	VPOR           Y2, Y4, Y4
-	VPMADDUBSW     Y1, Y4, Y4
-	VPMADDWD       u32_10001x8<>+0(SB), Y4, Y4
-	VBROADCASTI128 6(R12)(DI*1), Y5
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y5, Y5
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y5, Y5
-	VPBROADCASTD   2(R12)(DI*1), Y2
-	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y2, Y2
-	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2, Y2
-	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2, Y2
-	VPAND          u32_10101010x8<>+0(SB), Y2, Y2
-	VPOR           Y2, Y5, Y5
-	VPMADDUBSW     Y1, Y5, Y5
-	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
-	VSHUFPS        $0xdd, Y5, Y4, Y2
-	VSHUFPS        $0x88, Y5, Y4, Y4
-	VPADDD         Y2, Y4, Y4
-	VSHUFPS        $0xdd, Y4, Y3, Y2
-	VSHUFPS        $0x88, Y4, Y3, Y3
-	VPADDD         Y2, Y3, Y3
-	VBROADCASTI128 6(R13), Y4
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y4, Y4
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y4, Y4
-	VPBROADCASTD   2(R13), Y2
-	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y2, Y2
-	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2, Y2
-	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2, Y2
-	VPAND          u32_10101010x8<>+0(SB), Y2, Y2
-	VPOR           Y2, Y4, Y4
-	VPMADDUBSW     Y1, Y4, Y4
-	VPMADDWD       u32_10001x8<>+0(SB), Y4, Y4
-	VBROADCASTI128 6(R13)(SI*1), Y5
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y5, Y5
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y5, Y5
-	VPBROADCASTD   2(R13)(SI*1), Y2
-	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y2, Y2
-	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2, Y2
-	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2, Y2
-	VPAND          u32_10101010x8<>+0(SB), Y2, Y2
-	VPOR           Y2, Y5, Y5
-	VPMADDUBSW     Y1, Y5, Y5
-	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
-	VSHUFPS        $0xdd, Y5, Y4, Y2
-	VSHUFPS        $0x88, Y5, Y4, Y4
-	VPADDD         Y2, Y4, Y4
-	VBROADCASTI128 6(R13)(SI*2), Y5
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y5, Y5
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y5, Y5
-	VPBROADCASTD   2(R13)(SI*2), Y2
-	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y2, Y2
-	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2, Y2
-	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2, Y2
-	VPAND          u32_10101010x8<>+0(SB), Y2, Y2
-	VPOR           Y2, Y5, Y5
-	VPMADDUBSW     Y1, Y5, Y5
-	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
-	VBROADCASTI128 6(R13)(DI*1), Y6
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y6, Y6
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y6, Y6
-	VPBROADCASTD   2(R13)(DI*1), Y2
-	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y2, Y2
-	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2, Y2
-	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2, Y2
-	VPAND          u32_10101010x8<>+0(SB), Y2, Y2
-	VPOR           Y2, Y6, Y6
-	VPMADDUBSW     Y1, Y6, Y6
-	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y1
-	VSHUFPS        $0x88, Y6, Y5, Y2
-	VPADDD         Y1, Y2, Y2
-	VSHUFPS        $0xdd, Y2, Y4, Y1
-	VSHUFPS        $0x88, Y2, Y4, Y2
-	VPADDD         Y1, Y2, Y2
-	VPERM2I128     $0x20, Y2, Y3, Y1
-	VPERM2I128     $0x31, Y2, Y3, Y2
-	VPADDD         Y2, Y1, Y1
-	VPBROADCASTD   (R10), Y2
-	VPSLLD         $0x04, Y2, Y2
-	VPSUBD         Y2, Y1, Y1
-	VCVTDQ2PS      Y1, Y1
-	VPXOR          X2, X2, X2
-	VPINSRW        $0x00, (R12), X2, X2
-	VPINSRW        $0x01, (R12)(SI*1), X2, X2
-	VPINSRW        $0x02, (R12)(SI*2), X2, X2
-	VPINSRW        $0x03, (R12)(DI*1), X2, X2
-	VPXOR          X3, X3, X3
-	VPINSRW        $0x00, (R13), X3, X3
-	VPINSRW        $0x01, (R13)(SI*1), X3, X3
-	VPINSRW        $0x02, (R13)(SI*2), X3, X3
-	VPINSRW        $0x03, (R13)(DI*1), X3, X3
-	VPUNPCKLQDQ    X3, X2, X2
-	VCVTPH2PS      X2, Y2
-	VBROADCASTSS   (R9), Y3
-	VMULPS         Y3, Y2, Y2
-	VFMADD231PS    Y1, Y2, Y0
+	VMOVDQU        (R8), Y6
+	VBROADCASTI128 6(R12), Y8
+	VPSRLVD        Y0, Y8, Y8
+	VPAND          Y1, Y8, Y8
+	VPBROADCASTD   2(R12), Y7
+	VPSHUFB        Y2, Y7, Y7
+	VPAND          Y3, Y7, Y7
+	VPCMPEQB       Y3, Y7, Y7
+	VPAND          Y4, Y7, Y7
+	VPOR           Y7, Y8, Y8
+	VPMADDUBSW     Y6, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VBROADCASTI128 6(R12)(SI*1), Y9
+	VPSRLVD        Y0, Y9, Y9
+	VPAND          Y1, Y9, Y9
+	VPBROADCASTD   2(R12)(SI*1), Y7
+	VPSHUFB        Y2, Y7, Y7
+	VPAND          Y3, Y7, Y7
+	VPCMPEQB       Y3, Y7, Y7
+	VPAND          Y4, Y7, Y7
+	VPOR           Y7, Y9, Y9
+	VPMADDUBSW     Y6, Y9, Y9
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VSHUFPS        $0xdd, Y9, Y8, Y7
+	VSHUFPS        $0x88, Y9, Y8, Y8
+	VPADDD         Y7, Y8, Y8
+	VBROADCASTI128 6(R12)(SI*2), Y9
+	VPSRLVD        Y0, Y9, Y9
+	VPAND          Y1, Y9, Y9
+	VPBROADCASTD   2(R12)(SI*2), Y7
+	VPSHUFB        Y2, Y7, Y7
+	VPAND          Y3, Y7, Y7
+	VPCMPEQB       Y3, Y7, Y7
+	VPAND          Y4, Y7, Y7
+	VPOR           Y7, Y9, Y9
+	VPMADDUBSW     Y6, Y9, Y9
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VBROADCASTI128 6(R12)(DI*1), Y10
+	VPSRLVD        Y0, Y10, Y10
+	VPAND          Y1, Y10, Y10
+	VPBROADCASTD   2(R12)(DI*1), Y7
+	VPSHUFB        Y2, Y7, Y7
+	VPAND          Y3, Y7, Y7
+	VPCMPEQB       Y3, Y7, Y7
+	VPAND          Y4, Y7, Y7
+	VPOR           Y7, Y10, Y10
+	VPMADDUBSW     Y6, Y10, Y10
+	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
+	VSHUFPS        $0xdd, Y10, Y9, Y7
+	VSHUFPS        $0x88, Y10, Y9, Y9
+	VPADDD         Y7, Y9, Y9
+	VSHUFPS        $0xdd, Y9, Y8, Y7
+	VSHUFPS        $0x88, Y9, Y8, Y8
+	VPADDD         Y7, Y8, Y8
+	VBROADCASTI128 6(R13), Y9
+	VPSRLVD        Y0, Y9, Y9
+	VPAND          Y1, Y9, Y9
+	VPBROADCASTD   2(R13), Y7
+	VPSHUFB        Y2, Y7, Y7
+	VPAND          Y3, Y7, Y7
+	VPCMPEQB       Y3, Y7, Y7
+	VPAND          Y4, Y7, Y7
+	VPOR           Y7, Y9, Y9
+	VPMADDUBSW     Y6, Y9, Y9
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VBROADCASTI128 6(R13)(SI*1), Y10
+	VPSRLVD        Y0, Y10, Y10
+	VPAND          Y1, Y10, Y10
+	VPBROADCASTD   2(R13)(SI*1), Y7
+	VPSHUFB        Y2, Y7, Y7
+	VPAND          Y3, Y7, Y7
+	VPCMPEQB       Y3, Y7, Y7
+	VPAND          Y4, Y7, Y7
+	VPOR           Y7, Y10, Y10
+	VPMADDUBSW     Y6, Y10, Y10
+	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
+	VSHUFPS        $0xdd, Y10, Y9, Y7
+	VSHUFPS        $0x88, Y10, Y9, Y9
+	VPADDD         Y7, Y9, Y9
+	VBROADCASTI128 6(R13)(SI*2), Y10
+	VPSRLVD        Y0, Y10, Y10
+	VPAND          Y1, Y10, Y10
+	VPBROADCASTD   2(R13)(SI*2), Y7
+	VPSHUFB        Y2, Y7, Y7
+	VPAND          Y3, Y7, Y7
+	VPCMPEQB       Y3, Y7, Y7
+	VPAND          Y4, Y7, Y7
+	VPOR           Y7, Y10, Y10
+	VPMADDUBSW     Y6, Y10, Y10
+	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
+	VBROADCASTI128 6(R13)(DI*1), Y11
+	VPSRLVD        Y0, Y11, Y11
+	VPAND          Y1, Y11, Y11
+	VPBROADCASTD   2(R13)(DI*1), Y7
+	VPSHUFB        Y2, Y7, Y7
+	VPAND          Y3, Y7, Y7
+	VPCMPEQB       Y3, Y7, Y7
+	VPAND          Y4, Y7, Y7
+	VPOR           Y7, Y11, Y11
+	VPMADDUBSW     Y6, Y11, Y11
+	VPMADDWD       u32_10001x8<>+0(SB), Y11, Y11
+	VSHUFPS        $0xdd, Y11, Y10, Y6
+	VSHUFPS        $0x88, Y11, Y10, Y7
+	VPADDD         Y6, Y7, Y7
+	VSHUFPS        $0xdd, Y7, Y9, Y6
+	VSHUFPS        $0x88, Y7, Y9, Y7
+	VPADDD         Y6, Y7, Y7
+	VPERM2I128     $0x20, Y7, Y8, Y6
+	VPERM2I128     $0x31, Y7, Y8, Y7
+	VPADDD         Y7, Y6, Y6
+	VPBROADCASTD   (R10), Y7
+	VPSLLD         $0x04, Y7, Y7
+	VPSUBD         Y7, Y6, Y6
+	VCVTDQ2PS      Y6, Y6
+	VPXOR          X7, X7, X7
+	VPINSRW        $0x00, (R12), X7, X7
+	VPINSRW        $0x01, (R12)(SI*1), X7, X7
+	VPINSRW        $0x02, (R12)(SI*2), X7, X7
+	VPINSRW        $0x03, (R12)(DI*1), X7, X7
+	VPXOR          X8, X8, X8
+	VPINSRW        $0x00, (R13), X8, X8
+	VPINSRW        $0x01, (R13)(SI*1), X8, X8
+	VPINSRW        $0x02, (R13)(SI*2), X8, X8
+	VPINSRW        $0x03, (R13)(DI*1), X8, X8
+	VPUNPCKLQDQ    X8, X7, X7
+	VCVTPH2PS      X7, Y7
+	VBROADCASTSS   (R9), Y8
+	VMULPS         Y8, Y7, Y7
+	VFMADD231PS    Y6, Y7, Y5
 	ADDQ           $0x16, R12
 	ADDQ           $0x16, R13
 	ADDQ           $0x20, R8
@@ -444,10 +453,10 @@ block:
 	ADDQ           $0x04, R10
 	DECQ           R11
 	JNE            block
-	VCMPPS         $0x03, Y0, Y0, Y1
-	VBROADCASTSS   u32_7fc00000<>+0(SB), Y2
-	VBLENDVPS      Y1, Y2, Y0, Y0
-	VMOVUPS        Y0, (CX)
+	VCMPPS         $0x03, Y5, Y5, Y6
+	VBROADCASTSS   u32_7fc00000<>+0(SB), Y7
+	VBLENDVPS      Y6, Y7, Y5, Y5
+	VMOVUPS        Y5, (CX)
 	ADDQ           $0x00000020, CX
 	LEAQ           (DX)(SI*8), DX
 	SUBQ           $0x08, BX
@@ -476,12 +485,17 @@ GLOBL u32_10101010x8<>(SB), RODATA|NOPTR, $32
 // func gemvQ51AVX2(a *byte)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·gemvQ51AVX2(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	MOVQ (AX), CX
-	MOVQ 8(AX), DX
-	MOVQ 24(AX), BX
-	MOVQ 16(AX), SI
-	LEAQ (SI)(SI*2), DI
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	MOVQ    16(AX), SI
+	VMOVDQU u32_0x4_4x4<>+0(SB), Y0
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+	VMOVDQU u8_0x8_1x8_2x8_3x8<>+0(SB), Y2
+	VMOVDQU u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3
+	VMOVDQU u32_10101010x8<>+0(SB), Y4
+	LEAQ    (SI)(SI*2), DI
 
 rows:
 	MOVQ  40(AX), R8
@@ -492,145 +506,145 @@ rows:
 	MOVQ  DX, R12
 	LEAQ  (DX)(SI*4), R13
 	LEAQ  (DX)(SI*8), R14
-	VPXOR Y0, Y0, Y0
+	VPXOR Y5, Y5, Y5
 
 block:
 	PREFETCHT0     (R14)
 	PREFETCHT0     64(R14)
 	PREFETCHT0     128(R14)
 	ADDQ           $0x000000c0, R14
-	VMOVDQU        (R8), Y1
-	VBROADCASTI128 8(R12), Y3
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y3, Y3
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y3, Y3
-	VPBROADCASTD   4(R12), Y2
-	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y2, Y2
-	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2, Y2
-	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2, Y2
-	VPAND          u32_10101010x8<>+0(SB), Y2, Y2
-	VPOR           Y2, Y3, Y3
-	VPMADDUBSW     Y1, Y3, Y3
-	VPMADDWD       u32_10001x8<>+0(SB), Y3, Y3
-	VBROADCASTI128 8(R12)(SI*1), Y4
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y4, Y4
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y4, Y4
-	VPBROADCASTD   4(R12)(SI*1), Y2
-	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y2, Y2
-	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2, Y2
-	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2, Y2
-	VPAND          u32_10101010x8<>+0(SB), Y2, Y2
-	VPOR           Y2, Y4, Y4
-	VPMADDUBSW     Y1, Y4, Y4
-	VPMADDWD       u32_10001x8<>+0(SB), Y4, Y4
-	VSHUFPS        $0xdd, Y4, Y3, Y2
-	VSHUFPS        $0x88, Y4, Y3, Y3
-	VPADDD         Y2, Y3, Y3
-	VBROADCASTI128 8(R12)(SI*2), Y4
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y4, Y4
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y4, Y4
-	VPBROADCASTD   4(R12)(SI*2), Y2
-	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y2, Y2
-	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2, Y2
-	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2, Y2
-	VPAND          u32_10101010x8<>+0(SB), Y2, Y2
-	VPOR           Y2, Y4, Y4
-	VPMADDUBSW     Y1, Y4, Y4
-	VPMADDWD       u32_10001x8<>+0(SB), Y4, Y4
-	VBROADCASTI128 8(R12)(DI*1), Y5
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y5, Y5
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y5, Y5
-	VPBROADCASTD   4(R12)(DI*1), Y2
-	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y2, Y2
-	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2, Y2
-	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2, Y2
-	VPAND          u32_10101010x8<>+0(SB), Y2, Y2
-	VPOR           Y2, Y5, Y5
-	VPMADDUBSW     Y1, Y5, Y5
-	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
-	VSHUFPS        $0xdd, Y5, Y4, Y2
-	VSHUFPS        $0x88, Y5, Y4, Y4
-	VPADDD         Y2, Y4, Y4
-	VSHUFPS        $0xdd, Y4, Y3, Y2
-	VSHUFPS        $0x88, Y4, Y3, Y3
-	VPADDD         Y2, Y3, Y3
-	VBROADCASTI128 8(R13), Y4
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y4, Y4
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y4, Y4
-	VPBROADCASTD   4(R13), Y2
-	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y2, Y2
-	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2, Y2
-	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2, Y2
-	VPAND          u32_10101010x8<>+0(SB), Y2, Y2
-	VPOR           Y2, Y4, Y4
-	VPMADDUBSW     Y1, Y4, Y4
-	VPMADDWD       u32_10001x8<>+0(SB), Y4, Y4
-	VBROADCASTI128 8(R13)(SI*1), Y5
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y5, Y5
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y5, Y5
-	VPBROADCASTD   4(R13)(SI*1), Y2
-	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y2, Y2
-	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2, Y2
-	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2, Y2
-	VPAND          u32_10101010x8<>+0(SB), Y2, Y2
-	VPOR           Y2, Y5, Y5
-	VPMADDUBSW     Y1, Y5, Y5
-	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
-	VSHUFPS        $0xdd, Y5, Y4, Y2
-	VSHUFPS        $0x88, Y5, Y4, Y4
-	VPADDD         Y2, Y4, Y4
-	VBROADCASTI128 8(R13)(SI*2), Y5
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y5, Y5
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y5, Y5
-	VPBROADCASTD   4(R13)(SI*2), Y2
-	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y2, Y2
-	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2, Y2
-	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2, Y2
-	VPAND          u32_10101010x8<>+0(SB), Y2, Y2
-	VPOR           Y2, Y5, Y5
-	VPMADDUBSW     Y1, Y5, Y5
-	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
-	VBROADCASTI128 8(R13)(DI*1), Y6
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y6, Y6
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y6, Y6
-	VPBROADCASTD   4(R13)(DI*1), Y2
-	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y2, Y2
-	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2, Y2
-	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2, Y2
-	VPAND          u32_10101010x8<>+0(SB), Y2, Y2
-	VPOR           Y2, Y6, Y6
-	VPMADDUBSW     Y1, Y6, Y6
-	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y1
-	VSHUFPS        $0x88, Y6, Y5, Y2
-	VPADDD         Y1, Y2, Y2
-	VSHUFPS        $0xdd, Y2, Y4, Y1
-	VSHUFPS        $0x88, Y2, Y4, Y2
-	VPADDD         Y1, Y2, Y2
-	VPERM2I128     $0x20, Y2, Y3, Y1
-	VPERM2I128     $0x31, Y2, Y3, Y2
-	VPADDD         Y2, Y1, Y1
-	VCVTDQ2PS      Y1, Y1
-	VMOVD          (R12), X3
-	VPINSRD        $0x01, (R12)(SI*1), X3, X3
-	VPINSRD        $0x02, (R12)(SI*2), X3, X3
-	VPINSRD        $0x03, (R12)(DI*1), X3, X3
-	VMOVD          (R13), X4
-	VPINSRD        $0x01, (R13)(SI*1), X4, X4
-	VPINSRD        $0x02, (R13)(SI*2), X4, X4
-	VPINSRD        $0x03, (R13)(DI*1), X4, X4
-	VPAND          u32_ffffx8<>+0(SB), X3, X2
-	VPAND          u32_ffffx8<>+0(SB), X4, X5
-	VPACKUSDW      X5, X2, X2
-	VCVTPH2PS      X2, Y2
-	VPSRLD         $0x10, X3, X3
-	VPSRLD         $0x10, X4, X4
-	VPACKUSDW      X4, X3, X3
-	VCVTPH2PS      X3, Y3
-	VBROADCASTSS   (R9), Y4
-	VMULPS         Y4, Y2, Y2
-	VFMADD231PS    Y1, Y2, Y0
-	VBROADCASTSS   (R11), Y1
-	VFMADD231PS    Y1, Y3, Y0
+	VMOVDQU        (R8), Y6
+	VBROADCASTI128 8(R12), Y8
+	VPSRLVD        Y0, Y8, Y8
+	VPAND          Y1, Y8, Y8
+	VPBROADCASTD   4(R12), Y7
+	VPSHUFB        Y2, Y7, Y7
+	VPAND          Y3, Y7, Y7
+	VPCMPEQB       Y3, Y7, Y7
+	VPAND          Y4, Y7, Y7
+	VPOR           Y7, Y8, Y8
+	VPMADDUBSW     Y6, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VBROADCASTI128 8(R12)(SI*1), Y9
+	VPSRLVD        Y0, Y9, Y9
+	VPAND          Y1, Y9, Y9
+	VPBROADCASTD   4(R12)(SI*1), Y7
+	VPSHUFB        Y2, Y7, Y7
+	VPAND          Y3, Y7, Y7
+	VPCMPEQB       Y3, Y7, Y7
+	VPAND          Y4, Y7, Y7
+	VPOR           Y7, Y9, Y9
+	VPMADDUBSW     Y6, Y9, Y9
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VSHUFPS        $0xdd, Y9, Y8, Y7
+	VSHUFPS        $0x88, Y9, Y8, Y8
+	VPADDD         Y7, Y8, Y8
+	VBROADCASTI128 8(R12)(SI*2), Y9
+	VPSRLVD        Y0, Y9, Y9
+	VPAND          Y1, Y9, Y9
+	VPBROADCASTD   4(R12)(SI*2), Y7
+	VPSHUFB        Y2, Y7, Y7
+	VPAND          Y3, Y7, Y7
+	VPCMPEQB       Y3, Y7, Y7
+	VPAND          Y4, Y7, Y7
+	VPOR           Y7, Y9, Y9
+	VPMADDUBSW     Y6, Y9, Y9
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VBROADCASTI128 8(R12)(DI*1), Y10
+	VPSRLVD        Y0, Y10, Y10
+	VPAND          Y1, Y10, Y10
+	VPBROADCASTD   4(R12)(DI*1), Y7
+	VPSHUFB        Y2, Y7, Y7
+	VPAND          Y3, Y7, Y7
+	VPCMPEQB       Y3, Y7, Y7
+	VPAND          Y4, Y7, Y7
+	VPOR           Y7, Y10, Y10
+	VPMADDUBSW     Y6, Y10, Y10
+	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
+	VSHUFPS        $0xdd, Y10, Y9, Y7
+	VSHUFPS        $0x88, Y10, Y9, Y9
+	VPADDD         Y7, Y9, Y9
+	VSHUFPS        $0xdd, Y9, Y8, Y7
+	VSHUFPS        $0x88, Y9, Y8, Y8
+	VPADDD         Y7, Y8, Y8
+	VBROADCASTI128 8(R13), Y9
+	VPSRLVD        Y0, Y9, Y9
+	VPAND          Y1, Y9, Y9
+	VPBROADCASTD   4(R13), Y7
+	VPSHUFB        Y2, Y7, Y7
+	VPAND          Y3, Y7, Y7
+	VPCMPEQB       Y3, Y7, Y7
+	VPAND          Y4, Y7, Y7
+	VPOR           Y7, Y9, Y9
+	VPMADDUBSW     Y6, Y9, Y9
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VBROADCASTI128 8(R13)(SI*1), Y10
+	VPSRLVD        Y0, Y10, Y10
+	VPAND          Y1, Y10, Y10
+	VPBROADCASTD   4(R13)(SI*1), Y7
+	VPSHUFB        Y2, Y7, Y7
+	VPAND          Y3, Y7, Y7
+	VPCMPEQB       Y3, Y7, Y7
+	VPAND          Y4, Y7, Y7
+	VPOR           Y7, Y10, Y10
+	VPMADDUBSW     Y6, Y10, Y10
+	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
+	VSHUFPS        $0xdd, Y10, Y9, Y7
+	VSHUFPS        $0x88, Y10, Y9, Y9
+	VPADDD         Y7, Y9, Y9
+	VBROADCASTI128 8(R13)(SI*2), Y10
+	VPSRLVD        Y0, Y10, Y10
+	VPAND          Y1, Y10, Y10
+	VPBROADCASTD   4(R13)(SI*2), Y7
+	VPSHUFB        Y2, Y7, Y7
+	VPAND          Y3, Y7, Y7
+	VPCMPEQB       Y3, Y7, Y7
+	VPAND          Y4, Y7, Y7
+	VPOR           Y7, Y10, Y10
+	VPMADDUBSW     Y6, Y10, Y10
+	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
+	VBROADCASTI128 8(R13)(DI*1), Y11
+	VPSRLVD        Y0, Y11, Y11
+	VPAND          Y1, Y11, Y11
+	VPBROADCASTD   4(R13)(DI*1), Y7
+	VPSHUFB        Y2, Y7, Y7
+	VPAND          Y3, Y7, Y7
+	VPCMPEQB       Y3, Y7, Y7
+	VPAND          Y4, Y7, Y7
+	VPOR           Y7, Y11, Y11
+	VPMADDUBSW     Y6, Y11, Y11
+	VPMADDWD       u32_10001x8<>+0(SB), Y11, Y11
+	VSHUFPS        $0xdd, Y11, Y10, Y6
+	VSHUFPS        $0x88, Y11, Y10, Y7
+	VPADDD         Y6, Y7, Y7
+	VSHUFPS        $0xdd, Y7, Y9, Y6
+	VSHUFPS        $0x88, Y7, Y9, Y7
+	VPADDD         Y6, Y7, Y7
+	VPERM2I128     $0x20, Y7, Y8, Y6
+	VPERM2I128     $0x31, Y7, Y8, Y7
+	VPADDD         Y7, Y6, Y6
+	VCVTDQ2PS      Y6, Y6
+	VMOVD          (R12), X8
+	VPINSRD        $0x01, (R12)(SI*1), X8, X8
+	VPINSRD        $0x02, (R12)(SI*2), X8, X8
+	VPINSRD        $0x03, (R12)(DI*1), X8, X8
+	VMOVD          (R13), X9
+	VPINSRD        $0x01, (R13)(SI*1), X9, X9
+	VPINSRD        $0x02, (R13)(SI*2), X9, X9
+	VPINSRD        $0x03, (R13)(DI*1), X9, X9
+	VPAND          u32_ffffx8<>+0(SB), X8, X7
+	VPAND          u32_ffffx8<>+0(SB), X9, X10
+	VPACKUSDW      X10, X7, X7
+	VCVTPH2PS      X7, Y7
+	VPSRLD         $0x10, X8, X8
+	VPSRLD         $0x10, X9, X9
+	VPACKUSDW      X9, X8, X8
+	VCVTPH2PS      X8, Y8
+	VBROADCASTSS   (R9), Y9
+	VMULPS         Y9, Y7, Y7
+	VFMADD231PS    Y6, Y7, Y5
+	VBROADCASTSS   (R11), Y6
+	VFMADD231PS    Y6, Y8, Y5
 	ADDQ           $0x18, R12
 	ADDQ           $0x18, R13
 	ADDQ           $0x20, R8
@@ -638,10 +652,10 @@ block:
 	ADDQ           $0x04, R11
 	DECQ           R10
 	JNE            block
-	VCMPPS         $0x03, Y0, Y0, Y1
-	VBROADCASTSS   u32_7fc00000<>+0(SB), Y2
-	VBLENDVPS      Y1, Y2, Y0, Y0
-	VMOVUPS        Y0, (CX)
+	VCMPPS         $0x03, Y5, Y5, Y6
+	VBROADCASTSS   u32_7fc00000<>+0(SB), Y7
+	VBLENDVPS      Y6, Y7, Y5, Y5
+	VMOVUPS        Y5, (CX)
 	ADDQ           $0x00000020, CX
 	LEAQ           (DX)(SI*8), DX
 	SUBQ           $0x08, BX
@@ -775,12 +789,14 @@ block:
 // func gemvIQ4NLAVX2(a *byte)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
 TEXT ·gemvIQ4NLAVX2(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	MOVQ (AX), CX
-	MOVQ 8(AX), DX
-	MOVQ 24(AX), BX
-	MOVQ 16(AX), SI
-	LEAQ (SI)(SI*2), DI
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	MOVQ    16(AX), SI
+	VMOVDQU u32_0x4_4x4<>+0(SB), Y0
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+	LEAQ    (SI)(SI*2), DI
 
 rows:
 	MOVQ  40(AX), R8
@@ -790,123 +806,123 @@ rows:
 	MOVQ  DX, R12
 	LEAQ  (DX)(SI*4), R13
 	LEAQ  (DX)(SI*8), R14
-	VPXOR Y0, Y0, Y0
+	VPXOR Y2, Y2, Y2
 
 block:
 	PREFETCHT0     (R14)
 	PREFETCHT0     64(R14)
 	PREFETCHT0     128(R14)
 	ADDQ           $0x00000090, R14
-	VMOVDQU        (R8), Y1
-	VBROADCASTI128 2(R12), Y2
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y2, Y2
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y2, Y2
-	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y3
-	VPSHUFB        Y2, Y3, Y3
-	VPSIGNB        Y3, Y1, Y2
-	VPABSB         Y3, Y3
-	VPMADDUBSW     Y2, Y3, Y3
-	VPMADDWD       u32_10001x8<>+0(SB), Y3, Y3
-	VBROADCASTI128 2(R12)(SI*1), Y2
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y2, Y2
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y2, Y2
-	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y4
-	VPSHUFB        Y2, Y4, Y4
-	VPSIGNB        Y4, Y1, Y2
-	VPABSB         Y4, Y4
-	VPMADDUBSW     Y2, Y4, Y4
-	VPMADDWD       u32_10001x8<>+0(SB), Y4, Y4
-	VSHUFPS        $0xdd, Y4, Y3, Y2
-	VSHUFPS        $0x88, Y4, Y3, Y3
-	VPADDD         Y2, Y3, Y3
-	VBROADCASTI128 2(R12)(SI*2), Y2
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y2, Y2
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y2, Y2
-	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y4
-	VPSHUFB        Y2, Y4, Y4
-	VPSIGNB        Y4, Y1, Y2
-	VPABSB         Y4, Y4
-	VPMADDUBSW     Y2, Y4, Y4
-	VPMADDWD       u32_10001x8<>+0(SB), Y4, Y4
-	VBROADCASTI128 2(R12)(DI*1), Y2
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y2, Y2
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y2, Y2
+	VMOVDQU        (R8), Y3
+	VBROADCASTI128 2(R12), Y4
+	VPSRLVD        Y0, Y4, Y4
+	VPAND          Y1, Y4, Y4
 	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y5
-	VPSHUFB        Y2, Y5, Y5
-	VPSIGNB        Y5, Y1, Y2
+	VPSHUFB        Y4, Y5, Y5
+	VPSIGNB        Y5, Y3, Y4
 	VPABSB         Y5, Y5
-	VPMADDUBSW     Y2, Y5, Y5
+	VPMADDUBSW     Y4, Y5, Y5
 	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
-	VSHUFPS        $0xdd, Y5, Y4, Y2
-	VSHUFPS        $0x88, Y5, Y4, Y4
-	VPADDD         Y2, Y4, Y4
-	VSHUFPS        $0xdd, Y4, Y3, Y2
-	VSHUFPS        $0x88, Y4, Y3, Y3
-	VPADDD         Y2, Y3, Y3
-	VBROADCASTI128 2(R13), Y2
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y2, Y2
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y2, Y2
-	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y4
-	VPSHUFB        Y2, Y4, Y4
-	VPSIGNB        Y4, Y1, Y2
-	VPABSB         Y4, Y4
-	VPMADDUBSW     Y2, Y4, Y4
-	VPMADDWD       u32_10001x8<>+0(SB), Y4, Y4
-	VBROADCASTI128 2(R13)(SI*1), Y2
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y2, Y2
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y2, Y2
-	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y5
-	VPSHUFB        Y2, Y5, Y5
-	VPSIGNB        Y5, Y1, Y2
-	VPABSB         Y5, Y5
-	VPMADDUBSW     Y2, Y5, Y5
-	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
-	VSHUFPS        $0xdd, Y5, Y4, Y2
-	VSHUFPS        $0x88, Y5, Y4, Y4
-	VPADDD         Y2, Y4, Y4
-	VBROADCASTI128 2(R13)(SI*2), Y2
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y2, Y2
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y2, Y2
-	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y5
-	VPSHUFB        Y2, Y5, Y5
-	VPSIGNB        Y5, Y1, Y2
-	VPABSB         Y5, Y5
-	VPMADDUBSW     Y2, Y5, Y5
-	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
-	VBROADCASTI128 2(R13)(DI*1), Y2
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y2, Y2
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y2, Y2
+	VBROADCASTI128 2(R12)(SI*1), Y4
+	VPSRLVD        Y0, Y4, Y4
+	VPAND          Y1, Y4, Y4
 	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y6
-	VPSHUFB        Y2, Y6, Y6
-	VPSIGNB        Y6, Y1, Y1
+	VPSHUFB        Y4, Y6, Y6
+	VPSIGNB        Y6, Y3, Y4
 	VPABSB         Y6, Y6
-	VPMADDUBSW     Y1, Y6, Y6
+	VPMADDUBSW     Y4, Y6, Y6
 	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y1
-	VSHUFPS        $0x88, Y6, Y5, Y2
-	VPADDD         Y1, Y2, Y2
-	VSHUFPS        $0xdd, Y2, Y4, Y1
-	VSHUFPS        $0x88, Y2, Y4, Y2
-	VPADDD         Y1, Y2, Y2
-	VPERM2I128     $0x20, Y2, Y3, Y1
-	VPERM2I128     $0x31, Y2, Y3, Y2
-	VPADDD         Y2, Y1, Y1
-	VCVTDQ2PS      Y1, Y1
-	VPXOR          X2, X2, X2
-	VPINSRW        $0x00, (R12), X2, X2
-	VPINSRW        $0x01, (R12)(SI*1), X2, X2
-	VPINSRW        $0x02, (R12)(SI*2), X2, X2
-	VPINSRW        $0x03, (R12)(DI*1), X2, X2
-	VPXOR          X3, X3, X3
-	VPINSRW        $0x00, (R13), X3, X3
-	VPINSRW        $0x01, (R13)(SI*1), X3, X3
-	VPINSRW        $0x02, (R13)(SI*2), X3, X3
-	VPINSRW        $0x03, (R13)(DI*1), X3, X3
-	VPUNPCKLQDQ    X3, X2, X2
-	VCVTPH2PS      X2, Y2
-	VBROADCASTSS   (R9), Y3
-	VMULPS         Y3, Y2, Y2
-	VFMADD231PS    Y1, Y2, Y0
+	VSHUFPS        $0xdd, Y6, Y5, Y4
+	VSHUFPS        $0x88, Y6, Y5, Y5
+	VPADDD         Y4, Y5, Y5
+	VBROADCASTI128 2(R12)(SI*2), Y4
+	VPSRLVD        Y0, Y4, Y4
+	VPAND          Y1, Y4, Y4
+	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y6
+	VPSHUFB        Y4, Y6, Y6
+	VPSIGNB        Y6, Y3, Y4
+	VPABSB         Y6, Y6
+	VPMADDUBSW     Y4, Y6, Y6
+	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
+	VBROADCASTI128 2(R12)(DI*1), Y4
+	VPSRLVD        Y0, Y4, Y4
+	VPAND          Y1, Y4, Y4
+	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y7
+	VPSHUFB        Y4, Y7, Y7
+	VPSIGNB        Y7, Y3, Y4
+	VPABSB         Y7, Y7
+	VPMADDUBSW     Y4, Y7, Y7
+	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
+	VSHUFPS        $0xdd, Y7, Y6, Y4
+	VSHUFPS        $0x88, Y7, Y6, Y6
+	VPADDD         Y4, Y6, Y6
+	VSHUFPS        $0xdd, Y6, Y5, Y4
+	VSHUFPS        $0x88, Y6, Y5, Y5
+	VPADDD         Y4, Y5, Y5
+	VBROADCASTI128 2(R13), Y4
+	VPSRLVD        Y0, Y4, Y4
+	VPAND          Y1, Y4, Y4
+	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y6
+	VPSHUFB        Y4, Y6, Y6
+	VPSIGNB        Y6, Y3, Y4
+	VPABSB         Y6, Y6
+	VPMADDUBSW     Y4, Y6, Y6
+	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
+	VBROADCASTI128 2(R13)(SI*1), Y4
+	VPSRLVD        Y0, Y4, Y4
+	VPAND          Y1, Y4, Y4
+	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y7
+	VPSHUFB        Y4, Y7, Y7
+	VPSIGNB        Y7, Y3, Y4
+	VPABSB         Y7, Y7
+	VPMADDUBSW     Y4, Y7, Y7
+	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
+	VSHUFPS        $0xdd, Y7, Y6, Y4
+	VSHUFPS        $0x88, Y7, Y6, Y6
+	VPADDD         Y4, Y6, Y6
+	VBROADCASTI128 2(R13)(SI*2), Y4
+	VPSRLVD        Y0, Y4, Y4
+	VPAND          Y1, Y4, Y4
+	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y7
+	VPSHUFB        Y4, Y7, Y7
+	VPSIGNB        Y7, Y3, Y4
+	VPABSB         Y7, Y7
+	VPMADDUBSW     Y4, Y7, Y7
+	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
+	VBROADCASTI128 2(R13)(DI*1), Y4
+	VPSRLVD        Y0, Y4, Y4
+	VPAND          Y1, Y4, Y4
+	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y8
+	VPSHUFB        Y4, Y8, Y8
+	VPSIGNB        Y8, Y3, Y3
+	VPABSB         Y8, Y8
+	VPMADDUBSW     Y3, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VSHUFPS        $0xdd, Y8, Y7, Y3
+	VSHUFPS        $0x88, Y8, Y7, Y4
+	VPADDD         Y3, Y4, Y4
+	VSHUFPS        $0xdd, Y4, Y6, Y3
+	VSHUFPS        $0x88, Y4, Y6, Y4
+	VPADDD         Y3, Y4, Y4
+	VPERM2I128     $0x20, Y4, Y5, Y3
+	VPERM2I128     $0x31, Y4, Y5, Y4
+	VPADDD         Y4, Y3, Y3
+	VCVTDQ2PS      Y3, Y3
+	VPXOR          X4, X4, X4
+	VPINSRW        $0x00, (R12), X4, X4
+	VPINSRW        $0x01, (R12)(SI*1), X4, X4
+	VPINSRW        $0x02, (R12)(SI*2), X4, X4
+	VPINSRW        $0x03, (R12)(DI*1), X4, X4
+	VPXOR          X5, X5, X5
+	VPINSRW        $0x00, (R13), X5, X5
+	VPINSRW        $0x01, (R13)(SI*1), X5, X5
+	VPINSRW        $0x02, (R13)(SI*2), X5, X5
+	VPINSRW        $0x03, (R13)(DI*1), X5, X5
+	VPUNPCKLQDQ    X5, X4, X4
+	VCVTPH2PS      X4, Y4
+	VBROADCASTSS   (R9), Y5
+	VMULPS         Y5, Y4, Y4
+	VFMADD231PS    Y3, Y4, Y2
 	ADDQ           $0x12, R12
 	ADDQ           $0x12, R13
 	ADDQ           $0x20, R8
@@ -914,10 +930,10 @@ block:
 	ADDQ           $0x04, R10
 	DECQ           R11
 	JNE            block
-	VCMPPS         $0x03, Y0, Y0, Y1
-	VBROADCASTSS   u32_7fc00000<>+0(SB), Y2
-	VBLENDVPS      Y1, Y2, Y0, Y0
-	VMOVUPS        Y0, (CX)
+	VCMPPS         $0x03, Y2, Y2, Y3
+	VBROADCASTSS   u32_7fc00000<>+0(SB), Y4
+	VBLENDVPS      Y3, Y4, Y2, Y2
+	VMOVUPS        Y2, (CX)
 	ADDQ           $0x00000020, CX
 	LEAQ           (DX)(SI*8), DX
 	SUBQ           $0x08, BX

@@ -7,12 +7,14 @@
 // func gemvQ40AVX512(a *byte)
 // Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
 TEXT ·gemvQ40AVX512(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	MOVQ (AX), CX
-	MOVQ 8(AX), DX
-	MOVQ 24(AX), BX
-	MOVQ 16(AX), SI
-	LEAQ (SI)(SI*2), DI
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	MOVQ    16(AX), SI
+	VMOVDQU u32_0x4_4x4<>+0(SB), Y0
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+	LEAQ    (SI)(SI*2), DI
 
 rows:
 	MOVQ  40(AX), R8
@@ -22,94 +24,94 @@ rows:
 	MOVQ  DX, R12
 	LEAQ  (DX)(SI*4), R13
 	LEAQ  (DX)(SI*8), R14
-	VPXOR Y0, Y0, Y0
+	VPXOR Y2, Y2, Y2
 
 block:
 	PREFETCHT0     (R14)
 	PREFETCHT0     64(R14)
 	PREFETCHT0     128(R14)
 	ADDQ           $0x00000090, R14
-	VMOVDQU        (R8), Y1
-	VPXOR          Y2, Y2, Y2
-	VBROADCASTI128 2(R12), Y3
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y3, Y3
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y3, Y3
-	VPDPBUSD       Y1, Y3, Y2
-	VPXOR          Y3, Y3, Y3
-	VBROADCASTI128 2(R12)(SI*1), Y4
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y4, Y4
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y4, Y4
-	VPDPBUSD       Y1, Y4, Y3
-	VSHUFPS        $0xdd, Y3, Y2, Y4
-	VSHUFPS        $0x88, Y3, Y2, Y2
-	VPADDD         Y4, Y2, Y2
-	VPXOR          Y3, Y3, Y3
-	VBROADCASTI128 2(R12)(SI*2), Y4
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y4, Y4
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y4, Y4
-	VPDPBUSD       Y1, Y4, Y3
+	VMOVDQU        (R8), Y3
 	VPXOR          Y4, Y4, Y4
-	VBROADCASTI128 2(R12)(DI*1), Y5
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y5, Y5
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y5, Y5
-	VPDPBUSD       Y1, Y5, Y4
-	VSHUFPS        $0xdd, Y4, Y3, Y5
-	VSHUFPS        $0x88, Y4, Y3, Y3
-	VPADDD         Y5, Y3, Y3
-	VSHUFPS        $0xdd, Y3, Y2, Y4
-	VSHUFPS        $0x88, Y3, Y2, Y2
-	VPADDD         Y4, Y2, Y2
-	VPXOR          Y3, Y3, Y3
-	VBROADCASTI128 2(R13), Y4
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y4, Y4
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y4, Y4
-	VPDPBUSD       Y1, Y4, Y3
-	VPXOR          Y4, Y4, Y4
-	VBROADCASTI128 2(R13)(SI*1), Y5
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y5, Y5
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y5, Y5
-	VPDPBUSD       Y1, Y5, Y4
-	VSHUFPS        $0xdd, Y4, Y3, Y5
-	VSHUFPS        $0x88, Y4, Y3, Y3
-	VPADDD         Y5, Y3, Y3
-	VPXOR          Y4, Y4, Y4
-	VBROADCASTI128 2(R13)(SI*2), Y5
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y5, Y5
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y5, Y5
-	VPDPBUSD       Y1, Y5, Y4
+	VBROADCASTI128 2(R12), Y5
+	VPSRLVD        Y0, Y5, Y5
+	VPAND          Y1, Y5, Y5
+	VPDPBUSD       Y3, Y5, Y4
 	VPXOR          Y5, Y5, Y5
-	VBROADCASTI128 2(R13)(DI*1), Y6
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y6, Y6
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y6, Y6
-	VPDPBUSD       Y1, Y6, Y5
-	VSHUFPS        $0xdd, Y5, Y4, Y1
+	VBROADCASTI128 2(R12)(SI*1), Y6
+	VPSRLVD        Y0, Y6, Y6
+	VPAND          Y1, Y6, Y6
+	VPDPBUSD       Y3, Y6, Y5
+	VSHUFPS        $0xdd, Y5, Y4, Y6
 	VSHUFPS        $0x88, Y5, Y4, Y4
-	VPADDD         Y1, Y4, Y4
-	VSHUFPS        $0xdd, Y4, Y3, Y1
-	VSHUFPS        $0x88, Y4, Y3, Y3
-	VPADDD         Y1, Y3, Y3
-	VPERM2I128     $0x20, Y3, Y2, Y1
-	VPERM2I128     $0x31, Y3, Y2, Y2
-	VPADDD         Y2, Y1, Y1
-	VPBROADCASTD   (R10), Y2
-	VPSLLD         $0x03, Y2, Y2
-	VPSUBD         Y2, Y1, Y1
-	VCVTDQ2PS      Y1, Y1
-	VPXOR          X2, X2, X2
-	VPINSRW        $0x00, (R12), X2, X2
-	VPINSRW        $0x01, (R12)(SI*1), X2, X2
-	VPINSRW        $0x02, (R12)(SI*2), X2, X2
-	VPINSRW        $0x03, (R12)(DI*1), X2, X2
-	VPXOR          X3, X3, X3
-	VPINSRW        $0x00, (R13), X3, X3
-	VPINSRW        $0x01, (R13)(SI*1), X3, X3
-	VPINSRW        $0x02, (R13)(SI*2), X3, X3
-	VPINSRW        $0x03, (R13)(DI*1), X3, X3
-	VPUNPCKLQDQ    X3, X2, X2
-	VCVTPH2PS      X2, Y2
-	VBROADCASTSS   (R9), Y3
-	VMULPS         Y3, Y2, Y2
-	VFMADD231PS    Y1, Y2, Y0
+	VPADDD         Y6, Y4, Y4
+	VPXOR          Y5, Y5, Y5
+	VBROADCASTI128 2(R12)(SI*2), Y6
+	VPSRLVD        Y0, Y6, Y6
+	VPAND          Y1, Y6, Y6
+	VPDPBUSD       Y3, Y6, Y5
+	VPXOR          Y6, Y6, Y6
+	VBROADCASTI128 2(R12)(DI*1), Y7
+	VPSRLVD        Y0, Y7, Y7
+	VPAND          Y1, Y7, Y7
+	VPDPBUSD       Y3, Y7, Y6
+	VSHUFPS        $0xdd, Y6, Y5, Y7
+	VSHUFPS        $0x88, Y6, Y5, Y5
+	VPADDD         Y7, Y5, Y5
+	VSHUFPS        $0xdd, Y5, Y4, Y6
+	VSHUFPS        $0x88, Y5, Y4, Y4
+	VPADDD         Y6, Y4, Y4
+	VPXOR          Y5, Y5, Y5
+	VBROADCASTI128 2(R13), Y6
+	VPSRLVD        Y0, Y6, Y6
+	VPAND          Y1, Y6, Y6
+	VPDPBUSD       Y3, Y6, Y5
+	VPXOR          Y6, Y6, Y6
+	VBROADCASTI128 2(R13)(SI*1), Y7
+	VPSRLVD        Y0, Y7, Y7
+	VPAND          Y1, Y7, Y7
+	VPDPBUSD       Y3, Y7, Y6
+	VSHUFPS        $0xdd, Y6, Y5, Y7
+	VSHUFPS        $0x88, Y6, Y5, Y5
+	VPADDD         Y7, Y5, Y5
+	VPXOR          Y6, Y6, Y6
+	VBROADCASTI128 2(R13)(SI*2), Y7
+	VPSRLVD        Y0, Y7, Y7
+	VPAND          Y1, Y7, Y7
+	VPDPBUSD       Y3, Y7, Y6
+	VPXOR          Y7, Y7, Y7
+	VBROADCASTI128 2(R13)(DI*1), Y8
+	VPSRLVD        Y0, Y8, Y8
+	VPAND          Y1, Y8, Y8
+	VPDPBUSD       Y3, Y8, Y7
+	VSHUFPS        $0xdd, Y7, Y6, Y3
+	VSHUFPS        $0x88, Y7, Y6, Y6
+	VPADDD         Y3, Y6, Y6
+	VSHUFPS        $0xdd, Y6, Y5, Y3
+	VSHUFPS        $0x88, Y6, Y5, Y5
+	VPADDD         Y3, Y5, Y5
+	VPERM2I128     $0x20, Y5, Y4, Y3
+	VPERM2I128     $0x31, Y5, Y4, Y4
+	VPADDD         Y4, Y3, Y3
+	VPBROADCASTD   (R10), Y4
+	VPSLLD         $0x03, Y4, Y4
+	VPSUBD         Y4, Y3, Y3
+	VCVTDQ2PS      Y3, Y3
+	VPXOR          X4, X4, X4
+	VPINSRW        $0x00, (R12), X4, X4
+	VPINSRW        $0x01, (R12)(SI*1), X4, X4
+	VPINSRW        $0x02, (R12)(SI*2), X4, X4
+	VPINSRW        $0x03, (R12)(DI*1), X4, X4
+	VPXOR          X5, X5, X5
+	VPINSRW        $0x00, (R13), X5, X5
+	VPINSRW        $0x01, (R13)(SI*1), X5, X5
+	VPINSRW        $0x02, (R13)(SI*2), X5, X5
+	VPINSRW        $0x03, (R13)(DI*1), X5, X5
+	VPUNPCKLQDQ    X5, X4, X4
+	VCVTPH2PS      X4, Y4
+	VBROADCASTSS   (R9), Y5
+	VMULPS         Y5, Y4, Y4
+	VFMADD231PS    Y3, Y4, Y2
 	ADDQ           $0x12, R12
 	ADDQ           $0x12, R13
 	ADDQ           $0x20, R8
@@ -117,10 +119,10 @@ block:
 	ADDQ           $0x04, R10
 	DECQ           R11
 	JNE            block
-	VCMPPS         $0x03, Y0, Y0, Y1
-	VBROADCASTSS   u32_7fc00000<>+0(SB), Y2
-	VBLENDVPS      Y1, Y2, Y0, Y0
-	VMOVUPS        Y0, (CX)
+	VCMPPS         $0x03, Y2, Y2, Y3
+	VBROADCASTSS   u32_7fc00000<>+0(SB), Y4
+	VBLENDVPS      Y3, Y4, Y2, Y2
+	VMOVUPS        Y2, (CX)
 	ADDQ           $0x00000020, CX
 	LEAQ           (DX)(SI*8), DX
 	SUBQ           $0x08, BX
@@ -146,12 +148,14 @@ GLOBL u32_7fc00000<>(SB), RODATA|NOPTR, $4
 // func gemvQ41AVX512(a *byte)
 // Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
 TEXT ·gemvQ41AVX512(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	MOVQ (AX), CX
-	MOVQ 8(AX), DX
-	MOVQ 24(AX), BX
-	MOVQ 16(AX), SI
-	LEAQ (SI)(SI*2), DI
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	MOVQ    16(AX), SI
+	VMOVDQU u32_0x4_4x4<>+0(SB), Y0
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+	LEAQ    (SI)(SI*2), DI
 
 rows:
 	MOVQ  40(AX), R8
@@ -162,97 +166,97 @@ rows:
 	MOVQ  DX, R12
 	LEAQ  (DX)(SI*4), R13
 	LEAQ  (DX)(SI*8), R14
-	VPXOR Y0, Y0, Y0
+	VPXOR Y2, Y2, Y2
 
 block:
 	PREFETCHT0     (R14)
 	PREFETCHT0     64(R14)
 	PREFETCHT0     128(R14)
 	ADDQ           $0x000000a0, R14
-	VMOVDQU        (R8), Y1
-	VPXOR          Y2, Y2, Y2
-	VBROADCASTI128 4(R12), Y3
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y3, Y3
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y3, Y3
-	VPDPBUSD       Y1, Y3, Y2
-	VPXOR          Y3, Y3, Y3
-	VBROADCASTI128 4(R12)(SI*1), Y4
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y4, Y4
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y4, Y4
-	VPDPBUSD       Y1, Y4, Y3
-	VSHUFPS        $0xdd, Y3, Y2, Y4
-	VSHUFPS        $0x88, Y3, Y2, Y2
-	VPADDD         Y4, Y2, Y2
-	VPXOR          Y3, Y3, Y3
-	VBROADCASTI128 4(R12)(SI*2), Y4
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y4, Y4
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y4, Y4
-	VPDPBUSD       Y1, Y4, Y3
+	VMOVDQU        (R8), Y3
 	VPXOR          Y4, Y4, Y4
-	VBROADCASTI128 4(R12)(DI*1), Y5
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y5, Y5
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y5, Y5
-	VPDPBUSD       Y1, Y5, Y4
-	VSHUFPS        $0xdd, Y4, Y3, Y5
-	VSHUFPS        $0x88, Y4, Y3, Y3
-	VPADDD         Y5, Y3, Y3
-	VSHUFPS        $0xdd, Y3, Y2, Y4
-	VSHUFPS        $0x88, Y3, Y2, Y2
-	VPADDD         Y4, Y2, Y2
-	VPXOR          Y3, Y3, Y3
-	VBROADCASTI128 4(R13), Y4
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y4, Y4
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y4, Y4
-	VPDPBUSD       Y1, Y4, Y3
-	VPXOR          Y4, Y4, Y4
-	VBROADCASTI128 4(R13)(SI*1), Y5
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y5, Y5
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y5, Y5
-	VPDPBUSD       Y1, Y5, Y4
-	VSHUFPS        $0xdd, Y4, Y3, Y5
-	VSHUFPS        $0x88, Y4, Y3, Y3
-	VPADDD         Y5, Y3, Y3
-	VPXOR          Y4, Y4, Y4
-	VBROADCASTI128 4(R13)(SI*2), Y5
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y5, Y5
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y5, Y5
-	VPDPBUSD       Y1, Y5, Y4
+	VBROADCASTI128 4(R12), Y5
+	VPSRLVD        Y0, Y5, Y5
+	VPAND          Y1, Y5, Y5
+	VPDPBUSD       Y3, Y5, Y4
 	VPXOR          Y5, Y5, Y5
-	VBROADCASTI128 4(R13)(DI*1), Y6
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y6, Y6
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y6, Y6
-	VPDPBUSD       Y1, Y6, Y5
-	VSHUFPS        $0xdd, Y5, Y4, Y1
+	VBROADCASTI128 4(R12)(SI*1), Y6
+	VPSRLVD        Y0, Y6, Y6
+	VPAND          Y1, Y6, Y6
+	VPDPBUSD       Y3, Y6, Y5
+	VSHUFPS        $0xdd, Y5, Y4, Y6
 	VSHUFPS        $0x88, Y5, Y4, Y4
-	VPADDD         Y1, Y4, Y4
-	VSHUFPS        $0xdd, Y4, Y3, Y1
-	VSHUFPS        $0x88, Y4, Y3, Y3
-	VPADDD         Y1, Y3, Y3
-	VPERM2I128     $0x20, Y3, Y2, Y1
-	VPERM2I128     $0x31, Y3, Y2, Y2
-	VPADDD         Y2, Y1, Y1
-	VCVTDQ2PS      Y1, Y1
-	VMOVD          (R12), X3
-	VPINSRD        $0x01, (R12)(SI*1), X3, X3
-	VPINSRD        $0x02, (R12)(SI*2), X3, X3
-	VPINSRD        $0x03, (R12)(DI*1), X3, X3
-	VMOVD          (R13), X4
-	VPINSRD        $0x01, (R13)(SI*1), X4, X4
-	VPINSRD        $0x02, (R13)(SI*2), X4, X4
-	VPINSRD        $0x03, (R13)(DI*1), X4, X4
-	VPAND          u32_ffffx8<>+0(SB), X3, X2
-	VPAND          u32_ffffx8<>+0(SB), X4, X5
-	VPACKUSDW      X5, X2, X2
-	VCVTPH2PS      X2, Y2
-	VPSRLD         $0x10, X3, X3
-	VPSRLD         $0x10, X4, X4
-	VPACKUSDW      X4, X3, X3
-	VCVTPH2PS      X3, Y3
-	VBROADCASTSS   (R9), Y4
-	VMULPS         Y4, Y2, Y2
-	VFMADD231PS    Y1, Y2, Y0
-	VBROADCASTSS   (R11), Y1
-	VFMADD231PS    Y1, Y3, Y0
+	VPADDD         Y6, Y4, Y4
+	VPXOR          Y5, Y5, Y5
+	VBROADCASTI128 4(R12)(SI*2), Y6
+	VPSRLVD        Y0, Y6, Y6
+	VPAND          Y1, Y6, Y6
+	VPDPBUSD       Y3, Y6, Y5
+	VPXOR          Y6, Y6, Y6
+	VBROADCASTI128 4(R12)(DI*1), Y7
+	VPSRLVD        Y0, Y7, Y7
+	VPAND          Y1, Y7, Y7
+	VPDPBUSD       Y3, Y7, Y6
+	VSHUFPS        $0xdd, Y6, Y5, Y7
+	VSHUFPS        $0x88, Y6, Y5, Y5
+	VPADDD         Y7, Y5, Y5
+	VSHUFPS        $0xdd, Y5, Y4, Y6
+	VSHUFPS        $0x88, Y5, Y4, Y4
+	VPADDD         Y6, Y4, Y4
+	VPXOR          Y5, Y5, Y5
+	VBROADCASTI128 4(R13), Y6
+	VPSRLVD        Y0, Y6, Y6
+	VPAND          Y1, Y6, Y6
+	VPDPBUSD       Y3, Y6, Y5
+	VPXOR          Y6, Y6, Y6
+	VBROADCASTI128 4(R13)(SI*1), Y7
+	VPSRLVD        Y0, Y7, Y7
+	VPAND          Y1, Y7, Y7
+	VPDPBUSD       Y3, Y7, Y6
+	VSHUFPS        $0xdd, Y6, Y5, Y7
+	VSHUFPS        $0x88, Y6, Y5, Y5
+	VPADDD         Y7, Y5, Y5
+	VPXOR          Y6, Y6, Y6
+	VBROADCASTI128 4(R13)(SI*2), Y7
+	VPSRLVD        Y0, Y7, Y7
+	VPAND          Y1, Y7, Y7
+	VPDPBUSD       Y3, Y7, Y6
+	VPXOR          Y7, Y7, Y7
+	VBROADCASTI128 4(R13)(DI*1), Y8
+	VPSRLVD        Y0, Y8, Y8
+	VPAND          Y1, Y8, Y8
+	VPDPBUSD       Y3, Y8, Y7
+	VSHUFPS        $0xdd, Y7, Y6, Y3
+	VSHUFPS        $0x88, Y7, Y6, Y6
+	VPADDD         Y3, Y6, Y6
+	VSHUFPS        $0xdd, Y6, Y5, Y3
+	VSHUFPS        $0x88, Y6, Y5, Y5
+	VPADDD         Y3, Y5, Y5
+	VPERM2I128     $0x20, Y5, Y4, Y3
+	VPERM2I128     $0x31, Y5, Y4, Y4
+	VPADDD         Y4, Y3, Y3
+	VCVTDQ2PS      Y3, Y3
+	VMOVD          (R12), X5
+	VPINSRD        $0x01, (R12)(SI*1), X5, X5
+	VPINSRD        $0x02, (R12)(SI*2), X5, X5
+	VPINSRD        $0x03, (R12)(DI*1), X5, X5
+	VMOVD          (R13), X6
+	VPINSRD        $0x01, (R13)(SI*1), X6, X6
+	VPINSRD        $0x02, (R13)(SI*2), X6, X6
+	VPINSRD        $0x03, (R13)(DI*1), X6, X6
+	VPAND          u32_ffffx8<>+0(SB), X5, X4
+	VPAND          u32_ffffx8<>+0(SB), X6, X7
+	VPACKUSDW      X7, X4, X4
+	VCVTPH2PS      X4, Y4
+	VPSRLD         $0x10, X5, X5
+	VPSRLD         $0x10, X6, X6
+	VPACKUSDW      X6, X5, X5
+	VCVTPH2PS      X5, Y5
+	VBROADCASTSS   (R9), Y6
+	VMULPS         Y6, Y4, Y4
+	VFMADD231PS    Y3, Y4, Y2
+	VBROADCASTSS   (R11), Y3
+	VFMADD231PS    Y3, Y5, Y2
 	ADDQ           $0x14, R12
 	ADDQ           $0x14, R13
 	ADDQ           $0x20, R8
@@ -260,10 +264,10 @@ block:
 	ADDQ           $0x04, R11
 	DECQ           R10
 	JNE            block
-	VCMPPS         $0x03, Y0, Y0, Y1
-	VBROADCASTSS   u32_7fc00000<>+0(SB), Y2
-	VBLENDVPS      Y1, Y2, Y0, Y0
-	VMOVUPS        Y0, (CX)
+	VCMPPS         $0x03, Y2, Y2, Y3
+	VBROADCASTSS   u32_7fc00000<>+0(SB), Y4
+	VBLENDVPS      Y3, Y4, Y2, Y2
+	VMOVUPS        Y2, (CX)
 	ADDQ           $0x00000020, CX
 	LEAQ           (DX)(SI*8), DX
 	SUBQ           $0x08, BX
@@ -280,12 +284,17 @@ GLOBL u32_ffffx8<>(SB), RODATA|NOPTR, $32
 // func gemvQ50AVX512(a *byte)
 // Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
 TEXT ·gemvQ50AVX512(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	MOVQ (AX), CX
-	MOVQ 8(AX), DX
-	MOVQ 24(AX), BX
-	MOVQ 16(AX), SI
-	LEAQ (SI)(SI*2), DI
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	MOVQ    16(AX), SI
+	VMOVDQU u32_0x4_4x4<>+0(SB), Y0
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+	VMOVDQU u8_0x8_1x8_2x8_3x8<>+0(SB), Y2
+	VMOVDQU u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3
+	VMOVDQU u32_10101010x8<>+0(SB), Y4
+	LEAQ    (SI)(SI*2), DI
 
 rows:
 	MOVQ  40(AX), R8
@@ -295,142 +304,142 @@ rows:
 	MOVQ  DX, R12
 	LEAQ  (DX)(SI*4), R13
 	LEAQ  (DX)(SI*8), R14
-	VPXOR Y0, Y0, Y0
+	VPXOR Y5, Y5, Y5
 
 block:
 	PREFETCHT0     (R14)
 	PREFETCHT0     64(R14)
 	PREFETCHT0     128(R14)
 	ADDQ           $0x000000b0, R14
-	VMOVDQU        (R8), Y1
-	VPXOR          Y2, Y2, Y2
-	VBROADCASTI128 6(R12), Y4
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y4, Y4
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y4, Y4
-	VPBROADCASTD   2(R12), Y3
-	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y3, Y3
-	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
-	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
-	VPAND          u32_10101010x8<>+0(SB), Y3, Y3
-	VPOR           Y3, Y4, Y4
-	VPDPBUSD       Y1, Y4, Y2
-	VPXOR          Y3, Y3, Y3
-	VBROADCASTI128 6(R12)(SI*1), Y5
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y5, Y5
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y5, Y5
-	VPBROADCASTD   2(R12)(SI*1), Y4
-	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y4, Y4
-	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y4, Y4
-	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y4, Y4
-	VPAND          u32_10101010x8<>+0(SB), Y4, Y4
-	VPOR           Y4, Y5, Y5
-	VPDPBUSD       Y1, Y5, Y3
-	VSHUFPS        $0xdd, Y3, Y2, Y4
-	VSHUFPS        $0x88, Y3, Y2, Y2
-	VPADDD         Y4, Y2, Y2
-	VPXOR          Y3, Y3, Y3
-	VBROADCASTI128 6(R12)(SI*2), Y5
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y5, Y5
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y5, Y5
-	VPBROADCASTD   2(R12)(SI*2), Y4
-	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y4, Y4
-	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y4, Y4
-	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y4, Y4
-	VPAND          u32_10101010x8<>+0(SB), Y4, Y4
-	VPOR           Y4, Y5, Y5
-	VPDPBUSD       Y1, Y5, Y3
-	VPXOR          Y4, Y4, Y4
-	VBROADCASTI128 6(R12)(DI*1), Y6
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y6, Y6
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y6, Y6
-	VPBROADCASTD   2(R12)(DI*1), Y5
-	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y5, Y5
-	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
-	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
-	VPAND          u32_10101010x8<>+0(SB), Y5, Y5
-	VPOR           Y5, Y6, Y6
-	VPDPBUSD       Y1, Y6, Y4
-	VSHUFPS        $0xdd, Y4, Y3, Y5
-	VSHUFPS        $0x88, Y4, Y3, Y3
-	VPADDD         Y5, Y3, Y3
-	VSHUFPS        $0xdd, Y3, Y2, Y4
-	VSHUFPS        $0x88, Y3, Y2, Y2
-	VPADDD         Y4, Y2, Y2
-	VPXOR          Y3, Y3, Y3
-	VBROADCASTI128 6(R13), Y5
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y5, Y5
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y5, Y5
-	VPBROADCASTD   2(R13), Y4
-	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y4, Y4
-	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y4, Y4
-	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y4, Y4
-	VPAND          u32_10101010x8<>+0(SB), Y4, Y4
-	VPOR           Y4, Y5, Y5
-	VPDPBUSD       Y1, Y5, Y3
-	VPXOR          Y4, Y4, Y4
-	VBROADCASTI128 6(R13)(SI*1), Y6
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y6, Y6
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y6, Y6
-	VPBROADCASTD   2(R13)(SI*1), Y5
-	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y5, Y5
-	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
-	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
-	VPAND          u32_10101010x8<>+0(SB), Y5, Y5
-	VPOR           Y5, Y6, Y6
-	VPDPBUSD       Y1, Y6, Y4
-	VSHUFPS        $0xdd, Y4, Y3, Y5
-	VSHUFPS        $0x88, Y4, Y3, Y3
-	VPADDD         Y5, Y3, Y3
-	VPXOR          Y4, Y4, Y4
-	VBROADCASTI128 6(R13)(SI*2), Y6
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y6, Y6
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y6, Y6
-	VPBROADCASTD   2(R13)(SI*2), Y5
-	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y5, Y5
-	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
-	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
-	VPAND          u32_10101010x8<>+0(SB), Y5, Y5
-	VPOR           Y5, Y6, Y6
-	VPDPBUSD       Y1, Y6, Y4
-	VPXOR          Y5, Y5, Y5
-	VBROADCASTI128 6(R13)(DI*1), Y7
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y7, Y7
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y7, Y7
-	VPBROADCASTD   2(R13)(DI*1), Y6
-	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y6, Y6
-	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y6, Y6
-	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y6, Y6
-	VPAND          u32_10101010x8<>+0(SB), Y6, Y6
-	VPOR           Y6, Y7, Y7
-	VPDPBUSD       Y1, Y7, Y5
-	VSHUFPS        $0xdd, Y5, Y4, Y1
-	VSHUFPS        $0x88, Y5, Y4, Y4
-	VPADDD         Y1, Y4, Y4
-	VSHUFPS        $0xdd, Y4, Y3, Y1
-	VSHUFPS        $0x88, Y4, Y3, Y3
-	VPADDD         Y1, Y3, Y3
-	VPERM2I128     $0x20, Y3, Y2, Y1
-	VPERM2I128     $0x31, Y3, Y2, Y2
-	VPADDD         Y2, Y1, Y1
-	VPBROADCASTD   (R10), Y2
-	VPSLLD         $0x04, Y2, Y2
-	VPSUBD         Y2, Y1, Y1
-	VCVTDQ2PS      Y1, Y1
-	VPXOR          X2, X2, X2
-	VPINSRW        $0x00, (R12), X2, X2
-	VPINSRW        $0x01, (R12)(SI*1), X2, X2
-	VPINSRW        $0x02, (R12)(SI*2), X2, X2
-	VPINSRW        $0x03, (R12)(DI*1), X2, X2
-	VPXOR          X3, X3, X3
-	VPINSRW        $0x00, (R13), X3, X3
-	VPINSRW        $0x01, (R13)(SI*1), X3, X3
-	VPINSRW        $0x02, (R13)(SI*2), X3, X3
-	VPINSRW        $0x03, (R13)(DI*1), X3, X3
-	VPUNPCKLQDQ    X3, X2, X2
-	VCVTPH2PS      X2, Y2
-	VBROADCASTSS   (R9), Y3
-	VMULPS         Y3, Y2, Y2
-	VFMADD231PS    Y1, Y2, Y0
+	VMOVDQU        (R8), Y6
+	VPXOR          Y7, Y7, Y7
+	VBROADCASTI128 6(R12), Y9
+	VPSRLVD        Y0, Y9, Y9
+	VPAND          Y1, Y9, Y9
+	VPBROADCASTD   2(R12), Y8
+	VPSHUFB        Y2, Y8, Y8
+	VPAND          Y3, Y8, Y8
+	VPCMPEQB       Y3, Y8, Y8
+	VPAND          Y4, Y8, Y8
+	VPOR           Y8, Y9, Y9
+	VPDPBUSD       Y6, Y9, Y7
+	VPXOR          Y8, Y8, Y8
+	VBROADCASTI128 6(R12)(SI*1), Y10
+	VPSRLVD        Y0, Y10, Y10
+	VPAND          Y1, Y10, Y10
+	VPBROADCASTD   2(R12)(SI*1), Y9
+	VPSHUFB        Y2, Y9, Y9
+	VPAND          Y3, Y9, Y9
+	VPCMPEQB       Y3, Y9, Y9
+	VPAND          Y4, Y9, Y9
+	VPOR           Y9, Y10, Y10
+	VPDPBUSD       Y6, Y10, Y8
+	VSHUFPS        $0xdd, Y8, Y7, Y9
+	VSHUFPS        $0x88, Y8, Y7, Y7
+	VPADDD         Y9, Y7, Y7
+	VPXOR          Y8, Y8, Y8
+	VBROADCASTI128 6(R12)(SI*2), Y10
+	VPSRLVD        Y0, Y10, Y10
+	VPAND          Y1, Y10, Y10
+	VPBROADCASTD   2(R12)(SI*2), Y9
+	VPSHUFB        Y2, Y9, Y9
+	VPAND          Y3, Y9, Y9
+	VPCMPEQB       Y3, Y9, Y9
+	VPAND          Y4, Y9, Y9
+	VPOR           Y9, Y10, Y10
+	VPDPBUSD       Y6, Y10, Y8
+	VPXOR          Y9, Y9, Y9
+	VBROADCASTI128 6(R12)(DI*1), Y11
+	VPSRLVD        Y0, Y11, Y11
+	VPAND          Y1, Y11, Y11
+	VPBROADCASTD   2(R12)(DI*1), Y10
+	VPSHUFB        Y2, Y10, Y10
+	VPAND          Y3, Y10, Y10
+	VPCMPEQB       Y3, Y10, Y10
+	VPAND          Y4, Y10, Y10
+	VPOR           Y10, Y11, Y11
+	VPDPBUSD       Y6, Y11, Y9
+	VSHUFPS        $0xdd, Y9, Y8, Y10
+	VSHUFPS        $0x88, Y9, Y8, Y8
+	VPADDD         Y10, Y8, Y8
+	VSHUFPS        $0xdd, Y8, Y7, Y9
+	VSHUFPS        $0x88, Y8, Y7, Y7
+	VPADDD         Y9, Y7, Y7
+	VPXOR          Y8, Y8, Y8
+	VBROADCASTI128 6(R13), Y10
+	VPSRLVD        Y0, Y10, Y10
+	VPAND          Y1, Y10, Y10
+	VPBROADCASTD   2(R13), Y9
+	VPSHUFB        Y2, Y9, Y9
+	VPAND          Y3, Y9, Y9
+	VPCMPEQB       Y3, Y9, Y9
+	VPAND          Y4, Y9, Y9
+	VPOR           Y9, Y10, Y10
+	VPDPBUSD       Y6, Y10, Y8
+	VPXOR          Y9, Y9, Y9
+	VBROADCASTI128 6(R13)(SI*1), Y11
+	VPSRLVD        Y0, Y11, Y11
+	VPAND          Y1, Y11, Y11
+	VPBROADCASTD   2(R13)(SI*1), Y10
+	VPSHUFB        Y2, Y10, Y10
+	VPAND          Y3, Y10, Y10
+	VPCMPEQB       Y3, Y10, Y10
+	VPAND          Y4, Y10, Y10
+	VPOR           Y10, Y11, Y11
+	VPDPBUSD       Y6, Y11, Y9
+	VSHUFPS        $0xdd, Y9, Y8, Y10
+	VSHUFPS        $0x88, Y9, Y8, Y8
+	VPADDD         Y10, Y8, Y8
+	VPXOR          Y9, Y9, Y9
+	VBROADCASTI128 6(R13)(SI*2), Y11
+	VPSRLVD        Y0, Y11, Y11
+	VPAND          Y1, Y11, Y11
+	VPBROADCASTD   2(R13)(SI*2), Y10
+	VPSHUFB        Y2, Y10, Y10
+	VPAND          Y3, Y10, Y10
+	VPCMPEQB       Y3, Y10, Y10
+	VPAND          Y4, Y10, Y10
+	VPOR           Y10, Y11, Y11
+	VPDPBUSD       Y6, Y11, Y9
+	VPXOR          Y10, Y10, Y10
+	VBROADCASTI128 6(R13)(DI*1), Y12
+	VPSRLVD        Y0, Y12, Y12
+	VPAND          Y1, Y12, Y12
+	VPBROADCASTD   2(R13)(DI*1), Y11
+	VPSHUFB        Y2, Y11, Y11
+	VPAND          Y3, Y11, Y11
+	VPCMPEQB       Y3, Y11, Y11
+	VPAND          Y4, Y11, Y11
+	VPOR           Y11, Y12, Y12
+	VPDPBUSD       Y6, Y12, Y10
+	VSHUFPS        $0xdd, Y10, Y9, Y6
+	VSHUFPS        $0x88, Y10, Y9, Y9
+	VPADDD         Y6, Y9, Y9
+	VSHUFPS        $0xdd, Y9, Y8, Y6
+	VSHUFPS        $0x88, Y9, Y8, Y8
+	VPADDD         Y6, Y8, Y8
+	VPERM2I128     $0x20, Y8, Y7, Y6
+	VPERM2I128     $0x31, Y8, Y7, Y7
+	VPADDD         Y7, Y6, Y6
+	VPBROADCASTD   (R10), Y7
+	VPSLLD         $0x04, Y7, Y7
+	VPSUBD         Y7, Y6, Y6
+	VCVTDQ2PS      Y6, Y6
+	VPXOR          X7, X7, X7
+	VPINSRW        $0x00, (R12), X7, X7
+	VPINSRW        $0x01, (R12)(SI*1), X7, X7
+	VPINSRW        $0x02, (R12)(SI*2), X7, X7
+	VPINSRW        $0x03, (R12)(DI*1), X7, X7
+	VPXOR          X8, X8, X8
+	VPINSRW        $0x00, (R13), X8, X8
+	VPINSRW        $0x01, (R13)(SI*1), X8, X8
+	VPINSRW        $0x02, (R13)(SI*2), X8, X8
+	VPINSRW        $0x03, (R13)(DI*1), X8, X8
+	VPUNPCKLQDQ    X8, X7, X7
+	VCVTPH2PS      X7, Y7
+	VBROADCASTSS   (R9), Y8
+	VMULPS         Y8, Y7, Y7
+	VFMADD231PS    Y6, Y7, Y5
 	ADDQ           $0x16, R12
 	ADDQ           $0x16, R13
 	ADDQ           $0x20, R8
@@ -438,10 +447,10 @@ block:
 	ADDQ           $0x04, R10
 	DECQ           R11
 	JNE            block
-	VCMPPS         $0x03, Y0, Y0, Y1
-	VBROADCASTSS   u32_7fc00000<>+0(SB), Y2
-	VBLENDVPS      Y1, Y2, Y0, Y0
-	VMOVUPS        Y0, (CX)
+	VCMPPS         $0x03, Y5, Y5, Y6
+	VBROADCASTSS   u32_7fc00000<>+0(SB), Y7
+	VBLENDVPS      Y6, Y7, Y5, Y5
+	VMOVUPS        Y5, (CX)
 	ADDQ           $0x00000020, CX
 	LEAQ           (DX)(SI*8), DX
 	SUBQ           $0x08, BX
@@ -470,12 +479,17 @@ GLOBL u32_10101010x8<>(SB), RODATA|NOPTR, $32
 // func gemvQ51AVX512(a *byte)
 // Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
 TEXT ·gemvQ51AVX512(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	MOVQ (AX), CX
-	MOVQ 8(AX), DX
-	MOVQ 24(AX), BX
-	MOVQ 16(AX), SI
-	LEAQ (SI)(SI*2), DI
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	MOVQ    16(AX), SI
+	VMOVDQU u32_0x4_4x4<>+0(SB), Y0
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+	VMOVDQU u8_0x8_1x8_2x8_3x8<>+0(SB), Y2
+	VMOVDQU u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3
+	VMOVDQU u32_10101010x8<>+0(SB), Y4
+	LEAQ    (SI)(SI*2), DI
 
 rows:
 	MOVQ  40(AX), R8
@@ -486,145 +500,145 @@ rows:
 	MOVQ  DX, R12
 	LEAQ  (DX)(SI*4), R13
 	LEAQ  (DX)(SI*8), R14
-	VPXOR Y0, Y0, Y0
+	VPXOR Y5, Y5, Y5
 
 block:
 	PREFETCHT0     (R14)
 	PREFETCHT0     64(R14)
 	PREFETCHT0     128(R14)
 	ADDQ           $0x000000c0, R14
-	VMOVDQU        (R8), Y1
-	VPXOR          Y2, Y2, Y2
-	VBROADCASTI128 8(R12), Y4
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y4, Y4
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y4, Y4
-	VPBROADCASTD   4(R12), Y3
-	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y3, Y3
-	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
-	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
-	VPAND          u32_10101010x8<>+0(SB), Y3, Y3
-	VPOR           Y3, Y4, Y4
-	VPDPBUSD       Y1, Y4, Y2
-	VPXOR          Y3, Y3, Y3
-	VBROADCASTI128 8(R12)(SI*1), Y5
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y5, Y5
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y5, Y5
-	VPBROADCASTD   4(R12)(SI*1), Y4
-	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y4, Y4
-	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y4, Y4
-	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y4, Y4
-	VPAND          u32_10101010x8<>+0(SB), Y4, Y4
-	VPOR           Y4, Y5, Y5
-	VPDPBUSD       Y1, Y5, Y3
-	VSHUFPS        $0xdd, Y3, Y2, Y4
-	VSHUFPS        $0x88, Y3, Y2, Y2
-	VPADDD         Y4, Y2, Y2
-	VPXOR          Y3, Y3, Y3
-	VBROADCASTI128 8(R12)(SI*2), Y5
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y5, Y5
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y5, Y5
-	VPBROADCASTD   4(R12)(SI*2), Y4
-	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y4, Y4
-	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y4, Y4
-	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y4, Y4
-	VPAND          u32_10101010x8<>+0(SB), Y4, Y4
-	VPOR           Y4, Y5, Y5
-	VPDPBUSD       Y1, Y5, Y3
-	VPXOR          Y4, Y4, Y4
-	VBROADCASTI128 8(R12)(DI*1), Y6
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y6, Y6
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y6, Y6
-	VPBROADCASTD   4(R12)(DI*1), Y5
-	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y5, Y5
-	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
-	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
-	VPAND          u32_10101010x8<>+0(SB), Y5, Y5
-	VPOR           Y5, Y6, Y6
-	VPDPBUSD       Y1, Y6, Y4
-	VSHUFPS        $0xdd, Y4, Y3, Y5
-	VSHUFPS        $0x88, Y4, Y3, Y3
-	VPADDD         Y5, Y3, Y3
-	VSHUFPS        $0xdd, Y3, Y2, Y4
-	VSHUFPS        $0x88, Y3, Y2, Y2
-	VPADDD         Y4, Y2, Y2
-	VPXOR          Y3, Y3, Y3
-	VBROADCASTI128 8(R13), Y5
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y5, Y5
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y5, Y5
-	VPBROADCASTD   4(R13), Y4
-	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y4, Y4
-	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y4, Y4
-	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y4, Y4
-	VPAND          u32_10101010x8<>+0(SB), Y4, Y4
-	VPOR           Y4, Y5, Y5
-	VPDPBUSD       Y1, Y5, Y3
-	VPXOR          Y4, Y4, Y4
-	VBROADCASTI128 8(R13)(SI*1), Y6
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y6, Y6
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y6, Y6
-	VPBROADCASTD   4(R13)(SI*1), Y5
-	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y5, Y5
-	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
-	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
-	VPAND          u32_10101010x8<>+0(SB), Y5, Y5
-	VPOR           Y5, Y6, Y6
-	VPDPBUSD       Y1, Y6, Y4
-	VSHUFPS        $0xdd, Y4, Y3, Y5
-	VSHUFPS        $0x88, Y4, Y3, Y3
-	VPADDD         Y5, Y3, Y3
-	VPXOR          Y4, Y4, Y4
-	VBROADCASTI128 8(R13)(SI*2), Y6
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y6, Y6
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y6, Y6
-	VPBROADCASTD   4(R13)(SI*2), Y5
-	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y5, Y5
-	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
-	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
-	VPAND          u32_10101010x8<>+0(SB), Y5, Y5
-	VPOR           Y5, Y6, Y6
-	VPDPBUSD       Y1, Y6, Y4
-	VPXOR          Y5, Y5, Y5
-	VBROADCASTI128 8(R13)(DI*1), Y7
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y7, Y7
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y7, Y7
-	VPBROADCASTD   4(R13)(DI*1), Y6
-	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y6, Y6
-	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y6, Y6
-	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y6, Y6
-	VPAND          u32_10101010x8<>+0(SB), Y6, Y6
-	VPOR           Y6, Y7, Y7
-	VPDPBUSD       Y1, Y7, Y5
-	VSHUFPS        $0xdd, Y5, Y4, Y1
-	VSHUFPS        $0x88, Y5, Y4, Y4
-	VPADDD         Y1, Y4, Y4
-	VSHUFPS        $0xdd, Y4, Y3, Y1
-	VSHUFPS        $0x88, Y4, Y3, Y3
-	VPADDD         Y1, Y3, Y3
-	VPERM2I128     $0x20, Y3, Y2, Y1
-	VPERM2I128     $0x31, Y3, Y2, Y2
-	VPADDD         Y2, Y1, Y1
-	VCVTDQ2PS      Y1, Y1
-	VMOVD          (R12), X3
-	VPINSRD        $0x01, (R12)(SI*1), X3, X3
-	VPINSRD        $0x02, (R12)(SI*2), X3, X3
-	VPINSRD        $0x03, (R12)(DI*1), X3, X3
-	VMOVD          (R13), X4
-	VPINSRD        $0x01, (R13)(SI*1), X4, X4
-	VPINSRD        $0x02, (R13)(SI*2), X4, X4
-	VPINSRD        $0x03, (R13)(DI*1), X4, X4
-	VPAND          u32_ffffx8<>+0(SB), X3, X2
-	VPAND          u32_ffffx8<>+0(SB), X4, X5
-	VPACKUSDW      X5, X2, X2
-	VCVTPH2PS      X2, Y2
-	VPSRLD         $0x10, X3, X3
-	VPSRLD         $0x10, X4, X4
-	VPACKUSDW      X4, X3, X3
-	VCVTPH2PS      X3, Y3
-	VBROADCASTSS   (R9), Y4
-	VMULPS         Y4, Y2, Y2
-	VFMADD231PS    Y1, Y2, Y0
-	VBROADCASTSS   (R11), Y1
-	VFMADD231PS    Y1, Y3, Y0
+	VMOVDQU        (R8), Y6
+	VPXOR          Y7, Y7, Y7
+	VBROADCASTI128 8(R12), Y9
+	VPSRLVD        Y0, Y9, Y9
+	VPAND          Y1, Y9, Y9
+	VPBROADCASTD   4(R12), Y8
+	VPSHUFB        Y2, Y8, Y8
+	VPAND          Y3, Y8, Y8
+	VPCMPEQB       Y3, Y8, Y8
+	VPAND          Y4, Y8, Y8
+	VPOR           Y8, Y9, Y9
+	VPDPBUSD       Y6, Y9, Y7
+	VPXOR          Y8, Y8, Y8
+	VBROADCASTI128 8(R12)(SI*1), Y10
+	VPSRLVD        Y0, Y10, Y10
+	VPAND          Y1, Y10, Y10
+	VPBROADCASTD   4(R12)(SI*1), Y9
+	VPSHUFB        Y2, Y9, Y9
+	VPAND          Y3, Y9, Y9
+	VPCMPEQB       Y3, Y9, Y9
+	VPAND          Y4, Y9, Y9
+	VPOR           Y9, Y10, Y10
+	VPDPBUSD       Y6, Y10, Y8
+	VSHUFPS        $0xdd, Y8, Y7, Y9
+	VSHUFPS        $0x88, Y8, Y7, Y7
+	VPADDD         Y9, Y7, Y7
+	VPXOR          Y8, Y8, Y8
+	VBROADCASTI128 8(R12)(SI*2), Y10
+	VPSRLVD        Y0, Y10, Y10
+	VPAND          Y1, Y10, Y10
+	VPBROADCASTD   4(R12)(SI*2), Y9
+	VPSHUFB        Y2, Y9, Y9
+	VPAND          Y3, Y9, Y9
+	VPCMPEQB       Y3, Y9, Y9
+	VPAND          Y4, Y9, Y9
+	VPOR           Y9, Y10, Y10
+	VPDPBUSD       Y6, Y10, Y8
+	VPXOR          Y9, Y9, Y9
+	VBROADCASTI128 8(R12)(DI*1), Y11
+	VPSRLVD        Y0, Y11, Y11
+	VPAND          Y1, Y11, Y11
+	VPBROADCASTD   4(R12)(DI*1), Y10
+	VPSHUFB        Y2, Y10, Y10
+	VPAND          Y3, Y10, Y10
+	VPCMPEQB       Y3, Y10, Y10
+	VPAND          Y4, Y10, Y10
+	VPOR           Y10, Y11, Y11
+	VPDPBUSD       Y6, Y11, Y9
+	VSHUFPS        $0xdd, Y9, Y8, Y10
+	VSHUFPS        $0x88, Y9, Y8, Y8
+	VPADDD         Y10, Y8, Y8
+	VSHUFPS        $0xdd, Y8, Y7, Y9
+	VSHUFPS        $0x88, Y8, Y7, Y7
+	VPADDD         Y9, Y7, Y7
+	VPXOR          Y8, Y8, Y8
+	VBROADCASTI128 8(R13), Y10
+	VPSRLVD        Y0, Y10, Y10
+	VPAND          Y1, Y10, Y10
+	VPBROADCASTD   4(R13), Y9
+	VPSHUFB        Y2, Y9, Y9
+	VPAND          Y3, Y9, Y9
+	VPCMPEQB       Y3, Y9, Y9
+	VPAND          Y4, Y9, Y9
+	VPOR           Y9, Y10, Y10
+	VPDPBUSD       Y6, Y10, Y8
+	VPXOR          Y9, Y9, Y9
+	VBROADCASTI128 8(R13)(SI*1), Y11
+	VPSRLVD        Y0, Y11, Y11
+	VPAND          Y1, Y11, Y11
+	VPBROADCASTD   4(R13)(SI*1), Y10
+	VPSHUFB        Y2, Y10, Y10
+	VPAND          Y3, Y10, Y10
+	VPCMPEQB       Y3, Y10, Y10
+	VPAND          Y4, Y10, Y10
+	VPOR           Y10, Y11, Y11
+	VPDPBUSD       Y6, Y11, Y9
+	VSHUFPS        $0xdd, Y9, Y8, Y10
+	VSHUFPS        $0x88, Y9, Y8, Y8
+	VPADDD         Y10, Y8, Y8
+	VPXOR          Y9, Y9, Y9
+	VBROADCASTI128 8(R13)(SI*2), Y11
+	VPSRLVD        Y0, Y11, Y11
+	VPAND          Y1, Y11, Y11
+	VPBROADCASTD   4(R13)(SI*2), Y10
+	VPSHUFB        Y2, Y10, Y10
+	VPAND          Y3, Y10, Y10
+	VPCMPEQB       Y3, Y10, Y10
+	VPAND          Y4, Y10, Y10
+	VPOR           Y10, Y11, Y11
+	VPDPBUSD       Y6, Y11, Y9
+	VPXOR          Y10, Y10, Y10
+	VBROADCASTI128 8(R13)(DI*1), Y12
+	VPSRLVD        Y0, Y12, Y12
+	VPAND          Y1, Y12, Y12
+	VPBROADCASTD   4(R13)(DI*1), Y11
+	VPSHUFB        Y2, Y11, Y11
+	VPAND          Y3, Y11, Y11
+	VPCMPEQB       Y3, Y11, Y11
+	VPAND          Y4, Y11, Y11
+	VPOR           Y11, Y12, Y12
+	VPDPBUSD       Y6, Y12, Y10
+	VSHUFPS        $0xdd, Y10, Y9, Y6
+	VSHUFPS        $0x88, Y10, Y9, Y9
+	VPADDD         Y6, Y9, Y9
+	VSHUFPS        $0xdd, Y9, Y8, Y6
+	VSHUFPS        $0x88, Y9, Y8, Y8
+	VPADDD         Y6, Y8, Y8
+	VPERM2I128     $0x20, Y8, Y7, Y6
+	VPERM2I128     $0x31, Y8, Y7, Y7
+	VPADDD         Y7, Y6, Y6
+	VCVTDQ2PS      Y6, Y6
+	VMOVD          (R12), X8
+	VPINSRD        $0x01, (R12)(SI*1), X8, X8
+	VPINSRD        $0x02, (R12)(SI*2), X8, X8
+	VPINSRD        $0x03, (R12)(DI*1), X8, X8
+	VMOVD          (R13), X9
+	VPINSRD        $0x01, (R13)(SI*1), X9, X9
+	VPINSRD        $0x02, (R13)(SI*2), X9, X9
+	VPINSRD        $0x03, (R13)(DI*1), X9, X9
+	VPAND          u32_ffffx8<>+0(SB), X8, X7
+	VPAND          u32_ffffx8<>+0(SB), X9, X10
+	VPACKUSDW      X10, X7, X7
+	VCVTPH2PS      X7, Y7
+	VPSRLD         $0x10, X8, X8
+	VPSRLD         $0x10, X9, X9
+	VPACKUSDW      X9, X8, X8
+	VCVTPH2PS      X8, Y8
+	VBROADCASTSS   (R9), Y9
+	VMULPS         Y9, Y7, Y7
+	VFMADD231PS    Y6, Y7, Y5
+	VBROADCASTSS   (R11), Y6
+	VFMADD231PS    Y6, Y8, Y5
 	ADDQ           $0x18, R12
 	ADDQ           $0x18, R13
 	ADDQ           $0x20, R8
@@ -632,10 +646,10 @@ block:
 	ADDQ           $0x04, R11
 	DECQ           R10
 	JNE            block
-	VCMPPS         $0x03, Y0, Y0, Y1
-	VBROADCASTSS   u32_7fc00000<>+0(SB), Y2
-	VBLENDVPS      Y1, Y2, Y0, Y0
-	VMOVUPS        Y0, (CX)
+	VCMPPS         $0x03, Y5, Y5, Y6
+	VBROADCASTSS   u32_7fc00000<>+0(SB), Y7
+	VBLENDVPS      Y6, Y7, Y5, Y5
+	VMOVUPS        Y5, (CX)
 	ADDQ           $0x00000020, CX
 	LEAQ           (DX)(SI*8), DX
 	SUBQ           $0x08, BX
@@ -770,12 +784,14 @@ GLOBL u32_80808080x8<>(SB), RODATA|NOPTR, $32
 // func gemvIQ4NLAVX512(a *byte)
 // Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
 TEXT ·gemvIQ4NLAVX512(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	MOVQ (AX), CX
-	MOVQ 8(AX), DX
-	MOVQ 24(AX), BX
-	MOVQ 16(AX), SI
-	LEAQ (SI)(SI*2), DI
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	MOVQ    16(AX), SI
+	VMOVDQU u32_0x4_4x4<>+0(SB), Y0
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+	LEAQ    (SI)(SI*2), DI
 
 rows:
 	MOVQ  40(AX), R8
@@ -785,110 +801,110 @@ rows:
 	MOVQ  DX, R12
 	LEAQ  (DX)(SI*4), R13
 	LEAQ  (DX)(SI*8), R14
-	VPXOR Y0, Y0, Y0
+	VPXOR Y2, Y2, Y2
 
 block:
 	PREFETCHT0     (R14)
 	PREFETCHT0     64(R14)
 	PREFETCHT0     128(R14)
 	ADDQ           $0x00000090, R14
-	VMOVDQU        (R8), Y1
-	VPXOR          Y2, Y2, Y2
-	VBROADCASTI128 2(R12), Y3
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y3, Y3
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y3, Y3
-	VMOVDQU        u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y4
-	VPSHUFB        Y3, Y4, Y4
-	VPDPBUSD       Y1, Y4, Y2
-	VPXOR          Y3, Y3, Y3
-	VBROADCASTI128 2(R12)(SI*1), Y4
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y4, Y4
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y4, Y4
-	VMOVDQU        u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y5
-	VPSHUFB        Y4, Y5, Y5
-	VPDPBUSD       Y1, Y5, Y3
-	VSHUFPS        $0xdd, Y3, Y2, Y4
-	VSHUFPS        $0x88, Y3, Y2, Y2
-	VPADDD         Y4, Y2, Y2
-	VPXOR          Y3, Y3, Y3
-	VBROADCASTI128 2(R12)(SI*2), Y4
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y4, Y4
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y4, Y4
-	VMOVDQU        u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y5
-	VPSHUFB        Y4, Y5, Y5
-	VPDPBUSD       Y1, Y5, Y3
+	VMOVDQU        (R8), Y3
 	VPXOR          Y4, Y4, Y4
-	VBROADCASTI128 2(R12)(DI*1), Y5
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y5, Y5
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y5, Y5
+	VBROADCASTI128 2(R12), Y5
+	VPSRLVD        Y0, Y5, Y5
+	VPAND          Y1, Y5, Y5
 	VMOVDQU        u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y6
 	VPSHUFB        Y5, Y6, Y6
-	VPDPBUSD       Y1, Y6, Y4
-	VSHUFPS        $0xdd, Y4, Y3, Y5
-	VSHUFPS        $0x88, Y4, Y3, Y3
-	VPADDD         Y5, Y3, Y3
-	VSHUFPS        $0xdd, Y3, Y2, Y4
-	VSHUFPS        $0x88, Y3, Y2, Y2
-	VPADDD         Y4, Y2, Y2
-	VPXOR          Y3, Y3, Y3
-	VBROADCASTI128 2(R13), Y4
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y4, Y4
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y4, Y4
-	VMOVDQU        u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y5
-	VPSHUFB        Y4, Y5, Y5
-	VPDPBUSD       Y1, Y5, Y3
-	VPXOR          Y4, Y4, Y4
-	VBROADCASTI128 2(R13)(SI*1), Y5
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y5, Y5
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y5, Y5
-	VMOVDQU        u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y6
-	VPSHUFB        Y5, Y6, Y6
-	VPDPBUSD       Y1, Y6, Y4
-	VSHUFPS        $0xdd, Y4, Y3, Y5
-	VSHUFPS        $0x88, Y4, Y3, Y3
-	VPADDD         Y5, Y3, Y3
-	VPXOR          Y4, Y4, Y4
-	VBROADCASTI128 2(R13)(SI*2), Y5
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y5, Y5
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y5, Y5
-	VMOVDQU        u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y6
-	VPSHUFB        Y5, Y6, Y6
-	VPDPBUSD       Y1, Y6, Y4
+	VPDPBUSD       Y3, Y6, Y4
 	VPXOR          Y5, Y5, Y5
-	VBROADCASTI128 2(R13)(DI*1), Y6
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y6, Y6
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y6, Y6
+	VBROADCASTI128 2(R12)(SI*1), Y6
+	VPSRLVD        Y0, Y6, Y6
+	VPAND          Y1, Y6, Y6
 	VMOVDQU        u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y7
 	VPSHUFB        Y6, Y7, Y7
-	VPDPBUSD       Y1, Y7, Y5
-	VSHUFPS        $0xdd, Y5, Y4, Y1
+	VPDPBUSD       Y3, Y7, Y5
+	VSHUFPS        $0xdd, Y5, Y4, Y6
 	VSHUFPS        $0x88, Y5, Y4, Y4
-	VPADDD         Y1, Y4, Y4
-	VSHUFPS        $0xdd, Y4, Y3, Y1
-	VSHUFPS        $0x88, Y4, Y3, Y3
-	VPADDD         Y1, Y3, Y3
-	VPERM2I128     $0x20, Y3, Y2, Y1
-	VPERM2I128     $0x31, Y3, Y2, Y2
-	VPADDD         Y2, Y1, Y1
-	VPBROADCASTD   (R10), Y2
-	VPSLLD         $0x07, Y2, Y2
-	VPSUBD         Y2, Y1, Y1
-	VCVTDQ2PS      Y1, Y1
-	VPXOR          X2, X2, X2
-	VPINSRW        $0x00, (R12), X2, X2
-	VPINSRW        $0x01, (R12)(SI*1), X2, X2
-	VPINSRW        $0x02, (R12)(SI*2), X2, X2
-	VPINSRW        $0x03, (R12)(DI*1), X2, X2
-	VPXOR          X3, X3, X3
-	VPINSRW        $0x00, (R13), X3, X3
-	VPINSRW        $0x01, (R13)(SI*1), X3, X3
-	VPINSRW        $0x02, (R13)(SI*2), X3, X3
-	VPINSRW        $0x03, (R13)(DI*1), X3, X3
-	VPUNPCKLQDQ    X3, X2, X2
-	VCVTPH2PS      X2, Y2
-	VBROADCASTSS   (R9), Y3
-	VMULPS         Y3, Y2, Y2
-	VFMADD231PS    Y1, Y2, Y0
+	VPADDD         Y6, Y4, Y4
+	VPXOR          Y5, Y5, Y5
+	VBROADCASTI128 2(R12)(SI*2), Y6
+	VPSRLVD        Y0, Y6, Y6
+	VPAND          Y1, Y6, Y6
+	VMOVDQU        u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y7
+	VPSHUFB        Y6, Y7, Y7
+	VPDPBUSD       Y3, Y7, Y5
+	VPXOR          Y6, Y6, Y6
+	VBROADCASTI128 2(R12)(DI*1), Y7
+	VPSRLVD        Y0, Y7, Y7
+	VPAND          Y1, Y7, Y7
+	VMOVDQU        u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y8
+	VPSHUFB        Y7, Y8, Y8
+	VPDPBUSD       Y3, Y8, Y6
+	VSHUFPS        $0xdd, Y6, Y5, Y7
+	VSHUFPS        $0x88, Y6, Y5, Y5
+	VPADDD         Y7, Y5, Y5
+	VSHUFPS        $0xdd, Y5, Y4, Y6
+	VSHUFPS        $0x88, Y5, Y4, Y4
+	VPADDD         Y6, Y4, Y4
+	VPXOR          Y5, Y5, Y5
+	VBROADCASTI128 2(R13), Y6
+	VPSRLVD        Y0, Y6, Y6
+	VPAND          Y1, Y6, Y6
+	VMOVDQU        u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y7
+	VPSHUFB        Y6, Y7, Y7
+	VPDPBUSD       Y3, Y7, Y5
+	VPXOR          Y6, Y6, Y6
+	VBROADCASTI128 2(R13)(SI*1), Y7
+	VPSRLVD        Y0, Y7, Y7
+	VPAND          Y1, Y7, Y7
+	VMOVDQU        u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y8
+	VPSHUFB        Y7, Y8, Y8
+	VPDPBUSD       Y3, Y8, Y6
+	VSHUFPS        $0xdd, Y6, Y5, Y7
+	VSHUFPS        $0x88, Y6, Y5, Y5
+	VPADDD         Y7, Y5, Y5
+	VPXOR          Y6, Y6, Y6
+	VBROADCASTI128 2(R13)(SI*2), Y7
+	VPSRLVD        Y0, Y7, Y7
+	VPAND          Y1, Y7, Y7
+	VMOVDQU        u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y8
+	VPSHUFB        Y7, Y8, Y8
+	VPDPBUSD       Y3, Y8, Y6
+	VPXOR          Y7, Y7, Y7
+	VBROADCASTI128 2(R13)(DI*1), Y8
+	VPSRLVD        Y0, Y8, Y8
+	VPAND          Y1, Y8, Y8
+	VMOVDQU        u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y9
+	VPSHUFB        Y8, Y9, Y9
+	VPDPBUSD       Y3, Y9, Y7
+	VSHUFPS        $0xdd, Y7, Y6, Y3
+	VSHUFPS        $0x88, Y7, Y6, Y6
+	VPADDD         Y3, Y6, Y6
+	VSHUFPS        $0xdd, Y6, Y5, Y3
+	VSHUFPS        $0x88, Y6, Y5, Y5
+	VPADDD         Y3, Y5, Y5
+	VPERM2I128     $0x20, Y5, Y4, Y3
+	VPERM2I128     $0x31, Y5, Y4, Y4
+	VPADDD         Y4, Y3, Y3
+	VPBROADCASTD   (R10), Y4
+	VPSLLD         $0x07, Y4, Y4
+	VPSUBD         Y4, Y3, Y3
+	VCVTDQ2PS      Y3, Y3
+	VPXOR          X4, X4, X4
+	VPINSRW        $0x00, (R12), X4, X4
+	VPINSRW        $0x01, (R12)(SI*1), X4, X4
+	VPINSRW        $0x02, (R12)(SI*2), X4, X4
+	VPINSRW        $0x03, (R12)(DI*1), X4, X4
+	VPXOR          X5, X5, X5
+	VPINSRW        $0x00, (R13), X5, X5
+	VPINSRW        $0x01, (R13)(SI*1), X5, X5
+	VPINSRW        $0x02, (R13)(SI*2), X5, X5
+	VPINSRW        $0x03, (R13)(DI*1), X5, X5
+	VPUNPCKLQDQ    X5, X4, X4
+	VCVTPH2PS      X4, Y4
+	VBROADCASTSS   (R9), Y5
+	VMULPS         Y5, Y4, Y4
+	VFMADD231PS    Y3, Y4, Y2
 	ADDQ           $0x12, R12
 	ADDQ           $0x12, R13
 	ADDQ           $0x20, R8
@@ -896,10 +912,10 @@ block:
 	ADDQ           $0x04, R10
 	DECQ           R11
 	JNE            block
-	VCMPPS         $0x03, Y0, Y0, Y1
-	VBROADCASTSS   u32_7fc00000<>+0(SB), Y2
-	VBLENDVPS      Y1, Y2, Y0, Y0
-	VMOVUPS        Y0, (CX)
+	VCMPPS         $0x03, Y2, Y2, Y3
+	VBROADCASTSS   u32_7fc00000<>+0(SB), Y4
+	VBLENDVPS      Y3, Y4, Y2, Y2
+	VMOVUPS        Y2, (CX)
 	ADDQ           $0x00000020, CX
 	LEAQ           (DX)(SI*8), DX
 	SUBQ           $0x08, BX
@@ -916,92 +932,95 @@ GLOBL u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_8
 // func gemvQ2KAVX512(a *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VNNI, F16C, FMA3, MMX+
 TEXT ·gemvQ2KAVX512(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	MOVQ (AX), CX
-	MOVQ 8(AX), DX
-	MOVQ 24(AX), BX
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	VMOVDQU64 u32_0x8_2x8<>+0(SB), Z0
+	VMOVDQU64 u32_4x8_6x8<>+0(SB), Z1
+	VMOVDQU64 u32_3030303x16<>+0(SB), Z2
+	VMOVDQU64 u16_0x8_1x8_2x8_3x8<>+0(SB), Z3
+	VMOVDQU64 u16_4x8_5x8_6x8_7x8<>+0(SB), Z4
+	VMOVDQU64 u16_8x8_9x8_ax8_bx8<>+0(SB), Z5
+	VMOVDQU64 u16_cx8_dx8_ex8_fx8<>+0(SB), Z6
 
 row:
 	MOVQ  40(AX), SI
 	MOVQ  48(AX), DI
 	MOVQ  56(AX), R8
 	MOVQ  32(AX), R9
-	VPXOR X0, X0, X0
+	VPXOR X7, X7, X7
 
 block:
 	PREFETCHT0      4096(DX)
 	PREFETCHT0      4160(DX)
-	VPXOR           Y1, Y1, Y1
-	VMOVDQU         (DX), X2
-	VPSRLW          $0x04, X2, X3
-	VPAND           u32_f0f0f0fx8<>+0(SB), X2, X2
-	VPAND           u32_f0f0f0fx8<>+0(SB), X3, X3
-	VPMOVSXBD       X3, Y4
-	VPMULLD         (R8), Y4, Y4
-	VPSRLDQ         $0x08, X3, X3
-	VPMOVSXBD       X3, Y3
-	VPMULLD         32(R8), Y3, Y3
-	VPADDD          Y3, Y4, Y4
-	VPXORD          Z5, Z5, Z5
-	VPXORD          Z6, Z6, Z6
-	VPMOVSXBW       X2, Y2
-	VBROADCASTI64X4 16(DX), Z3
-	VPSRLVD         u32_0x8_2x8<>+0(SB), Z3, Z7
-	VPANDD          u32_3030303x16<>+0(SB), Z7, Z7
-	VMOVDQU64       u16_0x8_1x8_2x8_3x8<>+0(SB), Z8
-	VPERMW          Z2, Z8, Z8
-	VPMADDUBSW      (SI), Z7, Z7
-	VPDPWSSD        Z8, Z7, Z5
-	VPSRLVD         u32_4x8_6x8<>+0(SB), Z3, Z3
-	VPANDD          u32_3030303x16<>+0(SB), Z3, Z3
-	VMOVDQU64       u16_4x8_5x8_6x8_7x8<>+0(SB), Z7
-	VPERMW          Z2, Z7, Z7
-	VPMADDUBSW      64(SI), Z3, Z3
-	VPDPWSSD        Z7, Z3, Z6
-	VBROADCASTI64X4 48(DX), Z3
-	VPSRLVD         u32_0x8_2x8<>+0(SB), Z3, Z7
-	VPANDD          u32_3030303x16<>+0(SB), Z7, Z7
-	VMOVDQU64       u16_8x8_9x8_ax8_bx8<>+0(SB), Z8
-	VPERMW          Z2, Z8, Z8
-	VPMADDUBSW      128(SI), Z7, Z7
-	VPDPWSSD        Z8, Z7, Z5
-	VPSRLVD         u32_4x8_6x8<>+0(SB), Z3, Z3
-	VPANDD          u32_3030303x16<>+0(SB), Z3, Z3
-	VMOVDQU64       u16_cx8_dx8_ex8_fx8<>+0(SB), Z7
-	VPERMW          Z2, Z7, Z7
-	VPMADDUBSW      192(SI), Z3, Z3
-	VPDPWSSD        Z7, Z3, Z6
-	VPADDD          Z6, Z5, Z5
-	VEXTRACTI64X4   $0x01, Z5, Y2
-	VPADDD          Y2, Y1, Y1
-	VPADDD          Y5, Y1, Y1
-	VSHUFPS         $0xdd, Y4, Y1, Y2
-	VSHUFPS         $0x88, Y4, Y1, Y1
-	VPADDD          Y2, Y1, Y1
-	VSHUFPS         $0xdd, Y1, Y1, Y2
-	VSHUFPS         $0x88, Y1, Y1, Y1
-	VPADDD          Y2, Y1, Y1
-	VEXTRACTI128    $0x01, Y1, X2
-	VPADDD          X2, X1, X1
-	VCVTDQ2PS       X1, X1
-	VMOVD           80(DX), X2
-	VCVTPH2PS       X2, X2
-	VBROADCASTSS    (DI), X3
-	VMULPS          X3, X2, X2
-	VFMADD231SS     X1, X2, X0
-	VMOVSHDUP       X1, X1
-	VMOVSHDUP       X2, X2
-	VFNMADD231SS    X1, X2, X0
+	VPXOR           Y8, Y8, Y8
+	VMOVDQU         (DX), X9
+	VPSRLW          $0x04, X9, X10
+	VPAND           u32_f0f0f0fx8<>+0(SB), X9, X9
+	VPAND           u32_f0f0f0fx8<>+0(SB), X10, X10
+	VPMOVSXBD       X10, Y11
+	VPMULLD         (R8), Y11, Y11
+	VPSRLDQ         $0x08, X10, X10
+	VPMOVSXBD       X10, Y10
+	VPMULLD         32(R8), Y10, Y10
+	VPADDD          Y10, Y11, Y11
+	VPXORD          Z12, Z12, Z12
+	VPXORD          Z13, Z13, Z13
+	VPMOVSXBW       X9, Y9
+	VBROADCASTI64X4 16(DX), Z10
+	VPSRLVD         Z0, Z10, Z14
+	VPANDD          Z2, Z14, Z14
+	VPERMW          Z9, Z3, Z15
+	VPMADDUBSW      (SI), Z14, Z14
+	VPDPWSSD        Z15, Z14, Z12
+	VPSRLVD         Z1, Z10, Z10
+	VPANDD          Z2, Z10, Z10
+	VPERMW          Z9, Z4, Z14
+	VPMADDUBSW      64(SI), Z10, Z10
+	VPDPWSSD        Z14, Z10, Z13
+	VBROADCASTI64X4 48(DX), Z10
+	VPSRLVD         Z0, Z10, Z14
+	VPANDD          Z2, Z14, Z14
+	VPERMW          Z9, Z5, Z15
+	VPMADDUBSW      128(SI), Z14, Z14
+	VPDPWSSD        Z15, Z14, Z12
+	VPSRLVD         Z1, Z10, Z10
+	VPANDD          Z2, Z10, Z10
+	VPERMW          Z9, Z6, Z14
+	VPMADDUBSW      192(SI), Z10, Z10
+	VPDPWSSD        Z14, Z10, Z13
+	VPADDD          Z13, Z12, Z12
+	VEXTRACTI64X4   $0x01, Z12, Y9
+	VPADDD          Y9, Y8, Y8
+	VPADDD          Y12, Y8, Y8
+	VSHUFPS         $0xdd, Y11, Y8, Y9
+	VSHUFPS         $0x88, Y11, Y8, Y8
+	VPADDD          Y9, Y8, Y8
+	VSHUFPS         $0xdd, Y8, Y8, Y9
+	VSHUFPS         $0x88, Y8, Y8, Y8
+	VPADDD          Y9, Y8, Y8
+	VEXTRACTI128    $0x01, Y8, X9
+	VPADDD          X9, X8, X8
+	VCVTDQ2PS       X8, X8
+	VMOVD           80(DX), X9
+	VCVTPH2PS       X9, X9
+	VBROADCASTSS    (DI), X10
+	VMULPS          X10, X9, X9
+	VFMADD231SS     X8, X9, X7
+	VMOVSHDUP       X8, X8
+	VMOVSHDUP       X9, X9
+	VFNMADD231SS    X8, X9, X7
 	ADDQ            $0x00000054, DX
 	ADDQ            $0x00000100, SI
 	ADDQ            $0x04, DI
 	ADDQ            $0x00000040, R8
 	DECQ            R9
 	JNE             block
-	VCMPPS          $0x03, X0, X0, X1
-	VBROADCASTSS    u32_7fc00000<>+0(SB), X2
-	VBLENDVPS       X1, X2, X0, X0
-	VMOVSS          X0, (CX)
+	VCMPPS          $0x03, X7, X7, X8
+	VBROADCASTSS    u32_7fc00000<>+0(SB), X9
+	VBLENDVPS       X8, X9, X7, X7
+	VMOVSS          X7, (CX)
 	ADDQ            $0x04, CX
 	MOVQ            32(AX), SI
 	IMUL3Q          $0x00000054, SI, SI
@@ -1022,6 +1041,16 @@ DATA u32_0x8_2x8<>+48(SB)/8, $0x0000000200000002
 DATA u32_0x8_2x8<>+56(SB)/8, $0x0000000200000002
 GLOBL u32_0x8_2x8<>(SB), RODATA|NOPTR, $64
 
+DATA u32_4x8_6x8<>+0(SB)/8, $0x0000000400000004
+DATA u32_4x8_6x8<>+8(SB)/8, $0x0000000400000004
+DATA u32_4x8_6x8<>+16(SB)/8, $0x0000000400000004
+DATA u32_4x8_6x8<>+24(SB)/8, $0x0000000400000004
+DATA u32_4x8_6x8<>+32(SB)/8, $0x0000000600000006
+DATA u32_4x8_6x8<>+40(SB)/8, $0x0000000600000006
+DATA u32_4x8_6x8<>+48(SB)/8, $0x0000000600000006
+DATA u32_4x8_6x8<>+56(SB)/8, $0x0000000600000006
+GLOBL u32_4x8_6x8<>(SB), RODATA|NOPTR, $64
+
 DATA u32_3030303x16<>+0(SB)/8, $0x0303030303030303
 DATA u32_3030303x16<>+8(SB)/8, $0x0303030303030303
 DATA u32_3030303x16<>+16(SB)/8, $0x0303030303030303
@@ -1041,16 +1070,6 @@ DATA u16_0x8_1x8_2x8_3x8<>+40(SB)/8, $0x0002000200020002
 DATA u16_0x8_1x8_2x8_3x8<>+48(SB)/8, $0x0003000300030003
 DATA u16_0x8_1x8_2x8_3x8<>+56(SB)/8, $0x0003000300030003
 GLOBL u16_0x8_1x8_2x8_3x8<>(SB), RODATA|NOPTR, $64
-
-DATA u32_4x8_6x8<>+0(SB)/8, $0x0000000400000004
-DATA u32_4x8_6x8<>+8(SB)/8, $0x0000000400000004
-DATA u32_4x8_6x8<>+16(SB)/8, $0x0000000400000004
-DATA u32_4x8_6x8<>+24(SB)/8, $0x0000000400000004
-DATA u32_4x8_6x8<>+32(SB)/8, $0x0000000600000006
-DATA u32_4x8_6x8<>+40(SB)/8, $0x0000000600000006
-DATA u32_4x8_6x8<>+48(SB)/8, $0x0000000600000006
-DATA u32_4x8_6x8<>+56(SB)/8, $0x0000000600000006
-GLOBL u32_4x8_6x8<>(SB), RODATA|NOPTR, $64
 
 DATA u16_4x8_5x8_6x8_7x8<>+0(SB)/8, $0x0004000400040004
 DATA u16_4x8_5x8_6x8_7x8<>+8(SB)/8, $0x0004000400040004
@@ -1085,106 +1104,114 @@ GLOBL u16_cx8_dx8_ex8_fx8<>(SB), RODATA|NOPTR, $64
 // func gemvQ3KAVX512(a *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VNNI, F16C, FMA3, MMX+
 TEXT ·gemvQ3KAVX512(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	MOVQ (AX), CX
-	MOVQ 8(AX), DX
-	MOVQ 24(AX), BX
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	VMOVDQU64 u32_0x8_2x8<>+0(SB), Z0
+	VMOVDQU64 u32_4x8_6x8<>+0(SB), Z1
+	VMOVDQU64 u32_3030303x16<>+0(SB), Z2
+	VMOVDQU64 u32_2x8_1x8<>+0(SB), Z3
+	VMOVDQU64 u32_0x8_1x8<>+0(SB), Z4
+	VMOVDQU64 u32_2x8_3x8<>+0(SB), Z5
+	VMOVDQU64 u32_4x8_5x8<>+0(SB), Z6
+	VMOVDQU64 u32_4040404x16<>+0(SB), Z7
+	VMOVDQU64 u16_0x8_1x8_2x8_3x8<>+0(SB), Z8
+	VMOVDQU64 u16_4x8_5x8_6x8_7x8<>+0(SB), Z9
+	VMOVDQU64 u16_8x8_9x8_ax8_bx8<>+0(SB), Z10
+	VMOVDQU64 u16_cx8_dx8_ex8_fx8<>+0(SB), Z11
 
 row:
 	MOVQ  40(AX), SI
 	MOVQ  48(AX), DI
 	MOVQ  56(AX), R8
 	MOVQ  32(AX), R9
-	VPXOR X0, X0, X0
+	VPXOR X12, X12, X12
 
 block:
 	PREFETCHT0      4096(DX)
 	PREFETCHT0      4160(DX)
-	VPXOR           Y1, Y1, Y1
-	VMOVQ           96(DX), X2
-	VPSRLW          $0x04, X2, X3
-	VPUNPCKLQDQ     X3, X2, X2
-	VPAND           u32_f0f0f0fx8<>+0(SB), X2, X2
-	VPBROADCASTD    104(DX), X3
-	VPSRLVD         u32_0_2_4_6<>+0(SB), X3, X3
-	VPAND           u32_3030303x8<>+0(SB), X3, X3
-	VPSLLW          $0x04, X3, X3
-	VPOR            X3, X2, X2
-	VPSUBB          u32_20202020x8<>+0(SB), X2, X2
-	VPMOVSXBD       X2, Y3
-	VPMULLD         (R8), Y3, Y3
-	VPSRLDQ         $0x08, X2, X6
-	VPMOVSXBD       X6, Y6
-	VPMULLD         32(R8), Y6, Y6
-	VPADDD          Y6, Y3, Y3
-	VPSLLD          $0x02, Y3, Y3
-	VPSUBD          Y3, Y1, Y1
-	VBROADCASTI64X4 (DX), Z3
-	VPXORD          Z4, Z4, Z4
-	VPXORD          Z5, Z5, Z5
-	VPMOVSXBW       X2, Y2
-	VBROADCASTI64X4 32(DX), Z6
-	VPSRLVD         u32_0x8_2x8<>+0(SB), Z6, Z7
-	VPANDD          u32_3030303x16<>+0(SB), Z7, Z7
-	VPSLLVD         u32_2x8_1x8<>+0(SB), Z3, Z8
-	VPTERNLOGD      $0xf8, u32_4040404x16<>+0(SB), Z8, Z7
-	VMOVDQU64       u16_0x8_1x8_2x8_3x8<>+0(SB), Z8
-	VPERMW          Z2, Z8, Z8
-	VPMADDUBSW      (SI), Z7, Z7
-	VPDPWSSD        Z8, Z7, Z4
-	VPSRLVD         u32_4x8_6x8<>+0(SB), Z6, Z6
-	VPANDD          u32_3030303x16<>+0(SB), Z6, Z6
-	VPSRLVD         u32_0x8_1x8<>+0(SB), Z3, Z7
-	VPTERNLOGD      $0xf8, u32_4040404x16<>+0(SB), Z7, Z6
-	VMOVDQU64       u16_4x8_5x8_6x8_7x8<>+0(SB), Z7
-	VPERMW          Z2, Z7, Z7
-	VPMADDUBSW      64(SI), Z6, Z6
-	VPDPWSSD        Z7, Z6, Z5
-	VBROADCASTI64X4 64(DX), Z6
-	VPSRLVD         u32_0x8_2x8<>+0(SB), Z6, Z7
-	VPANDD          u32_3030303x16<>+0(SB), Z7, Z7
-	VPSRLVD         u32_2x8_3x8<>+0(SB), Z3, Z8
-	VPTERNLOGD      $0xf8, u32_4040404x16<>+0(SB), Z8, Z7
-	VMOVDQU64       u16_8x8_9x8_ax8_bx8<>+0(SB), Z8
-	VPERMW          Z2, Z8, Z8
-	VPMADDUBSW      128(SI), Z7, Z7
-	VPDPWSSD        Z8, Z7, Z4
-	VPSRLVD         u32_4x8_6x8<>+0(SB), Z6, Z6
-	VPANDD          u32_3030303x16<>+0(SB), Z6, Z6
-	VPSRLVD         u32_4x8_5x8<>+0(SB), Z3, Z3
-	VPTERNLOGD      $0xf8, u32_4040404x16<>+0(SB), Z3, Z6
-	VMOVDQU64       u16_cx8_dx8_ex8_fx8<>+0(SB), Z3
-	VPERMW          Z2, Z3, Z3
-	VPMADDUBSW      192(SI), Z6, Z6
-	VPDPWSSD        Z3, Z6, Z5
-	VPADDD          Z5, Z4, Z4
-	VEXTRACTI64X4   $0x01, Z4, Y2
-	VPADDD          Y2, Y1, Y1
-	VPADDD          Y4, Y1, Y1
-	VSHUFPS         $0xdd, Y1, Y1, Y2
-	VSHUFPS         $0x88, Y1, Y1, Y1
-	VPADDD          Y2, Y1, Y1
-	VSHUFPS         $0xdd, Y1, Y1, Y2
-	VSHUFPS         $0x88, Y1, Y1, Y1
-	VPADDD          Y2, Y1, Y1
-	VEXTRACTI128    $0x01, Y1, X2
-	VPADDD          X2, X1, X1
-	VCVTDQ2PS       X1, X1
-	VPBROADCASTW    108(DX), X2
-	VCVTPH2PS       X2, X2
-	VBROADCASTSS    (DI), X3
-	VMULPS          X3, X2, X2
-	VFMADD231SS     X1, X2, X0
+	VPXOR           Y13, Y13, Y13
+	VMOVQ           96(DX), X14
+	VPSRLW          $0x04, X14, X15
+	VPUNPCKLQDQ     X15, X14, X14
+	VPAND           u32_f0f0f0fx8<>+0(SB), X14, X14
+	VPBROADCASTD    104(DX), X15
+	VPSRLVD         u32_0_2_4_6<>+0(SB), X15, X15
+	VPAND           u32_3030303x8<>+0(SB), X15, X15
+	VPSLLW          $0x04, X15, X15
+	VPOR            X15, X14, X14
+	VPSUBB          u32_20202020x8<>+0(SB), X14, X14
+	VPMOVSXBD       X14, Y15
+	VPMULLD         (R8), Y15, Y15
+	VPSRLDQ         $0x08, X14, X18
+	VPMOVSXBD       X18, Y18
+	VPMULLD         32(R8), Y18, Y18
+	VPADDD          Y18, Y15, Y15
+	VPSLLD          $0x02, Y15, Y15
+	VPSUBD          Y15, Y13, Y13
+	VBROADCASTI64X4 (DX), Z15
+	VPXORD          Z16, Z16, Z16
+	VPXORD          Z17, Z17, Z17
+	VPMOVSXBW       X14, Y14
+	VBROADCASTI64X4 32(DX), Z18
+	VPSRLVD         Z0, Z18, Z19
+	VPANDD          Z2, Z19, Z19
+	VPSLLVD         Z3, Z15, Z20
+	VPTERNLOGD      $0xf8, Z7, Z20, Z19
+	VPERMW          Z14, Z8, Z20
+	VPMADDUBSW      (SI), Z19, Z19
+	VPDPWSSD        Z20, Z19, Z16
+	VPSRLVD         Z1, Z18, Z18
+	VPANDD          Z2, Z18, Z18
+	VPSRLVD         Z4, Z15, Z19
+	VPTERNLOGD      $0xf8, Z7, Z19, Z18
+	VPERMW          Z14, Z9, Z19
+	VPMADDUBSW      64(SI), Z18, Z18
+	VPDPWSSD        Z19, Z18, Z17
+	VBROADCASTI64X4 64(DX), Z18
+	VPSRLVD         Z0, Z18, Z19
+	VPANDD          Z2, Z19, Z19
+	VPSRLVD         Z5, Z15, Z20
+	VPTERNLOGD      $0xf8, Z7, Z20, Z19
+	VPERMW          Z14, Z10, Z20
+	VPMADDUBSW      128(SI), Z19, Z19
+	VPDPWSSD        Z20, Z19, Z16
+	VPSRLVD         Z1, Z18, Z18
+	VPANDD          Z2, Z18, Z18
+	VPSRLVD         Z6, Z15, Z15
+	VPTERNLOGD      $0xf8, Z7, Z15, Z18
+	VPERMW          Z14, Z11, Z15
+	VPMADDUBSW      192(SI), Z18, Z18
+	VPDPWSSD        Z15, Z18, Z17
+	VPADDD          Z17, Z16, Z16
+	VEXTRACTI64X4   $0x01, Z16, Y14
+	VPADDD          Y14, Y13, Y13
+	VPADDD          Y16, Y13, Y13
+	VSHUFPS         $0xdd, Y13, Y13, Y14
+	VSHUFPS         $0x88, Y13, Y13, Y13
+	VPADDD          Y14, Y13, Y13
+	VSHUFPS         $0xdd, Y13, Y13, Y14
+	VSHUFPS         $0x88, Y13, Y13, Y13
+	VPADDD          Y14, Y13, Y13
+	VEXTRACTI128    $0x01, Y13, X14
+	VPADDD          X14, X13, X13
+	VCVTDQ2PS       X13, X13
+	VPBROADCASTW    108(DX), X14
+	VCVTPH2PS       X14, X14
+	VBROADCASTSS    (DI), X15
+	VMULPS          X15, X14, X14
+	VFMADD231SS     X13, X14, X12
 	ADDQ            $0x0000006e, DX
 	ADDQ            $0x00000100, SI
 	ADDQ            $0x04, DI
 	ADDQ            $0x00000040, R8
 	DECQ            R9
 	JNE             block
-	VCMPPS          $0x03, X0, X0, X1
-	VBROADCASTSS    u32_7fc00000<>+0(SB), X2
-	VBLENDVPS       X1, X2, X0, X0
-	VMOVSS          X0, (CX)
+	VCMPPS          $0x03, X12, X12, X13
+	VBROADCASTSS    u32_7fc00000<>+0(SB), X14
+	VBLENDVPS       X13, X14, X12, X12
+	VMOVSS          X12, (CX)
 	ADDQ            $0x04, CX
 	MOVQ            32(AX), SI
 	IMUL3Q          $0x0000006e, SI, SI
@@ -1195,22 +1222,6 @@ block:
 	VZEROUPPER
 	RET
 
-DATA u32_0_2_4_6<>+0(SB)/8, $0x0000000200000000
-DATA u32_0_2_4_6<>+8(SB)/8, $0x0000000600000004
-GLOBL u32_0_2_4_6<>(SB), RODATA|NOPTR, $16
-
-DATA u32_3030303x8<>+0(SB)/8, $0x0303030303030303
-DATA u32_3030303x8<>+8(SB)/8, $0x0303030303030303
-DATA u32_3030303x8<>+16(SB)/8, $0x0303030303030303
-DATA u32_3030303x8<>+24(SB)/8, $0x0303030303030303
-GLOBL u32_3030303x8<>(SB), RODATA|NOPTR, $32
-
-DATA u32_20202020x8<>+0(SB)/8, $0x2020202020202020
-DATA u32_20202020x8<>+8(SB)/8, $0x2020202020202020
-DATA u32_20202020x8<>+16(SB)/8, $0x2020202020202020
-DATA u32_20202020x8<>+24(SB)/8, $0x2020202020202020
-GLOBL u32_20202020x8<>(SB), RODATA|NOPTR, $32
-
 DATA u32_2x8_1x8<>+0(SB)/8, $0x0000000200000002
 DATA u32_2x8_1x8<>+8(SB)/8, $0x0000000200000002
 DATA u32_2x8_1x8<>+16(SB)/8, $0x0000000200000002
@@ -1220,16 +1231,6 @@ DATA u32_2x8_1x8<>+40(SB)/8, $0x0000000100000001
 DATA u32_2x8_1x8<>+48(SB)/8, $0x0000000100000001
 DATA u32_2x8_1x8<>+56(SB)/8, $0x0000000100000001
 GLOBL u32_2x8_1x8<>(SB), RODATA|NOPTR, $64
-
-DATA u32_4040404x16<>+0(SB)/8, $0x0404040404040404
-DATA u32_4040404x16<>+8(SB)/8, $0x0404040404040404
-DATA u32_4040404x16<>+16(SB)/8, $0x0404040404040404
-DATA u32_4040404x16<>+24(SB)/8, $0x0404040404040404
-DATA u32_4040404x16<>+32(SB)/8, $0x0404040404040404
-DATA u32_4040404x16<>+40(SB)/8, $0x0404040404040404
-DATA u32_4040404x16<>+48(SB)/8, $0x0404040404040404
-DATA u32_4040404x16<>+56(SB)/8, $0x0404040404040404
-GLOBL u32_4040404x16<>(SB), RODATA|NOPTR, $64
 
 DATA u32_0x8_1x8<>+0(SB)/8, $0x0000000000000000
 DATA u32_0x8_1x8<>+8(SB)/8, $0x0000000000000000
@@ -1261,100 +1262,128 @@ DATA u32_4x8_5x8<>+48(SB)/8, $0x0000000500000005
 DATA u32_4x8_5x8<>+56(SB)/8, $0x0000000500000005
 GLOBL u32_4x8_5x8<>(SB), RODATA|NOPTR, $64
 
+DATA u32_4040404x16<>+0(SB)/8, $0x0404040404040404
+DATA u32_4040404x16<>+8(SB)/8, $0x0404040404040404
+DATA u32_4040404x16<>+16(SB)/8, $0x0404040404040404
+DATA u32_4040404x16<>+24(SB)/8, $0x0404040404040404
+DATA u32_4040404x16<>+32(SB)/8, $0x0404040404040404
+DATA u32_4040404x16<>+40(SB)/8, $0x0404040404040404
+DATA u32_4040404x16<>+48(SB)/8, $0x0404040404040404
+DATA u32_4040404x16<>+56(SB)/8, $0x0404040404040404
+GLOBL u32_4040404x16<>(SB), RODATA|NOPTR, $64
+
+DATA u32_0_2_4_6<>+0(SB)/8, $0x0000000200000000
+DATA u32_0_2_4_6<>+8(SB)/8, $0x0000000600000004
+GLOBL u32_0_2_4_6<>(SB), RODATA|NOPTR, $16
+
+DATA u32_3030303x8<>+0(SB)/8, $0x0303030303030303
+DATA u32_3030303x8<>+8(SB)/8, $0x0303030303030303
+DATA u32_3030303x8<>+16(SB)/8, $0x0303030303030303
+DATA u32_3030303x8<>+24(SB)/8, $0x0303030303030303
+GLOBL u32_3030303x8<>(SB), RODATA|NOPTR, $32
+
+DATA u32_20202020x8<>+0(SB)/8, $0x2020202020202020
+DATA u32_20202020x8<>+8(SB)/8, $0x2020202020202020
+DATA u32_20202020x8<>+16(SB)/8, $0x2020202020202020
+DATA u32_20202020x8<>+24(SB)/8, $0x2020202020202020
+GLOBL u32_20202020x8<>(SB), RODATA|NOPTR, $32
+
 // func gemvQ4KAVX512(a *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VNNI, F16C, FMA3, MMX+
 TEXT ·gemvQ4KAVX512(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	MOVQ (AX), CX
-	MOVQ 8(AX), DX
-	MOVQ 24(AX), BX
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	VMOVDQU64 u32_0x8_4x8<>+0(SB), Z0
+	VMOVDQU64 u32_f0f0f0fx16<>+0(SB), Z1
+	VMOVDQU64 u16_0x16_1x16<>+0(SB), Z2
+	VMOVDQU64 u16_2x16_3x16<>+0(SB), Z3
+	VMOVDQU64 u16_4x16_5x16<>+0(SB), Z4
+	VMOVDQU64 u16_6x16_7x16<>+0(SB), Z5
 
 row:
 	MOVQ  40(AX), SI
 	MOVQ  48(AX), DI
 	MOVQ  56(AX), R8
 	MOVQ  32(AX), R9
-	VPXOR X0, X0, X0
+	VPXOR X6, X6, X6
 
 block:
 	PREFETCHT0      4096(DX)
 	PREFETCHT0      4160(DX)
 	PREFETCHT0      4224(DX)
-	VPXOR           Y1, Y1, Y1
-	VMOVQ           4(DX), X2
-	VPBROADCASTD    12(DX), X3
-	VPSRLVD         u32_0_4_0x2<>+0(SB), X3, X3
-	VPAND           u32_f0f0f0fx8<>+0(SB), X3, X3
-	VPSRLW          $0x02, X2, X4
-	VPAND           u32_30303030x8<>+0(SB), X4, X4
-	VPAND           u32_3f3f3f3fx8<>+0(SB), X2, X2
-	VPOR            X4, X3, X3
-	VPUNPCKLDQ      X3, X2, X2
-	VPSRLDQ         $0x08, X2, X3
-	VPMOVSXBD       X3, Y3
-	VPMULLD         (R8), Y3, Y3
-	VPXORD          Z5, Z5, Z5
-	VPXORD          Z6, Z6, Z6
-	VPMOVSXBW       X2, Y2
-	VBROADCASTI64X4 16(DX), Z4
-	VPSRLVD         u32_0x8_4x8<>+0(SB), Z4, Z4
-	VPANDD          u32_f0f0f0fx16<>+0(SB), Z4, Z4
-	VMOVDQU64       u16_0x16_1x16<>+0(SB), Z7
-	VPERMW          Z2, Z7, Z7
-	VPMADDUBSW      (SI), Z4, Z4
-	VPDPWSSD        Z7, Z4, Z5
-	VBROADCASTI64X4 48(DX), Z4
-	VPSRLVD         u32_0x8_4x8<>+0(SB), Z4, Z4
-	VPANDD          u32_f0f0f0fx16<>+0(SB), Z4, Z4
-	VMOVDQU64       u16_2x16_3x16<>+0(SB), Z7
-	VPERMW          Z2, Z7, Z7
-	VPMADDUBSW      64(SI), Z4, Z4
-	VPDPWSSD        Z7, Z4, Z6
-	VBROADCASTI64X4 80(DX), Z4
-	VPSRLVD         u32_0x8_4x8<>+0(SB), Z4, Z4
-	VPANDD          u32_f0f0f0fx16<>+0(SB), Z4, Z4
-	VMOVDQU64       u16_4x16_5x16<>+0(SB), Z7
-	VPERMW          Z2, Z7, Z7
-	VPMADDUBSW      128(SI), Z4, Z4
-	VPDPWSSD        Z7, Z4, Z5
-	VBROADCASTI64X4 112(DX), Z4
-	VPSRLVD         u32_0x8_4x8<>+0(SB), Z4, Z4
-	VPANDD          u32_f0f0f0fx16<>+0(SB), Z4, Z4
-	VMOVDQU64       u16_6x16_7x16<>+0(SB), Z7
-	VPERMW          Z2, Z7, Z7
-	VPMADDUBSW      192(SI), Z4, Z4
-	VPDPWSSD        Z7, Z4, Z6
-	VPADDD          Z6, Z5, Z5
-	VEXTRACTI64X4   $0x01, Z5, Y2
-	VPADDD          Y2, Y1, Y1
-	VPADDD          Y5, Y1, Y1
-	VSHUFPS         $0xdd, Y3, Y1, Y2
-	VSHUFPS         $0x88, Y3, Y1, Y1
-	VPADDD          Y2, Y1, Y1
-	VSHUFPS         $0xdd, Y1, Y1, Y2
-	VSHUFPS         $0x88, Y1, Y1, Y1
-	VPADDD          Y2, Y1, Y1
-	VEXTRACTI128    $0x01, Y1, X2
-	VPADDD          X2, X1, X1
-	VCVTDQ2PS       X1, X1
-	VMOVD           (DX), X2
-	VCVTPH2PS       X2, X2
-	VBROADCASTSS    (DI), X3
-	VMULPS          X3, X2, X2
-	VFMADD231SS     X1, X2, X0
-	VMOVSHDUP       X1, X1
-	VMOVSHDUP       X2, X2
-	VFNMADD231SS    X1, X2, X0
+	VPXOR           Y7, Y7, Y7
+	VMOVQ           4(DX), X8
+	VPBROADCASTD    12(DX), X9
+	VPSRLVD         u32_0_4_0x2<>+0(SB), X9, X9
+	VPAND           u32_f0f0f0fx8<>+0(SB), X9, X9
+	VPSRLW          $0x02, X8, X10
+	VPAND           u32_30303030x8<>+0(SB), X10, X10
+	VPAND           u32_3f3f3f3fx8<>+0(SB), X8, X8
+	VPOR            X10, X9, X9
+	VPUNPCKLDQ      X9, X8, X8
+	VPSRLDQ         $0x08, X8, X9
+	VPMOVSXBD       X9, Y9
+	VPMULLD         (R8), Y9, Y9
+	VPXORD          Z11, Z11, Z11
+	VPXORD          Z12, Z12, Z12
+	VPMOVSXBW       X8, Y8
+	VBROADCASTI64X4 16(DX), Z10
+	VPSRLVD         Z0, Z10, Z10
+	VPANDD          Z1, Z10, Z10
+	VPERMW          Z8, Z2, Z13
+	VPMADDUBSW      (SI), Z10, Z10
+	VPDPWSSD        Z13, Z10, Z11
+	VBROADCASTI64X4 48(DX), Z10
+	VPSRLVD         Z0, Z10, Z10
+	VPANDD          Z1, Z10, Z10
+	VPERMW          Z8, Z3, Z13
+	VPMADDUBSW      64(SI), Z10, Z10
+	VPDPWSSD        Z13, Z10, Z12
+	VBROADCASTI64X4 80(DX), Z10
+	VPSRLVD         Z0, Z10, Z10
+	VPANDD          Z1, Z10, Z10
+	VPERMW          Z8, Z4, Z13
+	VPMADDUBSW      128(SI), Z10, Z10
+	VPDPWSSD        Z13, Z10, Z11
+	VBROADCASTI64X4 112(DX), Z10
+	VPSRLVD         Z0, Z10, Z10
+	VPANDD          Z1, Z10, Z10
+	VPERMW          Z8, Z5, Z13
+	VPMADDUBSW      192(SI), Z10, Z10
+	VPDPWSSD        Z13, Z10, Z12
+	VPADDD          Z12, Z11, Z11
+	VEXTRACTI64X4   $0x01, Z11, Y8
+	VPADDD          Y8, Y7, Y7
+	VPADDD          Y11, Y7, Y7
+	VSHUFPS         $0xdd, Y9, Y7, Y8
+	VSHUFPS         $0x88, Y9, Y7, Y7
+	VPADDD          Y8, Y7, Y7
+	VSHUFPS         $0xdd, Y7, Y7, Y8
+	VSHUFPS         $0x88, Y7, Y7, Y7
+	VPADDD          Y8, Y7, Y7
+	VEXTRACTI128    $0x01, Y7, X8
+	VPADDD          X8, X7, X7
+	VCVTDQ2PS       X7, X7
+	VMOVD           (DX), X8
+	VCVTPH2PS       X8, X8
+	VBROADCASTSS    (DI), X9
+	VMULPS          X9, X8, X8
+	VFMADD231SS     X7, X8, X6
+	VMOVSHDUP       X7, X7
+	VMOVSHDUP       X8, X8
+	VFNMADD231SS    X7, X8, X6
 	ADDQ            $0x00000090, DX
 	ADDQ            $0x00000100, SI
 	ADDQ            $0x04, DI
 	ADDQ            $0x00000020, R8
 	DECQ            R9
 	JNE             block
-	VCMPPS          $0x03, X0, X0, X1
-	VBROADCASTSS    u32_7fc00000<>+0(SB), X2
-	VBLENDVPS       X1, X2, X0, X0
-	VMOVSS          X0, (CX)
+	VCMPPS          $0x03, X6, X6, X7
+	VBROADCASTSS    u32_7fc00000<>+0(SB), X8
+	VBLENDVPS       X7, X8, X6, X6
+	VMOVSS          X6, (CX)
 	ADDQ            $0x04, CX
 	MOVQ            32(AX), SI
 	IMUL3Q          $0x00000090, SI, SI
@@ -1364,22 +1393,6 @@ block:
 	JNE             row
 	VZEROUPPER
 	RET
-
-DATA u32_0_4_0x2<>+0(SB)/8, $0x0000000400000000
-DATA u32_0_4_0x2<>+8(SB)/8, $0x0000000000000000
-GLOBL u32_0_4_0x2<>(SB), RODATA|NOPTR, $16
-
-DATA u32_30303030x8<>+0(SB)/8, $0x3030303030303030
-DATA u32_30303030x8<>+8(SB)/8, $0x3030303030303030
-DATA u32_30303030x8<>+16(SB)/8, $0x3030303030303030
-DATA u32_30303030x8<>+24(SB)/8, $0x3030303030303030
-GLOBL u32_30303030x8<>(SB), RODATA|NOPTR, $32
-
-DATA u32_3f3f3f3fx8<>+0(SB)/8, $0x3f3f3f3f3f3f3f3f
-DATA u32_3f3f3f3fx8<>+8(SB)/8, $0x3f3f3f3f3f3f3f3f
-DATA u32_3f3f3f3fx8<>+16(SB)/8, $0x3f3f3f3f3f3f3f3f
-DATA u32_3f3f3f3fx8<>+24(SB)/8, $0x3f3f3f3f3f3f3f3f
-GLOBL u32_3f3f3f3fx8<>(SB), RODATA|NOPTR, $32
 
 DATA u32_0x8_4x8<>+0(SB)/8, $0x0000000000000000
 DATA u32_0x8_4x8<>+8(SB)/8, $0x0000000000000000
@@ -1441,109 +1454,132 @@ DATA u16_6x16_7x16<>+48(SB)/8, $0x0007000700070007
 DATA u16_6x16_7x16<>+56(SB)/8, $0x0007000700070007
 GLOBL u16_6x16_7x16<>(SB), RODATA|NOPTR, $64
 
+DATA u32_0_4_0x2<>+0(SB)/8, $0x0000000400000000
+DATA u32_0_4_0x2<>+8(SB)/8, $0x0000000000000000
+GLOBL u32_0_4_0x2<>(SB), RODATA|NOPTR, $16
+
+DATA u32_30303030x8<>+0(SB)/8, $0x3030303030303030
+DATA u32_30303030x8<>+8(SB)/8, $0x3030303030303030
+DATA u32_30303030x8<>+16(SB)/8, $0x3030303030303030
+DATA u32_30303030x8<>+24(SB)/8, $0x3030303030303030
+GLOBL u32_30303030x8<>(SB), RODATA|NOPTR, $32
+
+DATA u32_3f3f3f3fx8<>+0(SB)/8, $0x3f3f3f3f3f3f3f3f
+DATA u32_3f3f3f3fx8<>+8(SB)/8, $0x3f3f3f3f3f3f3f3f
+DATA u32_3f3f3f3fx8<>+16(SB)/8, $0x3f3f3f3f3f3f3f3f
+DATA u32_3f3f3f3fx8<>+24(SB)/8, $0x3f3f3f3f3f3f3f3f
+GLOBL u32_3f3f3f3fx8<>(SB), RODATA|NOPTR, $32
+
 // func gemvQ5KAVX512(a *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VNNI, F16C, FMA3, MMX+
 TEXT ·gemvQ5KAVX512(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	MOVQ (AX), CX
-	MOVQ 8(AX), DX
-	MOVQ 24(AX), BX
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	VMOVDQU64 u32_0x8_4x8<>+0(SB), Z0
+	VMOVDQU64 u32_f0f0f0fx16<>+0(SB), Z1
+	VMOVDQU64 u32_4x8_3x8<>+0(SB), Z2
+	VMOVDQU64 u32_2x8_1x8<>+0(SB), Z3
+	VMOVDQU64 u32_0x8_1x8<>+0(SB), Z4
+	VMOVDQU64 u32_2x8_3x8<>+0(SB), Z5
+	VMOVDQU64 u32_10101010x16<>+0(SB), Z6
+	VMOVDQU64 u16_0x16_1x16<>+0(SB), Z7
+	VMOVDQU64 u16_2x16_3x16<>+0(SB), Z8
+	VMOVDQU64 u16_4x16_5x16<>+0(SB), Z9
+	VMOVDQU64 u16_6x16_7x16<>+0(SB), Z10
 
 row:
 	MOVQ  40(AX), SI
 	MOVQ  48(AX), DI
 	MOVQ  56(AX), R8
 	MOVQ  32(AX), R9
-	VPXOR X0, X0, X0
+	VPXOR X11, X11, X11
 
 block:
 	PREFETCHT0      4096(DX)
 	PREFETCHT0      4160(DX)
 	PREFETCHT0      4224(DX)
-	VPXOR           Y1, Y1, Y1
-	VMOVQ           4(DX), X2
-	VPBROADCASTD    12(DX), X3
-	VPSRLVD         u32_0_4_0x2<>+0(SB), X3, X3
-	VPAND           u32_f0f0f0fx8<>+0(SB), X3, X3
-	VPSRLW          $0x02, X2, X4
-	VPAND           u32_30303030x8<>+0(SB), X4, X4
-	VPAND           u32_3f3f3f3fx8<>+0(SB), X2, X2
-	VPOR            X4, X3, X3
-	VPUNPCKLDQ      X3, X2, X2
-	VPSRLDQ         $0x08, X2, X3
-	VPMOVSXBD       X3, Y3
-	VPMULLD         (R8), Y3, Y3
-	VBROADCASTI64X4 16(DX), Z4
-	VPXORD          Z5, Z5, Z5
-	VPXORD          Z6, Z6, Z6
-	VPMOVSXBW       X2, Y2
-	VBROADCASTI64X4 48(DX), Z7
-	VPSRLVD         u32_0x8_4x8<>+0(SB), Z7, Z7
-	VPANDD          u32_f0f0f0fx16<>+0(SB), Z7, Z7
-	VPSLLVD         u32_4x8_3x8<>+0(SB), Z4, Z8
-	VPTERNLOGD      $0xf8, u32_10101010x16<>+0(SB), Z8, Z7
-	VMOVDQU64       u16_0x16_1x16<>+0(SB), Z8
-	VPERMW          Z2, Z8, Z8
-	VPMADDUBSW      (SI), Z7, Z7
-	VPDPWSSD        Z8, Z7, Z5
-	VBROADCASTI64X4 80(DX), Z7
-	VPSRLVD         u32_0x8_4x8<>+0(SB), Z7, Z7
-	VPANDD          u32_f0f0f0fx16<>+0(SB), Z7, Z7
-	VPSLLVD         u32_2x8_1x8<>+0(SB), Z4, Z8
-	VPTERNLOGD      $0xf8, u32_10101010x16<>+0(SB), Z8, Z7
-	VMOVDQU64       u16_2x16_3x16<>+0(SB), Z8
-	VPERMW          Z2, Z8, Z8
-	VPMADDUBSW      64(SI), Z7, Z7
-	VPDPWSSD        Z8, Z7, Z6
-	VBROADCASTI64X4 112(DX), Z7
-	VPSRLVD         u32_0x8_4x8<>+0(SB), Z7, Z7
-	VPANDD          u32_f0f0f0fx16<>+0(SB), Z7, Z7
-	VPSRLVD         u32_0x8_1x8<>+0(SB), Z4, Z8
-	VPTERNLOGD      $0xf8, u32_10101010x16<>+0(SB), Z8, Z7
-	VMOVDQU64       u16_4x16_5x16<>+0(SB), Z8
-	VPERMW          Z2, Z8, Z8
-	VPMADDUBSW      128(SI), Z7, Z7
-	VPDPWSSD        Z8, Z7, Z5
-	VBROADCASTI64X4 144(DX), Z7
-	VPSRLVD         u32_0x8_4x8<>+0(SB), Z7, Z7
-	VPANDD          u32_f0f0f0fx16<>+0(SB), Z7, Z7
-	VPSRLVD         u32_2x8_3x8<>+0(SB), Z4, Z4
-	VPTERNLOGD      $0xf8, u32_10101010x16<>+0(SB), Z4, Z7
-	VMOVDQU64       u16_6x16_7x16<>+0(SB), Z4
-	VPERMW          Z2, Z4, Z4
-	VPMADDUBSW      192(SI), Z7, Z7
-	VPDPWSSD        Z4, Z7, Z6
-	VPADDD          Z6, Z5, Z5
-	VEXTRACTI64X4   $0x01, Z5, Y2
-	VPADDD          Y2, Y1, Y1
-	VPADDD          Y5, Y1, Y1
-	VSHUFPS         $0xdd, Y3, Y1, Y2
-	VSHUFPS         $0x88, Y3, Y1, Y1
-	VPADDD          Y2, Y1, Y1
-	VSHUFPS         $0xdd, Y1, Y1, Y2
-	VSHUFPS         $0x88, Y1, Y1, Y1
-	VPADDD          Y2, Y1, Y1
-	VEXTRACTI128    $0x01, Y1, X2
-	VPADDD          X2, X1, X1
-	VCVTDQ2PS       X1, X1
-	VMOVD           (DX), X2
-	VCVTPH2PS       X2, X2
-	VBROADCASTSS    (DI), X3
-	VMULPS          X3, X2, X2
-	VFMADD231SS     X1, X2, X0
-	VMOVSHDUP       X1, X1
-	VMOVSHDUP       X2, X2
-	VFNMADD231SS    X1, X2, X0
+	VPXOR           Y12, Y12, Y12
+	VMOVQ           4(DX), X13
+	VPBROADCASTD    12(DX), X14
+	VPSRLVD         u32_0_4_0x2<>+0(SB), X14, X14
+	VPAND           u32_f0f0f0fx8<>+0(SB), X14, X14
+	VPSRLW          $0x02, X13, X15
+	VPAND           u32_30303030x8<>+0(SB), X15, X15
+	VPAND           u32_3f3f3f3fx8<>+0(SB), X13, X13
+	VPOR            X15, X14, X14
+	VPUNPCKLDQ      X14, X13, X13
+	VPSRLDQ         $0x08, X13, X14
+	VPMOVSXBD       X14, Y14
+	VPMULLD         (R8), Y14, Y14
+	VBROADCASTI64X4 16(DX), Z15
+	VPXORD          Z16, Z16, Z16
+	VPXORD          Z17, Z17, Z17
+	VPMOVSXBW       X13, Y13
+	VBROADCASTI64X4 48(DX), Z18
+	VPSRLVD         Z0, Z18, Z18
+	VPANDD          Z1, Z18, Z18
+	VPSLLVD         Z2, Z15, Z19
+	VPTERNLOGD      $0xf8, Z6, Z19, Z18
+	VPERMW          Z13, Z7, Z19
+	VPMADDUBSW      (SI), Z18, Z18
+	VPDPWSSD        Z19, Z18, Z16
+	VBROADCASTI64X4 80(DX), Z18
+	VPSRLVD         Z0, Z18, Z18
+	VPANDD          Z1, Z18, Z18
+	VPSLLVD         Z3, Z15, Z19
+	VPTERNLOGD      $0xf8, Z6, Z19, Z18
+	VPERMW          Z13, Z8, Z19
+	VPMADDUBSW      64(SI), Z18, Z18
+	VPDPWSSD        Z19, Z18, Z17
+	VBROADCASTI64X4 112(DX), Z18
+	VPSRLVD         Z0, Z18, Z18
+	VPANDD          Z1, Z18, Z18
+	VPSRLVD         Z4, Z15, Z19
+	VPTERNLOGD      $0xf8, Z6, Z19, Z18
+	VPERMW          Z13, Z9, Z19
+	VPMADDUBSW      128(SI), Z18, Z18
+	VPDPWSSD        Z19, Z18, Z16
+	VBROADCASTI64X4 144(DX), Z18
+	VPSRLVD         Z0, Z18, Z18
+	VPANDD          Z1, Z18, Z18
+	VPSRLVD         Z5, Z15, Z15
+	VPTERNLOGD      $0xf8, Z6, Z15, Z18
+	VPERMW          Z13, Z10, Z15
+	VPMADDUBSW      192(SI), Z18, Z18
+	VPDPWSSD        Z15, Z18, Z17
+	VPADDD          Z17, Z16, Z16
+	VEXTRACTI64X4   $0x01, Z16, Y13
+	VPADDD          Y13, Y12, Y12
+	VPADDD          Y16, Y12, Y12
+	VSHUFPS         $0xdd, Y14, Y12, Y13
+	VSHUFPS         $0x88, Y14, Y12, Y12
+	VPADDD          Y13, Y12, Y12
+	VSHUFPS         $0xdd, Y12, Y12, Y13
+	VSHUFPS         $0x88, Y12, Y12, Y12
+	VPADDD          Y13, Y12, Y12
+	VEXTRACTI128    $0x01, Y12, X13
+	VPADDD          X13, X12, X12
+	VCVTDQ2PS       X12, X12
+	VMOVD           (DX), X13
+	VCVTPH2PS       X13, X13
+	VBROADCASTSS    (DI), X14
+	VMULPS          X14, X13, X13
+	VFMADD231SS     X12, X13, X11
+	VMOVSHDUP       X12, X12
+	VMOVSHDUP       X13, X13
+	VFNMADD231SS    X12, X13, X11
 	ADDQ            $0x000000b0, DX
 	ADDQ            $0x00000100, SI
 	ADDQ            $0x04, DI
 	ADDQ            $0x00000020, R8
 	DECQ            R9
 	JNE             block
-	VCMPPS          $0x03, X0, X0, X1
-	VBROADCASTSS    u32_7fc00000<>+0(SB), X2
-	VBLENDVPS       X1, X2, X0, X0
-	VMOVSS          X0, (CX)
+	VCMPPS          $0x03, X11, X11, X12
+	VBROADCASTSS    u32_7fc00000<>+0(SB), X13
+	VBLENDVPS       X12, X13, X11, X11
+	VMOVSS          X11, (CX)
 	ADDQ            $0x04, CX
 	MOVQ            32(AX), SI
 	IMUL3Q          $0x000000b0, SI, SI
@@ -1577,98 +1613,102 @@ GLOBL u32_10101010x16<>(SB), RODATA|NOPTR, $64
 // func gemvQ6KAVX512(a *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VNNI, F16C, FMA3, MMX+
 TEXT ·gemvQ6KAVX512(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	MOVQ (AX), CX
-	MOVQ 8(AX), DX
-	MOVQ 24(AX), BX
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	VMOVDQU64 u32_4x8_2x8<>+0(SB), Z0
+	VMOVDQU64 u32_0x8_2x8<>+0(SB), Z1
+	VMOVDQU64 u32_f0f0f0fx16<>+0(SB), Z2
+	VMOVDQU64 u32_30303030x16<>+0(SB), Z3
+	VMOVDQU64 u16_0x8_1x8_2x8_3x8<>+0(SB), Z4
+	VMOVDQU64 u16_4x8_5x8_6x8_7x8<>+0(SB), Z5
+	VMOVDQU64 u16_8x8_9x8_ax8_bx8<>+0(SB), Z6
+	VMOVDQU64 u16_cx8_dx8_ex8_fx8<>+0(SB), Z7
 
 row:
 	MOVQ  40(AX), SI
 	MOVQ  48(AX), DI
 	MOVQ  56(AX), R8
 	MOVQ  32(AX), R9
-	VPXOR X0, X0, X0
+	VPXOR X8, X8, X8
 
 block:
 	PREFETCHT0      4096(DX)
 	PREFETCHT0      4160(DX)
 	PREFETCHT0      4224(DX)
 	PREFETCHT0      4288(DX)
-	VPXOR           Y1, Y1, Y1
-	VMOVDQU         192(DX), X2
-	VPMOVSXBD       X2, Y3
-	VPMULLD         (R8), Y3, Y3
-	VPSRLDQ         $0x08, X2, X4
-	VPMOVSXBD       X4, Y4
-	VPMULLD         32(R8), Y4, Y4
-	VPADDD          Y4, Y3, Y3
-	VPSLLD          $0x05, Y3, Y3
-	VPSUBD          Y3, Y1, Y1
-	VPXORD          Z5, Z5, Z5
-	VPXORD          Z6, Z6, Z6
-	VPMOVSXBW       X2, Y2
-	VMOVDQU64       (DX), Z3
-	VBROADCASTI64X4 128(DX), Z4
-	VPANDD          u32_f0f0f0fx16<>+0(SB), Z3, Z7
-	VPSLLVD         u32_4x8_2x8<>+0(SB), Z4, Z8
-	VPTERNLOGD      $0xf8, u32_30303030x16<>+0(SB), Z8, Z7
-	VMOVDQU64       u16_0x8_1x8_2x8_3x8<>+0(SB), Z8
-	VPERMW          Z2, Z8, Z8
-	VPMADDUBSW      (SI), Z7, Z7
-	VPDPWSSD        Z8, Z7, Z5
-	VPSRLW          $0x04, Z3, Z3
-	VPSRLVD         u32_0x8_2x8<>+0(SB), Z4, Z4
-	VPANDD          u32_f0f0f0fx16<>+0(SB), Z3, Z3
-	VPTERNLOGD      $0xf8, u32_30303030x16<>+0(SB), Z4, Z3
-	VMOVDQU64       u16_4x8_5x8_6x8_7x8<>+0(SB), Z4
-	VPERMW          Z2, Z4, Z4
-	VPMADDUBSW      64(SI), Z3, Z3
-	VPDPWSSD        Z4, Z3, Z6
-	VMOVDQU64       64(DX), Z3
-	VBROADCASTI64X4 160(DX), Z4
-	VPANDD          u32_f0f0f0fx16<>+0(SB), Z3, Z7
-	VPSLLVD         u32_4x8_2x8<>+0(SB), Z4, Z8
-	VPTERNLOGD      $0xf8, u32_30303030x16<>+0(SB), Z8, Z7
-	VMOVDQU64       u16_8x8_9x8_ax8_bx8<>+0(SB), Z8
-	VPERMW          Z2, Z8, Z8
-	VPMADDUBSW      128(SI), Z7, Z7
-	VPDPWSSD        Z8, Z7, Z5
-	VPSRLW          $0x04, Z3, Z3
-	VPSRLVD         u32_0x8_2x8<>+0(SB), Z4, Z4
-	VPANDD          u32_f0f0f0fx16<>+0(SB), Z3, Z3
-	VPTERNLOGD      $0xf8, u32_30303030x16<>+0(SB), Z4, Z3
-	VMOVDQU64       u16_cx8_dx8_ex8_fx8<>+0(SB), Z4
-	VPERMW          Z2, Z4, Z4
-	VPMADDUBSW      192(SI), Z3, Z3
-	VPDPWSSD        Z4, Z3, Z6
-	VPADDD          Z6, Z5, Z5
-	VEXTRACTI64X4   $0x01, Z5, Y2
-	VPADDD          Y2, Y1, Y1
-	VPADDD          Y5, Y1, Y1
-	VSHUFPS         $0xdd, Y1, Y1, Y2
-	VSHUFPS         $0x88, Y1, Y1, Y1
-	VPADDD          Y2, Y1, Y1
-	VSHUFPS         $0xdd, Y1, Y1, Y2
-	VSHUFPS         $0x88, Y1, Y1, Y1
-	VPADDD          Y2, Y1, Y1
-	VEXTRACTI128    $0x01, Y1, X2
-	VPADDD          X2, X1, X1
-	VCVTDQ2PS       X1, X1
-	VPBROADCASTW    208(DX), X2
-	VCVTPH2PS       X2, X2
-	VBROADCASTSS    (DI), X3
-	VMULPS          X3, X2, X2
-	VFMADD231SS     X1, X2, X0
+	VPXOR           Y9, Y9, Y9
+	VMOVDQU         192(DX), X10
+	VPMOVSXBD       X10, Y11
+	VPMULLD         (R8), Y11, Y11
+	VPSRLDQ         $0x08, X10, X12
+	VPMOVSXBD       X12, Y12
+	VPMULLD         32(R8), Y12, Y12
+	VPADDD          Y12, Y11, Y11
+	VPSLLD          $0x05, Y11, Y11
+	VPSUBD          Y11, Y9, Y9
+	VPXORD          Z13, Z13, Z13
+	VPXORD          Z14, Z14, Z14
+	VPMOVSXBW       X10, Y10
+	VMOVDQU64       (DX), Z11
+	VBROADCASTI64X4 128(DX), Z12
+	VPANDD          Z2, Z11, Z15
+	VPSLLVD         Z0, Z12, Z16
+	VPTERNLOGD      $0xf8, Z3, Z16, Z15
+	VPERMW          Z10, Z4, Z16
+	VPMADDUBSW      (SI), Z15, Z15
+	VPDPWSSD        Z16, Z15, Z13
+	VPSRLW          $0x04, Z11, Z11
+	VPSRLVD         Z1, Z12, Z12
+	VPANDD          Z2, Z11, Z11
+	VPTERNLOGD      $0xf8, Z3, Z12, Z11
+	VPERMW          Z10, Z5, Z12
+	VPMADDUBSW      64(SI), Z11, Z11
+	VPDPWSSD        Z12, Z11, Z14
+	VMOVDQU64       64(DX), Z11
+	VBROADCASTI64X4 160(DX), Z12
+	VPANDD          Z2, Z11, Z15
+	VPSLLVD         Z0, Z12, Z16
+	VPTERNLOGD      $0xf8, Z3, Z16, Z15
+	VPERMW          Z10, Z6, Z16
+	VPMADDUBSW      128(SI), Z15, Z15
+	VPDPWSSD        Z16, Z15, Z13
+	VPSRLW          $0x04, Z11, Z11
+	VPSRLVD         Z1, Z12, Z12
+	VPANDD          Z2, Z11, Z11
+	VPTERNLOGD      $0xf8, Z3, Z12, Z11
+	VPERMW          Z10, Z7, Z12
+	VPMADDUBSW      192(SI), Z11, Z11
+	VPDPWSSD        Z12, Z11, Z14
+	VPADDD          Z14, Z13, Z13
+	VEXTRACTI64X4   $0x01, Z13, Y10
+	VPADDD          Y10, Y9, Y9
+	VPADDD          Y13, Y9, Y9
+	VSHUFPS         $0xdd, Y9, Y9, Y10
+	VSHUFPS         $0x88, Y9, Y9, Y9
+	VPADDD          Y10, Y9, Y9
+	VSHUFPS         $0xdd, Y9, Y9, Y10
+	VSHUFPS         $0x88, Y9, Y9, Y9
+	VPADDD          Y10, Y9, Y9
+	VEXTRACTI128    $0x01, Y9, X10
+	VPADDD          X10, X9, X9
+	VCVTDQ2PS       X9, X9
+	VPBROADCASTW    208(DX), X10
+	VCVTPH2PS       X10, X10
+	VBROADCASTSS    (DI), X11
+	VMULPS          X11, X10, X10
+	VFMADD231SS     X9, X10, X8
 	ADDQ            $0x000000d2, DX
 	ADDQ            $0x00000100, SI
 	ADDQ            $0x04, DI
 	ADDQ            $0x00000040, R8
 	DECQ            R9
 	JNE             block
-	VCMPPS          $0x03, X0, X0, X1
-	VBROADCASTSS    u32_7fc00000<>+0(SB), X2
-	VBLENDVPS       X1, X2, X0, X0
-	VMOVSS          X0, (CX)
+	VCMPPS          $0x03, X8, X8, X9
+	VBROADCASTSS    u32_7fc00000<>+0(SB), X10
+	VBLENDVPS       X9, X10, X8, X8
+	VMOVSS          X8, (CX)
 	ADDQ            $0x04, CX
 	MOVQ            32(AX), SI
 	IMUL3Q          $0x000000d2, SI, SI
@@ -1702,114 +1742,116 @@ GLOBL u32_30303030x16<>(SB), RODATA|NOPTR, $64
 // func gemvIQ4XSAVX512(a *byte)
 // Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VNNI, F16C, FMA3, MMX+
 TEXT ·gemvIQ4XSAVX512(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	MOVQ (AX), CX
-	MOVQ 8(AX), DX
-	MOVQ 24(AX), BX
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	VMOVDQU64 u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Z0
+	VMOVDQU64 u32_0x4_4x4_0x4_4x4<>+0(SB), Z1
+	VMOVDQU64 u32_f0f0f0fx16<>+0(SB), Z2
+	VMOVDQU64 u32_0x8_1x8<>+0(SB), Z3
+	VMOVDQU64 u32_2x8_3x8<>+0(SB), Z4
+	VMOVDQU64 u32_4x8_5x8<>+0(SB), Z5
+	VMOVDQU64 u32_6x8_7x8<>+0(SB), Z6
 
 row:
 	MOVQ  40(AX), SI
 	MOVQ  48(AX), DI
 	MOVQ  56(AX), R8
 	MOVQ  32(AX), R9
-	VPXOR X0, X0, X0
+	VPXOR X7, X7, X7
 
 block:
 	PREFETCHT0      4096(DX)
 	PREFETCHT0      4160(DX)
 	PREFETCHT0      4224(DX)
-	VPXOR           Y1, Y1, Y1
-	VPBROADCASTD    4(DX), X2
-	VPSHUFB         u8_0x5_1_0_1_0_2_0_2_0_3_0_3<>+0(SB), X2, X2
-	VPMULLW         u16_10_1_10_1_10_1_10_1<>+0(SB), X2, X2
-	VPSRLW          $0x0c, X2, X2
-	VPBROADCASTW    2(DX), X3
-	VPMULLW         u16_4000_1000_400_100_40_10_4_1<>+0(SB), X3, X3
-	VPSRLW          $0x0e, X3, X3
-	VPSLLW          $0x04, X3, X3
-	VPOR            X3, X2, X2
-	VPACKUSWB       X2, X2, X2
-	VPSUBB          u32_20202020x8<>+0(SB), X2, X2
-	VPMOVSXBD       X2, Y3
-	VPMULLD         (R8), Y3, Y3
-	VPSLLD          $0x07, Y3, Y3
-	VPSUBD          Y3, Y1, Y1
-	VMOVDQU64       u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Z3
-	VPXORD          Z4, Z4, Z4
-	VPXORD          Z5, Z5, Z5
-	VPMOVSXBD       X2, Z2
+	VPXOR           Y8, Y8, Y8
+	VPBROADCASTD    4(DX), X9
+	VPSHUFB         u8_0x5_1_0_1_0_2_0_2_0_3_0_3<>+0(SB), X9, X9
+	VPMULLW         u16_10_1_10_1_10_1_10_1<>+0(SB), X9, X9
+	VPSRLW          $0x0c, X9, X9
+	VPBROADCASTW    2(DX), X10
+	VPMULLW         u16_4000_1000_400_100_40_10_4_1<>+0(SB), X10, X10
+	VPSRLW          $0x0e, X10, X10
+	VPSLLW          $0x04, X10, X10
+	VPOR            X10, X9, X9
+	VPACKUSWB       X9, X9, X9
+	VPSUBB          u32_20202020x8<>+0(SB), X9, X9
+	VPMOVSXBD       X9, Y10
+	VPMULLD         (R8), Y10, Y10
+	VPSLLD          $0x07, Y10, Y10
+	VPSUBD          Y10, Y8, Y8
+	VPXORD          Z11, Z11, Z11
+	VPXORD          Z12, Z12, Z12
+	VPMOVSXBD       X9, Z9
 	VBROADCASTI64X4 8(DX), Z10
 	VSHUFI64X2      $0x50, Z10, Z10, Z10
-	VPSRLVD         u32_0x4_4x4_0x4_4x4<>+0(SB), Z10, Z10
-	VPANDD          u32_f0f0f0fx16<>+0(SB), Z10, Z10
-	VPSHUFB         Z10, Z3, Z10
-	VMOVDQU64       u32_0x8_1x8<>+0(SB), Z11
-	VPERMD          Z2, Z11, Z11
-	VPXORD          Z6, Z6, Z6
-	VPDPBUSD        (SI), Z10, Z6
-	VPMULLD         Z11, Z6, Z6
-	VPADDD          Z6, Z4, Z4
+	VPSRLVD         Z1, Z10, Z10
+	VPANDD          Z2, Z10, Z10
+	VPSHUFB         Z10, Z0, Z10
+	VPERMD          Z9, Z3, Z17
+	VPXORD          Z13, Z13, Z13
+	VPDPBUSD        (SI), Z10, Z13
+	VPMULLD         Z17, Z13, Z13
+	VPADDD          Z13, Z11, Z11
 	VBROADCASTI64X4 40(DX), Z10
 	VSHUFI64X2      $0x50, Z10, Z10, Z10
-	VPSRLVD         u32_0x4_4x4_0x4_4x4<>+0(SB), Z10, Z10
-	VPANDD          u32_f0f0f0fx16<>+0(SB), Z10, Z10
-	VPSHUFB         Z10, Z3, Z10
-	VMOVDQU64       u32_2x8_3x8<>+0(SB), Z11
-	VPERMD          Z2, Z11, Z11
-	VPXORD          Z7, Z7, Z7
-	VPDPBUSD        64(SI), Z10, Z7
-	VPMULLD         Z11, Z7, Z7
-	VPADDD          Z7, Z5, Z5
+	VPSRLVD         Z1, Z10, Z10
+	VPANDD          Z2, Z10, Z10
+	VPSHUFB         Z10, Z0, Z10
+	VPERMD          Z9, Z4, Z17
+	VPXORD          Z14, Z14, Z14
+	VPDPBUSD        64(SI), Z10, Z14
+	VPMULLD         Z17, Z14, Z14
+	VPADDD          Z14, Z12, Z12
 	VBROADCASTI64X4 72(DX), Z10
 	VSHUFI64X2      $0x50, Z10, Z10, Z10
-	VPSRLVD         u32_0x4_4x4_0x4_4x4<>+0(SB), Z10, Z10
-	VPANDD          u32_f0f0f0fx16<>+0(SB), Z10, Z10
-	VPSHUFB         Z10, Z3, Z10
-	VMOVDQU64       u32_4x8_5x8<>+0(SB), Z11
-	VPERMD          Z2, Z11, Z11
-	VPXORD          Z8, Z8, Z8
-	VPDPBUSD        128(SI), Z10, Z8
-	VPMULLD         Z11, Z8, Z8
-	VPADDD          Z8, Z4, Z4
+	VPSRLVD         Z1, Z10, Z10
+	VPANDD          Z2, Z10, Z10
+	VPSHUFB         Z10, Z0, Z10
+	VPERMD          Z9, Z5, Z17
+	VPXORD          Z15, Z15, Z15
+	VPDPBUSD        128(SI), Z10, Z15
+	VPMULLD         Z17, Z15, Z15
+	VPADDD          Z15, Z11, Z11
 	VBROADCASTI64X4 104(DX), Z10
 	VSHUFI64X2      $0x50, Z10, Z10, Z10
-	VPSRLVD         u32_0x4_4x4_0x4_4x4<>+0(SB), Z10, Z10
-	VPANDD          u32_f0f0f0fx16<>+0(SB), Z10, Z10
-	VPSHUFB         Z10, Z3, Z3
-	VMOVDQU64       u32_6x8_7x8<>+0(SB), Z10
-	VPERMD          Z2, Z10, Z10
-	VPXORD          Z9, Z9, Z9
-	VPDPBUSD        192(SI), Z3, Z9
-	VPMULLD         Z10, Z9, Z9
-	VPADDD          Z9, Z5, Z5
-	VPADDD          Z5, Z4, Z4
-	VEXTRACTI64X4   $0x01, Z4, Y2
-	VPADDD          Y2, Y1, Y1
-	VPADDD          Y4, Y1, Y1
-	VSHUFPS         $0xdd, Y1, Y1, Y2
-	VSHUFPS         $0x88, Y1, Y1, Y1
-	VPADDD          Y2, Y1, Y1
-	VSHUFPS         $0xdd, Y1, Y1, Y2
-	VSHUFPS         $0x88, Y1, Y1, Y1
-	VPADDD          Y2, Y1, Y1
-	VEXTRACTI128    $0x01, Y1, X2
-	VPADDD          X2, X1, X1
-	VCVTDQ2PS       X1, X1
-	VPBROADCASTW    (DX), X2
-	VCVTPH2PS       X2, X2
-	VBROADCASTSS    (DI), X3
-	VMULPS          X3, X2, X2
-	VFMADD231SS     X1, X2, X0
+	VPSRLVD         Z1, Z10, Z10
+	VPANDD          Z2, Z10, Z10
+	VPSHUFB         Z10, Z0, Z10
+	VPERMD          Z9, Z6, Z9
+	VPXORD          Z16, Z16, Z16
+	VPDPBUSD        192(SI), Z10, Z16
+	VPMULLD         Z9, Z16, Z16
+	VPADDD          Z16, Z12, Z12
+	VPADDD          Z12, Z11, Z11
+	VEXTRACTI64X4   $0x01, Z11, Y9
+	VPADDD          Y9, Y8, Y8
+	VPADDD          Y11, Y8, Y8
+	VSHUFPS         $0xdd, Y8, Y8, Y9
+	VSHUFPS         $0x88, Y8, Y8, Y8
+	VPADDD          Y9, Y8, Y8
+	VSHUFPS         $0xdd, Y8, Y8, Y9
+	VSHUFPS         $0x88, Y8, Y8, Y8
+	VPADDD          Y9, Y8, Y8
+	VEXTRACTI128    $0x01, Y8, X9
+	VPADDD          X9, X8, X8
+	VCVTDQ2PS       X8, X8
+	VPBROADCASTW    (DX), X9
+	VCVTPH2PS       X9, X9
+	VBROADCASTSS    (DI), X10
+	VMULPS          X10, X9, X9
+	VFMADD231SS     X8, X9, X7
 	ADDQ            $0x00000088, DX
 	ADDQ            $0x00000100, SI
 	ADDQ            $0x04, DI
 	ADDQ            $0x00000020, R8
 	DECQ            R9
 	JNE             block
-	VCMPPS          $0x03, X0, X0, X1
-	VBROADCASTSS    u32_7fc00000<>+0(SB), X2
-	VBLENDVPS       X1, X2, X0, X0
-	VMOVSS          X0, (CX)
+	VCMPPS          $0x03, X7, X7, X8
+	VBROADCASTSS    u32_7fc00000<>+0(SB), X9
+	VBLENDVPS       X8, X9, X7, X7
+	VMOVSS          X7, (CX)
 	ADDQ            $0x04, CX
 	MOVQ            32(AX), SI
 	IMUL3Q          $0x00000088, SI, SI
@@ -1819,18 +1861,6 @@ block:
 	JNE             row
 	VZEROUPPER
 	RET
-
-DATA u8_0x5_1_0_1_0_2_0_2_0_3_0_3<>+0(SB)/8, $0x0100010000000000
-DATA u8_0x5_1_0_1_0_2_0_2_0_3_0_3<>+8(SB)/8, $0x0300030002000200
-GLOBL u8_0x5_1_0_1_0_2_0_2_0_3_0_3<>(SB), RODATA|NOPTR, $16
-
-DATA u16_10_1_10_1_10_1_10_1<>+0(SB)/8, $0x0001001000010010
-DATA u16_10_1_10_1_10_1_10_1<>+8(SB)/8, $0x0001001000010010
-GLOBL u16_10_1_10_1_10_1_10_1<>(SB), RODATA|NOPTR, $16
-
-DATA u16_4000_1000_400_100_40_10_4_1<>+0(SB)/8, $0x0100040010004000
-DATA u16_4000_1000_400_100_40_10_4_1<>+8(SB)/8, $0x0001000400100040
-GLOBL u16_4000_1000_400_100_40_10_4_1<>(SB), RODATA|NOPTR, $16
 
 DATA u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB)/8, $0x766a5d4f3f2d1801
 DATA u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+8(SB)/8, $0xf1d9c5b5a6998d81
@@ -1862,71 +1892,86 @@ DATA u32_6x8_7x8<>+48(SB)/8, $0x0000000700000007
 DATA u32_6x8_7x8<>+56(SB)/8, $0x0000000700000007
 GLOBL u32_6x8_7x8<>(SB), RODATA|NOPTR, $64
 
+DATA u8_0x5_1_0_1_0_2_0_2_0_3_0_3<>+0(SB)/8, $0x0100010000000000
+DATA u8_0x5_1_0_1_0_2_0_2_0_3_0_3<>+8(SB)/8, $0x0300030002000200
+GLOBL u8_0x5_1_0_1_0_2_0_2_0_3_0_3<>(SB), RODATA|NOPTR, $16
+
+DATA u16_10_1_10_1_10_1_10_1<>+0(SB)/8, $0x0001001000010010
+DATA u16_10_1_10_1_10_1_10_1<>+8(SB)/8, $0x0001001000010010
+GLOBL u16_10_1_10_1_10_1_10_1<>(SB), RODATA|NOPTR, $16
+
+DATA u16_4000_1000_400_100_40_10_4_1<>+0(SB)/8, $0x0100040010004000
+DATA u16_4000_1000_400_100_40_10_4_1<>+8(SB)/8, $0x0001000400100040
+GLOBL u16_4000_1000_400_100_40_10_4_1<>(SB), RODATA|NOPTR, $16
+
 // func gemvTQ20AVX512(a *byte)
 // Requires: AVX, AVX2, AVX512F, AVX512VNNI, F16C, FMA3, MMX+
 TEXT ·gemvTQ20AVX512(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	MOVQ (AX), CX
-	MOVQ 8(AX), DX
-	MOVQ 24(AX), BX
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	VMOVDQU64 u32_0x8_2x8<>+0(SB), Z0
+	VMOVDQU64 u32_4x8_6x8<>+0(SB), Z1
+	VMOVDQU64 u32_3030303x16<>+0(SB), Z2
 
 row:
 	MOVQ  40(AX), SI
 	MOVQ  48(AX), DI
 	MOVQ  56(AX), R8
 	MOVQ  32(AX), R9
-	VPXOR X0, X0, X0
+	VPXOR X3, X3, X3
 
 block:
 	PREFETCHT0      4096(DX)
 	PREFETCHT0      4160(DX)
-	VPXOR           Y1, Y1, Y1
-	VPXORD          Z2, Z2, Z2
-	VPXORD          Z3, Z3, Z3
-	VBROADCASTI64X4 (DX), Z4
-	VPSRLVD         u32_0x8_2x8<>+0(SB), Z4, Z5
-	VPANDD          u32_3030303x16<>+0(SB), Z5, Z5
-	VPDPBUSD        (SI), Z5, Z2
-	VPSRLVD         u32_4x8_6x8<>+0(SB), Z4, Z4
-	VPANDD          u32_3030303x16<>+0(SB), Z4, Z4
-	VPDPBUSD        64(SI), Z4, Z3
-	VBROADCASTI64X4 32(DX), Z4
-	VPSRLVD         u32_0x8_2x8<>+0(SB), Z4, Z5
-	VPANDD          u32_3030303x16<>+0(SB), Z5, Z5
-	VPDPBUSD        128(SI), Z5, Z2
-	VPSRLVD         u32_4x8_6x8<>+0(SB), Z4, Z4
-	VPANDD          u32_3030303x16<>+0(SB), Z4, Z4
-	VPDPBUSD        192(SI), Z4, Z3
-	VPADDD          Z3, Z2, Z2
-	VEXTRACTI64X4   $0x01, Z2, Y4
-	VPADDD          Y4, Y1, Y1
-	VPADDD          Y2, Y1, Y1
-	VMOVD           (R8), X6
-	VPSUBD          Y6, Y1, Y1
-	VSHUFPS         $0xdd, Y1, Y1, Y4
-	VSHUFPS         $0x88, Y1, Y1, Y1
-	VPADDD          Y4, Y1, Y1
-	VSHUFPS         $0xdd, Y1, Y1, Y4
-	VSHUFPS         $0x88, Y1, Y1, Y1
-	VPADDD          Y4, Y1, Y1
-	VEXTRACTI128    $0x01, Y1, X4
-	VPADDD          X4, X1, X1
-	VCVTDQ2PS       X1, X1
-	VPBROADCASTW    64(DX), X4
-	VCVTPH2PS       X4, X4
-	VBROADCASTSS    (DI), X5
-	VMULPS          X5, X4, X4
-	VFMADD231SS     X1, X4, X0
+	VPXOR           Y4, Y4, Y4
+	VPXORD          Z5, Z5, Z5
+	VPXORD          Z6, Z6, Z6
+	VBROADCASTI64X4 (DX), Z7
+	VPSRLVD         Z0, Z7, Z8
+	VPANDD          Z2, Z8, Z8
+	VPDPBUSD        (SI), Z8, Z5
+	VPSRLVD         Z1, Z7, Z7
+	VPANDD          Z2, Z7, Z7
+	VPDPBUSD        64(SI), Z7, Z6
+	VBROADCASTI64X4 32(DX), Z7
+	VPSRLVD         Z0, Z7, Z8
+	VPANDD          Z2, Z8, Z8
+	VPDPBUSD        128(SI), Z8, Z5
+	VPSRLVD         Z1, Z7, Z7
+	VPANDD          Z2, Z7, Z7
+	VPDPBUSD        192(SI), Z7, Z6
+	VPADDD          Z6, Z5, Z5
+	VEXTRACTI64X4   $0x01, Z5, Y7
+	VPADDD          Y7, Y4, Y4
+	VPADDD          Y5, Y4, Y4
+	VMOVD           (R8), X9
+	VPSUBD          Y9, Y4, Y4
+	VSHUFPS         $0xdd, Y4, Y4, Y7
+	VSHUFPS         $0x88, Y4, Y4, Y4
+	VPADDD          Y7, Y4, Y4
+	VSHUFPS         $0xdd, Y4, Y4, Y7
+	VSHUFPS         $0x88, Y4, Y4, Y4
+	VPADDD          Y7, Y4, Y4
+	VEXTRACTI128    $0x01, Y4, X7
+	VPADDD          X7, X4, X4
+	VCVTDQ2PS       X4, X4
+	VPBROADCASTW    64(DX), X7
+	VCVTPH2PS       X7, X7
+	VBROADCASTSS    (DI), X8
+	VMULPS          X8, X7, X7
+	VFMADD231SS     X4, X7, X3
 	ADDQ            $0x00000042, DX
 	ADDQ            $0x00000100, SI
 	ADDQ            $0x04, DI
 	ADDQ            $0x00000004, R8
 	DECQ            R9
 	JNE             block
-	VCMPPS          $0x03, X0, X0, X1
-	VBROADCASTSS    u32_7fc00000<>+0(SB), X4
-	VBLENDVPS       X1, X4, X0, X0
-	VMOVSS          X0, (CX)
+	VCMPPS          $0x03, X3, X3, X4
+	VBROADCASTSS    u32_7fc00000<>+0(SB), X7
+	VBLENDVPS       X4, X7, X3, X3
+	VMOVSS          X3, (CX)
 	ADDQ            $0x04, CX
 	MOVQ            32(AX), SI
 	IMUL3Q          $0x00000042, SI, SI

@@ -54,9 +54,29 @@ func broadcast16(m operand.Mem) reg.VecVirtual {
 	return v
 }
 
+// held are the constants that the current function holds in registers, by their names.
+var held map[string]reg.VecVirtual
+
+// hold loads constants into registers, for the rest of the function: a CPU loads fewer vectors in a
+// cycle than it computes.
+func hold(isa emit.ISA, constants ...operand.Mem) {
+	held = map[string]reg.VecVirtual{}
+	for _, m := range constants {
+		held[m.Symbol.Name] = isa.Load(m)
+	}
+}
+
+// constant is the register that holds a constant, or its memory.
+func constant(m operand.Mem) operand.Op {
+	if r, ok := held[m.Symbol.Name]; ok {
+		return r
+	}
+	return m
+}
+
 // and returns x & mask, in x.
 func and(mask uint8, x reg.VecVirtual) reg.VecVirtual {
-	VPAND(emit.AVX2.All(mask), x, x)
+	VPAND(constant(emit.AVX2.All(mask)), x, x)
 	return x
 }
 
@@ -79,7 +99,7 @@ func shifted(by int, x reg.VecVirtual) reg.VecVirtual {
 func bits(by int, mask uint8, x reg.VecVirtual) reg.VecVirtual {
 	if by == 0 {
 		y := YMM()
-		VPAND(emit.AVX2.All(mask), x, y)
+		VPAND(constant(emit.AVX2.All(mask)), x, y)
 		return y
 	}
 	return and(mask, shifted(by, x))
@@ -88,9 +108,11 @@ func bits(by int, mask uint8, x reg.VecVirtual) reg.VecVirtual {
 // nibbles are 16 bytes as 32 codes: the low nibbles, then the high nibbles.
 func nibbles(m operand.Mem) reg.VecVirtual {
 	v := broadcast16(m)
-	VPSRLVD(emit.Const[uint32](0, 0, 0, 0, 4, 4, 4, 4), v, v)
+	VPSRLVD(constant(nibbleShifts()), v, v)
 	return and(15, v)
 }
+
+func nibbleShifts() operand.Mem { return emit.Const[uint32](0, 0, 0, 0, 4, 4, 4, 4) }
 
 // lookUp replaces codes of 4 bits by numbers of a table.
 func lookUp(table []int8, codes reg.VecVirtual) reg.VecVirtual {
@@ -160,6 +182,7 @@ func scatter(from operand.Mem, n int, to, step reg.Register) {
 // block at the registers of the arguments' pointers.
 func unpackLoop(name, doc string, size int, pointers []string, offset int, body func(b block, more reg.VecVirtual, stride, step reg.Register, at map[string]reg.Register)) {
 	emit.Func(name, "func(a *UnpackArgs)", doc)
+	hold(emit.AVX2)
 	args := GP64()
 	Load(Param("a"), args)
 	data, blocks := load(unpackArgs, args, "Data"), load(unpackArgs, args, "Blocks")

@@ -20,17 +20,18 @@ type smallType struct {
 	signed bool // else codes are unsigned, with offset
 	offset int
 	codes  func(b block) reg.VecVirtual
+	hold   func() []operand.Mem // constants of codes
 	// high returns codes + 128, for VPDPBUSD.
 	high func(b block) reg.VecVirtual
 }
 
 var smallTypes = []smallType{
-	{name: "Q4_0", bytes: 18, offset: 8, codes: func(b block) reg.VecVirtual { return nibbles(b.at(2)) }},
-	{name: "Q4_1", bytes: 20, minima: true, codes: func(b block) reg.VecVirtual { return nibbles(b.at(4)) }},
-	{name: "Q5_0", bytes: 22, offset: 16, codes: func(b block) reg.VecVirtual { return fiveBits(b, 2) }},
-	{name: "Q5_1", bytes: 24, minima: true, codes: func(b block) reg.VecVirtual { return fiveBits(b, 4) }},
+	{name: "Q4_0", bytes: 18, offset: 8, codes: func(b block) reg.VecVirtual { return nibbles(b.at(2)) }, hold: holdNibbles},
+	{name: "Q4_1", bytes: 20, minima: true, codes: func(b block) reg.VecVirtual { return nibbles(b.at(4)) }, hold: holdNibbles},
+	{name: "Q5_0", bytes: 22, offset: 16, codes: func(b block) reg.VecVirtual { return fiveBits(b, 2) }, hold: holdFive},
+	{name: "Q5_1", bytes: 24, minima: true, codes: func(b block) reg.VecVirtual { return fiveBits(b, 4) }, hold: holdFive},
 	{
-		name: "Q8_0", bytes: 34, signed: true,
+		name: "Q8_0", bytes: 34, signed: true, hold: func() []operand.Mem { return nil },
 		codes: func(b block) reg.VecVirtual { return emit.AVX2.Load(b.at(2)) },
 		high: func(b block) reg.VecVirtual {
 			v := emit.AVX2.Load(emit.AVX2.All(128))
@@ -39,7 +40,7 @@ var smallTypes = []smallType{
 		},
 	},
 	{
-		name: "IQ4_NL", bytes: 18, signed: true,
+		name: "IQ4_NL", bytes: 18, signed: true, hold: holdNibbles,
 		codes: func(b block) reg.VecVirtual { return lookUp(iq4, nibbles(b.at(2))) },
 		high: func(b block) reg.VecVirtual {
 			var table []int8
@@ -53,19 +54,37 @@ var smallTypes = []smallType{
 
 // fiveBits are codes of 4 bits behind 32 bits that are bit 4 of each.
 func fiveBits(b block, at int) reg.VecVirtual {
-	var order []uint8
-	var bit []uint8
-	for i := range 32 {
-		order = append(order, uint8(i/8))
-		bit = append(bit, 1<<(i%8))
-	}
+	order, bit := constant(fifthOrder()), constant(fifthBits())
 	high, q := YMM(), nibbles(b.at(at+4))
 	VPBROADCASTD(b.at(at), high)
-	VPSHUFB(emit.Const(order...), high, high)
-	VPAND(emit.Const(bit...), high, high)
-	VPCMPEQB(emit.Const(bit...), high, high)
+	VPSHUFB(order, high, high)
+	VPAND(bit, high, high)
+	VPCMPEQB(bit, high, high)
 	VPOR(and(16, high), q, q)
 	return q
+}
+
+// fifthOrder is the byte of 32 bits with the bit of each code, fifthBits the bit in it.
+func fifthOrder() operand.Mem {
+	var v []uint8
+	for i := range 32 {
+		v = append(v, uint8(i/8))
+	}
+	return emit.Const(v...)
+}
+
+func fifthBits() operand.Mem {
+	var v []uint8
+	for i := range 32 {
+		v = append(v, 1<<(i%8))
+	}
+	return emit.Const(v...)
+}
+
+func holdNibbles() []operand.Mem { return []operand.Mem{nibbleShifts(), emit.AVX2.All(15)} }
+
+func holdFive() []operand.Mem {
+	return append(holdNibbles(), fifthOrder(), fifthBits(), emit.AVX2.All(16))
 }
 
 // gemv emits a kernel of 8 rows of weights at a time.
@@ -76,6 +95,7 @@ func (s *smallType) gemv(isa emit.ISA) {
 	Load(Param("a"), args)
 	dst, data, rows := load(rowArgs, args, "Dst"), load(rowArgs, args, "Data"), load(rowArgs, args, "Rows")
 	size := load(rowArgs, args, "RowBytes")
+	hold(emit.AVX2, s.hold()...)
 	three := GP64()
 	LEAQ(operand.Mem{Base: size, Index: size, Scale: 2}, three)
 	Label("rows")

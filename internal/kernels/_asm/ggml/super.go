@@ -203,6 +203,11 @@ func (s *superType) gemv(isa emit.ISA) {
 	args := GP64()
 	Load(Param("a"), args)
 	dst, data, rows := load(rowArgs, args, "Dst"), load(rowArgs, args, "Data"), load(rowArgs, args, "Rows")
+	if isa == emit.AVX512 {
+		hold(isa, s.constants512()...)
+	} else {
+		hold(isa)
+	}
 	Label("row")
 	acts, scales := load(rowArgs, args, "Acts"), load(rowArgs, args, "Scales")
 	sums, blocks := load(rowArgs, args, "Sums"), load(rowArgs, args, "Blocks")

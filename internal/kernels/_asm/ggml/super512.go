@@ -17,38 +17,41 @@ func both(m operand.Mem) reg.VecVirtual {
 	return v
 }
 
-// halves are the dwords of x, shifted to the right in each half, or to the left if negative.
-func halves(first, second int, x reg.VecVirtual) reg.VecVirtual {
-	v, n := ZMM(), make([]uint32, 16)
-	left := first < 0 || second < 0
+// shifts are the numbers of bits by which halves shifts.
+func shifts(first, second int) (m operand.Mem, left bool) {
+	n := make([]uint32, 16)
+	left = first < 0 || second < 0
 	for i := range n {
 		by := first
 		if i >= 8 {
 			by = second
 		}
-		if left {
-			by = -by
-		}
-		n[i] = uint32(by)
+		n[i] = uint32(max(by, -by))
 	}
-	if left {
-		VPSLLVD(emit.Const(n...), x, v)
+	return emit.Const(n...), left
+}
+
+// halves are the dwords of x, each half shifted to the right, or to the left if negative.
+func halves(first, second int, x reg.VecVirtual) reg.VecVirtual {
+	v := ZMM()
+	if by, left := shifts(first, second); left {
+		VPSLLVD(constant(by), x, v)
 	} else {
-		VPSRLVD(emit.Const(n...), x, v)
+		VPSRLVD(constant(by), x, v)
 	}
 	return v
 }
 
 // and512 returns x & mask, in x.
 func and512(mask uint8, x reg.VecVirtual) reg.VecVirtual {
-	VPANDD(emit.AVX512.All(mask), x, x)
+	VPANDD(constant(emit.AVX512.All(mask)), x, x)
 	return x
 }
 
 // andOr adds the bits of x under mask to y.
 func andOr(mask uint8, x, y reg.VecVirtual) reg.VecVirtual {
 	// Bit 4y + 2x + m of the table is y | x&m.
-	VPTERNLOGD(operand.U8(0b1111_1000), emit.AVX512.All(mask), x, y)
+	VPTERNLOGD(operand.U8(0b1111_1000), constant(emit.AVX512.All(mask)), x, y)
 	return y
 }
 
@@ -92,7 +95,7 @@ func (s *superType) codes512(b block) func(j int) reg.VecVirtual {
 			if j%2 == 0 {
 				low, top = emit.AVX512.Load(b.at(32*j)), both(b.at(128+16*j))
 				q := ZMM()
-				VPANDD(emit.AVX512.All(15), low, q)
+				VPANDD(constant(emit.AVX512.All(15)), low, q)
 				return andOr(48, halves(-4, -2, top), q)
 			}
 			q := ZMM()
@@ -101,29 +104,84 @@ func (s *superType) codes512(b block) func(j int) reg.VecVirtual {
 		}
 	}
 	// IQ4_XS
-	table := ZMM()
+	table := held[iq4Table().Symbol.Name]
+	return func(j int) reg.VecVirtual {
+		v, q := both(b.at(8+32*j)), ZMM()
+		VSHUFI64X2(operand.U8(0b01_01_00_00), v, v, v)
+		VPSRLVD(constant(iq4Shifts()), v, v)
+		VPSHUFB(and512(15, v), table, q)
+		return q
+	}
+}
+
+func iq4Table() operand.Mem {
 	var numbers []uint8
 	for range 4 {
 		for _, x := range iq4 {
 			numbers = append(numbers, uint8(x)^128)
 		}
 	}
-	VMOVDQU64(emit.Const(numbers...), table)
-	return func(j int) reg.VecVirtual {
-		v, q := both(b.at(8+32*j)), ZMM()
-		VSHUFI64X2(operand.U8(0b01_01_00_00), v, v, v)
-		VPSRLVD(emit.Const[uint32](0, 0, 0, 0, 4, 4, 4, 4, 0, 0, 0, 0, 4, 4, 4, 4), v, v)
-		VPSHUFB(and512(15, v), table, q)
-		return q
-	}
+	return emit.Const(numbers...)
 }
 
-// spread512 is the order of sub-scales for the words, or dwords, of 64 columns.
-func (s *superType) spread512(j, columns int) (order []uint16) {
+func iq4Shifts() operand.Mem {
+	return emit.Const[uint32](0, 0, 0, 0, 4, 4, 4, 4, 0, 0, 0, 0, 4, 4, 4, 4)
+}
+
+// spread512 is the order of sub-scales for the words of 64 columns, or for their dwords.
+func (s *superType) spread512(j int) operand.Mem {
+	if s.signed {
+		return emit.Const(order512[uint32](64*j, 4, s.group)...)
+	}
+	return emit.Const(order512[uint16](64*j, 2, s.group)...)
+}
+
+func order512[T uint16 | uint32](first, columns, group int) (order []T) {
 	for i := range 64 / columns {
-		order = append(order, uint16((64*j+i*columns)/s.group))
+		order = append(order, T((first+i*columns)/group))
 	}
 	return order
+}
+
+// constants512 are the constants of codes512 and dots512.
+func (s *superType) constants512() (list []operand.Mem) {
+	shift := func(first, second int) {
+		m, _ := shifts(first, second)
+		list = append(list, m)
+	}
+	bits := func(to int) { // of high
+		for j := range 4 {
+			shift(2*j-to, 2*j+1-to)
+		}
+		list = append(list, emit.AVX512.All(1<<to))
+	}
+	switch s.name {
+	case "Q4_K", "Q5_K":
+		shift(0, 4)
+		list = append(list, emit.AVX512.All(15))
+		if s.name == "Q5_K" {
+			bits(4)
+		}
+	case "Q6_K":
+		shift(-4, -2)
+		shift(0, 2)
+		list = append(list, emit.AVX512.All(15), emit.AVX512.All(48))
+	case "IQ4_XS":
+		list = append(list, iq4Table(), iq4Shifts(), emit.AVX512.All(15))
+	default:
+		shift(0, 2)
+		shift(4, 6)
+		list = append(list, emit.AVX512.All(3))
+		if s.name == "Q3_K" {
+			bits(2)
+		}
+	}
+	if s.subs != nil {
+		for j := range 4 {
+			list = append(list, s.spread512(j))
+		}
+	}
+	return list
 }
 
 // dots512 adds the products of a block, times sub-scales, to total, 8 dwords.
@@ -147,21 +205,14 @@ func (s *superType) dots512(b block, subs reg.VecVirtual, acts, total reg.Regist
 		case s.subs == nil:
 			VPDPBUSD(act, q, sum)
 		case s.signed:
-			order := s.spread512(j, 4)
-			wide := make([]uint32, len(order))
-			for i, at := range order {
-				wide[i] = uint32(at)
-			}
-			VMOVDQU64(emit.Const(wide...), x)
-			VPERMD(factors, x, x)
+			VPERMD(factors, held[s.spread512(j).Symbol.Name], x)
 			t := ZMM()
 			VPXORD(t, t, t)
 			VPDPBUSD(act, q, t)
 			VPMULLD(x, t, t)
 			VPADDD(t, sum, sum)
 		default:
-			VMOVDQU64(emit.Const(s.spread512(j, 2)...), x)
-			VPERMW(factors, x, x)
+			VPERMW(factors, held[s.spread512(j).Symbol.Name], x)
 			VPMADDUBSW(act, q, q)
 			VPDPWSSD(x, q, sum)
 		}
