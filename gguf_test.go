@@ -3,8 +3,10 @@ package gq
 import (
 	"context"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -109,6 +111,53 @@ func TestViewedLogits(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
+	}
+}
+
+// TestViewedDamage changes bytes of a .gguf file, of its metadata and of its blocks: opening the
+// model or running it fails, or gives any logits, and never panics.
+func TestViewedDamage(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	v := testmodels.Find(t, "llama-bias-tied")
+	v.Write(t, dir)
+	out := filepath.Join(dir, "model.gguf")
+	if _, err := Quantize(t.Context(), dir, out, QuantizeOptions{Recipe: quantizer.Recipe{Bits: 4, Pre: v.Tokenizer.Pre()}}); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(3, 1))
+	opened := 0
+	for i := range 150 {
+		damaged := slices.Clone(whole)
+		at, end := 0, len(damaged)
+		if i%3 == 0 { // metadata and tensors' descriptions
+			end = min(end, 3000)
+		}
+		for range 1 + r.IntN(3) {
+			at = r.IntN(end)
+			damaged[at] ^= 1 << r.IntN(8)
+		}
+		path := filepath.Join(dir, "damaged.gguf")
+		if err := os.WriteFile(path, damaged, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		_ = withModel(t.Context(), path, 1, stages{}, func(m readable) error {
+			model, err := forward.OpenGQF(m.view, forward.Options{Threads: 1})
+			if err != nil {
+				return err
+			}
+			defer model.Close()
+			opened++
+			logits := make([]float32, 3*model.VocabSize())
+			return model.NewSession(3).Forward([]int32{1, 2, 3}, logits, true)
+		})
+	}
+	if opened < 20 {
+		t.Errorf("%d of 150 damaged files were opened: the test covers little", opened)
 	}
 }
 

@@ -56,7 +56,8 @@ type TensorStats struct {
 	Noise  float64        `json:"noise"`
 	Errors ErrorHistogram `json:"errors"`
 
-	// Activations is int8 or float32, as the model multiplied the matrix; "" if the model did not run.
+	// Activations is the type of activations that the model multiplied the matrix with: int8, a type
+	// of ggml such as Q8_K, or float32; "" if the model did not run.
 	Activations string `json:"activations,omitempty"`
 	// Output compares the outputs of the layer. If Output is nil, NoOutput says why.
 	Output   *OutputStats `json:"output,omitempty"`

@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -191,4 +192,27 @@ func minimaBound(f *ggml.Format, data []byte, q []int8, scales []float32) (all f
 			(math.Abs(float64(b.Scales[0])*sub*float64(b.Codes[i])) + math.Abs(float64(b.Min)*subMin))
 	}
 	return all
+}
+
+// FuzzBlocks compares all kernels of this machine with the reference, for blocks of any bytes.
+func FuzzBlocks(f *testing.F) {
+	for i, t := range ggml.Formats() {
+		f.Add(uint8(i), uint8(3+i), uint8(1), uint8(i), uint64(i), make([]byte, t.Bytes))
+		f.Add(uint8(i), uint8(1), uint8(2), uint8(0), uint64(i), bytes.Repeat([]byte{0xff}, t.Bytes))
+	}
+	f.Fuzz(func(t *testing.T, kind, rows, blocks, m uint8, seed uint64, raw []byte) {
+		list := ggml.Formats()
+		format := list[int(kind)%len(list)]
+		n, cols, rowsOfX := 1+int(rows%40), format.Block*(1+int(blocks%3)), 1+int(m%20)
+		r := rand.New(rand.NewPCG(seed, 2))
+		data := blockData(r, format, n*cols/format.Block, seed%2 == 0)
+		copy(data, raw)
+		x, want, w := blockRows(r, rowsOfX, cols), make([]float32, n*rowsOfX), NewWorkspace(nil)
+		reference.MultiplyBlocks(want, x, rowsOfX, format, data, n, cols)
+		for _, feature := range Features() {
+			for name, l := range blockVariants(t, format, n, cols, data, feature) {
+				check(t, fmt.Sprintf("%s, %d x %d, m %d, %s", format.Type, n, cols, rowsOfX, name), forward(t, name, w, l, x, rowsOfX), want, n)
+			}
+		}
+	})
 }

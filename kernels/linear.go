@@ -49,7 +49,8 @@ type Linear struct {
 
 // NewLinear makes the operator of a payload. data follows the packed header and must not change
 // while the operator is used. Only Forward reads data: if data is a mapped file that may become
-// shorter, call Forward within mmap.Guard or gqf.File.Guard.
+// shorter, call Forward within mmap.Guard or gqf.File.Guard. Of packing.LayoutBlocks, data are rows
+// of ggml's blocks, and activations are quantized as llama.cpp does for the type.
 //
 // A payload that no kernel reads is an *UnsupportedError: LayoutPlain (see NewFloat), embeddings,
 // and groups of more than 65,536 columns.

@@ -221,7 +221,8 @@ func packQ2_0(dst []byte, b *block) {
 	}
 }
 
-// nibbles splits bytes, a multiple of 8, plus add: codes[i] is the low half of src[i], codes[len(src)+i] the high.
+// nibbles splits a multiple of 8 bytes, plus add: codes[i] is the low half of src[i],
+// codes[len(src)+i] the high.
 func nibbles(codes []int8, src []byte, add int8) {
 	low, high := buffer.Bytes(codes[:len(src)]), buffer.Bytes(codes[len(src):2*len(src)])
 	const mask = 0x0f * eachByte

@@ -308,7 +308,7 @@ func (s *scored) executed(r *accuracy.Report) {
 		t := &r.Tensors[i]
 		for _, name := range append([]string{t.Name}, t.SharedWith...) {
 			if name = label(name, t.Slice, t.Slices); s.quantized.Linear(name) != nil && t.Variant == 0 {
-				t.Activations = s.quantized.Executes(name).String()
+				t.Activations = s.quantized.Executes(name)
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -149,13 +150,11 @@ func (m *Model) Linear(name string) kernels.Operator {
 	return nil
 }
 
-// Executes returns the activations that a linear layer multiplies, whatever Options asks for: Int8
-// if the layer has a packed kernel, else Float32.
-func (m *Model) Executes(name string) Activations {
-	if quantizedAs(m.Linear(name)) != "" {
-		return Int8
-	}
-	return Float32
+// Executes returns the type of the activations that a linear layer multiplies, whatever Options
+// asks for: int8 if the layer has a packed kernel, a type of ggml such as Q8_K for weights of a
+// GGUF file, else float32.
+func (m *Model) Executes(name string) string {
+	return cmp.Or(quantizedAs(m.Linear(name)), Float32.String())
 }
 
 // quantizedAs is the type to which an operator quantizes activations, or "".

@@ -188,13 +188,16 @@ func (v *vocabulary) tokenizerJSON() ([]byte, error) {
 	w.member("vocab").open('{')
 	for id, t := range v.tokens {
 		if !v.absent(id) {
-			w.member(t).value(id)
+			w.member(t).integer(id)
 		}
 	}
 	w.close('}')
 	w.member("merges").open('[')
 	for _, m := range merges {
-		w.value(m)
+		w.open('[')
+		w.text(m[0])
+		w.text(m[1])
+		w.close(']')
 	}
 	w.close(']')
 	w.close('}')
