@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/kernels/floatmm"
 	"github.com/lowbit-go/gq/internal/kernels/gemv"
@@ -40,7 +39,7 @@ type costs struct {
 	layouts map[packing.Layout]float64
 	// Of ggml's blocks: the costs of unpacking a weight (default: portableBlocks), and of the gemv
 	// kernels (see rowsCost).
-	blocks, rows map[gguf.TensorType]float64
+	blocks, rows map[string]float64
 }
 
 // portableBlocks is the cost of unpacking a weight of ggml's blocks by the portable function.
@@ -48,6 +47,40 @@ const portableBlocks = 1000
 
 // unpackNEON is shared by all instruction sets of arm64.
 var unpackNEON = [8]float64{380, 370, 390, 340, 400, 380, 390, 290}
+
+// blocksAVX2 and rowsAVX2 are the costs of ggml's blocks on amd64, measured as AVX-VNNI's.
+var blocksAVX2 = map[string]float64{
+	"Q2_K": 70, "Q3_K": 62, "Q4_K": 62, "Q5_K": 64, "Q6_K": 60, "IQ4_XS": 52, "TQ2_0": 44,
+	"Q4_0": 51, "Q4_1": 57, "Q5_0": 55, "Q5_1": 59, "Q8_0": 49, "IQ4_NL": 49,
+}
+
+var rowsAVX2 = map[string]float64{
+	"Q2_K": 26, "Q3_K": 35, "Q4_K": 28, "Q5_K": 33, "Q6_K": 31, "IQ4_XS": 38, "TQ2_0": 16,
+	"Q4_0": 24, "Q4_1": 27, "Q5_0": 39, "Q5_1": 42, "Q8_0": 25, "IQ4_NL": 35,
+}
+
+var rowsAVXVNNI = map[string]float64{"Q4_0": 22, "Q4_1": 24, "Q5_0": 35, "Q5_1": 37, "Q8_0": 22, "IQ4_NL": 25}
+
+var rowsAVX512 = map[string]float64{
+	"Q2_K": 20, "Q3_K": 25, "Q4_K": 23, "Q5_K": 24, "Q6_K": 21, "IQ4_XS": 29, "TQ2_0": 14,
+	"Q4_0": 22, "Q4_1": 24, "Q5_0": 35, "Q5_1": 37, "Q8_0": 21, "IQ4_NL": 26,
+}
+
+// Of all instruction sets of arm64.
+var blocksNEON = map[string]float64{
+	"Q2_K": 493, "Q3_K": 614, "Q4_K": 399, "Q5_K": 560, "Q6_K": 513, "IQ4_XS": 431,
+	"Q4_0": 438, "Q4_1": 470, "Q5_0": 720, "Q5_1": 751, "Q8_0": 376, "IQ4_NL": 501,
+}
+
+var rowsNEON = map[string]float64{
+	"Q2_K": 503, "Q3_K": 687, "Q4_K": 402, "Q5_K": 562, "Q6_K": 585, "IQ4_XS": 476,
+	"Q4_0": 393, "Q4_1": 409, "Q5_0": 675, "Q5_1": 690, "Q8_0": 338, "IQ4_NL": 464,
+}
+
+var rowsDotProd = map[string]float64{
+	"Q2_K": 441, "Q3_K": 625, "Q4_K": 339, "Q5_K": 500, "Q6_K": 523, "IQ4_XS": 383,
+	"Q4_0": 331, "Q4_1": 346, "Q5_0": 612, "Q5_1": 628, "Q8_0": 245, "IQ4_NL": 370,
+}
 
 var allCosts = map[string]costs{
 	cpu.Generic: {step: 266, row4: 325, row: 326, row7: 325, row8: 328, unpack: [8]float64{363, 406, 399, 363, 434, 466, 533, 401}, record: 1216},
@@ -57,6 +90,7 @@ var allCosts = map[string]costs{
 		layouts: map[packing.Layout]float64{
 			packing.LayoutQSI4CXP: 12, packing.LayoutQSI8CXP: 22, packing.LayoutQSU2CXP: 13, packing.LayoutQSI4C32PF16: 17, packing.LayoutQAI4C32P: 23,
 		},
+		blocks: blocksAVX2, rows: rowsAVX2,
 	},
 	cpu.AVXVNNI: {
 		step: 6.4, row4: 5.7, row: 5.6, row7: 5.6, row8: 5.5, unpack: [8]float64{12, 14, 18, 13, 16, 25, 29, 22}, record: 1000,
@@ -64,6 +98,7 @@ var allCosts = map[string]costs{
 		layouts: map[packing.Layout]float64{
 			packing.LayoutQSI4CXP: 11, packing.LayoutQSI8CXP: 13, packing.LayoutQSU2CXP: 11, packing.LayoutQSI4C32PF16: 14, packing.LayoutQAI4C32P: 21,
 		},
+		blocks: blocksAVX2, rows: rowsAVXVNNI,
 	},
 	cpu.AVX512: {
 		step: 5, row4: 4.9, row: 4.9, row7: 4.9, row8: 4.9, unpack: [8]float64{10, 12, 20, 12, 14, 18, 22, 23}, record: 1556,
@@ -71,10 +106,12 @@ var allCosts = map[string]costs{
 		layouts: map[packing.Layout]float64{
 			packing.LayoutQSI4CXP: 7.9, packing.LayoutQSI8CXP: 12, packing.LayoutQSU2CXP: 11, packing.LayoutQSI4C32PF16: 15, packing.LayoutQAI4C32P: 22,
 		},
+		blocks: blocksAVX2, rows: rowsAVX512,
 	},
 	cpu.NEON: {
 		step: 110, row4: 255, row: 255, row7: 255, row8: 320, unpack: unpackNEON, record: 22000,
 		gemv: [8]float64{0, 0, 0, 330, 0, 0, 0, 385}, layouts: map[packing.Layout]float64{packing.LayoutQSI4CXP: 270, packing.LayoutQSI8CXP: 290},
+		blocks: blocksNEON, rows: rowsNEON,
 	},
 	cpu.DotProd: {
 		step: 90, row4: 95, row: 95, row7: 95, row8: 95, unpack: unpackNEON, record: 22000,
@@ -82,8 +119,9 @@ var allCosts = map[string]costs{
 		layouts: map[packing.Layout]float64{
 			packing.LayoutQSI4CXP: 147, packing.LayoutQSI8CXP: 100, packing.LayoutQSU2CXP: 145, packing.LayoutQSI4C32PF16: 225, packing.LayoutQAI4C32P: 245,
 		},
+		blocks: blocksNEON, rows: rowsDotProd,
 	},
-	cpu.I8MM: {step: 115, row4: 62, row: 62, row7: 62, row8: 62, unpack: unpackNEON, record: 22000},
+	cpu.I8MM: {step: 115, row4: 62, row: 62, row7: 62, row8: 62, unpack: unpackNEON, record: 22000, blocks: blocksNEON},
 }
 
 func gemvCost(k *gemv.Kernel) float64 {
@@ -97,12 +135,12 @@ func gemvCost(k *gemv.Kernel) float64 {
 	return c.layouts[k.Layout]
 }
 
-func rowsCost(k *ggml.Kernel) float64 { return allCosts[k.Feature].rows[k.Type] }
+func rowsCost(k *ggml.Kernel) float64 { return allCosts[k.Feature].rows[k.Type.String()] }
 
 func unpackCost(feature string, f *panelLayout) float64 {
 	c := allCosts[feature]
 	if f.ggml != nil {
-		return cmp.Or(c.blocks[f.ggml.Type], portableBlocks)
+		return cmp.Or(c.blocks[f.ggml.Type.String()], portableBlocks)
 	}
 	return c.unpack[f.bits-1] + c.record*float64(f.groups)/float64(f.nr*f.stored)
 }

@@ -80,13 +80,18 @@ var kinds = map[string]kind{
 	"IQ3_XXS": {bits: 7, subs: true}, "IQ3_S": {bits: 5, subs: true},
 }
 
+func typeOf(name string) gguf.TensorType {
+	t, ok := gguf.ParseType(name)
+	if !ok {
+		panic("ggml: no type " + name)
+	}
+	return t
+}
+
 // formats has the Format of each type, in order of the types' numbers.
 var formats = func() (list []*Format) {
 	for name, k := range kinds {
-		t, ok := gguf.ParseType(name)
-		if !ok {
-			panic("ggml: no type " + name)
-		}
+		t := typeOf(name)
 		f := &Format{Type: t, Block: t.BlockWeights(), Bytes: t.BlockBytes(), Subs: k.subs, Minima: k.minima, Bits: k.bits, Unsigned: k.unsigned}
 		switch {
 		case f.Block == 256:

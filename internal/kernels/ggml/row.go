@@ -1,7 +1,9 @@
 package ggml
 
 import (
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/internal/cpu"
@@ -37,13 +39,15 @@ var families = map[gguf.TensorType]*cpu.Family[*Kernel]{}
 // all holds the kernels in order of registration.
 var all []*Kernel
 
-func register(kernels ...Kernel) {
-	for _, k := range kernels {
+// registerRows registers kernels of an instruction set that take steps of rows.
+func registerRows(feature string, rows int, list map[string]func(*RowArgs)) {
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		k := &Kernel{"gemv_" + strings.ToLower(name) + "_" + feature, feature, typeOf(name), rows, list[name]}
 		if families[k.Type] == nil {
 			families[k.Type] = cpu.NewFamily[*Kernel]("ggml", nil)
 		}
-		families[k.Type].Register(k.Feature, &k)
-		all = append(all, &k)
+		families[k.Type].Register(feature, k)
+		all = append(all, k)
 	}
 }
 

@@ -34,8 +34,9 @@ type Unpack func(a *UnpackArgs)
 // unpacks are the implementations for each type that has some besides the portable function.
 var unpacks = map[gguf.TensorType]*cpu.Family[Unpack]{}
 
-func registerUnpack(feature string, list map[gguf.TensorType]Unpack) {
-	for t, u := range list {
+func registerUnpack(feature string, list map[string]Unpack) {
+	for name, u := range list {
+		t := typeOf(name)
 		if unpacks[t] == nil {
 			unpacks[t] = cpu.NewFamily[Unpack]("ggml: unpacking", For(t).unpack)
 		}

@@ -209,6 +209,11 @@ func epilogueFMAAVX2(out *float32, t *int32, groups int, scales, as *float32, st
 //go:noescape
 func epilogueQAI4AVX2(out *float32, t *int32, groups int, scales, zeros, as, asum *float32, step int)
 
+// epilogueMinAVX2 is epilogueMin for at least one group.
+//
+//go:noescape
+func epilogueMinAVX2(out *float32, t *int32, groups int, scales, mins, as, asum *float32, step int)
+
 // epilogueTorchAOAVX2 is epilogueTorchAO for at least one group.
 //
 //go:noescape
@@ -218,6 +223,11 @@ func epilogueTorchAOAVX2(out *float32, t *int32, groups int, scales *float32, as
 //
 //go:noescape
 func epilogueRowAVX2(out *float32, t, sums *int32, factor, negZero int32, scales, bias *float32, rec float32)
+
+// epilogueSubsAVX2 is epilogueSubs for at least one block.
+//
+//go:noescape
+func epilogueSubsAVX2(out *float32, t *int32, a *SubsArgs, blocks int, as *float32, sums *int32, step, sumStep int)
 
 // addSumsAVX2 is addSums for at least one group.
 //

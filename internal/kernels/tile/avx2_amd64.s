@@ -11550,6 +11550,37 @@ group:
 	VZEROUPPER
 	RET
 
+// func epilogueMinAVX2(out *float32, t *int32, groups int, scales *float32, mins *float32, as *float32, asum *float32, step int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·epilogueMinAVX2(SB), NOSPLIT, $0-64
+	MOVQ  out+0(FP), AX
+	MOVQ  groups+16(FP), CX
+	MOVQ  t+8(FP), DX
+	MOVQ  scales+24(FP), BX
+	MOVQ  mins+32(FP), SI
+	MOVQ  step+56(FP), DI
+	MOVQ  as+40(FP), R8
+	MOVQ  asum+48(FP), R9
+	VPXOR Y0, Y0, Y0
+
+group:
+	VCVTDQ2PS    (DX), Y1
+	VBROADCASTSS (R8), Y2
+	VMULPS       (BX), Y2, Y2
+	VFMADD231PS  Y1, Y2, Y0
+	VBROADCASTSS (R9), Y1
+	VFMADD231PS  (SI), Y1, Y0
+	ADDQ         $0x00000020, DX
+	ADDQ         $0x00000020, BX
+	ADDQ         $0x00000020, SI
+	ADDQ         DI, R8
+	ADDQ         DI, R9
+	DECQ         CX
+	JNE          group
+	VMOVUPS      Y0, (AX)
+	VZEROUPPER
+	RET
+
 // func epilogueTorchAOAVX2(out *float32, t *int32, groups int, scales *float32, as float32)
 // Requires: AVX, AVX2
 TEXT ·epilogueTorchAOAVX2(SB), NOSPLIT, $0-36
@@ -11595,6 +11626,68 @@ TEXT ·epilogueRowAVX2(SB), NOSPLIT, $0-52
 	VBLENDVPS    Y1, Y2, Y0, Y0
 	MOVQ         out+0(FP), AX
 	VMOVUPS      Y0, (AX)
+	VZEROUPPER
+	RET
+
+// func epilogueSubsAVX2(out *float32, t *int32, a *byte, blocks int, as *float32, sums *int32, step int, sumStep int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·epilogueSubsAVX2(SB), NOSPLIT, $0-64
+	MOVQ  a+16(FP), AX
+	MOVQ  t+8(FP), CX
+	MOVQ  as+32(FP), DX
+	MOVQ  sums+40(FP), BX
+	MOVQ  step+48(FP), SI
+	MOVQ  sumStep+56(FP), DI
+	MOVQ  blocks+24(FP), R8
+	MOVQ  128(AX), R9
+	MOVQ  104(AX), R10
+	MOVQ  136(AX), R11
+	MOVQ  144(AX), R12
+	MOVQ  120(AX), AX
+	VPXOR Y0, Y0, Y0
+
+block:
+	VPXOR Y2, Y2, Y2
+	MOVQ  AX, R13
+
+factor:
+	VMOVUPS      (CX), Y1
+	ADDQ         $0x00000020, CX
+	VPMULLD      (R9), Y1, Y1
+	VPADDD       Y1, Y2, Y2
+	ADDQ         $0x00000020, R9
+	DECQ         R13
+	JNE          factor
+	VCVTDQ2PS    Y2, Y2
+	VBROADCASTSS (DX), Y1
+	VMULPS       (R10), Y1, Y1
+	VFMADD231PS  Y2, Y1, Y0
+	TESTQ        R11, R11
+	JE           next
+	VPXOR        Y2, Y2, Y2
+	MOVQ         AX, R13
+
+minimum:
+	VPBROADCASTD (BX), Y1
+	ADDQ         DI, BX
+	VPMULLD      (R11), Y1, Y1
+	VPADDD       Y1, Y2, Y2
+	ADDQ         $0x00000020, R11
+	DECQ         R13
+	JNE          minimum
+	VCVTDQ2PS    Y2, Y2
+	VBROADCASTSS (DX), Y1
+	VMULPS       (R12), Y1, Y1
+	VFNMADD231PS Y2, Y1, Y0
+	ADDQ         $0x00000020, R12
+
+next:
+	ADDQ    $0x00000020, R10
+	ADDQ    SI, DX
+	DECQ    R8
+	JNE     block
+	MOVQ    out+0(FP), AX
+	VMOVUPS Y0, (AX)
 	VZEROUPPER
 	RET
 

@@ -104,6 +104,66 @@ func shifted2AVX512(a *ShiftedArgs)
 //go:noescape
 func shifted1AVX512(a *ShiftedArgs)
 
+// blocks8AVX512 is Step.Blocks for 8 rows of activations and panels of 16 rows.
+//
+//go:noescape
+func blocks8AVX512(a *BlocksArgs)
+
+// blocks4AVX512 is Step.Blocks for 4 rows of activations and panels of 16 rows.
+//
+//go:noescape
+func blocks4AVX512(a *BlocksArgs)
+
+// blocks2AVX512 is Step.Blocks for 2 rows of activations and panels of 16 rows.
+//
+//go:noescape
+func blocks2AVX512(a *BlocksArgs)
+
+// blocks1AVX512 is Step.Blocks for 1 rows of activations and panels of 16 rows.
+//
+//go:noescape
+func blocks1AVX512(a *BlocksArgs)
+
+// blocksMin8AVX512 is Step.BlocksMin for 8 rows of activations and panels of 16 rows.
+//
+//go:noescape
+func blocksMin8AVX512(a *BlocksMinArgs)
+
+// blocksMin4AVX512 is Step.BlocksMin for 4 rows of activations and panels of 16 rows.
+//
+//go:noescape
+func blocksMin4AVX512(a *BlocksMinArgs)
+
+// blocksMin2AVX512 is Step.BlocksMin for 2 rows of activations and panels of 16 rows.
+//
+//go:noescape
+func blocksMin2AVX512(a *BlocksMinArgs)
+
+// blocksMin1AVX512 is Step.BlocksMin for 1 rows of activations and panels of 16 rows.
+//
+//go:noescape
+func blocksMin1AVX512(a *BlocksMinArgs)
+
+// subs8AVX512 is Step.Subs for 8 rows of activations and panels of 16 rows.
+//
+//go:noescape
+func subs8AVX512(a *SubsArgs)
+
+// subs4AVX512 is Step.Subs for 4 rows of activations and panels of 16 rows.
+//
+//go:noescape
+func subs4AVX512(a *SubsArgs)
+
+// subs2AVX512 is Step.Subs for 2 rows of activations and panels of 16 rows.
+//
+//go:noescape
+func subs2AVX512(a *SubsArgs)
+
+// subs1AVX512 is Step.Subs for 1 rows of activations and panels of 16 rows.
+//
+//go:noescape
+func subs1AVX512(a *SubsArgs)
+
 // epilogueFMAAVX512 is epilogueFMA for at least one group.
 //
 //go:noescape
@@ -114,6 +174,11 @@ func epilogueFMAAVX512(out *float32, t *int32, groups int, scales, as *float32, 
 //go:noescape
 func epilogueQAI4AVX512(out *float32, t *int32, groups int, scales, zeros, as, asum *float32, step int)
 
+// epilogueMinAVX512 is epilogueMin for at least one group.
+//
+//go:noescape
+func epilogueMinAVX512(out *float32, t *int32, groups int, scales, mins, as, asum *float32, step int)
+
 // epilogueTorchAOAVX512 is epilogueTorchAO for at least one group.
 //
 //go:noescape
@@ -123,6 +188,11 @@ func epilogueTorchAOAVX512(out *float32, t *int32, groups int, scales *float32, 
 //
 //go:noescape
 func epilogueRowAVX512(out *float32, t, sums *int32, factor, negZero int32, scales, bias *float32, rec float32)
+
+// epilogueSubsAVX512 is epilogueSubs for at least one block.
+//
+//go:noescape
+func epilogueSubsAVX512(out *float32, t *int32, a *SubsArgs, blocks int, as *float32, sums *int32, step, sumStep int)
 
 // addSumsAVX512 is addSums for at least one group.
 //

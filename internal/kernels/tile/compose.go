@@ -48,7 +48,7 @@ func (s *Set) compose(step *Step) {
 			runDots(dots, &a.Args, a.T, set.NR)
 			for m := range mr {
 				out, t := a.row(a.T, m, set.NR)
-				epilogueMin(out, t, a, times*m, times*mr)
+				set.EpilogueMin(&out[0], t, a.Groups, a.Scales, a.Mins, after(a.ActScales, times*m), after(a.ActSums, times*m), 4*times*mr)
 				finish(out, nil)
 			}
 		}
@@ -58,7 +58,7 @@ func (s *Set) compose(step *Step) {
 			runDots(dots, &a.Args, a.T, set.NR)
 			for m := range mr {
 				out, t := a.row(a.T, m, set.NR)
-				epilogueSubs(out, t, a, m, mr, times)
+				set.EpilogueSubs(&out[0], t, a, a.Groups/a.Each, after(a.ActScales, times*m), after(a.Sums, m), 4*times*mr, 4*mr)
 				finish(out, nil)
 			}
 		}
@@ -133,51 +133,39 @@ func epilogueQAI4(out *float32, t *int32, groups int, scales, zeros, as, asum *f
 	*(*[genericNR]float32)(unsafe.Pointer(out)) = f
 }
 
-// epilogueMin is BlocksMin for a row of activations. Its numbers begin at element first, step
-// apart.
-func epilogueMin(out []float32, p *int32, a *BlocksMinArgs, first, step int) {
-	nr := len(out)
-	t, scales, mins := unsafe.Slice(p, a.Groups*nr), unsafe.Slice(a.Scales, a.Groups*nr), unsafe.Slice(a.Mins, a.Groups*nr)
-	clear(out)
-	for i := first; len(t) > 0; i += step {
-		as, sum := at(a.ActScales, i), at(a.ActSums, i)
-		for r := range out {
-			f := floats.FMA32(float32(t[r]), float32(as*scales[r]), out[r])
-			out[r] = floats.FMA32(mins[r], sum, f)
+func epilogueMin(out *float32, t *int32, groups int, scales, mins, as, asum *float32, step int) {
+	f := [genericNR]float32{}
+	for g := range groups {
+		a, sum := at(as, g*step/4), at(asum, g*step/4)
+		for r := range f {
+			i := g*genericNR + r
+			f[r] = floats.FMA32(float32(at(t, i)), float32(a*at(scales, i)), f[r])
+			f[r] = floats.FMA32(at(mins, i), sum, f[r])
 		}
-		t, scales, mins = t[nr:], scales[nr:], mins[nr:]
 	}
+	*(*[genericNR]float32)(unsafe.Pointer(out)) = f
 }
 
-// epilogueSubs is Subs for row m of mr rows of activations.
-func epilogueSubs(out []float32, p *int32, a *SubsArgs, m, mr, times int) {
-	nr := len(out)
-	all, blocks := a.Groups*nr, a.Groups/a.Each
-	t, factors, scales := unsafe.Slice(p, all), unsafe.Slice(a.Factors, all), unsafe.Slice(a.Scales, blocks*nr)
-	var subMins []int32
-	var mins []float32
-	if a.SubMins != nil {
-		subMins, mins = unsafe.Slice(a.SubMins, all), unsafe.Slice(a.Mins, blocks*nr)
-	}
-	clear(out)
+func epilogueSubs(out *float32, t *int32, a *SubsArgs, blocks int, as *float32, sums *int32, step, sumStep int) {
+	f := [genericNR]float32{}
 	for b := range blocks {
-		as := at(a.ActScales, times*(b*mr+m))
-		for r := range out {
-			total := int32(0)
-			for i := b*a.Each*nr + r; i < (b+1)*a.Each*nr; i += nr {
-				total += factors[i] * t[i]
-			}
-			f := floats.FMA32(float32(total), float32(as*scales[b*nr+r]), out[r])
-			if subMins != nil {
-				total = 0
-				for g := b * a.Each; g < (b+1)*a.Each; g++ {
-					total += subMins[g*nr+r] * at(a.Sums, g*mr+m)
+		as := at(as, b*step/4)
+		for r := range f {
+			dots, rest, block := int32(0), int32(0), b*genericNR+r
+			for g := b * a.Each; g < (b+1)*a.Each; g++ {
+				i := g*genericNR + r
+				dots += at(a.Factors, i) * at(t, i)
+				if a.SubMins != nil {
+					rest += at(a.SubMins, i) * at(sums, g*sumStep/4)
 				}
-				f = floats.FMA32(float32(total), -float32(as*mins[b*nr+r]), f)
 			}
-			out[r] = f
+			f[r] = floats.FMA32(float32(dots), float32(as*at(a.Scales, block)), f[r])
+			if a.SubMins != nil {
+				f[r] = floats.FMA32(float32(rest), -float32(as*at(a.Mins, block)), f[r])
+			}
 		}
 	}
+	*(*[genericNR]float32)(unsafe.Pointer(out)) = f
 }
 
 func epilogueTorchAO(out *float32, t *int32, groups int, scales *float32, as float32) {

@@ -18,7 +18,7 @@ func genericSet(bits int) Set {
 	return Set{
 		Feature: cpu.Generic, NR: genericNR, Zip: zip,
 		EpilogueFMA: epilogueFMA, EpilogueQAI4: epilogueQAI4, EpilogueTorchAO: epilogueTorchAO,
-		EpilogueRow: epilogueRow, AddSums: addSums,
+		EpilogueRow: epilogueRow, AddSums: addSums, EpilogueMin: epilogueMin, EpilogueSubs: epilogueSubs,
 		Unpack: func(dst, src *byte, units int, lanes *Lanes) {
 			unpackGeneric(bits, dst, src, units, lanes)
 		},

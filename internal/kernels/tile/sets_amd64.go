@@ -15,7 +15,7 @@ func setAVX2(bits int) Set {
 	s := Set{
 		Feature: cpu.AVX2, Offset: 1 << (bits - 1), NR: 8, Unpack: unpackAVX2[bits-1], Zip: zipAVX2, Steps: narrowAVX2,
 		EpilogueFMA: epilogueFMAAVX2, EpilogueQAI4: epilogueQAI4AVX2, EpilogueTorchAO: epilogueTorchAOAVX2,
-		EpilogueRow: epilogueRowAVX2, AddSums: addSumsAVX2,
+		EpilogueRow: epilogueRowAVX2, AddSums: addSumsAVX2, EpilogueMin: epilogueMinAVX2, EpilogueSubs: epilogueSubsAVX2,
 	}
 	switch bits {
 	case 1, 2, 3, 4:
@@ -39,7 +39,7 @@ func setAVX512(bits int) Set {
 	return Set{
 		Feature: cpu.AVX512, Offset: 1 << (bits - 1), NR: 16, Unpack: unpackAVX512[bits-1], Zip: zipAVX2, Steps: stepsAVX512,
 		EpilogueFMA: epilogueFMAAVX512, EpilogueQAI4: epilogueQAI4AVX512, EpilogueTorchAO: epilogueTorchAOAVX512,
-		EpilogueRow: epilogueRowAVX512, AddSums: addSumsAVX512,
+		EpilogueRow: epilogueRowAVX512, AddSums: addSumsAVX512, EpilogueMin: epilogueMinAVX512, EpilogueSubs: epilogueSubsAVX512,
 	}
 }
 
@@ -85,9 +85,21 @@ var (
 		{MR: 1, Dots: dots1AVXVNNI, Group: group1AVXVNNI, Shifted: shifted1AVXVNNI},
 	}
 	stepsAVX512 = []Step{
-		{MR: 8, Dots: dots8AVX512, Group: group8AVX512, Shifted: shifted8AVX512},
-		{MR: 4, Dots: dots4AVX512, Group: group4AVX512, Shifted: shifted4AVX512},
-		{MR: 2, Dots: dots2AVX512, Group: group2AVX512, Shifted: shifted2AVX512},
-		{MR: 1, Dots: dots1AVX512, Group: group1AVX512, Shifted: shifted1AVX512},
+		{
+			MR: 8, Dots: dots8AVX512, Group: group8AVX512, Shifted: shifted8AVX512,
+			Blocks: blocks8AVX512, BlocksMin: blocksMin8AVX512, Subs: subs8AVX512,
+		},
+		{
+			MR: 4, Dots: dots4AVX512, Group: group4AVX512, Shifted: shifted4AVX512,
+			Blocks: blocks4AVX512, BlocksMin: blocksMin4AVX512, Subs: subs4AVX512,
+		},
+		{
+			MR: 2, Dots: dots2AVX512, Group: group2AVX512, Shifted: shifted2AVX512,
+			Blocks: blocks2AVX512, BlocksMin: blocksMin2AVX512, Subs: subs2AVX512,
+		},
+		{
+			MR: 1, Dots: dots1AVX512, Group: group1AVX512, Shifted: shifted1AVX512,
+			Blocks: blocks1AVX512, BlocksMin: blocksMin1AVX512, Subs: subs1AVX512,
+		},
 	}
 )

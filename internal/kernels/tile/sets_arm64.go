@@ -24,7 +24,7 @@ func setNEON(feature string, bits int, steps []Step) Set {
 	return Set{
 		Feature: feature, NR: 8, Unpack: unpackNEON[bits-1], Zip: zipNEON, Steps: steps,
 		EpilogueFMA: epilogueFMANEON, EpilogueQAI4: epilogueQAI4NEON, EpilogueTorchAO: epilogueTorchAONEON,
-		EpilogueRow: epilogueRowNEON, AddSums: addSumsNEON,
+		EpilogueRow: epilogueRowNEON, AddSums: addSumsNEON, EpilogueMin: epilogueMinNEON, EpilogueSubs: epilogueSubsNEON,
 	}
 }
 

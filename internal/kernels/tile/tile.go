@@ -166,6 +166,12 @@ type Set struct {
 	// EpilogueQAI4: f = 0; for each group: f = fma(zeros[g][r], asum[g], f),
 	// f = fma(float32(16*t), float32(scales[g][r]*as[g]), f); out[r] = f.
 	EpilogueQAI4 func(out *float32, t *int32, groups int, scales, zeros, as, asum *float32, step int)
+	// EpilogueMin: f = 0; for each group: f = fma(float32(t), float32(as[g]*scales[g][r]), f),
+	// f = fma(mins[g][r], asum[g], f); out[r] = f.
+	EpilogueMin func(out *float32, t *int32, groups int, scales, mins, as, asum *float32, step int)
+	// EpilogueSubs is Step.Subs for a row of activations, without changing NaN. as has its ActScales
+	// and sums its Sums, step and sumStep bytes apart.
+	EpilogueSubs func(out *float32, t *int32, a *SubsArgs, blocks int, as *float32, sums *int32, step, sumStep int)
 	// EpilogueTorchAO: f = 0; for each group: f = f + float32(float32(scales[g][r]*as) *
 	// float32(t)), every operation rounded; out[r] = f.
 	EpilogueTorchAO func(out *float32, t *int32, groups int, scales *float32, as float32)

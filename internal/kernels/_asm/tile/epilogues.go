@@ -74,6 +74,17 @@ func epilogues(isa emit.ISA) {
 			VMULPS(at["scales"], s, s)
 			VFMADD231PS(t, s, f)
 		})
+	epilogue(isa, "epilogueMin", "func(out *float32, t *int32, groups int, scales, mins, as, asum *float32, step int)", false,
+		[]string{"scales", "mins"}, []string{"as", "asum"},
+		func(f, t reg.VecVirtual, at map[string]operand.Mem) {
+			s := isa.Vector()
+			VBROADCASTSS(at["as"], s)
+			VMULPS(at["scales"], s, s)
+			VFMADD231PS(t, s, f)
+			s = isa.Vector()
+			VBROADCASTSS(at["asum"], s)
+			VFMADD231PS(at["mins"], s, f)
+		})
 	epilogue(isa, "epilogueTorchAO", "func(out *float32, t *int32, groups int, scales *float32, as float32)", false, []string{"scales"}, nil,
 		func(f, t reg.VecVirtual, at map[string]operand.Mem) {
 			s := isa.Vector()
@@ -102,6 +113,67 @@ func epilogueRow(isa emit.ISA) {
 	VADDPS(at("bias"), a, a)
 	isa.Canonical(a)
 	VMOVUPS(a, at("out"))
+	VZEROUPPER()
+	RET()
+}
+
+// epilogueSubs emits epilogueSubs, for panels of as many rows as a vector has float32.
+func epilogueSubs(isa emit.ISA) {
+	name := "epilogueSubs" + isa.Suffix()
+	emit.Func(name, "func(out *float32, t *int32, a *SubsArgs, blocks int, as *float32, sums *int32, step, sumStep int)",
+		name+" is epilogueSubs for at least one block.")
+	subs := emit.ParseStruct("../../tile/tile.go", "SubsArgs")
+	a, t, as, sums := Load(Param("a"), GP64()), Load(Param("t"), GP64()), Load(Param("as"), GP64()), Load(Param("sums"), GP64())
+	step, sumStep := Load(Param("step"), GP64()), Load(Param("sumStep"), GP64())
+	blocks, each, left := Load(Param("blocks"), GP64()), GP64(), GP64()
+	field := func(name string) reg.GPVirtual {
+		r := GP64()
+		MOVQ(subs.Field(a, name), r)
+		return r
+	}
+	factors, scales, subMins, mins := field("Factors"), field("Scales"), field("SubMins"), field("Mins")
+	MOVQ(subs.Field(a, "Each"), each)
+	f, scale := isa.Vector(), isa.Vector()
+	isa.Zero(f)
+	// sum adds up the products of x, a vector for each group, and factor.
+	sum := func(label string, x reg.Register, factor func(into reg.VecVirtual)) reg.VecVirtual {
+		total, y := isa.Vector(), isa.Vector()
+		isa.Zero(total)
+		MOVQ(each, left)
+		Label(label)
+		factor(y)
+		VPMULLD(operand.Mem{Base: x}, y, y)
+		VPADDD(y, total, total)
+		ADDQ(operand.U32(isa.Bytes()), x)
+		DECQ(left)
+		JNE(operand.LabelRef(label))
+		VCVTDQ2PS(total, total)
+		return total
+	}
+	Label("block")
+	total := sum("factor", factors, func(into reg.VecVirtual) {
+		VMOVUPS(operand.Mem{Base: t}, into)
+		ADDQ(operand.U32(isa.Bytes()), t)
+	})
+	VBROADCASTSS(operand.Mem{Base: as}, scale)
+	VMULPS(operand.Mem{Base: scales}, scale, scale)
+	VFMADD231PS(total, scale, f)
+	TESTQ(subMins, subMins)
+	JE(operand.LabelRef("next"))
+	total = sum("minimum", subMins, func(into reg.VecVirtual) {
+		VPBROADCASTD(operand.Mem{Base: sums}, into)
+		ADDQ(sumStep, sums)
+	})
+	VBROADCASTSS(operand.Mem{Base: as}, scale)
+	VMULPS(operand.Mem{Base: mins}, scale, scale)
+	VFNMADD231PS(total, scale, f)
+	ADDQ(operand.U32(isa.Bytes()), mins)
+	Label("next")
+	ADDQ(operand.U32(isa.Bytes()), scales)
+	ADDQ(step, as)
+	DECQ(blocks)
+	JNE(operand.LabelRef("block"))
+	VMOVUPS(f, operand.Mem{Base: Load(Param("out"), GP64())})
 	VZEROUPPER()
 	RET()
 }

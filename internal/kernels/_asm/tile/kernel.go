@@ -15,15 +15,18 @@ var lanes = emit.ParseStruct("../../tile/tile.go", "Lanes")
 type result int
 
 const (
-	dots    result = iota // Step.Dots
-	group                 // Step.Group
-	shifted               // Step.Shifted
+	dots      result = iota // Step.Dots
+	group                   // Step.Group
+	shifted                 // Step.Shifted
+	blocks                  // Step.Blocks
+	blocksMin               // Step.BlocksMin
+	subs                    // Step.Subs
 )
 
 var (
-	resultNames  = [...]string{"dots", "group", "shifted"}
-	resultFields = [...]string{"Dots", "Group", "Shifted"}
-	resultArgs   = [...]string{"Args", "GroupArgs", "ShiftedArgs"}
+	resultNames  = [...]string{"dots", "group", "shifted", "blocks", "blocksMin", "subs"}
+	resultFields = [...]string{"Dots", "Group", "Shifted", "Blocks", "BlocksMin", "Subs"}
+	resultArgs   = [...]string{"Args", "GroupArgs", "ShiftedArgs", "BlocksArgs", "BlocksMinArgs", "SubsArgs"}
 )
 
 // args are the arguments of each result.
@@ -127,9 +130,11 @@ func (k *kernel) next() {
 	ADDQ(operand.U32(4), k.steps)
 	ADDQ(operand.U32(4*k.mr), k.sums)
 	ADDQ(k.arg("ZeroStep"), k.zeros)
-	if k.result == dots {
+	switch k.result {
+	case dots:
 		ADDQ(operand.U32(4*k.nr), k.out)
-	} else {
+	case subs: // scales are of blocks
+	default:
 		ADDQ(operand.U32(4*k.nr), k.scales)
 	}
 	DECQ(k.groups)

@@ -52,8 +52,16 @@ func main() {
 			product2(r, wide, mr)
 		}
 	}
+	for _, r := range []result{blocks, blocksMin, subs} {
+		for _, mr := range []int{8, 4, 2, 1} {
+			if isa == emit.AVX512 {
+				product512(r, mr)
+			}
+		}
+	}
 	epilogues(isa)
 	epilogueRow(isa)
+	epilogueSubs(isa)
 	addSums(isa)
 	if isa == emit.AVX2 {
 		zip()

@@ -13,7 +13,7 @@ import (
 // its activations are one dword of memory.
 func product512(r result, mr int) {
 	k := begin(emit.AVX512, r, "", mr, 16)
-	order, natural := emit.AVX512.Load(emit.Pairs()), emit.AVX512.Load(emit.Natural())
+	order := emit.AVX512.Load(emit.Pairs())
 	// With few rows of activations there are several vectors of sums for each, so that additions do
 	// not wait for each other.
 	chains := min(8/mr, 4)
@@ -27,6 +27,10 @@ func product512(r result, mr int) {
 		for _, f := range f {
 			VPXORD(f, f, f)
 		}
+	}
+	p := &sums512{kernel: k, order: order, sums: sums, f: f}
+	if r >= blocks {
+		p.begin()
 	}
 	k.eachGroup(func() {
 		for m := range sums {
@@ -47,42 +51,31 @@ func product512(r result, mr int) {
 			}
 		}
 	}, func() {
-		zeros, scales := ZMM(), ZMM()
-		VPERMD(operand.Mem{Base: k.zeros}, order, zeros)
-		if r != dots {
-			VPERMPS(operand.Mem{Base: k.scales}, order, scales)
-		}
-		t := func(m int) reg.VecVirtual {
-			list := sums[m]
-			for n := len(list) / 2; n > 0; n /= 2 {
-				for i := range n {
-					VPADDD(list[n+i], list[i], list[i])
-				}
-			}
-			t := list[0]
-			if r == shifted {
-				VPSLLVD_BCST(k.arg("Shift"), t, t)
-			}
-			z := ZMM()
-			VPMULLD_BCST(k.sum(m), zeros, z)
-			VPSUBD(z, t, t)
-			return t
-		}
-		if r != dots {
+		switch r {
+		case dots:
+			zeros, natural := p.vector(operand.Mem{Base: k.zeros}), emit.AVX512.Load(emit.Natural())
+			k.eachRow(k.out, func(m int, to operand.Mem) {
+				x := p.total(m, zeros)
+				VPERMD(x, natural, x)
+				VMOVDQU32(x, to)
+			})
+		case group, shifted:
+			zeros, scales := p.vector(operand.Mem{Base: k.zeros}), p.vector(operand.Mem{Base: k.scales})
 			for m := range mr {
-				x := t(m)
+				x := p.total(m, zeros)
 				VCVTDQ2PS(x, x)
 				VFMADD231PS(x, scales, f[m])
 			}
-			return
+		case subs:
+			p.endSub()
+		default:
+			p.endBlock()
 		}
-		k.eachRow(k.out, func(m int, to operand.Mem) {
-			x := t(m)
-			VPERMD(x, natural, x)
-			VMOVDQU32(x, to)
-		})
 	})
-	if r != dots {
+	natural := emit.AVX512.Load(emit.Natural())
+	switch r {
+	case dots:
+	case group, shifted:
 		rowSums, bias := emit.AVX512.Load(k.perOutput("RowSums")), emit.AVX512.Load(k.perOutput("Bias"))
 		k.eachRow(k.arg("Out"), func(m int, to operand.Mem) {
 			VPERMPS(f[m], natural, f[m])
@@ -92,7 +85,162 @@ func product512(r result, mr int) {
 			emit.AVX512.Canonical(f[m])
 			VMOVUPS(f[m], to)
 		})
+	default:
+		k.eachRow(k.arg("Out"), func(m int, to operand.Mem) {
+			VPERMPS(f[m], natural, f[m])
+			emit.AVX512.Canonical(f[m])
+			VMOVUPS(f[m], to)
+		})
 	}
 	VZEROUPPER()
 	RET()
+}
+
+// sums512 are the sums of a product, in the order of emit.Pairs.
+type sums512 struct {
+	*kernel
+	order  reg.VecVirtual
+	sums   [][]reg.VecVirtual // of a group; several for each row of activations
+	f      []reg.VecVirtual
+	totals []reg.VecVirtual // subs: of a block
+	each   reg.GPVirtual    // subs: groups left in the block
+	slots  map[string]operand.Mem
+}
+
+// vector loads a number for each row of the panel.
+func (p *sums512) vector(from operand.Mem) reg.VecVirtual {
+	v := ZMM()
+	VPERMD(from, p.order, v)
+	return v
+}
+
+// total is the group's sum of a row of activations, less its sum times zeros unless zeros is nil.
+func (p *sums512) total(m int, zeros reg.VecVirtual) reg.VecVirtual {
+	list := p.sums[m]
+	for n := len(list) / 2; n > 0; n /= 2 {
+		for i := range n {
+			VPADDD(list[n+i], list[i], list[i])
+		}
+	}
+	t := list[0]
+	if p.result == shifted {
+		VPSLLVD_BCST(p.arg("Shift"), t, t)
+	}
+	if zeros != nil {
+		z := ZMM()
+		VPMULLD_BCST(p.sum(m), zeros, z)
+		VPSUBD(z, t, t)
+	}
+	return t
+}
+
+// begin sets up the pointers of ggml's layouts. Registers are scarce, so they are on the stack.
+func (p *sums512) begin() {
+	p.slots = map[string]operand.Mem{}
+	names := []string{"ActScales"}
+	switch p.result {
+	case blocksMin:
+		names = append(names, "Mins", "ActSums")
+	case subs:
+		names = append(names, "Factors", "Mins", "SubMins", "Sums")
+		p.totals = emit.AVX512.Vectors(p.mr)
+		p.each = GP64()
+		p.startBlock()
+	}
+	for _, name := range names {
+		p.slots[name] = AllocLocal(8)
+		x := GP64()
+		MOVQ(p.arg(name), x)
+		MOVQ(x, p.slots[name])
+	}
+}
+
+func (p *sums512) startBlock() {
+	for _, t := range p.totals {
+		VPXORD(t, t, t)
+	}
+	MOVQ(p.arg("Each"), p.each)
+}
+
+// following is the place of the next numbers, of some bytes.
+func (p *sums512) following(name string, bytes int) operand.Mem {
+	x := GP64()
+	MOVQ(p.slots[name], x)
+	ADDQ(operand.U32(bytes), p.slots[name])
+	return operand.Mem{Base: x}
+}
+
+// withZeros emits f for groups with and without zero points.
+func (p *sums512) withZeros(f func(zeros reg.VecVirtual)) {
+	CMPB(p.arg("NoZeros"), operand.Imm(0))
+	JNE(operand.LabelRef("nozeros"))
+	f(p.vector(operand.Mem{Base: p.zeros}))
+	JMP(operand.LabelRef("ended"))
+	Label("nozeros")
+	f(nil)
+	Label("ended")
+}
+
+// endBlock adds a group to outputs.
+func (p *sums512) endBlock() {
+	as, scales := p.following("ActScales", 4*p.mr), p.vector(operand.Mem{Base: p.scales})
+	p.withZeros(func(zeros reg.VecVirtual) {
+		for m := range p.mr {
+			x, s := p.total(m, zeros), ZMM()
+			VCVTDQ2PS(x, x)
+			VMULPS_BCST(as.Offset(4*m), scales, s)
+			VFMADD231PS(x, s, p.f[m])
+		}
+	})
+	if p.result == blocksMin {
+		asum, mins := p.following("ActSums", 4*p.mr), p.vector(p.following("Mins", 64))
+		for m := range p.mr {
+			VFMADD231PS_BCST(asum.Offset(4*m), mins, p.f[m])
+		}
+	}
+}
+
+// endSub adds a group to the totals, and a block to outputs.
+func (p *sums512) endSub() {
+	factors := p.vector(p.following("Factors", 64))
+	p.withZeros(func(zeros reg.VecVirtual) {
+		for m := range p.mr {
+			x := p.total(m, zeros)
+			VPMULLD(factors, x, x)
+			VPADDD(x, p.totals[m], p.totals[m])
+		}
+	})
+	DECQ(p.each)
+	JNE(operand.LabelRef("sub"))
+	as := p.following("ActScales", 4*p.mr)
+	scales := p.vector(operand.Mem{Base: p.scales})
+	ADDQ(operand.U32(64), p.scales)
+	for m, x := range p.totals {
+		s := ZMM()
+		VCVTDQ2PS(x, x)
+		VMULPS_BCST(as.Offset(4*m), scales, s)
+		VFMADD231PS(x, s, p.f[m])
+	}
+	CMPQ(p.arg("SubMins"), operand.Imm(0))
+	JE(operand.LabelRef("block"))
+	p.startBlock()
+	Label("minimum")
+	sums, subMins := p.following("Sums", 4*p.mr), p.vector(p.following("SubMins", 64))
+	for m, t := range p.totals {
+		x := ZMM()
+		VPMULLD_BCST(sums.Offset(4*m), subMins, x)
+		VPADDD(x, t, t)
+	}
+	DECQ(p.each)
+	JNE(operand.LabelRef("minimum"))
+	mins := p.vector(p.following("Mins", 64))
+	for m, x := range p.totals {
+		s := ZMM()
+		VCVTDQ2PS(x, x)
+		VMULPS_BCST(as.Offset(4*m), mins, s)
+		VFNMADD231PS(x, s, p.f[m])
+	}
+	Label("block")
+	p.startBlock()
+	Label("sub")
 }
