@@ -176,7 +176,7 @@ func (r *reader) module(n *onnx.Node, weight string) string {
 	} else {
 		name = weightSuffix.ReplaceAllString(weight, "")
 	}
-	return checkpointName(strings.ReplaceAll(name, "/", "."))
+	return checkpointName(strings.TrimSuffix(strings.ReplaceAll(name, "/", "."), ".weight"))
 }
 
 func checkpointName(name string) string {
