@@ -20,24 +20,26 @@ const (
 	// Float32 multiplies dequantized weights with float32 activations. This isolates the error of
 	// the weights.
 	Float32
+	// ONNX multiplies dequantized weights with activations that have been rounded as ONNX Runtime
+	// does for MatMulNBits with accuracy_level 4: to int8, with a scale for each block.
+	ONNX
 )
 
-// ParseActivations parses "int8" or "float32".
+// ParseActivations parses "int8", "float32" or "onnx".
 func ParseActivations(s string) (Activations, bool) {
 	switch s {
 	case "int8":
 		return Int8, true
 	case "float32":
 		return Float32, true
+	case "onnx":
+		return ONNX, true
 	}
 	return 0, false
 }
 
 func (a Activations) String() string {
-	if a == Float32 {
-		return "float32"
-	}
-	return "int8"
+	return [...]string{"int8", "float32", "onnx"}[a]
 }
 
 // Options are the options of a Model. Only Activations and ForCPU can change results.
@@ -148,31 +150,31 @@ func (m *Model) Linear(name string) kernels.Operator {
 	return nil
 }
 
-// Executes returns the activations that a linear layer multiplies, whatever Options asks for: Int8
-// if the layer has a packed kernel, else Float32.
+// Executes returns the activations that a linear layer multiplies, whatever Options asks for:
+// Float32 if the layer's weights are not quantized.
 func (m *Model) Executes(name string) Activations {
-	if _, packed := m.Linear(name).(*kernels.Linear); packed {
+	switch m.Linear(name).(type) {
+	case *kernels.Linear:
 		return Int8
+	case *roundedInputs:
+		return ONNX
 	}
 	return Float32
 }
 
-// Executed returns Int8 if any linear layer runs with int8 activations, and a description: "int8
+// Executed returns the activations of quantized linear layers, or Float32, and a description: "int8
 // activations in 12 of 40 matrices", or without numbers if that holds for all linear layers.
 func (m *Model) Executed() (Activations, string) {
-	n := 0
+	n, a := 0, Float32
 	for _, name := range m.names {
-		if m.Executes(name) == Int8 {
-			n++
+		if of := m.Executes(name); of != Float32 {
+			n, a = n+1, of
 		}
 	}
-	switch n {
-	case 0:
-		return Float32, Float32.String() + " activations"
-	case len(m.names):
-		return Int8, Int8.String() + " activations"
+	if n == 0 || n == len(m.names) {
+		return a, a.String() + " activations"
 	}
-	return Int8, fmt.Sprintf("%s activations in %d of %d matrices", Int8, n, len(m.names))
+	return a, fmt.Sprintf("%s activations in %d of %d matrices", a, n, len(m.names))
 }
 
 // SetLinear replaces the operator of a linear layer; undo restores the previous operator. withBias

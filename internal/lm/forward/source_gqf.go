@@ -8,6 +8,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/lm/arch"
+	"github.com/lowbit-go/gq/internal/onnx"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -117,6 +118,9 @@ func (s *gqfSource) linear(l *linearSpec) (kernels.Operator, error) {
 		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q: stored inputs x outputs is %v in the file, but %v was expected for config.json's model_type: quantize the checkpoint again", l.name, t.Transposed, l.transposed)}
 	case s.activations == Float32:
 		return s.dequantized(t, l, slice)
+	case s.activations == ONNX:
+		op, err := s.dequantized(t, l, slice)
+		return &roundedInputs{op, int(onnx.BlockOf(int64(p.Header.Group), int64(p.Header.Cols), false))}, err
 	}
 	return s.packed(t, l, slice)
 }
