@@ -9,8 +9,10 @@ import (
 	"flag"
 	"fmt"
 	"hash"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -45,6 +47,8 @@ var (
 //	                    the .gguf file; its tensors' names, shapes, types and data
 //	export and quantize with --target of a checkpoint
 //	                    all files; the tensors' names, shapes, dtypes and data
+//	export and quantize with --target onnx
+//	                    all files; the files with weights
 //	dequantize          the safetensors file, twice
 //	run                 the text, twice
 //	accuracy            the report without run and machine; its main figures
@@ -187,22 +191,23 @@ func sum(write func(hash.Hash)) string {
 }
 
 // directoryHashes are the hash of the names and contents of all files, and of the checkpoint's
-// tensors.
+// tensors, or of the files with weights for ONNX Runtime.
 func directoryHashes(dir string) (output, content string, err error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return "", "", err
-	}
-	output = sum(func(h hash.Hash) {
-		for _, e := range entries {
-			var b []byte
-			if b, err = os.ReadFile(filepath.Join(dir, e.Name())); err != nil {
-				return
+	add := func(h hash.Hash, pattern string) {
+		err = errors.Join(err, fs.WalkDir(os.DirFS(dir), ".", func(name string, e fs.DirEntry, err error) error {
+			if match, _ := path.Match(pattern, path.Base(name)); err != nil || e.IsDir() || !match {
+				return err
 			}
-			fmt.Fprintln(h, e.Name(), len(b))
+			b, err := os.ReadFile(filepath.Join(dir, name))
+			fmt.Fprintln(h, name, len(b))
 			h.Write(b)
-		}
-	})
+			return err
+		}))
+	}
+	output = sum(func(h hash.Hash) { add(h, "*") })
+	if _, e := os.Stat(filepath.Join(dir, "onnx")); e == nil {
+		return output, sum(func(h hash.Hash) { add(h, "*_data*") }), err
+	}
 	if err != nil {
 		return "", "", err
 	}

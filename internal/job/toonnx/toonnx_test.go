@@ -297,7 +297,8 @@ func TestExportErrors(t *testing.T) {
 }
 
 // TestPrepacked wants the hashes that ONNX Runtime 1.30 for arm64 stored for the same codes, in
-// emulation of a CPU with i8mm and of a Cortex-A76: its packed bytes are these files'.
+// emulation of a CPU with i8mm and of a Cortex-A76 (tools/judges/onnx_arm64.mjs): its packed bytes
+// are these files'.
 func TestPrepacked(t *testing.T) {
 	raw, err := os.ReadFile(filepath.Join("testdata", "prepacked.json"))
 	if err != nil {
