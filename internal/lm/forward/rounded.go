@@ -10,16 +10,20 @@ import (
 //
 // Source: QuantizeARow_CompInt8 of onnxruntime/core/mlas/lib/sqnbitgemm_kernel_avx512.cpp.
 type roundedInputs struct {
-	kernels.Operator
+	op    *kernels.Rows
 	block int
 }
 
+func (r *roundedInputs) Rows() int           { return r.op.Rows() }
+func (r *roundedInputs) Cols() int           { return r.op.Cols() }
+func (r *roundedInputs) Kernel(m int) string { return r.op.Kernel(m) }
+
 func (r *roundedInputs) Forward(w *kernels.Workspace, dst, x []float32, m int) error {
-	return r.Operator.Forward(w, dst, r.round(x), m)
+	return r.op.Forward(w, dst, r.round(x), m)
 }
 
 func (r *roundedInputs) ForwardClamped(w *kernels.Workspace, dst, x []float32, m int, lo, hi float32) error {
-	return r.Operator.ForwardClamped(w, dst, r.round(x), m, lo, hi)
+	return r.op.ForwardClamped(w, dst, r.round(x), m, lo, hi)
 }
 
 // round returns rounded rows. A block with NaN or Inf is not rounded.

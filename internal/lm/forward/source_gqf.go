@@ -119,8 +119,7 @@ func (s *gqfSource) linear(l *linearSpec) (kernels.Operator, error) {
 	case s.activations == Float32:
 		return s.dequantized(t, l, slice)
 	case s.activations == ONNX:
-		op, err := s.dequantized(t, l, slice)
-		return &roundedInputs{op, int(onnx.BlockOf(int64(p.Header.Group), int64(p.Header.Cols), false))}, err
+		return s.rounded(t, l, slice, int(onnx.BlockOf(int64(p.Header.Group), int64(p.Header.Cols), false)))
 	}
 	return s.packed(t, l, slice)
 }
@@ -173,6 +172,19 @@ func (s *gqfSource) dequantized(t gqf.Tensor, l *linearSpec, slice int) (kernels
 		return s.floats.unpacked(rows.Dequantize, l.rows, l.cols)
 	}
 	return kernels.NewRows(l.rows, l.cols, rows.Dequantize, nil, s.floats.options)
+}
+
+// rounded opens an operator that multiplies rounded activations with the dequantized weights.
+func (s *gqfSource) rounded(t gqf.Tensor, l *linearSpec, slice, block int) (kernels.Operator, error) {
+	rows, err := t.Rows(0, slice)
+	if err != nil {
+		return nil, err
+	}
+	op, err := kernels.NewRows(l.rows, l.cols, rows.Dequantize, nil, s.floats.options)
+	if err != nil {
+		return nil, err
+	}
+	return &roundedInputs{op, block}, nil
 }
 
 func (s *gqfSource) guard(fn func() error) error { return s.file.Guard(fn) }
