@@ -84,7 +84,7 @@ def load(case):
         yield compare.Run("float32", "float", session(exact))
         return
     yield compare.Run("float32", "float", session(exact), genai(exact, case))
-    # transformers.js finds the graph by its name, which other programs choose.
+    # transformers.js finds the graph by its name, and other programs choose other names.
     if not case["name"].startswith("repack"):
         yield compare.Run("float32", "float", session(exact), transformersjs(exact))
     yield compare.Run("float32", "int8", session(directory), genai(directory, case))
