@@ -265,8 +265,8 @@ def judge(name, gq, logits, write, of_real):
     python = environment(env)
     if name == "llama.cpp":  # its versions are npm's
         packages = [npm("node-llama-cpp@3.22.1", "@node-llama-cpp/linux-x64@3.22.1")]
-    if name == "onnx":
-        packages = [npm("@huggingface/transformers@4.3.1")]
+    if name == "onnx":  # with the image library that transformers.js loads in any case
+        packages = [npm("@huggingface/transformers@4.3.1", "@img/sharp-linux-x64@0.35.5", "@img/sharp-libvips-linux-x64@1.3.4")]
     listed, files, windows = [], {}, "8"
     if of_real:
         windows = str(REAL[name][1])
