@@ -209,11 +209,6 @@ func TestErrors(t *testing.T) {
 
 func FuzzOpen(f *testing.F) {
 	f.Add(small().Encode())
-	data, err := os.ReadFile("testdata/quantizer/model.onnx")
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(data)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		file := filepath.Join(t.TempDir(), "model.onnx")
 		if err := os.WriteFile(file, data, 0o666); err != nil {
