@@ -8,10 +8,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq"
-	"github.com/lowbit-go/gq/formats/gqf"
-	"github.com/lowbit-go/gq/internal/lm/forward"
 	"github.com/lowbit-go/gq/internal/test/testmodels"
-	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/quantizer"
 )
 
@@ -109,20 +106,7 @@ func (c *onnxCase) run(t *testing.T, settings string) bool {
 	if _, err := gq.Quantize(context.Background(), c.dir, file, gq.QuantizeOptions{Recipe: r}); err != nil {
 		t.Fatal(err)
 	}
-	f, err := gqf.Open(file, gqf.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	m, err := forward.OpenGQF(f, forward.Options{Activations: forward.Float32, Log: func(kernels.Choice) {}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
-	want := make([]float32, len(c.ids)*m.VocabSize())
-	if err := m.NewSession(len(c.ids)).Forward(c.ids, want, true); err != nil {
-		t.Fatal(err)
-	}
+	want := floatLogits(t, file, c.ids)
 	model, err := filepath.Glob(filepath.Join(out, "onnx", "*.onnx"))
 	if err != nil || len(model) != 1 {
 		t.Fatalf("models %q (%v)", model, err)

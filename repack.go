@@ -36,7 +36,7 @@ type RepackOptions struct {
 // Repack stores the codes of src in other layouts, in the new file dst. src is a .gqf file, a GGUF
 // file whose quantized tensors have types that a .gqf file holds exactly (Q1_0, Q2_0, Q3_K, Q4_0,
 // Q5_0, Q6_K and Q8_0), or a checkpoint that compressed-tensors, GPTQ, AWQ, MLX or torchao
-// quantized. dst appears when it is complete.
+// quantized, or a directory with a graph for ONNX Runtime. dst appears when it is complete.
 func Repack(ctx context.Context, src, dst string, o RepackOptions) (*write.Report, error) {
 	return inRepack(ctx, src, dst, o, func(p *write.Job, stage string) (*write.Report, error) {
 		return writeTo(ctx, p, dst, formatGQF, 0, stages{to: o.Progress}, stage)

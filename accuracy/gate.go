@@ -135,7 +135,7 @@ func ParseGate(name string, b []byte) (*Gate, error) {
 		return nil, &GateError{name, "window, convention", err.Error()}
 	}
 	if _, ok := forward.ParseActivations(g.Activations); !ok && g.Activations != "" {
-		return nil, &GateError{name, "activations", fmt.Sprintf("is %q, want int8 or float32", g.Activations)}
+		return nil, &GateError{name, "activations", fmt.Sprintf("is %q, want int8, float32 or onnx", g.Activations)}
 	}
 	if raw.Tokens != nil {
 		if g.MinTokens = *raw.Tokens; g.MinTokens < 1 {

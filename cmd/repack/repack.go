@@ -30,7 +30,7 @@ gq repack Qwen3-8B-AWQ -o model.gqf
 			"another library quantized, codes, scales and zero points are taken over if a layout holds them\n" +
 			"exactly: each weight stays (code - zero point) * scale to the bit. The default layout is lowbit, and\n" +
 			"kleidiai for weights with offsets that are no multiples of the scale (MLX). docs/CHECKPOINTS.md has\n" +
-			"the limits.",
+			"the limits. A directory with a graph for ONNX Runtime is such a checkpoint (docs/ONNX.md).",
 		Flags: append(cmdline.Settings("", "layout", "target"),
 			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` to write, or s3://BUCKET/KEY"},
 			&cli.BoolFlag{Name: "dequantize", Usage: "store tensors whose codes or scales a .gqf file cannot hold (Q4_K, Q4_1 ...) in float32"},

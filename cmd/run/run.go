@@ -144,7 +144,7 @@ func options(c *cli.Context) (o gq.RunOptions, err error) {
 	o.Threads, o.Verify, o.Progress = c.Int("threads"), c.Bool("verify"), cmdline.Reporter(c)
 	var ok bool
 	if o.Activations, ok = forward.ParseActivations(c.String("activations")); !ok {
-		return o, cmdline.Usagef("--activations: %q is neither int8 nor float32", c.String("activations"))
+		return o, cmdline.Usagef("--activations: %q is none of int8, float32 and onnx", c.String("activations"))
 	}
 	if err := o.Sampling.CheckGiven(); err != nil {
 		return o, cmdline.Usagef("--%w", err)

@@ -111,7 +111,7 @@ func options(c *cli.Context) (o gq.ServeOptions, err error) {
 	}
 	var ok bool
 	if o.Activations, ok = forward.ParseActivations(c.String("activations")); !ok {
-		return o, cmdline.Usagef("--activations: %q is neither int8 nor float32", c.String("activations"))
+		return o, cmdline.Usagef("--activations: %q is none of int8, float32 and onnx", c.String("activations"))
 	}
 	if o.PricePerHour, err = cmdline.Price(c); err != nil {
 		return o, err

@@ -3,6 +3,7 @@ package safetensors
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -152,6 +153,41 @@ func OpenFiles(paths []string, opts Options) (*Checkpoint, error) {
 	if err := c.load(l); err != nil {
 		c.Close()
 		return nil, err
+	}
+	return c, nil
+}
+
+// OpenParts opens files of another format as a checkpoint. names are their paths below dir, and
+// tensors what they hold, with the files' indices. HeaderSHA256 of the first file is that of the
+// whole file.
+func OpenParts(dir string, names []string, tensors []Tensor) (_ *Checkpoint, err error) {
+	c := newCheckpoint(dir, Options{})
+	c.tensors = slices.Clone(tensors)
+	defer func() {
+		if err != nil {
+			c.Close()
+		}
+	}()
+	for _, name := range names {
+		if err := c.addFile(filepath.Join(dir, name), &loader{}); err != nil {
+			return nil, err
+		}
+		f := SourceFile{Name: filepath.ToSlash(name), Size: c.maps[len(c.files)].Size()}
+		if len(c.files) == 0 {
+			if err := c.Guard(func() error { f.HeaderSHA256 = sha256.Sum256(c.maps[0].Bytes()); return nil }); err != nil {
+				return nil, err
+			}
+		}
+		c.files = append(c.files, f)
+	}
+	slices.SortFunc(c.tensors, func(a, b Tensor) int { return strings.Compare(a.Name, b.Name) })
+	for i, t := range c.tensors {
+		if i > 0 && t.Name == c.tensors[i-1].Name {
+			return nil, fmt.Errorf("safetensors: %s: tensor %s appears twice", dir, quote(t.Name))
+		}
+		if _, err := c.Bytes(t); err != nil {
+			return nil, err
+		}
 	}
 	return c, nil
 }

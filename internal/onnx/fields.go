@@ -183,6 +183,9 @@ func (t *Tensor) fields(c *coder) {
 	if c.field != nil || external == 0 {
 		c.bytes(9, &t.Raw)
 	}
+	if c.field != nil && c.field.Number == 9 {
+		t.RawAt = int64(c.field.At)
+	}
 	c.text(12, &t.Doc)
 	messages(c, 13, &t.External, (*Pair).fields)
 	if external = min(1, external); c.field == nil && external > 0 { // data_location

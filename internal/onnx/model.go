@@ -94,11 +94,14 @@ const (
 	Uint8 DataType = 2
 	Int32 DataType = 6
 	Int64 DataType = 7
+
+	Float16  DataType = 10
+	BFloat16 DataType = 16
 )
 
 // Size returns the bytes of an element; 0 for an unknown type.
 func (t DataType) Size() int64 {
-	return map[DataType]int64{Float: 4, Uint8: 1, Int32: 4, Int64: 8}[t]
+	return map[DataType]int64{Float: 4, Uint8: 1, Int32: 4, Int64: 8, Float16: 2, BFloat16: 2}[t]
 }
 
 // Tensor is a tensor with values: in the file itself (Raw), or in another file (External).
@@ -107,6 +110,7 @@ type Tensor struct {
 	Type     DataType
 	Dims     []int64
 	Raw      []byte
+	RawAt    int64 // offset of Raw in the file that was read
 	External []Pair
 	Doc      string // a comment
 }

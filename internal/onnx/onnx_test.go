@@ -35,6 +35,11 @@ func TestRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if c := &got.Graph.Initializers[0]; !bytes.HasPrefix(data[c.RawAt:], c.Raw) || c.RawAt == 0 {
+		t.Errorf("values at %d", c.RawAt)
+	} else {
+		c.RawAt = 0
+	}
 	if !reflect.DeepEqual(got, m) {
 		t.Errorf("%+v\nwas %+v", got, m)
 	}

@@ -41,6 +41,7 @@ SETTINGS = {
     "dequantized": {"symmetric": SYMMETRIC},
     "gguf": {"unquantized": ["--rule", "*=skip"], "symmetric": SYMMETRIC, "8bits": ["--bits", "8", "--group", "32"]},
     # XNNPACK refuses negative scales.
+    "onnx": {"symmetric": SYMMETRIC, "asymmetric": ASYMMETRIC, "channel": CHANNEL, "mixed": [*MIXED, "--rule", "*.o_proj=2"]},
     "executorch": {"symmetric": [*SYMMETRIC, "--positive-scales"], "channel": [*CHANNEL, "--positive-scales"]},
 }
 
@@ -59,6 +60,7 @@ JUDGES = {
     "executorch": ("executorch_judge.py", "executorch", ["executorch/symmetric", "executorch/channel"],
                    ["torch", "torchao", "transformers", "executorch"]),
     "llama.cpp": ("llamacpp_judge.py", "llama.cpp", ["gguf"], []),
+    "onnx": ("onnx_judge.py", "onnx", ["onnx"], []),
     "llm-compressor": ("transformers_judge.py", "llm-compressor", ["pack-quantized/asymmetric"], ["torch", "transformers", "compressed-tensors", "llmcompressor"]),
     "auto-round": ("transformers_judge.py", "gptq", [], ["torch", "transformers", "gptqmodel", "auto-round"]),
     "autoawq": ("autoawq_judge.py", "autoawq", [], ["torch", "transformers", "autoawq"]),
@@ -66,7 +68,7 @@ JUDGES = {
 
 # The judges that also compare what their library writes (write.py), taken over by gq repack, and its target for them.
 WRITERS = {"compressed-tensors": "pack-quantized", "torchao": "torchao-safetensors", "mlx": "mlx", "gptq": "gptq",
-           "llm-compressor": "pack-quantized", "auto-round": "gptq", "autoawq": "gptq"}
+           "llm-compressor": "pack-quantized", "onnx": "onnx", "auto-round": "gptq", "autoawq": "gptq"}
 
 # The cases of --real, and the windows of the text in place of 8. vLLM gives each logarithm as an object in Python.
 REAL = {
@@ -186,8 +188,10 @@ def export(gq, judge, case, model, target, settings):
 def digest(path):
     """A hash of what a program reads of a directory. Other files name the version of gq."""
     h = hashlib.sha256()
-    for name in sorted(os.listdir(path)):
-        if name == "config.json" or name.endswith((".safetensors", ".gguf")):
+    graphs = os.path.join(path, "onnx")
+    names = sorted(os.listdir(path)) + [os.path.join("onnx", n) for n in sorted(os.listdir(graphs) if os.path.isdir(graphs) else [])]
+    for name in names:
+        if name == "config.json" or name.endswith((".safetensors", ".gguf")) or name.startswith("onnx/"):
             with open(os.path.join(path, name), "rb") as f:
                 h.update(f.read())
     return h.hexdigest()[:16]
@@ -261,6 +265,8 @@ def judge(name, gq, logits, write, of_real):
     python = environment(env)
     if name == "llama.cpp":  # its versions are npm's
         packages = [npm("node-llama-cpp@3.22.1", "@node-llama-cpp/linux-x64@3.22.1")]
+    if name == "onnx":  # with the image library that transformers.js loads in any case
+        packages = [npm("@huggingface/transformers@4.3.1", "@img/sharp-linux-x64@0.35.5", "@img/sharp-libvips-linux-x64@1.3.4")]
     listed, files, windows = [], {}, "8"
     if of_real:
         windows = str(REAL[name][1])

@@ -115,6 +115,42 @@ def autoawq(source, directory, text, **settings):
 
 GROUP = dict(num_bits=4, symmetric=True, strategy="group", group_size=32)
 WIDE = {**GROUP, "group_size": 128}
+def onnx(source, directory, text, program, **settings):
+    """A graph of the model builder of ONNX Runtime GenAI, or its graph in float32 as another program quantizes it."""
+    import subprocess
+
+    def build(directory, precision, *options):
+        with tempfile.TemporaryDirectory() as cache:
+            command = [sys.executable, "-m", "onnxruntime_genai.models.builder", "-m", source, "-o", directory, "-p", precision]
+            subprocess.run([*command, "-e", "cpu", "-c", cache, "--extra_options", *options], check=True)
+
+    if program == "builder":
+        build(directory, settings.pop("precision"), *[f"{k}={v}" for k, v in settings.items()])
+    else:
+        import onnx as files
+
+        build(directory, "fp32", "shared_embeddings=false")
+        graph = os.path.join(directory, "model.onnx")
+        model = files.load(graph)
+        for name in glob.glob(graph + "*"):
+            os.remove(name)
+        if program == "quantizer":
+            from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+            quantizer = MatMulNBitsQuantizer(model, accuracy_level=4, **settings)
+            quantizer.process()
+            quantizer.model.save_model_to_file(graph, use_external_data_format=settings["bits"] == 4)
+        else:
+            from olive import run
+
+            with tempfile.TemporaryDirectory() as work:
+                files.save(model, os.path.join(work, "float.onnx"))
+                run({"input_model": {"type": "ONNXModel", "model_path": os.path.join(work, "float.onnx")}, "output_dir": work + "/out",
+                     "cache_dir": work + "/cache", "passes": {"q": {"type": "OnnxBlockWiseRtnQuantization", **settings}}})
+                shutil.copy(work + "/out/model.onnx", graph)
+    shutil.copy(os.path.join(source, "config.json"), directory)
+
+
 SETTINGS = {
     # Transformers 5.23 does not load asymmetric checkpoints of compressed-tensors 0.20.
     "compressed-tensors": (compressed_tensors, {"group": GROUP, "channel": dict(num_bits=8, symmetric=True, strategy="channel")}),
@@ -152,6 +188,15 @@ SETTINGS = {
         "gptq": dict(format="auto_gptq", bits=4, group_size=32),
         "gptq-asymmetric": dict(format="auto_gptq", bits=4, group_size=128, sym=False),
         "awq": dict(format="auto_awq", bits=4, group_size=32, sym=False),
+    }),
+    # The model builder packs zero points without padding where a row has an odd number of blocks: not here.
+    "onnx": (onnx, {
+        "builder": dict(program="builder", precision="int4", block_size=32),
+        "builder-k-quant": dict(program="builder", precision="int4", block_size=32, algo_config="k_quant", is_symmetric="false"),
+        "builder-8bits": dict(program="builder", precision="int8", block_size=64, algo_config="rtn", is_symmetric="false"),
+        "quantizer": dict(program="quantizer", bits=4, block_size=32, is_symmetric=True),
+        "quantizer-8bits": dict(program="quantizer", bits=8, block_size=64, is_symmetric=False),
+        "olive": dict(program="olive", bits=4, block_size=32, axis=0),
     }),
     # Version GEMV is written on CPUs as well, but only a GPU multiplies with it.
     "autoawq": (autoawq, {

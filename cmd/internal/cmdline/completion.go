@@ -88,7 +88,7 @@ func knownValues(path, flag string) []string {
 	case "gate":
 		return []string{accuracy.DefaultGateName}
 	case "activations":
-		return []string{forward.Int8.String(), forward.Float32.String()}
+		return []string{forward.Int8.String(), forward.Float32.String(), forward.ONNX.String()}
 	case "convention":
 		return []string{string(text.Windows), string(text.Documents), string(text.LlamaCpp), string(text.LMEval)}
 	case "cpu":

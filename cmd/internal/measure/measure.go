@@ -34,7 +34,7 @@ func TextFlags(category string) []cli.Flag {
 		cmdline.Positive(&cli.IntFlag{Name: "min-tokens", Category: advanced, DefaultText: "1000, or the gate's", Usage: "`N`: scored tokens that a gate needs at least"}),
 		&cli.IntFlag{Name: "max-tokens", Category: advanced, DefaultText: "all", Usage: "`N`: end after so many scored tokens"},
 		cmdline.Positive(&cli.IntFlag{Name: "max-questions", Category: advanced, DefaultText: "all", Usage: "`N`: answer the first so many questions of each file"}),
-		&cli.StringFlag{Name: "activations", Category: advanced, Value: "int8", Usage: "`DTYPE`: int8, as on the device, or float32, for the weights' loss alone"},
+		&cli.StringFlag{Name: "activations", Category: advanced, Value: "int8", Usage: "`DTYPE`: int8, as on the device, float32, for the weights' loss alone, or onnx, as in ONNX Runtime"},
 	}
 }
 
@@ -67,7 +67,7 @@ func Options(c *cli.Context) (o gq.MeasureOptions, err error) {
 	if s := c.String("activations"); s != "" {
 		var ok bool
 		if o.Activations, ok = forward.ParseActivations(s); !ok {
-			return o, cmdline.Usagef("--activations %s: int8 or float32", s)
+			return o, cmdline.Usagef("--activations %s: int8, float32 or onnx", s)
 		}
 		// The library reads int8 as the default.
 		if g, err := accuracy.ReadGate(o.Gate); err == nil && c.IsSet("activations") && g.Activations != "" && g.Activations != s {

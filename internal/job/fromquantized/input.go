@@ -14,6 +14,7 @@ import (
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/internal/job/assets"
 	"github.com/lowbit-go/gq/internal/job/fromcheckpoint"
+	"github.com/lowbit-go/gq/internal/job/fromonnx"
 	"github.com/lowbit-go/gq/internal/job/hfquant"
 	"github.com/lowbit-go/gq/internal/job/imports"
 	"github.com/lowbit-go/gq/internal/job/plan"
@@ -76,6 +77,9 @@ func (in *input) Bytes(e *plan.Entry, first, count int64, buf *[]byte) ([]byte, 
 		if err != nil {
 			return nil, err
 		}
+		if in.from.plusOne && len(e.Src.Shape) == 1 {
+			return withoutOne(view[first:][:count], e.Src.Dtype, buf)
+		}
 		return view[first:][:count], nil
 	}
 	k := w.Shape[1]
@@ -97,6 +101,18 @@ func (in *input) Bytes(e *plan.Entry, first, count int64, buf *[]byte) ([]byte, 
 		imports.PutFloats(out[(n-from)*size:][:size], x, 0)
 	}
 	return out[first-from*size:][:count], nil
+}
+
+// withoutOne subtracts 1 from gains of norms.
+func withoutOne(view []byte, d packing.Dtype, buf *[]byte) ([]byte, error) {
+	if d != packing.F32 {
+		return nil, fmt.Errorf("gains of norms with 1 added, in %s: expected F32", d)
+	}
+	x := make([]float32, len(view)/4)
+	safetensors.Widen(x, view, d)
+	out := buffer.Grow(buf, len(view))
+	imports.PutFloats(out, x, -1)
+	return out, nil
 }
 
 // dequantizeRow sets dst to (code - zero) * scale, or to code * scale + offset.
@@ -174,11 +190,19 @@ type Checkpoint struct {
 	path      string
 	ck        *safetensors.Checkpoint
 	quantized *hfquant.Quantized
+	plusOne   bool // the graph's gains of norms have 1 added
 }
 
-// Open opens a checkpoint with weights that another library quantized. It returns nil if no weight
-// is quantized, and if path is no checkpoint that can be read: its reader reports the error.
+// Open opens a checkpoint with weights that another library quantized, or a graph for ONNX Runtime.
+// It returns nil if no weight is quantized, and if path is no checkpoint that can be read: its
+// reader reports the error.
 func Open(path string) (imports.Foreign, error) {
+	if m, err := fromonnx.Open(path); m != nil || err != nil {
+		if err != nil {
+			return nil, err
+		}
+		return &Checkpoint{path: path, ck: m.Checkpoint, quantized: m.Quantized, plusOne: m.PlusOne}, nil
+	}
 	ck, err := safetensors.Open(path, safetensors.Options{})
 	if err != nil {
 		return nil, nil

@@ -19,6 +19,7 @@ const (
 	AWQ           Format = "awq" // read only
 	MLX           Format = "mlx"
 	TorchAO       Format = "torchao"
+	ONNX          Format = "onnx" // of ONNX Runtime: package toonnx writes it
 )
 
 // ParseFormat reads the name of a format that NewLayout and Config write, or suggests a name.

@@ -131,7 +131,7 @@ func (o *Output) hold(d *plan.Draft) error {
 	if len(d.Src.Shape) != 2 || d.Transposed {
 		return fmt.Errorf("a matrix of outputs x inputs was expected, not shape %v", d.Src.Shape)
 	}
-	block := blockOf(int64(d.Scheme.Group), d.Cols, d.Role == gqf.RoleEmbedding)
+	block := onnx.BlockOf(int64(d.Scheme.Group), d.Cols, d.Role == gqf.RoleEmbedding)
 	if block == 0 {
 		return fmt.Errorf("rows of %d weights are no whole number of blocks of 16, and an embedding's rows must be: leave it unquantized with --rule '%s=skip'", d.Cols, d.Src.Name)
 	}
@@ -144,32 +144,6 @@ func (o *Output) hold(d *plan.Draft) error {
 		d.Line.Layouts = append(d.Line.Layouts, "qsi4c32p "+o.opts.Tile.String())
 	}
 	return nil
-}
-
-// largestBlock is the largest block of ONNX Runtime's fast kernels, smallestBlock the smallest of
-// any.
-const largestBlock, smallestBlock = 256, 16
-
-// blockOf returns the size of the blocks for groups (0: of whole rows) in rows of cols weights: a
-// power of two that divides the group. whole: blocks divide the row too; 0 if none do.
-func blockOf(group, cols int64, whole bool) int64 {
-	if group >= cols {
-		group = 0
-	}
-	for b := int64(largestBlock); b >= smallestBlock; b /= 2 {
-		if group%b == 0 && (cols%b == 0 || !whole && group != 0) {
-			return b
-		}
-	}
-	if whole {
-		return 0
-	}
-	// The last block of a row is short.
-	b := int64(smallestBlock)
-	for b < min(cols, largestBlock) {
-		b *= 2
-	}
-	return b
 }
 
 // packs reports whether ONNX Runtime packs codes of a scheme as the layout qsi4c32p.

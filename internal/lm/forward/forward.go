@@ -22,24 +22,26 @@ const (
 	// Float32 multiplies dequantized weights with float32 activations. This isolates the error of
 	// the weights.
 	Float32
+	// ONNX multiplies dequantized weights with activations that have been rounded as ONNX Runtime
+	// does for MatMulNBits with accuracy_level 4: to int8, with a scale for each block.
+	ONNX
 )
 
-// ParseActivations parses "int8" or "float32".
+// ParseActivations parses "int8", "float32" or "onnx".
 func ParseActivations(s string) (Activations, bool) {
 	switch s {
 	case "int8":
 		return Int8, true
 	case "float32":
 		return Float32, true
+	case "onnx":
+		return ONNX, true
 	}
 	return 0, false
 }
 
 func (a Activations) String() string {
-	if a == Float32 {
-		return "float32"
-	}
-	return "int8"
+	return [...]string{"int8", "float32", "onnx"}[a]
 }
 
 // Options are the options of a Model. Only Activations and ForCPU can change results.
@@ -167,31 +169,36 @@ func quantizedAs(op kernels.Operator) string {
 	return ""
 }
 
-// Executed returns Int8 if any linear layer runs with int8 activations, and a description: "int8
+// Executed returns the activations of quantized linear layers, or Float32, and a description: "int8
 // activations in 12 of 40 matrices", or without numbers if that holds for all linear layers.
 // Weights of a GGUF file add ggml's types of the activations: "int8 activations (Q8_K, Q8_0)".
 func (m *Model) Executed() (Activations, string) {
-	n, what := 0, Int8.String()+" activations"
+	n, a := 0, Float32
 	var types []string
 	for _, name := range m.names {
-		as := quantizedAs(m.Linear(name))
-		if as != "" {
-			n++
+		switch as := quantizedAs(m.Linear(name)); as {
+		case "":
+			continue
+		case ONNX.String():
+			a = ONNX
+		case Int8.String():
+			a = Int8
+		default:
+			a = Int8
+			if !slices.Contains(types, as) {
+				types = append(types, as)
+			}
 		}
-		if as != "" && as != Int8.String() && !slices.Contains(types, as) {
-			types = append(types, as)
-		}
+		n++
 	}
+	what := a.String() + " activations"
 	if types != nil {
 		what += " (" + strings.Join(types, ", ") + ")"
 	}
-	switch n {
-	case 0:
-		return Float32, Float32.String() + " activations"
-	case len(m.names):
-		return Int8, what
+	if n == 0 || n == len(m.names) {
+		return a, what
 	}
-	return Int8, fmt.Sprintf("%s in %d of %d matrices", what, n, len(m.names))
+	return a, fmt.Sprintf("%s in %d of %d matrices", what, n, len(m.names))
 }
 
 // SetLinear replaces the operator of a linear layer; undo restores the previous operator. withBias

@@ -8,6 +8,7 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/lm/arch"
+	"github.com/lowbit-go/gq/internal/onnx"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -113,6 +114,8 @@ func (s *gqfSource) linear(l *linearSpec) (kernels.Operator, error) {
 		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q: stored inputs x outputs is %v in the file, but %v was expected for config.json's model_type: quantize the checkpoint again", l.name, t.Transposed, l.transposed)}
 	case s.activations == Float32:
 		return s.dequantized(t, l, slice)
+	case s.activations == ONNX:
+		return s.rounded(t, l, slice, int(onnx.BlockOf(int64(p.Header.Group), int64(p.Header.Cols), false)))
 	}
 	return s.packed(t, l, slice)
 }
@@ -176,6 +179,19 @@ func (s *gqfSource) dequantized(t gqf.Tensor, l *linearSpec, slice int) (kernels
 		return s.floats.unpacked(rows.Dequantize, l.rows, l.cols)
 	}
 	return kernels.NewRows(l.rows, l.cols, rows.Dequantize, nil, s.floats.options)
+}
+
+// rounded opens an operator that multiplies rounded activations with the dequantized weights.
+func (s *gqfSource) rounded(t gqf.Tensor, l *linearSpec, slice, block int) (kernels.Operator, error) {
+	rows, err := t.Rows(0, slice)
+	if err != nil {
+		return nil, err
+	}
+	op, err := kernels.NewRows(l.rows, l.cols, rows.Dequantize, nil, s.floats.options)
+	if err != nil {
+		return nil, err
+	}
+	return &roundedInputs{op, block}, nil
 }
 
 func (s *gqfSource) guard(fn func() error) error { return s.file.Guard(fn) }

@@ -1,0 +1,228 @@
+package fromonnx
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/lowbit-go/gq/internal/job/hfquant"
+	"github.com/lowbit-go/gq/internal/lm/arch"
+	"github.com/lowbit-go/gq/internal/onnx"
+)
+
+// read visits the nodes, and takes the weights that they read. Constants and tables of rotations
+// are not among them.
+func (r *reader) read() error {
+	for i := range r.graph.Initializers {
+		t := &r.graph.Initializers[i]
+		r.tensors[t.Name] = t
+	}
+	for i := range r.graph.Nodes {
+		for _, out := range r.graph.Nodes[i].Outputs {
+			r.makers[out] = &r.graph.Nodes[i]
+		}
+	}
+	taken := map[string]bool{} // tensors with one dimension
+	for i := range r.graph.Nodes {
+		n := &r.graph.Nodes[i]
+		if err := r.node(n, taken); err != nil {
+			return fmt.Errorf("node %q (%s): %w", n.Name, n.Op, err)
+		}
+	}
+	for i := range r.graph.Nodes {
+		for _, name := range r.graph.Nodes[i].Inputs {
+			t := r.tensors[name]
+			if t == nil || taken[name] || len(t.Dims) != 1 || t.Type.Size() == 0 || t.Type == onnx.Int64 || t.Type == onnx.Int32 {
+				continue
+			}
+			taken[name] = true
+			module, suffix := vectorName(name)
+			if suffix == "" {
+				continue
+			}
+			if err := r.place(suffix, t, t.Dims[0], []rowsOf{{module, 0, t.Dims[0]}}, vector); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// node takes the weights of a node that is a linear layer or an embedding.
+func (r *reader) node(n *onnx.Node, taken map[string]bool) error {
+	switch n.Op {
+	case "MatMulNBits":
+		if n.Input(4) != "" {
+			return fmt.Errorf("it has a g_idx: columns in activation order have no groups in a .gqf file: quantize without activation order")
+		}
+		return r.quantized(n, n.Input(1), n.Input(2), n.Input(3), n.Input(5), n.Integer("N", 0), n.Integer("K", 0), n.Integer("bits", 4), taken)
+	case "GatherBlockQuantized":
+		name := n.Input(0)
+		if m := r.makers[name]; m != nil && m.Op == "Reshape" { // shared with the lm_head
+			name = m.Input(0)
+		}
+		t := r.tensors[name]
+		if t == nil || len(t.Dims) < 2 || n.Integer("gather_axis", 0) != 0 || n.Integer("quantize_axis", 1) != 1 {
+			return fmt.Errorf("expected rows of codes in an initializer, gather_axis 0 and quantize_axis 1")
+		}
+		bits := n.Integer("bits", 4)
+		width := int64(1)
+		for _, d := range t.Dims[1:] {
+			width *= max(0, min(d, 1<<31))
+		}
+		return r.quantized(n, name, n.Input(2), n.Input(3), "", t.Dims[0], width*8/max(1, bits), bits, taken)
+	case "Gather":
+		if m := r.makers[n.Input(0)]; m != nil && m.Op == "Transpose" && r.tensors[m.Input(0)] != nil {
+			return notTransposed(r.tensors[m.Input(0)])
+		}
+		if t := r.tensors[n.Input(0)]; t != nil && len(t.Dims) == 2 && t.Type.Size() > 0 && t.Type != onnx.Int64 {
+			return r.place(".weight", t, t.Dims[0], []rowsOf{{r.module(n, t.Name), 0, t.Dims[0]}}, matrix)
+		}
+	case "FusedMatMul", "Gemm":
+		if t := r.tensors[n.Input(1)]; t != nil && len(t.Dims) == 2 {
+			if n.Integer("transB", 0) == 0 {
+				return notTransposed(t)
+			}
+			return r.linear(n, t, n.Input(2), taken)
+		}
+	case "MatMul":
+		if t := r.tensors[n.Input(1)]; t != nil && len(t.Dims) == 2 {
+			return notTransposed(t)
+		}
+	}
+	return nil
+}
+
+func notTransposed(t *onnx.Tensor) error {
+	return fmt.Errorf("its unquantized weight %q has the dimensions %v, inputs before outputs, and a .gqf file has outputs first: quantize this layer too, or store the embedding apart from the lm_head", t.Name, t.Dims)
+}
+
+// linear takes an unquantized weight.
+func (r *reader) linear(n *onnx.Node, t *onnx.Tensor, bias string, taken map[string]bool) error {
+	parts := r.split(r.module(n, t.Name), t.Dims[0])
+	if err := r.place(".weight", t, t.Dims[0], parts, matrix); err != nil {
+		return err
+	}
+	return r.bias(n, bias, t.Dims[0], parts, taken)
+}
+
+// quantized takes the parts of a quantized weight.
+func (r *reader) quantized(n *onnx.Node, codes, scales, zeros, bias string, rows, k, bits int64, taken map[string]bool) error {
+	t := r.tensors[codes]
+	if t == nil {
+		return fmt.Errorf("expected codes in an initializer, found %q", codes)
+	}
+	parts := r.split(r.module(n, codes), rows)
+	for _, p := range parts {
+		r.weights = append(r.weights, hfquant.ONNXWeight{Module: p.module, K: k, Bits: bits, Block: n.Integer("block_size", 0)})
+	}
+	for _, part := range []struct{ suffix, name string }{{".weight", codes}, {".scales", scales}, {".zero_points", zeros}} {
+		if part.name == "" {
+			continue
+		}
+		t, taken[part.name] = r.tensors[part.name], true
+		if m := r.makers[part.name]; m != nil && m.Op == "Reshape" {
+			t = r.tensors[m.Input(0)]
+		}
+		if t == nil {
+			return fmt.Errorf("expected an initializer, found %q", part.name)
+		}
+		if err := r.place(part.suffix, t, rows, parts, matrix); err != nil {
+			return err
+		}
+	}
+	return r.bias(n, bias, rows, parts, taken)
+}
+
+// bias takes the bias of a linear layer: an input of the node, or of a node Add behind the layer.
+func (r *reader) bias(n *onnx.Node, name string, rows int64, parts []rowsOf, taken map[string]bool) error {
+	for i := 0; name == "" && i < len(r.graph.Nodes); i++ {
+		if add := &r.graph.Nodes[i]; add.Op == "Add" && slices.Contains(add.Inputs, n.Outputs[0]) {
+			other := slices.DeleteFunc(slices.Clone(add.Inputs), func(in string) bool { return in == n.Outputs[0] })
+			if t := r.tensors[strings.Join(other, "")]; t != nil && slices.Equal(t.Dims, []int64{rows}) {
+				name = t.Name
+			}
+		}
+	}
+	if name == "" {
+		return nil
+	}
+	t := r.tensors[name]
+	if t == nil {
+		return fmt.Errorf("expected the bias in an initializer, found %q", name)
+	}
+	taken[name] = true
+	return r.place(".bias", t, rows, parts, vector)
+}
+
+// weightSuffix is what quantizers append to the name of a module for its weight.
+var weightSuffix = regexp.MustCompile(`([./]MatMul)?([._]weight.*|_Q\d.*|[./]MatMul.*|\.codes)$`)
+
+// attention and other spellings of the builder of ONNX Runtime GenAI
+var (
+	builderAttention = regexp.MustCompile(`\.attn\.((q|k|v|o|qkv)_proj|q_norm|k_norm)\b`)
+	builderQKNorm    = regexp.MustCompile(`(\.[qk]_norm)\.layernorm$`)
+	builderFinalNorm = regexp.MustCompile(`^model\.layers\.\d+\.final_norm_layernorm$`)
+)
+
+// module is the name of the module of a node with a weight, as in a checkpoint. The path in a
+// node's name is the module's; other nodes have names without meaning.
+func (r *reader) module(n *onnx.Node, weight string) string {
+	name := strings.Trim(n.Name, "/")
+	if i := strings.LastIndexByte(name, '/'); i > 0 {
+		name = name[:i]
+	} else {
+		name = weightSuffix.ReplaceAllString(weight, "")
+	}
+	return checkpointName(strings.TrimSuffix(strings.ReplaceAll(name, "/", "."), ".weight"))
+}
+
+func checkpointName(name string) string {
+	return builderAttention.ReplaceAllString(name, ".self_attn.$1")
+}
+
+// vectorName divides the name of a norm's gains or of a bias; "" for other names.
+func vectorName(name string) (module, suffix string) {
+	for _, suffix := range []string{".weight", ".bias"} {
+		if module, ok := strings.CutSuffix(name, suffix); ok {
+			module = builderQKNorm.ReplaceAllString(checkpointName(module), "$1")
+			return builderFinalNorm.ReplaceAllString(module, "model.norm"), suffix
+		}
+	}
+	return "", ""
+}
+
+var layerModule = regexp.MustCompile(`^(.*\blayers\.(\d+)\.)([^.]+\.)(qkv_proj|gate_up_proj)$`)
+
+// split divides the rows of a layer that the graph has merged and the checkpoint has not.
+func (r *reader) split(module string, rows int64) []rowsOf {
+	whole := []rowsOf{{module, 0, rows}}
+	m := layerModule.FindStringSubmatch(module)
+	if m == nil || r.config == nil {
+		return whole
+	}
+	i, err := strconv.Atoi(m[2])
+	if err != nil || i >= len(r.config.Layers) {
+		return whole
+	}
+	c, l := r.config, &r.config.Layers[i]
+	q, kv := int64(c.Heads*l.HeadDim), int64(l.KVHeads*l.HeadDim)
+	kinds, sizes := []arch.Kind{arch.Query, arch.Key, arch.Value}, []int64{q, kv, kv}
+	merged := arch.FusedQKV
+	if m[4] == "gate_up_proj" {
+		n := int64(l.Intermediate)
+		merged, kinds, sizes = arch.FusedGateUp, []arch.Kind{arch.Gate, arch.Up}, []int64{n, n}
+	}
+	total := int64(0)
+	var list []rowsOf
+	for i, kind := range kinds {
+		list = append(list, rowsOf{m[1] + c.NameOf(kind), total, sizes[i]})
+		total += sizes[i]
+	}
+	if c.Facts.Has(merged) || total != rows {
+		return whole
+	}
+	return list
+}

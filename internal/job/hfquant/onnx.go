@@ -1,0 +1,175 @@
+package hfquant
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/floats"
+	"github.com/lowbit-go/gq/packing"
+)
+
+// ONNX Runtime multiplies with codes in a node MatMulNBits, and looks tokens up with
+// GatherBlockQuantized. Package fromonnx presents a graph as a checkpoint. The weight M of shape
+// [N, K], in blocks of B, is then
+//
+//	M.weight      U8 [N, bytes], each row a stream of unsigned codes, up to a whole block
+//	M.scales      F32, F16 or BF16 [N, blocks]
+//	M.zero_points U8 [N, bytes], each row a stream of unsigned zero points, or in the scales' dtype
+//	              [N, blocks]; absent: the middle of the codes
+//
+// Source: docs/ContribOperators.md and contrib_ops/cpu/quantization of ONNX Runtime.
+
+// ONNXWeight is what attributes of a node say about a weight.
+type ONNXWeight struct {
+	Module         string // "model.layers.0.mlp.up_proj"
+	K, Bits, Block int64
+}
+
+// FindONNX lists the weights of nodes.
+func FindONNX(ck *safetensors.Checkpoint, config []byte, list []ONNXWeight) (*Quantized, error) {
+	f := &finder{ck: ck, q: &Quantized{Format: ONNX, Config: config, Parts: map[string]int{}}}
+	err := ck.Guard(func() error {
+		for _, w := range list {
+			if err := f.addONNX(w); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	f.sort()
+	return f.q, err
+}
+
+func (f *finder) addONNX(w ONNXWeight) error {
+	name := w.Module + ".weight"
+	if !slices.Contains([]int64{2, 4, 8}, w.Bits) {
+		return f.unsupported(name, "its node has codes of %d bits, expected 2, 4 or 8", w.Bits)
+	}
+	if w.Block < 16 || w.Block&(w.Block-1) != 0 || w.K <= 0 || w.K > math.MaxInt32 || w.Block > math.MaxInt32 {
+		return f.formatError(name, "its node has blocks of %d of %d columns, expected a power of two from 16 on", w.Block, w.K)
+	}
+	n, _, err := f.dimensions(name, name)
+	if err != nil {
+		return err
+	}
+	blocks := (w.K + w.Block - 1) / w.Block
+	c := &onnxWeight{bits: int(w.Bits)}
+	if c.codes, err = f.part(name, name, []packing.Dtype{packing.U8}, []int64{n, blocks * w.Block * w.Bits / 8}); err != nil {
+		return err
+	}
+	if c.scales, err = f.part(name, w.Module+".scales", scaleDtypes, []int64{n, blocks}); err != nil {
+		return err
+	}
+	parts := []string{name, w.Module + ".scales"}
+	if t, ok := f.ck.Lookup(w.Module + ".zero_points"); ok {
+		dtype, width := packing.U8, (blocks*w.Bits+7)/8
+		if t.Dtype != packing.U8 {
+			dtype, width = c.scales.dtype, blocks
+		}
+		if c.zeros, err = f.part(name, t.Name, []packing.Dtype{dtype}, []int64{n, width}); err != nil {
+			return err
+		}
+		parts = append(parts, t.Name)
+	}
+	scheme := Scheme{Bits: c.bits, Group: w.Block}
+	if w.Block >= w.K {
+		scheme.Group = 0
+	}
+	if err := c.facts(&scheme, n, int(blocks)); err != nil {
+		return err
+	}
+	return f.add(Weight{Name: name, Shape: []int64{n, w.K}, Scheme: scheme, codec: c}, parts...)
+}
+
+type onnxWeight struct {
+	bits                 int
+	codes, scales, zeros *matrix // zeros: nil if absent
+}
+
+// facts finds the narrowest dtype of scales without loss, and the least that zero points need.
+func (w *onnxWeight) facts(s *Scheme, n int64, blocks int) error {
+	row := Row{Scales: make([]float32, blocks), Offsets: make([]float32, blocks)}
+	zeros := make([]float32, blocks)
+	bf16, f16 := true, true
+	for i := range n {
+		if err := w.scales.scales(row.Scales, i); err != nil {
+			return err
+		}
+		for _, v := range row.Scales {
+			bf16 = bf16 && math.Float32bits(v)&0xffff == 0
+			f16 = f16 && isExact(packing.F16, v)
+		}
+		if err := w.zeroPoints(zeros, i); err != nil {
+			return err
+		}
+		for _, z := range zeros {
+			switch {
+			case z != float32(int8(z)) || z < float32(-int(1)<<(w.bits-1)) || z >= float32(int(1)<<(w.bits-1)):
+				s.Zeros = Offsets
+			case z != 0 && s.Zeros == NoZeros:
+				s.Zeros = IntZeros
+			}
+		}
+	}
+	switch {
+	case bf16:
+		s.Scales = packing.BF16
+	case f16:
+		s.Scales = packing.F16
+	default:
+		s.Scales = packing.F32
+	}
+	return nil
+}
+
+// zeroPoints reads the zero points of a row, of signed codes.
+func (w *onnxWeight) zeroPoints(dst []float32, n int64) error {
+	half := float32(int(1) << (w.bits - 1))
+	switch {
+	case w.zeros == nil:
+		clear(dst)
+		return nil
+	case w.zeros.dtype != packing.U8:
+		w.zeros.floats(dst, n)
+		for g := range dst {
+			dst[g] -= half
+		}
+		return checkFinite(w.zeros.name, n, dst)
+	}
+	stream := w.zeros.row(n)
+	for g := range dst {
+		dst[g] = float32(unsignedAt(stream, int64(g), w.bits)) - half
+	}
+	return nil
+}
+
+func (w *onnxWeight) readCodes(row *Row, n int64) error {
+	unpackCodes(row.Codes, w.codes.row(n), w.bits)
+	return nil
+}
+
+func (w *onnxWeight) readGroups(row *Row, n int64) error {
+	if err := w.scales.scales(row.Scales, n); err != nil {
+		return err
+	}
+	if len(row.Zeros) == 0 && len(row.Offsets) == 0 {
+		return nil
+	}
+	zeros := make([]float32, len(row.Scales))
+	if err := w.zeroPoints(zeros, n); err != nil {
+		return err
+	}
+	for g := range row.Zeros {
+		row.Zeros[g] = int8(zeros[g])
+	}
+	for g := range row.Offsets {
+		product := -float64(float64(zeros[g]) * float64(row.Scales[g]))
+		row.Offsets[g] = float32(product)
+		if float64(row.Offsets[g]) != product || !floats.Finite(row.Offsets[g]) {
+			return fmt.Errorf("tensor %s: row %d: zero point %g of group %d times scale %g is not a float32 number: no .gqf file holds these weights exactly", quote(w.zeros.name), n, zeros[g], g, row.Scales[g])
+		}
+	}
+	return nil
+}
