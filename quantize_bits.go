@@ -24,9 +24,9 @@ const bitsName, measuredName = "bits", "measured"
 
 func choiceKey(r *run, j *job, v *values) ([]any, error) {
 	inputs, err := r.choiceInputs(j, v.source)
-	// 3: the version of the choice. The size of the smallest file changes with the tokenizer and the
+	// 4: the version of the choice. The size of the smallest file changes with the tokenizer and the
 	// other small files.
-	return []any{bitsName, 3, inputs, j.o.Budget, v.source.bounds.outline.Least.OutputBytes}, err
+	return []any{bitsName, 4, inputs, j.o.Budget, v.source.bounds.outline.Least.OutputBytes}, err
 }
 
 func chooseBits(r *run, j *job, v *values) (err error) {

@@ -140,8 +140,7 @@ const compared = 2
 // evaluations is how many files a search for a divergence usually measures.
 const evaluations = 5
 
-// The number of tokens that bits are chosen with, and the number if the preset asks for many
-// probes.
+// The number of tokens that bits are chosen with, and the number for the presets best and max.
 const (
 	probeTokens = 1280
 	manyTokens  = 2560
@@ -151,7 +150,7 @@ const (
 // reads.
 func (j *job) choiceTokens() int {
 	n := probeTokens
-	if j.o.Recipe.Quality.ManyProbes() {
+	if q := j.o.Recipe.Quality; q == quantizer.QualityBest || q == quantizer.QualityMax {
 		n = manyTokens
 	}
 	if j.calibration.onText {
@@ -221,9 +220,6 @@ func (j *job) withAllocJob(s *subject, minBits int, f func(alloc.Job) error) err
 func (j *job) allocJob(s *subject, minBits int) alloc.Job {
 	b := j.o.Budget
 	task := alloc.Job{Checkpoint: s.ck, Config: s.config, Options: s.opts, Groups: b.Groups, EmbeddingFixed: b.EmbeddingFixed, MinBits: minBits}
-	if j.o.Recipe.Quality.ManyProbes() {
-		task.Widths, task.Single = []int{2, 3, 4, 5}, true
-	}
 	if j.calibration.needed() {
 		task.Calibration = longestAccount()
 	}

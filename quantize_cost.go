@@ -160,10 +160,8 @@ func (v view) foldChoiceCost() float64 {
 
 // probeCost is the cost of choosing bits: plans of all options, for the limits and for the choice,
 // a pass of the float model, a pass forward and backward (as long as 3.3 passes), the comparison of
-// options on sampled rows, the probes at each width, and two searches for each width, for the
-// errors and for the probes. A probe of a kind of tensor is a pass, with the lm_head of both
-// models. A probe of a single tensor is a pass from its layer on. Then files are written and
-// measured.
+// options on sampled rows, the probes, and two searches, for the errors and for the probes. A probe
+// is a pass, with the lm_head of both models. Then files are written and measured.
 func (v view) probeCost() float64 {
 	kinds := map[string]bool{}
 	options := float64(v.bounds.outline.Plans)
@@ -172,13 +170,9 @@ func (v view) probeCost() float64 {
 		kinds[alloc.Kind(m.Tensor)] = true
 		compared += options * float64(min(m.Rows, alloc.SampledRows)) * (perRow + perOption*float64(m.Cols))
 	}
-	widths, probes := 1.0, 1.2*float64(len(kinds))
-	if v.o.Recipe.Quality.ManyProbes() {
-		widths, probes = 4, float64(len(v.plan.Matrices()))/2
-	}
-	passes := 4.3 + widths*probes
+	passes := 4.3 + 1.2*float64(len(kinds))
 	tokens := float64(v.choiceTokens())
-	cost := v.passCost(tokens*passes) + (weights(v.plan)*2*perSearch*widths+compared)/1e9
+	cost := v.passCost(tokens*passes) + (weights(v.plan)*2*perSearch+compared)/1e9
 	files := float64(v.measuredFiles(evaluations))
 	if files > 0 && v.calibration.onText {
 		tokens = float64(v.calibration.heldOutTokens())

@@ -107,7 +107,7 @@ func TestProbed(t *testing.T) {
 }
 
 func targetsAreMet(t *testing.T, p *Sensitivities) {
-	if p.Decisions[0].Name != "model.embed_tokens.weight" || !p.Decisions[0].Embedding || p.Decisions[0].ProbeKL[0] <= 0 {
+	if p.Decisions[0].Name != "model.embed_tokens.weight" || !p.Decisions[0].Embedding || p.Decisions[0].ProbeKL <= 0 {
 		t.Errorf("the table, which is the head too, is not the first decision: %+v", p.Decisions[0])
 	}
 	last := 0.0

@@ -43,8 +43,8 @@ type Decision struct {
 	Tensors   []string
 	Embedding bool // the tensor is the embedding
 	Weights   int64
-	// ProbeKL is the divergence with only these tensors rounded, at Job.Widths bits in groups of 64.
-	ProbeKL []float64
+	// ProbeKL is the divergence with only these tensors rounded as in probes.
+	ProbeKL float64
 	Options []Option // in order of bytes
 
 	heads  []string        // other names of an embedding

@@ -22,8 +22,8 @@
 // The divergences of single tensors add up well at 4 bits, fairly at 3 and badly at 2. A kind at 2
 // bits has up to 1.43 times the divergence of its tensors alone, at 3 bits at most 1.09 times
 // (stories260K, books1.3M), so probes at 2 bits mislead. The squared error alone, without gradients
-// and probes, allocates worse than the same bits everywhere. With several widths, predictions come
-// from the nearest probe, or between two probes from the geometric mean of both.
+// and probes, allocates worse than the same bits everywhere. Probes of each tensor at 2, 3, 4 and 5
+// bits chose a file of 1.03 times the divergence (stories260K, the bytes of 3 bits).
 //
 // # Importance
 //

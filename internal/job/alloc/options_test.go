@@ -86,7 +86,7 @@ func TestSchemesOfThePlan(t *testing.T) {
 		"half-step":  {quantizer.Recipe{Bits: 2, Mapping: gqf.MappingHalfStep}, gqf.MappingNone, 1, false},
 	} {
 		j := openJob(t, bundled, 2)
-		j.Options.Recipe, j.MinBits, j.Widths = c.recipe, c.least, []int{2, 3, 8}
+		j.Options.Recipe, j.MinBits = c.recipe, c.least
 		if c.rule != gqf.MappingNone {
 			j.Options.Rules = []quantizer.Rule{{Match: "model.layers.*", Mapping: c.rule}}
 		}
@@ -113,14 +113,12 @@ func TestSchemesOfThePlan(t *testing.T) {
 			}
 		}
 		for _, d := range p.Decisions {
-			for _, bits := range p.job.Widths {
-				s := d.probeScheme(bits)
-				if err := s.Validate(); err != nil || s.Bits != bits {
-					t.Errorf("%s, %s: probe of %d bits with scheme %+v, error %v", name, d.Name, bits, s, err)
-				}
-				if want := c.fractions && bits < 8; s.Fractions != want && !d.Embedding {
-					t.Errorf("%s, %s: probe of %d bits with fractions %v, want %v", name, d.Name, bits, s.Fractions, want)
-				}
+			s := d.probeScheme()
+			if err := s.Validate(); err != nil || s.Bits != probeBits {
+				t.Errorf("%s, %s: probe with scheme %+v, error %v", name, d.Name, s, err)
+			}
+			if s.Fractions != c.fractions && !d.Embedding {
+				t.Errorf("%s, %s: probe with fractions %v, want %v", name, d.Name, s.Fractions, c.fractions)
 			}
 		}
 	}

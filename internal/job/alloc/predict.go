@@ -16,18 +16,23 @@ import (
 	"github.com/lowbit-go/gq/internal/job/rounding"
 )
 
-const probeGroup = 64
+// The bits and the group of probes.
+const (
+	probeBits  = 3
+	probeGroup = 64
+)
 
 // SampledRows is the greatest number of rows of a matrix that options are compared on.
 const SampledRows = 128
 
 type tensorErrors struct {
-	// Options and Probes are the errors with the scheme of each option and of each probe, estimated
+	// Options and Probe are the errors with the scheme of each option and of the probe, estimated
 	// from a sample of rows: sums of squares, each row and column weighted with its importance.
-	Options, Probes []float64
-	// Predicted are the errors of all rows with the scheme of each probe, in proportion to the
-	// predicted divergence, for linear layers of decoder layers.
-	Predicted []float64
+	Options []float64
+	Probe   float64
+	// Predicted is the error of all rows with the scheme of the probe, in proportion to the predicted
+	// divergence, for linear layers of decoder layers.
+	Predicted float64
 }
 
 func (j *Job) errors(ctx context.Context, list []*Decision) ([]*tensorErrors, error) {
@@ -46,7 +51,7 @@ func (j *Job) errors(ctx context.Context, list []*Decision) ([]*tensorErrors, er
 }
 
 func (j *Job) errorsOf(d *Decision, im *importances) (*tensorErrors, error) {
-	e := &tensorErrors{Options: make([]float64, len(d.Options)), Probes: make([]float64, len(j.Widths)), Predicted: make([]float64, len(j.Widths))}
+	e := &tensorErrors{Options: make([]float64, len(d.Options))}
 	for _, name := range d.Tensors {
 		if err := j.tensor(e, d, name, im); err != nil {
 			return nil, fmt.Errorf("tensor %q: %w", name, err)
@@ -77,7 +82,7 @@ func (j *Job) tensor(e *tensorErrors, d *Decision, name string, im *importances)
 		r.Recover(w.Tensor.Precision())
 		return roundedRows{r, sum}, nil
 	}
-	var sampled, all []roundedRows
+	var sampled []roundedRows
 	for i, o := range d.Options {
 		r, err := rounder(o.scheme, o.floatZeros, &e.Options[i])
 		if err != nil {
@@ -85,13 +90,11 @@ func (j *Job) tensor(e *tensorErrors, d *Decision, name string, im *importances)
 		}
 		sampled = append(sampled, r)
 	}
-	for i, bits := range j.Widths {
-		r, err := rounder(d.probeScheme(bits), false, &e.Probes[i])
-		if err != nil {
-			return err
-		}
-		sampled, all = append(sampled, r), append(all, roundedRows{r.Rounder, &e.Predicted[i]})
+	probe, err := rounder(d.probeScheme(), false, &e.Probe)
+	if err != nil {
+		return err
 	}
+	sampled, all := append(sampled, probe), []roundedRows{{probe.Rounder, &e.Predicted}}
 	names := d.replaced(w, name)
 	for slice := range w.Slices {
 		inputs := names
@@ -200,38 +203,27 @@ func (r rows) errors(list []roundedRows, counts []float64) error {
 	return nil
 }
 
-func (j *Job) predict(d *Decision, e *tensorErrors) {
+// predict finds the divergences of the options and their hull.
+func (d *Decision) predict(e *tensorErrors) {
 	for i := range d.Options {
 		o := &d.Options[i]
-		from := func(width int) float64 { // index of the nearest probe
-			if e.Probes[width] == 0 {
-				return d.ProbeKL[width]
-			}
-			return float64(d.ProbeKL[width] * (e.Options[i] / e.Probes[width]))
-		}
-		k, exact := slices.BinarySearch(j.Widths, o.Bits)
-		switch {
-		case exact || k == 0:
-			o.KL = from(k)
-		case k == len(j.Widths):
-			o.KL = from(k - 1)
-		default:
-			o.KL = math.Sqrt(float64(from(k-1) * from(k)))
+		if o.KL = d.ProbeKL; e.Probe > 0 {
+			o.KL = float64(d.ProbeKL * (e.Options[i] / e.Probe))
 		}
 	}
 	d.hull = lowerHull(d.Options)
 }
 
-// probeScheme is that of the options with the nearest bits, then with the nearest group, as far as
-// the bits allow.
-func (d *Decision) probeScheme(bits int) rounding.Scheme {
+// probeScheme is the scheme of the option with the nearest bits, then the nearest group, with the
+// bits and the group of probes as far as the scheme allows.
+func (d *Decision) probeScheme() rounding.Scheme {
 	apart := func(a, b int) int { return max(a-b, b-a) }
 	s := slices.MinFunc(d.Options, func(a, b Option) int {
-		return cmp.Or(cmp.Compare(apart(a.Bits, bits), apart(b.Bits, bits)), cmp.Compare(apart(a.Group, probeGroup), apart(b.Group, probeGroup)))
+		return cmp.Or(cmp.Compare(apart(a.Bits, probeBits), apart(b.Bits, probeBits)), cmp.Compare(apart(a.Group, probeGroup), apart(b.Group, probeGroup)))
 	}).scheme
-	s.Bits, s.Group = bits, probeGroup
+	s.Bits, s.Group = probeBits, probeGroup
 	// Half-step ends at 2 bits, and the blocks of a type may not divide a row.
-	if s.Mapping == gqf.MappingHalfStep && bits > 2 || s.Type != 0 {
+	if s.Mapping == gqf.MappingHalfStep || s.Type != 0 {
 		s.Type = 0
 		s.Mapping = gqf.MappingFullRange
 	}
