@@ -171,13 +171,13 @@ func (v view) probeCost() float64 {
 		compared += options * float64(min(m.Rows, alloc.SampledRows)) * (perRow + perOption*float64(m.Cols))
 	}
 	passes := 4.3 + 1.2*float64(len(kinds))
-	tokens := float64(v.choiceTokens())
-	cost := v.passCost(tokens*passes) + (weights(v.plan)*2*perSearch+compared)/1e9
+	cost := v.passCost(float64(v.choiceTokens())*passes) + (weights(v.plan)*2*perSearch+compared)/1e9
 	files := float64(v.measuredFiles(evaluations))
-	if files > 0 && v.calibration.onText {
-		tokens = float64(v.calibration.heldOutTokens())
+	if files == 0 {
+		return cost
 	}
-	return cost + files*v.codesCost() + v.passCost(tokens*files*1.4) // and float32 activations
+	// The float model and the first file's float32 activations are two more passes.
+	return cost + files*v.codesCost() + v.passCost(float64(v.heldOutTokens())*(files+2))
 }
 
 func (v view) calibrationCost() float64 {
@@ -267,17 +267,14 @@ func (v view) ownText() bool { return named(v.o.Recipe.Calibrate) == "" }
 
 // textTokens is the length of the text that the model writes, with the held-out text.
 func (v view) textTokens() int {
-	switch {
-	case v.calibration.onText:
-		s := v.calibrationText(v.calibration.tokens)
-		if s.with != nil {
-			return s.tokens + s.with.tokens
-		}
-		return s.tokens
-	case v.o.Budget == nil:
+	if !v.calibration.onText && v.o.Budget == nil {
 		return foldTokens
 	}
-	return v.choiceTokens()
+	s := v.calibrationText(v.seenTokens())
+	if s.with != nil {
+		return s.tokens + s.with.tokens
+	}
+	return s.tokens
 }
 
 // folds reports whether the recipe folds the checkpoint. A plan does not fold for awq, and states

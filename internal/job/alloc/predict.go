@@ -235,6 +235,8 @@ type Evaluation struct {
 	BitsPerWeight float64 `json:"bits_per_weight"`
 	PredictedKL   float64 `json:"predicted_kl"`
 	KL            float64 `json:"kl"`
+	// Bound is KL with a margin for other text, 0 for Best.
+	Bound float64 `json:"kl_bound,omitempty"`
 
 	bytes     int64   // of the decisions
 	weightsKL float64 // PredictedKL without the activations' part
@@ -242,6 +244,8 @@ type Evaluation struct {
 
 type Measured struct {
 	KL float64
+	// Bound is the divergence that MaxKL compares with its target: KL plus a margin for other text.
+	Bound float64
 	// ActivationKL is the part of int8 activations in KL. The weights' bits hardly matter, so a single
 	// measurement may serve all allocations.
 	ActivationKL float64
@@ -256,7 +260,7 @@ const (
 	nearEnough      = 200
 )
 
-// MaxKL searches for the smallest allocation with a measured divergence of at most the target.
+// MaxKL searches for the smallest allocation with a measured bound of at most the target.
 // measure quantizes the model with an allocation and measures the result. The returned allocation
 // is the last evaluation that meets the target.
 func (p *Sensitivities) MaxKL(ctx context.Context, target float64, measure func(ctx context.Context, a *Allocation) (Measured, error)) (*Allocation, []Evaluation, error) {
@@ -279,9 +283,9 @@ func (p *Sensitivities) MaxKL(ctx context.Context, target float64, measure func(
 			return nil, list, err
 		}
 		a.measured(m)
-		e.PredictedKL, e.KL = a.PredictedKL, m.KL
+		e.PredictedKL, e.KL, e.Bound = a.PredictedKL, m.KL, m.Bound
 		list = append(list, e)
-		met := e.KL <= target
+		met := e.Bound <= target
 		if met {
 			best = a
 		}
@@ -289,8 +293,8 @@ func (p *Sensitivities) MaxKL(ctx context.Context, target float64, measure func(
 		_, most := p.Bytes()
 		switch {
 		case !met && e.bytes >= most:
-			return nil, list, &TargetError{fmt.Sprintf("a KL divergence of %g: the file with %d bits everywhere has %.6f: ask for more, or for another algorithm or --quality", target, p.job.MaxBits, math.Ceil(e.KL*1e6)/1e6)}
-		case best != nil && (met && e.KL >= closeEnough*target || s.high-s.low <= max(1, s.high/nearEnough) || i >= MostEvaluations-1 || e.bytes <= least):
+			return nil, list, &TargetError{fmt.Sprintf("a KL divergence of %g: the file with %d bits everywhere has %.6f: ask for more, or for another algorithm or --quality", target, p.job.MaxBits, math.Ceil(e.Bound*1e6)/1e6)}
+		case best != nil && (met && e.Bound >= closeEnough*target || s.high-s.low <= max(1, s.high/nearEnough) || i >= MostEvaluations-1 || e.bytes <= least):
 			return best, list, nil
 		}
 	}
@@ -301,8 +305,8 @@ type search struct {
 	p             *Sensitivities
 	target        float64
 	low, high     int64
-	lowKL, highKL float64 // measured; 0: not yet
-	ratio         float64 // measured KL over the weights' predicted KL, so far
+	lowKL, highKL float64 // bounds; 0: not yet
+	ratio         float64 // bound over the weights' predicted KL, so far
 }
 
 func (s *search) next() int64 {
@@ -322,12 +326,12 @@ func (s *search) next() int64 {
 
 func (s *search) learn(e Evaluation, budget int64, met bool) {
 	if met {
-		s.high, s.highKL = min(s.high, e.bytes), e.KL
+		s.high, s.highKL = min(s.high, e.bytes), e.Bound
 	} else {
-		s.low, s.lowKL = max(s.low, min(budget, s.high-1)), e.KL
+		s.low, s.lowKL = max(s.low, min(budget, s.high-1)), e.Bound
 	}
 	if e.weightsKL > 0 {
-		s.ratio = e.KL / e.weightsKL
+		s.ratio = e.Bound / e.weightsKL
 		if !met {
 			s.ratio = float64(s.ratio * 1.05)
 		}
