@@ -67,7 +67,7 @@ func (p *Sensitivities) withoutFractions() *Sensitivities {
 	for _, d := range p.Decisions {
 		c := *d
 		c.Options = slices.DeleteFunc(slices.Clone(d.Options), func(o Option) bool {
-			return o.Type == 0 && o.Mapping != gqf.MappingNone
+			return o.Type == 0 && o.Mapping == gqf.MappingAsymmetric
 		})
 		if len(c.Options) == 0 {
 			return nil

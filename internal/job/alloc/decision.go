@@ -223,7 +223,7 @@ func (d *Decision) planned(o Option, lines map[string]*plan.Tensor, schemes map[
 	first := lines[d.Tensors[0]]
 	o.scheme = withoutData(schemes[d.Tensors[0]])
 	o.floatZeros = first.ZeroPoints == rounding.FloatZeros
-	if o.Type == 0 && o.Mapping != gqf.MappingNone && !o.scheme.Fractions {
+	if o.Type == 0 && o.Mapping == gqf.MappingAsymmetric && !o.scheme.Fractions {
 		return o, "", false
 	}
 	if o.Type != 0 {
@@ -266,6 +266,11 @@ func (j *Job) candidates() (list []Option) {
 		if !r.ForGGUF() {
 			for _, group := range j.groups(bits) {
 				list = append(list, Option{Bits: bits, Group: group, stated: bits})
+			}
+			if bits == 2 {
+				for _, group := range j.groups(bits) {
+					list = append(list, Option{Bits: bits, Group: group, Mapping: gqf.MappingHalfStep, stated: bits})
+				}
 			}
 			for _, group := range j.fractions() {
 				list = append(list, Option{Bits: bits, Group: group, Mapping: gqf.MappingAsymmetric, stated: bits})
