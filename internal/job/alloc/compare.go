@@ -59,7 +59,8 @@ func (a *Allocation) measured(m Measured) {
 	a.PredictedKL += a.ActivationKL
 }
 
-// withoutFractions returns p without the options that change the mapping, or nil if all or none do.
+// withoutFractions returns p without the options that change the mapping to fractional zero points,
+// or nil if all or none do.
 func (p *Sensitivities) withoutFractions() *Sensitivities {
 	q := *p
 	q.Decisions = nil

@@ -267,8 +267,8 @@ func (j *Job) candidates() (list []Option) {
 			for _, group := range j.groups(bits) {
 				list = append(list, Option{Bits: bits, Group: group, stated: bits})
 			}
-			if bits == 2 {
-				for _, group := range j.groups(bits) {
+			for _, group := range j.groups(bits) {
+				if bits == 2 && r.CheckpointFormat() == "" {
 					list = append(list, Option{Bits: bits, Group: group, Mapping: gqf.MappingHalfStep, stated: bits})
 				}
 			}
@@ -326,6 +326,9 @@ func (j *Job) takes(d *Decision, o Option) bool {
 	stated := j.Options.Recipe.Mapping
 	if ruled {
 		stated = d.rule.Mapping
+	}
+	if o.Mapping == gqf.MappingHalfStep && o.Type == 0 && d.rule != nil && d.rule.Layouts != nil {
+		return false // the rule's layouts may lack the grid, and a plan of all tensors would fail
 	}
 	if o.Type == 0 {
 		return o.Mapping == gqf.MappingNone || stated == gqf.MappingNone || stated == o.Mapping

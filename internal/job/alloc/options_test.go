@@ -128,7 +128,7 @@ func TestSchemesOfThePlan(t *testing.T) {
 // recipe or a rule states a mapping, or the layout has other zero points.
 func TestMappings(t *testing.T) {
 	testshared.SlowEmulated(t, "plans are the same natively")
-	const both, symmetric, fractional = "full-range asymmetric", "full-range", "asymmetric"
+	const both, symmetric, fractional = "half-step full-range asymmetric", "full-range", "asymmetric"
 	layout := func(f quantizer.Family, d packing.ScaleDtype, m gqf.Mapping) quantizer.Recipe {
 		return quantizer.Recipe{Layouts: []quantizer.LayoutRequest{{Family: f}}, ScaleDtype: d, Mapping: m}
 	}
@@ -148,6 +148,7 @@ func TestMappings(t *testing.T) {
 		{name: "full-range", recipe: quantizer.Recipe{Mapping: gqf.MappingFullRange}, linear: symmetric, embedding: symmetric, sizes: "[]"},
 		{name: "rule", rule: gqf.MappingFullRange, linear: symmetric, embedding: both, sizes: "[]"},
 		{name: "other rule", recipe: quantizer.Recipe{Mapping: gqf.MappingFullRange}, rule: gqf.MappingAsymmetric, linear: fractional, embedding: symmetric, sizes: "[32 48 64 96 128]"},
+		{name: "half-step at 2 bits", recipe: quantizer.Recipe{Bits: 2, Mapping: gqf.MappingHalfStep}, linear: "half-step full-range", embedding: "half-step full-range", sizes: "[]"},
 		{name: "codes", recipe: layout(quantizer.FamilyCodes, 0, 0), linear: both, embedding: both, sizes: "[32 48 64 96 128]"},
 		{name: "torchao", recipe: layout(quantizer.FamilyTorchAO, packing.ScaleF32, 0), linear: symmetric, embedding: symmetric, sizes: "[]"},
 		{name: "qai4c32p", recipe: layout(quantizer.FamilyKleidiAI, packing.ScaleF32, gqf.MappingAsymmetric), linear: fractional, floatZeros: true, sizes: "[]"},
