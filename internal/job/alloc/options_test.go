@@ -187,6 +187,31 @@ func TestMappings(t *testing.T) {
 	}
 }
 
+// TestHalfStepBesideLayouts: a tensor in a layout without half-step keeps its options, and the other
+// tensors have half-step all the same, at 2 bits alone.
+func TestHalfStepBesideLayouts(t *testing.T) {
+	j := openJob(t, bundled, 2)
+	const ruled = "model.layers.0.self_attn.q_proj"
+	j.Options.Rules = []quantizer.Rule{{Match: ruled, Layouts: []quantizer.LayoutRequest{{Family: quantizer.FamilyTorchAO}}, ScaleDtype: packing.ScaleF32}}
+	p, err := j.layOut()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range p.Decisions {
+		halves := 0
+		for _, o := range d.Options {
+			if o.scheme.Mapping == gqf.MappingHalfStep {
+				if halves++; o.Bits != 2 {
+					t.Errorf("%s: half-step at %d bits", d.Name, o.Bits)
+				}
+			}
+		}
+		if other := d.Name != ruled+".weight"; other != (halves > 0) || len(d.Options) < 7 {
+			t.Errorf("%s: %d of %d options have half-step", d.Name, halves, len(d.Options))
+		}
+	}
+}
+
 // TestTypesThatFit: where rows are no whole number of K blocks, the options of the stated mapping
 // are the types that a plan has instead, once each, with the bytes and the bits of these types.
 func TestTypesThatFit(t *testing.T) {
