@@ -68,7 +68,7 @@ func newDivergences(ctx context.Context, checkpoint string, windows []text.Windo
 	return d, nil
 }
 
-// of runs the model in the file at path, .gqf or .gguf, and returns its divergence and its bound for
+// of runs the model in the file at path, .gqf or .gguf. It returns the divergence and the bound for
 // other text.
 func (d *divergences) of(path string, a forward.Activations) (kl, bound float64, err error) {
 	err = withGQF(d.ctx, path, d.threads, stages{}, func(path string, _ *measure.Imported) error {

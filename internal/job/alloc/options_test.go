@@ -187,8 +187,8 @@ func TestMappings(t *testing.T) {
 	}
 }
 
-// TestHalfStepBesideLayouts: a tensor in a layout without half-step keeps its options, and the other
-// tensors have half-step all the same, at 2 bits alone.
+// TestHalfStepBesideLayouts: a tensor in a layout without half-step keeps its options. The other
+// tensors have half-step, at 2 bits alone.
 func TestHalfStepBesideLayouts(t *testing.T) {
 	j := openJob(t, bundled, 2)
 	const ruled = "model.layers.0.self_attn.q_proj"

@@ -30,8 +30,8 @@ type tensorErrors struct {
 	// from a sample of rows: sums of squares, each row and column weighted with its importance.
 	Options []float64
 	Probe   float64
-	// Predicted is the error of all rows with the scheme of the probe, in proportion to the predicted
-	// divergence, for linear layers of decoder layers.
+	// Predicted is the error of all rows with the scheme of the probe, in proportion to the
+	// predicted divergence, for linear layers of decoder layers.
 	Predicted float64
 }
 
