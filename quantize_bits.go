@@ -24,9 +24,9 @@ const bitsName, measuredName = "bits", "measured"
 
 func choiceKey(r *run, j *job, v *values) ([]any, error) {
 	inputs, err := r.choiceInputs(j, v.source)
-	// 3: the version of the choice. The size of the smallest file changes with the tokenizer and the
+	// 4: the version of the choice. The size of the smallest file changes with the tokenizer and the
 	// other small files.
-	return []any{bitsName, 3, inputs, j.o.Budget, v.source.bounds.outline.Least.OutputBytes}, err
+	return []any{bitsName, 4, inputs, j.o.Budget, v.source.bounds.outline.Least.OutputBytes}, err
 }
 
 func chooseBits(r *run, j *job, v *values) (err error) {
@@ -125,7 +125,7 @@ type chooser struct {
 	float, probed *forward.Model
 	reference     *eval.Reference
 	text          string // the source of the text
-	// of text that calibration does not see, see measure; nil: not yet computed
+	// of text that the choice does not see, see measure; nil: not yet computed
 	unseen       *divergences
 	activationKL *float64 // the part of int8 activations in the KL; nil: not yet measured
 }
@@ -177,24 +177,23 @@ func (h *chooser) probe() (*alloc.Sensitivities, error) {
 	return task.Probe(h.run.ctx)
 }
 
-// measure measures an allocation on text that calibration does not see, if calibration has a text,
-// else on the text that bits are chosen with. On its own text calibration fits the codes: other
-// text has more divergence, and schemes with more parameters gain more than on other text. Each
-// measurement may need a calibration, so that the working directory keeps all of them.
+// measure measures an allocation on text that neither calibration nor the choice of bits sees. On
+// its own text calibration fits the codes: other text has more divergence, and schemes with more
+// parameters gain more than on other text. Each measurement may need a calibration, so that the
+// working directory keeps all of them.
 func (h *chooser) measure(ctx context.Context, a *alloc.Allocation) (m alloc.Measured, err error) {
 	if h.unseen == nil {
-		h.unseen = &divergences{ctx: ctx, threads: h.job.o.Threads, reference: h.reference}
-		if h.job.calibration.onText {
-			windows, _, err := h.run.heldOutWindows(h.job)
-			if err != nil {
-				return m, err
-			}
-			if h.unseen.reference, err = eval.NewReference(ctx, h.float, windows); err != nil {
-				return m, err
-			}
+		windows, _, err := h.run.heldOutWindows(h.job)
+		if err != nil {
+			return m, err
 		}
+		reference, err := eval.NewReference(ctx, h.float, windows)
+		if err != nil {
+			return m, err
+		}
+		h.unseen = &divergences{ctx: ctx, threads: h.job.o.Threads, reference: reference}
 	}
-	key, err := workdir.Key(measuredName, 1, h.inputs, h.unseen.reference.Sequences())
+	key, err := workdir.Key(measuredName, 2, h.inputs, h.unseen.reference.Sequences())
 	if err != nil {
 		return m, err
 	}
@@ -233,10 +232,10 @@ func (h *chooser) execute(ctx context.Context, a *alloc.Allocation) (m alloc.Mea
 		defer done() // its layers stay: if no allocation is better, the final file takes them
 	}
 	err = p.WriteTemporary(ctx, h.job.to.Path, write.Options{Codes: codes}, func(temp string) error {
-		if m.KL, err = h.unseen.of(temp, forward.Int8); err != nil || h.activationKL != nil {
+		if m.KL, m.Bound, err = h.unseen.of(temp, forward.Int8); err != nil || h.activationKL != nil {
 			return err
 		}
-		weights, err := h.unseen.of(temp, forward.Float32)
+		weights, _, err := h.unseen.of(temp, forward.Float32)
 		part := max(m.KL-weights, 0)
 		h.activationKL = &part
 		return err
@@ -245,6 +244,6 @@ func (h *chooser) execute(ctx context.Context, a *alloc.Allocation) (m alloc.Mea
 		return m, err
 	}
 	m.ActivationKL = *h.activationKL
-	h.run.logf("%.3f bits per weight: KL %.5f", a.BitsPerWeight, m.KL)
+	h.run.logf("%.3f bits per weight: KL %.5f, bound for other text %.5f", a.BitsPerWeight, m.KL, m.Bound)
 	return m, nil
 }

@@ -160,10 +160,8 @@ func (v view) foldChoiceCost() float64 {
 
 // probeCost is the cost of choosing bits: plans of all options, for the limits and for the choice,
 // a pass of the float model, a pass forward and backward (as long as 3.3 passes), the comparison of
-// options on sampled rows, the probes at each width, and two searches for each width, for the
-// errors and for the probes. A probe of a kind of tensor is a pass, with the lm_head of both
-// models. A probe of a single tensor is a pass from its layer on. Then files are written and
-// measured.
+// options on sampled rows, the probes, and two searches, for the errors and for the probes. A probe
+// is a pass, with the lm_head of both models. Then files are written and measured.
 func (v view) probeCost() float64 {
 	kinds := map[string]bool{}
 	options := float64(v.bounds.outline.Plans)
@@ -172,18 +170,14 @@ func (v view) probeCost() float64 {
 		kinds[alloc.Kind(m.Tensor)] = true
 		compared += options * float64(min(m.Rows, alloc.SampledRows)) * (perRow + perOption*float64(m.Cols))
 	}
-	widths, probes := 1.0, 1.2*float64(len(kinds))
-	if v.o.Recipe.Quality.ManyProbes() {
-		widths, probes = 4, float64(len(v.plan.Matrices()))/2
-	}
-	passes := 4.3 + widths*probes
-	tokens := float64(v.choiceTokens())
-	cost := v.passCost(tokens*passes) + (weights(v.plan)*2*perSearch*widths+compared)/1e9
+	passes := 4.3 + 1.2*float64(len(kinds))
+	cost := v.passCost(float64(v.choiceTokens())*passes) + (weights(v.plan)*2*perSearch+compared)/1e9
 	files := float64(v.measuredFiles(evaluations))
-	if files > 0 && v.calibration.onText {
-		tokens = float64(v.calibration.heldOutTokens())
+	if files == 0 {
+		return cost
 	}
-	return cost + files*v.codesCost() + v.passCost(tokens*files*1.4) // and float32 activations
+	// The float model and the first file's float32 activations are two more passes.
+	return cost + files*v.codesCost() + v.passCost(float64(v.heldOutTokens())*(files+2))
 }
 
 func (v view) calibrationCost() float64 {
@@ -273,17 +267,14 @@ func (v view) ownText() bool { return named(v.o.Recipe.Calibrate) == "" }
 
 // textTokens is the length of the text that the model writes, with the held-out text.
 func (v view) textTokens() int {
-	switch {
-	case v.calibration.onText:
-		s := v.calibrationText(v.calibration.tokens)
-		if s.with != nil {
-			return s.tokens + s.with.tokens
-		}
-		return s.tokens
-	case v.o.Budget == nil:
+	if !v.calibration.onText && v.o.Budget == nil {
 		return foldTokens
 	}
-	return v.choiceTokens()
+	s := v.calibrationText(v.seenTokens())
+	if s.with != nil {
+		return s.tokens + s.with.tokens
+	}
+	return s.tokens
 }
 
 // folds reports whether the recipe folds the checkpoint. A plan does not fold for awq, and states

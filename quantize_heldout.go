@@ -40,7 +40,7 @@ func (r *run) measureHeldOut(j *job, path string) (*HeldOut, error) {
 	}
 	defer kl.close()
 	h := &HeldOut{Tokens: text.CountScored(windows), Source: source}
-	h.KL, err = kl.of(path, forward.Int8)
+	h.KL, _, err = kl.of(path, forward.Int8)
 	return h, err
 }
 
@@ -66,8 +66,9 @@ func newDivergences(ctx context.Context, checkpoint string, windows []text.Windo
 	return d, nil
 }
 
-// of runs the model in the file at path, .gqf or .gguf, and returns its divergence.
-func (d *divergences) of(path string, a forward.Activations) (kl float64, err error) {
+// of runs the model in the file at path, .gqf or .gguf. It returns the divergence and the bound for
+// other text.
+func (d *divergences) of(path string, a forward.Activations) (kl, bound float64, err error) {
 	err = withModel(d.ctx, path, d.threads, stages{}, func(file readable) error {
 		f, err := file.open()
 		if err != nil {
@@ -80,22 +81,22 @@ func (d *divergences) of(path string, a forward.Activations) (kl float64, err er
 			return err
 		}
 		defer m.Close()
-		kl, err = d.reference.KL(d.ctx, m)
+		kl, bound, err = d.reference.BoundedKL(d.ctx, m)
 		return err
 	})
-	return kl, err
+	return kl, bound, err
 }
 
-// heldOutWindows returns text that calibration does not see: the rest of the file after the
-// calibration text, or text that the model writes.
+// heldOutWindows returns text that neither calibration nor the choice of bits sees: the rest of the
+// file after their text, or text that the model writes.
 func (r *run) heldOutWindows(j *job) ([]text.Window, string, error) {
-	p, tokens := j.source.plan, j.calibration.tokens
+	p, tokens := j.source.plan, j.seenTokens()
 	tok, err := tokenizer.Open(p.SourceDir())
 	if err != nil {
 		return nil, "", err
 	}
 	if name := named(j.o.Recipe.Calibrate); name != "" {
-		t, err := r.fileText(p, tok, name, tokens+j.calibration.heldOutTokens())
+		t, err := r.fileText(p, tok, name, tokens+j.heldOutTokens())
 		if err != nil {
 			return nil, "", err
 		}

@@ -116,8 +116,21 @@ type calibration struct {
 
 func (k calibration) needed() bool { return k.imatrix || k.solved || k.awq }
 
-func (k calibration) heldOutTokens() int {
-	return min(max(k.tokens/heldOutShare, heldOutLeast), heldOutMost)
+// seenTokens is the number of tokens at the beginning of a text that codes or bits are chosen with.
+func (j *job) seenTokens() int {
+	if j.calibration.onText {
+		return j.calibration.tokens
+	}
+	return j.choiceTokens()
+}
+
+// heldOutTokens is the number of tokens that files are measured on. A limit of divergence needs
+// many: the margin for other text shrinks with the root of the number.
+func (j *job) heldOutTokens() int {
+	if b := j.o.Budget; b != nil && b.MaxKL > 0 {
+		return heldOutMost
+	}
+	return min(max(j.calibration.tokens/heldOutShare, heldOutLeast), heldOutMost)
 }
 
 // The length of the held-out text is a fraction of the calibration text's, within these bounds.

@@ -97,7 +97,7 @@ func (v view) textBytes() int64 {
 		n, _ = calib.Estimate(p, m, k.tokens, window, calib.Options{Refine: k.refine, Threads: v.o.Threads})
 	}
 	if v.textCalibrated() {
-		n = max(n, eval.KLBytes(m, k.heldOutTokens(), window))
+		n = max(n, eval.KLBytes(m, v.heldOutTokens(), window))
 	}
 	if v.o.Recipe.Calibrate == quantizer.Self {
 		var texts []text.WriteOptions

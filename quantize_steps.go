@@ -94,7 +94,7 @@ func steps() []step {
 			stage: stageHeldOut,
 			runs:  func(v view) int { return once(v.textCalibrated()) },
 			// both models
-			cost: func(v view) float64 { return v.passCost(2 * float64(v.calibration.heldOutTokens())) },
+			cost: func(v view) float64 { return v.passCost(2 * float64(v.heldOutTokens())) },
 		},
 	}
 }

@@ -37,7 +37,7 @@ type selfText struct {
 // calibrationText describes the text for calibration or for the choice of bits.
 func (j *job) calibrationText(tokens int) selfText {
 	s := selfText{tokens: tokens, seed: j.seed(), stage: stageText, name: textName, draft: draftName, option: "calibrate"}
-	if j.textCalibrated() && tokens == j.calibration.tokens {
+	if j.shared == nil && (j.calibration.onText || j.measuredFiles(evaluations) > 0) && tokens == j.seenTokens() {
 		held := j.heldOutText()
 		s.with = &held
 	}
@@ -249,6 +249,6 @@ func (r *run) writeTexts(j *job, p *fromcheckpoint.Plan, list []unwritten) ([]*t
 // heldOutText describes the held-out text if the model writes it.
 func (j *job) heldOutText() selfText {
 	return selfText{
-		tokens: j.calibration.heldOutTokens(), seed: ^j.seed(), stage: stageHeldText, name: heldOutName, draft: heldDraft, option: "calibrate",
+		tokens: j.heldOutTokens(), seed: ^j.seed(), stage: stageHeldText, name: heldOutName, draft: heldDraft, option: "calibrate",
 	}
 }

@@ -243,9 +243,6 @@ func (r Recipe) WithDefaults() Recipe {
 // Tunes reports whether the recipe asks for tuning.
 func (r Recipe) Tunes() bool { return cmp.Or(r.Tune, TuneOff) != TuneOff }
 
-// ManyProbes reports whether bits are chosen with more probes.
-func (q Quality) ManyProbes() bool { return q == QualityBest || q == QualityMax }
-
 // WithQuality returns the recipe with the settings of its preset in the fields that are not set.
 func (r Recipe) WithQuality() Recipe {
 	switch r.Quality {

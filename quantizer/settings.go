@@ -244,7 +244,7 @@ type Quality string
 const (
 	QualityFast Quality = "fast" // search, without data
 	QualityGood Quality = "good" // gptq-ft, on text that the model writes
-	// good with Refine, four times the text and more probes to choose bits with
+	// good with Refine, four times the text, and twice the text to choose bits with
 	QualityBest Quality = "best"
 	QualityMax  Quality = "max" // best, then tuned as the model's size allows
 )

@@ -37,10 +37,6 @@ type Job struct {
 	MinBits, MaxBits int
 	// Groups are the group sizes. Default: 32, 64, 128; with fractional zero points 48 and 96 too.
 	Groups []int
-	// Widths are the bits of probes, ascending. Default: 3.
-	Widths []int
-	// Single probes each tensor, not all of a kind together: some ten times as long. Default: false.
-	Single bool
 	// Calibration is an account of calibration that files have room for. Default: none.
 	Calibration *provenance.Calibration
 	// Tuning is an account of tuning that files have room for. Default: none.
@@ -85,9 +81,6 @@ type Sensitivities struct {
 func (j Job) layOut() (*Sensitivities, error) {
 	j.MinBits = cmp.Or(j.MinBits, 2)
 	j.MaxBits = cmp.Or(j.MaxBits, 8)
-	if j.Widths == nil {
-		j.Widths = []int{3}
-	}
 	facts, err := arch.ParseConfig(j.Config)
 	if err != nil {
 		return nil, err
@@ -121,7 +114,7 @@ func (j Job) Probe(ctx context.Context) (*Sensitivities, error) {
 	if j.Start != nil {
 		steps := j.errorSteps(p.Decisions)
 		for _, g := range j.groupsOf(p.Decisions) {
-			steps += len(j.Widths) * j.probeSteps(g)
+			steps += j.probeSteps(g)
 		}
 		j.Start(steps)
 	}
@@ -147,7 +140,7 @@ func (a *Allocation) CheckFileBytes(bytes int64) error {
 
 func (j *Job) measure(ctx context.Context, p *Sensitivities) error {
 	groups := j.groupsOf(p.Decisions)
-	known, err := j.openStored(p.Decisions, len(groups)*len(j.Widths))
+	known, err := j.openStored(p.Decisions, len(groups))
 	if err != nil {
 		return err
 	}
@@ -163,26 +156,23 @@ func (j *Job) measure(ctx context.Context, p *Sensitivities) error {
 	}
 	of := func(d *Decision) *tensorErrors { return known.Errors[slices.Index(p.Decisions, d)] }
 	for i, g := range groups {
-		for width, bits := range j.Widths {
-			name := fmt.Sprintf("%d %d", i, bits)
-			kl, ok := known.KL[name]
-			if ok {
-				j.progress(j.probeSteps(g))
-			} else {
-				if kl, err = j.probe(ctx, g, bits); err != nil {
-					return err
-				}
-				known.KL[name] = kl
-				if err := known.put(); err != nil {
-					return err
-				}
-				p.Measured++
+		if i < len(known.KL) {
+			j.progress(j.probeSteps(g))
+		} else {
+			kl, err := j.probe(ctx, g)
+			if err != nil {
+				return err
 			}
-			g.divide(kl, width, of)
+			known.KL = append(known.KL, kl)
+			if err := known.put(); err != nil {
+				return err
+			}
+			p.Measured++
 		}
+		g.divide(known.KL[i], of)
 	}
 	for i, d := range p.Decisions {
-		j.predict(d, known.Errors[i])
+		d.predict(known.Errors[i])
 	}
 	return nil
 }
@@ -337,8 +327,8 @@ func (p *Sensitivities) allocation(chosen []int) (*Allocation, error) {
 
 // stored holds the errors of all decisions and the results of probes for a working directory.
 type stored struct {
-	Errors []*tensorErrors    // in order of decisions; nil: not yet found
-	KL     map[string]float64 // by probeName
+	Errors []*tensorErrors // in order of decisions; nil: not yet found
+	KL     []float64       // of the first probes, in order of groups
 
 	work *workdir.Dir // nil: nothing is stored
 	key  string
@@ -357,9 +347,6 @@ func (j *Job) openStored(list []*Decision, probes int) (*stored, error) {
 		j.Resumed(len(k.KL), probes)
 	}
 	k.work, k.key = j.Work, key
-	if k.KL == nil {
-		k.KL = map[string]float64{}
-	}
 	return k, nil
 }
 
@@ -370,19 +357,16 @@ func (j *Job) key(list []*Decision) (string, error) {
 		Name    string
 		Tensors []string
 		Heads   []string
-		Schemes []rounding.Scheme
+		Scheme  rounding.Scheme
 		Options []rounding.Scheme
 	}
 	var probes []probe
 	for _, d := range list {
-		p := probe{Name: d.Name, Tensors: d.Tensors, Heads: d.heads}
-		for _, bits := range j.Widths {
-			p.Schemes = append(p.Schemes, d.probeScheme(bits))
-		}
+		p := probe{Name: d.Name, Tensors: d.Tensors, Heads: d.heads, Scheme: d.probeScheme()}
 		for _, o := range d.Options {
 			p.Options = append(p.Options, o.scheme)
 		}
 		probes = append(probes, p)
 	}
-	return workdir.Key("probes", 4, j.Checkpoint.Stamps(), sha256.Sum256(j.Config), j.Reference.Sequences(), probes)
+	return workdir.Key("probes", 5, j.Checkpoint.Stamps(), sha256.Sum256(j.Config), j.Reference.Sequences(), probes)
 }

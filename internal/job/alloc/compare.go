@@ -59,7 +59,8 @@ func (a *Allocation) measured(m Measured) {
 	a.PredictedKL += a.ActivationKL
 }
 
-// withoutFractions returns p without the options that change the mapping, or nil if all or none do.
+// withoutFractions returns p without the options that change the mapping to fractional zero points,
+// or nil if all or none do.
 func (p *Sensitivities) withoutFractions() *Sensitivities {
 	q := *p
 	q.Decisions = nil
@@ -67,7 +68,7 @@ func (p *Sensitivities) withoutFractions() *Sensitivities {
 	for _, d := range p.Decisions {
 		c := *d
 		c.Options = slices.DeleteFunc(slices.Clone(d.Options), func(o Option) bool {
-			return o.Type == 0 && o.Mapping != gqf.MappingNone
+			return o.Type == 0 && o.Mapping == gqf.MappingAsymmetric
 		})
 		if len(c.Options) == 0 {
 			return nil

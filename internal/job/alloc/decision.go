@@ -43,8 +43,8 @@ type Decision struct {
 	Tensors   []string
 	Embedding bool // the tensor is the embedding
 	Weights   int64
-	// ProbeKL is the divergence with only these tensors rounded, at Job.Widths bits in groups of 64.
-	ProbeKL []float64
+	// ProbeKL is the divergence with only these tensors rounded as in probes.
+	ProbeKL float64
 	Options []Option // in order of bytes
 
 	heads  []string        // other names of an embedding
@@ -223,7 +223,7 @@ func (d *Decision) planned(o Option, lines map[string]*plan.Tensor, schemes map[
 	first := lines[d.Tensors[0]]
 	o.scheme = withoutData(schemes[d.Tensors[0]])
 	o.floatZeros = first.ZeroPoints == rounding.FloatZeros
-	if o.Type == 0 && o.Mapping != gqf.MappingNone && !o.scheme.Fractions {
+	if o.Type == 0 && o.Mapping == gqf.MappingAsymmetric && !o.scheme.Fractions {
 		return o, "", false
 	}
 	if o.Type != 0 {
@@ -273,6 +273,11 @@ func (j *Job) candidates() (list []Option) {
 		if !r.ForGGUF() {
 			for _, group := range j.groups(bits) {
 				list = append(list, Option{Bits: bits, Group: group, stated: bits})
+			}
+			for _, group := range j.groups(bits) {
+				if bits == 2 && r.CheckpointFormat() == "" {
+					list = append(list, Option{Bits: bits, Group: group, Mapping: gqf.MappingHalfStep, stated: bits})
+				}
 			}
 			for _, group := range j.fractions() {
 				list = append(list, Option{Bits: bits, Group: group, Mapping: gqf.MappingAsymmetric, stated: bits})
@@ -332,6 +337,9 @@ func (j *Job) takes(d *Decision, o Option) bool {
 	stated := j.Options.Recipe.Mapping
 	if ruled {
 		stated = d.rule.Mapping
+	}
+	if o.Mapping == gqf.MappingHalfStep && o.Type == 0 && d.rule != nil && d.rule.Layouts != nil {
+		return false // the rule's layouts may lack the grid, and a plan of all tensors would fail
 	}
 	if o.Type == 0 {
 		return o.Mapping == gqf.MappingNone || stated == gqf.MappingNone || stated == o.Mapping

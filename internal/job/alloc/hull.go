@@ -168,7 +168,7 @@ func (j Job) Outline() (*Outline, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &Outline{Probes: len(p.job.groupsOf(p.Decisions)) * len(p.job.Widths), MinBits: p.job.MaxBits, Plans: len(p.job.candidates())}
+	o := &Outline{Probes: len(p.job.groupsOf(p.Decisions)), MinBits: p.job.MaxBits, Plans: len(p.job.candidates())}
 	most := make([]int, len(p.Decisions))
 	for i, d := range p.Decisions {
 		o.Tensors = append(o.Tensors, d.Tensors...)

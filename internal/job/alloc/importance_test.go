@@ -65,7 +65,6 @@ func TestImportance(t *testing.T) {
 		t.Fatal(err)
 	}
 	j = p.job
-	j.Widths = []int{3}
 	errors, err := j.errors(t.Context(), p.Decisions)
 	if err != nil {
 		t.Fatal(err)
@@ -74,12 +73,12 @@ func TestImportance(t *testing.T) {
 	for i, d := range p.Decisions {
 		layer := j.layer(d)
 		g := &group{first: layer, decisions: map[int][]*Decision{layer: {d}}, list: []*Decision{d}}
-		measured, err := j.probe(t.Context(), g, j.Widths[0])
+		measured, err := j.probe(t.Context(), g)
 		if err != nil {
 			t.Fatal(err)
 		}
-		predicted := .5 * errors[i].Probes[0] / (128 + 100 + 156) // from a sample of rows
-		if all := .5 * errors[i].Predicted[0] / (128 + 100 + 156); layer >= 0 && math.Abs(all/predicted-1) > .1 {
+		predicted := .5 * errors[i].Probe / (128 + 100 + 156) // from a sample of rows
+		if all := .5 * errors[i].Predicted / (128 + 100 + 156); layer >= 0 && math.Abs(all/predicted-1) > .1 {
 			t.Errorf("%s: predicted %.3g from all rows, %.3g from a sample", d.Name, all, predicted)
 		}
 		ratio := predicted / measured
@@ -121,10 +120,10 @@ func TestGroups(t *testing.T) {
 		t.Errorf("the groups begin with %s and end with %s of layer %d", first.name, last.name, last.first)
 	}
 	g := &group{list: p.Decisions[1:4]}
-	parts := map[*Decision]*tensorErrors{g.list[0]: {Predicted: []float64{1}}, g.list[1]: {Predicted: []float64{0}}, g.list[2]: {Predicted: []float64{3}}}
-	g.divide(8, 0, func(d *Decision) *tensorErrors { return parts[d] })
+	parts := map[*Decision]*tensorErrors{g.list[0]: {Predicted: 1}, g.list[1]: {}, g.list[2]: {Predicted: 3}}
+	g.divide(8, func(d *Decision) *tensorErrors { return parts[d] })
 	for i, want := range []float64{2, 0, 6} {
-		if got := g.list[i].ProbeKL[0]; got != want {
+		if got := g.list[i].ProbeKL; got != want {
 			t.Errorf("part %d is %g, not %g", i, got, want)
 		}
 	}

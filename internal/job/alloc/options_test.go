@@ -88,7 +88,7 @@ func TestSchemesOfThePlan(t *testing.T) {
 		"half-step":  {quantizer.Recipe{Bits: 2, Mapping: gqf.MappingHalfStep}, gqf.MappingNone, 1, false},
 	} {
 		j := openJob(t, bundled, 2)
-		j.Options.Recipe, j.MinBits, j.Widths = c.recipe, c.least, []int{2, 3, 8}
+		j.Options.Recipe, j.MinBits = c.recipe, c.least
 		if c.rule != gqf.MappingNone {
 			j.Options.Rules = []quantizer.Rule{{Match: "model.layers.*", Mapping: c.rule}}
 		}
@@ -115,14 +115,12 @@ func TestSchemesOfThePlan(t *testing.T) {
 			}
 		}
 		for _, d := range p.Decisions {
-			for _, bits := range p.job.Widths {
-				s := d.probeScheme(bits)
-				if err := s.Validate(); err != nil || s.Bits != bits {
-					t.Errorf("%s, %s: probe of %d bits with scheme %+v, error %v", name, d.Name, bits, s, err)
-				}
-				if want := c.fractions && bits < 8; s.Fractions != want && !d.Embedding {
-					t.Errorf("%s, %s: probe of %d bits with fractions %v, want %v", name, d.Name, bits, s.Fractions, want)
-				}
+			s := d.probeScheme()
+			if err := s.Validate(); err != nil || s.Bits != probeBits {
+				t.Errorf("%s, %s: probe with scheme %+v, error %v", name, d.Name, s, err)
+			}
+			if s.Fractions != c.fractions && !d.Embedding {
+				t.Errorf("%s, %s: probe with fractions %v, want %v", name, d.Name, s.Fractions, c.fractions)
 			}
 		}
 	}
@@ -132,7 +130,7 @@ func TestSchemesOfThePlan(t *testing.T) {
 // recipe or a rule states a mapping, or the layout has other zero points.
 func TestMappings(t *testing.T) {
 	testshared.SlowEmulated(t, "plans are the same natively")
-	const both, symmetric, fractional = "full-range asymmetric", "full-range", "asymmetric"
+	const both, symmetric, fractional = "half-step full-range asymmetric", "full-range", "asymmetric"
 	layout := func(f quantizer.Family, d packing.ScaleDtype, m gqf.Mapping) quantizer.Recipe {
 		return quantizer.Recipe{Layouts: []quantizer.LayoutRequest{{Family: f}}, ScaleDtype: d, Mapping: m}
 	}
@@ -152,6 +150,7 @@ func TestMappings(t *testing.T) {
 		{name: "full-range", recipe: quantizer.Recipe{Mapping: gqf.MappingFullRange}, linear: symmetric, embedding: symmetric, sizes: "[]"},
 		{name: "rule", rule: gqf.MappingFullRange, linear: symmetric, embedding: both, sizes: "[]"},
 		{name: "other rule", recipe: quantizer.Recipe{Mapping: gqf.MappingFullRange}, rule: gqf.MappingAsymmetric, linear: fractional, embedding: symmetric, sizes: "[32 48 64 96 128]"},
+		{name: "half-step at 2 bits", recipe: quantizer.Recipe{Bits: 2, Mapping: gqf.MappingHalfStep}, linear: "half-step full-range", embedding: "half-step full-range", sizes: "[]"},
 		{name: "codes", recipe: layout(quantizer.FamilyCodes, 0, 0), linear: both, embedding: both, sizes: "[32 48 64 96 128]"},
 		{name: "torchao", recipe: layout(quantizer.FamilyTorchAO, packing.ScaleF32, 0), linear: symmetric, embedding: symmetric, sizes: "[]"},
 		{name: "qai4c32p", recipe: layout(quantizer.FamilyKleidiAI, packing.ScaleF32, gqf.MappingAsymmetric), linear: fractional, floatZeros: true, sizes: "[]"},
@@ -186,6 +185,31 @@ func TestMappings(t *testing.T) {
 			if slices.Sort(sizes); !d.Embedding && fmt.Sprint(sizes) != c.sizes {
 				t.Errorf("%s, %s: groups %v of fractional zero points, want %s", c.name, d.Name, sizes, c.sizes)
 			}
+		}
+	}
+}
+
+// TestHalfStepBesideLayouts: a tensor in a layout without half-step keeps its options. The other
+// tensors have half-step, at 2 bits alone.
+func TestHalfStepBesideLayouts(t *testing.T) {
+	j := openJob(t, bundled, 2)
+	const ruled = "model.layers.0.self_attn.q_proj"
+	j.Options.Rules = []quantizer.Rule{{Match: ruled, Layouts: []quantizer.LayoutRequest{{Family: quantizer.FamilyTorchAO}}, ScaleDtype: packing.ScaleF32}}
+	p, err := j.layOut()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range p.Decisions {
+		halves := 0
+		for _, o := range d.Options {
+			if o.scheme.Mapping == gqf.MappingHalfStep {
+				if halves++; o.Bits != 2 {
+					t.Errorf("%s: half-step at %d bits", d.Name, o.Bits)
+				}
+			}
+		}
+		if other := d.Name != ruled+".weight"; other != (halves > 0) || len(d.Options) < 7 {
+			t.Errorf("%s: %d of %d options have half-step", d.Name, halves, len(d.Options))
 		}
 	}
 }

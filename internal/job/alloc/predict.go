@@ -16,18 +16,23 @@ import (
 	"github.com/lowbit-go/gq/internal/job/rounding"
 )
 
-const probeGroup = 64
+// The bits and the group of probes.
+const (
+	probeBits  = 3
+	probeGroup = 64
+)
 
 // SampledRows is the greatest number of rows of a matrix that options are compared on.
 const SampledRows = 128
 
 type tensorErrors struct {
-	// Options and Probes are the errors with the scheme of each option and of each probe, estimated
+	// Options and Probe are the errors with the scheme of each option and of the probe, estimated
 	// from a sample of rows: sums of squares, each row and column weighted with its importance.
-	Options, Probes []float64
-	// Predicted are the errors of all rows with the scheme of each probe, in proportion to the
+	Options []float64
+	Probe   float64
+	// Predicted is the error of all rows with the scheme of the probe, in proportion to the
 	// predicted divergence, for linear layers of decoder layers.
-	Predicted []float64
+	Predicted float64
 }
 
 func (j *Job) errors(ctx context.Context, list []*Decision) ([]*tensorErrors, error) {
@@ -46,7 +51,7 @@ func (j *Job) errors(ctx context.Context, list []*Decision) ([]*tensorErrors, er
 }
 
 func (j *Job) errorsOf(d *Decision, im *importances) (*tensorErrors, error) {
-	e := &tensorErrors{Options: make([]float64, len(d.Options)), Probes: make([]float64, len(j.Widths)), Predicted: make([]float64, len(j.Widths))}
+	e := &tensorErrors{Options: make([]float64, len(d.Options))}
 	for _, name := range d.Tensors {
 		if err := j.tensor(e, d, name, im); err != nil {
 			return nil, fmt.Errorf("tensor %q: %w", name, err)
@@ -77,7 +82,7 @@ func (j *Job) tensor(e *tensorErrors, d *Decision, name string, im *importances)
 		r.Recover(w.Tensor.Precision())
 		return roundedRows{r, sum}, nil
 	}
-	var sampled, all []roundedRows
+	var sampled []roundedRows
 	for i, o := range d.Options {
 		r, err := rounder(o.scheme, o.floatZeros, &e.Options[i])
 		if err != nil {
@@ -85,13 +90,11 @@ func (j *Job) tensor(e *tensorErrors, d *Decision, name string, im *importances)
 		}
 		sampled = append(sampled, r)
 	}
-	for i, bits := range j.Widths {
-		r, err := rounder(d.probeScheme(bits), false, &e.Probes[i])
-		if err != nil {
-			return err
-		}
-		sampled, all = append(sampled, r), append(all, roundedRows{r.Rounder, &e.Predicted[i]})
+	probe, err := rounder(d.probeScheme(), false, &e.Probe)
+	if err != nil {
+		return err
 	}
+	sampled, all := append(sampled, probe), []roundedRows{{probe.Rounder, &e.Predicted}}
 	names := d.replaced(w, name)
 	for slice := range w.Slices {
 		inputs := names
@@ -200,38 +203,27 @@ func (r rows) errors(list []roundedRows, counts []float64) error {
 	return nil
 }
 
-func (j *Job) predict(d *Decision, e *tensorErrors) {
+// predict finds the divergences of the options and their hull.
+func (d *Decision) predict(e *tensorErrors) {
 	for i := range d.Options {
 		o := &d.Options[i]
-		from := func(width int) float64 { // index of the nearest probe
-			if e.Probes[width] == 0 {
-				return d.ProbeKL[width]
-			}
-			return float64(d.ProbeKL[width] * (e.Options[i] / e.Probes[width]))
-		}
-		k, exact := slices.BinarySearch(j.Widths, o.Bits)
-		switch {
-		case exact || k == 0:
-			o.KL = from(k)
-		case k == len(j.Widths):
-			o.KL = from(k - 1)
-		default:
-			o.KL = math.Sqrt(float64(from(k-1) * from(k)))
+		if o.KL = d.ProbeKL; e.Probe > 0 {
+			o.KL = float64(d.ProbeKL * (e.Options[i] / e.Probe))
 		}
 	}
 	d.hull = lowerHull(d.Options)
 }
 
-// probeScheme is that of the options with the nearest bits, then with the nearest group, as far as
-// the bits allow.
-func (d *Decision) probeScheme(bits int) rounding.Scheme {
+// probeScheme is the scheme of the option with the nearest bits, then the nearest group, with the
+// bits and the group of probes as far as the scheme allows.
+func (d *Decision) probeScheme() rounding.Scheme {
 	apart := func(a, b int) int { return max(a-b, b-a) }
 	s := slices.MinFunc(d.Options, func(a, b Option) int {
-		return cmp.Or(cmp.Compare(apart(a.Bits, bits), apart(b.Bits, bits)), cmp.Compare(apart(a.Group, probeGroup), apart(b.Group, probeGroup)))
+		return cmp.Or(cmp.Compare(apart(a.Bits, probeBits), apart(b.Bits, probeBits)), cmp.Compare(apart(a.Group, probeGroup), apart(b.Group, probeGroup)))
 	}).scheme
-	s.Bits, s.Group = bits, probeGroup
+	s.Bits, s.Group = probeBits, probeGroup
 	// Half-step ends at 2 bits, and the blocks of a type may not divide a row.
-	if s.Mapping == gqf.MappingHalfStep && bits > 2 || s.Type != 0 {
+	if s.Mapping == gqf.MappingHalfStep || s.Type != 0 {
 		s.Type = 0
 		s.Mapping = gqf.MappingFullRange
 	}
@@ -243,6 +235,8 @@ type Evaluation struct {
 	BitsPerWeight float64 `json:"bits_per_weight"`
 	PredictedKL   float64 `json:"predicted_kl"`
 	KL            float64 `json:"kl"`
+	// Bound is KL with a margin for other text, 0 for Best.
+	Bound float64 `json:"kl_bound,omitempty"`
 
 	bytes     int64   // of the decisions
 	weightsKL float64 // PredictedKL without the activations' part
@@ -250,6 +244,8 @@ type Evaluation struct {
 
 type Measured struct {
 	KL float64
+	// Bound is the divergence that MaxKL compares with its target: KL plus a margin for other text.
+	Bound float64
 	// ActivationKL is the part of int8 activations in KL. The weights' bits hardly matter, so a single
 	// measurement may serve all allocations.
 	ActivationKL float64
@@ -264,7 +260,7 @@ const (
 	nearEnough      = 200
 )
 
-// MaxKL searches for the smallest allocation with a measured divergence of at most the target.
+// MaxKL searches for the smallest allocation with a measured bound of at most the target.
 // measure quantizes the model with an allocation and measures the result. The returned allocation
 // is the last evaluation that meets the target.
 func (p *Sensitivities) MaxKL(ctx context.Context, target float64, measure func(ctx context.Context, a *Allocation) (Measured, error)) (*Allocation, []Evaluation, error) {
@@ -287,9 +283,9 @@ func (p *Sensitivities) MaxKL(ctx context.Context, target float64, measure func(
 			return nil, list, err
 		}
 		a.measured(m)
-		e.PredictedKL, e.KL = a.PredictedKL, m.KL
+		e.PredictedKL, e.KL, e.Bound = a.PredictedKL, m.KL, m.Bound
 		list = append(list, e)
-		met := e.KL <= target
+		met := e.Bound <= target
 		if met {
 			best = a
 		}
@@ -297,8 +293,8 @@ func (p *Sensitivities) MaxKL(ctx context.Context, target float64, measure func(
 		_, most := p.Bytes()
 		switch {
 		case !met && e.bytes >= most:
-			return nil, list, &TargetError{fmt.Sprintf("a KL divergence of %g: the file with %d bits everywhere has %.6f: ask for more, or for another algorithm or --quality", target, p.job.MaxBits, math.Ceil(e.KL*1e6)/1e6)}
-		case best != nil && (met && e.KL >= closeEnough*target || s.high-s.low <= max(1, s.high/nearEnough) || i >= MostEvaluations-1 || e.bytes <= least):
+			return nil, list, &TargetError{fmt.Sprintf("a KL divergence of %g: the file with %d bits everywhere has %.6f: ask for more, or for another algorithm or --quality", target, p.job.MaxBits, math.Ceil(e.Bound*1e6)/1e6)}
+		case best != nil && (met && e.Bound >= closeEnough*target || s.high-s.low <= max(1, s.high/nearEnough) || i >= MostEvaluations-1 || e.bytes <= least):
 			return best, list, nil
 		}
 	}
@@ -309,8 +305,8 @@ type search struct {
 	p             *Sensitivities
 	target        float64
 	low, high     int64
-	lowKL, highKL float64 // measured; 0: not yet
-	ratio         float64 // measured KL over the weights' predicted KL, so far
+	lowKL, highKL float64 // bounds; 0: not yet
+	ratio         float64 // bound over the weights' predicted KL, so far
 }
 
 func (s *search) next() int64 {
@@ -330,12 +326,12 @@ func (s *search) next() int64 {
 
 func (s *search) learn(e Evaluation, budget int64, met bool) {
 	if met {
-		s.high, s.highKL = min(s.high, e.bytes), e.KL
+		s.high, s.highKL = min(s.high, e.bytes), e.Bound
 	} else {
-		s.low, s.lowKL = max(s.low, min(budget, s.high-1)), e.KL
+		s.low, s.lowKL = max(s.low, min(budget, s.high-1)), e.Bound
 	}
 	if e.weightsKL > 0 {
-		s.ratio = e.KL / e.weightsKL
+		s.ratio = e.Bound / e.weightsKL
 		if !met {
 			s.ratio = float64(s.ratio * 1.05)
 		}

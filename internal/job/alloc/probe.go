@@ -38,12 +38,9 @@ func (j *Job) groupsOf(list []*Decision) (groups []*group) {
 	byKey := map[string]*group{}
 	for _, d := range list {
 		layer := j.layer(d)
-		key := Kind(d.Name)
-		for _, bits := range j.Widths {
-			key += fmt.Sprintf(" %+v", d.probeScheme(bits))
-		}
+		key := fmt.Sprintf("%s %+v", Kind(d.Name), d.probeScheme())
 		g := byKey[key]
-		if g == nil || layer < 0 || j.Single {
+		if g == nil || layer < 0 {
 			g = &group{name: Kind(d.Name), first: layer, decisions: map[int][]*Decision{}}
 			byKey[key] = g
 			groups = append(groups, g)
@@ -68,7 +65,7 @@ func (d *Decision) replaced(w *safetensors.Weights, tensor string) []string {
 }
 
 // probe measures the model with only the group's tensors rounded, layer by layer.
-func (j *Job) probe(ctx context.Context, g *group, bits int) (float64, error) {
+func (j *Job) probe(ctx context.Context, g *group) (float64, error) {
 	change := func(layer int) (undo func(), err error) {
 		var undos []func()
 		undo = func() {
@@ -77,7 +74,7 @@ func (j *Job) probe(ctx context.Context, g *group, bits int) (float64, error) {
 			}
 		}
 		for _, d := range g.decisions[layer] {
-			if err := j.replace(ctx, d, d.probeScheme(bits), &undos); err != nil {
+			if err := j.replace(ctx, d, d.probeScheme(), &undos); err != nil {
 				return undo, err
 			}
 		}
@@ -99,18 +96,17 @@ func (j *Job) probe(ctx context.Context, g *group, bits int) (float64, error) {
 }
 
 // divide gives each decision its part of a probe's divergence, in proportion to the predicted
-// divergences. width is the index of the probe's bits.
-func (g *group) divide(kl float64, width int, errors func(*Decision) *tensorErrors) {
+// divergences.
+func (g *group) divide(kl float64, errors func(*Decision) *tensorErrors) {
 	sum := 0.0
 	for _, d := range g.list {
-		sum += errors(d).Predicted[width]
+		sum += errors(d).Predicted
 	}
 	for _, d := range g.list {
-		part := kl / float64(len(g.list))
+		d.ProbeKL = kl / float64(len(g.list))
 		if sum > 0 {
-			part = float64(kl * (errors(d).Predicted[width] / sum))
+			d.ProbeKL = float64(kl * (errors(d).Predicted / sum))
 		}
-		d.ProbeKL = append(d.ProbeKL, part)
 	}
 }
 

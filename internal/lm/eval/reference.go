@@ -116,11 +116,30 @@ func (r *Reference) store(ctx context.Context, bytes int) error {
 // KL returns the mean divergence KL(float || m) over all scored tokens, in nats, of a quantized
 // model m.
 func (r *Reference) KL(ctx context.Context, m *forward.Model) (float64, error) {
+	kl, _, err := r.BoundedKL(ctx, m)
+	return kl, err
+}
+
+// boundErrors is the distance of a bound from a mean in standard errors: 95 % of normally
+// distributed means are below.
+const boundErrors = 1.645
+
+// BoundedKL returns KL, and a bound that the mean of other text like this text exceeds in one case
+// of twenty. The bound is the mean if the text has a single cluster.
+func (r *Reference) BoundedKL(ctx context.Context, m *forward.Model) (kl, bound float64, err error) {
 	s, err := r.stream(ctx, m)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	return r.score(ctx, s, divergence, runtime.GOMAXPROCS(0))
+	values, err := r.score(ctx, s, divergence, runtime.GOMAXPROCS(0))
+	if err != nil {
+		return 0, 0, err
+	}
+	kl, stdErr := meanOf(values, clustersOf(r.windows, values).sizes(func(i int) int { return r.windows[i].Scored() }))
+	if !stdErr.Known() {
+		return kl, kl, nil
+	}
+	return kl, kl + float64(boundErrors*float64(stdErr)), nil
 }
 
 // KLFrom is KL for a model that differs from the float model only in weights from this layer on.
@@ -154,7 +173,8 @@ func (r *Reference) KLFrom(ctx context.Context, m *forward.Model, layer int, cha
 		}
 	}
 	err = changed(change, layers, func() error {
-		kl, err = r.score(ctx, s, divergence, runtime.GOMAXPROCS(0))
+		values, err := r.score(ctx, s, divergence, runtime.GOMAXPROCS(0))
+		kl, _ = meanOf(values, nil)
 		return err
 	})
 	return kl, err
@@ -172,9 +192,9 @@ func changed(change func(layer int) (undo func(), err error), layer int, run fun
 	return run()
 }
 
-// score returns the mean of fn over all scored positions, with this many threads. The other model's
-// predictions come from the stream.
-func (r *Reference) score(ctx context.Context, s *forward.Stream, fn func(float, other *prediction) float64, threads int) (float64, error) {
+// score returns fn of all scored positions, with this many threads. The other model's predictions
+// come from the stream.
+func (r *Reference) score(ctx context.Context, s *forward.Stream, fn func(float, other *prediction) float64, threads int) ([]float64, error) {
 	vocab := r.float.VocabSize()
 	chunk := min(max(logitsBytes/4/vocab, 1), longest(r.windows))
 	for i := range r.logits {
@@ -183,33 +203,31 @@ func (r *Reference) score(ctx context.Context, s *forward.Stream, fn func(float,
 	if len(r.predictions) < threads {
 		r.predictions = make([][2]prediction, threads)
 	}
-	sum, n := 0.0, 0
-	values := make([]float64, chunk)
+	list := make([]float64, text.CountScored(r.windows))
+	n := 0
 	for i, w := range r.windows {
 		for at := w.First - 1; at < len(w.Tokens)-1; at += chunk {
 			if err := ctx.Err(); err != nil {
-				return 0, err
+				return nil, err
 			}
 			rows := min(chunk, len(w.Tokens)-1-at)
 			if err := s.Logits(i, at, rows, r.logits[1]); err != nil {
-				return 0, err
+				return nil, err
 			}
 			if r.stored == nil {
 				if err := r.end.Logits(i, at, rows, r.logits[0]); err != nil {
-					return 0, err
+					return nil, err
 				}
 			}
-			bad := r.each(values[:rows], n, threads, fn)
-			for row, v := range values[:rows] {
-				if bad[row] >= 0 {
-					return 0, &NonFiniteError{Model: bad[row], Window: i, Position: at + row + 1}
+			for row, model := range r.each(list[n:][:rows], n, threads, fn) {
+				if model >= 0 {
+					return nil, &NonFiniteError{Model: model, Window: i, Position: at + row + 1}
 				}
-				sum += v
 			}
 			n += rows
 		}
 	}
-	return sum / float64(n), nil
+	return list, nil
 }
 
 // each computes fn for the rows in the buffers, from position number n on. If the logits in row i

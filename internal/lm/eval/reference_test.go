@@ -84,9 +84,24 @@ func TestReference(t *testing.T) {
 				t.Errorf("%d bytes to keep: KL %g, %v; Compare has %g", bytes, got, err, want[0].KL.Mean)
 			}
 		}
+		mean := want[0].KL
+		if _, bound, err := r.BoundedKL(t.Context(), quantized); err != nil || math.Abs(bound-mean.Mean-1.645*float64(mean.StdErr)) > 1e-9*bound {
+			t.Errorf("%d bytes to keep: bound %g, %v; Compare has %g with a standard error of %g", bytes, bound, err, mean.Mean, mean.StdErr)
+		}
 		if got, err := r.KL(t.Context(), float); err != nil || got != 0 {
 			t.Errorf("%d bytes to keep: the float model differs from itself by %g, %v", bytes, got, err)
 		}
+	}
+}
+
+// TestBoundOfOneWindow: the standard error of a single cluster is unknown, so there is no margin.
+func TestBoundOfOneWindow(t *testing.T) {
+	r, err := NewReference(t.Context(), openFixture(t), []text.Window{{Tokens: []int32{1, 300, 301, 17}, First: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kl, bound, err := r.BoundedKL(t.Context(), quantizedFixture(t)); err != nil || kl <= 0 || bound != kl {
+		t.Errorf("KL %g, bound %g, %v", kl, bound, err)
 	}
 }
 
