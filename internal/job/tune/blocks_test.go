@@ -23,7 +23,7 @@ func TestBlocks(t *testing.T) {
 	const want = "f6bf0ca48424a2587feffbafccaaf7a6ea23ff415c8b696ccb46c07ab6e66835"
 	p := testplan.New(t, testmodels.Books(t, 2), quantizer.Recipe{Bits: 2, Algorithm: gqf.AlgorithmRTN})
 	words := ids(t, 512, 100, 100, 100, 100)
-	options := Options{Kind: quantizer.TuneBlocks, Steps: 2, codesRate: .03, Threads: 1}
+	options := Options{Kind: quantizer.TuneBlocks, Steps: 2, Threads: 1}
 
 	var layers []TrainedLayer
 	o := options
@@ -86,8 +86,8 @@ func TestBlocksWorse(t *testing.T) {
 	testshared.SlowEmulated(t, "TestRun has the optimizer, model.TestGradientBits the gradients")
 	p := testplan.New(t, testmodels.Books(t, 2), quantizer.Recipe{Bits: 4})
 	var kept []bool
-	// With this rate all codes jump.
-	o := Options{Kind: quantizer.TuneBlocks, Steps: 1, codesRate: 30, Trained: func(l TrainedLayer) { kept = append(kept, l.Kept) }}
+	// With this rate codes jump.
+	o := Options{Kind: quantizer.TuneBlocks, Steps: 1, softRate: 30, Trained: func(l TrainedLayer) { kept = append(kept, l.Kept) }}
 	r, err := Run(context.Background(), p, nil, ids(t, 512, 100, 100, 100), o)
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +106,7 @@ func TestBlocksArchitectures(t *testing.T) {
 		testmodels.Find(t, name).Write(t, dir)
 		p := testplan.New(t, dir, quantizer.Recipe{Bits: 2})
 		kept := 0
-		o := Options{Kind: quantizer.TuneBlocks, Steps: 1, codesRate: .03, Trained: func(l TrainedLayer) {
+		o := Options{Kind: quantizer.TuneBlocks, Steps: 1, Trained: func(l TrainedLayer) {
 			if l.Kept {
 				kept++
 			}

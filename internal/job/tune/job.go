@@ -37,7 +37,7 @@ type Options struct {
 	// Trained is called after each layer of quantizer.TuneBlocks. Default: none.
 	Trained func(TrainedLayer)
 
-	codesRate float64 // default: codesRate
+	codesRate, softRate float64 // default: the constants
 }
 
 // Evaluation is a measurement on held-out text with dequantized weights and float32 activations.
@@ -109,7 +109,7 @@ const (
 // Run trains the numbers of a plan with the codes c. Package model must run the plan's checkpoint.
 func Run(ctx context.Context, p *fromcheckpoint.Plan, c *plan.Codes, t *Text, o Options) (*Result, error) {
 	o.Kind = cmp.Or(o.Kind, quantizer.TuneFloats)
-	o.codesRate = cmp.Or(o.codesRate, codesRate)
+	o.codesRate, o.softRate = cmp.Or(o.codesRate, codesRate), cmp.Or(o.softRate, softRate)
 	o.Steps = Steps(o, t)
 	j := &job{Options: o, ctx: ctx, plan: p, text: t, linears: map[string]*matrix{}}
 	if j.Progress == nil {
@@ -119,7 +119,7 @@ func Run(ctx context.Context, p *fromcheckpoint.Plan, c *plan.Codes, t *Text, o 
 	if err := j.open(cmp.Or(c, &plan.Codes{})); err != nil {
 		return nil, err
 	}
-	if j.Kind == quantizer.TuneBlocks {
+	if Layered(j.Kind) {
 		if err := j.trainBlocks(); err != nil {
 			return nil, err
 		}
@@ -133,10 +133,13 @@ func Run(ctx context.Context, p *fromcheckpoint.Plan, c *plan.Codes, t *Text, o 
 	return j.result(), nil
 }
 
+// Layered reports whether a kind of tuning trains layers before the whole model.
+func Layered(k quantizer.Tune) bool { return k == quantizer.TuneBlocks || k == quantizer.TuneCodes }
+
 // Work is the number of steps of all kinds that Run makes for a model of so many layers.
 func Work(o Options, t *Text, layers int) int {
 	n := Steps(o, t)
-	if o.Kind == quantizer.TuneBlocks {
+	if Layered(o.Kind) {
 		n += layers * blockSteps(t)
 	}
 	return n
@@ -161,8 +164,11 @@ func DefaultSteps(k quantizer.Tune) int {
 
 // DefaultTokens is the default number of tokens, an eighth held out. Codes overfit a short text.
 func DefaultTokens(k quantizer.Tune) int {
-	if k == quantizer.TuneCodes {
+	switch k {
+	case quantizer.TuneCodes:
 		return 131072
+	case quantizer.TuneBlocks:
+		return 65536
 	}
 	return 32768
 }
@@ -463,7 +469,7 @@ func (j *job) account() *provenance.Tuning {
 	case quantizer.TuneCodes:
 		parameters["codes-rate"] = j.codesRate
 	case quantizer.TuneBlocks:
-		parameters["layer-rate"], parameters["codes-rate"] = j.layerRates()
+		parameters["codes-rate"] = j.softRate
 	}
 	return &provenance.Tuning{
 		Mode: string(j.Kind), Parameters: parameters,
