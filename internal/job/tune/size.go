@@ -94,8 +94,8 @@ func (e *MemoryError) Error() string {
 	case quantizer.TuneBlocks:
 		advice = "use --tune floats, whose state is small"
 	}
-	return fmt.Sprintf("%s needs %.3g GB of memory, mostly %d bytes for each trained number, and %.3g GB are there (GOMEMLIMIT, or the machine's memory): %s",
-		e.Kind, float64(e.Need)/1e9, StateBytes, float64(e.Have)/1e9, advice)
+	return fmt.Sprintf("%s needs %.3g GB of memory, mostly up to %d bytes for each trained number, and %.3g GB are there (GOMEMLIMIT, or the machine's memory): %s",
+		e.Kind, float64(e.Need)/1e9, NumberBytes(e.Kind), float64(e.Have)/1e9, advice)
 }
 
 // Check refuses a plan with matrices that cannot be tuned.

@@ -7,8 +7,7 @@ import (
 	"github.com/lowbit-go/gq/internal/detmath"
 )
 
-// The constants of relaxed codes. They were chosen on a model that is not among those of
-// docs/QUALITY.md.
+// The constants of relaxed codes were chosen with a model that docs/QUALITY.md does not measure.
 const (
 	softRate = .05
 	// softReach is how far a position begins from its code towards the checkpoint's weight, and
