@@ -20,7 +20,7 @@ import (
 // and behind the layers.
 func TestBlocks(t *testing.T) {
 	testshared.SlowEmulated(t, "TestRun has the optimizer, model.TestGradientBits the gradients")
-	const want = "f6bf0ca48424a2587feffbafccaaf7a6ea23ff415c8b696ccb46c07ab6e66835"
+	const want = "87fa82cb4402694108af424340f928d1842d4329b683cc3f9e76c99aba900a2b"
 	p := testplan.New(t, testmodels.Books(t, 2), quantizer.Recipe{Bits: 2, Algorithm: gqf.AlgorithmRTN})
 	words := ids(t, 512, 100, 100, 100, 100)
 	options := Options{Kind: quantizer.TuneBlocks, Steps: 2, Threads: 1}
