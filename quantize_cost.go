@@ -260,8 +260,8 @@ func codeCost(s rounding.Scheme) float64 {
 // are held out and pass the student in each measurement.
 func (v view) tuneCost() float64 {
 	k := v.tuning
-	steps := float64(tune.DefaultSteps(k.kind))
-	held := float64(k.length) / 8
+	steps := float64(k.steps)
+	held := float64(tune.HeldOut(k.length))
 	passes := steps*tune.StepTokens*5.5 + (tune.Evaluations+1)*held
 	if !tune.Layered(k.kind) {
 		return v.passCost(passes)

@@ -40,11 +40,11 @@
 //
 // # Layer by layer
 //
-// With TuneBlocks, codes and scales are trained layer by layer: a decoder layer reads the hidden
-// states of the quantized model, and the loss is the mean squared error of its output against the
-// float model's hidden states behind the layer. So a layer also makes up for errors of earlier
-// layers, as gptq-ft does. Only a single layer has gradients and moments, where TuneCodes needs
-// StateBytes for each weight of the model.
+// With TuneBlocks, and before the whole model with TuneCodes, layers are trained in turn: a decoder
+// layer reads the hidden states of the quantized model, and the loss is the mean squared error of
+// its output against the float model's hidden states behind the layer. So a layer also makes up for
+// errors of earlier layers, as gptq-ft does. Only a single layer has gradients and moments, where
+// all codes together need StateBytes for each weight of the model.
 //
 // A code is relaxed to the mean of its choices, weighted by the softmax of logits over a
 // temperature. Choices are all codes up to 2 bits, else q0 and its neighbors. The logit of choice c
@@ -55,8 +55,9 @@
 // and .129 at 3 bits, relaxed codes .538 and .094.
 //
 // A layer, or the whole model, stays as it was if the error or the divergence on held-out text is no
-// smaller. Then all scales and gains are trained as with TuneFloats. The working directory stores
-// finished layers.
+// smaller. Then all scales and gains are trained as with TuneFloats, or codes too: at 2 bits on
+// stories260K, KL fell to .416, and without layers to .526. The working directory stores finished
+// layers.
 //
 // # Text
 //

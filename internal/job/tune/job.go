@@ -22,7 +22,7 @@ import (
 type Options struct {
 	// Kind chooses the numbers to train. Default: quantizer.TuneFloats.
 	Kind quantizer.Tune
-	// Steps bounds the steps. Default (0): 160, 320 for codes; at most three passes over the text.
+	// Steps bounds the steps, as at most three passes over the text do. Default (0): DefaultSteps.
 	Steps int
 	// Work stores the state, from which a job for the same result resumes. Default: none.
 	Work *workdir.Dir
@@ -149,28 +149,47 @@ func Work(o Options, t *Text, layers int) int {
 func Steps(o Options, t *Text) int {
 	n := o.Steps
 	if n == 0 {
-		n = DefaultSteps(cmp.Or(o.Kind, quantizer.TuneFloats))
+		n = DefaultSteps(cmp.Or(o.Kind, quantizer.TuneFloats), false)
 	}
 	return max(1, min(n, passes*t.TrainTokens()/StepTokens))
 }
 
 // DefaultSteps is the number of steps on a text of DefaultTokens.
-func DefaultSteps(k quantizer.Tune) int {
-	if k == quantizer.TuneCodes {
+func DefaultSteps(k quantizer.Tune, coarse bool) int {
+	switch {
+	case k == quantizer.TuneCodes && coarse:
+		return 736
+	case k == quantizer.TuneCodes:
 		return 320
 	}
 	return 160
 }
 
-// DefaultTokens is the default number of tokens, an eighth held out. Codes overfit a short text.
-func DefaultTokens(k quantizer.Tune) int {
-	switch k {
-	case quantizer.TuneCodes:
+// DefaultTokens is the default number of tokens. Codes overfit a text that they see repeatedly. So
+// coarse codes, up to 2.5 bits, see every token of a long text once.
+func DefaultTokens(k quantizer.Tune, coarse bool) int {
+	switch {
+	case k == quantizer.TuneCodes && coarse:
+		return 736*StepTokens + mostHeldOut
+	case k == quantizer.TuneCodes:
 		return 131072
-	case quantizer.TuneBlocks:
+	case k == quantizer.TuneBlocks:
 		return 65536
 	}
 	return 32768
+}
+
+// Coarse reports whether a plan has at most 2.5 bits for each code of its linear layers.
+func Coarse(p *fromcheckpoint.Plan) bool {
+	bits, weights := 0.0, 0.0
+	for _, m := range p.Matrices() {
+		if !m.Embedded() {
+			n := float64(m.Rows) * float64(m.Cols)
+			bits += float64(n * float64(m.Scheme.Bits))
+			weights += n
+		}
+	}
+	return bits < 2.5*weights
 }
 
 func quiet(kernels.Choice) {}
@@ -302,15 +321,7 @@ func (j *job) reader(m *matrix) func(dst []float32, first, rows int) error {
 }
 
 func (j *job) floatRate() float64 {
-	bits, weights := 0.0, 0.0
-	for _, m := range j.matrices {
-		if !m.embedded {
-			n := float64(m.Rows) * float64(m.Cols)
-			bits += float64(n * float64(m.Scheme.Bits))
-			weights += n
-		}
-	}
-	if bits < 2.5*weights {
+	if Coarse(j.plan) {
 		return coarseRate
 	}
 	return rate

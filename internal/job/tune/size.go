@@ -71,7 +71,7 @@ func SizeOf(p *fromcheckpoint.Plan, k quantizer.Tune, tokens, threads int) (s Si
 		state = max(state, layerBytes(p)+2*4*int64(tokens)*int64(narrowest)+codes+4*scales)
 	}
 	c := m.Config()
-	held := int64(heldOut(tokens))
+	held := int64(HeldOut(tokens))
 	predictions := min(12*held*int64(c.VocabSize), eval.ReferenceBytes)
 	s.Memory = codes + 8*scales + state + 2*tape.Bytes() + gradientBytes + predictions + 12*held*int64(m.Width())
 	if p.SourceBytes <= packedBytes {

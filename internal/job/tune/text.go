@@ -21,8 +21,8 @@ const (
 	mostHeldOut  = 16384
 )
 
-// heldOut is the number of tokens to hold out of so many.
-func heldOut(tokens int) int { return min(tokens/heldOutShare, mostHeldOut) }
+// HeldOut is the number of tokens to hold out of so many.
+func HeldOut(tokens int) int { return min(tokens/heldOutShare, mostHeldOut) }
 
 // NewText divides a text.
 func NewText(t *text.Text) (*Text, error) {
@@ -30,7 +30,7 @@ func NewText(t *text.Text) (*Text, error) {
 	if s, _ := quantizer.SettingOf("tune-tokens"); n < s.Least {
 		return nil, fmt.Errorf("a text of %d tokens to tune on: at least %d are needed", n, s.Least)
 	}
-	train := n - heldOut(n)
+	train := n - HeldOut(n)
 	d := &Text{Text: t, HeldOut: t.After(train)}
 	for _, s := range t.First(train) {
 		for len(s) > 1 {
