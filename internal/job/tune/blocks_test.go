@@ -20,7 +20,7 @@ import (
 // and behind the layers.
 func TestBlocks(t *testing.T) {
 	testshared.SlowEmulated(t, "TestRun has the optimizer, model.TestGradientBits the gradients")
-	const want = "87fa82cb4402694108af424340f928d1842d4329b683cc3f9e76c99aba900a2b"
+	const want = "a825c6daf017f59010b2306e198c08108f026b7547978a4cafb1143ffc0699bd"
 	p := testplan.New(t, testmodels.Books(t, 2), quantizer.Recipe{Bits: 2, Algorithm: gqf.AlgorithmRTN})
 	words := ids(t, 512, 100, 100, 100, 100)
 	options := Options{Kind: quantizer.TuneBlocks, Steps: 2, Threads: 1}

@@ -109,7 +109,7 @@ func TestRun(t *testing.T) {
 var golden = map[quantizer.Tune]string{
 	quantizer.TuneNorms:  "b58fe2af694d361db42836d7fdaa9b1d1414bbdd1d4f5438deb895993ad66ca6",
 	quantizer.TuneFloats: "078578a6e33da7cc874ae9c9cfadbdf45a9a334286a9f896c82b36d0a5799ee6",
-	quantizer.TuneCodes:  "a4d35e6f7fcb868225ae1cfcfaafac76709d5720a6626d9552ccbe3eb6fe059a",
+	quantizer.TuneCodes:  "2db0b9c9f7027b7805c5e945cc07b002848aca4922bfeaaf7fe9d03ad2703a7a",
 }
 
 // TestArchitectures tunes random models: a mixture of experts, norms that multiply by 1 + gain,
