@@ -52,7 +52,7 @@
 // falls from .5 to .05 in the first 85 % of BlockSteps. The rates are .05 for logits, and for scales
 // 2e-3 up to 2 bits, else 1e-3. The likeliest choices are measured on held-out text four times, and
 // the best codes and scales stay. Straight-through codes gave stories260K a KL of .628 at 2 bits
-// and .129 at 3 bits, relaxed codes .538 and .094.
+// and .129 at 3 bits, relaxed codes .538 and .095.
 //
 // A layer, or the whole model, stays as it was if the error or the divergence on held-out text is no
 // smaller. Then all scales and gains are trained as with TuneFloats, or codes too: at 2 bits on
