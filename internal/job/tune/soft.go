@@ -13,9 +13,9 @@ const (
 	// softReach is how far a position begins from its code towards the checkpoint's weight, and
 	// softWidth is the standard deviation of the choices about the position.
 	softReach, softWidth = .2, .35
-	// The temperature falls geometrically from hot to cold, and is cold after softShare of the steps.
+	// The temperature falls geometrically from hot to cold in softShare of the steps.
 	hot, cold, softShare = .5, .05, .85
-	// Gradients of choices with small weights are small, so epsilon must be smaller than for scales.
+	// Choices with small weights have small gradients, and need a smaller epsilon than scales.
 	softEpsilon = 1e-20
 	// Weights below e^negligible are 0.
 	negligible = -40
