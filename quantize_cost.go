@@ -51,6 +51,7 @@ const (
 	perSolved     = 2550  // of a weight: gptq and gptq-ft, to choose grids and codes (66 ns)
 	perRefined    = 6000  // of a weight: to refine codes and scales (160 ns)
 	perRefine     = 4.4   // of a weight and a column: to refine them
+	perChoice     = 600   // of a choice of a relaxed code and a step of its layer (16 ns)
 	perFolded     = 600   // of a weight and a step (16 ns)
 	perAWQ        = 17600 // of a weight: 20 searches, each with the outputs of 512 tokens (460 ns)
 	perAWQRow     = 1.2e6 // of a row: what 20 searches take for each row (31 us)
@@ -253,13 +254,16 @@ func codeCost(s rounding.Scheme) float64 {
 // are held out and pass the student in each measurement.
 func (v view) tuneCost() float64 {
 	k := v.tuning
-	steps := float64(tune.DefaultSteps(k.kind))
-	held := float64(k.length) / 8
+	steps := float64(k.steps)
+	held := float64(tune.HeldOut(k.length))
 	passes := steps*tune.StepTokens*5.5 + (tune.Evaluations+1)*held
-	if k.kind == quantizer.TuneBlocks { // a layer forward and backward, and both models once
-		passes += tune.BlockSteps*tune.StepTokens*3 + float64(2*k.length) + 3*held
+	if !tune.Layered(k.kind) {
+		return v.passCost(passes)
 	}
-	return v.passCost(passes)
+	// A layer forward and backward, without the first inputs' gradient; both models once; five
+	// measurements; and the logits of codes.
+	layers := tune.BlockSteps*tune.StepTokens*2.5 + float64(2*k.length) + 5*held
+	return v.passCost(passes) + v.layersCost(layers) + perChoice*tune.BlockSteps*float64(tune.Choices(v.plan))/1e9
 }
 
 // ownText reports whether the model writes the text, if one is needed.

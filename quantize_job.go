@@ -145,6 +145,7 @@ const (
 type tuning struct {
 	kind   quantizer.Tune
 	self   bool // the model writes the text
+	steps  int  // with the whole model, at most
 	tokens int  // of the text, at most
 	length int  // of the text; tokens if it is not written yet
 	size   tune.Size

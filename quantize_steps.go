@@ -147,7 +147,7 @@ func (v view) estimate() *Estimate {
 	e.Seconds = cost * unitSeconds / float64(e.Threads)
 	e.How = "time: CPU time per weight and token, measured on an AMD EPYC with AVX-512, by the threads; memory: buffers of the threads"
 	if v.tuning != nil {
-		e.How += fmt.Sprintf(", with %.1f MB for tuning: %d bytes for each trained number, a byte for each weight, and what a layer needs for %d tokens", float64(v.tuning.size.Memory)/1e6, tune.StateBytes, tune.StepTokens)
+		e.How += fmt.Sprintf(", with %.1f MB for tuning: up to %d bytes for each trained number, a byte for each weight, and what a layer needs for %d tokens", float64(v.tuning.size.Memory)/1e6, tune.NumberBytes(v.tuning.kind), tune.StepTokens)
 	}
 	if v.calibration.needed() {
 		e.How += ", and matrices and hidden states of the largest layer"

@@ -27,7 +27,12 @@ func (r *run) newTuning(j *job) (*tuning, error) {
 	if !recipe.Tunes() {
 		return nil, nil
 	}
-	k.tokens = cmp.Or(recipe.TuneTokens, tune.DefaultTokens(k.kind))
+	coarse := tune.Coarse(plan)
+	if b := j.o.Budget; b != nil { // bits are not chosen yet
+		coarse = b.BitsPerWeight > 0 && b.BitsPerWeight < 3
+	}
+	k.steps = tune.DefaultSteps(k.kind, coarse)
+	k.tokens = cmp.Or(recipe.TuneTokens, tune.DefaultTokens(k.kind, coarse))
 	if why := j.notRunnable(); why != "" {
 		return nil, optionf("tune", "needs a model that gq can run: %s", why)
 	}
@@ -100,7 +105,7 @@ func tuneCodes(r *run, j *job, v *values) error {
 }
 
 func (r *run) train(j *job, p *fromcheckpoint.Plan, codes *plan.Codes, t *tune.Text) (*tune.Result, error) {
-	o := tune.Options{Kind: j.tuning.kind, Work: r.work, Threads: j.o.Threads}
+	o := tune.Options{Kind: j.tuning.kind, Steps: j.tuning.steps, Work: r.work, Threads: j.o.Threads}
 	layers := 0
 	if c, err := arch.ParseForward(j.source.config); err == nil { // newTuning has parsed it
 		layers = len(c.Layers)

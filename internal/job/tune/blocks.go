@@ -11,15 +11,16 @@ import (
 	"github.com/lowbit-go/gq/internal/lm/forward"
 )
 
-// Training of codes layer by layer, as in AutoRound (arXiv 2309.05516): the codes and scales of a
-// decoder layer are trained so that the layer reproduces the hidden states of the float model from
-// those of the quantized model. Only this layer has gradients and an optimizer's state.
+// Training of codes layer by layer: the relaxed codes and the scales of a decoder layer are trained
+// so that the layer reproduces the hidden states of the float model from those of the quantized
+// model. Only this layer has gradients and an optimizer's state.
 const (
 	// BlockSteps is the number of steps of each layer, of at most StepTokens each.
-	BlockSteps = 200
-	// fineCodes and fineScales are the parts of the learning rates with more than 2.5 bits. At the
-	// whole rate, single layers of books1.3M at 3 bits and of stories260K at 4 bits became worse.
-	fineCodes, fineScales = .3, .5
+	BlockSteps = 480
+	// hardened is the number of measurements of a layer with hard codes.
+	hardened = 4
+	// The learning rates of scales up to 2 bits, and with more bits.
+	layerCoarse, layerFine = 2e-3, 1e-3
 	// blockPasses bounds the passes over a short text.
 	blockPasses = 8
 )
@@ -35,7 +36,11 @@ type blocks struct {
 
 	list         []*matrix // of the layer
 	in           forward.LayerInput
+	scales       []*trained // of the layer, minima included
 	x, want, out []float32
+	// before is the layer's error before training, best the least error since, by numbers.
+	before, best float64
+	numbers      []numbers
 	stored       string // the key of stored layers
 	resumed      int    // layers taken from the working directory
 }
@@ -148,54 +153,70 @@ func (b *blocks) advance(s *forward.Stream, layer int) error {
 	return nil
 }
 
-func (j *job) layerRates() (scales, codes float64) {
-	scales, codes = j.floatRate(), j.codesRate
-	if scales != coarseRate {
-		scales, codes = float64(fineScales*scales), float64(fineCodes*codes)
+// layerRate is the learning rate of the scales of a matrix.
+func layerRate(bits int) float64 {
+	if bits <= 2 {
+		return layerCoarse
 	}
-	return scales, codes
+	return layerFine
 }
 
 // train trains a layer and keeps the result if held-out sequences are better.
-func (b *blocks) train(layer int) error {
-	before, err := b.measure(layer)
-	if err != nil {
+func (b *blocks) train(layer int) (err error) {
+	if b.before, err = b.measure(layer); err != nil {
 		return err
 	}
-	old := snapshot(b.list)
-	var all []*trained
-	scales, codes := b.layerRates()
+	b.best, b.numbers = b.before, snapshot(b.list)
+	b.scales = nil
 	for _, m := range b.list {
-		m.train(false, scales)
-		if err := m.trainCodes(codes, b.reader(m)); err != nil {
+		m.train(false, layerRate(m.Scheme.Bits))
+		if err := m.soften(b.reader(m)); err != nil {
 			return err
 		}
-		if all = append(all, m.scales.by); m.steps != nil {
-			all = append(all, m.steps)
-		}
+		b.scales = append(b.scales, m.scales.by)
 		if m.mins != nil {
-			all = append(all, m.mins.by)
+			b.scales = append(b.scales, m.mins.by)
 		}
 	}
-	if err := b.steps(layer, all); err != nil {
+	if err := b.steps(layer); err != nil {
 		return err
 	}
 	for _, m := range b.list {
-		m.settle()
+		m.soft, m.still = nil, nil
 	}
-	after, err := b.measure(layer)
-	if err != nil {
-		return err
-	}
-	kept := after < before
-	if !kept {
-		restore(b.list, old)
-	}
+	restore(b.list, b.numbers)
 	if b.Trained != nil {
-		b.Trained(TrainedLayer{layer, len(b.student.Config().Layers), before, after, kept})
+		b.Trained(TrainedLayer{layer, len(b.student.Config().Layers), b.before, b.best, b.best < b.before})
 	}
 	return b.saveLayer(layer)
 }
+
+// harden measures the layer with its likeliest codes and keeps the numbers if best so far.
+func (b *blocks) harden(layer int) error {
+	var list []*soft
+	for _, m := range b.list {
+		s := m.soft
+		if s != nil {
+			b.pieces(m, func(from, to int) { s.harden(m.codes, from, to) })
+		}
+		list = append(list, s)
+		m.soft = nil
+	}
+	mean, err := b.measure(layer)
+	if err != nil {
+		return err
+	}
+	if mean < b.best {
+		b.best, b.numbers = mean, snapshot(b.list)
+	}
+	for i, m := range b.list {
+		m.soft = list[i]
+	}
+	return nil
+}
+
+// pieces calls f for pieces of a matrix's weights, in several goroutines.
+func (b *blocks) pieces(m *matrix, f func(from, to int)) { b.rows(len(m.codes), 1<<12, f) }
 
 // TrainedLayer has a layer's error before and after training: the mean squared error of its
 // output's elements on held-out text.
@@ -205,7 +226,7 @@ type TrainedLayer struct {
 	Kept          bool
 }
 
-func (b *blocks) steps(layer int, all []*trained) error {
+func (b *blocks) steps(layer int) error {
 	n := blockSteps(b.text)
 	next := shuffled(b.lengths[:b.trains], detmath.Source(layer+1))
 	for step := range n {
@@ -219,11 +240,21 @@ func (b *blocks) steps(layer int, all []*trained) error {
 		}
 		first, second := corrections(step)
 		part := schedule(step, n)
-		for _, t := range all {
+		for _, t := range b.scales {
 			b.rows(len(t.x), 1<<14, func(from, to int) { t.update(from, to, float64(part*t.rate), first, second) })
 		}
 		for _, m := range b.list {
+			if m.soft != nil {
+				b.pieces(m, func(from, to int) { m.soft.update(from, to, float64(part*b.softRate), first, second) })
+				m.soft.temperature = temperature(step+1, n)
+				b.pieces(m, m.soft.refresh)
+			}
 			b.refreshMatrix(m)
+		}
+		if (step+1)*hardened/n > step*hardened/n {
+			if err := b.harden(layer); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -240,9 +271,10 @@ func (b *blocks) gather(batch []int) {
 	b.in.X = b.x
 }
 
-// gradient replaces the layer's output by the gradient of the mean squared error.
+// gradient replaces the layer's output by the gradient of the mean squared error, divided by the
+// error before training.
 func (b *blocks) gradient(out []float32) error {
-	factor := 2 / float32(len(out))
+	factor := float32(2 / float64(float64(len(out))*b.before))
 	for i, v := range out {
 		out[i] = float32(factor * (v - b.want[i]))
 	}
@@ -273,28 +305,17 @@ func (b *blocks) measure(layer int) (float64, error) {
 	return 0, fmt.Errorf("tuning: layer %d of the quantized model has no finite output: tune less (--tune norms), or not (--tune off)", layer)
 }
 
-// settle makes the trained numbers the initial numbers, and ends the training.
-func (t *matrix) settle() {
-	for _, f := range []*factors{t.scales, t.mins} {
-		if f != nil {
-			copy(f.base, f.value)
-			f.by = nil
-		}
-	}
-	t.steps, t.still = nil, nil
-}
-
 type numbers struct {
 	codes        []int8
 	scales, mins []float32
 }
 
-// snapshot copies the numbers of matrices that are not trained at the time.
+// snapshot copies the numbers of matrices as the file would hold them.
 func snapshot(list []*matrix) (old []numbers) {
 	for _, m := range list {
-		n := numbers{codes: append([]int8(nil), m.codes...), scales: append([]float32(nil), m.scales.base...)}
+		n := numbers{codes: append([]int8(nil), m.codes...), scales: append([]float32(nil), m.scales.value...)}
 		if m.mins != nil {
-			n.mins = append([]float32(nil), m.mins.base...)
+			n.mins = append([]float32(nil), m.mins.value...)
 		}
 		old = append(old, n)
 	}
@@ -317,20 +338,31 @@ func (f *factors) reset(base []float32) {
 	f.by = nil
 }
 
-// blockTrained is the number of trained codes and scales of the largest layer: of the matrices with
-// equal names up to the first number.
-func blockTrained(p *fromcheckpoint.Plan) (most int64) {
+// layerBytes is the memory of the largest layer's relaxed codes and trained scales, and of its best
+// numbers. A layer is the matrices with equal names up to the first number.
+func layerBytes(p *fromcheckpoint.Plan) (most int64) {
 	layers := map[string]int64{}
 	for _, m := range p.Matrices() {
 		parts := strings.Split(m.Tensor, ".")
 		for i, s := range parts {
 			if _, err := strconv.Atoi(s); err == nil && !m.Embedded() {
 				layer := strings.Join(parts[:i+1], ".")
-				layers[layer] += int64(m.Rows) * int64(m.Cols+m.Scheme.Groups(m.Cols))
+				weights, scales := int64(m.Rows)*int64(m.Cols), int64(m.Rows)*int64(m.Scheme.Groups(m.Cols))
+				layers[layer] += weights*(softBytes(choices(m.Scheme.Bits))+2) + scales*(StateBytes+2*4)
 				most = max(most, layers[layer])
 				break
 			}
 		}
 	}
 	return most
+}
+
+// Choices is the number of choices of all codes that are trained layer by layer.
+func Choices(p *fromcheckpoint.Plan) (n int64) {
+	for _, m := range p.Matrices() {
+		if !m.Embedded() {
+			n += int64(m.Rows) * int64(m.Cols) * int64(choices(m.Scheme.Bits))
+		}
+	}
+	return n
 }

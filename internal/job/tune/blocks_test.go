@@ -20,10 +20,10 @@ import (
 // and behind the layers.
 func TestBlocks(t *testing.T) {
 	testshared.SlowEmulated(t, "TestRun has the optimizer, model.TestGradientBits the gradients")
-	const want = "f6bf0ca48424a2587feffbafccaaf7a6ea23ff415c8b696ccb46c07ab6e66835"
+	const want = "a825c6daf017f59010b2306e198c08108f026b7547978a4cafb1143ffc0699bd"
 	p := testplan.New(t, testmodels.Books(t, 2), quantizer.Recipe{Bits: 2, Algorithm: gqf.AlgorithmRTN})
 	words := ids(t, 512, 100, 100, 100, 100)
-	options := Options{Kind: quantizer.TuneBlocks, Steps: 2, codesRate: .03, Threads: 1}
+	options := Options{Kind: quantizer.TuneBlocks, Steps: 2, Threads: 1}
 
 	var layers []TrainedLayer
 	o := options
@@ -86,8 +86,8 @@ func TestBlocksWorse(t *testing.T) {
 	testshared.SlowEmulated(t, "TestRun has the optimizer, model.TestGradientBits the gradients")
 	p := testplan.New(t, testmodels.Books(t, 2), quantizer.Recipe{Bits: 4})
 	var kept []bool
-	// With this rate all codes jump.
-	o := Options{Kind: quantizer.TuneBlocks, Steps: 1, codesRate: 30, Trained: func(l TrainedLayer) { kept = append(kept, l.Kept) }}
+	// With this rate codes jump.
+	o := Options{Kind: quantizer.TuneBlocks, Steps: 1, softRate: 30, Trained: func(l TrainedLayer) { kept = append(kept, l.Kept) }}
 	r, err := Run(context.Background(), p, nil, ids(t, 512, 100, 100, 100), o)
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +106,7 @@ func TestBlocksArchitectures(t *testing.T) {
 		testmodels.Find(t, name).Write(t, dir)
 		p := testplan.New(t, dir, quantizer.Recipe{Bits: 2})
 		kept := 0
-		o := Options{Kind: quantizer.TuneBlocks, Steps: 1, codesRate: .03, Trained: func(l TrainedLayer) {
+		o := Options{Kind: quantizer.TuneBlocks, Steps: 1, Trained: func(l TrainedLayer) {
 			if l.Kept {
 				kept++
 			}

@@ -40,15 +40,24 @@
 //
 // # Layer by layer
 //
-// With TuneBlocks, codes and scales are trained layer by layer, as in AutoRound (arXiv 2309.05516):
-// a decoder layer reads the hidden states of the quantized model, and the loss is the mean squared
-// error of its output against the float model's hidden states behind the layer. So a layer also
-// makes up for errors of earlier layers, as gptq-ft does. Only a single layer has gradients and
-// moments, where TuneCodes needs StateBytes for each weight of the model. Steps, rates and u are
-// the same, but rates are lower with more than 2.5 bits; there are BlockSteps for each layer. Codes
-// of a layer, or of the whole model, stay if the error or the divergence on held-out text is no
-// smaller. Then all scales and gains are trained as with TuneFloats. The working directory stores
-// finished layers.
+// With TuneBlocks, and before the whole model with TuneCodes, layers are trained in turn: a decoder
+// layer reads the hidden states of the quantized model, and the loss is the mean squared error of
+// its output against the float model's hidden states behind the layer. So a layer also makes up for
+// errors of earlier layers, as gptq-ft does. Only a single layer has gradients and moments, where
+// all codes together need StateBytes for each weight of the model.
+//
+// A code is relaxed to the mean of its choices, weighted by the softmax of logits over a
+// temperature. Choices are all codes up to 2 bits, else q0 and its neighbors. The logit of choice c
+// begins at -(c - u)^2 / (2 .35^2), with u = q0 + clamp(w/s0 + z - q0, -.2, .2). The temperature
+// falls from .5 to .05 in the first 85 % of BlockSteps. The rates are .05 for logits, and for
+// scales 2e-3 up to 2 bits, else 1e-3. The likeliest choices are measured on held-out text four
+// times, and the best codes and scales stay. Straight-through codes gave stories260K a KL of .628
+// at 2 bits and .129 at 3 bits, relaxed codes .538 and .095.
+//
+// A layer, or the whole model, stays as it was if the error or the divergence on held-out text is
+// no smaller. Then all scales and gains are trained as with TuneFloats, or codes too: at 2 bits on
+// stories260K, KL fell to .405, and without layers to .449. The working directory stores finished
+// layers.
 //
 // # Text
 //

@@ -22,7 +22,7 @@ import (
 type Options struct {
 	// Kind chooses the numbers to train. Default: quantizer.TuneFloats.
 	Kind quantizer.Tune
-	// Steps bounds the steps. Default (0): 160, 320 for codes; at most three passes over the text.
+	// Steps bounds the steps, as at most three passes over the text do. Default (0): DefaultSteps.
 	Steps int
 	// Work stores the state, from which a job for the same result resumes. Default: none.
 	Work *workdir.Dir
@@ -37,7 +37,7 @@ type Options struct {
 	// Trained is called after each layer of quantizer.TuneBlocks. Default: none.
 	Trained func(TrainedLayer)
 
-	codesRate float64 // default: codesRate
+	codesRate, softRate float64 // default: the constants
 }
 
 // Evaluation is a measurement on held-out text with dequantized weights and float32 activations.
@@ -96,7 +96,10 @@ const (
 	rate        = 4e-3
 	coarseRate  = 6e-3 // up to 2.5 bits
 	codesRate   = 1e-2
-	passes      = 3
+	// fineCodes and fineScales are the parts of the rates after layers with more than 2.5 bits. At
+	// the whole rate, the first steps undid layers: stories260K's KL at 4 bits rose by a quarter.
+	fineCodes, fineScales = .3, .5
+	passes                = 3
 )
 
 // saveInterval bounds the time that a killed job loses. If the state is large, saving takes at most
@@ -109,7 +112,7 @@ const (
 // Run trains the numbers of a plan with the codes c. Package model must run the plan's checkpoint.
 func Run(ctx context.Context, p *fromcheckpoint.Plan, c *plan.Codes, t *Text, o Options) (*Result, error) {
 	o.Kind = cmp.Or(o.Kind, quantizer.TuneFloats)
-	o.codesRate = cmp.Or(o.codesRate, codesRate)
+	o.codesRate, o.softRate = cmp.Or(o.codesRate, codesRate), cmp.Or(o.softRate, softRate)
 	o.Steps = Steps(o, t)
 	j := &job{Options: o, ctx: ctx, plan: p, text: t, linears: map[string]*matrix{}}
 	if j.Progress == nil {
@@ -119,7 +122,7 @@ func Run(ctx context.Context, p *fromcheckpoint.Plan, c *plan.Codes, t *Text, o 
 	if err := j.open(cmp.Or(c, &plan.Codes{})); err != nil {
 		return nil, err
 	}
-	if j.Kind == quantizer.TuneBlocks {
+	if Layered(j.Kind) {
 		if err := j.trainBlocks(); err != nil {
 			return nil, err
 		}
@@ -133,10 +136,13 @@ func Run(ctx context.Context, p *fromcheckpoint.Plan, c *plan.Codes, t *Text, o 
 	return j.result(), nil
 }
 
+// Layered reports whether a kind of tuning trains layers before the whole model.
+func Layered(k quantizer.Tune) bool { return k == quantizer.TuneBlocks || k == quantizer.TuneCodes }
+
 // Work is the number of steps of all kinds that Run makes for a model of so many layers.
 func Work(o Options, t *Text, layers int) int {
 	n := Steps(o, t)
-	if o.Kind == quantizer.TuneBlocks {
+	if Layered(o.Kind) {
 		n += layers * blockSteps(t)
 	}
 	return n
@@ -146,25 +152,47 @@ func Work(o Options, t *Text, layers int) int {
 func Steps(o Options, t *Text) int {
 	n := o.Steps
 	if n == 0 {
-		n = DefaultSteps(cmp.Or(o.Kind, quantizer.TuneFloats))
+		n = DefaultSteps(cmp.Or(o.Kind, quantizer.TuneFloats), false)
 	}
 	return max(1, min(n, passes*t.TrainTokens()/StepTokens))
 }
 
 // DefaultSteps is the number of steps on a text of DefaultTokens.
-func DefaultSteps(k quantizer.Tune) int {
-	if k == quantizer.TuneCodes {
+func DefaultSteps(k quantizer.Tune, coarse bool) int {
+	switch {
+	case k == quantizer.TuneCodes && coarse:
+		return 736
+	case k == quantizer.TuneCodes:
 		return 320
 	}
 	return 160
 }
 
-// DefaultTokens is the default number of tokens, an eighth held out. Codes overfit a short text.
-func DefaultTokens(k quantizer.Tune) int {
-	if k == quantizer.TuneCodes {
+// DefaultTokens is the default number of tokens. Codes overfit a text that they see repeatedly. So
+// coarse codes, up to 2.5 bits, see every token of a long text once.
+func DefaultTokens(k quantizer.Tune, coarse bool) int {
+	switch {
+	case k == quantizer.TuneCodes && coarse:
+		return 736*StepTokens + mostHeldOut
+	case k == quantizer.TuneCodes:
 		return 131072
+	case k == quantizer.TuneBlocks:
+		return 65536
 	}
 	return 32768
+}
+
+// Coarse reports whether a plan has at most 2.5 bits for each code of its linear layers.
+func Coarse(p *fromcheckpoint.Plan) bool {
+	bits, weights := 0.0, 0.0
+	for _, m := range p.Matrices() {
+		if !m.Embedded() {
+			n := float64(m.Rows) * float64(m.Cols)
+			bits += float64(n * float64(m.Scheme.Bits))
+			weights += n
+		}
+	}
+	return bits < 2.5*weights
 }
 
 func quiet(kernels.Choice) {}
@@ -245,7 +273,7 @@ func (j *job) prepare() (err error) {
 	if err := j.setKey(); err != nil { // of the codes before training
 		return err
 	}
-	r := j.floatRate()
+	r, codes := j.rates()
 	for _, m := range j.matrices {
 		m.train(j.Kind == quantizer.TuneNorms, r)
 		j.all = append(j.all, m.scales.by)
@@ -255,7 +283,7 @@ func (j *job) prepare() (err error) {
 		if j.Kind != quantizer.TuneCodes || m.embedded {
 			continue
 		}
-		err := m.trainCodes(j.codesRate, j.reader(m))
+		err := m.trainCodes(codes, j.reader(m))
 		if err != nil {
 			return err
 		}
@@ -297,19 +325,15 @@ func (j *job) reader(m *matrix) func(dst []float32, first, rows int) error {
 	return func(dst []float32, first, rows int) error { return j.plan.ReadRows(dst, m.Matrix, first, rows) }
 }
 
-func (j *job) floatRate() float64 {
-	bits, weights := 0.0, 0.0
-	for _, m := range j.matrices {
-		if !m.embedded {
-			n := float64(m.Rows) * float64(m.Cols)
-			bits += float64(n * float64(m.Scheme.Bits))
-			weights += n
-		}
+// rates are the learning rates of floats and codes of the whole model.
+func (j *job) rates() (floats, codes float64) {
+	switch {
+	case Coarse(j.plan):
+		return coarseRate, j.codesRate
+	case Layered(j.Kind):
+		return float64(fineScales * rate), float64(fineCodes * j.codesRate)
 	}
-	if bits < 2.5*weights {
-		return coarseRate
-	}
-	return rate
+	return rate, j.codesRate
 }
 
 // train runs the remaining steps. The working directory then has the state, even if cancelled.
@@ -460,12 +484,13 @@ func (j *job) result() *Result {
 
 func (j *job) account() *provenance.Tuning {
 	t := j.text
-	parameters := map[string]any{"rate": j.floatRate(), "step-tokens": StepTokens}
-	switch j.Kind {
-	case quantizer.TuneCodes:
-		parameters["codes-rate"] = j.codesRate
-	case quantizer.TuneBlocks:
-		parameters["layer-rate"], parameters["codes-rate"] = j.layerRates()
+	floats, codes := j.rates()
+	parameters := map[string]any{"rate": floats, "step-tokens": StepTokens}
+	if j.Kind == quantizer.TuneCodes {
+		parameters["codes-rate"] = codes
+	}
+	if Layered(j.Kind) {
+		parameters["logits-rate"] = j.softRate
 	}
 	return &provenance.Tuning{
 		Mode: string(j.Kind), Parameters: parameters,

@@ -38,6 +38,7 @@ type matrix struct {
 	mins   *factors // [Rows][units]; nil without minima
 	// steps are the trained positions; the nearest integers are the codes. nil: codes stay.
 	steps    *trained
+	soft     *soft  // relaxed codes, instead of codes; nil: codes are not relaxed
 	lo, hi   int    // codes
 	still    []bool // groups with fixed codes; nil: none
 	embedded bool   // rows are looked up
@@ -152,7 +153,15 @@ func (t *matrix) sign(i int) float32 {
 }
 
 func (t *matrix) row(dst []float32, row int) {
-	codes := t.codes[row*t.Cols:][:t.Cols]
+	if t.soft != nil {
+		rowOf(t, dst, row, t.soft.value)
+		return
+	}
+	rowOf(t, dst, row, t.codes)
+}
+
+func rowOf[T int8 | float32](t *matrix, dst []float32, row int, all []T) {
+	codes := all[row*t.Cols:][:t.Cols]
 	for g := range t.groups {
 		i := row*t.groups + g
 		scale, least := t.line(i)
@@ -172,7 +181,18 @@ func (t *matrix) row(dst []float32, row int) {
 
 // gradient adds the gradient of row, d loss / d weight, to parameters. Rows may run in parallel.
 func (t *matrix) gradient(row int, dw []float32) {
-	codes := t.codes[row*t.Cols:][:t.Cols]
+	switch {
+	case t.soft != nil:
+		gradientOf(t, row, dw, t.soft.value, t.soft.grad)
+	case t.steps != nil:
+		gradientOf(t, row, dw, t.codes, t.steps.grad)
+	default:
+		gradientOf(t, row, dw, t.codes, nil)
+	}
+}
+
+func gradientOf[T int8 | float32](t *matrix, row int, dw []float32, all []T, grads []float32) {
+	codes := all[row*t.Cols:][:t.Cols]
 	for g := range t.groups {
 		i := row*t.groups + g
 		from, to := g*t.width, min((g+1)*t.width, t.Cols)
@@ -192,11 +212,11 @@ func (t *matrix) gradient(row int, dw []float32) {
 		if t.mins != nil {
 			t.mins.add(i/t.per, float32(total*t.sign(i)))
 		}
-		if t.steps == nil || t.still != nil && t.still[i] {
+		if grads == nil || t.still[i] {
 			continue
 		}
 		scale, _ := t.line(i)
-		grad := t.steps.grad[row*t.Cols:][:t.Cols]
+		grad := grads[row*t.Cols:][:t.Cols]
 		for k := from; k < to; k++ {
 			grad[k] += float32(dw[k] * scale)
 		}
@@ -260,13 +280,19 @@ func (t *matrix) Lookup(dst []float32, row int) error {
 	return nil
 }
 
-// trainCodes makes the codes parameters, unless they are of a table: the steps between them differ.
-// weights reads rows of the checkpoint.
+// trainCodes makes the codes parameters, as soften.
 func (t *matrix) trainCodes(rate float64, weights func(dst []float32, first, rows int) error) error {
 	if t.Scheme.Table() != nil {
 		return nil
 	}
 	t.steps = newTrained(len(t.codes), rate)
+	return t.eachRow(weights, func(row int, w []float32) {
+		t.place(row, w, t.steps.x[row*t.Cols:][:t.Cols], reach)
+	})
+}
+
+// eachRow calls f for every row with its weights in the checkpoint.
+func (t *matrix) eachRow(weights func(dst []float32, first, rows int) error, f func(row int, w []float32)) error {
 	t.still = make([]bool, t.Rows*t.groups)
 	const rows = 64
 	var buf []float32
@@ -277,7 +303,7 @@ func (t *matrix) trainCodes(rate float64, weights func(dst []float32, first, row
 			return err
 		}
 		for r := range n {
-			t.place(first+r, x[r*t.Cols:][:t.Cols])
+			f(first+r, x[r*t.Cols:][:t.Cols])
 		}
 	}
 	return nil
@@ -287,8 +313,9 @@ func (t *matrix) trainCodes(rate float64, weights func(dst []float32, first, row
 // codes may change in the first steps, and small losses have grown (see the package's document).
 const reach = .35
 
-// place sets the first positions of a row with weights w.
-func (t *matrix) place(row int, w []float32) {
+// place sets u to the first positions of the codes of a row with weights w: at most reach from the
+// codes. It finds the groups with fixed codes.
+func (t *matrix) place(row int, w, u []float32, reach float32) {
 	for g := range t.groups {
 		i := row*t.groups + g
 		scale, least := t.line(i)
@@ -302,7 +329,7 @@ func (t *matrix) place(row int, w []float32) {
 				at = (w[k]-least)/scale - off - q
 			}
 			zero = zero && w[k] == 0
-			t.steps.x[row*t.Cols+k] = q + max(-reach, min(at, reach))
+			u[k] = q + max(-reach, min(at, reach))
 		}
 		// A group of zeros has scale 1: a step of a code would be large.
 		t.still[i] = zero || scale == 0

@@ -9,6 +9,7 @@ import (
 	"github.com/lowbit-go/gq/internal/job/plan"
 	"github.com/lowbit-go/gq/internal/job/rounding"
 	"github.com/lowbit-go/gq/packing"
+	"github.com/lowbit-go/gq/quantizer"
 )
 
 // factors are stored numbers, scales or gains, each its first value times 1 plus a trained
@@ -115,6 +116,14 @@ func newTrained(n int, rate float64) *trained {
 
 // StateBytes is the memory of a trained number: value, best value, gradient and two moments.
 const StateBytes = 20
+
+// NumberBytes is the memory of a trained number, at most.
+func NumberBytes(k quantizer.Tune) int64 {
+	if k == quantizer.TuneBlocks {
+		return softBytes(mostSoft)
+	}
+	return StateBytes
+}
 
 // The constants of Adam. The gradients of scales are small, so epsilon must be small, too.
 const (

@@ -31,7 +31,7 @@ func ForSize(weights int64) quantizer.Tune {
 type Size struct {
 	// Memory is for codes, scales, the optimizer's state, and steps and measurements on held-out text.
 	Memory int64
-	// Disk is for the working directory: state, twice when replaced, and TuneBlocks' trained layers.
+	// Disk is for the working directory: state, twice when replaced, and trained layers.
 	Disk int64
 }
 
@@ -64,18 +64,16 @@ func SizeOf(p *fromcheckpoint.Plan, k quantizer.Tune, tokens, threads int) (s Si
 		}
 	}
 	s.Disk = 2 * savedBytes * trained
-	if k == quantizer.TuneBlocks {
+	state := StateBytes * trained
+	if Layered(k) {
 		s.Disk += codes + 8*scales
-		trained = max(trained, blockTrained(p))
+		// The hidden states of both models are as wide as the narrowest matrix.
+		state = max(state, layerBytes(p)+2*4*int64(tokens)*int64(narrowest)+codes+4*scales)
 	}
 	c := m.Config()
-	held := int64(tokens / heldOutShare)
+	held := int64(HeldOut(tokens))
 	predictions := min(12*held*int64(c.VocabSize), eval.ReferenceBytes)
-	s.Memory = codes + 8*scales + StateBytes*trained + 2*tape.Bytes() + gradientBytes + predictions + 12*held*int64(m.Width())
-	if k == quantizer.TuneBlocks {
-		// the hidden states of both models are as wide as the narrowest matrix
-		s.Memory += 2*4*int64(tokens)*int64(narrowest) + codes + 4*scales
-	}
+	s.Memory = codes + 8*scales + state + 2*tape.Bytes() + gradientBytes + predictions + 12*held*int64(m.Width())
 	if p.SourceBytes <= packedBytes {
 		s.Memory += p.SourceBytes
 	}
@@ -96,8 +94,8 @@ func (e *MemoryError) Error() string {
 	case quantizer.TuneBlocks:
 		advice = "use --tune floats, whose state is small"
 	}
-	return fmt.Sprintf("%s needs %.3g GB of memory, mostly %d bytes for each trained number, and %.3g GB are there (GOMEMLIMIT, or the machine's memory): %s",
-		e.Kind, float64(e.Need)/1e9, StateBytes, float64(e.Have)/1e9, advice)
+	return fmt.Sprintf("%s needs %.3g GB of memory, mostly up to %d bytes for each trained number, and %.3g GB are there (GOMEMLIMIT, or the machine's memory): %s",
+		e.Kind, float64(e.Need)/1e9, NumberBytes(e.Kind), float64(e.Have)/1e9, advice)
 }
 
 // Check refuses a plan with matrices that cannot be tuned.

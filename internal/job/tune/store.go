@@ -23,7 +23,7 @@ type state struct {
 }
 
 // keyVersion changes whenever the results change.
-const keyVersion = 2
+const keyVersion = 3
 
 // stateName is the name of the entry: the state as index, then the values, moments and best values
 // of all parameters.
@@ -38,7 +38,7 @@ func (j *job) setKey() (err error) {
 		m.hash(h)
 	}
 	train, held := text.HashIDs(j.text.train), text.HashIDs(j.text.Sequences)
-	j.key, err = workdir.Key("tuning", keyVersion, j.Kind, j.Steps, j.codesRate, train, held, j.plan.SourceStamps(), plan.Keys(list), h.Sum(nil))
+	j.key, err = workdir.Key("tuning", keyVersion, j.Kind, j.Steps, j.codesRate, j.softRate, train, held, j.plan.SourceStamps(), plan.Keys(list), h.Sum(nil))
 	return err
 }
 

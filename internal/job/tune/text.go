@@ -8,14 +8,21 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
-// Text is the text of a job. The last eighth is held out from training.
+// Text is the text of a job. The last eighth, and at most mostHeldOut tokens, is held out from
+// training.
 type Text struct {
 	*text.Text
 	train   [][]int32 // pieces of at most StepTokens
 	HeldOut []text.Window
 }
 
-const heldOutShare = 8
+const (
+	heldOutShare = 8
+	mostHeldOut  = 16384
+)
+
+// HeldOut is the number of tokens to hold out of so many.
+func HeldOut(tokens int) int { return min(tokens/heldOutShare, mostHeldOut) }
 
 // NewText divides a text.
 func NewText(t *text.Text) (*Text, error) {
@@ -23,7 +30,7 @@ func NewText(t *text.Text) (*Text, error) {
 	if s, _ := quantizer.SettingOf("tune-tokens"); n < s.Least {
 		return nil, fmt.Errorf("a text of %d tokens to tune on: at least %d are needed", n, s.Least)
 	}
-	train := n - n/heldOutShare
+	train := n - HeldOut(n)
 	d := &Text{Text: t, HeldOut: t.After(train)}
 	for _, s := range t.First(train) {
 		for len(s) > 1 {
