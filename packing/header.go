@@ -129,7 +129,7 @@ func (h Header) validateFields() error {
 	case h.Layout == 0:
 		return &HeaderError{"layout", offLayout, "layout 0 does not exist"}
 	case h.Layout != LayoutLowbit && h.Layout != LayoutCodes && f == nil:
-		return &UnsupportedError{"layout", offLayout, fmt.Sprintf("layout %d is not known to this version", uint8(h.Layout))}
+		return unknownLayout(h.Layout)
 	}
 	if err := h.validateCodes(); err != nil {
 		return err
@@ -335,10 +335,22 @@ func (h Header) Append(dst []byte) []byte {
 	return append(dst, b[:]...)
 }
 
+func unknownLayout(l Layout) error {
+	return &UnsupportedError{"layout", offLayout, fmt.Sprintf("layout %d is not known to this version", uint8(l))}
+}
+
 // ParseHeader reads the packed header at the start of b and validates it. The error is a
 // *HeaderError (malformed) or an *UnsupportedError (newer). Append reproduces every header that
 // ParseHeader accepts, byte for byte.
-func ParseHeader(b []byte) (Header, error) {
+func ParseHeader(b []byte) (Header, error) { return parseHeader(b, false) }
+
+// Decode is ParseHeader in memory, where payloads of LayoutBlocks exist.
+func (h *Header) Decode(b []byte) (err error) {
+	*h, err = parseHeader(b, true)
+	return err
+}
+
+func parseHeader(b []byte, memory bool) (Header, error) {
 	if len(b) < HeaderSize {
 		return Header{}, &HeaderError{"size", len(b), fmt.Sprintf("%d bytes, want %d", len(b), HeaderSize)}
 	}
@@ -361,6 +373,9 @@ func ParseHeader(b []byte) (Header, error) {
 	}
 	var h Header
 	binary.Decode(b[offLayout:], le, &h)
+	if h.Layout == LayoutBlocks && !memory {
+		return Header{}, unknownLayout(h.Layout)
+	}
 	if err := h.Validate(); err != nil {
 		return Header{}, err
 	}

@@ -51,8 +51,6 @@ func (l Layout) String() string {
 		return "lowbit"
 	case LayoutCodes:
 		return "codes"
-	case LayoutBlocks:
-		return "blocks"
 	}
 	if f := l.foreign(); f != nil {
 		return f.name

@@ -30,6 +30,14 @@ type front struct {
 	unknown map[int32]uint8
 }
 
+func (f *front) parseHeader(raw []byte) (h packing.Header, err error) {
+	if f.view {
+		err = h.Decode(raw)
+		return h, err
+	}
+	return packing.ParseHeader(raw)
+}
+
 // setSections points the sections into b, the file from its start.
 func (f *front) setSections(b []byte) {
 	for i, s := range f.h.sections {

@@ -141,10 +141,7 @@ func (v *variantCheck) one(p *payloadRecord, slice uint32, inOrder bool) error {
 func (v *variantCheck) place(p *payloadRecord, raw []byte) error {
 	c := v.payloadCheck
 	if !bytes.Equal(raw, c.raw) {
-		h, err := packing.ParseHeader(raw)
-		if h.Layout == packing.LayoutBlocks && !v.front.view {
-			err = &packing.UnsupportedError{Field: "layout", Offset: 6, Msg: "a .gqf file cannot have layout blocks"}
-		}
+		h, err := v.front.parseHeader(raw)
 		if e, ok := errors.AsType[*packing.HeaderError](err); ok {
 			return v.bad(payloadHeader+e.Offset, "%s", e)
 		}

@@ -194,7 +194,7 @@ func (t Tensor) Usable() error {
 	if _, ok := t.Payload(0, 0, KindWeights); ok {
 		return nil
 	}
-	_, err := packing.ParseHeader(t.f.packedHeader(t.first))
+	_, err := t.f.front.parseHeader(t.f.packedHeader(t.first))
 	return &UnsupportedError{t.f.name, fmt.Sprintf("tensor %q exists only in layouts that this version does not know (%v): use a newer gq", t.Name, err)}
 }
 
@@ -262,7 +262,7 @@ func (f *File) Payload(i int) Payload {
 		return p
 	}
 	var err error
-	if p.Header, err = packing.ParseHeader(raw); err != nil {
+	if p.Header, err = f.front.parseHeader(raw); err != nil {
 		panic(err) // checkRecords parsed the same bytes
 	}
 	return p
