@@ -123,8 +123,8 @@ func nestedBooks(t *testing.T, body string) string {
 	})
 }
 
-// TestExportLeavesOut: a .gguf file of a multimodal model has the bytes of gq quantize, although the
-// .gqf file has tensors before the language model's.
+// TestExportLeavesOut: a .gguf file of a multimodal model has the bytes of gq quantize, although
+// the .gqf file has tensors before the language model's.
 func TestExportLeavesOut(t *testing.T) {
 	dir := nestedBooks(t, "model.language_model.")
 	o := QuantizeOptions{Recipe: quantizer.Recipe{Targets: []quantizer.Target{quantizer.TargetGGUF}}}

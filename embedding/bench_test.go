@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/packing"
-	"github.com/lowbit-go/gq/packing/torchao"
 )
 
 // llama is the header of Llama-3.2-1B's table.
@@ -46,7 +45,7 @@ func largeTable(b *testing.B, h packing.Header) (table *Table, bytes int) {
 	}
 	prefix, n := 0, int64(h.Rows/small.Rows)
 	if h.Layout.IsTorchAO() {
-		prefix = torchao.HeaderSize
+		prefix = 64 // TorchAO's header
 	}
 	parts := Parts{
 		Data:   repeat(e.parts.Data, prefix, size),

@@ -38,7 +38,7 @@ func headers(rows uint64) []packing.Header {
 			if zeros == packing.ZeroFraction && bits == 8 {
 				continue
 			}
-			for _, tile := range packing.LowbitTiles {
+			for _, tile := range packing.LayoutLowbit.Tiles() {
 				h := packing.Header{Layout: packing.LayoutLowbit, Bits: bits, ScaleDtype: packing.ScaleBF16, ZeroKind: zeros, Tile: tile, Flags: packing.FlagBias}
 				add(h, 96, 32)
 				h.ScaleDtype = packing.ScaleF16
@@ -65,7 +65,7 @@ func headers(rows uint64) []packing.Header {
 		add(h, 128+64+32, 32)
 		add(h, 96, 0)
 	}
-	for _, tile := range packing.LowbitTiles {
+	for _, tile := range packing.LayoutLowbit.Tiles() {
 		add(packing.Header{Layout: packing.LayoutQSI4CXP, Bits: 4, ScaleDtype: packing.ScaleF32, Tile: tile, Flags: packing.FlagBias}, 75, 0)
 		add(packing.Header{Layout: packing.LayoutQSI4C32PF16, Bits: 4, ScaleDtype: packing.ScaleF16, Tile: tile}, 96, 32)
 		add(packing.Header{Layout: packing.LayoutQSI4C32PF16, Bits: 4, ScaleDtype: packing.ScaleF16, Tile: tile}, 128, 64)

@@ -69,7 +69,7 @@ func TestMinimalReader(t *testing.T) {
 				continue
 			}
 			recipe := quantizer.Recipe{
-				Bits: bits, Group: new([]int{48, 32, 16, quantizer.PerChannel}[(bits+i)%4]), Mapping: mapping, Layouts: []quantizer.LayoutRequest{{Tile: packing.LowbitTiles[(bits+2*i)%4]}},
+				Bits: bits, Group: new([]int{48, 32, 16, quantizer.PerChannel}[(bits+i)%4]), Mapping: mapping, Layouts: []quantizer.LayoutRequest{{Tile: packing.LayoutLowbit.Tiles()[(bits+2*i)%4]}},
 				ScaleDtype: []packing.ScaleDtype{packing.ScaleBF16, packing.ScaleF16, packing.ScaleF32}[(bits+i)%3],
 			}
 			plan, err := conversion.NewPlan(ck, config, conversion.Options{Recipe: recipe})

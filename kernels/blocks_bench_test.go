@@ -8,7 +8,8 @@ import (
 	"github.com/lowbit-go/gq/internal/kernels/ggml"
 )
 
-// BenchmarkBlocks is BenchmarkBlocks/CPU/type/m, with a matrix of Llama-3.2-1B's feed-forward layer.
+// BenchmarkBlocks is BenchmarkBlocks/CPU/type/m, with a matrix of Llama-3.2-1B's feed-forward
+// layer.
 func BenchmarkBlocks(b *testing.B) {
 	const rows, cols = 8192, 2048
 	for _, feature := range Features() {

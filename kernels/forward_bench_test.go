@@ -11,14 +11,14 @@ import (
 // forwardHeaders are payloads of every layout and tile: lowbit with every number of bits, group
 // size, kind of zero points and dtype of scales that has code of its own, at one of the others.
 func forwardHeaders() (list []packing.Header) {
-	for _, tile := range packing.LowbitTiles {
+	for _, tile := range packing.LayoutLowbit.Tiles() {
 		for _, group := range []uint64{32, 128, 0} {
 			list = append(list, packing.Header{Layout: packing.LayoutLowbit, Bits: 4, ScaleDtype: packing.ScaleBF16, Tile: tile, Group: group})
 		}
 	}
 	lowbit := list[len(list)-1] // the default tile
 	lowbit.Group = 32
-	for _, tile := range packing.LowbitTiles {
+	for _, tile := range packing.LayoutLowbit.Tiles() {
 		h := lowbit
 		h.Tile, h.ZeroKind = tile, packing.ZeroInt8
 		list = append(list, h)

@@ -178,7 +178,7 @@ func allHeaders(rng *rand.Rand, f func(n int, h packing.Header)) {
 	dtypes := []packing.ScaleDtype{packing.ScaleBF16, packing.ScaleF16, packing.ScaleF32}
 	for bits := uint8(1); bits <= 8; bits++ {
 		for i, group := range []uint64{0, 16, 32, 48, 64, 128} {
-			for _, tile := range packing.LowbitTiles {
+			for _, tile := range packing.LayoutLowbit.Tiles() {
 				for j, dtype := range dtypes {
 					h := packing.Header{Layout: packing.LayoutLowbit, Bits: bits, ScaleDtype: dtype, Tile: tile, Group: group, Flags: packing.Flags(i+j) & packing.FlagBias}
 					emit(h)

@@ -34,12 +34,12 @@ type foreign struct {
 // in addition to its codes: KleidiAI's tile stride divided by nr, and TorchAO's bytes per row.
 var foreigns = []foreign{
 	{
-		layout: LayoutQSI4CXP, name: "qsi4cxp", bits: 4, scale: ScaleF32, zeros: []ZeroKind{ZeroNone}, tiles: LowbitTiles,
+		layout: LayoutQSI4CXP, name: "qsi4cxp", bits: 4, scale: ScaleF32, zeros: []ZeroKind{ZeroNone}, tiles: lowbitTiles,
 		flags: FlagBias | FlagPositiveScales, perRow: true, cols: 1, padded: true,
 		rowBytes: func(Header) (uint64, uint64) { return 4 + 4 + 4, 0 }, // sum, scale, bias
 	},
 	{
-		layout: LayoutQSI4C32PF16, name: "qsi4c32p-f16", bits: 4, scale: ScaleF16, zeros: []ZeroKind{ZeroNone}, tiles: LowbitTiles,
+		layout: LayoutQSI4C32PF16, name: "qsi4c32p-f16", bits: 4, scale: ScaleF16, zeros: []ZeroKind{ZeroNone}, tiles: lowbitTiles,
 		flags: FlagPositiveScales, group: 32, cols: 32,
 		rowBytes: func(Header) (uint64, uint64) { return 0, 2 }, // scales
 	},

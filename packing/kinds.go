@@ -79,7 +79,7 @@ func (l Layout) IsTorchAO() bool { return l >= LayoutTorchAOLinear && l <= Layou
 // Tiles are the tiles that a payload of this layout may have; nil for layouts without tiles.
 func (l Layout) Tiles() []Tile {
 	if l == LayoutLowbit {
-		return LowbitTiles
+		return lowbitTiles
 	}
 	if f := l.foreign(); f != nil {
 		return f.tiles
@@ -174,8 +174,8 @@ type Tile struct{ NR, KR, SR uint8 }
 // DefaultTile suits KleidiAI's fastest kernels, both dot product and i8mm.
 var DefaultTile = Tile{8, 16, 2}
 
-// LowbitTiles are the tiles of LayoutLowbit.
-var LowbitTiles = []Tile{{4, 8, 2}, {4, 16, 2}, {8, 8, 2}, {8, 16, 2}}
+// lowbitTiles are the tiles of LayoutLowbit.
+var lowbitTiles = []Tile{{4, 8, 2}, {4, 16, 2}, {8, 8, 2}, {8, 16, 2}}
 
 // String gives "8x16x2"; "" for the zero Tile.
 func (t Tile) String() string {

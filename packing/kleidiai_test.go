@@ -65,8 +65,8 @@ func TestQSI4C32P(t *testing.T) {
 			})
 		}
 	}
-	if len(cases) != 47 || len(seen) != len(LowbitTiles) {
-		t.Errorf("%d cases of %d tiles, want 47 of %d", len(cases), len(seen), len(LowbitTiles))
+	if len(cases) != 47 || len(seen) != len(lowbitTiles) {
+		t.Errorf("%d cases of %d tiles, want 47 of %d", len(cases), len(seen), len(lowbitTiles))
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 // lowbitHeaders calls f with headers of all relevant combinations.
 func lowbitHeaders(f func(h Header)) {
 	for bits := uint8(1); bits <= 8; bits++ {
-		for _, tile := range LowbitTiles {
+		for _, tile := range lowbitTiles {
 			for _, cols := range []uint64{1, 12, 31, 32, 33, 96, 172, 341, 2048} {
 				for i, group := range []uint64{16, 32, 48, 64, 128, 0} {
 					for _, kind := range []ZeroKind{ZeroNone, ZeroInt8, ZeroFraction} {

@@ -201,7 +201,7 @@ func (r Recipe) ValidateScheme(s rounding.Scheme) error {
 		}
 	}
 	if r.ForONNX() {
-		if err := ONNXHolds(s); err != nil {
+		if err := s.ValidateONNX(); err != nil {
 			return err
 		}
 	}

@@ -256,7 +256,7 @@ func TestVariantsFor(t *testing.T) {
 	b.AddName(NameSpec{Name: "w", Tensor: ti, SourceFile: -1})
 	for i, c := range []CPUFeatures{CPUDotProd, 0, CPUDotProd | CPUI8MM, cpuAVX2} {
 		h := lowbit(32, 64, 32, 4)
-		h.Tile = packing.LowbitTiles[i]
+		h.Tile = packing.LayoutLowbit.Tiles()[i]
 		b.AddPayload(PayloadSpec{Tensor: ti, Variant: i, Header: h, CPU: c})
 	}
 	tensor := open(t, build(t, b)).Tensor(0)

@@ -21,7 +21,7 @@ func benchmarkPacker(b *testing.B, h packing.Header, f func(p packing.Packer, da
 	if e, ok := p.(*Embedding); ok {
 		p, _ = e.testCompanions(b, 1)
 	} else {
-		p.UnpackPanel(panel, data[HeaderSize:])
+		p.UnpackPanel(panel, data[headerSize:])
 	}
 	for b.Loop() {
 		f(p, data, panel)
@@ -52,7 +52,7 @@ func benchmarkLayouts(b *testing.B, f func(p packing.Packer, data []byte, panel 
 func BenchmarkPackPanel(b *testing.B) {
 	benchmarkLayouts(b, func(p packing.Packer, data []byte, panel *packing.Panel) {
 		n := p.PanelBytes()
-		for at := HeaderSize; at < len(data); at += n {
+		for at := headerSize; at < len(data); at += n {
 			p.PackPanel(data[at:at+n], panel)
 		}
 	})
@@ -61,7 +61,7 @@ func BenchmarkPackPanel(b *testing.B) {
 func BenchmarkUnpackPanel(b *testing.B) {
 	benchmarkLayouts(b, func(p packing.Packer, data []byte, panel *packing.Panel) {
 		n := p.PanelBytes()
-		for at := HeaderSize; at < len(data); at += n {
+		for at := headerSize; at < len(data); at += n {
 			p.UnpackPanel(panel, data[at:at+n])
 		}
 	})

@@ -54,11 +54,11 @@ func TestLinearCheckPanel(t *testing.T) {
 		}, "padding row 4 has a code that is not 0 at or after column 80"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			panel := slices.Clone(data[HeaderSize+l.PanelBytes():])
+			panel := slices.Clone(data[headerSize+l.PanelBytes():])
 			if err := l.CheckPanel(1, panel); err != nil {
 				t.Fatal(err)
 			}
-			want := HeaderSize + int64(l.PanelBytes()+c.edit(panel))
+			want := headerSize + int64(l.PanelBytes()+c.edit(panel))
 			checkPanelError(t, l.CheckPanel(1, panel), want, c.reject)
 		})
 	}
@@ -67,8 +67,8 @@ func TestLinearCheckPanel(t *testing.T) {
 	if l, err = newLinear(h); err != nil {
 		t.Fatal(err)
 	}
-	put32(HeaderSize+l.codeBytes, math.Float32bits(-1))(data)
-	checkPanelError(t, l.CheckPanel(0, data[HeaderSize:][:l.PanelBytes()]), HeaderSize+int64(l.codeBytes), "the scale of row 0 group 0 is -1 in a payload of positive scales")
+	put32(headerSize+l.codeBytes, math.Float32bits(-1))(data)
+	checkPanelError(t, l.CheckPanel(0, data[headerSize:][:l.PanelBytes()]), headerSize+int64(l.codeBytes), "the scale of row 0 group 0 is -1 in a payload of positive scales")
 }
 
 func checkPanelError(t *testing.T, err error, offset int64, msg string) {
@@ -92,7 +92,7 @@ func TestKleidiAICheckPanel(t *testing.T) {
 			t.Fatal(err)
 		}
 		data := pack(t, h, randomMatrix(rand.New(rand.NewPCG(3, 4)), h))
-		panel, p, again := data[HeaderSize+l.PanelBytes():], l.NewPanel(), make([]byte, l.PanelBytes())
+		panel, p, again := data[headerSize+l.PanelBytes():], l.NewPanel(), make([]byte, l.PanelBytes())
 		accepted := 0
 		for bit := range 8 * len(panel) {
 			panel[bit/8] ^= 1 << (bit % 8)
@@ -106,7 +106,7 @@ func TestKleidiAICheckPanel(t *testing.T) {
 				t.Fatalf("bit %d: accepted a panel that PackPanel does not make", bit)
 			case err == nil:
 				accepted++
-			case !errors.As(err, &wrong) || wrong.Panel != 1 || wrong.Offset < HeaderSize+int64(len(panel)) || wrong.Offset >= int64(len(data)):
+			case !errors.As(err, &wrong) || wrong.Panel != 1 || wrong.Offset < headerSize+int64(len(panel)) || wrong.Offset >= int64(len(data)):
 				t.Fatalf("bit %d: error %v, want a PanelError in panel 1", bit, err)
 			}
 			panel[bit/8] ^= 1 << (bit % 8)

@@ -33,7 +33,7 @@ func FuzzUnpack(f *testing.F) {
 		if check(p, data) == nil && !slices.Equal(pack(t, h, unpack(p, data)), data) {
 			t.Fatal("accepted what does not pack to it again")
 		}
-		if len(data) < HeaderSize+p.Panels()*p.PanelBytes() {
+		if len(data) < headerSize+p.Panels()*p.PanelBytes() {
 			return
 		}
 		if e, ok := p.(*Embedding); ok {
@@ -42,7 +42,7 @@ func FuzzUnpack(f *testing.F) {
 		row := make([]float32, h.Cols)
 		p.DequantizeRow(row, data, int(h.Rows)-1)
 		p.Bias(data, 0)
-		panel, src := p.NewPanel(), data[HeaderSize:][:p.PanelBytes()]
+		panel, src := p.NewPanel(), data[headerSize:][:p.PanelBytes()]
 		again, twice := make([]byte, len(src)), make([]byte, len(src))
 		p.UnpackPanel(panel, src)
 		panel.Rows = p.PanelRows(0)

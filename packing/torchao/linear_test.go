@@ -31,7 +31,7 @@ func linearReference(h packing.Header, m *matrix) []byte {
 	n, k, groups := int(h.Rows), int(h.Cols), int(h.Groups())
 	group, bits := k/groups, int(h.Bits)
 	out := []byte{0x38, 0x1a, 0, 0, 1, 0, 0, 0, h.Bits, 0, 0, 0, byte(h.ZeroKind), 0, 0, 0, byte(h.Flags & packing.FlagBias), 0, 0, 0, 8, 0, 0, 0, 16, 0, 0, 0, 2}
-	out = append(out, make([]byte, HeaderSize-len(out))...)
+	out = append(out, make([]byte, headerSize-len(out))...)
 	put := func(x uint32) { out = binary.LittleEndian.AppendUint32(out, x) }
 	for n0 := 0; n0 < n; n0 += 8 {
 		rows := min(8, n-n0)
@@ -207,7 +207,7 @@ func TestRowBytes(t *testing.T) {
 				}
 			}
 			for i := range holds { // only some bytes of a 4-byte field may change
-				if holds[i] && i >= HeaderSize && (i-HeaderSize)%l.PanelBytes()%l.groupBytes >= l.codeBytes {
+				if holds[i] && i >= headerSize && (i-headerSize)%l.PanelBytes()%l.groupBytes >= l.codeBytes {
 					spoil(holds[i&^3:][:4], true)
 				}
 			}

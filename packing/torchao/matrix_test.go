@@ -54,7 +54,7 @@ func unpack(p packing.Packer, data []byte) *matrix {
 	m := &matrix{}
 	for i := range p.Panels() {
 		n := p.PanelRows(i)
-		p.UnpackPanel(panel, data[HeaderSize+i*p.PanelBytes():][:p.PanelBytes()])
+		p.UnpackPanel(panel, data[headerSize+i*p.PanelBytes():][:p.PanelBytes()])
 		m.Codes = append(m.Codes, panel.Codes[:n*k]...)
 		if apart {
 			continue
@@ -74,7 +74,7 @@ func unpack(p packing.Packer, data []byte) *matrix {
 func check(p packing.Packer, data []byte) error {
 	prefix, size := p.Prefix(), p.PanelBytes()
 	if !bytes.HasPrefix(data, prefix) || len(data) != len(prefix)+p.Panels()*size {
-		return fmt.Errorf("%d bytes that begin with %x", len(data), data[:min(len(data), HeaderSize)])
+		return fmt.Errorf("%d bytes that begin with %x", len(data), data[:min(len(data), headerSize)])
 	}
 	for i := range p.Panels() {
 		if err := p.CheckPanel(i, data[len(prefix)+i*size:][:size]); err != nil {

@@ -25,8 +25,8 @@ func New(h packing.Header) (packing.Packer, error) {
 	return p, nil
 }
 
-// HeaderSize is the size in bytes of TorchAO's header: 16 int32.
-const HeaderSize = 64
+// headerSize is the size in bytes of TorchAO's header: 16 int32.
+const headerSize = 64
 
 const magic = 6712
 
@@ -61,7 +61,7 @@ func embeddingHeader(bits uint8) []byte {
 }
 
 func header(number int32, params ...int32) []byte {
-	b := make([]byte, HeaderSize)
+	b := make([]byte, headerSize)
 	for i, w := range append([]int32{magic, number}, params...) {
 		binary.LittleEndian.PutUint32(b[4*i:], uint32(w))
 	}

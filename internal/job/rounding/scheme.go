@@ -96,6 +96,20 @@ func (s Scheme) ValidateCommand() error {
 	return nil
 }
 
+// ValidateONNX reports why the operators of ONNX Runtime do not hold codes of the scheme.
+func (s Scheme) ValidateONNX() error {
+	wider := map[int]int{1: 2, 3: 4, 5: 8, 6: 8, 7: 8}
+	switch instead := wider[s.Bits]; {
+	case instead != 0:
+		return fmt.Errorf("onnx has 2, 4 and 8 bits, and %d would take the bytes of %d: use %d bits", s.Bits, instead, instead)
+	case s.Mapping == gqf.MappingHalfStep || s.Mapping == gqf.MappingKQuant:
+		return fmt.Errorf("onnx has no codes of mapping %s: use full-range or asymmetric", s.Mapping)
+	case s.Bits == 4 && s.Mapping != gqf.MappingAsymmetric && s.ScaleDtype != packing.ScaleBF16:
+		return fmt.Errorf("on Arm, ONNX Runtime rounds the scales of symmetric 4-bit codes to bf16, and %s scales would lose by it: use bf16 scales", s.ScaleDtype)
+	}
+	return nil
+}
+
 func (s Scheme) Groups(k int) int {
 	if s.Group == 0 || s.Group >= k {
 		return 1

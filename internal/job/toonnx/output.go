@@ -114,7 +114,7 @@ func (o *Output) Take(_ *plan.Planner, d *plan.Draft, from plan.FileTensor) erro
 	}
 	err := d.TakeIntegerZeros(from, "onnx")
 	if err == nil {
-		err = quantizer.ONNXHolds(d.Scheme)
+		err = d.Scheme.ValidateONNX()
 	}
 	if err == nil {
 		err = o.hold(d)

@@ -135,7 +135,7 @@ func headers(rng *rand.Rand) []packing.Header {
 	var list []packing.Header
 	for bits := uint8(1); bits <= 8; bits++ {
 		for _, group := range []uint64{16, 32, 48, 0} {
-			for _, tile := range packing.LowbitTiles {
+			for _, tile := range packing.LayoutLowbit.Tiles() {
 				for _, dtype := range []packing.ScaleDtype{packing.ScaleBF16, packing.ScaleF16, packing.ScaleF32} {
 					h := packing.Header{Layout: packing.LayoutLowbit, Bits: bits, ScaleDtype: dtype, Tile: tile, Group: group}
 					list = append(list, h)
