@@ -13,7 +13,7 @@ import (
 func BenchmarkBlocks(b *testing.B) {
 	const rows, cols = 8192, 2048
 	for _, feature := range Features() {
-		for _, f := range ggml.Formats() {
+		for _, f := range ggml.Formats {
 			for _, m := range []int{1, 512} {
 				b.Run(fmt.Sprintf("%s/%s/%d", feature, f.Type, m), func(b *testing.B) {
 					data := blockData(rand.New(rand.NewPCG(1, 1)), f, rows*cols/f.Block, false)

@@ -88,7 +88,7 @@ func TestBlocks(t *testing.T) {
 	defer pool.Close()
 	workspaces := []*Workspace{NewWorkspace(nil), NewWorkspace(pool)}
 	ran := map[string]bool{}
-	for _, f := range ggml.Formats() {
+	for _, f := range ggml.Formats {
 		r := rand.New(rand.NewPCG(uint64(f.Type), 31))
 		for i, rows := range []int{1, 7, 16, 45} {
 			for _, damaged := range []bool{false, true} {
@@ -112,7 +112,7 @@ func TestBlocks(t *testing.T) {
 			}
 		}
 	}
-	for _, k := range ggml.Kernels() {
+	for _, k := range ggml.Kernels {
 		if hasFeature(k.Feature) && !ran[k.Name] {
 			t.Errorf("kernel %s never ran", k.Name)
 		}
@@ -132,7 +132,7 @@ func hasFeature(feature string) bool {
 // TestBlocksExact compares the reference with sums in float64 of dequantized weights and the same
 // quantized activations: they differ by the rounding of the terms and of their sum.
 func TestBlocksExact(t *testing.T) {
-	for _, f := range ggml.Formats() {
+	for _, f := range ggml.Formats {
 		r := rand.New(rand.NewPCG(uint64(f.Type), 7))
 		const rows, m = 9, 2
 		cols := 3 * f.Block
@@ -196,12 +196,12 @@ func minimaBound(f *ggml.Format, data []byte, q []int8, scales []float32) (all f
 
 // FuzzBlocks compares all kernels of this machine with the reference, for blocks of any bytes.
 func FuzzBlocks(f *testing.F) {
-	for i, t := range ggml.Formats() {
+	for i, t := range ggml.Formats {
 		f.Add(uint8(i), uint8(3+i), uint8(1), uint8(i), uint64(i), make([]byte, t.Bytes))
 		f.Add(uint8(i), uint8(1), uint8(2), uint8(0), uint64(i), bytes.Repeat([]byte{0xff}, t.Bytes))
 	}
 	f.Fuzz(func(t *testing.T, kind, rows, blocks, m uint8, seed uint64, raw []byte) {
-		list := ggml.Formats()
+		list := ggml.Formats
 		format := list[int(kind)%len(list)]
 		n, cols, rowsOfX := 1+int(rows%40), format.Block*(1+int(blocks%3)), 1+int(m%20)
 		r := rand.New(rand.NewPCG(seed, 2))

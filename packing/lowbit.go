@@ -9,9 +9,6 @@ import (
 	"github.com/lowbit-go/gq/internal/buffer"
 )
 
-// maxRows is the largest NR of a tile.
-const maxRows = 8
-
 // Lowbit is the [Packer] of a LayoutLowbit payload; the package's documentation describes the
 // layout. Packer documents the methods, the argument data, and when methods panic.
 type Lowbit struct {

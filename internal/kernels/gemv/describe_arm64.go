@@ -51,7 +51,7 @@ func qai4c32p(tile packing.Tile, run func(*QAI4Args)) Kernel {
 func torchao(bits uint8, zeros packing.ZeroKind, sumFactor int32, run func(*TorchAOArgs)) Kernel {
 	return Kernel{
 		Feature: cpu.DotProd, Layout: packing.LayoutTorchAOLinear, Bits: bits, Tile: packing.DefaultTile, Zeros: zeros,
-		Order: Twice, SumFactor: sumFactor, CenterSums: zeros != packing.ZeroNone, Run: torchAOs(run)[0],
+		Order: Twice, SumFactor: sumFactor, CenterSums: zeros != packing.ZeroNone, Run: func(c *Call) { run(&c.torchAO) },
 	}
 }
 

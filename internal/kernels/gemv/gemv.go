@@ -108,10 +108,6 @@ func qai4s(f ...func(a *QAI4Args)) []func(c *Call) {
 	return runs(func(c *Call) *QAI4Args { return &c.qai4 }, f)
 }
 
-func torchAOs(f ...func(a *TorchAOArgs)) []func(c *Call) {
-	return runs(func(c *Call) *TorchAOArgs { return &c.torchAO }, f)
-}
-
 // Kernel is a product. A Kernel computes the same bits as the portable reference of its layout:
 //
 // lowbit, per row of a panel: for each group, t = dot(a, q) - z*sum(a) exactly (z is -1/2 on the

@@ -7,7 +7,7 @@ import (
 
 // BenchmarkUnpack unpacks rows of 4,096 weights to panels of 16 rows, by the portable functions.
 func BenchmarkUnpack(b *testing.B) {
-	for _, f := range Formats() {
+	for _, f := range Formats {
 		b.Run(fmt.Sprint(f.Type), func(b *testing.B) {
 			data := make([]byte, 4096/f.Block*f.Bytes)
 			x := unpacked{make([]byte, 16*4096), make([]float32, 16*4096), make([]float32, 16*4096), make([]int32, 16*4096), make([]int32, 16*4096)}

@@ -88,8 +88,8 @@ func typeOf(name string) gguf.TensorType {
 	return t
 }
 
-// formats has the Format of each type, in order of the types' numbers.
-var formats = func() (list []*Format) {
+// Formats has the Format of each type, in order of the types' numbers.
+var Formats = func() (list []*Format) {
 	for name, k := range kinds {
 		t := typeOf(name)
 		f := &Format{Type: t, Block: t.BlockWeights(), Bytes: t.BlockBytes(), Subs: k.subs, Minima: k.minima, Bits: k.bits, Unsigned: k.unsigned}
@@ -106,13 +106,10 @@ var formats = func() (list []*Format) {
 	return list
 }()
 
-// Formats lists the types that can be multiplied.
-func Formats() []*Format { return slices.Clone(formats) }
-
 // For returns the Format of a type, or nil: unquantized types and ggml's types of activations have
 // none.
 func For(t gguf.TensorType) *Format {
-	for _, f := range formats {
+	for _, f := range Formats {
 		if f.Type == t {
 			return f
 		}

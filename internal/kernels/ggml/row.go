@@ -36,8 +36,9 @@ type Kernel struct {
 // families are the kernels for each type.
 var families = map[gguf.TensorType]*cpu.Family[*Kernel]{}
 
-// all holds the kernels in order of registration.
-var all []*Kernel
+// Kernels are all kernels of this build, also kernels that this CPU cannot run, in order of
+// registration.
+var Kernels []*Kernel
 
 // registerRows registers kernels of an instruction set that take steps of rows.
 func registerRows(feature string, rows int, list map[string]func(*RowArgs)) {
@@ -47,12 +48,9 @@ func registerRows(feature string, rows int, list map[string]func(*RowArgs)) {
 			families[k.Type] = cpu.NewFamily[*Kernel]("ggml", nil)
 		}
 		families[k.Type].Register(feature, k)
-		all = append(all, k)
+		Kernels = append(Kernels, k)
 	}
 }
-
-// Kernels lists all kernels of this build, including kernels that this CPU cannot run.
-func Kernels() []*Kernel { return slices.Clone(all) }
 
 // KernelFor returns the kernel of the best of some instruction sets, or nil.
 func KernelFor(t gguf.TensorType, features []string) *Kernel {

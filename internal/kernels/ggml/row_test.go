@@ -15,7 +15,7 @@ import (
 // TestRows compares kernels with the arithmetic that Format states, on random bytes and on extreme
 // activations. All memory ends where the next page cannot be read.
 func TestRows(t *testing.T) {
-	for _, k := range Kernels() {
+	for _, k := range Kernels {
 		if cpu.Check(k.Feature) != nil {
 			continue
 		}

@@ -39,7 +39,7 @@ func (u Unpack) run(f *Format, data []byte, offset uint8, nr int) unpacked {
 // TestUnpack checks that unpacked numbers give the weights that the format's decoder gives, and
 // that every implementation gives the portable numbers, out of memory that ends behind the row.
 func TestUnpack(t *testing.T) {
-	for _, f := range Formats() {
+	for _, f := range Formats {
 		r := rand.New(rand.NewPCG(uint64(f.Type), 1))
 		for blocks := 1; blocks < 4; blocks++ {
 			data := make([]byte, blocks*f.Bytes)
@@ -137,7 +137,7 @@ func TestFormats(t *testing.T) {
 			t.Errorf("%s: a sum of products may be %d", n, sum)
 		}
 	}
-	if count != len(Formats()) {
-		t.Errorf("%d formats for %d types", len(Formats()), count)
+	if count != len(Formats) {
+		t.Errorf("%d formats for %d types", len(Formats), count)
 	}
 }

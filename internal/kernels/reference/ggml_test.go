@@ -50,8 +50,8 @@ func TestGGML(t *testing.T) {
 		}
 		types++
 	}
-	if types != len(ggml.Formats()) {
-		t.Errorf("vectors of %d types, want %d", types, len(ggml.Formats()))
+	if types != len(ggml.Formats) {
+		t.Errorf("vectors of %d types, want %d", types, len(ggml.Formats))
 	}
 }
 
