@@ -71,7 +71,7 @@ func TestLlamaCppModels(t *testing.T) {
 				c.ids = c.ids[:8]
 			case "gemma", "gemma2", "gemma3":
 				c.limit = 5e-4 // ggml computes GELU by a table of half-precision numbers
-			case "mixtral", "qwen3-moe-all":
+			case "mixtral", "qwen3-moe-all", "deepseek-v3":
 				c.activations = expertsKL
 			case "qwen3-next-all":
 				c.activations = 2 * expertsKL // the state of a delta net sums over all tokens, and so do errors

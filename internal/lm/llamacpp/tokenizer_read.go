@@ -279,16 +279,21 @@ func (v *vocabulary) decoder() any {
 
 const maxMerges = maxElements
 
-// listedMerges reads merges: two tokens separated by a space.
+// listedMerges reads merges: two tokens separated by a space. Converters write added tokens of a
+// sentencepiece model with spaces; merges of them never apply, because a text is divided at them
+// first.
 func (v *vocabulary) listedMerges() [][2]string {
 	list := v.strings(keyMerges)
 	if v.err == nil && !v.has(keyMerges) {
 		v.fail(keyMerges, "is missing")
 	}
-	known := make(map[string]bool, len(v.tokens))
+	known, added := make(map[string]bool, len(v.tokens)), map[string]bool{}
 	for id, t := range v.tokens {
 		if !v.absent(id) {
 			known[t] = true
+		}
+		if v.merged && v.types[id] == tokenUserDefined {
+			added[strings.ReplaceAll(t, " ", spaces)] = true
 		}
 	}
 	merges := make([][2]string, 0, len(list))
@@ -302,6 +307,9 @@ func (v *vocabulary) listedMerges() [][2]string {
 			return nil
 		}
 		a, b := m[:at+1], m[at+2:]
+		if added[a] || added[b] || added[a+b] {
+			continue
+		}
 		if !known[a] || !known[b] || !known[a+b] {
 			v.fail(keyMerges, "has %.40q as element %d, but not all of its tokens and what they make are in %s", m, i, keyTokens)
 			return nil
