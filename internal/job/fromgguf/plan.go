@@ -128,3 +128,23 @@ func codeBits(t gguf.TensorType) int {
 }
 
 func (f *File) Input() imports.Input { return &input{file: f} }
+
+// entry begins the description of a tensor, without its dtype.
+func (in *input) entry(t *llamacpp.CheckpointTensor, role gqf.Role) plan.Entry {
+	line := plan.NewLine(t.Name, role, t.Shape, "")
+	line.Action = plan.ActionUnquantized
+	return plan.Entry{Src: &safetensors.Tensor{Name: t.Name, Shape: t.Shape}, Line: line, Role: role}
+}
+
+func (in *input) undecodable(t *llamacpp.CheckpointTensor) error {
+	return fmt.Errorf("%s: tensor %q has type %s, whose weights this program cannot read", in.file.path, t.Stored.Name, t.Stored.Type)
+}
+
+// addTensor records how the file stores a tensor.
+func (in *input) addTensor(t *llamacpp.CheckpointTensor) {
+	kind := t.Stored.Type
+	in.Tensors = append(in.Tensors, imports.ImportedTensor{
+		Name: t.Name, Type: kind.String(), Quantized: kind.BlockWeights() > 1, Bits: codeBits(kind), Group: kind.BlockWeights(), Bytes: t.Bytes(), File: t.Stored.Shard,
+	})
+	in.Pl.SourceBytes += t.Bytes()
+}

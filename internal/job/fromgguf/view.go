@@ -2,12 +2,10 @@ package fromgguf
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"unique"
 
 	"github.com/lowbit-go/gq/formats/gqf"
-	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/job/imports"
 	"github.com/lowbit-go/gq/internal/job/plan"
 	"github.com/lowbit-go/gq/internal/job/togqf"
@@ -147,24 +145,4 @@ func (in *input) rowsOf(t *llamacpp.CheckpointTensor, first, rows int) gqf.View 
 		v.Order = nil
 	}
 	return v
-}
-
-// entry begins the description of a tensor, without its dtype.
-func (in *input) entry(t *llamacpp.CheckpointTensor, role gqf.Role) plan.Entry {
-	line := plan.NewLine(t.Name, role, t.Shape, "")
-	line.Action = plan.ActionUnquantized
-	return plan.Entry{Src: &safetensors.Tensor{Name: t.Name, Shape: t.Shape}, Line: line, Role: role}
-}
-
-func (in *input) undecodable(t *llamacpp.CheckpointTensor) error {
-	return fmt.Errorf("%s: tensor %q has type %s, whose weights this program cannot read", in.file.path, t.Stored.Name, t.Stored.Type)
-}
-
-// addTensor records how the file stores a tensor.
-func (in *input) addTensor(t *llamacpp.CheckpointTensor) {
-	kind := t.Stored.Type
-	in.Tensors = append(in.Tensors, imports.ImportedTensor{
-		Name: t.Name, Type: kind.String(), Quantized: kind.BlockWeights() > 1, Bits: codeBits(kind), Group: kind.BlockWeights(), Bytes: t.Bytes(), File: t.Stored.Shard,
-	})
-	in.Pl.SourceBytes += t.Bytes()
 }

@@ -4,10 +4,8 @@ package fromonnx
 
 import (
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/lowbit-go/gq/formats/safetensors"
@@ -16,7 +14,6 @@ import (
 	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/internal/mmap"
 	"github.com/lowbit-go/gq/internal/onnx"
-	"github.com/lowbit-go/gq/packing"
 )
 
 // Model is a graph with quantized weights.
@@ -133,69 +130,3 @@ func decode(file string) (*onnx.Graph, error) {
 	}
 	return &model.Graph, nil
 }
-
-// reader finds the weights of a graph.
-type reader struct {
-	graph   *onnx.Graph
-	config  *arch.ForwardConfig // nil: unknown
-	tensors map[string]*onnx.Tensor
-	makers  map[string]*onnx.Node // by output
-	files   []string              // below the directory; the first has the graph
-	parts   []safetensors.Tensor
-	weights []hfquant.ONNXWeight
-}
-
-// rowsOf is a range of the rows of a tensor, with the name of the module that they are for.
-type rowsOf struct {
-	module      string
-	first, rows int64
-}
-
-// place adds rows of a tensor to the checkpoint. The tensor has total rows, however it is shaped.
-func (r *reader) place(suffix string, t *onnx.Tensor, total int64, list []rowsOf, shape func(rows, width int64) []int64) error {
-	dtype, ok := map[onnx.DataType]packing.Dtype{onnx.Float: packing.F32, onnx.Float16: packing.F16, onnx.BFloat16: packing.BF16, onnx.Uint8: packing.U8}[t.Type]
-	if !ok {
-		return fmt.Errorf("tensor %q has the data type %d: expected FLOAT (1), UINT8 (2), FLOAT16 (10) or BFLOAT16 (16)", t.Name, t.Type)
-	}
-	elements := int64(1)
-	for _, d := range t.Dims {
-		if d <= 0 || elements > math.MaxInt64/16/d {
-			return fmt.Errorf("tensor %q has the dimensions %v: positive numbers of a possible size were expected", t.Name, t.Dims)
-		}
-		elements *= d
-	}
-	if total <= 0 || elements%total != 0 {
-		return fmt.Errorf("tensor %q has the dimensions %v: expected %d rows", t.Name, t.Dims, total)
-	}
-	location, off, err := t.Place()
-	if err != nil {
-		return err
-	}
-	file := 0
-	switch {
-	case location != "":
-		name := filepath.Join(filepath.Dir(r.files[0]), filepath.FromSlash(location))
-		if !filepath.IsLocal(filepath.FromSlash(location)) {
-			return fmt.Errorf("tensor %q lies in %q: expected a file beside the graph", t.Name, location)
-		}
-		if file = slices.Index(r.files, name); file < 0 {
-			file, r.files = len(r.files), append(r.files, name)
-		}
-	case t.RawAt < 0:
-		return fmt.Errorf("tensor %q has no raw_data and no external data: write the graph again with onnx.save of a newer onnx", t.Name)
-	default:
-		off = t.RawAt
-	}
-	size := t.Type.Size()
-	width := elements / total
-	for _, l := range list {
-		r.parts = append(r.parts, safetensors.Tensor{
-			Name: l.module + suffix, Dtype: dtype, DtypeName: dtype.String(), Shape: shape(l.rows, width),
-			File: file, Offset: off + l.first*width*size, Size: l.rows * width * size,
-		})
-	}
-	return nil
-}
-
-func matrix(rows, width int64) []int64 { return []int64{rows, width} }
-func vector(rows, width int64) []int64 { return []int64{rows * width} }
