@@ -80,7 +80,7 @@ type readable struct {
 	imported *measure.Imported
 }
 
-// open opens the .gqf file, or returns the view, whose Close does nothing.
+// open opens the .gqf file, or returns the view. Close of a view does nothing.
 func (m *readable) open() (*gqf.File, error) {
 	if m.view != nil {
 		return m.view, nil

@@ -80,7 +80,7 @@ type Call struct {
 	torchAO TorchAOArgs
 }
 
-// runs makes functions of a kind functions of a Call, whose arguments of this kind are those at of.
+// runs makes functions of a Call from functions of a kind. of gives the kind's arguments in a Call.
 // A nil remains nil.
 func runs[A any](of func(c *Call) *A, functions []func(a *A)) []func(c *Call) {
 	all := make([]func(c *Call), len(functions))
