@@ -171,9 +171,9 @@ func HoldsZeroScales(variants []Variant) bool {
 	return !slices.ContainsFunc(variants, func(v Variant) bool { return !v.Header().HoldsZeroScales() })
 }
 
-// FitBlocks gives a tensor a type of GGUF files, of no fewer bits if its type's blocks do not
-// divide what is cols columns wide: its rows, or parts of rows that stay together. If no type's do,
-// the tensor stays unquantized.
+// FitBlocks gives a tensor a type of GGUF files with blocks that divide cols, the width in columns
+// of its rows, or of parts of rows that stay together. If its own type does not fit, it gets
+// another with at least as many bits. If no type fits, the tensor stays unquantized.
 func (pl *Planner) FitBlocks(d *Draft, what string, cols int64) error {
 	kind, _ := rounding.GGUFType(d.Scheme) // which the scheme was checked for
 	fit, ok := rounding.FitGGUF(d.Scheme, cols)

@@ -36,8 +36,8 @@ func (s *gqfSource) viewed(p gqf.Payload, h packing.Header, first int, open func
 	return op, nil
 }
 
-// reordered multiplies with a matrix whose rows lie in several parts or in another order: as
-// llama.cpp stores the heads of queries and keys, and the halves of fused experts.
+// reordered multiplies with a matrix in several parts, or with its rows in another order.
+// llama.cpp stores the heads of queries and keys so, and the halves of fused experts.
 type reordered struct {
 	parts      []kernels.Operator
 	order      []int32 // the place of each row in parts

@@ -212,9 +212,9 @@ func (f *family) check(c *arch.ForwardConfig) error {
 	return f.checkExperts(c)
 }
 
-// sharedDiffers returns what differs if layers read keys and values of earlier layers: llama.cpp
-// takes those of the last layer before these without a sliding window, and of the last but one with
-// a window.
+// sharedDiffers returns what differs if layers read keys and values of earlier layers. llama.cpp
+// takes the last layer with keys of its own for a layer without a sliding window, and the last but
+// one for a layer with a window.
 func sharedDiffers(c *arch.ForwardConfig) string {
 	for i := withKeys(c); i < len(c.Layers); i++ {
 		from := withKeys(c) - 1 - min(c.Layers[i].Window, 1)
