@@ -121,7 +121,7 @@ func TestArchitectures(t *testing.T) {
 		v := testmodels.Find(t, name)
 		v.Write(t, dir)
 		p := testplan.New(t, dir, quantizer.Recipe{Bits: 2})
-		r, err := Run(context.Background(), p, nil, ids(t, testmodels.Vocab, 100, 100, 100, 100, 100, 100), Options{Kind: quantizer.TuneCodes, Steps: 3})
+		r, err := Run(context.Background(), p, nil, ids(t, testmodels.Vocab, 100, 100, 100), Options{Kind: quantizer.TuneCodes, Steps: 2})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

@@ -16,8 +16,15 @@ import (
 	"github.com/lowbit-go/gq/internal/test/testmodels"
 )
 
-// asGGUF returns a checkpoint as llama.cpp stores it, in float32. edit may spoil the description.
-func asGGUF(t *testing.T, dir string, edit func(m *llamacpp.Model)) (*gguf.File, error) {
+// stored is a checkpoint in memory, in float32. asGGUF writes files of its tensors.
+type stored struct {
+	config  []byte
+	sources []llamacpp.Source
+	values  map[string][]float32
+	shapes  map[string][]int64
+}
+
+func readStored(t *testing.T, dir string) *stored {
 	t.Helper()
 	config, err := os.ReadFile(filepath.Join(dir, "config.json"))
 	if err != nil {
@@ -32,8 +39,7 @@ func asGGUF(t *testing.T, dir string, edit func(m *llamacpp.Model)) (*gguf.File,
 	if err != nil {
 		t.Fatal(err)
 	}
-	var sources []llamacpp.Source
-	read, shapes := map[string][]float32{}, map[string][]int64{}
+	k := &stored{config: config, values: map[string][]float32{}, shapes: map[string][]int64{}}
 	for _, s := range ck.Tensors() {
 		transposed := len(s.Shape) == 3 && c.ExpertsTransposed()
 		rows, _ := s.Matrix()
@@ -41,7 +47,7 @@ func asGGUF(t *testing.T, dir string, edit func(m *llamacpp.Model)) (*gguf.File,
 		if transposed {
 			shape[1], shape[2], rows = shape[2], shape[1], shape[0]*shape[2]
 		}
-		sources = append(sources, llamacpp.Source{Name: s.Name, Shape: shape})
+		k.sources = append(k.sources, llamacpp.Source{Name: s.Name, Shape: shape})
 		w, err := ck.Weights(s, safetensors.WeightsOptions{Transposed: transposed})
 		if err != nil {
 			t.Fatal(err)
@@ -57,13 +63,22 @@ func asGGUF(t *testing.T, dir string, edit func(m *llamacpp.Model)) (*gguf.File,
 				t.Fatal(err)
 			}
 		}
-		read[s.Name], shapes[s.Name] = all, shape
+		k.values[s.Name], k.shapes[s.Name] = all, shape
 	}
-	m, err := llamacpp.Describe(config, sources)
+	return k
+}
+
+// asGGUF returns a checkpoint as llama.cpp stores it, in float32. edit may spoil the description.
+// If edit returns false, no file is made.
+func (k *stored) asGGUF(t *testing.T, edit func(m *llamacpp.Model) bool) (*gguf.File, error) {
+	t.Helper()
+	m, err := llamacpp.Describe(k.config, k.sources)
 	if err != nil {
 		return nil, err
 	}
-	edit(m)
+	if !edit(m) {
+		return nil, nil
+	}
 	infos := make([]gguf.TensorInfo, len(m.Tensors))
 	for i, s := range m.Tensors {
 		infos[i] = gguf.TensorInfo{Name: s.Name, Dims: s.Shape, Type: gguf.F32}
@@ -72,43 +87,49 @@ func asGGUF(t *testing.T, dir string, edit func(m *llamacpp.Model)) (*gguf.File,
 	if err != nil {
 		t.Fatal(err)
 	}
-	data := append(layout.Shards[0].Header, make([]byte, layout.Shards[0].Size-int64(len(layout.Shards[0].Header)))...)
+	data := make([]byte, layout.Shards[0].Size)
+	copy(data, layout.Shards[0].Header)
 	for i, s := range m.Tensors {
-		values := s.Values
-		for _, p := range s.Parts {
-			values = append(values, partRows(read, shapes, &p)...)
+		at := layout.Places[i].Offset
+		put := func(values []float32) {
+			for _, v := range values {
+				binary.LittleEndian.PutUint32(data[at:], math.Float32bits(v))
+				at += 4
+			}
 		}
-		for j, v := range values {
-			binary.LittleEndian.PutUint32(data[layout.Places[i].Offset+4*int64(j):], math.Float32bits(v))
+		put(s.Values)
+		for _, p := range s.Parts {
+			k.partRows(&p, put)
 		}
 	}
 	return gguf.Parse(data)
 }
 
-// partRows returns the rows of a part in llama.cpp's order.
-func partRows(read map[string][]float32, shapes map[string][]int64, p *llamacpp.Part) (out []float32) {
-	cols, height := 1, p.Rows
-	if shape := shapes[p.Source]; len(shape) > 1 && !p.Elements {
+// partRows passes the rows of a part in llama.cpp's order.
+func (k *stored) partRows(p *llamacpp.Part, put func(row []float32)) {
+	cols, height, source := 1, p.Rows, k.values[p.Source]
+	if shape := k.shapes[p.Source]; len(shape) > 1 && !p.Elements {
 		cols, height = int(shape[len(shape)-1]), int(shape[len(shape)-2])
 	}
-	for c := range p.Turned {
-		for i := range p.Rows {
-			out = append(out, read[p.Source][(p.From+i)*cols+c])
+	if p.Turned > 0 {
+		column := make([]float32, p.Rows)
+		for c := range p.Turned {
+			for i := range column {
+				column[i] = source[(p.From+i)*cols+c]
+			}
+			put(column)
 		}
+		return
 	}
+	row := make([]float32, cols)
 	for i := range p.Rows {
-		if p.Turned > 0 {
-			break
-		}
-		stored := read[p.Source][(p.Slice*height+p.Row(i))*cols:][:cols]
-		row := make([]float32, cols)
+		stored := source[(p.Slice*height+p.Row(i))*cols:][:cols]
 		for c := range row {
 			row[c] = stored[p.Columns.At(c)]
 		}
 		p.Store(row)
-		out = append(out, row...)
+		put(row)
 	}
-	return out
 }
 
 // difference is the largest difference of logits between two models, as a part of the largest
@@ -152,9 +173,14 @@ func TestOpenGGUF(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer want.Close()
+			noRope := !slices.ContainsFunc(want.Config().Layers, func(l arch.LayerConfig) bool { return l.Rope >= 0 })
+			checkpoint := readStored(t, dir)
 			for name, fn := range spoil {
+				if name == "permutation" && noRope { // any order that queries and keys share
+					continue
+				}
 				changed := false
-				f, err := asGGUF(t, dir, func(m *llamacpp.Model) {
+				f, err := checkpoint.asGGUF(t, func(m *llamacpp.Model) bool {
 					for i := range m.Tensors {
 						s := &m.Tensors[i]
 						if len(s.Parts) == 0 {
@@ -164,15 +190,12 @@ func TestOpenGGUF(t *testing.T) {
 						fn(m, s)
 						changed = changed || before != s.Parts[0]
 					}
+					return name == "" || changed // else the file of ""
 				})
 				if err != nil {
 					t.Fatal(err)
 				}
-				if name != "" && !changed { // the file of ""
-					continue
-				}
-				noRope := !slices.ContainsFunc(want.Config().Layers, func(l arch.LayerConfig) bool { return l.Rope >= 0 })
-				if name == "permutation" && noRope { // any order that queries and keys share
+				if f == nil {
 					continue
 				}
 				got, err := forward.OpenGGUF(f, forward.Options{Threads: 1})
@@ -198,7 +221,7 @@ func TestOpenGGUF(t *testing.T) {
 func TestLayers(t *testing.T) {
 	dir := t.TempDir()
 	testmodels.Find(t, "llama3").Write(t, dir)
-	f, err := asGGUF(t, dir, func(*llamacpp.Model) {})
+	f, err := readStored(t, dir).asGGUF(t, func(*llamacpp.Model) bool { return true })
 	if err != nil {
 		t.Fatal(err)
 	}
