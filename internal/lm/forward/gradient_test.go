@@ -16,28 +16,29 @@ import (
 	"github.com/lowbit-go/gq/internal/test/testshared"
 )
 
-// derivative is the central difference of the loss in a random direction of a tensor; dir is the
-// direction.
-func (r *reference) derivative(rng *rand.Rand, name string) (slope float64, dir []float64) {
-	values := r.params[name]
-	dir = make([]float64, len(values))
-	for i := range dir {
-		dir[i] = rng.NormFloat64()
-	}
+// derivative is the central difference of the loss along a direction for each of some tensors of one
+// layer.
+func (r *reference) derivative(layer int, dirs map[string][]float64) float64 {
 	step := 1e-5
 	if r.m.config.Activation == arch.ClampedSilu || r.m.config.Layers[0].Sparse {
 		step = 1e-6 // fewer values cross the limit, where the slope changes
 	}
-	layer, moved := r.layerOf(name), make([]float64, len(values))
-	r.params[name] = moved
-	defer func() { r.params[name] = values }()
+	values := make(map[string][]float64, len(dirs))
+	for name := range dirs {
+		values[name] = r.params[name]
+	}
+	defer maps.Copy(r.params, values)
 	at := func(step float64) float64 {
-		for i, v := range values {
-			moved[i] = v + step*dir[i]
+		for name, dir := range dirs {
+			moved := make([]float64, len(dir))
+			for i, v := range values[name] {
+				moved[i] = v + step*dir[i]
+			}
+			r.params[name] = moved
 		}
 		return r.total(layer)
 	}
-	return (at(step) - at(-step)) / (2 * step), dir
+	return (at(step) - at(-step)) / (2 * step)
 }
 
 // layerOf returns the layer of a tensor, the number of layers for tensors behind them, and -1 for
@@ -53,39 +54,74 @@ func (r *reference) layerOf(name string) int {
 	return -1
 }
 
-// worst compares all gradients with numeric ones, each in a few random directions, and returns the
-// largest error relative to the norm of the tensor's gradient, and its tensor.
+// worst compares all gradients with numeric ones, in a random direction, and returns the largest
+// error relative to the norm of the tensor's gradient, and its tensor. The tensors of a layer move
+// together, each so far that all change the loss alike. Where the sum of a layer differs, each
+// tensor moves alone.
 func (r *reference) worst(t testing.TB, got gradients) (worst float64, tensor string) {
 	rng := rand.New(rand.NewPCG(41, 42))
 	r.fix()
+	layers := map[int][]string{}
 	for _, name := range slices.Sorted(maps.Keys(r.params)) {
-		g := got[name]
-		if g == nil && strings.Contains(name, "experts") { // no tokens
-			g = make([]float32, len(r.params[name]))
-		}
-		if len(g) != len(r.params[name]) {
+		if g := got[name]; g == nil && strings.Contains(name, "experts") { // no tokens
+			got[name] = make([]float32, len(r.params[name]))
+		} else if len(g) != len(r.params[name]) {
 			t.Errorf("%s: %d gradients, want %d", name, len(g), len(r.params[name]))
 			continue
 		}
-		{
-			want, dir := r.derivative(rng, name)
-			square, slope := 0.0, 0.0
-			for i, v := range g {
-				square += float64(v) * float64(v)
-				slope += float64(v) * dir[i]
+		layer := r.layerOf(name)
+		layers[layer] = append(layers[layer], name)
+	}
+	for _, layer := range slices.Sorted(maps.Keys(layers)) {
+		err := r.differs(rng, layer, layers[layer], got)
+		if !(err < gradientError) {
+			for _, name := range layers[layer] {
+				if err := r.differs(rng, layer, []string{name}, got); !(err < gradientError) {
+					t.Errorf("the gradient of %s differs by %.2g of its norm from the numeric one", name, err)
+				}
 			}
-			err := math.Abs(slope - want)
-			if length := math.Sqrt(square); err > 1e-9 {
-				err /= length
-			} else {
-				err = 0
-			}
-			if !(err <= worst) {
-				worst, tensor = err, name
-			}
+		}
+		if !(err <= worst) {
+			worst, tensor = err, layers[layer][0]
 		}
 	}
 	return worst, tensor
+}
+
+// gradientError is the largest error of a gradient, relative to its norm.
+const gradientError = 1e-4
+
+// differs moves tensors of a layer in a random direction and returns the difference of the slope
+// from the gradients' sum, relative to the least norm of their gradients.
+func (r *reference) differs(rng *rand.Rand, layer int, names []string, got gradients) float64 {
+	norms, least := map[string]float64{}, math.Inf(1)
+	for _, name := range names {
+		square := 0.0
+		for _, v := range got[name] {
+			square += float64(v) * float64(v)
+		}
+		if norms[name] = math.Sqrt(square); square > 0 {
+			least = min(least, norms[name])
+		}
+	}
+	dirs, sum := map[string][]float64{}, 0.0
+	for _, name := range names {
+		scale := 1.0
+		if norms[name] > 0 {
+			scale = least / norms[name]
+		}
+		dir := make([]float64, len(got[name]))
+		for i, v := range got[name] {
+			dir[i] = scale * rng.NormFloat64()
+			sum += float64(v) * dir[i]
+		}
+		dirs[name] = dir
+	}
+	err := math.Abs(sum - r.derivative(layer, dirs))
+	if err <= 1e-9 {
+		return 0
+	}
+	return err / least
 }
 
 // gradientSequences are longer than the windows of the test models, and of one token.
@@ -169,14 +205,14 @@ func checkGradients(t *testing.T, m *Model, routing [][]int32) {
 				}
 				err, square = max(err, math.Abs(slope)), square+float64(v)*float64(v)
 			}
-			if !(err <= 1e-4*math.Sqrt(square)) {
+			if !(err <= gradientError*math.Sqrt(square)) {
 				t.Errorf("%s: factors differ by %.2g from the sums of gradients times weights, their norm is %.2g", name, err, math.Sqrt(square))
 			}
 		}
 	}
-	t.Logf("largest relative error %.2g, of %s", worst, tensor)
-	if !(worst < 1e-4) {
-		t.Errorf("the gradient of %s differs by %.2g of its norm from the numeric one", tensor, worst)
+	t.Logf("largest relative error %.2g, of the layer of %s", worst, tensor)
+	if !(worst < gradientError) {
+		t.Errorf("the gradients of the layer of %s differ by %.2g of the least of their norms from the numeric slope", tensor, worst)
 	}
 }
 
