@@ -66,8 +66,11 @@ func (s sums) wholeState() int64 { return s.codes + 8*s.scales + StateBytes*s.tr
 type Size struct {
 	// Memory is for codes, scales, the optimizer's state, and steps and measurements on held-out text.
 	Memory int64
-	// Disk is for the working directory: state, twice when replaced, and trained layers.
+	// Disk is for the working directory: state, twice when replaced, trained layers, and hidden states
+	// of both models.
 	Disk int64
+	// Layers says, for plans, how training layer by layer uses memory; "" for other kinds.
+	Layers string
 }
 
 // SizeOf is the size of a job with a text of so many tokens.
@@ -97,6 +100,13 @@ func SizeOf(p *fromcheckpoint.Plan, k quantizer.Tune, tokens, threads int) (s Si
 		logits := 3*min(logitsBytes, int64(StepTokens*c.VocabSize*4)) + int64(16*threads*c.VocabSize)
 		s.Disk = n.codes + 4*n.scales + values*int64(2*tokens+held)
 		s.Memory = fixed + max(most, logits) + layer.LayerBytes(false) + layer.LayerBytes(true) + gradientBytes + 3*StepTokens*values
+	}
+	switch all := whole(p, Options{Kind: k}); {
+	case !Layered(k):
+	case all:
+		s.Layers = "; tuning trains one layer after another, with hidden states on disk, and then the whole model"
+	default:
+		s.Layers = fmt.Sprintf("; tuning trains one layer after another, with hidden states on disk, and then no more: scales of the whole model would need %.1f GB", float64(n.wholeState())/1e9)
 	}
 	if whole(p, Options{Kind: k}) {
 		s.Disk += 2 * savedBytes * n.trained

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"unsafe"
 
 	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/job/workdir"
@@ -21,7 +20,7 @@ type states struct {
 	at     int64 // of the first byte in the file
 }
 
-// scratch is a temporary file, without a working directory nil.
+// scratch is a temporary file; nil without a working directory.
 type scratch struct {
 	*os.File
 	dir string
@@ -81,7 +80,7 @@ func (s *states) add(dst []float32, from, to int) ([]float32, error) {
 		dst = append(make([]float32, 0, have+n), dst...)
 	}
 	dst = dst[:have+n]
-	if _, err := s.file.ReadAt(bytesOf(dst[have:]), s.at+4*int64(first)); err != nil {
+	if _, err := s.file.ReadAt(buffer.Bytes(dst[have:]), s.at+4*int64(first)); err != nil {
 		return nil, s.failed("read", err)
 	}
 	return dst, nil
@@ -94,7 +93,7 @@ func (s *states) set(first int, values []float32) error {
 		copy(s.memory[at:], values)
 		return nil
 	}
-	if _, err := s.file.WriteAt(bytesOf(values), s.at+4*int64(at)); err != nil {
+	if _, err := s.file.WriteAt(buffer.Bytes(values), s.at+4*int64(at)); err != nil {
 		return s.failed("write", err)
 	}
 	return nil
@@ -103,10 +102,6 @@ func (s *states) set(first int, values []float32) error {
 func (s *states) failed(what string, err error) error {
 	return fmt.Errorf("tuning: cannot %s hidden states, which take %.1f MB of disk: make room, or tune on a shorter text (--tune-tokens): %w",
 		what, float64(s.file.end)/1e6, err)
-}
-
-func bytesOf(x []float32) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
 }
 
 // together is the end of the sequences from first on that have at most limit tokens together.
