@@ -202,7 +202,7 @@ func (b *blocks) layer(layer int) error {
 func (j *job) takeLayers() error {
 	for _, m := range j.plan.Matrices() {
 		name := j.linearName(m)
-		if j.layered[name].Name() != m.Name() {
+		if _, ok := j.layered[name]; !ok {
 			continue
 		}
 		var codes *rounding.Codes
