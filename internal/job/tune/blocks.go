@@ -3,6 +3,7 @@ package tune
 import (
 	"cmp"
 	"fmt"
+	"runtime"
 	"strconv"
 	"strings"
 
@@ -267,6 +268,7 @@ func (b *blocks) train(layer int) (err error) {
 	for _, m := range b.list {
 		m.soft, m.still = nil, nil
 	}
+	runtime.GC() // so that the next layer takes this memory, not more
 	restore(b.list, b.numbers)
 	if b.Trained != nil {
 		b.Trained(TrainedLayer{layer, len(b.student.Config().Layers), b.before, b.best, b.best < b.before})
