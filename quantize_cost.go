@@ -110,6 +110,9 @@ func (v view) passCost(tokens float64) float64 {
 	return (perPass*(layers+head) + v.attentionCost(0, perLogit)) * tokens / 1e9
 }
 
+// headCost is the cost of the logits of so many tokens.
+func (v view) headCost(tokens float64) float64 { return v.passCost(tokens) - v.layersCost(tokens) }
+
 // layersCost is passCost without logits.
 func (v view) layersCost(tokens float64) float64 {
 	layers, _ := v.active()
@@ -254,16 +257,21 @@ func codeCost(s rounding.Scheme) float64 {
 // are held out and pass the student in each measurement.
 func (v view) tuneCost() float64 {
 	k := v.tuning
-	steps := float64(k.steps)
 	held := float64(tune.HeldOut(k.length))
-	passes := steps*tune.StepTokens*5.5 + (tune.Evaluations+1)*held
-	if !tune.Layered(k.kind) {
-		return v.passCost(passes)
+	trains := k.length - tune.HeldOut(k.length)
+	cost := 0.0
+	if steps := tune.Steps(v.plan, tune.Options{Kind: k.kind, Steps: k.steps}, trains); steps > 0 {
+		cost = v.passCost(float64(steps)*tune.StepTokens*5.5 + (tune.Evaluations+1)*held)
 	}
-	// A layer forward and backward, without the first inputs' gradient; both models once; five
-	// measurements; and the logits of codes.
-	layers := tune.BlockSteps*tune.StepTokens*2.5 + float64(2*k.length) + 5*held
-	return v.passCost(passes) + v.layersCost(layers) + perChoice*tune.BlockSteps*float64(tune.Choices(v.plan))/1e9
+	if !tune.Layered(k.kind) {
+		return cost
+	}
+	// A layer forward and backward, without the first inputs' gradient; both models once, and the
+	// untuned model on held-out text; five measurements; the divergence before and after; and the
+	// logits of codes.
+	steps := float64(tune.LayerSteps(trains))
+	return cost + v.layersCost(steps*tune.StepTokens*2.5+float64(2*k.length)+6*held) + v.headCost(3*held) +
+		perChoice*steps*float64(tune.Choices(v.plan))/1e9
 }
 
 // ownText reports whether the model writes the text, if one is needed.

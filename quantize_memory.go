@@ -110,6 +110,17 @@ func (v view) textBytes() int64 {
 	return n + n/garbageShare
 }
 
+// tuneBytes is the memory that tuning needs beyond the steps before it, which have ended.
+func (v view) tuneBytes() int64 {
+	n := v.tuning.size.Memory
+	for _, s := range steps() {
+		if s.stage != stageTune && s.memory != nil && s.runs(v) > 0 {
+			n -= s.memory(v)
+		}
+	}
+	return max(n, 0)
+}
+
 // layerBytes is the memory of folds for the largest matrix, and of imatrix and awq for the largest
 // layer: its float32 weights, the hidden states before and behind it, and what an algorithm adds.
 func (v view) layerBytes() int64 {

@@ -82,7 +82,7 @@ func steps() []step {
 		}, {
 			stage: stageTune, dir: calibSuffix, keeps: []string{"tuning", "tuned-layer"},
 			runs: func(v view) int { return once(v.tuning != nil) }, cost: view.tuneCost,
-			memory: func(v view) int64 { return v.tuning.size.Memory }, disk: func(v view) int64 { return v.tuning.size.Disk },
+			memory: view.tuneBytes, disk: func(v view) int64 { return v.tuning.size.Disk },
 			make: tuneCodes, file: true,
 		}, {
 			stage: stageCompare,
@@ -148,6 +148,7 @@ func (v view) estimate() *Estimate {
 	e.How = "time: CPU time per weight and token, measured on an AMD EPYC with AVX-512, by the threads; memory: buffers of the threads"
 	if v.tuning != nil {
 		e.How += fmt.Sprintf(", with %.1f MB for tuning: up to %d bytes for each trained number, a byte for each weight, and what a layer needs for %d tokens", float64(v.tuning.size.Memory)/1e6, tune.NumberBytes(v.tuning.kind), tune.StepTokens)
+		e.How += v.tuning.size.Layers
 	}
 	if v.calibration.needed() {
 		e.How += ", and matrices and hidden states of the largest layer"

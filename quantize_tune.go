@@ -88,6 +88,7 @@ func tuneCodes(r *run, j *job, v *values) error {
 	if err != nil {
 		return err
 	}
+	r.atEnd(result.Close)
 	v.codes = codes
 	v.tuning = &TuningReport{
 		Kind: j.tuning.kind, Steps: result.Steps, Step: result.Step, WeightsBefore: result.Before, WeightsAfter: result.After,
@@ -110,7 +111,7 @@ func (r *run) train(j *job, p *fromcheckpoint.Plan, codes *plan.Codes, t *tune.T
 	if c, err := arch.ParseForward(j.source.config); err == nil { // newTuning has parsed it
 		layers = len(c.Layers)
 	}
-	add, end := r.begin(stageTune, "steps", int64(tune.Work(o, t, layers)))
+	add, end := r.begin(stageTune, "steps", int64(tune.Work(p, o, t, layers)))
 	defer end()
 	o.Progress = add
 	o.Resumed = func(done, of int) { r.resumed(r.work, "%d of %d steps of tuning", done, of) }

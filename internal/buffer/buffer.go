@@ -1,4 +1,4 @@
-// Package buffer reuses slices, and shows codes as bytes.
+// Package buffer reuses slices, and shows numbers as bytes.
 package buffer
 
 import (
@@ -117,7 +117,8 @@ func (p *Pool[T]) remove(i int) []T {
 	return b
 }
 
-// Bytes returns the memory of codes as bytes.
-func Bytes(codes []int8) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(codes))), len(codes))
+// Bytes returns the memory of numbers as bytes, in the machine's byte order.
+func Bytes[T int8 | float32](list []T) []byte {
+	var element T
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(list))), len(list)*int(unsafe.Sizeof(element)))
 }

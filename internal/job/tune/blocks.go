@@ -1,13 +1,18 @@
 package tune
 
 import (
+	"cmp"
 	"fmt"
+	"runtime"
 	"strconv"
 	"strings"
 
 	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/job/fromcheckpoint"
+	"github.com/lowbit-go/gq/internal/job/plan"
+	"github.com/lowbit-go/gq/internal/job/rounding"
+	"github.com/lowbit-go/gq/internal/job/workdir"
 	"github.com/lowbit-go/gq/internal/lm/forward"
 )
 
@@ -25,14 +30,34 @@ const (
 	blockPasses = 8
 )
 
+// trainedLayers are the codes of all layers after training.
+type trainedLayers struct {
+	rows    map[string]plan.RowReader // by the matrix's name
+	entries []*workdir.Entry          // with the rows
+	steps   int
+	before  float64 // the divergence on held-out text before training
+	after   float64
+	better  bool // than before; else the layers are dropped
+	found   bool // the working directory had all layers
+}
+
+func (l *trainedLayers) close() {
+	for _, e := range l.entries {
+		e.Close()
+	}
+}
+
 // blocks is the training of all layers, in turn.
 type blocks struct {
 	*job
-	tape *forward.Tape
-	// float and quant are the hidden states of all sequences before the same layer.
-	float, quant *forward.Stream
-	lengths      []int // of sequences
-	trains       int   // sequences 0 .. trains-1 train, the others are held out
+	teaching, tape *forward.Tape // of teacher and student
+	longest        int           // tokens that pass a layer together
+	// float, quant and untuned are the values between the same layers in the float model, in the
+	// quantized model, and, on held-out text alone, in the quantized model before training.
+	float, quant, untuned *states
+	scratch               *scratch // of all states; nil: they are in memory
+	lengths               []int    // of sequences
+	trains                int      // sequences 0 .. trains-1 train, the others are held out
 
 	list         []*matrix // of the layer
 	in           forward.LayerInput
@@ -41,46 +66,42 @@ type blocks struct {
 	// before is the layer's error before training, best the least error since, by numbers.
 	before, best float64
 	numbers      []numbers
-	stored       string // the key of stored layers
+	key          string // of the layer's entry
 	resumed      int    // layers taken from the working directory
 }
 
-func blockSteps(t *Text) int {
-	return max(1, min(BlockSteps, blockPasses*t.TrainTokens()/StepTokens))
-}
+// LayerSteps is the number of steps of each layer on so many tokens of training.
+func LayerSteps(tokens int) int { return max(1, min(BlockSteps, blockPasses*tokens/StepTokens)) }
 
-// trainBlocks trains the codes of all layers, and restores them if held-out text is no better.
-func (j *job) trainBlocks() error {
-	before, err := j.heldOut()
-	if err != nil {
-		return err
-	}
+func (j *job) layerSteps() int { return LayerSteps(j.text.TrainTokens()) }
+
+// trainBlocks trains the codes of all layers, and drops the result if held-out text is no better.
+func (j *job) trainBlocks() (err error) {
 	b := &blocks{job: j, trains: len(j.text.train)}
-	if err := b.openStore(); err != nil {
+	if b.scratch, err = openScratch(j.Work); err != nil {
 		return err
 	}
-	old := snapshot(j.matrices)
+	defer b.scratch.remove()
 	if err := b.open(); err != nil {
 		return err
 	}
 	layers := len(j.student.Config().Layers)
-	j.earlier = layers * blockSteps(j.text)
+	l := &j.layers
+	l.rows, l.steps = map[string]plan.RowReader{}, layers*j.layerSteps()
 	for layer := range layers {
 		if err := b.layer(layer); err != nil {
 			return err
 		}
 	}
-	j.found = b.resumed == layers
-	after, err := j.heldOut()
-	if err != nil {
+	l.found = b.resumed == layers
+	if l.found && j.Steps == 0 && j.Resumed != nil {
+		j.Resumed(l.steps, l.steps)
+	}
+	if l.before, l.after, err = b.divergences(); err != nil {
 		return err
 	}
-	if !(after < before) {
-		restore(j.matrices, old)
-		return nil
-	}
-	j.blocked = &before
-	return nil
+	l.better = l.after < l.before
+	return cmp.Or(finite(l.before), finite(l.after))
 }
 
 func (b *blocks) open() (err error) {
@@ -88,34 +109,73 @@ func (b *blocks) open() (err error) {
 	for _, w := range b.text.HeldOut {
 		sequences = append(sequences, w.Tokens)
 	}
-	longest := StepTokens
+	b.longest = StepTokens
 	for _, s := range sequences {
 		b.lengths = append(b.lengths, len(s))
-		longest = max(longest, len(s))
+		b.longest = max(b.longest, len(s))
 	}
-	if b.float, err = b.teacher.NewStream(sequences); err != nil {
+	if err := b.setKey(); err != nil { // of the codes outside of layers
 		return err
 	}
-	if b.quant, err = b.student.NewStream(sequences); err != nil {
+	if b.key, err = workdir.Key("tuned layers", b.job.key, BlockSteps, blockPasses); err != nil {
 		return err
 	}
-	b.tape, err = b.student.NewTape(forward.TapeOptions{MaxTokens: longest, LogitRows: 1})
+	if b.float, err = b.openStates(b.teacher, sequences); err != nil {
+		return err
+	}
+	if b.quant, err = b.openStates(b.student, sequences); err != nil {
+		return err
+	}
+	if b.untuned, err = b.openStates(b.student, sequences[b.trains:]); err != nil {
+		return err
+	}
+	if b.teaching, err = b.teacher.NewTape(layerTape(b.longest)); err != nil {
+		return err
+	}
+	b.tape, err = b.student.NewTape(layerTape(b.longest))
 	return err
 }
 
-// layer trains a layer, or takes its numbers from the working directory, and moves the streams on.
+// layerTape are the options of a tape for single layers.
+func layerTape(tokens int) forward.TapeOptions {
+	return forward.TapeOptions{MaxTokens: tokens, LogitRows: 1}
+}
+
+// layer reads the codes of a layer, trains them or takes trained codes from the working directory,
+// moves all states on, and forgets the codes.
 func (b *blocks) layer(layer int) error {
+	others := len(b.matrices)
 	b.list = nil
-	for _, stage := range b.student.Stages(layer) {
-		for _, g := range stage {
-			for _, name := range g.Linears {
-				if m := b.linears[name]; m != nil && !m.embedded {
-					b.list = append(b.list, m)
-				}
-			}
+	for _, name := range b.layerLinears(layer) {
+		p, ok := b.layered[name]
+		if !ok {
+			continue
 		}
+		codes, err := b.start(p)
+		if err != nil {
+			return err
+		}
+		m, undo, err := b.place(p, codes, name)
+		if err != nil {
+			return err
+		}
+		defer func() {
+			undo()
+			delete(b.linears, name)
+		}()
+		b.list = append(b.list, m)
 	}
-	if err := b.advance(b.float, layer); err != nil {
+	defer func() {
+		clear(b.matrices[others:]) // their memory goes
+		b.matrices, b.list, b.numbers, b.scales = b.matrices[:others], nil, nil, nil
+	}()
+	if err := b.nextKey(); err != nil {
+		return err
+	}
+	if err := b.advance(b.teaching, b.float, layer); err != nil {
+		return err
+	}
+	if err := b.advance(b.tape, b.untuned, layer); err != nil {
 		return err
 	}
 	if len(b.list) > 0 {
@@ -126,7 +186,7 @@ func (b *blocks) layer(layer int) error {
 			b.resumed++
 		default:
 			if b.resumed > 0 && b.Resumed != nil {
-				b.Resumed(layer*blockSteps(b.text), b.earlier+b.job.Steps)
+				b.Resumed(layer*b.layerSteps(), b.layers.steps+b.job.Steps)
 			}
 			b.resumed = 0
 			err = b.train(layer)
@@ -135,22 +195,46 @@ func (b *blocks) layer(layer int) error {
 			return err
 		}
 	}
-	b.Progress(int64(blockSteps(b.text)))
-	return b.advance(b.quant, layer)
+	b.Progress(int64(b.layerSteps()))
+	return b.advance(b.tape, b.quant, layer)
 }
 
-func (b *blocks) advance(s *forward.Stream, layer int) error {
-	for seq := range s.Len() {
-		if err := b.ctx.Err(); err != nil {
+// takeLayers gives the student the codes of all layers: the trained codes, if they are better.
+func (j *job) takeLayers() error {
+	for _, m := range j.plan.Matrices() {
+		name := j.linearName(m)
+		if _, ok := j.layered[name]; !ok {
+			continue
+		}
+		var codes *rounding.Codes
+		var err error
+		if rows := j.layers.rows[m.Name()]; j.layers.better && rows != nil {
+			codes, err = rounding.LoadCodes(m.Scheme.Shape(m.Rows, m.Cols), rows.ReadRow)
+		} else {
+			codes, err = j.start(m)
+		}
+		if err != nil {
 			return err
 		}
-		for block := range s.Blocks(layer) {
-			if err := s.Advance(seq, layer, block); err != nil {
-				return err
-			}
+		if _, _, err := j.place(m, codes, name); err != nil {
+			return err
 		}
 	}
+	j.layers.close()
+	j.layers.rows, j.layers.entries = nil, nil
 	return nil
+}
+
+// layersResult is the result if the whole model is not trained.
+func (j *job) layersResult() *Result {
+	l := &j.layers
+	r := &Result{Before: l.before, After: l.after, Step: l.steps, Steps: l.steps, entries: l.entries}
+	if !l.better {
+		r.After, r.Step = l.before, 0
+		return r
+	}
+	r.tuned = &plan.Tuned{Rows: func(m plan.Matrix) plan.RowReader { return l.rows[m.Name()] }, Tuning: j.account()}
+	return r
 }
 
 // layerRate is the learning rate of the scales of a matrix.
@@ -184,6 +268,7 @@ func (b *blocks) train(layer int) (err error) {
 	for _, m := range b.list {
 		m.soft, m.still = nil, nil
 	}
+	runtime.GC() // so that the next layer takes this memory, not more
 	restore(b.list, b.numbers)
 	if b.Trained != nil {
 		b.Trained(TrainedLayer{layer, len(b.student.Config().Layers), b.before, b.best, b.best < b.before})
@@ -227,13 +312,15 @@ type TrainedLayer struct {
 }
 
 func (b *blocks) steps(layer int) error {
-	n := blockSteps(b.text)
+	n := b.layerSteps()
 	next := shuffled(b.lengths[:b.trains], detmath.Source(layer+1))
 	for step := range n {
 		if err := b.ctx.Err(); err != nil {
 			return err
 		}
-		b.gather(next())
+		if err := b.gather(next()); err != nil {
+			return err
+		}
 		err := b.tape.LayerBackward(layer, &b.in, b.gradient, &forward.Gradients{Linear: b.linearGradient}, nil)
 		if err != nil {
 			return err
@@ -260,15 +347,20 @@ func (b *blocks) steps(layer int) error {
 	return nil
 }
 
-// gather copies the values of sequences before and behind the layer.
-func (b *blocks) gather(batch []int) {
+// gather reads the values of sequences before and behind the layer.
+func (b *blocks) gather(batch []int) (err error) {
 	b.in.Lengths, b.x, b.want = b.in.Lengths[:0], b.x[:0], b.want[:0]
 	for _, seq := range batch {
 		b.in.Lengths = append(b.in.Lengths, b.lengths[seq])
-		b.x = append(b.x, b.quant.Rows(seq)...)
-		b.want = append(b.want, b.float.Rows(seq)...)
+		if b.x, err = b.quant.add(b.x, seq, seq+1); err != nil {
+			return err
+		}
+		if b.want, err = b.float.add(b.want, seq, seq+1); err != nil {
+			return err
+		}
 	}
 	b.in.X = b.x
+	return nil
 }
 
 // gradient replaces the layer's output by the gradient of the mean squared error, divided by the
@@ -284,11 +376,13 @@ func (b *blocks) gradient(out []float32) error {
 // measure is the mean squared error of the layer's output on held-out sequences.
 func (b *blocks) measure(layer int) (float64, error) {
 	sum, n := 0.0, 0
-	for seq := b.trains; seq < b.float.Len(); seq++ {
+	for seq := b.trains; seq < len(b.lengths); seq++ {
 		if err := b.ctx.Err(); err != nil {
 			return 0, err
 		}
-		b.gather([]int{seq})
+		if err := b.gather([]int{seq}); err != nil {
+			return 0, err
+		}
 		out := buffer.Grow(&b.out, len(b.x))
 		if err := b.tape.LayerForward(layer, &b.in, out); err != nil {
 			return 0, err
@@ -338,23 +432,29 @@ func (f *factors) reset(base []float32) {
 	f.by = nil
 }
 
-// layerBytes is the memory of the largest layer's relaxed codes and trained scales, and of its best
-// numbers. A layer is the matrices with equal names up to the first number.
-func layerBytes(p *fromcheckpoint.Plan) (most int64) {
+// layerSums is the memory of matrices outside of layers, and of the largest layer's relaxed codes
+// and trained scales and its best numbers. A layer is the matrices with equal names up to the first
+// number.
+func layerSums(p *fromcheckpoint.Plan) (fixed, most int64) {
 	layers := map[string]int64{}
 	for _, m := range p.Matrices() {
+		weights, scales := int64(m.Rows)*int64(m.Cols), int64(m.Rows)*int64(m.Scheme.Groups(m.Cols))
+		layer := ""
 		parts := strings.Split(m.Tensor, ".")
 		for i, s := range parts {
-			if _, err := strconv.Atoi(s); err == nil && !m.Embedded() {
-				layer := strings.Join(parts[:i+1], ".")
-				weights, scales := int64(m.Rows)*int64(m.Cols), int64(m.Rows)*int64(m.Scheme.Groups(m.Cols))
-				layers[layer] += weights*(softBytes(choices(m.Scheme.Bits))+2) + scales*(StateBytes+2*4)
-				most = max(most, layers[layer])
+			if _, err := strconv.Atoi(s); err == nil {
+				layer = strings.Join(parts[:i+1], ".")
 				break
 			}
 		}
+		if m.Embedded() || layer == "" {
+			fixed += weights + 2*4*scales
+			continue
+		}
+		layers[layer] += weights*(softBytes(choices(m.Scheme.Bits))+2) + scales*(StateBytes+2*4)
+		most = max(most, layers[layer])
 	}
-	return most
+	return fixed, most
 }
 
 // Choices is the number of choices of all codes that are trained layer by layer.

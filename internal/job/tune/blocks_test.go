@@ -37,7 +37,7 @@ func TestBlocks(t *testing.T) {
 			t.Errorf("layer %d of %d: mean squared error %g, then %g", l.Layer, l.Layers, l.Before, l.After)
 		}
 	}
-	if all := Work(options, words, 2); len(layers) != 2 || !(r.After < r.Before) || r.Steps != all || r.Step <= all-2 {
+	if all := Work(p, options, words, 2); len(layers) != 2 || !(r.After < r.Before) || r.Steps != all || r.Step <= all-2 {
 		t.Errorf("%d layers, KL %g, then %g at step %d of %d, want %d", len(layers), r.Before, r.After, r.Step, r.Steps, all)
 	}
 	if got := file(t, p, r); got != want {
@@ -73,7 +73,7 @@ func TestBlocks(t *testing.T) {
 	if got := file(t, p, r); got != want {
 		t.Errorf("resumed: the file has the checksum %s", got)
 	}
-	if n := blockSteps(words); !slices.Equal(resumed, []int{2 * n, 2*n + 1}) {
+	if n := LayerSteps(words.TrainTokens()); !slices.Equal(resumed, []int{2 * n, 2*n + 1}) {
 		t.Errorf("resumed at steps %v", resumed)
 	}
 	if _, err := work.Close(); err != nil {

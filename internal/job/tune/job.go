@@ -10,6 +10,7 @@ import (
 	"github.com/lowbit-go/gq/internal/job/fromcheckpoint"
 	"github.com/lowbit-go/gq/internal/job/plan"
 	"github.com/lowbit-go/gq/internal/job/provenance"
+	"github.com/lowbit-go/gq/internal/job/rounding"
 	"github.com/lowbit-go/gq/internal/job/workdir"
 	"github.com/lowbit-go/gq/internal/lm/eval"
 	"github.com/lowbit-go/gq/internal/lm/forward"
@@ -37,7 +38,9 @@ type Options struct {
 	// Trained is called after each layer of quantizer.TuneBlocks. Default: none.
 	Trained func(TrainedLayer)
 
-	codesRate, softRate float64 // default: the constants
+	// Defaults: the constants.
+	codesRate, softRate float64
+	mostState           int64
 }
 
 // Evaluation is a measurement on held-out text with dequantized weights and float32 activations.
@@ -55,37 +58,45 @@ type Result struct {
 	// Step is the step that After was measured at; 0: none was better than the start.
 	Step, Steps int
 
-	tuned *plan.Tuned
+	tuned   *plan.Tuned
+	entries []*workdir.Entry
 }
 
-// Tuned is the input for plan.Codes.
+// Tuned is the input for plan.Codes, valid until Close.
 func (r *Result) Tuned() *plan.Tuned { return r.tuned }
+
+// Close closes the files of tuned codes.
+func (r *Result) Close() {
+	for _, e := range r.entries {
+		e.Close()
+	}
+}
 
 type job struct {
 	Options
-	ctx  context.Context
-	plan *fromcheckpoint.Plan
-	text *Text
-	pool *kernels.Pool
+	ctx   context.Context
+	plan  *fromcheckpoint.Plan
+	codes *plan.Codes // before training
+	text  *Text
+	pool  *kernels.Pool
 
 	teacher, student *forward.Model
 	held             *eval.Reference
 	matrices         []*matrix          // of the model
 	linears          map[string]*matrix // by the linear layer's name
 	embedding        *matrix            // nil: unquantized
-	gains            []*gains
-	gainsOf          map[string]*gains // by tensor
-	tapes            tapes
+	// layered are the matrices that are trained layer by layer, by the linear layer's name. Their
+	// codes are in memory while their layer is trained.
+	layered map[string]plan.Matrix
+	layers  trainedLayers
+	gains   []*gains
+	gainsOf map[string]*gains // by tensor
+	tapes   tapes
 
 	all     []*trained
 	batches [][][]int32 // by step
 	state   state
 	key     string
-	// earlier is the number of steps of single layers. blocked is the divergence before these steps,
-	// or nil if their result was dropped.
-	earlier int
-	blocked *float64
-	found   bool // the working directory had all layers
 }
 
 // The constants of training. The rates were chosen with the models of docs/QUALITY.md.
@@ -113,17 +124,31 @@ const (
 func Run(ctx context.Context, p *fromcheckpoint.Plan, c *plan.Codes, t *Text, o Options) (*Result, error) {
 	o.Kind = cmp.Or(o.Kind, quantizer.TuneFloats)
 	o.codesRate, o.softRate = cmp.Or(o.codesRate, codesRate), cmp.Or(o.softRate, softRate)
-	o.Steps = Steps(o, t)
-	j := &job{Options: o, ctx: ctx, plan: p, text: t, linears: map[string]*matrix{}}
+	o.Steps = Steps(p, o, t.TrainTokens())
+	j := &job{Options: o, ctx: ctx, plan: p, codes: cmp.Or(c, &plan.Codes{}), text: t, linears: map[string]*matrix{}}
 	if j.Progress == nil {
 		j.Progress = func(int64) {}
 	}
 	defer j.close()
-	if err := j.open(cmp.Or(c, &plan.Codes{})); err != nil {
+	r, err := j.run()
+	if err != nil {
+		j.layers.close()
+	}
+	return r, err
+}
+
+func (j *job) run() (*Result, error) {
+	if err := j.open(); err != nil {
 		return nil, err
 	}
 	if Layered(j.Kind) {
 		if err := j.trainBlocks(); err != nil {
+			return nil, err
+		}
+		if j.Steps == 0 {
+			return j.layersResult(), nil
+		}
+		if err := j.takeLayers(); err != nil {
 			return nil, err
 		}
 	}
@@ -140,21 +165,24 @@ func Run(ctx context.Context, p *fromcheckpoint.Plan, c *plan.Codes, t *Text, o 
 func Layered(k quantizer.Tune) bool { return k == quantizer.TuneBlocks || k == quantizer.TuneCodes }
 
 // Work is the number of steps of all kinds that Run makes for a model of so many layers.
-func Work(o Options, t *Text, layers int) int {
-	n := Steps(o, t)
+func Work(p *fromcheckpoint.Plan, o Options, t *Text, layers int) int {
+	n := Steps(p, o, t.TrainTokens())
 	if Layered(o.Kind) {
-		n += layers * blockSteps(t)
+		n += layers * LayerSteps(t.TrainTokens())
 	}
 	return n
 }
 
-// Steps is the number of steps with the whole model that Run makes.
-func Steps(o Options, t *Text) int {
+// Steps is the number of steps with the whole model that Run makes on so many tokens of training.
+func Steps(p *fromcheckpoint.Plan, o Options, tokens int) int {
+	if !whole(p, o) {
+		return 0
+	}
 	n := o.Steps
 	if n == 0 {
 		n = DefaultSteps(cmp.Or(o.Kind, quantizer.TuneFloats), false)
 	}
-	return max(1, min(n, passes*t.TrainTokens()/StepTokens))
+	return max(1, min(n, passes*tokens/StepTokens))
 }
 
 // DefaultSteps is the number of steps on a text of DefaultTokens.
@@ -197,42 +225,59 @@ func Coarse(p *fromcheckpoint.Plan) bool {
 
 func quiet(kernels.Choice) {}
 
-func (j *job) open(c *plan.Codes) (err error) {
+func (j *job) open() (err error) {
 	j.pool = kernels.NewPool(j.Threads)
 	o := forward.Options{Threads: j.Threads, Log: quiet}
 	dir := j.plan.SourceDir()
 	if j.student, err = forward.OpenCheckpoint(dir, o); err != nil {
 		return err
 	}
-	o.Packed = j.plan.SourceBytes <= packedBytes
+	o.Packed = packs(j.plan)
 	if j.teacher, err = forward.OpenCheckpoint(dir, o); err != nil {
 		return err
 	}
+	inLayers := map[string]bool{}
+	if j.layered = map[string]plan.Matrix{}; Layered(j.Kind) {
+		for layer := range j.student.Config().Layers {
+			for _, name := range j.layerLinears(layer) {
+				inLayers[name] = true
+			}
+		}
+	}
 	for _, m := range j.plan.Matrices() {
 		name := j.linearName(m)
-		if name == "" && !j.isEmbedding(m) {
+		switch {
+		case name == "" && !j.isEmbedding(m):
+			continue
+		case inLayers[name] && !j.isEmbedding(m):
+			j.layered[name] = m
 			continue
 		}
-		if err := j.ctx.Err(); err != nil {
-			return err
-		}
-		codes, err := j.start(m, c)
+		codes, err := j.start(m)
 		if err != nil {
 			return err
 		}
-		t, err := newMatrix(m, codes)
-		if err != nil {
-			return err
-		}
-		if err := j.place(t, name); err != nil {
+		if _, _, err := j.place(m, codes, name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// layerLinears lists the linear layers of a decoder layer.
+func (j *job) layerLinears(layer int) (list []string) {
+	for _, stage := range j.student.Stages(layer) {
+		for _, g := range stage {
+			list = append(list, g.Linears...)
+		}
+	}
+	return list
+}
+
 // packedBytes bounds the checkpoints that get a copy of the teacher in the order of its kernels.
 const packedBytes = 1 << 29
+
+func packs(p *fromcheckpoint.Plan) bool { return p.SourceBytes <= packedBytes }
 
 func (j *job) linearName(m plan.Matrix) string {
 	switch {
@@ -249,23 +294,30 @@ func (j *job) isEmbedding(m plan.Matrix) bool {
 	return m.Role == gqf.RoleEmbedding && m.Cols == c.HiddenSize && m.Rows == c.VocabSize && j.embedding == nil
 }
 
-func (j *job) place(t *matrix, linear string) error {
-	if j.isEmbedding(t.Matrix) {
+// place makes the student use codes, until undo.
+func (j *job) place(m plan.Matrix, c *rounding.Codes, linear string) (t *matrix, undo func(), err error) {
+	if err := j.ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	if t, err = newMatrix(m, c); err != nil {
+		return nil, nil, err
+	}
+	if j.isEmbedding(m) {
 		j.embedding, t.embedded = t, true
 		j.student.SetEmbedding(t)
 	}
-	if linear != "" {
+	if undo = func() {}; linear != "" {
 		op, err := kernels.NewRows(t.Rows, t.Cols, t.row, nil, kernels.Options{Log: quiet})
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
-		if _, err := j.student.SetLinear(linear, op, false); err != nil {
-			return err
+		if undo, err = j.student.SetLinear(linear, op, false); err != nil {
+			return nil, nil, err
 		}
 		j.linears[linear] = t
 	}
 	j.matrices = append(j.matrices, t)
-	return nil
+	return t, undo, nil
 }
 
 // prepare makes the parameters, the batches, and the float model's predictions of held-out text.
@@ -315,10 +367,14 @@ func (j *job) heldOut() (float64, error) {
 	if err != nil {
 		return 0, err
 	}
+	return kl, finite(kl)
+}
+
+func finite(kl float64) error {
 	if kl-kl != 0 {
-		err = fmt.Errorf("tuning: the divergence of the quantized model is %v: tune less (--tune norms), or not (--tune off)", kl)
+		return fmt.Errorf("tuning: the divergence of the quantized model is %v: tune less (--tune norms), or not (--tune off)", kl)
 	}
-	return kl, err
+	return nil
 }
 
 func (j *job) reader(m *matrix) func(dst []float32, first, rows int) error {
@@ -451,10 +507,9 @@ func (j *job) close() {
 
 func (j *job) result() *Result {
 	s := &j.state
-	r := &Result{Before: s.Before, After: s.After, Step: s.BestStep, Steps: j.Steps}
-	r.Steps += j.earlier
-	if j.blocked != nil {
-		r.Before, r.Step = *j.blocked, r.Step+j.earlier
+	r := &Result{Before: s.Before, After: s.After, Step: s.BestStep, Steps: j.layers.steps + j.Steps, entries: j.layers.entries}
+	if j.layers.better {
+		r.Before, r.Step = j.layers.before, r.Step+j.layers.steps
 	}
 	if r.Step == 0 {
 		return r
@@ -485,7 +540,10 @@ func (j *job) result() *Result {
 func (j *job) account() *provenance.Tuning {
 	t := j.text
 	floats, codes := j.rates()
-	parameters := map[string]any{"rate": floats, "step-tokens": StepTokens}
+	parameters := map[string]any{"step-tokens": StepTokens}
+	if j.Steps > 0 {
+		parameters["rate"] = floats
+	}
 	if j.Kind == quantizer.TuneCodes {
 		parameters["codes-rate"] = codes
 	}
@@ -495,6 +553,6 @@ func (j *job) account() *provenance.Tuning {
 	return &provenance.Tuning{
 		Mode: string(j.Kind), Parameters: parameters,
 		Source: t.Source, SHA256: t.SHA256, Tokens: t.Tokens(), Sequences: len(t.Sequences), HeldOut: text.CountScored(t.HeldOut), Seed: t.Seed,
-		Steps: j.earlier + j.Steps, Step: j.earlier + j.state.BestStep,
+		Steps: j.layers.steps + j.Steps, Step: j.layers.steps + j.state.BestStep,
 	}
 }

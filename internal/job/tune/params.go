@@ -73,8 +73,18 @@ func klGradient(student, teacher []float32, share float64, p, q []float64) {
 	}
 }
 
-// softmax sets dst to the probabilities of logits.
-func softmax(dst []float64, logits []float32) {
+// divergence is KL(teacher || student) of a position.
+func divergence(student, teacher []float32, p, q []float64) (kl float64) {
+	kl = softmax(q, student) - softmax(p, teacher)
+	for i, v := range p {
+		kl += float64(v * (float64(teacher[i]) - float64(student[i])))
+	}
+	return kl
+}
+
+// softmax sets dst to the probabilities of logits, and returns the logarithm of their sum before
+// the division.
+func softmax(dst []float64, logits []float32) float64 {
 	top := logits[0]
 	for _, v := range logits {
 		top = max(top, v)
@@ -88,6 +98,7 @@ func softmax(dst []float64, logits []float32) {
 	for i := range dst {
 		dst[i] /= sum
 	}
+	return float64(top) + detmath.Log(sum)
 }
 
 // confine keeps positions from .. to within half a step of the codes, so that codes can come back.
@@ -168,7 +179,8 @@ func (t *trained) update(from, to int, rate, first, second float64) {
 
 // start returns the codes of a matrix before training: the codes that calibration chose, or the
 // codes that writing the plan would choose.
-func (j *job) start(m plan.Matrix, c *plan.Codes) (*rounding.Codes, error) {
+func (j *job) start(m plan.Matrix) (*rounding.Codes, error) {
+	c := j.codes
 	if rows := c.Chosen(m); rows != nil {
 		codes, err := rounding.LoadCodes(m.Scheme.Shape(m.Rows, m.Cols), rows.ReadRow)
 		if err != nil {

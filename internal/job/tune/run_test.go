@@ -81,7 +81,7 @@ func TestRun(t *testing.T) {
 			t.Fatal(err)
 		}
 		// Progress comes before the measurement after a step. Layers are trained before.
-		at := Work(Options{Kind: kind, Steps: 3}, words, 2) - 1
+		at := Work(p, Options{Kind: kind, Steps: 3}, words, 2) - 1
 		ctx, cancel := context.WithCancel(context.Background())
 		done := 0
 		_, err = Run(ctx, p, nil, words, Options{Kind: kind, Steps: 3, codesRate: .1, Threads: 3, Work: work, Progress: func(n int64) {

@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/lowbit-go/gq/internal/job/fromcheckpoint"
@@ -27,12 +28,49 @@ func ForSize(weights int64) quantizer.Tune {
 	return quantizer.TuneNorms
 }
 
+// mostState bounds the memory of codes, scales and optimizer for training scales and gains of the
+// whole model after its layers, in bytes: as much as mostCodes takes.
+const mostState = StateBytes * mostCodes
+
+// whole reports whether a job trains the whole model: with TuneBlocks only models of moderate size,
+// on every machine alike.
+func whole(p *fromcheckpoint.Plan, o Options) bool {
+	return o.Kind != quantizer.TuneBlocks || sumsOf(p, o.Kind).wholeState() <= cmp.Or(o.mostState, mostState)
+}
+
+// sums are numbers of a plan.
+type sums struct{ codes, scales, trained int64 }
+
+func sumsOf(p *fromcheckpoint.Plan, k quantizer.Tune) (s sums) {
+	for _, m := range p.Matrices() {
+		rows, n := int64(m.Rows), int64(m.Rows)*int64(m.Cols)
+		groups := rows * int64(m.Scheme.Groups(m.Cols))
+		s.codes += n
+		s.scales += groups
+		switch {
+		case k == quantizer.TuneNorms:
+			s.trained += rows
+		case k == quantizer.TuneCodes && !m.Embedded():
+			s.trained += groups + n
+		default:
+			s.trained += groups
+		}
+	}
+	return s
+}
+
+// wholeState is the memory of codes, scales and optimizer while the whole model is trained.
+func (s sums) wholeState() int64 { return s.codes + 8*s.scales + StateBytes*s.trained }
+
 // Size is what a job takes at most, in bytes.
 type Size struct {
 	// Memory is for codes, scales, the optimizer's state, and steps and measurements on held-out text.
 	Memory int64
-	// Disk is for the working directory: state, twice when replaced, and trained layers.
+	// Disk is for the working directory: state, twice when replaced, trained layers, and hidden states
+	// of both models.
 	Disk int64
+	// Layers says, for plans, how training layer by layer uses memory; "" for other kinds.
+	Layers string
 }
 
 // SizeOf is the size of a job with a text of so many tokens.
@@ -46,37 +84,36 @@ func SizeOf(p *fromcheckpoint.Plan, k quantizer.Tune, tokens, threads int) (s Si
 	if err != nil {
 		return s, err
 	}
-	var codes, trained, scales int64
-	narrowest := p.Matrices()[0].Cols // Check refuses a plan without matrices
-	for _, m := range p.Matrices() {
-		narrowest = min(narrowest, m.Cols)
-		rows, n := int64(m.Rows), int64(m.Rows)*int64(m.Cols)
-		groups := rows * int64(m.Scheme.Groups(m.Cols))
-		codes += n
-		scales += groups
-		switch {
-		case k == quantizer.TuneNorms:
-			trained += rows
-		case k == quantizer.TuneCodes && !m.Embedded():
-			trained += groups + n
-		default:
-			trained += groups
-		}
+	n, c, held := sumsOf(p, k), m.Config(), HeldOut(tokens)
+	packed := int64(0)
+	if packs(p) {
+		packed = p.SourceBytes
 	}
-	s.Disk = 2 * savedBytes * trained
-	state := StateBytes * trained
 	if Layered(k) {
-		s.Disk += codes + 8*scales
-		// The hidden states of both models are as wide as the narrowest matrix.
-		state = max(state, layerBytes(p)+2*4*int64(tokens)*int64(narrowest)+codes+4*scales)
+		// Sequences are windows of the text: at most StepTokens long, but for few models.
+		layer, err := m.NewTape(layerTape(StepTokens))
+		if err != nil {
+			return s, err
+		}
+		fixed, most := layerSums(p)
+		values := int64(m.Width()) * 4
+		logits := 3*min(logitsBytes, int64(StepTokens*c.VocabSize*4)) + int64(16*threads*c.VocabSize)
+		s.Disk = n.codes + 4*n.scales + values*int64(2*tokens+held)
+		s.Memory = fixed + max(most, logits) + layer.LayerBytes(false) + layer.LayerBytes(true) + gradientBytes + 3*StepTokens*values
 	}
-	c := m.Config()
-	held := int64(HeldOut(tokens))
-	predictions := min(12*held*int64(c.VocabSize), eval.ReferenceBytes)
-	s.Memory = codes + 8*scales + state + 2*tape.Bytes() + gradientBytes + predictions + 12*held*int64(m.Width())
-	if p.SourceBytes <= packedBytes {
-		s.Memory += p.SourceBytes
+	switch all := whole(p, Options{Kind: k}); {
+	case !Layered(k):
+	case all:
+		s.Layers = "; tuning trains one layer after another, with hidden states on disk, and then the whole model"
+	default:
+		s.Layers = fmt.Sprintf("; tuning trains one layer after another, with hidden states on disk, and then no more: scales of the whole model would need %.1f GB", float64(n.wholeState())/1e9)
 	}
+	if whole(p, Options{Kind: k}) {
+		s.Disk += 2 * savedBytes * n.trained
+		predictions := min(12*int64(held)*int64(c.VocabSize), eval.ReferenceBytes)
+		s.Memory = max(s.Memory, n.wholeState()+2*tape.Bytes()+gradientBytes+predictions+12*int64(held)*int64(m.Width()))
+	}
+	s.Memory += packed
 	return s, nil
 }
 

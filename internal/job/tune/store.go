@@ -1,6 +1,7 @@
 package tune
 
 import (
+	"bufio"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/lowbit-go/gq/internal/job/plan"
+	"github.com/lowbit-go/gq/internal/job/rounding"
 	"github.com/lowbit-go/gq/internal/job/workdir"
 	"github.com/lowbit-go/gq/internal/lm/text"
 )
@@ -101,8 +103,8 @@ func (j *job) save() error {
 func (j *job) resume() error {
 	e := j.Work.Get(stateName, j.key)
 	if e == nil {
-		if j.found && j.Resumed != nil {
-			j.Resumed(j.earlier, j.earlier+j.Steps)
+		if j.layers.found && j.Resumed != nil {
+			j.Resumed(j.layers.steps, j.layers.steps+j.Steps)
 		}
 		return nil
 	}
@@ -111,7 +113,7 @@ func (j *job) resume() error {
 		return fmt.Errorf("%s: %s: %w", j.Work.Path(), stateName, err)
 	}
 	if j.Resumed != nil {
-		j.Resumed(j.earlier+j.state.Step, j.earlier+j.Steps)
+		j.Resumed(j.layers.steps+j.state.Step, j.layers.steps+j.Steps)
 	}
 	j.Progress(int64(j.state.Step))
 	return j.refresh()
@@ -131,18 +133,18 @@ func (j *job) load(e *workdir.Entry) error {
 	return nil
 }
 
-// blockPrefix begins entries of trained layers: codes, scales and minima of each matrix.
+// blockPrefix begins entries of trained layers: the codes of each matrix.
 const blockPrefix = "tuned-layer-"
 
-// openStore makes the key of the entries and removes the entries of other jobs.
-func (b *blocks) openStore() (err error) {
-	if err := b.setKey(); err != nil { // of the codes before training
-		return err
+// nextKey makes the key of the next layer's entry. The key depends on the codes of this layer and of
+// all earlier layers before training.
+func (b *blocks) nextKey() (err error) {
+	h := sha256.New()
+	for _, m := range b.list {
+		m.hash(h)
 	}
-	if b.stored, err = workdir.Key("tuned layers", b.key, BlockSteps, blockPasses); err != nil {
-		return err
-	}
-	return b.Work.Prune(blockPrefix, b.stored)
+	b.key, err = workdir.Key(b.key, h.Sum(nil))
+	return err
 }
 
 func (t *matrix) lists() [][]float32 {
@@ -154,53 +156,84 @@ func (t *matrix) lists() [][]float32 {
 
 func entryName(layer int) string { return fmt.Sprint(blockPrefix, layer) }
 
+// saveLayer moves the codes of a trained layer to the working directory.
 func (b *blocks) saveLayer(layer int) error {
-	size := int64(0)
-	for _, m := range b.list {
-		size += int64(len(m.codes))
-		for _, l := range m.lists() {
-			size += 4 * int64(len(l))
-		}
-	}
-	return b.Work.Put(entryName(layer), b.stored, size, func(w io.Writer) error {
+	if b.Work == nil {
 		for _, m := range b.list {
-			if err := put(w, m.codes); err != nil {
+			codes, err := rounding.LoadCodes(m.shape, m.ReadRow)
+			if err != nil {
 				return err
 			}
-			for _, l := range m.lists() {
-				if err := put(w, l); err != nil {
-					return err
-				}
-			}
+			b.layers.rows[m.Name()] = codes
 		}
 		return nil
+	}
+	size := int64(0)
+	for _, m := range b.list {
+		size += m.shape.Bytes()
+	}
+	err := b.Work.Put(entryName(layer), b.key, size, func(w io.Writer) error {
+		buffered := bufio.NewWriter(w) // which keeps the first error for Flush
+		for _, m := range b.list {
+			codes, err := rounding.LoadCodes(m.shape, m.ReadRow)
+			if err != nil {
+				return err
+			}
+			codes.Write(buffered)
+		}
+		return buffered.Flush()
 	})
+	if err != nil {
+		return err
+	}
+	found, err := b.openLayer(layer)
+	if err == nil && !found {
+		err = fmt.Errorf("%s: layer %d was written and cannot be read: is the disk damaged, or does another program write there?", b.Work.Path(), layer)
+	}
+	return err
 }
 
-// resumeLayer takes the numbers of a finished layer from the working directory, if there are any.
-func (b *blocks) resumeLayer(layer int) (bool, error) {
-	e := b.Work.Get(entryName(layer), b.stored)
+// openLayer finds the codes of a trained layer in the working directory.
+func (b *blocks) openLayer(layer int) (bool, error) {
+	e := b.Work.Get(entryName(layer), b.key)
 	if e == nil {
 		return false, nil
 	}
-	defer e.Close()
+	b.layers.entries = append(b.layers.entries, e)
+	at := int64(0)
 	for _, m := range b.list {
-		if err := get(e, m.codes); err != nil {
-			return false, b.damaged(layer, err)
+		b.layers.rows[m.Name()] = &rounding.StoredCodes{Shape: m.shape, At: at, File: e}
+		at += m.shape.Bytes()
+	}
+	if at != e.Size() {
+		return false, fmt.Errorf("%s: %s: %d bytes, want %d: remove the file", b.Work.Path(), entryName(layer), e.Size(), at)
+	}
+	return true, nil
+}
+
+// resumeLayer takes the codes of a layer that an interrupted job has trained.
+func (b *blocks) resumeLayer(layer int) (found bool, err error) {
+	if found, err = b.openLayer(layer); !found || err != nil {
+		return found, err
+	}
+	for _, m := range b.list {
+		codes, err := rounding.LoadCodes(m.shape, b.layers.rows[m.Name()].ReadRow)
+		if err != nil {
+			return false, err
 		}
-		for _, l := range m.lists() {
-			if err := get(e, l); err != nil {
-				return false, b.damaged(layer, err)
-			}
-		}
-		m.scales.reset(m.scales.base)
-		if m.mins != nil {
-			m.mins.reset(m.mins.base)
+		if err := m.take(codes); err != nil {
+			return false, err
 		}
 	}
 	return true, nil
 }
 
-func (b *blocks) damaged(layer int, err error) error {
-	return fmt.Errorf("%s: %s: %w", b.Work.Path(), entryName(layer), err)
+// take replaces the numbers of a matrix by those of codes.
+func (t *matrix) take(c *rounding.Codes) error {
+	n, err := newMatrix(t.Matrix, c)
+	if err != nil {
+		return err
+	}
+	t.codes, t.scales, t.mins = n.codes, n.scales, n.mins
+	return nil
 }

@@ -162,10 +162,17 @@ func (m *Model) NewTape(o TapeOptions) (*Tape, error) {
 // hidden states before each layer, and the activations and gradients of a layer. Operators that
 // quantize activations, and the caller's operators, take memory of their own.
 func (t *Tape) Bytes() int64 {
+	return t.LayerBytes(true) + int64(len(t.m.layers)+1)*int64(t.o.MaxTokens)*int64(t.m.Width())*4
+}
+
+// LayerBytes is the memory that LayerForward allocates, and LayerBackward if backward is set.
+func (t *Tape) LayerBytes(backward bool) int64 {
 	m, c, tokens, threads := t.m, &t.m.config, t.o.MaxTokens, t.m.pool.Threads()
 	var w attentionGradient
-	n := int64(len(m.layers)+1) * int64(tokens) * int64(m.Width()) * 4
-	n += t.recordSizes(tokens).bytes() + t.gradientSizes(tokens).bytes()
+	n := t.recordSizes(tokens).bytes()
+	if backward {
+		n += t.gradientSizes(tokens).bytes()
+	}
 	n += 8*int64(tokens+m.widestNorm()) + m.cacheBytes(t.o.MaxLength) + 8*int64(cap(t.back.partGains))
 
 	s, mixing, attending, rows := 0, 0, sizes{}, 0
@@ -181,7 +188,9 @@ func (t *Tape) Bytes() int64 {
 		}
 	}
 	s += threads * (mixing + rows)
-	n += int64(threads) * attending.bytes()
+	if backward {
+		n += int64(threads) * attending.bytes()
+	}
 	for _, rope := range t.s.rotations {
 		s += 4 * len(rope.freqs) * t.o.MaxLength // the tables grow by doubling
 	}
@@ -190,6 +199,9 @@ func (t *Tape) Bytes() int64 {
 		n += int64(tokens) * int64(c.Experts.PerToken) * (24 + 8 + 4*int64(len(m.layers)))
 	}
 
+	if !backward {
+		return n
+	}
 	var shapes []kernels.Shape
 	for _, l := range m.linears {
 		rows := tokens
@@ -313,7 +325,12 @@ func (t *Tape) Logits(sequence, from, n int, logits []float32) error {
 	if err := t.forwarded(); err != nil {
 		return err
 	}
-	rows := t.Hidden(len(t.m.layers), sequence)[from*t.m.Width():]
+	return t.LogitsOf(t.Hidden(len(t.m.layers), sequence)[from*t.m.Width():], n, logits)
+}
+
+// LogitsOf computes the logits of n tokens, [n][VocabSize], from their values behind the last
+// layer, as LayerForward gives them.
+func (t *Tape) LogitsOf(rows []float32, n int, logits []float32) error {
 	return t.m.run(func() error {
 		x, err := t.ended(rows, n)
 		if err != nil {
