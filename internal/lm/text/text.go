@@ -51,7 +51,8 @@ func (t *Text) Spread(n int) [][]int32 {
 	if total <= n {
 		return t.Sequences
 	}
-	longest := max(n/spreadPieces, 1)
+	step := max(n/spreadPieces, 1)
+	longest := step
 	enough := func() bool {
 		sum := 0
 		for _, s := range t.Sequences {
@@ -60,16 +61,16 @@ func (t *Text) Spread(n int) [][]int32 {
 		return sum >= n
 	}
 	for !enough() {
-		longest *= 2
+		longest += step
 	}
 	var list [][]int32
 	seen, taken := 0, 0
 	for _, s := range t.Sequences {
-		if taken*total <= seen*n {
+		seen += len(s)
+		if taken*total < seen*n {
 			s := s[:min(len(s), longest, n-taken)]
 			list, taken = append(list, s), taken+len(s)
 		}
-		seen += len(s)
 	}
 	return list
 }
