@@ -24,9 +24,9 @@ const bitsName, measuredName = "bits", "measured"
 
 func choiceKey(r *run, j *job, v *values) ([]any, error) {
 	inputs, err := r.choiceInputs(j, v.source)
-	// 4: the version of the choice. The size of the smallest file changes with the tokenizer and the
+	// 5: the version of the choice. The size of the smallest file changes with the tokenizer and the
 	// other small files.
-	return []any{bitsName, 4, inputs, j.o.Budget, v.source.bounds.outline.Least.OutputBytes}, err
+	return []any{bitsName, 5, inputs, j.o.Budget, v.source.bounds.outline.Least.OutputBytes}, err
 }
 
 func chooseBits(r *run, j *job, v *values) (err error) {
@@ -103,10 +103,10 @@ func (r *run) allocate(j *job, s *subject) (*Allocation, error) {
 	switch b := j.o.Budget; {
 	case b.MaxKL > 0:
 		out.Allocation, out.Evaluations, err = p.MaxKL(r.ctx, b.MaxKL, h.measure)
-	case !j.calibration.needed(): // the predictions are for the codes of the file
+	case j.measuredFiles(evaluations) == 0: // without calibration, predictions are for the codes of the file
 		out.Allocation, err = b.meet(p)
 	default:
-		out.Allocation, out.Evaluations, err = p.Best(r.ctx, b.meet, h.measure)
+		out.Allocation, out.Evaluations, err = p.Best(r.ctx, b.meet, h.measure, h.clearly)
 	}
 	for _, e := range out.Evaluations {
 		if out.Allocation != nil && e.PredictedKL == out.PredictedKL && e.BitsPerWeight == out.BitsPerWeight {
@@ -150,16 +150,16 @@ func (h *chooser) open() (err error) {
 	}
 	// If calibration needs a text anyway, the probes use it: the model of the unfolded checkpoint
 	// writes it, as long as calibration needs it.
-	from, tokens := s.plan, j.choiceTokens()
+	from, tokens := s.plan, j.seenTokens()
 	if j.calibration.onText {
-		from, tokens = j.source.plan, j.calibration.tokens
+		from = j.source.plan
 	}
 	own, err := h.run.text(j, from, tokens)
 	if err != nil {
 		return err
 	}
 	h.text = own.Source
-	if h.reference, err = eval.NewReference(h.run.ctx, h.float, text.WindowsOf(own.First(j.choiceTokens()))); err != nil {
+	if h.reference, err = eval.NewReference(h.run.ctx, h.float, text.WindowsOf(own.Spread(j.choiceTokens()))); err != nil {
 		return err
 	}
 	h.probed, err = forward.OpenCheckpoint(s.ck.Dir(), options)
@@ -193,7 +193,7 @@ func (h *chooser) measure(ctx context.Context, a *alloc.Allocation) (m alloc.Mea
 		}
 		h.unseen = &divergences{ctx: ctx, threads: h.job.o.Threads, reference: reference}
 	}
-	key, err := workdir.Key(measuredName, 2, h.inputs, h.unseen.reference.Sequences())
+	key, err := workdir.Key(measuredName, 3, h.inputs, h.unseen.reference.Sequences())
 	if err != nil {
 		return m, err
 	}
@@ -214,6 +214,17 @@ func (h *chooser) measure(ctx context.Context, a *alloc.Allocation) (m alloc.Mea
 	return m, h.run.work.PutJSON(measuredName, key, known)
 }
 
+// clearly reports whether uniform bits diverge clearly less than mixed bits.
+func (h *chooser) clearly(uniform, mixed alloc.Measured) bool {
+	less, difference, stdErr := h.unseen.reference.Less(uniform.Tokens, mixed.Tokens)
+	taken := "mixed"
+	if less {
+		taken = "uniform"
+	}
+	h.run.logf("KL of uniform less mixed bits %+.5f, standard error %.5f: the file has %s bits", difference, float64(stdErr), taken)
+	return less
+}
+
 // execute writes a temporary file of an allocation and runs it as a device would.
 // The first file is run with float32 activations too.
 func (h *chooser) execute(ctx context.Context, a *alloc.Allocation) (m alloc.Measured, err error) {
@@ -232,11 +243,13 @@ func (h *chooser) execute(ctx context.Context, a *alloc.Allocation) (m alloc.Mea
 		defer done() // its layers stay: if no allocation is better, the final file takes them
 	}
 	err = p.WriteTemporary(ctx, h.job.to.Path, write.Options{Codes: codes}, func(temp string) error {
-		if m.KL, m.Bound, err = h.unseen.of(temp, forward.Int8); err != nil || h.activationKL != nil {
+		of, err := h.unseen.of(temp, forward.Int8)
+		m.KL, m.Bound, m.Tokens = of.Mean, of.Bound, of.Tokens
+		if err != nil || h.activationKL != nil {
 			return err
 		}
-		weights, _, err := h.unseen.of(temp, forward.Float32)
-		part := max(m.KL-weights, 0)
+		weights, err := h.unseen.of(temp, forward.Float32)
+		part := max(m.KL-weights.Mean, 0)
 		h.activationKL = &part
 		return err
 	})

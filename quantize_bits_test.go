@@ -190,7 +190,7 @@ func TestMeasuredOnce(t *testing.T) {
 	t.Parallel()
 	model, dst := testmodels.Books(t, 2), filepath.Join(t.TempDir(), "model.gqf")
 	var made [][]string
-	for _, most := range []int{2, 0} {
+	for _, most := range []int{1, 0} {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		s := &stopped{stop: func(n int) {

@@ -59,6 +59,8 @@ const (
 	perPlanned    = 1.5e6 // of a tensor and a plan of an option, to find its bytes (40 us)
 	perRow        = 150e3 // of a row that is rounded to compare options (4 us)
 	perOption     = 290   // of a weight of such a row (7.5 ns)
+	perWeighedRow = 30e3  // of a row that is rounded with weights of columns to compare options (.8 us)
+	perWeighedOpt = 1215  // of a weight of such a row (32 ns)
 	perTokenizer  = 1000  // of a byte of tokenizer.json (26 ns)
 	perJob        = 1.2e9 // to start, to open files and to sync (.03 s)
 )
@@ -164,18 +166,22 @@ func (v view) foldChoiceCost() float64 {
 
 // probeCost is the cost of choosing bits: plans of all options, for the limits and for the choice,
 // a pass of the float model, a pass forward and backward (as long as 3.3 passes), the comparison of
-// options on sampled rows, the probes, and two searches, for the errors and for the probes. A probe
-// is a pass, with the lm_head of both models. Then files are written and measured.
+// options on sampled rows, and the probes, with a search. A probe is a pass, with the lm_head of both
+// models. Then files are written and measured.
 func (v view) probeCost() float64 {
 	kinds := map[string]bool{}
 	options := float64(v.bounds.outline.Plans)
 	compared := 2 * perPlanned * options * float64(len(v.plan.Tensors))
+	row, option, search := float64(perRow), float64(perOption), float64(perSearch)
+	if v.calibration.needed() {
+		row, option, search = perWeighedRow, perWeighedOpt, perWeighed
+	}
 	for _, m := range v.plan.Matrices() {
 		kinds[alloc.Kind(m.Tensor)] = true
-		compared += options * float64(min(m.Rows, alloc.SampledRows)) * (perRow + perOption*float64(m.Cols))
+		compared += options * float64(min(m.Rows, alloc.SampledRows)) * (row + option*float64(m.Cols))
 	}
 	passes := 4.3 + 1.2*float64(len(kinds))
-	cost := v.passCost(float64(v.choiceTokens())*passes) + (weights(v.plan)*2*perSearch+compared)/1e9
+	cost := v.passCost(float64(v.choiceTokens())*passes) + (weights(v.plan)*search+compared)/1e9
 	files := float64(v.measuredFiles(evaluations))
 	if files == 0 {
 		return cost

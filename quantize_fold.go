@@ -305,7 +305,8 @@ func (r *run) tryFold(j *job, how quantizer.Fold, d *divergences, a forward.Acti
 		return c, err
 	}
 	err = s.plan.WriteTemporary(r.ctx, j.to.Path, write.Options{}, func(temp string) error {
-		c.KL, _, err = d.of(temp, a)
+		of, err := d.of(temp, a)
+		c.KL = of.Mean
 		return err
 	})
 	return c, err

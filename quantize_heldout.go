@@ -40,7 +40,8 @@ func (r *run) measureHeldOut(j *job, path string) (*HeldOut, error) {
 	}
 	defer kl.close()
 	h := &HeldOut{Tokens: text.CountScored(windows), Source: source}
-	h.KL, _, err = kl.of(path, forward.Int8)
+	of, err := kl.of(path, forward.Int8)
+	h.KL = of.Mean
 	return h, err
 }
 
@@ -66,9 +67,8 @@ func newDivergences(ctx context.Context, checkpoint string, windows []text.Windo
 	return d, nil
 }
 
-// of runs the model in the file at path, .gqf or .gguf. It returns the divergence and the bound for
-// other text.
-func (d *divergences) of(path string, a forward.Activations) (kl, bound float64, err error) {
+// of runs the model in the file at path, .gqf or .gguf.
+func (d *divergences) of(path string, a forward.Activations) (of eval.Divergences, err error) {
 	err = withModel(d.ctx, path, d.threads, stages{}, func(file readable) error {
 		f, err := file.open()
 		if err != nil {
@@ -81,10 +81,10 @@ func (d *divergences) of(path string, a forward.Activations) (kl, bound float64,
 			return err
 		}
 		defer m.Close()
-		kl, bound, err = d.reference.BoundedKL(d.ctx, m)
+		of, err = d.reference.Divergences(d.ctx, m)
 		return err
 	})
-	return kl, bound, err
+	return of, err
 }
 
 // heldOutWindows returns text that neither calibration nor the choice of bits sees: the rest of the

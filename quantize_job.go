@@ -10,6 +10,7 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/job/alloc"
 	"github.com/lowbit-go/gq/internal/job/assets"
+	"github.com/lowbit-go/gq/internal/job/calib"
 	"github.com/lowbit-go/gq/internal/job/conversion"
 	"github.com/lowbit-go/gq/internal/job/fromcheckpoint"
 	"github.com/lowbit-go/gq/internal/job/imports"
@@ -116,21 +117,30 @@ type calibration struct {
 
 func (k calibration) needed() bool { return k.imatrix || k.solved || k.awq }
 
-// seenTokens is the number of tokens at the beginning of a text that codes or bits are chosen with.
+// seenTokens is the number of tokens at the beginning of a text that codes or bits are chosen with,
+// or that the text of the choice is spread over.
 func (j *job) seenTokens() int {
-	if j.calibration.onText {
+	switch {
+	case j.calibration.onText:
 		return j.calibration.tokens
+	case named(j.o.Recipe.Calibrate) != "":
+		return max(cmp.Or(j.o.Recipe.CalibrateTokens, calib.DefaultTokens), j.choiceTokens())
 	}
 	return j.choiceTokens()
 }
 
 // heldOutTokens is the number of tokens that files are measured on. A limit of divergence needs
-// many: the margin for other text shrinks with the root of the number.
+// many: the margin for other text shrinks with the root of the number. So does the standard error
+// of the difference between two files.
 func (j *job) heldOutTokens() int {
 	if b := j.o.Budget; b != nil && b.MaxKL > 0 {
 		return heldOutMost
 	}
-	return min(max(j.calibration.tokens/heldOutShare, heldOutLeast), heldOutMost)
+	n := j.calibration.tokens / heldOutShare
+	if j.measuredFiles(evaluations) == compared {
+		n *= 2
+	}
+	return min(max(n, heldOutLeast), heldOutMost)
 }
 
 // The length of the held-out text is a fraction of the calibration text's, within these bounds.

@@ -138,7 +138,8 @@ func (r *run) better(j *job, p *fromcheckpoint.Plan, codes, tuned *plan.Codes, t
 	for i, c := range []*plan.Codes{codes, tuned} {
 		var failed error // to execute the file
 		err := p.WriteTemporary(r.ctx, j.to.Path, write.Options{Codes: c}, func(temp string) error {
-			kl[i], _, failed = d.of(temp, forward.Int8)
+			of, err := d.of(temp, forward.Int8)
+			kl[i], failed = of.Mean, err
 			return nil
 		})
 		switch {

@@ -144,10 +144,15 @@ func (j *Job) measure(ctx context.Context, p *Sensitivities) error {
 	if err != nil {
 		return err
 	}
-	if known.Errors != nil {
+	var im *importances
+	if known.Errors != nil && len(known.KL) == len(groups) {
 		j.progress(j.errorSteps(p.Decisions))
+	} else if im, err = j.importances(ctx); err != nil {
+		return err
+	} else if known.Errors != nil {
+		j.progress(len(p.Decisions))
 	} else {
-		if known.Errors, err = j.errors(ctx, p.Decisions); err != nil {
+		if known.Errors, err = j.errors(ctx, p.Decisions, im); err != nil {
 			return err
 		}
 		if err := known.put(); err != nil {
@@ -159,7 +164,7 @@ func (j *Job) measure(ctx context.Context, p *Sensitivities) error {
 		if i < len(known.KL) {
 			j.progress(j.probeSteps(g))
 		} else {
-			kl, err := j.probe(ctx, g)
+			kl, err := j.probe(ctx, g, im)
 			if err != nil {
 				return err
 			}
@@ -368,5 +373,5 @@ func (j *Job) key(list []*Decision) (string, error) {
 		}
 		probes = append(probes, p)
 	}
-	return workdir.Key("probes", 5, j.Checkpoint.Stamps(), sha256.Sum256(j.Config), j.Reference.Sequences(), probes)
+	return workdir.Key("probes", 6, j.Checkpoint.Stamps(), sha256.Sum256(j.Config), j.Reference.Sequences(), probes)
 }

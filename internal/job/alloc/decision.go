@@ -101,7 +101,7 @@ func (j *Job) decisions(base *fromcheckpoint.Plan) ([]*Decision, error) {
 		}
 		d := groups[key]
 		if d == nil {
-			d = &Decision{Name: name, Embedding: embedding, rule: rule, heads: heads[t.Name], scheme: withoutData(j.Options.Recipe.Scheme(t.Role, rule))}
+			d = &Decision{Name: name, Embedding: embedding, rule: rule, heads: heads[t.Name], scheme: rowByRow(j.Options.Recipe.Scheme(t.Role, rule))}
 			if parts != nil {
 				d.match = "re:" + regexp.QuoteMeta(parts[1]) + `\d+` + regexp.QuoteMeta(parts[2])
 			}
@@ -131,11 +131,11 @@ func (j *Job) decisions(base *fromcheckpoint.Plan) ([]*Decision, error) {
 	return list, nil
 }
 
-// withoutData returns a scheme that quantizes rows without calibration, by search. The
-// sensitivities of tensors relative to each other are about the same as with calibration.
-func withoutData(s rounding.Scheme) rounding.Scheme {
+// rowByRow returns the scheme of probes and predictions. In place of a calibrated algorithm, rows
+// are rounded one by one as imatrix rounds them, with weights of columns.
+func rowByRow(s rounding.Scheme) rounding.Scheme {
 	if s.Algorithm.Calibrated() {
-		s.Algorithm = gqf.AlgorithmSearch
+		s.Algorithm = gqf.AlgorithmImatrix
 	}
 	return s
 }
@@ -221,7 +221,7 @@ func (j *Job) options(list []*Decision) error {
 // the option. ok is false if the tensors get different options.
 func (d *Decision) planned(o Option, lines map[string]*plan.Tensor, schemes map[string]rounding.Scheme) (_ Option, reason string, ok bool) {
 	first := lines[d.Tensors[0]]
-	o.scheme = withoutData(schemes[d.Tensors[0]])
+	o.scheme = rowByRow(schemes[d.Tensors[0]])
 	o.floatZeros = first.ZeroPoints == rounding.FloatZeros
 	if o.Type == 0 && o.Mapping == gqf.MappingAsymmetric && !o.scheme.Fractions {
 		return o, "", false

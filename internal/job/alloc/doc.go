@@ -4,14 +4,13 @@
 //
 // # How
 //
-//	gradients  run the model forward and backward on a text of a thousand tokens, with random
-//	           gradients of the logits: the importance of each row and column of each tensor
-//	errors     find the squared rounding errors of each tensor's options on up to 128 rows, each
-//	           error weighted with the importance of its row and column; of linear layers also in
-//	           3 bits, group 64, on all rows
+//	gradients  run the model forward and backward on a thousand tokens, spread over a text, with
+//	           random gradients of the logits: the importance of each row and column of each tensor
+//	errors     find the squared rounding errors of each tensor's options, and of 3 bits in groups of
+//	           64, on up to 48 rows, each error weighted with the importance of its row and column
 //	probe      round all tensors of a kind (all q_proj) to 3 bits, and measure KL(float || rounded)
-//	           on the text (eval.Reference); each tensor gets a part in proportion to the weighted
-//	           error of all its rows
+//	           on the text (eval.Reference); each tensor gets a part in proportion to its weighted
+//	           error at 3 bits
 //	predict    kl(scheme) = kl(probe) e(scheme) / e(probe), e the weighted error of some rows
 //	hull       keep the lower convex hull of KL over bytes of each tensor's options
 //	choose     start with the cheapest option of each tensor and step along the hulls in order of
@@ -48,6 +47,18 @@
 // importance. The predictions for its options are .80 to 1.11 times the measured divergence
 // (stories260K).
 //
+// # Calibrated codes
+//
+// Rows are rounded one by one in probes and predictions. If calibration will choose the codes, the
+// searches weight the error of each column with its importance, as algorithm imatrix does. Searches
+// without weights take outliers of the activations for losses that calibration removes: on
+// SmolLM2-135M they choose groups of 128 where weighted searches choose groups of 48 to 96.
+//
+// Calibration gains more with some schemes than with others, and no prediction knows that. So with
+// calibration Best also makes a rival allocation, and measures both files on text that calibration
+// does not see. The rival has the same fractional zero points in all linear layers, or if that is
+// predicted to be much worse, no fractional zero points.
+//
 // # Decisions
 //
 // A decision is a tensor that the plan quantizes and the forward pass uses, an embedding with the
@@ -62,10 +73,6 @@
 // .95 to 1.05 with fractional zero points and 1.01 to 1.11 without. At 2 bits the half-step grid is
 // another option, in layouts lowbit and codes. At the bytes of 2 bits, search then has .95 to .99
 // times the divergence, quality best .96 (stories260K) and 1.01 times (books1.3M).
-//
-// Calibration gains more with some schemes than with others, and no prediction knows that. So with
-// calibration Best also allocates without fractional zero points, and measures both files on text
-// that calibration does not see.
 //
 // # Activations
 //

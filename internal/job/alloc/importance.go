@@ -30,6 +30,38 @@ type importances struct {
 	embedding *importance            // of the rows that tokens look up
 }
 
+// columns returns weights of columns for searches of linear layers with the same inputs: the cols of
+// importances, with mean 1. nil: no token reaches the layers.
+func (im *importances) columns(linears []string) []float32 {
+	var sums []float64
+	total := 0.0
+	for _, name := range linears {
+		i := im.linears[name]
+		if i == nil {
+			continue
+		}
+		if sums == nil {
+			sums = make([]float64, len(i.cols))
+		}
+		for k, v := range i.cols {
+			sums[k] += v
+			total += v
+		}
+	}
+	if !(total > 0) {
+		return nil
+	}
+	list := make([]float32, len(sums))
+	for k, v := range sums {
+		list[k] = float32(max(v/total*float64(len(sums)), leastColumn))
+	}
+	return list
+}
+
+// leastColumn is the least weight of a column, of 1 on average: a column without activations in the
+// text is not arbitrary.
+const leastColumn = 1e-6
+
 // batchTokens bounds the tokens that pass backward together, unless a single sequence is longer.
 const batchTokens = 1024
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/test/testmodels"
@@ -65,7 +66,11 @@ func TestImportance(t *testing.T) {
 		t.Fatal(err)
 	}
 	j = p.job
-	errors, err := j.errors(t.Context(), p.Decisions)
+	im, err := j.importances(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	errors, err := j.errors(t.Context(), p.Decisions, im)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,14 +78,11 @@ func TestImportance(t *testing.T) {
 	for i, d := range p.Decisions {
 		layer := j.layer(d)
 		g := &group{first: layer, decisions: map[int][]*Decision{layer: {d}}, list: []*Decision{d}}
-		measured, err := j.probe(t.Context(), g)
+		measured, err := j.probe(t.Context(), g, im)
 		if err != nil {
 			t.Fatal(err)
 		}
 		predicted := .5 * errors[i].Probe / (128 + 100 + 156) // from a sample of rows
-		if all := .5 * errors[i].Predicted / (128 + 100 + 156); layer >= 0 && math.Abs(all/predicted-1) > .1 {
-			t.Errorf("%s: predicted %.3g from all rows, %.3g from a sample", d.Name, all, predicted)
-		}
 		ratio := predicted / measured
 		if layer < 0 && math.Abs(ratio-1) > .25 {
 			t.Errorf("%s, embedding and lm_head: predicted %.3g, measured %.3g", d.Name, predicted, measured)
@@ -120,7 +122,7 @@ func TestGroups(t *testing.T) {
 		t.Errorf("the groups begin with %s and end with %s of layer %d", first.name, last.name, last.first)
 	}
 	g := &group{list: p.Decisions[1:4]}
-	parts := map[*Decision]*tensorErrors{g.list[0]: {Predicted: 1}, g.list[1]: {}, g.list[2]: {Predicted: 3}}
+	parts := map[*Decision]*tensorErrors{g.list[0]: {Probe: 1}, g.list[1]: {}, g.list[2]: {Probe: 3}}
 	g.divide(8, func(d *Decision) *tensorErrors { return parts[d] })
 	for i, want := range []float64{2, 0, 6} {
 		if got := g.list[i].ProbeKL; got != want {
@@ -215,5 +217,56 @@ func TestSample(t *testing.T) {
 	}
 	if first < 5*last || last == 0 {
 		t.Errorf("%d of the first 500 rows and %d of the last", first, last)
+	}
+}
+
+// TestColumns: the weights of columns of linear layers with the same inputs.
+func TestColumns(t *testing.T) {
+	im := &importances{linears: map[string]*importance{
+		"a": {cols: []float64{1, 0, 3, 4}}, "b": {cols: []float64{3, 0, 1, 4}}, "zero": {cols: make([]float64, 4)},
+	}}
+	for _, c := range []struct {
+		linears []string
+		want    []float32
+	}{
+		{[]string{"a"}, []float32{.5, leastColumn, 1.5, 2}},
+		{[]string{"none", "a", "b"}, []float32{1, leastColumn, 1, 2}},
+		{[]string{"none"}, nil},
+		{[]string{"zero"}, nil},
+	} {
+		if got := im.columns(c.linears); !slices.Equal(got, c.want) {
+			t.Errorf("%v: %v, not %v", c.linears, got, c.want)
+		}
+	}
+}
+
+// TestCalibratedErrors: predictions for a calibrated algorithm spare the columns with large inputs,
+// so errors weighted by the inputs are smaller than those of search.
+func TestCalibratedErrors(t *testing.T) {
+	j := openJob(t, "../../../internal/lm/forward/testdata/torch/llama3", 1)
+	found := map[gqf.Algorithm][]*tensorErrors{}
+	im, err := j.importances(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range im.linears {
+		i.cols[len(i.cols)/2] *= 1e4 // an outlier
+	}
+	for _, a := range []gqf.Algorithm{gqf.AlgorithmSearch, gqf.AlgorithmGPTQFT} {
+		j.Options.Recipe.Algorithm = a
+		p, err := j.layOut()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found[a], err = p.job.errors(t.Context(), p.Decisions, im); err != nil {
+			t.Fatal(err)
+		}
+		for i, d := range p.Decisions {
+			if weighs := d.probeScheme().Algorithm == gqf.AlgorithmImatrix; weighs != (a != gqf.AlgorithmSearch && !d.Embedding && d.Name != "lm_head.weight") {
+				t.Errorf("%s: %s has the probe %s", a, d.Name, d.probeScheme())
+			} else if was := found[gqf.AlgorithmSearch][i].Probe; weighs && !(found[a][i].Probe < .5*was) {
+				t.Errorf("%s: an error of %g, %g by search", d.Name, found[a][i].Probe, was)
+			}
+		}
 	}
 }

@@ -109,7 +109,7 @@ func TestSchemesOfThePlan(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, m := range a.Plan.Matrices() {
-				if got := withoutData(m.Scheme); got != want[m.Tensor] {
+				if got := rowByRow(m.Scheme); got != want[m.Tensor] {
 					t.Errorf("%s: %s has scheme %+v in the plan, the option has %+v", name, m.Tensor, got, want[m.Tensor])
 				}
 			}

@@ -23,23 +23,16 @@ const (
 )
 
 // SampledRows is the greatest number of rows of a matrix that options are compared on.
-const SampledRows = 128
+const SampledRows = 48
 
 type tensorErrors struct {
 	// Options and Probe are the errors with the scheme of each option and of the probe, estimated
 	// from a sample of rows: sums of squares, each row and column weighted with its importance.
 	Options []float64
 	Probe   float64
-	// Predicted is the error of all rows with the scheme of the probe, in proportion to the
-	// predicted divergence, for linear layers of decoder layers.
-	Predicted float64
 }
 
-func (j *Job) errors(ctx context.Context, list []*Decision) ([]*tensorErrors, error) {
-	im, err := j.importances(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (j *Job) errors(ctx context.Context, list []*Decision, im *importances) ([]*tensorErrors, error) {
 	found := make([]*tensorErrors, len(list))
 	return found, cpu.Parallel(ctx, cpu.Threads(j.Options.Threads), len(list), func() func(i int) error {
 		return func(i int) (err error) {
@@ -62,11 +55,11 @@ func (j *Job) errorsOf(d *Decision, im *importances) (*tensorErrors, error) {
 
 type roundedRows struct {
 	*rounding.Rounder
-	sum *float64
+	weighs bool // the rounder takes weights of columns
+	sum    *float64
 }
 
 func (j *Job) tensor(e *tensorErrors, d *Decision, name string, im *importances) error {
-	_, inLayer := j.layers[name]
 	w, err := j.weights(name)
 	if err != nil {
 		return err
@@ -80,7 +73,7 @@ func (j *Job) tensor(e *tensorErrors, d *Decision, name string, im *importances)
 			r.UseFloatZeros()
 		}
 		r.Recover(w.Tensor.Precision())
-		return roundedRows{r, sum}, nil
+		return roundedRows{r, s.Algorithm.Calibrated(), sum}, nil
 	}
 	var sampled []roundedRows
 	for i, o := range d.Options {
@@ -94,15 +87,10 @@ func (j *Job) tensor(e *tensorErrors, d *Decision, name string, im *importances)
 	if err != nil {
 		return err
 	}
-	sampled, all := append(sampled, probe), []roundedRows{{probe.Rounder, &e.Predicted}}
-	names := d.replaced(w, name)
-	for slice := range w.Slices {
-		inputs := names
-		if w.Slices > 1 {
-			inputs = names[slice:][:1]
-		}
+	sampled = append(sampled, probe)
+	for slice, linears := range d.replaced(w, name) {
 		var list []*importance
-		for _, n := range inputs {
+		for _, n := range linears {
 			if i := im.linears[n]; i != nil {
 				list = append(list, i)
 			}
@@ -113,14 +101,15 @@ func (j *Job) tensor(e *tensorErrors, d *Decision, name string, im *importances)
 		if len(list) == 0 && (w.Slices > 1 || strings.Contains(name, ".experts.")) {
 			continue // an expert that no token reached
 		}
+		columns := im.columns(linears)
+		for _, q := range sampled {
+			if q.weighs {
+				q.Weigh(columns, false)
+			}
+		}
 		r := rows{w, slice * w.Rows, list}
 		if err := r.errors(sampled, r.sample()); err != nil {
 			return err
-		}
-		if inLayer && len(list) > 0 {
-			if err := r.errors(all, ones(w.Rows)); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
@@ -249,6 +238,8 @@ type Measured struct {
 	// ActivationKL is the part of int8 activations in KL. The weights' bits hardly matter, so a single
 	// measurement may serve all allocations.
 	ActivationKL float64
+	// Tokens are the divergences at all tokens of the text, to compare allocations.
+	Tokens []float64
 }
 
 // MaxKL measures at most MostEvaluations models. The search ends when a model reaches closeEnough

@@ -10,7 +10,6 @@ import (
 
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/cpu"
-	"github.com/lowbit-go/gq/internal/job/rounding"
 	"github.com/lowbit-go/gq/internal/lm/forward"
 	"github.com/lowbit-go/gq/kernels"
 )
@@ -52,20 +51,20 @@ func (j *Job) groupsOf(list []*Decision) (groups []*group) {
 	return groups
 }
 
-// replaced lists the model's linear layers in a tensor of the checkpoint, slice by slice.
-func (d *Decision) replaced(w *safetensors.Weights, tensor string) []string {
+// replaced lists the model's linear layers in each slice of a tensor of the checkpoint.
+func (d *Decision) replaced(w *safetensors.Weights, tensor string) [][]string {
 	if w.Slices == 1 {
-		return append([]string{tensor}, d.heads...)
+		return [][]string{append([]string{tensor}, d.heads...)}
 	}
-	list := make([]string, w.Slices)
+	list := make([][]string, w.Slices)
 	for i := range list {
-		list[i] = fmt.Sprintf("%s[%d]", tensor, i)
+		list[i] = []string{fmt.Sprintf("%s[%d]", tensor, i)}
 	}
 	return list
 }
 
 // probe measures the model with only the group's tensors rounded, layer by layer.
-func (j *Job) probe(ctx context.Context, g *group) (float64, error) {
+func (j *Job) probe(ctx context.Context, g *group, im *importances) (float64, error) {
 	change := func(layer int) (undo func(), err error) {
 		var undos []func()
 		undo = func() {
@@ -74,7 +73,7 @@ func (j *Job) probe(ctx context.Context, g *group) (float64, error) {
 			}
 		}
 		for _, d := range g.decisions[layer] {
-			if err := j.replace(ctx, d, d.probeScheme(), &undos); err != nil {
+			if err := j.replace(ctx, d, im, &undos); err != nil {
 				return undo, err
 			}
 		}
@@ -100,12 +99,12 @@ func (j *Job) probe(ctx context.Context, g *group) (float64, error) {
 func (g *group) divide(kl float64, errors func(*Decision) *tensorErrors) {
 	sum := 0.0
 	for _, d := range g.list {
-		sum += errors(d).Predicted
+		sum += errors(d).Probe
 	}
 	for _, d := range g.list {
 		d.ProbeKL = kl / float64(len(g.list))
 		if sum > 0 {
-			d.ProbeKL = float64(kl * (errors(d).Predicted / sum))
+			d.ProbeKL = float64(kl * (errors(d).Probe / sum))
 		}
 	}
 }
@@ -138,39 +137,45 @@ func (j *Job) layer(d *Decision) int {
 	return j.Model.LayerOf(d.Tensors[0])
 }
 
-// replace puts a decision's rounded tensors into the model, and adds to undos what puts the others
-// back.
-func (j *Job) replace(ctx context.Context, d *Decision, s rounding.Scheme, undos *[]func()) error {
+// replace puts a decision's tensors, rounded for its probe, into the model, and adds to undos what
+// puts the others back.
+func (j *Job) replace(ctx context.Context, d *Decision, im *importances, undos *[]func()) error {
+	s := d.probeScheme()
 	for _, name := range d.Tensors {
 		w, err := j.weights(name)
 		if err != nil {
 			return err
 		}
-		r, err := round(ctx, w, s, cpu.Threads(j.Options.Threads))
+		slices := d.replaced(w, name)
+		columns := make([][]float32, len(slices))
+		for i, linears := range slices {
+			if s.Algorithm.Calibrated() {
+				columns[i] = im.columns(linears)
+			}
+		}
+		r, err := round(ctx, w, s, columns, cpu.Threads(j.Options.Threads))
 		if err != nil {
 			return err
 		}
 		if d.Embedding {
 			*undos = append(*undos, j.Model.SetEmbedding(roundedEmbedding{r}))
 		}
-		for i, linear := range d.replaced(w, name) {
-			old := j.Model.Linear(linear)
-			if old == nil { // an untied embedding, or lm_head under another name
-				continue
+		for i, linears := range slices {
+			read := func(dst []float32, row int) { r.DequantizeRow(dst, i*w.Rows+row) }
+			for _, linear := range linears {
+				if j.Model.Linear(linear) == nil { // an untied embedding, or lm_head under another name
+					continue
+				}
+				op, err := kernels.NewRows(w.Rows, w.Cols, read, nil, kernels.Options{Log: func(kernels.Choice) {}})
+				if err != nil {
+					return err
+				}
+				back, err := j.Model.SetLinear(linear, op, false)
+				if err != nil {
+					return err
+				}
+				*undos = append(*undos, back)
 			}
-			read := r.DequantizeRow
-			if i, sliced := i*w.Rows, w.Slices > 1; sliced {
-				read = func(dst []float32, row int) { r.DequantizeRow(dst, i+row) }
-			}
-			op, err := kernels.NewRows(w.Rows, w.Cols, read, nil, kernels.Options{Log: func(kernels.Choice) {}})
-			if err != nil {
-				return err
-			}
-			back, err := j.Model.SetLinear(linear, op, false)
-			if err != nil {
-				return err
-			}
-			*undos = append(*undos, back)
 		}
 	}
 	return nil

@@ -85,8 +85,8 @@ func TestReference(t *testing.T) {
 			}
 		}
 		mean := want[0].KL
-		if _, bound, err := r.BoundedKL(t.Context(), quantized); err != nil || math.Abs(bound-mean.Mean-1.645*float64(mean.StdErr)) > 1e-9*bound {
-			t.Errorf("%d bytes to keep: bound %g, %v; Compare has %g with a standard error of %g", bytes, bound, err, mean.Mean, mean.StdErr)
+		if d, err := r.Divergences(t.Context(), quantized); err != nil || math.Abs(d.Bound-mean.Mean-1.645*float64(mean.StdErr)) > 1e-9*d.Bound {
+			t.Errorf("%d bytes to keep: bound %g, %v; Compare has %g with a standard error of %g", bytes, d.Bound, err, mean.Mean, mean.StdErr)
 		}
 		if got, err := r.KL(t.Context(), float); err != nil || got != 0 {
 			t.Errorf("%d bytes to keep: the float model differs from itself by %g, %v", bytes, got, err)
@@ -100,8 +100,37 @@ func TestBoundOfOneWindow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if kl, bound, err := r.BoundedKL(t.Context(), quantizedFixture(t)); err != nil || kl <= 0 || bound != kl {
-		t.Errorf("KL %g, bound %g, %v", kl, bound, err)
+	d, err := r.Divergences(t.Context(), quantizedFixture(t))
+	if err != nil || d.Mean <= 0 || d.Bound != d.Mean {
+		t.Errorf("KL %g, bound %g, %v", d.Mean, d.Bound, err)
+	}
+}
+
+// TestLess compares divergences token by token: a small difference is clear only if it is about the
+// same everywhere.
+func TestLess(t *testing.T) {
+	r := &Reference{}
+	for i := range int32(12) {
+		r.windows = append(r.windows, text.Window{Tokens: []int32{1, 2 * i, 2*i + 1}, First: 1})
+	}
+	steady, varied, mixed := make([]float64, 24), make([]float64, 24), make([]float64, 24)
+	for i := range mixed {
+		mixed[i] = .05 * float64(1+i%5)
+		steady[i] = mixed[i] - .01
+		varied[i] = steady[i] + .2*float64(i/2%4/2) - .1
+	}
+	for _, c := range []struct {
+		a, b []float64
+		less bool
+	}{{steady, mixed, true}, {mixed, steady, false}, {varied, mixed, false}, {mixed, mixed, false}} {
+		less, difference, stdErr := r.Less(c.a, c.b)
+		if less != c.less {
+			t.Errorf("difference %g, standard error %g: less is %v", difference, float64(stdErr), less)
+		}
+	}
+	r.windows = r.windows[:1]
+	if less, _, stdErr := r.Less(steady[:2], mixed[:2]); less || stdErr.Known() {
+		t.Errorf("one window: less is %v, standard error %g", less, float64(stdErr))
 	}
 }
 

@@ -44,6 +44,41 @@ func (t *Text) First(n int) [][]int32 {
 	return list
 }
 
+// Spread returns the beginnings of sequences from all of a text, evenly, with at most n tokens.
+// Neighbouring sequences often are of one kind.
+func (t *Text) Spread(n int) [][]int32 {
+	total := t.Tokens()
+	if total <= n {
+		return t.Sequences
+	}
+	step := max(n/spreadPieces, 1)
+	longest := step
+	enough := func() bool {
+		sum := 0
+		for _, s := range t.Sequences {
+			sum += min(len(s), longest)
+		}
+		return sum >= n
+	}
+	for !enough() {
+		longest += step
+	}
+	var list [][]int32
+	seen, taken := 0, 0
+	for _, s := range t.Sequences {
+		seen += len(s)
+		if taken*total < seen*n {
+			s := s[:min(len(s), longest, n-taken)]
+			list, taken = append(list, s), taken+len(s)
+		}
+	}
+	return list
+}
+
+// spreadPieces is how many sequences Spread takes, if that many are long enough. Whole sequences
+// choose as well on text of one kind.
+const spreadPieces = 16
+
 // After makes windows from the text after its first n tokens. A sequence that begins earlier is
 // read from its beginning and scored after token n.
 func (t *Text) After(n int) []Window {

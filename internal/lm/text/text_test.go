@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -169,6 +170,52 @@ func TestAfter(t *testing.T) {
 	} {
 		if got := all.After(n); want != nil && !reflect.DeepEqual(got, want) || n == 9 && got != nil {
 			t.Errorf("after %d tokens: %v, want %v", n, got, want)
+		}
+	}
+}
+
+// TestSpread takes the beginnings of sequences from all of a text.
+func TestSpread(t *testing.T) {
+	of := func(lengths ...int) *text.Text {
+		all := &text.Text{}
+		for i, n := range lengths {
+			var s []int32
+			for k := range n {
+				s = append(s, int32(1000*i+k))
+			}
+			all.Sequences = append(all.Sequences, s)
+		}
+		return all
+	}
+	many := of(slices.Repeat([]int{256}, 32)...)
+	short := many.Spread(1280)
+	if len(short) != 16 {
+		t.Errorf("%d sequences", len(short))
+	}
+	for i, s := range short {
+		if len(s) != 80 || s[0] != int32(2000*i) {
+			t.Errorf("sequence %d has %d tokens from %d", i, len(s), s[0])
+		}
+	}
+	if got := many.Spread(32 * 256); !reflect.DeepEqual(got, many.Sequences) {
+		t.Errorf("all tokens: %d sequences", len(got))
+	}
+	for name, c := range map[string]struct {
+		text *text.Text
+		n    int
+		want []int
+	}{
+		"few":    {of(100, 100, 100, 100), 200, []int{60, 60, 60, 20}},
+		"uneven": {of(2, 300, 2, 300, 2, 300), 150, []int{2, 54, 54, 40}},
+		"nearly": {of(256, 256, 256), 760, []int{256, 256, 248}},
+		"tiny":   {of(5, 5, 5), 2, []int{1, 1}},
+	} {
+		var got []int
+		for _, s := range c.text.Spread(c.n) {
+			got = append(got, len(s))
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: sequences of %v tokens, not %v", name, got, c.want)
 		}
 	}
 }
