@@ -144,10 +144,11 @@ func (b *bench) ggufOf(m subject) error {
 				continue
 			}
 			var bytes int64
-			if way.mixed {
-				bytes = b.figure(figure{Model: m.name, Type: t.name, By: weighted}).Bytes
+			all := slices.Concat(settings, way.settings)
+			if way.mixed { // a stated width or mapping would leave no choice
+				bytes, all = b.figure(figure{Model: m.name, Type: t.name, By: weighted}).Bytes, way.settings
 			}
-			if err := b.gqQuantize(s, t.name, way.name, bytes, slices.Concat(settings, way.settings)); err != nil {
+			if err := b.gqQuantize(s, t.name, way.name, bytes, all); err != nil {
 				return err
 			}
 		}
