@@ -2,6 +2,7 @@ package gq
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path"
 	"path/filepath"
@@ -86,6 +87,14 @@ func (m *readable) open() (*gqf.File, error) {
 		return m.view, nil
 	}
 	return gqf.Open(m.path, gqf.Options{})
+}
+
+// quantized refuses an unquantized checkpoint.
+func (m *readable) quantized(name string) error {
+	if isDirectory(m.path) {
+		return fmt.Errorf("%s is not quantized: name a .gqf file, a .gguf file or a quantized checkpoint", name)
+	}
+	return nil
 }
 
 // withModel calls use with the model at path: with a view of a GGUF file; of a quantized

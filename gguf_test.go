@@ -15,6 +15,7 @@ import (
 	"github.com/lowbit-go/gq/internal/atomicfile"
 	"github.com/lowbit-go/gq/internal/lm/forward"
 	"github.com/lowbit-go/gq/internal/test/testmodels"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
 )
@@ -276,6 +277,37 @@ func TestRepackTied(t *testing.T) {
 			if !(difference <= limit*largest) {
 				t.Errorf("%d bits, %s activations: logits differ by %v of %v", bits, activations, difference, largest)
 			}
+		}
+	}
+}
+
+// TestGGUFBytes holds files of one type to the bytes of llama-quantize (llama.cpp 0.5.0). Its input
+// was a .gguf file of gq with unquantized weights:
+//
+//	gq quantize testdata/books1.3M-bf16 -o b.gguf --rule '*=skip' --allow-unquantized
+//	llama-quantize b.gguf q.gguf Q4_0
+//	llama-imatrix -m b.gguf -f head.txt -c 256 -o b.imatrix.gguf
+//	llama-quantize --imatrix b.imatrix.gguf b.gguf i.gguf Q4_0
+func TestGGUFBytes(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		quality quantizer.Quality
+		most    int64
+	}{{quantizer.QualityFast, 836544}, {quantizer.QualityGood, 836768}} {
+		out := filepath.Join(t.TempDir(), "q.gguf")
+		r := quantizer.Recipe{Bits: 4, Quality: c.quality}
+		if c.quality == quantizer.QualityGood {
+			r.CalibrateTokens = 1024
+		}
+		if _, err := Quantize(context.Background(), filepath.Join(testshared.Root(t), "testdata/books1.3M-bf16"), out, QuantizeOptions{Recipe: r}); err != nil {
+			t.Fatal(err)
+		}
+		st, err := os.Stat(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st.Size() > c.most {
+			t.Errorf("%v: %d bytes, llama-quantize writes %d", c.quality, st.Size(), c.most)
 		}
 	}
 }

@@ -157,8 +157,8 @@ func (o *MeasureOptions) measure(ctx context.Context, src, file string, names []
 	s := stages{to: o.Progress, plan: accuracyStages(j, 1)}
 	var r *accuracy.Report
 	err = withModel(ctx, file, o.Threads, s, func(m readable) error {
-		if st, err := os.Stat(m.path); err == nil && st.IsDir() {
-			return fmt.Errorf("%s is not quantized: name a .gqf file, a .gguf file or a quantized checkpoint", file)
+		if err := m.quantized(file); err != nil {
+			return err
 		}
 		j.File, j.View, j.Imported = m.path, m.view, m.imported
 		if src != "" {

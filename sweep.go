@@ -29,11 +29,14 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
-// SweepOptions are the options of Sweep. Recipes and Measure.Texts must be set.
+// SweepOptions are the options of Sweep. Measure.Texts, and Recipes or Files, must be set.
 type SweepOptions struct {
 	// Recipes are the recipes of the .gqf files to make. No two may have the same name or the same
 	// content. All have the same adapters, which the float model has too.
 	Recipes []SweepRecipe
+	// Files are quantized models to compare with the recipes' files: .gqf files, GGUF files and
+	// quantized checkpoints. They are measured anew by each sweep. Default: none.
+	Files []string
 	// Output is a directory for the files, NAME.gqf by the recipes' names. Sweep makes the directory
 	// if its parent exists. A later sweep takes files and figures from there. Default (""): files are
 	// dropped when they are measured.
@@ -100,8 +103,8 @@ func cross[T any](list []SweepRecipe, values []T, set func(r *quantizer.Recipe, 
 	return crossed
 }
 
-// Sweep makes a .gqf file of the checkpoint src with each recipe, and measures all files on the
-// same texts. What recipes have in common is made once: the float model's predictions, the texts
+// Sweep makes a .gqf file of the checkpoint src with each recipe, and measures these files and
+// o.Files on the same texts. What recipes have in common is made once: the float model's predictions, the texts
 // that the model writes, importance matrices, and the codes of successive recipes that differ only
 // in layouts. If the job leaves finished work, the error is a *ResumeError. The report has the
 // results of the gate; SweepVerdict turns them into an error.
@@ -122,8 +125,8 @@ func Sweep(ctx context.Context, src string, o SweepOptions) (*accuracy.SweepRepo
 		return nil, err
 	}
 	var r *accuracy.SweepReport
-	err = withAdapters(ctx, s.src, s.adapters(), o.Measure.Threads, s.stages, func(merged string, _ *provenance.Provenance) (err error) {
-		if s.float = merged; s.job.Source != "" {
+	err = withAdapters(ctx, s.src, s.adapters(), o.Measure.Threads, s.stages, func(merged string, p *provenance.Provenance) (err error) {
+		if s.float, s.merged = merged, p; s.job.Source != "" {
 			s.job.Source = merged
 		}
 		r, err = s.run()
@@ -133,7 +136,12 @@ func Sweep(ctx context.Context, src string, o SweepOptions) (*accuracy.SweepRepo
 }
 
 // adapters are the adapters of all recipes.
-func (s *sweep) adapters() []string { return s.o.Recipes[0].Recipe.Lora }
+func (s *sweep) adapters() []string {
+	if len(s.o.Recipes) == 0 {
+		return nil
+	}
+	return s.o.Recipes[0].Recipe.Lora
+}
 
 // SweepVerdict returns a *GateNotMetError if there was a gate that some files do not meet.
 func SweepVerdict(r *accuracy.SweepReport) error {
@@ -158,7 +166,8 @@ type sweep struct {
 	from *location.Source
 	o    SweepOptions
 	// float is the checkpoint to compare files with: src, or a copy with merged adapters.
-	float string
+	float  string
+	merged *provenance.Provenance // of the copy, else nil
 	stages
 	reports []string     // files for the report
 	job     *measure.Job // for all files
@@ -186,6 +195,14 @@ func (s *sweep) run() (*accuracy.SweepReport, error) {
 		f, err := s.file(i)
 		if err != nil {
 			return nil, fmt.Errorf("recipe %s: %w", s.o.Recipes[i].Name, err)
+		}
+		r.Files = append(r.Files, f)
+	}
+	for i, name := range s.o.Files {
+		s.logf("file %d of %d: %s", i+1, len(s.o.Files), name)
+		f, err := s.given(name)
+		if err != nil {
+			return nil, err
 		}
 		r.Files = append(r.Files, f)
 	}
@@ -246,8 +263,8 @@ func (s *sweep) check() (err error) {
 // checkRecipes checks names, and that no two recipes are the same.
 func (s *sweep) checkRecipes() error {
 	list := s.o.Recipes
-	if len(list) == 0 {
-		return optionf("recipes", "names no recipe: name recipe files, or state bits or algorithm")
+	if len(list) == 0 && len(s.o.Files) == 0 {
+		return optionf("recipes", "names no recipe: name recipe files, state bits or algorithm, or name quantized files")
 	}
 	for i := range list {
 		r := &list[i]
@@ -319,6 +336,21 @@ func (s *sweep) checkPaths() error {
 	o := &s.o
 	var set files.Set
 	set.Input("the checkpoint", checkpointFiles(s.src)...)
+	for i, name := range o.Files {
+		if slices.Contains(o.Files[:i], name) {
+			return optionf("", "%s is there twice: name each file once", name)
+		}
+		if remote.IsRemote(name) {
+			continue
+		}
+		if _, err := os.Stat(name); err != nil {
+			return err
+		}
+		if err := checkOrder(s.src, name); err != nil {
+			return err
+		}
+		set.Input("the file", checkpointFiles(name)...)
+	}
 	for i := range o.Recipes {
 		r := &o.Recipes[i]
 		set.Input("a recipe", r.File)
@@ -379,6 +411,7 @@ func (s *sweep) plan() error {
 		return err
 	}
 	defer ck.Close()
+	s.bytes = ck.DataBytes()
 	assets, err := assetHashes(ck.Dir())
 	if err != nil {
 		return err

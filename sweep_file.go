@@ -9,6 +9,7 @@ import (
 	"github.com/lowbit-go/gq/accuracy"
 	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/job/workdir"
+	"github.com/lowbit-go/gq/model/generate"
 )
 
 // Entries of the working directory have these prefixes before the name of the recipe. They keep the
@@ -109,36 +110,91 @@ func (s *sweep) measured(path string, made *accuracy.SweepFile) (f *accuracy.Swe
 	if err := s.openReferences(); err != nil {
 		return nil, false, err
 	}
+	err = s.measure(made, readable{path: path}, filepath.Base(path))
+	if err != nil {
+		return nil, false, err
+	}
+	return made, false, s.work.PutJSON(measuredPrefix+made.Name, key, made)
+}
+
+// given measures a file that exists already.
+func (s *sweep) given(name string) (f *accuracy.SweepFile, err error) {
+	path := name
+	_, release, err := resolveAll(s.ctx, s.stages, &path)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	if err := s.openReferences(); err != nil {
+		return nil, err
+	}
+	in, err := Inspect(s.ctx, path, InspectOptions{})
+	if err != nil {
+		return nil, err
+	}
+	f = &accuracy.SweepFile{Name: name, File: path, BitsPerWeight: in.Summary.QuantizedBits, AllBitsPerWeight: in.Summary.Bits}
+	return f, withModel(s.ctx, path, s.o.Measure.Threads, s.stages, func(m readable) error {
+		if err := m.quantized(name); err != nil {
+			return err
+		}
+		if err := checkAdapters(name, m, s.float, s.merged); err != nil {
+			return err
+		}
+		return s.measure(f, m, name)
+	})
+}
+
+// measure adds the figures of a model to f. name is the model's name in errors.
+func (s *sweep) measure(f *accuracy.SweepFile, m readable, name string) error {
 	start := time.Now()
 	j := *s.job
-	j.File, j.Name = path, filepath.Base(path)
+	j.File, j.View, j.Imported, j.Name = m.path, m.view, m.imported, name
 	r, err := s.o.Measure.run(s.ctx, &j, s.stages)
 	if err == nil {
 		err = different(r)
 	}
 	if err != nil {
-		return nil, false, err
+		return err
 	}
-	made.Choices, made.Gate, made.Warnings = r.Choices, r.Gate, append(made.Warnings, r.Notes...)
+	f.FileBytes, f.Choices, f.Gate, f.Warnings = r.FileBytes, r.Choices, r.Gate, append(f.Warnings, r.Notes...)
 	if r.NoModel != "" {
-		made.Warnings = append(made.Warnings, "the model was not run: "+r.NoModel)
+		f.Warnings = append(f.Warnings, "the model was not run: "+r.NoModel)
+	} else if f.DecodeTokensPerSecond, err = s.speed(m, name); err != nil {
+		return err
 	}
 	for _, t := range r.Scored() {
 		if s.o.Measure.Reference == "" {
 			t.Text.Reference = "" // in the working directory, which is removed
 		}
-		made.Texts = append(made.Texts, *t)
+		f.Texts = append(f.Texts, *t)
 	}
-	made.MeasureSeconds = time.Since(start).Seconds()
-	return made, false, s.work.PutJSON(measuredPrefix+made.Name, key, made)
+	f.MeasureSeconds = time.Since(start).Seconds()
+	return nil
+}
+
+// timedTokens is how many tokens are decoded to measure the speed.
+const timedTokens = 33
+
+// speed has a model write a text, and returns the tokens per second after the first token.
+func (s *sweep) speed(m readable, name string) (float64, error) {
+	g, err := generate.Open(m.path, generate.OpenOptions{View: m.view, Threads: s.o.Measure.Threads, Activations: s.o.Measure.Activations, Name: name})
+	if err != nil {
+		return 0, err
+	}
+	defer g.Close()
+	r, err := g.Run(s.ctx, generate.Options{PromptIDs: []int32{0}, MaxTokens: timedTokens, IgnoreEOS: true})
+	if err != nil {
+		return 0, err
+	}
+	return r.DecodeTokensPerSecond, nil
 }
 
 // figures returns the report of a file with its stored figures, nil if there are
 // none, and their key: it hashes everything that the figures depend on.
 func (s *sweep) figures(made *accuracy.SweepFile) (key string, f *accuracy.SweepFile, err error) {
 	m := &s.o.Measure
-	// 2: the version of the entry.
-	parts := []any{"figures", 2, accuracy.ReportSchema, made.SHA256, m.MinTokens, m.MaxQuestions, m.Activations, m.ActivationShare, m.Gate}
+	// 3: the version of the entry.
+	parts := []any{"figures", 3, accuracy.ReportSchema, made.SHA256, m.MinTokens, m.MaxQuestions, m.Activations, m.ActivationShare, m.Gate}
 	for _, t := range s.job.Texts {
 		parts = append(parts, t.Name, sha256.Sum256(t.Data), t.Tokens, t.Options)
 	}

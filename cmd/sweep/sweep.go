@@ -23,10 +23,10 @@ import (
 func Command() *cli.Command {
 	return &cli.Command{
 		Name:      "sweep",
-		Usage:     "quantize by several recipes, and compare size and accuracy of the files",
-		ArgsUsage: "SRC",
-		Description: "SRC is an unquantized checkpoint. Each recipe makes a .gqf file, which is measured on the text as gq\n" +
-			"accuracy does it. The float model runs once; recipes share what they can. With -o the files stay, and\n" +
+		Usage:     "compare size, accuracy and speed of several files or recipes",
+		ArgsUsage: "SRC [FILE...]",
+		Description: "SRC is an unquantized checkpoint, FILE a quantized model: a .gqf or .gguf file, or a checkpoint. Each\n" +
+			"recipe makes a .gqf file. All files are measured on the text as gq accuracy does it. The float model runs once; recipes share what they can. With -o the files stay, and\n" +
 			"a later sweep in that directory makes only what is missing. An interrupted sweep resumes.\n" +
 			"Exit status: 0 measured, and every file meets the gate (if one was given); 3 some do not; 1 failed;\n" +
 			"2 used wrongly.",
@@ -34,11 +34,13 @@ func Command() *cli.Command {
 gq sweep Llama-3.2-1B --bits 3,4,5 --algorithm search,gptq-ft --text sample.txt
 # recipe files; the .gqf files and a page with a plot stay
 gq sweep Llama-3.2-1B --recipes a.yaml,b.yaml --text sample.txt -o out --report out/sweep.html
+# which of the files to keep
+gq sweep Llama-3.2-1B *-Q*.gguf *.gqf --text sample.txt --report files.html
 # exit status 3 if a file lost more than the gate allows
 gq sweep Llama-3.2-1B --bits 4,5,6 --text sample.txt --gate gate.yaml --report sweep.csv
 `,
 		Flags:  flags(),
-		Action: cmdline.Exactly(run),
+		Action: run,
 	}
 }
 
@@ -69,7 +71,10 @@ func flags() []cli.Flag {
 }
 
 func run(c *cli.Context) error {
-	o := gq.SweepOptions{Output: c.String("output")}
+	if c.NArg() == 0 {
+		return cmdline.Usagef("gq sweep wants SRC, the unquantized checkpoint, and quantized files or recipes to compare")
+	}
+	o := gq.SweepOptions{Output: c.String("output"), Files: c.Args().Tail()}
 	var err error
 	if o.Recipes, err = recipes(c); err != nil {
 		return err
@@ -152,7 +157,15 @@ func crossed(c *cli.Context) ([]gq.SweepRecipe, error) {
 	}
 	switch {
 	case bits == nil && groups == nil && algorithms == nil:
-		return nil, cmdline.Usagef("which files? --recipes names recipe files; --bits, --group and --algorithm are lists to combine")
+		if c.NArg() == 1 {
+			return nil, cmdline.Usagef("which files? --recipes names recipe files; --bits, --group and --algorithm are lists to combine; or name quantized files after SRC")
+		}
+		for _, name := range []string{"calibrate", "lora", "output"} {
+			if c.IsSet(name) {
+				return nil, cmdline.Usagef("--%s goes with recipes, or with --bits, --group or --algorithm: leave it out to compare files", name)
+			}
+		}
+		return nil, nil
 	case c.IsSet("calibrate") && !slices.ContainsFunc(algorithms, gqf.Algorithm.Calibrated):
 		return nil, cmdline.Usagef("--calibrate goes with algorithm gptq, gptq-ft, imatrix or awq")
 	}

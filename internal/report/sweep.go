@@ -100,11 +100,20 @@ func sweepTable(files []*accuracy.SweepFile, i int, title string) *table {
 		first = " on " + text(files[0].Texts[0].Text.Label())
 	}
 	t := &table{
-		title: title, heads: []string{"", "recipe", "bytes>", "bits/weight>", "mean KL>", "perplexity>", "ratio to float>", "same likeliest token>", "quantized in>", "measured in>", "gate"},
+		title: title, heads: []string{"", "recipe", "bytes>", "bits/weight>", "mean KL>", "perplexity>", "ratio to float>", "same likeliest token>", "tokens/s>", "quantized in>", "measured in>", "gate"},
 		note: "An asterisk marks files that no other file beats: none is smaller and no worse, or better and no larger, by bytes and mean KL" + first + ".",
 	}
+	if slices.ContainsFunc(files, given) {
+		t.heads[1] = "file"
+	}
 	for _, f := range files {
-		mark, gate := "", ""
+		mark, gate, made, speed := "", "", "", ""
+		if !given(f) {
+			made = seconds(f.QuantizeSeconds)
+		}
+		if v := f.DecodeTokensPerSecond; v > 0 {
+			speed = fmt.Sprintf("%.1f", v)
+		}
 		if f.Pareto {
 			mark = "*"
 		}
@@ -120,10 +129,13 @@ func sweepTable(files []*accuracy.SweepFile, i int, title string) *table {
 		} else {
 			row = append(row, "", "", "", "")
 		}
-		t.add(append(row, seconds(f.QuantizeSeconds), seconds(f.MeasureSeconds), gate)...)
+		t.add(append(row, speed, made, seconds(f.MeasureSeconds), gate)...)
 	}
 	return t
 }
+
+// given reports whether a file existed before the sweep.
+func given(f *accuracy.SweepFile) bool { return f.Recipe == "" }
 
 func seconds(s float64) string { return fmt.Sprintf("%.2f s", s) }
 
@@ -144,7 +156,7 @@ func sweepFailures(files []*accuracy.SweepFile) *table {
 func sweepCSV(w io.Writer, r *accuracy.SweepReport) error {
 	c := csv.NewWriter(w)
 	_ = c.Write([]string{"recipe", "text", "file", "file_bytes", "bits_per_weight", "mean_kl", "mean_kl_std_err", "perplexity", "perplexity_std_err",
-		"float_perplexity", "perplexity_ratio", "perplexity_ratio_std_err", "same_top1", "quantize_seconds", "measure_seconds", "gate", "pareto"})
+		"float_perplexity", "perplexity_ratio", "perplexity_ratio_std_err", "same_top1", "decode_tokens_per_second", "quantize_seconds", "measure_seconds", "gate", "pareto"})
 	for _, f := range r.Files {
 		gate := ""
 		if f.Gate != nil {
@@ -152,7 +164,7 @@ func sweepCSV(w io.Writer, r *accuracy.SweepReport) error {
 		}
 		for _, t := range f.Texts {
 			_ = c.Write(slices.Concat([]string{f.Name, t.Text.Label(), f.File, strconv.FormatInt(f.FileBytes, 10), number(f.BitsPerWeight)}, csvFigures(t.Model),
-				[]string{number(f.QuantizeSeconds), number(f.MeasureSeconds), gate, strconv.FormatBool(f.Pareto)}))
+				[]string{number(f.DecodeTokensPerSecond), number(f.QuantizeSeconds), number(f.MeasureSeconds), gate, strconv.FormatBool(f.Pareto)}))
 		}
 	}
 	c.Flush() // which keeps the first error
@@ -193,7 +205,7 @@ func sweepHTML(w io.Writer, r *accuracy.SweepReport) error {
 		Plots    []*figurePlot
 		First    []htmlTable
 		Recipes  []*accuracy.SweepFile
-	}{R: r, Headline: sweepHeadline(r), Recipes: bySize(r)}
+	}{R: r, Headline: sweepHeadline(r), Recipes: slices.DeleteFunc(bySize(r), given)}
 	if len(r.Files) > 0 {
 		for i := range r.Files[0].Texts {
 			data.Plots = append(data.Plots, sizePlot(r, i))

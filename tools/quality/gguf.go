@@ -49,8 +49,16 @@ const (
 // A ggufType is one of llama-quantize's mixtures and what gq does at the same bits.
 type ggufType struct {
 	name string
-	bits int
+	bits int  // 0: only gq's mixed file is compared
 	k    bool // blocks of 256
+}
+
+// mixedOnly are mixtures that llama-quantize makes with an importance matrix.
+func mixedOnly(names ...string) (list []ggufType) {
+	for _, name := range names {
+		list = append(list, ggufType{name: name})
+	}
+	return list
 }
 
 // types are the mixtures for a model's rows. llama-quantize falls back to Q5_0 in a Q4_K_M of rows
@@ -58,11 +66,12 @@ type ggufType struct {
 func (s *ggufSubject) types() []ggufType {
 	switch s.name {
 	case "stories260K": // rows of 64 and 172
-		return []ggufType{{"Q4_K_M", 5, false}}
+		return append([]ggufType{{"Q4_K_M", 5, false}}, mixedOnly("IQ4_XS")...)
 	case "books1.3M": // rows of 128 and 384
-		return []ggufType{{"Q4_0", 4, false}, {"Q4_K_M", 5, false}}
+		return append([]ggufType{{"Q4_0", 4, false}, {"Q4_K_M", 5, false}}, mixedOnly("IQ4_XS", "Q5_K_M")...)
 	}
-	return []ggufType{{"Q4_0", 4, false}, {"Q4_K_M", 4, true}, {"Q3_K_M", 3, true}, {"Q2_K", 2, true}, {"Q5_K_M", 5, true}, {"Q6_K", 6, true}}
+	list := []ggufType{{"Q4_0", 4, false}, {"Q4_K_M", 4, true}, {"Q3_K_M", 3, true}, {"Q2_K", 2, true}, {"Q5_K_M", 5, true}, {"Q6_K", 6, true}}
+	return append(list, mixedOnly("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_M", "IQ3_XXS", "IQ3_M", "IQ4_XS")...)
 }
 
 // ggufWays are gq's rows: a name, settings, and whether types are mixed to have llama-quantize's
@@ -116,6 +125,9 @@ func (b *bench) ggufOf(m subject) error {
 	s.dir = strings.Replace(s.dir, "-f32", "-bf16", 1)
 	for _, t := range s.types() {
 		for _, by := range []string{plain, weighted} {
+			if t.bits == 0 && by == plain {
+				continue
+			}
 			if err := b.llamaQuantize(s, t.name, by); err != nil {
 				return err
 			}
@@ -128,11 +140,15 @@ func (b *bench) ggufOf(m subject) error {
 			settings[1] = "embedding-bits: 8" // as llama-quantize falls back
 		}
 		for _, way := range ggufWays {
-			var bytes int64
-			if way.mixed {
-				bytes = b.figure(figure{Model: m.name, Type: t.name, By: weighted}).Bytes
+			if t.bits == 0 && !way.mixed {
+				continue
 			}
-			if err := b.gqQuantize(s, t.name, way.name, bytes, slices.Concat(settings, way.settings)); err != nil {
+			var bytes int64
+			all := slices.Concat(settings, way.settings)
+			if way.mixed { // a stated width or mapping would leave no choice
+				bytes, all = b.figure(figure{Model: m.name, Type: t.name, By: weighted}).Bytes, way.settings
+			}
+			if err := b.gqQuantize(s, t.name, way.name, bytes, all); err != nil {
 				return err
 			}
 		}
@@ -314,14 +330,17 @@ func ggufTable(all []figure) string {
 	var t strings.Builder
 	t.WriteString("| model | type | bytes | llama-quantize | with imatrix | gq's bytes | search | good | good, mixed | best |\n" + strings.Repeat("|---", 10) + "|\n")
 	for _, f := range all {
-		if f.By != plain {
+		if f.By != weighted {
 			continue
 		}
-		base := of(f, weighted)
-		fmt.Fprintf(&t, "| %s | %s | %d | %s | %s | %d |", f.Model, f.Type, base.Bytes, kl(f.KL), kl(base.KL), of(f, "search").Bytes)
+		was, bytes := "", ""
+		if p := of(f, plain); p.Bytes != 0 {
+			was, bytes = kl(p.KL), strconv.FormatInt(of(f, "search").Bytes, 10)
+		}
+		fmt.Fprintf(&t, "| %s | %s | %d | %s | %s | %s |", f.Model, f.Type, f.Bytes, was, kl(f.KL), bytes)
 		for _, way := range ggufWays {
 			if g := of(f, way.name); g.Bytes != 0 {
-				fmt.Fprintf(&t, " %s (%.2f) |", kl(g.KL), g.KL/base.KL)
+				fmt.Fprintf(&t, " %s (%.2f) |", kl(g.KL), g.KL/f.KL)
 			} else {
 				t.WriteString(" |")
 			}

@@ -394,12 +394,18 @@ func (o *Output) metadata(c *plan.Codes, hashes []string, found []write.ItemResu
 		return nil, err
 	}
 	for _, p := range []struct {
-		key  string
-		json []byte
-	}{{provenance.GGUFRecipe, recipe}, {provenance.GGUFProvenance, origin}} {
-		if p.json != nil {
-			pairs = append(pairs, gguf.Pair{Key: p.key, Value: strings.TrimSpace(string(p.json))})
+		key   string
+		json  []byte
+		short func([]byte) ([]byte, error)
+	}{{provenance.GGUFRecipe, recipe, provenance.Compact}, {provenance.GGUFProvenance, origin, provenance.Short}} {
+		if p.json == nil {
+			continue
 		}
+		text, err := p.short(p.json)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", o.root, p.key, err)
+		}
+		pairs = append(pairs, gguf.Pair{Key: p.key, Value: string(text)})
 	}
 	return pairs, nil
 }
