@@ -1148,117 +1148,110 @@ block:
 	VPSHUFB        Y5, Y2, Y5
 	VPMADDUBSW     Y4, Y5, Y5
 	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
-	VBROADCASTI128 4(R12)(SI*1), Y6
-	VPERMQ         $0x50, Y6, Y6
-	VPSRLVD        Y0, Y6, Y6
-	VPAND          Y1, Y6, Y6
-	VPSHUFB        Y6, Y2, Y6
-	VPMADDUBSW     Y4, Y6, Y6
-	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y7
-	VSHUFPS        $0x88, Y6, Y5, Y5
-	VPADDD         Y7, Y5, Y5
-	VBROADCASTI128 4(R12)(SI*2), Y6
-	VPERMQ         $0x50, Y6, Y6
-	VPSRLVD        Y0, Y6, Y6
-	VPAND          Y1, Y6, Y6
-	VPSHUFB        Y6, Y2, Y6
-	VPMADDUBSW     Y4, Y6, Y6
-	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
-	VBROADCASTI128 4(R12)(DI*1), Y7
+	VBROADCASTI128 4(R12)(SI*1), Y7
 	VPERMQ         $0x50, Y7, Y7
 	VPSRLVD        Y0, Y7, Y7
 	VPAND          Y1, Y7, Y7
 	VPSHUFB        Y7, Y2, Y7
 	VPMADDUBSW     Y4, Y7, Y7
 	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
-	VSHUFPS        $0xdd, Y7, Y6, Y8
-	VSHUFPS        $0x88, Y7, Y6, Y6
-	VPADDD         Y8, Y6, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y7
-	VSHUFPS        $0x88, Y6, Y5, Y5
-	VPADDD         Y7, Y5, Y5
-	VBROADCASTI128 4(R13), Y6
-	VPERMQ         $0x50, Y6, Y6
-	VPSRLVD        Y0, Y6, Y6
-	VPAND          Y1, Y6, Y6
-	VPSHUFB        Y6, Y2, Y6
-	VPMADDUBSW     Y4, Y6, Y6
-	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
-	VBROADCASTI128 4(R13)(SI*1), Y7
+	VSHUFPS        $0xdd, Y7, Y5, Y8
+	VSHUFPS        $0x88, Y7, Y5, Y5
+	VPADDD         Y8, Y5, Y5
+	VBROADCASTI128 4(R12)(SI*2), Y7
 	VPERMQ         $0x50, Y7, Y7
 	VPSRLVD        Y0, Y7, Y7
 	VPAND          Y1, Y7, Y7
 	VPSHUFB        Y7, Y2, Y7
 	VPMADDUBSW     Y4, Y7, Y7
 	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
-	VSHUFPS        $0xdd, Y7, Y6, Y8
-	VSHUFPS        $0x88, Y7, Y6, Y6
-	VPADDD         Y8, Y6, Y6
-	VBROADCASTI128 4(R13)(SI*2), Y7
-	VPERMQ         $0x50, Y7, Y7
-	VPSRLVD        Y0, Y7, Y7
-	VPAND          Y1, Y7, Y7
-	VPSHUFB        Y7, Y2, Y7
-	VPMADDUBSW     Y4, Y7, Y7
-	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
-	VBROADCASTI128 4(R13)(DI*1), Y8
+	VBROADCASTI128 4(R12)(DI*1), Y8
 	VPERMQ         $0x50, Y8, Y8
 	VPSRLVD        Y0, Y8, Y8
 	VPAND          Y1, Y8, Y8
 	VPSHUFB        Y8, Y2, Y8
 	VPMADDUBSW     Y4, Y8, Y8
 	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VSHUFPS        $0xdd, Y8, Y7, Y9
+	VSHUFPS        $0x88, Y8, Y7, Y7
+	VPADDD         Y9, Y7, Y7
+	VSHUFPS        $0xdd, Y7, Y5, Y8
+	VSHUFPS        $0x88, Y7, Y5, Y5
+	VPADDD         Y8, Y5, Y5
+	VBROADCASTI128 4(R13), Y7
+	VPERMQ         $0x50, Y7, Y7
+	VPSRLVD        Y0, Y7, Y7
+	VPAND          Y1, Y7, Y7
+	VPSHUFB        Y7, Y2, Y7
+	VPMADDUBSW     Y4, Y7, Y7
+	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
+	VBROADCASTI128 4(R13)(SI*1), Y8
+	VPERMQ         $0x50, Y8, Y8
+	VPSRLVD        Y0, Y8, Y8
+	VPAND          Y1, Y8, Y8
+	VPSHUFB        Y8, Y2, Y8
+	VPMADDUBSW     Y4, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VSHUFPS        $0xdd, Y8, Y7, Y9
+	VSHUFPS        $0x88, Y8, Y7, Y7
+	VPADDD         Y9, Y7, Y7
+	VBROADCASTI128 4(R13)(SI*2), Y8
+	VPERMQ         $0x50, Y8, Y8
+	VPSRLVD        Y0, Y8, Y8
+	VPAND          Y1, Y8, Y8
+	VPSHUFB        Y8, Y2, Y8
+	VPMADDUBSW     Y4, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VBROADCASTI128 4(R13)(DI*1), Y9
+	VPERMQ         $0x50, Y9, Y9
+	VPSRLVD        Y0, Y9, Y9
+	VPAND          Y1, Y9, Y9
+	VPSHUFB        Y9, Y2, Y9
+	VPMADDUBSW     Y4, Y9, Y9
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VSHUFPS        $0xdd, Y9, Y8, Y4
+	VSHUFPS        $0x88, Y9, Y8, Y8
+	VPADDD         Y4, Y8, Y8
 	VSHUFPS        $0xdd, Y8, Y7, Y4
 	VSHUFPS        $0x88, Y8, Y7, Y7
 	VPADDD         Y4, Y7, Y7
-	VSHUFPS        $0xdd, Y7, Y6, Y4
-	VSHUFPS        $0x88, Y7, Y6, Y6
-	VPADDD         Y4, Y6, Y6
-	VPERM2I128     $0x20, Y6, Y5, Y4
-	VPERM2I128     $0x31, Y6, Y5, Y5
-	VBROADCASTSS   (R9), Y6
-	VPBROADCASTD   (R10), Y7
-	VPSLLD         $0x04, Y7, Y7
-	VPSUBD         Y7, Y4, Y4
+	VPERM2I128     $0x20, Y7, Y5, Y4
+	VPERM2I128     $0x31, Y7, Y5, Y5
+	VBROADCASTSS   (R9), Y7
+	VPBROADCASTD   (R10), Y8
+	VPSLLD         $0x04, Y8, Y8
+	VPSUBD         Y8, Y4, Y4
 	VCVTDQ2PS      Y4, Y4
-	VPXOR          X7, X7, X7
-	VPINSRB        $0x00, (R12), X7, X7
-	VPINSRB        $0x01, (R12)(SI*1), X7, X7
-	VPINSRB        $0x02, (R12)(SI*2), X7, X7
-	VPINSRB        $0x03, (R12)(DI*1), X7, X7
-	VPINSRB        $0x04, (R13), X7, X7
-	VPINSRB        $0x05, (R13)(SI*1), X7, X7
-	VPINSRB        $0x06, (R13)(SI*2), X7, X7
-	VPINSRB        $0x07, (R13)(DI*1), X7, X7
-	VPMOVZXBD      X7, Y7
-	VPCMPEQD       u32_7fx8<>+0(SB), Y7, Y8
-	VPAND          u32_7fx8<>+0(SB), Y7, Y7
-	VPANDN         Y7, Y8, Y7
-	VPSLLD         $0x14, Y7, Y7
-	VMULPS         u32_7b000000x8<>+0(SB), Y7, Y7
-	VMULPS         Y6, Y7, Y7
-	VFMADD231PS    Y4, Y7, Y3
+	VMOVD          (R12), X6
+	VPINSRD        $0x01, (R12)(SI*1), X6, X6
+	VPINSRD        $0x02, (R12)(SI*2), X6, X6
+	VPINSRD        $0x03, (R12)(DI*1), X6, X6
+	VMOVD          (R13), X8
+	VPINSRD        $0x01, (R13)(SI*1), X8, X8
+	VPINSRD        $0x02, (R13)(SI*2), X8, X8
+	VPINSRD        $0x03, (R13)(DI*1), X8, X8
+	VINSERTI128    $0x01, X8, Y6, Y8
+	VPSRLD         $0x00, Y8, Y9
+	VPAND          u32_ffx8<>+0(SB), Y9, Y9
+	VPCMPEQD       u32_7fx8<>+0(SB), Y9, Y10
+	VPAND          u32_7fx8<>+0(SB), Y9, Y9
+	VPANDN         Y9, Y10, Y9
+	VPSLLD         $0x14, Y9, Y9
+	VMULPS         u32_7b000000x8<>+0(SB), Y9, Y9
+	VMULPS         Y7, Y9, Y9
+	VFMADD231PS    Y4, Y9, Y3
 	VPBROADCASTD   4(R10), Y4
 	VPSLLD         $0x04, Y4, Y4
 	VPSUBD         Y4, Y5, Y5
 	VCVTDQ2PS      Y5, Y5
-	VPXOR          X4, X4, X4
-	VPINSRB        $0x00, 1(R12), X4, X4
-	VPINSRB        $0x01, 1(R12)(SI*1), X4, X4
-	VPINSRB        $0x02, 1(R12)(SI*2), X4, X4
-	VPINSRB        $0x03, 1(R12)(DI*1), X4, X4
-	VPINSRB        $0x04, 1(R13), X4, X4
-	VPINSRB        $0x05, 1(R13)(SI*1), X4, X4
-	VPINSRB        $0x06, 1(R13)(SI*2), X4, X4
-	VPINSRB        $0x07, 1(R13)(DI*1), X4, X4
-	VPMOVZXBD      X4, Y4
-	VPCMPEQD       u32_7fx8<>+0(SB), Y4, Y7
+	VPSRLD         $0x08, Y8, Y4
+	VPAND          u32_ffx8<>+0(SB), Y4, Y4
+	VPCMPEQD       u32_7fx8<>+0(SB), Y4, Y9
 	VPAND          u32_7fx8<>+0(SB), Y4, Y4
-	VPANDN         Y4, Y7, Y4
+	VPANDN         Y4, Y9, Y4
 	VPSLLD         $0x14, Y4, Y4
 	VMULPS         u32_7b000000x8<>+0(SB), Y4, Y4
-	VMULPS         Y6, Y4, Y4
+	VMULPS         Y7, Y4, Y4
 	VFMADD231PS    Y5, Y4, Y3
 	VMOVDQU        32(R8), Y4
 	VBROADCASTI128 20(R12), Y5
@@ -1268,117 +1261,101 @@ block:
 	VPSHUFB        Y5, Y2, Y5
 	VPMADDUBSW     Y4, Y5, Y5
 	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
-	VBROADCASTI128 20(R12)(SI*1), Y6
-	VPERMQ         $0x50, Y6, Y6
-	VPSRLVD        Y0, Y6, Y6
-	VPAND          Y1, Y6, Y6
-	VPSHUFB        Y6, Y2, Y6
-	VPMADDUBSW     Y4, Y6, Y6
-	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y7
-	VSHUFPS        $0x88, Y6, Y5, Y5
-	VPADDD         Y7, Y5, Y5
-	VBROADCASTI128 20(R12)(SI*2), Y6
-	VPERMQ         $0x50, Y6, Y6
-	VPSRLVD        Y0, Y6, Y6
-	VPAND          Y1, Y6, Y6
-	VPSHUFB        Y6, Y2, Y6
-	VPMADDUBSW     Y4, Y6, Y6
-	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
-	VBROADCASTI128 20(R12)(DI*1), Y7
+	VBROADCASTI128 20(R12)(SI*1), Y7
 	VPERMQ         $0x50, Y7, Y7
 	VPSRLVD        Y0, Y7, Y7
 	VPAND          Y1, Y7, Y7
 	VPSHUFB        Y7, Y2, Y7
 	VPMADDUBSW     Y4, Y7, Y7
 	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
-	VSHUFPS        $0xdd, Y7, Y6, Y8
-	VSHUFPS        $0x88, Y7, Y6, Y6
-	VPADDD         Y8, Y6, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y7
-	VSHUFPS        $0x88, Y6, Y5, Y5
-	VPADDD         Y7, Y5, Y5
-	VBROADCASTI128 20(R13), Y6
-	VPERMQ         $0x50, Y6, Y6
-	VPSRLVD        Y0, Y6, Y6
-	VPAND          Y1, Y6, Y6
-	VPSHUFB        Y6, Y2, Y6
-	VPMADDUBSW     Y4, Y6, Y6
-	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
-	VBROADCASTI128 20(R13)(SI*1), Y7
+	VSHUFPS        $0xdd, Y7, Y5, Y9
+	VSHUFPS        $0x88, Y7, Y5, Y5
+	VPADDD         Y9, Y5, Y5
+	VBROADCASTI128 20(R12)(SI*2), Y7
 	VPERMQ         $0x50, Y7, Y7
 	VPSRLVD        Y0, Y7, Y7
 	VPAND          Y1, Y7, Y7
 	VPSHUFB        Y7, Y2, Y7
 	VPMADDUBSW     Y4, Y7, Y7
 	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
-	VSHUFPS        $0xdd, Y7, Y6, Y8
-	VSHUFPS        $0x88, Y7, Y6, Y6
-	VPADDD         Y8, Y6, Y6
-	VBROADCASTI128 20(R13)(SI*2), Y7
+	VBROADCASTI128 20(R12)(DI*1), Y9
+	VPERMQ         $0x50, Y9, Y9
+	VPSRLVD        Y0, Y9, Y9
+	VPAND          Y1, Y9, Y9
+	VPSHUFB        Y9, Y2, Y9
+	VPMADDUBSW     Y4, Y9, Y9
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VSHUFPS        $0xdd, Y9, Y7, Y10
+	VSHUFPS        $0x88, Y9, Y7, Y7
+	VPADDD         Y10, Y7, Y7
+	VSHUFPS        $0xdd, Y7, Y5, Y9
+	VSHUFPS        $0x88, Y7, Y5, Y5
+	VPADDD         Y9, Y5, Y5
+	VBROADCASTI128 20(R13), Y7
 	VPERMQ         $0x50, Y7, Y7
 	VPSRLVD        Y0, Y7, Y7
 	VPAND          Y1, Y7, Y7
 	VPSHUFB        Y7, Y2, Y7
 	VPMADDUBSW     Y4, Y7, Y7
 	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
-	VBROADCASTI128 20(R13)(DI*1), Y8
-	VPERMQ         $0x50, Y8, Y8
-	VPSRLVD        Y0, Y8, Y8
-	VPAND          Y1, Y8, Y8
-	VPSHUFB        Y8, Y2, Y8
-	VPMADDUBSW     Y4, Y8, Y8
-	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
-	VSHUFPS        $0xdd, Y8, Y7, Y4
-	VSHUFPS        $0x88, Y8, Y7, Y7
+	VBROADCASTI128 20(R13)(SI*1), Y9
+	VPERMQ         $0x50, Y9, Y9
+	VPSRLVD        Y0, Y9, Y9
+	VPAND          Y1, Y9, Y9
+	VPSHUFB        Y9, Y2, Y9
+	VPMADDUBSW     Y4, Y9, Y9
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VSHUFPS        $0xdd, Y9, Y7, Y10
+	VSHUFPS        $0x88, Y9, Y7, Y7
+	VPADDD         Y10, Y7, Y7
+	VBROADCASTI128 20(R13)(SI*2), Y9
+	VPERMQ         $0x50, Y9, Y9
+	VPSRLVD        Y0, Y9, Y9
+	VPAND          Y1, Y9, Y9
+	VPSHUFB        Y9, Y2, Y9
+	VPMADDUBSW     Y4, Y9, Y9
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VBROADCASTI128 20(R13)(DI*1), Y10
+	VPERMQ         $0x50, Y10, Y10
+	VPSRLVD        Y0, Y10, Y10
+	VPAND          Y1, Y10, Y10
+	VPSHUFB        Y10, Y2, Y10
+	VPMADDUBSW     Y4, Y10, Y10
+	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
+	VSHUFPS        $0xdd, Y10, Y9, Y4
+	VSHUFPS        $0x88, Y10, Y9, Y9
+	VPADDD         Y4, Y9, Y9
+	VSHUFPS        $0xdd, Y9, Y7, Y4
+	VSHUFPS        $0x88, Y9, Y7, Y7
 	VPADDD         Y4, Y7, Y7
-	VSHUFPS        $0xdd, Y7, Y6, Y4
-	VSHUFPS        $0x88, Y7, Y6, Y6
-	VPADDD         Y4, Y6, Y6
-	VPERM2I128     $0x20, Y6, Y5, Y4
-	VPERM2I128     $0x31, Y6, Y5, Y5
-	VBROADCASTSS   4(R9), Y6
-	VPBROADCASTD   8(R10), Y7
-	VPSLLD         $0x04, Y7, Y7
-	VPSUBD         Y7, Y4, Y4
+	VPERM2I128     $0x20, Y7, Y5, Y4
+	VPERM2I128     $0x31, Y7, Y5, Y5
+	VBROADCASTSS   4(R9), Y7
+	VPBROADCASTD   8(R10), Y9
+	VPSLLD         $0x04, Y9, Y9
+	VPSUBD         Y9, Y4, Y4
 	VCVTDQ2PS      Y4, Y4
-	VPXOR          X7, X7, X7
-	VPINSRB        $0x00, 2(R12), X7, X7
-	VPINSRB        $0x01, 2(R12)(SI*1), X7, X7
-	VPINSRB        $0x02, 2(R12)(SI*2), X7, X7
-	VPINSRB        $0x03, 2(R12)(DI*1), X7, X7
-	VPINSRB        $0x04, 2(R13), X7, X7
-	VPINSRB        $0x05, 2(R13)(SI*1), X7, X7
-	VPINSRB        $0x06, 2(R13)(SI*2), X7, X7
-	VPINSRB        $0x07, 2(R13)(DI*1), X7, X7
-	VPMOVZXBD      X7, Y7
-	VPCMPEQD       u32_7fx8<>+0(SB), Y7, Y8
-	VPAND          u32_7fx8<>+0(SB), Y7, Y7
-	VPANDN         Y7, Y8, Y7
-	VPSLLD         $0x14, Y7, Y7
-	VMULPS         u32_7b000000x8<>+0(SB), Y7, Y7
-	VMULPS         Y6, Y7, Y7
-	VFMADD231PS    Y4, Y7, Y3
+	VPSRLD         $0x10, Y8, Y9
+	VPAND          u32_ffx8<>+0(SB), Y9, Y9
+	VPCMPEQD       u32_7fx8<>+0(SB), Y9, Y10
+	VPAND          u32_7fx8<>+0(SB), Y9, Y9
+	VPANDN         Y9, Y10, Y9
+	VPSLLD         $0x14, Y9, Y9
+	VMULPS         u32_7b000000x8<>+0(SB), Y9, Y9
+	VMULPS         Y7, Y9, Y9
+	VFMADD231PS    Y4, Y9, Y3
 	VPBROADCASTD   12(R10), Y4
 	VPSLLD         $0x04, Y4, Y4
 	VPSUBD         Y4, Y5, Y5
 	VCVTDQ2PS      Y5, Y5
-	VPXOR          X4, X4, X4
-	VPINSRB        $0x00, 3(R12), X4, X4
-	VPINSRB        $0x01, 3(R12)(SI*1), X4, X4
-	VPINSRB        $0x02, 3(R12)(SI*2), X4, X4
-	VPINSRB        $0x03, 3(R12)(DI*1), X4, X4
-	VPINSRB        $0x04, 3(R13), X4, X4
-	VPINSRB        $0x05, 3(R13)(SI*1), X4, X4
-	VPINSRB        $0x06, 3(R13)(SI*2), X4, X4
-	VPINSRB        $0x07, 3(R13)(DI*1), X4, X4
-	VPMOVZXBD      X4, Y4
-	VPCMPEQD       u32_7fx8<>+0(SB), Y4, Y7
+	VPSRLD         $0x18, Y8, Y4
+	VPAND          u32_ffx8<>+0(SB), Y4, Y4
+	VPCMPEQD       u32_7fx8<>+0(SB), Y4, Y8
 	VPAND          u32_7fx8<>+0(SB), Y4, Y4
-	VPANDN         Y4, Y7, Y4
+	VPANDN         Y4, Y8, Y4
 	VPSLLD         $0x14, Y4, Y4
 	VMULPS         u32_7b000000x8<>+0(SB), Y4, Y4
-	VMULPS         Y6, Y4, Y4
+	VMULPS         Y7, Y4, Y4
 	VFMADD231PS    Y5, Y4, Y3
 	ADDQ           $0x24, R12
 	ADDQ           $0x24, R13
@@ -1403,6 +1380,12 @@ DATA u32_0x2_4x2_0x2_4x2<>+8(SB)/8, $0x0000000400000004
 DATA u32_0x2_4x2_0x2_4x2<>+16(SB)/8, $0x0000000000000000
 DATA u32_0x2_4x2_0x2_4x2<>+24(SB)/8, $0x0000000400000004
 GLOBL u32_0x2_4x2_0x2_4x2<>(SB), RODATA|NOPTR, $32
+
+DATA u32_ffx8<>+0(SB)/8, $0x000000ff000000ff
+DATA u32_ffx8<>+8(SB)/8, $0x000000ff000000ff
+DATA u32_ffx8<>+16(SB)/8, $0x000000ff000000ff
+DATA u32_ffx8<>+24(SB)/8, $0x000000ff000000ff
+GLOBL u32_ffx8<>(SB), RODATA|NOPTR, $32
 
 DATA u32_7fx8<>+0(SB)/8, $0x0000007f0000007f
 DATA u32_7fx8<>+8(SB)/8, $0x0000007f0000007f

@@ -62,14 +62,25 @@ func holdNV() []operand.Mem {
 	return []operand.Mem{nvShifts(), emit.AVX2.All(15), lookUpTable(fp4)}
 }
 
-// nvScales are the scales of a group of 8 rows.
+// nvBytes are the scales of 8 rows' blocks, a dword for each row.
+var nvBytes reg.VecVirtual
+
+// nvScales are the scales of a group of 8 rows. Group 0 comes first.
 func nvScales(row func(int) block, group int) reg.VecVirtual {
-	bytes, d := XMM(), YMM()
-	VPXOR(bytes, bytes, bytes)
-	for r := range smallRows {
-		VPINSRB(operand.U8(r), row(r).at(group), bytes, bytes)
+	if group == 0 {
+		var x [2]reg.VecVirtual
+		for i := range x {
+			x[i] = XMM()
+			VMOVD(row(4*i).at(0), x[i])
+			for r := 1; r < 4; r++ {
+				VPINSRD(operand.U8(r), row(4*i+r).at(0), x[i], x[i])
+			}
+		}
+		nvBytes = joined(x)
 	}
-	VPMOVZXBD(bytes, d)
+	d := YMM()
+	VPSRLD(operand.U8(8*group), nvBytes, d)
+	VPAND(emit.AVX2.All32(0xff), d, d)
 	return halvedE4M3(d)
 }
 
