@@ -130,8 +130,22 @@ func (r *reader) readBlocks(p *panel, data []byte, i int) {
 	if r.zip != nil {
 		r.zip(&p.codes[0], r.chunks*r.outs/4)
 	}
+	zero := r.zero
+	if r.epilogue == epilogueSubs { // see scaleSums
+		zero = -min(zero, 1)
+	}
 	for j := range p.zeros[:r.outs] {
-		p.zeros[j] = r.zero
+		p.zeros[j] = zero
+	}
+}
+
+// scaleSums multiplies sums of activations by the excess of codes, where the products subtract
+// nothing else: see tile.Step.Subs.
+func (r *reader) scaleSums(sums []int32) {
+	if r.epilogue == epilogueSubs && r.zero != 0 {
+		for g := range sums {
+			sums[g] *= -r.zero
+		}
 	}
 }
 

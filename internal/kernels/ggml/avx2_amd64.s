@@ -1547,7 +1547,7 @@ DATA u8_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f<>+24(SB)
 GLOBL u8_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f<>(SB), RODATA|NOPTR, $32
 
 // func unpackQ2KAVX2(a *byte)
-// Requires: AVX, AVX2, F16C
+// Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackQ2KAVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
@@ -1562,6 +1562,8 @@ TEXT ·unpackQ2KAVX2(SB), NOSPLIT, $64-8
 	VPBROADCASTB 32(AX), Y0
 
 block:
+	PREFETCHT0   4096(CX)
+	PREFETCHT0   4160(CX)
 	VMOVDQU      16(CX), Y1
 	VPAND        u32_3030303x8<>+0(SB), Y1, Y2
 	VPADDB       Y0, Y2, Y2
@@ -1927,7 +1929,7 @@ DATA u32_4040404x8<>+24(SB)/8, $0x0404040404040404
 GLOBL u32_4040404x8<>(SB), RODATA|NOPTR, $32
 
 // func unpackQ3KAVX2(a *byte)
-// Requires: AVX, AVX2, F16C
+// Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackQ3KAVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
@@ -1941,6 +1943,8 @@ TEXT ·unpackQ3KAVX2(SB), NOSPLIT, $64-8
 	VPSUBB       u32_4040404x8<>+0(SB), Y0, Y0
 
 block:
+	PREFETCHT0   4096(CX)
+	PREFETCHT0   4160(CX)
 	VMOVDQU      (CX), Y1
 	VMOVDQU      32(CX), Y2
 	VPAND        u32_3030303x8<>+0(SB), Y2, Y3
@@ -2302,7 +2306,7 @@ DATA u8_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f<>+24(SB)
 GLOBL u8_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f<>(SB), RODATA|NOPTR, $32
 
 // func unpackQ4KAVX2(a *byte)
-// Requires: AVX, AVX2, F16C
+// Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackQ4KAVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
@@ -2317,6 +2321,9 @@ TEXT ·unpackQ4KAVX2(SB), NOSPLIT, $64-8
 	VPBROADCASTB 32(AX), Y0
 
 block:
+	PREFETCHT0   4096(CX)
+	PREFETCHT0   4160(CX)
+	PREFETCHT0   4224(CX)
 	VMOVDQU      16(CX), Y1
 	VPAND        u32_f0f0f0fx8<>+0(SB), Y1, Y2
 	VPADDB       Y0, Y2, Y2
@@ -2615,7 +2622,7 @@ block:
 	RET
 
 // func unpackQ5KAVX2(a *byte)
-// Requires: AVX, AVX2, F16C
+// Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackQ5KAVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
@@ -2630,6 +2637,9 @@ TEXT ·unpackQ5KAVX2(SB), NOSPLIT, $64-8
 	VPBROADCASTB 32(AX), Y0
 
 block:
+	PREFETCHT0   4096(CX)
+	PREFETCHT0   4160(CX)
+	PREFETCHT0   4224(CX)
 	VMOVDQU      16(CX), Y1
 	VMOVDQU      48(CX), Y2
 	VPAND        u32_f0f0f0fx8<>+0(SB), Y2, Y3
@@ -2948,7 +2958,7 @@ block:
 	RET
 
 // func unpackQ6KAVX2(a *byte)
-// Requires: AVX, AVX2, F16C
+// Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackQ6KAVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
@@ -2962,6 +2972,10 @@ TEXT ·unpackQ6KAVX2(SB), NOSPLIT, $64-8
 	VPSUBB       u32_20202020x8<>+0(SB), Y0, Y0
 
 block:
+	PREFETCHT0   4096(CX)
+	PREFETCHT0   4160(CX)
+	PREFETCHT0   4224(CX)
+	PREFETCHT0   4288(CX)
 	VMOVDQU      (CX), Y1
 	VMOVDQU      32(CX), Y2
 	VMOVDQU      128(CX), Y3
@@ -3306,7 +3320,7 @@ DATA u16_4000_1000_400_100_40_10_4_1<>+8(SB)/8, $0x0001000400100040
 GLOBL u16_4000_1000_400_100_40_10_4_1<>(SB), RODATA|NOPTR, $16
 
 // func unpackIQ4XSAVX2(a *byte)
-// Requires: AVX, AVX2, F16C
+// Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackIQ4XSAVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
@@ -3319,6 +3333,9 @@ TEXT ·unpackIQ4XSAVX2(SB), NOSPLIT, $64-8
 	VPBROADCASTB 32(AX), Y0
 
 block:
+	PREFETCHT0     4096(CX)
+	PREFETCHT0     4160(CX)
+	PREFETCHT0     4224(CX)
 	VBROADCASTI128 8(CX), Y1
 	VPSRLVD        u32_0x4_4x4<>+0(SB), Y1, Y1
 	VPAND          u32_f0f0f0fx8<>+0(SB), Y1, Y1
@@ -3558,7 +3575,7 @@ block:
 	RET
 
 // func unpackTQ20AVX2(a *byte)
-// Requires: AVX, AVX2, F16C
+// Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackTQ20AVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
@@ -3571,6 +3588,8 @@ TEXT ·unpackTQ20AVX2(SB), NOSPLIT, $64-8
 	VPSUBB       u32_1010101x8<>+0(SB), Y0, Y0
 
 block:
+	PREFETCHT0   4096(CX)
+	PREFETCHT0   4160(CX)
 	VMOVDQU      (CX), Y1
 	VPAND        u32_3030303x8<>+0(SB), Y1, Y2
 	VPADDB       Y0, Y2, Y2
@@ -3845,7 +3864,7 @@ DATA u32_ababababx8<>+24(SB)/8, $0xabababababababab
 GLOBL u32_ababababx8<>(SB), RODATA|NOPTR, $32
 
 // func unpackTQ10AVX2(a *byte)
-// Requires: AVX, AVX2, F16C
+// Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackTQ10AVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
@@ -3858,6 +3877,7 @@ TEXT ·unpackTQ10AVX2(SB), NOSPLIT, $64-8
 	VPSUBB       u32_1010101x8<>+0(SB), Y0, Y0
 
 block:
+	PREFETCHT0   4096(CX)
 	VMOVDQU      (CX), Y1
 	VMOVDQU      32(CX), X2
 	VPXOR        Y3, Y3, Y3
@@ -4380,7 +4400,7 @@ DATA u32_3e000000<>+0(SB)/4, $0x3e000000
 GLOBL u32_3e000000<>(SB), RODATA|NOPTR, $4
 
 // func unpackIQ2XXSAVX2(a *byte)
-// Requires: AVX, AVX2, F16C
+// Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackIQ2XXSAVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
@@ -4393,6 +4413,8 @@ TEXT ·unpackIQ2XXSAVX2(SB), NOSPLIT, $64-8
 	VPBROADCASTB 32(AX), Y0
 
 block:
+	PREFETCHT0   4096(CX)
+	PREFETCHT0   4160(CX)
 	LEAQ         ·latticeIQ2XXS+0(SB), AX
 	LEAQ         ·evenSigns+0(SB), R10
 	MOVBLZX      2(CX), R11
@@ -5071,7 +5093,7 @@ block:
 	RET
 
 // func unpackIQ2XSAVX2(a *byte)
-// Requires: AVX, AVX2, F16C
+// Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackIQ2XSAVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
@@ -5084,6 +5106,8 @@ TEXT ·unpackIQ2XSAVX2(SB), NOSPLIT, $64-8
 	VPBROADCASTB 32(AX), Y0
 
 block:
+	PREFETCHT0   4096(CX)
+	PREFETCHT0   4160(CX)
 	LEAQ         ·latticeIQ2XS+0(SB), AX
 	LEAQ         ·evenSigns+0(SB), R10
 	MOVWLZX      2(CX), R11
@@ -5813,7 +5837,7 @@ block:
 	RET
 
 // func unpackIQ2SAVX2(a *byte)
-// Requires: AVX, AVX2, F16C
+// Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackIQ2SAVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
@@ -5826,6 +5850,8 @@ TEXT ·unpackIQ2SAVX2(SB), NOSPLIT, $64-8
 	VPBROADCASTB 32(AX), Y0
 
 block:
+	PREFETCHT0   4096(CX)
+	PREFETCHT0   4160(CX)
 	LEAQ         ·latticeIQ2S+0(SB), AX
 	MOVBLZX      66(CX), R10
 	SHLL         $0x08, R10
@@ -6614,7 +6640,7 @@ DATA u32_3e800000<>+0(SB)/4, $0x3e800000
 GLOBL u32_3e800000<>(SB), RODATA|NOPTR, $4
 
 // func unpackIQ3XXSAVX2(a *byte)
-// Requires: AVX, AVX2, F16C
+// Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackIQ3XXSAVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
@@ -6627,6 +6653,8 @@ TEXT ·unpackIQ3XXSAVX2(SB), NOSPLIT, $64-8
 	VPBROADCASTB 32(AX), Y0
 
 block:
+	PREFETCHT0   4096(CX)
+	PREFETCHT0   4160(CX)
 	LEAQ         ·latticeIQ3XXS+0(SB), AX
 	LEAQ         ·evenSigns+0(SB), R10
 	MOVBLZX      2(CX), R11
@@ -7576,7 +7604,7 @@ block:
 	RET
 
 // func unpackIQ3SAVX2(a *byte)
-// Requires: AVX, AVX2, F16C
+// Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackIQ3SAVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
@@ -7589,6 +7617,8 @@ TEXT ·unpackIQ3SAVX2(SB), NOSPLIT, $64-8
 	VPBROADCASTB 32(AX), Y0
 
 block:
+	PREFETCHT0   4096(CX)
+	PREFETCHT0   4160(CX)
 	LEAQ         ·latticeIQ3S+0(SB), AX
 	MOVBLZX      66(CX), R10
 	SHLL         $0x08, R10
@@ -8487,7 +8517,7 @@ block:
 	RET
 
 // func unpackIQ1SAVX2(a *byte)
-// Requires: AVX, AVX2, F16C
+// Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackIQ1SAVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
@@ -8500,6 +8530,7 @@ TEXT ·unpackIQ1SAVX2(SB), NOSPLIT, $64-8
 	VPBROADCASTB 32(AX), Y0
 
 block:
+	PREFETCHT0   4096(CX)
 	LEAQ         ·latticeIQ1+0(SB), AX
 	MOVWLZX      34(CX), R10
 	SHLL         $0x08, R10
@@ -9225,7 +9256,7 @@ DATA u16_8x4_80x4_800x4_8000x4<>+24(SB)/8, $0x8000800080008000
 GLOBL u16_8x4_80x4_800x4_8000x4<>(SB), RODATA|NOPTR, $32
 
 // func unpackIQ1MAVX2(a *byte)
-// Requires: AVX, AVX2, F16C
+// Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackIQ1MAVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
@@ -9238,6 +9269,7 @@ TEXT ·unpackIQ1MAVX2(SB), NOSPLIT, $64-8
 	VPBROADCASTB 32(AX), Y0
 
 block:
+	PREFETCHT0   4096(CX)
 	LEAQ         ·latticeIQ1+0(SB), AX
 	MOVWLZX      32(CX), R10
 	SHLL         $0x08, R10
@@ -9621,7 +9653,7 @@ block:
 	RET
 
 // func unpackQ40AVX2(a *byte)
-// Requires: AVX, AVX2, F16C
+// Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackQ40AVX2(SB), NOSPLIT, $0-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
@@ -9634,6 +9666,7 @@ TEXT ·unpackQ40AVX2(SB), NOSPLIT, $0-8
 	VPSUBB       u32_8080808x8<>+0(SB), Y0, Y0
 
 block:
+	PREFETCHT0     4096(CX)
 	VBROADCASTI128 2(CX), Y1
 	VPSRLVD        u32_0x4_4x4<>+0(SB), Y1, Y1
 	VPAND          u32_f0f0f0fx8<>+0(SB), Y1, Y1
@@ -9662,7 +9695,7 @@ DATA u32_8080808x8<>+24(SB)/8, $0x0808080808080808
 GLOBL u32_8080808x8<>(SB), RODATA|NOPTR, $32
 
 // func unpackQ41AVX2(a *byte)
-// Requires: AVX, AVX2, F16C
+// Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackQ41AVX2(SB), NOSPLIT, $0-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
@@ -9675,6 +9708,7 @@ TEXT ·unpackQ41AVX2(SB), NOSPLIT, $0-8
 	VPBROADCASTB 32(AX), Y0
 
 block:
+	PREFETCHT0     4096(CX)
 	VBROADCASTI128 4(CX), Y1
 	VPSRLVD        u32_0x4_4x4<>+0(SB), Y1, Y1
 	VPAND          u32_f0f0f0fx8<>+0(SB), Y1, Y1
@@ -9699,7 +9733,7 @@ block:
 	RET
 
 // func unpackQ50AVX2(a *byte)
-// Requires: AVX, AVX2, F16C
+// Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackQ50AVX2(SB), NOSPLIT, $0-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
@@ -9712,6 +9746,7 @@ TEXT ·unpackQ50AVX2(SB), NOSPLIT, $0-8
 	VPSUBB       u32_10101010x8<>+0(SB), Y0, Y0
 
 block:
+	PREFETCHT0     4096(CX)
 	VBROADCASTI128 6(CX), Y2
 	VPSRLVD        u32_0x4_4x4<>+0(SB), Y2, Y2
 	VPAND          u32_f0f0f0fx8<>+0(SB), Y2, Y2
@@ -9740,7 +9775,7 @@ block:
 	RET
 
 // func unpackQ51AVX2(a *byte)
-// Requires: AVX, AVX2, F16C
+// Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackQ51AVX2(SB), NOSPLIT, $0-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
@@ -9753,6 +9788,7 @@ TEXT ·unpackQ51AVX2(SB), NOSPLIT, $0-8
 	VPBROADCASTB 32(AX), Y0
 
 block:
+	PREFETCHT0     4096(CX)
 	VBROADCASTI128 8(CX), Y2
 	VPSRLVD        u32_0x4_4x4<>+0(SB), Y2, Y2
 	VPAND          u32_f0f0f0fx8<>+0(SB), Y2, Y2
@@ -9783,7 +9819,7 @@ block:
 	RET
 
 // func unpackQ80AVX2(a *byte)
-// Requires: AVX, AVX2, F16C
+// Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackQ80AVX2(SB), NOSPLIT, $0-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
@@ -9795,6 +9831,7 @@ TEXT ·unpackQ80AVX2(SB), NOSPLIT, $0-8
 	VPBROADCASTB 32(AX), Y0
 
 block:
+	PREFETCHT0   4096(CX)
 	VMOVDQU      2(CX), Y1
 	VPADDB       Y0, Y1, Y1
 	VEXTRACTI128 $0x01, Y1, X2
@@ -9815,7 +9852,7 @@ block:
 	RET
 
 // func unpackIQ4NLAVX2(a *byte)
-// Requires: AVX, AVX2, F16C
+// Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackIQ4NLAVX2(SB), NOSPLIT, $0-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
@@ -9827,6 +9864,7 @@ TEXT ·unpackIQ4NLAVX2(SB), NOSPLIT, $0-8
 	VPBROADCASTB 32(AX), Y0
 
 block:
+	PREFETCHT0     4096(CX)
 	VBROADCASTI128 2(CX), Y1
 	VPSRLVD        u32_0x4_4x4<>+0(SB), Y1, Y1
 	VPAND          u32_f0f0f0fx8<>+0(SB), Y1, Y1
@@ -9851,7 +9889,7 @@ block:
 	RET
 
 // func unpackMXFP4AVX2(a *byte)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, MMX+
 TEXT ·unpackMXFP4AVX2(SB), NOSPLIT, $0-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
@@ -9864,6 +9902,7 @@ TEXT ·unpackMXFP4AVX2(SB), NOSPLIT, $0-8
 	VPSUBB       u32_10101010x8<>+0(SB), Y0, Y0
 
 block:
+	PREFETCHT0     4096(CX)
 	VBROADCASTI128 1(CX), Y1
 	VPSRLVD        u32_0x4_4x4<>+0(SB), Y1, Y1
 	VPAND          u32_f0f0f0fx8<>+0(SB), Y1, Y1
@@ -9894,7 +9933,7 @@ block:
 	RET
 
 // func unpackNVFP4AVX2(a *byte)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, MMX+
 TEXT ·unpackNVFP4AVX2(SB), NOSPLIT, $0-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
@@ -9907,6 +9946,7 @@ TEXT ·unpackNVFP4AVX2(SB), NOSPLIT, $0-8
 	VPSUBB       u32_10101010x8<>+0(SB), Y0, Y0
 
 block:
+	PREFETCHT0     4096(CX)
 	VBROADCASTI128 4(CX), Y1
 	VPERMQ         $0x50, Y1, Y1
 	VPSRLVD        u32_0x2_4x2_0x2_4x2<>+0(SB), Y1, Y1

@@ -261,7 +261,7 @@ type Step struct {
 	//	    f = fma(Mins[g][r], ActSums[g][m], f)
 	//	out = f
 	BlocksMin func(a *BlocksMinArgs)
-	// Subs, for types of ggml, with b counting blocks of Each groups:
+	// Subs, for types of ggml, with b counting blocks of Each groups and Zeros that are 0 or -1:
 	//
 	//	f = 0; for each block:
 	//	    i = sum(Factors[g][r]*t), n = sum(SubMins[g][r]*Sums[g][m]) over its groups, in int32

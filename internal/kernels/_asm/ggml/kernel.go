@@ -207,6 +207,9 @@ func unpackLoop(name, doc string, size int, pointers []string, offset int, body 
 		VPSUBB(emit.AVX2.All(uint8(offset)), more, more)
 	}
 	Label("block")
+	for i := 0; i < size; i += 64 {
+		PREFETCHT0(operand.Mem{Base: data, Disp: ahead + i})
+	}
 	body(block{base: data}, more, stride, step, at)
 	ADDQ(operand.U32(size), data)
 	DECQ(blocks)
