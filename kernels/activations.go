@@ -87,6 +87,7 @@ func (a *activations) setTile(l *Linear, w *worker, t *rowTile, x []float32) {
 			t.bad = t.bad || a.bad[t.at+i]
 			if l.sumsUsed {
 				act.GroupSums(w.sums, q, f.group)
+				l.reader.scaleSums(w.sums)
 			}
 		} else if i == t.valid {
 			clear(q)

@@ -3,7 +3,6 @@ package kernels
 import (
 	"cmp"
 	"fmt"
-	"strings"
 	"sync/atomic"
 
 	"github.com/lowbit-go/gq/internal/cpu"
@@ -50,36 +49,41 @@ var unpackNEON = [8]float64{380, 370, 390, 340, 400, 380, 390, 290}
 
 // blocksAVX2 and rowsAVX2 are the costs of ggml's blocks on amd64, measured as AVX-VNNI's.
 var blocksAVX2 = map[string]float64{
-	"Q2_K": 70, "Q3_K": 62, "Q4_K": 62, "Q5_K": 64, "Q6_K": 60, "IQ4_XS": 52, "TQ2_0": 44,
-	"Q4_0": 51, "Q4_1": 57, "Q5_0": 55, "Q5_1": 59, "Q8_0": 49, "IQ4_NL": 49,
+	"Q2_K": 70, "Q3_K": 62, "Q4_K": 62, "Q5_K": 64, "Q6_K": 60, "IQ4_XS": 52, "TQ2_0": 44, "TQ1_0": 51,
+	"Q4_0": 51, "Q4_1": 57, "Q5_0": 55, "Q5_1": 59, "Q8_0": 49, "IQ4_NL": 49, "MXFP4": 55, "NVFP4": 105,
+	"IQ2_XXS": 88, "IQ2_XS": 94, "IQ2_S": 94, "IQ3_XXS": 110, "IQ3_S": 128, "IQ1_S": 79, "IQ1_M": 93,
 }
 
 var rowsAVX2 = map[string]float64{
-	"Q2_K": 26, "Q3_K": 35, "Q4_K": 28, "Q5_K": 33, "Q6_K": 31, "IQ4_XS": 38, "TQ2_0": 16,
-	"Q4_0": 24, "Q4_1": 27, "Q5_0": 39, "Q5_1": 42, "Q8_0": 25, "IQ4_NL": 35,
+	"Q2_K": 26, "Q3_K": 35, "Q4_K": 28, "Q5_K": 33, "Q6_K": 31, "IQ4_XS": 38, "TQ2_0": 16, "TQ1_0": 44,
+	"Q4_0": 24, "Q4_1": 27, "Q5_0": 39, "Q5_1": 42, "Q8_0": 25, "IQ4_NL": 35, "MXFP4": 42, "NVFP4": 92,
+	"IQ2_XXS": 68, "IQ2_XS": 67, "IQ2_S": 71, "IQ3_XXS": 92, "IQ3_S": 124, "IQ1_S": 64, "IQ1_M": 70,
 }
 
-var rowsAVXVNNI = map[string]float64{"Q4_0": 22, "Q4_1": 24, "Q5_0": 35, "Q5_1": 37, "Q8_0": 22, "IQ4_NL": 25}
+var rowsAVXVNNI = map[string]float64{"Q4_0": 22, "Q4_1": 24, "Q5_0": 35, "Q5_1": 37, "Q8_0": 22, "IQ4_NL": 25, "MXFP4": 39, "NVFP4": 92}
 
 var rowsAVX512 = map[string]float64{
 	"Q2_K": 20, "Q3_K": 25, "Q4_K": 23, "Q5_K": 24, "Q6_K": 21, "IQ4_XS": 29, "TQ2_0": 14,
-	"Q4_0": 22, "Q4_1": 24, "Q5_0": 35, "Q5_1": 37, "Q8_0": 21, "IQ4_NL": 26,
+	"Q4_0": 22, "Q4_1": 24, "Q5_0": 35, "Q5_1": 37, "Q8_0": 21, "IQ4_NL": 26, "MXFP4": 39, "NVFP4": 92,
 }
 
 // Of all instruction sets of arm64.
 var blocksNEON = map[string]float64{
 	"Q2_K": 493, "Q3_K": 614, "Q4_K": 399, "Q5_K": 560, "Q6_K": 513, "IQ4_XS": 431,
 	"Q4_0": 438, "Q4_1": 470, "Q5_0": 720, "Q5_1": 751, "Q8_0": 376, "IQ4_NL": 501,
+	"MXFP4": 660, "NVFP4": 740, "TQ1_0": 617, "TQ2_0": 306,
 }
 
 var rowsNEON = map[string]float64{
 	"Q2_K": 503, "Q3_K": 687, "Q4_K": 402, "Q5_K": 562, "Q6_K": 585, "IQ4_XS": 476,
 	"Q4_0": 393, "Q4_1": 409, "Q5_0": 675, "Q5_1": 690, "Q8_0": 338, "IQ4_NL": 464,
+	"MXFP4": 489, "NVFP4": 730, "TQ1_0": 692, "TQ2_0": 363,
 }
 
 var rowsDotProd = map[string]float64{
 	"Q2_K": 441, "Q3_K": 625, "Q4_K": 339, "Q5_K": 500, "Q6_K": 523, "IQ4_XS": 383,
 	"Q4_0": 331, "Q4_1": 346, "Q5_0": 612, "Q5_1": 628, "Q8_0": 245, "IQ4_NL": 370,
+	"MXFP4": 430, "NVFP4": 670, "TQ1_0": 630, "TQ2_0": 303,
 }
 
 var allCosts = map[string]costs{
@@ -216,16 +220,16 @@ func newSelection(f *panelLayout, features []string) selection {
 		bits++
 	}
 	sets := tile.Sets.For(features)
-	s := selection{set: sets.Code.Set(bits), gemm: &candidate{name: gemmName(f.header.Layout, f.bits, sets.Feature)}}
-	s.tiling = newTiling(f, s.set)
 	if f.ggml != nil {
-		name := strings.ToLower(f.ggml.Type.String())
-		s.gemm.name = fmt.Sprintf("gemm_%s_%s", name, sets.Feature)
+		s := selection{set: blockSet(sets.Code, f.ggml), gemm: &candidate{name: blockGemmName(f.ggml, sets.Feature)}}
+		s.tiling = newTiling(f, s.set)
 		if k := ggml.KernelFor(f.ggml.Type, features); k != nil && f.rows >= k.Rows {
 			s.gemv = &candidate{name: k.Name, rows: k, cost: rowsCost(k)}
 		}
 		return s
 	}
+	s := selection{set: sets.Code.Set(bits), gemm: &candidate{name: gemmName(f.header.Layout, f.bits, sets.Feature)}}
+	s.tiling = newTiling(f, s.set)
 	if k := gemvFor(f, features); k != nil {
 		s.gemv = &candidate{name: k.Name, gemv: k, cost: gemvCost(k)}
 	}
@@ -268,8 +272,12 @@ type tiling struct {
 
 func newTiling(f *panelLayout, set tile.Set) tiling {
 	x := tiling{steps: set.Steps, unpack: unpackCost(set.Feature, f)}
+	bits := f.bits
+	if set.Symmetric != nil && f.ggml != nil {
+		bits = 7 // about as fast
+	}
 	for _, s := range set.Steps {
-		x.costs = append(x.costs, stepCost(set.Feature, f.bits, s.MR))
+		x.costs = append(x.costs, stepCost(set.Feature, bits, s.MR))
 	}
 	x.solve()
 	return x

@@ -12,10 +12,42 @@ import (
 
 // The values of a lattice's coordinates.
 var (
+	valuesIQ1     = [8]int8{-8, 0, 8}
 	valuesIQ2     = [8]int8{8, 25, 43}
 	valuesIQ3_XXS = [8]int8{4, 12, 20, 28, 36, 44, 52, 62}
 	valuesIQ3_S   = [8]int8{1, 3, 5, 7, 9, 11, 13, 15}
 )
+
+// Lattice returns the points of the lattice of an IQ1, IQ2 or IQ3 type: the codes of 8 weights, or
+// of 4 in IQ3, without signs. For IQ1 they are 8 times the coordinates, without shifts. Other types
+// have no points.
+func (t TensorType) Lattice() [][]int8 {
+	switch t {
+	case iq2_XXS:
+		return points(latticeIQ2_XXS[:], 2, &valuesIQ2)
+	case iq2_XS:
+		return points(latticeIQ2_XS[:], 2, &valuesIQ2)
+	case iq2_S:
+		return points(latticeIQ2_S[:], 2, &valuesIQ2)
+	case iq3_XXS:
+		return points(latticeIQ3_XXS[:], 3, &valuesIQ3_XXS)
+	case iq3_S:
+		return points(latticeIQ3_S[:], 3, &valuesIQ3_S)
+	case iq1_S, iq1_M:
+		return points(latticeIQ1[:], 2, &valuesIQ1)
+	}
+	return nil
+}
+
+func points(lattice []uint16, width int, values *[8]int8) [][]int8 {
+	n := 16 / width &^ 3 // coordinates
+	list, codes := make([][]int8, len(lattice)), make([]int8, n*len(lattice))
+	for i, p := range lattice {
+		list[i] = codes[n*i:][:n]
+		signed(list[i], p, width, values, 0)
+	}
+	return list
+}
 
 // signed sets codes to a point's coordinates of width bits, negated where signs has a bit.
 func signed(codes []int8, point uint16, width int, values *[8]int8, signs byte) {

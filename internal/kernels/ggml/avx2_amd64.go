@@ -34,6 +34,16 @@ func gemvQ80AVX2(a *RowArgs)
 //go:noescape
 func gemvIQ4NLAVX2(a *RowArgs)
 
+// gemvMXFP4AVX2 is the product of rows of MXFP4.
+//
+//go:noescape
+func gemvMXFP4AVX2(a *RowArgs)
+
+// gemvNVFP4AVX2 is the product of rows of NVFP4.
+//
+//go:noescape
+func gemvNVFP4AVX2(a *RowArgs)
+
 // gemvQ2KAVX2 is the product of rows of Q2_K.
 //
 //go:noescape
@@ -104,6 +114,86 @@ func gemvTQ20AVX2(a *RowArgs)
 //go:noescape
 func unpackTQ20AVX2(a *UnpackArgs)
 
+// gemvTQ10AVX2 is the product of rows of TQ1_0.
+//
+//go:noescape
+func gemvTQ10AVX2(a *RowArgs)
+
+// unpackTQ10AVX2 is Format.unpack for TQ1_0.
+//
+//go:noescape
+func unpackTQ10AVX2(a *UnpackArgs)
+
+// gemvIQ2XXSAVX2 is the product of rows of IQ2_XXS.
+//
+//go:noescape
+func gemvIQ2XXSAVX2(a *RowArgs)
+
+// unpackIQ2XXSAVX2 is Format.unpack for IQ2_XXS.
+//
+//go:noescape
+func unpackIQ2XXSAVX2(a *UnpackArgs)
+
+// gemvIQ2XSAVX2 is the product of rows of IQ2_XS.
+//
+//go:noescape
+func gemvIQ2XSAVX2(a *RowArgs)
+
+// unpackIQ2XSAVX2 is Format.unpack for IQ2_XS.
+//
+//go:noescape
+func unpackIQ2XSAVX2(a *UnpackArgs)
+
+// gemvIQ2SAVX2 is the product of rows of IQ2_S.
+//
+//go:noescape
+func gemvIQ2SAVX2(a *RowArgs)
+
+// unpackIQ2SAVX2 is Format.unpack for IQ2_S.
+//
+//go:noescape
+func unpackIQ2SAVX2(a *UnpackArgs)
+
+// gemvIQ3XXSAVX2 is the product of rows of IQ3_XXS.
+//
+//go:noescape
+func gemvIQ3XXSAVX2(a *RowArgs)
+
+// unpackIQ3XXSAVX2 is Format.unpack for IQ3_XXS.
+//
+//go:noescape
+func unpackIQ3XXSAVX2(a *UnpackArgs)
+
+// gemvIQ3SAVX2 is the product of rows of IQ3_S.
+//
+//go:noescape
+func gemvIQ3SAVX2(a *RowArgs)
+
+// unpackIQ3SAVX2 is Format.unpack for IQ3_S.
+//
+//go:noescape
+func unpackIQ3SAVX2(a *UnpackArgs)
+
+// gemvIQ1SAVX2 is the product of rows of IQ1_S.
+//
+//go:noescape
+func gemvIQ1SAVX2(a *RowArgs)
+
+// unpackIQ1SAVX2 is Format.unpack for IQ1_S.
+//
+//go:noescape
+func unpackIQ1SAVX2(a *UnpackArgs)
+
+// gemvIQ1MAVX2 is the product of rows of IQ1_M.
+//
+//go:noescape
+func gemvIQ1MAVX2(a *RowArgs)
+
+// unpackIQ1MAVX2 is Format.unpack for IQ1_M.
+//
+//go:noescape
+func unpackIQ1MAVX2(a *UnpackArgs)
+
 // unpackQ40AVX2 is Format.unpack for Q4_0.
 //
 //go:noescape
@@ -133,3 +223,13 @@ func unpackQ80AVX2(a *UnpackArgs)
 //
 //go:noescape
 func unpackIQ4NLAVX2(a *UnpackArgs)
+
+// unpackMXFP4AVX2 is Format.unpack for MXFP4.
+//
+//go:noescape
+func unpackMXFP4AVX2(a *UnpackArgs)
+
+// unpackNVFP4AVX2 is Format.unpack for NVFP4.
+//
+//go:noescape
+func unpackNVFP4AVX2(a *UnpackArgs)

@@ -93,25 +93,25 @@ block:
 	VPERM2I128     $0x20, Y5, Y4, Y3
 	VPERM2I128     $0x31, Y5, Y4, Y4
 	VPADDD         Y4, Y3, Y3
-	VPBROADCASTD   (R10), Y4
-	VPSLLD         $0x03, Y4, Y4
-	VPSUBD         Y4, Y3, Y3
+	VBROADCASTSS   (R9), Y4
+	VPBROADCASTD   (R10), Y5
+	VPSLLD         $0x03, Y5, Y5
+	VPSUBD         Y5, Y3, Y3
 	VCVTDQ2PS      Y3, Y3
-	VPXOR          X4, X4, X4
-	VPINSRW        $0x00, (R12), X4, X4
-	VPINSRW        $0x01, (R12)(SI*1), X4, X4
-	VPINSRW        $0x02, (R12)(SI*2), X4, X4
-	VPINSRW        $0x03, (R12)(DI*1), X4, X4
 	VPXOR          X5, X5, X5
-	VPINSRW        $0x00, (R13), X5, X5
-	VPINSRW        $0x01, (R13)(SI*1), X5, X5
-	VPINSRW        $0x02, (R13)(SI*2), X5, X5
-	VPINSRW        $0x03, (R13)(DI*1), X5, X5
-	VPUNPCKLQDQ    X5, X4, X4
-	VCVTPH2PS      X4, Y4
-	VBROADCASTSS   (R9), Y5
-	VMULPS         Y5, Y4, Y4
-	VFMADD231PS    Y3, Y4, Y2
+	VPINSRW        $0x00, (R12), X5, X5
+	VPINSRW        $0x01, (R12)(SI*1), X5, X5
+	VPINSRW        $0x02, (R12)(SI*2), X5, X5
+	VPINSRW        $0x03, (R12)(DI*1), X5, X5
+	VPXOR          X6, X6, X6
+	VPINSRW        $0x00, (R13), X6, X6
+	VPINSRW        $0x01, (R13)(SI*1), X6, X6
+	VPINSRW        $0x02, (R13)(SI*2), X6, X6
+	VPINSRW        $0x03, (R13)(DI*1), X6, X6
+	VPUNPCKLQDQ    X6, X5, X5
+	VCVTPH2PS      X5, Y5
+	VMULPS         Y4, Y5, Y5
+	VFMADD231PS    Y3, Y5, Y2
 	ADDQ           $0x12, R12
 	ADDQ           $0x12, R13
 	ADDQ           $0x20, R8
@@ -241,28 +241,28 @@ block:
 	VPERM2I128     $0x20, Y5, Y4, Y3
 	VPERM2I128     $0x31, Y5, Y4, Y4
 	VPADDD         Y4, Y3, Y3
+	VBROADCASTSS   (R9), Y4
 	VCVTDQ2PS      Y3, Y3
-	VMOVD          (R12), X5
-	VPINSRD        $0x01, (R12)(SI*1), X5, X5
-	VPINSRD        $0x02, (R12)(SI*2), X5, X5
-	VPINSRD        $0x03, (R12)(DI*1), X5, X5
-	VMOVD          (R13), X6
-	VPINSRD        $0x01, (R13)(SI*1), X6, X6
-	VPINSRD        $0x02, (R13)(SI*2), X6, X6
-	VPINSRD        $0x03, (R13)(DI*1), X6, X6
-	VPAND          u32_ffffx8<>+0(SB), X5, X4
-	VPAND          u32_ffffx8<>+0(SB), X6, X7
-	VPACKUSDW      X7, X4, X4
-	VCVTPH2PS      X4, Y4
-	VPSRLD         $0x10, X5, X5
-	VPSRLD         $0x10, X6, X6
-	VPACKUSDW      X6, X5, X5
+	VMOVD          (R12), X6
+	VPINSRD        $0x01, (R12)(SI*1), X6, X6
+	VPINSRD        $0x02, (R12)(SI*2), X6, X6
+	VPINSRD        $0x03, (R12)(DI*1), X6, X6
+	VMOVD          (R13), X7
+	VPINSRD        $0x01, (R13)(SI*1), X7, X7
+	VPINSRD        $0x02, (R13)(SI*2), X7, X7
+	VPINSRD        $0x03, (R13)(DI*1), X7, X7
+	VPAND          u32_ffffx8<>+0(SB), X6, X5
+	VPAND          u32_ffffx8<>+0(SB), X7, X8
+	VPACKUSDW      X8, X5, X5
 	VCVTPH2PS      X5, Y5
-	VBROADCASTSS   (R9), Y6
-	VMULPS         Y6, Y4, Y4
-	VFMADD231PS    Y3, Y4, Y2
-	VBROADCASTSS   (R11), Y3
+	VPSRLD         $0x10, X6, X6
+	VPSRLD         $0x10, X7, X7
+	VPACKUSDW      X7, X6, X6
+	VCVTPH2PS      X6, Y6
+	VMULPS         Y4, Y5, Y5
 	VFMADD231PS    Y3, Y5, Y2
+	VBROADCASTSS   (R11), Y3
+	VFMADD231PS    Y3, Y6, Y2
 	ADDQ           $0x14, R12
 	ADDQ           $0x14, R13
 	ADDQ           $0x20, R8
@@ -427,25 +427,25 @@ block:
 	VPERM2I128     $0x20, Y7, Y8, Y6
 	VPERM2I128     $0x31, Y7, Y8, Y7
 	VPADDD         Y7, Y6, Y6
-	VPBROADCASTD   (R10), Y7
-	VPSLLD         $0x04, Y7, Y7
-	VPSUBD         Y7, Y6, Y6
+	VBROADCASTSS   (R9), Y7
+	VPBROADCASTD   (R10), Y8
+	VPSLLD         $0x04, Y8, Y8
+	VPSUBD         Y8, Y6, Y6
 	VCVTDQ2PS      Y6, Y6
-	VPXOR          X7, X7, X7
-	VPINSRW        $0x00, (R12), X7, X7
-	VPINSRW        $0x01, (R12)(SI*1), X7, X7
-	VPINSRW        $0x02, (R12)(SI*2), X7, X7
-	VPINSRW        $0x03, (R12)(DI*1), X7, X7
 	VPXOR          X8, X8, X8
-	VPINSRW        $0x00, (R13), X8, X8
-	VPINSRW        $0x01, (R13)(SI*1), X8, X8
-	VPINSRW        $0x02, (R13)(SI*2), X8, X8
-	VPINSRW        $0x03, (R13)(DI*1), X8, X8
-	VPUNPCKLQDQ    X8, X7, X7
-	VCVTPH2PS      X7, Y7
-	VBROADCASTSS   (R9), Y8
-	VMULPS         Y8, Y7, Y7
-	VFMADD231PS    Y6, Y7, Y5
+	VPINSRW        $0x00, (R12), X8, X8
+	VPINSRW        $0x01, (R12)(SI*1), X8, X8
+	VPINSRW        $0x02, (R12)(SI*2), X8, X8
+	VPINSRW        $0x03, (R12)(DI*1), X8, X8
+	VPXOR          X9, X9, X9
+	VPINSRW        $0x00, (R13), X9, X9
+	VPINSRW        $0x01, (R13)(SI*1), X9, X9
+	VPINSRW        $0x02, (R13)(SI*2), X9, X9
+	VPINSRW        $0x03, (R13)(DI*1), X9, X9
+	VPUNPCKLQDQ    X9, X8, X8
+	VCVTPH2PS      X8, Y8
+	VMULPS         Y7, Y8, Y8
+	VFMADD231PS    Y6, Y8, Y5
 	ADDQ           $0x16, R12
 	ADDQ           $0x16, R13
 	ADDQ           $0x20, R8
@@ -623,28 +623,28 @@ block:
 	VPERM2I128     $0x20, Y7, Y8, Y6
 	VPERM2I128     $0x31, Y7, Y8, Y7
 	VPADDD         Y7, Y6, Y6
+	VBROADCASTSS   (R9), Y7
 	VCVTDQ2PS      Y6, Y6
-	VMOVD          (R12), X8
-	VPINSRD        $0x01, (R12)(SI*1), X8, X8
-	VPINSRD        $0x02, (R12)(SI*2), X8, X8
-	VPINSRD        $0x03, (R12)(DI*1), X8, X8
-	VMOVD          (R13), X9
-	VPINSRD        $0x01, (R13)(SI*1), X9, X9
-	VPINSRD        $0x02, (R13)(SI*2), X9, X9
-	VPINSRD        $0x03, (R13)(DI*1), X9, X9
-	VPAND          u32_ffffx8<>+0(SB), X8, X7
-	VPAND          u32_ffffx8<>+0(SB), X9, X10
-	VPACKUSDW      X10, X7, X7
-	VCVTPH2PS      X7, Y7
-	VPSRLD         $0x10, X8, X8
-	VPSRLD         $0x10, X9, X9
-	VPACKUSDW      X9, X8, X8
+	VMOVD          (R12), X9
+	VPINSRD        $0x01, (R12)(SI*1), X9, X9
+	VPINSRD        $0x02, (R12)(SI*2), X9, X9
+	VPINSRD        $0x03, (R12)(DI*1), X9, X9
+	VMOVD          (R13), X10
+	VPINSRD        $0x01, (R13)(SI*1), X10, X10
+	VPINSRD        $0x02, (R13)(SI*2), X10, X10
+	VPINSRD        $0x03, (R13)(DI*1), X10, X10
+	VPAND          u32_ffffx8<>+0(SB), X9, X8
+	VPAND          u32_ffffx8<>+0(SB), X10, X11
+	VPACKUSDW      X11, X8, X8
 	VCVTPH2PS      X8, Y8
-	VBROADCASTSS   (R9), Y9
-	VMULPS         Y9, Y7, Y7
-	VFMADD231PS    Y6, Y7, Y5
-	VBROADCASTSS   (R11), Y6
+	VPSRLD         $0x10, X9, X9
+	VPSRLD         $0x10, X10, X10
+	VPACKUSDW      X10, X9, X9
+	VCVTPH2PS      X9, Y9
+	VMULPS         Y7, Y8, Y8
 	VFMADD231PS    Y6, Y8, Y5
+	VBROADCASTSS   (R11), Y6
+	VFMADD231PS    Y6, Y9, Y5
 	ADDQ           $0x18, R12
 	ADDQ           $0x18, R13
 	ADDQ           $0x20, R8
@@ -752,22 +752,22 @@ block:
 	VPERM2I128   $0x20, Y3, Y2, Y1
 	VPERM2I128   $0x31, Y3, Y2, Y2
 	VPADDD       Y2, Y1, Y1
+	VBROADCASTSS (R9), Y2
 	VCVTDQ2PS    Y1, Y1
-	VPXOR        X2, X2, X2
-	VPINSRW      $0x00, (R12), X2, X2
-	VPINSRW      $0x01, (R12)(SI*1), X2, X2
-	VPINSRW      $0x02, (R12)(SI*2), X2, X2
-	VPINSRW      $0x03, (R12)(DI*1), X2, X2
 	VPXOR        X3, X3, X3
-	VPINSRW      $0x00, (R13), X3, X3
-	VPINSRW      $0x01, (R13)(SI*1), X3, X3
-	VPINSRW      $0x02, (R13)(SI*2), X3, X3
-	VPINSRW      $0x03, (R13)(DI*1), X3, X3
-	VPUNPCKLQDQ  X3, X2, X2
-	VCVTPH2PS    X2, Y2
-	VBROADCASTSS (R9), Y3
-	VMULPS       Y3, Y2, Y2
-	VFMADD231PS  Y1, Y2, Y0
+	VPINSRW      $0x00, (R12), X3, X3
+	VPINSRW      $0x01, (R12)(SI*1), X3, X3
+	VPINSRW      $0x02, (R12)(SI*2), X3, X3
+	VPINSRW      $0x03, (R12)(DI*1), X3, X3
+	VPXOR        X4, X4, X4
+	VPINSRW      $0x00, (R13), X4, X4
+	VPINSRW      $0x01, (R13)(SI*1), X4, X4
+	VPINSRW      $0x02, (R13)(SI*2), X4, X4
+	VPINSRW      $0x03, (R13)(DI*1), X4, X4
+	VPUNPCKLQDQ  X4, X3, X3
+	VCVTPH2PS    X3, Y3
+	VMULPS       Y2, Y3, Y3
+	VFMADD231PS  Y1, Y3, Y0
 	ADDQ         $0x22, R12
 	ADDQ         $0x22, R13
 	ADDQ         $0x20, R8
@@ -907,22 +907,22 @@ block:
 	VPERM2I128     $0x20, Y4, Y5, Y3
 	VPERM2I128     $0x31, Y4, Y5, Y4
 	VPADDD         Y4, Y3, Y3
+	VBROADCASTSS   (R9), Y4
 	VCVTDQ2PS      Y3, Y3
-	VPXOR          X4, X4, X4
-	VPINSRW        $0x00, (R12), X4, X4
-	VPINSRW        $0x01, (R12)(SI*1), X4, X4
-	VPINSRW        $0x02, (R12)(SI*2), X4, X4
-	VPINSRW        $0x03, (R12)(DI*1), X4, X4
 	VPXOR          X5, X5, X5
-	VPINSRW        $0x00, (R13), X5, X5
-	VPINSRW        $0x01, (R13)(SI*1), X5, X5
-	VPINSRW        $0x02, (R13)(SI*2), X5, X5
-	VPINSRW        $0x03, (R13)(DI*1), X5, X5
-	VPUNPCKLQDQ    X5, X4, X4
-	VCVTPH2PS      X4, Y4
-	VBROADCASTSS   (R9), Y5
-	VMULPS         Y5, Y4, Y4
-	VFMADD231PS    Y3, Y4, Y2
+	VPINSRW        $0x00, (R12), X5, X5
+	VPINSRW        $0x01, (R12)(SI*1), X5, X5
+	VPINSRW        $0x02, (R12)(SI*2), X5, X5
+	VPINSRW        $0x03, (R12)(DI*1), X5, X5
+	VPXOR          X6, X6, X6
+	VPINSRW        $0x00, (R13), X6, X6
+	VPINSRW        $0x01, (R13)(SI*1), X6, X6
+	VPINSRW        $0x02, (R13)(SI*2), X6, X6
+	VPINSRW        $0x03, (R13)(DI*1), X6, X6
+	VPUNPCKLQDQ    X6, X5, X5
+	VCVTPH2PS      X5, Y5
+	VMULPS         Y4, Y5, Y5
+	VFMADD231PS    Y3, Y5, Y2
 	ADDQ           $0x12, R12
 	ADDQ           $0x12, R13
 	ADDQ           $0x20, R8
@@ -946,6 +946,458 @@ DATA u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_
 DATA u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+16(SB)/8, $0xf6eaddcfbfad9881
 DATA u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+24(SB)/8, $0x7159453526190d01
 GLOBL u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>(SB), RODATA|NOPTR, $32
+
+// func gemvMXFP4AVX2(a *byte)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·gemvMXFP4AVX2(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	MOVQ    16(AX), SI
+	VMOVDQU u32_0x4_4x4<>+0(SB), Y0
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+	VMOVDQU u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+0(SB), Y2
+	LEAQ    (SI)(SI*2), DI
+
+rows:
+	MOVQ  40(AX), R8
+	MOVQ  48(AX), R9
+	MOVQ  56(AX), R10
+	MOVQ  32(AX), R11
+	MOVQ  DX, R12
+	LEAQ  (DX)(SI*4), R13
+	LEAQ  (DX)(SI*8), R14
+	VPXOR Y3, Y3, Y3
+
+block:
+	PREFETCHT0     (R14)
+	PREFETCHT0     64(R14)
+	PREFETCHT0     128(R14)
+	ADDQ           $0x00000088, R14
+	VMOVDQU        (R8), Y4
+	VBROADCASTI128 1(R12), Y5
+	VPSRLVD        Y0, Y5, Y5
+	VPAND          Y1, Y5, Y5
+	VPSHUFB        Y5, Y2, Y5
+	VPMADDUBSW     Y4, Y5, Y5
+	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
+	VBROADCASTI128 1(R12)(SI*1), Y6
+	VPSRLVD        Y0, Y6, Y6
+	VPAND          Y1, Y6, Y6
+	VPSHUFB        Y6, Y2, Y6
+	VPMADDUBSW     Y4, Y6, Y6
+	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
+	VSHUFPS        $0xdd, Y6, Y5, Y7
+	VSHUFPS        $0x88, Y6, Y5, Y5
+	VPADDD         Y7, Y5, Y5
+	VBROADCASTI128 1(R12)(SI*2), Y6
+	VPSRLVD        Y0, Y6, Y6
+	VPAND          Y1, Y6, Y6
+	VPSHUFB        Y6, Y2, Y6
+	VPMADDUBSW     Y4, Y6, Y6
+	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
+	VBROADCASTI128 1(R12)(DI*1), Y7
+	VPSRLVD        Y0, Y7, Y7
+	VPAND          Y1, Y7, Y7
+	VPSHUFB        Y7, Y2, Y7
+	VPMADDUBSW     Y4, Y7, Y7
+	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
+	VSHUFPS        $0xdd, Y7, Y6, Y8
+	VSHUFPS        $0x88, Y7, Y6, Y6
+	VPADDD         Y8, Y6, Y6
+	VSHUFPS        $0xdd, Y6, Y5, Y7
+	VSHUFPS        $0x88, Y6, Y5, Y5
+	VPADDD         Y7, Y5, Y5
+	VBROADCASTI128 1(R13), Y6
+	VPSRLVD        Y0, Y6, Y6
+	VPAND          Y1, Y6, Y6
+	VPSHUFB        Y6, Y2, Y6
+	VPMADDUBSW     Y4, Y6, Y6
+	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
+	VBROADCASTI128 1(R13)(SI*1), Y7
+	VPSRLVD        Y0, Y7, Y7
+	VPAND          Y1, Y7, Y7
+	VPSHUFB        Y7, Y2, Y7
+	VPMADDUBSW     Y4, Y7, Y7
+	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
+	VSHUFPS        $0xdd, Y7, Y6, Y8
+	VSHUFPS        $0x88, Y7, Y6, Y6
+	VPADDD         Y8, Y6, Y6
+	VBROADCASTI128 1(R13)(SI*2), Y7
+	VPSRLVD        Y0, Y7, Y7
+	VPAND          Y1, Y7, Y7
+	VPSHUFB        Y7, Y2, Y7
+	VPMADDUBSW     Y4, Y7, Y7
+	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
+	VBROADCASTI128 1(R13)(DI*1), Y8
+	VPSRLVD        Y0, Y8, Y8
+	VPAND          Y1, Y8, Y8
+	VPSHUFB        Y8, Y2, Y8
+	VPMADDUBSW     Y4, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VSHUFPS        $0xdd, Y8, Y7, Y4
+	VSHUFPS        $0x88, Y8, Y7, Y7
+	VPADDD         Y4, Y7, Y7
+	VSHUFPS        $0xdd, Y7, Y6, Y4
+	VSHUFPS        $0x88, Y7, Y6, Y6
+	VPADDD         Y4, Y6, Y6
+	VPERM2I128     $0x20, Y6, Y5, Y4
+	VPERM2I128     $0x31, Y6, Y5, Y5
+	VPADDD         Y5, Y4, Y4
+	VBROADCASTSS   (R9), Y5
+	VPBROADCASTD   (R10), Y6
+	VPSLLD         $0x04, Y6, Y6
+	VPSUBD         Y6, Y4, Y4
+	VCVTDQ2PS      Y4, Y4
+	VPXOR          X6, X6, X6
+	VPINSRB        $0x00, (R12), X6, X6
+	VPINSRB        $0x01, (R12)(SI*1), X6, X6
+	VPINSRB        $0x02, (R12)(SI*2), X6, X6
+	VPINSRB        $0x03, (R12)(DI*1), X6, X6
+	VPINSRB        $0x04, (R13), X6, X6
+	VPINSRB        $0x05, (R13)(SI*1), X6, X6
+	VPINSRB        $0x06, (R13)(SI*2), X6, X6
+	VPINSRB        $0x07, (R13)(DI*1), X6, X6
+	VPMOVZXBD      X6, Y6
+	VPMINUD        u32_2x8<>+0(SB), Y6, Y8
+	VMOVDQU        u32_200000x8<>+0(SB), Y7
+	VPSLLVD        Y8, Y7, Y7
+	VPSLLD         $0x17, Y6, Y6
+	VPSUBD         u32_800000x8<>+0(SB), Y6, Y6
+	VPMAXSD        Y7, Y6, Y6
+	VMULPS         Y5, Y6, Y6
+	VFMADD231PS    Y4, Y6, Y3
+	ADDQ           $0x11, R12
+	ADDQ           $0x11, R13
+	ADDQ           $0x20, R8
+	ADDQ           $0x04, R9
+	ADDQ           $0x04, R10
+	DECQ           R11
+	JNE            block
+	VCMPPS         $0x03, Y3, Y3, Y4
+	VBROADCASTSS   u32_7fc00000<>+0(SB), Y5
+	VBLENDVPS      Y4, Y5, Y3, Y3
+	VMOVUPS        Y3, (CX)
+	ADDQ           $0x00000020, CX
+	LEAQ           (DX)(SI*8), DX
+	SUBQ           $0x08, BX
+	JNE            rows
+	VZEROUPPER
+	RET
+
+DATA u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+0(SB)/8, $0x1c18161413121110
+DATA u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+8(SB)/8, $0x04080a0c0d0e0f10
+DATA u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+16(SB)/8, $0x1c18161413121110
+DATA u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+24(SB)/8, $0x04080a0c0d0e0f10
+GLOBL u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>(SB), RODATA|NOPTR, $32
+
+DATA u32_2x8<>+0(SB)/8, $0x0000000200000002
+DATA u32_2x8<>+8(SB)/8, $0x0000000200000002
+DATA u32_2x8<>+16(SB)/8, $0x0000000200000002
+DATA u32_2x8<>+24(SB)/8, $0x0000000200000002
+GLOBL u32_2x8<>(SB), RODATA|NOPTR, $32
+
+DATA u32_200000x8<>+0(SB)/8, $0x0020000000200000
+DATA u32_200000x8<>+8(SB)/8, $0x0020000000200000
+DATA u32_200000x8<>+16(SB)/8, $0x0020000000200000
+DATA u32_200000x8<>+24(SB)/8, $0x0020000000200000
+GLOBL u32_200000x8<>(SB), RODATA|NOPTR, $32
+
+DATA u32_800000x8<>+0(SB)/8, $0x0080000000800000
+DATA u32_800000x8<>+8(SB)/8, $0x0080000000800000
+DATA u32_800000x8<>+16(SB)/8, $0x0080000000800000
+DATA u32_800000x8<>+24(SB)/8, $0x0080000000800000
+GLOBL u32_800000x8<>(SB), RODATA|NOPTR, $32
+
+// func gemvNVFP4AVX2(a *byte)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·gemvNVFP4AVX2(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	MOVQ    16(AX), SI
+	VMOVDQU u32_0x2_4x2_0x2_4x2<>+0(SB), Y0
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+	VMOVDQU u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+0(SB), Y2
+	LEAQ    (SI)(SI*2), DI
+
+rows:
+	MOVQ  40(AX), R8
+	MOVQ  48(AX), R9
+	MOVQ  56(AX), R10
+	MOVQ  32(AX), R11
+	MOVQ  DX, R12
+	LEAQ  (DX)(SI*4), R13
+	LEAQ  (DX)(SI*8), R14
+	VPXOR Y3, Y3, Y3
+
+block:
+	PREFETCHT0     (R14)
+	PREFETCHT0     64(R14)
+	PREFETCHT0     128(R14)
+	PREFETCHT0     192(R14)
+	PREFETCHT0     256(R14)
+	ADDQ           $0x00000120, R14
+	VMOVDQU        (R8), Y4
+	VBROADCASTI128 4(R12), Y5
+	VPERMQ         $0x50, Y5, Y5
+	VPSRLVD        Y0, Y5, Y5
+	VPAND          Y1, Y5, Y5
+	VPSHUFB        Y5, Y2, Y5
+	VPMADDUBSW     Y4, Y5, Y5
+	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
+	VBROADCASTI128 4(R12)(SI*1), Y7
+	VPERMQ         $0x50, Y7, Y7
+	VPSRLVD        Y0, Y7, Y7
+	VPAND          Y1, Y7, Y7
+	VPSHUFB        Y7, Y2, Y7
+	VPMADDUBSW     Y4, Y7, Y7
+	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
+	VSHUFPS        $0xdd, Y7, Y5, Y8
+	VSHUFPS        $0x88, Y7, Y5, Y5
+	VPADDD         Y8, Y5, Y5
+	VBROADCASTI128 4(R12)(SI*2), Y7
+	VPERMQ         $0x50, Y7, Y7
+	VPSRLVD        Y0, Y7, Y7
+	VPAND          Y1, Y7, Y7
+	VPSHUFB        Y7, Y2, Y7
+	VPMADDUBSW     Y4, Y7, Y7
+	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
+	VBROADCASTI128 4(R12)(DI*1), Y8
+	VPERMQ         $0x50, Y8, Y8
+	VPSRLVD        Y0, Y8, Y8
+	VPAND          Y1, Y8, Y8
+	VPSHUFB        Y8, Y2, Y8
+	VPMADDUBSW     Y4, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VSHUFPS        $0xdd, Y8, Y7, Y9
+	VSHUFPS        $0x88, Y8, Y7, Y7
+	VPADDD         Y9, Y7, Y7
+	VSHUFPS        $0xdd, Y7, Y5, Y8
+	VSHUFPS        $0x88, Y7, Y5, Y5
+	VPADDD         Y8, Y5, Y5
+	VBROADCASTI128 4(R13), Y7
+	VPERMQ         $0x50, Y7, Y7
+	VPSRLVD        Y0, Y7, Y7
+	VPAND          Y1, Y7, Y7
+	VPSHUFB        Y7, Y2, Y7
+	VPMADDUBSW     Y4, Y7, Y7
+	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
+	VBROADCASTI128 4(R13)(SI*1), Y8
+	VPERMQ         $0x50, Y8, Y8
+	VPSRLVD        Y0, Y8, Y8
+	VPAND          Y1, Y8, Y8
+	VPSHUFB        Y8, Y2, Y8
+	VPMADDUBSW     Y4, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VSHUFPS        $0xdd, Y8, Y7, Y9
+	VSHUFPS        $0x88, Y8, Y7, Y7
+	VPADDD         Y9, Y7, Y7
+	VBROADCASTI128 4(R13)(SI*2), Y8
+	VPERMQ         $0x50, Y8, Y8
+	VPSRLVD        Y0, Y8, Y8
+	VPAND          Y1, Y8, Y8
+	VPSHUFB        Y8, Y2, Y8
+	VPMADDUBSW     Y4, Y8, Y8
+	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
+	VBROADCASTI128 4(R13)(DI*1), Y9
+	VPERMQ         $0x50, Y9, Y9
+	VPSRLVD        Y0, Y9, Y9
+	VPAND          Y1, Y9, Y9
+	VPSHUFB        Y9, Y2, Y9
+	VPMADDUBSW     Y4, Y9, Y9
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VSHUFPS        $0xdd, Y9, Y8, Y4
+	VSHUFPS        $0x88, Y9, Y8, Y8
+	VPADDD         Y4, Y8, Y8
+	VSHUFPS        $0xdd, Y8, Y7, Y4
+	VSHUFPS        $0x88, Y8, Y7, Y7
+	VPADDD         Y4, Y7, Y7
+	VPERM2I128     $0x20, Y7, Y5, Y4
+	VPERM2I128     $0x31, Y7, Y5, Y5
+	VBROADCASTSS   (R9), Y7
+	VPBROADCASTD   (R10), Y8
+	VPSLLD         $0x04, Y8, Y8
+	VPSUBD         Y8, Y4, Y4
+	VCVTDQ2PS      Y4, Y4
+	VMOVD          (R12), X6
+	VPINSRD        $0x01, (R12)(SI*1), X6, X6
+	VPINSRD        $0x02, (R12)(SI*2), X6, X6
+	VPINSRD        $0x03, (R12)(DI*1), X6, X6
+	VMOVD          (R13), X8
+	VPINSRD        $0x01, (R13)(SI*1), X8, X8
+	VPINSRD        $0x02, (R13)(SI*2), X8, X8
+	VPINSRD        $0x03, (R13)(DI*1), X8, X8
+	VINSERTI128    $0x01, X8, Y6, Y8
+	VPSRLD         $0x00, Y8, Y9
+	VPAND          u32_ffx8<>+0(SB), Y9, Y9
+	VPCMPEQD       u32_7fx8<>+0(SB), Y9, Y10
+	VPAND          u32_7fx8<>+0(SB), Y9, Y9
+	VPANDN         Y9, Y10, Y9
+	VPSLLD         $0x14, Y9, Y9
+	VMULPS         u32_7b000000x8<>+0(SB), Y9, Y9
+	VMULPS         Y7, Y9, Y9
+	VFMADD231PS    Y4, Y9, Y3
+	VPBROADCASTD   4(R10), Y4
+	VPSLLD         $0x04, Y4, Y4
+	VPSUBD         Y4, Y5, Y5
+	VCVTDQ2PS      Y5, Y5
+	VPSRLD         $0x08, Y8, Y4
+	VPAND          u32_ffx8<>+0(SB), Y4, Y4
+	VPCMPEQD       u32_7fx8<>+0(SB), Y4, Y9
+	VPAND          u32_7fx8<>+0(SB), Y4, Y4
+	VPANDN         Y4, Y9, Y4
+	VPSLLD         $0x14, Y4, Y4
+	VMULPS         u32_7b000000x8<>+0(SB), Y4, Y4
+	VMULPS         Y7, Y4, Y4
+	VFMADD231PS    Y5, Y4, Y3
+	VMOVDQU        32(R8), Y4
+	VBROADCASTI128 20(R12), Y5
+	VPERMQ         $0x50, Y5, Y5
+	VPSRLVD        Y0, Y5, Y5
+	VPAND          Y1, Y5, Y5
+	VPSHUFB        Y5, Y2, Y5
+	VPMADDUBSW     Y4, Y5, Y5
+	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
+	VBROADCASTI128 20(R12)(SI*1), Y7
+	VPERMQ         $0x50, Y7, Y7
+	VPSRLVD        Y0, Y7, Y7
+	VPAND          Y1, Y7, Y7
+	VPSHUFB        Y7, Y2, Y7
+	VPMADDUBSW     Y4, Y7, Y7
+	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
+	VSHUFPS        $0xdd, Y7, Y5, Y9
+	VSHUFPS        $0x88, Y7, Y5, Y5
+	VPADDD         Y9, Y5, Y5
+	VBROADCASTI128 20(R12)(SI*2), Y7
+	VPERMQ         $0x50, Y7, Y7
+	VPSRLVD        Y0, Y7, Y7
+	VPAND          Y1, Y7, Y7
+	VPSHUFB        Y7, Y2, Y7
+	VPMADDUBSW     Y4, Y7, Y7
+	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
+	VBROADCASTI128 20(R12)(DI*1), Y9
+	VPERMQ         $0x50, Y9, Y9
+	VPSRLVD        Y0, Y9, Y9
+	VPAND          Y1, Y9, Y9
+	VPSHUFB        Y9, Y2, Y9
+	VPMADDUBSW     Y4, Y9, Y9
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VSHUFPS        $0xdd, Y9, Y7, Y10
+	VSHUFPS        $0x88, Y9, Y7, Y7
+	VPADDD         Y10, Y7, Y7
+	VSHUFPS        $0xdd, Y7, Y5, Y9
+	VSHUFPS        $0x88, Y7, Y5, Y5
+	VPADDD         Y9, Y5, Y5
+	VBROADCASTI128 20(R13), Y7
+	VPERMQ         $0x50, Y7, Y7
+	VPSRLVD        Y0, Y7, Y7
+	VPAND          Y1, Y7, Y7
+	VPSHUFB        Y7, Y2, Y7
+	VPMADDUBSW     Y4, Y7, Y7
+	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
+	VBROADCASTI128 20(R13)(SI*1), Y9
+	VPERMQ         $0x50, Y9, Y9
+	VPSRLVD        Y0, Y9, Y9
+	VPAND          Y1, Y9, Y9
+	VPSHUFB        Y9, Y2, Y9
+	VPMADDUBSW     Y4, Y9, Y9
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VSHUFPS        $0xdd, Y9, Y7, Y10
+	VSHUFPS        $0x88, Y9, Y7, Y7
+	VPADDD         Y10, Y7, Y7
+	VBROADCASTI128 20(R13)(SI*2), Y9
+	VPERMQ         $0x50, Y9, Y9
+	VPSRLVD        Y0, Y9, Y9
+	VPAND          Y1, Y9, Y9
+	VPSHUFB        Y9, Y2, Y9
+	VPMADDUBSW     Y4, Y9, Y9
+	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
+	VBROADCASTI128 20(R13)(DI*1), Y10
+	VPERMQ         $0x50, Y10, Y10
+	VPSRLVD        Y0, Y10, Y10
+	VPAND          Y1, Y10, Y10
+	VPSHUFB        Y10, Y2, Y10
+	VPMADDUBSW     Y4, Y10, Y10
+	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
+	VSHUFPS        $0xdd, Y10, Y9, Y4
+	VSHUFPS        $0x88, Y10, Y9, Y9
+	VPADDD         Y4, Y9, Y9
+	VSHUFPS        $0xdd, Y9, Y7, Y4
+	VSHUFPS        $0x88, Y9, Y7, Y7
+	VPADDD         Y4, Y7, Y7
+	VPERM2I128     $0x20, Y7, Y5, Y4
+	VPERM2I128     $0x31, Y7, Y5, Y5
+	VBROADCASTSS   4(R9), Y7
+	VPBROADCASTD   8(R10), Y9
+	VPSLLD         $0x04, Y9, Y9
+	VPSUBD         Y9, Y4, Y4
+	VCVTDQ2PS      Y4, Y4
+	VPSRLD         $0x10, Y8, Y9
+	VPAND          u32_ffx8<>+0(SB), Y9, Y9
+	VPCMPEQD       u32_7fx8<>+0(SB), Y9, Y10
+	VPAND          u32_7fx8<>+0(SB), Y9, Y9
+	VPANDN         Y9, Y10, Y9
+	VPSLLD         $0x14, Y9, Y9
+	VMULPS         u32_7b000000x8<>+0(SB), Y9, Y9
+	VMULPS         Y7, Y9, Y9
+	VFMADD231PS    Y4, Y9, Y3
+	VPBROADCASTD   12(R10), Y4
+	VPSLLD         $0x04, Y4, Y4
+	VPSUBD         Y4, Y5, Y5
+	VCVTDQ2PS      Y5, Y5
+	VPSRLD         $0x18, Y8, Y4
+	VPAND          u32_ffx8<>+0(SB), Y4, Y4
+	VPCMPEQD       u32_7fx8<>+0(SB), Y4, Y8
+	VPAND          u32_7fx8<>+0(SB), Y4, Y4
+	VPANDN         Y4, Y8, Y4
+	VPSLLD         $0x14, Y4, Y4
+	VMULPS         u32_7b000000x8<>+0(SB), Y4, Y4
+	VMULPS         Y7, Y4, Y4
+	VFMADD231PS    Y5, Y4, Y3
+	ADDQ           $0x24, R12
+	ADDQ           $0x24, R13
+	ADDQ           $0x40, R8
+	ADDQ           $0x08, R9
+	ADDQ           $0x10, R10
+	DECQ           R11
+	JNE            block
+	VCMPPS         $0x03, Y3, Y3, Y4
+	VBROADCASTSS   u32_7fc00000<>+0(SB), Y5
+	VBLENDVPS      Y4, Y5, Y3, Y3
+	VMOVUPS        Y3, (CX)
+	ADDQ           $0x00000020, CX
+	LEAQ           (DX)(SI*8), DX
+	SUBQ           $0x08, BX
+	JNE            rows
+	VZEROUPPER
+	RET
+
+DATA u32_0x2_4x2_0x2_4x2<>+0(SB)/8, $0x0000000000000000
+DATA u32_0x2_4x2_0x2_4x2<>+8(SB)/8, $0x0000000400000004
+DATA u32_0x2_4x2_0x2_4x2<>+16(SB)/8, $0x0000000000000000
+DATA u32_0x2_4x2_0x2_4x2<>+24(SB)/8, $0x0000000400000004
+GLOBL u32_0x2_4x2_0x2_4x2<>(SB), RODATA|NOPTR, $32
+
+DATA u32_ffx8<>+0(SB)/8, $0x000000ff000000ff
+DATA u32_ffx8<>+8(SB)/8, $0x000000ff000000ff
+DATA u32_ffx8<>+16(SB)/8, $0x000000ff000000ff
+DATA u32_ffx8<>+24(SB)/8, $0x000000ff000000ff
+GLOBL u32_ffx8<>(SB), RODATA|NOPTR, $32
+
+DATA u32_7fx8<>+0(SB)/8, $0x0000007f0000007f
+DATA u32_7fx8<>+8(SB)/8, $0x0000007f0000007f
+DATA u32_7fx8<>+16(SB)/8, $0x0000007f0000007f
+DATA u32_7fx8<>+24(SB)/8, $0x0000007f0000007f
+GLOBL u32_7fx8<>(SB), RODATA|NOPTR, $32
+
+DATA u32_7b000000x8<>+0(SB)/8, $0x7b0000007b000000
+DATA u32_7b000000x8<>+8(SB)/8, $0x7b0000007b000000
+DATA u32_7b000000x8<>+16(SB)/8, $0x7b0000007b000000
+DATA u32_7b000000x8<>+24(SB)/8, $0x7b0000007b000000
+GLOBL u32_7b000000x8<>(SB), RODATA|NOPTR, $32
 
 // func gemvQ2KAVX2(a *byte)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
@@ -1095,7 +1547,7 @@ DATA u8_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f<>+24(SB)
 GLOBL u8_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f<>(SB), RODATA|NOPTR, $32
 
 // func unpackQ2KAVX2(a *byte)
-// Requires: AVX, AVX2, F16C
+// Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackQ2KAVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
@@ -1110,6 +1562,8 @@ TEXT ·unpackQ2KAVX2(SB), NOSPLIT, $64-8
 	VPBROADCASTB 32(AX), Y0
 
 block:
+	PREFETCHT0   4096(CX)
+	PREFETCHT0   4160(CX)
 	VMOVDQU      16(CX), Y1
 	VPAND        u32_3030303x8<>+0(SB), Y1, Y2
 	VPADDB       Y0, Y2, Y2
@@ -1475,7 +1929,7 @@ DATA u32_4040404x8<>+24(SB)/8, $0x0404040404040404
 GLOBL u32_4040404x8<>(SB), RODATA|NOPTR, $32
 
 // func unpackQ3KAVX2(a *byte)
-// Requires: AVX, AVX2, F16C
+// Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackQ3KAVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
@@ -1489,6 +1943,8 @@ TEXT ·unpackQ3KAVX2(SB), NOSPLIT, $64-8
 	VPSUBB       u32_4040404x8<>+0(SB), Y0, Y0
 
 block:
+	PREFETCHT0   4096(CX)
+	PREFETCHT0   4160(CX)
 	VMOVDQU      (CX), Y1
 	VMOVDQU      32(CX), Y2
 	VPAND        u32_3030303x8<>+0(SB), Y2, Y3
@@ -1850,7 +2306,7 @@ DATA u8_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f<>+24(SB)
 GLOBL u8_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f<>(SB), RODATA|NOPTR, $32
 
 // func unpackQ4KAVX2(a *byte)
-// Requires: AVX, AVX2, F16C
+// Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackQ4KAVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
@@ -1865,6 +2321,9 @@ TEXT ·unpackQ4KAVX2(SB), NOSPLIT, $64-8
 	VPBROADCASTB 32(AX), Y0
 
 block:
+	PREFETCHT0   4096(CX)
+	PREFETCHT0   4160(CX)
+	PREFETCHT0   4224(CX)
 	VMOVDQU      16(CX), Y1
 	VPAND        u32_f0f0f0fx8<>+0(SB), Y1, Y2
 	VPADDB       Y0, Y2, Y2
@@ -2163,7 +2622,7 @@ block:
 	RET
 
 // func unpackQ5KAVX2(a *byte)
-// Requires: AVX, AVX2, F16C
+// Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackQ5KAVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
@@ -2178,6 +2637,9 @@ TEXT ·unpackQ5KAVX2(SB), NOSPLIT, $64-8
 	VPBROADCASTB 32(AX), Y0
 
 block:
+	PREFETCHT0   4096(CX)
+	PREFETCHT0   4160(CX)
+	PREFETCHT0   4224(CX)
 	VMOVDQU      16(CX), Y1
 	VMOVDQU      48(CX), Y2
 	VPAND        u32_f0f0f0fx8<>+0(SB), Y2, Y3
@@ -2496,7 +2958,7 @@ block:
 	RET
 
 // func unpackQ6KAVX2(a *byte)
-// Requires: AVX, AVX2, F16C
+// Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackQ6KAVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
@@ -2510,6 +2972,10 @@ TEXT ·unpackQ6KAVX2(SB), NOSPLIT, $64-8
 	VPSUBB       u32_20202020x8<>+0(SB), Y0, Y0
 
 block:
+	PREFETCHT0   4096(CX)
+	PREFETCHT0   4160(CX)
+	PREFETCHT0   4224(CX)
+	PREFETCHT0   4288(CX)
 	VMOVDQU      (CX), Y1
 	VMOVDQU      32(CX), Y2
 	VMOVDQU      128(CX), Y3
@@ -2854,7 +3320,7 @@ DATA u16_4000_1000_400_100_40_10_4_1<>+8(SB)/8, $0x0001000400100040
 GLOBL u16_4000_1000_400_100_40_10_4_1<>(SB), RODATA|NOPTR, $16
 
 // func unpackIQ4XSAVX2(a *byte)
-// Requires: AVX, AVX2, F16C
+// Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackIQ4XSAVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
@@ -2867,6 +3333,9 @@ TEXT ·unpackIQ4XSAVX2(SB), NOSPLIT, $64-8
 	VPBROADCASTB 32(AX), Y0
 
 block:
+	PREFETCHT0     4096(CX)
+	PREFETCHT0     4160(CX)
+	PREFETCHT0     4224(CX)
 	VBROADCASTI128 8(CX), Y1
 	VPSRLVD        u32_0x4_4x4<>+0(SB), Y1, Y1
 	VPAND          u32_f0f0f0fx8<>+0(SB), Y1, Y1
@@ -3106,7 +3575,7 @@ block:
 	RET
 
 // func unpackTQ20AVX2(a *byte)
-// Requires: AVX, AVX2, F16C
+// Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackTQ20AVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
@@ -3119,6 +3588,8 @@ TEXT ·unpackTQ20AVX2(SB), NOSPLIT, $64-8
 	VPSUBB       u32_1010101x8<>+0(SB), Y0, Y0
 
 block:
+	PREFETCHT0   4096(CX)
+	PREFETCHT0   4160(CX)
 	VMOVDQU      (CX), Y1
 	VPAND        u32_3030303x8<>+0(SB), Y1, Y2
 	VPADDB       Y0, Y2, Y2
@@ -3215,8 +3686,5974 @@ DATA u32_1010101x8<>+16(SB)/8, $0x0101010101010101
 DATA u32_1010101x8<>+24(SB)/8, $0x0101010101010101
 GLOBL u32_1010101x8<>(SB), RODATA|NOPTR, $32
 
+// func gemvTQ10AVX2(a *byte)
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
+TEXT ·gemvTQ10AVX2(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ 8(AX), DX
+	MOVQ 24(AX), BX
+
+row:
+	MOVQ  40(AX), SI
+	MOVQ  48(AX), DI
+	MOVQ  56(AX), R8
+	MOVQ  32(AX), R9
+	VPXOR X0, X0, X0
+
+block:
+	PREFETCHT0   4096(DX)
+	VPXOR        Y1, Y1, Y1
+	VMOVDQU      (DX), Y1
+	VMOVDQU      32(DX), X3
+	VPXOR        Y4, Y4, Y4
+	VPMAXUB      u32_56565656x8<>+0(SB), Y1, Y5
+	VPCMPEQB     Y1, Y5, Y5
+	VPSUBB       Y5, Y4, Y4
+	VPMAXUB      u32_ababababx8<>+0(SB), Y1, Y5
+	VPCMPEQB     Y1, Y5, Y5
+	VPSUBB       Y5, Y4, Y4
+	VPMADDUBSW   (SI), Y4, Y4
+	VPADDB       Y1, Y1, Y5
+	VPADDB       Y5, Y1, Y1
+	VPXOR        Y5, Y5, Y5
+	VPMAXUB      u32_56565656x8<>+0(SB), Y1, Y6
+	VPCMPEQB     Y1, Y6, Y6
+	VPSUBB       Y6, Y5, Y5
+	VPMAXUB      u32_ababababx8<>+0(SB), Y1, Y6
+	VPCMPEQB     Y1, Y6, Y6
+	VPSUBB       Y6, Y5, Y5
+	VPMADDUBSW   32(SI), Y5, Y5
+	VPADDW       Y5, Y4, Y4
+	VPADDB       Y1, Y1, Y5
+	VPADDB       Y5, Y1, Y1
+	VPXOR        Y5, Y5, Y5
+	VPMAXUB      u32_56565656x8<>+0(SB), Y1, Y6
+	VPCMPEQB     Y1, Y6, Y6
+	VPSUBB       Y6, Y5, Y5
+	VPMAXUB      u32_ababababx8<>+0(SB), Y1, Y6
+	VPCMPEQB     Y1, Y6, Y6
+	VPSUBB       Y6, Y5, Y5
+	VPMADDUBSW   64(SI), Y5, Y5
+	VPADDW       Y5, Y4, Y4
+	VPADDB       Y1, Y1, Y5
+	VPADDB       Y5, Y1, Y1
+	VPXOR        Y5, Y5, Y5
+	VPMAXUB      u32_56565656x8<>+0(SB), Y1, Y6
+	VPCMPEQB     Y1, Y6, Y6
+	VPSUBB       Y6, Y5, Y5
+	VPMAXUB      u32_ababababx8<>+0(SB), Y1, Y6
+	VPCMPEQB     Y1, Y6, Y6
+	VPSUBB       Y6, Y5, Y5
+	VPMADDUBSW   96(SI), Y5, Y5
+	VPADDW       Y5, Y4, Y4
+	VPADDB       Y1, Y1, Y5
+	VPADDB       Y5, Y1, Y1
+	VPXOR        Y5, Y5, Y5
+	VPMAXUB      u32_56565656x8<>+0(SB), Y1, Y6
+	VPCMPEQB     Y1, Y6, Y6
+	VPSUBB       Y6, Y5, Y5
+	VPMAXUB      u32_ababababx8<>+0(SB), Y1, Y6
+	VPCMPEQB     Y1, Y6, Y6
+	VPSUBB       Y6, Y5, Y5
+	VPMADDUBSW   128(SI), Y5, Y1
+	VPADDW       Y1, Y4, Y4
+	VMOVDQA      X3, X2
+	VPADDB       X3, X3, X1
+	VPADDB       X1, X3, X3
+	VMOVDQA      X3, X1
+	VPADDB       X3, X3, X5
+	VPADDB       X5, X3, X3
+	VINSERTI128  $0x01, X1, Y2, Y1
+	VPXOR        Y5, Y5, Y5
+	VPMAXUB      u32_56565656x8<>+0(SB), Y1, Y6
+	VPCMPEQB     Y1, Y6, Y6
+	VPSUBB       Y6, Y5, Y5
+	VPMAXUB      u32_ababababx8<>+0(SB), Y1, Y6
+	VPCMPEQB     Y1, Y6, Y6
+	VPSUBB       Y6, Y5, Y5
+	VPMADDUBSW   160(SI), Y5, Y1
+	VPADDW       Y1, Y4, Y4
+	VMOVDQA      X3, X2
+	VPADDB       X3, X3, X1
+	VPADDB       X1, X3, X3
+	VMOVDQA      X3, X1
+	VPADDB       X3, X3, X5
+	VPADDB       X5, X3, X3
+	VINSERTI128  $0x01, X1, Y2, Y1
+	VPXOR        Y5, Y5, Y5
+	VPMAXUB      u32_56565656x8<>+0(SB), Y1, Y6
+	VPCMPEQB     Y1, Y6, Y6
+	VPSUBB       Y6, Y5, Y5
+	VPMAXUB      u32_ababababx8<>+0(SB), Y1, Y6
+	VPCMPEQB     Y1, Y6, Y6
+	VPSUBB       Y6, Y5, Y5
+	VPMADDUBSW   192(SI), Y5, Y1
+	VPADDW       Y1, Y4, Y4
+	VMOVDQA      X3, X2
+	VPADDB       X3, X3, X1
+	VPADDB       X1, X3, X3
+	VPBROADCASTD 48(DX), X1
+	VMOVDQA      X1, X3
+	VPADDB       X3, X3, X5
+	VPADDB       X5, X3, X3
+	VPUNPCKLDQ   X3, X1, X1
+	VMOVDQA      X1, X3
+	VPADDB       X3, X3, X5
+	VPADDB       X5, X3, X3
+	VPADDB       X3, X3, X5
+	VPADDB       X5, X3, X3
+	VPUNPCKLQDQ  X3, X1, X1
+	VINSERTI128  $0x01, X1, Y2, Y1
+	VPXOR        Y3, Y3, Y3
+	VPMAXUB      u32_56565656x8<>+0(SB), Y1, Y5
+	VPCMPEQB     Y1, Y5, Y5
+	VPSUBB       Y5, Y3, Y3
+	VPMAXUB      u32_ababababx8<>+0(SB), Y1, Y5
+	VPCMPEQB     Y1, Y5, Y5
+	VPSUBB       Y5, Y3, Y3
+	VPMADDUBSW   224(SI), Y3, Y1
+	VPADDW       Y1, Y4, Y4
+	VPMADDWD     u32_10001x8<>+0(SB), Y4, Y1
+	VMOVD        (R8), X2
+	VPSUBD       Y2, Y1, Y1
+	VSHUFPS      $0xdd, Y1, Y1, Y3
+	VSHUFPS      $0x88, Y1, Y1, Y1
+	VPADDD       Y3, Y1, Y1
+	VSHUFPS      $0xdd, Y1, Y1, Y3
+	VSHUFPS      $0x88, Y1, Y1, Y1
+	VPADDD       Y3, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPADDD       X2, X1, X1
+	VCVTDQ2PS    X1, X1
+	VPBROADCASTW 52(DX), X2
+	VCVTPH2PS    X2, X2
+	VBROADCASTSS (DI), X3
+	VMULPS       X3, X2, X2
+	VFMADD231SS  X1, X2, X0
+	ADDQ         $0x00000036, DX
+	ADDQ         $0x00000100, SI
+	ADDQ         $0x04, DI
+	ADDQ         $0x00000004, R8
+	DECQ         R9
+	JNE          block
+	VCMPPS       $0x03, X0, X0, X1
+	VBROADCASTSS u32_7fc00000<>+0(SB), X2
+	VBLENDVPS    X1, X2, X0, X0
+	VMOVSS       X0, (CX)
+	ADDQ         $0x04, CX
+	MOVQ         32(AX), SI
+	IMUL3Q       $0x00000036, SI, SI
+	SUBQ         SI, DX
+	ADDQ         16(AX), DX
+	DECQ         BX
+	JNE          row
+	VZEROUPPER
+	RET
+
+DATA u32_56565656x8<>+0(SB)/8, $0x5656565656565656
+DATA u32_56565656x8<>+8(SB)/8, $0x5656565656565656
+DATA u32_56565656x8<>+16(SB)/8, $0x5656565656565656
+DATA u32_56565656x8<>+24(SB)/8, $0x5656565656565656
+GLOBL u32_56565656x8<>(SB), RODATA|NOPTR, $32
+
+DATA u32_ababababx8<>+0(SB)/8, $0xabababababababab
+DATA u32_ababababx8<>+8(SB)/8, $0xabababababababab
+DATA u32_ababababx8<>+16(SB)/8, $0xabababababababab
+DATA u32_ababababx8<>+24(SB)/8, $0xabababababababab
+GLOBL u32_ababababx8<>(SB), RODATA|NOPTR, $32
+
+// func unpackTQ10AVX2(a *byte)
+// Requires: AVX, AVX2, F16C, MMX+
+TEXT ·unpackTQ10AVX2(SB), NOSPLIT, $64-8
+	MOVQ         a+0(FP), AX
+	MOVQ         (AX), CX
+	MOVQ         8(AX), DX
+	MOVQ         24(AX), BX
+	MOVQ         72(AX), SI
+	MOVQ         16(AX), DI
+	MOVQ         40(AX), R8
+	VPBROADCASTB 32(AX), Y0
+	VPSUBB       u32_1010101x8<>+0(SB), Y0, Y0
+
+block:
+	PREFETCHT0   4096(CX)
+	VMOVDQU      (CX), Y1
+	VMOVDQU      32(CX), X2
+	VPXOR        Y3, Y3, Y3
+	VPMAXUB      u32_56565656x8<>+0(SB), Y1, Y4
+	VPCMPEQB     Y1, Y4, Y4
+	VPSUBB       Y4, Y3, Y3
+	VPMAXUB      u32_ababababx8<>+0(SB), Y1, Y4
+	VPCMPEQB     Y1, Y4, Y4
+	VPSUBB       Y4, Y3, Y3
+	VPADDB       Y0, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X4
+	VMOVQ        X3, (DI)
+	VMOVHPS      X3, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X4, (DI)
+	VMOVHPS      X4, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VPADDB       Y1, Y1, Y3
+	VPADDB       Y3, Y1, Y1
+	VPXOR        Y3, Y3, Y3
+	VPMAXUB      u32_56565656x8<>+0(SB), Y1, Y4
+	VPCMPEQB     Y1, Y4, Y4
+	VPSUBB       Y4, Y3, Y3
+	VPMAXUB      u32_ababababx8<>+0(SB), Y1, Y4
+	VPCMPEQB     Y1, Y4, Y4
+	VPSUBB       Y4, Y3, Y3
+	VPADDB       Y0, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X4
+	VMOVQ        X3, (DI)
+	VMOVHPS      X3, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X4, (DI)
+	VMOVHPS      X4, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VPADDB       Y1, Y1, Y3
+	VPADDB       Y3, Y1, Y1
+	VPXOR        Y3, Y3, Y3
+	VPMAXUB      u32_56565656x8<>+0(SB), Y1, Y4
+	VPCMPEQB     Y1, Y4, Y4
+	VPSUBB       Y4, Y3, Y3
+	VPMAXUB      u32_ababababx8<>+0(SB), Y1, Y4
+	VPCMPEQB     Y1, Y4, Y4
+	VPSUBB       Y4, Y3, Y3
+	VPADDB       Y0, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X4
+	VMOVQ        X3, (DI)
+	VMOVHPS      X3, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X4, (DI)
+	VMOVHPS      X4, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VPADDB       Y1, Y1, Y3
+	VPADDB       Y3, Y1, Y1
+	VPXOR        Y3, Y3, Y3
+	VPMAXUB      u32_56565656x8<>+0(SB), Y1, Y4
+	VPCMPEQB     Y1, Y4, Y4
+	VPSUBB       Y4, Y3, Y3
+	VPMAXUB      u32_ababababx8<>+0(SB), Y1, Y4
+	VPCMPEQB     Y1, Y4, Y4
+	VPSUBB       Y4, Y3, Y3
+	VPADDB       Y0, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X4
+	VMOVQ        X3, (DI)
+	VMOVHPS      X3, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X4, (DI)
+	VMOVHPS      X4, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VPADDB       Y1, Y1, Y3
+	VPADDB       Y3, Y1, Y1
+	VPXOR        Y3, Y3, Y3
+	VPMAXUB      u32_56565656x8<>+0(SB), Y1, Y4
+	VPCMPEQB     Y1, Y4, Y4
+	VPSUBB       Y4, Y3, Y3
+	VPMAXUB      u32_ababababx8<>+0(SB), Y1, Y4
+	VPCMPEQB     Y1, Y4, Y4
+	VPSUBB       Y4, Y3, Y3
+	VPADDB       Y0, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X1
+	VMOVQ        X3, (DI)
+	VMOVHPS      X3, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVDQA      X2, X5
+	VPADDB       X2, X2, X1
+	VPADDB       X1, X2, X2
+	VMOVDQA      X2, X1
+	VPADDB       X2, X2, X3
+	VPADDB       X3, X2, X2
+	VINSERTI128  $0x01, X1, Y5, Y1
+	VPXOR        Y3, Y3, Y3
+	VPMAXUB      u32_56565656x8<>+0(SB), Y1, Y4
+	VPCMPEQB     Y1, Y4, Y4
+	VPSUBB       Y4, Y3, Y3
+	VPMAXUB      u32_ababababx8<>+0(SB), Y1, Y4
+	VPCMPEQB     Y1, Y4, Y4
+	VPSUBB       Y4, Y3, Y3
+	VPADDB       Y0, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X1
+	VMOVQ        X3, (DI)
+	VMOVHPS      X3, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVDQA      X2, X5
+	VPADDB       X2, X2, X1
+	VPADDB       X1, X2, X2
+	VMOVDQA      X2, X1
+	VPADDB       X2, X2, X3
+	VPADDB       X3, X2, X2
+	VINSERTI128  $0x01, X1, Y5, Y1
+	VPXOR        Y3, Y3, Y3
+	VPMAXUB      u32_56565656x8<>+0(SB), Y1, Y4
+	VPCMPEQB     Y1, Y4, Y4
+	VPSUBB       Y4, Y3, Y3
+	VPMAXUB      u32_ababababx8<>+0(SB), Y1, Y4
+	VPCMPEQB     Y1, Y4, Y4
+	VPSUBB       Y4, Y3, Y3
+	VPADDB       Y0, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X1
+	VMOVQ        X3, (DI)
+	VMOVHPS      X3, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVDQA      X2, X5
+	VPADDB       X2, X2, X1
+	VPADDB       X1, X2, X2
+	VPBROADCASTD 48(CX), X1
+	VMOVDQA      X1, X2
+	VPADDB       X2, X2, X3
+	VPADDB       X3, X2, X2
+	VPUNPCKLDQ   X2, X1, X1
+	VMOVDQA      X1, X2
+	VPADDB       X2, X2, X3
+	VPADDB       X3, X2, X2
+	VPADDB       X2, X2, X3
+	VPADDB       X3, X2, X2
+	VPUNPCKLQDQ  X2, X1, X1
+	VINSERTI128  $0x01, X1, Y5, Y1
+	VPXOR        Y2, Y2, Y2
+	VPMAXUB      u32_56565656x8<>+0(SB), Y1, Y3
+	VPCMPEQB     Y1, Y3, Y3
+	VPSUBB       Y3, Y2, Y2
+	VPMAXUB      u32_ababababx8<>+0(SB), Y1, Y3
+	VPCMPEQB     Y1, Y3, Y3
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VPBROADCASTW 52(CX), X1
+	VCVTPH2PS    X1, X1
+	VMOVSS       X1, (R8)
+	ADDQ         SI, R8
+	ADDQ         $0x00000036, CX
+	DECQ         DX
+	JNE          block
+	VZEROUPPER
+	RET
+
+// func gemvIQ2XXSAVX2(a *byte)
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
+TEXT ·gemvIQ2XXSAVX2(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ 8(AX), DX
+	MOVQ 24(AX), BX
+
+row:
+	MOVQ  40(AX), SI
+	MOVQ  48(AX), DI
+	MOVQ  56(AX), R8
+	MOVQ  32(AX), R9
+	VPXOR X0, X0, X0
+
+block:
+	PREFETCHT0   4096(DX)
+	PREFETCHT0   4160(DX)
+	VPXOR        Y1, Y1, Y1
+	VMOVDQU      2(DX), Y2
+	VMOVDQU      34(DX), Y3
+	VPSRLQ       $0x3c, Y2, Y2
+	VPSRLQ       $0x3c, Y3, Y3
+	VPSLLQ       $0x20, Y3, Y3
+	VPOR         Y3, Y2, Y2
+	VMOVDQU      u32_0_2_4_6_1_3_5_7<>+0(SB), Y3
+	VPERMD       Y2, Y3, Y2
+	VEXTRACTI128 $0x01, Y2, X3
+	VPACKUSDW    X3, X2, X2
+	VPACKUSWB    X2, X2, X2
+	VPADDB       X2, X2, X2
+	VPOR         u32_1010101x8<>+0(SB), X2, X2
+	VPMOVSXBW    X2, Y2
+	VPERM2I128   $0x00, Y2, Y2, Y2
+	LEAQ         ·latticeIQ2XXS+0(SB), R10
+	LEAQ         ·evenSigns+0(SB), R11
+	MOVBLZX      2(DX), R12
+	VMOVQ        (R10)(R12*8), X4
+	MOVBLZX      3(DX), R12
+	VMOVHPS      (R10)(R12*8), X4, X4
+	MOVBLZX      4(DX), R12
+	VMOVQ        (R10)(R12*8), X3
+	MOVBLZX      5(DX), R12
+	VMOVHPS      (R10)(R12*8), X3, X3
+	VINSERTI128  $0x01, X3, Y4, Y3
+	MOVL         6(DX), R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X4
+	MOVL         6(DX), R12
+	SHRL         $0x07, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X4, X4
+	MOVL         6(DX), R12
+	SHRL         $0x0e, R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X5
+	MOVL         6(DX), R12
+	SHRL         $0x15, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X5, X5
+	VINSERTI128  $0x01, X5, Y4, Y5
+	VPXOR        Y5, Y3, Y3
+	VPSUBB       Y5, Y3, Y3
+	VMOVDQU      (SI), Y5
+	VPSIGNB      Y3, Y5, Y5
+	VPABSB       Y3, Y3
+	VPMADDUBSW   Y5, Y3, Y3
+	VPSHUFB      u8_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1<>+0(SB), Y2, Y5
+	VPMADDWD     Y5, Y3, Y3
+	VPADDD       Y3, Y1, Y1
+	MOVBLZX      10(DX), R12
+	VMOVQ        (R10)(R12*8), X4
+	MOVBLZX      11(DX), R12
+	VMOVHPS      (R10)(R12*8), X4, X4
+	MOVBLZX      12(DX), R12
+	VMOVQ        (R10)(R12*8), X3
+	MOVBLZX      13(DX), R12
+	VMOVHPS      (R10)(R12*8), X3, X3
+	VINSERTI128  $0x01, X3, Y4, Y3
+	MOVL         14(DX), R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X4
+	MOVL         14(DX), R12
+	SHRL         $0x07, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X4, X4
+	MOVL         14(DX), R12
+	SHRL         $0x0e, R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X5
+	MOVL         14(DX), R12
+	SHRL         $0x15, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X5, X5
+	VINSERTI128  $0x01, X5, Y4, Y5
+	VPXOR        Y5, Y3, Y3
+	VPSUBB       Y5, Y3, Y3
+	VMOVDQU      32(SI), Y5
+	VPSIGNB      Y3, Y5, Y5
+	VPABSB       Y3, Y3
+	VPMADDUBSW   Y5, Y3, Y3
+	VPSHUFB      u8_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3<>+0(SB), Y2, Y5
+	VPMADDWD     Y5, Y3, Y3
+	VPADDD       Y3, Y1, Y1
+	MOVBLZX      18(DX), R12
+	VMOVQ        (R10)(R12*8), X4
+	MOVBLZX      19(DX), R12
+	VMOVHPS      (R10)(R12*8), X4, X4
+	MOVBLZX      20(DX), R12
+	VMOVQ        (R10)(R12*8), X3
+	MOVBLZX      21(DX), R12
+	VMOVHPS      (R10)(R12*8), X3, X3
+	VINSERTI128  $0x01, X3, Y4, Y3
+	MOVL         22(DX), R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X4
+	MOVL         22(DX), R12
+	SHRL         $0x07, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X4, X4
+	MOVL         22(DX), R12
+	SHRL         $0x0e, R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X5
+	MOVL         22(DX), R12
+	SHRL         $0x15, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X5, X5
+	VINSERTI128  $0x01, X5, Y4, Y5
+	VPXOR        Y5, Y3, Y3
+	VPSUBB       Y5, Y3, Y3
+	VMOVDQU      64(SI), Y5
+	VPSIGNB      Y3, Y5, Y5
+	VPABSB       Y3, Y3
+	VPMADDUBSW   Y5, Y3, Y3
+	VPSHUFB      u8_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5<>+0(SB), Y2, Y5
+	VPMADDWD     Y5, Y3, Y3
+	VPADDD       Y3, Y1, Y1
+	MOVBLZX      26(DX), R12
+	VMOVQ        (R10)(R12*8), X4
+	MOVBLZX      27(DX), R12
+	VMOVHPS      (R10)(R12*8), X4, X4
+	MOVBLZX      28(DX), R12
+	VMOVQ        (R10)(R12*8), X3
+	MOVBLZX      29(DX), R12
+	VMOVHPS      (R10)(R12*8), X3, X3
+	VINSERTI128  $0x01, X3, Y4, Y3
+	MOVL         30(DX), R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X4
+	MOVL         30(DX), R12
+	SHRL         $0x07, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X4, X4
+	MOVL         30(DX), R12
+	SHRL         $0x0e, R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X5
+	MOVL         30(DX), R12
+	SHRL         $0x15, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X5, X5
+	VINSERTI128  $0x01, X5, Y4, Y5
+	VPXOR        Y5, Y3, Y3
+	VPSUBB       Y5, Y3, Y3
+	VMOVDQU      96(SI), Y5
+	VPSIGNB      Y3, Y5, Y5
+	VPABSB       Y3, Y3
+	VPMADDUBSW   Y5, Y3, Y3
+	VPSHUFB      u8_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7<>+0(SB), Y2, Y5
+	VPMADDWD     Y5, Y3, Y3
+	VPADDD       Y3, Y1, Y1
+	MOVBLZX      34(DX), R12
+	VMOVQ        (R10)(R12*8), X4
+	MOVBLZX      35(DX), R12
+	VMOVHPS      (R10)(R12*8), X4, X4
+	MOVBLZX      36(DX), R12
+	VMOVQ        (R10)(R12*8), X3
+	MOVBLZX      37(DX), R12
+	VMOVHPS      (R10)(R12*8), X3, X3
+	VINSERTI128  $0x01, X3, Y4, Y3
+	MOVL         38(DX), R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X4
+	MOVL         38(DX), R12
+	SHRL         $0x07, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X4, X4
+	MOVL         38(DX), R12
+	SHRL         $0x0e, R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X5
+	MOVL         38(DX), R12
+	SHRL         $0x15, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X5, X5
+	VINSERTI128  $0x01, X5, Y4, Y5
+	VPXOR        Y5, Y3, Y3
+	VPSUBB       Y5, Y3, Y3
+	VMOVDQU      128(SI), Y5
+	VPSIGNB      Y3, Y5, Y5
+	VPABSB       Y3, Y3
+	VPMADDUBSW   Y5, Y3, Y3
+	VPSHUFB      u8_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9<>+0(SB), Y2, Y5
+	VPMADDWD     Y5, Y3, Y3
+	VPADDD       Y3, Y1, Y1
+	MOVBLZX      42(DX), R12
+	VMOVQ        (R10)(R12*8), X4
+	MOVBLZX      43(DX), R12
+	VMOVHPS      (R10)(R12*8), X4, X4
+	MOVBLZX      44(DX), R12
+	VMOVQ        (R10)(R12*8), X3
+	MOVBLZX      45(DX), R12
+	VMOVHPS      (R10)(R12*8), X3, X3
+	VINSERTI128  $0x01, X3, Y4, Y3
+	MOVL         46(DX), R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X4
+	MOVL         46(DX), R12
+	SHRL         $0x07, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X4, X4
+	MOVL         46(DX), R12
+	SHRL         $0x0e, R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X5
+	MOVL         46(DX), R12
+	SHRL         $0x15, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X5, X5
+	VINSERTI128  $0x01, X5, Y4, Y5
+	VPXOR        Y5, Y3, Y3
+	VPSUBB       Y5, Y3, Y3
+	VMOVDQU      160(SI), Y5
+	VPSIGNB      Y3, Y5, Y5
+	VPABSB       Y3, Y3
+	VPMADDUBSW   Y5, Y3, Y3
+	VPSHUFB      u8_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b<>+0(SB), Y2, Y5
+	VPMADDWD     Y5, Y3, Y3
+	VPADDD       Y3, Y1, Y1
+	MOVBLZX      50(DX), R12
+	VMOVQ        (R10)(R12*8), X4
+	MOVBLZX      51(DX), R12
+	VMOVHPS      (R10)(R12*8), X4, X4
+	MOVBLZX      52(DX), R12
+	VMOVQ        (R10)(R12*8), X3
+	MOVBLZX      53(DX), R12
+	VMOVHPS      (R10)(R12*8), X3, X3
+	VINSERTI128  $0x01, X3, Y4, Y3
+	MOVL         54(DX), R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X4
+	MOVL         54(DX), R12
+	SHRL         $0x07, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X4, X4
+	MOVL         54(DX), R12
+	SHRL         $0x0e, R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X5
+	MOVL         54(DX), R12
+	SHRL         $0x15, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X5, X5
+	VINSERTI128  $0x01, X5, Y4, Y5
+	VPXOR        Y5, Y3, Y3
+	VPSUBB       Y5, Y3, Y3
+	VMOVDQU      192(SI), Y5
+	VPSIGNB      Y3, Y5, Y5
+	VPABSB       Y3, Y3
+	VPMADDUBSW   Y5, Y3, Y3
+	VPSHUFB      u8_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d<>+0(SB), Y2, Y5
+	VPMADDWD     Y5, Y3, Y3
+	VPADDD       Y3, Y1, Y1
+	MOVBLZX      58(DX), R12
+	VMOVQ        (R10)(R12*8), X4
+	MOVBLZX      59(DX), R12
+	VMOVHPS      (R10)(R12*8), X4, X4
+	MOVBLZX      60(DX), R12
+	VMOVQ        (R10)(R12*8), X3
+	MOVBLZX      61(DX), R12
+	VMOVHPS      (R10)(R12*8), X3, X3
+	VINSERTI128  $0x01, X3, Y4, Y3
+	MOVL         62(DX), R10
+	ANDL         $0x0000007f, R10
+	VMOVQ        (R11)(R10*8), X4
+	MOVL         62(DX), R10
+	SHRL         $0x07, R10
+	ANDL         $0x0000007f, R10
+	VMOVHPS      (R11)(R10*8), X4, X4
+	MOVL         62(DX), R10
+	SHRL         $0x0e, R10
+	ANDL         $0x0000007f, R10
+	VMOVQ        (R11)(R10*8), X5
+	MOVL         62(DX), R10
+	SHRL         $0x15, R10
+	ANDL         $0x0000007f, R10
+	VMOVHPS      (R11)(R10*8), X5, X5
+	VINSERTI128  $0x01, X5, Y4, Y5
+	VPXOR        Y5, Y3, Y3
+	VPSUBB       Y5, Y3, Y3
+	VMOVDQU      224(SI), Y5
+	VPSIGNB      Y3, Y5, Y5
+	VPABSB       Y3, Y3
+	VPMADDUBSW   Y5, Y3, Y3
+	VPSHUFB      u8_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f<>+0(SB), Y2, Y2
+	VPMADDWD     Y2, Y3, Y3
+	VPADDD       Y3, Y1, Y1
+	VSHUFPS      $0xdd, Y1, Y1, Y2
+	VSHUFPS      $0x88, Y1, Y1, Y1
+	VPADDD       Y2, Y1, Y1
+	VSHUFPS      $0xdd, Y1, Y1, Y2
+	VSHUFPS      $0x88, Y1, Y1, Y1
+	VPADDD       Y2, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPADDD       X2, X1, X1
+	VCVTDQ2PS    X1, X1
+	VPBROADCASTW (DX), X2
+	VCVTPH2PS    X2, X2
+	VMULSS       u32_3e000000<>+0(SB), X2, X2
+	VBROADCASTSS (DI), X3
+	VMULPS       X3, X2, X2
+	VFMADD231SS  X1, X2, X0
+	ADDQ         $0x00000042, DX
+	ADDQ         $0x00000100, SI
+	ADDQ         $0x04, DI
+	ADDQ         $0x00000020, R8
+	DECQ         R9
+	JNE          block
+	VCMPPS       $0x03, X0, X0, X1
+	VBROADCASTSS u32_7fc00000<>+0(SB), X2
+	VBLENDVPS    X1, X2, X0, X0
+	VMOVSS       X0, (CX)
+	ADDQ         $0x04, CX
+	MOVQ         32(AX), SI
+	IMUL3Q       $0x00000042, SI, SI
+	SUBQ         SI, DX
+	ADDQ         16(AX), DX
+	DECQ         BX
+	JNE          row
+	VZEROUPPER
+	RET
+
+DATA u32_0_2_4_6_1_3_5_7<>+0(SB)/8, $0x0000000200000000
+DATA u32_0_2_4_6_1_3_5_7<>+8(SB)/8, $0x0000000600000004
+DATA u32_0_2_4_6_1_3_5_7<>+16(SB)/8, $0x0000000300000001
+DATA u32_0_2_4_6_1_3_5_7<>+24(SB)/8, $0x0000000700000005
+GLOBL u32_0_2_4_6_1_3_5_7<>(SB), RODATA|NOPTR, $32
+
+DATA u32_3e000000<>+0(SB)/4, $0x3e000000
+GLOBL u32_3e000000<>(SB), RODATA|NOPTR, $4
+
+// func unpackIQ2XXSAVX2(a *byte)
+// Requires: AVX, AVX2, F16C, MMX+
+TEXT ·unpackIQ2XXSAVX2(SB), NOSPLIT, $64-8
+	MOVQ         a+0(FP), AX
+	MOVQ         (AX), CX
+	MOVQ         8(AX), DX
+	MOVQ         24(AX), BX
+	MOVQ         72(AX), SI
+	MOVQ         16(AX), DI
+	MOVQ         40(AX), R8
+	MOVQ         56(AX), R9
+	VPBROADCASTB 32(AX), Y0
+
+block:
+	PREFETCHT0   4096(CX)
+	PREFETCHT0   4160(CX)
+	LEAQ         ·latticeIQ2XXS+0(SB), AX
+	LEAQ         ·evenSigns+0(SB), R10
+	MOVBLZX      2(CX), R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVBLZX      3(CX), R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	MOVBLZX      4(CX), R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVBLZX      5(CX), R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	MOVL         6(CX), R11
+	ANDL         $0x0000007f, R11
+	VMOVQ        (R10)(R11*8), X1
+	MOVL         6(CX), R11
+	SHRL         $0x07, R11
+	ANDL         $0x0000007f, R11
+	VMOVHPS      (R10)(R11*8), X1, X1
+	MOVL         6(CX), R11
+	SHRL         $0x0e, R11
+	ANDL         $0x0000007f, R11
+	VMOVQ        (R10)(R11*8), X3
+	MOVL         6(CX), R11
+	SHRL         $0x15, R11
+	ANDL         $0x0000007f, R11
+	VMOVHPS      (R10)(R11*8), X3, X3
+	VINSERTI128  $0x01, X3, Y1, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVBLZX      10(CX), R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVBLZX      11(CX), R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	MOVBLZX      12(CX), R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVBLZX      13(CX), R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	MOVL         14(CX), R11
+	ANDL         $0x0000007f, R11
+	VMOVQ        (R10)(R11*8), X1
+	MOVL         14(CX), R11
+	SHRL         $0x07, R11
+	ANDL         $0x0000007f, R11
+	VMOVHPS      (R10)(R11*8), X1, X1
+	MOVL         14(CX), R11
+	SHRL         $0x0e, R11
+	ANDL         $0x0000007f, R11
+	VMOVQ        (R10)(R11*8), X3
+	MOVL         14(CX), R11
+	SHRL         $0x15, R11
+	ANDL         $0x0000007f, R11
+	VMOVHPS      (R10)(R11*8), X3, X3
+	VINSERTI128  $0x01, X3, Y1, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVBLZX      18(CX), R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVBLZX      19(CX), R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	MOVBLZX      20(CX), R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVBLZX      21(CX), R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	MOVL         22(CX), R11
+	ANDL         $0x0000007f, R11
+	VMOVQ        (R10)(R11*8), X1
+	MOVL         22(CX), R11
+	SHRL         $0x07, R11
+	ANDL         $0x0000007f, R11
+	VMOVHPS      (R10)(R11*8), X1, X1
+	MOVL         22(CX), R11
+	SHRL         $0x0e, R11
+	ANDL         $0x0000007f, R11
+	VMOVQ        (R10)(R11*8), X3
+	MOVL         22(CX), R11
+	SHRL         $0x15, R11
+	ANDL         $0x0000007f, R11
+	VMOVHPS      (R10)(R11*8), X3, X3
+	VINSERTI128  $0x01, X3, Y1, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVBLZX      26(CX), R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVBLZX      27(CX), R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	MOVBLZX      28(CX), R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVBLZX      29(CX), R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	MOVL         30(CX), R11
+	ANDL         $0x0000007f, R11
+	VMOVQ        (R10)(R11*8), X1
+	MOVL         30(CX), R11
+	SHRL         $0x07, R11
+	ANDL         $0x0000007f, R11
+	VMOVHPS      (R10)(R11*8), X1, X1
+	MOVL         30(CX), R11
+	SHRL         $0x0e, R11
+	ANDL         $0x0000007f, R11
+	VMOVQ        (R10)(R11*8), X3
+	MOVL         30(CX), R11
+	SHRL         $0x15, R11
+	ANDL         $0x0000007f, R11
+	VMOVHPS      (R10)(R11*8), X3, X3
+	VINSERTI128  $0x01, X3, Y1, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVBLZX      34(CX), R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVBLZX      35(CX), R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	MOVBLZX      36(CX), R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVBLZX      37(CX), R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	MOVL         38(CX), R11
+	ANDL         $0x0000007f, R11
+	VMOVQ        (R10)(R11*8), X1
+	MOVL         38(CX), R11
+	SHRL         $0x07, R11
+	ANDL         $0x0000007f, R11
+	VMOVHPS      (R10)(R11*8), X1, X1
+	MOVL         38(CX), R11
+	SHRL         $0x0e, R11
+	ANDL         $0x0000007f, R11
+	VMOVQ        (R10)(R11*8), X3
+	MOVL         38(CX), R11
+	SHRL         $0x15, R11
+	ANDL         $0x0000007f, R11
+	VMOVHPS      (R10)(R11*8), X3, X3
+	VINSERTI128  $0x01, X3, Y1, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVBLZX      42(CX), R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVBLZX      43(CX), R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	MOVBLZX      44(CX), R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVBLZX      45(CX), R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	MOVL         46(CX), R11
+	ANDL         $0x0000007f, R11
+	VMOVQ        (R10)(R11*8), X1
+	MOVL         46(CX), R11
+	SHRL         $0x07, R11
+	ANDL         $0x0000007f, R11
+	VMOVHPS      (R10)(R11*8), X1, X1
+	MOVL         46(CX), R11
+	SHRL         $0x0e, R11
+	ANDL         $0x0000007f, R11
+	VMOVQ        (R10)(R11*8), X3
+	MOVL         46(CX), R11
+	SHRL         $0x15, R11
+	ANDL         $0x0000007f, R11
+	VMOVHPS      (R10)(R11*8), X3, X3
+	VINSERTI128  $0x01, X3, Y1, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVBLZX      50(CX), R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVBLZX      51(CX), R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	MOVBLZX      52(CX), R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVBLZX      53(CX), R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	MOVL         54(CX), R11
+	ANDL         $0x0000007f, R11
+	VMOVQ        (R10)(R11*8), X1
+	MOVL         54(CX), R11
+	SHRL         $0x07, R11
+	ANDL         $0x0000007f, R11
+	VMOVHPS      (R10)(R11*8), X1, X1
+	MOVL         54(CX), R11
+	SHRL         $0x0e, R11
+	ANDL         $0x0000007f, R11
+	VMOVQ        (R10)(R11*8), X3
+	MOVL         54(CX), R11
+	SHRL         $0x15, R11
+	ANDL         $0x0000007f, R11
+	VMOVHPS      (R10)(R11*8), X3, X3
+	VINSERTI128  $0x01, X3, Y1, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVBLZX      58(CX), R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVBLZX      59(CX), R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	MOVBLZX      60(CX), R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVBLZX      61(CX), R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	MOVL         62(CX), AX
+	ANDL         $0x0000007f, AX
+	VMOVQ        (R10)(AX*8), X1
+	MOVL         62(CX), AX
+	SHRL         $0x07, AX
+	ANDL         $0x0000007f, AX
+	VMOVHPS      (R10)(AX*8), X1, X1
+	MOVL         62(CX), AX
+	SHRL         $0x0e, AX
+	ANDL         $0x0000007f, AX
+	VMOVQ        (R10)(AX*8), X3
+	MOVL         62(CX), AX
+	SHRL         $0x15, AX
+	ANDL         $0x0000007f, AX
+	VMOVHPS      (R10)(AX*8), X3, X3
+	VINSERTI128  $0x01, X3, Y1, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VPBROADCASTW (CX), X1
+	VCVTPH2PS    X1, X1
+	VMULSS       u32_3e000000<>+0(SB), X1, X1
+	VMOVSS       X1, (R8)
+	ADDQ         SI, R8
+	VMOVDQU      2(CX), Y2
+	VMOVDQU      34(CX), Y3
+	VPSRLQ       $0x3c, Y2, Y2
+	VPSRLQ       $0x3c, Y3, Y3
+	VPSLLQ       $0x20, Y3, Y3
+	VPOR         Y3, Y2, Y2
+	VMOVDQU      u32_0_2_4_6_1_3_5_7<>+0(SB), Y3
+	VPERMD       Y2, Y3, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VPACKUSDW    X1, X2, X1
+	VPACKUSWB    X1, X1, X1
+	VPADDB       X1, X1, X1
+	VPOR         u32_1010101x8<>+0(SB), X1, X1
+	VPMOVSXBD    X1, Y2
+	VMOVDQU      Y2, (SP)
+	MOVL         (SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         4(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         8(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         12(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         16(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         20(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         24(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         28(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	ADDQ         $0x00000042, CX
+	DECQ         DX
+	JNE          block
+	VZEROUPPER
+	RET
+
+// func gemvIQ2XSAVX2(a *byte)
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
+TEXT ·gemvIQ2XSAVX2(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ 8(AX), DX
+	MOVQ 24(AX), BX
+
+row:
+	MOVQ  40(AX), SI
+	MOVQ  48(AX), DI
+	MOVQ  56(AX), R8
+	MOVQ  32(AX), R9
+	VPXOR X0, X0, X0
+
+block:
+	PREFETCHT0   4096(DX)
+	PREFETCHT0   4160(DX)
+	VPXOR        Y1, Y1, Y1
+	VMOVQ        66(DX), X2
+	VPSRLW       $0x04, X2, X3
+	VPUNPCKLBW   X3, X2, X2
+	VPAND        u32_f0f0f0fx8<>+0(SB), X2, X2
+	VPADDB       X2, X2, X2
+	VPOR         u32_1010101x8<>+0(SB), X2, X2
+	VPMOVSXBW    X2, Y2
+	VPERM2I128   $0x00, Y2, Y2, Y3
+	VPERM2I128   $0x11, Y2, Y2, Y2
+	LEAQ         ·latticeIQ2XS+0(SB), R10
+	LEAQ         ·evenSigns+0(SB), R11
+	MOVWLZX      2(DX), R12
+	ANDL         $0x000001ff, R12
+	VMOVQ        (R10)(R12*8), X4
+	MOVWLZX      4(DX), R12
+	ANDL         $0x000001ff, R12
+	VMOVHPS      (R10)(R12*8), X4, X4
+	MOVWLZX      6(DX), R12
+	ANDL         $0x000001ff, R12
+	VMOVQ        (R10)(R12*8), X5
+	MOVWLZX      8(DX), R12
+	ANDL         $0x000001ff, R12
+	VMOVHPS      (R10)(R12*8), X5, X5
+	VINSERTI128  $0x01, X5, Y4, Y5
+	MOVWLZX      2(DX), R12
+	SHRL         $0x09, R12
+	VMOVQ        (R11)(R12*8), X4
+	MOVWLZX      4(DX), R12
+	SHRL         $0x09, R12
+	VMOVHPS      (R11)(R12*8), X4, X4
+	MOVWLZX      6(DX), R12
+	SHRL         $0x09, R12
+	VMOVQ        (R11)(R12*8), X6
+	MOVWLZX      8(DX), R12
+	SHRL         $0x09, R12
+	VMOVHPS      (R11)(R12*8), X6, X6
+	VINSERTI128  $0x01, X6, Y4, Y6
+	VPXOR        Y6, Y5, Y5
+	VPSUBB       Y6, Y5, Y5
+	VMOVDQU      (SI), Y6
+	VPSIGNB      Y5, Y6, Y6
+	VPABSB       Y5, Y5
+	VPMADDUBSW   Y6, Y5, Y5
+	VPSHUFB      u8_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3<>+0(SB), Y3, Y6
+	VPMADDWD     Y6, Y5, Y5
+	VPADDD       Y5, Y1, Y1
+	MOVWLZX      10(DX), R12
+	ANDL         $0x000001ff, R12
+	VMOVQ        (R10)(R12*8), X4
+	MOVWLZX      12(DX), R12
+	ANDL         $0x000001ff, R12
+	VMOVHPS      (R10)(R12*8), X4, X4
+	MOVWLZX      14(DX), R12
+	ANDL         $0x000001ff, R12
+	VMOVQ        (R10)(R12*8), X5
+	MOVWLZX      16(DX), R12
+	ANDL         $0x000001ff, R12
+	VMOVHPS      (R10)(R12*8), X5, X5
+	VINSERTI128  $0x01, X5, Y4, Y5
+	MOVWLZX      10(DX), R12
+	SHRL         $0x09, R12
+	VMOVQ        (R11)(R12*8), X4
+	MOVWLZX      12(DX), R12
+	SHRL         $0x09, R12
+	VMOVHPS      (R11)(R12*8), X4, X4
+	MOVWLZX      14(DX), R12
+	SHRL         $0x09, R12
+	VMOVQ        (R11)(R12*8), X6
+	MOVWLZX      16(DX), R12
+	SHRL         $0x09, R12
+	VMOVHPS      (R11)(R12*8), X6, X6
+	VINSERTI128  $0x01, X6, Y4, Y6
+	VPXOR        Y6, Y5, Y5
+	VPSUBB       Y6, Y5, Y5
+	VMOVDQU      32(SI), Y6
+	VPSIGNB      Y5, Y6, Y6
+	VPABSB       Y5, Y5
+	VPMADDUBSW   Y6, Y5, Y5
+	VPSHUFB      u8_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7<>+0(SB), Y3, Y6
+	VPMADDWD     Y6, Y5, Y5
+	VPADDD       Y5, Y1, Y1
+	MOVWLZX      18(DX), R12
+	ANDL         $0x000001ff, R12
+	VMOVQ        (R10)(R12*8), X4
+	MOVWLZX      20(DX), R12
+	ANDL         $0x000001ff, R12
+	VMOVHPS      (R10)(R12*8), X4, X4
+	MOVWLZX      22(DX), R12
+	ANDL         $0x000001ff, R12
+	VMOVQ        (R10)(R12*8), X5
+	MOVWLZX      24(DX), R12
+	ANDL         $0x000001ff, R12
+	VMOVHPS      (R10)(R12*8), X5, X5
+	VINSERTI128  $0x01, X5, Y4, Y5
+	MOVWLZX      18(DX), R12
+	SHRL         $0x09, R12
+	VMOVQ        (R11)(R12*8), X4
+	MOVWLZX      20(DX), R12
+	SHRL         $0x09, R12
+	VMOVHPS      (R11)(R12*8), X4, X4
+	MOVWLZX      22(DX), R12
+	SHRL         $0x09, R12
+	VMOVQ        (R11)(R12*8), X6
+	MOVWLZX      24(DX), R12
+	SHRL         $0x09, R12
+	VMOVHPS      (R11)(R12*8), X6, X6
+	VINSERTI128  $0x01, X6, Y4, Y6
+	VPXOR        Y6, Y5, Y5
+	VPSUBB       Y6, Y5, Y5
+	VMOVDQU      64(SI), Y6
+	VPSIGNB      Y5, Y6, Y6
+	VPABSB       Y5, Y5
+	VPMADDUBSW   Y6, Y5, Y5
+	VPSHUFB      u8_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b<>+0(SB), Y3, Y6
+	VPMADDWD     Y6, Y5, Y5
+	VPADDD       Y5, Y1, Y1
+	MOVWLZX      26(DX), R12
+	ANDL         $0x000001ff, R12
+	VMOVQ        (R10)(R12*8), X4
+	MOVWLZX      28(DX), R12
+	ANDL         $0x000001ff, R12
+	VMOVHPS      (R10)(R12*8), X4, X4
+	MOVWLZX      30(DX), R12
+	ANDL         $0x000001ff, R12
+	VMOVQ        (R10)(R12*8), X5
+	MOVWLZX      32(DX), R12
+	ANDL         $0x000001ff, R12
+	VMOVHPS      (R10)(R12*8), X5, X5
+	VINSERTI128  $0x01, X5, Y4, Y5
+	MOVWLZX      26(DX), R12
+	SHRL         $0x09, R12
+	VMOVQ        (R11)(R12*8), X4
+	MOVWLZX      28(DX), R12
+	SHRL         $0x09, R12
+	VMOVHPS      (R11)(R12*8), X4, X4
+	MOVWLZX      30(DX), R12
+	SHRL         $0x09, R12
+	VMOVQ        (R11)(R12*8), X6
+	MOVWLZX      32(DX), R12
+	SHRL         $0x09, R12
+	VMOVHPS      (R11)(R12*8), X6, X6
+	VINSERTI128  $0x01, X6, Y4, Y6
+	VPXOR        Y6, Y5, Y5
+	VPSUBB       Y6, Y5, Y5
+	VMOVDQU      96(SI), Y6
+	VPSIGNB      Y5, Y6, Y6
+	VPABSB       Y5, Y5
+	VPMADDUBSW   Y6, Y5, Y5
+	VPSHUFB      u8_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f<>+0(SB), Y3, Y3
+	VPMADDWD     Y3, Y5, Y5
+	VPADDD       Y5, Y1, Y1
+	MOVWLZX      34(DX), R12
+	ANDL         $0x000001ff, R12
+	VMOVQ        (R10)(R12*8), X4
+	MOVWLZX      36(DX), R12
+	ANDL         $0x000001ff, R12
+	VMOVHPS      (R10)(R12*8), X4, X4
+	MOVWLZX      38(DX), R12
+	ANDL         $0x000001ff, R12
+	VMOVQ        (R10)(R12*8), X3
+	MOVWLZX      40(DX), R12
+	ANDL         $0x000001ff, R12
+	VMOVHPS      (R10)(R12*8), X3, X3
+	VINSERTI128  $0x01, X3, Y4, Y3
+	MOVWLZX      34(DX), R12
+	SHRL         $0x09, R12
+	VMOVQ        (R11)(R12*8), X4
+	MOVWLZX      36(DX), R12
+	SHRL         $0x09, R12
+	VMOVHPS      (R11)(R12*8), X4, X4
+	MOVWLZX      38(DX), R12
+	SHRL         $0x09, R12
+	VMOVQ        (R11)(R12*8), X5
+	MOVWLZX      40(DX), R12
+	SHRL         $0x09, R12
+	VMOVHPS      (R11)(R12*8), X5, X5
+	VINSERTI128  $0x01, X5, Y4, Y5
+	VPXOR        Y5, Y3, Y3
+	VPSUBB       Y5, Y3, Y3
+	VMOVDQU      128(SI), Y5
+	VPSIGNB      Y3, Y5, Y5
+	VPABSB       Y3, Y3
+	VPMADDUBSW   Y5, Y3, Y3
+	VPSHUFB      u8_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3<>+0(SB), Y2, Y5
+	VPMADDWD     Y5, Y3, Y3
+	VPADDD       Y3, Y1, Y1
+	MOVWLZX      42(DX), R12
+	ANDL         $0x000001ff, R12
+	VMOVQ        (R10)(R12*8), X4
+	MOVWLZX      44(DX), R12
+	ANDL         $0x000001ff, R12
+	VMOVHPS      (R10)(R12*8), X4, X4
+	MOVWLZX      46(DX), R12
+	ANDL         $0x000001ff, R12
+	VMOVQ        (R10)(R12*8), X3
+	MOVWLZX      48(DX), R12
+	ANDL         $0x000001ff, R12
+	VMOVHPS      (R10)(R12*8), X3, X3
+	VINSERTI128  $0x01, X3, Y4, Y3
+	MOVWLZX      42(DX), R12
+	SHRL         $0x09, R12
+	VMOVQ        (R11)(R12*8), X4
+	MOVWLZX      44(DX), R12
+	SHRL         $0x09, R12
+	VMOVHPS      (R11)(R12*8), X4, X4
+	MOVWLZX      46(DX), R12
+	SHRL         $0x09, R12
+	VMOVQ        (R11)(R12*8), X5
+	MOVWLZX      48(DX), R12
+	SHRL         $0x09, R12
+	VMOVHPS      (R11)(R12*8), X5, X5
+	VINSERTI128  $0x01, X5, Y4, Y5
+	VPXOR        Y5, Y3, Y3
+	VPSUBB       Y5, Y3, Y3
+	VMOVDQU      160(SI), Y5
+	VPSIGNB      Y3, Y5, Y5
+	VPABSB       Y3, Y3
+	VPMADDUBSW   Y5, Y3, Y3
+	VPSHUFB      u8_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7<>+0(SB), Y2, Y5
+	VPMADDWD     Y5, Y3, Y3
+	VPADDD       Y3, Y1, Y1
+	MOVWLZX      50(DX), R12
+	ANDL         $0x000001ff, R12
+	VMOVQ        (R10)(R12*8), X4
+	MOVWLZX      52(DX), R12
+	ANDL         $0x000001ff, R12
+	VMOVHPS      (R10)(R12*8), X4, X4
+	MOVWLZX      54(DX), R12
+	ANDL         $0x000001ff, R12
+	VMOVQ        (R10)(R12*8), X3
+	MOVWLZX      56(DX), R12
+	ANDL         $0x000001ff, R12
+	VMOVHPS      (R10)(R12*8), X3, X3
+	VINSERTI128  $0x01, X3, Y4, Y3
+	MOVWLZX      50(DX), R12
+	SHRL         $0x09, R12
+	VMOVQ        (R11)(R12*8), X4
+	MOVWLZX      52(DX), R12
+	SHRL         $0x09, R12
+	VMOVHPS      (R11)(R12*8), X4, X4
+	MOVWLZX      54(DX), R12
+	SHRL         $0x09, R12
+	VMOVQ        (R11)(R12*8), X5
+	MOVWLZX      56(DX), R12
+	SHRL         $0x09, R12
+	VMOVHPS      (R11)(R12*8), X5, X5
+	VINSERTI128  $0x01, X5, Y4, Y5
+	VPXOR        Y5, Y3, Y3
+	VPSUBB       Y5, Y3, Y3
+	VMOVDQU      192(SI), Y5
+	VPSIGNB      Y3, Y5, Y5
+	VPABSB       Y3, Y3
+	VPMADDUBSW   Y5, Y3, Y3
+	VPSHUFB      u8_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b<>+0(SB), Y2, Y5
+	VPMADDWD     Y5, Y3, Y3
+	VPADDD       Y3, Y1, Y1
+	MOVWLZX      58(DX), R12
+	ANDL         $0x000001ff, R12
+	VMOVQ        (R10)(R12*8), X4
+	MOVWLZX      60(DX), R12
+	ANDL         $0x000001ff, R12
+	VMOVHPS      (R10)(R12*8), X4, X4
+	MOVWLZX      62(DX), R12
+	ANDL         $0x000001ff, R12
+	VMOVQ        (R10)(R12*8), X3
+	MOVWLZX      64(DX), R12
+	ANDL         $0x000001ff, R12
+	VMOVHPS      (R10)(R12*8), X3, X3
+	VINSERTI128  $0x01, X3, Y4, Y3
+	MOVWLZX      58(DX), R10
+	SHRL         $0x09, R10
+	VMOVQ        (R11)(R10*8), X4
+	MOVWLZX      60(DX), R10
+	SHRL         $0x09, R10
+	VMOVHPS      (R11)(R10*8), X4, X4
+	MOVWLZX      62(DX), R10
+	SHRL         $0x09, R10
+	VMOVQ        (R11)(R10*8), X5
+	MOVWLZX      64(DX), R10
+	SHRL         $0x09, R10
+	VMOVHPS      (R11)(R10*8), X5, X5
+	VINSERTI128  $0x01, X5, Y4, Y5
+	VPXOR        Y5, Y3, Y3
+	VPSUBB       Y5, Y3, Y3
+	VMOVDQU      224(SI), Y5
+	VPSIGNB      Y3, Y5, Y5
+	VPABSB       Y3, Y3
+	VPMADDUBSW   Y5, Y3, Y3
+	VPSHUFB      u8_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f<>+0(SB), Y2, Y2
+	VPMADDWD     Y2, Y3, Y3
+	VPADDD       Y3, Y1, Y1
+	VSHUFPS      $0xdd, Y1, Y1, Y2
+	VSHUFPS      $0x88, Y1, Y1, Y1
+	VPADDD       Y2, Y1, Y1
+	VSHUFPS      $0xdd, Y1, Y1, Y2
+	VSHUFPS      $0x88, Y1, Y1, Y1
+	VPADDD       Y2, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPADDD       X2, X1, X1
+	VCVTDQ2PS    X1, X1
+	VPBROADCASTW (DX), X2
+	VCVTPH2PS    X2, X2
+	VMULSS       u32_3e000000<>+0(SB), X2, X2
+	VBROADCASTSS (DI), X3
+	VMULPS       X3, X2, X2
+	VFMADD231SS  X1, X2, X0
+	ADDQ         $0x0000004a, DX
+	ADDQ         $0x00000100, SI
+	ADDQ         $0x04, DI
+	ADDQ         $0x00000040, R8
+	DECQ         R9
+	JNE          block
+	VCMPPS       $0x03, X0, X0, X1
+	VBROADCASTSS u32_7fc00000<>+0(SB), X2
+	VBLENDVPS    X1, X2, X0, X0
+	VMOVSS       X0, (CX)
+	ADDQ         $0x04, CX
+	MOVQ         32(AX), SI
+	IMUL3Q       $0x0000004a, SI, SI
+	SUBQ         SI, DX
+	ADDQ         16(AX), DX
+	DECQ         BX
+	JNE          row
+	VZEROUPPER
+	RET
+
+// func unpackIQ2XSAVX2(a *byte)
+// Requires: AVX, AVX2, F16C, MMX+
+TEXT ·unpackIQ2XSAVX2(SB), NOSPLIT, $64-8
+	MOVQ         a+0(FP), AX
+	MOVQ         (AX), CX
+	MOVQ         8(AX), DX
+	MOVQ         24(AX), BX
+	MOVQ         72(AX), SI
+	MOVQ         16(AX), DI
+	MOVQ         40(AX), R8
+	MOVQ         56(AX), R9
+	VPBROADCASTB 32(AX), Y0
+
+block:
+	PREFETCHT0   4096(CX)
+	PREFETCHT0   4160(CX)
+	LEAQ         ·latticeIQ2XS+0(SB), AX
+	LEAQ         ·evenSigns+0(SB), R10
+	MOVWLZX      2(CX), R11
+	ANDL         $0x000001ff, R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVWLZX      4(CX), R11
+	ANDL         $0x000001ff, R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	MOVWLZX      6(CX), R11
+	ANDL         $0x000001ff, R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVWLZX      8(CX), R11
+	ANDL         $0x000001ff, R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	MOVWLZX      2(CX), R11
+	SHRL         $0x09, R11
+	VMOVQ        (R10)(R11*8), X1
+	MOVWLZX      4(CX), R11
+	SHRL         $0x09, R11
+	VMOVHPS      (R10)(R11*8), X1, X1
+	MOVWLZX      6(CX), R11
+	SHRL         $0x09, R11
+	VMOVQ        (R10)(R11*8), X3
+	MOVWLZX      8(CX), R11
+	SHRL         $0x09, R11
+	VMOVHPS      (R10)(R11*8), X3, X3
+	VINSERTI128  $0x01, X3, Y1, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVWLZX      10(CX), R11
+	ANDL         $0x000001ff, R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVWLZX      12(CX), R11
+	ANDL         $0x000001ff, R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	MOVWLZX      14(CX), R11
+	ANDL         $0x000001ff, R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVWLZX      16(CX), R11
+	ANDL         $0x000001ff, R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	MOVWLZX      10(CX), R11
+	SHRL         $0x09, R11
+	VMOVQ        (R10)(R11*8), X1
+	MOVWLZX      12(CX), R11
+	SHRL         $0x09, R11
+	VMOVHPS      (R10)(R11*8), X1, X1
+	MOVWLZX      14(CX), R11
+	SHRL         $0x09, R11
+	VMOVQ        (R10)(R11*8), X3
+	MOVWLZX      16(CX), R11
+	SHRL         $0x09, R11
+	VMOVHPS      (R10)(R11*8), X3, X3
+	VINSERTI128  $0x01, X3, Y1, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVWLZX      18(CX), R11
+	ANDL         $0x000001ff, R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVWLZX      20(CX), R11
+	ANDL         $0x000001ff, R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	MOVWLZX      22(CX), R11
+	ANDL         $0x000001ff, R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVWLZX      24(CX), R11
+	ANDL         $0x000001ff, R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	MOVWLZX      18(CX), R11
+	SHRL         $0x09, R11
+	VMOVQ        (R10)(R11*8), X1
+	MOVWLZX      20(CX), R11
+	SHRL         $0x09, R11
+	VMOVHPS      (R10)(R11*8), X1, X1
+	MOVWLZX      22(CX), R11
+	SHRL         $0x09, R11
+	VMOVQ        (R10)(R11*8), X3
+	MOVWLZX      24(CX), R11
+	SHRL         $0x09, R11
+	VMOVHPS      (R10)(R11*8), X3, X3
+	VINSERTI128  $0x01, X3, Y1, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVWLZX      26(CX), R11
+	ANDL         $0x000001ff, R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVWLZX      28(CX), R11
+	ANDL         $0x000001ff, R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	MOVWLZX      30(CX), R11
+	ANDL         $0x000001ff, R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVWLZX      32(CX), R11
+	ANDL         $0x000001ff, R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	MOVWLZX      26(CX), R11
+	SHRL         $0x09, R11
+	VMOVQ        (R10)(R11*8), X1
+	MOVWLZX      28(CX), R11
+	SHRL         $0x09, R11
+	VMOVHPS      (R10)(R11*8), X1, X1
+	MOVWLZX      30(CX), R11
+	SHRL         $0x09, R11
+	VMOVQ        (R10)(R11*8), X3
+	MOVWLZX      32(CX), R11
+	SHRL         $0x09, R11
+	VMOVHPS      (R10)(R11*8), X3, X3
+	VINSERTI128  $0x01, X3, Y1, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVWLZX      34(CX), R11
+	ANDL         $0x000001ff, R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVWLZX      36(CX), R11
+	ANDL         $0x000001ff, R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	MOVWLZX      38(CX), R11
+	ANDL         $0x000001ff, R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVWLZX      40(CX), R11
+	ANDL         $0x000001ff, R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	MOVWLZX      34(CX), R11
+	SHRL         $0x09, R11
+	VMOVQ        (R10)(R11*8), X1
+	MOVWLZX      36(CX), R11
+	SHRL         $0x09, R11
+	VMOVHPS      (R10)(R11*8), X1, X1
+	MOVWLZX      38(CX), R11
+	SHRL         $0x09, R11
+	VMOVQ        (R10)(R11*8), X3
+	MOVWLZX      40(CX), R11
+	SHRL         $0x09, R11
+	VMOVHPS      (R10)(R11*8), X3, X3
+	VINSERTI128  $0x01, X3, Y1, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVWLZX      42(CX), R11
+	ANDL         $0x000001ff, R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVWLZX      44(CX), R11
+	ANDL         $0x000001ff, R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	MOVWLZX      46(CX), R11
+	ANDL         $0x000001ff, R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVWLZX      48(CX), R11
+	ANDL         $0x000001ff, R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	MOVWLZX      42(CX), R11
+	SHRL         $0x09, R11
+	VMOVQ        (R10)(R11*8), X1
+	MOVWLZX      44(CX), R11
+	SHRL         $0x09, R11
+	VMOVHPS      (R10)(R11*8), X1, X1
+	MOVWLZX      46(CX), R11
+	SHRL         $0x09, R11
+	VMOVQ        (R10)(R11*8), X3
+	MOVWLZX      48(CX), R11
+	SHRL         $0x09, R11
+	VMOVHPS      (R10)(R11*8), X3, X3
+	VINSERTI128  $0x01, X3, Y1, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVWLZX      50(CX), R11
+	ANDL         $0x000001ff, R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVWLZX      52(CX), R11
+	ANDL         $0x000001ff, R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	MOVWLZX      54(CX), R11
+	ANDL         $0x000001ff, R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVWLZX      56(CX), R11
+	ANDL         $0x000001ff, R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	MOVWLZX      50(CX), R11
+	SHRL         $0x09, R11
+	VMOVQ        (R10)(R11*8), X1
+	MOVWLZX      52(CX), R11
+	SHRL         $0x09, R11
+	VMOVHPS      (R10)(R11*8), X1, X1
+	MOVWLZX      54(CX), R11
+	SHRL         $0x09, R11
+	VMOVQ        (R10)(R11*8), X3
+	MOVWLZX      56(CX), R11
+	SHRL         $0x09, R11
+	VMOVHPS      (R10)(R11*8), X3, X3
+	VINSERTI128  $0x01, X3, Y1, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVWLZX      58(CX), R11
+	ANDL         $0x000001ff, R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVWLZX      60(CX), R11
+	ANDL         $0x000001ff, R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	MOVWLZX      62(CX), R11
+	ANDL         $0x000001ff, R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVWLZX      64(CX), R11
+	ANDL         $0x000001ff, R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	MOVWLZX      58(CX), AX
+	SHRL         $0x09, AX
+	VMOVQ        (R10)(AX*8), X1
+	MOVWLZX      60(CX), AX
+	SHRL         $0x09, AX
+	VMOVHPS      (R10)(AX*8), X1, X1
+	MOVWLZX      62(CX), AX
+	SHRL         $0x09, AX
+	VMOVQ        (R10)(AX*8), X3
+	MOVWLZX      64(CX), AX
+	SHRL         $0x09, AX
+	VMOVHPS      (R10)(AX*8), X3, X3
+	VINSERTI128  $0x01, X3, Y1, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VPBROADCASTW (CX), X1
+	VCVTPH2PS    X1, X1
+	VMULSS       u32_3e000000<>+0(SB), X1, X1
+	VMOVSS       X1, (R8)
+	ADDQ         SI, R8
+	VMOVQ        66(CX), X1
+	VPSRLW       $0x04, X1, X2
+	VPUNPCKLBW   X2, X1, X1
+	VPAND        u32_f0f0f0fx8<>+0(SB), X1, X1
+	VPADDB       X1, X1, X1
+	VPOR         u32_1010101x8<>+0(SB), X1, X1
+	VPMOVSXBD    X1, Y2
+	VMOVDQU      Y2, (SP)
+	VPSRLDQ      $0x08, X1, X1
+	VPMOVSXBD    X1, Y2
+	VMOVDQU      Y2, 32(SP)
+	MOVL         (SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         4(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         8(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         12(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         16(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         20(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         24(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         28(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         32(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         36(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         40(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         44(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         48(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         52(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         56(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         60(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	ADDQ         $0x0000004a, CX
+	DECQ         DX
+	JNE          block
+	VZEROUPPER
+	RET
+
+// func gemvIQ2SAVX2(a *byte)
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
+TEXT ·gemvIQ2SAVX2(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ 8(AX), DX
+	MOVQ 24(AX), BX
+
+row:
+	MOVQ  40(AX), SI
+	MOVQ  48(AX), DI
+	MOVQ  56(AX), R8
+	MOVQ  32(AX), R9
+	VPXOR X0, X0, X0
+
+block:
+	PREFETCHT0   4096(DX)
+	PREFETCHT0   4160(DX)
+	VPXOR        Y1, Y1, Y1
+	VMOVQ        74(DX), X2
+	VPSRLW       $0x04, X2, X3
+	VPUNPCKLBW   X3, X2, X2
+	VPAND        u32_f0f0f0fx8<>+0(SB), X2, X2
+	VPADDB       X2, X2, X2
+	VPOR         u32_1010101x8<>+0(SB), X2, X2
+	VPMOVSXBW    X2, Y2
+	VPERM2I128   $0x00, Y2, Y2, Y3
+	VPERM2I128   $0x11, Y2, Y2, Y2
+	LEAQ         ·latticeIQ2S+0(SB), R10
+	MOVBLZX      66(DX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      2(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X4
+	MOVBLZX      66(DX), R11
+	SHLL         $0x06, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      3(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X4, X4
+	MOVBLZX      66(DX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      4(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X5
+	MOVBLZX      66(DX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      5(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X5, X5
+	VINSERTI128  $0x01, X5, Y4, Y5
+	VPBROADCASTD 34(DX), Y6
+	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y6, Y6
+	VPAND        u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y6, Y6
+	VPCMPEQB     u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y6, Y6
+	VPXOR        Y6, Y5, Y5
+	VPSUBB       Y6, Y5, Y5
+	VMOVDQU      (SI), Y6
+	VPSIGNB      Y5, Y6, Y6
+	VPABSB       Y5, Y5
+	VPMADDUBSW   Y6, Y5, Y5
+	VPSHUFB      u8_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3<>+0(SB), Y3, Y6
+	VPMADDWD     Y6, Y5, Y5
+	VPADDD       Y5, Y1, Y1
+	MOVBLZX      67(DX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      6(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X4
+	MOVBLZX      67(DX), R11
+	SHLL         $0x06, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      7(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X4, X4
+	MOVBLZX      67(DX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      8(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X5
+	MOVBLZX      67(DX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      9(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X5, X5
+	VINSERTI128  $0x01, X5, Y4, Y5
+	VPBROADCASTD 38(DX), Y6
+	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y6, Y6
+	VPAND        u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y6, Y6
+	VPCMPEQB     u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y6, Y6
+	VPXOR        Y6, Y5, Y5
+	VPSUBB       Y6, Y5, Y5
+	VMOVDQU      32(SI), Y6
+	VPSIGNB      Y5, Y6, Y6
+	VPABSB       Y5, Y5
+	VPMADDUBSW   Y6, Y5, Y5
+	VPSHUFB      u8_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7<>+0(SB), Y3, Y6
+	VPMADDWD     Y6, Y5, Y5
+	VPADDD       Y5, Y1, Y1
+	MOVBLZX      68(DX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      10(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X4
+	MOVBLZX      68(DX), R11
+	SHLL         $0x06, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      11(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X4, X4
+	MOVBLZX      68(DX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      12(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X5
+	MOVBLZX      68(DX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      13(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X5, X5
+	VINSERTI128  $0x01, X5, Y4, Y5
+	VPBROADCASTD 42(DX), Y6
+	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y6, Y6
+	VPAND        u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y6, Y6
+	VPCMPEQB     u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y6, Y6
+	VPXOR        Y6, Y5, Y5
+	VPSUBB       Y6, Y5, Y5
+	VMOVDQU      64(SI), Y6
+	VPSIGNB      Y5, Y6, Y6
+	VPABSB       Y5, Y5
+	VPMADDUBSW   Y6, Y5, Y5
+	VPSHUFB      u8_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b<>+0(SB), Y3, Y6
+	VPMADDWD     Y6, Y5, Y5
+	VPADDD       Y5, Y1, Y1
+	MOVBLZX      69(DX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      14(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X4
+	MOVBLZX      69(DX), R11
+	SHLL         $0x06, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      15(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X4, X4
+	MOVBLZX      69(DX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      16(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X5
+	MOVBLZX      69(DX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      17(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X5, X5
+	VINSERTI128  $0x01, X5, Y4, Y5
+	VPBROADCASTD 46(DX), Y6
+	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y6, Y6
+	VPAND        u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y6, Y6
+	VPCMPEQB     u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y6, Y6
+	VPXOR        Y6, Y5, Y5
+	VPSUBB       Y6, Y5, Y5
+	VMOVDQU      96(SI), Y6
+	VPSIGNB      Y5, Y6, Y6
+	VPABSB       Y5, Y5
+	VPMADDUBSW   Y6, Y5, Y5
+	VPSHUFB      u8_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f<>+0(SB), Y3, Y3
+	VPMADDWD     Y3, Y5, Y5
+	VPADDD       Y5, Y1, Y1
+	MOVBLZX      70(DX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      18(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X4
+	MOVBLZX      70(DX), R11
+	SHLL         $0x06, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      19(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X4, X4
+	MOVBLZX      70(DX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      20(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X3
+	MOVBLZX      70(DX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      21(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X3, X3
+	VINSERTI128  $0x01, X3, Y4, Y3
+	VPBROADCASTD 50(DX), Y5
+	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y5, Y5
+	VPAND        u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
+	VPCMPEQB     u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
+	VPXOR        Y5, Y3, Y3
+	VPSUBB       Y5, Y3, Y3
+	VMOVDQU      128(SI), Y5
+	VPSIGNB      Y3, Y5, Y5
+	VPABSB       Y3, Y3
+	VPMADDUBSW   Y5, Y3, Y3
+	VPSHUFB      u8_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3<>+0(SB), Y2, Y5
+	VPMADDWD     Y5, Y3, Y3
+	VPADDD       Y3, Y1, Y1
+	MOVBLZX      71(DX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      22(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X4
+	MOVBLZX      71(DX), R11
+	SHLL         $0x06, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      23(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X4, X4
+	MOVBLZX      71(DX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      24(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X3
+	MOVBLZX      71(DX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      25(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X3, X3
+	VINSERTI128  $0x01, X3, Y4, Y3
+	VPBROADCASTD 54(DX), Y5
+	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y5, Y5
+	VPAND        u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
+	VPCMPEQB     u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
+	VPXOR        Y5, Y3, Y3
+	VPSUBB       Y5, Y3, Y3
+	VMOVDQU      160(SI), Y5
+	VPSIGNB      Y3, Y5, Y5
+	VPABSB       Y3, Y3
+	VPMADDUBSW   Y5, Y3, Y3
+	VPSHUFB      u8_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7<>+0(SB), Y2, Y5
+	VPMADDWD     Y5, Y3, Y3
+	VPADDD       Y3, Y1, Y1
+	MOVBLZX      72(DX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      26(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X4
+	MOVBLZX      72(DX), R11
+	SHLL         $0x06, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      27(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X4, X4
+	MOVBLZX      72(DX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      28(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X3
+	MOVBLZX      72(DX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      29(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X3, X3
+	VINSERTI128  $0x01, X3, Y4, Y3
+	VPBROADCASTD 58(DX), Y5
+	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y5, Y5
+	VPAND        u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
+	VPCMPEQB     u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
+	VPXOR        Y5, Y3, Y3
+	VPSUBB       Y5, Y3, Y3
+	VMOVDQU      192(SI), Y5
+	VPSIGNB      Y3, Y5, Y5
+	VPABSB       Y3, Y3
+	VPMADDUBSW   Y5, Y3, Y3
+	VPSHUFB      u8_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b<>+0(SB), Y2, Y5
+	VPMADDWD     Y5, Y3, Y3
+	VPADDD       Y3, Y1, Y1
+	MOVBLZX      73(DX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      30(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X4
+	MOVBLZX      73(DX), R11
+	SHLL         $0x06, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      31(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X4, X4
+	MOVBLZX      73(DX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      32(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X3
+	MOVBLZX      73(DX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      33(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X3, X3
+	VINSERTI128  $0x01, X3, Y4, Y3
+	VPBROADCASTD 62(DX), Y5
+	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y5, Y5
+	VPAND        u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
+	VPCMPEQB     u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
+	VPXOR        Y5, Y3, Y3
+	VPSUBB       Y5, Y3, Y3
+	VMOVDQU      224(SI), Y5
+	VPSIGNB      Y3, Y5, Y5
+	VPABSB       Y3, Y3
+	VPMADDUBSW   Y5, Y3, Y3
+	VPSHUFB      u8_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f<>+0(SB), Y2, Y2
+	VPMADDWD     Y2, Y3, Y3
+	VPADDD       Y3, Y1, Y1
+	VSHUFPS      $0xdd, Y1, Y1, Y2
+	VSHUFPS      $0x88, Y1, Y1, Y1
+	VPADDD       Y2, Y1, Y1
+	VSHUFPS      $0xdd, Y1, Y1, Y2
+	VSHUFPS      $0x88, Y1, Y1, Y1
+	VPADDD       Y2, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPADDD       X2, X1, X1
+	VCVTDQ2PS    X1, X1
+	VPBROADCASTW (DX), X2
+	VCVTPH2PS    X2, X2
+	VMULSS       u32_3e000000<>+0(SB), X2, X2
+	VBROADCASTSS (DI), X3
+	VMULPS       X3, X2, X2
+	VFMADD231SS  X1, X2, X0
+	ADDQ         $0x00000052, DX
+	ADDQ         $0x00000100, SI
+	ADDQ         $0x04, DI
+	ADDQ         $0x00000040, R8
+	DECQ         R9
+	JNE          block
+	VCMPPS       $0x03, X0, X0, X1
+	VBROADCASTSS u32_7fc00000<>+0(SB), X2
+	VBLENDVPS    X1, X2, X0, X0
+	VMOVSS       X0, (CX)
+	ADDQ         $0x04, CX
+	MOVQ         32(AX), SI
+	IMUL3Q       $0x00000052, SI, SI
+	SUBQ         SI, DX
+	ADDQ         16(AX), DX
+	DECQ         BX
+	JNE          row
+	VZEROUPPER
+	RET
+
+// func unpackIQ2SAVX2(a *byte)
+// Requires: AVX, AVX2, F16C, MMX+
+TEXT ·unpackIQ2SAVX2(SB), NOSPLIT, $64-8
+	MOVQ         a+0(FP), AX
+	MOVQ         (AX), CX
+	MOVQ         8(AX), DX
+	MOVQ         24(AX), BX
+	MOVQ         72(AX), SI
+	MOVQ         16(AX), DI
+	MOVQ         40(AX), R8
+	MOVQ         56(AX), R9
+	VPBROADCASTB 32(AX), Y0
+
+block:
+	PREFETCHT0   4096(CX)
+	PREFETCHT0   4160(CX)
+	LEAQ         ·latticeIQ2S+0(SB), AX
+	MOVBLZX      66(CX), R10
+	SHLL         $0x08, R10
+	ANDL         $0x00000300, R10
+	MOVBLZX      2(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVBLZX      66(CX), R10
+	SHLL         $0x06, R10
+	ANDL         $0x00000300, R10
+	MOVBLZX      3(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	MOVBLZX      66(CX), R10
+	SHLL         $0x04, R10
+	ANDL         $0x00000300, R10
+	MOVBLZX      4(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVBLZX      66(CX), R10
+	SHLL         $0x02, R10
+	ANDL         $0x00000300, R10
+	MOVBLZX      5(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	VPBROADCASTD 34(CX), Y3
+	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y3, Y3
+	VPAND        u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
+	VPCMPEQB     u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVBLZX      67(CX), R10
+	SHLL         $0x08, R10
+	ANDL         $0x00000300, R10
+	MOVBLZX      6(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVBLZX      67(CX), R10
+	SHLL         $0x06, R10
+	ANDL         $0x00000300, R10
+	MOVBLZX      7(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	MOVBLZX      67(CX), R10
+	SHLL         $0x04, R10
+	ANDL         $0x00000300, R10
+	MOVBLZX      8(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVBLZX      67(CX), R10
+	SHLL         $0x02, R10
+	ANDL         $0x00000300, R10
+	MOVBLZX      9(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	VPBROADCASTD 38(CX), Y3
+	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y3, Y3
+	VPAND        u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
+	VPCMPEQB     u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVBLZX      68(CX), R10
+	SHLL         $0x08, R10
+	ANDL         $0x00000300, R10
+	MOVBLZX      10(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVBLZX      68(CX), R10
+	SHLL         $0x06, R10
+	ANDL         $0x00000300, R10
+	MOVBLZX      11(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	MOVBLZX      68(CX), R10
+	SHLL         $0x04, R10
+	ANDL         $0x00000300, R10
+	MOVBLZX      12(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVBLZX      68(CX), R10
+	SHLL         $0x02, R10
+	ANDL         $0x00000300, R10
+	MOVBLZX      13(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	VPBROADCASTD 42(CX), Y3
+	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y3, Y3
+	VPAND        u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
+	VPCMPEQB     u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVBLZX      69(CX), R10
+	SHLL         $0x08, R10
+	ANDL         $0x00000300, R10
+	MOVBLZX      14(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVBLZX      69(CX), R10
+	SHLL         $0x06, R10
+	ANDL         $0x00000300, R10
+	MOVBLZX      15(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	MOVBLZX      69(CX), R10
+	SHLL         $0x04, R10
+	ANDL         $0x00000300, R10
+	MOVBLZX      16(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVBLZX      69(CX), R10
+	SHLL         $0x02, R10
+	ANDL         $0x00000300, R10
+	MOVBLZX      17(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	VPBROADCASTD 46(CX), Y3
+	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y3, Y3
+	VPAND        u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
+	VPCMPEQB     u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVBLZX      70(CX), R10
+	SHLL         $0x08, R10
+	ANDL         $0x00000300, R10
+	MOVBLZX      18(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVBLZX      70(CX), R10
+	SHLL         $0x06, R10
+	ANDL         $0x00000300, R10
+	MOVBLZX      19(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	MOVBLZX      70(CX), R10
+	SHLL         $0x04, R10
+	ANDL         $0x00000300, R10
+	MOVBLZX      20(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVBLZX      70(CX), R10
+	SHLL         $0x02, R10
+	ANDL         $0x00000300, R10
+	MOVBLZX      21(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	VPBROADCASTD 50(CX), Y3
+	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y3, Y3
+	VPAND        u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
+	VPCMPEQB     u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVBLZX      71(CX), R10
+	SHLL         $0x08, R10
+	ANDL         $0x00000300, R10
+	MOVBLZX      22(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVBLZX      71(CX), R10
+	SHLL         $0x06, R10
+	ANDL         $0x00000300, R10
+	MOVBLZX      23(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	MOVBLZX      71(CX), R10
+	SHLL         $0x04, R10
+	ANDL         $0x00000300, R10
+	MOVBLZX      24(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVBLZX      71(CX), R10
+	SHLL         $0x02, R10
+	ANDL         $0x00000300, R10
+	MOVBLZX      25(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	VPBROADCASTD 54(CX), Y3
+	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y3, Y3
+	VPAND        u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
+	VPCMPEQB     u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVBLZX      72(CX), R10
+	SHLL         $0x08, R10
+	ANDL         $0x00000300, R10
+	MOVBLZX      26(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVBLZX      72(CX), R10
+	SHLL         $0x06, R10
+	ANDL         $0x00000300, R10
+	MOVBLZX      27(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	MOVBLZX      72(CX), R10
+	SHLL         $0x04, R10
+	ANDL         $0x00000300, R10
+	MOVBLZX      28(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVBLZX      72(CX), R10
+	SHLL         $0x02, R10
+	ANDL         $0x00000300, R10
+	MOVBLZX      29(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	VPBROADCASTD 58(CX), Y3
+	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y3, Y3
+	VPAND        u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
+	VPCMPEQB     u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVBLZX      73(CX), R10
+	SHLL         $0x08, R10
+	ANDL         $0x00000300, R10
+	MOVBLZX      30(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVBLZX      73(CX), R10
+	SHLL         $0x06, R10
+	ANDL         $0x00000300, R10
+	MOVBLZX      31(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	MOVBLZX      73(CX), R10
+	SHLL         $0x04, R10
+	ANDL         $0x00000300, R10
+	MOVBLZX      32(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVBLZX      73(CX), R10
+	SHLL         $0x02, R10
+	ANDL         $0x00000300, R10
+	MOVBLZX      33(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	VPBROADCASTD 62(CX), Y3
+	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y3, Y3
+	VPAND        u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
+	VPCMPEQB     u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VPBROADCASTW (CX), X1
+	VCVTPH2PS    X1, X1
+	VMULSS       u32_3e000000<>+0(SB), X1, X1
+	VMOVSS       X1, (R8)
+	ADDQ         SI, R8
+	VMOVQ        74(CX), X1
+	VPSRLW       $0x04, X1, X2
+	VPUNPCKLBW   X2, X1, X1
+	VPAND        u32_f0f0f0fx8<>+0(SB), X1, X1
+	VPADDB       X1, X1, X1
+	VPOR         u32_1010101x8<>+0(SB), X1, X1
+	VPMOVSXBD    X1, Y2
+	VMOVDQU      Y2, (SP)
+	VPSRLDQ      $0x08, X1, X1
+	VPMOVSXBD    X1, Y2
+	VMOVDQU      Y2, 32(SP)
+	MOVL         (SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         4(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         8(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         12(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         16(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         20(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         24(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         28(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         32(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         36(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         40(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         44(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         48(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         52(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         56(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         60(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	ADDQ         $0x00000052, CX
+	DECQ         DX
+	JNE          block
+	VZEROUPPER
+	RET
+
+// func gemvIQ3XXSAVX2(a *byte)
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
+TEXT ·gemvIQ3XXSAVX2(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ 8(AX), DX
+	MOVQ 24(AX), BX
+
+row:
+	MOVQ  40(AX), SI
+	MOVQ  48(AX), DI
+	MOVQ  56(AX), R8
+	MOVQ  32(AX), R9
+	VPXOR X0, X0, X0
+
+block:
+	PREFETCHT0   4096(DX)
+	PREFETCHT0   4160(DX)
+	VPXOR        Y1, Y1, Y1
+	VMOVDQU      66(DX), Y2
+	VPSRLD       $0x1c, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X3
+	VPACKUSDW    X3, X2, X2
+	VPACKUSWB    X2, X2, X2
+	VPADDB       X2, X2, X2
+	VPOR         u32_1010101x8<>+0(SB), X2, X2
+	VPMOVSXBW    X2, Y2
+	VPERM2I128   $0x00, Y2, Y2, Y2
+	LEAQ         ·latticeIQ3XXS+0(SB), R10
+	LEAQ         ·evenSigns+0(SB), R11
+	MOVBLZX      2(DX), R12
+	VMOVD        (R10)(R12*4), X3
+	MOVBLZX      3(DX), R12
+	VPINSRD      $0x01, (R10)(R12*4), X3, X3
+	MOVBLZX      4(DX), R12
+	VPINSRD      $0x02, (R10)(R12*4), X3, X3
+	MOVBLZX      5(DX), R12
+	VPINSRD      $0x03, (R10)(R12*4), X3, X3
+	MOVBLZX      6(DX), R12
+	VMOVD        (R10)(R12*4), X4
+	MOVBLZX      7(DX), R12
+	VPINSRD      $0x01, (R10)(R12*4), X4, X4
+	MOVBLZX      8(DX), R12
+	VPINSRD      $0x02, (R10)(R12*4), X4, X4
+	MOVBLZX      9(DX), R12
+	VPINSRD      $0x03, (R10)(R12*4), X4, X4
+	VINSERTI128  $0x01, X4, Y3, Y4
+	MOVL         66(DX), R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X3
+	MOVL         66(DX), R12
+	SHRL         $0x07, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X3, X3
+	MOVL         66(DX), R12
+	SHRL         $0x0e, R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X5
+	MOVL         66(DX), R12
+	SHRL         $0x15, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X5, X5
+	VINSERTI128  $0x01, X5, Y3, Y5
+	VPXOR        Y5, Y4, Y4
+	VPSUBB       Y5, Y4, Y4
+	VMOVDQU      (SI), Y5
+	VPSIGNB      Y4, Y5, Y5
+	VPABSB       Y4, Y4
+	VPMADDUBSW   Y5, Y4, Y4
+	VPSHUFB      u8_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1<>+0(SB), Y2, Y5
+	VPMADDWD     Y5, Y4, Y4
+	VPADDD       Y4, Y1, Y1
+	MOVBLZX      10(DX), R12
+	VMOVD        (R10)(R12*4), X3
+	MOVBLZX      11(DX), R12
+	VPINSRD      $0x01, (R10)(R12*4), X3, X3
+	MOVBLZX      12(DX), R12
+	VPINSRD      $0x02, (R10)(R12*4), X3, X3
+	MOVBLZX      13(DX), R12
+	VPINSRD      $0x03, (R10)(R12*4), X3, X3
+	MOVBLZX      14(DX), R12
+	VMOVD        (R10)(R12*4), X4
+	MOVBLZX      15(DX), R12
+	VPINSRD      $0x01, (R10)(R12*4), X4, X4
+	MOVBLZX      16(DX), R12
+	VPINSRD      $0x02, (R10)(R12*4), X4, X4
+	MOVBLZX      17(DX), R12
+	VPINSRD      $0x03, (R10)(R12*4), X4, X4
+	VINSERTI128  $0x01, X4, Y3, Y4
+	MOVL         70(DX), R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X3
+	MOVL         70(DX), R12
+	SHRL         $0x07, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X3, X3
+	MOVL         70(DX), R12
+	SHRL         $0x0e, R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X5
+	MOVL         70(DX), R12
+	SHRL         $0x15, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X5, X5
+	VINSERTI128  $0x01, X5, Y3, Y5
+	VPXOR        Y5, Y4, Y4
+	VPSUBB       Y5, Y4, Y4
+	VMOVDQU      32(SI), Y5
+	VPSIGNB      Y4, Y5, Y5
+	VPABSB       Y4, Y4
+	VPMADDUBSW   Y5, Y4, Y4
+	VPSHUFB      u8_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3<>+0(SB), Y2, Y5
+	VPMADDWD     Y5, Y4, Y4
+	VPADDD       Y4, Y1, Y1
+	MOVBLZX      18(DX), R12
+	VMOVD        (R10)(R12*4), X3
+	MOVBLZX      19(DX), R12
+	VPINSRD      $0x01, (R10)(R12*4), X3, X3
+	MOVBLZX      20(DX), R12
+	VPINSRD      $0x02, (R10)(R12*4), X3, X3
+	MOVBLZX      21(DX), R12
+	VPINSRD      $0x03, (R10)(R12*4), X3, X3
+	MOVBLZX      22(DX), R12
+	VMOVD        (R10)(R12*4), X4
+	MOVBLZX      23(DX), R12
+	VPINSRD      $0x01, (R10)(R12*4), X4, X4
+	MOVBLZX      24(DX), R12
+	VPINSRD      $0x02, (R10)(R12*4), X4, X4
+	MOVBLZX      25(DX), R12
+	VPINSRD      $0x03, (R10)(R12*4), X4, X4
+	VINSERTI128  $0x01, X4, Y3, Y4
+	MOVL         74(DX), R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X3
+	MOVL         74(DX), R12
+	SHRL         $0x07, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X3, X3
+	MOVL         74(DX), R12
+	SHRL         $0x0e, R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X5
+	MOVL         74(DX), R12
+	SHRL         $0x15, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X5, X5
+	VINSERTI128  $0x01, X5, Y3, Y5
+	VPXOR        Y5, Y4, Y4
+	VPSUBB       Y5, Y4, Y4
+	VMOVDQU      64(SI), Y5
+	VPSIGNB      Y4, Y5, Y5
+	VPABSB       Y4, Y4
+	VPMADDUBSW   Y5, Y4, Y4
+	VPSHUFB      u8_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5<>+0(SB), Y2, Y5
+	VPMADDWD     Y5, Y4, Y4
+	VPADDD       Y4, Y1, Y1
+	MOVBLZX      26(DX), R12
+	VMOVD        (R10)(R12*4), X3
+	MOVBLZX      27(DX), R12
+	VPINSRD      $0x01, (R10)(R12*4), X3, X3
+	MOVBLZX      28(DX), R12
+	VPINSRD      $0x02, (R10)(R12*4), X3, X3
+	MOVBLZX      29(DX), R12
+	VPINSRD      $0x03, (R10)(R12*4), X3, X3
+	MOVBLZX      30(DX), R12
+	VMOVD        (R10)(R12*4), X4
+	MOVBLZX      31(DX), R12
+	VPINSRD      $0x01, (R10)(R12*4), X4, X4
+	MOVBLZX      32(DX), R12
+	VPINSRD      $0x02, (R10)(R12*4), X4, X4
+	MOVBLZX      33(DX), R12
+	VPINSRD      $0x03, (R10)(R12*4), X4, X4
+	VINSERTI128  $0x01, X4, Y3, Y4
+	MOVL         78(DX), R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X3
+	MOVL         78(DX), R12
+	SHRL         $0x07, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X3, X3
+	MOVL         78(DX), R12
+	SHRL         $0x0e, R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X5
+	MOVL         78(DX), R12
+	SHRL         $0x15, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X5, X5
+	VINSERTI128  $0x01, X5, Y3, Y5
+	VPXOR        Y5, Y4, Y4
+	VPSUBB       Y5, Y4, Y4
+	VMOVDQU      96(SI), Y5
+	VPSIGNB      Y4, Y5, Y5
+	VPABSB       Y4, Y4
+	VPMADDUBSW   Y5, Y4, Y4
+	VPSHUFB      u8_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7<>+0(SB), Y2, Y5
+	VPMADDWD     Y5, Y4, Y4
+	VPADDD       Y4, Y1, Y1
+	MOVBLZX      34(DX), R12
+	VMOVD        (R10)(R12*4), X3
+	MOVBLZX      35(DX), R12
+	VPINSRD      $0x01, (R10)(R12*4), X3, X3
+	MOVBLZX      36(DX), R12
+	VPINSRD      $0x02, (R10)(R12*4), X3, X3
+	MOVBLZX      37(DX), R12
+	VPINSRD      $0x03, (R10)(R12*4), X3, X3
+	MOVBLZX      38(DX), R12
+	VMOVD        (R10)(R12*4), X4
+	MOVBLZX      39(DX), R12
+	VPINSRD      $0x01, (R10)(R12*4), X4, X4
+	MOVBLZX      40(DX), R12
+	VPINSRD      $0x02, (R10)(R12*4), X4, X4
+	MOVBLZX      41(DX), R12
+	VPINSRD      $0x03, (R10)(R12*4), X4, X4
+	VINSERTI128  $0x01, X4, Y3, Y4
+	MOVL         82(DX), R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X3
+	MOVL         82(DX), R12
+	SHRL         $0x07, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X3, X3
+	MOVL         82(DX), R12
+	SHRL         $0x0e, R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X5
+	MOVL         82(DX), R12
+	SHRL         $0x15, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X5, X5
+	VINSERTI128  $0x01, X5, Y3, Y5
+	VPXOR        Y5, Y4, Y4
+	VPSUBB       Y5, Y4, Y4
+	VMOVDQU      128(SI), Y5
+	VPSIGNB      Y4, Y5, Y5
+	VPABSB       Y4, Y4
+	VPMADDUBSW   Y5, Y4, Y4
+	VPSHUFB      u8_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9<>+0(SB), Y2, Y5
+	VPMADDWD     Y5, Y4, Y4
+	VPADDD       Y4, Y1, Y1
+	MOVBLZX      42(DX), R12
+	VMOVD        (R10)(R12*4), X3
+	MOVBLZX      43(DX), R12
+	VPINSRD      $0x01, (R10)(R12*4), X3, X3
+	MOVBLZX      44(DX), R12
+	VPINSRD      $0x02, (R10)(R12*4), X3, X3
+	MOVBLZX      45(DX), R12
+	VPINSRD      $0x03, (R10)(R12*4), X3, X3
+	MOVBLZX      46(DX), R12
+	VMOVD        (R10)(R12*4), X4
+	MOVBLZX      47(DX), R12
+	VPINSRD      $0x01, (R10)(R12*4), X4, X4
+	MOVBLZX      48(DX), R12
+	VPINSRD      $0x02, (R10)(R12*4), X4, X4
+	MOVBLZX      49(DX), R12
+	VPINSRD      $0x03, (R10)(R12*4), X4, X4
+	VINSERTI128  $0x01, X4, Y3, Y4
+	MOVL         86(DX), R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X3
+	MOVL         86(DX), R12
+	SHRL         $0x07, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X3, X3
+	MOVL         86(DX), R12
+	SHRL         $0x0e, R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X5
+	MOVL         86(DX), R12
+	SHRL         $0x15, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X5, X5
+	VINSERTI128  $0x01, X5, Y3, Y5
+	VPXOR        Y5, Y4, Y4
+	VPSUBB       Y5, Y4, Y4
+	VMOVDQU      160(SI), Y5
+	VPSIGNB      Y4, Y5, Y5
+	VPABSB       Y4, Y4
+	VPMADDUBSW   Y5, Y4, Y4
+	VPSHUFB      u8_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b<>+0(SB), Y2, Y5
+	VPMADDWD     Y5, Y4, Y4
+	VPADDD       Y4, Y1, Y1
+	MOVBLZX      50(DX), R12
+	VMOVD        (R10)(R12*4), X3
+	MOVBLZX      51(DX), R12
+	VPINSRD      $0x01, (R10)(R12*4), X3, X3
+	MOVBLZX      52(DX), R12
+	VPINSRD      $0x02, (R10)(R12*4), X3, X3
+	MOVBLZX      53(DX), R12
+	VPINSRD      $0x03, (R10)(R12*4), X3, X3
+	MOVBLZX      54(DX), R12
+	VMOVD        (R10)(R12*4), X4
+	MOVBLZX      55(DX), R12
+	VPINSRD      $0x01, (R10)(R12*4), X4, X4
+	MOVBLZX      56(DX), R12
+	VPINSRD      $0x02, (R10)(R12*4), X4, X4
+	MOVBLZX      57(DX), R12
+	VPINSRD      $0x03, (R10)(R12*4), X4, X4
+	VINSERTI128  $0x01, X4, Y3, Y4
+	MOVL         90(DX), R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X3
+	MOVL         90(DX), R12
+	SHRL         $0x07, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X3, X3
+	MOVL         90(DX), R12
+	SHRL         $0x0e, R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X5
+	MOVL         90(DX), R12
+	SHRL         $0x15, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X5, X5
+	VINSERTI128  $0x01, X5, Y3, Y5
+	VPXOR        Y5, Y4, Y4
+	VPSUBB       Y5, Y4, Y4
+	VMOVDQU      192(SI), Y5
+	VPSIGNB      Y4, Y5, Y5
+	VPABSB       Y4, Y4
+	VPMADDUBSW   Y5, Y4, Y4
+	VPSHUFB      u8_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d<>+0(SB), Y2, Y5
+	VPMADDWD     Y5, Y4, Y4
+	VPADDD       Y4, Y1, Y1
+	MOVBLZX      58(DX), R12
+	VMOVD        (R10)(R12*4), X3
+	MOVBLZX      59(DX), R12
+	VPINSRD      $0x01, (R10)(R12*4), X3, X3
+	MOVBLZX      60(DX), R12
+	VPINSRD      $0x02, (R10)(R12*4), X3, X3
+	MOVBLZX      61(DX), R12
+	VPINSRD      $0x03, (R10)(R12*4), X3, X3
+	MOVBLZX      62(DX), R12
+	VMOVD        (R10)(R12*4), X4
+	MOVBLZX      63(DX), R12
+	VPINSRD      $0x01, (R10)(R12*4), X4, X4
+	MOVBLZX      64(DX), R12
+	VPINSRD      $0x02, (R10)(R12*4), X4, X4
+	MOVBLZX      65(DX), R12
+	VPINSRD      $0x03, (R10)(R12*4), X4, X4
+	VINSERTI128  $0x01, X4, Y3, Y4
+	MOVL         94(DX), R10
+	ANDL         $0x0000007f, R10
+	VMOVQ        (R11)(R10*8), X3
+	MOVL         94(DX), R10
+	SHRL         $0x07, R10
+	ANDL         $0x0000007f, R10
+	VMOVHPS      (R11)(R10*8), X3, X3
+	MOVL         94(DX), R10
+	SHRL         $0x0e, R10
+	ANDL         $0x0000007f, R10
+	VMOVQ        (R11)(R10*8), X5
+	MOVL         94(DX), R10
+	SHRL         $0x15, R10
+	ANDL         $0x0000007f, R10
+	VMOVHPS      (R11)(R10*8), X5, X5
+	VINSERTI128  $0x01, X5, Y3, Y5
+	VPXOR        Y5, Y4, Y4
+	VPSUBB       Y5, Y4, Y4
+	VMOVDQU      224(SI), Y5
+	VPSIGNB      Y4, Y5, Y5
+	VPABSB       Y4, Y4
+	VPMADDUBSW   Y5, Y4, Y4
+	VPSHUFB      u8_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f<>+0(SB), Y2, Y2
+	VPMADDWD     Y2, Y4, Y4
+	VPADDD       Y4, Y1, Y1
+	VSHUFPS      $0xdd, Y1, Y1, Y2
+	VSHUFPS      $0x88, Y1, Y1, Y1
+	VPADDD       Y2, Y1, Y1
+	VSHUFPS      $0xdd, Y1, Y1, Y2
+	VSHUFPS      $0x88, Y1, Y1, Y1
+	VPADDD       Y2, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPADDD       X2, X1, X1
+	VCVTDQ2PS    X1, X1
+	VPBROADCASTW (DX), X2
+	VCVTPH2PS    X2, X2
+	VMULSS       u32_3e800000<>+0(SB), X2, X2
+	VBROADCASTSS (DI), X3
+	VMULPS       X3, X2, X2
+	VFMADD231SS  X1, X2, X0
+	ADDQ         $0x00000062, DX
+	ADDQ         $0x00000100, SI
+	ADDQ         $0x04, DI
+	ADDQ         $0x00000020, R8
+	DECQ         R9
+	JNE          block
+	VCMPPS       $0x03, X0, X0, X1
+	VBROADCASTSS u32_7fc00000<>+0(SB), X2
+	VBLENDVPS    X1, X2, X0, X0
+	VMOVSS       X0, (CX)
+	ADDQ         $0x04, CX
+	MOVQ         32(AX), SI
+	IMUL3Q       $0x00000062, SI, SI
+	SUBQ         SI, DX
+	ADDQ         16(AX), DX
+	DECQ         BX
+	JNE          row
+	VZEROUPPER
+	RET
+
+DATA u32_3e800000<>+0(SB)/4, $0x3e800000
+GLOBL u32_3e800000<>(SB), RODATA|NOPTR, $4
+
+// func unpackIQ3XXSAVX2(a *byte)
+// Requires: AVX, AVX2, F16C, MMX+
+TEXT ·unpackIQ3XXSAVX2(SB), NOSPLIT, $64-8
+	MOVQ         a+0(FP), AX
+	MOVQ         (AX), CX
+	MOVQ         8(AX), DX
+	MOVQ         24(AX), BX
+	MOVQ         72(AX), SI
+	MOVQ         16(AX), DI
+	MOVQ         40(AX), R8
+	MOVQ         56(AX), R9
+	VPBROADCASTB 32(AX), Y0
+
+block:
+	PREFETCHT0   4096(CX)
+	PREFETCHT0   4160(CX)
+	LEAQ         ·latticeIQ3XXS+0(SB), AX
+	LEAQ         ·evenSigns+0(SB), R10
+	MOVBLZX      2(CX), R11
+	VMOVD        (AX)(R11*4), X1
+	MOVBLZX      3(CX), R11
+	VPINSRD      $0x01, (AX)(R11*4), X1, X1
+	MOVBLZX      4(CX), R11
+	VPINSRD      $0x02, (AX)(R11*4), X1, X1
+	MOVBLZX      5(CX), R11
+	VPINSRD      $0x03, (AX)(R11*4), X1, X1
+	MOVBLZX      6(CX), R11
+	VMOVD        (AX)(R11*4), X2
+	MOVBLZX      7(CX), R11
+	VPINSRD      $0x01, (AX)(R11*4), X2, X2
+	MOVBLZX      8(CX), R11
+	VPINSRD      $0x02, (AX)(R11*4), X2, X2
+	MOVBLZX      9(CX), R11
+	VPINSRD      $0x03, (AX)(R11*4), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	MOVL         66(CX), R11
+	ANDL         $0x0000007f, R11
+	VMOVQ        (R10)(R11*8), X1
+	MOVL         66(CX), R11
+	SHRL         $0x07, R11
+	ANDL         $0x0000007f, R11
+	VMOVHPS      (R10)(R11*8), X1, X1
+	MOVL         66(CX), R11
+	SHRL         $0x0e, R11
+	ANDL         $0x0000007f, R11
+	VMOVQ        (R10)(R11*8), X3
+	MOVL         66(CX), R11
+	SHRL         $0x15, R11
+	ANDL         $0x0000007f, R11
+	VMOVHPS      (R10)(R11*8), X3, X3
+	VINSERTI128  $0x01, X3, Y1, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVBLZX      10(CX), R11
+	VMOVD        (AX)(R11*4), X1
+	MOVBLZX      11(CX), R11
+	VPINSRD      $0x01, (AX)(R11*4), X1, X1
+	MOVBLZX      12(CX), R11
+	VPINSRD      $0x02, (AX)(R11*4), X1, X1
+	MOVBLZX      13(CX), R11
+	VPINSRD      $0x03, (AX)(R11*4), X1, X1
+	MOVBLZX      14(CX), R11
+	VMOVD        (AX)(R11*4), X2
+	MOVBLZX      15(CX), R11
+	VPINSRD      $0x01, (AX)(R11*4), X2, X2
+	MOVBLZX      16(CX), R11
+	VPINSRD      $0x02, (AX)(R11*4), X2, X2
+	MOVBLZX      17(CX), R11
+	VPINSRD      $0x03, (AX)(R11*4), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	MOVL         70(CX), R11
+	ANDL         $0x0000007f, R11
+	VMOVQ        (R10)(R11*8), X1
+	MOVL         70(CX), R11
+	SHRL         $0x07, R11
+	ANDL         $0x0000007f, R11
+	VMOVHPS      (R10)(R11*8), X1, X1
+	MOVL         70(CX), R11
+	SHRL         $0x0e, R11
+	ANDL         $0x0000007f, R11
+	VMOVQ        (R10)(R11*8), X3
+	MOVL         70(CX), R11
+	SHRL         $0x15, R11
+	ANDL         $0x0000007f, R11
+	VMOVHPS      (R10)(R11*8), X3, X3
+	VINSERTI128  $0x01, X3, Y1, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVBLZX      18(CX), R11
+	VMOVD        (AX)(R11*4), X1
+	MOVBLZX      19(CX), R11
+	VPINSRD      $0x01, (AX)(R11*4), X1, X1
+	MOVBLZX      20(CX), R11
+	VPINSRD      $0x02, (AX)(R11*4), X1, X1
+	MOVBLZX      21(CX), R11
+	VPINSRD      $0x03, (AX)(R11*4), X1, X1
+	MOVBLZX      22(CX), R11
+	VMOVD        (AX)(R11*4), X2
+	MOVBLZX      23(CX), R11
+	VPINSRD      $0x01, (AX)(R11*4), X2, X2
+	MOVBLZX      24(CX), R11
+	VPINSRD      $0x02, (AX)(R11*4), X2, X2
+	MOVBLZX      25(CX), R11
+	VPINSRD      $0x03, (AX)(R11*4), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	MOVL         74(CX), R11
+	ANDL         $0x0000007f, R11
+	VMOVQ        (R10)(R11*8), X1
+	MOVL         74(CX), R11
+	SHRL         $0x07, R11
+	ANDL         $0x0000007f, R11
+	VMOVHPS      (R10)(R11*8), X1, X1
+	MOVL         74(CX), R11
+	SHRL         $0x0e, R11
+	ANDL         $0x0000007f, R11
+	VMOVQ        (R10)(R11*8), X3
+	MOVL         74(CX), R11
+	SHRL         $0x15, R11
+	ANDL         $0x0000007f, R11
+	VMOVHPS      (R10)(R11*8), X3, X3
+	VINSERTI128  $0x01, X3, Y1, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVBLZX      26(CX), R11
+	VMOVD        (AX)(R11*4), X1
+	MOVBLZX      27(CX), R11
+	VPINSRD      $0x01, (AX)(R11*4), X1, X1
+	MOVBLZX      28(CX), R11
+	VPINSRD      $0x02, (AX)(R11*4), X1, X1
+	MOVBLZX      29(CX), R11
+	VPINSRD      $0x03, (AX)(R11*4), X1, X1
+	MOVBLZX      30(CX), R11
+	VMOVD        (AX)(R11*4), X2
+	MOVBLZX      31(CX), R11
+	VPINSRD      $0x01, (AX)(R11*4), X2, X2
+	MOVBLZX      32(CX), R11
+	VPINSRD      $0x02, (AX)(R11*4), X2, X2
+	MOVBLZX      33(CX), R11
+	VPINSRD      $0x03, (AX)(R11*4), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	MOVL         78(CX), R11
+	ANDL         $0x0000007f, R11
+	VMOVQ        (R10)(R11*8), X1
+	MOVL         78(CX), R11
+	SHRL         $0x07, R11
+	ANDL         $0x0000007f, R11
+	VMOVHPS      (R10)(R11*8), X1, X1
+	MOVL         78(CX), R11
+	SHRL         $0x0e, R11
+	ANDL         $0x0000007f, R11
+	VMOVQ        (R10)(R11*8), X3
+	MOVL         78(CX), R11
+	SHRL         $0x15, R11
+	ANDL         $0x0000007f, R11
+	VMOVHPS      (R10)(R11*8), X3, X3
+	VINSERTI128  $0x01, X3, Y1, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVBLZX      34(CX), R11
+	VMOVD        (AX)(R11*4), X1
+	MOVBLZX      35(CX), R11
+	VPINSRD      $0x01, (AX)(R11*4), X1, X1
+	MOVBLZX      36(CX), R11
+	VPINSRD      $0x02, (AX)(R11*4), X1, X1
+	MOVBLZX      37(CX), R11
+	VPINSRD      $0x03, (AX)(R11*4), X1, X1
+	MOVBLZX      38(CX), R11
+	VMOVD        (AX)(R11*4), X2
+	MOVBLZX      39(CX), R11
+	VPINSRD      $0x01, (AX)(R11*4), X2, X2
+	MOVBLZX      40(CX), R11
+	VPINSRD      $0x02, (AX)(R11*4), X2, X2
+	MOVBLZX      41(CX), R11
+	VPINSRD      $0x03, (AX)(R11*4), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	MOVL         82(CX), R11
+	ANDL         $0x0000007f, R11
+	VMOVQ        (R10)(R11*8), X1
+	MOVL         82(CX), R11
+	SHRL         $0x07, R11
+	ANDL         $0x0000007f, R11
+	VMOVHPS      (R10)(R11*8), X1, X1
+	MOVL         82(CX), R11
+	SHRL         $0x0e, R11
+	ANDL         $0x0000007f, R11
+	VMOVQ        (R10)(R11*8), X3
+	MOVL         82(CX), R11
+	SHRL         $0x15, R11
+	ANDL         $0x0000007f, R11
+	VMOVHPS      (R10)(R11*8), X3, X3
+	VINSERTI128  $0x01, X3, Y1, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVBLZX      42(CX), R11
+	VMOVD        (AX)(R11*4), X1
+	MOVBLZX      43(CX), R11
+	VPINSRD      $0x01, (AX)(R11*4), X1, X1
+	MOVBLZX      44(CX), R11
+	VPINSRD      $0x02, (AX)(R11*4), X1, X1
+	MOVBLZX      45(CX), R11
+	VPINSRD      $0x03, (AX)(R11*4), X1, X1
+	MOVBLZX      46(CX), R11
+	VMOVD        (AX)(R11*4), X2
+	MOVBLZX      47(CX), R11
+	VPINSRD      $0x01, (AX)(R11*4), X2, X2
+	MOVBLZX      48(CX), R11
+	VPINSRD      $0x02, (AX)(R11*4), X2, X2
+	MOVBLZX      49(CX), R11
+	VPINSRD      $0x03, (AX)(R11*4), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	MOVL         86(CX), R11
+	ANDL         $0x0000007f, R11
+	VMOVQ        (R10)(R11*8), X1
+	MOVL         86(CX), R11
+	SHRL         $0x07, R11
+	ANDL         $0x0000007f, R11
+	VMOVHPS      (R10)(R11*8), X1, X1
+	MOVL         86(CX), R11
+	SHRL         $0x0e, R11
+	ANDL         $0x0000007f, R11
+	VMOVQ        (R10)(R11*8), X3
+	MOVL         86(CX), R11
+	SHRL         $0x15, R11
+	ANDL         $0x0000007f, R11
+	VMOVHPS      (R10)(R11*8), X3, X3
+	VINSERTI128  $0x01, X3, Y1, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVBLZX      50(CX), R11
+	VMOVD        (AX)(R11*4), X1
+	MOVBLZX      51(CX), R11
+	VPINSRD      $0x01, (AX)(R11*4), X1, X1
+	MOVBLZX      52(CX), R11
+	VPINSRD      $0x02, (AX)(R11*4), X1, X1
+	MOVBLZX      53(CX), R11
+	VPINSRD      $0x03, (AX)(R11*4), X1, X1
+	MOVBLZX      54(CX), R11
+	VMOVD        (AX)(R11*4), X2
+	MOVBLZX      55(CX), R11
+	VPINSRD      $0x01, (AX)(R11*4), X2, X2
+	MOVBLZX      56(CX), R11
+	VPINSRD      $0x02, (AX)(R11*4), X2, X2
+	MOVBLZX      57(CX), R11
+	VPINSRD      $0x03, (AX)(R11*4), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	MOVL         90(CX), R11
+	ANDL         $0x0000007f, R11
+	VMOVQ        (R10)(R11*8), X1
+	MOVL         90(CX), R11
+	SHRL         $0x07, R11
+	ANDL         $0x0000007f, R11
+	VMOVHPS      (R10)(R11*8), X1, X1
+	MOVL         90(CX), R11
+	SHRL         $0x0e, R11
+	ANDL         $0x0000007f, R11
+	VMOVQ        (R10)(R11*8), X3
+	MOVL         90(CX), R11
+	SHRL         $0x15, R11
+	ANDL         $0x0000007f, R11
+	VMOVHPS      (R10)(R11*8), X3, X3
+	VINSERTI128  $0x01, X3, Y1, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVBLZX      58(CX), R11
+	VMOVD        (AX)(R11*4), X1
+	MOVBLZX      59(CX), R11
+	VPINSRD      $0x01, (AX)(R11*4), X1, X1
+	MOVBLZX      60(CX), R11
+	VPINSRD      $0x02, (AX)(R11*4), X1, X1
+	MOVBLZX      61(CX), R11
+	VPINSRD      $0x03, (AX)(R11*4), X1, X1
+	MOVBLZX      62(CX), R11
+	VMOVD        (AX)(R11*4), X2
+	MOVBLZX      63(CX), R11
+	VPINSRD      $0x01, (AX)(R11*4), X2, X2
+	MOVBLZX      64(CX), R11
+	VPINSRD      $0x02, (AX)(R11*4), X2, X2
+	MOVBLZX      65(CX), R11
+	VPINSRD      $0x03, (AX)(R11*4), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	MOVL         94(CX), AX
+	ANDL         $0x0000007f, AX
+	VMOVQ        (R10)(AX*8), X1
+	MOVL         94(CX), AX
+	SHRL         $0x07, AX
+	ANDL         $0x0000007f, AX
+	VMOVHPS      (R10)(AX*8), X1, X1
+	MOVL         94(CX), AX
+	SHRL         $0x0e, AX
+	ANDL         $0x0000007f, AX
+	VMOVQ        (R10)(AX*8), X3
+	MOVL         94(CX), AX
+	SHRL         $0x15, AX
+	ANDL         $0x0000007f, AX
+	VMOVHPS      (R10)(AX*8), X3, X3
+	VINSERTI128  $0x01, X3, Y1, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VPBROADCASTW (CX), X1
+	VCVTPH2PS    X1, X1
+	VMULSS       u32_3e800000<>+0(SB), X1, X1
+	VMOVSS       X1, (R8)
+	ADDQ         SI, R8
+	VMOVDQU      66(CX), Y2
+	VPSRLD       $0x1c, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VPACKUSDW    X1, X2, X1
+	VPACKUSWB    X1, X1, X1
+	VPADDB       X1, X1, X1
+	VPOR         u32_1010101x8<>+0(SB), X1, X1
+	VPMOVSXBD    X1, Y2
+	VMOVDQU      Y2, (SP)
+	MOVL         (SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         4(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         8(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         12(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         16(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         20(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         24(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         28(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	ADDQ         $0x00000062, CX
+	DECQ         DX
+	JNE          block
+	VZEROUPPER
+	RET
+
+// func gemvIQ3SAVX2(a *byte)
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
+TEXT ·gemvIQ3SAVX2(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ 8(AX), DX
+	MOVQ 24(AX), BX
+
+row:
+	MOVQ  40(AX), SI
+	MOVQ  48(AX), DI
+	MOVQ  56(AX), R8
+	MOVQ  32(AX), R9
+	VPXOR X0, X0, X0
+
+block:
+	PREFETCHT0   4096(DX)
+	PREFETCHT0   4160(DX)
+	VPXOR        Y1, Y1, Y1
+	VMOVD        106(DX), X2
+	VPSRLW       $0x04, X2, X3
+	VPUNPCKLBW   X3, X2, X2
+	VPAND        u32_f0f0f0fx8<>+0(SB), X2, X2
+	VPADDB       X2, X2, X2
+	VPOR         u32_1010101x8<>+0(SB), X2, X2
+	VPMOVSXBW    X2, Y2
+	VPERM2I128   $0x00, Y2, Y2, Y2
+	LEAQ         ·latticeIQ3S+0(SB), R10
+	MOVBLZX      66(DX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      2(DX), R12
+	ORL          R11, R12
+	VMOVD        (R10)(R12*4), X3
+	MOVBLZX      66(DX), R11
+	SHLL         $0x07, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      3(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x01, (R10)(R12*4), X3, X3
+	MOVBLZX      66(DX), R11
+	SHLL         $0x06, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      4(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x02, (R10)(R12*4), X3, X3
+	MOVBLZX      66(DX), R11
+	SHLL         $0x05, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      5(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x03, (R10)(R12*4), X3, X3
+	MOVBLZX      66(DX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      6(DX), R12
+	ORL          R11, R12
+	VMOVD        (R10)(R12*4), X4
+	MOVBLZX      66(DX), R11
+	SHLL         $0x03, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      7(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x01, (R10)(R12*4), X4, X4
+	MOVBLZX      66(DX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      8(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x02, (R10)(R12*4), X4, X4
+	MOVBLZX      66(DX), R11
+	SHLL         $0x01, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      9(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x03, (R10)(R12*4), X4, X4
+	VINSERTI128  $0x01, X4, Y3, Y4
+	VPBROADCASTD 74(DX), Y5
+	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y5, Y5
+	VPAND        u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
+	VPCMPEQB     u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
+	VPXOR        Y5, Y4, Y4
+	VPSUBB       Y5, Y4, Y4
+	VMOVDQU      (SI), Y5
+	VPSIGNB      Y4, Y5, Y5
+	VPABSB       Y4, Y4
+	VPMADDUBSW   Y5, Y4, Y4
+	VPSHUFB      u8_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1<>+0(SB), Y2, Y5
+	VPMADDWD     Y5, Y4, Y4
+	VPADDD       Y4, Y1, Y1
+	MOVBLZX      67(DX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      10(DX), R12
+	ORL          R11, R12
+	VMOVD        (R10)(R12*4), X3
+	MOVBLZX      67(DX), R11
+	SHLL         $0x07, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      11(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x01, (R10)(R12*4), X3, X3
+	MOVBLZX      67(DX), R11
+	SHLL         $0x06, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      12(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x02, (R10)(R12*4), X3, X3
+	MOVBLZX      67(DX), R11
+	SHLL         $0x05, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      13(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x03, (R10)(R12*4), X3, X3
+	MOVBLZX      67(DX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      14(DX), R12
+	ORL          R11, R12
+	VMOVD        (R10)(R12*4), X4
+	MOVBLZX      67(DX), R11
+	SHLL         $0x03, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      15(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x01, (R10)(R12*4), X4, X4
+	MOVBLZX      67(DX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      16(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x02, (R10)(R12*4), X4, X4
+	MOVBLZX      67(DX), R11
+	SHLL         $0x01, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      17(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x03, (R10)(R12*4), X4, X4
+	VINSERTI128  $0x01, X4, Y3, Y4
+	VPBROADCASTD 78(DX), Y5
+	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y5, Y5
+	VPAND        u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
+	VPCMPEQB     u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
+	VPXOR        Y5, Y4, Y4
+	VPSUBB       Y5, Y4, Y4
+	VMOVDQU      32(SI), Y5
+	VPSIGNB      Y4, Y5, Y5
+	VPABSB       Y4, Y4
+	VPMADDUBSW   Y5, Y4, Y4
+	VPSHUFB      u8_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3<>+0(SB), Y2, Y5
+	VPMADDWD     Y5, Y4, Y4
+	VPADDD       Y4, Y1, Y1
+	MOVBLZX      68(DX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      18(DX), R12
+	ORL          R11, R12
+	VMOVD        (R10)(R12*4), X3
+	MOVBLZX      68(DX), R11
+	SHLL         $0x07, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      19(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x01, (R10)(R12*4), X3, X3
+	MOVBLZX      68(DX), R11
+	SHLL         $0x06, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      20(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x02, (R10)(R12*4), X3, X3
+	MOVBLZX      68(DX), R11
+	SHLL         $0x05, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      21(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x03, (R10)(R12*4), X3, X3
+	MOVBLZX      68(DX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      22(DX), R12
+	ORL          R11, R12
+	VMOVD        (R10)(R12*4), X4
+	MOVBLZX      68(DX), R11
+	SHLL         $0x03, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      23(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x01, (R10)(R12*4), X4, X4
+	MOVBLZX      68(DX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      24(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x02, (R10)(R12*4), X4, X4
+	MOVBLZX      68(DX), R11
+	SHLL         $0x01, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      25(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x03, (R10)(R12*4), X4, X4
+	VINSERTI128  $0x01, X4, Y3, Y4
+	VPBROADCASTD 82(DX), Y5
+	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y5, Y5
+	VPAND        u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
+	VPCMPEQB     u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
+	VPXOR        Y5, Y4, Y4
+	VPSUBB       Y5, Y4, Y4
+	VMOVDQU      64(SI), Y5
+	VPSIGNB      Y4, Y5, Y5
+	VPABSB       Y4, Y4
+	VPMADDUBSW   Y5, Y4, Y4
+	VPSHUFB      u8_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5<>+0(SB), Y2, Y5
+	VPMADDWD     Y5, Y4, Y4
+	VPADDD       Y4, Y1, Y1
+	MOVBLZX      69(DX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      26(DX), R12
+	ORL          R11, R12
+	VMOVD        (R10)(R12*4), X3
+	MOVBLZX      69(DX), R11
+	SHLL         $0x07, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      27(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x01, (R10)(R12*4), X3, X3
+	MOVBLZX      69(DX), R11
+	SHLL         $0x06, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      28(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x02, (R10)(R12*4), X3, X3
+	MOVBLZX      69(DX), R11
+	SHLL         $0x05, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      29(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x03, (R10)(R12*4), X3, X3
+	MOVBLZX      69(DX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      30(DX), R12
+	ORL          R11, R12
+	VMOVD        (R10)(R12*4), X4
+	MOVBLZX      69(DX), R11
+	SHLL         $0x03, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      31(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x01, (R10)(R12*4), X4, X4
+	MOVBLZX      69(DX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      32(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x02, (R10)(R12*4), X4, X4
+	MOVBLZX      69(DX), R11
+	SHLL         $0x01, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      33(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x03, (R10)(R12*4), X4, X4
+	VINSERTI128  $0x01, X4, Y3, Y4
+	VPBROADCASTD 86(DX), Y5
+	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y5, Y5
+	VPAND        u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
+	VPCMPEQB     u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
+	VPXOR        Y5, Y4, Y4
+	VPSUBB       Y5, Y4, Y4
+	VMOVDQU      96(SI), Y5
+	VPSIGNB      Y4, Y5, Y5
+	VPABSB       Y4, Y4
+	VPMADDUBSW   Y5, Y4, Y4
+	VPSHUFB      u8_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7<>+0(SB), Y2, Y5
+	VPMADDWD     Y5, Y4, Y4
+	VPADDD       Y4, Y1, Y1
+	MOVBLZX      70(DX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      34(DX), R12
+	ORL          R11, R12
+	VMOVD        (R10)(R12*4), X3
+	MOVBLZX      70(DX), R11
+	SHLL         $0x07, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      35(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x01, (R10)(R12*4), X3, X3
+	MOVBLZX      70(DX), R11
+	SHLL         $0x06, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      36(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x02, (R10)(R12*4), X3, X3
+	MOVBLZX      70(DX), R11
+	SHLL         $0x05, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      37(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x03, (R10)(R12*4), X3, X3
+	MOVBLZX      70(DX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      38(DX), R12
+	ORL          R11, R12
+	VMOVD        (R10)(R12*4), X4
+	MOVBLZX      70(DX), R11
+	SHLL         $0x03, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      39(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x01, (R10)(R12*4), X4, X4
+	MOVBLZX      70(DX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      40(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x02, (R10)(R12*4), X4, X4
+	MOVBLZX      70(DX), R11
+	SHLL         $0x01, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      41(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x03, (R10)(R12*4), X4, X4
+	VINSERTI128  $0x01, X4, Y3, Y4
+	VPBROADCASTD 90(DX), Y5
+	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y5, Y5
+	VPAND        u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
+	VPCMPEQB     u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
+	VPXOR        Y5, Y4, Y4
+	VPSUBB       Y5, Y4, Y4
+	VMOVDQU      128(SI), Y5
+	VPSIGNB      Y4, Y5, Y5
+	VPABSB       Y4, Y4
+	VPMADDUBSW   Y5, Y4, Y4
+	VPSHUFB      u8_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9<>+0(SB), Y2, Y5
+	VPMADDWD     Y5, Y4, Y4
+	VPADDD       Y4, Y1, Y1
+	MOVBLZX      71(DX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      42(DX), R12
+	ORL          R11, R12
+	VMOVD        (R10)(R12*4), X3
+	MOVBLZX      71(DX), R11
+	SHLL         $0x07, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      43(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x01, (R10)(R12*4), X3, X3
+	MOVBLZX      71(DX), R11
+	SHLL         $0x06, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      44(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x02, (R10)(R12*4), X3, X3
+	MOVBLZX      71(DX), R11
+	SHLL         $0x05, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      45(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x03, (R10)(R12*4), X3, X3
+	MOVBLZX      71(DX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      46(DX), R12
+	ORL          R11, R12
+	VMOVD        (R10)(R12*4), X4
+	MOVBLZX      71(DX), R11
+	SHLL         $0x03, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      47(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x01, (R10)(R12*4), X4, X4
+	MOVBLZX      71(DX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      48(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x02, (R10)(R12*4), X4, X4
+	MOVBLZX      71(DX), R11
+	SHLL         $0x01, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      49(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x03, (R10)(R12*4), X4, X4
+	VINSERTI128  $0x01, X4, Y3, Y4
+	VPBROADCASTD 94(DX), Y5
+	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y5, Y5
+	VPAND        u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
+	VPCMPEQB     u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
+	VPXOR        Y5, Y4, Y4
+	VPSUBB       Y5, Y4, Y4
+	VMOVDQU      160(SI), Y5
+	VPSIGNB      Y4, Y5, Y5
+	VPABSB       Y4, Y4
+	VPMADDUBSW   Y5, Y4, Y4
+	VPSHUFB      u8_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b<>+0(SB), Y2, Y5
+	VPMADDWD     Y5, Y4, Y4
+	VPADDD       Y4, Y1, Y1
+	MOVBLZX      72(DX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      50(DX), R12
+	ORL          R11, R12
+	VMOVD        (R10)(R12*4), X3
+	MOVBLZX      72(DX), R11
+	SHLL         $0x07, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      51(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x01, (R10)(R12*4), X3, X3
+	MOVBLZX      72(DX), R11
+	SHLL         $0x06, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      52(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x02, (R10)(R12*4), X3, X3
+	MOVBLZX      72(DX), R11
+	SHLL         $0x05, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      53(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x03, (R10)(R12*4), X3, X3
+	MOVBLZX      72(DX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      54(DX), R12
+	ORL          R11, R12
+	VMOVD        (R10)(R12*4), X4
+	MOVBLZX      72(DX), R11
+	SHLL         $0x03, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      55(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x01, (R10)(R12*4), X4, X4
+	MOVBLZX      72(DX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      56(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x02, (R10)(R12*4), X4, X4
+	MOVBLZX      72(DX), R11
+	SHLL         $0x01, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      57(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x03, (R10)(R12*4), X4, X4
+	VINSERTI128  $0x01, X4, Y3, Y4
+	VPBROADCASTD 98(DX), Y5
+	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y5, Y5
+	VPAND        u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
+	VPCMPEQB     u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
+	VPXOR        Y5, Y4, Y4
+	VPSUBB       Y5, Y4, Y4
+	VMOVDQU      192(SI), Y5
+	VPSIGNB      Y4, Y5, Y5
+	VPABSB       Y4, Y4
+	VPMADDUBSW   Y5, Y4, Y4
+	VPSHUFB      u8_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d<>+0(SB), Y2, Y5
+	VPMADDWD     Y5, Y4, Y4
+	VPADDD       Y4, Y1, Y1
+	MOVBLZX      73(DX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      58(DX), R12
+	ORL          R11, R12
+	VMOVD        (R10)(R12*4), X3
+	MOVBLZX      73(DX), R11
+	SHLL         $0x07, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      59(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x01, (R10)(R12*4), X3, X3
+	MOVBLZX      73(DX), R11
+	SHLL         $0x06, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      60(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x02, (R10)(R12*4), X3, X3
+	MOVBLZX      73(DX), R11
+	SHLL         $0x05, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      61(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x03, (R10)(R12*4), X3, X3
+	MOVBLZX      73(DX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      62(DX), R12
+	ORL          R11, R12
+	VMOVD        (R10)(R12*4), X4
+	MOVBLZX      73(DX), R11
+	SHLL         $0x03, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      63(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x01, (R10)(R12*4), X4, X4
+	MOVBLZX      73(DX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      64(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x02, (R10)(R12*4), X4, X4
+	MOVBLZX      73(DX), R11
+	SHLL         $0x01, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      65(DX), R12
+	ORL          R11, R12
+	VPINSRD      $0x03, (R10)(R12*4), X4, X4
+	VINSERTI128  $0x01, X4, Y3, Y4
+	VPBROADCASTD 102(DX), Y5
+	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y5, Y5
+	VPAND        u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
+	VPCMPEQB     u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y5, Y5
+	VPXOR        Y5, Y4, Y4
+	VPSUBB       Y5, Y4, Y4
+	VMOVDQU      224(SI), Y5
+	VPSIGNB      Y4, Y5, Y5
+	VPABSB       Y4, Y4
+	VPMADDUBSW   Y5, Y4, Y4
+	VPSHUFB      u8_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f<>+0(SB), Y2, Y2
+	VPMADDWD     Y2, Y4, Y4
+	VPADDD       Y4, Y1, Y1
+	VSHUFPS      $0xdd, Y1, Y1, Y2
+	VSHUFPS      $0x88, Y1, Y1, Y1
+	VPADDD       Y2, Y1, Y1
+	VSHUFPS      $0xdd, Y1, Y1, Y2
+	VSHUFPS      $0x88, Y1, Y1, Y1
+	VPADDD       Y2, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPADDD       X2, X1, X1
+	VCVTDQ2PS    X1, X1
+	VPBROADCASTW (DX), X2
+	VCVTPH2PS    X2, X2
+	VBROADCASTSS (DI), X3
+	VMULPS       X3, X2, X2
+	VFMADD231SS  X1, X2, X0
+	ADDQ         $0x0000006e, DX
+	ADDQ         $0x00000100, SI
+	ADDQ         $0x04, DI
+	ADDQ         $0x00000020, R8
+	DECQ         R9
+	JNE          block
+	VCMPPS       $0x03, X0, X0, X1
+	VBROADCASTSS u32_7fc00000<>+0(SB), X2
+	VBLENDVPS    X1, X2, X0, X0
+	VMOVSS       X0, (CX)
+	ADDQ         $0x04, CX
+	MOVQ         32(AX), SI
+	IMUL3Q       $0x0000006e, SI, SI
+	SUBQ         SI, DX
+	ADDQ         16(AX), DX
+	DECQ         BX
+	JNE          row
+	VZEROUPPER
+	RET
+
+// func unpackIQ3SAVX2(a *byte)
+// Requires: AVX, AVX2, F16C, MMX+
+TEXT ·unpackIQ3SAVX2(SB), NOSPLIT, $64-8
+	MOVQ         a+0(FP), AX
+	MOVQ         (AX), CX
+	MOVQ         8(AX), DX
+	MOVQ         24(AX), BX
+	MOVQ         72(AX), SI
+	MOVQ         16(AX), DI
+	MOVQ         40(AX), R8
+	MOVQ         56(AX), R9
+	VPBROADCASTB 32(AX), Y0
+
+block:
+	PREFETCHT0   4096(CX)
+	PREFETCHT0   4160(CX)
+	LEAQ         ·latticeIQ3S+0(SB), AX
+	MOVBLZX      66(CX), R10
+	SHLL         $0x08, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      2(CX), R11
+	ORL          R10, R11
+	VMOVD        (AX)(R11*4), X1
+	MOVBLZX      66(CX), R10
+	SHLL         $0x07, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      3(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x01, (AX)(R11*4), X1, X1
+	MOVBLZX      66(CX), R10
+	SHLL         $0x06, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      4(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x02, (AX)(R11*4), X1, X1
+	MOVBLZX      66(CX), R10
+	SHLL         $0x05, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      5(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x03, (AX)(R11*4), X1, X1
+	MOVBLZX      66(CX), R10
+	SHLL         $0x04, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      6(CX), R11
+	ORL          R10, R11
+	VMOVD        (AX)(R11*4), X2
+	MOVBLZX      66(CX), R10
+	SHLL         $0x03, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      7(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x01, (AX)(R11*4), X2, X2
+	MOVBLZX      66(CX), R10
+	SHLL         $0x02, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      8(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x02, (AX)(R11*4), X2, X2
+	MOVBLZX      66(CX), R10
+	SHLL         $0x01, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      9(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x03, (AX)(R11*4), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	VPBROADCASTD 74(CX), Y3
+	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y3, Y3
+	VPAND        u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
+	VPCMPEQB     u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVBLZX      67(CX), R10
+	SHLL         $0x08, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      10(CX), R11
+	ORL          R10, R11
+	VMOVD        (AX)(R11*4), X1
+	MOVBLZX      67(CX), R10
+	SHLL         $0x07, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      11(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x01, (AX)(R11*4), X1, X1
+	MOVBLZX      67(CX), R10
+	SHLL         $0x06, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      12(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x02, (AX)(R11*4), X1, X1
+	MOVBLZX      67(CX), R10
+	SHLL         $0x05, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      13(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x03, (AX)(R11*4), X1, X1
+	MOVBLZX      67(CX), R10
+	SHLL         $0x04, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      14(CX), R11
+	ORL          R10, R11
+	VMOVD        (AX)(R11*4), X2
+	MOVBLZX      67(CX), R10
+	SHLL         $0x03, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      15(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x01, (AX)(R11*4), X2, X2
+	MOVBLZX      67(CX), R10
+	SHLL         $0x02, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      16(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x02, (AX)(R11*4), X2, X2
+	MOVBLZX      67(CX), R10
+	SHLL         $0x01, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      17(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x03, (AX)(R11*4), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	VPBROADCASTD 78(CX), Y3
+	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y3, Y3
+	VPAND        u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
+	VPCMPEQB     u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVBLZX      68(CX), R10
+	SHLL         $0x08, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      18(CX), R11
+	ORL          R10, R11
+	VMOVD        (AX)(R11*4), X1
+	MOVBLZX      68(CX), R10
+	SHLL         $0x07, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      19(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x01, (AX)(R11*4), X1, X1
+	MOVBLZX      68(CX), R10
+	SHLL         $0x06, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      20(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x02, (AX)(R11*4), X1, X1
+	MOVBLZX      68(CX), R10
+	SHLL         $0x05, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      21(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x03, (AX)(R11*4), X1, X1
+	MOVBLZX      68(CX), R10
+	SHLL         $0x04, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      22(CX), R11
+	ORL          R10, R11
+	VMOVD        (AX)(R11*4), X2
+	MOVBLZX      68(CX), R10
+	SHLL         $0x03, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      23(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x01, (AX)(R11*4), X2, X2
+	MOVBLZX      68(CX), R10
+	SHLL         $0x02, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      24(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x02, (AX)(R11*4), X2, X2
+	MOVBLZX      68(CX), R10
+	SHLL         $0x01, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      25(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x03, (AX)(R11*4), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	VPBROADCASTD 82(CX), Y3
+	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y3, Y3
+	VPAND        u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
+	VPCMPEQB     u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVBLZX      69(CX), R10
+	SHLL         $0x08, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      26(CX), R11
+	ORL          R10, R11
+	VMOVD        (AX)(R11*4), X1
+	MOVBLZX      69(CX), R10
+	SHLL         $0x07, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      27(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x01, (AX)(R11*4), X1, X1
+	MOVBLZX      69(CX), R10
+	SHLL         $0x06, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      28(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x02, (AX)(R11*4), X1, X1
+	MOVBLZX      69(CX), R10
+	SHLL         $0x05, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      29(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x03, (AX)(R11*4), X1, X1
+	MOVBLZX      69(CX), R10
+	SHLL         $0x04, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      30(CX), R11
+	ORL          R10, R11
+	VMOVD        (AX)(R11*4), X2
+	MOVBLZX      69(CX), R10
+	SHLL         $0x03, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      31(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x01, (AX)(R11*4), X2, X2
+	MOVBLZX      69(CX), R10
+	SHLL         $0x02, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      32(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x02, (AX)(R11*4), X2, X2
+	MOVBLZX      69(CX), R10
+	SHLL         $0x01, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      33(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x03, (AX)(R11*4), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	VPBROADCASTD 86(CX), Y3
+	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y3, Y3
+	VPAND        u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
+	VPCMPEQB     u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVBLZX      70(CX), R10
+	SHLL         $0x08, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      34(CX), R11
+	ORL          R10, R11
+	VMOVD        (AX)(R11*4), X1
+	MOVBLZX      70(CX), R10
+	SHLL         $0x07, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      35(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x01, (AX)(R11*4), X1, X1
+	MOVBLZX      70(CX), R10
+	SHLL         $0x06, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      36(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x02, (AX)(R11*4), X1, X1
+	MOVBLZX      70(CX), R10
+	SHLL         $0x05, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      37(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x03, (AX)(R11*4), X1, X1
+	MOVBLZX      70(CX), R10
+	SHLL         $0x04, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      38(CX), R11
+	ORL          R10, R11
+	VMOVD        (AX)(R11*4), X2
+	MOVBLZX      70(CX), R10
+	SHLL         $0x03, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      39(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x01, (AX)(R11*4), X2, X2
+	MOVBLZX      70(CX), R10
+	SHLL         $0x02, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      40(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x02, (AX)(R11*4), X2, X2
+	MOVBLZX      70(CX), R10
+	SHLL         $0x01, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      41(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x03, (AX)(R11*4), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	VPBROADCASTD 90(CX), Y3
+	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y3, Y3
+	VPAND        u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
+	VPCMPEQB     u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVBLZX      71(CX), R10
+	SHLL         $0x08, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      42(CX), R11
+	ORL          R10, R11
+	VMOVD        (AX)(R11*4), X1
+	MOVBLZX      71(CX), R10
+	SHLL         $0x07, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      43(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x01, (AX)(R11*4), X1, X1
+	MOVBLZX      71(CX), R10
+	SHLL         $0x06, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      44(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x02, (AX)(R11*4), X1, X1
+	MOVBLZX      71(CX), R10
+	SHLL         $0x05, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      45(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x03, (AX)(R11*4), X1, X1
+	MOVBLZX      71(CX), R10
+	SHLL         $0x04, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      46(CX), R11
+	ORL          R10, R11
+	VMOVD        (AX)(R11*4), X2
+	MOVBLZX      71(CX), R10
+	SHLL         $0x03, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      47(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x01, (AX)(R11*4), X2, X2
+	MOVBLZX      71(CX), R10
+	SHLL         $0x02, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      48(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x02, (AX)(R11*4), X2, X2
+	MOVBLZX      71(CX), R10
+	SHLL         $0x01, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      49(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x03, (AX)(R11*4), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	VPBROADCASTD 94(CX), Y3
+	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y3, Y3
+	VPAND        u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
+	VPCMPEQB     u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVBLZX      72(CX), R10
+	SHLL         $0x08, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      50(CX), R11
+	ORL          R10, R11
+	VMOVD        (AX)(R11*4), X1
+	MOVBLZX      72(CX), R10
+	SHLL         $0x07, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      51(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x01, (AX)(R11*4), X1, X1
+	MOVBLZX      72(CX), R10
+	SHLL         $0x06, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      52(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x02, (AX)(R11*4), X1, X1
+	MOVBLZX      72(CX), R10
+	SHLL         $0x05, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      53(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x03, (AX)(R11*4), X1, X1
+	MOVBLZX      72(CX), R10
+	SHLL         $0x04, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      54(CX), R11
+	ORL          R10, R11
+	VMOVD        (AX)(R11*4), X2
+	MOVBLZX      72(CX), R10
+	SHLL         $0x03, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      55(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x01, (AX)(R11*4), X2, X2
+	MOVBLZX      72(CX), R10
+	SHLL         $0x02, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      56(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x02, (AX)(R11*4), X2, X2
+	MOVBLZX      72(CX), R10
+	SHLL         $0x01, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      57(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x03, (AX)(R11*4), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	VPBROADCASTD 98(CX), Y3
+	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y3, Y3
+	VPAND        u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
+	VPCMPEQB     u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVBLZX      73(CX), R10
+	SHLL         $0x08, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      58(CX), R11
+	ORL          R10, R11
+	VMOVD        (AX)(R11*4), X1
+	MOVBLZX      73(CX), R10
+	SHLL         $0x07, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      59(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x01, (AX)(R11*4), X1, X1
+	MOVBLZX      73(CX), R10
+	SHLL         $0x06, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      60(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x02, (AX)(R11*4), X1, X1
+	MOVBLZX      73(CX), R10
+	SHLL         $0x05, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      61(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x03, (AX)(R11*4), X1, X1
+	MOVBLZX      73(CX), R10
+	SHLL         $0x04, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      62(CX), R11
+	ORL          R10, R11
+	VMOVD        (AX)(R11*4), X2
+	MOVBLZX      73(CX), R10
+	SHLL         $0x03, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      63(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x01, (AX)(R11*4), X2, X2
+	MOVBLZX      73(CX), R10
+	SHLL         $0x02, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      64(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x02, (AX)(R11*4), X2, X2
+	MOVBLZX      73(CX), R10
+	SHLL         $0x01, R10
+	ANDL         $0x00000100, R10
+	MOVBLZX      65(CX), R11
+	ORL          R10, R11
+	VPINSRD      $0x03, (AX)(R11*4), X2, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	VPBROADCASTD 102(CX), Y3
+	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y3, Y3
+	VPAND        u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
+	VPCMPEQB     u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3, Y3
+	VPXOR        Y3, Y2, Y2
+	VPSUBB       Y3, Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (DI)
+	VMOVHPS      X2, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VPBROADCASTW (CX), X1
+	VCVTPH2PS    X1, X1
+	VMOVSS       X1, (R8)
+	ADDQ         SI, R8
+	VMOVD        106(CX), X1
+	VPSRLW       $0x04, X1, X2
+	VPUNPCKLBW   X2, X1, X1
+	VPAND        u32_f0f0f0fx8<>+0(SB), X1, X1
+	VPADDB       X1, X1, X1
+	VPOR         u32_1010101x8<>+0(SB), X1, X1
+	VPMOVSXBD    X1, Y2
+	VMOVDQU      Y2, (SP)
+	MOVL         (SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         4(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         8(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         12(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         16(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         20(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         24(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         28(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	ADDQ         $0x0000006e, CX
+	DECQ         DX
+	JNE          block
+	VZEROUPPER
+	RET
+
+// func gemvIQ1SAVX2(a *byte)
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
+TEXT ·gemvIQ1SAVX2(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ 8(AX), DX
+	MOVQ 24(AX), BX
+
+row:
+	MOVQ  40(AX), SI
+	MOVQ  48(AX), DI
+	MOVQ  56(AX), R8
+	MOVQ  32(AX), R9
+	VPXOR X0, X0, X0
+
+block:
+	PREFETCHT0   4096(DX)
+	VPXOR        Y1, Y1, Y1
+	VMOVDQU      34(DX), X2
+	VPSLLW       $0x01, X2, X2
+	VPSRLW       $0x0d, X2, X2
+	VPACKUSWB    X2, X2, X2
+	VPADDB       X2, X2, X2
+	VPOR         u32_1010101x8<>+0(SB), X2, X2
+	VPMOVSXBW    X2, Y2
+	VPERM2I128   $0x00, Y2, Y2, Y2
+	LEAQ         ·latticeIQ1+0(SB), R10
+	MOVWLZX      34(DX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      2(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X3
+	MOVWLZX      34(DX), R11
+	SHLL         $0x05, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      3(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X3, X3
+	MOVWLZX      34(DX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      4(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X4
+	MOVWLZX      34(DX), R11
+	SHRL         $0x01, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      5(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X4, X4
+	VINSERTI128  $0x01, X4, Y3, Y5
+	VPBROADCASTW 34(DX), Y4
+	VPSRAW       $0x0f, Y4, Y4
+	VPOR         u32_1010101x8<>+0(SB), Y4, Y4
+	VPADDB       Y4, Y5, Y5
+	VMOVDQU      (SI), Y4
+	VPSIGNB      Y5, Y4, Y4
+	VPABSB       Y5, Y5
+	VPMADDUBSW   Y4, Y5, Y5
+	VPSHUFB      u8_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1<>+0(SB), Y2, Y4
+	VPMADDWD     Y4, Y5, Y5
+	VPADDD       Y5, Y1, Y1
+	MOVWLZX      36(DX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      6(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X3
+	MOVWLZX      36(DX), R11
+	SHLL         $0x05, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      7(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X3, X3
+	MOVWLZX      36(DX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      8(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X4
+	MOVWLZX      36(DX), R11
+	SHRL         $0x01, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      9(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X4, X4
+	VINSERTI128  $0x01, X4, Y3, Y5
+	VPBROADCASTW 36(DX), Y4
+	VPSRAW       $0x0f, Y4, Y4
+	VPOR         u32_1010101x8<>+0(SB), Y4, Y4
+	VPADDB       Y4, Y5, Y5
+	VMOVDQU      32(SI), Y4
+	VPSIGNB      Y5, Y4, Y4
+	VPABSB       Y5, Y5
+	VPMADDUBSW   Y4, Y5, Y5
+	VPSHUFB      u8_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3<>+0(SB), Y2, Y4
+	VPMADDWD     Y4, Y5, Y5
+	VPADDD       Y5, Y1, Y1
+	MOVWLZX      38(DX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      10(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X3
+	MOVWLZX      38(DX), R11
+	SHLL         $0x05, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      11(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X3, X3
+	MOVWLZX      38(DX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      12(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X4
+	MOVWLZX      38(DX), R11
+	SHRL         $0x01, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      13(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X4, X4
+	VINSERTI128  $0x01, X4, Y3, Y5
+	VPBROADCASTW 38(DX), Y4
+	VPSRAW       $0x0f, Y4, Y4
+	VPOR         u32_1010101x8<>+0(SB), Y4, Y4
+	VPADDB       Y4, Y5, Y5
+	VMOVDQU      64(SI), Y4
+	VPSIGNB      Y5, Y4, Y4
+	VPABSB       Y5, Y5
+	VPMADDUBSW   Y4, Y5, Y5
+	VPSHUFB      u8_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5<>+0(SB), Y2, Y4
+	VPMADDWD     Y4, Y5, Y5
+	VPADDD       Y5, Y1, Y1
+	MOVWLZX      40(DX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      14(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X3
+	MOVWLZX      40(DX), R11
+	SHLL         $0x05, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      15(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X3, X3
+	MOVWLZX      40(DX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      16(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X4
+	MOVWLZX      40(DX), R11
+	SHRL         $0x01, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      17(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X4, X4
+	VINSERTI128  $0x01, X4, Y3, Y5
+	VPBROADCASTW 40(DX), Y4
+	VPSRAW       $0x0f, Y4, Y4
+	VPOR         u32_1010101x8<>+0(SB), Y4, Y4
+	VPADDB       Y4, Y5, Y5
+	VMOVDQU      96(SI), Y4
+	VPSIGNB      Y5, Y4, Y4
+	VPABSB       Y5, Y5
+	VPMADDUBSW   Y4, Y5, Y5
+	VPSHUFB      u8_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7<>+0(SB), Y2, Y4
+	VPMADDWD     Y4, Y5, Y5
+	VPADDD       Y5, Y1, Y1
+	MOVWLZX      42(DX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      18(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X3
+	MOVWLZX      42(DX), R11
+	SHLL         $0x05, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      19(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X3, X3
+	MOVWLZX      42(DX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      20(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X4
+	MOVWLZX      42(DX), R11
+	SHRL         $0x01, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      21(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X4, X4
+	VINSERTI128  $0x01, X4, Y3, Y5
+	VPBROADCASTW 42(DX), Y4
+	VPSRAW       $0x0f, Y4, Y4
+	VPOR         u32_1010101x8<>+0(SB), Y4, Y4
+	VPADDB       Y4, Y5, Y5
+	VMOVDQU      128(SI), Y4
+	VPSIGNB      Y5, Y4, Y4
+	VPABSB       Y5, Y5
+	VPMADDUBSW   Y4, Y5, Y5
+	VPSHUFB      u8_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9<>+0(SB), Y2, Y4
+	VPMADDWD     Y4, Y5, Y5
+	VPADDD       Y5, Y1, Y1
+	MOVWLZX      44(DX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      22(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X3
+	MOVWLZX      44(DX), R11
+	SHLL         $0x05, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      23(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X3, X3
+	MOVWLZX      44(DX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      24(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X4
+	MOVWLZX      44(DX), R11
+	SHRL         $0x01, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      25(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X4, X4
+	VINSERTI128  $0x01, X4, Y3, Y5
+	VPBROADCASTW 44(DX), Y4
+	VPSRAW       $0x0f, Y4, Y4
+	VPOR         u32_1010101x8<>+0(SB), Y4, Y4
+	VPADDB       Y4, Y5, Y5
+	VMOVDQU      160(SI), Y4
+	VPSIGNB      Y5, Y4, Y4
+	VPABSB       Y5, Y5
+	VPMADDUBSW   Y4, Y5, Y5
+	VPSHUFB      u8_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b<>+0(SB), Y2, Y4
+	VPMADDWD     Y4, Y5, Y5
+	VPADDD       Y5, Y1, Y1
+	MOVWLZX      46(DX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      26(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X3
+	MOVWLZX      46(DX), R11
+	SHLL         $0x05, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      27(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X3, X3
+	MOVWLZX      46(DX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      28(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X4
+	MOVWLZX      46(DX), R11
+	SHRL         $0x01, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      29(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X4, X4
+	VINSERTI128  $0x01, X4, Y3, Y5
+	VPBROADCASTW 46(DX), Y4
+	VPSRAW       $0x0f, Y4, Y4
+	VPOR         u32_1010101x8<>+0(SB), Y4, Y4
+	VPADDB       Y4, Y5, Y5
+	VMOVDQU      192(SI), Y4
+	VPSIGNB      Y5, Y4, Y4
+	VPABSB       Y5, Y5
+	VPMADDUBSW   Y4, Y5, Y5
+	VPSHUFB      u8_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d<>+0(SB), Y2, Y4
+	VPMADDWD     Y4, Y5, Y5
+	VPADDD       Y5, Y1, Y1
+	MOVWLZX      48(DX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      30(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X3
+	MOVWLZX      48(DX), R11
+	SHLL         $0x05, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      31(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X3, X3
+	MOVWLZX      48(DX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      32(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X4
+	MOVWLZX      48(DX), R11
+	SHRL         $0x01, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      33(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X4, X4
+	VINSERTI128  $0x01, X4, Y3, Y5
+	VPBROADCASTW 48(DX), Y4
+	VPSRAW       $0x0f, Y4, Y4
+	VPOR         u32_1010101x8<>+0(SB), Y4, Y4
+	VPADDB       Y4, Y5, Y5
+	VMOVDQU      224(SI), Y4
+	VPSIGNB      Y5, Y4, Y4
+	VPABSB       Y5, Y5
+	VPMADDUBSW   Y4, Y5, Y5
+	VPSHUFB      u8_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f<>+0(SB), Y2, Y2
+	VPMADDWD     Y2, Y5, Y5
+	VPADDD       Y5, Y1, Y1
+	VSHUFPS      $0xdd, Y1, Y1, Y2
+	VSHUFPS      $0x88, Y1, Y1, Y1
+	VPADDD       Y2, Y1, Y1
+	VSHUFPS      $0xdd, Y1, Y1, Y2
+	VSHUFPS      $0x88, Y1, Y1, Y1
+	VPADDD       Y2, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPADDD       X2, X1, X1
+	VCVTDQ2PS    X1, X1
+	VPBROADCASTW (DX), X2
+	VCVTPH2PS    X2, X2
+	VMULSS       u32_3e000000<>+0(SB), X2, X2
+	VBROADCASTSS (DI), X3
+	VMULPS       X3, X2, X2
+	VFMADD231SS  X1, X2, X0
+	ADDQ         $0x00000032, DX
+	ADDQ         $0x00000100, SI
+	ADDQ         $0x04, DI
+	ADDQ         $0x00000020, R8
+	DECQ         R9
+	JNE          block
+	VCMPPS       $0x03, X0, X0, X1
+	VBROADCASTSS u32_7fc00000<>+0(SB), X2
+	VBLENDVPS    X1, X2, X0, X0
+	VMOVSS       X0, (CX)
+	ADDQ         $0x04, CX
+	MOVQ         32(AX), SI
+	IMUL3Q       $0x00000032, SI, SI
+	SUBQ         SI, DX
+	ADDQ         16(AX), DX
+	DECQ         BX
+	JNE          row
+	VZEROUPPER
+	RET
+
+// func unpackIQ1SAVX2(a *byte)
+// Requires: AVX, AVX2, F16C, MMX+
+TEXT ·unpackIQ1SAVX2(SB), NOSPLIT, $64-8
+	MOVQ         a+0(FP), AX
+	MOVQ         (AX), CX
+	MOVQ         8(AX), DX
+	MOVQ         24(AX), BX
+	MOVQ         72(AX), SI
+	MOVQ         16(AX), DI
+	MOVQ         40(AX), R8
+	MOVQ         56(AX), R9
+	VPBROADCASTB 32(AX), Y0
+
+block:
+	PREFETCHT0   4096(CX)
+	LEAQ         ·latticeIQ1+0(SB), AX
+	MOVWLZX      34(CX), R10
+	SHLL         $0x08, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      2(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVWLZX      34(CX), R10
+	SHLL         $0x05, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      3(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	MOVWLZX      34(CX), R10
+	SHLL         $0x02, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      4(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVWLZX      34(CX), R10
+	SHRL         $0x01, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      5(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	VINSERTI128  $0x01, X1, Y2, Y3
+	VPBROADCASTW 34(CX), Y1
+	VPSRAW       $0x0f, Y1, Y1
+	VPOR         u32_1010101x8<>+0(SB), Y1, Y1
+	VPADDB       Y1, Y3, Y3
+	VPADDB       Y0, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X1
+	VMOVQ        X3, (DI)
+	VMOVHPS      X3, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVWLZX      36(CX), R10
+	SHLL         $0x08, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      6(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVWLZX      36(CX), R10
+	SHLL         $0x05, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      7(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	MOVWLZX      36(CX), R10
+	SHLL         $0x02, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      8(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVWLZX      36(CX), R10
+	SHRL         $0x01, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      9(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	VINSERTI128  $0x01, X1, Y2, Y3
+	VPBROADCASTW 36(CX), Y1
+	VPSRAW       $0x0f, Y1, Y1
+	VPOR         u32_1010101x8<>+0(SB), Y1, Y1
+	VPADDB       Y1, Y3, Y3
+	VPADDB       Y0, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X1
+	VMOVQ        X3, (DI)
+	VMOVHPS      X3, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVWLZX      38(CX), R10
+	SHLL         $0x08, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      10(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVWLZX      38(CX), R10
+	SHLL         $0x05, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      11(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	MOVWLZX      38(CX), R10
+	SHLL         $0x02, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      12(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVWLZX      38(CX), R10
+	SHRL         $0x01, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      13(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	VINSERTI128  $0x01, X1, Y2, Y3
+	VPBROADCASTW 38(CX), Y1
+	VPSRAW       $0x0f, Y1, Y1
+	VPOR         u32_1010101x8<>+0(SB), Y1, Y1
+	VPADDB       Y1, Y3, Y3
+	VPADDB       Y0, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X1
+	VMOVQ        X3, (DI)
+	VMOVHPS      X3, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVWLZX      40(CX), R10
+	SHLL         $0x08, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      14(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVWLZX      40(CX), R10
+	SHLL         $0x05, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      15(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	MOVWLZX      40(CX), R10
+	SHLL         $0x02, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      16(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVWLZX      40(CX), R10
+	SHRL         $0x01, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      17(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	VINSERTI128  $0x01, X1, Y2, Y3
+	VPBROADCASTW 40(CX), Y1
+	VPSRAW       $0x0f, Y1, Y1
+	VPOR         u32_1010101x8<>+0(SB), Y1, Y1
+	VPADDB       Y1, Y3, Y3
+	VPADDB       Y0, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X1
+	VMOVQ        X3, (DI)
+	VMOVHPS      X3, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVWLZX      42(CX), R10
+	SHLL         $0x08, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      18(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVWLZX      42(CX), R10
+	SHLL         $0x05, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      19(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	MOVWLZX      42(CX), R10
+	SHLL         $0x02, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      20(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVWLZX      42(CX), R10
+	SHRL         $0x01, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      21(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	VINSERTI128  $0x01, X1, Y2, Y3
+	VPBROADCASTW 42(CX), Y1
+	VPSRAW       $0x0f, Y1, Y1
+	VPOR         u32_1010101x8<>+0(SB), Y1, Y1
+	VPADDB       Y1, Y3, Y3
+	VPADDB       Y0, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X1
+	VMOVQ        X3, (DI)
+	VMOVHPS      X3, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVWLZX      44(CX), R10
+	SHLL         $0x08, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      22(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVWLZX      44(CX), R10
+	SHLL         $0x05, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      23(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	MOVWLZX      44(CX), R10
+	SHLL         $0x02, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      24(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVWLZX      44(CX), R10
+	SHRL         $0x01, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      25(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	VINSERTI128  $0x01, X1, Y2, Y3
+	VPBROADCASTW 44(CX), Y1
+	VPSRAW       $0x0f, Y1, Y1
+	VPOR         u32_1010101x8<>+0(SB), Y1, Y1
+	VPADDB       Y1, Y3, Y3
+	VPADDB       Y0, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X1
+	VMOVQ        X3, (DI)
+	VMOVHPS      X3, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVWLZX      46(CX), R10
+	SHLL         $0x08, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      26(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVWLZX      46(CX), R10
+	SHLL         $0x05, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      27(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	MOVWLZX      46(CX), R10
+	SHLL         $0x02, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      28(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVWLZX      46(CX), R10
+	SHRL         $0x01, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      29(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	VINSERTI128  $0x01, X1, Y2, Y3
+	VPBROADCASTW 46(CX), Y1
+	VPSRAW       $0x0f, Y1, Y1
+	VPOR         u32_1010101x8<>+0(SB), Y1, Y1
+	VPADDB       Y1, Y3, Y3
+	VPADDB       Y0, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X1
+	VMOVQ        X3, (DI)
+	VMOVHPS      X3, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVWLZX      48(CX), R10
+	SHLL         $0x08, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      30(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVWLZX      48(CX), R10
+	SHLL         $0x05, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      31(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	MOVWLZX      48(CX), R10
+	SHLL         $0x02, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      32(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVWLZX      48(CX), R10
+	SHRL         $0x01, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      33(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	VINSERTI128  $0x01, X1, Y2, Y3
+	VPBROADCASTW 48(CX), Y1
+	VPSRAW       $0x0f, Y1, Y1
+	VPOR         u32_1010101x8<>+0(SB), Y1, Y1
+	VPADDB       Y1, Y3, Y3
+	VPADDB       Y0, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X1
+	VMOVQ        X3, (DI)
+	VMOVHPS      X3, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VPBROADCASTW (CX), X1
+	VCVTPH2PS    X1, X1
+	VMULSS       u32_3e000000<>+0(SB), X1, X1
+	VMOVSS       X1, (R8)
+	ADDQ         SI, R8
+	VMOVDQU      34(CX), X1
+	VPSLLW       $0x01, X1, X1
+	VPSRLW       $0x0d, X1, X1
+	VPACKUSWB    X1, X1, X1
+	VPADDB       X1, X1, X1
+	VPOR         u32_1010101x8<>+0(SB), X1, X1
+	VPMOVSXBD    X1, Y1
+	VMOVDQU      Y1, (SP)
+	MOVL         (SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         4(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         8(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         12(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         16(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         20(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         24(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         28(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	ADDQ         $0x00000032, CX
+	DECQ         DX
+	JNE          block
+	VZEROUPPER
+	RET
+
+// func gemvIQ1MAVX2(a *byte)
+// Requires: AVX, AVX2, F16C, FMA3, MMX+
+TEXT ·gemvIQ1MAVX2(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ 8(AX), DX
+	MOVQ 24(AX), BX
+
+row:
+	MOVQ  40(AX), SI
+	MOVQ  48(AX), DI
+	MOVQ  56(AX), R8
+	MOVQ  32(AX), R9
+	VPXOR X0, X0, X0
+
+block:
+	PREFETCHT0   4096(DX)
+	VPXOR        Y1, Y1, Y1
+	VPBROADCASTQ 48(DX), Y2
+	VPSHUFB      u8_0_1_0_1_0_1_0_1_2_3_2_3_2_3_2_3_4_5_4_5_4_5_4_5_6_7_6_7_6_7_6_7<>+0(SB), Y2, Y2
+	VPMULLW      u16_2000_400_80_10_2000_400_80_10_2000_400_80_10_2000_400_80_10<>+0(SB), Y2, Y2
+	VPSRLW       $0x0d, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X3
+	VPACKUSWB    X3, X2, X2
+	VPADDB       X2, X2, X2
+	VPOR         u32_1010101x8<>+0(SB), X2, X2
+	VPMOVSXBW    X2, Y2
+	VPERM2I128   $0x00, Y2, Y2, Y4
+	VPERM2I128   $0x11, Y2, Y2, Y2
+	LEAQ         ·latticeIQ1+0(SB), R10
+	MOVWLZX      32(DX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      (DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X3
+	MOVWLZX      32(DX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      1(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X3, X3
+	MOVWLZX      32(DX), R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      2(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X5
+	MOVWLZX      32(DX), R11
+	SHRL         $0x04, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      3(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X5, X5
+	VINSERTI128  $0x01, X5, Y3, Y6
+	VPBROADCASTW 32(DX), Y5
+	VPAND        u16_8x4_80x4_800x4_8000x4<>+0(SB), Y5, Y5
+	VPCMPEQW     u16_8x4_80x4_800x4_8000x4<>+0(SB), Y5, Y5
+	VPOR         u32_1010101x8<>+0(SB), Y5, Y5
+	VPADDB       Y5, Y6, Y6
+	VMOVDQU      (SI), Y5
+	VPSIGNB      Y6, Y5, Y5
+	VPABSB       Y6, Y6
+	VPMADDUBSW   Y5, Y6, Y6
+	VPSHUFB      u8_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3<>+0(SB), Y4, Y5
+	VPMADDWD     Y5, Y6, Y6
+	VPADDD       Y6, Y1, Y1
+	MOVWLZX      34(DX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      4(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X3
+	MOVWLZX      34(DX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      5(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X3, X3
+	MOVWLZX      34(DX), R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      6(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X5
+	MOVWLZX      34(DX), R11
+	SHRL         $0x04, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      7(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X5, X5
+	VINSERTI128  $0x01, X5, Y3, Y6
+	VPBROADCASTW 34(DX), Y5
+	VPAND        u16_8x4_80x4_800x4_8000x4<>+0(SB), Y5, Y5
+	VPCMPEQW     u16_8x4_80x4_800x4_8000x4<>+0(SB), Y5, Y5
+	VPOR         u32_1010101x8<>+0(SB), Y5, Y5
+	VPADDB       Y5, Y6, Y6
+	VMOVDQU      32(SI), Y5
+	VPSIGNB      Y6, Y5, Y5
+	VPABSB       Y6, Y6
+	VPMADDUBSW   Y5, Y6, Y6
+	VPSHUFB      u8_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7<>+0(SB), Y4, Y5
+	VPMADDWD     Y5, Y6, Y6
+	VPADDD       Y6, Y1, Y1
+	MOVWLZX      36(DX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      8(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X3
+	MOVWLZX      36(DX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      9(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X3, X3
+	MOVWLZX      36(DX), R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      10(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X5
+	MOVWLZX      36(DX), R11
+	SHRL         $0x04, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      11(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X5, X5
+	VINSERTI128  $0x01, X5, Y3, Y6
+	VPBROADCASTW 36(DX), Y5
+	VPAND        u16_8x4_80x4_800x4_8000x4<>+0(SB), Y5, Y5
+	VPCMPEQW     u16_8x4_80x4_800x4_8000x4<>+0(SB), Y5, Y5
+	VPOR         u32_1010101x8<>+0(SB), Y5, Y5
+	VPADDB       Y5, Y6, Y6
+	VMOVDQU      64(SI), Y5
+	VPSIGNB      Y6, Y5, Y5
+	VPABSB       Y6, Y6
+	VPMADDUBSW   Y5, Y6, Y6
+	VPSHUFB      u8_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b<>+0(SB), Y4, Y5
+	VPMADDWD     Y5, Y6, Y6
+	VPADDD       Y6, Y1, Y1
+	MOVWLZX      38(DX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      12(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X3
+	MOVWLZX      38(DX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      13(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X3, X3
+	MOVWLZX      38(DX), R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      14(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X5
+	MOVWLZX      38(DX), R11
+	SHRL         $0x04, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      15(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X5, X5
+	VINSERTI128  $0x01, X5, Y3, Y6
+	VPBROADCASTW 38(DX), Y5
+	VPAND        u16_8x4_80x4_800x4_8000x4<>+0(SB), Y5, Y5
+	VPCMPEQW     u16_8x4_80x4_800x4_8000x4<>+0(SB), Y5, Y5
+	VPOR         u32_1010101x8<>+0(SB), Y5, Y5
+	VPADDB       Y5, Y6, Y6
+	VMOVDQU      96(SI), Y5
+	VPSIGNB      Y6, Y5, Y5
+	VPABSB       Y6, Y6
+	VPMADDUBSW   Y5, Y6, Y6
+	VPSHUFB      u8_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f<>+0(SB), Y4, Y4
+	VPMADDWD     Y4, Y6, Y6
+	VPADDD       Y6, Y1, Y1
+	MOVWLZX      40(DX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      16(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X3
+	MOVWLZX      40(DX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      17(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X3, X3
+	MOVWLZX      40(DX), R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      18(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X4
+	MOVWLZX      40(DX), R11
+	SHRL         $0x04, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      19(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X4, X4
+	VINSERTI128  $0x01, X4, Y3, Y5
+	VPBROADCASTW 40(DX), Y4
+	VPAND        u16_8x4_80x4_800x4_8000x4<>+0(SB), Y4, Y4
+	VPCMPEQW     u16_8x4_80x4_800x4_8000x4<>+0(SB), Y4, Y4
+	VPOR         u32_1010101x8<>+0(SB), Y4, Y4
+	VPADDB       Y4, Y5, Y5
+	VMOVDQU      128(SI), Y4
+	VPSIGNB      Y5, Y4, Y4
+	VPABSB       Y5, Y5
+	VPMADDUBSW   Y4, Y5, Y5
+	VPSHUFB      u8_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3<>+0(SB), Y2, Y4
+	VPMADDWD     Y4, Y5, Y5
+	VPADDD       Y5, Y1, Y1
+	MOVWLZX      42(DX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      20(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X3
+	MOVWLZX      42(DX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      21(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X3, X3
+	MOVWLZX      42(DX), R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      22(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X4
+	MOVWLZX      42(DX), R11
+	SHRL         $0x04, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      23(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X4, X4
+	VINSERTI128  $0x01, X4, Y3, Y5
+	VPBROADCASTW 42(DX), Y4
+	VPAND        u16_8x4_80x4_800x4_8000x4<>+0(SB), Y4, Y4
+	VPCMPEQW     u16_8x4_80x4_800x4_8000x4<>+0(SB), Y4, Y4
+	VPOR         u32_1010101x8<>+0(SB), Y4, Y4
+	VPADDB       Y4, Y5, Y5
+	VMOVDQU      160(SI), Y4
+	VPSIGNB      Y5, Y4, Y4
+	VPABSB       Y5, Y5
+	VPMADDUBSW   Y4, Y5, Y5
+	VPSHUFB      u8_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7<>+0(SB), Y2, Y4
+	VPMADDWD     Y4, Y5, Y5
+	VPADDD       Y5, Y1, Y1
+	MOVWLZX      44(DX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      24(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X3
+	MOVWLZX      44(DX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      25(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X3, X3
+	MOVWLZX      44(DX), R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      26(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X4
+	MOVWLZX      44(DX), R11
+	SHRL         $0x04, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      27(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X4, X4
+	VINSERTI128  $0x01, X4, Y3, Y5
+	VPBROADCASTW 44(DX), Y4
+	VPAND        u16_8x4_80x4_800x4_8000x4<>+0(SB), Y4, Y4
+	VPCMPEQW     u16_8x4_80x4_800x4_8000x4<>+0(SB), Y4, Y4
+	VPOR         u32_1010101x8<>+0(SB), Y4, Y4
+	VPADDB       Y4, Y5, Y5
+	VMOVDQU      192(SI), Y4
+	VPSIGNB      Y5, Y4, Y4
+	VPABSB       Y5, Y5
+	VPMADDUBSW   Y4, Y5, Y5
+	VPSHUFB      u8_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b<>+0(SB), Y2, Y4
+	VPMADDWD     Y4, Y5, Y5
+	VPADDD       Y5, Y1, Y1
+	MOVWLZX      46(DX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      28(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X3
+	MOVWLZX      46(DX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      29(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X3, X3
+	MOVWLZX      46(DX), R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      30(DX), R12
+	ORL          R11, R12
+	VMOVQ        (R10)(R12*8), X4
+	MOVWLZX      46(DX), R11
+	SHRL         $0x04, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      31(DX), R12
+	ORL          R11, R12
+	VMOVHPS      (R10)(R12*8), X4, X4
+	VINSERTI128  $0x01, X4, Y3, Y5
+	VPBROADCASTW 46(DX), Y4
+	VPAND        u16_8x4_80x4_800x4_8000x4<>+0(SB), Y4, Y4
+	VPCMPEQW     u16_8x4_80x4_800x4_8000x4<>+0(SB), Y4, Y4
+	VPOR         u32_1010101x8<>+0(SB), Y4, Y4
+	VPADDB       Y4, Y5, Y5
+	VMOVDQU      224(SI), Y4
+	VPSIGNB      Y5, Y4, Y4
+	VPABSB       Y5, Y5
+	VPMADDUBSW   Y4, Y5, Y5
+	VPSHUFB      u8_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f<>+0(SB), Y2, Y2
+	VPMADDWD     Y2, Y5, Y5
+	VPADDD       Y5, Y1, Y1
+	VSHUFPS      $0xdd, Y1, Y1, Y2
+	VSHUFPS      $0x88, Y1, Y1, Y1
+	VPADDD       Y2, Y1, Y1
+	VSHUFPS      $0xdd, Y1, Y1, Y2
+	VSHUFPS      $0x88, Y1, Y1, Y1
+	VPADDD       Y2, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPADDD       X2, X1, X1
+	VCVTDQ2PS    X1, X1
+	MOVWLZX      48(DX), R10
+	SHRL         $0x0c, R10
+	MOVWLZX      50(DX), R11
+	SHRL         $0x08, R11
+	ANDL         $0x000000f0, R11
+	ORL          R11, R10
+	MOVWLZX      52(DX), R11
+	SHRL         $0x04, R11
+	ANDL         $0x00000f00, R11
+	ORL          R11, R10
+	MOVWLZX      54(DX), R11
+	ANDL         $0x0000f000, R11
+	ORL          R11, R10
+	VMOVD        R10, X2
+	VCVTPH2PS    X2, X2
+	VMULSS       u32_3e000000<>+0(SB), X2, X2
+	VBROADCASTSS (DI), X3
+	VMULPS       X3, X2, X2
+	VFMADD231SS  X1, X2, X0
+	ADDQ         $0x00000038, DX
+	ADDQ         $0x00000100, SI
+	ADDQ         $0x04, DI
+	ADDQ         $0x00000040, R8
+	DECQ         R9
+	JNE          block
+	VCMPPS       $0x03, X0, X0, X1
+	VBROADCASTSS u32_7fc00000<>+0(SB), X2
+	VBLENDVPS    X1, X2, X0, X0
+	VMOVSS       X0, (CX)
+	ADDQ         $0x04, CX
+	MOVQ         32(AX), SI
+	IMUL3Q       $0x00000038, SI, SI
+	SUBQ         SI, DX
+	ADDQ         16(AX), DX
+	DECQ         BX
+	JNE          row
+	VZEROUPPER
+	RET
+
+DATA u8_0_1_0_1_0_1_0_1_2_3_2_3_2_3_2_3_4_5_4_5_4_5_4_5_6_7_6_7_6_7_6_7<>+0(SB)/8, $0x0100010001000100
+DATA u8_0_1_0_1_0_1_0_1_2_3_2_3_2_3_2_3_4_5_4_5_4_5_4_5_6_7_6_7_6_7_6_7<>+8(SB)/8, $0x0302030203020302
+DATA u8_0_1_0_1_0_1_0_1_2_3_2_3_2_3_2_3_4_5_4_5_4_5_4_5_6_7_6_7_6_7_6_7<>+16(SB)/8, $0x0504050405040504
+DATA u8_0_1_0_1_0_1_0_1_2_3_2_3_2_3_2_3_4_5_4_5_4_5_4_5_6_7_6_7_6_7_6_7<>+24(SB)/8, $0x0706070607060706
+GLOBL u8_0_1_0_1_0_1_0_1_2_3_2_3_2_3_2_3_4_5_4_5_4_5_4_5_6_7_6_7_6_7_6_7<>(SB), RODATA|NOPTR, $32
+
+DATA u16_2000_400_80_10_2000_400_80_10_2000_400_80_10_2000_400_80_10<>+0(SB)/8, $0x0010008004002000
+DATA u16_2000_400_80_10_2000_400_80_10_2000_400_80_10_2000_400_80_10<>+8(SB)/8, $0x0010008004002000
+DATA u16_2000_400_80_10_2000_400_80_10_2000_400_80_10_2000_400_80_10<>+16(SB)/8, $0x0010008004002000
+DATA u16_2000_400_80_10_2000_400_80_10_2000_400_80_10_2000_400_80_10<>+24(SB)/8, $0x0010008004002000
+GLOBL u16_2000_400_80_10_2000_400_80_10_2000_400_80_10_2000_400_80_10<>(SB), RODATA|NOPTR, $32
+
+DATA u16_8x4_80x4_800x4_8000x4<>+0(SB)/8, $0x0008000800080008
+DATA u16_8x4_80x4_800x4_8000x4<>+8(SB)/8, $0x0080008000800080
+DATA u16_8x4_80x4_800x4_8000x4<>+16(SB)/8, $0x0800080008000800
+DATA u16_8x4_80x4_800x4_8000x4<>+24(SB)/8, $0x8000800080008000
+GLOBL u16_8x4_80x4_800x4_8000x4<>(SB), RODATA|NOPTR, $32
+
+// func unpackIQ1MAVX2(a *byte)
+// Requires: AVX, AVX2, F16C, MMX+
+TEXT ·unpackIQ1MAVX2(SB), NOSPLIT, $64-8
+	MOVQ         a+0(FP), AX
+	MOVQ         (AX), CX
+	MOVQ         8(AX), DX
+	MOVQ         24(AX), BX
+	MOVQ         72(AX), SI
+	MOVQ         16(AX), DI
+	MOVQ         40(AX), R8
+	MOVQ         56(AX), R9
+	VPBROADCASTB 32(AX), Y0
+
+block:
+	PREFETCHT0   4096(CX)
+	LEAQ         ·latticeIQ1+0(SB), AX
+	MOVWLZX      32(CX), R10
+	SHLL         $0x08, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      (CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVWLZX      32(CX), R10
+	SHLL         $0x04, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      1(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	MOVWLZX      32(CX), R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      2(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVWLZX      32(CX), R10
+	SHRL         $0x04, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      3(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	VINSERTI128  $0x01, X1, Y2, Y3
+	VPBROADCASTW 32(CX), Y1
+	VPAND        u16_8x4_80x4_800x4_8000x4<>+0(SB), Y1, Y1
+	VPCMPEQW     u16_8x4_80x4_800x4_8000x4<>+0(SB), Y1, Y1
+	VPOR         u32_1010101x8<>+0(SB), Y1, Y1
+	VPADDB       Y1, Y3, Y3
+	VPADDB       Y0, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X1
+	VMOVQ        X3, (DI)
+	VMOVHPS      X3, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVWLZX      34(CX), R10
+	SHLL         $0x08, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      4(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVWLZX      34(CX), R10
+	SHLL         $0x04, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      5(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	MOVWLZX      34(CX), R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      6(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVWLZX      34(CX), R10
+	SHRL         $0x04, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      7(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	VINSERTI128  $0x01, X1, Y2, Y3
+	VPBROADCASTW 34(CX), Y1
+	VPAND        u16_8x4_80x4_800x4_8000x4<>+0(SB), Y1, Y1
+	VPCMPEQW     u16_8x4_80x4_800x4_8000x4<>+0(SB), Y1, Y1
+	VPOR         u32_1010101x8<>+0(SB), Y1, Y1
+	VPADDB       Y1, Y3, Y3
+	VPADDB       Y0, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X1
+	VMOVQ        X3, (DI)
+	VMOVHPS      X3, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVWLZX      36(CX), R10
+	SHLL         $0x08, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      8(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVWLZX      36(CX), R10
+	SHLL         $0x04, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      9(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	MOVWLZX      36(CX), R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      10(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVWLZX      36(CX), R10
+	SHRL         $0x04, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      11(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	VINSERTI128  $0x01, X1, Y2, Y3
+	VPBROADCASTW 36(CX), Y1
+	VPAND        u16_8x4_80x4_800x4_8000x4<>+0(SB), Y1, Y1
+	VPCMPEQW     u16_8x4_80x4_800x4_8000x4<>+0(SB), Y1, Y1
+	VPOR         u32_1010101x8<>+0(SB), Y1, Y1
+	VPADDB       Y1, Y3, Y3
+	VPADDB       Y0, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X1
+	VMOVQ        X3, (DI)
+	VMOVHPS      X3, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVWLZX      38(CX), R10
+	SHLL         $0x08, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      12(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVWLZX      38(CX), R10
+	SHLL         $0x04, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      13(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	MOVWLZX      38(CX), R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      14(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVWLZX      38(CX), R10
+	SHRL         $0x04, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      15(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	VINSERTI128  $0x01, X1, Y2, Y3
+	VPBROADCASTW 38(CX), Y1
+	VPAND        u16_8x4_80x4_800x4_8000x4<>+0(SB), Y1, Y1
+	VPCMPEQW     u16_8x4_80x4_800x4_8000x4<>+0(SB), Y1, Y1
+	VPOR         u32_1010101x8<>+0(SB), Y1, Y1
+	VPADDB       Y1, Y3, Y3
+	VPADDB       Y0, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X1
+	VMOVQ        X3, (DI)
+	VMOVHPS      X3, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVWLZX      40(CX), R10
+	SHLL         $0x08, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      16(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVWLZX      40(CX), R10
+	SHLL         $0x04, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      17(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	MOVWLZX      40(CX), R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      18(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVWLZX      40(CX), R10
+	SHRL         $0x04, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      19(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	VINSERTI128  $0x01, X1, Y2, Y3
+	VPBROADCASTW 40(CX), Y1
+	VPAND        u16_8x4_80x4_800x4_8000x4<>+0(SB), Y1, Y1
+	VPCMPEQW     u16_8x4_80x4_800x4_8000x4<>+0(SB), Y1, Y1
+	VPOR         u32_1010101x8<>+0(SB), Y1, Y1
+	VPADDB       Y1, Y3, Y3
+	VPADDB       Y0, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X1
+	VMOVQ        X3, (DI)
+	VMOVHPS      X3, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVWLZX      42(CX), R10
+	SHLL         $0x08, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      20(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVWLZX      42(CX), R10
+	SHLL         $0x04, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      21(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	MOVWLZX      42(CX), R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      22(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVWLZX      42(CX), R10
+	SHRL         $0x04, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      23(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	VINSERTI128  $0x01, X1, Y2, Y3
+	VPBROADCASTW 42(CX), Y1
+	VPAND        u16_8x4_80x4_800x4_8000x4<>+0(SB), Y1, Y1
+	VPCMPEQW     u16_8x4_80x4_800x4_8000x4<>+0(SB), Y1, Y1
+	VPOR         u32_1010101x8<>+0(SB), Y1, Y1
+	VPADDB       Y1, Y3, Y3
+	VPADDB       Y0, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X1
+	VMOVQ        X3, (DI)
+	VMOVHPS      X3, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVWLZX      44(CX), R10
+	SHLL         $0x08, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      24(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVWLZX      44(CX), R10
+	SHLL         $0x04, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      25(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	MOVWLZX      44(CX), R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      26(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVWLZX      44(CX), R10
+	SHRL         $0x04, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      27(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	VINSERTI128  $0x01, X1, Y2, Y3
+	VPBROADCASTW 44(CX), Y1
+	VPAND        u16_8x4_80x4_800x4_8000x4<>+0(SB), Y1, Y1
+	VPCMPEQW     u16_8x4_80x4_800x4_8000x4<>+0(SB), Y1, Y1
+	VPOR         u32_1010101x8<>+0(SB), Y1, Y1
+	VPADDB       Y1, Y3, Y3
+	VPADDB       Y0, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X1
+	VMOVQ        X3, (DI)
+	VMOVHPS      X3, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVWLZX      46(CX), R10
+	SHLL         $0x08, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      28(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X2
+	MOVWLZX      46(CX), R10
+	SHLL         $0x04, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      29(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X2, X2
+	MOVWLZX      46(CX), R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      30(CX), R11
+	ORL          R10, R11
+	VMOVQ        (AX)(R11*8), X1
+	MOVWLZX      46(CX), R10
+	SHRL         $0x04, R10
+	ANDL         $0x00000700, R10
+	MOVBLZX      31(CX), R11
+	ORL          R10, R11
+	VMOVHPS      (AX)(R11*8), X1, X1
+	VINSERTI128  $0x01, X1, Y2, Y3
+	VPBROADCASTW 46(CX), Y1
+	VPAND        u16_8x4_80x4_800x4_8000x4<>+0(SB), Y1, Y1
+	VPCMPEQW     u16_8x4_80x4_800x4_8000x4<>+0(SB), Y1, Y1
+	VPOR         u32_1010101x8<>+0(SB), Y1, Y1
+	VPADDB       Y1, Y3, Y3
+	VPADDB       Y0, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X1
+	VMOVQ        X3, (DI)
+	VMOVHPS      X3, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (DI)
+	VMOVHPS      X1, (DI)(BX*1)
+	LEAQ         (DI)(BX*2), DI
+	MOVWLZX      48(CX), AX
+	SHRL         $0x0c, AX
+	MOVWLZX      50(CX), R10
+	SHRL         $0x08, R10
+	ANDL         $0x000000f0, R10
+	ORL          R10, AX
+	MOVWLZX      52(CX), R10
+	SHRL         $0x04, R10
+	ANDL         $0x00000f00, R10
+	ORL          R10, AX
+	MOVWLZX      54(CX), R10
+	ANDL         $0x0000f000, R10
+	ORL          R10, AX
+	VMOVD        AX, X1
+	VCVTPH2PS    X1, X1
+	VMULSS       u32_3e000000<>+0(SB), X1, X1
+	VMOVSS       X1, (R8)
+	ADDQ         SI, R8
+	VPBROADCASTQ 48(CX), Y1
+	VPSHUFB      u8_0_1_0_1_0_1_0_1_2_3_2_3_2_3_2_3_4_5_4_5_4_5_4_5_6_7_6_7_6_7_6_7<>+0(SB), Y1, Y1
+	VPMULLW      u16_2000_400_80_10_2000_400_80_10_2000_400_80_10_2000_400_80_10<>+0(SB), Y1, Y1
+	VPSRLW       $0x0d, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPACKUSWB    X2, X1, X1
+	VPADDB       X1, X1, X1
+	VPOR         u32_1010101x8<>+0(SB), X1, X1
+	VPMOVSXBD    X1, Y3
+	VMOVDQU      Y3, (SP)
+	VPSRLDQ      $0x08, X1, X1
+	VPMOVSXBD    X1, Y1
+	VMOVDQU      Y1, 32(SP)
+	MOVL         (SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         4(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         8(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         12(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         16(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         20(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         24(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         28(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         32(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         36(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         40(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         44(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         48(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         52(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         56(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	MOVL         60(SP), AX
+	MOVL         AX, (R9)
+	ADDQ         SI, R9
+	ADDQ         $0x00000038, CX
+	DECQ         DX
+	JNE          block
+	VZEROUPPER
+	RET
+
 // func unpackQ40AVX2(a *byte)
-// Requires: AVX, AVX2, F16C
+// Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackQ40AVX2(SB), NOSPLIT, $0-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
@@ -3229,6 +9666,7 @@ TEXT ·unpackQ40AVX2(SB), NOSPLIT, $0-8
 	VPSUBB       u32_8080808x8<>+0(SB), Y0, Y0
 
 block:
+	PREFETCHT0     4096(CX)
 	VBROADCASTI128 2(CX), Y1
 	VPSRLVD        u32_0x4_4x4<>+0(SB), Y1, Y1
 	VPAND          u32_f0f0f0fx8<>+0(SB), Y1, Y1
@@ -3257,7 +9695,7 @@ DATA u32_8080808x8<>+24(SB)/8, $0x0808080808080808
 GLOBL u32_8080808x8<>(SB), RODATA|NOPTR, $32
 
 // func unpackQ41AVX2(a *byte)
-// Requires: AVX, AVX2, F16C
+// Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackQ41AVX2(SB), NOSPLIT, $0-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
@@ -3270,6 +9708,7 @@ TEXT ·unpackQ41AVX2(SB), NOSPLIT, $0-8
 	VPBROADCASTB 32(AX), Y0
 
 block:
+	PREFETCHT0     4096(CX)
 	VBROADCASTI128 4(CX), Y1
 	VPSRLVD        u32_0x4_4x4<>+0(SB), Y1, Y1
 	VPAND          u32_f0f0f0fx8<>+0(SB), Y1, Y1
@@ -3294,7 +9733,7 @@ block:
 	RET
 
 // func unpackQ50AVX2(a *byte)
-// Requires: AVX, AVX2, F16C
+// Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackQ50AVX2(SB), NOSPLIT, $0-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
@@ -3307,6 +9746,7 @@ TEXT ·unpackQ50AVX2(SB), NOSPLIT, $0-8
 	VPSUBB       u32_10101010x8<>+0(SB), Y0, Y0
 
 block:
+	PREFETCHT0     4096(CX)
 	VBROADCASTI128 6(CX), Y2
 	VPSRLVD        u32_0x4_4x4<>+0(SB), Y2, Y2
 	VPAND          u32_f0f0f0fx8<>+0(SB), Y2, Y2
@@ -3335,7 +9775,7 @@ block:
 	RET
 
 // func unpackQ51AVX2(a *byte)
-// Requires: AVX, AVX2, F16C
+// Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackQ51AVX2(SB), NOSPLIT, $0-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
@@ -3348,6 +9788,7 @@ TEXT ·unpackQ51AVX2(SB), NOSPLIT, $0-8
 	VPBROADCASTB 32(AX), Y0
 
 block:
+	PREFETCHT0     4096(CX)
 	VBROADCASTI128 8(CX), Y2
 	VPSRLVD        u32_0x4_4x4<>+0(SB), Y2, Y2
 	VPAND          u32_f0f0f0fx8<>+0(SB), Y2, Y2
@@ -3378,7 +9819,7 @@ block:
 	RET
 
 // func unpackQ80AVX2(a *byte)
-// Requires: AVX, AVX2, F16C
+// Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackQ80AVX2(SB), NOSPLIT, $0-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
@@ -3390,6 +9831,7 @@ TEXT ·unpackQ80AVX2(SB), NOSPLIT, $0-8
 	VPBROADCASTB 32(AX), Y0
 
 block:
+	PREFETCHT0   4096(CX)
 	VMOVDQU      2(CX), Y1
 	VPADDB       Y0, Y1, Y1
 	VEXTRACTI128 $0x01, Y1, X2
@@ -3410,7 +9852,7 @@ block:
 	RET
 
 // func unpackIQ4NLAVX2(a *byte)
-// Requires: AVX, AVX2, F16C
+// Requires: AVX, AVX2, F16C, MMX+
 TEXT ·unpackIQ4NLAVX2(SB), NOSPLIT, $0-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
@@ -3422,6 +9864,7 @@ TEXT ·unpackIQ4NLAVX2(SB), NOSPLIT, $0-8
 	VPBROADCASTB 32(AX), Y0
 
 block:
+	PREFETCHT0     4096(CX)
 	VBROADCASTI128 2(CX), Y1
 	VPSRLVD        u32_0x4_4x4<>+0(SB), Y1, Y1
 	VPAND          u32_f0f0f0fx8<>+0(SB), Y1, Y1
@@ -3440,6 +9883,116 @@ block:
 	VMOVSS         X1, (R8)
 	ADDQ           SI, R8
 	ADDQ           $0x00000012, CX
+	DECQ           DX
+	JNE            block
+	VZEROUPPER
+	RET
+
+// func unpackMXFP4AVX2(a *byte)
+// Requires: AVX, AVX2, MMX+
+TEXT ·unpackMXFP4AVX2(SB), NOSPLIT, $0-8
+	MOVQ         a+0(FP), AX
+	MOVQ         (AX), CX
+	MOVQ         8(AX), DX
+	MOVQ         24(AX), BX
+	MOVQ         72(AX), SI
+	MOVQ         16(AX), DI
+	MOVQ         40(AX), R8
+	VPBROADCASTB 32(AX), Y0
+	VPSUBB       u32_10101010x8<>+0(SB), Y0, Y0
+
+block:
+	PREFETCHT0     4096(CX)
+	VBROADCASTI128 1(CX), Y1
+	VPSRLVD        u32_0x4_4x4<>+0(SB), Y1, Y1
+	VPAND          u32_f0f0f0fx8<>+0(SB), Y1, Y1
+	VMOVDQU        u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+0(SB), Y2
+	VPSHUFB        Y1, Y2, Y2
+	VPADDB         Y0, Y2, Y2
+	VEXTRACTI128   $0x01, Y2, X1
+	VMOVQ          X2, (DI)
+	VMOVHPS        X2, (DI)(BX*1)
+	LEAQ           (DI)(BX*2), DI
+	VMOVQ          X1, (DI)
+	VMOVHPS        X1, (DI)(BX*1)
+	LEAQ           (DI)(BX*2), DI
+	MOVBLZX        (CX), AX
+	VMOVD          AX, X1
+	VPMINUD        u32_2x8<>+0(SB), X1, X3
+	VMOVDQU        u32_200000x8<>+0(SB), X2
+	VPSLLVD        X3, X2, X2
+	VPSLLD         $0x17, X1, X1
+	VPSUBD         u32_800000x8<>+0(SB), X1, X1
+	VPMAXSD        X2, X1, X1
+	VMOVSS         X1, (R8)
+	ADDQ           SI, R8
+	ADDQ           $0x00000011, CX
+	DECQ           DX
+	JNE            block
+	VZEROUPPER
+	RET
+
+// func unpackNVFP4AVX2(a *byte)
+// Requires: AVX, AVX2, MMX+
+TEXT ·unpackNVFP4AVX2(SB), NOSPLIT, $0-8
+	MOVQ         a+0(FP), AX
+	MOVQ         (AX), CX
+	MOVQ         8(AX), DX
+	MOVQ         24(AX), BX
+	MOVQ         72(AX), SI
+	MOVQ         16(AX), DI
+	MOVQ         40(AX), R8
+	VPBROADCASTB 32(AX), Y0
+	VPSUBB       u32_10101010x8<>+0(SB), Y0, Y0
+
+block:
+	PREFETCHT0     4096(CX)
+	VBROADCASTI128 4(CX), Y1
+	VPERMQ         $0x50, Y1, Y1
+	VPSRLVD        u32_0x2_4x2_0x2_4x2<>+0(SB), Y1, Y1
+	VPAND          u32_f0f0f0fx8<>+0(SB), Y1, Y1
+	VMOVDQU        u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+0(SB), Y2
+	VPSHUFB        Y1, Y2, Y2
+	VPADDB         Y0, Y2, Y2
+	VEXTRACTI128   $0x01, Y2, X1
+	VMOVQ          X2, (DI)
+	VMOVHPS        X2, (DI)(BX*1)
+	LEAQ           (DI)(BX*2), DI
+	VMOVQ          X1, (DI)
+	VMOVHPS        X1, (DI)(BX*1)
+	LEAQ           (DI)(BX*2), DI
+	VBROADCASTI128 20(CX), Y1
+	VPERMQ         $0x50, Y1, Y1
+	VPSRLVD        u32_0x2_4x2_0x2_4x2<>+0(SB), Y1, Y1
+	VPAND          u32_f0f0f0fx8<>+0(SB), Y1, Y1
+	VMOVDQU        u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+0(SB), Y2
+	VPSHUFB        Y1, Y2, Y2
+	VPADDB         Y0, Y2, Y2
+	VEXTRACTI128   $0x01, Y2, X1
+	VMOVQ          X2, (DI)
+	VMOVHPS        X2, (DI)(BX*1)
+	LEAQ           (DI)(BX*2), DI
+	VMOVQ          X1, (DI)
+	VMOVHPS        X1, (DI)(BX*1)
+	LEAQ           (DI)(BX*2), DI
+	VPMOVZXBD      (CX), X1
+	VPCMPEQD       u32_7fx8<>+0(SB), X1, X2
+	VPAND          u32_7fx8<>+0(SB), X1, X1
+	VPANDN         X1, X2, X1
+	VPSLLD         $0x14, X1, X1
+	VMULPS         u32_7b000000x8<>+0(SB), X1, X1
+	VMOVSS         X1, (R8)
+	ADDQ           SI, R8
+	VPSRLDQ        $0x04, X1, X1
+	VMOVSS         X1, (R8)
+	ADDQ           SI, R8
+	VPSRLDQ        $0x04, X1, X1
+	VMOVSS         X1, (R8)
+	ADDQ           SI, R8
+	VPSRLDQ        $0x04, X1, X1
+	VMOVSS         X1, (R8)
+	ADDQ           SI, R8
+	ADDQ           $0x00000024, CX
 	DECQ           DX
 	JNE            block
 	VZEROUPPER

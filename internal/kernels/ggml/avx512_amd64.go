@@ -34,6 +34,16 @@ func gemvQ80AVX512(a *RowArgs)
 //go:noescape
 func gemvIQ4NLAVX512(a *RowArgs)
 
+// gemvMXFP4AVX512 is the product of rows of MXFP4.
+//
+//go:noescape
+func gemvMXFP4AVX512(a *RowArgs)
+
+// gemvNVFP4AVX512 is the product of rows of NVFP4.
+//
+//go:noescape
+func gemvNVFP4AVX512(a *RowArgs)
+
 // gemvQ2KAVX512 is the product of rows of Q2_K.
 //
 //go:noescape

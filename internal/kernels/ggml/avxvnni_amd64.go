@@ -33,3 +33,13 @@ func gemvQ80AVXVNNI(a *RowArgs)
 //
 //go:noescape
 func gemvIQ4NLAVXVNNI(a *RowArgs)
+
+// gemvMXFP4AVXVNNI is the product of rows of MXFP4.
+//
+//go:noescape
+func gemvMXFP4AVXVNNI(a *RowArgs)
+
+// gemvNVFP4AVXVNNI is the product of rows of NVFP4.
+//
+//go:noescape
+func gemvNVFP4AVXVNNI(a *RowArgs)

@@ -93,25 +93,25 @@ block:
 	VPERM2I128     $0x20, Y5, Y4, Y3
 	VPERM2I128     $0x31, Y5, Y4, Y4
 	VPADDD         Y4, Y3, Y3
-	VPBROADCASTD   (R10), Y4
-	VPSLLD         $0x03, Y4, Y4
-	VPSUBD         Y4, Y3, Y3
+	VBROADCASTSS   (R9), Y4
+	VPBROADCASTD   (R10), Y5
+	VPSLLD         $0x03, Y5, Y5
+	VPSUBD         Y5, Y3, Y3
 	VCVTDQ2PS      Y3, Y3
-	VPXOR          X4, X4, X4
-	VPINSRW        $0x00, (R12), X4, X4
-	VPINSRW        $0x01, (R12)(SI*1), X4, X4
-	VPINSRW        $0x02, (R12)(SI*2), X4, X4
-	VPINSRW        $0x03, (R12)(DI*1), X4, X4
 	VPXOR          X5, X5, X5
-	VPINSRW        $0x00, (R13), X5, X5
-	VPINSRW        $0x01, (R13)(SI*1), X5, X5
-	VPINSRW        $0x02, (R13)(SI*2), X5, X5
-	VPINSRW        $0x03, (R13)(DI*1), X5, X5
-	VPUNPCKLQDQ    X5, X4, X4
-	VCVTPH2PS      X4, Y4
-	VBROADCASTSS   (R9), Y5
-	VMULPS         Y5, Y4, Y4
-	VFMADD231PS    Y3, Y4, Y2
+	VPINSRW        $0x00, (R12), X5, X5
+	VPINSRW        $0x01, (R12)(SI*1), X5, X5
+	VPINSRW        $0x02, (R12)(SI*2), X5, X5
+	VPINSRW        $0x03, (R12)(DI*1), X5, X5
+	VPXOR          X6, X6, X6
+	VPINSRW        $0x00, (R13), X6, X6
+	VPINSRW        $0x01, (R13)(SI*1), X6, X6
+	VPINSRW        $0x02, (R13)(SI*2), X6, X6
+	VPINSRW        $0x03, (R13)(DI*1), X6, X6
+	VPUNPCKLQDQ    X6, X5, X5
+	VCVTPH2PS      X5, Y5
+	VMULPS         Y4, Y5, Y5
+	VFMADD231PS    Y3, Y5, Y2
 	ADDQ           $0x12, R12
 	ADDQ           $0x12, R13
 	ADDQ           $0x20, R8
@@ -235,28 +235,28 @@ block:
 	VPERM2I128     $0x20, Y5, Y4, Y3
 	VPERM2I128     $0x31, Y5, Y4, Y4
 	VPADDD         Y4, Y3, Y3
+	VBROADCASTSS   (R9), Y4
 	VCVTDQ2PS      Y3, Y3
-	VMOVD          (R12), X5
-	VPINSRD        $0x01, (R12)(SI*1), X5, X5
-	VPINSRD        $0x02, (R12)(SI*2), X5, X5
-	VPINSRD        $0x03, (R12)(DI*1), X5, X5
-	VMOVD          (R13), X6
-	VPINSRD        $0x01, (R13)(SI*1), X6, X6
-	VPINSRD        $0x02, (R13)(SI*2), X6, X6
-	VPINSRD        $0x03, (R13)(DI*1), X6, X6
-	VPAND          u32_ffffx8<>+0(SB), X5, X4
-	VPAND          u32_ffffx8<>+0(SB), X6, X7
-	VPACKUSDW      X7, X4, X4
-	VCVTPH2PS      X4, Y4
-	VPSRLD         $0x10, X5, X5
-	VPSRLD         $0x10, X6, X6
-	VPACKUSDW      X6, X5, X5
+	VMOVD          (R12), X6
+	VPINSRD        $0x01, (R12)(SI*1), X6, X6
+	VPINSRD        $0x02, (R12)(SI*2), X6, X6
+	VPINSRD        $0x03, (R12)(DI*1), X6, X6
+	VMOVD          (R13), X7
+	VPINSRD        $0x01, (R13)(SI*1), X7, X7
+	VPINSRD        $0x02, (R13)(SI*2), X7, X7
+	VPINSRD        $0x03, (R13)(DI*1), X7, X7
+	VPAND          u32_ffffx8<>+0(SB), X6, X5
+	VPAND          u32_ffffx8<>+0(SB), X7, X8
+	VPACKUSDW      X8, X5, X5
 	VCVTPH2PS      X5, Y5
-	VBROADCASTSS   (R9), Y6
-	VMULPS         Y6, Y4, Y4
-	VFMADD231PS    Y3, Y4, Y2
-	VBROADCASTSS   (R11), Y3
+	VPSRLD         $0x10, X6, X6
+	VPSRLD         $0x10, X7, X7
+	VPACKUSDW      X7, X6, X6
+	VCVTPH2PS      X6, Y6
+	VMULPS         Y4, Y5, Y5
 	VFMADD231PS    Y3, Y5, Y2
+	VBROADCASTSS   (R11), Y3
+	VFMADD231PS    Y3, Y6, Y2
 	ADDQ           $0x14, R12
 	ADDQ           $0x14, R13
 	ADDQ           $0x20, R8
@@ -421,25 +421,25 @@ block:
 	VPERM2I128     $0x20, Y8, Y7, Y6
 	VPERM2I128     $0x31, Y8, Y7, Y7
 	VPADDD         Y7, Y6, Y6
-	VPBROADCASTD   (R10), Y7
-	VPSLLD         $0x04, Y7, Y7
-	VPSUBD         Y7, Y6, Y6
+	VBROADCASTSS   (R9), Y7
+	VPBROADCASTD   (R10), Y8
+	VPSLLD         $0x04, Y8, Y8
+	VPSUBD         Y8, Y6, Y6
 	VCVTDQ2PS      Y6, Y6
-	VPXOR          X7, X7, X7
-	VPINSRW        $0x00, (R12), X7, X7
-	VPINSRW        $0x01, (R12)(SI*1), X7, X7
-	VPINSRW        $0x02, (R12)(SI*2), X7, X7
-	VPINSRW        $0x03, (R12)(DI*1), X7, X7
 	VPXOR          X8, X8, X8
-	VPINSRW        $0x00, (R13), X8, X8
-	VPINSRW        $0x01, (R13)(SI*1), X8, X8
-	VPINSRW        $0x02, (R13)(SI*2), X8, X8
-	VPINSRW        $0x03, (R13)(DI*1), X8, X8
-	VPUNPCKLQDQ    X8, X7, X7
-	VCVTPH2PS      X7, Y7
-	VBROADCASTSS   (R9), Y8
-	VMULPS         Y8, Y7, Y7
-	VFMADD231PS    Y6, Y7, Y5
+	VPINSRW        $0x00, (R12), X8, X8
+	VPINSRW        $0x01, (R12)(SI*1), X8, X8
+	VPINSRW        $0x02, (R12)(SI*2), X8, X8
+	VPINSRW        $0x03, (R12)(DI*1), X8, X8
+	VPXOR          X9, X9, X9
+	VPINSRW        $0x00, (R13), X9, X9
+	VPINSRW        $0x01, (R13)(SI*1), X9, X9
+	VPINSRW        $0x02, (R13)(SI*2), X9, X9
+	VPINSRW        $0x03, (R13)(DI*1), X9, X9
+	VPUNPCKLQDQ    X9, X8, X8
+	VCVTPH2PS      X8, Y8
+	VMULPS         Y7, Y8, Y8
+	VFMADD231PS    Y6, Y8, Y5
 	ADDQ           $0x16, R12
 	ADDQ           $0x16, R13
 	ADDQ           $0x20, R8
@@ -617,28 +617,28 @@ block:
 	VPERM2I128     $0x20, Y8, Y7, Y6
 	VPERM2I128     $0x31, Y8, Y7, Y7
 	VPADDD         Y7, Y6, Y6
+	VBROADCASTSS   (R9), Y7
 	VCVTDQ2PS      Y6, Y6
-	VMOVD          (R12), X8
-	VPINSRD        $0x01, (R12)(SI*1), X8, X8
-	VPINSRD        $0x02, (R12)(SI*2), X8, X8
-	VPINSRD        $0x03, (R12)(DI*1), X8, X8
-	VMOVD          (R13), X9
-	VPINSRD        $0x01, (R13)(SI*1), X9, X9
-	VPINSRD        $0x02, (R13)(SI*2), X9, X9
-	VPINSRD        $0x03, (R13)(DI*1), X9, X9
-	VPAND          u32_ffffx8<>+0(SB), X8, X7
-	VPAND          u32_ffffx8<>+0(SB), X9, X10
-	VPACKUSDW      X10, X7, X7
-	VCVTPH2PS      X7, Y7
-	VPSRLD         $0x10, X8, X8
-	VPSRLD         $0x10, X9, X9
-	VPACKUSDW      X9, X8, X8
+	VMOVD          (R12), X9
+	VPINSRD        $0x01, (R12)(SI*1), X9, X9
+	VPINSRD        $0x02, (R12)(SI*2), X9, X9
+	VPINSRD        $0x03, (R12)(DI*1), X9, X9
+	VMOVD          (R13), X10
+	VPINSRD        $0x01, (R13)(SI*1), X10, X10
+	VPINSRD        $0x02, (R13)(SI*2), X10, X10
+	VPINSRD        $0x03, (R13)(DI*1), X10, X10
+	VPAND          u32_ffffx8<>+0(SB), X9, X8
+	VPAND          u32_ffffx8<>+0(SB), X10, X11
+	VPACKUSDW      X11, X8, X8
 	VCVTPH2PS      X8, Y8
-	VBROADCASTSS   (R9), Y9
-	VMULPS         Y9, Y7, Y7
-	VFMADD231PS    Y6, Y7, Y5
-	VBROADCASTSS   (R11), Y6
+	VPSRLD         $0x10, X9, X9
+	VPSRLD         $0x10, X10, X10
+	VPACKUSDW      X10, X9, X9
+	VCVTPH2PS      X9, Y9
+	VMULPS         Y7, Y8, Y8
 	VFMADD231PS    Y6, Y8, Y5
+	VBROADCASTSS   (R11), Y6
+	VFMADD231PS    Y6, Y9, Y5
 	ADDQ           $0x18, R12
 	ADDQ           $0x18, R13
 	ADDQ           $0x20, R8
@@ -738,25 +738,25 @@ block:
 	VPERM2I128   $0x20, Y3, Y2, Y1
 	VPERM2I128   $0x31, Y3, Y2, Y2
 	VPADDD       Y2, Y1, Y1
-	VPBROADCASTD (R10), Y2
-	VPSLLD       $0x07, Y2, Y2
-	VPSUBD       Y2, Y1, Y1
+	VBROADCASTSS (R9), Y2
+	VPBROADCASTD (R10), Y3
+	VPSLLD       $0x07, Y3, Y3
+	VPSUBD       Y3, Y1, Y1
 	VCVTDQ2PS    Y1, Y1
-	VPXOR        X2, X2, X2
-	VPINSRW      $0x00, (R12), X2, X2
-	VPINSRW      $0x01, (R12)(SI*1), X2, X2
-	VPINSRW      $0x02, (R12)(SI*2), X2, X2
-	VPINSRW      $0x03, (R12)(DI*1), X2, X2
 	VPXOR        X3, X3, X3
-	VPINSRW      $0x00, (R13), X3, X3
-	VPINSRW      $0x01, (R13)(SI*1), X3, X3
-	VPINSRW      $0x02, (R13)(SI*2), X3, X3
-	VPINSRW      $0x03, (R13)(DI*1), X3, X3
-	VPUNPCKLQDQ  X3, X2, X2
-	VCVTPH2PS    X2, Y2
-	VBROADCASTSS (R9), Y3
-	VMULPS       Y3, Y2, Y2
-	VFMADD231PS  Y1, Y2, Y0
+	VPINSRW      $0x00, (R12), X3, X3
+	VPINSRW      $0x01, (R12)(SI*1), X3, X3
+	VPINSRW      $0x02, (R12)(SI*2), X3, X3
+	VPINSRW      $0x03, (R12)(DI*1), X3, X3
+	VPXOR        X4, X4, X4
+	VPINSRW      $0x00, (R13), X4, X4
+	VPINSRW      $0x01, (R13)(SI*1), X4, X4
+	VPINSRW      $0x02, (R13)(SI*2), X4, X4
+	VPINSRW      $0x03, (R13)(DI*1), X4, X4
+	VPUNPCKLQDQ  X4, X3, X3
+	VCVTPH2PS    X3, Y3
+	VMULPS       Y2, Y3, Y3
+	VFMADD231PS  Y1, Y3, Y0
 	ADDQ         $0x22, R12
 	ADDQ         $0x22, R13
 	ADDQ         $0x20, R8
@@ -886,25 +886,25 @@ block:
 	VPERM2I128     $0x20, Y5, Y4, Y3
 	VPERM2I128     $0x31, Y5, Y4, Y4
 	VPADDD         Y4, Y3, Y3
-	VPBROADCASTD   (R10), Y4
-	VPSLLD         $0x07, Y4, Y4
-	VPSUBD         Y4, Y3, Y3
+	VBROADCASTSS   (R9), Y4
+	VPBROADCASTD   (R10), Y5
+	VPSLLD         $0x07, Y5, Y5
+	VPSUBD         Y5, Y3, Y3
 	VCVTDQ2PS      Y3, Y3
-	VPXOR          X4, X4, X4
-	VPINSRW        $0x00, (R12), X4, X4
-	VPINSRW        $0x01, (R12)(SI*1), X4, X4
-	VPINSRW        $0x02, (R12)(SI*2), X4, X4
-	VPINSRW        $0x03, (R12)(DI*1), X4, X4
 	VPXOR          X5, X5, X5
-	VPINSRW        $0x00, (R13), X5, X5
-	VPINSRW        $0x01, (R13)(SI*1), X5, X5
-	VPINSRW        $0x02, (R13)(SI*2), X5, X5
-	VPINSRW        $0x03, (R13)(DI*1), X5, X5
-	VPUNPCKLQDQ    X5, X4, X4
-	VCVTPH2PS      X4, Y4
-	VBROADCASTSS   (R9), Y5
-	VMULPS         Y5, Y4, Y4
-	VFMADD231PS    Y3, Y4, Y2
+	VPINSRW        $0x00, (R12), X5, X5
+	VPINSRW        $0x01, (R12)(SI*1), X5, X5
+	VPINSRW        $0x02, (R12)(SI*2), X5, X5
+	VPINSRW        $0x03, (R12)(DI*1), X5, X5
+	VPXOR          X6, X6, X6
+	VPINSRW        $0x00, (R13), X6, X6
+	VPINSRW        $0x01, (R13)(SI*1), X6, X6
+	VPINSRW        $0x02, (R13)(SI*2), X6, X6
+	VPINSRW        $0x03, (R13)(DI*1), X6, X6
+	VPUNPCKLQDQ    X6, X5, X5
+	VCVTPH2PS      X5, Y5
+	VMULPS         Y4, Y5, Y5
+	VFMADD231PS    Y3, Y5, Y2
 	ADDQ           $0x12, R12
 	ADDQ           $0x12, R13
 	ADDQ           $0x20, R8
@@ -928,3 +928,455 @@ DATA u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81
 DATA u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+16(SB)/8, $0x766a5d4f3f2d1801
 DATA u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+24(SB)/8, $0xf1d9c5b5a6998d81
 GLOBL u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>(SB), RODATA|NOPTR, $32
+
+// func gemvMXFP4AVXVNNI(a *byte)
+// Requires: AVX, AVX2, AVXVNNI, FMA3, MMX+
+TEXT ·gemvMXFP4AVXVNNI(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	MOVQ    16(AX), SI
+	VMOVDQU u32_0x4_4x4<>+0(SB), Y0
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+	VMOVDQU u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+0(SB), Y2
+	LEAQ    (SI)(SI*2), DI
+
+rows:
+	MOVQ  40(AX), R8
+	MOVQ  48(AX), R9
+	MOVQ  56(AX), R10
+	MOVQ  32(AX), R11
+	MOVQ  DX, R12
+	LEAQ  (DX)(SI*4), R13
+	LEAQ  (DX)(SI*8), R14
+	VPXOR Y3, Y3, Y3
+
+block:
+	PREFETCHT0     (R14)
+	PREFETCHT0     64(R14)
+	PREFETCHT0     128(R14)
+	ADDQ           $0x00000088, R14
+	VMOVDQU        (R8), Y4
+	VPXOR          Y5, Y5, Y5
+	VBROADCASTI128 1(R12), Y6
+	VPSRLVD        Y0, Y6, Y6
+	VPAND          Y1, Y6, Y6
+	VPSHUFB        Y6, Y2, Y6
+	LONG $0x504de2c4; BYTE $0xec // VPDPBUSD Y4, Y6, Y5
+	VPXOR          Y6, Y6, Y6
+	VBROADCASTI128 1(R12)(SI*1), Y7
+	VPSRLVD        Y0, Y7, Y7
+	VPAND          Y1, Y7, Y7
+	VPSHUFB        Y7, Y2, Y7
+	LONG $0x5045e2c4; BYTE $0xf4 // VPDPBUSD Y4, Y7, Y6
+	VSHUFPS        $0xdd, Y6, Y5, Y7
+	VSHUFPS        $0x88, Y6, Y5, Y5
+	VPADDD         Y7, Y5, Y5
+	VPXOR          Y6, Y6, Y6
+	VBROADCASTI128 1(R12)(SI*2), Y7
+	VPSRLVD        Y0, Y7, Y7
+	VPAND          Y1, Y7, Y7
+	VPSHUFB        Y7, Y2, Y7
+	LONG $0x5045e2c4; BYTE $0xf4 // VPDPBUSD Y4, Y7, Y6
+	VPXOR          Y7, Y7, Y7
+	VBROADCASTI128 1(R12)(DI*1), Y8
+	VPSRLVD        Y0, Y8, Y8
+	VPAND          Y1, Y8, Y8
+	VPSHUFB        Y8, Y2, Y8
+	LONG $0x503de2c4; BYTE $0xfc // VPDPBUSD Y4, Y8, Y7
+	VSHUFPS        $0xdd, Y7, Y6, Y8
+	VSHUFPS        $0x88, Y7, Y6, Y6
+	VPADDD         Y8, Y6, Y6
+	VSHUFPS        $0xdd, Y6, Y5, Y7
+	VSHUFPS        $0x88, Y6, Y5, Y5
+	VPADDD         Y7, Y5, Y5
+	VPXOR          Y6, Y6, Y6
+	VBROADCASTI128 1(R13), Y7
+	VPSRLVD        Y0, Y7, Y7
+	VPAND          Y1, Y7, Y7
+	VPSHUFB        Y7, Y2, Y7
+	LONG $0x5045e2c4; BYTE $0xf4 // VPDPBUSD Y4, Y7, Y6
+	VPXOR          Y7, Y7, Y7
+	VBROADCASTI128 1(R13)(SI*1), Y8
+	VPSRLVD        Y0, Y8, Y8
+	VPAND          Y1, Y8, Y8
+	VPSHUFB        Y8, Y2, Y8
+	LONG $0x503de2c4; BYTE $0xfc // VPDPBUSD Y4, Y8, Y7
+	VSHUFPS        $0xdd, Y7, Y6, Y8
+	VSHUFPS        $0x88, Y7, Y6, Y6
+	VPADDD         Y8, Y6, Y6
+	VPXOR          Y7, Y7, Y7
+	VBROADCASTI128 1(R13)(SI*2), Y8
+	VPSRLVD        Y0, Y8, Y8
+	VPAND          Y1, Y8, Y8
+	VPSHUFB        Y8, Y2, Y8
+	LONG $0x503de2c4; BYTE $0xfc // VPDPBUSD Y4, Y8, Y7
+	VPXOR          Y8, Y8, Y8
+	VBROADCASTI128 1(R13)(DI*1), Y9
+	VPSRLVD        Y0, Y9, Y9
+	VPAND          Y1, Y9, Y9
+	VPSHUFB        Y9, Y2, Y9
+	LONG $0x503562c4; BYTE $0xc4 // VPDPBUSD Y4, Y9, Y8
+	VSHUFPS        $0xdd, Y8, Y7, Y4
+	VSHUFPS        $0x88, Y8, Y7, Y7
+	VPADDD         Y4, Y7, Y7
+	VSHUFPS        $0xdd, Y7, Y6, Y4
+	VSHUFPS        $0x88, Y7, Y6, Y6
+	VPADDD         Y4, Y6, Y6
+	VPERM2I128     $0x20, Y6, Y5, Y4
+	VPERM2I128     $0x31, Y6, Y5, Y5
+	VPADDD         Y5, Y4, Y4
+	VBROADCASTSS   (R9), Y5
+	VPBROADCASTD   (R10), Y6
+	VPSLLD         $0x04, Y6, Y6
+	VPSUBD         Y6, Y4, Y4
+	VCVTDQ2PS      Y4, Y4
+	VPXOR          X6, X6, X6
+	VPINSRB        $0x00, (R12), X6, X6
+	VPINSRB        $0x01, (R12)(SI*1), X6, X6
+	VPINSRB        $0x02, (R12)(SI*2), X6, X6
+	VPINSRB        $0x03, (R12)(DI*1), X6, X6
+	VPINSRB        $0x04, (R13), X6, X6
+	VPINSRB        $0x05, (R13)(SI*1), X6, X6
+	VPINSRB        $0x06, (R13)(SI*2), X6, X6
+	VPINSRB        $0x07, (R13)(DI*1), X6, X6
+	VPMOVZXBD      X6, Y6
+	VPMINUD        u32_2x8<>+0(SB), Y6, Y8
+	VMOVDQU        u32_200000x8<>+0(SB), Y7
+	VPSLLVD        Y8, Y7, Y7
+	VPSLLD         $0x17, Y6, Y6
+	VPSUBD         u32_800000x8<>+0(SB), Y6, Y6
+	VPMAXSD        Y7, Y6, Y6
+	VMULPS         Y5, Y6, Y6
+	VFMADD231PS    Y4, Y6, Y3
+	ADDQ           $0x11, R12
+	ADDQ           $0x11, R13
+	ADDQ           $0x20, R8
+	ADDQ           $0x04, R9
+	ADDQ           $0x04, R10
+	DECQ           R11
+	JNE            block
+	VCMPPS         $0x03, Y3, Y3, Y4
+	VBROADCASTSS   u32_7fc00000<>+0(SB), Y5
+	VBLENDVPS      Y4, Y5, Y3, Y3
+	VMOVUPS        Y3, (CX)
+	ADDQ           $0x00000020, CX
+	LEAQ           (DX)(SI*8), DX
+	SUBQ           $0x08, BX
+	JNE            rows
+	VZEROUPPER
+	RET
+
+DATA u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+0(SB)/8, $0x1c18161413121110
+DATA u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+8(SB)/8, $0x04080a0c0d0e0f10
+DATA u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+16(SB)/8, $0x1c18161413121110
+DATA u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+24(SB)/8, $0x04080a0c0d0e0f10
+GLOBL u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>(SB), RODATA|NOPTR, $32
+
+DATA u32_2x8<>+0(SB)/8, $0x0000000200000002
+DATA u32_2x8<>+8(SB)/8, $0x0000000200000002
+DATA u32_2x8<>+16(SB)/8, $0x0000000200000002
+DATA u32_2x8<>+24(SB)/8, $0x0000000200000002
+GLOBL u32_2x8<>(SB), RODATA|NOPTR, $32
+
+DATA u32_200000x8<>+0(SB)/8, $0x0020000000200000
+DATA u32_200000x8<>+8(SB)/8, $0x0020000000200000
+DATA u32_200000x8<>+16(SB)/8, $0x0020000000200000
+DATA u32_200000x8<>+24(SB)/8, $0x0020000000200000
+GLOBL u32_200000x8<>(SB), RODATA|NOPTR, $32
+
+DATA u32_800000x8<>+0(SB)/8, $0x0080000000800000
+DATA u32_800000x8<>+8(SB)/8, $0x0080000000800000
+DATA u32_800000x8<>+16(SB)/8, $0x0080000000800000
+DATA u32_800000x8<>+24(SB)/8, $0x0080000000800000
+GLOBL u32_800000x8<>(SB), RODATA|NOPTR, $32
+
+// func gemvNVFP4AVXVNNI(a *byte)
+// Requires: AVX, AVX2, AVXVNNI, FMA3, MMX+
+TEXT ·gemvNVFP4AVXVNNI(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	MOVQ    16(AX), SI
+	VMOVDQU u32_0x2_4x2_0x2_4x2<>+0(SB), Y0
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+	VMOVDQU u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+0(SB), Y2
+	LEAQ    (SI)(SI*2), DI
+
+rows:
+	MOVQ  40(AX), R8
+	MOVQ  48(AX), R9
+	MOVQ  56(AX), R10
+	MOVQ  32(AX), R11
+	MOVQ  DX, R12
+	LEAQ  (DX)(SI*4), R13
+	LEAQ  (DX)(SI*8), R14
+	VPXOR Y3, Y3, Y3
+
+block:
+	PREFETCHT0     (R14)
+	PREFETCHT0     64(R14)
+	PREFETCHT0     128(R14)
+	PREFETCHT0     192(R14)
+	PREFETCHT0     256(R14)
+	ADDQ           $0x00000120, R14
+	VMOVDQU        (R8), Y4
+	VPXOR          Y5, Y5, Y5
+	VBROADCASTI128 4(R12), Y6
+	VPERMQ         $0x50, Y6, Y6
+	VPSRLVD        Y0, Y6, Y6
+	VPAND          Y1, Y6, Y6
+	VPSHUFB        Y6, Y2, Y6
+	LONG $0x504de2c4; BYTE $0xec // VPDPBUSD Y4, Y6, Y5
+	VPXOR          Y6, Y6, Y6
+	VBROADCASTI128 4(R12)(SI*1), Y8
+	VPERMQ         $0x50, Y8, Y8
+	VPSRLVD        Y0, Y8, Y8
+	VPAND          Y1, Y8, Y8
+	VPSHUFB        Y8, Y2, Y8
+	LONG $0x503de2c4; BYTE $0xf4 // VPDPBUSD Y4, Y8, Y6
+	VSHUFPS        $0xdd, Y6, Y5, Y8
+	VSHUFPS        $0x88, Y6, Y5, Y5
+	VPADDD         Y8, Y5, Y5
+	VPXOR          Y6, Y6, Y6
+	VBROADCASTI128 4(R12)(SI*2), Y8
+	VPERMQ         $0x50, Y8, Y8
+	VPSRLVD        Y0, Y8, Y8
+	VPAND          Y1, Y8, Y8
+	VPSHUFB        Y8, Y2, Y8
+	LONG $0x503de2c4; BYTE $0xf4 // VPDPBUSD Y4, Y8, Y6
+	VPXOR          Y8, Y8, Y8
+	VBROADCASTI128 4(R12)(DI*1), Y9
+	VPERMQ         $0x50, Y9, Y9
+	VPSRLVD        Y0, Y9, Y9
+	VPAND          Y1, Y9, Y9
+	VPSHUFB        Y9, Y2, Y9
+	LONG $0x503562c4; BYTE $0xc4 // VPDPBUSD Y4, Y9, Y8
+	VSHUFPS        $0xdd, Y8, Y6, Y9
+	VSHUFPS        $0x88, Y8, Y6, Y6
+	VPADDD         Y9, Y6, Y6
+	VSHUFPS        $0xdd, Y6, Y5, Y8
+	VSHUFPS        $0x88, Y6, Y5, Y5
+	VPADDD         Y8, Y5, Y5
+	VPXOR          Y6, Y6, Y6
+	VBROADCASTI128 4(R13), Y8
+	VPERMQ         $0x50, Y8, Y8
+	VPSRLVD        Y0, Y8, Y8
+	VPAND          Y1, Y8, Y8
+	VPSHUFB        Y8, Y2, Y8
+	LONG $0x503de2c4; BYTE $0xf4 // VPDPBUSD Y4, Y8, Y6
+	VPXOR          Y8, Y8, Y8
+	VBROADCASTI128 4(R13)(SI*1), Y9
+	VPERMQ         $0x50, Y9, Y9
+	VPSRLVD        Y0, Y9, Y9
+	VPAND          Y1, Y9, Y9
+	VPSHUFB        Y9, Y2, Y9
+	LONG $0x503562c4; BYTE $0xc4 // VPDPBUSD Y4, Y9, Y8
+	VSHUFPS        $0xdd, Y8, Y6, Y9
+	VSHUFPS        $0x88, Y8, Y6, Y6
+	VPADDD         Y9, Y6, Y6
+	VPXOR          Y8, Y8, Y8
+	VBROADCASTI128 4(R13)(SI*2), Y9
+	VPERMQ         $0x50, Y9, Y9
+	VPSRLVD        Y0, Y9, Y9
+	VPAND          Y1, Y9, Y9
+	VPSHUFB        Y9, Y2, Y9
+	LONG $0x503562c4; BYTE $0xc4 // VPDPBUSD Y4, Y9, Y8
+	VPXOR          Y9, Y9, Y9
+	VBROADCASTI128 4(R13)(DI*1), Y10
+	VPERMQ         $0x50, Y10, Y10
+	VPSRLVD        Y0, Y10, Y10
+	VPAND          Y1, Y10, Y10
+	VPSHUFB        Y10, Y2, Y10
+	LONG $0x502d62c4; BYTE $0xcc // VPDPBUSD Y4, Y10, Y9
+	VSHUFPS        $0xdd, Y9, Y8, Y4
+	VSHUFPS        $0x88, Y9, Y8, Y8
+	VPADDD         Y4, Y8, Y8
+	VSHUFPS        $0xdd, Y8, Y6, Y4
+	VSHUFPS        $0x88, Y8, Y6, Y6
+	VPADDD         Y4, Y6, Y6
+	VPERM2I128     $0x20, Y6, Y5, Y4
+	VPERM2I128     $0x31, Y6, Y5, Y5
+	VBROADCASTSS   (R9), Y6
+	VPBROADCASTD   (R10), Y8
+	VPSLLD         $0x04, Y8, Y8
+	VPSUBD         Y8, Y4, Y4
+	VCVTDQ2PS      Y4, Y4
+	VMOVD          (R12), X7
+	VPINSRD        $0x01, (R12)(SI*1), X7, X7
+	VPINSRD        $0x02, (R12)(SI*2), X7, X7
+	VPINSRD        $0x03, (R12)(DI*1), X7, X7
+	VMOVD          (R13), X8
+	VPINSRD        $0x01, (R13)(SI*1), X8, X8
+	VPINSRD        $0x02, (R13)(SI*2), X8, X8
+	VPINSRD        $0x03, (R13)(DI*1), X8, X8
+	VINSERTI128    $0x01, X8, Y7, Y8
+	VPSRLD         $0x00, Y8, Y9
+	VPAND          u32_ffx8<>+0(SB), Y9, Y9
+	VPCMPEQD       u32_7fx8<>+0(SB), Y9, Y10
+	VPAND          u32_7fx8<>+0(SB), Y9, Y9
+	VPANDN         Y9, Y10, Y9
+	VPSLLD         $0x14, Y9, Y9
+	VMULPS         u32_7b000000x8<>+0(SB), Y9, Y9
+	VMULPS         Y6, Y9, Y9
+	VFMADD231PS    Y4, Y9, Y3
+	VPBROADCASTD   4(R10), Y4
+	VPSLLD         $0x04, Y4, Y4
+	VPSUBD         Y4, Y5, Y5
+	VCVTDQ2PS      Y5, Y5
+	VPSRLD         $0x08, Y8, Y4
+	VPAND          u32_ffx8<>+0(SB), Y4, Y4
+	VPCMPEQD       u32_7fx8<>+0(SB), Y4, Y9
+	VPAND          u32_7fx8<>+0(SB), Y4, Y4
+	VPANDN         Y4, Y9, Y4
+	VPSLLD         $0x14, Y4, Y4
+	VMULPS         u32_7b000000x8<>+0(SB), Y4, Y4
+	VMULPS         Y6, Y4, Y4
+	VFMADD231PS    Y5, Y4, Y3
+	VMOVDQU        32(R8), Y4
+	VPXOR          Y5, Y5, Y5
+	VBROADCASTI128 20(R12), Y6
+	VPERMQ         $0x50, Y6, Y6
+	VPSRLVD        Y0, Y6, Y6
+	VPAND          Y1, Y6, Y6
+	VPSHUFB        Y6, Y2, Y6
+	LONG $0x504de2c4; BYTE $0xec // VPDPBUSD Y4, Y6, Y5
+	VPXOR          Y6, Y6, Y6
+	VBROADCASTI128 20(R12)(SI*1), Y9
+	VPERMQ         $0x50, Y9, Y9
+	VPSRLVD        Y0, Y9, Y9
+	VPAND          Y1, Y9, Y9
+	VPSHUFB        Y9, Y2, Y9
+	LONG $0x5035e2c4; BYTE $0xf4 // VPDPBUSD Y4, Y9, Y6
+	VSHUFPS        $0xdd, Y6, Y5, Y9
+	VSHUFPS        $0x88, Y6, Y5, Y5
+	VPADDD         Y9, Y5, Y5
+	VPXOR          Y6, Y6, Y6
+	VBROADCASTI128 20(R12)(SI*2), Y9
+	VPERMQ         $0x50, Y9, Y9
+	VPSRLVD        Y0, Y9, Y9
+	VPAND          Y1, Y9, Y9
+	VPSHUFB        Y9, Y2, Y9
+	LONG $0x5035e2c4; BYTE $0xf4 // VPDPBUSD Y4, Y9, Y6
+	VPXOR          Y9, Y9, Y9
+	VBROADCASTI128 20(R12)(DI*1), Y10
+	VPERMQ         $0x50, Y10, Y10
+	VPSRLVD        Y0, Y10, Y10
+	VPAND          Y1, Y10, Y10
+	VPSHUFB        Y10, Y2, Y10
+	LONG $0x502d62c4; BYTE $0xcc // VPDPBUSD Y4, Y10, Y9
+	VSHUFPS        $0xdd, Y9, Y6, Y10
+	VSHUFPS        $0x88, Y9, Y6, Y6
+	VPADDD         Y10, Y6, Y6
+	VSHUFPS        $0xdd, Y6, Y5, Y9
+	VSHUFPS        $0x88, Y6, Y5, Y5
+	VPADDD         Y9, Y5, Y5
+	VPXOR          Y6, Y6, Y6
+	VBROADCASTI128 20(R13), Y9
+	VPERMQ         $0x50, Y9, Y9
+	VPSRLVD        Y0, Y9, Y9
+	VPAND          Y1, Y9, Y9
+	VPSHUFB        Y9, Y2, Y9
+	LONG $0x5035e2c4; BYTE $0xf4 // VPDPBUSD Y4, Y9, Y6
+	VPXOR          Y9, Y9, Y9
+	VBROADCASTI128 20(R13)(SI*1), Y10
+	VPERMQ         $0x50, Y10, Y10
+	VPSRLVD        Y0, Y10, Y10
+	VPAND          Y1, Y10, Y10
+	VPSHUFB        Y10, Y2, Y10
+	LONG $0x502d62c4; BYTE $0xcc // VPDPBUSD Y4, Y10, Y9
+	VSHUFPS        $0xdd, Y9, Y6, Y10
+	VSHUFPS        $0x88, Y9, Y6, Y6
+	VPADDD         Y10, Y6, Y6
+	VPXOR          Y9, Y9, Y9
+	VBROADCASTI128 20(R13)(SI*2), Y10
+	VPERMQ         $0x50, Y10, Y10
+	VPSRLVD        Y0, Y10, Y10
+	VPAND          Y1, Y10, Y10
+	VPSHUFB        Y10, Y2, Y10
+	LONG $0x502d62c4; BYTE $0xcc // VPDPBUSD Y4, Y10, Y9
+	VPXOR          Y10, Y10, Y10
+	VBROADCASTI128 20(R13)(DI*1), Y11
+	VPERMQ         $0x50, Y11, Y11
+	VPSRLVD        Y0, Y11, Y11
+	VPAND          Y1, Y11, Y11
+	VPSHUFB        Y11, Y2, Y11
+	LONG $0x502562c4; BYTE $0xd4 // VPDPBUSD Y4, Y11, Y10
+	VSHUFPS        $0xdd, Y10, Y9, Y4
+	VSHUFPS        $0x88, Y10, Y9, Y9
+	VPADDD         Y4, Y9, Y9
+	VSHUFPS        $0xdd, Y9, Y6, Y4
+	VSHUFPS        $0x88, Y9, Y6, Y6
+	VPADDD         Y4, Y6, Y6
+	VPERM2I128     $0x20, Y6, Y5, Y4
+	VPERM2I128     $0x31, Y6, Y5, Y5
+	VBROADCASTSS   4(R9), Y6
+	VPBROADCASTD   8(R10), Y9
+	VPSLLD         $0x04, Y9, Y9
+	VPSUBD         Y9, Y4, Y4
+	VCVTDQ2PS      Y4, Y4
+	VPSRLD         $0x10, Y8, Y9
+	VPAND          u32_ffx8<>+0(SB), Y9, Y9
+	VPCMPEQD       u32_7fx8<>+0(SB), Y9, Y10
+	VPAND          u32_7fx8<>+0(SB), Y9, Y9
+	VPANDN         Y9, Y10, Y9
+	VPSLLD         $0x14, Y9, Y9
+	VMULPS         u32_7b000000x8<>+0(SB), Y9, Y9
+	VMULPS         Y6, Y9, Y9
+	VFMADD231PS    Y4, Y9, Y3
+	VPBROADCASTD   12(R10), Y4
+	VPSLLD         $0x04, Y4, Y4
+	VPSUBD         Y4, Y5, Y5
+	VCVTDQ2PS      Y5, Y5
+	VPSRLD         $0x18, Y8, Y4
+	VPAND          u32_ffx8<>+0(SB), Y4, Y4
+	VPCMPEQD       u32_7fx8<>+0(SB), Y4, Y8
+	VPAND          u32_7fx8<>+0(SB), Y4, Y4
+	VPANDN         Y4, Y8, Y4
+	VPSLLD         $0x14, Y4, Y4
+	VMULPS         u32_7b000000x8<>+0(SB), Y4, Y4
+	VMULPS         Y6, Y4, Y4
+	VFMADD231PS    Y5, Y4, Y3
+	ADDQ           $0x24, R12
+	ADDQ           $0x24, R13
+	ADDQ           $0x40, R8
+	ADDQ           $0x08, R9
+	ADDQ           $0x10, R10
+	DECQ           R11
+	JNE            block
+	VCMPPS         $0x03, Y3, Y3, Y4
+	VBROADCASTSS   u32_7fc00000<>+0(SB), Y5
+	VBLENDVPS      Y4, Y5, Y3, Y3
+	VMOVUPS        Y3, (CX)
+	ADDQ           $0x00000020, CX
+	LEAQ           (DX)(SI*8), DX
+	SUBQ           $0x08, BX
+	JNE            rows
+	VZEROUPPER
+	RET
+
+DATA u32_0x2_4x2_0x2_4x2<>+0(SB)/8, $0x0000000000000000
+DATA u32_0x2_4x2_0x2_4x2<>+8(SB)/8, $0x0000000400000004
+DATA u32_0x2_4x2_0x2_4x2<>+16(SB)/8, $0x0000000000000000
+DATA u32_0x2_4x2_0x2_4x2<>+24(SB)/8, $0x0000000400000004
+GLOBL u32_0x2_4x2_0x2_4x2<>(SB), RODATA|NOPTR, $32
+
+DATA u32_ffx8<>+0(SB)/8, $0x000000ff000000ff
+DATA u32_ffx8<>+8(SB)/8, $0x000000ff000000ff
+DATA u32_ffx8<>+16(SB)/8, $0x000000ff000000ff
+DATA u32_ffx8<>+24(SB)/8, $0x000000ff000000ff
+GLOBL u32_ffx8<>(SB), RODATA|NOPTR, $32
+
+DATA u32_7fx8<>+0(SB)/8, $0x0000007f0000007f
+DATA u32_7fx8<>+8(SB)/8, $0x0000007f0000007f
+DATA u32_7fx8<>+16(SB)/8, $0x0000007f0000007f
+DATA u32_7fx8<>+24(SB)/8, $0x0000007f0000007f
+GLOBL u32_7fx8<>(SB), RODATA|NOPTR, $32
+
+DATA u32_7b000000x8<>+0(SB)/8, $0x7b0000007b000000
+DATA u32_7b000000x8<>+8(SB)/8, $0x7b0000007b000000
+DATA u32_7b000000x8<>+16(SB)/8, $0x7b0000007b000000
+DATA u32_7b000000x8<>+24(SB)/8, $0x7b0000007b000000
+GLOBL u32_7b000000x8<>(SB), RODATA|NOPTR, $32

@@ -199,6 +199,36 @@ func shifted2SingleAVX2(a *ShiftedArgs)
 //go:noescape
 func shifted1SingleAVX2(a *ShiftedArgs)
 
+// dots4SignsAVX2 is Step.Dots for 4 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func dots4SignsAVX2(a *Args)
+
+// dots2SignsAVX2 is Step.Dots for 2 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func dots2SignsAVX2(a *Args)
+
+// dots1SignsAVX2 is Step.Dots for 1 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func dots1SignsAVX2(a *Args)
+
+// blocks4SignsAVX2 is Step.Blocks for 4 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func blocks4SignsAVX2(a *BlocksArgs)
+
+// blocks2SignsAVX2 is Step.Blocks for 2 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func blocks2SignsAVX2(a *BlocksArgs)
+
+// blocks1SignsAVX2 is Step.Blocks for 1 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func blocks1SignsAVX2(a *BlocksArgs)
+
 // epilogueFMAAVX2 is epilogueFMA for at least one group.
 //
 //go:noescape

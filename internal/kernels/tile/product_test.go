@@ -53,6 +53,9 @@ func newProduct(t *testing.T, rng *rand.Rand, s Set, bits int, step Step, f fill
 		if f.extreme {
 			p.acts[i] = int8(-128 + 255*sign)
 		}
+		if step.Group == nil { // Symmetric
+			p.acts[i] = max(p.acts[i], -127)
+		}
 	}
 	for i := range p.codes {
 		p.codes[i] = byte(low + rng.IntN(1<<bits))
@@ -83,6 +86,9 @@ func newProduct(t *testing.T, rng *rand.Rand, s Set, bits int, step Step, f fill
 		if !f.zeros {
 			p.zeros[i] = p.zeros[0]
 		}
+	}
+	if step.Group == nil { // Symmetric
+		clear(p.zeros)
 	}
 	number := func(n int) []float32 {
 		x := make([]float32, n)

@@ -23,7 +23,7 @@ func setAVX2(bits int) Set {
 	case 7:
 		s.Steps = singleAVX2
 	case 8:
-		s.Steps, s.Offset = wideAVX2, 0
+		s.Steps, s.Symmetric, s.Offset = wideAVX2, signsAVX2, 0
 	}
 	return s
 }
@@ -31,7 +31,7 @@ func setAVX2(bits int) Set {
 // setAVXVNNI has unsigned codes. Everything but the products is of AVX2.
 func setAVXVNNI(bits int) Set {
 	s := setAVX2(bits)
-	s.Feature, s.Offset, s.Steps = cpu.AVXVNNI, 1<<(bits-1), stepsAVXVNNI
+	s.Feature, s.Offset, s.Steps, s.Symmetric = cpu.AVXVNNI, 1<<(bits-1), stepsAVXVNNI, nil
 	return s
 }
 
@@ -77,6 +77,11 @@ var (
 	wideAVX2 = []Step{
 		{MR: 2, Dots: dots2WideAVX2, Group: group2WideAVX2},
 		{MR: 1, Dots: dots1WideAVX2, Group: group1WideAVX2},
+	}
+	signsAVX2 = []Step{
+		{MR: 4, Dots: dots4SignsAVX2, Blocks: blocks4SignsAVX2},
+		{MR: 2, Dots: dots2SignsAVX2, Blocks: blocks2SignsAVX2},
+		{MR: 1, Dots: dots1SignsAVX2, Blocks: blocks1SignsAVX2},
 	}
 	stepsAVXVNNI = []Step{
 		{MR: 6, Dots: dots6AVXVNNI, Group: group6AVXVNNI, Shifted: shifted6AVXVNNI},

@@ -30,7 +30,7 @@ func TestSteps(t *testing.T) {
 	}
 	eachSet(t, func(t *testing.T, s Set, bits int) {
 		rng := rand.New(rand.NewPCG(uint64(bits), 3))
-		for _, step := range s.Steps {
+		for _, step := range slices.Concat(s.Steps, s.Symmetric) {
 			for i := range rounds * len(someFills) {
 				f := someFills[i%len(someFills)]
 				f.steps = slices.Clone(f.steps)
@@ -58,7 +58,9 @@ func checkStep(t *testing.T, rng *rand.Rand, s Set, step Step, p *product, name 
 			t.Fatalf("%s: Dots: row %d, group %d, output %d: %d, want %d", name, m, j/p.nr, j%p.nr, got, want)
 		}
 	}
-	checkOutputs(t, rng, p, p.group(wantDots), p.runGroup(step), gap, name+": Group")
+	if step.Group != nil { // Symmetric has none
+		checkOutputs(t, rng, p, p.group(wantDots), p.runGroup(step), gap, name+": Group")
+	}
 	if step.Shifted != nil && !(a.NoZeros && testing.Short()) { // emulated, one of the two is enough
 		shift := 1 + rng.IntN(7)
 		for i := range p.shifted.Shift {
@@ -111,7 +113,7 @@ func TestLongestGroup(t *testing.T) {
 			t.Skip("4 and 8 bits stand for the others")
 		}
 		rng := rand.New(rand.NewPCG(4, 4))
-		for _, step := range s.Steps {
+		for _, step := range slices.Concat(s.Steps, s.Symmetric) {
 			p := newProduct(t, rng, s, bits, step, fill{steps: []int32{65536 / 16}, extreme: true})
 			checkStep(t, rng, s, step, p, fmt.Sprintf("%d rows", step.MR))
 		}

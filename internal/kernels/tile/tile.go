@@ -154,6 +154,9 @@ type Set struct {
 	Unzip func(dst *byte, n int)
 	// Steps are the products, by number of rows MR, largest first; the last has MR 1.
 	Steps []Step
+	// Symmetric, if not nil, are faster steps for activations of -127 to 127 and Zeros of 0, without
+	// Group and Shifted.
+	Symmetric []Step
 
 	// Each epilogue turns the t of a row of activations that Dots wrote, [groups][NR], into NR
 	// outputs. The products of Step that are not written for an instruction set are Dots and an
@@ -194,9 +197,11 @@ func widths(set func(bits int) Set) (w Widths) {
 	for bits := range w {
 		w[bits] = sync.OnceValue(func() Set {
 			s := set(bits)
-			s.Steps = slices.Clone(s.Steps)
-			for i := range s.Steps {
-				s.compose(&s.Steps[i])
+			for _, steps := range []*[]Step{&s.Steps, &s.Symmetric} {
+				*steps = slices.Clone(*steps)
+				for i := range *steps {
+					s.compose(&(*steps)[i])
+				}
 			}
 			return s
 		})
@@ -205,7 +210,7 @@ func widths(set func(bits int) Set) (w Widths) {
 }
 
 // Set returns the Set for codes of 1 to 8 bits, with every function set. The caller must not change
-// Steps.
+// Steps and Symmetric.
 func (w Widths) Set(bits int) Set { return w[bits]() }
 
 // Step holds the products for MR rows of activations.
@@ -256,7 +261,7 @@ type Step struct {
 	//	    f = fma(Mins[g][r], ActSums[g][m], f)
 	//	out = f
 	BlocksMin func(a *BlocksMinArgs)
-	// Subs, for types of ggml, with b counting blocks of Each groups:
+	// Subs, for types of ggml, with b counting blocks of Each groups and Zeros that are 0 or -1:
 	//
 	//	f = 0; for each block:
 	//	    i = sum(Factors[g][r]*t), n = sum(SubMins[g][r]*Sums[g][m]) over its groups, in int32

@@ -19,11 +19,12 @@ type block struct {
 	base  reg.Register
 	index reg.Register // of a row: its distance from base, times scale
 	scale uint8
+	disp  int // of the columns to compute with
 }
 
 // at is the memory at an offset in the block.
 func (b block) at(offset int) operand.Mem {
-	return operand.Mem{Base: b.base, Index: b.index, Scale: b.scale, Disp: offset}
+	return operand.Mem{Base: b.base, Index: b.index, Scale: b.scale, Disp: b.disp + offset}
 }
 
 // load returns a register with a field of the arguments.
@@ -116,16 +117,25 @@ func nibbleShifts() operand.Mem { return emit.Const[uint32](0, 0, 0, 0, 4, 4, 4,
 
 // lookUp replaces codes of 4 bits by numbers of a table.
 func lookUp(table []int8, codes reg.VecVirtual) reg.VecVirtual {
+	v := YMM()
+	if r, ok := held[lookUpTable(table).Symbol.Name]; ok {
+		VPSHUFB(codes, r, v)
+		return v
+	}
+	VMOVDQU(lookUpTable(table), v)
+	VPSHUFB(codes, v, v)
+	return v
+}
+
+// lookUpTable has a table in both lanes.
+func lookUpTable(table []int8) operand.Mem {
 	var b []uint8
 	for range 2 {
 		for _, x := range table {
 			b = append(b, uint8(x))
 		}
 	}
-	v := YMM()
-	VMOVDQU(emit.Const(b...), v)
-	VPSHUFB(codes, v, v)
-	return v
+	return emit.Const(b...)
 }
 
 // iq4 are the numbers of IQ4_NL and IQ4_XS (kvalues_iq4nl of ggml/src/ggml-common.h).
@@ -197,6 +207,9 @@ func unpackLoop(name, doc string, size int, pointers []string, offset int, body 
 		VPSUBB(emit.AVX2.All(uint8(offset)), more, more)
 	}
 	Label("block")
+	for i := 0; i < size; i += 64 {
+		PREFETCHT0(operand.Mem{Base: data, Disp: ahead + i})
+	}
 	body(block{base: data}, more, stride, step, at)
 	ADDQ(operand.U32(size), data)
 	DECQ(blocks)

@@ -12,7 +12,7 @@ import (
 // smallRows is the number of rows of weights of a step.
 const smallRows = 8
 
-// smallType is a type with blocks of 32 weights, which begin with a scale.
+// smallType is a type with blocks of 32 weights, or NVFP4, with blocks of 64. Scales come first.
 type smallType struct {
 	name   string
 	bytes  int // of a block
@@ -23,6 +23,10 @@ type smallType struct {
 	hold   func() []operand.Mem // constants of codes
 	// high returns codes + 128, for VPDPBUSD.
 	high func(b block) reg.VecVirtual
+	// scales returns the scales of 8 rows. Default: F16, see numbers.
+	scales func(row func(int) block, group int) reg.VecVirtual
+	// scale returns the scales of a block, for an Unpack. Default: F16.
+	scale func(b block) reg.VecVirtual
 }
 
 var smallTypes = []smallType{
@@ -49,6 +53,14 @@ var smallTypes = []smallType{
 			}
 			return lookUp(table, nibbles(b.at(2)))
 		},
+	},
+	{
+		name: "MXFP4", bytes: 17, offset: fp4Offset, hold: holdFP4, scales: powers, scale: power,
+		codes: func(b block) reg.VecVirtual { return lookUp(fp4, nibbles(b.at(1))) },
+	},
+	{
+		name: "NVFP4", bytes: 36, offset: fp4Offset, hold: holdNV, scales: nvScales, scale: nvScale,
+		codes: nvCodes,
 	},
 }
 
@@ -127,8 +139,62 @@ func (s *smallType) gemv(isa emit.ISA) {
 		}
 		return b
 	}
-	a := emit.AVX2.Load(operand.Mem{Base: acts})
-	offset := s.offset
+	for part := range s.parts() {
+		a := emit.AVX2.Load(operand.Mem{Base: acts, Disp: 32 * part})
+		at := func(r int) block {
+			b := row(r)
+			b.disp = 16 * part
+			return b
+		}
+		sums := s.sums(isa, at, a)
+		as := YMM()
+		VBROADCASTSS(operand.Mem{Base: scales, Disp: 4 * part}, as)
+		for i, t := range sums {
+			group := part*len(sums) + i
+			if offset := s.excess(isa); offset != 0 {
+				x := YMM()
+				VPBROADCASTD(operand.Mem{Base: extra, Disp: 4 * group}, x)
+				times(offset, x)
+				VPSUBD(x, t, t)
+			}
+			VCVTDQ2PS(t, t)
+			d, m := s.numbers(row, group)
+			VMULPS(as, d, d)
+			VFMADD231PS(t, d, f)
+			if s.minima {
+				as := YMM()
+				VBROADCASTSS(operand.Mem{Base: extra}, as)
+				VFMADD231PS(as, m, f)
+			}
+		}
+	}
+	ADDQ(operand.Imm(uint64(s.bytes)), low)
+	ADDQ(operand.Imm(uint64(s.bytes)), high)
+	ADDQ(operand.Imm(uint64(32*s.parts())), acts)
+	ADDQ(operand.Imm(uint64(4*s.parts())), scales)
+	ADDQ(operand.Imm(uint64(4*s.groups())), extra)
+	DECQ(blocks)
+	JNE(operand.LabelRef("block"))
+	emit.AVX2.Canonical(f)
+	VMOVUPS(f, operand.Mem{Base: dst})
+	ADDQ(operand.U32(4*smallRows), dst)
+	LEAQ(operand.Mem{Base: data, Index: size, Scale: 8}, data)
+	SUBQ(operand.Imm(smallRows), rows)
+	JNE(operand.LabelRef("rows"))
+	VZEROUPPER()
+	RET()
+}
+
+// excess is the number by which the codes that the kernel multiplies are too large.
+func (s *smallType) excess(isa emit.ISA) int {
+	if isa != emit.AVX2 && s.signed {
+		return 128
+	}
+	return s.offset
+}
+
+// sums are the sums of products of 32 columns of 8 rows, for each group of columns.
+func (s *smallType) sums(isa emit.ISA, row func(int) block, a reg.VecVirtual) []reg.VecVirtual {
 	var sum func(first, n int) reg.VecVirtual // the dwords of n rows, added up in each lane
 	sum = func(first, n int) reg.VecVirtual {
 		if n > 1 {
@@ -156,51 +222,33 @@ func (s *smallType) gemv(isa emit.ISA) {
 		VPMADDWD(emit.Ones(), w, w)
 		return w
 	}
-	if isa != emit.AVX2 && s.signed {
-		offset = 128
-	}
 	first := sum(0, 4)
 	second := sum(4, 4)
 	t, x := YMM(), YMM()
 	VPERM2I128(operand.U8(0x20), second, first, t)
 	VPERM2I128(operand.U8(0x31), second, first, x)
+	if s.groups() > s.parts() { // a lane is a group
+		return []reg.VecVirtual{t, x}
+	}
 	VPADDD(x, t, t)
-	if offset != 0 {
-		x := YMM()
-		VPBROADCASTD(operand.Mem{Base: extra}, x)
-		times(offset, x)
-		VPSUBD(x, t, t)
-	}
-	VCVTDQ2PS(t, t)
-	d, m := s.numbers(row)
-	as := YMM()
-	VBROADCASTSS(operand.Mem{Base: scales}, as)
-	VMULPS(as, d, d)
-	VFMADD231PS(t, d, f)
-	if s.minima {
-		as := YMM()
-		VBROADCASTSS(operand.Mem{Base: extra}, as)
-		VFMADD231PS(as, m, f)
-	}
-	ADDQ(operand.Imm(uint64(s.bytes)), low)
-	ADDQ(operand.Imm(uint64(s.bytes)), high)
-	ADDQ(operand.Imm(32), acts)
-	ADDQ(operand.Imm(4), scales)
-	ADDQ(operand.Imm(4), extra)
-	DECQ(blocks)
-	JNE(operand.LabelRef("block"))
-	emit.AVX2.Canonical(f)
-	VMOVUPS(f, operand.Mem{Base: dst})
-	ADDQ(operand.U32(4*smallRows), dst)
-	LEAQ(operand.Mem{Base: data, Index: size, Scale: 8}, data)
-	SUBQ(operand.Imm(smallRows), rows)
-	JNE(operand.LabelRef("rows"))
-	VZEROUPPER()
-	RET()
+	return []reg.VecVirtual{t}
 }
 
-// numbers are the scales and the minima of 8 rows.
-func (s *smallType) numbers(row func(int) block) (d, m reg.VecVirtual) {
+// parts is the number of blocks of activations of a block of weights, groups the number of scales.
+func (s *smallType) parts() int {
+	if s.name == "NVFP4" {
+		return 2
+	}
+	return 1
+}
+
+func (s *smallType) groups() int { return s.parts() * s.parts() }
+
+// numbers are the scales of a group, and the minima, of 8 rows.
+func (s *smallType) numbers(row func(int) block, group int) (d, m reg.VecVirtual) {
+	if s.scales != nil {
+		return s.scales(row, group), nil
+	}
 	d = YMM()
 	if !s.minima {
 		var pairs [2]reg.VecVirtual
@@ -245,14 +293,27 @@ func (s *smallType) unpack() {
 	}
 	unpackLoop(name, name+" is Format.unpack for "+s.name+".", s.bytes, pointers, s.offset,
 		func(b block, more reg.VecVirtual, stride, step reg.Register, at map[string]reg.Register) {
-			store8(s.codes(b), more, at["Codes"], stride)
-			d := XMM()
-			if s.minima {
-				VMOVD(b.at(0), d)
-			} else {
-				VPBROADCASTW(b.at(0), d)
+			for part := range s.parts() {
+				b.disp = 16 * part
+				store8(s.codes(b), more, at["Codes"], stride)
 			}
-			VCVTPH2PS(d, d)
+			b.disp = 0
+			d := XMM()
+			switch {
+			case s.scale != nil:
+				d = s.scale(b)
+			case s.minima:
+				VMOVD(b.at(0), d)
+				VCVTPH2PS(d, d)
+			default:
+				VPBROADCASTW(b.at(0), d)
+				VCVTPH2PS(d, d)
+			}
+			for g := 1; g < s.groups(); g++ {
+				VMOVSS(d, operand.Mem{Base: at["Scales"]})
+				ADDQ(step, at["Scales"])
+				VPSRLDQ(operand.U8(4), d, d)
+			}
 			VMOVSS(d, operand.Mem{Base: at["Scales"]})
 			ADDQ(step, at["Scales"])
 			if s.minima {

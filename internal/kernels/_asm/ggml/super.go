@@ -25,6 +25,10 @@ type superType struct {
 	codes func(b block) func(i int) reg.VecVirtual
 	// subs returns the sub-scales as bytes, and the sub-minima: 16 or 8 in a register.
 	subs func(b block) (subs, mins reg.VecVirtual)
+	// scale returns the scale. Default: F16 at d.
+	scale func(b block) reg.VecVirtual
+	// avx2: there is no kernel with AVX-512.
+	avx2 bool
 }
 
 var superTypes = []superType{
@@ -35,6 +39,14 @@ var superTypes = []superType{
 	{name: "Q6_K", bytes: 210, d: 208, group: 16, offset: 32, codes: codesQ6K, subs: subsQ6K},
 	{name: "IQ4_XS", bytes: 136, d: 0, group: 32, signed: true, codes: codesIQ4XS, subs: subsIQ4XS},
 	{name: "TQ2_0", bytes: 66, d: 64, group: 256, offset: 1, codes: codesTQ2},
+	{name: "TQ1_0", bytes: 54, d: 52, group: 256, offset: 1, codes: codesTQ1, avx2: true},
+	lattice("IQ2_XXS", 66, 32, codesIQ2XXS, subsIQ2XXS, eighth),
+	lattice("IQ2_XS", 74, 16, codesIQ2XS, oddNibbles(66, 16), eighth),
+	lattice("IQ2_S", 82, 16, codesIQ2S, oddNibbles(74, 16), eighth),
+	lattice("IQ3_XXS", 98, 32, codesIQ3XXS, subsIQ3XXS, quarter),
+	lattice("IQ3_S", 110, 32, codesIQ3S, oddNibbles(106, 8), nil),
+	lattice("IQ1_S", 50, 32, codesIQ1S, subsIQ1S, eighth),
+	lattice("IQ1_M", 56, 16, codesIQ1M, subsIQ1M, scaleIQ1M),
 }
 
 func codesTwoBits(b block, at int) func(i int) reg.VecVirtual {
@@ -50,6 +62,64 @@ func codesTwoBits(b block, at int) func(i int) reg.VecVirtual {
 func codesQ2K(b block) func(i int) reg.VecVirtual { return codesTwoBits(b, 16) }
 
 func codesTQ2(b block) func(i int) reg.VecVirtual { return codesTwoBits(b, 0) }
+
+// codesTQ1: see unpackTQ1_0 of formats/gguf. 160 codes are of 32 bytes, 80 of 16, 16 of 4.
+func codesTQ1(b block) func(i int) reg.VecVirtual {
+	q := emit.AVX2.Load(b.at(0))
+	half := XMM()
+	VMOVDQU(b.at(32), half)
+	next := func() reg.VecVirtual { // half, to be multiplied by 3
+		x := XMM()
+		VMOVDQA(half, x)
+		thrice(half)
+		return x
+	}
+	return func(i int) reg.VecVirtual {
+		switch {
+		case i == 0:
+			return ternary(q)
+		case i < 5:
+			thrice(q)
+			return ternary(q)
+		}
+		x, high := next(), XMM()
+		if i < 7 {
+			high = next()
+		} else {
+			nine := XMM()
+			VPBROADCASTD(b.at(48), high)
+			VMOVDQA(high, nine)
+			thrice(nine)
+			VPUNPCKLDQ(nine, high, high)
+			VMOVDQA(high, nine)
+			thrice(nine)
+			thrice(nine)
+			VPUNPCKLQDQ(nine, high, high)
+		}
+		both := YMM()
+		VINSERTI128(operand.U8(1), high, x.AsY(), both)
+		return ternary(both)
+	}
+}
+
+// thrice multiplies bytes by 3.
+func thrice(x reg.VecVirtual) {
+	y := emit.Like(x)
+	VPADDB(x, x, y)
+	VPADDB(y, x, x)
+}
+
+// ternary is the integer part of 3 times the fractions in bytes: 1 from 86/256 on, 2 from 171/256.
+func ternary(x reg.VecVirtual) reg.VecVirtual {
+	q := zero()
+	for _, least := range []uint8{86, 171} {
+		y := YMM()
+		VPMAXUB(emit.AVX2.All(least), x, y)
+		VPCMPEQB(x, y, y)
+		VPSUBB(y, q, q)
+	}
+	return q
+}
 
 func codesQ3K(b block) func(i int) reg.VecVirtual {
 	low, high := codesTwoBits(b, 32), emit.AVX2.Load(b.at(0))
@@ -225,16 +295,11 @@ func (s *superType) gemv(isa emit.ISA) {
 	}
 	both := emit.AVX2.PairSums(total, other) // in each lane: 2 sums of total, 2 of other
 	both = emit.AVX2.PairSums(both, both)
-	high, t, d := XMM(), both.AsX(), XMM()
+	high, t := XMM(), both.AsX()
 	VEXTRACTI128(operand.U8(1), both, high)
 	VPADDD(high, t, t)
 	VCVTDQ2PS(t, t)
-	if s.minima {
-		VMOVD(b.at(s.d), d)
-	} else {
-		VPBROADCASTW(b.at(s.d), d)
-	}
-	VCVTPH2PS(d, d)
+	d := s.numbers(b)
 	as := XMM()
 	VBROADCASTSS(operand.Mem{Base: scales}, as)
 	VMULPS(as, d, d)
@@ -262,6 +327,21 @@ func (s *superType) gemv(isa emit.ISA) {
 	JNE(operand.LabelRef("row"))
 	VZEROUPPER()
 	RET()
+}
+
+// numbers are the scale and the minimum of a block.
+func (s *superType) numbers(b block) reg.VecVirtual {
+	d := XMM()
+	switch {
+	case s.scale != nil:
+		return s.scale(b)
+	case s.minima:
+		VMOVD(b.at(s.d), d)
+	default:
+		VPBROADCASTW(b.at(s.d), d)
+	}
+	VCVTPH2PS(d, d)
+	return d
 }
 
 // dots emits the sums of a block: products times sub-scales, and sums of activations times
@@ -358,13 +438,7 @@ func (s *superType) unpack() {
 			for i := range 8 {
 				store8(codes(i), more, at["Codes"], stride)
 			}
-			d := XMM()
-			if s.minima {
-				VMOVD(b.at(s.d), d)
-			} else {
-				VPBROADCASTW(b.at(s.d), d)
-			}
-			VCVTPH2PS(d, d)
+			d := s.numbers(b)
 			VMOVSS(d, operand.Mem{Base: at["Scales"]})
 			ADDQ(step, at["Scales"])
 			if s.minima {

@@ -52,6 +52,13 @@ func main() {
 			product2(r, wide, mr)
 		}
 	}
+	for _, r := range []result{dots, blocks} {
+		for _, mr := range []int{4, 2, 1} {
+			if isa == emit.AVX2 {
+				product2(r, signs, mr)
+			}
+		}
+	}
 	for _, r := range []result{blocks, blocksMin, subs} {
 		for _, mr := range []int{8, 4, 2, 1} {
 			if isa == emit.AVX512 {

@@ -18,11 +18,14 @@ const (
 	single
 	// wide: signed codes and activations are widened to 16 bits.
 	wide
+	// signs: activations of -127 to 127 take the signs of signed codes of 8 bits. Two products fit 16
+	// bits. There are no zero points.
+	signs
 )
 
 // product2 multiplies with panels of 8 rows.
 func product2(r result, kind kind, mr int) {
-	k := begin(emit.AVX2, r, [...]string{"Narrow", "Single", "Wide"}[kind], mr, 8)
+	k := begin(emit.AVX2, r, [...]string{"Narrow", "Single", "Wide", "Signs"}[kind], mr, 8)
 	perRow := 2 // vectors of sums of a row of activations
 	if kind == wide {
 		perRow = 4
@@ -38,6 +41,14 @@ func product2(r result, kind kind, mr int) {
 			VPXOR(f, f, f)
 		}
 	}
+	var ones, actScales reg.Register
+	if kind == signs {
+		ones = emit.AVX2.Load(emit.Ones())
+	}
+	if r == blocks {
+		actScales = GP64()
+		MOVQ(k.arg("ActScales"), actScales)
+	}
 	k.eachGroup(func() {
 		for m := range sums {
 			for _, s := range sums[m] {
@@ -45,9 +56,12 @@ func product2(r result, kind kind, mr int) {
 			}
 		}
 	}, func() {
-		if kind == wide {
+		switch kind {
+		case wide:
 			k.wideStep(sums)
-		} else {
+		case signs:
+			k.signsStep(sums, ones)
+		default:
 			k.narrowStep(kind, sums)
 		}
 	}, func() {
@@ -56,13 +70,26 @@ func product2(r result, kind kind, mr int) {
 			if r == shifted {
 				VPSLLVD(k.arg("Shift"), t, t)
 			}
-			z := YMM()
-			VPBROADCASTD(k.sum(m), z)
-			VPMULLD(operand.Mem{Base: k.zeros}, z, z)
-			VPSUBD(z, t, t)
+			if kind != signs {
+				z := YMM()
+				VPBROADCASTD(k.sum(m), z)
+				VPMULLD(operand.Mem{Base: k.zeros}, z, z)
+				VPSUBD(z, t, t)
+			}
 			return t
 		}
-		if r != dots {
+		switch r {
+		case blocks:
+			for m := range mr {
+				x, s := t(m), YMM()
+				VCVTDQ2PS(x, x)
+				VBROADCASTSS(operand.Mem{Base: actScales, Disp: 4 * m}, s)
+				VMULPS(operand.Mem{Base: k.scales}, s, s)
+				VFMADD231PS(s, x, f[m])
+			}
+			ADDQ(operand.Imm(uint64(4*mr)), actScales)
+			return
+		case group, shifted:
 			for m := range mr {
 				x := t(m)
 				VCVTDQ2PS(x, x)
@@ -74,7 +101,11 @@ func product2(r result, kind kind, mr int) {
 	})
 	if r != dots {
 		k.eachRow(k.arg("Out"), func(m int, to operand.Mem) {
-			k.finishGroup(m, f[m], YMM())
+			if r == blocks {
+				emit.AVX2.Canonical(f[m])
+			} else {
+				k.finishGroup(m, f[m], YMM())
+			}
 			VMOVUPS(f[m], to)
 		})
 	}
@@ -131,6 +162,23 @@ func (k *kernel) wideStep(sums [][]reg.VecVirtual) {
 				VPMADDWD(acts[m], codes, p)
 				VPADDD(p, sums[m][pair], sums[m][pair])
 			}
+		}
+	}
+}
+
+// signsStep is narrowStep for kind signs.
+func (k *kernel) signsStep(sums [][]reg.VecVirtual, ones reg.Register) {
+	for i := range 4 {
+		chunk, half := i/2, i%2
+		codes, sizes := emit.AVX2.Load(k.code(64*chunk+32*half)), YMM()
+		VPABSB(codes, sizes)
+		for m := range sums {
+			w := YMM()
+			VPBROADCASTQ(k.act(chunk, m), w)
+			VPSIGNB(codes, w, w)
+			VPMADDUBSW(w, sizes, w)
+			VPMADDWD(ones, w, w)
+			VPADDD(w, sums[m][half], sums[m][half])
 		}
 	}
 }

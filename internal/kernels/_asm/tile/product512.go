@@ -32,13 +32,7 @@ func product512(r result, mr int) {
 	if r >= blocks {
 		p.begin()
 	}
-	k.eachGroup(func() {
-		for m := range sums {
-			for _, s := range sums[m] {
-				VPXORD(s, s, s)
-			}
-		}
-	}, func() {
+	k.eachGroup(p.start, func() {
 		for chunk := range 2 {
 			low, high := emit.AVX512.Load(k.code(128*chunk)), emit.AVX512.Load(k.code(128*chunk+64))
 			first, other := ZMM(), ZMM()
@@ -112,6 +106,27 @@ func (p *sums512) vector(from operand.Mem) reg.VecVirtual {
 	v := ZMM()
 	VPERMD(from, p.order, v)
 	return v
+}
+
+// start begins the sums of a group. Zeros of Step.Subs are 0 or -1: sums begin at 0 or at Sums.
+func (p *sums512) start() {
+	if p.result == subs {
+		CMPB(p.arg("NoZeros"), operand.Imm(0))
+		JNE(operand.LabelRef("nozeros"))
+		for m := range p.sums {
+			VPBROADCASTD(p.sum(m), p.sums[m][0])
+			for _, s := range p.sums[m][1:] {
+				VPXORD(s, s, s)
+			}
+		}
+		JMP(operand.LabelRef("step"))
+		Label("nozeros")
+	}
+	for m := range p.sums {
+		for _, s := range p.sums[m] {
+			VPXORD(s, s, s)
+		}
+	}
 }
 
 // total is the group's sum of a row of activations, less its sum times zeros unless zeros is nil.
@@ -203,13 +218,11 @@ func (p *sums512) endBlock() {
 // endSub adds a group to the totals, and a block to outputs.
 func (p *sums512) endSub() {
 	factors := p.vector(p.following("Factors", 64))
-	p.withZeros(func(zeros reg.VecVirtual) {
-		for m := range p.mr {
-			x := p.total(m, zeros)
-			VPMULLD(factors, x, x)
-			VPADDD(x, p.totals[m], p.totals[m])
-		}
-	})
+	for m := range p.mr {
+		x := p.total(m, nil)
+		VPMULLD(factors, x, x)
+		VPADDD(x, p.totals[m], p.totals[m])
+	}
 	DECQ(p.each)
 	JNE(operand.LabelRef("sub"))
 	as := p.following("ActScales", 4*p.mr)
