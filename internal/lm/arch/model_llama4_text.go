@@ -36,7 +36,7 @@ var _ = register("llama4_text", Facts{
 		c.Ropes[0].Neighbours = true
 		k.attentionBias(c)
 		k.never("for_llm_compressor")
-		k.irrelevant("output_router_logits", "router_aux_loss_coef", "router_jitter_noise")
+		k.irrelevant("router_jitter_noise")
 		if k.boolean("use_qk_norm", true) {
 			c.QKNorm = UnitNorms
 		}

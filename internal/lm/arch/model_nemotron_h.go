@@ -70,7 +70,7 @@ var _ = register("nemotron_h", Facts{
 		// least.
 		k.irrelevant("chunk_size", "expand", "mamba_ssm_cache_dtype", "norm_eps", "num_logits_to_keep", "partial_rotary_factor", "rope_theta",
 			"rescale_prenorm_residual", "residual_in_fp32", "sliding_window", "time_step_floor", "time_step_limit", "time_step_max", "use_mamba_kernels",
-			"moe_shared_expert_overlap", "mtp_layers_block_type", "mtp_hybrid_override_pattern", "output_router_logits")
+			"moe_shared_expert_overlap", "mtp_layers_block_type", "mtp_hybrid_override_pattern")
 	},
 })
 
