@@ -182,8 +182,8 @@ func (k *keys) layerRopes(global, local ropeDefaults) []RopeConfig {
 	}
 }
 
-// experts makes all layers mixtures, and reads the keys with these defaults. The experts are as wide
-// as dense networks, and their weights are divided by their sum.
+// experts makes all layers mixtures, and reads the keys with these defaults. Experts are as wide as
+// dense networks, and their weights are divided by their sum.
 func (k *keys) experts(c *ForwardConfig, key string, count, perToken int) *ExpertConfig {
 	c.expertsFrom(0)
 	c.Experts = &ExpertConfig{Count: k.size(key, count), PerToken: k.size("num_experts_per_tok", perToken), Intermediate: c.Intermediate, Normalize: true}

@@ -7,12 +7,8 @@ import (
 
 var _ = register("hunyuan_v1_moe", Facts{
 	Title: "Hunyuan (mixture)", Class: "HunYuanMoEV1ForCausalLM",
-	Layer: join(preNorms, separateAttention, hunyuanNorms, []Naming{
-		{Router, "mlp.gate.wg", "ffn_gate_inp"},
-		{SharedGate, "mlp.shared_mlp.gate_proj", "ffn_gate_shexp"},
-		{SharedUp, "mlp.shared_mlp.up_proj", "ffn_up_shexp"},
-		{SharedDown, "mlp.shared_mlp.down_proj", "ffn_down_shexp"},
-	}, separateExperts[1:]),
+	Layer: join(preNorms, separateAttention, hunyuanNorms, []Naming{{Router, "mlp.gate.wg", "ffn_gate_inp"}},
+		renamed(sharedExperts, "shared_experts", "shared_mlp"), separateExperts[1:]),
 	LlamaCpp: &LlamaCpp{Name: "hunyuan-moe", Config: func(m Metadata) map[string]any {
 		return map[string]any{
 			"hidden_act":  "silu",

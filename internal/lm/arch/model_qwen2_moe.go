@@ -26,9 +26,4 @@ var _ = register("qwen2_moe", Facts{
 })
 
 // qwenShared is an expert that sees every token, with a factor of its own for each token.
-var qwenShared = []Naming{
-	{SharedGate, "mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
-	{SharedUp, "mlp.shared_expert.up_proj", "ffn_up_shexp"},
-	{SharedDown, "mlp.shared_expert.down_proj", "ffn_down_shexp"},
-	{SharedRouter, "mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
-}
+var qwenShared = join(renamed(sharedExperts, "shared_experts", "shared_expert"), []Naming{{SharedRouter, "mlp.shared_expert_gate", "ffn_gate_inp_shexp"}})
