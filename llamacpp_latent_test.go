@@ -238,7 +238,7 @@ func TestImportedHalves(t *testing.T) {
 }
 
 // TestPredictingLayers reads a file with a layer that predicts further tokens: the layer is left
-// out. Without its key, it is an unknown tensor.
+// out, and its elements of arrays. Without its key, it is an unknown tensor.
 func TestPredictingLayers(t *testing.T) {
 	t.Parallel()
 	v := testmodels.Find(t, "qwen3-5")
@@ -260,12 +260,22 @@ func TestPredictingLayers(t *testing.T) {
 	}}
 	r.write(t, f, dir+"-unknown.gguf")
 	r.pairs = []gguf.Pair{{Key: "qwen35.block_count", Value: uint32(layers + 1)}, {Key: "qwen35.nextn_predict_layers", Value: uint32(1)}}
+	heads := func(more int) gguf.Pair {
+		return gguf.Pair{Key: "qwen35.attention.head_count_kv", Value: slices.Repeat([]int32{2}, int(layers)+more)}
+	}
+	known := r.pairs
+	r.pairs = append(known, heads(2))
+	r.write(t, f, dir+"-longer.gguf")
+	r.pairs = append(known, heads(1)) // an element for each layer
 	r.write(t, f, dir+"-known.gguf")
 	dequantize := func(name string) error {
 		_, err := gq.Dequantize(context.Background(), name+".gguf", name+".d", gq.DequantizeOptions{Dtype: packing.F32})
 		return err
 	}
 	if err := dequantize(dir + "-unknown"); err == nil || !strings.Contains(err.Error(), "nextn.enorm.weight\" has no place") {
+		t.Error(err)
+	}
+	if err := dequantize(dir + "-longer"); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("head_count_kv has %d elements: at most %d were expected", layers+2, layers+1)) {
 		t.Error(err)
 	}
 	if err := dequantize(dir + "-known"); err != nil {

@@ -1,6 +1,10 @@
 package arch
 
-import "sort"
+import (
+	"slices"
+	"sort"
+	"strings"
+)
 
 // Facts are everything that gq knows about an architecture: each architecture has a file of them,
 // model_NAME.go, and no other file of the program names it. The forward pass, the GGUF writer and
@@ -291,6 +295,15 @@ func join(lists ...[]Naming) (all []Naming) {
 		all = append(all, l...)
 	}
 	return all
+}
+
+// renamed returns names of a checkpoint with another module in place of old.
+func renamed(list []Naming, old, module string) []Naming {
+	list = slices.Clone(list)
+	for i := range list {
+		list[i].HF = strings.Replace(list[i].HF, old, module, 1)
+	}
+	return list
 }
 
 // Names that architectures share.

@@ -147,6 +147,13 @@ func (k *keys) readGemma(c *ForwardConfig) {
 	c.AttentionScale = 1 / math.Sqrt(k.positive("query_pre_attn_scalar", 256))
 }
 
+func siluMetadata(Metadata) map[string]any { return map[string]any{"hidden_act": "silu"} }
+
+// siluBiasMetadata is for models with or without biases of attention.
+func siluBiasMetadata(m Metadata) map[string]any {
+	return map[string]any{"hidden_act": "silu", "attention_bias": m.HasTensor("blk.0.attn_q.bias")}
+}
+
 // predictors reads the number of layers that predict further tokens.
 func (k *keys) predictors(c *ForwardConfig) {
 	c.Predictors = k.count("num_nextn_predict_layers", k.count("num_mtp_layers", 0))
@@ -173,6 +180,24 @@ func (k *keys) layerRopes(global, local ropeDefaults) []RopeConfig {
 		k.readRope(global),
 		{Type: "default", Theta: k.positive(local.thetaKey, local.theta), Dims: local.dims, AttentionFactor: 1},
 	}
+}
+
+// experts makes all layers mixtures, and reads the keys with these defaults. Experts are as wide as
+// dense networks, and their weights are divided by their sum.
+func (k *keys) experts(c *ForwardConfig, key string, count, perToken int) *ExpertConfig {
+	c.expertsFrom(0)
+	c.Experts = &ExpertConfig{Count: k.size(key, count), PerToken: k.size("num_experts_per_tok", perToken), Intermediate: c.Intermediate, Normalize: true}
+	return c.Experts
+}
+
+// qwenExperts reads the keys of Qwen's mixtures, with a shared expert unless shared is 0.
+func (k *keys) qwenExperts(c *ForwardConfig, count, perToken, width, shared int, normalize bool) {
+	e := k.experts(c, "num_experts", count, perToken)
+	e.Intermediate, e.Normalize = k.size("moe_intermediate_size", width), k.boolean("norm_topk_prob", normalize)
+	if shared > 0 {
+		e.Shared = k.size("shared_expert_intermediate_size", shared)
+	}
+	k.sparseLayers(c)
 }
 
 // expertsFrom makes the layers from first on mixtures.

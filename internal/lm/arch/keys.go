@@ -173,6 +173,7 @@ var bookkeeping = []string{
 	"chunk_size_feed_forward", "tf_legacy_loss", "is_llama_config", "vocab_size", "tie_word_embeddings", "quantization_config",
 	// training
 	"initializer_range", "attention_dropout", "hidden_dropout", "resid_pdrop", "embd_pdrop", "dropout", "pretraining_tp",
+	"output_router_logits", "router_aux_loss_coef",
 	// generation
 	"bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "unk_token_id", "prefix", "max_length", "min_length",
 	"do_sample", "early_stopping", "num_beams", "num_beam_groups", "diversity_penalty", "temperature", "top_k", "top_p",

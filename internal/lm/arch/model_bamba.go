@@ -18,11 +18,8 @@ var _ = register("bamba", Facts{
 	},
 })
 
+// feedForward are the names of the network in Bamba, Falcon-H1 and Llama 4.
+var feedForward = renamed(separateMLP, "mlp", "feed_forward")
+
 // feedForwardNames are the names of norms and of the network in Bamba and Falcon-H1.
-var feedForwardNames = []Naming{
-	{InputNorm, "input_layernorm", "attn_norm"},
-	{FeedForwardNorm, "pre_ff_layernorm", "ffn_norm"},
-	{Gate, "feed_forward.gate_proj", "ffn_gate"},
-	{Up, "feed_forward.up_proj", "ffn_up"},
-	{Down, "feed_forward.down_proj", "ffn_down"},
-}
+var feedForwardNames = join([]Naming{{InputNorm, "input_layernorm", "attn_norm"}, {FeedForwardNorm, "pre_ff_layernorm", "ffn_norm"}}, feedForward)

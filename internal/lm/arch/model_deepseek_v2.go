@@ -3,11 +3,22 @@ package arch
 var _ = register("deepseek_v2", Facts{
 	Title: "DeepSeek-V2", Class: "DeepseekV2ForCausalLM",
 	Layer: join(preNorms, latentAttention, separateMLP, separateExperts, sharedExperts),
-	LlamaCpp: &LlamaCpp{Name: "deepseek2", Mixture: LlamaCppMixture{Weights: WeightKeys, Dense: true}, Check: checkLatents, Config: func(m Metadata) map[string]any {
-		config := deepseekMetadata(m)
-		config["topk_method"] = "greedy"
-		return config
-	}},
+	LlamaCpp: &LlamaCpp{
+		Name: "deepseek2", Mixture: LlamaCppMixture{Weights: WeightKeys, Dense: true, Groups: true}, Check: checkLatents,
+		Change: func(c *ForwardConfig) (difference string) {
+			if c.Experts.Groups > 1 {
+				c.Experts.GroupBest, difference = false, "chooses groups of experts by the sum of their two best scores, not by the best score (topk_method group_limited_greedy): logits differ from Transformers'"
+			}
+			return difference
+		},
+		Config: func(m Metadata) map[string]any {
+			config := deepseekMetadata(m)
+			if config["topk_method"] = "greedy"; config["n_group"] != 1 {
+				config["topk_method"] = "group_limited_greedy"
+			}
+			return config
+		},
+	},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readLatent(c, 32, 2048, 1536)
 		only(k, "scoring_func", "softmax", "is not a string")

@@ -76,7 +76,7 @@ func latentMetadata(m Metadata) map[string]any {
 func (k *keys) readLatent(c *ForwardConfig, heads, maxPositions, queryRank int) {
 	k.readCommon(c, heads, 0, 64, 1e-6)
 	k.never("attention_bias", "mlp_bias")
-	k.irrelevant("ep_size", "aux_loss_alpha", "seq_aux", "output_router_logits", "qk_head_dim")
+	k.irrelevant("ep_size", "aux_loss_alpha", "seq_aux", "qk_head_dim")
 	k.predictors(c)
 	only(k, "moe_layer_freq", 1, "is not an integer")
 	a := &LatentConfig{KeyRank: k.size("kv_lora_rank", 512), Nope: k.size("qk_nope_head_dim", 128), Rope: k.size("qk_rope_head_dim", 64), Value: k.size("v_head_dim", 128)}

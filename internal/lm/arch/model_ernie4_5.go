@@ -2,10 +2,8 @@ package arch
 
 var _ = register("ernie4_5", Facts{
 	Title: "ERNIE 4.5", Class: "Ernie4_5ForCausalLM",
-	Layer: join(preNorms, separateAttention, separateMLP),
-	LlamaCpp: &LlamaCpp{Name: "ernie4_5", Config: func(m Metadata) map[string]any {
-		return map[string]any{"hidden_act": "silu"}
-	}},
+	Layer:    join(preNorms, separateAttention, separateMLP),
+	LlamaCpp: &LlamaCpp{Name: "ernie4_5", Config: siluMetadata},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 16, 2, 128, 1e-5)
 		k.positions(c, 131072, ropeDefaults{theta: 500000})

@@ -20,7 +20,7 @@ var _ = register("ernie4_5_moe", Facts{
 		k.never("use_bias")
 		only(k, "moe_gate", "topk", "is not a string")
 		only(k, "moe_use_aux_free", true, "is neither true nor false")
-		k.irrelevant("moe_capacity", "moe_norm_min", "output_router_logits", "router_aux_loss_coef", "moe_layer_freq")
+		k.irrelevant("moe_capacity", "moe_norm_min", "moe_layer_freq")
 		k.predictors(c)
 		width := k.size("moe_intermediate_size", 1536)
 		c.Experts = &ExpertConfig{

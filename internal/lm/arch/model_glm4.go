@@ -8,9 +8,7 @@ var _ = register("glm4", Facts{
 		{FeedForwardNorm, "post_attention_layernorm", "ffn_norm"},
 		{PostFeedForwardNorm, "post_mlp_layernorm", "post_ffw_norm"},
 	}, separateAttention, fusedMLP),
-	LlamaCpp: &LlamaCpp{Name: "glm4", Bias: QKVBias, PartialRope: true, Config: func(m Metadata) map[string]any {
-		return map[string]any{"hidden_act": "silu", "attention_bias": m.HasTensor("blk.0.attn_q.bias")}
-	}},
+	LlamaCpp: &LlamaCpp{Name: "glm4", Bias: QKVBias, PartialRope: true, Config: siluBiasMetadata},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 32, 2, 128, 0.00000015625)
 		k.positions(c, 131072, ropeDefaults{theta: 10000, part: 0.5})

@@ -22,7 +22,6 @@ var _ = register("glm4_moe", Facts{
 		if k.boolean("use_qk_norm", false) {
 			c.QKNorm = HeadNorms
 		}
-		k.irrelevant("output_router_logits")
 		k.predictors(c)
 		k.deepseekExperts(c, 128, 8, 1408, 1)
 		c.Experts.Sigmoid = true

@@ -25,10 +25,9 @@ var _ = register("gpt_oss", Facts{
 			return ""
 		},
 		Config: func(m Metadata) map[string]any {
-			return map[string]any{
-				"hidden_act": "silu", "attention_bias": m.HasTensor("blk.0.attn_q.bias"), "intermediate_size": m.Count("expert_feed_forward_length", -1),
-				"num_local_experts": m.Count("expert_count", -1), "num_experts_per_tok": m.Count("expert_used_count", -1),
-			}
+			config := localExpertsMetadata(m)
+			config["attention_bias"], config["intermediate_size"] = m.HasTensor("blk.0.attn_q.bias"), m.Count("expert_feed_forward_length", -1)
+			return config
 		},
 	},
 	read: func(k *keys, c *ForwardConfig) {
@@ -40,17 +39,14 @@ var _ = register("gpt_oss", Facts{
 			k.fail("rope_scaling", "is missing: a rope_scaling of type yarn, as published files have it, was expected")
 		}
 		k.positions(c, 131072, ropeDefaults{theta: 150000})
-		k.irrelevant("initial_context_length", "output_router_logits", "router_aux_loss_coef")
+		k.irrelevant("initial_context_length")
 		k.slidingLayers(c, k.window(128), func(i int) bool { return i%2 == 0 })
 		c.Activation = ClampedSilu
 		c.GateLimit, c.GateSlope = k.positive("swiglu_limit", 7), k.positive("swiglu_alpha", 1.702)
 		// The softmax of the chosen experts' logits is the softmax of all logits, divided by its
 		// sum.
-		c.Experts = &ExpertConfig{
-			Count: k.size("num_local_experts", 128), PerToken: k.size("num_experts_per_tok", 4), Intermediate: c.Intermediate, Normalize: true,
-			Bias: true, Interleaved: true,
-		}
-		only(k, "experts_per_token", c.Experts.PerToken, "is not an integer")
-		c.expertsFrom(0)
+		e := k.experts(c, "num_local_experts", 128, 4)
+		e.Bias, e.Interleaved = true, true
+		only(k, "experts_per_token", e.PerToken, "is not an integer")
 	},
 })

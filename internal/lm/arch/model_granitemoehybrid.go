@@ -27,7 +27,7 @@ var _ = register("granitemoehybrid", Facts{
 		k.positions(c, 2048, ropeDefaults{theta: 10000})
 		k.attentionBias(c)
 		k.graniteScales(c)
-		k.irrelevant("output_router_logits", "router_aux_loss_coef", "init_method", "mlp_bias")
+		k.irrelevant("init_method", "mlp_bias")
 		k.mamba(c, k.size("mamba_expand", 2)*c.HiddenSize)
 		k.mixers(c, MambaMixer, func(int) bool { return false }, "mamba", "linear_attention")
 		only(k, "normalization_function", "rmsnorm", "is not a string")

@@ -2,11 +2,9 @@ package arch
 
 var _ = register("hunyuan_v1_dense", Facts{
 	Title: "Hunyuan (dense)", Class: "HunYuanDenseV1ForCausalLM",
-	Layer: join(preNorms, separateAttention, hunyuanNorms, separateMLP),
-	LlamaCpp: &LlamaCpp{Name: "hunyuan-dense", Config: func(m Metadata) map[string]any {
-		return map[string]any{"hidden_act": "silu"}
-	}},
-	read: func(k *keys, c *ForwardConfig) { k.readHunyuan(c) },
+	Layer:    join(preNorms, separateAttention, hunyuanNorms, separateMLP),
+	LlamaCpp: &LlamaCpp{Name: "hunyuan-dense", Config: siluMetadata},
+	read:     func(k *keys, c *ForwardConfig) { k.readHunyuan(c) },
 })
 
 var hunyuanNorms = []Naming{

@@ -7,12 +7,8 @@ import (
 
 var _ = register("hunyuan_v1_moe", Facts{
 	Title: "Hunyuan (mixture)", Class: "HunYuanMoEV1ForCausalLM",
-	Layer: join(preNorms, separateAttention, hunyuanNorms, []Naming{
-		{Router, "mlp.gate.wg", "ffn_gate_inp"},
-		{SharedGate, "mlp.shared_mlp.gate_proj", "ffn_gate_shexp"},
-		{SharedUp, "mlp.shared_mlp.up_proj", "ffn_up_shexp"},
-		{SharedDown, "mlp.shared_mlp.down_proj", "ffn_down_shexp"},
-	}, separateExperts[1:]),
+	Layer: join(preNorms, separateAttention, hunyuanNorms, []Naming{{Router, "mlp.gate.wg", "ffn_gate_inp"}},
+		renamed(sharedExperts, "shared_experts", "shared_mlp"), separateExperts[1:]),
 	LlamaCpp: &LlamaCpp{Name: "hunyuan-moe", Config: func(m Metadata) map[string]any {
 		return map[string]any{
 			"hidden_act":  "silu",
@@ -23,7 +19,7 @@ var _ = register("hunyuan_v1_moe", Facts{
 	read: func(k *keys, c *ForwardConfig) {
 		k.readHunyuan(c)
 		only(k, "use_mixed_mlp_moe", true, "is neither true nor false")
-		k.irrelevant("capacity_factor", "moe_drop_tokens", "moe_random_routing_dropped_token", "moe_layer_num_skipped", "output_router_logits",
+		k.irrelevant("capacity_factor", "moe_drop_tokens", "moe_random_routing_dropped_token", "moe_layer_num_skipped",
 			"num_experts_per_tok", "routed_scaling_factor", "norm_topk_prob", "group_limited_greedy")
 		c.Experts = &ExpertConfig{Count: k.each("num_experts", 1, len(c.Layers)), PerToken: k.each("moe_topk", 1, len(c.Layers)), Intermediate: c.Intermediate, Normalize: true}
 		if v := k.each("moe_intermediate_size", c.Intermediate, len(c.Layers)); v != c.Intermediate {

@@ -7,17 +7,11 @@ import (
 
 var _ = register("llama4_text", Facts{
 	Title: "Llama 4 (text)", Class: "Llama4ForCausalLM",
-	Layer: join(preNorms, separateAttention, []Naming{
-		{Gate, "feed_forward.gate_proj", "ffn_gate"},
-		{Up, "feed_forward.up_proj", "ffn_up"},
-		{Down, "feed_forward.down_proj", "ffn_down"},
+	Layer: join(preNorms, separateAttention, feedForward, []Naming{
 		{Router, "feed_forward.router", "ffn_gate_inp"},
 		{GateUpExperts, "feed_forward.experts.gate_up_proj", ""},
 		{DownExperts, "feed_forward.experts.down_proj", "ffn_down_exps"},
-		{SharedGate, "feed_forward.shared_expert.gate_proj", "ffn_gate_shexp"},
-		{SharedUp, "feed_forward.shared_expert.up_proj", "ffn_up_shexp"},
-		{SharedDown, "feed_forward.shared_expert.down_proj", "ffn_down_shexp"},
-	}),
+	}, renamed(sharedExperts, "mlp.shared_experts", "feed_forward.shared_expert")),
 	LlamaCpp: &LlamaCpp{
 		Name: "llama4", RopeFactors: []string{"llama3"}, NoRopeStep: 4,
 		Mixture: LlamaCppMixture{Weights: PlainWeights, Sigmoid: true, Steps: true},
@@ -36,7 +30,7 @@ var _ = register("llama4_text", Facts{
 		c.Ropes[0].Neighbours = true
 		k.attentionBias(c)
 		k.never("for_llm_compressor")
-		k.irrelevant("output_router_logits", "router_aux_loss_coef", "router_jitter_noise")
+		k.irrelevant("router_jitter_noise")
 		if k.boolean("use_qk_norm", true) {
 			c.QKNorm = UnitNorms
 		}

@@ -6,12 +6,7 @@ var _ = register("minimax_m2", Facts{
 	Title: "MiniMax-M2", Class: "MiniMaxM2ForCausalLM",
 	Layer: join(preNorms, separateAttention, queryKeyNorms, mixtralExperts,
 		[]Naming{{RouterCorrection, "block_sparse_moe.e_score_correction_bias", "exp_probs_b.bias"}}),
-	LlamaCpp: &LlamaCpp{Name: "minimax-m2", PartialRope: true, Mixture: LlamaCppMixture{Sigmoid: true}, Config: func(m Metadata) map[string]any {
-		return map[string]any{
-			"hidden_act":        "silu",
-			"num_local_experts": m.Count("expert_count", -1), "num_experts_per_tok": m.Count("expert_used_count", -1),
-		}
-	}},
+	LlamaCpp: &LlamaCpp{Name: "minimax-m2", PartialRope: true, Mixture: LlamaCppMixture{Sigmoid: true}, Config: localExpertsMetadata},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 48, 8, 128, 1e-6)
 		part := 1.0
@@ -27,11 +22,8 @@ var _ = register("minimax_m2", Facts{
 		if types := read(k, "attn_type_list", []int(nil), "is not a list of integers"); slices.ContainsFunc(types, func(t int) bool { return t != 1 }) {
 			k.fail("attn_type_list", "is %v: layers of softmax attention, 1, were expected", types)
 		}
-		k.irrelevant("output_router_logits", "router_aux_loss_coef", "router_jitter_noise", "use_mtp", "num_mtp_modules", "mtp_transformer_layers")
+		k.irrelevant("router_jitter_noise", "use_mtp", "num_mtp_modules", "mtp_transformer_layers")
 		c.QKNorm = WholeNorms
-		c.Experts = &ExpertConfig{
-			Count: k.size("num_local_experts", 256), PerToken: k.size("num_experts_per_tok", 8), Intermediate: c.Intermediate, Normalize: true, Sigmoid: true,
-		}
-		c.expertsFrom(0)
+		k.experts(c, "num_local_experts", 256, 8).Sigmoid = true
 	},
 })

@@ -8,12 +8,9 @@ var _ = register("mixtral", Facts{
 		k.readCommon(c, 0, 8, 0, 1e-5)
 		k.positions(c, 4096*32, ropeDefaults{theta: 1e6})
 		k.never("attention_bias", "mlp_bias")
-		k.irrelevant("output_router_logits", "router_aux_loss_coef", "router_jitter_noise")
-		c.Experts = &ExpertConfig{
-			Count: k.size("num_local_experts", 8), PerToken: k.size("num_experts_per_tok", 2), Intermediate: c.Intermediate, Normalize: true,
-		}
+		k.irrelevant("router_jitter_noise")
+		k.experts(c, "num_local_experts", 8, 2)
 		c.windows(k.window(0))
-		c.expertsFrom(0)
 	},
 })
 

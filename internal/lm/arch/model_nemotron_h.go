@@ -9,39 +9,26 @@ import (
 )
 
 var _ = register("nemotron_h", Facts{
-	Title: "Nemotron-H, Nemotron 3", Class: "NemotronHForCausalLM",
-	Layer: []Naming{
-		{InputNorm, "norm", "attn_norm"},
-		{FeedForwardNorm, "norm", "attn_norm"},
-		{Query, "mixer.q_proj", "attn_q"},
-		{Key, "mixer.k_proj", "attn_k"},
-		{Value, "mixer.v_proj", "attn_v"},
-		{Output, "mixer.o_proj", "attn_output"},
-		{MambaIn, "mixer.in_proj", "ssm_in"},
-		{MambaConv, "mixer.conv1d", "ssm_conv1d"},
-		{MambaDecay, "mixer.A_log", "ssm_a"},
-		{MambaSkip, "mixer.D", "ssm_d"},
-		{MambaBias, "mixer.dt_bias", "ssm_dt"},
-		{MambaNorm, "mixer.norm", "ssm_norm"},
-		{MambaOut, "mixer.out_proj", "ssm_out"},
-		{Up, "mixer.up_proj", "ffn_up"},
-		{Down, "mixer.down_proj", "ffn_down"},
-		{Router, "mixer.gate", "ffn_gate_inp"},
-		{UpExperts, "mixer.experts.*.up_proj", "ffn_up_exps"},
-		{DownExperts, "mixer.experts.*.down_proj", "ffn_down_exps"},
-		{RouterCorrection, "mixer.gate.e_score_correction_bias", "exp_probs_b.bias"},
-		{SharedUp, "mixer.shared_experts.up_proj", "ffn_up_shexp"},
-		{SharedDown, "mixer.shared_experts.down_proj", "ffn_down_shexp"},
-		{ExpertsIn, "mixer.fc1_latent_proj", "ffn_latent_down"},
-		{ExpertsOut, "mixer.fc2_latent_proj", "ffn_latent_up"},
-	},
+	Title: "Nemotron-H, Nemotron 3", Class: "NemotronHForCausalLM", vocab: 131072,
+	Layer: join([]Naming{{InputNorm, "norm", "attn_norm"}, {FeedForwardNorm, "norm", "attn_norm"}},
+		renamed(separateAttention, "self_attn", "mixer"), renamed(mambaMixers, "mamba", "mixer"), []Naming{
+			{Up, "mixer.up_proj", "ffn_up"},
+			{Down, "mixer.down_proj", "ffn_down"},
+			{Router, "mixer.gate", "ffn_gate_inp"},
+			{UpExperts, "mixer.experts.*.up_proj", "ffn_up_exps"},
+			{DownExperts, "mixer.experts.*.down_proj", "ffn_down_exps"},
+			{RouterCorrection, "mixer.gate.e_score_correction_bias", "exp_probs_b.bias"},
+			{SharedUp, "mixer.shared_experts.up_proj", "ffn_up_shexp"},
+			{SharedDown, "mixer.shared_experts.down_proj", "ffn_down_shexp"},
+			{ExpertsIn, "mixer.fc1_latent_proj", "ffn_latent_down"},
+			{ExpertsOut, "mixer.fc2_latent_proj", "ffn_latent_up"},
+		}),
 	Prefix:    Prefix{"backbone.", "backbone.embeddings.weight", "lm_head.weight"},
 	FinalNorm: Naming{HF: "norm_f", GGUF: "output_norm"},
 	LlamaCpp: &LlamaCpp{
 		Name: "nemotron_h", MixtureName: "nemotron_h_moe", NoRopeStep: 1, NormKeys: true, Varied: true, Mixture: LlamaCppMixture{Weights: WeightKeys, Sigmoid: true},
 		Check: func(c *ForwardConfig) string { return c.Mamba.checkLlamaCpp() }, Config: nemotronMetadata,
 	},
-	vocab: 131072,
 	read: func(k *keys, c *ForwardConfig) {
 		layers := k.nemotronLayers()
 		k.keys["num_hidden_layers"] = json.RawMessage(strconv.Itoa(len(layers))) // the list decides
@@ -70,7 +57,7 @@ var _ = register("nemotron_h", Facts{
 		// least.
 		k.irrelevant("chunk_size", "expand", "mamba_ssm_cache_dtype", "norm_eps", "num_logits_to_keep", "partial_rotary_factor", "rope_theta",
 			"rescale_prenorm_residual", "residual_in_fp32", "sliding_window", "time_step_floor", "time_step_limit", "time_step_max", "use_mamba_kernels",
-			"moe_shared_expert_overlap", "mtp_layers_block_type", "mtp_hybrid_override_pattern", "output_router_logits")
+			"moe_shared_expert_overlap", "mtp_layers_block_type", "mtp_hybrid_override_pattern")
 	},
 })
 

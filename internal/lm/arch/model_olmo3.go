@@ -2,10 +2,8 @@ package arch
 
 var _ = register("olmo3", Facts{
 	Title: "OLMo 3", Class: "Olmo3ForCausalLM",
-	Layer: join(postNorms, separateAttention, queryKeyNorms, separateMLP),
-	LlamaCpp: &LlamaCpp{Name: "olmo2", Square: true, Windows: OptionalWindow, Period: 4, LocalRope: true, Config: func(m Metadata) map[string]any {
-		return map[string]any{"hidden_act": "silu"}
-	}},
+	Layer:    join(postNorms, separateAttention, queryKeyNorms, separateMLP),
+	LlamaCpp: &LlamaCpp{Name: "olmo2", Square: true, Windows: OptionalWindow, Period: 4, LocalRope: true, Config: siluMetadata},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 32, 0, 0, 1e-5)
 		k.attentionBias(c)

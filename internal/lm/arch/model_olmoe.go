@@ -16,11 +16,7 @@ var _ = register("olmoe", Facts{
 		if k.has("clip_qkv") {
 			k.fail("clip_qkv", "is %s: only null was expected", k.keys["clip_qkv"])
 		}
-		k.irrelevant("output_router_logits", "router_aux_loss_coef")
 		c.QKNorm = WholeNorms
-		c.Experts = &ExpertConfig{
-			Count: k.size("num_experts", 64), PerToken: k.size("num_experts_per_tok", 8), Intermediate: c.Intermediate, Normalize: k.boolean("norm_topk_prob", false),
-		}
-		c.expertsFrom(0)
+		k.experts(c, "num_experts", 64, 8).Normalize = k.boolean("norm_topk_prob", false)
 	},
 })

@@ -16,10 +16,8 @@ var _ = register("phimoe", Facts{
 			return ""
 		},
 		Config: func(m Metadata) map[string]any {
-			config := map[string]any{
-				"hidden_act": "silu", "attention_bias": true, "lm_head_bias": true, "sliding_window": nil,
-				"num_local_experts": m.Count("expert_count", -1), "num_experts_per_tok": m.Count("expert_used_count", -1),
-			}
+			config := localExpertsMetadata(m)
+			config["attention_bias"], config["lm_head_bias"], config["sliding_window"] = true, true, nil
 			if w := m.Count("attention.sliding_window", 0); w != 0 {
 				config["sliding_window"] = w
 			}
@@ -34,7 +32,7 @@ var _ = register("phimoe", Facts{
 		if c.HeadBias = k.boolean("lm_head_bias", false); c.HeadBias && c.Tied {
 			k.fail("lm_head_bias", "is true, but the lm_head is the embedding: an lm_head of its own was expected")
 		}
-		k.irrelevant("output_router_logits", "router_aux_loss_coef", "input_jitter_noise")
+		k.irrelevant("input_jitter_noise")
 		only(k, "num_experts_per_tok", 2, "is not an integer") // the sparse mixer chooses two
 		c.Experts = &ExpertConfig{
 			Count: k.size("num_local_experts", 16), PerToken: 2, Intermediate: c.Intermediate,

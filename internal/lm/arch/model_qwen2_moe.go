@@ -19,20 +19,11 @@ var _ = register("qwen2_moe", Facts{
 			c.AttentionBias = QKVBias
 		}
 		k.never("use_sliding_window") // implementations disagree on the layers
-		k.irrelevant("sliding_window", "max_window_layers", "output_router_logits", "router_aux_loss_coef")
+		k.irrelevant("sliding_window", "max_window_layers")
 		k.slidingLayers(c, 0, func(int) bool { return false })
-		c.Experts = &ExpertConfig{
-			Count: k.size("num_experts", 60), PerToken: k.size("num_experts_per_tok", 4), Intermediate: k.size("moe_intermediate_size", 1408),
-			Normalize: k.boolean("norm_topk_prob", false), Shared: k.size("shared_expert_intermediate_size", 5632),
-		}
-		k.sparseLayers(c)
+		k.qwenExperts(c, 60, 4, 1408, 5632, false)
 	},
 })
 
 // qwenShared is an expert that sees every token, with a factor of its own for each token.
-var qwenShared = []Naming{
-	{SharedGate, "mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
-	{SharedUp, "mlp.shared_expert.up_proj", "ffn_up_shexp"},
-	{SharedDown, "mlp.shared_expert.down_proj", "ffn_down_shexp"},
-	{SharedRouter, "mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
-}
+var qwenShared = join(renamed(sharedExperts, "shared_experts", "shared_expert"), []Naming{{SharedRouter, "mlp.shared_expert_gate", "ffn_gate_inp_shexp"}})

@@ -10,12 +10,9 @@ var _ = register("qwen3_5_moe_text", Facts{
 			k.keys["intermediate_size"] = k.keys["moe_intermediate_size"]
 		}
 		k.readQwen35Common(c, 16, 2)
-		k.irrelevant("output_router_logits", "router_aux_loss_coef", "norm_topk_prob", "decoder_sparse_step")
-		c.Experts = &ExpertConfig{
-			Count: k.size("num_experts", 256), PerToken: k.size("num_experts_per_tok", 8), Intermediate: k.size("moe_intermediate_size", 512),
-			Normalize: true, Shared: k.size("shared_expert_intermediate_size", 512),
-		}
-		c.expertsFrom(0)
+		k.irrelevant("norm_topk_prob", "decoder_sparse_step")
+		e := k.experts(c, "num_experts", 256, 8)
+		e.Intermediate, e.Shared = k.size("moe_intermediate_size", 512), k.size("shared_expert_intermediate_size", 512)
 	},
 })
 

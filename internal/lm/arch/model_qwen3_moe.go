@@ -1,8 +1,6 @@
 package arch
 
-import (
-	"slices"
-)
+import "slices"
 
 var _ = register("qwen3_moe", Facts{
 	Title: "Qwen3-MoE", Class: "Qwen3MoeForCausalLM",
@@ -15,13 +13,9 @@ var _ = register("qwen3_moe", Facts{
 		k.attentionBias(c)
 		c.QKNorm = HeadNorms
 		k.never("use_sliding_window") // implementations disagree on the layers
-		k.irrelevant("sliding_window", "max_window_layers", "output_router_logits", "router_aux_loss_coef")
+		k.irrelevant("sliding_window", "max_window_layers")
 		k.slidingLayers(c, 0, func(int) bool { return false })
-		c.Experts = &ExpertConfig{
-			Count: k.size("num_experts", 128), PerToken: k.size("num_experts_per_tok", 8), Intermediate: k.size("moe_intermediate_size", 768),
-			Normalize: k.boolean("norm_topk_prob", false),
-		}
-		k.sparseLayers(c)
+		k.qwenExperts(c, 128, 8, 768, 0, false)
 	},
 })
 

@@ -17,12 +17,8 @@ var _ = register("qwen3_next", Facts{
 		k.positions(c, 32768, ropeDefaults{theta: 10000, part: 0.25})
 		k.never("attention_bias")
 		k.deltaNet(c)
-		k.irrelevant("output_router_logits", "router_aux_loss_coef", "num_nextn_predict_layers", "use_sliding_window")
-		c.Experts = &ExpertConfig{
-			Count: k.size("num_experts", 512), PerToken: k.size("num_experts_per_tok", 10), Intermediate: k.size("moe_intermediate_size", 512),
-			Normalize: k.boolean("norm_topk_prob", true), Shared: k.size("shared_expert_intermediate_size", 512),
-		}
-		k.sparseLayers(c)
+		k.irrelevant("num_nextn_predict_layers", "use_sliding_window")
+		k.qwenExperts(c, 512, 10, 512, 512, true)
 	},
 })
 

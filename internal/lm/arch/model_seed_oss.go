@@ -6,9 +6,7 @@ var _ = register("seed_oss", Facts{
 		{InputNorm, "input_layernorm", "attn_norm"},
 		{FeedForwardNorm, "post_attention_layernorm", "post_attention_norm"},
 	}, separateAttention, separateMLP),
-	LlamaCpp: &LlamaCpp{Name: "seed_oss", Bias: QKVBias, Config: func(m Metadata) map[string]any {
-		return map[string]any{"hidden_act": "silu", "attention_bias": m.HasTensor("blk.0.attn_q.bias")}
-	}},
+	LlamaCpp: &LlamaCpp{Name: "seed_oss", Bias: QKVBias, Config: siluBiasMetadata},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 80, 8, 128, 1e-6)
 		k.positions(c, 524288, ropeDefaults{theta: 10000})

@@ -80,7 +80,7 @@ func (a *altUp) stream(d *side, rows, x []float32, token, i, h int) []float32 {
 }
 
 // endBackward adds the gradients of the router's inputs to t.back.dnormed.
-func (a *altUp) endBackward(t *Tape, r *record, g *Gradients) error {
+func (a *altUp) endBackward(t *Tape, r *record, g *Gradients) {
 	b, n, h, rows := &t.back, a.streams, t.m.config.HiddenSize, len(a.matrix)/a.streams
 	dnormed := b.dfed[:t.tokens()*h]
 	clear(dnormed)
@@ -95,13 +95,13 @@ func (a *altUp) endBackward(t *Tape, r *record, g *Gradients) error {
 			}
 		}
 	})
-	return t.norm(g, a.by, b.dnormed, dnormed, r.in, t.tokens(), true)
+	t.norm(g, a.by, b.dnormed, dnormed, r.in, t.tokens(), true)
 }
 
 // prediction is the first part of a layer: it predicts all streams.
 type prediction struct{ *altUp }
 
-func (p *prediction) run(s *Session, r *record, dst, x []float32, m int) error {
+func (p *prediction) run(s *Session, r *record, dst, x []float32, m int) {
 	n, h, d := p.streams, s.m.config.HiddenSize, &s.m.side
 	p.begin(s, r, x, m)
 	s.split(m, 2*h*n*n, func(_, from, to int) {
@@ -116,10 +116,9 @@ func (p *prediction) run(s *Session, r *record, dst, x []float32, m int) error {
 			copy(p.stream(d, s.side, nil, t, n, h), dst[t*h:])
 		}
 	})
-	return nil
 }
 
-func (p *prediction) backward(t *Tape, r *record, g *Gradients, dy []float32, _ bool) error {
+func (p *prediction) backward(t *Tape, r *record, g *Gradients, dy []float32, _ bool) {
 	b, n, h, d := &t.back, p.streams, t.m.config.HiddenSize, &t.m.side
 	t.s.split(t.tokens(), 4*h*n*n, func(_, from, to int) {
 		all := make([]float32, n*h) // gradients of the predictions
@@ -140,7 +139,7 @@ func (p *prediction) backward(t *Tape, r *record, g *Gradients, dy []float32, _ 
 			}
 		}
 	})
-	return p.endBackward(t, r, g)
+	p.endBackward(t, r, g)
 }
 
 // correction is the last part of a layer. All streams are corrected. Then the layer's own input
@@ -173,7 +172,7 @@ func (p *correction) scaled(rows []float32) {
 	}
 }
 
-func (p *correction) run(s *Session, r *record, dst, x []float32, m int) error {
+func (p *correction) run(s *Session, r *record, dst, x []float32, m int) {
 	n, h, d := p.streams, s.m.config.HiddenSize, &s.m.side
 	p.begin(s, r, x, m)
 	fed, projected, added := buffer.Grow(&r.fed, m*h), buffer.Grow(&r.projected, m*h), buffer.Grow(&r.added, m*h)
@@ -191,19 +190,16 @@ func (p *correction) run(s *Session, r *record, dst, x []float32, m int) error {
 	})
 	copy(fed, dst)
 	p.scaled(fed)
-	if err := p.own.run(s, r, projected, fed, m); err != nil {
-		return err
-	}
+	p.own.run(s, r, projected, fed, m)
 	s.norm(added, projected, p.post, m)
 	for t := range m {
 		for i := 1; i < n; i++ {
 			addTo(p.stream(d, s.side, nil, t, i, h), added[t*h:])
 		}
 	}
-	return nil
 }
 
-func (p *correction) backward(t *Tape, r *record, g *Gradients, dy []float32, _ bool) error {
+func (p *correction) backward(t *Tape, r *record, g *Gradients, dy []float32, _ bool) {
 	b, m, n, h, d := &t.back, t.tokens(), p.streams, t.m.config.HiddenSize, &t.m.side
 	dback := b.dback[:m*h]
 	clear(dback)
@@ -212,12 +208,8 @@ func (p *correction) backward(t *Tape, r *record, g *Gradients, dy []float32, _ 
 			addTo(dback[token*h:][:h], p.stream(d, b.dside, nil, token, i, h))
 		}
 	}
-	if err := t.norm(g, p.post, dback, dback, r.projected, m, false); err != nil {
-		return err
-	}
-	if err := p.own.gradients(t, r, g, r.fed, dback, r.projected); err != nil {
-		return err
-	}
+	t.norm(g, p.post, dback, dback, r.projected, m, false)
+	p.own.gradients(t, r, g, r.fed, dback, r.projected)
 	p.scaled(b.dnormed[:m*h])
 	addTo(dy[:m*h], b.dnormed)
 	t.s.split(m, 8*h*n, func(_, from, to int) {
@@ -237,5 +229,5 @@ func (p *correction) backward(t *Tape, r *record, g *Gradients, dy []float32, _ 
 			addTimes(predicted, dx, -1)
 		}
 	})
-	return p.endBackward(t, r, g)
+	p.endBackward(t, r, g)
 }

@@ -171,13 +171,11 @@ func (s *Session) arrange() {
 	slices.SortStableFunc(s.units, func(a, b unit) int { return cost(b) - cost(a) })
 }
 
-func (a *attention) run(s *Session, r *record, dst, x []float32, m int) error {
+func (a *attention) run(s *Session, r *record, dst, x []float32, m int) {
 	c := &s.m.config
 	nq, nkv := a.sizes(c, 1)
 	q, k, v, heads := buffer.Grow(&r.q, m*nq), buffer.Grow(&r.k, m*nkv), buffer.Grow(&r.v, m*nkv), buffer.Grow(&r.heads, m*nq)
-	if err := s.project(a, r, q, k, v, x, m); err != nil {
-		return err
-	}
+	s.project(a, r, q, k, v, x, m)
 	copy(r.rawQ, q) // of a Tape
 	copy(r.rawK, k)
 	copy(r.rawV, v)
@@ -196,10 +194,9 @@ func (a *attention) run(s *Session, r *record, dst, x []float32, m int) error {
 		})
 	}
 	r.attended = s.unpad(&s.latent.heads, r.attended, m)
-	if dst == nil {
-		return nil
+	if dst != nil {
+		s.multiply(dst, r.attended, m, a.out)
 	}
-	return s.multiply(dst, r.attended, m, a.out)
 }
 
 // meet normalizes, rotates and scales the queries and keys of all segments, stores keys and values,
@@ -232,30 +229,27 @@ func (s *Session) meet(a *attention, heads, q, k, v []float32) {
 	s.each(len(s.units)*a.KVHeads, s.work*nq, run)
 }
 
-func (s *Session) project(a *attention, r *record, q, k, v, x []float32, m int) error {
+func (s *Session) project(a *attention, r *record, q, k, v, x []float32, m int) {
 	if a.latent != nil {
-		return s.projectLatent(a.latent, q, k, v, x, m)
+		s.projectLatent(a.latent, q, k, v, x, m)
+		return
 	}
 	if s.m.config.Facts.Has(arch.FusedQKV) {
 		nq, nkv := len(q)/m, len(k)/m
 		n := nq + 2*nkv
 		all := buffer.Grow(&s.qkv, m*n)
-		if err := s.multiply(all, x, m, a.qkv[0]); err != nil {
-			return err
-		}
+		s.multiply(all, x, m, a.qkv[0])
 		for t := range m {
 			row := all[t*n:][:n]
 			copy(q[t*nq:], row[:nq])
 			copy(k[t*nkv:], row[nq:nq+nkv])
 			copy(v[t*nkv:], row[nq+nkv:])
 		}
-		return nil
+		return
 	}
 	for i, dst := range [][]float32{q, k, v} {
 		if i == 0 && s.m.config.AttentionGate {
-			if err := s.gatedQueries(a, r, q, x, m); err != nil {
-				return err
-			}
+			s.gatedQueries(a, r, q, x, m)
 			continue
 		}
 		switch {
@@ -267,12 +261,9 @@ func (s *Session) project(a *attention, r *record, q, k, v, x []float32, m int) 
 		case i == len(a.qkv): // the values are the keys
 			copy(v, k)
 		default:
-			if err := s.multiply(dst, x, m, a.qkv[i]); err != nil {
-				return err
-			}
+			s.multiply(dst, x, m, a.qkv[i])
 		}
 	}
-	return nil
 }
 
 // store copies the prepared keys and values of m rows to the side, if later layers read them.

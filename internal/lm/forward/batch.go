@@ -177,7 +177,7 @@ func (b *Batch) Forward(chunks []Chunk, logits []float32) error {
 		at += len(chunk.Tokens)
 	}
 	s.arrange()
-	if err := s.m.source.guard(func() error { return b.pass(chunks, rows, wanted, logits) }); err != nil {
+	if err := s.m.pass(func() { b.pass(chunks, rows, wanted, logits) }); err != nil {
 		if c.HasStates() {
 			for _, chunk := range chunks {
 				q := &b.sequences[chunk.Sequence]
@@ -250,27 +250,21 @@ func (b *Batch) check(chunks []Chunk) (rows, wanted int, err error) {
 	return rows, wanted, nil
 }
 
-func (b *Batch) pass(chunks []Chunk, rows, wanted int, logits []float32) error {
+func (b *Batch) pass(chunks []Chunk, rows, wanted int, logits []float32) {
 	s, h := b.s, b.s.m.config.HiddenSize
 	x := buffer.Grow(&s.x, rows*h)
 	at, width := 0, s.m.side.width
 	side := buffer.Grow(&s.side, rows*width)
 	for _, chunk := range chunks {
-		if err := s.lookup(x[at*h:][:len(chunk.Tokens)*h], side[at*width:], chunk.Tokens); err != nil {
-			return err
-		}
+		s.lookup(x[at*h:][:len(chunk.Tokens)*h], side[at*width:], chunk.Tokens)
 		at += len(chunk.Tokens)
 	}
 	for i := range s.m.layers {
-		if err := s.layer(i, x, rows); err != nil {
-			return err
-		}
+		s.layer(i, x, rows)
 	}
-	if err := s.endSide(x, side, rows); err != nil {
-		return err
-	}
+	s.endSide(x, side, rows)
 	if wanted == 0 {
-		return nil
+		return
 	}
 	hidden := buffer.Grow(&b.hidden, wanted*h)[:0]
 	at = 0
@@ -278,7 +272,7 @@ func (b *Batch) pass(chunks []Chunk, rows, wanted int, logits []float32) error {
 		at += len(chunk.Tokens)
 		hidden = append(hidden, x[(at-chunk.Logits)*h:at*h]...)
 	}
-	return s.logits(logits, hidden, wanted)
+	s.logits(logits, hidden, wanted)
 }
 
 // release gives up pages that no later token sees.

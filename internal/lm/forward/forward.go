@@ -112,11 +112,39 @@ func (m *Model) Pool() *kernels.Pool { return m.pool }
 // VocabSize returns the number of logits per token.
 func (m *Model) VocabSize() int { return m.config.VocabSize }
 
-// run calls fn under the source's guard, with the Model locked.
-func (m *Model) run(fn func() error) error {
+// run calls fn, a pass, with the Model locked.
+func (m *Model) run(fn func()) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.source.guard(fn)
+	return m.pass(fn)
+}
+
+// pass calls fn under the source's guard, and returns the error that ended fn: see fail.
+func (m *Model) pass(fn func()) error {
+	return m.source.guard(func() (err error) {
+		defer func() {
+			switch r := recover().(type) {
+			case nil:
+			case failure:
+				err = r.error
+			default: // a fault of the map, for the guard
+				panic(r)
+			}
+		}()
+		fn()
+		return nil
+	})
+}
+
+// failure is the panic by which fail ends a pass.
+type failure struct{ error }
+
+// fail ends the running pass of this goroutine with an error, unless err is nil. Parts of a model
+// depend on each other without a choice, so only [Model.pass] handles errors of their products.
+func fail(err error) {
+	if err != nil {
+		panic(failure{err})
+	}
 }
 
 // checkTokens checks tokens from a position of a sequence on; sequence -1 has no number.

@@ -8,17 +8,14 @@ import (
 // its gates. The sigmoid of a gate multiplies an output of attention.
 
 // gatedQueries computes queries and gates of m rows.
-func (s *Session) gatedQueries(a *attention, r *record, q, x []float32, m int) error {
+func (s *Session) gatedQueries(a *attention, r *record, q, x []float32, m int) {
 	nq, d := len(q)/m, a.HeadDim
 	all, gates := buffer.Grow(&s.qkv, 2*m*nq), buffer.Grow(&r.gates, m*nq)
-	if err := s.multiply(all, x, m, a.qkv[0]); err != nil {
-		return err
-	}
+	s.multiply(all, x, m, a.qkv[0])
 	for at := 0; at < m*nq; at += d {
 		copy(q[at:][:d], all[2*at:])
 		copy(gates[at:][:d], all[2*at+d:])
 	}
-	return nil
 }
 
 // gatesBackward computes the gradients of gates, and turns the gradients of gated outputs into

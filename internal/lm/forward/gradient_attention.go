@@ -56,14 +56,12 @@ func (a *attention) gradientSizes(t *Tape, n int) []size {
 	return list
 }
 
-func (a *attention) backward(t *Tape, r *record, g *Gradients, dy []float32, input bool) error {
+func (a *attention) backward(t *Tape, r *record, g *Gradients, dy []float32, input bool) {
 	dheads := t.back.dheads
 	if c := &t.m.config; c.Latent != nil {
 		dheads = buffer.Grow(&t.s.latent.dHeads, t.tokens()*c.Heads*c.Latent.Value)
 	}
-	if err := t.through(g, a.out, dheads, r.attended, dy, r.out, false); err != nil {
-		return err
-	}
+	t.through(g, a.out, dheads, r.attended, dy, r.out, false)
 	if t.m.config.AttentionGate {
 		t.gatesBackward(r)
 	}
@@ -75,13 +73,9 @@ func (a *attention) backward(t *Tape, r *record, g *Gradients, dy []float32, inp
 		}
 	}
 	t.attentionBackward(a, r)
-	if err := t.storeBackward(a, r, g); err != nil {
-		return err
-	}
-	if err := t.prepareBackward(a, r, g); err != nil {
-		return err
-	}
-	return t.projectBackward(a, r, g, input)
+	t.storeBackward(a, r, g)
+	t.prepareBackward(a, r, g)
+	t.projectBackward(a, r, g, input)
 }
 
 // attentionBackward computes the gradients of the scaled and rotated queries, the rotated keys and
@@ -207,7 +201,7 @@ func dot(a, b []float32) float32 {
 
 // storeBackward moves gradients of keys and values through the side, from the layers that borrow to
 // the layer that computes keys and values. Gradients of values go back through the values' norm.
-func (t *Tape) storeBackward(a *attention, r *record, g *Gradients) error {
+func (t *Tape) storeBackward(a *attention, r *record, g *Gradients) {
 	b, n, side := &t.back, t.tokens(), &t.m.side
 	_, nkv := a.sizes(&t.m.config, 1)
 	for token := range n {
@@ -223,14 +217,14 @@ func (t *Tape) storeBackward(a *attention, r *record, g *Gradients) error {
 		}
 	}
 	if a.values == nil || a.borrow >= 0 {
-		return nil
+		return
 	}
-	return t.norm(g, a.values, b.dv, b.dv, r.rawV, n*a.KVHeads, false)
+	t.norm(g, a.values, b.dv, b.dv, r.rawV, n*a.KVHeads, false)
 }
 
 // prepareBackward takes the gradients of the queries and keys back through scale, rotation and
 // norm.
-func (t *Tape) prepareBackward(l *attention, r *record, g *Gradients) error {
+func (t *Tape) prepareBackward(l *attention, r *record, g *Gradients) {
 	c, b, n := &t.m.config, &t.back, t.tokens()
 	nq, nkv := l.sizes(c, 1)
 	turn := func(q, k []float32, sign float32) {
@@ -250,14 +244,11 @@ func (t *Tape) prepareBackward(l *attention, r *record, g *Gradients) error {
 			}
 		})
 	}
-	norms := func(q, k []float32) error {
-		if err := t.norm(g, l.qNorm, b.dq, b.dq, q, n*nq/l.qNorm.Width, false); err != nil {
-			return err
+	norms := func(q, k []float32) {
+		t.norm(g, l.qNorm, b.dq, b.dq, q, n*nq/l.qNorm.Width, false)
+		if l.borrow < 0 {
+			t.norm(g, l.kNorm, b.dk, b.dk, k, n*nkv/l.kNorm.Width, false)
 		}
-		if l.borrow >= 0 {
-			return nil
-		}
-		return t.norm(g, l.kNorm, b.dk, b.dk, k, n*nkv/l.kNorm.Width, false)
 	}
 	t.s.split(n, nq, func(_, from, to int) {
 		for token := from; token < to; token++ {
@@ -269,20 +260,18 @@ func (t *Tape) prepareBackward(l *attention, r *record, g *Gradients) error {
 		copy(r.q, r.rawQ)
 		copy(r.k, r.rawK)
 		turn(r.q, r.k, 1)
-		if err := norms(r.q, r.k); err != nil {
-			return err
-		}
+		norms(r.q, r.k)
 	}
 	turn(b.dq, b.dk, -1)
 	if c.QKNorm == arch.HeadNorms || c.QKNorm == arch.WholeNorms {
-		return norms(r.rawQ, r.rawK)
+		norms(r.rawQ, r.rawK)
 	}
-	return nil
 }
 
-func (t *Tape) projectBackward(l *attention, r *record, g *Gradients, input bool) error {
+func (t *Tape) projectBackward(l *attention, r *record, g *Gradients, input bool) {
 	if l.latent != nil {
-		return t.latentBackward(l.latent, r, g, input)
+		t.latentBackward(l.latent, r, g, input)
+		return
 	}
 	b, n := &t.back, t.tokens()
 	gradients, outputs := [][]float32{b.dq, b.dk, b.dv}, [][]float32{r.rawQ, r.rawK, r.v}
@@ -302,5 +291,5 @@ func (t *Tape) projectBackward(l *attention, r *record, g *Gradients, input bool
 			outputs[0] = interleave(b.outputs, r.rawQ, r.gates, d)
 		}
 	}
-	return t.fused(l.qkv, g, b.dnormed, r.in, gradients, outputs, n, input, nil)
+	t.fused(l.qkv, g, b.dnormed, r.in, gradients, outputs, n, input, nil)
 }

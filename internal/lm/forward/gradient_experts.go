@@ -22,23 +22,19 @@ import (
 // If weights are factors of inputs, y = sum f_j(w_j x), with the gradients dx_j of f_j's inputs:
 //
 //	dy_j = dy,  dw_j = dx_j x,  dx = sum w_j dx_j
-func (l *mixture) backward(t *Tape, r *record, g *Gradients, dy []float32, _ bool) error {
+func (l *mixture) backward(t *Tape, r *record, g *Gradients, dy []float32, _ bool) {
 	e, b, h, n, w := l.ExpertConfig, &t.back, t.m.config.HiddenSize, t.tokens(), l.width
 	dsums, read, dread := dy, r.in, b.dnormed
 	if l.post != nil {
 		dsums = b.dfed[:n*h]
-		if err := t.norm(g, l.post, dsums, dy, r.projected, n, false); err != nil {
-			return err
-		}
+		t.norm(g, l.post, dsums, dy, r.projected, n, false)
 	}
 	if l.fed != nil {
 		read, dread = r.fed, b.dfed[:n*h]
 	}
 	if l.out != nil {
 		dsums, read, dread = b.dsums, r.latents, b.dlatents
-		if err := t.through(g, l.out, dsums, r.sums, dy, r.projected, false); err != nil {
-			return err
-		}
+		t.through(g, l.out, dsums, r.sums, dy, r.projected, false)
 	}
 	t.s.split(len(r.order), 4*w, func(_, from, to int) {
 		for row := from; row < to; row++ {
@@ -64,9 +60,7 @@ func (l *mixture) backward(t *Tape, r *record, g *Gradients, dy []float32, _ boo
 			tokens[row] = r.chosen[r.order[at+row]].token
 		}
 		part := func(x []float32) []float32 { return x[at*w:][:rows*w] }
-		if err := t.gatedBackward(l.experts[i], &r.gatedRecord, g, part(b.drows), part(r.rows), part(b.ddown), part(r.down), at, rows, tokens, true); err != nil {
-			return err
-		}
+		t.gatedBackward(l.experts[i], &r.gatedRecord, g, part(b.drows), part(r.rows), part(b.ddown), part(r.down), at, rows, tokens, true)
 	}
 	if e.ScaleInputs {
 		t.s.split(len(r.order), 4*w, func(_, from, to int) {
@@ -86,13 +80,9 @@ func (l *mixture) backward(t *Tape, r *record, g *Gradients, dy []float32, _ boo
 	if l.routed != nil {
 		in = r.routed
 	}
-	if err := t.through(g, l.router, b.dnormed, in, b.drouter, r.routerLogits, false); err != nil {
-		return err
-	}
+	t.through(g, l.router, b.dnormed, in, b.drouter, r.routerLogits, false)
 	if l.routed != nil {
-		if err := t.norm(g, l.routed, b.dnormed, b.dnormed, r.in, n, false); err != nil {
-			return err
-		}
+		t.norm(g, l.routed, b.dnormed, b.dnormed, r.in, n, false)
 	}
 	if l.fed != nil || l.in != nil {
 		clear(dread)
@@ -101,25 +91,21 @@ func (l *mixture) backward(t *Tape, r *record, g *Gradients, dy []float32, _ boo
 		addTo(dread[r.chosen[i].token*w:][:w], b.drows[row*w:])
 	}
 	if l.fed != nil {
-		if err := t.norm(g, l.fed, b.dnormed, dread, r.in, n, true); err != nil {
-			return err
-		}
+		t.norm(g, l.fed, b.dnormed, dread, r.in, n, true)
 	}
 	if l.in != nil {
-		if err := t.through(g, l.in, b.dnormed, r.in, dread, read, true); err != nil {
-			return err
-		}
+		t.through(g, l.in, b.dnormed, r.in, dread, read, true)
 	}
-	return t.sharedBackward(l, r, g, dy)
+	t.sharedBackward(l, r, g, dy)
 }
 
 // sharedBackward adds the gradients of the shared expert's inputs to t.back.dnormed. The outputs
 // are y = s(z) y_s, with the sigmoid s of a router's logit z, or 1:
 //
 //	dy_s = s dy,  dz = s (1-s) dy y_s
-func (t *Tape) sharedBackward(l *mixture, r *record, g *Gradients, dy []float32) error {
+func (t *Tape) sharedBackward(l *mixture, r *record, g *Gradients, dy []float32) {
 	if l.shared == nil {
-		return nil
+		return
 	}
 	b, n, h := &t.back, t.tokens(), t.m.config.HiddenSize
 	dshared := dy
@@ -136,21 +122,18 @@ func (t *Tape) sharedBackward(l *mixture, r *record, g *Gradients, dy []float32)
 	in, dx := r.in, b.drows[:n*h]
 	if l.sharedFed != nil {
 		in, dshared = r.added, b.dfed[:n*h]
-		if err := t.norm(g, l.sharedPost, dshared, dy, r.sharedDown, n, false); err != nil {
-			return err
-		}
+		t.norm(g, l.sharedPost, dshared, dy, r.sharedDown, n, false)
 	}
-	if err := t.gatedBackward(l.shared, &r.shared, g, dx, in, dshared, r.sharedDown, 0, n, nil, true); err != nil {
-		return err
-	}
+	t.gatedBackward(l.shared, &r.shared, g, dx, in, dshared, r.sharedDown, 0, n, nil, true)
 	if l.sharedFed != nil {
-		return t.norm(g, l.sharedFed, b.dnormed, dx, r.in, n, true)
+		t.norm(g, l.sharedFed, b.dnormed, dx, r.in, n, true)
+		return
 	}
 	addTo(b.dnormed[:n*h], dx)
 	if l.sharedRouter == nil {
-		return nil
+		return
 	}
-	return t.through(g, l.sharedRouter, b.dnormed, r.in, b.dgates, r.sharedLogits, true)
+	t.through(g, l.sharedRouter, b.dnormed, r.in, b.dgates, r.sharedLogits, true)
 }
 
 func routerBackward(e *arch.ExpertConfig, r *record, b *backward, token int) {

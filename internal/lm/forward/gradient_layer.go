@@ -109,67 +109,64 @@ func (t *Tape) growGradients() {
 
 // multiplyBack computes the gradients of a linear layer's inputs from the gradients of its outputs.
 // If add is set, the result is added to dst.
-func (t *Tape) multiplyBack(dst, dy []float32, m int, l *linear, add bool) error {
+func (t *Tape) multiplyBack(dst, dy []float32, m int, l *linear, add bool) {
 	rows, ok := l.op.(kernels.RowReader)
 	if !ok {
-		return fmt.Errorf("linear %q: the rows of %T cannot be read, which gradients need", l.name, l.op)
+		fail(fmt.Errorf("linear %q: the rows of %T cannot be read, which gradients need", l.name, l.op))
 	}
 	if err := t.transposed.Multiply(t.s.workspace, dst[:m*rows.Cols()], dy[:m*rows.Rows()], m, rows, add); err != nil {
-		return fmt.Errorf("linear %q: %w", l.name, err)
+		fail(fmt.Errorf("linear %q: %w", l.name, err))
 	}
-	return nil
 }
 
 // visit shows a linear layer's gradient for m tokens, from first on or the listed tokens, to the
 // caller.
-func (t *Tape) visit(g *Gradients, l *linear, first, m int, x, dy, y []float32, tokens []int) error {
+func (t *Tape) visit(g *Gradients, l *linear, first, m int, x, dy, y []float32, tokens []int) {
 	if g.Linear == nil {
-		return nil
+		return
 	}
 	k, n := l.op.Cols(), l.op.Rows()
 	v := &LinearGradient{Name: l.name, M: m, K: k, N: n, X: x[:m*k], DY: dy[:m*n], First: first, Tokens: tokens, t: t, linear: l}
 	if t.o.Outputs {
 		v.Y = y[:m*n]
 	}
-	return g.Linear(v)
+	fail(g.Linear(v))
 }
 
 // finishNorm shows the gradients of a norm's gains to the caller.
-func (t *Tape) finishNorm(g *Gradients, n *norm) error {
+func (t *Tape) finishNorm(g *Gradients, n *norm) {
 	if g.Norm == nil || n.Tensor == "" {
-		return nil
+		return
 	}
 	sums, gradient := t.back.gains[:n.Width], t.back.float[:n.Width]
 	for i, v := range sums {
 		gradient[i] = float32(v)
 	}
 	clear(sums)
-	return g.Norm(n.Tensor, gradient)
+	fail(g.Norm(n.Tensor, gradient))
 }
 
 // norm takes gradients back through a norm, or adds them to dst if there is no norm.
-func (t *Tape) norm(g *Gradients, n *norm, dst, dy, x []float32, rows int, add bool) error {
+func (t *Tape) norm(g *Gradients, n *norm, dst, dy, x []float32, rows int, add bool) {
 	if n == nil {
 		addTo(dst[:rows*t.m.config.HiddenSize], dy)
-		return nil
+		return
 	}
 	t.normBackward(n, dst, dy, x, rows, g.Norm != nil && n.Tensor != "", add)
-	return t.finishNorm(g, n)
+	t.finishNorm(g, n)
 }
 
 // through shows the gradients dy of the outputs y of a linear layer that reads x, and computes the
 // gradients dx of x, or adds to dx.
-func (t *Tape) through(g *Gradients, l *linear, dx, x, dy, y []float32, add bool) error {
+func (t *Tape) through(g *Gradients, l *linear, dx, x, dy, y []float32, add bool) {
 	n := t.tokens()
-	if err := t.visit(g, l, 0, n, x, dy, y, nil); err != nil {
-		return err
-	}
-	return t.multiplyBack(dx, dy, n, l, add)
+	t.visit(g, l, 0, n, x, dy, y, nil)
+	t.multiplyBack(dx, dy, n, l, add)
 }
 
 // layerBackward replaces t.back.dx, the gradients of the recorded layer's outputs, by the gradients
 // of its inputs; unless input is set, their values do not matter.
-func (t *Tape) layerBackward(i int, g *Gradients, input bool) error {
+func (t *Tape) layerBackward(i int, g *Gradients, input bool) {
 	blocks, b := t.m.layers[i].blocks, &t.back
 	input = input || g.Norm != nil
 	for j := len(blocks) - 1; j >= 0; j-- {
@@ -178,14 +175,8 @@ func (t *Tape) layerBackward(i int, g *Gradients, input bool) error {
 			first--
 		}
 		scale(t.back.dx, own.times)
-		dy, err := t.branch(own, g, r.out)
-		if err != nil {
-			return err
-		}
 		wanted := input || first > 0
-		if err := own.backward(t, r, g, dy, wanted); err != nil {
-			return err
-		}
+		own.backward(t, r, g, t.branch(own, g, r.out), wanted)
 		if !wanted {
 			continue
 		}
@@ -197,20 +188,19 @@ func (t *Tape) layerBackward(i int, g *Gradients, input bool) error {
 		}
 		if own.beside {
 			copy(b.dbeside, b.dnormed)
-		} else if err := t.norm(g, own.norm, b.dx, b.dnormed, r.x, t.tokens(), true); err != nil {
-			return err
+		} else {
+			t.norm(g, own.norm, b.dx, b.dnormed, r.x, t.tokens(), true)
 		}
 	}
-	return nil
 }
 
-func (f *mlp) backward(t *Tape, r *record, g *Gradients, dy []float32, input bool) error {
-	return t.gatedBackward(f, &r.gatedRecord, g, t.back.dnormed, r.in, dy, r.out, 0, t.tokens(), nil, input)
+func (f *mlp) backward(t *Tape, r *record, g *Gradients, dy []float32, input bool) {
+	t.gatedBackward(f, &r.gatedRecord, g, t.back.dnormed, r.in, dy, r.out, 0, t.tokens(), nil, input)
 }
 
 // branch returns the gradients of the outputs y of a block's part, given the gradients of the
 // hidden states, t.back.dx.
-func (t *Tape) branch(own *block, g *Gradients, y []float32) ([]float32, error) {
+func (t *Tape) branch(own *block, g *Gradients, y []float32) []float32 {
 	b, dback := &t.back, t.back.dx
 	if f := own.scale; f != 1 {
 		copy(b.dback, dback)
@@ -218,15 +208,16 @@ func (t *Tape) branch(own *block, g *Gradients, y []float32) ([]float32, error) 
 		scale(dback, f)
 	}
 	if own.post == nil {
-		return dback, nil
+		return dback
 	}
-	return b.dback, t.norm(g, own.post, b.dback, dback, y, t.tokens(), false)
+	t.norm(g, own.post, b.dback, dback, y, t.tokens(), false)
+	return b.dback
 }
 
 // fused computes the gradients of linear layers that share their input x of m rows, or of the
 // single fused layer in their place, from the gradients of the outputs. If input is set, dx
 // receives the gradients of x.
-func (t *Tape) fused(list []*linear, g *Gradients, dx, x []float32, gradients, outputs [][]float32, m int, input bool, tokens []int) error {
+func (t *Tape) fused(list []*linear, g *Gradients, dx, x []float32, gradients, outputs [][]float32, m int, input bool, tokens []int) {
 	b := &t.back
 	if len(list) < len(gradients) {
 		dy := join(b.joined, gradients, m)
@@ -236,19 +227,14 @@ func (t *Tape) fused(list []*linear, g *Gradients, dx, x []float32, gradients, o
 		}
 	}
 	for i := len(list) - 1; i >= 0; i-- {
-		if err := t.visit(g, list[i], 0, m, x, gradients[i], outputs[i], tokens); err != nil {
-			return err
-		}
+		t.visit(g, list[i], 0, m, x, gradients[i], outputs[i], tokens)
 	}
 	if !input {
-		return nil
+		return
 	}
 	for i, l := range list {
-		if err := t.multiplyBack(dx, gradients[i], m, l, i > 0); err != nil {
-			return err
-		}
+		t.multiplyBack(dx, gradients[i], m, l, i > 0)
 	}
-	return nil
 }
 
 func join(dst []float32, parts [][]float32, m int) []float32 {
@@ -269,16 +255,12 @@ func join(dst []float32, parts [][]float32, m int) []float32 {
 
 // gatedBackward computes the gradients dx of the inputs x of m rows of a gated feed-forward
 // network, from row at of the record r on, given the gradients dy of the outputs y.
-func (t *Tape) gatedBackward(f *mlp, r *gatedRecord, g *Gradients, dx, x, dy, y []float32, at, m int, tokens []int, input bool) error {
+func (t *Tape) gatedBackward(f *mlp, r *gatedRecord, g *Gradients, dx, x, dy, y []float32, at, m int, tokens []int, input bool) {
 	b, width := &t.back, f.width
 	row := func(s []float32) []float32 { return s[at*width:][:m*width] }
 	gate, up, act, dgate, dup := row(r.gate), row(r.up), row(r.act), row(b.dgate), row(b.dup)
-	if err := t.visit(g, f.down, 0, m, act, dy, y, tokens); err != nil {
-		return err
-	}
-	if err := t.multiplyBack(dup, dy, m, f.down, false); err != nil {
-		return err
-	}
+	t.visit(g, f.down, 0, m, act, dy, y, tokens)
+	t.multiplyBack(dup, dy, m, f.down, false)
 	t.s.split(m*width, 8, func(_, from, to int) {
 		t.m.gateBackward(dgate[from:to], dup[from:to], dup[from:to], gate[from:to], up[from:to])
 	})
@@ -296,67 +278,49 @@ func (t *Tape) gatedBackward(f *mlp, r *gatedRecord, g *Gradients, dx, x, dy, y 
 			outputs[0] = interleave(b.outputs, gate, up, 1)
 		}
 	}
-	return t.fused(f.gateUp, g, dx, x, gradients, outputs, m, input, tokens)
+	t.fused(f.gateUp, g, dx, x, gradients, outputs, m, input, tokens)
 }
 
 // headBackward computes the gradients of the hidden states behind the last layer from the loss.
-func (t *Tape) headBackward(loss func(sequence, from, n int, logits []float32) error, g *Gradients) error {
+func (t *Tape) headBackward(loss func(sequence, from, n int, logits []float32) error, g *Gradients) {
 	c, s, b := &t.m.config, t.s, &t.back
 	h, head := c.HiddenSize, t.m.head
 	clear(b.dside)
 	for j, start := range t.starts[:len(t.starts)-1] {
 		for from := start; from < t.starts[j+1]; from += t.o.LogitRows {
 			n := min(t.o.LogitRows, t.starts[j+1]-from)
-			x, err := t.ended(t.states[len(t.m.layers)][from*t.m.Width():], n)
-			if err != nil {
-				return err
-			}
+			x := t.ended(t.states[len(t.m.layers)][from*t.m.Width():], n)
 			logits := b.logits[:n*c.VocabSize]
 			normed := t.back.dback[:n*h]
 			s.norm(normed, x, t.m.norm, n)
-			if err := s.multiply(logits, normed, n, head); err != nil {
-				return err
-			}
+			s.multiply(logits, normed, n, head)
 			copy(b.uncapped, logits)
 			s.capLogits(logits)
-			if err := loss(j, from-start, n, logits); err != nil {
-				return err
-			}
+			fail(loss(j, from-start, n, logits))
 			if c.LogitSoftcap != 0 {
 				s.split(len(logits), 16, func(_, from, to int) {
 					softcapBackward(logits[from:to], b.uncapped[from:to], float32(c.LogitSoftcap/c.LogitScale))
 				})
 			}
 			scale(logits, c.LogitScale)
-			if err := t.visit(g, head, from, n, normed, logits, b.uncapped, nil); err != nil {
-				return err
-			}
-			if err := t.multiplyBack(b.dnormed, logits, n, head, false); err != nil {
-				return err
-			}
+			t.visit(g, head, from, n, normed, logits, b.uncapped, nil)
+			t.multiplyBack(b.dnormed, logits, n, head, false)
 			t.normBackward(t.m.norm, b.dx[from*h:][:n*h], b.dnormed[:n*h], x, n, g.Norm != nil, false)
 		}
 	}
-	if err := t.finishNorm(g, t.m.norm); err != nil {
-		return err
-	}
-	return t.endSideBackward(g)
+	t.finishNorm(g, t.m.norm)
+	t.endSideBackward(g)
 }
 
 // embeddingBackward shows the gradients of the looked-up rows to the caller.
-func (t *Tape) embeddingBackward(g *Gradients) error {
-	if err := t.beginSideBackward(g); err != nil {
-		return err
-	}
+func (t *Tape) embeddingBackward(g *Gradients) {
+	t.beginSideBackward(g)
 	if g.Embedding == nil {
-		return nil
+		return
 	}
 	c, dx := &t.m.config, t.back.dx
 	scale(dx, c.EmbeddingScale)
 	for j, from := range t.starts[:len(t.starts)-1] {
-		if err := g.Embedding(j, dx[from*c.HiddenSize:t.starts[j+1]*c.HiddenSize]); err != nil {
-			return err
-		}
+		fail(g.Embedding(j, dx[from*c.HiddenSize:t.starts[j+1]*c.HiddenSize]))
 	}
-	return nil
 }

@@ -64,19 +64,15 @@ func (a *latent) readers() []*linear {
 }
 
 // projectLatent computes queries, keys and values of m rows.
-func (s *Session) projectLatent(l *latent, q, k, v, x []float32, m int) error {
+func (s *Session) projectLatent(l *latent, q, k, v, x []float32, m int) {
 	c, a, z := &s.m.config, s.m.config.Latent, &s.latent
 	if down := l.queryDown; down != nil {
 		raw, query := buffer.Grow(&z.rawQuery, m*a.QueryRank), buffer.Grow(&z.query, m*a.QueryRank)
-		if err := s.multiply(raw, x, m, down); err != nil {
-			return err
-		}
+		s.multiply(raw, x, m, down)
 		s.norm(query, raw, l.queryNorm, m)
 	}
 	down, raw, keys := buffer.Grow(&z.down, m*(a.KeyRank+a.Rope)), buffer.Grow(&z.rawLatent, m*a.KeyRank), buffer.Grow(&z.keys, m*a.KeyRank)
-	if err := s.multiply(down, x, m, l.keyDown); err != nil {
-		return err
-	}
+	s.multiply(down, x, m, l.keyDown)
 	for t := range m {
 		copy(raw[t*a.KeyRank:][:a.KeyRank], down[t*(a.KeyRank+a.Rope):])
 	}
@@ -85,14 +81,10 @@ func (s *Session) projectLatent(l *latent, q, k, v, x []float32, m int) error {
 	if l.queryDown != nil {
 		queryInput = z.query
 	}
-	if err := s.multiply(q, queryInput, m, l.query); err != nil {
-		return err
-	}
+	s.multiply(q, queryInput, m, l.query)
 	size := a.Nope + a.Value
 	both := buffer.Grow(&z.keyValue, m*c.Heads*size)
-	if err := s.multiply(both, keys, m, l.keyValue); err != nil {
-		return err
-	}
+	s.multiply(both, keys, m, l.keyValue)
 	s.split(m, 2*c.Heads*c.HeadDim, func(_, from, to int) {
 		clear(v[from*c.Heads*c.HeadDim : to*c.Heads*c.HeadDim])
 		for t := from; t < to; t++ {
@@ -105,7 +97,6 @@ func (s *Session) projectLatent(l *latent, q, k, v, x []float32, m int) error {
 			}
 		}
 	})
-	return nil
 }
 
 // unpad returns the heads' outputs of m rows without the padding of values.
@@ -124,7 +115,7 @@ func (s *Session) unpad(dst *[]float32, heads []float32, m int) []float32 {
 
 // latentBackward computes the gradients of the layer's input behind its norm, t.back.dnormed, from
 // the gradients of queries, keys and values.
-func (t *Tape) latentBackward(l *latent, r *record, g *Gradients, input bool) error {
+func (t *Tape) latentBackward(l *latent, r *record, g *Gradients, input bool) {
 	c, a, z, b, n := &t.m.config, t.m.config.Latent, &t.s.latent, &t.back, t.tokens()
 	size, width := a.Nope+a.Value, a.KeyRank+a.Rope
 	dBoth, dDown := buffer.Grow(&z.dKeyValue, n*c.Heads*size), buffer.Grow(&z.dDown, n*width)
@@ -139,30 +130,24 @@ func (t *Tape) latentBackward(l *latent, r *record, g *Gradients, input bool) er
 		}
 	}
 	dLatent := buffer.Grow(&z.dLatent, n*a.KeyRank)
-	if err := t.throughLatent(g, l.keyValue, l.keyNorm, dLatent, dBoth, z.keys, z.keyValue, z.rawLatent); err != nil {
-		return err
-	}
+	t.throughLatent(g, l.keyValue, l.keyNorm, dLatent, dBoth, z.keys, z.keyValue, z.rawLatent)
 	for t := range n {
 		copy(dDown[t*width:][:a.KeyRank], dLatent[t*a.KeyRank:])
 	}
 	dQuery, queries := b.dq, r.rawQ
 	if l.queryDown != nil {
 		dQuery, queries = buffer.Grow(&z.dQuery, n*a.QueryRank), z.rawQuery
-		if err := t.throughLatent(g, l.query, l.queryNorm, dQuery, b.dq, z.query, r.rawQ, z.rawQuery); err != nil {
-			return err
-		}
+		t.throughLatent(g, l.query, l.queryNorm, dQuery, b.dq, z.query, r.rawQ, z.rawQuery)
 	}
 	gradients, outputs := [][]float32{dQuery, dDown}, [][]float32{queries, z.down}
-	return t.fused(l.readers(), g, b.dnormed, r.in, gradients, outputs, n, input, nil)
+	t.fused(l.readers(), g, b.dnormed, r.in, gradients, outputs, n, input, nil)
 }
 
 // throughLatent takes the gradients dy of a linear layer's outputs y back through the linear layer
 // and the norm of its inputs x: dst receives the gradients of the norm's inputs, raw.
-func (t *Tape) throughLatent(g *Gradients, l *linear, by *norm, dst, dy, x, y, raw []float32) error {
-	if err := t.through(g, l, dst, x, dy, y, false); err != nil {
-		return err
-	}
-	return t.norm(g, by, dst, dst, raw, t.tokens(), false)
+func (t *Tape) throughLatent(g *Gradients, l *linear, by *norm, dst, dy, x, y, raw []float32) {
+	t.through(g, l, dst, x, dy, y, false)
+	t.norm(g, by, dst, dst, raw, t.tokens(), false)
 }
 
 // sizes lists the memory of a pass of m rows.

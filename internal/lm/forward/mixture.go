@@ -155,11 +155,9 @@ type choice struct {
 }
 
 // run adds each token's outputs in order of expert.
-func (l *mixture) run(s *Session, r *record, dst, x []float32, m int) error {
+func (l *mixture) run(s *Session, r *record, dst, x []float32, m int) {
 	h, w := s.m.config.HiddenSize, l.width
-	if err := l.route(s, r, x, m); err != nil {
-		return err
-	}
+	l.route(s, r, x, m)
 	y, read := dst, l.inputs(s, l.fed, &r.fed, x, m)
 	if r.kept && dst != nil && (l.out != nil || l.post != nil) {
 		y = buffer.Grow(&r.projected, m*h)
@@ -167,22 +165,16 @@ func (l *mixture) run(s *Session, r *record, dst, x []float32, m int) error {
 	sums := y
 	if l.in != nil {
 		read, sums = buffer.Grow(&r.latents, m*w), buffer.Grow(&r.sums, m*w)
-		if err := s.multiply(read, x, m, l.in); err != nil {
-			return err
-		}
+		s.multiply(read, x, m, l.in)
 	}
 	if sums != nil {
 		clear(sums[:m*w])
 	}
 	for i := range l.experts {
-		if err := l.expert(s, r, i, sums, read); err != nil {
-			return err
-		}
+		l.expert(s, r, i, sums, read)
 	}
 	if dst != nil && l.out != nil {
-		if err := s.multiply(y, sums, m, l.out); err != nil {
-			return err
-		}
+		s.multiply(y, sums, m, l.out)
 	}
 	switch {
 	case dst != nil && l.post != nil:
@@ -190,17 +182,16 @@ func (l *mixture) run(s *Session, r *record, dst, x []float32, m int) error {
 	default:
 		copy(dst, y)
 	}
-	if l.shared == nil {
-		return nil
+	if l.shared != nil {
+		l.runShared(s, r, dst, x, m)
 	}
-	return l.runShared(s, r, dst, x, m)
 }
 
 // expert runs an expert, and adds the outputs to sums, if not nil.
-func (l *mixture) expert(s *Session, r *record, i int, sums, read []float32) error {
+func (l *mixture) expert(s *Session, r *record, i int, sums, read []float32) {
 	at, n, w := r.first[i], r.first[i+1]-r.first[i], l.width
 	if n == 0 {
-		return nil
+		return
 	}
 	own := r.order[at:][:n]
 	if !r.kept {
@@ -214,10 +205,9 @@ func (l *mixture) expert(s *Session, r *record, i int, sums, read []float32) err
 		}
 	}
 	s.expert = own
-	err := l.experts[i].rows(s, &r.gatedRecord, out, rows, at, n)
-	s.expert = nil
-	if err != nil || sums == nil {
-		return err
+	l.experts[i].rows(s, &r.gatedRecord, out, rows, at, n)
+	if s.expert = nil; sums == nil {
+		return
 	}
 	for j, c := range own {
 		ch := r.chosen[c]
@@ -227,26 +217,21 @@ func (l *mixture) expert(s *Session, r *record, i int, sums, read []float32) err
 		}
 		addTimes(sums[ch.token*w:][:w], out[j*w:][:w], weight)
 	}
-	return nil
 }
 
 // runShared runs the shared expert, and adds the outputs to dst, if not nil.
-func (l *mixture) runShared(s *Session, r *record, dst, x []float32, m int) error {
+func (l *mixture) runShared(s *Session, r *record, dst, x []float32, m int) {
 	h := s.m.config.HiddenSize
 	shared, gates := buffer.Grow(&r.sharedDown, m*h), buffer.Grow(&r.sharedGates, m)
-	if err := l.shared.rows(s, r.sharedMemory(), shared, l.inputs(s, l.sharedFed, r.keep(&r.added), x, m), 0, m); err != nil {
-		return err
-	}
+	l.shared.rows(s, r.sharedMemory(), shared, l.inputs(s, l.sharedFed, r.keep(&r.added), x, m), 0, m)
 	if l.sharedRouter != nil {
 		logits := buffer.Grow(&r.sharedLogits, m)
-		if err := s.multiply(logits, x, m, l.sharedRouter); err != nil {
-			return err
-		}
+		s.multiply(logits, x, m, l.sharedRouter)
 		copy(gates, logits)
 		sigmoid(gates)
 	}
 	if dst == nil {
-		return nil
+		return
 	}
 	if l.sharedPost != nil {
 		normed := shared
@@ -262,19 +247,16 @@ func (l *mixture) runShared(s *Session, r *record, dst, x []float32, m int) erro
 		}
 		addTimes(dst[t*h:][:h], shared[t*h:], gate)
 	}
-	return nil
 }
 
 // route chooses the experts of m rows.
-func (l *mixture) route(s *Session, r *record, x []float32, m int) error {
+func (l *mixture) route(s *Session, r *record, x []float32, m int) {
 	e, forced := l.ExpertConfig, r.forced
 	if forced != nil && len(forced) != m*e.PerToken {
-		return fmt.Errorf("model: %d choices of experts for %d tokens, want %d for each", len(forced), m, e.PerToken)
+		fail(fmt.Errorf("model: %d choices of experts for %d tokens, want %d for each", len(forced), m, e.PerToken))
 	}
 	all := buffer.Grow(&r.routerLogits, m*e.Count)
-	if err := s.multiply(all, l.inputs(s, l.routed, r.keep(&r.routed), x, m), m, l.router); err != nil {
-		return err
-	}
+	s.multiply(all, l.inputs(s, l.routed, r.keep(&r.routed), x, m), m, l.router)
 	if r.kept {
 		all = append(r.router[:0], all...)
 		r.router = all
@@ -295,14 +277,13 @@ func (l *mixture) route(s *Session, r *record, x []float32, m int) error {
 		from := len(r.chosen)
 		for _, i := range forced[token*e.PerToken:][:e.PerToken] {
 			if i < 0 || int(i) >= e.Count {
-				return fmt.Errorf("model: expert %d of %d", i, e.Count)
+				fail(fmt.Errorf("model: expert %d of %d", i, e.Count))
 			}
 			r.chosen = append(r.chosen, choice{token, int(i), scores[i]})
 		}
 		weigh(e, r.chosen[from:], scores)
 	}
 	r.sort(e.Count)
-	return nil
 }
 
 // factor returns the factor of an expert's outputs.

@@ -63,17 +63,15 @@ func (f *mlp) sizes(s *Session, r *gatedRecord, rows int) []size {
 	return list
 }
 
-func (f *mlp) run(s *Session, r *record, dst, x []float32, m int) error {
-	return f.rows(s, &r.gatedRecord, dst, x, 0, m)
+func (f *mlp) run(s *Session, r *record, dst, x []float32, m int) {
+	f.rows(s, &r.gatedRecord, dst, x, 0, m)
 }
 
 // rows is run for m rows from row at of the record r on.
-func (f *mlp) rows(s *Session, r *gatedRecord, dst, x []float32, at, m int) error {
+func (f *mlp) rows(s *Session, r *gatedRecord, dst, x []float32, at, m int) {
 	own := func(b *[]float32) []float32 { return buffer.Grow(b, (at+m)*f.width)[at*f.width:] }
 	gate, up := own(&r.gate), own(&r.up)
-	if err := s.gateUp(f, gate, up, x, m); err != nil {
-		return err
-	}
+	s.gateUp(f, gate, up, x, m)
 	if r.kept && f.sparse {
 		copy(own(&r.uncut), gate)
 	}
@@ -84,10 +82,9 @@ func (f *mlp) rows(s *Session, r *gatedRecord, dst, x []float32, at, m int) erro
 		copy(act, gate)
 	}
 	s.activate(act, up)
-	if dst == nil {
-		return nil
+	if dst != nil {
+		s.multiply(dst, act, m, f.down)
 	}
-	return s.multiply(dst, act, m, f.down)
 }
 
 // cut subtracts a bound from the gates of m rows of a sparse network, and zeroes those below the
@@ -138,30 +135,26 @@ func (t *Tape) cutBackward(f *mlp, dgate, gate, cut []float32, m int) {
 	})
 }
 
-func (s *Session) gateUp(f *mlp, gate, up, x []float32, m int) error {
+func (s *Session) gateUp(f *mlp, gate, up, x []float32, m int) {
 	n := f.width
 	if !f.fused() {
-		if err := s.multiply(gate, x, m, f.gateUp[0]); err != nil {
-			return err
-		}
+		s.multiply(gate, x, m, f.gateUp[0])
 		if f.plain {
-			return nil
+			return
 		}
-		return s.multiply(up, x, m, f.gateUp[1])
+		s.multiply(up, x, m, f.gateUp[1])
+		return
 	}
 	both := buffer.Grow(&s.both, 2*m*n)
-	if err := s.multiply(both, x, m, f.gateUp[0]); err != nil {
-		return err
-	}
+	s.multiply(both, x, m, f.gateUp[0])
 	if f.interleaved {
 		for i := range gate {
 			gate[i], up[i] = both[2*i], both[2*i+1]
 		}
-		return nil
+		return
 	}
 	for r := range m {
 		copy(gate[r*n:][:n], both[2*r*n:])
 		copy(up[r*n:][:n], both[(2*r+1)*n:])
 	}
-	return nil
 }

@@ -18,12 +18,12 @@ type part interface {
 	// run computes the outputs dst of m rows, given their normalized inputs x. r has the memory,
 	// and keeps what backward needs if it is a Tape's. If dst is nil, run skips the products that
 	// only the outputs need.
-	run(s *Session, r *record, dst, x []float32, m int) error
+	run(s *Session, r *record, dst, x []float32, m int)
 	// memory lists the memory of run for m rows.
 	memory(s *Session, r *record, m int) []size
 	// backward computes gradients from the gradients dy of the outputs. If input is set,
 	// t.back.dnormed receives the gradients of the inputs.
-	backward(t *Tape, r *record, g *Gradients, dy []float32, input bool) error
+	backward(t *Tape, r *record, g *Gradients, dy []float32, input bool)
 	// gradientSizes lists the memory of backward for n tokens.
 	gradientSizes(t *Tape, n int) []size
 

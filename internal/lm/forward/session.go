@@ -113,7 +113,7 @@ func (s *Session) Forward(tokens []int32, logits []float32, all bool) error {
 	if err := s.check(tokens); err != nil {
 		return err
 	}
-	return s.m.run(func() error {
+	return s.m.run(func() {
 		for len(tokens) > 0 {
 			chunk := tokens[:min(prefillChunk, len(tokens))]
 			tokens = tokens[len(chunk):]
@@ -124,11 +124,8 @@ func (s *Session) Forward(tokens []int32, logits []float32, all bool) error {
 			case len(tokens) == 0:
 				out = logits
 			}
-			if err := s.chunk(chunk, out, all); err != nil {
-				return err
-			}
+			s.chunk(chunk, out, all)
 		}
-		return nil
 	})
 }
 
@@ -154,7 +151,7 @@ func (s *Session) Append(tokens []int32) error {
 	if err := s.check(tokens); err != nil {
 		return err
 	}
-	err := s.m.run(func() error { return s.chunk(tokens, nil, false) })
+	err := s.m.run(func() { s.chunk(tokens, nil, false) })
 	if err == nil {
 		s.kept = len(tokens)
 	}
@@ -171,58 +168,47 @@ func (s *Session) Logits(logits []float32, first, n int) error {
 	case len(logits) != n*c.VocabSize:
 		return fmt.Errorf("model: %d logits: there is room for %d", n*c.VocabSize, len(logits))
 	}
-	return s.m.run(func() error { return s.logits(logits, s.x[first*c.HiddenSize:], n) })
+	return s.m.run(func() { s.logits(logits, s.x[first*c.HiddenSize:], n) })
 }
 
-func (s *Session) chunk(tokens []int32, logits []float32, all bool) error {
+func (s *Session) chunk(tokens []int32, logits []float32, all bool) {
 	c := &s.m.config
 	m, h := len(tokens), c.HiddenSize
 	s.kept = 0
 	x := buffer.Grow(&s.x, m*h)
-	if err := s.lookup(x, buffer.Grow(&s.side, m*s.m.side.width), tokens); err != nil {
-		return err
-	}
+	s.lookup(x, buffer.Grow(&s.side, m*s.m.side.width), tokens)
 	s.alone(m)
 	for i := range s.m.layers {
-		if err := s.layer(i, x, m); err != nil {
-			return err
-		}
+		s.layer(i, x, m)
 	}
-	if err := s.endSide(x, s.side, m); err != nil {
-		return err
-	}
+	s.endSide(x, s.side, m)
 	s.n += m
 	if logits == nil {
-		return nil
+		return
 	}
 	if !all {
 		x, m = x[(m-1)*h:], 1
 	}
-	return s.logits(logits, x, m)
+	s.logits(logits, x, m)
 }
 
 // lookup writes the tokens' rows of the embedding to x, scaled, and their rows of the side.
-func (s *Session) lookup(x, side []float32, tokens []int32) error {
+func (s *Session) lookup(x, side []float32, tokens []int32) {
 	c := &s.m.config
 	h := c.HiddenSize
 	for i, id := range tokens {
-		if err := s.m.embed.Lookup(x[i*h:][:h], int(id)); err != nil {
-			return err
-		}
+		fail(s.m.embed.Lookup(x[i*h:][:h], int(id)))
 	}
 	scale(x, c.EmbeddingScale)
-	return s.beginSide(side, x, tokens)
+	s.beginSide(side, x, tokens)
 }
 
-func (s *Session) logits(logits, x []float32, m int) error {
+func (s *Session) logits(logits, x []float32, m int) {
 	c := &s.m.config
 	normed := buffer.Grow(&s.normed, m*c.HiddenSize)
 	s.norm(normed, x, s.m.norm, m)
-	if err := s.multiply(logits, normed, m, s.m.head); err != nil {
-		return err
-	}
+	s.multiply(logits, normed, m, s.m.head)
 	s.capLogits(logits[:m*c.VocabSize])
-	return nil
 }
 
 // capLogits applies the model's factor and softcap to outputs of the lm_head.
@@ -234,19 +220,16 @@ func (s *Session) capLogits(logits []float32) {
 	}
 }
 
-func (s *Session) layer(i int, x []float32, m int) error {
+func (s *Session) layer(i int, x []float32, m int) {
 	blocks := s.m.layers[i].blocks
 	for j := range blocks {
 		b := &blocks[j]
 		if !b.beside {
 			s.begin(b, x, m)
 		}
-		if err := b.run(s, &s.record, s.back, s.normed, m); err != nil {
-			return err
-		}
+		b.run(s, &s.record, s.back, s.normed, m)
 		s.add(x, s.back, b, m)
 	}
-	return nil
 }
 
 // begin computes the inputs of a block from the m rows x of hidden states.
@@ -299,24 +282,23 @@ func (s *Session) norm(dst, x []float32, by *norm, m int) {
 	})
 }
 
-func (s *Session) multiply(dst, x []float32, m int, l *linear) error {
+func (s *Session) multiply(dst, x []float32, m int, l *linear) {
 	k, n := l.op.Cols(), l.op.Rows()
 	x, dst = x[:m*k], dst[:m*n]
 	if s.hook != nil {
 		s.hook(l.name, x, m, k)
 	}
 	if s.visit != nil && !s.visit(l.name, x, m, k) {
-		return errStop
+		fail(errStop)
 	}
 	if err := l.op.Forward(s.workspace, dst, x, m); err != nil {
-		return fmt.Errorf("linear %q: %w", l.name, err)
+		fail(fmt.Errorf("linear %q: %w", l.name, err))
 	}
 	if l.bias != nil {
 		for r := range m {
 			addTo(dst[r*n:][:n], l.bias)
 		}
 	}
-	return nil
 }
 
 func (s *Session) activate(gate, up []float32) {

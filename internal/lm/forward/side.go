@@ -100,22 +100,18 @@ func (d *side) gather(dst, rows []float32, m, at, n int) {
 }
 
 // beginSide computes the rows of tokens at the first layer from the scaled rows x of the embedding.
-func (s *Session) beginSide(rows, x []float32, tokens []int32) error {
+func (s *Session) beginSide(rows, x []float32, tokens []int32) {
 	d, h, m := &s.m.side, s.m.config.HiddenSize, len(tokens)
 	if p := d.perLayer; p != nil {
 		n := d.layers * d.perInputs
 		projected, own := buffer.Grow(&s.both, m*n), make([]float32, n)
-		if err := s.multiply(projected, x, m, p.project); err != nil {
-			return err
-		}
+		s.multiply(projected, x, m, p.project)
 		scale(projected, 1/math.Sqrt(float64(h)))
 		for t, id := range tokens {
 			if int(id) >= p.vocab {
 				id = 0
 			}
-			if err := p.table.Lookup(own, int(id)); err != nil {
-				return err
-			}
+			fail(p.table.Lookup(own, int(id)))
 			scale(own, math.Sqrt(float64(d.perInputs)))
 			to := d.row(rows, t, d.inputs, n)
 			for at := 0; at < n; at += d.perInputs {
@@ -127,20 +123,17 @@ func (s *Session) beginSide(rows, x []float32, tokens []int32) error {
 		}
 	}
 	if d.streams == nil {
-		return nil
+		return
 	}
 	stream := buffer.Grow(&s.back, m*h)
 	for i, l := range d.streams.projections {
-		if err := s.multiply(stream, x, m, l); err != nil {
-			return err
-		}
+		s.multiply(stream, x, m, l)
 		s.split(m, 6*h, func(_, from, to int) {
 			for t := from; t < to; t++ {
 				resize(d.row(rows, t, i*h, h), stream[t*h:][:h], x[t*h:][:h])
 			}
 		})
 	}
-	return nil
 }
 
 // resize writes x with the root mean square of another vector.
@@ -161,18 +154,16 @@ func rms(x []float32, least float64) float32 {
 }
 
 // endSide makes a single stream of m rows behind the last layer, in place of x.
-func (s *Session) endSide(x, rows []float32, m int) error {
+func (s *Session) endSide(x, rows []float32, m int) {
 	d, h := &s.m.side, s.m.config.HiddenSize
 	if d.streams == nil {
-		return nil
+		return
 	}
 	in, out, sum := buffer.Grow(&s.normed, m*h), buffer.Grow(&s.back, m*h), append(s.both[:0], x[:m*h]...)
 	s.both = sum
 	for i, l := range d.streams.outputs {
 		d.gather(in, rows, m, i*h, h)
-		if err := s.multiply(out, in, m, l); err != nil {
-			return err
-		}
+		s.multiply(out, in, m, l)
 		s.split(m, 8*h, func(_, from, to int) {
 			for t := from; t < to; t++ {
 				row := out[t*h:][:h]
@@ -185,7 +176,6 @@ func (s *Session) endSide(x, rows []float32, m int) error {
 	for i, v := range sum {
 		x[i] = v / n
 	}
-	return nil
 }
 
 // Width is the number of values of a token between layers: see [LayerInput].
@@ -220,7 +210,8 @@ func (m *Model) pack(rows, x, side []float32) {
 }
 
 // ended returns the single stream of n tokens behind the last layer.
-func (t *Tape) ended(rows []float32, n int) ([]float32, error) {
+func (t *Tape) ended(rows []float32, n int) []float32 {
 	x := t.s.unpack(rows, n)
-	return x, t.s.endSide(x, t.s.side, n)
+	t.s.endSide(x, t.s.side, n)
+	return x
 }

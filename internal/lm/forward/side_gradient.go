@@ -33,10 +33,10 @@ func resizeBackward(dx, das, dy, x, as []float32) {
 
 // endSideBackward computes the gradients of all streams behind the last layer from the gradients of
 // the single stream, t.back.dx.
-func (t *Tape) endSideBackward(g *Gradients) error {
+func (t *Tape) endSideBackward(g *Gradients) {
 	d, s, b, h, n := &t.m.side, t.s, &t.back, t.m.config.HiddenSize, t.tokens()
 	if d.streams == nil {
-		return nil
+		return
 	}
 	x := s.unpack(t.states[len(t.m.layers)], n)
 	scale(b.dx, 1/float64(len(d.streams.outputs)+1))
@@ -44,66 +44,55 @@ func (t *Tape) endSideBackward(g *Gradients) error {
 	in := buffer.Grow(&s.normed, n*h)
 	for i, l := range d.streams.outputs {
 		d.gather(in, s.side, n, i*h, h)
-		if err := t.streamBackward(g, l, b.dnormed, in, dy, x, false); err != nil {
-			return err
-		}
+		t.streamBackward(g, l, b.dnormed, in, dy, x, false)
 		for token := range n {
 			copy(d.row(b.dside, token, i*h, h), b.dnormed[token*h:])
 		}
 	}
-	return nil
 }
 
 // streamBackward computes the gradients dst of the inputs of a projection, or adds them. The
 // outputs get the sizes of the rows of x, and then have the gradients dy. streamBackward adds the
 // gradients of x to t.back.dx.
-func (t *Tape) streamBackward(g *Gradients, l *linear, dst, in, dy, x []float32, add bool) error {
+func (t *Tape) streamBackward(g *Gradients, l *linear, dst, in, dy, x []float32, add bool) {
 	b, h, n := &t.back, t.m.config.HiddenSize, t.tokens()
 	raw := buffer.Grow(&t.s.back, n*h)
-	if err := t.s.multiply(raw, in, n, l); err != nil {
-		return err
-	}
+	t.s.multiply(raw, in, n, l)
 	t.s.split(n, 16*h, func(_, from, to int) {
 		for at := from * h; at < to*h; at += h {
 			resizeBackward(b.dback[at:][:h], b.dx[at:][:h], dy[at:][:h], raw[at:][:h], x[at:][:h])
 		}
 	})
-	return t.through(g, l, dst, in, b.dback, raw, add)
+	t.through(g, l, dst, in, b.dback, raw, add)
 }
 
 // beginSideBackward adds the gradients of the looked-up and scaled rows of the embedding, from the
 // gradients of the side at the first layer, to t.back.dx.
-func (t *Tape) beginSideBackward(g *Gradients) error {
+func (t *Tape) beginSideBackward(g *Gradients) {
 	d, s, b, h, n := &t.m.side, t.s, &t.back, t.m.config.HiddenSize, t.tokens()
 	if d.width == 0 {
-		return nil
+		return
 	}
 	x := s.unpack(t.states[0], n)
 	if d.streams != nil {
 		for i, l := range d.streams.projections {
 			d.gather(b.dnormed, b.dside, n, i*h, h)
-			if err := t.streamBackward(g, l, b.dx, x, b.dnormed, x, true); err != nil {
-				return err
-			}
+			t.streamBackward(g, l, b.dx, x, b.dnormed, x, true)
 		}
 	}
 	p := d.perLayer
 	if p == nil {
-		return nil
+		return
 	}
 	width := d.layers * d.perInputs
 	raw, dy := buffer.Grow(&s.both, n*width), buffer.Grow(&b.drow, n*t.m.Width())[:n*width]
-	if err := s.multiply(raw, x, n, p.project); err != nil {
-		return err
-	}
+	s.multiply(raw, x, n, p.project)
 	factor := 1 / math.Sqrt(float64(h))
 	scale(raw, factor)
 	d.gather(dy, b.dside, n, d.inputs, width)
 	scale(dy, math.Sqrt2/2)
-	if err := t.norm(g, p.norm, dy, dy, raw, n*d.layers, false); err != nil {
-		return err
-	}
+	t.norm(g, p.norm, dy, dy, raw, n*d.layers, false)
 	scale(dy, factor)
 	scale(raw, 1/factor) // the outputs again
-	return t.through(g, p.project, b.dx, x, dy, raw, true)
+	t.through(g, p.project, b.dx, x, dy, raw, true)
 }

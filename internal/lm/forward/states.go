@@ -111,7 +111,7 @@ func (w *mixerWorker) take(n int) []float32 {
 }
 
 // inputs computes the input projections of m rows, one behind the other in b.
-func (r *recurrence) inputs(s *Session, b *[]float32, x []float32, m int) ([][]float32, error) {
+func (r *recurrence) inputs(s *Session, b *[]float32, x []float32, m int) [][]float32 {
 	all := r.projections()
 	rest, list := buffer.Grow(b, m*r.raw()), make([][]float32, len(all))
 	for i, in := range all {
@@ -119,17 +119,13 @@ func (r *recurrence) inputs(s *Session, b *[]float32, x []float32, m int) ([][]f
 		if up := i - len(r.in); up >= 0 {
 			x = list[r.ups[up].from]
 		}
-		if err := s.multiply(list[i], x, m, in); err != nil {
-			return nil, err
-		}
+		s.multiply(list[i], x, m, in)
 	}
-	return list, nil
+	return list
 }
 
-func (r *recurrence) run(s *Session, k *record, dst, x []float32, m int) (err error) {
-	if k.inputs, err = r.inputs(s, &k.raw, x, m); err != nil {
-		return err
-	}
+func (r *recurrence) run(s *Session, k *record, dst, x []float32, m int) {
+	k.inputs = r.inputs(s, &k.raw, x, m)
 	inner := r.inner()
 	heads := buffer.Grow(&k.heads, m*inner)
 	y := heads
@@ -144,10 +140,9 @@ func (r *recurrence) run(s *Session, k *record, dst, x []float32, m int) (err er
 		s.recur(r, y[from*inner:to*inner], part)
 	})
 	r.finish(s, heads, y, k.inputs, m)
-	if dst == nil {
-		return nil
+	if dst != nil {
+		s.multiply(dst, heads, m, r.out)
 	}
-	return s.multiply(dst, heads, m, r.out)
 }
 
 // finish computes the inputs dst of the output projection from the outputs y of the mixer.
@@ -294,20 +289,16 @@ func (r *recurrence) gradientSizes(t *Tape, n int) []size {
 	return list
 }
 
-func (r *recurrence) backward(t *Tape, k *record, g *Gradients, dy []float32, input bool) error {
+func (r *recurrence) backward(t *Tape, k *record, g *Gradients, dy []float32, input bool) {
 	b, n := &t.back, t.tokens()
-	if err := t.through(g, r.out, b.dheads, k.heads, dy, k.out, false); err != nil {
-		return err
-	}
+	t.through(g, r.out, b.dheads, k.heads, dy, k.out, false)
 	sequences, parts := len(t.starts)-1, r.units()
 	all := r.projections()
 	draw, rest := make([][]float32, len(all)), buffer.Grow(&b.draw, len(k.raw))
 	for i, in := range all {
 		draw[i], rest = rest[:n*in.spec.rows], rest[n*in.spec.rows:]
 	}
-	if err := r.finishBackward(t, k, g, draw); err != nil {
-		return err
-	}
+	r.finishBackward(t, k, g, draw)
 	width := 0
 	if r.norm() != nil {
 		width = r.norm().Width
@@ -324,24 +315,20 @@ func (r *recurrence) backward(t *Tape, k *record, g *Gradients, dy []float32, in
 				b.gains[j] += v
 			}
 		}
-		if err := t.finishNorm(g, r.norm()); err != nil {
-			return err
-		}
+		t.finishNorm(g, r.norm())
 	}
 	for i, up := range r.ups {
 		at := len(r.in) + i
-		if err := t.through(g, up.linear, draw[up.from], k.inputs[up.from], draw[at], k.inputs[at], false); err != nil {
-			return err
-		}
+		t.through(g, up.linear, draw[up.from], k.inputs[up.from], draw[at], k.inputs[at], false)
 	}
-	return t.fused(r.in, g, b.dnormed, k.in, draw[:len(r.in)], k.inputs[:len(r.in)], n, input, nil)
+	t.fused(r.in, g, b.dnormed, k.in, draw[:len(r.in)], k.inputs[:len(r.in)], n, input, nil)
 }
 
 // finishBackward goes back through finish: t.back.dheads become the gradients of the mixer's
 // outputs.
-func (r *recurrence) finishBackward(t *Tape, k *record, g *Gradients, draw [][]float32) error {
+func (r *recurrence) finishBackward(t *Tape, k *record, g *Gradients, draw [][]float32) {
 	if r.behind == nil {
-		return nil
+		return
 	}
 	n, dheads := t.tokens(), t.back.dheads
 	if d := r.late; d != nil {
@@ -358,5 +345,5 @@ func (r *recurrence) finishBackward(t *Tape, k *record, g *Gradients, draw [][]f
 			}
 		})
 	}
-	return t.norm(g, r.behind, dheads, dheads, k.unnormed, n, false)
+	t.norm(g, r.behind, dheads, dheads, k.unnormed, n, false)
 }

@@ -162,17 +162,14 @@ func (m *Model) NewStream(sequences [][]int32) (*Stream, error) {
 	if m.parallel() {
 		t.before = make([]float32, len(t.x))
 	}
-	return t, m.run(func() error {
+	return t, m.run(func() {
 		n := 0
 		for _, ids := range sequences {
 			t.starts = append(t.starts, n)
-			if err := t.s.lookup(t.x[n*c.HiddenSize:][:len(ids)*c.HiddenSize], t.side[n*m.side.width:], ids); err != nil {
-				return err
-			}
+			t.s.lookup(t.x[n*c.HiddenSize:][:len(ids)*c.HiddenSize], t.side[n*m.side.width:], ids)
 			n += len(ids)
 		}
 		t.starts = append(t.starts, n)
-		return nil
 	})
 }
 
@@ -285,15 +282,12 @@ const finishRows = 1024
 func (t *Stream) Finish(layer, block int, inputs []float32) error {
 	l := t.m.layers[layer].blocks[block].last()
 	k, h := l.op.Cols(), t.m.config.HiddenSize
-	return t.m.run(func() error {
+	return t.m.run(func() {
 		for from := 0; from < t.Tokens(); from += finishRows {
 			m := min(finishRows, t.Tokens()-from)
-			if err := t.s.multiply(buffer.Grow(&t.s.back, m*h), inputs[from*k:][:m*k], m, l); err != nil {
-				return err
-			}
+			t.s.multiply(buffer.Grow(&t.s.back, m*h), inputs[from*k:][:m*k], m, l)
 			t.add(layer, block, from*h, (from+m)*h)
 		}
-		return nil
 	})
 }
 
@@ -310,23 +304,20 @@ func (t *Stream) Take(o *Stream) {
 func (t *Stream) Logits(sequence, from, n int, logits []float32) error {
 	h := t.m.config.HiddenSize
 	x := t.Hidden(sequence)[from*h:][:n*h]
-	return t.m.run(func() error {
-		x, err := t.end(x, t.sideOf(sequence)[from*t.m.side.width:], n)
-		if err != nil {
-			return err
-		}
-		return t.s.logits(logits[:n*t.m.config.VocabSize], x, n)
+	return t.m.run(func() {
+		t.s.logits(logits[:n*t.m.config.VocabSize], t.end(x, t.sideOf(sequence)[from*t.m.side.width:], n), n)
 	})
 }
 
 // end returns the single stream of n tokens with the hidden states x behind the last layer.
-func (t *Stream) end(x, side []float32, n int) ([]float32, error) {
+func (t *Stream) end(x, side []float32, n int) []float32 {
 	if t.m.side.streams == nil {
-		return x, nil
+		return x
 	}
 	x = append(t.s.x[:0], x...)
 	t.s.x = x
-	return x, t.s.endSide(x, side, n)
+	t.s.endSide(x, side, n)
+	return x
 }
 
 // HeadInput calls fn with the input of the lm_head for a sequence.
@@ -334,11 +325,8 @@ func (t *Stream) HeadInput(sequence int, fn func(*Input)) error {
 	h := t.m.config.HiddenSize
 	x := t.Hidden(sequence)
 	m := len(x) / h
-	err := t.m.run(func() (err error) {
-		if x, err = t.end(x, t.sideOf(sequence), m); err == nil {
-			t.s.norm(buffer.Grow(&t.s.normed, m*h), x, t.m.norm, m)
-		}
-		return err
+	err := t.m.run(func() {
+		t.s.norm(buffer.Grow(&t.s.normed, m*h), t.end(x, t.sideOf(sequence), m), t.m.norm, m)
 	})
 	if err != nil {
 		return err
@@ -355,16 +343,14 @@ func (t *Stream) block(sequence, layer, block int, fn func(*Input) bool) error {
 	if b.beside {
 		x = t.before[t.starts[sequence]*t.m.config.HiddenSize:]
 	}
-	t.m.mu.Lock()
-	defer t.m.mu.Unlock()
-	s.visit = t.visitor(fn)
-	defer func() { s.visit = nil }()
-	err := t.m.source.guard(func() error {
+	err := t.m.run(func() {
+		s.visit = t.visitor(fn)
+		defer func() { s.visit, s.expert = nil, nil }()
 		defer s.Reset()
 		s.alone(m)
 		s.side = append(s.side[:0], t.sideOf(sequence)...)
 		s.begin(b, x, m)
-		return b.run(s, &s.record, s.back, s.normed, m)
+		b.run(s, &s.record, s.back, s.normed, m)
 	})
 	if errors.Is(err, errStop) {
 		return nil

@@ -265,16 +265,14 @@ func (t *Tape) Forward(sequences [][]int32, routing [][]int32) error {
 	for i := range t.states {
 		buffer.Grow(&t.states[i], t.tokens()*t.m.Width())
 	}
-	return t.m.run(func() error {
+	return t.m.run(func() {
 		for i, ids := range sequences {
 			rows, h, width := t.states[0][t.starts[i]*t.m.Width():t.starts[i+1]*t.m.Width()], c.HiddenSize, t.m.side.width
 			x := rows
 			if width > 0 {
 				x = buffer.Grow(&t.s.x, len(ids)*h)
 			}
-			if err := t.s.lookup(x, buffer.Grow(&t.s.side, len(ids)*width), ids); err != nil {
-				return err
-			}
+			t.s.lookup(x, buffer.Grow(&t.s.side, len(ids)*width), ids)
 			if width > 0 {
 				t.m.pack(rows, x, t.s.side)
 			}
@@ -284,9 +282,7 @@ func (t *Tape) Forward(sequences [][]int32, routing [][]int32) error {
 			if routing != nil {
 				experts = routing[i]
 			}
-			if err := t.layer(i, t.states[i+1], t.states[i], experts); err != nil {
-				return err
-			}
+			t.layer(i, t.states[i+1], t.states[i], experts)
 			t.routing[i] = t.routing[i][:0]
 			for j, b := range t.m.layers[i].blocks {
 				if _, ok := b.part.(*mixture); ok {
@@ -297,7 +293,6 @@ func (t *Tape) Forward(sequences [][]int32, routing [][]int32) error {
 			}
 		}
 		t.valid = true
-		return nil
 	})
 }
 
@@ -331,13 +326,7 @@ func (t *Tape) Logits(sequence, from, n int, logits []float32) error {
 // LogitsOf computes the logits of n tokens, [n][VocabSize], from their values behind the last
 // layer, as LayerForward gives them.
 func (t *Tape) LogitsOf(rows []float32, n int, logits []float32) error {
-	return t.m.run(func() error {
-		x, err := t.ended(rows, n)
-		if err != nil {
-			return err
-		}
-		return t.s.logits(logits[:n*t.m.config.VocabSize], x, n)
-	})
+	return t.m.run(func() { t.s.logits(logits[:n*t.m.config.VocabSize], t.ended(rows, n), n) })
 }
 
 func (t *Tape) forwarded() error {
@@ -380,7 +369,7 @@ func (t *Tape) LayerForward(layer int, in *LayerInput, out []float32) error {
 	if len(out) != len(in.X) {
 		return fmt.Errorf("model: %d hidden states: there is room for %d", len(in.X), len(out))
 	}
-	return t.m.run(func() error { return t.layer(layer, out, in.X, in.Experts) })
+	return t.m.run(func() { t.layer(layer, out, in.X, in.Experts) })
 }
 
 // LayerBackward runs a layer forward and backward. loss replaces the hidden states behind the
@@ -393,21 +382,14 @@ func (t *Tape) LayerBackward(layer int, in *LayerInput, loss func(out []float32)
 	if dx != nil && len(dx) != len(in.X) {
 		return fmt.Errorf("model: the gradients of %d hidden states: there is room for %d", len(in.X), len(dx))
 	}
-	return t.m.run(func() error {
+	return t.m.run(func() {
 		t.growGradients()
 		rows := t.back.drow
-		if err := t.layer(layer, rows, in.X, in.Experts); err != nil {
-			return err
-		}
-		if err := loss(rows); err != nil {
-			return err
-		}
+		t.layer(layer, rows, in.X, in.Experts)
+		fail(loss(rows))
 		t.m.unpack(t.back.dx, t.back.dside, rows)
-		if err := t.layerBackward(layer, g, dx != nil); err != nil {
-			return err
-		}
+		t.layerBackward(layer, g, dx != nil)
 		t.m.pack(dx, t.back.dx, t.back.dside)
-		return nil
 	})
 }
 
@@ -418,23 +400,17 @@ func (t *Tape) Backward(loss func(sequence, from, n int, logits []float32) error
 	if err := t.forwarded(); err != nil {
 		return err
 	}
-	return t.m.run(func() error {
+	return t.m.run(func() {
 		t.growGradients()
-		if err := t.headBackward(loss, g); err != nil {
-			return err
-		}
+		t.headBackward(loss, g)
 		for i := len(t.m.layers) - 1; i >= 0; i-- {
 			var out []float32
 			if blocks := t.m.layers[i].blocks; t.o.Outputs || blocks[len(blocks)-1].post != nil {
 				out = t.states[i+1] // the same bits again
 			}
-			if err := t.layer(i, out, t.states[i], t.routing[i]); err != nil {
-				return err
-			}
-			if err := t.layerBackward(i, g, i > 0 || g.Embedding != nil || t.m.side.width > 0); err != nil {
-				return err
-			}
+			t.layer(i, out, t.states[i], t.routing[i])
+			t.layerBackward(i, g, i > 0 || g.Embedding != nil || t.m.side.width > 0)
 		}
-		return t.embeddingBackward(g)
+		t.embeddingBackward(g)
 	})
 }

@@ -89,7 +89,7 @@ func (t *Tape) recordSizes(n int) sizes {
 // layer runs all sequences through a layer, records it, and writes the hidden states behind the
 // layer to out. If out is nil, layer skips the products that only out needs. experts, if not nil,
 // is the choice of experts.
-func (t *Tape) layer(i int, out, x []float32, experts []int32) error {
+func (t *Tape) layer(i int, out, x []float32, experts []int32) {
 	blocks := t.m.layers[i].blocks
 	x = t.s.unpack(x, t.tokens())
 	for j := range blocks {
@@ -108,9 +108,7 @@ func (t *Tape) layer(i int, out, x []float32, experts []int32) error {
 				to = r.behind
 			}
 		}
-		if err := b.run(t.s, r, dst, r.in, t.tokens()); err != nil {
-			return err
-		}
+		b.run(t.s, r, dst, r.in, t.tokens())
 		if to != nil { // x plus the outputs of the block, which stay
 			y := r.out
 			if b.post != nil {
@@ -125,7 +123,6 @@ func (t *Tape) layer(i int, out, x []float32, experts []int32) error {
 	if out != nil && t.m.side.width > 0 {
 		t.m.pack(out, x, t.s.side)
 	}
-	return nil
 }
 
 // sequences runs fn for all rows of a pass, or for the tokens of each sequence of a Tape, as the

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/internal/test/testmodels"
 	"github.com/lowbit-go/gq/internal/test/testshared"
 )
@@ -146,11 +145,7 @@ func TestTorch(t *testing.T) {
 			}
 		})
 	}
-	for _, name := range arch.Architectures() {
-		if !seen[arch.TextType(name)] {
-			t.Errorf("architecture %s is not held to any vectors", name)
-		}
-	}
+	testmodels.All(t, seen)
 }
 
 func TestSameBitsOnAnyThreads(t *testing.T) {

@@ -19,9 +19,12 @@ type configReader struct {
 	family    family
 	modelType string
 	layers    int
-	headDim   int
-	positions int
-	config    object
+	// predictors is the number of layers behind these that predict further tokens. Arrays have an
+	// element for each, or none.
+	predictors int
+	headDim    int
+	positions  int
+	config     object
 }
 
 // ReadConfig returns the config.json of the model in a GGUF file, without its tokenizer.
@@ -183,11 +186,11 @@ func (r *configReader) List(key string) []int {
 		return slices.Repeat([]int{r.count("ARCH."+key, -1)}, r.layers)
 	}
 	list := make([]int, r.layers)
-	given := r.integers("ARCH."+key, r.layers)
-	if len(given) != r.layers {
-		r.fail("ARCH."+key, "has %d elements for %d layers", len(given), r.layers)
+	given := r.integers("ARCH."+key, r.layers+r.predictors)
+	if n := len(given); n != r.layers && n != r.layers+r.predictors {
+		r.fail("ARCH."+key, "has %d elements for %d layers, and %d behind these that predict further tokens", n, r.layers, r.predictors)
 	}
-	for i, n := range given {
+	for i, n := range given[:min(len(given), r.layers)] {
 		list[i] = int(max(0, min(n, math.MaxInt32)))
 	}
 	return list
@@ -229,8 +232,8 @@ func (r *configReader) readSizes() {
 		r.fail(keyBlockCount, "is %d: at most %d were expected, in a file of %d tensors", r.layers, maxLayers, len(r.file.Tensors))
 		return
 	}
-	if n := r.count(keyPredictors, 0); n < r.layers { // these follow
-		r.layers -= n
+	if n := r.count(keyPredictors, 0); n < r.layers {
+		r.layers, r.predictors = r.layers-n, n
 	}
 	r.headDim = r.size(keyKeyLength, max(1, embd/max(1, heads)))
 	if r.family.latent() {
@@ -300,10 +303,17 @@ func (r *configReader) readKVHeads(heads int) int {
 
 // width reads the number of all layers, or the largest number if layers differ.
 func (r *configReader) width(key string, absent int) int {
-	if !r.family.Varied {
-		return r.each(key, absent, r.layers)
+	if _, ok := r.file.Array(r.name(key)); !ok && !r.family.Varied {
+		return r.size(key, absent)
 	}
-	return slices.Max(append(r.List(strings.TrimPrefix(key, "ARCH.")), 0))
+	list := r.List(strings.TrimPrefix(key, "ARCH."))
+	most := slices.Max(list)
+	for i, n := range list {
+		if !r.family.Varied && (n != list[0] || n == 0) {
+			r.fail(key, "differs between layers 0 (%d) and %d (%d), or is 0: an architecture with one positive value for all %d layers was expected", list[0], i, n, r.layers)
+		}
+	}
+	return most
 }
 
 func (r *configReader) experts() int {

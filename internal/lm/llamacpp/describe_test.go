@@ -178,7 +178,7 @@ func TestDescribeRefused(t *testing.T) {
 		keys keys
 		want string
 	}{
-		{"deepseek-v2", nil, "among the experts of the best of 4 groups (n_group)"},
+		{"kimi-linear", keys{"num_expert_group": 2, "topk_group": 1}, "among the experts of the best of 2 groups (n_group)"},
 		{"deepseek-v2", keys{"topk_method": "greedy", "rope_scaling": yarn}, "without mscale_all_dim"},
 		{"deepseek-v2-lite", nil, "queries without a latent (q_lora_rank null) in a model of 3 layers"},
 		{"deepseek-v3", keys{"rope_interleave": false}, "(rope_interleave false)"},

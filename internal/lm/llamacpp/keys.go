@@ -103,29 +103,6 @@ func (k *keyReader) size(key string, absent int) int {
 	return n
 }
 
-// each reads an integer that is the same in all n layers, as a number or as an array.
-func (k *keyReader) each(key string, absent, n int) int {
-	a, ok := k.file.Array(k.name(key))
-	if !k.has(key) || !ok {
-		return k.size(key, absent)
-	}
-	list := k.integers(key, n)
-	if k.err != nil || len(list) == 0 {
-		k.fail(key, "is an empty array")
-		return 0
-	}
-	for i, v := range list {
-		if v != list[0] {
-			k.fail(key, "differs between layers 0 (%d) and %d (%d): an architecture with one value for all %d layers was expected", list[0], i, v, a.Len)
-			return 0
-		}
-	}
-	if list[0] < 1 {
-		k.fail(key, "is %d: a positive integer was expected", list[0])
-	}
-	return int(min(list[0], math.MaxInt32))
-}
-
 // positive reads a finite number above 0; absent 0: the key is required.
 func (k *keyReader) positive(key string, absent float64) float64 {
 	if !k.has(key) {

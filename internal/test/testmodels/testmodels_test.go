@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/internal/lm/forward"
 	"github.com/lowbit-go/gq/internal/lm/tokenizer"
 	"github.com/lowbit-go/gq/internal/test/testshared"
@@ -55,9 +54,5 @@ func TestVariants(t *testing.T) {
 			}
 		})
 	}
-	for _, name := range arch.Architectures() {
-		if !seen[arch.TextType(name)] {
-			t.Errorf("architecture %s has no variant", name)
-		}
-	}
+	All(t, seen)
 }

@@ -67,10 +67,29 @@ func Variants(t testing.TB) []Variant {
 	return all
 }
 
+// All fails the test for each architecture of [arch.Architectures] that is missing from seen, a set
+// of model types of language models. docs/RUN.md promises all of them.
+func All(t testing.TB, seen map[string]bool) {
+	t.Helper()
+	for _, name := range arch.Architectures() {
+		if !seen[arch.TextType(name)] {
+			t.Errorf("architecture %s is not tested here", name)
+		}
+	}
+}
+
+// Type returns the model_type of the language model.
+func (v Variant) Type() string {
+	name, _ := v.Config["model_type"].(string)
+	return arch.TextType(name)
+}
+
 // ForLlamaCpp returns the variants that llama.cpp can express: its mixtures of Qwen3 have experts
-// in every layer, and normalize their weights.
+// in every layer, and normalize their weights. Each architecture with a name in llama.cpp has one.
 func ForLlamaCpp(t testing.TB) (list []Variant) {
 	t.Helper()
+	seen := map[string]bool{}
+	defer func() { All(t, seen) }()
 	for _, v := range Variants(t) {
 		switch v.Name {
 		case "qwen3-moe":
@@ -92,8 +111,6 @@ func ForLlamaCpp(t testing.TB) (list []Variant) {
 		case "llama4":
 			v = v.With("chunk", "attention_chunk_size", 8192).With("scale", "attn_scale", 0.1).With("floor", "floor_scale", 8192).With("ropes", "no_rope_layers", []int{1, 1, 1, 0})
 			v.Config["rope_scaling"].(map[string]any)["original_max_position_embeddings"] = 8192
-		case "deepseek-v2":
-			v = v.With("greedy", "topk_method", "greedy")
 		case "minicpm3":
 			v = v.With("embedding", "scale_emb", 12).With("head", "dim_model_base", 256).With("untied", "tie_word_embeddings", false)
 		case "gemma3n": // numbers in llama.cpp's code
@@ -124,12 +141,10 @@ func ForLlamaCpp(t testing.TB) (list []Variant) {
 		case "qwen3-moe-unnormalized", "ernie4-5-bias", "deepseek-v2-lite":
 			continue
 		}
-		if name, ok := v.Config["model_type"].(string); ok {
-			if f := arch.FactsOf(arch.TextType(name)); f != nil && f.LlamaCpp == nil {
-				continue
-			}
+		seen[v.Type()] = true
+		if arch.FactsOf(v.Type()).LlamaCpp != nil {
+			list = append(list, v)
 		}
-		list = append(list, v)
 	}
 	return list
 }
