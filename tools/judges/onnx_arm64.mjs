@@ -5,7 +5,7 @@
 // Prints a line of JSON with the CPU time to load in ms, the private memory that the session added and the peak of the
 // process in MB, and a hash of the logits' bits. --pack adds the hashes of the weights that the runtime packed, as
 // internal/job/toonnx/testdata/prepacked.json has them; --codes the mean KL divergence from the logits that
-// judges/logits wrote to PREFIX.f32. --set sets an option of the session, such as disable_prepacking=1.
+// judges/logits wrote to PREFIX.f32. --set sets an option of the session, such as session.disable_prepacking=1.
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
@@ -15,11 +15,12 @@ import {parseArgs} from "node:util";
 const ort = createRequire(process.cwd() + "/")("onnxruntime-node");
 const {values: flags, positionals: [dir]} = parseArgs({allowPositionals: true,
     options: {pack: {type: "boolean"}, codes: {type: "string"}, set: {type: "string", multiple: true, default: []}}});
-const settings = Object.fromEntries(flags.set.map(s => s.split("=")));
+const settings = {session: {}};
+for (const [, group, key, value] of flags.set.map(s => /^(\w+)\.(\w+)=(.*)$/.exec(s))) settings[group] = {...settings[group], [key]: value};
 const file = path.join(dir, JSON.parse(fs.readFileSync(path.join(dir, "genai_config.json"))).model.decoder.filename);
 
 const memory = name => Math.round(parseInt(new RegExp(`${name}:\\s+(\\d+)`).exec(fs.readFileSync("/proc/self/status", "utf8"))[1]) / 1024);
-const options = {intraOpNumThreads: 1, logSeverityLevel: 3, extra: {session: settings}};
+const options = {intraOpNumThreads: 1, logSeverityLevel: 3, extra: settings};
 const out = {arch: process.arch, file};
 
 const before = memory("RssAnon"), start = process.cpuUsage();
@@ -60,7 +61,7 @@ if (flags.pack) {
     const model = path.join(temporary, "packed.onnx");
     await ort.InferenceSession.create(file, {
         ...options, optimizedModelFilePath: model, graphOptimizationLevel: "basic",
-        extra: {session: {...settings, save_external_prepacked_constant_initializers: "1", optimized_model_external_initializers_file_name: "packed.data"}},
+        extra: {...settings, session: {...settings.session, save_external_prepacked_constant_initializers: "1", optimized_model_external_initializers_file_name: "packed.data"}},
     });
     // A tensor's name precedes its external data.
     const names = /([\w.]+\.codes)(?:(?!\.codes)[^])*?MatMulNBits\+(\d+)\|/g;

@@ -2,8 +2,10 @@
 
     python3 onnx_arm64.py [-w] [MODEL]
 
-MODEL is a checkpoint; without it, books1.3M. Prints the CPU time to load in ms, private memory and peak in MB, with and without packed
-weights in the files, and the divergence from the codes beside what gq predicts. -w writes records/onnx-arm64.json.
+MODEL is a checkpoint; without it, books1.3M. Prints the CPU time to load in ms, private memory and peak in MB, with and
+without packed weights in the files, and for books1.3M the divergence from the codes beside what gq predicts. -w writes
+onnx_arm64.json, under the model's name.
+
 It needs qemu-aarch64 and the libraries of arm64 (Debian: qemu-user, libstdc++6-arm64-cross), and node with npm.
 """
 
@@ -72,7 +74,7 @@ def main():
         for target, out in targets.items():
             judges.run(*quantize, "--target", target, "-o", out, stdout=subprocess.DEVNULL)
         for cpu in "x64", "i8mm", "dotprod":
-            cases = [("onnx", []), ("onnx", ["--set", "disable_prepacking=1"])] + ([] if cpu == "x64" else [("onnx-arm-" + cpu, [])])
+            cases = [("onnx", []), ("onnx", ["--set", "session.disable_prepacking=1"])] + ([] if cpu == "x64" else [("onnx-arm-" + cpu, [])])
             cases += [("onnx-arm-i8mm", [])] if cpu == "dotprod" else []  # the file of another CPU
             for target, settings in cases:
                 r = runtime(path, cpu, *settings, targets[target])
@@ -89,8 +91,13 @@ def main():
                 rows.append({"cpu": cpu, **({"set": settings[1]} if settings else {}), "kl": kl, "gq": kind, "gq_kl": predicted[kind]})
                 print(rows[-1], flush=True)
     if "-w" in sys.argv[1:]:
-        with open(os.path.join(judges.HERE, "records", "onnx-arm64.json"), "w") as f:
-            f.write("[\n" + ",\n".join(" " + json.dumps(r) for r in rows) + "\n]\n")
+        record, all = os.path.join(judges.HERE, "onnx_arm64.json"), {}
+        if os.path.exists(record):
+            with open(record) as f:
+                all = json.load(f)
+        all[os.path.basename(os.path.normpath(model))] = rows
+        with open(record, "w") as f:
+            f.write("{\n" + ",\n".join(f" {json.dumps(name)}: [\n  " + ",\n  ".join(json.dumps(r) for r in rows) + "\n ]" for name, rows in all.items()) + "\n}\n")
 
 
 if __name__ == "__main__":
