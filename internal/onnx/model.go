@@ -6,6 +6,7 @@ package onnx
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 )
 
@@ -118,10 +119,13 @@ type Tensor struct {
 // Pair is an entry of a tensor's external data.
 type Pair struct{ Key, Value string }
 
-// Bytes is the size of the values.
+// Bytes is the size of the values, or -1 if no tensor can have the dimensions.
 func (t *Tensor) Bytes() int64 {
 	n := t.Type.Size()
 	for _, d := range t.Dims {
+		if d < 0 || d > 0 && n > math.MaxInt64/d {
+			return -1
+		}
 		n *= d
 	}
 	return n
@@ -135,6 +139,9 @@ func (t *Tensor) SetPlace(location string, offset int64) {
 // Place returns the other file's path from the model's directory, and where the values lie in it. A
 // tensor with its values in the model's file has the location "".
 func (t *Tensor) Place() (location string, offset int64, err error) {
+	if t.Bytes() < 0 {
+		return "", 0, fmt.Errorf("tensor %q has the dimensions %v: positive numbers of a possible size were expected", t.Name, t.Dims)
+	}
 	for _, p := range t.External {
 		switch v, e := strconv.ParseInt(p.Value, 10, 64); {
 		case p.Key == "location":

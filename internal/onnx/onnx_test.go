@@ -107,6 +107,24 @@ func TestDecodeErrors(t *testing.T) {
 	}
 }
 
+func TestTensorBytes(t *testing.T) {
+	for _, c := range []struct {
+		dims []int64
+		want int64
+	}{
+		{nil, 4}, {[]int64{3, 5}, 60}, {[]int64{3, 0}, 0},
+		{[]int64{-1}, -1}, {[]int64{1 << 62}, -1}, {[]int64{1 << 32, 1 << 31}, -1}, {[]int64{3, 1 << 62, 1 << 62}, -1},
+	} {
+		w := Tensor{Name: "w", Type: Float, Dims: c.dims}
+		if got := w.Bytes(); got != c.want {
+			t.Errorf("%v has %d bytes, not %d", c.dims, got, c.want)
+		}
+		if _, _, err := w.Place(); (err != nil) != (c.want < 0) {
+			t.Errorf("%v: %v", c.dims, err)
+		}
+	}
+}
+
 // TestPackedHash has the first two words of the published sum of a sentence, 2f1583c3 ecee2c67
 // 5d7bf66c e5e91d2c. The pieces of a write do not matter.
 func TestPackedHash(t *testing.T) {

@@ -2,7 +2,6 @@ package fromonnx
 
 import (
 	"fmt"
-	"math"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -254,19 +253,14 @@ func (r *reader) place(suffix string, t *onnx.Tensor, total int64, list []rowsOf
 	if !ok {
 		return fmt.Errorf("tensor %q has the data type %d: expected FLOAT (1), UINT8 (2), FLOAT16 (10) or BFLOAT16 (16)", t.Name, t.Type)
 	}
-	elements := int64(1)
-	for _, d := range t.Dims {
-		if d <= 0 || elements > math.MaxInt64/16/d {
-			return fmt.Errorf("tensor %q has the dimensions %v: positive numbers of a possible size were expected", t.Name, t.Dims)
-		}
-		elements *= d
-	}
-	if total <= 0 || elements%total != 0 {
-		return fmt.Errorf("tensor %q has the dimensions %v: expected %d rows", t.Name, t.Dims, total)
-	}
 	location, off, err := t.Place()
 	if err != nil {
 		return err
+	}
+	size := t.Type.Size()
+	elements := t.Bytes() / size
+	if total <= 0 || elements == 0 || elements%total != 0 {
+		return fmt.Errorf("tensor %q has the dimensions %v: expected %d rows", t.Name, t.Dims, total)
 	}
 	file := 0
 	switch {
@@ -283,7 +277,6 @@ func (r *reader) place(suffix string, t *onnx.Tensor, total int64, list []rowsOf
 	default:
 		off = t.RawAt
 	}
-	size := t.Type.Size()
 	width := elements / total
 	for _, l := range list {
 		r.parts = append(r.parts, safetensors.Tensor{

@@ -8,7 +8,7 @@ import (
 
 // roundedInputs rounds the inputs of an operator to int8, with a scale for each block of a row.
 //
-// Source: QuantizeARow_CompInt8 of onnxruntime/core/mlas/lib/sqnbitgemm_kernel_avx512.cpp.
+// Source: QuantizeARow_CompInt8_avx512 in onnxruntime/core/mlas/lib/sqnbitgemm_kernel_avx512.cpp.
 type roundedInputs struct {
 	op    *kernels.Rows
 	block int
