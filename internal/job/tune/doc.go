@@ -61,9 +61,9 @@
 //
 // A layer, or the whole model, stays as it was if the error or the divergence on held-out text is
 // no smaller. Then all scales and gains are trained as with TuneFloats, or codes too. TuneBlocks
-// ends without this step if codes, scales and optimizer would take more than mostState. At 2 bits on
-// stories260K, KL fell to .405, and without layers to .449. The working directory stores finished
-// layers.
+// ends without this step if codes, scales and optimizer would take more than mostState. At 2 bits
+// on stories260K, KL fell to .405, and without layers to .449. The working directory stores
+// finished layers.
 //
 // # Text
 //

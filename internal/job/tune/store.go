@@ -136,8 +136,8 @@ func (j *job) load(e *workdir.Entry) error {
 // blockPrefix begins entries of trained layers: the codes of each matrix.
 const blockPrefix = "tuned-layer-"
 
-// nextKey makes the key of the next layer's entry. The key depends on the codes of this layer and of
-// all earlier layers before training.
+// nextKey makes the key of the next layer's entry. The key depends on the codes of this layer and
+// of all earlier layers before training.
 func (b *blocks) nextKey() (err error) {
 	h := sha256.New()
 	for _, m := range b.list {

@@ -16,8 +16,8 @@ import (
 	"github.com/lowbit-go/gq/internal/test/testshared"
 )
 
-// derivative is the central difference of the loss along a direction for each of some tensors of one
-// layer.
+// derivative is the central difference of the loss along a direction for each of some tensors of
+// one layer.
 func (r *reference) derivative(layer int, dirs map[string][]float64) float64 {
 	step := 1e-5
 	if r.m.config.Activation == arch.ClampedSilu || r.m.config.Layers[0].Sparse {
