@@ -57,49 +57,57 @@ func parseSentencePiece(raw []byte) (pieces []piece, err error) {
 // a BPE the first pair in its list. Scores of trained models are unique, so only two divisions of
 // the same token (such as "aaa") can tie.
 func (v *vocabulary) spmMerges() [][2]string {
-	type pair struct {
-		token, left, right int
-	}
-	ids := make(map[string]int, len(v.tokens))
-	for id, t := range v.tokens {
+	// order has the ids of tokens that merge behind bits that fall as scores rise.
+	merges, order := make([]bool, len(v.tokens)), make([]uint64, 0, len(v.tokens))
+	for id := range v.tokens {
 		if math.IsNaN(float64(v.scores[id])) {
 			v.fail(keyScores, "has NaN as element %d", id)
 			return nil
 		}
-		if v.merges(id) {
-			ids[t] = id
+		if merges[id] = v.merges(id); merges[id] {
+			order = append(order, uint64(falling(v.scores[id]))<<32|uint64(id))
 		}
 	}
-	var pairs []pair
-	for id, t := range v.tokens {
-		if !v.merges(id) {
-			continue
+	slices.Sort(order)
+	type pair struct {
+		left, right int
+	}
+	var pairs []pair // of a token
+	list := make([][2]string, 0, 2*len(order))
+	for _, o := range order {
+		t, first := v.tokens[uint32(o)], uint64(0)
+		hash := v.index.hash(t)
+		pairs = pairs[:0]
+		for i := range len(t) {
+			if i > 0 && utf8.RuneStart(t[i]) {
+				if left, ok := v.index.likely(reduced(first)); ok && merges[left] {
+					right, ok := v.index.likely(v.index.behind(hash, first, len(t)-i))
+					if ok && merges[right] && v.tokens[left] == t[:i] && v.tokens[right] == t[i:] {
+						pairs = append(pairs, pair{left, right})
+					}
+				}
+			}
+			first = v.index.more(first, t[i])
 		}
-		for i := range t {
-			if i == 0 {
-				continue
-			}
-			left, ok := ids[t[:i]]
-			if !ok {
-				continue
-			}
-			if right, ok := ids[t[i:]]; ok {
-				pairs = append(pairs, pair{id, left, right})
-			}
+		slices.SortFunc(pairs, func(a, b pair) int { return cmp.Or(a.left-b.left, a.right-b.right) })
+		for _, p := range pairs {
+			list = append(list, [2]string{v.tokens[p.left], v.tokens[p.right]})
 		}
-		if len(pairs) > maxMerges {
+		if len(list) > maxMerges {
 			v.fail(keyTokens, "has more than %d pairs of tokens that make a token", maxMerges)
 			return nil
 		}
 	}
-	slices.SortFunc(pairs, func(a, b pair) int {
-		return cmp.Or(cmp.Compare(v.scores[b.token], v.scores[a.token]), a.token-b.token, a.left-b.left, a.right-b.right)
-	})
-	list := make([][2]string, len(pairs))
-	for i, p := range pairs {
-		list[i] = [2]string{v.tokens[p.left], v.tokens[p.right]}
-	}
 	return list
+}
+
+// falling orders numbers that are not NaN: the larger x, the smaller the result.
+func falling(x float32) uint32 {
+	bits := math.Float32bits(x)
+	if x < 0 {
+		return bits
+	}
+	return ^(bits | 1<<31) // 0 and -0 are equal
 }
 
 // merges reports whether a token of a sentencepiece model is made by merging, or from a character.

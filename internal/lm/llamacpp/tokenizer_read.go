@@ -22,6 +22,7 @@ type vocabulary struct {
 	spm      bool // a sentencepiece model; else byte-level BPE
 	merged   bool // a sentencepiece model with merges in place of scores
 	tokens   []string
+	index    *tokenIndex // of the tokens that are not absent
 	types    []int64
 	scores   []float32
 	bos, eos int // -1 for none
@@ -136,16 +137,18 @@ const maxToken = 512
 
 // checkTokens refuses vocabularies that no tokenizer.json can have.
 func (v *vocabulary) checkTokens() {
-	ids := make(map[string]int, len(v.tokens))
+	v.index = newTokenIndex(v.tokens)
 	for id, t := range v.tokens {
 		if v.absent(id) {
 			continue
 		}
-		if other, ok := ids[t]; ok {
-			v.fail(keyTokens, "has %.40q twice, with ids %d and %d", t, other, id)
+		hash := v.index.hash(t)
+		s := v.index.find(hash, t, "")
+		if s.id != 0 {
+			v.fail(keyTokens, "has %.40q twice, with ids %d and %d", t, s.id-1, id)
 			return
 		}
-		ids[t] = id
+		*s = tokenSlot{hash, int32(id) + 1}
 		if added, _ := v.added(id); !added && v.spm && len(t) > maxToken {
 			v.fail(keyTokens, "has a token of %d bytes with id %d: at most %d were expected", len(t), id, maxToken)
 			return
@@ -163,7 +166,14 @@ func (v *vocabulary) tokenizerJSON() ([]byte, error) {
 	if v.err != nil {
 		return nil, v.err
 	}
-	w := &jsonWriter{}
+	size := 1 << 16 // about the length of the text
+	for _, t := range v.tokens {
+		size += len(t) + 12
+	}
+	for _, m := range merges {
+		size += len(m[0]) + len(m[1]) + 8
+	}
+	w := &jsonWriter{data: make([]byte, 0, size)}
 	w.open('{')
 	w.member("version").value("1.0")
 	w.member("truncation").value(nil)
@@ -287,11 +297,8 @@ func (v *vocabulary) listedMerges() [][2]string {
 	if v.err == nil && !v.has(keyMerges) {
 		v.fail(keyMerges, "is missing")
 	}
-	known, added := make(map[string]bool, len(v.tokens)), map[string]bool{}
+	x, added := v.index, map[string]bool{}
 	for id, t := range v.tokens {
-		if !v.absent(id) {
-			known[t] = true
-		}
 		if v.merged && v.types[id] == tokenUserDefined {
 			added[strings.ReplaceAll(t, " ", spaces)] = true
 		}
@@ -307,10 +314,13 @@ func (v *vocabulary) listedMerges() [][2]string {
 			return nil
 		}
 		a, b := m[:at+1], m[at+2:]
-		if added[a] || added[b] || added[a+b] {
+		if len(added) > 0 && (added[a] || added[b] || added[a+b]) {
 			continue
 		}
-		if !known[a] || !known[b] || !known[a+b] {
+		left, right := x.hash(a), x.hash(b)
+		_, hasLeft := x.id(left, a, "")
+		_, hasRight := x.id(right, b, "")
+		if _, ok := x.id(x.joined(left, right, len(b)), a, b); !ok || !hasLeft || !hasRight {
 			v.fail(keyMerges, "has %.40q as element %d, but not all of its tokens and what they make are in %s", m, i, keyTokens)
 			return nil
 		}
