@@ -413,41 +413,55 @@ block:                             \
 
 // SMALL is a kernel of four rows at a time, with blocks of 32 columns. ROW loads the block of a row, at register p,
 // its scale to element i of V0, and sets d to the dot products. END adds the sums V20 to f.
-#define SMALL(SUMS, CONSTS, ROW, END)  \
-	ENTER()                        \
-	CONSTS()                       \
-rows:                                  \
-	START()                        \
-	MOVD SUMS(R0), R5              \
-	MOVD R8, R2                    \
-	ADD R12, R2, R9                \
-	ADD R12, R9, R10               \
-	ADD R12, R10, R11              \
-	ADD R12, R11, R8               \
-block:                                 \
+#define SMALL(SUMS, CONSTS, ROW, END) \
+	ROWS4(SUMS, CONSTS, SMALL_BLOCK, ROW, END)
+
+#define SMALL_BLOCK(ROW, END) \
 	VLD1.P 32(R3), [V16.B16, V17.B16] \
-	ROW(R2, 0, 20)                 \
-	ROW(R9, 1, 21)                 \
-	ROW(R10, 2, 22)                \
-	ROW(R11, 3, 23)                \
-	VADDP_4S(21, 20, 20)           \
-	VADDP_4S(23, 22, 21)           \
-	VADDP_4S(21, 20, 20)           \
-	END()                          \
-	SUBS $1, R6                    \
-	BNE block                      \
-	CANONICAL()                    \
-	VST1.P [V29.S4], 16(R1)        \
-	SUBS $4, R7                    \
-	BNE rows                       \
+	ROW(R2, 0, 20) \
+	ROW(R9, 1, 21) \
+	ROW(R10, 2, 22) \
+	ROW(R11, 3, 23) \
+	SUMS4() \
+	END()
+
+// SUMS4 adds up each of V20-V23.
+#define SUMS4() \
+	VADDP_4S(21, 20, 20) \
+	VADDP_4S(23, 22, 21) \
+	VADDP_4S(21, 20, 20)
+
+// ROWS4 is a kernel of four rows at a time.
+#define ROWS4(SUMS, CONSTS, BLOCK, ROW, END) \
+	ENTER() \
+	CONSTS() \
+rows: \
+	START() \
+	MOVD SUMS(R0), R5 \
+	MOVD R8, R2 \
+	ADD R12, R2, R9 \
+	ADD R12, R9, R10 \
+	ADD R12, R10, R11 \
+	ADD R12, R11, R8 \
+block: \
+	BLOCK(ROW, END) \
+	SUBS $1, R6 \
+	BNE block \
+	CANONICAL() \
+	VST1.P [V29.S4], 16(R1) \
+	SUBS $4, R7 \
+	BNE rows \
 	RET
 
-// TERM adds V20 with scales d to f.
-#define TERM(d)                 \
-	VSCVTF_4S(20, 20)       \
-	VFCVTL_4S(d, 1)         \
-	VLD1R.P 4(R4), [V5.S4]  \
-	VFMUL_4S(5, 1, 1)       \
+// TERM adds V20 with scales d to f, FLOAT_TERM with the scales V1.
+#define TERM(d) \
+	VFCVTL_4S(d, 1) \
+	FLOAT_TERM()
+
+#define FLOAT_TERM() \
+	VSCVTF_4S(20, 20) \
+	VLD1R.P 4(R4), [V5.S4] \
+	VFMUL_4S(5, 1, 1) \
 	VFMLA_4S(20, 1, 29)
 
 #define END_PLAIN() TERM(0)
@@ -536,3 +550,208 @@ block:                                 \
 	VTBL_16B(3, 30, 3)         \
 	VTBL_16B(2, 30, 2)         \
 	DOT2W(16, 3, 17, 2, d)
+
+// MXFP4 and NVFP4: V30 is the table of E2M1, doubled.
+// CONSTS_MXFP4: V26-V28 are the numbers of POWERS.
+#define CONSTS_MXFP4() \
+	LOW15() \
+	MOVD $·fp4Numbers(SB), R14 \
+	VLD1 (R14), [V30.B16] \
+	MOVD $2, R14 \
+	VDUP R14, V26.S4 \
+	MOVD $0x00200000, R14 \
+	VDUP R14, V27.S4 \
+	MOVD $0x00800000, R14 \
+	VDUP R14, V28.S4
+
+// POWERS makes V1 the halved scales of the exponents V0: unpackMXFP4 of formats/gguf. The two smallest are subnormal.
+#define POWERS() \
+	VUMIN_4S(26, 0, 2) \
+	VUSHL_4S(2, 27, 2) \
+	VSHL_4S(23, 0, 1) \
+	VSUB V28.S4, V1.S4, V1.S4 \
+	VSMAX_4S(2, 1, 1)
+
+#define ROW_MXFP4(p, i, d) \
+	MOVBU.P 1(p), R14 \
+	VMOV R14, V0.S[i] \
+	NIBBLES32(p) \
+	VTBL_16B(3, 30, 3) \
+	VTBL_16B(2, 30, 2) \
+	DOT2(16, 3, 17, 2, d)
+
+#define END_MXFP4() \
+	POWERS() \
+	FLOAT_TERM()
+
+// CONSTS_NVFP4: V26-V28 are the numbers of E4M3.
+#define CONSTS_NVFP4() \
+	LOW15() \
+	MOVD $·fp4Numbers(SB), R14 \
+	VLD1 (R14), [V30.B16] \
+	MOVD $0x7f, R14 \
+	VDUP R14, V26.S4 \
+	MOVD $0x7b000000, R14 \
+	VDUP R14, V27.S4 \
+	MOVD $0xff, R14 \
+	VDUP R14, V28.S4
+
+// E4M3 makes V1 halved scales of bytes: nvScale of formats/gguf. The bits are a float32 whose exponent is 120 too small.
+#define E4M3() \
+	VCMEQ_4S(26, 1, 2) \
+	VAND_16B(26, 1, 1) \
+	VBIC_16B(2, 1, 1) \
+	VSHL_4S(20, 1, 1) \
+	VFMUL_4S(27, 1, 1)
+
+// FP4_16 makes V2 the 16 codes of a group of NVFP4: low nibbles, then high nibbles.
+#define FP4_16(p) \
+	VLD1.P 8(p), [V2.B8] \
+	VUSHR_16B(4, 2, 3) \
+	VZIP1 V3.D2, V2.D2, V2.D2 \
+	VAND_16B(31, 2, 2) \
+	VTBL_16B(2, 30, 2)
+
+#define ROW_NVFP4(a, p, d) \
+	FP4_16(p) \
+	DOT(a, 2, d)
+
+// GROUP_NVFP4 adds a group with the activations a, scales of the activations V6, and the scales of the bytes V1.
+#define GROUP_NVFP4(a) \
+	E4M3() \
+	ROW_NVFP4(a, R2, 20) \
+	ROW_NVFP4(a, R9, 21) \
+	ROW_NVFP4(a, R10, 22) \
+	ROW_NVFP4(a, R11, 23) \
+	SUMS4() \
+	VSCVTF_4S(20, 20) \
+	VFMUL_4S(6, 1, 1) \
+	VFMLA_4S(20, 1, 29)
+
+#define BLOCK_NVFP4(ROW, END) \
+	ACTS() \
+	LOAD_DM(R2, 0) \
+	LOAD_DM(R9, 1) \
+	LOAD_DM(R10, 2) \
+	LOAD_DM(R11, 3) \
+	VLD1R.P 4(R4), [V6.S4] \
+	VAND_16B(28, 0, 1) \
+	GROUP_NVFP4(16) \
+	VUSHR_4S(8, 0, 1) \
+	VAND_16B(28, 1, 1) \
+	GROUP_NVFP4(17) \
+	VLD1R.P 4(R4), [V6.S4] \
+	VUSHR_4S(16, 0, 1) \
+	VAND_16B(28, 1, 1) \
+	GROUP_NVFP4(18) \
+	VUSHR_4S(24, 0, 1) \
+	GROUP_NVFP4(19)
+
+// Ternary types have a scale and a sum of activations for a block. ADD32 adds 32 columns.
+#define ADD32(a, b) \
+	DOT2(a, 20, b, 21, 24) \
+	VADD V24.S4, V27.S4, V27.S4
+
+// FINISH_TQ subtracts the sum of activations: codes are 1 larger than digits.
+#define FINISH_TQ() \
+	VMOVI_2D(4) \
+	VLD1.P 4(R5), V4.S[0] \
+	VSUB V4.S4, V27.S4, V27.S4 \
+	VLD1.P 2(R2), V0.H[0] \
+	FINISH()
+
+#define CONSTS_TQ2() \
+	VMOVI $3, V31.B16
+
+#define HALF_TQ2(p, q) \
+	ACTS() \
+	VAND_16B(31, p, 20) \
+	VAND_16B(31, q, 21) \
+	ADD32(16, 17) \
+	TWO32(2, p, q) \
+	ADD32(18, 19) \
+	ACTS() \
+	TWO32(4, p, q) \
+	ADD32(16, 17) \
+	VUSHR_16B(6, p, 20) \
+	VUSHR_16B(6, q, 21) \
+	ADD32(18, 19)
+
+#define BLOCK_TQ2() \
+	VMOVI_2D(27) \
+	CODES() \
+	HALF_TQ2(12, 13) \
+	HALF_TQ2(14, 15) \
+	FINISH_TQ()
+
+#define CONSTS_TQ1() \
+	VMOVI $86, V30.B16 \
+	VMOVI $171, V31.B16
+
+// TERNARY makes d the integer part of 3 times the fractions in bytes: 1 from 86/256 on, 2 from 171/256. THRICE
+// multiplies bytes by 3.
+#define TERNARY(s, d) \
+	VCMHS_16B(30, s, d) \
+	VCMHS_16B(31, s, 5) \
+	VADD_16B(5, d, d) \
+	VNEG_16B(d, d)
+
+#define THRICE(r) \
+	VADD_16B(r, r, 5) \
+	VADD_16B(5, r, r)
+
+// DIGITS1 and DIGITS2 make V20 and V21 the next digits of 32 bytes, or the next two of 16 bytes.
+#define DIGITS1() \
+	TERNARY(12, 20) \
+	TERNARY(13, 21) \
+	THRICE(12) \
+	THRICE(13)
+
+#define DIGITS2() \
+	TERNARY(14, 20) \
+	THRICE(14) \
+	TERNARY(14, 21) \
+	THRICE(14)
+
+// LAST_DIGITS makes V20 the last digit of 16 bytes, and V21 the digits of the 4 bytes repeated in V15.
+#define LAST_DIGITS() \
+	TERNARY(14, 20) \
+	VMOV_16B(15, 2) \
+	THRICE(2) \
+	VZIP1 V2.S4, V15.S4, V15.S4 \
+	VMOV_16B(15, 2) \
+	THRICE(2) \
+	THRICE(2) \
+	VZIP1 V2.D2, V15.D2, V15.D2 \
+	TERNARY(15, 21)
+
+// DIGITS loads a block; EACH follows 8 times.
+#define DIGITS(EACH) \
+	VLD1.P 32(R2), [V12.B16, V13.B16] \
+	VLD1.P 16(R2), [V14.B16] \
+	VLD1R.P 4(R2), [V15.S4] \
+	DIGITS1() \
+	EACH() \
+	DIGITS1() \
+	EACH() \
+	DIGITS1() \
+	EACH() \
+	DIGITS1() \
+	EACH() \
+	DIGITS1() \
+	EACH() \
+	DIGITS2() \
+	EACH() \
+	DIGITS2() \
+	EACH() \
+	LAST_DIGITS() \
+	EACH()
+
+#define ADD_ACTS() \
+	VLD1.P 32(R3), [V16.B16, V17.B16] \
+	ADD32(16, 17)
+
+#define BLOCK_TQ1() \
+	VMOVI_2D(27) \
+	DIGITS(ADD_ACTS) \
+	FINISH_TQ()

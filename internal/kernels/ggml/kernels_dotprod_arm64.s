@@ -66,3 +66,19 @@ TEXT ·gemvQ80Dotprod(SB), NOSPLIT, $0-8
 // func gemvIQ4NLDotprod(a *RowArgs)
 TEXT ·gemvIQ4NLDotprod(SB), NOSPLIT, $0-8
 	SMALL(RowArgs_Sums, CONSTS_IQ4, ROW_IQ4NL, END_PLAIN)
+
+// func gemvMXFP4Dotprod(a *RowArgs)
+TEXT ·gemvMXFP4Dotprod(SB), NOSPLIT, $0-8
+	SMALL(RowArgs_Sums, CONSTS_MXFP4, ROW_MXFP4, END_MXFP4)
+
+// func gemvNVFP4Dotprod(a *RowArgs)
+TEXT ·gemvNVFP4Dotprod(SB), NOSPLIT, $0-8
+	ROWS4(RowArgs_Sums, CONSTS_NVFP4, BLOCK_NVFP4, NONE, NONE)
+
+// func gemvTQ10Dotprod(a *RowArgs)
+TEXT ·gemvTQ10Dotprod(SB), NOSPLIT, $0-8
+	SUPER(CONSTS_TQ1, BLOCK_TQ1)
+
+// func gemvTQ20Dotprod(a *RowArgs)
+TEXT ·gemvTQ20Dotprod(SB), NOSPLIT, $0-8
+	SUPER(CONSTS_TQ2, BLOCK_TQ2)

@@ -28,3 +28,12 @@
 #define VFCMEQ_4S(m, n, d) WORD $(0x4e20e400 | (m)<<16 | (n)<<5 | (d))
 // d = n where m has bits of 0
 #define VBIF_16B(m, n, d) WORD $(0x6ee01c00 | (m)<<16 | (n)<<5 | (d))
+#define VADD_16B(m, n, d) WORD $(0x4e208400 | (m)<<16 | (n)<<5 | (d))
+#define VNEG_16B(n, d) WORD $(0x6e20b800 | (n)<<5 | (d))
+#define VCMHS_16B(m, n, d) WORD $(0x6e203c00 | (m)<<16 | (n)<<5 | (d))
+#define VBIC_16B(m, n, d) WORD $(0x4e601c00 | (m)<<16 | (n)<<5 | (d))
+#define VCMEQ_4S(m, n, d) WORD $(0x6ea08c00 | (m)<<16 | (n)<<5 | (d))
+#define VUMIN_4S(m, n, d) WORD $(0x6ea06c00 | (m)<<16 | (n)<<5 | (d))
+#define VSMAX_4S(m, n, d) WORD $(0x4ea06400 | (m)<<16 | (n)<<5 | (d))
+#define VUSHL_4S(m, n, d) WORD $(0x6ea04400 | (m)<<16 | (n)<<5 | (d))
+#define VUSHR_4S(k, n, d) WORD $(0x6f000400 | (64-(k))<<16 | (n)<<5 | (d))

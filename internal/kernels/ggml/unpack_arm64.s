@@ -237,6 +237,43 @@ block:                                      \
 	LOOKUP32(2)              \
 	PUT32()
 
+#define UNPACK_MXFP4() \
+	MOVBU.P 1(R2), R14 \
+	VDUP R14, V0.S4 \
+	POWERS() \
+	VST1.P V1.S[0], (R7)(R5) \
+	VLD1.P 16(R2), [V2.B16] \
+	LOOKUP32(2) \
+	PUT32()
+
+#define PUT_FP4() \
+	FP4_16(R2) \
+	PUT(V2)
+
+#define UNPACK_NVFP4() \
+	VMOVI_2D(3) \
+	VLD1.P 4(R2), V1.S[0] \
+	VZIP1 V3.B16, V1.B16, V1.B16 \
+	VZIP1 V3.H8, V1.H8, V1.H8 \
+	E4M3() \
+	NUMBERS4(V1, R7) \
+	PUT_FP4() \
+	PUT_FP4() \
+	PUT_FP4() \
+	PUT_FP4()
+
+#define UNPACK_TQ2() \
+	CODES() \
+	HALF_TWOS(12, 13) \
+	HALF_TWOS(14, 15) \
+	VLD1.P 2(R2), V0.H[0] \
+	PUT_D()
+
+#define UNPACK_TQ1() \
+	DIGITS(PUT32) \
+	VLD1.P 2(R2), V0.H[0] \
+	PUT_D()
+
 // func unpackQ2KNEON(a *UnpackArgs)
 TEXT ·unpackQ2KNEON(SB), NOSPLIT, $0-8
 	UNPACK(0, CONSTS_Q2K, UNPACK_Q2K)
@@ -284,3 +321,19 @@ TEXT ·unpackQ80NEON(SB), NOSPLIT, $0-8
 // func unpackIQ4NLNEON(a *UnpackArgs)
 TEXT ·unpackIQ4NLNEON(SB), NOSPLIT, $0-8
 	UNPACK(0, CONSTS_IQ4, UNPACK_IQ4NL)
+
+// func unpackMXFP4NEON(a *UnpackArgs)
+TEXT ·unpackMXFP4NEON(SB), NOSPLIT, $0-8
+	UNPACK(0, CONSTS_MXFP4, UNPACK_MXFP4)
+
+// func unpackNVFP4NEON(a *UnpackArgs)
+TEXT ·unpackNVFP4NEON(SB), NOSPLIT, $0-8
+	UNPACK(0, CONSTS_NVFP4, UNPACK_NVFP4)
+
+// func unpackTQ10NEON(a *UnpackArgs)
+TEXT ·unpackTQ10NEON(SB), NOSPLIT, $0-8
+	UNPACK(1, CONSTS_TQ1, UNPACK_TQ1)
+
+// func unpackTQ20NEON(a *UnpackArgs)
+TEXT ·unpackTQ20NEON(SB), NOSPLIT, $0-8
+	UNPACK(1, CONSTS_TQ2, UNPACK_TQ2)

@@ -39,6 +39,15 @@ func TestWords(t *testing.T) {
 		"VSMLAL_8H":   "smlal v%[3]s.8h, v%[2]s.8b, v%[1]s.8b",
 		"VSMLAL2_8H":  "smlal2 v%[3]s.8h, v%[2]s.16b, v%[1]s.16b",
 		"VSADDLP_4S":  "saddlp v%[2]s.4s, v%[1]s.8h",
+		"VADD_16B":    "add v%[3]s.16b, v%[2]s.16b, v%[1]s.16b",
+		"VNEG_16B":    "neg v%[2]s.16b, v%[1]s.16b",
+		"VCMHS_16B":   "cmhs v%[3]s.16b, v%[2]s.16b, v%[1]s.16b",
+		"VBIC_16B":    "bic v%[3]s.16b, v%[2]s.16b, v%[1]s.16b",
+		"VCMEQ_4S":    "cmeq v%[3]s.4s, v%[2]s.4s, v%[1]s.4s",
+		"VUMIN_4S":    "umin v%[3]s.4s, v%[2]s.4s, v%[1]s.4s",
+		"VSMAX_4S":    "smax v%[3]s.4s, v%[2]s.4s, v%[1]s.4s",
+		"VUSHL_4S":    "ushl v%[3]s.4s, v%[2]s.4s, v%[1]s.4s",
+		"VUSHR_4S":    "ushr v%[3]s.4s, v%[2]s.4s, #%[1]s",
 		"VSADALP_4S":  "sadalp v%[2]s.4s, v%[1]s.8h",
 	})
 }
