@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/kernels/bench"
 	"github.com/lowbit-go/gq/internal/memlimit"
@@ -94,8 +95,12 @@ func Kernels(o KernelsOptions) (*KernelsReport, error) {
 	}
 	for _, k := range kernels.Table() {
 		if selects(&o.Weights, k, headers) {
+			layouts := names(k.Layouts)
+			if slices.Contains(k.Layouts, packing.LayoutBlocks) {
+				layouts = []string{k.Type.String()}
+			}
 			r.Kernels = append(r.Kernels, Kernel{
-				Name: k.Name, CPU: k.Feature, Available: k.Available, Kind: k.Kind, Layouts: names(k.Layouts), Tiles: names(k.Tiles), Bits: k.Bits,
+				Name: k.Name, CPU: k.Feature, Available: k.Available, Kind: k.Kind, Layouts: layouts, Tiles: names(k.Tiles), Bits: k.Bits,
 				Grids: names(k.Grids), Zeros: names(k.Zeros), Scales: names(k.Scales), Rows: k.Rows,
 			})
 		}
@@ -127,8 +132,11 @@ func largeShape(group uint64) (rows, cols uint64) {
 // selects reports whether a query selects a kernel: the kernel reads some of the query's headers,
 // or floating-point kernels are selected.
 func selects(q *kernels.Query, k kernels.Info, headers []packing.Header) bool {
-	if k.Kind == "float" {
+	switch {
+	case k.Kind == "float":
 		return q.Floats()
+	case slices.Contains(k.Layouts, packing.LayoutBlocks):
+		return everything(q)
 	}
 	return slices.ContainsFunc(headers, func(h packing.Header) bool {
 		// Kernels of lowbit are shown for the half-step grid and for all scale dtypes.
@@ -137,13 +145,32 @@ func selects(q *kernels.Query, k kernels.Info, headers []packing.Header) bool {
 	})
 }
 
+// everything reports whether a query selects all weights, ggml's blocks included.
+func everything(q *kernels.Query) bool { return q.Layouts == nil && q.Floats() }
+
+// blockHeaders are headers of ggml's types that kernels read.
+func blockHeaders() (list []packing.Header) {
+	for _, k := range kernels.Table() {
+		if h := k.Type.Header(4096, 4096); slices.Contains(k.Layouts, packing.LayoutBlocks) && !slices.Contains(list, h) {
+			list = append(list, h)
+		}
+	}
+	return list
+}
+
 // kernelChoices looks up the choice for every header, and for floating-point weights.
 func kernelChoices(headers []packing.Header, q *KernelsOptions, o kernels.Options) ([]KernelChoice, error) {
 	var list []KernelChoice
+	if everything(&q.Weights) {
+		headers = slices.Concat(headers, blockHeaders())
+	}
 	for _, h := range headers {
 		c := KernelChoice{Layout: h.Layout.String(), Tile: h.Tile.String(), Bits: int(h.Bits), Group: "channel", Zeros: h.ZeroKind.String()}
 		if h.Group != 0 {
 			c.Group = fmt.Sprint(h.Group)
+		}
+		if h.Layout == packing.LayoutBlocks {
+			c.Layout, c.Tile, c.Zeros = gguf.TensorType(h.Dtype).String(), "", ""
 		}
 		for _, n := range q.M {
 			name, err := kernels.KernelFor(h, n, o)

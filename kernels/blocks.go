@@ -3,6 +3,7 @@ package kernels
 import (
 	"fmt"
 	"math"
+	"strings"
 	"unsafe"
 
 	"github.com/lowbit-go/gq/formats/gguf"
@@ -10,6 +11,7 @@ import (
 	"github.com/lowbit-go/gq/internal/kernels/act"
 	"github.com/lowbit-go/gq/internal/kernels/ggml"
 	"github.com/lowbit-go/gq/internal/kernels/reference"
+	"github.com/lowbit-go/gq/internal/kernels/tile"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -53,6 +55,43 @@ func formatOf(h packing.Header) (*ggml.Format, error) {
 		return nil, &UnsupportedError{h, fmt.Sprintf("want rows of whole blocks of %d weights", f.Block)}
 	}
 	return f, nil
+}
+
+// blockInfos lists the kernels of ggml's blocks.
+func blockInfos() (list []Info) {
+	add := func(name, feature, kind string, f *ggml.Format, cost float64, rows ...int) {
+		bits := int(f.Type.Header(1, uint64(f.Block)).Bits)
+		list = append(list, Info{
+			Name: name, Feature: feature, Kind: kind, Layouts: []packing.Layout{packing.LayoutBlocks}, Type: f.Type, Bits: bits, Rows: rows, Cost: cost,
+		})
+	}
+	for _, k := range ggml.Kernels {
+		add(k.Name, k.Feature, "gemv", ggml.For(k.Type), rowsCost(k), 1)
+	}
+	for _, f := range ggml.Formats {
+		for _, i := range tile.Sets.All() {
+			set := blockSet(i.Code, f)
+			var rows []int
+			for _, s := range set.Steps {
+				rows = append(rows, s.MR)
+			}
+			add(blockGemmName(f, i.Feature), i.Feature, "gemm", f, stepCost(i.Feature, f.Bits, rows[0])/float64(rows[0]), rows...)
+		}
+	}
+	return list
+}
+
+func blockGemmName(f *ggml.Format, feature string) string {
+	return fmt.Sprintf("gemm_%s_%s", strings.ToLower(f.Type.String()), feature)
+}
+
+// blockSet has the products for a type of blocks.
+func blockSet(w tile.Widths, f *ggml.Format) tile.Set {
+	set := w.Set(f.Bits)
+	if set.Symmetric != nil {
+		set.Steps = set.Symmetric
+	}
+	return set
 }
 
 // blockReference is NewReference for blocks.

@@ -3,7 +3,6 @@ package kernels
 import (
 	"cmp"
 	"fmt"
-	"strings"
 	"sync/atomic"
 
 	"github.com/lowbit-go/gq/internal/cpu"
@@ -72,16 +71,19 @@ var rowsAVX512 = map[string]float64{
 var blocksNEON = map[string]float64{
 	"Q2_K": 493, "Q3_K": 614, "Q4_K": 399, "Q5_K": 560, "Q6_K": 513, "IQ4_XS": 431,
 	"Q4_0": 438, "Q4_1": 470, "Q5_0": 720, "Q5_1": 751, "Q8_0": 376, "IQ4_NL": 501,
+	"MXFP4": 660, "NVFP4": 740, "TQ1_0": 617, "TQ2_0": 306,
 }
 
 var rowsNEON = map[string]float64{
 	"Q2_K": 503, "Q3_K": 687, "Q4_K": 402, "Q5_K": 562, "Q6_K": 585, "IQ4_XS": 476,
 	"Q4_0": 393, "Q4_1": 409, "Q5_0": 675, "Q5_1": 690, "Q8_0": 338, "IQ4_NL": 464,
+	"MXFP4": 489, "NVFP4": 730, "TQ1_0": 692, "TQ2_0": 363,
 }
 
 var rowsDotProd = map[string]float64{
 	"Q2_K": 441, "Q3_K": 625, "Q4_K": 339, "Q5_K": 500, "Q6_K": 523, "IQ4_XS": 383,
 	"Q4_0": 331, "Q4_1": 346, "Q5_0": 612, "Q5_1": 628, "Q8_0": 245, "IQ4_NL": 370,
+	"MXFP4": 430, "NVFP4": 670, "TQ1_0": 630, "TQ2_0": 303,
 }
 
 var allCosts = map[string]costs{
@@ -218,19 +220,16 @@ func newSelection(f *panelLayout, features []string) selection {
 		bits++
 	}
 	sets := tile.Sets.For(features)
-	s := selection{set: sets.Code.Set(bits), gemm: &candidate{name: gemmName(f.header.Layout, f.bits, sets.Feature)}}
-	if f.ggml != nil && s.set.Symmetric != nil {
-		s.set.Steps = s.set.Symmetric
-	}
-	s.tiling = newTiling(f, s.set)
 	if f.ggml != nil {
-		name := strings.ToLower(f.ggml.Type.String())
-		s.gemm.name = fmt.Sprintf("gemm_%s_%s", name, sets.Feature)
+		s := selection{set: blockSet(sets.Code, f.ggml), gemm: &candidate{name: blockGemmName(f.ggml, sets.Feature)}}
+		s.tiling = newTiling(f, s.set)
 		if k := ggml.KernelFor(f.ggml.Type, features); k != nil && f.rows >= k.Rows {
 			s.gemv = &candidate{name: k.Name, rows: k, cost: rowsCost(k)}
 		}
 		return s
 	}
+	s := selection{set: sets.Code.Set(bits), gemm: &candidate{name: gemmName(f.header.Layout, f.bits, sets.Feature)}}
+	s.tiling = newTiling(f, s.set)
 	if k := gemvFor(f, features); k != nil {
 		s.gemv = &candidate{name: k.Name, gemv: k, cost: gemvCost(k)}
 	}

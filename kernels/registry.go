@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/kernels/floatmm"
 	"github.com/lowbit-go/gq/internal/kernels/gemv"
@@ -27,7 +28,8 @@ type Info struct {
 	// Layouts, Tiles and Zeros list the payloads that the kernel reads. A payload needs one of each.
 	Layouts []packing.Layout
 	Tiles   []packing.Tile
-	Bits    int // bits of a weight
+	Type    gguf.TensorType // of LayoutBlocks
+	Bits    int             // bits of a weight
 	Zeros   []packing.ZeroKind
 	Grids   []packing.Grid
 	Scales  []packing.ScaleDtype
@@ -41,7 +43,7 @@ type Info struct {
 // Table lists every kernel that this build registers, including kernels that this CPU cannot run:
 // by layout and width, gemv kernels first, and from the least instruction set to the best.
 func Table() []Info {
-	table := append(gemvInfos(), floatInfos()...)
+	table := slices.Concat(gemvInfos(), floatInfos(), blockInfos())
 	for _, layout := range packing.Layouts {
 		if f, ok := supported[layout]; ok && f.as == 0 {
 			table = append(table, gemmInfos(layout, f)...)
@@ -52,7 +54,7 @@ func Table() []Info {
 	}
 	slices.SortStableFunc(table, func(a, b Info) int {
 		return cmp.Or(
-			int(a.Layouts[0])-int(b.Layouts[0]), a.Bits-b.Bits,
+			int(a.Layouts[0])-int(b.Layouts[0]), int(a.Type)-int(b.Type), a.Bits-b.Bits,
 			slices.Index(kinds, a.Kind)-slices.Index(kinds, b.Kind), slices.Index(cpu.Names, a.Feature)-slices.Index(cpu.Names, b.Feature),
 		)
 	})

@@ -82,7 +82,7 @@ func TestChoose(t *testing.T) {
 func TestTable(t *testing.T) {
 	names, table := map[string]bool{}, Table()
 	for _, k := range table {
-		quantized := k.Cost > 0 && len(k.Tiles) > 0 && len(k.Zeros) > 0 && len(k.Grids) > 0 && len(k.Scales) > 0
+		quantized := k.Cost > 0 && slices.Contains(k.Layouts, packing.LayoutBlocks) || k.Cost > 0 && len(k.Tiles) > 0 && len(k.Zeros) > 0 && len(k.Grids) > 0 && len(k.Scales) > 0
 		if names[k.Name] || len(k.Rows) == 0 || quantized == (k.Kind == "float") {
 			t.Errorf("%+v", k)
 		}
@@ -91,7 +91,7 @@ func TestTable(t *testing.T) {
 			t.Errorf("%s is available: %v", k.Name, k.Available)
 		}
 	}
-	for _, want := range []string{"gemm_lowbit1_generic", "gemm_lowbit8_generic", "gemm_torchao-linear3_generic", "gemm_qsi4c32p-f16_generic", "bf16_1x8_generic"} {
+	for _, want := range []string{"gemm_lowbit1_generic", "gemm_lowbit8_generic", "gemm_torchao-linear3_generic", "gemm_qsi4c32p-f16_generic", "bf16_1x8_generic", "gemm_q4_k_generic", "gemm_mxfp4_generic"} {
 		if !names[want] {
 			t.Errorf("no %s in the table", want)
 		}
