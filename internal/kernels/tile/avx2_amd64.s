@@ -11622,36 +11622,24 @@ ahead1:
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y9, Y0, Y0
 	VPERMQ       $0xd8, Y0, Y0
-	VPBROADCASTD (BX), Y1
-	VPMULLD      (SI), Y1, Y1
-	VPSUBD       Y1, Y0, Y0
 	VMOVDQU      Y0, (R9)
 	ADDQ         8(AX), R9
 	VSHUFPS      $0xdd, Y3, Y2, Y0
 	VSHUFPS      $0x88, Y3, Y2, Y1
 	VPADDD       Y0, Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
-	VPBROADCASTD 4(BX), Y0
-	VPMULLD      (SI), Y0, Y0
-	VPSUBD       Y0, Y1, Y1
 	VMOVDQU      Y1, (R9)
 	ADDQ         8(AX), R9
 	VSHUFPS      $0xdd, Y5, Y4, Y0
 	VSHUFPS      $0x88, Y5, Y4, Y1
 	VPADDD       Y0, Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
-	VPBROADCASTD 8(BX), Y0
-	VPMULLD      (SI), Y0, Y0
-	VPSUBD       Y0, Y1, Y1
 	VMOVDQU      Y1, (R9)
 	ADDQ         8(AX), R9
 	VSHUFPS      $0xdd, Y7, Y6, Y0
 	VSHUFPS      $0x88, Y7, Y6, Y1
 	VPADDD       Y0, Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
-	VPBROADCASTD 12(BX), Y0
-	VPMULLD      (SI), Y0, Y0
-	VPSUBD       Y0, Y1, Y1
 	VMOVDQU      Y1, (R9)
 	ADDQ         $0x00000004, DI
 	ADDQ         $0x00000010, BX
@@ -11748,18 +11736,12 @@ ahead1:
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y5, Y0, Y0
 	VPERMQ       $0xd8, Y0, Y0
-	VPBROADCASTD (BX), Y1
-	VPMULLD      (SI), Y1, Y1
-	VPSUBD       Y1, Y0, Y0
 	VMOVDQU      Y0, (R9)
 	ADDQ         8(AX), R9
 	VSHUFPS      $0xdd, Y3, Y2, Y0
 	VSHUFPS      $0x88, Y3, Y2, Y1
 	VPADDD       Y0, Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
-	VPBROADCASTD 4(BX), Y0
-	VPMULLD      (SI), Y0, Y0
-	VPSUBD       Y0, Y1, Y1
 	VMOVDQU      Y1, (R9)
 	ADDQ         $0x00000004, DI
 	ADDQ         $0x00000008, BX
@@ -11834,9 +11816,6 @@ ahead1:
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y3, Y0, Y0
 	VPERMQ       $0xd8, Y0, Y0
-	VPBROADCASTD (BX), Y1
-	VPMULLD      (SI), Y1, Y1
-	VPSUBD       Y1, Y0, Y0
 	VMOVDQU      Y0, (R9)
 	ADDQ         $0x00000004, DI
 	ADDQ         $0x00000004, BX
@@ -11981,9 +11960,6 @@ ahead1:
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y13, Y0, Y0
 	VPERMQ       $0xd8, Y0, Y0
-	VPBROADCASTD (BX), Y1
-	VPMULLD      (SI), Y1, Y1
-	VPSUBD       Y1, Y0, Y0
 	VCVTDQ2PS    Y0, Y0
 	VBROADCASTSS (R12), Y1
 	VMULPS       (R11), Y1, Y1
@@ -11992,9 +11968,6 @@ ahead1:
 	VSHUFPS      $0x88, Y3, Y2, Y1
 	VPADDD       Y0, Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
-	VPBROADCASTD 4(BX), Y0
-	VPMULLD      (SI), Y0, Y0
-	VPSUBD       Y0, Y1, Y1
 	VCVTDQ2PS    Y1, Y1
 	VBROADCASTSS 4(R12), Y0
 	VMULPS       (R11), Y0, Y0
@@ -12003,9 +11976,6 @@ ahead1:
 	VSHUFPS      $0x88, Y5, Y4, Y1
 	VPADDD       Y0, Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
-	VPBROADCASTD 8(BX), Y0
-	VPMULLD      (SI), Y0, Y0
-	VPSUBD       Y0, Y1, Y1
 	VCVTDQ2PS    Y1, Y1
 	VBROADCASTSS 8(R12), Y0
 	VMULPS       (R11), Y0, Y0
@@ -12014,9 +11984,6 @@ ahead1:
 	VSHUFPS      $0x88, Y7, Y6, Y1
 	VPADDD       Y0, Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
-	VPBROADCASTD 12(BX), Y0
-	VPMULLD      (SI), Y0, Y0
-	VPSUBD       Y0, Y1, Y1
 	VCVTDQ2PS    Y1, Y1
 	VBROADCASTSS 12(R12), Y0
 	VMULPS       (R11), Y0, Y0
@@ -12139,9 +12106,6 @@ ahead1:
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y7, Y0, Y0
 	VPERMQ       $0xd8, Y0, Y0
-	VPBROADCASTD (BX), Y1
-	VPMULLD      (SI), Y1, Y1
-	VPSUBD       Y1, Y0, Y0
 	VCVTDQ2PS    Y0, Y0
 	VBROADCASTSS (R12), Y1
 	VMULPS       (R11), Y1, Y1
@@ -12150,9 +12114,6 @@ ahead1:
 	VSHUFPS      $0x88, Y3, Y2, Y1
 	VPADDD       Y0, Y1, Y1
 	VPERMQ       $0xd8, Y1, Y1
-	VPBROADCASTD 4(BX), Y0
-	VPMULLD      (SI), Y0, Y0
-	VPSUBD       Y0, Y1, Y1
 	VCVTDQ2PS    Y1, Y1
 	VBROADCASTSS 4(R12), Y0
 	VMULPS       (R11), Y0, Y0
@@ -12242,9 +12203,6 @@ ahead1:
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y4, Y0, Y0
 	VPERMQ       $0xd8, Y0, Y0
-	VPBROADCASTD (BX), Y1
-	VPMULLD      (SI), Y1, Y1
-	VPSUBD       Y1, Y0, Y0
 	VCVTDQ2PS    Y0, Y0
 	VBROADCASTSS (R12), Y1
 	VMULPS       (R11), Y1, Y1

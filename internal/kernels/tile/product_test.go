@@ -87,6 +87,9 @@ func newProduct(t *testing.T, rng *rand.Rand, s Set, bits int, step Step, f fill
 			p.zeros[i] = p.zeros[0]
 		}
 	}
+	if step.Group == nil { // Symmetric
+		clear(p.zeros)
+	}
 	number := func(n int) []float32 {
 		x := make([]float32, n)
 		for i := range x {

@@ -154,8 +154,8 @@ type Set struct {
 	Unzip func(dst *byte, n int)
 	// Steps are the products, by number of rows MR, largest first; the last has MR 1.
 	Steps []Step
-	// Symmetric, if not nil, are faster steps for activations of -127 to 127, without Group and
-	// Shifted.
+	// Symmetric, if not nil, are faster steps for activations of -127 to 127 and Zeros of 0, without
+	// Group and Shifted.
 	Symmetric []Step
 
 	// Each epilogue turns the t of a row of activations that Dots wrote, [groups][NR], into NR

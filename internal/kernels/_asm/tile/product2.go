@@ -19,7 +19,7 @@ const (
 	// wide: signed codes and activations are widened to 16 bits.
 	wide
 	// signs: activations of -127 to 127 take the signs of signed codes of 8 bits. Two products fit 16
-	// bits.
+	// bits. There are no zero points.
 	signs
 )
 
@@ -70,10 +70,12 @@ func product2(r result, kind kind, mr int) {
 			if r == shifted {
 				VPSLLVD(k.arg("Shift"), t, t)
 			}
-			z := YMM()
-			VPBROADCASTD(k.sum(m), z)
-			VPMULLD(operand.Mem{Base: k.zeros}, z, z)
-			VPSUBD(z, t, t)
+			if kind != signs {
+				z := YMM()
+				VPBROADCASTD(k.sum(m), z)
+				VPMULLD(operand.Mem{Base: k.zeros}, z, z)
+				VPSUBD(z, t, t)
+			}
 			return t
 		}
 		switch r {
