@@ -217,6 +217,7 @@ type Query struct {
 type LayoutTile struct {
 	Layout packing.Layout
 	Tile   packing.Tile
+	Type   gguf.TensorType // of LayoutBlocks
 }
 
 // Floats reports whether q asks for unquantized weights: LayoutPlain, and no width or group.
@@ -237,7 +238,15 @@ func (q *Query) Headers(usual Query, shape func(group uint64) (rows, cols uint64
 	var headers []packing.Header
 	layouts, bits, groups := uses[LayoutTile]{}, uses[int]{}, uses[uint64]{}
 	for _, l := range or(q.Layouts, usual.Layouts) {
-		if l.Layout == packing.LayoutPlain {
+		switch l.Layout {
+		case packing.LayoutPlain:
+			continue
+		case packing.LayoutBlocks:
+			h := l.Type.Header(shape(0))
+			if _, err := KernelFor(h, 1, Options{CPU: "generic"}); err != nil {
+				return nil, err
+			}
+			headers = append(headers, h)
 			continue
 		}
 		for _, b := range or(q.Bits, usual.Bits) {
