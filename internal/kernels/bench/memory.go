@@ -110,7 +110,7 @@ func (o Options) Memory() (int64, error) {
 	return memory + float.bytes() + int64(slices.Max(o.M))*int64(4*(rows+2*cols)), nil
 }
 
-// fillBlocks repeats 64 random blocks of a type of ggml, with scales that are numbers of usual size.
+// fillBlocks repeats 64 random blocks of a type of ggml, with scales of usual size.
 func (s space) fillBlocks(memory []byte, t gguf.TensorType) {
 	rng, first := rand.New(rand.NewPCG(1, 1)), s.copy(memory, 0)
 	n := min(64*t.BlockBytes(), len(first))
