@@ -136,7 +136,9 @@ func selects(q *kernels.Query, k kernels.Info, headers []packing.Header) bool {
 	case k.Kind == "float":
 		return q.Floats()
 	case slices.Contains(k.Layouts, packing.LayoutBlocks):
-		return everything(q)
+		return everything(q) || slices.ContainsFunc(headers, func(h packing.Header) bool {
+			return h.Layout == packing.LayoutBlocks && gguf.TensorType(h.Dtype) == k.Type
+		})
 	}
 	return slices.ContainsFunc(headers, func(h packing.Header) bool {
 		// Kernels of lowbit are shown for the half-step grid and for all scale dtypes.

@@ -217,6 +217,7 @@ type Query struct {
 type LayoutTile struct {
 	Layout packing.Layout
 	Tile   packing.Tile
+	Type   gguf.TensorType // of LayoutBlocks
 }
 
 // Floats reports whether q asks for unquantized weights: LayoutPlain, and no width or group.
@@ -237,7 +238,15 @@ func (q *Query) Headers(usual Query, shape func(group uint64) (rows, cols uint64
 	var headers []packing.Header
 	layouts, bits, groups := uses[LayoutTile]{}, uses[int]{}, uses[uint64]{}
 	for _, l := range or(q.Layouts, usual.Layouts) {
-		if l.Layout == packing.LayoutPlain {
+		switch l.Layout {
+		case packing.LayoutPlain:
+			continue
+		case packing.LayoutBlocks:
+			h, err := q.header(l, 0, 0, shape)
+			if err != nil {
+				return nil, err
+			}
+			headers = append(headers, h)
 			continue
 		}
 		for _, b := range or(q.Bits, usual.Bits) {
@@ -279,6 +288,11 @@ func or[T any](list, usual []T) []T {
 func (q *Query) header(l LayoutTile, bits int, group uint64, shape func(group uint64) (rows, cols uint64)) (packing.Header, error) {
 	h := packing.Header{Layout: l.Layout, Bits: uint8(bits), Tile: l.Tile, Group: group}
 	h.Rows, h.Cols = shape(group)
+	if l.Layout == packing.LayoutBlocks {
+		h = l.Type.Header(h.Rows, h.Cols)
+		_, err := KernelFor(h, 1, Options{CPU: "generic"})
+		return h, err
+	}
 	if tiles := l.Layout.Tiles(); l.Tile == (packing.Tile{}) && len(tiles) > 0 {
 		h.Tile = tiles[len(tiles)-1] // the tile for i8mm, and lowbit's default
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/lowbit-go/gq/cmd/internal/cmdline"
+	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -50,6 +51,9 @@ func Ints(c *cli.Context, name string, least, most int) ([]int, error) {
 }
 
 func parseLayout(s string) (kernels.LayoutTile, error) {
+	if t, ok := gguf.ParseType(s); ok && t.GroupWeights() > 0 {
+		return kernels.LayoutTile{Layout: packing.LayoutBlocks, Type: t}, nil
+	}
 	name, tile, tiled := strings.Cut(s, ":")
 	l, ok := packing.ParseLayout(name)
 	if !ok {
@@ -57,7 +61,7 @@ func parseLayout(s string) (kernels.LayoutTile, error) {
 		for _, l := range packing.Layouts {
 			names = append(names, l.String())
 		}
-		return kernels.LayoutTile{}, fmt.Errorf("unknown layout %q: use %s, each alone or with a tile (lowbit:4x8x2)", s, strings.Join(names, ", "))
+		return kernels.LayoutTile{}, fmt.Errorf("unknown layout %q: use %s, each alone or with a tile (lowbit:4x8x2), or a type of ggml such as Q4_K", s, strings.Join(names, ", "))
 	}
 	f := kernels.LayoutTile{Layout: l}
 	if tiled {

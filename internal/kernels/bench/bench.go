@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -169,7 +170,11 @@ func (r *run) operator(name string, h packing.Header) error {
 	r.grow(s.bytes())
 	f := Figure{Layout: h.Layout.String(), Tile: h.Tile.String(), Bits: int(h.Bits), Group: h.Group, Zeros: h.ZeroKind.String()}
 	plain := h.Layout == packing.LayoutPlain
-	if plain {
+	if h.Layout == packing.LayoutBlocks {
+		t := gguf.TensorType(h.Dtype)
+		f.Layout, f.Tile, f.Zeros = t.String(), "", ""
+		s.fillBlocks(r.memory, t)
+	} else if plain {
 		f.Bits, f.Zeros = h.Dtype.Bits(), ""
 		fillFloats(r.memory[:s.bytes()], h.Dtype)
 	} else if err := s.fill(r.memory, h); err != nil {

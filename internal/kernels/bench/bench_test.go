@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -178,5 +179,44 @@ func TestFillFloats(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestBlocks measures types of ggml, with weights of usual size in every copy.
+func TestBlocks(t *testing.T) {
+	var headers []packing.Header
+	for _, name := range []string{"Q4_K", "NVFP4", "Q4_1"} {
+		f, _ := gguf.ParseType(name)
+		headers = append(headers, f.Header(64, 256))
+		s, err := newSpace(headers[len(headers)-1], 10000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		memory, row := make([]byte, s.bytes()), make([]float32, 256)
+		s.fillBlocks(memory, f)
+		last := s.copy(memory, s.copies-1)
+		for size := len(last) / 64; len(last) > 0; last = last[size:] {
+			if err := f.Decode(row, last[:size]); err != nil {
+				t.Fatal(err)
+			}
+			unusual := func(x float32) bool { return !(x > -1e9 && x < 1e9) }
+			if slices.ContainsFunc(row, unusual) || !slices.ContainsFunc(row, func(x float32) bool { return x != 0 }) {
+				t.Errorf("%s: weights %v ...", name, row[:8])
+			}
+		}
+	}
+	r, err := Run(context.Background(), Options{
+		Headers: headers, CPU: []string{"generic"}, M: []int{1}, Threads: []int{1}, CacheBytes: 10000, Rounds: 1, Time: time.Millisecond,
+		Log: func(kernels.Choice) {},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range r.Figures[2:] {
+		got = append(got, f.Layout+" "+f.Kernel)
+	}
+	if diff := cmp.Diff([]string{"Q4_K gemm_q4_k_generic", "NVFP4 gemm_nvfp4_generic", "Q4_1 gemm_q4_1_generic"}, got); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/internal/kernels/gemv"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/packing"
@@ -69,6 +70,10 @@ func newSpace(h packing.Header, cache int64) (space, error) {
 	if err != nil {
 		return space{}, err
 	}
+	if h.Layout == packing.LayoutBlocks {
+		t := gguf.TensorType(h.Dtype)
+		size = int64(h.Rows) * int64(h.Cols) / int64(t.BlockWeights()) * int64(t.BlockBytes())
+	}
 	if size > maxCopies {
 		return space{}, fmt.Errorf("bench: %d x %d weights take %d bytes, want at most %d", h.Rows, h.Cols, size, int64(maxCopies))
 	}
@@ -103,6 +108,28 @@ func (o Options) Memory() (int64, error) {
 		memory = max(memory, s.bytes())
 	}
 	return memory + float.bytes() + int64(slices.Max(o.M))*int64(4*(rows+2*cols)), nil
+}
+
+// fillBlocks repeats 64 random blocks of a type of ggml, with scales of usual size.
+func (s space) fillBlocks(memory []byte, t gguf.TensorType) {
+	rng, first := rand.New(rand.NewPCG(1, 1)), s.copy(memory, 0)
+	n := min(64*t.BlockBytes(), len(first))
+	var b gguf.Block
+	for at := 0; at < n; at += t.BlockBytes() {
+		block := first[at:][:t.BlockBytes()]
+		for usual := false; !usual; {
+			for i := range block {
+				block[i] = byte(rng.Uint32())
+			}
+			t.ReadBlock(&b, block)
+			usual = !slices.ContainsFunc(append(b.Scales[:], b.Min), func(x float32) bool { return !(x > -1e6 && x < 1e6) })
+		}
+	}
+	for i := n; i < len(first); i += copy(first[i:], first[:n]) {
+	}
+	for i := 1; i < s.copies; i++ {
+		copy(s.copy(memory, i), first)
+	}
 }
 
 // fill packs a random panel and repeats the panel: the codes do not affect the time.
