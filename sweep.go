@@ -104,10 +104,10 @@ func cross[T any](list []SweepRecipe, values []T, set func(r *quantizer.Recipe, 
 }
 
 // Sweep makes a .gqf file of the checkpoint src with each recipe, and measures these files and
-// o.Files on the same texts. What recipes have in common is made once: the float model's predictions, the texts
-// that the model writes, importance matrices, and the codes of successive recipes that differ only
-// in layouts. If the job leaves finished work, the error is a *ResumeError. The report has the
-// results of the gate; SweepVerdict turns them into an error.
+// o.Files on the same texts. What recipes have in common is made once: the float model's
+// predictions, the texts that the model writes, importance matrices, and the codes of successive
+// recipes that differ only in layouts. If the job leaves finished work, the error is a
+// *ResumeError. The report has the results of the gate; SweepVerdict turns them into an error.
 func Sweep(ctx context.Context, src string, o SweepOptions) (*accuracy.SweepReport, error) {
 	s := &sweep{ctx: ctx, src: src, name: src, o: o, stages: stages{to: o.Measure.Progress}}
 	s.reports, s.o.Measure.Reports = o.Measure.Reports, nil // of all files, not of each
