@@ -111,7 +111,8 @@ func SizeOf(p *fromcheckpoint.Plan, k quantizer.Tune, tokens, threads int) (s Si
 	if whole(p, Options{Kind: k}) {
 		s.Disk += 2 * savedBytes * n.trained
 		predictions := min(12*int64(held)*int64(c.VocabSize), eval.ReferenceBytes)
-		s.Memory = max(s.Memory, n.wholeState()+2*tape.Bytes()+gradientBytes+predictions+12*int64(held)*int64(m.Width()))
+		all := n.wholeState() + 2*tape.Bytes() + gradientBytes + predictions + 12*int64(held)*int64(m.Width())
+		s.Memory = max(s.Memory, all+all/4) // a quarter for garbage, see memlimit.Lift
 	}
 	s.Memory += packed
 	return s, nil
