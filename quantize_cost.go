@@ -59,7 +59,7 @@ const (
 	perPlanned    = 1.5e6 // of a tensor and a plan of an option, to find its bytes (40 us)
 	perRow        = 150e3 // of a row that is rounded to compare options (4 us)
 	perOption     = 290   // of a weight of such a row (7.5 ns)
-	perWeighedRow = 30e3  // of a row that is rounded with weights of columns to compare options (.8 us)
+	perWeighedRow = 30e3  // of a row that is rounded with weights of columns (.8 us)
 	perWeighedOpt = 1215  // of a weight of such a row (32 ns)
 	perTokenizer  = 1000  // of a byte of tokenizer.json (26 ns)
 	perJob        = 1.2e9 // to start, to open files and to sync (.03 s)
@@ -163,8 +163,8 @@ func (v view) foldChoiceCost() float64 {
 
 // probeCost is the cost of choosing bits: plans of all options, for the limits and for the choice,
 // a pass of the float model, a pass forward and backward (as long as 3.3 passes), the comparison of
-// options on sampled rows, and the probes, with a search. A probe is a pass, with the lm_head of both
-// models. Then files are written and measured.
+// options on sampled rows, and the probes, with a search. A probe is a pass, with the lm_head of
+// both models. Then files are written and measured.
 func (v view) probeCost() float64 {
 	kinds := map[string]bool{}
 	options := float64(v.bounds.outline.Plans)
