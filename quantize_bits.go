@@ -103,7 +103,7 @@ func (r *run) allocate(j *job, s *subject) (*Allocation, error) {
 	switch b := j.o.Budget; {
 	case b.MaxKL > 0:
 		out.Allocation, out.Evaluations, err = p.MaxKL(r.ctx, b.MaxKL, h.measure)
-	case j.measuredFiles(evaluations) == 0: // without calibration, predictions hold for the file
+	case j.measuredFiles(evaluations) == 0: // or the predictions are for the codes of the file
 		out.Allocation, err = b.meet(p)
 	default:
 		out.Allocation, out.Evaluations, err = p.Best(r.ctx, b.meet, h.measure, h.clearly)

@@ -59,7 +59,7 @@ const (
 	perPlanned    = 1.5e6 // of a tensor and a plan of an option, to find its bytes (40 us)
 	perRow        = 150e3 // of a row that is rounded to compare options (4 us)
 	perOption     = 290   // of a weight of such a row (7.5 ns)
-	perWeighedRow = 30e3  // of a row rounded with weights of columns to compare options (.8 us)
+	perWeighedRow = 30e3  // of a row that is rounded with weights of columns (.8 us)
 	perWeighedOpt = 1215  // of a weight of such a row (32 ns)
 	perTokenizer  = 1000  // of a byte of tokenizer.json (26 ns)
 	perJob        = 1.2e9 // to start, to open files and to sync (.03 s)

@@ -119,11 +119,11 @@ func TestEstimateJobs(t *testing.T) {
 		o                  QuantizeOptions
 		seconds, megabytes float64
 	}{
-		{"bits", books, QuantizeOptions{Budget: bits}, 2.64, 65},
-		{"bits", books3, QuantizeOptions{Budget: bits}, 3.34, 127},
-		{"bits", stories, QuantizeOptions{Budget: bits}, 1.54, 36},
-		{"max-kl", books, QuantizeOptions{Budget: &Budget{MaxKL: .02}}, 3.45, 116},
-		{"best bits", stories, QuantizeOptions{Recipe: quantizer.Recipe{Quality: quantizer.QualityBest}, Budget: bits}, 8.9, 138},
+		{"bits", books, QuantizeOptions{Budget: bits}, 1.78, 65},
+		{"bits", books3, QuantizeOptions{Budget: bits}, 2.2, 127},
+		{"bits", stories, QuantizeOptions{Budget: bits}, 1.11, 36},
+		{"max-kl", books, QuantizeOptions{Budget: &Budget{MaxKL: .02}}, 3.14, 116},
+		{"best bits", stories, QuantizeOptions{Recipe: quantizer.Recipe{Quality: quantizer.QualityBest}, Budget: bits}, 8.3, 138},
 		{"fold auto", stories, QuantizeOptions{Recipe: quantizer.Recipe{Fold: quantizer.Fold{Auto: true}}}, .79, 34},
 		{"rotate", books3, QuantizeOptions{Recipe: quantizer.Recipe{Fold: quantizer.Fold{Rotate: true}}}, .26, 14},
 		{"imatrix", stories, QuantizeOptions{Recipe: imatrix}, 1.02, 19},

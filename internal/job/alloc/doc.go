@@ -7,7 +7,7 @@
 //	gradients  run the model forward and backward on a thousand tokens, spread over a text, with
 //	           random gradients of the logits: the importance of each row and column of each tensor
 //	errors     find the squared rounding errors of each tensor's options, and of 3 bits in groups of
-//	           64, on up to 48 rows, each error weighted with the importance of its row and column
+//	           64, on up to 64 rows, each error weighted with the importance of its row and column
 //	probe      round all tensors of a kind (all q_proj) to 3 bits, and measure KL(float || rounded)
 //	           on the text (eval.Reference); each tensor gets a part in proportion to its weighted
 //	           error at 3 bits

@@ -30,8 +30,8 @@ type importances struct {
 	embedding *importance            // of the rows that tokens look up
 }
 
-// columns returns weights of columns for searches of linear layers with the same inputs: the cols
-// of importances, with mean 1. nil: no token reaches the layers.
+// columns returns weights of columns, with mean 1, for searches of linear layers with the same
+// inputs: the cols of their importances. nil: no token reaches the layers.
 func (im *importances) columns(linears []string) []float32 {
 	var sums []float64
 	total := 0.0

@@ -176,7 +176,7 @@ func TestSample(t *testing.T) {
 		drawn       int // rows that count
 		total       float64
 	}{
-		"small":           {rows: 100, importances: []*importance{{falling[:100], []float64{1}}}, drawn: 100},
+		"small":           {rows: 50, importances: []*importance{{falling[:50], []float64{1}}}, drawn: 50},
 		"no importance":   {rows: n, drawn: SampledRows, total: n},
 		"one row":         {rows: n, importances: []*importance{{oneRow, []float64{1, 1}}}, drawn: 1, total: 10},
 		"two importances": {rows: n, importances: []*importance{{oneRow, []float64{1, 1}}, {oneRow, []float64{.5, 1}}}, drawn: 1, total: 17.5},

@@ -23,7 +23,7 @@ const (
 )
 
 // SampledRows is the greatest number of rows of a matrix that options are compared on.
-const SampledRows = 48
+const SampledRows = 64
 
 type tensorErrors struct {
 	// Options and Probe are the errors with the scheme of each option and of the probe, estimated
