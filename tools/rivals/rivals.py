@@ -187,7 +187,7 @@ def judge(model):
     measure(model, [work(model, name) for name in names if not os.path.exists(work(model, name + ".kl.json"))])
     out = figures()
     for name in sorted(os.listdir(work(model))):
-        if not name.endswith(".kl.json"):
+        if not name.endswith(".kl.json") or name.count(".") != 3:  # CELL.METHOD.kl.json
             continue
         path = work(model, name.removesuffix(".kl.json"))
         cell, _, method = os.path.basename(path).partition(".")
