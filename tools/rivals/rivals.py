@@ -187,7 +187,7 @@ def judge(model):
     measure(model, [work(model, name) for name in names if not os.path.exists(work(model, name + ".kl.json"))])
     out = figures()
     for name in sorted(os.listdir(work(model))):
-        if not name.endswith(".kl.json"):
+        if not name.endswith(".kl.json") or name.count(".") != 3:  # CELL.METHOD.kl.json
             continue
         path = work(model, name.removesuffix(".kl.json"))
         cell, _, method = os.path.basename(path).partition(".")
@@ -244,7 +244,8 @@ def tables():
             wide = {name: m for name, m in methods.items() if "wide" in m}
             if wide:
                 floats = {text: math.exp(m["float"]) for text, m in next(iter(wide.values()))["wide"].items()}
-                lines += ["", f"The same files, judged on {2 * WIDE * 255:,} tokens:", "", *table(wide, "wide", floats)]
+                tokens = 255 * sum(len(m["kl"]) for m in next(iter(wide.values()))["wide"].values())
+                lines += ["", f"The same files, judged on {tokens:,} tokens:", "", *table(wide, "wide", floats)]
     return "\n".join(lines) + "\n\n"
 
 
