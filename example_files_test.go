@@ -168,7 +168,7 @@ func ExampleExport() {
 		log.Fatal(err)
 	}
 	fmt.Println(r.Quantized, "tensors quantized,", r.OutputBytes, "bytes")
-	// Output: 43 tensors quantized, 838560 bytes
+	// Output: 43 tensors quantized, 836544 bytes
 }
 
 // An embedding that MLX quantizes and vLLM does not is written as float32 for vLLM.

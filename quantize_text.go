@@ -1,6 +1,7 @@
 package gq
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -26,6 +27,7 @@ const (
 // selfText describes a text that the model of a checkpoint writes.
 type selfText struct {
 	tokens      int
+	wanted      int // of a file: far fewer are a warning. Default (0): tokens
 	seed        uint64
 	stage       string
 	name, draft string // entries of the working directory
@@ -37,6 +39,9 @@ type selfText struct {
 // calibrationText describes the text for calibration or for the choice of bits.
 func (j *job) calibrationText(tokens int) selfText {
 	s := selfText{tokens: tokens, seed: j.seed(), stage: stageText, name: textName, draft: draftName, option: "calibrate"}
+	if !j.calibration.onText {
+		s.wanted = min(tokens, j.choiceTokens())
+	}
 	if j.shared == nil && (j.calibration.onText || j.measuredFiles(evaluations) > 0) && tokens == j.seenTokens() {
 		held := j.heldOutText()
 		s.with = &held
@@ -69,8 +74,8 @@ func (r *run) textOf(j *job, p *fromcheckpoint.Plan, name string, self selfText)
 		return tok, t, err
 	}
 	t, err := r.fileText(p, tok, name, self.tokens)
-	if err == nil && t.Tokens() < self.tokens/8 {
-		r.warn("%s has %d tokens, %d were asked for: on so few the result may be worse than without a text", name, t.Tokens(), self.tokens)
+	if wanted := cmp.Or(self.wanted, self.tokens); err == nil && t.Tokens() < wanted/8 {
+		r.warn("%s has %d tokens, %d were asked for: on so few the result may be worse than without a text", name, t.Tokens(), wanted)
 	}
 	return tok, t, err
 }
