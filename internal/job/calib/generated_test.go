@@ -19,11 +19,11 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
-// TestGenerated calibrates a random model of each architecture as --quality good does, on text that
-// the model writes: the KL divergence on other text of its own is at least a fifth below the
-// search's, at equal bytes. Gemma 4's mixture misses that, in each of its kinds of matrices: 0.81
-// on this text, and 0.83 and 0.85 on 4,096 tokens of two other texts. --quality best reaches 0.79
-// and 0.78 there.
+// TestGenerated calibrates a random model of each architecture as --quality good does, on half as
+// much text that the model writes: the KL divergence on other text of its own is at least a fifth
+// below the search's, at equal bytes. Gemma 4's mixture misses that with all of the text, in each
+// of its kinds of matrices: 0.81 on this text, and 0.83 and 0.85 on 4,096 tokens of two other
+// texts. --quality best reaches 0.79 and 0.78 there.
 func TestGenerated(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes its time")
@@ -55,9 +55,9 @@ func TestGenerated(t *testing.T) {
 			continue
 		}
 		seen[c.Architecture] = true
-		limit := 0.8
+		limit, tokens := 0.8, calib.DefaultTokens/2
 		if filepath.Base(dir) == "gemma4-moe" {
-			limit = 0.82
+			limit, tokens = 0.82, calib.DefaultTokens
 		}
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			float, err := forward.OpenCheckpoint(dir, forward.Options{Threads: 1})
@@ -73,7 +73,7 @@ func TestGenerated(t *testing.T) {
 				}
 				return s
 			}
-			calibration := own(1, calib.DefaultTokens)
+			calibration := own(1, tokens)
 			var windows []text.Window
 			for _, ids := range own(2, 1024).Sequences {
 				windows = append(windows, text.Window{Tokens: ids, First: 1})

@@ -96,27 +96,3 @@ func TestBlocksWorse(t *testing.T) {
 		t.Errorf("layers kept: %v; KL %g, then %g", kept, r.Before, r.After)
 	}
 }
-
-// TestBlocksArchitectures trains layers of random models: a mixture of experts, norms behind
-// attention, biases, layers with states.
-func TestBlocksArchitectures(t *testing.T) {
-	testshared.SlowEmulated(t, "TestRun has the optimizer, model.TestGradientBits the gradients")
-	for _, name := range []string{"mixtral", "gemma2", "qwen2", "lfm2", "qwen3-next"} {
-		dir := t.TempDir()
-		testmodels.Find(t, name).Write(t, dir)
-		p := testplan.New(t, dir, quantizer.Recipe{Bits: 2})
-		kept := 0
-		o := Options{Kind: quantizer.TuneBlocks, Steps: 1, Trained: func(l TrainedLayer) {
-			if l.Kept {
-				kept++
-			}
-		}}
-		r, err := Run(context.Background(), p, nil, ids(t, testmodels.Vocab, 90, 90, 90), o)
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		if kept == 0 || !(r.After < r.Before) {
-			t.Errorf("%s: %d layers kept; KL %g, then %g at step %d of %d", name, kept, r.Before, r.After, r.Step, r.Steps)
-		}
-	}
-}
