@@ -60,6 +60,9 @@ func (r *reader) node(n *onnx.Node, taken map[string]bool) error {
 		if n.Input(4) != "" {
 			return fmt.Errorf("it has a g_idx: columns in activation order have no groups in a .gqf file: quantize without activation order")
 		}
+		if f := r.factors(n.Input(0)); f != "" {
+			return fmt.Errorf("its inputs are multiplied by the factors %q, as AWQ does, and a .gqf file has no place for them: quantize with a method that merges its factors into the layers before", f)
+		}
 		return r.quantized(n, n.Input(1), n.Input(2), n.Input(3), n.Input(5), n.Integer("N", 0), n.Integer("K", 0), n.Integer("bits", 4), taken)
 	case "GatherBlockQuantized":
 		name := n.Input(0)
@@ -96,6 +99,22 @@ func (r *reader) node(n *onnx.Node, taken map[string]bool) error {
 		}
 	}
 	return nil
+}
+
+// factors returns the name of factors of single columns that a value was multiplied by, or "". The
+// gains of a norm are none.
+func (r *reader) factors(value string) string {
+	m := r.makers[value]
+	if m == nil || m.Op != "Mul" && m.Op != "Div" {
+		return ""
+	}
+	for _, name := range m.Inputs {
+		t := r.tensors[name]
+		if _, suffix := vectorName(name); t != nil && suffix == "" && len(t.Dims) > 0 && t.Dims[len(t.Dims)-1] > 1 {
+			return name
+		}
+	}
+	return ""
 }
 
 func notTransposed(t *onnx.Tensor) error {

@@ -183,6 +183,10 @@ func TestErrors(t *testing.T) {
 		"inputs before outputs": func(m *onnx.Model) {
 			m.Graph.Nodes = append(m.Graph.Nodes, onnx.Node{Op: "MatMul", Inputs: []string{"y", "z"}, Outputs: []string{"o"}})
 		},
+		`multiplied by the factors "f"`: func(m *onnx.Model) {
+			m.Graph.Nodes = append(m.Graph.Nodes, onnx.Node{Op: "Mul", Inputs: []string{"h", "f"}, Outputs: []string{"x"}})
+			m.Graph.Initializers = append(m.Graph.Initializers, onnx.Tensor{Name: "f", Type: onnx.Float, Dims: []int64{32}, Raw: make([]byte, 128)})
+		},
 		"appears twice": func(m *onnx.Model) { m.Graph.Nodes = append(m.Graph.Nodes, *node(m)) },
 	} {
 		m := small()
