@@ -110,7 +110,7 @@ func (v view) textBytes() int64 {
 	return n + n/garbageShare
 }
 
-// tuneBytes is the memory that tuning needs beyond the steps before it, which have ended.
+// tuneBytes is the memory of tuning. The steps before have ended, and their memory is free.
 func (v view) tuneBytes() int64 {
 	n := v.tuning.size.Memory
 	for _, s := range steps() {

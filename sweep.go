@@ -35,7 +35,7 @@ type SweepOptions struct {
 	// content. All have the same adapters, which the float model has too.
 	Recipes []SweepRecipe
 	// Files are quantized models to compare with the recipes' files: .gqf files, GGUF files and
-	// quantized checkpoints. They are measured anew by each sweep. Default: none.
+	// quantized checkpoints. Each sweep measures them. Default: none.
 	Files []string
 	// Output is a directory for the files, NAME.gqf by the recipes' names. Sweep makes the directory
 	// if its parent exists. A later sweep takes files and figures from there. Default (""): files are

@@ -241,7 +241,7 @@ func TestColumns(t *testing.T) {
 }
 
 // TestCalibratedErrors: predictions for a calibrated algorithm spare the columns with large inputs,
-// so errors weighted by the inputs are smaller than those of search.
+// so they have smaller errors, weighted by the inputs, than rows of search.
 func TestCalibratedErrors(t *testing.T) {
 	j := openJob(t, "../../../internal/lm/forward/testdata/torch/llama3", 1)
 	found := map[gqf.Algorithm][]*tensorErrors{}

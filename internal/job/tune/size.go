@@ -150,3 +150,65 @@ func Check(p *fromcheckpoint.Plan) error {
 	}
 	return nil
 }
+
+// Layered reports whether a kind of tuning trains layers before the whole model.
+func Layered(k quantizer.Tune) bool { return k == quantizer.TuneBlocks || k == quantizer.TuneCodes }
+
+// Work is the number of steps of all kinds that Run makes for a model of so many layers.
+func Work(p *fromcheckpoint.Plan, o Options, t *Text, layers int) int {
+	n := Steps(p, o, t.TrainTokens())
+	if Layered(o.Kind) {
+		n += layers * LayerSteps(t.TrainTokens())
+	}
+	return n
+}
+
+// Steps is the number of steps with the whole model that Run makes on so many tokens of training.
+func Steps(p *fromcheckpoint.Plan, o Options, tokens int) int {
+	if !whole(p, o) {
+		return 0
+	}
+	n := o.Steps
+	if n == 0 {
+		n = DefaultSteps(cmp.Or(o.Kind, quantizer.TuneFloats), false)
+	}
+	return max(1, min(n, passes*tokens/StepTokens))
+}
+
+// DefaultSteps is the number of steps on a text of DefaultTokens.
+func DefaultSteps(k quantizer.Tune, coarse bool) int {
+	switch {
+	case k == quantizer.TuneCodes && coarse:
+		return 736
+	case k == quantizer.TuneCodes:
+		return 320
+	}
+	return 160
+}
+
+// DefaultTokens is the default number of tokens. Codes overfit a text that they see repeatedly. So
+// coarse codes, up to 2.5 bits, see every token of a long text once.
+func DefaultTokens(k quantizer.Tune, coarse bool) int {
+	switch {
+	case k == quantizer.TuneCodes && coarse:
+		return 736*StepTokens + mostHeldOut
+	case k == quantizer.TuneCodes:
+		return 131072
+	case k == quantizer.TuneBlocks:
+		return 65536
+	}
+	return 32768
+}
+
+// Coarse reports whether a plan has at most 2.5 bits for each code of its linear layers.
+func Coarse(p *fromcheckpoint.Plan) bool {
+	bits, weights := 0.0, 0.0
+	for _, m := range p.Matrices() {
+		if !m.Embedded() {
+			n := float64(m.Rows) * float64(m.Cols)
+			bits += float64(n * float64(m.Scheme.Bits))
+			weights += n
+		}
+	}
+	return bits < 2.5*weights
+}

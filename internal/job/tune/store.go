@@ -228,7 +228,7 @@ func (b *blocks) resumeLayer(layer int) (found bool, err error) {
 	return true, nil
 }
 
-// take replaces the numbers of a matrix by those of codes.
+// take replaces the codes, scales and minima of a matrix with those of c.
 func (t *matrix) take(c *rounding.Codes) error {
 	n, err := newMatrix(t.Matrix, c)
 	if err != nil {

@@ -126,8 +126,8 @@ func (r *Reference) KL(ctx context.Context, m *forward.Model) (float64, error) {
 // Divergences are the divergences of a model from the float model of a Reference.
 type Divergences struct {
 	Mean float64
-	// Bound is a mean that other text like this text exceeds in one case of twenty: Mean if the text
-	// has a single cluster.
+	// Bound is a mean that other text of the kind exceeds in one case of twenty. It is Mean if the
+	// text has a single cluster.
 	Bound float64
 	// Tokens are the divergences at all scored tokens.
 	Tokens []float64

@@ -7,7 +7,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// The types whose codes are points of a lattice: see formats/gguf/blocks_lattice.go. Package ggml
+// Codes of these types are points of a lattice: see formats/gguf/blocks_lattice.go. Package ggml
 // has the tables of points and of signs.
 
 func lattice(name string, bytes, group int, codes func(block) func(int) reg.VecVirtual, subs func(block) (subs, mins reg.VecVirtual), scale func(block) reg.VecVirtual) superType {
