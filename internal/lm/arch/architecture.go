@@ -213,7 +213,7 @@ func (c *ForwardConfig) QueryFactor(l *LayerConfig, position int) float64 {
 }
 
 // ExpertsTransposed reports whether checkpoints store fused experts as inputs x outputs.
-func (c *ForwardConfig) ExpertsTransposed() bool { return expertOrders[c.Architecture] == inOut }
+func (c *ForwardConfig) ExpertsTransposed() bool { return c.Facts.inOut }
 
 // Uses reports whether the layer has tensors of a kind, if its architecture has.
 func (l *LayerConfig) Uses(kind Kind) bool {

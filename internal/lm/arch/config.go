@@ -52,12 +52,11 @@ var nests = []string{"text_config", "llm_config", "language_config", "thinker_co
 // thinker_config.text_config.
 const maxNesting = 3
 
-// tiedByDefault has the model types that tie lm_head and embedding by default (transformers'
-// configuration_*.py). Other types default to untied, or are unknown.
+// tiedByDefault has the model types without facts that tie lm_head and embedding by default
+// (transformers' configuration_*.py). Other types default to untied, or are unknown.
 var tiedByDefault = set(
-	"bloom", "cohere", "cohere2", "ernie4_5", "ernie4_5_moe", "falcon", "falcon_mamba", "gemma", "gemma2", "gemma3", "gemma3_text",
-	"gemma3n", "gemma3n_text", "gemma4", "gemma4_text", "gpt2", "gpt_bigcode", "gpt_neo", "jetmoe", "lfm2", "lfm2_moe", "minicpm3",
-	"mamba", "mpt", "openai-gpt", "opt", "recurrent_gemma", "smollm3", "starcoder2", "t5",
+	"bloom", "cohere", "falcon", "falcon_mamba", "gpt2", "gpt_bigcode", "gpt_neo", "jetmoe", "mamba", "mpt", "openai-gpt", "opt", "recurrent_gemma",
+	"starcoder2", "t5",
 )
 
 // ParseConfig reads a config.json and ignores keys that gq does not use. Python's NaN and Infinity
@@ -127,7 +126,10 @@ func (c *Config) readTie(levels []object) error {
 		c.TieStated = false
 	}
 	if !c.TieStated {
-		c.TieWordEmbeddings = tiedByDefault[c.TextType] || tiedByDefault[c.ModelType]
+		for _, name := range []string{c.TextType, c.ModelType} {
+			f := FactsOf(TextType(name))
+			c.TieWordEmbeddings = c.TieWordEmbeddings || tiedByDefault[name] || f != nil && f.tied
+		}
 	}
 	return nil
 }

@@ -1,11 +1,16 @@
 package arch
 
 import (
+	"bytes"
 	"flag"
 	"fmt"
+	"go/scanner"
+	"go/token"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -57,5 +62,65 @@ func TestDocumented(t *testing.T) {
 	path, readme := read("README.md")
 	if want := fmt.Sprintf("[%d architectures]", len(architectures)); !strings.Contains(readme, want) {
 		t.Errorf("%s does not say %s", path, want)
+	}
+}
+
+// TestPages holds the page of facts of each architecture to 120 lines, and all other code to the
+// rule that it names no architecture.
+func TestPages(t *testing.T) {
+	names := map[string]bool{}
+	for _, name := range Architectures() {
+		names[name], names[ClassName(name)] = true, true
+		if l := FactsOf(TextType(name)).LlamaCpp; l != nil {
+			names[l.Name], names[l.MixtureName] = true, true
+		}
+	}
+	delete(names, "")
+	// These files write models, and name llama.cpp's tokenizers.
+	others := []string{"internal/job/synth/spec.go", "internal/lm/llamacpp/names.go", "internal/lm/llamacpp/pretokenizers.go"}
+	root, pages, found := testshared.Root(t), 0, 0
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		name := filepath.ToSlash(strings.TrimPrefix(path, root+string(filepath.Separator)))
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (name == "tools" || name == "internal/test" || d.Name() == "testdata" || strings.HasPrefix(d.Name(), "_")):
+			return filepath.SkipDir
+		case filepath.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go"):
+			return nil
+		}
+		src, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		page := strings.HasPrefix(name, "internal/lm/arch/model_")
+		if lines := bytes.Count(src, []byte("\n")); page && lines > 120 {
+			t.Errorf("%s has %d lines: at most 120 were expected", name, lines)
+		}
+		if page {
+			pages++
+		}
+		files := token.NewFileSet()
+		var s scanner.Scanner
+		s.Init(files.AddFile(name, -1, len(src)), src, nil, 0)
+		for {
+			pos, kind, literal := s.Scan()
+			if kind == token.EOF {
+				return nil
+			}
+			value, err := strconv.Unquote(literal)
+			if kind != token.STRING || err != nil || !names[value] {
+				continue
+			}
+			if found++; !page && !slices.Contains(others, name) {
+				t.Errorf("%s names the architecture %s: only its page of facts may", files.Position(pos), literal)
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pages != len(architectures) || found < len(names) {
+		t.Errorf("%d pages for %d architectures, and %d names where %d were expected", pages, len(architectures), found, len(names))
 	}
 }

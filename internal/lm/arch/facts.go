@@ -28,6 +28,10 @@ type Facts struct {
 	read func(k *keys, c *ForwardConfig)
 	// vocab is the default of vocab_size if published files rely on it; 0 if files state the size.
 	vocab int
+	// tied is the default of tie_word_embeddings.
+	tied bool
+	// inOut: fused experts are stored inputs x outputs.
+	inOut bool
 }
 
 // A Naming pairs the name of a tensor in a checkpoint with llama.cpp's name, or with names of the
@@ -118,6 +122,8 @@ type LlamaCpp struct {
 	Windows  WindowUse
 	// WindowLayers is the number of layers by which llama.cpp assumes sliding windows; 0: none.
 	WindowLayers int
+	// Window is the default of the window, if windows are used.
+	Window int
 	// Period is the default of Period-th layers without a sliding window, if windows are used.
 	Period int
 	Caps   bool // attention and logits have softcaps
@@ -173,6 +179,8 @@ type LlamaCpp struct {
 	// Factors: tensors of rope factors suffice for a rope of type longrope. Mscales: config.json has
 	// the factors of sines and cosines of such ropes.
 	Factors, Mscales bool
+	// OuterContext: the context of longrope before the extension is outside of rope_scaling.
+	OuterContext bool
 	// Untruncated: config.json has truncate false for yarn, for which there is no key.
 	Untruncated bool
 	// Change makes the configuration what llama.cpp computes, and returns how this differs from what
@@ -180,8 +188,7 @@ type LlamaCpp struct {
 	Change func(c *ForwardConfig) (difference string)
 	// Check returns what llama.cpp's code for the architecture does not support in a model, or "".
 	Check func(c *ForwardConfig) string
-	// Config returns keys of the config.json of a .gguf file, next to the sizes. nil: package
-	// llamacpp reads the architecture's own keys.
+	// Config returns keys of the config.json of a .gguf file, next to the sizes.
 	Config func(m Metadata) map[string]any
 }
 
@@ -189,6 +196,8 @@ type LlamaCpp struct {
 type LlamaCppMixture struct {
 	Weights WeightUse
 	Sigmoid bool // scores are sigmoids
+	// DenseWidth: experts are as wide as a dense network, and no key says so.
+	DenseWidth bool
 	// Dense: the first layers may be dense.
 	Dense bool
 	// Steps: each n-th layer is a mixture, the others are dense.

@@ -23,7 +23,7 @@ func TestGemmaRefusals(t *testing.T) {
 		{"gemma3n", "activation_sparsity_pattern", []float64{1, 0, 0, 0, 0, 0, 0}, "has 1: numbers from 0 to below 1"},
 		{"gemma3n", "activation_sparsity_pattern", []float64{0.5}, "has 1 entries for 7 layers"},
 		{"gemma3n", "rope_scaling", map[string]any{"rope_type": "proportional"}, "does not know"},
-		{"gemma4-dense", "use_bidirectional_attention", "all", "earlier tokens only"},
+		{"gemma4-dense", "use_bidirectional_attention", "all", "knows only vision"},
 		{"gemma4-dense", "num_global_key_value_heads", 3, "does not divide"},
 		{"gemma4-dense", "hidden_size_per_layer_input", 16, ""},
 		{"gemma4-dense", "per_layer_config", map[string]any{"3": map[string]any{"head_dim": 48}}, ""},

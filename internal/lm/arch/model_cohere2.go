@@ -1,7 +1,7 @@
 package arch
 
 var _ = register("cohere2", Facts{
-	Title: "Command R7B, A", Class: "Cohere2ForCausalLM",
+	Title: "Command R7B, A", Class: "Cohere2ForCausalLM", tied: true,
 	Layer: join([]Naming{{InputNorm, "input_layernorm", "attn_norm"}}, separateAttention, separateMLP),
 	LlamaCpp: &LlamaCpp{Name: "cohere2", Windows: UsedWindow, Period: 4, NoRopeStep: 4, Tied: true, LogitScale: true, Config: func(m Metadata) map[string]any {
 		return map[string]any{"hidden_act": "silu", "logit_scale": m.Positive("logit_scale", 0), "layer_norm_eps": m.Positive("attention.layer_norm_epsilon", 0)}

@@ -1,7 +1,7 @@
 package arch
 
 var _ = register("ernie4_5", Facts{
-	Title: "ERNIE 4.5", Class: "Ernie4_5ForCausalLM",
+	Title: "ERNIE 4.5", Class: "Ernie4_5ForCausalLM", tied: true,
 	Layer:    join(preNorms, separateAttention, separateMLP),
 	LlamaCpp: &LlamaCpp{Name: "ernie4_5", Config: siluMetadata},
 	read: func(k *keys, c *ForwardConfig) {

@@ -1,7 +1,7 @@
 package arch
 
 var _ = register("ernie4_5_moe", Facts{
-	Title: "ERNIE 4.5 (mixture)", Class: "Ernie4_5_MoeForCausalLM",
+	Title: "ERNIE 4.5 (mixture)", Class: "Ernie4_5_MoeForCausalLM", tied: true,
 	Layer: join(preNorms, separateAttention, separateMLP, separateExperts, sharedExperts,
 		[]Naming{{RouterCorrection, "mlp.moe_statics.e_score_correction_bias", "exp_probs_b.bias"}}),
 	LlamaCpp: &LlamaCpp{Name: "ernie4_5-moe", Mixture: LlamaCppMixture{Dense: true}, Config: func(m Metadata) map[string]any {

@@ -3,7 +3,7 @@ package arch
 import "math"
 
 var _ = register("gemma", Facts{
-	Title: "Gemma", Class: "GemmaForCausalLM",
+	Title: "Gemma", Class: "GemmaForCausalLM", tied: true,
 	Layer: join(preNorms, separateAttention, separateMLP),
 	LlamaCpp: &LlamaCpp{Name: "gemma", Tied: true, Config: func(m Metadata) map[string]any {
 		return map[string]any{"hidden_act": "gelu_pytorch_tanh"}

@@ -1,10 +1,15 @@
 package arch
 
 var _ = register("gemma3_text", Facts{
-	Title: "Gemma 3 (text)", Class: "Gemma3ForCausalLM",
-	Layer:    join(allNorms, separateAttention, queryKeyNorms, separateMLP),
-	LlamaCpp: &LlamaCpp{Name: "gemma3", Windows: OptionalWindow, Period: 6, WideLayers: 62},
-	vocab:    262208,
+	Title: "Gemma 3 (text)", Class: "Gemma3ForCausalLM", tied: true,
+	Layer: join(allNorms, separateAttention, queryKeyNorms, separateMLP),
+	LlamaCpp: &LlamaCpp{Name: "gemma3", Windows: OptionalWindow, Period: 6, WideLayers: 62, Config: func(m Metadata) map[string]any {
+		return map[string]any{
+			"hidden_activation": "gelu_pytorch_tanh", "attn_logit_softcapping": nil, "final_logit_softcapping": nil,
+			"rope_local_base_freq": m.Positive("rope.freq_base_swa", 10000),
+		}
+	}},
+	vocab: 262208,
 	read: func(k *keys, c *ForwardConfig) {
 		k.readGemma(c)
 		c.QKNorm = HeadNorms

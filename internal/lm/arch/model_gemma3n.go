@@ -8,7 +8,7 @@ import (
 )
 
 var _ = register("gemma3n_text", Facts{
-	Title: "Gemma 3n (text)", Class: "Gemma3nForCausalLM",
+	Title: "Gemma 3n (text)", Class: "Gemma3nForCausalLM", tied: true,
 	Layer: join(allNorms, separateAttention, queryKeyNorms, separateMLP, perLayerInputs, []Naming{
 		{StreamNorm, "altup.router_norm", "altup_router_norm"},
 		{StreamRouter, "altup.modality_router", "altup_router"},
@@ -41,7 +41,7 @@ var _ = register("gemma3n_text", Facts{
 		k.slidingLayers(c, k.window(512), func(i int) bool { return (i+1)%5 != 0 })
 		k.layerPositions(c, 32768, ropeDefaults{theta: 1e6, thetaKey: "rope_theta"}, ropeDefaults{theta: 10000, thetaKey: "rope_local_base_freq"})
 		k.borrow(c, 15)
-		c.PerLayer = &PerLayerConfig{Vocab: k.size("vocab_size_per_layer_input", 262144), Width: k.size("hidden_size_per_layer_input", 256)}
+		k.size("hidden_size_per_layer_input", 256) // not 0
 		only(k, "altup_active_idx", 0, "is not an integer")
 		c.AltUp = &AltUpConfig{Streams: k.size("altup_num_inputs", 4), Scaled: k.boolean("altup_correct_scale", true)}
 		c.Laurel = k.size("laurel_rank", 64)
@@ -50,12 +50,14 @@ var _ = register("gemma3n_text", Facts{
 	},
 })
 
-var _ = registerMultimodal("gemma3n", nesting{class: "Gemma3nForConditionalGeneration", text: "gemma3n_text", irrelevant: []string{
-	"text_config", "vision_config", "audio_config", "audio_soft_tokens_per_image", "vision_soft_tokens_per_image", "audio_token_id", "image_token_id",
-	"boa_token_id", "boi_token_id", "eoa_token_id", "eoi_token_id"}})
+var _ = registerMultimodal("gemma3n", nesting{class: "Gemma3nForConditionalGeneration", text: "gemma3n_text", irrelevant: gemmaInputs})
+
+// gemmaInputs are keys about images and sound in Gemma 3n and 4.
+var gemmaInputs = []string{"text_config", "vision_config", "audio_config", "audio_soft_tokens_per_image", "vision_soft_tokens_per_image", "audio_token_id", "image_token_id",
+	"video_token_id", "boa_token_id", "boi_token_id", "eoa_token_id", "eoa_token_index", "eoi_token_id"}
 
 // readGemmaUnit reads the keys that Gemma 3n and Gemma 4 share: queries, keys and values are
-// normalized, and products of queries and keys have no factor.
+// normalized, products of queries and keys have no factor, and layers have inputs of their own.
 func (k *keys) readGemmaUnit(c *ForwardConfig, kvHeads int) {
 	k.readHeads(c, 8, kvHeads, 256, 1e-6)
 	c.Activation = "gelu_pytorch_tanh"
@@ -63,6 +65,7 @@ func (k *keys) readGemmaUnit(c *ForwardConfig, kvHeads int) {
 	k.attentionBias(c)
 	c.QKNorm, c.UnitValues, c.AttentionScale = HeadNorms, true, 1
 	c.EmbeddingScale = math.Sqrt(float64(c.HiddenSize))
+	c.PerLayer = &PerLayerConfig{Vocab: k.size("vocab_size_per_layer_input", 262144), Width: k.count("hidden_size_per_layer_input", 256)}
 }
 
 // widths reads intermediate_size, a number or a list with a number for each layer.

@@ -2,12 +2,13 @@ package arch
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"strconv"
 )
 
 var _ = register("gemma4_text", Facts{
-	Title: "Gemma 4 (text)", Class: "Gemma4ForCausalLM",
+	Title: "Gemma 4 (text)", Class: "Gemma4ForCausalLM", tied: true,
 	Layer: join(allNorms, separateAttention, queryKeyNorms, separateMLP, perLayerInputs, []Naming{
 		{LayerScalar, "layer_scalar", "layer_output_scale"},
 		// A mixture beside the dense network. The dense network is like a shared expert.
@@ -31,87 +32,67 @@ var _ = register("gemma4_text", Facts{
 		c.MaxPositions = k.size("max_position_embeddings", 131072)
 		c.Intermediate = k.size("intermediate_size", 9216)
 		c.LogitSoftcap = k.softcap("final_logit_softcapping", 0)
-		if s := k.string("use_bidirectional_attention", "vision"); s != "vision" { // of images only
-			k.fail("use_bidirectional_attention", "is %q: this forward pass knows attention to earlier tokens only", s)
-		}
+		only(k, "use_bidirectional_attention", "vision", "is not a string") // of images only
 		k.slidingLayers(c, k.window(512), func(i int) bool { return (i+1)%6 != 0 })
 		if n := len(c.Layers); n > 0 {
 			c.Layers[n-1].Window = 0 // whatever layer_types says
 		}
 		k.gemma4Heads(c)
 		k.borrow(c, 0)
-		wide := k.boolean("use_double_wide_mlp", false)
-		if wide {
-			for i := range c.Layers {
-				if c.Layers[i].Borrow > 0 {
-					c.Layers[i].Intermediate = 2 * c.Intermediate
-				}
+		wide, mixes := k.boolean("use_double_wide_mlp", false), k.boolean("enable_moe_block", false)
+		for i := range c.Layers {
+			if l := &c.Layers[i]; wide && l.Borrow > 0 {
+				l.Intermediate = 2 * c.Intermediate
 			}
 		}
-		vocab := k.size("vocab_size_per_layer_input", 262144)
-		if width := k.count("hidden_size_per_layer_input", 256); width > 0 {
-			if c.PerLayer = (&PerLayerConfig{Vocab: vocab, Width: width}); vocab < c.VocabSize {
-				k.fail("vocab_size_per_layer_input", "is %d: at least vocab_size, %d, was expected", vocab, c.VocabSize)
-			}
+		if c.PerLayer.Width == 0 {
+			c.PerLayer = nil
+		} else if c.PerLayer.Vocab < c.VocabSize {
+			k.fail("vocab_size_per_layer_input", "is %d: at least vocab_size, %d, was expected", c.PerLayer.Vocab, c.VocabSize)
 		}
-		if !k.boolean("enable_moe_block", false) {
+		if wide && mixes {
+			k.fail("use_double_wide_mlp", "is true beside experts: this forward pass knows either of the two")
+		} else if !mixes {
 			k.irrelevant("num_experts", "top_k_experts", "moe_intermediate_size")
 			return
 		}
-		if wide {
-			k.fail("use_double_wide_mlp", "is true beside experts: this forward pass knows either of the two")
-		}
-		c.Experts = &ExpertConfig{
-			Count: k.size("num_experts", 0), PerToken: k.size("top_k_experts", 0), Intermediate: k.size("moe_intermediate_size", 0),
-			Shared: c.Intermediate, Normalize: true,
-		}
+		c.Experts = &ExpertConfig{Count: k.size("num_experts", 0), PerToken: k.size("top_k_experts", 0), Intermediate: k.size("moe_intermediate_size", 0), Shared: c.Intermediate, Normalize: true}
 		c.expertsFrom(0)
 	},
 })
 
-var _ = registerMultimodal("gemma4", nesting{class: "Gemma4ForConditionalGeneration", text: "gemma4_text", irrelevant: []string{
-	"text_config", "vision_config", "audio_config", "image_token_id", "video_token_id", "audio_token_id", "boi_token_id", "eoi_token_id", "boa_token_id",
-	"eoa_token_id", "eoa_token_index", "vision_soft_tokens_per_image"}})
+var _ = registerMultimodal("gemma4", nesting{class: "Gemma4ForConditionalGeneration", text: "gemma4_text", irrelevant: gemmaInputs})
 
 // gemma4Heads reads the sizes of heads in layers that see all tokens, and the ropes.
 func (k *keys) gemma4Heads(c *ForwardConfig) {
-	dims, heads := k.size("global_head_dim", 512), k.count("num_global_key_value_heads", 0)
-	same := k.boolean("attention_k_eq_v", false)
+	dims, heads, same := k.size("global_head_dim", 512), k.count("num_global_key_value_heads", 0), k.boolean("attention_k_eq_v", false)
 	if !same {
 		heads = 0
 	}
 	own := k.within("per_layer_config") // as Transformers writes it, in place of both
 	for i := range c.Layers {
 		l := &c.Layers[i]
-		if own == nil && l.Window == 0 {
-			l.HeadDim, l.KVHeads = dims, heads
-		}
 		if own != nil {
 			if in := own.within(strconv.Itoa(i)); in != nil {
 				l.HeadDim, l.KVHeads = in.count("head_dim", 0), in.count("num_key_value_heads", 0)
 				own.join(in)
 			}
+		} else if l.Window == 0 {
+			l.HeadDim, l.KVHeads = dims, heads
 		}
-		l.KeyValues = same && l.Window == 0
-		if l.Window == 0 {
+		if l.KeyValues = same && l.Window == 0; l.Window == 0 {
 			dims = cmp.Or(l.HeadDim, c.HeadDim)
 		}
 	}
 	k.join(own)
-	local := ropeDefaults{theta: 10000, dims: c.HeadDim, maxPositions: c.MaxPositions}
-	global := ropeDefaults{theta: 1e6, dims: dims, maxPositions: c.MaxPositions, proportional: true}
-	if k.has("rope_parameters") {
-		c.Ropes = k.layerRopes(global, local)
-	} else {
-		c.Ropes = []RopeConfig{
-			{Type: "proportional", Theta: 1e6, Dims: dims, Factor: 1, Pairs: dims / 8, AttentionFactor: 1},
-			{Type: "default", Theta: 10000, Dims: c.HeadDim, AttentionFactor: 1},
-		}
+	if !k.has("rope_parameters") {
+		k.keys["rope_parameters"] = json.RawMessage(`{"full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25}, "sliding_attention": {"rope_type": "default"}}`)
 	}
+	c.Ropes = k.layerRopes(ropeDefaults{theta: 1e6, dims: dims, maxPositions: c.MaxPositions, proportional: true}, ropeDefaults{theta: 10000, dims: c.HeadDim, maxPositions: c.MaxPositions})
 	c.localRopes()
-	for i := range c.Layers {
-		if n := cmp.Or(c.Layers[i].HeadDim, c.HeadDim); n != c.Ropes[c.Layers[i].Rope].Dims {
-			k.fail("per_layer_config", "has heads of %d in layer %d: %d was expected, as in the other layers of its kind", n, i, c.Ropes[c.Layers[i].Rope].Dims)
+	for i, l := range c.Layers {
+		if n := cmp.Or(l.HeadDim, c.HeadDim); n != c.Ropes[l.Rope].Dims {
+			k.fail("per_layer_config", "has heads of %d in layer %d: %d was expected, as in the other layers of its kind", n, i, c.Ropes[l.Rope].Dims)
 		}
 	}
 }
@@ -125,10 +106,9 @@ func gemma4Metadata(m Metadata) map[string]any {
 		"final_logit_softcapping": m.Positive("final_logit_softcapping", 30), "intermediate_size": widths[0], "use_double_wide_mlp": widths[len(widths)-1] != widths[0],
 	}
 	for i, n := range heads {
-		switch {
-		case windows[i] != 0:
+		if windows[i] != 0 {
 			config["num_key_value_heads"] = n
-		case i < len(heads)-shared:
+		} else if i < len(heads)-shared {
 			config["num_global_key_value_heads"], config["attention_k_eq_v"] = n, !m.HasTensor(fmt.Sprintf("blk.%d.attn_v.weight", i))
 		}
 	}

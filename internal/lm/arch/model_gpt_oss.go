@@ -3,7 +3,7 @@ package arch
 import "fmt"
 
 var _ = register("gpt_oss", Facts{
-	Title: "gpt-oss", Class: "GptOssForCausalLM",
+	Title: "gpt-oss", Class: "GptOssForCausalLM", inOut: true,
 	Layer: join(qwen35Norms, separateAttention, []Naming{
 		{Sinks, "self_attn.sinks", "attn_sinks"},
 		{Router, "mlp.router", "ffn_gate_inp"},

@@ -2,10 +2,8 @@ package arch
 
 var _ = register("granite", Facts{
 	Title: "Granite", Class: "GraniteForCausalLM",
-	Layer: join(preNorms, separateAttention, separateMLP),
-	LlamaCpp: &LlamaCpp{Name: "granite", Permuted: true, Bias: AllBias, MLPBias: true, Scales: true, Config: func(m Metadata) map[string]any {
-		return map[string]any{"hidden_act": "silu", "attention_bias": m.HasTensor("blk.0.attn_q.bias"), "mlp_bias": m.HasTensor("blk.0.ffn_gate.bias")}
-	}},
+	Layer:    join(preNorms, separateAttention, separateMLP),
+	LlamaCpp: &LlamaCpp{Name: "granite", Permuted: true, Bias: AllBias, MLPBias: true, Scales: true, Config: llamaMetadata},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 32, 0, 0, 1e-6)
 		k.positions(c, 2048, ropeDefaults{theta: 10000})

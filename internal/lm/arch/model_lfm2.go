@@ -3,7 +3,7 @@ package arch
 import "slices"
 
 var _ = register("lfm2", Facts{
-	Title: "LFM2", Class: "Lfm2ForCausalLM",
+	Title: "LFM2", Class: "Lfm2ForCausalLM", tied: true,
 	Layer:     join(lfm2Mixers, lfm2MLP),
 	FinalNorm: lfm2Final,
 	LlamaCpp:  &LlamaCpp{Name: "lfm2", Square: true, States: "conv", Config: lfm2Metadata},

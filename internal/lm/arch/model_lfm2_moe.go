@@ -1,7 +1,7 @@
 package arch
 
 var _ = register("lfm2_moe", Facts{
-	Title: "LFM2-MoE", Class: "Lfm2MoeForCausalLM",
+	Title: "LFM2-MoE", Class: "Lfm2MoeForCausalLM", tied: true,
 	Layer: join(lfm2Mixers, lfm2MLP, []Naming{
 		{Router, "feed_forward.gate", "ffn_gate_inp"},
 		{GateExperts, "feed_forward.experts.*.w1", "ffn_gate_exps"},

@@ -13,4 +13,10 @@ var _ = register("llama", Facts{
 })
 
 // llamaLlamaCpp is also Mistral's: llama.cpp has one architecture for both.
-var llamaLlamaCpp = &LlamaCpp{Name: "llama", Permuted: true, Bias: AllBias, MLPBias: true, RopeFactors: []string{"llama3", "longrope"}}
+var llamaLlamaCpp = &LlamaCpp{Name: "llama", Permuted: true, Bias: AllBias, MLPBias: true, RopeFactors: []string{"llama3", "longrope"}, Config: llamaMetadata}
+
+func llamaMetadata(m Metadata) map[string]any {
+	config := siluBiasMetadata(m)
+	config["mlp_bias"] = m.HasTensor("blk.0.ffn_gate.bias")
+	return config
+}

@@ -6,7 +6,7 @@ import (
 )
 
 var _ = register("llama4_text", Facts{
-	Title: "Llama 4 (text)", Class: "Llama4ForCausalLM",
+	Title: "Llama 4 (text)", Class: "Llama4ForCausalLM", inOut: true,
 	Layer: join(preNorms, separateAttention, feedForward, []Naming{
 		{Router, "feed_forward.router", "ffn_gate_inp"},
 		{GateUpExperts, "feed_forward.experts.gate_up_proj", ""},

@@ -3,7 +3,7 @@ package arch
 import "math"
 
 var _ = register("minicpm3", Facts{
-	Title: "MiniCPM3", Class: "MiniCPM3ForCausalLM",
+	Title: "MiniCPM3", Class: "MiniCPM3ForCausalLM", tied: true,
 	Layer: join(preNorms, latentAttention, separateMLP),
 	LlamaCpp: &LlamaCpp{Name: "minicpm3", RopeFactors: []string{"longrope"}, Check: func(c *ForwardConfig) string {
 		depth := 1.4 / math.Sqrt(float64(max(1, len(c.Layers))))

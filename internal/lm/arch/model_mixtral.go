@@ -2,8 +2,12 @@ package arch
 
 var _ = register("mixtral", Facts{
 	Title: "Mixtral", Class: "MixtralForCausalLM",
-	Layer:    join(preNorms, separateAttention, mixtralExperts),
-	LlamaCpp: &LlamaCpp{Name: "llama", Permuted: true, Bias: AllBias, RopeFactors: llamaLlamaCpp.RopeFactors},
+	Layer: join(preNorms, separateAttention, mixtralExperts),
+	LlamaCpp: &LlamaCpp{Name: "llama", Permuted: true, Bias: AllBias, RopeFactors: llamaLlamaCpp.RopeFactors, Mixture: LlamaCppMixture{DenseWidth: true}, Config: func(m Metadata) map[string]any {
+		config := localExpertsMetadata(m)
+		config["sliding_window"] = nil
+		return config
+	}},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 0, 8, 0, 1e-5)
 		k.positions(c, 4096*32, ropeDefaults{theta: 1e6})

@@ -2,8 +2,13 @@ package arch
 
 var _ = register("phi3", Facts{
 	Title: "Phi-3", Class: "Phi3ForCausalLM",
-	Layer:    join(preNorms, phi3Attention, fusedMLP),
-	LlamaCpp: &LlamaCpp{Name: "phi3", Square: true, RopeFactors: []string{"longrope"}, Factors: true, Windows: WrittenWindow, PartialRope: true},
+	Layer: join(preNorms, phi3Attention, fusedMLP),
+	LlamaCpp: &LlamaCpp{Name: "phi3", Square: true, RopeFactors: []string{"longrope"}, Factors: true, Windows: WrittenWindow, PartialRope: true, OuterContext: true, Config: func(m Metadata) map[string]any {
+		config := windowMetadata(m)
+		config["hidden_act"] = "silu"
+		config["original_max_position_embeddings"] = m.Count("rope.scaling.original_context_length", m.Count("context_length", -1))
+		return config
+	}},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 0, 0, 0, 1e-5)
 		k.never("attention_bias", "mlp_bias", "lm_head_bias")
@@ -17,4 +22,12 @@ var _ = register("phi3", Facts{
 var phi3Attention = []Naming{
 	{FusedQKV, "self_attn.qkv_proj", "attn_qkv"},
 	{Output, "self_attn.o_proj", "attn_output"},
+}
+
+// windowMetadata has the window that llama.cpp ignores.
+func windowMetadata(m Metadata) map[string]any {
+	if w := m.Count("attention.sliding_window", 0); w != 0 {
+		return map[string]any{"sliding_window": w}
+	}
+	return map[string]any{"sliding_window": nil}
 }

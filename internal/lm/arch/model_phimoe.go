@@ -1,5 +1,7 @@
 package arch
 
+import "maps"
+
 var _ = register("phimoe", Facts{
 	Title: "Phi-3.5-MoE", Class: "PhimoeForCausalLM",
 	Layer: join(preNorms, separateAttention, mixtralExperts),
@@ -17,10 +19,8 @@ var _ = register("phimoe", Facts{
 		},
 		Config: func(m Metadata) map[string]any {
 			config := localExpertsMetadata(m)
-			config["attention_bias"], config["lm_head_bias"], config["sliding_window"] = true, true, nil
-			if w := m.Count("attention.sliding_window", 0); w != 0 {
-				config["sliding_window"] = w
-			}
+			config["attention_bias"], config["lm_head_bias"] = true, true
+			maps.Copy(config, windowMetadata(m))
 			return config
 		},
 	},

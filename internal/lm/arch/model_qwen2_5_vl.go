@@ -2,10 +2,8 @@ package arch
 
 var _ = register("qwen2_5_vl_text", Facts{
 	Title: "Qwen2.5-VL (text)", Class: "Qwen2_5_VLForConditionalGeneration",
-	Layer: join(preNorms, separateAttention, separateMLP),
-	LlamaCpp: &LlamaCpp{Name: "qwen2vl", Square: true, Bias: QKVBias, Config: func(Metadata) map[string]any {
-		return map[string]any{"hidden_act": "silu", "use_sliding_window": false}
-	}},
+	Layer:    join(preNorms, separateAttention, separateMLP),
+	LlamaCpp: &LlamaCpp{Name: "qwen2vl", Square: true, Bias: QKVBias, Config: qwenMetadata},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 64, 8, 0, 1e-5)
 		k.positions(c, 32768, ropeDefaults{theta: 1e6, sections: []int{16, 24, 24}})

@@ -1,9 +1,16 @@
 package arch
 
 var _ = register("smollm3", Facts{
-	Title: "SmolLM3", Class: "SmolLM3ForCausalLM",
-	Layer:    join(preNorms, separateAttention, separateMLP),
-	LlamaCpp: &LlamaCpp{Name: "smollm3", Permuted: true, NoRopeStep: 4, Bias: QKVBias},
+	Title: "SmolLM3", Class: "SmolLM3ForCausalLM", tied: true,
+	Layer: join(preNorms, separateAttention, separateMLP),
+	LlamaCpp: &LlamaCpp{Name: "smollm3", Permuted: true, NoRopeStep: 4, Bias: QKVBias, Config: func(m Metadata) map[string]any {
+		config, turns := qwenMetadata(m), make([]int, m.Count("block_count", -1))
+		for i := range turns {
+			turns[i] = min(1, (i+1)%4)
+		}
+		config["no_rope_layers"] = turns
+		return config
+	}},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 16, 4, 0, 1e-6)
 		k.positions(c, 32768, ropeDefaults{theta: 2e6})

@@ -1,6 +1,7 @@
 package arch
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,44 +17,23 @@ const (
 )
 
 // expertOrders is the order of fused experts in a 3-D tensor [experts, ., .], by model_type.
+// Architectures with facts are not among them: see [Facts].
 var expertOrders = map[string]order{
-	// y = x @ W[e]
-	"gpt_oss":           inOut, // in BF16; the MXFP4 blocks of the published files are out x in
-	"llama4":            inOut,
-	"llama4_text":       inOut,
 	"qwen3_vl_moe":      inOut, // as published; transformers 5 saves out x in, evident from the shape
 	"qwen3_vl_moe_text": inOut,
 	"aria":              inOut,
 	"aria_text":         inOut,
-	"qwen3_5_moe":       outIn,
-	"qwen3_5_moe_text":  outIn,
-	"gemma4":            outIn,
-	"gemma4_text":       outIn,
-	"granitemoe":        outIn,
 	"granitemoeshared":  outIn,
-	"granitemoehybrid":  outIn,
 	"jetmoe":            outIn,
 	"step3p5":           outIn,
 	// Published with a tensor per expert. Only transformers 5 fuses these experts, by stacking the
 	// tensors in their order.
-	"deepseek_v2":    outIn,
-	"deepseek_v3":    outIn,
-	"dots1":          outIn,
-	"ernie4_5_moe":   outIn,
-	"flex_olmo":      outIn,
-	"glm4_moe":       outIn,
-	"glm4v_moe":      outIn,
-	"hunyuan_v1_moe": outIn,
-	"jamba":          outIn,
-	"lfm2_moe":       outIn,
-	"longcat_flash":  outIn,
-	"minimax":        outIn,
-	"mixtral":        outIn,
-	"olmoe":          outIn,
-	"phimoe":         outIn,
-	"qwen2_moe":      outIn,
-	"qwen3_moe":      outIn,
-	"qwen3_next":     outIn,
+	"dots1":         outIn,
+	"flex_olmo":     outIn,
+	"glm4v_moe":     outIn,
+	"jamba":         outIn,
+	"longcat_flash": outIn,
+	"minimax":       outIn,
 }
 
 // gptOrders is the order of matrices in architectures with GPT-2's names (gptNames). GPT-2's Conv1D
@@ -97,10 +77,21 @@ func lookUp(table map[string]order, cfg *Config) order {
 	if cfg == nil {
 		return orderUnknown
 	}
-	if o := table[cfg.TextType]; o != orderUnknown {
-		return o
+	return cmp.Or(table[cfg.TextType], table[cfg.ModelType])
+}
+
+// expertOrder finds the order of fused experts for a config.
+func expertOrder(cfg *Config) order {
+	if cfg == nil {
+		return orderUnknown
 	}
-	return table[cfg.ModelType]
+	switch f := cmp.Or(FactsOf(TextType(cfg.TextType)), FactsOf(TextType(cfg.ModelType))); {
+	case f == nil || !f.Has(DownExperts):
+		return lookUp(expertOrders, cfg)
+	case f.inOut:
+		return inOut
+	}
+	return outIn
 }
 
 // unknownOrder returns the reason why a matrix of unknown order stays unquantized.

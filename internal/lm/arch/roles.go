@@ -113,7 +113,7 @@ func (n tensorName) stack(cfg *Config, shape []int64) Class {
 	if !ok {
 		return keep(gqf.RoleOther, "a 3-D tensor that is not known as a stack of experts")
 	}
-	o := lookUp(expertOrders, cfg)
+	o := expertOrder(cfg)
 	if o == orderUnknown {
 		return keep(gqf.RoleExpert, unknownOrder(cfg))
 	}

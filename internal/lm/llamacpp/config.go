@@ -286,7 +286,7 @@ func (m *Model) describeExperts(f *family, c *arch.ForwardConfig) {
 	e := c.Experts
 	m.set(keyExperts, e.Count)
 	m.set(keyExpertsUsed, e.PerToken)
-	if f.Config != nil || e.Intermediate != c.Intermediate {
+	if !f.Mixture.DenseWidth {
 		m.set(keyExpertLength, e.Intermediate)
 	}
 	if e.Shared > 0 {

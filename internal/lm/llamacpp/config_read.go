@@ -62,16 +62,16 @@ func newConfigReader(f *gguf.File) (*configReader, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
-	if r.modelType == "llama" && r.has(keyExperts) && r.count(keyExperts, 0) > 0 {
-		r.modelType = "mixtral"
-	}
 	r.family, _ = familyOf(r.modelType)
-	// An architecture of llama.cpp may be two model types, with windows or sigmoid scores and
-	// without.
+	// An architecture of llama.cpp may be two model types, with experts, windows or sigmoid scores
+	// and without.
+	if r.has(keyExperts) && r.count(keyExperts, 0) > 0 && !r.family.mixes() {
+		r.choose((*family).mixes)
+	}
 	if r.has(keyWindow) && r.count(keyWindow, 0) > 0 && r.family.Windows == arch.IgnoredWindow {
 		r.choose(func(f *family) bool { return f.Windows != arch.IgnoredWindow })
 	}
-	if r.family.Config != nil && r.has(keyGating) && r.count(keyGating, 0) == gatingSigmoid && !r.family.Mixture.Sigmoid {
+	if r.has(keyGating) && r.count(keyGating, 0) == gatingSigmoid && !r.family.Mixture.Sigmoid {
 		r.choose(func(f *family) bool { return f.Mixture.Sigmoid })
 	}
 	return r, r.err
@@ -101,11 +101,19 @@ func (r *configReader) read() (object, error) {
 		return nil, r.err
 	}
 	r.readRope()
-	if r.family.Config != nil {
-		maps.Copy(r.config, r.family.Config(r))
-		if r.has(keyExperts) {
-			r.checkExperts()
+	maps.Copy(r.config, r.family.Config(r))
+	if r.has(keyLogitCap) && r.number(keyLogitCap) != 0 {
+		r.set("final_logit_softcapping", r.positive(keyLogitCap, 0))
+	}
+	if r.has(keyExperts) {
+		r.checkExperts()
+	}
+	if r.family.WideLayers > 0 {
+		scalar := r.headDim
+		if r.layers == r.family.WideLayers {
+			scalar = r.config["hidden_size"].(int) / max(1, r.config["num_attention_heads"].(int))
 		}
+		r.set("query_pre_attn_scalar", scalar)
 	}
 	if r.family.Scales {
 		r.set("embedding_multiplier", r.positive(keyEmbeddingScale, 1))
@@ -120,50 +128,11 @@ func (r *configReader) read() (object, error) {
 		}
 		r.set("partial_rotary_factor", partialFactor(dims, r.headDim))
 	}
-	if r.family.Config != nil && r.family.Windows >= arch.UsedWindow {
-		r.readWindows(r.count(keyWindow, 0))
+	if r.family.Windows >= arch.UsedWindow {
+		r.readWindows(r.count(keyWindow, r.family.Window))
 	}
 	if theta, _ := r.config["rope_theta"].(float64); r.family.LocalRope && r.positive(keyRopeBaseWindow, theta) != theta {
 		r.fail(keyRopeBaseWindow, "is %v: %v was expected, as in layers without a window", r.positive(keyRopeBaseWindow, theta), theta)
-	}
-	switch r.modelType {
-	case "llama":
-		r.set("hidden_act", "silu")
-		r.set("attention_bias", r.file.Tensor("blk.0.attn_q.bias") != nil)
-		r.set("mlp_bias", r.file.Tensor("blk.0.ffn_gate.bias") != nil)
-	case "mixtral":
-		r.set("hidden_act", "silu")
-		r.set("sliding_window", nil)
-		r.set("num_local_experts", r.experts())
-	case "qwen2", "qwen3":
-		r.set("hidden_act", "silu")
-		r.set("use_sliding_window", false)
-	case "qwen3_moe":
-		r.set("hidden_act", "silu")
-		r.set("use_sliding_window", false)
-		r.set("num_experts", r.experts())
-		r.set("moe_intermediate_size", r.size(keyExpertLength, r.count(keyFeedForward, -1)/max(1, r.count(keyExpertsUsed, -1))))
-		r.set("norm_topk_prob", true)
-		r.set("decoder_sparse_step", 1)
-	case "gemma2", "gemma3_text":
-		r.readGemma()
-	case "phi3":
-		r.set("hidden_act", "silu")
-		r.set("original_max_position_embeddings", r.size(keyScalingContext, r.positions))
-		r.set("sliding_window", nil)
-		if w := r.count(keyWindow, 0); w != 0 {
-			r.set("sliding_window", w)
-		}
-	case "smollm3":
-		r.set("hidden_act", "silu")
-		turns := make([]int, r.layers)
-		for i := range turns {
-			if !r.family.skipsRope(i) {
-				turns[i] = 1
-			}
-		}
-		r.set("no_rope_layers", turns)
-		r.set("use_sliding_window", false)
 	}
 	// Transformers wants 30.0, not 30.
 	for _, key := range []string{"attn_logit_softcapping", "final_logit_softcapping"} {
@@ -314,37 +283,6 @@ func (r *configReader) width(key string, absent int) int {
 		}
 	}
 	return most
-}
-
-func (r *configReader) experts() int {
-	n := r.size(keyExperts, -1)
-	r.limit(keyExperts, n, maxExperts)
-	r.set("num_experts_per_tok", r.size(keyExpertsUsed, -1))
-	return n
-}
-
-func (r *configReader) readGemma() {
-	r.set("hidden_activation", "gelu_pytorch_tanh")
-	scalar := r.headDim
-	if r.layers == r.family.WideLayers {
-		scalar = r.config["hidden_size"].(int) / max(1, r.config["num_attention_heads"].(int))
-	}
-	r.set("query_pre_attn_scalar", scalar)
-	window := 0
-	if r.modelType == "gemma2" {
-		window = r.count(keyWindow, 4096)
-		r.set("attn_logit_softcapping", r.positive(keyAttentionCap, 50))
-		r.set("final_logit_softcapping", r.positive(keyLogitCap, 30))
-	} else {
-		window = r.count(keyWindow, 0)
-		r.set("attn_logit_softcapping", nil)
-		r.set("final_logit_softcapping", nil)
-		if r.has(keyLogitCap) && r.number(keyLogitCap) != 0 {
-			r.set("final_logit_softcapping", r.positive(keyLogitCap, 0))
-		}
-		r.set("rope_local_base_freq", r.positive(keyRopeBaseWindow, 10000))
-	}
-	r.readWindows(window)
 }
 
 func (r *configReader) readWindows(window int) {

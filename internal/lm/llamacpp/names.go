@@ -151,6 +151,11 @@ func (f *family) latent() bool {
 	return slices.ContainsFunc(f.layer, func(n arch.Naming) bool { return n.Kind == arch.KeyDown })
 }
 
+// mixes reports whether layers have experts.
+func (f *family) mixes() bool {
+	return slices.ContainsFunc(f.layer, func(n arch.Naming) bool { return n.Kind == arch.Router })
+}
+
 // modelTypes returns the model types by general.architecture. llama is Llama, Mistral and Mixtral:
 // llama.cpp has no sliding window there, and without the window Mistral is Llama.
 func modelTypes() map[string]string {

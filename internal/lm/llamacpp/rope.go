@@ -195,7 +195,7 @@ func (r *configReader) longRope(long, short []float64, context int, attention fl
 	if r.family.Mscales {
 		scaling["long_mscale"], scaling["short_mscale"] = attention, attention
 	}
-	if r.modelType != "phi3" { // Phi-3 has the context outside
+	if !r.family.OuterContext {
 		scaling["original_max_position_embeddings"] = context
 	}
 	if float32(attention) != float32(arch.LongRopeAttention(float64(r.positions)/float64(context), context)) {
