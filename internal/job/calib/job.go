@@ -378,7 +378,7 @@ func (t *roundedTable) Lookup(dst []float32, row int) error {
 }
 
 func (j *job) replace(name string, c *rounding.Codes) (undo func(), err error) {
-	op, err := kernels.NewRows(c.Rows, c.Cols, c.DequantizeRow, nil, kernels.Options{Log: quiet})
+	op, err := kernels.NewRows(c.Rows, c.Cols, j.plan.Factors[name].Divided(c.DequantizeRow), nil, kernels.Options{Log: quiet})
 	if err != nil {
 		return nil, err
 	}

@@ -320,6 +320,7 @@ func (p *Plan) ReadRows(dst []float32, m plan.Matrix, first, n int) error {
 	if err := w.Read(dst, m.Slice*m.Rows+first, n); err != nil {
 		return err
 	}
+	p.Factors[src.Name].Multiply(dst, first, m.Cols)
 	for i, v := range dst {
 		if !floats.Finite(v) {
 			e := &quantizer.TensorError{File: p.from.Ck.Files()[src.File].Name, Tensor: src.Name, Slice: -1, Row: int64(first + i/m.Cols), Err: &rounding.NonFiniteError{Column: i % m.Cols, Value: v}}

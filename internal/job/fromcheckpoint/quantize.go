@@ -49,9 +49,17 @@ func (r *rowQuantizer) fit(it *plan.Quantized) (err error) {
 	}
 	buffer.Grow(&r.x, int(it.Cols))
 	r.rq.LimitScales(it.Smallest)
-	r.rq.Recover(it.Src.Precision())
+	r.rq.Recover(r.precision(it))
 	r.item = it
 	return nil
+}
+
+// precision is the format of scales that holds the weights that are rounded.
+func (r *rowQuantizer) precision(it *plan.Quantized) packing.ScaleDtype {
+	if r.in.plan.Factors[it.Src.Name] != nil {
+		return packing.ScaleF32
+	}
+	return it.Src.Precision()
 }
 
 // Begin prepares to quantize the rows of the block's unit, or to read the codes that were chosen.
@@ -119,7 +127,7 @@ func (r *rowQuantizer) take(b *write.Block, chosen plan.RowReader, x []float32, 
 		}
 		rounding.AddSquares(&r.acc, k, v, v-dequantized[k])
 	}
-	precision := it.Src.Precision()
+	precision := r.precision(it)
 	r.countGroups(x, dst.Scales, func(g int) bool {
 		same := precision != packing.ScaleNone && it.Scheme.Type == 0
 		any := false
@@ -200,9 +208,11 @@ func (r *rowQuantizer) rowsOf(b *write.Block, found *write.Result) func(dst []fl
 		return func(_ []float32, n int64) []float32 { return gathered[n*it.Cols : (n+1)*it.Cols] }
 	}
 	found.Crc = crc32c.Checksum(r.weights.Bytes(first, int(rows)))
+	factors := r.in.plan.Factors[it.Src.Name]
 	return func(dst []float32, n int64) []float32 {
 		dst = dst[:it.Cols]
 		r.weights.Widen(dst, first+int(n), 1)
+		factors.Multiply(dst, first+int(n), len(dst))
 		return dst
 	}
 }

@@ -31,6 +31,8 @@ type Plan struct {
 	Config  []byte // config.json; nil: none
 	Recipe  quantizer.Recipe
 	Threads int // of the job; 0: GOMAXPROCS
+	// Factors are factors of the weights of quantized tensors, by the name in the checkpoint.
+	Factors map[string]RowFactors
 }
 
 // Quantized are the quantized items.

@@ -226,6 +226,11 @@ func (o *Output) settle(pl *plan.Planner) error {
 			return err
 		}
 	}
+	for q := range o.Quantized() {
+		if err := o.multiply(q); err != nil {
+			return err
+		}
+	}
 	o.leaveOut(pl)
 	return nil
 }
@@ -286,13 +291,36 @@ func (o *Output) setType(i int, byName map[string]plan.Item) error {
 			kind = gguf.F32 // which holds both exactly
 		}
 	}
-	if q, ok := first.(*plan.Quantized); ok && t.Parts[0].Factor != 0 {
-		return quantizer.Requestf("tensor %q has %d bits, but llama.cpp's %s wants it multiplied by a factor of config.json: write a .gguf file of unquantized weights first (--rule '*=skip' --allow-unquantized), and quantize that file", q.Name(), q.Scheme.Bits, o.Model.Architecture)
-	}
-	if q, ok := first.(*plan.Quantized); ok && t.F32 {
+	if q, ok := first.(*plan.Quantized); ok && t.F32 && t.Parts[0].Factor == 0 {
 		return quantizer.Requestf("tensor %q has %d bits, but llama.cpp wants %q as float32: leave it unquantized with --rule '%s=skip'", q.Name(), q.Scheme.Bits, t.Name, q.Name())
 	}
 	o.types[i] = kind
+	return nil
+}
+
+// multiply makes the factors of an item's places factors of its weights, which are rounded then.
+func (o *Output) multiply(q *plan.Quantized) error {
+	var list plan.RowFactors
+	multiplied, differs := false, false
+	for _, r := range o.Regions[q.Index][0] {
+		f := plan.RowFactor{From: r.From, Rows: r.Rows, Factor: cmp.Or(r.Factor, 1)}
+		multiplied = multiplied || f.Factor != 1
+		differs = differs || slices.ContainsFunc(list, func(other plan.RowFactor) bool { return other.From == f.From && other.Factor != f.Factor })
+		list = append(list, f)
+	}
+	if !multiplied {
+		return nil
+	}
+	switch {
+	case differs:
+		return quantizer.Requestf("tensor %q has %d bits, but is embedding and lm_head, and llama.cpp's %s wants a factor of its own for each: leave it unquantized with --rule '%s=skip'", q.Name(), q.Scheme.Bits, o.Model.Architecture, q.Src.Name)
+	case !o.from.Facts().Weights:
+		return quantizer.Requestf("tensor %q has %d bits, but llama.cpp's %s wants its weights multiplied by factors of config.json: quantize the checkpoint again, to a path that ends in .gguf", q.Name(), q.Scheme.Bits, o.Model.Architecture)
+	}
+	if o.Factors == nil {
+		o.Factors = map[string]plan.RowFactors{}
+	}
+	o.Factors[q.Src.Name] = list
 	return nil
 }
 

@@ -189,6 +189,7 @@ func (o *Output) setCodes(m *forward.Model, f *gguf.File) error {
 			if err != nil {
 				return err
 			}
+			read = o.Factors[e.Src.Name].Divided(read)
 			for _, name := range names {
 				if n > 1 {
 					name = fmt.Sprintf("%s[%d]", name, slice)

@@ -245,7 +245,7 @@ func (j *job) place(m plan.Matrix, c *rounding.Codes, linear string) (t *matrix,
 		j.student.SetEmbedding(t)
 	}
 	if undo = func() {}; linear != "" {
-		op, err := kernels.NewRows(t.Rows, t.Cols, t.row, nil, kernels.Options{Log: quiet})
+		op, err := kernels.NewRows(t.Rows, t.Cols, j.plan.Factors[t.Tensor].Divided(t.row), nil, kernels.Options{Log: quiet})
 		if err != nil {
 			return nil, nil, err
 		}
