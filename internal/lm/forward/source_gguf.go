@@ -13,10 +13,10 @@ import (
 	"github.com/lowbit-go/gq/kernels"
 )
 
-// OpenGGUF opens the model in a .gguf file and computes what llama.cpp computes, in float32: rows of
-// q and k as stored, norms without adding 1, frequencies from the tensors of rope factors. Orders of
-// rows are written here a second time, not taken from package llamacpp: OpenGGUF checks an export
-// against its source, and a mistake in the export must not cancel out.
+// OpenGGUF opens the model in a .gguf file and computes what llama.cpp computes, in float32: rows
+// of q and k as stored, norms without adding 1, frequencies from the tensors of rope factors.
+// Orders of rows are written here a second time, not taken from package llamacpp: OpenGGUF checks
+// an export against its source, and a mistake in the export must not cancel out.
 //
 // f must stay open as long as the Model is used.
 func OpenGGUF(f *gguf.File, o Options) (*Model, error) {
