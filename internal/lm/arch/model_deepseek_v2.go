@@ -24,13 +24,10 @@ var _ = register("deepseek_v2", Facts{
 		only(k, "scoring_func", "softmax", "is not a string")
 		only(k, "norm_topk_prob", false, "is neither true nor false")
 		k.deepseekExperts(c, 64, 0, 1407, 0)
-		e := c.Experts
-		e.Normalize, e.GroupBest = false, true
-		switch method := k.string("topk_method", "greedy"); method {
-		case "greedy":
-			e.Groups = 1
-		case "group_limited_greedy":
-		default:
+		c.Experts.Normalize, c.Experts.GroupBest = false, true
+		if method := k.string("topk_method", "greedy"); method == "greedy" {
+			c.Experts.Groups = 1
+		} else if method != "group_limited_greedy" {
 			k.fail("topk_method", "is %q: greedy or group_limited_greedy was expected", method)
 		}
 	},

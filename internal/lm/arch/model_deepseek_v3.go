@@ -10,8 +10,7 @@ import (
 
 var _ = register("deepseek_v3", Facts{
 	Title: "DeepSeek-V3, R1", Class: "DeepseekV3ForCausalLM",
-	Layer: join(preNorms, latentAttention, separateMLP, separateExperts, sharedExperts,
-		[]Naming{{RouterCorrection, "mlp.gate.e_score_correction_bias", "exp_probs_b.bias"}}),
+	Layer:    join(preNorms, latentAttention, deepseekMixtures),
 	LlamaCpp: deepseekLlamaCpp,
 	read: func(k *keys, c *ForwardConfig) {
 		k.readLatent(c, 128, 4096, 1536)
@@ -24,6 +23,9 @@ var _ = register("deepseek_v3", Facts{
 		c.Experts.Sigmoid = true
 	},
 })
+
+// deepseekMixtures are also GLM's.
+var deepseekMixtures = join(separateMLP, separateExperts, sharedExperts, []Naming{{RouterCorrection, "mlp.gate.e_score_correction_bias", "exp_probs_b.bias"}})
 
 // deepseekLlamaCpp is also GLM-4.7-Flash's.
 var deepseekLlamaCpp = &LlamaCpp{

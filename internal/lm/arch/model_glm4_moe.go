@@ -2,11 +2,7 @@ package arch
 
 var _ = register("glm4_moe", Facts{
 	Title: "GLM-4.5", Class: "Glm4MoeForCausalLM",
-	Layer: join([]Naming{
-		{InputNorm, "input_layernorm", "attn_norm"},
-		{FeedForwardNorm, "post_attention_layernorm", "post_attention_norm"},
-	}, separateAttention, queryKeyNorms, separateMLP, separateExperts, sharedExperts,
-		[]Naming{{RouterCorrection, "mlp.gate.e_score_correction_bias", "exp_probs_b.bias"}}),
+	Layer: join(qwen35Norms, separateAttention, queryKeyNorms, deepseekMixtures),
 	LlamaCpp: &LlamaCpp{Name: "glm4moe", Bias: QKVBias, PartialRope: true, Mixture: LlamaCppMixture{Weights: WeightKeys, Sigmoid: true, Dense: true, Groups: true}, Config: func(m Metadata) map[string]any {
 		config := deepseekExpertMetadata(m)
 		config["hidden_act"], config["attention_bias"] = "silu", m.HasTensor("blk.0.attn_q.bias")

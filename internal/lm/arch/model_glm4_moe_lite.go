@@ -2,8 +2,7 @@ package arch
 
 var _ = register("glm4_moe_lite", Facts{
 	Title: "GLM-4.7-Flash", Class: "Glm4MoeLiteForCausalLM",
-	Layer: join(preNorms, latentAttention, separateMLP, separateExperts, sharedExperts,
-		[]Naming{{RouterCorrection, "mlp.gate.e_score_correction_bias", "exp_probs_b.bias"}}),
+	Layer:    join(preNorms, latentAttention, deepseekMixtures),
 	LlamaCpp: deepseekLlamaCpp,
 	read: func(k *keys, c *ForwardConfig) {
 		k.readLatent(c, 20, 202752, 768)

@@ -31,12 +31,8 @@ var _ = register("granitemoehybrid", Facts{
 		k.mamba(c, k.size("mamba_expand", 2)*c.HiddenSize)
 		k.mixers(c, MambaMixer, func(int) bool { return false }, "mamba", "linear_attention")
 		only(k, "normalization_function", "rmsnorm", "is not a string")
-		ropes := false
-		switch kind := k.string("position_embedding_type", "nope"); kind {
-		case "rope":
-			ropes = true
-		case "nope":
-		default:
+		kind := k.string("position_embedding_type", "nope")
+		if kind != "rope" && kind != "nope" {
 			k.fail("position_embedding_type", "is %q: rope or nope was expected", kind)
 		}
 		shared := k.size("shared_intermediate_size", 1024)
@@ -47,7 +43,7 @@ var _ = register("granitemoehybrid", Facts{
 		c.Intermediate = shared
 		for i := range c.Layers {
 			l := &c.Layers[i]
-			if l.Experts = experts > 0; !ropes {
+			if l.Experts = experts > 0; kind == "nope" {
 				l.Rope = -1
 			}
 		}

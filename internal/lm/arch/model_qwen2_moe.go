@@ -4,12 +4,9 @@ var _ = register("qwen2_moe", Facts{
 	Title: "Qwen2-MoE", Class: "Qwen2MoeForCausalLM",
 	Layer: join(preNorms, separateAttention, separateMLP, separateExperts, qwenShared),
 	LlamaCpp: &LlamaCpp{Name: "qwen2moe", Square: true, Bias: QKVBias, Mixture: LlamaCppMixture{Weights: PlainWeights}, Config: func(m Metadata) map[string]any {
-		return map[string]any{
-			"hidden_act":  "silu",
-			"num_experts": m.Count("expert_count", -1), "num_experts_per_tok": m.Count("expert_used_count", -1),
-			"moe_intermediate_size": m.Count("expert_feed_forward_length", -1), "shared_expert_intermediate_size": m.Count("expert_shared_feed_forward_length", -1),
-			"norm_topk_prob": false, "decoder_sparse_step": 1, "qkv_bias": m.HasTensor("blk.0.attn_q.bias"),
-		}
+		config := qwenExpertMetadata(m)
+		config["norm_topk_prob"], config["qkv_bias"] = false, m.HasTensor("blk.0.attn_q.bias")
+		return config
 	}},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 16, 16, 0, 1e-6)

@@ -16,7 +16,7 @@ var _ = register("qwen3_5_text", Facts{
 
 var _ = registerMultimodal("qwen3_5", nesting{class: "Qwen3_5ForConditionalGeneration", text: "qwen3_5_text", irrelevant: qwenImages})
 
-// qwen35Norms are the norms of Qwen3.5, and of Qwen3-Next.
+// qwen35Norms are also the norms of Qwen3-Next, GLM-4.5, gpt-oss and Seed-OSS.
 var qwen35Norms = []Naming{
 	{InputNorm, "input_layernorm", "attn_norm"},
 	{FeedForwardNorm, "post_attention_layernorm", "post_attention_norm"},

@@ -25,12 +25,16 @@ var _ = register("qwen3_next", Facts{
 // qwenMixtureMetadata returns the keys of delta nets and of mixtures in Qwen's way.
 func qwenMixtureMetadata(m Metadata) map[string]any {
 	config := deltaNetMetadata(m)
-	maps.Copy(config, map[string]any{
+	maps.Copy(config, qwenExpertMetadata(m))
+	return config
+}
+
+func qwenExpertMetadata(m Metadata) map[string]any {
+	return map[string]any{
 		"hidden_act": "silu", "norm_topk_prob": true, "decoder_sparse_step": 1,
 		"num_experts": m.Count("expert_count", -1), "num_experts_per_tok": m.Count("expert_used_count", -1),
 		"moe_intermediate_size": m.Count("expert_feed_forward_length", -1), "shared_expert_intermediate_size": m.Count("expert_shared_feed_forward_length", -1),
-	})
-	return config
+	}
 }
 
 func deltaNetMetadata(m Metadata) map[string]any {

@@ -2,10 +2,7 @@ package arch
 
 var _ = register("seed_oss", Facts{
 	Title: "Seed-OSS", Class: "SeedOssForCausalLM",
-	Layer: join([]Naming{
-		{InputNorm, "input_layernorm", "attn_norm"},
-		{FeedForwardNorm, "post_attention_layernorm", "post_attention_norm"},
-	}, separateAttention, separateMLP),
+	Layer:    join(qwen35Norms, separateAttention, separateMLP),
 	LlamaCpp: &LlamaCpp{Name: "seed_oss", Bias: QKVBias, Config: siluBiasMetadata},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 80, 8, 128, 1e-6)
@@ -13,12 +10,12 @@ var _ = register("seed_oss", Facts{
 		k.irrelevant("residual_dropout")
 		c.MLPBias = k.boolean("mlp_bias", false)
 		inputs, output := k.boolean("attention_bias", true), k.boolean("attention_out_bias", false)
-		switch {
-		case inputs && output:
-			c.AttentionBias = AllBias
-		case inputs:
+		if inputs {
 			c.AttentionBias = QKVBias
-		case output:
+		}
+		if inputs && output {
+			c.AttentionBias = AllBias
+		} else if output {
 			k.fail("attention_out_bias", "is true, but attention_bias is false: this forward pass knows a bias of the output only with biases of q, k and v")
 		}
 	},

@@ -14,9 +14,9 @@ import (
 )
 
 // OpenGGUF opens the model in a .gguf file and computes what llama.cpp computes, in float32: rows
-// of q and k as stored, norms without adding 1, frequencies from the tensors of rope factors.
-// Orders of rows are written here a second time, not taken from package llamacpp: OpenGGUF checks
-// an export against its source, and a mistake in the export must not cancel out.
+// of q and k as stored, and norms without adding 1. Orders of rows are written here a second time,
+// not taken from package llamacpp: OpenGGUF checks an export against its source, and a mistake in
+// the export must not cancel out.
 //
 // f must stay open as long as the Model is used.
 func OpenGGUF(f *gguf.File, o Options) (*Model, error) {
@@ -36,9 +36,6 @@ func OpenGGUF(f *gguf.File, o Options) (*Model, error) {
 		c.Ropes[i].Neighbours = c.Ropes[i].Neighbours || c.Facts.LlamaCpp.Permuted
 	}
 	s := &ggufSource{file: f, config: c, options: kernels.Options{CPU: o.CPU, Log: o.Log}, asked: map[string]bool{}}
-	if err := s.frequencies(&c.Ropes[0]); err != nil {
-		return nil, err
-	}
 	o.LlamaCpp = true
 	return newModel(c, s, o)
 }
@@ -49,40 +46,6 @@ type ggufSource struct {
 	config  *arch.ForwardConfig
 	options kernels.Options
 	asked   map[string]bool // tensors, by llama.cpp's name
-}
-
-// frequencies takes the divisors of frequencies from the file.
-func (s *ggufSource) frequencies(r *arch.RopeConfig) error {
-	read := func(name string) ([]float64, error) {
-		t := s.file.Tensor(name)
-		if t == nil {
-			return nil, nil
-		}
-		s.asked[name] = true
-		values, err := s.values(t, r.Dims/2)
-		list := make([]float64, len(values))
-		for i, v := range values {
-			list[i] = float64(v)
-		}
-		return list, err
-	}
-	freqs, err := read("rope_freqs.weight")
-	if err != nil {
-		return err
-	}
-	if freqs != nil { // the same in any context
-		*r = arch.RopeConfig{Type: "longrope", Theta: r.Theta, Dims: r.Dims, AttentionFactor: 1, Neighbours: r.Neighbours, Short: freqs, Long: freqs}
-		return nil
-	}
-	long, err := read("rope_factors_long.weight")
-	if err != nil {
-		return err
-	}
-	short, err := read("rope_factors_short.weight")
-	if long != nil && short != nil {
-		r.Long, r.Short = long, short
-	}
-	return err
 }
 
 // find returns the tensors with the rows of a tensor of a checkpoint, and the expert in these
@@ -318,7 +281,8 @@ func (s *ggufSource) names() (names []string) {
 		layer, part, _ := strings.Cut(strings.TrimPrefix(t.Name, "blk."), ".")
 		n, err := strconv.Atoi(layer)
 		copied := err == nil && n < len(s.config.Layers) && s.config.Layers[n].Borrow > 0 && strings.HasPrefix(part, "attn_")
-		if !s.asked[t.Name] && !copied {
+		// The config has the divisors of frequencies.
+		if !s.asked[t.Name] && !copied && !strings.HasPrefix(t.Name, "rope_") {
 			names = append(names, t.Name)
 		}
 	}
