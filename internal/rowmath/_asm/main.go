@@ -1,4 +1,5 @@
-// The command _asm writes the AVX2 and AVX-512 implementations of package rowmath: go generate here, or
+// The command _asm writes the AVX2 and AVX-512 implementations of package rowmath: go generate
+// here, or
 //
 //	go run . -out ../kernels_amd64.s -stubs ../kernels_amd64.go -pkg rowmath
 //
@@ -78,8 +79,8 @@ func narrowed(d reg.VecVirtual) reg.VecVirtual {
 	return f
 }
 
-// tile keeps the sums of rows of some vectors of outputs in registers. Products and sums are separate
-// instructions: a fused one would round differently from the portable code.
+// tile keeps the sums of rows of some vectors of outputs in registers. Products and sums are
+// separate instructions: a fused one would round differently from the portable code.
 func tile(rows, vectors int) {
 	columns := vectors * size() / 4
 	name := fmt.Sprintf("tile%dx%d", rows, columns)
