@@ -88,7 +88,7 @@ func VerifyGGUF(ctx context.Context, file string, o VerifyOptions) (*GGUFReport,
 	r := &GGUFReport{
 		File: from.Name, Bytes: f.Size(), Shards: len(f.Paths()), Keys: len(f.Keys), Tensors: len(f.Tensors), Weights: !o.Fast, NotFinite: []string{},
 	}
-	if _, err := llamacpp.ReadCheckpoint(f); err != nil {
+	if _, err := llamacpp.ReadCheckpoint(f, true); err != nil {
 		r.NoModel = err.Error()
 	}
 	if o.Fast {

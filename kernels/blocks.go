@@ -148,23 +148,37 @@ func newBlockReader(f *panelLayout, outs, offset int, zip func(*byte, int)) read
 	return r
 }
 
+// unpackedColumns is the number of columns that are unpacked for all rows of a panel before the
+// next columns. Their codes stay in the first-level cache until the last row: whole rows of 8,192
+// columns take twice as long (128 instead of 61 ps for a weight of Q6_K, EPYC, Zen 5).
+const unpackedColumns = 512
+
 // readBlocks unpacks rows. Rows past the last repeat the last row.
 func (r *reader) readBlocks(p *panel, data []byte, i int) {
-	args := ggml.UnpackArgs{Blocks: r.cols / r.ggml.Block, Stride: 8 * r.outs, Offset: uint8(r.zero), Step: 4 * r.outs}
-	for j := range r.outs {
-		row := min(i*r.outs+j, r.rows-1)
-		args.Data = &data[row*r.rowBytes:][:r.rowBytes][0]
-		args.Codes, args.Scales = &p.codes[8*j], &p.scales[j]
-		if r.ggml.Minima {
-			args.Mins = &p.points[j]
-		}
+	args := ggml.UnpackArgs{Stride: 8 * r.outs, Offset: uint8(r.zero), Step: 4 * r.outs}
+	block := r.ggml.Block
+	for from := 0; from < r.cols; from += unpackedColumns {
+		args.Blocks = min(unpackedColumns, r.cols-from) / block
+		number := from / r.group * r.outs // the first group's
+		scale := number
 		if r.ggml.Subs {
-			args.Subs = &p.sums[j]
-			if r.ggml.Minima {
-				args.SubMins = &p.subMins[j]
-			}
+			scale = from / block * r.outs
 		}
-		r.unpackRow(&args)
+		for j := range r.outs {
+			row := min(i*r.outs+j, r.rows-1)
+			args.Data = &data[row*r.rowBytes:][:r.rowBytes][from/block*r.ggml.Bytes]
+			args.Codes, args.Scales = &p.codes[from*r.outs+8*j], &p.scales[scale+j]
+			if r.ggml.Minima {
+				args.Mins = &p.points[scale+j]
+			}
+			if r.ggml.Subs {
+				args.Subs = &p.sums[number+j]
+				if r.ggml.Minima {
+					args.SubMins = &p.subMins[number+j]
+				}
+			}
+			r.unpackRow(&args)
+		}
 	}
 	if r.zip != nil {
 		r.zip(&p.codes[0], r.chunks*r.outs/4)

@@ -70,7 +70,17 @@ func (a Array) All() iter.Seq[any] {
 
 // Strings returns copies of the values of an array of strings; ok is false for another type.
 func (a Array) Strings() (list []string, ok bool) {
-	return collect(a, a.Type == typeString, as[string])
+	if a.Type != typeString {
+		return nil, false
+	}
+	// All values share a string, so that the garbage collector has one object to visit.
+	r, text := &reader{data: a.Data}, string(a.Data)
+	list = make([]string, 0, a.Len)
+	for range a.Len {
+		n := len(r.take(r.length("a string"), "a string"))
+		list = append(list, text[r.at-n:r.at])
+	}
+	return list, r.err == nil
 }
 
 // Ints returns the values of an array of integers, or of booleans as 0 and 1; ok is false for
@@ -79,25 +89,28 @@ func (a Array) Ints() (list []int64, ok bool) {
 	if a.Type == typeBool { // of a byte each
 		a.Type = typeUint8
 	}
-	return collect(a, a.Type != typeString, toInt)
+	if a.Type == typeString {
+		return nil, false
+	}
+	list = make([]int64, 0, a.Len)
+	for v := range a.All() {
+		n, ok := toInt(v)
+		if !ok {
+			return nil, false
+		}
+		list = append(list, n)
+	}
+	return list, true
 }
 
 // Floats returns the values of an array of float32; ok is false for another type.
 func (a Array) Floats() (list []float32, ok bool) {
-	return collect(a, a.Type == typeFloat32, as[float32])
-}
-
-func collect[T any](a Array, ok bool, convert func(any) (T, bool)) ([]T, bool) {
-	if !ok {
+	if a.Type != typeFloat32 || len(a.Data) < 4*a.Len {
 		return nil, false
 	}
-	list := make([]T, 0, a.Len)
-	for v := range a.All() {
-		x, ok := convert(v)
-		if !ok {
-			return nil, false
-		}
-		list = append(list, x)
+	list = make([]float32, a.Len)
+	for i := range list {
+		list[i] = math.Float32frombits(le.Uint32(a.Data[4*i:]))
 	}
 	return list, true
 }

@@ -45,17 +45,27 @@ func mulAdd(dst []float32, dstStride int, a []float32, aStride int, b []float32,
 
 func softmax(x []float32) {
 	var lanes [8]float64
-	highest := float32(math.Inf(-1))
-	n := len(x) &^ 7
-	if n > 0 {
-		highest = highestBlock(&x[0], n)
-	}
-	highest = highestGeneric(x[n:], highest)
+	highest, n := highestOf(x), len(x)&^7
 	if n > 0 {
 		expSumBlock(&x[0], n, highest, &lanes[0], &constants[0])
 	}
-	expSumGeneric(x[n:], highest, &lanes)
-	factor := float32(1 / sum8(&lanes))
+	divide(x, highest, &lanes)
+}
+
+func highestOf(x []float32) float32 {
+	highest, n := float32(math.Inf(-1)), len(x)&^7
+	if n > 0 {
+		highest = highestBlock(&x[0], n)
+	}
+	return highestGeneric(x[n:], highest)
+}
+
+// divide completes a softmax. lanes has the sums of the exponentials that are in x already, whole
+// blocks of 8.
+func divide(x []float32, highest float32, lanes *[8]float64) {
+	n := len(x) &^ 7
+	expSumGeneric(x[n:], highest, lanes)
+	factor := float32(1 / sum8(lanes))
 	if n > 0 {
 		scaleBlock(&x[0], n, factor)
 	}

@@ -53,3 +53,23 @@ func scaleBlock(x *float32, n int, factor float32)
 //
 //go:noescape
 func gateBlock(gate *float32, up *float32, n int, linear float64, cubic float64, constants *float64)
+
+// tile4x32 is Set.MulAdd for 4 x 32 outputs, k > 0; strides are in bytes.
+//
+//go:noescape
+func tile4x32(dst *float32, dstStride int, a *float32, aStride int, b *float32, bStride int, k int)
+
+// tile8x16 is Set.MulAdd for 8 x 16 outputs, k > 0; strides are in bytes.
+//
+//go:noescape
+func tile8x16(dst *float32, dstStride int, a *float32, aStride int, b *float32, bStride int, k int)
+
+// expSumBlock512 is expSumGeneric for n values, n a positive multiple of 8.
+//
+//go:noescape
+func expSumBlock512(x *float32, n int, highest float32, lanes *float64, constants *float64)
+
+// gateBlock512 is gateGeneric for n values, n a positive multiple of 8.
+//
+//go:noescape
+func gateBlock512(gate *float32, up *float32, n int, linear float64, cubic float64, constants *float64)

@@ -599,3 +599,307 @@ loop:
 	JNE          loop
 	VZEROUPPER
 	RET
+
+// func tile4x32(dst *float32, dstStride int, a *float32, aStride int, b *float32, bStride int, k int)
+// Requires: AVX, AVX512F
+TEXT ·tile4x32(SB), NOSPLIT, $0-56
+	MOVQ    dst+0(FP), AX
+	MOVQ    dstStride+8(FP), CX
+	MOVQ    a+16(FP), DX
+	MOVQ    aStride+24(FP), BX
+	MOVQ    b+32(FP), SI
+	MOVQ    bStride+40(FP), DI
+	MOVQ    k+48(FP), R8
+	VMOVUPS (AX), Z0
+	VMOVUPS 64(AX), Z1
+	MOVQ    AX, R9
+	ADDQ    CX, R9
+	MOVQ    DX, R10
+	ADDQ    BX, R10
+	VMOVUPS (R9), Z2
+	VMOVUPS 64(R9), Z3
+	ADDQ    CX, R9
+	MOVQ    R10, R11
+	ADDQ    BX, R11
+	VMOVUPS (R9), Z4
+	VMOVUPS 64(R9), Z5
+	ADDQ    CX, R9
+	MOVQ    R11, R12
+	ADDQ    BX, R12
+	VMOVUPS (R9), Z6
+	VMOVUPS 64(R9), Z7
+
+loop:
+	VMOVUPS      (SI), Z8
+	VMOVUPS      64(SI), Z9
+	VBROADCASTSS (DX), Z10
+	VMULPS       Z8, Z10, Z11
+	VADDPS       Z11, Z0, Z0
+	VMULPS       Z9, Z10, Z10
+	VADDPS       Z10, Z1, Z1
+	VBROADCASTSS (R10), Z10
+	VMULPS       Z8, Z10, Z11
+	VADDPS       Z11, Z2, Z2
+	VMULPS       Z9, Z10, Z10
+	VADDPS       Z10, Z3, Z3
+	VBROADCASTSS (R11), Z10
+	VMULPS       Z8, Z10, Z11
+	VADDPS       Z11, Z4, Z4
+	VMULPS       Z9, Z10, Z10
+	VADDPS       Z10, Z5, Z5
+	VBROADCASTSS (R12), Z10
+	VMULPS       Z8, Z10, Z8
+	VADDPS       Z8, Z6, Z6
+	VMULPS       Z9, Z10, Z8
+	VADDPS       Z8, Z7, Z7
+	ADDQ         $0x04, DX
+	ADDQ         $0x04, R10
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         DI, SI
+	DECQ         R8
+	JNE          loop
+	VMOVUPS      Z0, (AX)
+	VMOVUPS      Z1, 64(AX)
+	ADDQ         CX, AX
+	VMOVUPS      Z2, (AX)
+	VMOVUPS      Z3, 64(AX)
+	ADDQ         CX, AX
+	VMOVUPS      Z4, (AX)
+	VMOVUPS      Z5, 64(AX)
+	ADDQ         CX, AX
+	VMOVUPS      Z6, (AX)
+	VMOVUPS      Z7, 64(AX)
+	VZEROUPPER
+	RET
+
+// func tile8x16(dst *float32, dstStride int, a *float32, aStride int, b *float32, bStride int, k int)
+// Requires: AVX, AVX512F
+TEXT ·tile8x16(SB), NOSPLIT, $8-56
+	MOVQ    dst+0(FP), AX
+	MOVQ    dstStride+8(FP), CX
+	MOVQ    a+16(FP), DX
+	MOVQ    aStride+24(FP), BX
+	MOVQ    b+32(FP), SI
+	MOVQ    bStride+40(FP), DI
+	MOVQ    k+48(FP), R8
+	VMOVUPS (AX), Z0
+	MOVQ    AX, R9
+	ADDQ    CX, R9
+	MOVQ    DX, R10
+	ADDQ    BX, R10
+	VMOVUPS (R9), Z1
+	ADDQ    CX, R9
+	MOVQ    R10, R11
+	ADDQ    BX, R11
+	VMOVUPS (R9), Z2
+	ADDQ    CX, R9
+	MOVQ    R11, R12
+	ADDQ    BX, R12
+	VMOVUPS (R9), Z3
+	ADDQ    CX, R9
+	MOVQ    R12, R13
+	ADDQ    BX, R13
+	VMOVUPS (R9), Z4
+	ADDQ    CX, R9
+	MOVQ    R13, R14
+	ADDQ    BX, R14
+	VMOVUPS (R9), Z5
+	ADDQ    CX, R9
+	MOVQ    R14, R15
+	ADDQ    BX, R15
+	VMOVUPS (R9), Z6
+	ADDQ    CX, R9
+	MOVQ    R15, BP
+	ADDQ    BX, BP
+	VMOVUPS (R9), Z7
+
+loop:
+	VMOVUPS      (SI), Z8
+	VBROADCASTSS (DX), Z9
+	VMULPS       Z8, Z9, Z9
+	VADDPS       Z9, Z0, Z0
+	VBROADCASTSS (R10), Z9
+	VMULPS       Z8, Z9, Z9
+	VADDPS       Z9, Z1, Z1
+	VBROADCASTSS (R11), Z9
+	VMULPS       Z8, Z9, Z9
+	VADDPS       Z9, Z2, Z2
+	VBROADCASTSS (R12), Z9
+	VMULPS       Z8, Z9, Z9
+	VADDPS       Z9, Z3, Z3
+	VBROADCASTSS (R13), Z9
+	VMULPS       Z8, Z9, Z9
+	VADDPS       Z9, Z4, Z4
+	VBROADCASTSS (R14), Z9
+	VMULPS       Z8, Z9, Z9
+	VADDPS       Z9, Z5, Z5
+	VBROADCASTSS (R15), Z9
+	VMULPS       Z8, Z9, Z9
+	VADDPS       Z9, Z6, Z6
+	VBROADCASTSS (BP), Z9
+	VMULPS       Z8, Z9, Z8
+	VADDPS       Z8, Z7, Z7
+	ADDQ         $0x04, DX
+	ADDQ         $0x04, R10
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         $0x04, R13
+	ADDQ         $0x04, R14
+	ADDQ         $0x04, R15
+	ADDQ         $0x04, BP
+	ADDQ         DI, SI
+	DECQ         R8
+	JNE          loop
+	VMOVUPS      Z0, (AX)
+	ADDQ         CX, AX
+	VMOVUPS      Z1, (AX)
+	ADDQ         CX, AX
+	VMOVUPS      Z2, (AX)
+	ADDQ         CX, AX
+	VMOVUPS      Z3, (AX)
+	ADDQ         CX, AX
+	VMOVUPS      Z4, (AX)
+	ADDQ         CX, AX
+	VMOVUPS      Z5, (AX)
+	ADDQ         CX, AX
+	VMOVUPS      Z6, (AX)
+	ADDQ         CX, AX
+	VMOVUPS      Z7, (AX)
+	VZEROUPPER
+	RET
+
+// func expSumBlock512(x *float32, n int, highest float32, lanes *float64, constants *float64)
+// Requires: AVX, AVX512F
+TEXT ·expSumBlock512(SB), NOSPLIT, $0-40
+	MOVQ         x+0(FP), AX
+	MOVQ         n+8(FP), CX
+	VBROADCASTSS highest+16(FP), Y0
+	MOVQ         lanes+24(FP), DX
+	MOVQ         constants+32(FP), BX
+	VBROADCASTSD (BX), Z1
+	VBROADCASTSD 8(BX), Z2
+	VBROADCASTSD 16(BX), Z3
+	VBROADCASTSD 24(BX), Z4
+	VBROADCASTSD 32(BX), Z5
+	VMOVUPD      (DX), Z6
+
+loop:
+	VMOVUPS      (AX), Y7
+	VSUBPS       Y0, Y7, Y7
+	VCVTPS2PD    Y7, Z7
+	VBROADCASTSD 96(BX), Z8
+	VMAXPD       Z7, Z8, Z7
+	VMULPD       Z1, Z7, Z8
+	VADDPD       Z2, Z8, Z8
+	VSUBPD       Z2, Z8, Z9
+	VMULPD       Z3, Z9, Z10
+	VSUBPD       Z10, Z7, Z7
+	VMULPD       Z4, Z9, Z10
+	VSUBPD       Z10, Z7, Z7
+	VMULPD       Z7, Z7, Z9
+	VMULPD       Z9, Z9, Z11
+	VBROADCASTSD 64(BX), Z10
+	VMULPD       Z10, Z7, Z12
+	VBROADCASTSD 56(BX), Z10
+	VADDPD       Z10, Z12, Z12
+	VBROADCASTSD 80(BX), Z10
+	VMULPD       Z10, Z7, Z10
+	VBROADCASTSD 72(BX), Z13
+	VADDPD       Z13, Z10, Z10
+	VMULPD       Z9, Z10, Z10
+	VADDPD       Z10, Z12, Z12
+	VBROADCASTSD 88(BX), Z10
+	VMULPD       Z10, Z11, Z10
+	VADDPD       Z10, Z12, Z12
+	VBROADCASTSD 48(BX), Z10
+	VMULPD       Z10, Z7, Z10
+	VBROADCASTSD 40(BX), Z13
+	VADDPD       Z13, Z10, Z10
+	VMULPD       Z9, Z10, Z10
+	VADDPD       Z5, Z7, Z7
+	VADDPD       Z10, Z7, Z7
+	VMULPD       Z11, Z12, Z12
+	VADDPD       Z12, Z7, Z7
+	VPSLLQ       $0x34, Z8, Z8
+	VPADDQ       Z8, Z7, Z7
+	VADDPD       Z7, Z6, Z6
+	VCVTPD2PS    Z7, Y7
+	VMOVUPS      Y7, (AX)
+	ADDQ         $0x20, AX
+	SUBQ         $0x08, CX
+	JNE          loop
+	VMOVUPD      Z6, (DX)
+	VZEROUPPER
+	RET
+
+// func gateBlock512(gate *float32, up *float32, n int, linear float64, cubic float64, constants *float64)
+// Requires: AVX, AVX512F
+TEXT ·gateBlock512(SB), NOSPLIT, $0-48
+	MOVQ         gate+0(FP), AX
+	MOVQ         up+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSD linear+24(FP), Z0
+	VBROADCASTSD cubic+32(FP), Z1
+	MOVQ         constants+40(FP), BX
+	VBROADCASTSD (BX), Z2
+	VBROADCASTSD 8(BX), Z3
+	VBROADCASTSD 16(BX), Z4
+	VBROADCASTSD 24(BX), Z5
+	VBROADCASTSD 32(BX), Z6
+
+loop:
+	VCVTPS2PD    (AX), Z7
+	VMULPD       Z7, Z7, Z8
+	VMULPD       Z7, Z8, Z8
+	VMULPD       Z1, Z8, Z8
+	VADDPD       Z7, Z8, Z8
+	VMULPD       Z0, Z8, Z8
+	VBROADCASTSD 104(BX), Z9
+	VMINPD       Z8, Z9, Z8
+	VBROADCASTSD 96(BX), Z9
+	VMAXPD       Z8, Z9, Z8
+	VMULPD       Z2, Z8, Z9
+	VADDPD       Z3, Z9, Z9
+	VSUBPD       Z3, Z9, Z10
+	VMULPD       Z4, Z10, Z11
+	VSUBPD       Z11, Z8, Z8
+	VMULPD       Z5, Z10, Z11
+	VSUBPD       Z11, Z8, Z8
+	VMULPD       Z8, Z8, Z10
+	VMULPD       Z10, Z10, Z12
+	VBROADCASTSD 64(BX), Z11
+	VMULPD       Z11, Z8, Z13
+	VBROADCASTSD 56(BX), Z11
+	VADDPD       Z11, Z13, Z13
+	VBROADCASTSD 80(BX), Z11
+	VMULPD       Z11, Z8, Z11
+	VBROADCASTSD 72(BX), Z14
+	VADDPD       Z14, Z11, Z11
+	VMULPD       Z10, Z11, Z11
+	VADDPD       Z11, Z13, Z13
+	VBROADCASTSD 88(BX), Z11
+	VMULPD       Z11, Z12, Z11
+	VADDPD       Z11, Z13, Z13
+	VBROADCASTSD 48(BX), Z11
+	VMULPD       Z11, Z8, Z11
+	VBROADCASTSD 40(BX), Z14
+	VADDPD       Z14, Z11, Z11
+	VMULPD       Z10, Z11, Z11
+	VADDPD       Z6, Z8, Z8
+	VADDPD       Z11, Z8, Z8
+	VMULPD       Z12, Z13, Z13
+	VADDPD       Z13, Z8, Z8
+	VPSLLQ       $0x34, Z9, Z9
+	VPADDQ       Z9, Z8, Z8
+	VADDPD       Z6, Z8, Z8
+	VDIVPD       Z8, Z7, Z7
+	VCVTPD2PS    Z7, Y7
+	VMULPS       (CX), Y7, Y7
+	VMOVUPS      Y7, (AX)
+	ADDQ         $0x20, AX
+	ADDQ         $0x20, CX
+	SUBQ         $0x08, DX
+	JNE          loop
+	VZEROUPPER
+	RET

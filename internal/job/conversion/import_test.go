@@ -178,7 +178,7 @@ func TestImport(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ck, err := llamacpp.ReadCheckpoint(f)
+		ck, err := llamacpp.ReadCheckpoint(f, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +205,7 @@ func TestImportQuantizedVectors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	ck, err := llamacpp.ReadCheckpoint(f)
+	ck, err := llamacpp.ReadCheckpoint(f, false)
 	if err != nil {
 		t.Fatal(err)
 	}

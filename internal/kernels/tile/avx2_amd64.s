@@ -12337,25 +12337,25 @@ group:
 // func epilogueRowAVX2(out *float32, t *int32, sums *int32, factor int32, negZero int32, scales *float32, bias *float32, rec float32)
 // Requires: AVX, AVX2
 TEXT ·epilogueRowAVX2(SB), NOSPLIT, $0-52
-	VBROADCASTSS factor+24(FP), Y0
 	MOVQ         t+8(FP), AX
+	MOVQ         sums+16(FP), CX
+	MOVQ         scales+32(FP), DX
+	MOVQ         bias+40(FP), BX
+	MOVQ         out+0(FP), SI
+	VBROADCASTSS factor+24(FP), Y0
 	VPMULLD      (AX), Y0, Y0
 	VBROADCASTSS negZero+28(FP), Y1
-	MOVQ         sums+16(FP), AX
-	VPMULLD      (AX), Y1, Y1
+	VPMULLD      (CX), Y1, Y1
 	VPADDD       Y1, Y0, Y0
 	VCVTDQ2PS    Y0, Y0
 	VBROADCASTSS rec+48(FP), Y1
-	MOVQ         scales+32(FP), AX
-	VMULPS       (AX), Y1, Y1
+	VMULPS       (DX), Y1, Y1
 	VMULPS       Y1, Y0, Y0
-	MOVQ         bias+40(FP), AX
-	VADDPS       (AX), Y0, Y0
+	VADDPS       (BX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
 	VBLENDVPS    Y1, Y2, Y0, Y0
-	MOVQ         out+0(FP), AX
-	VMOVUPS      Y0, (AX)
+	VMOVUPS      Y0, (SI)
 	VZEROUPPER
 	RET
 
@@ -12377,42 +12377,42 @@ TEXT ·epilogueSubsAVX2(SB), NOSPLIT, $0-64
 	VPXOR Y0, Y0, Y0
 
 block:
-	VPXOR Y2, Y2, Y2
+	VPXOR Y1, Y1, Y1
 	MOVQ  AX, R13
 
 factor:
-	VMOVUPS      (CX), Y1
+	VMOVUPS      (CX), Y2
+	VPMULLD      (R9), Y2, Y2
+	VPADDD       Y2, Y1, Y1
 	ADDQ         $0x00000020, CX
-	VPMULLD      (R9), Y1, Y1
-	VPADDD       Y1, Y2, Y2
 	ADDQ         $0x00000020, R9
 	DECQ         R13
 	JNE          factor
-	VCVTDQ2PS    Y2, Y2
-	VBROADCASTSS (DX), Y1
-	VMULPS       (R10), Y1, Y1
-	VFMADD231PS  Y2, Y1, Y0
+	VCVTDQ2PS    Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VMULPS       (R10), Y2, Y2
+	VFMADD231PS  Y1, Y2, Y0
+	ADDQ         $0x00000020, R10
 	TESTQ        R11, R11
 	JE           next
-	VPXOR        Y2, Y2, Y2
+	VPXOR        Y1, Y1, Y1
 	MOVQ         AX, R13
 
 minimum:
-	VPBROADCASTD (BX), Y1
+	VPBROADCASTD (BX), Y2
+	VPMULLD      (R11), Y2, Y2
+	VPADDD       Y2, Y1, Y1
 	ADDQ         DI, BX
-	VPMULLD      (R11), Y1, Y1
-	VPADDD       Y1, Y2, Y2
 	ADDQ         $0x00000020, R11
 	DECQ         R13
 	JNE          minimum
-	VCVTDQ2PS    Y2, Y2
-	VBROADCASTSS (DX), Y1
-	VMULPS       (R12), Y1, Y1
-	VFNMADD231PS Y2, Y1, Y0
+	VCVTDQ2PS    Y1, Y1
+	VBROADCASTSS (DX), Y2
+	VMULPS       (R12), Y2, Y2
+	VFNMADD231PS Y1, Y2, Y0
 	ADDQ         $0x00000020, R12
 
 next:
-	ADDQ    $0x00000020, R10
 	ADDQ    SI, DX
 	DECQ    R8
 	JNE     block

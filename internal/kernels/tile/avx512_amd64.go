@@ -44,122 +44,122 @@ func unpack7AVX512(dst, src *byte, units int, lanes *Lanes)
 //go:noescape
 func unpack8AVX512(dst, src *byte, units int, lanes *Lanes)
 
-// dots8AVX512 is Step.Dots for 8 rows of activations and panels of 16 rows.
+// dots6AVX512 is Step.Dots for 6 rows of activations and panels of 32 rows.
 //
 //go:noescape
-func dots8AVX512(a *Args)
+func dots6AVX512(a *Args)
 
-// dots4AVX512 is Step.Dots for 4 rows of activations and panels of 16 rows.
+// dots4AVX512 is Step.Dots for 4 rows of activations and panels of 32 rows.
 //
 //go:noescape
 func dots4AVX512(a *Args)
 
-// dots2AVX512 is Step.Dots for 2 rows of activations and panels of 16 rows.
+// dots2AVX512 is Step.Dots for 2 rows of activations and panels of 32 rows.
 //
 //go:noescape
 func dots2AVX512(a *Args)
 
-// dots1AVX512 is Step.Dots for 1 rows of activations and panels of 16 rows.
+// dots1AVX512 is Step.Dots for 1 rows of activations and panels of 32 rows.
 //
 //go:noescape
 func dots1AVX512(a *Args)
 
-// group8AVX512 is Step.Group for 8 rows of activations and panels of 16 rows.
+// group6AVX512 is Step.Group for 6 rows of activations and panels of 32 rows.
 //
 //go:noescape
-func group8AVX512(a *GroupArgs)
+func group6AVX512(a *GroupArgs)
 
-// group4AVX512 is Step.Group for 4 rows of activations and panels of 16 rows.
+// group4AVX512 is Step.Group for 4 rows of activations and panels of 32 rows.
 //
 //go:noescape
 func group4AVX512(a *GroupArgs)
 
-// group2AVX512 is Step.Group for 2 rows of activations and panels of 16 rows.
+// group2AVX512 is Step.Group for 2 rows of activations and panels of 32 rows.
 //
 //go:noescape
 func group2AVX512(a *GroupArgs)
 
-// group1AVX512 is Step.Group for 1 rows of activations and panels of 16 rows.
+// group1AVX512 is Step.Group for 1 rows of activations and panels of 32 rows.
 //
 //go:noescape
 func group1AVX512(a *GroupArgs)
 
-// shifted8AVX512 is Step.Shifted for 8 rows of activations and panels of 16 rows.
+// shifted6AVX512 is Step.Shifted for 6 rows of activations and panels of 32 rows.
 //
 //go:noescape
-func shifted8AVX512(a *ShiftedArgs)
+func shifted6AVX512(a *ShiftedArgs)
 
-// shifted4AVX512 is Step.Shifted for 4 rows of activations and panels of 16 rows.
+// shifted4AVX512 is Step.Shifted for 4 rows of activations and panels of 32 rows.
 //
 //go:noescape
 func shifted4AVX512(a *ShiftedArgs)
 
-// shifted2AVX512 is Step.Shifted for 2 rows of activations and panels of 16 rows.
+// shifted2AVX512 is Step.Shifted for 2 rows of activations and panels of 32 rows.
 //
 //go:noescape
 func shifted2AVX512(a *ShiftedArgs)
 
-// shifted1AVX512 is Step.Shifted for 1 rows of activations and panels of 16 rows.
+// shifted1AVX512 is Step.Shifted for 1 rows of activations and panels of 32 rows.
 //
 //go:noescape
 func shifted1AVX512(a *ShiftedArgs)
 
-// blocks8AVX512 is Step.Blocks for 8 rows of activations and panels of 16 rows.
+// blocks6AVX512 is Step.Blocks for 6 rows of activations and panels of 32 rows.
 //
 //go:noescape
-func blocks8AVX512(a *BlocksArgs)
+func blocks6AVX512(a *BlocksArgs)
 
-// blocks4AVX512 is Step.Blocks for 4 rows of activations and panels of 16 rows.
+// blocks4AVX512 is Step.Blocks for 4 rows of activations and panels of 32 rows.
 //
 //go:noescape
 func blocks4AVX512(a *BlocksArgs)
 
-// blocks2AVX512 is Step.Blocks for 2 rows of activations and panels of 16 rows.
+// blocks2AVX512 is Step.Blocks for 2 rows of activations and panels of 32 rows.
 //
 //go:noescape
 func blocks2AVX512(a *BlocksArgs)
 
-// blocks1AVX512 is Step.Blocks for 1 rows of activations and panels of 16 rows.
+// blocks1AVX512 is Step.Blocks for 1 rows of activations and panels of 32 rows.
 //
 //go:noescape
 func blocks1AVX512(a *BlocksArgs)
 
-// blocksMin8AVX512 is Step.BlocksMin for 8 rows of activations and panels of 16 rows.
+// blocksMin6AVX512 is Step.BlocksMin for 6 rows of activations and panels of 32 rows.
 //
 //go:noescape
-func blocksMin8AVX512(a *BlocksMinArgs)
+func blocksMin6AVX512(a *BlocksMinArgs)
 
-// blocksMin4AVX512 is Step.BlocksMin for 4 rows of activations and panels of 16 rows.
+// blocksMin4AVX512 is Step.BlocksMin for 4 rows of activations and panels of 32 rows.
 //
 //go:noescape
 func blocksMin4AVX512(a *BlocksMinArgs)
 
-// blocksMin2AVX512 is Step.BlocksMin for 2 rows of activations and panels of 16 rows.
+// blocksMin2AVX512 is Step.BlocksMin for 2 rows of activations and panels of 32 rows.
 //
 //go:noescape
 func blocksMin2AVX512(a *BlocksMinArgs)
 
-// blocksMin1AVX512 is Step.BlocksMin for 1 rows of activations and panels of 16 rows.
+// blocksMin1AVX512 is Step.BlocksMin for 1 rows of activations and panels of 32 rows.
 //
 //go:noescape
 func blocksMin1AVX512(a *BlocksMinArgs)
 
-// subs8AVX512 is Step.Subs for 8 rows of activations and panels of 16 rows.
+// subs6AVX512 is Step.Subs for 6 rows of activations and panels of 32 rows.
 //
 //go:noescape
-func subs8AVX512(a *SubsArgs)
+func subs6AVX512(a *SubsArgs)
 
-// subs4AVX512 is Step.Subs for 4 rows of activations and panels of 16 rows.
+// subs4AVX512 is Step.Subs for 4 rows of activations and panels of 32 rows.
 //
 //go:noescape
 func subs4AVX512(a *SubsArgs)
 
-// subs2AVX512 is Step.Subs for 2 rows of activations and panels of 16 rows.
+// subs2AVX512 is Step.Subs for 2 rows of activations and panels of 32 rows.
 //
 //go:noescape
 func subs2AVX512(a *SubsArgs)
 
-// subs1AVX512 is Step.Subs for 1 rows of activations and panels of 16 rows.
+// subs1AVX512 is Step.Subs for 1 rows of activations and panels of 32 rows.
 //
 //go:noescape
 func subs1AVX512(a *SubsArgs)

@@ -37,7 +37,7 @@ func setAVXVNNI(bits int) Set {
 
 func setAVX512(bits int) Set {
 	return Set{
-		Feature: cpu.AVX512, Offset: 1 << (bits - 1), NR: 16, Unpack: unpackAVX512[bits-1], Zip: zipAVX2, Steps: stepsAVX512,
+		Feature: cpu.AVX512, Offset: 1 << (bits - 1), NR: 32, Unpack: unpackAVX512[bits-1], Zip: zipAVX2, Steps: stepsAVX512,
 		EpilogueFMA: epilogueFMAAVX512, EpilogueQAI4: epilogueQAI4AVX512, EpilogueTorchAO: epilogueTorchAOAVX512,
 		EpilogueRow: epilogueRowAVX512, AddSums: addSumsAVX512, EpilogueMin: epilogueMinAVX512, EpilogueSubs: epilogueSubsAVX512,
 	}
@@ -91,8 +91,8 @@ var (
 	}
 	stepsAVX512 = []Step{
 		{
-			MR: 8, Dots: dots8AVX512, Group: group8AVX512, Shifted: shifted8AVX512,
-			Blocks: blocks8AVX512, BlocksMin: blocksMin8AVX512, Subs: subs8AVX512,
+			MR: 6, Dots: dots6AVX512, Group: group6AVX512, Shifted: shifted6AVX512,
+			Blocks: blocks6AVX512, BlocksMin: blocksMin6AVX512, Subs: subs6AVX512,
 		},
 		{
 			MR: 4, Dots: dots4AVX512, Group: group4AVX512, Shifted: shifted4AVX512,

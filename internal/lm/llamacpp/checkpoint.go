@@ -112,16 +112,16 @@ func (t *CheckpointTensor) Restore(x []float32) {
 
 // ReadCheckpoint is the inverse of [Describe]. Every key of the architecture and every tensor must
 // be understood. Errors are a *KeyError with the key, an *arch.UnsupportedError, or name the
-// tensor.
-func ReadCheckpoint(f *gguf.File) (c *Checkpoint, err error) {
+// tensor. With table, the vocabulary is in an asset tokenizer.TableFile instead of tokenizer.json.
+func ReadCheckpoint(f *gguf.File, table bool) (c *Checkpoint, err error) {
 	err = f.Guard(func() error {
-		c, err = readCheckpoint(f)
+		c, err = readCheckpoint(f, table)
 		return err
 	})
 	return c, err
 }
 
-func readCheckpoint(f *gguf.File) (*Checkpoint, error) {
+func readCheckpoint(f *gguf.File, table bool) (*Checkpoint, error) {
 	r, err := newConfigReader(f)
 	if err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func readCheckpoint(f *gguf.File) (*Checkpoint, error) {
 		return nil, err
 	}
 	c := &Checkpoint{}
-	if err := c.addTokenizer(r, config); err != nil {
+	if err := c.addTokenizer(r, config, table); err != nil {
 		return nil, err
 	}
 	data, err := encode(config)
@@ -154,7 +154,7 @@ func readCheckpoint(f *gguf.File) (*Checkpoint, error) {
 }
 
 // addTokenizer adds the files of the tokenizer, and its special tokens to config.json.
-func (c *Checkpoint) addTokenizer(r *configReader, config object) error {
+func (c *Checkpoint) addTokenizer(r *configReader, config object, table bool) error {
 	v := readVocabulary(&r.keyReader)
 	if r.err != nil {
 		return r.err
@@ -165,10 +165,15 @@ func (c *Checkpoint) addTokenizer(r *configReader, config object) error {
 	if err := CheckTokens(r.file); err != nil {
 		return err
 	}
+	list, err := v.tokenizerFiles(table)
+	if err != nil {
+		return err
+	}
+	c.Assets = append(c.Assets, list...)
 	for _, part := range []struct {
 		name string
 		make func() ([]byte, error)
-	}{{"tokenizer.json", v.tokenizerJSON}, {"tokenizer_config.json", v.tokenizerConfig}, {"generation_config.json", v.generationConfig}} {
+	}{{"tokenizer_config.json", v.tokenizerConfig}, {"generation_config.json", v.generationConfig}} {
 		data, err := part.make()
 		if err != nil {
 			return err

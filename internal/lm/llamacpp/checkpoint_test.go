@@ -156,7 +156,7 @@ func TestReadCheckpoint(t *testing.T) {
 			return place + float32(i)/4096
 		}
 		f := storedModel(t, m, value, sources)
-		back, err := ReadCheckpoint(f)
+		back, err := ReadCheckpoint(f, false)
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
@@ -248,7 +248,7 @@ func TestReadCheckpointErrors(t *testing.T) {
 	} {
 		f := storedModel(t, m, zero, sources)
 		c.edit(f)
-		if _, err := ReadCheckpoint(f); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := ReadCheckpoint(f, false); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v\nwant %s", c.name, err, c.want)
 		}
 	}
@@ -276,7 +276,7 @@ func TestManyExperts(t *testing.T) {
 		f.Metadata["llama.block_count"] = c.layers
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, err := ReadCheckpoint(f)
+		_, err := ReadCheckpoint(f, false)
 		runtime.ReadMemStats(&after)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v\nwant %s", err, c.want)

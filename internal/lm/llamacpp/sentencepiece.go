@@ -56,7 +56,7 @@ func parseSentencePiece(raw []byte) (pieces []piece, err error) {
 // Only ties differ. Of pairs with equal scores, sentencepiece takes the leftmost pair in the text,
 // a BPE the first pair in its list. Scores of trained models are unique, so only two divisions of
 // the same token (such as "aaa") can tie.
-func (v *vocabulary) spmMerges() [][2]string {
+func (v *vocabulary) spmMerges() [][3]int32 {
 	// order has the ids of tokens that merge behind bits that fall as scores rise.
 	merges, order := make([]bool, len(v.tokens)), make([]uint64, 0, len(v.tokens))
 	for id := range v.tokens {
@@ -73,7 +73,7 @@ func (v *vocabulary) spmMerges() [][2]string {
 		left, right int
 	}
 	var pairs []pair // of a token
-	list := make([][2]string, 0, 2*len(order))
+	list := make([][3]int32, 0, 2*len(order))
 	for _, o := range order {
 		t, first := v.tokens[uint32(o)], uint64(0)
 		hash := v.index.hash(t)
@@ -91,7 +91,7 @@ func (v *vocabulary) spmMerges() [][2]string {
 		}
 		slices.SortFunc(pairs, func(a, b pair) int { return cmp.Or(a.left-b.left, a.right-b.right) })
 		for _, p := range pairs {
-			list = append(list, [2]string{v.tokens[p.left], v.tokens[p.right]})
+			list = append(list, [3]int32{int32(p.left), int32(p.right), int32(uint32(o))})
 		}
 		if len(list) > maxMerges {
 			v.fail(keyTokens, "has more than %d pairs of tokens that make a token", maxMerges)

@@ -84,7 +84,7 @@ func (x *tokenIndex) find(hash uint64, a, b string) *tokenSlot {
 			return s
 		}
 		if s.hash == hash {
-			if t := x.tokens[s.id-1]; len(t) == len(a)+len(b) && t[:len(a)] == a && t[len(a):] == b {
+			if joins(x.tokens[s.id-1], a, b) {
 				return s
 			}
 		}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/lowbit-go/gq/internal/lm/tokenizer"
 )
 
 // The types of tokens in tokenizer.ggml.token_type (include/llama.h).
@@ -156,8 +158,10 @@ func (v *vocabulary) checkTokens() {
 	}
 }
 
-func (v *vocabulary) tokenizerJSON() ([]byte, error) {
-	var merges [][2]string
+// tokenizerFiles are tokenizer.json and, with table, tokenizer.TableFile, which then has the
+// vocabulary and the merges.
+func (v *vocabulary) tokenizerFiles(table bool) ([]Asset, error) {
+	var merges [][3]int32
 	if v.spm && !v.merged {
 		merges = v.spmMerges()
 	} else {
@@ -171,7 +175,7 @@ func (v *vocabulary) tokenizerJSON() ([]byte, error) {
 		size += len(t) + 12
 	}
 	for _, m := range merges {
-		size += len(m[0]) + len(m[1]) + 8
+		size += len(v.tokens[m[2]]) + 8
 	}
 	w := &jsonWriter{data: make([]byte, 0, size)}
 	w.open('{')
@@ -196,6 +200,25 @@ func (v *vocabulary) tokenizerJSON() ([]byte, error) {
 	w.member("fuse_unk").value(v.spm)
 	w.member("byte_fallback").value(v.spm)
 	w.member("ignore_merges").value(v.pre != nil && v.pre.wholeWords)
+	if !table {
+		v.writeVocabulary(w, merges)
+	}
+	w.close('}')
+	w.close('}')
+	list := []Asset{{"tokenizer.json", w.data}}
+	if table {
+		t := tokenizer.Table{Tokens: slices.Clone(v.tokens), Merges: merges}
+		for id := range t.Tokens {
+			if v.absent(id) {
+				t.Tokens[id] = ""
+			}
+		}
+		list = append(list, Asset{tokenizer.TableFile, t.Encode()})
+	}
+	return list, w.err
+}
+
+func (v *vocabulary) writeVocabulary(w *jsonWriter, merges [][3]int32) {
 	w.member("vocab").open('{')
 	for id, t := range v.tokens {
 		if !v.absent(id) {
@@ -206,14 +229,11 @@ func (v *vocabulary) tokenizerJSON() ([]byte, error) {
 	w.member("merges").open('[')
 	for _, m := range merges {
 		w.open('[')
-		w.text(m[0])
-		w.text(m[1])
+		w.text(v.tokens[m[0]])
+		w.text(v.tokens[m[1]])
 		w.close(']')
 	}
 	w.close(']')
-	w.close('}')
-	w.close('}')
-	return w.data, w.err
 }
 
 // An object is a JSON object that is small enough to be made at once.
@@ -289,10 +309,15 @@ func (v *vocabulary) decoder() any {
 
 const maxMerges = maxElements
 
+// joins reports whether t is a+b.
+func joins(t, a, b string) bool {
+	return len(t) == len(a)+len(b) && t[:len(a)] == a && t[len(a):] == b
+}
+
 // listedMerges reads merges: two tokens separated by a space. Converters write added tokens of a
 // sentencepiece model with spaces; merges of them never apply, because a text is divided at them
 // first.
-func (v *vocabulary) listedMerges() [][2]string {
+func (v *vocabulary) listedMerges() [][3]int32 {
 	list := v.strings(keyMerges)
 	if v.err == nil && !v.has(keyMerges) {
 		v.fail(keyMerges, "is missing")
@@ -303,7 +328,8 @@ func (v *vocabulary) listedMerges() [][2]string {
 			added[strings.ReplaceAll(t, " ", spaces)] = true
 		}
 	}
-	merges := make([][2]string, 0, len(list))
+	merges := make([][3]int32, 0, len(list))
+	c := -1 // the token that the pair before makes
 	for i, m := range list {
 		at := -1
 		if m != "" {
@@ -318,13 +344,17 @@ func (v *vocabulary) listedMerges() [][2]string {
 			continue
 		}
 		left, right := x.hash(a), x.hash(b)
-		_, hasLeft := x.id(left, a, "")
-		_, hasRight := x.id(right, b, "")
-		if _, ok := x.id(x.joined(left, right, len(b)), a, b); !ok || !hasLeft || !hasRight {
+		first, hasLeft := x.id(left, a, "")
+		second, hasRight := x.id(right, b, "")
+		// Merges are usually in the order of the merged tokens.
+		if c++; c >= len(v.tokens) || v.absent(c) || !joins(v.tokens[c], a, b) {
+			c, _ = x.id(x.joined(left, right, len(b)), a, b)
+		}
+		if c < 0 || !hasLeft || !hasRight {
 			v.fail(keyMerges, "has %.40q as element %d, but not all of its tokens and what they make are in %s", m, i, keyTokens)
 			return nil
 		}
-		merges = append(merges, [2]string{a, b})
+		merges = append(merges, [3]int32{int32(first), int32(second), int32(c)})
 	}
 	return merges
 }

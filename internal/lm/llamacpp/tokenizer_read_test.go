@@ -164,17 +164,20 @@ func metadataOf(t *testing.T, c tokenizerFiles) map[string]any {
 	return m
 }
 
-// readTokenizer turns metadata round and reads the result.
-func readTokenizer(metadata map[string]any) (*tokenizer.Tokenizer, error) {
+// readTokenizer turns metadata round and reads the result, with a table or without.
+func readTokenizer(metadata map[string]any, table bool) (*tokenizer.Tokenizer, error) {
 	k := &keyReader{file: &gguf.File{Metadata: metadata}}
 	v := readVocabulary(k)
 	if k.err != nil {
 		return nil, k.err
 	}
-	var f tokenizer.Files
-	var err error
-	if f.Tokenizer, err = v.tokenizerJSON(); err != nil {
+	list, err := v.tokenizerFiles(table)
+	if err != nil {
 		return nil, err
+	}
+	f := tokenizer.Files{Tokenizer: list[0].Data}
+	if table {
+		f.Table = list[1].Data
 	}
 	if f.Config, err = v.tokenizerConfig(); err != nil {
 		return nil, err
@@ -189,9 +192,9 @@ func readTokenizer(metadata map[string]any) (*tokenizer.Tokenizer, error) {
 // equal the ids of an independent implementation.
 func TestTokenizerIDs(t *testing.T) {
 	vectors := testshared.TokenVectors(t)
-	for _, c := range tokenizers {
+	for i, c := range append(tokenizers, tokenizers...) {
 		t.Run(c.name, func(t *testing.T) {
-			tok, err := readTokenizer(metadataOf(t, c))
+			tok, err := readTokenizer(metadataOf(t, c), i >= len(tokenizers))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -231,11 +234,11 @@ func roundTrip(t *testing.T, ours *tokenizer.Tokenizer, metadata []gguf.Pair) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs, err := readTokenizer(f.Metadata)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, special := range []bool{false, true} {
+		theirs, err := readTokenizer(f.Metadata, special)
+		if err != nil {
+			t.Fatal(err)
+		}
 		want, err := ours.Encode(text, tokenizer.Options{AddSpecial: special})
 		if err != nil {
 			t.Fatal(err)
@@ -305,7 +308,7 @@ func TestTokenizerReadErrors(t *testing.T) {
 				delete(metadata, key)
 			}
 		}
-		if _, err := readTokenizer(metadata); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := readTokenizer(metadata, false); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v\nwant %s", c.name, err, c.want)
 		}
 	}

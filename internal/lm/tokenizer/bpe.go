@@ -29,7 +29,7 @@ type bpe struct {
 // gigabytes. Published vocabularies have gaps of at most some thousands.
 func maxTokenID(tokens int) int { return 4*tokens + 1<<16 }
 
-func readModel(n node) (*bpe, error) {
+func readModel(n node, table []byte) (*bpe, error) {
 	if n.null() {
 		return nil, &FormatError{tokenizerFile, "model", "is missing"}
 	}
@@ -53,6 +53,9 @@ func readModel(n node) (*bpe, error) {
 	}
 	if d := f.m["dropout"]; !d.null() && strings.Trim(string(d.doc.data[d.start:d.end]), "0.") != "" {
 		f.fail(d.unsupported("dropout is not supported"))
+	}
+	if _, ok := f.m["vocab"]; table != nil && !ok && f.err == nil {
+		return m, m.readTable(table)
 	}
 	vocab, merges := f.child("vocab"), f.child("merges")
 	if f.err != nil {

@@ -102,13 +102,28 @@ func (j *joints) add(joint int32) {
 // joint returns the index of the joint of the merge of tokens a and b with the texts left and
 // right; -1 for every pair.
 func (m *bpe) joint(a, b int32, left, right string) int32 {
-	x, n := utf8.DecodeLastRuneInString(left)
-	y, k := utf8.DecodeRuneInString(right)
-	// If a token can stand for other text than its own, its characters say nothing.
-	if m.prefix != "" || n == 0 || k == 0 || a == m.unk || b == m.unk || m.isByte(a, left) || m.isByte(b, right) {
+	_, x := m.ends(a, left)
+	y, _ := m.ends(b, right)
+	return m.joints.of(x, y)
+}
+
+// of returns the index of the joint of two characters, -1 for every pair if one is noJoint.
+func (j *joints) of(a, b rune) int32 {
+	if a == noJoint || b == noJoint {
 		return -1
 	}
-	return int32(m.joints.index(x, y))
+	return int32(j.index(a, b))
+}
+
+// ends returns the first and the last character of a token, or noJoint. If a token can stand for
+// other text than its own, its characters say nothing.
+func (m *bpe) ends(id int32, text string) (first, last rune) {
+	if m.prefix != "" || text == "" || id == m.unk || m.isByte(id, text) {
+		return noJoint, noJoint
+	}
+	first, _ = utf8.DecodeRuneInString(text)
+	last, _ = utf8.DecodeLastRuneInString(text)
+	return first, last
 }
 
 // isByte reports whether the token with this text stands for a byte.

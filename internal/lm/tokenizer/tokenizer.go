@@ -56,6 +56,7 @@ func (o *Options) plain(offset int) bool {
 // Files are the contents of a model's files. All but Tokenizer are optional (nil).
 type Files struct {
 	Tokenizer        []byte // tokenizer.json
+	Table            []byte // tokenizer.table; counts if tokenizer.json has no vocabulary
 	Config           []byte // tokenizer_config.json
 	SpecialTokensMap []byte // special_tokens_map.json
 	GenerationConfig []byte // generation_config.json
@@ -80,7 +81,7 @@ func Read(read func(name string) ([]byte, error)) (*Tokenizer, error) {
 	for _, part := range []struct {
 		name string
 		data *[]byte
-	}{{tokenizerFile, &f.Tokenizer}, {configFile, &f.Config}, {specialFile, &f.SpecialTokensMap}, {generationFile, &f.GenerationConfig}} {
+	}{{tokenizerFile, &f.Tokenizer}, {TableFile, &f.Table}, {configFile, &f.Config}, {specialFile, &f.SpecialTokensMap}, {generationFile, &f.GenerationConfig}} {
 		data, err := read(part.name)
 		if err != nil && (part.name == tokenizerFile || !errors.Is(err, fs.ErrNotExist)) {
 			return nil, err
@@ -102,7 +103,7 @@ func ParseFiles(files Files) (*Tokenizer, error) {
 		f.fail(f.m["version"].unsupported("version %q is not supported", v))
 	}
 	t := &Tokenizer{
-		model:       component(f, "model", readModel),
+		model:       component(f, "model", func(n node) (*bpe, error) { return readModel(n, files.Table) }),
 		normalizers: component(f, "normalizer", readNormalizers),
 		pre:         component(f, "pre_tokenizer", readPreTokenizers),
 		post:        component(f, "post_processor", readPostProcessor),

@@ -1,4 +1,5 @@
-// The command _asm writes the AVX2 implementation of package rowmath: go generate here, or
+// The command _asm writes the AVX2 and AVX-512 implementations of package rowmath: go generate
+// here, or
 //
 //	go run . -out ../kernels_amd64.s -stubs ../kernels_amd64.go -pkg rowmath
 //
@@ -27,15 +28,64 @@ func main() {
 	expRow()
 	scale()
 	gate()
+	wide = true
+	tile(4, 2)
+	tile(8, 1)
+	expSum()
+	gate()
 	Generate()
 }
 
-// tile keeps the sums of rows x 8*vectors outputs in registers. Products and sums are separate
-// instructions: a fused one would round differently from the portable code.
+// wide is whether functions are of AVX-512: their vectors are of 512 bits.
+var wide bool
+
+func vector() reg.VecVirtual {
+	if wide {
+		return ZMM()
+	}
+	return YMM()
+}
+
+// narrow is a register for as many float32 as a vector has float64.
+func narrow() reg.VecVirtual {
+	if wide {
+		return YMM()
+	}
+	return XMM()
+}
+
+// size is the number of bytes of a vector. Functions of float64 take 8 values at a time, parts()
+// vectors.
+func size() int { return int(vector().Size()) }
+
+func parts() int { return 64 / size() }
+
+// block is the name of a function for n values.
+func block(name string) string {
+	if wide {
+		return name + "Block512"
+	}
+	return name + "Block"
+}
+
+// narrowed rounds float64 to float32.
+func narrowed(d reg.VecVirtual) reg.VecVirtual {
+	f := narrow()
+	if wide {
+		VCVTPD2PS(d, f)
+	} else {
+		VCVTPD2PSY(d, f)
+	}
+	return f
+}
+
+// tile keeps the sums of rows of some vectors of outputs in registers. Products and sums are
+// separate instructions: a fused one would round differently from the portable code.
 func tile(rows, vectors int) {
-	name := fmt.Sprintf("tile%dx%d", rows, 8*vectors)
+	columns := vectors * size() / 4
+	name := fmt.Sprintf("tile%dx%d", rows, columns)
 	TEXT(name, NOSPLIT, "func(dst *float32, dstStride int, a *float32, aStride int, b *float32, bStride, k int)")
-	Doc(fmt.Sprintf("%s is Set.MulAdd for %d x %d outputs, k > 0; strides are in bytes.", name, rows, 8*vectors))
+	Doc(fmt.Sprintf("%s is Set.MulAdd for %d x %d outputs, k > 0; strides are in bytes.", name, rows, columns))
 	Pragma("noescape")
 	dst := Load(Param("dst"), GP64())
 	dstStride := Load(Param("dstStride"), GP64())
@@ -45,8 +95,8 @@ func tile(rows, vectors int) {
 	bStride := Load(Param("bStride"), GP64())
 	k := Load(Param("k"), GP64())
 
-	var sums [4][8]reg.VecVirtual
-	var at [4]reg.Register // the rows of a
+	var sums [8][8]reg.VecVirtual
+	var at [8]reg.Register // the rows of a
 	out := dst
 	for i := range rows {
 		at[i] = a
@@ -54,31 +104,31 @@ func tile(rows, vectors int) {
 			out, at[i] = next(out, dstStride), next(at[i-1], aStride)
 		}
 		for j := range vectors {
-			sums[i][j] = YMM()
-			VMOVUPS(operand.Mem{Base: out, Disp: 32 * j}, sums[i][j])
+			sums[i][j] = vector()
+			VMOVUPS(operand.Mem{Base: out, Disp: size() * j}, sums[i][j])
 		}
 	}
 
 	Label("loop")
 	if rows == 1 { // b straight from memory
-		x := YMM()
+		x := vector()
 		VBROADCASTSS(operand.Mem{Base: at[0]}, x)
 		for j := range vectors {
-			p := YMM()
-			VMULPS(operand.Mem{Base: b, Disp: 32 * j}, x, p)
+			p := vector()
+			VMULPS(operand.Mem{Base: b, Disp: size() * j}, x, p)
 			VADDPS(p, sums[0][j], sums[0][j])
 		}
 	} else {
 		var w [8]reg.VecVirtual
 		for j := range vectors {
-			w[j] = YMM()
-			VMOVUPS(operand.Mem{Base: b, Disp: 32 * j}, w[j])
+			w[j] = vector()
+			VMOVUPS(operand.Mem{Base: b, Disp: size() * j}, w[j])
 		}
 		for i := range rows {
-			x := YMM()
+			x := vector()
 			VBROADCASTSS(operand.Mem{Base: at[i]}, x)
 			for j := range vectors {
-				p := YMM()
+				p := vector()
 				VMULPS(w[j], x, p)
 				VADDPS(p, sums[i][j], sums[i][j])
 			}
@@ -97,7 +147,7 @@ func tile(rows, vectors int) {
 			out = next(out, dstStride)
 		}
 		for j := range vectors {
-			VMOVUPS(sums[i][j], operand.Mem{Base: out, Disp: 32 * j})
+			VMOVUPS(sums[i][j], operand.Mem{Base: out, Disp: size() * j})
 		}
 	}
 	VZEROUPPER()
@@ -176,7 +226,7 @@ const (
 	most
 )
 
-// exp replaces d, two vectors of 4 float64 between least and most, by e^d, with the steps of
+// exp replaces d, a vector of float64 between least and most, by e^d, with the steps of
 // detmath.ExpNarrow. The most frequent constants are in registers.
 type exp struct {
 	table              reg.Register
@@ -185,7 +235,7 @@ type exp struct {
 }
 
 func newExp(table reg.Register) exp {
-	e := exp{table, YMM(), YMM(), YMM(), YMM(), YMM()}
+	e := exp{table, vector(), vector(), vector(), vector(), vector()}
 	for _, c := range []struct {
 		i int
 		r reg.VecVirtual
@@ -198,13 +248,13 @@ func newExp(table reg.Register) exp {
 func (e exp) at(i int) operand.Mem { return operand.Mem{Base: e.table, Disp: 8 * i} }
 
 func (e exp) load(i int) reg.VecVirtual {
-	r := YMM()
+	r := vector()
 	VBROADCASTSD(e.at(i), r)
 	return r
 }
 
 func (e exp) of(d reg.VecVirtual) {
-	t, n, p := YMM(), YMM(), YMM()
+	t, n, p := vector(), vector(), vector()
 	VMULPD(e.log2e, d, t)
 	VADDPD(e.rounder, t, t)
 	VSUBPD(e.rounder, t, n)
@@ -212,12 +262,12 @@ func (e exp) of(d reg.VecVirtual) {
 	VSUBPD(p, d, d)
 	VMULPD(e.lo, n, p)
 	VSUBPD(p, d, d) // r
-	r2, r4 := YMM(), YMM()
+	r2, r4 := vector(), vector()
 	VMULPD(d, d, r2)
 	VMULPD(r2, r2, r4)
 	// pair is a + r*b
 	pair := func(a, b int) reg.VecVirtual {
-		y := YMM()
+		y := vector()
 		VMULPD(e.load(b), d, y)
 		VADDPD(e.load(a), y, y)
 		return y
@@ -244,37 +294,37 @@ func (e exp) atLeast(d reg.VecVirtual) { VMAXPD(d, e.load(least), d) }
 func (e exp) atMost(d reg.VecVirtual)  { VMINPD(d, e.load(most), d) }
 
 func expSum() {
-	TEXT("expSumBlock", NOSPLIT, "func(x *float32, n int, highest float32, lanes, constants *float64)")
-	Doc("expSumBlock is expSumGeneric for n values, n a positive multiple of 8.")
+	TEXT(block("expSum"), NOSPLIT, "func(x *float32, n int, highest float32, lanes, constants *float64)")
+	Doc(block("expSum") + " is expSumGeneric for n values, n a positive multiple of 8.")
 	Pragma("noescape")
 	x := Load(Param("x"), GP64())
 	n := Load(Param("n"), GP64())
 	addr, _ := Param("highest").Resolve()
-	top := XMM()
+	top := narrow()
 	VBROADCASTSS(addr.Addr, top)
 	lanes := Load(Param("lanes"), GP64())
 	e := newExp(Load(Param("constants"), GP64()))
-	sums := [2]reg.VecVirtual{YMM(), YMM()}
+	sums := make([]reg.VecVirtual, parts())
 	for i := range sums {
-		VMOVUPD(operand.Mem{Base: lanes, Disp: 32 * i}, sums[i])
+		sums[i] = vector()
+		VMOVUPD(operand.Mem{Base: lanes, Disp: size() * i}, sums[i])
 	}
 	Label("loop")
 	for i := range sums {
-		f, d := XMM(), YMM()
-		VMOVUPS(operand.Mem{Base: x, Disp: 16 * i}, f)
+		f, d := narrow(), vector()
+		VMOVUPS(operand.Mem{Base: x, Disp: size() / 2 * i}, f)
 		VSUBPS(top, f, f)
 		VCVTPS2PD(f, d)
 		e.atLeast(d)
 		e.of(d)
 		VADDPD(d, sums[i], sums[i])
-		VCVTPD2PSY(d, f)
-		VMOVUPS(f, operand.Mem{Base: x, Disp: 16 * i})
+		VMOVUPS(narrowed(d), operand.Mem{Base: x, Disp: size() / 2 * i})
 	}
 	ADDQ(operand.Imm(32), x)
 	SUBQ(operand.Imm(8), n)
 	JNE(operand.LabelRef("loop"))
 	for i := range sums {
-		VMOVUPD(sums[i], operand.Mem{Base: lanes, Disp: 32 * i})
+		VMOVUPD(sums[i], operand.Mem{Base: lanes, Disp: size() * i})
 	}
 	VZEROUPPER()
 	RET()
@@ -310,22 +360,22 @@ func expRow() {
 }
 
 func gate() {
-	TEXT("gateBlock", NOSPLIT, "func(gate, up *float32, n int, linear, cubic float64, constants *float64)")
-	Doc("gateBlock is gateGeneric for n values, n a positive multiple of 8.")
+	TEXT(block("gate"), NOSPLIT, "func(gate, up *float32, n int, linear, cubic float64, constants *float64)")
+	Doc(block("gate") + " is gateGeneric for n values, n a positive multiple of 8.")
 	Pragma("noescape")
 	gate := Load(Param("gate"), GP64())
 	up := Load(Param("up"), GP64())
 	n := Load(Param("n"), GP64())
-	linear, cubic := YMM(), YMM()
+	linear, cubic := vector(), vector()
 	addr, _ := Param("linear").Resolve()
 	VBROADCASTSD(addr.Addr, linear)
 	addr, _ = Param("cubic").Resolve()
 	VBROADCASTSD(addr.Addr, cubic)
 	e := newExp(Load(Param("constants"), GP64()))
 	Label("loop")
-	for i := range 2 {
-		x, d, f := YMM(), YMM(), XMM()
-		VCVTPS2PD(operand.Mem{Base: gate, Disp: 16 * i}, x)
+	for i := range parts() {
+		x, d := vector(), vector()
+		VCVTPS2PD(operand.Mem{Base: gate, Disp: size() / 2 * i}, x)
 		VMULPD(x, x, d)
 		VMULPD(x, d, d)
 		VMULPD(cubic, d, d)
@@ -336,9 +386,9 @@ func gate() {
 		e.of(d)
 		VADDPD(e.one, d, d)
 		VDIVPD(d, x, x)
-		VCVTPD2PSY(x, f)
-		VMULPS(operand.Mem{Base: up, Disp: 16 * i}, f, f)
-		VMOVUPS(f, operand.Mem{Base: gate, Disp: 16 * i})
+		f := narrowed(x)
+		VMULPS(operand.Mem{Base: up, Disp: size() / 2 * i}, f, f)
+		VMOVUPS(f, operand.Mem{Base: gate, Disp: size() / 2 * i})
 	}
 	ADDQ(operand.Imm(32), gate)
 	ADDQ(operand.Imm(32), up)

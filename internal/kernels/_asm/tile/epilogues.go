@@ -7,8 +7,16 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// epilogue emits an epilogue for panels of as many rows as a vector has float32. group adds a group
-// to f; t holds the group's dot products as float32, or 16 times them.
+// outputs is the number of vectors of a panel's rows.
+func outputs(isa emit.ISA) int {
+	if isa == emit.AVX512 {
+		return 2
+	}
+	return 1
+}
+
+// epilogue emits an epilogue. group adds a group to f, a vector of rows; t holds the group's dot
+// products as float32, or 16 times them.
 func epilogue(isa emit.ISA, name, signature string, times16 bool, vectors, numbers []string, group func(f, t reg.VecVirtual, at map[string]operand.Mem)) {
 	emit.Func(name+isa.Suffix(), signature, name+isa.Suffix()+" is "+name+" for at least one group.")
 	out := Load(Param("out"), GP64())
@@ -19,9 +27,8 @@ func epilogue(isa emit.ISA, name, signature string, times16 bool, vectors, numbe
 		pointers, steps = append(pointers, p), append(steps, step)
 		at[name] = operand.Mem{Base: p}
 	}
-	point("t", operand.U32(isa.Bytes()))
-	for _, name := range vectors {
-		point(name, operand.U32(isa.Bytes()))
+	for _, name := range append([]string{"t"}, vectors...) {
+		point(name, operand.U32(outputs(isa)*isa.Bytes()))
 	}
 	if len(numbers) > 0 {
 		step := Load(Param("step"), GP64())
@@ -29,28 +36,37 @@ func epilogue(isa emit.ISA, name, signature string, times16 bool, vectors, numbe
 			point(name, step)
 		}
 	}
-	f := isa.Vector()
-	isa.Zero(f)
-	Label("group")
-	t := isa.Vector()
-	if times16 {
-		if isa == emit.AVX512 {
-			VPSLLD(operand.U8(4), at["t"], t)
-		} else {
-			VMOVDQU(at["t"], t)
-			VPSLLD(operand.U8(4), t, t)
-		}
-		VCVTDQ2PS(t, t)
-	} else {
-		VCVTDQ2PS(at["t"], t)
+	list := isa.Vectors(outputs(isa))
+	for _, f := range list {
+		isa.Zero(f)
 	}
-	group(f, t, at)
+	Label("group")
+	for _, f := range list {
+		t := isa.Vector()
+		if times16 {
+			if isa == emit.AVX512 {
+				VPSLLD(operand.U8(4), at["t"], t)
+			} else {
+				VMOVDQU(at["t"], t)
+				VPSLLD(operand.U8(4), t, t)
+			}
+			VCVTDQ2PS(t, t)
+		} else {
+			VCVTDQ2PS(at["t"], t)
+		}
+		group(f, t, at)
+		for _, name := range append([]string{"t"}, vectors...) {
+			at[name] = at[name].Offset(isa.Bytes())
+		}
+	}
 	for i, p := range pointers {
 		ADDQ(steps[i], p)
 	}
 	DECQ(groups)
 	JNE(operand.LabelRef("group"))
-	VMOVUPS(f, operand.Mem{Base: out})
+	for v, f := range list {
+		VMOVUPS(f, operand.Mem{Base: out}.Offset(v*isa.Bytes()))
+	}
 	VZEROUPPER()
 	RET()
 }
@@ -95,29 +111,35 @@ func epilogues(isa emit.ISA) {
 		})
 }
 
-// epilogueRow emits epilogueRow, for panels of as many rows as a vector has float32.
+// epilogueRow emits epilogueRow.
 func epilogueRow(isa emit.ISA) {
 	name := "epilogueRow" + isa.Suffix()
 	emit.Func(name, "func(out *float32, t, sums *int32, factor, negZero int32, scales, bias *float32, rec float32)", name+" is epilogueRow.")
-	at := func(name string) operand.Mem { return operand.Mem{Base: Load(Param(name), GP64())} }
-	a, sums, scale := isa.Vector(), isa.Vector(), isa.Vector()
-	VBROADCASTSS(param("factor"), a) // not VPBROADCASTD, whose size go vet gets wrong
-	VPMULLD(at("t"), a, a)
-	VBROADCASTSS(param("negZero"), sums)
-	VPMULLD(at("sums"), sums, sums)
-	VPADDD(sums, a, a)
-	VCVTDQ2PS(a, a)
-	VBROADCASTSS(param("rec"), scale)
-	VMULPS(at("scales"), scale, scale)
-	VMULPS(scale, a, a)
-	VADDPS(at("bias"), a, a)
-	isa.Canonical(a)
-	VMOVUPS(a, at("out"))
+	at := map[string]operand.Mem{}
+	for _, name := range []string{"t", "sums", "scales", "bias", "out"} {
+		at[name] = operand.Mem{Base: Load(Param(name), GP64())}
+	}
+	for v := range outputs(isa) {
+		of := func(name string) operand.Mem { return at[name].Offset(v * isa.Bytes()) }
+		a, sums, scale := isa.Vector(), isa.Vector(), isa.Vector()
+		VBROADCASTSS(param("factor"), a) // not VPBROADCASTD, whose size go vet gets wrong
+		VPMULLD(of("t"), a, a)
+		VBROADCASTSS(param("negZero"), sums)
+		VPMULLD(of("sums"), sums, sums)
+		VPADDD(sums, a, a)
+		VCVTDQ2PS(a, a)
+		VBROADCASTSS(param("rec"), scale)
+		VMULPS(of("scales"), scale, scale)
+		VMULPS(scale, a, a)
+		VADDPS(of("bias"), a, a)
+		isa.Canonical(a)
+		VMOVUPS(a, of("out"))
+	}
 	VZEROUPPER()
 	RET()
 }
 
-// epilogueSubs emits epilogueSubs, for panels of as many rows as a vector has float32.
+// epilogueSubs emits epilogueSubs.
 func epilogueSubs(isa emit.ISA) {
 	name := "epilogueSubs" + isa.Suffix()
 	emit.Func(name, "func(out *float32, t *int32, a *SubsArgs, blocks int, as *float32, sums *int32, step, sumStep int)",
@@ -133,57 +155,69 @@ func epilogueSubs(isa emit.ISA) {
 	}
 	factors, scales, subMins, mins := field("Factors"), field("Scales"), field("SubMins"), field("Mins")
 	MOVQ(subs.Field(a, "Each"), each)
-	f, scale := isa.Vector(), isa.Vector()
-	isa.Zero(f)
-	// sum adds up the products of x, a vector for each group, and factor.
-	sum := func(label string, x reg.Register, factor func(into reg.VecVirtual)) reg.VecVirtual {
-		total, y := isa.Vector(), isa.Vector()
-		isa.Zero(total)
+	n := outputs(isa)
+	list := isa.Vectors(n)
+	for _, f := range list {
+		isa.Zero(f)
+	}
+	// add adds the sums of the products of x and factor. x has a vector for each group and vector
+	// of rows.
+	add := func(label string, x, scales reg.Register, factor func(v int, into reg.VecVirtual), next func(), fma func(...operand.Op)) {
+		totals := isa.Vectors(n)
+		for _, total := range totals {
+			isa.Zero(total)
+		}
 		MOVQ(each, left)
 		Label(label)
-		factor(y)
-		VPMULLD(operand.Mem{Base: x}, y, y)
-		VPADDD(y, total, total)
-		ADDQ(operand.U32(isa.Bytes()), x)
+		for v, total := range totals {
+			y := isa.Vector()
+			factor(v, y)
+			VPMULLD(operand.Mem{Base: x, Disp: v * isa.Bytes()}, y, y)
+			VPADDD(y, total, total)
+		}
+		next()
+		ADDQ(operand.U32(n*isa.Bytes()), x)
 		DECQ(left)
 		JNE(operand.LabelRef(label))
-		VCVTDQ2PS(total, total)
-		return total
+		for v, total := range totals {
+			scale := isa.Vector()
+			VCVTDQ2PS(total, total)
+			VBROADCASTSS(operand.Mem{Base: as}, scale)
+			VMULPS(operand.Mem{Base: scales, Disp: v * isa.Bytes()}, scale, scale)
+			fma(total, scale, list[v])
+		}
+		ADDQ(operand.U32(n*isa.Bytes()), scales)
 	}
 	Label("block")
-	total := sum("factor", factors, func(into reg.VecVirtual) {
-		VMOVUPS(operand.Mem{Base: t}, into)
-		ADDQ(operand.U32(isa.Bytes()), t)
-	})
-	VBROADCASTSS(operand.Mem{Base: as}, scale)
-	VMULPS(operand.Mem{Base: scales}, scale, scale)
-	VFMADD231PS(total, scale, f)
+	add("factor", factors, scales, func(v int, into reg.VecVirtual) {
+		VMOVUPS(operand.Mem{Base: t, Disp: v * isa.Bytes()}, into)
+	}, func() { ADDQ(operand.U32(n*isa.Bytes()), t) }, VFMADD231PS)
 	TESTQ(subMins, subMins)
 	JE(operand.LabelRef("next"))
-	total = sum("minimum", subMins, func(into reg.VecVirtual) {
+	add("minimum", subMins, mins, func(_ int, into reg.VecVirtual) {
 		VPBROADCASTD(operand.Mem{Base: sums}, into)
-		ADDQ(sumStep, sums)
-	})
-	VBROADCASTSS(operand.Mem{Base: as}, scale)
-	VMULPS(operand.Mem{Base: mins}, scale, scale)
-	VFNMADD231PS(total, scale, f)
-	ADDQ(operand.U32(isa.Bytes()), mins)
+	}, func() { ADDQ(sumStep, sums) }, VFNMADD231PS)
 	Label("next")
-	ADDQ(operand.U32(isa.Bytes()), scales)
 	ADDQ(step, as)
 	DECQ(blocks)
 	JNE(operand.LabelRef("block"))
-	VMOVUPS(f, operand.Mem{Base: Load(Param("out"), GP64())})
+	out := operand.Mem{Base: Load(Param("out"), GP64())}
+	for v, f := range list {
+		VMOVUPS(f, out.Offset(v*isa.Bytes()))
+	}
 	VZEROUPPER()
 	RET()
 }
 
-// addSums emits addSums, for panels of as many rows as a vector has int32.
+// addSums emits addSums.
 func addSums(isa emit.ISA) {
 	name := "addSums" + isa.Suffix()
 	emit.Func(name, "func(t, sums *int32, groups int, factor int32)", name+" is addSums for at least one group.")
 	t, sums := Load(Param("t"), GP64()), Load(Param("sums"), GP64())
-	groups := Load(Param("groups"), GP64())
+	groups := Load(Param("groups"), GP64()) // and below, vectors
+	if outputs(isa) == 2 {
+		ADDQ(groups, groups)
+	}
 	factor := isa.Vector()
 	VBROADCASTSS(param("factor"), factor)
 	Label("group")

@@ -32,7 +32,7 @@ func main() {
 	}
 	for _, r := range []result{dots, group, shifted} {
 		if isa == emit.AVX512 {
-			for _, mr := range []int{8, 4, 2, 1} {
+			for _, mr := range []int{6, 4, 2, 1} {
 				product512(r, mr)
 			}
 			continue
@@ -60,7 +60,7 @@ func main() {
 		}
 	}
 	for _, r := range []result{blocks, blocksMin, subs} {
-		for _, mr := range []int{8, 4, 2, 1} {
+		for _, mr := range []int{6, 4, 2, 1} {
 			if isa == emit.AVX512 {
 				product512(r, mr)
 			}
