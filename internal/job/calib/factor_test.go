@@ -16,7 +16,7 @@ func TestFactor(t *testing.T) {
 	r := detmath.Source(2)
 	g := testHessian(e, inputs(&r, rows, k), k)
 	h := hessian{k: k, h: slices.Clone(g.h)}
-	f, err := factorize(e, g, true)
+	f, err := factorize(e, g, true, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestDamping(t *testing.T) {
 	}
 	g, mean := indefinite()
 	h := hessian{k: k, h: slices.Clone(g.h)}
-	f, err := factorize(e, g, true)
+	f, err := factorize(e, g, true, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestLimits(t *testing.T) {
 	e := newEngine(2)
 	defer e.close()
 	r := detmath.Source(4)
-	f, err := factorize(e, testHessian(e, inputs(&r, rows, k), k), false)
+	f, err := factorize(e, testHessian(e, inputs(&r, rows, k), k), false, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func BenchmarkCholesky(b *testing.B) {
 	h := slices.Clone(g.h)
 	for b.Loop() {
 		g.h = slices.Clone(h)
-		if _, err := factorize(e, g, false); err != nil {
+		if _, err := factorize(e, g, false, 1); err != nil {
 			b.Fatal(err)
 		}
 	}
