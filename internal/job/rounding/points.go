@@ -86,35 +86,36 @@ func (p *Points) Round(codes []int8, x, w []float32, scale float32) {
 	for _, v := range x[:p.width] {
 		odd = odd != (v < 0)
 	}
-	if !p.even || !odd {
-		for at := 0; at < p.width; at += p.n {
-			s.measure(x[at:], w[at:], scale)
-			s.search(false)
-			s.write(codes[at:], x[at:])
-		}
-		return
-	}
 	// A point of 8 weights flips the sign of one; of two points of 4 weights, one point does.
 	var other [2][UnitMost]int8
 	var cost float32
 	flipped := 0
+	flips := p.even && odd
 	for at := 0; at < p.width; at += p.n {
-		s.measure(x[at:], w[at:], scale)
-		s.search(true)
+		s.measure(x[at:], w[at:], scale, flips)
+		own := other[at/p.n][:]
+		if flips {
+			s.search(s.least, true)
+			s.write(own, x[at:])
+			s.flipSign(own)
+			if p.n == p.width {
+				break
+			}
+		}
 		with := s.best
-		s.write(other[at/p.n][:], x[at:])
-		s.flipSign(other[at/p.n][:])
-		s.search(false)
+		s.search(0, false)
 		s.write(codes[at:], x[at:])
 		if more := with - s.best; at == 0 || more < cost {
 			cost, flipped = more, at
 		}
 	}
-	copy(codes[flipped:][:p.n], other[flipped/p.n][:])
+	if flips {
+		copy(codes[flipped:][:p.n], other[flipped/p.n][:])
+	}
 }
 
-// measure sets the errors of the coordinates of n weights.
-func (s *nearest) measure(x, w []float32, scale float32) {
+// measure sets the errors of the coordinates of n weights, and the costs of flips if signs flip.
+func (s *nearest) measure(x, w []float32, scale float32, flips bool) {
 	m := len(s.values)
 	s.least = float32(math.Inf(1))
 	for i, v := range x[:s.n] {
@@ -125,7 +126,9 @@ func (s *nearest) measure(x, w []float32, scale float32) {
 			size := float32(value * scale)
 			d := v - size
 			e[j] = float32(float32(d*d) * w[i])
-			s.flip[i][j] = float32(float32(4*w[i]) * float32(v*size))
+			if flips {
+				s.flip[i][j] = float32(float32(4*w[i]) * float32(v*size))
+			}
 			if d >= 0 {
 				most = j
 			}
@@ -148,13 +151,14 @@ func (s *nearest) measure(x, w []float32, scale float32) {
 	}
 }
 
-func (s *nearest) search(flip bool) {
+// search finds the point of the least error. If a sign flips, least is a bound of its cost.
+func (s *nearest) search(least float32, flips bool) {
+	flip := float32(0)
 	s.best = float32(math.Inf(1))
-	if flip {
-		s.visit(0, 0, 0, s.best, s.least)
-		return
+	if flips {
+		flip = s.best
 	}
-	s.visit(0, 0, 0, 0, 0)
+	s.visit(0, 0, 0, flip, least)
 }
 
 // visit tries the points below a node, where sum is the excess of the coordinates above, flip is

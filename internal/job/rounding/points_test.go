@@ -135,7 +135,7 @@ func TestPointSearch(t *testing.T) {
 			}
 			simple += float64(b.pointsError(&f, x, w))
 		}
-		t.Logf("%s: error %.3g, %.3g of the simple steps'", kind, found, found/simple)
+		t.Logf("%s: error %.5g, %.4g of the simple steps'", kind, found, found/simple)
 		if found > 0.995*simple {
 			t.Errorf("%s: error %g, the simple steps have %g", kind, found, simple)
 		}
