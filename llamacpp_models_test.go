@@ -187,6 +187,11 @@ func TestLlamaCppBooks(t *testing.T) {
 				c.quantized(t, "IQ4_XS", "mapping: nonlinear-k")
 				c.quantized(t, "TQ1_0", "mapping: ternary, bits: 1")
 				c.quantized(t, "TQ2_0", "mapping: ternary, bits: 2")
+				c.quantized(t, "IQ2_XXS", "mapping: lattice-xxs, bits: 2")
+				c.quantized(t, "IQ2_XS", "mapping: lattice-xs, bits: 2")
+				c.quantized(t, "IQ2_S", "mapping: lattice, bits: 2")
+				c.quantized(t, "IQ3_XXS", "mapping: lattice-xxs, bits: 3")
+				c.quantized(t, "IQ3_S", "mapping: lattice, bits: 3")
 			}
 			c.greedy(t, ids[:10], 40)
 		})

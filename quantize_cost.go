@@ -45,6 +45,7 @@ const (
 	perSearch     = 175   // of a weight: to search a scale first (4.5 ns)
 	perWeighed    = 440   // of a weight: to search a scale with second moments first (11 ns)
 	perZeroSearch = 325   // of a weight: to search a scale and a zero point first (8.4 ns)
+	perPoint      = 27000 // of a weight: to search scales with points of a lattice (.4 to 1.2 us)
 	perFractions  = 260   // of a weight: to search a scale and a fractional zero point first (6.7 ns)
 	perInput      = 110   // of a number that gptq collects for a Hessian (3 ns)
 	perSolve      = .55   // of a multiply-add of gptq and gptq-ft, outside of passes and Hessians
@@ -178,7 +179,11 @@ func (v view) probeCost() float64 {
 	}
 	for _, m := range v.plan.Matrices() {
 		kinds[alloc.Kind(m.Tensor)] = true
-		compared += options * float64(min(m.Rows, alloc.SampledRows)) * (row + option*float64(m.Cols))
+		rows := float64(min(m.Rows, alloc.SampledRows))
+		compared += options * rows * (row + option*float64(m.Cols))
+		if v.o.Recipe.ForGGUF() && m.Cols%256 == 0 { // five types have points
+			compared += 5 * perPoint * rows * float64(m.Cols)
+		}
 	}
 	passes := 4.3 + 1.2*float64(len(kinds))
 	cost := v.passCost(float64(v.choiceTokens())*passes) + (weights(v.plan)*search+compared)/1e9
@@ -202,7 +207,13 @@ func (v view) calibrationCost() float64 {
 	defer m.Close()
 	_, e := calib.Estimate(v.plan, m, v.calibration.tokens, text.WindowOf(m.Config()), calib.Options{Refine: v.calibration.refine, Threads: v.o.Threads})
 	chosen := float64(calib.Work(v.plan))
-	cost := e.Inputs*perInput + (e.Passes+e.Sums)*perPass + e.Solves*perSolve + chosen*perSolved
+	points := 0.0 // weights that two searches meet
+	for _, m := range v.plan.Matrices() {
+		if m.Scheme.Points() != nil && m.Scheme.Algorithm.ByLayers() {
+			points += 2 * float64(m.Rows) * float64(m.Cols)
+		}
+	}
+	cost := points*perPoint + e.Inputs*perInput + (e.Passes+e.Sums)*perPass + e.Solves*perSolve + chosen*perSolved
 	if v.calibration.refine {
 		cost += chosen*perRefined + e.Refines*perRefine
 	}
@@ -248,6 +259,8 @@ func codeCost(s rounding.Scheme) float64 {
 		return perPacked
 	case a.ByLayers(): // its codes were chosen before
 		return perStored
+	case s.Points() != nil:
+		return perPoint
 	case a.Calibrated():
 		return perWeighed
 	case s.Fractions:

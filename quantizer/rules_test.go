@@ -58,7 +58,7 @@ func TestParseRuleErrors(t *testing.T) {
 		"a=4,99999999999999999999":            `use a multiple of 16`,
 		"a=4,":                                `"" is neither a group`,
 		"a=4,none":                            `"none" is neither a group`,
-		"a=4,bf32":                            `"bf32" is neither a group (a multiple of 16, or channel), nor mapping (full-range, symmetric, symmetric-no-clip, asymmetric, half-step, k-quant, nonlinear, nonlinear-k, ternary, mxfp4), nor scale-dtype (bf16, f16, f32), nor algorithm (search, rtn, gptq`,
+		"a=4,bf32":                            `"bf32" is neither a group (a multiple of 16, or channel), nor mapping (full-range, symmetric, symmetric-no-clip, asymmetric, half-step, k-quant, nonlinear, nonlinear-k, ternary, mxfp4, lattice, lattice-xs, lattice-xxs), nor scale-dtype (bf16, f16, f32), nor algorithm (search, rtn, gptq`,
 		"a=4,32,64":                           `"64" repeats`,
 		"a=4,f16,f16":                         `"f16" repeats`,
 		"a=4,rtn,search":                      `"search" repeats`,

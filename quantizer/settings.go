@@ -280,7 +280,8 @@ var (
 	qualityNames = []string{string(QualityFast), string(QualityGood), string(QualityBest), string(QualityMax)}
 	tuneNames    = []string{string(TuneOff), string(TuneNorms), string(TuneFloats), string(TuneCodes), string(TuneBlocks)}
 	mappingNames = namesOf(gqf.MappingFullRange, gqf.MappingSymmetric, gqf.MappingSymmetricNoClip, gqf.MappingAsymmetric, gqf.MappingHalfStep, gqf.MappingKQuant,
-		rounding.MappingNonlinear, rounding.MappingNonlinearK, rounding.MappingTernary, rounding.MappingMXFP4)
+		rounding.MappingNonlinear, rounding.MappingNonlinearK, rounding.MappingTernary, rounding.MappingMXFP4,
+		rounding.MappingLattice, rounding.MappingLatticeXS, rounding.MappingLatticeXXS)
 	algorithmNames = namesOf(gqf.AlgorithmSearch, gqf.AlgorithmRTN, gqf.AlgorithmGPTQ, gqf.AlgorithmGPTQFT, gqf.AlgorithmImatrix, gqf.AlgorithmAWQ)
 	dtypeNames     = namesOf(packing.ScaleBF16, packing.ScaleF16, packing.ScaleF32)
 )

@@ -1,14 +1,16 @@
 package gguf
 
 import (
+	"fmt"
 	"math/bits"
+	"slices"
 
 	"github.com/lowbit-go/gq/internal/floats"
 )
 
 // This file has the IQ1, IQ2 and IQ3 types: super-blocks of 256 weights, in groups of 32. A point
 // of a lattice stands for the magnitudes of 8 weights, or of 4 in IQ3, and a bit per weight for its
-// sign. Sub-scales are odd integers 2 s + 1; ggml's factors 1/8 and 1/4 are exact in the scale.
+// sign. Sub-scales are odd integers 2 s + 1.
 
 // The values of a lattice's coordinates.
 var (
@@ -18,23 +20,76 @@ var (
 	valuesIQ3_S   = [8]int8{1, 3, 5, 7, 9, 11, 13, 15}
 )
 
+// lattice has what a type's indices and signs stand for.
+type lattice struct {
+	points []uint16 // ascending
+	width  int      // bits of a coordinate
+	values *[8]int8
+	known  *[256]uint8 // indexOf the values
+	// even says that 7 bits give the signs of 8 weights: the number of negative signs is even.
+	even bool
+}
+
+var (
+	knownIQ2     = indexOf(valuesIQ2[:3])
+	knownIQ3_XXS = indexOf(valuesIQ3_XXS[:])
+	knownIQ3_S   = indexOf(valuesIQ3_S[:])
+)
+
+var (
+	pointsIQ2_XXS = lattice{latticeIQ2_XXS[:], 2, &valuesIQ2, &knownIQ2, true}
+	pointsIQ2_XS  = lattice{latticeIQ2_XS[:], 2, &valuesIQ2, &knownIQ2, true}
+	pointsIQ2_S   = lattice{latticeIQ2_S[:], 2, &valuesIQ2, &knownIQ2, false}
+	pointsIQ3_XXS = lattice{latticeIQ3_XXS[:], 3, &valuesIQ3_XXS, &knownIQ3_XXS, true}
+	pointsIQ3_S   = lattice{latticeIQ3_S[:], 3, &valuesIQ3_S, &knownIQ3_S, false}
+)
+
+// weights is the number of weights of a point.
+func (l *lattice) weights() int { return 16 / l.width &^ 3 }
+
+// find returns the point of the magnitudes of codes, and the signs.
+func (l *lattice) find(codes []int8) (index int, signs byte, ok bool) {
+	var point uint16
+	for i, q := range codes {
+		minus := q >> 7
+		signs |= byte(minus) & 1 << i
+		v := l.known[byte((q^minus)-minus)]
+		if v == 0 {
+			return 0, 0, false
+		}
+		point |= uint16(v-1) << (i * l.width)
+	}
+	index, ok = slices.BinarySearch(l.points, point)
+	return index, signs, ok
+}
+
+// check fails unless codes are points of the lattice.
+func (l *lattice) check(codes []int8) error {
+	n, negative := l.weights(), 0
+	for i := 0; i < len(codes); i += n {
+		_, signs, ok := l.find(codes[i:][:n])
+		if negative += bits.OnesCount8(signs); !ok {
+			return fmt.Errorf("it has the codes %d, which are no point of the type's lattice", codes[i:][:n])
+		}
+		if l.even && (i+n)%8 == 0 {
+			if negative%2 > 0 {
+				return fmt.Errorf("it has an odd number of negative codes in %d: the type stores 7 of 8 signs", codes[i+n-8:][:8])
+			}
+			negative = 0
+		}
+	}
+	return nil
+}
+
 // Lattice returns the points of the lattice of an IQ1, IQ2 or IQ3 type: the codes of 8 weights, or
 // of 4 in IQ3, without signs. For IQ1 they are 8 times the coordinates, without shifts. Other types
 // have no points.
 func (t TensorType) Lattice() [][]int8 {
-	switch t {
-	case iq2_XXS:
-		return points(latticeIQ2_XXS[:], 2, &valuesIQ2)
-	case iq2_XS:
-		return points(latticeIQ2_XS[:], 2, &valuesIQ2)
-	case iq2_S:
-		return points(latticeIQ2_S[:], 2, &valuesIQ2)
-	case iq3_XXS:
-		return points(latticeIQ3_XXS[:], 3, &valuesIQ3_XXS)
-	case iq3_S:
-		return points(latticeIQ3_S[:], 3, &valuesIQ3_S)
-	case iq1_S, iq1_M:
+	switch c := t.codec(); {
+	case t == iq1_S || t == iq1_M:
 		return points(latticeIQ1[:], 2, &valuesIQ1)
+	case c != nil && c.lattice != nil:
+		return points(c.lattice.points, c.lattice.width, c.lattice.values)
 	}
 	return nil
 }
@@ -70,7 +125,6 @@ func odd(s byte) int8 { return int8(2*(s&15) + 1) }
 
 // IQ2_XXS: d; for each group 4 indices, then 4 times 7 signs and 4 bits of sub-scale.
 func unpackIQ2_XXS(b *block, src []byte) {
-	b.d /= 8
 	for g := range 8 {
 		group := src[2+8*g:][:8]
 		word := le.Uint32(group[4:])
@@ -81,9 +135,30 @@ func unpackIQ2_XXS(b *block, src []byte) {
 	}
 }
 
+func packIQ2_XXS(dst []byte, b *block) {
+	for g := range 8 {
+		word := uint32(even(b.subs[g])) << 28
+		for l := range 4 {
+			i, signs, _ := pointsIQ2_XXS.find(b.codes[32*g+8*l:][:8])
+			dst[2+8*g+l] = byte(i)
+			word |= uint32(signs&127) << (7 * l)
+		}
+		le.PutUint32(dst[2+8*g+4:], word)
+	}
+}
+
+// even is the inverse of odd.
+func even(sub int8) byte { return byte(sub) >> 1 }
+
+// putSubs writes 16 sub-scales of 4 bits, or 8.
+func putSubs(dst []byte, subs []int8) {
+	for i := range dst {
+		dst[i] = even(subs[2*i]) | even(subs[2*i+1])<<4
+	}
+}
+
 // IQ2_XS: d, 32 words of 9 bits of index and 7 signs, 16 sub-scales of 4 bits.
 func unpackIQ2_XS(b *block, src []byte) {
-	b.d /= 8
 	for g, v := range src[66:74] {
 		b.subs[2*g], b.subs[2*g+1] = odd(v), odd(v>>4)
 	}
@@ -93,10 +168,17 @@ func unpackIQ2_XS(b *block, src []byte) {
 	}
 }
 
+func packIQ2_XS(dst []byte, b *block) {
+	for l := range 32 {
+		i, signs, _ := pointsIQ2_XS.find(b.codes[8*l:][:8])
+		le.PutUint16(dst[2+2*l:], uint16(i)|uint16(signs&127)<<9)
+	}
+	putSubs(dst[66:74], b.subs[:])
+}
+
 // IQ2_S: d, 32 bytes of indices, 32 bytes of signs, 8 bytes with 2 high bits of 4 indices, 16
 // sub-scales of 4 bits.
 func unpackIQ2_S(b *block, src []byte) {
-	b.d /= 8
 	low, signs, high := src[2:34], src[34:66], src[66:74]
 	for g, v := range src[74:82] {
 		b.subs[2*g], b.subs[2*g+1] = odd(v), odd(v>>4)
@@ -107,9 +189,20 @@ func unpackIQ2_S(b *block, src []byte) {
 	}
 }
 
+func packIQ2_S(dst []byte, b *block) {
+	low, signs, high := dst[2:34], dst[34:66], dst[66:74]
+	clear(high)
+	for l := range 32 {
+		var i int
+		i, signs[l], _ = pointsIQ2_S.find(b.codes[8*l:][:8])
+		low[l] = byte(i)
+		high[l/4] |= byte(i>>8) << (l % 4 * 2)
+	}
+	putSubs(dst[74:82], b.subs[:])
+}
+
 // IQ3_XXS: d, 64 indices, then for each group 4 times 7 signs and 4 bits of sub-scale.
 func unpackIQ3_XXS(b *block, src []byte) {
-	b.d /= 4
 	for g := range 8 {
 		word := le.Uint32(src[66+4*g:])
 		b.subs[g] = odd(byte(word >> 28))
@@ -118,6 +211,18 @@ func unpackIQ3_XXS(b *block, src []byte) {
 			signed(b.codes[32*g+8*l:][:4], latticeIQ3_XXS[i[0]], 3, &valuesIQ3_XXS, signs)
 			signed(b.codes[32*g+8*l+4:][:4], latticeIQ3_XXS[i[1]], 3, &valuesIQ3_XXS, signs>>4)
 		}
+	}
+}
+
+func packIQ3_XXS(dst []byte, b *block) {
+	for g := range 8 {
+		word := uint32(even(b.subs[g])) << 28
+		for l := range 8 {
+			i, signs, _ := pointsIQ3_XXS.find(b.codes[32*g+4*l:][:4])
+			dst[2+8*g+l] = byte(i)
+			word |= uint32(signs<<(l%2*4)&127) << (l / 2 * 7)
+		}
+		le.PutUint32(dst[66+4*g:], word)
 	}
 }
 
@@ -134,6 +239,18 @@ func unpackIQ3_S(b *block, src []byte) {
 	}
 }
 
+func packIQ3_S(dst []byte, b *block) {
+	low, high, signs := dst[2:66], dst[66:74], dst[74:106]
+	clear(dst[66:106])
+	for l := range 64 {
+		i, minus, _ := pointsIQ3_S.find(b.codes[4*l:][:4])
+		low[l] = byte(i)
+		high[l/8] |= byte(i>>8) << (l % 8)
+		signs[l/2] |= minus << (l % 2 * 4)
+	}
+	putSubs(dst[106:110], b.subs[:])
+}
+
 // shifted sets codes to 8 times a point's coordinates -1, 0, 1, plus or minus 1 (ggml: 1/8).
 func shifted(codes []int8, point uint16, negative bool) {
 	shift := int8(-8 + 1)
@@ -148,7 +265,6 @@ func shifted(codes []int8, point uint16, negative bool) {
 // IQ1_S: d, 32 bytes of indices, then for each group a word: 3 high bits of 4 indices, 3 bits of
 // sub-scale, and the sign of the shift.
 func unpackIQ1_S(b *block, src []byte) {
-	b.d /= 8
 	for g := range 8 {
 		word := le.Uint16(src[34+2*g:])
 		b.subs[g] = odd(byte(word >> 12 & 7))

@@ -39,8 +39,8 @@ func randomBlocks(t TensorType, n int, r *rand.Rand) []byte {
 func TestEncodeUnpack(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	list := allTypes(TensorType.Encodable)
-	if len(list) != 17 {
-		t.Errorf("%v can be written, want 17 types", list)
+	if len(list) != 22 {
+		t.Errorf("%v can be written, want 22 types", list)
 	}
 	for _, kind := range list {
 		src := randomBlocks(kind, 200, r)
@@ -102,6 +102,13 @@ func TestEncodeErrors(t *testing.T) {
 		{tq2_0, func(f *Fields) { f.Codes[0] = 3 }, "the type has -1 .. 2"},
 		{mxfp4, func(f *Fields) { f.Scales[0] = 3 }, "3 is not half of an E8M0 scale"},
 		{mxfp4, func(f *Fields) { f.Scales[0] = -2 }, "-2 is not half of an E8M0 scale"},
+		{iq2_XXS, func(f *Fields) { f.Codes[17] = 9 }, "it has the codes [8 9 8 8 8 8 8 8], which are no point of the type's lattice"},
+		{iq2_S, func(f *Fields) { f.Codes[255] = -128 }, "which are no point"},
+		{iq2_XS, func(f *Fields) { copy(f.Codes, []int8{43, 25}) }, "it has the codes [43 25 8 8 8 8 8 8], which are no point"},
+		{iq3_XXS, func(f *Fields) { f.Codes[12] = -4 }, "it has an odd number of negative codes in [4 4 4 4 -4 4 4 4]: the type stores 7 of 8 signs"},
+		{iq3_S, func(f *Fields) { f.SubScales[7] = 2 }, "it has the sub-scale 2: the type has odd numbers from 1 to 31"},
+		{iq3_S, func(f *Fields) { f.SubScales[7] = 33 }, "it has the sub-scale 33: the type has odd numbers from 1 to 31"},
+		{iq2_S, func(f *Fields) { f.Scales[0] = 1 + 0x1p-11 }, "1.0004883 is not an F16 value"},
 		{Q2_K, func(f *Fields) { f.SubMins = nil }, "16 sub-scales and 0 sub-minima for 1 blocks of Q2_K: want 1, 1, 16 and 16"},
 	} {
 		err := c.kind.Encode(make([]byte, c.kind.BlockBytes()), fields(c.kind, c.edit))
@@ -109,8 +116,8 @@ func TestEncodeErrors(t *testing.T) {
 			t.Errorf("%s: error %v, want %q", c.kind, err, c.want)
 		}
 	}
-	if err := iq3_S.Encode(nil, Fields{}); err == nil {
-		t.Error("IQ3_S was encoded")
+	if err := iq1_S.Encode(nil, Fields{}); err == nil {
+		t.Error("IQ1_S was encoded")
 	}
 }
 

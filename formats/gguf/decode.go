@@ -115,6 +115,9 @@ type codec struct {
 	known *[256]uint8
 	// power says that the scale is a power of two with an E8M0 byte, not an F16 number.
 	power bool
+	// part is b.d of the stored scale 1, a power of two; 0: 1.
+	part    float32
+	lattice *lattice // nil: any codes in range
 }
 
 var codecs = [len(typeTable)]*codec{
@@ -138,13 +141,19 @@ var codecs = [len(typeTable)]*codec{
 	mxfp4:  {unpack: unpackMXFP4, pack: packMXFP4, known: &fp4Index, power: true},
 
 	q8_1: {unpack: eightBits(4, 32)}, q8_K: {unpack: unpackQ8_K}, nvfp4: {whole: decodeNVFP4}, F32: {whole: vec.WidenF32}, F16: {whole: vec.WidenF16}, BF16: {whole: vec.WidenBF16},
-	iq1_S: {unpack: unpackIQ1_S, group: 32}, iq1_M: {unpack: unpackIQ1_M, group: 16}, iq2_XXS: {unpack: unpackIQ2_XXS, group: 32},
-	iq2_XS: {unpack: unpackIQ2_XS, group: 16}, iq2_S: {unpack: unpackIQ2_S, group: 16},
-	iq3_XXS: {unpack: unpackIQ3_XXS, group: 32}, iq3_S: {unpack: unpackIQ3_S, group: 32},
+	iq1_S: {unpack: unpackIQ1_S, group: 32, part: 1. / 8}, iq1_M: {unpack: unpackIQ1_M, group: 16},
+	iq2_XXS: {unpack: unpackIQ2_XXS, pack: packIQ2_XXS, group: 32, part: 1. / 8, subHi: 31, lattice: &pointsIQ2_XXS},
+	iq2_XS:  {unpack: unpackIQ2_XS, pack: packIQ2_XS, group: 16, part: 1. / 8, subHi: 31, lattice: &pointsIQ2_XS},
+	iq2_S:   {unpack: unpackIQ2_S, pack: packIQ2_S, group: 16, part: 1. / 8, subHi: 31, lattice: &pointsIQ2_S},
+	iq3_XXS: {unpack: unpackIQ3_XXS, pack: packIQ3_XXS, group: 32, part: 1. / 4, subHi: 31, lattice: &pointsIQ3_XXS},
+	iq3_S:   {unpack: unpackIQ3_S, pack: packIQ3_S, group: 32, subHi: 31, lattice: &pointsIQ3_S},
 }
 
 func (c *codec) read(b *block, src []byte) {
 	b.d = half(src[c.d:])
+	if c.part != 0 {
+		b.d *= c.part
+	}
 	if c.m > 0 {
 		b.m = half(src[c.m:])
 	}
@@ -152,7 +161,10 @@ func (c *codec) read(b *block, src []byte) {
 }
 
 func (c *codec) write(dst []byte, b *block) {
-	if !c.power {
+	switch {
+	case c.part != 0:
+		putHalf(dst[c.d:], b.d/c.part)
+	case !c.power:
 		putHalf(dst[c.d:], b.d)
 	}
 	if c.m > 0 {

@@ -17,20 +17,25 @@ import (
 //	Q2_K Q4_K Q5_K           code (subscale scale) - submin min, codes 0 .. 2^b-1
 //	IQ4_NL                   code scale                   16 codes from -127 to 113
 //	IQ4_XS                   code (subscale scale)        the same
+//	IQ2_XXS IQ2_XS IQ2_S     code (subscale scale) / 8    magnitudes of 8 codes: a point of Lattice
+//	IQ3_XXS                  code (subscale scale) / 4    of 4 codes
+//	IQ3_S                    code (subscale scale)        of 4 codes
 //	TQ1_0 TQ2_0              code scale                   codes -1, 0, 1 (TQ2_0 also holds 2)
 //	MXFP4                    code scale                   twice the numbers of E2M1, -12 .. 12
 //
 // The first two lines are gq's own grids. ggml stores half of Q1_0's scale, has Q2_0's codes as -1
 // .. 2, and negates the codes and the scale of Q2_0. Scales may be negative, but MXFP4's: half of a
-// power of two. MXFP4's zeros have no sign.
+// power of two. MXFP4's zeros have no sign. IQ2_XXS, IQ2_XS and IQ3_XXS have an even number of
+// negative codes in every 8.
 type Fields struct {
 	Codes  []int8    // BlockWeights per block
 	Scales []float32 // per block; exact in F16 as stored
 	Mins   []float32 // per block, of types with minima; exact in F16
 
-	// SubScales has a value per group of 16 (Q2_K, Q3_K, Q6_K) or 32 weights (Q4_K, Q5_K, IQ4_XS),
-	// SubMins too in types with minima. Q3_K and IQ4_XS have -32 .. 31, Q6_K -128 .. 127, Q2_K
-	// 0 .. 15, and Q4_K and Q5_K 0 .. 63.
+	// SubScales has a value per group of 16 (Q2_K, Q3_K, Q6_K, IQ2_XS, IQ2_S) or 32 weights (Q4_K,
+	// Q5_K, IQ4_XS and other IQ types), SubMins too in types with minima. Q3_K and IQ4_XS have
+	// -32 .. 31, Q6_K -128 .. 127, Q2_K 0 .. 15, and Q4_K and Q5_K 0 .. 63. IQ2 and IQ3 have odd
+	// numbers, 1 .. 31.
 	SubScales []int8
 	SubMins   []uint8
 }
@@ -62,6 +67,9 @@ func (t TensorType) Unpack(f *Fields, src []byte) error {
 		codes := f.Codes[i*weights:][:weights]
 		copy(codes, b.codes[:])
 		f.Scales[i] = b.d
+		if c.part != 0 {
+			f.Scales[i] = b.d / c.part
+		}
 		if c.mul != 0 {
 			f.Scales[i] = b.d / c.factor
 			for j, q := range codes {
@@ -146,7 +154,14 @@ func (f Fields) part(c *codec, weights, i int) Fields {
 
 // check fails unless the type holds every number of f. All blocks take no longer than a block.
 func (c *codec) check(f Fields) error {
-	if c.known != nil {
+	if c.lattice != nil {
+		if err := c.lattice.check(f.Codes); err != nil {
+			return err
+		}
+		if i := slices.IndexFunc(f.SubScales, func(v int8) bool { return v&1 == 0 || v < 0 || v > 31 }); i >= 0 {
+			return fmt.Errorf("it has the sub-scale %d: the type has odd numbers from 1 to 31", f.SubScales[i])
+		}
+	} else if c.known != nil {
 		if i := slices.IndexFunc(f.Codes, func(q int8) bool { return c.known[byte(q)] == 0 }); i >= 0 {
 			return fmt.Errorf("it has the code %d, a number that is not in the type's table", f.Codes[i])
 		}
@@ -187,6 +202,9 @@ func isHalf(v float32) bool {
 func (c *codec) fill(b *block, f Fields, i, weights int) {
 	copy(b.codes[:], f.Codes[i*weights:][:weights])
 	b.d, b.m = f.Scales[i], 0
+	if c.part != 0 {
+		b.d *= c.part
+	}
 	if c.mul != 0 {
 		b.d *= c.factor
 		for j, q := range b.codes[:weights] {

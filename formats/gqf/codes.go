@@ -48,7 +48,7 @@ const (
 
 var mappingNames = []string{"none", "full-range", "symmetric", "symmetric-no-clip", "asymmetric", "half-step", "k-quant",
 	// of other types of .gguf files, see package rounding
-	"nonlinear", "nonlinear-k", "ternary", "mxfp4"}
+	"nonlinear", "nonlinear-k", "ternary", "mxfp4", "lattice", "lattice-xs", "lattice-xxs"}
 
 func (m Mapping) String() string { return informativeName(mappingNames, uint8(m)) }
 

@@ -264,6 +264,7 @@ func (d *Decision) preferred(reasons []string) {
 var ggufMappings = []gqf.Mapping{
 	gqf.MappingNone, gqf.MappingFullRange, gqf.MappingAsymmetric, gqf.MappingKQuant,
 	rounding.MappingNonlinear, rounding.MappingNonlinearK, rounding.MappingTernary,
+	rounding.MappingLattice, rounding.MappingLatticeXS, rounding.MappingLatticeXXS,
 }
 
 // candidates lists the options before their bytes are known.

@@ -1,6 +1,7 @@
 package calib
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"slices"
@@ -42,8 +43,9 @@ type factor struct {
 var errNotPositive = errors.New("calib: the Hessian is not positive definite, even with strong damping: are the activations finite?")
 
 // factorize damps the Hessian with lambda = max(.01, .2 k/n) times its mean diagonal and factorizes
-// in the Hessian's memory: g has no Hessian afterwards. keep says whether h is wanted.
-func factorize(e *engine, g *hessian, keep bool) (*factor, error) {
+// in the Hessian's memory: g has no Hessian afterwards. keep says whether h is wanted. Every unit
+// columns stay together, in their natural order.
+func factorize(e *engine, g *hessian, keep bool, unit int) (*factor, error) {
 	k := g.k
 	f := &factor{e: e, k: k, n: g.n, order: make([]int, k), diag: make([]float64, k), pivot: make([]float64, k), u: g.h}
 	g.h = nil
@@ -57,14 +59,18 @@ func factorize(e *engine, g *hessian, keep bool) (*factor, error) {
 		}
 	}
 	mean /= float64(max(1, k-f.dead))
-	slices.SortStableFunc(f.order, func(a, b int) int {
-		switch {
-		case f.diag[a] < f.diag[b]:
-			return -1
-		case f.diag[a] > f.diag[b]:
-			return 1
+	sizes := f.diag
+	if unit > 1 {
+		sizes = make([]float64, k)
+		for j := range k {
+			sizes[j/unit*unit] += f.diag[j]
 		}
-		return b - a
+		for j := range k {
+			sizes[j] = sizes[j/unit*unit]
+		}
+	}
+	slices.SortStableFunc(f.order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(sizes[a], sizes[b]), b/unit-a/unit)
 	})
 	f.lambda = float64(max(.01, .2*float64(k)/float64(g.n)) * mean)
 	f.reorder()

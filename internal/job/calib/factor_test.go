@@ -16,7 +16,7 @@ func TestFactor(t *testing.T) {
 	r := detmath.Source(2)
 	g := testHessian(e, inputs(&r, rows, k), k)
 	h := hessian{k: k, h: slices.Clone(g.h)}
-	f, err := factorize(e, g, true)
+	f, err := factorize(e, g, true, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestDamping(t *testing.T) {
 	}
 	g, mean := indefinite()
 	h := hessian{k: k, h: slices.Clone(g.h)}
-	f, err := factorize(e, g, true)
+	f, err := factorize(e, g, true, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestLimits(t *testing.T) {
 	e := newEngine(2)
 	defer e.close()
 	r := detmath.Source(4)
-	f, err := factorize(e, testHessian(e, inputs(&r, rows, k), k), false)
+	f, err := factorize(e, testHessian(e, inputs(&r, rows, k), k), false, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,8 +159,42 @@ func BenchmarkCholesky(b *testing.B) {
 	h := slices.Clone(g.h)
 	for b.Loop() {
 		g.h = slices.Clone(h)
-		if _, err := factorize(e, g, false); err != nil {
+		if _, err := factorize(e, g, false, 1); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// TestUnits: columns of a unit stay together, units are in the order of their activations, and the
+// factor is of the columns in this order.
+func TestUnits(t *testing.T) {
+	const rows, k, unit = 300, 64, 8
+	e := newEngine(2)
+	defer e.close()
+	r := detmath.Source(6)
+	g := testHessian(e, inputs(&r, rows, k), k)
+	f, err := factorize(e, g, true, unit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := 0.0
+	for a := 0; a < k; a += unit {
+		sum := 0.0
+		for i, j := range f.order[a:][:unit] {
+			if j != f.order[a]+i || f.order[a]%unit != 0 {
+				t.Fatalf("places %d to %d have the columns %d", a, a+unit-1, f.order[a:][:unit])
+			}
+			sum += f.diag[j]
+			if got := float64(f.h[(a+i)*k+a+i]); math.Abs(got-f.diag[j]-f.lambda) > 1e-6*got {
+				t.Errorf("place %d has the diagonal element %g, column %d has %g", a+i, got, j, f.diag[j]+f.lambda)
+			}
+		}
+		if sum < was {
+			t.Errorf("the unit at %d has activations %g, the unit before %g", a, sum, was)
+		}
+		was = sum
+	}
+	if slices.IsSorted(f.order) {
+		t.Error("no unit moved")
 	}
 }

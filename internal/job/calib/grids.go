@@ -20,7 +20,9 @@ type grid struct {
 	offset         float32 // of block types with minima
 	least, most    float32 // codes
 
-	table *rounding.Table // the codes where they are no range of integers; else nil
+	table  *rounding.Table  // the codes where they are no range of integers; else nil
+	points *rounding.Points // the codes where several are a point of a lattice; else nil
+	sub    float32          // see rounding.Scheme.SubUnit
 }
 
 // roundMagic is 1.5 * 2^23: x + roundMagic - roundMagic rounds |x| < 2^22, ties to even.
@@ -58,6 +60,7 @@ func newGrids(s rounding.Scheme, rows, k int) *grids {
 	g := &grids{scheme: s, columns: k, groups: s.Groups(k), unit: s.ZeroUnit()}
 	least, most := s.CodeRange()
 	g.common.least, g.common.most, g.common.table = float32(least), float32(most), s.Table()
+	g.common.points, g.common.sub = s.Points(), s.SubUnit()
 	if s.Mapping == gqf.MappingHalfStep {
 		g.common.half = 0.5
 	}
@@ -201,7 +204,7 @@ func (g *grids) step(kind, r, group int, q float32) float32 {
 	case kind == 0 && f.SubScales == nil:
 		return q
 	case kind == 0:
-		return q * float32(f.SubScales[group])
+		return q * float32(g.common.sub*float32(f.SubScales[group]))
 	case f.SubMins == nil:
 		return 1
 	}

@@ -45,13 +45,13 @@ func (s *solver) adjustGroup(r, g int, own []int, units *[2][]float32, gradient 
 	clear(least)
 	// A unit of the sub-scale adds sub to the weights, a unit of the sub-minimum adds least.
 	for i, a := range own {
-		sub[i] = float32(float32(s.codes[r*s.k+a]) * f.Scales[block])
+		sub[i] = float32(float32(s.codes[r*s.k+a]) * float32(f.Scales[block]*s.common.sub))
 		if f.SubMins != nil {
 			least[i] = -f.Mins[block]
 		}
 	}
 	e := s.moveErrors(own, sub, least, gradient)
-	subLeast, subMost, minMost := s.scheme.Integers()
+	subLeast, subMost, step, minMost := s.scheme.Integers()
 	wasSub, wasMin := int(f.SubScales[g]), 0
 	if f.SubMins != nil {
 		wasMin = int(f.SubMins[g])
@@ -65,7 +65,8 @@ func (s *solver) adjustGroup(r, g int, own []int, units *[2][]float32, gradient 
 	if e.costs[1] == 0 {
 		move = e.gain[0] / e.costs[0]
 	}
-	for _, to := range [...]int{wasSub, wasSub + integer(math.Floor(move)), wasSub + integer(math.Ceil(move))} {
+	move /= float64(step)
+	for _, to := range [...]int{wasSub, wasSub + step*integer(math.Floor(move)), wasSub + step*integer(math.Ceil(move))} {
 		to = min(max(to, subLeast), subMost)
 		m := minFor(to)
 		if change := e.change(float64(to-wasSub), float64(m-wasMin)); change < best {

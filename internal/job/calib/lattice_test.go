@@ -19,7 +19,7 @@ func TestHeld(t *testing.T) {
 	defer e.close()
 	r := detmath.Source(5)
 	g := testHessian(e, inputs(&r, rows, k), k)
-	f, err := factorize(e, g, true)
+	f, err := factorize(e, g, true, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func named(name string) rounding.Scheme {
 // TestSolver checks GPTQ against the textbook's form, which inverts H, and that each step reduces
 // the error.
 func TestSolver(t *testing.T) {
-	testSolver(t, 160, []rounding.Scheme{
+	testSolver(t, 160, 1, []rounding.Scheme{
 		named("IQ4_NL"),
 		{Bits: 3, Group: 32, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleBF16},
 		{Bits: 2, Group: 48, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF32},
@@ -40,16 +40,22 @@ func TestSolverBlocks(t *testing.T) {
 		s, _ := rounding.BlockScheme(kind, gqf.AlgorithmGPTQ)
 		blocks = append(blocks, s)
 	}
-	testSolver(t, panel+256, append(blocks, named("IQ4_NL"), named("IQ4_XS"), named("TQ2_0"), named("MXFP4")))
+	testSolver(t, panel+256, 1, append(blocks, named("IQ4_NL"), named("IQ4_XS"), named("TQ2_0"), named("MXFP4")))
 }
 
-func testSolver(t *testing.T, k int, schemes []rounding.Scheme) {
+// TestSolverPoints does the same for types with lattices: points of 8 or 4 columns are chosen
+// together.
+func TestSolverPoints(t *testing.T) {
+	testSolver(t, 256, rounding.UnitMost, []rounding.Scheme{named("IQ2_XXS"), named("IQ2_XS"), named("IQ2_S"), named("IQ3_XXS"), named("IQ3_S"), named("Q2_K"), named("Q3_K")})
+}
+
+func testSolver(t *testing.T, k, unit int, schemes []rounding.Scheme) {
 	const rows, n = 900, 24
 	e := newEngine(2)
 	defer e.close()
 	r := detmath.Source(3)
 	g := testHessian(e, inputs(&r, rows, k), k)
-	f, err := factorize(e, g, true)
+	f, err := factorize(e, g, true, unit)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +75,7 @@ func testSolver(t *testing.T, k int, schemes []rounding.Scheme) {
 		s.errs = s.measure(nil)
 		searched := total()
 		var want []int8
-		if k < panel { // the inverse takes long
+		if k < panel && unit == 1 { // the inverse takes long
 			want = textbook(s, f)
 		}
 		s.gptq()
@@ -128,7 +134,7 @@ func TestSolverThreads(t *testing.T) {
 			defer e.close()
 			r := detmath.Source(9)
 			g := testHessian(e, inputs(&r, rows, k), k)
-			f, err := factorize(e, g, true)
+			f, err := factorize(e, g, true, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -231,7 +237,7 @@ func benchSolver(b *testing.B, run func(s *solver)) {
 	defer e.close()
 	r := detmath.Source(1)
 	g := testHessian(e, inputs(&r, 2*k, k), k)
-	f, err := factorize(e, g, true)
+	f, err := factorize(e, g, true, 1)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -26,7 +26,7 @@ func (j *job) solve(g *group) ([]*rounding.Codes, error) {
 		}
 		return list, nil
 	}
-	f, err := factorize(j.e, g.hessian, j.Refine)
+	f, err := factorize(j.e, g.hessian, j.Refine, g.unit())
 	if err != nil {
 		return nil, fmt.Errorf("tensor %q: %w", g.matrices[0].Name(), err)
 	}
@@ -71,6 +71,16 @@ func (j *job) solve(g *group) ([]*rounding.Codes, error) {
 	}
 	j.e.floats.Put(f.u, f.h)
 	return list, nil
+}
+
+// unit is the number of columns of the group's matrices that stay together, see factorize.
+func (g *group) unit() int {
+	for _, m := range g.matrices {
+		if m.Scheme.Points() != nil {
+			return rounding.UnitMost
+		}
+	}
+	return 1
 }
 
 // choose finds a matrix's codes. GPTQ starts from two sets of scales: from the search with the

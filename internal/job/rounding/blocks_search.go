@@ -61,6 +61,9 @@ var (
 var commonRange = [2]float32{0.8, 1.1}
 
 func newBlockSearch(b *blockGrid) *blockSearch {
+	if b.points != nil {
+		return &blockSearch{}
+	}
 	s := &blockSearch{centre: make([]float32, b.group)}
 	multiples(&s.subs, b.subMin, b.subMax)
 	if b.minMax == 0 {
@@ -121,6 +124,9 @@ func (b *blockRows) searchBlock(f *blockFit, lo, hi, x, w []float32) {
 	switch {
 	case b.power:
 		b.searchPower(f, x, w)
+		return
+	case b.points != nil:
+		b.searchPoints(f, x, w)
 		return
 	case b.minMax > 0:
 		b.fitRanges(lo, hi, x, w)

@@ -106,8 +106,11 @@ func TestBlockCodes(t *testing.T) {
 	}
 }
 
-// neighbours are the codes next to a code.
+// neighbours are the codes next to a code, none where codes depend on each other (see TestPoints).
 func (g *blockGrid) neighbours(q int8) (list []int8) {
+	if g.points != nil {
+		return nil
+	}
 	if g.table != nil {
 		values := slices.Compact(slices.Clone(g.table.nearest[:])) // ascending
 		i := slices.Index(values, q)
@@ -126,6 +129,8 @@ func (g *blockGrid) neighbours(q int8) (list []int8) {
 func blockWeight(grid *blockGrid, f *gguf.Fields, n, i int) float64 {
 	q, d := float64(f.Codes[i]), float64(f.Scales[n])
 	switch g := i / grid.group; {
+	case grid.points != nil:
+		return q * d * float64(f.SubScales[g]) * float64(grid.part)
 	case !grid.super() && grid.minMax == 0:
 		return q * d
 	case !grid.super():
@@ -289,11 +294,14 @@ func TestBlockSearch(t *testing.T) {
 
 // TestBlockBits compares with results from another CPU: they are the same everywhere.
 func TestBlockBits(t *testing.T) {
-	integers, tables := crc32.NewIEEE(), crc32.NewIEEE()
+	integers, tables, points := crc32.NewIEEE(), crc32.NewIEEE(), crc32.NewIEEE()
 	for _, kind := range blockTypes {
 		sum := integers
-		if blockGrids[kind].table != nil {
+		switch {
+		case blockGrids[kind].table != nil:
 			sum = tables
+		case blockGrids[kind].points != nil:
+			sum = points
 		}
 		for _, a := range []gqf.Algorithm{gqf.AlgorithmRTN, gqf.AlgorithmSearch} {
 			s, _ := BlockScheme(kind, a)
@@ -307,7 +315,7 @@ func TestBlockBits(t *testing.T) {
 			}
 		}
 	}
-	if got := [2]uint32{integers.Sum32(), tables.Sum32()}; got != [...]uint32{0xb4954a77, 0x144483df} {
+	if got := [...]uint32{integers.Sum32(), tables.Sum32(), points.Sum32()}; got != [...]uint32{0xb4954a77, 0x144483df, 0x4b0ae078} {
 		t.Errorf("the blocks have the checksums %#x", got)
 	}
 }

@@ -99,6 +99,7 @@ var wider = map[gguf.TensorType]gguf.TensorType{
 	gguf.Q1_0: gguf.Q2_0, gguf.Q2_0: gguf.Q4_0,
 	gguf.Q2_K: iq4NL, gguf.Q3_K: iq4NL, gguf.Q4_K: gguf.Q5_0, gguf.Q5_K: gguf.Q5_1, gguf.Q6_K: gguf.Q8_0,
 	iq4XS: iq4NL, tq1: gguf.Q2_0, tq2: gguf.Q2_0,
+	iq2XXS: iq4NL, iq2XS: iq4NL, iq2S: iq4NL, iq3XXS: iq4NL, iq3S: iq4NL,
 }
 
 // FitGGUF adapts a scheme to rows of k weights, which need a whole number of blocks: it returns a

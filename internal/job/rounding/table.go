@@ -15,6 +15,9 @@ const (
 	MappingNonlinearK gqf.Mapping = 8  // IQ4_XS
 	MappingTernary    gqf.Mapping = 9  // TQ1_0 and TQ2_0
 	MappingMXFP4      gqf.Mapping = 10 // MXFP4
+	MappingLattice    gqf.Mapping = 11 // IQ2_S and IQ3_S
+	MappingLatticeXS  gqf.Mapping = 12 // IQ2_XS
+	MappingLatticeXXS gqf.Mapping = 13 // IQ2_XXS and IQ3_XXS
 )
 
 var (
@@ -23,6 +26,12 @@ var (
 	tq1   = typeNamed("TQ1_0")
 	tq2   = typeNamed("TQ2_0")
 	mxfp4 = typeNamed("MXFP4")
+
+	iq2XXS = typeNamed("IQ2_XXS")
+	iq2XS  = typeNamed("IQ2_XS")
+	iq2S   = typeNamed("IQ2_S")
+	iq3XXS = typeNamed("IQ3_XXS")
+	iq3S   = typeNamed("IQ3_S")
 )
 
 // typeNamed is a type that package gguf does not export.

@@ -19,7 +19,8 @@ import (
 //	(q + offset[g]) scale sub[g]        scale of the unit that g belongs to
 //	q scale sub[g] + minimum least[g]   types with minima
 //
-// Units are groups, or blocks of K types with 8 or 16 groups and the integers sub and least.
+// Units are groups, or blocks of K and IQ types with 8 or 16 groups, their factors sub, and the
+// integers least.
 type matrix struct {
 	plan.Matrix
 	shape  rounding.Shape
@@ -32,6 +33,7 @@ type matrix struct {
 	offset float32 // without zero points: 0, or 1/2 on the half-step grid
 	unit   float32 // of zero points
 	subs   []int8  // [Rows][groups]; nil: all are 1
+	part   float32 // of sub-scales, see rounding.Scheme.SubUnit
 	leasts []uint8 // [Rows][groups], of types with integer minima
 
 	scales *factors // [Rows][units]
@@ -45,7 +47,7 @@ type matrix struct {
 }
 
 func newMatrix(m plan.Matrix, c *rounding.Codes) (*matrix, error) {
-	t := &matrix{Matrix: m, shape: c.Shape, width: c.Group, groups: c.Groups(), per: 1}
+	t := &matrix{Matrix: m, shape: c.Shape, width: c.Group, groups: c.Groups(), per: 1, part: m.Scheme.SubUnit()}
 	t.lo, t.hi = m.Scheme.CodeRange()
 	if c.Type != 0 {
 		return t, t.unpack(c)
@@ -136,7 +138,7 @@ func (t *matrix) line(i int) (scale, least float32) {
 	u := i / t.per
 	scale = t.scales.value[u]
 	if t.subs != nil {
-		scale = float32(scale * float32(t.subs[i]))
+		scale = float32(scale * float32(t.part*float32(t.subs[i])))
 	}
 	if t.mins == nil {
 		return scale, 0
@@ -206,7 +208,7 @@ func gradientOf[T int8 | float32](t *matrix, row int, dw []float32, all []T, gra
 			total += dw[k]
 		}
 		if t.subs != nil {
-			sum = float32(sum * float32(t.subs[i]))
+			sum = float32(sum * float32(t.part*float32(t.subs[i])))
 		}
 		t.scales.add(i/t.per, sum)
 		if t.mins != nil {
@@ -280,9 +282,12 @@ func (t *matrix) Lookup(dst []float32, row int) error {
 	return nil
 }
 
+// apart reports whether codes are of a table or points of a lattice: the next integer is no code.
+func (t *matrix) apart() bool { return t.Scheme.Table() != nil || t.Scheme.Points() != nil }
+
 // trainCodes makes the codes parameters, as soften.
 func (t *matrix) trainCodes(rate float64, weights func(dst []float32, first, rows int) error) error {
-	if t.Scheme.Table() != nil {
+	if t.apart() {
 		return nil
 	}
 	t.steps = newTrained(len(t.codes), rate)

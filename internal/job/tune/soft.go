@@ -51,10 +51,9 @@ func temperature(step, steps int) float64 {
 	return float64(hot * detmath.Pow(cold/hot, min(at, 1)))
 }
 
-// soften relaxes the codes, unless they are of a table: the steps between them differ. weights
-// reads rows of the checkpoint.
+// soften relaxes the codes, unless they are apart. weights reads rows of the checkpoint.
 func (t *matrix) soften(weights func(dst []float32, first, rows int) error) error {
-	if t.Scheme.Table() != nil {
+	if t.apart() {
 		return nil
 	}
 	n, size := choices(t.Scheme.Bits), len(t.codes)
