@@ -28,7 +28,7 @@ type Target struct {
 	hashes  []string
 	First   []write.SideFile // config.json and the index
 	last    []write.SideFile
-	samples []*rowSums // by the items' index; nil: unquantized
+	samples []*Samples // by the items' index; nil: unquantized
 }
 
 func (o *Output) Target(c *plan.Codes, hashes []string, found []write.ItemResult) (write.Target, error) {
@@ -36,7 +36,7 @@ func (o *Output) Target(c *plan.Codes, hashes []string, found []write.ItemResult
 }
 
 func (o *Output) lay(c *plan.Codes, hashes []string, found []write.ItemResult) (*Target, error) {
-	t := &Target{Output: o, hashes: hashes, samples: make([]*rowSums, len(o.Items))}
+	t := &Target{Output: o, hashes: hashes, samples: make([]*Samples, len(o.Items))}
 	for _, f := range o.beside {
 		if f.Name == assets.ConfigName {
 			t.First = append(t.First, f)
@@ -57,7 +57,7 @@ func (o *Output) lay(c *plan.Codes, hashes []string, found []write.ItemResult) (
 		}
 	}
 	for it := range o.Quantized() {
-		t.samples[it.Index] = &rowSums{rows: it.Rows}
+		t.samples[it.Index] = NewSamples(it)
 	}
 	return t, nil
 }
@@ -81,7 +81,20 @@ func (t *Target) Files(dir string) (list []write.File) {
 func (t *Target) Shards() (n int, dir bool) { return len(t.Layout.Shards), true }
 
 func (t *Target) Sinks(list []write.RowSink, it *plan.Quantized) ([]write.RowSink, error) {
-	return append(list, &codesSink{target: t, it: it}), nil
+	return append(list, &CodesSink{It: it, Target: quantizer.CheckpointTarget(t.opts.Format).Name, Samples: t.samples[it.Index], Put: t.putRows(it)}), nil
+}
+
+// putRows returns a function that puts rows of an item at their places, under every name.
+func (t *Target) putRows(it *plan.Quantized) func(w *write.Worker, rows []hfquant.Row, first int64) error {
+	return func(w *write.Worker, rows []hfquant.Row, first int64) error {
+		for _, st := range t.tensors[it.Index] {
+			err := st.layout.Put(rows, first, func(part int, off int64, b []byte) error { return t.put(w, st.first+part, off, b) })
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 }
 
 // put writes bytes at an offset of one of the specs' tensors.
@@ -145,29 +158,31 @@ func (t *Target) constants(files []io.WriterAt, s stored) error {
 	return nil
 }
 
-// codesSink turns the rows of a quantized item into the bytes of its parts.
-type codesSink struct {
-	target *Target
-	it     *plan.Quantized
-	rows   []hfquant.Row // of the unit
-	used   int
+// CodesSink turns the rows of a quantized item into the bytes of its parts.
+type CodesSink struct {
+	It      *plan.Quantized
+	Target  string // that all codes fit, in messages
+	Samples *Samples
+	// Put puts rows of the matrix from row first on at their places.
+	Put  func(w *write.Worker, rows []hfquant.Row, first int64) error
+	rows []hfquant.Row // of the unit
+	used int
 }
 
-func (s *codesSink) Begin(rows int64) {
+func (s *CodesSink) Begin(rows int64) {
 	for int64(len(s.rows)) < rows {
 		s.rows = append(s.rows, hfquant.Row{})
 	}
 	s.used = int(rows)
 }
 
-func (s *codesSink) Pack(b *write.Block, first, n int) (row int, err error) {
-	groups := int(s.it.Stored.Groups(s.it.Cols))
+func (s *CodesSink) Pack(b *write.Block, first, n int) (row int, err error) {
 	for i := range n {
 		from, to := b.Row(int64(i)), &s.rows[first+i]
 		to.Codes = append(to.Codes[:0], from.Codes...)
-		to.Scales = plan.Repeat(to.Scales[:0], from.Scales, groups)
-		to.Zeros = plan.Repeat(to.Zeros[:0], from.Zeros, groups)
-		if s.it.Stored.Zeros == hfquant.NoZeros {
+		to.Scales = AppendStored(to.Scales[:0], from.Scales, s.It)
+		to.Zeros = AppendStored(to.Zeros[:0], from.Zeros, s.It)
+		if s.It.Stored.Zeros == hfquant.NoZeros {
 			to.Zeros = nil
 		}
 		if err := s.check(to.Scales); err != nil {
@@ -177,31 +192,33 @@ func (s *codesSink) Pack(b *write.Block, first, n int) (row int, err error) {
 	return 0, nil
 }
 
+// AppendStored appends a row's scales or zero points for the groups that the format stores. Each
+// is a part of a group of the scheme.
+func AppendStored[T any](dst, values []T, it *plan.Quantized) []T {
+	groups := it.Stored.Groups(it.Cols)
+	return plan.Repeat(dst, values, int(groups), max(1, it.Scheme.Group/int(max(1, it.Stored.Group))))
+}
+
 // check finds a scale that the format's dtype cannot hold: one of a .gqf file of another target.
-func (s *codesSink) check(scales []float32) error {
-	if s.it.Stored.Scales != packing.F16 || s.it.Scheme.ScaleDtype == packing.ScaleF16 {
+func (s *CodesSink) check(scales []float32) error {
+	if s.It.Stored.Scales != packing.F16 || s.It.Scheme.ScaleDtype == packing.ScaleF16 {
 		return nil
 	}
 	for g, v := range scales {
 		if floats.F16ToF32(floats.F16FromF32(v)) != v {
-			return fmt.Errorf("group %d has the scale %g, which is no F16 number, as %s needs: quantize the checkpoint again with --target %s", g, v, s.target.opts.Format, quantizer.CheckpointTarget(s.target.opts.Format).Name)
+			return fmt.Errorf("group %d has the scale %g, which is no F16 number, as %s needs: quantize the checkpoint again with --target %[3]s", g, v, s.Target)
 		}
 	}
 	return nil
 }
 
-// Write puts the unit's rows at their places, under every name of the item.
-func (s *codesSink) Write(w *write.Worker, u write.Unit) error {
+// Write puts the unit's rows at their places.
+func (s *CodesSink) Write(w *write.Worker, u write.Unit) error {
 	rows := s.rows[:s.used]
 	first := u.First * write.BlockRows
-	s.target.samples[s.it.Index].add(rows, first)
-	for _, st := range s.target.tensors[s.it.Index] {
-		err := st.layout.Put(rows, first, func(part int, off int64, b []byte) error {
-			return s.target.put(w, st.first+part, off, b)
-		})
-		if err != nil {
-			return fmt.Errorf("%w: quantize the checkpoint again with --target %s", err, quantizer.CheckpointTarget(s.target.opts.Format).Name)
-		}
+	s.Samples.add(rows, first)
+	if err := s.Put(w, rows, first); err != nil {
+		return fmt.Errorf("%w: quantize the checkpoint again with --target %s", err, s.Target)
 	}
 	return nil
 }
