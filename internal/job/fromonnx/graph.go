@@ -18,14 +18,8 @@ import (
 // read visits the nodes, and takes the weights that they read. Constants and tables of rotations
 // are not among them.
 func (r *reader) read() error {
-	for i := range r.graph.Initializers {
-		t := &r.graph.Initializers[i]
-		r.tensors[t.Name] = t
-	}
-	for i := range r.graph.Nodes {
-		for _, out := range r.graph.Nodes[i].Outputs {
-			r.makers[out] = &r.graph.Nodes[i]
-		}
+	if err := r.names(); err != nil {
+		return err
 	}
 	taken := map[string]bool{} // tensors with one dimension
 	for i := range r.graph.Nodes {
@@ -48,6 +42,35 @@ func (r *reader) read() error {
 			if err := r.place(suffix, t, t.Dims[0], []rowsOf{{module, 0, t.Dims[0]}}, vector); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// names finds who makes each tensor: an initializer, or a node that runs before its readers.
+func (r *reader) names() error {
+	known := map[string]bool{"": true}
+	for _, v := range r.graph.Inputs {
+		known[v.Name] = true
+	}
+	for i := range r.graph.Initializers {
+		t := &r.graph.Initializers[i]
+		r.tensors[t.Name], known[t.Name] = t, true
+	}
+	for i := range r.graph.Nodes {
+		n := &r.graph.Nodes[i]
+		for _, name := range n.Inputs {
+			if !known[name] {
+				return fmt.Errorf("node %q (%s) reads %q before a node makes it", n.Name, n.Op, name)
+			}
+		}
+		for _, name := range n.Outputs {
+			r.makers[name], known[name] = n, true
+		}
+	}
+	for _, v := range r.graph.Outputs {
+		if !known[v.Name] {
+			return fmt.Errorf("no node makes the output %q", v.Name)
 		}
 	}
 	return nil

@@ -32,10 +32,6 @@ func Open(path string) (*Model, error) {
 	if file == "" || err != nil {
 		return nil, err
 	}
-	g, err := decode(file)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
 	dir, name := filepath.Split(file)
 	dir = filepath.Clean(dir)
 	if filepath.Base(dir) == folder {
@@ -45,6 +41,32 @@ func Open(path string) (*Model, error) {
 	if err != nil && !os.IsNotExist(err) {
 		return nil, err
 	}
+	r, err := read(dir, name, config, itself)
+	if err != nil || len(r.weights) == 0 {
+		return nil, err
+	}
+	return r.open(dir, config, itself)
+}
+
+func itself(name string) string { return name }
+
+// OpenAt opens the graph of that name below dir, quantized or not, and the files with its weights,
+// where at returns the path of a file below dir by the name that it will have.
+func OpenAt(dir, name string, config []byte, at func(name string) string) (*Model, error) {
+	r, err := read(dir, name, config, at)
+	if err != nil {
+		return nil, err
+	}
+	return r.open(dir, config, at)
+}
+
+// read finds the weights of a graph.
+func read(dir, name string, config []byte, at func(name string) string) (*reader, error) {
+	file := filepath.Join(dir, at(name))
+	g, err := decode(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
 	r := &reader{graph: g, files: []string{name}, tensors: map[string]*onnx.Tensor{}, makers: map[string]*onnx.Node{}}
 	if r.config, err = arch.ParseForward(config); err != nil {
 		r.config = nil // the weights keep the graph's names
@@ -52,20 +74,25 @@ func Open(path string) (*Model, error) {
 	if err := r.read(); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	if len(r.weights) == 0 {
-		return nil, nil
+	return r, nil
+}
+
+// open opens the files with the weights.
+func (r *reader) open(dir string, config []byte, at func(name string) string) (m *Model, err error) {
+	m = &Model{PlusOne: r.config != nil && r.config.PlusOne}
+	for i, name := range r.files {
+		r.files[i] = at(name)
 	}
-	m := &Model{PlusOne: r.config != nil && r.config.PlusOne}
 	if m.Checkpoint, err = safetensors.OpenParts(dir, r.files, r.parts); err != nil {
 		return nil, err
 	}
 	if config != nil {
-		if config, err = hfquant.WithoutQuantization(config); err != nil {
-			m.Close()
-			return nil, err
-		}
+		config, err = hfquant.WithoutQuantization(config)
 	}
-	if m.Quantized, err = hfquant.FindONNX(m.Checkpoint, config, r.weights); err != nil {
+	if err == nil {
+		m.Quantized, err = hfquant.FindONNX(m.Checkpoint, config, r.weights)
+	}
+	if err != nil {
 		m.Close()
 		return nil, err
 	}

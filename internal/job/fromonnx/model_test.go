@@ -97,6 +97,7 @@ func small() *onnx.Model {
 		return onnx.Tensor{Name: name, Type: typ, Dims: dims, Raw: make([]byte, size)}
 	}
 	m := &onnx.Model{IR: 10}
+	m.Graph.Inputs = []onnx.Value{{Name: "x"}, {Name: "v"}, {Name: "g"}, {Name: "h"}}
 	m.Graph.Nodes = []onnx.Node{{
 		Name: "/a/up_proj/MatMul_Q4", Op: "MatMulNBits", Inputs: []string{"x", "w", "s", "z"}, Outputs: []string{"y"},
 		Attributes: []onnx.Attribute{onnx.Integer("K", 32), onnx.Integer("N", 3), onnx.Integer("bits", 4), onnx.Integer("block_size", 32)},
@@ -187,7 +188,9 @@ func TestErrors(t *testing.T) {
 			m.Graph.Nodes = append(m.Graph.Nodes, onnx.Node{Op: "Mul", Inputs: []string{"h", "f"}, Outputs: []string{"x"}})
 			m.Graph.Initializers = append(m.Graph.Initializers, onnx.Tensor{Name: "f", Type: onnx.Float, Dims: []int64{32}, Raw: make([]byte, 128)})
 		},
-		"appears twice": func(m *onnx.Model) { m.Graph.Nodes = append(m.Graph.Nodes, *node(m)) },
+		`reads "u" before a node makes it`: func(m *onnx.Model) { node(m).Inputs[0] = "u" },
+		`no node makes the output "o"`:     func(m *onnx.Model) { m.Graph.Outputs = []onnx.Value{{Name: "o"}} },
+		"appears twice":                    func(m *onnx.Model) { m.Graph.Nodes = append(m.Graph.Nodes, *node(m)) },
 	} {
 		m := small()
 		change(m)

@@ -1,10 +1,9 @@
 package toonnx
 
 import (
-	"cmp"
-	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 
 	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/job/hfquant"
@@ -19,8 +18,9 @@ import (
 // target is a directory that is written: the model, the files with weights, and all others.
 type target struct {
 	*Output
-	hashes []string
-	last   []write.SideFile
+	hashes  []string
+	last    []write.SideFile
+	samples []*tocheckpoint.Samples // by the items' index; nil: unquantized
 }
 
 func (o *Output) Target(c *plan.Codes, hashes []string, found []write.ItemResult) (write.Target, error) {
@@ -29,6 +29,10 @@ func (o *Output) Target(c *plan.Codes, hashes []string, found []write.ItemResult
 
 func (o *Output) lay(c *plan.Codes, hashes []string, found []write.ItemResult) (*target, error) {
 	t := &target{Output: o, hashes: hashes, last: o.beside[:len(o.beside):len(o.beside)]}
+	t.samples = make([]*tocheckpoint.Samples, len(o.Items))
+	for it := range o.Quantized() {
+		t.samples[it.Index] = tocheckpoint.NewSamples(it)
+	}
 	_, origin, err := o.from.Provenance(c, hashes, found)
 	if origin != nil {
 		t.last = append(t.last, write.FileOf(provenance.ProvenanceFile, origin))
@@ -119,127 +123,56 @@ func (t *target) writeRotations(w io.Writer, p *content) error {
 }
 
 func (t *target) Sinks(list []write.RowSink, it *plan.Quantized) ([]write.RowSink, error) {
-	s := &codesSink{target: t, it: it, blocks: int(it.Stored.Groups(it.Cols))}
-	s.rowBytes[codes] = s.blocks * int(blockBytes(it.Stored))
-	s.rowBytes[scales] = 4 * s.blocks
-	if it.Stored.Zeros != hfquant.NoZeros {
-		s.rowBytes[zeros] = int(zeroBytes(it))
+	put := func(w *write.Worker, rows []hfquant.Row, first int64) error {
+		return it.Layout.Put(rows, first, func(p int, off int64, b []byte) error { return t.put(w, it, part(p), off, b) })
 	}
+	list = append(list, &tocheckpoint.CodesSink{It: it, Target: "onnx", Samples: t.samples[it.Index], Put: put})
 	for _, i := range t.byItem[it.Index] {
-		s.packer = cmp.Or(s.packer, t.contents[i].packer)
+		if p := t.contents[i].packer; p != nil {
+			list = append(list, &panelSink{target: t, it: it, packer: p, nr: int(t.opts.Tile.NR)})
+		}
 	}
-	return append(list, s), nil
+	return list, nil
 }
 
-// codesSink turns the rows of a quantized item into the bytes of its tensors.
-type codesSink struct {
+// put writes bytes at an offset of a part of an item.
+func (t *target) put(w *write.Worker, it plan.Item, p part, off int64, b []byte) error {
+	for _, i := range t.byItem[it.Common().Index] {
+		if c := &t.contents[i]; c.part == p {
+			return w.Write(1+c.file, b, c.off+off)
+		}
+	}
+	return nil
+}
+
+// panelSink packs the rows of a quantized item as kernels read them.
+type panelSink struct {
 	*target
-	it       *plan.Quantized
-	blocks   int               // of a row
-	rowBytes [zeros + 1]int    // by part
-	out      [zeros + 1][]byte // of the unit
-	scales   []float32         // of a block of rows
-	packer   packing.Packer    // nil: no packed weights
-	panels   []byte            // of the unit
-	panel    packing.Panel
+	it     *plan.Quantized
+	packer packing.Packer
+	nr     int
+	panels []byte // of the unit
+	scales []float32
 }
 
-func (s *codesSink) Begin(rows int64) {
-	for p := range s.out {
-		buffer.Grow(&s.out[p], int(rows)*s.rowBytes[p])
-	}
-	if s.packer != nil {
-		nr := int64(s.opts.Tile.NR)
-		buffer.Grow(&s.panels, int((rows+nr-1)/nr)*s.packer.PanelBytes())
-	}
+func (s *panelSink) Begin(rows int64) {
+	buffer.Grow(&s.panels, (int(rows)+s.nr-1)/s.nr*s.packer.PanelBytes())
 }
 
-func (s *codesSink) Pack(b *write.Block, first, n int) (row int, err error) {
-	part := func(p part, i int) []byte { return s.out[p][(first+i)*s.rowBytes[p]:][:s.rowBytes[p]] }
-	of := buffer.Grow(&s.scales, write.BlockRows*s.blocks)
-	for i := range n {
-		r := b.Row(int64(i))
-		packBits(part(codes, i), r.Codes, s.it.Stored.Bits)
-		for g := range s.blocks {
-			of[i*s.blocks+g] = r.Scales[s.group(g)]
+func (s *panelSink) Pack(b *write.Block, first, n int) (row int, err error) {
+	blocks, size := int(s.it.Stored.Groups(s.it.Cols)), s.packer.PanelBytes()
+	for r := 0; r < n; r += s.nr {
+		s.scales = s.scales[:0]
+		for i := range s.nr {
+			s.scales = tocheckpoint.AppendStored(s.scales, b.Row(int64(r+i)).Scales, s.it)
 		}
-		write.AppendFloats(part(scales, i)[:0], of[i*s.blocks:][:s.blocks], packing.ScaleF32)
-		if s.rowBytes[zeros] == 0 {
-			continue
-		}
-		if err := s.packZeros(part(zeros, i), r.Zeros); err != nil {
-			return i, err
-		}
-	}
-	if s.packer != nil {
-		s.packPanels(b, first, n)
+		s.packer.PackPanel(s.panels[(first+r)/s.nr*size:][:size], &packing.Panel{Rows: min(s.nr, n-r), Codes: b.Codes[r*b.Stride:][:s.nr*b.Stride], Scales: s.scales[:s.nr*blocks]})
 	}
 	return 0, nil
 }
 
-// group is the number of the group that holds a block.
-func (s *codesSink) group(block int) int {
-	if s.it.Scheme.Group == 0 || int64(s.it.Scheme.Group) >= s.it.Cols {
-		return 0
-	}
-	return block * int(s.it.Stored.Group) / s.it.Scheme.Group
-}
-
-// packBits stores codes as unsigned numbers, the first in the lowest bits of a byte. Behind the
-// last code it stores zeros.
-func packBits(dst []byte, list []int8, bits int) {
-	per, half := 8/bits, 1<<(bits-1)
-	for i := range dst {
-		b := 0
-		for j := range per {
-			q := half
-			if at := i*per + j; at < len(list) {
-				q += int(list[at])
-			}
-			b |= q << (j * bits)
-		}
-		dst[i] = byte(b)
-	}
-}
-
-// packZeros stores the zero points of a row.
-func (s *codesSink) packZeros(dst []byte, list []int8) error {
-	half := 1 << (s.it.Stored.Bits - 1)
-	of := make([]int8, s.blocks)
-	for g := range of {
-		of[g] = list[s.group(g)]
-		if int(of[g]) < -half || int(of[g]) >= half {
-			return fmt.Errorf("group %d has the zero point %d, and ONNX Runtime holds %d to %d: quantize the checkpoint again with --target onnx", s.group(g), of[g], -half, half-1)
-		}
-	}
-	packBits(dst, of, s.it.Stored.Bits)
-	return nil
-}
-
-// packPanels packs a block of n rows.
-func (s *codesSink) packPanels(b *write.Block, first, n int) {
-	nr, size := s.opts.Tile.NR, s.packer.PanelBytes()
-	for r := 0; r < n; r += int(nr) {
-		s.panel = packing.Panel{Rows: min(int(nr), n-r), Codes: b.Codes[r*b.Stride:][:int(nr)*b.Stride], Scales: s.scales[r*s.blocks:][:int(nr)*s.blocks]}
-		s.packer.PackPanel(s.panels[(first+r)/int(nr)*size:][:size], &s.panel)
-	}
-}
-
-// Write puts the unit's rows at their places.
-func (s *codesSink) Write(w *write.Worker, u write.Unit) error {
-	for _, i := range s.byItem[s.it.Index] {
-		c, row := &s.contents[i], u.First*write.BlockRows
-		data, off := s.panels, int64(0)
-		if c.part == packed {
-			off = row / int64(s.opts.Tile.NR) * int64(s.packer.PanelBytes())
-		} else {
-			data, off = s.out[c.part], row*int64(s.rowBytes[c.part])
-		}
-		if err := w.Write(1+c.file, data, c.off+off); err != nil {
-			return err
-		}
-	}
-	return nil
+func (s *panelSink) Write(w *write.Worker, u write.Unit) error {
+	return s.put(w, s.it, packed, u.First*write.BlockRows/int64(s.nr)*int64(s.packer.PanelBytes()), s.panels)
 }
 
 // CopyUnits cuts an unquantized item into whole rows. An item that is left out is only summed.
@@ -265,31 +198,30 @@ func (t *target) Copier() func(w *write.Worker, it *plan.Unquantized, u write.Un
 }
 
 func (c *rowCopier) copy(w *write.Worker, it *plan.Unquantized, u write.Unit, r *write.Result) error {
-	if err := w.Sum(it, u, r); err != nil {
+	if err := w.Sum(it, u, r); err != nil || len(c.byItem[it.Index]) == 0 {
 		return err
 	}
-	for _, i := range c.byItem[it.Index] {
-		to := &c.contents[i]
-		read, err := write.SourceRows(c.from, w.Codes(), it)
-		if err != nil {
-			return err
-		}
-		rowBytes := it.Src.Size / it.Rows
-		row, rows := u.First/rowBytes, u.Count/rowBytes
-		x := buffer.Grow(&c.x, int(rows*it.Cols))
-		read(x, 0, row, rows)
-		addOne(x, to.plusOne)
-		c.out = write.AppendFloats(c.out[:0], x, packing.ScaleF32)
-		if err := w.Write(1+to.file, c.out, to.off+4*row*it.Cols); err != nil {
-			return err
-		}
+	read, err := c.rows(w.Codes(), it)
+	if err != nil {
+		return err
 	}
-	return nil
+	rowBytes := it.Src.Size / it.Rows
+	row, rows := u.First/rowBytes, u.Count/rowBytes
+	x := buffer.Grow(&c.x, int(rows*it.Cols))
+	read(x, row, rows)
+	c.out = write.AppendFloats(c.out[:0], x, packing.ScaleF32)
+	return c.put(w, it, values, 4*row*it.Cols, c.out)
 }
 
-// addOne adds 1 to gains that a norm adds 1 to.
-func addOne(x []float32, do bool) {
-	for i := 0; do && i < len(x); i++ {
-		x[i]++
-	}
+// rows returns a function that reads rows of an unquantized item as the graph has them: a norm that
+// adds 1 to its gains gets them with 1 added.
+func (o *Output) rows(c *plan.Codes, it *plan.Unquantized) (func(dst []float32, row, n int64), error) {
+	read, err := write.SourceRows(o.from, c, it)
+	plusOne := slices.ContainsFunc(o.byItem[it.Index], func(i int) bool { return o.contents[i].plusOne })
+	return func(dst []float32, row, n int64) {
+		read(dst, 0, row, n)
+		for i := 0; plusOne && i < len(dst); i++ {
+			dst[i]++
+		}
+	}, err
 }
