@@ -151,6 +151,27 @@ func TestZeroPoints(t *testing.T) {
 	}
 }
 
+// TestOffsets reads zero points whose products with scales are rounded, or too large.
+func TestOffsets(t *testing.T) {
+	for scale, want := range map[float32]string{0.1: "", math.MaxFloat32: "beyond the float32 numbers"} {
+		m := small()
+		for i := range 3 {
+			put(&m.Graph.Initializers[1], i, scale)
+			put(&m.Graph.Initializers[2], i, 4.3)
+		}
+		got, err := openBytes(t, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var row hfquant.Row
+		err = got.Quantized.Weights[0].Read(&row, 1)
+		if want == "" && (err != nil || row.Offsets[0] != -float32(float32(4.3)-8)*scale) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("scale %g: offsets %v, %v", scale, row.Offsets, err)
+		}
+		got.Close()
+	}
+}
+
 func openBytes(t *testing.T, m *onnx.Model) (*Model, error) {
 	file := filepath.Join(t.TempDir(), "model.onnx")
 	if err := os.WriteFile(file, m.Encode(), 0o666); err != nil {

@@ -186,10 +186,9 @@ func (w *onnxWeight) readGroups(row *Row, n int64) error {
 		row.Zeros[g] = int8(zeros[g])
 	}
 	for g := range row.Offsets {
-		product := -float64(float64(zeros[g]) * float64(row.Scales[g]))
-		row.Offsets[g] = float32(product)
-		if float64(row.Offsets[g]) != product || !floats.Finite(row.Offsets[g]) {
-			return fmt.Errorf("tensor %s: row %d: zero point %g of group %d times scale %g is not a float32 number: no .gqf file holds these weights exactly", quote(w.zeros.name), n, zeros[g], g, row.Scales[g])
+		// The runtime rounds the products, too.
+		if row.Offsets[g] = float32(-float32(zeros[g] * row.Scales[g])); !floats.Finite(row.Offsets[g]) {
+			return fmt.Errorf("tensor %s: row %d: zero point %g of group %d times scale %g is beyond the float32 numbers: no .gqf file holds these weights", quote(w.zeros.name), n, zeros[g], g, row.Scales[g])
 		}
 	}
 	return nil
