@@ -4,6 +4,7 @@ package fromonnx
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,9 +25,9 @@ type Model struct {
 	PlusOne bool
 }
 
-// Open opens a graph. path is the .onnx file, or a directory with one such file, in itself or in
-// its folder onnx. Open returns nil for every other path, and for a graph without quantized
-// weights.
+// Open opens a quantized graph. path is the .onnx file, or a directory with one such file, in
+// itself or in its folder onnx. Open returns nil for every other path, and for a graph without
+// quantized weights.
 func Open(path string) (*Model, error) {
 	file, err := find(path)
 	if file == "" || err != nil {
@@ -41,48 +42,31 @@ func Open(path string) (*Model, error) {
 	if err != nil && !os.IsNotExist(err) {
 		return nil, err
 	}
-	r, err := read(dir, name, config, itself)
-	if err != nil || len(r.weights) == 0 {
-		return nil, err
+	m, err := OpenAt(dir, name, config, func(name string) string { return name })
+	if err != nil || len(m.Quantized.Weights) > 0 {
+		return m, err
 	}
-	return r.open(dir, config, itself)
+	return nil, m.Close()
 }
 
-func itself(name string) string { return name }
-
-// OpenAt opens the graph of that name below dir, quantized or not, and the files with its weights,
-// where at returns the path of a file below dir by the name that it will have.
-func OpenAt(dir, name string, config []byte, at func(name string) string) (*Model, error) {
-	r, err := read(dir, name, config, at)
-	if err != nil {
-		return nil, err
-	}
-	return r.open(dir, config, at)
-}
-
-// read finds the weights of a graph.
-func read(dir, name string, config []byte, at func(name string) string) (*reader, error) {
+// OpenAt opens the graph of that name below dir, quantized or not, and the files with its weights.
+// at returns where a file lies below dir by the name that it will have.
+func OpenAt(dir, name string, config []byte, at func(name string) string) (m *Model, err error) {
 	file := filepath.Join(dir, at(name))
-	g, err := decode(file)
-	if err != nil {
+	r := &reader{files: []string{name}, tensors: map[string]*onnx.Tensor{}, makers: map[string]*onnx.Node{}, taken: map[*onnx.Tensor]bool{}}
+	if r.graph, err = decode(file); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	r := &reader{graph: g, files: []string{name}, tensors: map[string]*onnx.Tensor{}, makers: map[string]*onnx.Node{}}
 	if r.config, err = arch.ParseForward(config); err != nil {
 		r.config = nil // the weights keep the graph's names
 	}
 	if err := r.read(); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	return r, nil
-}
-
-// open opens the files with the weights.
-func (r *reader) open(dir string, config []byte, at func(name string) string) (m *Model, err error) {
-	m = &Model{PlusOne: r.config != nil && r.config.PlusOne}
 	for i, name := range r.files {
 		r.files[i] = at(name)
 	}
+	m = &Model{PlusOne: r.config != nil && r.config.PlusOne}
 	if m.Checkpoint, err = safetensors.OpenParts(dir, r.files, r.parts); err != nil {
 		return nil, err
 	}
@@ -115,22 +99,17 @@ func find(path string) (string, error) {
 		return "", nil
 	}
 	for _, dir := range []string{path, filepath.Join(path, folder)} {
-		list, err := filepath.Glob(filepath.Join(escape(dir), "*.onnx"))
+		list, err := fs.Glob(os.DirFS(dir), "*.onnx")
 		switch {
 		case err != nil:
 			return "", err
 		case len(list) == 1:
-			return list[0], nil
+			return filepath.Join(dir, list[0]), nil
 		case len(list) > 1:
 			return "", fmt.Errorf("%s has %d graphs: name one of them: %s", dir, len(list), strings.Join(list, ", "))
 		}
 	}
 	return "", nil
-}
-
-// escape makes a pattern of a directory's name.
-func escape(dir string) string {
-	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(dir)
 }
 
 // decode reads the graph, without values.

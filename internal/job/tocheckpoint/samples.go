@@ -18,8 +18,14 @@ type Samples struct {
 	sums map[int64]uint32 // by row
 }
 
-// NewSamples returns an empty list for an item.
-func NewSamples(it *plan.Quantized) *Samples { return &Samples{rows: it.Rows} }
+// SamplesOf returns empty samples by the index of the items, nil for unquantized items.
+func SamplesOf(p *plan.Plan) []*Samples {
+	list := make([]*Samples, len(p.Items))
+	for it := range p.Quantized() {
+		list[it.Index] = &Samples{rows: it.Rows}
+	}
+	return list
+}
 
 // sampled reports whether a row is one of the sampledRows of a matrix, which lie at equal
 // distances.

@@ -28,7 +28,7 @@ type Target struct {
 	hashes  []string
 	First   []write.SideFile // config.json and the index
 	last    []write.SideFile
-	samples []*Samples // by the items' index; nil: unquantized
+	samples []*Samples
 }
 
 func (o *Output) Target(c *plan.Codes, hashes []string, found []write.ItemResult) (write.Target, error) {
@@ -36,7 +36,7 @@ func (o *Output) Target(c *plan.Codes, hashes []string, found []write.ItemResult
 }
 
 func (o *Output) lay(c *plan.Codes, hashes []string, found []write.ItemResult) (*Target, error) {
-	t := &Target{Output: o, hashes: hashes, samples: make([]*Samples, len(o.Items))}
+	t := &Target{Output: o, hashes: hashes, samples: SamplesOf(o.Plan)}
 	for _, f := range o.beside {
 		if f.Name == assets.ConfigName {
 			t.First = append(t.First, f)
@@ -55,9 +55,6 @@ func (o *Output) lay(c *plan.Codes, hashes []string, found []write.ItemResult) (
 		if origin != nil {
 			t.last = append(t.last, write.FileOf(provenance.ProvenanceFile, origin))
 		}
-	}
-	for it := range o.Quantized() {
-		t.samples[it.Index] = NewSamples(it)
 	}
 	return t, nil
 }
@@ -120,21 +117,14 @@ func (t *Target) Finish(files []io.WriterAt, c *plan.Codes, found []write.ItemRe
 			}
 		}
 	}
-	for i, f := range t.First {
-		if err := f.Write(io.NewOffsetWriter(files[i], 0)); err != nil {
-			return err
-		}
+	if err := write.WriteFiles(files, t.First); err != nil {
+		return err
 	}
 	complete, err := t.lay(c, t.hashes, found)
 	if err != nil {
 		return err
 	}
-	for i, f := range complete.last {
-		if err := f.Write(io.NewOffsetWriter(files[len(t.First)+len(t.Layout.Shards)+i], 0)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return write.WriteFiles(files[len(t.First)+len(t.Layout.Shards):], complete.last)
 }
 
 // constants writes the parts of a weight that no row fills.

@@ -1,6 +1,7 @@
 package toonnx
 
 import (
+	"bufio"
 	"io"
 	"path/filepath"
 	"slices"
@@ -20,7 +21,7 @@ type target struct {
 	*Output
 	hashes  []string
 	last    []write.SideFile
-	samples []*tocheckpoint.Samples // by the items' index; nil: unquantized
+	samples []*tocheckpoint.Samples
 }
 
 func (o *Output) Target(c *plan.Codes, hashes []string, found []write.ItemResult) (write.Target, error) {
@@ -28,11 +29,7 @@ func (o *Output) Target(c *plan.Codes, hashes []string, found []write.ItemResult
 }
 
 func (o *Output) lay(c *plan.Codes, hashes []string, found []write.ItemResult) (*target, error) {
-	t := &target{Output: o, hashes: hashes, last: o.beside[:len(o.beside):len(o.beside)]}
-	t.samples = make([]*tocheckpoint.Samples, len(o.Items))
-	for it := range o.Quantized() {
-		t.samples[it.Index] = tocheckpoint.NewSamples(it)
-	}
+	t := &target{Output: o, hashes: hashes, last: slices.Clip(o.beside), samples: tocheckpoint.SamplesOf(o.Plan)}
 	_, origin, err := o.from.Provenance(c, hashes, found)
 	if origin != nil {
 		t.last = append(t.last, write.FileOf(provenance.ProvenanceFile, origin))
@@ -91,35 +88,22 @@ func (t *target) Finish(files []io.WriterAt, c *plan.Codes, found []write.ItemRe
 	if err != nil {
 		return err
 	}
-	for i, f := range complete.last {
-		if err := f.Write(io.NewOffsetWriter(files[1+len(t.data)+i], 0)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return write.WriteFiles(files[1+len(t.data):], complete.last)
 }
-
-// rotationRows is how many positions of a table are computed at a time.
-const rotationRows = 1024
 
 // writeRotations writes the cosines or sines of a rope.
 func (t *target) writeRotations(w io.Writer, p *content) error {
 	r, n := &t.c.Ropes[p.rope], context(t.c)
 	freqs := r.Frequencies(n)
-	var cos, sin []float32
-	for position := 0; position < n; {
-		cos, sin = cos[:0], sin[:0]
-		for end := min(n, position+rotationRows); position < end; position++ {
-			cos, sin = r.AppendRotation(cos, sin, freqs, position)
-		}
+	out := bufio.NewWriterSize(w, write.UnitBytes)
+	for position := range n {
+		row, other := r.AppendRotation(nil, nil, freqs, position)
 		if p.part == sines {
-			cos, sin = sin, cos
+			row = other
 		}
-		if _, err := w.Write(write.AppendFloats(nil, cos, packing.ScaleF32)); err != nil {
-			return err
-		}
+		out.Write(write.AppendFloats(nil, row, packing.ScaleF32)) // Flush returns the error
 	}
-	return nil
+	return out.Flush()
 }
 
 func (t *target) Sinks(list []write.RowSink, it *plan.Quantized) ([]write.RowSink, error) {

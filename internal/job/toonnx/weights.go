@@ -86,6 +86,21 @@ func (g *graph) linear(kind arch.Kind, rows, cols int, x string) string {
 	return g.product(g.at+g.c.NameOf(kind)+".weight", rows, cols, g.c.BiasOf(kind), x)
 }
 
+// merged adds linear layers with the same input, which a checkpoint may have as one layer.
+func (g *graph) merged(fused arch.Kind, x string, kinds []arch.Kind, rows ...int) (list []string) {
+	if g.c.Facts.Has(fused) {
+		total := 0
+		for _, n := range rows {
+			total += n
+		}
+		return g.split(g.linear(fused, total, g.c.HiddenSize, x), rows...)
+	}
+	for i, kind := range kinds {
+		list = append(list, g.linear(kind, rows[i], g.c.HiddenSize, x))
+	}
+	return list
+}
+
 // product multiplies x with a weight, and adds the bias.
 func (g *graph) product(weight string, rows, cols int, bias bool, x string) string {
 	name := strings.TrimSuffix(weight, ".weight")
