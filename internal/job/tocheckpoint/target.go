@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/buffer"
@@ -21,13 +22,49 @@ import (
 // out.
 const scatterRows = 512
 
-// Target is a checkpoint that is written. Its files are, in this order: config.json and the
-// index, the weights, all others. They appear from the last to the first.
+// Directory lists the files of a directory that is written, by their paths in the directory: files
+// that say what the weights are, the weights, all others. They appear from the last to the first.
+type Directory struct {
+	First   []write.SideFile
+	Weights []write.File
+	Last    []write.SideFile
+}
+
+func (d *Directory) Files(dir string) (list []write.File) {
+	add := func(name string, size int64) {
+		list = append(list, write.File{Path: filepath.Join(dir, name), Size: size})
+	}
+	for _, f := range d.First {
+		add(f.Name, f.Size)
+	}
+	for _, f := range d.Weights {
+		add(f.Path, f.Size)
+	}
+	for _, f := range d.Last {
+		add(f.Name, f.Size)
+	}
+	return list
+}
+
+func (d *Directory) Shards() (n int, dir bool) { return len(d.Weights), true }
+
+// WriteOthers writes all files but the weights.
+func (d *Directory) WriteOthers(files []io.WriterAt) error {
+	n := len(d.First)
+	to := slices.Concat(files[:n], files[n+len(d.Weights):])
+	for i, f := range slices.Concat(d.First, d.Last) {
+		if err := f.Write(io.NewOffsetWriter(to[i], 0)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Target is a checkpoint that is written. Its first files are config.json and the index.
 type Target struct {
 	*Output
+	Directory
 	hashes  []string
-	First   []write.SideFile // config.json and the index
-	last    []write.SideFile
 	samples []*Samples
 }
 
@@ -41,8 +78,11 @@ func (o *Output) lay(c *plan.Codes, hashes []string, found []write.ItemResult) (
 		if f.Name == assets.ConfigName {
 			t.First = append(t.First, f)
 		} else {
-			t.last = append(t.last, f)
+			t.Last = append(t.Last, f)
 		}
+	}
+	for _, s := range o.Layout.Shards {
+		t.Weights = append(t.Weights, write.File{Path: s.Name, Size: s.Size})
 	}
 	if index := o.Layout.Index(); index != nil {
 		t.First = append(t.First, write.FileOf(safetensors.IndexName, index))
@@ -53,29 +93,11 @@ func (o *Output) lay(c *plan.Codes, hashes []string, found []write.ItemResult) (
 			return nil, err
 		}
 		if origin != nil {
-			t.last = append(t.last, write.FileOf(provenance.ProvenanceFile, origin))
+			t.Last = append(t.Last, write.FileOf(provenance.ProvenanceFile, origin))
 		}
 	}
 	return t, nil
 }
-
-func (t *Target) Files(dir string) (list []write.File) {
-	add := func(name string, size int64) {
-		list = append(list, write.File{Path: filepath.Join(dir, name), Size: size})
-	}
-	for _, f := range t.First {
-		add(f.Name, f.Size)
-	}
-	for _, s := range t.Layout.Shards {
-		add(s.Name, s.Size)
-	}
-	for _, f := range t.last {
-		add(f.Name, f.Size)
-	}
-	return list
-}
-
-func (t *Target) Shards() (n int, dir bool) { return len(t.Layout.Shards), true }
 
 func (t *Target) Sinks(list []write.RowSink, it *plan.Quantized) ([]write.RowSink, error) {
 	return append(list, &CodesSink{It: it, Target: quantizer.CheckpointTarget(t.opts.Format).Name, Samples: t.samples[it.Index], Put: t.putRows(it)}), nil
@@ -117,14 +139,11 @@ func (t *Target) Finish(files []io.WriterAt, c *plan.Codes, found []write.ItemRe
 			}
 		}
 	}
-	if err := write.WriteFiles(files, t.First); err != nil {
-		return err
-	}
 	complete, err := t.lay(c, t.hashes, found)
 	if err != nil {
 		return err
 	}
-	return write.WriteFiles(files[len(t.First)+len(t.Layout.Shards):], complete.last)
+	return complete.WriteOthers(files)
 }
 
 // constants writes the parts of a weight that no row fills.
@@ -213,18 +232,22 @@ func (s *CodesSink) Write(w *write.Worker, u write.Unit) error {
 	return nil
 }
 
-// rowCopier writes unquantized items, with buffers for rows that are converted.
-type rowCopier struct {
-	*Target
+// RowCopier writes unquantized items, with buffers for rows that are converted.
+type RowCopier struct {
+	From write.Model
+	// Put writes bytes of an item at an offset, under every name.
+	Put     func(w *write.Worker, it *plan.Unquantized, off int64, b []byte) error
+	Edit    func(it *plan.Unquantized, x []float32) // changes converted rows; nil: they stay
 	x, line []float32
 	out     []byte
 }
 
 func (t *Target) Copier() func(w *write.Worker, it *plan.Unquantized, u write.Unit, r *write.Result) error {
-	return (&rowCopier{Target: t}).copy
+	return (&RowCopier{From: t.from, Put: t.putAll}).Copy
 }
 
-func (c *rowCopier) copy(w *write.Worker, it *plan.Unquantized, u write.Unit, r *write.Result) error {
+// Copy writes a unit of [CopyUnits].
+func (c *RowCopier) Copy(w *write.Worker, it *plan.Unquantized, u write.Unit, r *write.Result) error {
 	if it.As != packing.DtypeNone {
 		if err := w.Sum(it, u, r); err != nil {
 			return err
@@ -236,13 +259,13 @@ func (c *rowCopier) copy(w *write.Worker, it *plan.Unquantized, u write.Unit, r 
 		return err
 	}
 	r.Crc = crc
-	return c.putAll(w, it, u.First, b)
+	return c.Put(w, it, u.First, b)
 }
 
 // putAll writes bytes of an unquantized item, under every name.
-func (c *rowCopier) putAll(w *write.Worker, it *plan.Unquantized, off int64, b []byte) error {
-	for _, s := range c.tensors[it.Index] {
-		if err := c.put(w, s.first, off, b); err != nil {
+func (t *Target) putAll(w *write.Worker, it *plan.Unquantized, off int64, b []byte) error {
+	for _, s := range t.tensors[it.Index] {
+		if err := t.put(w, s.first, off, b); err != nil {
 			return err
 		}
 	}
@@ -250,19 +273,22 @@ func (c *rowCopier) putAll(w *write.Worker, it *plan.Unquantized, off int64, b [
 }
 
 // convert writes rows of an item as another dtype.
-func (c *rowCopier) convert(w *write.Worker, it *plan.Unquantized, u write.Unit) error {
+func (c *RowCopier) convert(w *write.Worker, it *plan.Unquantized, u write.Unit) error {
 	rowBytes := it.Src.Size / (int64(it.Slices) * it.Rows)
 	row, rows := u.First/rowBytes, u.Count/rowBytes
-	read, err := write.SourceRows(c.from, w.Codes(), it)
+	read, err := write.SourceRows(c.From, w.Codes(), it)
 	if err != nil {
 		return err
 	}
 	x := buffer.Grow(&c.x, int(rows*it.Cols))
 	read(x, u.Slice, row, rows)
+	if c.Edit != nil {
+		c.Edit(it, x)
+	}
 	size := int64(it.As.Bits() / 8)
 	if !it.Transposed {
 		c.out = write.AppendFloats(c.out[:0], x, plan.ScaleDtype(it.As))
-		return c.putAll(w, it, (int64(u.Slice)*it.Rows+row)*it.Cols*size, c.out)
+		return c.Put(w, it, (int64(u.Slice)*it.Rows+row)*it.Cols*size, c.out)
 	}
 	line := buffer.Grow(&c.line, int(rows))
 	for k := range it.Cols {
@@ -270,15 +296,17 @@ func (c *rowCopier) convert(w *write.Worker, it *plan.Unquantized, u write.Unit)
 			line[i] = x[int64(i)*it.Cols+k]
 		}
 		c.out = write.AppendFloats(c.out[:0], line, plan.ScaleDtype(it.As))
-		if err := c.putAll(w, it, ((int64(u.Slice)*it.Cols+k)*it.Rows+row)*size, c.out); err != nil {
+		if err := c.Put(w, it, ((int64(u.Slice)*it.Cols+k)*it.Rows+row)*size, c.out); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+func (o *Output) CopyUnits(list *write.Units, it *plan.Unquantized) { CopyUnits(list, it) }
+
 // CopyUnits cuts an unquantized item into bytes, or into whole rows if they are converted.
-func (o *Output) CopyUnits(list *write.Units, it *plan.Unquantized) {
+func CopyUnits(list *write.Units, it *plan.Unquantized) {
 	if it.As == packing.DtypeNone {
 		list.Cut(write.Unit{Item: it}, it.Src.Size, write.UnitBytes)
 		return

@@ -67,7 +67,7 @@ func (t *target) readBack(w *write.Written) error {
 
 // compareRows compares rows of an unquantized tensor with the rows of its source.
 func (o *Output) compareRows(ck *safetensors.Checkpoint, name string, it *plan.Unquantized, c *plan.Codes) error {
-	read, err := o.rows(c, it)
+	read, err := write.SourceRows(o.from, c, it)
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (o *Output) compareRows(ck *safetensors.Checkpoint, name string, it *plan.U
 		return err
 	}
 	source := func(dst []float32, row int) error {
-		return o.from.Guard(func() error { read(dst, int64(row), 1); return nil })
+		return o.from.Guard(func() error { read(dst, 0, int64(row), 1); o.edit(it, dst); return nil })
 	}
 	return ck.Guard(func() error {
 		return togguf.CompareRows(name, int(it.Rows), int(it.Cols), true, source, func(dst []float32, row int) {

@@ -3,7 +3,7 @@ package toonnx
 import (
 	"bufio"
 	"io"
-	"path/filepath"
+	"path"
 	"slices"
 
 	"github.com/lowbit-go/gq/internal/buffer"
@@ -16,11 +16,11 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// target is a directory that is written: the model, the files with weights, and all others.
+// target is a directory that is written. Its first file is the model.
 type target struct {
 	*Output
+	tocheckpoint.Directory
 	hashes  []string
-	last    []write.SideFile
 	samples []*tocheckpoint.Samples
 }
 
@@ -29,10 +29,14 @@ func (o *Output) Target(c *plan.Codes, hashes []string, found []write.ItemResult
 }
 
 func (o *Output) lay(c *plan.Codes, hashes []string, found []write.ItemResult) (*target, error) {
-	t := &target{Output: o, hashes: hashes, last: slices.Clip(o.beside), samples: tocheckpoint.SamplesOf(o.Plan)}
+	t := &target{Output: o, hashes: hashes, samples: tocheckpoint.SamplesOf(o.Plan)}
+	t.First, t.Last = []write.SideFile{write.FileOf(path.Join(folder, o.modelName()), o.model.Encode())}, slices.Clip(o.beside)
+	for i, size := range o.data {
+		t.Weights = append(t.Weights, write.File{Path: path.Join(folder, o.dataName(i)), Size: size})
+	}
 	_, origin, err := o.from.Provenance(c, hashes, found)
 	if origin != nil {
-		t.last = append(t.last, write.FileOf(provenance.ProvenanceFile, origin))
+		t.Last = append(t.Last, write.FileOf(provenance.ProvenanceFile, origin))
 	}
 	return t, err
 }
@@ -45,22 +49,6 @@ func (o *Output) Paths(dir string) ([]string, error) {
 	}
 	return write.Paths(t.Files(dir)), tocheckpoint.CheckDir(dir, o.beside)
 }
-
-func (t *target) Files(dir string) (list []write.File) {
-	add := func(size int64, name ...string) {
-		list = append(list, write.File{Path: filepath.Join(append([]string{dir}, name...)...), Size: size})
-	}
-	add(int64(len(t.model.Encode())), folder, t.modelName())
-	for i, size := range t.data {
-		add(size, folder, t.dataName(i))
-	}
-	for _, f := range t.last {
-		add(f.Size, f.Name)
-	}
-	return list
-}
-
-func (t *target) Shards() (n int, dir bool) { return len(t.data), true }
 
 // Finish writes the tables of rotations, the model, and the other files.
 func (t *target) Finish(files []io.WriterAt, c *plan.Codes, found []write.ItemResult) error {
@@ -81,14 +69,11 @@ func (t *target) Finish(files []io.WriterAt, c *plan.Codes, found []write.ItemRe
 		}
 	}
 	t.setHashes(hashes)
-	if _, err := files[0].WriteAt(t.model.Encode(), 0); err != nil {
-		return err
-	}
 	complete, err := t.lay(c, t.hashes, found)
 	if err != nil {
 		return err
 	}
-	return write.WriteFiles(files[1+len(t.data):], complete.last)
+	return complete.WriteOthers(files)
 }
 
 // writeRotations writes the cosines or sines of a rope.
@@ -159,53 +144,25 @@ func (s *panelSink) Write(w *write.Worker, u write.Unit) error {
 	return s.put(w, s.it, packed, u.First*write.BlockRows/int64(s.nr)*int64(s.packer.PanelBytes()), s.panels)
 }
 
-// CopyUnits cuts an unquantized item into whole rows. An item that is left out is only summed.
+// CopyUnits cuts an unquantized item. An item that is left out is only summed.
 func (o *Output) CopyUnits(list *write.Units, it *plan.Unquantized) {
-	switch {
-	case len(o.byItem[it.Index]) > 0:
-		rowBytes := it.Src.Size / (int64(it.Slices) * it.Rows)
-		list.Cut(write.Unit{Item: it}, it.Rows*rowBytes, max(1, write.UnitBytes/rowBytes)*rowBytes)
-	case o.from.Facts().Weights:
-		list.Cut(write.Unit{Item: it}, it.Src.Size, write.UnitBytes)
+	if len(o.byItem[it.Index]) > 0 || o.from.Facts().Weights {
+		tocheckpoint.CopyUnits(list, it)
 	}
-}
-
-// rowCopier writes unquantized items as float32.
-type rowCopier struct {
-	*target
-	x   []float32
-	out []byte
 }
 
 func (t *target) Copier() func(w *write.Worker, it *plan.Unquantized, u write.Unit, r *write.Result) error {
-	return (&rowCopier{target: t}).copy
+	put := func(w *write.Worker, it *plan.Unquantized, off int64, b []byte) error {
+		return t.put(w, it, values, off, b)
+	}
+	return (&tocheckpoint.RowCopier{From: t.from, Put: put, Edit: t.edit}).Copy
 }
 
-func (c *rowCopier) copy(w *write.Worker, it *plan.Unquantized, u write.Unit, r *write.Result) error {
-	if err := w.Sum(it, u, r); err != nil || len(c.byItem[it.Index]) == 0 {
-		return err
-	}
-	read, err := c.rows(w.Codes(), it)
-	if err != nil {
-		return err
-	}
-	rowBytes := it.Src.Size / it.Rows
-	row, rows := u.First/rowBytes, u.Count/rowBytes
-	x := buffer.Grow(&c.x, int(rows*it.Cols))
-	read(x, row, rows)
-	c.out = write.AppendFloats(c.out[:0], x, packing.ScaleF32)
-	return c.put(w, it, values, 4*row*it.Cols, c.out)
-}
-
-// rows returns a function that reads rows of an unquantized item as the graph has them: a norm that
-// adds 1 to its gains gets them with 1 added.
-func (o *Output) rows(c *plan.Codes, it *plan.Unquantized) (func(dst []float32, row, n int64), error) {
-	read, err := write.SourceRows(o.from, c, it)
-	plusOne := slices.ContainsFunc(o.byItem[it.Index], func(i int) bool { return o.contents[i].plusOne })
-	return func(dst []float32, row, n int64) {
-		read(dst, 0, row, n)
-		for i := 0; plusOne && i < len(dst); i++ {
-			dst[i]++
+// edit adds 1 to gains that a norm adds 1 to.
+func (o *Output) edit(it *plan.Unquantized, x []float32) {
+	if slices.ContainsFunc(o.byItem[it.Index], func(i int) bool { return o.contents[i].plusOne }) {
+		for i := range x {
+			x[i]++
 		}
-	}, err
+	}
 }

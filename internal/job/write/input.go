@@ -90,16 +90,6 @@ func FileOf(name string, data []byte) SideFile {
 	}}
 }
 
-// WriteFiles writes the list to as many files.
-func WriteFiles(files []io.WriterAt, list []SideFile) error {
-	for i, f := range list {
-		if err := f.Write(io.NewOffsetWriter(files[i], 0)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // Content returns the bytes that write would write.
 func (f *SideFile) Content() ([]byte, error) {
 	var b bytes.Buffer
