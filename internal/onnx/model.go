@@ -12,16 +12,16 @@ import (
 
 // Model is a ModelProto.
 type Model struct {
-	Producer string // the program that wrote the file
-	IR       int64  // version of the format
-	Opsets   []Opset
-	Graph    Graph
+	IR       int64   `pb:"1"` // version of the format
+	Producer string  `pb:"2"` // the program that wrote the file
+	Graph    Graph   `pb:"7"`
+	Opsets   []Opset `pb:"8"`
 }
 
 // Opset is the version of the operators of a domain.
 type Opset struct {
-	Domain  string // "" for ONNX's own
-	Version int64
+	Domain  string `pb:"1"` // "" for ONNX's own
+	Version int64  `pb:"2"`
 }
 
 // Microsoft is the domain of operators that only ONNX Runtime has.
@@ -29,27 +29,31 @@ const Microsoft = "com.microsoft"
 
 // Graph is a GraphProto. Its nodes are in an order in which they can run.
 type Graph struct {
-	Name            string
-	Nodes           []Node
-	Initializers    []Tensor
-	Inputs, Outputs []Value
+	Nodes        []Node   `pb:"1"`
+	Name         string   `pb:"2"`
+	Initializers []Tensor `pb:"5"`
+	Inputs       []Value  `pb:"11"`
+	Outputs      []Value  `pb:"12"`
 }
 
 // Node is an operator with the names of its tensors. An optional input or output that is left out
 // has the name "".
 type Node struct {
-	Name, Domain, Op string
-	Inputs, Outputs  []string
-	Attributes       []Attribute
+	Inputs     []string    `pb:"1"`
+	Outputs    []string    `pb:"2"`
+	Name       string      `pb:"3"`
+	Op         string      `pb:"4"`
+	Attributes []Attribute `pb:"5"`
+	Domain     string      `pb:"7"`
 }
 
 // Attribute is an argument of an operator.
 type Attribute struct {
-	Name   string
-	Type   AttributeType // says which of the next fields holds the value
-	Int    int64
-	Float  float32
-	String string
+	Name   string        `pb:"1"`
+	Float  float32       `pb:"2"`
+	Int    int64         `pb:"3"`
+	String string        `pb:"4"`
+	Type   AttributeType `pb:"20"` // says which field holds the value
 }
 
 type AttributeType int64
@@ -107,17 +111,21 @@ func (t DataType) Size() int64 {
 
 // Tensor is a tensor with values: in the file itself (Raw), or in another file (External).
 type Tensor struct {
-	Name     string
-	Type     DataType
-	Dims     []int64
-	Raw      []byte
-	RawAt    int64 // offset of Raw in the file that was read
-	External []Pair
-	Doc      string // a comment
+	Dims     []int64  `pb:"1"`
+	Type     DataType `pb:"2"`
+	Name     string   `pb:"8"`
+	Raw      []byte   `pb:"9"`
+	RawAt    int64
+	Doc      string `pb:"12"` // a comment
+	External []Pair `pb:"13"`
+	Location int64  `pb:"14"` // 1: in another file
 }
 
 // Pair is an entry of a tensor's external data.
-type Pair struct{ Key, Value string }
+type Pair struct {
+	Key   string `pb:"1"`
+	Value string `pb:"2"`
+}
 
 // Bytes is the size of the values, or -1 if no tensor can have the dimensions.
 func (t *Tensor) Bytes() int64 {
@@ -133,7 +141,7 @@ func (t *Tensor) Bytes() int64 {
 
 // SetPlace says that the values lie at an offset of another file.
 func (t *Tensor) SetPlace(location string, offset int64) {
-	t.External = []Pair{{"location", location}, {"offset", fmt.Sprint(offset)}, {"length", fmt.Sprint(t.Bytes())}}
+	t.Location, t.External = 1, []Pair{{"location", location}, {"offset", fmt.Sprint(offset)}, {"length", fmt.Sprint(t.Bytes())}}
 }
 
 // Place returns the other file's path from the model's directory, and where the values lie in it. A
@@ -160,13 +168,36 @@ func (t *Tensor) Place() (location string, offset int64, err error) {
 
 // Value describes an input or output of a graph.
 type Value struct {
-	Name string
-	Type DataType
-	Dims []Dim
+	Name string    `pb:"1"`
+	Type ValueType `pb:"2"`
 }
 
-// Dim is a dimension: a number, or a name for sizes that vary.
+// ValueType is a TypeProto of a tensor.
+type ValueType struct {
+	Tensor struct {
+		Type  DataType `pb:"1"`
+		Shape struct {
+			Dims []Dim `pb:"1"`
+		} `pb:"2"`
+	} `pb:"1"`
+}
+
+// NewValue returns a value with these dimensions: numbers, or names for sizes that vary.
+func NewValue(name string, t DataType, dims ...any) Value {
+	v := Value{Name: name}
+	v.Type.Tensor.Type = t
+	list := make([]Dim, len(dims))
+	for i, d := range dims {
+		list[i].Name, _ = d.(string)
+		size, _ := d.(int)
+		list[i].Size = int64(size)
+	}
+	v.Type.Tensor.Shape.Dims = list
+	return v
+}
+
+// Dim is a dimension: a number or a name.
 type Dim struct {
-	Name string
-	Size int64
+	Size int64  `pb:"1"`
+	Name string `pb:"2"`
 }

@@ -20,8 +20,8 @@ func smallModel() *Model {
 			{Name: "c", Type: Int64, Dims: []int64{1}, Raw: []byte{1, 0, 0, 0, 0, 0, 0, 0}},
 			{Name: "w", Type: Uint8, Dims: []int64{300, 2, 16}},
 		},
-		Inputs:  []Value{{"x", Float, []Dim{{Name: "batch"}, {Size: 64}}}},
-		Outputs: []Value{{"y", Float, []Dim{{Name: "batch"}, {Size: 300}}}},
+		Inputs:  []Value{NewValue("x", Float, "batch", 64)},
+		Outputs: []Value{NewValue("y", Float, "batch", 300)},
 	}
 	m.Graph.Initializers[1].SetPlace("model.onnx_data", 4096)
 	return m
@@ -57,7 +57,7 @@ func TestRoundTrip(t *testing.T) {
 
 // TestBytes holds the field numbers of onnx.proto.
 func TestBytes(t *testing.T) {
-	m := &Model{IR: 10, Graph: Graph{Nodes: []Node{{Op: "Add", Inputs: []string{"a", ""}, Outputs: []string{"c"}}}, Inputs: []Value{{"a", Float, []Dim{{Name: "n"}, {Size: 3}}}}}, Opsets: []Opset{{"", 21}}}
+	m := &Model{IR: 10, Graph: Graph{Nodes: []Node{{Op: "Add", Inputs: []string{"a", ""}, Outputs: []string{"c"}}}, Inputs: []Value{NewValue("a", Float, "n", 3)}}, Opsets: []Opset{{"", 21}}}
 	want := "\x08\x0a" + // ir_version
 		"\x3a\x25" + // graph
 		// node: input, input, output, op_type

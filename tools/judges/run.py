@@ -305,6 +305,10 @@ def judge(name, gq, logits, write, of_real):
     for r in out["results"]:
         print("  " + ", ".join(f"{k} {v:.5g}" if isinstance(v, float) else f"{v}" if k == "case" else f"{k} {v}" for k, v in r.items()))
     bad = list(failures(name, out["results"], REAL_LIMITS if of_real else LIMITS))
+    if name == "onnx" and not of_real:  # the commands of the page, to a text in Chromium
+        with open(os.path.join(CACHE, "onnx.page.log"), "w") as log:
+            if subprocess.run([os.path.join(ROOT, "docs/examples/onnx/judge"), python], stdout=log, stderr=log).returncode != 0:
+                bad.append(f"docs/ONNX.md: a command failed, see {log.name}")
     if write and not bad:
         save(name + "-real" * of_real, out, files)
     return bad

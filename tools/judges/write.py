@@ -2,6 +2,7 @@
 in DIR. TEXT is for calibration."""
 
 import glob
+import json
 import os
 import shutil
 import sys
@@ -115,6 +116,21 @@ def autoawq(source, directory, text, **settings):
 
 GROUP = dict(num_bits=4, symmetric=True, strategy="group", group_size=32)
 WIDE = {**GROUP, "group_size": 128}
+def feeds(source, model, text):
+    """Inputs of a graph: windows of a text behind no past."""
+    import numpy as np
+    from transformers import AutoTokenizer
+
+    with open(os.path.join(source, "config.json")) as f:
+        config = json.load(f)
+    empty = np.zeros((1, config["num_key_value_heads"], 0, config["hidden_size"] // config["num_attention_heads"]), np.float32)
+    past = {i.name: empty for i in model.graph.input if i.name.startswith("past")}
+    ids = AutoTokenizer.from_pretrained(source)(text).input_ids
+    for at in range(0, min(len(ids), 1024) - 127, 128):
+        window = np.array([ids[at:at + 128]], np.int64)
+        yield {"input_ids": window, "attention_mask": np.ones_like(window), **past}
+
+
 def onnx(source, directory, text, program, **settings):
     """A graph of the model builder of ONNX Runtime GenAI, or its graph in float32 as another program quantizes it."""
     import subprocess
@@ -135,9 +151,14 @@ def onnx(source, directory, text, program, **settings):
         for name in glob.glob(graph + "*"):
             os.remove(name)
         if program == "quantizer":
-            from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+            from onnxruntime.quantization import matmul_nbits_quantizer as nbits
 
-            quantizer = MatMulNBitsQuantizer(model, accuracy_level=4, **settings)
+            algorithm = settings.pop("algorithm", None)
+            if algorithm == "hqq":
+                settings["algo_config"] = nbits.HQQWeightOnlyQuantConfig(block_size=settings["block_size"], bits=settings["bits"])
+            elif algorithm == "gptq":
+                settings["algo_config"] = nbits.GPTQWeightOnlyQuantConfig(list(feeds(source, model, text)), block_size=settings["block_size"])
+            quantizer = nbits.MatMulNBitsQuantizer(model, accuracy_level=4, **settings)
             quantizer.process()
             quantizer.model.save_model_to_file(graph, use_external_data_format=settings["bits"] == 4)
         else:
@@ -196,6 +217,8 @@ SETTINGS = {
         "builder-8bits": dict(program="builder", precision="int8", block_size=64, algo_config="rtn", is_symmetric="false"),
         "quantizer": dict(program="quantizer", bits=4, block_size=32, is_symmetric=True),
         "quantizer-8bits": dict(program="quantizer", bits=8, block_size=64, is_symmetric=False),
+        "quantizer-hqq": dict(program="quantizer", algorithm="hqq", bits=4, block_size=32),
+        "quantizer-gptq": dict(program="quantizer", algorithm="gptq", bits=4, block_size=32),
         "olive": dict(program="olive", bits=4, block_size=32, axis=0),
     }),
     # Version GEMV is written on CPUs as well, but only a GPU multiplies with it.

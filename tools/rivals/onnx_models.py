@@ -60,7 +60,7 @@ class Job:
 
     def build(self, source, directory, precision, **options):
         """Runs the model builder of ONNX Runtime GenAI."""
-        command = [sys.executable, "-m", "onnxruntime_genai.models.builder", "-m", source, "-o", directory, "-p", precision,
+        command = [sys.executable, os.path.abspath(__file__), "builder", "-m", source, "-o", directory, "-p", precision,
                    "-e", "cpu", "-c", self.out + ".cache", "--extra_options", *[f"{k}={v}" for k, v in options.items()]]
         subprocess.run(command, check=True)
         shutil.rmtree(self.out + ".cache", ignore_errors=True)
@@ -89,6 +89,26 @@ class Job:
         import onnx
 
         onnx.save(model, self.graph, save_as_external_data=True, location="model.onnx.data")
+
+
+def main_of_builder(*arguments):
+    """GenAI 0.18.0 looks for both bases of Gemma 3's rotations where Transformers 4 had them."""
+    import runpy
+
+    import onnxruntime_genai.models  # noqa: F401, it adds the folder of builders to the path
+    from builders import gemma
+
+    init = gemma.Gemma3Model.__init__
+
+    def patched(self, config, *rest):
+        whole, sliding = (config.rope_parameters[kind]["rope_theta"] for kind in ("full_attention", "sliding_attention"))
+        config.rope_theta, config.rope_local_base_freq = whole, sliding
+        config.rope_parameters = {"rope_type": "default", "rope_theta": whole}
+        init(self, config, *rest)
+
+    gemma.Gemma3Model.__init__ = patched
+    sys.argv[1:] = arguments
+    runpy.run_module("onnxruntime_genai.models.builder", run_name="__main__")
 
 
 def builder(**options):
@@ -244,13 +264,13 @@ def bits_per_weight(path):
 
 
 def in_float32(path):
-    """A graph beside the graph whose kernels do not quantize activations."""
+    """A graph beside the graph. Its kernels do not quantize activations, and its windows need no cache of their size."""
     import onnx
 
     model = onnx.load(path, load_external_data=False)
     for node in model.graph.node:
         for attribute in node.attribute:
-            if attribute.name == "accuracy_level":
+            if attribute.name in ("accuracy_level", "sliding_window_cache"):
                 attribute.i = 0
     onnx.save(model, path + ".float32")
     return path + ".float32"
@@ -365,7 +385,7 @@ def write_tables():
 
 
 def main():
-    jobs = {"method": main_of_method, "judge": judge, "tables": write_tables}
+    jobs = {"method": main_of_method, "builder": main_of_builder, "judge": judge, "tables": write_tables}
     if job := jobs.get(sys.argv[1]):
         return job(*sys.argv[2:])
     model, job, cell, *methods = sys.argv[1:]

@@ -18,43 +18,59 @@ import (
 // read visits the nodes, and takes the weights that they read. Constants and tables of rotations
 // are not among them.
 func (r *reader) read() error {
-	for i := range r.graph.Initializers {
-		t := &r.graph.Initializers[i]
-		r.tensors[t.Name] = t
+	if err := r.names(); err != nil {
+		return err
 	}
-	for i := range r.graph.Nodes {
-		for _, out := range r.graph.Nodes[i].Outputs {
-			r.makers[out] = &r.graph.Nodes[i]
-		}
-	}
-	taken := map[string]bool{} // tensors with one dimension
 	for i := range r.graph.Nodes {
 		n := &r.graph.Nodes[i]
-		if err := r.node(n, taken); err != nil {
+		if err := r.node(n); err != nil {
 			return fmt.Errorf("node %q (%s): %w", n.Name, n.Op, err)
 		}
 	}
+	for i := range r.graph.Initializers {
+		t := &r.graph.Initializers[i]
+		module, suffix := vectorName(t.Name)
+		if suffix == "" || r.taken[t] || len(t.Dims) != 1 || t.Type.Size() == 0 || t.Type == onnx.Int64 || t.Type == onnx.Int32 {
+			continue
+		}
+		if err := r.place(suffix, t, t.Dims[0], []rowsOf{{module, 0, t.Dims[0]}}, vector); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// names finds who makes each tensor: an initializer, or a node that runs before its readers.
+func (r *reader) names() error {
+	known := map[string]bool{"": true}
+	for _, v := range r.graph.Inputs {
+		known[v.Name] = true
+	}
+	for i := range r.graph.Initializers {
+		t := &r.graph.Initializers[i]
+		r.tensors[t.Name], known[t.Name] = t, true
+	}
 	for i := range r.graph.Nodes {
-		for _, name := range r.graph.Nodes[i].Inputs {
-			t := r.tensors[name]
-			if t == nil || taken[name] || len(t.Dims) != 1 || t.Type.Size() == 0 || t.Type == onnx.Int64 || t.Type == onnx.Int32 {
-				continue
+		n := &r.graph.Nodes[i]
+		for _, name := range n.Inputs {
+			if !known[name] {
+				return fmt.Errorf("node %q (%s) reads %q before a node makes it", n.Name, n.Op, name)
 			}
-			taken[name] = true
-			module, suffix := vectorName(name)
-			if suffix == "" {
-				continue
-			}
-			if err := r.place(suffix, t, t.Dims[0], []rowsOf{{module, 0, t.Dims[0]}}, vector); err != nil {
-				return err
-			}
+		}
+		for _, name := range n.Outputs {
+			r.makers[name], known[name] = n, true
+		}
+	}
+	for _, v := range r.graph.Outputs {
+		if !known[v.Name] {
+			return fmt.Errorf("no node makes the output %q", v.Name)
 		}
 	}
 	return nil
 }
 
 // node takes the weights of a node that is a linear layer or an embedding.
-func (r *reader) node(n *onnx.Node, taken map[string]bool) error {
+func (r *reader) node(n *onnx.Node) error {
 	switch n.Op {
 	case "MatMulNBits":
 		if n.Input(4) != "" {
@@ -63,7 +79,7 @@ func (r *reader) node(n *onnx.Node, taken map[string]bool) error {
 		if f := r.factors(n.Input(0)); f != "" {
 			return fmt.Errorf("its inputs are multiplied by the factors %q, as AWQ does, and a .gqf file has no place for them: quantize with a method that merges its factors into the layers before", f)
 		}
-		return r.quantized(n, n.Input(1), n.Input(2), n.Input(3), n.Input(5), n.Integer("N", 0), n.Integer("K", 0), n.Integer("bits", 4), taken)
+		return r.quantized(n, n.Input(1), n.Input(2), n.Input(3), n.Input(5), n.Integer("N", 0), n.Integer("K", 0), n.Integer("bits", 4))
 	case "GatherBlockQuantized":
 		name := n.Input(0)
 		if m := r.makers[name]; m != nil && m.Op == "Reshape" { // shared with the lm_head
@@ -78,25 +94,28 @@ func (r *reader) node(n *onnx.Node, taken map[string]bool) error {
 		for _, d := range t.Dims[1:] {
 			width *= max(0, min(d, 1<<31))
 		}
-		return r.quantized(n, name, n.Input(2), n.Input(3), "", t.Dims[0], width*8/max(1, bits), bits, taken)
+		return r.quantized(n, name, n.Input(2), n.Input(3), "", t.Dims[0], width*8/max(1, bits), bits)
 	case "Gather":
-		if m := r.makers[n.Input(0)]; m != nil && m.Op == "Transpose" && r.tensors[m.Input(0)] != nil {
-			return notTransposed(r.tensors[m.Input(0)])
+		if m := r.makers[n.Input(0)]; m != nil && m.Op == "Transpose" {
+			return notTransposed(r.unquantized(m.Input(0)))
 		}
-		if t := r.tensors[n.Input(0)]; t != nil && len(t.Dims) == 2 && t.Type.Size() > 0 && t.Type != onnx.Int64 {
-			return r.place(".weight", t, t.Dims[0], []rowsOf{{r.module(n, t.Name), 0, t.Dims[0]}}, matrix)
+		if t := r.unquantized(n.Input(0)); t != nil && t.Type.Size() > 0 && t.Type != onnx.Int64 {
+			return r.linear(n, t, "")
 		}
-	case "FusedMatMul", "Gemm":
-		if t := r.tensors[n.Input(1)]; t != nil && len(t.Dims) == 2 {
-			if n.Integer("transB", 0) == 0 {
-				return notTransposed(t)
-			}
-			return r.linear(n, t, n.Input(2), taken)
-		}
-	case "MatMul":
-		if t := r.tensors[n.Input(1)]; t != nil && len(t.Dims) == 2 {
+	case "FusedMatMul", "Gemm", "MatMul":
+		if t := r.unquantized(n.Input(1)); t != nil && n.Integer("transB", 0) == 0 {
 			return notTransposed(t)
+		} else if t != nil {
+			return r.linear(n, t, n.Input(2))
 		}
+	}
+	return nil
+}
+
+// unquantized returns an initializer with two dimensions, or nil.
+func (r *reader) unquantized(name string) *onnx.Tensor {
+	if t := r.tensors[name]; t != nil && len(t.Dims) == 2 {
+		return t
 	}
 	return nil
 }
@@ -118,20 +137,23 @@ func (r *reader) factors(value string) string {
 }
 
 func notTransposed(t *onnx.Tensor) error {
+	if t == nil {
+		return nil
+	}
 	return fmt.Errorf("its unquantized weight %q has the dimensions %v, inputs before outputs, and a .gqf file has outputs first: quantize this layer too, or store the embedding apart from the lm_head", t.Name, t.Dims)
 }
 
 // linear takes an unquantized weight.
-func (r *reader) linear(n *onnx.Node, t *onnx.Tensor, bias string, taken map[string]bool) error {
+func (r *reader) linear(n *onnx.Node, t *onnx.Tensor, bias string) error {
 	parts := r.split(r.module(n, t.Name), t.Dims[0])
 	if err := r.place(".weight", t, t.Dims[0], parts, matrix); err != nil {
 		return err
 	}
-	return r.bias(n, bias, t.Dims[0], parts, taken)
+	return r.bias(n, bias, t.Dims[0], parts)
 }
 
 // quantized takes the parts of a quantized weight.
-func (r *reader) quantized(n *onnx.Node, codes, scales, zeros, bias string, rows, k, bits int64, taken map[string]bool) error {
+func (r *reader) quantized(n *onnx.Node, codes, scales, zeros, bias string, rows, k, bits int64) error {
 	t := r.tensors[codes]
 	if t == nil {
 		return fmt.Errorf("expected codes in an initializer, found %q", codes)
@@ -144,7 +166,7 @@ func (r *reader) quantized(n *onnx.Node, codes, scales, zeros, bias string, rows
 		if part.name == "" {
 			continue
 		}
-		t, taken[part.name] = r.tensors[part.name], true
+		t := r.tensors[part.name]
 		if m := r.makers[part.name]; m != nil && m.Op == "Reshape" {
 			t = r.tensors[m.Input(0)]
 		}
@@ -155,11 +177,11 @@ func (r *reader) quantized(n *onnx.Node, codes, scales, zeros, bias string, rows
 			return err
 		}
 	}
-	return r.bias(n, bias, rows, parts, taken)
+	return r.bias(n, bias, rows, parts)
 }
 
 // bias takes the bias of a linear layer: an input of the node, or of a node Add behind the layer.
-func (r *reader) bias(n *onnx.Node, name string, rows int64, parts []rowsOf, taken map[string]bool) error {
+func (r *reader) bias(n *onnx.Node, name string, rows int64, parts []rowsOf) error {
 	for i := 0; name == "" && i < len(r.graph.Nodes); i++ {
 		if add := &r.graph.Nodes[i]; add.Op == "Add" && slices.Contains(add.Inputs, n.Outputs[0]) {
 			other := slices.DeleteFunc(slices.Clone(add.Inputs), func(in string) bool { return in == n.Outputs[0] })
@@ -175,7 +197,6 @@ func (r *reader) bias(n *onnx.Node, name string, rows int64, parts []rowsOf, tak
 	if t == nil {
 		return fmt.Errorf("expected the bias in an initializer, found %q", name)
 	}
-	taken[name] = true
 	return r.place(".bias", t, rows, parts, vector)
 }
 
@@ -255,7 +276,8 @@ type reader struct {
 	config  *arch.ForwardConfig // nil: unknown
 	tensors map[string]*onnx.Tensor
 	makers  map[string]*onnx.Node // by output
-	files   []string              // below the directory; the first has the graph
+	taken   map[*onnx.Tensor]bool
+	files   []string // below the directory; the first has the graph
 	parts   []safetensors.Tensor
 	weights []hfquant.ONNXWeight
 }
@@ -297,6 +319,7 @@ func (r *reader) place(suffix string, t *onnx.Tensor, total int64, list []rowsOf
 		off = t.RawAt
 	}
 	width := elements / total
+	r.taken[t] = true
 	for _, l := range list {
 		r.parts = append(r.parts, safetensors.Tensor{
 			Name: l.module + suffix, Dtype: dtype, DtypeName: dtype.String(), Shape: shape(l.rows, width),

@@ -4,6 +4,7 @@ package fromonnx
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,17 +25,13 @@ type Model struct {
 	PlusOne bool
 }
 
-// Open opens a graph. path is the .onnx file, or a directory with one such file, in itself or in
-// its folder onnx. Open returns nil for every other path, and for a graph without quantized
-// weights.
+// Open opens a quantized graph. path is the .onnx file, or a directory with one such file, in
+// itself or in its folder onnx. Open returns nil for every other path, and for a graph without
+// quantized weights.
 func Open(path string) (*Model, error) {
 	file, err := find(path)
 	if file == "" || err != nil {
 		return nil, err
-	}
-	g, err := decode(file)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	dir, name := filepath.Split(file)
 	dir = filepath.Clean(dir)
@@ -45,27 +42,41 @@ func Open(path string) (*Model, error) {
 	if err != nil && !os.IsNotExist(err) {
 		return nil, err
 	}
-	r := &reader{graph: g, files: []string{name}, tensors: map[string]*onnx.Tensor{}, makers: map[string]*onnx.Node{}}
+	m, err := OpenAt(dir, name, config, func(name string) string { return name })
+	if err != nil || len(m.Quantized.Weights) > 0 {
+		return m, err
+	}
+	return nil, m.Close()
+}
+
+// OpenAt opens the graph of that name below dir, quantized or not, and the files with its weights.
+// at returns where a file lies below dir by the name that it will have.
+func OpenAt(dir, name string, config []byte, at func(name string) string) (m *Model, err error) {
+	file := filepath.Join(dir, at(name))
+	r := &reader{files: []string{name}, tensors: map[string]*onnx.Tensor{}, makers: map[string]*onnx.Node{}, taken: map[*onnx.Tensor]bool{}}
+	if r.graph, err = decode(file); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
 	if r.config, err = arch.ParseForward(config); err != nil {
 		r.config = nil // the weights keep the graph's names
 	}
 	if err := r.read(); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	if len(r.weights) == 0 {
-		return nil, nil
+	for i, name := range r.files {
+		r.files[i] = at(name)
 	}
-	m := &Model{PlusOne: r.config != nil && r.config.PlusOne}
+	m = &Model{PlusOne: r.config != nil && r.config.PlusOne}
 	if m.Checkpoint, err = safetensors.OpenParts(dir, r.files, r.parts); err != nil {
 		return nil, err
 	}
 	if config != nil {
-		if config, err = hfquant.WithoutQuantization(config); err != nil {
-			m.Close()
-			return nil, err
-		}
+		config, err = hfquant.WithoutQuantization(config)
 	}
-	if m.Quantized, err = hfquant.FindONNX(m.Checkpoint, config, r.weights); err != nil {
+	if err == nil {
+		m.Quantized, err = hfquant.FindONNX(m.Checkpoint, config, r.weights)
+	}
+	if err != nil {
 		m.Close()
 		return nil, err
 	}
@@ -88,22 +99,17 @@ func find(path string) (string, error) {
 		return "", nil
 	}
 	for _, dir := range []string{path, filepath.Join(path, folder)} {
-		list, err := filepath.Glob(filepath.Join(escape(dir), "*.onnx"))
+		list, err := fs.Glob(os.DirFS(dir), "*.onnx")
 		switch {
 		case err != nil:
 			return "", err
 		case len(list) == 1:
-			return list[0], nil
+			return filepath.Join(dir, list[0]), nil
 		case len(list) > 1:
 			return "", fmt.Errorf("%s has %d graphs: name one of them: %s", dir, len(list), strings.Join(list, ", "))
 		}
 	}
 	return "", nil
-}
-
-// escape makes a pattern of a directory's name.
-func escape(dir string) string {
-	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(dir)
 }
 
 // decode reads the graph, without values.

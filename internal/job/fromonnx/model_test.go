@@ -97,6 +97,7 @@ func small() *onnx.Model {
 		return onnx.Tensor{Name: name, Type: typ, Dims: dims, Raw: make([]byte, size)}
 	}
 	m := &onnx.Model{IR: 10}
+	m.Graph.Inputs = []onnx.Value{{Name: "x"}, {Name: "v"}, {Name: "g"}, {Name: "h"}}
 	m.Graph.Nodes = []onnx.Node{{
 		Name: "/a/up_proj/MatMul_Q4", Op: "MatMulNBits", Inputs: []string{"x", "w", "s", "z"}, Outputs: []string{"y"},
 		Attributes: []onnx.Attribute{onnx.Integer("K", 32), onnx.Integer("N", 3), onnx.Integer("bits", 4), onnx.Integer("block_size", 32)},
@@ -150,6 +151,27 @@ func TestZeroPoints(t *testing.T) {
 	}
 }
 
+// TestOffsets reads zero points whose products with scales are rounded, or too large.
+func TestOffsets(t *testing.T) {
+	for scale, want := range map[float32]string{0.1: "", math.MaxFloat32: "beyond the float32 numbers"} {
+		m := small()
+		for i := range 3 {
+			put(&m.Graph.Initializers[1], i, scale)
+			put(&m.Graph.Initializers[2], i, 4.3)
+		}
+		got, err := openBytes(t, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var row hfquant.Row
+		err = got.Quantized.Weights[0].Read(&row, 1)
+		if want == "" && (err != nil || row.Offsets[0] != -float32(float32(4.3)-8)*scale) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("scale %g: offsets %v, %v", scale, row.Offsets, err)
+		}
+		got.Close()
+	}
+}
+
 func openBytes(t *testing.T, m *onnx.Model) (*Model, error) {
 	file := filepath.Join(t.TempDir(), "model.onnx")
 	if err := os.WriteFile(file, m.Encode(), 0o666); err != nil {
@@ -187,7 +209,9 @@ func TestErrors(t *testing.T) {
 			m.Graph.Nodes = append(m.Graph.Nodes, onnx.Node{Op: "Mul", Inputs: []string{"h", "f"}, Outputs: []string{"x"}})
 			m.Graph.Initializers = append(m.Graph.Initializers, onnx.Tensor{Name: "f", Type: onnx.Float, Dims: []int64{32}, Raw: make([]byte, 128)})
 		},
-		"appears twice": func(m *onnx.Model) { m.Graph.Nodes = append(m.Graph.Nodes, *node(m)) },
+		`reads "u" before a node makes it`: func(m *onnx.Model) { node(m).Inputs[0] = "u" },
+		`no node makes the output "o"`:     func(m *onnx.Model) { m.Graph.Outputs = []onnx.Value{{Name: "o"}} },
+		"appears twice":                    func(m *onnx.Model) { m.Graph.Nodes = append(m.Graph.Nodes, *node(m)) },
 	} {
 		m := small()
 		change(m)

@@ -21,6 +21,27 @@ import (
 //
 // Source: docs/ContribOperators.md and contrib_ops/cpu/quantization of ONNX Runtime.
 
+// LayoutONNX lays out a weight of shape [n, k] for package toonnx. The parts have no names.
+func LayoutONNX(name string, n, k int64, s Scheme) *Layout {
+	blocks := s.Groups(k)
+	l := &Layout{RowStep: 1, name: name, shape: []int64{n, k}, scheme: s, Parts: []Part{
+		onnxCodes(n, blocks*s.Group, s.Bits, func(r *Row) []int8 { return r.Codes }), scalesPart("", n, k, s),
+	}}
+	if s.Zeros == IntZeros {
+		l.Parts = append(l.Parts, onnxCodes(n, blocks, s.Bits, func(r *Row) []int8 { return r.Zeros }))
+	}
+	return l
+}
+
+// onnxCodes is a part with at least width codes in a row. Behind the last code of a row are zeros.
+func onnxCodes(n, width int64, bits int, of func(r *Row) []int8) Part {
+	bytes := (width*int64(bits) + 7) / 8
+	return Part{Dtype: packing.U8, Shape: []int64{n, bytes}, fill: func(dst []byte, r *Row) {
+		codes := of(r)
+		packCodes(dst, append(slices.Clip(codes), make([]int8, len(dst)*8/bits-len(codes))...), bits)
+	}}
+}
+
 // ONNXWeight is what attributes of a node say about a weight.
 type ONNXWeight struct {
 	Module         string // "model.layers.0.mlp.up_proj"
@@ -165,10 +186,9 @@ func (w *onnxWeight) readGroups(row *Row, n int64) error {
 		row.Zeros[g] = int8(zeros[g])
 	}
 	for g := range row.Offsets {
-		product := -float64(float64(zeros[g]) * float64(row.Scales[g]))
-		row.Offsets[g] = float32(product)
-		if float64(row.Offsets[g]) != product || !floats.Finite(row.Offsets[g]) {
-			return fmt.Errorf("tensor %s: row %d: zero point %g of group %d times scale %g is not a float32 number: no .gqf file holds these weights exactly", quote(w.zeros.name), n, zeros[g], g, row.Scales[g])
+		// The runtime rounds the products, too.
+		if row.Offsets[g] = float32(-float32(zeros[g] * row.Scales[g])); !floats.Finite(row.Offsets[g]) {
+			return fmt.Errorf("tensor %s: row %d: zero point %g of group %d times scale %g is beyond the float32 numbers: no .gqf file holds these weights", quote(w.zeros.name), n, zeros[g], g, row.Scales[g])
 		}
 	}
 	return nil

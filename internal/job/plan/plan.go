@@ -63,13 +63,11 @@ func (t FileTensor) HasNonIntegerZeros(slice int) (has bool, err error) {
 	return has, t.File.Guard(func() error { has = rows.HasNonIntegerZeros(); return nil })
 }
 
-// Repeat appends n values: each of values as often as a group holds smaller ones.
-func Repeat[T any](dst, values []T, n int) []T {
-	if len(values) == 0 {
-		return dst
-	}
-	for i := range n {
-		dst = append(dst, values[i*len(values)/n])
+// Repeat appends a value for each of n parts of a row: the value of the group that holds the part.
+// A group has perGroup parts. The row's last group may have fewer.
+func Repeat[T any](dst, values []T, n, perGroup int) []T {
+	for i := 0; len(values) > 0 && i < n; i++ {
+		dst = append(dst, values[min(i/perGroup, len(values)-1)])
 	}
 	return dst
 }

@@ -62,7 +62,7 @@ func (o *Output) compareCodes(t *Target, ck *safetensors.Checkpoint) error {
 	for it := range o.Quantized() {
 		for _, name := range o.namesOf(&it.Entry) {
 			count++
-			if err := compareWeight(ck, weights[name], name, it, t.samples[it.Index]); err != nil {
+			if err := CompareWeight(ck, weights[name], name, it, t.samples[it.Index]); err != nil {
 				return err
 			}
 		}
@@ -73,8 +73,8 @@ func (o *Output) compareCodes(t *Target, ck *safetensors.Checkpoint) error {
 	return nil
 }
 
-// compareWeight compares the sampled rows of one weight.
-func compareWeight(ck *safetensors.Checkpoint, w *hfquant.Weight, name string, it *plan.Quantized, want *rowSums) error {
+// CompareWeight compares the sampled rows of one weight.
+func CompareWeight(ck *safetensors.Checkpoint, w *hfquant.Weight, name string, it *plan.Quantized, want *Samples) error {
 	if w == nil {
 		return fmt.Errorf("tensor %q is not among the quantized weights", name)
 	}

@@ -7,19 +7,29 @@ import (
 
 	"github.com/lowbit-go/gq/internal/crc32c"
 	"github.com/lowbit-go/gq/internal/job/hfquant"
+	"github.com/lowbit-go/gq/internal/job/plan"
 	"github.com/lowbit-go/gq/internal/job/togguf"
 )
 
-// rowSums are the checksums of sampled rows of a matrix, as they were before they became bytes.
-type rowSums struct {
+// Samples are the checksums of sampled rows of a matrix, as they were before they became bytes.
+type Samples struct {
 	rows int64
 	mu   sync.Mutex
 	sums map[int64]uint32 // by row
 }
 
+// SamplesOf returns empty samples by the index of the items, nil for unquantized items.
+func SamplesOf(p *plan.Plan) []*Samples {
+	list := make([]*Samples, len(p.Items))
+	for it := range p.Quantized() {
+		list[it.Index] = &Samples{rows: it.Rows}
+	}
+	return list
+}
+
 // sampled reports whether a row is one of the sampledRows of a matrix, which lie at equal
 // distances.
-func (r *rowSums) sampled(row int64) bool {
+func (r *Samples) sampled(row int64) bool {
 	n := min(r.rows, togguf.SampledRows)
 	if n == 1 {
 		return row == 0
@@ -29,7 +39,7 @@ func (r *rowSums) sampled(row int64) bool {
 }
 
 // add takes the sums of the sampled ones among rows first, first + 1, ...
-func (r *rowSums) add(rows []hfquant.Row, first int64) {
+func (r *Samples) add(rows []hfquant.Row, first int64) {
 	for i := range rows {
 		row := first + int64(i)
 		if !r.sampled(row) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/buffer"
@@ -21,14 +22,50 @@ import (
 // out.
 const scatterRows = 512
 
-// Target is a checkpoint that is written. Its files are, in this order: config.json and the
-// index, the weights, all others. They appear from the last to the first.
+// Directory lists the files of a directory that is written, by their paths in the directory: files
+// that say what the weights are, the weights, all others. They appear from the last to the first.
+type Directory struct {
+	First   []write.SideFile
+	Weights []write.File
+	Last    []write.SideFile
+}
+
+func (d *Directory) Files(dir string) (list []write.File) {
+	add := func(name string, size int64) {
+		list = append(list, write.File{Path: filepath.Join(dir, name), Size: size})
+	}
+	for _, f := range d.First {
+		add(f.Name, f.Size)
+	}
+	for _, f := range d.Weights {
+		add(f.Path, f.Size)
+	}
+	for _, f := range d.Last {
+		add(f.Name, f.Size)
+	}
+	return list
+}
+
+func (d *Directory) Shards() (n int, dir bool) { return len(d.Weights), true }
+
+// WriteOthers writes all files but the weights.
+func (d *Directory) WriteOthers(files []io.WriterAt) error {
+	n := len(d.First)
+	to := slices.Concat(files[:n], files[n+len(d.Weights):])
+	for i, f := range slices.Concat(d.First, d.Last) {
+		if err := f.Write(io.NewOffsetWriter(to[i], 0)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Target is a checkpoint that is written. Its first files are config.json and the index.
 type Target struct {
 	*Output
+	Directory
 	hashes  []string
-	First   []write.SideFile // config.json and the index
-	last    []write.SideFile
-	samples []*rowSums // by the items' index; nil: unquantized
+	samples []*Samples
 }
 
 func (o *Output) Target(c *plan.Codes, hashes []string, found []write.ItemResult) (write.Target, error) {
@@ -36,13 +73,16 @@ func (o *Output) Target(c *plan.Codes, hashes []string, found []write.ItemResult
 }
 
 func (o *Output) lay(c *plan.Codes, hashes []string, found []write.ItemResult) (*Target, error) {
-	t := &Target{Output: o, hashes: hashes, samples: make([]*rowSums, len(o.Items))}
+	t := &Target{Output: o, hashes: hashes, samples: SamplesOf(o.Plan)}
 	for _, f := range o.beside {
 		if f.Name == assets.ConfigName {
 			t.First = append(t.First, f)
 		} else {
-			t.last = append(t.last, f)
+			t.Last = append(t.Last, f)
 		}
+	}
+	for _, s := range o.Layout.Shards {
+		t.Weights = append(t.Weights, write.File{Path: s.Name, Size: s.Size})
 	}
 	if index := o.Layout.Index(); index != nil {
 		t.First = append(t.First, write.FileOf(safetensors.IndexName, index))
@@ -53,35 +93,27 @@ func (o *Output) lay(c *plan.Codes, hashes []string, found []write.ItemResult) (
 			return nil, err
 		}
 		if origin != nil {
-			t.last = append(t.last, write.FileOf(provenance.ProvenanceFile, origin))
+			t.Last = append(t.Last, write.FileOf(provenance.ProvenanceFile, origin))
 		}
-	}
-	for it := range o.Quantized() {
-		t.samples[it.Index] = &rowSums{rows: it.Rows}
 	}
 	return t, nil
 }
 
-func (t *Target) Files(dir string) (list []write.File) {
-	add := func(name string, size int64) {
-		list = append(list, write.File{Path: filepath.Join(dir, name), Size: size})
-	}
-	for _, f := range t.First {
-		add(f.Name, f.Size)
-	}
-	for _, s := range t.Layout.Shards {
-		add(s.Name, s.Size)
-	}
-	for _, f := range t.last {
-		add(f.Name, f.Size)
-	}
-	return list
+func (t *Target) Sinks(list []write.RowSink, it *plan.Quantized) ([]write.RowSink, error) {
+	return append(list, &CodesSink{It: it, Target: quantizer.CheckpointTarget(t.opts.Format).Name, Samples: t.samples[it.Index], Put: t.putRows(it)}), nil
 }
 
-func (t *Target) Shards() (n int, dir bool) { return len(t.Layout.Shards), true }
-
-func (t *Target) Sinks(list []write.RowSink, it *plan.Quantized) ([]write.RowSink, error) {
-	return append(list, &codesSink{target: t, it: it}), nil
+// putRows returns a function that puts rows of an item at their places, under every name.
+func (t *Target) putRows(it *plan.Quantized) func(w *write.Worker, rows []hfquant.Row, first int64) error {
+	return func(w *write.Worker, rows []hfquant.Row, first int64) error {
+		for _, st := range t.tensors[it.Index] {
+			err := st.layout.Put(rows, first, func(part int, off int64, b []byte) error { return t.put(w, st.first+part, off, b) })
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 }
 
 // put writes bytes at an offset of one of the specs' tensors.
@@ -107,21 +139,11 @@ func (t *Target) Finish(files []io.WriterAt, c *plan.Codes, found []write.ItemRe
 			}
 		}
 	}
-	for i, f := range t.First {
-		if err := f.Write(io.NewOffsetWriter(files[i], 0)); err != nil {
-			return err
-		}
-	}
 	complete, err := t.lay(c, t.hashes, found)
 	if err != nil {
 		return err
 	}
-	for i, f := range complete.last {
-		if err := f.Write(io.NewOffsetWriter(files[len(t.First)+len(t.Layout.Shards)+i], 0)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return complete.WriteOthers(files)
 }
 
 // constants writes the parts of a weight that no row fills.
@@ -145,29 +167,31 @@ func (t *Target) constants(files []io.WriterAt, s stored) error {
 	return nil
 }
 
-// codesSink turns the rows of a quantized item into the bytes of its parts.
-type codesSink struct {
-	target *Target
-	it     *plan.Quantized
-	rows   []hfquant.Row // of the unit
-	used   int
+// CodesSink turns the rows of a quantized item into the bytes of its parts.
+type CodesSink struct {
+	It      *plan.Quantized
+	Target  string // that all codes fit, in messages
+	Samples *Samples
+	// Put puts rows of the matrix from row first on at their places.
+	Put  func(w *write.Worker, rows []hfquant.Row, first int64) error
+	rows []hfquant.Row // of the unit
+	used int
 }
 
-func (s *codesSink) Begin(rows int64) {
+func (s *CodesSink) Begin(rows int64) {
 	for int64(len(s.rows)) < rows {
 		s.rows = append(s.rows, hfquant.Row{})
 	}
 	s.used = int(rows)
 }
 
-func (s *codesSink) Pack(b *write.Block, first, n int) (row int, err error) {
-	groups := int(s.it.Stored.Groups(s.it.Cols))
+func (s *CodesSink) Pack(b *write.Block, first, n int) (row int, err error) {
 	for i := range n {
 		from, to := b.Row(int64(i)), &s.rows[first+i]
 		to.Codes = append(to.Codes[:0], from.Codes...)
-		to.Scales = plan.Repeat(to.Scales[:0], from.Scales, groups)
-		to.Zeros = plan.Repeat(to.Zeros[:0], from.Zeros, groups)
-		if s.it.Stored.Zeros == hfquant.NoZeros {
+		to.Scales = AppendStored(to.Scales[:0], from.Scales, s.It)
+		to.Zeros = AppendStored(to.Zeros[:0], from.Zeros, s.It)
+		if s.It.Stored.Zeros == hfquant.NoZeros {
 			to.Zeros = nil
 		}
 		if err := s.check(to.Scales); err != nil {
@@ -177,47 +201,53 @@ func (s *codesSink) Pack(b *write.Block, first, n int) (row int, err error) {
 	return 0, nil
 }
 
+// AppendStored appends a row's scales or zero points for the groups that the format stores. Each
+// is a part of a group of the scheme.
+func AppendStored[T any](dst, values []T, it *plan.Quantized) []T {
+	groups := it.Stored.Groups(it.Cols)
+	return plan.Repeat(dst, values, int(groups), max(1, it.Scheme.Group/int(max(1, it.Stored.Group))))
+}
+
 // check finds a scale that the format's dtype cannot hold: one of a .gqf file of another target.
-func (s *codesSink) check(scales []float32) error {
-	if s.it.Stored.Scales != packing.F16 || s.it.Scheme.ScaleDtype == packing.ScaleF16 {
+func (s *CodesSink) check(scales []float32) error {
+	if s.It.Stored.Scales != packing.F16 || s.It.Scheme.ScaleDtype == packing.ScaleF16 {
 		return nil
 	}
 	for g, v := range scales {
 		if floats.F16ToF32(floats.F16FromF32(v)) != v {
-			return fmt.Errorf("group %d has the scale %g, which is no F16 number, as %s needs: quantize the checkpoint again with --target %s", g, v, s.target.opts.Format, quantizer.CheckpointTarget(s.target.opts.Format).Name)
+			return fmt.Errorf("group %d has the scale %g, which is no F16 number, as %s needs: quantize the checkpoint again with --target %[3]s", g, v, s.Target)
 		}
 	}
 	return nil
 }
 
-// Write puts the unit's rows at their places, under every name of the item.
-func (s *codesSink) Write(w *write.Worker, u write.Unit) error {
+// Write puts the unit's rows at their places.
+func (s *CodesSink) Write(w *write.Worker, u write.Unit) error {
 	rows := s.rows[:s.used]
 	first := u.First * write.BlockRows
-	s.target.samples[s.it.Index].add(rows, first)
-	for _, st := range s.target.tensors[s.it.Index] {
-		err := st.layout.Put(rows, first, func(part int, off int64, b []byte) error {
-			return s.target.put(w, st.first+part, off, b)
-		})
-		if err != nil {
-			return fmt.Errorf("%w: quantize the checkpoint again with --target %s", err, quantizer.CheckpointTarget(s.target.opts.Format).Name)
-		}
+	s.Samples.add(rows, first)
+	if err := s.Put(w, rows, first); err != nil {
+		return fmt.Errorf("%w: quantize the checkpoint again with --target %s", err, s.Target)
 	}
 	return nil
 }
 
-// rowCopier writes unquantized items, with buffers for rows that are converted.
-type rowCopier struct {
-	*Target
+// RowCopier writes unquantized items, with buffers for rows that are converted.
+type RowCopier struct {
+	From write.Model
+	// Put writes bytes of an item at an offset, under every name.
+	Put     func(w *write.Worker, it *plan.Unquantized, off int64, b []byte) error
+	Edit    func(it *plan.Unquantized, x []float32) // changes converted rows; nil: they stay
 	x, line []float32
 	out     []byte
 }
 
 func (t *Target) Copier() func(w *write.Worker, it *plan.Unquantized, u write.Unit, r *write.Result) error {
-	return (&rowCopier{Target: t}).copy
+	return (&RowCopier{From: t.from, Put: t.putAll}).Copy
 }
 
-func (c *rowCopier) copy(w *write.Worker, it *plan.Unquantized, u write.Unit, r *write.Result) error {
+// Copy writes a unit of [CopyUnits].
+func (c *RowCopier) Copy(w *write.Worker, it *plan.Unquantized, u write.Unit, r *write.Result) error {
 	if it.As != packing.DtypeNone {
 		if err := w.Sum(it, u, r); err != nil {
 			return err
@@ -229,13 +259,13 @@ func (c *rowCopier) copy(w *write.Worker, it *plan.Unquantized, u write.Unit, r 
 		return err
 	}
 	r.Crc = crc
-	return c.putAll(w, it, u.First, b)
+	return c.Put(w, it, u.First, b)
 }
 
 // putAll writes bytes of an unquantized item, under every name.
-func (c *rowCopier) putAll(w *write.Worker, it *plan.Unquantized, off int64, b []byte) error {
-	for _, s := range c.tensors[it.Index] {
-		if err := c.put(w, s.first, off, b); err != nil {
+func (t *Target) putAll(w *write.Worker, it *plan.Unquantized, off int64, b []byte) error {
+	for _, s := range t.tensors[it.Index] {
+		if err := t.put(w, s.first, off, b); err != nil {
 			return err
 		}
 	}
@@ -243,19 +273,22 @@ func (c *rowCopier) putAll(w *write.Worker, it *plan.Unquantized, off int64, b [
 }
 
 // convert writes rows of an item as another dtype.
-func (c *rowCopier) convert(w *write.Worker, it *plan.Unquantized, u write.Unit) error {
+func (c *RowCopier) convert(w *write.Worker, it *plan.Unquantized, u write.Unit) error {
 	rowBytes := it.Src.Size / (int64(it.Slices) * it.Rows)
 	row, rows := u.First/rowBytes, u.Count/rowBytes
-	read, err := write.SourceRows(c.from, w.Codes(), it)
+	read, err := write.SourceRows(c.From, w.Codes(), it)
 	if err != nil {
 		return err
 	}
 	x := buffer.Grow(&c.x, int(rows*it.Cols))
 	read(x, u.Slice, row, rows)
+	if c.Edit != nil {
+		c.Edit(it, x)
+	}
 	size := int64(it.As.Bits() / 8)
 	if !it.Transposed {
 		c.out = write.AppendFloats(c.out[:0], x, plan.ScaleDtype(it.As))
-		return c.putAll(w, it, (int64(u.Slice)*it.Rows+row)*it.Cols*size, c.out)
+		return c.Put(w, it, (int64(u.Slice)*it.Rows+row)*it.Cols*size, c.out)
 	}
 	line := buffer.Grow(&c.line, int(rows))
 	for k := range it.Cols {
@@ -263,15 +296,17 @@ func (c *rowCopier) convert(w *write.Worker, it *plan.Unquantized, u write.Unit)
 			line[i] = x[int64(i)*it.Cols+k]
 		}
 		c.out = write.AppendFloats(c.out[:0], line, plan.ScaleDtype(it.As))
-		if err := c.putAll(w, it, ((int64(u.Slice)*it.Cols+k)*it.Rows+row)*size, c.out); err != nil {
+		if err := c.Put(w, it, ((int64(u.Slice)*it.Cols+k)*it.Rows+row)*size, c.out); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+func (o *Output) CopyUnits(list *write.Units, it *plan.Unquantized) { CopyUnits(list, it) }
+
 // CopyUnits cuts an unquantized item into bytes, or into whole rows if they are converted.
-func (o *Output) CopyUnits(list *write.Units, it *plan.Unquantized) {
+func CopyUnits(list *write.Units, it *plan.Unquantized) {
 	if it.As == packing.DtypeNone {
 		list.Cut(write.Unit{Item: it}, it.Src.Size, write.UnitBytes)
 		return

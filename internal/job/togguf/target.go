@@ -127,7 +127,7 @@ func (s *blockSink) Pack(b *write.Block, first, n int) (row int, err error) {
 func (s *blockSink) blockScales(scales []float32) []float32 {
 	blocks := int(s.it.Cols) / s.it.Kind.BlockWeights()
 	if len(scales) != blocks {
-		s.scales = plan.Repeat(s.scales[:0], scales, blocks)
+		s.scales = plan.Repeat(s.scales[:0], scales, blocks, blocks/len(scales))
 		return s.scales
 	}
 	return scales

@@ -10,8 +10,8 @@ import (
 // build makes the graph.
 func (g *graph) build() error {
 	c := g.c
-	g.value(&g.Inputs, inputIDs, onnx.Int64, batchSize, sequenceLength)
-	g.value(&g.Inputs, attentionMask, onnx.Int64, batchSize, totalLength)
+	g.Inputs = append(g.Inputs, onnx.NewValue(inputIDs, onnx.Int64, batchSize, sequenceLength))
+	g.Inputs = append(g.Inputs, onnx.NewValue(attentionMask, onnx.Int64, batchSize, totalLength))
 	g.lengths()
 	g.stream = stream{x: g.scaled(g.embedding(), c.EmbeddingScale)}
 	for i := range c.Layers {
@@ -21,13 +21,13 @@ func (g *graph) build() error {
 	g.at = g.names.Body
 	g.head(g.normed(c.Facts.Final().HF))
 	g.Nodes[len(g.Nodes)-1].Outputs[0] = logitsName
-	g.value(&g.Outputs, logitsName, onnx.Float, batchSize, sequenceLength, c.VocabSize)
+	g.Outputs = append(g.Outputs, onnx.NewValue(logitsName, onnx.Float, batchSize, sequenceLength, c.VocabSize))
 	for i, l := range c.Layers {
 		for _, name := range []string{pastKey, pastValue} {
-			g.value(&g.Inputs, fmt.Sprintf(name, i), onnx.Float, batchSize, l.KVHeads, pastLength, l.HeadDim)
+			g.Inputs = append(g.Inputs, onnx.NewValue(fmt.Sprintf(name, i), onnx.Float, batchSize, l.KVHeads, pastLength, l.HeadDim))
 		}
 		for _, name := range []string{presentKey, presentValue} {
-			g.value(&g.Outputs, fmt.Sprintf(name, i), onnx.Float, batchSize, l.KVHeads, totalLength, l.HeadDim)
+			g.Outputs = append(g.Outputs, onnx.NewValue(fmt.Sprintf(name, i), onnx.Float, batchSize, l.KVHeads, totalLength, l.HeadDim))
 		}
 	}
 	return g.err
@@ -142,13 +142,8 @@ func (g *graph) heads(kind arch.Kind, x string, n, dim int) string {
 func (g *graph) attention(i int, l *arch.LayerConfig, x string) string {
 	c := g.c
 	nq, nkv := c.Heads*l.HeadDim, l.KVHeads*l.HeadDim
-	var q, k, v string
-	if c.Facts.Has(arch.FusedQKV) {
-		parts := g.split(g.linear(arch.FusedQKV, nq+2*nkv, c.HiddenSize, x), nq, nkv, nkv)
-		q, k, v = parts[0], parts[1], parts[2]
-	} else {
-		q, k, v = g.linear(arch.Query, nq, c.HiddenSize, x), g.linear(arch.Key, nkv, c.HiddenSize, x), g.linear(arch.Value, nkv, c.HiddenSize, x)
-	}
+	parts := g.merged(arch.FusedQKV, x, []arch.Kind{arch.Query, arch.Key, arch.Value}, nq, nkv, nkv)
+	q, k, v := parts[0], parts[1], parts[2]
 	late := c.QKNorm == arch.RotatedNorms
 	if !late {
 		q, k = g.heads(arch.QueryNorm, q, c.Heads, l.HeadDim), g.heads(arch.KeyNorm, k, l.KVHeads, l.HeadDim)
@@ -205,13 +200,8 @@ func (g *graph) rotate(l *arch.LayerConfig, x string, n int) string {
 // network adds a feed-forward network.
 func (g *graph) network(l *arch.LayerConfig, x string) string {
 	c, n := g.c, l.Intermediate
-	var gate, up string
-	if c.Facts.Has(arch.FusedGateUp) {
-		parts := g.split(g.linear(arch.FusedGateUp, 2*n, c.HiddenSize, x), n, n)
-		gate, up = parts[0], parts[1]
-	} else {
-		gate, up = g.linear(arch.Gate, n, c.HiddenSize, x), g.linear(arch.Up, n, c.HiddenSize, x)
-	}
+	parts := g.merged(arch.FusedGateUp, x, []arch.Kind{arch.Gate, arch.Up}, n, n)
+	gate, up := parts[0], parts[1]
 	act := g.at + "mlp/act"
 	if c.Activation == "silu" {
 		act = g.node(act, "Mul", []string{gate, g.node(act, "Sigmoid", []string{gate})})

@@ -35,6 +35,9 @@ func (o *Output) LayOut(pl *plan.Planner) error {
 		if len(o.byItem[e.Index]) == 0 && e.Line.Action != plan.ActionOmit {
 			return quantizer.Requestf("%s: tensor %q has no place in the model that config.json describes (model_type %s)", o.root, e.Name(), o.c.Architecture)
 		}
+		if u, ok := it.(*plan.Unquantized); ok && len(o.byItem[e.Index]) > 0 {
+			u.As = packing.F32
+		}
 	}
 	return o.files()
 }

@@ -89,20 +89,6 @@ var microsoft = map[string]bool{
 	"FusedMatMul": true, "RotaryEmbedding": true,
 }
 
-// value adds an input or output. A dimension is a number, or a name.
-func (g *graph) value(list *[]onnx.Value, name string, t onnx.DataType, dims ...any) {
-	v := onnx.Value{Name: name, Type: t}
-	for _, d := range dims {
-		switch d := d.(type) {
-		case string:
-			v.Dims = append(v.Dims, onnx.Dim{Name: d})
-		case int:
-			v.Dims = append(v.Dims, onnx.Dim{Size: int64(d)})
-		}
-	}
-	*list = append(*list, v)
-}
-
 // node adds a node with one output, and returns the output's name.
 func (g *graph) node(name, op string, inputs []string, attributes ...onnx.Attribute) string {
 	out := name + "/" + op

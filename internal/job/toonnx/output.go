@@ -139,6 +139,7 @@ func (o *Output) hold(d *plan.Draft) error {
 	if d.Zeros != packing.ZeroNone {
 		d.Stored.Zeros = hfquant.IntZeros
 	}
+	d.Layout = hfquant.LayoutONNX(d.Src.Name, d.Rows, d.Cols, d.Stored)
 	d.Line.Layouts = []string{fmt.Sprintf("onnx:%d", block)}
 	if o.packs(d.Stored, d.Cols) && (d.Role != gqf.RoleEmbedding || d.Shared) {
 		d.Line.Layouts = append(d.Line.Layouts, "qsi4c32p "+o.opts.Tile.String())

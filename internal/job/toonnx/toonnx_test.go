@@ -360,13 +360,15 @@ func TestReadBack(t *testing.T) {
 		want   string
 	}{
 		"cut off":    {"onnx/model_q4.onnx", func(_ *onnx.Model, data []byte) []byte { return data[:len(data)/2] }, "byte "},
-		"no weights": {"onnx/model_q4.onnx_data", func(_ *onnx.Model, data []byte) []byte { return data[:5000] }, "the file ends at 5000"},
-		"other weights": {"onnx/model_q4.onnx_data", func(_ *onnx.Model, data []byte) []byte {
-			for i := range data {
-				data[i] = byte(i * 37)
-			}
+		"no weights": {"onnx/model_q4.onnx_data", func(_ *onnx.Model, data []byte) []byte { return data[:5000] }, "do not lie in"},
+		"other codes": {"onnx/model_q4.onnx_data", func(_ *onnx.Model, data []byte) []byte {
+			clear(data[:4096])
 			return data
-		}, "are not what the source has"},
+		}, `row 0 of tensor "model.embed_tokens.weight" has other codes or scales than were written`},
+		"another norm": {"onnx/model_q4.onnx_data", func(_ *onnx.Model, data []byte) []byte {
+			data[len(data)-1] = 0
+			return data
+		}, `tensor "model.norm.weight" are not what the source has`},
 		"an input that no node makes": {"onnx/model_q4.onnx", func(m *onnx.Model, _ []byte) []byte {
 			m.Graph.Nodes = m.Graph.Nodes[1:]
 			return m.Encode()
@@ -378,7 +380,7 @@ func TestReadBack(t *testing.T) {
 				}
 			}
 			return m.Encode()
-		}, "that is no file of the model"},
+		}, "expected a file beside the graph"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j, err := planned(t, src, "bits: 4", &toonnx.Options{})

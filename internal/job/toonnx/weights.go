@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lowbit-go/gq/internal/job/hfquant"
 	"github.com/lowbit-go/gq/internal/job/plan"
 	"github.com/lowbit-go/gq/internal/lm/arch"
 	"github.com/lowbit-go/gq/internal/onnx"
@@ -47,38 +46,35 @@ func (g *graph) values(name string, plusOne bool, shape ...int) string {
 	return g.external(e.Name(), onnx.Float, e.Src.Shape, content{part: values, item: it, plusOne: plusOne})
 }
 
-// quantized returns the tensors of quantized weights; zeros is "" without zero points. The codes
-// have the name name, and rows of the dimensions dims.
-func (g *graph) quantized(it *plan.Quantized, name string, dims ...int64) (codesName, scalesName, zerosName string) {
-	groups := it.Stored.Groups(it.Cols)
-	codesName = g.external(name+".codes", onnx.Uint8, append([]int64{it.Rows}, dims...), content{part: codes, item: it})
-	scalesName = g.external(it.Name()+".scales", onnx.Float, []int64{it.Rows, groups}, content{part: scales, item: it})
-	if it.Stored.Zeros != hfquant.NoZeros {
-		zerosName = g.external(it.Name()+".zero_points", onnx.Uint8, []int64{it.Rows, zeroBytes(it)}, content{part: zeros, item: it})
+// quantized returns the inputs and the attributes that a node has for quantized weights. The codes
+// have the name of the weight, with whole rows or in blocks.
+func (g *graph) quantized(it *plan.Quantized, name string, whole bool) (inputs []string, attributes []onnx.Attribute) {
+	for i, p := range it.Layout.Parts {
+		shared := part(i)
+		suffix, t, dims := [...]string{".codes", ".scales", ".zero_points"}[i], onnx.Uint8, p.Shape
+		switch {
+		case shared == scales:
+			t = onnx.Float
+		case shared == codes && !whole:
+			blocks := it.Stored.Groups(it.Cols)
+			dims = []int64{it.Rows, blocks, dims[1] / blocks}
+		}
+		if shared != codes {
+			name = it.Name()
+		}
+		inputs = append(inputs, g.external(name+suffix, t, dims, content{part: shared, item: it}))
 	}
-	return codesName, scalesName, zerosName
+	return inputs, []onnx.Attribute{onnx.Integer("bits", int64(it.Stored.Bits)), onnx.Integer("block_size", it.Stored.Group)}
 }
-
-// zeroBytes is the size of the zero points of a row.
-func zeroBytes(it *plan.Quantized) int64 {
-	return (it.Stored.Groups(it.Cols)*int64(it.Stored.Bits) + 7) / 8
-}
-
-// blockBytes is the size of the codes of a block.
-func blockBytes(s hfquant.Scheme) int64 { return s.Group * int64(s.Bits) / 8 }
 
 // embedding looks the tokens up.
 func (g *graph) embedding() string {
 	name := g.names.Embedding
 	switch it := g.find(name, g.c.VocabSize, g.c.HiddenSize).(type) {
 	case *plan.Quantized:
-		table, scales, zeros := g.quantized(it, name, it.Stored.Groups(it.Cols)*blockBytes(it.Stored))
-		inputs := []string{table, inputIDs, scales}
-		if zeros != "" {
-			inputs = append(inputs, zeros)
-		}
-		return g.node(name, "GatherBlockQuantized", inputs, onnx.Integer("bits", int64(it.Stored.Bits)), onnx.Integer("block_size", it.Stored.Group),
-			onnx.Integer("gather_axis", 0), onnx.Integer("quantize_axis", 1))
+		inputs, attributes := g.quantized(it, name, true)
+		return g.node(name, "GatherBlockQuantized", slices.Insert(inputs, 1, inputIDs),
+			append(attributes, onnx.Integer("gather_axis", 0), onnx.Integer("quantize_axis", 1))...)
 	case *plan.Unquantized:
 		return g.node(name, "Gather", []string{g.values(name, false, g.c.VocabSize, g.c.HiddenSize), inputIDs})
 	}
@@ -90,6 +86,21 @@ func (g *graph) linear(kind arch.Kind, rows, cols int, x string) string {
 	return g.product(g.at+g.c.NameOf(kind)+".weight", rows, cols, g.c.BiasOf(kind), x)
 }
 
+// merged adds linear layers with the same input, which a checkpoint may have as one layer.
+func (g *graph) merged(fused arch.Kind, x string, kinds []arch.Kind, rows ...int) (list []string) {
+	if g.c.Facts.Has(fused) {
+		total := 0
+		for _, n := range rows {
+			total += n
+		}
+		return g.split(g.linear(fused, total, g.c.HiddenSize, x), rows...)
+	}
+	for i, kind := range kinds {
+		list = append(list, g.linear(kind, rows[i], g.c.HiddenSize, x))
+	}
+	return list
+}
+
 // product multiplies x with a weight, and adds the bias.
 func (g *graph) product(weight string, rows, cols int, bias bool, x string) string {
 	name := strings.TrimSuffix(weight, ".weight")
@@ -99,16 +110,13 @@ func (g *graph) product(weight string, rows, cols int, bias bool, x string) stri
 	}
 	switch it := g.find(weight, rows, cols).(type) {
 	case *plan.Quantized:
-		table, scales, zeros := g.quantized(it, weight, it.Stored.Groups(it.Cols), blockBytes(it.Stored))
-		inputs := []string{x, table, scales}
-		if zeros != "" || bias {
-			inputs = append(inputs, zeros)
+		inputs, attributes := g.quantized(it, weight, false)
+		inputs = append([]string{x}, inputs...)
+		if bias { // behind the zero points and g_idx
+			inputs = append(slices.Grow(inputs, 5)[:5], b)
 		}
-		if bias {
-			inputs = append(inputs, "", b)
-		}
-		return g.node(name, "MatMulNBits", inputs, onnx.Integer("K", it.Cols), onnx.Integer("N", it.Rows), onnx.Integer("bits", int64(it.Stored.Bits)),
-			onnx.Integer("block_size", it.Stored.Group), onnx.Integer("accuracy_level", int8Activations))
+		attributes = append([]onnx.Attribute{onnx.Integer("K", it.Cols), onnx.Integer("N", it.Rows)}, attributes...)
+		return g.node(name, "MatMulNBits", inputs, append(attributes, onnx.Integer("accuracy_level", int8Activations))...)
 	case *plan.Unquantized:
 		y := g.node(name, "FusedMatMul", []string{x, g.values(weight, false, rows, cols)}, onnx.Integer("transB", 1))
 		if bias {
