@@ -53,7 +53,7 @@ func StepSoft(s *SoftStep, choices int, value, grad []float32, least []int8, x, 
 		panic(fmt.Sprintf("vec: %d relaxed codes, %d gradients, %d least choices, and %d, %d and %d numbers for %d choices",
 			n, len(grad), len(least), len(x), len(m), len(v), choices))
 	}
-	if !onX86() || n == 0 {
+	if !assembled() || n == 0 {
 		stepSoftGeneric(s, choices, value, grad, least, x, m, v)
 		return
 	}

@@ -13,6 +13,3 @@ func chooseGridsWide(_ *int32, _ *float32, _ *int16, _, _, _ int, _ float32)    
 func nearScalesBlock(_, _ *float32, _, _ *uint32, _ int, _, _ uint32)           { panic(absent) }
 func decodeNibblesBlock(_ *float32, _ *byte, _ int)                             { panic(absent) }
 func decodeBytesBlock(_ *float32, _ *byte, _ int)                               { panic(absent) }
-func stepSoftBlock(_, _ *float32, _ *int8, _, _, _ *float32, _, _ int, _ *float32) {
-	panic(absent)
-}
