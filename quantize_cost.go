@@ -52,7 +52,7 @@ const (
 	perSolved     = 2550  // of a weight: gptq and gptq-ft, to choose grids and codes (66 ns)
 	perRefined    = 6000  // of a weight: to refine codes and scales (160 ns)
 	perRefine     = 4.4   // of a weight and a column: to refine them
-	perChoice     = 600   // of a choice of a relaxed code and a step of its layer (16 ns)
+	perChoice     = 105   // of a choice of a relaxed code and a step of its layer (2.8 ns)
 	perFolded     = 600   // of a weight and a step (16 ns)
 	perAWQ        = 17600 // of a weight: 20 searches, each with the outputs of 512 tokens (460 ns)
 	perAWQRow     = 1.2e6 // of a row: what 20 searches take for each row (31 us)

@@ -29,3 +29,6 @@ func fitChooseBlock(_ *int32, _ *float32, _ *int16, _ *uint32, _ int, _ float32)
 func fitTotalsBlock(_ *float32, _ *int16, _ int)                                 { panic(absent) }
 func searchGridsBlock(_, _ *float32, _ *int16, _, _, _ int)                      { panic(absent) }
 func chooseGridsBlock(_ *int32, _ *float32, _ *int16, _, _, _ int, _ float32)    { panic(absent) }
+func stepSoftBlock(_, _ *float32, _ *int8, _, _, _ *float32, _, _ int, _ *float32) {
+	panic(absent)
+}

@@ -54,6 +54,11 @@ func BenchmarkVec(b *testing.B) {
 		ranges.Inv[c], grids.Scale[c%FinalLanes] = float32(c+60)/70, 0.01
 		final.Scale[c%FinalLanes], final.Lo[c%FinalLanes], final.Hi[c%FinalLanes] = 0.01, -8, 7
 	}
+	const choices = 3
+	logits, first, second := make([]float32, benchRow*choices), make([]float32, benchRow*choices), make([]float32, benchRow*choices)
+	for i := range logits {
+		logits[i] = -float32(i%7) / 2
+	}
 	for _, f := range []struct {
 		name string
 		run  func()
@@ -91,6 +96,12 @@ func BenchmarkVec(b *testing.B) {
 			for i := 0; i < benchRow; i += benchGroup {
 				GridErrors(&grids, 0, 15, x[i:i+benchGroup], w[i:i+benchGroup])
 			}
+		}},
+		{"StepSoft", func() {
+			for i, v := range x { // there and back again
+				x[i], w[i] = -v, v
+			}
+			StepSoft(&SoftStep{4, 4, 0x1p52, 1e-3, 1}, choices, dst, w, q, logits, first, second)
 		}},
 		{"QuantizeGroupsZero", func() { QuantizeGroups(q, x, scale, inv, zero, benchGroup, -8, 7, &acc) }},
 	} {

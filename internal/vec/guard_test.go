@@ -57,6 +57,12 @@ func guardPages(t *testing.T, end asmtest.End, n int) {
 	asmtest.NoFault(t, "FitRanges", func() { FitRanges(&ranges[0], 1, 1, 1, 15, x, w) })
 	asmtest.NoFault(t, "GridErrors", func() { GridErrors(&grids[0], 0, 15, x, w) })
 
+	const choices = 3
+	codes, soft := n*SoftLanes, asmtest.Place(t, end, []SoftStep{{2, 2, 1, 1, 1}})
+	logits, first, second := asmtest.Place(t, end, make([]float32, codes*choices)), asmtest.Place(t, end, make([]float32, codes*choices)), asmtest.Place(t, end, make([]float32, codes*choices))
+	relaxed, slopes, lowest := asmtest.Place(t, end, make([]float32, codes)), asmtest.Place(t, end, make([]float32, codes)), asmtest.Place(t, end, make([]int8, codes))
+	asmtest.NoFault(t, "StepSoft", func() { StepSoft(&soft[0], choices, relaxed, slopes, lowest, logits, first, second) })
+
 	q, acc := asmtest.Place(t, end, make([]int8, n)), asmtest.Place(t, end, make([]ErrorSum, 1))
 	for _, group := range []int{16, 32, 48, 256, n} {
 		groups := Groups(n, group)

@@ -150,3 +150,8 @@ func decodeNibblesBlock(dst *float32, src *byte, blocks int)
 //
 //go:noescape
 func decodeBytesBlock(dst *float32, src *byte, blocks int)
+
+// stepSoftBlock is stepSoftGeneric with AVX2 for a positive number of blocks. step is a SoftStep.
+//
+//go:noescape
+func stepSoftBlock(value *float32, grad *float32, least *int8, x *float32, m *float32, v *float32, blocks int, choices int, step *float32)

@@ -3215,3 +3215,350 @@ block:
 	JNE          block
 	VZEROUPPER
 	RET
+
+// func stepSoftBlock(value *float32, grad *float32, least *int8, x *float32, m *float32, v *float32, blocks int, choices int, step *float32)
+// Requires: AVX, AVX2
+TEXT ·stepSoftBlock(SB), NOSPLIT, $128-72
+	MOVQ     value+0(FP), AX
+	MOVQ     grad+8(FP), CX
+	MOVQ     least+16(FP), DX
+	MOVQ     x+24(FP), BX
+	MOVQ     m+32(FP), SI
+	MOVQ     v+40(FP), DI
+	MOVQ     blocks+48(FP), R8
+	MOVQ     choices+56(FP), R9
+	MOVQ     step+64(FP), R10
+	SHLQ     $0x05, R9
+	LEAQ     (SP), R11
+	VPCMPEQD Y0, Y0, Y0
+	VPSRLD   $0x19, Y0, Y0
+	VPSLLD   $0x17, Y0, Y0
+
+block:
+	VMOVUPS (BX), Y1
+	MOVQ    $0x00000020, R12
+
+oldTop:
+	VMAXPS       (BX)(R12*1), Y1, Y1
+	ADDQ         $0x20, R12
+	CMPQ         R12, R9
+	JNE          oldTop
+	VBROADCASTSS (R10), Y3
+	VXORPS       Y2, Y2, Y2
+	XORQ         R12, R12
+
+oldSum:
+	VMOVUPS      (BX)(R12*1), Y4
+	VSUBPS       Y1, Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VCMPPS       $0x01, softLeast<>+0(SB), Y4, Y7
+	VMULPS       softLog2e<>+0(SB), Y4, Y5
+	VROUNDPS     $0x08, Y5, Y5
+	VMULPS       softLn2Hi<>+0(SB), Y5, Y6
+	VSUBPS       Y6, Y4, Y4
+	VMULPS       softLn2Lo<>+0(SB), Y5, Y6
+	VSUBPS       Y6, Y4, Y4
+	VMOVUPS      softSeries0<>+0(SB), Y6
+	VMULPS       Y4, Y6, Y6
+	VADDPS       softSeries1<>+0(SB), Y6, Y6
+	VMULPS       Y4, Y6, Y6
+	VADDPS       softSeries2<>+0(SB), Y6, Y6
+	VMULPS       Y4, Y6, Y6
+	VADDPS       softSeries3<>+0(SB), Y6, Y6
+	VMULPS       Y4, Y6, Y6
+	VADDPS       softSeries4<>+0(SB), Y6, Y6
+	VMULPS       Y4, Y6, Y6
+	VADDPS       softSeries5<>+0(SB), Y6, Y6
+	VMULPS       Y4, Y6, Y6
+	VADDPS       softSeries6<>+0(SB), Y6, Y6
+	VCVTPS2DQ    Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VANDNPS      Y6, Y7, Y4
+	VMOVUPS      Y4, (R11)(R12*1)
+	VADDPS       Y4, Y2, Y2
+	ADDQ         $0x20, R12
+	CMPQ         R12, R9
+	JNE          oldSum
+	VDIVPS       Y2, Y0, Y2
+	VBROADCASTSS 8(R10), Y1
+	VMULPS       (CX), Y1, Y1
+	VXORPS       Y3, Y3, Y3
+	XORQ         R12, R12
+
+choice:
+	VMULPS  (R11)(R12*1), Y2, Y4
+	VMULPS  Y1, Y4, Y4
+	VMOVAPS Y3, Y6
+	VXORPS  Y5, Y5, Y5
+	XORQ    R13, R13
+
+distance:
+	VMULPS       (R11)(R13*1), Y6, Y7
+	VADDPS       Y7, Y5, Y5
+	VSUBPS       Y0, Y6, Y6
+	ADDQ         $0x20, R13
+	CMPQ         R13, R9
+	JNE          distance
+	VMULPS       Y2, Y5, Y5
+	VMULPS       Y5, Y4, Y4
+	VADDPS       Y0, Y3, Y3
+	VMULPS       Y4, Y4, Y5
+	VMULPS       softRest1<>+0(SB), Y4, Y4
+	VMOVUPS      (SI)(R12*1), Y6
+	VMULPS       softBeta1<>+0(SB), Y6, Y6
+	VADDPS       Y4, Y6, Y4
+	VMOVUPS      Y4, (SI)(R12*1)
+	VMULPS       softRest2<>+0(SB), Y5, Y5
+	VMOVUPS      (DI)(R12*1), Y6
+	VMULPS       softBeta2<>+0(SB), Y6, Y6
+	VADDPS       Y5, Y6, Y5
+	VMOVUPS      Y5, (DI)(R12*1)
+	VBROADCASTSS 16(R10), Y6
+	VMULPS       Y6, Y5, Y5
+	VSQRTPS      Y5, Y5
+	VADDPS       softEpsilon<>+0(SB), Y5, Y5
+	VBROADCASTSS 12(R10), Y6
+	VMULPS       Y6, Y4, Y4
+	VDIVPS       Y5, Y4, Y4
+	VMOVUPS      (BX)(R12*1), Y6
+	VSUBPS       Y4, Y6, Y6
+	VMOVUPS      Y6, (BX)(R12*1)
+	ADDQ         $0x20, R12
+	CMPQ         R12, R9
+	JNE          choice
+	VMOVUPS      (BX), Y2
+	MOVQ         $0x00000020, R12
+
+newTop:
+	VMAXPS       (BX)(R12*1), Y2, Y2
+	ADDQ         $0x20, R12
+	CMPQ         R12, R9
+	JNE          newTop
+	VBROADCASTSS 4(R10), Y3
+	VXORPS       Y1, Y1, Y1
+	XORQ         R12, R12
+
+newSum:
+	VMOVUPS   (BX)(R12*1), Y4
+	VSUBPS    Y2, Y4, Y4
+	VMULPS    Y3, Y4, Y4
+	VCMPPS    $0x01, softLeast<>+0(SB), Y4, Y7
+	VMULPS    softLog2e<>+0(SB), Y4, Y5
+	VROUNDPS  $0x08, Y5, Y5
+	VMULPS    softLn2Hi<>+0(SB), Y5, Y6
+	VSUBPS    Y6, Y4, Y4
+	VMULPS    softLn2Lo<>+0(SB), Y5, Y6
+	VSUBPS    Y6, Y4, Y4
+	VMOVUPS   softSeries0<>+0(SB), Y6
+	VMULPS    Y4, Y6, Y6
+	VADDPS    softSeries1<>+0(SB), Y6, Y6
+	VMULPS    Y4, Y6, Y6
+	VADDPS    softSeries2<>+0(SB), Y6, Y6
+	VMULPS    Y4, Y6, Y6
+	VADDPS    softSeries3<>+0(SB), Y6, Y6
+	VMULPS    Y4, Y6, Y6
+	VADDPS    softSeries4<>+0(SB), Y6, Y6
+	VMULPS    Y4, Y6, Y6
+	VADDPS    softSeries5<>+0(SB), Y6, Y6
+	VMULPS    Y4, Y6, Y6
+	VADDPS    softSeries6<>+0(SB), Y6, Y6
+	VCVTPS2DQ Y5, Y5
+	VPSLLD    $0x17, Y5, Y5
+	VPADDD    Y5, Y6, Y6
+	VANDNPS   Y6, Y7, Y4
+	VMOVUPS   Y4, (R11)(R12*1)
+	VADDPS    Y4, Y1, Y1
+	ADDQ      $0x20, R12
+	CMPQ      R12, R9
+	JNE       newSum
+	VDIVPS    Y1, Y0, Y1
+	VXORPS    Y3, Y3, Y3
+	VMOVAPS   Y3, Y3
+	VXORPS    Y2, Y2, Y2
+	XORQ      R12, R12
+
+mean:
+	VMULPS    (R11)(R12*1), Y3, Y4
+	VADDPS    Y4, Y2, Y2
+	VSUBPS    Y0, Y3, Y3
+	ADDQ      $0x20, R12
+	CMPQ      R12, R9
+	JNE       mean
+	VMULPS    Y1, Y2, Y2
+	VPMOVSXBD (DX), Y1
+	VCVTDQ2PS Y1, Y1
+	VSUBPS    Y2, Y1, Y1
+	VMOVUPS   Y1, (AX)
+	VXORPS    Y1, Y1, Y1
+	VMOVUPS   Y1, (CX)
+	ADDQ      $0x20, AX
+	ADDQ      $0x20, CX
+	ADDQ      $0x08, DX
+	ADDQ      R9, BX
+	ADDQ      R9, SI
+	ADDQ      R9, DI
+	DECQ      R8
+	JNE       block
+	VZEROUPPER
+	RET
+
+DATA softLeast<>+0(SB)/4, $0xc2200000
+DATA softLeast<>+4(SB)/4, $0xc2200000
+DATA softLeast<>+8(SB)/4, $0xc2200000
+DATA softLeast<>+12(SB)/4, $0xc2200000
+DATA softLeast<>+16(SB)/4, $0xc2200000
+DATA softLeast<>+20(SB)/4, $0xc2200000
+DATA softLeast<>+24(SB)/4, $0xc2200000
+DATA softLeast<>+28(SB)/4, $0xc2200000
+GLOBL softLeast<>(SB), RODATA|NOPTR, $32
+
+DATA softLog2e<>+0(SB)/4, $0x3fb8aa3b
+DATA softLog2e<>+4(SB)/4, $0x3fb8aa3b
+DATA softLog2e<>+8(SB)/4, $0x3fb8aa3b
+DATA softLog2e<>+12(SB)/4, $0x3fb8aa3b
+DATA softLog2e<>+16(SB)/4, $0x3fb8aa3b
+DATA softLog2e<>+20(SB)/4, $0x3fb8aa3b
+DATA softLog2e<>+24(SB)/4, $0x3fb8aa3b
+DATA softLog2e<>+28(SB)/4, $0x3fb8aa3b
+GLOBL softLog2e<>(SB), RODATA|NOPTR, $32
+
+DATA softLn2Hi<>+0(SB)/4, $0x3f317200
+DATA softLn2Hi<>+4(SB)/4, $0x3f317200
+DATA softLn2Hi<>+8(SB)/4, $0x3f317200
+DATA softLn2Hi<>+12(SB)/4, $0x3f317200
+DATA softLn2Hi<>+16(SB)/4, $0x3f317200
+DATA softLn2Hi<>+20(SB)/4, $0x3f317200
+DATA softLn2Hi<>+24(SB)/4, $0x3f317200
+DATA softLn2Hi<>+28(SB)/4, $0x3f317200
+GLOBL softLn2Hi<>(SB), RODATA|NOPTR, $32
+
+DATA softLn2Lo<>+0(SB)/4, $0x35bfbe8e
+DATA softLn2Lo<>+4(SB)/4, $0x35bfbe8e
+DATA softLn2Lo<>+8(SB)/4, $0x35bfbe8e
+DATA softLn2Lo<>+12(SB)/4, $0x35bfbe8e
+DATA softLn2Lo<>+16(SB)/4, $0x35bfbe8e
+DATA softLn2Lo<>+20(SB)/4, $0x35bfbe8e
+DATA softLn2Lo<>+24(SB)/4, $0x35bfbe8e
+DATA softLn2Lo<>+28(SB)/4, $0x35bfbe8e
+GLOBL softLn2Lo<>(SB), RODATA|NOPTR, $32
+
+DATA softSeries0<>+0(SB)/4, $0x3ab60b61
+DATA softSeries0<>+4(SB)/4, $0x3ab60b61
+DATA softSeries0<>+8(SB)/4, $0x3ab60b61
+DATA softSeries0<>+12(SB)/4, $0x3ab60b61
+DATA softSeries0<>+16(SB)/4, $0x3ab60b61
+DATA softSeries0<>+20(SB)/4, $0x3ab60b61
+DATA softSeries0<>+24(SB)/4, $0x3ab60b61
+DATA softSeries0<>+28(SB)/4, $0x3ab60b61
+GLOBL softSeries0<>(SB), RODATA|NOPTR, $32
+
+DATA softSeries1<>+0(SB)/4, $0x3c088889
+DATA softSeries1<>+4(SB)/4, $0x3c088889
+DATA softSeries1<>+8(SB)/4, $0x3c088889
+DATA softSeries1<>+12(SB)/4, $0x3c088889
+DATA softSeries1<>+16(SB)/4, $0x3c088889
+DATA softSeries1<>+20(SB)/4, $0x3c088889
+DATA softSeries1<>+24(SB)/4, $0x3c088889
+DATA softSeries1<>+28(SB)/4, $0x3c088889
+GLOBL softSeries1<>(SB), RODATA|NOPTR, $32
+
+DATA softSeries2<>+0(SB)/4, $0x3d2aaaab
+DATA softSeries2<>+4(SB)/4, $0x3d2aaaab
+DATA softSeries2<>+8(SB)/4, $0x3d2aaaab
+DATA softSeries2<>+12(SB)/4, $0x3d2aaaab
+DATA softSeries2<>+16(SB)/4, $0x3d2aaaab
+DATA softSeries2<>+20(SB)/4, $0x3d2aaaab
+DATA softSeries2<>+24(SB)/4, $0x3d2aaaab
+DATA softSeries2<>+28(SB)/4, $0x3d2aaaab
+GLOBL softSeries2<>(SB), RODATA|NOPTR, $32
+
+DATA softSeries3<>+0(SB)/4, $0x3e2aaaab
+DATA softSeries3<>+4(SB)/4, $0x3e2aaaab
+DATA softSeries3<>+8(SB)/4, $0x3e2aaaab
+DATA softSeries3<>+12(SB)/4, $0x3e2aaaab
+DATA softSeries3<>+16(SB)/4, $0x3e2aaaab
+DATA softSeries3<>+20(SB)/4, $0x3e2aaaab
+DATA softSeries3<>+24(SB)/4, $0x3e2aaaab
+DATA softSeries3<>+28(SB)/4, $0x3e2aaaab
+GLOBL softSeries3<>(SB), RODATA|NOPTR, $32
+
+DATA softSeries4<>+0(SB)/4, $0x3f000000
+DATA softSeries4<>+4(SB)/4, $0x3f000000
+DATA softSeries4<>+8(SB)/4, $0x3f000000
+DATA softSeries4<>+12(SB)/4, $0x3f000000
+DATA softSeries4<>+16(SB)/4, $0x3f000000
+DATA softSeries4<>+20(SB)/4, $0x3f000000
+DATA softSeries4<>+24(SB)/4, $0x3f000000
+DATA softSeries4<>+28(SB)/4, $0x3f000000
+GLOBL softSeries4<>(SB), RODATA|NOPTR, $32
+
+DATA softSeries5<>+0(SB)/4, $0x3f800000
+DATA softSeries5<>+4(SB)/4, $0x3f800000
+DATA softSeries5<>+8(SB)/4, $0x3f800000
+DATA softSeries5<>+12(SB)/4, $0x3f800000
+DATA softSeries5<>+16(SB)/4, $0x3f800000
+DATA softSeries5<>+20(SB)/4, $0x3f800000
+DATA softSeries5<>+24(SB)/4, $0x3f800000
+DATA softSeries5<>+28(SB)/4, $0x3f800000
+GLOBL softSeries5<>(SB), RODATA|NOPTR, $32
+
+DATA softSeries6<>+0(SB)/4, $0x3f800000
+DATA softSeries6<>+4(SB)/4, $0x3f800000
+DATA softSeries6<>+8(SB)/4, $0x3f800000
+DATA softSeries6<>+12(SB)/4, $0x3f800000
+DATA softSeries6<>+16(SB)/4, $0x3f800000
+DATA softSeries6<>+20(SB)/4, $0x3f800000
+DATA softSeries6<>+24(SB)/4, $0x3f800000
+DATA softSeries6<>+28(SB)/4, $0x3f800000
+GLOBL softSeries6<>(SB), RODATA|NOPTR, $32
+
+DATA softRest1<>+0(SB)/4, $0x3dcccccd
+DATA softRest1<>+4(SB)/4, $0x3dcccccd
+DATA softRest1<>+8(SB)/4, $0x3dcccccd
+DATA softRest1<>+12(SB)/4, $0x3dcccccd
+DATA softRest1<>+16(SB)/4, $0x3dcccccd
+DATA softRest1<>+20(SB)/4, $0x3dcccccd
+DATA softRest1<>+24(SB)/4, $0x3dcccccd
+DATA softRest1<>+28(SB)/4, $0x3dcccccd
+GLOBL softRest1<>(SB), RODATA|NOPTR, $32
+
+DATA softBeta1<>+0(SB)/4, $0x3f666666
+DATA softBeta1<>+4(SB)/4, $0x3f666666
+DATA softBeta1<>+8(SB)/4, $0x3f666666
+DATA softBeta1<>+12(SB)/4, $0x3f666666
+DATA softBeta1<>+16(SB)/4, $0x3f666666
+DATA softBeta1<>+20(SB)/4, $0x3f666666
+DATA softBeta1<>+24(SB)/4, $0x3f666666
+DATA softBeta1<>+28(SB)/4, $0x3f666666
+GLOBL softBeta1<>(SB), RODATA|NOPTR, $32
+
+DATA softRest2<>+0(SB)/4, $0x3c23d70a
+DATA softRest2<>+4(SB)/4, $0x3c23d70a
+DATA softRest2<>+8(SB)/4, $0x3c23d70a
+DATA softRest2<>+12(SB)/4, $0x3c23d70a
+DATA softRest2<>+16(SB)/4, $0x3c23d70a
+DATA softRest2<>+20(SB)/4, $0x3c23d70a
+DATA softRest2<>+24(SB)/4, $0x3c23d70a
+DATA softRest2<>+28(SB)/4, $0x3c23d70a
+GLOBL softRest2<>(SB), RODATA|NOPTR, $32
+
+DATA softBeta2<>+0(SB)/4, $0x3f7d70a4
+DATA softBeta2<>+4(SB)/4, $0x3f7d70a4
+DATA softBeta2<>+8(SB)/4, $0x3f7d70a4
+DATA softBeta2<>+12(SB)/4, $0x3f7d70a4
+DATA softBeta2<>+16(SB)/4, $0x3f7d70a4
+DATA softBeta2<>+20(SB)/4, $0x3f7d70a4
+DATA softBeta2<>+24(SB)/4, $0x3f7d70a4
+DATA softBeta2<>+28(SB)/4, $0x3f7d70a4
+GLOBL softBeta2<>(SB), RODATA|NOPTR, $32
+
+DATA softEpsilon<>+0(SB)/4, $0x37800000
+DATA softEpsilon<>+4(SB)/4, $0x37800000
+DATA softEpsilon<>+8(SB)/4, $0x37800000
+DATA softEpsilon<>+12(SB)/4, $0x37800000
+DATA softEpsilon<>+16(SB)/4, $0x37800000
+DATA softEpsilon<>+20(SB)/4, $0x37800000
+DATA softEpsilon<>+24(SB)/4, $0x37800000
+DATA softEpsilon<>+28(SB)/4, $0x37800000
+GLOBL softEpsilon<>(SB), RODATA|NOPTR, $32

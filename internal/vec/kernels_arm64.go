@@ -86,3 +86,8 @@ func searchGridsBlock(lanes, list *float32, data *int16, n, fours, shift int)
 //
 //go:noescape
 func chooseGridsBlock(choice *int32, lanes *float32, data *int16, n, count, shift int, power float32)
+
+// step is a SoftStep.
+//
+//go:noescape
+func stepSoftBlock(value, grad *float32, least *int8, x, m, v *float32, blocks, choices int, step *float32)

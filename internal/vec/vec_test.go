@@ -79,6 +79,9 @@ func TestBadArguments(t *testing.T) {
 		"nothing":    func() { ScaleErrors(new(Final), nil, nil) },
 		"importance": func() { Importance(f[:2], f, 1) },
 		"nibbles":    func() { DecodeNibbles(f, make([]byte, 35)) },
+		"relaxed":    func() { StepSoft(new(SoftStep), 3, f[:7], f[:7], q[:7], f[:21], f[:21], f[:21]) },
+		"logits":     func() { StepSoft(new(SoftStep), 3, f[:8], f[:8], q[:8], f[:24], f[:24], f[:25]) },
+		"oneChoice":  func() { StepSoft(new(SoftStep), 1, f[:8], f[:8], q[:8], f[:8], f[:8], f[:8]) },
 		"blocks":     func() { DecodeBytes(f[:31], make([]byte, 34)) },
 		"codeRange":  func() { QuantizeGroups(q, f, f[:2], f[:2], nil, 32, -129, 7, new(ErrorSum)) },
 	} {

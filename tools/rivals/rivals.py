@@ -36,6 +36,7 @@ ENVIRONMENT = {**judges.ENVIRONMENT, "OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOU
 SKIP = ["--rule", "*embed_tokens*=skip"]
 GOOD = ["--quality", "good", "--calibrate", "calibration.ids"]
 BEST = ["--quality", "best", "--calibrate", "calibration.ids", "--calibrate-tokens", "8192"]
+BLOCKS = ["--tune", "blocks", "--tune-tokens", "32768"]  # text that the model writes
 GQ = {
     "gq-search": [],
     "gq-good": GOOD,
@@ -44,6 +45,8 @@ GQ = {
     "gq-best": BEST,
     "gq-good-mixed": [*GOOD, "--target-bpw"],
     "gq-best-mixed": [*BEST, "--target-bpw"],
+    "gq-best-blocks": [*BEST, *BLOCKS],
+    "gq-good-blocks-mixed": [*GOOD, *BLOCKS, "--target-bpw"],
 }
 
 # The table of docs/QUALITY.md: its columns, the first with the CPU time, and its rows.
@@ -77,6 +80,8 @@ NAMES = {
     "gq-best": "gq `best`",
     "gq-good-fractions": "gq `good`, fractional zero points",
     "gq-good-mixed": "gq `good`, mixed",
+    "gq-best-blocks": "gq `best`, trained",
+    "gq-good-blocks-mixed": "gq `good`, mixed, trained",
 }
 
 

@@ -14,6 +14,7 @@ import (
 	"github.com/lowbit-go/gq/internal/job/rounding"
 	"github.com/lowbit-go/gq/internal/job/workdir"
 	"github.com/lowbit-go/gq/internal/lm/forward"
+	"github.com/lowbit-go/gq/internal/vec"
 )
 
 // Training of codes layer by layer: the relaxed codes and the scales of a decoder layer are trained
@@ -21,7 +22,7 @@ import (
 // model. Only this layer has gradients and an optimizer's state.
 const (
 	// BlockSteps is the number of steps of each layer, of at most StepTokens each.
-	BlockSteps = 480
+	BlockSteps = 240
 	// hardened is the number of measurements of a layer with hard codes.
 	hardened = 4
 	// The learning rates of scales up to 2 bits, and with more bits.
@@ -282,7 +283,7 @@ func (b *blocks) harden(layer int) error {
 	for _, m := range b.list {
 		s := m.soft
 		if s != nil {
-			b.pieces(m, func(from, to int) { s.harden(m.codes, from, to) })
+			b.rows(len(m.codes), softPiece, func(from, to int) { s.harden(m.codes, from, to) })
 		}
 		list = append(list, s)
 		m.soft = nil
@@ -300,11 +301,11 @@ func (b *blocks) harden(layer int) error {
 	return nil
 }
 
-// pieces calls f for pieces of a matrix's weights, in several goroutines.
-func (b *blocks) pieces(m *matrix, f func(from, to int)) { b.rows(len(m.codes), 1<<12, f) }
+// softPiece is the number of codes that a goroutine moves at a time.
+const softPiece = 1 << 12
 
-// TrainedLayer has a layer's error before and after training: the mean squared error of its
-// output's elements on held-out text.
+// TrainedLayer has a layer's error before and after training: the mean squared error of its output
+// on held-out text, each token's divided by the mean square of the float model's output.
 type TrainedLayer struct {
 	Layer, Layers int
 	Before, After float64
@@ -331,10 +332,10 @@ func (b *blocks) steps(layer int) error {
 			b.rows(len(t.x), 1<<14, func(from, to int) { t.update(from, to, float64(part*t.rate), first, second) })
 		}
 		for _, m := range b.list {
-			if m.soft != nil {
-				b.pieces(m, func(from, to int) { m.soft.update(from, to, float64(part*b.softRate), first, second) })
-				m.soft.temperature = temperature(step+1, n)
-				b.pieces(m, m.soft.refresh)
+			if s := m.soft; s != nil {
+				next := temperature(step+1, n)
+				b.rows(len(s.value), softPiece, func(from, to int) { s.step(from, to, float64(part*b.softRate), first, second, next) })
+				s.temperature = next
 			}
 			b.refreshMatrix(m)
 		}
@@ -363,17 +364,42 @@ func (b *blocks) gather(batch []int) (err error) {
 	return nil
 }
 
-// gradient replaces the layer's output by the gradient of the mean squared error, divided by the
-// error before training.
+// loss is the sum of the squared errors of a layer's output. The errors of each token are divided by
+// the mean square of want: in many models, the first tokens have outputs a thousand times as large
+// as all others, and the next layer's norm divides them by that.
+func (b *blocks) loss(out []float32) (sum float64) {
+	for at := 0; at < len(out); at += b.float.width {
+		weight := b.weight(at)
+		for i := at; i < at+b.float.width; i++ {
+			d := float64(out[i]) - float64(b.want[i])
+			sum += float64(weight * float64(d*d))
+		}
+	}
+	return sum
+}
+
+// weight is the weight of the squared errors of the token with the output at.
+func (b *blocks) weight(at int) float64 {
+	sum := vec.SumSquares(b.want[at:][:b.float.width])
+	if sum == 0 {
+		return 0
+	}
+	return float64(b.float.width) / sum
+}
+
+// gradient replaces the layer's output by the gradient of its mean loss, divided by the error before
+// training.
 func (b *blocks) gradient(out []float32) error {
-	factor := float32(2 / float64(float64(len(out))*b.before))
-	for i, v := range out {
-		out[i] = float32(factor * (v - b.want[i]))
+	for at := 0; at < len(out); at += b.float.width {
+		factor := float32(2 * b.weight(at) / float64(float64(len(out))*b.before))
+		for i := at; i < at+b.float.width; i++ {
+			out[i] = float32(factor * (out[i] - b.want[i]))
+		}
 	}
 	return nil
 }
 
-// measure is the mean squared error of the layer's output on held-out sequences.
+// measure is the layer's mean loss on held-out sequences.
 func (b *blocks) measure(layer int) (float64, error) {
 	sum, n := 0.0, 0
 	for seq := b.trains; seq < len(b.lengths); seq++ {
@@ -387,10 +413,7 @@ func (b *blocks) measure(layer int) (float64, error) {
 		if err := b.tape.LayerForward(layer, &b.in, out); err != nil {
 			return 0, err
 		}
-		for i, v := range out {
-			d := float64(v) - float64(b.want[i])
-			sum += float64(d * d)
-		}
+		sum += b.loss(out)
 		n += len(out)
 	}
 	if mean := sum / float64(n); mean-mean == 0 {

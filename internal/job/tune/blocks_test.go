@@ -3,6 +3,7 @@ package tune
 import (
 	"context"
 	"errors"
+	"math"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -20,7 +21,7 @@ import (
 // and behind the layers.
 func TestBlocks(t *testing.T) {
 	testshared.SlowEmulated(t, "TestRun has the optimizer, model.TestGradientBits the gradients")
-	const want = "a825c6daf017f59010b2306e198c08108f026b7547978a4cafb1143ffc0699bd"
+	const want = "d9e44679b94bde72a14282a422262e62bebce84330559524b0dac145bf76ccbb"
 	p := testplan.New(t, testmodels.Books(t, 2), quantizer.Recipe{Bits: 2, Algorithm: gqf.AlgorithmRTN})
 	words := ids(t, 512, 100, 100, 100, 100)
 	options := Options{Kind: quantizer.TuneBlocks, Steps: 2, Threads: 1}
@@ -78,6 +79,39 @@ func TestBlocks(t *testing.T) {
 	}
 	if _, err := work.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestLayerLoss compares the gradient of a layer's loss with its slope. Outputs of another size have
+// the same loss.
+func TestLayerLoss(t *testing.T) {
+	want := []float32{1, -2, 3, 4e3, 5e3, -6e3, 0, 0, 0}
+	out := []float32{1.5, -2, 2.5, 4.25e3, 5e3, -5e3, 1, 2, 3}
+	b := &blocks{float: &states{width: 3}, want: want, before: .25}
+	mean := func(out []float32) float64 { return b.loss(out) / float64(len(out)) }
+	gradient := slices.Clone(out)
+	if err := b.gradient(gradient); err != nil {
+		t.Fatal(err)
+	}
+	for i, g := range gradient {
+		step := float32(math.Abs(float64(want[i]))/64 + 1e-3)
+		up, down := slices.Clone(out), slices.Clone(out)
+		up[i] += step
+		down[i] -= step
+		slope := (mean(up) - mean(down)) / float64(up[i]-down[i]) / b.before
+		if math.Abs(slope-float64(g)) > 1e-5*(math.Abs(slope)+1e-2) {
+			t.Errorf("value %d: gradient %g, slope %g", i, g, slope)
+		}
+	}
+	if gradient[6] != 0 {
+		t.Error("a token without an output has a gradient")
+	}
+	before := b.loss(out)
+	for i := range 3 {
+		want[i], out[i] = 1024*want[i], 1024*out[i]
+	}
+	if after := b.loss(out); after != before || !(before > 0) {
+		t.Errorf("the loss is %g, and %g after the token's values grew", before, after)
 	}
 }
 

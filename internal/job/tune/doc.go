@@ -41,10 +41,12 @@
 // # Layer by layer
 //
 // With TuneBlocks, and before the whole model with TuneCodes, layers are trained in turn: a decoder
-// layer reads the hidden states of the quantized model, and the loss is the mean squared error of
-// its output against the float model's hidden states behind the layer. So a layer also makes up for
-// errors of earlier layers, as gptq-ft does. Only a single layer has gradients and moments, where
-// all codes together need StateBytes for each weight of the model.
+// layer reads the hidden states of the quantized model, and the loss is the squared error of its
+// output against the float model's hidden states behind the layer, divided by the mean square of
+// each token's states. So a layer also makes up for errors of earlier layers, as gptq-ft does.
+// Without the division, the large states of the first tokens are nearly the whole loss: the third
+// layer of SmolLM2-135M gained nothing. Only a single layer has gradients and moments, where all
+// codes together need StateBytes for each weight of the model.
 //
 // Memory is bounded by a layer, whatever the number of layers and the length of the text: codes of
 // other layers stay in the working directory, and the hidden states of both models pass from layer
@@ -54,10 +56,11 @@
 // A code is relaxed to the mean of its choices, weighted by the softmax of logits over a
 // temperature. Choices are all codes up to 2 bits, else q0 and its neighbors. The logit of choice c
 // begins at -(c - u)^2 / (2 .35^2), with u = q0 + clamp(w/s0 + z - q0, -.2, .2). The temperature
-// falls from .5 to .05 in the first 85 % of BlockSteps. The rates are .05 for logits, and for
-// scales 2e-3 up to 2 bits, else 1e-3. The likeliest choices are measured on held-out text four
-// times, and the best codes and scales stay. Straight-through codes gave stories260K a KL of .628
-// at 2 bits and .129 at 3 bits, relaxed codes .538 and .095.
+// falls from .5 to .05 in the first 85 % of BlockSteps. The rates are .1 for logits, and for scales
+// 2e-3 up to 2 bits, else 1e-3. In stories260K at 4 bits, 240 steps with .1 take the KL from .0418
+// to .0262, 480 steps with .05 to .0263, 120 steps with .2 to .0305. The likeliest choices are
+// measured on held-out text four times, and the best codes and scales stay. Straight-through codes
+// gave stories260K a KL of .628 at 2 bits and .129 at 3 bits, relaxed codes .538 and .095.
 //
 // A layer, or the whole model, stays as it was if the error or the divergence on held-out text is
 // no smaller. Then all scales and gains are trained as with TuneFloats, or codes too. TuneBlocks
@@ -69,5 +72,7 @@
 //
 // Text that the model writes serves as well as real text of its domain and is better elsewhere: a
 // model tuned on books lost on WikiText. The text must not be that of calibration, where GPTQ has
-// made errors small already: training there gained half, and its loss misled early stopping.
+// made errors small already: training there gained half, and its loss misled early stopping. The
+// errors of SmolLM2-135M's first layer fell to .85 of GPTQ's on the 8,192 tokens that GPTQ saw, and
+// to .68 on 32,768 other tokens.
 package tune

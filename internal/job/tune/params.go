@@ -8,6 +8,7 @@ import (
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/internal/job/plan"
 	"github.com/lowbit-go/gq/internal/job/rounding"
+	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
 )
@@ -131,7 +132,7 @@ const StateBytes = 20
 // NumberBytes is the memory of a trained number, at most.
 func NumberBytes(k quantizer.Tune) int64 {
 	if k == quantizer.TuneBlocks {
-		return softBytes(mostSoft)
+		return softBytes(vec.SoftChoices)
 	}
 	return StateBytes
 }

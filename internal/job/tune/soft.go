@@ -5,32 +5,36 @@ import (
 
 	"github.com/lowbit-go/gq/internal/buffer"
 	"github.com/lowbit-go/gq/internal/detmath"
+	"github.com/lowbit-go/gq/internal/vec"
 )
 
 // The constants of relaxed codes were chosen with a model that docs/QUALITY.md does not measure.
 const (
-	softRate = .05
+	softRate = .1
 	// softReach is how far a position begins from its code towards the checkpoint's weight, and
 	// softWidth is the standard deviation of the choices about the position.
 	softReach, softWidth = .2, .35
 	// The temperature falls geometrically from hot to cold in softShare of the steps.
 	hot, cold, softShare = .5, .05, .85
-	// Choices with small weights have small gradients, and need a smaller epsilon than scales.
-	softEpsilon = 1e-20
-	// Weights below e^negligible are 0.
-	negligible = -40
-	mostSoft   = 4
+	// Gradients are multiplied by softSlope over the temperature. They fall to 1e-24 of the loss for
+	// choices with small weights. Their squares would be subnormal numbers.
+	softSlope = 0x1p50
 )
 
 // soft relaxes the codes of a matrix: a code is the mean of its choices, weighted by the softmax of
-// the logits x over a temperature. The choices of a code are consecutive.
+// the logits x over a temperature. Lists are filled up to whole blocks, see vec.StepSoft.
 type soft struct {
-	n           int       // choices of a code, at most mostSoft
+	n           int       // choices of a code, at most vec.SoftChoices
 	least       []int8    // [Rows][Cols], the least choice of a code
 	value       []float32 // [Rows][Cols], relaxed codes
 	grad        []float32 // [Rows][Cols], of the relaxed codes
-	x, m, v     []float32 // [Rows][Cols][n]: logits, and their moments
+	x, m, v     []float32 // [blocks][n][vec.SoftLanes]: logits, and their moments
 	temperature float64
+}
+
+// at is the index of the logit of choice c of code i.
+func (s *soft) at(i, c int) int {
+	return i/vec.SoftLanes*vec.SoftLanes*s.n + c*vec.SoftLanes + i%vec.SoftLanes
 }
 
 // softBytes is the memory of a relaxed code with n choices, see soft.
@@ -56,7 +60,7 @@ func (t *matrix) soften(weights func(dst []float32, first, rows int) error) erro
 	if t.apart() {
 		return nil
 	}
-	n, size := choices(t.Scheme.Bits), len(t.codes)
+	n, size := choices(t.Scheme.Bits), vec.Groups(len(t.codes), vec.SoftLanes)*vec.SoftLanes
 	s := &soft{n: n, least: make([]int8, size), temperature: hot}
 	s.value, s.grad = make([]float32, size), make([]float32, size)
 	s.x, s.m, s.v = make([]float32, size*n), make([]float32, size*n), make([]float32, size*n)
@@ -75,80 +79,31 @@ func (t *matrix) soften(weights func(dst []float32, first, rows int) error) erro
 				if still { // for ever at the code
 					x = float32(-1000 * max(d, -d))
 				}
-				s.x[i*n+c] = x
+				s.x[s.at(i, c)] = x
 			}
 		}
-		s.refresh(row*t.Cols, (row+1)*t.Cols)
 	})
 	t.soft = s
+	s.step(0, size, 0, 1, 1, hot) // computes the relaxed codes
 	return err
 }
 
-// weigh sets p to the softmax of the logits of a code and returns the code's mean choice, counted
-// from the least choice.
-func (s *soft) weigh(p, x []float32, colder float64) (mean float64) {
-	top := x[0]
-	for _, v := range x[1:] {
-		top = max(top, v)
-	}
-	sum := 0.0
-	for c, v := range x {
-		e := 1.0
-		if v != top {
-			e = 0
-			if d := float64((float64(v) - float64(top)) * colder); d > negligible {
-				e = detmath.ExpNarrow(d)
-			}
-		}
-		p[c] = float32(e)
-		sum += e
-		mean += float64(float64(c) * e)
-	}
-	for c := range p {
-		p[c] = float32(float64(p[c]) / sum)
-	}
-	return mean / sum
-}
-
-// refresh computes the relaxed codes from .. to from their logits.
-func (s *soft) refresh(from, to int) {
-	var p [mostSoft]float32
+// step moves the logits of the codes from .. to, whole blocks, against their gradient by a step of
+// Adam, clears the gradient, and computes the codes at the next temperature. first and second are
+// the corrections of the moments.
+func (s *soft) step(from, to int, rate, first, second, next float64) {
 	colder := 1 / s.temperature
-	for i := from; i < to; i++ {
-		s.value[i] = float32(float64(s.least[i]) + s.weigh(p[:s.n], s.x[i*s.n:][:s.n], colder))
-	}
-}
-
-// update moves the logits of the codes from .. to against their gradient by a step of Adam, and
-// clears the gradient. first and second are the corrections of the moments.
-func (s *soft) update(from, to int, rate, first, second float64) {
-	var p [mostSoft]float32
-	colder := 1 / s.temperature
-	// Few divisions: they take most of the time.
-	rate, second = rate/first, 1/second
-	for i := from; i < to; i++ {
-		x, m, v := s.x[i*s.n:][:s.n], s.m[i*s.n:][:s.n], s.v[i*s.n:][:s.n]
-		mean := s.weigh(p[:s.n], x, colder)
-		grad := float64(float64(s.grad[i]) * colder)
-		s.grad[i] = 0
-		for c := range x {
-			g := float64(float64(grad*float64(p[c])) * (float64(c) - mean))
-			a := float64(beta1*float64(m[c])) + float64((1-beta1)*g)
-			b := float64(beta2*float64(v[c])) + float64((1-beta2)*float64(g*g))
-			m[c], v[c] = float32(a), float32(b)
-			if a != 0 {
-				x[c] -= float32(float64(rate*a) / (math.Sqrt(float64(b*second)) + softEpsilon))
-			}
-		}
-	}
+	step := vec.SoftStep{Colder: float32(colder), Next: float32(1 / next), Slope: float32(softSlope * colder), Rate: float32(rate / first), Second: float32(1 / second)}
+	n := s.n
+	vec.StepSoft(&step, n, s.value[from:to], s.grad[from:to], s.least[from:to], s.x[from*n:to*n], s.m[from*n:to*n], s.v[from*n:to*n])
 }
 
 // harden sets the codes from .. to to their likeliest choices.
 func (s *soft) harden(codes []int8, from, to int) {
 	for i := from; i < to; i++ {
 		best, top := 0, float32(math.Inf(-1))
-		for c, v := range s.x[i*s.n:][:s.n] {
-			if v > top {
+		for c := range s.n {
+			if v := s.x[s.at(i, c)]; v > top {
 				best, top = c, v
 			}
 		}

@@ -25,7 +25,7 @@ type state struct {
 }
 
 // keyVersion changes whenever the results change.
-const keyVersion = 3
+const keyVersion = 4
 
 // stateName is the name of the entry: the state as index, then the values, moments and best values
 // of all parameters.

@@ -40,6 +40,7 @@ func main() {
 	nearScales()
 	decodeNibbles()
 	decodeBytes()
+	stepSoft()
 	Generate()
 }
 
