@@ -74,6 +74,14 @@ func (f *File) AdviseHugePages() {
 	}
 }
 
+// Release takes the mapped pages of the file out of the memory of this process, until they are read
+// again. Only Linux counts less memory then.
+func (f *File) Release() {
+	if f.m != nil {
+		f.m.Release(0, f.m.Size())
+	}
+}
+
 // OpenBytes opens a file in memory. b must not change while the File is in use.
 func OpenBytes(b []byte, opts Options) (*File, error) {
 	f := &File{b: b[:len(b):len(b)], opts: opts.withDefaults()}

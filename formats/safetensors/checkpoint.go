@@ -340,6 +340,19 @@ func (c *Checkpoint) ReadAt(t Tensor, p []byte, off int64) error {
 	return c.maps[t.File].ReadAt(p, t.Offset+off)
 }
 
+// Release takes ranges of local files, or all local files if there are no ranges, out of the memory
+// of this process until they are read again. Linux would count the pages until Close otherwise.
+func (c *Checkpoint) Release(ranges ...Range) {
+	if ranges == nil {
+		for i, m := range c.maps {
+			ranges = append(ranges, Range{File: i, Size: m.Size()})
+		}
+	}
+	for _, g := range ranges {
+		c.maps[g.File].Release(g.Offset, g.Size)
+	}
+}
+
 func (c *Checkpoint) unsupported(t Tensor, msg string) error {
 	return &UnsupportedError{File: c.maps[t.File].Name(), Offset: t.at, Tensor: t.Name, Msg: msg}
 }

@@ -99,7 +99,7 @@ REFUSED = {
 }
 
 # Nothing is compiled for one short run. GPTQModel 7.7.0 demands two workers, and has one on a machine with two cores.
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "2", "TORCH_COMPILE_DISABLE": "1", "HF_HUB_OFFLINE": "1", "GPTQMODEL_CPU_WORKERS": "2"}
+ENVIRONMENT = {"OMP_NUM_THREADS": "2", **os.environ, "TORCH_COMPILE_DISABLE": "1", "HF_HUB_OFFLINE": "1", "GPTQMODEL_CPU_WORKERS": "2"}
 
 
 def run(*command, **options):

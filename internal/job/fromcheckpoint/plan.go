@@ -101,6 +101,12 @@ func (in *Input) Plan(out write.Output) (*Plan, error) {
 			return ck.ReadAhead(ctx, n, func(i int, list []safetensors.Range) []safetensors.Range { return in.ranges(list, at(i)) })
 		}
 	}
+	j.Release = func(u write.Unit) {
+		// Other units read the slice of a transposed tensor, too.
+		if it, ok := u.Item.(*plan.Quantized); !ok || !it.Transposed {
+			ck.Release(in.ranges(nil, u)...)
+		}
+	}
 	p := &Plan{Job: j, from: in}
 	if o := opts.Origin; o != nil {
 		p.Fold, p.folded, p.SourceBytes = &o.Fold, p.SourceBytes, o.Checkpoint.DataBytes()
@@ -309,6 +315,9 @@ func (p *Plan) ReadMatrix(dst []float32, m plan.Matrix) error {
 	return p.ReadRows(dst, m, 0, m.Rows)
 }
 
+// releaseFrom is a number of values that take longer to read than pages take to be released.
+const releaseFrom = 1 << 14
+
 // ReadRows is ReadMatrix for n rows from row first on. Several goroutines may call it.
 func (p *Plan) ReadRows(dst []float32, m plan.Matrix, first, n int) error {
 	src := m.Item.Src
@@ -319,6 +328,9 @@ func (p *Plan) ReadRows(dst []float32, m plan.Matrix, first, n int) error {
 	dst = dst[:n*m.Cols]
 	if err := w.Read(dst, m.Slice*m.Rows+first, n); err != nil {
 		return err
+	}
+	if len(dst) >= releaseFrom && !m.Item.Transposed {
+		p.from.Ck.Release(w.Ranges(nil, m.Slice*m.Rows+first, n)...)
 	}
 	p.Factors[src.Name].Multiply(dst, first, m.Cols)
 	for i, v := range dst {

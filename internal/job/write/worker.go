@@ -140,6 +140,9 @@ func (w *Worker) do(i int) error {
 		return err
 	}
 	w.ahead.Done(i - w.Share.First)
+	if w.Job.Release != nil {
+		w.Job.Release(u)
+	}
 	if w.Tally != nil {
 		w.Tally.Add(i, *r)
 	}

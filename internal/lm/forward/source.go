@@ -28,6 +28,8 @@ type source interface {
 	biasOf(weights string) string
 	// guard calls fn, and returns an error if reading the map fails in fn.
 	guard(fn func() error) error
+	// release takes the pages of the map out of the memory of this process.
+	release()
 	close() error
 }
 
@@ -206,4 +208,5 @@ func (s *checkpointSource) linear(l *linearSpec) (kernels.Operator, error) {
 }
 
 func (s *checkpointSource) guard(fn func() error) error { return s.ck.Guard(fn) }
+func (s *checkpointSource) release()                    { s.ck.Release() }
 func (s *checkpointSource) close() error                { return s.ck.Close() }

@@ -291,4 +291,5 @@ func (s *ggufSource) names() (names []string) {
 
 func (s *ggufSource) biasOf(weights string) string { return arch.BiasName(weights) }
 func (s *ggufSource) guard(fn func() error) error  { return s.file.Guard(fn) }
+func (s *ggufSource) release()                     {}
 func (s *ggufSource) close() error                 { return nil } // the opener closes the file

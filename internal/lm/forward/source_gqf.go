@@ -195,4 +195,5 @@ func (s *gqfSource) rounded(t gqf.Tensor, l *linearSpec, slice, block int) (kern
 }
 
 func (s *gqfSource) guard(fn func() error) error { return s.file.Guard(fn) }
+func (s *gqfSource) release()                    { s.file.Release() }
 func (s *gqfSource) close() error                { return nil } // the opener closes the file

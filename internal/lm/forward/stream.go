@@ -132,6 +132,8 @@ type Input struct {
 // and values. So a caller can study and replace the linear layers of a decoder layer before the
 // next layer runs. The bits are the same as in Session.Forward.
 //
+// When a Stream moves to another layer, mapped weights leave the memory of this process.
+//
 // A Stream is not for concurrent use. The caller must keep to the order of layers.
 type Stream struct {
 	m      *Model
@@ -140,6 +142,7 @@ type Stream struct {
 	x      []float32 // [tokens][HiddenSize]
 	side   []float32 // rows of the side
 	before []float32 // that blocks beside each other read; nil if no layer has any
+	layer  int       // that has mapped weights in memory; -1: none
 	input  Input
 	tokens []int
 }
@@ -158,7 +161,7 @@ func (m *Model) NewStream(sequences [][]int32) (*Stream, error) {
 			return nil, err
 		}
 	}
-	t := &Stream{m: m, s: m.NewSession(longest), x: make([]float32, n*c.HiddenSize), side: make([]float32, n*m.side.width)}
+	t := &Stream{m: m, s: m.NewSession(longest), x: make([]float32, n*c.HiddenSize), side: make([]float32, n*m.side.width), layer: -1}
 	if m.parallel() {
 		t.before = make([]float32, len(t.x))
 	}
@@ -261,6 +264,14 @@ func (t *Stream) AdvanceVisit(sequence, layer, block int, fn func(*Input)) error
 	return nil
 }
 
+// enter states that the mapped weights of a layer, or of none (-1), are read from now on.
+func (t *Stream) enter(layer int) {
+	if layer != t.layer {
+		t.layer = layer
+		t.m.source.release()
+	}
+}
+
 // add adds the outputs of a block to the hidden states from an element on.
 func (t *Stream) add(layer, block, from, to int) {
 	b, x := &t.m.layers[layer].blocks[block], t.x[from:to]
@@ -304,6 +315,8 @@ func (t *Stream) Take(o *Stream) {
 func (t *Stream) Logits(sequence, from, n int, logits []float32) error {
 	h := t.m.config.HiddenSize
 	x := t.Hidden(sequence)[from*h:][:n*h]
+	t.enter(len(t.m.layers))
+	defer t.enter(-1)
 	return t.m.run(func() {
 		t.s.logits(logits[:n*t.m.config.VocabSize], t.end(x, t.sideOf(sequence)[from*t.m.side.width:], n), n)
 	})
@@ -340,6 +353,7 @@ func (t *Stream) HeadInput(sequence int, fn func(*Input)) error {
 func (t *Stream) block(sequence, layer, block int, fn func(*Input) bool) error {
 	s, x, b := t.s, t.Hidden(sequence), &t.m.layers[layer].blocks[block]
 	m := len(x) / t.m.config.HiddenSize
+	t.enter(layer)
 	if b.beside {
 		x = t.before[t.starts[sequence]*t.m.config.HiddenSize:]
 	}

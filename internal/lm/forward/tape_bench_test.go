@@ -37,6 +37,7 @@ func (s *randomSource) shape(name string) ([]int64, bool) {
 }
 func (s *randomSource) biasOf(weights string) string { return arch.BiasName(weights) }
 func (s *randomSource) guard(fn func() error) error  { return fn() }
+func (s *randomSource) release()                     {}
 func (s *randomSource) close() error                 { return nil }
 
 func (s *randomSource) tensor(name string, shape ...int64) ([]float32, error) {

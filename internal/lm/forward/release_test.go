@@ -1,0 +1,44 @@
+package forward
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/lowbit-go/gq/internal/mmap"
+	"github.com/lowbit-go/gq/internal/test/testmapped"
+	"github.com/lowbit-go/gq/internal/test/testshared"
+)
+
+// TestStreamReleases advances a Stream layer by layer: the map of one layer is in memory at a time.
+func TestStreamReleases(t *testing.T) {
+	dir := filepath.Join(testshared.Root(t), "testdata", "books1.3M-bf16")
+	m, err := OpenCheckpoint(dir, Options{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	s, err := m.NewStream([][]int32{{1, 2, 3, 4, 5}, {6, 7}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const layer = 393_728 // bytes of the tensors of a layer
+	for i := range m.Config().Layers {
+		for block := range s.Blocks(i) {
+			for seq := range s.Len() {
+				if err := s.Advance(seq, i, block); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		// The system maps up to a granule around a page that is read.
+		if n := testmapped.Resident(t, filepath.Join(dir, "model.safetensors")); n < layer-mmap.Granule || n > layer+2*mmap.Granule {
+			t.Errorf("behind layer %d: %d bytes are in memory, want about %d", i, n, layer)
+		}
+	}
+	if err := s.Logits(0, 0, 1, make([]float32, m.VocabSize())); err != nil {
+		t.Fatal(err)
+	}
+	if n := testmapped.Resident(t, filepath.Join(dir, "model.safetensors")); n != 0 {
+		t.Errorf("behind the lm_head: %d bytes are in memory", n)
+	}
+}
