@@ -44,8 +44,7 @@ type reordered struct {
 	order      []int32 // the place of each row in parts
 	columns    []int32 // the place of each column of parts; nil: its number
 	rows, cols int
-	outputs    sync.Pool // *[]float32: outputs of a part, or of a row of activations
-	inputs     sync.Pool // *[]float32: activations in the order of the columns
+	buffers    sync.Pool // *[]float32: outputs of a part, or of a row, and reordered activations
 }
 
 func (r *reordered) Rows() int { return r.rows }
@@ -69,23 +68,23 @@ func (r *reordered) each(dst, x []float32, m int, forward func(op kernels.Operat
 	if len(dst) != m*r.rows {
 		return fmt.Errorf("model: %d outputs for %d rows of %d", len(dst), m, r.rows)
 	}
-	if r.columns != nil {
-		held, _ := r.inputs.Get().(*[]float32)
-		if held == nil {
-			held = new([]float32)
+	take := func() *[]float32 {
+		if held, ok := r.buffers.Get().(*[]float32); ok {
+			return held
 		}
-		defer r.inputs.Put(held)
+		return new([]float32)
+	}
+	if r.columns != nil {
+		held := take()
+		defer r.buffers.Put(held)
 		moved := buffer.Grow(held, m*r.cols)
 		for i := range moved {
 			moved[i] = x[i-i%r.cols+int(r.columns[i%r.cols])]
 		}
 		x = moved
 	}
-	held, _ := r.outputs.Get().(*[]float32)
-	if held == nil {
-		held = new([]float32)
-	}
-	defer r.outputs.Put(held)
+	held := take()
+	defer r.buffers.Put(held)
 	if len(r.parts) == 1 {
 		if err := forward(r.parts[0], dst, x); err != nil {
 			return err
