@@ -103,6 +103,13 @@ func TestViewedLogits(t *testing.T) {
 				}
 			}
 			err = withModel(ctx, out, 1, stages{}, func(m readable) error {
+				for n := range m.view.AllNames() {
+					tensor, _ := m.view.Lookup(n.Name)
+					p, _ := tensor.Payload(0, 0, gqf.KindWeights)
+					if strings.HasSuffix(tensor.Name, ".out_proj.weight") && p.Header.Layout != packing.LayoutBlocks {
+						t.Errorf("tensor %q is not multiplied in place", tensor.Name)
+					}
+				}
 				for a, bound := range map[forward.Activations]float64{forward.Float32: 1e-5, forward.Int8: 0.5} {
 					got := logitsOf(t, func() (*forward.Model, error) {
 						m, err := forward.OpenGQF(m.view, forward.Options{Threads: 1, Activations: a, LlamaCpp: true})

@@ -16,6 +16,9 @@ type View struct {
 	Parts [][]byte
 	// Order has the place of each row among the rows of Parts. Default (nil): the row's number.
 	Order []int32
+	// Columns has the place of each stored column of LayoutBlocks. File.Data leaves columns as they
+	// are stored. Default (nil): the column's number.
+	Columns []int32
 }
 
 // View makes a File of a Builder's directory, without a file of its own: a model of another program
@@ -155,12 +158,25 @@ func (b *blockRows) numbers(codes []int8, scales []float32, src []byte) {
 			scales[i*weights/group+g] = block.GroupScale(b.kind, g)
 		}
 	}
+	place(codes, b.view.Columns, 1)
+	place(scales, b.view.Columns, b.kind.GroupWeights())
+}
+
+// place puts the values of groups of neighbouring columns at their places.
+func place[T any](list []T, columns []int32, group int) {
+	if columns == nil {
+		return
+	}
+	for i, v := range slices.Clone(list) {
+		list[int(columns[i*group])/group] = v
+	}
 }
 
 func (b *blockRows) DequantizeRow(dst []float32, _ []byte, row int) {
 	if err := b.kind.Decode(dst[:b.h.Cols], b.view.row(row, b.size)); err != nil {
 		panic(err) // the type and the size were checked
 	}
+	place(dst[:b.h.Cols], b.view.Columns, 1)
 }
 
 // CheckPanel accepts any bytes: ggml's blocks have no checksum.

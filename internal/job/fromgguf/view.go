@@ -91,7 +91,7 @@ func (in *input) viewOf(i int) (*viewed, []gqf.View, error) {
 	in.addTensor(t)
 	dtype, plain := unquantizedTypes[kind]
 	matrix := len(t.Shape) == 2 || class.Experts > 0
-	inPlace := matrix && t.Same() && t.Columns.Head == 0 && !t.Elements && (!plain || !t.Transposed)
+	inPlace := matrix && t.Same() && (t.Columns.Head == 0 || !plain && t.Columns.Block%kind.GroupWeights() == 0) && !t.Elements && (!plain || !t.Transposed)
 	if !plain || !t.Same() {
 		dtype = packing.F32
 	}
@@ -114,6 +114,9 @@ func (in *input) viewOf(i int) (*viewed, []gqf.View, error) {
 	views := make([]gqf.View, it.slices)
 	for s := range views {
 		views[s] = in.rowsOf(t, s*int(rows), int(rows))
+		for c := 0; t.Columns.Head != 0 && c < int(cols); c++ {
+			views[s].Columns = append(views[s].Columns, int32(t.Columns.At(c)))
+		}
 	}
 	return it, views, nil
 }

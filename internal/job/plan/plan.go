@@ -46,6 +46,50 @@ func (p *Plan) Quantized() iter.Seq[*Quantized] {
 	}
 }
 
+// RowFactors are factors of the rows of a matrix. config.json has such factors beside the weights,
+// and the output has them in the weights.
+type RowFactors []RowFactor
+
+// RowFactor is the factor of Rows rows from From on.
+type RowFactor struct {
+	From, Rows int
+	Factor     float32
+}
+
+// Of returns the factor of a row.
+func (f RowFactors) Of(row int) float32 {
+	for _, r := range f {
+		if row >= r.From && row < r.From+r.Rows {
+			return r.Factor
+		}
+	}
+	return 1
+}
+
+// Multiply multiplies rows of cols weights, of which the first is row first.
+func (f RowFactors) Multiply(x []float32, first, cols int) {
+	for ; f != nil && len(x) > 0; x = x[cols:] {
+		factor := f.Of(first)
+		for i, v := range x[:cols] {
+			x[i] = float32(v * factor)
+		}
+		first++
+	}
+}
+
+// Divided returns a function that reads rows of multiplied weights as the checkpoint has the rows.
+func (f RowFactors) Divided(read func(dst []float32, row int)) func(dst []float32, row int) {
+	if f == nil {
+		return read
+	}
+	return func(dst []float32, row int) {
+		read(dst, row)
+		for i, factor := 0, f.Of(row); i < len(dst); i++ {
+			dst[i] /= factor
+		}
+	}
+}
+
 // FileTensor is a quantized tensor of a .gqf file with its packed header.
 type FileTensor struct {
 	gqf.Tensor

@@ -39,9 +39,12 @@ func (k *keys) readHeads(c *ForwardConfig, heads, kvHeads, headDim int, eps floa
 	}
 }
 
-func (k *keys) attentionBias(c *ForwardConfig) {
-	if k.boolean("attention_bias", false) {
-		c.AttentionBias = AllBias
+func (k *keys) attentionBias(c *ForwardConfig) { k.biases(c, "attention_bias", false, AllBias) }
+
+// biases reads whether linear layers of attention have biases.
+func (k *keys) biases(c *ForwardConfig, key string, absent bool, which AttentionBias) {
+	if k.boolean(key, absent) {
+		c.AttentionBias = which
 	}
 }
 

@@ -116,6 +116,13 @@ func (k *keys) never(names ...string) {
 	}
 }
 
+// always marks keys that may be true, absent or null, but not false.
+func (k *keys) always(names ...string) {
+	for _, key := range names {
+		only(k, key, true, "is neither true nor false")
+	}
+}
+
 // irrelevant marks keys that do not affect a forward pass.
 func (k *keys) irrelevant(names ...string) {
 	for _, key := range names {

@@ -13,9 +13,7 @@ var _ = register("cohere2", Facts{
 		c.Ropes[0].Neighbours = true
 		k.attentionBias(c)
 		k.never("use_qk_norm")
-		for _, key := range []string{"use_gated_activation", "use_parallel_block"} {
-			only(k, key, true, "is neither true nor false")
-		}
+		k.always("use_gated_activation", "use_parallel_block")
 		only(k, "position_embedding_type", "rope_gptj", "is not a string")
 		only(k, "order_of_interleaved_layers", "local_attn_first", "is not a string")
 		only(k, "rotary_pct", 1.0, "is not a number")

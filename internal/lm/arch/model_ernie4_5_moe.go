@@ -19,7 +19,7 @@ var _ = register("ernie4_5_moe", Facts{
 		c.Ropes[0].Neighbours = true
 		k.never("use_bias")
 		only(k, "moe_gate", "topk", "is not a string")
-		only(k, "moe_use_aux_free", true, "is neither true nor false")
+		k.always("moe_use_aux_free")
 		k.irrelevant("moe_capacity", "moe_norm_min", "moe_layer_freq")
 		k.predictors(c)
 		width := k.size("moe_intermediate_size", 1536)

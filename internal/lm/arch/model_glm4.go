@@ -13,8 +13,6 @@ var _ = register("glm4", Facts{
 		k.readCommon(c, 32, 2, 128, 0.00000015625)
 		k.positions(c, 131072, ropeDefaults{theta: 10000, part: 0.5})
 		c.Ropes[0].Neighbours = true
-		if k.boolean("attention_bias", true) {
-			c.AttentionBias = QKVBias
-		}
+		k.biases(c, "attention_bias", true, QKVBias)
 	},
 })

@@ -12,9 +12,7 @@ var _ = register("glm4_moe", Facts{
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 96, 8, 0, 1e-5)
 		k.positions(c, 131072, ropeDefaults{theta: 10000, part: 0.5})
-		if k.boolean("attention_bias", false) {
-			c.AttentionBias = QKVBias
-		}
+		k.biases(c, "attention_bias", false, QKVBias)
 		if k.boolean("use_qk_norm", false) {
 			c.QKNorm = HeadNorms
 		}

@@ -7,7 +7,7 @@ var _ = register("glm4_moe_lite", Facts{
 	read: func(k *keys, c *ForwardConfig) {
 		k.readLatent(c, 20, 202752, 768)
 		c.NormEps = k.positive("rms_norm_eps", 1e-5)
-		only(k, "rope_interleave", true, "is neither true nor false")
+		k.always("rope_interleave")
 		only(k, "partial_rotary_factor", 1.0, "is not a number")
 		only(k, "scoring_func", "sigmoid", "is not a string")
 		only(k, "topk_method", "noaux_tc", "is not a string")

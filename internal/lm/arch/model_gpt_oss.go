@@ -32,9 +32,7 @@ var _ = register("gpt_oss", Facts{
 	},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 64, 8, 64, 1e-5)
-		if k.boolean("attention_bias", true) {
-			c.AttentionBias = AllBias
-		}
+		k.biases(c, "attention_bias", true, AllBias)
 		if !k.has("rope_parameters") && !k.has("rope_scaling") {
 			k.fail("rope_scaling", "is missing: a rope_scaling of type yarn, as published files have it, was expected")
 		}

@@ -17,7 +17,7 @@ func (k *keys) readHunyuan(c *ForwardConfig) {
 	k.positions(c, 2048, ropeDefaults{theta: 10000, alpha: true})
 	k.attentionBias(c)
 	k.never("mlp_bias", "use_cla")
-	only(k, "use_qk_norm", true, "is neither true nor false")
+	k.always("use_qk_norm")
 	k.irrelevant("eod_token_id", "sep_token_id", "im_start_id", "im_end_id", "im_newline_id", "pad_id", "org_vocab_size",
 		"attention_head_dim", "cla_share_factor", "norm_type", "use_rotary_pos_emb")
 	c.QKNorm = RotatedNorms

@@ -18,7 +18,7 @@ var _ = register("hunyuan_v1_moe", Facts{
 	}},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readHunyuan(c)
-		only(k, "use_mixed_mlp_moe", true, "is neither true nor false")
+		k.always("use_mixed_mlp_moe")
 		k.irrelevant("capacity_factor", "moe_drop_tokens", "moe_random_routing_dropped_token", "moe_layer_num_skipped",
 			"num_experts_per_tok", "routed_scaling_factor", "norm_topk_prob", "group_limited_greedy")
 		c.Experts = &ExpertConfig{Count: k.each("num_experts", 1, len(c.Layers)), PerToken: k.each("moe_topk", 1, len(c.Layers)), Intermediate: c.Intermediate, Normalize: true}

@@ -52,9 +52,7 @@ var _ = register("kimi_linear", Facts{
 		k.readLatent(c, 32, 1048576, 0)
 		c.NormEps = k.positive("rms_norm_eps", 1e-5)
 		only(k, "moe_router_activation_func", "sigmoid", "is not a string")
-		for _, key := range []string{"mla_use_nope", "use_grouped_topk"} {
-			only(k, key, true, "is neither true nor false")
-		}
+		k.always("mla_use_nope", "use_grouped_topk")
 		scale := k.positive("routed_scaling_factor", 2.446)
 		k.deepseekExperts(c, 256, 8, 1024, 1)
 		c.Experts.Sigmoid, c.Experts.Scale = true, scale

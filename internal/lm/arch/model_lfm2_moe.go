@@ -21,7 +21,7 @@ var _ = register("lfm2_moe", Facts{
 	read: func(k *keys, c *ForwardConfig) {
 		k.readLfm2Common(c)
 		k.mixers(c, ShortConvMixer, func(int) bool { return false }, "conv")
-		only(k, "use_expert_bias", true, "is neither true nor false")
+		k.always("use_expert_bias")
 		c.Experts = &ExpertConfig{
 			Count: k.size("num_experts", 32), PerToken: k.size("num_experts_per_tok", 4), Intermediate: k.size("moe_intermediate_size", 1792),
 			Normalize: k.boolean("norm_topk_prob", true), Sigmoid: true, Scale: k.positive("routed_scaling_factor", 1),

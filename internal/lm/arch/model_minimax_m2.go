@@ -14,10 +14,9 @@ var _ = register("minimax_m2", Facts{
 			part = float64(dims) / float64(max(1, c.HeadDim))
 		}
 		k.positions(c, 196608, ropeDefaults{theta: 5000000, part: part})
-		only(k, "use_qk_norm", true, "is neither true nor false")
+		k.always("use_qk_norm", "use_routing_bias")
 		only(k, "qk_norm_type", "per_layer", "is not a string")
 		only(k, "scoring_func", "sigmoid", "is not a string")
-		only(k, "use_routing_bias", true, "is neither true nor false")
 		only(k, "shared_intermediate_size", 0, "is not an integer")
 		if types := read(k, "attn_type_list", []int(nil), "is not a list of integers"); slices.ContainsFunc(types, func(t int) bool { return t != 1 }) {
 			k.fail("attn_type_list", "is %v: layers of softmax attention, 1, were expected", types)

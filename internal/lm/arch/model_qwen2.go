@@ -8,7 +8,7 @@ var _ = register("qwen2", Facts{
 		k.readCommon(c, 0, 32, 0, 1e-6)
 		k.positions(c, 32768, ropeDefaults{theta: 10000})
 		k.never("mlp_bias", "use_mrope")
-		only(k, "attention_bias", true, "is neither true nor false")
+		k.always("attention_bias")
 		c.AttentionBias = QKVBias
 		k.qwenWindows(c)
 	},

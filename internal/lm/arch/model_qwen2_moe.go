@@ -12,9 +12,7 @@ var _ = register("qwen2_moe", Facts{
 		k.readCommon(c, 16, 16, 0, 1e-6)
 		k.positions(c, 32768, ropeDefaults{theta: 10000})
 		k.never("mlp_bias")
-		if k.boolean("qkv_bias", true) {
-			c.AttentionBias = QKVBias
-		}
+		k.biases(c, "qkv_bias", true, QKVBias)
 		k.never("use_sliding_window") // implementations disagree on the layers
 		k.irrelevant("sliding_window", "max_window_layers")
 		k.slidingLayers(c, 0, func(int) bool { return false })

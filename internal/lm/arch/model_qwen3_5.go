@@ -45,6 +45,6 @@ func (k *keys) readQwen35Common(c *ForwardConfig, heads, kvHeads int) {
 	k.positions(c, 32768, ropeDefaults{theta: 10000, part: 0.25, sections: []int{11, 11, 10}})
 	k.never("attention_bias")
 	k.deltaNet(c)
-	only(k, "attn_output_gate", true, "is neither true nor false")
+	k.always("attn_output_gate")
 	k.irrelevant("mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "mamba_ssm_dtype", "mlp_only_layers")
 }

@@ -48,6 +48,10 @@ type ggufSource struct {
 	asked   map[string]bool // tensors, by llama.cpp's name
 }
 
+// suffixes are the ends of llama.cpp's names, by the end of the name in a checkpoint behind the
+// module. It is empty for a parameter without a module.
+var suffixes = map[string][]string{".weight": {".weight", ""}, ".bias": {".bias", ""}, "": {"", ".weight", ".bias"}}
+
 // find returns the tensors with the rows of a tensor of a checkpoint, and the expert in these
 // tensors. There are two if the rows are the halves of two tensors, and none if the file has none.
 func (s *ggufSource) find(name string) (list []*gguf.Tensor, expert int) {
@@ -68,21 +72,13 @@ func (s *ggufSource) find(name string) (list []*gguf.Tensor, expert int) {
 	}
 	name = strings.Join(segs, ".")
 	for _, n := range namings {
-		suffix, ok := strings.CutPrefix(name, n.HF)
-		suffixes := []string{suffix, ""}
-		switch suffix {
-		case ".weight", ".bias":
-		case "": // a parameter, not a module
-			suffixes = []string{"", ".weight", ".bias"}
-		default:
-			ok = false
-		}
+		suffix, _ := strings.CutPrefix(name, n.HF)
 		if n.Kind == arch.GateUpExperts && n.GGUF == "" {
 			n.GGUF = "ffn_gate_exps ffn_up_exps"
 		}
-		for _, suffix := range suffixes {
+		for _, suffix := range suffixes[suffix] {
 			for _, part := range strings.Fields(n.GGUF) {
-				if t := s.file.Tensor(at + part + suffix); ok && t != nil {
+				if t := s.file.Tensor(at + part + suffix); t != nil {
 					list = append(list, t)
 				}
 			}
@@ -108,14 +104,6 @@ func (s *ggufSource) data(t *gguf.Tensor, expert, rows, cols int) (ggufRows, err
 	return ggufRows{s.file, t, s.file.Data(t)[expert*size:][:size]}, nil
 }
 
-func (s *ggufSource) values(t *gguf.Tensor, n int) ([]float32, error) {
-	if t.Elements() != int64(n) {
-		return nil, fmt.Errorf("tensor %q has %d elements: %d were expected", t.Name, t.Elements(), n)
-	}
-	v := make([]float32, n)
-	return v, s.guard(func() error { return t.Type.Decode(v, s.file.Data(t)) })
-}
-
 // tensor reads a tensor without its dimensions of 1, as llama.cpp has it. The elements of two
 // halves alternate: these are biases of gate and up of fused experts.
 func (s *ggufSource) tensor(name string, shape ...int64) ([]float32, error) {
@@ -130,8 +118,11 @@ func (s *ggufSource) tensor(name string, shape ...int64) ([]float32, error) {
 	}
 	for half, t := range list {
 		s.asked[t.Name] = true
-		stored, err := s.values(t, len(v)/len(list))
-		if err != nil {
+		stored := make([]float32, len(v)/len(list))
+		if t.Elements() != int64(len(stored)) {
+			return nil, fmt.Errorf("tensor %q has %d elements: %d were expected", t.Name, t.Elements(), len(stored))
+		}
+		if err := s.guard(func() error { return t.Type.Decode(stored, s.file.Data(t)) }); err != nil {
 			return nil, err
 		}
 		for i := range stored {

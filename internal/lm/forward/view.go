@@ -2,6 +2,7 @@ package forward
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/lowbit-go/gq/formats/gqf"
@@ -14,7 +15,7 @@ import (
 // the matrix's first row in the payload. open makes the operator of rows without gaps.
 func (s *gqfSource) viewed(p gqf.Payload, h packing.Header, first int, open func(h packing.Header, data []byte) (kernels.Operator, error)) (kernels.Operator, error) {
 	v := s.file.View(p)
-	op := &reordered{rows: int(h.Rows), cols: int(h.Cols)}
+	op := &reordered{rows: int(h.Rows), cols: int(h.Cols), columns: v.Columns}
 	for _, run := range v.Rows(p.Header, first, op.rows) {
 		h.Rows = uint64(len(run)) / uint64(v.RowBytes(p.Header))
 		part, err := open(h, run)
@@ -23,7 +24,7 @@ func (s *gqfSource) viewed(p gqf.Payload, h packing.Header, first int, open func
 		}
 		op.parts = append(op.parts, part)
 	}
-	if v.Order == nil && len(op.parts) == 1 {
+	if v.Order == nil && v.Columns == nil && len(op.parts) == 1 {
 		return op.parts[0], nil
 	}
 	op.order = make([]int32, op.rows)
@@ -36,13 +37,14 @@ func (s *gqfSource) viewed(p gqf.Payload, h packing.Header, first int, open func
 	return op, nil
 }
 
-// reordered multiplies with a matrix in several parts, or with its rows in another order.
+// reordered multiplies with a matrix in several parts, or with rows or columns in another order.
 // llama.cpp stores the heads of queries and keys so, and the halves of fused experts.
 type reordered struct {
 	parts      []kernels.Operator
 	order      []int32 // the place of each row in parts
+	columns    []int32 // the place of each column of parts; nil: its number
 	rows, cols int
-	outputs    sync.Pool // *[]float32: outputs of a part, or of a row of activations
+	buffers    sync.Pool // *[]float32: outputs of a part, or of a row, and reordered activations
 }
 
 func (r *reordered) Rows() int { return r.rows }
@@ -55,24 +57,36 @@ func (r *reordered) Kernel(m int) string { return r.parts[0].Kernel(m) }
 func (r *reordered) Activations() string { return quantizedAs(r.parts[0]) }
 
 func (r *reordered) Forward(w *kernels.Workspace, dst, x []float32, m int) error {
-	return r.each(dst, m, func(op kernels.Operator, out []float32) error { return op.Forward(w, out, x, m) })
+	return r.each(dst, x, m, func(op kernels.Operator, out, x []float32) error { return op.Forward(w, out, x, m) })
 }
 
 func (r *reordered) ForwardClamped(w *kernels.Workspace, dst, x []float32, m int, lo, hi float32) error {
-	return r.each(dst, m, func(op kernels.Operator, out []float32) error { return op.ForwardClamped(w, out, x, m, lo, hi) })
+	return r.each(dst, x, m, func(op kernels.Operator, out, x []float32) error { return op.ForwardClamped(w, out, x, m, lo, hi) })
 }
 
-func (r *reordered) each(dst []float32, m int, forward func(op kernels.Operator, out []float32) error) error {
+func (r *reordered) each(dst, x []float32, m int, forward func(op kernels.Operator, out, x []float32) error) error {
 	if len(dst) != m*r.rows {
 		return fmt.Errorf("model: %d outputs for %d rows of %d", len(dst), m, r.rows)
 	}
-	held, _ := r.outputs.Get().(*[]float32)
-	if held == nil {
-		held = new([]float32)
+	take := func() *[]float32 {
+		if held, ok := r.buffers.Get().(*[]float32); ok {
+			return held
+		}
+		return new([]float32)
 	}
-	defer r.outputs.Put(held)
+	if r.columns != nil {
+		held := take()
+		defer r.buffers.Put(held)
+		moved := buffer.Grow(held, m*r.cols)
+		for i := range moved {
+			moved[i] = x[i-i%r.cols+int(r.columns[i%r.cols])]
+		}
+		x = moved
+	}
+	held := take()
+	defer r.buffers.Put(held)
 	if len(r.parts) == 1 {
-		if err := forward(r.parts[0], dst); err != nil {
+		if err := forward(r.parts[0], dst, x); err != nil {
 			return err
 		}
 	} else {
@@ -80,7 +94,7 @@ func (r *reordered) each(dst []float32, m int, forward func(op kernels.Operator,
 		for _, part := range r.parts {
 			n := part.Rows()
 			out := buffer.Grow(held, m*n)
-			if err := forward(part, out); err != nil {
+			if err := forward(part, out, x); err != nil {
 				return err
 			}
 			for i := range m {
@@ -109,6 +123,11 @@ func (r *reordered) ReadRow(dst []float32, row int) {
 			continue
 		}
 		part.(kernels.RowReader).ReadRow(dst, at)
+		if r.columns != nil {
+			for i, v := range slices.Clone(dst) {
+				dst[r.columns[i]] = v
+			}
+		}
 		return
 	}
 }

@@ -168,7 +168,9 @@ func (r *configReader) Flag(key string, absent bool) bool { return r.boolean("AR
 
 // checkExperts refuses mixtures of other kinds than the family's.
 func (r *configReader) checkExperts() {
-	r.limit(keyExperts, r.count(keyExperts, -1), maxExperts)
+	if n := r.count(keyExperts, -1); n > maxExperts {
+		r.fail(keyExperts, "is %d: at most %d were expected", n, maxExperts)
+	}
 	want := gatingSoftmax
 	if r.family.Mixture.Sigmoid {
 		want = gatingSigmoid
@@ -184,12 +186,6 @@ func (r *configReader) checkExperts() {
 	}
 	for _, key := range []string{keySharedLength, keySharedCount, keyExpertLength} {
 		r.count(key, 0)
-	}
-}
-
-func (r *configReader) limit(key string, n, most int) {
-	if n > most {
-		r.fail(key, "is %d: at most %d were expected", n, most)
 	}
 }
 

@@ -203,14 +203,10 @@ func (d *describer) layer(i int, at string) {
 		case arch.InputNorm, arch.PostAttentionNorm, arch.FeedForwardNorm, arch.PostFeedForwardNorm, arch.PerLayerNorm, arch.StreamNorm, arch.LaurelNorm,
 			arch.ExpertsNorm, arch.ExpertsPostNorm, arch.SharedPostNorm:
 			d.norm(theirs+d.suffix(n.Kind), ours+".weight", c.HiddenSize)
-		case arch.QueryNorm:
-			d.norm(theirs+".weight", ours+".weight", qNorm)
-		case arch.KeyNorm:
-			d.norm(theirs+".weight", ours+".weight", kNorm)
-		case arch.LatentQueryNorm:
-			d.norm(theirs+".weight", ours+".weight", c.Latent.QueryRank)
-		case arch.LatentKeyNorm:
-			d.norm(theirs+".weight", ours+".weight", c.Latent.KeyRank)
+		case arch.QueryNorm, arch.KeyNorm:
+			d.norm(theirs+".weight", ours+".weight", map[arch.Kind]int{arch.QueryNorm: qNorm, arch.KeyNorm: kNorm}[n.Kind])
+		case arch.LatentQueryNorm, arch.LatentKeyNorm:
+			d.norm(theirs+".weight", ours+".weight", map[arch.Kind]int{arch.LatentQueryNorm: c.Latent.QueryRank, arch.LatentKeyNorm: c.Latent.KeyRank}[n.Kind])
 		case arch.ConvKernel:
 			d.convolution(theirs+".weight", Part{Source: ours + ".weight", Rows: c.HiddenSize}, c.ShortConv.Kernel)
 		case arch.DeltaConv:
