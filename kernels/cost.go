@@ -64,7 +64,7 @@ var rowsAVXVNNI = map[string]float64{"Q4_0": 22, "Q4_1": 24, "Q5_0": 35, "Q5_1":
 
 var rowsAVX512 = map[string]float64{
 	"Q2_K": 20, "Q3_K": 25, "Q4_K": 23, "Q5_K": 24, "Q6_K": 21, "IQ4_XS": 29, "TQ2_0": 14,
-	"Q4_0": 22, "Q4_1": 24, "Q5_0": 35, "Q5_1": 37, "Q8_0": 21, "IQ4_NL": 26, "MXFP4": 39, "NVFP4": 92,
+	"Q4_0": 19, "Q4_1": 21, "Q5_0": 32, "Q5_1": 33, "Q8_0": 16, "IQ4_NL": 21, "MXFP4": 32, "NVFP4": 92,
 }
 
 // Of all instruction sets of arm64.
