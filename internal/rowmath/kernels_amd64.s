@@ -769,6 +769,91 @@ loop:
 	VZEROUPPER
 	RET
 
+// func tile3x64(dst *float32, dstStride int, a *float32, aStride int, b *float32, bStride int, k int)
+// Requires: AVX, AVX512F
+TEXT ·tile3x64(SB), NOSPLIT, $0-56
+	MOVQ    dst+0(FP), AX
+	MOVQ    dstStride+8(FP), CX
+	MOVQ    a+16(FP), DX
+	MOVQ    aStride+24(FP), BX
+	MOVQ    b+32(FP), SI
+	MOVQ    bStride+40(FP), DI
+	MOVQ    k+48(FP), R8
+	VMOVUPS (AX), Z0
+	VMOVUPS 64(AX), Z1
+	VMOVUPS 128(AX), Z2
+	VMOVUPS 192(AX), Z3
+	MOVQ    AX, R9
+	ADDQ    CX, R9
+	MOVQ    DX, R10
+	ADDQ    BX, R10
+	VMOVUPS (R9), Z4
+	VMOVUPS 64(R9), Z5
+	VMOVUPS 128(R9), Z6
+	VMOVUPS 192(R9), Z7
+	ADDQ    CX, R9
+	MOVQ    R10, R11
+	ADDQ    BX, R11
+	VMOVUPS (R9), Z8
+	VMOVUPS 64(R9), Z9
+	VMOVUPS 128(R9), Z10
+	VMOVUPS 192(R9), Z11
+
+loop:
+	VMOVUPS      (SI), Z12
+	VMOVUPS      64(SI), Z13
+	VMOVUPS      128(SI), Z14
+	VMOVUPS      192(SI), Z15
+	VBROADCASTSS (DX), Z16
+	VMULPS       Z12, Z16, Z17
+	VADDPS       Z17, Z0, Z0
+	VMULPS       Z13, Z16, Z17
+	VADDPS       Z17, Z1, Z1
+	VMULPS       Z14, Z16, Z17
+	VADDPS       Z17, Z2, Z2
+	VMULPS       Z15, Z16, Z16
+	VADDPS       Z16, Z3, Z3
+	VBROADCASTSS (R10), Z16
+	VMULPS       Z12, Z16, Z17
+	VADDPS       Z17, Z4, Z4
+	VMULPS       Z13, Z16, Z17
+	VADDPS       Z17, Z5, Z5
+	VMULPS       Z14, Z16, Z17
+	VADDPS       Z17, Z6, Z6
+	VMULPS       Z15, Z16, Z16
+	VADDPS       Z16, Z7, Z7
+	VBROADCASTSS (R11), Z16
+	VMULPS       Z12, Z16, Z12
+	VADDPS       Z12, Z8, Z8
+	VMULPS       Z13, Z16, Z12
+	VADDPS       Z12, Z9, Z9
+	VMULPS       Z14, Z16, Z12
+	VADDPS       Z12, Z10, Z10
+	VMULPS       Z15, Z16, Z12
+	VADDPS       Z12, Z11, Z11
+	ADDQ         $0x04, DX
+	ADDQ         $0x04, R10
+	ADDQ         $0x04, R11
+	ADDQ         DI, SI
+	DECQ         R8
+	JNE          loop
+	VMOVUPS      Z0, (AX)
+	VMOVUPS      Z1, 64(AX)
+	VMOVUPS      Z2, 128(AX)
+	VMOVUPS      Z3, 192(AX)
+	ADDQ         CX, AX
+	VMOVUPS      Z4, (AX)
+	VMOVUPS      Z5, 64(AX)
+	VMOVUPS      Z6, 128(AX)
+	VMOVUPS      Z7, 192(AX)
+	ADDQ         CX, AX
+	VMOVUPS      Z8, (AX)
+	VMOVUPS      Z9, 64(AX)
+	VMOVUPS      Z10, 128(AX)
+	VMOVUPS      Z11, 192(AX)
+	VZEROUPPER
+	RET
+
 // func tile3x16(dst *float32, dstStride int, a *float32, aStride int, b *float32, bStride int, k int)
 // Requires: AVX, AVX512F
 TEXT ·tile3x16(SB), NOSPLIT, $0-56
