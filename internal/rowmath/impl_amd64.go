@@ -9,8 +9,8 @@ func init() {
 	Sets.Register(cpu.AVX512, &Set{mulAdd512, softmax512, gate512, exp})
 }
 
-// mulAdd512 takes tiles of 4 x 32, 8 x 16, 3 x 64 or 3 x 16 outputs, and then the rows and columns
-// beside them. Heads that share keys are often 3.
+// mulAdd512 takes tiles of 4 x 32, 8 x 16 or 3 x 16 outputs, and then the rows and columns beside
+// them. Heads that share keys are often 3.
 func mulAdd512(dst []float32, dstStride int, a []float32, aStride int, b []float32, bStride, m, k, n int) {
 	rows, columns := m&^7, n&^15
 	switch {
@@ -27,11 +27,7 @@ func mulAdd512(dst []float32, dstStride int, a []float32, aStride int, b []float
 	_, _, _ = dst[(m-1)*dstStride+n-1], a[(m-1)*aStride+k-1], b[(k-1)*bStride+n-1]
 	switch {
 	case m == 3:
-		j := 0
-		for ; j+64 <= columns; j += 64 {
-			tile3x64(&dst[j], 4*dstStride, &a[0], 4*aStride, &b[j], 4*bStride, k)
-		}
-		for ; j < columns; j += 16 {
+		for j := 0; j < columns; j += 16 {
 			tile3x16(&dst[j], 4*dstStride, &a[0], 4*aStride, &b[j], 4*bStride, k)
 		}
 	case n >= 32:

@@ -412,18 +412,46 @@ block:                             \
 	FINISH()
 
 // SMALL is a kernel of four rows at a time, with blocks of 32 columns. ROW loads the block of a row, at register p,
-// its scale to element i of V0, and sets d to the dot products. END adds the sums V20 to f.
+// its scale to element i of V0, and sets d to the dot products. END adds the sums V20 to f. The numbers of activations
+// of four blocks are loaded together: element i of V6 is a scale, of V7 a sum.
 #define SMALL(SUMS, CONSTS, ROW, END) \
-	ROWS4(SUMS, CONSTS, SMALL_BLOCK, ROW, END)
+	ENTER() \
+	CONSTS() \
+rows: \
+	START4(SUMS) \
+	SUBS $4, R6 \
+	BLT rest \
+four: \
+	VLD1.P 16(R4), [V6.S4] \
+	VLD1.P 16(R5), [V7.S4] \
+	SMALL_BLOCK(ROW, END, 0) \
+	SMALL_BLOCK(ROW, END, 1) \
+	SMALL_BLOCK(ROW, END, 2) \
+	SMALL_BLOCK(ROW, END, 3) \
+	SUBS $4, R6 \
+	BGE four \
+rest: \
+	ADDS $4, R6 \
+	BEQ done \
+block: \
+	VLD1R.P 4(R4), [V6.S4] \
+	VLD1R.P 4(R5), [V7.S4] \
+	SMALL_BLOCK(ROW, END, 0) \
+	SUBS $1, R6 \
+	BNE block \
+done: \
+	END4() \
+	BNE rows \
+	RET
 
-#define SMALL_BLOCK(ROW, END) \
+#define SMALL_BLOCK(ROW, END, k) \
 	VLD1.P 32(R3), [V16.B16, V17.B16] \
 	ROW(R2, 0, 20) \
 	ROW(R9, 1, 21) \
 	ROW(R10, 2, 22) \
 	ROW(R11, 3, 23) \
 	SUMS4() \
-	END()
+	END(k)
 
 // SUMS4 adds up each of V20-V23.
 #define SUMS4() \
@@ -432,57 +460,56 @@ block:                             \
 	VADDP_4S(21, 20, 20)
 
 // ROWS4 is a kernel of four rows at a time.
-#define ROWS4(SUMS, CONSTS, BLOCK, ROW, END) \
+#define ROWS4(SUMS, CONSTS, BLOCK) \
 	ENTER() \
 	CONSTS() \
 rows: \
+	START4(SUMS) \
+block: \
+	BLOCK() \
+	SUBS $1, R6 \
+	BNE block \
+	END4() \
+	BNE rows \
+	RET
+
+#define START4(SUMS) \
 	START() \
 	MOVD SUMS(R0), R5 \
 	MOVD R8, R2 \
 	ADD R12, R2, R9 \
 	ADD R12, R9, R10 \
 	ADD R12, R10, R11 \
-	ADD R12, R11, R8 \
-block: \
-	BLOCK(ROW, END) \
-	SUBS $1, R6 \
-	BNE block \
+	ADD R12, R11, R8
+
+#define END4() \
 	CANONICAL() \
 	VST1.P [V29.S4], 16(R1) \
-	SUBS $4, R7 \
-	BNE rows \
-	RET
+	SUBS $4, R7
 
 // TERM adds V20 with scales d to f, FLOAT_TERM with the scales V1.
-#define TERM(d) \
+#define TERM(d, k) \
 	VFCVTL_4S(d, 1) \
-	FLOAT_TERM()
+	FLOAT_TERM(k)
 
-#define FLOAT_TERM() \
+#define FLOAT_TERM(k) \
 	VSCVTF_4S(20, 20) \
-	VLD1R.P 4(R4), [V5.S4] \
-	VFMUL_4S(5, 1, 1) \
+	VFMULLANE_4S(k, 6, 1, 1) \
 	VFMLA_4S(20, 1, 29)
 
-#define END_PLAIN() TERM(0)
+#define END_PLAIN(k) TERM(0, k)
 
+// END_OFFSET subtracts the excess V24 of codes.
 #define END_OFFSET(k)                \
-	VLD1R.P 4(R5), [V4.S4]       \
-	VSHL_4S(k, 4, 4)             \
-	VSUB V4.S4, V20.S4, V20.S4   \
-	TERM(0)
+	VMLSLANE_4S(k, 7, 24, 20)    \
+	TERM(0, k)
 
-#define END_8() END_OFFSET(3)
-
-#define END_16() END_OFFSET(4)
-
-#define END_MIN()                    \
+#define END_MIN(k)                   \
 	VUZP1 V0.H8, V0.H8, V2.H8    \
 	VUZP2 V0.H8, V0.H8, V3.H8    \
-	TERM(2)                      \
+	TERM(2, k)                   \
 	VFCVTL_4S(3, 3)              \
-	VLD1R.P 4(R5), [V5.S4]       \
-	VFMLA_4S(5, 3, 29)
+	VFMLALANE_4S(k, 7, 3, 29)
 
 #define LOAD_D(p, i) VLD1.P 2(p), V0.H[i]
 
@@ -492,6 +519,11 @@ block: \
 	VLD1.P 16(p), [V2.B16]  \
 	VAND_16B(31, 2, 3)      \
 	VUSHR_16B(4, 2, 2)
+
+#define CONSTS_Q40()             \
+	LOW15()                  \
+	MOVD $8, R14             \
+	VDUP R14, V24.S4
 
 #define ROW_Q40(p, i, d)         \
 	LOAD_D(p, i)             \
@@ -532,6 +564,11 @@ block: \
 	VMOVI $16, V30.B16                                   \
 	MOVD $·fifthBits(SB), R14                            \
 	VLD1 (R14), [V26.B16, V27.B16, V28.B16]
+
+#define CONSTS_Q50()             \
+	CONSTS_FIVE()            \
+	MOVD $16, R14            \
+	VDUP R14, V24.S4
 
 // NONE is for kernels without constants.
 #define NONE()
@@ -580,9 +617,9 @@ block: \
 	VTBL_16B(2, 30, 2) \
 	DOT2(16, 3, 17, 2, d)
 
-#define END_MXFP4() \
+#define END_MXFP4(k) \
 	POWERS() \
-	FLOAT_TERM()
+	FLOAT_TERM(k)
 
 // CONSTS_NVFP4: V26-V28 are the numbers of E4M3.
 #define CONSTS_NVFP4() \
@@ -628,7 +665,7 @@ block: \
 	VFMUL_4S(6, 1, 1) \
 	VFMLA_4S(20, 1, 29)
 
-#define BLOCK_NVFP4(ROW, END) \
+#define BLOCK_NVFP4() \
 	ACTS() \
 	LOAD_DM(R2, 0) \
 	LOAD_DM(R9, 1) \

@@ -45,7 +45,7 @@ TEXT ·gemvIQ4XSDotprod(SB), NOSPLIT, $0-8
 
 // func gemvQ40Dotprod(a *RowArgs)
 TEXT ·gemvQ40Dotprod(SB), NOSPLIT, $0-8
-	SMALL(RowArgs_Sums, LOW15, ROW_Q40, END_8)
+	SMALL(RowArgs_Sums, CONSTS_Q40, ROW_Q40, END_OFFSET)
 
 // func gemvQ41Dotprod(a *RowArgs)
 TEXT ·gemvQ41Dotprod(SB), NOSPLIT, $0-8
@@ -53,7 +53,7 @@ TEXT ·gemvQ41Dotprod(SB), NOSPLIT, $0-8
 
 // func gemvQ50Dotprod(a *RowArgs)
 TEXT ·gemvQ50Dotprod(SB), NOSPLIT, $0-8
-	SMALL(RowArgs_Sums, CONSTS_FIVE, ROW_Q50, END_16)
+	SMALL(RowArgs_Sums, CONSTS_Q50, ROW_Q50, END_OFFSET)
 
 // func gemvQ51Dotprod(a *RowArgs)
 TEXT ·gemvQ51Dotprod(SB), NOSPLIT, $0-8
@@ -73,7 +73,7 @@ TEXT ·gemvMXFP4Dotprod(SB), NOSPLIT, $0-8
 
 // func gemvNVFP4Dotprod(a *RowArgs)
 TEXT ·gemvNVFP4Dotprod(SB), NOSPLIT, $0-8
-	ROWS4(RowArgs_Sums, CONSTS_NVFP4, BLOCK_NVFP4, NONE, NONE)
+	ROWS4(RowArgs_Sums, CONSTS_NVFP4, BLOCK_NVFP4)
 
 // func gemvTQ10Dotprod(a *RowArgs)
 TEXT ·gemvTQ10Dotprod(SB), NOSPLIT, $0-8

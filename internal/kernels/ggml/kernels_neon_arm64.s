@@ -59,7 +59,7 @@ TEXT ·gemvIQ4XSNEON(SB), NOSPLIT, $0-8
 
 // func gemvQ40NEON(a *RowArgs)
 TEXT ·gemvQ40NEON(SB), NOSPLIT, $0-8
-	SMALL(RowArgs_Sums, LOW15, ROW_Q40, END_8)
+	SMALL(RowArgs_Sums, CONSTS_Q40, ROW_Q40, END_OFFSET)
 
 // func gemvQ41NEON(a *RowArgs)
 TEXT ·gemvQ41NEON(SB), NOSPLIT, $0-8
@@ -67,7 +67,7 @@ TEXT ·gemvQ41NEON(SB), NOSPLIT, $0-8
 
 // func gemvQ50NEON(a *RowArgs)
 TEXT ·gemvQ50NEON(SB), NOSPLIT, $0-8
-	SMALL(RowArgs_Sums, CONSTS_FIVE, ROW_Q50, END_16)
+	SMALL(RowArgs_Sums, CONSTS_Q50, ROW_Q50, END_OFFSET)
 
 // func gemvQ51NEON(a *RowArgs)
 TEXT ·gemvQ51NEON(SB), NOSPLIT, $0-8
@@ -87,7 +87,7 @@ TEXT ·gemvMXFP4NEON(SB), NOSPLIT, $0-8
 
 // func gemvNVFP4NEON(a *RowArgs)
 TEXT ·gemvNVFP4NEON(SB), NOSPLIT, $0-8
-	ROWS4(RowArgs_Sums, CONSTS_NVFP4, BLOCK_NVFP4, NONE, NONE)
+	ROWS4(RowArgs_Sums, CONSTS_NVFP4, BLOCK_NVFP4)
 
 // func gemvTQ10NEON(a *RowArgs)
 TEXT ·gemvTQ10NEON(SB), NOSPLIT, $0-8

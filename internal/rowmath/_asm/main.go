@@ -31,7 +31,6 @@ func main() {
 	wide = true
 	tile(4, 2)
 	tile(8, 1)
-	tile(3, 4)
 	tile(3, 1)
 	expSum()
 	gate()

@@ -7,8 +7,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// pairs reports whether the kernel multiplies two rows of weights with an instruction: the first two
-// lanes are of an even row, the others of the next row.
+// pairs reports whether the kernel multiplies two rows of weights with an instruction: the first
+// two lanes are of an even row, the others of the next row.
 func (s *smallType) pairs(isa emit.ISA) bool { return isa == emit.AVX512 && s.parts() == 1 }
 
 // pairedRow is the row of output i before natural512.
@@ -19,14 +19,12 @@ func natural512() operand.Mem { return emit.Const[uint32](0, 4, 1, 5, 2, 6, 3, 7
 
 func (s *smallType) holdPairs() {
 	switch {
-	case s.nibbles == 0 && !s.signed:
-		hold(emit.AVX2, s.hold()...)
-	case s.nibbles == 0:
+	case s.nibbles > 0:
+		hold(emit.AVX512, append([]operand.Mem{pairShifts(), emit.AVX512.All(15)}, s.pairTable()...)...)
+	case s.signed:
 		hold(emit.AVX512, emit.AVX512.All(128))
-	case s.table == nil:
-		hold(emit.AVX512, pairShifts(), emit.AVX512.All(15))
 	default:
-		hold(emit.AVX512, pairShifts(), emit.AVX512.All(15), s.pairTable())
+		hold(emit.AVX2, s.hold()...)
 	}
 }
 
@@ -34,18 +32,20 @@ func pairShifts() operand.Mem {
 	return emit.Const[uint32](0, 0, 0, 0, 4, 4, 4, 4, 0, 0, 0, 0, 4, 4, 4, 4)
 }
 
-// pairTable has unsigned numbers in all lanes.
-func (s *smallType) pairTable() operand.Mem {
+// pairTable has unsigned numbers in all lanes, if codes are of a table.
+func (s *smallType) pairTable() []operand.Mem {
 	var b []uint8
-	for range 4 {
-		for _, x := range s.table {
-			if s.signed {
-				x ^= -128
-			}
-			b = append(b, uint8(x))
+	for i := range 4 * len(s.table) {
+		x := uint8(s.table[i%len(s.table)])
+		if s.signed {
+			x ^= 128
 		}
+		b = append(b, x)
 	}
-	return emit.Const(b...)
+	if b == nil {
+		return nil
+	}
+	return []operand.Mem{emit.Const(b...)}
 }
 
 // pair is the unsigned codes of two rows. second selects the dwords of the second row.
@@ -57,8 +57,8 @@ func (s *smallType) pair(row, next block, second reg.Register) reg.VecVirtual {
 		VBROADCASTI32X4(next.at(s.nibbles), second, v)
 		VPSRLVD(constant(pairShifts()), v, v)
 		VPANDD(constant(emit.AVX512.All(15)), v, v)
-		if s.table != nil {
-			VPSHUFB(v, constant(s.pairTable()).(reg.Register), v)
+		for _, table := range s.pairTable() {
+			VPSHUFB(v, constant(table).(reg.Register), v)
 		}
 	case s.signed: // Q8_0
 		VINSERTI64X4(operand.U8(1), next.at(2), emit.AVX2.Load(row.at(2)).AsZ(), v)
