@@ -82,8 +82,8 @@ var rowsNEON = map[string]float64{
 
 var rowsDotProd = map[string]float64{
 	"Q2_K": 441, "Q3_K": 625, "Q4_K": 339, "Q5_K": 500, "Q6_K": 523, "IQ4_XS": 383,
-	"Q4_0": 300, "Q4_1": 325, "Q5_0": 582, "Q5_1": 607, "Q8_0": 230, "IQ4_NL": 355,
-	"MXFP4": 418, "NVFP4": 670, "TQ1_0": 630, "TQ2_0": 303,
+	"Q4_0": 278, "Q4_1": 303, "Q5_0": 559, "Q5_1": 584, "Q8_0": 207, "IQ4_NL": 332,
+	"MXFP4": 395, "NVFP4": 670, "TQ1_0": 630, "TQ2_0": 303,
 }
 
 var allCosts = map[string]costs{

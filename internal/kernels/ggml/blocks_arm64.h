@@ -3,6 +3,9 @@
 //	DOT(a, c, d)           d = dot products of 16 activations a and codes c, of up to 7 bits, in 4 lanes
 //	DOT2(a, c, b, e, d)    the same of two pairs, of codes 0 to 63
 //	DOT2W(a, c, b, e, d)   the same of codes of 8 bits
+//	ADD2, ADD2W            DOT2 and DOT2W for the rows of SMALL: they may add to d
+//	CLEAR_ROWS()           the state of ADD2 and ROW_SUMS before the first block
+//	ROW_SUMS(now, last)    V19 = the sums of each of V20-V23 of a block; registers now and last alternate
 //
 // R0 is RowArgs, R1 Dst, R2 the block, R3 the activations, R4 their scales, R5 their sums, R6 the blocks left, R7 the
 // rows left, R8 the rows. V29 is f.
@@ -412,22 +415,23 @@ block:                             \
 	FINISH()
 
 // SMALL is a kernel of four rows at a time, with blocks of 32 columns. ROW loads the block of a row, at register p,
-// its scale to element i of V0, and sets d to the dot products. END adds the sums V20 to f. The numbers of activations
+// its scale to element i of V0, and makes d the dot products. END adds the sums V19 to f. The numbers of activations
 // of four blocks are loaded together: element i of V6 is a scale, of V7 a sum.
 #define SMALL(SUMS, CONSTS, ROW, END) \
 	ENTER() \
 	CONSTS() \
 rows: \
 	START4(SUMS) \
+	CLEAR_ROWS() \
 	SUBS $4, R6 \
 	BLT rest \
 four: \
 	VLD1.P 16(R4), [V6.S4] \
 	VLD1.P 16(R5), [V7.S4] \
-	SMALL_BLOCK(ROW, END, 0) \
-	SMALL_BLOCK(ROW, END, 1) \
-	SMALL_BLOCK(ROW, END, 2) \
-	SMALL_BLOCK(ROW, END, 3) \
+	SMALL_BLOCK(ROW, END, 0, 18, 25) \
+	SMALL_BLOCK(ROW, END, 1, 25, 18) \
+	SMALL_BLOCK(ROW, END, 2, 18, 25) \
+	SMALL_BLOCK(ROW, END, 3, 25, 18) \
 	SUBS $4, R6 \
 	BGE four \
 rest: \
@@ -436,7 +440,8 @@ rest: \
 block: \
 	VLD1R.P 4(R4), [V6.S4] \
 	VLD1R.P 4(R5), [V7.S4] \
-	SMALL_BLOCK(ROW, END, 0) \
+	SMALL_BLOCK(ROW, END, 0, 18, 25) \
+	VMOV_16B(18, 25) \
 	SUBS $1, R6 \
 	BNE block \
 done: \
@@ -444,13 +449,13 @@ done: \
 	BNE rows \
 	RET
 
-#define SMALL_BLOCK(ROW, END, k) \
+#define SMALL_BLOCK(ROW, END, k, now, last) \
 	VLD1.P 32(R3), [V16.B16, V17.B16] \
 	ROW(R2, 0, 20) \
 	ROW(R9, 1, 21) \
 	ROW(R10, 2, 22) \
 	ROW(R11, 3, 23) \
-	SUMS4() \
+	ROW_SUMS(now, last) \
 	END(k)
 
 // SUMS4 adds up each of V20-V23.
@@ -487,21 +492,21 @@ block: \
 	VST1.P [V29.S4], 16(R1) \
 	SUBS $4, R7
 
-// TERM adds V20 with scales d to f, FLOAT_TERM with the scales V1.
+// TERM adds V19 with scales d to f, FLOAT_TERM with the scales V1.
 #define TERM(d, k) \
 	VFCVTL_4S(d, 1) \
 	FLOAT_TERM(k)
 
 #define FLOAT_TERM(k) \
-	VSCVTF_4S(20, 20) \
+	VSCVTF_4S(19, 19) \
 	VFMULLANE_4S(k, 6, 1, 1) \
-	VFMLA_4S(20, 1, 29)
+	VFMLA_4S(19, 1, 29)
 
 #define END_PLAIN(k) TERM(0, k)
 
 // END_OFFSET subtracts the excess V24 of codes.
 #define END_OFFSET(k)                \
-	VMLSLANE_4S(k, 7, 24, 20)    \
+	VMLSLANE_4S(k, 7, 24, 19)    \
 	TERM(0, k)
 
 #define END_MIN(k)                   \
@@ -528,12 +533,12 @@ block: \
 #define ROW_Q40(p, i, d)         \
 	LOAD_D(p, i)             \
 	NIBBLES32(p)             \
-	DOT2(16, 3, 17, 2, d)
+	ADD2(16, 3, 17, 2, d)
 
 #define ROW_Q41(p, i, d)         \
 	LOAD_DM(p, i)            \
 	NIBBLES32(p)             \
-	DOT2(16, 3, 17, 2, d)
+	ADD2(16, 3, 17, 2, d)
 
 // FIFTH loads the nibbles, and 32 bits that are bit 4 of each code.
 #define FIFTH(p)                 \
@@ -551,12 +556,12 @@ block: \
 #define ROW_Q50(p, i, d)         \
 	LOAD_D(p, i)             \
 	FIFTH(p)                 \
-	DOT2(16, 3, 17, 2, d)
+	ADD2(16, 3, 17, 2, d)
 
 #define ROW_Q51(p, i, d)         \
 	LOAD_DM(p, i)            \
 	FIFTH(p)                 \
-	DOT2(16, 3, 17, 2, d)
+	ADD2(16, 3, 17, 2, d)
 
 // CONSTS_FIVE: V26 and V27 are the bytes of the 32 bits for each code, V28 the bits in them.
 #define CONSTS_FIVE()                                        \
@@ -577,7 +582,7 @@ block: \
 #define ROW_Q80(p, i, d)                     \
 	LOAD_D(p, i)                         \
 	VLD1.P 32(p), [V2.B16, V3.B16]       \
-	DOT2W(16, 2, 17, 3, d)
+	ADD2W(16, 2, 17, 3, d)
 
 #define ROW_IQ4NL(p, i, d)         \
 	LOAD_D(p, i)               \
@@ -586,7 +591,7 @@ block: \
 	VUSHR_16B(4, 2, 2)         \
 	VTBL_16B(3, 30, 3)         \
 	VTBL_16B(2, 30, 2)         \
-	DOT2W(16, 3, 17, 2, d)
+	ADD2W(16, 3, 17, 2, d)
 
 // MXFP4 and NVFP4: V30 is the table of E2M1, doubled.
 // CONSTS_MXFP4: V26-V28 are the numbers of POWERS.
@@ -615,7 +620,7 @@ block: \
 	NIBBLES32(p) \
 	VTBL_16B(3, 30, 3) \
 	VTBL_16B(2, 30, 2) \
-	DOT2(16, 3, 17, 2, d)
+	ADD2(16, 3, 17, 2, d)
 
 #define END_MXFP4(k) \
 	POWERS() \

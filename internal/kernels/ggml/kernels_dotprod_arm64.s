@@ -19,6 +19,27 @@
 
 #define DOT2W(a, c, b, e, d) DOT2(a, c, b, e, d)
 
+// Sums of rows are of all blocks so far, modulo 2^32: a block's are a difference.
+
+#define ADD2(a, c, b, e, d) \
+	VSDOT_4S(a, c, d)   \
+	VSDOT_4S(b, e, d)
+
+#define ADD2W(a, c, b, e, d) ADD2(a, c, b, e, d)
+
+#define CLEAR_ROWS() \
+	VMOVI_2D(20) \
+	VMOVI_2D(21) \
+	VMOVI_2D(22) \
+	VMOVI_2D(23) \
+	VMOVI_2D(25)
+
+#define ROW_SUMS(now, last) \
+	VADDP_4S(21, 20, 19)   \
+	VADDP_4S(23, 22, now)  \
+	VADDP_4S(now, 19, now) \
+	VSUB_4S(last, now, 19)
+
 // func gemvQ2KDotprod(a *RowArgs)
 TEXT ·gemvQ2KDotprod(SB), NOSPLIT, $0-8
 	SUPER(CONSTS_Q2K, BLOCK_Q2K)

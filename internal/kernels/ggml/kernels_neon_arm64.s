@@ -33,6 +33,18 @@
 	VSMLAL2_8H(b, e, 4)   \
 	VSADALP_4S(4, d)
 
+#define ADD2(a, c, b, e, d) DOT2(a, c, b, e, d)
+
+#define ADD2W(a, c, b, e, d) DOT2W(a, c, b, e, d)
+
+#define CLEAR_ROWS()
+
+// The sums of rows are of a block already.
+#define ROW_SUMS(now, last) \
+	VADDP_4S(21, 20, 19) \
+	VADDP_4S(23, 22, 18) \
+	VADDP_4S(18, 19, 19)
+
 // func gemvQ2KNEON(a *RowArgs)
 TEXT ·gemvQ2KNEON(SB), NOSPLIT, $0-8
 	SUPER(CONSTS_Q2K, BLOCK_Q2K)

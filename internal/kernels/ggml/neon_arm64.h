@@ -17,6 +17,7 @@
 #define VSXTL_4S(n, d) WORD $(0x0f10a400 | (n)<<5 | (d))
 #define VSXTL2_4S(n, d) WORD $(0x4f10a400 | (n)<<5 | (d))
 #define VADDP_4S(m, n, d) WORD $(0x4ea0bc00 | (m)<<16 | (n)<<5 | (d))
+#define VSUB_4S(m, n, d) WORD $(0x6ea08400 | (m)<<16 | (n)<<5 | (d))
 #define VMUL_4S(m, n, d) WORD $(0x4ea09c00 | (m)<<16 | (n)<<5 | (d))
 #define VMLA_4S(m, n, d) WORD $(0x4ea09400 | (m)<<16 | (n)<<5 | (d))
 #define VMLALANE_4S(i, m, n, d) WORD $(0x6f800000 | ((i)&1)<<21 | ((i)>>1)<<11 | (m)<<16 | (n)<<5 | (d))

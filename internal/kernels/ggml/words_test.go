@@ -26,6 +26,7 @@ func TestWords(t *testing.T) {
 		"VSXTL_4S":     "sxtl v%[2]s.4s, v%[1]s.4h",
 		"VSXTL2_4S":    "sxtl2 v%[2]s.4s, v%[1]s.8h",
 		"VADDP_4S":     "addp v%[3]s.4s, v%[2]s.4s, v%[1]s.4s",
+		"VSUB_4S":      "sub v%[3]s.4s, v%[2]s.4s, v%[1]s.4s",
 		"VMUL_4S":      "mul v%[3]s.4s, v%[2]s.4s, v%[1]s.4s",
 		"VMLA_4S":      "mla v%[3]s.4s, v%[2]s.4s, v%[1]s.4s",
 		"VMLALANE_4S":  "mla v%[4]s.4s, v%[3]s.4s, v%[2]s.s[%[1]s]",
