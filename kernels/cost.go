@@ -64,7 +64,7 @@ var rowsAVXVNNI = map[string]float64{"Q4_0": 22, "Q4_1": 24, "Q5_0": 35, "Q5_1":
 
 var rowsAVX512 = map[string]float64{
 	"Q2_K": 20, "Q3_K": 25, "Q4_K": 23, "Q5_K": 24, "Q6_K": 21, "IQ4_XS": 29, "TQ2_0": 14,
-	"Q4_0": 22, "Q4_1": 24, "Q5_0": 35, "Q5_1": 37, "Q8_0": 21, "IQ4_NL": 26, "MXFP4": 39, "NVFP4": 92,
+	"Q4_0": 19, "Q4_1": 21, "Q5_0": 32, "Q5_1": 33, "Q8_0": 16, "IQ4_NL": 21, "MXFP4": 32, "NVFP4": 92,
 }
 
 // Of all instruction sets of arm64.
@@ -76,14 +76,14 @@ var blocksNEON = map[string]float64{
 
 var rowsNEON = map[string]float64{
 	"Q2_K": 503, "Q3_K": 687, "Q4_K": 402, "Q5_K": 562, "Q6_K": 585, "IQ4_XS": 476,
-	"Q4_0": 393, "Q4_1": 409, "Q5_0": 675, "Q5_1": 690, "Q8_0": 338, "IQ4_NL": 464,
-	"MXFP4": 489, "NVFP4": 730, "TQ1_0": 692, "TQ2_0": 363,
+	"Q4_0": 363, "Q4_1": 388, "Q5_0": 644, "Q5_1": 669, "Q8_0": 324, "IQ4_NL": 449,
+	"MXFP4": 480, "NVFP4": 730, "TQ1_0": 692, "TQ2_0": 363,
 }
 
 var rowsDotProd = map[string]float64{
 	"Q2_K": 441, "Q3_K": 625, "Q4_K": 339, "Q5_K": 500, "Q6_K": 523, "IQ4_XS": 383,
-	"Q4_0": 331, "Q4_1": 346, "Q5_0": 612, "Q5_1": 628, "Q8_0": 245, "IQ4_NL": 370,
-	"MXFP4": 430, "NVFP4": 670, "TQ1_0": 630, "TQ2_0": 303,
+	"Q4_0": 278, "Q4_1": 303, "Q5_0": 559, "Q5_1": 584, "Q8_0": 207, "IQ4_NL": 332,
+	"MXFP4": 395, "NVFP4": 670, "TQ1_0": 630, "TQ2_0": 303,
 }
 
 var allCosts = map[string]costs{

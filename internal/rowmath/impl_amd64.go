@@ -9,10 +9,14 @@ func init() {
 	Sets.Register(cpu.AVX512, &Set{mulAdd512, softmax512, gate512, exp})
 }
 
-// mulAdd512 takes tiles of 4 x 32 or 8 x 16 outputs, and then the rows and columns beside them.
+// mulAdd512 takes tiles of 4 x 32, 8 x 16 or 3 x 16 outputs, and then the rows and columns beside
+// them. Heads that share keys are often 3.
 func mulAdd512(dst []float32, dstStride int, a []float32, aStride int, b []float32, bStride, m, k, n int) {
 	rows, columns := m&^7, n&^15
-	if n >= 32 {
+	switch {
+	case m == 3:
+		rows = 3
+	case n >= 32:
 		rows, columns = m&^3, n&^31
 	}
 	if rows == 0 || columns == 0 || k == 0 || min(dstStride, aStride, bStride) < 0 {
@@ -21,13 +25,18 @@ func mulAdd512(dst []float32, dstStride int, a []float32, aStride int, b []float
 	}
 	// All accesses below stay within these elements.
 	_, _, _ = dst[(m-1)*dstStride+n-1], a[(m-1)*aStride+k-1], b[(k-1)*bStride+n-1]
-	if n >= 32 {
+	switch {
+	case m == 3:
+		for j := 0; j < columns; j += 16 {
+			tile3x16(&dst[j], 4*dstStride, &a[0], 4*aStride, &b[j], 4*bStride, k)
+		}
+	case n >= 32:
 		for i := 0; i < rows; i += 4 {
 			for j := 0; j < columns; j += 32 {
 				tile4x32(&dst[i*dstStride+j], 4*dstStride, &a[i*aStride], 4*aStride, &b[j], 4*bStride, k)
 			}
 		}
-	} else {
+	default:
 		for i := 0; i < rows; i += 8 {
 			tile8x16(&dst[i*dstStride], 4*dstStride, &a[i*aStride], 4*aStride, &b[0], 4*bStride, k)
 		}

@@ -64,6 +64,11 @@ func tile4x32(dst *float32, dstStride int, a *float32, aStride int, b *float32, 
 //go:noescape
 func tile8x16(dst *float32, dstStride int, a *float32, aStride int, b *float32, bStride int, k int)
 
+// tile3x16 is Set.MulAdd for 3 x 16 outputs, k > 0; strides are in bytes.
+//
+//go:noescape
+func tile3x16(dst *float32, dstStride int, a *float32, aStride int, b *float32, bStride int, k int)
+
 // expSumBlock512 is expSumGeneric for n values, n a positive multiple of 8.
 //
 //go:noescape

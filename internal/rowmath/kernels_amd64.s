@@ -769,6 +769,52 @@ loop:
 	VZEROUPPER
 	RET
 
+// func tile3x16(dst *float32, dstStride int, a *float32, aStride int, b *float32, bStride int, k int)
+// Requires: AVX, AVX512F
+TEXT ·tile3x16(SB), NOSPLIT, $0-56
+	MOVQ    dst+0(FP), AX
+	MOVQ    dstStride+8(FP), CX
+	MOVQ    a+16(FP), DX
+	MOVQ    aStride+24(FP), BX
+	MOVQ    b+32(FP), SI
+	MOVQ    bStride+40(FP), DI
+	MOVQ    k+48(FP), R8
+	VMOVUPS (AX), Z0
+	MOVQ    AX, R9
+	ADDQ    CX, R9
+	MOVQ    DX, R10
+	ADDQ    BX, R10
+	VMOVUPS (R9), Z1
+	ADDQ    CX, R9
+	MOVQ    R10, R11
+	ADDQ    BX, R11
+	VMOVUPS (R9), Z2
+
+loop:
+	VMOVUPS      (SI), Z3
+	VBROADCASTSS (DX), Z4
+	VMULPS       Z3, Z4, Z4
+	VADDPS       Z4, Z0, Z0
+	VBROADCASTSS (R10), Z4
+	VMULPS       Z3, Z4, Z4
+	VADDPS       Z4, Z1, Z1
+	VBROADCASTSS (R11), Z4
+	VMULPS       Z3, Z4, Z3
+	VADDPS       Z3, Z2, Z2
+	ADDQ         $0x04, DX
+	ADDQ         $0x04, R10
+	ADDQ         $0x04, R11
+	ADDQ         DI, SI
+	DECQ         R8
+	JNE          loop
+	VMOVUPS      Z0, (AX)
+	ADDQ         CX, AX
+	VMOVUPS      Z1, (AX)
+	ADDQ         CX, AX
+	VMOVUPS      Z2, (AX)
+	VZEROUPPER
+	RET
+
 // func expSumBlock512(x *float32, n int, highest float32, lanes *float64, constants *float64)
 // Requires: AVX, AVX512F
 TEXT ·expSumBlock512(SB), NOSPLIT, $0-40

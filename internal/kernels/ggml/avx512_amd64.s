@@ -5,16 +5,18 @@
 #include "textflag.h"
 
 // func gemvQ40AVX512(a *byte)
-// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, AVX512F, AVX512VNNI, F16C, FMA3, MMX+
 TEXT ·gemvQ40AVX512(SB), NOSPLIT, $0-8
-	MOVQ    a+0(FP), AX
-	MOVQ    (AX), CX
-	MOVQ    8(AX), DX
-	MOVQ    24(AX), BX
-	MOVQ    16(AX), SI
-	VMOVDQU u32_0x4_4x4<>+0(SB), Y0
-	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
-	LEAQ    (SI)(SI*2), DI
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	MOVQ      16(AX), SI
+	VMOVDQU64 u32_0x4_4x4_0x4_4x4<>+0(SB), Z0
+	VMOVDQU64 u32_f0f0f0fx16<>+0(SB), Z1
+	MOVL      $0x0000ff00, DI
+	KMOVW     DI, K1
+	LEAQ      (SI)(SI*2), DI
 
 rows:
 	MOVQ  40(AX), R8
@@ -27,106 +29,395 @@ rows:
 	VPXOR Y2, Y2, Y2
 
 block:
-	PREFETCHT0     (R14)
-	PREFETCHT0     64(R14)
-	PREFETCHT0     128(R14)
-	ADDQ           $0x00000090, R14
-	VMOVDQU        (R8), Y3
-	VPXOR          Y4, Y4, Y4
-	VBROADCASTI128 2(R12), Y5
-	VPSRLVD        Y0, Y5, Y5
-	VPAND          Y1, Y5, Y5
-	VPDPBUSD       Y3, Y5, Y4
-	VPXOR          Y5, Y5, Y5
-	VBROADCASTI128 2(R12)(SI*1), Y6
-	VPSRLVD        Y0, Y6, Y6
-	VPAND          Y1, Y6, Y6
-	VPDPBUSD       Y3, Y6, Y5
-	VSHUFPS        $0xdd, Y5, Y4, Y6
-	VSHUFPS        $0x88, Y5, Y4, Y4
-	VPADDD         Y6, Y4, Y4
-	VPXOR          Y5, Y5, Y5
-	VBROADCASTI128 2(R12)(SI*2), Y6
-	VPSRLVD        Y0, Y6, Y6
-	VPAND          Y1, Y6, Y6
-	VPDPBUSD       Y3, Y6, Y5
-	VPXOR          Y6, Y6, Y6
-	VBROADCASTI128 2(R12)(DI*1), Y7
-	VPSRLVD        Y0, Y7, Y7
-	VPAND          Y1, Y7, Y7
-	VPDPBUSD       Y3, Y7, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y7
-	VSHUFPS        $0x88, Y6, Y5, Y5
-	VPADDD         Y7, Y5, Y5
-	VSHUFPS        $0xdd, Y5, Y4, Y6
-	VSHUFPS        $0x88, Y5, Y4, Y4
-	VPADDD         Y6, Y4, Y4
-	VPXOR          Y5, Y5, Y5
-	VBROADCASTI128 2(R13), Y6
-	VPSRLVD        Y0, Y6, Y6
-	VPAND          Y1, Y6, Y6
-	VPDPBUSD       Y3, Y6, Y5
-	VPXOR          Y6, Y6, Y6
-	VBROADCASTI128 2(R13)(SI*1), Y7
-	VPSRLVD        Y0, Y7, Y7
-	VPAND          Y1, Y7, Y7
-	VPDPBUSD       Y3, Y7, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y7
-	VSHUFPS        $0x88, Y6, Y5, Y5
-	VPADDD         Y7, Y5, Y5
-	VPXOR          Y6, Y6, Y6
-	VBROADCASTI128 2(R13)(SI*2), Y7
-	VPSRLVD        Y0, Y7, Y7
-	VPAND          Y1, Y7, Y7
-	VPDPBUSD       Y3, Y7, Y6
-	VPXOR          Y7, Y7, Y7
-	VBROADCASTI128 2(R13)(DI*1), Y8
-	VPSRLVD        Y0, Y8, Y8
-	VPAND          Y1, Y8, Y8
-	VPDPBUSD       Y3, Y8, Y7
-	VSHUFPS        $0xdd, Y7, Y6, Y3
-	VSHUFPS        $0x88, Y7, Y6, Y6
-	VPADDD         Y3, Y6, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y3
-	VSHUFPS        $0x88, Y6, Y5, Y5
-	VPADDD         Y3, Y5, Y5
-	VPERM2I128     $0x20, Y5, Y4, Y3
-	VPERM2I128     $0x31, Y5, Y4, Y4
-	VPADDD         Y4, Y3, Y3
-	VBROADCASTSS   (R9), Y4
-	VPBROADCASTD   (R10), Y5
-	VPSLLD         $0x03, Y5, Y5
-	VPSUBD         Y5, Y3, Y3
-	VCVTDQ2PS      Y3, Y3
-	VPXOR          X5, X5, X5
-	VPINSRW        $0x00, (R12), X5, X5
-	VPINSRW        $0x01, (R12)(SI*1), X5, X5
-	VPINSRW        $0x02, (R12)(SI*2), X5, X5
-	VPINSRW        $0x03, (R12)(DI*1), X5, X5
-	VPXOR          X6, X6, X6
-	VPINSRW        $0x00, (R13), X6, X6
-	VPINSRW        $0x01, (R13)(SI*1), X6, X6
-	VPINSRW        $0x02, (R13)(SI*2), X6, X6
-	VPINSRW        $0x03, (R13)(DI*1), X6, X6
-	VPUNPCKLQDQ    X6, X5, X5
-	VCVTPH2PS      X5, Y5
-	VMULPS         Y4, Y5, Y5
-	VFMADD231PS    Y3, Y5, Y2
-	ADDQ           $0x12, R12
-	ADDQ           $0x12, R13
-	ADDQ           $0x20, R8
-	ADDQ           $0x04, R9
-	ADDQ           $0x04, R10
-	DECQ           R11
-	JNE            block
-	VCMPPS         $0x03, Y2, Y2, Y3
-	VBROADCASTSS   u32_7fc00000<>+0(SB), Y4
-	VBLENDVPS      Y3, Y4, Y2, Y2
-	VMOVUPS        Y2, (CX)
-	ADDQ           $0x00000020, CX
-	LEAQ           (DX)(SI*8), DX
-	SUBQ           $0x08, BX
-	JNE            rows
+	PREFETCHT0      (R14)
+	PREFETCHT0      64(R14)
+	PREFETCHT0      128(R14)
+	ADDQ            $0x00000090, R14
+	VBROADCASTI64X4 (R8), Z3
+	VPXORD          Z4, Z4, Z4
+	VBROADCASTI32X4 2(R12), Z5
+	VBROADCASTI32X4 2(R12)(SI*1), K1, Z5
+	VPSRLVD         Z0, Z5, Z5
+	VPANDD          Z1, Z5, Z5
+	VPDPBUSD        Z3, Z5, Z4
+	VPXORD          Z6, Z6, Z6
+	VBROADCASTI32X4 2(R12)(SI*2), Z5
+	VBROADCASTI32X4 2(R12)(DI*1), K1, Z5
+	VPSRLVD         Z0, Z5, Z5
+	VPANDD          Z1, Z5, Z5
+	VPDPBUSD        Z3, Z5, Z6
+	VPXORD          Z7, Z7, Z7
+	VBROADCASTI32X4 2(R13), Z5
+	VBROADCASTI32X4 2(R13)(SI*1), K1, Z5
+	VPSRLVD         Z0, Z5, Z5
+	VPANDD          Z1, Z5, Z5
+	VPDPBUSD        Z3, Z5, Z7
+	VPXORD          Z8, Z8, Z8
+	VBROADCASTI32X4 2(R13)(SI*2), Z5
+	VBROADCASTI32X4 2(R13)(DI*1), K1, Z5
+	VPSRLVD         Z0, Z5, Z5
+	VPANDD          Z1, Z5, Z5
+	VPDPBUSD        Z3, Z5, Z8
+	VSHUFPS         $0xdd, Z6, Z4, Z3
+	VSHUFPS         $0x88, Z6, Z4, Z5
+	VPADDD          Z3, Z5, Z5
+	VSHUFPS         $0xdd, Z8, Z7, Z3
+	VSHUFPS         $0x88, Z8, Z7, Z9
+	VPADDD          Z3, Z9, Z9
+	VSHUFPS         $0xdd, Z9, Z5, Z3
+	VSHUFPS         $0x88, Z9, Z5, Z5
+	VPADDD          Z3, Z5, Z5
+	VSHUFI64X2      $0x88, Z5, Z5, Z3
+	VSHUFI64X2      $0xdd, Z5, Z5, Z5
+	VPADDD          Y5, Y3, Y3
+	VBROADCASTSS    (R9), Y5
+	VPBROADCASTD    (R10), Y9
+	VPSLLD          $0x03, Y9, Y9
+	VPSUBD          Y9, Y3, Y3
+	VCVTDQ2PS       Y3, Y3
+	VPXOR           X9, X9, X9
+	VPINSRW         $0x00, (R12), X9, X9
+	VPINSRW         $0x01, (R12)(SI*2), X9, X9
+	VPINSRW         $0x02, (R13), X9, X9
+	VPINSRW         $0x03, (R13)(SI*2), X9, X9
+	VPXOR           X10, X10, X10
+	VPINSRW         $0x00, (R12)(SI*1), X10, X10
+	VPINSRW         $0x01, (R12)(DI*1), X10, X10
+	VPINSRW         $0x02, (R13)(SI*1), X10, X10
+	VPINSRW         $0x03, (R13)(DI*1), X10, X10
+	VPUNPCKLQDQ     X10, X9, X9
+	VCVTPH2PS       X9, Y9
+	VMULPS          Y5, Y9, Y9
+	VFMADD231PS     Y3, Y9, Y2
+	ADDQ            $0x12, R12
+	ADDQ            $0x12, R13
+	ADDQ            $0x20, R8
+	ADDQ            $0x04, R9
+	ADDQ            $0x04, R10
+	DECQ            R11
+	JNE             block
+	VMOVDQU         u32_0_4_1_5_2_6_3_7<>+0(SB), Y3
+	VPERMPS         Y2, Y3, Y2
+	VCMPPS          $0x03, Y2, Y2, Y3
+	VBROADCASTSS    u32_7fc00000<>+0(SB), Y5
+	VBLENDVPS       Y3, Y5, Y2, Y2
+	VMOVUPS         Y2, (CX)
+	ADDQ            $0x00000020, CX
+	LEAQ            (DX)(SI*8), DX
+	SUBQ            $0x08, BX
+	JNE             rows
+	VZEROUPPER
+	RET
+
+DATA u32_0x4_4x4_0x4_4x4<>+0(SB)/8, $0x0000000000000000
+DATA u32_0x4_4x4_0x4_4x4<>+8(SB)/8, $0x0000000000000000
+DATA u32_0x4_4x4_0x4_4x4<>+16(SB)/8, $0x0000000400000004
+DATA u32_0x4_4x4_0x4_4x4<>+24(SB)/8, $0x0000000400000004
+DATA u32_0x4_4x4_0x4_4x4<>+32(SB)/8, $0x0000000000000000
+DATA u32_0x4_4x4_0x4_4x4<>+40(SB)/8, $0x0000000000000000
+DATA u32_0x4_4x4_0x4_4x4<>+48(SB)/8, $0x0000000400000004
+DATA u32_0x4_4x4_0x4_4x4<>+56(SB)/8, $0x0000000400000004
+GLOBL u32_0x4_4x4_0x4_4x4<>(SB), RODATA|NOPTR, $64
+
+DATA u32_f0f0f0fx16<>+0(SB)/8, $0x0f0f0f0f0f0f0f0f
+DATA u32_f0f0f0fx16<>+8(SB)/8, $0x0f0f0f0f0f0f0f0f
+DATA u32_f0f0f0fx16<>+16(SB)/8, $0x0f0f0f0f0f0f0f0f
+DATA u32_f0f0f0fx16<>+24(SB)/8, $0x0f0f0f0f0f0f0f0f
+DATA u32_f0f0f0fx16<>+32(SB)/8, $0x0f0f0f0f0f0f0f0f
+DATA u32_f0f0f0fx16<>+40(SB)/8, $0x0f0f0f0f0f0f0f0f
+DATA u32_f0f0f0fx16<>+48(SB)/8, $0x0f0f0f0f0f0f0f0f
+DATA u32_f0f0f0fx16<>+56(SB)/8, $0x0f0f0f0f0f0f0f0f
+GLOBL u32_f0f0f0fx16<>(SB), RODATA|NOPTR, $64
+
+DATA u32_0_4_1_5_2_6_3_7<>+0(SB)/8, $0x0000000400000000
+DATA u32_0_4_1_5_2_6_3_7<>+8(SB)/8, $0x0000000500000001
+DATA u32_0_4_1_5_2_6_3_7<>+16(SB)/8, $0x0000000600000002
+DATA u32_0_4_1_5_2_6_3_7<>+24(SB)/8, $0x0000000700000003
+GLOBL u32_0_4_1_5_2_6_3_7<>(SB), RODATA|NOPTR, $32
+
+DATA u32_7fc00000<>+0(SB)/4, $0x7fc00000
+GLOBL u32_7fc00000<>(SB), RODATA|NOPTR, $4
+
+// func gemvQ41AVX512(a *byte)
+// Requires: AVX, AVX2, AVX512F, AVX512VNNI, F16C, FMA3, MMX+
+TEXT ·gemvQ41AVX512(SB), NOSPLIT, $0-8
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	MOVQ      16(AX), SI
+	VMOVDQU64 u32_0x4_4x4_0x4_4x4<>+0(SB), Z0
+	VMOVDQU64 u32_f0f0f0fx16<>+0(SB), Z1
+	MOVL      $0x0000ff00, DI
+	KMOVW     DI, K1
+	LEAQ      (SI)(SI*2), DI
+
+rows:
+	MOVQ  40(AX), R8
+	MOVQ  48(AX), R9
+	MOVQ  56(AX), R10
+	MOVQ  32(AX), R10
+	MOVQ  64(AX), R11
+	MOVQ  DX, R12
+	LEAQ  (DX)(SI*4), R13
+	LEAQ  (DX)(SI*8), R14
+	VPXOR Y2, Y2, Y2
+
+block:
+	PREFETCHT0      (R14)
+	PREFETCHT0      64(R14)
+	PREFETCHT0      128(R14)
+	ADDQ            $0x000000a0, R14
+	VBROADCASTI64X4 (R8), Z3
+	VPXORD          Z4, Z4, Z4
+	VBROADCASTI32X4 4(R12), Z5
+	VBROADCASTI32X4 4(R12)(SI*1), K1, Z5
+	VPSRLVD         Z0, Z5, Z5
+	VPANDD          Z1, Z5, Z5
+	VPDPBUSD        Z3, Z5, Z4
+	VPXORD          Z6, Z6, Z6
+	VBROADCASTI32X4 4(R12)(SI*2), Z5
+	VBROADCASTI32X4 4(R12)(DI*1), K1, Z5
+	VPSRLVD         Z0, Z5, Z5
+	VPANDD          Z1, Z5, Z5
+	VPDPBUSD        Z3, Z5, Z6
+	VPXORD          Z7, Z7, Z7
+	VBROADCASTI32X4 4(R13), Z5
+	VBROADCASTI32X4 4(R13)(SI*1), K1, Z5
+	VPSRLVD         Z0, Z5, Z5
+	VPANDD          Z1, Z5, Z5
+	VPDPBUSD        Z3, Z5, Z7
+	VPXORD          Z8, Z8, Z8
+	VBROADCASTI32X4 4(R13)(SI*2), Z5
+	VBROADCASTI32X4 4(R13)(DI*1), K1, Z5
+	VPSRLVD         Z0, Z5, Z5
+	VPANDD          Z1, Z5, Z5
+	VPDPBUSD        Z3, Z5, Z8
+	VSHUFPS         $0xdd, Z6, Z4, Z3
+	VSHUFPS         $0x88, Z6, Z4, Z5
+	VPADDD          Z3, Z5, Z5
+	VSHUFPS         $0xdd, Z8, Z7, Z3
+	VSHUFPS         $0x88, Z8, Z7, Z9
+	VPADDD          Z3, Z9, Z9
+	VSHUFPS         $0xdd, Z9, Z5, Z3
+	VSHUFPS         $0x88, Z9, Z5, Z5
+	VPADDD          Z3, Z5, Z5
+	VSHUFI64X2      $0x88, Z5, Z5, Z3
+	VSHUFI64X2      $0xdd, Z5, Z5, Z5
+	VPADDD          Y5, Y3, Y3
+	VBROADCASTSS    (R9), Y5
+	VCVTDQ2PS       Y3, Y3
+	VMOVD           (R12), X10
+	VPINSRD         $0x01, (R12)(SI*2), X10, X10
+	VPINSRD         $0x02, (R13), X10, X10
+	VPINSRD         $0x03, (R13)(SI*2), X10, X10
+	VMOVD           (R12)(SI*1), X11
+	VPINSRD         $0x01, (R12)(DI*1), X11, X11
+	VPINSRD         $0x02, (R13)(SI*1), X11, X11
+	VPINSRD         $0x03, (R13)(DI*1), X11, X11
+	VPAND           u32_ffffx8<>+0(SB), X10, X9
+	VPAND           u32_ffffx8<>+0(SB), X11, X12
+	VPACKUSDW       X12, X9, X9
+	VCVTPH2PS       X9, Y9
+	VPSRLD          $0x10, X10, X10
+	VPSRLD          $0x10, X11, X11
+	VPACKUSDW       X11, X10, X10
+	VCVTPH2PS       X10, Y10
+	VMULPS          Y5, Y9, Y9
+	VFMADD231PS     Y3, Y9, Y2
+	VBROADCASTSS    (R11), Y3
+	VFMADD231PS     Y3, Y10, Y2
+	ADDQ            $0x14, R12
+	ADDQ            $0x14, R13
+	ADDQ            $0x20, R8
+	ADDQ            $0x04, R9
+	ADDQ            $0x04, R11
+	DECQ            R10
+	JNE             block
+	VMOVDQU         u32_0_4_1_5_2_6_3_7<>+0(SB), Y3
+	VPERMPS         Y2, Y3, Y2
+	VCMPPS          $0x03, Y2, Y2, Y3
+	VBROADCASTSS    u32_7fc00000<>+0(SB), Y5
+	VBLENDVPS       Y3, Y5, Y2, Y2
+	VMOVUPS         Y2, (CX)
+	ADDQ            $0x00000020, CX
+	LEAQ            (DX)(SI*8), DX
+	SUBQ            $0x08, BX
+	JNE             rows
+	VZEROUPPER
+	RET
+
+DATA u32_ffffx8<>+0(SB)/8, $0x0000ffff0000ffff
+DATA u32_ffffx8<>+8(SB)/8, $0x0000ffff0000ffff
+DATA u32_ffffx8<>+16(SB)/8, $0x0000ffff0000ffff
+DATA u32_ffffx8<>+24(SB)/8, $0x0000ffff0000ffff
+GLOBL u32_ffffx8<>(SB), RODATA|NOPTR, $32
+
+// func gemvQ50AVX512(a *byte)
+// Requires: AVX, AVX2, AVX512F, AVX512VNNI, F16C, FMA3, MMX+
+TEXT ·gemvQ50AVX512(SB), NOSPLIT, $0-8
+	MOVQ    a+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	MOVQ    16(AX), SI
+	VMOVDQU u32_0x4_4x4<>+0(SB), Y0
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+	VMOVDQU u8_0x8_1x8_2x8_3x8<>+0(SB), Y2
+	VMOVDQU u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3
+	VMOVDQU u32_10101010x8<>+0(SB), Y4
+	MOVL    $0x0000ff00, DI
+	KMOVW   DI, K1
+	LEAQ    (SI)(SI*2), DI
+
+rows:
+	MOVQ  40(AX), R8
+	MOVQ  48(AX), R9
+	MOVQ  56(AX), R10
+	MOVQ  32(AX), R11
+	MOVQ  DX, R12
+	LEAQ  (DX)(SI*4), R13
+	LEAQ  (DX)(SI*8), R14
+	VPXOR Y5, Y5, Y5
+
+block:
+	PREFETCHT0      (R14)
+	PREFETCHT0      64(R14)
+	PREFETCHT0      128(R14)
+	ADDQ            $0x000000b0, R14
+	VBROADCASTI64X4 (R8), Z6
+	VPXORD          Z7, Z7, Z7
+	VBROADCASTI128  6(R12)(SI*1), Y8
+	VPSRLVD         Y0, Y8, Y8
+	VPAND           Y1, Y8, Y8
+	VPBROADCASTD    2(R12)(SI*1), Y9
+	VPSHUFB         Y2, Y9, Y9
+	VPAND           Y3, Y9, Y9
+	VPCMPEQB        Y3, Y9, Y9
+	VPAND           Y4, Y9, Y9
+	VPOR            Y9, Y8, Y8
+	VBROADCASTI128  6(R12), Y9
+	VPSRLVD         Y0, Y9, Y9
+	VPAND           Y1, Y9, Y9
+	VPBROADCASTD    2(R12), Y13
+	VPSHUFB         Y2, Y13, Y13
+	VPAND           Y3, Y13, Y13
+	VPCMPEQB        Y3, Y13, Y13
+	VPAND           Y4, Y13, Y13
+	VPOR            Y13, Y9, Y9
+	VINSERTI64X4    $0x01, Y8, Z9, Z8
+	VPDPBUSD        Z6, Z8, Z7
+	VPXORD          Z10, Z10, Z10
+	VBROADCASTI128  6(R12)(DI*1), Y8
+	VPSRLVD         Y0, Y8, Y8
+	VPAND           Y1, Y8, Y8
+	VPBROADCASTD    2(R12)(DI*1), Y9
+	VPSHUFB         Y2, Y9, Y9
+	VPAND           Y3, Y9, Y9
+	VPCMPEQB        Y3, Y9, Y9
+	VPAND           Y4, Y9, Y9
+	VPOR            Y9, Y8, Y8
+	VBROADCASTI128  6(R12)(SI*2), Y9
+	VPSRLVD         Y0, Y9, Y9
+	VPAND           Y1, Y9, Y9
+	VPBROADCASTD    2(R12)(SI*2), Y13
+	VPSHUFB         Y2, Y13, Y13
+	VPAND           Y3, Y13, Y13
+	VPCMPEQB        Y3, Y13, Y13
+	VPAND           Y4, Y13, Y13
+	VPOR            Y13, Y9, Y9
+	VINSERTI64X4    $0x01, Y8, Z9, Z8
+	VPDPBUSD        Z6, Z8, Z10
+	VPXORD          Z11, Z11, Z11
+	VBROADCASTI128  6(R13)(SI*1), Y8
+	VPSRLVD         Y0, Y8, Y8
+	VPAND           Y1, Y8, Y8
+	VPBROADCASTD    2(R13)(SI*1), Y9
+	VPSHUFB         Y2, Y9, Y9
+	VPAND           Y3, Y9, Y9
+	VPCMPEQB        Y3, Y9, Y9
+	VPAND           Y4, Y9, Y9
+	VPOR            Y9, Y8, Y8
+	VBROADCASTI128  6(R13), Y9
+	VPSRLVD         Y0, Y9, Y9
+	VPAND           Y1, Y9, Y9
+	VPBROADCASTD    2(R13), Y13
+	VPSHUFB         Y2, Y13, Y13
+	VPAND           Y3, Y13, Y13
+	VPCMPEQB        Y3, Y13, Y13
+	VPAND           Y4, Y13, Y13
+	VPOR            Y13, Y9, Y9
+	VINSERTI64X4    $0x01, Y8, Z9, Z8
+	VPDPBUSD        Z6, Z8, Z11
+	VPXORD          Z12, Z12, Z12
+	VBROADCASTI128  6(R13)(DI*1), Y8
+	VPSRLVD         Y0, Y8, Y8
+	VPAND           Y1, Y8, Y8
+	VPBROADCASTD    2(R13)(DI*1), Y9
+	VPSHUFB         Y2, Y9, Y9
+	VPAND           Y3, Y9, Y9
+	VPCMPEQB        Y3, Y9, Y9
+	VPAND           Y4, Y9, Y9
+	VPOR            Y9, Y8, Y8
+	VBROADCASTI128  6(R13)(SI*2), Y9
+	VPSRLVD         Y0, Y9, Y9
+	VPAND           Y1, Y9, Y9
+	VPBROADCASTD    2(R13)(SI*2), Y13
+	VPSHUFB         Y2, Y13, Y13
+	VPAND           Y3, Y13, Y13
+	VPCMPEQB        Y3, Y13, Y13
+	VPAND           Y4, Y13, Y13
+	VPOR            Y13, Y9, Y9
+	VINSERTI64X4    $0x01, Y8, Z9, Z8
+	VPDPBUSD        Z6, Z8, Z12
+	VSHUFPS         $0xdd, Z10, Z7, Z6
+	VSHUFPS         $0x88, Z10, Z7, Z8
+	VPADDD          Z6, Z8, Z8
+	VSHUFPS         $0xdd, Z12, Z11, Z6
+	VSHUFPS         $0x88, Z12, Z11, Z13
+	VPADDD          Z6, Z13, Z13
+	VSHUFPS         $0xdd, Z13, Z8, Z6
+	VSHUFPS         $0x88, Z13, Z8, Z8
+	VPADDD          Z6, Z8, Z8
+	VSHUFI64X2      $0x88, Z8, Z8, Z6
+	VSHUFI64X2      $0xdd, Z8, Z8, Z8
+	VPADDD          Y8, Y6, Y6
+	VBROADCASTSS    (R9), Y8
+	VPBROADCASTD    (R10), Y9
+	VPSLLD          $0x04, Y9, Y9
+	VPSUBD          Y9, Y6, Y6
+	VCVTDQ2PS       Y6, Y6
+	VPXOR           X9, X9, X9
+	VPINSRW         $0x00, (R12), X9, X9
+	VPINSRW         $0x01, (R12)(SI*2), X9, X9
+	VPINSRW         $0x02, (R13), X9, X9
+	VPINSRW         $0x03, (R13)(SI*2), X9, X9
+	VPXOR           X13, X13, X13
+	VPINSRW         $0x00, (R12)(SI*1), X13, X13
+	VPINSRW         $0x01, (R12)(DI*1), X13, X13
+	VPINSRW         $0x02, (R13)(SI*1), X13, X13
+	VPINSRW         $0x03, (R13)(DI*1), X13, X13
+	VPUNPCKLQDQ     X13, X9, X9
+	VCVTPH2PS       X9, Y9
+	VMULPS          Y8, Y9, Y9
+	VFMADD231PS     Y6, Y9, Y5
+	ADDQ            $0x16, R12
+	ADDQ            $0x16, R13
+	ADDQ            $0x20, R8
+	ADDQ            $0x04, R9
+	ADDQ            $0x04, R10
+	DECQ            R11
+	JNE             block
+	VMOVDQU         u32_0_4_1_5_2_6_3_7<>+0(SB), Y6
+	VPERMPS         Y5, Y6, Y5
+	VCMPPS          $0x03, Y5, Y5, Y6
+	VBROADCASTSS    u32_7fc00000<>+0(SB), Y8
+	VBLENDVPS       Y6, Y8, Y5, Y5
+	VMOVUPS         Y5, (CX)
+	ADDQ            $0x00000020, CX
+	LEAQ            (DX)(SI*8), DX
+	SUBQ            $0x08, BX
+	JNE             rows
 	VZEROUPPER
 	RET
 
@@ -141,322 +432,6 @@ DATA u32_f0f0f0fx8<>+8(SB)/8, $0x0f0f0f0f0f0f0f0f
 DATA u32_f0f0f0fx8<>+16(SB)/8, $0x0f0f0f0f0f0f0f0f
 DATA u32_f0f0f0fx8<>+24(SB)/8, $0x0f0f0f0f0f0f0f0f
 GLOBL u32_f0f0f0fx8<>(SB), RODATA|NOPTR, $32
-
-DATA u32_7fc00000<>+0(SB)/4, $0x7fc00000
-GLOBL u32_7fc00000<>(SB), RODATA|NOPTR, $4
-
-// func gemvQ41AVX512(a *byte)
-// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
-TEXT ·gemvQ41AVX512(SB), NOSPLIT, $0-8
-	MOVQ    a+0(FP), AX
-	MOVQ    (AX), CX
-	MOVQ    8(AX), DX
-	MOVQ    24(AX), BX
-	MOVQ    16(AX), SI
-	VMOVDQU u32_0x4_4x4<>+0(SB), Y0
-	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
-	LEAQ    (SI)(SI*2), DI
-
-rows:
-	MOVQ  40(AX), R8
-	MOVQ  48(AX), R9
-	MOVQ  56(AX), R10
-	MOVQ  32(AX), R10
-	MOVQ  64(AX), R11
-	MOVQ  DX, R12
-	LEAQ  (DX)(SI*4), R13
-	LEAQ  (DX)(SI*8), R14
-	VPXOR Y2, Y2, Y2
-
-block:
-	PREFETCHT0     (R14)
-	PREFETCHT0     64(R14)
-	PREFETCHT0     128(R14)
-	ADDQ           $0x000000a0, R14
-	VMOVDQU        (R8), Y3
-	VPXOR          Y4, Y4, Y4
-	VBROADCASTI128 4(R12), Y5
-	VPSRLVD        Y0, Y5, Y5
-	VPAND          Y1, Y5, Y5
-	VPDPBUSD       Y3, Y5, Y4
-	VPXOR          Y5, Y5, Y5
-	VBROADCASTI128 4(R12)(SI*1), Y6
-	VPSRLVD        Y0, Y6, Y6
-	VPAND          Y1, Y6, Y6
-	VPDPBUSD       Y3, Y6, Y5
-	VSHUFPS        $0xdd, Y5, Y4, Y6
-	VSHUFPS        $0x88, Y5, Y4, Y4
-	VPADDD         Y6, Y4, Y4
-	VPXOR          Y5, Y5, Y5
-	VBROADCASTI128 4(R12)(SI*2), Y6
-	VPSRLVD        Y0, Y6, Y6
-	VPAND          Y1, Y6, Y6
-	VPDPBUSD       Y3, Y6, Y5
-	VPXOR          Y6, Y6, Y6
-	VBROADCASTI128 4(R12)(DI*1), Y7
-	VPSRLVD        Y0, Y7, Y7
-	VPAND          Y1, Y7, Y7
-	VPDPBUSD       Y3, Y7, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y7
-	VSHUFPS        $0x88, Y6, Y5, Y5
-	VPADDD         Y7, Y5, Y5
-	VSHUFPS        $0xdd, Y5, Y4, Y6
-	VSHUFPS        $0x88, Y5, Y4, Y4
-	VPADDD         Y6, Y4, Y4
-	VPXOR          Y5, Y5, Y5
-	VBROADCASTI128 4(R13), Y6
-	VPSRLVD        Y0, Y6, Y6
-	VPAND          Y1, Y6, Y6
-	VPDPBUSD       Y3, Y6, Y5
-	VPXOR          Y6, Y6, Y6
-	VBROADCASTI128 4(R13)(SI*1), Y7
-	VPSRLVD        Y0, Y7, Y7
-	VPAND          Y1, Y7, Y7
-	VPDPBUSD       Y3, Y7, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y7
-	VSHUFPS        $0x88, Y6, Y5, Y5
-	VPADDD         Y7, Y5, Y5
-	VPXOR          Y6, Y6, Y6
-	VBROADCASTI128 4(R13)(SI*2), Y7
-	VPSRLVD        Y0, Y7, Y7
-	VPAND          Y1, Y7, Y7
-	VPDPBUSD       Y3, Y7, Y6
-	VPXOR          Y7, Y7, Y7
-	VBROADCASTI128 4(R13)(DI*1), Y8
-	VPSRLVD        Y0, Y8, Y8
-	VPAND          Y1, Y8, Y8
-	VPDPBUSD       Y3, Y8, Y7
-	VSHUFPS        $0xdd, Y7, Y6, Y3
-	VSHUFPS        $0x88, Y7, Y6, Y6
-	VPADDD         Y3, Y6, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y3
-	VSHUFPS        $0x88, Y6, Y5, Y5
-	VPADDD         Y3, Y5, Y5
-	VPERM2I128     $0x20, Y5, Y4, Y3
-	VPERM2I128     $0x31, Y5, Y4, Y4
-	VPADDD         Y4, Y3, Y3
-	VBROADCASTSS   (R9), Y4
-	VCVTDQ2PS      Y3, Y3
-	VMOVD          (R12), X6
-	VPINSRD        $0x01, (R12)(SI*1), X6, X6
-	VPINSRD        $0x02, (R12)(SI*2), X6, X6
-	VPINSRD        $0x03, (R12)(DI*1), X6, X6
-	VMOVD          (R13), X7
-	VPINSRD        $0x01, (R13)(SI*1), X7, X7
-	VPINSRD        $0x02, (R13)(SI*2), X7, X7
-	VPINSRD        $0x03, (R13)(DI*1), X7, X7
-	VPAND          u32_ffffx8<>+0(SB), X6, X5
-	VPAND          u32_ffffx8<>+0(SB), X7, X8
-	VPACKUSDW      X8, X5, X5
-	VCVTPH2PS      X5, Y5
-	VPSRLD         $0x10, X6, X6
-	VPSRLD         $0x10, X7, X7
-	VPACKUSDW      X7, X6, X6
-	VCVTPH2PS      X6, Y6
-	VMULPS         Y4, Y5, Y5
-	VFMADD231PS    Y3, Y5, Y2
-	VBROADCASTSS   (R11), Y3
-	VFMADD231PS    Y3, Y6, Y2
-	ADDQ           $0x14, R12
-	ADDQ           $0x14, R13
-	ADDQ           $0x20, R8
-	ADDQ           $0x04, R9
-	ADDQ           $0x04, R11
-	DECQ           R10
-	JNE            block
-	VCMPPS         $0x03, Y2, Y2, Y3
-	VBROADCASTSS   u32_7fc00000<>+0(SB), Y4
-	VBLENDVPS      Y3, Y4, Y2, Y2
-	VMOVUPS        Y2, (CX)
-	ADDQ           $0x00000020, CX
-	LEAQ           (DX)(SI*8), DX
-	SUBQ           $0x08, BX
-	JNE            rows
-	VZEROUPPER
-	RET
-
-DATA u32_ffffx8<>+0(SB)/8, $0x0000ffff0000ffff
-DATA u32_ffffx8<>+8(SB)/8, $0x0000ffff0000ffff
-DATA u32_ffffx8<>+16(SB)/8, $0x0000ffff0000ffff
-DATA u32_ffffx8<>+24(SB)/8, $0x0000ffff0000ffff
-GLOBL u32_ffffx8<>(SB), RODATA|NOPTR, $32
-
-// func gemvQ50AVX512(a *byte)
-// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
-TEXT ·gemvQ50AVX512(SB), NOSPLIT, $0-8
-	MOVQ    a+0(FP), AX
-	MOVQ    (AX), CX
-	MOVQ    8(AX), DX
-	MOVQ    24(AX), BX
-	MOVQ    16(AX), SI
-	VMOVDQU u32_0x4_4x4<>+0(SB), Y0
-	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
-	VMOVDQU u8_0x8_1x8_2x8_3x8<>+0(SB), Y2
-	VMOVDQU u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3
-	VMOVDQU u32_10101010x8<>+0(SB), Y4
-	LEAQ    (SI)(SI*2), DI
-
-rows:
-	MOVQ  40(AX), R8
-	MOVQ  48(AX), R9
-	MOVQ  56(AX), R10
-	MOVQ  32(AX), R11
-	MOVQ  DX, R12
-	LEAQ  (DX)(SI*4), R13
-	LEAQ  (DX)(SI*8), R14
-	VPXOR Y5, Y5, Y5
-
-block:
-	PREFETCHT0     (R14)
-	PREFETCHT0     64(R14)
-	PREFETCHT0     128(R14)
-	ADDQ           $0x000000b0, R14
-	VMOVDQU        (R8), Y6
-	VPXOR          Y7, Y7, Y7
-	VBROADCASTI128 6(R12), Y9
-	VPSRLVD        Y0, Y9, Y9
-	VPAND          Y1, Y9, Y9
-	VPBROADCASTD   2(R12), Y8
-	VPSHUFB        Y2, Y8, Y8
-	VPAND          Y3, Y8, Y8
-	VPCMPEQB       Y3, Y8, Y8
-	VPAND          Y4, Y8, Y8
-	VPOR           Y8, Y9, Y9
-	VPDPBUSD       Y6, Y9, Y7
-	VPXOR          Y8, Y8, Y8
-	VBROADCASTI128 6(R12)(SI*1), Y10
-	VPSRLVD        Y0, Y10, Y10
-	VPAND          Y1, Y10, Y10
-	VPBROADCASTD   2(R12)(SI*1), Y9
-	VPSHUFB        Y2, Y9, Y9
-	VPAND          Y3, Y9, Y9
-	VPCMPEQB       Y3, Y9, Y9
-	VPAND          Y4, Y9, Y9
-	VPOR           Y9, Y10, Y10
-	VPDPBUSD       Y6, Y10, Y8
-	VSHUFPS        $0xdd, Y8, Y7, Y9
-	VSHUFPS        $0x88, Y8, Y7, Y7
-	VPADDD         Y9, Y7, Y7
-	VPXOR          Y8, Y8, Y8
-	VBROADCASTI128 6(R12)(SI*2), Y10
-	VPSRLVD        Y0, Y10, Y10
-	VPAND          Y1, Y10, Y10
-	VPBROADCASTD   2(R12)(SI*2), Y9
-	VPSHUFB        Y2, Y9, Y9
-	VPAND          Y3, Y9, Y9
-	VPCMPEQB       Y3, Y9, Y9
-	VPAND          Y4, Y9, Y9
-	VPOR           Y9, Y10, Y10
-	VPDPBUSD       Y6, Y10, Y8
-	VPXOR          Y9, Y9, Y9
-	VBROADCASTI128 6(R12)(DI*1), Y11
-	VPSRLVD        Y0, Y11, Y11
-	VPAND          Y1, Y11, Y11
-	VPBROADCASTD   2(R12)(DI*1), Y10
-	VPSHUFB        Y2, Y10, Y10
-	VPAND          Y3, Y10, Y10
-	VPCMPEQB       Y3, Y10, Y10
-	VPAND          Y4, Y10, Y10
-	VPOR           Y10, Y11, Y11
-	VPDPBUSD       Y6, Y11, Y9
-	VSHUFPS        $0xdd, Y9, Y8, Y10
-	VSHUFPS        $0x88, Y9, Y8, Y8
-	VPADDD         Y10, Y8, Y8
-	VSHUFPS        $0xdd, Y8, Y7, Y9
-	VSHUFPS        $0x88, Y8, Y7, Y7
-	VPADDD         Y9, Y7, Y7
-	VPXOR          Y8, Y8, Y8
-	VBROADCASTI128 6(R13), Y10
-	VPSRLVD        Y0, Y10, Y10
-	VPAND          Y1, Y10, Y10
-	VPBROADCASTD   2(R13), Y9
-	VPSHUFB        Y2, Y9, Y9
-	VPAND          Y3, Y9, Y9
-	VPCMPEQB       Y3, Y9, Y9
-	VPAND          Y4, Y9, Y9
-	VPOR           Y9, Y10, Y10
-	VPDPBUSD       Y6, Y10, Y8
-	VPXOR          Y9, Y9, Y9
-	VBROADCASTI128 6(R13)(SI*1), Y11
-	VPSRLVD        Y0, Y11, Y11
-	VPAND          Y1, Y11, Y11
-	VPBROADCASTD   2(R13)(SI*1), Y10
-	VPSHUFB        Y2, Y10, Y10
-	VPAND          Y3, Y10, Y10
-	VPCMPEQB       Y3, Y10, Y10
-	VPAND          Y4, Y10, Y10
-	VPOR           Y10, Y11, Y11
-	VPDPBUSD       Y6, Y11, Y9
-	VSHUFPS        $0xdd, Y9, Y8, Y10
-	VSHUFPS        $0x88, Y9, Y8, Y8
-	VPADDD         Y10, Y8, Y8
-	VPXOR          Y9, Y9, Y9
-	VBROADCASTI128 6(R13)(SI*2), Y11
-	VPSRLVD        Y0, Y11, Y11
-	VPAND          Y1, Y11, Y11
-	VPBROADCASTD   2(R13)(SI*2), Y10
-	VPSHUFB        Y2, Y10, Y10
-	VPAND          Y3, Y10, Y10
-	VPCMPEQB       Y3, Y10, Y10
-	VPAND          Y4, Y10, Y10
-	VPOR           Y10, Y11, Y11
-	VPDPBUSD       Y6, Y11, Y9
-	VPXOR          Y10, Y10, Y10
-	VBROADCASTI128 6(R13)(DI*1), Y12
-	VPSRLVD        Y0, Y12, Y12
-	VPAND          Y1, Y12, Y12
-	VPBROADCASTD   2(R13)(DI*1), Y11
-	VPSHUFB        Y2, Y11, Y11
-	VPAND          Y3, Y11, Y11
-	VPCMPEQB       Y3, Y11, Y11
-	VPAND          Y4, Y11, Y11
-	VPOR           Y11, Y12, Y12
-	VPDPBUSD       Y6, Y12, Y10
-	VSHUFPS        $0xdd, Y10, Y9, Y6
-	VSHUFPS        $0x88, Y10, Y9, Y9
-	VPADDD         Y6, Y9, Y9
-	VSHUFPS        $0xdd, Y9, Y8, Y6
-	VSHUFPS        $0x88, Y9, Y8, Y8
-	VPADDD         Y6, Y8, Y8
-	VPERM2I128     $0x20, Y8, Y7, Y6
-	VPERM2I128     $0x31, Y8, Y7, Y7
-	VPADDD         Y7, Y6, Y6
-	VBROADCASTSS   (R9), Y7
-	VPBROADCASTD   (R10), Y8
-	VPSLLD         $0x04, Y8, Y8
-	VPSUBD         Y8, Y6, Y6
-	VCVTDQ2PS      Y6, Y6
-	VPXOR          X8, X8, X8
-	VPINSRW        $0x00, (R12), X8, X8
-	VPINSRW        $0x01, (R12)(SI*1), X8, X8
-	VPINSRW        $0x02, (R12)(SI*2), X8, X8
-	VPINSRW        $0x03, (R12)(DI*1), X8, X8
-	VPXOR          X9, X9, X9
-	VPINSRW        $0x00, (R13), X9, X9
-	VPINSRW        $0x01, (R13)(SI*1), X9, X9
-	VPINSRW        $0x02, (R13)(SI*2), X9, X9
-	VPINSRW        $0x03, (R13)(DI*1), X9, X9
-	VPUNPCKLQDQ    X9, X8, X8
-	VCVTPH2PS      X8, Y8
-	VMULPS         Y7, Y8, Y8
-	VFMADD231PS    Y6, Y8, Y5
-	ADDQ           $0x16, R12
-	ADDQ           $0x16, R13
-	ADDQ           $0x20, R8
-	ADDQ           $0x04, R9
-	ADDQ           $0x04, R10
-	DECQ           R11
-	JNE            block
-	VCMPPS         $0x03, Y5, Y5, Y6
-	VBROADCASTSS   u32_7fc00000<>+0(SB), Y7
-	VBLENDVPS      Y6, Y7, Y5, Y5
-	VMOVUPS        Y5, (CX)
-	ADDQ           $0x00000020, CX
-	LEAQ           (DX)(SI*8), DX
-	SUBQ           $0x08, BX
-	JNE            rows
-	VZEROUPPER
-	RET
 
 DATA u8_0x8_1x8_2x8_3x8<>+0(SB)/8, $0x0000000000000000
 DATA u8_0x8_1x8_2x8_3x8<>+8(SB)/8, $0x0101010101010101
@@ -477,7 +452,7 @@ DATA u32_10101010x8<>+24(SB)/8, $0x1010101010101010
 GLOBL u32_10101010x8<>(SB), RODATA|NOPTR, $32
 
 // func gemvQ51AVX512(a *byte)
-// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, AVX512F, AVX512VNNI, F16C, FMA3, MMX+
 TEXT ·gemvQ51AVX512(SB), NOSPLIT, $0-8
 	MOVQ    a+0(FP), AX
 	MOVQ    (AX), CX
@@ -489,6 +464,8 @@ TEXT ·gemvQ51AVX512(SB), NOSPLIT, $0-8
 	VMOVDQU u8_0x8_1x8_2x8_3x8<>+0(SB), Y2
 	VMOVDQU u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3
 	VMOVDQU u32_10101010x8<>+0(SB), Y4
+	MOVL    $0x0000ff00, DI
+	KMOVW   DI, K1
 	LEAQ    (SI)(SI*2), DI
 
 rows:
@@ -503,169 +480,161 @@ rows:
 	VPXOR Y5, Y5, Y5
 
 block:
-	PREFETCHT0     (R14)
-	PREFETCHT0     64(R14)
-	PREFETCHT0     128(R14)
-	ADDQ           $0x000000c0, R14
-	VMOVDQU        (R8), Y6
-	VPXOR          Y7, Y7, Y7
-	VBROADCASTI128 8(R12), Y9
-	VPSRLVD        Y0, Y9, Y9
-	VPAND          Y1, Y9, Y9
-	VPBROADCASTD   4(R12), Y8
-	VPSHUFB        Y2, Y8, Y8
-	VPAND          Y3, Y8, Y8
-	VPCMPEQB       Y3, Y8, Y8
-	VPAND          Y4, Y8, Y8
-	VPOR           Y8, Y9, Y9
-	VPDPBUSD       Y6, Y9, Y7
-	VPXOR          Y8, Y8, Y8
-	VBROADCASTI128 8(R12)(SI*1), Y10
-	VPSRLVD        Y0, Y10, Y10
-	VPAND          Y1, Y10, Y10
-	VPBROADCASTD   4(R12)(SI*1), Y9
-	VPSHUFB        Y2, Y9, Y9
-	VPAND          Y3, Y9, Y9
-	VPCMPEQB       Y3, Y9, Y9
-	VPAND          Y4, Y9, Y9
-	VPOR           Y9, Y10, Y10
-	VPDPBUSD       Y6, Y10, Y8
-	VSHUFPS        $0xdd, Y8, Y7, Y9
-	VSHUFPS        $0x88, Y8, Y7, Y7
-	VPADDD         Y9, Y7, Y7
-	VPXOR          Y8, Y8, Y8
-	VBROADCASTI128 8(R12)(SI*2), Y10
-	VPSRLVD        Y0, Y10, Y10
-	VPAND          Y1, Y10, Y10
-	VPBROADCASTD   4(R12)(SI*2), Y9
-	VPSHUFB        Y2, Y9, Y9
-	VPAND          Y3, Y9, Y9
-	VPCMPEQB       Y3, Y9, Y9
-	VPAND          Y4, Y9, Y9
-	VPOR           Y9, Y10, Y10
-	VPDPBUSD       Y6, Y10, Y8
-	VPXOR          Y9, Y9, Y9
-	VBROADCASTI128 8(R12)(DI*1), Y11
-	VPSRLVD        Y0, Y11, Y11
-	VPAND          Y1, Y11, Y11
-	VPBROADCASTD   4(R12)(DI*1), Y10
-	VPSHUFB        Y2, Y10, Y10
-	VPAND          Y3, Y10, Y10
-	VPCMPEQB       Y3, Y10, Y10
-	VPAND          Y4, Y10, Y10
-	VPOR           Y10, Y11, Y11
-	VPDPBUSD       Y6, Y11, Y9
-	VSHUFPS        $0xdd, Y9, Y8, Y10
-	VSHUFPS        $0x88, Y9, Y8, Y8
-	VPADDD         Y10, Y8, Y8
-	VSHUFPS        $0xdd, Y8, Y7, Y9
-	VSHUFPS        $0x88, Y8, Y7, Y7
-	VPADDD         Y9, Y7, Y7
-	VPXOR          Y8, Y8, Y8
-	VBROADCASTI128 8(R13), Y10
-	VPSRLVD        Y0, Y10, Y10
-	VPAND          Y1, Y10, Y10
-	VPBROADCASTD   4(R13), Y9
-	VPSHUFB        Y2, Y9, Y9
-	VPAND          Y3, Y9, Y9
-	VPCMPEQB       Y3, Y9, Y9
-	VPAND          Y4, Y9, Y9
-	VPOR           Y9, Y10, Y10
-	VPDPBUSD       Y6, Y10, Y8
-	VPXOR          Y9, Y9, Y9
-	VBROADCASTI128 8(R13)(SI*1), Y11
-	VPSRLVD        Y0, Y11, Y11
-	VPAND          Y1, Y11, Y11
-	VPBROADCASTD   4(R13)(SI*1), Y10
-	VPSHUFB        Y2, Y10, Y10
-	VPAND          Y3, Y10, Y10
-	VPCMPEQB       Y3, Y10, Y10
-	VPAND          Y4, Y10, Y10
-	VPOR           Y10, Y11, Y11
-	VPDPBUSD       Y6, Y11, Y9
-	VSHUFPS        $0xdd, Y9, Y8, Y10
-	VSHUFPS        $0x88, Y9, Y8, Y8
-	VPADDD         Y10, Y8, Y8
-	VPXOR          Y9, Y9, Y9
-	VBROADCASTI128 8(R13)(SI*2), Y11
-	VPSRLVD        Y0, Y11, Y11
-	VPAND          Y1, Y11, Y11
-	VPBROADCASTD   4(R13)(SI*2), Y10
-	VPSHUFB        Y2, Y10, Y10
-	VPAND          Y3, Y10, Y10
-	VPCMPEQB       Y3, Y10, Y10
-	VPAND          Y4, Y10, Y10
-	VPOR           Y10, Y11, Y11
-	VPDPBUSD       Y6, Y11, Y9
-	VPXOR          Y10, Y10, Y10
-	VBROADCASTI128 8(R13)(DI*1), Y12
-	VPSRLVD        Y0, Y12, Y12
-	VPAND          Y1, Y12, Y12
-	VPBROADCASTD   4(R13)(DI*1), Y11
-	VPSHUFB        Y2, Y11, Y11
-	VPAND          Y3, Y11, Y11
-	VPCMPEQB       Y3, Y11, Y11
-	VPAND          Y4, Y11, Y11
-	VPOR           Y11, Y12, Y12
-	VPDPBUSD       Y6, Y12, Y10
-	VSHUFPS        $0xdd, Y10, Y9, Y6
-	VSHUFPS        $0x88, Y10, Y9, Y9
-	VPADDD         Y6, Y9, Y9
-	VSHUFPS        $0xdd, Y9, Y8, Y6
-	VSHUFPS        $0x88, Y9, Y8, Y8
-	VPADDD         Y6, Y8, Y8
-	VPERM2I128     $0x20, Y8, Y7, Y6
-	VPERM2I128     $0x31, Y8, Y7, Y7
-	VPADDD         Y7, Y6, Y6
-	VBROADCASTSS   (R9), Y7
-	VCVTDQ2PS      Y6, Y6
-	VMOVD          (R12), X9
-	VPINSRD        $0x01, (R12)(SI*1), X9, X9
-	VPINSRD        $0x02, (R12)(SI*2), X9, X9
-	VPINSRD        $0x03, (R12)(DI*1), X9, X9
-	VMOVD          (R13), X10
-	VPINSRD        $0x01, (R13)(SI*1), X10, X10
-	VPINSRD        $0x02, (R13)(SI*2), X10, X10
-	VPINSRD        $0x03, (R13)(DI*1), X10, X10
-	VPAND          u32_ffffx8<>+0(SB), X9, X8
-	VPAND          u32_ffffx8<>+0(SB), X10, X11
-	VPACKUSDW      X11, X8, X8
-	VCVTPH2PS      X8, Y8
-	VPSRLD         $0x10, X9, X9
-	VPSRLD         $0x10, X10, X10
-	VPACKUSDW      X10, X9, X9
-	VCVTPH2PS      X9, Y9
-	VMULPS         Y7, Y8, Y8
-	VFMADD231PS    Y6, Y8, Y5
-	VBROADCASTSS   (R11), Y6
-	VFMADD231PS    Y6, Y9, Y5
-	ADDQ           $0x18, R12
-	ADDQ           $0x18, R13
-	ADDQ           $0x20, R8
-	ADDQ           $0x04, R9
-	ADDQ           $0x04, R11
-	DECQ           R10
-	JNE            block
-	VCMPPS         $0x03, Y5, Y5, Y6
-	VBROADCASTSS   u32_7fc00000<>+0(SB), Y7
-	VBLENDVPS      Y6, Y7, Y5, Y5
-	VMOVUPS        Y5, (CX)
-	ADDQ           $0x00000020, CX
-	LEAQ           (DX)(SI*8), DX
-	SUBQ           $0x08, BX
-	JNE            rows
+	PREFETCHT0      (R14)
+	PREFETCHT0      64(R14)
+	PREFETCHT0      128(R14)
+	ADDQ            $0x000000c0, R14
+	VBROADCASTI64X4 (R8), Z6
+	VPXORD          Z7, Z7, Z7
+	VBROADCASTI128  8(R12)(SI*1), Y8
+	VPSRLVD         Y0, Y8, Y8
+	VPAND           Y1, Y8, Y8
+	VPBROADCASTD    4(R12)(SI*1), Y9
+	VPSHUFB         Y2, Y9, Y9
+	VPAND           Y3, Y9, Y9
+	VPCMPEQB        Y3, Y9, Y9
+	VPAND           Y4, Y9, Y9
+	VPOR            Y9, Y8, Y8
+	VBROADCASTI128  8(R12), Y9
+	VPSRLVD         Y0, Y9, Y9
+	VPAND           Y1, Y9, Y9
+	VPBROADCASTD    4(R12), Y13
+	VPSHUFB         Y2, Y13, Y13
+	VPAND           Y3, Y13, Y13
+	VPCMPEQB        Y3, Y13, Y13
+	VPAND           Y4, Y13, Y13
+	VPOR            Y13, Y9, Y9
+	VINSERTI64X4    $0x01, Y8, Z9, Z8
+	VPDPBUSD        Z6, Z8, Z7
+	VPXORD          Z10, Z10, Z10
+	VBROADCASTI128  8(R12)(DI*1), Y8
+	VPSRLVD         Y0, Y8, Y8
+	VPAND           Y1, Y8, Y8
+	VPBROADCASTD    4(R12)(DI*1), Y9
+	VPSHUFB         Y2, Y9, Y9
+	VPAND           Y3, Y9, Y9
+	VPCMPEQB        Y3, Y9, Y9
+	VPAND           Y4, Y9, Y9
+	VPOR            Y9, Y8, Y8
+	VBROADCASTI128  8(R12)(SI*2), Y9
+	VPSRLVD         Y0, Y9, Y9
+	VPAND           Y1, Y9, Y9
+	VPBROADCASTD    4(R12)(SI*2), Y13
+	VPSHUFB         Y2, Y13, Y13
+	VPAND           Y3, Y13, Y13
+	VPCMPEQB        Y3, Y13, Y13
+	VPAND           Y4, Y13, Y13
+	VPOR            Y13, Y9, Y9
+	VINSERTI64X4    $0x01, Y8, Z9, Z8
+	VPDPBUSD        Z6, Z8, Z10
+	VPXORD          Z11, Z11, Z11
+	VBROADCASTI128  8(R13)(SI*1), Y8
+	VPSRLVD         Y0, Y8, Y8
+	VPAND           Y1, Y8, Y8
+	VPBROADCASTD    4(R13)(SI*1), Y9
+	VPSHUFB         Y2, Y9, Y9
+	VPAND           Y3, Y9, Y9
+	VPCMPEQB        Y3, Y9, Y9
+	VPAND           Y4, Y9, Y9
+	VPOR            Y9, Y8, Y8
+	VBROADCASTI128  8(R13), Y9
+	VPSRLVD         Y0, Y9, Y9
+	VPAND           Y1, Y9, Y9
+	VPBROADCASTD    4(R13), Y13
+	VPSHUFB         Y2, Y13, Y13
+	VPAND           Y3, Y13, Y13
+	VPCMPEQB        Y3, Y13, Y13
+	VPAND           Y4, Y13, Y13
+	VPOR            Y13, Y9, Y9
+	VINSERTI64X4    $0x01, Y8, Z9, Z8
+	VPDPBUSD        Z6, Z8, Z11
+	VPXORD          Z12, Z12, Z12
+	VBROADCASTI128  8(R13)(DI*1), Y8
+	VPSRLVD         Y0, Y8, Y8
+	VPAND           Y1, Y8, Y8
+	VPBROADCASTD    4(R13)(DI*1), Y9
+	VPSHUFB         Y2, Y9, Y9
+	VPAND           Y3, Y9, Y9
+	VPCMPEQB        Y3, Y9, Y9
+	VPAND           Y4, Y9, Y9
+	VPOR            Y9, Y8, Y8
+	VBROADCASTI128  8(R13)(SI*2), Y9
+	VPSRLVD         Y0, Y9, Y9
+	VPAND           Y1, Y9, Y9
+	VPBROADCASTD    4(R13)(SI*2), Y13
+	VPSHUFB         Y2, Y13, Y13
+	VPAND           Y3, Y13, Y13
+	VPCMPEQB        Y3, Y13, Y13
+	VPAND           Y4, Y13, Y13
+	VPOR            Y13, Y9, Y9
+	VINSERTI64X4    $0x01, Y8, Z9, Z8
+	VPDPBUSD        Z6, Z8, Z12
+	VSHUFPS         $0xdd, Z10, Z7, Z6
+	VSHUFPS         $0x88, Z10, Z7, Z8
+	VPADDD          Z6, Z8, Z8
+	VSHUFPS         $0xdd, Z12, Z11, Z6
+	VSHUFPS         $0x88, Z12, Z11, Z13
+	VPADDD          Z6, Z13, Z13
+	VSHUFPS         $0xdd, Z13, Z8, Z6
+	VSHUFPS         $0x88, Z13, Z8, Z8
+	VPADDD          Z6, Z8, Z8
+	VSHUFI64X2      $0x88, Z8, Z8, Z6
+	VSHUFI64X2      $0xdd, Z8, Z8, Z8
+	VPADDD          Y8, Y6, Y6
+	VBROADCASTSS    (R9), Y8
+	VCVTDQ2PS       Y6, Y6
+	VMOVD           (R12), X13
+	VPINSRD         $0x01, (R12)(SI*2), X13, X13
+	VPINSRD         $0x02, (R13), X13, X13
+	VPINSRD         $0x03, (R13)(SI*2), X13, X13
+	VMOVD           (R12)(SI*1), X14
+	VPINSRD         $0x01, (R12)(DI*1), X14, X14
+	VPINSRD         $0x02, (R13)(SI*1), X14, X14
+	VPINSRD         $0x03, (R13)(DI*1), X14, X14
+	VPAND           u32_ffffx8<>+0(SB), X13, X9
+	VPAND           u32_ffffx8<>+0(SB), X14, X15
+	VPACKUSDW       X15, X9, X9
+	VCVTPH2PS       X9, Y9
+	VPSRLD          $0x10, X13, X13
+	VPSRLD          $0x10, X14, X14
+	VPACKUSDW       X14, X13, X13
+	VCVTPH2PS       X13, Y13
+	VMULPS          Y8, Y9, Y9
+	VFMADD231PS     Y6, Y9, Y5
+	VBROADCASTSS    (R11), Y6
+	VFMADD231PS     Y6, Y13, Y5
+	ADDQ            $0x18, R12
+	ADDQ            $0x18, R13
+	ADDQ            $0x20, R8
+	ADDQ            $0x04, R9
+	ADDQ            $0x04, R11
+	DECQ            R10
+	JNE             block
+	VMOVDQU         u32_0_4_1_5_2_6_3_7<>+0(SB), Y6
+	VPERMPS         Y5, Y6, Y5
+	VCMPPS          $0x03, Y5, Y5, Y6
+	VBROADCASTSS    u32_7fc00000<>+0(SB), Y8
+	VBLENDVPS       Y6, Y8, Y5, Y5
+	VMOVUPS         Y5, (CX)
+	ADDQ            $0x00000020, CX
+	LEAQ            (DX)(SI*8), DX
+	SUBQ            $0x08, BX
+	JNE             rows
 	VZEROUPPER
 	RET
 
 // func gemvQ80AVX512(a *byte)
-// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, AVX512F, AVX512VNNI, F16C, FMA3, MMX+
 TEXT ·gemvQ80AVX512(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	MOVQ (AX), CX
-	MOVQ 8(AX), DX
-	MOVQ 24(AX), BX
-	MOVQ 16(AX), SI
-	LEAQ (SI)(SI*2), DI
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	MOVQ      16(AX), SI
+	VMOVDQU64 u32_80808080x16<>+0(SB), Z0
+	MOVL      $0x0000ff00, DI
+	KMOVW     DI, K1
+	LEAQ      (SI)(SI*2), DI
 
 rows:
 	MOVQ  40(AX), R8
@@ -675,272 +644,111 @@ rows:
 	MOVQ  DX, R12
 	LEAQ  (DX)(SI*4), R13
 	LEAQ  (DX)(SI*8), R14
-	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
 
 block:
-	PREFETCHT0   (R14)
-	PREFETCHT0   64(R14)
-	PREFETCHT0   128(R14)
-	PREFETCHT0   192(R14)
-	PREFETCHT0   256(R14)
-	ADDQ         $0x00000110, R14
-	VMOVDQU      (R8), Y1
-	VPXOR        Y2, Y2, Y2
-	VMOVDQU      u32_80808080x8<>+0(SB), Y3
-	VPXOR        2(R12), Y3, Y3
-	VPDPBUSD     Y1, Y3, Y2
-	VPXOR        Y3, Y3, Y3
-	VMOVDQU      u32_80808080x8<>+0(SB), Y4
-	VPXOR        2(R12)(SI*1), Y4, Y4
-	VPDPBUSD     Y1, Y4, Y3
-	VSHUFPS      $0xdd, Y3, Y2, Y4
-	VSHUFPS      $0x88, Y3, Y2, Y2
-	VPADDD       Y4, Y2, Y2
-	VPXOR        Y3, Y3, Y3
-	VMOVDQU      u32_80808080x8<>+0(SB), Y4
-	VPXOR        2(R12)(SI*2), Y4, Y4
-	VPDPBUSD     Y1, Y4, Y3
-	VPXOR        Y4, Y4, Y4
-	VMOVDQU      u32_80808080x8<>+0(SB), Y5
-	VPXOR        2(R12)(DI*1), Y5, Y5
-	VPDPBUSD     Y1, Y5, Y4
-	VSHUFPS      $0xdd, Y4, Y3, Y5
-	VSHUFPS      $0x88, Y4, Y3, Y3
-	VPADDD       Y5, Y3, Y3
-	VSHUFPS      $0xdd, Y3, Y2, Y4
-	VSHUFPS      $0x88, Y3, Y2, Y2
-	VPADDD       Y4, Y2, Y2
-	VPXOR        Y3, Y3, Y3
-	VMOVDQU      u32_80808080x8<>+0(SB), Y4
-	VPXOR        2(R13), Y4, Y4
-	VPDPBUSD     Y1, Y4, Y3
-	VPXOR        Y4, Y4, Y4
-	VMOVDQU      u32_80808080x8<>+0(SB), Y5
-	VPXOR        2(R13)(SI*1), Y5, Y5
-	VPDPBUSD     Y1, Y5, Y4
-	VSHUFPS      $0xdd, Y4, Y3, Y5
-	VSHUFPS      $0x88, Y4, Y3, Y3
-	VPADDD       Y5, Y3, Y3
-	VPXOR        Y4, Y4, Y4
-	VMOVDQU      u32_80808080x8<>+0(SB), Y5
-	VPXOR        2(R13)(SI*2), Y5, Y5
-	VPDPBUSD     Y1, Y5, Y4
-	VPXOR        Y5, Y5, Y5
-	VMOVDQU      u32_80808080x8<>+0(SB), Y6
-	VPXOR        2(R13)(DI*1), Y6, Y6
-	VPDPBUSD     Y1, Y6, Y5
-	VSHUFPS      $0xdd, Y5, Y4, Y1
-	VSHUFPS      $0x88, Y5, Y4, Y4
-	VPADDD       Y1, Y4, Y4
-	VSHUFPS      $0xdd, Y4, Y3, Y1
-	VSHUFPS      $0x88, Y4, Y3, Y3
-	VPADDD       Y1, Y3, Y3
-	VPERM2I128   $0x20, Y3, Y2, Y1
-	VPERM2I128   $0x31, Y3, Y2, Y2
-	VPADDD       Y2, Y1, Y1
-	VBROADCASTSS (R9), Y2
-	VPBROADCASTD (R10), Y3
-	VPSLLD       $0x07, Y3, Y3
-	VPSUBD       Y3, Y1, Y1
-	VCVTDQ2PS    Y1, Y1
-	VPXOR        X3, X3, X3
-	VPINSRW      $0x00, (R12), X3, X3
-	VPINSRW      $0x01, (R12)(SI*1), X3, X3
-	VPINSRW      $0x02, (R12)(SI*2), X3, X3
-	VPINSRW      $0x03, (R12)(DI*1), X3, X3
-	VPXOR        X4, X4, X4
-	VPINSRW      $0x00, (R13), X4, X4
-	VPINSRW      $0x01, (R13)(SI*1), X4, X4
-	VPINSRW      $0x02, (R13)(SI*2), X4, X4
-	VPINSRW      $0x03, (R13)(DI*1), X4, X4
-	VPUNPCKLQDQ  X4, X3, X3
-	VCVTPH2PS    X3, Y3
-	VMULPS       Y2, Y3, Y3
-	VFMADD231PS  Y1, Y3, Y0
-	ADDQ         $0x22, R12
-	ADDQ         $0x22, R13
-	ADDQ         $0x20, R8
-	ADDQ         $0x04, R9
-	ADDQ         $0x04, R10
-	DECQ         R11
-	JNE          block
-	VCMPPS       $0x03, Y0, Y0, Y1
-	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
-	VBLENDVPS    Y1, Y2, Y0, Y0
-	VMOVUPS      Y0, (CX)
-	ADDQ         $0x00000020, CX
-	LEAQ         (DX)(SI*8), DX
-	SUBQ         $0x08, BX
-	JNE          rows
+	PREFETCHT0      (R14)
+	PREFETCHT0      64(R14)
+	PREFETCHT0      128(R14)
+	PREFETCHT0      192(R14)
+	PREFETCHT0      256(R14)
+	ADDQ            $0x00000110, R14
+	VBROADCASTI64X4 (R8), Z2
+	VPXORD          Z3, Z3, Z3
+	VMOVDQU         2(R12), Y5
+	VINSERTI64X4    $0x01, 2(R12)(SI*1), Z5, Z4
+	VPXORD          Z0, Z4, Z4
+	VPDPBUSD        Z2, Z4, Z3
+	VPXORD          Z6, Z6, Z6
+	VMOVDQU         2(R12)(SI*2), Y5
+	VINSERTI64X4    $0x01, 2(R12)(DI*1), Z5, Z4
+	VPXORD          Z0, Z4, Z4
+	VPDPBUSD        Z2, Z4, Z6
+	VPXORD          Z7, Z7, Z7
+	VMOVDQU         2(R13), Y5
+	VINSERTI64X4    $0x01, 2(R13)(SI*1), Z5, Z4
+	VPXORD          Z0, Z4, Z4
+	VPDPBUSD        Z2, Z4, Z7
+	VPXORD          Z8, Z8, Z8
+	VMOVDQU         2(R13)(SI*2), Y5
+	VINSERTI64X4    $0x01, 2(R13)(DI*1), Z5, Z4
+	VPXORD          Z0, Z4, Z4
+	VPDPBUSD        Z2, Z4, Z8
+	VSHUFPS         $0xdd, Z6, Z3, Z2
+	VSHUFPS         $0x88, Z6, Z3, Z4
+	VPADDD          Z2, Z4, Z4
+	VSHUFPS         $0xdd, Z8, Z7, Z2
+	VSHUFPS         $0x88, Z8, Z7, Z9
+	VPADDD          Z2, Z9, Z9
+	VSHUFPS         $0xdd, Z9, Z4, Z2
+	VSHUFPS         $0x88, Z9, Z4, Z4
+	VPADDD          Z2, Z4, Z4
+	VSHUFI64X2      $0x88, Z4, Z4, Z2
+	VSHUFI64X2      $0xdd, Z4, Z4, Z4
+	VPADDD          Y4, Y2, Y2
+	VBROADCASTSS    (R9), Y4
+	VPBROADCASTD    (R10), Y5
+	VPSLLD          $0x07, Y5, Y5
+	VPSUBD          Y5, Y2, Y2
+	VCVTDQ2PS       Y2, Y2
+	VPXOR           X5, X5, X5
+	VPINSRW         $0x00, (R12), X5, X5
+	VPINSRW         $0x01, (R12)(SI*2), X5, X5
+	VPINSRW         $0x02, (R13), X5, X5
+	VPINSRW         $0x03, (R13)(SI*2), X5, X5
+	VPXOR           X9, X9, X9
+	VPINSRW         $0x00, (R12)(SI*1), X9, X9
+	VPINSRW         $0x01, (R12)(DI*1), X9, X9
+	VPINSRW         $0x02, (R13)(SI*1), X9, X9
+	VPINSRW         $0x03, (R13)(DI*1), X9, X9
+	VPUNPCKLQDQ     X9, X5, X5
+	VCVTPH2PS       X5, Y5
+	VMULPS          Y4, Y5, Y5
+	VFMADD231PS     Y2, Y5, Y1
+	ADDQ            $0x22, R12
+	ADDQ            $0x22, R13
+	ADDQ            $0x20, R8
+	ADDQ            $0x04, R9
+	ADDQ            $0x04, R10
+	DECQ            R11
+	JNE             block
+	VMOVDQU         u32_0_4_1_5_2_6_3_7<>+0(SB), Y2
+	VPERMPS         Y1, Y2, Y1
+	VCMPPS          $0x03, Y1, Y1, Y2
+	VBROADCASTSS    u32_7fc00000<>+0(SB), Y4
+	VBLENDVPS       Y2, Y4, Y1, Y1
+	VMOVUPS         Y1, (CX)
+	ADDQ            $0x00000020, CX
+	LEAQ            (DX)(SI*8), DX
+	SUBQ            $0x08, BX
+	JNE             rows
 	VZEROUPPER
 	RET
 
-DATA u32_80808080x8<>+0(SB)/8, $0x8080808080808080
-DATA u32_80808080x8<>+8(SB)/8, $0x8080808080808080
-DATA u32_80808080x8<>+16(SB)/8, $0x8080808080808080
-DATA u32_80808080x8<>+24(SB)/8, $0x8080808080808080
-GLOBL u32_80808080x8<>(SB), RODATA|NOPTR, $32
+DATA u32_80808080x16<>+0(SB)/8, $0x8080808080808080
+DATA u32_80808080x16<>+8(SB)/8, $0x8080808080808080
+DATA u32_80808080x16<>+16(SB)/8, $0x8080808080808080
+DATA u32_80808080x16<>+24(SB)/8, $0x8080808080808080
+DATA u32_80808080x16<>+32(SB)/8, $0x8080808080808080
+DATA u32_80808080x16<>+40(SB)/8, $0x8080808080808080
+DATA u32_80808080x16<>+48(SB)/8, $0x8080808080808080
+DATA u32_80808080x16<>+56(SB)/8, $0x8080808080808080
+GLOBL u32_80808080x16<>(SB), RODATA|NOPTR, $64
 
 // func gemvIQ4NLAVX512(a *byte)
-// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, F16C, FMA3, MMX+
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VNNI, F16C, FMA3, MMX+
 TEXT ·gemvIQ4NLAVX512(SB), NOSPLIT, $0-8
-	MOVQ    a+0(FP), AX
-	MOVQ    (AX), CX
-	MOVQ    8(AX), DX
-	MOVQ    24(AX), BX
-	MOVQ    16(AX), SI
-	VMOVDQU u32_0x4_4x4<>+0(SB), Y0
-	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
-	LEAQ    (SI)(SI*2), DI
-
-rows:
-	MOVQ  40(AX), R8
-	MOVQ  48(AX), R9
-	MOVQ  56(AX), R10
-	MOVQ  32(AX), R11
-	MOVQ  DX, R12
-	LEAQ  (DX)(SI*4), R13
-	LEAQ  (DX)(SI*8), R14
-	VPXOR Y2, Y2, Y2
-
-block:
-	PREFETCHT0     (R14)
-	PREFETCHT0     64(R14)
-	PREFETCHT0     128(R14)
-	ADDQ           $0x00000090, R14
-	VMOVDQU        (R8), Y3
-	VPXOR          Y4, Y4, Y4
-	VBROADCASTI128 2(R12), Y5
-	VPSRLVD        Y0, Y5, Y5
-	VPAND          Y1, Y5, Y5
-	VMOVDQU        u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y6
-	VPSHUFB        Y5, Y6, Y6
-	VPDPBUSD       Y3, Y6, Y4
-	VPXOR          Y5, Y5, Y5
-	VBROADCASTI128 2(R12)(SI*1), Y6
-	VPSRLVD        Y0, Y6, Y6
-	VPAND          Y1, Y6, Y6
-	VMOVDQU        u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y7
-	VPSHUFB        Y6, Y7, Y7
-	VPDPBUSD       Y3, Y7, Y5
-	VSHUFPS        $0xdd, Y5, Y4, Y6
-	VSHUFPS        $0x88, Y5, Y4, Y4
-	VPADDD         Y6, Y4, Y4
-	VPXOR          Y5, Y5, Y5
-	VBROADCASTI128 2(R12)(SI*2), Y6
-	VPSRLVD        Y0, Y6, Y6
-	VPAND          Y1, Y6, Y6
-	VMOVDQU        u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y7
-	VPSHUFB        Y6, Y7, Y7
-	VPDPBUSD       Y3, Y7, Y5
-	VPXOR          Y6, Y6, Y6
-	VBROADCASTI128 2(R12)(DI*1), Y7
-	VPSRLVD        Y0, Y7, Y7
-	VPAND          Y1, Y7, Y7
-	VMOVDQU        u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y8
-	VPSHUFB        Y7, Y8, Y8
-	VPDPBUSD       Y3, Y8, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y7
-	VSHUFPS        $0x88, Y6, Y5, Y5
-	VPADDD         Y7, Y5, Y5
-	VSHUFPS        $0xdd, Y5, Y4, Y6
-	VSHUFPS        $0x88, Y5, Y4, Y4
-	VPADDD         Y6, Y4, Y4
-	VPXOR          Y5, Y5, Y5
-	VBROADCASTI128 2(R13), Y6
-	VPSRLVD        Y0, Y6, Y6
-	VPAND          Y1, Y6, Y6
-	VMOVDQU        u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y7
-	VPSHUFB        Y6, Y7, Y7
-	VPDPBUSD       Y3, Y7, Y5
-	VPXOR          Y6, Y6, Y6
-	VBROADCASTI128 2(R13)(SI*1), Y7
-	VPSRLVD        Y0, Y7, Y7
-	VPAND          Y1, Y7, Y7
-	VMOVDQU        u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y8
-	VPSHUFB        Y7, Y8, Y8
-	VPDPBUSD       Y3, Y8, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y7
-	VSHUFPS        $0x88, Y6, Y5, Y5
-	VPADDD         Y7, Y5, Y5
-	VPXOR          Y6, Y6, Y6
-	VBROADCASTI128 2(R13)(SI*2), Y7
-	VPSRLVD        Y0, Y7, Y7
-	VPAND          Y1, Y7, Y7
-	VMOVDQU        u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y8
-	VPSHUFB        Y7, Y8, Y8
-	VPDPBUSD       Y3, Y8, Y6
-	VPXOR          Y7, Y7, Y7
-	VBROADCASTI128 2(R13)(DI*1), Y8
-	VPSRLVD        Y0, Y8, Y8
-	VPAND          Y1, Y8, Y8
-	VMOVDQU        u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y9
-	VPSHUFB        Y8, Y9, Y9
-	VPDPBUSD       Y3, Y9, Y7
-	VSHUFPS        $0xdd, Y7, Y6, Y3
-	VSHUFPS        $0x88, Y7, Y6, Y6
-	VPADDD         Y3, Y6, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y3
-	VSHUFPS        $0x88, Y6, Y5, Y5
-	VPADDD         Y3, Y5, Y5
-	VPERM2I128     $0x20, Y5, Y4, Y3
-	VPERM2I128     $0x31, Y5, Y4, Y4
-	VPADDD         Y4, Y3, Y3
-	VBROADCASTSS   (R9), Y4
-	VPBROADCASTD   (R10), Y5
-	VPSLLD         $0x07, Y5, Y5
-	VPSUBD         Y5, Y3, Y3
-	VCVTDQ2PS      Y3, Y3
-	VPXOR          X5, X5, X5
-	VPINSRW        $0x00, (R12), X5, X5
-	VPINSRW        $0x01, (R12)(SI*1), X5, X5
-	VPINSRW        $0x02, (R12)(SI*2), X5, X5
-	VPINSRW        $0x03, (R12)(DI*1), X5, X5
-	VPXOR          X6, X6, X6
-	VPINSRW        $0x00, (R13), X6, X6
-	VPINSRW        $0x01, (R13)(SI*1), X6, X6
-	VPINSRW        $0x02, (R13)(SI*2), X6, X6
-	VPINSRW        $0x03, (R13)(DI*1), X6, X6
-	VPUNPCKLQDQ    X6, X5, X5
-	VCVTPH2PS      X5, Y5
-	VMULPS         Y4, Y5, Y5
-	VFMADD231PS    Y3, Y5, Y2
-	ADDQ           $0x12, R12
-	ADDQ           $0x12, R13
-	ADDQ           $0x20, R8
-	ADDQ           $0x04, R9
-	ADDQ           $0x04, R10
-	DECQ           R11
-	JNE            block
-	VCMPPS         $0x03, Y2, Y2, Y3
-	VBROADCASTSS   u32_7fc00000<>+0(SB), Y4
-	VBLENDVPS      Y3, Y4, Y2, Y2
-	VMOVUPS        Y2, (CX)
-	ADDQ           $0x00000020, CX
-	LEAQ           (DX)(SI*8), DX
-	SUBQ           $0x08, BX
-	JNE            rows
-	VZEROUPPER
-	RET
-
-DATA u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB)/8, $0x766a5d4f3f2d1801
-DATA u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+8(SB)/8, $0xf1d9c5b5a6998d81
-DATA u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+16(SB)/8, $0x766a5d4f3f2d1801
-DATA u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+24(SB)/8, $0xf1d9c5b5a6998d81
-GLOBL u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>(SB), RODATA|NOPTR, $32
-
-// func gemvMXFP4AVX512(a *byte)
-// Requires: AVX, AVX2, AVX512VL, AVX512VNNI, FMA3, MMX+
-TEXT ·gemvMXFP4AVX512(SB), NOSPLIT, $0-8
-	MOVQ    a+0(FP), AX
-	MOVQ    (AX), CX
-	MOVQ    8(AX), DX
-	MOVQ    24(AX), BX
-	MOVQ    16(AX), SI
-	VMOVDQU u32_0x4_4x4<>+0(SB), Y0
-	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
-	VMOVDQU u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+0(SB), Y2
-	LEAQ    (SI)(SI*2), DI
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	MOVQ      16(AX), SI
+	VMOVDQU64 u32_0x4_4x4_0x4_4x4<>+0(SB), Z0
+	VMOVDQU64 u32_f0f0f0fx16<>+0(SB), Z1
+	VMOVDQU64 u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Z2
+	MOVL      $0x0000ff00, DI
+	KMOVW     DI, K1
+	LEAQ      (SI)(SI*2), DI
 
 rows:
 	MOVQ  40(AX), R8
@@ -953,126 +761,223 @@ rows:
 	VPXOR Y3, Y3, Y3
 
 block:
-	PREFETCHT0     (R14)
-	PREFETCHT0     64(R14)
-	PREFETCHT0     128(R14)
-	ADDQ           $0x00000088, R14
-	VMOVDQU        (R8), Y4
-	VPXOR          Y5, Y5, Y5
-	VBROADCASTI128 1(R12), Y6
-	VPSRLVD        Y0, Y6, Y6
-	VPAND          Y1, Y6, Y6
-	VPSHUFB        Y6, Y2, Y6
-	VPDPBUSD       Y4, Y6, Y5
-	VPXOR          Y6, Y6, Y6
-	VBROADCASTI128 1(R12)(SI*1), Y7
-	VPSRLVD        Y0, Y7, Y7
-	VPAND          Y1, Y7, Y7
-	VPSHUFB        Y7, Y2, Y7
-	VPDPBUSD       Y4, Y7, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y7
-	VSHUFPS        $0x88, Y6, Y5, Y5
-	VPADDD         Y7, Y5, Y5
-	VPXOR          Y6, Y6, Y6
-	VBROADCASTI128 1(R12)(SI*2), Y7
-	VPSRLVD        Y0, Y7, Y7
-	VPAND          Y1, Y7, Y7
-	VPSHUFB        Y7, Y2, Y7
-	VPDPBUSD       Y4, Y7, Y6
-	VPXOR          Y7, Y7, Y7
-	VBROADCASTI128 1(R12)(DI*1), Y8
-	VPSRLVD        Y0, Y8, Y8
-	VPAND          Y1, Y8, Y8
-	VPSHUFB        Y8, Y2, Y8
-	VPDPBUSD       Y4, Y8, Y7
-	VSHUFPS        $0xdd, Y7, Y6, Y8
-	VSHUFPS        $0x88, Y7, Y6, Y6
-	VPADDD         Y8, Y6, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y7
-	VSHUFPS        $0x88, Y6, Y5, Y5
-	VPADDD         Y7, Y5, Y5
-	VPXOR          Y6, Y6, Y6
-	VBROADCASTI128 1(R13), Y7
-	VPSRLVD        Y0, Y7, Y7
-	VPAND          Y1, Y7, Y7
-	VPSHUFB        Y7, Y2, Y7
-	VPDPBUSD       Y4, Y7, Y6
-	VPXOR          Y7, Y7, Y7
-	VBROADCASTI128 1(R13)(SI*1), Y8
-	VPSRLVD        Y0, Y8, Y8
-	VPAND          Y1, Y8, Y8
-	VPSHUFB        Y8, Y2, Y8
-	VPDPBUSD       Y4, Y8, Y7
-	VSHUFPS        $0xdd, Y7, Y6, Y8
-	VSHUFPS        $0x88, Y7, Y6, Y6
-	VPADDD         Y8, Y6, Y6
-	VPXOR          Y7, Y7, Y7
-	VBROADCASTI128 1(R13)(SI*2), Y8
-	VPSRLVD        Y0, Y8, Y8
-	VPAND          Y1, Y8, Y8
-	VPSHUFB        Y8, Y2, Y8
-	VPDPBUSD       Y4, Y8, Y7
-	VPXOR          Y8, Y8, Y8
-	VBROADCASTI128 1(R13)(DI*1), Y9
-	VPSRLVD        Y0, Y9, Y9
-	VPAND          Y1, Y9, Y9
-	VPSHUFB        Y9, Y2, Y9
-	VPDPBUSD       Y4, Y9, Y8
-	VSHUFPS        $0xdd, Y8, Y7, Y4
-	VSHUFPS        $0x88, Y8, Y7, Y7
-	VPADDD         Y4, Y7, Y7
-	VSHUFPS        $0xdd, Y7, Y6, Y4
-	VSHUFPS        $0x88, Y7, Y6, Y6
-	VPADDD         Y4, Y6, Y6
-	VPERM2I128     $0x20, Y6, Y5, Y4
-	VPERM2I128     $0x31, Y6, Y5, Y5
-	VPADDD         Y5, Y4, Y4
-	VBROADCASTSS   (R9), Y5
-	VPBROADCASTD   (R10), Y6
-	VPSLLD         $0x04, Y6, Y6
-	VPSUBD         Y6, Y4, Y4
-	VCVTDQ2PS      Y4, Y4
-	VPXOR          X6, X6, X6
-	VPINSRB        $0x00, (R12), X6, X6
-	VPINSRB        $0x01, (R12)(SI*1), X6, X6
-	VPINSRB        $0x02, (R12)(SI*2), X6, X6
-	VPINSRB        $0x03, (R12)(DI*1), X6, X6
-	VPINSRB        $0x04, (R13), X6, X6
-	VPINSRB        $0x05, (R13)(SI*1), X6, X6
-	VPINSRB        $0x06, (R13)(SI*2), X6, X6
-	VPINSRB        $0x07, (R13)(DI*1), X6, X6
-	VPMOVZXBD      X6, Y6
-	VPMINUD        u32_2x8<>+0(SB), Y6, Y8
-	VMOVDQU        u32_200000x8<>+0(SB), Y7
-	VPSLLVD        Y8, Y7, Y7
-	VPSLLD         $0x17, Y6, Y6
-	VPSUBD         u32_800000x8<>+0(SB), Y6, Y6
-	VPMAXSD        Y7, Y6, Y6
-	VMULPS         Y5, Y6, Y6
-	VFMADD231PS    Y4, Y6, Y3
-	ADDQ           $0x11, R12
-	ADDQ           $0x11, R13
-	ADDQ           $0x20, R8
-	ADDQ           $0x04, R9
-	ADDQ           $0x04, R10
-	DECQ           R11
-	JNE            block
-	VCMPPS         $0x03, Y3, Y3, Y4
-	VBROADCASTSS   u32_7fc00000<>+0(SB), Y5
-	VBLENDVPS      Y4, Y5, Y3, Y3
-	VMOVUPS        Y3, (CX)
-	ADDQ           $0x00000020, CX
-	LEAQ           (DX)(SI*8), DX
-	SUBQ           $0x08, BX
-	JNE            rows
+	PREFETCHT0      (R14)
+	PREFETCHT0      64(R14)
+	PREFETCHT0      128(R14)
+	ADDQ            $0x00000090, R14
+	VBROADCASTI64X4 (R8), Z4
+	VPXORD          Z5, Z5, Z5
+	VBROADCASTI32X4 2(R12), Z6
+	VBROADCASTI32X4 2(R12)(SI*1), K1, Z6
+	VPSRLVD         Z0, Z6, Z6
+	VPANDD          Z1, Z6, Z6
+	VPSHUFB         Z6, Z2, Z6
+	VPDPBUSD        Z4, Z6, Z5
+	VPXORD          Z7, Z7, Z7
+	VBROADCASTI32X4 2(R12)(SI*2), Z6
+	VBROADCASTI32X4 2(R12)(DI*1), K1, Z6
+	VPSRLVD         Z0, Z6, Z6
+	VPANDD          Z1, Z6, Z6
+	VPSHUFB         Z6, Z2, Z6
+	VPDPBUSD        Z4, Z6, Z7
+	VPXORD          Z8, Z8, Z8
+	VBROADCASTI32X4 2(R13), Z6
+	VBROADCASTI32X4 2(R13)(SI*1), K1, Z6
+	VPSRLVD         Z0, Z6, Z6
+	VPANDD          Z1, Z6, Z6
+	VPSHUFB         Z6, Z2, Z6
+	VPDPBUSD        Z4, Z6, Z8
+	VPXORD          Z9, Z9, Z9
+	VBROADCASTI32X4 2(R13)(SI*2), Z6
+	VBROADCASTI32X4 2(R13)(DI*1), K1, Z6
+	VPSRLVD         Z0, Z6, Z6
+	VPANDD          Z1, Z6, Z6
+	VPSHUFB         Z6, Z2, Z6
+	VPDPBUSD        Z4, Z6, Z9
+	VSHUFPS         $0xdd, Z7, Z5, Z4
+	VSHUFPS         $0x88, Z7, Z5, Z6
+	VPADDD          Z4, Z6, Z6
+	VSHUFPS         $0xdd, Z9, Z8, Z4
+	VSHUFPS         $0x88, Z9, Z8, Z10
+	VPADDD          Z4, Z10, Z10
+	VSHUFPS         $0xdd, Z10, Z6, Z4
+	VSHUFPS         $0x88, Z10, Z6, Z6
+	VPADDD          Z4, Z6, Z6
+	VSHUFI64X2      $0x88, Z6, Z6, Z4
+	VSHUFI64X2      $0xdd, Z6, Z6, Z6
+	VPADDD          Y6, Y4, Y4
+	VBROADCASTSS    (R9), Y6
+	VPBROADCASTD    (R10), Y10
+	VPSLLD          $0x07, Y10, Y10
+	VPSUBD          Y10, Y4, Y4
+	VCVTDQ2PS       Y4, Y4
+	VPXOR           X10, X10, X10
+	VPINSRW         $0x00, (R12), X10, X10
+	VPINSRW         $0x01, (R12)(SI*2), X10, X10
+	VPINSRW         $0x02, (R13), X10, X10
+	VPINSRW         $0x03, (R13)(SI*2), X10, X10
+	VPXOR           X11, X11, X11
+	VPINSRW         $0x00, (R12)(SI*1), X11, X11
+	VPINSRW         $0x01, (R12)(DI*1), X11, X11
+	VPINSRW         $0x02, (R13)(SI*1), X11, X11
+	VPINSRW         $0x03, (R13)(DI*1), X11, X11
+	VPUNPCKLQDQ     X11, X10, X10
+	VCVTPH2PS       X10, Y10
+	VMULPS          Y6, Y10, Y10
+	VFMADD231PS     Y4, Y10, Y3
+	ADDQ            $0x12, R12
+	ADDQ            $0x12, R13
+	ADDQ            $0x20, R8
+	ADDQ            $0x04, R9
+	ADDQ            $0x04, R10
+	DECQ            R11
+	JNE             block
+	VMOVDQU         u32_0_4_1_5_2_6_3_7<>+0(SB), Y4
+	VPERMPS         Y3, Y4, Y3
+	VCMPPS          $0x03, Y3, Y3, Y4
+	VBROADCASTSS    u32_7fc00000<>+0(SB), Y6
+	VBLENDVPS       Y4, Y6, Y3, Y3
+	VMOVUPS         Y3, (CX)
+	ADDQ            $0x00000020, CX
+	LEAQ            (DX)(SI*8), DX
+	SUBQ            $0x08, BX
+	JNE             rows
 	VZEROUPPER
 	RET
 
-DATA u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+0(SB)/8, $0x1c18161413121110
-DATA u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+8(SB)/8, $0x04080a0c0d0e0f10
-DATA u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+16(SB)/8, $0x1c18161413121110
-DATA u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+24(SB)/8, $0x04080a0c0d0e0f10
-GLOBL u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>(SB), RODATA|NOPTR, $32
+DATA u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB)/8, $0x766a5d4f3f2d1801
+DATA u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+8(SB)/8, $0xf1d9c5b5a6998d81
+DATA u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+16(SB)/8, $0x766a5d4f3f2d1801
+DATA u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+24(SB)/8, $0xf1d9c5b5a6998d81
+DATA u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+32(SB)/8, $0x766a5d4f3f2d1801
+DATA u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+40(SB)/8, $0xf1d9c5b5a6998d81
+DATA u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+48(SB)/8, $0x766a5d4f3f2d1801
+DATA u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+56(SB)/8, $0xf1d9c5b5a6998d81
+GLOBL u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>(SB), RODATA|NOPTR, $64
+
+// func gemvMXFP4AVX512(a *byte)
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VNNI, FMA3, MMX+
+TEXT ·gemvMXFP4AVX512(SB), NOSPLIT, $0-8
+	MOVQ      a+0(FP), AX
+	MOVQ      (AX), CX
+	MOVQ      8(AX), DX
+	MOVQ      24(AX), BX
+	MOVQ      16(AX), SI
+	VMOVDQU64 u32_0x4_4x4_0x4_4x4<>+0(SB), Z0
+	VMOVDQU64 u32_f0f0f0fx16<>+0(SB), Z1
+	VMOVDQU64 u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+0(SB), Z2
+	MOVL      $0x0000ff00, DI
+	KMOVW     DI, K1
+	LEAQ      (SI)(SI*2), DI
+
+rows:
+	MOVQ  40(AX), R8
+	MOVQ  48(AX), R9
+	MOVQ  56(AX), R10
+	MOVQ  32(AX), R11
+	MOVQ  DX, R12
+	LEAQ  (DX)(SI*4), R13
+	LEAQ  (DX)(SI*8), R14
+	VPXOR Y3, Y3, Y3
+
+block:
+	PREFETCHT0      (R14)
+	PREFETCHT0      64(R14)
+	PREFETCHT0      128(R14)
+	ADDQ            $0x00000088, R14
+	VBROADCASTI64X4 (R8), Z4
+	VPXORD          Z5, Z5, Z5
+	VBROADCASTI32X4 1(R12), Z6
+	VBROADCASTI32X4 1(R12)(SI*1), K1, Z6
+	VPSRLVD         Z0, Z6, Z6
+	VPANDD          Z1, Z6, Z6
+	VPSHUFB         Z6, Z2, Z6
+	VPDPBUSD        Z4, Z6, Z5
+	VPXORD          Z7, Z7, Z7
+	VBROADCASTI32X4 1(R12)(SI*2), Z6
+	VBROADCASTI32X4 1(R12)(DI*1), K1, Z6
+	VPSRLVD         Z0, Z6, Z6
+	VPANDD          Z1, Z6, Z6
+	VPSHUFB         Z6, Z2, Z6
+	VPDPBUSD        Z4, Z6, Z7
+	VPXORD          Z8, Z8, Z8
+	VBROADCASTI32X4 1(R13), Z6
+	VBROADCASTI32X4 1(R13)(SI*1), K1, Z6
+	VPSRLVD         Z0, Z6, Z6
+	VPANDD          Z1, Z6, Z6
+	VPSHUFB         Z6, Z2, Z6
+	VPDPBUSD        Z4, Z6, Z8
+	VPXORD          Z9, Z9, Z9
+	VBROADCASTI32X4 1(R13)(SI*2), Z6
+	VBROADCASTI32X4 1(R13)(DI*1), K1, Z6
+	VPSRLVD         Z0, Z6, Z6
+	VPANDD          Z1, Z6, Z6
+	VPSHUFB         Z6, Z2, Z6
+	VPDPBUSD        Z4, Z6, Z9
+	VSHUFPS         $0xdd, Z7, Z5, Z4
+	VSHUFPS         $0x88, Z7, Z5, Z6
+	VPADDD          Z4, Z6, Z6
+	VSHUFPS         $0xdd, Z9, Z8, Z4
+	VSHUFPS         $0x88, Z9, Z8, Z10
+	VPADDD          Z4, Z10, Z10
+	VSHUFPS         $0xdd, Z10, Z6, Z4
+	VSHUFPS         $0x88, Z10, Z6, Z6
+	VPADDD          Z4, Z6, Z6
+	VSHUFI64X2      $0x88, Z6, Z6, Z4
+	VSHUFI64X2      $0xdd, Z6, Z6, Z6
+	VPADDD          Y6, Y4, Y4
+	VBROADCASTSS    (R9), Y6
+	VPBROADCASTD    (R10), Y10
+	VPSLLD          $0x04, Y10, Y10
+	VPSUBD          Y10, Y4, Y4
+	VCVTDQ2PS       Y4, Y4
+	VPXOR           X10, X10, X10
+	VPINSRB         $0x00, (R12), X10, X10
+	VPINSRB         $0x01, (R12)(SI*2), X10, X10
+	VPINSRB         $0x02, (R13), X10, X10
+	VPINSRB         $0x03, (R13)(SI*2), X10, X10
+	VPINSRB         $0x04, (R12)(SI*1), X10, X10
+	VPINSRB         $0x05, (R12)(DI*1), X10, X10
+	VPINSRB         $0x06, (R13)(SI*1), X10, X10
+	VPINSRB         $0x07, (R13)(DI*1), X10, X10
+	VPMOVZXBD       X10, Y10
+	VPMINUD         u32_2x8<>+0(SB), Y10, Y12
+	VMOVDQU         u32_200000x8<>+0(SB), Y11
+	VPSLLVD         Y12, Y11, Y11
+	VPSLLD          $0x17, Y10, Y10
+	VPSUBD          u32_800000x8<>+0(SB), Y10, Y10
+	VPMAXSD         Y11, Y10, Y10
+	VMULPS          Y6, Y10, Y10
+	VFMADD231PS     Y4, Y10, Y3
+	ADDQ            $0x11, R12
+	ADDQ            $0x11, R13
+	ADDQ            $0x20, R8
+	ADDQ            $0x04, R9
+	ADDQ            $0x04, R10
+	DECQ            R11
+	JNE             block
+	VMOVDQU         u32_0_4_1_5_2_6_3_7<>+0(SB), Y4
+	VPERMPS         Y3, Y4, Y3
+	VCMPPS          $0x03, Y3, Y3, Y4
+	VBROADCASTSS    u32_7fc00000<>+0(SB), Y6
+	VBLENDVPS       Y4, Y6, Y3, Y3
+	VMOVUPS         Y3, (CX)
+	ADDQ            $0x00000020, CX
+	LEAQ            (DX)(SI*8), DX
+	SUBQ            $0x08, BX
+	JNE             rows
+	VZEROUPPER
+	RET
+
+DATA u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+0(SB)/8, $0x1c18161413121110
+DATA u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+8(SB)/8, $0x04080a0c0d0e0f10
+DATA u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+16(SB)/8, $0x1c18161413121110
+DATA u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+24(SB)/8, $0x04080a0c0d0e0f10
+DATA u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+32(SB)/8, $0x1c18161413121110
+DATA u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+40(SB)/8, $0x04080a0c0d0e0f10
+DATA u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+48(SB)/8, $0x1c18161413121110
+DATA u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+56(SB)/8, $0x04080a0c0d0e0f10
+GLOBL u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>(SB), RODATA|NOPTR, $64
 
 DATA u32_2x8<>+0(SB)/8, $0x0000000200000002
 DATA u32_2x8<>+8(SB)/8, $0x0000000200000002
@@ -1362,6 +1267,12 @@ DATA u32_0x2_4x2_0x2_4x2<>+8(SB)/8, $0x0000000400000004
 DATA u32_0x2_4x2_0x2_4x2<>+16(SB)/8, $0x0000000000000000
 DATA u32_0x2_4x2_0x2_4x2<>+24(SB)/8, $0x0000000400000004
 GLOBL u32_0x2_4x2_0x2_4x2<>(SB), RODATA|NOPTR, $32
+
+DATA u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+0(SB)/8, $0x1c18161413121110
+DATA u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+8(SB)/8, $0x04080a0c0d0e0f10
+DATA u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+16(SB)/8, $0x1c18161413121110
+DATA u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+24(SB)/8, $0x04080a0c0d0e0f10
+GLOBL u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>(SB), RODATA|NOPTR, $32
 
 DATA u32_ffx8<>+0(SB)/8, $0x000000ff000000ff
 DATA u32_ffx8<>+8(SB)/8, $0x000000ff000000ff
@@ -1856,16 +1767,6 @@ DATA u32_0x8_4x8<>+48(SB)/8, $0x0000000400000004
 DATA u32_0x8_4x8<>+56(SB)/8, $0x0000000400000004
 GLOBL u32_0x8_4x8<>(SB), RODATA|NOPTR, $64
 
-DATA u32_f0f0f0fx16<>+0(SB)/8, $0x0f0f0f0f0f0f0f0f
-DATA u32_f0f0f0fx16<>+8(SB)/8, $0x0f0f0f0f0f0f0f0f
-DATA u32_f0f0f0fx16<>+16(SB)/8, $0x0f0f0f0f0f0f0f0f
-DATA u32_f0f0f0fx16<>+24(SB)/8, $0x0f0f0f0f0f0f0f0f
-DATA u32_f0f0f0fx16<>+32(SB)/8, $0x0f0f0f0f0f0f0f0f
-DATA u32_f0f0f0fx16<>+40(SB)/8, $0x0f0f0f0f0f0f0f0f
-DATA u32_f0f0f0fx16<>+48(SB)/8, $0x0f0f0f0f0f0f0f0f
-DATA u32_f0f0f0fx16<>+56(SB)/8, $0x0f0f0f0f0f0f0f0f
-GLOBL u32_f0f0f0fx16<>(SB), RODATA|NOPTR, $64
-
 DATA u16_0x16_1x16<>+0(SB)/8, $0x0000000000000000
 DATA u16_0x16_1x16<>+8(SB)/8, $0x0000000000000000
 DATA u16_0x16_1x16<>+16(SB)/8, $0x0000000000000000
@@ -2313,26 +2214,6 @@ block:
 	JNE             row
 	VZEROUPPER
 	RET
-
-DATA u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB)/8, $0x766a5d4f3f2d1801
-DATA u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+8(SB)/8, $0xf1d9c5b5a6998d81
-DATA u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+16(SB)/8, $0x766a5d4f3f2d1801
-DATA u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+24(SB)/8, $0xf1d9c5b5a6998d81
-DATA u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+32(SB)/8, $0x766a5d4f3f2d1801
-DATA u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+40(SB)/8, $0xf1d9c5b5a6998d81
-DATA u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+48(SB)/8, $0x766a5d4f3f2d1801
-DATA u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+56(SB)/8, $0xf1d9c5b5a6998d81
-GLOBL u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>(SB), RODATA|NOPTR, $64
-
-DATA u32_0x4_4x4_0x4_4x4<>+0(SB)/8, $0x0000000000000000
-DATA u32_0x4_4x4_0x4_4x4<>+8(SB)/8, $0x0000000000000000
-DATA u32_0x4_4x4_0x4_4x4<>+16(SB)/8, $0x0000000400000004
-DATA u32_0x4_4x4_0x4_4x4<>+24(SB)/8, $0x0000000400000004
-DATA u32_0x4_4x4_0x4_4x4<>+32(SB)/8, $0x0000000000000000
-DATA u32_0x4_4x4_0x4_4x4<>+40(SB)/8, $0x0000000000000000
-DATA u32_0x4_4x4_0x4_4x4<>+48(SB)/8, $0x0000000400000004
-DATA u32_0x4_4x4_0x4_4x4<>+56(SB)/8, $0x0000000400000004
-GLOBL u32_0x4_4x4_0x4_4x4<>(SB), RODATA|NOPTR, $64
 
 DATA u32_6x8_7x8<>+0(SB)/8, $0x0000000600000006
 DATA u32_6x8_7x8<>+8(SB)/8, $0x0000000600000006

@@ -3,6 +3,9 @@
 //	DOT(a, c, d)           d = dot products of 16 activations a and codes c, of up to 7 bits, in 4 lanes
 //	DOT2(a, c, b, e, d)    the same of two pairs, of codes 0 to 63
 //	DOT2W(a, c, b, e, d)   the same of codes of 8 bits
+//	ADD2, ADD2W            DOT2 and DOT2W for the rows of SMALL: they may add to d
+//	CLEAR_ROWS()           the state of ADD2 and ROW_SUMS before the first block
+//	ROW_SUMS(now, last)    V19 = the sums of each of V20-V23 of a block; registers now and last alternate
 //
 // R0 is RowArgs, R1 Dst, R2 the block, R3 the activations, R4 their scales, R5 their sums, R6 the blocks left, R7 the
 // rows left, R8 the rows. V29 is f.
@@ -412,18 +415,48 @@ block:                             \
 	FINISH()
 
 // SMALL is a kernel of four rows at a time, with blocks of 32 columns. ROW loads the block of a row, at register p,
-// its scale to element i of V0, and sets d to the dot products. END adds the sums V20 to f.
+// its scale to element i of V0, and makes d the dot products. END adds the sums V19 to f. The numbers of activations
+// of four blocks are loaded together: element i of V6 is a scale, of V7 a sum.
 #define SMALL(SUMS, CONSTS, ROW, END) \
-	ROWS4(SUMS, CONSTS, SMALL_BLOCK, ROW, END)
+	ENTER() \
+	CONSTS() \
+rows: \
+	START4(SUMS) \
+	CLEAR_ROWS() \
+	SUBS $4, R6 \
+	BLT rest \
+four: \
+	VLD1.P 16(R4), [V6.S4] \
+	VLD1.P 16(R5), [V7.S4] \
+	SMALL_BLOCK(ROW, END, 0, 18, 25) \
+	SMALL_BLOCK(ROW, END, 1, 25, 18) \
+	SMALL_BLOCK(ROW, END, 2, 18, 25) \
+	SMALL_BLOCK(ROW, END, 3, 25, 18) \
+	SUBS $4, R6 \
+	BGE four \
+rest: \
+	ADDS $4, R6 \
+	BEQ done \
+block: \
+	VLD1R.P 4(R4), [V6.S4] \
+	VLD1R.P 4(R5), [V7.S4] \
+	SMALL_BLOCK(ROW, END, 0, 18, 25) \
+	VMOV_16B(18, 25) \
+	SUBS $1, R6 \
+	BNE block \
+done: \
+	END4() \
+	BNE rows \
+	RET
 
-#define SMALL_BLOCK(ROW, END) \
+#define SMALL_BLOCK(ROW, END, k, now, last) \
 	VLD1.P 32(R3), [V16.B16, V17.B16] \
 	ROW(R2, 0, 20) \
 	ROW(R9, 1, 21) \
 	ROW(R10, 2, 22) \
 	ROW(R11, 3, 23) \
-	SUMS4() \
-	END()
+	ROW_SUMS(now, last) \
+	END(k)
 
 // SUMS4 adds up each of V20-V23.
 #define SUMS4() \
@@ -432,57 +465,56 @@ block:                             \
 	VADDP_4S(21, 20, 20)
 
 // ROWS4 is a kernel of four rows at a time.
-#define ROWS4(SUMS, CONSTS, BLOCK, ROW, END) \
+#define ROWS4(SUMS, CONSTS, BLOCK) \
 	ENTER() \
 	CONSTS() \
 rows: \
+	START4(SUMS) \
+block: \
+	BLOCK() \
+	SUBS $1, R6 \
+	BNE block \
+	END4() \
+	BNE rows \
+	RET
+
+#define START4(SUMS) \
 	START() \
 	MOVD SUMS(R0), R5 \
 	MOVD R8, R2 \
 	ADD R12, R2, R9 \
 	ADD R12, R9, R10 \
 	ADD R12, R10, R11 \
-	ADD R12, R11, R8 \
-block: \
-	BLOCK(ROW, END) \
-	SUBS $1, R6 \
-	BNE block \
+	ADD R12, R11, R8
+
+#define END4() \
 	CANONICAL() \
 	VST1.P [V29.S4], 16(R1) \
-	SUBS $4, R7 \
-	BNE rows \
-	RET
+	SUBS $4, R7
 
-// TERM adds V20 with scales d to f, FLOAT_TERM with the scales V1.
-#define TERM(d) \
+// TERM adds V19 with scales d to f, FLOAT_TERM with the scales V1.
+#define TERM(d, k) \
 	VFCVTL_4S(d, 1) \
-	FLOAT_TERM()
+	FLOAT_TERM(k)
 
-#define FLOAT_TERM() \
-	VSCVTF_4S(20, 20) \
-	VLD1R.P 4(R4), [V5.S4] \
-	VFMUL_4S(5, 1, 1) \
-	VFMLA_4S(20, 1, 29)
+#define FLOAT_TERM(k) \
+	VSCVTF_4S(19, 19) \
+	VFMULLANE_4S(k, 6, 1, 1) \
+	VFMLA_4S(19, 1, 29)
 
-#define END_PLAIN() TERM(0)
+#define END_PLAIN(k) TERM(0, k)
 
+// END_OFFSET subtracts the excess V24 of codes.
 #define END_OFFSET(k)                \
-	VLD1R.P 4(R5), [V4.S4]       \
-	VSHL_4S(k, 4, 4)             \
-	VSUB V4.S4, V20.S4, V20.S4   \
-	TERM(0)
+	VMLSLANE_4S(k, 7, 24, 19)    \
+	TERM(0, k)
 
-#define END_8() END_OFFSET(3)
-
-#define END_16() END_OFFSET(4)
-
-#define END_MIN()                    \
+#define END_MIN(k)                   \
 	VUZP1 V0.H8, V0.H8, V2.H8    \
 	VUZP2 V0.H8, V0.H8, V3.H8    \
-	TERM(2)                      \
+	TERM(2, k)                   \
 	VFCVTL_4S(3, 3)              \
-	VLD1R.P 4(R5), [V5.S4]       \
-	VFMLA_4S(5, 3, 29)
+	VFMLALANE_4S(k, 7, 3, 29)
 
 #define LOAD_D(p, i) VLD1.P 2(p), V0.H[i]
 
@@ -493,15 +525,20 @@ block: \
 	VAND_16B(31, 2, 3)      \
 	VUSHR_16B(4, 2, 2)
 
+#define CONSTS_Q40()             \
+	LOW15()                  \
+	MOVD $8, R14             \
+	VDUP R14, V24.S4
+
 #define ROW_Q40(p, i, d)         \
 	LOAD_D(p, i)             \
 	NIBBLES32(p)             \
-	DOT2(16, 3, 17, 2, d)
+	ADD2(16, 3, 17, 2, d)
 
 #define ROW_Q41(p, i, d)         \
 	LOAD_DM(p, i)            \
 	NIBBLES32(p)             \
-	DOT2(16, 3, 17, 2, d)
+	ADD2(16, 3, 17, 2, d)
 
 // FIFTH loads the nibbles, and 32 bits that are bit 4 of each code.
 #define FIFTH(p)                 \
@@ -519,12 +556,12 @@ block: \
 #define ROW_Q50(p, i, d)         \
 	LOAD_D(p, i)             \
 	FIFTH(p)                 \
-	DOT2(16, 3, 17, 2, d)
+	ADD2(16, 3, 17, 2, d)
 
 #define ROW_Q51(p, i, d)         \
 	LOAD_DM(p, i)            \
 	FIFTH(p)                 \
-	DOT2(16, 3, 17, 2, d)
+	ADD2(16, 3, 17, 2, d)
 
 // CONSTS_FIVE: V26 and V27 are the bytes of the 32 bits for each code, V28 the bits in them.
 #define CONSTS_FIVE()                                        \
@@ -533,6 +570,11 @@ block: \
 	MOVD $·fifthBits(SB), R14                            \
 	VLD1 (R14), [V26.B16, V27.B16, V28.B16]
 
+#define CONSTS_Q50()             \
+	CONSTS_FIVE()            \
+	MOVD $16, R14            \
+	VDUP R14, V24.S4
+
 // NONE is for kernels without constants.
 #define NONE()
 
@@ -540,7 +582,7 @@ block: \
 #define ROW_Q80(p, i, d)                     \
 	LOAD_D(p, i)                         \
 	VLD1.P 32(p), [V2.B16, V3.B16]       \
-	DOT2W(16, 2, 17, 3, d)
+	ADD2W(16, 2, 17, 3, d)
 
 #define ROW_IQ4NL(p, i, d)         \
 	LOAD_D(p, i)               \
@@ -549,7 +591,7 @@ block: \
 	VUSHR_16B(4, 2, 2)         \
 	VTBL_16B(3, 30, 3)         \
 	VTBL_16B(2, 30, 2)         \
-	DOT2W(16, 3, 17, 2, d)
+	ADD2W(16, 3, 17, 2, d)
 
 // MXFP4 and NVFP4: V30 is the table of E2M1, doubled.
 // CONSTS_MXFP4: V26-V28 are the numbers of POWERS.
@@ -578,11 +620,11 @@ block: \
 	NIBBLES32(p) \
 	VTBL_16B(3, 30, 3) \
 	VTBL_16B(2, 30, 2) \
-	DOT2(16, 3, 17, 2, d)
+	ADD2(16, 3, 17, 2, d)
 
-#define END_MXFP4() \
+#define END_MXFP4(k) \
 	POWERS() \
-	FLOAT_TERM()
+	FLOAT_TERM(k)
 
 // CONSTS_NVFP4: V26-V28 are the numbers of E4M3.
 #define CONSTS_NVFP4() \
@@ -628,7 +670,7 @@ block: \
 	VFMUL_4S(6, 1, 1) \
 	VFMLA_4S(20, 1, 29)
 
-#define BLOCK_NVFP4(ROW, END) \
+#define BLOCK_NVFP4() \
 	ACTS() \
 	LOAD_DM(R2, 0) \
 	LOAD_DM(R9, 1) \

@@ -19,6 +19,27 @@
 
 #define DOT2W(a, c, b, e, d) DOT2(a, c, b, e, d)
 
+// Sums of rows are of all blocks so far, modulo 2^32: a block's are a difference.
+
+#define ADD2(a, c, b, e, d) \
+	VSDOT_4S(a, c, d)   \
+	VSDOT_4S(b, e, d)
+
+#define ADD2W(a, c, b, e, d) ADD2(a, c, b, e, d)
+
+#define CLEAR_ROWS() \
+	VMOVI_2D(20) \
+	VMOVI_2D(21) \
+	VMOVI_2D(22) \
+	VMOVI_2D(23) \
+	VMOVI_2D(25)
+
+#define ROW_SUMS(now, last) \
+	VADDP_4S(21, 20, 19)   \
+	VADDP_4S(23, 22, now)  \
+	VADDP_4S(now, 19, now) \
+	VSUB_4S(last, now, 19)
+
 // func gemvQ2KDotprod(a *RowArgs)
 TEXT ·gemvQ2KDotprod(SB), NOSPLIT, $0-8
 	SUPER(CONSTS_Q2K, BLOCK_Q2K)
@@ -45,7 +66,7 @@ TEXT ·gemvIQ4XSDotprod(SB), NOSPLIT, $0-8
 
 // func gemvQ40Dotprod(a *RowArgs)
 TEXT ·gemvQ40Dotprod(SB), NOSPLIT, $0-8
-	SMALL(RowArgs_Sums, LOW15, ROW_Q40, END_8)
+	SMALL(RowArgs_Sums, CONSTS_Q40, ROW_Q40, END_OFFSET)
 
 // func gemvQ41Dotprod(a *RowArgs)
 TEXT ·gemvQ41Dotprod(SB), NOSPLIT, $0-8
@@ -53,7 +74,7 @@ TEXT ·gemvQ41Dotprod(SB), NOSPLIT, $0-8
 
 // func gemvQ50Dotprod(a *RowArgs)
 TEXT ·gemvQ50Dotprod(SB), NOSPLIT, $0-8
-	SMALL(RowArgs_Sums, CONSTS_FIVE, ROW_Q50, END_16)
+	SMALL(RowArgs_Sums, CONSTS_Q50, ROW_Q50, END_OFFSET)
 
 // func gemvQ51Dotprod(a *RowArgs)
 TEXT ·gemvQ51Dotprod(SB), NOSPLIT, $0-8
@@ -73,7 +94,7 @@ TEXT ·gemvMXFP4Dotprod(SB), NOSPLIT, $0-8
 
 // func gemvNVFP4Dotprod(a *RowArgs)
 TEXT ·gemvNVFP4Dotprod(SB), NOSPLIT, $0-8
-	ROWS4(RowArgs_Sums, CONSTS_NVFP4, BLOCK_NVFP4, NONE, NONE)
+	ROWS4(RowArgs_Sums, CONSTS_NVFP4, BLOCK_NVFP4)
 
 // func gemvTQ10Dotprod(a *RowArgs)
 TEXT ·gemvTQ10Dotprod(SB), NOSPLIT, $0-8

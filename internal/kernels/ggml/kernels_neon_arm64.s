@@ -33,6 +33,18 @@
 	VSMLAL2_8H(b, e, 4)   \
 	VSADALP_4S(4, d)
 
+#define ADD2(a, c, b, e, d) DOT2(a, c, b, e, d)
+
+#define ADD2W(a, c, b, e, d) DOT2W(a, c, b, e, d)
+
+#define CLEAR_ROWS()
+
+// The sums of rows are of a block already.
+#define ROW_SUMS(now, last) \
+	VADDP_4S(21, 20, 19) \
+	VADDP_4S(23, 22, 18) \
+	VADDP_4S(18, 19, 19)
+
 // func gemvQ2KNEON(a *RowArgs)
 TEXT ·gemvQ2KNEON(SB), NOSPLIT, $0-8
 	SUPER(CONSTS_Q2K, BLOCK_Q2K)
@@ -59,7 +71,7 @@ TEXT ·gemvIQ4XSNEON(SB), NOSPLIT, $0-8
 
 // func gemvQ40NEON(a *RowArgs)
 TEXT ·gemvQ40NEON(SB), NOSPLIT, $0-8
-	SMALL(RowArgs_Sums, LOW15, ROW_Q40, END_8)
+	SMALL(RowArgs_Sums, CONSTS_Q40, ROW_Q40, END_OFFSET)
 
 // func gemvQ41NEON(a *RowArgs)
 TEXT ·gemvQ41NEON(SB), NOSPLIT, $0-8
@@ -67,7 +79,7 @@ TEXT ·gemvQ41NEON(SB), NOSPLIT, $0-8
 
 // func gemvQ50NEON(a *RowArgs)
 TEXT ·gemvQ50NEON(SB), NOSPLIT, $0-8
-	SMALL(RowArgs_Sums, CONSTS_FIVE, ROW_Q50, END_16)
+	SMALL(RowArgs_Sums, CONSTS_Q50, ROW_Q50, END_OFFSET)
 
 // func gemvQ51NEON(a *RowArgs)
 TEXT ·gemvQ51NEON(SB), NOSPLIT, $0-8
@@ -87,7 +99,7 @@ TEXT ·gemvMXFP4NEON(SB), NOSPLIT, $0-8
 
 // func gemvNVFP4NEON(a *RowArgs)
 TEXT ·gemvNVFP4NEON(SB), NOSPLIT, $0-8
-	ROWS4(RowArgs_Sums, CONSTS_NVFP4, BLOCK_NVFP4, NONE, NONE)
+	ROWS4(RowArgs_Sums, CONSTS_NVFP4, BLOCK_NVFP4)
 
 // func gemvTQ10NEON(a *RowArgs)
 TEXT ·gemvTQ10NEON(SB), NOSPLIT, $0-8

@@ -108,6 +108,61 @@ TEXT ·shifted8DotProd(SB), NOSPLIT, $0-8
 	GROUP_8(CLEAR_GROUP, STEP_8, FINISH_SHIFTED_8, OUT_8)
 	RET
 
+// Step.Blocks for 8 rows.
+
+#define ADD_BLOCK(i, m, t, f) \
+	VFMULLANE_4S(i, m, 20, 24) \
+	VFMLA V24.S4, t.S4, f.S4
+
+#define SCALE_BLOCKS_8 \
+	VLD1.P (R4)(R16), [V20.S4]       \
+	VLD1.P 32(R19), [V16.S4, V17.S4] \
+	ADD_BLOCK(0, 16, V0, V8)         \
+	ADD_BLOCK(1, 16, V1, V9)         \
+	ADD_BLOCK(2, 16, V2, V10)        \
+	ADD_BLOCK(3, 16, V3, V11)        \
+	ADD_BLOCK(0, 17, V4, V12)        \
+	ADD_BLOCK(1, 17, V5, V13)        \
+	ADD_BLOCK(2, 17, V6, V14)        \
+	ADD_BLOCK(3, 17, V7, V15)
+
+#define FINISH_BLOCKS_8 \
+	TO_FLOAT \
+	SCALE_BLOCKS_8
+
+#define FINISH_SHORT_BLOCKS_8 \
+	MAGIC_TO_FLOAT \
+	SCALE_BLOCKS_8
+
+#define OUT_BLOCK(d, f) \
+	VFCMEQ_4S(d, d, 16)  \
+	VBIF_16B(16, 30, d)  \
+	VST1.P [f.S4], (R10)(R11)
+
+#define OUT_BLOCKS_8 \
+	SAME(NAN, V30)     \
+	OUT_BLOCK(8, V8)   \
+	OUT_BLOCK(9, V9)   \
+	OUT_BLOCK(10, V10) \
+	OUT_BLOCK(11, V11) \
+	OUT_BLOCK(12, V12) \
+	OUT_BLOCK(13, V13) \
+	OUT_BLOCK(14, V14) \
+	OUT_BLOCK(15, V15)
+
+// func blocks8DotProd(a *BlocksArgs)
+TEXT ·blocks8DotProd(SB), NOSPLIT, $0-8
+	MOVD $32, R16
+	HALVES(HALF_BLOCKS, ZERO_POINTS_8, STEP_8, FINISH_BLOCKS_8, OUT_BLOCKS_8)
+	RET
+
+// func blocksShort8DotProd(a *BlocksArgs)
+TEXT ·blocksShort8DotProd(SB), NOSPLIT, $0-8
+	MOVD $32, R16
+	SAME(MAGIC, V31)
+	HALVES(HALF_BLOCKS, START_AT_MAGIC, STEP_8, FINISH_SHORT_BLOCKS_8, OUT_BLOCKS_8)
+	RET
+
 // 4 rows.
 
 #define SCALE_4 \

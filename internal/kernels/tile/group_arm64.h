@@ -111,6 +111,13 @@
 	MOVD GroupArgs_Scales(R0), R4 \
 	ADD  R14, R4
 
+// HALF_BLOCKS is HALF_ARGS for Blocks: R19 points to the scales of activations.
+#define HALF_BLOCKS \
+	HALF_ARGS                          \
+	MOVD BlocksArgs_Scales(R0), R4     \
+	ADD  R14, R4                       \
+	MOVD BlocksArgs_ActScales(R0), R19
+
 // HALF_NUMBERS loads the inputs of FINAL for a half: V20 row sums, V21 biases, V24-V25 NegZero, V26-V27 Rec, V30 the
 // NaN.
 #define HALF_NUMBERS \

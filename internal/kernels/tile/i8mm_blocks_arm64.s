@@ -81,12 +81,6 @@ TEXT ·row8I8MM(SB), NOSPLIT, $0-8
 // Blocks take the panel in two halves of 4 rows, see HALVES. R17 points to zero points, R19 to the scales and R20 to
 // the sums of activations, as squares.
 
-#define HALF_BLOCKS \
-	HALF_ARGS                          \
-	MOVD BlocksArgs_Scales(R0), R4     \
-	ADD  R14, R4                       \
-	MOVD BlocksArgs_ActScales(R0), R19
-
 #define HALF_QAI4 \
 	HALF_BLOCKS                          \
 	MOVD BlocksQAI4Args_ActSums(R0), R20 \

@@ -44,7 +44,10 @@ var (
 		{MR: 1, Dots: dots1I8MM, Group: group1I8MM, Shifted: shifted1I8MM},
 	}
 	dotProdSteps = []Step{
-		{MR: 8, Dots: dots8DotProd, Group: either(groupShort8DotProd, group8DotProd), Shifted: shifted8DotProd, Row: row8DotProd},
+		{
+			MR: 8, Dots: dots8DotProd, Group: either(groupShort8DotProd, group8DotProd), Shifted: shifted8DotProd, Row: row8DotProd,
+			Blocks: either(blocksShort8DotProd, blocks8DotProd),
+		},
 		{MR: 4, Dots: dots4DotProd, Group: either(groupShort4DotProd, group4DotProd), Shifted: shifted4DotProd},
 		{MR: 1, Dots: dots1DotProd, Group: group1DotProd, Shifted: shifted1DotProd},
 	}

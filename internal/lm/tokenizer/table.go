@@ -9,16 +9,12 @@ import (
 // TableFile is a file beside a tokenizer.json without vocab and merges: see [Table].
 const TableFile = "tokenizer.table"
 
-// Table is a vocabulary and its merges. Views of other formats have tables, because a table is read
-// in a third of the time that its JSON takes.
-//
-// A file has, in numbers of 4 bytes, little-endian: the number of tokens and of merges; the length
-// of each token; the texts of the tokens; and the three ids of each merge.
+// Table is a vocabulary and its merges. A TableFile has, in numbers of 4 bytes, little-endian: the
+// number of tokens and of merges; the length of each token; the texts of the tokens; and the three
+// ids of each merge.
 type Table struct {
-	Tokens []string // by id, "" for unused ids
-	// Merges are pairs of tokens and the token that a pair makes, best first. Of equal pairs, the last
-	// counts.
-	Merges [][3]int32
+	Tokens []string   // by id, "" for unused ids
+	Merges [][3]int32 // a pair and the token that the pair makes, best first; see readMerges
 }
 
 // Encode returns the content of a TableFile.
@@ -67,11 +63,10 @@ func (m *bpe) readTable(data []byte) error {
 		if !utf8.ValidString(token) {
 			return malformed("token %d is not valid UTF-8", id)
 		}
-		if token == "" {
-			continue
-		}
-		if old := m.addToken(m.vocab.key(token), token, int32(id)); int(old) != id {
-			return malformed("token %.40q has the ids %d and %d", token, old, id)
+		if token != "" {
+			if old := m.addToken(m.vocab.key(token), token, int32(id)); int(old) != id {
+				return malformed("token %.40q has the ids %d and %d", token, old, id)
+			}
 		}
 	}
 	m.indexCharacters()

@@ -31,6 +31,7 @@ func main() {
 	wide = true
 	tile(4, 2)
 	tile(8, 1)
+	tile(3, 1)
 	expSum()
 	gate()
 	Generate()

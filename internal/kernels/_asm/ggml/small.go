@@ -21,6 +21,9 @@ type smallType struct {
 	offset int
 	codes  func(b block) reg.VecVirtual
 	hold   func() []operand.Mem // constants of codes
+	// nibbles is the offset of codes of 4 bits, table their numbers; see pair.
+	nibbles int
+	table   []int8
 	// high returns codes + 128, for VPDPBUSD.
 	high func(b block) reg.VecVirtual
 	// scales returns the scales of 8 rows. Default: F16, see numbers.
@@ -30,8 +33,8 @@ type smallType struct {
 }
 
 var smallTypes = []smallType{
-	{name: "Q4_0", bytes: 18, offset: 8, codes: func(b block) reg.VecVirtual { return nibbles(b.at(2)) }, hold: holdNibbles},
-	{name: "Q4_1", bytes: 20, minima: true, codes: func(b block) reg.VecVirtual { return nibbles(b.at(4)) }, hold: holdNibbles},
+	{name: "Q4_0", bytes: 18, nibbles: 2, offset: 8, codes: func(b block) reg.VecVirtual { return nibbles(b.at(2)) }, hold: holdNibbles},
+	{name: "Q4_1", bytes: 20, nibbles: 4, minima: true, codes: func(b block) reg.VecVirtual { return nibbles(b.at(4)) }, hold: holdNibbles},
 	{name: "Q5_0", bytes: 22, offset: 16, codes: func(b block) reg.VecVirtual { return fiveBits(b, 2) }, hold: holdFive},
 	{name: "Q5_1", bytes: 24, minima: true, codes: func(b block) reg.VecVirtual { return fiveBits(b, 4) }, hold: holdFive},
 	{
@@ -44,7 +47,7 @@ var smallTypes = []smallType{
 		},
 	},
 	{
-		name: "IQ4_NL", bytes: 18, signed: true, hold: holdNibbles,
+		name: "IQ4_NL", bytes: 18, nibbles: 2, table: iq4, signed: true, hold: holdNibbles,
 		codes: func(b block) reg.VecVirtual { return lookUp(iq4, nibbles(b.at(2))) },
 		high: func(b block) reg.VecVirtual {
 			var table []int8
@@ -55,7 +58,7 @@ var smallTypes = []smallType{
 		},
 	},
 	{
-		name: "MXFP4", bytes: 17, offset: fp4Offset, hold: holdFP4, scales: powers, scale: power,
+		name: "MXFP4", bytes: 17, nibbles: 1, table: fp4, offset: fp4Offset, hold: holdFP4, scales: powers, scale: power,
 		codes: func(b block) reg.VecVirtual { return lookUp(fp4, nibbles(b.at(1))) },
 	},
 	{
@@ -107,7 +110,15 @@ func (s *smallType) gemv(isa emit.ISA) {
 	Load(Param("a"), args)
 	dst, data, rows := load(rowArgs, args, "Dst"), load(rowArgs, args, "Data"), load(rowArgs, args, "Rows")
 	size := load(rowArgs, args, "RowBytes")
-	hold(emit.AVX2, s.hold()...)
+	second := K()
+	if s.pairs(isa) {
+		s.holdPairs()
+		mask := GP32()
+		MOVL(operand.U32(0xff00), mask)
+		KMOVW(mask, second)
+	} else {
+		hold(emit.AVX2, s.hold()...)
+	}
 	three := GP64()
 	LEAQ(operand.Mem{Base: size, Index: size, Scale: 2}, three)
 	Label("rows")
@@ -140,13 +151,21 @@ func (s *smallType) gemv(isa emit.ISA) {
 		return b
 	}
 	for part := range s.parts() {
-		a := emit.AVX2.Load(operand.Mem{Base: acts, Disp: 32 * part})
 		at := func(r int) block {
 			b := row(r)
 			b.disp = 16 * part
 			return b
 		}
-		sums := s.sums(isa, at, a)
+		var sums []reg.VecVirtual
+		output := row // of scales
+		if s.pairs(isa) {
+			a := ZMM()
+			VBROADCASTI64X4(operand.Mem{Base: acts}, a)
+			sums = append(sums, s.pairSums(row, a, second))
+			output = func(i int) block { return row(pairedRow(i)) }
+		} else {
+			sums = s.sums(isa, at, emit.AVX2.Load(operand.Mem{Base: acts, Disp: 32 * part}))
+		}
 		as := YMM()
 		VBROADCASTSS(operand.Mem{Base: scales, Disp: 4 * part}, as)
 		for i, t := range sums {
@@ -158,7 +177,7 @@ func (s *smallType) gemv(isa emit.ISA) {
 				VPSUBD(x, t, t)
 			}
 			VCVTDQ2PS(t, t)
-			d, m := s.numbers(row, group)
+			d, m := s.numbers(output, group)
 			VMULPS(as, d, d)
 			VFMADD231PS(t, d, f)
 			if s.minima {
@@ -175,6 +194,9 @@ func (s *smallType) gemv(isa emit.ISA) {
 	ADDQ(operand.Imm(uint64(4*s.groups())), extra)
 	DECQ(blocks)
 	JNE(operand.LabelRef("block"))
+	if s.pairs(isa) {
+		VPERMPS(f, emit.AVX2.Load(natural512()), f)
+	}
 	emit.AVX2.Canonical(f)
 	VMOVUPS(f, operand.Mem{Base: dst})
 	ADDQ(operand.U32(4*smallRows), dst)
