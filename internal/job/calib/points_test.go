@@ -14,7 +14,7 @@ func TestUnitError(t *testing.T) {
 	r := detmath.Source(11)
 	for _, name := range []string{"IQ2_XXS", "IQ3_S"} {
 		p := named(name).Points()
-		u := unitError{n: p.Width()}
+		u := unitError{n: p.Width}
 		errorOf := func(target, weights *octet) float32 {
 			var d octet
 			for i := range u.n {
