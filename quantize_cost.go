@@ -179,11 +179,11 @@ func (v view) probeCost() float64 {
 	}
 	for _, m := range v.plan.Matrices() {
 		kinds[alloc.Kind(m.Tensor)] = true
-		rows := float64(min(m.Rows, alloc.SampledRows))
-		compared += options * rows * (row + option*float64(m.Cols))
-		if v.o.Recipe.ForGGUF() && m.Cols%256 == 0 { // five types have points
-			compared += 5 * perPoint * rows * float64(m.Cols)
+		own := options * (row + option*float64(m.Cols))
+		if v.o.Recipe.ForGGUF() && m.Cols%256 == 0 {
+			own += 5 * perPoint * float64(m.Cols) // five types have points
 		}
+		compared += float64(min(m.Rows, alloc.SampledRows)) * own
 	}
 	passes := 4.3 + 1.2*float64(len(kinds))
 	cost := v.passCost(float64(v.choiceTokens())*passes) + (weights(v.plan)*search+compared)/1e9
@@ -207,13 +207,12 @@ func (v view) calibrationCost() float64 {
 	defer m.Close()
 	_, e := calib.Estimate(v.plan, m, v.calibration.tokens, text.WindowOf(m.Config()), calib.Options{Refine: v.calibration.refine, Threads: v.o.Threads})
 	chosen := float64(calib.Work(v.plan))
-	points := 0.0 // weights that two searches meet
+	cost := e.Inputs*perInput + (e.Passes+e.Sums)*perPass + e.Solves*perSolve + chosen*perSolved
 	for _, m := range v.plan.Matrices() {
-		if m.Scheme.Points() != nil && m.Scheme.Algorithm.ByLayers() {
-			points += 2 * float64(m.Rows) * float64(m.Cols)
+		if m.Scheme.Points() != nil && m.Scheme.Algorithm.ByLayers() { // two searches
+			cost += 2 * perPoint * float64(m.Rows) * float64(m.Cols)
 		}
 	}
-	cost := points*perPoint + e.Inputs*perInput + (e.Passes+e.Sums)*perPass + e.Solves*perSolve + chosen*perSolved
 	if v.calibration.refine {
 		cost += chosen*perRefined + e.Refines*perRefine
 	}

@@ -1,6 +1,7 @@
 package gguf
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 
@@ -45,7 +46,7 @@ func (t TensorType) ReadBlock(b *Block, src []byte) {
 	raw := &b.raw
 	c.read(raw, src)
 	copy(b.Codes[:info.block], raw.codes[:])
-	b.Scales[0], b.Min = raw.d, raw.m
+	b.Scales[0], b.Min = raw.d*cmp.Or(c.part, 1), raw.m
 	if c.group > 0 {
 		b.Subs, b.SubMins = raw.subs, raw.subMins
 	}

@@ -25,23 +25,16 @@ type lattice struct {
 	points []uint16 // ascending
 	width  int      // bits of a coordinate
 	values *[8]int8
-	known  *[256]uint8 // indexOf the values
 	// even says that 7 bits give the signs of 8 weights: the number of negative signs is even.
 	even bool
 }
 
 var (
-	knownIQ2     = indexOf(valuesIQ2[:3])
-	knownIQ3_XXS = indexOf(valuesIQ3_XXS[:])
-	knownIQ3_S   = indexOf(valuesIQ3_S[:])
-)
-
-var (
-	pointsIQ2_XXS = lattice{latticeIQ2_XXS[:], 2, &valuesIQ2, &knownIQ2, true}
-	pointsIQ2_XS  = lattice{latticeIQ2_XS[:], 2, &valuesIQ2, &knownIQ2, true}
-	pointsIQ2_S   = lattice{latticeIQ2_S[:], 2, &valuesIQ2, &knownIQ2, false}
-	pointsIQ3_XXS = lattice{latticeIQ3_XXS[:], 3, &valuesIQ3_XXS, &knownIQ3_XXS, true}
-	pointsIQ3_S   = lattice{latticeIQ3_S[:], 3, &valuesIQ3_S, &knownIQ3_S, false}
+	pointsIQ2_XXS = lattice{latticeIQ2_XXS[:], 2, &valuesIQ2, true}
+	pointsIQ2_XS  = lattice{latticeIQ2_XS[:], 2, &valuesIQ2, true}
+	pointsIQ2_S   = lattice{latticeIQ2_S[:], 2, &valuesIQ2, false}
+	pointsIQ3_XXS = lattice{latticeIQ3_XXS[:], 3, &valuesIQ3_XXS, true}
+	pointsIQ3_S   = lattice{latticeIQ3_S[:], 3, &valuesIQ3_S, false}
 )
 
 // weights is the number of weights of a point.
@@ -53,11 +46,11 @@ func (l *lattice) find(codes []int8) (index int, signs byte, ok bool) {
 	for i, q := range codes {
 		minus := q >> 7
 		signs |= byte(minus) & 1 << i
-		v := l.known[byte((q^minus)-minus)]
-		if v == 0 {
+		v := slices.Index(l.values[:], (q^minus)-minus)
+		if v < 0 || q == 0 {
 			return 0, 0, false
 		}
-		point |= uint16(v-1) << (i * l.width)
+		point |= uint16(v) << (i * l.width)
 	}
 	index, ok = slices.BinarySearch(l.points, point)
 	return index, signs, ok
@@ -123,6 +116,31 @@ func evenSigns(v uint32) byte {
 // odd is the sub-scale of 4 bits.
 func odd(s byte) int8 { return int8(2*(s&15) + 1) }
 
+// putGroup writes the indices of a group of 32 weights, and the word of its signs and sub-scale.
+func (l *lattice) putGroup(indices, word []byte, codes []int8, sub int8) {
+	n, v := l.weights(), uint32(sub>>1)<<28
+	for i := range 32 / n {
+		point, signs, _ := l.find(codes[i*n:][:n])
+		indices[i] = byte(point)
+		v |= uint32(signs<<(i*n%8)&127) << (i * n / 8 * 7)
+	}
+	le.PutUint32(word, v)
+}
+
+// putPoints writes indices, their high bits, and signs of 256 weights.
+func (l *lattice) putPoints(low, high, signs []byte, codes []int8) {
+	clear(high)
+	clear(signs)
+	n := l.weights()
+	for i := range low {
+		point, minus, _ := l.find(codes[i*n:][:n])
+		low[i] = byte(point)
+		at := i * 8 * len(high) / len(low)
+		high[at/8] |= byte(point>>8) << (at % 8)
+		signs[i*n/8] |= minus << (i * n % 8)
+	}
+}
+
 // IQ2_XXS: d; for each group 4 indices, then 4 times 7 signs and 4 bits of sub-scale.
 func unpackIQ2_XXS(b *block, src []byte) {
 	for g := range 8 {
@@ -137,23 +155,14 @@ func unpackIQ2_XXS(b *block, src []byte) {
 
 func packIQ2_XXS(dst []byte, b *block) {
 	for g := range 8 {
-		word := uint32(even(b.subs[g])) << 28
-		for l := range 4 {
-			i, signs, _ := pointsIQ2_XXS.find(b.codes[32*g+8*l:][:8])
-			dst[2+8*g+l] = byte(i)
-			word |= uint32(signs&127) << (7 * l)
-		}
-		le.PutUint32(dst[2+8*g+4:], word)
+		pointsIQ2_XXS.putGroup(dst[2+8*g:], dst[6+8*g:], b.codes[32*g:], b.subs[g])
 	}
 }
-
-// even is the inverse of odd.
-func even(sub int8) byte { return byte(sub) >> 1 }
 
 // putSubs writes 16 sub-scales of 4 bits, or 8.
 func putSubs(dst []byte, subs []int8) {
 	for i := range dst {
-		dst[i] = even(subs[2*i]) | even(subs[2*i+1])<<4
+		dst[i] = byte(subs[2*i]>>1) | byte(subs[2*i+1]>>1)<<4
 	}
 }
 
@@ -190,14 +199,7 @@ func unpackIQ2_S(b *block, src []byte) {
 }
 
 func packIQ2_S(dst []byte, b *block) {
-	low, signs, high := dst[2:34], dst[34:66], dst[66:74]
-	clear(high)
-	for l := range 32 {
-		var i int
-		i, signs[l], _ = pointsIQ2_S.find(b.codes[8*l:][:8])
-		low[l] = byte(i)
-		high[l/4] |= byte(i>>8) << (l % 4 * 2)
-	}
+	pointsIQ2_S.putPoints(dst[2:34], dst[66:74], dst[34:66], b.codes[:])
 	putSubs(dst[74:82], b.subs[:])
 }
 
@@ -216,13 +218,7 @@ func unpackIQ3_XXS(b *block, src []byte) {
 
 func packIQ3_XXS(dst []byte, b *block) {
 	for g := range 8 {
-		word := uint32(even(b.subs[g])) << 28
-		for l := range 8 {
-			i, signs, _ := pointsIQ3_XXS.find(b.codes[32*g+4*l:][:4])
-			dst[2+8*g+l] = byte(i)
-			word |= uint32(signs<<(l%2*4)&127) << (l / 2 * 7)
-		}
-		le.PutUint32(dst[66+4*g:], word)
+		pointsIQ3_XXS.putGroup(dst[2+8*g:], dst[66+4*g:], b.codes[32*g:], b.subs[g])
 	}
 }
 
@@ -240,14 +236,7 @@ func unpackIQ3_S(b *block, src []byte) {
 }
 
 func packIQ3_S(dst []byte, b *block) {
-	low, high, signs := dst[2:66], dst[66:74], dst[74:106]
-	clear(dst[66:106])
-	for l := range 64 {
-		i, minus, _ := pointsIQ3_S.find(b.codes[4*l:][:4])
-		low[l] = byte(i)
-		high[l/8] |= byte(i>>8) << (l % 8)
-		signs[l/2] |= minus << (l % 2 * 4)
-	}
+	pointsIQ3_S.putPoints(dst[2:66], dst[66:74], dst[74:106], b.codes[:])
 	putSubs(dst[106:110], b.subs[:])
 }
 

@@ -51,7 +51,7 @@ func (c *codec) decode(dst []float32, src []byte, weights, size int) {
 	group := cmp.Or(c.group, weights)
 	for ; len(src) >= size; src, dst = src[size:], dst[weights:] {
 		c.read(&b, src[:size])
-		d, m := floats.FiniteOrNaN(b.d), floats.FiniteOrNaN(b.m)
+		d, m := floats.FiniteOrNaN(b.d*cmp.Or(c.part, 1)), floats.FiniteOrNaN(b.m)
 		for g := range weights / group {
 			scale := d
 			if c.group > 0 {
@@ -77,7 +77,7 @@ func (c *codec) decode(dst []float32, src []byte, weights, size int) {
 	}
 }
 
-// block holds a block's numbers in ggml's sense: weight = (d sub) code + m, or with -m subMin.
+// block holds a block's numbers in ggml's sense: weight = (d part sub) code + m, or with -m subMin.
 type block struct {
 	d, m    float32
 	codes   [256]int8
@@ -115,7 +115,7 @@ type codec struct {
 	known *[256]uint8
 	// power says that the scale is a power of two with an E8M0 byte, not an F16 number.
 	power bool
-	// part is b.d of the stored scale 1, a power of two; 0: 1.
+	// part is the part of the scale that sub-scales multiply, a power of two; 0: all.
 	part    float32
 	lattice *lattice // nil: any codes in range
 }
@@ -151,9 +151,6 @@ var codecs = [len(typeTable)]*codec{
 
 func (c *codec) read(b *block, src []byte) {
 	b.d = half(src[c.d:])
-	if c.part != 0 {
-		b.d *= c.part
-	}
 	if c.m > 0 {
 		b.m = half(src[c.m:])
 	}
@@ -161,10 +158,7 @@ func (c *codec) read(b *block, src []byte) {
 }
 
 func (c *codec) write(dst []byte, b *block) {
-	switch {
-	case c.part != 0:
-		putHalf(dst[c.d:], b.d/c.part)
-	case !c.power:
+	if !c.power {
 		putHalf(dst[c.d:], b.d)
 	}
 	if c.m > 0 {

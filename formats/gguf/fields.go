@@ -67,9 +67,6 @@ func (t TensorType) Unpack(f *Fields, src []byte) error {
 		codes := f.Codes[i*weights:][:weights]
 		copy(codes, b.codes[:])
 		f.Scales[i] = b.d
-		if c.part != 0 {
-			f.Scales[i] = b.d / c.part
-		}
 		if c.mul != 0 {
 			f.Scales[i] = b.d / c.factor
 			for j, q := range codes {
@@ -202,9 +199,6 @@ func isHalf(v float32) bool {
 func (c *codec) fill(b *block, f Fields, i, weights int) {
 	copy(b.codes[:], f.Codes[i*weights:][:weights])
 	b.d, b.m = f.Scales[i], 0
-	if c.part != 0 {
-		b.d *= c.part
-	}
 	if c.mul != 0 {
 		b.d *= c.factor
 		for j, q := range b.codes[:weights] {

@@ -43,7 +43,6 @@ type figure struct {
 const (
 	plain    = "llama-quantize"
 	weighted = "llama-quantize --imatrix"
-	pure     = "llama-quantize --pure"
 )
 
 // A ggufType is one of llama-quantize's mixtures and what gq does at the same bits.
@@ -153,20 +152,6 @@ func (b *bench) ggufOf(m subject) error {
 			}
 		}
 	}
-	if !s.blocks {
-		return nil
-	}
-	for _, t := range []struct {
-		name, bits string
-	}{{"Q4_K", "4"}, {"Q6_K", "6"}} {
-		if err := b.llamaQuantize(s, t.name, pure); err != nil {
-			return err
-		}
-		all := []string{"bits: " + t.bits, "mapping: k-quant", "algorithm: search", "rules: [{match: model.embed_tokens, bits: " + t.bits + ", mapping: k-quant}]"}
-		if err := b.gqQuantize(s, t.name, "search, pure", 0, all); err != nil {
-			return err
-		}
-	}
 	return nil
 }
 
@@ -259,11 +244,8 @@ func (b *bench) llamaQuantize(s *ggufSubject, name, by string) error {
 	}
 	file := filepath.Join(b.tmp, "llama.gguf")
 	args := []string{s.float, file, name, "2"}
-	switch by {
-	case weighted:
+	if by == weighted {
 		args = append([]string{"--imatrix", s.imatrix}, args...)
-	case pure:
-		args = append([]string{"--pure"}, args...)
 	}
 	start := time.Now()
 	if _, err := b.program("llama-quantize", args...); err != nil {
@@ -330,28 +312,21 @@ func ggufTable(all []figure) string {
 	var t strings.Builder
 	t.WriteString("| model | type | bytes | llama-quantize | with imatrix | gq's bytes | search | good | good, mixed | best |\n" + strings.Repeat("|---", 10) + "|\n")
 	for _, f := range all {
-		if f.By != weighted {
+		was := of(f, plain)
+		if f.By != weighted || was.Bytes == 0 {
 			continue
 		}
-		was, bytes := "", ""
-		if p := of(f, plain); p.Bytes != 0 {
-			was, bytes = kl(p.KL), strconv.FormatInt(of(f, "search").Bytes, 10)
-		}
-		fmt.Fprintf(&t, "| %s | %s | %d | %s | %s | %s |", f.Model, f.Type, f.Bytes, was, kl(f.KL), bytes)
+		fmt.Fprintf(&t, "| %s | %s | %d | %s | %s | %d |", f.Model, f.Type, f.Bytes, kl(was.KL), kl(f.KL), of(f, "search").Bytes)
 		for _, way := range ggufWays {
-			if g := of(f, way.name); g.Bytes != 0 {
-				fmt.Fprintf(&t, " %s (%.2f) |", kl(g.KL), g.KL/f.KL)
-			} else {
-				t.WriteString(" |")
-			}
+			g := of(f, way.name)
+			fmt.Fprintf(&t, " %s (%.2f) |", kl(g.KL), g.KL/f.KL)
 		}
 		t.WriteByte('\n')
 	}
-	t.WriteString("\n| model | type of all matrices | bytes | llama-quantize --pure | gq's bytes | search |\n" + strings.Repeat("|---", 6) + "|\n")
+	t.WriteString("\n| model and type | bytes | with imatrix | good, mixed |\n" + strings.Repeat("|---", 4) + "|\n")
 	for _, f := range all {
-		if f.By == pure {
-			g := of(f, "search, pure")
-			fmt.Fprintf(&t, "| %s | %s | %d | %s | %d | %s (%.2f) |\n", f.Model, f.Type, f.Bytes, kl(f.KL), g.Bytes, kl(g.KL), g.KL/f.KL)
+		if g := of(f, "good, mixed"); f.By == weighted && g.Bytes != 0 && of(f, plain).Bytes == 0 {
+			fmt.Fprintf(&t, "| %s %s | %d | %s | %s (%.2f) |\n", f.Model, f.Type, f.Bytes, kl(f.KL), kl(g.KL), g.KL/f.KL)
 		}
 	}
 	return t.String()

@@ -59,14 +59,10 @@ func factorize(e *engine, g *hessian, keep bool, unit int) (*factor, error) {
 		}
 	}
 	mean /= float64(max(1, k-f.dead))
-	sizes := f.diag
-	if unit > 1 {
-		sizes = make([]float64, k)
-		for j := range k {
-			sizes[j/unit*unit] += f.diag[j]
-		}
-		for j := range k {
-			sizes[j] = sizes[j/unit*unit]
+	sizes := make([]float64, k)
+	for j := range k {
+		for _, d := range f.diag[j/unit*unit:][:unit] {
+			sizes[j] += d
 		}
 	}
 	slices.SortStableFunc(f.order, func(a, b int) int {

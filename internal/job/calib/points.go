@@ -53,16 +53,12 @@ func (u *unitError) nearer(p *rounding.Points, codes []int8, weights, gradient *
 	return move, true
 }
 
-// pointCodes is columnCodes for a type with points: the columns of a point get their codes
-// together. With the errors e of these columns, the elements of U d^T without U's diagonal are
-//
-//	left = z - (1 + N) weights
-//
-// where N has the elements of U above the diagonal, and z is left before any code is chosen. They
-// would be 0 at the centre (1 + N)^-1 z, and their squares are a form of the difference from there.
+// pointCodes chooses the codes of a block in work, a point's columns together. Their elements of U
+// d^T without U's diagonal are left = z - (1 + N) weights, with U's elements N above the diagonal.
+// They would be 0 at the centre (1 + N)^-1 z: their squares are a form of the difference from it.
 func (s *solver) pointCodes(b *blockRows, all []float32, r, m, j0, w int) {
 	k, p := s.k, s.common.points
-	u := unitError{n: p.Width()}
+	u := unitError{n: p.Width}
 	for j := w - u.n; j >= 0; j -= u.n {
 		var rows [rounding.UnitMost]octet // 1 + N
 		var sums [rounding.UnitMost]column
@@ -113,7 +109,7 @@ func (u *unitError) square(rows *[rounding.UnitMost]octet, factors []float64) {
 	}
 }
 
-// choose sets codes to points near a target.
+// choose sets codes to points near a target, in three steps.
 func (u *unitError) choose(p *rounding.Points, codes []int8, weights, target *octet, scale float32) {
 	p.Round(codes, target[:], u.diagonal[:], scale)
 	for i := range u.n {
@@ -125,16 +121,14 @@ func (u *unitError) choose(p *rounding.Points, codes []int8, weights, target *oc
 			d[i] = target[i] - weights[i]
 		}
 		g, _ := u.gradient(&d)
-		if _, better := u.nearer(p, codes, weights, &g, scale); !better {
-			return
-		}
+		u.nearer(p, codes, weights, &g, scale)
 	}
 }
 
 // sweepPoints is sweep for a row of a type with points, with the row's error times H.
 func (s *solver) sweepPoints(r int, gradient []float32) {
 	k, p := s.k, s.common.points
-	u := unitError{n: p.Width()}
+	u := unitError{n: p.Width}
 	for a := k - u.n; a >= 0; a -= u.n {
 		var weights, g octet
 		scale, codes := s.scales[r*s.groups+s.place[a]], s.codes[r*k+a:][:u.n]

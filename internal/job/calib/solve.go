@@ -195,23 +195,8 @@ func (s *solver) gptqBlock(b *blockRows, grids []vec.ColumnGrids, part []float32
 	all := unsafe.Slice(&b.errors[0][0], w*abreast)
 	if s.common.points != nil {
 		s.pointCodes(b, all, r, m, j0, w)
-	} else {
-		s.columnCodes(b, all, grids, r, m, j0, w)
 	}
-	var row [block]float32
-	for i := range m {
-		codes := s.codes[(r+i)*k+j0:][:w]
-		for j := range codes {
-			part[i*stride+j], row[j], codes[j] = b.errors[j][i], b.left[j][i], int8(b.codes[j][i])
-		}
-		s.errs[r+i] += s.f.squares(row[:w], j0)
-	}
-}
-
-// columnCodes chooses the codes of a block in work, column by column. all are b.errors.
-func (s *solver) columnCodes(b *blockRows, all []float32, grids []vec.ColumnGrids, r, m, j0, w int) {
-	k := s.k
-	for j := w - 1; j >= 0; j-- {
+	for j := w - 1; j >= 0 && s.common.points == nil; j-- {
 		var sums, target, to column
 		vec.ColumnSums(&sums, all[(j+1)*abreast:], s.f.u[(j0+j)*k+j0:][j+1:w])
 		if s.common.table != nil {
@@ -237,6 +222,14 @@ func (s *solver) columnCodes(b *blockRows, all []float32, grids []vec.ColumnGrid
 				b.codes[j][i], b.errors[j][i], b.left[j][i] = q, target[i]-weight, to[i]-weight
 			}
 		}
+	}
+	var row [block]float32
+	for i := range m {
+		codes := s.codes[(r+i)*k+j0:][:w]
+		for j := range codes {
+			part[i*stride+j], row[j], codes[j] = b.errors[j][i], b.left[j][i], int8(b.codes[j][i])
+		}
+		s.errs[r+i] += s.f.squares(row[:w], j0)
 	}
 }
 

@@ -75,10 +75,8 @@ func (j *job) solve(g *group) ([]*rounding.Codes, error) {
 
 // unit is the number of columns of the group's matrices that stay together, see factorize.
 func (g *group) unit() int {
-	for _, m := range g.matrices {
-		if m.Scheme.Points() != nil {
-			return rounding.UnitMost
-		}
+	if slices.ContainsFunc(g.matrices, func(m plan.Matrix) bool { return m.Scheme.Points() != nil }) {
+		return rounding.UnitMost
 	}
 	return 1
 }

@@ -11,12 +11,11 @@ import (
 // Points are the codes of a type whose magnitudes, in every 4 or 8 weights, are a point of a
 // lattice (gguf.TensorType.Lattice).
 type Points struct {
-	n      int       // weights of a point
-	width  int       // weights that are rounded together: n, or 8 if their signs depend on each other
-	values []float32 // of a coordinate, ascending
-	codes  []int8    // the same
-	next   []int16   // [nodes][values]: the tree of the points' coordinates; 0: no point
-	even   bool      // the number of negative signs in 8 weights is even
+	n      int     // weights of a point
+	Width  int     // weights that are rounded together: n, or 8 if their signs depend on each other
+	values []int8  // of a coordinate, ascending
+	next   []int16 // [nodes][values]: the tree of the points' coordinates; 0: no point
+	even   bool    // the number of negative signs in 8 weights is even
 	// steps are what a search tries for the weight of largest size in a group, in units of its scale.
 	steps []float32
 }
@@ -26,24 +25,21 @@ const UnitMost = 8
 
 func newPoints(t gguf.TensorType, even bool, steps []float32) *Points {
 	lattice := t.Lattice()
-	p := &Points{n: len(lattice[0]), width: len(lattice[0]), even: even, steps: steps}
+	p := &Points{n: len(lattice[0]), Width: len(lattice[0]), even: even, steps: steps}
 	if even {
-		p.width = UnitMost
+		p.Width = UnitMost
 	}
 	for _, point := range lattice {
-		p.codes = append(p.codes, point...)
+		p.values = append(p.values, point...)
 	}
-	slices.Sort(p.codes)
-	p.codes = slices.Compact(p.codes)
-	for _, q := range p.codes {
-		p.values = append(p.values, float32(q))
-	}
+	slices.Sort(p.values)
+	p.values = slices.Compact(p.values)
 	m := len(p.values)
 	p.next = make([]int16, m)
 	for _, point := range lattice {
 		node := 0
 		for _, q := range point {
-			at := &p.next[node*m+slices.Index(p.codes, q)]
+			at := &p.next[node*m+slices.Index(p.values, q)]
 			if *at == 0 {
 				*at = int16(len(p.next) / m)
 				p.next = append(p.next, make([]int16, m)...)
@@ -61,9 +57,6 @@ func (s Scheme) Points() *Points {
 	}
 	return nil
 }
-
-// Width is the number of consecutive weights that are rounded together: 4 or 8.
-func (p *Points) Width() int { return p.width }
 
 // nearest is a search for the point of the least error. Beyond the least possible error of each
 // coordinate, whatever the point, an error is an excess.
@@ -83,7 +76,7 @@ func (p *Points) Round(codes []int8, x, w []float32, scale float32) {
 	var s nearest
 	s.Points = p
 	odd := false
-	for _, v := range x[:p.width] {
+	for _, v := range x[:p.Width] {
 		odd = odd != (v < 0)
 	}
 	// A point of 8 weights flips the sign of one; of two points of 4 weights, one point does.
@@ -91,20 +84,19 @@ func (p *Points) Round(codes []int8, x, w []float32, scale float32) {
 	var cost float32
 	flipped := 0
 	flips := p.even && odd
-	for at := 0; at < p.width; at += p.n {
+	for at := 0; at < p.Width; at += p.n {
 		s.measure(x[at:], w[at:], scale, flips)
 		own := other[at/p.n][:]
 		if flips {
-			s.search(s.least, true)
-			s.write(own, x[at:])
-			s.flipSign(own)
-			if p.n == p.width {
+			s.search(float32(math.Inf(1)), s.least)
+			s.write(own, x[at:], true)
+			if p.n == p.Width {
 				break
 			}
 		}
 		with := s.best
-		s.search(0, false)
-		s.write(codes[at:], x[at:])
+		s.search(0, 0)
+		s.write(codes[at:], x[at:], false)
 		if more := with - s.best; at == 0 || more < cost {
 			cost, flipped = more, at
 		}
@@ -123,7 +115,7 @@ func (s *nearest) measure(x, w []float32, scale float32, flips bool) {
 		e := &s.excess[i]
 		most := 0 // values up to the weight
 		for j, value := range s.values {
-			size := float32(value * scale)
+			size := float32(float32(value) * scale)
 			d := v - size
 			e[j] = float32(float32(d*d) * w[i])
 			if flips {
@@ -151,13 +143,9 @@ func (s *nearest) measure(x, w []float32, scale float32, flips bool) {
 	}
 }
 
-// search finds the point of the least error. If a sign flips, least is a bound of its cost.
-func (s *nearest) search(least float32, flips bool) {
-	flip := float32(0)
+// search finds the point of the least error. If a sign flips, flip is infinite and least is a bound.
+func (s *nearest) search(flip, least float32) {
 	s.best = float32(math.Inf(1))
-	if flips {
-		flip = s.best
-	}
 	s.visit(0, 0, 0, flip, least)
 }
 
@@ -185,22 +173,19 @@ func (s *nearest) visit(depth, node int, sum, flip, least float32) {
 	}
 }
 
-// write sets codes to the point that was found, with the signs of x.
-func (s *nearest) write(codes []int8, x []float32) {
+// write sets codes to the point that was found, with the signs of x. If a sign flips, the sign that
+// costs the least does.
+func (s *nearest) write(codes []int8, x []float32, flips bool) {
+	at := 0
 	for i, v := range x[:s.n] {
-		if codes[i] = s.codes[s.found[i]]; v < 0 {
+		if codes[i] = s.values[s.found[i]]; v < 0 {
 			codes[i] = -codes[i]
 		}
-	}
-}
-
-// flipSign changes the sign of the code where it costs the least.
-func (s *nearest) flipSign(codes []int8) {
-	at := 0
-	for i := range s.n {
 		if s.flip[i][s.found[i]] < s.flip[at][s.found[at]] {
 			at = i
 		}
 	}
-	codes[at] = -codes[at]
+	if flips {
+		codes[at] = -codes[at]
+	}
 }

@@ -5,16 +5,13 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gguf"
 	"github.com/lowbit-go/gq/formats/gqf"
+	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/internal/vec"
 )
 
-// The search of a block of a type with points has the steps of other blocks:
-//
-//  1. Each group tries scales and takes, with the points that are nearest at this scale, the
-//     least-squares scale of the least weighted error.
-//  2. The stored scale is the number with the odd multiples that fit the groups' scales best.
-//  3. Each group tries the odd multiples around, and the stored scale becomes the least-squares
-//     scale for the block's points if that has less error.
+// The search of a block of a type with points has the steps of other blocks (blocks_search.go). In
+// step 3, the stored scale also becomes the least-squares scale for the block's points if that has
+// less error.
 
 func pointsGrid(t gguf.TensorType, bits, group int, m gqf.Mapping, part float32, even bool, steps ...float32) *blockGrid {
 	p := newPoints(t, even, steps)
@@ -25,17 +22,12 @@ func pointsGrid(t gguf.TensorType, bits, group int, m gqf.Mapping, part float32,
 // pointFit has sums over weights x with codes q: w x x, w x q and w q q.
 type pointFit struct{ square, product, curve float32 }
 
-// error is the weighted squared error with a scale.
-func (f *pointFit) error(scale float32) float32 {
-	return f.square - 2*float32(scale*f.product) + float32(float32(scale*scale)*f.curve)
-}
-
 // fit rounds a group with a scale.
 func (p *Points) fit(x, w []float32, scale float32) (f pointFit) {
 	var codes [UnitMost]int8
-	for at := 0; at < len(x); at += p.width {
+	for at := 0; at < len(x); at += p.Width {
 		p.Round(codes[:], x[at:], w[at:], scale)
-		for i, v := range x[at:][:p.width] {
+		for i, v := range x[at:][:p.Width] {
 			q := float32(codes[i])
 			wq := float32(w[at+i] * q)
 			f.square += float32(float32(w[at+i]*v) * v)
@@ -50,30 +42,21 @@ func (p *Points) fit(x, w []float32, scale float32) (f pointFit) {
 func (b *blockRows) searchPoints(f *blockFit, x, w []float32) {
 	s := b.search
 	for g := range b.groups {
-		fit := &s.fits[g]
-		*fit = groupFit{}
-		m := float32(0)
-		for _, v := range b.groupOf(x, g) {
-			m = max(m, v, -v)
-		}
-		best := float32(0)
+		x, w, best := b.groupOf(x, g), b.groupOf(w, g), float32(0)
+		s.values[g], s.curves[g] = 0, 0
 		for _, step := range b.points.steps {
-			if m == 0 {
-				break
-			}
-			one := b.points.fit(b.groupOf(x, g), b.groupOf(w, g), m/step)
+			one := b.points.fit(x, w, floats.Abs(x[largest(x)])/step)
 			if score := float32(one.product*one.product) / one.curve; score > best {
-				best, fit.scale, fit.curve = score, one.product/one.curve, one.curve
+				best, s.values[g], s.curves[g] = score, one.product/one.curve, one.curve
 			}
 		}
-		s.values[g], s.curves[g] = fit.scale, fit.curve
 	}
 	found := blockFit{d: b.commonOdd(s.values[:b.groups], s.curves[:b.groups])}
 	for g := range b.groups {
 		found.set(g, b.nearestSub(s.values[g], found.d), 0)
 	}
-	least := b.pointsError(f, x, w)
-	e, d := b.refinePoints(&found, x, w)
+	least, _ := b.refinePoints(f, x, w, 0)
+	e, d := b.refinePoints(&found, x, w, 2)
 	if e < least {
 		least, *f = e, found
 	}
@@ -81,30 +64,22 @@ func (b *blockRows) searchPoints(f *blockFit, x, w []float32) {
 	for g := range b.groups {
 		found.set(g, found.sub[g], 0)
 	}
-	if b.pointsError(&found, x, w) < least {
+	if e, _ := b.refinePoints(&found, x, w, 0); e < least {
 		*f = found
 	}
 }
 
-// pointsError is the weighted squared error of a block.
-func (b *blockRows) pointsError(f *blockFit, x, w []float32) (sum float32) {
-	for g := range b.groups {
-		fit := b.points.fit(b.groupOf(x, g), b.groupOf(w, g), f.scale[g])
-		sum += max(fit.error(f.scale[g]), 0)
-	}
-	return sum
-}
-
-// refinePoints moves each group to the sub-scale of the least error among those next to its own,
-// and returns the error of the block and the least-squares scale for its points.
-func (b *blockRows) refinePoints(f *blockFit, x, w []float32) (sum, next float32) {
+// refinePoints moves each group to the sub-scale of the least error within reach, and returns the
+// error of the block and the least-squares scale for its points.
+func (b *blockRows) refinePoints(f *blockFit, x, w []float32, reach int32) (sum, next float32) {
 	var product, curve float32
 	for g := range b.groups {
 		was, best, least, own := f.sub[g], f.sub[g], float32(math.Inf(1)), pointFit{}
-		for sub := max(was-2, int32(b.subMin)); sub <= min(was+2, int32(b.subMax)); sub += 2 {
+		for sub := max(was-reach, int32(b.subMin)); sub <= min(was+reach, int32(b.subMax)); sub += 2 {
 			scale := float32(f.d * float32(sub))
 			fit := b.points.fit(b.groupOf(x, g), b.groupOf(w, g), scale)
-			if e := max(fit.error(scale), 0); e < least {
+			e := fit.square - 2*float32(scale*fit.product) + float32(float32(scale*scale)*fit.curve)
+			if e = max(e, 0); e < least {
 				best, least, own = sub, e, fit
 			}
 		}
@@ -145,16 +120,13 @@ func (b *blockRows) commonOdd(values, weights []float32) (d float32) {
 
 // pointCodes chooses the codes of a row for the stored scales, see codes.
 func (b *blockRows) pointCodes(x, w []float32, acc *vec.ErrorSum) {
-	var alike [UnitMost]float32
-	for i := range alike {
-		alike[i] = 1
-	}
-	for at := 0; at < len(x); at += b.points.width {
+	alike := [UnitMost]float32{1, 1, 1, 1, 1, 1, 1, 1}
+	for at := 0; at < len(x); at += b.points.Width {
 		weights := alike[:]
 		if w != nil {
 			weights = w[at:]
 		}
-		scale, codes := b.scales[at/b.group], b.fields.Codes[at:][:b.points.width]
+		scale, codes := b.scales[at/b.group], b.fields.Codes[at:][:b.points.Width]
 		b.points.Round(codes, x[at:], weights, scale)
 		for i, q := range codes {
 			e := float64(x[at+i] - float32(float32(q)*scale))

@@ -47,11 +47,11 @@ func TestPoints(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	for _, kind := range pointTypes {
 		p, lattice := blockGrids[kind].points, kind.Lattice()
-		n := p.Width()
+		n := p.Width
 		codes, again := make([]int8, n), make([]int8, n)
 		x, w := make([]float32, n), make([]float32, n)
 		for trial := range 1500 {
-			scale := float32(math.Exp(rng.NormFloat64())) * 0.02 / p.values[1]
+			scale := float32(math.Exp(rng.NormFloat64())) * 0.02 / float32(p.values[1])
 			for i := range x {
 				x[i], w[i] = float32(rng.NormFloat64()*0.02), float32(math.Exp(2*rng.NormFloat64()))
 				if trial%5 == 0 && rng.IntN(3) == 0 {
@@ -109,6 +109,10 @@ func TestPointSearch(t *testing.T) {
 		s, _ := BlockScheme(kind, gqf.AlgorithmSearch)
 		b := newBlockRows(s, 256)
 		var found, simple float64
+		errorOf := func(f *blockFit, x, w []float32) float64 {
+			e, _ := b.refinePoints(f, x, w, 0)
+			return float64(e)
+		}
 		for range 40 {
 			x, w := make([]float32, 256), make([]float32, 256)
 			for i := range x {
@@ -116,7 +120,7 @@ func TestPointSearch(t *testing.T) {
 			}
 			var f blockFit
 			b.searchPoints(&f, x, w)
-			found += float64(b.pointsError(&f, x, w))
+			found += errorOf(&f, x, w)
 			top, scales := float32(0), make([]float32, b.groups)
 			for g := range scales {
 				best := float32(0)
@@ -133,7 +137,7 @@ func TestPointSearch(t *testing.T) {
 			for g, v := range scales {
 				f.set(g, b.nearestSub(v, f.d), 0)
 			}
-			simple += float64(b.pointsError(&f, x, w))
+			simple += errorOf(&f, x, w)
 		}
 		t.Logf("%s: error %.5g, %.4g of the simple steps'", kind, found, found/simple)
 		if found > 0.995*simple {

@@ -21,12 +21,11 @@ const (
 )
 
 var (
-	iq4NL = typeNamed("IQ4_NL")
-	iq4XS = typeNamed("IQ4_XS")
-	tq1   = typeNamed("TQ1_0")
-	tq2   = typeNamed("TQ2_0")
-	mxfp4 = typeNamed("MXFP4")
-
+	iq4NL  = typeNamed("IQ4_NL")
+	iq4XS  = typeNamed("IQ4_XS")
+	tq1    = typeNamed("TQ1_0")
+	tq2    = typeNamed("TQ2_0")
+	mxfp4  = typeNamed("MXFP4")
 	iq2XXS = typeNamed("IQ2_XXS")
 	iq2XS  = typeNamed("IQ2_XS")
 	iq2S   = typeNamed("IQ2_S")
