@@ -69,3 +69,25 @@ func floatLogits(t *testing.T, file string, ids []int32) []float32 {
 	}
 	return logits
 }
+
+// TestONNXHead measures a graph with an lm_head of its own, of a checkpoint without lm_head.
+func TestONNXHead(t *testing.T) {
+	r, err := quantizer.ParseRecipe("recipe", []byte(`{target: onnx, algorithm: rtn, rules: [{match: lm_head, bits: 4}, {match: model.embed_tokens, bits: 8}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	src, out := filepath.Join("testdata", "books1.3M-bf16"), filepath.Join(t.TempDir(), "onnx")
+	if _, err := gq.Quantize(context.Background(), src, out, gq.QuantizeOptions{Recipe: r}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := gq.Measure(context.Background(), src, out, gq.MeasureOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range got.Tensors {
+		if row.Name == "lm_head.weight" && row.SQNR > 15 && row.SQNR < 30 {
+			return
+		}
+	}
+	t.Errorf("lm_head.weight of 4 bits is not among the tensors: %+v", got.Tensors[0])
+}

@@ -97,38 +97,40 @@ func (s *sources) find(t gqf.Tensor) (source, error) {
 		return source{}, err
 	}
 	name, ok := s.name(t)
-	if !ok && t.Role == gqf.RoleHead && s.embedding >= 0 {
-		// The checkpoint's lm_head is the embedding. The file's is separate, by a rule for the lm_head.
+	src, found := s.lookUp(name.Name)
+	if !found && t.Role == gqf.RoleHead && s.embedding >= 0 {
+		// The checkpoint's lm_head is the embedding. The file's lm_head is separate: by a rule, or in the
+		// graph that the codes were taken from.
 		name, ok = s.name(s.f.Tensor(s.embedding))
+		src, found = s.lookUp(name.Name)
 	}
-	if !ok {
+	switch {
+	case !ok:
 		return source{}, &MismatchError{s.ck.Dir(), t.Name, "is under no name of a checkpoint's tensor"}
-	}
-	src, ok := s.lookUp(name.Name)
-	if !ok {
+	case !found:
 		return source{}, &MismatchError{s.ck.Dir(), name.Name, "is not in it"}
 	}
 	file := s.ck.Files()[src.File].Name
 	if !slices.Equal(src.Shape, t.Shape) {
 		return source{}, &MismatchError{file, name.Name, fmt.Sprintf("has shape %v there and %v in the .gqf", src.Shape, t.Shape)}
 	}
-	found := source{ck: s.ck, src: src, crc: name.SourceCRC}
+	of := source{ck: s.ck, src: src, crc: name.SourceCRC}
 	first, _ := t.Payload(0, 0, gqf.KindWeights)
 	if first.Header.Layout == packing.LayoutPlain {
-		return found, nil
+		return of, nil
 	}
 	if !src.Dtype.IsFloat() {
 		return source{}, &MismatchError{file, name.Name, "is of dtype " + src.DtypeName + " there, which holds no weights"}
 	}
 	var err error
-	found.weights, err = s.ck.Weights(src, safetensors.WeightsOptions{Block: s.block, Transposed: t.Transposed})
+	of.weights, err = s.ck.Weights(src, safetensors.WeightsOptions{Block: s.block, Transposed: t.Transposed})
 	if err != nil {
 		return source{}, err
 	}
-	if fold := s.fold[t.Index].Name; fold != "" && found.weights.Scale == nil {
+	if fold := s.fold[t.Index].Name; fold != "" && of.weights.Scale == nil {
 		return source{}, &MismatchError{file, name.Name, fmt.Sprintf("has no scales %q there", fold)}
 	}
-	return found, nil
+	return of, nil
 }
 
 // lookUp finds a tensor of the checkpoint by its name in the file.

@@ -60,7 +60,7 @@ class Job:
 
     def build(self, source, directory, precision, **options):
         """Runs the model builder of ONNX Runtime GenAI."""
-        command = [sys.executable, os.path.abspath(__file__), "builder", "-m", source, "-o", directory, "-p", precision,
+        command = [sys.executable, os.path.abspath(__file__), "builder", "-i", source, "-o", directory, "-p", precision,
                    "-e", "cpu", "-c", self.out + ".cache", "--extra_options", *[f"{k}={v}" for k, v in options.items()]]
         subprocess.run(command, check=True)
         shutil.rmtree(self.out + ".cache", ignore_errors=True)
@@ -183,7 +183,8 @@ def olive_gptq(job):
     settings = dict(bits=job.bits, group_size=job.group, sym=True, lm_head=False)
     gptq = create_pass_from_dict(Gptq, settings, disable_search=True, accelerator_spec=DEFAULT_CPU_ACCELERATOR)
     checkpoint = gptq.run(HfModelHandler(job.checkpoint, load_kwargs={"torch_dtype": "float32"}), job.out + ".olive").model_path
-    job.build(checkpoint, job.out, f"int{job.bits}", block_size=job.group, nodes_to_exclude=HEAD, shared_embeddings="false")
+    # GenAI 0.18.0 fails to merge q, k and v without zero points.
+    job.build(checkpoint, job.out, f"int{job.bits}", block_size=job.group, nodes_to_exclude=HEAD, shared_embeddings="false", fuse_qkv="false")
     shutil.rmtree(job.out + ".olive")
 
 

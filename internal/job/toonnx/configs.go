@@ -81,6 +81,8 @@ func (o *Output) genai() ([]byte, error) {
 		},
 	}
 	search := object{"max_length": context(c), "past_present_share_buffer": true}
+	of := map[string]object{"bos_token_id": model, "eos_token_id": model, "pad_token_id": model,
+		"do_sample": search, "temperature": search, "top_k": search, "top_p": search, "repetition_penalty": search}
 	for _, file := range []string{assets.ConfigName, generationFile} { // the second has the last word
 		source, err := o.from.Asset(file)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -92,14 +94,9 @@ func (o *Output) genai() ([]byte, error) {
 		if err := json.Unmarshal(jsonscan.Finite(source), &keys); err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", o.root, file, err)
 		}
-		for to, names := range map[*object][]string{
-			&model:  {"bos_token_id", "eos_token_id", "pad_token_id"},
-			&search: {"do_sample", "temperature", "top_k", "top_p", "repetition_penalty"},
-		} {
-			for _, key := range names {
-				if v := keys[key]; v != nil && string(v) != "null" {
-					(*to)[key] = v
-				}
+		for key, v := range keys {
+			if to := of[key]; to != nil && string(v) != "null" {
+				to[key] = v
 			}
 		}
 	}
