@@ -310,9 +310,9 @@ func (t *Stream) Take(o *Stream) {
 	copy(t.before, o.before)
 }
 
-// releaseRows is the number of tokens from which the lm_head leaves memory after a product. Mapping
-// the float32 lm_head of Gemma 3 (640 MiB) again took 125 ms of CPU time on an EPYC with Linux 6.18,
-// as long as the product with 80 tokens.
+// releaseRows is the number of tokens from which the lm_head leaves memory after a product. To map
+// the float32 lm_head of Gemma 3 (640 MiB) again took 125 ms of CPU time on an EPYC, Linux 6.18, as
+// long as the product with 80 tokens.
 const releaseRows = 192
 
 // Logits computes the logits of n tokens of a sequence, [n][VocabSize], from its hidden states
