@@ -148,10 +148,10 @@ func (f *File) AdviseHugePages(off, n int64) {
 	}
 }
 
-// Release takes the pages of the n bytes at off, and those before them to a multiple of Granule, out
-// of the memory of this process. They stay in the system's cache of the file, and the next read
-// maps them again, 16 at a time. Other goroutines may read the bytes meanwhile. Only Linux releases
-// pages; bytes of a Region stay.
+// Release takes the pages of the n bytes at off, and of the bytes before off to a multiple of
+// Granule, out of the memory of this process. The pages stay in the system's cache of the file, and
+// the next read maps them again, 16 at a time. Other goroutines may read the bytes meanwhile. Only
+// Linux releases pages; bytes of a Region stay.
 func (f *File) Release(off, n int64) {
 	first := off &^ (Granule - 1)
 	if b := f.pages(first, n+off-first); b != nil && n > 0 && !f.absent {

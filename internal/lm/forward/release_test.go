@@ -17,7 +17,7 @@ func TestStreamReleases(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	s, err := m.NewStream([][]int32{{1, 2, 3, 4, 5}, {6, 7}})
+	s, err := m.NewStream([][]int32{make([]int32, releaseRows), {6, 7}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,10 +35,16 @@ func TestStreamReleases(t *testing.T) {
 			t.Errorf("behind layer %d: %d bytes are in memory, want about %d", i, n, layer)
 		}
 	}
-	if err := s.Logits(0, 0, 1, make([]float32, m.VocabSize())); err != nil {
-		t.Fatal(err)
-	}
-	if n := testmapped.Resident(t, filepath.Join(dir, "model.safetensors")); n != 0 {
-		t.Errorf("behind the lm_head: %d bytes are in memory", n)
+	const head = 262_144
+	for _, c := range []struct {
+		rows        int
+		least, most int64
+	}{{1, head, head + 2*mmap.Granule}, {releaseRows, 0, 0}} {
+		if err := s.Logits(0, 0, c.rows, make([]float32, c.rows*m.VocabSize())); err != nil {
+			t.Fatal(err)
+		}
+		if n := testmapped.Resident(t, filepath.Join(dir, "model.safetensors")); n < c.least || n > c.most {
+			t.Errorf("behind the lm_head of %d tokens: %d bytes are in memory, want %d to %d", c.rows, n, c.least, c.most)
+		}
 	}
 }

@@ -310,13 +310,20 @@ func (t *Stream) Take(o *Stream) {
 	copy(t.before, o.before)
 }
 
+// releaseRows is the number of tokens from which the lm_head leaves memory after a product. To map
+// the float32 lm_head of Gemma 3 (640 MiB) again took 125 ms of CPU time on an EPYC, Linux 6.18, as
+// long as the product with 80 tokens.
+const releaseRows = 192
+
 // Logits computes the logits of n tokens of a sequence, [n][VocabSize], from its hidden states
 // behind the last layer.
 func (t *Stream) Logits(sequence, from, n int, logits []float32) error {
 	h := t.m.config.HiddenSize
 	x := t.Hidden(sequence)[from*h:][:n*h]
 	t.enter(len(t.m.layers))
-	defer t.enter(-1)
+	if n >= releaseRows {
+		defer t.enter(-1)
+	}
 	return t.m.run(func() {
 		t.s.logits(logits[:n*t.m.config.VocabSize], t.end(x, t.sideOf(sequence)[from*t.m.side.width:], n), n)
 	})
