@@ -134,7 +134,7 @@ func (s *smallType) gemv(isa emit.ISA) {
 	f := zero()
 	Label("block")
 	for i := 0; i < smallRows*s.bytes; i += 64 {
-		PREFETCHT0(operand.Mem{Base: next, Disp: i})
+		PREFETCHT0(operand.Mem{Base: next, Disp: ahead + i})
 	}
 	ADDQ(operand.U32(smallRows*s.bytes), next)
 	row := func(r int) block {

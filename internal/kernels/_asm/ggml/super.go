@@ -9,8 +9,9 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// ahead is the distance of prefetches in bytes.
-const ahead = 4096
+// ahead is the distance of prefetches in bytes. With 4096, or the next rows of SmolLM2's 576
+// columns, decoding is 4 to 25 % slower (EPYC, Zen 5).
+const ahead = 8192
 
 // superType is a type with blocks of 256 weights.
 type superType struct {
