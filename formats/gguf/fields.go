@@ -17,7 +17,7 @@ import (
 //	Q2_K Q4_K Q5_K           code (subscale scale) - submin min, codes 0 .. 2^b-1
 //	IQ4_NL                   code scale                   16 codes from -127 to 113
 //	IQ4_XS                   code (subscale scale)        the same
-//	IQ2_XXS IQ2_XS IQ2_S     code (subscale scale) / 8    magnitudes of 8 codes: a point of Lattice
+//	IQ2_XXS IQ2_XS IQ2_S     code (subscale scale) / 8    sizes of 8 codes: a point of Lattice
 //	IQ3_XXS                  code (subscale scale) / 4    of 4 codes
 //	IQ3_S                    code (subscale scale)        of 4 codes
 //	TQ1_0 TQ2_0              code scale                   codes -1, 0, 1 (TQ2_0 also holds 2)

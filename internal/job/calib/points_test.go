@@ -81,8 +81,8 @@ func TestUnitError(t *testing.T) {
 	}
 }
 
-// TestSweepPoints: a sweep lowers the error of every row and reaches all units, but for a few that are right. The integers of
-// groups move to other odd numbers and lower it too.
+// TestSweepPoints: a sweep lowers the error of every row and reaches all units, but for a unit that
+// is right. The integers of groups move to other odd numbers and lower the error too.
 func TestSweepPoints(t *testing.T) {
 	const rows, k, n = 600, 256, 32
 	e := newEngine(2)

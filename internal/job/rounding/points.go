@@ -16,7 +16,7 @@ type Points struct {
 	values []int8  // of a coordinate, ascending
 	next   []int16 // [nodes][values]: the tree of the points' coordinates; 0: no point
 	even   bool    // the number of negative signs in 8 weights is even
-	// steps are what a search tries for the weight of largest size in a group, in units of its scale.
+	// steps are what a search tries for the largest weight of a group, in units of the scale.
 	steps []float32
 }
 
@@ -143,7 +143,7 @@ func (s *nearest) measure(x, w []float32, scale float32, flips bool) {
 	}
 }
 
-// search finds the point of the least error. If a sign flips, flip is infinite and least is a bound.
+// search finds the point of the least error. If a sign flips, flip is infinite, least a bound.
 func (s *nearest) search(flip, least float32) {
 	s.best = float32(math.Inf(1))
 	s.visit(0, 0, 0, flip, least)
