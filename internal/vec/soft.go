@@ -28,9 +28,10 @@ const (
 )
 
 // StepSoft moves the logits of relaxed codes against the gradient of the codes and clears the
-// gradient. A block is SoftLanes codes: their logits of the first choice, then of the second, and so
-// on, in x, with the moments m and v in the same order. value, grad and least have a value for each
-// code. In float32, with every step rounded, for each code and its choices c = 0, 1 .. choices-1:
+// gradient. A block is SoftLanes codes: their logits of the first choice, then of the second, and
+// so on, in x, with the moments m and v in the same order. value, grad and least have a value for
+// each code. In float32, with every step rounded, for each code and its choices c = 0, 1 ..
+// choices-1:
 //
 //	e, inverse = softmax(x, Colder)
 //	d = (c*e[0] + (c-1)*e[1] + ...)*inverse

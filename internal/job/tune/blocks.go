@@ -364,9 +364,9 @@ func (b *blocks) gather(batch []int) (err error) {
 	return nil
 }
 
-// loss is the sum of the squared errors of a layer's output. The errors of each token are divided by
-// the mean square of want: in many models, the first tokens have outputs a thousand times as large
-// as all others, and the next layer's norm divides them by that.
+// loss is the sum of the squared errors of a layer's output. The errors of each token are divided
+// by the mean square of want: in many models the first tokens have much larger outputs than all
+// others, and the next layer's norm divides them by that.
 func (b *blocks) loss(out []float32) (sum float64) {
 	for at := 0; at < len(out); at += b.float.width {
 		weight := b.weight(at)
@@ -387,8 +387,8 @@ func (b *blocks) weight(at int) float64 {
 	return float64(b.float.width) / sum
 }
 
-// gradient replaces the layer's output by the gradient of its mean loss, divided by the error before
-// training.
+// gradient replaces the layer's output by the gradient of its mean loss, divided by the error
+// before training.
 func (b *blocks) gradient(out []float32) error {
 	for at := 0; at < len(out); at += b.float.width {
 		factor := float32(2 * b.weight(at) / float64(float64(len(out))*b.before))

@@ -82,8 +82,8 @@ func TestBlocks(t *testing.T) {
 	}
 }
 
-// TestLayerLoss compares the gradient of a layer's loss with its slope. Outputs of another size have
-// the same loss.
+// TestLayerLoss compares the gradient of a layer's loss with its slope. Outputs of another size
+// have the same loss.
 func TestLayerLoss(t *testing.T) {
 	want := []float32{1, -2, 3, 4e3, 5e3, -6e3, 0, 0, 0}
 	out := []float32{1.5, -2, 2.5, 4.25e3, 5e3, -5e3, 1, 2, 3}

@@ -16,8 +16,8 @@ const (
 	softReach, softWidth = .2, .35
 	// The temperature falls geometrically from hot to cold in softShare of the steps.
 	hot, cold, softShare = .5, .05, .85
-	// Gradients are multiplied by softSlope over the temperature. They fall to 1e-24 of the loss for
-	// choices with small weights. Their squares would be subnormal numbers.
+	// Gradients are multiplied by softSlope over the temperature: gradients of choices with small
+	// weights fall to 1e-24 of the loss, and their squares would be subnormal numbers.
 	softSlope = 0x1p50
 )
 
