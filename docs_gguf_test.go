@@ -57,7 +57,7 @@ func written(kind gguf.TensorType) string {
 		return "1 bit"
 	case s.Bits == 1:
 		return "1 bit, mapping " + s.Mapping.String()
-	case s.Mapping == gqf.MappingFullRange || s.Bits == 3 || s.Bits == 6:
+	case s.Mapping == gqf.MappingFullRange || s.Mapping == gqf.MappingKQuant && (s.Bits == 3 || s.Bits == 6):
 		return strconv.Itoa(s.Bits) + " bits"
 	}
 	return fmt.Sprintf("%d bits, mapping %s", s.Bits, s.Mapping)

@@ -254,7 +254,7 @@ static inline const char *gqf_role_name(uint32_t role)
 static inline const char *gqf_mapping_name(uint32_t mapping)
 {
 	static const char *const names[] = {"none", "full-range", "symmetric", "symmetric-no-clip", "asymmetric", "half-step",
-		"k-quant", "nonlinear", "nonlinear-k", "ternary", "mxfp4"};
+		"k-quant", "nonlinear", "nonlinear-k", "ternary", "mxfp4", "lattice", "lattice-xs", "lattice-xxs"};
 	return mapping < sizeof names / sizeof names[0] ? names[mapping] : "other";
 }
 

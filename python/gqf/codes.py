@@ -13,7 +13,7 @@ F32, F16, BF16, I8 = 2, 3, 4, 8
 
 ROLES = ["other", "embedding", "head", "projection", "expert", "router", "norm", "bias", "conv", "position"]
 MAPPINGS = ["none", "full-range", "symmetric", "symmetric-no-clip", "asymmetric", "half-step", "k-quant",
-            "nonlinear", "nonlinear-k", "ternary", "mxfp4"]
+            "nonlinear", "nonlinear-k", "ternary", "mxfp4", "lattice", "lattice-xs", "lattice-xxs"]
 ALGORITHMS = {0: "none", 1: "rtn", 2: "search", 3: "hqq", 4: "mse", 5: "gptq", 6: "gptq-ft", 7: "imatrix", 8: "awq"}
 
 # Kinds of payload (5.5).

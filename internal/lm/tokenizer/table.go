@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// TableFile is a file beside a tokenizer.json without vocab and merges: see [Table].
+// TableFile accompanies a tokenizer.json without vocab and merges: see [Table].
 const TableFile = "tokenizer.table"
 
 // Table is a vocabulary and its merges. A TableFile has, in numbers of 4 bytes, little-endian: the
