@@ -22,7 +22,7 @@ import (
 // model. Only this layer has gradients and an optimizer's state.
 const (
 	// BlockSteps is the number of steps of each layer, of at most StepTokens each.
-	BlockSteps = 240
+	BlockSteps = 480
 	// hardened is the number of measurements of a layer with hard codes.
 	hardened = 4
 	// The learning rates of scales up to 2 bits, and with more bits.

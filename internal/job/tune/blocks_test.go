@@ -21,7 +21,7 @@ import (
 // and behind the layers.
 func TestBlocks(t *testing.T) {
 	testshared.SlowEmulated(t, "TestRun has the optimizer, model.TestGradientBits the gradients")
-	const want = "d9e44679b94bde72a14282a422262e62bebce84330559524b0dac145bf76ccbb"
+	const want = "891734f5252bbab9534e1a3f8c03acc76886e62e4382fecb343aff2b6342e259"
 	p := testplan.New(t, testmodels.Books(t, 2), quantizer.Recipe{Bits: 2, Algorithm: gqf.AlgorithmRTN})
 	words := ids(t, 512, 100, 100, 100, 100)
 	options := Options{Kind: quantizer.TuneBlocks, Steps: 2, Threads: 1}

@@ -56,9 +56,10 @@
 // A code is relaxed to the mean of its choices, weighted by the softmax of logits over a
 // temperature. Choices are all codes up to 2 bits, else q0 and its neighbors. The logit of choice c
 // begins at -(c - u)^2 / (2 .35^2), with u = q0 + clamp(w/s0 + z - q0, -.2, .2). The temperature
-// falls from .5 to .05 in the first 85 % of BlockSteps. The rates are .1 for logits, and for scales
-// 2e-3 up to 2 bits, else 1e-3. In stories260K at 4 bits, 240 steps with .1 take the KL from .0418
-// to .0262, 480 steps with .05 to .0263, 120 steps with .2 to .0305. The likeliest choices are
+// falls from .5 to .05 in the first 85 % of BlockSteps. The rates are .05 for logits, and for
+// scales 2e-3 up to 2 bits, else 1e-3. In stories260K at 4 bits, 480 steps with .05 take the KL
+// from .0418 to .0263, 240 steps with .1 to .0262, 120 steps with .2 to .0305. At 2 bits, 480 steps
+// end at .439 and 240 steps at .508. The likeliest choices are
 // measured on held-out text four times, and the best codes and scales stay. Straight-through codes
 // gave stories260K a KL of .628 at 2 bits and .129 at 3 bits, relaxed codes .538 and .095.
 //

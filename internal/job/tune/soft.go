@@ -10,7 +10,7 @@ import (
 
 // The constants of relaxed codes were chosen with a model that docs/QUALITY.md does not measure.
 const (
-	softRate = .1
+	softRate = .05
 	// softReach is how far a position begins from its code towards the checkpoint's weight, and
 	// softWidth is the standard deviation of the choices about the position.
 	softReach, softWidth = .2, .35
