@@ -138,9 +138,9 @@ func TestViewedLogits(t *testing.T) {
 	}
 }
 
-// TestMultiplied quantizes a model with factors in config.json, which a .gguf file has in its
-// weights: the file has the blocks of a file that was quantized from a .gguf file of multiplied
-// weights, and calibration chooses codes of multiplied weights too.
+// TestMultiplied quantizes a model with factors in config.json. A .gguf file multiplies its weights
+// by them. The blocks have to equal those of a file made from a .gguf file of multiplied weights,
+// and calibration has to choose codes of multiplied weights.
 func TestMultiplied(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

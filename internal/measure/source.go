@@ -99,8 +99,8 @@ func (s *sources) find(t gqf.Tensor) (source, error) {
 	name, ok := s.name(t)
 	src, found := s.lookUp(name.Name)
 	if !found && t.Role == gqf.RoleHead && s.embedding >= 0 {
-		// The checkpoint's lm_head is the embedding. The file's lm_head is separate: by a rule, or in the
-		// graph that the codes were taken from.
+		// The checkpoint's lm_head is the embedding. The file's lm_head is separate: by a rule, or
+		// in the graph that the codes were taken from.
 		name, ok = s.name(s.f.Tensor(s.embedding))
 		src, found = s.lookUp(name.Name)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/lowbit-go/gq/internal/test/testshared"
 )
 
-// TestWriteReleases reads a checkpoint whole, and then quantizes it: what the job has read is not
-// in memory any more, neither of matrices nor of the unquantized embedding.
+// TestWriteReleases reads a whole checkpoint and then quantizes it. Afterwards no page of the
+// checkpoint is in memory, neither of matrices nor of the unquantized embedding.
 func TestWriteReleases(t *testing.T) {
 	dir := filepath.Join(testshared.Root(t), "testdata", "books1.3M-bf16")
 	ck, err := safetensors.Open(dir, safetensors.Options{})

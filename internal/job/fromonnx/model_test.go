@@ -151,7 +151,8 @@ func TestZeroPoints(t *testing.T) {
 	}
 }
 
-// TestOffsets reads zero points whose products with scales are rounded, or too large.
+// TestOffsets reads fractional zero points. Their products with the scales are rounded to float32,
+// and refused if they are too large.
 func TestOffsets(t *testing.T) {
 	for scale, want := range map[float32]string{0.1: "", math.MaxFloat32: "beyond the float32 numbers"} {
 		m := small()

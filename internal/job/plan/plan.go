@@ -66,7 +66,7 @@ func (f RowFactors) Of(row int) float32 {
 	return 1
 }
 
-// Multiply multiplies rows of cols weights, of which the first is row first.
+// Multiply multiplies rows of cols weights by their factors. x begins with row first.
 func (f RowFactors) Multiply(x []float32, first, cols int) {
 	for ; f != nil && len(x) > 0; x = x[cols:] {
 		factor := f.Of(first)

@@ -8,8 +8,8 @@ import (
 	"github.com/lowbit-go/gq/internal/floats"
 )
 
-// Points are the codes of a type whose magnitudes, in every 4 or 8 weights, are a point of a
-// lattice (gguf.TensorType.Lattice).
+// Points are the codes of a type with a lattice (gguf.TensorType.Lattice): the magnitudes of each 4
+// or 8 weights are a point of the lattice.
 type Points struct {
 	n      int     // weights of a point
 	Width  int     // weights that are rounded together: n, or 8 if their signs depend on each other

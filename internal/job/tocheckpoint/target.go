@@ -22,8 +22,8 @@ import (
 // out.
 const scatterRows = 512
 
-// Directory lists the files of a directory that is written, by their paths in the directory: files
-// that say what the weights are, the weights, all others. They appear from the last to the first.
+// Directory lists the files to write by their paths in the directory. First holds files that
+// describe the weights. The files appear in reverse order, so First appears last.
 type Directory struct {
 	First   []write.SideFile
 	Weights []write.File

@@ -298,7 +298,7 @@ func (o *Output) setType(i int, byName map[string]plan.Item) error {
 	return nil
 }
 
-// multiply makes the factors of an item's places factors of its weights, which are rounded then.
+// multiply gives the weights of an item the factors of its places. Rounding comes afterwards.
 func (o *Output) multiply(q *plan.Quantized) error {
 	var list plan.RowFactors
 	multiplied, differs := false, false

@@ -86,7 +86,7 @@ func (g *graph) linear(kind arch.Kind, rows, cols int, x string) string {
 	return g.product(g.at+g.c.NameOf(kind)+".weight", rows, cols, g.c.BiasOf(kind), x)
 }
 
-// merged adds linear layers with the same input, which a checkpoint may have as one layer.
+// merged adds linear layers with the same input. A checkpoint may have them as one layer.
 func (g *graph) merged(fused arch.Kind, x string, kinds []arch.Kind, rows ...int) (list []string) {
 	if g.c.Facts.Has(fused) {
 		total := 0

@@ -228,7 +228,7 @@ func (b *blocks) resumeLayer(layer int) (found bool, err error) {
 	return true, nil
 }
 
-// take replaces the codes, scales and minima of a matrix with those of c.
+// take gives a matrix the codes, scales and minima of c.
 func (t *matrix) take(c *rounding.Codes) error {
 	n, err := newMatrix(t.Matrix, c)
 	if err != nil {

@@ -158,8 +158,8 @@ func (v *vocabulary) checkTokens() {
 	}
 }
 
-// tokenizerFiles are tokenizer.json and, with table, tokenizer.TableFile, which then has the
-// vocabulary and the merges.
+// tokenizerFiles returns tokenizer.json. With table, the vocabulary and the merges are in
+// tokenizer.TableFile instead, a second file.
 func (v *vocabulary) tokenizerFiles(table bool) ([]Asset, error) {
 	var merges [][3]int32
 	if v.spm && !v.merged {

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// withoutVocabulary is the tokenizer.json of build whose model has neither vocab nor merges, and
-// the table of both.
+// withoutVocabulary returns build's tokenizer.json without vocab and merges, and the table of both.
 func withoutVocabulary(t *testing.T) ([]byte, Table) {
 	model := smallModel(nil)
 	var table Table

@@ -122,7 +122,7 @@ func epilogueRow(isa emit.ISA) {
 	for v := range outputs(isa) {
 		of := func(name string) operand.Mem { return at[name].Offset(v * isa.Bytes()) }
 		a, sums, scale := isa.Vector(), isa.Vector(), isa.Vector()
-		VBROADCASTSS(param("factor"), a) // not VPBROADCASTD, whose size go vet gets wrong
+		VBROADCASTSS(param("factor"), a) // go vet gets the size of VPBROADCASTD wrong
 		VPMULLD(of("t"), a, a)
 		VBROADCASTSS(param("negZero"), sums)
 		VPMULLD(of("sums"), sums, sums)
