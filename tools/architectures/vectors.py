@@ -57,6 +57,8 @@ def weights(name, shape, mean):
         x = 2 * x - 2
     elif len(shape) > 1:
         x *= 1.5 * math.sqrt(3 / shape[-1])
+        if name.endswith("router.proj.weight"):  # Gemma 4 divides its router's inputs by the square root of their number
+            x *= math.sqrt(shape[-1])
     elif name.endswith(("norm.weight", "norm_1.weight", "norm_2.weight")):
         x = mean + 0.5 * x
     elif name.endswith(("layer_scalar", "router.scale", "per_expert_scale")):

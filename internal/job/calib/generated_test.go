@@ -21,13 +21,8 @@ import (
 
 // TestGenerated calibrates a random model of each architecture as --quality good does, on half as
 // much text that the model writes: the KL divergence on other text of its own is at least a fifth
-// below the search's, at equal bytes.
-//
-// Gemma 4's mixture misses that with all of the text: 0.81 here, and 0.82 to 0.89 in five random
-// models with 4,096 tokens of other text. The scores of its random router are nearly equal, so that
-// any error sends tokens to other experts: the KL divergence grows with the error, not with its
-// square. Each bit from 4 to 7 divides it by 2.1 (dense Gemma 4: by 3.5). If all experts see each
-// token, gptq-ft has 0.74 of the search's.
+// below the search's, at equal bytes. Gemma 4's mixture has all of the text: 0.77, and 0.78 on 8,192
+// tokens of other text.
 func TestGenerated(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes its time")
@@ -59,9 +54,9 @@ func TestGenerated(t *testing.T) {
 			continue
 		}
 		seen[c.Architecture] = true
-		limit, tokens := 0.8, calib.DefaultTokens/2
+		tokens := calib.DefaultTokens / 2
 		if filepath.Base(dir) == "gemma4-moe" {
-			limit, tokens = 0.82, calib.DefaultTokens
+			tokens = calib.DefaultTokens
 		}
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			float, err := forward.OpenCheckpoint(dir, forward.Options{Threads: 1})
@@ -116,7 +111,7 @@ func TestGenerated(t *testing.T) {
 				kl[i] = c[i].KL.Mean
 			}
 			t.Logf("KL %.5f by search, %.5f by gptq-ft", kl[0], kl[1])
-			if !(kl[1] <= limit*kl[0]) || math.IsNaN(kl[0]) || sizes[1]-sizes[0] > 4096 {
+			if !(kl[1] <= 0.8*kl[0]) || math.IsNaN(kl[0]) || sizes[1]-sizes[0] > 4096 {
 				t.Errorf("KL %.5f and %d bytes by search, %.5f and %d by gptq-ft", kl[0], sizes[0], kl[1], sizes[1])
 			}
 		})

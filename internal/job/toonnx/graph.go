@@ -19,7 +19,7 @@ func (g *graph) build() error {
 		g.layer(i)
 	}
 	g.at = g.names.Body
-	g.head(g.normed(c.Facts.Final().HF))
+	g.head(g.normed(c.Facts.FinalNorm.HF))
 	g.Nodes[len(g.Nodes)-1].Outputs[0] = logitsName
 	g.Outputs = append(g.Outputs, onnx.NewValue(logitsName, onnx.Float, batchSize, sequenceLength, c.VocabSize))
 	for i, l := range c.Layers {

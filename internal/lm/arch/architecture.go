@@ -297,22 +297,16 @@ func registerMultimodal(modelType string, n nesting) nesting {
 
 // TextType returns the model_type of a model's language model.
 func TextType(modelType string) string {
-	if n, ok := multimodal[modelType]; ok {
-		return n.text
-	}
-	return modelType
+	return cmp.Or(multimodal[modelType].text, modelType)
 }
 
 // ClassName returns the class of the model with an lm_head for a model type that [ParseForward]
 // knows: the value of "architectures" in config.json.
 func ClassName(modelType string) string {
-	if m, ok := multimodal[modelType]; ok {
-		return m.class
-	}
 	if f := FactsOf(modelType); f != nil {
 		return f.Class
 	}
-	return ""
+	return multimodal[modelType].class
 }
 
 // ParseForward reads a config.json for a forward pass. Unlike [ParseConfig] it must understand

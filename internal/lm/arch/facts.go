@@ -1,8 +1,8 @@
 package arch
 
 import (
+	"maps"
 	"slices"
-	"sort"
 	"strings"
 )
 
@@ -247,6 +247,9 @@ func register(modelType string, f Facts) *Facts {
 	if f.Prefix.Body == "" {
 		f.Prefix = prefixes[0]
 	}
+	if f.FinalNorm.HF == "" {
+		f.FinalNorm = Naming{HF: "norm", GGUF: "output_norm"}
+	}
 	architectures[modelType] = &f
 	return &f
 }
@@ -256,14 +259,8 @@ func FactsOf(modelType string) *Facts { return architectures[modelType] }
 
 // Architectures returns the sorted model types that [ParseForward] knows.
 func Architectures() []string {
-	var names []string
-	for name := range architectures {
-		names = append(names, name)
-	}
-	for name := range multimodal {
-		names = append(names, name)
-	}
-	sort.Strings(names)
+	names := slices.AppendSeq(slices.Collect(maps.Keys(architectures)), maps.Keys(multimodal))
+	slices.Sort(names)
 	return names
 }
 
@@ -286,14 +283,6 @@ func (c *ForwardConfig) AsLlamaCpp() (difference string) {
 		return l.Change(c)
 	}
 	return ""
-}
-
-// Final returns the names of the norm before the lm_head.
-func (f *Facts) Final() Naming {
-	if f.FinalNorm.HF == "" {
-		return Naming{HF: "norm", GGUF: "output_norm"}
-	}
-	return f.FinalNorm
 }
 
 // Has reports whether layers have a tensor of the kind.

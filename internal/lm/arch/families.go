@@ -3,6 +3,8 @@ package arch
 import (
 	"cmp"
 	"math"
+	"slices"
+	"strings"
 )
 
 // readCommon reads the keys of all architectures. heads, kvHeads and headDim are the defaults of
@@ -86,28 +88,30 @@ func byLayer[T any](k *keys, c *ForwardConfig, key string, absent []T, wrong str
 	return list
 }
 
-// slidingLayers reads layer_types. Without the key, sliding decides which layers have a window.
-func (k *keys) slidingLayers(c *ForwardConfig, window int, sliding func(i int) bool) {
+// layerTypes reads layer_types, in which the names stand for layers of another kind than attention
+// to all tokens, and calls set for these layers. Without the key, other decides which these are.
+func (k *keys) layerTypes(c *ForwardConfig, other func(i int) bool, set func(l *LayerConfig), names ...string) {
 	types := byLayer(k, c, "layer_types", []string(nil), "is not a list of strings")
 	for i := range c.Layers {
-		slides := types == nil && sliding(i)
+		is := types == nil && other(i)
 		if types != nil {
-			switch types[i] {
-			case "sliding_attention":
-				slides = true
-			case "full_attention":
-			default:
-				k.fail("layer_types", "has %q: this forward pass knows full_attention and sliding_attention", types[i])
+			if is = slices.Contains(names, types[i]); !is && types[i] != "full_attention" && types[i] != "attention" {
+				k.fail("layer_types", "has %q: this forward pass knows full_attention and %s", types[i], strings.Join(names, ", "))
 			}
 		}
-		if !slides {
-			continue
+		if is {
+			set(&c.Layers[i])
 		}
-		if window == 0 {
+	}
+}
+
+// slidingLayers reads which layers have a window. Without layer_types, sliding decides.
+func (k *keys) slidingLayers(c *ForwardConfig, window int, sliding func(i int) bool) {
+	k.layerTypes(c, sliding, func(l *LayerConfig) {
+		if l.Window = window; window == 0 {
 			k.fail("layer_types", "has sliding layers, but there is no sliding window")
 		}
-		c.Layers[i].Window = window
-	}
+	}, "sliding_attention")
 }
 
 // window reads sliding_window. null means no window; absent is the default of the class.

@@ -109,17 +109,13 @@ func only[T comparable](k *keys, key string, value T, wrong string) {
 	}
 }
 
-// never marks keys that may be false, absent or null, but not true.
-func (k *keys) never(names ...string) {
-	for _, key := range names {
-		only(k, key, false, "is neither true nor false")
-	}
-}
+// never and always mark keys that may be absent, null, or this value: false, or true.
+func (k *keys) never(names ...string)  { k.flags(false, names) }
+func (k *keys) always(names ...string) { k.flags(true, names) }
 
-// always marks keys that may be true, absent or null, but not false.
-func (k *keys) always(names ...string) {
+func (k *keys) flags(value bool, names []string) {
 	for _, key := range names {
-		only(k, key, true, "is neither true nor false")
+		only(k, key, value, "is neither true nor false")
 	}
 }
 

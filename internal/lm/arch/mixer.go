@@ -3,7 +3,6 @@ package arch
 import (
 	"math"
 	"slices"
-	"strings"
 )
 
 // Mixer is the part of a layer that lets a token see the tokens before it.
@@ -144,22 +143,10 @@ func (c *ForwardConfig) AttentionPeriod() int {
 	return 0
 }
 
-// mixers reads layer_types, in which the names stand for layers with a mixer. Without the key, full
+// mixers reads which layers have a mixer, with these names in layer_types. Without the key, full
 // decides which layers have attention.
 func (k *keys) mixers(c *ForwardConfig, mixer Mixer, full func(i int) bool, names ...string) {
-	types := byLayer(k, c, "layer_types", []string(nil), "is not a list of strings")
-	for i := range c.Layers {
-		attends := types == nil && full(i)
-		if types != nil {
-			attends = types[i] == "full_attention" || types[i] == "attention"
-			if !attends && !slices.Contains(names, types[i]) {
-				k.fail("layer_types", "has %q: this forward pass knows full_attention and %s", types[i], strings.Join(names, ", "))
-			}
-		}
-		if !attends {
-			c.Layers[i].Mixer = mixer
-		}
-	}
+	k.layerTypes(c, func(i int) bool { return !full(i) }, func(l *LayerConfig) { l.Mixer = mixer }, names...)
 }
 
 // mamba reads the keys of state spaces under Bamba's names. inner is the default of the inner size.

@@ -17,10 +17,7 @@ var _ = register("deepseek_v3", Facts{
 		if !k.boolean("rope_interleave", true) {
 			c.Ropes[0].Neighbours = false
 		}
-		only(k, "scoring_func", "sigmoid", "is not a string")
-		only(k, "topk_method", "noaux_tc", "is not a string")
-		k.deepseekExperts(c, 256, 8, 2048, 3)
-		c.Experts.Sigmoid = true
+		k.sigmoidExperts(c, 256, 8, 2048, 3)
 	},
 })
 

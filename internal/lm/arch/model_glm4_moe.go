@@ -17,8 +17,7 @@ var _ = register("glm4_moe", Facts{
 			c.QKNorm = HeadNorms
 		}
 		k.predictors(c)
-		k.deepseekExperts(c, 128, 8, 1408, 1)
-		c.Experts.Sigmoid = true
+		k.sigmoidExperts(c, 128, 8, 1408, 1)
 	},
 })
 
@@ -31,6 +30,14 @@ func deepseekExpertMetadata(m Metadata) map[string]any {
 		"norm_topk_prob":        m.Flag("expert_weights_norm", false), "routed_scaling_factor": m.Positive("expert_weights_scale", 1),
 		"n_group": max(1, m.Count("expert_group_count", 1)), "topk_group": max(1, m.Count("expert_group_used_count", 1)),
 	}
+}
+
+// sigmoidExperts reads the same for scores that are sigmoids.
+func (k *keys) sigmoidExperts(c *ForwardConfig, count, perToken, width, dense int) {
+	only(k, "scoring_func", "sigmoid", "is not a string")
+	only(k, "topk_method", "noaux_tc", "is not a string")
+	k.deepseekExperts(c, count, perToken, width, dense)
+	c.Experts.Sigmoid = true
 }
 
 // deepseekExperts reads the keys of mixtures in DeepSeek's way, with their defaults.

@@ -9,10 +9,7 @@ var _ = register("glm4_moe_lite", Facts{
 		c.NormEps = k.positive("rms_norm_eps", 1e-5)
 		k.always("rope_interleave")
 		only(k, "partial_rotary_factor", 1.0, "is not a number")
-		only(k, "scoring_func", "sigmoid", "is not a string")
-		only(k, "topk_method", "noaux_tc", "is not a string")
-		k.deepseekExperts(c, 64, 4, 1536, 1)
-		c.Experts.Sigmoid = true
+		k.sigmoidExperts(c, 64, 4, 1536, 1)
 		types := byLayer(k, c, "mlp_layer_types", []string(nil), "is not a list of strings")
 		for i, kind := range types {
 			if kind != "dense" && kind != "sparse" {

@@ -393,18 +393,13 @@ func (r *rotation) reach(n int) {
 func (r *rotation) turn(x []float32, p int, sign float32) {
 	n := len(r.freqs)
 	cos, sin := r.cos[p*n:][:n], r.sin[p*n:][:n]
+	step, other := 1, n // from a value to the next, and to the value with which it rotates
 	if r.Neighbours {
-		for i, c := range cos {
-			a, b, s := x[2*i], x[2*i+1], float32(sin[i]*sign)
-			x[2*i] = float32(a*c) - float32(b*s)
-			x[2*i+1] = float32(b*c) + float32(a*s)
-		}
-		return
+		step, other = 2, 1
 	}
-	lo, hi := x[:n], x[n:][:n]
 	for i, c := range cos {
-		a, b, s := lo[i], hi[i], float32(sin[i]*sign)
-		lo[i] = float32(a*c) - float32(b*s)
-		hi[i] = float32(b*c) + float32(a*s)
+		j, s := i*step, float32(sin[i]*sign)
+		a, b := x[j], x[j+other]
+		x[j], x[j+other] = float32(a*c)-float32(b*s), float32(b*c)+float32(a*s)
 	}
 }

@@ -27,22 +27,15 @@ const (
 	ONNX
 )
 
+var activationNames = []string{"int8", "float32", "onnx"}
+
 // ParseActivations parses "int8", "float32" or "onnx".
 func ParseActivations(s string) (Activations, bool) {
-	switch s {
-	case "int8":
-		return Int8, true
-	case "float32":
-		return Float32, true
-	case "onnx":
-		return ONNX, true
-	}
-	return 0, false
+	i := slices.Index(activationNames, s)
+	return Activations(max(0, i)), i >= 0
 }
 
-func (a Activations) String() string {
-	return [...]string{"int8", "float32", "onnx"}[a]
-}
+func (a Activations) String() string { return activationNames[a] }
 
 // Options are the options of a Model. Only Activations and ForCPU can change results.
 type Options struct {
@@ -204,18 +197,12 @@ func (m *Model) Executed() (Activations, string) {
 	n, a := 0, Float32
 	var types []string
 	for _, name := range m.names {
-		switch as := quantizedAs(m.Linear(name)); as {
-		case "":
+		as, own := quantizedAs(m.Linear(name)), false
+		if as == "" {
 			continue
-		case ONNX.String():
-			a = ONNX
-		case Int8.String():
-			a = Int8
-		default:
-			a = Int8
-			if !slices.Contains(types, as) {
-				types = append(types, as)
-			}
+		}
+		if a, own = ParseActivations(as); !own && !slices.Contains(types, as) {
+			types = append(types, as)
 		}
 		n++
 	}

@@ -57,37 +57,30 @@ func (a *attention) gradientSizes(t *Tape, n int) []size {
 }
 
 func (a *attention) backward(t *Tape, r *record, g *Gradients, dy []float32, input bool) {
-	dheads := t.back.dheads
-	if c := &t.m.config; c.Latent != nil {
+	c, dheads := &t.m.config, t.back.dheads
+	if a.latent != nil {
 		dheads = buffer.Grow(&t.s.latent.dHeads, t.tokens()*c.Heads*c.Latent.Value)
 	}
 	t.through(g, a.out, dheads, r.attended, dy, r.out, false)
-	if t.m.config.AttentionGate {
+	if c.AttentionGate {
 		t.gatesBackward(r)
 	}
 	if a.latent != nil {
-		c := &t.m.config
 		clear(t.back.dheads)
 		for i := range t.tokens() * c.Heads {
-			copy(t.back.dheads[i*c.HeadDim:][:c.Latent.Value], t.s.latent.dHeads[i*c.Latent.Value:])
+			copy(t.back.dheads[i*c.HeadDim:][:c.Latent.Value], dheads[i*c.Latent.Value:])
 		}
 	}
-	t.attentionBackward(a, r)
+	// Threads divide sequences and key-value heads.
+	t.s.each((len(t.starts)-1)*a.KVHeads, math.MaxInt, func(worker, part int) { t.headGradient(a, r, worker, part/a.KVHeads, part%a.KVHeads) })
 	t.storeBackward(a, r, g)
 	t.prepareBackward(a, r, g)
 	t.projectBackward(a, r, g, input)
 }
 
-// attentionBackward computes the gradients of the scaled and rotated queries, the rotated keys and
-// the values, given the gradients of the heads' outputs. Threads divide sequences and key-value
-// heads.
-func (t *Tape) attentionBackward(a *attention, r *record) {
-	run := func(worker, part int) { t.headGradient(a, r, worker, part/a.KVHeads, part%a.KVHeads) }
-	t.s.each((len(t.starts)-1)*a.KVHeads, math.MaxInt, run)
-}
-
-// headGradient is attentionBackward for a key-value head and a sequence. With the scores S = Q K^T,
-// capped to S', the probabilities P = softmax(S') and the outputs O = P V:
+// headGradient computes the gradients of the scaled and rotated queries, the rotated keys and the
+// values of a key-value head in a sequence, given the gradients of the heads' outputs. With the
+// scores S = Q K^T, capped to S', the probabilities P = softmax(S') and the outputs O = P V:
 //
 //	dV = P^T dO,  dP = dO V^T,  dS' = P (dP - sum(dO O)),  dS = dS' slope,  dQ = dS K,  dK = dS^T Q
 //

@@ -6,6 +6,43 @@ import "math"
 // state spaces keep. They compute the states in between again, a block at a time.
 const stateBlock = 32
 
+// stateGradient is the memory of states in a backward pass.
+type stateGradient struct {
+	kept   []float32 // the states before each block
+	states []float32 // of a block: before the block, and behind each of its tokens
+	dState []float32
+}
+
+func takeStates(w *mixerWorker, n, size int) stateGradient {
+	return stateGradient{w.take((n + stateBlock - 1) / stateBlock * size), w.take((stateBlock + 1) * size), w.take(size)}
+}
+
+// run moves a state of this size by n tokens with first. Then it goes back: it moves the states of
+// a block again with again, and calls back for each token with the states before and behind it.
+func (g *stateGradient) run(n, size int, first, again func(state []float32, t int), back func(t int, before, behind []float32)) {
+	state := g.states[:size]
+	clear(state)
+	for t := range n {
+		if t%stateBlock == 0 {
+			copy(g.kept[t/stateBlock*size:], state)
+		}
+		first(state, t)
+	}
+	clear(g.dState)
+	for from := (n - 1) / stateBlock * stateBlock; from >= 0; from -= stateBlock {
+		to := min(n, from+stateBlock)
+		copy(g.states[:size], g.kept[from/stateBlock*size:])
+		for t := from; t < to; t++ {
+			next := g.states[(t+1-from)*size:][:size]
+			copy(next, g.states[(t-from)*size:])
+			again(next, t)
+		}
+		for t := to - 1; t >= from; t-- {
+			back(t, g.states[(t-from)*size:][:size], g.states[(t+1-from)*size:][:size])
+		}
+	}
+}
+
 func (d *deltaNet) workerSize(n int) int {
 	width, dk, dv, states := d.width(), d.KeyDim, d.ValueDim, (n+stateBlock-1)/stateBlock+stateBlock+2
 	return (d.Kernel+4*n)*width + (3+2*d.decays)*n + 2*n*dv + states*dk*dv + 4*dv + 2*dk
@@ -18,14 +55,12 @@ type deltaGradient struct {
 	dIn, in       [][]float32
 	gains         []float64
 
-	mixed, x, dx          []float32 // [token][channel]: convolution, behind stretch, gradients
-	lengths               []float32 // [token][2]: factors of stretch
-	out, dOut             []float32 // [token][dv]: of a head of values
-	decay, slope          []float32 // [token][decays]
-	beta                  []float32 // of the tokens
-	kept                  []float32 // the states before each block
-	states                []float32 // of a block: before the block, and behind each of its tokens
-	dState                []float32
+	mixed, x, dx []float32 // [token][channel]: convolution, behind stretch, gradients
+	lengths      []float32 // [token][2]: factors of stretch
+	out, dOut    []float32 // [token][dv]: of a head of values
+	decay, slope []float32 // [token][decays]
+	beta         []float32 // of the tokens
+	stateGradient
 	delta, dDelta, row, z []float32
 	decayed               []float32 // [dk]: keys times decays
 }
@@ -38,7 +73,7 @@ func (d *deltaNet) backward(w *mixerWorker, part int, dIn [][]float32, dOut []fl
 	g.out, g.dOut = w.take(n*dv), w.take(n*dv)
 	g.decay, g.beta, g.slope = w.take(n*d.decays), w.take(n), w.take(n*d.decays)
 	g.decayed = w.take(dk)
-	g.kept, g.states, g.dState = w.take((n+stateBlock-1)/stateBlock*size), w.take((stateBlock+1)*size), w.take(size)
+	g.stateGradient = takeStates(w, n, size)
 	g.delta, g.dDelta, g.row, g.z = w.take(dv), w.take(dv), w.take(dv), w.take(dv)
 	du, u, taps := w.take(n*width), w.take(width), w.take((d.Kernel-1)*width)
 
@@ -90,32 +125,17 @@ func (g *deltaGradient) split(x []float32, t, j int) (q, k, v []float32) {
 // head computes the gradients of a head of values, and adds those of its queries and keys to dx.
 func (g *deltaGradient) head(j int, dOut []float32) {
 	dv, size, head := g.ValueDim, g.KeyDim*g.ValueDim, g.part*g.group+j
-	state := g.states[:size]
-	clear(state)
-	for t := range g.n {
+	step := func(state []float32, t int, out []float32) {
+		q, k, v := g.split(g.x, t, j)
+		g.step(state, q, k, v, out, g.delta, g.decay[t*g.decays:][:g.decays], g.beta[t])
+	}
+	g.run(g.n, size, func(state []float32, t int) {
 		g.forget(g.decay[t*g.decays:], g.slope[t*g.decays:], g.places[5].of(g.in, g.from+t, g.part), g.part, j)
 		g.beta[t] = logistic(g.places[4].of(g.in, g.from+t, g.part)[j])
-		if t%stateBlock == 0 {
-			copy(g.kept[t/stateBlock*size:], state)
-		}
-		q, k, v := g.split(g.x, t, j)
-		g.step(state, q, k, v, g.out[t*dv:][:dv], g.delta, g.decay[t*g.decays:][:g.decays], g.beta[t])
+		step(state, t, g.out[t*dv:][:dv])
 		g.outputBackward(t, j, dOut[(g.from+t)*g.inner()+head*dv:][:dv])
-	}
-	clear(g.dState)
-	for first := (g.n - 1) / stateBlock * stateBlock; first >= 0; first -= stateBlock {
-		last := min(g.n, first+stateBlock)
-		copy(g.states[:size], g.kept[first/stateBlock*size:])
-		for t := first; t < last; t++ {
-			next := g.states[(t+1-first)*size:][:size]
-			copy(next, g.states[(t-first)*size:])
-			q, k, v := g.split(g.x, t, j)
-			g.step(next, q, k, v, g.row, g.delta, g.decay[t*g.decays:][:g.decays], g.beta[t])
-		}
-		for t := last - 1; t >= first; t-- {
-			g.stepBackward(t, j, g.states[(t-first)*size:][:size], g.states[(t+1-first)*size:][:size])
-		}
-	}
+	}, func(state []float32, t int) { step(state, t, g.row) },
+		func(t int, before, behind []float32) { g.stepBackward(t, j, before, behind) })
 }
 
 // outputBackward computes the gradients of a token's o and z, with the norm f = o inverse gain: the
@@ -139,7 +159,7 @@ func (g *deltaGradient) outputBackward(t, j int, dy []float32) {
 	for i, v := range to {
 		g.gains[i] += float64(float64(v) * float64(float32(o[i]*inverse)))
 	}
-	normRowBackward(to, to, o, g.by.weights, inverse, false)
+	normRowBackward(to, to, o, g.by.weights, 0, inverse, false, false)
 }
 
 // stepBackward goes back through deltaNet.step, given the states before and behind the token.

@@ -17,19 +17,15 @@ import (
 //	dx = inverse (w dy - x inverse^2 mean(w dy x))
 func (t *Tape) normBackward(n *norm, dst, dy, x []float32, rows int, gains, add bool) {
 	groups, width, eps := n.parts()
-	inverse := buffer.Grow(&t.back.inverse, rows*groups)
-	layer := t.m.config.LayerNorm
-	var means []float32
-	if layer {
-		means = buffer.Grow(&t.back.means, rows)
-	}
+	inverse, means := buffer.Grow(&t.back.inverse, rows*groups), buffer.Grow(&t.back.means, rows*groups)
+	centered := t.m.config.LayerNorm
 	t.s.split(rows*groups, 2*width, func(_, from, to int) {
 		for r := from; r < to; r++ {
-			if layer {
-				means[r], inverse[r] = moments(x[r*width:][:width], eps)
-				continue
+			if row := x[r*width:][:width]; centered {
+				means[r], inverse[r] = moments(row, eps)
+			} else {
+				means[r], inverse[r] = 0, rmsInverse(row, eps)
 			}
-			inverse[r] = rmsInverse(x[r*width:][:width], eps)
 		}
 	})
 	if gains {
@@ -43,49 +39,24 @@ func (t *Tape) normBackward(n *norm, dst, dy, x []float32, rows int, gains, add 
 				}
 				sums := t.back.gains[lo:hi]
 				in, out := x[r*width+lo-first:][:len(sums)], dy[r*width+lo-first:][:len(sums)]
-				mean := float32(0)
-				if layer {
-					mean = means[r]
-				}
 				for j := range sums {
-					sums[j] += float64(float64(out[j]) * float64(float32((in[j]-mean)*inv)))
+					sums[j] += float64(float64(out[j]) * float64(float32((in[j]-means[r])*inv)))
 				}
 			}
 		})
 	}
 	t.s.split(rows*groups, 4*width, func(_, from, to int) {
 		for r := from; r < to; r++ {
-			if layer {
-				layerNormRowBackward(dst[r*width:][:width], dy[r*width:][:width], x[r*width:][:width], n.weights, means[r], inverse[r], add)
-				continue
-			}
-			normRowBackward(dst[r*width:][:width], dy[r*width:][:width], x[r*width:][:width], n.weights[r%groups*width:], inverse[r], add)
+			normRowBackward(dst[r*width:][:width], dy[r*width:][:width], x[r*width:][:width], n.weights[r%groups*width:], means[r], inverse[r], centered, add)
 		}
 	})
 }
 
-// normRowBackward is normBackward for the input of a single row.
-func normRowBackward(dst, dy, x, weights []float32, inverse float32, add bool) {
-	var lanes [8]float64
-	for i, v := range x {
-		lanes[i&7] += float64(float64(float32(weights[i]*dy[i])) * float64(v))
-	}
-	inv := float64(inverse)
-	slope := float32(float64(sum8(&lanes)*inv) * float64(inv*inv) / float64(len(x)))
-	for i, v := range x {
-		d := float32(float32(weights[i]*dy[i])*inverse) - float32(v*slope)
-		if add {
-			d += dst[i]
-		}
-		dst[i] = d
-	}
-}
-
-// layerNormRowBackward is normBackward for a row of a norm that subtracts the mean. With g = w dy
-// and c = x - mean(x):
+// normRowBackward is normBackward for the input of a single row. In a centered norm, which subtracts
+// the mean, with g = w dy and c = x - mean(x):
 //
 //	dx = inverse (g - mean(g) - c inverse^2 mean(g c))
-func layerNormRowBackward(dst, dy, x, weights []float32, mean, inverse float32, add bool) {
+func normRowBackward(dst, dy, x, weights []float32, mean, inverse float32, centered, add bool) {
 	var sums, products [8]float64
 	for i, v := range x {
 		g := float64(float32(weights[i] * dy[i]))
@@ -93,7 +64,10 @@ func layerNormRowBackward(dst, dy, x, weights []float32, mean, inverse float32, 
 		products[i&7] += float64(g * float64(v-mean))
 	}
 	inv, n := float64(inverse), float64(len(x))
-	shift := float32(sum8(&sums) * inv / n)
+	shift := float32(0)
+	if centered {
+		shift = float32(sum8(&sums) * inv / n)
+	}
 	slope := float32(float64(sum8(&products)*inv) * float64(inv*inv) / n)
 	for i, v := range x {
 		d := float32(float32(weights[i]*dy[i])*inverse) - shift - float32((v-mean)*slope)

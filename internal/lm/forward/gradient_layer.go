@@ -35,7 +35,7 @@ type backward struct {
 	uncapped   []float32 // the logits before the soft cap
 
 	inverse   []float32 // of the rows of a norm
-	means     []float32 // of the rows of a norm that subtracts these
+	means     []float32 // of the rows of a norm that subtracts these; else 0
 	gains     []float64 // sums of a norm's gradients
 	partGains []float64 // the same of each part of a mixer and sequence
 	float     []float32 // the same as float32
@@ -45,8 +45,8 @@ type backward struct {
 // gradientSizes is the memory of a layer's gradients, and of the lm_head's, for n tokens.
 func (t *Tape) gradientSizes(n int) sizes {
 	c, b, all := &t.m.config, &t.back, sizes{}
-	h, logits := n*c.HiddenSize, min(t.o.LogitRows, n)*c.VocabSize
-	all.add(size{&b.dx, h}, size{&b.dback, h}, size{&b.dnormed, h}, size{&b.logits, logits}, size{&b.inverse, n * max(c.Heads, t.m.side.layers)}, size{&b.float, t.m.widestNorm()})
+	h, logits, norms := n*c.HiddenSize, min(t.o.LogitRows, n)*c.VocabSize, n*max(c.Heads, t.m.side.layers)
+	all.add(size{&b.dx, h}, size{&b.dback, h}, size{&b.dnormed, h}, size{&b.logits, logits}, size{&b.inverse, norms}, size{&b.means, norms}, size{&b.float, t.m.widestNorm()})
 	if t.o.Outputs || c.LogitSoftcap != 0 {
 		all.add(size{&b.uncapped, logits})
 	}

@@ -11,15 +11,15 @@ func (d *mamba) workerSize(n int) int {
 // mambaGradient is the backward pass of a group of heads for a sequence.
 type mambaGradient struct {
 	*mamba
-	w                        *mixerWorker
-	group, from, n, width    int
-	dIn, in, dOut            []float32
-	mixed, x, dx             []float32 // [token][channel]: raw, activated, gradients
-	dt, slope, decay         []float32 // of the tokens
-	dO                       []float32 // [token][HeadDim]
-	kept, states             []float32 // as in deltaGradient
-	dState, v, dv, rest, row []float32
-	decays                   []float32 // [HeadDim]
+	w                     *mixerWorker
+	group, from, n, width int
+	dIn, in, dOut         []float32
+	mixed, x, dx          []float32 // [token][channel]: raw, activated, gradients
+	dt, slope, decay      []float32 // of the tokens
+	dO                    []float32 // [token][HeadDim]
+	stateGradient
+	v, dv, rest, row []float32
+	decays           []float32 // [HeadDim]
 }
 
 // backward computes the gradients of a group.
@@ -30,7 +30,7 @@ func (d *mamba) backward(w *mixerWorker, group int, dIn [][]float32, dOut []floa
 	g := &mambaGradient{mamba: d, w: w, group: group, from: from, n: n, width: width, dIn: dIn[0], in: in[0], dOut: dOut}
 	g.mixed, g.x, g.dx = w.take(n*width), w.take(n*width), w.take(n*width)
 	g.dt, g.slope, g.decay, g.dO = w.take(n), w.take(n), w.take(n), w.take(n*p)
-	g.kept, g.states, g.dState = w.take((n+stateBlock-1)/stateBlock*size), w.take((stateBlock+1)*size), w.take(size)
+	g.stateGradient = takeStates(w, n, size)
 	g.v, g.dv, g.rest, g.row, g.decays = w.take(p), w.take(p), w.take(p), w.take(p), w.take(p)
 	du, u, taps := w.take(n*width), w.take(width), w.take((d.Kernel-1)*width)
 
@@ -74,29 +74,12 @@ func (g *mambaGradient) forwardStep(state []float32, t, j int) {
 // head computes the gradients of head j of the group, and adds those of B and C to dx.
 func (g *mambaGradient) head(j, head int) {
 	p, size := g.HeadDim, g.State*g.HeadDim
-	state := g.states[:size]
-	clear(state)
-	for t := range g.n {
+	again := func(state []float32, t int) { g.forwardStep(state, t, j) }
+	g.run(g.n, size, func(state []float32, t int) {
 		g.dt[t], g.slope[t], g.decay[t] = g.step(g.inputs(t), head)
-		if t%stateBlock == 0 {
-			copy(g.kept[t/stateBlock*size:], state)
-		}
-		g.forwardStep(state, t, j)
+		again(state, t)
 		g.outputBackward(t, j, head)
-	}
-	clear(g.dState)
-	for first := (g.n - 1) / stateBlock * stateBlock; first >= 0; first -= stateBlock {
-		last := min(g.n, first+stateBlock)
-		copy(g.states[:size], g.kept[first/stateBlock*size:])
-		for t := first; t < last; t++ {
-			next := g.states[(t+1-first)*size:][:size]
-			copy(next, g.states[(t-first)*size:])
-			g.forwardStep(next, t, j)
-		}
-		for t := last - 1; t >= first; t-- {
-			g.stepBackward(t, j, head, g.dO[t*p:][:p], g.states[(t-first)*size:][:size], g.states[(t+1-first)*size:][:size])
-		}
-	}
+	}, again, func(t int, before, behind []float32) { g.stepBackward(t, j, head, g.dO[t*p:][:p], before, behind) })
 }
 
 // outputBackward computes the gradients of a token's C S, of its gates and of the inputs that reach

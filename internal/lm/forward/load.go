@@ -117,7 +117,7 @@ func (m *Model) load() error {
 		return err
 	}
 	o := &opener{Model: m, at: body}
-	m.norm = o.normOf(body+c.Facts.Final().HF+".weight", c.HiddenSize, c.PlusOne)
+	m.norm = o.normOf(body+c.Facts.FinalNorm.HF+".weight", c.HiddenSize, c.PlusOne)
 	o.side()
 	for i, l := range c.Layers {
 		o.at = fmt.Sprintf("%slayers.%d.", body, i)

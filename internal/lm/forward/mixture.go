@@ -176,10 +176,9 @@ func (l *mixture) run(s *Session, r *record, dst, x []float32, m int) {
 	if dst != nil && l.out != nil {
 		s.multiply(y, sums, m, l.out)
 	}
-	switch {
-	case dst != nil && l.post != nil:
+	if dst != nil && l.post != nil {
 		s.norm(dst, y, l.post, m)
-	default:
+	} else {
 		copy(dst, y)
 	}
 	if l.shared != nil {
@@ -423,8 +422,11 @@ func variance(x []float32) (mean float32, square float64) {
 	return mean, sum8(&lanes) / float64(len(x))
 }
 
-// rmsInverse returns 1 / sqrt(mean(x^2) + eps). Squares are exact in float64 and summed in 8 lanes.
-func rmsInverse(x []float32, eps float64) float32 {
+// rmsInverse returns 1 / sqrt(mean(x^2) + eps).
+func rmsInverse(x []float32, eps float64) float32 { return float32(1 / math.Sqrt(meanSquare(x)+eps)) }
+
+// meanSquare returns mean(x^2). Squares are exact in float64 and summed in 8 lanes.
+func meanSquare(x []float32) float64 {
 	var lanes [8]float64
 	n := len(x) &^ 7
 	for i := 0; i < n; i += 8 {
@@ -436,7 +438,7 @@ func rmsInverse(x []float32, eps float64) float32 {
 	for i, v := range x[n:] {
 		lanes[i] += float64(float64(v) * float64(v))
 	}
-	return float32(1 / math.Sqrt(sum8(&lanes)/float64(len(x))+eps))
+	return sum8(&lanes) / float64(len(x))
 }
 
 // sum8 adds lanes in a fixed tree.

@@ -106,8 +106,7 @@ func (s *Session) Forward(tokens []int32, logits []float32, all bool) error {
 	if all {
 		want *= len(tokens)
 	}
-	switch {
-	case len(logits) != want && (logits != nil || all):
+	if len(logits) != want && (logits != nil || all) {
 		return fmt.Errorf("model: %d logits: there is room for %d", want, len(logits))
 	}
 	if err := s.check(tokens); err != nil {
@@ -265,19 +264,16 @@ func (s *Session) norm(dst, x []float32, by *norm, m int) {
 	groups, n, eps := by.parts()
 	s.split(m*groups, n, func(_, from, to int) {
 		for r := from; r < to; r++ {
+			row, in := dst[r*n:][:n], x[r*n:][:n]
 			if s.m.config.LayerNorm {
-				row := dst[r*n:][:n]
-				mean, inverse := moments(x[r*n:][:n], eps)
-				for i, v := range x[r*n:][:n] {
+				mean, inverse := moments(in, eps)
+				for i, v := range in {
 					row[i] = float32(float32((v-mean)*inverse) * by.weights[i])
 				}
-				addTo(row[:len(by.bias)], by.bias)
-				continue
+			} else {
+				rmsNorm(row, in, by.weights[r%groups*n:], eps)
 			}
-			rmsNorm(dst[r*n:][:n], x[r*n:][:n], by.weights[r%groups*n:], eps)
-			if by.bias != nil { // in llama.cpp alone
-				addTo(dst[r*n:][:n], by.bias)
-			}
+			addTo(row[:len(by.bias)], by.bias)
 		}
 	})
 }

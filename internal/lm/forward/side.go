@@ -145,13 +145,7 @@ func resize(dst, x, as []float32) {
 }
 
 // rms is the root mean square, or of least if the mean square is less.
-func rms(x []float32, least float64) float32 {
-	var lanes [8]float64
-	for i, v := range x {
-		lanes[i&7] += float64(float64(v) * float64(v))
-	}
-	return float32(math.Sqrt(max(sum8(&lanes)/float64(len(x)), least)))
-}
+func rms(x []float32, least float64) float32 { return float32(math.Sqrt(max(meanSquare(x), least))) }
 
 // endSide makes a single stream of m rows behind the last layer, in place of x.
 func (s *Session) endSide(x, rows []float32, m int) {

@@ -62,7 +62,7 @@ func (s *ggufSource) find(name string) (list []*gguf.Tensor, expert int) {
 		number, part, _ := strings.Cut(layer, ".")
 		at, name, namings = "blk."+number+".", part, facts.Layer
 	} else if body && name != facts.Prefix.Embedding {
-		name, namings = rest, slices.Concat(facts.Outer, []arch.Naming{facts.Final()})
+		name, namings = rest, slices.Concat(facts.Outer, []arch.Naming{facts.FinalNorm})
 	}
 	segs := strings.Split(name, ".")
 	for i, seg := range segs {

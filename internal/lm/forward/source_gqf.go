@@ -113,9 +113,9 @@ func (s *gqfSource) linear(l *linearSpec) (kernels.Operator, error) {
 	case t.Transposed != l.transposed:
 		return nil, &arch.UnsupportedError{Msg: fmt.Sprintf("tensor %q: stored inputs x outputs is %v in the file, but %v was expected for config.json's model_type: quantize the checkpoint again", l.name, t.Transposed, l.transposed)}
 	case s.activations == Float32:
-		return s.dequantized(t, l, slice)
+		return s.dequantized(t, l, slice, 0)
 	case s.activations == ONNX:
-		return s.rounded(t, l, slice, int(onnx.BlockOf(int64(p.Header.Group), int64(p.Header.Cols), false)))
+		return s.dequantized(t, l, slice, int(onnx.BlockOf(int64(p.Header.Group), int64(p.Header.Cols), false)))
 	}
 	return s.packed(t, l, slice)
 }
@@ -169,27 +169,19 @@ func (s *gqfSource) packed(t gqf.Tensor, l *linearSpec, slice int) (kernels.Oper
 	return nil, fmt.Errorf("tensor %q: %w (float32 activations work with any layout)", l.label(), first)
 }
 
-// dequantized opens an operator that multiplies float32 activations with the dequantized weights.
-func (s *gqfSource) dequantized(t gqf.Tensor, l *linearSpec, slice int) (kernels.Operator, error) {
+// dequantized opens an operator that multiplies activations with the dequantized weights. If block
+// is not 0, activations are rounded in blocks of this size.
+func (s *gqfSource) dequantized(t gqf.Tensor, l *linearSpec, slice, block int) (kernels.Operator, error) {
 	rows, err := t.Rows(0, slice)
 	if err != nil {
 		return nil, err
 	}
-	if s.floats.packed {
+	if s.floats.packed && block == 0 {
 		return s.floats.unpacked(rows.Dequantize, l.rows, l.cols)
 	}
-	return kernels.NewRows(l.rows, l.cols, rows.Dequantize, nil, s.floats.options)
-}
-
-// rounded opens an operator that multiplies rounded activations with the dequantized weights.
-func (s *gqfSource) rounded(t gqf.Tensor, l *linearSpec, slice, block int) (kernels.Operator, error) {
-	rows, err := t.Rows(0, slice)
-	if err != nil {
-		return nil, err
-	}
 	op, err := kernels.NewRows(l.rows, l.cols, rows.Dequantize, nil, s.floats.options)
-	if err != nil {
-		return nil, err
+	if err != nil || block == 0 {
+		return op, err
 	}
 	return &roundedInputs{op, block}, nil
 }

@@ -53,14 +53,14 @@ func (m *Model) describeConfig(f *family, c *arch.ForwardConfig) error {
 		key, value := c.HeadDim, a.Value
 		if f.SplitLatents { // all heads read the latents themselves
 			m.set(keyKeyLengthMLA, key)
-			m.set(keyValueLengthMLA, value)
+			m.set("ARCH.attention.value_length_mla", value)
 			key, value = a.KeyRank+a.Rope, a.KeyRank
 		}
 		m.set(keyKeyLength, key)
 		m.set(keyValueLength, value)
-		m.set(keyKeyRank, a.KeyRank)
+		m.set("ARCH.attention.kv_lora_rank", a.KeyRank)
 		if a.QueryRank > 0 {
-			m.set(keyQueryRank, a.QueryRank)
+			m.set("ARCH.attention.q_lora_rank", a.QueryRank)
 		}
 		if c.NormEps != latentEps {
 			m.note("llama.cpp's %s adds %g, not %g, to the mean squares of latents", f.Name, c.NormEps, latentEps)
@@ -96,7 +96,7 @@ func (m *Model) describeConfig(f *family, c *arch.ForwardConfig) error {
 		m.set(keyLogitScale, float32(1/c.LogitScale))
 	}
 	if c.AttentionSoftcap != 0 {
-		m.set(keyAttentionCap, float32(c.AttentionSoftcap))
+		m.set("ARCH.attn_logit_softcapping", float32(c.AttentionSoftcap))
 	}
 	if c.LogitSoftcap != 0 {
 		m.set(keyLogitCap, float32(c.LogitSoftcap))
@@ -119,7 +119,7 @@ func (m *Model) describeStates(c *arch.ForwardConfig) {
 	if d := c.DeltaNet; d != nil && !d.ChannelDecay {
 		m.set(keyKVHeads, c.KVHeads)
 		describe(d.Kernel, d.KeyDim, d.KeyHeads, d.ValueHeads, d.Inner())
-		m.set(keyAttentionPeriod, c.AttentionPeriod())
+		m.set("ARCH.full_attention_interval", c.AttentionPeriod())
 		return
 	}
 	m.set(keyKVHeads, layered(c, func(l *arch.LayerConfig) int {
@@ -133,10 +133,10 @@ func (m *Model) describeStates(c *arch.ForwardConfig) {
 	}))
 	if d := c.DeltaNet; d != nil {
 		m.set(keyDeltaTaps, d.Kernel)
-		m.set(keyDeltaHeadDim, d.KeyDim)
+		m.set("ARCH.kda.head_dim", d.KeyDim)
 	}
 	if c.ShortConv != nil {
-		m.set(keyConvTaps, c.ShortConv.Kernel)
+		m.set("ARCH.shortconv.l_cache", c.ShortConv.Kernel)
 	}
 	if d := c.Mamba; d != nil {
 		describe(d.Kernel, d.State, d.Groups, d.Heads, d.Inner())
@@ -239,13 +239,11 @@ func (f *family) attentionScale(c *arch.ForwardConfig) float64 {
 
 func (f *family) checkExperts(c *arch.ForwardConfig) error {
 	e := c.Experts
-	if !mixtures(c) {
-		return nil
-	}
-	if e.Count > maxExperts {
-		return unsupported("llama.cpp does not support %d experts: its limit is %d", e.Count, maxExperts)
-	}
 	switch {
+	case !mixtures(c):
+		return nil
+	case e.Count > maxExperts:
+		return unsupported("llama.cpp does not support %d experts: its limit is %d", e.Count, maxExperts)
 	case e.Groups > 1 && !f.Mixture.Groups:
 		return unsupported("llama.cpp's %s does not choose as config.json asks, among the experts of the best of %d groups (n_group)", f.Name, e.Groups)
 	case e.Scale != 1 && f.Mixture.Weights != arch.WeightKeys:
@@ -273,19 +271,15 @@ func (f *family) checkExperts(c *arch.ForwardConfig) error {
 	return nil
 }
 
-// denseLayers returns the number of dense layers at the start.
+// denseLayers returns the number of dense layers at the start of a model with mixtures.
 func denseLayers(c *arch.ForwardConfig) int {
-	n := slices.IndexFunc(c.Layers, func(l arch.LayerConfig) bool { return l.Experts })
-	if n < 0 {
-		return len(c.Layers)
-	}
-	return n
+	return slices.IndexFunc(c.Layers, func(l arch.LayerConfig) bool { return l.Experts })
 }
 
 func (m *Model) describeExperts(f *family, c *arch.ForwardConfig) {
 	e := c.Experts
 	m.set(keyExperts, e.Count)
-	m.set(keyExpertsUsed, e.PerToken)
+	m.set("ARCH.expert_used_count", e.PerToken)
 	if !f.Mixture.DenseWidth {
 		m.set(keyExpertLength, e.Intermediate)
 	}
@@ -306,11 +300,11 @@ func (m *Model) describeExperts(f *family, c *arch.ForwardConfig) {
 		m.set(keyGating, gatingSoftmax)
 	}
 	if f.Mixture.Weights == arch.WeightKeys {
-		m.set(keyWeightsNorm, e.Normalize)
-		m.set(keyWeightsScale, float32(e.Scale))
+		m.set("ARCH.expert_weights_norm", e.Normalize)
+		m.set("ARCH.expert_weights_scale", float32(e.Scale))
 	}
 	if f.Mixture.Dense {
-		m.set(keyDenseLayers, denseLayers(c))
+		m.set("ARCH.leading_dense_block_count", denseLayers(c))
 		m.set(keyMixtureStep, 1)
 	}
 	if f.Mixture.Steps {
@@ -330,38 +324,27 @@ func (m *Model) describeWindows(f *family, c *arch.ForwardConfig) error {
 		window = l.Window
 		sliding++
 	}
-	if f.Windows == arch.RefusedWindow {
-		if sliding != 0 || len(c.Layers) == f.WindowLayers {
-			return unsupported("llama.cpp's %s has sliding windows of its own in models of %d layers, and none in others", f.Name, f.WindowLayers)
-		}
-		return nil
-	}
-	if f.Windows <= arch.WrittenWindow {
-		if f.Windows == arch.WrittenWindow {
-			m.set(keyWindow, window)
-		}
-		if window != 0 && window < c.MaxPositions {
-			m.note("llama.cpp's %s attends to all tokens, not to a sliding window of %d: results differ in texts of more tokens", f.Name, window)
-		}
-		return nil
-	}
-	if sliding != 0 && f.Windows != arch.ListedWindow {
+	if f.Windows == arch.WrittenWindow || f.Windows >= arch.UsedWindow && sliding != 0 {
 		m.set(keyWindow, window)
 	}
-	if sliding == 0 && f.Windows == arch.OptionalWindow {
-		return nil
-	}
-	if f.Windows == arch.ListedWindow {
-		m.set(keyWindow, cmp.Or(window, c.MaxPositions))
+	switch {
+	case f.Windows == arch.RefusedWindow && (sliding != 0 || len(c.Layers) == f.WindowLayers):
+		return unsupported("llama.cpp's %s has sliding windows of its own in models of %d layers, and none in others", f.Name, f.WindowLayers)
+	case f.Windows <= arch.WrittenWindow && window != 0 && window < c.MaxPositions:
+		m.note("llama.cpp's %s attends to all tokens, not to a sliding window of %d: results differ in texts of more tokens", f.Name, window)
+	case f.Windows == arch.ListedWindow:
+		if sliding == 0 {
+			m.set(keyWindow, c.MaxPositions)
+		}
 		m.set(keyWindowPattern, layered(c, func(l *arch.LayerConfig) int { return min(l.Window, 1) }))
-		return nil
-	}
-	period, ok := windowPeriod(c)
-	if !ok {
-		return unsupported("llama.cpp expects that every n-th layer has no sliding window, but layer_types has another order")
-	}
-	if period != f.Period {
-		m.set(keyWindowPattern, period)
+	case f.Windows == arch.UsedWindow || f.Windows == arch.OptionalWindow && sliding != 0:
+		period, ok := windowPeriod(c)
+		if !ok {
+			return unsupported("llama.cpp expects that every n-th layer has no sliding window, but layer_types has another order")
+		}
+		if period != f.Period {
+			m.set(keyWindowPattern, period)
+		}
 	}
 	return nil
 }

@@ -281,8 +281,14 @@ func (r *configReader) width(key string, absent int) int {
 	return most
 }
 
+// readWindows reads which layers have a sliding window: all but each n-th, or those that an array
+// names.
 func (r *configReader) readWindows(window int) {
-	slides := r.slidingLayers()
+	slides := func(i int) bool { return hasWindow(i, r.count(keyWindowPattern, r.family.Period)) }
+	if _, ok := r.file.Array(r.name(keyWindowPattern)); ok {
+		list := r.List("attention.sliding_window_pattern")
+		slides = func(i int) bool { return list[i] != 0 }
+	}
 	types := make([]string, r.layers)
 	for i := range types {
 		types[i] = "full_attention"
@@ -295,17 +301,6 @@ func (r *configReader) readWindows(window int) {
 	if window != 0 {
 		r.set("sliding_window", window)
 	}
-}
-
-// slidingLayers returns which layers have a sliding window: all but each n-th, or those that an
-// array names.
-func (r *configReader) slidingLayers() func(i int) bool {
-	if _, ok := r.file.Array(r.name(keyWindowPattern)); ok {
-		list := r.List("attention.sliding_window_pattern")
-		return func(i int) bool { return list[i] != 0 }
-	}
-	n := r.count(keyWindowPattern, r.family.Period)
-	return func(i int) bool { return hasWindow(i, n) }
 }
 
 // partialFactor returns the factor from which package arch derives dims of headDim. Package arch

@@ -242,10 +242,10 @@ func (d *describer) layer(i int, at string) {
 		case arch.MambaNorm:
 			d.vector(theirs+".weight", Part{Source: ours + ".weight", Rows: c.Mamba.Inner()}, c.Mamba.Inner()/c.Mamba.Groups, c.Mamba.Groups)
 		case arch.SharedRouter:
-			d.router(theirs+".weight", ours+".weight", 1, c.HiddenSize)
+			d.add(theirs+".weight", Part{Source: ours + ".weight", Rows: 1}, true, 1, c.HiddenSize)
 		case arch.RouterCorrection:
 			if len(d.sources[ours].Shape) == 2 { // of a single row
-				d.router(theirs, ours, 1, c.Experts.Count)
+				d.add(theirs, Part{Source: ours, Rows: 1}, true, 1, c.Experts.Count)
 			} else {
 				d.vector(theirs, Part{Source: ours, Rows: c.Experts.Count})
 			}
@@ -324,7 +324,7 @@ func (d *describer) mixture(n arch.Naming, theirs, at string) {
 		if fused && own == "" {
 			ours = fusedRouter
 		}
-		if d.router(theirs, at+ours+".weight", e.Count, c.HiddenSize); e.Bias {
+		if d.add(theirs, Part{Source: at + ours + ".weight", Rows: e.Count}, true, e.Count, c.HiddenSize); e.Bias {
 			d.vector(arch.BiasName(theirs), Part{Source: at + ours + ".bias", Rows: e.Count})
 		}
 		return
@@ -370,10 +370,6 @@ func (d *describer) mixture(n arch.Naming, theirs, at string) {
 
 func (d *describer) matrix(theirs, ours string, rows, cols int) {
 	d.add(theirs, Part{Source: ours, Rows: rows}, false, rows, cols)
-}
-
-func (d *describer) router(theirs, ours string, rows, cols int) {
-	d.add(theirs, Part{Source: ours, Rows: rows}, true, rows, cols)
 }
 
 // convolution adds the weights of a convolution of each channel for itself.

@@ -23,11 +23,8 @@ const (
 	keyKeyLength       = "ARCH.attention.key_length"
 	keyValueLength     = "ARCH.attention.value_length"
 	keyKeyLengthMLA    = "ARCH.attention.key_length_mla"
-	keyValueLengthMLA  = "ARCH.attention.value_length_mla"
 	keyNormEps         = "ARCH.attention.layer_norm_rms_epsilon"
 	keyLayerNormEps    = "ARCH.attention.layer_norm_epsilon" // of norms that subtract the mean
-	keyQueryRank       = "ARCH.attention.q_lora_rank"
-	keyKeyRank         = "ARCH.attention.kv_lora_rank"
 	keyGroups          = "ARCH.expert_group_count"
 	keyGroupsUsed      = "ARCH.expert_group_used_count"
 	keySections        = "ARCH.rope.dimension_sections"
@@ -35,17 +32,12 @@ const (
 	keyYarnLog         = "ARCH.rope.scaling.yarn_log_multiplier"
 	keyWindow          = "ARCH.attention.sliding_window"
 	keyWindowPattern   = "ARCH.attention.sliding_window_pattern"
-	keyAttentionCap    = "ARCH.attn_logit_softcapping"
 	keyLogitCap        = "ARCH.final_logit_softcapping"
 	keyExperts         = "ARCH.expert_count"
-	keyExpertsUsed     = "ARCH.expert_used_count"
 	keyExpertLength    = "ARCH.expert_feed_forward_length"
 	keySharedLength    = "ARCH.expert_shared_feed_forward_length"
 	keySharedCount     = "ARCH.expert_shared_count"
 	keyGating          = "ARCH.expert_gating_func"
-	keyWeightsNorm     = "ARCH.expert_weights_norm"
-	keyWeightsScale    = "ARCH.expert_weights_scale"
-	keyDenseLayers     = "ARCH.leading_dense_block_count"
 	keyMixtureStep     = "ARCH.interleave_moe_layer_step"
 	keyRopeDims        = "ARCH.rope.dimension_count"
 	keyRopeBase        = "ARCH.rope.freq_base"
@@ -57,14 +49,11 @@ const (
 	keyEmbeddingScale  = "ARCH.embedding_scale"
 	keyResidualScale   = "ARCH.residual_scale"
 	keyAttentionScale  = "ARCH.attention.scale"
-	keyConvTaps        = "ARCH.shortconv.l_cache"
 	keyDeltaTaps       = "ARCH.ssm.conv_kernel"
-	keyDeltaHeadDim    = "ARCH.kda.head_dim"
 	keyDeltaState      = "ARCH.ssm.state_size"
 	keyDeltaKeyHeads   = "ARCH.ssm.group_count"
 	keyDeltaHeads      = "ARCH.ssm.time_step_rank"
 	keyDeltaInner      = "ARCH.ssm.inner_size"
-	keyAttentionPeriod = "ARCH.full_attention_interval"
 	keyWindowKeyLength = "ARCH.attention.key_length_swa" // and others of layers with a sliding window
 	keyWindowValues    = "ARCH.attention.value_length_swa"
 	keyWindowRopeDims  = "ARCH.rope.dimension_count_swa"
@@ -143,7 +132,7 @@ func familyOf(modelType string) (family, bool) {
 	if f == nil || f.LlamaCpp == nil {
 		return family{}, false
 	}
-	return family{f.LlamaCpp, f.Layer, f.Outer, f.Final()}, true
+	return family{f.LlamaCpp, f.Layer, f.Outer, f.FinalNorm}, true
 }
 
 // latent reports whether keys and values come from latents.

@@ -16,8 +16,6 @@ const (
 	yarnSlow = 1
 )
 
-func (f *family) skipsRope(i int) bool { return f.NoRopeStep != 0 && (i+1)%f.NoRopeStep == 0 }
-
 func (m *Model) describeRope(f *family, c *arch.ForwardConfig) error {
 	r := &c.Ropes[0]
 	if err := f.checkRope(c); err != nil {
@@ -80,7 +78,7 @@ func (f *family) checkRope(c *arch.ForwardConfig) error {
 		return unsupported("llama.cpp's %s would use yarn in layers with a sliding window too", f.Name)
 	}
 	for i, l := range c.Layers {
-		if f.skipsRope(i) != (l.Rope < 0) && !(f.RopeSwitch && c.Layers[0].Rope < 0) {
+		if skips := f.NoRopeStep != 0 && (i+1)%f.NoRopeStep == 0; skips != (l.Rope < 0) && !(f.RopeSwitch && c.Layers[0].Rope < 0) {
 			return unsupported("llama.cpp's %s has no rope in every %dth layer, but layer %d of no_rope_layers differs", f.Name, f.NoRopeStep, i)
 		}
 	}

@@ -132,7 +132,10 @@ func weights(name string, shape []int64, mean float64) []float32 {
 		case ends("A_log"): // decays over one token to over fifty
 			x = float64(2*x) - 2
 		case len(shape) > 1:
-			x *= 1.5 * math.Sqrt(3/float64(shape[len(shape)-1]))
+			cols := float64(shape[len(shape)-1])
+			if x *= 1.5 * math.Sqrt(3/cols); ends("router.proj.weight") {
+				x *= math.Sqrt(cols) // Gemma 4 divides its router's inputs by that
+			}
 		case ends("norm.weight", "norm_1.weight", "norm_2.weight"):
 			x = mean + float64(0.5*x)
 		case ends("layer_scalar", "router.scale", "per_expert_scale"):

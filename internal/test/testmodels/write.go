@@ -59,7 +59,7 @@ func tensors(c *arch.ForwardConfig) []synth.Tensor {
 	for i, l := range c.Layers {
 		b.layer(fmt.Sprintf("%slayers.%d.", body, i), l)
 	}
-	b.norm(body+c.Facts.Final().HF, c.HiddenSize, 1.8)
+	b.norm(body+c.Facts.FinalNorm.HF, c.HiddenSize, 1.8)
 	if !c.Tied {
 		b.linear("lm_head", c.VocabSize, c.HiddenSize, 1, c.HeadBias)
 	}
