@@ -67,7 +67,7 @@ func TestLlamaCppModels(t *testing.T) {
 			switch v.Name {
 			case "gemma3n-e2b":
 				c.activations = 2 * expertsKL // 25 layers, and 10 of them choose among gates
-			case "mistral", "ministral", "phi3", "qwen2-window":
+			case "mistral", "ministral", "phi3", "qwen2-window", "dots1-ungrouped":
 				c.ids = c.ids[:8]
 			case "gemma", "gemma2", "gemma3":
 				c.limit = 5e-4 // ggml computes GELU by a table of half-precision numbers

@@ -340,6 +340,13 @@ func (c *Checkpoint) ReadAt(t Tensor, p []byte, off int64) error {
 	return c.maps[t.File].ReadAt(p, t.Offset+off)
 }
 
+// Need begins to read ranges of local files from disk.
+func (c *Checkpoint) Need(ranges ...Range) {
+	for _, g := range ranges {
+		c.maps[g.File].Need(g.Offset, g.Size)
+	}
+}
+
 // Release takes ranges of local files, or all local files if there are no ranges, out of the memory
 // of this process until they are read again. Linux would count the pages until Close otherwise.
 func (c *Checkpoint) Release(ranges ...Range) {

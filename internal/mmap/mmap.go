@@ -148,6 +148,13 @@ func (f *File) AdviseHugePages(off, n int64) {
 	}
 }
 
+// Need is a hint to begin to read the n bytes at off from disk, and to return at once.
+func (f *File) Need(off, n int64) {
+	if b := f.pages(off, n); b != nil && !f.absent {
+		willNeed(b)
+	}
+}
+
 // Release takes the pages of the n bytes at off, and of the bytes before off to a multiple of
 // Granule, out of the memory of this process. The pages stay in the system's cache of the file, and
 // the next read maps them again, 16 at a time. Other goroutines may read the bytes meanwhile. Only

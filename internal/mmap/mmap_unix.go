@@ -15,3 +15,5 @@ func mapFile(f *os.File, size int) ([]byte, error) {
 func unmapFile(b []byte) error { return unix.Munmap(b) }
 
 func adviseSequential(b []byte) { _ = unix.Madvise(b, unix.MADV_SEQUENTIAL) }
+
+func willNeed(b []byte) { _ = unix.Madvise(b, unix.MADV_WILLNEED) }

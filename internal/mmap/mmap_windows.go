@@ -28,3 +28,5 @@ func unmapFile(b []byte) error {
 }
 
 func adviseSequential([]byte) {}
+
+func willNeed([]byte) {}

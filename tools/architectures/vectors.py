@@ -42,7 +42,7 @@ def numbers(name, n):
 
 
 # Norms of these multiply by 1 + weight.
-PLUS_ONE = {"gemma", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"}
+PLUS_ONE = {"gemma", "nemotron", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"}
 
 
 # Names that Transformers saves, and the names in published files.

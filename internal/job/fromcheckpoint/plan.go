@@ -101,6 +101,7 @@ func (in *Input) Plan(out write.Output) (*Plan, error) {
 			return ck.ReadAhead(ctx, n, func(i int, list []safetensors.Range) []safetensors.Range { return in.ranges(list, at(i)) })
 		}
 	}
+	j.Need = func(u write.Unit) { ck.Need(in.ranges(nil, u)...) }
 	j.Release = func(u write.Unit) {
 		// Other units read the slice of a transposed tensor, too.
 		if it, ok := u.Item.(*plan.Quantized); !ok || !it.Transposed {

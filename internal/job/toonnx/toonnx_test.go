@@ -140,7 +140,7 @@ func compare(t *testing.T, dir, path string, ids []int32) {
 
 // refused are the generated models that have no graph, with what the error names.
 var refused = map[string]string{
-	"bamba": "layers with a state", "deepseek-v2": "latents", "deepseek-v2-lite": "latents", "deepseek-v3": "latents", "ernie4-5-moe": "mixtures of experts",
+	"arcee": "another activation", "bamba": "layers with a state", "dots1": "mixtures of experts", "nemotron": "another activation", "deepseek-v2": "latents", "deepseek-v2-lite": "latents", "deepseek-v3": "latents", "ernie4-5-moe": "mixtures of experts",
 	"falcon-h1": "layers with a state", "falcon-h1-norm": "layers with a state", "gemma3n": "inputs of single layers", "gemma4": "inputs of single layers",
 	"gemma4-dense": "norms without gains", "gemma4-moe": "norms without gains", "glm4-moe": "mixtures of experts", "glm4-moe-lite": "latents",
 	"gpt-oss": "attention sinks", "granitemoe": "mixtures of experts", "granitemoehybrid": "layers with a state", "granitemoehybrid-dense": "layers with a state",

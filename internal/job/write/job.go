@@ -23,6 +23,8 @@ type Job struct {
 	Samples func() ([32]byte, error)
 	// Ahead begins to fetch what n units read from elsewhere. nil: the input's files are local.
 	Ahead func(ctx context.Context, n int, at func(i int) Unit) *safetensors.ReadAhead
+	// Need begins to read what a unit reads from local files. nil: nothing is read ahead.
+	Need func(u Unit)
 	// Release takes what a unit has read from local files out of memory. nil: nothing is taken.
 	Release func(u Unit)
 }

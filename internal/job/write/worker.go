@@ -131,8 +131,15 @@ type Worker struct {
 	values []float32
 }
 
+// unitsAhead is how far before a unit its bytes begin to come from disk. The system's own read ahead
+// is shorter: XXX.
+const unitsAhead = 16
+
 func (w *Worker) do(i int) error {
 	u, r := w.Units.At(i), &Result{}
+	if w.Job.Need != nil && i+unitsAhead < w.Share.End {
+		w.Job.Need(w.Units.At(i + unitsAhead))
+	}
 	if err := w.ahead.Wait(i - w.Share.First); err != nil {
 		return err
 	}

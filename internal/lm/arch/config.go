@@ -55,7 +55,7 @@ const maxNesting = 3
 // tiedByDefault has the model types without facts that tie lm_head and embedding by default
 // (transformers' configuration_*.py). Other types default to untied, or are unknown.
 var tiedByDefault = set(
-	"bloom", "cohere", "falcon", "falcon_mamba", "gpt2", "gpt_bigcode", "gpt_neo", "jetmoe", "mamba", "mpt", "openai-gpt", "opt", "recurrent_gemma",
+	"bloom", "falcon", "falcon_mamba", "gpt2", "gpt_bigcode", "gpt_neo", "jetmoe", "mamba", "mpt", "openai-gpt", "opt", "recurrent_gemma",
 	"starcoder2", "t5",
 )
 

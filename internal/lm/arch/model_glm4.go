@@ -9,10 +9,5 @@ var _ = register("glm4", Facts{
 		{PostFeedForwardNorm, "post_mlp_layernorm", "post_ffw_norm"},
 	}, separateAttention, fusedMLP),
 	LlamaCpp: &LlamaCpp{Name: "glm4", Bias: QKVBias, PartialRope: true, Config: siluBiasMetadata},
-	read: func(k *keys, c *ForwardConfig) {
-		k.readCommon(c, 32, 2, 128, 0.00000015625)
-		k.positions(c, 131072, ropeDefaults{theta: 10000, part: 0.5})
-		c.Ropes[0].Neighbours = true
-		k.biases(c, "attention_bias", true, QKVBias)
-	},
+	read:     readGlm,
 })

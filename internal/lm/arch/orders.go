@@ -28,7 +28,6 @@ var expertOrders = map[string]order{
 	"step3p5":           outIn,
 	// Published with a tensor per expert. Only transformers 5 fuses these experts, by stacking the
 	// tensors in their order.
-	"dots1":         outIn,
 	"flex_olmo":     outIn,
 	"glm4v_moe":     outIn,
 	"jamba":         outIn,

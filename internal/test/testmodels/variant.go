@@ -98,7 +98,7 @@ func ForLlamaCpp(t testing.TB) (list []Variant) {
 			v = v.With("all", "mlp_only_layers", []int{})
 		case "exaone4":
 			v = v.With("full", "sliding_window", nil).With("layers", "layer_types", nil)
-		case "olmoe":
+		case "olmoe", "dots1":
 			v = v.With("ungrouped", "num_key_value_heads", heads)
 		case "qwen2-5-vl":
 			v = v.With("epsilon", "rms_norm_eps", 1e-12) // 0 in llama.cpp, see docs/GGUF.md
