@@ -215,6 +215,7 @@ SETTINGS = {
         "builder": dict(program="builder", precision="int4", block_size=32),
         "builder-k-quant": dict(program="builder", precision="int4", block_size=32, algo_config="k_quant", is_symmetric="false"),
         "builder-8bits": dict(program="builder", precision="int8", block_size=64, algo_config="rtn", is_symmetric="false"),
+        "builder-head": dict(program="builder", precision="int4", block_size=32, nodes_to_exclude="/lm_head/MatMul", shared_embeddings="false"),
         "quantizer": dict(program="quantizer", bits=4, block_size=32, is_symmetric=True),
         "quantizer-8bits": dict(program="quantizer", bits=8, block_size=64, is_symmetric=False),
         "quantizer-hqq": dict(program="quantizer", algorithm="hqq", bits=4, block_size=32),

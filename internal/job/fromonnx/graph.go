@@ -1,6 +1,7 @@
 package fromonnx
 
 import (
+	"bytes"
 	"fmt"
 	"path/filepath"
 	"regexp"
@@ -70,7 +71,7 @@ func (r *reader) names() error {
 }
 
 // node takes the weights of a node that is a linear layer or an embedding.
-func (r *reader) node(n *onnx.Node) error {
+func (r *reader) node(n *onnx.Node) (err error) {
 	switch n.Op {
 	case "MatMulNBits":
 		if n.Input(4) != "" {
@@ -104,6 +105,11 @@ func (r *reader) node(n *onnx.Node) error {
 		}
 	case "FusedMatMul", "Gemm", "MatMul":
 		if t := r.unquantized(n.Input(1)); t != nil && n.Integer("transB", 0) == 0 {
+			if r.config != nil && r.config.Tied && r.module(n, t.Name)+".weight" == r.config.Facts.Prefix.Head {
+				r.head = t
+				r.headFile, r.headOffset, err = r.file(t)
+				return err
+			}
 			return notTransposed(t)
 		} else if t != nil {
 			return r.linear(n, t, n.Input(2))
@@ -134,6 +140,39 @@ func (r *reader) factors(value string) string {
 		}
 	}
 	return ""
+}
+
+// sameHead refuses a tied lm_head that is stored inputs before outputs and is not the embedding.
+func (r *reader) sameHead(ck *safetensors.Checkpoint) error {
+	if r.head == nil {
+		return nil
+	}
+	t, _ := ck.Lookup(r.config.Facts.Prefix.Embedding)
+	size := int(r.head.Type.Size())
+	if len(t.Shape) != 2 || t.Shape[0] != r.head.Dims[1] || t.Shape[1] != r.head.Dims[0] || t.Size != r.head.Bytes() {
+		return notTransposed(r.head)
+	}
+	embedding, err := ck.Bytes(t)
+	if err != nil {
+		return err
+	}
+	t.File, t.Offset = r.headFile, r.headOffset
+	head, err := ck.Bytes(t)
+	if err != nil {
+		return err
+	}
+	rows, cols := int(t.Shape[0]), int(t.Shape[1])
+	const block = 16 // columns of a cache line
+	for first := 0; first < cols; first += block {
+		for i := range rows {
+			for j := first; j < min(cols, first+block); j++ {
+				if !bytes.Equal(head[(j*rows+i)*size:][:size], embedding[(i*cols+j)*size:][:size]) {
+					return notTransposed(r.head)
+				}
+			}
+		}
+	}
+	return nil
 }
 
 func notTransposed(t *onnx.Tensor) error {
@@ -277,9 +316,13 @@ type reader struct {
 	tensors map[string]*onnx.Tensor
 	makers  map[string]*onnx.Node // by output
 	taken   map[*onnx.Tensor]bool
-	files   []string // below the directory; the first has the graph
-	parts   []safetensors.Tensor
-	weights []hfquant.ONNXWeight
+	// head is an lm_head that is tied to the embedding, and stored inputs before outputs; or nil.
+	head       *onnx.Tensor
+	headFile   int
+	headOffset int64
+	files      []string // below the directory; the first has the graph
+	parts      []safetensors.Tensor
+	weights    []hfquant.ONNXWeight
 }
 
 // rowsOf is a range of the rows of a tensor, with the name of the module that they are for.
@@ -294,7 +337,7 @@ func (r *reader) place(suffix string, t *onnx.Tensor, total int64, list []rowsOf
 	if !ok {
 		return fmt.Errorf("tensor %q has the data type %d: expected FLOAT (1), UINT8 (2), FLOAT16 (10) or BFLOAT16 (16)", t.Name, t.Type)
 	}
-	location, off, err := t.Place()
+	file, off, err := r.file(t)
 	if err != nil {
 		return err
 	}
@@ -302,21 +345,6 @@ func (r *reader) place(suffix string, t *onnx.Tensor, total int64, list []rowsOf
 	elements := t.Bytes() / size
 	if total <= 0 || elements == 0 || elements%total != 0 {
 		return fmt.Errorf("tensor %q has the dimensions %v: expected %d rows", t.Name, t.Dims, total)
-	}
-	file := 0
-	switch {
-	case location != "":
-		name := filepath.Join(filepath.Dir(r.files[0]), filepath.FromSlash(location))
-		if !filepath.IsLocal(filepath.FromSlash(location)) {
-			return fmt.Errorf("tensor %q lies in %q: expected a file beside the graph", t.Name, location)
-		}
-		if file = slices.Index(r.files, name); file < 0 {
-			file, r.files = len(r.files), append(r.files, name)
-		}
-	case t.RawAt < 0:
-		return fmt.Errorf("tensor %q has no raw_data and no external data: write the graph again with onnx.save of a newer onnx", t.Name)
-	default:
-		off = t.RawAt
 	}
 	width := elements / total
 	r.taken[t] = true
@@ -327,6 +355,26 @@ func (r *reader) place(suffix string, t *onnx.Tensor, total int64, list []rowsOf
 		})
 	}
 	return nil
+}
+
+// file returns the index of the file with a tensor, and the tensor's offset there.
+func (r *reader) file(t *onnx.Tensor) (file int, off int64, err error) {
+	location, off, err := t.Place()
+	switch {
+	case err != nil:
+		return 0, 0, err
+	case location == "" && t.RawAt < 0:
+		return 0, 0, fmt.Errorf("tensor %q has no raw_data and no external data: write the graph again with onnx.save of a newer onnx", t.Name)
+	case location == "":
+		return 0, t.RawAt, nil
+	case !filepath.IsLocal(filepath.FromSlash(location)):
+		return 0, 0, fmt.Errorf("tensor %q lies in %q: expected a file beside the graph", t.Name, location)
+	}
+	name := filepath.Join(filepath.Dir(r.files[0]), filepath.FromSlash(location))
+	if file = slices.Index(r.files, name); file < 0 {
+		file, r.files = len(r.files), append(r.files, name)
+	}
+	return file, off, nil
 }
 
 func matrix(rows, width int64) []int64 { return []int64{rows, width} }

@@ -70,7 +70,7 @@ func OpenAt(dir, name string, config []byte, at func(name string) string) (m *Mo
 	if m.Checkpoint, err = safetensors.OpenParts(dir, r.files, r.parts); err != nil {
 		return nil, err
 	}
-	if config != nil {
+	if err = m.Guard(func() error { return r.sameHead(m.Checkpoint) }); err == nil && config != nil {
 		config, err = hfquant.WithoutQuantization(config)
 	}
 	if err == nil {

@@ -181,6 +181,58 @@ func openBytes(t *testing.T, m *onnx.Model) (*Model, error) {
 	return Open(file)
 }
 
+// TestTiedHead reads a graph with an embedding, and an lm_head that is stored inputs before outputs:
+// the same weights, or others.
+func TestTiedHead(t *testing.T) {
+	const vocab, hidden = 5, 32
+	for name, c := range map[string]struct {
+		tied  bool
+		other float32
+		want  string
+	}{"tied": {true, 0, ""}, "other weights": {true, 1, "inputs before outputs"}, "untied": {false, 0, "inputs before outputs"}} {
+		m := small()
+		embedding := onnx.Tensor{Name: "model.embed_tokens.weight", Type: onnx.Float, Dims: []int64{vocab, hidden}, Raw: make([]byte, 4*vocab*hidden)}
+		head := onnx.Tensor{Name: "lm_head.MatMul.weight", Type: onnx.Float, Dims: []int64{hidden, vocab}, Raw: make([]byte, 4*vocab*hidden)}
+		for i := range vocab {
+			for j := range hidden {
+				put(&embedding, i*hidden+j, float32(100*i+j))
+				put(&head, j*vocab+i, float32(100*i+j))
+			}
+		}
+		if c.other != 0 {
+			put(&head, hidden*vocab-1, c.other)
+		}
+		m.Graph.Initializers = append(m.Graph.Initializers, embedding, head)
+		m.Graph.Nodes = append(m.Graph.Nodes,
+			onnx.Node{Name: "/model/embed_tokens/Gather", Op: "Gather", Inputs: []string{embedding.Name, "v"}, Outputs: []string{"e"}},
+			onnx.Node{Name: "/lm_head/MatMul", Op: "MatMul", Inputs: []string{"y", head.Name}, Outputs: []string{"o"}})
+		dir := t.TempDir()
+		config := fmt.Sprintf(`{"model_type": "llama", "hidden_size": %d, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": %d, "tie_word_embeddings": %v}`, hidden, vocab, c.tied)
+		for file, b := range map[string][]byte{"config.json": []byte(config), "model.onnx": m.Encode()} {
+			if err := os.WriteFile(filepath.Join(dir, file), b, 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := Open(dir)
+		if c.want != "" {
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := got.Lookup("lm_head.weight"); ok {
+			t.Errorf("%s: there is an lm_head", name)
+		}
+		if _, ok := got.Lookup("model.embed_tokens.weight"); !ok {
+			t.Errorf("%s: there is no embedding", name)
+		}
+		got.Close()
+	}
+}
+
 func TestErrors(t *testing.T) {
 	node := func(m *onnx.Model) *onnx.Node { return &m.Graph.Nodes[0] }
 	set := func(name string, v int64) func(m *onnx.Model) {

@@ -235,16 +235,9 @@ func (s *Session) project(a *attention, r *record, q, k, v, x []float32, m int) 
 		return
 	}
 	if s.m.config.Facts.Has(arch.FusedQKV) {
-		nq, nkv := len(q)/m, len(k)/m
-		n := nq + 2*nkv
-		all := buffer.Grow(&s.qkv, m*n)
+		all := buffer.Grow(&s.qkv, len(q)+2*len(k))
 		s.multiply(all, x, m, a.qkv[0])
-		for t := range m {
-			row := all[t*n:][:n]
-			copy(q[t*nq:], row[:nq])
-			copy(k[t*nkv:], row[nq:nq+nkv])
-			copy(v[t*nkv:], row[nq+nkv:])
-		}
+		apart(all, m, q, k, v)
 		return
 	}
 	for i, dst := range [][]float32{q, k, v} {

@@ -12,10 +12,7 @@ func (s *Session) gatedQueries(a *attention, r *record, q, x []float32, m int) {
 	nq, d := len(q)/m, a.HeadDim
 	all, gates := buffer.Grow(&s.qkv, 2*m*nq), buffer.Grow(&r.gates, m*nq)
 	s.multiply(all, x, m, a.qkv[0])
-	for at := 0; at < m*nq; at += d {
-		copy(q[at:][:d], all[2*at:])
-		copy(gates[at:][:d], all[2*at+d:])
-	}
+	apart(all, len(q)/d, q, gates)
 }
 
 // gatesBackward computes the gradients of gates, and turns the gradients of gated outputs into
@@ -30,14 +27,4 @@ func (t *Tape) gatesBackward(r *record) {
 			b.dheads[i] = float32(d * s)
 		}
 	})
-}
-
-// interleave joins the heads of queries and gates in dst, as q has them.
-func interleave(dst, q, gates []float32, d int) []float32 {
-	dst = dst[:2*len(q)]
-	for at := 0; at < len(q); at += d {
-		copy(dst[2*at:], q[at:][:d])
-		copy(dst[2*at+d:], gates[at:][:d])
-	}
-	return dst
 }

@@ -279,9 +279,10 @@ func (t *Tape) projectBackward(l *attention, r *record, g *Gradients, input bool
 		gradients, outputs = gradients[:len(l.qkv)], outputs[:len(l.qkv)]
 	}
 	if d := l.HeadDim; t.m.config.AttentionGate {
-		gradients[0] = interleave(b.joined, b.dq, b.dqGates, d)
+		heads := len(b.dq) / d
+		gradients[0] = join(b.joined, [][]float32{b.dq, b.dqGates}, heads)
 		if t.o.Outputs {
-			outputs[0] = interleave(b.outputs, r.rawQ, r.gates, d)
+			outputs[0] = join(b.outputs, [][]float32{r.rawQ, r.gates}, heads)
 		}
 	}
 	t.fused(l.qkv, g, b.dnormed, r.in, gradients, outputs, n, input, nil)

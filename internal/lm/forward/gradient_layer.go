@@ -237,20 +237,25 @@ func (t *Tape) fused(list []*linear, g *Gradients, dx, x []float32, gradients, o
 	}
 }
 
+// join writes the m rows of all parts beside each other, and apart is the way back.
 func join(dst []float32, parts [][]float32, m int) []float32 {
-	stride := 0
-	for _, p := range parts {
-		stride += len(p) / m
-	}
-	at := 0
-	for _, p := range parts {
-		n := len(p) / m
-		for r := range m {
-			copy(dst[r*stride+at:][:n], p[r*n:])
+	all := dst[:0]
+	for r := range m {
+		for _, p := range parts {
+			n := len(p) / m
+			all = append(all, p[r*n:][:n]...)
 		}
-		at += n
 	}
-	return dst[:m*stride]
+	return all
+}
+
+func apart(all []float32, m int, parts ...[]float32) {
+	for r := range m {
+		for _, p := range parts {
+			n := len(p) / m
+			all = all[copy(p[r*n:][:n], all):]
+		}
+	}
 }
 
 // gatedBackward computes the gradients dx of the inputs x of m rows of a gated feed-forward
@@ -273,9 +278,9 @@ func (t *Tape) gatedBackward(f *mlp, r *gatedRecord, g *Gradients, dx, x, dy, y 
 		gradients = gradients[:1]
 	}
 	if f.interleaved {
-		gradients = [][]float32{interleave(b.joined, dgate, dup, 1)}
+		gradients = [][]float32{join(b.joined, gradients, len(gate))}
 		if t.o.Outputs {
-			outputs[0] = interleave(b.outputs, gate, up, 1)
+			outputs[0] = join(b.outputs, outputs, len(gate))
 		}
 	}
 	t.fused(f.gateUp, g, dx, x, gradients, outputs, m, input, tokens)

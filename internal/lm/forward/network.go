@@ -147,14 +147,9 @@ func (s *Session) gateUp(f *mlp, gate, up, x []float32, m int) {
 	}
 	both := buffer.Grow(&s.both, 2*m*n)
 	s.multiply(both, x, m, f.gateUp[0])
+	rows := m
 	if f.interleaved {
-		for i := range gate {
-			gate[i], up[i] = both[2*i], both[2*i+1]
-		}
-		return
+		rows *= n
 	}
-	for r := range m {
-		copy(gate[r*n:][:n], both[2*r*n:])
-		copy(up[r*n:][:n], both[(2*r+1)*n:])
-	}
+	apart(both, rows, gate[:m*n], up[:m*n])
 }
