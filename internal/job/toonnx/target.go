@@ -54,18 +54,14 @@ func (o *Output) Paths(dir string) ([]string, error) {
 func (t *target) Finish(files []io.WriterAt, c *plan.Codes, found []write.ItemResult) error {
 	hashes := make([]uint64, len(t.contents))
 	for i, p := range t.contents {
-		file := files[1+p.file]
-		switch {
-		case p.item == nil:
-			if err := t.writeRotations(io.NewOffsetWriter(file, p.off), &p); err != nil {
-				return err
-			}
-		case p.part == packed:
-			var h onnx.PackedHash
-			if _, err := io.Copy(&h, io.NewSectionReader(file.(io.ReaderAt), p.off, p.size)); err != nil {
-				return err
-			}
-			hashes[i] = h.Sum()
+		var err error
+		if file := files[1+p.file]; p.item == nil {
+			err = t.writeRotations(io.NewOffsetWriter(file, p.off), &p)
+		} else if p.part == packed {
+			hashes[i], err = onnx.HashPacked(io.NewSectionReader(file.(io.ReaderAt), p.off, p.size))
+		}
+		if err != nil {
+			return err
 		}
 	}
 	t.setHashes(hashes)
