@@ -188,19 +188,13 @@ func (s *Session) unpack(rows []float32, m int) []float32 {
 
 // unpack divides rows of hidden states and side, pack joins them.
 func (m *Model) unpack(x, side, rows []float32) {
-	h, n := m.config.HiddenSize, m.side.width
-	for t := range min(len(rows)/(h+n), len(x)/h) {
-		copy(x[t*h:][:h], rows[t*(h+n):])
-		copy(side[t*n:][:n], rows[t*(h+n)+h:])
-	}
+	n := min(len(rows)/m.Width(), len(x)/m.config.HiddenSize)
+	apart(rows, n, x[:n*m.config.HiddenSize], side[:n*m.side.width])
 }
 
 func (m *Model) pack(rows, x, side []float32) {
-	h, n := m.config.HiddenSize, m.side.width
-	for t := range min(len(rows)/(h+n), len(x)/h) {
-		copy(rows[t*(h+n):][:h], x[t*h:])
-		copy(rows[t*(h+n)+h:][:n], side[t*n:])
-	}
+	n := min(len(rows)/m.Width(), len(x)/m.config.HiddenSize)
+	join(rows, [][]float32{x[:n*m.config.HiddenSize], side[:n*m.side.width]}, n)
 }
 
 // ended returns the single stream of n tokens behind the last layer.

@@ -203,10 +203,10 @@ func (d *describer) layer(i int, at string) {
 		case arch.InputNorm, arch.PostAttentionNorm, arch.FeedForwardNorm, arch.PostFeedForwardNorm, arch.PerLayerNorm, arch.StreamNorm, arch.LaurelNorm,
 			arch.ExpertsNorm, arch.ExpertsPostNorm, arch.SharedPostNorm:
 			d.norm(theirs+d.suffix(n.Kind), ours+".weight", c.HiddenSize)
-		case arch.QueryNorm, arch.KeyNorm:
-			d.norm(theirs+".weight", ours+".weight", map[arch.Kind]int{arch.QueryNorm: qNorm, arch.KeyNorm: kNorm}[n.Kind])
-		case arch.LatentQueryNorm, arch.LatentKeyNorm:
-			d.norm(theirs+".weight", ours+".weight", map[arch.Kind]int{arch.LatentQueryNorm: c.Latent.QueryRank, arch.LatentKeyNorm: c.Latent.KeyRank}[n.Kind])
+		case arch.QueryNorm, arch.KeyNorm, arch.LatentQueryNorm, arch.LatentKeyNorm:
+			a := cmp.Or(c.Latent, &arch.LatentConfig{})
+			width := map[arch.Kind]int{arch.QueryNorm: qNorm, arch.KeyNorm: kNorm, arch.LatentQueryNorm: a.QueryRank, arch.LatentKeyNorm: a.KeyRank}
+			d.norm(theirs+".weight", ours+".weight", width[n.Kind])
 		case arch.ConvKernel:
 			d.convolution(theirs+".weight", Part{Source: ours + ".weight", Rows: c.HiddenSize}, c.ShortConv.Kernel)
 		case arch.DeltaConv:
@@ -228,8 +228,6 @@ func (d *describer) layer(i int, at string) {
 				rows = c.DeltaNet.Inner()
 			}
 			d.vector(theirs+".bias", Part{Source: ours, Rows: rows, Order: orders[n.Kind]})
-		case arch.Sinks:
-			d.vector(theirs+".weight", Part{Source: ours, Rows: c.Heads})
 		case arch.DeltaNorm:
 			d.vector(theirs+".weight", Part{Source: ours + ".weight", Rows: c.DeltaNet.ValueDim})
 		case arch.MambaConv:
@@ -249,8 +247,8 @@ func (d *describer) layer(i int, at string) {
 			} else {
 				d.vector(theirs, Part{Source: ours, Rows: c.Experts.Count})
 			}
-		case arch.LayerScalar:
-			d.vector(theirs+".weight", Part{Source: ours, Rows: 1})
+		case arch.Sinks, arch.LayerScalar:
+			d.vector(theirs+".weight", Part{Source: ours, Rows: map[arch.Kind]int{arch.Sinks: c.Heads, arch.LayerScalar: 1}[n.Kind]})
 		case arch.StreamScale, arch.RouterScale:
 			d.vector(theirs, Part{Source: ours, Rows: c.HiddenSize})
 		case arch.ExpertScale:
