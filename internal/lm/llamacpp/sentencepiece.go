@@ -2,12 +2,16 @@ package llamacpp
 
 import (
 	"cmp"
+	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"sync/atomic"
 	"unicode/utf8"
 
+	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/protobuf"
 )
 
@@ -69,6 +73,26 @@ func (v *vocabulary) spmMerges() [][3]int32 {
 		}
 	}
 	slices.Sort(order)
+	const part = 1 << 14
+	lists := make([][][3]int32, (len(order)+part-1)/part)
+	var total atomic.Int64
+	err := cpu.Parallel(context.Background(), min(4, cpu.Threads(0)), len(lists), func() func(i int) error {
+		return func(i int) (err error) {
+			lists[i], err = v.mergesOf(order[i*part:min((i+1)*part, len(order))], merges, &total)
+			return err
+		}
+	})
+	if err != nil {
+		v.fail(keyTokens, "has more than %d pairs of tokens that make a token", maxMerges)
+		return nil
+	}
+	return slices.Concat(lists...)
+}
+
+var errMerges = errors.New("too many merges")
+
+// mergesOf is spmMerges for some tokens of its order. It adds their number to total.
+func (v *vocabulary) mergesOf(order []uint64, merges []bool, total *atomic.Int64) ([][3]int32, error) {
 	type pair struct {
 		left, right int
 	}
@@ -93,12 +117,11 @@ func (v *vocabulary) spmMerges() [][3]int32 {
 		for _, p := range pairs {
 			list = append(list, [3]int32{int32(p.left), int32(p.right), int32(uint32(o))})
 		}
-		if len(list) > maxMerges {
-			v.fail(keyTokens, "has more than %d pairs of tokens that make a token", maxMerges)
-			return nil
+		if total.Add(int64(len(pairs))) > maxMerges {
+			return nil, errMerges
 		}
 	}
-	return list
+	return list, nil
 }
 
 // falling orders numbers that are not NaN: the larger x, the smaller the result.
