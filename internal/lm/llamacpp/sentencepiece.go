@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -73,23 +72,26 @@ func (v *vocabulary) spmMerges() [][3]int32 {
 		}
 	}
 	slices.Sort(order)
-	const part = 1 << 14
-	lists := make([][][3]int32, (len(order)+part-1)/part)
 	var total atomic.Int64
+	return v.inParts(len(order), func(from, to int) ([][3]int32, error) { return v.mergesOf(order[from:to], merges, &total) })
+}
+
+// inParts lists the merges of n items in parts, by up to four goroutines.
+func (v *vocabulary) inParts(n int, list func(from, to int) ([][3]int32, error)) [][3]int32 {
+	const part = 1 << 14
+	lists := make([][][3]int32, (n+part-1)/part)
 	err := cpu.Parallel(context.Background(), min(4, cpu.Threads(0)), len(lists), func() func(i int) error {
 		return func(i int) (err error) {
-			lists[i], err = v.mergesOf(order[i*part:min((i+1)*part, len(order))], merges, &total)
+			lists[i], err = list(i*part, min((i+1)*part, n))
 			return err
 		}
 	})
 	if err != nil {
-		v.fail(keyTokens, "has more than %d pairs of tokens that make a token", maxMerges)
+		v.err = cmp.Or(v.err, err)
 		return nil
 	}
 	return slices.Concat(lists...)
 }
-
-var errMerges = errors.New("too many merges")
 
 // mergesOf is spmMerges for some tokens of its order. It adds their number to total.
 func (v *vocabulary) mergesOf(order []uint64, merges []bool, total *atomic.Int64) ([][3]int32, error) {
@@ -118,7 +120,7 @@ func (v *vocabulary) mergesOf(order []uint64, merges []bool, total *atomic.Int64
 			list = append(list, [3]int32{int32(p.left), int32(p.right), int32(uint32(o))})
 		}
 		if total.Add(int64(len(pairs))) > maxMerges {
-			return nil, errMerges
+			return nil, v.error(keyTokens, "has more than %d pairs of tokens that make a token", maxMerges)
 		}
 	}
 	return list, nil
