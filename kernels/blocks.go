@@ -159,6 +159,9 @@ func (r *reader) readBlocks(p *panel, data []byte, i int) {
 	block := r.ggml.Block
 	for from := 0; from < r.cols; from += unpackedColumns {
 		args.Blocks = min(unpackedColumns, r.cols-from) / block
+		if args.Ahead = args.Blocks * r.ggml.Bytes; from+unpackedColumns >= r.cols { // the next panel
+			args.Ahead = r.outs*r.rowBytes - from/block*r.ggml.Bytes
+		}
 		number := from / r.group * r.outs // the first group's
 		scale := number
 		if r.ggml.Subs {

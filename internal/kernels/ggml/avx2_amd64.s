@@ -1552,104 +1552,105 @@ TEXT ·unpackQ2KAVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
 	MOVQ         8(AX), DX
-	MOVQ         24(AX), BX
-	MOVQ         72(AX), SI
+	MOVQ         32(AX), BX
+	MOVQ         80(AX), SI
 	MOVQ         16(AX), DI
-	MOVQ         40(AX), R8
-	MOVQ         56(AX), R9
-	MOVQ         48(AX), R10
-	MOVQ         64(AX), R11
-	VPBROADCASTB 32(AX), Y0
+	MOVQ         24(AX), R8
+	MOVQ         48(AX), R9
+	MOVQ         64(AX), R10
+	MOVQ         56(AX), R11
+	MOVQ         72(AX), R12
+	VPBROADCASTB 40(AX), Y0
 
 block:
-	PREFETCHT0   168(CX)
-	PREFETCHT0   232(CX)
+	PREFETCHT0   (CX)(DI*1)
+	PREFETCHT0   64(CX)(DI*1)
 	VMOVDQU      16(CX), Y1
 	VPAND        u32_3030303x8<>+0(SB), Y1, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X3
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPSRLW       $0x02, Y1, Y2
 	VPAND        u32_3030303x8<>+0(SB), Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X3
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPSRLW       $0x04, Y1, Y2
 	VPAND        u32_3030303x8<>+0(SB), Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X3
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPSRLW       $0x06, Y1, Y1
 	VPAND        u32_3030303x8<>+0(SB), Y1, Y1
 	VPADDB       Y0, Y1, Y1
 	VEXTRACTI128 $0x01, Y1, X2
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VMOVDQU      48(CX), Y1
 	VPAND        u32_3030303x8<>+0(SB), Y1, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X3
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPSRLW       $0x02, Y1, Y2
 	VPAND        u32_3030303x8<>+0(SB), Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X3
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPSRLW       $0x04, Y1, Y2
 	VPAND        u32_3030303x8<>+0(SB), Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X3
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPSRLW       $0x06, Y1, Y1
 	VPAND        u32_3030303x8<>+0(SB), Y1, Y1
 	VPADDB       Y0, Y1, Y1
 	VEXTRACTI128 $0x01, Y1, X2
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VMOVD        80(CX), X1
 	VCVTPH2PS    X1, X1
-	VMOVSS       X1, (R8)
-	ADDQ         SI, R8
-	VEXTRACTPS   $0x01, X1, (R10)
-	ADDQ         SI, R10
+	VMOVSS       X1, (R9)
+	ADDQ         SI, R9
+	VEXTRACTPS   $0x01, X1, (R11)
+	ADDQ         SI, R11
 	VMOVDQU      (CX), X1
 	VPSRLW       $0x04, X1, X2
 	VPAND        u32_f0f0f0fx8<>+0(SB), X1, X1
@@ -1660,106 +1661,106 @@ block:
 	VPMOVSXBD    X1, Y1
 	VMOVDQU      Y1, 32(SP)
 	MOVL         (SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         4(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         8(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         12(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         16(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         20(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         24(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         28(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         32(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         36(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         40(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         44(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         48(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         52(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         56(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         60(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	VPMOVSXBD    X2, Y1
 	VMOVDQU      Y1, (SP)
 	VPSRLDQ      $0x08, X2, X1
 	VPMOVSXBD    X1, Y1
 	VMOVDQU      Y1, 32(SP)
 	MOVL         (SP), AX
-	MOVL         AX, (R11)
-	ADDQ         SI, R11
+	MOVL         AX, (R12)
+	ADDQ         SI, R12
 	MOVL         4(SP), AX
-	MOVL         AX, (R11)
-	ADDQ         SI, R11
+	MOVL         AX, (R12)
+	ADDQ         SI, R12
 	MOVL         8(SP), AX
-	MOVL         AX, (R11)
-	ADDQ         SI, R11
+	MOVL         AX, (R12)
+	ADDQ         SI, R12
 	MOVL         12(SP), AX
-	MOVL         AX, (R11)
-	ADDQ         SI, R11
+	MOVL         AX, (R12)
+	ADDQ         SI, R12
 	MOVL         16(SP), AX
-	MOVL         AX, (R11)
-	ADDQ         SI, R11
+	MOVL         AX, (R12)
+	ADDQ         SI, R12
 	MOVL         20(SP), AX
-	MOVL         AX, (R11)
-	ADDQ         SI, R11
+	MOVL         AX, (R12)
+	ADDQ         SI, R12
 	MOVL         24(SP), AX
-	MOVL         AX, (R11)
-	ADDQ         SI, R11
+	MOVL         AX, (R12)
+	ADDQ         SI, R12
 	MOVL         28(SP), AX
-	MOVL         AX, (R11)
-	ADDQ         SI, R11
+	MOVL         AX, (R12)
+	ADDQ         SI, R12
 	MOVL         32(SP), AX
-	MOVL         AX, (R11)
-	ADDQ         SI, R11
+	MOVL         AX, (R12)
+	ADDQ         SI, R12
 	MOVL         36(SP), AX
-	MOVL         AX, (R11)
-	ADDQ         SI, R11
+	MOVL         AX, (R12)
+	ADDQ         SI, R12
 	MOVL         40(SP), AX
-	MOVL         AX, (R11)
-	ADDQ         SI, R11
+	MOVL         AX, (R12)
+	ADDQ         SI, R12
 	MOVL         44(SP), AX
-	MOVL         AX, (R11)
-	ADDQ         SI, R11
+	MOVL         AX, (R12)
+	ADDQ         SI, R12
 	MOVL         48(SP), AX
-	MOVL         AX, (R11)
-	ADDQ         SI, R11
+	MOVL         AX, (R12)
+	ADDQ         SI, R12
 	MOVL         52(SP), AX
-	MOVL         AX, (R11)
-	ADDQ         SI, R11
+	MOVL         AX, (R12)
+	ADDQ         SI, R12
 	MOVL         56(SP), AX
-	MOVL         AX, (R11)
-	ADDQ         SI, R11
+	MOVL         AX, (R12)
+	ADDQ         SI, R12
 	MOVL         60(SP), AX
-	MOVL         AX, (R11)
-	ADDQ         SI, R11
+	MOVL         AX, (R12)
+	ADDQ         SI, R12
 	ADDQ         $0x00000054, CX
 	DECQ         DX
 	JNE          block
@@ -1934,17 +1935,18 @@ TEXT ·unpackQ3KAVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
 	MOVQ         8(AX), DX
-	MOVQ         24(AX), BX
-	MOVQ         72(AX), SI
+	MOVQ         32(AX), BX
+	MOVQ         80(AX), SI
 	MOVQ         16(AX), DI
-	MOVQ         40(AX), R8
-	MOVQ         56(AX), R9
-	VPBROADCASTB 32(AX), Y0
+	MOVQ         24(AX), R8
+	MOVQ         48(AX), R9
+	MOVQ         64(AX), R10
+	VPBROADCASTB 40(AX), Y0
 	VPSUBB       u32_4040404x8<>+0(SB), Y0, Y0
 
 block:
-	PREFETCHT0   220(CX)
-	PREFETCHT0   284(CX)
+	PREFETCHT0   (CX)(DI*1)
+	PREFETCHT0   64(CX)(DI*1)
 	VMOVDQU      (CX), Y1
 	VMOVDQU      32(CX), Y2
 	VPAND        u32_3030303x8<>+0(SB), Y2, Y3
@@ -1953,12 +1955,12 @@ block:
 	VPOR         Y4, Y3, Y3
 	VPADDB       Y0, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X4
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X4, (DI)
-	VMOVHPS      X4, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X4, (R8)
+	VMOVHPS      X4, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPSRLW       $0x02, Y2, Y3
 	VPAND        u32_3030303x8<>+0(SB), Y3, Y3
 	VPSLLW       $0x01, Y1, Y4
@@ -1966,24 +1968,24 @@ block:
 	VPOR         Y4, Y3, Y3
 	VPADDB       Y0, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X4
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X4, (DI)
-	VMOVHPS      X4, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X4, (R8)
+	VMOVHPS      X4, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPSRLW       $0x04, Y2, Y3
 	VPAND        u32_3030303x8<>+0(SB), Y3, Y3
 	VPAND        u32_4040404x8<>+0(SB), Y1, Y4
 	VPOR         Y4, Y3, Y3
 	VPADDB       Y0, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X4
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X4, (DI)
-	VMOVHPS      X4, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X4, (R8)
+	VMOVHPS      X4, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPSRLW       $0x06, Y2, Y2
 	VPAND        u32_3030303x8<>+0(SB), Y2, Y2
 	VPSRLW       $0x01, Y1, Y3
@@ -1991,12 +1993,12 @@ block:
 	VPOR         Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X3
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VMOVDQU      64(CX), Y2
 	VPAND        u32_3030303x8<>+0(SB), Y2, Y3
 	VPSRLW       $0x02, Y1, Y4
@@ -2004,12 +2006,12 @@ block:
 	VPOR         Y4, Y3, Y3
 	VPADDB       Y0, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X4
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X4, (DI)
-	VMOVHPS      X4, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X4, (R8)
+	VMOVHPS      X4, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPSRLW       $0x02, Y2, Y3
 	VPAND        u32_3030303x8<>+0(SB), Y3, Y3
 	VPSRLW       $0x03, Y1, Y4
@@ -2017,12 +2019,12 @@ block:
 	VPOR         Y4, Y3, Y3
 	VPADDB       Y0, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X4
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X4, (DI)
-	VMOVHPS      X4, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X4, (R8)
+	VMOVHPS      X4, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPSRLW       $0x04, Y2, Y3
 	VPAND        u32_3030303x8<>+0(SB), Y3, Y3
 	VPSRLW       $0x04, Y1, Y4
@@ -2030,12 +2032,12 @@ block:
 	VPOR         Y4, Y3, Y3
 	VPADDB       Y0, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X4
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X4, (DI)
-	VMOVHPS      X4, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X4, (R8)
+	VMOVHPS      X4, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPSRLW       $0x06, Y2, Y2
 	VPAND        u32_3030303x8<>+0(SB), Y2, Y2
 	VPSRLW       $0x05, Y1, Y1
@@ -2043,16 +2045,16 @@ block:
 	VPOR         Y1, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPBROADCASTW 108(CX), X1
 	VCVTPH2PS    X1, X1
-	VMOVSS       X1, (R8)
-	ADDQ         SI, R8
+	VMOVSS       X1, (R9)
+	ADDQ         SI, R9
 	VMOVQ        96(CX), X1
 	VPSRLW       $0x04, X1, X2
 	VPUNPCKLQDQ  X2, X1, X1
@@ -2069,53 +2071,53 @@ block:
 	VPMOVSXBD    X1, Y1
 	VMOVDQU      Y1, 32(SP)
 	MOVL         (SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         4(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         8(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         12(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         16(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         20(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         24(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         28(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         32(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         36(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         40(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         44(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         48(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         52(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         56(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         60(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	ADDQ         $0x0000006e, CX
 	DECQ         DX
 	JNE          block
@@ -2311,105 +2313,106 @@ TEXT ·unpackQ4KAVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
 	MOVQ         8(AX), DX
-	MOVQ         24(AX), BX
-	MOVQ         72(AX), SI
+	MOVQ         32(AX), BX
+	MOVQ         80(AX), SI
 	MOVQ         16(AX), DI
-	MOVQ         40(AX), R8
-	MOVQ         56(AX), R9
-	MOVQ         48(AX), R10
-	MOVQ         64(AX), R11
-	VPBROADCASTB 32(AX), Y0
+	MOVQ         24(AX), R8
+	MOVQ         48(AX), R9
+	MOVQ         64(AX), R10
+	MOVQ         56(AX), R11
+	MOVQ         72(AX), R12
+	VPBROADCASTB 40(AX), Y0
 
 block:
-	PREFETCHT0   288(CX)
-	PREFETCHT0   352(CX)
-	PREFETCHT0   416(CX)
+	PREFETCHT0   (CX)(DI*1)
+	PREFETCHT0   64(CX)(DI*1)
+	PREFETCHT0   128(CX)(DI*1)
 	VMOVDQU      16(CX), Y1
 	VPAND        u32_f0f0f0fx8<>+0(SB), Y1, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X3
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPSRLW       $0x04, Y1, Y1
 	VPAND        u32_f0f0f0fx8<>+0(SB), Y1, Y1
 	VPADDB       Y0, Y1, Y1
 	VEXTRACTI128 $0x01, Y1, X2
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VMOVDQU      48(CX), Y1
 	VPAND        u32_f0f0f0fx8<>+0(SB), Y1, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X3
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPSRLW       $0x04, Y1, Y1
 	VPAND        u32_f0f0f0fx8<>+0(SB), Y1, Y1
 	VPADDB       Y0, Y1, Y1
 	VEXTRACTI128 $0x01, Y1, X2
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VMOVDQU      80(CX), Y1
 	VPAND        u32_f0f0f0fx8<>+0(SB), Y1, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X3
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPSRLW       $0x04, Y1, Y1
 	VPAND        u32_f0f0f0fx8<>+0(SB), Y1, Y1
 	VPADDB       Y0, Y1, Y1
 	VEXTRACTI128 $0x01, Y1, X2
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VMOVDQU      112(CX), Y1
 	VPAND        u32_f0f0f0fx8<>+0(SB), Y1, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X3
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPSRLW       $0x04, Y1, Y1
 	VPAND        u32_f0f0f0fx8<>+0(SB), Y1, Y1
 	VPADDB       Y0, Y1, Y1
 	VEXTRACTI128 $0x01, Y1, X2
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VMOVD        (CX), X1
 	VCVTPH2PS    X1, X1
-	VMOVSS       X1, (R8)
-	ADDQ         SI, R8
-	VEXTRACTPS   $0x01, X1, (R10)
-	ADDQ         SI, R10
+	VMOVSS       X1, (R9)
+	ADDQ         SI, R9
+	VEXTRACTPS   $0x01, X1, (R11)
+	ADDQ         SI, R11
 	VMOVQ        4(CX), X1
 	VPBROADCASTD 12(CX), X2
 	VPSRLVD      u32_0_4_0x2<>+0(SB), X2, X2
@@ -2423,55 +2426,55 @@ block:
 	VPMOVSXBD    X1, Y1
 	VMOVDQU      Y1, (SP)
 	MOVL         (SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         4(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         8(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         12(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         16(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         20(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         24(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         28(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	VPMOVSXBD    X2, Y1
 	VMOVDQU      Y1, (SP)
 	MOVL         (SP), AX
-	MOVL         AX, (R11)
-	ADDQ         SI, R11
+	MOVL         AX, (R12)
+	ADDQ         SI, R12
 	MOVL         4(SP), AX
-	MOVL         AX, (R11)
-	ADDQ         SI, R11
+	MOVL         AX, (R12)
+	ADDQ         SI, R12
 	MOVL         8(SP), AX
-	MOVL         AX, (R11)
-	ADDQ         SI, R11
+	MOVL         AX, (R12)
+	ADDQ         SI, R12
 	MOVL         12(SP), AX
-	MOVL         AX, (R11)
-	ADDQ         SI, R11
+	MOVL         AX, (R12)
+	ADDQ         SI, R12
 	MOVL         16(SP), AX
-	MOVL         AX, (R11)
-	ADDQ         SI, R11
+	MOVL         AX, (R12)
+	ADDQ         SI, R12
 	MOVL         20(SP), AX
-	MOVL         AX, (R11)
-	ADDQ         SI, R11
+	MOVL         AX, (R12)
+	ADDQ         SI, R12
 	MOVL         24(SP), AX
-	MOVL         AX, (R11)
-	ADDQ         SI, R11
+	MOVL         AX, (R12)
+	ADDQ         SI, R12
 	MOVL         28(SP), AX
-	MOVL         AX, (R11)
-	ADDQ         SI, R11
+	MOVL         AX, (R12)
+	ADDQ         SI, R12
 	ADDQ         $0x00000090, CX
 	DECQ         DX
 	JNE          block
@@ -2627,19 +2630,20 @@ TEXT ·unpackQ5KAVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
 	MOVQ         8(AX), DX
-	MOVQ         24(AX), BX
-	MOVQ         72(AX), SI
+	MOVQ         32(AX), BX
+	MOVQ         80(AX), SI
 	MOVQ         16(AX), DI
-	MOVQ         40(AX), R8
-	MOVQ         56(AX), R9
-	MOVQ         48(AX), R10
-	MOVQ         64(AX), R11
-	VPBROADCASTB 32(AX), Y0
+	MOVQ         24(AX), R8
+	MOVQ         48(AX), R9
+	MOVQ         64(AX), R10
+	MOVQ         56(AX), R11
+	MOVQ         72(AX), R12
+	VPBROADCASTB 40(AX), Y0
 
 block:
-	PREFETCHT0   352(CX)
-	PREFETCHT0   416(CX)
-	PREFETCHT0   480(CX)
+	PREFETCHT0   (CX)(DI*1)
+	PREFETCHT0   64(CX)(DI*1)
+	PREFETCHT0   128(CX)(DI*1)
 	VMOVDQU      16(CX), Y1
 	VMOVDQU      48(CX), Y2
 	VPAND        u32_f0f0f0fx8<>+0(SB), Y2, Y3
@@ -2648,12 +2652,12 @@ block:
 	VPOR         Y4, Y3, Y3
 	VPADDB       Y0, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X4
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X4, (DI)
-	VMOVHPS      X4, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X4, (R8)
+	VMOVHPS      X4, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPSRLW       $0x04, Y2, Y2
 	VPAND        u32_f0f0f0fx8<>+0(SB), Y2, Y2
 	VPSLLW       $0x03, Y1, Y3
@@ -2661,12 +2665,12 @@ block:
 	VPOR         Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X3
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VMOVDQU      80(CX), Y2
 	VPAND        u32_f0f0f0fx8<>+0(SB), Y2, Y3
 	VPSLLW       $0x02, Y1, Y4
@@ -2674,12 +2678,12 @@ block:
 	VPOR         Y4, Y3, Y3
 	VPADDB       Y0, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X4
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X4, (DI)
-	VMOVHPS      X4, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X4, (R8)
+	VMOVHPS      X4, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPSRLW       $0x04, Y2, Y2
 	VPAND        u32_f0f0f0fx8<>+0(SB), Y2, Y2
 	VPSLLW       $0x01, Y1, Y3
@@ -2687,24 +2691,24 @@ block:
 	VPOR         Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X3
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VMOVDQU      112(CX), Y2
 	VPAND        u32_f0f0f0fx8<>+0(SB), Y2, Y3
 	VPAND        u32_10101010x8<>+0(SB), Y1, Y4
 	VPOR         Y4, Y3, Y3
 	VPADDB       Y0, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X4
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X4, (DI)
-	VMOVHPS      X4, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X4, (R8)
+	VMOVHPS      X4, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPSRLW       $0x04, Y2, Y2
 	VPAND        u32_f0f0f0fx8<>+0(SB), Y2, Y2
 	VPSRLW       $0x01, Y1, Y3
@@ -2712,12 +2716,12 @@ block:
 	VPOR         Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X3
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VMOVDQU      144(CX), Y2
 	VPAND        u32_f0f0f0fx8<>+0(SB), Y2, Y3
 	VPSRLW       $0x02, Y1, Y4
@@ -2725,12 +2729,12 @@ block:
 	VPOR         Y4, Y3, Y3
 	VPADDB       Y0, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X4
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X4, (DI)
-	VMOVHPS      X4, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X4, (R8)
+	VMOVHPS      X4, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPSRLW       $0x04, Y2, Y2
 	VPAND        u32_f0f0f0fx8<>+0(SB), Y2, Y2
 	VPSRLW       $0x03, Y1, Y1
@@ -2738,18 +2742,18 @@ block:
 	VPOR         Y1, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VMOVD        (CX), X1
 	VCVTPH2PS    X1, X1
-	VMOVSS       X1, (R8)
-	ADDQ         SI, R8
-	VEXTRACTPS   $0x01, X1, (R10)
-	ADDQ         SI, R10
+	VMOVSS       X1, (R9)
+	ADDQ         SI, R9
+	VEXTRACTPS   $0x01, X1, (R11)
+	ADDQ         SI, R11
 	VMOVQ        4(CX), X1
 	VPBROADCASTD 12(CX), X2
 	VPSRLVD      u32_0_4_0x2<>+0(SB), X2, X2
@@ -2763,55 +2767,55 @@ block:
 	VPMOVSXBD    X1, Y1
 	VMOVDQU      Y1, (SP)
 	MOVL         (SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         4(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         8(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         12(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         16(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         20(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         24(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         28(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	VPMOVSXBD    X2, Y1
 	VMOVDQU      Y1, (SP)
 	MOVL         (SP), AX
-	MOVL         AX, (R11)
-	ADDQ         SI, R11
+	MOVL         AX, (R12)
+	ADDQ         SI, R12
 	MOVL         4(SP), AX
-	MOVL         AX, (R11)
-	ADDQ         SI, R11
+	MOVL         AX, (R12)
+	ADDQ         SI, R12
 	MOVL         8(SP), AX
-	MOVL         AX, (R11)
-	ADDQ         SI, R11
+	MOVL         AX, (R12)
+	ADDQ         SI, R12
 	MOVL         12(SP), AX
-	MOVL         AX, (R11)
-	ADDQ         SI, R11
+	MOVL         AX, (R12)
+	ADDQ         SI, R12
 	MOVL         16(SP), AX
-	MOVL         AX, (R11)
-	ADDQ         SI, R11
+	MOVL         AX, (R12)
+	ADDQ         SI, R12
 	MOVL         20(SP), AX
-	MOVL         AX, (R11)
-	ADDQ         SI, R11
+	MOVL         AX, (R12)
+	ADDQ         SI, R12
 	MOVL         24(SP), AX
-	MOVL         AX, (R11)
-	ADDQ         SI, R11
+	MOVL         AX, (R12)
+	ADDQ         SI, R12
 	MOVL         28(SP), AX
-	MOVL         AX, (R11)
-	ADDQ         SI, R11
+	MOVL         AX, (R12)
+	ADDQ         SI, R12
 	ADDQ         $0x000000b0, CX
 	DECQ         DX
 	JNE          block
@@ -2963,19 +2967,20 @@ TEXT ·unpackQ6KAVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
 	MOVQ         8(AX), DX
-	MOVQ         24(AX), BX
-	MOVQ         72(AX), SI
+	MOVQ         32(AX), BX
+	MOVQ         80(AX), SI
 	MOVQ         16(AX), DI
-	MOVQ         40(AX), R8
-	MOVQ         56(AX), R9
-	VPBROADCASTB 32(AX), Y0
+	MOVQ         24(AX), R8
+	MOVQ         48(AX), R9
+	MOVQ         64(AX), R10
+	VPBROADCASTB 40(AX), Y0
 	VPSUBB       u32_20202020x8<>+0(SB), Y0, Y0
 
 block:
-	PREFETCHT0   420(CX)
-	PREFETCHT0   484(CX)
-	PREFETCHT0   548(CX)
-	PREFETCHT0   612(CX)
+	PREFETCHT0   (CX)(DI*1)
+	PREFETCHT0   64(CX)(DI*1)
+	PREFETCHT0   128(CX)(DI*1)
+	PREFETCHT0   192(CX)(DI*1)
 	VMOVDQU      (CX), Y1
 	VMOVDQU      32(CX), Y2
 	VMOVDQU      128(CX), Y3
@@ -2985,36 +2990,36 @@ block:
 	VPOR         Y5, Y4, Y4
 	VPADDB       Y0, Y4, Y4
 	VEXTRACTI128 $0x01, Y4, X5
-	VMOVQ        X4, (DI)
-	VMOVHPS      X4, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X5, (DI)
-	VMOVHPS      X5, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X4, (R8)
+	VMOVHPS      X4, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X5, (R8)
+	VMOVHPS      X5, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPAND        u32_f0f0f0fx8<>+0(SB), Y2, Y4
 	VPSLLW       $0x02, Y3, Y5
 	VPAND        u32_30303030x8<>+0(SB), Y5, Y5
 	VPOR         Y5, Y4, Y4
 	VPADDB       Y0, Y4, Y4
 	VEXTRACTI128 $0x01, Y4, X5
-	VMOVQ        X4, (DI)
-	VMOVHPS      X4, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X5, (DI)
-	VMOVHPS      X5, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X4, (R8)
+	VMOVHPS      X4, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X5, (R8)
+	VMOVHPS      X5, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPSRLW       $0x04, Y1, Y1
 	VPAND        u32_f0f0f0fx8<>+0(SB), Y1, Y1
 	VPAND        u32_30303030x8<>+0(SB), Y3, Y4
 	VPOR         Y4, Y1, Y1
 	VPADDB       Y0, Y1, Y1
 	VEXTRACTI128 $0x01, Y1, X4
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X4, (DI)
-	VMOVHPS      X4, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X4, (R8)
+	VMOVHPS      X4, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPSRLW       $0x04, Y2, Y1
 	VPAND        u32_f0f0f0fx8<>+0(SB), Y1, Y1
 	VPSRLW       $0x02, Y3, Y2
@@ -3022,12 +3027,12 @@ block:
 	VPOR         Y2, Y1, Y1
 	VPADDB       Y0, Y1, Y1
 	VEXTRACTI128 $0x01, Y1, X2
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VMOVDQU      64(CX), Y1
 	VMOVDQU      96(CX), Y2
 	VMOVDQU      160(CX), Y3
@@ -3037,36 +3042,36 @@ block:
 	VPOR         Y5, Y4, Y4
 	VPADDB       Y0, Y4, Y4
 	VEXTRACTI128 $0x01, Y4, X5
-	VMOVQ        X4, (DI)
-	VMOVHPS      X4, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X5, (DI)
-	VMOVHPS      X5, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X4, (R8)
+	VMOVHPS      X4, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X5, (R8)
+	VMOVHPS      X5, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPAND        u32_f0f0f0fx8<>+0(SB), Y2, Y4
 	VPSLLW       $0x02, Y3, Y5
 	VPAND        u32_30303030x8<>+0(SB), Y5, Y5
 	VPOR         Y5, Y4, Y4
 	VPADDB       Y0, Y4, Y4
 	VEXTRACTI128 $0x01, Y4, X5
-	VMOVQ        X4, (DI)
-	VMOVHPS      X4, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X5, (DI)
-	VMOVHPS      X5, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X4, (R8)
+	VMOVHPS      X4, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X5, (R8)
+	VMOVHPS      X5, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPSRLW       $0x04, Y1, Y1
 	VPAND        u32_f0f0f0fx8<>+0(SB), Y1, Y1
 	VPAND        u32_30303030x8<>+0(SB), Y3, Y4
 	VPOR         Y4, Y1, Y1
 	VPADDB       Y0, Y1, Y1
 	VEXTRACTI128 $0x01, Y1, X4
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X4, (DI)
-	VMOVHPS      X4, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X4, (R8)
+	VMOVHPS      X4, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPSRLW       $0x04, Y2, Y1
 	VPAND        u32_f0f0f0fx8<>+0(SB), Y1, Y1
 	VPSRLW       $0x02, Y3, Y2
@@ -3074,16 +3079,16 @@ block:
 	VPOR         Y2, Y1, Y1
 	VPADDB       Y0, Y1, Y1
 	VEXTRACTI128 $0x01, Y1, X2
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPBROADCASTW 208(CX), X1
 	VCVTPH2PS    X1, X1
-	VMOVSS       X1, (R8)
-	ADDQ         SI, R8
+	VMOVSS       X1, (R9)
+	ADDQ         SI, R9
 	VMOVDQU      192(CX), X1
 	VPMOVSXBD    X1, Y2
 	VMOVDQU      Y2, (SP)
@@ -3091,53 +3096,53 @@ block:
 	VPMOVSXBD    X1, Y1
 	VMOVDQU      Y1, 32(SP)
 	MOVL         (SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         4(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         8(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         12(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         16(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         20(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         24(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         28(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         32(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         36(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         40(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         44(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         48(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         52(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         56(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         60(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	ADDQ         $0x000000d2, CX
 	DECQ         DX
 	JNE          block
@@ -3325,17 +3330,18 @@ TEXT ·unpackIQ4XSAVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
 	MOVQ         8(AX), DX
-	MOVQ         24(AX), BX
-	MOVQ         72(AX), SI
+	MOVQ         32(AX), BX
+	MOVQ         80(AX), SI
 	MOVQ         16(AX), DI
-	MOVQ         40(AX), R8
-	MOVQ         56(AX), R9
-	VPBROADCASTB 32(AX), Y0
+	MOVQ         24(AX), R8
+	MOVQ         48(AX), R9
+	MOVQ         64(AX), R10
+	VPBROADCASTB 40(AX), Y0
 
 block:
-	PREFETCHT0     272(CX)
-	PREFETCHT0     336(CX)
-	PREFETCHT0     400(CX)
+	PREFETCHT0     (CX)(DI*1)
+	PREFETCHT0     64(CX)(DI*1)
+	PREFETCHT0     128(CX)(DI*1)
 	VBROADCASTI128 8(CX), Y1
 	VPSRLVD        u32_0x4_4x4<>+0(SB), Y1, Y1
 	VPAND          u32_f0f0f0fx8<>+0(SB), Y1, Y1
@@ -3343,12 +3349,12 @@ block:
 	VPSHUFB        Y1, Y2, Y2
 	VPADDB         Y0, Y2, Y2
 	VEXTRACTI128   $0x01, Y2, X1
-	VMOVQ          X2, (DI)
-	VMOVHPS        X2, (DI)(BX*1)
-	LEAQ           (DI)(BX*2), DI
-	VMOVQ          X1, (DI)
-	VMOVHPS        X1, (DI)(BX*1)
-	LEAQ           (DI)(BX*2), DI
+	VMOVQ          X2, (R8)
+	VMOVHPS        X2, (R8)(BX*1)
+	LEAQ           (R8)(BX*2), R8
+	VMOVQ          X1, (R8)
+	VMOVHPS        X1, (R8)(BX*1)
+	LEAQ           (R8)(BX*2), R8
 	VBROADCASTI128 24(CX), Y1
 	VPSRLVD        u32_0x4_4x4<>+0(SB), Y1, Y1
 	VPAND          u32_f0f0f0fx8<>+0(SB), Y1, Y1
@@ -3356,12 +3362,12 @@ block:
 	VPSHUFB        Y1, Y2, Y2
 	VPADDB         Y0, Y2, Y2
 	VEXTRACTI128   $0x01, Y2, X1
-	VMOVQ          X2, (DI)
-	VMOVHPS        X2, (DI)(BX*1)
-	LEAQ           (DI)(BX*2), DI
-	VMOVQ          X1, (DI)
-	VMOVHPS        X1, (DI)(BX*1)
-	LEAQ           (DI)(BX*2), DI
+	VMOVQ          X2, (R8)
+	VMOVHPS        X2, (R8)(BX*1)
+	LEAQ           (R8)(BX*2), R8
+	VMOVQ          X1, (R8)
+	VMOVHPS        X1, (R8)(BX*1)
+	LEAQ           (R8)(BX*2), R8
 	VBROADCASTI128 40(CX), Y1
 	VPSRLVD        u32_0x4_4x4<>+0(SB), Y1, Y1
 	VPAND          u32_f0f0f0fx8<>+0(SB), Y1, Y1
@@ -3369,12 +3375,12 @@ block:
 	VPSHUFB        Y1, Y2, Y2
 	VPADDB         Y0, Y2, Y2
 	VEXTRACTI128   $0x01, Y2, X1
-	VMOVQ          X2, (DI)
-	VMOVHPS        X2, (DI)(BX*1)
-	LEAQ           (DI)(BX*2), DI
-	VMOVQ          X1, (DI)
-	VMOVHPS        X1, (DI)(BX*1)
-	LEAQ           (DI)(BX*2), DI
+	VMOVQ          X2, (R8)
+	VMOVHPS        X2, (R8)(BX*1)
+	LEAQ           (R8)(BX*2), R8
+	VMOVQ          X1, (R8)
+	VMOVHPS        X1, (R8)(BX*1)
+	LEAQ           (R8)(BX*2), R8
 	VBROADCASTI128 56(CX), Y1
 	VPSRLVD        u32_0x4_4x4<>+0(SB), Y1, Y1
 	VPAND          u32_f0f0f0fx8<>+0(SB), Y1, Y1
@@ -3382,12 +3388,12 @@ block:
 	VPSHUFB        Y1, Y2, Y2
 	VPADDB         Y0, Y2, Y2
 	VEXTRACTI128   $0x01, Y2, X1
-	VMOVQ          X2, (DI)
-	VMOVHPS        X2, (DI)(BX*1)
-	LEAQ           (DI)(BX*2), DI
-	VMOVQ          X1, (DI)
-	VMOVHPS        X1, (DI)(BX*1)
-	LEAQ           (DI)(BX*2), DI
+	VMOVQ          X2, (R8)
+	VMOVHPS        X2, (R8)(BX*1)
+	LEAQ           (R8)(BX*2), R8
+	VMOVQ          X1, (R8)
+	VMOVHPS        X1, (R8)(BX*1)
+	LEAQ           (R8)(BX*2), R8
 	VBROADCASTI128 72(CX), Y1
 	VPSRLVD        u32_0x4_4x4<>+0(SB), Y1, Y1
 	VPAND          u32_f0f0f0fx8<>+0(SB), Y1, Y1
@@ -3395,12 +3401,12 @@ block:
 	VPSHUFB        Y1, Y2, Y2
 	VPADDB         Y0, Y2, Y2
 	VEXTRACTI128   $0x01, Y2, X1
-	VMOVQ          X2, (DI)
-	VMOVHPS        X2, (DI)(BX*1)
-	LEAQ           (DI)(BX*2), DI
-	VMOVQ          X1, (DI)
-	VMOVHPS        X1, (DI)(BX*1)
-	LEAQ           (DI)(BX*2), DI
+	VMOVQ          X2, (R8)
+	VMOVHPS        X2, (R8)(BX*1)
+	LEAQ           (R8)(BX*2), R8
+	VMOVQ          X1, (R8)
+	VMOVHPS        X1, (R8)(BX*1)
+	LEAQ           (R8)(BX*2), R8
 	VBROADCASTI128 88(CX), Y1
 	VPSRLVD        u32_0x4_4x4<>+0(SB), Y1, Y1
 	VPAND          u32_f0f0f0fx8<>+0(SB), Y1, Y1
@@ -3408,12 +3414,12 @@ block:
 	VPSHUFB        Y1, Y2, Y2
 	VPADDB         Y0, Y2, Y2
 	VEXTRACTI128   $0x01, Y2, X1
-	VMOVQ          X2, (DI)
-	VMOVHPS        X2, (DI)(BX*1)
-	LEAQ           (DI)(BX*2), DI
-	VMOVQ          X1, (DI)
-	VMOVHPS        X1, (DI)(BX*1)
-	LEAQ           (DI)(BX*2), DI
+	VMOVQ          X2, (R8)
+	VMOVHPS        X2, (R8)(BX*1)
+	LEAQ           (R8)(BX*2), R8
+	VMOVQ          X1, (R8)
+	VMOVHPS        X1, (R8)(BX*1)
+	LEAQ           (R8)(BX*2), R8
 	VBROADCASTI128 104(CX), Y1
 	VPSRLVD        u32_0x4_4x4<>+0(SB), Y1, Y1
 	VPAND          u32_f0f0f0fx8<>+0(SB), Y1, Y1
@@ -3421,12 +3427,12 @@ block:
 	VPSHUFB        Y1, Y2, Y2
 	VPADDB         Y0, Y2, Y2
 	VEXTRACTI128   $0x01, Y2, X1
-	VMOVQ          X2, (DI)
-	VMOVHPS        X2, (DI)(BX*1)
-	LEAQ           (DI)(BX*2), DI
-	VMOVQ          X1, (DI)
-	VMOVHPS        X1, (DI)(BX*1)
-	LEAQ           (DI)(BX*2), DI
+	VMOVQ          X2, (R8)
+	VMOVHPS        X2, (R8)(BX*1)
+	LEAQ           (R8)(BX*2), R8
+	VMOVQ          X1, (R8)
+	VMOVHPS        X1, (R8)(BX*1)
+	LEAQ           (R8)(BX*2), R8
 	VBROADCASTI128 120(CX), Y1
 	VPSRLVD        u32_0x4_4x4<>+0(SB), Y1, Y1
 	VPAND          u32_f0f0f0fx8<>+0(SB), Y1, Y1
@@ -3434,16 +3440,16 @@ block:
 	VPSHUFB        Y1, Y2, Y2
 	VPADDB         Y0, Y2, Y2
 	VEXTRACTI128   $0x01, Y2, X1
-	VMOVQ          X2, (DI)
-	VMOVHPS        X2, (DI)(BX*1)
-	LEAQ           (DI)(BX*2), DI
-	VMOVQ          X1, (DI)
-	VMOVHPS        X1, (DI)(BX*1)
-	LEAQ           (DI)(BX*2), DI
+	VMOVQ          X2, (R8)
+	VMOVHPS        X2, (R8)(BX*1)
+	LEAQ           (R8)(BX*2), R8
+	VMOVQ          X1, (R8)
+	VMOVHPS        X1, (R8)(BX*1)
+	LEAQ           (R8)(BX*2), R8
 	VPBROADCASTW   (CX), X1
 	VCVTPH2PS      X1, X1
-	VMOVSS         X1, (R8)
-	ADDQ           SI, R8
+	VMOVSS         X1, (R9)
+	ADDQ           SI, R9
 	VPBROADCASTD   4(CX), X1
 	VPSHUFB        u8_0x5_1_0_1_0_2_0_2_0_3_0_3<>+0(SB), X1, X1
 	VPMULLW        u16_10_1_10_1_10_1_10_1<>+0(SB), X1, X1
@@ -3458,29 +3464,29 @@ block:
 	VPMOVSXBD      X1, Y1
 	VMOVDQU        Y1, (SP)
 	MOVL           (SP), AX
-	MOVL           AX, (R9)
-	ADDQ           SI, R9
+	MOVL           AX, (R10)
+	ADDQ           SI, R10
 	MOVL           4(SP), AX
-	MOVL           AX, (R9)
-	ADDQ           SI, R9
+	MOVL           AX, (R10)
+	ADDQ           SI, R10
 	MOVL           8(SP), AX
-	MOVL           AX, (R9)
-	ADDQ           SI, R9
+	MOVL           AX, (R10)
+	ADDQ           SI, R10
 	MOVL           12(SP), AX
-	MOVL           AX, (R9)
-	ADDQ           SI, R9
+	MOVL           AX, (R10)
+	ADDQ           SI, R10
 	MOVL           16(SP), AX
-	MOVL           AX, (R9)
-	ADDQ           SI, R9
+	MOVL           AX, (R10)
+	ADDQ           SI, R10
 	MOVL           20(SP), AX
-	MOVL           AX, (R9)
-	ADDQ           SI, R9
+	MOVL           AX, (R10)
+	ADDQ           SI, R10
 	MOVL           24(SP), AX
-	MOVL           AX, (R9)
-	ADDQ           SI, R9
+	MOVL           AX, (R10)
+	ADDQ           SI, R10
 	MOVL           28(SP), AX
-	MOVL           AX, (R9)
-	ADDQ           SI, R9
+	MOVL           AX, (R10)
+	ADDQ           SI, R10
 	ADDQ           $0x00000088, CX
 	DECQ           DX
 	JNE            block
@@ -3580,100 +3586,101 @@ TEXT ·unpackTQ20AVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
 	MOVQ         8(AX), DX
-	MOVQ         24(AX), BX
-	MOVQ         72(AX), SI
+	MOVQ         32(AX), BX
+	MOVQ         80(AX), SI
 	MOVQ         16(AX), DI
-	MOVQ         40(AX), R8
-	VPBROADCASTB 32(AX), Y0
+	MOVQ         24(AX), R8
+	MOVQ         48(AX), R9
+	VPBROADCASTB 40(AX), Y0
 	VPSUBB       u32_1010101x8<>+0(SB), Y0, Y0
 
 block:
-	PREFETCHT0   132(CX)
-	PREFETCHT0   196(CX)
+	PREFETCHT0   (CX)(DI*1)
+	PREFETCHT0   64(CX)(DI*1)
 	VMOVDQU      (CX), Y1
 	VPAND        u32_3030303x8<>+0(SB), Y1, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X3
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPSRLW       $0x02, Y1, Y2
 	VPAND        u32_3030303x8<>+0(SB), Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X3
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPSRLW       $0x04, Y1, Y2
 	VPAND        u32_3030303x8<>+0(SB), Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X3
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPSRLW       $0x06, Y1, Y1
 	VPAND        u32_3030303x8<>+0(SB), Y1, Y1
 	VPADDB       Y0, Y1, Y1
 	VEXTRACTI128 $0x01, Y1, X2
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VMOVDQU      32(CX), Y1
 	VPAND        u32_3030303x8<>+0(SB), Y1, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X3
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPSRLW       $0x02, Y1, Y2
 	VPAND        u32_3030303x8<>+0(SB), Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X3
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPSRLW       $0x04, Y1, Y2
 	VPAND        u32_3030303x8<>+0(SB), Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X3
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPSRLW       $0x06, Y1, Y1
 	VPAND        u32_3030303x8<>+0(SB), Y1, Y1
 	VPADDB       Y0, Y1, Y1
 	VEXTRACTI128 $0x01, Y1, X2
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPBROADCASTW 64(CX), X1
 	VCVTPH2PS    X1, X1
-	VMOVSS       X1, (R8)
-	ADDQ         SI, R8
+	VMOVSS       X1, (R9)
+	ADDQ         SI, R9
 	ADDQ         $0x00000042, CX
 	DECQ         DX
 	JNE          block
@@ -3869,15 +3876,16 @@ TEXT ·unpackTQ10AVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
 	MOVQ         8(AX), DX
-	MOVQ         24(AX), BX
-	MOVQ         72(AX), SI
+	MOVQ         32(AX), BX
+	MOVQ         80(AX), SI
 	MOVQ         16(AX), DI
-	MOVQ         40(AX), R8
-	VPBROADCASTB 32(AX), Y0
+	MOVQ         24(AX), R8
+	MOVQ         48(AX), R9
+	VPBROADCASTB 40(AX), Y0
 	VPSUBB       u32_1010101x8<>+0(SB), Y0, Y0
 
 block:
-	PREFETCHT0   108(CX)
+	PREFETCHT0   (CX)(DI*1)
 	VMOVDQU      (CX), Y1
 	VMOVDQU      32(CX), X2
 	VPXOR        Y3, Y3, Y3
@@ -3889,12 +3897,12 @@ block:
 	VPSUBB       Y4, Y3, Y3
 	VPADDB       Y0, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X4
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X4, (DI)
-	VMOVHPS      X4, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X4, (R8)
+	VMOVHPS      X4, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPADDB       Y1, Y1, Y3
 	VPADDB       Y3, Y1, Y1
 	VPXOR        Y3, Y3, Y3
@@ -3906,12 +3914,12 @@ block:
 	VPSUBB       Y4, Y3, Y3
 	VPADDB       Y0, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X4
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X4, (DI)
-	VMOVHPS      X4, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X4, (R8)
+	VMOVHPS      X4, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPADDB       Y1, Y1, Y3
 	VPADDB       Y3, Y1, Y1
 	VPXOR        Y3, Y3, Y3
@@ -3923,12 +3931,12 @@ block:
 	VPSUBB       Y4, Y3, Y3
 	VPADDB       Y0, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X4
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X4, (DI)
-	VMOVHPS      X4, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X4, (R8)
+	VMOVHPS      X4, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPADDB       Y1, Y1, Y3
 	VPADDB       Y3, Y1, Y1
 	VPXOR        Y3, Y3, Y3
@@ -3940,12 +3948,12 @@ block:
 	VPSUBB       Y4, Y3, Y3
 	VPADDB       Y0, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X4
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X4, (DI)
-	VMOVHPS      X4, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X4, (R8)
+	VMOVHPS      X4, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPADDB       Y1, Y1, Y3
 	VPADDB       Y3, Y1, Y1
 	VPXOR        Y3, Y3, Y3
@@ -3957,12 +3965,12 @@ block:
 	VPSUBB       Y4, Y3, Y3
 	VPADDB       Y0, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X1
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VMOVDQA      X2, X5
 	VPADDB       X2, X2, X1
 	VPADDB       X1, X2, X2
@@ -3979,12 +3987,12 @@ block:
 	VPSUBB       Y4, Y3, Y3
 	VPADDB       Y0, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X1
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VMOVDQA      X2, X5
 	VPADDB       X2, X2, X1
 	VPADDB       X1, X2, X2
@@ -4001,12 +4009,12 @@ block:
 	VPSUBB       Y4, Y3, Y3
 	VPADDB       Y0, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X1
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VMOVDQA      X2, X5
 	VPADDB       X2, X2, X1
 	VPADDB       X1, X2, X2
@@ -4031,16 +4039,16 @@ block:
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPBROADCASTW 52(CX), X1
 	VCVTPH2PS    X1, X1
-	VMOVSS       X1, (R8)
-	ADDQ         SI, R8
+	VMOVSS       X1, (R9)
+	ADDQ         SI, R9
 	ADDQ         $0x00000036, CX
 	DECQ         DX
 	JNE          block
@@ -4405,303 +4413,304 @@ TEXT ·unpackIQ2XXSAVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
 	MOVQ         8(AX), DX
-	MOVQ         24(AX), BX
-	MOVQ         72(AX), SI
+	MOVQ         32(AX), BX
+	MOVQ         80(AX), SI
 	MOVQ         16(AX), DI
-	MOVQ         40(AX), R8
-	MOVQ         56(AX), R9
-	VPBROADCASTB 32(AX), Y0
+	MOVQ         24(AX), R8
+	MOVQ         48(AX), R9
+	MOVQ         64(AX), R10
+	VPBROADCASTB 40(AX), Y0
 
 block:
-	PREFETCHT0   132(CX)
-	PREFETCHT0   196(CX)
+	PREFETCHT0   (CX)(DI*1)
+	PREFETCHT0   64(CX)(DI*1)
 	LEAQ         ·latticeIQ2XXS+0(SB), AX
-	LEAQ         ·evenSigns+0(SB), R10
-	MOVBLZX      2(CX), R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVBLZX      3(CX), R11
-	VMOVHPS      (AX)(R11*8), X1, X1
-	MOVBLZX      4(CX), R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVBLZX      5(CX), R11
-	VMOVHPS      (AX)(R11*8), X2, X2
+	LEAQ         ·evenSigns+0(SB), R11
+	MOVBLZX      2(CX), R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVBLZX      3(CX), R12
+	VMOVHPS      (AX)(R12*8), X1, X1
+	MOVBLZX      4(CX), R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVBLZX      5(CX), R12
+	VMOVHPS      (AX)(R12*8), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
-	MOVL         6(CX), R11
-	ANDL         $0x0000007f, R11
-	VMOVQ        (R10)(R11*8), X1
-	MOVL         6(CX), R11
-	SHRL         $0x07, R11
-	ANDL         $0x0000007f, R11
-	VMOVHPS      (R10)(R11*8), X1, X1
-	MOVL         6(CX), R11
-	SHRL         $0x0e, R11
-	ANDL         $0x0000007f, R11
-	VMOVQ        (R10)(R11*8), X3
-	MOVL         6(CX), R11
-	SHRL         $0x15, R11
-	ANDL         $0x0000007f, R11
-	VMOVHPS      (R10)(R11*8), X3, X3
+	MOVL         6(CX), R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X1
+	MOVL         6(CX), R12
+	SHRL         $0x07, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X1, X1
+	MOVL         6(CX), R12
+	SHRL         $0x0e, R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X3
+	MOVL         6(CX), R12
+	SHRL         $0x15, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X3, X3
 	VINSERTI128  $0x01, X3, Y1, Y3
 	VPXOR        Y3, Y2, Y2
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVBLZX      10(CX), R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVBLZX      11(CX), R11
-	VMOVHPS      (AX)(R11*8), X1, X1
-	MOVBLZX      12(CX), R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVBLZX      13(CX), R11
-	VMOVHPS      (AX)(R11*8), X2, X2
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVBLZX      10(CX), R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVBLZX      11(CX), R12
+	VMOVHPS      (AX)(R12*8), X1, X1
+	MOVBLZX      12(CX), R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVBLZX      13(CX), R12
+	VMOVHPS      (AX)(R12*8), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
-	MOVL         14(CX), R11
-	ANDL         $0x0000007f, R11
-	VMOVQ        (R10)(R11*8), X1
-	MOVL         14(CX), R11
-	SHRL         $0x07, R11
-	ANDL         $0x0000007f, R11
-	VMOVHPS      (R10)(R11*8), X1, X1
-	MOVL         14(CX), R11
-	SHRL         $0x0e, R11
-	ANDL         $0x0000007f, R11
-	VMOVQ        (R10)(R11*8), X3
-	MOVL         14(CX), R11
-	SHRL         $0x15, R11
-	ANDL         $0x0000007f, R11
-	VMOVHPS      (R10)(R11*8), X3, X3
+	MOVL         14(CX), R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X1
+	MOVL         14(CX), R12
+	SHRL         $0x07, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X1, X1
+	MOVL         14(CX), R12
+	SHRL         $0x0e, R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X3
+	MOVL         14(CX), R12
+	SHRL         $0x15, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X3, X3
 	VINSERTI128  $0x01, X3, Y1, Y3
 	VPXOR        Y3, Y2, Y2
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVBLZX      18(CX), R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVBLZX      19(CX), R11
-	VMOVHPS      (AX)(R11*8), X1, X1
-	MOVBLZX      20(CX), R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVBLZX      21(CX), R11
-	VMOVHPS      (AX)(R11*8), X2, X2
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVBLZX      18(CX), R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVBLZX      19(CX), R12
+	VMOVHPS      (AX)(R12*8), X1, X1
+	MOVBLZX      20(CX), R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVBLZX      21(CX), R12
+	VMOVHPS      (AX)(R12*8), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
-	MOVL         22(CX), R11
-	ANDL         $0x0000007f, R11
-	VMOVQ        (R10)(R11*8), X1
-	MOVL         22(CX), R11
-	SHRL         $0x07, R11
-	ANDL         $0x0000007f, R11
-	VMOVHPS      (R10)(R11*8), X1, X1
-	MOVL         22(CX), R11
-	SHRL         $0x0e, R11
-	ANDL         $0x0000007f, R11
-	VMOVQ        (R10)(R11*8), X3
-	MOVL         22(CX), R11
-	SHRL         $0x15, R11
-	ANDL         $0x0000007f, R11
-	VMOVHPS      (R10)(R11*8), X3, X3
+	MOVL         22(CX), R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X1
+	MOVL         22(CX), R12
+	SHRL         $0x07, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X1, X1
+	MOVL         22(CX), R12
+	SHRL         $0x0e, R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X3
+	MOVL         22(CX), R12
+	SHRL         $0x15, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X3, X3
 	VINSERTI128  $0x01, X3, Y1, Y3
 	VPXOR        Y3, Y2, Y2
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVBLZX      26(CX), R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVBLZX      27(CX), R11
-	VMOVHPS      (AX)(R11*8), X1, X1
-	MOVBLZX      28(CX), R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVBLZX      29(CX), R11
-	VMOVHPS      (AX)(R11*8), X2, X2
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVBLZX      26(CX), R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVBLZX      27(CX), R12
+	VMOVHPS      (AX)(R12*8), X1, X1
+	MOVBLZX      28(CX), R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVBLZX      29(CX), R12
+	VMOVHPS      (AX)(R12*8), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
-	MOVL         30(CX), R11
-	ANDL         $0x0000007f, R11
-	VMOVQ        (R10)(R11*8), X1
-	MOVL         30(CX), R11
-	SHRL         $0x07, R11
-	ANDL         $0x0000007f, R11
-	VMOVHPS      (R10)(R11*8), X1, X1
-	MOVL         30(CX), R11
-	SHRL         $0x0e, R11
-	ANDL         $0x0000007f, R11
-	VMOVQ        (R10)(R11*8), X3
-	MOVL         30(CX), R11
-	SHRL         $0x15, R11
-	ANDL         $0x0000007f, R11
-	VMOVHPS      (R10)(R11*8), X3, X3
+	MOVL         30(CX), R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X1
+	MOVL         30(CX), R12
+	SHRL         $0x07, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X1, X1
+	MOVL         30(CX), R12
+	SHRL         $0x0e, R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X3
+	MOVL         30(CX), R12
+	SHRL         $0x15, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X3, X3
 	VINSERTI128  $0x01, X3, Y1, Y3
 	VPXOR        Y3, Y2, Y2
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVBLZX      34(CX), R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVBLZX      35(CX), R11
-	VMOVHPS      (AX)(R11*8), X1, X1
-	MOVBLZX      36(CX), R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVBLZX      37(CX), R11
-	VMOVHPS      (AX)(R11*8), X2, X2
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVBLZX      34(CX), R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVBLZX      35(CX), R12
+	VMOVHPS      (AX)(R12*8), X1, X1
+	MOVBLZX      36(CX), R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVBLZX      37(CX), R12
+	VMOVHPS      (AX)(R12*8), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
-	MOVL         38(CX), R11
-	ANDL         $0x0000007f, R11
-	VMOVQ        (R10)(R11*8), X1
-	MOVL         38(CX), R11
-	SHRL         $0x07, R11
-	ANDL         $0x0000007f, R11
-	VMOVHPS      (R10)(R11*8), X1, X1
-	MOVL         38(CX), R11
-	SHRL         $0x0e, R11
-	ANDL         $0x0000007f, R11
-	VMOVQ        (R10)(R11*8), X3
-	MOVL         38(CX), R11
-	SHRL         $0x15, R11
-	ANDL         $0x0000007f, R11
-	VMOVHPS      (R10)(R11*8), X3, X3
+	MOVL         38(CX), R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X1
+	MOVL         38(CX), R12
+	SHRL         $0x07, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X1, X1
+	MOVL         38(CX), R12
+	SHRL         $0x0e, R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X3
+	MOVL         38(CX), R12
+	SHRL         $0x15, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X3, X3
 	VINSERTI128  $0x01, X3, Y1, Y3
 	VPXOR        Y3, Y2, Y2
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVBLZX      42(CX), R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVBLZX      43(CX), R11
-	VMOVHPS      (AX)(R11*8), X1, X1
-	MOVBLZX      44(CX), R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVBLZX      45(CX), R11
-	VMOVHPS      (AX)(R11*8), X2, X2
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVBLZX      42(CX), R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVBLZX      43(CX), R12
+	VMOVHPS      (AX)(R12*8), X1, X1
+	MOVBLZX      44(CX), R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVBLZX      45(CX), R12
+	VMOVHPS      (AX)(R12*8), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
-	MOVL         46(CX), R11
-	ANDL         $0x0000007f, R11
-	VMOVQ        (R10)(R11*8), X1
-	MOVL         46(CX), R11
-	SHRL         $0x07, R11
-	ANDL         $0x0000007f, R11
-	VMOVHPS      (R10)(R11*8), X1, X1
-	MOVL         46(CX), R11
-	SHRL         $0x0e, R11
-	ANDL         $0x0000007f, R11
-	VMOVQ        (R10)(R11*8), X3
-	MOVL         46(CX), R11
-	SHRL         $0x15, R11
-	ANDL         $0x0000007f, R11
-	VMOVHPS      (R10)(R11*8), X3, X3
+	MOVL         46(CX), R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X1
+	MOVL         46(CX), R12
+	SHRL         $0x07, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X1, X1
+	MOVL         46(CX), R12
+	SHRL         $0x0e, R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X3
+	MOVL         46(CX), R12
+	SHRL         $0x15, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X3, X3
 	VINSERTI128  $0x01, X3, Y1, Y3
 	VPXOR        Y3, Y2, Y2
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVBLZX      50(CX), R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVBLZX      51(CX), R11
-	VMOVHPS      (AX)(R11*8), X1, X1
-	MOVBLZX      52(CX), R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVBLZX      53(CX), R11
-	VMOVHPS      (AX)(R11*8), X2, X2
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVBLZX      50(CX), R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVBLZX      51(CX), R12
+	VMOVHPS      (AX)(R12*8), X1, X1
+	MOVBLZX      52(CX), R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVBLZX      53(CX), R12
+	VMOVHPS      (AX)(R12*8), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
-	MOVL         54(CX), R11
-	ANDL         $0x0000007f, R11
-	VMOVQ        (R10)(R11*8), X1
-	MOVL         54(CX), R11
-	SHRL         $0x07, R11
-	ANDL         $0x0000007f, R11
-	VMOVHPS      (R10)(R11*8), X1, X1
-	MOVL         54(CX), R11
-	SHRL         $0x0e, R11
-	ANDL         $0x0000007f, R11
-	VMOVQ        (R10)(R11*8), X3
-	MOVL         54(CX), R11
-	SHRL         $0x15, R11
-	ANDL         $0x0000007f, R11
-	VMOVHPS      (R10)(R11*8), X3, X3
+	MOVL         54(CX), R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X1
+	MOVL         54(CX), R12
+	SHRL         $0x07, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X1, X1
+	MOVL         54(CX), R12
+	SHRL         $0x0e, R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X3
+	MOVL         54(CX), R12
+	SHRL         $0x15, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X3, X3
 	VINSERTI128  $0x01, X3, Y1, Y3
 	VPXOR        Y3, Y2, Y2
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVBLZX      58(CX), R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVBLZX      59(CX), R11
-	VMOVHPS      (AX)(R11*8), X1, X1
-	MOVBLZX      60(CX), R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVBLZX      61(CX), R11
-	VMOVHPS      (AX)(R11*8), X2, X2
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVBLZX      58(CX), R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVBLZX      59(CX), R12
+	VMOVHPS      (AX)(R12*8), X1, X1
+	MOVBLZX      60(CX), R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVBLZX      61(CX), R12
+	VMOVHPS      (AX)(R12*8), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
 	MOVL         62(CX), AX
 	ANDL         $0x0000007f, AX
-	VMOVQ        (R10)(AX*8), X1
+	VMOVQ        (R11)(AX*8), X1
 	MOVL         62(CX), AX
 	SHRL         $0x07, AX
 	ANDL         $0x0000007f, AX
-	VMOVHPS      (R10)(AX*8), X1, X1
+	VMOVHPS      (R11)(AX*8), X1, X1
 	MOVL         62(CX), AX
 	SHRL         $0x0e, AX
 	ANDL         $0x0000007f, AX
-	VMOVQ        (R10)(AX*8), X3
+	VMOVQ        (R11)(AX*8), X3
 	MOVL         62(CX), AX
 	SHRL         $0x15, AX
 	ANDL         $0x0000007f, AX
-	VMOVHPS      (R10)(AX*8), X3, X3
+	VMOVHPS      (R11)(AX*8), X3, X3
 	VINSERTI128  $0x01, X3, Y1, Y3
 	VPXOR        Y3, Y2, Y2
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPBROADCASTW (CX), X1
 	VCVTPH2PS    X1, X1
 	VMULSS       u32_3e000000<>+0(SB), X1, X1
-	VMOVSS       X1, (R8)
-	ADDQ         SI, R8
+	VMOVSS       X1, (R9)
+	ADDQ         SI, R9
 	VMOVDQU      2(CX), Y2
 	VMOVDQU      34(CX), Y3
 	VPSRLQ       $0x3c, Y2, Y2
@@ -4718,29 +4727,29 @@ block:
 	VPMOVSXBD    X1, Y2
 	VMOVDQU      Y2, (SP)
 	MOVL         (SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         4(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         8(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         12(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         16(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         20(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         24(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         28(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	ADDQ         $0x00000042, CX
 	DECQ         DX
 	JNE          block
@@ -5098,311 +5107,312 @@ TEXT ·unpackIQ2XSAVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
 	MOVQ         8(AX), DX
-	MOVQ         24(AX), BX
-	MOVQ         72(AX), SI
+	MOVQ         32(AX), BX
+	MOVQ         80(AX), SI
 	MOVQ         16(AX), DI
-	MOVQ         40(AX), R8
-	MOVQ         56(AX), R9
-	VPBROADCASTB 32(AX), Y0
+	MOVQ         24(AX), R8
+	MOVQ         48(AX), R9
+	MOVQ         64(AX), R10
+	VPBROADCASTB 40(AX), Y0
 
 block:
-	PREFETCHT0   148(CX)
-	PREFETCHT0   212(CX)
+	PREFETCHT0   (CX)(DI*1)
+	PREFETCHT0   64(CX)(DI*1)
 	LEAQ         ·latticeIQ2XS+0(SB), AX
-	LEAQ         ·evenSigns+0(SB), R10
-	MOVWLZX      2(CX), R11
-	ANDL         $0x000001ff, R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVWLZX      4(CX), R11
-	ANDL         $0x000001ff, R11
-	VMOVHPS      (AX)(R11*8), X1, X1
-	MOVWLZX      6(CX), R11
-	ANDL         $0x000001ff, R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVWLZX      8(CX), R11
-	ANDL         $0x000001ff, R11
-	VMOVHPS      (AX)(R11*8), X2, X2
+	LEAQ         ·evenSigns+0(SB), R11
+	MOVWLZX      2(CX), R12
+	ANDL         $0x000001ff, R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVWLZX      4(CX), R12
+	ANDL         $0x000001ff, R12
+	VMOVHPS      (AX)(R12*8), X1, X1
+	MOVWLZX      6(CX), R12
+	ANDL         $0x000001ff, R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVWLZX      8(CX), R12
+	ANDL         $0x000001ff, R12
+	VMOVHPS      (AX)(R12*8), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
-	MOVWLZX      2(CX), R11
-	SHRL         $0x09, R11
-	VMOVQ        (R10)(R11*8), X1
-	MOVWLZX      4(CX), R11
-	SHRL         $0x09, R11
-	VMOVHPS      (R10)(R11*8), X1, X1
-	MOVWLZX      6(CX), R11
-	SHRL         $0x09, R11
-	VMOVQ        (R10)(R11*8), X3
-	MOVWLZX      8(CX), R11
-	SHRL         $0x09, R11
-	VMOVHPS      (R10)(R11*8), X3, X3
+	MOVWLZX      2(CX), R12
+	SHRL         $0x09, R12
+	VMOVQ        (R11)(R12*8), X1
+	MOVWLZX      4(CX), R12
+	SHRL         $0x09, R12
+	VMOVHPS      (R11)(R12*8), X1, X1
+	MOVWLZX      6(CX), R12
+	SHRL         $0x09, R12
+	VMOVQ        (R11)(R12*8), X3
+	MOVWLZX      8(CX), R12
+	SHRL         $0x09, R12
+	VMOVHPS      (R11)(R12*8), X3, X3
 	VINSERTI128  $0x01, X3, Y1, Y3
 	VPXOR        Y3, Y2, Y2
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVWLZX      10(CX), R11
-	ANDL         $0x000001ff, R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVWLZX      12(CX), R11
-	ANDL         $0x000001ff, R11
-	VMOVHPS      (AX)(R11*8), X1, X1
-	MOVWLZX      14(CX), R11
-	ANDL         $0x000001ff, R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVWLZX      16(CX), R11
-	ANDL         $0x000001ff, R11
-	VMOVHPS      (AX)(R11*8), X2, X2
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVWLZX      10(CX), R12
+	ANDL         $0x000001ff, R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVWLZX      12(CX), R12
+	ANDL         $0x000001ff, R12
+	VMOVHPS      (AX)(R12*8), X1, X1
+	MOVWLZX      14(CX), R12
+	ANDL         $0x000001ff, R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVWLZX      16(CX), R12
+	ANDL         $0x000001ff, R12
+	VMOVHPS      (AX)(R12*8), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
-	MOVWLZX      10(CX), R11
-	SHRL         $0x09, R11
-	VMOVQ        (R10)(R11*8), X1
-	MOVWLZX      12(CX), R11
-	SHRL         $0x09, R11
-	VMOVHPS      (R10)(R11*8), X1, X1
-	MOVWLZX      14(CX), R11
-	SHRL         $0x09, R11
-	VMOVQ        (R10)(R11*8), X3
-	MOVWLZX      16(CX), R11
-	SHRL         $0x09, R11
-	VMOVHPS      (R10)(R11*8), X3, X3
+	MOVWLZX      10(CX), R12
+	SHRL         $0x09, R12
+	VMOVQ        (R11)(R12*8), X1
+	MOVWLZX      12(CX), R12
+	SHRL         $0x09, R12
+	VMOVHPS      (R11)(R12*8), X1, X1
+	MOVWLZX      14(CX), R12
+	SHRL         $0x09, R12
+	VMOVQ        (R11)(R12*8), X3
+	MOVWLZX      16(CX), R12
+	SHRL         $0x09, R12
+	VMOVHPS      (R11)(R12*8), X3, X3
 	VINSERTI128  $0x01, X3, Y1, Y3
 	VPXOR        Y3, Y2, Y2
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVWLZX      18(CX), R11
-	ANDL         $0x000001ff, R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVWLZX      20(CX), R11
-	ANDL         $0x000001ff, R11
-	VMOVHPS      (AX)(R11*8), X1, X1
-	MOVWLZX      22(CX), R11
-	ANDL         $0x000001ff, R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVWLZX      24(CX), R11
-	ANDL         $0x000001ff, R11
-	VMOVHPS      (AX)(R11*8), X2, X2
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVWLZX      18(CX), R12
+	ANDL         $0x000001ff, R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVWLZX      20(CX), R12
+	ANDL         $0x000001ff, R12
+	VMOVHPS      (AX)(R12*8), X1, X1
+	MOVWLZX      22(CX), R12
+	ANDL         $0x000001ff, R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVWLZX      24(CX), R12
+	ANDL         $0x000001ff, R12
+	VMOVHPS      (AX)(R12*8), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
-	MOVWLZX      18(CX), R11
-	SHRL         $0x09, R11
-	VMOVQ        (R10)(R11*8), X1
-	MOVWLZX      20(CX), R11
-	SHRL         $0x09, R11
-	VMOVHPS      (R10)(R11*8), X1, X1
-	MOVWLZX      22(CX), R11
-	SHRL         $0x09, R11
-	VMOVQ        (R10)(R11*8), X3
-	MOVWLZX      24(CX), R11
-	SHRL         $0x09, R11
-	VMOVHPS      (R10)(R11*8), X3, X3
+	MOVWLZX      18(CX), R12
+	SHRL         $0x09, R12
+	VMOVQ        (R11)(R12*8), X1
+	MOVWLZX      20(CX), R12
+	SHRL         $0x09, R12
+	VMOVHPS      (R11)(R12*8), X1, X1
+	MOVWLZX      22(CX), R12
+	SHRL         $0x09, R12
+	VMOVQ        (R11)(R12*8), X3
+	MOVWLZX      24(CX), R12
+	SHRL         $0x09, R12
+	VMOVHPS      (R11)(R12*8), X3, X3
 	VINSERTI128  $0x01, X3, Y1, Y3
 	VPXOR        Y3, Y2, Y2
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVWLZX      26(CX), R11
-	ANDL         $0x000001ff, R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVWLZX      28(CX), R11
-	ANDL         $0x000001ff, R11
-	VMOVHPS      (AX)(R11*8), X1, X1
-	MOVWLZX      30(CX), R11
-	ANDL         $0x000001ff, R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVWLZX      32(CX), R11
-	ANDL         $0x000001ff, R11
-	VMOVHPS      (AX)(R11*8), X2, X2
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVWLZX      26(CX), R12
+	ANDL         $0x000001ff, R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVWLZX      28(CX), R12
+	ANDL         $0x000001ff, R12
+	VMOVHPS      (AX)(R12*8), X1, X1
+	MOVWLZX      30(CX), R12
+	ANDL         $0x000001ff, R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVWLZX      32(CX), R12
+	ANDL         $0x000001ff, R12
+	VMOVHPS      (AX)(R12*8), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
-	MOVWLZX      26(CX), R11
-	SHRL         $0x09, R11
-	VMOVQ        (R10)(R11*8), X1
-	MOVWLZX      28(CX), R11
-	SHRL         $0x09, R11
-	VMOVHPS      (R10)(R11*8), X1, X1
-	MOVWLZX      30(CX), R11
-	SHRL         $0x09, R11
-	VMOVQ        (R10)(R11*8), X3
-	MOVWLZX      32(CX), R11
-	SHRL         $0x09, R11
-	VMOVHPS      (R10)(R11*8), X3, X3
+	MOVWLZX      26(CX), R12
+	SHRL         $0x09, R12
+	VMOVQ        (R11)(R12*8), X1
+	MOVWLZX      28(CX), R12
+	SHRL         $0x09, R12
+	VMOVHPS      (R11)(R12*8), X1, X1
+	MOVWLZX      30(CX), R12
+	SHRL         $0x09, R12
+	VMOVQ        (R11)(R12*8), X3
+	MOVWLZX      32(CX), R12
+	SHRL         $0x09, R12
+	VMOVHPS      (R11)(R12*8), X3, X3
 	VINSERTI128  $0x01, X3, Y1, Y3
 	VPXOR        Y3, Y2, Y2
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVWLZX      34(CX), R11
-	ANDL         $0x000001ff, R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVWLZX      36(CX), R11
-	ANDL         $0x000001ff, R11
-	VMOVHPS      (AX)(R11*8), X1, X1
-	MOVWLZX      38(CX), R11
-	ANDL         $0x000001ff, R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVWLZX      40(CX), R11
-	ANDL         $0x000001ff, R11
-	VMOVHPS      (AX)(R11*8), X2, X2
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVWLZX      34(CX), R12
+	ANDL         $0x000001ff, R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVWLZX      36(CX), R12
+	ANDL         $0x000001ff, R12
+	VMOVHPS      (AX)(R12*8), X1, X1
+	MOVWLZX      38(CX), R12
+	ANDL         $0x000001ff, R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVWLZX      40(CX), R12
+	ANDL         $0x000001ff, R12
+	VMOVHPS      (AX)(R12*8), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
-	MOVWLZX      34(CX), R11
-	SHRL         $0x09, R11
-	VMOVQ        (R10)(R11*8), X1
-	MOVWLZX      36(CX), R11
-	SHRL         $0x09, R11
-	VMOVHPS      (R10)(R11*8), X1, X1
-	MOVWLZX      38(CX), R11
-	SHRL         $0x09, R11
-	VMOVQ        (R10)(R11*8), X3
-	MOVWLZX      40(CX), R11
-	SHRL         $0x09, R11
-	VMOVHPS      (R10)(R11*8), X3, X3
+	MOVWLZX      34(CX), R12
+	SHRL         $0x09, R12
+	VMOVQ        (R11)(R12*8), X1
+	MOVWLZX      36(CX), R12
+	SHRL         $0x09, R12
+	VMOVHPS      (R11)(R12*8), X1, X1
+	MOVWLZX      38(CX), R12
+	SHRL         $0x09, R12
+	VMOVQ        (R11)(R12*8), X3
+	MOVWLZX      40(CX), R12
+	SHRL         $0x09, R12
+	VMOVHPS      (R11)(R12*8), X3, X3
 	VINSERTI128  $0x01, X3, Y1, Y3
 	VPXOR        Y3, Y2, Y2
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVWLZX      42(CX), R11
-	ANDL         $0x000001ff, R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVWLZX      44(CX), R11
-	ANDL         $0x000001ff, R11
-	VMOVHPS      (AX)(R11*8), X1, X1
-	MOVWLZX      46(CX), R11
-	ANDL         $0x000001ff, R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVWLZX      48(CX), R11
-	ANDL         $0x000001ff, R11
-	VMOVHPS      (AX)(R11*8), X2, X2
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVWLZX      42(CX), R12
+	ANDL         $0x000001ff, R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVWLZX      44(CX), R12
+	ANDL         $0x000001ff, R12
+	VMOVHPS      (AX)(R12*8), X1, X1
+	MOVWLZX      46(CX), R12
+	ANDL         $0x000001ff, R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVWLZX      48(CX), R12
+	ANDL         $0x000001ff, R12
+	VMOVHPS      (AX)(R12*8), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
-	MOVWLZX      42(CX), R11
-	SHRL         $0x09, R11
-	VMOVQ        (R10)(R11*8), X1
-	MOVWLZX      44(CX), R11
-	SHRL         $0x09, R11
-	VMOVHPS      (R10)(R11*8), X1, X1
-	MOVWLZX      46(CX), R11
-	SHRL         $0x09, R11
-	VMOVQ        (R10)(R11*8), X3
-	MOVWLZX      48(CX), R11
-	SHRL         $0x09, R11
-	VMOVHPS      (R10)(R11*8), X3, X3
+	MOVWLZX      42(CX), R12
+	SHRL         $0x09, R12
+	VMOVQ        (R11)(R12*8), X1
+	MOVWLZX      44(CX), R12
+	SHRL         $0x09, R12
+	VMOVHPS      (R11)(R12*8), X1, X1
+	MOVWLZX      46(CX), R12
+	SHRL         $0x09, R12
+	VMOVQ        (R11)(R12*8), X3
+	MOVWLZX      48(CX), R12
+	SHRL         $0x09, R12
+	VMOVHPS      (R11)(R12*8), X3, X3
 	VINSERTI128  $0x01, X3, Y1, Y3
 	VPXOR        Y3, Y2, Y2
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVWLZX      50(CX), R11
-	ANDL         $0x000001ff, R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVWLZX      52(CX), R11
-	ANDL         $0x000001ff, R11
-	VMOVHPS      (AX)(R11*8), X1, X1
-	MOVWLZX      54(CX), R11
-	ANDL         $0x000001ff, R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVWLZX      56(CX), R11
-	ANDL         $0x000001ff, R11
-	VMOVHPS      (AX)(R11*8), X2, X2
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVWLZX      50(CX), R12
+	ANDL         $0x000001ff, R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVWLZX      52(CX), R12
+	ANDL         $0x000001ff, R12
+	VMOVHPS      (AX)(R12*8), X1, X1
+	MOVWLZX      54(CX), R12
+	ANDL         $0x000001ff, R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVWLZX      56(CX), R12
+	ANDL         $0x000001ff, R12
+	VMOVHPS      (AX)(R12*8), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
-	MOVWLZX      50(CX), R11
-	SHRL         $0x09, R11
-	VMOVQ        (R10)(R11*8), X1
-	MOVWLZX      52(CX), R11
-	SHRL         $0x09, R11
-	VMOVHPS      (R10)(R11*8), X1, X1
-	MOVWLZX      54(CX), R11
-	SHRL         $0x09, R11
-	VMOVQ        (R10)(R11*8), X3
-	MOVWLZX      56(CX), R11
-	SHRL         $0x09, R11
-	VMOVHPS      (R10)(R11*8), X3, X3
+	MOVWLZX      50(CX), R12
+	SHRL         $0x09, R12
+	VMOVQ        (R11)(R12*8), X1
+	MOVWLZX      52(CX), R12
+	SHRL         $0x09, R12
+	VMOVHPS      (R11)(R12*8), X1, X1
+	MOVWLZX      54(CX), R12
+	SHRL         $0x09, R12
+	VMOVQ        (R11)(R12*8), X3
+	MOVWLZX      56(CX), R12
+	SHRL         $0x09, R12
+	VMOVHPS      (R11)(R12*8), X3, X3
 	VINSERTI128  $0x01, X3, Y1, Y3
 	VPXOR        Y3, Y2, Y2
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVWLZX      58(CX), R11
-	ANDL         $0x000001ff, R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVWLZX      60(CX), R11
-	ANDL         $0x000001ff, R11
-	VMOVHPS      (AX)(R11*8), X1, X1
-	MOVWLZX      62(CX), R11
-	ANDL         $0x000001ff, R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVWLZX      64(CX), R11
-	ANDL         $0x000001ff, R11
-	VMOVHPS      (AX)(R11*8), X2, X2
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVWLZX      58(CX), R12
+	ANDL         $0x000001ff, R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVWLZX      60(CX), R12
+	ANDL         $0x000001ff, R12
+	VMOVHPS      (AX)(R12*8), X1, X1
+	MOVWLZX      62(CX), R12
+	ANDL         $0x000001ff, R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVWLZX      64(CX), R12
+	ANDL         $0x000001ff, R12
+	VMOVHPS      (AX)(R12*8), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
 	MOVWLZX      58(CX), AX
 	SHRL         $0x09, AX
-	VMOVQ        (R10)(AX*8), X1
+	VMOVQ        (R11)(AX*8), X1
 	MOVWLZX      60(CX), AX
 	SHRL         $0x09, AX
-	VMOVHPS      (R10)(AX*8), X1, X1
+	VMOVHPS      (R11)(AX*8), X1, X1
 	MOVWLZX      62(CX), AX
 	SHRL         $0x09, AX
-	VMOVQ        (R10)(AX*8), X3
+	VMOVQ        (R11)(AX*8), X3
 	MOVWLZX      64(CX), AX
 	SHRL         $0x09, AX
-	VMOVHPS      (R10)(AX*8), X3, X3
+	VMOVHPS      (R11)(AX*8), X3, X3
 	VINSERTI128  $0x01, X3, Y1, Y3
 	VPXOR        Y3, Y2, Y2
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPBROADCASTW (CX), X1
 	VCVTPH2PS    X1, X1
 	VMULSS       u32_3e000000<>+0(SB), X1, X1
-	VMOVSS       X1, (R8)
-	ADDQ         SI, R8
+	VMOVSS       X1, (R9)
+	ADDQ         SI, R9
 	VMOVQ        66(CX), X1
 	VPSRLW       $0x04, X1, X2
 	VPUNPCKLBW   X2, X1, X1
@@ -5415,53 +5425,53 @@ block:
 	VPMOVSXBD    X1, Y2
 	VMOVDQU      Y2, 32(SP)
 	MOVL         (SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         4(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         8(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         12(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         16(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         20(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         24(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         28(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         32(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         36(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         40(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         44(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         48(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         52(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         56(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         60(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	ADDQ         $0x0000004a, CX
 	DECQ         DX
 	JNE          block
@@ -5842,41 +5852,42 @@ TEXT ·unpackIQ2SAVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
 	MOVQ         8(AX), DX
-	MOVQ         24(AX), BX
-	MOVQ         72(AX), SI
+	MOVQ         32(AX), BX
+	MOVQ         80(AX), SI
 	MOVQ         16(AX), DI
-	MOVQ         40(AX), R8
-	MOVQ         56(AX), R9
-	VPBROADCASTB 32(AX), Y0
+	MOVQ         24(AX), R8
+	MOVQ         48(AX), R9
+	MOVQ         64(AX), R10
+	VPBROADCASTB 40(AX), Y0
 
 block:
-	PREFETCHT0   164(CX)
-	PREFETCHT0   228(CX)
+	PREFETCHT0   (CX)(DI*1)
+	PREFETCHT0   64(CX)(DI*1)
 	LEAQ         ·latticeIQ2S+0(SB), AX
-	MOVBLZX      66(CX), R10
-	SHLL         $0x08, R10
-	ANDL         $0x00000300, R10
-	MOVBLZX      2(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVBLZX      66(CX), R10
-	SHLL         $0x06, R10
-	ANDL         $0x00000300, R10
-	MOVBLZX      3(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X1, X1
-	MOVBLZX      66(CX), R10
-	SHLL         $0x04, R10
-	ANDL         $0x00000300, R10
-	MOVBLZX      4(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVBLZX      66(CX), R10
-	SHLL         $0x02, R10
-	ANDL         $0x00000300, R10
-	MOVBLZX      5(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X2, X2
+	MOVBLZX      66(CX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      2(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVBLZX      66(CX), R11
+	SHLL         $0x06, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      3(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X1, X1
+	MOVBLZX      66(CX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      4(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVBLZX      66(CX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      5(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
 	VPBROADCASTD 34(CX), Y3
 	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y3, Y3
@@ -5886,36 +5897,36 @@ block:
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVBLZX      67(CX), R10
-	SHLL         $0x08, R10
-	ANDL         $0x00000300, R10
-	MOVBLZX      6(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVBLZX      67(CX), R10
-	SHLL         $0x06, R10
-	ANDL         $0x00000300, R10
-	MOVBLZX      7(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X1, X1
-	MOVBLZX      67(CX), R10
-	SHLL         $0x04, R10
-	ANDL         $0x00000300, R10
-	MOVBLZX      8(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVBLZX      67(CX), R10
-	SHLL         $0x02, R10
-	ANDL         $0x00000300, R10
-	MOVBLZX      9(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X2, X2
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVBLZX      67(CX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      6(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVBLZX      67(CX), R11
+	SHLL         $0x06, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      7(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X1, X1
+	MOVBLZX      67(CX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      8(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVBLZX      67(CX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      9(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
 	VPBROADCASTD 38(CX), Y3
 	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y3, Y3
@@ -5925,36 +5936,36 @@ block:
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVBLZX      68(CX), R10
-	SHLL         $0x08, R10
-	ANDL         $0x00000300, R10
-	MOVBLZX      10(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVBLZX      68(CX), R10
-	SHLL         $0x06, R10
-	ANDL         $0x00000300, R10
-	MOVBLZX      11(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X1, X1
-	MOVBLZX      68(CX), R10
-	SHLL         $0x04, R10
-	ANDL         $0x00000300, R10
-	MOVBLZX      12(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVBLZX      68(CX), R10
-	SHLL         $0x02, R10
-	ANDL         $0x00000300, R10
-	MOVBLZX      13(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X2, X2
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVBLZX      68(CX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      10(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVBLZX      68(CX), R11
+	SHLL         $0x06, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      11(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X1, X1
+	MOVBLZX      68(CX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      12(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVBLZX      68(CX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      13(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
 	VPBROADCASTD 42(CX), Y3
 	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y3, Y3
@@ -5964,36 +5975,36 @@ block:
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVBLZX      69(CX), R10
-	SHLL         $0x08, R10
-	ANDL         $0x00000300, R10
-	MOVBLZX      14(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVBLZX      69(CX), R10
-	SHLL         $0x06, R10
-	ANDL         $0x00000300, R10
-	MOVBLZX      15(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X1, X1
-	MOVBLZX      69(CX), R10
-	SHLL         $0x04, R10
-	ANDL         $0x00000300, R10
-	MOVBLZX      16(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVBLZX      69(CX), R10
-	SHLL         $0x02, R10
-	ANDL         $0x00000300, R10
-	MOVBLZX      17(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X2, X2
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVBLZX      69(CX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      14(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVBLZX      69(CX), R11
+	SHLL         $0x06, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      15(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X1, X1
+	MOVBLZX      69(CX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      16(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVBLZX      69(CX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      17(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
 	VPBROADCASTD 46(CX), Y3
 	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y3, Y3
@@ -6003,36 +6014,36 @@ block:
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVBLZX      70(CX), R10
-	SHLL         $0x08, R10
-	ANDL         $0x00000300, R10
-	MOVBLZX      18(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVBLZX      70(CX), R10
-	SHLL         $0x06, R10
-	ANDL         $0x00000300, R10
-	MOVBLZX      19(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X1, X1
-	MOVBLZX      70(CX), R10
-	SHLL         $0x04, R10
-	ANDL         $0x00000300, R10
-	MOVBLZX      20(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVBLZX      70(CX), R10
-	SHLL         $0x02, R10
-	ANDL         $0x00000300, R10
-	MOVBLZX      21(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X2, X2
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVBLZX      70(CX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      18(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVBLZX      70(CX), R11
+	SHLL         $0x06, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      19(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X1, X1
+	MOVBLZX      70(CX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      20(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVBLZX      70(CX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      21(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
 	VPBROADCASTD 50(CX), Y3
 	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y3, Y3
@@ -6042,36 +6053,36 @@ block:
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVBLZX      71(CX), R10
-	SHLL         $0x08, R10
-	ANDL         $0x00000300, R10
-	MOVBLZX      22(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVBLZX      71(CX), R10
-	SHLL         $0x06, R10
-	ANDL         $0x00000300, R10
-	MOVBLZX      23(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X1, X1
-	MOVBLZX      71(CX), R10
-	SHLL         $0x04, R10
-	ANDL         $0x00000300, R10
-	MOVBLZX      24(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVBLZX      71(CX), R10
-	SHLL         $0x02, R10
-	ANDL         $0x00000300, R10
-	MOVBLZX      25(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X2, X2
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVBLZX      71(CX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      22(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVBLZX      71(CX), R11
+	SHLL         $0x06, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      23(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X1, X1
+	MOVBLZX      71(CX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      24(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVBLZX      71(CX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      25(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
 	VPBROADCASTD 54(CX), Y3
 	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y3, Y3
@@ -6081,36 +6092,36 @@ block:
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVBLZX      72(CX), R10
-	SHLL         $0x08, R10
-	ANDL         $0x00000300, R10
-	MOVBLZX      26(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVBLZX      72(CX), R10
-	SHLL         $0x06, R10
-	ANDL         $0x00000300, R10
-	MOVBLZX      27(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X1, X1
-	MOVBLZX      72(CX), R10
-	SHLL         $0x04, R10
-	ANDL         $0x00000300, R10
-	MOVBLZX      28(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVBLZX      72(CX), R10
-	SHLL         $0x02, R10
-	ANDL         $0x00000300, R10
-	MOVBLZX      29(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X2, X2
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVBLZX      72(CX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      26(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVBLZX      72(CX), R11
+	SHLL         $0x06, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      27(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X1, X1
+	MOVBLZX      72(CX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      28(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVBLZX      72(CX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      29(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
 	VPBROADCASTD 58(CX), Y3
 	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y3, Y3
@@ -6120,36 +6131,36 @@ block:
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVBLZX      73(CX), R10
-	SHLL         $0x08, R10
-	ANDL         $0x00000300, R10
-	MOVBLZX      30(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVBLZX      73(CX), R10
-	SHLL         $0x06, R10
-	ANDL         $0x00000300, R10
-	MOVBLZX      31(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X1, X1
-	MOVBLZX      73(CX), R10
-	SHLL         $0x04, R10
-	ANDL         $0x00000300, R10
-	MOVBLZX      32(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVBLZX      73(CX), R10
-	SHLL         $0x02, R10
-	ANDL         $0x00000300, R10
-	MOVBLZX      33(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X2, X2
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVBLZX      73(CX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      30(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVBLZX      73(CX), R11
+	SHLL         $0x06, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      31(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X1, X1
+	MOVBLZX      73(CX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      32(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVBLZX      73(CX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000300, R11
+	MOVBLZX      33(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
 	VPBROADCASTD 62(CX), Y3
 	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y3, Y3
@@ -6159,17 +6170,17 @@ block:
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPBROADCASTW (CX), X1
 	VCVTPH2PS    X1, X1
 	VMULSS       u32_3e000000<>+0(SB), X1, X1
-	VMOVSS       X1, (R8)
-	ADDQ         SI, R8
+	VMOVSS       X1, (R9)
+	ADDQ         SI, R9
 	VMOVQ        74(CX), X1
 	VPSRLW       $0x04, X1, X2
 	VPUNPCKLBW   X2, X1, X1
@@ -6182,53 +6193,53 @@ block:
 	VPMOVSXBD    X1, Y2
 	VMOVDQU      Y2, 32(SP)
 	MOVL         (SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         4(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         8(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         12(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         16(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         20(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         24(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         28(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         32(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         36(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         40(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         44(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         48(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         52(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         56(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         60(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	ADDQ         $0x00000052, CX
 	DECQ         DX
 	JNE          block
@@ -6645,367 +6656,368 @@ TEXT ·unpackIQ3XXSAVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
 	MOVQ         8(AX), DX
-	MOVQ         24(AX), BX
-	MOVQ         72(AX), SI
+	MOVQ         32(AX), BX
+	MOVQ         80(AX), SI
 	MOVQ         16(AX), DI
-	MOVQ         40(AX), R8
-	MOVQ         56(AX), R9
-	VPBROADCASTB 32(AX), Y0
+	MOVQ         24(AX), R8
+	MOVQ         48(AX), R9
+	MOVQ         64(AX), R10
+	VPBROADCASTB 40(AX), Y0
 
 block:
-	PREFETCHT0   196(CX)
-	PREFETCHT0   260(CX)
+	PREFETCHT0   (CX)(DI*1)
+	PREFETCHT0   64(CX)(DI*1)
 	LEAQ         ·latticeIQ3XXS+0(SB), AX
-	LEAQ         ·evenSigns+0(SB), R10
-	MOVBLZX      2(CX), R11
-	VMOVD        (AX)(R11*4), X1
-	MOVBLZX      3(CX), R11
-	VPINSRD      $0x01, (AX)(R11*4), X1, X1
-	MOVBLZX      4(CX), R11
-	VPINSRD      $0x02, (AX)(R11*4), X1, X1
-	MOVBLZX      5(CX), R11
-	VPINSRD      $0x03, (AX)(R11*4), X1, X1
-	MOVBLZX      6(CX), R11
-	VMOVD        (AX)(R11*4), X2
-	MOVBLZX      7(CX), R11
-	VPINSRD      $0x01, (AX)(R11*4), X2, X2
-	MOVBLZX      8(CX), R11
-	VPINSRD      $0x02, (AX)(R11*4), X2, X2
-	MOVBLZX      9(CX), R11
-	VPINSRD      $0x03, (AX)(R11*4), X2, X2
+	LEAQ         ·evenSigns+0(SB), R11
+	MOVBLZX      2(CX), R12
+	VMOVD        (AX)(R12*4), X1
+	MOVBLZX      3(CX), R12
+	VPINSRD      $0x01, (AX)(R12*4), X1, X1
+	MOVBLZX      4(CX), R12
+	VPINSRD      $0x02, (AX)(R12*4), X1, X1
+	MOVBLZX      5(CX), R12
+	VPINSRD      $0x03, (AX)(R12*4), X1, X1
+	MOVBLZX      6(CX), R12
+	VMOVD        (AX)(R12*4), X2
+	MOVBLZX      7(CX), R12
+	VPINSRD      $0x01, (AX)(R12*4), X2, X2
+	MOVBLZX      8(CX), R12
+	VPINSRD      $0x02, (AX)(R12*4), X2, X2
+	MOVBLZX      9(CX), R12
+	VPINSRD      $0x03, (AX)(R12*4), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
-	MOVL         66(CX), R11
-	ANDL         $0x0000007f, R11
-	VMOVQ        (R10)(R11*8), X1
-	MOVL         66(CX), R11
-	SHRL         $0x07, R11
-	ANDL         $0x0000007f, R11
-	VMOVHPS      (R10)(R11*8), X1, X1
-	MOVL         66(CX), R11
-	SHRL         $0x0e, R11
-	ANDL         $0x0000007f, R11
-	VMOVQ        (R10)(R11*8), X3
-	MOVL         66(CX), R11
-	SHRL         $0x15, R11
-	ANDL         $0x0000007f, R11
-	VMOVHPS      (R10)(R11*8), X3, X3
+	MOVL         66(CX), R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X1
+	MOVL         66(CX), R12
+	SHRL         $0x07, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X1, X1
+	MOVL         66(CX), R12
+	SHRL         $0x0e, R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X3
+	MOVL         66(CX), R12
+	SHRL         $0x15, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X3, X3
 	VINSERTI128  $0x01, X3, Y1, Y3
 	VPXOR        Y3, Y2, Y2
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVBLZX      10(CX), R11
-	VMOVD        (AX)(R11*4), X1
-	MOVBLZX      11(CX), R11
-	VPINSRD      $0x01, (AX)(R11*4), X1, X1
-	MOVBLZX      12(CX), R11
-	VPINSRD      $0x02, (AX)(R11*4), X1, X1
-	MOVBLZX      13(CX), R11
-	VPINSRD      $0x03, (AX)(R11*4), X1, X1
-	MOVBLZX      14(CX), R11
-	VMOVD        (AX)(R11*4), X2
-	MOVBLZX      15(CX), R11
-	VPINSRD      $0x01, (AX)(R11*4), X2, X2
-	MOVBLZX      16(CX), R11
-	VPINSRD      $0x02, (AX)(R11*4), X2, X2
-	MOVBLZX      17(CX), R11
-	VPINSRD      $0x03, (AX)(R11*4), X2, X2
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVBLZX      10(CX), R12
+	VMOVD        (AX)(R12*4), X1
+	MOVBLZX      11(CX), R12
+	VPINSRD      $0x01, (AX)(R12*4), X1, X1
+	MOVBLZX      12(CX), R12
+	VPINSRD      $0x02, (AX)(R12*4), X1, X1
+	MOVBLZX      13(CX), R12
+	VPINSRD      $0x03, (AX)(R12*4), X1, X1
+	MOVBLZX      14(CX), R12
+	VMOVD        (AX)(R12*4), X2
+	MOVBLZX      15(CX), R12
+	VPINSRD      $0x01, (AX)(R12*4), X2, X2
+	MOVBLZX      16(CX), R12
+	VPINSRD      $0x02, (AX)(R12*4), X2, X2
+	MOVBLZX      17(CX), R12
+	VPINSRD      $0x03, (AX)(R12*4), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
-	MOVL         70(CX), R11
-	ANDL         $0x0000007f, R11
-	VMOVQ        (R10)(R11*8), X1
-	MOVL         70(CX), R11
-	SHRL         $0x07, R11
-	ANDL         $0x0000007f, R11
-	VMOVHPS      (R10)(R11*8), X1, X1
-	MOVL         70(CX), R11
-	SHRL         $0x0e, R11
-	ANDL         $0x0000007f, R11
-	VMOVQ        (R10)(R11*8), X3
-	MOVL         70(CX), R11
-	SHRL         $0x15, R11
-	ANDL         $0x0000007f, R11
-	VMOVHPS      (R10)(R11*8), X3, X3
+	MOVL         70(CX), R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X1
+	MOVL         70(CX), R12
+	SHRL         $0x07, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X1, X1
+	MOVL         70(CX), R12
+	SHRL         $0x0e, R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X3
+	MOVL         70(CX), R12
+	SHRL         $0x15, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X3, X3
 	VINSERTI128  $0x01, X3, Y1, Y3
 	VPXOR        Y3, Y2, Y2
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVBLZX      18(CX), R11
-	VMOVD        (AX)(R11*4), X1
-	MOVBLZX      19(CX), R11
-	VPINSRD      $0x01, (AX)(R11*4), X1, X1
-	MOVBLZX      20(CX), R11
-	VPINSRD      $0x02, (AX)(R11*4), X1, X1
-	MOVBLZX      21(CX), R11
-	VPINSRD      $0x03, (AX)(R11*4), X1, X1
-	MOVBLZX      22(CX), R11
-	VMOVD        (AX)(R11*4), X2
-	MOVBLZX      23(CX), R11
-	VPINSRD      $0x01, (AX)(R11*4), X2, X2
-	MOVBLZX      24(CX), R11
-	VPINSRD      $0x02, (AX)(R11*4), X2, X2
-	MOVBLZX      25(CX), R11
-	VPINSRD      $0x03, (AX)(R11*4), X2, X2
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVBLZX      18(CX), R12
+	VMOVD        (AX)(R12*4), X1
+	MOVBLZX      19(CX), R12
+	VPINSRD      $0x01, (AX)(R12*4), X1, X1
+	MOVBLZX      20(CX), R12
+	VPINSRD      $0x02, (AX)(R12*4), X1, X1
+	MOVBLZX      21(CX), R12
+	VPINSRD      $0x03, (AX)(R12*4), X1, X1
+	MOVBLZX      22(CX), R12
+	VMOVD        (AX)(R12*4), X2
+	MOVBLZX      23(CX), R12
+	VPINSRD      $0x01, (AX)(R12*4), X2, X2
+	MOVBLZX      24(CX), R12
+	VPINSRD      $0x02, (AX)(R12*4), X2, X2
+	MOVBLZX      25(CX), R12
+	VPINSRD      $0x03, (AX)(R12*4), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
-	MOVL         74(CX), R11
-	ANDL         $0x0000007f, R11
-	VMOVQ        (R10)(R11*8), X1
-	MOVL         74(CX), R11
-	SHRL         $0x07, R11
-	ANDL         $0x0000007f, R11
-	VMOVHPS      (R10)(R11*8), X1, X1
-	MOVL         74(CX), R11
-	SHRL         $0x0e, R11
-	ANDL         $0x0000007f, R11
-	VMOVQ        (R10)(R11*8), X3
-	MOVL         74(CX), R11
-	SHRL         $0x15, R11
-	ANDL         $0x0000007f, R11
-	VMOVHPS      (R10)(R11*8), X3, X3
+	MOVL         74(CX), R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X1
+	MOVL         74(CX), R12
+	SHRL         $0x07, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X1, X1
+	MOVL         74(CX), R12
+	SHRL         $0x0e, R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X3
+	MOVL         74(CX), R12
+	SHRL         $0x15, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X3, X3
 	VINSERTI128  $0x01, X3, Y1, Y3
 	VPXOR        Y3, Y2, Y2
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVBLZX      26(CX), R11
-	VMOVD        (AX)(R11*4), X1
-	MOVBLZX      27(CX), R11
-	VPINSRD      $0x01, (AX)(R11*4), X1, X1
-	MOVBLZX      28(CX), R11
-	VPINSRD      $0x02, (AX)(R11*4), X1, X1
-	MOVBLZX      29(CX), R11
-	VPINSRD      $0x03, (AX)(R11*4), X1, X1
-	MOVBLZX      30(CX), R11
-	VMOVD        (AX)(R11*4), X2
-	MOVBLZX      31(CX), R11
-	VPINSRD      $0x01, (AX)(R11*4), X2, X2
-	MOVBLZX      32(CX), R11
-	VPINSRD      $0x02, (AX)(R11*4), X2, X2
-	MOVBLZX      33(CX), R11
-	VPINSRD      $0x03, (AX)(R11*4), X2, X2
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVBLZX      26(CX), R12
+	VMOVD        (AX)(R12*4), X1
+	MOVBLZX      27(CX), R12
+	VPINSRD      $0x01, (AX)(R12*4), X1, X1
+	MOVBLZX      28(CX), R12
+	VPINSRD      $0x02, (AX)(R12*4), X1, X1
+	MOVBLZX      29(CX), R12
+	VPINSRD      $0x03, (AX)(R12*4), X1, X1
+	MOVBLZX      30(CX), R12
+	VMOVD        (AX)(R12*4), X2
+	MOVBLZX      31(CX), R12
+	VPINSRD      $0x01, (AX)(R12*4), X2, X2
+	MOVBLZX      32(CX), R12
+	VPINSRD      $0x02, (AX)(R12*4), X2, X2
+	MOVBLZX      33(CX), R12
+	VPINSRD      $0x03, (AX)(R12*4), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
-	MOVL         78(CX), R11
-	ANDL         $0x0000007f, R11
-	VMOVQ        (R10)(R11*8), X1
-	MOVL         78(CX), R11
-	SHRL         $0x07, R11
-	ANDL         $0x0000007f, R11
-	VMOVHPS      (R10)(R11*8), X1, X1
-	MOVL         78(CX), R11
-	SHRL         $0x0e, R11
-	ANDL         $0x0000007f, R11
-	VMOVQ        (R10)(R11*8), X3
-	MOVL         78(CX), R11
-	SHRL         $0x15, R11
-	ANDL         $0x0000007f, R11
-	VMOVHPS      (R10)(R11*8), X3, X3
+	MOVL         78(CX), R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X1
+	MOVL         78(CX), R12
+	SHRL         $0x07, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X1, X1
+	MOVL         78(CX), R12
+	SHRL         $0x0e, R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X3
+	MOVL         78(CX), R12
+	SHRL         $0x15, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X3, X3
 	VINSERTI128  $0x01, X3, Y1, Y3
 	VPXOR        Y3, Y2, Y2
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVBLZX      34(CX), R11
-	VMOVD        (AX)(R11*4), X1
-	MOVBLZX      35(CX), R11
-	VPINSRD      $0x01, (AX)(R11*4), X1, X1
-	MOVBLZX      36(CX), R11
-	VPINSRD      $0x02, (AX)(R11*4), X1, X1
-	MOVBLZX      37(CX), R11
-	VPINSRD      $0x03, (AX)(R11*4), X1, X1
-	MOVBLZX      38(CX), R11
-	VMOVD        (AX)(R11*4), X2
-	MOVBLZX      39(CX), R11
-	VPINSRD      $0x01, (AX)(R11*4), X2, X2
-	MOVBLZX      40(CX), R11
-	VPINSRD      $0x02, (AX)(R11*4), X2, X2
-	MOVBLZX      41(CX), R11
-	VPINSRD      $0x03, (AX)(R11*4), X2, X2
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVBLZX      34(CX), R12
+	VMOVD        (AX)(R12*4), X1
+	MOVBLZX      35(CX), R12
+	VPINSRD      $0x01, (AX)(R12*4), X1, X1
+	MOVBLZX      36(CX), R12
+	VPINSRD      $0x02, (AX)(R12*4), X1, X1
+	MOVBLZX      37(CX), R12
+	VPINSRD      $0x03, (AX)(R12*4), X1, X1
+	MOVBLZX      38(CX), R12
+	VMOVD        (AX)(R12*4), X2
+	MOVBLZX      39(CX), R12
+	VPINSRD      $0x01, (AX)(R12*4), X2, X2
+	MOVBLZX      40(CX), R12
+	VPINSRD      $0x02, (AX)(R12*4), X2, X2
+	MOVBLZX      41(CX), R12
+	VPINSRD      $0x03, (AX)(R12*4), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
-	MOVL         82(CX), R11
-	ANDL         $0x0000007f, R11
-	VMOVQ        (R10)(R11*8), X1
-	MOVL         82(CX), R11
-	SHRL         $0x07, R11
-	ANDL         $0x0000007f, R11
-	VMOVHPS      (R10)(R11*8), X1, X1
-	MOVL         82(CX), R11
-	SHRL         $0x0e, R11
-	ANDL         $0x0000007f, R11
-	VMOVQ        (R10)(R11*8), X3
-	MOVL         82(CX), R11
-	SHRL         $0x15, R11
-	ANDL         $0x0000007f, R11
-	VMOVHPS      (R10)(R11*8), X3, X3
+	MOVL         82(CX), R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X1
+	MOVL         82(CX), R12
+	SHRL         $0x07, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X1, X1
+	MOVL         82(CX), R12
+	SHRL         $0x0e, R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X3
+	MOVL         82(CX), R12
+	SHRL         $0x15, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X3, X3
 	VINSERTI128  $0x01, X3, Y1, Y3
 	VPXOR        Y3, Y2, Y2
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVBLZX      42(CX), R11
-	VMOVD        (AX)(R11*4), X1
-	MOVBLZX      43(CX), R11
-	VPINSRD      $0x01, (AX)(R11*4), X1, X1
-	MOVBLZX      44(CX), R11
-	VPINSRD      $0x02, (AX)(R11*4), X1, X1
-	MOVBLZX      45(CX), R11
-	VPINSRD      $0x03, (AX)(R11*4), X1, X1
-	MOVBLZX      46(CX), R11
-	VMOVD        (AX)(R11*4), X2
-	MOVBLZX      47(CX), R11
-	VPINSRD      $0x01, (AX)(R11*4), X2, X2
-	MOVBLZX      48(CX), R11
-	VPINSRD      $0x02, (AX)(R11*4), X2, X2
-	MOVBLZX      49(CX), R11
-	VPINSRD      $0x03, (AX)(R11*4), X2, X2
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVBLZX      42(CX), R12
+	VMOVD        (AX)(R12*4), X1
+	MOVBLZX      43(CX), R12
+	VPINSRD      $0x01, (AX)(R12*4), X1, X1
+	MOVBLZX      44(CX), R12
+	VPINSRD      $0x02, (AX)(R12*4), X1, X1
+	MOVBLZX      45(CX), R12
+	VPINSRD      $0x03, (AX)(R12*4), X1, X1
+	MOVBLZX      46(CX), R12
+	VMOVD        (AX)(R12*4), X2
+	MOVBLZX      47(CX), R12
+	VPINSRD      $0x01, (AX)(R12*4), X2, X2
+	MOVBLZX      48(CX), R12
+	VPINSRD      $0x02, (AX)(R12*4), X2, X2
+	MOVBLZX      49(CX), R12
+	VPINSRD      $0x03, (AX)(R12*4), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
-	MOVL         86(CX), R11
-	ANDL         $0x0000007f, R11
-	VMOVQ        (R10)(R11*8), X1
-	MOVL         86(CX), R11
-	SHRL         $0x07, R11
-	ANDL         $0x0000007f, R11
-	VMOVHPS      (R10)(R11*8), X1, X1
-	MOVL         86(CX), R11
-	SHRL         $0x0e, R11
-	ANDL         $0x0000007f, R11
-	VMOVQ        (R10)(R11*8), X3
-	MOVL         86(CX), R11
-	SHRL         $0x15, R11
-	ANDL         $0x0000007f, R11
-	VMOVHPS      (R10)(R11*8), X3, X3
+	MOVL         86(CX), R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X1
+	MOVL         86(CX), R12
+	SHRL         $0x07, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X1, X1
+	MOVL         86(CX), R12
+	SHRL         $0x0e, R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X3
+	MOVL         86(CX), R12
+	SHRL         $0x15, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X3, X3
 	VINSERTI128  $0x01, X3, Y1, Y3
 	VPXOR        Y3, Y2, Y2
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVBLZX      50(CX), R11
-	VMOVD        (AX)(R11*4), X1
-	MOVBLZX      51(CX), R11
-	VPINSRD      $0x01, (AX)(R11*4), X1, X1
-	MOVBLZX      52(CX), R11
-	VPINSRD      $0x02, (AX)(R11*4), X1, X1
-	MOVBLZX      53(CX), R11
-	VPINSRD      $0x03, (AX)(R11*4), X1, X1
-	MOVBLZX      54(CX), R11
-	VMOVD        (AX)(R11*4), X2
-	MOVBLZX      55(CX), R11
-	VPINSRD      $0x01, (AX)(R11*4), X2, X2
-	MOVBLZX      56(CX), R11
-	VPINSRD      $0x02, (AX)(R11*4), X2, X2
-	MOVBLZX      57(CX), R11
-	VPINSRD      $0x03, (AX)(R11*4), X2, X2
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVBLZX      50(CX), R12
+	VMOVD        (AX)(R12*4), X1
+	MOVBLZX      51(CX), R12
+	VPINSRD      $0x01, (AX)(R12*4), X1, X1
+	MOVBLZX      52(CX), R12
+	VPINSRD      $0x02, (AX)(R12*4), X1, X1
+	MOVBLZX      53(CX), R12
+	VPINSRD      $0x03, (AX)(R12*4), X1, X1
+	MOVBLZX      54(CX), R12
+	VMOVD        (AX)(R12*4), X2
+	MOVBLZX      55(CX), R12
+	VPINSRD      $0x01, (AX)(R12*4), X2, X2
+	MOVBLZX      56(CX), R12
+	VPINSRD      $0x02, (AX)(R12*4), X2, X2
+	MOVBLZX      57(CX), R12
+	VPINSRD      $0x03, (AX)(R12*4), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
-	MOVL         90(CX), R11
-	ANDL         $0x0000007f, R11
-	VMOVQ        (R10)(R11*8), X1
-	MOVL         90(CX), R11
-	SHRL         $0x07, R11
-	ANDL         $0x0000007f, R11
-	VMOVHPS      (R10)(R11*8), X1, X1
-	MOVL         90(CX), R11
-	SHRL         $0x0e, R11
-	ANDL         $0x0000007f, R11
-	VMOVQ        (R10)(R11*8), X3
-	MOVL         90(CX), R11
-	SHRL         $0x15, R11
-	ANDL         $0x0000007f, R11
-	VMOVHPS      (R10)(R11*8), X3, X3
+	MOVL         90(CX), R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X1
+	MOVL         90(CX), R12
+	SHRL         $0x07, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X1, X1
+	MOVL         90(CX), R12
+	SHRL         $0x0e, R12
+	ANDL         $0x0000007f, R12
+	VMOVQ        (R11)(R12*8), X3
+	MOVL         90(CX), R12
+	SHRL         $0x15, R12
+	ANDL         $0x0000007f, R12
+	VMOVHPS      (R11)(R12*8), X3, X3
 	VINSERTI128  $0x01, X3, Y1, Y3
 	VPXOR        Y3, Y2, Y2
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVBLZX      58(CX), R11
-	VMOVD        (AX)(R11*4), X1
-	MOVBLZX      59(CX), R11
-	VPINSRD      $0x01, (AX)(R11*4), X1, X1
-	MOVBLZX      60(CX), R11
-	VPINSRD      $0x02, (AX)(R11*4), X1, X1
-	MOVBLZX      61(CX), R11
-	VPINSRD      $0x03, (AX)(R11*4), X1, X1
-	MOVBLZX      62(CX), R11
-	VMOVD        (AX)(R11*4), X2
-	MOVBLZX      63(CX), R11
-	VPINSRD      $0x01, (AX)(R11*4), X2, X2
-	MOVBLZX      64(CX), R11
-	VPINSRD      $0x02, (AX)(R11*4), X2, X2
-	MOVBLZX      65(CX), R11
-	VPINSRD      $0x03, (AX)(R11*4), X2, X2
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVBLZX      58(CX), R12
+	VMOVD        (AX)(R12*4), X1
+	MOVBLZX      59(CX), R12
+	VPINSRD      $0x01, (AX)(R12*4), X1, X1
+	MOVBLZX      60(CX), R12
+	VPINSRD      $0x02, (AX)(R12*4), X1, X1
+	MOVBLZX      61(CX), R12
+	VPINSRD      $0x03, (AX)(R12*4), X1, X1
+	MOVBLZX      62(CX), R12
+	VMOVD        (AX)(R12*4), X2
+	MOVBLZX      63(CX), R12
+	VPINSRD      $0x01, (AX)(R12*4), X2, X2
+	MOVBLZX      64(CX), R12
+	VPINSRD      $0x02, (AX)(R12*4), X2, X2
+	MOVBLZX      65(CX), R12
+	VPINSRD      $0x03, (AX)(R12*4), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
 	MOVL         94(CX), AX
 	ANDL         $0x0000007f, AX
-	VMOVQ        (R10)(AX*8), X1
+	VMOVQ        (R11)(AX*8), X1
 	MOVL         94(CX), AX
 	SHRL         $0x07, AX
 	ANDL         $0x0000007f, AX
-	VMOVHPS      (R10)(AX*8), X1, X1
+	VMOVHPS      (R11)(AX*8), X1, X1
 	MOVL         94(CX), AX
 	SHRL         $0x0e, AX
 	ANDL         $0x0000007f, AX
-	VMOVQ        (R10)(AX*8), X3
+	VMOVQ        (R11)(AX*8), X3
 	MOVL         94(CX), AX
 	SHRL         $0x15, AX
 	ANDL         $0x0000007f, AX
-	VMOVHPS      (R10)(AX*8), X3, X3
+	VMOVHPS      (R11)(AX*8), X3, X3
 	VINSERTI128  $0x01, X3, Y1, Y3
 	VPXOR        Y3, Y2, Y2
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPBROADCASTW (CX), X1
 	VCVTPH2PS    X1, X1
 	VMULSS       u32_3e800000<>+0(SB), X1, X1
-	VMOVSS       X1, (R8)
-	ADDQ         SI, R8
+	VMOVSS       X1, (R9)
+	ADDQ         SI, R9
 	VMOVDQU      66(CX), Y2
 	VPSRLD       $0x1c, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
@@ -7016,29 +7028,29 @@ block:
 	VPMOVSXBD    X1, Y2
 	VMOVDQU      Y2, (SP)
 	MOVL         (SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         4(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         8(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         12(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         16(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         20(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         24(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         28(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	ADDQ         $0x00000062, CX
 	DECQ         DX
 	JNE          block
@@ -7609,65 +7621,66 @@ TEXT ·unpackIQ3SAVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
 	MOVQ         8(AX), DX
-	MOVQ         24(AX), BX
-	MOVQ         72(AX), SI
+	MOVQ         32(AX), BX
+	MOVQ         80(AX), SI
 	MOVQ         16(AX), DI
-	MOVQ         40(AX), R8
-	MOVQ         56(AX), R9
-	VPBROADCASTB 32(AX), Y0
+	MOVQ         24(AX), R8
+	MOVQ         48(AX), R9
+	MOVQ         64(AX), R10
+	VPBROADCASTB 40(AX), Y0
 
 block:
-	PREFETCHT0   220(CX)
-	PREFETCHT0   284(CX)
+	PREFETCHT0   (CX)(DI*1)
+	PREFETCHT0   64(CX)(DI*1)
 	LEAQ         ·latticeIQ3S+0(SB), AX
-	MOVBLZX      66(CX), R10
-	SHLL         $0x08, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      2(CX), R11
-	ORL          R10, R11
-	VMOVD        (AX)(R11*4), X1
-	MOVBLZX      66(CX), R10
-	SHLL         $0x07, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      3(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x01, (AX)(R11*4), X1, X1
-	MOVBLZX      66(CX), R10
-	SHLL         $0x06, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      4(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x02, (AX)(R11*4), X1, X1
-	MOVBLZX      66(CX), R10
-	SHLL         $0x05, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      5(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x03, (AX)(R11*4), X1, X1
-	MOVBLZX      66(CX), R10
-	SHLL         $0x04, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      6(CX), R11
-	ORL          R10, R11
-	VMOVD        (AX)(R11*4), X2
-	MOVBLZX      66(CX), R10
-	SHLL         $0x03, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      7(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x01, (AX)(R11*4), X2, X2
-	MOVBLZX      66(CX), R10
-	SHLL         $0x02, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      8(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x02, (AX)(R11*4), X2, X2
-	MOVBLZX      66(CX), R10
-	SHLL         $0x01, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      9(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x03, (AX)(R11*4), X2, X2
+	MOVBLZX      66(CX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      2(CX), R12
+	ORL          R11, R12
+	VMOVD        (AX)(R12*4), X1
+	MOVBLZX      66(CX), R11
+	SHLL         $0x07, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      3(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x01, (AX)(R12*4), X1, X1
+	MOVBLZX      66(CX), R11
+	SHLL         $0x06, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      4(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x02, (AX)(R12*4), X1, X1
+	MOVBLZX      66(CX), R11
+	SHLL         $0x05, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      5(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x03, (AX)(R12*4), X1, X1
+	MOVBLZX      66(CX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      6(CX), R12
+	ORL          R11, R12
+	VMOVD        (AX)(R12*4), X2
+	MOVBLZX      66(CX), R11
+	SHLL         $0x03, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      7(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x01, (AX)(R12*4), X2, X2
+	MOVBLZX      66(CX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      8(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x02, (AX)(R12*4), X2, X2
+	MOVBLZX      66(CX), R11
+	SHLL         $0x01, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      9(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x03, (AX)(R12*4), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
 	VPBROADCASTD 74(CX), Y3
 	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y3, Y3
@@ -7677,60 +7690,60 @@ block:
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVBLZX      67(CX), R10
-	SHLL         $0x08, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      10(CX), R11
-	ORL          R10, R11
-	VMOVD        (AX)(R11*4), X1
-	MOVBLZX      67(CX), R10
-	SHLL         $0x07, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      11(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x01, (AX)(R11*4), X1, X1
-	MOVBLZX      67(CX), R10
-	SHLL         $0x06, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      12(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x02, (AX)(R11*4), X1, X1
-	MOVBLZX      67(CX), R10
-	SHLL         $0x05, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      13(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x03, (AX)(R11*4), X1, X1
-	MOVBLZX      67(CX), R10
-	SHLL         $0x04, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      14(CX), R11
-	ORL          R10, R11
-	VMOVD        (AX)(R11*4), X2
-	MOVBLZX      67(CX), R10
-	SHLL         $0x03, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      15(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x01, (AX)(R11*4), X2, X2
-	MOVBLZX      67(CX), R10
-	SHLL         $0x02, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      16(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x02, (AX)(R11*4), X2, X2
-	MOVBLZX      67(CX), R10
-	SHLL         $0x01, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      17(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x03, (AX)(R11*4), X2, X2
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVBLZX      67(CX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      10(CX), R12
+	ORL          R11, R12
+	VMOVD        (AX)(R12*4), X1
+	MOVBLZX      67(CX), R11
+	SHLL         $0x07, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      11(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x01, (AX)(R12*4), X1, X1
+	MOVBLZX      67(CX), R11
+	SHLL         $0x06, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      12(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x02, (AX)(R12*4), X1, X1
+	MOVBLZX      67(CX), R11
+	SHLL         $0x05, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      13(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x03, (AX)(R12*4), X1, X1
+	MOVBLZX      67(CX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      14(CX), R12
+	ORL          R11, R12
+	VMOVD        (AX)(R12*4), X2
+	MOVBLZX      67(CX), R11
+	SHLL         $0x03, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      15(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x01, (AX)(R12*4), X2, X2
+	MOVBLZX      67(CX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      16(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x02, (AX)(R12*4), X2, X2
+	MOVBLZX      67(CX), R11
+	SHLL         $0x01, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      17(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x03, (AX)(R12*4), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
 	VPBROADCASTD 78(CX), Y3
 	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y3, Y3
@@ -7740,60 +7753,60 @@ block:
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVBLZX      68(CX), R10
-	SHLL         $0x08, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      18(CX), R11
-	ORL          R10, R11
-	VMOVD        (AX)(R11*4), X1
-	MOVBLZX      68(CX), R10
-	SHLL         $0x07, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      19(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x01, (AX)(R11*4), X1, X1
-	MOVBLZX      68(CX), R10
-	SHLL         $0x06, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      20(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x02, (AX)(R11*4), X1, X1
-	MOVBLZX      68(CX), R10
-	SHLL         $0x05, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      21(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x03, (AX)(R11*4), X1, X1
-	MOVBLZX      68(CX), R10
-	SHLL         $0x04, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      22(CX), R11
-	ORL          R10, R11
-	VMOVD        (AX)(R11*4), X2
-	MOVBLZX      68(CX), R10
-	SHLL         $0x03, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      23(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x01, (AX)(R11*4), X2, X2
-	MOVBLZX      68(CX), R10
-	SHLL         $0x02, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      24(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x02, (AX)(R11*4), X2, X2
-	MOVBLZX      68(CX), R10
-	SHLL         $0x01, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      25(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x03, (AX)(R11*4), X2, X2
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVBLZX      68(CX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      18(CX), R12
+	ORL          R11, R12
+	VMOVD        (AX)(R12*4), X1
+	MOVBLZX      68(CX), R11
+	SHLL         $0x07, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      19(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x01, (AX)(R12*4), X1, X1
+	MOVBLZX      68(CX), R11
+	SHLL         $0x06, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      20(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x02, (AX)(R12*4), X1, X1
+	MOVBLZX      68(CX), R11
+	SHLL         $0x05, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      21(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x03, (AX)(R12*4), X1, X1
+	MOVBLZX      68(CX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      22(CX), R12
+	ORL          R11, R12
+	VMOVD        (AX)(R12*4), X2
+	MOVBLZX      68(CX), R11
+	SHLL         $0x03, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      23(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x01, (AX)(R12*4), X2, X2
+	MOVBLZX      68(CX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      24(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x02, (AX)(R12*4), X2, X2
+	MOVBLZX      68(CX), R11
+	SHLL         $0x01, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      25(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x03, (AX)(R12*4), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
 	VPBROADCASTD 82(CX), Y3
 	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y3, Y3
@@ -7803,60 +7816,60 @@ block:
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVBLZX      69(CX), R10
-	SHLL         $0x08, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      26(CX), R11
-	ORL          R10, R11
-	VMOVD        (AX)(R11*4), X1
-	MOVBLZX      69(CX), R10
-	SHLL         $0x07, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      27(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x01, (AX)(R11*4), X1, X1
-	MOVBLZX      69(CX), R10
-	SHLL         $0x06, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      28(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x02, (AX)(R11*4), X1, X1
-	MOVBLZX      69(CX), R10
-	SHLL         $0x05, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      29(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x03, (AX)(R11*4), X1, X1
-	MOVBLZX      69(CX), R10
-	SHLL         $0x04, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      30(CX), R11
-	ORL          R10, R11
-	VMOVD        (AX)(R11*4), X2
-	MOVBLZX      69(CX), R10
-	SHLL         $0x03, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      31(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x01, (AX)(R11*4), X2, X2
-	MOVBLZX      69(CX), R10
-	SHLL         $0x02, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      32(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x02, (AX)(R11*4), X2, X2
-	MOVBLZX      69(CX), R10
-	SHLL         $0x01, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      33(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x03, (AX)(R11*4), X2, X2
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVBLZX      69(CX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      26(CX), R12
+	ORL          R11, R12
+	VMOVD        (AX)(R12*4), X1
+	MOVBLZX      69(CX), R11
+	SHLL         $0x07, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      27(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x01, (AX)(R12*4), X1, X1
+	MOVBLZX      69(CX), R11
+	SHLL         $0x06, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      28(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x02, (AX)(R12*4), X1, X1
+	MOVBLZX      69(CX), R11
+	SHLL         $0x05, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      29(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x03, (AX)(R12*4), X1, X1
+	MOVBLZX      69(CX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      30(CX), R12
+	ORL          R11, R12
+	VMOVD        (AX)(R12*4), X2
+	MOVBLZX      69(CX), R11
+	SHLL         $0x03, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      31(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x01, (AX)(R12*4), X2, X2
+	MOVBLZX      69(CX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      32(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x02, (AX)(R12*4), X2, X2
+	MOVBLZX      69(CX), R11
+	SHLL         $0x01, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      33(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x03, (AX)(R12*4), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
 	VPBROADCASTD 86(CX), Y3
 	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y3, Y3
@@ -7866,60 +7879,60 @@ block:
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVBLZX      70(CX), R10
-	SHLL         $0x08, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      34(CX), R11
-	ORL          R10, R11
-	VMOVD        (AX)(R11*4), X1
-	MOVBLZX      70(CX), R10
-	SHLL         $0x07, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      35(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x01, (AX)(R11*4), X1, X1
-	MOVBLZX      70(CX), R10
-	SHLL         $0x06, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      36(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x02, (AX)(R11*4), X1, X1
-	MOVBLZX      70(CX), R10
-	SHLL         $0x05, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      37(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x03, (AX)(R11*4), X1, X1
-	MOVBLZX      70(CX), R10
-	SHLL         $0x04, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      38(CX), R11
-	ORL          R10, R11
-	VMOVD        (AX)(R11*4), X2
-	MOVBLZX      70(CX), R10
-	SHLL         $0x03, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      39(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x01, (AX)(R11*4), X2, X2
-	MOVBLZX      70(CX), R10
-	SHLL         $0x02, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      40(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x02, (AX)(R11*4), X2, X2
-	MOVBLZX      70(CX), R10
-	SHLL         $0x01, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      41(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x03, (AX)(R11*4), X2, X2
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVBLZX      70(CX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      34(CX), R12
+	ORL          R11, R12
+	VMOVD        (AX)(R12*4), X1
+	MOVBLZX      70(CX), R11
+	SHLL         $0x07, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      35(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x01, (AX)(R12*4), X1, X1
+	MOVBLZX      70(CX), R11
+	SHLL         $0x06, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      36(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x02, (AX)(R12*4), X1, X1
+	MOVBLZX      70(CX), R11
+	SHLL         $0x05, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      37(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x03, (AX)(R12*4), X1, X1
+	MOVBLZX      70(CX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      38(CX), R12
+	ORL          R11, R12
+	VMOVD        (AX)(R12*4), X2
+	MOVBLZX      70(CX), R11
+	SHLL         $0x03, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      39(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x01, (AX)(R12*4), X2, X2
+	MOVBLZX      70(CX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      40(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x02, (AX)(R12*4), X2, X2
+	MOVBLZX      70(CX), R11
+	SHLL         $0x01, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      41(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x03, (AX)(R12*4), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
 	VPBROADCASTD 90(CX), Y3
 	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y3, Y3
@@ -7929,60 +7942,60 @@ block:
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVBLZX      71(CX), R10
-	SHLL         $0x08, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      42(CX), R11
-	ORL          R10, R11
-	VMOVD        (AX)(R11*4), X1
-	MOVBLZX      71(CX), R10
-	SHLL         $0x07, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      43(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x01, (AX)(R11*4), X1, X1
-	MOVBLZX      71(CX), R10
-	SHLL         $0x06, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      44(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x02, (AX)(R11*4), X1, X1
-	MOVBLZX      71(CX), R10
-	SHLL         $0x05, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      45(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x03, (AX)(R11*4), X1, X1
-	MOVBLZX      71(CX), R10
-	SHLL         $0x04, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      46(CX), R11
-	ORL          R10, R11
-	VMOVD        (AX)(R11*4), X2
-	MOVBLZX      71(CX), R10
-	SHLL         $0x03, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      47(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x01, (AX)(R11*4), X2, X2
-	MOVBLZX      71(CX), R10
-	SHLL         $0x02, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      48(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x02, (AX)(R11*4), X2, X2
-	MOVBLZX      71(CX), R10
-	SHLL         $0x01, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      49(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x03, (AX)(R11*4), X2, X2
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVBLZX      71(CX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      42(CX), R12
+	ORL          R11, R12
+	VMOVD        (AX)(R12*4), X1
+	MOVBLZX      71(CX), R11
+	SHLL         $0x07, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      43(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x01, (AX)(R12*4), X1, X1
+	MOVBLZX      71(CX), R11
+	SHLL         $0x06, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      44(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x02, (AX)(R12*4), X1, X1
+	MOVBLZX      71(CX), R11
+	SHLL         $0x05, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      45(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x03, (AX)(R12*4), X1, X1
+	MOVBLZX      71(CX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      46(CX), R12
+	ORL          R11, R12
+	VMOVD        (AX)(R12*4), X2
+	MOVBLZX      71(CX), R11
+	SHLL         $0x03, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      47(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x01, (AX)(R12*4), X2, X2
+	MOVBLZX      71(CX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      48(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x02, (AX)(R12*4), X2, X2
+	MOVBLZX      71(CX), R11
+	SHLL         $0x01, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      49(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x03, (AX)(R12*4), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
 	VPBROADCASTD 94(CX), Y3
 	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y3, Y3
@@ -7992,60 +8005,60 @@ block:
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVBLZX      72(CX), R10
-	SHLL         $0x08, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      50(CX), R11
-	ORL          R10, R11
-	VMOVD        (AX)(R11*4), X1
-	MOVBLZX      72(CX), R10
-	SHLL         $0x07, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      51(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x01, (AX)(R11*4), X1, X1
-	MOVBLZX      72(CX), R10
-	SHLL         $0x06, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      52(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x02, (AX)(R11*4), X1, X1
-	MOVBLZX      72(CX), R10
-	SHLL         $0x05, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      53(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x03, (AX)(R11*4), X1, X1
-	MOVBLZX      72(CX), R10
-	SHLL         $0x04, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      54(CX), R11
-	ORL          R10, R11
-	VMOVD        (AX)(R11*4), X2
-	MOVBLZX      72(CX), R10
-	SHLL         $0x03, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      55(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x01, (AX)(R11*4), X2, X2
-	MOVBLZX      72(CX), R10
-	SHLL         $0x02, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      56(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x02, (AX)(R11*4), X2, X2
-	MOVBLZX      72(CX), R10
-	SHLL         $0x01, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      57(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x03, (AX)(R11*4), X2, X2
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVBLZX      72(CX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      50(CX), R12
+	ORL          R11, R12
+	VMOVD        (AX)(R12*4), X1
+	MOVBLZX      72(CX), R11
+	SHLL         $0x07, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      51(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x01, (AX)(R12*4), X1, X1
+	MOVBLZX      72(CX), R11
+	SHLL         $0x06, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      52(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x02, (AX)(R12*4), X1, X1
+	MOVBLZX      72(CX), R11
+	SHLL         $0x05, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      53(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x03, (AX)(R12*4), X1, X1
+	MOVBLZX      72(CX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      54(CX), R12
+	ORL          R11, R12
+	VMOVD        (AX)(R12*4), X2
+	MOVBLZX      72(CX), R11
+	SHLL         $0x03, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      55(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x01, (AX)(R12*4), X2, X2
+	MOVBLZX      72(CX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      56(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x02, (AX)(R12*4), X2, X2
+	MOVBLZX      72(CX), R11
+	SHLL         $0x01, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      57(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x03, (AX)(R12*4), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
 	VPBROADCASTD 98(CX), Y3
 	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y3, Y3
@@ -8055,60 +8068,60 @@ block:
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVBLZX      73(CX), R10
-	SHLL         $0x08, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      58(CX), R11
-	ORL          R10, R11
-	VMOVD        (AX)(R11*4), X1
-	MOVBLZX      73(CX), R10
-	SHLL         $0x07, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      59(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x01, (AX)(R11*4), X1, X1
-	MOVBLZX      73(CX), R10
-	SHLL         $0x06, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      60(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x02, (AX)(R11*4), X1, X1
-	MOVBLZX      73(CX), R10
-	SHLL         $0x05, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      61(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x03, (AX)(R11*4), X1, X1
-	MOVBLZX      73(CX), R10
-	SHLL         $0x04, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      62(CX), R11
-	ORL          R10, R11
-	VMOVD        (AX)(R11*4), X2
-	MOVBLZX      73(CX), R10
-	SHLL         $0x03, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      63(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x01, (AX)(R11*4), X2, X2
-	MOVBLZX      73(CX), R10
-	SHLL         $0x02, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      64(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x02, (AX)(R11*4), X2, X2
-	MOVBLZX      73(CX), R10
-	SHLL         $0x01, R10
-	ANDL         $0x00000100, R10
-	MOVBLZX      65(CX), R11
-	ORL          R10, R11
-	VPINSRD      $0x03, (AX)(R11*4), X2, X2
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVBLZX      73(CX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      58(CX), R12
+	ORL          R11, R12
+	VMOVD        (AX)(R12*4), X1
+	MOVBLZX      73(CX), R11
+	SHLL         $0x07, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      59(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x01, (AX)(R12*4), X1, X1
+	MOVBLZX      73(CX), R11
+	SHLL         $0x06, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      60(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x02, (AX)(R12*4), X1, X1
+	MOVBLZX      73(CX), R11
+	SHLL         $0x05, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      61(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x03, (AX)(R12*4), X1, X1
+	MOVBLZX      73(CX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      62(CX), R12
+	ORL          R11, R12
+	VMOVD        (AX)(R12*4), X2
+	MOVBLZX      73(CX), R11
+	SHLL         $0x03, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      63(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x01, (AX)(R12*4), X2, X2
+	MOVBLZX      73(CX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      64(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x02, (AX)(R12*4), X2, X2
+	MOVBLZX      73(CX), R11
+	SHLL         $0x01, R11
+	ANDL         $0x00000100, R11
+	MOVBLZX      65(CX), R12
+	ORL          R11, R12
+	VPINSRD      $0x03, (AX)(R12*4), X2, X2
 	VINSERTI128  $0x01, X2, Y1, Y2
 	VPBROADCASTD 102(CX), Y3
 	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y3, Y3
@@ -8118,16 +8131,16 @@ block:
 	VPSUBB       Y3, Y2, Y2
 	VPADDB       Y0, Y2, Y2
 	VEXTRACTI128 $0x01, Y2, X1
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPBROADCASTW (CX), X1
 	VCVTPH2PS    X1, X1
-	VMOVSS       X1, (R8)
-	ADDQ         SI, R8
+	VMOVSS       X1, (R9)
+	ADDQ         SI, R9
 	VMOVD        106(CX), X1
 	VPSRLW       $0x04, X1, X2
 	VPUNPCKLBW   X2, X1, X1
@@ -8137,29 +8150,29 @@ block:
 	VPMOVSXBD    X1, Y2
 	VMOVDQU      Y2, (SP)
 	MOVL         (SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         4(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         8(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         12(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         16(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         20(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         24(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         28(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	ADDQ         $0x0000006e, CX
 	DECQ         DX
 	JNE          block
@@ -8522,40 +8535,41 @@ TEXT ·unpackIQ1SAVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
 	MOVQ         8(AX), DX
-	MOVQ         24(AX), BX
-	MOVQ         72(AX), SI
+	MOVQ         32(AX), BX
+	MOVQ         80(AX), SI
 	MOVQ         16(AX), DI
-	MOVQ         40(AX), R8
-	MOVQ         56(AX), R9
-	VPBROADCASTB 32(AX), Y0
+	MOVQ         24(AX), R8
+	MOVQ         48(AX), R9
+	MOVQ         64(AX), R10
+	VPBROADCASTB 40(AX), Y0
 
 block:
-	PREFETCHT0   100(CX)
+	PREFETCHT0   (CX)(DI*1)
 	LEAQ         ·latticeIQ1+0(SB), AX
-	MOVWLZX      34(CX), R10
-	SHLL         $0x08, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      2(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVWLZX      34(CX), R10
-	SHLL         $0x05, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      3(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X2, X2
-	MOVWLZX      34(CX), R10
-	SHLL         $0x02, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      4(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVWLZX      34(CX), R10
-	SHRL         $0x01, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      5(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X1, X1
+	MOVWLZX      34(CX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      2(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVWLZX      34(CX), R11
+	SHLL         $0x05, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      3(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X2, X2
+	MOVWLZX      34(CX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      4(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVWLZX      34(CX), R11
+	SHRL         $0x01, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      5(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X1, X1
 	VINSERTI128  $0x01, X1, Y2, Y3
 	VPBROADCASTW 34(CX), Y1
 	VPSRAW       $0x0f, Y1, Y1
@@ -8563,36 +8577,36 @@ block:
 	VPADDB       Y1, Y3, Y3
 	VPADDB       Y0, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X1
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVWLZX      36(CX), R10
-	SHLL         $0x08, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      6(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVWLZX      36(CX), R10
-	SHLL         $0x05, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      7(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X2, X2
-	MOVWLZX      36(CX), R10
-	SHLL         $0x02, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      8(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVWLZX      36(CX), R10
-	SHRL         $0x01, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      9(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X1, X1
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVWLZX      36(CX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      6(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVWLZX      36(CX), R11
+	SHLL         $0x05, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      7(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X2, X2
+	MOVWLZX      36(CX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      8(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVWLZX      36(CX), R11
+	SHRL         $0x01, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      9(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X1, X1
 	VINSERTI128  $0x01, X1, Y2, Y3
 	VPBROADCASTW 36(CX), Y1
 	VPSRAW       $0x0f, Y1, Y1
@@ -8600,36 +8614,36 @@ block:
 	VPADDB       Y1, Y3, Y3
 	VPADDB       Y0, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X1
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVWLZX      38(CX), R10
-	SHLL         $0x08, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      10(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVWLZX      38(CX), R10
-	SHLL         $0x05, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      11(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X2, X2
-	MOVWLZX      38(CX), R10
-	SHLL         $0x02, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      12(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVWLZX      38(CX), R10
-	SHRL         $0x01, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      13(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X1, X1
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVWLZX      38(CX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      10(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVWLZX      38(CX), R11
+	SHLL         $0x05, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      11(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X2, X2
+	MOVWLZX      38(CX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      12(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVWLZX      38(CX), R11
+	SHRL         $0x01, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      13(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X1, X1
 	VINSERTI128  $0x01, X1, Y2, Y3
 	VPBROADCASTW 38(CX), Y1
 	VPSRAW       $0x0f, Y1, Y1
@@ -8637,36 +8651,36 @@ block:
 	VPADDB       Y1, Y3, Y3
 	VPADDB       Y0, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X1
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVWLZX      40(CX), R10
-	SHLL         $0x08, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      14(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVWLZX      40(CX), R10
-	SHLL         $0x05, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      15(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X2, X2
-	MOVWLZX      40(CX), R10
-	SHLL         $0x02, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      16(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVWLZX      40(CX), R10
-	SHRL         $0x01, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      17(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X1, X1
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVWLZX      40(CX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      14(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVWLZX      40(CX), R11
+	SHLL         $0x05, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      15(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X2, X2
+	MOVWLZX      40(CX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      16(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVWLZX      40(CX), R11
+	SHRL         $0x01, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      17(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X1, X1
 	VINSERTI128  $0x01, X1, Y2, Y3
 	VPBROADCASTW 40(CX), Y1
 	VPSRAW       $0x0f, Y1, Y1
@@ -8674,36 +8688,36 @@ block:
 	VPADDB       Y1, Y3, Y3
 	VPADDB       Y0, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X1
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVWLZX      42(CX), R10
-	SHLL         $0x08, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      18(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVWLZX      42(CX), R10
-	SHLL         $0x05, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      19(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X2, X2
-	MOVWLZX      42(CX), R10
-	SHLL         $0x02, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      20(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVWLZX      42(CX), R10
-	SHRL         $0x01, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      21(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X1, X1
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVWLZX      42(CX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      18(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVWLZX      42(CX), R11
+	SHLL         $0x05, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      19(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X2, X2
+	MOVWLZX      42(CX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      20(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVWLZX      42(CX), R11
+	SHRL         $0x01, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      21(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X1, X1
 	VINSERTI128  $0x01, X1, Y2, Y3
 	VPBROADCASTW 42(CX), Y1
 	VPSRAW       $0x0f, Y1, Y1
@@ -8711,36 +8725,36 @@ block:
 	VPADDB       Y1, Y3, Y3
 	VPADDB       Y0, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X1
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVWLZX      44(CX), R10
-	SHLL         $0x08, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      22(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVWLZX      44(CX), R10
-	SHLL         $0x05, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      23(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X2, X2
-	MOVWLZX      44(CX), R10
-	SHLL         $0x02, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      24(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVWLZX      44(CX), R10
-	SHRL         $0x01, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      25(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X1, X1
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVWLZX      44(CX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      22(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVWLZX      44(CX), R11
+	SHLL         $0x05, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      23(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X2, X2
+	MOVWLZX      44(CX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      24(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVWLZX      44(CX), R11
+	SHRL         $0x01, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      25(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X1, X1
 	VINSERTI128  $0x01, X1, Y2, Y3
 	VPBROADCASTW 44(CX), Y1
 	VPSRAW       $0x0f, Y1, Y1
@@ -8748,36 +8762,36 @@ block:
 	VPADDB       Y1, Y3, Y3
 	VPADDB       Y0, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X1
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVWLZX      46(CX), R10
-	SHLL         $0x08, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      26(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVWLZX      46(CX), R10
-	SHLL         $0x05, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      27(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X2, X2
-	MOVWLZX      46(CX), R10
-	SHLL         $0x02, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      28(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVWLZX      46(CX), R10
-	SHRL         $0x01, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      29(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X1, X1
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVWLZX      46(CX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      26(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVWLZX      46(CX), R11
+	SHLL         $0x05, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      27(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X2, X2
+	MOVWLZX      46(CX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      28(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVWLZX      46(CX), R11
+	SHRL         $0x01, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      29(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X1, X1
 	VINSERTI128  $0x01, X1, Y2, Y3
 	VPBROADCASTW 46(CX), Y1
 	VPSRAW       $0x0f, Y1, Y1
@@ -8785,36 +8799,36 @@ block:
 	VPADDB       Y1, Y3, Y3
 	VPADDB       Y0, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X1
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVWLZX      48(CX), R10
-	SHLL         $0x08, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      30(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVWLZX      48(CX), R10
-	SHLL         $0x05, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      31(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X2, X2
-	MOVWLZX      48(CX), R10
-	SHLL         $0x02, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      32(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVWLZX      48(CX), R10
-	SHRL         $0x01, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      33(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X1, X1
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVWLZX      48(CX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      30(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVWLZX      48(CX), R11
+	SHLL         $0x05, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      31(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X2, X2
+	MOVWLZX      48(CX), R11
+	SHLL         $0x02, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      32(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVWLZX      48(CX), R11
+	SHRL         $0x01, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      33(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X1, X1
 	VINSERTI128  $0x01, X1, Y2, Y3
 	VPBROADCASTW 48(CX), Y1
 	VPSRAW       $0x0f, Y1, Y1
@@ -8822,17 +8836,17 @@ block:
 	VPADDB       Y1, Y3, Y3
 	VPADDB       Y0, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X1
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPBROADCASTW (CX), X1
 	VCVTPH2PS    X1, X1
 	VMULSS       u32_3e000000<>+0(SB), X1, X1
-	VMOVSS       X1, (R8)
-	ADDQ         SI, R8
+	VMOVSS       X1, (R9)
+	ADDQ         SI, R9
 	VMOVDQU      34(CX), X1
 	VPSLLW       $0x01, X1, X1
 	VPSRLW       $0x0d, X1, X1
@@ -8842,29 +8856,29 @@ block:
 	VPMOVSXBD    X1, Y1
 	VMOVDQU      Y1, (SP)
 	MOVL         (SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         4(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         8(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         12(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         16(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         20(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         24(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         28(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	ADDQ         $0x00000032, CX
 	DECQ         DX
 	JNE          block
@@ -9261,39 +9275,40 @@ TEXT ·unpackIQ1MAVX2(SB), NOSPLIT, $64-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
 	MOVQ         8(AX), DX
-	MOVQ         24(AX), BX
-	MOVQ         72(AX), SI
+	MOVQ         32(AX), BX
+	MOVQ         80(AX), SI
 	MOVQ         16(AX), DI
-	MOVQ         40(AX), R8
-	MOVQ         56(AX), R9
-	VPBROADCASTB 32(AX), Y0
+	MOVQ         24(AX), R8
+	MOVQ         48(AX), R9
+	MOVQ         64(AX), R10
+	VPBROADCASTB 40(AX), Y0
 
 block:
-	PREFETCHT0   112(CX)
+	PREFETCHT0   (CX)(DI*1)
 	LEAQ         ·latticeIQ1+0(SB), AX
-	MOVWLZX      32(CX), R10
-	SHLL         $0x08, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      (CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVWLZX      32(CX), R10
-	SHLL         $0x04, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      1(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X2, X2
-	MOVWLZX      32(CX), R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      2(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVWLZX      32(CX), R10
-	SHRL         $0x04, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      3(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X1, X1
+	MOVWLZX      32(CX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      (CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVWLZX      32(CX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      1(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X2, X2
+	MOVWLZX      32(CX), R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      2(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVWLZX      32(CX), R11
+	SHRL         $0x04, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      3(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X1, X1
 	VINSERTI128  $0x01, X1, Y2, Y3
 	VPBROADCASTW 32(CX), Y1
 	VPAND        u16_8x4_80x4_800x4_8000x4<>+0(SB), Y1, Y1
@@ -9302,35 +9317,35 @@ block:
 	VPADDB       Y1, Y3, Y3
 	VPADDB       Y0, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X1
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVWLZX      34(CX), R10
-	SHLL         $0x08, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      4(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVWLZX      34(CX), R10
-	SHLL         $0x04, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      5(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X2, X2
-	MOVWLZX      34(CX), R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      6(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVWLZX      34(CX), R10
-	SHRL         $0x04, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      7(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X1, X1
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVWLZX      34(CX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      4(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVWLZX      34(CX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      5(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X2, X2
+	MOVWLZX      34(CX), R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      6(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVWLZX      34(CX), R11
+	SHRL         $0x04, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      7(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X1, X1
 	VINSERTI128  $0x01, X1, Y2, Y3
 	VPBROADCASTW 34(CX), Y1
 	VPAND        u16_8x4_80x4_800x4_8000x4<>+0(SB), Y1, Y1
@@ -9339,35 +9354,35 @@ block:
 	VPADDB       Y1, Y3, Y3
 	VPADDB       Y0, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X1
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVWLZX      36(CX), R10
-	SHLL         $0x08, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      8(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVWLZX      36(CX), R10
-	SHLL         $0x04, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      9(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X2, X2
-	MOVWLZX      36(CX), R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      10(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVWLZX      36(CX), R10
-	SHRL         $0x04, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      11(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X1, X1
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVWLZX      36(CX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      8(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVWLZX      36(CX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      9(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X2, X2
+	MOVWLZX      36(CX), R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      10(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVWLZX      36(CX), R11
+	SHRL         $0x04, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      11(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X1, X1
 	VINSERTI128  $0x01, X1, Y2, Y3
 	VPBROADCASTW 36(CX), Y1
 	VPAND        u16_8x4_80x4_800x4_8000x4<>+0(SB), Y1, Y1
@@ -9376,35 +9391,35 @@ block:
 	VPADDB       Y1, Y3, Y3
 	VPADDB       Y0, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X1
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVWLZX      38(CX), R10
-	SHLL         $0x08, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      12(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVWLZX      38(CX), R10
-	SHLL         $0x04, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      13(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X2, X2
-	MOVWLZX      38(CX), R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      14(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVWLZX      38(CX), R10
-	SHRL         $0x04, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      15(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X1, X1
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVWLZX      38(CX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      12(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVWLZX      38(CX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      13(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X2, X2
+	MOVWLZX      38(CX), R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      14(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVWLZX      38(CX), R11
+	SHRL         $0x04, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      15(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X1, X1
 	VINSERTI128  $0x01, X1, Y2, Y3
 	VPBROADCASTW 38(CX), Y1
 	VPAND        u16_8x4_80x4_800x4_8000x4<>+0(SB), Y1, Y1
@@ -9413,35 +9428,35 @@ block:
 	VPADDB       Y1, Y3, Y3
 	VPADDB       Y0, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X1
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVWLZX      40(CX), R10
-	SHLL         $0x08, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      16(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVWLZX      40(CX), R10
-	SHLL         $0x04, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      17(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X2, X2
-	MOVWLZX      40(CX), R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      18(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVWLZX      40(CX), R10
-	SHRL         $0x04, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      19(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X1, X1
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVWLZX      40(CX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      16(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVWLZX      40(CX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      17(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X2, X2
+	MOVWLZX      40(CX), R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      18(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVWLZX      40(CX), R11
+	SHRL         $0x04, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      19(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X1, X1
 	VINSERTI128  $0x01, X1, Y2, Y3
 	VPBROADCASTW 40(CX), Y1
 	VPAND        u16_8x4_80x4_800x4_8000x4<>+0(SB), Y1, Y1
@@ -9450,35 +9465,35 @@ block:
 	VPADDB       Y1, Y3, Y3
 	VPADDB       Y0, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X1
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVWLZX      42(CX), R10
-	SHLL         $0x08, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      20(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVWLZX      42(CX), R10
-	SHLL         $0x04, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      21(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X2, X2
-	MOVWLZX      42(CX), R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      22(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVWLZX      42(CX), R10
-	SHRL         $0x04, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      23(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X1, X1
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVWLZX      42(CX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      20(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVWLZX      42(CX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      21(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X2, X2
+	MOVWLZX      42(CX), R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      22(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVWLZX      42(CX), R11
+	SHRL         $0x04, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      23(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X1, X1
 	VINSERTI128  $0x01, X1, Y2, Y3
 	VPBROADCASTW 42(CX), Y1
 	VPAND        u16_8x4_80x4_800x4_8000x4<>+0(SB), Y1, Y1
@@ -9487,35 +9502,35 @@ block:
 	VPADDB       Y1, Y3, Y3
 	VPADDB       Y0, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X1
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVWLZX      44(CX), R10
-	SHLL         $0x08, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      24(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVWLZX      44(CX), R10
-	SHLL         $0x04, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      25(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X2, X2
-	MOVWLZX      44(CX), R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      26(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVWLZX      44(CX), R10
-	SHRL         $0x04, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      27(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X1, X1
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVWLZX      44(CX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      24(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVWLZX      44(CX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      25(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X2, X2
+	MOVWLZX      44(CX), R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      26(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVWLZX      44(CX), R11
+	SHRL         $0x04, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      27(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X1, X1
 	VINSERTI128  $0x01, X1, Y2, Y3
 	VPBROADCASTW 44(CX), Y1
 	VPAND        u16_8x4_80x4_800x4_8000x4<>+0(SB), Y1, Y1
@@ -9524,35 +9539,35 @@ block:
 	VPADDB       Y1, Y3, Y3
 	VPADDB       Y0, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X1
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	MOVWLZX      46(CX), R10
-	SHLL         $0x08, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      28(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X2
-	MOVWLZX      46(CX), R10
-	SHLL         $0x04, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      29(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X2, X2
-	MOVWLZX      46(CX), R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      30(CX), R11
-	ORL          R10, R11
-	VMOVQ        (AX)(R11*8), X1
-	MOVWLZX      46(CX), R10
-	SHRL         $0x04, R10
-	ANDL         $0x00000700, R10
-	MOVBLZX      31(CX), R11
-	ORL          R10, R11
-	VMOVHPS      (AX)(R11*8), X1, X1
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVWLZX      46(CX), R11
+	SHLL         $0x08, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      28(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X2
+	MOVWLZX      46(CX), R11
+	SHLL         $0x04, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      29(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X2, X2
+	MOVWLZX      46(CX), R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      30(CX), R12
+	ORL          R11, R12
+	VMOVQ        (AX)(R12*8), X1
+	MOVWLZX      46(CX), R11
+	SHRL         $0x04, R11
+	ANDL         $0x00000700, R11
+	MOVBLZX      31(CX), R12
+	ORL          R11, R12
+	VMOVHPS      (AX)(R12*8), X1, X1
 	VINSERTI128  $0x01, X1, Y2, Y3
 	VPBROADCASTW 46(CX), Y1
 	VPAND        u16_8x4_80x4_800x4_8000x4<>+0(SB), Y1, Y1
@@ -9561,30 +9576,30 @@ block:
 	VPADDB       Y1, Y3, Y3
 	VPADDB       Y0, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X1
-	VMOVQ        X3, (DI)
-	VMOVHPS      X3, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	MOVWLZX      48(CX), AX
 	SHRL         $0x0c, AX
-	MOVWLZX      50(CX), R10
-	SHRL         $0x08, R10
-	ANDL         $0x000000f0, R10
-	ORL          R10, AX
-	MOVWLZX      52(CX), R10
-	SHRL         $0x04, R10
-	ANDL         $0x00000f00, R10
-	ORL          R10, AX
-	MOVWLZX      54(CX), R10
-	ANDL         $0x0000f000, R10
-	ORL          R10, AX
+	MOVWLZX      50(CX), R11
+	SHRL         $0x08, R11
+	ANDL         $0x000000f0, R11
+	ORL          R11, AX
+	MOVWLZX      52(CX), R11
+	SHRL         $0x04, R11
+	ANDL         $0x00000f00, R11
+	ORL          R11, AX
+	MOVWLZX      54(CX), R11
+	ANDL         $0x0000f000, R11
+	ORL          R11, AX
 	VMOVD        AX, X1
 	VCVTPH2PS    X1, X1
 	VMULSS       u32_3e000000<>+0(SB), X1, X1
-	VMOVSS       X1, (R8)
-	ADDQ         SI, R8
+	VMOVSS       X1, (R9)
+	ADDQ         SI, R9
 	VPBROADCASTQ 48(CX), Y1
 	VPSHUFB      u8_0_1_0_1_0_1_0_1_2_3_2_3_2_3_2_3_4_5_4_5_4_5_4_5_6_7_6_7_6_7_6_7<>+0(SB), Y1, Y1
 	VPMULLW      u16_2000_400_80_10_2000_400_80_10_2000_400_80_10_2000_400_80_10<>+0(SB), Y1, Y1
@@ -9599,53 +9614,53 @@ block:
 	VPMOVSXBD    X1, Y1
 	VMOVDQU      Y1, 32(SP)
 	MOVL         (SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         4(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         8(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         12(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         16(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         20(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         24(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         28(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         32(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         36(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         40(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         44(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         48(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         52(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         56(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	MOVL         60(SP), AX
-	MOVL         AX, (R9)
-	ADDQ         SI, R9
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
 	ADDQ         $0x00000038, CX
 	DECQ         DX
 	JNE          block
@@ -9658,30 +9673,31 @@ TEXT ·unpackQ40AVX2(SB), NOSPLIT, $0-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
 	MOVQ         8(AX), DX
-	MOVQ         24(AX), BX
-	MOVQ         72(AX), SI
+	MOVQ         32(AX), BX
+	MOVQ         80(AX), SI
 	MOVQ         16(AX), DI
-	MOVQ         40(AX), R8
-	VPBROADCASTB 32(AX), Y0
+	MOVQ         24(AX), R8
+	MOVQ         48(AX), R9
+	VPBROADCASTB 40(AX), Y0
 	VPSUBB       u32_8080808x8<>+0(SB), Y0, Y0
 
 block:
-	PREFETCHT0     288(CX)
+	PREFETCHT0     (CX)(DI*1)
 	VBROADCASTI128 2(CX), Y1
 	VPSRLVD        u32_0x4_4x4<>+0(SB), Y1, Y1
 	VPAND          u32_f0f0f0fx8<>+0(SB), Y1, Y1
 	VPADDB         Y0, Y1, Y1
 	VEXTRACTI128   $0x01, Y1, X2
-	VMOVQ          X1, (DI)
-	VMOVHPS        X1, (DI)(BX*1)
-	LEAQ           (DI)(BX*2), DI
-	VMOVQ          X2, (DI)
-	VMOVHPS        X2, (DI)(BX*1)
-	LEAQ           (DI)(BX*2), DI
+	VMOVQ          X1, (R8)
+	VMOVHPS        X1, (R8)(BX*1)
+	LEAQ           (R8)(BX*2), R8
+	VMOVQ          X2, (R8)
+	VMOVHPS        X2, (R8)(BX*1)
+	LEAQ           (R8)(BX*2), R8
 	VPBROADCASTW   (CX), X1
 	VCVTPH2PS      X1, X1
-	VMOVSS         X1, (R8)
-	ADDQ           SI, R8
+	VMOVSS         X1, (R9)
+	ADDQ           SI, R9
 	ADDQ           $0x00000012, CX
 	DECQ           DX
 	JNE            block
@@ -9700,32 +9716,33 @@ TEXT ·unpackQ41AVX2(SB), NOSPLIT, $0-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
 	MOVQ         8(AX), DX
-	MOVQ         24(AX), BX
-	MOVQ         72(AX), SI
+	MOVQ         32(AX), BX
+	MOVQ         80(AX), SI
 	MOVQ         16(AX), DI
-	MOVQ         40(AX), R8
+	MOVQ         24(AX), R8
 	MOVQ         48(AX), R9
-	VPBROADCASTB 32(AX), Y0
+	MOVQ         56(AX), R10
+	VPBROADCASTB 40(AX), Y0
 
 block:
-	PREFETCHT0     320(CX)
+	PREFETCHT0     (CX)(DI*1)
 	VBROADCASTI128 4(CX), Y1
 	VPSRLVD        u32_0x4_4x4<>+0(SB), Y1, Y1
 	VPAND          u32_f0f0f0fx8<>+0(SB), Y1, Y1
 	VPADDB         Y0, Y1, Y1
 	VEXTRACTI128   $0x01, Y1, X2
-	VMOVQ          X1, (DI)
-	VMOVHPS        X1, (DI)(BX*1)
-	LEAQ           (DI)(BX*2), DI
-	VMOVQ          X2, (DI)
-	VMOVHPS        X2, (DI)(BX*1)
-	LEAQ           (DI)(BX*2), DI
+	VMOVQ          X1, (R8)
+	VMOVHPS        X1, (R8)(BX*1)
+	LEAQ           (R8)(BX*2), R8
+	VMOVQ          X2, (R8)
+	VMOVHPS        X2, (R8)(BX*1)
+	LEAQ           (R8)(BX*2), R8
 	VMOVD          (CX), X1
 	VCVTPH2PS      X1, X1
-	VMOVSS         X1, (R8)
-	ADDQ           SI, R8
-	VEXTRACTPS     $0x01, X1, (R9)
+	VMOVSS         X1, (R9)
 	ADDQ           SI, R9
+	VEXTRACTPS     $0x01, X1, (R10)
+	ADDQ           SI, R10
 	ADDQ           $0x00000014, CX
 	DECQ           DX
 	JNE            block
@@ -9738,15 +9755,16 @@ TEXT ·unpackQ50AVX2(SB), NOSPLIT, $0-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
 	MOVQ         8(AX), DX
-	MOVQ         24(AX), BX
-	MOVQ         72(AX), SI
+	MOVQ         32(AX), BX
+	MOVQ         80(AX), SI
 	MOVQ         16(AX), DI
-	MOVQ         40(AX), R8
-	VPBROADCASTB 32(AX), Y0
+	MOVQ         24(AX), R8
+	MOVQ         48(AX), R9
+	VPBROADCASTB 40(AX), Y0
 	VPSUBB       u32_10101010x8<>+0(SB), Y0, Y0
 
 block:
-	PREFETCHT0     352(CX)
+	PREFETCHT0     (CX)(DI*1)
 	VBROADCASTI128 6(CX), Y2
 	VPSRLVD        u32_0x4_4x4<>+0(SB), Y2, Y2
 	VPAND          u32_f0f0f0fx8<>+0(SB), Y2, Y2
@@ -9758,16 +9776,16 @@ block:
 	VPOR           Y1, Y2, Y2
 	VPADDB         Y0, Y2, Y2
 	VEXTRACTI128   $0x01, Y2, X1
-	VMOVQ          X2, (DI)
-	VMOVHPS        X2, (DI)(BX*1)
-	LEAQ           (DI)(BX*2), DI
-	VMOVQ          X1, (DI)
-	VMOVHPS        X1, (DI)(BX*1)
-	LEAQ           (DI)(BX*2), DI
+	VMOVQ          X2, (R8)
+	VMOVHPS        X2, (R8)(BX*1)
+	LEAQ           (R8)(BX*2), R8
+	VMOVQ          X1, (R8)
+	VMOVHPS        X1, (R8)(BX*1)
+	LEAQ           (R8)(BX*2), R8
 	VPBROADCASTW   (CX), X1
 	VCVTPH2PS      X1, X1
-	VMOVSS         X1, (R8)
-	ADDQ           SI, R8
+	VMOVSS         X1, (R9)
+	ADDQ           SI, R9
 	ADDQ           $0x00000016, CX
 	DECQ           DX
 	JNE            block
@@ -9780,15 +9798,16 @@ TEXT ·unpackQ51AVX2(SB), NOSPLIT, $0-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
 	MOVQ         8(AX), DX
-	MOVQ         24(AX), BX
-	MOVQ         72(AX), SI
+	MOVQ         32(AX), BX
+	MOVQ         80(AX), SI
 	MOVQ         16(AX), DI
-	MOVQ         40(AX), R8
+	MOVQ         24(AX), R8
 	MOVQ         48(AX), R9
-	VPBROADCASTB 32(AX), Y0
+	MOVQ         56(AX), R10
+	VPBROADCASTB 40(AX), Y0
 
 block:
-	PREFETCHT0     384(CX)
+	PREFETCHT0     (CX)(DI*1)
 	VBROADCASTI128 8(CX), Y2
 	VPSRLVD        u32_0x4_4x4<>+0(SB), Y2, Y2
 	VPAND          u32_f0f0f0fx8<>+0(SB), Y2, Y2
@@ -9800,18 +9819,18 @@ block:
 	VPOR           Y1, Y2, Y2
 	VPADDB         Y0, Y2, Y2
 	VEXTRACTI128   $0x01, Y2, X1
-	VMOVQ          X2, (DI)
-	VMOVHPS        X2, (DI)(BX*1)
-	LEAQ           (DI)(BX*2), DI
-	VMOVQ          X1, (DI)
-	VMOVHPS        X1, (DI)(BX*1)
-	LEAQ           (DI)(BX*2), DI
+	VMOVQ          X2, (R8)
+	VMOVHPS        X2, (R8)(BX*1)
+	LEAQ           (R8)(BX*2), R8
+	VMOVQ          X1, (R8)
+	VMOVHPS        X1, (R8)(BX*1)
+	LEAQ           (R8)(BX*2), R8
 	VMOVD          (CX), X1
 	VCVTPH2PS      X1, X1
-	VMOVSS         X1, (R8)
-	ADDQ           SI, R8
-	VEXTRACTPS     $0x01, X1, (R9)
+	VMOVSS         X1, (R9)
 	ADDQ           SI, R9
+	VEXTRACTPS     $0x01, X1, (R10)
+	ADDQ           SI, R10
 	ADDQ           $0x00000018, CX
 	DECQ           DX
 	JNE            block
@@ -9824,27 +9843,28 @@ TEXT ·unpackQ80AVX2(SB), NOSPLIT, $0-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
 	MOVQ         8(AX), DX
-	MOVQ         24(AX), BX
-	MOVQ         72(AX), SI
+	MOVQ         32(AX), BX
+	MOVQ         80(AX), SI
 	MOVQ         16(AX), DI
-	MOVQ         40(AX), R8
-	VPBROADCASTB 32(AX), Y0
+	MOVQ         24(AX), R8
+	MOVQ         48(AX), R9
+	VPBROADCASTB 40(AX), Y0
 
 block:
-	PREFETCHT0   544(CX)
+	PREFETCHT0   (CX)(DI*1)
 	VMOVDQU      2(CX), Y1
 	VPADDB       Y0, Y1, Y1
 	VEXTRACTI128 $0x01, Y1, X2
-	VMOVQ        X1, (DI)
-	VMOVHPS      X1, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
-	VMOVQ        X2, (DI)
-	VMOVHPS      X2, (DI)(BX*1)
-	LEAQ         (DI)(BX*2), DI
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
 	VPBROADCASTW (CX), X1
 	VCVTPH2PS    X1, X1
-	VMOVSS       X1, (R8)
-	ADDQ         SI, R8
+	VMOVSS       X1, (R9)
+	ADDQ         SI, R9
 	ADDQ         $0x00000022, CX
 	DECQ         DX
 	JNE          block
@@ -9857,14 +9877,15 @@ TEXT ·unpackIQ4NLAVX2(SB), NOSPLIT, $0-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
 	MOVQ         8(AX), DX
-	MOVQ         24(AX), BX
-	MOVQ         72(AX), SI
+	MOVQ         32(AX), BX
+	MOVQ         80(AX), SI
 	MOVQ         16(AX), DI
-	MOVQ         40(AX), R8
-	VPBROADCASTB 32(AX), Y0
+	MOVQ         24(AX), R8
+	MOVQ         48(AX), R9
+	VPBROADCASTB 40(AX), Y0
 
 block:
-	PREFETCHT0     288(CX)
+	PREFETCHT0     (CX)(DI*1)
 	VBROADCASTI128 2(CX), Y1
 	VPSRLVD        u32_0x4_4x4<>+0(SB), Y1, Y1
 	VPAND          u32_f0f0f0fx8<>+0(SB), Y1, Y1
@@ -9872,16 +9893,16 @@ block:
 	VPSHUFB        Y1, Y2, Y2
 	VPADDB         Y0, Y2, Y2
 	VEXTRACTI128   $0x01, Y2, X1
-	VMOVQ          X2, (DI)
-	VMOVHPS        X2, (DI)(BX*1)
-	LEAQ           (DI)(BX*2), DI
-	VMOVQ          X1, (DI)
-	VMOVHPS        X1, (DI)(BX*1)
-	LEAQ           (DI)(BX*2), DI
+	VMOVQ          X2, (R8)
+	VMOVHPS        X2, (R8)(BX*1)
+	LEAQ           (R8)(BX*2), R8
+	VMOVQ          X1, (R8)
+	VMOVHPS        X1, (R8)(BX*1)
+	LEAQ           (R8)(BX*2), R8
 	VPBROADCASTW   (CX), X1
 	VCVTPH2PS      X1, X1
-	VMOVSS         X1, (R8)
-	ADDQ           SI, R8
+	VMOVSS         X1, (R9)
+	ADDQ           SI, R9
 	ADDQ           $0x00000012, CX
 	DECQ           DX
 	JNE            block
@@ -9894,15 +9915,16 @@ TEXT ·unpackMXFP4AVX2(SB), NOSPLIT, $0-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
 	MOVQ         8(AX), DX
-	MOVQ         24(AX), BX
-	MOVQ         72(AX), SI
+	MOVQ         32(AX), BX
+	MOVQ         80(AX), SI
 	MOVQ         16(AX), DI
-	MOVQ         40(AX), R8
-	VPBROADCASTB 32(AX), Y0
+	MOVQ         24(AX), R8
+	MOVQ         48(AX), R9
+	VPBROADCASTB 40(AX), Y0
 	VPSUBB       u32_10101010x8<>+0(SB), Y0, Y0
 
 block:
-	PREFETCHT0     272(CX)
+	PREFETCHT0     (CX)(DI*1)
 	VBROADCASTI128 1(CX), Y1
 	VPSRLVD        u32_0x4_4x4<>+0(SB), Y1, Y1
 	VPAND          u32_f0f0f0fx8<>+0(SB), Y1, Y1
@@ -9910,12 +9932,12 @@ block:
 	VPSHUFB        Y1, Y2, Y2
 	VPADDB         Y0, Y2, Y2
 	VEXTRACTI128   $0x01, Y2, X1
-	VMOVQ          X2, (DI)
-	VMOVHPS        X2, (DI)(BX*1)
-	LEAQ           (DI)(BX*2), DI
-	VMOVQ          X1, (DI)
-	VMOVHPS        X1, (DI)(BX*1)
-	LEAQ           (DI)(BX*2), DI
+	VMOVQ          X2, (R8)
+	VMOVHPS        X2, (R8)(BX*1)
+	LEAQ           (R8)(BX*2), R8
+	VMOVQ          X1, (R8)
+	VMOVHPS        X1, (R8)(BX*1)
+	LEAQ           (R8)(BX*2), R8
 	MOVBLZX        (CX), AX
 	VMOVD          AX, X1
 	VPMINUD        u32_2x8<>+0(SB), X1, X3
@@ -9924,8 +9946,8 @@ block:
 	VPSLLD         $0x17, X1, X1
 	VPSUBD         u32_800000x8<>+0(SB), X1, X1
 	VPMAXSD        X2, X1, X1
-	VMOVSS         X1, (R8)
-	ADDQ           SI, R8
+	VMOVSS         X1, (R9)
+	ADDQ           SI, R9
 	ADDQ           $0x00000011, CX
 	DECQ           DX
 	JNE            block
@@ -9938,15 +9960,16 @@ TEXT ·unpackNVFP4AVX2(SB), NOSPLIT, $0-8
 	MOVQ         a+0(FP), AX
 	MOVQ         (AX), CX
 	MOVQ         8(AX), DX
-	MOVQ         24(AX), BX
-	MOVQ         72(AX), SI
+	MOVQ         32(AX), BX
+	MOVQ         80(AX), SI
 	MOVQ         16(AX), DI
-	MOVQ         40(AX), R8
-	VPBROADCASTB 32(AX), Y0
+	MOVQ         24(AX), R8
+	MOVQ         48(AX), R9
+	VPBROADCASTB 40(AX), Y0
 	VPSUBB       u32_10101010x8<>+0(SB), Y0, Y0
 
 block:
-	PREFETCHT0     288(CX)
+	PREFETCHT0     (CX)(DI*1)
 	VBROADCASTI128 4(CX), Y1
 	VPERMQ         $0x50, Y1, Y1
 	VPSRLVD        u32_0x2_4x2_0x2_4x2<>+0(SB), Y1, Y1
@@ -9955,12 +9978,12 @@ block:
 	VPSHUFB        Y1, Y2, Y2
 	VPADDB         Y0, Y2, Y2
 	VEXTRACTI128   $0x01, Y2, X1
-	VMOVQ          X2, (DI)
-	VMOVHPS        X2, (DI)(BX*1)
-	LEAQ           (DI)(BX*2), DI
-	VMOVQ          X1, (DI)
-	VMOVHPS        X1, (DI)(BX*1)
-	LEAQ           (DI)(BX*2), DI
+	VMOVQ          X2, (R8)
+	VMOVHPS        X2, (R8)(BX*1)
+	LEAQ           (R8)(BX*2), R8
+	VMOVQ          X1, (R8)
+	VMOVHPS        X1, (R8)(BX*1)
+	LEAQ           (R8)(BX*2), R8
 	VBROADCASTI128 20(CX), Y1
 	VPERMQ         $0x50, Y1, Y1
 	VPSRLVD        u32_0x2_4x2_0x2_4x2<>+0(SB), Y1, Y1
@@ -9969,29 +9992,29 @@ block:
 	VPSHUFB        Y1, Y2, Y2
 	VPADDB         Y0, Y2, Y2
 	VEXTRACTI128   $0x01, Y2, X1
-	VMOVQ          X2, (DI)
-	VMOVHPS        X2, (DI)(BX*1)
-	LEAQ           (DI)(BX*2), DI
-	VMOVQ          X1, (DI)
-	VMOVHPS        X1, (DI)(BX*1)
-	LEAQ           (DI)(BX*2), DI
+	VMOVQ          X2, (R8)
+	VMOVHPS        X2, (R8)(BX*1)
+	LEAQ           (R8)(BX*2), R8
+	VMOVQ          X1, (R8)
+	VMOVHPS        X1, (R8)(BX*1)
+	LEAQ           (R8)(BX*2), R8
 	VPMOVZXBD      (CX), X1
 	VPCMPEQD       u32_7fx8<>+0(SB), X1, X2
 	VPAND          u32_7fx8<>+0(SB), X1, X1
 	VPANDN         X1, X2, X1
 	VPSLLD         $0x14, X1, X1
 	VMULPS         u32_7b000000x8<>+0(SB), X1, X1
-	VMOVSS         X1, (R8)
-	ADDQ           SI, R8
+	VMOVSS         X1, (R9)
+	ADDQ           SI, R9
 	VPSRLDQ        $0x04, X1, X1
-	VMOVSS         X1, (R8)
-	ADDQ           SI, R8
+	VMOVSS         X1, (R9)
+	ADDQ           SI, R9
 	VPSRLDQ        $0x04, X1, X1
-	VMOVSS         X1, (R8)
-	ADDQ           SI, R8
+	VMOVSS         X1, (R9)
+	ADDQ           SI, R9
 	VPSRLDQ        $0x04, X1, X1
-	VMOVSS         X1, (R8)
-	ADDQ           SI, R8
+	VMOVSS         X1, (R9)
+	ADDQ           SI, R9
 	ADDQ           $0x00000024, CX
 	DECQ           DX
 	JNE            block

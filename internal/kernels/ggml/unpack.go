@@ -14,6 +14,7 @@ import (
 type UnpackArgs struct {
 	Data   *byte // the row
 	Blocks int   // at least 1
+	Ahead  int   // bytes from a block to the memory that may be prefetched with the block
 
 	// Codes of 8 columns, plus Offset, go to each Codes + i*Stride.
 	Codes  *byte

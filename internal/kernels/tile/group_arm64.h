@@ -133,8 +133,9 @@
 	MOVD GroupArgs_Rec(R0), R13     \
 	VLD1 (R13), [V26.S4, V27.S4]
 
-// HALVES computes the two halves. HALF loads the arguments of a half, as HALF_ARGS does, OUT writes its outputs.
-#define HALVES(HALF, CLEAR, STEP, FINISH, OUT) \
+// HALVES computes the two halves. HALF loads the arguments of a half, as HALF_ARGS does, OUT writes its outputs. EACH is
+// EACH_GROUP or EACH_PAIR.
+#define HALVES(EACH, HALF, CLEAR, STEP, FINISH, OUT) \
 	MOVD a+0(FP), R0                \
 	MOVD Args_ZeroStep(R0), R9      \
 	MOVD Args_OutStride(R0), R11    \
@@ -144,12 +145,12 @@ half:                                   \
 	HALF                            \
 	CLEAR_4(8, 9, 10, 11)           \
 	CLEAR_4(12, 13, 14, 15)         \
-	EACH_GROUP(CLEAR, STEP, FINISH) \
+	EACH(CLEAR, STEP, FINISH)       \
 	OUT                             \
 	ADD  $16, R14                   \
 	TBZ  $5, R14, half
 
-#define GROUP_8(CLEAR, STEP, FINISH, OUT) HALVES(HALF_GROUP, CLEAR, STEP, FINISH, OUT)
+#define GROUP_8(CLEAR, STEP, FINISH, OUT) HALVES(EACH_GROUP, HALF_GROUP, CLEAR, STEP, FINISH, OUT)
 
 #define GROUP_4(CLEAR, STEP, FINISH, OUT) \
 	GROUP_ARGS                      \

@@ -2,6 +2,8 @@
 
 package tile
 
+import "unsafe"
+
 // Stubs of the assembly. Each product gives the bits of dotsGeneric (dots) or groupGeneric (group,
 // shifted) for the number of rows of activations in its name, panels of 8 rows and signed codes.
 // All counts in Args are positive. Stubs are called through fields of a Set only, so that
@@ -14,6 +16,9 @@ const shortGroup = 16
 // short reports whether the groupShort kernels can compute a product. These kernels also omit zero
 // points. No group is longer than the first.
 func (a *Args) short() bool { return a.NoZeros && *a.Steps <= shortGroup }
+
+// pairs reports whether all groups are of two steps.
+func (a *Args) pairs() bool { return *a.Steps == 2 && unsafe.Slice(a.Steps, a.Groups)[a.Groups-1] == 2 }
 
 // dotsGeneric and groupGeneric by SMMLA, for CPUs with I8MM.
 
@@ -54,6 +59,9 @@ func dots1DotProd(a *Args)
 func group8DotProd(a *GroupArgs)
 func blocks8DotProd(a *BlocksArgs)
 func blocksShort8DotProd(a *BlocksArgs)
+
+// blocksPairs8DotProd is blocksShort8DotProd for groups of two steps.
+func blocksPairs8DotProd(a *BlocksArgs)
 func groupShort8DotProd(a *GroupArgs)
 func group4DotProd(a *GroupArgs)
 func groupShort4DotProd(a *GroupArgs)

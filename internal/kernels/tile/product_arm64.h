@@ -47,6 +47,16 @@ odd:                        \
 	B       finish      \
 done:
 
+// EACH_PAIR is EACH_GROUP for groups of two steps.
+#define EACH_PAIR(CLEAR, STEP, FINISH) \
+group:           \
+	CLEAR    \
+	STEP     \
+	STEP     \
+	FINISH   \
+	SUBS $1, R5 \
+	BNE  group
+
 #define CLEAR_4(d0, d1, d2, d3) \
 	VZERO(d0) \
 	VZERO(d1) \

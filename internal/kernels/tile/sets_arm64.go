@@ -46,7 +46,7 @@ var (
 	dotProdSteps = []Step{
 		{
 			MR: 8, Dots: dots8DotProd, Group: either(groupShort8DotProd, group8DotProd), Shifted: shifted8DotProd, Row: row8DotProd,
-			Blocks: either(blocksShort8DotProd, blocks8DotProd),
+			Blocks: blocks8,
 		},
 		{MR: 4, Dots: dots4DotProd, Group: either(groupShort4DotProd, group4DotProd), Shifted: shifted4DotProd},
 		{MR: 1, Dots: dots1DotProd, Group: group1DotProd, Shifted: shifted1DotProd},
@@ -60,6 +60,15 @@ var (
 		{MR: 1, Dots: dots1WideNEON, Group: group1WideNEON},
 	}
 )
+
+// blocks8 is Step.Blocks for 8 rows, by dot products.
+func blocks8(a *BlocksArgs) {
+	if a.short() && a.pairs() {
+		blocksPairs8DotProd(a)
+		return
+	}
+	either(blocksShort8DotProd, blocks8DotProd)(a)
+}
 
 // either calls the first function for groups that are short, and the second for others.
 func either[A interface{ short() bool }](atShort, otherwise func(A)) func(A) {

@@ -277,10 +277,19 @@ run:
 TEXT ·unzipNEON(SB), NOSPLIT, $0-16
 	MOVD dst+0(FP), R0
 	MOVD n+8(FP), R1
-
-run:
-	VLD2   (R0), [V0.S4, V1.S4]
+	MOVD R0, R2
+	TBZ  $0, R1, run
+	VLD2.P 32(R2), [V0.S4, V1.S4]
 	VST1.P [V0.S4, V1.S4], 32(R0)
 	SUBS   $1, R1
+	BEQ    done
+
+run:
+	VLD2.P 32(R2), [V0.S4, V1.S4]
+	VLD2.P 32(R2), [V2.S4, V3.S4]
+	VST1.P [V0.S4, V1.S4, V2.S4, V3.S4], 64(R0)
+	SUBS   $2, R1
 	BNE    run
+
+done:
 	RET

@@ -247,12 +247,15 @@ func (s *Session) add(x, y []float32, b *block, m int) {
 
 // join joins the hidden states x and the outputs y of a block, in x.
 func (s *Session) join(x, y []float32, b *block) {
-	if b.replace {
-		copy(x, y)
-	} else {
-		addTimes(x, y, float32(b.scale))
-	}
-	scale(x, b.times)
+	s.split(len(x), 2, func(_, from, to int) {
+		x, y := x[from:to], y[from:to]
+		if b.replace {
+			copy(x, y)
+		} else {
+			addTimes(x, y, float32(b.scale))
+		}
+		scale(x, b.times)
+	})
 }
 
 // norm normalizes m rows, or copies them if there is no norm.

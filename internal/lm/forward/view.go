@@ -57,25 +57,19 @@ func (r *reordered) Kernel(m int) string { return r.parts[0].Kernel(m) }
 func (r *reordered) Activations() string { return quantizedAs(r.parts[0]) }
 
 func (r *reordered) Forward(w *kernels.Workspace, dst, x []float32, m int) error {
-	return r.each(dst, x, m, func(op kernels.Operator, out, x []float32) error { return op.Forward(w, out, x, m) })
+	return r.each(w, dst, x, m, func(op kernels.Operator, out, x []float32) error { return op.Forward(w, out, x, m) })
 }
 
 func (r *reordered) ForwardClamped(w *kernels.Workspace, dst, x []float32, m int, lo, hi float32) error {
-	return r.each(dst, x, m, func(op kernels.Operator, out, x []float32) error { return op.ForwardClamped(w, out, x, m, lo, hi) })
+	return r.each(w, dst, x, m, func(op kernels.Operator, out, x []float32) error { return op.ForwardClamped(w, out, x, m, lo, hi) })
 }
 
-func (r *reordered) each(dst, x []float32, m int, forward func(op kernels.Operator, out, x []float32) error) error {
+func (r *reordered) each(w *kernels.Workspace, dst, x []float32, m int, forward func(op kernels.Operator, out, x []float32) error) error {
 	if len(dst) != m*r.rows {
 		return fmt.Errorf("model: %d outputs for %d rows of %d", len(dst), m, r.rows)
 	}
-	take := func() *[]float32 {
-		if held, ok := r.buffers.Get().(*[]float32); ok {
-			return held
-		}
-		return new([]float32)
-	}
 	if r.columns != nil {
-		held := take()
+		held := r.take()
 		defer r.buffers.Put(held)
 		moved := buffer.Grow(held, m*r.cols)
 		for i := range moved {
@@ -83,7 +77,7 @@ func (r *reordered) each(dst, x []float32, m int, forward func(op kernels.Operat
 		}
 		x = moved
 	}
-	held := take()
+	held := r.take()
 	defer r.buffers.Put(held)
 	if len(r.parts) == 1 {
 		if err := forward(r.parts[0], dst, x); err != nil {
@@ -103,15 +97,38 @@ func (r *reordered) each(dst, x []float32, m int, forward func(op kernels.Operat
 			at += n
 		}
 	}
-	row := buffer.Grow(held, r.rows)
-	for i := range m {
-		out := dst[i*r.rows:][:r.rows]
-		copy(row, out)
-		for k, from := range r.order {
-			out[k] = row[from]
-		}
+	const least = 16 // rows of activations that are worth waking a thread
+	pool, parts := w.Pool(), 1
+	if pool != nil {
+		parts = max(1, min(2*pool.Threads(), m/least))
+	}
+	arrange := func(_, part int) { r.arrange(dst[m*part/parts*r.rows : m*(part+1)/parts*r.rows]) }
+	if parts == 1 {
+		arrange(0, 0)
+	} else {
+		pool.Run(parts, arrange)
 	}
 	return nil
+}
+
+// arrange puts the outputs of parts, of some rows of activations, into the order of r.
+func (r *reordered) arrange(dst []float32) {
+	held := r.take()
+	defer r.buffers.Put(held)
+	row := buffer.Grow(held, r.rows)
+	for ; len(dst) > 0; dst = dst[r.rows:] {
+		copy(row, dst)
+		for k, from := range r.order {
+			dst[k] = row[from]
+		}
+	}
+}
+
+func (r *reordered) take() *[]float32 {
+	if held, ok := r.buffers.Get().(*[]float32); ok {
+		return held
+	}
+	return new([]float32)
 }
 
 // ReadRow implements kernels.RowReader.

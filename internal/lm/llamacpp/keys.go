@@ -41,8 +41,12 @@ func (k *keyReader) name(key string) string {
 
 func (k *keyReader) fail(key, format string, args ...any) {
 	if k.err == nil {
-		k.err = &KeyError{k.name(key), fmt.Sprintf(format, args...)}
+		k.err = k.error(key, format, args...)
 	}
+}
+
+func (k *keyReader) error(key, format string, args ...any) error {
+	return &KeyError{k.name(key), fmt.Sprintf(format, args...)}
 }
 
 func (k *keyReader) has(key string) bool {

@@ -2,12 +2,15 @@ package llamacpp
 
 import (
 	"cmp"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
+	"sync/atomic"
 	"unicode/utf8"
 
+	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/protobuf"
 )
 
@@ -69,6 +72,29 @@ func (v *vocabulary) spmMerges() [][3]int32 {
 		}
 	}
 	slices.Sort(order)
+	var total atomic.Int64
+	return v.inParts(len(order), func(from, to int) ([][3]int32, error) { return v.mergesOf(order[from:to], merges, &total) })
+}
+
+// inParts lists the merges of n items in parts, by up to four goroutines.
+func (v *vocabulary) inParts(n int, list func(from, to int) ([][3]int32, error)) [][3]int32 {
+	const part = 1 << 14
+	lists := make([][][3]int32, (n+part-1)/part)
+	err := cpu.Parallel(context.Background(), min(4, cpu.Threads(0)), len(lists), func() func(i int) error {
+		return func(i int) (err error) {
+			lists[i], err = list(i*part, min((i+1)*part, n))
+			return err
+		}
+	})
+	if err != nil {
+		v.err = cmp.Or(v.err, err)
+		return nil
+	}
+	return slices.Concat(lists...)
+}
+
+// mergesOf is spmMerges for some tokens of its order. It adds their number to total.
+func (v *vocabulary) mergesOf(order []uint64, merges []bool, total *atomic.Int64) ([][3]int32, error) {
 	type pair struct {
 		left, right int
 	}
@@ -93,12 +119,11 @@ func (v *vocabulary) spmMerges() [][3]int32 {
 		for _, p := range pairs {
 			list = append(list, [3]int32{int32(p.left), int32(p.right), int32(uint32(o))})
 		}
-		if len(list) > maxMerges {
-			v.fail(keyTokens, "has more than %d pairs of tokens that make a token", maxMerges)
-			return nil
+		if total.Add(int64(len(pairs))) > maxMerges {
+			return nil, v.error(keyTokens, "has more than %d pairs of tokens that make a token", maxMerges)
 		}
 	}
-	return list
+	return list, nil
 }
 
 // falling orders numbers that are not NaN: the larger x, the smaller the result.

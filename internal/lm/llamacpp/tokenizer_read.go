@@ -322,13 +322,18 @@ func (v *vocabulary) listedMerges() [][3]int32 {
 	if v.err == nil && !v.has(keyMerges) {
 		v.fail(keyMerges, "is missing")
 	}
-	x, added := v.index, map[string]bool{}
+	added := map[string]bool{}
 	for id, t := range v.tokens {
 		if v.merged && v.types[id] == tokenUserDefined {
 			added[strings.ReplaceAll(t, " ", spaces)] = true
 		}
 	}
-	merges := make([][3]int32, 0, len(list))
+	return v.inParts(len(list), func(from, to int) ([][3]int32, error) { return v.listedPart(list[from:to], from, added) })
+}
+
+// listedPart is listedMerges for merges from number first on, without merges of added tokens.
+func (v *vocabulary) listedPart(list []string, first int, added map[string]bool) ([][3]int32, error) {
+	x, merges := v.index, make([][3]int32, 0, len(list))
 	c := -1 // the token that the pair before makes
 	for i, m := range list {
 		at := -1
@@ -336,25 +341,23 @@ func (v *vocabulary) listedMerges() [][3]int32 {
 			at = strings.IndexByte(m[1:], ' ') // a token may begin with a space
 		}
 		if at < 0 {
-			v.fail(keyMerges, "has %.40q as element %d: two tokens with a space between them were expected", m, i)
-			return nil
+			return nil, v.error(keyMerges, "has %.40q as element %d: two tokens with a space between them were expected", m, first+i)
 		}
 		a, b := m[:at+1], m[at+2:]
 		if len(added) > 0 && (added[a] || added[b] || added[a+b]) {
 			continue
 		}
 		left, right := x.hash(a), x.hash(b)
-		first, hasLeft := x.id(left, a, "")
-		second, hasRight := x.id(right, b, "")
+		l, hasLeft := x.id(left, a, "")
+		r, hasRight := x.id(right, b, "")
 		// Merges are usually in the order of the merged tokens.
 		if c++; c >= len(v.tokens) || v.absent(c) || !joins(v.tokens[c], a, b) {
 			c, _ = x.id(x.joined(left, right, len(b)), a, b)
 		}
 		if c < 0 || !hasLeft || !hasRight {
-			v.fail(keyMerges, "has %.40q as element %d, but not all of its tokens and what they make are in %s", m, i, keyTokens)
-			return nil
+			return nil, v.error(keyMerges, "has %.40q as element %d, but not all of its tokens and what they make are in %s", m, first+i, keyTokens)
 		}
-		merges = append(merges, [3]int32{int32(first), int32(second), int32(c)})
+		merges = append(merges, [3]int32{int32(l), int32(r), int32(c)})
 	}
-	return merges
+	return merges, nil
 }

@@ -188,16 +188,16 @@ func scatter(from operand.Mem, n int, to, step reg.Register) {
 	}
 }
 
-// unpackLoop emits the loop of an Unpack over blocks of some weights and bytes. The caller unpacks
-// 512 columns of several rows before the next columns, so the next columns are prefetched. body
-// writes the numbers of the block at the registers of the arguments' pointers.
-func unpackLoop(name, doc string, weights, size int, pointers []string, offset int, body func(b block, more reg.VecVirtual, stride, step reg.Register, at map[string]reg.Register)) {
+// unpackLoop emits the loop of an Unpack over blocks of some bytes. body writes the numbers of the
+// block at the registers of the arguments' pointers.
+func unpackLoop(name, doc string, size int, pointers []string, offset int, body func(b block, more reg.VecVirtual, stride, step reg.Register, at map[string]reg.Register)) {
 	emit.Func(name, "func(a *UnpackArgs)", doc)
 	hold(emit.AVX2)
 	args := GP64()
 	Load(Param("a"), args)
 	data, blocks := load(unpackArgs, args, "Data"), load(unpackArgs, args, "Blocks")
 	stride, step := load(unpackArgs, args, "Stride"), load(unpackArgs, args, "Step")
+	ahead := load(unpackArgs, args, "Ahead")
 	at := map[string]reg.Register{"Codes": load(unpackArgs, args, "Codes")}
 	for _, p := range pointers {
 		at[p] = load(unpackArgs, args, p)
@@ -209,7 +209,7 @@ func unpackLoop(name, doc string, weights, size int, pointers []string, offset i
 	}
 	Label("block")
 	for i := 0; i < size; i += 64 {
-		PREFETCHT0(operand.Mem{Base: data, Disp: 512/weights*size + i})
+		PREFETCHT0(operand.Mem{Base: data, Index: ahead, Scale: 1, Disp: i})
 	}
 	body(block{base: data}, more, stride, step, at)
 	ADDQ(operand.U32(size), data)

@@ -313,7 +313,7 @@ func (s *smallType) unpack() {
 	if s.minima {
 		pointers = append(pointers, "Mins")
 	}
-	unpackLoop(name, name+" is Format.unpack for "+s.name+".", 32*s.parts(), s.bytes, pointers, s.offset,
+	unpackLoop(name, name+" is Format.unpack for "+s.name+".", s.bytes, pointers, s.offset,
 		func(b block, more reg.VecVirtual, stride, step reg.Register, at map[string]reg.Register) {
 			for part := range s.parts() {
 				b.disp = 16 * part

@@ -430,7 +430,7 @@ func (s *superType) unpack() {
 	}
 	var numbers operand.Mem
 	first := true
-	unpackLoop(name, name+" is Format.unpack for "+s.name+".", 256, s.bytes, pointers, s.offset,
+	unpackLoop(name, name+" is Format.unpack for "+s.name+".", s.bytes, pointers, s.offset,
 		func(b block, more reg.VecVirtual, stride, step reg.Register, at map[string]reg.Register) {
 			if first {
 				numbers, first = AllocLocal(64), false

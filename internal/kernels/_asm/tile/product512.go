@@ -28,14 +28,11 @@ func product512(r result, mr int) {
 		}
 	}
 	switch {
-	case r == subs: // no registers are left for f: it is in memory, where the outputs go
+	case r == subs: // no registers are left for f: it is in memory
 		p.totals = p.zeroed()
-		zero := ZMM()
+		zero, f := ZMM(), p.inMemory()
 		VPXORD(zero, zero, zero)
-		k.eachRow(k.arg("Out"), func(_ int, to operand.Mem) {
-			VMOVUPS(zero, to)
-			VMOVUPS(zero, to.Offset(64))
-		})
+		p.each(func(m, v int) { VMOVUPS(zero, f(m, v)) })
 	case r != dots:
 		p.f = p.zeroed()
 	}
@@ -132,15 +129,27 @@ func (p *sums512) vectors(from operand.Mem) (list [2]reg.VecVirtual) {
 	return list
 }
 
+// inMemory returns the place of each vector of f of Step.Subs, T. Rows of outputs are often a
+// multiple of 4 KiB apart, so that they would share few places of the first-level cache.
+func (p *sums512) inMemory() func(m, v int) operand.Mem {
+	at := GP64()
+	MOVQ(p.arg("T"), at)
+	return func(m, v int) operand.Mem { return operand.Mem{Base: at, Disp: 128*m + 64*v} }
+}
+
 // finish writes the outputs.
 func (p *sums512) finish() {
 	natural := emit.AVX512.Load(emit.Natural())
+	var inMemory func(m, v int) operand.Mem
+	if p.result == subs {
+		inMemory = p.inMemory()
+	}
 	p.eachRow(p.arg("Out"), func(m int, to operand.Mem) {
 		for v := range 2 {
 			at := to.Offset(64 * v)
 			f := ZMM()
 			if p.result == subs {
-				VPERMPS(at, natural, f)
+				VPERMPS(inMemory(m, v), natural, f)
 			} else {
 				VPERMPS(p.f[m][v], natural, f)
 			}
@@ -302,14 +311,12 @@ func (p *sums512) endSub() {
 
 // addTotals adds a block's totals, times scales of the activations and of the rows, to outputs.
 func (p *sums512) addTotals(as, scales operand.Mem, fma func(...operand.Op)) {
-	list := p.vectors(scales)
-	p.eachRow(p.arg("Out"), func(m int, to operand.Mem) {
-		for v, x := range p.totals[m] {
-			s := ZMM()
-			VCVTDQ2PS(x, x)
-			VMULPS_BCST(as.Offset(4*m), list[v], s)
-			fma(to.Offset(64*v), s, x) // x = f + x s
-			VMOVUPS(x, to.Offset(64*v))
-		}
+	list, f := p.vectors(scales), p.inMemory()
+	p.each(func(m, v int) {
+		x, s := p.totals[m][v], ZMM()
+		VCVTDQ2PS(x, x)
+		VMULPS_BCST(as.Offset(4*m), list[v], s)
+		fma(f(m, v), s, x) // x = f + x s
+		VMOVUPS(x, f(m, v))
 	})
 }
