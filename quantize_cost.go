@@ -292,8 +292,8 @@ func (v view) tuneCost() float64 {
 		perChoice*steps*float64(tune.Choices(v.plan))/1e9
 }
 
-// ownText reports whether the model writes the text, if one is needed.
-func (v view) ownText() bool { return named(v.o.Recipe.Calibrate) == "" }
+// ownText reports whether the model writes the text, or its rest, if a text is needed.
+func (v view) ownText() bool { return named(v.o.Recipe.Calibrate) == "" || v.calibration.own > 0 }
 
 // textTokens is the length of the text that the model writes, with the held-out text.
 func (v view) textTokens() int {
