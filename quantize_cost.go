@@ -66,9 +66,6 @@ const (
 	perJob        = 1.2e9 // to start, to open files and to sync (.03 s)
 )
 
-// cacheBytes is the size of checkpoints that caches of CPUs hold in part.
-const cacheBytes = 64 << 20
-
 func weights(p *fromcheckpoint.Plan) (n float64) {
 	for _, m := range p.Matrices() {
 		n += float64(m.Rows) * float64(m.Cols)
@@ -130,7 +127,7 @@ func (v view) textCost(tokens int) float64 {
 	}
 	layers, head := v.active()
 	step := perStep * (layers + head)
-	if bytes := float64(v.plan.SourceBytes); bytes > cacheBytes {
+	if bytes := float64(v.plan.SourceBytes); bytes > packedWriter {
 		step += perWide * max(0, bytes-2*weights(v.plan))
 	}
 	return (perWritten*(layers+head) + step/slots + v.attentionCost(perKey, perDrawn)) * float64(tokens) / 1e9
