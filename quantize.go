@@ -254,7 +254,7 @@ func (j *job) saveRecipe(v *values) error {
 		}
 	}
 	r.Seed = 0
-	if r.Rotate || r.Calibrate == quantizer.Self || selfTuned {
+	if r.Rotate || r.Calibrate == quantizer.Self || j.calibration.own > 0 || selfTuned {
 		r.Seed = j.seed()
 	}
 	comment := j.o.Budget.comment(v.bits)

@@ -130,7 +130,8 @@ func (r *run) imatrixCodes(j *job, p *fromcheckpoint.Plan) (*plan.Codes, error) 
 			info.Parameters = map[string]any{"imatrix-sha256": info.SHA256}
 		}
 		files := info.SHA256
-		info.Source, info.SHA256, info.Tokens, info.Sequences, info.Seed = t.Source, t.SHA256, t.Tokens(), len(t.Sequences), t.Seed
+		info.Source, info.SHA256, info.Tokens, info.Sequences = t.Source, t.SHA256, t.Tokens(), len(t.Sequences)
+		info.Seed, info.Written = t.Seed, t.Written
 		if im, err = r.moments(j, p, im, files, t); err != nil {
 			return nil, err
 		}

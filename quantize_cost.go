@@ -66,9 +66,6 @@ const (
 	perJob        = 1.2e9 // to start, to open files and to sync (.03 s)
 )
 
-// cacheBytes is the size of checkpoints that caches of CPUs hold in part.
-const cacheBytes = 64 << 20
-
 func weights(p *fromcheckpoint.Plan) (n float64) {
 	for _, m := range p.Matrices() {
 		n += float64(m.Rows) * float64(m.Cols)
@@ -130,7 +127,7 @@ func (v view) textCost(tokens int) float64 {
 	}
 	layers, head := v.active()
 	step := perStep * (layers + head)
-	if bytes := float64(v.plan.SourceBytes); bytes > cacheBytes {
+	if bytes := float64(v.plan.SourceBytes); bytes > packedWriter {
 		step += perWide * max(0, bytes-2*weights(v.plan))
 	}
 	return (perWritten*(layers+head) + step/slots + v.attentionCost(perKey, perDrawn)) * float64(tokens) / 1e9
@@ -292,8 +289,8 @@ func (v view) tuneCost() float64 {
 		perChoice*steps*float64(tune.Choices(v.plan))/1e9
 }
 
-// ownText reports whether the model writes the text, if one is needed.
-func (v view) ownText() bool { return named(v.o.Recipe.Calibrate) == "" }
+// ownText reports whether the model writes the text, or its rest, if a text is needed.
+func (v view) ownText() bool { return named(v.o.Recipe.Calibrate) == "" || v.calibration.own > 0 }
 
 // textTokens is the length of the text that the model writes, with the held-out text.
 func (v view) textTokens() int {

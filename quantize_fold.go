@@ -138,7 +138,7 @@ func foldKey(source *fromcheckpoint.Plan, spec fold.Job) (string, error) {
 		parts = append(parts, string(recipe))
 	}
 	if spec.Text != nil {
-		parts = append(parts, spec.Text.Source, spec.Text.SHA256, spec.Text.Tokens())
+		parts = append(parts, spec.Text.Source, spec.Text.SHA256, spec.Text.Tokens(), spec.Text.Seed)
 	}
 	// The folded checkpoint contains copies of them.
 	assets, err := assetHashes(source.SourceDir())

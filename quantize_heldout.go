@@ -1,6 +1,7 @@
 package gq
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -90,7 +91,7 @@ func (d *divergences) of(path string, a forward.Activations) (of eval.Divergence
 // heldOutWindows returns text that neither calibration nor the choice of bits sees: the rest of the
 // file after their text, or text that the model writes.
 func (r *run) heldOutWindows(j *job) ([]text.Window, string, error) {
-	p, tokens := j.source.plan, j.seenTokens()
+	p, tokens := j.source.plan, cmp.Or(j.calibration.own, j.seenTokens())
 	tok, err := tokenizer.Open(p.SourceDir())
 	if err != nil {
 		return nil, "", err

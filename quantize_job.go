@@ -113,6 +113,9 @@ type calibration struct {
 	refine               bool
 	onText               bool
 	tokens               int // of the text, at most
+	// own is the number of tokens of the recipe's file, if the model writes the rest of the text. 0:
+	// the model writes no rest.
+	own int
 }
 
 func (k calibration) needed() bool { return k.imatrix || k.solved || k.awq }

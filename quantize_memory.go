@@ -9,7 +9,6 @@ import (
 	"github.com/lowbit-go/gq/internal/lm/eval"
 	"github.com/lowbit-go/gq/internal/lm/forward"
 	"github.com/lowbit-go/gq/internal/lm/text"
-	"github.com/lowbit-go/gq/quantizer"
 )
 
 // codesBytes is the size of the codes of gptq and gptq-ft in the working directory: a byte each,
@@ -99,13 +98,17 @@ func (v view) textBytes() int64 {
 	if v.textCalibrated() {
 		n = max(n, eval.KLBytes(m, v.heldOutTokens(), window))
 	}
-	if v.o.Recipe.Calibrate == quantizer.Self {
+	if k.onText && v.ownText() {
 		var texts []text.WriteOptions
 		own := v.calibrationText(k.tokens)
 		for s := &own; s != nil; s = s.with {
 			texts = append(texts, text.WriteOptions{Tokens: s.tokens, Window: window})
 		}
-		n = max(n, text.WriteBytes(m, texts))
+		written := text.WriteBytes(m, texts)
+		if p.SourceBytes <= packedWriter {
+			written += p.SourceBytes
+		}
+		n = max(n, written)
 	}
 	return n + n/garbageShare
 }

@@ -171,6 +171,9 @@ func (r *run) planJob(t *task, in *input) (_ *job, err error) {
 	if j.calibration, err = j.newCalibration(); err != nil {
 		return nil, err
 	}
+	if j.calibration.own, err = r.ownTokens(j); err != nil {
+		return nil, err
+	}
 	if j.tuning, err = r.newTuning(j); err != nil {
 		return nil, err
 	}

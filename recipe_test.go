@@ -66,6 +66,7 @@ func TestSavedRecipe(t *testing.T) {
 		"fast":              {Recipe: quantizer.Recipe{Quality: quantizer.QualityFast}},
 		"good":              {Recipe: short(quantizer.Recipe{Quality: quantizer.QualityGood})},
 		"best":              {Recipe: short(quantizer.Recipe{Quality: quantizer.QualityBest})},
+		"best, completed":   {Recipe: quantizer.Recipe{Quality: quantizer.QualityBest, Calibrate: story, CalibrateTokens: 300, Seed: 2}},
 		"best, not refined": {Recipe: short(quantizer.Recipe{Quality: quantizer.QualityBest, Refine: new(false)})},
 		"fast for bits":     {Recipe: quantizer.Recipe{Quality: quantizer.QualityFast, Calibrate: story}, Budget: &Budget{BitsPerWeight: 4.5}},
 		"good for bits":     {Recipe: short(quantizer.Recipe{Quality: quantizer.QualityGood}), Budget: &Budget{BitsPerWeight: 4.5}},

@@ -47,8 +47,9 @@ type Recipe struct {
 	// ignores Calibrate and the next four fields. Default: none; algorithms that need calibration
 	// then fail.
 	Calibrate string
-	// CalibrateTokens bounds the calibration tokens. Default (0): 8192; 32768 with QualityBest. If
-	// no algorithm of the recipe needs calibration, bits are chosen on 2560 tokens regardless.
+	// CalibrateTokens bounds the calibration tokens. Default (0): 8192; 32768 with QualityBest
+	// and QualityMax, with which the model writes the tokens that a file lacks. If no algorithm of
+	// the recipe needs calibration, bits are chosen on 2560 tokens regardless.
 	CalibrateTokens int
 	// Seed is the seed of the text that the model writes and of the rotations. Default (0): 1.
 	Seed uint64

@@ -118,7 +118,7 @@ var settings = []Setting{
 		Help:  "text or token ids to calibrate on; self: the model writes the text",
 		field: one(func(r *Recipe) *string { return &r.Calibrate }, asIs)},
 	{Name: "calibrate-tokens", Value: "N", Default: "8192; 32768 with best and max", With: With.Tokens, Least: 16,
-		Help:  "tokens of calibration",
+		Help:  "tokens of calibration; for best and max the model completes a file",
 		field: one(func(r *Recipe) *int { return &r.CalibrateTokens }, positive[int])},
 	{Name: "seed", Value: "N", Default: "1", With: With.Seed,
 		Help:  "of text that the model writes, and of rotations",

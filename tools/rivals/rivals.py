@@ -35,7 +35,7 @@ ENVIRONMENT = {**judges.ENVIRONMENT, "OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOU
 
 SKIP = ["--rule", "*embed_tokens*=skip"]
 GOOD = ["--quality", "good", "--calibrate", "calibration.ids"]
-BEST = ["--quality", "best", "--calibrate", "calibration.ids", "--calibrate-tokens", "8192"]
+BEST = ["--quality", "best", "--calibrate", "calibration.ids"]
 BLOCKS = ["--tune", "blocks", "--tune-tokens", "32768"]  # text that the model writes
 GQ = {
     "gq-search": [],

@@ -154,7 +154,7 @@ func (j *job) resume(layer int, l *finished) error {
 }
 
 func (j *job) info() provenance.Calibration {
-	c := provenance.Calibration{Source: j.text.Source, SHA256: j.text.SHA256, Tokens: j.text.Tokens(), Sequences: len(j.text.Sequences), Seed: j.text.Seed, Parameters: map[string]any{},
+	c := provenance.Calibration{Source: j.text.Source, SHA256: j.text.SHA256, Tokens: j.text.Tokens(), Sequences: len(j.text.Sequences), Seed: j.text.Seed, Written: j.text.Written, Parameters: map[string]any{},
 		SequencesSHA256: j.text.Hash(), Version: version}
 	var names []string
 	for _, m := range j.matrices {

@@ -31,6 +31,7 @@ type input struct {
 	checkpoint *llamacpp.Checkpoint
 	byName     map[string]*llamacpp.CheckpointTensor
 	viewing    bool // no file is written
+	table      bool // the vocabulary is an asset tokenizer.TableFile
 }
 
 func (in *input) Facts() write.Facts {

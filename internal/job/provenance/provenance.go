@@ -111,6 +111,8 @@ type Calibration struct {
 	Tokens    int     `json:"tokens"`
 	Sequences int     `json:"sequences"`
 	Seed      *uint64 `json:"seed,omitempty"`
+	// Written counts the last tokens, which the model wrote, if the first are from a file.
+	Written int `json:"written,omitempty"`
 	// Fallbacks counts the matrices that calibration did not reach, or did not improve.
 	Fallbacks int `json:"fallbacks,omitempty"`
 	// SequencesSHA256 is text.Text.Hash of the sequences that gptq or gptq-ft read.

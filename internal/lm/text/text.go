@@ -21,7 +21,14 @@ type Text struct {
 	// SHA256 is the checksum of the file or, for "self", of the ids as little-endian int32 in
 	// order.
 	SHA256 string
-	Seed   *uint64 // for "self"
+	Seed   *uint64 // for "self", and for the last Written tokens of other texts
+	// Written counts the tokens that the model wrote after the tokens of a file.
+	Written int `json:",omitempty"`
+}
+
+// And appends a text that the model wrote to the text of a file.
+func (t *Text) And(self *Text) *Text {
+	return &Text{slices.Concat(t.Sequences, self.Sequences), t.Source, t.SHA256, self.Seed, self.Tokens()}
 }
 
 func (t *Text) Tokens() (n int) {
