@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"log"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/internal/lm/text"
 	"github.com/lowbit-go/gq/quantizer"
+	"github.com/lowbit-go/gq/tools/internal/memory"
 )
 
 var cellsFile = flag.String("cells", "tools/quality/trained.json", "the `file` for the figures of tables mixed, tuned, elsewhere and costs; those that it holds are not measured again")
@@ -127,9 +127,9 @@ func (b *bench) measureCell(m subject, row trainedRow, bits string) (c cell, err
 	if err := b.plan(m, budget, settings, &c); err != nil {
 		return c, err
 	}
-	stop, before := watchMemory(), cpuSeconds()
+	largest, before := memory.Watch(os.Getpid()), cpuSeconds()
 	r, _, err := b.quantize(m, b.file(), budget, settings...)
-	c.Seconds, c.Megabytes = cpuSeconds()-before, stop()
+	c.Seconds, c.Megabytes = cpuSeconds()-before, 1000*largest()
 	if err != nil {
 		return c, err
 	}
@@ -176,31 +176,6 @@ func cpuSeconds() float64 {
 		return 0
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
-}
-
-var ownRssAnon = regexp.MustCompile(`(?m)^RssAnon:\s+([0-9]+) kB$`)
-
-// watchMemory follows this process until stop, which returns the largest RssAnon in megabytes.
-func watchMemory() (stop func() float64) {
-	end, most := make(chan bool), make(chan float64)
-	go func() {
-		tick, largest := time.NewTicker(100*time.Millisecond), 0.0
-		defer tick.Stop()
-		for {
-			status, _ := os.ReadFile("/proc/self/status") // without it: 0
-			if m := ownRssAnon.FindSubmatch(status); m != nil {
-				kib, _ := strconv.ParseFloat(string(m[1]), 64)
-				largest = max(largest, kib*1024/1e6)
-			}
-			select {
-			case <-tick.C:
-			case <-end:
-				most <- largest
-				return
-			}
-		}
-	}()
-	return func() float64 { end <- true; return <-most }
 }
 
 func readCells() (all []cell, err error) {
@@ -328,11 +303,11 @@ func costTable(all []cell) string {
 	t.WriteString("| | bits | CPU s | planned | MB | planned |\n|---|---|---|---|---|---|\n")
 	for _, c := range all {
 		if slices.ContainsFunc(trainedRows(""), func(r trainedRow) bool { return r.name == c.Row && r.table == "tuned" }) {
-			memory := fmt.Sprintf("%.0f", c.Megabytes)
+			megabytes := fmt.Sprintf("%.0f", c.Megabytes)
 			if c.Megabytes == 0 {
-				memory = "-"
+				megabytes = "-"
 			}
-			fmt.Fprintf(&t, "| %s, %s | %s | %.0f | %.0f | %s | %.0f |\n", c.Model, c.Row, c.Bits, c.Seconds, c.PlannedSeconds, memory, c.PlannedMegabytes)
+			fmt.Fprintf(&t, "| %s, %s | %s | %.0f | %.0f | %s | %.0f |\n", c.Model, c.Row, c.Bits, c.Seconds, c.PlannedSeconds, megabytes, c.PlannedMegabytes)
 		}
 	}
 	return t.String()
