@@ -29,7 +29,11 @@ func (r *run) newTuning(j *job) (*tuning, error) {
 	}
 	coarse := tune.Coarse(plan)
 	if b := j.o.Budget; b != nil { // bits are not chosen yet
-		coarse = b.BitsPerWeight > 0 && b.BitsPerWeight < 3
+		bpw := b.BitsPerWeight
+		if b.FileBytes > 0 {
+			bpw = 8 * float64(b.FileBytes) / weights(plan)
+		}
+		coarse = bpw > 0 && bpw < 3
 	}
 	k.steps = tune.DefaultSteps(k.kind, coarse)
 	k.tokens = cmp.Or(recipe.TuneTokens, tune.DefaultTokens(k.kind, coarse))

@@ -228,7 +228,7 @@ func flags() []cli.Flag {
 		cmdline.Settings(quality, "quality", "algorithm", "calibrate", "tune", "fold"),
 		cmdline.Settings(basics, "lora"),
 		[]cli.Flag{
-			&cli.StringFlag{Name: "target-bpw", Category: size, Usage: "choose each tensor's bits, group and mapping for at most `N` bits per quantized weight"},
+			&cli.StringFlag{Name: "target-bpw", Category: size, Usage: "choose each tensor's bits, group and mapping for at most `N` bits per quantized weight; with --quality max, the best file at a size"},
 			&cli.StringFlag{Name: "target-size", Category: size, Usage: "for a file of at most `SIZE`: 700MB, 650MiB"},
 			&cli.StringFlag{Name: "max-kl", Category: size, Usage: "make the smallest file with at most `NATS` of KL divergence per token"},
 		},

@@ -64,12 +64,7 @@ const (
 
 // measure quantizes and compares.
 func (b *bench) measure(m subject, v view, settings ...string) (*accuracy.Report, error) {
-	return b.measureAt(m, v, 0, settings...)
-}
-
-// measureAt is measure with bits chosen for at most bpw bits per weight; 0: as the settings say.
-func (b *bench) measureAt(m subject, v view, bpw float64, settings ...string) (*accuracy.Report, error) {
-	if _, _, err := b.quantize(m, b.file(), gq.Budget{BitsPerWeight: bpw}, settings...); err != nil {
+	if _, _, err := b.quantize(m, b.file(), gq.Budget{}, settings...); err != nil {
 		return nil, err
 	}
 	return b.compare(m, v, evaluated)
@@ -107,24 +102,6 @@ func (b *bench) part(m subject, v view, bits string, common []string, settings .
 		return 0, err
 	}
 	r, err := b.measure(m, v, slices.Concat([]string{"bits: " + bits}, common, settings)...)
-	if err != nil {
-		return 0, err
-	}
-	return r.Model.KL.Mean / base, nil
-}
-
-// mixedPart is part, of the weights alone, with bits and groups chosen for the bytes that the same
-// bits have in all tensors, in groups of 32.
-func (b *bench) mixedPart(m subject, bits string, settings ...string) (float64, error) {
-	base, err := b.baseline(m, weights, bits)
-	if err != nil {
-		return 0, err
-	}
-	same, _, err := b.quantize(m, b.file(), gq.Budget{}, "bits: "+bits)
-	if err != nil {
-		return 0, err
-	}
-	r, err := b.measureAt(m, weights, same.BitsPerWeight, settings...)
 	if err != nil {
 		return 0, err
 	}

@@ -56,6 +56,26 @@ func TestStoredFigures(t *testing.T) {
 	}
 }
 
+// TestStoredCells compares tables mixed, tuned, elsewhere and costs with the stored figures.
+func TestStoredCells(t *testing.T) {
+	old := *cellsFile
+	defer func() { *cellsFile = old }()
+	*cellsFile = "trained.json"
+	all, err := readCells()
+	if err != nil || len(all) == 0 {
+		t.Fatalf("%d figures: %v", len(all), err)
+	}
+	for _, table := range []struct{ document, name, text string }{
+		{guide, "tuned", trainedTable(all, "tuned", here)},
+		{notebook, "elsewhere", trainedTable(all, "tuned", there)},
+		{notebook, "costs", costTable(all)},
+	} {
+		if !strings.Contains(read(t, table.document), "<!-- begin "+table.name+" -->\n"+table.text+"<!-- end "+table.name+" -->") {
+			t.Errorf("%s does not have table %s of trained.json: run go run -C tools ./quality -w -tables mixed,tuned,elsewhere,costs -models ''", table.document, table.name)
+		}
+	}
+}
+
 // read returns the text of a document, by its name in the repository.
 func read(t *testing.T, document string) string {
 	t.Helper()

@@ -306,6 +306,14 @@ func (b *bench) measureGGUF(s *ggufSubject, file string, f figure) error {
 	return b.store(f)
 }
 
+// ggufSource names a model with the dtype of its checkpoint if the other tables have another dtype.
+func ggufSource(model string) string {
+	if model == "stories260K" {
+		return model + " (BF16)"
+	}
+	return model
+}
+
 // ggufTable has a row for each type of a model.
 func ggufTable(all []figure) string {
 	of := func(f figure, by string) figure { return find(all, f.Model, f.Type, by) }
@@ -316,7 +324,7 @@ func ggufTable(all []figure) string {
 		if f.By != weighted || was.Bytes == 0 {
 			continue
 		}
-		fmt.Fprintf(&t, "| %s | %s | %d | %s | %s | %d |", f.Model, f.Type, f.Bytes, kl(was.KL), kl(f.KL), of(f, "search").Bytes)
+		fmt.Fprintf(&t, "| %s | %s | %d | %s | %s | %d |", ggufSource(f.Model), f.Type, f.Bytes, kl(was.KL), kl(f.KL), of(f, "search").Bytes)
 		for _, way := range ggufWays {
 			g := of(f, way.name)
 			fmt.Fprintf(&t, " %s (%.2f) |", kl(g.KL), g.KL/f.KL)
@@ -326,7 +334,7 @@ func ggufTable(all []figure) string {
 	t.WriteString("\n| model and type | bytes | with imatrix | good, mixed |\n" + strings.Repeat("|---", 4) + "|\n")
 	for _, f := range all {
 		if g := of(f, "good, mixed"); f.By == weighted && g.Bytes != 0 && of(f, plain).Bytes == 0 {
-			fmt.Fprintf(&t, "| %s %s | %d | %s | %s (%.2f) |\n", f.Model, f.Type, f.Bytes, kl(f.KL), kl(g.KL), g.KL/f.KL)
+			fmt.Fprintf(&t, "| %s %s | %d | %s | %s (%.2f) |\n", ggufSource(f.Model), f.Type, f.Bytes, kl(f.KL), kl(g.KL), g.KL/f.KL)
 		}
 	}
 	return t.String()

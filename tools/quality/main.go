@@ -31,6 +31,7 @@ import (
 
 	"github.com/lowbit-go/gq/internal/lm/text"
 	"github.com/lowbit-go/gq/internal/lm/tokenizer"
+	"github.com/lowbit-go/gq/internal/memlimit"
 	"github.com/lowbit-go/gq/tools/internal/repository"
 )
 
@@ -45,15 +46,16 @@ var (
 	write   = flag.Bool("w", false, "put the tables into the documents")
 	verbose = flag.Bool("v", false, "print the recipes to standard error, with the seconds that each took")
 	only    = flag.String("models", "stories260K,books1.3M,books3.7M", "models")
-	tables  = flag.String("tables", "ratios,mixed,tuned,gguf,executed,groups,outliers,spread,onebit,bits", "tables")
+	tables  = flag.String("tables", "ratios,mixed,tuned,gguf,executed,groups,outliers,spread,onebit,elsewhere,costs,bits", "tables")
 	named   = flag.String("rows", "", "the rows of tables of ratios whose names match this regular `expression`")
-	widths  = flag.String("bits", "8,6,5,4,3,2,1", "bits of a code in table bits; of these, table outliers takes 4 and 8, and the others take 4, 3 and 2")
+	widths  = flag.String("bits", "8,6,5,4,3,2.6,2,1", "bits of a code in table bits; of these, table outliers takes 4 and 8, and the others take 4, 3 and 2; 2.6 are bits per weight in table tuned")
 )
 
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("quality: ")
 	flag.Parse()
+	memlimit.Set(212 << 20) // as the command gq
 	if err := repository.Enter(); err != nil {
 		log.Fatal(err)
 	}
@@ -78,11 +80,7 @@ func run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	b := &bench{ctx: ctx, tmp: tmp, rows: rows, base: map[string]float64{}}
-	for _, m := range []subject{
-		{name: "stories260K", dir: "stories260K-f32", file: "tinystories-val-300stories.txt", cut: text.Options{Convention: text.Documents, Window: 512}},
-		{name: "books1.3M", dir: "books1.3M-bf16", file: "books-heldout.txt", cut: text.Options{Window: 256}},
-		{name: "books3.7M", dir: "books3.7M-bf16", file: "books-heldout.txt", cut: text.Options{Window: 256}},
-	} {
+	for _, m := range subjects {
 		if !listed(*only, m.name) {
 			continue
 		}
@@ -131,6 +129,8 @@ func (b *bench) tables() []table {
 		{"outliers", notebook, b.outliers},
 		{"spread", notebook, b.spread},
 		{"onebit", notebook, b.oneBit},
+		{"elsewhere", notebook, b.elsewhere},
+		{"costs", notebook, b.costs},
 		{"bits", notebook, b.bits},
 		{"ggufspeed", "", b.ggufSpeed},
 	}
@@ -142,11 +142,19 @@ func listed(list, name string) bool { return slices.Contains(strings.Split(list,
 type subject struct {
 	name, dir, file string
 	cut             text.Options
+	elsewhere       string // a file of text of another kind
 	head, tail      string // files: what calibration may read, and the rest
+}
+
+var subjects = []subject{
+	{name: "stories260K", dir: "stories260K-f32", file: "tinystories-val-300stories.txt", elsewhere: "books-heldout.txt", cut: text.Options{Convention: text.Documents, Window: 512}},
+	{name: "books1.3M", dir: "books1.3M-bf16", file: "books-heldout.txt", elsewhere: "wikitext2-test.txt", cut: text.Options{Window: 256}},
+	{name: "books3.7M", dir: "books3.7M-bf16", file: "books-heldout.txt", elsewhere: "wikitext2-test.txt", cut: text.Options{Window: 256}},
 }
 
 func (s *subject) split(tmp string) error {
 	s.dir, s.file = filepath.Join(*shared, "models", s.dir), filepath.Join(*shared, "text", s.file)
+	s.elsewhere = filepath.Join(*shared, "text", s.elsewhere)
 	tok, err := tokenizer.Open(s.dir)
 	if err != nil {
 		return err

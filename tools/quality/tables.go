@@ -12,6 +12,9 @@ func (b *bench) bits() (string, error) {
 	t.WriteString("| model | bits | mapping, algorithm | bpw | perplexity | mean KL | same top 1 |\n|---|---|---|---|---|---|---|\n")
 	for _, m := range b.models {
 		for bits := range strings.SplitSeq(*widths, ",") {
+			if bits == midway {
+				continue
+			}
 			for _, how := range []string{"full-range rtn", "symmetric rtn", "symmetric-no-clip rtn", "asymmetric rtn", "full-range search", "asymmetric search", "half-step search"} {
 				switch {
 				case bits == "1" && strings.HasPrefix(how, "symmetric"):
@@ -127,43 +130,6 @@ func (b *bench) groups() (string, error) {
 	return b.grid(rows, func(m subject, row int, bits string) (float64, error) {
 		l := list(m)[row]
 		return b.part(m, weights, bits, []string{"group: " + l.group, "embedding-group: 32"}, l.settings...)
-	})
-}
-
-// mixed are ratios of files with bits and groups chosen for each tensor, see mixedPart. In some
-// rows the embedding keeps its 8 bits.
-func (b *bench) mixed() (string, error) {
-	rows := []string{"search, mixed", "gptq-ft, mixed", "gptq-ft + refine, mixed", "gptq-ft, mixed, embedding at 8 bits", "gptq-ft + refine, mixed, embedding at 8 bits"}
-	ft, refine := []string{"algorithm: gptq-ft"}, []string{"algorithm: gptq-ft", "refine: true"}
-	fixed := []string{"rules: [{match: model.embed_tokens, bits: 8}]"}
-	all := [][]string{{"algorithm: search"}, ft, refine, slices.Concat(ft, fixed), slices.Concat(refine, fixed)}
-	return b.grid(rows, func(m subject, row int, bits string) (float64, error) {
-		return b.mixedPart(m, bits, append([]string{fmt.Sprintf("calibrate: %q", m.head)}, all[row]...)...)
-	})
-}
-
-// tuned are ratios of files before and after tuning on text that the model wrote.
-func (b *bench) tuned() (string, error) {
-	list := []struct {
-		name  string
-		mixed bool
-		how   []string
-	}{
-		{best, false, []string{"quality: best"}},
-		{best + ", tune floats", false, []string{"quality: best", "tune: floats"}},
-		{"`--quality max`", false, []string{"quality: max"}},
-		{"`--quality max`, fractions in groups of 48", false, []string{"quality: max", "mapping: asymmetric", "group: 48"}},
-		{"`--quality max`, mixed", true, []string{"quality: max"}},
-	}
-	var rows []string
-	for _, l := range list {
-		rows = append(rows, l.name)
-	}
-	return b.grid(rows, func(m subject, row int, bits string) (float64, error) {
-		if l := list[row]; l.mixed {
-			return b.mixedPart(m, bits, l.how...)
-		}
-		return b.part(m, weights, bits, nil, list[row].how...)
 	})
 }
 

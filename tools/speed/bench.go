@@ -13,7 +13,12 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/lowbit-go/gq/tools/internal/memory"
 )
+
+// memoryColumn is the greatest private memory of a command.
+const memoryColumn = "memory"
 
 // bench runs commands in its directory.
 type bench struct {
@@ -99,10 +104,10 @@ func (b *bench) sh(dir, command string) (o outcome, err error) {
 	c.Dir, c.Env, c.Stdout, c.Stderr = dir, b.env, &stdout, &stderr
 	before, start := now(b.own), time.Now()
 	if err = c.Start(); err == nil {
-		memory := watch(c.Process.Pid)
+		largest := memory.Watch(c.Process.Pid)
 		err = c.Wait()
 		o.seconds = time.Since(start).Seconds()
-		o.memory = memory()
+		o.memory = largest()
 		b.own += (c.ProcessState.UserTime() + c.ProcessState.SystemTime()).Seconds()
 	}
 	o.stdout, o.others = stdout.Bytes(), now(b.own).others(before)

@@ -1,4 +1,5 @@
-package main
+// Package memory watches the private memory of processes.
+package memory
 
 import (
 	"fmt"
@@ -9,12 +10,9 @@ import (
 	"time"
 )
 
-// memoryColumn is the greatest private memory of a command.
-const memoryColumn = "memory"
-
-// watch looks at the private memory of a process and its children ten times a second. The function
+// Watch looks at the private memory of a process and its children ten times a second. The function
 // that it returns ends that, and returns the greatest sum in GB, or 0 where there is no /proc.
-func watch(pid int) func() float64 {
+func Watch(pid int) func() float64 {
 	end, greatest := make(chan bool), make(chan float64)
 	go func() {
 		var most float64
