@@ -38,7 +38,7 @@ func Dequantize(ctx context.Context, file, dir string, o DequantizeOptions) (*to
 		return nil, err
 	}
 	var r *tocheckpoint.DequantizeReport
-	err = withModel(ctx, file, o.Threads, stages, func(m readable) error {
+	err = withView(ctx, file, o.Threads, stages, false, func(m readable) error {
 		f, err := m.open()
 		if err != nil {
 			return err

@@ -101,6 +101,11 @@ func (m *readable) quantized(name string) error {
 // checkpoint, with a temporary .gqf file that has exact codes where its layouts hold them, and all
 // other weights in float32. See temporaryPath for its place.
 func withModel(ctx context.Context, path string, threads int, s stages, use func(m readable) error) error {
+	return withView(ctx, path, threads, s, true, use)
+}
+
+// withView is withModel, with table for the view of a GGUF file.
+func withView(ctx context.Context, path string, threads int, s stages, table bool, use func(m readable) error) error {
 	f, err := openForeign(path)
 	if err != nil {
 		return err
@@ -113,7 +118,7 @@ func withModel(ctx context.Context, path string, threads int, s stages, use func
 	}
 	defer f.Close()
 	if g, ok := f.(*fromgguf.File); ok {
-		view, tensors, err := g.View(ctx)
+		view, tensors, err := g.View(ctx, table)
 		if err != nil {
 			return err
 		}

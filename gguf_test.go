@@ -131,6 +131,10 @@ func TestViewedLogits(t *testing.T) {
 			if _, err := Dequantize(ctx, out, dir, DequantizeOptions{Dtype: packing.F32, Threads: 1}); err != nil {
 				t.Fatal(err)
 			}
+			// Other programs read tokenizer.json alone.
+			if data, err := os.ReadFile(filepath.Join(dir, "tokenizer.json")); err != nil || !bytes.Contains(data, []byte(`"vocab":{`)) {
+				t.Errorf("tokenizer.json of the dequantized checkpoint has no vocabulary (%v)", err)
+			}
 			compare("dequantized", logitsOf(t, func() (*forward.Model, error) {
 				return forward.OpenCheckpoint(dir, forward.Options{Threads: 1, LlamaCpp: true})
 			}), 1e-5)

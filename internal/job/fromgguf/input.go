@@ -31,6 +31,7 @@ type input struct {
 	checkpoint *llamacpp.Checkpoint
 	byName     map[string]*llamacpp.CheckpointTensor
 	viewing    bool // no file is written
+	table      bool // see View
 }
 
 func (in *input) Facts() write.Facts {

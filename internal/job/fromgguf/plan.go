@@ -51,7 +51,7 @@ func (in *input) Import(out write.Output, recipe quantizer.Recipe, threads int, 
 // begin reads the model and begins a plan, without items.
 func (in *input) begin(out write.Output, recipe quantizer.Recipe, threads int) error {
 	f := in.file
-	ck, err := llamacpp.ReadCheckpoint(f.gguf, in.viewing)
+	ck, err := llamacpp.ReadCheckpoint(f.gguf, in.table)
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.path, err)
 	}
