@@ -45,11 +45,11 @@ const (
 	perSearch     = 175   // of a weight: to search a scale first (4.5 ns)
 	perWeighed    = 440   // of a weight: to search a scale with second moments first (11 ns)
 	perZeroSearch = 325   // of a weight: to search a scale and a zero point first (8.4 ns)
-	perPoint      = 27000 // of a weight: to search scales with points of a lattice (.4 to 1.2 us)
 	perFractions  = 260   // of a weight: to search a scale and a fractional zero point first (6.7 ns)
 	perInput      = 110   // of a number that gptq collects for a Hessian (3 ns)
 	perSolve      = .55   // of a multiply-add of gptq and gptq-ft, outside of passes and Hessians
 	perSolved     = 2550  // of a weight: gptq and gptq-ft, to choose grids and codes (66 ns)
+	perSettled    = 3500  // of a weight: to settle integer sub-scales and codes (90 ns)
 	perRefined    = 6000  // of a weight: to refine codes and scales (160 ns)
 	perRefine     = 4.4   // of a weight and a column: to refine them
 	perChoice     = 105   // of a choice of a relaxed code and a step of its layer (2.8 ns)
@@ -65,6 +65,13 @@ const (
 	perTokenizer  = 1000  // of a byte of tokenizer.json (26 ns)
 	perJob        = 1.2e9 // to start, to open files and to sync (.03 s)
 )
+
+// pointCosts are of a weight, to search scales with points of a lattice (.37 to 1 us). gptq and
+// gptq-ft take three times as much: two searches, and codes that the nearest points are found for.
+var pointCosts = map[string]float64{"IQ2_XXS": 16e3, "IQ2_XS": 17e3, "IQ2_S": 14e3, "IQ3_XXS": 37e3, "IQ3_S": 22e3}
+
+// pointsMean is the mean of pointCosts.
+const pointsMean = 21200
 
 func weights(p *fromcheckpoint.Plan) (n float64) {
 	for _, m := range p.Matrices() {
@@ -178,7 +185,7 @@ func (v view) probeCost() float64 {
 		kinds[alloc.Kind(m.Tensor)] = true
 		own := options * (row + option*float64(m.Cols))
 		if v.o.Recipe.ForGGUF() && m.Cols%256 == 0 {
-			own += 5 * perPoint * float64(m.Cols) // five types have points
+			own += pointsMean * float64(len(pointCosts)*m.Cols)
 		}
 		compared += float64(min(m.Rows, alloc.SampledRows)) * own
 	}
@@ -206,14 +213,38 @@ func (v view) calibrationCost() float64 {
 	chosen := float64(calib.Work(v.plan))
 	cost := e.Inputs*perInput + (e.Passes+e.Sums)*perPass + e.Solves*perSolve + chosen*perSolved
 	for _, m := range v.plan.Matrices() {
-		if m.Scheme.Points() != nil && m.Scheme.Algorithm.ByLayers() { // two searches
-			cost += 2 * perPoint * float64(m.Rows) * float64(m.Cols)
+		n := float64(m.Rows) * float64(m.Cols)
+		if m.Scheme.Algorithm.ByLayers() {
+			cost += 3 * pointCosts[m.Scheme.Type.String()] * n
+		}
+		if m.Scheme.SubScales() && !v.calibration.refine {
+			cost += perSettled * n
 		}
 	}
+	cost += 3 * v.chosenPoints()
 	if v.calibration.refine {
 		cost += chosen*perRefined + e.Refines*perRefine
 	}
 	return cost/1e9 + v.attentionCost(0, 0)*tokens*e.Models/1e9
+}
+
+// chosenPoints is the cost of searches with points if a choice of types will take some: in rows of
+// whole blocks, of all weights up to 3.25 bits per weight, of none from 4.25 on.
+func (v view) chosenPoints() (cost float64) {
+	b := v.o.Budget
+	if b == nil || !v.o.Recipe.ForGGUF() || b.MaxKL > 0 {
+		return 0
+	}
+	bits := b.BitsPerWeight
+	if least := v.bounds.outline.Least; b.FileBytes > 0 {
+		bits = least.BitsPerWeight + float64(b.FileBytes-least.OutputBytes)*8/weights(v.plan)
+	}
+	for _, m := range v.plan.Matrices() {
+		if m.Cols%256 == 0 && m.Role != gqf.RoleEmbedding {
+			cost += pointsMean * min(max(4.25-bits, 0), 1) * float64(m.Rows) * float64(m.Cols)
+		}
+	}
+	return cost
 }
 
 // imatrixCost is the cost of collecting second moments, unless they are in files, and of rounding
@@ -236,6 +267,9 @@ func (v view) codesCost() (cost float64) {
 	for _, m := range v.plan.Matrices() {
 		cost += codeCost(m.Scheme) * float64(m.Rows) * float64(m.Cols)
 	}
+	if !v.calibration.needed() {
+		cost += v.chosenPoints()
+	}
 	return (cost + perJob + perTokenizer*float64(v.tokenizerBytes())) / 1e9
 }
 
@@ -256,7 +290,7 @@ func codeCost(s rounding.Scheme) float64 {
 	case a.ByLayers(): // its codes were chosen before
 		return perStored
 	case s.Points() != nil:
-		return perPoint
+		return pointCosts[s.Type.String()]
 	case a.Calibrated():
 		return perWeighed
 	case s.Fractions:

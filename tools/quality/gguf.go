@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,6 +38,8 @@ type figure struct {
 	KLError  float64 `json:"kl_error"` // its standard error
 	SameTop1 float64 `json:"same_top1_percent"`
 	Seconds  float64 `json:"seconds"` // of the quantization
+	// Windows are the mean divergences of the windows, for the errors of trained models' ratios.
+	Windows string `json:"windows,omitempty"`
 }
 
 // The ways of llama-quantize.
@@ -68,6 +71,10 @@ func (s *ggufSubject) types() []ggufType {
 		return append([]ggufType{{"Q4_K_M", 5, false}}, mixedOnly("IQ4_XS")...)
 	case "books1.3M": // rows of 128 and 384
 		return append([]ggufType{{"Q4_0", 4, false}, {"Q4_K_M", 5, false}}, mixedOnly("IQ4_XS", "Q5_K_M")...)
+	case "SmolLM2": // rows of 576, and of 1536 in down_proj
+		return mixedOnly("Q4_K_M", "IQ2_M", "Q6_K", "Q3_K_M", "IQ2_XXS", "IQ3_XXS", "IQ4_XS", "Q5_K_M", "IQ1_M")
+	case "Gemma": // rows of 640, of 1024 in o_proj and of 2048 in down_proj
+		return mixedOnly("Q4_K_M", "IQ2_M", "Q6_K", "Q3_K_M", "IQ2_XXS", "IQ3_XXS", "IQ4_XS", "Q5_K_M", "IQ1_M")
 	}
 	list := []ggufType{{"Q4_0", 4, false}, {"Q4_K_M", 4, true}, {"Q3_K_M", 3, true}, {"Q2_K", 2, true}, {"Q5_K_M", 5, true}, {"Q6_K", 6, true}}
 	return append(list, mixedOnly("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_M", "IQ3_XXS", "IQ3_M", "IQ4_XS")...)
@@ -123,6 +130,9 @@ func (b *bench) ggufOf(m subject) error {
 	// Rows that no type divides stay as they are: in 16 bits, as llama-quantize stores them.
 	s.dir = strings.Replace(s.dir, "-f32", "-bf16", 1)
 	for _, t := range s.types() {
+		if !b.rows.MatchString(t.name) {
+			continue
+		}
 		for _, by := range []string{plain, weighted} {
 			if t.bits == 0 && by == plain {
 				continue
@@ -146,6 +156,9 @@ func (b *bench) ggufOf(m subject) error {
 			all := slices.Concat(settings, way.settings)
 			if way.mixed { // a stated width or mapping would leave no choice
 				bytes, all = b.figure(figure{Model: m.name, Type: t.name, By: weighted}).Bytes, way.settings
+			}
+			if m.real { // the text of the importance matrix
+				all = append(slices.Clone(all), fmt.Sprintf("calibrate: %q", m.head))
 			}
 			if err := b.gqQuantize(s, t.name, way.name, bytes, all); err != nil {
 				return err
@@ -201,6 +214,10 @@ func (b *bench) prepare(s *ggufSubject) error {
 		}
 	}
 	source, float := at("source.gguf"), at("f32.gguf")
+	if _, err := os.Stat(s.logits); err == nil { // of an earlier run, see -work
+		s.float = float
+		return nil
+	}
 	if _, _, err := b.quantize(s.subject, source, gq.Budget{}, "rules: [{match: '*', skip: true}]"); err != nil {
 		return err
 	}
@@ -211,13 +228,15 @@ func (b *bench) prepare(s *ggufSubject) error {
 	if _, err := b.program("llama-imatrix", "-m", float, "-f", s.calibrationText, "-c", s.window, "-b", s.window, "-t", "1", "-o", s.imatrix); err != nil {
 		return err
 	}
-	_, err := b.perplexity(s, float, "--save-all-logits", s.logits)
-	return err
+	if _, err := b.perplexity(s, float, "--save-all-logits", s.logits+".part"); err != nil {
+		return err
+	}
+	return os.Rename(s.logits+".part", s.logits)
 }
 
 // perplexity runs llama-perplexity on the text that calibration has not seen.
 func (b *bench) perplexity(s *ggufSubject, file string, args ...string) (string, error) {
-	args = append([]string{"-m", file, "-f", s.evaluationText, "--chunks", "60", "-c", s.window, "-b", s.window, "-t", "1", "-fa", "off", "-ctk", "f32", "-ctv", "f32"}, args...)
+	args = append([]string{"-m", file, "-f", s.evaluationText, "--chunks", strconv.Itoa(cmp.Or(s.windows, 60)), "-c", s.window, "-b", s.window, "-t", "1", "-fa", "off", "-ctk", "f32", "-ctv", "f32"}, args...)
 	return b.program("llama-perplexity", args...)
 }
 
@@ -264,7 +283,7 @@ func (b *bench) gqQuantize(s *ggufSubject, name, by string, bytes int64, setting
 	if err := b.prepare(s); err != nil {
 		return err
 	}
-	file := filepath.Join(b.tmp, "gq.gguf")
+	file := filepath.Join(b.tmp, s.name+"."+name+".gq.gguf")
 	var err error
 	if _, f.Seconds, err = b.quantize(s.subject, file, gq.Budget{FileBytes: bytes}, settings...); err != nil {
 		return err
@@ -275,6 +294,8 @@ func (b *bench) gqQuantize(s *ggufSubject, name, by string, bytes int64, setting
 var (
 	meanKL   = regexp.MustCompile(`Mean +KLD: +([0-9.e-]+) ± +([0-9.e-]+)`)
 	sameTop1 = regexp.MustCompile(`Same top p: +([0-9.]+)`)
+	// A window's line has perplexity, its logarithm's difference and KL of all windows so far.
+	soFar = regexp.MustCompile(`(?m)^ *[0-9]+(?: +-?[0-9.]+ ± +[0-9.]+){2} +(-?[0-9.]+) ± `)
 )
 
 // measureGGUF measures a file and stores the figure.
@@ -285,9 +306,10 @@ func (b *bench) measureGGUF(s *ggufSubject, file string, f figure) error {
 	}
 	f.Bytes = st.Size()
 	var kl, top []string
+	var out string
 	// llama-perplexity may lose the end of its output.
 	for range 20 {
-		out, err := b.perplexity(s, file, "--kl-divergence", "--kl-divergence-base", s.logits)
+		out, err = b.perplexity(s, file, "--kl-divergence", "--kl-divergence-base", s.logits)
 		if err != nil {
 			return err
 		}
@@ -303,6 +325,9 @@ func (b *bench) measureGGUF(s *ggufSubject, file string, f figure) error {
 			return err
 		}
 	}
+	if s.real {
+		f.Windows = windowsOf(out)
+	}
 	return b.store(f)
 }
 
@@ -312,6 +337,35 @@ func ggufSource(model string) string {
 		return model + " (BF16)"
 	}
 	return model
+}
+
+// windowsOf returns the mean divergences of windows, from the means of all windows so far.
+func windowsOf(out string) string {
+	var list []string
+	sum := 0.0
+	for i, m := range soFar.FindAllStringSubmatch(out, -1) {
+		mean, _ := strconv.ParseFloat(m[1], 64)
+		list = append(list, fmt.Sprintf("%.5f", mean*float64(i+1)-sum))
+		sum = mean * float64(i+1)
+	}
+	return strings.Join(list, " ")
+}
+
+// paired writes the ratio of two divergences. Its standard error is from the paired differences of
+// windows, if both figures have them.
+func paired(f, of figure) string {
+	a, b := strings.Fields(f.Windows), strings.Fields(of.Windows)
+	r, squares, sum := f.KL/of.KL, 0.0, 0.0
+	for i := range min(len(a), len(b)) {
+		x, _ := strconv.ParseFloat(a[i], 64)
+		y, _ := strconv.ParseFloat(b[i], 64)
+		squares, sum = squares+(x-r*y)*(x-r*y), sum+y
+	}
+	if sum == 0 {
+		return fmt.Sprintf("%.2f", r)
+	}
+	n := float64(len(a))
+	return fmt.Sprintf("%.2f ± %.2f", r, math.Sqrt(squares*n/(n-1))/sum)
 }
 
 // ggufTable has a row for each type of a model.
@@ -334,7 +388,7 @@ func ggufTable(all []figure) string {
 	t.WriteString("\n| model and type | bytes | with imatrix | good, mixed |\n" + strings.Repeat("|---", 4) + "|\n")
 	for _, f := range all {
 		if g := of(f, "good, mixed"); f.By == weighted && g.Bytes != 0 && of(f, plain).Bytes == 0 {
-			fmt.Fprintf(&t, "| %s %s | %d | %s | %s (%.2f) |\n", ggufSource(f.Model), f.Type, f.Bytes, kl(f.KL), kl(g.KL), g.KL/f.KL)
+			fmt.Fprintf(&t, "| %s %s | %d | %s | %s (%s) |\n", ggufSource(f.Model), f.Type, f.Bytes, kl(f.KL), kl(g.KL), paired(g, f))
 		}
 	}
 	return t.String()

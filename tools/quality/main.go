@@ -10,6 +10,10 @@
 //	go run -C tools ./quality -w -tables gguf -llama.cpp llama.cpp/build/bin
 //	go run -C tools ./quality -tables ggufspeed -llama.cpp llama.cpp/build/bin
 //
+// Of the trained models that tools/realmodels makes, gguf is the only table:
+//
+//	go run -C tools ./quality -w -tables gguf -llama.cpp llama.cpp/build/bin -real /tmp/real -models SmolLM2,Gemma
+//
 // Each figure is of one gq.Quantize and one gq.Measure. Calibration reads the beginning of a text,
 // and evaluation reads the rest. Table bits needs no calibration and reads the whole text.
 package main
@@ -43,11 +47,13 @@ const (
 
 var (
 	shared  = flag.String("shared", "../shared", "the `directory` of models and texts")
+	real    = flag.String("real", "", "the `directory` of the checkpoints of tools/realmodels, for -models SmolLM2,Gemma")
+	work    = flag.String("work", "", "a `directory` for temporary files; those of table gguf are kept there, and used again")
 	write   = flag.Bool("w", false, "put the tables into the documents")
 	verbose = flag.Bool("v", false, "print the recipes to standard error, with the seconds that each took")
 	only    = flag.String("models", "stories260K,books1.3M,books3.7M", "models")
 	tables  = flag.String("tables", "ratios,mixed,tuned,gguf,executed,groups,outliers,spread,onebit,elsewhere,costs,bits", "tables")
-	named   = flag.String("rows", "", "the rows of tables of ratios whose names match this regular `expression`")
+	named   = flag.String("rows", "", "the rows of tables of ratios, and the types of table gguf, whose names match this regular `expression`")
 	widths  = flag.String("bits", "8,6,5,4,3,2.6,2,1", "bits of a code in table bits; of these, table outliers takes 4 and 8, and the others take 4, 3 and 2; 2.6 are bits per weight in table tuned")
 )
 
@@ -72,11 +78,13 @@ func run() error {
 	if err != nil {
 		return fmt.Errorf("-rows: %w", err)
 	}
-	tmp, err := os.MkdirTemp("", "quality")
-	if err != nil {
-		return err
+	tmp := *work
+	if tmp == "" {
+		if tmp, err = os.MkdirTemp("", "quality"); err != nil {
+			return err
+		}
+		defer os.RemoveAll(tmp)
 	}
-	defer os.RemoveAll(tmp)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	b := &bench{ctx: ctx, tmp: tmp, rows: rows, base: map[string]float64{}}
@@ -144,37 +152,59 @@ type subject struct {
 	cut             text.Options
 	elsewhere       string // a file of text of another kind
 	head, tail      string // files: what calibration may read, and the rest
+	// real marks a trained model of tools/realmodels. Its tail begins with a text of another domain,
+	// half of the windows that table gguf reads.
+	real    bool
+	windows int // of table gguf; 0: 60
 }
 
 var subjects = []subject{
 	{name: "stories260K", dir: "stories260K-f32", file: "tinystories-val-300stories.txt", elsewhere: "books-heldout.txt", cut: text.Options{Convention: text.Documents, Window: 512}},
 	{name: "books1.3M", dir: "books1.3M-bf16", file: "books-heldout.txt", elsewhere: "wikitext2-test.txt", cut: text.Options{Window: 256}},
 	{name: "books3.7M", dir: "books3.7M-bf16", file: "books-heldout.txt", elsewhere: "wikitext2-test.txt", cut: text.Options{Window: 256}},
+	{name: "SmolLM2", dir: "smollm2-135m", file: "wikitext2-test.txt", elsewhere: "books-heldout.txt", cut: text.Options{Window: 256}, real: true, windows: 40},
+	{name: "Gemma", dir: "gemma3-270m", file: "wikitext2-test.txt", elsewhere: "books-heldout.txt", cut: text.Options{Window: 256}, real: true, windows: 20},
 }
 
 func (s *subject) split(tmp string) error {
-	s.dir, s.file = filepath.Join(*shared, "models", s.dir), filepath.Join(*shared, "text", s.file)
+	s.file = filepath.Join(*shared, "text", s.file)
 	s.elsewhere = filepath.Join(*shared, "text", s.elsewhere)
+	if s.dir = filepath.Join(*shared, "models", s.dir); s.real {
+		s.dir = filepath.Join(*real, filepath.Base(s.dir))
+	}
 	tok, err := tokenizer.Open(s.dir)
 	if err != nil {
 		return err
 	}
-	all, err := os.ReadFile(s.file)
+	// cut divides a text after so many tokens, then at the end of the line, or of the story.
+	cut := func(file string, tokens int) (head, tail []byte, err error) {
+		all, err := os.ReadFile(file)
+		if err != nil {
+			return nil, nil, err
+		}
+		ids, err := tok.Encode(string(all), tokenizer.Options{})
+		if err != nil {
+			return nil, nil, err
+		}
+		at := len(all) * tokens / len(ids)
+		end := []byte("\n")
+		if s.cut.Convention == text.Documents {
+			end = []byte("<|endoftext|>")
+		}
+		at += bytes.Index(all[at:], end) + len(end)
+		return all[:at], all[at:], nil
+	}
+	head, tail, err := cut(s.file, calibration+calibration/16) // some tokens are longer than others
 	if err != nil {
 		return err
 	}
-	ids, err := tok.Encode(string(all), tokenizer.Options{})
-	if err != nil {
-		return err
+	if s.real {
+		books, _, err := cut(filepath.Join(*shared, "text", "books-heldout.txt"), s.windows/2*s.cut.Window)
+		if err != nil {
+			return err
+		}
+		tail = append(books, tail...)
 	}
-	// A sixteenth more, because some tokens are longer than others; then to the end of the line, or
-	// of the story.
-	at := len(all) * (calibration + calibration/16) / len(ids)
-	end := []byte("\n")
-	if s.cut.Convention == text.Documents {
-		end = []byte("<|endoftext|>")
-	}
-	at += bytes.Index(all[at:], end) + len(end)
 	s.head, s.tail = filepath.Join(tmp, s.name+".head.txt"), filepath.Join(tmp, s.name+".tail.txt")
-	return errors.Join(os.WriteFile(s.head, all[:at], 0o666), os.WriteFile(s.tail, all[at:], 0o666))
+	return errors.Join(os.WriteFile(s.head, head, 0o666), os.WriteFile(s.tail, tail, 0o666))
 }

@@ -373,5 +373,5 @@ func (j *Job) key(list []*Decision) (string, error) {
 		}
 		probes = append(probes, p)
 	}
-	return workdir.Key("probes", 6, j.Checkpoint.Stamps(), sha256.Sum256(j.Config), j.Reference.Sequences(), probes)
+	return workdir.Key("probes", 7, j.Checkpoint.Stamps(), sha256.Sum256(j.Config), j.Reference.Sequences(), probes)
 }

@@ -23,6 +23,10 @@ import (
 // has both importances.
 type importance struct {
 	rows, cols []float64
+	// coarse[k], of inputs for GGUF files, is how much greater the mean square error of input k is in
+	// llama.cpp's activations for types with blocks of 256, int8 in blocks of 256, than in those for
+	// other types, int8 in blocks of 32. Tokens are weighted as for cols.
+	coarse []float64
 }
 
 type importances struct {
@@ -74,7 +78,7 @@ func Bytes(m *forward.Model, threads, longest int) (int64, error) {
 	n := tape.Bytes() + 8*int64(threads)*int64(m.VocabSize()) + 8*int64(m.VocabSize()+m.Config().HiddenSize)
 	for _, name := range m.Linears() {
 		l := m.Linear(name)
-		n += 8 * int64(l.Rows()+l.Cols())
+		n += 8 * int64(l.Rows()+2*l.Cols())
 	}
 	return n, nil
 }
@@ -100,7 +104,7 @@ func (j *Job) importances(ctx context.Context) (*importances, error) {
 	defer pool.Close()
 	g := &gradients{model: j.Model, pool: pool, weight: map[*importance]float64{}, rows: make([][]float64, pool.Threads())}
 	g.linears = map[string]*importance{}
-	g.embedding = &importance{make([]float64, j.Model.VocabSize()), make([]float64, j.Model.Config().HiddenSize)}
+	g.embedding = &importance{rows: make([]float64, j.Model.VocabSize()), cols: make([]float64, j.Model.Config().HiddenSize)}
 	first := 0
 	for _, batch := range batches {
 		if err := tape.Forward(batch, nil); err != nil {
@@ -116,12 +120,18 @@ func (j *Job) importances(ctx context.Context) (*importances, error) {
 		}, &forward.Gradients{Linear: func(l *forward.LinearGradient) error {
 			i := g.linears[l.Name]
 			if i == nil {
-				i = &importance{make([]float64, l.N), make([]float64, l.K)}
+				i = &importance{rows: make([]float64, l.N), cols: make([]float64, l.K)}
+				if j.Options.Recipe.ForGGUF() && l.K%coarseBlock == 0 {
+					i.coarse = make([]float64, l.K)
+				}
 				g.linears[l.Name] = i
 			}
 			tokens := g.squaresOfTokens(i, l.DY, l.M)
 			g.squares(i.rows, l.DY, nil)
 			g.squares(i.cols, l.X, tokens)
+			if i.coarse != nil {
+				g.coarser(i.coarse, l.X, tokens)
+			}
 			return ctx.Err()
 		}, Embedding: func(sequence int, gradient []float32) error {
 			ids := batch[sequence]
@@ -141,6 +151,9 @@ func (j *Job) importances(ctx context.Context) (*importances, error) {
 		if w > 0 {
 			for k := range i.cols {
 				i.cols[k] /= w
+			}
+			for k := range i.coarse {
+				i.coarse[k] /= w
 			}
 		}
 	}
@@ -230,6 +243,36 @@ func (g *gradients) squares(sums []float64, x []float32, weights []float64) {
 			for k, v := range x[m*n+from:][:len(sums)] {
 				square := float64(float64(v) * float64(v))
 				sums[k] += float64(square * w)
+			}
+		}
+	})
+}
+
+// coarseBlock is the number of activations with a common scale for types with blocks of 256, and
+// fineBlock for other types.
+const coarseBlock, fineBlock = 256, 32
+
+// coarser adds to sums, an element for each column of x, [tokens][len(sums)], the mean square errors
+// of int8 in blocks of coarseBlock beyond those in blocks of fineBlock, times the token's weight. A
+// block with the largest magnitude v has steps of v/127, and errors with the mean square step^2/12.
+func (g *gradients) coarser(sums []float64, x []float32, weights []float64) {
+	n := len(sums)
+	largest := func(x []float32) (square float64) {
+		for _, v := range x {
+			square = max(square, float64(float64(v)*float64(v)))
+		}
+		return square
+	}
+	g.pool.Run(n/coarseBlock, func(_, part int) {
+		sums := sums[part*coarseBlock:][:coarseBlock]
+		for m, w := range weights {
+			block := x[m*n+part*coarseBlock:][:coarseBlock]
+			most := largest(block)
+			for at := 0; at < coarseBlock; at += fineBlock {
+				more := float64((most - largest(block[at:][:fineBlock])) * w / (12 * 127 * 127))
+				for k := range fineBlock {
+					sums[at+k] += more
+				}
 			}
 		}
 	})

@@ -176,11 +176,11 @@ func TestSample(t *testing.T) {
 		drawn       int // rows that count
 		total       float64
 	}{
-		"small":           {rows: 50, importances: []*importance{{falling[:50], []float64{1}}}, drawn: 50},
+		"small":           {rows: 50, importances: []*importance{{rows: falling[:50], cols: []float64{1}}}, drawn: 50},
 		"no importance":   {rows: n, drawn: SampledRows, total: n},
-		"one row":         {rows: n, importances: []*importance{{oneRow, []float64{1, 1}}}, drawn: 1, total: 10},
-		"two importances": {rows: n, importances: []*importance{{oneRow, []float64{1, 1}}, {oneRow, []float64{.5, 1}}}, drawn: 1, total: 17.5},
-		"no gradients":    {rows: n, importances: []*importance{{make([]float64, n), []float64{0}}}},
+		"one row":         {rows: n, importances: []*importance{{rows: oneRow, cols: []float64{1, 1}}}, drawn: 1, total: 10},
+		"two importances": {rows: n, importances: []*importance{{rows: oneRow, cols: []float64{1, 1}}, {rows: oneRow, cols: []float64{.5, 1}}}, drawn: 1, total: 17.5},
+		"no gradients":    {rows: n, importances: []*importance{{rows: make([]float64, n), cols: []float64{0}}}},
 	} {
 		r := rows{weights: &safetensors.Weights{Rows: test.rows}, importances: test.importances}
 		drawn, total := 0, 0.0
@@ -206,7 +206,7 @@ func TestSample(t *testing.T) {
 	}
 	// Harmonic numbers: row i is drawn with probability min(1, SampledRows/(i+1)/7.485), and counts
 	// for its share of the importance.
-	r := rows{weights: &safetensors.Weights{Rows: n}, importances: []*importance{{falling, []float64{1}}}}
+	r := rows{weights: &safetensors.Weights{Rows: n}, importances: []*importance{{rows: falling, cols: []float64{1}}}}
 	first, last := 0, 0
 	for row, count := range r.sample() {
 		if count > 0 && row < n/2 {

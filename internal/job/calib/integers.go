@@ -3,8 +3,9 @@ package calib
 import "math"
 
 // adjust moves the integer sub-scales and minima of block types, and fractional zero points, to the
-// minimum of the error, group by group, while codes and the other groups stay.
-func (s *solver) adjust() {
+// minimum of the error, group by group, while codes and the other groups stay. With sweeps, each
+// row's codes are swept afterwards.
+func (s *solver) adjust(sweeps bool) {
 	group := (*solver).adjustGroup
 	switch {
 	case s.scheme.Fractions:
@@ -25,11 +26,15 @@ func (s *solver) adjust() {
 		s.e.rows(m, 4, func(_, from, to int) {
 			units := [2][]float32{make([]float32, s.k), make([]float32, s.k)}
 			for r := r0 + from; r < r0+to; r++ {
+				gradient := grad[(r-r0)*s.k:][:s.k]
 				for g, own := range members {
-					group(s, r, g, own, &units, grad[(r-r0)*s.k:][:s.k])
+					group(s, r, g, own, &units, gradient)
 				}
 				if s.blocks != nil {
 					s.blocksChanged(r)
+				}
+				if sweeps {
+					s.sweepRow(r, gradient)
 				}
 			}
 		})

@@ -176,7 +176,8 @@ func (s *sizes) solving(g *group) int64 {
 		shifted /= 2
 	}
 	own := k*k + shifted
-	if s.Refine {
+	improves := s.improves(g)
+	if improves {
 		own += k * k
 	}
 	most := max(k*kernels.GramBand, shifted) // while the Hessian is factorized, and S permuted
@@ -191,9 +192,12 @@ func (s *sizes) solving(g *group) int64 {
 		}
 		most = max(most, reading, 2*n*k+max((n+k)*short, n*wide))
 		groups := int64(m.Scheme.Groups(m.Cols))
+		if improves {
+			most = max(most, 2*n*k+refineRows*k)
+		}
 		if s.Refine {
 			g := m.Scheme.Groups(m.Cols)
-			most = max(most, 2*n*k+refineRows*k, n*k+int64(refitRows(g))*int64(4*m.Cols+g*g+g))
+			most = max(most, n*k+int64(refitRows(g))*int64(4*m.Cols+g*g+g))
 		}
 		grids := groups * (n + abreast - 1) / abreast * int64(unsafe.Sizeof(vec.ColumnGrids{}))
 		s.solver = max(s.solver, 3*m.Scheme.Shape(m.Rows, m.Cols).Bytes()+grids)

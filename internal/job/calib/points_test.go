@@ -113,7 +113,7 @@ func TestSweepPoints(t *testing.T) {
 		}
 		total := [3]float64{}
 		adjusted := s.clone()
-		adjusted.adjust()
+		adjusted.adjust(false)
 		integers := 0
 		for r, e := range adjusted.measure(nil) {
 			total[0], total[1], total[2] = total[0]+before[r], total[1]+after[r], total[2]+e

@@ -277,15 +277,23 @@ const refineRows = 256
 func (s *solver) refine() {
 	s.sweep()
 	s.sweep()
-	s.adjust()
+	s.adjust(false)
 	s.refit()
 	s.sweep()
 	s.errs = s.measure(nil)
 }
 
+// settle moves the integers of block types and then the codes, twice. On books3.7M, one type in all
+// layers, this takes 2 to 17 % of the divergence: Q5_K and IQ3_S least, IQ2_S most.
+func (s *solver) settle() {
+	s.adjust(true)
+	s.adjust(true)
+	s.errs = s.measure(nil)
+}
+
 // sweep moves each code to the minimum of the error in turn, from the largest diagonal on.
 func (s *solver) sweep() {
-	k, h := s.k, s.f.h
+	k := s.k
 	d := s.errors()
 	grad := s.e.floats.Take(min(refineRows, s.n) * k)
 	defer s.e.floats.Put(d, grad)
@@ -294,29 +302,34 @@ func (s *solver) sweep() {
 		s.gradients(grad, d, r0, m)
 		s.e.rows(m, 4, func(_, from, to int) {
 			for r := r0 + from; r < r0+to; r++ {
-				gr, held := grad[(r-r0)*k:][:k], s.held.row(r)
-				if s.common.points != nil {
-					s.sweepPoints(r, gr)
-					continue
-				}
-				for a := k - 1; a >= 0; a-- {
-					if held != nil && held[s.place[a]] {
-						continue
-					}
-					g := s.grid(r, s.place[a])
-					was := float32(s.codes[r*k+a])
-					now := g.code(g.weight(was) + gr[a]/h[a*k+a])
-					if now == was {
-						continue
-					}
-					s.codes[r*k+a] = int8(now)
-					step := float32((now - was) * g.scale)
-					for b, v := range h[a*k:][:a] { // the columns behind a are done
-						gr[b] -= float32(step * v)
-					}
-				}
+				s.sweepRow(r, grad[(r-r0)*k:][:k])
 			}
 		})
+	}
+}
+
+// sweepRow is sweep for row r, with the row's error times H.
+func (s *solver) sweepRow(r int, gradient []float32) {
+	if s.common.points != nil {
+		s.sweepPoints(r, gradient)
+		return
+	}
+	k, h, held := s.k, s.f.h, s.held.row(r)
+	for a := k - 1; a >= 0; a-- {
+		if held != nil && held[s.place[a]] {
+			continue
+		}
+		g := s.grid(r, s.place[a])
+		was := float32(s.codes[r*k+a])
+		now := g.code(g.weight(was) + gradient[a]/h[a*k+a])
+		if now == was {
+			continue
+		}
+		s.codes[r*k+a] = int8(now)
+		step := float32((now - was) * g.scale)
+		for b, v := range h[a*k:][:a] { // the columns behind a are done
+			gradient[b] -= float32(step * v)
+		}
 	}
 }
 

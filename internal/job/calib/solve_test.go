@@ -96,7 +96,7 @@ func testSolver(t *testing.T, k, unit int, schemes []rounding.Scheme) {
 			}
 		}
 		adjusted := s.clone()
-		adjusted.adjust()
+		adjusted.adjust(false)
 		for r, e := range adjusted.measure(nil) { // to the accuracy of float32
 			if e > s.errs[r]*(1+1e-4) {
 				t.Errorf("%v, row %d: integers moved from error %g to %g", scheme, r, s.errs[r], e)
@@ -104,6 +104,19 @@ func testSolver(t *testing.T, k, unit int, schemes []rounding.Scheme) {
 		}
 		if scheme.Mapping == gqf.MappingKQuant && slices.Equal(adjusted.measure(nil), s.errs) {
 			t.Errorf("%v: no integer moved", scheme)
+		}
+		if scheme.SubScales() {
+			settled := s.clone()
+			settled.settle()
+			sum := 0.0
+			for _, v := range settled.errs {
+				sum += v
+			}
+			t.Logf("%v: gptq %.4g, settled %.4g", scheme, solved, sum)
+			if sum > .97*solved {
+				t.Errorf("%v: error of gptq %.4g, settled %.4g", scheme, solved, sum)
+			}
+			stored(t, settled)
 		}
 		s.refine()
 		refined := total()

@@ -26,7 +26,7 @@ func (j *job) solve(g *group) ([]*rounding.Codes, error) {
 		}
 		return list, nil
 	}
-	f, err := factorize(j.e, g.hessian, j.Refine, g.unit())
+	f, err := factorize(j.e, g.hessian, j.improves(g), g.unit())
 	if err != nil {
 		return nil, fmt.Errorf("tensor %q: %w", g.matrices[0].Name(), err)
 	}
@@ -81,9 +81,15 @@ func (g *group) unit() int {
 	return 1
 }
 
+// improves reports whether the codes of a group change after gptq, which takes the Hessian.
+func (j *job) improves(g *group) bool {
+	return j.Refine || slices.ContainsFunc(g.matrices, func(m plan.Matrix) bool { return m.Scheme.SubScales() })
+}
+
 // choose finds a matrix's codes. GPTQ starts from two sets of scales: from the search with the
 // diagonal of H as weights, and from a search that weights errors of large weights more and clips
 // less, because compensation makes targets larger. Each row keeps the best, or the search's result.
+// Sub-scales then settle.
 func (j *job) choose(s *solver) (improved bool, err error) {
 	if err := s.search(true); err != nil {
 		return false, err
@@ -99,9 +105,13 @@ func (j *job) choose(s *solver) (improved bool, err error) {
 	s.errs = s.measure(best.errs)
 	taken := s.takeBetter(best)
 	best.drop()
-	if j.Refine {
+	if j.Refine || s.scheme.SubScales() {
 		next := s.clone()
-		next.refine()
+		if j.Refine {
+			next.refine()
+		} else {
+			next.settle()
+		}
 		taken += s.takeBetter(next)
 		next.drop()
 	}

@@ -169,6 +169,12 @@ func (s Scheme) Integers() (least, most, step, mostMin int) {
 	return g.subMin, g.subMax, step, g.minMax
 }
 
+// SubScales reports whether blocks have integer sub-scales.
+func (s Scheme) SubScales() bool {
+	g := blockGrids[s.Type]
+	return g != nil && g.super()
+}
+
 // SubUnit is what a sub-scale of 1 multiplies the scale by: 1, or 1/8 or 1/4 in IQ types.
 func (s Scheme) SubUnit() float32 {
 	if g := blockGrids[s.Type]; g != nil {
