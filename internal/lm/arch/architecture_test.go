@@ -88,7 +88,6 @@ func TestParseForwardErrors(t *testing.T) {
 		{"../transformers/stablelm", changes{"qk_layernorm": true}, "qk_layernorm is true"},
 		{"../transformers/stablelm", changes{"use_parallel_residual": true}, "use_parallel_residual is true"},
 		{"../transformers/dots1", changes{"n_routed_experts": nil}, "n_routed_experts is missing"},
-		{"../transformers/dots1", changes{"scoring_func": "softmax"}, "scoring_func is softmax"},
 		{"../transformers/arcee", changes{"hidden_act": "silu"}, "hidden_act is silu: this forward pass knows only relu2"},
 		{"../transformers/llama4", changes{"no_rope_layers": []int{1}}, "no_rope_layers has 1 entries for 4 layers"},
 		{"../transformers/llama4", changes{"layer_types": []string{"sliding_attention", "", "", ""}}, `layer_types has "sliding_attention"`},
