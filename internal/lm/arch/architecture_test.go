@@ -143,6 +143,9 @@ func TestParseForwardDefaults(t *testing.T) {
 			t.Errorf("rope %d: %v, want %v", i, got, want)
 		}
 	}
+	if c := parse("../transformers/cohere", changes{"model_max_length": 131072}); c.MaxPositions != 131072 {
+		t.Errorf("Command R's context: %d", c.MaxPositions)
+	}
 	c = parse("../transformers/llama4", changes{"no_rope_layers": []int{}, "attn_temperature_tuning": 4, "interleave_moe_layer_step": nil, "attention_chunk_size": nil})
 	if l := c.Layers; l[0].Chunk != 8192 || l[0].Rope != 0 || l[3].Chunk != 0 || l[3].Rope != -1 || !l[0].Experts {
 		t.Errorf("layers of Llama 4: %+v", l)
