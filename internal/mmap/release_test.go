@@ -25,6 +25,8 @@ func TestRelease(t *testing.T) {
 	f.Release(-1, 5)
 	f.Release(size, 5)
 	f.Release(5, 0)
+	f.Need(-1, 5)
+	f.Need(5, 1<<62)
 	want("nothing released", size, size)
 	f.Release(1<<20+5, 1<<20-5)            // from a granule's begin
 	want("a part released", 0, size-1<<20) // of a huge page, all of it goes
@@ -35,6 +37,7 @@ func TestRelease(t *testing.T) {
 	f.Release(3<<20, 1<<62)
 	want("the end released", 0, size-1<<20)
 	f.Release(0, size)
+	f.Need(0, size) // brings bytes to the system's cache only
 	want("all released", 0, 0)
 
 	r, err := Reserve("x", Granule)

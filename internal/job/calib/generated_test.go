@@ -21,8 +21,8 @@ import (
 
 // TestGenerated calibrates a random model of each architecture as --quality good does, on half as
 // much text that the model writes: the KL divergence on other text of its own is at least a fifth
-// below the search's, at equal bytes. Gemma 4's mixture has all of the text: 0.77, and 0.78 on 8,192
-// tokens of other text.
+// below the search's, at equal bytes. Gemma 4's mixture has all of the text: 0.77, and 0.78 on
+// 8,192 tokens of other text.
 func TestGenerated(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes its time")

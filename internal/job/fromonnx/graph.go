@@ -2,6 +2,7 @@ package fromonnx
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"regexp"
@@ -148,20 +149,16 @@ func (r *reader) sameHead(ck *safetensors.Checkpoint) error {
 		return nil
 	}
 	t, _ := ck.Lookup(r.config.Facts.Prefix.Embedding)
-	size := int(r.head.Type.Size())
-	if len(t.Shape) != 2 || t.Shape[0] != r.head.Dims[1] || t.Shape[1] != r.head.Dims[0] || t.Size != r.head.Bytes() {
+	size, rows, cols := int(r.head.Type.Size()), int(r.head.Dims[1]), int(r.head.Dims[0])
+	if !slices.Equal(t.Shape, []int64{int64(rows), int64(cols)}) || t.Size != r.head.Bytes() {
 		return notTransposed(r.head)
 	}
 	embedding, err := ck.Bytes(t)
-	if err != nil {
-		return err
-	}
 	t.File, t.Offset = r.headFile, r.headOffset
-	head, err := ck.Bytes(t)
-	if err != nil {
+	head, wrong := ck.Bytes(t)
+	if err := errors.Join(err, wrong); err != nil {
 		return err
 	}
-	rows, cols := int(t.Shape[0]), int(t.Shape[1])
 	const block = 16 // columns of a cache line
 	for first := 0; first < cols; first += block {
 		for i := range rows {

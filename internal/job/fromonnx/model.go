@@ -99,10 +99,8 @@ func find(path string) (string, error) {
 		return "", nil
 	}
 	for _, dir := range []string{path, filepath.Join(path, folder)} {
-		list, err := fs.Glob(os.DirFS(dir), "*.onnx")
+		list, _ := fs.Glob(os.DirFS(dir), "*.onnx") // the pattern is right
 		switch {
-		case err != nil:
-			return "", err
 		case len(list) == 1:
 			return filepath.Join(dir, list[0]), nil
 		case len(list) > 1:

@@ -181,8 +181,8 @@ func openBytes(t *testing.T, m *onnx.Model) (*Model, error) {
 	return Open(file)
 }
 
-// TestTiedHead reads a graph with an embedding, and an lm_head that is stored inputs before outputs:
-// the same weights, or others.
+// TestTiedHead reads a graph with an embedding, and an lm_head that is stored inputs before
+// outputs: the same weights, or others.
 func TestTiedHead(t *testing.T) {
 	const vocab, hidden = 5, 32
 	for name, c := range map[string]struct {

@@ -69,10 +69,6 @@ type Target struct {
 }
 
 func (o *Output) Target(c *plan.Codes, hashes []string, found []write.ItemResult) (write.Target, error) {
-	return o.lay(c, hashes, found)
-}
-
-func (o *Output) lay(c *plan.Codes, hashes []string, found []write.ItemResult) (*Target, error) {
 	t := &Target{Output: o, hashes: hashes, samples: SamplesOf(o.Plan)}
 	for _, f := range o.beside {
 		if f.Name == assets.ConfigName {
@@ -139,11 +135,11 @@ func (t *Target) Finish(files []io.WriterAt, c *plan.Codes, found []write.ItemRe
 			}
 		}
 	}
-	complete, err := t.lay(c, t.hashes, found)
+	complete, err := t.Target(c, t.hashes, found)
 	if err != nil {
 		return err
 	}
-	return complete.WriteOthers(files)
+	return complete.(*Target).WriteOthers(files)
 }
 
 // constants writes the parts of a weight that no row fills.

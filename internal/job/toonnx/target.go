@@ -25,10 +25,6 @@ type target struct {
 }
 
 func (o *Output) Target(c *plan.Codes, hashes []string, found []write.ItemResult) (write.Target, error) {
-	return o.lay(c, hashes, found)
-}
-
-func (o *Output) lay(c *plan.Codes, hashes []string, found []write.ItemResult) (*target, error) {
 	t := &target{Output: o, hashes: hashes, samples: tocheckpoint.SamplesOf(o.Plan)}
 	t.First, t.Last = []write.SideFile{write.FileOf(path.Join(folder, o.modelName()), o.model.Encode())}, slices.Clip(o.beside)
 	for i, size := range o.data {
@@ -65,11 +61,11 @@ func (t *target) Finish(files []io.WriterAt, c *plan.Codes, found []write.ItemRe
 		}
 	}
 	t.setHashes(hashes)
-	complete, err := t.lay(c, t.hashes, found)
+	complete, err := t.Target(c, t.hashes, found)
 	if err != nil {
 		return err
 	}
-	return complete.WriteOthers(files)
+	return complete.(*target).WriteOthers(files)
 }
 
 // writeRotations writes the cosines or sines of a rope.

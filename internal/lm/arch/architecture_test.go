@@ -84,7 +84,12 @@ func TestParseForwardErrors(t *testing.T) {
 		{"phi4-mini", changes{"partial_rotary_factor": 2.0}, "partial_rotary_factor is 2"},
 		{"phi4-mini", changes{"full_attn_mod": 2}, "full_attn_mod is 2"},
 		{"llama3", changes{"rope_scaling": changes{"rope_type": "llama3", "factor": 2, "low_freq_factor": 4, "high_freq_factor": 1, "original_max_position_embeddings": 64}}, "high_freq_factor is 1: at least"},
-		{"../transformers/llama4", changes{"no_rope_layers": []int{1}}, "layer_types and no_rope_layers have 0 and 1 entries for 4 layers"},
+		{"../transformers/cohere", changes{"use_qk_norm": true}, "use_qk_norm is true: this forward pass knows only false"},
+		{"../transformers/stablelm", changes{"qk_layernorm": true}, "qk_layernorm is true"},
+		{"../transformers/stablelm", changes{"use_parallel_residual": true}, "use_parallel_residual is true"},
+		{"../transformers/dots1", changes{"n_routed_experts": nil}, "n_routed_experts is missing"},
+		{"../transformers/arcee", changes{"hidden_act": "silu"}, "hidden_act is silu: this forward pass knows only relu2"},
+		{"../transformers/llama4", changes{"no_rope_layers": []int{1}}, "no_rope_layers has 1 entries for 4 layers"},
 		{"../transformers/llama4", changes{"layer_types": []string{"sliding_attention", "", "", ""}}, `layer_types has "sliding_attention"`},
 		{"../transformers/phimoe", changes{"num_experts_per_tok": 3}, "num_experts_per_tok is 3: this forward pass knows only 2"},
 		{"../transformers/phimoe", changes{"tie_word_embeddings": true}, "lm_head_bias is true, but the lm_head is the embedding"},
@@ -137,6 +142,9 @@ func TestParseForwardDefaults(t *testing.T) {
 		if got, want := c.Ropes[i].Frequencies(1), want.Ropes[i].Frequencies(1); len(got) != len(want) || got[1] != want[1] {
 			t.Errorf("rope %d: %v, want %v", i, got, want)
 		}
+	}
+	if c := parse("../transformers/cohere", changes{"model_max_length": 131072}); c.MaxPositions != 131072 {
+		t.Errorf("Command R's context: %d", c.MaxPositions)
 	}
 	c = parse("../transformers/llama4", changes{"no_rope_layers": []int{}, "attn_temperature_tuning": 4, "interleave_moe_layer_step": nil, "attention_chunk_size": nil})
 	if l := c.Layers; l[0].Chunk != 8192 || l[0].Rope != 0 || l[3].Chunk != 0 || l[3].Rope != -1 || !l[0].Experts {

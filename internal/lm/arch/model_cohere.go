@@ -21,6 +21,9 @@ func cohereMetadata(m Metadata) map[string]any {
 func (k *keys) readCohere(c *ForwardConfig) {
 	k.readCommon(c, 64, 0, 0, 1e-5)
 	c.NormEps = k.positive("layer_norm_eps", 1e-5)
+	if k.has("model_max_length") { // the context of published files
+		k.keys["max_position_embeddings"] = k.keys["model_max_length"]
+	}
 	k.positions(c, 8192, ropeDefaults{theta: 10000})
 	c.Ropes[0].Neighbours = true
 	k.attentionBias(c)

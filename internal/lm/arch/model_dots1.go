@@ -15,8 +15,7 @@ var _ = register("dots1", Facts{
 		c.QKNorm = HeadNorms
 		window, first := k.window(4096), k.count("max_window_layers", 62)
 		k.slidingLayers(c, window, func(i int) bool { return window != 0 && i >= first })
-		only(k, "scoring_func", "noaux_tc", "is not a string")
-		only(k, "moe_layer_freq", 1, "is not an integer")
+		k.irrelevant("scoring_func", "topk_method", "moe_layer_freq") // to Transformers
 		normalize := k.boolean("norm_topk_prob", false)
 		k.deepseekExperts(c, 0, 0, 1408, 0)
 		c.Experts.Sigmoid, c.Experts.Normalize = true, normalize

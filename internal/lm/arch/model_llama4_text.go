@@ -73,35 +73,24 @@ func (k *keys) llama4Layers(c *ForwardConfig) {
 	chunk, period, step := k.size("attention_chunk_size", 8192), k.size("no_rope_layer_interval", 4), k.size("interleave_moe_layer_step", 1)
 	ropes := read(k, "no_rope_layers", []int(nil), "is not a list of integers")
 	mixtures := read(k, "moe_layers", []int(nil), "is not a list of integers")
-	types := read(k, "layer_types", []string(nil), "is not a list of strings")
-	if len(ropes) != 0 && len(ropes) != len(c.Layers) || types != nil && len(types) != len(c.Layers) {
-		k.fail("layer_types", "and no_rope_layers have %d and %d entries for %d layers", len(types), len(ropes), len(c.Layers))
+	if len(ropes) != 0 && len(ropes) != len(c.Layers) {
+		k.fail("no_rope_layers", "has %d entries for %d layers", len(ropes), len(c.Layers))
 		return
 	}
+	rope := func(i int) bool {
+		if len(ropes) != 0 {
+			return ropes[i] != 0
+		}
+		return (i+1)%max(1, period) != 0
+	}
+	k.layerTypes(c, rope, func(l *LayerConfig) { l.Chunk = chunk }, "chunked_attention")
 	for i := range c.Layers {
 		l := &c.Layers[i]
-		rope := (i+1)%max(1, period) != 0
-		if len(ropes) != 0 {
-			rope = ropes[i] != 0
-		}
 		if l.Experts = (i+1)%max(1, step) == 0; mixtures != nil {
 			l.Experts = slices.Contains(mixtures, i)
 		}
-		kind := "full_attention"
-		if rope {
-			kind = "chunked_attention"
-		} else {
+		if !rope(i) {
 			l.Rope = -1
-		}
-		if types != nil {
-			kind = types[i]
-		}
-		switch kind {
-		case "chunked_attention":
-			l.Chunk = chunk
-		case "full_attention":
-		default:
-			k.fail("layer_types", "has %q: this forward pass knows full_attention and chunked_attention", kind)
 		}
 	}
 }

@@ -4,7 +4,10 @@ var _ = register("stablelm", Facts{
 	Title: "StableLM", Class: "StableLmForCausalLM",
 	Layer: join(preNorms, separateAttention, separateMLP),
 	LlamaCpp: &LlamaCpp{Name: "stablelm", Square: true, Bias: QKVBias, PartialRope: true, Check: untied, Config: func(m Metadata) map[string]any {
-		return map[string]any{"hidden_act": "silu", "layer_norm_eps": m.Positive("attention.layer_norm_epsilon", 0), "use_qkv_bias": m.HasTensor("blk.0.attn_q.bias")}
+		return map[string]any{
+			"hidden_act": "silu", "layer_norm_eps": m.Positive("attention.layer_norm_epsilon", 0), "use_qkv_bias": m.HasTensor("blk.0.attn_q.bias"),
+			"use_parallel_residual": m.Flag("use_parallel_residual", false),
+		}
 	}},
 	read: func(k *keys, c *ForwardConfig) {
 		k.readCommon(c, 32, 32, 0, 1e-5)

@@ -162,21 +162,19 @@ func (k *keys) readYarn(r *RopeConfig, d ropeDefaults) {
 }
 
 func (k *keys) readLongRope(r *RopeConfig, d ropeDefaults) {
-	r.Short = read(k, "short_factor", []float64(nil), "is not a list of numbers")
-	r.Long = read(k, "long_factor", []float64(nil), "is not a list of numbers")
-	for _, l := range []struct {
-		key  string
-		list []float64
-	}{{"short_factor", r.Short}, {"long_factor", r.Long}} {
-		if len(l.list) != r.Dims/2 {
-			k.fail(l.key, "has %d numbers: %d were expected, one for each pair of dimensions", len(l.list), r.Dims/2)
+	factors := func(key string) []float64 {
+		list := read(k, key, []float64(nil), "is not a list of numbers")
+		if len(list) != r.Dims/2 {
+			k.fail(key, "has %d numbers: %d were expected, one for each pair of dimensions", len(list), r.Dims/2)
 		}
-		for _, f := range l.list {
+		for _, f := range list {
 			if !(f > 0) {
-				k.fail(l.key, "has %v: positive numbers were expected", f)
+				k.fail(key, "has %v: positive numbers were expected", f)
 			}
 		}
+		return list
 	}
+	r.Short, r.Long = factors("short_factor"), factors("long_factor")
 	// Phi-3 has the original context next to rope_scaling; the factor is the ratio of the contexts.
 	r.Factor = k.optional("factor")
 	r.OriginalPositions = k.count("original_max_position_embeddings", 0)

@@ -308,8 +308,7 @@ func (s *Session) prepare(a *attention, rotations []*rotation, q, k []float32, p
 // product rounded. So the bits do not depend on the division of tokens into chunks and blocks.
 func (a *attentionThreads) block(worker int, c *cache, sinks, heads, q []float32, kvHead, from, to, start, stride int) {
 	w := &a.workers[worker]
-	first, _ := c.seen(start + from)
-	first = first / keyBlock * keyBlock
+	first := c.first(start+from) / keyBlock * keyBlock
 	last := start + to
 	width := padded(last - first + min(1, len(sinks)))
 	tokens, d, group := to-from, c.dim, a.heads/c.heads // query heads per key-value head
@@ -326,8 +325,8 @@ func (a *attentionThreads) block(worker int, c *cache, sinks, heads, q []float32
 		a.math.MulAdd(scores[p-first:], width, queries, d, keys, keyBlock, rows, d, keyBlock)
 	}
 	for r := range rows {
-		lo, hi := c.seen(start + from + r/group)
-		row := scores[r*width:][lo-first : hi-first]
+		position := start + from + r/group
+		row := scores[r*width:][c.first(position)-first : position+1-first]
 		if a.softcap != 0 {
 			softcap(row, a.softcap)
 		}
@@ -336,17 +335,15 @@ func (a *attentionThreads) block(worker int, c *cache, sinks, heads, q []float32
 
 	clear(out)
 	// The positions that all tokens see lie in the middle.
-	_, common := c.seen(start + from)
-	begin, _ := c.seen(last - 1)
-	begin = min(begin, common)
+	common := start + from + 1
+	begin := min(c.first(last-1), common)
 	for t := range tokens {
-		lo, _ := c.seen(start + from + t)
-		a.values(out, scores, c, kvHead, t*group, (t+1)*group, lo, min(begin, common), first, width)
+		a.values(out, scores, c, kvHead, t*group, (t+1)*group, c.first(start+from+t), begin, first, width)
 	}
 	a.values(out, scores, c, kvHead, 0, rows, begin, common, first, width)
 	for t := range tokens {
-		lo, hi := c.seen(start + from + t)
-		a.values(out, scores, c, kvHead, t*group, (t+1)*group, max(lo, common), hi, first, width)
+		position := start + from + t
+		a.values(out, scores, c, kvHead, t*group, (t+1)*group, max(c.first(position), common), position+1, first, width)
 	}
 	for t := range tokens {
 		copy(heads[(from+t)*stride+at:][:group*d], out[t*group*d:])

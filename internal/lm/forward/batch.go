@@ -2,6 +2,7 @@ package forward
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/lowbit-go/gq/internal/buffer"
 )
@@ -225,13 +226,10 @@ func (b *Batch) check(chunks []Chunk) (rows, wanted int, err error) {
 		if n < 0 || n >= len(b.sequences) {
 			return 0, 0, fmt.Errorf("model: sequence %d of %d", n, len(b.sequences))
 		}
-		for _, other := range chunks[:i] {
-			if other.Sequence == n {
-				return 0, 0, fmt.Errorf("model: sequence %d is twice in a pass", n)
-			}
-		}
 		q := &b.sequences[n]
 		switch {
+		case slices.ContainsFunc(chunks[:i], func(other Chunk) bool { return other.Sequence == n }):
+			return 0, 0, fmt.Errorf("model: sequence %d is twice in a pass", n)
 		case len(chunk.Tokens) == 0:
 			return 0, 0, fmt.Errorf("model: no tokens for sequence %d", n)
 		case len(chunk.Tokens) > q.max-q.n:

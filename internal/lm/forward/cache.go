@@ -74,11 +74,6 @@ func (c *cache) reset() {
 	c.pages = c.pages[:0]
 }
 
-// seen returns the positions lo to hi-1 to which the token at position attends.
-func (c *cache) seen(position int) (lo, hi int) {
-	return c.first(position), position + 1
-}
-
 func (c *cache) release(p *page) {
 	if p != nil {
 		*c.free = append(*c.free, p)

@@ -122,8 +122,7 @@ func (t *Tape) blockGradient(a *attention, r *record, w *attentionGradient, head
 		copy(w.dOut[j*group*d:][:group*d], t.back.dheads[at:])
 	}
 	cache := &t.s.caches[a.cache]
-	first, _ := cache.seen(p)
-	first = first / keyBlock * keyBlock
+	first := cache.first(p) / keyBlock * keyBlock
 	seen := end - first // tokens
 	width := t.m.scoreWidth(seen)
 	scores, dS := w.scores[:rows*width], w.dS[:rows*width]
@@ -132,9 +131,9 @@ func (t *Tape) blockGradient(a *attention, r *record, w *attentionGradient, head
 	set.MulAdd(scores, width, w.queries, d, w.keys[first:], stride, rows, d, width)
 	set.MulAdd(dS, width, w.dOut, d, w.values[first:], stride, rows, d, width)
 	for i := range rows {
-		lo, hi := cache.seen(p + i/group)
+		position := p + i/group
 		at := (start+p)*nq + head*group*d + i/group*nq + i%group*d
-		t.rowGradient(w, a.sinks, head*group+i%group, i*width, lo-first, hi-first, width, dot(w.dOut[i*d:][:d], r.heads[at:][:d]))
+		t.rowGradient(w, a.sinks, head*group+i%group, i*width, cache.first(position)-first, position+1-first, width, dot(w.dOut[i*d:][:d], r.heads[at:][:d]))
 	}
 
 	clear(w.dQueries[:rows*d])

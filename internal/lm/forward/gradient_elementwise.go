@@ -52,8 +52,8 @@ func (t *Tape) normBackward(n *norm, dst, dy, x []float32, rows int, gains, add 
 	})
 }
 
-// normRowBackward is normBackward for the input of a single row. In a centered norm, which subtracts
-// the mean, with g = w dy and c = x - mean(x):
+// normRowBackward is normBackward for the input of a single row. A centered norm subtracts the
+// mean. With g = w dy and c = x - mean(x):
 //
 //	dx = inverse (g - mean(g) - c inverse^2 mean(g c))
 func normRowBackward(dst, dy, x, weights []float32, mean, inverse float32, centered, add bool) {

@@ -125,15 +125,10 @@ func (t *Tape) sharedBackward(l *mixture, r *record, g *Gradients, dy []float32)
 		t.norm(g, l.sharedPost, dshared, dy, r.sharedDown, n, false)
 	}
 	t.gatedBackward(l.shared, &r.shared, g, dx, in, dshared, r.sharedDown, 0, n, nil, true)
-	if l.sharedFed != nil {
-		t.norm(g, l.sharedFed, b.dnormed, dx, r.in, n, true)
-		return
+	t.norm(g, l.sharedFed, b.dnormed, dx, r.in, n, true)
+	if l.sharedRouter != nil {
+		t.through(g, l.sharedRouter, b.dnormed, r.in, b.dgates, r.sharedLogits, true)
 	}
-	addTo(b.dnormed[:n*h], dx)
-	if l.sharedRouter == nil {
-		return
-	}
-	t.through(g, l.sharedRouter, b.dnormed, r.in, b.dgates, r.sharedLogits, true)
 }
 
 func routerBackward(e *arch.ExpertConfig, r *record, b *backward, token int) {

@@ -258,13 +258,12 @@ func (f *family) checkExperts(c *arch.ForwardConfig) error {
 		step = dense + 1
 	}
 	for i, l := range c.Layers {
-		if step > 1 && l.Experts != ((i+1)%step == 0) {
+		switch {
+		case step > 1 && l.Experts != ((i+1)%step == 0):
 			return unsupported("llama.cpp's %s expects experts in each n-th layer, but layer %d has another network (moe_layers)", f.Name, i)
-		}
-		if f.Mixture.Dense && l.Experts != (i >= dense) {
+		case f.Mixture.Dense && l.Experts != (i >= dense):
 			return unsupported("llama.cpp's %s expects experts in every layer behind the first %d, but layer %d is dense", f.Name, dense, i)
-		}
-		if !f.Mixture.Dense && step == 1 && !l.Experts && !l.NoFeedForward {
+		case !f.Mixture.Dense && step == 1 && !l.Experts && !l.NoFeedForward:
 			return unsupported("llama.cpp's %s expects experts in every layer, but layer %d is dense (mlp_only_layers or decoder_sparse_step)", f.Name, i)
 		}
 	}

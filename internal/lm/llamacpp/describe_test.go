@@ -210,6 +210,14 @@ func TestDescribeRefused(t *testing.T) {
 		{"gemma3n", keys{"num_kv_shared_layers": 0, "activation_sparsity_pattern": sparse, "intermediate_size": 96, "hidden_size_per_layer_input": 256, "laurel_rank": 64, "altup_correct_scale": false}, "and true for altup_correct_scale"},
 		{"gemma3n", keys{"num_kv_shared_layers": 0, "activation_sparsity_pattern": sparse, "intermediate_size": 96, "hidden_size_per_layer_input": 256, "laurel_rank": 64, "final_logit_softcapping": 20}, "30 for final_logit_softcapping"},
 		{"gemma3n", keys{"num_kv_shared_layers": 0, "activation_sparsity_pattern": sparse, "intermediate_size": 96, "hidden_size_per_layer_input": 256, "laurel_rank": 64, "vocab_size": 100}, "more rows of inputs of single layers than tokens (vocab_size_per_layer_input)"},
+		{"cohere", keys{"num_hidden_layers": 64}, "64 layers and more without norms of queries and keys (use_qk_norm false)"},
+		{"cohere", keys{"attention_bias": true}, "biases of q, k and v"},
+		{"arcee", keys{"mlp_bias": true}, "biases of the feed-forward network (mlp_bias)"},
+		{"nemotron", keys{"tie_word_embeddings": true}, "an lm_head that is the embedding (tie_word_embeddings)"},
+		{"stablelm", keys{"tie_word_embeddings": true}, "an lm_head that is the embedding (tie_word_embeddings)"},
+		{"dots1", keys{"tie_word_embeddings": true}, "an lm_head that is the embedding (tie_word_embeddings)"},
+		{"dots1", keys{"num_key_value_heads": 2}, "2 heads of keys and values for 4 of queries (num_key_value_heads)"},
+		{"glm", keys{"head_dim": 32}, "4 heads of 32 with hidden_size 64"},
 		{"gemma4", nil, "keys and values of layer 1 in layer 3, only of layer 2 (num_kv_shared_layers)"},
 	} {
 		raw, err := os.ReadFile(filepath.Join(testshared.Root(t), "internal", "lm", "forward", "testdata", "transformers", c.name, "config.json"))
