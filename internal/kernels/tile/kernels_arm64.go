@@ -6,8 +6,8 @@ import "unsafe"
 
 // Stubs of the assembly. Each product gives the bits of dotsGeneric (dots) or groupGeneric (group,
 // shifted) for the number of rows of activations in its name, panels of 8 rows and signed codes.
-// All counts in Args are positive. Stubs are called through fields of a Set only, so that
-// go:noescape would have no effect.
+// All counts in Args are positive. Stubs are called through fields of a Set only, so that a
+// directive go:noescape would have no effect.
 
 // shortGroup is the largest number of steps for which the groupShort kernels are right: 16 steps of
 // 16 products of at most 2^14 each are at most 2^22.
