@@ -91,6 +91,9 @@ func newModel(c *arch.ForwardConfig, s source, o Options) (*Model, error) {
 	if err := s.guard(m.load); err != nil {
 		return nil, err
 	}
+	if o.Packed { // the copies are read instead of the map
+		s.release()
+	}
 	if !some {
 		if err := m.unused(); err != nil {
 			return nil, err

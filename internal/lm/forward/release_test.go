@@ -48,3 +48,21 @@ func TestStreamReleases(t *testing.T) {
 		}
 	}
 }
+
+// TestPackedReleases: a model that has copied its weights holds none of the map in memory.
+func TestPackedReleases(t *testing.T) {
+	dir := filepath.Join(testshared.Root(t), "testdata", "books1.3M-bf16")
+	for _, packed := range []bool{false, true} {
+		m, err := OpenCheckpoint(dir, Options{Threads: 1, Packed: packed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.NewSession(4).Forward([]int32{1, 2}, make([]float32, m.VocabSize()), false); err != nil {
+			t.Fatal(err)
+		}
+		if n := testmapped.Resident(t, filepath.Join(dir, "model.safetensors")); (n < 1<<20) != packed {
+			t.Errorf("packed %t: %d bytes of the map are in memory", packed, n)
+		}
+		m.Close()
+	}
+}
