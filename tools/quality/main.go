@@ -12,7 +12,7 @@
 //
 // Of the trained models that tools/realmodels makes, gguf is the only table:
 //
-//	go run -C tools ./quality -w -tables gguf -llama.cpp llama.cpp/build/bin -real /tmp/real -models SmolLM2,Gemma
+//	go run -C tools ./quality -w -tables gguf -llama.cpp DIR -real /tmp/real -models SmolLM2,Gemma
 //
 // Each figure is of one gq.Quantize and one gq.Measure. Calibration reads the beginning of a text,
 // and evaluation reads the rest. Table bits needs no calibration and reads the whole text.

@@ -81,8 +81,8 @@
 // divergence to all options of a tensor: .0006 to .0007 at 4 to 8 bits, where the weights' part is
 // .0002 to .08.
 //
-// llama.cpp's activations for types with blocks of 256 share scales in blocks of 256, for other types
-// in blocks of 32. On books3.7M they add .00020 and .00007. The predictions for the former types
-// have the difference. Files with the bytes of a Q5_K_M and a Q4_K_M then have .64 and .78 times the
-// divergence by llama-perplexity.
+// llama.cpp's activations for types with blocks of 256 share scales in blocks of 256, for other
+// types in blocks of 32. On books3.7M they add .00020 and .00007. The predictions for the former
+// types have the difference. Files with the bytes of a Q5_K_M and a Q4_K_M then have .64 and .78
+// times the divergence by llama-perplexity.
 package alloc
