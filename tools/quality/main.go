@@ -153,8 +153,8 @@ type subject struct {
 	name, dir, file string
 	cut             text.Options
 	head, tail      string // files: what calibration may read, and the rest
-	// real marks a trained model of tools/realmodels. Its tail begins with a text of another domain,
-	// half of the windows that table gguf reads.
+	// real marks a trained model of tools/realmodels. Its tail begins with novels, half of the
+	// windows that table gguf reads.
 	real    bool
 	windows int // of table gguf; 0: 60
 }
