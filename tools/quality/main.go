@@ -77,11 +77,13 @@ func run() error {
 		return fmt.Errorf("-rows: %w", err)
 	}
 	tmp := *work
-	if tmp == "" {
-		if tmp, err = os.MkdirTemp("", "quality"); err != nil {
-			return err
-		}
+	if tmp != "" {
+		err = os.MkdirAll(tmp, 0o777)
+	} else if tmp, err = os.MkdirTemp("", "quality"); err == nil {
 		defer os.RemoveAll(tmp)
+	}
+	if err != nil {
+		return err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
