@@ -12,7 +12,7 @@
 //
 // Of the trained models that tools/realmodels makes, gguf is the only table:
 //
-//	go run -C tools ./quality -w -tables gguf -llama.cpp llama.cpp/build/bin -real /tmp/real -models SmolLM2,Gemma
+//	go run -C tools ./quality -w -tables gguf -llama.cpp DIR -real /tmp/real -models SmolLM2,Gemma
 //
 // Each figure is of one gq.Quantize and one gq.Measure. Calibration reads the beginning of a text,
 // and evaluation reads the rest. Table bits needs no calibration and reads the whole text.
@@ -79,11 +79,13 @@ func run() error {
 		return fmt.Errorf("-rows: %w", err)
 	}
 	tmp := *work
-	if tmp == "" {
-		if tmp, err = os.MkdirTemp("", "quality"); err != nil {
-			return err
-		}
+	if tmp != "" {
+		err = os.MkdirAll(tmp, 0o777)
+	} else if tmp, err = os.MkdirTemp("", "quality"); err == nil {
 		defer os.RemoveAll(tmp)
+	}
+	if err != nil {
+		return err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -152,8 +154,8 @@ type subject struct {
 	cut             text.Options
 	elsewhere       string // a file of text of another kind
 	head, tail      string // files: what calibration may read, and the rest
-	// real marks a trained model of tools/realmodels. Its tail begins with a text of another domain,
-	// half of the windows that table gguf reads.
+	// real marks a trained model of tools/realmodels. Its tail begins with novels, half of the
+	// windows that table gguf reads.
 	real    bool
 	windows int // of table gguf; 0: 60
 }

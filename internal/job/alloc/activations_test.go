@@ -2,12 +2,16 @@ package alloc
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gguf"
+	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/job/rounding"
+	"github.com/lowbit-go/gq/internal/job/togguf"
 	"github.com/lowbit-go/gq/kernels"
+	"github.com/lowbit-go/gq/quantizer"
 )
 
 // TestCoarser compares the stated errors of activations with the errors of int8 codes, which are a
@@ -106,6 +110,31 @@ func TestCoarseErrors(t *testing.T) {
 	for i := 1; i < len(sums); i++ {
 		if got := (sums[i] - sums[0]) / float64(i); math.Abs(got/want-1) > 1e-9 {
 			t.Errorf("coarse activations that count %d times add %g each, want %g", i, got, want)
+		}
+	}
+}
+
+// TestSolved: calibration of a GGUF file lowers the predictions of linear layers, not of the
+// embedding and not of activations.
+func TestSolved(t *testing.T) {
+	for _, algorithm := range []gqf.Algorithm{gqf.AlgorithmSearch, gqf.AlgorithmImatrix, gqf.AlgorithmGPTQFT} {
+		j := openJob(t, bundled, 1)
+		j.Options.Recipe = quantizer.Recipe{Targets: []quantizer.Target{quantizer.TargetGGUF}, Algorithm: algorithm}
+		j.Options.GGUF = &togguf.Options{}
+		p, err := j.layOut()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range p.Decisions {
+			d.ProbeKL = 3
+			d.predict(&tensorErrors{Options: slices.Repeat([]float64{8}, len(d.Options)), Probe: 4})
+			want := 6.0
+			if algorithm == gqf.AlgorithmGPTQFT && !d.Embedding && d.Name != "lm_head.weight" {
+				want *= solvedShare
+			}
+			if got := d.Options[0].KL; got != want {
+				t.Errorf("%s, %s: predicted %g, want %g", algorithm, d.Name, got, want)
+			}
 		}
 	}
 }

@@ -364,10 +364,11 @@ func (j *Job) key(list []*Decision) (string, error) {
 		Heads   []string
 		Scheme  rounding.Scheme
 		Options []rounding.Scheme
+		Solved  bool
 	}
 	var probes []probe
 	for _, d := range list {
-		p := probe{Name: d.Name, Tensors: d.Tensors, Heads: d.heads, Scheme: d.probeScheme()}
+		p := probe{Name: d.Name, Tensors: d.Tensors, Heads: d.heads, Scheme: d.probeScheme(), Solved: d.solved}
 		for _, o := range d.Options {
 			p.Options = append(p.Options, o.scheme)
 		}

@@ -51,6 +51,8 @@ type Decision struct {
 	match  string          // pattern of a rule for all tensors; "": a rule for each tensor
 	rule   *quantizer.Rule // the user's rule that leaves bits open; nil: none
 	scheme rounding.Scheme
+	// solved says that calibration of whole layers will choose the codes of a GGUF file.
+	solved bool
 	hull   []int // indices of the options on the lower convex hull, in order of bytes
 }
 
@@ -101,7 +103,9 @@ func (j *Job) decisions(base *fromcheckpoint.Plan) ([]*Decision, error) {
 		}
 		d := groups[key]
 		if d == nil {
-			d = &Decision{Name: name, Embedding: embedding, rule: rule, heads: heads[t.Name], scheme: rowByRow(j.Options.Recipe.Scheme(t.Role, rule))}
+			s := j.Options.Recipe.Scheme(t.Role, rule)
+			d = &Decision{Name: name, Embedding: embedding, rule: rule, heads: heads[t.Name], scheme: rowByRow(s)}
+			d.solved = s.Algorithm.ByLayers() && j.Options.Recipe.ForGGUF()
 			if parts != nil {
 				d.match = "re:" + regexp.QuoteMeta(parts[1]) + `\d+` + regexp.QuoteMeta(parts[2])
 			}

@@ -54,10 +54,11 @@
 // without weights take outliers of the activations for losses that calibration removes: on
 // SmolLM2-135M they choose groups of 128 where weighted searches choose groups of 48 to 96.
 //
-// Calibration gains more with some schemes than with others, and no prediction knows that. So with
-// calibration Best also makes a rival allocation, and measures both files on text that calibration
-// does not see. The rival has the same fractional zero points in all linear layers, or if that is
-// predicted to be much worse, no fractional zero points.
+// In GGUF files, which quantize the embedding too, predictions for calibrated linear layers are
+// halved. Calibration gains more with some schemes than with others, and no prediction knows that.
+// So with calibration Best also makes a rival allocation, and measures both files on text that
+// calibration does not see. The rival has the same fractional zero points in all linear layers, or
+// if that is predicted to be much worse, no fractional zero points.
 //
 // # Decisions
 //
@@ -81,8 +82,8 @@
 // divergence to all options of a tensor: .0006 to .0007 at 4 to 8 bits, where the weights' part is
 // .0002 to .08.
 //
-// llama.cpp's activations for types with blocks of 256 share scales in blocks of 256, for other types
-// in blocks of 32. On books3.7M they add .00020 and .00007. The predictions for the former types
-// have the difference. Files with the bytes of a Q5_K_M and a Q4_K_M then have .64 and .78 times the
-// divergence by llama-perplexity.
+// llama.cpp's activations for types with blocks of 256 share scales in blocks of 256, for other
+// types in blocks of 32. On books3.7M they add .00020 and .00007. The predictions for the former
+// types have the difference. Files with the bytes of a Q5_K_M and a Q4_K_M then have .64 and .78
+// times the divergence by llama-perplexity.
 package alloc

@@ -23,9 +23,9 @@ import (
 // has both importances.
 type importance struct {
 	rows, cols []float64
-	// coarse[k], of inputs for GGUF files, is how much greater the mean square error of input k is in
-	// llama.cpp's activations for types with blocks of 256, int8 in blocks of 256, than in those for
-	// other types, int8 in blocks of 32. Tokens are weighted as for cols.
+	// coarse[k], for GGUF files, is how much greater the mean square error of input k is in
+	// llama.cpp's activations for types with blocks of 256 (int8 in blocks of 256) than in
+	// activations for other types (int8 in blocks of 32). Tokens are weighted as for cols.
 	coarse []float64
 }
 
@@ -252,9 +252,10 @@ func (g *gradients) squares(sums []float64, x []float32, weights []float64) {
 // fineBlock for other types.
 const coarseBlock, fineBlock = 256, 32
 
-// coarser adds to sums, an element for each column of x, [tokens][len(sums)], the mean square errors
-// of int8 in blocks of coarseBlock beyond those in blocks of fineBlock, times the token's weight. A
-// block with the largest magnitude v has steps of v/127, and errors with the mean square step^2/12.
+// coarser adds to sums, an element for each column of x, [tokens][len(sums)], by how much mean
+// square errors of int8 in blocks of coarseBlock exceed errors in blocks of fineBlock, times the
+// token's weight. A block with the largest magnitude v has steps of v/127, and errors with the mean
+// square step^2/12.
 func (g *gradients) coarser(sums []float64, x []float32, weights []float64) {
 	n := len(sums)
 	largest := func(x []float32) (square float64) {

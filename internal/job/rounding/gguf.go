@@ -94,7 +94,7 @@ func GGUFMapping(bits int) gqf.Mapping {
 }
 
 // wider names, for types whose blocks may not divide a row, a type of smaller blocks that is at
-// least as accurate: of K types and IQ4_XS the type that llama-quantize takes.
+// least as accurate: the types that llama-quantize takes, but IQ4_NL in place of Q4_0.
 var wider = map[gguf.TensorType]gguf.TensorType{
 	gguf.Q1_0: gguf.Q2_0, gguf.Q2_0: gguf.Q4_0,
 	gguf.Q2_K: iq4NL, gguf.Q3_K: iq4NL, gguf.Q4_K: gguf.Q5_0, gguf.Q5_K: gguf.Q5_1, gguf.Q6_K: gguf.Q8_0,
