@@ -129,7 +129,7 @@ var settings = []Setting{
 	{Name: "tune", Value: "WHAT", Default: "off; by the model's size with max", Values: tuneNames,
 		Help:  "numbers to train afterwards: norms, floats, codes or blocks",
 		field: one(func(r *Recipe) *Tune { return &r.Tune }, word[Tune]("kind of tuning", tuneNames))},
-	{Name: "tune-tokens", Value: "N", Default: "32768; 65536 for blocks, 131072 for codes, 393216 up to 2.5 bits", With: With.Tune, Least: 256,
+	{Name: "tune-tokens", Value: "N", Default: "32768; 65536 for blocks, 196608 for codes, 393216 up to 2.5 bits", With: With.Tune, Least: 256,
 		Help:  "tokens of the text to tune on",
 		field: one(func(r *Recipe) *int { return &r.TuneTokens }, positive[int])},
 	{Name: "tune-text", Value: "FILE", Default: Self, Values: []string{Self}, With: With.Tune, in: isName,

@@ -44,7 +44,7 @@ type cell struct {
 	PlannedMegabytes float64 `json:"planned_megabytes"`
 }
 
-// midway is a size between 1 and 2 bits of the small models, in bits per weight.
+// midway is a size below 2 bits in groups of 32, in bits per weight.
 const midway = "2.6"
 
 // elsewhereTokens is the number of tokens of text of another kind.

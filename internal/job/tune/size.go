@@ -181,7 +181,7 @@ func DefaultSteps(k quantizer.Tune, coarse bool) int {
 	case k == quantizer.TuneCodes && coarse:
 		return 736
 	case k == quantizer.TuneCodes:
-		return 320
+		return 480
 	}
 	return 160
 }
@@ -193,7 +193,7 @@ func DefaultTokens(k quantizer.Tune, coarse bool) int {
 	case k == quantizer.TuneCodes && coarse:
 		return 736*StepTokens + mostHeldOut
 	case k == quantizer.TuneCodes:
-		return 131072
+		return 196608
 	case k == quantizer.TuneBlocks:
 		return 65536
 	}
