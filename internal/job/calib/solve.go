@@ -275,9 +275,14 @@ const refineRows = 256
 
 // refine sweeps over the codes and refits the scales, of block types also the integers.
 func (s *solver) refine() {
-	s.sweep()
-	s.sweep()
-	s.adjust(false)
+	if s.scheme.SubScales() {
+		s.adjust(true)
+		s.adjust(true)
+	} else {
+		s.sweep()
+		s.sweep()
+		s.adjust(false)
+	}
 	s.refit()
 	s.sweep()
 	s.errs = s.measure(nil)
