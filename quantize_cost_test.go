@@ -131,8 +131,7 @@ func TestEstimateJobs(t *testing.T) {
 		{"awq", books, QuantizeOptions{Recipe: awq}, 3.05, 28},
 		{"awq", books3, QuantizeOptions{Recipe: awq}, 5.88, 48},
 		{"good", stories, QuantizeOptions{Recipe: quantizer.Recipe{Quality: quantizer.QualityGood}}, 1.36, 27},
-		{"max", stories, QuantizeOptions{Recipe: quantizer.Recipe{Quality: quantizer.QualityMax}}, 61.9, 250},
-		{"max bits", stories, QuantizeOptions{Recipe: quantizer.Recipe{Quality: quantizer.QualityMax}, Budget: &Budget{BitsPerWeight: 5.2}}, 87, 185},
+		{"max", stories, QuantizeOptions{Recipe: quantizer.Recipe{Quality: quantizer.QualityMax, TuneTokens: 8192}}, 15, 67},
 		{"floats", books, QuantizeOptions{Recipe: quantizer.Recipe{Tune: quantizer.TuneFloats}}, 25.6, 120},
 	} {
 		tt.o.Threads = 1
