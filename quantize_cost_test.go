@@ -174,6 +174,24 @@ func TestEstimate(t *testing.T) {
 	}
 }
 
+// TestEstimateTuneSize checks that files below 3 bits per weight are trained on more text, whether
+// bits per weight or bytes state their size.
+func TestEstimateTuneSize(t *testing.T) {
+	seconds := func(b Budget) float64 {
+		t.Helper()
+		o := QuantizeOptions{Recipe: quantizer.Recipe{Quality: quantizer.QualityMax}, Budget: &b, Threads: 1}
+		p, err := Plan(t.Context(), books, t.TempDir()+"/m.gqf", o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.Estimate.Seconds
+	}
+	low, bytes, high := seconds(Budget{BitsPerWeight: 2.6}), seconds(Budget{FileBytes: 450_000}), seconds(Budget{BitsPerWeight: 4})
+	if math.Abs(bytes/low-1) > .01 || high > .8*low {
+		t.Errorf("2.6 bits per weight %.1f s, 450,000 bytes %.1f s, 4 bits per weight %.1f s", low, bytes, high)
+	}
+}
+
 // TestEstimateTokenizer: RssAnon of a job by rtn with Llama 3's tokenizer.json of 9.1 MB, two
 // threads, was 80 to 83 MB.
 func TestEstimateTokenizer(t *testing.T) {
