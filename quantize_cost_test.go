@@ -131,8 +131,7 @@ func TestEstimateJobs(t *testing.T) {
 		{"awq", books, QuantizeOptions{Recipe: awq}, 3.05, 28},
 		{"awq", books3, QuantizeOptions{Recipe: awq}, 5.88, 48},
 		{"good", stories, QuantizeOptions{Recipe: quantizer.Recipe{Quality: quantizer.QualityGood}}, 1.36, 27},
-		{"max", stories, QuantizeOptions{Recipe: quantizer.Recipe{Quality: quantizer.QualityMax}}, 61.9, 250},
-		{"max bits", stories, QuantizeOptions{Recipe: quantizer.Recipe{Quality: quantizer.QualityMax}, Budget: &Budget{BitsPerWeight: 5.2}}, 87, 185},
+		{"max", stories, QuantizeOptions{Recipe: quantizer.Recipe{Quality: quantizer.QualityMax, TuneTokens: 8192}}, 15, 67},
 		{"floats", books, QuantizeOptions{Recipe: quantizer.Recipe{Tune: quantizer.TuneFloats}}, 25.6, 120},
 	} {
 		tt.o.Threads = 1
@@ -172,6 +171,24 @@ func TestEstimate(t *testing.T) {
 	}
 	if search.MemoryBytes >= 256<<20 || good.MemoryBytes <= search.MemoryBytes || best.MemoryBytes <= good.MemoryBytes {
 		t.Errorf("search %d bytes, good %d, best %d", search.MemoryBytes, good.MemoryBytes, best.MemoryBytes)
+	}
+}
+
+// TestEstimateTuneSize checks that files below 3 bits per weight are trained on more text, whether
+// bits per weight or bytes state their size.
+func TestEstimateTuneSize(t *testing.T) {
+	seconds := func(b Budget) float64 {
+		t.Helper()
+		o := QuantizeOptions{Recipe: quantizer.Recipe{Quality: quantizer.QualityMax}, Budget: &b, Threads: 1}
+		p, err := Plan(t.Context(), books, t.TempDir()+"/m.gqf", o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.Estimate.Seconds
+	}
+	low, bytes, high := seconds(Budget{BitsPerWeight: 2.6}), seconds(Budget{FileBytes: 450_000}), seconds(Budget{BitsPerWeight: 4})
+	if math.Abs(bytes/low-1) > .01 || high > .8*low {
+		t.Errorf("2.6 bits per weight %.1f s, 450,000 bytes %.1f s, 4 bits per weight %.1f s", low, bytes, high)
 	}
 }
 

@@ -66,6 +66,7 @@ func TestStoredCells(t *testing.T) {
 		t.Fatalf("%d figures: %v", len(all), err)
 	}
 	for _, table := range []struct{ document, name, text string }{
+		{guide, "mixed", trainedTable(all, "mixed", here)},
 		{guide, "tuned", trainedTable(all, "tuned", here)},
 		{notebook, "elsewhere", trainedTable(all, "tuned", there)},
 		{notebook, "costs", costTable(all)},

@@ -231,6 +231,20 @@ func findCell(all []cell, model, row, bits string) *cell {
 // of a row.
 func trainedTable(all []cell, table string, value func(c *cell) (kl, stdErr float64)) string {
 	columns := []string{"4", "3", "2"}
+	var rows []trainedRow
+	for _, row := range trainedRows("") {
+		if row.table == table {
+			rows = append(rows, row)
+		}
+	}
+	var models []string // with a figure in the table
+	for _, s := range subjects {
+		if slices.ContainsFunc(all, func(c cell) bool {
+			return c.Model == s.name && slices.ContainsFunc(rows, func(r trainedRow) bool { return r.name == c.Row })
+		}) {
+			models = append(models, s.name)
+		}
+	}
 	t := strings.Builder{}
 	t.WriteString("| | 4 bit | 3 bit | 2 bit |")
 	if table == "tuned" {
@@ -238,17 +252,14 @@ func trainedTable(all []cell, table string, value func(c *cell) (kl, stdErr floa
 		t.WriteString(" KL at " + midway + " bits per weight |")
 	}
 	t.WriteString(" error |\n|---|" + strings.Repeat("---|", len(columns)+1) + "\n")
-	for _, row := range trainedRows("") {
-		if row.table != table {
-			continue
-		}
+	for _, row := range rows {
 		fmt.Fprintf(&t, "| %s |", row.name)
 		most := 0.0
 		for _, bits := range columns {
 			var figures []string
 			any := false
-			for _, model := range subjects {
-				c, rtn := findCell(all, model.name, row.name, bits), findCell(all, model.name, base, bits)
+			for _, model := range models {
+				c, rtn := findCell(all, model, row.name, bits), findCell(all, model, base, bits)
 				if c == nil {
 					figures = append(figures, "-")
 					continue
