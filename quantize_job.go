@@ -113,8 +113,8 @@ type calibration struct {
 	refine               bool
 	onText               bool
 	tokens               int // of the text, at most
-	// own is the number of tokens of the recipe's file, if the model writes the rest of the text. 0:
-	// the model writes no rest.
+	// own is the number of tokens of the recipe's file, or 0 if the model writes no text to follow
+	// them.
 	own int
 }
 

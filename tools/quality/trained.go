@@ -30,8 +30,8 @@ type cell struct {
 	Row   string  `json:"row"`
 	Bits  string  `json:"bits"` // of all tensors in a file of the same size; midway: bits per weight
 	BPW   float64 `json:"bits_per_weight"`
-	// Mean KL divergence from the float model, nats per token, with its clustered standard error: on
-	// text that calibration has not seen, and on text of another kind.
+	// The mean KL divergence from the float model in nats per token, and its clustered standard
+	// error: on text that calibration has not seen, and on text of another kind.
 	KL             float64 `json:"kl"`
 	KLError        float64 `json:"kl_error"`
 	Elsewhere      float64 `json:"kl_elsewhere"`
@@ -58,7 +58,7 @@ type trainedRow struct {
 	settings    []string
 }
 
-// base is the row of TorchAO's symmetric rounding, which no table shows.
+// base names the row of TorchAO's symmetric rounding. No table shows it.
 const base = "symmetric RTN"
 
 // trainedRows lists the rows; head is the text for calibration of table mixed.
@@ -80,8 +80,7 @@ func trainedRows(head string) []trainedRow {
 // trainedWidths are the columns.
 var trainedWidths = []string{"4", "3", "2", midway}
 
-// measureTrained measures what the flags select and the file of figures does not hold, and returns
-// all figures.
+// measureTrained measures the selected cells that have no figures yet, and returns all figures.
 func (b *bench) measureTrained(table string) ([]cell, error) {
 	all, err := readCells()
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/lowbit-go/gq/quantizer"
 )
 
-// TestCoarser compares the stated errors of activations with the errors of int8 codes, which are a
-// little larger: the largest value of each small block has none.
+// TestCoarser compares the stated errors of activations with the errors of int8 codes. The codes of
+// small blocks err a little less than stated: the largest value of each block has no error.
 func TestCoarser(t *testing.T) {
 	const tokens, n, outlier = 200, 2 * coarseBlock, 37
 	r := detmath.Source(4)

@@ -54,7 +54,7 @@
 // without weights take outliers of the activations for losses that calibration removes: on
 // SmolLM2-135M they choose groups of 128 where weighted searches choose groups of 48 to 96.
 //
-// In GGUF files, which quantize the embedding too, predictions for calibrated linear layers are
+// GGUF files quantize the embedding too, so for them predictions for calibrated linear layers are
 // halved. Calibration gains more with some schemes than with others, and no prediction knows that.
 // So with calibration Best also makes a rival allocation, and measures both files on text that
 // calibration does not see. The rival has the same fractional zero points in all linear layers, or

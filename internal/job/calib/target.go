@@ -81,7 +81,7 @@ func (g *group) unit() int {
 	return 1
 }
 
-// improves reports whether the codes of a group change after gptq, which takes the Hessian.
+// improves reports whether the codes of a group change after gptq. This takes the Hessian.
 func (j *job) improves(g *group) bool {
 	return j.Refine || slices.ContainsFunc(g.matrices, func(m plan.Matrix) bool { return m.Scheme.SubScales() })
 }

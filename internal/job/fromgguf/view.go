@@ -18,7 +18,7 @@ import (
 // View presents a GGUF file as a .gqf file with the names, shapes and orders of the Hugging Face
 // checkpoint. Matrices lie where the GGUF file has them; vectors, and matrices that llama.cpp
 // stores with other numbers, are in memory. f must stay open as long as the view is used. With
-// table, the vocabulary is an asset tokenizer.TableFile, which only gq reads.
+// table, the vocabulary is an asset that only gq reads: tokenizer.TableFile.
 func (f *File) View(ctx context.Context, table bool) (v *gqf.File, tensors map[string]imports.ImportedTensor, err error) {
 	in := &input{file: f, viewing: true, table: table}
 	err = in.Guard(func() error {
