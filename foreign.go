@@ -104,7 +104,7 @@ func withModel(ctx context.Context, path string, threads int, s stages, use func
 	return withAssets(ctx, path, threads, s, true, use)
 }
 
-// withAssets is withModel. With table, the vocabulary of a GGUF file is an asset that only gq reads.
+// withAssets is withModel. With table, the vocabulary of a GGUF file is an asset for gq alone.
 func withAssets(ctx context.Context, path string, threads int, s stages, table bool, use func(m readable) error) error {
 	f, err := openForeign(path)
 	if err != nil {

@@ -80,6 +80,7 @@ NAMES = {
     "gq-best": "gq `best`",
     "gq-good-fractions": "gq `good`, fractional zero points",
     "gq-good-mixed": "gq `good`, mixed",
+    "gq-best-mixed": "gq `best`, mixed",
     "gq-best-blocks": "gq `best`, trained",
     "gq-good-blocks-mixed": "gq `good`, mixed, trained",
 }
