@@ -111,7 +111,7 @@ type Calibration struct {
 	Tokens    int     `json:"tokens"`
 	Sequences int     `json:"sequences"`
 	Seed      *uint64 `json:"seed,omitempty"`
-	// Written counts the last tokens, if the model wrote them after those of a file.
+	// Written counts the tokens that the model wrote after the tokens of a file.
 	Written int `json:"written,omitempty"`
 	// Fallbacks counts the matrices that calibration did not reach, or did not improve.
 	Fallbacks int `json:"fallbacks,omitempty"`
