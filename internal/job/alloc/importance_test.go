@@ -243,6 +243,7 @@ func TestColumns(t *testing.T) {
 // TestCalibratedErrors: predictions for a calibrated algorithm spare the columns with large inputs,
 // so they have smaller errors, weighted by the inputs, than rows of search.
 func TestCalibratedErrors(t *testing.T) {
+	testshared.SlowEmulated(t, "TestSameChoiceEverywhere has a hash of the choice")
 	j := openJob(t, "../../../internal/lm/forward/testdata/torch/llama3", 1)
 	found := map[gqf.Algorithm][]*tensorErrors{}
 	im, err := j.importances(t.Context())

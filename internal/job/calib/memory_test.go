@@ -8,12 +8,14 @@ import (
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/test/testmodels"
 	"github.com/lowbit-go/gq/internal/test/testplan"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/quantizer"
 )
 
 // TestMemory compares the sizes that Estimate adds with the buffers of a job.
 func TestMemory(t *testing.T) {
+	testshared.SlowEmulated(t, "sizes are the same on every CPU")
 	books, mixture := testmodels.Books(t, 2), t.TempDir()
 	testmodels.Mixture(t).Write(t, mixture)
 	for _, tt := range []struct {
@@ -29,9 +31,6 @@ func TestMemory(t *testing.T) {
 		{"gptq-ft of experts", mixture, quantizer.Recipe{Bits: 4, Algorithm: gqf.AlgorithmGPTQFT}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if testing.Short() && tt.dir == mixture {
-				t.Skip("takes a minute under emulation; sizes are the same on every CPU")
-			}
 			text := testplan.Text(512, 128, 50, 128)
 			p := testplan.New(t, tt.dir, tt.recipe)
 			o := Options{Refine: tt.refine, Threads: 2}
