@@ -57,6 +57,7 @@ func TestStateTruncate(t *testing.T) {
 // and by 3.0e-5 (9.7e-7) in gq. The worst row is the same in both: a head's output, before its
 // norm 1/70 of the median size, has an error of 5e-5 behind the norm, the median is 3e-7.
 func TestStrongDecays(t *testing.T) {
+	testshared.SlowEmulated(t, "TestGradientBits has the bits")
 	stateCases(t, func(t *testing.T, m *Model) {
 		for _, l := range m.layers {
 			for _, b := range l.blocks {
@@ -102,6 +103,7 @@ func TestStrongDecays(t *testing.T) {
 // TestStatePrefix: a sequence begins with whole pages of an earlier one, as long as the state
 // behind the pages is there.
 func TestStatePrefix(t *testing.T) {
+	testshared.SlowEmulated(t, "what is known of a sequence is the same natively")
 	stateCases(t, func(t *testing.T, m *Model) {
 		b := m.NewBatch(2, 900)
 		long := someTokens(800, m.VocabSize())
@@ -154,6 +156,7 @@ func (f *failingOperator) Forward(w *kernels.Workspace, dst, x []float32, m int)
 
 // TestStateLost: after passes that failed, their sequences go on, as others do.
 func TestStateLost(t *testing.T) {
+	testshared.SlowEmulated(t, "errors are the same natively")
 	stateCases(t, func(t *testing.T, m *Model) {
 		name := m.Head() // it runs when all states have moved
 		op := &failingOperator{Operator: m.Linear(name)}
