@@ -157,34 +157,42 @@ func OpenFiles(paths []string, opts Options) (*Checkpoint, error) {
 	return c, nil
 }
 
-// OpenParts opens files of another format as a checkpoint. names are their paths below dir, and
-// tensors what they hold, with the files' indices. HeaderSHA256 of the first file is that of the
-// whole file.
-func OpenParts(dir string, names []string, tensors []Tensor) (_ *Checkpoint, err error) {
-	c := newCheckpoint(dir, Options{})
-	c.tensors = slices.Clone(tensors)
+// OpenParts opens files of another format as a checkpoint. name is the first file's path below dir.
+// parts reads this file, and returns the paths of the other files and the tensors of all files.
+// HeaderSHA256 of the first file is that of the whole file.
+func OpenParts(dir, name string, parts func(file []byte) ([]string, []Tensor, error)) (_ *Checkpoint, err error) {
+	c, l := newCheckpoint(dir, Options{}), &loader{}
 	defer func() {
 		if err != nil {
 			c.Close()
 		}
 	}()
-	for _, name := range names {
-		if err := c.addFile(filepath.Join(dir, name), &loader{}); err != nil {
+	names := []string{name}
+	for i := 0; i < len(names); i++ {
+		if err := c.addFile(filepath.Join(dir, names[i]), l); err != nil {
 			return nil, err
 		}
-		f := SourceFile{Name: filepath.ToSlash(name), Size: c.maps[len(c.files)].Size()}
-		if len(c.files) == 0 {
-			if err := c.Guard(func() error { f.HeaderSHA256 = sha256.Sum256(c.maps[0].Bytes()); return nil }); err != nil {
-				return nil, err
+		c.files = append(c.files, SourceFile{Name: filepath.ToSlash(names[i]), Size: c.maps[i].Size()})
+		if i > 0 {
+			continue
+		}
+		err := c.Guard(func() error {
+			c.files[0].HeaderSHA256 = sha256.Sum256(c.maps[0].Bytes())
+			others, tensors, err := parts(c.maps[0].Bytes())
+			for _, t := range tensors {
+				l.add(t)
 			}
+			names = append(names, others...)
+			return err
+		})
+		if err != nil {
+			return nil, err
 		}
-		c.files = append(c.files, f)
 	}
-	slices.SortFunc(c.tensors, func(a, b Tensor) int { return strings.Compare(a.Name, b.Name) })
-	for i, t := range c.tensors {
-		if i > 0 && t.Name == c.tensors[i-1].Name {
-			return nil, fmt.Errorf("safetensors: %s: tensor %s appears twice", dir, quote(t.Name))
-		}
+	if err := c.sortTensors(l); err != nil {
+		return nil, err
+	}
+	for _, t := range c.tensors {
 		if _, err := c.Bytes(t); err != nil {
 			return nil, err
 		}

@@ -238,7 +238,7 @@ func TestErrors(t *testing.T) {
 	set := func(name string, v int64) func(m *onnx.Model) {
 		return func(m *onnx.Model) {
 			list := node(m).Attributes
-			list[slices.IndexFunc(list, func(a onnx.Attribute) bool { return a.Name == name })].Int = v
+			list[slices.IndexFunc(list, func(a onnx.Attribute) bool { return a.Name == name })].Int[0] = v
 		}
 	}
 	for want, change := range map[string]func(m *onnx.Model){
@@ -259,7 +259,7 @@ func TestErrors(t *testing.T) {
 			m.Graph.Nodes = append(m.Graph.Nodes, onnx.Node{Op: "MatMul", Inputs: []string{"y", "z"}, Outputs: []string{"o"}})
 		},
 		`multiplied by the factors "f"`: func(m *onnx.Model) {
-			m.Graph.Nodes = append(m.Graph.Nodes, onnx.Node{Op: "Mul", Inputs: []string{"h", "f"}, Outputs: []string{"x"}})
+			m.Graph.Nodes = slices.Insert(m.Graph.Nodes, 0, onnx.Node{Op: "Mul", Inputs: []string{"h", "f"}, Outputs: []string{"x"}})
 			m.Graph.Initializers = append(m.Graph.Initializers, onnx.Tensor{Name: "f", Type: onnx.Float, Dims: []int64{32}, Raw: make([]byte, 128)})
 		},
 		`reads "u" before a node makes it`: func(m *onnx.Model) { node(m).Inputs[0] = "u" },

@@ -83,14 +83,20 @@ func Find(ck *safetensors.Checkpoint, config []byte) (*Quantized, error) {
 	if find == nil {
 		return nil, f.unread()
 	}
-	if err := ck.Guard(func() error { return find(f) }); err != nil || len(f.q.Weights) == 0 {
+	if err := f.run(find, config); err != nil || len(f.q.Weights) == 0 {
 		return nil, err
 	}
+	return f.q, nil
+}
+
+// run finds weights, and completes what is known of the checkpoint.
+func (f *finder) run(find func(*finder) error, config []byte) error {
+	err := f.ck.Guard(func() error { return find(f) })
 	f.sort()
-	if config != nil {
+	if err == nil && config != nil {
 		f.q.Config, err = WithoutQuantization(config)
 	}
-	return f.q, err
+	return err
 }
 
 type finder struct {
