@@ -20,7 +20,7 @@ import (
 type Model struct {
 	*safetensors.Checkpoint
 	Quantized *hfquant.Quantized
-	// PlusOne says that gains of norms, the tensors with one dimension, have 1 added.
+	// PlusOne says that gains of norms have 1 added.
 	PlusOne bool
 }
 

@@ -54,11 +54,7 @@ func (o *Output) files() error {
 // config is config.json with the settings of transformers.js: which graph to load, and the number
 // of files with weights.
 func (o *Output) config() ([]byte, error) {
-	config, err := hfquant.WithoutQuantization(o.Config)
-	if err != nil {
-		return nil, err
-	}
-	return hfquant.WithMember(config, "transformers.js_config", struct {
+	return hfquant.WithEntry(o.Config, "transformers.js_config", struct {
 		Dtype string `json:"dtype"`
 		Files int    `json:"use_external_data_format"`
 	}{o.dtype.name, len(o.data)})
@@ -83,16 +79,14 @@ func (o *Output) genai() ([]byte, error) {
 	search := object{"max_length": context(c), "past_present_share_buffer": true}
 	of := map[string]object{"bos_token_id": model, "eos_token_id": model, "pad_token_id": model,
 		"do_sample": search, "temperature": search, "top_k": search, "top_p": search, "repetition_penalty": search}
-	for _, file := range []string{assets.ConfigName, generationFile} { // the second has the last word
-		source, err := o.from.Asset(file)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		} else if err != nil {
-			return nil, err
-		}
+	generation, err := o.from.Asset(generationFile)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, source := range [][]byte{o.Config, generation} { // the second has the last word
 		var keys map[string]json.RawMessage
-		if err := json.Unmarshal(jsonscan.Finite(source), &keys); err != nil {
-			return nil, fmt.Errorf("%s: %s: %w", o.root, file, err)
+		if err := json.Unmarshal(jsonscan.Finite(source), &keys); err != nil && source != nil {
+			return nil, fmt.Errorf("%s: %s: %w", o.root, generationFile, err)
 		}
 		for key, v := range keys {
 			if to := of[key]; to != nil && string(v) != "null" {

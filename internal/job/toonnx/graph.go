@@ -101,26 +101,21 @@ func (g *graph) normed(norm string) string {
 	name, s := g.at+norm, g.stream
 	out := name + "/SkipSimplifiedLayerNormalization"
 	sum := name + "/residual"
-	g.nodeTo([]string{out, "", "", sum}, name, "SkipSimplifiedLayerNormalization", []string{s.x, s.add, g.gains(name, g.c.HiddenSize)}, g.epsilon())
+	g.nodeTo([]string{out, "", "", sum}, name, "SkipSimplifiedLayerNormalization", []string{s.x, s.add, g.values(name+".weight", g.c.HiddenSize)}, g.epsilon())
 	g.stream = stream{x: sum}
 	return out
 }
 
 func (g *graph) epsilon() onnx.Attribute { return onnx.Real("epsilon", float32(g.c.NormEps)) }
 
-// gains returns the factors of a norm.
-func (g *graph) gains(name string, width int) string {
-	return g.values(name+".weight", g.c.PlusOne, width)
-}
-
 // norm normalizes the last dimension of x.
 func (g *graph) norm(name, x string, width int) string {
-	op, inputs := "SimplifiedLayerNormalization", []string{x, g.gains(name, width)}
+	op, inputs := "SimplifiedLayerNormalization", []string{x, g.values(name+".weight", width)}
 	if g.c.LayerNorm {
 		op = "LayerNormalization"
 	}
 	if g.c.NormBias {
-		inputs = append(inputs, g.values(name+".bias", false, width))
+		inputs = append(inputs, g.values(name+".bias", width))
 	}
 	return g.node(name, op, inputs, onnx.Integer("axis", -1), g.epsilon(), onnx.Integer("stash_type", 1))
 }
@@ -141,8 +136,7 @@ func (g *graph) heads(kind arch.Kind, x string, n, dim int) string {
 // attention adds the attention of layer i.
 func (g *graph) attention(i int, l *arch.LayerConfig, x string) string {
 	c := g.c
-	nq, nkv := c.Heads*l.HeadDim, l.KVHeads*l.HeadDim
-	parts := g.merged(arch.FusedQKV, x, []arch.Kind{arch.Query, arch.Key, arch.Value}, nq, nkv, nkv)
+	parts := g.merged(arch.FusedQKV, l, x)
 	q, k, v := parts[0], parts[1], parts[2]
 	late := c.QKNorm == arch.RotatedNorms
 	if !late {
@@ -173,7 +167,7 @@ func (g *graph) attention(i int, l *arch.LayerConfig, x string) string {
 	name := g.at + "attention"
 	inputs := append([]string{q, k, v, fmt.Sprintf(pastKey, i), fmt.Sprintf(pastValue, i), "seqlens_k", "total_length"}, tables...)
 	g.nodeTo([]string{name, fmt.Sprintf(presentKey, i), fmt.Sprintf(presentValue, i)}, name, "GroupQueryAttention", inputs, attributes...)
-	return g.linear(arch.Output, c.HiddenSize, nq, name)
+	return g.linear(arch.Output, c.HiddenSize, c.Heads*l.HeadDim, name)
 }
 
 // rotates reports whether GroupQueryAttention itself rotates heads of this size.
@@ -199,16 +193,15 @@ func (g *graph) rotate(l *arch.LayerConfig, x string, n int) string {
 
 // network adds a feed-forward network.
 func (g *graph) network(l *arch.LayerConfig, x string) string {
-	c, n := g.c, l.Intermediate
-	parts := g.merged(arch.FusedGateUp, x, []arch.Kind{arch.Gate, arch.Up}, n, n)
+	parts := g.merged(arch.FusedGateUp, l, x)
 	gate, up := parts[0], parts[1]
 	act := g.at + "mlp/act"
-	if c.Activation == "silu" {
+	if g.c.Activation == "silu" {
 		act = g.node(act, "Mul", []string{gate, g.node(act, "Sigmoid", []string{gate})})
 	} else {
 		act = g.node(act, "Gelu", []string{gate}, onnx.Text("approximate", "tanh"))
 	}
-	return g.linear(arch.Down, c.HiddenSize, n, g.node(g.at+"mlp", "Mul", []string{act, up}))
+	return g.linear(arch.Down, g.c.HiddenSize, l.Intermediate, g.node(g.at+"mlp", "Mul", []string{act, up}))
 }
 
 // head adds the lm_head, which may be the embedding.

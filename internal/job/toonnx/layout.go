@@ -88,14 +88,7 @@ func (o *Output) place(pl *plan.Planner, list []content) (err error) {
 	if packedBytes > 0 {
 		pl.Warn("packed weights for the CPU take %d bytes: their codes are in the files twice", packedBytes)
 	}
-	for _, c := range o.contents {
-		for _, t := range c.tensors {
-			if c.part != packed {
-				o.model.Graph.Initializers[t].SetPlace(o.dataName(c.file), c.off)
-			}
-		}
-	}
-	o.setHashes(make([]uint64, len(o.contents)))
+	o.setPlaces(make([]uint64, len(o.contents)))
 	return nil
 }
 
@@ -119,14 +112,15 @@ func (o *Output) addContent(c content) {
 	o.contents = append(o.contents, c)
 }
 
-// setHashes states the hashes of packed weights, by the contents' index.
-func (o *Output) setHashes(hashes []uint64) {
+// setPlaces states where the contents lie, and the hashes of packed weights by the contents' index.
+func (o *Output) setPlaces(hashes []uint64) {
 	for i, c := range o.contents {
-		if c.part != packed {
-			continue
-		}
 		for _, t := range c.tensors {
-			o.model.Graph.Initializers[t].SetPrepacked(hashes[i], c.off, c.size)
+			if x := &o.model.Graph.Initializers[t]; c.part == packed {
+				x.SetPrepacked(hashes[i], c.off, c.size)
+			} else {
+				x.SetPlace(o.dataName(c.file), c.off)
+			}
 		}
 	}
 }

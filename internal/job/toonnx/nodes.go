@@ -30,12 +30,6 @@ const (
 	totalLength    = "total_sequence_length"
 )
 
-// place is a range of a file with weights.
-type place struct {
-	file      int
-	off, size int64
-}
-
 // part is what a tensor outside of the model's file holds.
 type part uint8
 
@@ -54,10 +48,11 @@ type content struct {
 	part
 	item    plan.Item // nil: of a rope
 	rope    int
-	plusOne bool           // of a norm's gains: they are stored with 1 added
 	tensors []int          // indices among the graph's initializers
 	packer  packing.Packer // of packed weights
-	place
+
+	file      int // with weights
+	off, size int64
 }
 
 // graph makes the graph of a model. Behind the first error it adds nothing of use.

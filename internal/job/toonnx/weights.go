@@ -31,7 +31,7 @@ func (g *graph) find(name string, shape ...int) plan.Item {
 }
 
 // values returns an unquantized tensor in float32.
-func (g *graph) values(name string, plusOne bool, shape ...int) string {
+func (g *graph) values(name string, shape ...int) string {
 	it := g.find(name, shape...)
 	if it == nil {
 		return ""
@@ -43,7 +43,7 @@ func (g *graph) values(name string, plusOne bool, shape ...int) string {
 	if !e.Src.Dtype.IsFloat() {
 		g.fail("tensor %q has dtype %s: floating-point numbers were expected: take a checkpoint that is not quantized", name, e.Src.DtypeName)
 	}
-	return g.external(e.Name(), onnx.Float, e.Src.Shape, content{part: values, item: it, plusOne: plusOne})
+	return g.external(e.Name(), onnx.Float, e.Src.Shape, content{part: values, item: it})
 }
 
 // quantized returns the inputs and the attributes that a node has for quantized weights. The codes
@@ -76,7 +76,7 @@ func (g *graph) embedding() string {
 		return g.node(name, "GatherBlockQuantized", slices.Insert(inputs, 1, inputIDs),
 			append(attributes, onnx.Integer("gather_axis", 0), onnx.Integer("quantize_axis", 1))...)
 	case *plan.Unquantized:
-		return g.node(name, "Gather", []string{g.values(name, false, g.c.VocabSize, g.c.HiddenSize), inputIDs})
+		return g.node(name, "Gather", []string{g.values(name, g.c.VocabSize, g.c.HiddenSize), inputIDs})
 	}
 	return ""
 }
@@ -86,19 +86,20 @@ func (g *graph) linear(kind arch.Kind, rows, cols int, x string) string {
 	return g.product(g.at+g.c.NameOf(kind)+".weight", rows, cols, g.c.BiasOf(kind), x)
 }
 
-// merged adds linear layers with the same input. A checkpoint may have them as one layer.
-func (g *graph) merged(fused arch.Kind, x string, kinds []arch.Kind, rows ...int) (list []string) {
-	if g.c.Facts.Has(fused) {
-		total := 0
-		for _, n := range rows {
-			total += n
+// merged adds the parts of a fused layer. A checkpoint may have them as one layer.
+func (g *graph) merged(fused arch.Kind, l *arch.LayerConfig, x string) (list []string) {
+	kinds, rows := g.c.Parts(fused, l)
+	if !g.c.Facts.Has(fused) {
+		for i, kind := range kinds {
+			list = append(list, g.linear(kind, rows[i], g.c.HiddenSize, x))
 		}
-		return g.split(g.linear(fused, total, g.c.HiddenSize, x), rows...)
+		return list
 	}
-	for i, kind := range kinds {
-		list = append(list, g.linear(kind, rows[i], g.c.HiddenSize, x))
+	total := 0
+	for _, n := range rows {
+		total += n
 	}
-	return list
+	return g.split(g.linear(fused, total, g.c.HiddenSize, x), rows...)
 }
 
 // product multiplies x with a weight, and adds the bias.
@@ -106,7 +107,7 @@ func (g *graph) product(weight string, rows, cols int, bias bool, x string) stri
 	name := strings.TrimSuffix(weight, ".weight")
 	b := ""
 	if bias {
-		b = g.values(arch.BiasName(weight), false, rows)
+		b = g.values(arch.BiasName(weight), rows)
 	}
 	switch it := g.find(weight, rows, cols).(type) {
 	case *plan.Quantized:
@@ -118,7 +119,7 @@ func (g *graph) product(weight string, rows, cols int, bias bool, x string) stri
 		attributes = append([]onnx.Attribute{onnx.Integer("K", it.Cols), onnx.Integer("N", it.Rows)}, attributes...)
 		return g.node(name, "MatMulNBits", inputs, append(attributes, onnx.Integer("accuracy_level", int8Activations))...)
 	case *plan.Unquantized:
-		y := g.node(name, "FusedMatMul", []string{x, g.values(weight, false, rows, cols)}, onnx.Integer("transB", 1))
+		y := g.node(name, "FusedMatMul", []string{x, g.values(weight, rows, cols)}, onnx.Integer("transB", 1))
 		if bias {
 			y = g.node(name, "Add", []string{y, b})
 		}
