@@ -20,6 +20,15 @@ type Quantized struct {
 	Config []byte
 }
 
+// Weight is the weight called name; nil if there is none.
+func (q *Quantized) Weight(name string) *Weight {
+	i, ok := slices.BinarySearchFunc(q.Weights, name, func(w Weight, name string) int { return strings.Compare(w.Name, name) })
+	if !ok {
+		return nil
+	}
+	return &q.Weights[i]
+}
+
 type Weight struct {
 	Name   string  // as in an unquantized checkpoint: "model.layers.0.mlp.up_proj.weight"
 	Shape  []int64 // [N, K]
