@@ -160,42 +160,38 @@ func OpenFiles(paths []string, opts Options) (*Checkpoint, error) {
 // OpenParts opens files of another format as a checkpoint. name is the first file's path below dir.
 // parts reads this file, and returns the paths of the other files and the tensors of all files.
 // HeaderSHA256 of the first file is that of the whole file.
-func OpenParts(dir, name string, parts func(file []byte) ([]string, []Tensor, error)) (_ *Checkpoint, err error) {
+func OpenParts(dir, name string, parts func(file []byte) (others []string, tensors []Tensor, err error)) (*Checkpoint, error) {
 	c, l := newCheckpoint(dir, Options{}), &loader{}
-	defer func() {
-		if err != nil {
-			c.Close()
+	add := func(name string) error {
+		err := c.addFile(filepath.Join(dir, name), l)
+		if err == nil {
+			c.files = append(c.files, SourceFile{Name: filepath.ToSlash(name), Size: c.maps[len(c.files)].Size()})
 		}
-	}()
-	names := []string{name}
-	for i := 0; i < len(names); i++ {
-		if err := c.addFile(filepath.Join(dir, names[i]), l); err != nil {
-			return nil, err
-		}
-		c.files = append(c.files, SourceFile{Name: filepath.ToSlash(names[i]), Size: c.maps[i].Size()})
-		if i > 0 {
-			continue
-		}
-		err := c.Guard(func() error {
+		return err
+	}
+	err := add(name)
+	if err == nil {
+		err = c.Guard(func() error {
 			c.files[0].HeaderSHA256 = sha256.Sum256(c.maps[0].Bytes())
 			others, tensors, err := parts(c.maps[0].Bytes())
+			for i := 0; err == nil && i < len(others); i++ {
+				err = add(others[i])
+			}
 			for _, t := range tensors {
 				l.add(t)
 			}
-			names = append(names, others...)
 			return err
 		})
-		if err != nil {
-			return nil, err
-		}
 	}
-	if err := c.sortTensors(l); err != nil {
+	if err == nil {
+		err = c.sortTensors(l)
+	}
+	for i := 0; err == nil && i < len(c.tensors); i++ {
+		_, err = c.Bytes(c.tensors[i])
+	}
+	if err != nil {
+		c.Close()
 		return nil, err
-	}
-	for _, t := range c.tensors {
-		if _, err := c.Bytes(t); err != nil {
-			return nil, err
-		}
 	}
 	return c, nil
 }

@@ -77,19 +77,12 @@ func (r *reader) node(n *onnx.Node) error {
 		if f := r.factors(n.Input(0)); f != "" {
 			return fmt.Errorf("its inputs are multiplied by the factors %q, as AWQ does, and a .gqf file has no place for them: quantize with a method that merges its factors into the layers before", f)
 		}
-		return r.quantized(n, n.Input(1), n.Input(2), n.Input(3), n.Input(5), n.Integer("N", 0), n.Integer("K", 0), n.Integer("bits", 4))
+		return r.quantized(n, n.Input(1), n.Input(2), n.Input(3), n.Input(5))
 	case "GatherBlockQuantized":
-		name := r.behind("Reshape", n.Input(0)) // shared with the lm_head
-		t := r.tensors[name]
-		if t == nil || len(t.Dims) < 2 || n.Integer("gather_axis", 0) != 0 || n.Integer("quantize_axis", 1) != 1 {
-			return fmt.Errorf("expected rows of codes in an initializer, gather_axis 0 and quantize_axis 1")
+		if n.Integer("gather_axis", 0) != 0 || n.Integer("quantize_axis", 1) != 1 {
+			return fmt.Errorf("expected gather_axis 0 and quantize_axis 1")
 		}
-		bits := n.Integer("bits", 4)
-		width := int64(1)
-		for _, d := range t.Dims[1:] {
-			width *= max(0, min(d, 1<<31))
-		}
-		return r.quantized(n, name, n.Input(2), n.Input(3), "", t.Dims[0], width*8/max(1, bits), bits)
+		return r.quantized(n, n.Input(0), n.Input(2), n.Input(3), "")
 	case "Gather":
 		name := r.behind("Transpose", n.Input(0))
 		switch t := r.matrix(name); {
@@ -185,12 +178,15 @@ func (r *reader) linear(n *onnx.Node, t *onnx.Tensor, bias string) error {
 	return r.bias(n, bias, t.Dims[0], parts)
 }
 
-// quantized takes the parts of a quantized weight.
-func (r *reader) quantized(n *onnx.Node, codes, scales, zeros, bias string, rows, k, bits int64) error {
+// quantized takes the parts of a quantized weight. A node that looks rows up knows no shape.
+func (r *reader) quantized(n *onnx.Node, codes, scales, zeros, bias string) error {
+	codes = r.behind("Reshape", codes) // of an embedding that is the lm_head too
 	t := r.tensors[codes]
-	if t == nil {
-		return fmt.Errorf("expected codes in an initializer, found %q", codes)
+	if t == nil || len(t.Dims) < 2 {
+		return fmt.Errorf("expected rows of codes in an initializer, found %q", codes)
 	}
+	bits, rows := n.Integer("bits", 4), n.Integer("N", t.Dims[0])
+	k := n.Integer("K", t.Bytes()/max(1, rows)*8/max(1, bits))
 	parts := r.split(r.module(n, codes), rows)
 	for _, p := range parts {
 		r.weights = append(r.weights, hfquant.ONNXWeight{Module: p.module, K: k, Bits: bits, Block: n.Integer("block_size", 0)})

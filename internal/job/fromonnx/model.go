@@ -91,13 +91,12 @@ const folder = "onnx"
 // find returns the graph's file, or "".
 func find(path string) (string, error) {
 	st, err := os.Stat(path)
-	if err != nil {
-		return "", nil // another reader reports the error
-	}
-	if !st.IsDir() {
-		if strings.EqualFold(filepath.Ext(path), ".onnx") {
-			return path, nil
-		}
+	switch {
+	case err != nil: // another reader reports the error
+		return "", nil
+	case !st.IsDir() && strings.EqualFold(filepath.Ext(path), ".onnx"):
+		return path, nil
+	case !st.IsDir():
 		return "", nil
 	}
 	for _, dir := range []string{path, filepath.Join(path, folder)} {

@@ -10,8 +10,9 @@ import (
 // build makes the graph.
 func (g *graph) build() error {
 	c := g.c
-	g.Inputs = append(g.Inputs, onnx.NewValue(inputIDs, onnx.Int64, batchSize, sequenceLength))
-	g.Inputs = append(g.Inputs, onnx.NewValue(attentionMask, onnx.Int64, batchSize, totalLength))
+	g.Inputs = []onnx.Value{
+		onnx.NewValue(inputIDs, onnx.Int64, batchSize, sequenceLength), onnx.NewValue(attentionMask, onnx.Int64, batchSize, totalLength),
+	}
 	g.lengths()
 	g.stream = stream{x: g.scaled(g.embedding(), c.EmbeddingScale)}
 	for i := range c.Layers {
@@ -21,14 +22,13 @@ func (g *graph) build() error {
 	g.at = g.names.Body
 	g.head(g.normed(c.Facts.FinalNorm.HF))
 	g.Nodes[len(g.Nodes)-1].Outputs[0] = logitsName
-	g.Outputs = append(g.Outputs, onnx.NewValue(logitsName, onnx.Float, batchSize, sequenceLength, c.VocabSize))
+	g.Outputs = []onnx.Value{onnx.NewValue(logitsName, onnx.Float, batchSize, sequenceLength, c.VocabSize)}
 	for i, l := range c.Layers {
-		for _, name := range []string{pastKey, pastValue} {
-			g.Inputs = append(g.Inputs, onnx.NewValue(fmt.Sprintf(name, i), onnx.Float, batchSize, l.KVHeads, pastLength, l.HeadDim))
+		cache := func(name, length string) onnx.Value {
+			return onnx.NewValue(fmt.Sprintf(name, i), onnx.Float, batchSize, l.KVHeads, length, l.HeadDim)
 		}
-		for _, name := range []string{presentKey, presentValue} {
-			g.Outputs = append(g.Outputs, onnx.NewValue(fmt.Sprintf(name, i), onnx.Float, batchSize, l.KVHeads, totalLength, l.HeadDim))
-		}
+		g.Inputs = append(g.Inputs, cache(pastKey, pastLength), cache(pastValue, pastLength))
+		g.Outputs = append(g.Outputs, cache(presentKey, totalLength), cache(presentValue, totalLength))
 	}
 	return g.err
 }
@@ -154,7 +154,7 @@ func (g *graph) attention(i int, l *arch.LayerConfig, x string) string {
 	var tables []string
 	switch {
 	case l.Rope < 0:
-	case late || !rotates(l.HeadDim, c.Ropes[l.Rope].Dims):
+	case late || l.HeadDim%16 != 0 || c.Ropes[l.Rope].Dims%16 != 0: // the attention rotates no other sizes
 		q, k = g.rotate(l, q, c.Heads), g.rotate(l, k, l.KVHeads)
 	default:
 		cos, sin := g.rotation(l.Rope)
@@ -169,9 +169,6 @@ func (g *graph) attention(i int, l *arch.LayerConfig, x string) string {
 	g.nodeTo([]string{name, fmt.Sprintf(presentKey, i), fmt.Sprintf(presentValue, i)}, name, "GroupQueryAttention", inputs, attributes...)
 	return g.linear(arch.Output, c.HiddenSize, c.Heads*l.HeadDim, name)
 }
-
-// rotates reports whether GroupQueryAttention itself rotates heads of this size.
-func rotates(headDim, dims int) bool { return headDim%16 == 0 && dims%16 == 0 }
 
 func interleaved(r *arch.RopeConfig) int64 {
 	if r.Neighbours {

@@ -129,17 +129,15 @@ func (g *graph) external(name string, t onnx.DataType, dims []int64, want conten
 	if g.made[name] {
 		return name
 	}
+	x := onnx.Tensor{Name: name, Type: t, Dims: dims}
 	i := slices.IndexFunc(g.contents, func(c content) bool { return c.part == want.part && c.item == want.item && c.rope == want.rope })
 	if i < 0 {
 		i = len(g.contents)
-		want.size = t.Size()
-		for _, d := range dims {
-			want.size *= d
-		}
+		want.size = x.Bytes()
 		g.contents = append(g.contents, want)
 	}
 	g.contents[i].tensors = append(g.contents[i].tensors, len(g.Initializers))
-	return g.initializer(onnx.Tensor{Name: name, Type: t, Dims: dims})
+	return g.initializer(x)
 }
 
 // scaled multiplies by a constant.

@@ -19,12 +19,8 @@ func (g *graph) find(name string, shape ...int) plan.Item {
 		g.fail("%w", arch.Missing(name))
 		return nil
 	}
-	want := make([]int64, len(shape))
-	for i, d := range shape {
-		want[i] = int64(d)
-	}
-	if e := it.Common(); !slices.Equal(e.Src.Shape, want) {
-		g.fail("tensor %q has shape %v: config.json describes %v", name, e.Src.Shape, want)
+	if got := it.Common().Src.Shape; !slices.EqualFunc(got, shape, func(d int64, want int) bool { return d == int64(want) }) {
+		g.fail("tensor %q has shape %v: config.json describes %v", name, got, shape)
 		return nil
 	}
 	return it
@@ -50,19 +46,15 @@ func (g *graph) values(name string, shape ...int) string {
 // have the name of the weight, with whole rows or in blocks.
 func (g *graph) quantized(it *plan.Quantized, name string, whole bool) (inputs []string, attributes []onnx.Attribute) {
 	for i, p := range it.Layout.Parts {
-		shared := part(i)
 		suffix, t, dims := [...]string{".codes", ".scales", ".zero_points"}[i], onnx.Uint8, p.Shape
-		switch {
-		case shared == scales:
+		if part(i) == scales {
 			t = onnx.Float
-		case shared == codes && !whole:
-			blocks := it.Stored.Groups(it.Cols)
+		}
+		if blocks := it.Stored.Groups(it.Cols); part(i) == codes && !whole {
 			dims = []int64{it.Rows, blocks, dims[1] / blocks}
 		}
-		if shared != codes {
-			name = it.Name()
-		}
-		inputs = append(inputs, g.external(name+suffix, t, dims, content{part: shared, item: it}))
+		inputs = append(inputs, g.external(name+suffix, t, dims, content{part: part(i), item: it}))
+		name = it.Name() // of the parts that all its names share
 	}
 	return inputs, []onnx.Attribute{onnx.Integer("bits", int64(it.Stored.Bits)), onnx.Integer("block_size", it.Stored.Group)}
 }
