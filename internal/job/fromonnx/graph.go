@@ -56,11 +56,11 @@ func (r *reader) read() error {
 	}
 	for i := range r.graph.Initializers {
 		t := &r.graph.Initializers[i]
-		module, suffix := vectorName(t.Name)
-		if suffix == "" || r.taken[t] || len(t.Dims) != 1 || !t.Type.Dtype().IsFloat() {
+		name := vectorName.FindStringSubmatch(t.Name)
+		if name == nil || r.taken[t] || len(t.Dims) != 1 || !t.Type.Dtype().IsFloat() {
 			continue
 		}
-		if err := r.place(suffix, t, t.Dims[0], []rowsOf{{module, 0, t.Dims[0]}}, vector); err != nil {
+		if err := r.place(name[2], t, t.Dims[0], []rowsOf{{checkpointName(name[1]), 0, t.Dims[0]}}, vector); err != nil {
 			return err
 		}
 	}
@@ -132,8 +132,7 @@ func (r *reader) factors(value string) string {
 		return ""
 	}
 	for _, name := range m.Inputs {
-		t := r.tensors[name]
-		if _, suffix := vectorName(name); t != nil && suffix == "" && len(t.Dims) > 0 && t.Dims[len(t.Dims)-1] > 1 {
+		if t := r.tensors[name]; t != nil && !vectorName.MatchString(name) && len(t.Dims) > 0 && t.Dims[len(t.Dims)-1] > 1 {
 			return name
 		}
 	}
@@ -226,6 +225,9 @@ func (r *reader) bias(n *onnx.Node, name string, rows int64, parts []rowsOf) err
 // weightSuffix is what quantizers append to the name of a module for its weight.
 var weightSuffix = regexp.MustCompile(`([./]MatMul)?([._]weight.*|_Q\d.*|[./]MatMul.*|\.codes)$`)
 
+// vectorName is the name of a norm's gains or of a bias.
+var vectorName = regexp.MustCompile(`^(.*)(\.weight|\.bias)$`)
+
 // spellings are names of the builder of ONNX Runtime GenAI, and the checkpoint's.
 var spellings = []struct {
 	builder    *regexp.Regexp
@@ -253,16 +255,6 @@ func checkpointName(name string) string {
 		name = s.builder.ReplaceAllString(name, s.checkpoint)
 	}
 	return name
-}
-
-// vectorName divides the name of a norm's gains or of a bias; "" for other names.
-func vectorName(name string) (module, suffix string) {
-	for _, suffix := range []string{".weight", ".bias"} {
-		if module, ok := strings.CutSuffix(name, suffix); ok {
-			return checkpointName(module), suffix
-		}
-	}
-	return "", ""
 }
 
 var layerModule = regexp.MustCompile(`^(.*\blayers\.(\d+)\.)[^.]+\.(qkv_proj|gate_up_proj)$`)

@@ -15,11 +15,8 @@ import (
 	"github.com/lowbit-go/gq/internal/jsonscan"
 )
 
-// genaiFile is the configuration of ONNX Runtime GenAI, generationFile the checkpoint's.
-const (
-	genaiFile      = "genai_config.json"
-	generationFile = "generation_config.json"
-)
+// genaiFile is the configuration of ONNX Runtime GenAI.
+const genaiFile = "genai_config.json"
 
 // files lists the other files of the directory, without the provenance.
 func (o *Output) files() error {
@@ -60,15 +57,12 @@ func (o *Output) config() ([]byte, error) {
 	}{o.dtype.name, len(o.data)})
 }
 
-// anyDecoder is GenAI's type of models that differ in nothing that GenAI has to know.
-const anyDecoder = "decoder"
-
 // genai is the configuration of ONNX Runtime GenAI.
 func (o *Output) genai() ([]byte, error) {
 	c := o.c
 	type object = map[string]any
-	model := object{
-		"context_length": context(c), "vocab_size": c.VocabSize, "type": anyDecoder, "decoder": object{
+	model := object{ // of a type that differs in nothing that GenAI has to know
+		"context_length": context(c), "vocab_size": c.VocabSize, "type": "decoder", "decoder": object{
 			"session_options": object{"log_id": "onnxruntime-genai", "provider_options": []any{}},
 			"filename":        folder + "/" + o.modelName(), "head_size": c.HeadDim, "hidden_size": c.HiddenSize,
 			"num_attention_heads": c.Heads, "num_key_value_heads": c.KVHeads, "num_hidden_layers": len(c.Layers),
@@ -79,14 +73,14 @@ func (o *Output) genai() ([]byte, error) {
 	search := object{"max_length": context(c), "past_present_share_buffer": true}
 	of := map[string]object{"bos_token_id": model, "eos_token_id": model, "pad_token_id": model,
 		"do_sample": search, "temperature": search, "top_k": search, "top_p": search, "repetition_penalty": search}
-	generation, err := o.from.Asset(generationFile)
+	generation, err := o.from.Asset("generation_config.json")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	for _, source := range [][]byte{o.Config, generation} { // the second has the last word
 		var keys map[string]json.RawMessage
 		if err := json.Unmarshal(jsonscan.Finite(source), &keys); err != nil && source != nil {
-			return nil, fmt.Errorf("%s: %s: %w", o.root, generationFile, err)
+			return nil, fmt.Errorf("%s: generation_config.json: %w", o.root, err)
 		}
 		for key, v := range keys {
 			if to := of[key]; to != nil && string(v) != "null" {

@@ -157,9 +157,9 @@ func (g *graph) attention(i int, l *arch.LayerConfig, x string) string {
 	case late || l.HeadDim%16 != 0 || c.Ropes[l.Rope].Dims%16 != 0: // the attention rotates no other sizes
 		q, k = g.rotate(l, q, c.Heads), g.rotate(l, k, l.KVHeads)
 	default:
-		cos, sin := g.rotation(l.Rope)
+		cos, sin, interleaved := g.rotation(l.Rope)
 		tables = []string{cos, sin}
-		attributes = append(attributes, onnx.Integer("do_rotary", 1), onnx.Integer("rotary_interleaved", interleaved(&c.Ropes[l.Rope])))
+		attributes = append(attributes, onnx.Integer("do_rotary", 1), onnx.Integer("rotary_interleaved", interleaved))
 	}
 	if late {
 		q, k = g.heads(arch.QueryNorm, q, c.Heads, l.HeadDim), g.heads(arch.KeyNorm, k, l.KVHeads, l.HeadDim)
@@ -170,20 +170,12 @@ func (g *graph) attention(i int, l *arch.LayerConfig, x string) string {
 	return g.linear(arch.Output, c.HiddenSize, c.Heads*l.HeadDim, name)
 }
 
-func interleaved(r *arch.RopeConfig) int64 {
-	if r.Neighbours {
-		return 1
-	}
-	return 0
-}
-
 // rotate rotates n heads by the tokens' positions.
 func (g *graph) rotate(l *arch.LayerConfig, x string, n int) string {
-	r := &g.c.Ropes[l.Rope]
-	cos, sin := g.rotation(l.Rope)
-	attributes := []onnx.Attribute{onnx.Integer("interleaved", interleaved(r)), onnx.Integer("num_heads", int64(n))}
-	if r.Dims != l.HeadDim {
-		attributes = append(attributes, onnx.Integer("rotary_embedding_dim", int64(r.Dims)))
+	cos, sin, interleaved := g.rotation(l.Rope)
+	attributes := []onnx.Attribute{onnx.Integer("interleaved", interleaved), onnx.Integer("num_heads", int64(n))}
+	if dims := g.c.Ropes[l.Rope].Dims; dims != l.HeadDim {
+		attributes = append(attributes, onnx.Integer("rotary_embedding_dim", int64(dims)))
 	}
 	return g.node(x, "RotaryEmbedding", []string{x, g.positions(), cos, sin}, attributes...)
 }

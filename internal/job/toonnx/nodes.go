@@ -65,7 +65,6 @@ type graph struct {
 	made     map[string]bool // names of initializers and of outputs of shared nodes
 	at       string          // prefix of the layer's tensors
 	stream   stream
-	context  int // the most tokens of a sequence
 	err      error
 }
 
@@ -161,9 +160,12 @@ func (g *graph) split(x string, widths ...int) []string {
 	return outputs
 }
 
-// rotation returns the tables of a rope.
-func (g *graph) rotation(rope int) (cos, sin string) {
-	dims := []int64{int64(g.context), int64(g.c.Ropes[rope].Dims / 2)}
-	name := fmt.Sprintf("rope.%d.", rope)
-	return g.external(name+"cos", onnx.Float, dims, content{part: cosines, rope: rope}), g.external(name+"sin", onnx.Float, dims, content{part: sines, rope: rope})
+// rotation returns the tables of a rope, and 1 if it rotates neighbouring values together.
+func (g *graph) rotation(rope int) (cos, sin string, interleaved int64) {
+	r, name := &g.c.Ropes[rope], fmt.Sprintf("rope.%d.", rope)
+	if r.Neighbours {
+		interleaved = 1
+	}
+	dims := []int64{int64(context(g.c)), int64(r.Dims / 2)}
+	return g.external(name+"cos", onnx.Float, dims, content{part: cosines, rope: rope}), g.external(name+"sin", onnx.Float, dims, content{part: sines, rope: rope}), interleaved
 }
