@@ -1,5 +1,7 @@
 package onnx
 
+import "math/bits"
+
 // largestBlock is the largest block of ONNX Runtime's fast kernels, smallestBlock the smallest of
 // any.
 const largestBlock, smallestBlock = 256, 16
@@ -18,10 +20,5 @@ func BlockOf(group, cols int64, whole bool) int64 {
 	if whole {
 		return 0
 	}
-	// The last block of a row is short.
-	b := int64(smallestBlock)
-	for b < min(cols, largestBlock) {
-		b *= 2
-	}
-	return b
+	return max(smallestBlock, int64(1)<<bits.Len64(uint64(min(cols, largestBlock)-1))) // the last block of a row is short
 }

@@ -66,19 +66,10 @@ func NewPlan(ck *safetensors.Checkpoint, config []byte, o Options) (*fromcheckpo
 	var out write.Output
 	switch {
 	case o.Checkpoint != nil:
-		if format := o.Checkpoint.Format; config != nil && o.Recipe.CheckpointFormat() != format {
-			return nil, quantizer.Requestf("a checkpoint of format %s holds schemes of its own target only: state the target", format)
-		}
 		out = tocheckpoint.New(in, *o.Checkpoint, packing.F32)
 	case o.ONNX != nil:
-		if config != nil && !o.Recipe.ForONNX() {
-			return nil, quantizer.Requestf("a directory for ONNX Runtime holds schemes of its own targets only: state the target")
-		}
 		out = toonnx.New(in, *o.ONNX)
 	case o.GGUF != nil:
-		if config != nil && !o.Recipe.ForGGUF() {
-			return nil, quantizer.Requestf("a .gguf file holds schemes of target gguf only: state the target")
-		}
 		out := togguf.New(in, *o.GGUF)
 		p, err := in.Plan(out)
 		if err == nil {

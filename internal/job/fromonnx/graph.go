@@ -85,16 +85,16 @@ func (r *reader) node(n *onnx.Node) error {
 		return r.quantized(n, n.Input(0), n.Input(2), n.Input(3), "")
 	case "Gather":
 		name := r.behind("Transpose", n.Input(0))
-		switch t := r.matrix(name); {
-		case t == nil || !t.Type.Dtype().IsFloat():
+		switch t := r.tensors[name]; {
+		case t == nil || len(t.Dims) != 2 || !t.Type.Dtype().IsFloat():
 		case name != n.Input(0):
 			return notTransposed(t.Name, t.Dims)
 		default:
 			return r.linear(n, t, "")
 		}
 	case "FusedMatMul", "Gemm", "MatMul":
-		switch t := r.matrix(n.Input(1)); {
-		case t == nil:
+		switch t := r.tensors[n.Input(1)]; {
+		case t == nil || len(t.Dims) != 2:
 		case n.Integer("transB", 0) != 0:
 			return r.linear(n, t, n.Input(2))
 		case r.config != nil && r.config.Tied && r.module(n, t.Name)+".weight" == r.config.Facts.Prefix.Head:
@@ -114,14 +114,6 @@ func (r *reader) behind(op, name string) string {
 		return m.Input(0)
 	}
 	return name
-}
-
-// matrix returns an initializer with two dimensions, or nil.
-func (r *reader) matrix(name string) *onnx.Tensor {
-	if t := r.tensors[name]; t != nil && len(t.Dims) == 2 {
-		return t
-	}
-	return nil
 }
 
 // factors returns the name of factors of single columns that a value was multiplied by, or "". The
@@ -150,7 +142,7 @@ func (r *reader) sameHead(ck *safetensors.Checkpoint) error {
 	if errors.Join(err, wrong) != nil || head.Rows != embedding.Rows || head.Cols != embedding.Cols {
 		return notTransposed(r.head.Name, r.head.Shape)
 	}
-	const block = 64 // rows
+	block := min(64, head.Rows)
 	x, y := make([]float32, block*head.Cols), make([]float32, block*head.Cols)
 	for first := 0; first < head.Rows; first += block {
 		n := min(block, head.Rows-first)

@@ -90,17 +90,11 @@ const folder = "onnx"
 
 // find returns the graph's file, or "".
 func find(path string) (string, error) {
-	st, err := os.Stat(path)
-	switch {
-	case err != nil: // another reader reports the error
-		return "", nil
-	case !st.IsDir() && strings.EqualFold(filepath.Ext(path), ".onnx"):
+	if st, err := os.Stat(path); err == nil && !st.IsDir() && strings.EqualFold(filepath.Ext(path), ".onnx") {
 		return path, nil
-	case !st.IsDir():
-		return "", nil
 	}
 	for _, dir := range []string{path, filepath.Join(path, folder)} {
-		list, _ := fs.Glob(os.DirFS(dir), "*.onnx") // the pattern is right
+		list, _ := fs.Glob(os.DirFS(dir), "*.onnx") // another reader reports what is no directory
 		switch {
 		case len(list) == 1:
 			return filepath.Join(dir, list[0]), nil

@@ -73,7 +73,8 @@ func (f *finder) addONNX(w ONNXWeight) error {
 	if err != nil {
 		return err
 	}
-	blocks := (w.K + w.Block - 1) / w.Block
+	scheme := Scheme{Bits: int(w.Bits), Group: w.Block}
+	blocks := scheme.Groups(w.K)
 	c := &onnxWeight{bits: int(w.Bits)}
 	if c.codes, err = f.part(name, name, []packing.Dtype{packing.U8}, []int64{n, blocks * w.Block * w.Bits / 8}); err != nil {
 		return err
@@ -92,7 +93,6 @@ func (f *finder) addONNX(w ONNXWeight) error {
 		}
 		parts = append(parts, t.Name)
 	}
-	scheme := Scheme{Bits: c.bits, Group: w.Block}
 	if w.Block >= w.K {
 		scheme.Group = 0
 	}

@@ -1,6 +1,7 @@
 package toonnx
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,16 +21,11 @@ const genaiFile = "genai_config.json"
 
 // files lists the other files of the directory, without the provenance.
 func (o *Output) files() error {
-	list, err := o.from.Assets()
-	if err != nil {
-		return err
-	}
-	config, err := o.config()
-	if err != nil {
-		return err
-	}
-	genai, err := o.genai()
-	if err != nil {
+	list, errAssets := o.from.Assets()
+	recipe, _, errRecipe := o.from.Provenance(&plan.Codes{}, nil, nil)
+	config, errConfig := o.config()
+	genai, errGenAI := o.genai()
+	if err := cmp.Or(errAssets, errRecipe, errConfig, errGenAI); err != nil {
 		return err
 	}
 	o.beside = []write.SideFile{write.FileOf(assets.ConfigName, config), write.FileOf(genaiFile, genai)}
@@ -41,11 +37,10 @@ func (o *Output) files() error {
 			o.beside = append(o.beside, f)
 		}
 	}
-	recipe, _, err := o.from.Provenance(&plan.Codes{}, nil, nil)
 	if recipe != nil {
 		o.beside = append(o.beside, write.FileOf(provenance.RecipeFile, recipe))
 	}
-	return err
+	return nil
 }
 
 // config is config.json with the settings of transformers.js: which graph to load, and the number

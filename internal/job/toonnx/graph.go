@@ -196,10 +196,7 @@ func (g *graph) network(l *arch.LayerConfig, x string) string {
 // head adds the lm_head, which may be the embedding.
 func (g *graph) head(x string) {
 	c, name := g.c, g.names.Head
-	if g.items[name] == nil {
-		if !c.Tied {
-			g.fail("%w", arch.Missing(name))
-		}
+	if g.items[name] == nil && c.Tied {
 		g.items[name] = g.items[g.names.Embedding]
 	}
 	x = g.scaled(g.product(name, c.VocabSize, c.HiddenSize, c.HeadBias, x), c.LogitScale)

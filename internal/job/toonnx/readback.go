@@ -3,6 +3,7 @@ package toonnx
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/lowbit-go/gq/formats/safetensors"
@@ -18,13 +19,9 @@ import (
 // scales with the checksums of the rows that were written, unquantized weights with their source.
 func (o *Output) Check(to write.Target, w *write.Written) error {
 	t := to.(*target)
+	names := write.Paths(t.Files(""))
 	m, err := fromonnx.OpenAt(filepath.Dir(w.Temp(0)), t.modelName(), t.Config, func(name string) string {
-		for i := range t.data {
-			if name == t.dataName(i) {
-				return filepath.Base(w.Temp(1 + i))
-			}
-		}
-		return filepath.Base(w.Temp(0))
+		return filepath.Base(w.Temp(max(0, slices.Index(names, filepath.Join(folder, name)))))
 	})
 	if err != nil {
 		return err

@@ -130,10 +130,9 @@ func (o *Output) CopyUnits(list *write.Units, it *plan.Unquantized) {
 }
 
 func (t *target) Copier() func(w *write.Worker, it *plan.Unquantized, u write.Unit, r *write.Result) error {
-	put := func(w *write.Worker, it *plan.Unquantized, off int64, b []byte) error {
+	return (&tocheckpoint.RowCopier{From: t.from, Edit: t.edit, Put: func(w *write.Worker, it *plan.Unquantized, off int64, b []byte) error {
 		return t.put(w, it, values, off, b)
-	}
-	return (&tocheckpoint.RowCopier{From: t.from, Put: put, Edit: t.edit}).Copy
+	}}).Copy
 }
 
 // edit adds 1 to gains that a norm adds 1 to.

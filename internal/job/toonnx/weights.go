@@ -9,9 +9,6 @@ import (
 	"github.com/lowbit-go/gq/internal/onnx"
 )
 
-// int8Activations is the accuracy_level of MatMulNBits with which kernels quantize activations.
-const int8Activations = 4
-
 // find returns the item with a tensor of this shape.
 func (g *graph) find(name string, shape ...int) plan.Item {
 	it := g.items[name]
@@ -109,7 +106,7 @@ func (g *graph) product(weight string, rows, cols int, bias bool, x string) stri
 			inputs = append(slices.Grow(inputs, 5)[:5], b)
 		}
 		attributes = append([]onnx.Attribute{onnx.Integer("K", it.Cols), onnx.Integer("N", it.Rows)}, attributes...)
-		return g.node(name, "MatMulNBits", inputs, append(attributes, onnx.Integer("accuracy_level", int8Activations))...)
+		return g.node(name, "MatMulNBits", inputs, append(attributes, onnx.Integer("accuracy_level", 4))...) // int8 activations
 	case *plan.Unquantized:
 		y := g.node(name, "FusedMatMul", []string{x, g.values(weight, rows, cols)}, onnx.Integer("transB", 1))
 		if bias {
