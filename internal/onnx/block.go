@@ -20,5 +20,6 @@ func BlockOf(group, cols int64, whole bool) int64 {
 	if whole {
 		return 0
 	}
-	return max(smallestBlock, int64(1)<<bits.Len64(uint64(min(cols, largestBlock)-1))) // the last block of a row is short
+	// The last block of a row is short.
+	return max(smallestBlock, int64(1)<<bits.Len64(uint64(min(cols, largestBlock)-1)))
 }

@@ -84,7 +84,7 @@ func NewPlan(ck *safetensors.Checkpoint, config []byte, o Options) (*fromcheckpo
 		return nil, err
 	}
 	o.Checkpoint, o.ONNX = nil, nil
-	p.Whole = func(path string) (*write.Job, string, error) { // a .gqf file with the codes of the directory
+	p.Whole = func(path string) (*write.Job, string, error) { // a .gqf file with the codes
 		one, err := NewPlan(ck, config, o)
 		if err != nil {
 			return nil, "", err

@@ -152,9 +152,9 @@ func (g *graph) attention(i int, l *arch.LayerConfig, x string) string {
 		attributes = append(attributes, onnx.Real("softcap", float32(c.AttentionSoftcap)))
 	}
 	var tables []string
-	switch {
+	switch { // GroupQueryAttention itself rotates dimensions in units of 16
 	case l.Rope < 0:
-	case late || l.HeadDim%16 != 0 || c.Ropes[l.Rope].Dims%16 != 0: // the attention rotates no other sizes
+	case late || l.HeadDim%16 != 0 || c.Ropes[l.Rope].Dims%16 != 0:
 		q, k = g.rotate(l, q, c.Heads), g.rotate(l, k, l.KVHeads)
 	default:
 		cos, sin, interleaved := g.rotation(l.Rope)

@@ -106,7 +106,8 @@ func (g *graph) product(weight string, rows, cols int, bias bool, x string) stri
 			inputs = append(slices.Grow(inputs, 5)[:5], b)
 		}
 		attributes = append([]onnx.Attribute{onnx.Integer("K", it.Cols), onnx.Integer("N", it.Rows)}, attributes...)
-		return g.node(name, "MatMulNBits", inputs, append(attributes, onnx.Integer("accuracy_level", 4))...) // int8 activations
+		attributes = append(attributes, onnx.Integer("accuracy_level", 4)) // int8 activations
+		return g.node(name, "MatMulNBits", inputs, attributes...)
 	case *plan.Unquantized:
 		y := g.node(name, "FusedMatMul", []string{x, g.values(weight, rows, cols)}, onnx.Integer("transB", 1))
 		if bias {
