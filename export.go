@@ -31,10 +31,9 @@ type ExportOptions struct {
 }
 
 // Export writes the model in the .gqf file src as the .gguf file dst, for llama.cpp and programs
-// built on it, or as the directory dst: for ONNX
-// Runtime, or with a checkpoint in a format of another library. Every code
-// and scale stays as it is; a tensor that the format does not hold exactly is an error. dst, or its
-// shards, appear when they are complete.
+// built on it, or as the directory dst: for ONNX Runtime, or with a checkpoint in a format of
+// another library. Every code and scale stays as it is; a tensor that the format does not hold
+// exactly is an error. dst, or its shards, appear when they are complete.
 func Export(ctx context.Context, src, dst string, o ExportOptions) (*write.Report, error) {
 	var s files.Set
 	s.Input("the .gqf file", src)

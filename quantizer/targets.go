@@ -191,12 +191,7 @@ func (r Recipe) ForONNX() bool {
 
 // PackedTile is the tile of the packed weights in the files of a target of ONNX Runtime; zero if
 // they have none.
-func (t Target) PackedTile() packing.Tile {
-	if !t.onnx {
-		return packing.Tile{}
-	}
-	return t.grouped
-}
+func (t Target) PackedTile() packing.Tile { return t.grouped }
 
 // IntegerZeros reports whether zero points must be integers: the target loads no others.
 func (r Recipe) IntegerZeros() bool { return r.ForONNX() || r.CheckpointFormat() != "" }

@@ -157,37 +157,41 @@ func OpenFiles(paths []string, opts Options) (*Checkpoint, error) {
 	return c, nil
 }
 
-// OpenParts opens files of another format as a checkpoint. names are their paths below dir, and
-// tensors what they hold, with the files' indices. HeaderSHA256 of the first file is that of the
-// whole file.
-func OpenParts(dir string, names []string, tensors []Tensor) (_ *Checkpoint, err error) {
-	c := newCheckpoint(dir, Options{})
-	c.tensors = slices.Clone(tensors)
-	defer func() {
-		if err != nil {
-			c.Close()
+// OpenParts opens files of another format as a checkpoint. name is the first file's path below dir.
+// parts reads this file, and returns the paths of the other files and the tensors of all files.
+// HeaderSHA256 of the first file is that of the whole file.
+func OpenParts(dir, name string, parts func(file []byte) (others []string, tensors []Tensor, err error)) (*Checkpoint, error) {
+	c, l := newCheckpoint(dir, Options{}), &loader{}
+	add := func(name string) error {
+		err := c.addFile(filepath.Join(dir, name), l)
+		if err == nil {
+			c.files = append(c.files, SourceFile{Name: filepath.ToSlash(name), Size: c.maps[len(c.files)].Size()})
 		}
-	}()
-	for _, name := range names {
-		if err := c.addFile(filepath.Join(dir, name), &loader{}); err != nil {
-			return nil, err
-		}
-		f := SourceFile{Name: filepath.ToSlash(name), Size: c.maps[len(c.files)].Size()}
-		if len(c.files) == 0 {
-			if err := c.Guard(func() error { f.HeaderSHA256 = sha256.Sum256(c.maps[0].Bytes()); return nil }); err != nil {
-				return nil, err
-			}
-		}
-		c.files = append(c.files, f)
+		return err
 	}
-	slices.SortFunc(c.tensors, func(a, b Tensor) int { return strings.Compare(a.Name, b.Name) })
-	for i, t := range c.tensors {
-		if i > 0 && t.Name == c.tensors[i-1].Name {
-			return nil, fmt.Errorf("safetensors: %s: tensor %s appears twice", dir, quote(t.Name))
-		}
-		if _, err := c.Bytes(t); err != nil {
-			return nil, err
-		}
+	err := add(name)
+	if err == nil {
+		err = c.Guard(func() error {
+			c.files[0].HeaderSHA256 = sha256.Sum256(c.maps[0].Bytes())
+			others, tensors, err := parts(c.maps[0].Bytes())
+			for i := 0; err == nil && i < len(others); i++ {
+				err = add(others[i])
+			}
+			for _, t := range tensors {
+				l.add(t)
+			}
+			return err
+		})
+	}
+	if err == nil {
+		err = c.sortTensors(l)
+	}
+	for i := 0; err == nil && i < len(c.tensors); i++ {
+		_, err = c.Bytes(c.tensors[i])
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
 	}
 	return c, nil
 }

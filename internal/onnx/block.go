@@ -1,5 +1,7 @@
 package onnx
 
+import "math/bits"
+
 // largestBlock is the largest block of ONNX Runtime's fast kernels, smallestBlock the smallest of
 // any.
 const largestBlock, smallestBlock = 256, 16
@@ -19,9 +21,5 @@ func BlockOf(group, cols int64, whole bool) int64 {
 		return 0
 	}
 	// The last block of a row is short.
-	b := int64(smallestBlock)
-	for b < min(cols, largestBlock) {
-		b *= 2
-	}
-	return b
+	return max(smallestBlock, int64(1)<<bits.Len64(uint64(min(cols, largestBlock)-1)))
 }

@@ -22,21 +22,8 @@ func Decode(data []byte) (*Model, error) {
 func (m *Model) Encode() []byte { return encode(nil, reflect.ValueOf(m).Elem()) }
 
 // A message is a struct. Its fields have their numbers in the tag pb, and are written in order. A
-// field with At behind its name gets the offset of the value in the file. Empty strings are not
-// written.
-
-// omitter is a message that leaves fields out.
-type omitter interface{ omits(n protowire.Number) bool }
-
-func (a *Attribute) omits(n protowire.Number) bool {
-	return n == 2 && a.Type != FloatAttribute || n == 3 && a.Type != IntAttribute
-}
-
-func (t *Tensor) omits(n protowire.Number) bool {
-	return n == 9 && len(t.External) > 0 || n == 14 && len(t.External) == 0
-}
-
-func (d *Dim) omits(n protowire.Number) bool { return n == 1 && d.Name != "" }
+// field with At behind its name gets the offset of the value in the file. Zeros and empty values
+// are not written, except as elements of lists.
 
 // number is the number of field i of a message, 0 for fields that are not stored.
 func number(t reflect.Type, i int) protowire.Number {
@@ -113,25 +100,22 @@ func set(v reflect.Value, f *protobuf.Field) error {
 
 // encode appends the fields of a message.
 func encode(b []byte, v reflect.Value) []byte {
-	message, _ := v.Addr().Interface().(omitter)
 	for i := range v.NumField() {
 		n, field := number(v.Type(), i), v.Field(i)
-		if n == 0 || message != nil && message.omits(n) || field.Kind() == reflect.String && field.Len() == 0 {
-			continue
+		switch {
+		case n == 0:
+		case isList(field.Type()):
+			for j := range field.Len() {
+				b = appendField(b, n, field.Index(j))
+			}
+		case !field.IsZero():
+			b = appendField(b, n, field)
 		}
-		b = appendField(b, n, field)
 	}
 	return b
 }
 
-// appendField appends a field, or one for each element of a list.
 func appendField(b []byte, n protowire.Number, v reflect.Value) []byte {
-	if isList(v.Type()) {
-		for i := range v.Len() {
-			b = appendField(b, n, v.Index(i))
-		}
-		return b
-	}
 	b = protowire.AppendTag(b, n, wireType(v.Type()))
 	switch v.Kind() {
 	case reflect.Struct:

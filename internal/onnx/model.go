@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+
+	"github.com/lowbit-go/gq/packing"
 )
 
 // Model is a ModelProto.
@@ -47,37 +49,26 @@ type Node struct {
 	Domain     string      `pb:"7"`
 }
 
-// Attribute is an argument of an operator.
+// Attribute is an argument of an operator. Type says which field holds the value: 1, 2 or 3 for
+// Float, Int and String.
 type Attribute struct {
-	Name   string        `pb:"1"`
-	Float  float32       `pb:"2"`
-	Int    int64         `pb:"3"`
-	String string        `pb:"4"`
-	Type   AttributeType `pb:"20"` // says which field holds the value
+	Name   string  `pb:"1"`
+	Float  float32 `pb:"2"`
+	Int    []int64 `pb:"3"` // of one element, so that 0 is written
+	String string  `pb:"4"`
+	Type   int64   `pb:"20"`
 }
-
-type AttributeType int64
-
-const (
-	FloatAttribute  AttributeType = 1
-	IntAttribute    AttributeType = 2
-	StringAttribute AttributeType = 3
-)
 
 // Integer, Real and Text return attributes.
-func Integer(name string, v int64) Attribute {
-	return Attribute{Name: name, Type: IntAttribute, Int: v}
-}
-func Real(name string, v float32) Attribute {
-	return Attribute{Name: name, Type: FloatAttribute, Float: v}
-}
-func Text(name, v string) Attribute { return Attribute{Name: name, Type: StringAttribute, String: v} }
+func Integer(name string, v int64) Attribute { return Attribute{Name: name, Type: 2, Int: []int64{v}} }
+func Real(name string, v float32) Attribute  { return Attribute{Name: name, Type: 1, Float: v} }
+func Text(name, v string) Attribute          { return Attribute{Name: name, Type: 3, String: v} }
 
 // Integer returns the value of an integer attribute, or absent.
 func (n *Node) Integer(name string, absent int64) int64 {
 	for _, a := range n.Attributes {
-		if a.Name == name && a.Type == IntAttribute {
-			return a.Int
+		if a.Name == name && a.Type == 2 {
+			return append(a.Int, 0)[0] // some programs do not write 0
 		}
 	}
 	return absent
@@ -104,10 +95,13 @@ const (
 	BFloat16 DataType = 16
 )
 
+var dtypes = map[DataType]packing.Dtype{Float: packing.F32, Uint8: packing.U8, Int32: packing.I32, Int64: packing.I64, Float16: packing.F16, BFloat16: packing.BF16}
+
+// Dtype is the type by its name in checkpoints, DtypeNone for an unknown type.
+func (t DataType) Dtype() packing.Dtype { return dtypes[t] }
+
 // Size returns the bytes of an element; 0 for an unknown type.
-func (t DataType) Size() int64 {
-	return map[DataType]int64{Float: 4, Uint8: 1, Int32: 4, Int64: 8, Float16: 2, BFloat16: 2}[t]
-}
+func (t DataType) Size() int64 { return int64(t.Dtype().Bits() / 8) }
 
 // Tensor is a tensor with values: in the file itself (Raw), or in another file (External).
 type Tensor struct {

@@ -32,9 +32,7 @@ func HashPacked(r io.Reader) (uint64, error) {
 		}
 		clear(block[n:])
 		for i := range h {
-			if n > 0 {
-				h[i] ^= mixed(&block, i)
-			}
+			h[i] ^= mixed(&block, i) // 0 behind the last byte
 			if n == len(block) {
 				h[i] = (bits.RotateLeft32(h[i], 19-2*i)+h[(i+1)%4])*5 + [4]uint32{0x561ccd1b, 0x0bcaa747, 0x96cd1c35, 0x32ac3b17}[i]
 			}

@@ -63,54 +63,35 @@ func NewPlan(ck *safetensors.Checkpoint, config []byte, o Options) (*fromcheckpo
 	in := fromcheckpoint.New(ck, config, fromcheckpoint.Options{
 		Context: o.Context, Recipe: o.Recipe, Rules: o.Rules, Threads: o.Threads, Origin: o.Origin, Sources: o.Sources, Cache: o.Assets, Trial: o.Trial,
 	})
+	var out write.Output
 	switch {
 	case o.Checkpoint != nil:
-		format := o.Checkpoint.Format
-		if config != nil && o.Recipe.CheckpointFormat() != format {
-			return nil, quantizer.Requestf("a checkpoint of format %s holds schemes of its own target only: state the target", format)
-		}
-		p, err := in.Plan(tocheckpoint.New(in, *o.Checkpoint, packing.F32))
-		if err != nil {
-			return nil, err
-		}
-		o.Checkpoint = nil
-		p.Whole = wholeGQF(ck, config, o)
-		return p, nil
+		out = tocheckpoint.New(in, *o.Checkpoint, packing.F32)
 	case o.ONNX != nil:
-		if config != nil && !o.Recipe.ForONNX() {
-			return nil, quantizer.Requestf("a directory for ONNX Runtime holds schemes of its own targets only: state the target")
-		}
-		p, err := in.Plan(toonnx.New(in, *o.ONNX))
-		if err != nil {
-			return nil, err
-		}
-		o.ONNX = nil
-		p.Whole = wholeGQF(ck, config, o)
-		return p, nil
+		out = toonnx.New(in, *o.ONNX)
 	case o.GGUF != nil:
-		if config != nil && !o.Recipe.ForGGUF() {
-			return nil, quantizer.Requestf("a .gguf file holds schemes of target gguf only: state the target")
-		}
 		out := togguf.New(in, *o.GGUF)
 		p, err := in.Plan(out)
 		if err == nil {
 			p.Whole = wholeGGUF(p.Job, out)
 		}
 		return p, err
+	default:
+		return in.Plan(togqf.New(in))
 	}
-	return in.Plan(togqf.New(in))
-}
-
-// wholeGQF returns the job of writing a .gqf file with the codes of a directory. o must not have
-// options of the directory.
-func wholeGQF(ck *safetensors.Checkpoint, config []byte, o Options) func(path string) (*write.Job, string, error) {
-	return func(path string) (*write.Job, string, error) {
+	p, err := in.Plan(out)
+	if err != nil {
+		return nil, err
+	}
+	o.Checkpoint, o.ONNX = nil, nil
+	p.Whole = func(path string) (*write.Job, string, error) { // a .gqf file with the codes
 		one, err := NewPlan(ck, config, o)
 		if err != nil {
 			return nil, "", err
 		}
 		return one.Job, filepath.Clean(path) + ".gqf", nil // the path may end in a separator
 	}
+	return p, nil
 }
 
 func wholeGGUF(j *write.Job, out *togguf.Output) func(path string) (*write.Job, string, error) {

@@ -224,11 +224,11 @@ func TestCheckpointReadBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			target := j.Target.(*tocheckpoint.Target)
-			if err := o.ReadBack(target, &write.Written{Codes: &plan.Codes{}, Temp: func(i int) string { return temps.Files[i].Temp() }}); err != nil {
+			if err := o.Check(target, &write.Written{Codes: &plan.Codes{}, Temp: func(i int) string { return temps.Files[i].Temp() }}); err != nil {
 				t.Fatalf("%s: %v", f, err)
 			}
 			flip(t, temps.Files[len(target.First)+place.Shard].Temp(), place.Offset)
-			if err := o.ReadBack(target, &write.Written{Codes: &plan.Codes{}, Temp: func(i int) string { return temps.Files[i].Temp() }}); err == nil {
+			if err := o.Check(target, &write.Written{Codes: &plan.Codes{}, Temp: func(i int) string { return temps.Files[i].Temp() }}); err == nil {
 				t.Errorf("%s: a changed byte of %s is not found", f, spec.Name)
 			}
 			temps.Abort()

@@ -13,7 +13,6 @@ import (
 	"github.com/lowbit-go/gq/internal/files"
 	"github.com/lowbit-go/gq/internal/job/hfquant"
 	"github.com/lowbit-go/gq/internal/lm/arch"
-	"github.com/lowbit-go/gq/internal/mmap"
 	"github.com/lowbit-go/gq/internal/onnx"
 )
 
@@ -21,7 +20,7 @@ import (
 type Model struct {
 	*safetensors.Checkpoint
 	Quantized *hfquant.Quantized
-	// PlusOne says that gains of norms, the tensors with one dimension, have 1 added.
+	// PlusOne says that gains of norms have 1 added.
 	PlusOne bool
 }
 
@@ -51,29 +50,32 @@ func Open(path string) (*Model, error) {
 
 // OpenAt opens the graph of that name below dir, quantized or not, and the files with its weights.
 // at returns where a file lies below dir by the name that it will have.
-func OpenAt(dir, name string, config []byte, at func(name string) string) (m *Model, err error) {
-	file := filepath.Join(dir, at(name))
-	r := &reader{files: []string{name}, tensors: map[string]*onnx.Tensor{}, makers: map[string]*onnx.Node{}, taken: map[*onnx.Tensor]bool{}}
-	if r.graph, err = decode(file); err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+func OpenAt(dir, name string, config []byte, at func(name string) string) (*Model, error) {
+	r := &reader{files: []string{name}, tensors: map[string]*onnx.Tensor{}, makers: map[string]*onnx.Node{}, added: map[string]*onnx.Tensor{}, taken: map[*onnx.Tensor]bool{}}
+	c, err := arch.ParseForward(config)
+	if err == nil { // else the weights keep the graph's names
+		r.config = c
 	}
-	if r.config, err = arch.ParseForward(config); err != nil {
-		r.config = nil // the weights keep the graph's names
-	}
-	if err := r.read(); err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	for i, name := range r.files {
-		r.files[i] = at(name)
-	}
-	m = &Model{PlusOne: r.config != nil && r.config.PlusOne}
-	if m.Checkpoint, err = safetensors.OpenParts(dir, r.files, r.parts); err != nil {
+	m := &Model{PlusOne: r.config != nil && r.config.PlusOne}
+	m.Checkpoint, err = safetensors.OpenParts(dir, at(name), func(file []byte) ([]string, []safetensors.Tensor, error) {
+		model, err := onnx.Decode(file)
+		if err == nil {
+			r.graph = &model.Graph
+			err = r.read()
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", filepath.Join(dir, at(name)), err)
+		}
+		var others []string
+		for _, name := range r.files[1:] {
+			others = append(others, at(name))
+		}
+		return others, r.parts, nil
+	})
+	if err != nil {
 		return nil, err
 	}
-	if err = m.Guard(func() error { return r.sameHead(m.Checkpoint) }); err == nil && config != nil {
-		config, err = hfquant.WithoutQuantization(config)
-	}
-	if err == nil {
+	if err = m.Guard(func() error { return r.sameHead(m.Checkpoint) }); err == nil {
 		m.Quantized, err = hfquant.FindONNX(m.Checkpoint, config, r.weights)
 	}
 	if err != nil {
@@ -88,18 +90,11 @@ const folder = "onnx"
 
 // find returns the graph's file, or "".
 func find(path string) (string, error) {
-	st, err := os.Stat(path)
-	if err != nil {
-		return "", nil // another reader reports the error
-	}
-	if !st.IsDir() {
-		if strings.EqualFold(filepath.Ext(path), ".onnx") {
-			return path, nil
-		}
-		return "", nil
+	if st, err := os.Stat(path); err == nil && !st.IsDir() && strings.EqualFold(filepath.Ext(path), ".onnx") {
+		return path, nil
 	}
 	for _, dir := range []string{path, filepath.Join(path, folder)} {
-		list, _ := fs.Glob(os.DirFS(dir), "*.onnx") // the pattern is right
+		list, _ := fs.Glob(os.DirFS(dir), "*.onnx") // another reader reports what is no directory
 		switch {
 		case len(list) == 1:
 			return filepath.Join(dir, list[0]), nil
@@ -108,29 +103,4 @@ func find(path string) (string, error) {
 		}
 	}
 	return "", nil
-}
-
-// decode reads the graph, without values.
-func decode(file string) (*onnx.Graph, error) {
-	m, err := mmap.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer m.Close()
-	var model *onnx.Model
-	err = mmap.Guard(func() error {
-		model, err = onnx.Decode(m.Bytes())
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	for i := range model.Graph.Initializers {
-		t := &model.Graph.Initializers[i]
-		if len(t.External) == 0 && t.Bytes() != int64(len(t.Raw)) {
-			t.RawAt = -1 // the values are in fields that only small tensors use
-		}
-		t.Raw = nil // a part of the file
-	}
-	return &model.Graph, nil
 }

@@ -238,28 +238,28 @@ func TestErrors(t *testing.T) {
 	set := func(name string, v int64) func(m *onnx.Model) {
 		return func(m *onnx.Model) {
 			list := node(m).Attributes
-			list[slices.IndexFunc(list, func(a onnx.Attribute) bool { return a.Name == name })].Int = v
+			list[slices.IndexFunc(list, func(a onnx.Attribute) bool { return a.Name == name })].Int[0] = v
 		}
 	}
 	for want, change := range map[string]func(m *onnx.Model){
-		"codes of 3 bits, expected 2, 4 or 8":           set("bits", 3),
-		"blocks of 24 of 32 columns, expected a power":  set("block_size", 24),
-		"blocks of 32 of -1 columns":                    set("K", -1),
-		`shape [3 16], but "a.up_proj.weight" needs`:    set("K", 64),
-		`tensor "w" has the dimensions [3 1 16]: expec`: set("N", 7),
-		"columns in activation order":                   func(m *onnx.Model) { node(m).Inputs = append(node(m).Inputs, "g") },
-		`expected codes in an initializer, found "v"`:   func(m *onnx.Model) { node(m).Inputs[1] = "v" },
-		`expected an initializer, found "v"`:            func(m *onnx.Model) { node(m).Inputs[2] = "v" },
-		"has the data type 6: expected":                 func(m *onnx.Model) { m.Graph.Initializers[1].Type = onnx.Int32 },
-		"has no raw_data and no external data":          func(m *onnx.Model) { m.Graph.Initializers[0].Raw = nil },
-		"positive numbers of a possible size":           func(m *onnx.Model) { m.Graph.Initializers[0].Dims = []int64{3, 1 << 62, 1 << 62} },
-		`lies in "../w": expected a file beside`:        func(m *onnx.Model) { m.Graph.Initializers[0].SetPlace("../w", 0) },
-		"the value of group 0 is NaN":                   func(m *onnx.Model) { put(&m.Graph.Initializers[1], 2, float32(math.NaN())) },
+		"codes of 3 bits, expected 2, 4 or 8":                 set("bits", 3),
+		"blocks of 24 of 32 columns, expected a power":        set("block_size", 24),
+		"blocks of 32 of -1 columns":                          set("K", -1),
+		`shape [3 16], but "a.up_proj.weight" needs`:          set("K", 64),
+		`tensor "w" has the dimensions [3 1 16]: expec`:       set("N", 7),
+		"columns in activation order":                         func(m *onnx.Model) { node(m).Inputs = append(node(m).Inputs, "g") },
+		`expected rows of codes in an initializer, found "v"`: func(m *onnx.Model) { node(m).Inputs[1] = "v" },
+		`expected an initializer, found "v"`:                  func(m *onnx.Model) { node(m).Inputs[2] = "v" },
+		"has the data type 6: expected":                       func(m *onnx.Model) { m.Graph.Initializers[1].Type = onnx.Int32 },
+		"has no raw_data and no external data":                func(m *onnx.Model) { m.Graph.Initializers[0].Raw = nil },
+		"positive numbers of a possible size":                 func(m *onnx.Model) { m.Graph.Initializers[0].Dims = []int64{3, 1 << 62, 1 << 62} },
+		`lies in "../w": expected a file beside`:              func(m *onnx.Model) { m.Graph.Initializers[0].SetPlace("../w", 0) },
+		"the value of group 0 is NaN":                         func(m *onnx.Model) { put(&m.Graph.Initializers[1], 2, float32(math.NaN())) },
 		"inputs before outputs": func(m *onnx.Model) {
 			m.Graph.Nodes = append(m.Graph.Nodes, onnx.Node{Op: "MatMul", Inputs: []string{"y", "z"}, Outputs: []string{"o"}})
 		},
 		`multiplied by the factors "f"`: func(m *onnx.Model) {
-			m.Graph.Nodes = append(m.Graph.Nodes, onnx.Node{Op: "Mul", Inputs: []string{"h", "f"}, Outputs: []string{"x"}})
+			m.Graph.Nodes = slices.Insert(m.Graph.Nodes, 0, onnx.Node{Op: "Mul", Inputs: []string{"h", "f"}, Outputs: []string{"x"}})
 			m.Graph.Initializers = append(m.Graph.Initializers, onnx.Tensor{Name: "f", Type: onnx.Float, Dims: []int64{32}, Raw: make([]byte, 128)})
 		},
 		`reads "u" before a node makes it`: func(m *onnx.Model) { node(m).Inputs[0] = "u" },

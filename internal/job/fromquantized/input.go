@@ -77,7 +77,7 @@ func (in *input) Bytes(e *plan.Entry, first, count int64, buf *[]byte) ([]byte, 
 		if err != nil {
 			return nil, err
 		}
-		if in.from.plusOne && len(e.Src.Shape) == 1 {
+		if in.from.plusOne && e.Role == gqf.RoleNorm {
 			return withoutOne(view[first:][:count], e.Src.Dtype, buf)
 		}
 		return view[first:][:count], nil

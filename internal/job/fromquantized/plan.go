@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/formats/safetensors"
@@ -295,7 +294,7 @@ func narrowGroup(targets []quantizer.Target, s rounding.Scheme, k int64) int {
 
 // sameCodes compares two quantized weights.
 func (in *input) sameCodes(a, b string) (same bool, err error) {
-	x, y := in.find(a), in.find(b)
+	x, y := in.from.quantized.Weight(a), in.from.quantized.Weight(b)
 	if x == nil || y == nil || x.Scheme != y.Scheme || !slices.Equal(x.Shape, y.Shape) {
 		return false, nil
 	}
@@ -314,16 +313,6 @@ func (in *input) sameCodes(a, b string) (same bool, err error) {
 		return nil
 	})
 	return same, err
-}
-
-// find is the quantized weight called name; nil if there is none.
-func (in *input) find(name string) *hfquant.Weight {
-	list := in.from.quantized.Weights
-	i, ok := slices.BinarySearchFunc(list, name, func(w hfquant.Weight, name string) int { return strings.Compare(w.Name, name) })
-	if !ok {
-		return nil
-	}
-	return &list[i]
 }
 
 func (f *Checkpoint) Input() imports.Input { return &input{from: f, ck: f.ck} }

@@ -277,7 +277,7 @@ func configCompressed(format Format, config []byte, weights []ModelWeight) ([]by
 		}
 		e.Groups[fmt.Sprintf("group_%d", i)] = entryGroup(s, format, targets)
 	}
-	out, err := withEntry(config, "quantization_config", e)
+	out, err := WithEntry(config, "quantization_config", e)
 	return out, nil, err
 }
 

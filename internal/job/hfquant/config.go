@@ -249,20 +249,15 @@ func checkObject(text []byte) error {
 	return nil
 }
 
-// withEntry returns config with value as its last member, called key, without former entries.
-func withEntry(config []byte, key string, value any) ([]byte, error) {
+// WithEntry returns config with value as its last member, called key, in place of a former member
+// and of the entries that describe quantization.
+func WithEntry(config []byte, key string, value any) ([]byte, error) {
 	config, err := WithoutQuantization(config)
+	if err == nil {
+		config, err = remove(config, []string{key})
+	}
 	if err != nil {
 		return nil, err
-	}
-	return appendMember(config, key, value)
-}
-
-// WithMember returns config with value as its last member, called key, in place of a former member.
-func WithMember(config []byte, key string, value any) ([]byte, error) {
-	config, err := remove(config, []string{key})
-	if err != nil {
-		return nil, fmt.Errorf("config.json: %w", err)
 	}
 	return appendMember(config, key, value)
 }

@@ -61,7 +61,7 @@ func TestWithEntry(t *testing.T) {
 		`{}`, "{\n}", `{"a":1}`, "{\n  \"a\": 1\n}\n", `{"quantization_config": {}}`, `{"text_config": {"quantization_config": {"q": 1}}, "a": 1}`,
 		`{"quantization_config": {}, "a": -Infinity}`,
 	} {
-		out, err := withEntry([]byte(in), "quantization", map[string]int{"bits": 4})
+		out, err := WithEntry([]byte(in), "quantization", map[string]int{"bits": 4})
 		if err != nil {
 			t.Errorf("%s: %v", in, err)
 			continue

@@ -212,7 +212,7 @@ func configGPTQ(_ Format, config []byte, weights []ModelWeight) ([]byte, map[str
 	for module, x := range exceptions {
 		e.Dynamic[x.sign+"^"+regexp.QuoteMeta(module)+"$"] = x.gptqRule
 	}
-	out, err := withEntry(config, "quantization_config", e)
+	out, err := WithEntry(config, "quantization_config", e)
 	return out, nil, err
 }
 

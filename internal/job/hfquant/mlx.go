@@ -253,7 +253,7 @@ func configMLX(_ Format, config []byte, weights []ModelWeight) ([]byte, map[stri
 			entry[strings.TrimSuffix(w.Name, ".weight")] = mlxParams{GroupSize: w.Scheme.Group, Bits: w.Scheme.Bits, Mode: "affine"}
 		}
 	}
-	out, err := withEntry(config, "quantization", entry)
+	out, err := WithEntry(config, "quantization", entry)
 	if err == nil {
 		out, err = appendMember(out, "quantization_config", entry) // for readers of other libraries
 	}

@@ -50,17 +50,15 @@ type ONNXWeight struct {
 
 // FindONNX lists the weights of nodes.
 func FindONNX(ck *safetensors.Checkpoint, config []byte, list []ONNXWeight) (*Quantized, error) {
-	f := &finder{ck: ck, q: &Quantized{Format: ONNX, Config: config, Parts: map[string]int{}}}
-	err := ck.Guard(func() error {
+	f := &finder{ck: ck, q: &Quantized{Format: ONNX, Parts: map[string]int{}}}
+	return f.q, f.run(func(f *finder) error {
 		for _, w := range list {
 			if err := f.addONNX(w); err != nil {
 				return err
 			}
 		}
 		return nil
-	})
-	f.sort()
-	return f.q, err
+	}, config)
 }
 
 func (f *finder) addONNX(w ONNXWeight) error {
@@ -75,7 +73,8 @@ func (f *finder) addONNX(w ONNXWeight) error {
 	if err != nil {
 		return err
 	}
-	blocks := (w.K + w.Block - 1) / w.Block
+	scheme := Scheme{Bits: int(w.Bits), Group: w.Block}
+	blocks := scheme.Groups(w.K)
 	c := &onnxWeight{bits: int(w.Bits)}
 	if c.codes, err = f.part(name, name, []packing.Dtype{packing.U8}, []int64{n, blocks * w.Block * w.Bits / 8}); err != nil {
 		return err
@@ -94,7 +93,6 @@ func (f *finder) addONNX(w ONNXWeight) error {
 		}
 		parts = append(parts, t.Name)
 	}
-	scheme := Scheme{Bits: c.bits, Group: w.Block}
 	if w.Block >= w.K {
 		scheme.Group = 0
 	}
@@ -110,58 +108,41 @@ type onnxWeight struct {
 }
 
 // facts finds the narrowest dtype of scales without loss, and the least that zero points need.
-func (w *onnxWeight) facts(s *Scheme, n int64, blocks int) error {
-	row := Row{Scales: make([]float32, blocks), Offsets: make([]float32, blocks)}
-	zeros := make([]float32, blocks)
-	bf16, f16 := true, true
+func (w *onnxWeight) facts(s *Scheme, n int64, groups int) error {
+	scales, zeros, exact := make([]float32, groups), make([]float32, groups), slices.Clone(scaleDtypes)
+	low, high := limits(w.bits)
 	for i := range n {
-		if err := w.scales.scales(row.Scales, i); err != nil {
+		if err := w.groups(scales, zeros, i); err != nil {
 			return err
 		}
-		for _, v := range row.Scales {
-			bf16 = bf16 && math.Float32bits(v)&0xffff == 0
-			f16 = f16 && isExact(packing.F16, v)
-		}
-		if err := w.zeroPoints(zeros, i); err != nil {
-			return err
-		}
-		for _, z := range zeros {
-			switch {
-			case z != float32(int8(z)) || z < float32(-int(1)<<(w.bits-1)) || z >= float32(int(1)<<(w.bits-1)):
+		for g, v := range scales {
+			exact = slices.DeleteFunc(exact, func(d packing.Dtype) bool { return !isExact(d, v) })
+			switch z := zeros[g]; {
+			case z != float32(int8(z)) || int(z) < low || int(z) > high:
 				s.Zeros = Offsets
-			case z != 0 && s.Zeros == NoZeros:
-				s.Zeros = IntZeros
+			case z != 0:
+				s.Zeros = max(s.Zeros, IntZeros)
 			}
 		}
 	}
-	switch {
-	case bf16:
-		s.Scales = packing.BF16
-	case f16:
-		s.Scales = packing.F16
-	default:
-		s.Scales = packing.F32
-	}
+	s.Scales = exact[0]
 	return nil
 }
 
-// zeroPoints reads the zero points of a row, of signed codes.
-func (w *onnxWeight) zeroPoints(dst []float32, n int64) error {
-	half := float32(int(1) << (w.bits - 1))
-	switch {
-	case w.zeros == nil:
-		clear(dst)
-		return nil
-	case w.zeros.dtype != packing.U8:
-		w.zeros.floats(dst, n)
-		for g := range dst {
-			dst[g] -= half
-		}
-		return checkFinite(w.zeros.name, n, dst)
+// groups reads the scales of a row, and the zero points of signed codes.
+func (w *onnxWeight) groups(scales, zeros []float32, n int64) error {
+	if err := w.scales.scales(scales, n); err != nil || w.zeros == nil {
+		return err
 	}
-	stream := w.zeros.row(n)
-	for g := range dst {
-		dst[g] = float32(unsignedAt(stream, int64(g), w.bits)) - half
+	if w.zeros.dtype == packing.U8 {
+		for g := range zeros {
+			zeros[g] = float32(unsignedAt(w.zeros.row(n), int64(g), w.bits))
+		}
+	} else if err := w.zeros.scales(zeros, n); err != nil {
+		return err
+	}
+	for g := range zeros {
+		zeros[g] -= float32(int(1) << (w.bits - 1))
 	}
 	return nil
 }
@@ -172,23 +153,17 @@ func (w *onnxWeight) readCodes(row *Row, n int64) error {
 }
 
 func (w *onnxWeight) readGroups(row *Row, n int64) error {
-	if err := w.scales.scales(row.Scales, n); err != nil {
-		return err
-	}
-	if len(row.Zeros) == 0 && len(row.Offsets) == 0 {
-		return nil
-	}
 	zeros := make([]float32, len(row.Scales))
-	if err := w.zeroPoints(zeros, n); err != nil {
+	if err := w.groups(row.Scales, zeros, n); err != nil {
 		return err
 	}
 	for g := range row.Zeros {
 		row.Zeros[g] = int8(zeros[g])
 	}
-	for g := range row.Offsets {
+	for g, s := range row.Scales[:len(row.Offsets)] {
 		// The runtime rounds the products, too.
-		if row.Offsets[g] = float32(-float32(zeros[g] * row.Scales[g])); !floats.Finite(row.Offsets[g]) {
-			return fmt.Errorf("tensor %s: row %d: zero point %g of group %d times scale %g is beyond the float32 numbers: no .gqf file holds these weights", quote(w.zeros.name), n, zeros[g], g, row.Scales[g])
+		if row.Offsets[g] = float32(-float32(zeros[g] * s)); !floats.Finite(row.Offsets[g]) {
+			return fmt.Errorf("tensor %s: row %d: zero point %g of group %d times scale %g is beyond the float32 numbers: no .gqf file holds these weights", quote(w.zeros.name), n, zeros[g], g, s)
 		}
 	}
 	return nil

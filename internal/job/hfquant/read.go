@@ -20,6 +20,15 @@ type Quantized struct {
 	Config []byte
 }
 
+// Weight is the weight called name; nil if there is none.
+func (q *Quantized) Weight(name string) *Weight {
+	i, ok := slices.BinarySearchFunc(q.Weights, name, func(w Weight, name string) int { return strings.Compare(w.Name, name) })
+	if !ok {
+		return nil
+	}
+	return &q.Weights[i]
+}
+
 type Weight struct {
 	Name   string  // as in an unquantized checkpoint: "model.layers.0.mlp.up_proj.weight"
 	Shape  []int64 // [N, K]
@@ -83,14 +92,20 @@ func Find(ck *safetensors.Checkpoint, config []byte) (*Quantized, error) {
 	if find == nil {
 		return nil, f.unread()
 	}
-	if err := ck.Guard(func() error { return find(f) }); err != nil || len(f.q.Weights) == 0 {
+	if err := f.run(find, config); err != nil || len(f.q.Weights) == 0 {
 		return nil, err
 	}
+	return f.q, nil
+}
+
+// run finds weights, and completes what is known of the checkpoint.
+func (f *finder) run(find func(*finder) error, config []byte) error {
+	err := f.ck.Guard(func() error { return find(f) })
 	f.sort()
-	if config != nil {
+	if err == nil && config != nil {
 		f.q.Config, err = WithoutQuantization(config)
 	}
-	return f.q, err
+	return err
 }
 
 type finder struct {

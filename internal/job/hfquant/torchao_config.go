@@ -81,7 +81,7 @@ func configTorchAO(_ Format, config []byte, weights []ModelWeight) ([]byte, map[
 	if len(objects) == 0 {
 		return nil, nil, errNothingQuantized
 	}
-	out, err := withEntry(config, "quantization_config", e)
+	out, err := WithEntry(config, "quantization_config", e)
 	return out, metadata, err
 }
 

@@ -14,9 +14,10 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// ReadBack opens the complete temporaries. It compares samples with the source's unquantized bytes,
+// Check opens the complete temporaries. It compares samples with the source's unquantized bytes,
 // and with the checksums of the rows that were written.
-func (o *Output) ReadBack(t *Target, w *write.Written) error {
+func (o *Output) Check(to write.Target, w *write.Written) error {
+	t := to.(*Target)
 	var paths []string
 	for i := range t.Layout.Shards {
 		paths = append(paths, w.Temp(len(t.First)+i))
@@ -46,35 +47,32 @@ func (o *Output) compareCodes(t *Target, ck *safetensors.Checkpoint) error {
 		return err
 	}
 	found, err := hfquant.Find(ck, config)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	weights := map[string]*hfquant.Weight{}
-	if found != nil {
-		if found.Format != o.opts.Format {
-			return fmt.Errorf("the format is %s, %s was written", found.Format, o.opts.Format)
-		}
-		for i := range found.Weights {
-			weights[found.Weights[i].Name] = &found.Weights[i]
-		}
+	case found == nil:
+		return fmt.Errorf("no weight is quantized")
+	case found.Format != o.opts.Format:
+		return fmt.Errorf("the format is %s, %s was written", found.Format, o.opts.Format)
 	}
 	count := 0
 	for it := range o.Quantized() {
 		for _, name := range o.namesOf(&it.Entry) {
 			count++
-			if err := CompareWeight(ck, weights[name], name, it, t.samples[it.Index]); err != nil {
+			if err := CompareWeight(ck, found, name, it, t.samples[it.Index]); err != nil {
 				return err
 			}
 		}
 	}
-	if count != len(weights) {
-		return fmt.Errorf("%d weights are quantized, %d were written", len(weights), count)
+	if n := len(found.Weights); n != count {
+		return fmt.Errorf("%d weights are quantized, %d were written", n, count)
 	}
 	return nil
 }
 
 // CompareWeight compares the sampled rows of one weight.
-func CompareWeight(ck *safetensors.Checkpoint, w *hfquant.Weight, name string, it *plan.Quantized, want *Samples) error {
+func CompareWeight(ck *safetensors.Checkpoint, q *hfquant.Quantized, name string, it *plan.Quantized, want *Samples) error {
+	w := q.Weight(name)
 	if w == nil {
 		return fmt.Errorf("tensor %q is not among the quantized weights", name)
 	}
@@ -134,18 +132,6 @@ func (o *Output) compareBytes(ck *safetensors.Checkpoint, it *plan.Unquantized, 
 				return fmt.Errorf("tensor %q has other bytes than its source: this is a defect of gq, please report it with the model's name", name)
 			}
 		}
-	}
-	return nil
-}
-
-// Check reads the files back, and looks at the directory again: another job may have finished in
-// it.
-func (o *Output) Check(t write.Target, w *write.Written) error {
-	if err := CheckDir(w.Path, o.beside); err != nil {
-		return err
-	}
-	if err := o.ReadBack(t.(*Target), w); err != nil {
-		return fmt.Errorf("%s was not written: read back, %w", w.Path, err)
 	}
 	return nil
 }

@@ -416,8 +416,5 @@ func (o *Output) Check(t write.Target, w *write.Written) (err error) {
 		w.Notes = append(w.Notes, fmt.Sprintf("the .gguf file was not compared with %s: %s", o.root, u.Msg))
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("%s was not written: read back, %w", w.Path, err)
-	}
-	return nil
+	return err
 }

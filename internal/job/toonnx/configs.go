@@ -1,6 +1,7 @@
 package toonnx
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,24 +16,16 @@ import (
 	"github.com/lowbit-go/gq/internal/jsonscan"
 )
 
-// genaiFile is the configuration of ONNX Runtime GenAI, generationFile the checkpoint's.
-const (
-	genaiFile      = "genai_config.json"
-	generationFile = "generation_config.json"
-)
+// genaiFile is the configuration of ONNX Runtime GenAI.
+const genaiFile = "genai_config.json"
 
 // files lists the other files of the directory, without the provenance.
 func (o *Output) files() error {
-	list, err := o.from.Assets()
-	if err != nil {
-		return err
-	}
-	config, err := o.config()
-	if err != nil {
-		return err
-	}
-	genai, err := o.genai()
-	if err != nil {
+	list, errAssets := o.from.Assets()
+	recipe, _, errRecipe := o.from.Provenance(&plan.Codes{}, nil, nil)
+	config, errConfig := o.config()
+	genai, errGenAI := o.genai()
+	if err := cmp.Or(errAssets, errRecipe, errConfig, errGenAI); err != nil {
 		return err
 	}
 	o.beside = []write.SideFile{write.FileOf(assets.ConfigName, config), write.FileOf(genaiFile, genai)}
@@ -44,35 +37,27 @@ func (o *Output) files() error {
 			o.beside = append(o.beside, f)
 		}
 	}
-	recipe, _, err := o.from.Provenance(&plan.Codes{}, nil, nil)
 	if recipe != nil {
 		o.beside = append(o.beside, write.FileOf(provenance.RecipeFile, recipe))
 	}
-	return err
+	return nil
 }
 
 // config is config.json with the settings of transformers.js: which graph to load, and the number
 // of files with weights.
 func (o *Output) config() ([]byte, error) {
-	config, err := hfquant.WithoutQuantization(o.Config)
-	if err != nil {
-		return nil, err
-	}
-	return hfquant.WithMember(config, "transformers.js_config", struct {
+	return hfquant.WithEntry(o.Config, "transformers.js_config", struct {
 		Dtype string `json:"dtype"`
 		Files int    `json:"use_external_data_format"`
 	}{o.dtype.name, len(o.data)})
 }
 
-// anyDecoder is GenAI's type of models that differ in nothing that GenAI has to know.
-const anyDecoder = "decoder"
-
 // genai is the configuration of ONNX Runtime GenAI.
 func (o *Output) genai() ([]byte, error) {
 	c := o.c
 	type object = map[string]any
-	model := object{
-		"context_length": context(c), "vocab_size": c.VocabSize, "type": anyDecoder, "decoder": object{
+	model := object{ // of a type that differs in nothing that GenAI has to know
+		"context_length": context(c), "vocab_size": c.VocabSize, "type": "decoder", "decoder": object{
 			"session_options": object{"log_id": "onnxruntime-genai", "provider_options": []any{}},
 			"filename":        folder + "/" + o.modelName(), "head_size": c.HeadDim, "hidden_size": c.HiddenSize,
 			"num_attention_heads": c.Heads, "num_key_value_heads": c.KVHeads, "num_hidden_layers": len(c.Layers),
@@ -83,16 +68,14 @@ func (o *Output) genai() ([]byte, error) {
 	search := object{"max_length": context(c), "past_present_share_buffer": true}
 	of := map[string]object{"bos_token_id": model, "eos_token_id": model, "pad_token_id": model,
 		"do_sample": search, "temperature": search, "top_k": search, "top_p": search, "repetition_penalty": search}
-	for _, file := range []string{assets.ConfigName, generationFile} { // the second has the last word
-		source, err := o.from.Asset(file)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		} else if err != nil {
-			return nil, err
-		}
+	generation, err := o.from.Asset("generation_config.json")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, source := range [][]byte{o.Config, generation} { // the second has the last word
 		var keys map[string]json.RawMessage
-		if err := json.Unmarshal(jsonscan.Finite(source), &keys); err != nil {
-			return nil, fmt.Errorf("%s: %s: %w", o.root, file, err)
+		if err := json.Unmarshal(jsonscan.Finite(source), &keys); err != nil && source != nil {
+			return nil, fmt.Errorf("%s: generation_config.json: %w", o.root, err)
 		}
 		for key, v := range keys {
 			if to := of[key]; to != nil && string(v) != "null" {

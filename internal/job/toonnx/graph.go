@@ -10,8 +10,9 @@ import (
 // build makes the graph.
 func (g *graph) build() error {
 	c := g.c
-	g.Inputs = append(g.Inputs, onnx.NewValue(inputIDs, onnx.Int64, batchSize, sequenceLength))
-	g.Inputs = append(g.Inputs, onnx.NewValue(attentionMask, onnx.Int64, batchSize, totalLength))
+	g.Inputs = []onnx.Value{
+		onnx.NewValue(inputIDs, onnx.Int64, batchSize, sequenceLength), onnx.NewValue(attentionMask, onnx.Int64, batchSize, totalLength),
+	}
 	g.lengths()
 	g.stream = stream{x: g.scaled(g.embedding(), c.EmbeddingScale)}
 	for i := range c.Layers {
@@ -21,14 +22,13 @@ func (g *graph) build() error {
 	g.at = g.names.Body
 	g.head(g.normed(c.Facts.FinalNorm.HF))
 	g.Nodes[len(g.Nodes)-1].Outputs[0] = logitsName
-	g.Outputs = append(g.Outputs, onnx.NewValue(logitsName, onnx.Float, batchSize, sequenceLength, c.VocabSize))
+	g.Outputs = []onnx.Value{onnx.NewValue(logitsName, onnx.Float, batchSize, sequenceLength, c.VocabSize)}
 	for i, l := range c.Layers {
-		for _, name := range []string{pastKey, pastValue} {
-			g.Inputs = append(g.Inputs, onnx.NewValue(fmt.Sprintf(name, i), onnx.Float, batchSize, l.KVHeads, pastLength, l.HeadDim))
+		cache := func(name, length string) onnx.Value {
+			return onnx.NewValue(fmt.Sprintf(name, i), onnx.Float, batchSize, l.KVHeads, length, l.HeadDim)
 		}
-		for _, name := range []string{presentKey, presentValue} {
-			g.Outputs = append(g.Outputs, onnx.NewValue(fmt.Sprintf(name, i), onnx.Float, batchSize, l.KVHeads, totalLength, l.HeadDim))
-		}
+		g.Inputs = append(g.Inputs, cache(pastKey, pastLength), cache(pastValue, pastLength))
+		g.Outputs = append(g.Outputs, cache(presentKey, totalLength), cache(presentValue, totalLength))
 	}
 	return g.err
 }
@@ -101,26 +101,21 @@ func (g *graph) normed(norm string) string {
 	name, s := g.at+norm, g.stream
 	out := name + "/SkipSimplifiedLayerNormalization"
 	sum := name + "/residual"
-	g.nodeTo([]string{out, "", "", sum}, name, "SkipSimplifiedLayerNormalization", []string{s.x, s.add, g.gains(name, g.c.HiddenSize)}, g.epsilon())
+	g.nodeTo([]string{out, "", "", sum}, name, "SkipSimplifiedLayerNormalization", []string{s.x, s.add, g.values(name+".weight", g.c.HiddenSize)}, g.epsilon())
 	g.stream = stream{x: sum}
 	return out
 }
 
 func (g *graph) epsilon() onnx.Attribute { return onnx.Real("epsilon", float32(g.c.NormEps)) }
 
-// gains returns the factors of a norm.
-func (g *graph) gains(name string, width int) string {
-	return g.values(name+".weight", g.c.PlusOne, width)
-}
-
 // norm normalizes the last dimension of x.
 func (g *graph) norm(name, x string, width int) string {
-	op, inputs := "SimplifiedLayerNormalization", []string{x, g.gains(name, width)}
+	op, inputs := "SimplifiedLayerNormalization", []string{x, g.values(name+".weight", width)}
 	if g.c.LayerNorm {
 		op = "LayerNormalization"
 	}
 	if g.c.NormBias {
-		inputs = append(inputs, g.values(name+".bias", false, width))
+		inputs = append(inputs, g.values(name+".bias", width))
 	}
 	return g.node(name, op, inputs, onnx.Integer("axis", -1), g.epsilon(), onnx.Integer("stash_type", 1))
 }
@@ -141,8 +136,7 @@ func (g *graph) heads(kind arch.Kind, x string, n, dim int) string {
 // attention adds the attention of layer i.
 func (g *graph) attention(i int, l *arch.LayerConfig, x string) string {
 	c := g.c
-	nq, nkv := c.Heads*l.HeadDim, l.KVHeads*l.HeadDim
-	parts := g.merged(arch.FusedQKV, x, []arch.Kind{arch.Query, arch.Key, arch.Value}, nq, nkv, nkv)
+	parts := g.merged(arch.FusedQKV, l, x)
 	q, k, v := parts[0], parts[1], parts[2]
 	late := c.QKNorm == arch.RotatedNorms
 	if !late {
@@ -158,14 +152,14 @@ func (g *graph) attention(i int, l *arch.LayerConfig, x string) string {
 		attributes = append(attributes, onnx.Real("softcap", float32(c.AttentionSoftcap)))
 	}
 	var tables []string
-	switch {
+	switch { // GroupQueryAttention itself rotates dimensions in units of 16
 	case l.Rope < 0:
-	case late || !rotates(l.HeadDim, c.Ropes[l.Rope].Dims):
+	case late || l.HeadDim%16 != 0 || c.Ropes[l.Rope].Dims%16 != 0:
 		q, k = g.rotate(l, q, c.Heads), g.rotate(l, k, l.KVHeads)
 	default:
-		cos, sin := g.rotation(l.Rope)
+		cos, sin, interleaved := g.rotation(l.Rope)
 		tables = []string{cos, sin}
-		attributes = append(attributes, onnx.Integer("do_rotary", 1), onnx.Integer("rotary_interleaved", interleaved(&c.Ropes[l.Rope])))
+		attributes = append(attributes, onnx.Integer("do_rotary", 1), onnx.Integer("rotary_interleaved", interleaved))
 	}
 	if late {
 		q, k = g.heads(arch.QueryNorm, q, c.Heads, l.HeadDim), g.heads(arch.KeyNorm, k, l.KVHeads, l.HeadDim)
@@ -173,51 +167,36 @@ func (g *graph) attention(i int, l *arch.LayerConfig, x string) string {
 	name := g.at + "attention"
 	inputs := append([]string{q, k, v, fmt.Sprintf(pastKey, i), fmt.Sprintf(pastValue, i), "seqlens_k", "total_length"}, tables...)
 	g.nodeTo([]string{name, fmt.Sprintf(presentKey, i), fmt.Sprintf(presentValue, i)}, name, "GroupQueryAttention", inputs, attributes...)
-	return g.linear(arch.Output, c.HiddenSize, nq, name)
-}
-
-// rotates reports whether GroupQueryAttention itself rotates heads of this size.
-func rotates(headDim, dims int) bool { return headDim%16 == 0 && dims%16 == 0 }
-
-func interleaved(r *arch.RopeConfig) int64 {
-	if r.Neighbours {
-		return 1
-	}
-	return 0
+	return g.linear(arch.Output, c.HiddenSize, c.Heads*l.HeadDim, name)
 }
 
 // rotate rotates n heads by the tokens' positions.
 func (g *graph) rotate(l *arch.LayerConfig, x string, n int) string {
-	r := &g.c.Ropes[l.Rope]
-	cos, sin := g.rotation(l.Rope)
-	attributes := []onnx.Attribute{onnx.Integer("interleaved", interleaved(r)), onnx.Integer("num_heads", int64(n))}
-	if r.Dims != l.HeadDim {
-		attributes = append(attributes, onnx.Integer("rotary_embedding_dim", int64(r.Dims)))
+	cos, sin, interleaved := g.rotation(l.Rope)
+	attributes := []onnx.Attribute{onnx.Integer("interleaved", interleaved), onnx.Integer("num_heads", int64(n))}
+	if dims := g.c.Ropes[l.Rope].Dims; dims != l.HeadDim {
+		attributes = append(attributes, onnx.Integer("rotary_embedding_dim", int64(dims)))
 	}
 	return g.node(x, "RotaryEmbedding", []string{x, g.positions(), cos, sin}, attributes...)
 }
 
 // network adds a feed-forward network.
 func (g *graph) network(l *arch.LayerConfig, x string) string {
-	c, n := g.c, l.Intermediate
-	parts := g.merged(arch.FusedGateUp, x, []arch.Kind{arch.Gate, arch.Up}, n, n)
+	parts := g.merged(arch.FusedGateUp, l, x)
 	gate, up := parts[0], parts[1]
 	act := g.at + "mlp/act"
-	if c.Activation == "silu" {
+	if g.c.Activation == "silu" {
 		act = g.node(act, "Mul", []string{gate, g.node(act, "Sigmoid", []string{gate})})
 	} else {
 		act = g.node(act, "Gelu", []string{gate}, onnx.Text("approximate", "tanh"))
 	}
-	return g.linear(arch.Down, c.HiddenSize, n, g.node(g.at+"mlp", "Mul", []string{act, up}))
+	return g.linear(arch.Down, g.c.HiddenSize, l.Intermediate, g.node(g.at+"mlp", "Mul", []string{act, up}))
 }
 
 // head adds the lm_head, which may be the embedding.
 func (g *graph) head(x string) {
 	c, name := g.c, g.names.Head
-	if g.items[name] == nil {
-		if !c.Tied {
-			g.fail("%w", arch.Missing(name))
-		}
+	if g.items[name] == nil && c.Tied {
 		g.items[name] = g.items[g.names.Embedding]
 	}
 	x = g.scaled(g.product(name, c.VocabSize, c.HiddenSize, c.HeadBias, x), c.LogitScale)

@@ -1,6 +1,7 @@
 package toonnx
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -15,7 +16,7 @@ import (
 
 // LayOut makes the graph, finds the places of its tensors, and prepares the other files.
 func (o *Output) LayOut(pl *plan.Planner) error {
-	g := &graph{Graph: &o.model.Graph, c: o.c, names: o.names, items: map[string]plan.Item{}, made: map[string]bool{}, context: context(o.c)}
+	g := &graph{Graph: &o.model.Graph, c: o.c, names: o.names, items: map[string]plan.Item{}, made: map[string]bool{}}
 	for _, it := range pl.Items {
 		for _, name := range it.Common().Names() {
 			g.items[name] = it
@@ -26,7 +27,11 @@ func (o *Output) LayOut(pl *plan.Planner) error {
 	}
 	o.model.IR, o.model.Producer, o.model.Opsets = 10, "gq", []onnx.Opset{{Domain: "", Version: 21}, {Domain: onnx.Microsoft, Version: 1}}
 	o.model.Graph.Name = o.c.Architecture
-	o.dtype = o.mostBits()
+	counts := map[int]int64{}
+	for it := range o.Quantized() {
+		counts[it.Scheme.Bits] += it.Weights()
+	}
+	o.dtype = dtypes[slices.MaxFunc([]int{0, 2, 4, 8}, func(a, b int) int { return cmp.Compare(counts[a], counts[b]) })]
 	if err := o.place(pl, g.contents); err != nil {
 		return err
 	}
@@ -40,20 +45,6 @@ func (o *Output) LayOut(pl *plan.Planner) error {
 		}
 	}
 	return o.files()
-}
-
-// mostBits is the dtype with the bits of most weights.
-func (o *Output) mostBits() dtype {
-	counts, most := map[int]int64{}, 0
-	for it := range o.Quantized() {
-		counts[it.Scheme.Bits] += it.Weights()
-	}
-	for _, bits := range []int{2, 4, 8} {
-		if counts[bits] > counts[most] {
-			most = bits
-		}
-	}
-	return dtypes[most]
 }
 
 // alignment of tensors in files: ONNX Runtime maps a tensor that begins a page of memory. Small
@@ -88,14 +79,7 @@ func (o *Output) place(pl *plan.Planner, list []content) (err error) {
 	if packedBytes > 0 {
 		pl.Warn("packed weights for the CPU take %d bytes: their codes are in the files twice", packedBytes)
 	}
-	for _, c := range o.contents {
-		for _, t := range c.tensors {
-			if c.part != packed {
-				o.model.Graph.Initializers[t].SetPlace(o.dataName(c.file), c.off)
-			}
-		}
-	}
-	o.setHashes(make([]uint64, len(o.contents)))
+	o.setPlaces(make([]uint64, len(o.contents)))
 	return nil
 }
 
@@ -119,14 +103,15 @@ func (o *Output) addContent(c content) {
 	o.contents = append(o.contents, c)
 }
 
-// setHashes states the hashes of packed weights, by the contents' index.
-func (o *Output) setHashes(hashes []uint64) {
+// setPlaces states where the contents lie, and the hashes of packed weights by the contents' index.
+func (o *Output) setPlaces(hashes []uint64) {
 	for i, c := range o.contents {
-		if c.part != packed {
-			continue
-		}
 		for _, t := range c.tensors {
-			o.model.Graph.Initializers[t].SetPrepacked(hashes[i], c.off, c.size)
+			if x := &o.model.Graph.Initializers[t]; c.part == packed {
+				x.SetPrepacked(hashes[i], c.off, c.size)
+			} else {
+				x.SetPlace(o.dataName(c.file), c.off)
+			}
 		}
 	}
 }

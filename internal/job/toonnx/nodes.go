@@ -30,12 +30,6 @@ const (
 	totalLength    = "total_sequence_length"
 )
 
-// place is a range of a file with weights.
-type place struct {
-	file      int
-	off, size int64
-}
-
 // part is what a tensor outside of the model's file holds.
 type part uint8
 
@@ -54,10 +48,11 @@ type content struct {
 	part
 	item    plan.Item // nil: of a rope
 	rope    int
-	plusOne bool           // of a norm's gains: they are stored with 1 added
 	tensors []int          // indices among the graph's initializers
 	packer  packing.Packer // of packed weights
-	place
+
+	file      int // with weights
+	off, size int64
 }
 
 // graph makes the graph of a model. Behind the first error it adds nothing of use.
@@ -70,7 +65,6 @@ type graph struct {
 	made     map[string]bool // names of initializers and of outputs of shared nodes
 	at       string          // prefix of the layer's tensors
 	stream   stream
-	context  int // the most tokens of a sequence
 	err      error
 }
 
@@ -134,17 +128,15 @@ func (g *graph) external(name string, t onnx.DataType, dims []int64, want conten
 	if g.made[name] {
 		return name
 	}
+	x := onnx.Tensor{Name: name, Type: t, Dims: dims}
 	i := slices.IndexFunc(g.contents, func(c content) bool { return c.part == want.part && c.item == want.item && c.rope == want.rope })
 	if i < 0 {
 		i = len(g.contents)
-		want.size = t.Size()
-		for _, d := range dims {
-			want.size *= d
-		}
+		want.size = x.Bytes()
 		g.contents = append(g.contents, want)
 	}
 	g.contents[i].tensors = append(g.contents[i].tensors, len(g.Initializers))
-	return g.initializer(onnx.Tensor{Name: name, Type: t, Dims: dims})
+	return g.initializer(x)
 }
 
 // scaled multiplies by a constant.
@@ -168,9 +160,12 @@ func (g *graph) split(x string, widths ...int) []string {
 	return outputs
 }
 
-// rotation returns the tables of a rope.
-func (g *graph) rotation(rope int) (cos, sin string) {
-	dims := []int64{int64(g.context), int64(g.c.Ropes[rope].Dims / 2)}
-	name := fmt.Sprintf("rope.%d.", rope)
-	return g.external(name+"cos", onnx.Float, dims, content{part: cosines, rope: rope}), g.external(name+"sin", onnx.Float, dims, content{part: sines, rope: rope})
+// rotation returns the tables of a rope, and 1 if it rotates neighbouring values together.
+func (g *graph) rotation(rope int) (cos, sin string, interleaved int64) {
+	r, name := &g.c.Ropes[rope], fmt.Sprintf("rope.%d.", rope)
+	if r.Neighbours {
+		interleaved = 1
+	}
+	dims := []int64{int64(context(g.c)), int64(r.Dims / 2)}
+	return g.external(name+"cos", onnx.Float, dims, content{part: cosines, rope: rope}), g.external(name+"sin", onnx.Float, dims, content{part: sines, rope: rope}), interleaved
 }

@@ -163,10 +163,10 @@ func (o *Output) DataBytes(it plan.Item) (n int64, err error) {
 // Home is the directory that holds the new directory, or a directory above it.
 func (o *Output) Home(dir string) string { return tocheckpoint.Home(dir) }
 
-// dtype is transformers.js' name of a model with weights of some bits, and the end of the file's
-// name.
+// dtype is transformers.js' name of a model, and the end of the file's name.
 type dtype struct{ name, suffix string }
 
+// dtypes are the dtypes by the bits of most weights.
 var dtypes = map[int]dtype{0: {"fp32", ""}, 2: {"q2", "_q2"}, 4: {"q4", "_q4"}, 8: {"q8", "_quantized"}}
 
 // folder is transformers.js' directory of graphs and weights. A graph has mostFiles at most.

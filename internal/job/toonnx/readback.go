@@ -3,11 +3,11 @@ package toonnx
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/job/fromonnx"
-	"github.com/lowbit-go/gq/internal/job/hfquant"
 	"github.com/lowbit-go/gq/internal/job/plan"
 	"github.com/lowbit-go/gq/internal/job/tocheckpoint"
 	"github.com/lowbit-go/gq/internal/job/togguf"
@@ -15,44 +15,25 @@ import (
 	"github.com/lowbit-go/gq/packing"
 )
 
-// Check reads the files back, and looks at the directory again: another job may have finished in
-// it.
-func (o *Output) Check(t write.Target, w *write.Written) error {
-	if err := tocheckpoint.CheckDir(w.Path, o.beside); err != nil {
-		return err
-	}
-	if err := t.(*target).readBack(w); err != nil {
-		return fmt.Errorf("%s was not written: read back, %w", w.Path, err)
-	}
-	return nil
-}
-
-// readBack opens the graph as gq repack does, and compares sampled rows of all weights: codes and
+// Check opens the graph as gq repack does, and compares sampled rows of all weights: codes and
 // scales with the checksums of the rows that were written, unquantized weights with their source.
-func (t *target) readBack(w *write.Written) error {
+func (o *Output) Check(to write.Target, w *write.Written) error {
+	t := to.(*target)
+	names := write.Paths(t.Files(""))
 	m, err := fromonnx.OpenAt(filepath.Dir(w.Temp(0)), t.modelName(), t.Config, func(name string) string {
-		for i := range t.data {
-			if name == t.dataName(i) {
-				return filepath.Base(w.Temp(1 + i))
-			}
-		}
-		return filepath.Base(w.Temp(0))
+		return filepath.Base(w.Temp(max(0, slices.Index(names, filepath.Join(folder, name)))))
 	})
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	weights := map[string]*hfquant.Weight{}
-	for i := range m.Quantized.Weights {
-		weights[m.Quantized.Weights[i].Name] = &m.Quantized.Weights[i]
-	}
 	for _, c := range t.contents {
 		for _, i := range c.tensors {
 			name := strings.TrimSuffix(t.model.Graph.Initializers[i].Name, ".codes")
 			switch it := c.item.(type) {
 			case *plan.Quantized:
 				if c.part == codes {
-					err = tocheckpoint.CompareWeight(m.Checkpoint, weights[name], name, it, t.samples[it.Index])
+					err = tocheckpoint.CompareWeight(m.Checkpoint, m.Quantized, name, it, t.samples[it.Index])
 				}
 			case *plan.Unquantized:
 				err = t.compareRows(m.Checkpoint, name, it, w.Codes)

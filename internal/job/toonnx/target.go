@@ -6,7 +6,7 @@ import (
 	"path"
 	"slices"
 
-	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/job/hfquant"
 	"github.com/lowbit-go/gq/internal/job/plan"
 	"github.com/lowbit-go/gq/internal/job/provenance"
@@ -60,7 +60,7 @@ func (t *target) Finish(files []io.WriterAt, c *plan.Codes, found []write.ItemRe
 			return err
 		}
 	}
-	t.setHashes(hashes)
+	t.setPlaces(hashes)
 	complete, err := t.Target(c, t.hashes, found)
 	if err != nil {
 		return err
@@ -85,15 +85,31 @@ func (t *target) writeRotations(w io.Writer, p *content) error {
 
 func (t *target) Sinks(list []write.RowSink, it *plan.Quantized) ([]write.RowSink, error) {
 	put := func(w *write.Worker, rows []hfquant.Row, first int64) error {
-		return it.Layout.Put(rows, first, func(p int, off int64, b []byte) error { return t.put(w, it, part(p), off, b) })
-	}
-	list = append(list, &tocheckpoint.CodesSink{It: it, Target: "onnx", Samples: t.samples[it.Index], Put: put})
-	for _, i := range t.byItem[it.Index] {
-		if p := t.contents[i].packer; p != nil {
-			list = append(list, &panelSink{target: t, it: it, packer: p, nr: int(t.opts.Tile.NR)})
+		err := it.Layout.Put(rows, first, func(p int, off int64, b []byte) error { return t.put(w, it, part(p), off, b) })
+		for _, i := range t.byItem[it.Index] {
+			if p := t.contents[i].packer; p != nil && err == nil {
+				err = t.pack(w, it, p, rows, first)
+			}
 		}
+		return err
 	}
-	return list, nil
+	return append(list, &tocheckpoint.CodesSink{It: it, Target: "onnx", Samples: t.samples[it.Index], Put: put}), nil
+}
+
+// pack writes rows as kernels read them, in panels with the height of the tile.
+func (t *target) pack(w *write.Worker, it plan.Item, p packing.Packer, rows []hfquant.Row, first int64) error {
+	nr, size := int(t.opts.Tile.NR), p.PanelBytes()
+	out := make([]byte, (len(rows)+nr-1)/nr*size)
+	var panel packing.Panel
+	for i := 0; i < len(rows); i += nr {
+		panel.Rows, panel.Codes, panel.Scales = min(nr, len(rows)-i), panel.Codes[:0], panel.Scales[:0]
+		for j := range nr {
+			row := &rows[min(i+j, len(rows)-1)]
+			panel.Codes, panel.Scales = append(panel.Codes, row.Codes...), append(panel.Scales, row.Scales...)
+		}
+		p.PackPanel(out[i/nr*size:][:size], &panel)
+	}
+	return t.put(w, it, packed, first/int64(nr)*int64(size), out)
 }
 
 // put writes bytes at an offset of a part of an item.
@@ -106,36 +122,6 @@ func (t *target) put(w *write.Worker, it plan.Item, p part, off int64, b []byte)
 	return nil
 }
 
-// panelSink packs the rows of a quantized item as kernels read them.
-type panelSink struct {
-	*target
-	it     *plan.Quantized
-	packer packing.Packer
-	nr     int
-	panels []byte // of the unit
-	scales []float32
-}
-
-func (s *panelSink) Begin(rows int64) {
-	buffer.Grow(&s.panels, (int(rows)+s.nr-1)/s.nr*s.packer.PanelBytes())
-}
-
-func (s *panelSink) Pack(b *write.Block, first, n int) (row int, err error) {
-	blocks, size := int(s.it.Stored.Groups(s.it.Cols)), s.packer.PanelBytes()
-	for r := 0; r < n; r += s.nr {
-		s.scales = s.scales[:0]
-		for i := range s.nr {
-			s.scales = tocheckpoint.AppendStored(s.scales, b.Row(int64(r+i)).Scales, s.it)
-		}
-		s.packer.PackPanel(s.panels[(first+r)/s.nr*size:][:size], &packing.Panel{Rows: min(s.nr, n-r), Codes: b.Codes[r*b.Stride:][:s.nr*b.Stride], Scales: s.scales[:s.nr*blocks]})
-	}
-	return 0, nil
-}
-
-func (s *panelSink) Write(w *write.Worker, u write.Unit) error {
-	return s.put(w, s.it, packed, u.First*write.BlockRows/int64(s.nr)*int64(s.packer.PanelBytes()), s.panels)
-}
-
 // CopyUnits cuts an unquantized item. An item that is left out is only summed.
 func (o *Output) CopyUnits(list *write.Units, it *plan.Unquantized) {
 	if len(o.byItem[it.Index]) > 0 || o.from.Facts().Weights {
@@ -144,16 +130,15 @@ func (o *Output) CopyUnits(list *write.Units, it *plan.Unquantized) {
 }
 
 func (t *target) Copier() func(w *write.Worker, it *plan.Unquantized, u write.Unit, r *write.Result) error {
-	put := func(w *write.Worker, it *plan.Unquantized, off int64, b []byte) error {
+	return (&tocheckpoint.RowCopier{From: t.from, Edit: t.edit, Put: func(w *write.Worker, it *plan.Unquantized, off int64, b []byte) error {
 		return t.put(w, it, values, off, b)
-	}
-	return (&tocheckpoint.RowCopier{From: t.from, Put: put, Edit: t.edit}).Copy
+	}}).Copy
 }
 
 // edit adds 1 to gains that a norm adds 1 to.
 func (o *Output) edit(it *plan.Unquantized, x []float32) {
-	if slices.ContainsFunc(o.byItem[it.Index], func(i int) bool { return o.contents[i].plusOne }) {
-		for i := range x {
+	for i := range x {
+		if o.c.PlusOne && it.Role == gqf.RoleNorm {
 			x[i]++
 		}
 	}

@@ -9,9 +9,6 @@ import (
 	"github.com/lowbit-go/gq/internal/onnx"
 )
 
-// int8Activations is the accuracy_level of MatMulNBits with which kernels quantize activations.
-const int8Activations = 4
-
 // find returns the item with a tensor of this shape.
 func (g *graph) find(name string, shape ...int) plan.Item {
 	it := g.items[name]
@@ -19,19 +16,15 @@ func (g *graph) find(name string, shape ...int) plan.Item {
 		g.fail("%w", arch.Missing(name))
 		return nil
 	}
-	want := make([]int64, len(shape))
-	for i, d := range shape {
-		want[i] = int64(d)
-	}
-	if e := it.Common(); !slices.Equal(e.Src.Shape, want) {
-		g.fail("tensor %q has shape %v: config.json describes %v", name, e.Src.Shape, want)
+	if got := it.Common().Src.Shape; !slices.EqualFunc(got, shape, func(d int64, want int) bool { return d == int64(want) }) {
+		g.fail("tensor %q has shape %v: config.json describes %v", name, got, shape)
 		return nil
 	}
 	return it
 }
 
 // values returns an unquantized tensor in float32.
-func (g *graph) values(name string, plusOne bool, shape ...int) string {
+func (g *graph) values(name string, shape ...int) string {
 	it := g.find(name, shape...)
 	if it == nil {
 		return ""
@@ -43,26 +36,22 @@ func (g *graph) values(name string, plusOne bool, shape ...int) string {
 	if !e.Src.Dtype.IsFloat() {
 		g.fail("tensor %q has dtype %s: floating-point numbers were expected: take a checkpoint that is not quantized", name, e.Src.DtypeName)
 	}
-	return g.external(e.Name(), onnx.Float, e.Src.Shape, content{part: values, item: it, plusOne: plusOne})
+	return g.external(e.Name(), onnx.Float, e.Src.Shape, content{part: values, item: it})
 }
 
 // quantized returns the inputs and the attributes that a node has for quantized weights. The codes
 // have the name of the weight, with whole rows or in blocks.
 func (g *graph) quantized(it *plan.Quantized, name string, whole bool) (inputs []string, attributes []onnx.Attribute) {
 	for i, p := range it.Layout.Parts {
-		shared := part(i)
 		suffix, t, dims := [...]string{".codes", ".scales", ".zero_points"}[i], onnx.Uint8, p.Shape
-		switch {
-		case shared == scales:
+		if part(i) == scales {
 			t = onnx.Float
-		case shared == codes && !whole:
-			blocks := it.Stored.Groups(it.Cols)
+		}
+		if blocks := it.Stored.Groups(it.Cols); part(i) == codes && !whole {
 			dims = []int64{it.Rows, blocks, dims[1] / blocks}
 		}
-		if shared != codes {
-			name = it.Name()
-		}
-		inputs = append(inputs, g.external(name+suffix, t, dims, content{part: shared, item: it}))
+		inputs = append(inputs, g.external(name+suffix, t, dims, content{part: part(i), item: it}))
+		name = it.Name() // of the parts that all its names share
 	}
 	return inputs, []onnx.Attribute{onnx.Integer("bits", int64(it.Stored.Bits)), onnx.Integer("block_size", it.Stored.Group)}
 }
@@ -76,7 +65,7 @@ func (g *graph) embedding() string {
 		return g.node(name, "GatherBlockQuantized", slices.Insert(inputs, 1, inputIDs),
 			append(attributes, onnx.Integer("gather_axis", 0), onnx.Integer("quantize_axis", 1))...)
 	case *plan.Unquantized:
-		return g.node(name, "Gather", []string{g.values(name, false, g.c.VocabSize, g.c.HiddenSize), inputIDs})
+		return g.node(name, "Gather", []string{g.values(name, g.c.VocabSize, g.c.HiddenSize), inputIDs})
 	}
 	return ""
 }
@@ -86,19 +75,20 @@ func (g *graph) linear(kind arch.Kind, rows, cols int, x string) string {
 	return g.product(g.at+g.c.NameOf(kind)+".weight", rows, cols, g.c.BiasOf(kind), x)
 }
 
-// merged adds linear layers with the same input. A checkpoint may have them as one layer.
-func (g *graph) merged(fused arch.Kind, x string, kinds []arch.Kind, rows ...int) (list []string) {
-	if g.c.Facts.Has(fused) {
-		total := 0
-		for _, n := range rows {
-			total += n
+// merged adds the parts of a fused layer. A checkpoint may have them as one layer.
+func (g *graph) merged(fused arch.Kind, l *arch.LayerConfig, x string) (list []string) {
+	kinds, rows := g.c.Parts(fused, l)
+	if !g.c.Facts.Has(fused) {
+		for i, kind := range kinds {
+			list = append(list, g.linear(kind, rows[i], g.c.HiddenSize, x))
 		}
-		return g.split(g.linear(fused, total, g.c.HiddenSize, x), rows...)
+		return list
 	}
-	for i, kind := range kinds {
-		list = append(list, g.linear(kind, rows[i], g.c.HiddenSize, x))
+	total := 0
+	for _, n := range rows {
+		total += n
 	}
-	return list
+	return g.split(g.linear(fused, total, g.c.HiddenSize, x), rows...)
 }
 
 // product multiplies x with a weight, and adds the bias.
@@ -106,7 +96,7 @@ func (g *graph) product(weight string, rows, cols int, bias bool, x string) stri
 	name := strings.TrimSuffix(weight, ".weight")
 	b := ""
 	if bias {
-		b = g.values(arch.BiasName(weight), false, rows)
+		b = g.values(arch.BiasName(weight), rows)
 	}
 	switch it := g.find(weight, rows, cols).(type) {
 	case *plan.Quantized:
@@ -116,9 +106,10 @@ func (g *graph) product(weight string, rows, cols int, bias bool, x string) stri
 			inputs = append(slices.Grow(inputs, 5)[:5], b)
 		}
 		attributes = append([]onnx.Attribute{onnx.Integer("K", it.Cols), onnx.Integer("N", it.Rows)}, attributes...)
-		return g.node(name, "MatMulNBits", inputs, append(attributes, onnx.Integer("accuracy_level", int8Activations))...)
+		attributes = append(attributes, onnx.Integer("accuracy_level", 4)) // int8 activations
+		return g.node(name, "MatMulNBits", inputs, attributes...)
 	case *plan.Unquantized:
-		y := g.node(name, "FusedMatMul", []string{x, g.values(weight, false, rows, cols)}, onnx.Integer("transB", 1))
+		y := g.node(name, "FusedMatMul", []string{x, g.values(weight, rows, cols)}, onnx.Integer("transB", 1))
 		if bias {
 			y = g.node(name, "Add", []string{y, b})
 		}

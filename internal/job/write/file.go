@@ -35,8 +35,13 @@ func (j *Job) WriteWith(ctx context.Context, path string, o Options) (*Report, e
 		o.Written()
 	}
 	written := &Written{Path: path, Codes: r.codes, Temp: func(i int) string { return out.Files[i].Temp() }}
+	if _, dir := r.Target.Shards(); dir { // another job may have finished there
+		if err := atomicfile.CheckDir(path); err != nil {
+			return nil, quantizer.Requestf("%w", err)
+		}
+	}
 	if err := j.Out.Check(r.Target, written); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s was not written: read back, %w", path, err)
 	}
 	r.readBack, r.notes = written.ReadBack, written.Notes
 	r.seconds += time.Since(start)

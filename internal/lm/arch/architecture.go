@@ -145,6 +145,15 @@ func (c *ForwardConfig) NameOf(kind Kind) string {
 	return c.Facts.NameOf(kind)
 }
 
+// Parts lists the linear layers that a fused layer of layer l joins, and their numbers of outputs.
+func (c *ForwardConfig) Parts(fused Kind, l *LayerConfig) (kinds []Kind, rows []int) {
+	if fused == FusedGateUp {
+		return []Kind{Gate, Up}, []int{l.Intermediate, l.Intermediate}
+	}
+	kv := l.KVHeads * l.HeadDim
+	return []Kind{Query, Key, Value}, []int{c.Heads * l.HeadDim, kv, kv}
+}
+
 // Unread reports whether no pass reads a tensor: of a layer of Predictors, or of the keys and
 // values of a layer that reads another layer's. body is the prefix of the language model's tensors.
 func (c *ForwardConfig) Unread(body, name string) bool {
