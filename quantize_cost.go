@@ -25,11 +25,11 @@ import (
 // this CPU to the EPYC. The constants are user and system time of stages, measured with one thread
 // by getrusage, because the wall time of a busy machine says little: stories260K, books1.3M,
 // books3.7M, and a synthetic Llama of 23.6M weights that the machine shared with others (gq synth
-// --hidden 1024 --intermediate 2816 --layers 2 --heads 16 --kv-heads 4 --vocab 512). rtn, search and
-// asymmetric mappings were measured with 62.9M weights, perCompare with a Llama of 19M weights. The
-// constants of gptq fit 63 jobs with 1024 to 8192 tokens by factors of .75 to 1.2: these models,
-// Llamas of 11M and 14M weights (hidden 576 and 512), a mixture of 8 experts and a layer of
-// Llama-3.2-1B.
+// --hidden 1024 --intermediate 2816 --layers 2 --heads 16 --kv-heads 4 --vocab 512). rtn, search
+// and asymmetric mappings were measured with 62.9M weights, perCompare with a Llama of 19M
+// weights. The constants of gptq fit 63 jobs with 1024 to 8192 tokens by factors of .75 to 1.2:
+// these models, Llamas of 11M and 14M weights (hidden 576 and 512), a mixture of 8 experts and a
+// layer of Llama-3.2-1B.
 const (
 	perPass    = .35 // of a weight and a token: a forward pass of whole sequences
 	perWritten = .7  // of a weight and a token of sequences that are written, one token at a time
@@ -55,7 +55,7 @@ const (
 	perRefine     = 4.4   // of a weight and a column: to refine them
 	perChoice     = 105   // of a choice of a relaxed code and a step of its layer (2.8 ns)
 	perFolded     = 600   // of a weight and a step (16 ns)
-	perAWQ        = 17600 // of a weight: 20 searches, each with the outputs of 512 tokens (460 ns)
+	perAWQ        = 14000 // of a weight: 20 searches (360 ns), without the outputs of 512 tokens
 	perAWQRow     = 1.2e6 // of a row: what 20 searches take for each row (31 us)
 	perCompare    = 500   // of a weight that is compared with its codes
 	perPlanned    = .9e6  // of a tensor and a plan of an option, to find its bytes (23 us)
@@ -155,7 +155,7 @@ func (v view) foldCost() float64 {
 	if v.calibration.awq {
 		for _, m := range v.plan.Matrices() {
 			if layerOf(m.Tensor) >= 0 { // AWQ's factors are of layers
-				cost += float64(m.Rows) * (perAWQ*float64(m.Cols) + perAWQRow) / 1e9
+				cost += float64(m.Rows) * ((perAWQ+product(20*512*perPass))*float64(m.Cols) + perAWQRow) / 1e9
 			}
 		}
 		cost += v.layersCost(float64(v.calibration.tokens))

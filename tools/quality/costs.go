@@ -33,7 +33,7 @@ func (b *bench) costs() (string, error) {
 		return "", fmt.Errorf("go build: %w: %s", err, out)
 	}
 	var t strings.Builder
-	t.WriteString("| | | CPU s | planned | MB | planned |\n|---|---|---|---|---|---|\n")
+	t.WriteString("| | instruction sets | CPU s | planned | MB | planned |\n|---|---|---|---|---|---|\n")
 	for _, m := range b.models {
 		jobs := costJobs
 		if m.real {
@@ -52,7 +52,7 @@ func (b *bench) costs() (string, error) {
 				if err != nil {
 					return "", fmt.Errorf("%s, %s: %w", m.name, job, err)
 				}
-				name := map[string]string{"": "all instruction sets", "avx2": "AVX2"}[set]
+				name := map[string]string{"": "all", "avx2": "up to AVX2"}[set]
 				row = fmt.Sprintf("| %s, `%s` | %s | %s |\n", m.name, job, name, row)
 				if t.WriteString(row); *verbose {
 					log.Print(row)
