@@ -174,12 +174,12 @@ func (r *run) bounds(j *job, s *subject) (*bounds, error) {
 	b := &bounds{minBits: 2}
 	err := j.withAllocJob(s, b.minBits, func(task alloc.Job) (err error) {
 		m := task.Model
-		if b.memory, err = alloc.Bytes(m, cpu.Threads(j.o.Threads), text.WindowOf(m.Config())); err != nil {
+		if b.gradients, err = alloc.Bytes(m, cpu.Threads(j.o.Threads), text.WindowOf(m.Config())); err != nil {
 			return fmt.Errorf("choosing bits: %w", err)
 		}
-		b.memory += eval.KLBytes(m, j.choiceTokens(), text.WindowOf(m.Config()))
+		b.choice = eval.KLBytes(m, j.choiceTokens(), text.WindowOf(m.Config()))
 		if j.measuredFiles(evaluations) > 0 {
-			b.memory += eval.KLBytes(m, j.heldOutTokens(), text.WindowOf(m.Config()))
+			b.heldOut = eval.KLBytes(m, j.heldOutTokens(), text.WindowOf(m.Config()))
 		}
 		if b.outline, err = task.Outline(); err != nil {
 			return err

@@ -21,14 +21,15 @@ import (
 // weights. They only have to tell how much longer one stage takes than another: the speed is
 // measured while stages run.
 //
-// A unit takes .026 s of CPU time on an AMD EPYC with AVX-512 (unitSeconds). The constants are user
-// and system time of stages, measured with one thread by getrusage, because the wall time of a busy
-// machine says little: stories260K, books1.3M, books3.7M, and a synthetic Llama of 23.6M weights
-// that the machine shared with others (gq synth --hidden 1024 --intermediate 2816 --layers 2
-// --heads 16 --kv-heads 4 --vocab 512). rtn, search and asymmetric mappings were measured with
-// 62.9M weights, perCompare with a Llama of 19M weights. The constants of gptq fit 63 jobs with
-// 1024 to 8192 tokens by factors of .75 to 1.2: these models, Llamas of 11M and 14M weights (hidden
-// 576 and 512), a mixture of 8 experts and a layer of Llama-3.2-1B.
+// A unit takes .026 s of CPU time on an AMD EPYC with AVX-512 (unitSeconds), and a speed relates
+// this CPU to the EPYC. The constants are user and system time of stages, measured with one thread
+// by getrusage, because the wall time of a busy machine says little: stories260K, books1.3M,
+// books3.7M, and a synthetic Llama of 23.6M weights that the machine shared with others (gq synth
+// --hidden 1024 --intermediate 2816 --layers 2 --heads 16 --kv-heads 4 --vocab 512). rtn, search
+// and asymmetric mappings were measured with 62.9M weights, perCompare with a Llama of 19M
+// weights. The constants of gptq fit 63 jobs with 1024 to 8192 tokens by factors of .75 to 1.2:
+// these models, Llamas of 11M and 14M weights (hidden 576 and 512), a mixture of 8 experts and a
+// layer of Llama-3.2-1B.
 const (
 	perPass    = .35 // of a weight and a token: a forward pass of whole sequences
 	perWritten = .7  // of a weight and a token of sequences that are written, one token at a time
@@ -54,14 +55,14 @@ const (
 	perRefine     = 4.4   // of a weight and a column: to refine them
 	perChoice     = 105   // of a choice of a relaxed code and a step of its layer (2.8 ns)
 	perFolded     = 600   // of a weight and a step (16 ns)
-	perAWQ        = 17600 // of a weight: 20 searches, each with the outputs of 512 tokens (460 ns)
+	perAWQ        = 14000 // of a weight: 20 searches (360 ns), without the outputs of 512 tokens
 	perAWQRow     = 1.2e6 // of a row: what 20 searches take for each row (31 us)
 	perCompare    = 500   // of a weight that is compared with its codes
-	perPlanned    = 1.5e6 // of a tensor and a plan of an option, to find its bytes (40 us)
+	perPlanned    = .9e6  // of a tensor and a plan of an option, to find its bytes (23 us)
 	perRow        = 150e3 // of a row that is rounded to compare options (4 us)
 	perOption     = 290   // of a weight of such a row (7.5 ns)
 	perWeighedRow = 30e3  // of a row that is rounded with weights of columns (.8 us)
-	perWeighedOpt = 1215  // of a weight of such a row (32 ns)
+	perWeighedOpt = 900   // of a weight of such a row (23 ns)
 	perTokenizer  = 1000  // of a byte of tokenizer.json (26 ns)
 	perJob        = 1.2e9 // to start, to open files and to sync (.03 s)
 )
@@ -114,7 +115,7 @@ func (v view) attentionCost(perPair, perLogit float64) float64 {
 // passCost is the cost of forward passes of so many tokens in whole sequences, with logits.
 func (v view) passCost(tokens float64) float64 {
 	layers, head := v.active()
-	return (perPass*(layers+head) + v.attentionCost(0, perLogit)) * tokens / 1e9
+	return (product(perPass)*(layers+head) + v.attentionCost(0, perLogit)) * tokens / 1e9
 }
 
 // headCost is the cost of the logits of so many tokens.
@@ -123,7 +124,7 @@ func (v view) headCost(tokens float64) float64 { return v.passCost(tokens) - v.l
 // layersCost is passCost without logits.
 func (v view) layersCost(tokens float64) float64 {
 	layers, _ := v.active()
-	return (perPass*layers + v.attentionCost(0, 0)) * tokens / 1e9
+	return (product(perPass)*layers + v.attentionCost(0, 0)) * tokens / 1e9
 }
 
 // textCost is the cost of a text that the model writes.
@@ -154,7 +155,7 @@ func (v view) foldCost() float64 {
 	if v.calibration.awq {
 		for _, m := range v.plan.Matrices() {
 			if layerOf(m.Tensor) >= 0 { // AWQ's factors are of layers
-				cost += float64(m.Rows) * (perAWQ*float64(m.Cols) + perAWQRow) / 1e9
+				cost += float64(m.Rows) * ((perAWQ+product(20*512*perPass))*float64(m.Cols) + perAWQRow) / 1e9
 			}
 		}
 		cost += v.layersCost(float64(v.calibration.tokens))
@@ -171,8 +172,8 @@ func (v view) foldChoiceCost() float64 {
 
 // probeCost is the cost of choosing bits: plans of all options, for the limits and for the choice,
 // a pass of the float model, a pass forward and backward (as long as 3.3 passes), the comparison of
-// options on sampled rows, and the probes, with a search. A probe is a pass, with the lm_head of
-// both models. Then files are written and measured.
+// options on sampled rows, and the probes, with a search. A probe is most of a pass. Then files are
+// written and measured.
 func (v view) probeCost() float64 {
 	kinds := map[string]bool{}
 	options := float64(v.bounds.outline.Plans)
@@ -189,7 +190,7 @@ func (v view) probeCost() float64 {
 		}
 		compared += float64(min(m.Rows, alloc.SampledRows)) * own
 	}
-	passes := 4.3 + 1.2*float64(len(kinds))
+	passes := 4.3 + .8*float64(len(kinds))
 	cost := v.passCost(float64(v.choiceTokens())*passes) + (weights(v.plan)*search+compared)/1e9
 	files := float64(v.measuredFiles(evaluations))
 	if files == 0 {
@@ -211,7 +212,7 @@ func (v view) calibrationCost() float64 {
 	defer m.Close()
 	_, e := calib.Estimate(v.plan, m, v.calibration.tokens, text.WindowOf(m.Config()), calib.Options{Refine: v.calibration.refine, Threads: v.o.Threads})
 	chosen := float64(calib.Work(v.plan))
-	cost := e.Inputs*perInput + (e.Passes+e.Sums)*perPass + e.Solves*perSolve + chosen*perSolved
+	cost := e.Inputs*perInput + (e.Passes+e.Sums)*product(perPass) + e.Solves*product(perSolve) + chosen*perSolved
 	for _, m := range v.plan.Matrices() {
 		n := float64(m.Rows) * float64(m.Cols)
 		if m.Scheme.Algorithm.ByLayers() {
@@ -323,19 +324,30 @@ func (v view) tuneCost() float64 {
 		perChoice*steps*float64(tune.Choices(v.plan))/1e9
 }
 
+// compareCost is the cost of comparing tuned and untuned codes: both are written to a file, and run
+// on held-out text as the float model is.
+func (v view) compareCost() float64 {
+	return 2*v.codesCost() + v.passCost(3*float64(tune.HeldOut(v.tuning.length)))
+}
+
 // ownText reports whether the model writes the text, or its rest, if a text is needed.
 func (v view) ownText() bool { return named(v.o.Recipe.Calibrate) == "" || v.calibration.own > 0 }
 
-// textTokens is the length of the text that the model writes, with the held-out text.
-func (v view) textTokens() int {
+// writtenText describes the text that the model writes.
+func (v view) writtenText() *selfText {
 	if !v.calibration.onText && v.o.Budget == nil {
-		return foldTokens
+		return &selfText{tokens: foldTokens}
 	}
 	s := v.calibrationText(v.seenTokens())
-	if s.with != nil {
-		return s.tokens + s.with.tokens
+	return &s
+}
+
+// textTokens is the length of the text that the model writes, with the held-out text.
+func (v view) textTokens() (n int) {
+	for s := v.writtenText(); s != nil; s = s.with {
+		n += s.tokens
 	}
-	return s.tokens
+	return n
 }
 
 // folds reports whether the recipe folds the checkpoint. A plan does not fold for awq, and states
@@ -356,10 +368,10 @@ func accuracyStages(j *measure.Job, weights float64) []*planned {
 	if j.WritesText() {
 		const tokens = measure.WrittenTokens
 		writing := &planned{"writing text to measure on", (perWritten + perStep/16) * weights * tokens / 1e9, 1}
-		list = append([]*planned{writing}, append(list, &planned{"scoring", 2 * perPass * weights * tokens / 1e9, 1})...)
+		list = append([]*planned{writing}, append(list, &planned{"scoring", 2 * product(perPass) * weights * tokens / 1e9, 1})...)
 	}
 	if j.Saved != nil {
-		return append(list, &planned{"scoring", perPass * weights * float64(j.Saved.File.Tokens) / 1e9, 1})
+		return append(list, &planned{"scoring", product(perPass) * weights * float64(j.Saved.File.Tokens) / 1e9, 1})
 	}
 	if len(j.Texts) > 0 {
 		size := 0
@@ -367,10 +379,10 @@ func accuracyStages(j *measure.Job, weights float64) []*planned {
 			size += len(t.Data)
 		}
 		// A token of English has about four bytes, and both models read it.
-		list = append(list, &planned{"scoring", 2 * perPass * weights * float64(size) / 4 / 1e9, 1})
+		list = append(list, &planned{"scoring", 2 * product(perPass) * weights * float64(size) / 4 / 1e9, 1})
 	}
 	if tokens := choiceTokens(j); tokens > 0 {
-		list = append(list, &planned{"answering", 2 * perPass * weights * tokens / 1e9, 1})
+		list = append(list, &planned{"answering", 2 * product(perPass) * weights * tokens / 1e9, 1})
 	}
 	return list
 }

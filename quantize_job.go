@@ -167,8 +167,9 @@ type tuning struct {
 // bounds are the limits of the choice of bits for a checkpoint.
 type bounds struct {
 	outline *alloc.Outline
-	minBits int   // of the options
-	memory  int64 // for gradients and divergences
+	minBits int // of the options
+	// bytes: of gradients, and of the divergences on the text of the choice and on held-out text
+	gradients, choice, heldOut int64
 }
 
 // choosesOnText reports whether bits or the fold are chosen on a text, whatever the algorithm.

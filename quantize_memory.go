@@ -38,9 +38,21 @@ func (v view) candidateBytes() int64 {
 	return v.bounds.outline.Most.OutputBytes
 }
 
-// probeBytes is the memory of two models, with packed weights if the models are small, of gradients
-// and of predictions.
-func (v view) probeBytes() int64 { return 2*min(v.plan.SourceBytes, packedBytes) + v.bounds.memory }
+// modelsBytes is the memory of the two models that choose bits: their packed weights, if the models
+// are small.
+func (v view) modelsBytes() int64 {
+	if v.plan.SourceBytes > packedBytes {
+		return 0
+	}
+	return 2 * v.plan.SourceBytes
+}
+
+// probeBytes is the memory of two models, of their predictions, and of gradients or the predictions
+// of held-out text.
+func (v view) probeBytes() int64 {
+	b := v.bounds
+	return v.modelsBytes() + b.choice + max(b.gradients, b.heldOut)
+}
 
 // foldBytes is the memory of a fold that the recipe states, without calibration.
 func (v view) foldBytes() int64 {
@@ -51,77 +63,79 @@ func (v view) foldBytes() int64 {
 }
 
 // foldChoiceBytes is the memory of candidates for the fold without calibration, and of the
-// divergences that choose the fold. 0: the model cannot be opened.
+// divergences that choose the fold.
 func (v view) foldChoiceBytes() (n int64) {
 	if !v.calibration.needed() {
 		n = v.layerBytes()
 	}
-	if v.o.Budget != nil {
-		return n
-	}
-	m, err := forward.OpenCheckpoint(v.source.plan.SourceDir(), forward.Options{Threads: v.o.Threads})
-	if err != nil {
-		return n
-	}
-	defer m.Close()
-	return n + eval.KLBytes(m, foldTokens, text.WindowOf(m.Config()))
+	return n + v.modelBytes(func(m *forward.Model, window int) int64 { return eval.KLBytes(m, foldTokens, window) })
 }
 
-// calibrationBytes is the memory of calibration, and of the folds before it.
-func (v view) calibrationBytes() int64 {
-	k, solved := v.calibration, v.textBytes()
-	if v.mayFold() || !k.solved || solved == 0 || v.o.Budget != nil {
-		return max(solved, v.layerBytes())
+// garbageShare is the part of a step's memory that is added to it for garbage: with less, the
+// garbage collector would run all the time. solvedShare is the part for gptq and gptq-ft, by which
+// package memlimit lets the heap grow between collections.
+const garbageShare, solvedShare = 10, 4
+
+// calibrationBytes is the memory of calibration, and of the folds before it. The models that choose
+// bits stay open while files are measured.
+func (v view) calibrationBytes() (n int64) {
+	k := v.calibration
+	if k.solved {
+		n = v.modelBytes(func(m *forward.Model, window int) int64 {
+			n, _ := calib.Estimate(v.plan, m, k.tokens, window, calib.Options{Refine: k.refine, Threads: v.o.Threads})
+			return n + n/solvedShare
+		})
 	}
-	return solved
+	if v.mayFold() || n == 0 {
+		n = max(n, v.layerBytes())
+	}
+	if v.measuredFiles(evaluations) > 0 {
+		n += v.modelsBytes() + v.bounds.choice + v.bounds.heldOut
+	}
+	return n
 }
 
-// garbageShare is the part of calibration's memory that is added to it for garbage: with less, the
-// garbage collector would run all the time.
-const garbageShare = 10
+// heldOutBytes is the memory of measuring a file on held-out text.
+func (v view) heldOutBytes() int64 {
+	return v.modelBytes(func(m *forward.Model, window int) int64 {
+		n := eval.KLBytes(m, v.heldOutTokens(), window)
+		return n + n/garbageShare
+	})
+}
 
-// textBytes is the memory of calibration on a text at its peak: while the text is written, while
-// gptq or gptq-ft choose codes, or while the result is measured. 0: the model cannot be opened, so
-// that the job will fail.
+// writerBytes is the memory of writing a text, and the texts with it.
+func (v view) writerBytes(s *selfText) int64 {
+	return v.modelBytes(func(m *forward.Model, window int) int64 {
+		var texts []text.WriteOptions
+		for ; s != nil; s = s.with {
+			texts = append(texts, text.WriteOptions{Tokens: s.tokens, Window: window})
+		}
+		n := text.WriteBytes(m, texts)
+		if v.plan.SourceBytes <= packedWriter {
+			n += v.plan.SourceBytes
+		}
+		return n + n/garbageShare
+	})
+}
+
+// textBytes is the memory of writing the text. The float model that chooses bits is open already.
 func (v view) textBytes() int64 {
-	k, p := v.calibration, v.plan
-	m, err := forward.OpenCheckpoint(p.SourceDir(), forward.Options{Threads: v.o.Threads})
+	n := v.writerBytes(v.writtenText())
+	if v.o.Budget != nil {
+		n += v.modelsBytes() / 2
+	}
+	return n
+}
+
+// modelBytes estimates with the model of the checkpoint, and the length of a sequence of its texts.
+// 0: the model cannot be opened, so that the job will fail.
+func (v view) modelBytes(estimate func(m *forward.Model, window int) int64) int64 {
+	m, err := forward.OpenCheckpoint(v.source.plan.SourceDir(), forward.Options{Threads: v.o.Threads})
 	if err != nil {
 		return 0
 	}
 	defer m.Close()
-	window := text.WindowOf(m.Config())
-	n := int64(0)
-	if k.solved {
-		n, _ = calib.Estimate(p, m, k.tokens, window, calib.Options{Refine: k.refine, Threads: v.o.Threads})
-	}
-	if v.textCalibrated() {
-		n = max(n, eval.KLBytes(m, v.heldOutTokens(), window))
-	}
-	if k.onText && v.ownText() {
-		var texts []text.WriteOptions
-		own := v.calibrationText(k.tokens)
-		for s := &own; s != nil; s = s.with {
-			texts = append(texts, text.WriteOptions{Tokens: s.tokens, Window: window})
-		}
-		written := text.WriteBytes(m, texts)
-		if p.SourceBytes <= packedWriter {
-			written += p.SourceBytes
-		}
-		n = max(n, written)
-	}
-	return n + n/garbageShare
-}
-
-// tuneBytes is the memory of tuning. The steps before have ended, and their memory is free.
-func (v view) tuneBytes() int64 {
-	n := v.tuning.size.Memory
-	for _, s := range steps() {
-		if s.stage != stageTune && s.memory != nil && s.runs(v) > 0 {
-			n -= s.memory(v)
-		}
-	}
-	return max(n, 0)
+	return estimate(m, text.WindowOf(m.Config()))
 }
 
 // layerBytes is the memory of folds for the largest matrix, and of imatrix and awq for the largest

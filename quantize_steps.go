@@ -57,6 +57,7 @@ func steps() []step {
 				return once(v.ownText() && (v.choosesOnText() || v.calibration.onText && v.calibration.needed()))
 			},
 			plans: func(v view) int { return once(v.choosesOnText() && v.ownText()) }, cost: func(v view) float64 { return v.textCost(v.textTokens()) },
+			memory: view.textBytes,
 		}, {
 			stage: stageFoldChoice, dir: foldSuffix, keeps: []string{choiceName},
 			runs: view.foldChoices, plans: view.foldChoices, cost: view.foldChoiceCost, memory: view.foldChoiceBytes,
@@ -79,14 +80,15 @@ func steps() []step {
 		}, {
 			stage: stageTuneText, dir: calibSuffix, keeps: []string{tuneText, tuneDraft},
 			runs: func(v view) int { return once(v.tuning != nil && v.tuning.self) }, cost: func(v view) float64 { return v.textCost(v.tuning.tokens) },
+			memory: func(v view) int64 { return v.writerBytes(&selfText{tokens: v.tuning.tokens}) },
 		}, {
 			stage: stageTune, dir: calibSuffix, keeps: []string{"tuning", "tuned-layer"},
 			runs: func(v view) int { return once(v.tuning != nil) }, cost: view.tuneCost,
-			memory: view.tuneBytes, disk: func(v view) int64 { return v.tuning.size.Disk },
+			memory: func(v view) int64 { return v.tuning.size.Memory }, disk: func(v view) int64 { return v.tuning.size.Disk },
 			make: tuneCodes, file: true,
 		}, {
 			stage: stageCompare,
-			runs:  func(v view) int { return once(v.tuning != nil) }, cost: func(v view) float64 { return v.passCost(3 * float64(v.tuning.length) / 8) },
+			runs:  func(v view) int { return once(v.tuning != nil) }, cost: view.compareCost,
 		}, {
 			stage: stageQuantize,
 			runs:  func(v view) int { return 1 }, cost: view.codesCost, make: writeFile, file: true,
@@ -94,7 +96,7 @@ func steps() []step {
 			stage: stageHeldOut,
 			runs:  func(v view) int { return once(v.textCalibrated()) },
 			// both models
-			cost: func(v view) float64 { return v.passCost(2 * float64(v.heldOutTokens())) },
+			cost: func(v view) float64 { return v.passCost(2 * float64(v.heldOutTokens())) }, memory: view.heldOutBytes,
 		},
 	}
 }
@@ -127,25 +129,20 @@ func (v view) stages(times func(v view, s step) int) (list []*planned) {
 	return list
 }
 
-// total adds up an estimate of all steps that the job has.
-func (v view) total(estimate func(s step) func(v view) int64) (n int64) {
+// estimate predicts the job: the sum of the estimates of its steps, and of memory the largest.
+func (v view) estimate() *Estimate {
+	e := &Estimate{Threads: cpu.Threads(v.o.Threads), MemoryBytes: v.privateMemory()}
 	for _, s := range steps() {
-		if of := estimate(s); of != nil && s.runs(v) > 0 {
-			n += of(v)
+		if s.disk != nil && s.runs(v) > 0 {
+			e.DiskBytes += s.disk(v)
 		}
 	}
-	return n
-}
-
-// estimate predicts the job: the sum of the estimates of its steps.
-func (v view) estimate() *Estimate {
-	e := &Estimate{Threads: cpu.Threads(v.o.Threads), MemoryBytes: v.privateMemory(), DiskBytes: v.total(func(s step) func(view) int64 { return s.disk })}
 	cost := 0.0
 	for _, s := range v.stages(view.whole) {
 		cost += s.cost * float64(s.runs)
 	}
-	e.Seconds = cost * unitSeconds / float64(e.Threads)
-	e.How = "time: CPU time per weight and token, measured on an AMD EPYC with AVX-512, by the threads; memory: buffers of the threads"
+	e.Seconds = cost * unitSeconds * cpuSpeed().others / float64(e.Threads)
+	e.How = "time: CPU time per weight and token, by this CPU's measured speed and the threads; memory: buffers of the threads"
 	if v.tuning != nil {
 		e.How += fmt.Sprintf(", with %.1f MB for tuning: up to %d bytes for each trained number, a byte for each weight, and what a layer needs for %d tokens", float64(v.tuning.size.Memory)/1e6, tune.NumberBytes(v.tuning.kind), tune.StepTokens)
 		e.How += v.tuning.size.Layers
@@ -165,7 +162,13 @@ func (v view) privateMemory() int64 {
 		most, _ := v.plan.Streams()
 		n += most
 	}
-	return n + v.total(func(s step) func(view) int64 { return s.memory })
+	most := int64(0) // a step frees its memory at its end
+	for _, s := range steps() {
+		if s.memory != nil && s.runs(v) > 0 {
+			most = max(most, s.memory(v))
+		}
+	}
+	return n + most
 }
 
 // Memory of every job, measured as RssAnon: 5 MB with one thread, 7 MB with two. The directory of
@@ -181,5 +184,5 @@ const (
 	perParsed   = 47 // tenths of a byte for each byte of a large file
 )
 
-// unitSeconds is the CPU time of a unit of cost, see quantize_cost.go.
+// unitSeconds is the CPU time of a unit of cost on the EPYC of quantize_cost.go.
 const unitSeconds = .026

@@ -56,7 +56,7 @@ func TestStoredFigures(t *testing.T) {
 	}
 }
 
-// TestStoredCells compares tables mixed, tuned, elsewhere and costs with the stored figures.
+// TestStoredCells compares tables mixed, tuned and elsewhere with the stored figures.
 func TestStoredCells(t *testing.T) {
 	old := *cellsFile
 	defer func() { *cellsFile = old }()
@@ -69,10 +69,9 @@ func TestStoredCells(t *testing.T) {
 		{guide, "mixed", trainedTable(all, "mixed", here)},
 		{guide, "tuned", trainedTable(all, "tuned", here)},
 		{notebook, "elsewhere", trainedTable(all, "tuned", there)},
-		{notebook, "costs", costTable(all)},
 	} {
 		if !strings.Contains(read(t, table.document), "<!-- begin "+table.name+" -->\n"+table.text+"<!-- end "+table.name+" -->") {
-			t.Errorf("%s does not have table %s of trained.json: run go run -C tools ./quality -w -tables mixed,tuned,elsewhere,costs -models ''", table.document, table.name)
+			t.Errorf("%s does not have table %s of trained.json: run go run -C tools ./quality -w -tables mixed,tuned,elsewhere -models ''", table.document, table.name)
 		}
 	}
 }

@@ -53,7 +53,7 @@ var (
 	verbose = flag.Bool("v", false, "print the recipes to standard error, with the seconds that each took")
 	only    = flag.String("models", "stories260K,books1.3M,books3.7M", "models")
 	tables  = flag.String("tables", "ratios,mixed,tuned,gguf,executed,groups,outliers,spread,onebit,elsewhere,costs,bits", "tables")
-	named   = flag.String("rows", "", "the rows of tables of ratios, and the types of table gguf, whose names match this regular `expression`")
+	named   = flag.String("rows", "", "the rows of tables of ratios, the types of table gguf, and the jobs of table costs, whose names match this regular `expression`")
 	widths  = flag.String("bits", "8,6,5,4,3,2.6,2,1", "bits of a code in table bits; of these, table outliers takes 4 and 8, and the others take 4, 3 and 2; 2.6 are bits per weight in table tuned")
 )
 

@@ -13,18 +13,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/lowbit-go/gq"
 	"github.com/lowbit-go/gq/internal/lm/text"
-	"github.com/lowbit-go/gq/quantizer"
-	"github.com/lowbit-go/gq/tools/internal/memory"
 )
 
-var cellsFile = flag.String("cells", "tools/quality/trained.json", "the `file` for the figures of tables mixed, tuned, elsewhere and costs; those that it holds are not measured again")
+var cellsFile = flag.String("cells", "tools/quality/trained.json", "the `file` for the figures of tables mixed, tuned and elsewhere; those that it holds are not measured again")
 
-// A cell is what one file of tables mixed, tuned, elsewhere and costs has lost and cost.
+// A cell is what one file of tables mixed, tuned and elsewhere has lost.
 type cell struct {
 	Model string  `json:"model"`
 	Row   string  `json:"row"`
@@ -36,12 +32,6 @@ type cell struct {
 	KLError        float64 `json:"kl_error"`
 	Elsewhere      float64 `json:"kl_elsewhere"`
 	ElsewhereError float64 `json:"kl_elsewhere_error"`
-	// What the job took with one thread: user and system time, and the largest RssAnon, 0 if it was
-	// not measured. And the plan.
-	Seconds          float64 `json:"seconds"`
-	Megabytes        float64 `json:"megabytes"`
-	PlannedSeconds   float64 `json:"planned_seconds"`
-	PlannedMegabytes float64 `json:"planned_megabytes"`
 }
 
 // midway is a size below 2 bits in groups of 32, in bits per weight.
@@ -123,12 +113,7 @@ func (b *bench) measureCell(m subject, row trainedRow, bits string) (c cell, err
 			return c, err
 		}
 	}
-	if err := b.plan(m, budget, settings, &c); err != nil {
-		return c, err
-	}
-	largest, before := memory.Watch(os.Getpid()), cpuSeconds()
 	r, _, err := b.quantize(m, b.file(), budget, settings...)
-	c.Seconds, c.Megabytes = cpuSeconds()-before, 1000*largest()
 	if err != nil {
 		return c, err
 	}
@@ -145,36 +130,9 @@ func (b *bench) measureCell(m subject, row trainedRow, bits string) (c cell, err
 	kl, other := home.Model.KL, away.Model.KL
 	c.KL, c.KLError, c.Elsewhere, c.ElsewhereError = kl.Mean, float64(kl.StdErr), other.Mean, float64(other.StdErr)
 	if *verbose {
-		log.Printf("%s, %s, %s: KL %.5f ± %.5f, elsewhere %.5f, %.0f s (plan %.0f), %.0f MB (plan %.0f)", m.name, row.name, bits,
-			c.KL, c.KLError, c.Elsewhere, c.Seconds, c.PlannedSeconds, c.Megabytes, c.PlannedMegabytes)
+		log.Printf("%s, %s, %s: KL %.5f ± %.5f, elsewhere %.5f", m.name, row.name, bits, c.KL, c.KLError, c.Elsewhere)
 	}
 	return c, nil
-}
-
-// plan sets the planned figures of a job with one thread.
-func (b *bench) plan(m subject, budget gq.Budget, settings []string, c *cell) error {
-	o := gq.QuantizeOptions{Threads: 1}
-	if budget.BitsPerWeight > 0 {
-		o.Budget = &budget
-	}
-	words := "{" + strings.Join(settings, ", ") + "}"
-	var err error
-	if o.Recipe, err = quantizer.ParseRecipe(words, []byte(words)); err != nil {
-		return err
-	}
-	p, err := gq.Plan(b.ctx, m.dir, b.file(), o)
-	if err == nil && p.Estimate != nil {
-		c.PlannedSeconds, c.PlannedMegabytes = p.Estimate.Seconds, float64(p.Estimate.MemoryBytes)/1e6
-	}
-	return err
-}
-
-func cpuSeconds() float64 {
-	var u syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }
 
 func readCells() (all []cell, err error) {
@@ -300,25 +258,4 @@ func (b *bench) tuned() (string, error) { return b.trained("tuned") }
 func (b *bench) elsewhere() (string, error) {
 	all, err := readCells()
 	return trainedTable(all, "tuned", there), err
-}
-
-// costs are the time and memory of the files of table tuned, and of their plans.
-func (b *bench) costs() (string, error) {
-	all, err := readCells()
-	return costTable(all), err
-}
-
-func costTable(all []cell) string {
-	var t strings.Builder
-	t.WriteString("| | bits | CPU s | planned | MB | planned |\n|---|---|---|---|---|---|\n")
-	for _, c := range all {
-		if slices.ContainsFunc(trainedRows(""), func(r trainedRow) bool { return r.name == c.Row && r.table == "tuned" }) {
-			megabytes := fmt.Sprintf("%.0f", c.Megabytes)
-			if c.Megabytes == 0 {
-				megabytes = "-"
-			}
-			fmt.Fprintf(&t, "| %s, %s | %s | %.0f | %.0f | %s | %.0f |\n", c.Model, c.Row, c.Bits, c.Seconds, c.PlannedSeconds, megabytes, c.PlannedMegabytes)
-		}
-	}
-	return t.String()
 }

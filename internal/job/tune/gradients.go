@@ -2,6 +2,7 @@ package tune
 
 import (
 	"github.com/lowbit-go/gq/internal/buffer"
+	"github.com/lowbit-go/gq/internal/job/fromcheckpoint"
 	"github.com/lowbit-go/gq/internal/lm/forward"
 	"github.com/lowbit-go/gq/quantizer"
 )
@@ -72,7 +73,7 @@ func (j *job) linearGradient(g *forward.LinearGradient) error {
 		m.factorGradient(factors)
 		return nil
 	}
-	step := min(g.N, max(64, gradientBytes/4/g.K))
+	step := gradientRows(g.N, g.K)
 	for from := 0; from < g.N; from += step {
 		n := min(step, g.N-from)
 		dw := buffer.Grow(&j.tapes.rows, n*g.K)
@@ -88,7 +89,20 @@ func (j *job) linearGradient(g *forward.LinearGradient) error {
 	return nil
 }
 
-const gradientBytes = 16 << 20
+// gradientRows is the number of rows of a matrix's gradient that are computed together: at most 16
+// MiB of gradients.
+func gradientRows(rows, cols int) int { return min(rows, max(64, 4<<20/cols)) }
+
+// gradientBytes is the memory of the gradients of weights.
+func gradientBytes(p *fromcheckpoint.Plan, k quantizer.Tune) (n int64) {
+	if k == quantizer.TuneNorms { // needs factors of rows alone
+		return 0
+	}
+	for _, m := range p.Matrices() {
+		n = max(n, 4*int64(gradientRows(m.Rows, m.Cols))*int64(m.Cols))
+	}
+	return n
+}
 
 func (j *job) normGradient(tensor string, gradient []float32) error {
 	if g := j.gainsOf[tensor]; g != nil {

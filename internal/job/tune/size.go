@@ -99,7 +99,7 @@ func SizeOf(p *fromcheckpoint.Plan, k quantizer.Tune, tokens, threads int) (s Si
 		values := int64(m.Width()) * 4
 		logits := 3*min(logitsBytes, int64(StepTokens*c.VocabSize*4)) + int64(16*threads*c.VocabSize)
 		s.Disk = n.codes + 4*n.scales + values*int64(2*tokens+held)
-		s.Memory = fixed + max(most, logits) + layer.LayerBytes(false) + layer.LayerBytes(true) + gradientBytes + 3*StepTokens*values
+		s.Memory = fixed + max(most, logits) + layer.LayerBytes(false) + layer.LayerBytes(true) + gradientBytes(p, k) + 3*StepTokens*values
 	}
 	switch all := whole(p, Options{Kind: k}); {
 	case !Layered(k):
@@ -111,7 +111,7 @@ func SizeOf(p *fromcheckpoint.Plan, k quantizer.Tune, tokens, threads int) (s Si
 	if whole(p, Options{Kind: k}) {
 		s.Disk += 2 * savedBytes * n.trained
 		predictions := min(12*int64(held)*int64(c.VocabSize), eval.ReferenceBytes)
-		all := n.wholeState() + 2*tape.Bytes() + gradientBytes + predictions + 12*int64(held)*int64(m.Width())
+		all := n.wholeState() + 2*tape.Bytes() + gradientBytes(p, k) + predictions + 12*int64(held)*int64(m.Width())
 		s.Memory = max(s.Memory, all+all/4) // a quarter for garbage, see memlimit.Lift
 	}
 	s.Memory += packed

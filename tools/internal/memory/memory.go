@@ -10,13 +10,14 @@ import (
 	"time"
 )
 
-// Watch looks at the private memory of a process and its children ten times a second. The function
-// that it returns ends that, and returns the greatest sum in GB, or 0 where there is no /proc.
+// Watch looks at the private memory of a process and its children a hundred times a second. The
+// function that it returns ends that, and returns the greatest sum in GB, or 0 where there is no
+// /proc.
 func Watch(pid int) func() float64 {
 	end, greatest := make(chan bool), make(chan float64)
 	go func() {
 		var most float64
-		tick := time.NewTicker(time.Second / 10)
+		tick := time.NewTicker(time.Second / 100)
 		defer tick.Stop()
 		for {
 			most = max(most, private(strconv.Itoa(pid)))
