@@ -105,6 +105,9 @@ func (j *Job) decisions(base *fromcheckpoint.Plan) ([]*Decision, error) {
 		if d == nil {
 			s := j.Options.Recipe.Scheme(t.Role, rule)
 			d = &Decision{Name: name, Embedding: embedding, rule: rule, heads: heads[t.Name], scheme: rowByRow(s)}
+			if embedding && d.heads != nil { // tied: calibrated as the linear layers are
+				s = j.Options.Recipe.Scheme(gqf.RoleProjection, rule)
+			}
 			d.solved = s.Algorithm.ByLayers() && j.Options.Recipe.ForGGUF()
 			if parts != nil {
 				d.match = "re:" + regexp.QuoteMeta(parts[1]) + `\d+` + regexp.QuoteMeta(parts[2])
@@ -153,6 +156,9 @@ func (d *Decision) rules(o Option) []quantizer.Rule {
 	r.Bits, r.Origin = o.stated, "bits per tensor"
 	if r.Mapping == gqf.MappingNone {
 		r.Mapping = o.Mapping
+	}
+	if d.solved && d.Embedding && r.Algorithm == gqf.AlgorithmNone {
+		r.Algorithm = gqf.AlgorithmGPTQ
 	}
 	if r.Group == nil && o.Type == 0 {
 		r.Group = &o.Group

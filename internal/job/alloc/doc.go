@@ -55,10 +55,11 @@
 // SmolLM2-135M they choose groups of 128 where weighted searches choose groups of 48 to 96.
 //
 // GGUF files quantize the embedding too, so for them predictions for calibrated linear layers are
-// halved. Calibration gains more with some schemes than with others, and no prediction knows that.
-// So with calibration Best also makes a rival allocation, and measures both files on text that
-// calibration does not see. The rival has the same fractional zero points in all linear layers, or
-// if that is predicted to be much worse, no fractional zero points.
+// halved, also for a tied embedding, to which the allocation's rule gives gptq. Calibration gains
+// more with some schemes than with others, and no prediction knows that. So with calibration Best
+// also makes a rival allocation, and measures both files on text that calibration does not see. The
+// rival has the same fractional zero points in all linear layers. If such a rival is predicted to
+// be much worse, it has no fractional zero points.
 //
 // # Decisions
 //

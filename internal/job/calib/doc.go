@@ -39,6 +39,8 @@
 // compensate. A matrix keeps the result of the search if its error is smaller, or if no calibration
 // token reached the matrix: an expert that no token was routed to.
 //
+// A tied embedding that a rule gives gptq is solved first, see tie.go.
+//
 // # Files
 //
 // job.go goes through the layers, target.go computes the targets and improves scales and zero

@@ -72,6 +72,7 @@ type job struct {
 	plan     *fromcheckpoint.Plan
 	text     *text.Text
 	matrices map[string]plan.Matrix
+	tied     *plan.Matrix   // embedding and lm_head, if it is calibrated; not among matrices
 	float    *forward.Model // nil if no algorithm needs the float model
 	quant    *forward.Model
 	floats   *forward.Stream
@@ -87,6 +88,7 @@ type job struct {
 	longest int // tokens of the longest sequence
 
 	notes layerNotes // of the current layer
+	found int        // layers that an interrupted job finished
 	names []string
 	done  []*rounding.Codes
 }
@@ -130,7 +132,11 @@ func newJob(ctx context.Context, p *fromcheckpoint.Plan, text *text.Text, o Opti
 // find finds the matrices to calibrate. follow reports whether any follows the float model.
 func (j *job) find() (follow bool) {
 	for _, m := range j.plan.Matrices() {
-		if m.Scheme.Algorithm.ByLayers() {
+		switch {
+		case !m.Scheme.Algorithm.ByLayers():
+		case m.Embedded():
+			j.tied = &m
+		default:
 			j.matrices[m.Name()] = m
 			follow = follow || m.Scheme.Algorithm == gqf.AlgorithmGPTQFT
 		}
@@ -150,10 +156,6 @@ func (j *job) attempt(follow bool, r *Result) error {
 // run goes through the layers and the lm_head. No text runs if all of them are finished.
 func (j *job) run(r *Result) error {
 	layers := len(j.quant.Config().Layers) + 1
-	found, err := j.resumed(layers)
-	if err != nil {
-		return err
-	}
 	for layer := range layers {
 		l, err := j.store.get(layer)
 		head := layer == layers-1
@@ -163,7 +165,7 @@ func (j *job) run(r *Result) error {
 			err = j.head()
 		case l == nil:
 			err = j.layer(layer)
-		case found < layers && !head:
+		case j.found < layers && !head:
 			err = j.resume(layer, l)
 		}
 		if err != nil {
@@ -176,7 +178,9 @@ func (j *job) run(r *Result) error {
 		} else {
 			j.notes = l.Notes
 			for _, m := range l.Matrices {
-				j.progress(int64(m.Rows) * int64(m.Cols))
+				if j.tied == nil || m.Name != j.tied.Name() { // tie has counted it
+					j.progress(int64(m.Rows) * int64(m.Cols))
+				}
 			}
 		}
 		r.info.Fallbacks += len(j.notes.Unreached) + len(j.notes.Searched)
@@ -336,10 +340,18 @@ func (j *job) open(follow bool) (err error) {
 	if j.quant, err = forward.OpenCheckpoint(dir, o); err != nil {
 		return err
 	}
+	if j.found, err = j.resumed(len(j.quant.Config().Layers) + 1); err != nil {
+		return err
+	}
+	if j.tied != nil {
+		if err := j.tie(); err != nil {
+			return err
+		}
+	}
 	// The hidden states of the quantized model begin with rows of quantized embeddings.
 	for _, m := range j.plan.Matrices() {
 		t := j.quant.Table(m.Name())
-		if m.Role != gqf.RoleEmbedding || t == nil {
+		if m.Role != gqf.RoleEmbedding || t == nil || j.tied != nil && m.Name() == j.tied.Name() {
 			continue
 		}
 		r, err := rounding.NewRounder(m.Scheme, m.Cols)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/lowbit-go/gq/internal/cpu"
 	"github.com/lowbit-go/gq/internal/job/fromcheckpoint"
+	"github.com/lowbit-go/gq/internal/job/plan"
 	"github.com/lowbit-go/gq/internal/lm/forward"
 	"github.com/lowbit-go/gq/internal/lm/text"
 	"github.com/lowbit-go/gq/internal/vec"
@@ -44,6 +45,13 @@ func Estimate(p *fromcheckpoint.Plan, m *forward.Model, tokens, longest int, o O
 	if head := j.headGroup(); len(head.matrices) > 0 {
 		s.stage([]*group{head}, false)
 		codes = max(codes, groupCodes(head))
+	}
+	if j.tied != nil { // the float model runs once more
+		s.effort.Passes += s.effort.Passes / s.effort.Models
+		part := *j.tied
+		part.Rows = min(part.Rows, tiedRows)
+		s.stage([]*group{{Group: forward.Group{Expert: -1}, matrices: []plan.Matrix{part}}}, false)
+		codes = max(codes, j.tied.Scheme.Shape(j.tied.Rows, j.tied.Cols).Bytes())
 	}
 	hidden, keys, shared := m.StreamBytes(tokens, j.longest)
 	return streams*(hidden+keys) + shared + kernels.AddBytes(cpu.Threads(o.Threads)) + 4*s.inputs + 4*s.floats + s.solver + codes, s.effort

@@ -220,20 +220,7 @@ func TestHead(t *testing.T) {
 		if want := rule.Algorithm; !ok || !rule.Skip && head.Algorithm != want {
 			t.Fatalf("lm_head.weight is %v, want %s", head.Algorithm, want)
 		}
-		m, err := forward.OpenGQF(f, forward.Options{Activations: forward.Float32})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer m.Close()
-		var all []float32
-		for _, s := range text.Sequences {
-			out := make([]float32, len(s)*m.VocabSize())
-			if err := m.NewSession(len(s)).Forward(s, out, true); err != nil {
-				t.Fatal(err)
-			}
-			all = append(all, out...)
-		}
-		return all
+		return logitsOf(t, f, text)
 	}
 	exact := logits(quantizer.Rule{Skip: true})
 	distance := func(a gqf.Algorithm) (d float64) {
@@ -245,5 +232,65 @@ func TestHead(t *testing.T) {
 	search, gptq := distance(gqf.AlgorithmSearch), distance(gqf.AlgorithmGPTQ)
 	if !(gptq < 0.8*search) {
 		t.Errorf("squared error of the logits: %g with gptq, %g with search", gptq, search)
+	}
+}
+
+// logitsOf runs a file, with float32 activations, on a text.
+func logitsOf(t testing.TB, f *gqf.File, text *text.Text) (all []float32) {
+	t.Helper()
+	m, err := forward.OpenGQF(f, forward.Options{Activations: forward.Float32})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	for _, s := range text.Sequences {
+		out := make([]float32, len(s)*m.VocabSize())
+		if err := m.NewSession(len(s)).Forward(s, out, true); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, out...)
+	}
+	return all
+}
+
+// TestTied has a rule that calibrates an embedding that is the lm_head too. With gptq the logits
+// must be nearer to the float model's than with the search. A job that has a working directory, and
+// then one that resumes there, must give the same file.
+func TestTied(t *testing.T) {
+	dir, text := fixture(t), testplan.Text(1024, 200, 200, 200)
+	plan := func(a gqf.Algorithm) *fromcheckpoint.Plan {
+		rule := quantizer.Rule{Match: "model.embed_tokens", Bits: 3, Algorithm: a}
+		return testplan.New(t, dir, quantizer.Recipe{Bits: 8, Algorithm: gqf.AlgorithmGPTQFT, Rules: []quantizer.Rule{rule}})
+	}
+	var files [][]byte
+	var logits [][]float32
+	exact := testplan.New(t, dir, quantizer.Recipe{Rules: []quantizer.Rule{{Match: "*", Skip: true}}})
+	for _, p := range []*fromcheckpoint.Plan{exact, plan(gqf.AlgorithmSearch), plan(gqf.AlgorithmGPTQ)} {
+		b, warnings := file(t, p, text, calib.Options{})
+		if len(warnings) > 0 {
+			t.Error(warnings)
+		}
+		f, err := gqf.OpenBytes(b, gqf.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		files, logits = append(files, b), append(logits, logitsOf(t, f, text))
+	}
+	distance := func(a []float32) (d float64) {
+		for i, v := range a {
+			d += float64(v-logits[0][i]) * float64(v-logits[0][i])
+		}
+		return d
+	}
+	if search, gptq := distance(logits[1]), distance(logits[2]); !(gptq < 0.9*search) {
+		t.Errorf("squared error of the logits: %g with gptq, %g with search", gptq, search)
+	}
+	work := openWork(t, filepath.Join(t.TempDir(), "work"))
+	for _, resumed := range []bool{false, true} {
+		p, found := plan(gqf.AlgorithmGPTQ), false
+		b, _ := file(t, p, text, calib.Options{Work: work, Resumed: func(int, int) { found = true }})
+		if found != resumed || !bytes.Equal(b, files[2]) {
+			t.Errorf("with a working directory: resumed %t, want %t; same file: %t", found, resumed, bytes.Equal(b, files[2]))
+		}
 	}
 }

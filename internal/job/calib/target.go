@@ -48,21 +48,13 @@ func (j *job) solve(g *group) ([]*rounding.Codes, error) {
 			j.progress(int64(m.Rows) * int64(m.Cols))
 			continue
 		}
-		s := newSolver(j.e, f, m.Scheme, target, m.Rows)
-		s.smallest, s.held = m.SmallestScale, held
-		improved, err := j.choose(s)
+		c, improved, err := j.codes(f, m, target, held)
 		if err != nil {
 			return nil, matrixError(m, err)
 		}
 		if !improved {
 			j.notes.Searched = append(j.notes.Searched, m.Name())
 		}
-		c, err := s.result()
-		if err != nil {
-			return nil, matrixError(m, err)
-		}
-		s.drop()
-		j.e.floats.Put(target)
 		list = append(list, c)
 		j.progress(int64(m.Rows) * int64(m.Cols))
 	}
@@ -71,6 +63,18 @@ func (j *job) solve(g *group) ([]*rounding.Codes, error) {
 	}
 	j.e.floats.Put(f.u, f.h)
 	return list, nil
+}
+
+// codes chooses the codes of a matrix, or of as many of its rows as target has, and frees target.
+func (j *job) codes(f *factor, m plan.Matrix, target []float32, held *held) (c *rounding.Codes, improved bool, err error) {
+	s := newSolver(j.e, f, m.Scheme, target, len(target)/m.Cols)
+	s.smallest, s.held = m.SmallestScale, held
+	if improved, err = j.choose(s); err == nil {
+		c, err = s.result()
+	}
+	s.drop()
+	j.e.floats.Put(target)
+	return c, improved, err
 }
 
 // unit is the number of columns of the group's matrices that stay together, see factorize.

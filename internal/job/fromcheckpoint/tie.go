@@ -109,6 +109,9 @@ func (pl *TensorPlanner) share(embedding, lmHead *plan.Draft) bool {
 			embedding.Leave("a rule says skip")
 		}
 	}
+	if r := embedding.Rule; r != nil && r.Algorithm.ByLayers() { // calibrated as an lm_head would be
+		embedding.Scheme.Algorithm = r.Algorithm
+	}
 	if embedding.Quantize {
 		// The bias is the lm_head's: only the multiplication adds it, a lookup does not read it.
 		if b, ok := pl.Ck.Lookup(arch.BiasName(lmHead.Name())); ok && b.Dtype.IsFloat() && b.Numel() == embedding.Src.Shape[0] {
