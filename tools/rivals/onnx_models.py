@@ -218,6 +218,7 @@ SKIP = ["--rule", "*embed_tokens*=skip", "--target", "onnx"]
 GOOD = [*SKIP, "--quality", "good", "--calibrate", "calibration.ids"]
 GQ = {
     "gq-search": SKIP,
+    "gq-search-zeros": [*SKIP, "--mapping", "asymmetric"],
     "gq-good": GOOD,
     "gq-good-zeros": [*GOOD, "--mapping", "asymmetric"],
     "gq-good-mixed": [*GOOD, "--target-bpw", "5"],
