@@ -172,7 +172,7 @@ func (v view) foldChoiceCost() float64 {
 
 // probeCost is the cost of choosing bits: plans of all options, for the limits and for the choice,
 // a pass of the float model, a pass forward and backward (as long as 3.3 passes), the comparison of
-// options on sampled rows, and the probes, with a search. A probe is most of a pass. Then files are
+// options on sampled rows, and the probes, with a search. A probe is a pass. Then files are
 // written and measured.
 func (v view) probeCost() float64 {
 	kinds := map[string]bool{}
@@ -190,7 +190,7 @@ func (v view) probeCost() float64 {
 		}
 		compared += float64(min(m.Rows, alloc.SampledRows)) * own
 	}
-	passes := 4.3 + .8*float64(len(kinds))
+	passes := 4.3 + float64(len(kinds))
 	cost := v.passCost(float64(v.choiceTokens())*passes) + (weights(v.plan)*search+compared)/1e9
 	files := float64(v.measuredFiles(evaluations))
 	if files == 0 {
