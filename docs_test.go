@@ -118,7 +118,7 @@ func anchors(document string) []string {
 var floors = [][]string{
 	{"internal"},
 	{"packing"},
-	{"formats", "internal/inspect"},
+	{"formats", "internal/inspect", "internal/onnx"},
 	{"kernels", "internal/kernels"},
 	{"embedding"},
 	{"model", "internal/lm"},

@@ -158,9 +158,9 @@ func OpenFiles(paths []string, opts Options) (*Checkpoint, error) {
 }
 
 // OpenParts opens files of another format as a checkpoint. name is the first file's path below dir.
-// parts reads this file, and returns the paths of the other files and the tensors of all files.
-// HeaderSHA256 of the first file is that of the whole file.
-func OpenParts(dir, name string, parts func(file []byte) (others []string, tensors []Tensor, err error)) (*Checkpoint, error) {
+// read decodes this file, and returns the paths of the other files and the tensors of all files.
+// The first file's HeaderSHA256 covers the whole file.
+func OpenParts(dir, name string, read func(file []byte) (others []string, tensors []Tensor, err error)) (*Checkpoint, error) {
 	c, l := newCheckpoint(dir, Options{}), &loader{}
 	add := func(name string) error {
 		err := c.addFile(filepath.Join(dir, name), l)
@@ -173,7 +173,7 @@ func OpenParts(dir, name string, parts func(file []byte) (others []string, tenso
 	if err == nil {
 		err = c.Guard(func() error {
 			c.files[0].HeaderSHA256 = sha256.Sum256(c.maps[0].Bytes())
-			others, tensors, err := parts(c.maps[0].Bytes())
+			others, tensors, err := read(c.maps[0].Bytes())
 			for i := 0; err == nil && i < len(others); i++ {
 				err = add(others[i])
 			}

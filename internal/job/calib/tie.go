@@ -12,9 +12,9 @@ import (
 const tiedRows = 8192
 
 // tie chooses the codes of an embedding that is the lm_head too, before the layers, because the
-// layers compensate errors of their inputs. The Hessian has the lm_head's inputs in the float model.
-// An error of a row that tokens look up counts in every direction: for such errors, half the mean of
-// the Hessian's diagonal is added to the diagonal.
+// layers compensate errors of their inputs. The Hessian has the lm_head's inputs in the float
+// model. An error of a row that tokens look up counts in every direction: for such errors, half the
+// mean of the Hessian's diagonal is added to the diagonal.
 //
 // With all of the mean, a Q5_1 embedding alone has .79 (books1.3M) and .57 (stories260K) of the
 // divergence of the search's codes; with .3 of the mean .53 (stories260K), with .1 .83 (books1.3M),

@@ -94,7 +94,7 @@ func find(path string) (string, error) {
 		return path, nil
 	}
 	for _, dir := range []string{path, filepath.Join(path, folder)} {
-		list, _ := fs.Glob(os.DirFS(dir), "*.onnx") // another reader reports what is no directory
+		list, _ := fs.Glob(os.DirFS(dir), "*.onnx") // another reader reports a path without a directory
 		switch {
 		case len(list) == 1:
 			return filepath.Join(dir, list[0]), nil
