@@ -46,7 +46,7 @@ func Estimate(p *fromcheckpoint.Plan, m *forward.Model, tokens, longest int, o O
 		s.stage([]*group{head}, false)
 		codes = max(codes, groupCodes(head))
 	}
-	if j.tied != nil { // the float model runs once more
+	if j.tied != nil { // one pass of the float model
 		s.effort.Passes += s.effort.Passes / s.effort.Models
 		part := *j.tied
 		part.Rows = min(part.Rows, tiedRows)
