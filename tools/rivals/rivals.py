@@ -45,6 +45,7 @@ GQ = {
     "gq-best": BEST,
     "gq-good-mixed": [*GOOD, "--target-bpw"],
     "gq-best-mixed": [*BEST, "--target-bpw"],
+    "gq-max-mixed": ["--quality", "max", "--calibrate", "calibration.ids", "--target-bpw"],
     "gq-best-blocks": [*BEST, *BLOCKS],
     "gq-good-blocks-mixed": [*GOOD, *BLOCKS, "--target-bpw"],
 }
@@ -81,6 +82,7 @@ NAMES = {
     "gq-good-fractions": "gq `good`, fractional zero points",
     "gq-good-mixed": "gq `good`, mixed",
     "gq-best-mixed": "gq `best`, mixed",
+    "gq-max-mixed": "gq `max`, mixed",
     "gq-best-blocks": "gq `best`, trained",
     "gq-good-blocks-mixed": "gq `good`, mixed, trained",
 }
