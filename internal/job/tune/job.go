@@ -412,9 +412,9 @@ func (j *job) evaluate() error {
 	s := &j.state
 	s.Measured = true
 	if s.Step == 0 {
-		s.Before, s.After = kl, kl
+		s.Before = kl
 	}
-	if kl < s.After {
+	if s.Step == 0 || kl < s.After {
 		s.After, s.BestStep = kl, s.Step
 		for _, t := range j.all {
 			copy(t.best, t.x)

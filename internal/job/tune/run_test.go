@@ -8,12 +8,14 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/job/fromcheckpoint"
 	"github.com/lowbit-go/gq/internal/job/plan"
+	"github.com/lowbit-go/gq/internal/job/rounding"
 	"github.com/lowbit-go/gq/internal/job/workdir"
 	"github.com/lowbit-go/gq/internal/job/write"
 	"github.com/lowbit-go/gq/internal/lm/text"
@@ -102,6 +104,33 @@ func TestRun(t *testing.T) {
 		}
 		if _, err := work.Close(); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// TestWorseSteps has steps of the whole model that lose what its layers gained: the result has the
+// layers' codes.
+func TestWorseSteps(t *testing.T) {
+	testshared.SlowEmulated(t, "TestRun has the bits")
+	p := testplan.New(t, testmodels.Books(t, 2), quantizer.Recipe{Bits: 2, Algorithm: gqf.AlgorithmRTN})
+	r, err := Run(context.Background(), p, nil, ids(t, 512, 100, 100, 200, 160, 160), Options{Kind: quantizer.TuneCodes, Steps: 2, codesRate: 1e3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Step != r.Steps-2 {
+		t.Fatalf("step %d of %d is the best, want the one before the whole model's", r.Step, r.Steps)
+	}
+	for _, m := range p.Matrices() {
+		rows := r.Tuned().Rows(m)
+		if rows == nil {
+			continue
+		}
+		row := rounding.NewCodes(m.Scheme.Shape(1, m.Cols)).Row(0)
+		if err := rows.ReadRow(0, row); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(row.Codes, func(c int8) bool { return c != row.Codes[0] }) {
+			t.Errorf("%s: all codes of a row are %d, its scales %v", m.Name(), row.Codes[0], row.Scales)
 		}
 	}
 }
