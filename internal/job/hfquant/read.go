@@ -98,7 +98,7 @@ func Find(ck *safetensors.Checkpoint, config []byte) (*Quantized, error) {
 	return f.q, nil
 }
 
-// run finds weights, and completes what is known of the checkpoint.
+// run lists the quantized weights, and keeps config.json without its entry about quantization.
 func (f *finder) run(find func(*finder) error, config []byte) error {
 	err := f.ck.Guard(func() error { return find(f) })
 	f.sort()
