@@ -1,6 +1,11 @@
 package cpu
 
 import (
+	"bufio"
+	"bytes"
+	"io/fs"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -87,5 +92,42 @@ func TestFamily(t *testing.T) {
 			}()
 			f.Register(feature, 4)
 		}()
+	}
+}
+
+// TestRegisters checks that only functions for AVX-512 have its registers: avo gives them to others
+// that need more than 16, without listing AVX-512 among what these functions require.
+func TestRegisters(t *testing.T) {
+	root := os.DirFS("../..")
+	wide := regexp.MustCompile(`\b([XY](1[6-9]|2\d|3[01])|Z\d+|K[0-7])\b`)
+	functions := 0
+	err := fs.WalkDir(root, ".", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_amd64.s") {
+			return err
+		}
+		data, err := fs.ReadFile(root, path)
+		if err != nil {
+			return err
+		}
+		name, avx512 := "", false
+		for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
+			line := lines.Text()
+			switch {
+			case strings.HasPrefix(line, "// func"):
+				avx512 = false
+			case strings.HasPrefix(line, "// Requires:"):
+				avx512 = strings.Contains(line, "AVX512")
+			case strings.HasPrefix(line, "TEXT"):
+				name = strings.Fields(line)[1]
+				functions++
+			case !avx512 && wide.MatchString(line):
+				t.Errorf("%s: %s is not for AVX-512: %s", path, name, line)
+				avx512 = true // once a function
+			}
+		}
+		return nil
+	})
+	if err != nil || functions < 100 {
+		t.Errorf("%d functions, %v", functions, err)
 	}
 }

@@ -172,22 +172,24 @@ func (v *fitVectors) sums(label string, a, b *[fitQuad]reg.VecVirtual, c func(i 
 		}
 	}
 	Label(label)
-	x := v.register()
-	v.load(operand.Mem{Base: at}, x)
-	var product, weight operand.Op = operand.Mem{Base: at, Disp: fitVector}, operand.Mem{Base: at, Disp: 2 * fitVector}
-	if v.dot { // enough registers
-		rp, rw := v.register(), v.register()
-		v.load(product.(operand.Mem), rp)
-		v.load(weight.(operand.Mem), rw)
-		product, weight = rp, rw
+	// With AVX2, values stay in memory: there are 16 registers.
+	var x, product, weight operand.Op = operand.Mem{Base: at}, operand.Mem{Base: at, Disp: fitVector}, operand.Mem{Base: at, Disp: 2 * fitVector}
+	if v.dot {
+		for _, m := range []*operand.Op{&x, &product, &weight} {
+			r := v.register()
+			v.load((*m).(operand.Mem), r)
+			*m = r
+		}
 	}
 	for i := range fitQuad {
 		q := v.register()
-		VPMULHRSW(c(i), x, q)
 		if v.dot { // multiplications have half of the execution units
+			VPMULHRSW(c(i), x, q)
 			VPADDSW(l.half, q, q)
 			VPSRAVW(l.shift, q, q)
 		} else {
+			v.load(c(i), q)
+			VPMULHRSW(x, q, q)
 			VPMULHRSW(l.unit, q, q)
 		}
 		VPMAXSW(l.least, q, q)
