@@ -236,7 +236,7 @@ def table(methods, texts, base):
         if rivals:
             r = "1" if method == rivals[0] else "{:.2f} ± {:.2f}".format(*ratio(m, methods[rivals[0]], texts))
         cols = [method, *[f"{mean(m[texts][n]['kl']):.4f}" for n in base], r,
-                *[f"{math.exp(mean(m[texts][n]['loss'])):.2f}" for n in base], f"{m['cpu']:.0f}", str(m["rss"])]
+                *[f"{math.exp(mean(m[texts][n]['loss'])):.2f}" for n in base], f"{m['cpu']:.0f}", str(m.get("rss", "-"))]
         lines.append("| " + " | ".join(cols) + " |")
     return lines
 
