@@ -287,8 +287,8 @@ func TestTapeBytes(t *testing.T) {
 			runtime.KeepAlive(dst)
 			runtime.KeepAlive(tape)
 			t.Logf("%s, %d threads: %d bytes held, %d stated", name, threads, got, want)
-			const panels = 1 << 16 // of the operators, by the CPU's instruction set
-			if got > want+want/20+panels || got < want*2/3 {
+			const rounding = 1 << 16 // of about 40 allocations: Go gives large ones whole pages of 8 KiB
+			if got > want+want/20+rounding || got < want*2/3 {
 				t.Errorf("%s, %d threads: %d bytes held, %d stated", name, threads, got, want)
 			}
 		}
