@@ -260,7 +260,7 @@ def save(name, out, files):
         f.write("{\n" + ",\n".join(f' "{key}": {line}' for key, line in lines.items()) + "\n}\n")
 
 
-def judge(name, gq, logits, write, of_real):
+def judge(name, gq, logits, write, of_real, brief):
     program, env, targets, packages = JUDGES[name]
     python = environment(env)
     if name == "llama.cpp":  # its versions are npm's
@@ -275,7 +275,7 @@ def judge(name, gq, logits, write, of_real):
         ours = MODELS[model] if " unquantized " in case else path + ".gqf"
         run(logits, "-windows", windows, ours, TEXT, path)
         files[case] = digest(path)
-        listed.append({"name": case, "target": target, "dir": path, "logits": path, "text": TEXT, "gq": gq})
+        listed.append({"name": case, "target": target, "dir": path, "logits": path, "text": TEXT, "gq": gq, "brief": brief})
     if name in WRITERS and not of_real:
         out = os.path.join(CACHE, "models", name, "written")
         shutil.rmtree(out, ignore_errors=True)
@@ -289,7 +289,7 @@ def judge(name, gq, logits, write, of_real):
             floats = ["--dequantize"] if directory == "order" else []
             run(gq, "repack", path, "-q", *floats, "-o", path + ".gqf", stdout=subprocess.DEVNULL)
             run(logits, path + ".gqf", TEXT, path)
-            listed.append({"name": "repack " + directory, "target": WRITERS[name], "dir": path, "logits": path, "text": TEXT, "gq": gq})
+            listed.append({"name": "repack " + directory, "target": WRITERS[name], "dir": path, "logits": path, "text": TEXT, "gq": gq, "brief": brief})
     arguments = [os.path.join(CACHE, f"{name}.{end}.json") for end in ("cases", "results")]
     with open(arguments[0], "w") as f:
         json.dump(listed, f)
@@ -320,7 +320,10 @@ def main():
     parser.add_argument("-w", action="store_true", help="write records of the runs")
     parser.add_argument("--real", action="store_true", help="the real model in place of the small models")
     parser.add_argument("--check", action="store_true", help="only compare what gq writes with what the judges have loaded")
+    parser.add_argument("--brief", action="store_true", help="MLX computes in float32 alone, not in BF16, which takes most of its time")
     args = parser.parse_args()
+    if args.brief and args.w:
+        parser.error("--brief: a record is of whole runs")
     if args.check:
         return check()
     if unknown := set(args.names) - JUDGES.keys():
@@ -330,7 +333,7 @@ def main():
     if args.real and not os.path.exists(MODELS["smollm2"]):
         run("go", "run", "./realmodels", "checkpoints", os.path.join(CACHE, "real"), cwd=os.path.join(ROOT, "tools"))
     for name in args.names or (REAL if args.real else JUDGES):
-        bad += judge(name, gq, logits, args.w, args.real)
+        bad += judge(name, gq, logits, args.w, args.real, args.brief)
     if bad:
         sys.exit("\n".join(bad))
 
