@@ -250,6 +250,7 @@ func TestMixtures(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), g.Name)
 			g.Write(t, dir)
 			j := openJob(t, dir, 1)
+			j.Groups = []int{32, 128} // TestProbed has the defaults
 			p := probe(t, j)
 			uniform, err := conversion.NewPlan(j.Checkpoint, j.Config, conversion.Options{Recipe: quantizer.Recipe{Group: new(64)}, Threads: 1})
 			if err != nil {
