@@ -162,7 +162,8 @@ func (m *matrix) sum(row, L, group int) float32 {
 	k, sum := int(m.h.Cols), float32(0)
 	groups := (k + group - 1) / group
 	for g := range groups {
-		for block := range (k + 31) / 32 {
+		// Other blocks have no columns of the group.
+		for block := g * group / 32; block <= (min((g+1)*group, k)-1)/32; block++ {
 			for s := range 16 / L {
 				part, any := 0.0, false
 				for i := range 2 * L {

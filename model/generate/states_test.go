@@ -38,7 +38,7 @@ func TestEngineArchitectures(t *testing.T) {
 		seen[v.Type()] = true
 		t.Run(v.Name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), v.Name)
-			v.Write(t, dir)
+			v.Narrow().Write(t, dir)
 			g := open(t, dir, 2)
 			e := newEngine(t, g, EngineOptions{Parallel: 3, Queue: 40, Context: 400})
 			prompt := make([]int32, 200)

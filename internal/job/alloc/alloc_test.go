@@ -199,6 +199,7 @@ func TestExpertsAreOneDecision(t *testing.T) {
 		"qwen3-moe": `model.layers.0.mlp.experts.*.down_proj.weight`, "mixtral": `model.layers.0.block_sparse_moe.experts.*.w2.weight`,
 	} {
 		j := openJob(t, "../../../internal/lm/forward/testdata/torch/"+dir, 2)
+		j.Groups = []int{32, 128} // TestProbed has the defaults
 		p := probe(t, j)
 		i := slices.IndexFunc(p.Decisions, func(d *Decision) bool { return d.Name == want })
 		if i < 0 || len(p.Decisions[i].Tensors) < 2 {
@@ -250,6 +251,7 @@ func TestMixtures(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), g.Name)
 			g.Write(t, dir)
 			j := openJob(t, dir, 1)
+			j.Groups = []int{32, 128} // TestProbed has the defaults
 			p := probe(t, j)
 			uniform, err := conversion.NewPlan(j.Checkpoint, j.Config, conversion.Options{Recipe: quantizer.Recipe{Group: new(64)}, Threads: 1})
 			if err != nil {

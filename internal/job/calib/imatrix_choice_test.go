@@ -15,6 +15,7 @@ import (
 	"github.com/lowbit-go/gq/internal/job/rounding"
 	"github.com/lowbit-go/gq/internal/lm/forward"
 	"github.com/lowbit-go/gq/internal/lm/text"
+	"github.com/lowbit-go/gq/internal/test/testmodels"
 	"github.com/lowbit-go/gq/internal/test/testplan"
 	"github.com/lowbit-go/gq/internal/test/testshared"
 	"github.com/lowbit-go/gq/quantizer"
@@ -24,8 +25,9 @@ import (
 // smaller error; without a text, if the second moments say so. Both happen.
 func TestChoice(t *testing.T) {
 	testshared.SlowEmulated(t, "TestChoiceThreads has a hash of the choice")
+	dir := testmodels.FirstLayers(t, fixture(t), 2)
 	for _, mapping := range []gqf.Mapping{gqf.MappingFullRange, gqf.MappingAsymmetric} {
-		p := testplan.New(t, fixture(t), quantizer.Recipe{Bits: 2, Mapping: mapping, Algorithm: gqf.AlgorithmImatrix})
+		p := testplan.New(t, dir, quantizer.Recipe{Bits: 2, Mapping: mapping, Algorithm: gqf.AlgorithmImatrix})
 		tx := testplan.Text(1024, 100, 60)
 		inputs := everyInput(t, p, tx)
 		collected := calib.NewImatrix()

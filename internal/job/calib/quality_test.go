@@ -23,6 +23,7 @@ import (
 	"github.com/lowbit-go/gq/internal/lm/forward"
 	"github.com/lowbit-go/gq/internal/lm/text"
 	"github.com/lowbit-go/gq/internal/lm/tokenizer"
+	"github.com/lowbit-go/gq/internal/test/testmodels"
 	"github.com/lowbit-go/gq/internal/test/testplan"
 	"github.com/lowbit-go/gq/internal/test/testshared"
 	"github.com/lowbit-go/gq/quantizer"
@@ -44,7 +45,7 @@ var (
 
 // qualityModel is a model and its text: calibration takes the beginning, evaluation the rest.
 type qualityModel struct {
-	name, dir, text string
+	name, dir, text string // dir is absolute, or in the directory of shared models
 	convention      text.Convention
 }
 
@@ -74,7 +75,10 @@ func openQuality(t testing.TB, q qualityModel, calibration, evaluated int) *open
 	t.Helper()
 	shared := testshared.Dir(t)
 	o := &opened{qualityModel: q, texts: map[string]*text.Text{}, baseline: map[int]float64{}}
-	dir := filepath.Join(shared, q.dir)
+	dir := q.dir
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(shared, dir)
+	}
 	var err error
 	must := func() {
 		if err != nil {
@@ -221,10 +225,12 @@ func (o *opened) base(t testing.TB, bits int) float64 {
 // text; and a refinement loses less still.
 func TestKQuants(t *testing.T) {
 	if testing.Short() {
-		t.Skip("calibrates a model of 3.7M parameters twice")
+		t.Skip("calibrates two layers of a model of 3.7M parameters twice")
 	}
 	const tokens = 1024
-	o := openQuality(t, qualityModels[2], tokens, tokens)
+	q := qualityModels[2]
+	q.dir = testmodels.FirstLayers(t, filepath.Join(testshared.Dir(t), q.dir), 2)
+	o := openQuality(t, q, tokens, tokens)
 	kl := func(a gqf.Algorithm, refine bool) float64 {
 		r := quantizer.Recipe{Bits: 2, EmbeddingBits: 6, Mapping: gqf.MappingKQuant, Targets: []quantizer.Target{quantizer.TargetGGUF}, Algorithm: a}
 		return o.measure(t, o.quantize(t, r, o.text(t, false, tokens), calib.Options{Refine: refine})).KL.Mean

@@ -72,6 +72,9 @@ func TestReadBack(t *testing.T) {
 			if v.Name == "falcon-h1-norm-late" { // a tied embedding, with a factor for each use
 				bits = 0
 			}
+			if bits == 2 || bits == 4 || bits == 8 { // others have blocks of 128 and 256 values
+				v, split = v.Narrow(), split/8
+			}
 			p := ggufPlan(t, v, bits, split)
 			path := filepath.Join(t.TempDir(), "m.gguf")
 			r, err := p.Write(context.Background(), path)

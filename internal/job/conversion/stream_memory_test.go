@@ -60,7 +60,7 @@ func TestStreamMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: the race detector takes memory too, and an emulator takes minutes")
 	}
-	for _, c := range []struct{ giant, job string }{{"1T", "plan"}, {"1T FP8", "123/3000"}, {"70B", "7/2000"}} {
+	for _, c := range []struct{ giant, job string }{{"1T", "plan"}, {"1T FP8", "123/12000"}, {"70B", "7/2000"}} {
 		t.Run(c.giant+" "+strings.ReplaceAll(c.job, "/", " of "), func(t *testing.T) {
 			m := giants[c.giant]()
 			server := httptest.NewServer(serveGiant(m))

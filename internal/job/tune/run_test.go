@@ -157,7 +157,7 @@ func TestArchitectures(t *testing.T) {
 	testshared.SlowEmulated(t, "TestRun has the bits")
 	for _, name := range []string{"mixtral", "gemma2", "qwen2", "lfm2", "qwen3-next"} {
 		dir := t.TempDir()
-		v := testmodels.Find(t, name)
+		v := testmodels.Find(t, name).Narrow()
 		v.Write(t, dir)
 		p := testplan.New(t, dir, quantizer.Recipe{Bits: 2})
 		kept := 0

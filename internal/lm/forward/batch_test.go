@@ -27,7 +27,7 @@ func TestBatch(t *testing.T) {
 			if i%2 != 0 && !testing.Short() {
 				threads = 1 // like half of the cases of TestBatchOfGQF
 			}
-			CheckBatch(t, openCase(t, c.dir, Options{Threads: threads}), uint64(threads))
+			CheckBatch(t, openCase(t, c.dir, Options{Threads: threads, Packed: i%4 != 0}), uint64(threads))
 		})
 	}
 	t.Run("books", func(t *testing.T) {

@@ -140,7 +140,7 @@ func TestTorch(t *testing.T) {
 				if !(worst <= c.limit*largest) {
 					t.Errorf("sequence %d: logit %d of row %d is %v, want %v", i, at%m.VocabSize(), at/m.VocabSize(), got[at], want[at])
 				}
-				sameBits(t, "in pieces", logitsOf(t, m, tokens, 3, 1, 7, 1), all)
+				sameBits(t, "in pieces", logitsOf(t, m, tokens, 3, 1, 7, 1, 16), all)
 				want = want[len(got):]
 			}
 			if len(want) != 0 {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/lowbit-go/gq/internal/jsonscan"
@@ -19,7 +20,6 @@ const (
 	Vocab        = 512
 	heads        = 4
 	kvHeads      = 2
-	headDim      = Hidden / heads
 )
 
 // A Variant is an architecture with a choice of its options.
@@ -175,22 +175,71 @@ func (v Variant) With(name, key string, value any) Variant {
 	return v
 }
 
-// widen replaces the sizes in the configuration.
-func (v Variant) widen() {
-	c := v.Config
-	if text, ok := c["text_config"].(map[string]any); ok {
-		c = text
+// Narrow returns the variant with a quarter of the width. Use it where no K-quants are involved:
+// matrices take a sixteenth of the time. Values of With that are not sizes of the variant remain.
+func (v Variant) Narrow() Variant {
+	v.Config = clone(v.Config).(map[string]any)
+	c, wide := v.sizes(Hidden)
+	_, narrow := v.sizes(Hidden / 4)
+	for key, size := range narrow {
+		switch value := c[key].(type) {
+		case int:
+			if value == wide[key] {
+				c[key] = size
+			}
+		case []any:
+			for i := range value {
+				value[i] = Intermediate / 4
+			}
+		}
 	}
-	sizes := map[string]any{
-		"hidden_size": Hidden, "intermediate_size": Intermediate, "intermediate_size_mlp": Intermediate * 3 / 2, "moe_intermediate_size": Intermediate / 2, "moe_latent_size": Hidden / 2, "vocab_size": Vocab,
+	if size, ok := c["v_head_dim"].(float64); ok && int(size) > Hidden/4/heads { // not widened
+		c["v_head_dim"] = Hidden / 4 / heads * 3 / 4
+	}
+	ropes(c, Hidden/4/heads)
+	return v
+}
+
+// clone copies a JSON value.
+func clone(value any) any {
+	switch value := value.(type) {
+	case map[string]any:
+		m := maps.Clone(value)
+		for key := range m {
+			m[key] = clone(m[key])
+		}
+		return m
+	case []any:
+		list := slices.Clone(value)
+		for i := range list {
+			list[i] = clone(list[i])
+		}
+		return list
+	}
+	return value
+}
+
+// sizes returns the language model's part of the configuration, and its sizes at a width.
+func (v Variant) sizes(hidden int) (config, sizes map[string]any) {
+	intermediate, headDim := 2*hidden, hidden/heads
+	if config = v.Config; config["text_config"] != nil {
+		config = config["text_config"].(map[string]any)
+	}
+	return config, map[string]any{
+		"hidden_size": hidden, "intermediate_size": intermediate, "intermediate_size_mlp": intermediate * 3 / 2, "moe_intermediate_size": intermediate / 2, "moe_latent_size": hidden / 2, "vocab_size": Vocab,
 		"num_attention_heads": heads, "num_key_value_heads": kvHeads, "head_dim": headDim, "query_pre_attn_scalar": headDim,
-		"shared_expert_intermediate_size": Intermediate / 2, "rotary_dim": headDim / 2, "block_ff_dim": Intermediate * 3 / 2,
-		"qk_nope_head_dim": headDim * 3 / 4, "qk_rope_head_dim": headDim / 4, "kv_lora_rank": Hidden / 2, "q_lora_rank": Hidden / 2, "dim_model_base": Hidden * 3 / 4,
+		"shared_expert_intermediate_size": intermediate / 2, "rotary_dim": headDim / 2, "block_ff_dim": intermediate * 3 / 2,
+		"qk_nope_head_dim": headDim * 3 / 4, "qk_rope_head_dim": headDim / 4, "kv_lora_rank": hidden / 2, "q_lora_rank": hidden / 2, "dim_model_base": hidden * 3 / 4,
 		"global_head_dim": 2 * headDim, "num_global_key_value_heads": kvHeads / 2,
 		"hidden_size_per_layer_input": headDim / 2, "vocab_size_per_layer_input": Vocab, "laurel_rank": headDim / 2,
 		"linear_key_head_dim": headDim, "linear_value_head_dim": headDim,
 		"mamba_d_head": headDim, "mamba_d_ssm": 6 * headDim, // Falcon-H1 has 6 heads
 	}
+}
+
+// widen replaces the sizes in the configuration.
+func (v Variant) widen() {
+	c, sizes := v.sizes(Hidden)
 	for key, size := range sizes {
 		switch list := c[key].(type) {
 		case nil, string:
@@ -211,9 +260,16 @@ func (v Variant) widen() {
 	}
 	c["bos_token_id"], c["eos_token_id"] = v.Tokenizer.bos(), v.Tokenizer.eos()
 	delete(c, "pad_token_id")
+	ropes(c, Hidden/heads)
+}
+
+// ropes makes the sections and factors of a rotary embedding fit the size of heads.
+func ropes(c map[string]any, headDim int) {
 	if s, ok := c["rope_scaling"].(map[string]any); ok {
 		if _, ok := s["mrope_section"]; ok { // in the proportions of Qwen3-VL, 24, 20 and 20
-			s["mrope_section"] = []int{headDim * 3 / 16, headDim * 5 / 32, headDim * 5 / 32}
+			t := headDim * 3 / 16
+			h := (headDim/2 - t + 1) / 2
+			s["mrope_section"] = []int{t, h, headDim/2 - t - h}
 		}
 		part, ok := c["partial_rotary_factor"].(float64)
 		if !ok {
@@ -221,7 +277,7 @@ func (v Variant) widen() {
 		}
 		for _, key := range []string{"long_factor", "short_factor"} {
 			if f, ok := s[key].([]any); ok {
-				s[key] = stretch(f, int(headDim*part)/2)
+				s[key] = stretch(f, int(float64(headDim)*part)/2)
 			}
 		}
 	}
