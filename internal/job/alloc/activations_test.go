@@ -10,6 +10,7 @@ import (
 	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/job/rounding"
 	"github.com/lowbit-go/gq/internal/job/togguf"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/quantizer"
 )
@@ -64,6 +65,7 @@ func TestCoarser(t *testing.T) {
 // TestCoarseErrors: coarse activations add to the errors of a type with blocks of 256, by the
 // squares of its weights.
 func TestCoarseErrors(t *testing.T) {
+	testshared.SlowEmulated(t, "TestSameChoiceEverywhere has a hash of the choice")
 	p, err := openJob(t, bundled, 1).layOut()
 	if err != nil {
 		t.Fatal(err)
@@ -117,6 +119,7 @@ func TestCoarseErrors(t *testing.T) {
 // TestSolved: calibration of a GGUF file lowers the predictions of linear layers and of a tied
 // embedding, not of activations.
 func TestSolved(t *testing.T) {
+	testshared.SlowEmulated(t, "predictions are the same natively")
 	for _, algorithm := range []gqf.Algorithm{gqf.AlgorithmSearch, gqf.AlgorithmImatrix, gqf.AlgorithmGPTQFT} {
 		j := openJob(t, bundled, 1)
 		j.Options.Recipe = quantizer.Recipe{Targets: []quantizer.Target{quantizer.TargetGGUF}, Algorithm: algorithm}

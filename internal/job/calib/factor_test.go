@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/internal/detmath"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 )
 
 // TestFactor multiplies the factor and the solutions out again.
@@ -71,6 +72,7 @@ func TestFactor(t *testing.T) {
 // TestDamping: a matrix that the first damping does not make positive definite is factorized with a
 // stronger one, and nothing of the first attempt is left in the result.
 func TestDamping(t *testing.T) {
+	testshared.SlowEmulated(t, "TestFactor runs there")
 	const rows, k = 2000, 700 // several of addGram's products
 	e := newEngine(2)
 	defer e.close()

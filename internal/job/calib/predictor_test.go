@@ -9,12 +9,14 @@ import (
 	"github.com/lowbit-go/gq/internal/job/calib"
 	"github.com/lowbit-go/gq/internal/test/testmodels"
 	"github.com/lowbit-go/gq/internal/test/testplan"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 	"github.com/lowbit-go/gq/quantizer"
 )
 
 // TestPredictor calibrates a checkpoint with a layer that predicts further tokens. No pass runs the
 // layer, so that its matrices get their codes from the search.
 func TestPredictor(t *testing.T) {
+	testshared.SlowEmulated(t, "warnings are the same natively")
 	for _, g := range testmodels.AllGenerated(t) {
 		if g.Name != "deepseek-v3" {
 			continue

@@ -204,6 +204,7 @@ func TestSameBits(t *testing.T) {
 // TestHead has a rule that calibrates an untied lm_head. With gptq its outputs must be nearer to
 // the float weights' outputs on the same inputs than with the search.
 func TestHead(t *testing.T) {
+	testshared.SlowEmulated(t, "TestSameBits has the bits")
 	dir := filepath.Join(testshared.Root(t), "internal", "lm", "forward", "testdata", "torch", "llama3")
 	text := testplan.Text(67, 200, 200, 200)
 	logits := func(rule quantizer.Rule) []float32 {
@@ -257,6 +258,7 @@ func logitsOf(t testing.TB, f *gqf.File, text *text.Text) (all []float32) {
 // must be nearer to the float model's than with the search. A job that has a working directory, and
 // then one that resumes there, must give the same file.
 func TestTied(t *testing.T) {
+	testshared.SlowEmulated(t, "TestSameBits has the bits")
 	dir, text := fixture(t), testplan.Text(1024, 200, 200, 200)
 	plan := func(a gqf.Algorithm) *fromcheckpoint.Plan {
 		rule := quantizer.Rule{Match: "model.embed_tokens", Bits: 3, Algorithm: a}

@@ -19,6 +19,7 @@ import (
 	"github.com/lowbit-go/gq/internal/job/fromgguf"
 	"github.com/lowbit-go/gq/internal/lm/llamacpp"
 	"github.com/lowbit-go/gq/internal/test/testmodels"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 	"github.com/lowbit-go/gq/packing"
 	"github.com/lowbit-go/gq/quantizer"
 )
@@ -149,6 +150,7 @@ func importFile(t *testing.T, path string, opts RepackOptions) *gqf.File {
 // TestImport: an imported weight has the bits that ggml dequantizes the GGUF file's weight to,
 // with scales of every kind, in rows that are permuted, and without the 1 in norms.
 func TestImport(t *testing.T) {
+	testshared.SlowEmulated(t, "codes are taken over by the same code natively")
 	exact := []gguf.TensorType{gguf.Q1_0, gguf.Q4_0, gguf.Q2_0, gguf.Q8_0, gguf.Q5_0, gguf.BF16, gguf.F16, gguf.F32}
 	kleidiai, err := quantizer.ParseLayouts("kleidiai")
 	if err != nil {

@@ -87,6 +87,7 @@ func fp8Checkpoint(t *testing.T) string {
 
 // TestParts merges parts of many jobs, and compares file and report with one job's.
 func TestParts(t *testing.T) {
+	testshared.SlowEmulated(t, "parts are joined by the same code natively")
 	mixture := t.TempDir()
 	testmodels.Mixture(t).Write(t, mixture)
 	layouts, err := quantizer.ParseLayouts("lowbit,codes,kleidiai")

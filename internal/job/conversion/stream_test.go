@@ -117,6 +117,7 @@ func streamed() map[string]struct {
 // TestStream writes files while weights come from elsewhere: they are the files of local
 // checkpoints, and warnings are the same.
 func TestStream(t *testing.T) {
+	testshared.SlowEmulated(t, "TestWriteTo runs there")
 	for name, c := range streamed() {
 		t.Run(name, func(t *testing.T) {
 			if name != "fp8" && name != "transposed" {

@@ -9,6 +9,7 @@ import (
 	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/internal/test/testrows"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 	"github.com/lowbit-go/gq/packing"
 )
 
@@ -115,6 +116,7 @@ func allZero(x []float32) bool {
 
 // TestRecover quantizes lattices of every scheme: every group comes back bit for bit.
 func TestRecover(t *testing.T) {
+	testshared.SlowEmulated(t, "TestRecoverSubnormal runs there")
 	for _, precision := range allScaleDtypes {
 		t.Run(precision.String(), func(t *testing.T) {
 			eachScheme(t, []int{0, 32}, func(t *testing.T, s Scheme) {

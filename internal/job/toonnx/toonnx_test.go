@@ -172,6 +172,7 @@ func TestArchitectures(t *testing.T) {
 // TestSchemes puts widths, groups, zero points and unquantized weights into Llamas with and without
 // biases, and into a Phi-3 with fused layers.
 func TestSchemes(t *testing.T) {
+	testshared.SlowEmulated(t, "TestArchitectures runs there")
 	llama := filepath.Join(testshared.Root(t), "testdata", "books1.3M-bf16")
 	biased := filepath.Join(t.TempDir(), "biased")
 	testmodels.Find(t, "llama-bias-tied").Write(t, biased)
@@ -257,6 +258,7 @@ func TestPlanErrors(t *testing.T) {
 
 // TestExportErrors has .gqf files with codes that the operators do not hold.
 func TestExportErrors(t *testing.T) {
+	testshared.SlowEmulated(t, "refusals are the same natively")
 	src := filepath.Join(testshared.Root(t), "testdata", "books1.3M-bf16")
 	for settings, want := range map[string]string{
 		"bits: 3":                     "use 4 bits: quantize the checkpoint again with --target onnx",
@@ -300,6 +302,7 @@ func TestExportErrors(t *testing.T) {
 // emulation of a CPU with i8mm and of a Cortex-A76 (tools/judges/onnx_arm64.mjs): its packed bytes
 // are these files'.
 func TestPrepacked(t *testing.T) {
+	testshared.SlowEmulated(t, "TestArchitectures runs there")
 	raw, err := os.ReadFile(filepath.Join("testdata", "prepacked.json"))
 	if err != nil {
 		t.Fatal(err)

@@ -4,10 +4,13 @@ import (
 	"math"
 	"slices"
 	"testing"
+
+	"github.com/lowbit-go/gq/internal/test/testshared"
 )
 
 // TestSoft trains relaxed codes of every grid down a slope.
 func TestSoft(t *testing.T) {
+	testshared.SlowEmulated(t, "TestRun has the bits")
 	const rows, cols, steps = 3, 512, 60
 	for name, s := range schemes(t) {
 		if s.Table() != nil || s.Points() != nil { // such codes stay

@@ -182,6 +182,7 @@ func checkPages(t *testing.T, b *Batch) {
 // TestBatchScope: a sequence finds the tokens of its own scope only, and scopes that hold no tokens
 // take no memory.
 func TestBatchScope(t *testing.T) {
+	testshared.SlowEmulated(t, "TestBatch runs there")
 	m := openCase(t, filepath.Join(testshared.Root(t), "testdata", "books1.3M-bf16"), Options{Threads: 1})
 	b := m.NewBatch(2, 300)
 	tokens := someTokens(150, m.VocabSize())

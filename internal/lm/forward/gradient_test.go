@@ -219,6 +219,7 @@ func checkGradients(t *testing.T, m *Model, routing [][]int32) {
 // TestLayerGradients holds the gradients of a layer's inputs, and of its weights, to numeric
 // derivatives of the layer alone, for sequences of several blocks of queries.
 func TestLayerGradients(t *testing.T) {
+	testshared.SlowEmulated(t, "TestGradientBits has the bits")
 	const n = 64
 	for i, c := range torchCases(t) {
 		t.Run(filepath.Base(c.dir), func(t *testing.T) {

@@ -28,6 +28,7 @@ func stateCases(t *testing.T, fn func(t *testing.T, m *Model)) {
 
 // TestStateTruncate: a state goes back to the beginning only.
 func TestStateTruncate(t *testing.T) {
+	testshared.SlowEmulated(t, "what is known of a sequence is the same natively")
 	stateCases(t, func(t *testing.T, m *Model) {
 		tokens := someTokens(70, m.VocabSize())
 		want := logitsOf(t, m, tokens, 70)

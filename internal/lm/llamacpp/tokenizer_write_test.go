@@ -93,6 +93,7 @@ func TestRealTokenizers(t *testing.T) {
 // TestEncodeSPM holds the scores to the ids of an independent implementation of tokenizer.json:
 // llama.cpp's algorithm gives the same ids with them.
 func TestEncodeSPM(t *testing.T) {
+	testshared.SlowEmulated(t, "vocabularies are read by the same code natively")
 	vectors := testshared.TokenVectors(t)
 	for _, name := range []string{"stories260K", "books13M", "books37M", "llama2", "gemma3"} {
 		t.Run(name, func(t *testing.T) {
