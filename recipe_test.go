@@ -72,13 +72,13 @@ func TestSavedRecipe(t *testing.T) {
 		"fast for bits":     {Recipe: quantizer.Recipe{Quality: quantizer.QualityFast, Calibrate: story}, Budget: &Budget{BitsPerWeight: 4.5}},
 		"good for bits":     {Recipe: short(quantizer.Recipe{Quality: quantizer.QualityGood}), Budget: &Budget{BitsPerWeight: 4.5}},
 		"best for a size":   {Recipe: short(quantizer.Recipe{Quality: quantizer.QualityBest}), Budget: &Budget{FileBytes: 260_000}},
-		"fast for a KL":     {Recipe: quantizer.Recipe{Quality: quantizer.QualityFast, Calibrate: story}, Budget: &Budget{MaxKL: .05}, Rules: []quantizer.Rule{most}},
+		"fast for a KL":     {Recipe: quantizer.Recipe{Quality: quantizer.QualityFast, Calibrate: story}, Budget: &Budget{MaxKL: .05, Groups: []int{64}}, Rules: []quantizer.Rule{most}},
 		"tuned":             {Recipe: quantizer.Recipe{Bits: 2, Tune: quantizer.TuneNorms, TuneTokens: 300, Seed: 5}},
-		"tuned for a size":  {Recipe: quantizer.Recipe{Tune: quantizer.TuneFloats, TuneTokens: 300, Calibrate: story}, Budget: &Budget{FileBytes: 260_000}},
+		"tuned for a size":  {Recipe: quantizer.Recipe{Tune: quantizer.TuneFloats, TuneTokens: 300, Calibrate: story}, Budget: &Budget{FileBytes: 260_000, Groups: []int{64}}},
 		"max":               {Recipe: quantizer.Recipe{Quality: quantizer.QualityMax, CalibrateTokens: 64, TuneTokens: 300}},
 		"max, not tuned":    {Recipe: short(quantizer.Recipe{Quality: quantizer.QualityMax, Tune: quantizer.TuneOff})},
-		"good for a KL":     {Recipe: short(quantizer.Recipe{Quality: quantizer.QualityGood}), Budget: &Budget{MaxKL: .2}, Rules: []quantizer.Rule{most}},
-		"rotated for bits":  {Recipe: quantizer.Recipe{Calibrate: story, Fold: quantizer.Fold{Rotate: true}, Seed: 2}, Budget: &Budget{BitsPerWeight: 4.5}},
+		"good for a KL":     {Recipe: short(quantizer.Recipe{Quality: quantizer.QualityGood}), Budget: &Budget{MaxKL: .2, Groups: []int{64}}, Rules: []quantizer.Rule{most}},
+		"rotated for bits":  {Recipe: quantizer.Recipe{Calibrate: story, Fold: quantizer.Fold{Rotate: true}, Seed: 2}, Budget: &Budget{BitsPerWeight: 4.5, Groups: []int{64}}},
 	}
 	for _, target := range quantizer.Targets {
 		jobs["for "+target.Name] = QuantizeOptions{Recipe: quantizer.Recipe{Targets: []quantizer.Target{target}}}
