@@ -67,7 +67,7 @@ func TestImportedLogits(t *testing.T) {
 	}
 }
 
-// TestViewedLogits quantizes every architecture to a .gguf file and runs it in place. With float32
+// TestViewedLogits rounds every architecture to a .gguf file and runs it in place. With float32
 // activations the logits are those of a reader that knows llama.cpp's names and orders by itself;
 // with int8 activations they are near, though a router may choose other experts, and sparse gates
 // other elements. The dequantized checkpoint has the same logits, too.
@@ -83,7 +83,7 @@ func TestViewedLogits(t *testing.T) {
 			if v.Name == "falcon-h1-norm-late" { // a tied embedding, with a factor for each use
 				rules = []quantizer.Rule{{Match: "model.embed_tokens.weight", Skip: true}}
 			}
-			if _, err := Quantize(ctx, dir, out, QuantizeOptions{Rules: rules, Recipe: quantizer.Recipe{Bits: 8, Pre: v.Tokenizer.Pre()}}); err != nil {
+			if _, err := Quantize(ctx, dir, out, QuantizeOptions{Rules: rules, Recipe: quantizer.Recipe{Bits: 8, Algorithm: gqf.AlgorithmRTN, Pre: v.Tokenizer.Pre()}}); err != nil {
 				t.Fatal(err)
 			}
 			f, err := gguf.Open(out)

@@ -215,7 +215,7 @@ func TestImportedHalves(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "m")
 		v.Write(t, dir)
 		toGGUF(t, dir, dir+".gguf", v.Tokenizer.Pre(), unquantized)
-		for dtype, settings := range map[packing.Dtype]string{packing.BF16: unquantized, packing.F32: "bits: 4"} {
+		for dtype, settings := range map[packing.Dtype]string{packing.BF16: unquantized, packing.F32: "bits: 4, algorithm: rtn"} {
 			from := dir + dtype.String()
 			if _, err := gq.Dequantize(ctx, dir+".gguf", from, gq.DequantizeOptions{Dtype: dtype}); err != nil {
 				t.Fatal(err)

@@ -52,7 +52,7 @@ func TestGGUFFacts(t *testing.T) {
 	}
 	imatrix := path("moments.dat")
 	calibrated := QuantizeOptions{
-		Recipe: quantizer.Recipe{Bits: 4, Algorithm: gqf.AlgorithmImatrix, Calibrate: "self"}, ImatrixOut: imatrix,
+		Recipe: quantizer.Recipe{Bits: 4, Algorithm: gqf.AlgorithmImatrix, Calibrate: "self", CalibrateTokens: 128}, ImatrixOut: imatrix,
 	}
 	if _, err := Quantize(ctx, path("src"), path("first.gguf"), calibrated); err != nil {
 		t.Fatal(err)

@@ -188,7 +188,8 @@ func (s *stopped) Log(line string) {
 // TestMeasuredOnce: a job that goes on measures no file again that it has measured.
 func TestMeasuredOnce(t *testing.T) {
 	t.Parallel()
-	model, dst := testmodels.Books(t, 2), filepath.Join(t.TempDir(), "model.gqf")
+	model, dst := testmodels.Books(t, 1), filepath.Join(t.TempDir(), "model.gqf")
+	rules := []quantizer.Rule{{Match: "re:.*mlp.*", Bits: 4, Group: new(64)}}
 	var made [][]string
 	for _, most := range []int{1, 0} {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -198,7 +199,7 @@ func TestMeasuredOnce(t *testing.T) {
 				cancel()
 			}
 		}}
-		_, err := gq.Quantize(ctx, model, dst, gq.QuantizeOptions{Budget: &gq.Budget{MaxKL: .05}, Progress: s})
+		_, err := gq.Quantize(ctx, model, dst, gq.QuantizeOptions{Rules: rules, Budget: &gq.Budget{MaxKL: .05, Groups: []int{64}}, Progress: s})
 		if (most > 0) != errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}

@@ -41,7 +41,7 @@ func TestStepsKeep(t *testing.T) {
 	}{
 		{stageQuantize, QuantizeOptions{
 			Recipe: quantizer.Recipe{Algorithm: gqf.AlgorithmGPTQ, Calibrate: quantizer.Self, CalibrateTokens: 100, Fold: quantizer.Fold{Rotate: true}},
-			Budget: &Budget{BitsPerWeight: 5.8, EmbeddingFixed: true},
+			Budget: &Budget{BitsPerWeight: 5.8, Groups: []int{64}, EmbeddingFixed: true},
 		}, []string{"text", "held-out-text", "fold", "bits", "measured", "probes", "layer"}},
 		{stageQuantize, QuantizeOptions{
 			Recipe: quantizer.Recipe{Bits: 2, Algorithm: gqf.AlgorithmImatrix, Calibrate: quantizer.Self, CalibrateTokens: 64, Tune: quantizer.TuneNorms, TuneTokens: 300},

@@ -38,6 +38,7 @@ func TestSavedRecipe(t *testing.T) {
 	model := testmodels.Books(t, 1)
 	dir := t.TempDir()
 	fixed := rule(t, "re:.*(o_proj|mlp).*=4,64,search") // beside calibration and the choice of bits
+	most := rule(t, "re:.*[kv]_proj.*=4,64,search")     // files are made and run for a KL divergence
 	moments := filepath.Join(dir, "moments.dat")
 	story := shortStory(t, dir)
 	short := func(r quantizer.Recipe) quantizer.Recipe {
@@ -56,7 +57,7 @@ func TestSavedRecipe(t *testing.T) {
 		"layouts":           {Recipe: quantizer.Recipe{Layouts: []quantizer.LayoutRequest{{Tile: packing.Tile{NR: 4, KR: 8, SR: 2}}, {Family: quantizer.FamilyKleidiAI}}}},
 		"hashes":            {Recipe: quantizer.Recipe{HashFiles: true}},
 		"rotate":            {Recipe: quantizer.Recipe{Fold: quantizer.Fold{Rotate: true}, Seed: 7}},
-		"fold auto":         {Recipe: quantizer.Recipe{Fold: quantizer.Fold{Auto: true}, Bits: 3, Group: new(128)}},
+		"fold auto":         {Recipe: quantizer.Recipe{Calibrate: story, Fold: quantizer.Fold{Auto: true}, Bits: 3, Group: new(128)}},
 		"gptq, fold auto":   {Recipe: short(quantizer.Recipe{Algorithm: gqf.AlgorithmGPTQ, Calibrate: story, Fold: quantizer.Fold{Auto: true}})},
 		"equalize":          {Recipe: quantizer.Recipe{Fold: quantizer.Fold{Equalize: true}}},
 		"imatrix":           {Recipe: short(quantizer.Recipe{Algorithm: gqf.AlgorithmImatrix, Calibrate: story}), ImatrixOut: moments},
@@ -71,13 +72,13 @@ func TestSavedRecipe(t *testing.T) {
 		"fast for bits":     {Recipe: quantizer.Recipe{Quality: quantizer.QualityFast, Calibrate: story}, Budget: &Budget{BitsPerWeight: 4.5}},
 		"good for bits":     {Recipe: short(quantizer.Recipe{Quality: quantizer.QualityGood}), Budget: &Budget{BitsPerWeight: 4.5}},
 		"best for a size":   {Recipe: short(quantizer.Recipe{Quality: quantizer.QualityBest}), Budget: &Budget{FileBytes: 260_000}},
-		"fast for a KL":     {Recipe: quantizer.Recipe{Quality: quantizer.QualityFast, Calibrate: story}, Budget: &Budget{MaxKL: .05}},
-		"tuned":             {Recipe: quantizer.Recipe{Bits: 2, Tune: quantizer.TuneNorms, TuneTokens: 600, Seed: 5}},
-		"tuned for a size":  {Recipe: quantizer.Recipe{Tune: quantizer.TuneFloats, TuneTokens: 600, Calibrate: story}, Budget: &Budget{FileBytes: 260_000}},
-		"max":               {Recipe: quantizer.Recipe{Quality: quantizer.QualityMax, CalibrateTokens: 64, TuneTokens: 600}},
+		"fast for a KL":     {Recipe: quantizer.Recipe{Quality: quantizer.QualityFast, Calibrate: story}, Budget: &Budget{MaxKL: .05, Groups: []int{64}}, Rules: []quantizer.Rule{most}},
+		"tuned":             {Recipe: quantizer.Recipe{Bits: 2, Tune: quantizer.TuneNorms, TuneTokens: 300, Seed: 5}},
+		"tuned for a size":  {Recipe: quantizer.Recipe{Tune: quantizer.TuneFloats, TuneTokens: 300, Calibrate: story}, Budget: &Budget{FileBytes: 260_000, Groups: []int{64}}},
+		"max":               {Recipe: quantizer.Recipe{Quality: quantizer.QualityMax, CalibrateTokens: 64, TuneTokens: 300}},
 		"max, not tuned":    {Recipe: short(quantizer.Recipe{Quality: quantizer.QualityMax, Tune: quantizer.TuneOff})},
-		"good for a KL":     {Recipe: short(quantizer.Recipe{Quality: quantizer.QualityGood}), Budget: &Budget{MaxKL: .2}},
-		"rotated for bits":  {Recipe: quantizer.Recipe{Calibrate: story, Fold: quantizer.Fold{Rotate: true}, Seed: 2}, Budget: &Budget{BitsPerWeight: 4.5}},
+		"good for a KL":     {Recipe: short(quantizer.Recipe{Quality: quantizer.QualityGood}), Budget: &Budget{MaxKL: .2, Groups: []int{64}}, Rules: []quantizer.Rule{most}},
+		"rotated for bits":  {Recipe: quantizer.Recipe{Calibrate: story, Fold: quantizer.Fold{Rotate: true}, Seed: 2}, Budget: &Budget{BitsPerWeight: 4.5, Groups: []int{64}}},
 	}
 	for _, target := range quantizer.Targets {
 		jobs["for "+target.Name] = QuantizeOptions{Recipe: quantizer.Recipe{Targets: []quantizer.Target{target}}}

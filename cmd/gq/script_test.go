@@ -37,10 +37,10 @@ func TestMain(m *testing.M) {
 }
 
 // TestScript runs testdata/script/*.txt. Beside testscript's own commands, scripts have the
-// functions below, which are named after them. MODEL is the bundled model; SMALL has two of its
-// layers, for jobs that run the model many times, and ADAPTER is an adapter of SMALL. TEXT is the
-// bundled text. Commands have one CPU, as scripts run in parallel; same-bytes.txt and TestGolden
-// have all CPUs.
+// functions below, which are named after them. MODEL is the bundled model. SMALL has two of its
+// layers and ONE has one, for jobs that run the model many times. ADAPTER is an adapter of SMALL.
+// TEXT is the bundled text. Commands have one CPU, as scripts run in parallel; same-bytes.txt and
+// TestGolden have all CPUs.
 func TestScript(t *testing.T) {
 	if path, err := exec.LookPath("gq"); err == nil {
 		if err := exec.Command(path, "--version").Run(); errors.Is(err, syscall.ENOEXEC) {
@@ -51,7 +51,7 @@ func TestScript(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	small := testmodels.Books(t, 2)
+	one, small := testmodels.Books(t, 1), testmodels.Books(t, 2)
 	adapter := testmodels.Adapter(t, small)
 	text, err := filepath.Abs("../../testdata/text/lighthouse.txt")
 	if err != nil {
@@ -65,6 +65,7 @@ func TestScript(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("MODEL", model)
 			env.Setenv("SMALL", small)
+			env.Setenv("ONE", one)
 			env.Setenv("ADAPTER", adapter)
 			env.Setenv("TEXT", text)
 			env.Setenv("GOMAXPROCS", "1")
@@ -179,7 +180,7 @@ func command(ts *testscript.TestScript, args []string) *exec.Cmd {
 	cmd := exec.Command(path, args[1:]...)
 	cmd.Dir = ts.MkAbs(".")
 	cmd.Env = os.Environ()
-	for _, name := range []string{"MODEL", "SMALL", "TEXT", "GQ_CPU", "GOMAXPROCS"} {
+	for _, name := range []string{"MODEL", "SMALL", "ONE", "TEXT", "GQ_CPU", "GOMAXPROCS"} {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}
 	return cmd
