@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -168,11 +169,11 @@ func TestChanged(t *testing.T) {
 func TestModified(t *testing.T) {
 	newCache(t)
 	dir := t.TempDir()
-	requests := 0
+	var requests atomic.Int32
 	handler := http.FileServer(http.Dir(dir))
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Range") != "bytes=0-0" {
-			requests++
+			requests.Add(1)
 		}
 		handler.ServeHTTP(w, r)
 	}))
@@ -188,18 +189,18 @@ func TestModified(t *testing.T) {
 	}
 	put("a.json", "{}", 0)
 	put("b c.safetensors", "12345", 0)
-	for i, want := range []int{2, 0, 1, 0} {
+	for i, want := range []int32{2, 0, 1, 0} {
 		if i == 2 {
 			put("a.json", "[]", 1)
 		}
-		requests = 0
+		requests.Store(0)
 		m, err := fetch(t, s.URL)
 		if err != nil {
 			t.Fatal(err)
 		}
 		check(t, m, files)
-		if requests != want {
-			t.Errorf("call %d: %d requests for contents, want %d", i, requests, want)
+		if n := requests.Load(); n != want {
+			t.Errorf("call %d: %d requests for contents, want %d", i, n, want)
 		}
 	}
 }
