@@ -11,6 +11,7 @@ import (
 
 // TestFactor multiplies the factor and the solutions out again.
 func TestFactor(t *testing.T) {
+	testshared.SlowEmulated(t, "TestSameBits has the bits")
 	const rows, k, n = 1500, panel + 200, 19
 	e := newEngine(2)
 	defer e.close()
@@ -72,7 +73,7 @@ func TestFactor(t *testing.T) {
 // TestDamping: a matrix that the first damping does not make positive definite is factorized with a
 // stronger one, and nothing of the first attempt is left in the result.
 func TestDamping(t *testing.T) {
-	testshared.SlowEmulated(t, "TestFactor runs there")
+	testshared.SlowEmulated(t, "TestSameBits has the bits")
 	const rows, k = 2000, 700 // several of addGram's products
 	e := newEngine(2)
 	defer e.close()

@@ -23,6 +23,7 @@ func named(name string) rounding.Scheme {
 // TestSolver checks GPTQ against the textbook's form, which inverts H, and that each step reduces
 // the error.
 func TestSolver(t *testing.T) {
+	testshared.SlowEmulated(t, "TestSolverThreads runs there, TestSameBits has the bits")
 	testSolver(t, 160, 1, []rounding.Scheme{
 		named("IQ4_NL"),
 		{Bits: 3, Group: 32, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleBF16},
