@@ -31,6 +31,7 @@ func TestBatch(t *testing.T) {
 		})
 	}
 	t.Run("books", func(t *testing.T) {
+		testshared.SlowEmulated(t, "TestGoldenLogits and TestTorch have the bits")
 		CheckBatch(t, openCase(t, filepath.Join(testshared.Root(t), "testdata", "books1.3M-bf16"), Options{Threads: 2}), 7)
 	})
 }

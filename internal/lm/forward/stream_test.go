@@ -123,6 +123,7 @@ func testStream(t *testing.T, dir string) {
 
 // TestStreamBytes compares StreamBytes with the memory that a Stream keeps.
 func TestStreamBytes(t *testing.T) {
+	testshared.SlowEmulated(t, "the memory is the same natively")
 	m, err := OpenCheckpoint(testmodels.Books(t, 2), Options{Threads: 1})
 	if err != nil {
 		t.Fatal(err)

@@ -136,6 +136,7 @@ func totalTokens(sequences [][]int32) (n int) {
 // TestTapeForward: the logits of a tape have the bits of a session, and so has a layer that runs
 // alone.
 func TestTapeForward(t *testing.T) {
+	testshared.SlowEmulated(t, "TestGradientBits has the bits")
 	for _, c := range torchCases(t) {
 		t.Run(filepath.Base(c.dir), func(t *testing.T) {
 			m := openCase(t, c.dir, Options{Threads: 2})

@@ -152,6 +152,7 @@ func TestTorch(t *testing.T) {
 }
 
 func TestSameBitsOnAnyThreads(t *testing.T) {
+	testshared.SlowEmulated(t, "work is divided by the same code natively")
 	for _, c := range torchCases(t) {
 		var want []float32
 		for threads := 1; threads <= 3; threads++ {
