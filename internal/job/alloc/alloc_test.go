@@ -379,6 +379,7 @@ func TestLayer(t *testing.T) {
 // TestAssetsReadOnce removes a file beside the checkpoint after the first plan: later plans of the
 // job have it all the same.
 func TestAssetsReadOnce(t *testing.T) {
+	testshared.SlowEmulated(t, "assets are read by the same code natively")
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS(bundled)); err != nil {
 		t.Fatal(err)

@@ -131,6 +131,7 @@ func TestDamping(t *testing.T) {
 // TestLimits: rows whose errors exceed their limits are found, and the errors of the others are the
 // same as without limits.
 func TestLimits(t *testing.T) {
+	testshared.SlowEmulated(t, "limits are the same natively")
 	const rows, k, n = 900, 600, 50
 	e := newEngine(2)
 	defer e.close()

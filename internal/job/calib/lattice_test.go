@@ -8,12 +8,14 @@ import (
 	"github.com/lowbit-go/gq/internal/detmath"
 	"github.com/lowbit-go/gq/internal/job/plan"
 	"github.com/lowbit-go/gq/internal/job/rounding"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 	"github.com/lowbit-go/gq/packing"
 )
 
 // TestHeld solves a matrix with lattices in every second group. No step may change these groups,
 // and every step must lower the error of the matrix.
 func TestHeld(t *testing.T) {
+	testshared.SlowEmulated(t, "TestSameBits has the bits")
 	const rows, n, k = 600, 16, 256
 	e := newEngine(2)
 	defer e.close()

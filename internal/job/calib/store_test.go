@@ -242,6 +242,7 @@ func TestWorkLocked(t *testing.T) {
 
 // TestInterrupted cancels a job: the next job resumes from the finished layers.
 func TestInterrupted(t *testing.T) {
+	testshared.SlowEmulated(t, "resumption is the same natively")
 	work := openWork(t, filepath.Join(t.TempDir(), "work"))
 	ctx, cancel := context.WithCancel(t.Context())
 	o := calib.Options{Work: work, Threads: 1, Progress: func(int64) {
@@ -261,6 +262,7 @@ func TestInterrupted(t *testing.T) {
 // TestOtherLayout resumes a job for another layout: one whose least scale is larger does not take
 // the codes, which may have smaller scales.
 func TestOtherLayout(t *testing.T) {
+	testshared.SlowEmulated(t, "TestSameBits has the bits")
 	work := openWork(t, filepath.Join(t.TempDir(), "work"))
 	run := func(f quantizer.Family) (found int) {
 		r := quantizer.Recipe{Group: new(quantizer.PerChannel), ScaleDtype: packing.ScaleF32, Algorithm: gqf.AlgorithmGPTQ, Layouts: []quantizer.LayoutRequest{{Family: f}}}

@@ -12,6 +12,7 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/job/fromcheckpoint"
 	"github.com/lowbit-go/gq/internal/job/write"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 	"github.com/lowbit-go/gq/quantizer"
 )
 
@@ -94,6 +95,7 @@ func TestAssetCacheOrigin(t *testing.T) {
 
 // TestAssetCacheConcurrent has plans fill and read one cache at once.
 func TestAssetCacheConcurrent(t *testing.T) {
+	testshared.SlowEmulated(t, "assets are read by the same code natively")
 	checkpoints := []*safetensors.Checkpoint{withLicense(t, "license of one"), withLicense(t, "license of the other")}
 	cache := new(fromcheckpoint.AssetCache)
 	var plans [8]*write.Job

@@ -11,12 +11,14 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/job/divide"
 	"github.com/lowbit-go/gq/internal/job/write"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 	"github.com/lowbit-go/gq/packing"
 )
 
 // TestChangedSource: a checkpoint that changes while it is read, without becoming shorter, is an
 // error, and nothing is written. A file that replaces it is no change.
 func TestChangedSource(t *testing.T) {
+	testshared.SlowEmulated(t, "errors are the same natively")
 	file := func(p *write.Job, out string, progress func(int64)) error {
 		_, err := p.WriteWith(t.Context(), out, write.Options{Progress: progress})
 		return err

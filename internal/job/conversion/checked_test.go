@@ -12,11 +12,13 @@ import (
 	"github.com/lowbit-go/gq/formats/safetensors"
 	"github.com/lowbit-go/gq/internal/job/assets"
 	"github.com/lowbit-go/gq/internal/job/write"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 )
 
 // TestCheck has WriteOptions.Check see the complete file before it is at its path, and a check that
 // fails leave what was there.
 func TestCheck(t *testing.T) {
+	testshared.SlowEmulated(t, "files are renamed by the same code natively")
 	ck, err := safetensors.Open("../../../testdata/books1.3M-bf16", safetensors.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -120,6 +120,7 @@ func checkValues(t *testing.T, f *gqf.File, source string, weights map[string]*t
 // TestImportQuantized imports checkpoints into every layout. Each weight must be (code - zero) *
 // scale, computed in float32 from the checkpoint's numbers.
 func TestImportQuantized(t *testing.T) {
+	testshared.SlowEmulated(t, "codes are taken over by the same code natively")
 	const bf16, f16, f32 = packing.BF16, packing.F16, packing.F32
 	const no, integer, offsets = hfquant.NoZeros, hfquant.IntZeros, hfquant.Offsets
 	source := t.TempDir()

@@ -143,6 +143,7 @@ func TestStream(t *testing.T) {
 
 // TestStreamFails has each request fail in turn. The job fails with that error and leaves nothing.
 func TestStreamFails(t *testing.T) {
+	testshared.SlowEmulated(t, "errors are the same natively")
 	c := streamed()["biases"]
 	dir := writeCheckpoint(t, c.config, c.tensors...)
 	changed := errors.New("the source changed while it was read")

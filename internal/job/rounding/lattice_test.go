@@ -325,6 +325,7 @@ func TestLatticeFinder(t *testing.T) {
 }
 
 func TestLatticeSurvey(t *testing.T) {
+	testshared.SlowEmulated(t, "it compares figures, which are the same natively")
 	for _, s := range []Scheme{
 		{Bits: 4, Group: 32, Mapping: gqf.MappingFullRange, ScaleDtype: packing.ScaleBF16},
 		{Bits: 4, Group: 32, Mapping: gqf.MappingAsymmetric, ScaleDtype: packing.ScaleF16},

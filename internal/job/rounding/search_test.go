@@ -8,6 +8,7 @@ import (
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/internal/test/asmtest"
 	"github.com/lowbit-go/gq/internal/test/testrows"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -47,6 +48,7 @@ func searchSQNR(t testing.TB, s Scheme, x []float32, k int, flat bool) float64 {
 // TestSearchSQNR compares the search, without weights, with a float32 prototype of llama.cpp's
 // make_qx_quants on other random numbers. The search may exceed it.
 func TestSearchSQNR(t *testing.T) {
+	testshared.SlowEmulated(t, "it compares figures, which are the same natively")
 	const k = 1024
 	rows := 512
 	if testing.Short() {

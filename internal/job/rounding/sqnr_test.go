@@ -6,6 +6,7 @@ import (
 
 	"github.com/lowbit-go/gq/formats/gqf"
 	"github.com/lowbit-go/gq/internal/test/testrows"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 	"github.com/lowbit-go/gq/internal/vec"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -13,6 +14,7 @@ import (
 // TestSQNR compares with a float32 prototype in another language on other random numbers: 524288
 // normally distributed weights, BF16 scales.
 func TestSQNR(t *testing.T) {
+	testshared.SlowEmulated(t, "it compares figures, which are the same natively")
 	const rows, k = 512, 1024
 	x := testrows.Gaussian(2026, rows*k)
 	tests := []struct {

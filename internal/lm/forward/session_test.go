@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/lowbit-go/gq/formats/safetensors"
+	"github.com/lowbit-go/gq/internal/test/testshared"
 	"github.com/lowbit-go/gq/kernels"
 	"github.com/lowbit-go/gq/packing"
 )
@@ -151,6 +152,7 @@ func TestNestedGemma3(t *testing.T) {
 
 // TestLongSequence fills several pages. A window releases some of them again.
 func TestLongSequence(t *testing.T) {
+	testshared.SlowEmulated(t, "TestGoldenLogits has the bits")
 	n, names := 3*pageTokens+77, []string{"gemma3", "llama3", "mistral"}
 	if testing.Short() {
 		names = names[:1]
@@ -182,6 +184,7 @@ func TestLongSequence(t *testing.T) {
 // as the logits of the whole sequence.
 // In a layer with a window, keys and values that the next token sees may be gone.
 func TestTruncate(t *testing.T) {
+	testshared.SlowEmulated(t, "what is known of a sequence is the same natively")
 	for _, c := range []struct {
 		name                 string
 		prefix, first, other int
