@@ -21,8 +21,8 @@ func Books(t testing.TB, layers int) string {
 
 var numLayers = regexp.MustCompile(`"num_hidden_layers": *\d+`)
 
-// FirstLayers makes a checkpoint of a model's embedding and first layers, for jobs that take time in
-// proportion to the layers, and returns its directory. Its text is worse than the whole model's.
+// FirstLayers makes a checkpoint of a model's embedding and first layers, for jobs that take time
+// in proportion to the layers, and returns its directory. Its text is worse than the whole model's.
 func FirstLayers(t testing.TB, from string, layers int) string {
 	t.Helper()
 	dir := t.TempDir()
