@@ -36,11 +36,11 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"gq": main})
 }
 
-// TestScript runs testdata/script/*.txt. Beside testscript's own commands, scripts have the
-// functions below, which are named after them. MODEL is the bundled model. SMALL has two of its
-// layers and ONE has one, for jobs that run the model many times. ADAPTER is an adapter of SMALL.
-// TEXT is the bundled text. Commands have one CPU, as scripts run in parallel; same-bytes.txt and
-// TestGolden have all CPUs.
+// TestScript runs testdata/script/*.txt. Scripts have testscript's own commands, and the functions
+// below under the same names. MODEL is the bundled model. SMALL has two of its layers and ONE has
+// one, for jobs that run the model many times. ADAPTER is an adapter of SMALL. TEXT is the bundled
+// text. Commands have one CPU, as scripts run in parallel; same-bytes.txt and TestGolden have all
+// CPUs.
 func TestScript(t *testing.T) {
 	if path, err := exec.LookPath("gq"); err == nil {
 		if err := exec.Command(path, "--version").Run(); errors.Is(err, syscall.ENOEXEC) {
