@@ -282,7 +282,7 @@ func printSummary(w io.Writer, r *generate.Result) {
 	fmt.Fprintf(w, "; %s\n", ended(r))
 	fmt.Fprintf(w, "time     %s, %s of it to open\n", seconds(r.TotalSeconds), seconds(r.OpenSeconds))
 	if m := r.Memory; m.Source == "linux" {
-		fmt.Fprintf(w, "memory   %s private (RssAnon), %s of mapped files (RssFile)\n", cmdline.Bytes(m.Private), cmdline.Bytes(m.File))
+		fmt.Fprintf(w, "memory   %s private (RssAnon), %s of mapped files (RssFile, RssShmem)\n", cmdline.Bytes(m.Private), cmdline.Bytes(m.File))
 	} else {
 		fmt.Fprintf(w, "memory   %s by Go's runtime, mapped files not included\n", cmdline.Bytes(m.Private))
 	}

@@ -225,7 +225,7 @@ type Memory struct {
 	// maps.
 	Source  string `json:"source"`
 	Private int64  `json:"private_bytes"` // RssAnon: the process itself with keys and values
-	File    int64  `json:"file_bytes"`    // RssFile: pages of mapped files, also of the program
+	File    int64  `json:"file_bytes"`    // RssFile and RssShmem (tmpfs): pages of mapped files
 }
 
 func readMemory() Memory {
@@ -246,7 +246,7 @@ func parseStatus(status []byte) (m Memory, ok bool) {
 	lines := bufio.NewScanner(bytes.NewReader(status))
 	for lines.Scan() {
 		name, value, _ := strings.Cut(lines.Text(), ":")
-		to := map[string]*int64{"RssAnon": &m.Private, "RssFile": &m.File}[name]
+		to := map[string]*int64{"RssAnon": &m.Private, "RssFile": &m.File, "RssShmem": &m.File}[name]
 		if to == nil {
 			continue
 		}
@@ -254,8 +254,8 @@ func parseStatus(status []byte) (m Memory, ok bool) {
 		if err != nil {
 			return m, false
 		}
-		*to = n << 10
+		*to += n << 10
 		found++
 	}
-	return m, found == 2
+	return m, found == 3
 }

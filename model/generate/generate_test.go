@@ -251,11 +251,11 @@ func TestConfigEOS(t *testing.T) {
 }
 
 func TestParseStatus(t *testing.T) {
-	m, ok := parseStatus([]byte("Name:\tgq\nVmRSS:\t   9 kB\nRssAnon:\t    4096 kB\nRssFile:\t      12 kB\n"))
-	if !ok || m != (Memory{Source: "linux", Private: 4 << 20, File: 12 << 10}) {
+	m, ok := parseStatus([]byte("Name:\tgq\nVmRSS:\t   9 kB\nRssAnon:\t    4096 kB\nRssFile:\t      12 kB\nRssShmem:\t 8 kB\n"))
+	if !ok || m != (Memory{Source: "linux", Private: 4 << 20, File: 20 << 10}) {
 		t.Errorf("%+v, %v", m, ok)
 	}
-	for _, s := range []string{"", "RssAnon: 4 kB\n", "RssAnon: x kB\nRssFile: 1 kB\n"} {
+	for _, s := range []string{"", "RssAnon: 4 kB\n", "RssAnon: x kB\nRssFile: 1 kB\nRssShmem: 1 kB\n"} {
 		if m, ok := parseStatus([]byte(s)); ok {
 			t.Errorf("%q: %+v", s, m)
 		}
