@@ -296,7 +296,7 @@ def documents():
         rival = best(cells[c], lambda m: m not in GQ)
         row.append(f"{short(overall(cells[c][rival]))} ({NAMES[rival]})" if rival else "-")
     lines.append("| " + " | ".join(["best other program", *row]) + " |")
-    for method in "gq-search", "gq-good", "gq-best", "gq-good-mixed":
+    for method in "gq-search", "gq-good", "gq-good-mixed":
         lines.append("| " + " | ".join([NAMES[method].removeprefix("gq "), *[short(overall(cells[c][method])) if method in cells[c] else "-" for c in columns]]) + " |")
     put(os.path.join(ROOT, "README.md"), "best", "\n".join(lines) + "\n")
 
