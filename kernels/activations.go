@@ -30,12 +30,14 @@ type activations struct {
 	rec     []float32 // the scale
 	scales  []float32 // blocksF16, blocksF32: tile: [tile][groups][MR]; gemv: [row][groups]
 	asums   []float32 // likewise, blocksF32
+	words   []uint32  // steps with a Unit: tile.Args.Starts or SubsArgs.SumPairs of each tile
 	bad     []bool    // the row's outputs are NaN
 }
 
 func (a *activations) grow(f *panelLayout, rows, stride int) {
 	a.codes = aligned(a.codes, rows*stride)
 	buffer.Grow(&a.sums, rows*f.groups)
+	buffer.Grow(&a.words, rows*f.words)
 	buffer.Grow(&a.negZero, rows)
 	buffer.Grow(&a.negInt, rows)
 	buffer.Grow(&a.rec, rows)
@@ -101,7 +103,14 @@ func (a *activations) setTile(l *Linear, w *worker, t *rowTile, x []float32) {
 		if mr > 1 {
 			interleaveRow(codes, step, i, q)
 		}
-		if l.sumsUsed {
+		switch words := a.words[t.at*f.words:]; {
+		case step.Unit == 0 || f.words == 0:
+		case f.ggml.Minima:
+			pairSums(words[i:], w.sums, mr)
+		default:
+			starts(words[i:], q, step.Unit, mr, l.reader.zero)
+		}
+		if l.sumsUsed && step.Unit == 0 {
 			scatter(sums, w.sums, i, mr, false)
 		}
 		if f.quantize != asymmetric {
@@ -127,8 +136,39 @@ func scatter[T int32 | float32](dst, numbers []T, i, mr int, twice bool) {
 	}
 }
 
+// pairSums writes the sums of each two groups to every mr-th element of dst, as two words.
+func pairSums(dst []uint32, sums []int32, mr int) {
+	for g := 0; g+1 < len(sums); g += 2 {
+		dst[g/2*mr] = uint32(uint16(sums[g])) | uint32(sums[g+1])<<16
+	}
+}
+
+// starts writes tile.Args.Starts of a row for each unit of columns to every mr-th element of dst.
+func starts(dst []uint32, q []int8, unit, mr int, offset int32) {
+	const low, high = 0x00ff00ff00ff00ff, 0x8080808080808080
+	codes := buffer.Bytes(q)
+	for at := 0; len(codes) >= unit; at += mr {
+		sums := uint64(0) // four words, each of 2 columns of every 8, plus 128 for each activation
+		for i := 0; i < unit; i += 8 {
+			x := binary.LittleEndian.Uint64(codes[i:]) ^ high
+			sums += x&low + x>>8&low
+		}
+		first, second := int32(uint16(sums))+int32(uint16(sums>>32)), int32(uint16(sums>>16))+int32(sums>>48)
+		dst[at] = uint32(uint16(offset*(64*int32(unit)-first))) | uint32(offset*(64*int32(unit)-second))<<16
+		codes = codes[unit:]
+	}
+}
+
 func interleaveRow(codes []byte, step *tile.Step, i int, q []int8) {
-	if !step.Quads {
+	switch {
+	case step.Words:
+		src, dst := buffer.Bytes(q), codes[2*i:]
+		for at, stride := 0, 2*step.MR; len(src) >= 2; at += stride {
+			dst[at], dst[at+1] = src[0], src[1]
+			src = src[2:]
+		}
+		return
+	case !step.Quads:
 		interleave(codes[8*i:], 8*step.MR, q)
 		return
 	}

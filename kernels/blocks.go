@@ -75,7 +75,7 @@ func blockInfos() (list []Info) {
 			for _, s := range set.Steps {
 				rows = append(rows, s.MR)
 			}
-			add(blockGemmName(f, i.Feature), i.Feature, "gemm", f, stepCost(i.Feature, f.Bits, rows[0])/float64(rows[0]), rows...)
+			add(blockGemmName(f, i.Feature), i.Feature, "gemm", f, stepCost(i.Feature, f.Bits, &set.Steps[0])/float64(rows[0]), rows...)
 		}
 	}
 	return list
@@ -140,12 +140,24 @@ func newBlockLayout(t *ggml.Format, h packing.Header, features []string) *panelL
 }
 
 // newBlockReader is newReader for blocks.
-func newBlockReader(f *panelLayout, outs, offset int, zip func(*byte, int)) reader {
-	r := reader{panelLayout: f, outs: outs, unit: 1, chunks: f.stored / 8, zip: zip}
+func newBlockReader(f *panelLayout, set tile.Set) reader {
+	r := reader{panelLayout: f, outs: set.NR, unit: 1, chunks: f.stored / 8, zip: set.Unzip}
 	if !f.ggml.Unsigned {
-		r.zero = int32(offset)
+		r.zero = int32(set.Offset)
+	}
+	if set.Steps[0].Words {
+		r.widen = set.Widen
 	}
 	return r
+}
+
+// readWords makes the words of a panel that was read.
+func (r *reader) readWords(p *panel) {
+	var factors *int32
+	if r.ggml.Subs {
+		factors = first(p.sums)
+	}
+	r.widen(first(p.words), first(p.codes), r.groups, r.group/8, factors)
 }
 
 // unpackedColumns is the number of columns that are unpacked for all rows of a panel before the
@@ -264,6 +276,9 @@ func (l *Linear) finishBlocks(own *worker, a *activations, t *rowTile, p *panel)
 	k.Each, k.Factors, k.SubMins, k.Mins = l.ggml.Terms(), first(p.sums), nil, nil
 	if l.ggml.Minima {
 		k.SubMins, k.Mins = first(p.subMins), first(p.points)
+		if k.SumPairs = nil; step.Unit > 0 {
+			k.SumPairs = &a.words[t.at*l.words]
+		}
 	}
 	step.Subs(k)
 }

@@ -176,7 +176,11 @@ func (w *Workspace) product() {
 	// A batch of panels stays in the second-level cache while all tiles of rows use the batch. A tile
 	// is then loaded from the third level or from memory once per batch.
 	panels := j.l.reader.canonical()
-	j.batch = max(1, min(unpackedBatch/(j.l.set.NR*f.stored), panels/(threads*gemmParts)))
+	size := j.l.set.NR * f.stored
+	if j.l.reader.widen != nil {
+		size *= 2 // products read words alone
+	}
+	j.batch = max(1, min(unpackedBatch/size, panels/(threads*gemmParts)))
 	held := j.batch
 	if j.m <= fewRows {
 		j.batch, held = max(1, panels/(threads*gemmParts)), 1
@@ -202,10 +206,17 @@ func (w *Workspace) multiplyPanels(own *worker, from, to int) {
 	j, a := &w.job, &w.acts
 	l := j.l
 	r := &l.reader
+	words := l.set.Steps[a.tiles[0].step].Words
+	read := func(to *panel, p int) {
+		r.read(to, l.data, p)
+		if words {
+			r.readWords(to)
+		}
+	}
 	if j.m <= fewRows {
 		k := l.shared(&own.tile)
 		for p := from; p < to; p++ {
-			r.read(&own.panels[0], l.data, p)
+			read(&own.panels[0], p)
 			if p+1 < to {
 				k.Ahead, k.AheadStep = r.packed(l.data, p+1)
 			}
@@ -217,7 +228,7 @@ func (w *Workspace) multiplyPanels(own *worker, from, to int) {
 		return
 	}
 	for p := range own.panels[:to-from] {
-		r.read(&own.panels[p], l.data, from+p)
+		read(&own.panels[p], from+p)
 	}
 	nr := r.outs
 	for i := range a.tiles {
@@ -268,12 +279,18 @@ func (l *Linear) multiplyTile(own *worker, a *activations, t *rowTile, p *panel,
 func (l *Linear) setArgs(k *tile.Args, a *activations, t *rowTile, p *panel) {
 	groups := l.groups
 	k.Codes, k.Acts = first(p.codes), (*int8)(unsafe.Pointer(&a.codes[t.at*l.stored]))
+	if l.set.Steps[t.step].Words {
+		k.Codes = (*byte)(unsafe.Pointer(first(p.words)))
+	}
 	k.Sums, k.Zeros, k.ZeroStep = &a.sums[t.at*groups], first(p.zeros), 0
 	if l.zeroStep {
 		k.ZeroStep = 4 * l.set.NR
 	}
 	k.NoZeros = !l.zeroStep && l.reader.zero == 0
 	k.Steps, k.Groups = &l.steps[0], groups
+	if k.Starts = nil; l.words > 0 && l.reader.zero != 0 {
+		k.Starts = &a.words[t.at*l.words]
+	}
 }
 
 // shared returns the arguments that all products have, in those of the layout's epilogue.

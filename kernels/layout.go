@@ -62,6 +62,7 @@ type panelLayout struct {
 	ggml      *ggml.Format // nil: packed panels
 	rowBytes  int
 	unpackRow ggml.Unpack
+	words     int // of activations.words for a row
 
 	// Codes: the lanes of all units of 128 codes, in contiguous runs.
 	runs      []run

@@ -96,6 +96,12 @@ func (l *Linear) use() {
 	for i := range l.shift8 {
 		l.shift8[i] = uint32(l.panelLayout.shift)
 	}
+	switch unit := l.set.Steps[0].Unit; {
+	case unit > 0 && l.reader.zero != 0:
+		l.words = l.stored / unit
+	case unit > 0 && l.ggml.Subs && l.ggml.Minima:
+		l.words = l.groups / 2
+	}
 	l.noZeros = make([]int32, l.set.NR)
 	most := l.set.Steps[0].MR
 	l.maxRows = max(passBytes/l.stored/most*most, most)

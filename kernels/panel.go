@@ -25,7 +25,8 @@ type panel struct {
 	bias    []float32 // [NR]
 	// exact is false if a scale times the reader's unit is rounded. The scales are then unscaled.
 	exact bool
-	half  []byte // gathered 2-byte scales
+	half  []byte  // gathered 2-byte scales
+	words []int16 // codes of steps with Words
 }
 
 type reader struct {
@@ -33,7 +34,8 @@ type reader struct {
 	outs   int // NR
 	unpack func(dst, src *byte, units int, lanes *tile.Lanes)
 	zip    func(dst *byte, n int) // tile.Set.Zip or Unzip, or nil
-	zero   int32                  // excess of a stored code over its value, without zero points
+	widen  func(dst *int16, codes *byte, groups, chunks int, factors *int32)
+	zero   int32 // excess of a stored code over its value, without zero points
 	// unit is the unit of the integers that the kernels compute: 1/2 on the half-step grid, 2^-shift
 	// with fractional zero points, else 1. Scales are multiplied by unit.
 	unit   float32
@@ -49,7 +51,7 @@ type reader struct {
 // 2q+1, so set is for codes of a bit more.
 func newReader(f *panelLayout, set tile.Set) reader {
 	if f.ggml != nil {
-		return newBlockReader(f, set.NR, set.Offset, set.Unzip)
+		return newBlockReader(f, set)
 	}
 	stored := tile.Sets.For([]string{set.Feature}).Code.Set(f.bits)
 	r := reader{
@@ -78,6 +80,9 @@ func (r *reader) canonical() int { return (r.rows + r.outs - 1) / r.outs }
 func (p *panel) grow(r *reader) {
 	nr, all := r.outs, r.outs*r.groups
 	p.codes = aligned(p.codes, r.chunks*8*nr)
+	if r.widen != nil {
+		buffer.Grow(&p.words, r.chunks*8*nr)
+	}
 	buffer.Grow(&p.scales, all)
 	buffer.Grow(&p.zeros, all)
 	buffer.Grow(&p.bias, nr)

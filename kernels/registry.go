@@ -105,10 +105,11 @@ func gemmInfos(layout packing.Layout, f layoutSupport) (list []Info) {
 				Name: gemmName(layout, bits, i.Feature), Feature: i.Feature, Kind: "gemm", Layouts: layouts, Tiles: layout.Tiles(), Bits: bits,
 				Zeros: f.zeros, Grids: grids, Scales: f.scales,
 			}
-			for _, s := range i.Code.Set(bits).Steps {
+			steps := i.Code.Set(bits).Steps
+			for _, s := range steps {
 				info.Rows = append(info.Rows, s.MR)
 			}
-			info.Cost = stepCost(i.Feature, bits, info.Rows[0]) / float64(info.Rows[0])
+			info.Cost = stepCost(i.Feature, bits, &steps[0]) / float64(steps[0].MR)
 			list = append(list, info)
 		}
 	}

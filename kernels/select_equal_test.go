@@ -32,15 +32,22 @@ func TestEqualCost(t *testing.T) {
 		t.Error("a kernel that is not there was chosen")
 	}
 	for n, want := range []int{0, 2, 1, 1} { // three rows: 2 and 1 cost less than 4
-		if n > 0 && x.first[n] != want {
-			t.Errorf("%d rows begin with step %d, want %d", n, x.first[n], want)
+		if n > 0 && x.all.first[n] != want {
+			t.Errorf("%d rows begin with step %d, want %d", n, x.all.first[n], want)
 		}
 	}
 	equal := tiling{steps: []tile.Step{{MR: 4}, {MR: 2}, {MR: 1}}, costs: []float64{4, 4, 4}}
 	equal.solve()
 	for n := 1; n < 4; n++ {
-		if equal.first[n] != 0 {
-			t.Errorf("%d rows begin with step %d of equal cost, want the largest", n, equal.first[n])
+		if equal.all.first[n] != 0 {
+			t.Errorf("%d rows begin with step %d of equal cost, want the largest", n, equal.all.first[n])
+		}
+	}
+	words := tiling{steps: []tile.Step{{MR: 16, Words: true}, {MR: 4}, {MR: 1}}, costs: []float64{16, 8, 2}}
+	words.solve()
+	for m, want := range map[int]int{4: 1, fewWords - 1: 1, fewWords: 0} {
+		if got := words.tiles(nil, m)[0].step; got != want {
+			t.Errorf("%d rows begin with step %d, want %d: words are made for %d rows or more", m, got, want, fewWords)
 		}
 	}
 }

@@ -12,8 +12,7 @@ TEXT ·gemvQ40AVX2(SB), NOSPLIT, $0-8
 	MOVQ    8(AX), DX
 	MOVQ    24(AX), BX
 	MOVQ    16(AX), SI
-	VMOVDQU u32_0x4_4x4<>+0(SB), Y0
-	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y0
 	LEAQ    (SI)(SI*2), DI
 
 rows:
@@ -24,117 +23,119 @@ rows:
 	MOVQ  DX, R12
 	LEAQ  (DX)(SI*4), R13
 	LEAQ  (DX)(SI*8), R14
-	VPXOR Y2, Y2, Y2
+	VPXOR Y1, Y1, Y1
 
 block:
-	PREFETCHT0     8192(R14)
-	PREFETCHT0     8256(R14)
-	PREFETCHT0     8320(R14)
-	ADDQ           $0x00000090, R14
-	VMOVDQU        (R8), Y3
-	VBROADCASTI128 2(R12), Y4
-	VPSRLVD        Y0, Y4, Y4
-	VPAND          Y1, Y4, Y4
-	VPMADDUBSW     Y3, Y4, Y4
-	VPMADDWD       u32_10001x8<>+0(SB), Y4, Y4
-	VBROADCASTI128 2(R12)(SI*1), Y5
-	VPSRLVD        Y0, Y5, Y5
-	VPAND          Y1, Y5, Y5
-	VPMADDUBSW     Y3, Y5, Y5
-	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
-	VSHUFPS        $0xdd, Y5, Y4, Y6
-	VSHUFPS        $0x88, Y5, Y4, Y4
-	VPADDD         Y6, Y4, Y4
-	VBROADCASTI128 2(R12)(SI*2), Y5
-	VPSRLVD        Y0, Y5, Y5
-	VPAND          Y1, Y5, Y5
-	VPMADDUBSW     Y3, Y5, Y5
-	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
-	VBROADCASTI128 2(R12)(DI*1), Y6
-	VPSRLVD        Y0, Y6, Y6
-	VPAND          Y1, Y6, Y6
-	VPMADDUBSW     Y3, Y6, Y6
-	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y7
-	VSHUFPS        $0x88, Y6, Y5, Y5
-	VPADDD         Y7, Y5, Y5
-	VSHUFPS        $0xdd, Y5, Y4, Y6
-	VSHUFPS        $0x88, Y5, Y4, Y4
-	VPADDD         Y6, Y4, Y4
-	VBROADCASTI128 2(R13), Y5
-	VPSRLVD        Y0, Y5, Y5
-	VPAND          Y1, Y5, Y5
-	VPMADDUBSW     Y3, Y5, Y5
-	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
-	VBROADCASTI128 2(R13)(SI*1), Y6
-	VPSRLVD        Y0, Y6, Y6
-	VPAND          Y1, Y6, Y6
-	VPMADDUBSW     Y3, Y6, Y6
-	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y7
-	VSHUFPS        $0x88, Y6, Y5, Y5
-	VPADDD         Y7, Y5, Y5
-	VBROADCASTI128 2(R13)(SI*2), Y6
-	VPSRLVD        Y0, Y6, Y6
-	VPAND          Y1, Y6, Y6
-	VPMADDUBSW     Y3, Y6, Y6
-	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
-	VBROADCASTI128 2(R13)(DI*1), Y7
-	VPSRLVD        Y0, Y7, Y7
-	VPAND          Y1, Y7, Y7
-	VPMADDUBSW     Y3, Y7, Y7
-	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
-	VSHUFPS        $0xdd, Y7, Y6, Y3
-	VSHUFPS        $0x88, Y7, Y6, Y6
-	VPADDD         Y3, Y6, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y3
-	VSHUFPS        $0x88, Y6, Y5, Y5
-	VPADDD         Y3, Y5, Y5
-	VPERM2I128     $0x20, Y5, Y4, Y3
-	VPERM2I128     $0x31, Y5, Y4, Y4
-	VPADDD         Y4, Y3, Y3
-	VBROADCASTSS   (R9), Y4
-	VPBROADCASTD   (R10), Y5
-	VPSLLD         $0x03, Y5, Y5
-	VPSUBD         Y5, Y3, Y3
-	VCVTDQ2PS      Y3, Y3
-	VPXOR          X5, X5, X5
-	VPINSRW        $0x00, (R12), X5, X5
-	VPINSRW        $0x01, (R12)(SI*1), X5, X5
-	VPINSRW        $0x02, (R12)(SI*2), X5, X5
-	VPINSRW        $0x03, (R12)(DI*1), X5, X5
-	VPXOR          X6, X6, X6
-	VPINSRW        $0x00, (R13), X6, X6
-	VPINSRW        $0x01, (R13)(SI*1), X6, X6
-	VPINSRW        $0x02, (R13)(SI*2), X6, X6
-	VPINSRW        $0x03, (R13)(DI*1), X6, X6
-	VPUNPCKLQDQ    X6, X5, X5
-	VCVTPH2PS      X5, Y5
-	VMULPS         Y4, Y5, Y5
-	VFMADD231PS    Y3, Y5, Y2
-	ADDQ           $0x12, R12
-	ADDQ           $0x12, R13
-	ADDQ           $0x20, R8
-	ADDQ           $0x04, R9
-	ADDQ           $0x04, R10
-	DECQ           R11
-	JNE            block
-	VCMPPS         $0x03, Y2, Y2, Y3
-	VBROADCASTSS   u32_7fc00000<>+0(SB), Y4
-	VBLENDVPS      Y3, Y4, Y2, Y2
-	VMOVUPS        Y2, (CX)
-	ADDQ           $0x00000020, CX
-	LEAQ           (DX)(SI*8), DX
-	SUBQ           $0x08, BX
-	JNE            rows
+	PREFETCHT0   8192(R14)
+	PREFETCHT0   8256(R14)
+	PREFETCHT0   8320(R14)
+	ADDQ         $0x00000090, R14
+	VMOVDQU      (R8), Y2
+	VMOVDQU      2(R12), X3
+	VPSRLW       $0x04, X3, X4
+	VINSERTI128  $0x01, X4, Y3, Y4
+	VPAND        Y0, Y4, Y4
+	VPMADDUBSW   Y2, Y4, Y4
+	VPMADDWD     u32_10001x8<>+0(SB), Y4, Y4
+	VMOVDQU      2(R12)(SI*1), X3
+	VPSRLW       $0x04, X3, X5
+	VINSERTI128  $0x01, X5, Y3, Y5
+	VPAND        Y0, Y5, Y5
+	VPMADDUBSW   Y2, Y5, Y5
+	VPMADDWD     u32_10001x8<>+0(SB), Y5, Y5
+	VSHUFPS      $0xdd, Y5, Y4, Y6
+	VSHUFPS      $0x88, Y5, Y4, Y4
+	VPADDD       Y6, Y4, Y4
+	VMOVDQU      2(R12)(SI*2), X3
+	VPSRLW       $0x04, X3, X5
+	VINSERTI128  $0x01, X5, Y3, Y5
+	VPAND        Y0, Y5, Y5
+	VPMADDUBSW   Y2, Y5, Y5
+	VPMADDWD     u32_10001x8<>+0(SB), Y5, Y5
+	VMOVDQU      2(R12)(DI*1), X3
+	VPSRLW       $0x04, X3, X6
+	VINSERTI128  $0x01, X6, Y3, Y6
+	VPAND        Y0, Y6, Y6
+	VPMADDUBSW   Y2, Y6, Y6
+	VPMADDWD     u32_10001x8<>+0(SB), Y6, Y6
+	VSHUFPS      $0xdd, Y6, Y5, Y7
+	VSHUFPS      $0x88, Y6, Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VSHUFPS      $0xdd, Y5, Y4, Y6
+	VSHUFPS      $0x88, Y5, Y4, Y4
+	VPADDD       Y6, Y4, Y4
+	VMOVDQU      2(R13), X3
+	VPSRLW       $0x04, X3, X5
+	VINSERTI128  $0x01, X5, Y3, Y5
+	VPAND        Y0, Y5, Y5
+	VPMADDUBSW   Y2, Y5, Y5
+	VPMADDWD     u32_10001x8<>+0(SB), Y5, Y5
+	VMOVDQU      2(R13)(SI*1), X3
+	VPSRLW       $0x04, X3, X6
+	VINSERTI128  $0x01, X6, Y3, Y6
+	VPAND        Y0, Y6, Y6
+	VPMADDUBSW   Y2, Y6, Y6
+	VPMADDWD     u32_10001x8<>+0(SB), Y6, Y6
+	VSHUFPS      $0xdd, Y6, Y5, Y7
+	VSHUFPS      $0x88, Y6, Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VMOVDQU      2(R13)(SI*2), X3
+	VPSRLW       $0x04, X3, X6
+	VINSERTI128  $0x01, X6, Y3, Y6
+	VPAND        Y0, Y6, Y6
+	VPMADDUBSW   Y2, Y6, Y6
+	VPMADDWD     u32_10001x8<>+0(SB), Y6, Y6
+	VMOVDQU      2(R13)(DI*1), X3
+	VPSRLW       $0x04, X3, X7
+	VINSERTI128  $0x01, X7, Y3, Y7
+	VPAND        Y0, Y7, Y7
+	VPMADDUBSW   Y2, Y7, Y7
+	VPMADDWD     u32_10001x8<>+0(SB), Y7, Y7
+	VSHUFPS      $0xdd, Y7, Y6, Y2
+	VSHUFPS      $0x88, Y7, Y6, Y6
+	VPADDD       Y2, Y6, Y6
+	VSHUFPS      $0xdd, Y6, Y5, Y2
+	VSHUFPS      $0x88, Y6, Y5, Y5
+	VPADDD       Y2, Y5, Y5
+	VPERM2I128   $0x20, Y5, Y4, Y2
+	VPERM2I128   $0x31, Y5, Y4, Y4
+	VPADDD       Y4, Y2, Y2
+	VBROADCASTSS (R9), Y4
+	VPBROADCASTD (R10), Y5
+	VPSLLD       $0x03, Y5, Y5
+	VPSUBD       Y5, Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VPXOR        X3, X3, X3
+	VPINSRW      $0x00, (R12), X3, X3
+	VPINSRW      $0x01, (R12)(SI*1), X3, X3
+	VPINSRW      $0x02, (R12)(SI*2), X3, X3
+	VPINSRW      $0x03, (R12)(DI*1), X3, X3
+	VPXOR        X5, X5, X5
+	VPINSRW      $0x00, (R13), X5, X5
+	VPINSRW      $0x01, (R13)(SI*1), X5, X5
+	VPINSRW      $0x02, (R13)(SI*2), X5, X5
+	VPINSRW      $0x03, (R13)(DI*1), X5, X5
+	VPUNPCKLQDQ  X5, X3, X3
+	VCVTPH2PS    X3, Y5
+	VMULPS       Y4, Y5, Y5
+	VFMADD231PS  Y2, Y5, Y1
+	ADDQ         $0x12, R12
+	ADDQ         $0x12, R13
+	ADDQ         $0x20, R8
+	ADDQ         $0x04, R9
+	ADDQ         $0x04, R10
+	DECQ         R11
+	JNE          block
+	VCMPPS       $0x03, Y1, Y1, Y2
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y4
+	VBLENDVPS    Y2, Y4, Y1, Y1
+	VMOVUPS      Y1, (CX)
+	ADDQ         $0x00000020, CX
+	LEAQ         (DX)(SI*8), DX
+	SUBQ         $0x08, BX
+	JNE          rows
 	VZEROUPPER
 	RET
-
-DATA u32_0x4_4x4<>+0(SB)/8, $0x0000000000000000
-DATA u32_0x4_4x4<>+8(SB)/8, $0x0000000000000000
-DATA u32_0x4_4x4<>+16(SB)/8, $0x0000000400000004
-DATA u32_0x4_4x4<>+24(SB)/8, $0x0000000400000004
-GLOBL u32_0x4_4x4<>(SB), RODATA|NOPTR, $32
 
 DATA u32_f0f0f0fx8<>+0(SB)/8, $0x0f0f0f0f0f0f0f0f
 DATA u32_f0f0f0fx8<>+8(SB)/8, $0x0f0f0f0f0f0f0f0f
@@ -159,8 +160,7 @@ TEXT ·gemvQ41AVX2(SB), NOSPLIT, $0-8
 	MOVQ    8(AX), DX
 	MOVQ    24(AX), BX
 	MOVQ    16(AX), SI
-	VMOVDQU u32_0x4_4x4<>+0(SB), Y0
-	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y0
 	LEAQ    (SI)(SI*2), DI
 
 rows:
@@ -172,112 +172,120 @@ rows:
 	MOVQ  DX, R12
 	LEAQ  (DX)(SI*4), R13
 	LEAQ  (DX)(SI*8), R14
-	VPXOR Y2, Y2, Y2
+	VPXOR Y1, Y1, Y1
 
 block:
-	PREFETCHT0     8192(R14)
-	PREFETCHT0     8256(R14)
-	PREFETCHT0     8320(R14)
-	ADDQ           $0x000000a0, R14
-	VMOVDQU        (R8), Y3
-	VBROADCASTI128 4(R12), Y4
-	VPSRLVD        Y0, Y4, Y4
-	VPAND          Y1, Y4, Y4
-	VPMADDUBSW     Y3, Y4, Y4
-	VPMADDWD       u32_10001x8<>+0(SB), Y4, Y4
-	VBROADCASTI128 4(R12)(SI*1), Y5
-	VPSRLVD        Y0, Y5, Y5
-	VPAND          Y1, Y5, Y5
-	VPMADDUBSW     Y3, Y5, Y5
-	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
-	VSHUFPS        $0xdd, Y5, Y4, Y6
-	VSHUFPS        $0x88, Y5, Y4, Y4
-	VPADDD         Y6, Y4, Y4
-	VBROADCASTI128 4(R12)(SI*2), Y5
-	VPSRLVD        Y0, Y5, Y5
-	VPAND          Y1, Y5, Y5
-	VPMADDUBSW     Y3, Y5, Y5
-	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
-	VBROADCASTI128 4(R12)(DI*1), Y6
-	VPSRLVD        Y0, Y6, Y6
-	VPAND          Y1, Y6, Y6
-	VPMADDUBSW     Y3, Y6, Y6
-	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y7
-	VSHUFPS        $0x88, Y6, Y5, Y5
-	VPADDD         Y7, Y5, Y5
-	VSHUFPS        $0xdd, Y5, Y4, Y6
-	VSHUFPS        $0x88, Y5, Y4, Y4
-	VPADDD         Y6, Y4, Y4
-	VBROADCASTI128 4(R13), Y5
-	VPSRLVD        Y0, Y5, Y5
-	VPAND          Y1, Y5, Y5
-	VPMADDUBSW     Y3, Y5, Y5
-	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
-	VBROADCASTI128 4(R13)(SI*1), Y6
-	VPSRLVD        Y0, Y6, Y6
-	VPAND          Y1, Y6, Y6
-	VPMADDUBSW     Y3, Y6, Y6
-	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y7
-	VSHUFPS        $0x88, Y6, Y5, Y5
-	VPADDD         Y7, Y5, Y5
-	VBROADCASTI128 4(R13)(SI*2), Y6
-	VPSRLVD        Y0, Y6, Y6
-	VPAND          Y1, Y6, Y6
-	VPMADDUBSW     Y3, Y6, Y6
-	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
-	VBROADCASTI128 4(R13)(DI*1), Y7
-	VPSRLVD        Y0, Y7, Y7
-	VPAND          Y1, Y7, Y7
-	VPMADDUBSW     Y3, Y7, Y7
-	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
-	VSHUFPS        $0xdd, Y7, Y6, Y3
-	VSHUFPS        $0x88, Y7, Y6, Y6
-	VPADDD         Y3, Y6, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y3
-	VSHUFPS        $0x88, Y6, Y5, Y5
-	VPADDD         Y3, Y5, Y5
-	VPERM2I128     $0x20, Y5, Y4, Y3
-	VPERM2I128     $0x31, Y5, Y4, Y4
-	VPADDD         Y4, Y3, Y3
-	VBROADCASTSS   (R9), Y4
-	VCVTDQ2PS      Y3, Y3
-	VMOVD          (R12), X6
-	VPINSRD        $0x01, (R12)(SI*1), X6, X6
-	VPINSRD        $0x02, (R12)(SI*2), X6, X6
-	VPINSRD        $0x03, (R12)(DI*1), X6, X6
-	VMOVD          (R13), X7
-	VPINSRD        $0x01, (R13)(SI*1), X7, X7
-	VPINSRD        $0x02, (R13)(SI*2), X7, X7
-	VPINSRD        $0x03, (R13)(DI*1), X7, X7
-	VPAND          u32_ffffx8<>+0(SB), X6, X5
-	VPAND          u32_ffffx8<>+0(SB), X7, X8
-	VPACKUSDW      X8, X5, X5
-	VCVTPH2PS      X5, Y5
-	VPSRLD         $0x10, X6, X6
-	VPSRLD         $0x10, X7, X7
-	VPACKUSDW      X7, X6, X6
-	VCVTPH2PS      X6, Y6
-	VMULPS         Y4, Y5, Y5
-	VFMADD231PS    Y3, Y5, Y2
-	VBROADCASTSS   (R11), Y3
-	VFMADD231PS    Y3, Y6, Y2
-	ADDQ           $0x14, R12
-	ADDQ           $0x14, R13
-	ADDQ           $0x20, R8
-	ADDQ           $0x04, R9
-	ADDQ           $0x04, R11
-	DECQ           R10
-	JNE            block
-	VCMPPS         $0x03, Y2, Y2, Y3
-	VBROADCASTSS   u32_7fc00000<>+0(SB), Y4
-	VBLENDVPS      Y3, Y4, Y2, Y2
-	VMOVUPS        Y2, (CX)
-	ADDQ           $0x00000020, CX
-	LEAQ           (DX)(SI*8), DX
-	SUBQ           $0x08, BX
-	JNE            rows
+	PREFETCHT0   8192(R14)
+	PREFETCHT0   8256(R14)
+	PREFETCHT0   8320(R14)
+	ADDQ         $0x000000a0, R14
+	VMOVDQU      (R8), Y2
+	VMOVDQU      4(R12), X3
+	VPSRLW       $0x04, X3, X4
+	VINSERTI128  $0x01, X4, Y3, Y4
+	VPAND        Y0, Y4, Y4
+	VPMADDUBSW   Y2, Y4, Y4
+	VPMADDWD     u32_10001x8<>+0(SB), Y4, Y4
+	VMOVDQU      4(R12)(SI*1), X3
+	VPSRLW       $0x04, X3, X5
+	VINSERTI128  $0x01, X5, Y3, Y5
+	VPAND        Y0, Y5, Y5
+	VPMADDUBSW   Y2, Y5, Y5
+	VPMADDWD     u32_10001x8<>+0(SB), Y5, Y5
+	VSHUFPS      $0xdd, Y5, Y4, Y6
+	VSHUFPS      $0x88, Y5, Y4, Y4
+	VPADDD       Y6, Y4, Y4
+	VMOVDQU      4(R12)(SI*2), X3
+	VPSRLW       $0x04, X3, X5
+	VINSERTI128  $0x01, X5, Y3, Y5
+	VPAND        Y0, Y5, Y5
+	VPMADDUBSW   Y2, Y5, Y5
+	VPMADDWD     u32_10001x8<>+0(SB), Y5, Y5
+	VMOVDQU      4(R12)(DI*1), X3
+	VPSRLW       $0x04, X3, X6
+	VINSERTI128  $0x01, X6, Y3, Y6
+	VPAND        Y0, Y6, Y6
+	VPMADDUBSW   Y2, Y6, Y6
+	VPMADDWD     u32_10001x8<>+0(SB), Y6, Y6
+	VSHUFPS      $0xdd, Y6, Y5, Y7
+	VSHUFPS      $0x88, Y6, Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VSHUFPS      $0xdd, Y5, Y4, Y6
+	VSHUFPS      $0x88, Y5, Y4, Y4
+	VPADDD       Y6, Y4, Y4
+	VMOVDQU      4(R13), X3
+	VPSRLW       $0x04, X3, X5
+	VINSERTI128  $0x01, X5, Y3, Y5
+	VPAND        Y0, Y5, Y5
+	VPMADDUBSW   Y2, Y5, Y5
+	VPMADDWD     u32_10001x8<>+0(SB), Y5, Y5
+	VMOVDQU      4(R13)(SI*1), X3
+	VPSRLW       $0x04, X3, X6
+	VINSERTI128  $0x01, X6, Y3, Y6
+	VPAND        Y0, Y6, Y6
+	VPMADDUBSW   Y2, Y6, Y6
+	VPMADDWD     u32_10001x8<>+0(SB), Y6, Y6
+	VSHUFPS      $0xdd, Y6, Y5, Y7
+	VSHUFPS      $0x88, Y6, Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VMOVDQU      4(R13)(SI*2), X3
+	VPSRLW       $0x04, X3, X6
+	VINSERTI128  $0x01, X6, Y3, Y6
+	VPAND        Y0, Y6, Y6
+	VPMADDUBSW   Y2, Y6, Y6
+	VPMADDWD     u32_10001x8<>+0(SB), Y6, Y6
+	VMOVDQU      4(R13)(DI*1), X3
+	VPSRLW       $0x04, X3, X7
+	VINSERTI128  $0x01, X7, Y3, Y7
+	VPAND        Y0, Y7, Y7
+	VPMADDUBSW   Y2, Y7, Y7
+	VPMADDWD     u32_10001x8<>+0(SB), Y7, Y7
+	VSHUFPS      $0xdd, Y7, Y6, Y2
+	VSHUFPS      $0x88, Y7, Y6, Y6
+	VPADDD       Y2, Y6, Y6
+	VSHUFPS      $0xdd, Y6, Y5, Y2
+	VSHUFPS      $0x88, Y6, Y5, Y5
+	VPADDD       Y2, Y5, Y5
+	VPERM2I128   $0x20, Y5, Y4, Y2
+	VPERM2I128   $0x31, Y5, Y4, Y4
+	VPADDD       Y4, Y2, Y2
+	VBROADCASTSS (R9), Y4
+	VCVTDQ2PS    Y2, Y2
+	VMOVD        (R12), X3
+	VPINSRD      $0x01, (R12)(SI*1), X3, X3
+	VPINSRD      $0x02, (R12)(SI*2), X3, X3
+	VPINSRD      $0x03, (R12)(DI*1), X3, X3
+	VMOVD        (R13), X6
+	VPINSRD      $0x01, (R13)(SI*1), X6, X6
+	VPINSRD      $0x02, (R13)(SI*2), X6, X6
+	VPINSRD      $0x03, (R13)(DI*1), X6, X6
+	VPAND        u32_ffffx8<>+0(SB), X3, X5
+	VPAND        u32_ffffx8<>+0(SB), X6, X7
+	VPACKUSDW    X7, X5, X5
+	VCVTPH2PS    X5, Y5
+	VPSRLD       $0x10, X3, X3
+	VPSRLD       $0x10, X6, X6
+	VPACKUSDW    X6, X3, X3
+	VCVTPH2PS    X3, Y6
+	VMULPS       Y4, Y5, Y5
+	VFMADD231PS  Y2, Y5, Y1
+	VBROADCASTSS (R11), Y2
+	VFMADD231PS  Y2, Y6, Y1
+	ADDQ         $0x14, R12
+	ADDQ         $0x14, R13
+	ADDQ         $0x20, R8
+	ADDQ         $0x04, R9
+	ADDQ         $0x04, R11
+	DECQ         R10
+	JNE          block
+	VCMPPS       $0x03, Y1, Y1, Y2
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y4
+	VBLENDVPS    Y2, Y4, Y1, Y1
+	VMOVUPS      Y1, (CX)
+	ADDQ         $0x00000020, CX
+	LEAQ         (DX)(SI*8), DX
+	SUBQ         $0x08, BX
+	JNE          rows
 	VZEROUPPER
 	RET
 
@@ -295,11 +303,10 @@ TEXT ·gemvQ50AVX2(SB), NOSPLIT, $0-8
 	MOVQ    8(AX), DX
 	MOVQ    24(AX), BX
 	MOVQ    16(AX), SI
-	VMOVDQU u32_0x4_4x4<>+0(SB), Y0
-	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
-	VMOVDQU u8_0x8_1x8_2x8_3x8<>+0(SB), Y2
-	VMOVDQU u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3
-	VMOVDQU u32_10101010x8<>+0(SB), Y4
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y0
+	VMOVDQU u8_0x8_1x8_2x8_3x8<>+0(SB), Y1
+	VMOVDQU u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2
+	VMOVDQU u32_10101010x8<>+0(SB), Y3
 	LEAQ    (SI)(SI*2), DI
 
 rows:
@@ -310,157 +317,165 @@ rows:
 	MOVQ  DX, R12
 	LEAQ  (DX)(SI*4), R13
 	LEAQ  (DX)(SI*8), R14
-	VPXOR Y5, Y5, Y5
+	VPXOR Y4, Y4, Y4
 
 block:
-	PREFETCHT0     8192(R14)
-	PREFETCHT0     8256(R14)
-	PREFETCHT0     8320(R14)
-	ADDQ           $0x000000b0, R14
-	VMOVDQU        (R8), Y6
-	VBROADCASTI128 6(R12), Y8
-	VPSRLVD        Y0, Y8, Y8
-	VPAND          Y1, Y8, Y8
-	VPBROADCASTD   2(R12), Y7
-	VPSHUFB        Y2, Y7, Y7
-	VPAND          Y3, Y7, Y7
-	VPCMPEQB       Y3, Y7, Y7
-	VPAND          Y4, Y7, Y7
-	VPOR           Y7, Y8, Y8
-	VPMADDUBSW     Y6, Y8, Y8
-	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
-	VBROADCASTI128 6(R12)(SI*1), Y9
-	VPSRLVD        Y0, Y9, Y9
-	VPAND          Y1, Y9, Y9
-	VPBROADCASTD   2(R12)(SI*1), Y7
-	VPSHUFB        Y2, Y7, Y7
-	VPAND          Y3, Y7, Y7
-	VPCMPEQB       Y3, Y7, Y7
-	VPAND          Y4, Y7, Y7
-	VPOR           Y7, Y9, Y9
-	VPMADDUBSW     Y6, Y9, Y9
-	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
-	VSHUFPS        $0xdd, Y9, Y8, Y7
-	VSHUFPS        $0x88, Y9, Y8, Y8
-	VPADDD         Y7, Y8, Y8
-	VBROADCASTI128 6(R12)(SI*2), Y9
-	VPSRLVD        Y0, Y9, Y9
-	VPAND          Y1, Y9, Y9
-	VPBROADCASTD   2(R12)(SI*2), Y7
-	VPSHUFB        Y2, Y7, Y7
-	VPAND          Y3, Y7, Y7
-	VPCMPEQB       Y3, Y7, Y7
-	VPAND          Y4, Y7, Y7
-	VPOR           Y7, Y9, Y9
-	VPMADDUBSW     Y6, Y9, Y9
-	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
-	VBROADCASTI128 6(R12)(DI*1), Y10
-	VPSRLVD        Y0, Y10, Y10
-	VPAND          Y1, Y10, Y10
-	VPBROADCASTD   2(R12)(DI*1), Y7
-	VPSHUFB        Y2, Y7, Y7
-	VPAND          Y3, Y7, Y7
-	VPCMPEQB       Y3, Y7, Y7
-	VPAND          Y4, Y7, Y7
-	VPOR           Y7, Y10, Y10
-	VPMADDUBSW     Y6, Y10, Y10
-	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
-	VSHUFPS        $0xdd, Y10, Y9, Y7
-	VSHUFPS        $0x88, Y10, Y9, Y9
-	VPADDD         Y7, Y9, Y9
-	VSHUFPS        $0xdd, Y9, Y8, Y7
-	VSHUFPS        $0x88, Y9, Y8, Y8
-	VPADDD         Y7, Y8, Y8
-	VBROADCASTI128 6(R13), Y9
-	VPSRLVD        Y0, Y9, Y9
-	VPAND          Y1, Y9, Y9
-	VPBROADCASTD   2(R13), Y7
-	VPSHUFB        Y2, Y7, Y7
-	VPAND          Y3, Y7, Y7
-	VPCMPEQB       Y3, Y7, Y7
-	VPAND          Y4, Y7, Y7
-	VPOR           Y7, Y9, Y9
-	VPMADDUBSW     Y6, Y9, Y9
-	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
-	VBROADCASTI128 6(R13)(SI*1), Y10
-	VPSRLVD        Y0, Y10, Y10
-	VPAND          Y1, Y10, Y10
-	VPBROADCASTD   2(R13)(SI*1), Y7
-	VPSHUFB        Y2, Y7, Y7
-	VPAND          Y3, Y7, Y7
-	VPCMPEQB       Y3, Y7, Y7
-	VPAND          Y4, Y7, Y7
-	VPOR           Y7, Y10, Y10
-	VPMADDUBSW     Y6, Y10, Y10
-	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
-	VSHUFPS        $0xdd, Y10, Y9, Y7
-	VSHUFPS        $0x88, Y10, Y9, Y9
-	VPADDD         Y7, Y9, Y9
-	VBROADCASTI128 6(R13)(SI*2), Y10
-	VPSRLVD        Y0, Y10, Y10
-	VPAND          Y1, Y10, Y10
-	VPBROADCASTD   2(R13)(SI*2), Y7
-	VPSHUFB        Y2, Y7, Y7
-	VPAND          Y3, Y7, Y7
-	VPCMPEQB       Y3, Y7, Y7
-	VPAND          Y4, Y7, Y7
-	VPOR           Y7, Y10, Y10
-	VPMADDUBSW     Y6, Y10, Y10
-	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
-	VBROADCASTI128 6(R13)(DI*1), Y11
-	VPSRLVD        Y0, Y11, Y11
-	VPAND          Y1, Y11, Y11
-	VPBROADCASTD   2(R13)(DI*1), Y7
-	VPSHUFB        Y2, Y7, Y7
-	VPAND          Y3, Y7, Y7
-	VPCMPEQB       Y3, Y7, Y7
-	VPAND          Y4, Y7, Y7
-	VPOR           Y7, Y11, Y11
-	VPMADDUBSW     Y6, Y11, Y11
-	VPMADDWD       u32_10001x8<>+0(SB), Y11, Y11
-	VSHUFPS        $0xdd, Y11, Y10, Y6
-	VSHUFPS        $0x88, Y11, Y10, Y7
-	VPADDD         Y6, Y7, Y7
-	VSHUFPS        $0xdd, Y7, Y9, Y6
-	VSHUFPS        $0x88, Y7, Y9, Y7
-	VPADDD         Y6, Y7, Y7
-	VPERM2I128     $0x20, Y7, Y8, Y6
-	VPERM2I128     $0x31, Y7, Y8, Y7
-	VPADDD         Y7, Y6, Y6
-	VBROADCASTSS   (R9), Y7
-	VPBROADCASTD   (R10), Y8
-	VPSLLD         $0x04, Y8, Y8
-	VPSUBD         Y8, Y6, Y6
-	VCVTDQ2PS      Y6, Y6
-	VPXOR          X8, X8, X8
-	VPINSRW        $0x00, (R12), X8, X8
-	VPINSRW        $0x01, (R12)(SI*1), X8, X8
-	VPINSRW        $0x02, (R12)(SI*2), X8, X8
-	VPINSRW        $0x03, (R12)(DI*1), X8, X8
-	VPXOR          X9, X9, X9
-	VPINSRW        $0x00, (R13), X9, X9
-	VPINSRW        $0x01, (R13)(SI*1), X9, X9
-	VPINSRW        $0x02, (R13)(SI*2), X9, X9
-	VPINSRW        $0x03, (R13)(DI*1), X9, X9
-	VPUNPCKLQDQ    X9, X8, X8
-	VCVTPH2PS      X8, Y8
-	VMULPS         Y7, Y8, Y8
-	VFMADD231PS    Y6, Y8, Y5
-	ADDQ           $0x16, R12
-	ADDQ           $0x16, R13
-	ADDQ           $0x20, R8
-	ADDQ           $0x04, R9
-	ADDQ           $0x04, R10
-	DECQ           R11
-	JNE            block
-	VCMPPS         $0x03, Y5, Y5, Y6
-	VBROADCASTSS   u32_7fc00000<>+0(SB), Y7
-	VBLENDVPS      Y6, Y7, Y5, Y5
-	VMOVUPS        Y5, (CX)
-	ADDQ           $0x00000020, CX
-	LEAQ           (DX)(SI*8), DX
-	SUBQ           $0x08, BX
-	JNE            rows
+	PREFETCHT0   8192(R14)
+	PREFETCHT0   8256(R14)
+	PREFETCHT0   8320(R14)
+	ADDQ         $0x000000b0, R14
+	VMOVDQU      (R8), Y5
+	VMOVDQU      6(R12), X7
+	VPSRLW       $0x04, X7, X6
+	VINSERTI128  $0x01, X6, Y7, Y8
+	VPAND        Y0, Y8, Y8
+	VPBROADCASTD 2(R12), Y6
+	VPSHUFB      Y1, Y6, Y6
+	VPAND        Y2, Y6, Y6
+	VPCMPEQB     Y2, Y6, Y6
+	VPAND        Y3, Y6, Y6
+	VPOR         Y6, Y8, Y8
+	VPMADDUBSW   Y5, Y8, Y8
+	VPMADDWD     u32_10001x8<>+0(SB), Y8, Y8
+	VMOVDQU      6(R12)(SI*1), X7
+	VPSRLW       $0x04, X7, X6
+	VINSERTI128  $0x01, X6, Y7, Y9
+	VPAND        Y0, Y9, Y9
+	VPBROADCASTD 2(R12)(SI*1), Y6
+	VPSHUFB      Y1, Y6, Y6
+	VPAND        Y2, Y6, Y6
+	VPCMPEQB     Y2, Y6, Y6
+	VPAND        Y3, Y6, Y6
+	VPOR         Y6, Y9, Y9
+	VPMADDUBSW   Y5, Y9, Y9
+	VPMADDWD     u32_10001x8<>+0(SB), Y9, Y9
+	VSHUFPS      $0xdd, Y9, Y8, Y6
+	VSHUFPS      $0x88, Y9, Y8, Y8
+	VPADDD       Y6, Y8, Y8
+	VMOVDQU      6(R12)(SI*2), X7
+	VPSRLW       $0x04, X7, X6
+	VINSERTI128  $0x01, X6, Y7, Y9
+	VPAND        Y0, Y9, Y9
+	VPBROADCASTD 2(R12)(SI*2), Y6
+	VPSHUFB      Y1, Y6, Y6
+	VPAND        Y2, Y6, Y6
+	VPCMPEQB     Y2, Y6, Y6
+	VPAND        Y3, Y6, Y6
+	VPOR         Y6, Y9, Y9
+	VPMADDUBSW   Y5, Y9, Y9
+	VPMADDWD     u32_10001x8<>+0(SB), Y9, Y9
+	VMOVDQU      6(R12)(DI*1), X7
+	VPSRLW       $0x04, X7, X6
+	VINSERTI128  $0x01, X6, Y7, Y10
+	VPAND        Y0, Y10, Y10
+	VPBROADCASTD 2(R12)(DI*1), Y6
+	VPSHUFB      Y1, Y6, Y6
+	VPAND        Y2, Y6, Y6
+	VPCMPEQB     Y2, Y6, Y6
+	VPAND        Y3, Y6, Y6
+	VPOR         Y6, Y10, Y10
+	VPMADDUBSW   Y5, Y10, Y10
+	VPMADDWD     u32_10001x8<>+0(SB), Y10, Y10
+	VSHUFPS      $0xdd, Y10, Y9, Y6
+	VSHUFPS      $0x88, Y10, Y9, Y9
+	VPADDD       Y6, Y9, Y9
+	VSHUFPS      $0xdd, Y9, Y8, Y6
+	VSHUFPS      $0x88, Y9, Y8, Y8
+	VPADDD       Y6, Y8, Y8
+	VMOVDQU      6(R13), X7
+	VPSRLW       $0x04, X7, X6
+	VINSERTI128  $0x01, X6, Y7, Y9
+	VPAND        Y0, Y9, Y9
+	VPBROADCASTD 2(R13), Y6
+	VPSHUFB      Y1, Y6, Y6
+	VPAND        Y2, Y6, Y6
+	VPCMPEQB     Y2, Y6, Y6
+	VPAND        Y3, Y6, Y6
+	VPOR         Y6, Y9, Y9
+	VPMADDUBSW   Y5, Y9, Y9
+	VPMADDWD     u32_10001x8<>+0(SB), Y9, Y9
+	VMOVDQU      6(R13)(SI*1), X7
+	VPSRLW       $0x04, X7, X6
+	VINSERTI128  $0x01, X6, Y7, Y10
+	VPAND        Y0, Y10, Y10
+	VPBROADCASTD 2(R13)(SI*1), Y6
+	VPSHUFB      Y1, Y6, Y6
+	VPAND        Y2, Y6, Y6
+	VPCMPEQB     Y2, Y6, Y6
+	VPAND        Y3, Y6, Y6
+	VPOR         Y6, Y10, Y10
+	VPMADDUBSW   Y5, Y10, Y10
+	VPMADDWD     u32_10001x8<>+0(SB), Y10, Y10
+	VSHUFPS      $0xdd, Y10, Y9, Y6
+	VSHUFPS      $0x88, Y10, Y9, Y9
+	VPADDD       Y6, Y9, Y9
+	VMOVDQU      6(R13)(SI*2), X7
+	VPSRLW       $0x04, X7, X6
+	VINSERTI128  $0x01, X6, Y7, Y10
+	VPAND        Y0, Y10, Y10
+	VPBROADCASTD 2(R13)(SI*2), Y6
+	VPSHUFB      Y1, Y6, Y6
+	VPAND        Y2, Y6, Y6
+	VPCMPEQB     Y2, Y6, Y6
+	VPAND        Y3, Y6, Y6
+	VPOR         Y6, Y10, Y10
+	VPMADDUBSW   Y5, Y10, Y10
+	VPMADDWD     u32_10001x8<>+0(SB), Y10, Y10
+	VMOVDQU      6(R13)(DI*1), X7
+	VPSRLW       $0x04, X7, X6
+	VINSERTI128  $0x01, X6, Y7, Y11
+	VPAND        Y0, Y11, Y11
+	VPBROADCASTD 2(R13)(DI*1), Y6
+	VPSHUFB      Y1, Y6, Y6
+	VPAND        Y2, Y6, Y6
+	VPCMPEQB     Y2, Y6, Y6
+	VPAND        Y3, Y6, Y6
+	VPOR         Y6, Y11, Y11
+	VPMADDUBSW   Y5, Y11, Y11
+	VPMADDWD     u32_10001x8<>+0(SB), Y11, Y11
+	VSHUFPS      $0xdd, Y11, Y10, Y5
+	VSHUFPS      $0x88, Y11, Y10, Y6
+	VPADDD       Y5, Y6, Y6
+	VSHUFPS      $0xdd, Y6, Y9, Y5
+	VSHUFPS      $0x88, Y6, Y9, Y6
+	VPADDD       Y5, Y6, Y6
+	VPERM2I128   $0x20, Y6, Y8, Y5
+	VPERM2I128   $0x31, Y6, Y8, Y6
+	VPADDD       Y6, Y5, Y5
+	VBROADCASTSS (R9), Y6
+	VPBROADCASTD (R10), Y8
+	VPSLLD       $0x04, Y8, Y8
+	VPSUBD       Y8, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VPXOR        X7, X7, X7
+	VPINSRW      $0x00, (R12), X7, X7
+	VPINSRW      $0x01, (R12)(SI*1), X7, X7
+	VPINSRW      $0x02, (R12)(SI*2), X7, X7
+	VPINSRW      $0x03, (R12)(DI*1), X7, X7
+	VPXOR        X8, X8, X8
+	VPINSRW      $0x00, (R13), X8, X8
+	VPINSRW      $0x01, (R13)(SI*1), X8, X8
+	VPINSRW      $0x02, (R13)(SI*2), X8, X8
+	VPINSRW      $0x03, (R13)(DI*1), X8, X8
+	VPUNPCKLQDQ  X8, X7, X7
+	VCVTPH2PS    X7, Y8
+	VMULPS       Y6, Y8, Y8
+	VFMADD231PS  Y5, Y8, Y4
+	ADDQ         $0x16, R12
+	ADDQ         $0x16, R13
+	ADDQ         $0x20, R8
+	ADDQ         $0x04, R9
+	ADDQ         $0x04, R10
+	DECQ         R11
+	JNE          block
+	VCMPPS       $0x03, Y4, Y4, Y5
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y6
+	VBLENDVPS    Y5, Y6, Y4, Y4
+	VMOVUPS      Y4, (CX)
+	ADDQ         $0x00000020, CX
+	LEAQ         (DX)(SI*8), DX
+	SUBQ         $0x08, BX
+	JNE          rows
 	VZEROUPPER
 	RET
 
@@ -490,11 +505,10 @@ TEXT ·gemvQ51AVX2(SB), NOSPLIT, $0-8
 	MOVQ    8(AX), DX
 	MOVQ    24(AX), BX
 	MOVQ    16(AX), SI
-	VMOVDQU u32_0x4_4x4<>+0(SB), Y0
-	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
-	VMOVDQU u8_0x8_1x8_2x8_3x8<>+0(SB), Y2
-	VMOVDQU u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3
-	VMOVDQU u32_10101010x8<>+0(SB), Y4
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y0
+	VMOVDQU u8_0x8_1x8_2x8_3x8<>+0(SB), Y1
+	VMOVDQU u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2
+	VMOVDQU u32_10101010x8<>+0(SB), Y3
 	LEAQ    (SI)(SI*2), DI
 
 rows:
@@ -506,160 +520,168 @@ rows:
 	MOVQ  DX, R12
 	LEAQ  (DX)(SI*4), R13
 	LEAQ  (DX)(SI*8), R14
-	VPXOR Y5, Y5, Y5
+	VPXOR Y4, Y4, Y4
 
 block:
-	PREFETCHT0     8192(R14)
-	PREFETCHT0     8256(R14)
-	PREFETCHT0     8320(R14)
-	ADDQ           $0x000000c0, R14
-	VMOVDQU        (R8), Y6
-	VBROADCASTI128 8(R12), Y8
-	VPSRLVD        Y0, Y8, Y8
-	VPAND          Y1, Y8, Y8
-	VPBROADCASTD   4(R12), Y7
-	VPSHUFB        Y2, Y7, Y7
-	VPAND          Y3, Y7, Y7
-	VPCMPEQB       Y3, Y7, Y7
-	VPAND          Y4, Y7, Y7
-	VPOR           Y7, Y8, Y8
-	VPMADDUBSW     Y6, Y8, Y8
-	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
-	VBROADCASTI128 8(R12)(SI*1), Y9
-	VPSRLVD        Y0, Y9, Y9
-	VPAND          Y1, Y9, Y9
-	VPBROADCASTD   4(R12)(SI*1), Y7
-	VPSHUFB        Y2, Y7, Y7
-	VPAND          Y3, Y7, Y7
-	VPCMPEQB       Y3, Y7, Y7
-	VPAND          Y4, Y7, Y7
-	VPOR           Y7, Y9, Y9
-	VPMADDUBSW     Y6, Y9, Y9
-	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
-	VSHUFPS        $0xdd, Y9, Y8, Y7
-	VSHUFPS        $0x88, Y9, Y8, Y8
-	VPADDD         Y7, Y8, Y8
-	VBROADCASTI128 8(R12)(SI*2), Y9
-	VPSRLVD        Y0, Y9, Y9
-	VPAND          Y1, Y9, Y9
-	VPBROADCASTD   4(R12)(SI*2), Y7
-	VPSHUFB        Y2, Y7, Y7
-	VPAND          Y3, Y7, Y7
-	VPCMPEQB       Y3, Y7, Y7
-	VPAND          Y4, Y7, Y7
-	VPOR           Y7, Y9, Y9
-	VPMADDUBSW     Y6, Y9, Y9
-	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
-	VBROADCASTI128 8(R12)(DI*1), Y10
-	VPSRLVD        Y0, Y10, Y10
-	VPAND          Y1, Y10, Y10
-	VPBROADCASTD   4(R12)(DI*1), Y7
-	VPSHUFB        Y2, Y7, Y7
-	VPAND          Y3, Y7, Y7
-	VPCMPEQB       Y3, Y7, Y7
-	VPAND          Y4, Y7, Y7
-	VPOR           Y7, Y10, Y10
-	VPMADDUBSW     Y6, Y10, Y10
-	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
-	VSHUFPS        $0xdd, Y10, Y9, Y7
-	VSHUFPS        $0x88, Y10, Y9, Y9
-	VPADDD         Y7, Y9, Y9
-	VSHUFPS        $0xdd, Y9, Y8, Y7
-	VSHUFPS        $0x88, Y9, Y8, Y8
-	VPADDD         Y7, Y8, Y8
-	VBROADCASTI128 8(R13), Y9
-	VPSRLVD        Y0, Y9, Y9
-	VPAND          Y1, Y9, Y9
-	VPBROADCASTD   4(R13), Y7
-	VPSHUFB        Y2, Y7, Y7
-	VPAND          Y3, Y7, Y7
-	VPCMPEQB       Y3, Y7, Y7
-	VPAND          Y4, Y7, Y7
-	VPOR           Y7, Y9, Y9
-	VPMADDUBSW     Y6, Y9, Y9
-	VPMADDWD       u32_10001x8<>+0(SB), Y9, Y9
-	VBROADCASTI128 8(R13)(SI*1), Y10
-	VPSRLVD        Y0, Y10, Y10
-	VPAND          Y1, Y10, Y10
-	VPBROADCASTD   4(R13)(SI*1), Y7
-	VPSHUFB        Y2, Y7, Y7
-	VPAND          Y3, Y7, Y7
-	VPCMPEQB       Y3, Y7, Y7
-	VPAND          Y4, Y7, Y7
-	VPOR           Y7, Y10, Y10
-	VPMADDUBSW     Y6, Y10, Y10
-	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
-	VSHUFPS        $0xdd, Y10, Y9, Y7
-	VSHUFPS        $0x88, Y10, Y9, Y9
-	VPADDD         Y7, Y9, Y9
-	VBROADCASTI128 8(R13)(SI*2), Y10
-	VPSRLVD        Y0, Y10, Y10
-	VPAND          Y1, Y10, Y10
-	VPBROADCASTD   4(R13)(SI*2), Y7
-	VPSHUFB        Y2, Y7, Y7
-	VPAND          Y3, Y7, Y7
-	VPCMPEQB       Y3, Y7, Y7
-	VPAND          Y4, Y7, Y7
-	VPOR           Y7, Y10, Y10
-	VPMADDUBSW     Y6, Y10, Y10
-	VPMADDWD       u32_10001x8<>+0(SB), Y10, Y10
-	VBROADCASTI128 8(R13)(DI*1), Y11
-	VPSRLVD        Y0, Y11, Y11
-	VPAND          Y1, Y11, Y11
-	VPBROADCASTD   4(R13)(DI*1), Y7
-	VPSHUFB        Y2, Y7, Y7
-	VPAND          Y3, Y7, Y7
-	VPCMPEQB       Y3, Y7, Y7
-	VPAND          Y4, Y7, Y7
-	VPOR           Y7, Y11, Y11
-	VPMADDUBSW     Y6, Y11, Y11
-	VPMADDWD       u32_10001x8<>+0(SB), Y11, Y11
-	VSHUFPS        $0xdd, Y11, Y10, Y6
-	VSHUFPS        $0x88, Y11, Y10, Y7
-	VPADDD         Y6, Y7, Y7
-	VSHUFPS        $0xdd, Y7, Y9, Y6
-	VSHUFPS        $0x88, Y7, Y9, Y7
-	VPADDD         Y6, Y7, Y7
-	VPERM2I128     $0x20, Y7, Y8, Y6
-	VPERM2I128     $0x31, Y7, Y8, Y7
-	VPADDD         Y7, Y6, Y6
-	VBROADCASTSS   (R9), Y7
-	VCVTDQ2PS      Y6, Y6
-	VMOVD          (R12), X9
-	VPINSRD        $0x01, (R12)(SI*1), X9, X9
-	VPINSRD        $0x02, (R12)(SI*2), X9, X9
-	VPINSRD        $0x03, (R12)(DI*1), X9, X9
-	VMOVD          (R13), X10
-	VPINSRD        $0x01, (R13)(SI*1), X10, X10
-	VPINSRD        $0x02, (R13)(SI*2), X10, X10
-	VPINSRD        $0x03, (R13)(DI*1), X10, X10
-	VPAND          u32_ffffx8<>+0(SB), X9, X8
-	VPAND          u32_ffffx8<>+0(SB), X10, X11
-	VPACKUSDW      X11, X8, X8
-	VCVTPH2PS      X8, Y8
-	VPSRLD         $0x10, X9, X9
-	VPSRLD         $0x10, X10, X10
-	VPACKUSDW      X10, X9, X9
-	VCVTPH2PS      X9, Y9
-	VMULPS         Y7, Y8, Y8
-	VFMADD231PS    Y6, Y8, Y5
-	VBROADCASTSS   (R11), Y6
-	VFMADD231PS    Y6, Y9, Y5
-	ADDQ           $0x18, R12
-	ADDQ           $0x18, R13
-	ADDQ           $0x20, R8
-	ADDQ           $0x04, R9
-	ADDQ           $0x04, R11
-	DECQ           R10
-	JNE            block
-	VCMPPS         $0x03, Y5, Y5, Y6
-	VBROADCASTSS   u32_7fc00000<>+0(SB), Y7
-	VBLENDVPS      Y6, Y7, Y5, Y5
-	VMOVUPS        Y5, (CX)
-	ADDQ           $0x00000020, CX
-	LEAQ           (DX)(SI*8), DX
-	SUBQ           $0x08, BX
-	JNE            rows
+	PREFETCHT0   8192(R14)
+	PREFETCHT0   8256(R14)
+	PREFETCHT0   8320(R14)
+	ADDQ         $0x000000c0, R14
+	VMOVDQU      (R8), Y5
+	VMOVDQU      8(R12), X7
+	VPSRLW       $0x04, X7, X6
+	VINSERTI128  $0x01, X6, Y7, Y8
+	VPAND        Y0, Y8, Y8
+	VPBROADCASTD 4(R12), Y6
+	VPSHUFB      Y1, Y6, Y6
+	VPAND        Y2, Y6, Y6
+	VPCMPEQB     Y2, Y6, Y6
+	VPAND        Y3, Y6, Y6
+	VPOR         Y6, Y8, Y8
+	VPMADDUBSW   Y5, Y8, Y8
+	VPMADDWD     u32_10001x8<>+0(SB), Y8, Y8
+	VMOVDQU      8(R12)(SI*1), X7
+	VPSRLW       $0x04, X7, X6
+	VINSERTI128  $0x01, X6, Y7, Y9
+	VPAND        Y0, Y9, Y9
+	VPBROADCASTD 4(R12)(SI*1), Y6
+	VPSHUFB      Y1, Y6, Y6
+	VPAND        Y2, Y6, Y6
+	VPCMPEQB     Y2, Y6, Y6
+	VPAND        Y3, Y6, Y6
+	VPOR         Y6, Y9, Y9
+	VPMADDUBSW   Y5, Y9, Y9
+	VPMADDWD     u32_10001x8<>+0(SB), Y9, Y9
+	VSHUFPS      $0xdd, Y9, Y8, Y6
+	VSHUFPS      $0x88, Y9, Y8, Y8
+	VPADDD       Y6, Y8, Y8
+	VMOVDQU      8(R12)(SI*2), X7
+	VPSRLW       $0x04, X7, X6
+	VINSERTI128  $0x01, X6, Y7, Y9
+	VPAND        Y0, Y9, Y9
+	VPBROADCASTD 4(R12)(SI*2), Y6
+	VPSHUFB      Y1, Y6, Y6
+	VPAND        Y2, Y6, Y6
+	VPCMPEQB     Y2, Y6, Y6
+	VPAND        Y3, Y6, Y6
+	VPOR         Y6, Y9, Y9
+	VPMADDUBSW   Y5, Y9, Y9
+	VPMADDWD     u32_10001x8<>+0(SB), Y9, Y9
+	VMOVDQU      8(R12)(DI*1), X7
+	VPSRLW       $0x04, X7, X6
+	VINSERTI128  $0x01, X6, Y7, Y10
+	VPAND        Y0, Y10, Y10
+	VPBROADCASTD 4(R12)(DI*1), Y6
+	VPSHUFB      Y1, Y6, Y6
+	VPAND        Y2, Y6, Y6
+	VPCMPEQB     Y2, Y6, Y6
+	VPAND        Y3, Y6, Y6
+	VPOR         Y6, Y10, Y10
+	VPMADDUBSW   Y5, Y10, Y10
+	VPMADDWD     u32_10001x8<>+0(SB), Y10, Y10
+	VSHUFPS      $0xdd, Y10, Y9, Y6
+	VSHUFPS      $0x88, Y10, Y9, Y9
+	VPADDD       Y6, Y9, Y9
+	VSHUFPS      $0xdd, Y9, Y8, Y6
+	VSHUFPS      $0x88, Y9, Y8, Y8
+	VPADDD       Y6, Y8, Y8
+	VMOVDQU      8(R13), X7
+	VPSRLW       $0x04, X7, X6
+	VINSERTI128  $0x01, X6, Y7, Y9
+	VPAND        Y0, Y9, Y9
+	VPBROADCASTD 4(R13), Y6
+	VPSHUFB      Y1, Y6, Y6
+	VPAND        Y2, Y6, Y6
+	VPCMPEQB     Y2, Y6, Y6
+	VPAND        Y3, Y6, Y6
+	VPOR         Y6, Y9, Y9
+	VPMADDUBSW   Y5, Y9, Y9
+	VPMADDWD     u32_10001x8<>+0(SB), Y9, Y9
+	VMOVDQU      8(R13)(SI*1), X7
+	VPSRLW       $0x04, X7, X6
+	VINSERTI128  $0x01, X6, Y7, Y10
+	VPAND        Y0, Y10, Y10
+	VPBROADCASTD 4(R13)(SI*1), Y6
+	VPSHUFB      Y1, Y6, Y6
+	VPAND        Y2, Y6, Y6
+	VPCMPEQB     Y2, Y6, Y6
+	VPAND        Y3, Y6, Y6
+	VPOR         Y6, Y10, Y10
+	VPMADDUBSW   Y5, Y10, Y10
+	VPMADDWD     u32_10001x8<>+0(SB), Y10, Y10
+	VSHUFPS      $0xdd, Y10, Y9, Y6
+	VSHUFPS      $0x88, Y10, Y9, Y9
+	VPADDD       Y6, Y9, Y9
+	VMOVDQU      8(R13)(SI*2), X7
+	VPSRLW       $0x04, X7, X6
+	VINSERTI128  $0x01, X6, Y7, Y10
+	VPAND        Y0, Y10, Y10
+	VPBROADCASTD 4(R13)(SI*2), Y6
+	VPSHUFB      Y1, Y6, Y6
+	VPAND        Y2, Y6, Y6
+	VPCMPEQB     Y2, Y6, Y6
+	VPAND        Y3, Y6, Y6
+	VPOR         Y6, Y10, Y10
+	VPMADDUBSW   Y5, Y10, Y10
+	VPMADDWD     u32_10001x8<>+0(SB), Y10, Y10
+	VMOVDQU      8(R13)(DI*1), X7
+	VPSRLW       $0x04, X7, X6
+	VINSERTI128  $0x01, X6, Y7, Y11
+	VPAND        Y0, Y11, Y11
+	VPBROADCASTD 4(R13)(DI*1), Y6
+	VPSHUFB      Y1, Y6, Y6
+	VPAND        Y2, Y6, Y6
+	VPCMPEQB     Y2, Y6, Y6
+	VPAND        Y3, Y6, Y6
+	VPOR         Y6, Y11, Y11
+	VPMADDUBSW   Y5, Y11, Y11
+	VPMADDWD     u32_10001x8<>+0(SB), Y11, Y11
+	VSHUFPS      $0xdd, Y11, Y10, Y5
+	VSHUFPS      $0x88, Y11, Y10, Y6
+	VPADDD       Y5, Y6, Y6
+	VSHUFPS      $0xdd, Y6, Y9, Y5
+	VSHUFPS      $0x88, Y6, Y9, Y6
+	VPADDD       Y5, Y6, Y6
+	VPERM2I128   $0x20, Y6, Y8, Y5
+	VPERM2I128   $0x31, Y6, Y8, Y6
+	VPADDD       Y6, Y5, Y5
+	VBROADCASTSS (R9), Y6
+	VCVTDQ2PS    Y5, Y5
+	VMOVD        (R12), X7
+	VPINSRD      $0x01, (R12)(SI*1), X7, X7
+	VPINSRD      $0x02, (R12)(SI*2), X7, X7
+	VPINSRD      $0x03, (R12)(DI*1), X7, X7
+	VMOVD        (R13), X9
+	VPINSRD      $0x01, (R13)(SI*1), X9, X9
+	VPINSRD      $0x02, (R13)(SI*2), X9, X9
+	VPINSRD      $0x03, (R13)(DI*1), X9, X9
+	VPAND        u32_ffffx8<>+0(SB), X7, X8
+	VPAND        u32_ffffx8<>+0(SB), X9, X10
+	VPACKUSDW    X10, X8, X8
+	VCVTPH2PS    X8, Y8
+	VPSRLD       $0x10, X7, X7
+	VPSRLD       $0x10, X9, X9
+	VPACKUSDW    X9, X7, X7
+	VCVTPH2PS    X7, Y9
+	VMULPS       Y6, Y8, Y8
+	VFMADD231PS  Y5, Y8, Y4
+	VBROADCASTSS (R11), Y5
+	VFMADD231PS  Y5, Y9, Y4
+	ADDQ         $0x18, R12
+	ADDQ         $0x18, R13
+	ADDQ         $0x20, R8
+	ADDQ         $0x04, R9
+	ADDQ         $0x04, R11
+	DECQ         R10
+	JNE          block
+	VCMPPS       $0x03, Y4, Y4, Y5
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y6
+	VBLENDVPS    Y5, Y6, Y4, Y4
+	VMOVUPS      Y4, (CX)
+	ADDQ         $0x00000020, CX
+	LEAQ         (DX)(SI*8), DX
+	SUBQ         $0x08, BX
+	JNE          rows
 	VZEROUPPER
 	RET
 
@@ -794,8 +816,7 @@ TEXT ·gemvIQ4NLAVX2(SB), NOSPLIT, $0-8
 	MOVQ    8(AX), DX
 	MOVQ    24(AX), BX
 	MOVQ    16(AX), SI
-	VMOVDQU u32_0x4_4x4<>+0(SB), Y0
-	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y0
 	LEAQ    (SI)(SI*2), DI
 
 rows:
@@ -806,138 +827,146 @@ rows:
 	MOVQ  DX, R12
 	LEAQ  (DX)(SI*4), R13
 	LEAQ  (DX)(SI*8), R14
-	VPXOR Y2, Y2, Y2
+	VPXOR Y1, Y1, Y1
 
 block:
-	PREFETCHT0     8192(R14)
-	PREFETCHT0     8256(R14)
-	PREFETCHT0     8320(R14)
-	ADDQ           $0x00000090, R14
-	VMOVDQU        (R8), Y3
-	VBROADCASTI128 2(R12), Y4
-	VPSRLVD        Y0, Y4, Y4
-	VPAND          Y1, Y4, Y4
-	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y5
-	VPSHUFB        Y4, Y5, Y5
-	VPSIGNB        Y5, Y3, Y4
-	VPABSB         Y5, Y5
-	VPMADDUBSW     Y4, Y5, Y5
-	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
-	VBROADCASTI128 2(R12)(SI*1), Y4
-	VPSRLVD        Y0, Y4, Y4
-	VPAND          Y1, Y4, Y4
-	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y6
-	VPSHUFB        Y4, Y6, Y6
-	VPSIGNB        Y6, Y3, Y4
-	VPABSB         Y6, Y6
-	VPMADDUBSW     Y4, Y6, Y6
-	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y4
-	VSHUFPS        $0x88, Y6, Y5, Y5
-	VPADDD         Y4, Y5, Y5
-	VBROADCASTI128 2(R12)(SI*2), Y4
-	VPSRLVD        Y0, Y4, Y4
-	VPAND          Y1, Y4, Y4
-	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y6
-	VPSHUFB        Y4, Y6, Y6
-	VPSIGNB        Y6, Y3, Y4
-	VPABSB         Y6, Y6
-	VPMADDUBSW     Y4, Y6, Y6
-	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
-	VBROADCASTI128 2(R12)(DI*1), Y4
-	VPSRLVD        Y0, Y4, Y4
-	VPAND          Y1, Y4, Y4
-	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y7
-	VPSHUFB        Y4, Y7, Y7
-	VPSIGNB        Y7, Y3, Y4
-	VPABSB         Y7, Y7
-	VPMADDUBSW     Y4, Y7, Y7
-	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
-	VSHUFPS        $0xdd, Y7, Y6, Y4
-	VSHUFPS        $0x88, Y7, Y6, Y6
-	VPADDD         Y4, Y6, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y4
-	VSHUFPS        $0x88, Y6, Y5, Y5
-	VPADDD         Y4, Y5, Y5
-	VBROADCASTI128 2(R13), Y4
-	VPSRLVD        Y0, Y4, Y4
-	VPAND          Y1, Y4, Y4
-	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y6
-	VPSHUFB        Y4, Y6, Y6
-	VPSIGNB        Y6, Y3, Y4
-	VPABSB         Y6, Y6
-	VPMADDUBSW     Y4, Y6, Y6
-	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
-	VBROADCASTI128 2(R13)(SI*1), Y4
-	VPSRLVD        Y0, Y4, Y4
-	VPAND          Y1, Y4, Y4
-	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y7
-	VPSHUFB        Y4, Y7, Y7
-	VPSIGNB        Y7, Y3, Y4
-	VPABSB         Y7, Y7
-	VPMADDUBSW     Y4, Y7, Y7
-	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
-	VSHUFPS        $0xdd, Y7, Y6, Y4
-	VSHUFPS        $0x88, Y7, Y6, Y6
-	VPADDD         Y4, Y6, Y6
-	VBROADCASTI128 2(R13)(SI*2), Y4
-	VPSRLVD        Y0, Y4, Y4
-	VPAND          Y1, Y4, Y4
-	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y7
-	VPSHUFB        Y4, Y7, Y7
-	VPSIGNB        Y7, Y3, Y4
-	VPABSB         Y7, Y7
-	VPMADDUBSW     Y4, Y7, Y7
-	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
-	VBROADCASTI128 2(R13)(DI*1), Y4
-	VPSRLVD        Y0, Y4, Y4
-	VPAND          Y1, Y4, Y4
-	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y8
-	VPSHUFB        Y4, Y8, Y8
-	VPSIGNB        Y8, Y3, Y3
-	VPABSB         Y8, Y8
-	VPMADDUBSW     Y3, Y8, Y8
-	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
-	VSHUFPS        $0xdd, Y8, Y7, Y3
-	VSHUFPS        $0x88, Y8, Y7, Y4
-	VPADDD         Y3, Y4, Y4
-	VSHUFPS        $0xdd, Y4, Y6, Y3
-	VSHUFPS        $0x88, Y4, Y6, Y4
-	VPADDD         Y3, Y4, Y4
-	VPERM2I128     $0x20, Y4, Y5, Y3
-	VPERM2I128     $0x31, Y4, Y5, Y4
-	VPADDD         Y4, Y3, Y3
-	VBROADCASTSS   (R9), Y4
-	VCVTDQ2PS      Y3, Y3
-	VPXOR          X5, X5, X5
-	VPINSRW        $0x00, (R12), X5, X5
-	VPINSRW        $0x01, (R12)(SI*1), X5, X5
-	VPINSRW        $0x02, (R12)(SI*2), X5, X5
-	VPINSRW        $0x03, (R12)(DI*1), X5, X5
-	VPXOR          X6, X6, X6
-	VPINSRW        $0x00, (R13), X6, X6
-	VPINSRW        $0x01, (R13)(SI*1), X6, X6
-	VPINSRW        $0x02, (R13)(SI*2), X6, X6
-	VPINSRW        $0x03, (R13)(DI*1), X6, X6
-	VPUNPCKLQDQ    X6, X5, X5
-	VCVTPH2PS      X5, Y5
-	VMULPS         Y4, Y5, Y5
-	VFMADD231PS    Y3, Y5, Y2
-	ADDQ           $0x12, R12
-	ADDQ           $0x12, R13
-	ADDQ           $0x20, R8
-	ADDQ           $0x04, R9
-	ADDQ           $0x04, R10
-	DECQ           R11
-	JNE            block
-	VCMPPS         $0x03, Y2, Y2, Y3
-	VBROADCASTSS   u32_7fc00000<>+0(SB), Y4
-	VBLENDVPS      Y3, Y4, Y2, Y2
-	VMOVUPS        Y2, (CX)
-	ADDQ           $0x00000020, CX
-	LEAQ           (DX)(SI*8), DX
-	SUBQ           $0x08, BX
-	JNE            rows
+	PREFETCHT0   8192(R14)
+	PREFETCHT0   8256(R14)
+	PREFETCHT0   8320(R14)
+	ADDQ         $0x00000090, R14
+	VMOVDQU      (R8), Y2
+	VMOVDQU      2(R12), X3
+	VPSRLW       $0x04, X3, X4
+	VINSERTI128  $0x01, X4, Y3, Y4
+	VPAND        Y0, Y4, Y4
+	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y5
+	VPSHUFB      Y4, Y5, Y5
+	VPSIGNB      Y5, Y2, Y4
+	VPABSB       Y5, Y5
+	VPMADDUBSW   Y4, Y5, Y5
+	VPMADDWD     u32_10001x8<>+0(SB), Y5, Y5
+	VMOVDQU      2(R12)(SI*1), X3
+	VPSRLW       $0x04, X3, X4
+	VINSERTI128  $0x01, X4, Y3, Y4
+	VPAND        Y0, Y4, Y4
+	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y6
+	VPSHUFB      Y4, Y6, Y6
+	VPSIGNB      Y6, Y2, Y4
+	VPABSB       Y6, Y6
+	VPMADDUBSW   Y4, Y6, Y6
+	VPMADDWD     u32_10001x8<>+0(SB), Y6, Y6
+	VSHUFPS      $0xdd, Y6, Y5, Y4
+	VSHUFPS      $0x88, Y6, Y5, Y5
+	VPADDD       Y4, Y5, Y5
+	VMOVDQU      2(R12)(SI*2), X3
+	VPSRLW       $0x04, X3, X4
+	VINSERTI128  $0x01, X4, Y3, Y4
+	VPAND        Y0, Y4, Y4
+	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y6
+	VPSHUFB      Y4, Y6, Y6
+	VPSIGNB      Y6, Y2, Y4
+	VPABSB       Y6, Y6
+	VPMADDUBSW   Y4, Y6, Y6
+	VPMADDWD     u32_10001x8<>+0(SB), Y6, Y6
+	VMOVDQU      2(R12)(DI*1), X3
+	VPSRLW       $0x04, X3, X4
+	VINSERTI128  $0x01, X4, Y3, Y4
+	VPAND        Y0, Y4, Y4
+	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y7
+	VPSHUFB      Y4, Y7, Y7
+	VPSIGNB      Y7, Y2, Y4
+	VPABSB       Y7, Y7
+	VPMADDUBSW   Y4, Y7, Y7
+	VPMADDWD     u32_10001x8<>+0(SB), Y7, Y7
+	VSHUFPS      $0xdd, Y7, Y6, Y4
+	VSHUFPS      $0x88, Y7, Y6, Y6
+	VPADDD       Y4, Y6, Y6
+	VSHUFPS      $0xdd, Y6, Y5, Y4
+	VSHUFPS      $0x88, Y6, Y5, Y5
+	VPADDD       Y4, Y5, Y5
+	VMOVDQU      2(R13), X3
+	VPSRLW       $0x04, X3, X4
+	VINSERTI128  $0x01, X4, Y3, Y4
+	VPAND        Y0, Y4, Y4
+	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y6
+	VPSHUFB      Y4, Y6, Y6
+	VPSIGNB      Y6, Y2, Y4
+	VPABSB       Y6, Y6
+	VPMADDUBSW   Y4, Y6, Y6
+	VPMADDWD     u32_10001x8<>+0(SB), Y6, Y6
+	VMOVDQU      2(R13)(SI*1), X3
+	VPSRLW       $0x04, X3, X4
+	VINSERTI128  $0x01, X4, Y3, Y4
+	VPAND        Y0, Y4, Y4
+	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y7
+	VPSHUFB      Y4, Y7, Y7
+	VPSIGNB      Y7, Y2, Y4
+	VPABSB       Y7, Y7
+	VPMADDUBSW   Y4, Y7, Y7
+	VPMADDWD     u32_10001x8<>+0(SB), Y7, Y7
+	VSHUFPS      $0xdd, Y7, Y6, Y4
+	VSHUFPS      $0x88, Y7, Y6, Y6
+	VPADDD       Y4, Y6, Y6
+	VMOVDQU      2(R13)(SI*2), X3
+	VPSRLW       $0x04, X3, X4
+	VINSERTI128  $0x01, X4, Y3, Y4
+	VPAND        Y0, Y4, Y4
+	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y7
+	VPSHUFB      Y4, Y7, Y7
+	VPSIGNB      Y7, Y2, Y4
+	VPABSB       Y7, Y7
+	VPMADDUBSW   Y4, Y7, Y7
+	VPMADDWD     u32_10001x8<>+0(SB), Y7, Y7
+	VMOVDQU      2(R13)(DI*1), X3
+	VPSRLW       $0x04, X3, X4
+	VINSERTI128  $0x01, X4, Y3, Y4
+	VPAND        Y0, Y4, Y4
+	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y8
+	VPSHUFB      Y4, Y8, Y8
+	VPSIGNB      Y8, Y2, Y2
+	VPABSB       Y8, Y8
+	VPMADDUBSW   Y2, Y8, Y8
+	VPMADDWD     u32_10001x8<>+0(SB), Y8, Y8
+	VSHUFPS      $0xdd, Y8, Y7, Y2
+	VSHUFPS      $0x88, Y8, Y7, Y4
+	VPADDD       Y2, Y4, Y4
+	VSHUFPS      $0xdd, Y4, Y6, Y2
+	VSHUFPS      $0x88, Y4, Y6, Y4
+	VPADDD       Y2, Y4, Y4
+	VPERM2I128   $0x20, Y4, Y5, Y2
+	VPERM2I128   $0x31, Y4, Y5, Y4
+	VPADDD       Y4, Y2, Y2
+	VBROADCASTSS (R9), Y4
+	VCVTDQ2PS    Y2, Y2
+	VPXOR        X3, X3, X3
+	VPINSRW      $0x00, (R12), X3, X3
+	VPINSRW      $0x01, (R12)(SI*1), X3, X3
+	VPINSRW      $0x02, (R12)(SI*2), X3, X3
+	VPINSRW      $0x03, (R12)(DI*1), X3, X3
+	VPXOR        X5, X5, X5
+	VPINSRW      $0x00, (R13), X5, X5
+	VPINSRW      $0x01, (R13)(SI*1), X5, X5
+	VPINSRW      $0x02, (R13)(SI*2), X5, X5
+	VPINSRW      $0x03, (R13)(DI*1), X5, X5
+	VPUNPCKLQDQ  X5, X3, X3
+	VCVTPH2PS    X3, Y5
+	VMULPS       Y4, Y5, Y5
+	VFMADD231PS  Y2, Y5, Y1
+	ADDQ         $0x12, R12
+	ADDQ         $0x12, R13
+	ADDQ         $0x20, R8
+	ADDQ         $0x04, R9
+	ADDQ         $0x04, R10
+	DECQ         R11
+	JNE          block
+	VCMPPS       $0x03, Y1, Y1, Y2
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y4
+	VBLENDVPS    Y2, Y4, Y1, Y1
+	VMOVUPS      Y1, (CX)
+	ADDQ         $0x00000020, CX
+	LEAQ         (DX)(SI*8), DX
+	SUBQ         $0x08, BX
+	JNE          rows
 	VZEROUPPER
 	RET
 
@@ -955,9 +984,8 @@ TEXT ·gemvMXFP4AVX2(SB), NOSPLIT, $0-8
 	MOVQ    8(AX), DX
 	MOVQ    24(AX), BX
 	MOVQ    16(AX), SI
-	VMOVDQU u32_0x4_4x4<>+0(SB), Y0
-	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
-	VMOVDQU u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+0(SB), Y2
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y0
+	VMOVDQU u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+0(SB), Y1
 	LEAQ    (SI)(SI*2), DI
 
 rows:
@@ -968,121 +996,129 @@ rows:
 	MOVQ  DX, R12
 	LEAQ  (DX)(SI*4), R13
 	LEAQ  (DX)(SI*8), R14
-	VPXOR Y3, Y3, Y3
+	VPXOR Y2, Y2, Y2
 
 block:
-	PREFETCHT0     8192(R14)
-	PREFETCHT0     8256(R14)
-	PREFETCHT0     8320(R14)
-	ADDQ           $0x00000088, R14
-	VMOVDQU        (R8), Y4
-	VBROADCASTI128 1(R12), Y5
-	VPSRLVD        Y0, Y5, Y5
-	VPAND          Y1, Y5, Y5
-	VPSHUFB        Y5, Y2, Y5
-	VPMADDUBSW     Y4, Y5, Y5
-	VPMADDWD       u32_10001x8<>+0(SB), Y5, Y5
-	VBROADCASTI128 1(R12)(SI*1), Y6
-	VPSRLVD        Y0, Y6, Y6
-	VPAND          Y1, Y6, Y6
-	VPSHUFB        Y6, Y2, Y6
-	VPMADDUBSW     Y4, Y6, Y6
-	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y7
-	VSHUFPS        $0x88, Y6, Y5, Y5
-	VPADDD         Y7, Y5, Y5
-	VBROADCASTI128 1(R12)(SI*2), Y6
-	VPSRLVD        Y0, Y6, Y6
-	VPAND          Y1, Y6, Y6
-	VPSHUFB        Y6, Y2, Y6
-	VPMADDUBSW     Y4, Y6, Y6
-	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
-	VBROADCASTI128 1(R12)(DI*1), Y7
-	VPSRLVD        Y0, Y7, Y7
-	VPAND          Y1, Y7, Y7
-	VPSHUFB        Y7, Y2, Y7
-	VPMADDUBSW     Y4, Y7, Y7
-	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
-	VSHUFPS        $0xdd, Y7, Y6, Y8
-	VSHUFPS        $0x88, Y7, Y6, Y6
-	VPADDD         Y8, Y6, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y7
-	VSHUFPS        $0x88, Y6, Y5, Y5
-	VPADDD         Y7, Y5, Y5
-	VBROADCASTI128 1(R13), Y6
-	VPSRLVD        Y0, Y6, Y6
-	VPAND          Y1, Y6, Y6
-	VPSHUFB        Y6, Y2, Y6
-	VPMADDUBSW     Y4, Y6, Y6
-	VPMADDWD       u32_10001x8<>+0(SB), Y6, Y6
-	VBROADCASTI128 1(R13)(SI*1), Y7
-	VPSRLVD        Y0, Y7, Y7
-	VPAND          Y1, Y7, Y7
-	VPSHUFB        Y7, Y2, Y7
-	VPMADDUBSW     Y4, Y7, Y7
-	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
-	VSHUFPS        $0xdd, Y7, Y6, Y8
-	VSHUFPS        $0x88, Y7, Y6, Y6
-	VPADDD         Y8, Y6, Y6
-	VBROADCASTI128 1(R13)(SI*2), Y7
-	VPSRLVD        Y0, Y7, Y7
-	VPAND          Y1, Y7, Y7
-	VPSHUFB        Y7, Y2, Y7
-	VPMADDUBSW     Y4, Y7, Y7
-	VPMADDWD       u32_10001x8<>+0(SB), Y7, Y7
-	VBROADCASTI128 1(R13)(DI*1), Y8
-	VPSRLVD        Y0, Y8, Y8
-	VPAND          Y1, Y8, Y8
-	VPSHUFB        Y8, Y2, Y8
-	VPMADDUBSW     Y4, Y8, Y8
-	VPMADDWD       u32_10001x8<>+0(SB), Y8, Y8
-	VSHUFPS        $0xdd, Y8, Y7, Y4
-	VSHUFPS        $0x88, Y8, Y7, Y7
-	VPADDD         Y4, Y7, Y7
-	VSHUFPS        $0xdd, Y7, Y6, Y4
-	VSHUFPS        $0x88, Y7, Y6, Y6
-	VPADDD         Y4, Y6, Y6
-	VPERM2I128     $0x20, Y6, Y5, Y4
-	VPERM2I128     $0x31, Y6, Y5, Y5
-	VPADDD         Y5, Y4, Y4
-	VBROADCASTSS   (R9), Y5
-	VPBROADCASTD   (R10), Y6
-	VPSLLD         $0x04, Y6, Y6
-	VPSUBD         Y6, Y4, Y4
-	VCVTDQ2PS      Y4, Y4
-	VPXOR          X6, X6, X6
-	VPINSRB        $0x00, (R12), X6, X6
-	VPINSRB        $0x01, (R12)(SI*1), X6, X6
-	VPINSRB        $0x02, (R12)(SI*2), X6, X6
-	VPINSRB        $0x03, (R12)(DI*1), X6, X6
-	VPINSRB        $0x04, (R13), X6, X6
-	VPINSRB        $0x05, (R13)(SI*1), X6, X6
-	VPINSRB        $0x06, (R13)(SI*2), X6, X6
-	VPINSRB        $0x07, (R13)(DI*1), X6, X6
-	VPMOVZXBD      X6, Y6
-	VPMINUD        u32_2x8<>+0(SB), Y6, Y8
-	VMOVDQU        u32_200000x8<>+0(SB), Y7
-	VPSLLVD        Y8, Y7, Y7
-	VPSLLD         $0x17, Y6, Y6
-	VPSUBD         u32_800000x8<>+0(SB), Y6, Y6
-	VPMAXSD        Y7, Y6, Y6
-	VMULPS         Y5, Y6, Y6
-	VFMADD231PS    Y4, Y6, Y3
-	ADDQ           $0x11, R12
-	ADDQ           $0x11, R13
-	ADDQ           $0x20, R8
-	ADDQ           $0x04, R9
-	ADDQ           $0x04, R10
-	DECQ           R11
-	JNE            block
-	VCMPPS         $0x03, Y3, Y3, Y4
-	VBROADCASTSS   u32_7fc00000<>+0(SB), Y5
-	VBLENDVPS      Y4, Y5, Y3, Y3
-	VMOVUPS        Y3, (CX)
-	ADDQ           $0x00000020, CX
-	LEAQ           (DX)(SI*8), DX
-	SUBQ           $0x08, BX
-	JNE            rows
+	PREFETCHT0   8192(R14)
+	PREFETCHT0   8256(R14)
+	PREFETCHT0   8320(R14)
+	ADDQ         $0x00000088, R14
+	VMOVDQU      (R8), Y3
+	VMOVDQU      1(R12), X4
+	VPSRLW       $0x04, X4, X5
+	VINSERTI128  $0x01, X5, Y4, Y5
+	VPAND        Y0, Y5, Y5
+	VPSHUFB      Y5, Y1, Y5
+	VPMADDUBSW   Y3, Y5, Y5
+	VPMADDWD     u32_10001x8<>+0(SB), Y5, Y5
+	VMOVDQU      1(R12)(SI*1), X4
+	VPSRLW       $0x04, X4, X6
+	VINSERTI128  $0x01, X6, Y4, Y6
+	VPAND        Y0, Y6, Y6
+	VPSHUFB      Y6, Y1, Y6
+	VPMADDUBSW   Y3, Y6, Y6
+	VPMADDWD     u32_10001x8<>+0(SB), Y6, Y6
+	VSHUFPS      $0xdd, Y6, Y5, Y7
+	VSHUFPS      $0x88, Y6, Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VMOVDQU      1(R12)(SI*2), X4
+	VPSRLW       $0x04, X4, X6
+	VINSERTI128  $0x01, X6, Y4, Y6
+	VPAND        Y0, Y6, Y6
+	VPSHUFB      Y6, Y1, Y6
+	VPMADDUBSW   Y3, Y6, Y6
+	VPMADDWD     u32_10001x8<>+0(SB), Y6, Y6
+	VMOVDQU      1(R12)(DI*1), X4
+	VPSRLW       $0x04, X4, X7
+	VINSERTI128  $0x01, X7, Y4, Y7
+	VPAND        Y0, Y7, Y7
+	VPSHUFB      Y7, Y1, Y7
+	VPMADDUBSW   Y3, Y7, Y7
+	VPMADDWD     u32_10001x8<>+0(SB), Y7, Y7
+	VSHUFPS      $0xdd, Y7, Y6, Y8
+	VSHUFPS      $0x88, Y7, Y6, Y6
+	VPADDD       Y8, Y6, Y6
+	VSHUFPS      $0xdd, Y6, Y5, Y7
+	VSHUFPS      $0x88, Y6, Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VMOVDQU      1(R13), X4
+	VPSRLW       $0x04, X4, X6
+	VINSERTI128  $0x01, X6, Y4, Y6
+	VPAND        Y0, Y6, Y6
+	VPSHUFB      Y6, Y1, Y6
+	VPMADDUBSW   Y3, Y6, Y6
+	VPMADDWD     u32_10001x8<>+0(SB), Y6, Y6
+	VMOVDQU      1(R13)(SI*1), X4
+	VPSRLW       $0x04, X4, X7
+	VINSERTI128  $0x01, X7, Y4, Y7
+	VPAND        Y0, Y7, Y7
+	VPSHUFB      Y7, Y1, Y7
+	VPMADDUBSW   Y3, Y7, Y7
+	VPMADDWD     u32_10001x8<>+0(SB), Y7, Y7
+	VSHUFPS      $0xdd, Y7, Y6, Y8
+	VSHUFPS      $0x88, Y7, Y6, Y6
+	VPADDD       Y8, Y6, Y6
+	VMOVDQU      1(R13)(SI*2), X4
+	VPSRLW       $0x04, X4, X7
+	VINSERTI128  $0x01, X7, Y4, Y7
+	VPAND        Y0, Y7, Y7
+	VPSHUFB      Y7, Y1, Y7
+	VPMADDUBSW   Y3, Y7, Y7
+	VPMADDWD     u32_10001x8<>+0(SB), Y7, Y7
+	VMOVDQU      1(R13)(DI*1), X4
+	VPSRLW       $0x04, X4, X8
+	VINSERTI128  $0x01, X8, Y4, Y8
+	VPAND        Y0, Y8, Y8
+	VPSHUFB      Y8, Y1, Y8
+	VPMADDUBSW   Y3, Y8, Y8
+	VPMADDWD     u32_10001x8<>+0(SB), Y8, Y8
+	VSHUFPS      $0xdd, Y8, Y7, Y3
+	VSHUFPS      $0x88, Y8, Y7, Y7
+	VPADDD       Y3, Y7, Y7
+	VSHUFPS      $0xdd, Y7, Y6, Y3
+	VSHUFPS      $0x88, Y7, Y6, Y6
+	VPADDD       Y3, Y6, Y6
+	VPERM2I128   $0x20, Y6, Y5, Y3
+	VPERM2I128   $0x31, Y6, Y5, Y5
+	VPADDD       Y5, Y3, Y3
+	VBROADCASTSS (R9), Y5
+	VPBROADCASTD (R10), Y6
+	VPSLLD       $0x04, Y6, Y6
+	VPSUBD       Y6, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VPXOR        X4, X4, X4
+	VPINSRB      $0x00, (R12), X4, X4
+	VPINSRB      $0x01, (R12)(SI*1), X4, X4
+	VPINSRB      $0x02, (R12)(SI*2), X4, X4
+	VPINSRB      $0x03, (R12)(DI*1), X4, X4
+	VPINSRB      $0x04, (R13), X4, X4
+	VPINSRB      $0x05, (R13)(SI*1), X4, X4
+	VPINSRB      $0x06, (R13)(SI*2), X4, X4
+	VPINSRB      $0x07, (R13)(DI*1), X4, X4
+	VPMOVZXBD    X4, Y6
+	VPMINUD      u32_2x8<>+0(SB), Y6, Y8
+	VMOVDQU      u32_200000x8<>+0(SB), Y7
+	VPSLLVD      Y8, Y7, Y7
+	VPSLLD       $0x17, Y6, Y6
+	VPSUBD       u32_800000x8<>+0(SB), Y6, Y6
+	VPMAXSD      Y7, Y6, Y6
+	VMULPS       Y5, Y6, Y6
+	VFMADD231PS  Y3, Y6, Y2
+	ADDQ         $0x11, R12
+	ADDQ         $0x11, R13
+	ADDQ         $0x20, R8
+	ADDQ         $0x04, R9
+	ADDQ         $0x04, R10
+	DECQ         R11
+	JNE          block
+	VCMPPS       $0x03, Y2, Y2, Y3
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y5
+	VBLENDVPS    Y3, Y5, Y2, Y2
+	VMOVUPS      Y2, (CX)
+	ADDQ         $0x00000020, CX
+	LEAQ         (DX)(SI*8), DX
+	SUBQ         $0x08, BX
+	JNE          rows
 	VZEROUPPER
 	RET
 
@@ -3165,150 +3201,158 @@ row:
 	VPXOR X0, X0, X0
 
 block:
-	PREFETCHT0     8192(DX)
-	PREFETCHT0     8256(DX)
-	PREFETCHT0     8320(DX)
-	VPXOR          Y1, Y1, Y1
-	VPBROADCASTD   4(DX), X2
-	VPSHUFB        u8_0x5_1_0_1_0_2_0_2_0_3_0_3<>+0(SB), X2, X2
-	VPMULLW        u16_10_1_10_1_10_1_10_1<>+0(SB), X2, X2
-	VPSRLW         $0x0c, X2, X2
-	VPBROADCASTW   2(DX), X3
-	VPMULLW        u16_4000_1000_400_100_40_10_4_1<>+0(SB), X3, X3
-	VPSRLW         $0x0e, X3, X3
-	VPSLLW         $0x04, X3, X3
-	VPOR           X3, X2, X2
-	VPACKUSWB      X2, X2, X2
-	VPSUBB         u32_20202020x8<>+0(SB), X2, X2
-	VPMOVSXBW      X2, Y2
-	VPERM2I128     $0x00, Y2, Y2, Y2
-	VBROADCASTI128 8(DX), Y3
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y3, Y3
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y3, Y3
-	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y4
-	VPSHUFB        Y3, Y4, Y4
-	VMOVDQU        (SI), Y3
-	VPSIGNB        Y4, Y3, Y3
-	VPABSB         Y4, Y4
-	VPMADDUBSW     Y3, Y4, Y4
-	VPSHUFB        u8_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1<>+0(SB), Y2, Y3
-	VPMADDWD       Y3, Y4, Y4
-	VPADDD         Y4, Y1, Y1
-	VBROADCASTI128 24(DX), Y3
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y3, Y3
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y3, Y3
-	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y4
-	VPSHUFB        Y3, Y4, Y4
-	VMOVDQU        32(SI), Y3
-	VPSIGNB        Y4, Y3, Y3
-	VPABSB         Y4, Y4
-	VPMADDUBSW     Y3, Y4, Y4
-	VPSHUFB        u8_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3<>+0(SB), Y2, Y3
-	VPMADDWD       Y3, Y4, Y4
-	VPADDD         Y4, Y1, Y1
-	VBROADCASTI128 40(DX), Y3
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y3, Y3
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y3, Y3
-	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y4
-	VPSHUFB        Y3, Y4, Y4
-	VMOVDQU        64(SI), Y3
-	VPSIGNB        Y4, Y3, Y3
-	VPABSB         Y4, Y4
-	VPMADDUBSW     Y3, Y4, Y4
-	VPSHUFB        u8_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5<>+0(SB), Y2, Y3
-	VPMADDWD       Y3, Y4, Y4
-	VPADDD         Y4, Y1, Y1
-	VBROADCASTI128 56(DX), Y3
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y3, Y3
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y3, Y3
-	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y4
-	VPSHUFB        Y3, Y4, Y4
-	VMOVDQU        96(SI), Y3
-	VPSIGNB        Y4, Y3, Y3
-	VPABSB         Y4, Y4
-	VPMADDUBSW     Y3, Y4, Y4
-	VPSHUFB        u8_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7<>+0(SB), Y2, Y3
-	VPMADDWD       Y3, Y4, Y4
-	VPADDD         Y4, Y1, Y1
-	VBROADCASTI128 72(DX), Y3
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y3, Y3
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y3, Y3
-	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y4
-	VPSHUFB        Y3, Y4, Y4
-	VMOVDQU        128(SI), Y3
-	VPSIGNB        Y4, Y3, Y3
-	VPABSB         Y4, Y4
-	VPMADDUBSW     Y3, Y4, Y4
-	VPSHUFB        u8_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9<>+0(SB), Y2, Y3
-	VPMADDWD       Y3, Y4, Y4
-	VPADDD         Y4, Y1, Y1
-	VBROADCASTI128 88(DX), Y3
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y3, Y3
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y3, Y3
-	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y4
-	VPSHUFB        Y3, Y4, Y4
-	VMOVDQU        160(SI), Y3
-	VPSIGNB        Y4, Y3, Y3
-	VPABSB         Y4, Y4
-	VPMADDUBSW     Y3, Y4, Y4
-	VPSHUFB        u8_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b<>+0(SB), Y2, Y3
-	VPMADDWD       Y3, Y4, Y4
-	VPADDD         Y4, Y1, Y1
-	VBROADCASTI128 104(DX), Y3
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y3, Y3
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y3, Y3
-	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y4
-	VPSHUFB        Y3, Y4, Y4
-	VMOVDQU        192(SI), Y3
-	VPSIGNB        Y4, Y3, Y3
-	VPABSB         Y4, Y4
-	VPMADDUBSW     Y3, Y4, Y4
-	VPSHUFB        u8_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d<>+0(SB), Y2, Y3
-	VPMADDWD       Y3, Y4, Y4
-	VPADDD         Y4, Y1, Y1
-	VBROADCASTI128 120(DX), Y3
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y3, Y3
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y3, Y3
-	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y4
-	VPSHUFB        Y3, Y4, Y4
-	VMOVDQU        224(SI), Y3
-	VPSIGNB        Y4, Y3, Y3
-	VPABSB         Y4, Y4
-	VPMADDUBSW     Y3, Y4, Y4
-	VPSHUFB        u8_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f<>+0(SB), Y2, Y2
-	VPMADDWD       Y2, Y4, Y4
-	VPADDD         Y4, Y1, Y1
-	VSHUFPS        $0xdd, Y1, Y1, Y2
-	VSHUFPS        $0x88, Y1, Y1, Y1
-	VPADDD         Y2, Y1, Y1
-	VSHUFPS        $0xdd, Y1, Y1, Y2
-	VSHUFPS        $0x88, Y1, Y1, Y1
-	VPADDD         Y2, Y1, Y1
-	VEXTRACTI128   $0x01, Y1, X2
-	VPADDD         X2, X1, X1
-	VCVTDQ2PS      X1, X1
-	VPBROADCASTW   (DX), X2
-	VCVTPH2PS      X2, X2
-	VBROADCASTSS   (DI), X3
-	VMULPS         X3, X2, X2
-	VFMADD231SS    X1, X2, X0
-	ADDQ           $0x00000088, DX
-	ADDQ           $0x00000100, SI
-	ADDQ           $0x04, DI
-	ADDQ           $0x00000020, R8
-	DECQ           R9
-	JNE            block
-	VCMPPS         $0x03, X0, X0, X1
-	VBROADCASTSS   u32_7fc00000<>+0(SB), X2
-	VBLENDVPS      X1, X2, X0, X0
-	VMOVSS         X0, (CX)
-	ADDQ           $0x04, CX
-	MOVQ           32(AX), SI
-	IMUL3Q         $0x00000088, SI, SI
-	SUBQ           SI, DX
-	ADDQ           16(AX), DX
-	DECQ           BX
-	JNE            row
+	PREFETCHT0   8192(DX)
+	PREFETCHT0   8256(DX)
+	PREFETCHT0   8320(DX)
+	VPXOR        Y1, Y1, Y1
+	VPBROADCASTD 4(DX), X2
+	VPSHUFB      u8_0x5_1_0_1_0_2_0_2_0_3_0_3<>+0(SB), X2, X2
+	VPMULLW      u16_10_1_10_1_10_1_10_1<>+0(SB), X2, X2
+	VPSRLW       $0x0c, X2, X2
+	VPBROADCASTW 2(DX), X3
+	VPMULLW      u16_4000_1000_400_100_40_10_4_1<>+0(SB), X3, X3
+	VPSRLW       $0x0e, X3, X3
+	VPSLLW       $0x04, X3, X3
+	VPOR         X3, X2, X2
+	VPACKUSWB    X2, X2, X2
+	VPSUBB       u32_20202020x8<>+0(SB), X2, X2
+	VPMOVSXBW    X2, Y2
+	VPERM2I128   $0x00, Y2, Y2, Y2
+	VMOVDQU      8(DX), X3
+	VPSRLW       $0x04, X3, X4
+	VINSERTI128  $0x01, X4, Y3, Y4
+	VPAND        u32_f0f0f0fx8<>+0(SB), Y4, Y4
+	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y5
+	VPSHUFB      Y4, Y5, Y5
+	VMOVDQU      (SI), Y4
+	VPSIGNB      Y5, Y4, Y4
+	VPABSB       Y5, Y5
+	VPMADDUBSW   Y4, Y5, Y5
+	VPSHUFB      u8_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1<>+0(SB), Y2, Y4
+	VPMADDWD     Y4, Y5, Y5
+	VPADDD       Y5, Y1, Y1
+	VMOVDQU      24(DX), X3
+	VPSRLW       $0x04, X3, X4
+	VINSERTI128  $0x01, X4, Y3, Y4
+	VPAND        u32_f0f0f0fx8<>+0(SB), Y4, Y4
+	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y5
+	VPSHUFB      Y4, Y5, Y5
+	VMOVDQU      32(SI), Y4
+	VPSIGNB      Y5, Y4, Y4
+	VPABSB       Y5, Y5
+	VPMADDUBSW   Y4, Y5, Y5
+	VPSHUFB      u8_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3<>+0(SB), Y2, Y4
+	VPMADDWD     Y4, Y5, Y5
+	VPADDD       Y5, Y1, Y1
+	VMOVDQU      40(DX), X3
+	VPSRLW       $0x04, X3, X4
+	VINSERTI128  $0x01, X4, Y3, Y4
+	VPAND        u32_f0f0f0fx8<>+0(SB), Y4, Y4
+	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y5
+	VPSHUFB      Y4, Y5, Y5
+	VMOVDQU      64(SI), Y4
+	VPSIGNB      Y5, Y4, Y4
+	VPABSB       Y5, Y5
+	VPMADDUBSW   Y4, Y5, Y5
+	VPSHUFB      u8_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5<>+0(SB), Y2, Y4
+	VPMADDWD     Y4, Y5, Y5
+	VPADDD       Y5, Y1, Y1
+	VMOVDQU      56(DX), X3
+	VPSRLW       $0x04, X3, X4
+	VINSERTI128  $0x01, X4, Y3, Y4
+	VPAND        u32_f0f0f0fx8<>+0(SB), Y4, Y4
+	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y5
+	VPSHUFB      Y4, Y5, Y5
+	VMOVDQU      96(SI), Y4
+	VPSIGNB      Y5, Y4, Y4
+	VPABSB       Y5, Y5
+	VPMADDUBSW   Y4, Y5, Y5
+	VPSHUFB      u8_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7<>+0(SB), Y2, Y4
+	VPMADDWD     Y4, Y5, Y5
+	VPADDD       Y5, Y1, Y1
+	VMOVDQU      72(DX), X3
+	VPSRLW       $0x04, X3, X4
+	VINSERTI128  $0x01, X4, Y3, Y4
+	VPAND        u32_f0f0f0fx8<>+0(SB), Y4, Y4
+	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y5
+	VPSHUFB      Y4, Y5, Y5
+	VMOVDQU      128(SI), Y4
+	VPSIGNB      Y5, Y4, Y4
+	VPABSB       Y5, Y5
+	VPMADDUBSW   Y4, Y5, Y5
+	VPSHUFB      u8_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9<>+0(SB), Y2, Y4
+	VPMADDWD     Y4, Y5, Y5
+	VPADDD       Y5, Y1, Y1
+	VMOVDQU      88(DX), X3
+	VPSRLW       $0x04, X3, X4
+	VINSERTI128  $0x01, X4, Y3, Y4
+	VPAND        u32_f0f0f0fx8<>+0(SB), Y4, Y4
+	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y5
+	VPSHUFB      Y4, Y5, Y5
+	VMOVDQU      160(SI), Y4
+	VPSIGNB      Y5, Y4, Y4
+	VPABSB       Y5, Y5
+	VPMADDUBSW   Y4, Y5, Y5
+	VPSHUFB      u8_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b<>+0(SB), Y2, Y4
+	VPMADDWD     Y4, Y5, Y5
+	VPADDD       Y5, Y1, Y1
+	VMOVDQU      104(DX), X3
+	VPSRLW       $0x04, X3, X4
+	VINSERTI128  $0x01, X4, Y3, Y4
+	VPAND        u32_f0f0f0fx8<>+0(SB), Y4, Y4
+	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y5
+	VPSHUFB      Y4, Y5, Y5
+	VMOVDQU      192(SI), Y4
+	VPSIGNB      Y5, Y4, Y4
+	VPABSB       Y5, Y5
+	VPMADDUBSW   Y4, Y5, Y5
+	VPSHUFB      u8_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d<>+0(SB), Y2, Y4
+	VPMADDWD     Y4, Y5, Y5
+	VPADDD       Y5, Y1, Y1
+	VMOVDQU      120(DX), X3
+	VPSRLW       $0x04, X3, X4
+	VINSERTI128  $0x01, X4, Y3, Y4
+	VPAND        u32_f0f0f0fx8<>+0(SB), Y4, Y4
+	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y5
+	VPSHUFB      Y4, Y5, Y5
+	VMOVDQU      224(SI), Y4
+	VPSIGNB      Y5, Y4, Y4
+	VPABSB       Y5, Y5
+	VPMADDUBSW   Y4, Y5, Y5
+	VPSHUFB      u8_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f<>+0(SB), Y2, Y2
+	VPMADDWD     Y2, Y5, Y5
+	VPADDD       Y5, Y1, Y1
+	VSHUFPS      $0xdd, Y1, Y1, Y2
+	VSHUFPS      $0x88, Y1, Y1, Y1
+	VPADDD       Y2, Y1, Y1
+	VSHUFPS      $0xdd, Y1, Y1, Y2
+	VSHUFPS      $0x88, Y1, Y1, Y1
+	VPADDD       Y2, Y1, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPADDD       X2, X1, X1
+	VCVTDQ2PS    X1, X1
+	VPBROADCASTW (DX), X2
+	VCVTPH2PS    X2, X2
+	VBROADCASTSS (DI), X3
+	VMULPS       X3, X2, X2
+	VFMADD231SS  X1, X2, X0
+	ADDQ         $0x00000088, DX
+	ADDQ         $0x00000100, SI
+	ADDQ         $0x04, DI
+	ADDQ         $0x00000020, R8
+	DECQ         R9
+	JNE          block
+	VCMPPS       $0x03, X0, X0, X1
+	VBROADCASTSS u32_7fc00000<>+0(SB), X2
+	VBLENDVPS    X1, X2, X0, X0
+	VMOVSS       X0, (CX)
+	ADDQ         $0x04, CX
+	MOVQ         32(AX), SI
+	IMUL3Q       $0x00000088, SI, SI
+	SUBQ         SI, DX
+	ADDQ         16(AX), DX
+	DECQ         BX
+	JNE          row
 	VZEROUPPER
 	RET
 
@@ -3339,157 +3383,165 @@ TEXT ·unpackIQ4XSAVX2(SB), NOSPLIT, $64-8
 	VPBROADCASTB 40(AX), Y0
 
 block:
-	PREFETCHT0     (CX)(DI*1)
-	PREFETCHT0     64(CX)(DI*1)
-	PREFETCHT0     128(CX)(DI*1)
-	VBROADCASTI128 8(CX), Y1
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y1, Y1
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y1, Y1
-	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y2
-	VPSHUFB        Y1, Y2, Y2
-	VPADDB         Y0, Y2, Y2
-	VEXTRACTI128   $0x01, Y2, X1
-	VMOVQ          X2, (R8)
-	VMOVHPS        X2, (R8)(BX*1)
-	LEAQ           (R8)(BX*2), R8
-	VMOVQ          X1, (R8)
-	VMOVHPS        X1, (R8)(BX*1)
-	LEAQ           (R8)(BX*2), R8
-	VBROADCASTI128 24(CX), Y1
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y1, Y1
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y1, Y1
-	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y2
-	VPSHUFB        Y1, Y2, Y2
-	VPADDB         Y0, Y2, Y2
-	VEXTRACTI128   $0x01, Y2, X1
-	VMOVQ          X2, (R8)
-	VMOVHPS        X2, (R8)(BX*1)
-	LEAQ           (R8)(BX*2), R8
-	VMOVQ          X1, (R8)
-	VMOVHPS        X1, (R8)(BX*1)
-	LEAQ           (R8)(BX*2), R8
-	VBROADCASTI128 40(CX), Y1
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y1, Y1
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y1, Y1
-	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y2
-	VPSHUFB        Y1, Y2, Y2
-	VPADDB         Y0, Y2, Y2
-	VEXTRACTI128   $0x01, Y2, X1
-	VMOVQ          X2, (R8)
-	VMOVHPS        X2, (R8)(BX*1)
-	LEAQ           (R8)(BX*2), R8
-	VMOVQ          X1, (R8)
-	VMOVHPS        X1, (R8)(BX*1)
-	LEAQ           (R8)(BX*2), R8
-	VBROADCASTI128 56(CX), Y1
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y1, Y1
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y1, Y1
-	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y2
-	VPSHUFB        Y1, Y2, Y2
-	VPADDB         Y0, Y2, Y2
-	VEXTRACTI128   $0x01, Y2, X1
-	VMOVQ          X2, (R8)
-	VMOVHPS        X2, (R8)(BX*1)
-	LEAQ           (R8)(BX*2), R8
-	VMOVQ          X1, (R8)
-	VMOVHPS        X1, (R8)(BX*1)
-	LEAQ           (R8)(BX*2), R8
-	VBROADCASTI128 72(CX), Y1
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y1, Y1
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y1, Y1
-	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y2
-	VPSHUFB        Y1, Y2, Y2
-	VPADDB         Y0, Y2, Y2
-	VEXTRACTI128   $0x01, Y2, X1
-	VMOVQ          X2, (R8)
-	VMOVHPS        X2, (R8)(BX*1)
-	LEAQ           (R8)(BX*2), R8
-	VMOVQ          X1, (R8)
-	VMOVHPS        X1, (R8)(BX*1)
-	LEAQ           (R8)(BX*2), R8
-	VBROADCASTI128 88(CX), Y1
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y1, Y1
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y1, Y1
-	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y2
-	VPSHUFB        Y1, Y2, Y2
-	VPADDB         Y0, Y2, Y2
-	VEXTRACTI128   $0x01, Y2, X1
-	VMOVQ          X2, (R8)
-	VMOVHPS        X2, (R8)(BX*1)
-	LEAQ           (R8)(BX*2), R8
-	VMOVQ          X1, (R8)
-	VMOVHPS        X1, (R8)(BX*1)
-	LEAQ           (R8)(BX*2), R8
-	VBROADCASTI128 104(CX), Y1
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y1, Y1
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y1, Y1
-	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y2
-	VPSHUFB        Y1, Y2, Y2
-	VPADDB         Y0, Y2, Y2
-	VEXTRACTI128   $0x01, Y2, X1
-	VMOVQ          X2, (R8)
-	VMOVHPS        X2, (R8)(BX*1)
-	LEAQ           (R8)(BX*2), R8
-	VMOVQ          X1, (R8)
-	VMOVHPS        X1, (R8)(BX*1)
-	LEAQ           (R8)(BX*2), R8
-	VBROADCASTI128 120(CX), Y1
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y1, Y1
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y1, Y1
-	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y2
-	VPSHUFB        Y1, Y2, Y2
-	VPADDB         Y0, Y2, Y2
-	VEXTRACTI128   $0x01, Y2, X1
-	VMOVQ          X2, (R8)
-	VMOVHPS        X2, (R8)(BX*1)
-	LEAQ           (R8)(BX*2), R8
-	VMOVQ          X1, (R8)
-	VMOVHPS        X1, (R8)(BX*1)
-	LEAQ           (R8)(BX*2), R8
-	VPBROADCASTW   (CX), X1
-	VCVTPH2PS      X1, X1
-	VMOVSS         X1, (R9)
-	ADDQ           SI, R9
-	VPBROADCASTD   4(CX), X1
-	VPSHUFB        u8_0x5_1_0_1_0_2_0_2_0_3_0_3<>+0(SB), X1, X1
-	VPMULLW        u16_10_1_10_1_10_1_10_1<>+0(SB), X1, X1
-	VPSRLW         $0x0c, X1, X1
-	VPBROADCASTW   2(CX), X2
-	VPMULLW        u16_4000_1000_400_100_40_10_4_1<>+0(SB), X2, X2
-	VPSRLW         $0x0e, X2, X2
-	VPSLLW         $0x04, X2, X2
-	VPOR           X2, X1, X1
-	VPACKUSWB      X1, X1, X1
-	VPSUBB         u32_20202020x8<>+0(SB), X1, X1
-	VPMOVSXBD      X1, Y1
-	VMOVDQU        Y1, (SP)
-	MOVL           (SP), AX
-	MOVL           AX, (R10)
-	ADDQ           SI, R10
-	MOVL           4(SP), AX
-	MOVL           AX, (R10)
-	ADDQ           SI, R10
-	MOVL           8(SP), AX
-	MOVL           AX, (R10)
-	ADDQ           SI, R10
-	MOVL           12(SP), AX
-	MOVL           AX, (R10)
-	ADDQ           SI, R10
-	MOVL           16(SP), AX
-	MOVL           AX, (R10)
-	ADDQ           SI, R10
-	MOVL           20(SP), AX
-	MOVL           AX, (R10)
-	ADDQ           SI, R10
-	MOVL           24(SP), AX
-	MOVL           AX, (R10)
-	ADDQ           SI, R10
-	MOVL           28(SP), AX
-	MOVL           AX, (R10)
-	ADDQ           SI, R10
-	ADDQ           $0x00000088, CX
-	DECQ           DX
-	JNE            block
+	PREFETCHT0   (CX)(DI*1)
+	PREFETCHT0   64(CX)(DI*1)
+	PREFETCHT0   128(CX)(DI*1)
+	VMOVDQU      8(CX), X1
+	VPSRLW       $0x04, X1, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	VPAND        u32_f0f0f0fx8<>+0(SB), Y2, Y2
+	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y3
+	VPSHUFB      Y2, Y3, Y3
+	VPADDB       Y0, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X1
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVDQU      24(CX), X1
+	VPSRLW       $0x04, X1, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	VPAND        u32_f0f0f0fx8<>+0(SB), Y2, Y2
+	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y3
+	VPSHUFB      Y2, Y3, Y3
+	VPADDB       Y0, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X1
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVDQU      40(CX), X1
+	VPSRLW       $0x04, X1, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	VPAND        u32_f0f0f0fx8<>+0(SB), Y2, Y2
+	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y3
+	VPSHUFB      Y2, Y3, Y3
+	VPADDB       Y0, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X1
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVDQU      56(CX), X1
+	VPSRLW       $0x04, X1, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	VPAND        u32_f0f0f0fx8<>+0(SB), Y2, Y2
+	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y3
+	VPSHUFB      Y2, Y3, Y3
+	VPADDB       Y0, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X1
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVDQU      72(CX), X1
+	VPSRLW       $0x04, X1, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	VPAND        u32_f0f0f0fx8<>+0(SB), Y2, Y2
+	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y3
+	VPSHUFB      Y2, Y3, Y3
+	VPADDB       Y0, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X1
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVDQU      88(CX), X1
+	VPSRLW       $0x04, X1, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	VPAND        u32_f0f0f0fx8<>+0(SB), Y2, Y2
+	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y3
+	VPSHUFB      Y2, Y3, Y3
+	VPADDB       Y0, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X1
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVDQU      104(CX), X1
+	VPSRLW       $0x04, X1, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	VPAND        u32_f0f0f0fx8<>+0(SB), Y2, Y2
+	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y3
+	VPSHUFB      Y2, Y3, Y3
+	VPADDB       Y0, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X1
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVDQU      120(CX), X1
+	VPSRLW       $0x04, X1, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	VPAND        u32_f0f0f0fx8<>+0(SB), Y2, Y2
+	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y3
+	VPSHUFB      Y2, Y3, Y3
+	VPADDB       Y0, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X1
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VPBROADCASTW (CX), X1
+	VCVTPH2PS    X1, X1
+	VMOVSS       X1, (R9)
+	ADDQ         SI, R9
+	VPBROADCASTD 4(CX), X1
+	VPSHUFB      u8_0x5_1_0_1_0_2_0_2_0_3_0_3<>+0(SB), X1, X1
+	VPMULLW      u16_10_1_10_1_10_1_10_1<>+0(SB), X1, X1
+	VPSRLW       $0x0c, X1, X1
+	VPBROADCASTW 2(CX), X2
+	VPMULLW      u16_4000_1000_400_100_40_10_4_1<>+0(SB), X2, X2
+	VPSRLW       $0x0e, X2, X2
+	VPSLLW       $0x04, X2, X2
+	VPOR         X2, X1, X1
+	VPACKUSWB    X1, X1, X1
+	VPSUBB       u32_20202020x8<>+0(SB), X1, X1
+	VPMOVSXBD    X1, Y2
+	VMOVDQU      Y2, (SP)
+	MOVL         (SP), AX
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
+	MOVL         4(SP), AX
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
+	MOVL         8(SP), AX
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
+	MOVL         12(SP), AX
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
+	MOVL         16(SP), AX
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
+	MOVL         20(SP), AX
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
+	MOVL         24(SP), AX
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
+	MOVL         28(SP), AX
+	MOVL         AX, (R10)
+	ADDQ         SI, R10
+	ADDQ         $0x00000088, CX
+	DECQ         DX
+	JNE          block
 	VZEROUPPER
 	RET
 
@@ -9682,25 +9734,26 @@ TEXT ·unpackQ40AVX2(SB), NOSPLIT, $0-8
 	VPSUBB       u32_8080808x8<>+0(SB), Y0, Y0
 
 block:
-	PREFETCHT0     (CX)(DI*1)
-	VBROADCASTI128 2(CX), Y1
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y1, Y1
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y1, Y1
-	VPADDB         Y0, Y1, Y1
-	VEXTRACTI128   $0x01, Y1, X2
-	VMOVQ          X1, (R8)
-	VMOVHPS        X1, (R8)(BX*1)
-	LEAQ           (R8)(BX*2), R8
-	VMOVQ          X2, (R8)
-	VMOVHPS        X2, (R8)(BX*1)
-	LEAQ           (R8)(BX*2), R8
-	VPBROADCASTW   (CX), X1
-	VCVTPH2PS      X1, X1
-	VMOVSS         X1, (R9)
-	ADDQ           SI, R9
-	ADDQ           $0x00000012, CX
-	DECQ           DX
-	JNE            block
+	PREFETCHT0   (CX)(DI*1)
+	VMOVDQU      2(CX), X1
+	VPSRLW       $0x04, X1, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	VPAND        u32_f0f0f0fx8<>+0(SB), Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VPBROADCASTW (CX), X1
+	VCVTPH2PS    X1, X1
+	VMOVSS       X1, (R9)
+	ADDQ         SI, R9
+	ADDQ         $0x00000012, CX
+	DECQ         DX
+	JNE          block
 	VZEROUPPER
 	RET
 
@@ -9725,27 +9778,28 @@ TEXT ·unpackQ41AVX2(SB), NOSPLIT, $0-8
 	VPBROADCASTB 40(AX), Y0
 
 block:
-	PREFETCHT0     (CX)(DI*1)
-	VBROADCASTI128 4(CX), Y1
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y1, Y1
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y1, Y1
-	VPADDB         Y0, Y1, Y1
-	VEXTRACTI128   $0x01, Y1, X2
-	VMOVQ          X1, (R8)
-	VMOVHPS        X1, (R8)(BX*1)
-	LEAQ           (R8)(BX*2), R8
-	VMOVQ          X2, (R8)
-	VMOVHPS        X2, (R8)(BX*1)
-	LEAQ           (R8)(BX*2), R8
-	VMOVD          (CX), X1
-	VCVTPH2PS      X1, X1
-	VMOVSS         X1, (R9)
-	ADDQ           SI, R9
-	VEXTRACTPS     $0x01, X1, (R10)
-	ADDQ           SI, R10
-	ADDQ           $0x00000014, CX
-	DECQ           DX
-	JNE            block
+	PREFETCHT0   (CX)(DI*1)
+	VMOVDQU      4(CX), X1
+	VPSRLW       $0x04, X1, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	VPAND        u32_f0f0f0fx8<>+0(SB), Y2, Y2
+	VPADDB       Y0, Y2, Y2
+	VEXTRACTI128 $0x01, Y2, X1
+	VMOVQ        X2, (R8)
+	VMOVHPS      X2, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVD        (CX), X1
+	VCVTPH2PS    X1, X1
+	VMOVSS       X1, (R9)
+	ADDQ         SI, R9
+	VEXTRACTPS   $0x01, X1, (R10)
+	ADDQ         SI, R10
+	ADDQ         $0x00000014, CX
+	DECQ         DX
+	JNE          block
 	VZEROUPPER
 	RET
 
@@ -9764,31 +9818,32 @@ TEXT ·unpackQ50AVX2(SB), NOSPLIT, $0-8
 	VPSUBB       u32_10101010x8<>+0(SB), Y0, Y0
 
 block:
-	PREFETCHT0     (CX)(DI*1)
-	VBROADCASTI128 6(CX), Y2
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y2, Y2
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y2, Y2
-	VPBROADCASTD   2(CX), Y1
-	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y1, Y1
-	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y1, Y1
-	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y1, Y1
-	VPAND          u32_10101010x8<>+0(SB), Y1, Y1
-	VPOR           Y1, Y2, Y2
-	VPADDB         Y0, Y2, Y2
-	VEXTRACTI128   $0x01, Y2, X1
-	VMOVQ          X2, (R8)
-	VMOVHPS        X2, (R8)(BX*1)
-	LEAQ           (R8)(BX*2), R8
-	VMOVQ          X1, (R8)
-	VMOVHPS        X1, (R8)(BX*1)
-	LEAQ           (R8)(BX*2), R8
-	VPBROADCASTW   (CX), X1
-	VCVTPH2PS      X1, X1
-	VMOVSS         X1, (R9)
-	ADDQ           SI, R9
-	ADDQ           $0x00000016, CX
-	DECQ           DX
-	JNE            block
+	PREFETCHT0   (CX)(DI*1)
+	VMOVDQU      6(CX), X2
+	VPSRLW       $0x04, X2, X1
+	VINSERTI128  $0x01, X1, Y2, Y3
+	VPAND        u32_f0f0f0fx8<>+0(SB), Y3, Y3
+	VPBROADCASTD 2(CX), Y1
+	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y1, Y1
+	VPAND        u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y1, Y1
+	VPCMPEQB     u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y1, Y1
+	VPAND        u32_10101010x8<>+0(SB), Y1, Y1
+	VPOR         Y1, Y3, Y3
+	VPADDB       Y0, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X1
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VPBROADCASTW (CX), X1
+	VCVTPH2PS    X1, X1
+	VMOVSS       X1, (R9)
+	ADDQ         SI, R9
+	ADDQ         $0x00000016, CX
+	DECQ         DX
+	JNE          block
 	VZEROUPPER
 	RET
 
@@ -9807,33 +9862,34 @@ TEXT ·unpackQ51AVX2(SB), NOSPLIT, $0-8
 	VPBROADCASTB 40(AX), Y0
 
 block:
-	PREFETCHT0     (CX)(DI*1)
-	VBROADCASTI128 8(CX), Y2
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y2, Y2
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y2, Y2
-	VPBROADCASTD   4(CX), Y1
-	VPSHUFB        u8_0x8_1x8_2x8_3x8<>+0(SB), Y1, Y1
-	VPAND          u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y1, Y1
-	VPCMPEQB       u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y1, Y1
-	VPAND          u32_10101010x8<>+0(SB), Y1, Y1
-	VPOR           Y1, Y2, Y2
-	VPADDB         Y0, Y2, Y2
-	VEXTRACTI128   $0x01, Y2, X1
-	VMOVQ          X2, (R8)
-	VMOVHPS        X2, (R8)(BX*1)
-	LEAQ           (R8)(BX*2), R8
-	VMOVQ          X1, (R8)
-	VMOVHPS        X1, (R8)(BX*1)
-	LEAQ           (R8)(BX*2), R8
-	VMOVD          (CX), X1
-	VCVTPH2PS      X1, X1
-	VMOVSS         X1, (R9)
-	ADDQ           SI, R9
-	VEXTRACTPS     $0x01, X1, (R10)
-	ADDQ           SI, R10
-	ADDQ           $0x00000018, CX
-	DECQ           DX
-	JNE            block
+	PREFETCHT0   (CX)(DI*1)
+	VMOVDQU      8(CX), X2
+	VPSRLW       $0x04, X2, X1
+	VINSERTI128  $0x01, X1, Y2, Y3
+	VPAND        u32_f0f0f0fx8<>+0(SB), Y3, Y3
+	VPBROADCASTD 4(CX), Y1
+	VPSHUFB      u8_0x8_1x8_2x8_3x8<>+0(SB), Y1, Y1
+	VPAND        u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y1, Y1
+	VPCMPEQB     u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y1, Y1
+	VPAND        u32_10101010x8<>+0(SB), Y1, Y1
+	VPOR         Y1, Y3, Y3
+	VPADDB       Y0, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X1
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVD        (CX), X1
+	VCVTPH2PS    X1, X1
+	VMOVSS       X1, (R9)
+	ADDQ         SI, R9
+	VEXTRACTPS   $0x01, X1, (R10)
+	ADDQ         SI, R10
+	ADDQ         $0x00000018, CX
+	DECQ         DX
+	JNE          block
 	VZEROUPPER
 	RET
 
@@ -9885,27 +9941,28 @@ TEXT ·unpackIQ4NLAVX2(SB), NOSPLIT, $0-8
 	VPBROADCASTB 40(AX), Y0
 
 block:
-	PREFETCHT0     (CX)(DI*1)
-	VBROADCASTI128 2(CX), Y1
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y1, Y1
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y1, Y1
-	VMOVDQU        u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y2
-	VPSHUFB        Y1, Y2, Y2
-	VPADDB         Y0, Y2, Y2
-	VEXTRACTI128   $0x01, Y2, X1
-	VMOVQ          X2, (R8)
-	VMOVHPS        X2, (R8)(BX*1)
-	LEAQ           (R8)(BX*2), R8
-	VMOVQ          X1, (R8)
-	VMOVHPS        X1, (R8)(BX*1)
-	LEAQ           (R8)(BX*2), R8
-	VPBROADCASTW   (CX), X1
-	VCVTPH2PS      X1, X1
-	VMOVSS         X1, (R9)
-	ADDQ           SI, R9
-	ADDQ           $0x00000012, CX
-	DECQ           DX
-	JNE            block
+	PREFETCHT0   (CX)(DI*1)
+	VMOVDQU      2(CX), X1
+	VPSRLW       $0x04, X1, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	VPAND        u32_f0f0f0fx8<>+0(SB), Y2, Y2
+	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y3
+	VPSHUFB      Y2, Y3, Y3
+	VPADDB       Y0, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X1
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VPBROADCASTW (CX), X1
+	VCVTPH2PS    X1, X1
+	VMOVSS       X1, (R9)
+	ADDQ         SI, R9
+	ADDQ         $0x00000012, CX
+	DECQ         DX
+	JNE          block
 	VZEROUPPER
 	RET
 
@@ -9924,33 +9981,34 @@ TEXT ·unpackMXFP4AVX2(SB), NOSPLIT, $0-8
 	VPSUBB       u32_10101010x8<>+0(SB), Y0, Y0
 
 block:
-	PREFETCHT0     (CX)(DI*1)
-	VBROADCASTI128 1(CX), Y1
-	VPSRLVD        u32_0x4_4x4<>+0(SB), Y1, Y1
-	VPAND          u32_f0f0f0fx8<>+0(SB), Y1, Y1
-	VMOVDQU        u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+0(SB), Y2
-	VPSHUFB        Y1, Y2, Y2
-	VPADDB         Y0, Y2, Y2
-	VEXTRACTI128   $0x01, Y2, X1
-	VMOVQ          X2, (R8)
-	VMOVHPS        X2, (R8)(BX*1)
-	LEAQ           (R8)(BX*2), R8
-	VMOVQ          X1, (R8)
-	VMOVHPS        X1, (R8)(BX*1)
-	LEAQ           (R8)(BX*2), R8
-	MOVBLZX        (CX), AX
-	VMOVD          AX, X1
-	VPMINUD        u32_2x8<>+0(SB), X1, X3
-	VMOVDQU        u32_200000x8<>+0(SB), X2
-	VPSLLVD        X3, X2, X2
-	VPSLLD         $0x17, X1, X1
-	VPSUBD         u32_800000x8<>+0(SB), X1, X1
-	VPMAXSD        X2, X1, X1
-	VMOVSS         X1, (R9)
-	ADDQ           SI, R9
-	ADDQ           $0x00000011, CX
-	DECQ           DX
-	JNE            block
+	PREFETCHT0   (CX)(DI*1)
+	VMOVDQU      1(CX), X1
+	VPSRLW       $0x04, X1, X2
+	VINSERTI128  $0x01, X2, Y1, Y2
+	VPAND        u32_f0f0f0fx8<>+0(SB), Y2, Y2
+	VMOVDQU      u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+0(SB), Y3
+	VPSHUFB      Y2, Y3, Y3
+	VPADDB       Y0, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X1
+	VMOVQ        X3, (R8)
+	VMOVHPS      X3, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	VMOVQ        X1, (R8)
+	VMOVHPS      X1, (R8)(BX*1)
+	LEAQ         (R8)(BX*2), R8
+	MOVBLZX      (CX), AX
+	VMOVD        AX, X1
+	VPMINUD      u32_2x8<>+0(SB), X1, X3
+	VMOVDQU      u32_200000x8<>+0(SB), X2
+	VPSLLVD      X3, X2, X2
+	VPSLLD       $0x17, X1, X1
+	VPSUBD       u32_800000x8<>+0(SB), X1, X1
+	VPMAXSD      X2, X1, X1
+	VMOVSS       X1, (R9)
+	ADDQ         SI, R9
+	ADDQ         $0x00000011, CX
+	DECQ         DX
+	JNE          block
 	VZEROUPPER
 	RET
 

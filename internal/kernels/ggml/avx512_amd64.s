@@ -261,11 +261,10 @@ TEXT ·gemvQ50AVX512(SB), NOSPLIT, $0-8
 	MOVQ    8(AX), DX
 	MOVQ    24(AX), BX
 	MOVQ    16(AX), SI
-	VMOVDQU u32_0x4_4x4<>+0(SB), Y0
-	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
-	VMOVDQU u8_0x8_1x8_2x8_3x8<>+0(SB), Y2
-	VMOVDQU u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3
-	VMOVDQU u32_10101010x8<>+0(SB), Y4
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y0
+	VMOVDQU u8_0x8_1x8_2x8_3x8<>+0(SB), Y1
+	VMOVDQU u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2
+	VMOVDQU u32_10101010x8<>+0(SB), Y3
 	MOVL    $0x0000ff00, DI
 	KMOVW   DI, K1
 	LEAQ    (SI)(SI*2), DI
@@ -278,129 +277,137 @@ rows:
 	MOVQ  DX, R12
 	LEAQ  (DX)(SI*4), R13
 	LEAQ  (DX)(SI*8), R14
-	VPXOR Y5, Y5, Y5
+	VPXOR Y4, Y4, Y4
 
 block:
 	PREFETCHT0      8192(R14)
 	PREFETCHT0      8256(R14)
 	PREFETCHT0      8320(R14)
 	ADDQ            $0x000000b0, R14
-	VBROADCASTI64X4 (R8), Z6
-	VPXORD          Z7, Z7, Z7
-	VBROADCASTI128  6(R12)(SI*1), Y8
-	VPSRLVD         Y0, Y8, Y8
-	VPAND           Y1, Y8, Y8
+	VBROADCASTI64X4 (R8), Z5
+	VPXORD          Z6, Z6, Z6
+	VMOVDQU         6(R12)(SI*1), X8
+	VPSRLW          $0x04, X8, X7
+	VINSERTI128     $0x01, X7, Y8, Y7
+	VPAND           Y0, Y7, Y7
 	VPBROADCASTD    2(R12)(SI*1), Y9
-	VPSHUFB         Y2, Y9, Y9
+	VPSHUFB         Y1, Y9, Y9
+	VPAND           Y2, Y9, Y9
+	VPCMPEQB        Y2, Y9, Y9
 	VPAND           Y3, Y9, Y9
-	VPCMPEQB        Y3, Y9, Y9
-	VPAND           Y4, Y9, Y9
-	VPOR            Y9, Y8, Y8
-	VBROADCASTI128  6(R12), Y9
-	VPSRLVD         Y0, Y9, Y9
-	VPAND           Y1, Y9, Y9
+	VPOR            Y9, Y7, Y7
+	VMOVDQU         6(R12), X8
+	VPSRLW          $0x04, X8, X9
+	VINSERTI128     $0x01, X9, Y8, Y9
+	VPAND           Y0, Y9, Y9
 	VPBROADCASTD    2(R12), Y13
-	VPSHUFB         Y2, Y13, Y13
+	VPSHUFB         Y1, Y13, Y13
+	VPAND           Y2, Y13, Y13
+	VPCMPEQB        Y2, Y13, Y13
 	VPAND           Y3, Y13, Y13
-	VPCMPEQB        Y3, Y13, Y13
-	VPAND           Y4, Y13, Y13
 	VPOR            Y13, Y9, Y9
-	VINSERTI64X4    $0x01, Y8, Z9, Z8
-	VPDPBUSD        Z6, Z8, Z7
+	VINSERTI64X4    $0x01, Y7, Z9, Z7
+	VPDPBUSD        Z5, Z7, Z6
 	VPXORD          Z10, Z10, Z10
-	VBROADCASTI128  6(R12)(DI*1), Y8
-	VPSRLVD         Y0, Y8, Y8
-	VPAND           Y1, Y8, Y8
+	VMOVDQU         6(R12)(DI*1), X8
+	VPSRLW          $0x04, X8, X7
+	VINSERTI128     $0x01, X7, Y8, Y7
+	VPAND           Y0, Y7, Y7
 	VPBROADCASTD    2(R12)(DI*1), Y9
-	VPSHUFB         Y2, Y9, Y9
+	VPSHUFB         Y1, Y9, Y9
+	VPAND           Y2, Y9, Y9
+	VPCMPEQB        Y2, Y9, Y9
 	VPAND           Y3, Y9, Y9
-	VPCMPEQB        Y3, Y9, Y9
-	VPAND           Y4, Y9, Y9
-	VPOR            Y9, Y8, Y8
-	VBROADCASTI128  6(R12)(SI*2), Y9
-	VPSRLVD         Y0, Y9, Y9
-	VPAND           Y1, Y9, Y9
+	VPOR            Y9, Y7, Y7
+	VMOVDQU         6(R12)(SI*2), X8
+	VPSRLW          $0x04, X8, X9
+	VINSERTI128     $0x01, X9, Y8, Y9
+	VPAND           Y0, Y9, Y9
 	VPBROADCASTD    2(R12)(SI*2), Y13
-	VPSHUFB         Y2, Y13, Y13
+	VPSHUFB         Y1, Y13, Y13
+	VPAND           Y2, Y13, Y13
+	VPCMPEQB        Y2, Y13, Y13
 	VPAND           Y3, Y13, Y13
-	VPCMPEQB        Y3, Y13, Y13
-	VPAND           Y4, Y13, Y13
 	VPOR            Y13, Y9, Y9
-	VINSERTI64X4    $0x01, Y8, Z9, Z8
-	VPDPBUSD        Z6, Z8, Z10
+	VINSERTI64X4    $0x01, Y7, Z9, Z7
+	VPDPBUSD        Z5, Z7, Z10
 	VPXORD          Z11, Z11, Z11
-	VBROADCASTI128  6(R13)(SI*1), Y8
-	VPSRLVD         Y0, Y8, Y8
-	VPAND           Y1, Y8, Y8
+	VMOVDQU         6(R13)(SI*1), X8
+	VPSRLW          $0x04, X8, X7
+	VINSERTI128     $0x01, X7, Y8, Y7
+	VPAND           Y0, Y7, Y7
 	VPBROADCASTD    2(R13)(SI*1), Y9
-	VPSHUFB         Y2, Y9, Y9
+	VPSHUFB         Y1, Y9, Y9
+	VPAND           Y2, Y9, Y9
+	VPCMPEQB        Y2, Y9, Y9
 	VPAND           Y3, Y9, Y9
-	VPCMPEQB        Y3, Y9, Y9
-	VPAND           Y4, Y9, Y9
-	VPOR            Y9, Y8, Y8
-	VBROADCASTI128  6(R13), Y9
-	VPSRLVD         Y0, Y9, Y9
-	VPAND           Y1, Y9, Y9
+	VPOR            Y9, Y7, Y7
+	VMOVDQU         6(R13), X8
+	VPSRLW          $0x04, X8, X9
+	VINSERTI128     $0x01, X9, Y8, Y9
+	VPAND           Y0, Y9, Y9
 	VPBROADCASTD    2(R13), Y13
-	VPSHUFB         Y2, Y13, Y13
+	VPSHUFB         Y1, Y13, Y13
+	VPAND           Y2, Y13, Y13
+	VPCMPEQB        Y2, Y13, Y13
 	VPAND           Y3, Y13, Y13
-	VPCMPEQB        Y3, Y13, Y13
-	VPAND           Y4, Y13, Y13
 	VPOR            Y13, Y9, Y9
-	VINSERTI64X4    $0x01, Y8, Z9, Z8
-	VPDPBUSD        Z6, Z8, Z11
+	VINSERTI64X4    $0x01, Y7, Z9, Z7
+	VPDPBUSD        Z5, Z7, Z11
 	VPXORD          Z12, Z12, Z12
-	VBROADCASTI128  6(R13)(DI*1), Y8
-	VPSRLVD         Y0, Y8, Y8
-	VPAND           Y1, Y8, Y8
+	VMOVDQU         6(R13)(DI*1), X8
+	VPSRLW          $0x04, X8, X7
+	VINSERTI128     $0x01, X7, Y8, Y7
+	VPAND           Y0, Y7, Y7
 	VPBROADCASTD    2(R13)(DI*1), Y9
-	VPSHUFB         Y2, Y9, Y9
+	VPSHUFB         Y1, Y9, Y9
+	VPAND           Y2, Y9, Y9
+	VPCMPEQB        Y2, Y9, Y9
 	VPAND           Y3, Y9, Y9
-	VPCMPEQB        Y3, Y9, Y9
-	VPAND           Y4, Y9, Y9
-	VPOR            Y9, Y8, Y8
-	VBROADCASTI128  6(R13)(SI*2), Y9
-	VPSRLVD         Y0, Y9, Y9
-	VPAND           Y1, Y9, Y9
+	VPOR            Y9, Y7, Y7
+	VMOVDQU         6(R13)(SI*2), X8
+	VPSRLW          $0x04, X8, X9
+	VINSERTI128     $0x01, X9, Y8, Y9
+	VPAND           Y0, Y9, Y9
 	VPBROADCASTD    2(R13)(SI*2), Y13
-	VPSHUFB         Y2, Y13, Y13
+	VPSHUFB         Y1, Y13, Y13
+	VPAND           Y2, Y13, Y13
+	VPCMPEQB        Y2, Y13, Y13
 	VPAND           Y3, Y13, Y13
-	VPCMPEQB        Y3, Y13, Y13
-	VPAND           Y4, Y13, Y13
 	VPOR            Y13, Y9, Y9
-	VINSERTI64X4    $0x01, Y8, Z9, Z8
-	VPDPBUSD        Z6, Z8, Z12
-	VSHUFPS         $0xdd, Z10, Z7, Z6
-	VSHUFPS         $0x88, Z10, Z7, Z8
-	VPADDD          Z6, Z8, Z8
-	VSHUFPS         $0xdd, Z12, Z11, Z6
+	VINSERTI64X4    $0x01, Y7, Z9, Z7
+	VPDPBUSD        Z5, Z7, Z12
+	VSHUFPS         $0xdd, Z10, Z6, Z5
+	VSHUFPS         $0x88, Z10, Z6, Z7
+	VPADDD          Z5, Z7, Z7
+	VSHUFPS         $0xdd, Z12, Z11, Z5
 	VSHUFPS         $0x88, Z12, Z11, Z13
-	VPADDD          Z6, Z13, Z13
-	VSHUFPS         $0xdd, Z13, Z8, Z6
-	VSHUFPS         $0x88, Z13, Z8, Z8
-	VPADDD          Z6, Z8, Z8
-	VSHUFI64X2      $0x88, Z8, Z8, Z6
-	VSHUFI64X2      $0xdd, Z8, Z8, Z8
-	VPADDD          Y8, Y6, Y6
-	VBROADCASTSS    (R9), Y8
+	VPADDD          Z5, Z13, Z13
+	VSHUFPS         $0xdd, Z13, Z7, Z5
+	VSHUFPS         $0x88, Z13, Z7, Z7
+	VPADDD          Z5, Z7, Z7
+	VSHUFI64X2      $0x88, Z7, Z7, Z5
+	VSHUFI64X2      $0xdd, Z7, Z7, Z7
+	VPADDD          Y7, Y5, Y5
+	VBROADCASTSS    (R9), Y7
 	VPBROADCASTD    (R10), Y9
 	VPSLLD          $0x04, Y9, Y9
-	VPSUBD          Y9, Y6, Y6
-	VCVTDQ2PS       Y6, Y6
+	VPSUBD          Y9, Y5, Y5
+	VCVTDQ2PS       Y5, Y5
+	VPXOR           X8, X8, X8
+	VPINSRW         $0x00, (R12), X8, X8
+	VPINSRW         $0x01, (R12)(SI*2), X8, X8
+	VPINSRW         $0x02, (R13), X8, X8
+	VPINSRW         $0x03, (R13)(SI*2), X8, X8
 	VPXOR           X9, X9, X9
-	VPINSRW         $0x00, (R12), X9, X9
-	VPINSRW         $0x01, (R12)(SI*2), X9, X9
-	VPINSRW         $0x02, (R13), X9, X9
-	VPINSRW         $0x03, (R13)(SI*2), X9, X9
-	VPXOR           X13, X13, X13
-	VPINSRW         $0x00, (R12)(SI*1), X13, X13
-	VPINSRW         $0x01, (R12)(DI*1), X13, X13
-	VPINSRW         $0x02, (R13)(SI*1), X13, X13
-	VPINSRW         $0x03, (R13)(DI*1), X13, X13
-	VPUNPCKLQDQ     X13, X9, X9
-	VCVTPH2PS       X9, Y9
-	VMULPS          Y8, Y9, Y9
-	VFMADD231PS     Y6, Y9, Y5
+	VPINSRW         $0x00, (R12)(SI*1), X9, X9
+	VPINSRW         $0x01, (R12)(DI*1), X9, X9
+	VPINSRW         $0x02, (R13)(SI*1), X9, X9
+	VPINSRW         $0x03, (R13)(DI*1), X9, X9
+	VPUNPCKLQDQ     X9, X8, X8
+	VCVTPH2PS       X8, Y9
+	VMULPS          Y7, Y9, Y9
+	VFMADD231PS     Y5, Y9, Y4
 	ADDQ            $0x16, R12
 	ADDQ            $0x16, R13
 	ADDQ            $0x20, R8
@@ -408,24 +415,18 @@ block:
 	ADDQ            $0x04, R10
 	DECQ            R11
 	JNE             block
-	VMOVDQU         u32_0_4_1_5_2_6_3_7<>+0(SB), Y6
-	VPERMPS         Y5, Y6, Y5
-	VCMPPS          $0x03, Y5, Y5, Y6
-	VBROADCASTSS    u32_7fc00000<>+0(SB), Y8
-	VBLENDVPS       Y6, Y8, Y5, Y5
-	VMOVUPS         Y5, (CX)
+	VMOVDQU         u32_0_4_1_5_2_6_3_7<>+0(SB), Y5
+	VPERMPS         Y4, Y5, Y4
+	VCMPPS          $0x03, Y4, Y4, Y5
+	VBROADCASTSS    u32_7fc00000<>+0(SB), Y7
+	VBLENDVPS       Y5, Y7, Y4, Y4
+	VMOVUPS         Y4, (CX)
 	ADDQ            $0x00000020, CX
 	LEAQ            (DX)(SI*8), DX
 	SUBQ            $0x08, BX
 	JNE             rows
 	VZEROUPPER
 	RET
-
-DATA u32_0x4_4x4<>+0(SB)/8, $0x0000000000000000
-DATA u32_0x4_4x4<>+8(SB)/8, $0x0000000000000000
-DATA u32_0x4_4x4<>+16(SB)/8, $0x0000000400000004
-DATA u32_0x4_4x4<>+24(SB)/8, $0x0000000400000004
-GLOBL u32_0x4_4x4<>(SB), RODATA|NOPTR, $32
 
 DATA u32_f0f0f0fx8<>+0(SB)/8, $0x0f0f0f0f0f0f0f0f
 DATA u32_f0f0f0fx8<>+8(SB)/8, $0x0f0f0f0f0f0f0f0f
@@ -459,11 +460,10 @@ TEXT ·gemvQ51AVX512(SB), NOSPLIT, $0-8
 	MOVQ    8(AX), DX
 	MOVQ    24(AX), BX
 	MOVQ    16(AX), SI
-	VMOVDQU u32_0x4_4x4<>+0(SB), Y0
-	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
-	VMOVDQU u8_0x8_1x8_2x8_3x8<>+0(SB), Y2
-	VMOVDQU u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3
-	VMOVDQU u32_10101010x8<>+0(SB), Y4
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y0
+	VMOVDQU u8_0x8_1x8_2x8_3x8<>+0(SB), Y1
+	VMOVDQU u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2
+	VMOVDQU u32_10101010x8<>+0(SB), Y3
 	MOVL    $0x0000ff00, DI
 	KMOVW   DI, K1
 	LEAQ    (SI)(SI*2), DI
@@ -477,132 +477,140 @@ rows:
 	MOVQ  DX, R12
 	LEAQ  (DX)(SI*4), R13
 	LEAQ  (DX)(SI*8), R14
-	VPXOR Y5, Y5, Y5
+	VPXOR Y4, Y4, Y4
 
 block:
 	PREFETCHT0      8192(R14)
 	PREFETCHT0      8256(R14)
 	PREFETCHT0      8320(R14)
 	ADDQ            $0x000000c0, R14
-	VBROADCASTI64X4 (R8), Z6
-	VPXORD          Z7, Z7, Z7
-	VBROADCASTI128  8(R12)(SI*1), Y8
-	VPSRLVD         Y0, Y8, Y8
-	VPAND           Y1, Y8, Y8
+	VBROADCASTI64X4 (R8), Z5
+	VPXORD          Z6, Z6, Z6
+	VMOVDQU         8(R12)(SI*1), X8
+	VPSRLW          $0x04, X8, X7
+	VINSERTI128     $0x01, X7, Y8, Y7
+	VPAND           Y0, Y7, Y7
 	VPBROADCASTD    4(R12)(SI*1), Y9
-	VPSHUFB         Y2, Y9, Y9
+	VPSHUFB         Y1, Y9, Y9
+	VPAND           Y2, Y9, Y9
+	VPCMPEQB        Y2, Y9, Y9
 	VPAND           Y3, Y9, Y9
-	VPCMPEQB        Y3, Y9, Y9
-	VPAND           Y4, Y9, Y9
-	VPOR            Y9, Y8, Y8
-	VBROADCASTI128  8(R12), Y9
-	VPSRLVD         Y0, Y9, Y9
-	VPAND           Y1, Y9, Y9
+	VPOR            Y9, Y7, Y7
+	VMOVDQU         8(R12), X8
+	VPSRLW          $0x04, X8, X9
+	VINSERTI128     $0x01, X9, Y8, Y9
+	VPAND           Y0, Y9, Y9
 	VPBROADCASTD    4(R12), Y13
-	VPSHUFB         Y2, Y13, Y13
+	VPSHUFB         Y1, Y13, Y13
+	VPAND           Y2, Y13, Y13
+	VPCMPEQB        Y2, Y13, Y13
 	VPAND           Y3, Y13, Y13
-	VPCMPEQB        Y3, Y13, Y13
-	VPAND           Y4, Y13, Y13
 	VPOR            Y13, Y9, Y9
-	VINSERTI64X4    $0x01, Y8, Z9, Z8
-	VPDPBUSD        Z6, Z8, Z7
+	VINSERTI64X4    $0x01, Y7, Z9, Z7
+	VPDPBUSD        Z5, Z7, Z6
 	VPXORD          Z10, Z10, Z10
-	VBROADCASTI128  8(R12)(DI*1), Y8
-	VPSRLVD         Y0, Y8, Y8
-	VPAND           Y1, Y8, Y8
+	VMOVDQU         8(R12)(DI*1), X8
+	VPSRLW          $0x04, X8, X7
+	VINSERTI128     $0x01, X7, Y8, Y7
+	VPAND           Y0, Y7, Y7
 	VPBROADCASTD    4(R12)(DI*1), Y9
-	VPSHUFB         Y2, Y9, Y9
+	VPSHUFB         Y1, Y9, Y9
+	VPAND           Y2, Y9, Y9
+	VPCMPEQB        Y2, Y9, Y9
 	VPAND           Y3, Y9, Y9
-	VPCMPEQB        Y3, Y9, Y9
-	VPAND           Y4, Y9, Y9
-	VPOR            Y9, Y8, Y8
-	VBROADCASTI128  8(R12)(SI*2), Y9
-	VPSRLVD         Y0, Y9, Y9
-	VPAND           Y1, Y9, Y9
+	VPOR            Y9, Y7, Y7
+	VMOVDQU         8(R12)(SI*2), X8
+	VPSRLW          $0x04, X8, X9
+	VINSERTI128     $0x01, X9, Y8, Y9
+	VPAND           Y0, Y9, Y9
 	VPBROADCASTD    4(R12)(SI*2), Y13
-	VPSHUFB         Y2, Y13, Y13
+	VPSHUFB         Y1, Y13, Y13
+	VPAND           Y2, Y13, Y13
+	VPCMPEQB        Y2, Y13, Y13
 	VPAND           Y3, Y13, Y13
-	VPCMPEQB        Y3, Y13, Y13
-	VPAND           Y4, Y13, Y13
 	VPOR            Y13, Y9, Y9
-	VINSERTI64X4    $0x01, Y8, Z9, Z8
-	VPDPBUSD        Z6, Z8, Z10
+	VINSERTI64X4    $0x01, Y7, Z9, Z7
+	VPDPBUSD        Z5, Z7, Z10
 	VPXORD          Z11, Z11, Z11
-	VBROADCASTI128  8(R13)(SI*1), Y8
-	VPSRLVD         Y0, Y8, Y8
-	VPAND           Y1, Y8, Y8
+	VMOVDQU         8(R13)(SI*1), X8
+	VPSRLW          $0x04, X8, X7
+	VINSERTI128     $0x01, X7, Y8, Y7
+	VPAND           Y0, Y7, Y7
 	VPBROADCASTD    4(R13)(SI*1), Y9
-	VPSHUFB         Y2, Y9, Y9
+	VPSHUFB         Y1, Y9, Y9
+	VPAND           Y2, Y9, Y9
+	VPCMPEQB        Y2, Y9, Y9
 	VPAND           Y3, Y9, Y9
-	VPCMPEQB        Y3, Y9, Y9
-	VPAND           Y4, Y9, Y9
-	VPOR            Y9, Y8, Y8
-	VBROADCASTI128  8(R13), Y9
-	VPSRLVD         Y0, Y9, Y9
-	VPAND           Y1, Y9, Y9
+	VPOR            Y9, Y7, Y7
+	VMOVDQU         8(R13), X8
+	VPSRLW          $0x04, X8, X9
+	VINSERTI128     $0x01, X9, Y8, Y9
+	VPAND           Y0, Y9, Y9
 	VPBROADCASTD    4(R13), Y13
-	VPSHUFB         Y2, Y13, Y13
+	VPSHUFB         Y1, Y13, Y13
+	VPAND           Y2, Y13, Y13
+	VPCMPEQB        Y2, Y13, Y13
 	VPAND           Y3, Y13, Y13
-	VPCMPEQB        Y3, Y13, Y13
-	VPAND           Y4, Y13, Y13
 	VPOR            Y13, Y9, Y9
-	VINSERTI64X4    $0x01, Y8, Z9, Z8
-	VPDPBUSD        Z6, Z8, Z11
+	VINSERTI64X4    $0x01, Y7, Z9, Z7
+	VPDPBUSD        Z5, Z7, Z11
 	VPXORD          Z12, Z12, Z12
-	VBROADCASTI128  8(R13)(DI*1), Y8
-	VPSRLVD         Y0, Y8, Y8
-	VPAND           Y1, Y8, Y8
+	VMOVDQU         8(R13)(DI*1), X8
+	VPSRLW          $0x04, X8, X7
+	VINSERTI128     $0x01, X7, Y8, Y7
+	VPAND           Y0, Y7, Y7
 	VPBROADCASTD    4(R13)(DI*1), Y9
-	VPSHUFB         Y2, Y9, Y9
+	VPSHUFB         Y1, Y9, Y9
+	VPAND           Y2, Y9, Y9
+	VPCMPEQB        Y2, Y9, Y9
 	VPAND           Y3, Y9, Y9
-	VPCMPEQB        Y3, Y9, Y9
-	VPAND           Y4, Y9, Y9
-	VPOR            Y9, Y8, Y8
-	VBROADCASTI128  8(R13)(SI*2), Y9
-	VPSRLVD         Y0, Y9, Y9
-	VPAND           Y1, Y9, Y9
+	VPOR            Y9, Y7, Y7
+	VMOVDQU         8(R13)(SI*2), X8
+	VPSRLW          $0x04, X8, X9
+	VINSERTI128     $0x01, X9, Y8, Y9
+	VPAND           Y0, Y9, Y9
 	VPBROADCASTD    4(R13)(SI*2), Y13
-	VPSHUFB         Y2, Y13, Y13
+	VPSHUFB         Y1, Y13, Y13
+	VPAND           Y2, Y13, Y13
+	VPCMPEQB        Y2, Y13, Y13
 	VPAND           Y3, Y13, Y13
-	VPCMPEQB        Y3, Y13, Y13
-	VPAND           Y4, Y13, Y13
 	VPOR            Y13, Y9, Y9
-	VINSERTI64X4    $0x01, Y8, Z9, Z8
-	VPDPBUSD        Z6, Z8, Z12
-	VSHUFPS         $0xdd, Z10, Z7, Z6
-	VSHUFPS         $0x88, Z10, Z7, Z8
-	VPADDD          Z6, Z8, Z8
-	VSHUFPS         $0xdd, Z12, Z11, Z6
+	VINSERTI64X4    $0x01, Y7, Z9, Z7
+	VPDPBUSD        Z5, Z7, Z12
+	VSHUFPS         $0xdd, Z10, Z6, Z5
+	VSHUFPS         $0x88, Z10, Z6, Z7
+	VPADDD          Z5, Z7, Z7
+	VSHUFPS         $0xdd, Z12, Z11, Z5
 	VSHUFPS         $0x88, Z12, Z11, Z13
-	VPADDD          Z6, Z13, Z13
-	VSHUFPS         $0xdd, Z13, Z8, Z6
-	VSHUFPS         $0x88, Z13, Z8, Z8
-	VPADDD          Z6, Z8, Z8
-	VSHUFI64X2      $0x88, Z8, Z8, Z6
-	VSHUFI64X2      $0xdd, Z8, Z8, Z8
-	VPADDD          Y8, Y6, Y6
-	VBROADCASTSS    (R9), Y8
-	VCVTDQ2PS       Y6, Y6
-	VMOVD           (R12), X13
-	VPINSRD         $0x01, (R12)(SI*2), X13, X13
-	VPINSRD         $0x02, (R13), X13, X13
-	VPINSRD         $0x03, (R13)(SI*2), X13, X13
-	VMOVD           (R12)(SI*1), X14
-	VPINSRD         $0x01, (R12)(DI*1), X14, X14
-	VPINSRD         $0x02, (R13)(SI*1), X14, X14
-	VPINSRD         $0x03, (R13)(DI*1), X14, X14
-	VPAND           u32_ffffx8<>+0(SB), X13, X9
-	VPAND           u32_ffffx8<>+0(SB), X14, X15
-	VPACKUSDW       X15, X9, X9
+	VPADDD          Z5, Z13, Z13
+	VSHUFPS         $0xdd, Z13, Z7, Z5
+	VSHUFPS         $0x88, Z13, Z7, Z7
+	VPADDD          Z5, Z7, Z7
+	VSHUFI64X2      $0x88, Z7, Z7, Z5
+	VSHUFI64X2      $0xdd, Z7, Z7, Z7
+	VPADDD          Y7, Y5, Y5
+	VBROADCASTSS    (R9), Y7
+	VCVTDQ2PS       Y5, Y5
+	VMOVD           (R12), X8
+	VPINSRD         $0x01, (R12)(SI*2), X8, X8
+	VPINSRD         $0x02, (R13), X8, X8
+	VPINSRD         $0x03, (R13)(SI*2), X8, X8
+	VMOVD           (R12)(SI*1), X13
+	VPINSRD         $0x01, (R12)(DI*1), X13, X13
+	VPINSRD         $0x02, (R13)(SI*1), X13, X13
+	VPINSRD         $0x03, (R13)(DI*1), X13, X13
+	VPAND           u32_ffffx8<>+0(SB), X8, X9
+	VPAND           u32_ffffx8<>+0(SB), X13, X14
+	VPACKUSDW       X14, X9, X9
 	VCVTPH2PS       X9, Y9
+	VPSRLD          $0x10, X8, X8
 	VPSRLD          $0x10, X13, X13
-	VPSRLD          $0x10, X14, X14
-	VPACKUSDW       X14, X13, X13
-	VCVTPH2PS       X13, Y13
-	VMULPS          Y8, Y9, Y9
-	VFMADD231PS     Y6, Y9, Y5
-	VBROADCASTSS    (R11), Y6
-	VFMADD231PS     Y6, Y13, Y5
+	VPACKUSDW       X13, X8, X8
+	VCVTPH2PS       X8, Y13
+	VMULPS          Y7, Y9, Y9
+	VFMADD231PS     Y5, Y9, Y4
+	VBROADCASTSS    (R11), Y5
+	VFMADD231PS     Y5, Y13, Y4
 	ADDQ            $0x18, R12
 	ADDQ            $0x18, R13
 	ADDQ            $0x20, R8
@@ -610,12 +618,12 @@ block:
 	ADDQ            $0x04, R11
 	DECQ            R10
 	JNE             block
-	VMOVDQU         u32_0_4_1_5_2_6_3_7<>+0(SB), Y6
-	VPERMPS         Y5, Y6, Y5
-	VCMPPS          $0x03, Y5, Y5, Y6
-	VBROADCASTSS    u32_7fc00000<>+0(SB), Y8
-	VBLENDVPS       Y6, Y8, Y5, Y5
-	VMOVUPS         Y5, (CX)
+	VMOVDQU         u32_0_4_1_5_2_6_3_7<>+0(SB), Y5
+	VPERMPS         Y4, Y5, Y4
+	VCMPPS          $0x03, Y4, Y4, Y5
+	VBROADCASTSS    u32_7fc00000<>+0(SB), Y7
+	VBLENDVPS       Y5, Y7, Y4, Y4
+	VMOVUPS         Y4, (CX)
 	ADDQ            $0x00000020, CX
 	LEAQ            (DX)(SI*8), DX
 	SUBQ            $0x08, BX

@@ -12,8 +12,7 @@ TEXT ·gemvQ40AVXVNNI(SB), NOSPLIT, $0-8
 	MOVQ    8(AX), DX
 	MOVQ    24(AX), BX
 	MOVQ    16(AX), SI
-	VMOVDQU u32_0x4_4x4<>+0(SB), Y0
-	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y0
 	LEAQ    (SI)(SI*2), DI
 
 rows:
@@ -24,117 +23,119 @@ rows:
 	MOVQ  DX, R12
 	LEAQ  (DX)(SI*4), R13
 	LEAQ  (DX)(SI*8), R14
-	VPXOR Y2, Y2, Y2
+	VPXOR Y1, Y1, Y1
 
 block:
-	PREFETCHT0     8192(R14)
-	PREFETCHT0     8256(R14)
-	PREFETCHT0     8320(R14)
-	ADDQ           $0x00000090, R14
-	VMOVDQU        (R8), Y3
-	VPXOR          Y4, Y4, Y4
-	VBROADCASTI128 2(R12), Y5
-	VPSRLVD        Y0, Y5, Y5
-	VPAND          Y1, Y5, Y5
-	LONG $0x5055e2c4; BYTE $0xe3 // VPDPBUSD Y3, Y5, Y4
-	VPXOR          Y5, Y5, Y5
-	VBROADCASTI128 2(R12)(SI*1), Y6
-	VPSRLVD        Y0, Y6, Y6
-	VPAND          Y1, Y6, Y6
-	LONG $0x504de2c4; BYTE $0xeb // VPDPBUSD Y3, Y6, Y5
-	VSHUFPS        $0xdd, Y5, Y4, Y6
-	VSHUFPS        $0x88, Y5, Y4, Y4
-	VPADDD         Y6, Y4, Y4
-	VPXOR          Y5, Y5, Y5
-	VBROADCASTI128 2(R12)(SI*2), Y6
-	VPSRLVD        Y0, Y6, Y6
-	VPAND          Y1, Y6, Y6
-	LONG $0x504de2c4; BYTE $0xeb // VPDPBUSD Y3, Y6, Y5
-	VPXOR          Y6, Y6, Y6
-	VBROADCASTI128 2(R12)(DI*1), Y7
-	VPSRLVD        Y0, Y7, Y7
-	VPAND          Y1, Y7, Y7
-	LONG $0x5045e2c4; BYTE $0xf3 // VPDPBUSD Y3, Y7, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y7
-	VSHUFPS        $0x88, Y6, Y5, Y5
-	VPADDD         Y7, Y5, Y5
-	VSHUFPS        $0xdd, Y5, Y4, Y6
-	VSHUFPS        $0x88, Y5, Y4, Y4
-	VPADDD         Y6, Y4, Y4
-	VPXOR          Y5, Y5, Y5
-	VBROADCASTI128 2(R13), Y6
-	VPSRLVD        Y0, Y6, Y6
-	VPAND          Y1, Y6, Y6
-	LONG $0x504de2c4; BYTE $0xeb // VPDPBUSD Y3, Y6, Y5
-	VPXOR          Y6, Y6, Y6
-	VBROADCASTI128 2(R13)(SI*1), Y7
-	VPSRLVD        Y0, Y7, Y7
-	VPAND          Y1, Y7, Y7
-	LONG $0x5045e2c4; BYTE $0xf3 // VPDPBUSD Y3, Y7, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y7
-	VSHUFPS        $0x88, Y6, Y5, Y5
-	VPADDD         Y7, Y5, Y5
-	VPXOR          Y6, Y6, Y6
-	VBROADCASTI128 2(R13)(SI*2), Y7
-	VPSRLVD        Y0, Y7, Y7
-	VPAND          Y1, Y7, Y7
-	LONG $0x5045e2c4; BYTE $0xf3 // VPDPBUSD Y3, Y7, Y6
-	VPXOR          Y7, Y7, Y7
-	VBROADCASTI128 2(R13)(DI*1), Y8
-	VPSRLVD        Y0, Y8, Y8
-	VPAND          Y1, Y8, Y8
-	LONG $0x503de2c4; BYTE $0xfb // VPDPBUSD Y3, Y8, Y7
-	VSHUFPS        $0xdd, Y7, Y6, Y3
-	VSHUFPS        $0x88, Y7, Y6, Y6
-	VPADDD         Y3, Y6, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y3
-	VSHUFPS        $0x88, Y6, Y5, Y5
-	VPADDD         Y3, Y5, Y5
-	VPERM2I128     $0x20, Y5, Y4, Y3
-	VPERM2I128     $0x31, Y5, Y4, Y4
-	VPADDD         Y4, Y3, Y3
-	VBROADCASTSS   (R9), Y4
-	VPBROADCASTD   (R10), Y5
-	VPSLLD         $0x03, Y5, Y5
-	VPSUBD         Y5, Y3, Y3
-	VCVTDQ2PS      Y3, Y3
-	VPXOR          X5, X5, X5
-	VPINSRW        $0x00, (R12), X5, X5
-	VPINSRW        $0x01, (R12)(SI*1), X5, X5
-	VPINSRW        $0x02, (R12)(SI*2), X5, X5
-	VPINSRW        $0x03, (R12)(DI*1), X5, X5
-	VPXOR          X6, X6, X6
-	VPINSRW        $0x00, (R13), X6, X6
-	VPINSRW        $0x01, (R13)(SI*1), X6, X6
-	VPINSRW        $0x02, (R13)(SI*2), X6, X6
-	VPINSRW        $0x03, (R13)(DI*1), X6, X6
-	VPUNPCKLQDQ    X6, X5, X5
-	VCVTPH2PS      X5, Y5
-	VMULPS         Y4, Y5, Y5
-	VFMADD231PS    Y3, Y5, Y2
-	ADDQ           $0x12, R12
-	ADDQ           $0x12, R13
-	ADDQ           $0x20, R8
-	ADDQ           $0x04, R9
-	ADDQ           $0x04, R10
-	DECQ           R11
-	JNE            block
-	VCMPPS         $0x03, Y2, Y2, Y3
-	VBROADCASTSS   u32_7fc00000<>+0(SB), Y4
-	VBLENDVPS      Y3, Y4, Y2, Y2
-	VMOVUPS        Y2, (CX)
-	ADDQ           $0x00000020, CX
-	LEAQ           (DX)(SI*8), DX
-	SUBQ           $0x08, BX
-	JNE            rows
+	PREFETCHT0   8192(R14)
+	PREFETCHT0   8256(R14)
+	PREFETCHT0   8320(R14)
+	ADDQ         $0x00000090, R14
+	VMOVDQU      (R8), Y2
+	VPXOR        Y3, Y3, Y3
+	VMOVDQU      2(R12), X4
+	VPSRLW       $0x04, X4, X5
+	VINSERTI128  $0x01, X5, Y4, Y5
+	VPAND        Y0, Y5, Y5
+	LONG $0x5055e2c4; BYTE $0xda // VPDPBUSD Y2, Y5, Y3
+	VPXOR        Y5, Y5, Y5
+	VMOVDQU      2(R12)(SI*1), X4
+	VPSRLW       $0x04, X4, X6
+	VINSERTI128  $0x01, X6, Y4, Y6
+	VPAND        Y0, Y6, Y6
+	LONG $0x504de2c4; BYTE $0xea // VPDPBUSD Y2, Y6, Y5
+	VSHUFPS      $0xdd, Y5, Y3, Y6
+	VSHUFPS      $0x88, Y5, Y3, Y3
+	VPADDD       Y6, Y3, Y3
+	VPXOR        Y5, Y5, Y5
+	VMOVDQU      2(R12)(SI*2), X4
+	VPSRLW       $0x04, X4, X6
+	VINSERTI128  $0x01, X6, Y4, Y6
+	VPAND        Y0, Y6, Y6
+	LONG $0x504de2c4; BYTE $0xea // VPDPBUSD Y2, Y6, Y5
+	VPXOR        Y6, Y6, Y6
+	VMOVDQU      2(R12)(DI*1), X4
+	VPSRLW       $0x04, X4, X7
+	VINSERTI128  $0x01, X7, Y4, Y7
+	VPAND        Y0, Y7, Y7
+	LONG $0x5045e2c4; BYTE $0xf2 // VPDPBUSD Y2, Y7, Y6
+	VSHUFPS      $0xdd, Y6, Y5, Y7
+	VSHUFPS      $0x88, Y6, Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VSHUFPS      $0xdd, Y5, Y3, Y6
+	VSHUFPS      $0x88, Y5, Y3, Y3
+	VPADDD       Y6, Y3, Y3
+	VPXOR        Y5, Y5, Y5
+	VMOVDQU      2(R13), X4
+	VPSRLW       $0x04, X4, X6
+	VINSERTI128  $0x01, X6, Y4, Y6
+	VPAND        Y0, Y6, Y6
+	LONG $0x504de2c4; BYTE $0xea // VPDPBUSD Y2, Y6, Y5
+	VPXOR        Y6, Y6, Y6
+	VMOVDQU      2(R13)(SI*1), X4
+	VPSRLW       $0x04, X4, X7
+	VINSERTI128  $0x01, X7, Y4, Y7
+	VPAND        Y0, Y7, Y7
+	LONG $0x5045e2c4; BYTE $0xf2 // VPDPBUSD Y2, Y7, Y6
+	VSHUFPS      $0xdd, Y6, Y5, Y7
+	VSHUFPS      $0x88, Y6, Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VPXOR        Y6, Y6, Y6
+	VMOVDQU      2(R13)(SI*2), X4
+	VPSRLW       $0x04, X4, X7
+	VINSERTI128  $0x01, X7, Y4, Y7
+	VPAND        Y0, Y7, Y7
+	LONG $0x5045e2c4; BYTE $0xf2 // VPDPBUSD Y2, Y7, Y6
+	VPXOR        Y7, Y7, Y7
+	VMOVDQU      2(R13)(DI*1), X4
+	VPSRLW       $0x04, X4, X8
+	VINSERTI128  $0x01, X8, Y4, Y8
+	VPAND        Y0, Y8, Y8
+	LONG $0x503de2c4; BYTE $0xfa // VPDPBUSD Y2, Y8, Y7
+	VSHUFPS      $0xdd, Y7, Y6, Y2
+	VSHUFPS      $0x88, Y7, Y6, Y6
+	VPADDD       Y2, Y6, Y6
+	VSHUFPS      $0xdd, Y6, Y5, Y2
+	VSHUFPS      $0x88, Y6, Y5, Y5
+	VPADDD       Y2, Y5, Y5
+	VPERM2I128   $0x20, Y5, Y3, Y2
+	VPERM2I128   $0x31, Y5, Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VBROADCASTSS (R9), Y3
+	VPBROADCASTD (R10), Y5
+	VPSLLD       $0x03, Y5, Y5
+	VPSUBD       Y5, Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VPXOR        X4, X4, X4
+	VPINSRW      $0x00, (R12), X4, X4
+	VPINSRW      $0x01, (R12)(SI*1), X4, X4
+	VPINSRW      $0x02, (R12)(SI*2), X4, X4
+	VPINSRW      $0x03, (R12)(DI*1), X4, X4
+	VPXOR        X5, X5, X5
+	VPINSRW      $0x00, (R13), X5, X5
+	VPINSRW      $0x01, (R13)(SI*1), X5, X5
+	VPINSRW      $0x02, (R13)(SI*2), X5, X5
+	VPINSRW      $0x03, (R13)(DI*1), X5, X5
+	VPUNPCKLQDQ  X5, X4, X4
+	VCVTPH2PS    X4, Y5
+	VMULPS       Y3, Y5, Y5
+	VFMADD231PS  Y2, Y5, Y1
+	ADDQ         $0x12, R12
+	ADDQ         $0x12, R13
+	ADDQ         $0x20, R8
+	ADDQ         $0x04, R9
+	ADDQ         $0x04, R10
+	DECQ         R11
+	JNE          block
+	VCMPPS       $0x03, Y1, Y1, Y2
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y3
+	VBLENDVPS    Y2, Y3, Y1, Y1
+	VMOVUPS      Y1, (CX)
+	ADDQ         $0x00000020, CX
+	LEAQ         (DX)(SI*8), DX
+	SUBQ         $0x08, BX
+	JNE          rows
 	VZEROUPPER
 	RET
-
-DATA u32_0x4_4x4<>+0(SB)/8, $0x0000000000000000
-DATA u32_0x4_4x4<>+8(SB)/8, $0x0000000000000000
-DATA u32_0x4_4x4<>+16(SB)/8, $0x0000000400000004
-DATA u32_0x4_4x4<>+24(SB)/8, $0x0000000400000004
-GLOBL u32_0x4_4x4<>(SB), RODATA|NOPTR, $32
 
 DATA u32_f0f0f0fx8<>+0(SB)/8, $0x0f0f0f0f0f0f0f0f
 DATA u32_f0f0f0fx8<>+8(SB)/8, $0x0f0f0f0f0f0f0f0f
@@ -153,8 +154,7 @@ TEXT ·gemvQ41AVXVNNI(SB), NOSPLIT, $0-8
 	MOVQ    8(AX), DX
 	MOVQ    24(AX), BX
 	MOVQ    16(AX), SI
-	VMOVDQU u32_0x4_4x4<>+0(SB), Y0
-	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y0
 	LEAQ    (SI)(SI*2), DI
 
 rows:
@@ -166,112 +166,120 @@ rows:
 	MOVQ  DX, R12
 	LEAQ  (DX)(SI*4), R13
 	LEAQ  (DX)(SI*8), R14
-	VPXOR Y2, Y2, Y2
+	VPXOR Y1, Y1, Y1
 
 block:
-	PREFETCHT0     8192(R14)
-	PREFETCHT0     8256(R14)
-	PREFETCHT0     8320(R14)
-	ADDQ           $0x000000a0, R14
-	VMOVDQU        (R8), Y3
-	VPXOR          Y4, Y4, Y4
-	VBROADCASTI128 4(R12), Y5
-	VPSRLVD        Y0, Y5, Y5
-	VPAND          Y1, Y5, Y5
-	LONG $0x5055e2c4; BYTE $0xe3 // VPDPBUSD Y3, Y5, Y4
-	VPXOR          Y5, Y5, Y5
-	VBROADCASTI128 4(R12)(SI*1), Y6
-	VPSRLVD        Y0, Y6, Y6
-	VPAND          Y1, Y6, Y6
-	LONG $0x504de2c4; BYTE $0xeb // VPDPBUSD Y3, Y6, Y5
-	VSHUFPS        $0xdd, Y5, Y4, Y6
-	VSHUFPS        $0x88, Y5, Y4, Y4
-	VPADDD         Y6, Y4, Y4
-	VPXOR          Y5, Y5, Y5
-	VBROADCASTI128 4(R12)(SI*2), Y6
-	VPSRLVD        Y0, Y6, Y6
-	VPAND          Y1, Y6, Y6
-	LONG $0x504de2c4; BYTE $0xeb // VPDPBUSD Y3, Y6, Y5
-	VPXOR          Y6, Y6, Y6
-	VBROADCASTI128 4(R12)(DI*1), Y7
-	VPSRLVD        Y0, Y7, Y7
-	VPAND          Y1, Y7, Y7
-	LONG $0x5045e2c4; BYTE $0xf3 // VPDPBUSD Y3, Y7, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y7
-	VSHUFPS        $0x88, Y6, Y5, Y5
-	VPADDD         Y7, Y5, Y5
-	VSHUFPS        $0xdd, Y5, Y4, Y6
-	VSHUFPS        $0x88, Y5, Y4, Y4
-	VPADDD         Y6, Y4, Y4
-	VPXOR          Y5, Y5, Y5
-	VBROADCASTI128 4(R13), Y6
-	VPSRLVD        Y0, Y6, Y6
-	VPAND          Y1, Y6, Y6
-	LONG $0x504de2c4; BYTE $0xeb // VPDPBUSD Y3, Y6, Y5
-	VPXOR          Y6, Y6, Y6
-	VBROADCASTI128 4(R13)(SI*1), Y7
-	VPSRLVD        Y0, Y7, Y7
-	VPAND          Y1, Y7, Y7
-	LONG $0x5045e2c4; BYTE $0xf3 // VPDPBUSD Y3, Y7, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y7
-	VSHUFPS        $0x88, Y6, Y5, Y5
-	VPADDD         Y7, Y5, Y5
-	VPXOR          Y6, Y6, Y6
-	VBROADCASTI128 4(R13)(SI*2), Y7
-	VPSRLVD        Y0, Y7, Y7
-	VPAND          Y1, Y7, Y7
-	LONG $0x5045e2c4; BYTE $0xf3 // VPDPBUSD Y3, Y7, Y6
-	VPXOR          Y7, Y7, Y7
-	VBROADCASTI128 4(R13)(DI*1), Y8
-	VPSRLVD        Y0, Y8, Y8
-	VPAND          Y1, Y8, Y8
-	LONG $0x503de2c4; BYTE $0xfb // VPDPBUSD Y3, Y8, Y7
-	VSHUFPS        $0xdd, Y7, Y6, Y3
-	VSHUFPS        $0x88, Y7, Y6, Y6
-	VPADDD         Y3, Y6, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y3
-	VSHUFPS        $0x88, Y6, Y5, Y5
-	VPADDD         Y3, Y5, Y5
-	VPERM2I128     $0x20, Y5, Y4, Y3
-	VPERM2I128     $0x31, Y5, Y4, Y4
-	VPADDD         Y4, Y3, Y3
-	VBROADCASTSS   (R9), Y4
-	VCVTDQ2PS      Y3, Y3
-	VMOVD          (R12), X6
-	VPINSRD        $0x01, (R12)(SI*1), X6, X6
-	VPINSRD        $0x02, (R12)(SI*2), X6, X6
-	VPINSRD        $0x03, (R12)(DI*1), X6, X6
-	VMOVD          (R13), X7
-	VPINSRD        $0x01, (R13)(SI*1), X7, X7
-	VPINSRD        $0x02, (R13)(SI*2), X7, X7
-	VPINSRD        $0x03, (R13)(DI*1), X7, X7
-	VPAND          u32_ffffx8<>+0(SB), X6, X5
-	VPAND          u32_ffffx8<>+0(SB), X7, X8
-	VPACKUSDW      X8, X5, X5
-	VCVTPH2PS      X5, Y5
-	VPSRLD         $0x10, X6, X6
-	VPSRLD         $0x10, X7, X7
-	VPACKUSDW      X7, X6, X6
-	VCVTPH2PS      X6, Y6
-	VMULPS         Y4, Y5, Y5
-	VFMADD231PS    Y3, Y5, Y2
-	VBROADCASTSS   (R11), Y3
-	VFMADD231PS    Y3, Y6, Y2
-	ADDQ           $0x14, R12
-	ADDQ           $0x14, R13
-	ADDQ           $0x20, R8
-	ADDQ           $0x04, R9
-	ADDQ           $0x04, R11
-	DECQ           R10
-	JNE            block
-	VCMPPS         $0x03, Y2, Y2, Y3
-	VBROADCASTSS   u32_7fc00000<>+0(SB), Y4
-	VBLENDVPS      Y3, Y4, Y2, Y2
-	VMOVUPS        Y2, (CX)
-	ADDQ           $0x00000020, CX
-	LEAQ           (DX)(SI*8), DX
-	SUBQ           $0x08, BX
-	JNE            rows
+	PREFETCHT0   8192(R14)
+	PREFETCHT0   8256(R14)
+	PREFETCHT0   8320(R14)
+	ADDQ         $0x000000a0, R14
+	VMOVDQU      (R8), Y2
+	VPXOR        Y3, Y3, Y3
+	VMOVDQU      4(R12), X4
+	VPSRLW       $0x04, X4, X5
+	VINSERTI128  $0x01, X5, Y4, Y5
+	VPAND        Y0, Y5, Y5
+	LONG $0x5055e2c4; BYTE $0xda // VPDPBUSD Y2, Y5, Y3
+	VPXOR        Y5, Y5, Y5
+	VMOVDQU      4(R12)(SI*1), X4
+	VPSRLW       $0x04, X4, X6
+	VINSERTI128  $0x01, X6, Y4, Y6
+	VPAND        Y0, Y6, Y6
+	LONG $0x504de2c4; BYTE $0xea // VPDPBUSD Y2, Y6, Y5
+	VSHUFPS      $0xdd, Y5, Y3, Y6
+	VSHUFPS      $0x88, Y5, Y3, Y3
+	VPADDD       Y6, Y3, Y3
+	VPXOR        Y5, Y5, Y5
+	VMOVDQU      4(R12)(SI*2), X4
+	VPSRLW       $0x04, X4, X6
+	VINSERTI128  $0x01, X6, Y4, Y6
+	VPAND        Y0, Y6, Y6
+	LONG $0x504de2c4; BYTE $0xea // VPDPBUSD Y2, Y6, Y5
+	VPXOR        Y6, Y6, Y6
+	VMOVDQU      4(R12)(DI*1), X4
+	VPSRLW       $0x04, X4, X7
+	VINSERTI128  $0x01, X7, Y4, Y7
+	VPAND        Y0, Y7, Y7
+	LONG $0x5045e2c4; BYTE $0xf2 // VPDPBUSD Y2, Y7, Y6
+	VSHUFPS      $0xdd, Y6, Y5, Y7
+	VSHUFPS      $0x88, Y6, Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VSHUFPS      $0xdd, Y5, Y3, Y6
+	VSHUFPS      $0x88, Y5, Y3, Y3
+	VPADDD       Y6, Y3, Y3
+	VPXOR        Y5, Y5, Y5
+	VMOVDQU      4(R13), X4
+	VPSRLW       $0x04, X4, X6
+	VINSERTI128  $0x01, X6, Y4, Y6
+	VPAND        Y0, Y6, Y6
+	LONG $0x504de2c4; BYTE $0xea // VPDPBUSD Y2, Y6, Y5
+	VPXOR        Y6, Y6, Y6
+	VMOVDQU      4(R13)(SI*1), X4
+	VPSRLW       $0x04, X4, X7
+	VINSERTI128  $0x01, X7, Y4, Y7
+	VPAND        Y0, Y7, Y7
+	LONG $0x5045e2c4; BYTE $0xf2 // VPDPBUSD Y2, Y7, Y6
+	VSHUFPS      $0xdd, Y6, Y5, Y7
+	VSHUFPS      $0x88, Y6, Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VPXOR        Y6, Y6, Y6
+	VMOVDQU      4(R13)(SI*2), X4
+	VPSRLW       $0x04, X4, X7
+	VINSERTI128  $0x01, X7, Y4, Y7
+	VPAND        Y0, Y7, Y7
+	LONG $0x5045e2c4; BYTE $0xf2 // VPDPBUSD Y2, Y7, Y6
+	VPXOR        Y7, Y7, Y7
+	VMOVDQU      4(R13)(DI*1), X4
+	VPSRLW       $0x04, X4, X8
+	VINSERTI128  $0x01, X8, Y4, Y8
+	VPAND        Y0, Y8, Y8
+	LONG $0x503de2c4; BYTE $0xfa // VPDPBUSD Y2, Y8, Y7
+	VSHUFPS      $0xdd, Y7, Y6, Y2
+	VSHUFPS      $0x88, Y7, Y6, Y6
+	VPADDD       Y2, Y6, Y6
+	VSHUFPS      $0xdd, Y6, Y5, Y2
+	VSHUFPS      $0x88, Y6, Y5, Y5
+	VPADDD       Y2, Y5, Y5
+	VPERM2I128   $0x20, Y5, Y3, Y2
+	VPERM2I128   $0x31, Y5, Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VBROADCASTSS (R9), Y3
+	VCVTDQ2PS    Y2, Y2
+	VMOVD        (R12), X4
+	VPINSRD      $0x01, (R12)(SI*1), X4, X4
+	VPINSRD      $0x02, (R12)(SI*2), X4, X4
+	VPINSRD      $0x03, (R12)(DI*1), X4, X4
+	VMOVD        (R13), X6
+	VPINSRD      $0x01, (R13)(SI*1), X6, X6
+	VPINSRD      $0x02, (R13)(SI*2), X6, X6
+	VPINSRD      $0x03, (R13)(DI*1), X6, X6
+	VPAND        u32_ffffx8<>+0(SB), X4, X5
+	VPAND        u32_ffffx8<>+0(SB), X6, X7
+	VPACKUSDW    X7, X5, X5
+	VCVTPH2PS    X5, Y5
+	VPSRLD       $0x10, X4, X4
+	VPSRLD       $0x10, X6, X6
+	VPACKUSDW    X6, X4, X4
+	VCVTPH2PS    X4, Y6
+	VMULPS       Y3, Y5, Y5
+	VFMADD231PS  Y2, Y5, Y1
+	VBROADCASTSS (R11), Y2
+	VFMADD231PS  Y2, Y6, Y1
+	ADDQ         $0x14, R12
+	ADDQ         $0x14, R13
+	ADDQ         $0x20, R8
+	ADDQ         $0x04, R9
+	ADDQ         $0x04, R11
+	DECQ         R10
+	JNE          block
+	VCMPPS       $0x03, Y1, Y1, Y2
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y3
+	VBLENDVPS    Y2, Y3, Y1, Y1
+	VMOVUPS      Y1, (CX)
+	ADDQ         $0x00000020, CX
+	LEAQ         (DX)(SI*8), DX
+	SUBQ         $0x08, BX
+	JNE          rows
 	VZEROUPPER
 	RET
 
@@ -289,11 +297,10 @@ TEXT ·gemvQ50AVXVNNI(SB), NOSPLIT, $0-8
 	MOVQ    8(AX), DX
 	MOVQ    24(AX), BX
 	MOVQ    16(AX), SI
-	VMOVDQU u32_0x4_4x4<>+0(SB), Y0
-	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
-	VMOVDQU u8_0x8_1x8_2x8_3x8<>+0(SB), Y2
-	VMOVDQU u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3
-	VMOVDQU u32_10101010x8<>+0(SB), Y4
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y0
+	VMOVDQU u8_0x8_1x8_2x8_3x8<>+0(SB), Y1
+	VMOVDQU u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2
+	VMOVDQU u32_10101010x8<>+0(SB), Y3
 	LEAQ    (SI)(SI*2), DI
 
 rows:
@@ -304,157 +311,165 @@ rows:
 	MOVQ  DX, R12
 	LEAQ  (DX)(SI*4), R13
 	LEAQ  (DX)(SI*8), R14
-	VPXOR Y5, Y5, Y5
+	VPXOR Y4, Y4, Y4
 
 block:
-	PREFETCHT0     8192(R14)
-	PREFETCHT0     8256(R14)
-	PREFETCHT0     8320(R14)
-	ADDQ           $0x000000b0, R14
-	VMOVDQU        (R8), Y6
-	VPXOR          Y7, Y7, Y7
-	VBROADCASTI128 6(R12), Y9
-	VPSRLVD        Y0, Y9, Y9
-	VPAND          Y1, Y9, Y9
-	VPBROADCASTD   2(R12), Y8
-	VPSHUFB        Y2, Y8, Y8
-	VPAND          Y3, Y8, Y8
-	VPCMPEQB       Y3, Y8, Y8
-	VPAND          Y4, Y8, Y8
-	VPOR           Y8, Y9, Y9
-	LONG $0x5035e2c4; BYTE $0xfe // VPDPBUSD Y6, Y9, Y7
-	VPXOR          Y8, Y8, Y8
-	VBROADCASTI128 6(R12)(SI*1), Y10
-	VPSRLVD        Y0, Y10, Y10
-	VPAND          Y1, Y10, Y10
-	VPBROADCASTD   2(R12)(SI*1), Y9
-	VPSHUFB        Y2, Y9, Y9
-	VPAND          Y3, Y9, Y9
-	VPCMPEQB       Y3, Y9, Y9
-	VPAND          Y4, Y9, Y9
-	VPOR           Y9, Y10, Y10
-	LONG $0x502d62c4; BYTE $0xc6 // VPDPBUSD Y6, Y10, Y8
-	VSHUFPS        $0xdd, Y8, Y7, Y9
-	VSHUFPS        $0x88, Y8, Y7, Y7
-	VPADDD         Y9, Y7, Y7
-	VPXOR          Y8, Y8, Y8
-	VBROADCASTI128 6(R12)(SI*2), Y10
-	VPSRLVD        Y0, Y10, Y10
-	VPAND          Y1, Y10, Y10
-	VPBROADCASTD   2(R12)(SI*2), Y9
-	VPSHUFB        Y2, Y9, Y9
-	VPAND          Y3, Y9, Y9
-	VPCMPEQB       Y3, Y9, Y9
-	VPAND          Y4, Y9, Y9
-	VPOR           Y9, Y10, Y10
-	LONG $0x502d62c4; BYTE $0xc6 // VPDPBUSD Y6, Y10, Y8
-	VPXOR          Y9, Y9, Y9
-	VBROADCASTI128 6(R12)(DI*1), Y11
-	VPSRLVD        Y0, Y11, Y11
-	VPAND          Y1, Y11, Y11
-	VPBROADCASTD   2(R12)(DI*1), Y10
-	VPSHUFB        Y2, Y10, Y10
-	VPAND          Y3, Y10, Y10
-	VPCMPEQB       Y3, Y10, Y10
-	VPAND          Y4, Y10, Y10
-	VPOR           Y10, Y11, Y11
-	LONG $0x502562c4; BYTE $0xce // VPDPBUSD Y6, Y11, Y9
-	VSHUFPS        $0xdd, Y9, Y8, Y10
-	VSHUFPS        $0x88, Y9, Y8, Y8
-	VPADDD         Y10, Y8, Y8
-	VSHUFPS        $0xdd, Y8, Y7, Y9
-	VSHUFPS        $0x88, Y8, Y7, Y7
-	VPADDD         Y9, Y7, Y7
-	VPXOR          Y8, Y8, Y8
-	VBROADCASTI128 6(R13), Y10
-	VPSRLVD        Y0, Y10, Y10
-	VPAND          Y1, Y10, Y10
-	VPBROADCASTD   2(R13), Y9
-	VPSHUFB        Y2, Y9, Y9
-	VPAND          Y3, Y9, Y9
-	VPCMPEQB       Y3, Y9, Y9
-	VPAND          Y4, Y9, Y9
-	VPOR           Y9, Y10, Y10
-	LONG $0x502d62c4; BYTE $0xc6 // VPDPBUSD Y6, Y10, Y8
-	VPXOR          Y9, Y9, Y9
-	VBROADCASTI128 6(R13)(SI*1), Y11
-	VPSRLVD        Y0, Y11, Y11
-	VPAND          Y1, Y11, Y11
-	VPBROADCASTD   2(R13)(SI*1), Y10
-	VPSHUFB        Y2, Y10, Y10
-	VPAND          Y3, Y10, Y10
-	VPCMPEQB       Y3, Y10, Y10
-	VPAND          Y4, Y10, Y10
-	VPOR           Y10, Y11, Y11
-	LONG $0x502562c4; BYTE $0xce // VPDPBUSD Y6, Y11, Y9
-	VSHUFPS        $0xdd, Y9, Y8, Y10
-	VSHUFPS        $0x88, Y9, Y8, Y8
-	VPADDD         Y10, Y8, Y8
-	VPXOR          Y9, Y9, Y9
-	VBROADCASTI128 6(R13)(SI*2), Y11
-	VPSRLVD        Y0, Y11, Y11
-	VPAND          Y1, Y11, Y11
-	VPBROADCASTD   2(R13)(SI*2), Y10
-	VPSHUFB        Y2, Y10, Y10
-	VPAND          Y3, Y10, Y10
-	VPCMPEQB       Y3, Y10, Y10
-	VPAND          Y4, Y10, Y10
-	VPOR           Y10, Y11, Y11
-	LONG $0x502562c4; BYTE $0xce // VPDPBUSD Y6, Y11, Y9
-	VPXOR          Y10, Y10, Y10
-	VBROADCASTI128 6(R13)(DI*1), Y12
-	VPSRLVD        Y0, Y12, Y12
-	VPAND          Y1, Y12, Y12
-	VPBROADCASTD   2(R13)(DI*1), Y11
-	VPSHUFB        Y2, Y11, Y11
-	VPAND          Y3, Y11, Y11
-	VPCMPEQB       Y3, Y11, Y11
-	VPAND          Y4, Y11, Y11
-	VPOR           Y11, Y12, Y12
-	LONG $0x501d62c4; BYTE $0xd6 // VPDPBUSD Y6, Y12, Y10
-	VSHUFPS        $0xdd, Y10, Y9, Y6
-	VSHUFPS        $0x88, Y10, Y9, Y9
-	VPADDD         Y6, Y9, Y9
-	VSHUFPS        $0xdd, Y9, Y8, Y6
-	VSHUFPS        $0x88, Y9, Y8, Y8
-	VPADDD         Y6, Y8, Y8
-	VPERM2I128     $0x20, Y8, Y7, Y6
-	VPERM2I128     $0x31, Y8, Y7, Y7
-	VPADDD         Y7, Y6, Y6
-	VBROADCASTSS   (R9), Y7
-	VPBROADCASTD   (R10), Y8
-	VPSLLD         $0x04, Y8, Y8
-	VPSUBD         Y8, Y6, Y6
-	VCVTDQ2PS      Y6, Y6
-	VPXOR          X8, X8, X8
-	VPINSRW        $0x00, (R12), X8, X8
-	VPINSRW        $0x01, (R12)(SI*1), X8, X8
-	VPINSRW        $0x02, (R12)(SI*2), X8, X8
-	VPINSRW        $0x03, (R12)(DI*1), X8, X8
-	VPXOR          X9, X9, X9
-	VPINSRW        $0x00, (R13), X9, X9
-	VPINSRW        $0x01, (R13)(SI*1), X9, X9
-	VPINSRW        $0x02, (R13)(SI*2), X9, X9
-	VPINSRW        $0x03, (R13)(DI*1), X9, X9
-	VPUNPCKLQDQ    X9, X8, X8
-	VCVTPH2PS      X8, Y8
-	VMULPS         Y7, Y8, Y8
-	VFMADD231PS    Y6, Y8, Y5
-	ADDQ           $0x16, R12
-	ADDQ           $0x16, R13
-	ADDQ           $0x20, R8
-	ADDQ           $0x04, R9
-	ADDQ           $0x04, R10
-	DECQ           R11
-	JNE            block
-	VCMPPS         $0x03, Y5, Y5, Y6
-	VBROADCASTSS   u32_7fc00000<>+0(SB), Y7
-	VBLENDVPS      Y6, Y7, Y5, Y5
-	VMOVUPS        Y5, (CX)
-	ADDQ           $0x00000020, CX
-	LEAQ           (DX)(SI*8), DX
-	SUBQ           $0x08, BX
-	JNE            rows
+	PREFETCHT0   8192(R14)
+	PREFETCHT0   8256(R14)
+	PREFETCHT0   8320(R14)
+	ADDQ         $0x000000b0, R14
+	VMOVDQU      (R8), Y5
+	VPXOR        Y6, Y6, Y6
+	VMOVDQU      6(R12), X8
+	VPSRLW       $0x04, X8, X7
+	VINSERTI128  $0x01, X7, Y8, Y9
+	VPAND        Y0, Y9, Y9
+	VPBROADCASTD 2(R12), Y7
+	VPSHUFB      Y1, Y7, Y7
+	VPAND        Y2, Y7, Y7
+	VPCMPEQB     Y2, Y7, Y7
+	VPAND        Y3, Y7, Y7
+	VPOR         Y7, Y9, Y9
+	LONG $0x5035e2c4; BYTE $0xf5 // VPDPBUSD Y5, Y9, Y6
+	VPXOR        Y7, Y7, Y7
+	VMOVDQU      6(R12)(SI*1), X8
+	VPSRLW       $0x04, X8, X9
+	VINSERTI128  $0x01, X9, Y8, Y10
+	VPAND        Y0, Y10, Y10
+	VPBROADCASTD 2(R12)(SI*1), Y9
+	VPSHUFB      Y1, Y9, Y9
+	VPAND        Y2, Y9, Y9
+	VPCMPEQB     Y2, Y9, Y9
+	VPAND        Y3, Y9, Y9
+	VPOR         Y9, Y10, Y10
+	LONG $0x502de2c4; BYTE $0xfd // VPDPBUSD Y5, Y10, Y7
+	VSHUFPS      $0xdd, Y7, Y6, Y9
+	VSHUFPS      $0x88, Y7, Y6, Y6
+	VPADDD       Y9, Y6, Y6
+	VPXOR        Y7, Y7, Y7
+	VMOVDQU      6(R12)(SI*2), X8
+	VPSRLW       $0x04, X8, X9
+	VINSERTI128  $0x01, X9, Y8, Y10
+	VPAND        Y0, Y10, Y10
+	VPBROADCASTD 2(R12)(SI*2), Y9
+	VPSHUFB      Y1, Y9, Y9
+	VPAND        Y2, Y9, Y9
+	VPCMPEQB     Y2, Y9, Y9
+	VPAND        Y3, Y9, Y9
+	VPOR         Y9, Y10, Y10
+	LONG $0x502de2c4; BYTE $0xfd // VPDPBUSD Y5, Y10, Y7
+	VPXOR        Y9, Y9, Y9
+	VMOVDQU      6(R12)(DI*1), X8
+	VPSRLW       $0x04, X8, X10
+	VINSERTI128  $0x01, X10, Y8, Y11
+	VPAND        Y0, Y11, Y11
+	VPBROADCASTD 2(R12)(DI*1), Y10
+	VPSHUFB      Y1, Y10, Y10
+	VPAND        Y2, Y10, Y10
+	VPCMPEQB     Y2, Y10, Y10
+	VPAND        Y3, Y10, Y10
+	VPOR         Y10, Y11, Y11
+	LONG $0x502562c4; BYTE $0xcd // VPDPBUSD Y5, Y11, Y9
+	VSHUFPS      $0xdd, Y9, Y7, Y10
+	VSHUFPS      $0x88, Y9, Y7, Y7
+	VPADDD       Y10, Y7, Y7
+	VSHUFPS      $0xdd, Y7, Y6, Y9
+	VSHUFPS      $0x88, Y7, Y6, Y6
+	VPADDD       Y9, Y6, Y6
+	VPXOR        Y7, Y7, Y7
+	VMOVDQU      6(R13), X8
+	VPSRLW       $0x04, X8, X9
+	VINSERTI128  $0x01, X9, Y8, Y10
+	VPAND        Y0, Y10, Y10
+	VPBROADCASTD 2(R13), Y9
+	VPSHUFB      Y1, Y9, Y9
+	VPAND        Y2, Y9, Y9
+	VPCMPEQB     Y2, Y9, Y9
+	VPAND        Y3, Y9, Y9
+	VPOR         Y9, Y10, Y10
+	LONG $0x502de2c4; BYTE $0xfd // VPDPBUSD Y5, Y10, Y7
+	VPXOR        Y9, Y9, Y9
+	VMOVDQU      6(R13)(SI*1), X8
+	VPSRLW       $0x04, X8, X10
+	VINSERTI128  $0x01, X10, Y8, Y11
+	VPAND        Y0, Y11, Y11
+	VPBROADCASTD 2(R13)(SI*1), Y10
+	VPSHUFB      Y1, Y10, Y10
+	VPAND        Y2, Y10, Y10
+	VPCMPEQB     Y2, Y10, Y10
+	VPAND        Y3, Y10, Y10
+	VPOR         Y10, Y11, Y11
+	LONG $0x502562c4; BYTE $0xcd // VPDPBUSD Y5, Y11, Y9
+	VSHUFPS      $0xdd, Y9, Y7, Y10
+	VSHUFPS      $0x88, Y9, Y7, Y7
+	VPADDD       Y10, Y7, Y7
+	VPXOR        Y9, Y9, Y9
+	VMOVDQU      6(R13)(SI*2), X8
+	VPSRLW       $0x04, X8, X10
+	VINSERTI128  $0x01, X10, Y8, Y11
+	VPAND        Y0, Y11, Y11
+	VPBROADCASTD 2(R13)(SI*2), Y10
+	VPSHUFB      Y1, Y10, Y10
+	VPAND        Y2, Y10, Y10
+	VPCMPEQB     Y2, Y10, Y10
+	VPAND        Y3, Y10, Y10
+	VPOR         Y10, Y11, Y11
+	LONG $0x502562c4; BYTE $0xcd // VPDPBUSD Y5, Y11, Y9
+	VPXOR        Y10, Y10, Y10
+	VMOVDQU      6(R13)(DI*1), X8
+	VPSRLW       $0x04, X8, X11
+	VINSERTI128  $0x01, X11, Y8, Y12
+	VPAND        Y0, Y12, Y12
+	VPBROADCASTD 2(R13)(DI*1), Y11
+	VPSHUFB      Y1, Y11, Y11
+	VPAND        Y2, Y11, Y11
+	VPCMPEQB     Y2, Y11, Y11
+	VPAND        Y3, Y11, Y11
+	VPOR         Y11, Y12, Y12
+	LONG $0x501d62c4; BYTE $0xd5 // VPDPBUSD Y5, Y12, Y10
+	VSHUFPS      $0xdd, Y10, Y9, Y5
+	VSHUFPS      $0x88, Y10, Y9, Y9
+	VPADDD       Y5, Y9, Y9
+	VSHUFPS      $0xdd, Y9, Y7, Y5
+	VSHUFPS      $0x88, Y9, Y7, Y7
+	VPADDD       Y5, Y7, Y7
+	VPERM2I128   $0x20, Y7, Y6, Y5
+	VPERM2I128   $0x31, Y7, Y6, Y6
+	VPADDD       Y6, Y5, Y5
+	VBROADCASTSS (R9), Y6
+	VPBROADCASTD (R10), Y7
+	VPSLLD       $0x04, Y7, Y7
+	VPSUBD       Y7, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VPXOR        X7, X7, X7
+	VPINSRW      $0x00, (R12), X7, X7
+	VPINSRW      $0x01, (R12)(SI*1), X7, X7
+	VPINSRW      $0x02, (R12)(SI*2), X7, X7
+	VPINSRW      $0x03, (R12)(DI*1), X7, X7
+	VPXOR        X8, X8, X8
+	VPINSRW      $0x00, (R13), X8, X8
+	VPINSRW      $0x01, (R13)(SI*1), X8, X8
+	VPINSRW      $0x02, (R13)(SI*2), X8, X8
+	VPINSRW      $0x03, (R13)(DI*1), X8, X8
+	VPUNPCKLQDQ  X8, X7, X7
+	VCVTPH2PS    X7, Y7
+	VMULPS       Y6, Y7, Y7
+	VFMADD231PS  Y5, Y7, Y4
+	ADDQ         $0x16, R12
+	ADDQ         $0x16, R13
+	ADDQ         $0x20, R8
+	ADDQ         $0x04, R9
+	ADDQ         $0x04, R10
+	DECQ         R11
+	JNE          block
+	VCMPPS       $0x03, Y4, Y4, Y5
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y6
+	VBLENDVPS    Y5, Y6, Y4, Y4
+	VMOVUPS      Y4, (CX)
+	ADDQ         $0x00000020, CX
+	LEAQ         (DX)(SI*8), DX
+	SUBQ         $0x08, BX
+	JNE          rows
 	VZEROUPPER
 	RET
 
@@ -484,11 +499,10 @@ TEXT ·gemvQ51AVXVNNI(SB), NOSPLIT, $0-8
 	MOVQ    8(AX), DX
 	MOVQ    24(AX), BX
 	MOVQ    16(AX), SI
-	VMOVDQU u32_0x4_4x4<>+0(SB), Y0
-	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
-	VMOVDQU u8_0x8_1x8_2x8_3x8<>+0(SB), Y2
-	VMOVDQU u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y3
-	VMOVDQU u32_10101010x8<>+0(SB), Y4
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y0
+	VMOVDQU u8_0x8_1x8_2x8_3x8<>+0(SB), Y1
+	VMOVDQU u8_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80_1_2_4_8_10_20_40_80<>+0(SB), Y2
+	VMOVDQU u32_10101010x8<>+0(SB), Y3
 	LEAQ    (SI)(SI*2), DI
 
 rows:
@@ -500,160 +514,168 @@ rows:
 	MOVQ  DX, R12
 	LEAQ  (DX)(SI*4), R13
 	LEAQ  (DX)(SI*8), R14
-	VPXOR Y5, Y5, Y5
+	VPXOR Y4, Y4, Y4
 
 block:
-	PREFETCHT0     8192(R14)
-	PREFETCHT0     8256(R14)
-	PREFETCHT0     8320(R14)
-	ADDQ           $0x000000c0, R14
-	VMOVDQU        (R8), Y6
-	VPXOR          Y7, Y7, Y7
-	VBROADCASTI128 8(R12), Y9
-	VPSRLVD        Y0, Y9, Y9
-	VPAND          Y1, Y9, Y9
-	VPBROADCASTD   4(R12), Y8
-	VPSHUFB        Y2, Y8, Y8
-	VPAND          Y3, Y8, Y8
-	VPCMPEQB       Y3, Y8, Y8
-	VPAND          Y4, Y8, Y8
-	VPOR           Y8, Y9, Y9
-	LONG $0x5035e2c4; BYTE $0xfe // VPDPBUSD Y6, Y9, Y7
-	VPXOR          Y8, Y8, Y8
-	VBROADCASTI128 8(R12)(SI*1), Y10
-	VPSRLVD        Y0, Y10, Y10
-	VPAND          Y1, Y10, Y10
-	VPBROADCASTD   4(R12)(SI*1), Y9
-	VPSHUFB        Y2, Y9, Y9
-	VPAND          Y3, Y9, Y9
-	VPCMPEQB       Y3, Y9, Y9
-	VPAND          Y4, Y9, Y9
-	VPOR           Y9, Y10, Y10
-	LONG $0x502d62c4; BYTE $0xc6 // VPDPBUSD Y6, Y10, Y8
-	VSHUFPS        $0xdd, Y8, Y7, Y9
-	VSHUFPS        $0x88, Y8, Y7, Y7
-	VPADDD         Y9, Y7, Y7
-	VPXOR          Y8, Y8, Y8
-	VBROADCASTI128 8(R12)(SI*2), Y10
-	VPSRLVD        Y0, Y10, Y10
-	VPAND          Y1, Y10, Y10
-	VPBROADCASTD   4(R12)(SI*2), Y9
-	VPSHUFB        Y2, Y9, Y9
-	VPAND          Y3, Y9, Y9
-	VPCMPEQB       Y3, Y9, Y9
-	VPAND          Y4, Y9, Y9
-	VPOR           Y9, Y10, Y10
-	LONG $0x502d62c4; BYTE $0xc6 // VPDPBUSD Y6, Y10, Y8
-	VPXOR          Y9, Y9, Y9
-	VBROADCASTI128 8(R12)(DI*1), Y11
-	VPSRLVD        Y0, Y11, Y11
-	VPAND          Y1, Y11, Y11
-	VPBROADCASTD   4(R12)(DI*1), Y10
-	VPSHUFB        Y2, Y10, Y10
-	VPAND          Y3, Y10, Y10
-	VPCMPEQB       Y3, Y10, Y10
-	VPAND          Y4, Y10, Y10
-	VPOR           Y10, Y11, Y11
-	LONG $0x502562c4; BYTE $0xce // VPDPBUSD Y6, Y11, Y9
-	VSHUFPS        $0xdd, Y9, Y8, Y10
-	VSHUFPS        $0x88, Y9, Y8, Y8
-	VPADDD         Y10, Y8, Y8
-	VSHUFPS        $0xdd, Y8, Y7, Y9
-	VSHUFPS        $0x88, Y8, Y7, Y7
-	VPADDD         Y9, Y7, Y7
-	VPXOR          Y8, Y8, Y8
-	VBROADCASTI128 8(R13), Y10
-	VPSRLVD        Y0, Y10, Y10
-	VPAND          Y1, Y10, Y10
-	VPBROADCASTD   4(R13), Y9
-	VPSHUFB        Y2, Y9, Y9
-	VPAND          Y3, Y9, Y9
-	VPCMPEQB       Y3, Y9, Y9
-	VPAND          Y4, Y9, Y9
-	VPOR           Y9, Y10, Y10
-	LONG $0x502d62c4; BYTE $0xc6 // VPDPBUSD Y6, Y10, Y8
-	VPXOR          Y9, Y9, Y9
-	VBROADCASTI128 8(R13)(SI*1), Y11
-	VPSRLVD        Y0, Y11, Y11
-	VPAND          Y1, Y11, Y11
-	VPBROADCASTD   4(R13)(SI*1), Y10
-	VPSHUFB        Y2, Y10, Y10
-	VPAND          Y3, Y10, Y10
-	VPCMPEQB       Y3, Y10, Y10
-	VPAND          Y4, Y10, Y10
-	VPOR           Y10, Y11, Y11
-	LONG $0x502562c4; BYTE $0xce // VPDPBUSD Y6, Y11, Y9
-	VSHUFPS        $0xdd, Y9, Y8, Y10
-	VSHUFPS        $0x88, Y9, Y8, Y8
-	VPADDD         Y10, Y8, Y8
-	VPXOR          Y9, Y9, Y9
-	VBROADCASTI128 8(R13)(SI*2), Y11
-	VPSRLVD        Y0, Y11, Y11
-	VPAND          Y1, Y11, Y11
-	VPBROADCASTD   4(R13)(SI*2), Y10
-	VPSHUFB        Y2, Y10, Y10
-	VPAND          Y3, Y10, Y10
-	VPCMPEQB       Y3, Y10, Y10
-	VPAND          Y4, Y10, Y10
-	VPOR           Y10, Y11, Y11
-	LONG $0x502562c4; BYTE $0xce // VPDPBUSD Y6, Y11, Y9
-	VPXOR          Y10, Y10, Y10
-	VBROADCASTI128 8(R13)(DI*1), Y12
-	VPSRLVD        Y0, Y12, Y12
-	VPAND          Y1, Y12, Y12
-	VPBROADCASTD   4(R13)(DI*1), Y11
-	VPSHUFB        Y2, Y11, Y11
-	VPAND          Y3, Y11, Y11
-	VPCMPEQB       Y3, Y11, Y11
-	VPAND          Y4, Y11, Y11
-	VPOR           Y11, Y12, Y12
-	LONG $0x501d62c4; BYTE $0xd6 // VPDPBUSD Y6, Y12, Y10
-	VSHUFPS        $0xdd, Y10, Y9, Y6
-	VSHUFPS        $0x88, Y10, Y9, Y9
-	VPADDD         Y6, Y9, Y9
-	VSHUFPS        $0xdd, Y9, Y8, Y6
-	VSHUFPS        $0x88, Y9, Y8, Y8
-	VPADDD         Y6, Y8, Y8
-	VPERM2I128     $0x20, Y8, Y7, Y6
-	VPERM2I128     $0x31, Y8, Y7, Y7
-	VPADDD         Y7, Y6, Y6
-	VBROADCASTSS   (R9), Y7
-	VCVTDQ2PS      Y6, Y6
-	VMOVD          (R12), X9
-	VPINSRD        $0x01, (R12)(SI*1), X9, X9
-	VPINSRD        $0x02, (R12)(SI*2), X9, X9
-	VPINSRD        $0x03, (R12)(DI*1), X9, X9
-	VMOVD          (R13), X10
-	VPINSRD        $0x01, (R13)(SI*1), X10, X10
-	VPINSRD        $0x02, (R13)(SI*2), X10, X10
-	VPINSRD        $0x03, (R13)(DI*1), X10, X10
-	VPAND          u32_ffffx8<>+0(SB), X9, X8
-	VPAND          u32_ffffx8<>+0(SB), X10, X11
-	VPACKUSDW      X11, X8, X8
-	VCVTPH2PS      X8, Y8
-	VPSRLD         $0x10, X9, X9
-	VPSRLD         $0x10, X10, X10
-	VPACKUSDW      X10, X9, X9
-	VCVTPH2PS      X9, Y9
-	VMULPS         Y7, Y8, Y8
-	VFMADD231PS    Y6, Y8, Y5
-	VBROADCASTSS   (R11), Y6
-	VFMADD231PS    Y6, Y9, Y5
-	ADDQ           $0x18, R12
-	ADDQ           $0x18, R13
-	ADDQ           $0x20, R8
-	ADDQ           $0x04, R9
-	ADDQ           $0x04, R11
-	DECQ           R10
-	JNE            block
-	VCMPPS         $0x03, Y5, Y5, Y6
-	VBROADCASTSS   u32_7fc00000<>+0(SB), Y7
-	VBLENDVPS      Y6, Y7, Y5, Y5
-	VMOVUPS        Y5, (CX)
-	ADDQ           $0x00000020, CX
-	LEAQ           (DX)(SI*8), DX
-	SUBQ           $0x08, BX
-	JNE            rows
+	PREFETCHT0   8192(R14)
+	PREFETCHT0   8256(R14)
+	PREFETCHT0   8320(R14)
+	ADDQ         $0x000000c0, R14
+	VMOVDQU      (R8), Y5
+	VPXOR        Y6, Y6, Y6
+	VMOVDQU      8(R12), X8
+	VPSRLW       $0x04, X8, X7
+	VINSERTI128  $0x01, X7, Y8, Y9
+	VPAND        Y0, Y9, Y9
+	VPBROADCASTD 4(R12), Y7
+	VPSHUFB      Y1, Y7, Y7
+	VPAND        Y2, Y7, Y7
+	VPCMPEQB     Y2, Y7, Y7
+	VPAND        Y3, Y7, Y7
+	VPOR         Y7, Y9, Y9
+	LONG $0x5035e2c4; BYTE $0xf5 // VPDPBUSD Y5, Y9, Y6
+	VPXOR        Y7, Y7, Y7
+	VMOVDQU      8(R12)(SI*1), X8
+	VPSRLW       $0x04, X8, X9
+	VINSERTI128  $0x01, X9, Y8, Y10
+	VPAND        Y0, Y10, Y10
+	VPBROADCASTD 4(R12)(SI*1), Y9
+	VPSHUFB      Y1, Y9, Y9
+	VPAND        Y2, Y9, Y9
+	VPCMPEQB     Y2, Y9, Y9
+	VPAND        Y3, Y9, Y9
+	VPOR         Y9, Y10, Y10
+	LONG $0x502de2c4; BYTE $0xfd // VPDPBUSD Y5, Y10, Y7
+	VSHUFPS      $0xdd, Y7, Y6, Y9
+	VSHUFPS      $0x88, Y7, Y6, Y6
+	VPADDD       Y9, Y6, Y6
+	VPXOR        Y7, Y7, Y7
+	VMOVDQU      8(R12)(SI*2), X8
+	VPSRLW       $0x04, X8, X9
+	VINSERTI128  $0x01, X9, Y8, Y10
+	VPAND        Y0, Y10, Y10
+	VPBROADCASTD 4(R12)(SI*2), Y9
+	VPSHUFB      Y1, Y9, Y9
+	VPAND        Y2, Y9, Y9
+	VPCMPEQB     Y2, Y9, Y9
+	VPAND        Y3, Y9, Y9
+	VPOR         Y9, Y10, Y10
+	LONG $0x502de2c4; BYTE $0xfd // VPDPBUSD Y5, Y10, Y7
+	VPXOR        Y9, Y9, Y9
+	VMOVDQU      8(R12)(DI*1), X8
+	VPSRLW       $0x04, X8, X10
+	VINSERTI128  $0x01, X10, Y8, Y11
+	VPAND        Y0, Y11, Y11
+	VPBROADCASTD 4(R12)(DI*1), Y10
+	VPSHUFB      Y1, Y10, Y10
+	VPAND        Y2, Y10, Y10
+	VPCMPEQB     Y2, Y10, Y10
+	VPAND        Y3, Y10, Y10
+	VPOR         Y10, Y11, Y11
+	LONG $0x502562c4; BYTE $0xcd // VPDPBUSD Y5, Y11, Y9
+	VSHUFPS      $0xdd, Y9, Y7, Y10
+	VSHUFPS      $0x88, Y9, Y7, Y7
+	VPADDD       Y10, Y7, Y7
+	VSHUFPS      $0xdd, Y7, Y6, Y9
+	VSHUFPS      $0x88, Y7, Y6, Y6
+	VPADDD       Y9, Y6, Y6
+	VPXOR        Y7, Y7, Y7
+	VMOVDQU      8(R13), X8
+	VPSRLW       $0x04, X8, X9
+	VINSERTI128  $0x01, X9, Y8, Y10
+	VPAND        Y0, Y10, Y10
+	VPBROADCASTD 4(R13), Y9
+	VPSHUFB      Y1, Y9, Y9
+	VPAND        Y2, Y9, Y9
+	VPCMPEQB     Y2, Y9, Y9
+	VPAND        Y3, Y9, Y9
+	VPOR         Y9, Y10, Y10
+	LONG $0x502de2c4; BYTE $0xfd // VPDPBUSD Y5, Y10, Y7
+	VPXOR        Y9, Y9, Y9
+	VMOVDQU      8(R13)(SI*1), X8
+	VPSRLW       $0x04, X8, X10
+	VINSERTI128  $0x01, X10, Y8, Y11
+	VPAND        Y0, Y11, Y11
+	VPBROADCASTD 4(R13)(SI*1), Y10
+	VPSHUFB      Y1, Y10, Y10
+	VPAND        Y2, Y10, Y10
+	VPCMPEQB     Y2, Y10, Y10
+	VPAND        Y3, Y10, Y10
+	VPOR         Y10, Y11, Y11
+	LONG $0x502562c4; BYTE $0xcd // VPDPBUSD Y5, Y11, Y9
+	VSHUFPS      $0xdd, Y9, Y7, Y10
+	VSHUFPS      $0x88, Y9, Y7, Y7
+	VPADDD       Y10, Y7, Y7
+	VPXOR        Y9, Y9, Y9
+	VMOVDQU      8(R13)(SI*2), X8
+	VPSRLW       $0x04, X8, X10
+	VINSERTI128  $0x01, X10, Y8, Y11
+	VPAND        Y0, Y11, Y11
+	VPBROADCASTD 4(R13)(SI*2), Y10
+	VPSHUFB      Y1, Y10, Y10
+	VPAND        Y2, Y10, Y10
+	VPCMPEQB     Y2, Y10, Y10
+	VPAND        Y3, Y10, Y10
+	VPOR         Y10, Y11, Y11
+	LONG $0x502562c4; BYTE $0xcd // VPDPBUSD Y5, Y11, Y9
+	VPXOR        Y10, Y10, Y10
+	VMOVDQU      8(R13)(DI*1), X8
+	VPSRLW       $0x04, X8, X11
+	VINSERTI128  $0x01, X11, Y8, Y12
+	VPAND        Y0, Y12, Y12
+	VPBROADCASTD 4(R13)(DI*1), Y11
+	VPSHUFB      Y1, Y11, Y11
+	VPAND        Y2, Y11, Y11
+	VPCMPEQB     Y2, Y11, Y11
+	VPAND        Y3, Y11, Y11
+	VPOR         Y11, Y12, Y12
+	LONG $0x501d62c4; BYTE $0xd5 // VPDPBUSD Y5, Y12, Y10
+	VSHUFPS      $0xdd, Y10, Y9, Y5
+	VSHUFPS      $0x88, Y10, Y9, Y9
+	VPADDD       Y5, Y9, Y9
+	VSHUFPS      $0xdd, Y9, Y7, Y5
+	VSHUFPS      $0x88, Y9, Y7, Y7
+	VPADDD       Y5, Y7, Y7
+	VPERM2I128   $0x20, Y7, Y6, Y5
+	VPERM2I128   $0x31, Y7, Y6, Y6
+	VPADDD       Y6, Y5, Y5
+	VBROADCASTSS (R9), Y6
+	VCVTDQ2PS    Y5, Y5
+	VMOVD        (R12), X8
+	VPINSRD      $0x01, (R12)(SI*1), X8, X8
+	VPINSRD      $0x02, (R12)(SI*2), X8, X8
+	VPINSRD      $0x03, (R12)(DI*1), X8, X8
+	VMOVD        (R13), X9
+	VPINSRD      $0x01, (R13)(SI*1), X9, X9
+	VPINSRD      $0x02, (R13)(SI*2), X9, X9
+	VPINSRD      $0x03, (R13)(DI*1), X9, X9
+	VPAND        u32_ffffx8<>+0(SB), X8, X7
+	VPAND        u32_ffffx8<>+0(SB), X9, X10
+	VPACKUSDW    X10, X7, X7
+	VCVTPH2PS    X7, Y7
+	VPSRLD       $0x10, X8, X8
+	VPSRLD       $0x10, X9, X9
+	VPACKUSDW    X9, X8, X8
+	VCVTPH2PS    X8, Y9
+	VMULPS       Y6, Y7, Y7
+	VFMADD231PS  Y5, Y7, Y4
+	VBROADCASTSS (R11), Y5
+	VFMADD231PS  Y5, Y9, Y4
+	ADDQ         $0x18, R12
+	ADDQ         $0x18, R13
+	ADDQ         $0x20, R8
+	ADDQ         $0x04, R9
+	ADDQ         $0x04, R11
+	DECQ         R10
+	JNE          block
+	VCMPPS       $0x03, Y4, Y4, Y5
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y6
+	VBLENDVPS    Y5, Y6, Y4, Y4
+	VMOVUPS      Y4, (CX)
+	ADDQ         $0x00000020, CX
+	LEAQ         (DX)(SI*8), DX
+	SUBQ         $0x08, BX
+	JNE          rows
 	VZEROUPPER
 	RET
 
@@ -789,8 +811,7 @@ TEXT ·gemvIQ4NLAVXVNNI(SB), NOSPLIT, $0-8
 	MOVQ    8(AX), DX
 	MOVQ    24(AX), BX
 	MOVQ    16(AX), SI
-	VMOVDQU u32_0x4_4x4<>+0(SB), Y0
-	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y0
 	LEAQ    (SI)(SI*2), DI
 
 rows:
@@ -801,125 +822,133 @@ rows:
 	MOVQ  DX, R12
 	LEAQ  (DX)(SI*4), R13
 	LEAQ  (DX)(SI*8), R14
-	VPXOR Y2, Y2, Y2
+	VPXOR Y1, Y1, Y1
 
 block:
-	PREFETCHT0     8192(R14)
-	PREFETCHT0     8256(R14)
-	PREFETCHT0     8320(R14)
-	ADDQ           $0x00000090, R14
-	VMOVDQU        (R8), Y3
-	VPXOR          Y4, Y4, Y4
-	VBROADCASTI128 2(R12), Y5
-	VPSRLVD        Y0, Y5, Y5
-	VPAND          Y1, Y5, Y5
-	VMOVDQU        u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y6
-	VPSHUFB        Y5, Y6, Y6
-	LONG $0x504de2c4; BYTE $0xe3 // VPDPBUSD Y3, Y6, Y4
-	VPXOR          Y5, Y5, Y5
-	VBROADCASTI128 2(R12)(SI*1), Y6
-	VPSRLVD        Y0, Y6, Y6
-	VPAND          Y1, Y6, Y6
-	VMOVDQU        u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y7
-	VPSHUFB        Y6, Y7, Y7
-	LONG $0x5045e2c4; BYTE $0xeb // VPDPBUSD Y3, Y7, Y5
-	VSHUFPS        $0xdd, Y5, Y4, Y6
-	VSHUFPS        $0x88, Y5, Y4, Y4
-	VPADDD         Y6, Y4, Y4
-	VPXOR          Y5, Y5, Y5
-	VBROADCASTI128 2(R12)(SI*2), Y6
-	VPSRLVD        Y0, Y6, Y6
-	VPAND          Y1, Y6, Y6
-	VMOVDQU        u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y7
-	VPSHUFB        Y6, Y7, Y7
-	LONG $0x5045e2c4; BYTE $0xeb // VPDPBUSD Y3, Y7, Y5
-	VPXOR          Y6, Y6, Y6
-	VBROADCASTI128 2(R12)(DI*1), Y7
-	VPSRLVD        Y0, Y7, Y7
-	VPAND          Y1, Y7, Y7
-	VMOVDQU        u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y8
-	VPSHUFB        Y7, Y8, Y8
-	LONG $0x503de2c4; BYTE $0xf3 // VPDPBUSD Y3, Y8, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y7
-	VSHUFPS        $0x88, Y6, Y5, Y5
-	VPADDD         Y7, Y5, Y5
-	VSHUFPS        $0xdd, Y5, Y4, Y6
-	VSHUFPS        $0x88, Y5, Y4, Y4
-	VPADDD         Y6, Y4, Y4
-	VPXOR          Y5, Y5, Y5
-	VBROADCASTI128 2(R13), Y6
-	VPSRLVD        Y0, Y6, Y6
-	VPAND          Y1, Y6, Y6
-	VMOVDQU        u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y7
-	VPSHUFB        Y6, Y7, Y7
-	LONG $0x5045e2c4; BYTE $0xeb // VPDPBUSD Y3, Y7, Y5
-	VPXOR          Y6, Y6, Y6
-	VBROADCASTI128 2(R13)(SI*1), Y7
-	VPSRLVD        Y0, Y7, Y7
-	VPAND          Y1, Y7, Y7
-	VMOVDQU        u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y8
-	VPSHUFB        Y7, Y8, Y8
-	LONG $0x503de2c4; BYTE $0xf3 // VPDPBUSD Y3, Y8, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y7
-	VSHUFPS        $0x88, Y6, Y5, Y5
-	VPADDD         Y7, Y5, Y5
-	VPXOR          Y6, Y6, Y6
-	VBROADCASTI128 2(R13)(SI*2), Y7
-	VPSRLVD        Y0, Y7, Y7
-	VPAND          Y1, Y7, Y7
-	VMOVDQU        u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y8
-	VPSHUFB        Y7, Y8, Y8
-	LONG $0x503de2c4; BYTE $0xf3 // VPDPBUSD Y3, Y8, Y6
-	VPXOR          Y7, Y7, Y7
-	VBROADCASTI128 2(R13)(DI*1), Y8
-	VPSRLVD        Y0, Y8, Y8
-	VPAND          Y1, Y8, Y8
-	VMOVDQU        u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y9
-	VPSHUFB        Y8, Y9, Y9
-	LONG $0x5035e2c4; BYTE $0xfb // VPDPBUSD Y3, Y9, Y7
-	VSHUFPS        $0xdd, Y7, Y6, Y3
-	VSHUFPS        $0x88, Y7, Y6, Y6
-	VPADDD         Y3, Y6, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y3
-	VSHUFPS        $0x88, Y6, Y5, Y5
-	VPADDD         Y3, Y5, Y5
-	VPERM2I128     $0x20, Y5, Y4, Y3
-	VPERM2I128     $0x31, Y5, Y4, Y4
-	VPADDD         Y4, Y3, Y3
-	VBROADCASTSS   (R9), Y4
-	VPBROADCASTD   (R10), Y5
-	VPSLLD         $0x07, Y5, Y5
-	VPSUBD         Y5, Y3, Y3
-	VCVTDQ2PS      Y3, Y3
-	VPXOR          X5, X5, X5
-	VPINSRW        $0x00, (R12), X5, X5
-	VPINSRW        $0x01, (R12)(SI*1), X5, X5
-	VPINSRW        $0x02, (R12)(SI*2), X5, X5
-	VPINSRW        $0x03, (R12)(DI*1), X5, X5
-	VPXOR          X6, X6, X6
-	VPINSRW        $0x00, (R13), X6, X6
-	VPINSRW        $0x01, (R13)(SI*1), X6, X6
-	VPINSRW        $0x02, (R13)(SI*2), X6, X6
-	VPINSRW        $0x03, (R13)(DI*1), X6, X6
-	VPUNPCKLQDQ    X6, X5, X5
-	VCVTPH2PS      X5, Y5
-	VMULPS         Y4, Y5, Y5
-	VFMADD231PS    Y3, Y5, Y2
-	ADDQ           $0x12, R12
-	ADDQ           $0x12, R13
-	ADDQ           $0x20, R8
-	ADDQ           $0x04, R9
-	ADDQ           $0x04, R10
-	DECQ           R11
-	JNE            block
-	VCMPPS         $0x03, Y2, Y2, Y3
-	VBROADCASTSS   u32_7fc00000<>+0(SB), Y4
-	VBLENDVPS      Y3, Y4, Y2, Y2
-	VMOVUPS        Y2, (CX)
-	ADDQ           $0x00000020, CX
-	LEAQ           (DX)(SI*8), DX
-	SUBQ           $0x08, BX
-	JNE            rows
+	PREFETCHT0   8192(R14)
+	PREFETCHT0   8256(R14)
+	PREFETCHT0   8320(R14)
+	ADDQ         $0x00000090, R14
+	VMOVDQU      (R8), Y2
+	VPXOR        Y3, Y3, Y3
+	VMOVDQU      2(R12), X4
+	VPSRLW       $0x04, X4, X5
+	VINSERTI128  $0x01, X5, Y4, Y5
+	VPAND        Y0, Y5, Y5
+	VMOVDQU      u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y6
+	VPSHUFB      Y5, Y6, Y6
+	LONG $0x504de2c4; BYTE $0xda // VPDPBUSD Y2, Y6, Y3
+	VPXOR        Y5, Y5, Y5
+	VMOVDQU      2(R12)(SI*1), X4
+	VPSRLW       $0x04, X4, X6
+	VINSERTI128  $0x01, X6, Y4, Y6
+	VPAND        Y0, Y6, Y6
+	VMOVDQU      u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y7
+	VPSHUFB      Y6, Y7, Y7
+	LONG $0x5045e2c4; BYTE $0xea // VPDPBUSD Y2, Y7, Y5
+	VSHUFPS      $0xdd, Y5, Y3, Y6
+	VSHUFPS      $0x88, Y5, Y3, Y3
+	VPADDD       Y6, Y3, Y3
+	VPXOR        Y5, Y5, Y5
+	VMOVDQU      2(R12)(SI*2), X4
+	VPSRLW       $0x04, X4, X6
+	VINSERTI128  $0x01, X6, Y4, Y6
+	VPAND        Y0, Y6, Y6
+	VMOVDQU      u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y7
+	VPSHUFB      Y6, Y7, Y7
+	LONG $0x5045e2c4; BYTE $0xea // VPDPBUSD Y2, Y7, Y5
+	VPXOR        Y6, Y6, Y6
+	VMOVDQU      2(R12)(DI*1), X4
+	VPSRLW       $0x04, X4, X7
+	VINSERTI128  $0x01, X7, Y4, Y7
+	VPAND        Y0, Y7, Y7
+	VMOVDQU      u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y8
+	VPSHUFB      Y7, Y8, Y8
+	LONG $0x503de2c4; BYTE $0xf2 // VPDPBUSD Y2, Y8, Y6
+	VSHUFPS      $0xdd, Y6, Y5, Y7
+	VSHUFPS      $0x88, Y6, Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VSHUFPS      $0xdd, Y5, Y3, Y6
+	VSHUFPS      $0x88, Y5, Y3, Y3
+	VPADDD       Y6, Y3, Y3
+	VPXOR        Y5, Y5, Y5
+	VMOVDQU      2(R13), X4
+	VPSRLW       $0x04, X4, X6
+	VINSERTI128  $0x01, X6, Y4, Y6
+	VPAND        Y0, Y6, Y6
+	VMOVDQU      u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y7
+	VPSHUFB      Y6, Y7, Y7
+	LONG $0x5045e2c4; BYTE $0xea // VPDPBUSD Y2, Y7, Y5
+	VPXOR        Y6, Y6, Y6
+	VMOVDQU      2(R13)(SI*1), X4
+	VPSRLW       $0x04, X4, X7
+	VINSERTI128  $0x01, X7, Y4, Y7
+	VPAND        Y0, Y7, Y7
+	VMOVDQU      u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y8
+	VPSHUFB      Y7, Y8, Y8
+	LONG $0x503de2c4; BYTE $0xf2 // VPDPBUSD Y2, Y8, Y6
+	VSHUFPS      $0xdd, Y6, Y5, Y7
+	VSHUFPS      $0x88, Y6, Y5, Y5
+	VPADDD       Y7, Y5, Y5
+	VPXOR        Y6, Y6, Y6
+	VMOVDQU      2(R13)(SI*2), X4
+	VPSRLW       $0x04, X4, X7
+	VINSERTI128  $0x01, X7, Y4, Y7
+	VPAND        Y0, Y7, Y7
+	VMOVDQU      u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y8
+	VPSHUFB      Y7, Y8, Y8
+	LONG $0x503de2c4; BYTE $0xf2 // VPDPBUSD Y2, Y8, Y6
+	VPXOR        Y7, Y7, Y7
+	VMOVDQU      2(R13)(DI*1), X4
+	VPSRLW       $0x04, X4, X8
+	VINSERTI128  $0x01, X8, Y4, Y8
+	VPAND        Y0, Y8, Y8
+	VMOVDQU      u8_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1_1_18_2d_3f_4f_5d_6a_76_81_8d_99_a6_b5_c5_d9_f1<>+0(SB), Y9
+	VPSHUFB      Y8, Y9, Y9
+	LONG $0x5035e2c4; BYTE $0xfa // VPDPBUSD Y2, Y9, Y7
+	VSHUFPS      $0xdd, Y7, Y6, Y2
+	VSHUFPS      $0x88, Y7, Y6, Y6
+	VPADDD       Y2, Y6, Y6
+	VSHUFPS      $0xdd, Y6, Y5, Y2
+	VSHUFPS      $0x88, Y6, Y5, Y5
+	VPADDD       Y2, Y5, Y5
+	VPERM2I128   $0x20, Y5, Y3, Y2
+	VPERM2I128   $0x31, Y5, Y3, Y3
+	VPADDD       Y3, Y2, Y2
+	VBROADCASTSS (R9), Y3
+	VPBROADCASTD (R10), Y5
+	VPSLLD       $0x07, Y5, Y5
+	VPSUBD       Y5, Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VPXOR        X4, X4, X4
+	VPINSRW      $0x00, (R12), X4, X4
+	VPINSRW      $0x01, (R12)(SI*1), X4, X4
+	VPINSRW      $0x02, (R12)(SI*2), X4, X4
+	VPINSRW      $0x03, (R12)(DI*1), X4, X4
+	VPXOR        X5, X5, X5
+	VPINSRW      $0x00, (R13), X5, X5
+	VPINSRW      $0x01, (R13)(SI*1), X5, X5
+	VPINSRW      $0x02, (R13)(SI*2), X5, X5
+	VPINSRW      $0x03, (R13)(DI*1), X5, X5
+	VPUNPCKLQDQ  X5, X4, X4
+	VCVTPH2PS    X4, Y5
+	VMULPS       Y3, Y5, Y5
+	VFMADD231PS  Y2, Y5, Y1
+	ADDQ         $0x12, R12
+	ADDQ         $0x12, R13
+	ADDQ         $0x20, R8
+	ADDQ         $0x04, R9
+	ADDQ         $0x04, R10
+	DECQ         R11
+	JNE          block
+	VCMPPS       $0x03, Y1, Y1, Y2
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y3
+	VBLENDVPS    Y2, Y3, Y1, Y1
+	VMOVUPS      Y1, (CX)
+	ADDQ         $0x00000020, CX
+	LEAQ         (DX)(SI*8), DX
+	SUBQ         $0x08, BX
+	JNE          rows
 	VZEROUPPER
 	RET
 
@@ -937,9 +966,8 @@ TEXT ·gemvMXFP4AVXVNNI(SB), NOSPLIT, $0-8
 	MOVQ    8(AX), DX
 	MOVQ    24(AX), BX
 	MOVQ    16(AX), SI
-	VMOVDQU u32_0x4_4x4<>+0(SB), Y0
-	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y1
-	VMOVDQU u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+0(SB), Y2
+	VMOVDQU u32_f0f0f0fx8<>+0(SB), Y0
+	VMOVDQU u8_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4_10_11_12_13_14_16_18_1c_10_f_e_d_c_a_8_4<>+0(SB), Y1
 	LEAQ    (SI)(SI*2), DI
 
 rows:
@@ -950,121 +978,129 @@ rows:
 	MOVQ  DX, R12
 	LEAQ  (DX)(SI*4), R13
 	LEAQ  (DX)(SI*8), R14
-	VPXOR Y3, Y3, Y3
+	VPXOR Y2, Y2, Y2
 
 block:
-	PREFETCHT0     8192(R14)
-	PREFETCHT0     8256(R14)
-	PREFETCHT0     8320(R14)
-	ADDQ           $0x00000088, R14
-	VMOVDQU        (R8), Y4
-	VPXOR          Y5, Y5, Y5
-	VBROADCASTI128 1(R12), Y6
-	VPSRLVD        Y0, Y6, Y6
-	VPAND          Y1, Y6, Y6
-	VPSHUFB        Y6, Y2, Y6
-	LONG $0x504de2c4; BYTE $0xec // VPDPBUSD Y4, Y6, Y5
-	VPXOR          Y6, Y6, Y6
-	VBROADCASTI128 1(R12)(SI*1), Y7
-	VPSRLVD        Y0, Y7, Y7
-	VPAND          Y1, Y7, Y7
-	VPSHUFB        Y7, Y2, Y7
-	LONG $0x5045e2c4; BYTE $0xf4 // VPDPBUSD Y4, Y7, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y7
-	VSHUFPS        $0x88, Y6, Y5, Y5
-	VPADDD         Y7, Y5, Y5
-	VPXOR          Y6, Y6, Y6
-	VBROADCASTI128 1(R12)(SI*2), Y7
-	VPSRLVD        Y0, Y7, Y7
-	VPAND          Y1, Y7, Y7
-	VPSHUFB        Y7, Y2, Y7
-	LONG $0x5045e2c4; BYTE $0xf4 // VPDPBUSD Y4, Y7, Y6
-	VPXOR          Y7, Y7, Y7
-	VBROADCASTI128 1(R12)(DI*1), Y8
-	VPSRLVD        Y0, Y8, Y8
-	VPAND          Y1, Y8, Y8
-	VPSHUFB        Y8, Y2, Y8
-	LONG $0x503de2c4; BYTE $0xfc // VPDPBUSD Y4, Y8, Y7
-	VSHUFPS        $0xdd, Y7, Y6, Y8
-	VSHUFPS        $0x88, Y7, Y6, Y6
-	VPADDD         Y8, Y6, Y6
-	VSHUFPS        $0xdd, Y6, Y5, Y7
-	VSHUFPS        $0x88, Y6, Y5, Y5
-	VPADDD         Y7, Y5, Y5
-	VPXOR          Y6, Y6, Y6
-	VBROADCASTI128 1(R13), Y7
-	VPSRLVD        Y0, Y7, Y7
-	VPAND          Y1, Y7, Y7
-	VPSHUFB        Y7, Y2, Y7
-	LONG $0x5045e2c4; BYTE $0xf4 // VPDPBUSD Y4, Y7, Y6
-	VPXOR          Y7, Y7, Y7
-	VBROADCASTI128 1(R13)(SI*1), Y8
-	VPSRLVD        Y0, Y8, Y8
-	VPAND          Y1, Y8, Y8
-	VPSHUFB        Y8, Y2, Y8
-	LONG $0x503de2c4; BYTE $0xfc // VPDPBUSD Y4, Y8, Y7
-	VSHUFPS        $0xdd, Y7, Y6, Y8
-	VSHUFPS        $0x88, Y7, Y6, Y6
-	VPADDD         Y8, Y6, Y6
-	VPXOR          Y7, Y7, Y7
-	VBROADCASTI128 1(R13)(SI*2), Y8
-	VPSRLVD        Y0, Y8, Y8
-	VPAND          Y1, Y8, Y8
-	VPSHUFB        Y8, Y2, Y8
-	LONG $0x503de2c4; BYTE $0xfc // VPDPBUSD Y4, Y8, Y7
-	VPXOR          Y8, Y8, Y8
-	VBROADCASTI128 1(R13)(DI*1), Y9
-	VPSRLVD        Y0, Y9, Y9
-	VPAND          Y1, Y9, Y9
-	VPSHUFB        Y9, Y2, Y9
-	LONG $0x503562c4; BYTE $0xc4 // VPDPBUSD Y4, Y9, Y8
-	VSHUFPS        $0xdd, Y8, Y7, Y4
-	VSHUFPS        $0x88, Y8, Y7, Y7
-	VPADDD         Y4, Y7, Y7
-	VSHUFPS        $0xdd, Y7, Y6, Y4
-	VSHUFPS        $0x88, Y7, Y6, Y6
-	VPADDD         Y4, Y6, Y6
-	VPERM2I128     $0x20, Y6, Y5, Y4
-	VPERM2I128     $0x31, Y6, Y5, Y5
-	VPADDD         Y5, Y4, Y4
-	VBROADCASTSS   (R9), Y5
-	VPBROADCASTD   (R10), Y6
-	VPSLLD         $0x04, Y6, Y6
-	VPSUBD         Y6, Y4, Y4
-	VCVTDQ2PS      Y4, Y4
-	VPXOR          X6, X6, X6
-	VPINSRB        $0x00, (R12), X6, X6
-	VPINSRB        $0x01, (R12)(SI*1), X6, X6
-	VPINSRB        $0x02, (R12)(SI*2), X6, X6
-	VPINSRB        $0x03, (R12)(DI*1), X6, X6
-	VPINSRB        $0x04, (R13), X6, X6
-	VPINSRB        $0x05, (R13)(SI*1), X6, X6
-	VPINSRB        $0x06, (R13)(SI*2), X6, X6
-	VPINSRB        $0x07, (R13)(DI*1), X6, X6
-	VPMOVZXBD      X6, Y6
-	VPMINUD        u32_2x8<>+0(SB), Y6, Y8
-	VMOVDQU        u32_200000x8<>+0(SB), Y7
-	VPSLLVD        Y8, Y7, Y7
-	VPSLLD         $0x17, Y6, Y6
-	VPSUBD         u32_800000x8<>+0(SB), Y6, Y6
-	VPMAXSD        Y7, Y6, Y6
-	VMULPS         Y5, Y6, Y6
-	VFMADD231PS    Y4, Y6, Y3
-	ADDQ           $0x11, R12
-	ADDQ           $0x11, R13
-	ADDQ           $0x20, R8
-	ADDQ           $0x04, R9
-	ADDQ           $0x04, R10
-	DECQ           R11
-	JNE            block
-	VCMPPS         $0x03, Y3, Y3, Y4
-	VBROADCASTSS   u32_7fc00000<>+0(SB), Y5
-	VBLENDVPS      Y4, Y5, Y3, Y3
-	VMOVUPS        Y3, (CX)
-	ADDQ           $0x00000020, CX
-	LEAQ           (DX)(SI*8), DX
-	SUBQ           $0x08, BX
-	JNE            rows
+	PREFETCHT0   8192(R14)
+	PREFETCHT0   8256(R14)
+	PREFETCHT0   8320(R14)
+	ADDQ         $0x00000088, R14
+	VMOVDQU      (R8), Y3
+	VPXOR        Y4, Y4, Y4
+	VMOVDQU      1(R12), X5
+	VPSRLW       $0x04, X5, X6
+	VINSERTI128  $0x01, X6, Y5, Y6
+	VPAND        Y0, Y6, Y6
+	VPSHUFB      Y6, Y1, Y6
+	LONG $0x504de2c4; BYTE $0xe3 // VPDPBUSD Y3, Y6, Y4
+	VPXOR        Y6, Y6, Y6
+	VMOVDQU      1(R12)(SI*1), X5
+	VPSRLW       $0x04, X5, X7
+	VINSERTI128  $0x01, X7, Y5, Y7
+	VPAND        Y0, Y7, Y7
+	VPSHUFB      Y7, Y1, Y7
+	LONG $0x5045e2c4; BYTE $0xf3 // VPDPBUSD Y3, Y7, Y6
+	VSHUFPS      $0xdd, Y6, Y4, Y7
+	VSHUFPS      $0x88, Y6, Y4, Y4
+	VPADDD       Y7, Y4, Y4
+	VPXOR        Y6, Y6, Y6
+	VMOVDQU      1(R12)(SI*2), X5
+	VPSRLW       $0x04, X5, X7
+	VINSERTI128  $0x01, X7, Y5, Y7
+	VPAND        Y0, Y7, Y7
+	VPSHUFB      Y7, Y1, Y7
+	LONG $0x5045e2c4; BYTE $0xf3 // VPDPBUSD Y3, Y7, Y6
+	VPXOR        Y7, Y7, Y7
+	VMOVDQU      1(R12)(DI*1), X5
+	VPSRLW       $0x04, X5, X8
+	VINSERTI128  $0x01, X8, Y5, Y8
+	VPAND        Y0, Y8, Y8
+	VPSHUFB      Y8, Y1, Y8
+	LONG $0x503de2c4; BYTE $0xfb // VPDPBUSD Y3, Y8, Y7
+	VSHUFPS      $0xdd, Y7, Y6, Y8
+	VSHUFPS      $0x88, Y7, Y6, Y6
+	VPADDD       Y8, Y6, Y6
+	VSHUFPS      $0xdd, Y6, Y4, Y7
+	VSHUFPS      $0x88, Y6, Y4, Y4
+	VPADDD       Y7, Y4, Y4
+	VPXOR        Y6, Y6, Y6
+	VMOVDQU      1(R13), X5
+	VPSRLW       $0x04, X5, X7
+	VINSERTI128  $0x01, X7, Y5, Y7
+	VPAND        Y0, Y7, Y7
+	VPSHUFB      Y7, Y1, Y7
+	LONG $0x5045e2c4; BYTE $0xf3 // VPDPBUSD Y3, Y7, Y6
+	VPXOR        Y7, Y7, Y7
+	VMOVDQU      1(R13)(SI*1), X5
+	VPSRLW       $0x04, X5, X8
+	VINSERTI128  $0x01, X8, Y5, Y8
+	VPAND        Y0, Y8, Y8
+	VPSHUFB      Y8, Y1, Y8
+	LONG $0x503de2c4; BYTE $0xfb // VPDPBUSD Y3, Y8, Y7
+	VSHUFPS      $0xdd, Y7, Y6, Y8
+	VSHUFPS      $0x88, Y7, Y6, Y6
+	VPADDD       Y8, Y6, Y6
+	VPXOR        Y7, Y7, Y7
+	VMOVDQU      1(R13)(SI*2), X5
+	VPSRLW       $0x04, X5, X8
+	VINSERTI128  $0x01, X8, Y5, Y8
+	VPAND        Y0, Y8, Y8
+	VPSHUFB      Y8, Y1, Y8
+	LONG $0x503de2c4; BYTE $0xfb // VPDPBUSD Y3, Y8, Y7
+	VPXOR        Y8, Y8, Y8
+	VMOVDQU      1(R13)(DI*1), X5
+	VPSRLW       $0x04, X5, X9
+	VINSERTI128  $0x01, X9, Y5, Y9
+	VPAND        Y0, Y9, Y9
+	VPSHUFB      Y9, Y1, Y9
+	LONG $0x503562c4; BYTE $0xc3 // VPDPBUSD Y3, Y9, Y8
+	VSHUFPS      $0xdd, Y8, Y7, Y3
+	VSHUFPS      $0x88, Y8, Y7, Y7
+	VPADDD       Y3, Y7, Y7
+	VSHUFPS      $0xdd, Y7, Y6, Y3
+	VSHUFPS      $0x88, Y7, Y6, Y6
+	VPADDD       Y3, Y6, Y6
+	VPERM2I128   $0x20, Y6, Y4, Y3
+	VPERM2I128   $0x31, Y6, Y4, Y4
+	VPADDD       Y4, Y3, Y3
+	VBROADCASTSS (R9), Y4
+	VPBROADCASTD (R10), Y6
+	VPSLLD       $0x04, Y6, Y6
+	VPSUBD       Y6, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VPXOR        X5, X5, X5
+	VPINSRB      $0x00, (R12), X5, X5
+	VPINSRB      $0x01, (R12)(SI*1), X5, X5
+	VPINSRB      $0x02, (R12)(SI*2), X5, X5
+	VPINSRB      $0x03, (R12)(DI*1), X5, X5
+	VPINSRB      $0x04, (R13), X5, X5
+	VPINSRB      $0x05, (R13)(SI*1), X5, X5
+	VPINSRB      $0x06, (R13)(SI*2), X5, X5
+	VPINSRB      $0x07, (R13)(DI*1), X5, X5
+	VPMOVZXBD    X5, Y6
+	VPMINUD      u32_2x8<>+0(SB), Y6, Y8
+	VMOVDQU      u32_200000x8<>+0(SB), Y7
+	VPSLLVD      Y8, Y7, Y7
+	VPSLLD       $0x17, Y6, Y6
+	VPSUBD       u32_800000x8<>+0(SB), Y6, Y6
+	VPMAXSD      Y7, Y6, Y6
+	VMULPS       Y4, Y6, Y6
+	VFMADD231PS  Y3, Y6, Y2
+	ADDQ         $0x11, R12
+	ADDQ         $0x11, R13
+	ADDQ         $0x20, R8
+	ADDQ         $0x04, R9
+	ADDQ         $0x04, R10
+	DECQ         R11
+	JNE          block
+	VCMPPS       $0x03, Y2, Y2, Y3
+	VBROADCASTSS u32_7fc00000<>+0(SB), Y4
+	VBLENDVPS    Y3, Y4, Y2, Y2
+	VMOVUPS      Y2, (CX)
+	ADDQ         $0x00000020, CX
+	LEAQ         (DX)(SI*8), DX
+	SUBQ         $0x08, BX
+	JNE          rows
 	VZEROUPPER
 	RET
 

@@ -72,10 +72,10 @@ type kind struct {
 var kinds = map[string]kind{
 	"Q1_0": {bits: 2}, "Q2_0": {bits: 3}, "Q4_0": {bits: 4}, "Q5_0": {bits: 5}, "Q8_0": {bits: 8},
 	"Q4_1": {bits: 5, minima: true, unsigned: true}, "Q5_1": {bits: 6, minima: true, unsigned: true},
-	"IQ4_NL": {bits: 8}, "MXFP4": {bits: 5}, "NVFP4": {bits: 5}, "TQ1_0": {bits: 2}, "TQ2_0": {bits: 3},
-	"Q2_K": {bits: 3, subs: true, minima: true, unsigned: true}, "Q3_K": {bits: 3, subs: true},
+	"IQ4_NL": {bits: 8}, "MXFP4": {bits: 5}, "NVFP4": {bits: 6}, "TQ1_0": {bits: 2}, "TQ2_0": {bits: 3},
+	"Q2_K": {bits: 6, subs: true, minima: true, unsigned: true}, "Q3_K": {bits: 6, subs: true},
 	"Q4_K": {bits: 5, subs: true, minima: true, unsigned: true}, "Q5_K": {bits: 6, subs: true, minima: true, unsigned: true},
-	"Q6_K": {bits: 6, subs: true}, "IQ4_XS": {bits: 8, subs: true}, "IQ1_S": {bits: 5, subs: true}, "IQ1_M": {bits: 5, subs: true},
+	"Q6_K": {bits: 6, subs: true}, "IQ4_XS": {bits: 8, subs: true}, "IQ1_S": {bits: 5, subs: true}, "IQ1_M": {bits: 6, subs: true},
 	"IQ2_XXS": {bits: 7, subs: true}, "IQ2_XS": {bits: 7, subs: true}, "IQ2_S": {bits: 7, subs: true},
 	"IQ3_XXS": {bits: 7, subs: true}, "IQ3_S": {bits: 5, subs: true},
 }

@@ -229,6 +229,101 @@ func blocks2SignsAVX2(a *BlocksArgs)
 //go:noescape
 func blocks1SignsAVX2(a *BlocksArgs)
 
+// blocks16Unit32AVX2 is Step.Blocks for 16 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func blocks16Unit32AVX2(a *BlocksArgs)
+
+// blocks8Unit32AVX2 is Step.Blocks for 8 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func blocks8Unit32AVX2(a *BlocksArgs)
+
+// blocks16Unit16AVX2 is Step.Blocks for 16 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func blocks16Unit16AVX2(a *BlocksArgs)
+
+// blocks8Unit16AVX2 is Step.Blocks for 8 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func blocks8Unit16AVX2(a *BlocksArgs)
+
+// blocksMin16Unit32AVX2 is Step.BlocksMin for 16 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func blocksMin16Unit32AVX2(a *BlocksMinArgs)
+
+// blocksMin8Unit32AVX2 is Step.BlocksMin for 8 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func blocksMin8Unit32AVX2(a *BlocksMinArgs)
+
+// blocksMin16Unit16AVX2 is Step.BlocksMin for 16 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func blocksMin16Unit16AVX2(a *BlocksMinArgs)
+
+// blocksMin8Unit16AVX2 is Step.BlocksMin for 8 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func blocksMin8Unit16AVX2(a *BlocksMinArgs)
+
+// subs16Unit32AVX2 is Step.Subs for 16 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func subs16Unit32AVX2(a *SubsArgs)
+
+// subs8Unit32AVX2 is Step.Subs for 8 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func subs8Unit32AVX2(a *SubsArgs)
+
+// subs16Unit16AVX2 is Step.Subs for 16 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func subs16Unit16AVX2(a *SubsArgs)
+
+// subs8Unit16AVX2 is Step.Subs for 8 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func subs8Unit16AVX2(a *SubsArgs)
+
+// subs16Unit8AVX2 is Step.Subs for 16 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func subs16Unit8AVX2(a *SubsArgs)
+
+// subs8Unit8AVX2 is Step.Subs for 8 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func subs8Unit8AVX2(a *SubsArgs)
+
+// blocks16WordsAVX2 is Step.Blocks for 16 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func blocks16WordsAVX2(a *BlocksArgs)
+
+// blocks8WordsAVX2 is Step.Blocks for 8 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func blocks8WordsAVX2(a *BlocksArgs)
+
+// subs16WordsAVX2 is Step.Subs for 16 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func subs16WordsAVX2(a *SubsArgs)
+
+// subs8WordsAVX2 is Step.Subs for 8 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func subs8WordsAVX2(a *SubsArgs)
+
+// widenAVX2 is Set.Widen for at least one group.
+//
+//go:noescape
+func widenAVX2(dst *int16, codes *byte, groups, chunks int, factors *int32)
+
 // epilogueFMAAVX2 is epilogueFMA for at least one group.
 //
 //go:noescape

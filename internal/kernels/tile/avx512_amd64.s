@@ -1793,7 +1793,7 @@ TEXT ·group6AVX512(SB), NOSPLIT, $0-8
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
 	MOVQ      72(AX), R10
-	MOVQ      96(AX), R11
+	MOVQ      104(AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VPXORD    Z13, Z13, Z13
 	VPXORD    Z14, Z14, Z14
@@ -1988,24 +1988,24 @@ ahead1:
 	VMOVDQU64    u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z0
 	MOVQ         (AX), CX
 	VPERMPS      Z13, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  (DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  (DX), Z1, Z1
 	VADDPS       (BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
 	VBROADCASTSS u32_7fc00000<>+0(SB), K1, Z1
 	VMOVUPS      Z1, (CX)
 	VPERMPS      Z14, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  64(DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  (DX), Z1, Z1
 	VADDPS       64(BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
@@ -2013,24 +2013,24 @@ ahead1:
 	VMOVUPS      Z1, 64(CX)
 	ADDQ         8(AX), CX
 	VPERMPS      Z15, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS 4(SI), Z2
 	VFMADD231PS  (DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  4(DX), Z1, Z1
 	VADDPS       (BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
 	VBROADCASTSS u32_7fc00000<>+0(SB), K1, Z1
 	VMOVUPS      Z1, (CX)
 	VPERMPS      Z16, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS 4(SI), Z2
 	VFMADD231PS  64(DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  4(DX), Z1, Z1
 	VADDPS       64(BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
@@ -2038,24 +2038,24 @@ ahead1:
 	VMOVUPS      Z1, 64(CX)
 	ADDQ         8(AX), CX
 	VPERMPS      Z17, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS 8(SI), Z2
 	VFMADD231PS  (DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  8(DX), Z1, Z1
 	VADDPS       (BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
 	VBROADCASTSS u32_7fc00000<>+0(SB), K1, Z1
 	VMOVUPS      Z1, (CX)
 	VPERMPS      Z18, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS 8(SI), Z2
 	VFMADD231PS  64(DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  8(DX), Z1, Z1
 	VADDPS       64(BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
@@ -2063,24 +2063,24 @@ ahead1:
 	VMOVUPS      Z1, 64(CX)
 	ADDQ         8(AX), CX
 	VPERMPS      Z19, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS 12(SI), Z2
 	VFMADD231PS  (DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  12(DX), Z1, Z1
 	VADDPS       (BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
 	VBROADCASTSS u32_7fc00000<>+0(SB), K1, Z1
 	VMOVUPS      Z1, (CX)
 	VPERMPS      Z20, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS 12(SI), Z2
 	VFMADD231PS  64(DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  12(DX), Z1, Z1
 	VADDPS       64(BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
@@ -2088,24 +2088,24 @@ ahead1:
 	VMOVUPS      Z1, 64(CX)
 	ADDQ         8(AX), CX
 	VPERMPS      Z21, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS 16(SI), Z2
 	VFMADD231PS  (DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  16(DX), Z1, Z1
 	VADDPS       (BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
 	VBROADCASTSS u32_7fc00000<>+0(SB), K1, Z1
 	VMOVUPS      Z1, (CX)
 	VPERMPS      Z22, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS 16(SI), Z2
 	VFMADD231PS  64(DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  16(DX), Z1, Z1
 	VADDPS       64(BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
@@ -2113,24 +2113,24 @@ ahead1:
 	VMOVUPS      Z1, 64(CX)
 	ADDQ         8(AX), CX
 	VPERMPS      Z23, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS 20(SI), Z2
 	VFMADD231PS  (DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  20(DX), Z1, Z1
 	VADDPS       (BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
 	VBROADCASTSS u32_7fc00000<>+0(SB), K1, Z1
 	VMOVUPS      Z1, (CX)
 	VPERMPS      Z24, Z0, Z0
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS 20(SI), Z1
 	VFMADD231PS  64(DX), Z1, Z0
-	MOVQ         128(AX), AX
+	MOVQ         136(AX), AX
 	VMULPS.BCST  20(AX), Z0, Z0
 	VADDPS       64(BX), Z0, Z0
 	VCMPPS       $0x03, Z0, Z0, K1
@@ -2153,7 +2153,7 @@ TEXT ·group4AVX512(SB), NOSPLIT, $0-8
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
 	MOVQ      72(AX), R10
-	MOVQ      96(AX), R11
+	MOVQ      104(AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VPXORD    Z9, Z9, Z9
 	VPXORD    Z10, Z10, Z10
@@ -2300,24 +2300,24 @@ ahead1:
 	VMOVDQU64    u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z0
 	MOVQ         (AX), CX
 	VPERMPS      Z9, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  (DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  (DX), Z1, Z1
 	VADDPS       (BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
 	VBROADCASTSS u32_7fc00000<>+0(SB), K1, Z1
 	VMOVUPS      Z1, (CX)
 	VPERMPS      Z10, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  64(DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  (DX), Z1, Z1
 	VADDPS       64(BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
@@ -2325,24 +2325,24 @@ ahead1:
 	VMOVUPS      Z1, 64(CX)
 	ADDQ         8(AX), CX
 	VPERMPS      Z11, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS 4(SI), Z2
 	VFMADD231PS  (DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  4(DX), Z1, Z1
 	VADDPS       (BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
 	VBROADCASTSS u32_7fc00000<>+0(SB), K1, Z1
 	VMOVUPS      Z1, (CX)
 	VPERMPS      Z12, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS 4(SI), Z2
 	VFMADD231PS  64(DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  4(DX), Z1, Z1
 	VADDPS       64(BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
@@ -2350,24 +2350,24 @@ ahead1:
 	VMOVUPS      Z1, 64(CX)
 	ADDQ         8(AX), CX
 	VPERMPS      Z13, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS 8(SI), Z2
 	VFMADD231PS  (DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  8(DX), Z1, Z1
 	VADDPS       (BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
 	VBROADCASTSS u32_7fc00000<>+0(SB), K1, Z1
 	VMOVUPS      Z1, (CX)
 	VPERMPS      Z14, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS 8(SI), Z2
 	VFMADD231PS  64(DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  8(DX), Z1, Z1
 	VADDPS       64(BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
@@ -2375,24 +2375,24 @@ ahead1:
 	VMOVUPS      Z1, 64(CX)
 	ADDQ         8(AX), CX
 	VPERMPS      Z15, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS 12(SI), Z2
 	VFMADD231PS  (DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  12(DX), Z1, Z1
 	VADDPS       (BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
 	VBROADCASTSS u32_7fc00000<>+0(SB), K1, Z1
 	VMOVUPS      Z1, (CX)
 	VPERMPS      Z16, Z0, Z0
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS 12(SI), Z1
 	VFMADD231PS  64(DX), Z1, Z0
-	MOVQ         128(AX), AX
+	MOVQ         136(AX), AX
 	VMULPS.BCST  12(AX), Z0, Z0
 	VADDPS       64(BX), Z0, Z0
 	VCMPPS       $0x03, Z0, Z0, K1
@@ -2412,7 +2412,7 @@ TEXT ·group2AVX512(SB), NOSPLIT, $0-8
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
 	MOVQ      72(AX), R10
-	MOVQ      96(AX), R11
+	MOVQ      104(AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VPXORD    Z9, Z9, Z9
 	VPXORD    Z10, Z10, Z10
@@ -2519,24 +2519,24 @@ ahead1:
 	VMOVDQU64    u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z0
 	MOVQ         (AX), CX
 	VPERMPS      Z9, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  (DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  (DX), Z1, Z1
 	VADDPS       (BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
 	VBROADCASTSS u32_7fc00000<>+0(SB), K1, Z1
 	VMOVUPS      Z1, (CX)
 	VPERMPS      Z10, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  64(DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  (DX), Z1, Z1
 	VADDPS       64(BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
@@ -2544,24 +2544,24 @@ ahead1:
 	VMOVUPS      Z1, 64(CX)
 	ADDQ         8(AX), CX
 	VPERMPS      Z11, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS 4(SI), Z2
 	VFMADD231PS  (DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  4(DX), Z1, Z1
 	VADDPS       (BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
 	VBROADCASTSS u32_7fc00000<>+0(SB), K1, Z1
 	VMOVUPS      Z1, (CX)
 	VPERMPS      Z12, Z0, Z0
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS 4(SI), Z1
 	VFMADD231PS  64(DX), Z1, Z0
-	MOVQ         128(AX), AX
+	MOVQ         136(AX), AX
 	VMULPS.BCST  4(AX), Z0, Z0
 	VADDPS       64(BX), Z0, Z0
 	VCMPPS       $0x03, Z0, Z0, K1
@@ -2581,7 +2581,7 @@ TEXT ·group1AVX512(SB), NOSPLIT, $0-8
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
 	MOVQ      72(AX), R10
-	MOVQ      96(AX), R11
+	MOVQ      104(AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VPXORD    Z9, Z9, Z9
 	VPXORD    Z10, Z10, Z10
@@ -2668,24 +2668,24 @@ ahead1:
 	VMOVDQU64    u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z0
 	MOVQ         (AX), CX
 	VPERMPS      Z9, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  (DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  (DX), Z1, Z1
 	VADDPS       (BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
 	VBROADCASTSS u32_7fc00000<>+0(SB), K1, Z1
 	VMOVUPS      Z1, (CX)
 	VPERMPS      Z10, Z0, Z0
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS (SI), Z1
 	VFMADD231PS  64(DX), Z1, Z0
-	MOVQ         128(AX), AX
+	MOVQ         136(AX), AX
 	VMULPS.BCST  (AX), Z0, Z0
 	VADDPS       64(BX), Z0, Z0
 	VCMPPS       $0x03, Z0, Z0, K1
@@ -2705,7 +2705,7 @@ TEXT ·shifted6AVX512(SB), NOSPLIT, $0-8
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
 	MOVQ      72(AX), R10
-	MOVQ      96(AX), R11
+	MOVQ      104(AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VPXORD    Z13, Z13, Z13
 	VPXORD    Z14, Z14, Z14
@@ -2843,62 +2843,62 @@ ahead1:
 	VPERMD       64(SI), Z0, Z26
 	VPERMD       (R11), Z0, Z27
 	VPERMD       64(R11), Z0, Z28
-	VPSLLVD.BCST 136(AX), Z1, Z1
+	VPSLLVD.BCST 144(AX), Z1, Z1
 	VPMULLD.BCST (BX), Z25, Z29
 	VPSUBD       Z29, Z1, Z1
 	VCVTDQ2PS    Z1, Z1
 	VFMADD231PS  Z1, Z27, Z13
-	VPSLLVD.BCST 136(AX), Z2, Z2
+	VPSLLVD.BCST 144(AX), Z2, Z2
 	VPMULLD.BCST (BX), Z26, Z29
 	VPSUBD       Z29, Z2, Z2
 	VCVTDQ2PS    Z2, Z2
 	VFMADD231PS  Z2, Z28, Z14
-	VPSLLVD.BCST 136(AX), Z3, Z3
+	VPSLLVD.BCST 144(AX), Z3, Z3
 	VPMULLD.BCST 4(BX), Z25, Z29
 	VPSUBD       Z29, Z3, Z3
 	VCVTDQ2PS    Z3, Z3
 	VFMADD231PS  Z3, Z27, Z15
-	VPSLLVD.BCST 136(AX), Z4, Z4
+	VPSLLVD.BCST 144(AX), Z4, Z4
 	VPMULLD.BCST 4(BX), Z26, Z29
 	VPSUBD       Z29, Z4, Z4
 	VCVTDQ2PS    Z4, Z4
 	VFMADD231PS  Z4, Z28, Z16
-	VPSLLVD.BCST 136(AX), Z5, Z5
+	VPSLLVD.BCST 144(AX), Z5, Z5
 	VPMULLD.BCST 8(BX), Z25, Z29
 	VPSUBD       Z29, Z5, Z5
 	VCVTDQ2PS    Z5, Z5
 	VFMADD231PS  Z5, Z27, Z17
-	VPSLLVD.BCST 136(AX), Z6, Z6
+	VPSLLVD.BCST 144(AX), Z6, Z6
 	VPMULLD.BCST 8(BX), Z26, Z29
 	VPSUBD       Z29, Z6, Z6
 	VCVTDQ2PS    Z6, Z6
 	VFMADD231PS  Z6, Z28, Z18
-	VPSLLVD.BCST 136(AX), Z7, Z7
+	VPSLLVD.BCST 144(AX), Z7, Z7
 	VPMULLD.BCST 12(BX), Z25, Z29
 	VPSUBD       Z29, Z7, Z7
 	VCVTDQ2PS    Z7, Z7
 	VFMADD231PS  Z7, Z27, Z19
-	VPSLLVD.BCST 136(AX), Z8, Z8
+	VPSLLVD.BCST 144(AX), Z8, Z8
 	VPMULLD.BCST 12(BX), Z26, Z29
 	VPSUBD       Z29, Z8, Z8
 	VCVTDQ2PS    Z8, Z8
 	VFMADD231PS  Z8, Z28, Z20
-	VPSLLVD.BCST 136(AX), Z9, Z9
+	VPSLLVD.BCST 144(AX), Z9, Z9
 	VPMULLD.BCST 16(BX), Z25, Z29
 	VPSUBD       Z29, Z9, Z9
 	VCVTDQ2PS    Z9, Z9
 	VFMADD231PS  Z9, Z27, Z21
-	VPSLLVD.BCST 136(AX), Z10, Z10
+	VPSLLVD.BCST 144(AX), Z10, Z10
 	VPMULLD.BCST 16(BX), Z26, Z29
 	VPSUBD       Z29, Z10, Z10
 	VCVTDQ2PS    Z10, Z10
 	VFMADD231PS  Z10, Z28, Z22
-	VPSLLVD.BCST 136(AX), Z11, Z11
+	VPSLLVD.BCST 144(AX), Z11, Z11
 	VPMULLD.BCST 20(BX), Z25, Z25
 	VPSUBD       Z25, Z11, Z11
 	VCVTDQ2PS    Z11, Z11
 	VFMADD231PS  Z11, Z27, Z23
-	VPSLLVD.BCST 136(AX), Z12, Z12
+	VPSLLVD.BCST 144(AX), Z12, Z12
 	VPMULLD.BCST 20(BX), Z26, Z25
 	VPSUBD       Z25, Z12, Z12
 	VCVTDQ2PS    Z12, Z12
@@ -2912,24 +2912,24 @@ ahead1:
 	VMOVDQU64    u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z0
 	MOVQ         (AX), CX
 	VPERMPS      Z13, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  (DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  (DX), Z1, Z1
 	VADDPS       (BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
 	VBROADCASTSS u32_7fc00000<>+0(SB), K1, Z1
 	VMOVUPS      Z1, (CX)
 	VPERMPS      Z14, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  64(DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  (DX), Z1, Z1
 	VADDPS       64(BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
@@ -2937,24 +2937,24 @@ ahead1:
 	VMOVUPS      Z1, 64(CX)
 	ADDQ         8(AX), CX
 	VPERMPS      Z15, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS 4(SI), Z2
 	VFMADD231PS  (DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  4(DX), Z1, Z1
 	VADDPS       (BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
 	VBROADCASTSS u32_7fc00000<>+0(SB), K1, Z1
 	VMOVUPS      Z1, (CX)
 	VPERMPS      Z16, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS 4(SI), Z2
 	VFMADD231PS  64(DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  4(DX), Z1, Z1
 	VADDPS       64(BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
@@ -2962,24 +2962,24 @@ ahead1:
 	VMOVUPS      Z1, 64(CX)
 	ADDQ         8(AX), CX
 	VPERMPS      Z17, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS 8(SI), Z2
 	VFMADD231PS  (DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  8(DX), Z1, Z1
 	VADDPS       (BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
 	VBROADCASTSS u32_7fc00000<>+0(SB), K1, Z1
 	VMOVUPS      Z1, (CX)
 	VPERMPS      Z18, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS 8(SI), Z2
 	VFMADD231PS  64(DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  8(DX), Z1, Z1
 	VADDPS       64(BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
@@ -2987,24 +2987,24 @@ ahead1:
 	VMOVUPS      Z1, 64(CX)
 	ADDQ         8(AX), CX
 	VPERMPS      Z19, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS 12(SI), Z2
 	VFMADD231PS  (DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  12(DX), Z1, Z1
 	VADDPS       (BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
 	VBROADCASTSS u32_7fc00000<>+0(SB), K1, Z1
 	VMOVUPS      Z1, (CX)
 	VPERMPS      Z20, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS 12(SI), Z2
 	VFMADD231PS  64(DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  12(DX), Z1, Z1
 	VADDPS       64(BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
@@ -3012,24 +3012,24 @@ ahead1:
 	VMOVUPS      Z1, 64(CX)
 	ADDQ         8(AX), CX
 	VPERMPS      Z21, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS 16(SI), Z2
 	VFMADD231PS  (DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  16(DX), Z1, Z1
 	VADDPS       (BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
 	VBROADCASTSS u32_7fc00000<>+0(SB), K1, Z1
 	VMOVUPS      Z1, (CX)
 	VPERMPS      Z22, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS 16(SI), Z2
 	VFMADD231PS  64(DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  16(DX), Z1, Z1
 	VADDPS       64(BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
@@ -3037,24 +3037,24 @@ ahead1:
 	VMOVUPS      Z1, 64(CX)
 	ADDQ         8(AX), CX
 	VPERMPS      Z23, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS 20(SI), Z2
 	VFMADD231PS  (DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  20(DX), Z1, Z1
 	VADDPS       (BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
 	VBROADCASTSS u32_7fc00000<>+0(SB), K1, Z1
 	VMOVUPS      Z1, (CX)
 	VPERMPS      Z24, Z0, Z0
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS 20(SI), Z1
 	VFMADD231PS  64(DX), Z1, Z0
-	MOVQ         128(AX), AX
+	MOVQ         136(AX), AX
 	VMULPS.BCST  20(AX), Z0, Z0
 	VADDPS       64(BX), Z0, Z0
 	VCMPPS       $0x03, Z0, Z0, K1
@@ -3074,7 +3074,7 @@ TEXT ·shifted4AVX512(SB), NOSPLIT, $0-8
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
 	MOVQ      72(AX), R10
-	MOVQ      96(AX), R11
+	MOVQ      104(AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VPXORD    Z9, Z9, Z9
 	VPXORD    Z10, Z10, Z10
@@ -3180,42 +3180,42 @@ ahead1:
 	VPERMD       64(SI), Z0, Z18
 	VPERMD       (R11), Z0, Z19
 	VPERMD       64(R11), Z0, Z20
-	VPSLLVD.BCST 136(AX), Z1, Z1
+	VPSLLVD.BCST 144(AX), Z1, Z1
 	VPMULLD.BCST (BX), Z17, Z21
 	VPSUBD       Z21, Z1, Z1
 	VCVTDQ2PS    Z1, Z1
 	VFMADD231PS  Z1, Z19, Z9
-	VPSLLVD.BCST 136(AX), Z2, Z2
+	VPSLLVD.BCST 144(AX), Z2, Z2
 	VPMULLD.BCST (BX), Z18, Z21
 	VPSUBD       Z21, Z2, Z2
 	VCVTDQ2PS    Z2, Z2
 	VFMADD231PS  Z2, Z20, Z10
-	VPSLLVD.BCST 136(AX), Z3, Z3
+	VPSLLVD.BCST 144(AX), Z3, Z3
 	VPMULLD.BCST 4(BX), Z17, Z21
 	VPSUBD       Z21, Z3, Z3
 	VCVTDQ2PS    Z3, Z3
 	VFMADD231PS  Z3, Z19, Z11
-	VPSLLVD.BCST 136(AX), Z4, Z4
+	VPSLLVD.BCST 144(AX), Z4, Z4
 	VPMULLD.BCST 4(BX), Z18, Z21
 	VPSUBD       Z21, Z4, Z4
 	VCVTDQ2PS    Z4, Z4
 	VFMADD231PS  Z4, Z20, Z12
-	VPSLLVD.BCST 136(AX), Z5, Z5
+	VPSLLVD.BCST 144(AX), Z5, Z5
 	VPMULLD.BCST 8(BX), Z17, Z21
 	VPSUBD       Z21, Z5, Z5
 	VCVTDQ2PS    Z5, Z5
 	VFMADD231PS  Z5, Z19, Z13
-	VPSLLVD.BCST 136(AX), Z6, Z6
+	VPSLLVD.BCST 144(AX), Z6, Z6
 	VPMULLD.BCST 8(BX), Z18, Z21
 	VPSUBD       Z21, Z6, Z6
 	VCVTDQ2PS    Z6, Z6
 	VFMADD231PS  Z6, Z20, Z14
-	VPSLLVD.BCST 136(AX), Z7, Z7
+	VPSLLVD.BCST 144(AX), Z7, Z7
 	VPMULLD.BCST 12(BX), Z17, Z17
 	VPSUBD       Z17, Z7, Z7
 	VCVTDQ2PS    Z7, Z7
 	VFMADD231PS  Z7, Z19, Z15
-	VPSLLVD.BCST 136(AX), Z8, Z8
+	VPSLLVD.BCST 144(AX), Z8, Z8
 	VPMULLD.BCST 12(BX), Z18, Z17
 	VPSUBD       Z17, Z8, Z8
 	VCVTDQ2PS    Z8, Z8
@@ -3229,24 +3229,24 @@ ahead1:
 	VMOVDQU64    u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z0
 	MOVQ         (AX), CX
 	VPERMPS      Z9, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  (DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  (DX), Z1, Z1
 	VADDPS       (BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
 	VBROADCASTSS u32_7fc00000<>+0(SB), K1, Z1
 	VMOVUPS      Z1, (CX)
 	VPERMPS      Z10, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  64(DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  (DX), Z1, Z1
 	VADDPS       64(BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
@@ -3254,24 +3254,24 @@ ahead1:
 	VMOVUPS      Z1, 64(CX)
 	ADDQ         8(AX), CX
 	VPERMPS      Z11, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS 4(SI), Z2
 	VFMADD231PS  (DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  4(DX), Z1, Z1
 	VADDPS       (BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
 	VBROADCASTSS u32_7fc00000<>+0(SB), K1, Z1
 	VMOVUPS      Z1, (CX)
 	VPERMPS      Z12, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS 4(SI), Z2
 	VFMADD231PS  64(DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  4(DX), Z1, Z1
 	VADDPS       64(BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
@@ -3279,24 +3279,24 @@ ahead1:
 	VMOVUPS      Z1, 64(CX)
 	ADDQ         8(AX), CX
 	VPERMPS      Z13, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS 8(SI), Z2
 	VFMADD231PS  (DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  8(DX), Z1, Z1
 	VADDPS       (BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
 	VBROADCASTSS u32_7fc00000<>+0(SB), K1, Z1
 	VMOVUPS      Z1, (CX)
 	VPERMPS      Z14, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS 8(SI), Z2
 	VFMADD231PS  64(DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  8(DX), Z1, Z1
 	VADDPS       64(BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
@@ -3304,24 +3304,24 @@ ahead1:
 	VMOVUPS      Z1, 64(CX)
 	ADDQ         8(AX), CX
 	VPERMPS      Z15, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS 12(SI), Z2
 	VFMADD231PS  (DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  12(DX), Z1, Z1
 	VADDPS       (BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
 	VBROADCASTSS u32_7fc00000<>+0(SB), K1, Z1
 	VMOVUPS      Z1, (CX)
 	VPERMPS      Z16, Z0, Z0
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS 12(SI), Z1
 	VFMADD231PS  64(DX), Z1, Z0
-	MOVQ         128(AX), AX
+	MOVQ         136(AX), AX
 	VMULPS.BCST  12(AX), Z0, Z0
 	VADDPS       64(BX), Z0, Z0
 	VCMPPS       $0x03, Z0, Z0, K1
@@ -3341,7 +3341,7 @@ TEXT ·shifted2AVX512(SB), NOSPLIT, $0-8
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
 	MOVQ      72(AX), R10
-	MOVQ      96(AX), R11
+	MOVQ      104(AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VPXORD    Z9, Z9, Z9
 	VPXORD    Z10, Z10, Z10
@@ -3420,25 +3420,25 @@ ahead1:
 	VPERMD       (R11), Z0, Z15
 	VPERMD       64(R11), Z0, Z16
 	VPADDD       Z2, Z1, Z1
-	VPSLLVD.BCST 136(AX), Z1, Z1
+	VPSLLVD.BCST 144(AX), Z1, Z1
 	VPMULLD.BCST (BX), Z13, Z17
 	VPSUBD       Z17, Z1, Z1
 	VCVTDQ2PS    Z1, Z1
 	VFMADD231PS  Z1, Z15, Z9
 	VPADDD       Z4, Z3, Z3
-	VPSLLVD.BCST 136(AX), Z3, Z3
+	VPSLLVD.BCST 144(AX), Z3, Z3
 	VPMULLD.BCST (BX), Z14, Z17
 	VPSUBD       Z17, Z3, Z3
 	VCVTDQ2PS    Z3, Z3
 	VFMADD231PS  Z3, Z16, Z10
 	VPADDD       Z6, Z5, Z5
-	VPSLLVD.BCST 136(AX), Z5, Z5
+	VPSLLVD.BCST 144(AX), Z5, Z5
 	VPMULLD.BCST 4(BX), Z13, Z13
 	VPSUBD       Z13, Z5, Z5
 	VCVTDQ2PS    Z5, Z5
 	VFMADD231PS  Z5, Z15, Z11
 	VPADDD       Z8, Z7, Z7
-	VPSLLVD.BCST 136(AX), Z7, Z7
+	VPSLLVD.BCST 144(AX), Z7, Z7
 	VPMULLD.BCST 4(BX), Z14, Z13
 	VPSUBD       Z13, Z7, Z7
 	VCVTDQ2PS    Z7, Z7
@@ -3452,24 +3452,24 @@ ahead1:
 	VMOVDQU64    u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z0
 	MOVQ         (AX), CX
 	VPERMPS      Z9, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  (DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  (DX), Z1, Z1
 	VADDPS       (BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
 	VBROADCASTSS u32_7fc00000<>+0(SB), K1, Z1
 	VMOVUPS      Z1, (CX)
 	VPERMPS      Z10, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  64(DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  (DX), Z1, Z1
 	VADDPS       64(BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
@@ -3477,24 +3477,24 @@ ahead1:
 	VMOVUPS      Z1, 64(CX)
 	ADDQ         8(AX), CX
 	VPERMPS      Z11, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS 4(SI), Z2
 	VFMADD231PS  (DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  4(DX), Z1, Z1
 	VADDPS       (BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
 	VBROADCASTSS u32_7fc00000<>+0(SB), K1, Z1
 	VMOVUPS      Z1, (CX)
 	VPERMPS      Z12, Z0, Z0
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS 4(SI), Z1
 	VFMADD231PS  64(DX), Z1, Z0
-	MOVQ         128(AX), AX
+	MOVQ         136(AX), AX
 	VMULPS.BCST  4(AX), Z0, Z0
 	VADDPS       64(BX), Z0, Z0
 	VCMPPS       $0x03, Z0, Z0, K1
@@ -3514,7 +3514,7 @@ TEXT ·shifted1AVX512(SB), NOSPLIT, $0-8
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
 	MOVQ      72(AX), R10
-	MOVQ      96(AX), R11
+	MOVQ      104(AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VPXORD    Z9, Z9, Z9
 	VPXORD    Z10, Z10, Z10
@@ -3581,7 +3581,7 @@ ahead1:
 	VPADDD       Z3, Z1, Z1
 	VPADDD       Z4, Z2, Z2
 	VPADDD       Z2, Z1, Z1
-	VPSLLVD.BCST 136(AX), Z1, Z1
+	VPSLLVD.BCST 144(AX), Z1, Z1
 	VPMULLD.BCST (BX), Z11, Z11
 	VPSUBD       Z11, Z1, Z1
 	VCVTDQ2PS    Z1, Z1
@@ -3589,7 +3589,7 @@ ahead1:
 	VPADDD       Z7, Z5, Z5
 	VPADDD       Z8, Z6, Z6
 	VPADDD       Z6, Z5, Z5
-	VPSLLVD.BCST 136(AX), Z5, Z5
+	VPSLLVD.BCST 144(AX), Z5, Z5
 	VPMULLD.BCST (BX), Z12, Z11
 	VPSUBD       Z11, Z5, Z5
 	VCVTDQ2PS    Z5, Z5
@@ -3603,24 +3603,24 @@ ahead1:
 	VMOVDQU64    u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z0
 	MOVQ         (AX), CX
 	VPERMPS      Z9, Z0, Z1
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  (DX), Z2, Z1
-	MOVQ         128(AX), DX
+	MOVQ         136(AX), DX
 	VMULPS.BCST  (DX), Z1, Z1
 	VADDPS       (BX), Z1, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
 	VBROADCASTSS u32_7fc00000<>+0(SB), K1, Z1
 	VMOVUPS      Z1, (CX)
 	VPERMPS      Z10, Z0, Z0
-	MOVQ         104(AX), DX
-	MOVQ         112(AX), BX
-	MOVQ         120(AX), SI
+	MOVQ         112(AX), DX
+	MOVQ         120(AX), BX
+	MOVQ         128(AX), SI
 	VBROADCASTSS (SI), Z1
 	VFMADD231PS  64(DX), Z1, Z0
-	MOVQ         128(AX), AX
+	MOVQ         136(AX), AX
 	VMULPS.BCST  (AX), Z0, Z0
 	VADDPS       64(BX), Z0, Z0
 	VCMPPS       $0x03, Z0, Z0, K1
@@ -3640,7 +3640,7 @@ TEXT ·blocks6AVX512(SB), NOSPLIT, $8-8
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
 	MOVQ      72(AX), R10
-	MOVQ      104(AX), R11
+	MOVQ      112(AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VPXORD    Z13, Z13, Z13
 	VPXORD    Z14, Z14, Z14
@@ -3654,7 +3654,7 @@ TEXT ·blocks6AVX512(SB), NOSPLIT, $8-8
 	VPXORD    Z22, Z22, Z22
 	VPXORD    Z23, Z23, Z23
 	VPXORD    Z24, Z24, Z24
-	MOVQ      112(AX), R9
+	MOVQ      120(AX), R9
 	MOVQ      R9, (SP)
 
 group:
@@ -3960,7 +3960,7 @@ TEXT ·blocks4AVX512(SB), NOSPLIT, $8-8
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
 	MOVQ      72(AX), R10
-	MOVQ      104(AX), R11
+	MOVQ      112(AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VPXORD    Z9, Z9, Z9
 	VPXORD    Z10, Z10, Z10
@@ -3970,7 +3970,7 @@ TEXT ·blocks4AVX512(SB), NOSPLIT, $8-8
 	VPXORD    Z14, Z14, Z14
 	VPXORD    Z15, Z15, Z15
 	VPXORD    Z16, Z16, Z16
-	MOVQ      112(AX), R9
+	MOVQ      120(AX), R9
 	MOVQ      R9, (SP)
 
 group:
@@ -4198,13 +4198,13 @@ TEXT ·blocks2AVX512(SB), NOSPLIT, $8-8
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
 	MOVQ      72(AX), R10
-	MOVQ      104(AX), R11
+	MOVQ      112(AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VPXORD    Z9, Z9, Z9
 	VPXORD    Z10, Z10, Z10
 	VPXORD    Z11, Z11, Z11
 	VPXORD    Z12, Z12, Z12
-	MOVQ      112(AX), R9
+	MOVQ      120(AX), R9
 	MOVQ      R9, (SP)
 
 group:
@@ -4366,11 +4366,11 @@ TEXT ·blocks1AVX512(SB), NOSPLIT, $8-8
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
 	MOVQ      72(AX), R10
-	MOVQ      104(AX), R11
+	MOVQ      112(AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VPXORD    Z9, Z9, Z9
 	VPXORD    Z10, Z10, Z10
-	MOVQ      112(AX), R9
+	MOVQ      120(AX), R9
 	MOVQ      R9, (SP)
 
 group:
@@ -4499,7 +4499,7 @@ TEXT ·blocksMin6AVX512(SB), NOSPLIT, $24-8
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
 	MOVQ      72(AX), R10
-	MOVQ      104(AX), R11
+	MOVQ      112(AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VPXORD    Z13, Z13, Z13
 	VPXORD    Z14, Z14, Z14
@@ -4513,11 +4513,11 @@ TEXT ·blocksMin6AVX512(SB), NOSPLIT, $24-8
 	VPXORD    Z22, Z22, Z22
 	VPXORD    Z23, Z23, Z23
 	VPXORD    Z24, Z24, Z24
-	MOVQ      112(AX), R9
-	MOVQ      R9, (SP)
 	MOVQ      120(AX), R9
-	MOVQ      R9, 8(SP)
+	MOVQ      R9, (SP)
 	MOVQ      128(AX), R9
+	MOVQ      R9, 8(SP)
+	MOVQ      136(AX), R9
 	MOVQ      R9, 16(SP)
 
 group:
@@ -4841,7 +4841,7 @@ TEXT ·blocksMin4AVX512(SB), NOSPLIT, $24-8
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
 	MOVQ      72(AX), R10
-	MOVQ      104(AX), R11
+	MOVQ      112(AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VPXORD    Z9, Z9, Z9
 	VPXORD    Z10, Z10, Z10
@@ -4851,11 +4851,11 @@ TEXT ·blocksMin4AVX512(SB), NOSPLIT, $24-8
 	VPXORD    Z14, Z14, Z14
 	VPXORD    Z15, Z15, Z15
 	VPXORD    Z16, Z16, Z16
-	MOVQ      112(AX), R9
-	MOVQ      R9, (SP)
 	MOVQ      120(AX), R9
-	MOVQ      R9, 8(SP)
+	MOVQ      R9, (SP)
 	MOVQ      128(AX), R9
+	MOVQ      R9, 8(SP)
+	MOVQ      136(AX), R9
 	MOVQ      R9, 16(SP)
 
 group:
@@ -5097,17 +5097,17 @@ TEXT ·blocksMin2AVX512(SB), NOSPLIT, $24-8
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
 	MOVQ      72(AX), R10
-	MOVQ      104(AX), R11
+	MOVQ      112(AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VPXORD    Z9, Z9, Z9
 	VPXORD    Z10, Z10, Z10
 	VPXORD    Z11, Z11, Z11
 	VPXORD    Z12, Z12, Z12
-	MOVQ      112(AX), R9
-	MOVQ      R9, (SP)
 	MOVQ      120(AX), R9
-	MOVQ      R9, 8(SP)
+	MOVQ      R9, (SP)
 	MOVQ      128(AX), R9
+	MOVQ      R9, 8(SP)
+	MOVQ      136(AX), R9
 	MOVQ      R9, 16(SP)
 
 group:
@@ -5279,15 +5279,15 @@ TEXT ·blocksMin1AVX512(SB), NOSPLIT, $24-8
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
 	MOVQ      72(AX), R10
-	MOVQ      104(AX), R11
+	MOVQ      112(AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VPXORD    Z9, Z9, Z9
 	VPXORD    Z10, Z10, Z10
-	MOVQ      112(AX), R9
-	MOVQ      R9, (SP)
 	MOVQ      120(AX), R9
-	MOVQ      R9, 8(SP)
+	MOVQ      R9, (SP)
 	MOVQ      128(AX), R9
+	MOVQ      R9, 8(SP)
+	MOVQ      136(AX), R9
 	MOVQ      R9, 16(SP)
 
 group:
@@ -5424,7 +5424,7 @@ TEXT ·subs6AVX512(SB), NOSPLIT, $40-8
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
 	MOVQ      72(AX), R10
-	MOVQ      104(AX), R11
+	MOVQ      112(AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VPXORD    Z13, Z13, Z13
 	VPXORD    Z14, Z14, Z14
@@ -5438,7 +5438,7 @@ TEXT ·subs6AVX512(SB), NOSPLIT, $40-8
 	VPXORD    Z22, Z22, Z22
 	VPXORD    Z23, Z23, Z23
 	VPXORD    Z24, Z24, Z24
-	MOVQ      96(AX), R9
+	MOVQ      104(AX), R9
 	VPXORD    Z25, Z25, Z25
 	VMOVUPS   Z25, (R9)
 	VMOVUPS   Z25, 64(R9)
@@ -5452,14 +5452,14 @@ TEXT ·subs6AVX512(SB), NOSPLIT, $40-8
 	VMOVUPS   Z25, 576(R9)
 	VMOVUPS   Z25, 640(R9)
 	VMOVUPS   Z25, 704(R9)
-	MOVQ      120(AX), R12
-	MOVQ      112(AX), R9
+	MOVQ      128(AX), R12
+	MOVQ      120(AX), R9
 	MOVQ      R9, (SP)
-	MOVQ      128(AX), R9
-	MOVQ      R9, 8(SP)
-	MOVQ      144(AX), R9
-	MOVQ      R9, 16(SP)
 	MOVQ      136(AX), R9
+	MOVQ      R9, 8(SP)
+	MOVQ      152(AX), R9
+	MOVQ      R9, 16(SP)
+	MOVQ      144(AX), R9
 	MOVQ      R9, 24(SP)
 	MOVQ      32(AX), R9
 	MOVQ      R9, 32(SP)
@@ -5634,7 +5634,7 @@ ahead1:
 	ADDQ         $0x00000018, (SP)
 	VPERMD       (R11), Z0, Z25
 	VPERMD       64(R11), Z0, Z26
-	MOVQ         96(AX), R12
+	MOVQ         104(AX), R12
 	VCVTDQ2PS    Z13, Z13
 	VMULPS.BCST  (R9), Z25, Z27
 	VFMADD213PS  (R12), Z27, Z13
@@ -5684,7 +5684,7 @@ ahead1:
 	VFMADD213PS  704(R12), Z25, Z24
 	VMOVUPS      Z24, 704(R12)
 	ADDQ         $0x00000080, R11
-	CMPQ         136(AX), $0x00
+	CMPQ         144(AX), $0x00
 	JE           block
 	VPXORD       Z13, Z13, Z13
 	VPXORD       Z14, Z14, Z14
@@ -5698,7 +5698,7 @@ ahead1:
 	VPXORD       Z22, Z22, Z22
 	VPXORD       Z23, Z23, Z23
 	VPXORD       Z24, Z24, Z24
-	MOVQ         120(AX), R12
+	MOVQ         128(AX), R12
 
 minimum:
 	MOVQ         32(SP), R13
@@ -5737,7 +5737,7 @@ minimum:
 	ADDQ         $0x00000080, 16(SP)
 	VPERMD       (R12), Z0, Z25
 	VPERMD       64(R12), Z0, Z26
-	MOVQ         96(AX), R12
+	MOVQ         104(AX), R12
 	VCVTDQ2PS    Z13, Z13
 	VMULPS.BCST  (R9), Z25, Z27
 	VFNMADD213PS (R12), Z27, Z13
@@ -5800,7 +5800,7 @@ block:
 	VPXORD Z22, Z22, Z22
 	VPXORD Z23, Z23, Z23
 	VPXORD Z24, Z24, Z24
-	MOVQ   120(AX), R12
+	MOVQ   128(AX), R12
 
 sub:
 	ADDQ         $0x00000004, DI
@@ -5809,7 +5809,7 @@ sub:
 	DECQ         R8
 	JNE          group
 	VMOVDQU64    u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z0
-	MOVQ         96(AX), CX
+	MOVQ         104(AX), CX
 	MOVQ         (AX), DX
 	VPERMPS      (CX), Z0, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
@@ -5878,7 +5878,7 @@ TEXT ·subs4AVX512(SB), NOSPLIT, $40-8
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
 	MOVQ      72(AX), R10
-	MOVQ      104(AX), R11
+	MOVQ      112(AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VPXORD    Z9, Z9, Z9
 	VPXORD    Z10, Z10, Z10
@@ -5888,7 +5888,7 @@ TEXT ·subs4AVX512(SB), NOSPLIT, $40-8
 	VPXORD    Z14, Z14, Z14
 	VPXORD    Z15, Z15, Z15
 	VPXORD    Z16, Z16, Z16
-	MOVQ      96(AX), R9
+	MOVQ      104(AX), R9
 	VPXORD    Z17, Z17, Z17
 	VMOVUPS   Z17, (R9)
 	VMOVUPS   Z17, 64(R9)
@@ -5898,14 +5898,14 @@ TEXT ·subs4AVX512(SB), NOSPLIT, $40-8
 	VMOVUPS   Z17, 320(R9)
 	VMOVUPS   Z17, 384(R9)
 	VMOVUPS   Z17, 448(R9)
-	MOVQ      120(AX), R12
-	MOVQ      112(AX), R9
+	MOVQ      128(AX), R12
+	MOVQ      120(AX), R9
 	MOVQ      R9, (SP)
-	MOVQ      128(AX), R9
-	MOVQ      R9, 8(SP)
-	MOVQ      144(AX), R9
-	MOVQ      R9, 16(SP)
 	MOVQ      136(AX), R9
+	MOVQ      R9, 8(SP)
+	MOVQ      152(AX), R9
+	MOVQ      R9, 16(SP)
+	MOVQ      144(AX), R9
 	MOVQ      R9, 24(SP)
 	MOVQ      32(AX), R9
 	MOVQ      R9, 32(SP)
@@ -6040,7 +6040,7 @@ ahead1:
 	ADDQ         $0x00000010, (SP)
 	VPERMD       (R11), Z0, Z17
 	VPERMD       64(R11), Z0, Z18
-	MOVQ         96(AX), R12
+	MOVQ         104(AX), R12
 	VCVTDQ2PS    Z9, Z9
 	VMULPS.BCST  (R9), Z17, Z19
 	VFMADD213PS  (R12), Z19, Z9
@@ -6074,7 +6074,7 @@ ahead1:
 	VFMADD213PS  448(R12), Z17, Z16
 	VMOVUPS      Z16, 448(R12)
 	ADDQ         $0x00000080, R11
-	CMPQ         136(AX), $0x00
+	CMPQ         144(AX), $0x00
 	JE           block
 	VPXORD       Z9, Z9, Z9
 	VPXORD       Z10, Z10, Z10
@@ -6084,7 +6084,7 @@ ahead1:
 	VPXORD       Z14, Z14, Z14
 	VPXORD       Z15, Z15, Z15
 	VPXORD       Z16, Z16, Z16
-	MOVQ         120(AX), R12
+	MOVQ         128(AX), R12
 
 minimum:
 	MOVQ         32(SP), R13
@@ -6115,7 +6115,7 @@ minimum:
 	ADDQ         $0x00000080, 16(SP)
 	VPERMD       (R12), Z0, Z17
 	VPERMD       64(R12), Z0, Z18
-	MOVQ         96(AX), R12
+	MOVQ         104(AX), R12
 	VCVTDQ2PS    Z9, Z9
 	VMULPS.BCST  (R9), Z17, Z19
 	VFNMADD213PS (R12), Z19, Z9
@@ -6158,7 +6158,7 @@ block:
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
 	VPXORD Z16, Z16, Z16
-	MOVQ   120(AX), R12
+	MOVQ   128(AX), R12
 
 sub:
 	ADDQ         $0x00000004, DI
@@ -6167,7 +6167,7 @@ sub:
 	DECQ         R8
 	JNE          group
 	VMOVDQU64    u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z0
-	MOVQ         96(AX), CX
+	MOVQ         104(AX), CX
 	MOVQ         (AX), DX
 	VPERMPS      (CX), Z0, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
@@ -6218,26 +6218,26 @@ TEXT ·subs2AVX512(SB), NOSPLIT, $40-8
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
 	MOVQ      72(AX), R10
-	MOVQ      104(AX), R11
+	MOVQ      112(AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VPXORD    Z9, Z9, Z9
 	VPXORD    Z10, Z10, Z10
 	VPXORD    Z11, Z11, Z11
 	VPXORD    Z12, Z12, Z12
-	MOVQ      96(AX), R9
+	MOVQ      104(AX), R9
 	VPXORD    Z13, Z13, Z13
 	VMOVUPS   Z13, (R9)
 	VMOVUPS   Z13, 64(R9)
 	VMOVUPS   Z13, 128(R9)
 	VMOVUPS   Z13, 192(R9)
-	MOVQ      120(AX), R12
-	MOVQ      112(AX), R9
+	MOVQ      128(AX), R12
+	MOVQ      120(AX), R9
 	MOVQ      R9, (SP)
-	MOVQ      128(AX), R9
-	MOVQ      R9, 8(SP)
-	MOVQ      144(AX), R9
-	MOVQ      R9, 16(SP)
 	MOVQ      136(AX), R9
+	MOVQ      R9, 8(SP)
+	MOVQ      152(AX), R9
+	MOVQ      R9, 16(SP)
+	MOVQ      144(AX), R9
 	MOVQ      R9, 24(SP)
 	MOVQ      32(AX), R9
 	MOVQ      R9, 32(SP)
@@ -6344,7 +6344,7 @@ ahead1:
 	ADDQ         $0x00000008, (SP)
 	VPERMD       (R11), Z0, Z13
 	VPERMD       64(R11), Z0, Z14
-	MOVQ         96(AX), R12
+	MOVQ         104(AX), R12
 	VCVTDQ2PS    Z9, Z9
 	VMULPS.BCST  (R9), Z13, Z15
 	VFMADD213PS  (R12), Z15, Z9
@@ -6362,13 +6362,13 @@ ahead1:
 	VFMADD213PS  192(R12), Z13, Z12
 	VMOVUPS      Z12, 192(R12)
 	ADDQ         $0x00000080, R11
-	CMPQ         136(AX), $0x00
+	CMPQ         144(AX), $0x00
 	JE           block
 	VPXORD       Z9, Z9, Z9
 	VPXORD       Z10, Z10, Z10
 	VPXORD       Z11, Z11, Z11
 	VPXORD       Z12, Z12, Z12
-	MOVQ         120(AX), R12
+	MOVQ         128(AX), R12
 
 minimum:
 	MOVQ         32(SP), R13
@@ -6391,7 +6391,7 @@ minimum:
 	ADDQ         $0x00000080, 16(SP)
 	VPERMD       (R12), Z0, Z13
 	VPERMD       64(R12), Z0, Z14
-	MOVQ         96(AX), R12
+	MOVQ         104(AX), R12
 	VCVTDQ2PS    Z9, Z9
 	VMULPS.BCST  (R9), Z13, Z15
 	VFNMADD213PS (R12), Z15, Z9
@@ -6414,7 +6414,7 @@ block:
 	VPXORD Z10, Z10, Z10
 	VPXORD Z11, Z11, Z11
 	VPXORD Z12, Z12, Z12
-	MOVQ   120(AX), R12
+	MOVQ   128(AX), R12
 
 sub:
 	ADDQ         $0x00000004, DI
@@ -6423,7 +6423,7 @@ sub:
 	DECQ         R8
 	JNE          group
 	VMOVDQU64    u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z0
-	MOVQ         96(AX), CX
+	MOVQ         104(AX), CX
 	MOVQ         (AX), DX
 	VPERMPS      (CX), Z0, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
@@ -6456,22 +6456,22 @@ TEXT ·subs1AVX512(SB), NOSPLIT, $40-8
 	MOVQ      56(AX), DI
 	MOVQ      64(AX), R8
 	MOVQ      72(AX), R10
-	MOVQ      104(AX), R11
+	MOVQ      112(AX), R11
 	VMOVDQU64 u32_0_1_8_9_2_3_a_b_4_5_c_d_6_7_e_f<>+0(SB), Z0
 	VPXORD    Z9, Z9, Z9
 	VPXORD    Z10, Z10, Z10
-	MOVQ      96(AX), R9
+	MOVQ      104(AX), R9
 	VPXORD    Z11, Z11, Z11
 	VMOVUPS   Z11, (R9)
 	VMOVUPS   Z11, 64(R9)
-	MOVQ      120(AX), R12
-	MOVQ      112(AX), R9
+	MOVQ      128(AX), R12
+	MOVQ      120(AX), R9
 	MOVQ      R9, (SP)
-	MOVQ      128(AX), R9
-	MOVQ      R9, 8(SP)
-	MOVQ      144(AX), R9
-	MOVQ      R9, 16(SP)
 	MOVQ      136(AX), R9
+	MOVQ      R9, 8(SP)
+	MOVQ      152(AX), R9
+	MOVQ      R9, 16(SP)
+	MOVQ      144(AX), R9
 	MOVQ      R9, 24(SP)
 	MOVQ      32(AX), R9
 	MOVQ      R9, 32(SP)
@@ -6564,7 +6564,7 @@ ahead1:
 	ADDQ         $0x00000004, (SP)
 	VPERMD       (R11), Z0, Z11
 	VPERMD       64(R11), Z0, Z12
-	MOVQ         96(AX), R12
+	MOVQ         104(AX), R12
 	VCVTDQ2PS    Z9, Z9
 	VMULPS.BCST  (R9), Z11, Z11
 	VFMADD213PS  (R12), Z11, Z9
@@ -6574,11 +6574,11 @@ ahead1:
 	VFMADD213PS  64(R12), Z11, Z10
 	VMOVUPS      Z10, 64(R12)
 	ADDQ         $0x00000080, R11
-	CMPQ         136(AX), $0x00
+	CMPQ         144(AX), $0x00
 	JE           block
 	VPXORD       Z9, Z9, Z9
 	VPXORD       Z10, Z10, Z10
-	MOVQ         120(AX), R12
+	MOVQ         128(AX), R12
 
 minimum:
 	MOVQ         32(SP), R13
@@ -6597,7 +6597,7 @@ minimum:
 	ADDQ         $0x00000080, 16(SP)
 	VPERMD       (R12), Z0, Z11
 	VPERMD       64(R12), Z0, Z12
-	MOVQ         96(AX), R12
+	MOVQ         104(AX), R12
 	VCVTDQ2PS    Z9, Z9
 	VMULPS.BCST  (R9), Z11, Z11
 	VFNMADD213PS (R12), Z11, Z9
@@ -6610,7 +6610,7 @@ minimum:
 block:
 	VPXORD Z9, Z9, Z9
 	VPXORD Z10, Z10, Z10
-	MOVQ   120(AX), R12
+	MOVQ   128(AX), R12
 
 sub:
 	ADDQ         $0x00000004, DI
@@ -6619,7 +6619,7 @@ sub:
 	DECQ         R8
 	JNE          group
 	VMOVDQU64    u32_0_1_4_5_8_9_c_d_2_3_6_7_a_b_e_f<>+0(SB), Z0
-	MOVQ         96(AX), CX
+	MOVQ         104(AX), CX
 	MOVQ         (AX), AX
 	VPERMPS      (CX), Z0, Z1
 	VCMPPS       $0x03, Z1, Z1, K1
@@ -6820,11 +6820,11 @@ TEXT ·epilogueSubsAVX512(SB), NOSPLIT, $0-64
 	MOVQ   step+48(FP), SI
 	MOVQ   sumStep+56(FP), DI
 	MOVQ   blocks+24(FP), R8
-	MOVQ   128(AX), R9
-	MOVQ   104(AX), R10
-	MOVQ   136(AX), R11
-	MOVQ   144(AX), R12
-	MOVQ   120(AX), AX
+	MOVQ   136(AX), R9
+	MOVQ   112(AX), R10
+	MOVQ   144(AX), R11
+	MOVQ   152(AX), R12
+	MOVQ   128(AX), AX
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 

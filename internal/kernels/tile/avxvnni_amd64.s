@@ -416,7 +416,7 @@ TEXT ·group6AVXVNNI(SB), NOSPLIT, $192-8
 	MOVQ    56(AX), DI
 	MOVQ    64(AX), R8
 	MOVQ    72(AX), R10
-	MOVQ    96(AX), R11
+	MOVQ    104(AX), R11
 	VPXOR   Y0, Y0, Y0
 	VMOVUPS Y0, (SP)
 	VMOVUPS Y0, 32(SP)
@@ -556,14 +556,14 @@ ahead1:
 	JNE          group
 	MOVQ         (AX), CX
 	VPERMQ       $0xd8, (SP), Y0
-	MOVQ         120(AX), DX
-	VBROADCASTSS (DX), Y1
-	MOVQ         104(AX), DX
-	VFMADD231PS  (DX), Y1, Y0
 	MOVQ         128(AX), DX
 	VBROADCASTSS (DX), Y1
-	VMULPS       Y1, Y0, Y0
 	MOVQ         112(AX), DX
+	VFMADD231PS  (DX), Y1, Y0
+	MOVQ         136(AX), DX
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	MOVQ         120(AX), DX
 	VADDPS       (DX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -571,14 +571,14 @@ ahead1:
 	VMOVUPS      Y0, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, 32(SP), Y0
-	MOVQ         120(AX), DX
-	VBROADCASTSS 4(DX), Y1
-	MOVQ         104(AX), DX
-	VFMADD231PS  (DX), Y1, Y0
 	MOVQ         128(AX), DX
 	VBROADCASTSS 4(DX), Y1
-	VMULPS       Y1, Y0, Y0
 	MOVQ         112(AX), DX
+	VFMADD231PS  (DX), Y1, Y0
+	MOVQ         136(AX), DX
+	VBROADCASTSS 4(DX), Y1
+	VMULPS       Y1, Y0, Y0
+	MOVQ         120(AX), DX
 	VADDPS       (DX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -586,14 +586,14 @@ ahead1:
 	VMOVUPS      Y0, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, 64(SP), Y0
-	MOVQ         120(AX), DX
-	VBROADCASTSS 8(DX), Y1
-	MOVQ         104(AX), DX
-	VFMADD231PS  (DX), Y1, Y0
 	MOVQ         128(AX), DX
 	VBROADCASTSS 8(DX), Y1
-	VMULPS       Y1, Y0, Y0
 	MOVQ         112(AX), DX
+	VFMADD231PS  (DX), Y1, Y0
+	MOVQ         136(AX), DX
+	VBROADCASTSS 8(DX), Y1
+	VMULPS       Y1, Y0, Y0
+	MOVQ         120(AX), DX
 	VADDPS       (DX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -601,14 +601,14 @@ ahead1:
 	VMOVUPS      Y0, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, 96(SP), Y0
-	MOVQ         120(AX), DX
-	VBROADCASTSS 12(DX), Y1
-	MOVQ         104(AX), DX
-	VFMADD231PS  (DX), Y1, Y0
 	MOVQ         128(AX), DX
 	VBROADCASTSS 12(DX), Y1
-	VMULPS       Y1, Y0, Y0
 	MOVQ         112(AX), DX
+	VFMADD231PS  (DX), Y1, Y0
+	MOVQ         136(AX), DX
+	VBROADCASTSS 12(DX), Y1
+	VMULPS       Y1, Y0, Y0
+	MOVQ         120(AX), DX
 	VADDPS       (DX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -616,14 +616,14 @@ ahead1:
 	VMOVUPS      Y0, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, 128(SP), Y0
-	MOVQ         120(AX), DX
-	VBROADCASTSS 16(DX), Y1
-	MOVQ         104(AX), DX
-	VFMADD231PS  (DX), Y1, Y0
 	MOVQ         128(AX), DX
 	VBROADCASTSS 16(DX), Y1
-	VMULPS       Y1, Y0, Y0
 	MOVQ         112(AX), DX
+	VFMADD231PS  (DX), Y1, Y0
+	MOVQ         136(AX), DX
+	VBROADCASTSS 16(DX), Y1
+	VMULPS       Y1, Y0, Y0
+	MOVQ         120(AX), DX
 	VADDPS       (DX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -631,14 +631,14 @@ ahead1:
 	VMOVUPS      Y0, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, 160(SP), Y0
-	MOVQ         120(AX), DX
-	VBROADCASTSS 20(DX), Y1
-	MOVQ         104(AX), DX
-	VFMADD231PS  (DX), Y1, Y0
 	MOVQ         128(AX), DX
 	VBROADCASTSS 20(DX), Y1
+	MOVQ         112(AX), DX
+	VFMADD231PS  (DX), Y1, Y0
+	MOVQ         136(AX), DX
+	VBROADCASTSS 20(DX), Y1
 	VMULPS       Y1, Y0, Y0
-	MOVQ         112(AX), AX
+	MOVQ         120(AX), AX
 	VADDPS       (AX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -661,7 +661,7 @@ TEXT ·group4AVXVNNI(SB), NOSPLIT, $0-8
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
 	MOVQ  72(AX), R10
-	MOVQ  96(AX), R11
+	MOVQ  104(AX), R11
 	VPXOR Y8, Y8, Y8
 	VPXOR Y9, Y9, Y9
 	VPXOR Y10, Y10, Y10
@@ -760,14 +760,14 @@ ahead1:
 	JNE          group
 	MOVQ         (AX), CX
 	VPERMQ       $0xd8, Y8, Y0
-	MOVQ         120(AX), DX
-	VBROADCASTSS (DX), Y1
-	MOVQ         104(AX), DX
-	VFMADD231PS  (DX), Y1, Y0
 	MOVQ         128(AX), DX
 	VBROADCASTSS (DX), Y1
-	VMULPS       Y1, Y0, Y0
 	MOVQ         112(AX), DX
+	VFMADD231PS  (DX), Y1, Y0
+	MOVQ         136(AX), DX
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	MOVQ         120(AX), DX
 	VADDPS       (DX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -775,14 +775,14 @@ ahead1:
 	VMOVUPS      Y0, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, Y9, Y0
-	MOVQ         120(AX), DX
-	VBROADCASTSS 4(DX), Y1
-	MOVQ         104(AX), DX
-	VFMADD231PS  (DX), Y1, Y0
 	MOVQ         128(AX), DX
 	VBROADCASTSS 4(DX), Y1
-	VMULPS       Y1, Y0, Y0
 	MOVQ         112(AX), DX
+	VFMADD231PS  (DX), Y1, Y0
+	MOVQ         136(AX), DX
+	VBROADCASTSS 4(DX), Y1
+	VMULPS       Y1, Y0, Y0
+	MOVQ         120(AX), DX
 	VADDPS       (DX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -790,14 +790,14 @@ ahead1:
 	VMOVUPS      Y0, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, Y10, Y0
-	MOVQ         120(AX), DX
-	VBROADCASTSS 8(DX), Y1
-	MOVQ         104(AX), DX
-	VFMADD231PS  (DX), Y1, Y0
 	MOVQ         128(AX), DX
 	VBROADCASTSS 8(DX), Y1
-	VMULPS       Y1, Y0, Y0
 	MOVQ         112(AX), DX
+	VFMADD231PS  (DX), Y1, Y0
+	MOVQ         136(AX), DX
+	VBROADCASTSS 8(DX), Y1
+	VMULPS       Y1, Y0, Y0
+	MOVQ         120(AX), DX
 	VADDPS       (DX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -805,14 +805,14 @@ ahead1:
 	VMOVUPS      Y0, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, Y11, Y0
-	MOVQ         120(AX), DX
-	VBROADCASTSS 12(DX), Y1
-	MOVQ         104(AX), DX
-	VFMADD231PS  (DX), Y1, Y0
 	MOVQ         128(AX), DX
 	VBROADCASTSS 12(DX), Y1
+	MOVQ         112(AX), DX
+	VFMADD231PS  (DX), Y1, Y0
+	MOVQ         136(AX), DX
+	VBROADCASTSS 12(DX), Y1
 	VMULPS       Y1, Y0, Y0
-	MOVQ         112(AX), AX
+	MOVQ         120(AX), AX
 	VADDPS       (AX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -832,7 +832,7 @@ TEXT ·group2AVXVNNI(SB), NOSPLIT, $0-8
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
 	MOVQ  72(AX), R10
-	MOVQ  96(AX), R11
+	MOVQ  104(AX), R11
 	VPXOR Y8, Y8, Y8
 	VPXOR Y9, Y9, Y9
 
@@ -905,14 +905,14 @@ ahead1:
 	JNE          group
 	MOVQ         (AX), CX
 	VPERMQ       $0xd8, Y8, Y0
-	MOVQ         120(AX), DX
-	VBROADCASTSS (DX), Y1
-	MOVQ         104(AX), DX
-	VFMADD231PS  (DX), Y1, Y0
 	MOVQ         128(AX), DX
 	VBROADCASTSS (DX), Y1
-	VMULPS       Y1, Y0, Y0
 	MOVQ         112(AX), DX
+	VFMADD231PS  (DX), Y1, Y0
+	MOVQ         136(AX), DX
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	MOVQ         120(AX), DX
 	VADDPS       (DX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -920,14 +920,14 @@ ahead1:
 	VMOVUPS      Y0, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, Y9, Y0
-	MOVQ         120(AX), DX
-	VBROADCASTSS 4(DX), Y1
-	MOVQ         104(AX), DX
-	VFMADD231PS  (DX), Y1, Y0
 	MOVQ         128(AX), DX
 	VBROADCASTSS 4(DX), Y1
+	MOVQ         112(AX), DX
+	VFMADD231PS  (DX), Y1, Y0
+	MOVQ         136(AX), DX
+	VBROADCASTSS 4(DX), Y1
 	VMULPS       Y1, Y0, Y0
-	MOVQ         112(AX), AX
+	MOVQ         120(AX), AX
 	VADDPS       (AX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -947,7 +947,7 @@ TEXT ·group1AVXVNNI(SB), NOSPLIT, $0-8
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
 	MOVQ  72(AX), R10
-	MOVQ  96(AX), R11
+	MOVQ  104(AX), R11
 	VPXOR Y4, Y4, Y4
 
 group:
@@ -999,14 +999,14 @@ ahead1:
 	JNE          group
 	MOVQ         (AX), CX
 	VPERMQ       $0xd8, Y4, Y0
-	MOVQ         120(AX), DX
-	VBROADCASTSS (DX), Y1
-	MOVQ         104(AX), DX
-	VFMADD231PS  (DX), Y1, Y0
 	MOVQ         128(AX), DX
 	VBROADCASTSS (DX), Y1
+	MOVQ         112(AX), DX
+	VFMADD231PS  (DX), Y1, Y0
+	MOVQ         136(AX), DX
+	VBROADCASTSS (DX), Y1
 	VMULPS       Y1, Y0, Y0
-	MOVQ         112(AX), AX
+	MOVQ         120(AX), AX
 	VADDPS       (AX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -1026,7 +1026,7 @@ TEXT ·shifted6AVXVNNI(SB), NOSPLIT, $192-8
 	MOVQ    56(AX), DI
 	MOVQ    64(AX), R8
 	MOVQ    72(AX), R10
-	MOVQ    96(AX), R11
+	MOVQ    104(AX), R11
 	VPXOR   Y0, Y0, Y0
 	VMOVUPS Y0, (SP)
 	VMOVUPS Y0, 32(SP)
@@ -1107,7 +1107,7 @@ ahead1:
 	VSHUFPS      $0xdd, Y1, Y0, Y14
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y14, Y0, Y0
-	VPSLLVD      136(AX), Y0, Y0
+	VPSLLVD      144(AX), Y0, Y0
 	VPBROADCASTD (BX), Y1
 	VPMULLD      Y12, Y1, Y1
 	VPSUBD       Y1, Y0, Y0
@@ -1117,7 +1117,7 @@ ahead1:
 	VSHUFPS      $0xdd, Y3, Y2, Y0
 	VSHUFPS      $0x88, Y3, Y2, Y1
 	VPADDD       Y0, Y1, Y1
-	VPSLLVD      136(AX), Y1, Y1
+	VPSLLVD      144(AX), Y1, Y1
 	VPBROADCASTD 4(BX), Y0
 	VPMULLD      Y12, Y0, Y0
 	VPSUBD       Y0, Y1, Y1
@@ -1127,7 +1127,7 @@ ahead1:
 	VSHUFPS      $0xdd, Y5, Y4, Y0
 	VSHUFPS      $0x88, Y5, Y4, Y1
 	VPADDD       Y0, Y1, Y1
-	VPSLLVD      136(AX), Y1, Y1
+	VPSLLVD      144(AX), Y1, Y1
 	VPBROADCASTD 8(BX), Y0
 	VPMULLD      Y12, Y0, Y0
 	VPSUBD       Y0, Y1, Y1
@@ -1137,7 +1137,7 @@ ahead1:
 	VSHUFPS      $0xdd, Y7, Y6, Y0
 	VSHUFPS      $0x88, Y7, Y6, Y1
 	VPADDD       Y0, Y1, Y1
-	VPSLLVD      136(AX), Y1, Y1
+	VPSLLVD      144(AX), Y1, Y1
 	VPBROADCASTD 12(BX), Y0
 	VPMULLD      Y12, Y0, Y0
 	VPSUBD       Y0, Y1, Y1
@@ -1147,7 +1147,7 @@ ahead1:
 	VSHUFPS      $0xdd, Y9, Y8, Y0
 	VSHUFPS      $0x88, Y9, Y8, Y1
 	VPADDD       Y0, Y1, Y1
-	VPSLLVD      136(AX), Y1, Y1
+	VPSLLVD      144(AX), Y1, Y1
 	VPBROADCASTD 16(BX), Y0
 	VPMULLD      Y12, Y0, Y0
 	VPSUBD       Y0, Y1, Y1
@@ -1157,7 +1157,7 @@ ahead1:
 	VSHUFPS      $0xdd, Y11, Y10, Y0
 	VSHUFPS      $0x88, Y11, Y10, Y1
 	VPADDD       Y0, Y1, Y1
-	VPSLLVD      136(AX), Y1, Y1
+	VPSLLVD      144(AX), Y1, Y1
 	VPBROADCASTD 20(BX), Y0
 	VPMULLD      Y12, Y0, Y0
 	VPSUBD       Y0, Y1, Y1
@@ -1172,14 +1172,14 @@ ahead1:
 	JNE          group
 	MOVQ         (AX), CX
 	VPERMQ       $0xd8, (SP), Y0
-	MOVQ         120(AX), DX
-	VBROADCASTSS (DX), Y1
-	MOVQ         104(AX), DX
-	VFMADD231PS  (DX), Y1, Y0
 	MOVQ         128(AX), DX
 	VBROADCASTSS (DX), Y1
-	VMULPS       Y1, Y0, Y0
 	MOVQ         112(AX), DX
+	VFMADD231PS  (DX), Y1, Y0
+	MOVQ         136(AX), DX
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	MOVQ         120(AX), DX
 	VADDPS       (DX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -1187,14 +1187,14 @@ ahead1:
 	VMOVUPS      Y0, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, 32(SP), Y0
-	MOVQ         120(AX), DX
-	VBROADCASTSS 4(DX), Y1
-	MOVQ         104(AX), DX
-	VFMADD231PS  (DX), Y1, Y0
 	MOVQ         128(AX), DX
 	VBROADCASTSS 4(DX), Y1
-	VMULPS       Y1, Y0, Y0
 	MOVQ         112(AX), DX
+	VFMADD231PS  (DX), Y1, Y0
+	MOVQ         136(AX), DX
+	VBROADCASTSS 4(DX), Y1
+	VMULPS       Y1, Y0, Y0
+	MOVQ         120(AX), DX
 	VADDPS       (DX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -1202,14 +1202,14 @@ ahead1:
 	VMOVUPS      Y0, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, 64(SP), Y0
-	MOVQ         120(AX), DX
-	VBROADCASTSS 8(DX), Y1
-	MOVQ         104(AX), DX
-	VFMADD231PS  (DX), Y1, Y0
 	MOVQ         128(AX), DX
 	VBROADCASTSS 8(DX), Y1
-	VMULPS       Y1, Y0, Y0
 	MOVQ         112(AX), DX
+	VFMADD231PS  (DX), Y1, Y0
+	MOVQ         136(AX), DX
+	VBROADCASTSS 8(DX), Y1
+	VMULPS       Y1, Y0, Y0
+	MOVQ         120(AX), DX
 	VADDPS       (DX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -1217,14 +1217,14 @@ ahead1:
 	VMOVUPS      Y0, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, 96(SP), Y0
-	MOVQ         120(AX), DX
-	VBROADCASTSS 12(DX), Y1
-	MOVQ         104(AX), DX
-	VFMADD231PS  (DX), Y1, Y0
 	MOVQ         128(AX), DX
 	VBROADCASTSS 12(DX), Y1
-	VMULPS       Y1, Y0, Y0
 	MOVQ         112(AX), DX
+	VFMADD231PS  (DX), Y1, Y0
+	MOVQ         136(AX), DX
+	VBROADCASTSS 12(DX), Y1
+	VMULPS       Y1, Y0, Y0
+	MOVQ         120(AX), DX
 	VADDPS       (DX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -1232,14 +1232,14 @@ ahead1:
 	VMOVUPS      Y0, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, 128(SP), Y0
-	MOVQ         120(AX), DX
-	VBROADCASTSS 16(DX), Y1
-	MOVQ         104(AX), DX
-	VFMADD231PS  (DX), Y1, Y0
 	MOVQ         128(AX), DX
 	VBROADCASTSS 16(DX), Y1
-	VMULPS       Y1, Y0, Y0
 	MOVQ         112(AX), DX
+	VFMADD231PS  (DX), Y1, Y0
+	MOVQ         136(AX), DX
+	VBROADCASTSS 16(DX), Y1
+	VMULPS       Y1, Y0, Y0
+	MOVQ         120(AX), DX
 	VADDPS       (DX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -1247,14 +1247,14 @@ ahead1:
 	VMOVUPS      Y0, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, 160(SP), Y0
-	MOVQ         120(AX), DX
-	VBROADCASTSS 20(DX), Y1
-	MOVQ         104(AX), DX
-	VFMADD231PS  (DX), Y1, Y0
 	MOVQ         128(AX), DX
 	VBROADCASTSS 20(DX), Y1
+	MOVQ         112(AX), DX
+	VFMADD231PS  (DX), Y1, Y0
+	MOVQ         136(AX), DX
+	VBROADCASTSS 20(DX), Y1
 	VMULPS       Y1, Y0, Y0
-	MOVQ         112(AX), AX
+	MOVQ         120(AX), AX
 	VADDPS       (AX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -1274,7 +1274,7 @@ TEXT ·shifted4AVXVNNI(SB), NOSPLIT, $0-8
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
 	MOVQ  72(AX), R10
-	MOVQ  96(AX), R11
+	MOVQ  104(AX), R11
 	VPXOR Y8, Y8, Y8
 	VPXOR Y9, Y9, Y9
 	VPXOR Y10, Y10, Y10
@@ -1336,7 +1336,7 @@ ahead1:
 	VSHUFPS      $0xdd, Y1, Y0, Y14
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y14, Y0, Y0
-	VPSLLVD      136(AX), Y0, Y0
+	VPSLLVD      144(AX), Y0, Y0
 	VPBROADCASTD (BX), Y1
 	VPMULLD      Y12, Y1, Y1
 	VPSUBD       Y1, Y0, Y0
@@ -1345,7 +1345,7 @@ ahead1:
 	VSHUFPS      $0xdd, Y3, Y2, Y0
 	VSHUFPS      $0x88, Y3, Y2, Y1
 	VPADDD       Y0, Y1, Y1
-	VPSLLVD      136(AX), Y1, Y1
+	VPSLLVD      144(AX), Y1, Y1
 	VPBROADCASTD 4(BX), Y0
 	VPMULLD      Y12, Y0, Y0
 	VPSUBD       Y0, Y1, Y1
@@ -1354,7 +1354,7 @@ ahead1:
 	VSHUFPS      $0xdd, Y5, Y4, Y0
 	VSHUFPS      $0x88, Y5, Y4, Y1
 	VPADDD       Y0, Y1, Y1
-	VPSLLVD      136(AX), Y1, Y1
+	VPSLLVD      144(AX), Y1, Y1
 	VPBROADCASTD 8(BX), Y0
 	VPMULLD      Y12, Y0, Y0
 	VPSUBD       Y0, Y1, Y1
@@ -1363,7 +1363,7 @@ ahead1:
 	VSHUFPS      $0xdd, Y7, Y6, Y0
 	VSHUFPS      $0x88, Y7, Y6, Y1
 	VPADDD       Y0, Y1, Y1
-	VPSLLVD      136(AX), Y1, Y1
+	VPSLLVD      144(AX), Y1, Y1
 	VPBROADCASTD 12(BX), Y0
 	VPMULLD      Y12, Y0, Y0
 	VPSUBD       Y0, Y1, Y1
@@ -1377,14 +1377,14 @@ ahead1:
 	JNE          group
 	MOVQ         (AX), CX
 	VPERMQ       $0xd8, Y8, Y0
-	MOVQ         120(AX), DX
-	VBROADCASTSS (DX), Y1
-	MOVQ         104(AX), DX
-	VFMADD231PS  (DX), Y1, Y0
 	MOVQ         128(AX), DX
 	VBROADCASTSS (DX), Y1
-	VMULPS       Y1, Y0, Y0
 	MOVQ         112(AX), DX
+	VFMADD231PS  (DX), Y1, Y0
+	MOVQ         136(AX), DX
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	MOVQ         120(AX), DX
 	VADDPS       (DX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -1392,14 +1392,14 @@ ahead1:
 	VMOVUPS      Y0, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, Y9, Y0
-	MOVQ         120(AX), DX
-	VBROADCASTSS 4(DX), Y1
-	MOVQ         104(AX), DX
-	VFMADD231PS  (DX), Y1, Y0
 	MOVQ         128(AX), DX
 	VBROADCASTSS 4(DX), Y1
-	VMULPS       Y1, Y0, Y0
 	MOVQ         112(AX), DX
+	VFMADD231PS  (DX), Y1, Y0
+	MOVQ         136(AX), DX
+	VBROADCASTSS 4(DX), Y1
+	VMULPS       Y1, Y0, Y0
+	MOVQ         120(AX), DX
 	VADDPS       (DX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -1407,14 +1407,14 @@ ahead1:
 	VMOVUPS      Y0, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, Y10, Y0
-	MOVQ         120(AX), DX
-	VBROADCASTSS 8(DX), Y1
-	MOVQ         104(AX), DX
-	VFMADD231PS  (DX), Y1, Y0
 	MOVQ         128(AX), DX
 	VBROADCASTSS 8(DX), Y1
-	VMULPS       Y1, Y0, Y0
 	MOVQ         112(AX), DX
+	VFMADD231PS  (DX), Y1, Y0
+	MOVQ         136(AX), DX
+	VBROADCASTSS 8(DX), Y1
+	VMULPS       Y1, Y0, Y0
+	MOVQ         120(AX), DX
 	VADDPS       (DX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -1422,14 +1422,14 @@ ahead1:
 	VMOVUPS      Y0, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, Y11, Y0
-	MOVQ         120(AX), DX
-	VBROADCASTSS 12(DX), Y1
-	MOVQ         104(AX), DX
-	VFMADD231PS  (DX), Y1, Y0
 	MOVQ         128(AX), DX
 	VBROADCASTSS 12(DX), Y1
+	MOVQ         112(AX), DX
+	VFMADD231PS  (DX), Y1, Y0
+	MOVQ         136(AX), DX
+	VBROADCASTSS 12(DX), Y1
 	VMULPS       Y1, Y0, Y0
-	MOVQ         112(AX), AX
+	MOVQ         120(AX), AX
 	VADDPS       (AX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -1449,7 +1449,7 @@ TEXT ·shifted2AVXVNNI(SB), NOSPLIT, $0-8
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
 	MOVQ  72(AX), R10
-	MOVQ  96(AX), R11
+	MOVQ  104(AX), R11
 	VPXOR Y8, Y8, Y8
 	VPXOR Y9, Y9, Y9
 
@@ -1499,7 +1499,7 @@ ahead1:
 	VSHUFPS      $0xdd, Y1, Y0, Y2
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y2, Y0, Y0
-	VPSLLVD      136(AX), Y0, Y0
+	VPSLLVD      144(AX), Y0, Y0
 	VPBROADCASTD (BX), Y1
 	VPMULLD      Y10, Y1, Y1
 	VPSUBD       Y1, Y0, Y0
@@ -1510,7 +1510,7 @@ ahead1:
 	VSHUFPS      $0xdd, Y5, Y4, Y0
 	VSHUFPS      $0x88, Y5, Y4, Y1
 	VPADDD       Y0, Y1, Y1
-	VPSLLVD      136(AX), Y1, Y1
+	VPSLLVD      144(AX), Y1, Y1
 	VPBROADCASTD 4(BX), Y0
 	VPMULLD      Y10, Y0, Y0
 	VPSUBD       Y0, Y1, Y1
@@ -1524,14 +1524,14 @@ ahead1:
 	JNE          group
 	MOVQ         (AX), CX
 	VPERMQ       $0xd8, Y8, Y0
-	MOVQ         120(AX), DX
-	VBROADCASTSS (DX), Y1
-	MOVQ         104(AX), DX
-	VFMADD231PS  (DX), Y1, Y0
 	MOVQ         128(AX), DX
 	VBROADCASTSS (DX), Y1
-	VMULPS       Y1, Y0, Y0
 	MOVQ         112(AX), DX
+	VFMADD231PS  (DX), Y1, Y0
+	MOVQ         136(AX), DX
+	VBROADCASTSS (DX), Y1
+	VMULPS       Y1, Y0, Y0
+	MOVQ         120(AX), DX
 	VADDPS       (DX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -1539,14 +1539,14 @@ ahead1:
 	VMOVUPS      Y0, (CX)
 	ADDQ         8(AX), CX
 	VPERMQ       $0xd8, Y9, Y0
-	MOVQ         120(AX), DX
-	VBROADCASTSS 4(DX), Y1
-	MOVQ         104(AX), DX
-	VFMADD231PS  (DX), Y1, Y0
 	MOVQ         128(AX), DX
 	VBROADCASTSS 4(DX), Y1
+	MOVQ         112(AX), DX
+	VFMADD231PS  (DX), Y1, Y0
+	MOVQ         136(AX), DX
+	VBROADCASTSS 4(DX), Y1
 	VMULPS       Y1, Y0, Y0
-	MOVQ         112(AX), AX
+	MOVQ         120(AX), AX
 	VADDPS       (AX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2
@@ -1566,7 +1566,7 @@ TEXT ·shifted1AVXVNNI(SB), NOSPLIT, $0-8
 	MOVQ  56(AX), DI
 	MOVQ  64(AX), R8
 	MOVQ  72(AX), R10
-	MOVQ  96(AX), R11
+	MOVQ  104(AX), R11
 	VPXOR Y4, Y4, Y4
 
 group:
@@ -1605,7 +1605,7 @@ ahead1:
 	VSHUFPS      $0xdd, Y1, Y0, Y2
 	VSHUFPS      $0x88, Y1, Y0, Y0
 	VPADDD       Y2, Y0, Y0
-	VPSLLVD      136(AX), Y0, Y0
+	VPSLLVD      144(AX), Y0, Y0
 	VPBROADCASTD (BX), Y1
 	VPMULLD      Y5, Y1, Y1
 	VPSUBD       Y1, Y0, Y0
@@ -1619,14 +1619,14 @@ ahead1:
 	JNE          group
 	MOVQ         (AX), CX
 	VPERMQ       $0xd8, Y4, Y0
-	MOVQ         120(AX), DX
-	VBROADCASTSS (DX), Y1
-	MOVQ         104(AX), DX
-	VFMADD231PS  (DX), Y1, Y0
 	MOVQ         128(AX), DX
 	VBROADCASTSS (DX), Y1
+	MOVQ         112(AX), DX
+	VFMADD231PS  (DX), Y1, Y0
+	MOVQ         136(AX), DX
+	VBROADCASTSS (DX), Y1
 	VMULPS       Y1, Y0, Y0
-	MOVQ         112(AX), AX
+	MOVQ         120(AX), AX
 	VADDPS       (AX), Y0, Y0
 	VCMPPS       $0x03, Y0, Y0, Y1
 	VBROADCASTSS u32_7fc00000<>+0(SB), Y2

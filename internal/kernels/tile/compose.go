@@ -9,6 +9,9 @@ import (
 
 // compose makes the products that step lacks of Dots and the Set's epilogues.
 func (s *Set) compose(step *Step) {
+	if step.Unit > 0 || step.Words {
+		return
+	}
 	mr, dots, set := step.MR, step.Dots, *s
 	if step.Row == nil {
 		step.Row = func(a *RowArgs) {

@@ -2,7 +2,11 @@
 
 package tile
 
-import "github.com/lowbit-go/gq/internal/cpu"
+import (
+	"slices"
+
+	"github.com/lowbit-go/gq/internal/cpu"
+)
 
 func init() {
 	register(cpu.AVX2, setAVX2)
@@ -17,14 +21,19 @@ func setAVX2(bits int) Set {
 		EpilogueFMA: epilogueFMAAVX2, EpilogueQAI4: epilogueQAI4AVX2, EpilogueTorchAO: epilogueTorchAOAVX2,
 		EpilogueRow: epilogueRowAVX2, AddSums: addSumsAVX2, EpilogueMin: epilogueMinAVX2, EpilogueSubs: epilogueSubsAVX2,
 	}
+	units := units32AVX2
 	switch bits {
 	case 1, 2, 3, 4:
 		s.Steps = smallAVX2
+	case 6:
+		units = units16AVX2
 	case 7:
-		s.Steps = singleAVX2
+		s.Steps, units = singleAVX2, units8AVX2
 	case 8:
-		s.Steps, s.Symmetric, s.Offset = wideAVX2, signsAVX2, 0
+		s.Steps, s.Symmetric, s.Offset, s.Widen = wideAVX2, signsAVX2, 0, widenAVX2
+		return s
 	}
+	s.Symmetric = slices.Concat(units, s.Steps[len(s.Steps)-3:])
 	return s
 }
 
@@ -79,9 +88,23 @@ var (
 		{MR: 1, Dots: dots1WideAVX2, Group: group1WideAVX2},
 	}
 	signsAVX2 = []Step{
+		{MR: 16, Words: true, Blocks: blocks16WordsAVX2, Subs: subs16WordsAVX2},
+		{MR: 8, Words: true, Blocks: blocks8WordsAVX2, Subs: subs8WordsAVX2},
 		{MR: 4, Dots: dots4SignsAVX2, Blocks: blocks4SignsAVX2},
 		{MR: 2, Dots: dots2SignsAVX2, Blocks: blocks2SignsAVX2},
 		{MR: 1, Dots: dots1SignsAVX2, Blocks: blocks1SignsAVX2},
+	}
+	units32AVX2 = []Step{
+		{MR: 16, Quads: true, Unit: 32, Blocks: blocks16Unit32AVX2, BlocksMin: blocksMin16Unit32AVX2, Subs: subs16Unit32AVX2},
+		{MR: 8, Quads: true, Unit: 32, Blocks: blocks8Unit32AVX2, BlocksMin: blocksMin8Unit32AVX2, Subs: subs8Unit32AVX2},
+	}
+	units16AVX2 = []Step{
+		{MR: 16, Quads: true, Unit: 16, Blocks: blocks16Unit16AVX2, BlocksMin: blocksMin16Unit16AVX2, Subs: subs16Unit16AVX2},
+		{MR: 8, Quads: true, Unit: 16, Blocks: blocks8Unit16AVX2, BlocksMin: blocksMin8Unit16AVX2, Subs: subs8Unit16AVX2},
+	}
+	units8AVX2 = []Step{
+		{MR: 16, Quads: true, Unit: 8, Subs: subs16Unit8AVX2},
+		{MR: 8, Quads: true, Unit: 8, Subs: subs8Unit8AVX2},
 	}
 	stepsAVXVNNI = []Step{
 		{MR: 6, Dots: dots6AVXVNNI, Group: group6AVXVNNI, Shifted: shifted6AVXVNNI},

@@ -60,6 +60,11 @@ type Args struct {
 	AheadStep int
 	// NoZeros: all Zeros are 0, so kernels may skip Zeros and Sums. Both are valid even so.
 	NoZeros bool
+
+	// Of steps with a Unit, instead of Zeros and Sums: the words with which sums of signed codes
+	// begin, [units][MR] pairs. The first is -Offset times the sum of the unit's activations of
+	// columns 4i and 4i+1, the second of columns 4i+2 and 4i+3. nil if codes have no offset.
+	Starts *uint32
 }
 
 // GroupArgs are the arguments of Step.Group.
@@ -123,6 +128,8 @@ type SubsArgs struct {
 	Factors *int32   // [Groups][NR]
 	SubMins *int32   // [Groups][NR]; nil without minima
 	Mins    *float32 // [Groups/Each][NR]; nil without minima
+	// Of steps with a Unit: Sums as words, [Groups/2][MR] pairs; not read without minima.
+	SumPairs *uint32
 }
 
 // TorchAOArgs are the arguments of Step.TorchAO.
@@ -152,10 +159,14 @@ type Set struct {
 	// Unzip, if not nil, is the inverse of Zip, and the products need unzipped codes: for every 4 rows
 	// of a chunk, their first 4 columns, then their other 4.
 	Unzip func(dst *byte, n int)
+	// Widen, for steps with Words, multiplies codes with the factors of their group, [groups][NR], or
+	// nil for 1. It writes words, two columns of each row in turn. A group has chunks times 8
+	// columns.
+	Widen func(dst *int16, codes *byte, groups, chunks int, factors *int32)
 	// Steps are the products, by number of rows MR, largest first; the last has MR 1.
 	Steps []Step
-	// Symmetric, if not nil, are faster steps for activations of -127 to 127 and Zeros of 0, without
-	// Group and Shifted.
+	// Symmetric, if not nil, are faster steps for ggml's blocks, with activations of -127 to 127. They
+	// have no Group and Shifted. With codes of 8 bits all Zeros must be 0.
 	Symmetric []Step
 
 	// Each epilogue turns the t of a row of activations that Dots wrote, [groups][NR], into NR
@@ -276,6 +287,12 @@ type Step struct {
 	//	    f = f + float32(float32(Scales[g][r]*Rec[m]) * float32(a))
 	//	out = f + Bias[r]
 	TorchAO func(a *TorchAOArgs)
+	// Unit, if not 0, is a number of columns whose sums fit words. A group has whole units. The step
+	// has Blocks, BlocksMin and Subs alone.
+	Unit int
+	// Words: codes are words in Set.Widen's order, and Acts are cut into chunks of 2 columns:
+	// [chunk][row 0..MR-1][2 columns]. The step has Blocks and Subs alone, for Zeros of 0.
+	Words bool
 	// Quads: Acts are cut into chunks of 4 columns instead of 8: [chunk][row 0..MR-1][4 columns].
 	Quads bool
 	// Twice: ActScales and ActSums hold each number twice, as SMMLA's squares of two rows need it.

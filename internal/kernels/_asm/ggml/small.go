@@ -96,7 +96,7 @@ func fifthBits() operand.Mem {
 	return emit.Const(v...)
 }
 
-func holdNibbles() []operand.Mem { return []operand.Mem{nibbleShifts(), emit.AVX2.All(15)} }
+func holdNibbles() []operand.Mem { return []operand.Mem{emit.AVX2.All(15)} }
 
 func holdFive() []operand.Mem {
 	return append(holdNibbles(), fifthOrder(), fifthBits(), emit.AVX2.All(16))

@@ -54,7 +54,8 @@ type kernel struct {
 	left   reg.GPVirtual // steps left in the group
 	ahead  reg.GPVirtual // memory to prefetch in the current step
 
-	prefetches int // calls of prefetch
+	prefetches int                    // calls of prefetch
+	slots      map[string]operand.Mem // pointers on the stack
 }
 
 // begin starts a function. kind distinguishes the products of one instruction set.
@@ -85,6 +86,25 @@ func begin(isa emit.ISA, r result, kind string, mr, nr int) *kernel {
 }
 
 func (k *kernel) arg(name string) operand.Mem { return args[k.result].Field(k.args, name) }
+
+// point sets up pointers to numbers. Registers are scarce, so they are on the stack.
+func (k *kernel) point(names ...string) {
+	k.slots = map[string]operand.Mem{}
+	for _, name := range names {
+		k.slots[name] = AllocLocal(8)
+		x := GP64()
+		MOVQ(k.arg(name), x)
+		MOVQ(x, k.slots[name])
+	}
+}
+
+// following is the place of the next numbers, of some bytes.
+func (k *kernel) following(name string, bytes int) operand.Mem {
+	x := GP64()
+	MOVQ(k.slots[name], x)
+	ADDQ(operand.U32(bytes), k.slots[name])
+	return operand.Mem{Base: x}
+}
 
 // code is a byte of the current step's codes; act is the 8 activations of row m in chunk 0 or 1 of
 // the step.

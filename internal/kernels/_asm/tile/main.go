@@ -60,11 +60,25 @@ func main() {
 		}
 	}
 	for _, r := range []result{blocks, blocksMin, subs} {
-		for _, mr := range []int{6, 4, 2, 1} {
-			if isa == emit.AVX512 {
+		if isa == emit.AVX512 {
+			for _, mr := range []int{6, 4, 2, 1} {
 				product512(r, mr)
 			}
+			continue
 		}
+		for _, size := range []int{8, 4, 2} {
+			if size > 2 || r == subs { // all types with codes of 7 bits have sub-scales
+				productUnits2(r, size, 2)
+				productUnits2(r, size, 1)
+			}
+		}
+	}
+	if isa == emit.AVX2 {
+		for _, r := range []result{blocks, subs} {
+			productWords2(r, 2)
+			productWords2(r, 1)
+		}
+		widen()
 	}
 	epilogues(isa)
 	epilogueRow(isa)

@@ -98,7 +98,6 @@ type sums512 struct {
 	f      [][2]reg.VecVirtual
 	totals [][2]reg.VecVirtual // subs: of a block
 	rest   reg.GPVirtual       // subs: groups left in the block
-	slots  map[string]operand.Mem
 }
 
 func (p *sums512) zeroed() [][2]reg.VecVirtual {
@@ -213,9 +212,8 @@ func (p *sums512) total(m, v int, zeros reg.VecVirtual) reg.VecVirtual {
 	return t
 }
 
-// begin sets up the pointers of ggml's layouts. Registers are scarce, so they are on the stack.
+// begin sets up the pointers of ggml's layouts.
 func (p *sums512) begin() {
-	p.slots = map[string]operand.Mem{}
 	names := []string{"ActScales"}
 	switch p.result {
 	case blocksMin:
@@ -225,12 +223,7 @@ func (p *sums512) begin() {
 		p.rest = GP64()
 		MOVQ(p.arg("Each"), p.rest)
 	}
-	for _, name := range names {
-		p.slots[name] = AllocLocal(8)
-		x := GP64()
-		MOVQ(p.arg(name), x)
-		MOVQ(x, p.slots[name])
-	}
+	p.point(names...)
 }
 
 // startBlock begins the totals of a block, or of its minima.
@@ -240,14 +233,6 @@ func (p *sums512) startBlock() {
 		VPXORD(t, t, t)
 	})
 	MOVQ(p.arg("Each"), p.rest)
-}
-
-// following is the place of the next numbers, of some bytes.
-func (p *sums512) following(name string, bytes int) operand.Mem {
-	x := GP64()
-	MOVQ(p.slots[name], x)
-	ADDQ(operand.U32(bytes), p.slots[name])
-	return operand.Mem{Base: x}
 }
 
 // withZeros emits f for groups with and without zero points.

@@ -29,16 +29,20 @@ type tall struct {
 	column  reg.GPVirtual // likewise, of the activations
 }
 
-func productTall2(r result, vectors int) {
-	s := &tall{
-		kernel: begin(emit.AVX2, r, "Tall", 8*vectors, 8), vectors: vectors, rows: tallSums / vectors,
-		code: GP64(), column: GP64(),
-	}
+// beginTall starts a function with the sums of some passes on the stack.
+func beginTall(r result, kind string, vectors, passes int) *tall {
+	s := &tall{kernel: begin(emit.AVX2, r, kind, 8*vectors, 8), vectors: vectors, rows: tallSums / vectors}
 	Attributes(0) // the stack is too large for NOSPLIT
 	for range s.rows {
 		s.sums = append(s.sums, emit.AVX2.Vectors(vectors))
 	}
-	s.stack()
+	s.stack(passes)
+	return s
+}
+
+func productTall2(r result, vectors int) {
+	s := beginTall(r, "Tall", vectors, 1)
+	s.code, s.column = GP64(), GP64()
 	Label("group")
 	MOVLQSX(operand.Mem{Base: s.steps}, s.left)
 	CMPQ(s.left, operand.U8(2))
@@ -65,10 +69,11 @@ func productTall2(r result, vectors int) {
 	RET()
 }
 
-// stack makes room on the stack, in whole cache lines, and clears the outputs.
-func (s *tall) stack() {
+// stack makes room on the stack, in whole cache lines, for the sums of some passes and the outputs,
+// and clears the outputs.
+func (s *tall) stack(passes int) {
 	const line, size = 64, 32 * tallSums
-	bytes := size
+	bytes := size * passes
 	if s.result != dots {
 		bytes += size * s.vectors
 	}
@@ -77,7 +82,7 @@ func (s *tall) stack() {
 	ADDQ(operand.Imm(line-1), base)
 	ANDQ(operand.I8(-line), base)
 	s.t = operand.Mem{Base: base}
-	s.f = s.t.Offset(size)
+	s.f = s.t.Offset(size * passes)
 	if s.result == dots {
 		return
 	}
