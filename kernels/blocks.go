@@ -151,15 +151,6 @@ func newBlockReader(f *panelLayout, set tile.Set) reader {
 	return r
 }
 
-// readWords makes the words of a panel that was read.
-func (r *reader) readWords(p *panel) {
-	var factors *int32
-	if r.ggml.Subs {
-		factors = first(p.sums)
-	}
-	r.widen(first(p.words), first(p.codes), r.groups, r.group/8, factors)
-}
-
 // unpackedColumns is the number of columns that are unpacked for all rows of a panel before the
 // next columns. Their codes stay in the first-level cache until the last row: whole rows of 8,192
 // columns take twice as long (128 instead of 61 ps for a weight of Q6_K, EPYC, Zen 5).

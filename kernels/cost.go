@@ -155,7 +155,7 @@ func stepCost(feature string, bits int, s *tile.Step) float64 {
 	row := c.row
 	switch {
 	case s.Words:
-	case bits <= 4 || s.Unit > 0:
+	case bits <= 4 || s.Quads: // 5 bits and ggml's blocks: about as fast
 		row = c.row4
 	case bits == 7 || s.Group == nil: // about as fast
 		row = c.row7

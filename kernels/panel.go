@@ -70,6 +70,9 @@ func newReader(f *panelLayout, set tile.Set) reader {
 	}
 	r.calls = f.unpackings(set.NR, offset)
 	r.narrowScales = f.scaleDtype.Bytes() == 2
+	if set.Steps[0].Words {
+		r.widen = set.Widen
+	}
 	r.plainScales = r.narrowScales && f.header.ZeroKind == packing.ZeroNone
 	return r
 }
@@ -133,6 +136,15 @@ func (r *reader) read(p *panel, data []byte, i int) {
 			p.zeros[j] = r.zero
 		}
 	}
+}
+
+// readWords makes the words of a panel that was read.
+func (r *reader) readWords(p *panel) {
+	if r.ggml != nil && r.ggml.Subs {
+		r.widen(first(p.words), first(p.codes), r.groups, r.group/8, first(p.sums))
+		return
+	}
+	r.widen(first(p.words), first(p.codes), 1, r.chunks, nil)
 }
 
 // packed is where the packed bytes of panel i begin, and the bytes for each step of 16 columns.

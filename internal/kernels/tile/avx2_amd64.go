@@ -49,10 +49,20 @@ func unpack8AVX2(dst, src *byte, units int, lanes *Lanes)
 //go:noescape
 func dots16TallAVX2(a *Args)
 
+// dots16FiveAVX2 is Step.Dots for 16 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func dots16FiveAVX2(a *Args)
+
 // dots8TallAVX2 is Step.Dots for 8 rows of activations and panels of 8 rows.
 //
 //go:noescape
 func dots8TallAVX2(a *Args)
+
+// dots8FiveAVX2 is Step.Dots for 8 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func dots8FiveAVX2(a *Args)
 
 // dots4SmallAVX2 is Step.Dots for 4 rows of activations and panels of 8 rows.
 //
@@ -89,6 +99,16 @@ func dots2SingleAVX2(a *Args)
 //go:noescape
 func dots1SingleAVX2(a *Args)
 
+// dots16WordsAVX2 is Step.Dots for 16 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func dots16WordsAVX2(a *Args)
+
+// dots8WordsAVX2 is Step.Dots for 8 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func dots8WordsAVX2(a *Args)
+
 // dots2WideAVX2 is Step.Dots for 2 rows of activations and panels of 8 rows.
 //
 //go:noescape
@@ -104,10 +124,20 @@ func dots1WideAVX2(a *Args)
 //go:noescape
 func group16TallAVX2(a *GroupArgs)
 
+// group16FiveAVX2 is Step.Group for 16 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func group16FiveAVX2(a *GroupArgs)
+
 // group8TallAVX2 is Step.Group for 8 rows of activations and panels of 8 rows.
 //
 //go:noescape
 func group8TallAVX2(a *GroupArgs)
+
+// group8FiveAVX2 is Step.Group for 8 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func group8FiveAVX2(a *GroupArgs)
 
 // group4SmallAVX2 is Step.Group for 4 rows of activations and panels of 8 rows.
 //
@@ -144,6 +174,16 @@ func group2SingleAVX2(a *GroupArgs)
 //go:noescape
 func group1SingleAVX2(a *GroupArgs)
 
+// group16WordsAVX2 is Step.Group for 16 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func group16WordsAVX2(a *GroupArgs)
+
+// group8WordsAVX2 is Step.Group for 8 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func group8WordsAVX2(a *GroupArgs)
+
 // group2WideAVX2 is Step.Group for 2 rows of activations and panels of 8 rows.
 //
 //go:noescape
@@ -159,10 +199,20 @@ func group1WideAVX2(a *GroupArgs)
 //go:noescape
 func shifted16TallAVX2(a *ShiftedArgs)
 
+// shifted16FiveAVX2 is Step.Shifted for 16 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func shifted16FiveAVX2(a *ShiftedArgs)
+
 // shifted8TallAVX2 is Step.Shifted for 8 rows of activations and panels of 8 rows.
 //
 //go:noescape
 func shifted8TallAVX2(a *ShiftedArgs)
+
+// shifted8FiveAVX2 is Step.Shifted for 8 rows of activations and panels of 8 rows.
+//
+//go:noescape
+func shifted8FiveAVX2(a *ShiftedArgs)
 
 // shifted4SmallAVX2 is Step.Shifted for 4 rows of activations and panels of 8 rows.
 //

@@ -9,7 +9,7 @@ import (
 
 // compose makes the products that step lacks of Dots and the Set's epilogues.
 func (s *Set) compose(step *Step) {
-	if step.Unit > 0 || step.Words {
+	if step.Dots == nil {
 		return
 	}
 	mr, dots, set := step.MR, step.Dots, *s

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"unsafe"
 
 	"github.com/lowbit-go/gq/internal/floats"
 	"github.com/lowbit-go/gq/internal/test/asmtest"
@@ -114,13 +115,21 @@ func newProduct(t *testing.T, rng *rand.Rand, s Set, bits int, step Step, f fill
 	p.acts, p.codes, p.sums, p.zeros, p.steps = asmtest.AtPageEnd(t, p.acts), asmtest.AtPageEnd(t, p.codes), asmtest.AtPageEnd(t, p.sums), asmtest.AtPageEnd(t, p.zeros), asmtest.AtPageEnd(t, p.steps)
 	a := &p.args
 	acts := p.acts
-	if step.Quads {
-		acts = asmtest.AtPageEnd(t, quads(acts, mr))
+	switch {
+	case step.Quads:
+		acts = asmtest.AtPageEnd(t, columns(acts, mr, 4))
+	case step.Words:
+		acts = asmtest.AtPageEnd(t, columns(acts, mr, 2))
 	}
 	codes := p.codes
 	if s.Unzip != nil {
 		codes = asmtest.AtPageEnd(t, slices.Clone(codes))
 		s.Unzip(&codes[0], len(codes)/32)
+	}
+	if step.Words {
+		words := asmtest.AtPageEnd(t, make([]int16, len(codes)))
+		s.Widen(&words[0], &codes[0], 1, len(codes)/8/s.NR, nil)
+		codes = unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), 2*len(words))
 	}
 	a.Codes, a.Acts, a.Sums, a.Zeros, a.Steps, a.Groups = &codes[0], &acts[0], &p.sums[0], &p.zeros[0], &p.steps[0], p.groups
 	scales, bias, rec, intSums, negInt := &p.scales[0], &p.bias[0], &p.rec[0], &p.intSums[0], &p.negInt[0]
@@ -162,13 +171,13 @@ func (p *product) runTorchAO(step Step) runner {
 	return func(a Args) { p.torch.Args = a; step.TorchAO(&p.torch) }
 }
 
-// quads puts activations of chunks of 8 columns into the order of Step.Quads.
-func quads(acts []int8, mr int) []int8 {
+// columns puts activations of chunks of 8 columns into chunks of n.
+func columns(acts []int8, mr, n int) []int8 {
 	var list []int8
 	for chunk := 0; chunk < len(acts); chunk += 8 * mr {
-		for _, half := range []int{0, 4} {
+		for part := 0; part < 8; part += n {
 			for m := range mr {
-				list = append(list, acts[chunk+8*m+half:][:4]...)
+				list = append(list, acts[chunk+8*m+part:][:n]...)
 			}
 		}
 	}

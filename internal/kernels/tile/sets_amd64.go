@@ -25,6 +25,8 @@ func setAVX2(bits int) Set {
 	switch bits {
 	case 1, 2, 3, 4:
 		s.Steps = smallAVX2
+	case 5:
+		s.Steps = fiveAVX2
 	case 6:
 		units = units16AVX2
 	case 7:
@@ -64,8 +66,8 @@ var (
 
 var (
 	// VPMADDUBSW adds two products in 16 bits. With codes of up to 4 bits, 16 bits hold sixteen
-	// products; with 6 bits, four; with 7 bits, two; with 8 bits, one. Steps for 8 bits multiply
-	// signed words instead.
+	// products; with 5 bits, eight; with 6 bits, four; with 7 bits, two; with 8 bits, one. Steps for 8
+	// bits multiply signed words instead.
 	smallAVX2 = []Step{
 		{MR: 16, Quads: true, Dots: dots16TallAVX2, Group: group16TallAVX2, Shifted: shifted16TallAVX2},
 		{MR: 8, Quads: true, Dots: dots8TallAVX2, Group: group8TallAVX2, Shifted: shifted8TallAVX2},
@@ -73,6 +75,10 @@ var (
 		{MR: 2, Dots: dots2NarrowAVX2, Group: group2NarrowAVX2, Shifted: shifted2NarrowAVX2},
 		{MR: 1, Dots: dots1NarrowAVX2, Group: group1NarrowAVX2, Shifted: shifted1NarrowAVX2},
 	}
+	fiveAVX2 = slices.Concat([]Step{
+		{MR: 16, Quads: true, Dots: dots16FiveAVX2, Group: group16FiveAVX2, Shifted: shifted16FiveAVX2},
+		{MR: 8, Quads: true, Dots: dots8FiveAVX2, Group: group8FiveAVX2, Shifted: shifted8FiveAVX2},
+	}, narrowAVX2)
 	narrowAVX2 = []Step{
 		{MR: 4, Dots: dots4NarrowAVX2, Group: group4NarrowAVX2, Shifted: shifted4NarrowAVX2},
 		{MR: 2, Dots: dots2NarrowAVX2, Group: group2NarrowAVX2, Shifted: shifted2NarrowAVX2},
@@ -84,6 +90,8 @@ var (
 		{MR: 1, Dots: dots1SingleAVX2, Group: group1SingleAVX2, Shifted: shifted1SingleAVX2},
 	}
 	wideAVX2 = []Step{
+		{MR: 16, Words: true, Dots: dots16WordsAVX2, Group: group16WordsAVX2},
+		{MR: 8, Words: true, Dots: dots8WordsAVX2, Group: group8WordsAVX2},
 		{MR: 2, Dots: dots2WideAVX2, Group: group2WideAVX2},
 		{MR: 1, Dots: dots1WideAVX2, Group: group1WideAVX2},
 	}

@@ -37,8 +37,10 @@ func main() {
 			}
 			continue
 		}
-		productTall2(r, 2)
-		productTall2(r, 1)
+		for _, vectors := range []int{2, 1} {
+			productTall2(r, false, vectors)
+			productTall2(r, true, vectors)
+		}
 		productSmall2(r)
 		for _, kind := range []kind{narrow, single} {
 			for _, mr := range []int{4, 2, 1} {
@@ -48,6 +50,8 @@ func main() {
 		if r == shifted { // codes of 8 bits are never shifted
 			continue
 		}
+		productWords2(r, 2)
+		productWords2(r, 1)
 		for _, mr := range []int{2, 1} {
 			product2(r, wide, mr)
 		}

@@ -12,10 +12,11 @@ import (
 // tallSums is the number of vectors of sums that a product of many rows of activations holds.
 const tallSums = 8
 
-// tall emits the products of codes of up to 4 bits with 8 or 16 rows of activations (Step.Quads). A
+// tall emits the products of codes of up to 5 bits with 8 or 16 rows of activations (Step.Quads). A
 // vector holds 8 rows of activations, 4 columns of each, and is multiplied with 4 columns of one
 // row of the panel in all its dwords. A sum of 32 columns is then one word pair, to which no
 // shuffle adds another: 16 products of codes of up to 15 and activations of up to 128 fit a word.
+// Of codes of 5 bits, 8 products do.
 //
 // The rows of the panel take turns in passes of tallSums vectors of sums. The outputs f of all
 // passes, and the sums of groups that are not 32 columns long, are on the stack.
@@ -40,11 +41,23 @@ func beginTall(r result, kind string, vectors, passes int) *tall {
 	return s
 }
 
-func productTall2(r result, vectors int) {
-	s := beginTall(r, "Tall", vectors, 1)
+// productTall2 emits a product for codes of up to 4 bits, or of 5, without a short way for groups of
+// 32 columns.
+func productTall2(r result, five bool, vectors int) {
+	kind := "Tall"
+	if five {
+		kind = "Five"
+	}
+	s := beginTall(r, kind, vectors, 1)
 	s.code, s.column = GP64(), GP64()
 	Label("group")
 	MOVLQSX(operand.Mem{Base: s.steps}, s.left)
+	if five {
+		s.fives()
+		s.next()
+		s.end()
+		return
+	}
 	CMPQ(s.left, operand.U8(2))
 	JNE(operand.LabelRef("long"))
 	for pass := range vectors {
@@ -62,7 +75,12 @@ func productTall2(r result, vectors int) {
 	JMP(operand.LabelRef("end"))
 	s.long()
 	Label("end")
-	if r != dots {
+	s.end()
+}
+
+// end writes the outputs and ends the function.
+func (s *tall) end() {
+	if s.result != dots {
 		s.outputs()
 	}
 	VZEROUPPER()
@@ -135,15 +153,7 @@ func (s *tall) add(codes, acts reg.Register, pass, i int, first bool) {
 // the sums on the stack.
 func (s *tall) long() {
 	Label("long")
-	for pass := range s.vectors {
-		label := func(name string) string { return fmt.Sprint(name, pass) }
-		left, zero := GP64(), YMM()
-		MOVQ(s.left, left)
-		MOVQ(s.codes, s.code)
-		MOVQ(s.acts, s.column)
-		VPXOR(zero, zero, zero)
-		s.eachSum(func(row, v int, _ reg.VecVirtual) { VMOVDQA(zero, s.at(s.t, 0, row, v)) })
-		Label(label("block"))
+	s.eachPass("long", func(pass int, left reg.Register, label func(name string) string) {
 		for i := range 4 {
 			s.add(s.code, s.column, pass, i, i == 0)
 		}
@@ -156,18 +166,52 @@ func (s *tall) long() {
 		s.advance(pass)
 		DECQ(left)
 		Label(label("add"))
-		s.eachSum(func(row, v int, sum reg.VecVirtual) {
-			VPMADDWD(emit.Ones(), sum, sum)
-			VPADDD(s.at(s.t, 0, row, v), sum, sum)
-			VMOVDQA(sum, s.at(s.t, 0, row, v))
-		})
+		s.accumulate()
 		TESTQ(left, left)
+	})
+	JMP(operand.LabelRef("next"))
+}
+
+// fives adds 16 columns of codes of 5 bits at a time.
+func (s *tall) fives() {
+	s.eachPass("five", func(pass int, left reg.Register, _ func(name string) string) {
+		for i := range 4 {
+			s.add(s.code, s.column, pass, i, i == 0)
+		}
+		s.accumulate()
+		s.advance(pass)
+		DECQ(left)
+	})
+}
+
+// eachPass emits the passes of a group. add adds columns to the sums on the stack, and sets the zero
+// flag after the last.
+func (s *tall) eachPass(way string, add func(pass int, left reg.Register, label func(name string) string)) {
+	for pass := range s.vectors {
+		label := func(name string) string { return fmt.Sprint(name, pass) }
+		left, zero := GP64(), YMM()
+		MOVQ(s.left, left)
+		MOVQ(s.codes, s.code)
+		MOVQ(s.acts, s.column)
+		VPXOR(zero, zero, zero)
+		s.eachSum(func(row, v int, _ reg.VecVirtual) { VMOVDQA(zero, s.at(s.t, 0, row, v)) })
+		Label(label("block"))
+		add(pass, left, label)
 		JNE(operand.LabelRef(label("block")))
-		s.flush(pass, "long")
+		s.flush(pass, way)
 	}
 	MOVQ(s.code, s.codes)
 	MOVQ(s.column, s.acts)
-	JMP(operand.LabelRef("next"))
+}
+
+// accumulate adds the words of the sums to the sums on the stack, and loads these.
+func (s *tall) accumulate() {
+	s.eachSum(func(row, v int, sum reg.VecVirtual) {
+		at := s.at(s.t, 0, row, v)
+		VPMADDWD(emit.Ones(), sum, sum)
+		VPADDD(at, sum, sum)
+		VMOVDQA(sum, at)
+	})
 }
 
 // advance goes on by a step in a pass of a long group. The first pass prefetches.

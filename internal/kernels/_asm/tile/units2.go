@@ -59,24 +59,29 @@ func productUnits2(r result, size, vectors int) {
 	RET()
 }
 
-// productWords2 emits the products of ggml's blocks with codes of 8 bits, as words that were
-// multiplied with their sub-scales (Step.Words). A sum is then one dword until the end of a group,
-// or of a block with sub-scales.
+// productWords2 emits the products of codes of 8 bits with 8 or 16 rows of activations, as
+// words (Step.Words), which are those of ggml's blocks times their sub-scales. A sum is then a dword
+// until the end of a group, or of a block with sub-scales.
 func productWords2(r result, vectors int) {
 	s := &units{tall: beginTall(r, "Words", vectors, 0)}
 	s.code, s.column = GP64(), GP64()
 	const columns = 8 // of a turn of the loop
+	if r >= blocks {
+		s.point("ActScales")
+	}
+	Label("group")
 	turns := AllocLocal(8)
-	MOVLQSX(operand.Mem{Base: s.steps}, s.left)
+	MOVLQSX(operand.Mem{Base: s.steps}, s.left) // of blocks, all groups are as long
 	ADDQ(s.left, s.left)
 	if r == subs {
 		IMULQ(s.arg("Each"), s.left)
 	}
 	MOVQ(s.left, turns)
-	s.point("ActScales")
-	Label("group")
-	as := s.following("ActScales", 4*s.mr).Base
-	s.eachPass(func(pass int) {
+	var as reg.Register
+	if r >= blocks {
+		as = s.following("ActScales", 4*s.mr).Base
+	}
+	s.passes(func(pass int) {
 		label := fmt.Sprint("turn", pass)
 		MOVQ(turns, s.left)
 		MOVQ(s.codes, s.code)
@@ -90,10 +95,19 @@ func productWords2(r result, vectors int) {
 		ADDQ(operand.U32(columns*s.mr), s.column)
 		DECQ(s.left)
 		JNE(operand.LabelRef(label))
-		s.finish(pass, as, s.scales, VFMADD213PS, nil)
+		if r < blocks {
+			s.flush(pass, "words")
+		} else {
+			s.finish(pass, as, s.scales, VFMADD213PS, nil)
+		}
 	})
 	MOVQ(s.code, s.codes)
 	MOVQ(s.column, s.acts)
+	if r < blocks {
+		s.next()
+		s.end()
+		return
+	}
 	ADDQ(operand.U32(4*s.nr), s.scales)
 	if r == subs {
 		SUBQ(s.arg("Each"), s.groups)
@@ -171,8 +185,8 @@ func widen() {
 	RET()
 }
 
-// eachPass emits f for every pass.
-func (s *units) eachPass(f func(pass int)) {
+// passes emits f for every pass.
+func (s *units) passes(f func(pass int)) {
 	for pass := range s.vectors {
 		f(pass)
 	}
@@ -275,7 +289,7 @@ func (s *units) blockGroup() {
 	}
 	CMPQ(s.left, operand.U8(1))
 	JNE(operand.LabelRef("long"))
-	s.eachPass(func(pass int) {
+	s.passes(func(pass int) {
 		s.unit("short", pass)
 		add()
 		finish(pass)
@@ -285,7 +299,7 @@ func (s *units) blockGroup() {
 	Label("long")
 	s.clear()
 	Label("unit")
-	s.eachPass(func(pass int) {
+	s.passes(func(pass int) {
 		s.unit("long", pass)
 		add()
 		s.accumulate(pass)
@@ -293,7 +307,7 @@ func (s *units) blockGroup() {
 	s.advance("long")
 	DECQ(s.left)
 	JNE(operand.LabelRef("unit"))
-	s.eachPass(func(pass int) {
+	s.passes(func(pass int) {
 		s.load(pass)
 		finish(pass)
 	})
@@ -304,7 +318,7 @@ func (s *units) blockGroup() {
 // subGroup is a group of Step.Subs.
 func (s *units) subGroup() {
 	Label("unit")
-	s.eachPass(func(pass int) {
+	s.passes(func(pass int) {
 		s.unit("sub", pass)
 		for row, sums := range s.sums {
 			factor := YMM()
@@ -330,7 +344,7 @@ func (s *units) subGroup() {
 // endBlock adds a block to the outputs.
 func (s *units) endBlock() {
 	as := s.following("ActScales", 4*s.mr).Base
-	s.eachPass(func(pass int) {
+	s.passes(func(pass int) {
 		s.load(pass)
 		s.finish(pass, as, s.scales, VFMADD213PS, nil)
 	})
@@ -338,7 +352,7 @@ func (s *units) endBlock() {
 	CMPQ(s.arg("SubMins"), operand.U8(0))
 	JE(operand.LabelRef("block"))
 	mins := s.following("Mins", 4*s.nr).Base
-	s.eachPass(func(pass int) {
+	s.passes(func(pass int) {
 		label, pairs, subMins, sums := fmt.Sprint("pair", pass), GP64(), GP64(), GP64()
 		MOVQ(s.arg("Each"), pairs)
 		SHRQ(operand.U8(1), pairs)
@@ -374,7 +388,7 @@ func (s *units) endBlock() {
 func (s *units) outputs() {
 	out := GP64()
 	MOVQ(s.arg("Out"), out)
-	s.eachPass(func(pass int) {
+	s.passes(func(pass int) {
 		s.eachSum(func(row, v int, f reg.VecVirtual) {
 			VMOVAPS(s.at(s.f, pass, row, v), f)
 			emit.AVX2.Canonical(f)
