@@ -12,8 +12,8 @@ import (
 // tallSums is the number of vectors of sums that a product of many rows of activations holds.
 const tallSums = 8
 
-// tall emits the products of codes of up to 5 bits with 8 or 16 rows of activations (Step.Quads). A
-// vector holds 8 rows of activations, 4 columns of each, and is multiplied with 4 columns of one
+// tall emits the products of codes of up to 5 bits with 8 or 16 rows of activations (Step.Quads).
+// A vector holds 8 rows of activations, 4 columns of each, and is multiplied with 4 columns of one
 // row of the panel in all its dwords. A sum of 32 columns is then one word pair, to which no
 // shuffle adds another: 16 products of codes of up to 15 and activations of up to 128 fit a word.
 // Of codes of 5 bits, 8 products do.
@@ -41,8 +41,8 @@ func beginTall(r result, kind string, vectors, passes int) *tall {
 	return s
 }
 
-// productTall2 emits a product for codes of up to 4 bits, or of 5, without a short way for groups of
-// 32 columns.
+// productTall2 emits a product for codes of up to 4 bits. Or it is for 5 bits, and has no short way
+// for groups of 32 columns.
 func productTall2(r result, five bool, vectors int) {
 	kind := "Tall"
 	if five {
@@ -184,8 +184,8 @@ func (s *tall) fives() {
 	})
 }
 
-// eachPass emits the passes of a group. add adds columns to the sums on the stack, and sets the zero
-// flag after the last.
+// eachPass emits the passes of a group. add adds columns to the sums on the stack, and sets the
+// zero flag after the last.
 func (s *tall) eachPass(way string, add func(pass int, left reg.Register, label func(name string) string)) {
 	for pass := range s.vectors {
 		label := func(name string) string { return fmt.Sprint(name, pass) }

@@ -59,9 +59,9 @@ func productUnits2(r result, size, vectors int) {
 	RET()
 }
 
-// productWords2 emits the products of codes of 8 bits with 8 or 16 rows of activations, as
-// words (Step.Words), which are those of ggml's blocks times their sub-scales. A sum is then a dword
-// until the end of a group, or of a block with sub-scales.
+// productWords2 emits the products of codes of 8 bits with 8 or 16 rows of activations, as words
+// (Step.Words). The words of ggml's blocks were multiplied with their sub-scales. A sum is then a
+// dword until the end of a group, or of a block with sub-scales.
 func productWords2(r result, vectors int) {
 	s := &units{tall: beginTall(r, "Words", vectors, 0)}
 	s.code, s.column = GP64(), GP64()
