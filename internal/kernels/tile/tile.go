@@ -290,8 +290,8 @@ type Step struct {
 	// Unit, if not 0, is a number of columns whose sums fit words. A group has whole units. The step
 	// has Blocks, BlocksMin and Subs alone.
 	Unit int
-	// Words: codes are words in Set.Widen's order, and Acts are cut into chunks of 2 columns:
-	// [chunk][row 0..MR-1][2 columns]. The step has Blocks and Subs alone, for Zeros of 0.
+	// Words: codes are words as Set.Widen writes them, and Acts are cut into chunks of 2 columns:
+	// [chunk][row 0..MR-1][2 columns]. Without Dots the step has Blocks and Subs alone.
 	Words bool
 	// Quads: Acts are cut into chunks of 4 columns instead of 8: [chunk][row 0..MR-1][4 columns].
 	Quads bool
