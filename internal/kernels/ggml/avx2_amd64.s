@@ -3218,110 +3218,98 @@ block:
 	VPSUBB       u32_20202020x8<>+0(SB), X2, X2
 	VPMOVSXBW    X2, Y2
 	VPERM2I128   $0x00, Y2, Y2, Y2
-	VMOVDQU      8(DX), X3
-	VPSRLW       $0x04, X3, X4
-	VINSERTI128  $0x01, X4, Y3, Y4
-	VPAND        u32_f0f0f0fx8<>+0(SB), Y4, Y4
-	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y5
-	VPSHUFB      Y4, Y5, Y5
-	VMOVDQU      (SI), Y4
-	VPSIGNB      Y5, Y4, Y4
-	VPABSB       Y5, Y5
-	VPMADDUBSW   Y4, Y5, Y5
-	VPSHUFB      u8_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1<>+0(SB), Y2, Y4
-	VPMADDWD     Y4, Y5, Y5
-	VPADDD       Y5, Y1, Y1
-	VMOVDQU      24(DX), X3
-	VPSRLW       $0x04, X3, X4
-	VINSERTI128  $0x01, X4, Y3, Y4
-	VPAND        u32_f0f0f0fx8<>+0(SB), Y4, Y4
-	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y5
-	VPSHUFB      Y4, Y5, Y5
-	VMOVDQU      32(SI), Y4
-	VPSIGNB      Y5, Y4, Y4
-	VPABSB       Y5, Y5
-	VPMADDUBSW   Y4, Y5, Y5
-	VPSHUFB      u8_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3<>+0(SB), Y2, Y4
-	VPMADDWD     Y4, Y5, Y5
-	VPADDD       Y5, Y1, Y1
-	VMOVDQU      40(DX), X3
-	VPSRLW       $0x04, X3, X4
-	VINSERTI128  $0x01, X4, Y3, Y4
-	VPAND        u32_f0f0f0fx8<>+0(SB), Y4, Y4
-	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y5
-	VPSHUFB      Y4, Y5, Y5
-	VMOVDQU      64(SI), Y4
-	VPSIGNB      Y5, Y4, Y4
-	VPABSB       Y5, Y5
-	VPMADDUBSW   Y4, Y5, Y5
-	VPSHUFB      u8_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5<>+0(SB), Y2, Y4
-	VPMADDWD     Y4, Y5, Y5
-	VPADDD       Y5, Y1, Y1
-	VMOVDQU      56(DX), X3
-	VPSRLW       $0x04, X3, X4
-	VINSERTI128  $0x01, X4, Y3, Y4
-	VPAND        u32_f0f0f0fx8<>+0(SB), Y4, Y4
-	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y5
-	VPSHUFB      Y4, Y5, Y5
-	VMOVDQU      96(SI), Y4
-	VPSIGNB      Y5, Y4, Y4
-	VPABSB       Y5, Y5
-	VPMADDUBSW   Y4, Y5, Y5
-	VPSHUFB      u8_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7<>+0(SB), Y2, Y4
-	VPMADDWD     Y4, Y5, Y5
-	VPADDD       Y5, Y1, Y1
-	VMOVDQU      72(DX), X3
-	VPSRLW       $0x04, X3, X4
-	VINSERTI128  $0x01, X4, Y3, Y4
-	VPAND        u32_f0f0f0fx8<>+0(SB), Y4, Y4
-	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y5
-	VPSHUFB      Y4, Y5, Y5
-	VMOVDQU      128(SI), Y4
-	VPSIGNB      Y5, Y4, Y4
-	VPABSB       Y5, Y5
-	VPMADDUBSW   Y4, Y5, Y5
-	VPSHUFB      u8_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9<>+0(SB), Y2, Y4
-	VPMADDWD     Y4, Y5, Y5
-	VPADDD       Y5, Y1, Y1
-	VMOVDQU      88(DX), X3
-	VPSRLW       $0x04, X3, X4
-	VINSERTI128  $0x01, X4, Y3, Y4
-	VPAND        u32_f0f0f0fx8<>+0(SB), Y4, Y4
-	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y5
-	VPSHUFB      Y4, Y5, Y5
-	VMOVDQU      160(SI), Y4
-	VPSIGNB      Y5, Y4, Y4
-	VPABSB       Y5, Y5
-	VPMADDUBSW   Y4, Y5, Y5
-	VPSHUFB      u8_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b<>+0(SB), Y2, Y4
-	VPMADDWD     Y4, Y5, Y5
-	VPADDD       Y5, Y1, Y1
-	VMOVDQU      104(DX), X3
-	VPSRLW       $0x04, X3, X4
-	VINSERTI128  $0x01, X4, Y3, Y4
-	VPAND        u32_f0f0f0fx8<>+0(SB), Y4, Y4
-	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y5
-	VPSHUFB      Y4, Y5, Y5
-	VMOVDQU      192(SI), Y4
-	VPSIGNB      Y5, Y4, Y4
-	VPABSB       Y5, Y5
-	VPMADDUBSW   Y4, Y5, Y5
-	VPSHUFB      u8_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d<>+0(SB), Y2, Y4
-	VPMADDWD     Y4, Y5, Y5
-	VPADDD       Y5, Y1, Y1
-	VMOVDQU      120(DX), X3
-	VPSRLW       $0x04, X3, X4
-	VINSERTI128  $0x01, X4, Y3, Y4
-	VPAND        u32_f0f0f0fx8<>+0(SB), Y4, Y4
-	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y5
-	VPSHUFB      Y4, Y5, Y5
-	VMOVDQU      224(SI), Y4
-	VPSIGNB      Y5, Y4, Y4
-	VPABSB       Y5, Y5
-	VPMADDUBSW   Y4, Y5, Y5
-	VPSHUFB      u8_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f<>+0(SB), Y2, Y2
-	VPMADDWD     Y2, Y5, Y5
-	VPADDD       Y5, Y1, Y1
+	VPSHUFB      u8_0_1_0_1_0_1_0_1_0_1_0_1_0_1_0_1_2_3_2_3_2_3_2_3_2_3_2_3_2_3_2_3<>+0(SB), Y2, Y11
+	VMOVDQU      (SI), X3
+	VINSERTI128  $0x01, 32(SI), Y3, Y3
+	VMOVDQU      8(DX), Y12
+	VPAND        u32_f0f0f0fx8<>+0(SB), Y12, Y13
+	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y14
+	VPSHUFB      Y13, Y14, Y14
+	VPSIGNB      Y14, Y3, Y3
+	VPABSB       Y14, Y13
+	VPMADDUBSW   Y3, Y13, Y13
+	VPMADDWD     Y11, Y13, Y13
+	VPADDD       Y13, Y1, Y1
+	VMOVDQU      16(SI), X4
+	VINSERTI128  $0x01, 48(SI), Y4, Y4
+	VPSRLW       $0x04, Y12, Y12
+	VPAND        u32_f0f0f0fx8<>+0(SB), Y12, Y12
+	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y13
+	VPSHUFB      Y12, Y13, Y13
+	VPSIGNB      Y13, Y4, Y4
+	VPABSB       Y13, Y12
+	VPMADDUBSW   Y4, Y12, Y12
+	VPMADDWD     Y11, Y12, Y12
+	VPADDD       Y12, Y1, Y1
+	VPSHUFB      u8_4_5_4_5_4_5_4_5_4_5_4_5_4_5_4_5_6_7_6_7_6_7_6_7_6_7_6_7_6_7_6_7<>+0(SB), Y2, Y11
+	VMOVDQU      64(SI), X5
+	VINSERTI128  $0x01, 96(SI), Y5, Y5
+	VMOVDQU      40(DX), Y12
+	VPAND        u32_f0f0f0fx8<>+0(SB), Y12, Y13
+	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y14
+	VPSHUFB      Y13, Y14, Y14
+	VPSIGNB      Y14, Y5, Y5
+	VPABSB       Y14, Y13
+	VPMADDUBSW   Y5, Y13, Y13
+	VPMADDWD     Y11, Y13, Y13
+	VPADDD       Y13, Y1, Y1
+	VMOVDQU      80(SI), X6
+	VINSERTI128  $0x01, 112(SI), Y6, Y6
+	VPSRLW       $0x04, Y12, Y12
+	VPAND        u32_f0f0f0fx8<>+0(SB), Y12, Y12
+	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y13
+	VPSHUFB      Y12, Y13, Y13
+	VPSIGNB      Y13, Y6, Y6
+	VPABSB       Y13, Y12
+	VPMADDUBSW   Y6, Y12, Y12
+	VPMADDWD     Y11, Y12, Y12
+	VPADDD       Y12, Y1, Y1
+	VPSHUFB      u8_8_9_8_9_8_9_8_9_8_9_8_9_8_9_8_9_a_b_a_b_a_b_a_b_a_b_a_b_a_b_a_b<>+0(SB), Y2, Y11
+	VMOVDQU      128(SI), X7
+	VINSERTI128  $0x01, 160(SI), Y7, Y7
+	VMOVDQU      72(DX), Y12
+	VPAND        u32_f0f0f0fx8<>+0(SB), Y12, Y13
+	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y14
+	VPSHUFB      Y13, Y14, Y14
+	VPSIGNB      Y14, Y7, Y7
+	VPABSB       Y14, Y13
+	VPMADDUBSW   Y7, Y13, Y13
+	VPMADDWD     Y11, Y13, Y13
+	VPADDD       Y13, Y1, Y1
+	VMOVDQU      144(SI), X8
+	VINSERTI128  $0x01, 176(SI), Y8, Y8
+	VPSRLW       $0x04, Y12, Y12
+	VPAND        u32_f0f0f0fx8<>+0(SB), Y12, Y12
+	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y13
+	VPSHUFB      Y12, Y13, Y13
+	VPSIGNB      Y13, Y8, Y8
+	VPABSB       Y13, Y12
+	VPMADDUBSW   Y8, Y12, Y12
+	VPMADDWD     Y11, Y12, Y12
+	VPADDD       Y12, Y1, Y1
+	VPSHUFB      u8_c_d_c_d_c_d_c_d_c_d_c_d_c_d_c_d_e_f_e_f_e_f_e_f_e_f_e_f_e_f_e_f<>+0(SB), Y2, Y11
+	VMOVDQU      192(SI), X9
+	VINSERTI128  $0x01, 224(SI), Y9, Y9
+	VMOVDQU      104(DX), Y2
+	VPAND        u32_f0f0f0fx8<>+0(SB), Y2, Y12
+	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y13
+	VPSHUFB      Y12, Y13, Y13
+	VPSIGNB      Y13, Y9, Y9
+	VPABSB       Y13, Y12
+	VPMADDUBSW   Y9, Y12, Y12
+	VPMADDWD     Y11, Y12, Y12
+	VPADDD       Y12, Y1, Y1
+	VMOVDQU      208(SI), X10
+	VINSERTI128  $0x01, 240(SI), Y10, Y10
+	VPSRLW       $0x04, Y2, Y2
+	VPAND        u32_f0f0f0fx8<>+0(SB), Y2, Y2
+	VMOVDQU      u8_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71_81_98_ad_bf_cf_dd_ea_f6_1_d_19_26_35_45_59_71<>+0(SB), Y12
+	VPSHUFB      Y2, Y12, Y12
+	VPSIGNB      Y12, Y10, Y10
+	VPABSB       Y12, Y2
+	VPMADDUBSW   Y10, Y2, Y2
+	VPMADDWD     Y11, Y2, Y2
+	VPADDD       Y2, Y1, Y1
 	VSHUFPS      $0xdd, Y1, Y1, Y2
 	VSHUFPS      $0x88, Y1, Y1, Y1
 	VPADDD       Y2, Y1, Y1

@@ -150,8 +150,11 @@ func words(codes reg.VecVirtual, signed bool, acts operand.Op) reg.VecVirtual {
 		VPMADDUBSW(acts, codes, w)
 		return w
 	}
-	a := YMM()
-	VMOVDQU(acts, a)
+	a, loaded := acts.(reg.VecVirtual)
+	if !loaded {
+		a = YMM()
+		VMOVDQU(acts, a)
+	}
 	VPSIGNB(codes, a, a)
 	VPABSB(codes, w)
 	VPMADDUBSW(a, w, w)

@@ -24,6 +24,9 @@ type superType struct {
 	offset int
 	// codes returns a function for columns 32i to 32i+31.
 	codes func(b block) func(i int) reg.VecVirtual
+	// pairs, if not nil, is codes for gemv with AVX2: columns 64j to 64j+15 and 64j+32 to 64j+47 for
+	// i = 2j, the other columns of these 64 for i = 2j+1.
+	pairs func(b block) func(i int) reg.VecVirtual
 	// subs returns the sub-scales as bytes, and the sub-minima: 16 or 8 in a register.
 	subs func(b block) (subs, mins reg.VecVirtual)
 	// scale returns the scale. Default: F16 at d.
@@ -38,7 +41,7 @@ var superTypes = []superType{
 	{name: "Q4_K", bytes: 144, d: 0, group: 32, minima: true, codes: codesQ4K, subs: sixBits},
 	{name: "Q5_K", bytes: 176, d: 0, group: 32, minima: true, codes: codesQ5K, subs: sixBits},
 	{name: "Q6_K", bytes: 210, d: 208, group: 16, offset: 32, codes: codesQ6K, subs: subsQ6K},
-	{name: "IQ4_XS", bytes: 136, d: 0, group: 32, signed: true, codes: codesIQ4XS, subs: subsIQ4XS},
+	{name: "IQ4_XS", bytes: 136, d: 0, group: 32, signed: true, codes: codesIQ4XS, pairs: pairsIQ4XS, subs: subsIQ4XS},
 	{name: "TQ2_0", bytes: 66, d: 64, group: 256, offset: 1, codes: codesTQ2},
 	{name: "TQ1_0", bytes: 54, d: 52, group: 256, offset: 1, codes: codesTQ1, avx2: true},
 	lattice("IQ2_XXS", 66, 32, codesIQ2XXS, subsIQ2XXS, eighth),
@@ -170,6 +173,11 @@ func codesQ6K(b block) func(i int) reg.VecVirtual {
 
 func codesIQ4XS(b block) func(i int) reg.VecVirtual {
 	return func(i int) reg.VecVirtual { return lookUp(iq4, nibbles(b.at(8+16*i))) }
+}
+
+func pairsIQ4XS(b block) func(i int) reg.VecVirtual {
+	nibbles := codesNibbles(b, 8)
+	return func(i int) reg.VecVirtual { return lookUp(iq4, nibbles(i)) }
 }
 
 func subsQ2K(b block) (subs, mins reg.VecVirtual) {
@@ -407,6 +415,10 @@ func (s *superType) dots(isa emit.ISA, b block, acts, sums reg.Register) (total,
 		factors[i] = YMM()
 		VPERM2I128(operand.U8(0x11*i), w, w, factors[i])
 	}
+	if s.pairs != nil {
+		s.pairDots(b, acts, factors[0], total)
+		return total, minima
+	}
 	codes := s.codes(b)
 	for i := range 8 {
 		p := words(codes(i), s.signed, act(i))
@@ -416,6 +428,26 @@ func (s *superType) dots(isa emit.ISA, b block, acts, sums reg.Register) (total,
 		VPADDD(p, total, total)
 	}
 	return total, minima
+}
+
+// pairDots adds the products of signed codes in pairs of groups of 32 columns.
+func (s *superType) pairDots(b block, acts reg.Register, factors, total reg.VecVirtual) {
+	codes, x := s.pairs(b), YMM()
+	for i := range 8 {
+		if i%2 == 0 {
+			var order []uint8 // the word of each group, 8 times
+			for j := range 32 {
+				order = append(order, uint8(2*(i+j/16)+j%2))
+			}
+			VPSHUFB(emit.Const(order...), factors, x)
+		}
+		a, at := YMM(), operand.Mem{Base: acts, Disp: 64*(i/2) + 16*(i%2)}
+		VMOVDQU(at, a.AsX())
+		VINSERTI128(operand.U8(1), at.Offset(32), a, a)
+		p := words(codes(i), true, a)
+		VPMADDWD(x, p, p)
+		VPADDD(p, total, total)
+	}
 }
 
 // unpack emits an Unpack.
