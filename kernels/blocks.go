@@ -145,9 +145,6 @@ func newBlockReader(f *panelLayout, set tile.Set) reader {
 	if !f.ggml.Unsigned {
 		r.zero = int32(set.Offset)
 	}
-	if set.Steps[0].Words {
-		r.widen = set.Widen
-	}
 	return r
 }
 

@@ -90,6 +90,9 @@ func NewLinear(h packing.Header, data []byte, o Options) (*Linear, error) {
 
 func (l *Linear) use() {
 	l.reader = newReader(l.panelLayout, l.set)
+	if l.set.Steps[0].Words {
+		l.reader.widen = l.set.Widen
+	}
 	l.steps = l.panelLayout.steps()
 	l.zeroStep = l.panelLayout.header.ZeroKind.IsInt8()
 	l.sumsUsed = l.zeroStep || l.reader.zero != 0 || l.ggml != nil && l.ggml.Subs && l.ggml.Minima

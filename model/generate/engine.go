@@ -225,7 +225,8 @@ type Memory struct {
 	// maps.
 	Source  string `json:"source"`
 	Private int64  `json:"private_bytes"` // RssAnon: the process itself with keys and values
-	// File is RssFile and, for files on a tmpfs, RssShmem: pages of mapped files, also of the program.
+	// File is RssFile and, for files on a tmpfs, RssShmem: pages of mapped files, also of the
+	// program.
 	File int64 `json:"file_bytes"`
 }
 

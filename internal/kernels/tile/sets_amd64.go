@@ -66,8 +66,8 @@ var (
 
 var (
 	// VPMADDUBSW adds two products in 16 bits. With codes of up to 4 bits, 16 bits hold sixteen
-	// products; with 5 bits, eight; with 6 bits, four; with 7 bits, two; with 8 bits, one. Steps for
-	// 8 bits multiply signed words instead.
+	// products; with 5 bits, eight; with 6 bits, four; with 7 bits, two; with 8 bits, one. Steps
+	// for 8 bits multiply signed words instead.
 	smallAVX2 = []Step{
 		{MR: 16, Quads: true, Dots: dots16TallAVX2, Group: group16TallAVX2, Shifted: shifted16TallAVX2},
 		{MR: 8, Quads: true, Dots: dots8TallAVX2, Group: group8TallAVX2, Shifted: shifted8TallAVX2},

@@ -159,14 +159,14 @@ type Set struct {
 	// Unzip, if not nil, is the inverse of Zip, and the products need unzipped codes: for every 4 rows
 	// of a chunk, their first 4 columns, then their other 4.
 	Unzip func(dst *byte, n int)
-	// Widen, for steps with Words, multiplies codes with the factors of their group, [groups][NR], or
-	// nil for 1. It writes words, two columns of each row in turn. A group has chunks times 8
+	// Widen, for steps with Words, multiplies codes with the factors of their group, [groups][NR],
+	// or nil for 1. It writes words, two columns of each row in turn. A group has chunks times 8
 	// columns.
 	Widen func(dst *int16, codes *byte, groups, chunks int, factors *int32)
 	// Steps are the products, by number of rows MR, largest first; the last has MR 1.
 	Steps []Step
-	// Symmetric, if not nil, are faster steps for ggml's blocks, with activations of -127 to 127. They
-	// have no Group and Shifted. With codes of 8 bits all Zeros must be 0.
+	// Symmetric, if not nil, are faster steps for ggml's blocks, with activations of -127 to 127.
+	// They have no Group and Shifted. With codes of 8 bits all Zeros must be 0.
 	Symmetric []Step
 
 	// Each epilogue turns the t of a row of activations that Dots wrote, [groups][NR], into NR
@@ -287,8 +287,8 @@ type Step struct {
 	//	    f = f + float32(float32(Scales[g][r]*Rec[m]) * float32(a))
 	//	out = f + Bias[r]
 	TorchAO func(a *TorchAOArgs)
-	// Unit, if not 0, is a number of columns whose sums fit words. A group has whole units. The step
-	// has Blocks, BlocksMin and Subs alone.
+	// Unit, if not 0, is the number of columns that are added in words. A group has whole units.
+	// The step has Blocks, BlocksMin and Subs alone.
 	Unit int
 	// Words: codes are words as Set.Widen writes them, and Acts are cut into chunks of 2 columns:
 	// [chunk][row 0..MR-1][2 columns]. Without Dots the step has Blocks and Subs alone.

@@ -143,7 +143,7 @@ func lookUpTable(table []int8) operand.Mem {
 var iq4 = []int8{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
 
 // words multiplies 32 codes with activations: sums of 2 products in 16 words. Codes of 8 bits give
-// their signs to the activations, -127 to 127.
+// their signs to the activations, -127 to 127; if these are in a register, it is changed.
 func words(codes reg.VecVirtual, signed bool, acts operand.Op) reg.VecVirtual {
 	w := YMM()
 	if !signed {

@@ -24,8 +24,8 @@ type superType struct {
 	offset int
 	// codes returns a function for columns 32i to 32i+31.
 	codes func(b block) func(i int) reg.VecVirtual
-	// pairs, if not nil, is codes for gemv with AVX2: columns 64j to 64j+15 and 64j+32 to 64j+47 for
-	// i = 2j, the other columns of these 64 for i = 2j+1.
+	// pairs, if not nil, is codes for gemv with AVX2. For i = 2j it has columns 64j to 64j+15 and
+	// 64j+32 to 64j+47, for i = 2j+1 the other columns of these 64.
 	pairs func(b block) func(i int) reg.VecVirtual
 	// subs returns the sub-scales as bytes, and the sub-minima: 16 or 8 in a register.
 	subs func(b block) (subs, mins reg.VecVirtual)
@@ -264,13 +264,19 @@ func wide(bytes reg.VecVirtual, half int) reg.VecVirtual {
 // spread is the order of bytes that repeats the words of the sub-scales of columns 32i to 32i+31: 8
 // times each for groups of 16, or 16 times.
 func (s *superType) spread(i int) operand.Mem {
+	if s.group == 16 {
+		return spreadWords(i%4*2, i%4*2+1)
+	}
+	return spreadWords(i, i)
+}
+
+// spreadWords is the order of bytes that repeats a word 8 times in each lane.
+func spreadWords(low, high int) operand.Mem {
 	var b []uint8
-	for j := range 32 {
-		word := i
-		if s.group == 16 {
-			word = i%4*2 + j/16
+	for _, word := range [2]int{low, high} {
+		for range 8 {
+			b = append(b, uint8(2*word), uint8(2*word+1))
 		}
-		b = append(b, uint8(2*word+j%2))
 	}
 	return emit.Const(b...)
 }
@@ -435,11 +441,7 @@ func (s *superType) pairDots(b block, acts reg.Register, factors, total reg.VecV
 	codes, x := s.pairs(b), YMM()
 	for i := range 8 {
 		if i%2 == 0 {
-			var order []uint8 // the word of each group, 8 times
-			for j := range 32 {
-				order = append(order, uint8(2*(i+j/16)+j%2))
-			}
-			VPSHUFB(emit.Const(order...), factors, x)
+			VPSHUFB(spreadWords(i, i+1), factors, x)
 		}
 		a, at := YMM(), operand.Mem{Base: acts, Disp: 64*(i/2) + 16*(i%2)}
 		VMOVDQU(at, a.AsX())

@@ -166,7 +166,7 @@ func (s *tall) long() {
 		s.advance(pass)
 		DECQ(left)
 		Label(label("add"))
-		s.accumulate()
+		s.addUp()
 		TESTQ(left, left)
 	})
 	JMP(operand.LabelRef("next"))
@@ -178,7 +178,7 @@ func (s *tall) fives() {
 		for i := range 4 {
 			s.add(s.code, s.column, pass, i, i == 0)
 		}
-		s.accumulate()
+		s.addUp()
 		s.advance(pass)
 		DECQ(left)
 	})
@@ -204,8 +204,8 @@ func (s *tall) eachPass(way string, add func(pass int, left reg.Register, label 
 	MOVQ(s.column, s.acts)
 }
 
-// accumulate adds the words of the sums to the sums on the stack, and loads these.
-func (s *tall) accumulate() {
+// addUp adds the words of the sums to the sums on the stack, and loads these.
+func (s *tall) addUp() {
 	s.eachSum(func(row, v int, sum reg.VecVirtual) {
 		at := s.at(s.t, 0, row, v)
 		VPMADDWD(emit.Ones(), sum, sum)
