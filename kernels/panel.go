@@ -33,9 +33,9 @@ type reader struct {
 	*panelLayout
 	outs   int // NR
 	unpack func(dst, src *byte, units int, lanes *tile.Lanes)
-	zip    func(dst *byte, n int)                                            // tile.Set.Zip or Unzip, or nil
-	widen  func(dst *int16, codes *byte, groups, chunks int, factors *int32) // nil without Words
-	zero   int32                                                             // excess of a stored code over its value, without zero points
+	zip    func(dst *byte, n int) // tile.Set.Zip or Unzip, or nil
+	widen  func(dst *int16, codes *byte, groups, chunks int, factors *int32)
+	zero   int32 // excess of a stored code over its value, without zero points
 	// unit is the unit of the integers that the kernels compute: 1/2 on the half-step grid, 2^-shift
 	// with fractional zero points, else 1. Scales are multiplied by unit.
 	unit   float32
