@@ -11,7 +11,7 @@
 //
 // gptq (arXiv 2210.17323). X are the inputs, n rows of K, of linear layers that share inputs, in
 // the model with the earlier layers already quantized. The Hessian is H = X^T X + lambda I, where
-// lambda is max(.01, .2 K/n) times the mean of the diagonal. Scales come from the weighted search,
+// lambda is max(.01, .5 K/n) times the mean of the diagonal. Scales come from the weighted search,
 // with the diagonal as weights. Columns are quantized in activation order (falling diagonal). The
 // target of each column compensates the errors of the columns quantized before. Groups keep the
 // natural order, so nothing at run time depends on the activation order.

@@ -42,7 +42,7 @@ type factor struct {
 
 var errNotPositive = errors.New("calib: the Hessian is not positive definite, even with strong damping: are the activations finite?")
 
-// factorize damps the Hessian with lambda = max(.01, .2 k/n) times its mean diagonal and factorizes
+// factorize damps the Hessian with lambda = max(.01, .5 k/n) times its mean diagonal and factorizes
 // in the Hessian's memory: g has no Hessian afterwards. keep says whether h is wanted. Every unit
 // columns stay together, in their natural order.
 func factorize(e *engine, g *hessian, keep bool, unit int) (*factor, error) {
@@ -68,7 +68,7 @@ func factorize(e *engine, g *hessian, keep bool, unit int) (*factor, error) {
 	slices.SortStableFunc(f.order, func(a, b int) int {
 		return cmp.Or(cmp.Compare(sizes[a], sizes[b]), b/unit-a/unit)
 	})
-	f.lambda = float64(max(.01, .2*float64(k)/float64(g.n)) * mean)
+	f.lambda = float64(max(.01, .5*float64(k)/float64(g.n)) * mean)
 	f.reorder()
 	band := f.e.floats.Take(k * kernels.GramBand)
 	defer f.e.floats.Put(band)

@@ -102,7 +102,7 @@ func TestDamping(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if first := max(.01, .2*float64(k)/rows) * mean; f.lambda < 9*first {
+	if first := max(.01, .5*float64(k)/rows) * mean; f.lambda < 9*first {
 		t.Fatalf("lambda is %g, the first one %g: the matrix does not need another", f.lambda, first)
 	}
 	for a := range k {

@@ -227,7 +227,7 @@ func TestKQuants(t *testing.T) {
 	if testing.Short() {
 		t.Skip("calibrates two layers of a model of 3.7M parameters twice")
 	}
-	const tokens = 1024
+	const tokens = 4096
 	q := qualityModels[2]
 	q.dir = testmodels.FirstLayers(t, filepath.Join(testshared.Dir(t), q.dir), 2)
 	o := openQuality(t, q, tokens, tokens)

@@ -164,7 +164,7 @@ func (j *job) info() provenance.Calibration {
 	}
 	slices.Sort(names)
 	c.Algorithm = strings.Join(names, ", ")
-	c.Parameters["damping"] = "max(.01, .2 K/n)"
+	c.Parameters["damping"] = "max(.01, .5 K/n)"
 	c.Parameters["refine"] = j.Refine
 	if slices.Contains(names, gqf.AlgorithmGPTQFT.String()) {
 		for _, name := range []string{"follow-inputs", "follow-residual"} {
@@ -175,7 +175,7 @@ func (j *job) info() provenance.Calibration {
 }
 
 // version is recorded in files and changes whenever the codes change.
-const version = 10
+const version = 11
 
 const unreached = "no calibration token reached it: quantized by search"
 
