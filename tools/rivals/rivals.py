@@ -36,7 +36,6 @@ ENVIRONMENT = {**judges.ENVIRONMENT, "OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOU
 SKIP = ["--rule", "*embed_tokens*=skip"]
 GOOD = ["--quality", "good", "--calibrate", "calibration.ids"]
 BEST = ["--quality", "best", "--calibrate", "calibration.ids"]
-BLOCKS = ["--tune", "blocks", "--tune-tokens", "32768"]  # text that the model writes
 GQ = {
     "gq-search": [],
     "gq-good": GOOD,
@@ -45,9 +44,7 @@ GQ = {
     "gq-best": BEST,
     "gq-good-mixed": [*GOOD, "--target-bpw"],
     "gq-best-mixed": [*BEST, "--target-bpw"],
-    "gq-max-mixed": ["--quality", "max", "--calibrate", "calibration.ids", "--target-bpw"],
-    "gq-best-blocks": [*BEST, *BLOCKS],
-    "gq-good-blocks-mixed": [*GOOD, *BLOCKS, "--target-bpw"],
+    "gq-max-mixed": ["--quality", "max", "--tune", "blocks", "--calibrate", "calibration.ids", "--target-bpw"],
 }
 
 # The table of docs/QUALITY.md: its columns, the first with the CPU time, and its rows.
@@ -84,8 +81,6 @@ NAMES = {
     "gq-good-mixed": "gq `good`, mixed",
     "gq-best-mixed": "gq `best`, mixed",
     "gq-max-mixed": "gq `max`, mixed",
-    "gq-best-blocks": "gq `best`, trained",
-    "gq-good-blocks-mixed": "gq `good`, mixed, trained",
 }
 
 
