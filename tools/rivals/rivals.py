@@ -44,7 +44,7 @@ GQ = {
     "gq-best": BEST,
     "gq-good-mixed": [*GOOD, "--target-bpw"],
     "gq-best-mixed": [*BEST, "--target-bpw"],
-    "gq-max-mixed": ["--quality", "max", "--tune", "blocks", "--calibrate", "calibration.ids", "--target-bpw"],
+    "gq-max-mixed": ["--quality", "max", "--calibrate", "calibration.ids", "--target-bpw"],
 }
 
 # The table of docs/QUALITY.md: its columns, the first with the CPU time, and its rows.
