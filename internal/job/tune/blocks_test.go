@@ -38,7 +38,8 @@ func TestBlocks(t *testing.T) {
 			t.Errorf("layer %d of %d: mean squared error %g, then %g", l.Layer, l.Layers, l.Before, l.After)
 		}
 	}
-	if all := Work(p, options, words, 2); len(layers) != 2 || !(r.After < r.Before) || r.Steps != all || r.Step <= all-2 {
+	all := 2*LayerSteps(words.TrainTokens()) + Steps(p, options, words.TrainTokens())
+	if len(layers) != 2 || !(r.After < r.Before) || r.Steps != all || r.Step <= all-2 {
 		t.Errorf("%d layers, KL %g, then %g at step %d of %d, want %d", len(layers), r.Before, r.After, r.Step, r.Steps, all)
 	}
 	if got := file(t, p, r); got != want {

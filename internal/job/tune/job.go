@@ -31,7 +31,8 @@ type Options struct {
 	Resumed func(steps, of int)
 	// Threads is the number of goroutines; the result is the same for any. Default: GOMAXPROCS.
 	Threads int
-	// Progress is called with the number of steps since the last call. Default: none.
+	// Progress is called with the number of steps since the last call. A step of the whole model
+	// counts as a step of each layer, if layers are trained. Default: none.
 	Progress func(n int64)
 	// Evaluated is called after each measurement on held-out text. Default: none.
 	Evaluated func(Evaluation)
@@ -369,8 +370,16 @@ func (j *job) steps() error {
 		if err := j.step(); err != nil {
 			return err
 		}
-		j.Progress(1)
+		j.progress(1)
 	}
+}
+
+// progress reports steps of the whole model.
+func (j *job) progress(steps int) {
+	if Layered(j.Kind) {
+		steps *= len(j.student.Config().Layers)
+	}
+	j.Progress(int64(steps))
 }
 
 func (j *job) step() error {

@@ -91,7 +91,7 @@ func TestRun(t *testing.T) {
 			t.Fatal(err)
 		}
 		// Progress comes before the measurement after a step. Layers are trained before.
-		at := Work(p, Options{Kind: kind, Steps: 3}, words, 2) - 1
+		at := Work(p, Options{Kind: kind, Steps: 3}, words, 2) - 2
 		ctx, cancel := context.WithCancel(context.Background())
 		done := 0
 		_, err = Run(ctx, p, nil, words, Options{Kind: kind, Steps: 3, codesRate: .1, Threads: 3, Work: work, Progress: func(n int64) {
@@ -107,7 +107,7 @@ func TestRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := file(t, p, r); got != want || resumed != at {
+		if got := file(t, p, r); got != want || resumed != 2*LayerSteps(words.TrainTokens())+2 {
 			t.Errorf("resumed at step %d: the file has the checksum %s", resumed, got)
 		}
 		if _, err := work.Close(); err != nil {

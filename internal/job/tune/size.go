@@ -154,11 +154,11 @@ func Check(p *fromcheckpoint.Plan) error {
 // Layered reports whether a kind of tuning trains layers before the whole model.
 func Layered(k quantizer.Tune) bool { return k == quantizer.TuneBlocks || k == quantizer.TuneCodes }
 
-// Work is the number of steps of all kinds that Run makes for a model of so many layers.
+// Work is what Options.Progress counts in the end, for a model of so many layers.
 func Work(p *fromcheckpoint.Plan, o Options, t *Text, layers int) int {
 	n := Steps(p, o, t.TrainTokens())
 	if Layered(o.Kind) {
-		n += layers * LayerSteps(t.TrainTokens())
+		n = layers * (n + LayerSteps(t.TrainTokens()))
 	}
 	return n
 }

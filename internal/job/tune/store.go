@@ -115,7 +115,7 @@ func (j *job) resume() error {
 	if j.Resumed != nil {
 		j.Resumed(j.layers.steps+j.state.Step, j.layers.steps+j.Steps)
 	}
-	j.Progress(int64(j.state.Step))
+	j.progress(j.state.Step)
 	return j.refresh()
 }
 
