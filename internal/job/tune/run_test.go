@@ -143,6 +143,57 @@ func TestWorseSteps(t *testing.T) {
 	}
 }
 
+// TestCuts has rates that ruin the model: the job goes back to its best step, divides the rates and
+// gains, also after an interruption behind the division.
+func TestCuts(t *testing.T) {
+	testshared.SlowEmulated(t, "TestRun has the bits")
+	p := testplan.New(t, testmodels.Books(t, 2), quantizer.Recipe{Bits: 2, Algorithm: gqf.AlgorithmRTN})
+	words := ids(t, 512, slices.Repeat([]int{200}, 10)...)
+	o := Options{Kind: quantizer.TuneCodes, Steps: 9, codesRate: .25}
+	cuts, start, from := 0, 0., 0.
+	o.Evaluated = func(e Evaluation) {
+		if e.Step == 0 {
+			start, from = e.KL, e.KL
+		} else if e.KL > worse*from {
+			cuts++
+			from = e.Best
+		}
+	}
+	r, err := Run(context.Background(), p, nil, words, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cuts == 0 || r.After > .95*start {
+		t.Errorf("KL %g, then %g, with %d cuts", start, r.After, cuts)
+	}
+	want := file(t, p, r)
+
+	if o.Work, err = workdir.Open(filepath.Join(t.TempDir(), "work")); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cuts = 0
+	o.Progress = func(int64) {
+		if cuts > 0 {
+			cancel()
+		}
+	}
+	if _, err := Run(ctx, p, nil, words, o); !errors.Is(err, context.Canceled) {
+		t.Fatalf("a cancelled job: %v", err)
+	}
+	resumed := 0
+	o.Progress, o.Resumed = nil, func(steps, of int) { resumed = steps }
+	if r, err = Run(context.Background(), p, nil, words, o); err != nil {
+		t.Fatal(err)
+	}
+	if got := file(t, p, r); got != want || resumed == 0 {
+		t.Errorf("resumed at step %d: the file has the checksum %s, want %s", resumed, got, want)
+	}
+	if _, err := o.Work.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 const goldenShort = "ccffd43001c405fa9d4c2f2887b80858a0900f682bb2ec1ea1ce323154128840"
 
 var golden = map[quantizer.Tune]string{

@@ -22,10 +22,13 @@ type state struct {
 	Before   float64 `json:"before"`
 	After    float64 `json:"after"`
 	BestStep int     `json:"best_step"`
+	Cuts     int     `json:"cuts"`  // how often the rates were divided
+	Since    int     `json:"since"` // the step of the last division
+	From     float64 `json:"from"`  // the divergence there, of the best step
 }
 
 // keyVersion changes whenever the results change.
-const keyVersion = 4
+const keyVersion = 5
 
 // stateName is the name of the entry: the state as index, then the values, moments and best values
 // of all parameters.
