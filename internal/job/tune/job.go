@@ -113,8 +113,8 @@ const (
 	// the whole rate, the first steps undid layers: stories260K's KL at 4 bits rose by a quarter.
 	fineCodes, fineScales = .3, .5
 	passes                = 3
-	// If the divergence is worse times what it was when the rates began, the job returns to its best
-	// step and divides the rates by 2^cutBits. Rates that suit models of a million weights ruined
+	// If the divergence grows by this factor from where the rates began, the job goes back to its
+	// best step, and divides the rates by 2^cutBits. Rates for models of a million weights ruined
 	// SmolLM2-135M at 2.6 bits per weight: its KL rose from .49 to 1.13 in 95 steps.
 	worse, cutBits = 1.02, 2
 )
